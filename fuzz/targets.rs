@@ -13,8 +13,8 @@ use xrun::data::question_answers::corpus::Corpus;
 use xrun::data::question_answers::example::{self, Cut};
 use xrun::data::question_answers::settings as questions;
 use xrun::data::question_answers::squad::{self, Paragraph};
-use xrun::data::reading::broken::{Judge, OnInvalid};
 use xrun::data::reading::decoding;
+use xrun::data::reading::invalid::{InvalidCollector, OnInvalid};
 use xrun::data::reading::orientation::ExifOrientation;
 use xrun::data::sound_clips::{sound, table};
 use xrun::data::tokenizer;
@@ -135,9 +135,9 @@ pub fn policy(random: &mut ChaCha8Rng) -> OnInvalid {
 fn coco_text(_: &Path) -> RunInput {
     Box::new(|random| {
         let text = mutate(samples::COCO.as_bytes(), samples::COCO.as_bytes(), random);
-        let mut judge = Judge::new(policy(random));
-        Ok(coco::read::read(&text, Path::new("annotations.json"), Unit::Pixel, &mut judge).is_ok()
-            && !judge.has_fatal())
+        let mut invalid = InvalidCollector::new(policy(random));
+        Ok(coco::read::read(&text, Path::new("annotations.json"), Unit::Pixel, &mut invalid).is_ok()
+            && !invalid.has_fatal())
     })
 }
 
@@ -232,8 +232,8 @@ fn squad_text(_: &Path) -> RunInput {
     let tokenizer = tokenizer::Tokenizer::learn(&tokenizer::Words::default(), 257).unwrap();
     Box::new(move |random| {
         let text = mutate(samples::SQUAD.as_bytes(), samples::SQUAD.as_bytes(), random);
-        let mut judge = Judge::new(policy(random));
-        let Ok(index) = squad::index(&text, Path::new("train.json"), &mut judge) else { return Ok(false) };
+        let mut invalid = InvalidCollector::new(policy(random));
+        let Ok(index) = squad::index(&text, Path::new("train.json"), &mut invalid) else { return Ok(false) };
         for span in &index.places {
             let part = &text[span.offset as usize..][..span.length as usize];
             let paragraph: Paragraph = serde_json::from_slice(part)
@@ -449,8 +449,8 @@ fn wav_file(_: &Path) -> RunInput {
 fn clips(_: &Path) -> RunInput {
     Box::new(|random| {
         let text = mutate(samples::CLIPS.as_bytes(), samples::CLIPS.as_bytes(), random);
-        let mut judge = Judge::new(policy(random));
-        let Ok(table) = table::read(&text, Path::new("meta.csv"), &mut judge) else { return Ok(false) };
+        let mut invalid = InvalidCollector::new(policy(random));
+        let Ok(table) = table::read(&text, Path::new("meta.csv"), &mut invalid) else { return Ok(false) };
         let is_inside = |file: &str| Path::new(file).components().all(|part| matches!(part, Component::Normal(_)));
         match table.rows.iter().all(|row| is_inside(&row.file) && table.categories.contains_key(&row.target)) {
             true => Ok(!table.rows.is_empty()),

@@ -15,9 +15,9 @@ use xrun_results::run_name;
 /// Largest number of sweeps that are listed, the newest first.
 const SWEEPS_MAX: usize = 50;
 
-/// A sweep in the list.
+/// Entry of the list of sweeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedSweep {
     /// `experiment/sweeps/sweep`, the name that every command accepts.
     pub name: String,
     /// Its directory.
@@ -35,14 +35,14 @@ pub struct Listed {
 }
 
 /// The sweeps below the results, or of one experiment, newest first. Invalid ones are left out: `sweep --collect` reports them.
-pub fn sweeps(results: &Path, experiment: Option<&str>) -> Vec<Listed> {
+pub fn sweeps(results: &Path, experiment: Option<&str>) -> Vec<ListedSweep> {
     let mut found: Vec<(String, String, PathBuf)> = Vec::new();
-    for of in directories(results).filter(|name| experiment.is_none_or(|asked| asked == name)) {
-        let directory = results.join(&of).join(layout::SWEEPS);
+    for name in directories(results).filter(|name| experiment.is_none_or(|experiment| experiment == name)) {
+        let directory = results.join(&name).join(layout::SWEEPS);
         for sweep in directories(&directory).filter(|name| name != layout::LATEST) {
             let path = directory.join(&sweep);
             if path.join(layout::SWEEP).is_file() {
-                found.push((sweep, of.clone(), path));
+                found.push((sweep, name.clone(), path));
             }
         }
     }
@@ -51,7 +51,9 @@ pub fn sweeps(results: &Path, experiment: Option<&str>) -> Vec<Listed> {
     found.truncate(SWEEPS_MAX);
     found
         .into_iter()
-        .filter_map(|(sweep, of, directory)| listed(format!("{of}/{}/{sweep}", layout::SWEEPS), directory))
+        .filter_map(|(sweep, experiment, directory)| {
+            listed(format!("{experiment}/{}/{sweep}", layout::SWEEPS), directory)
+        })
         .collect()
 }
 
@@ -69,8 +71,8 @@ pub fn find(results: &Path, text: &str) -> Option<PathBuf> {
 /// Directory of the newest sweep, of all experiments or of one.
 pub fn newest(results: &Path, experiment: Option<&str>) -> Option<PathBuf> {
     let mut found: Vec<(String, PathBuf)> = Vec::new();
-    for of in directories(results).filter(|name| experiment.is_none_or(|asked| asked == name)) {
-        let directory = results.join(&of).join(layout::SWEEPS);
+    for name in directories(results).filter(|name| experiment.is_none_or(|experiment| experiment == name)) {
+        let directory = results.join(&name).join(layout::SWEEPS);
         let sweeps = directories(&directory)
             .filter(|name| name != layout::LATEST)
             .map(|name| (name.clone(), directory.join(name)));
@@ -79,7 +81,7 @@ pub fn newest(results: &Path, experiment: Option<&str>) -> Option<PathBuf> {
     found.into_iter().max().map(|(_, path)| path)
 }
 
-fn listed(name: String, directory: PathBuf) -> Option<Listed> {
+fn listed(name: String, directory: PathBuf) -> Option<ListedSweep> {
     let record = SweepRecord::read(&directory).ok()?;
     let rungs = record.search.as_ref().map_or(&[][..], Search::rungs);
     let done = |run| match stage(&run_directory(&directory, run), rungs) {
@@ -88,7 +90,7 @@ fn listed(name: String, directory: PathBuf) -> Option<Listed> {
     };
     let finished = record.runs().filter(|run| done(*run)).count();
     let (trials, runs) = (record.trials.len(), record.runs_at_most());
-    Some(Listed { name, created: record.created, keys: record.keys, trials, runs, finished, directory })
+    Some(ListedSweep { name, created: record.created, keys: record.keys, trials, runs, finished, directory })
 }
 
 fn directories(directory: &Path) -> impl Iterator<Item = String> + use<> {
@@ -100,8 +102,8 @@ fn directories(directory: &Path) -> impl Iterator<Item = String> + use<> {
 }
 
 /// A line for each sweep, ending with a line break; empty without sweeps.
-pub fn text(sweeps: &[Listed], width: Option<usize>) -> String {
-    let row = |sweep: &Listed| {
+pub fn text(sweeps: &[ListedSweep], width: Option<usize>) -> String {
+    let row = |sweep: &ListedSweep| {
         vec![
             printable::line(&sweep.name, 80),
             printable::line(&utc_time(&sweep.created), 30),

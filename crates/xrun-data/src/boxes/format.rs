@@ -79,7 +79,7 @@ macro_rules! directory_settings {
             /// Treatment of broken images, annotations that cannot be read, boxes outside the image, boxes that an image
             /// has twice and unknown classes. An image that is complete but cannot be decoded is found only when it is used;
             /// it ends the run in either case.
-            pub on_invalid: $crate::reading::broken::OnInvalid,
+            pub on_invalid: $crate::reading::invalid::OnInvalid,
             /// Follow symlinks that lead out of `path`, as long as they lead into `link_root`.
             pub follow_links: bool,
             /// The directory that symlinks may lead into, for `follow_links = true`, such as a scratch disk with the images.
@@ -95,7 +95,7 @@ macro_rules! directory_settings {
                     exif_orientation: $crate::reading::orientation::ExifOrientation::Apply,
                     validation_classes: Vec::new(),
                     train_classes: Vec::new(),
-                    on_invalid: $crate::reading::broken::OnInvalid::Fail,
+                    on_invalid: $crate::reading::invalid::OnInvalid::Fail,
                     follow_links: false,
                     link_root: None,
                 }

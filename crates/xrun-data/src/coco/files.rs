@@ -46,13 +46,13 @@ struct Files {
 /// # Errors
 /// No file, several among which none is clearly meant, or one that is not COCO's JSON.
 pub fn read(settings: &Settings, source: Source<'_>) -> Result<Raw, DataError> {
-    let Source { root, known, judge, digest } = source;
+    let Source { root, known, invalid, digest } = source;
     let files = find(root, settings)?;
     let mut read = |path: &Path| {
         let bytes = annotation_file(root, path, FILE_BYTES_MAX)?;
         digest.update(&bytes);
         known.expect(ANNOTATIONS, &digest_of(&bytes), path)?;
-        let mut raw = read::read(&bytes, path, settings.box_units.unit(), judge)?;
+        let mut raw = read::read(&bytes, path, settings.box_units.unit(), invalid)?;
         locate_images(&mut raw, root, path);
         Ok(raw)
     };
@@ -259,7 +259,7 @@ mod tests {
                 })
                 .collect(),
             references: None,
-            sized: true,
+            has_width_and_height: true,
         }
     }
 

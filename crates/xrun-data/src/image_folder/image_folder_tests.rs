@@ -5,7 +5,7 @@ use std::path::Path;
 use super::*;
 use crate::boxes::format::DirectoryDataset;
 use crate::boxes::library::Library;
-use crate::reading::broken::OnInvalid;
+use crate::reading::invalid::OnInvalid;
 use xrun_core::dataset::kind::DatasetKind;
 
 fn image(root: &Path, name: &str) {

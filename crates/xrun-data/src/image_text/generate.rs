@@ -22,6 +22,8 @@ use xrun_core::seed::generator;
 const VERSION: u32 = 1;
 /// The files of the splits. The first is written last: its presence says that the directory is whole.
 pub const FILES: [&str; 3] = ["train.jsonl", "held-out.jsonl", "unseen.jsonl"];
+/// Index of the split with combinations of attributes that training never shows.
+const UNSEEN: usize = 2;
 /// Fields of an answer, in their order.
 pub const FIELDS: [&str; 5] = ["shape", "colour", "place", "size", "mark"];
 /// Images in a directory.
@@ -32,7 +34,7 @@ const IMAGES_PER_DIRECTORY_MAX: usize = 1000;
 pub struct Pending {
     /// Number of PNG files.
     pub images: usize,
-    /// Pixels.
+    /// Side of an image in pixels.
     pub image_size: usize,
     /// The directory of the data set.
     pub directory: PathBuf,
@@ -89,10 +91,10 @@ fn counts(settings: &Generated) -> [usize; 3] {
     [settings.examples, settings.held_out_examples, settings.unseen_examples]
 }
 
-/// A line of a file, and the digest of its image.
-struct Written {
+/// Line of an example, and the line of its image in the list of digests.
+struct WrittenExample {
     line: String,
-    sum: String,
+    digest_line: String,
 }
 
 fn write_all(settings: &Generated, directory: &Path) -> io::Result<()> {
@@ -105,11 +107,11 @@ fn write_all(settings: &Generated, directory: &Path) -> io::Result<()> {
         let mut text = String::new();
         // An example is a pure function of its number, so who makes it does not matter.
         let numbers: Vec<usize> = (0..count).collect();
-        for Written { line, sum } in
-            generated::parallel_map(&numbers, |number| one(settings, split, *number, directory))?
+        for WrittenExample { line, digest_line } in
+            generated::parallel_map(&numbers, |number| write_example(settings, split, *number, directory))?
         {
             text += &line;
-            sums += &sum;
+            sums += &digest_line;
         }
         sums += &format!("{}  {}\n", digest(text.as_bytes()), FILES[split]);
         texts.push(text);
@@ -121,15 +123,15 @@ fn write_all(settings: &Generated, directory: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Statistics of the images of a thousand examples.
+/// Subdirectory of an image, with at most [`IMAGES_PER_DIRECTORY_MAX`] of them.
 fn subdirectory(split: usize, number: usize) -> String {
     format!("images/{}-{:03}", FILES[split].trim_end_matches(".jsonl"), number / IMAGES_PER_DIRECTORY_MAX)
 }
 
-fn one(settings: &Generated, split: usize, number: usize, directory: &Path) -> io::Result<Written> {
+fn write_example(settings: &Generated, split: usize, number: usize, directory: &Path) -> io::Result<WrittenExample> {
     let random = &mut generator(settings.seed, FILES[split], number as u64);
-    let scene = Scene::draw(random, split == 2);
-    let (question, answer) = asked(random, &scene);
+    let scene = Scene::draw(random, split == UNSEEN);
+    let (question, answer) = question_and_answer(random, &scene);
     let image = format!("{}/{number:06}.png", subdirectory(split, number));
     let bytes = scene.paint(random, settings.image_size).to_png()?;
     // The whole directory is renamed when it is complete, so a half-written file is never seen.
@@ -142,11 +144,11 @@ fn one(settings: &Generated, split: usize, number: usize, directory: &Path) -> i
         quoted(&question),
         quoted(&answer)
     );
-    Ok(Written { line, sum: format!("{}  {image}\n", digest(&bytes)) })
+    Ok(WrittenExample { line, digest_line: format!("{}  {image}\n", digest(&bytes)) })
 }
 
-/// An instruction and its answer: seven in ten ask for all fields, the others for two.
-fn asked(random: &mut impl Rng, scene: &Scene) -> (String, String) {
+/// Question about a scene and its answer: seven in ten ask for all fields, the others for two.
+fn question_and_answer(random: &mut impl Rng, scene: &Scene) -> (String, String) {
     let (question, wanted) = match random.random_range(0..10_u32) {
         0..7 => ("describe the picture".to_owned(), FIELDS.to_vec()),
         _ => {

@@ -18,9 +18,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::reading::broken::Judge;
-use super::reading::broken::OnInvalid;
 use super::reading::confined::linked_directories;
+use super::reading::invalid::InvalidCollector;
+use super::reading::invalid::OnInvalid;
 use library::{Library, LoaderSettings};
 use settings::{Settings, Source};
 use xrun_core::dataset::digest_cache;
@@ -54,22 +54,22 @@ impl ExampleCounts {
     /// # Errors
     /// Some are too long and must not be left out, or nothing is left of a split.
     pub fn fit(&mut self, fit: usize, on_invalid: OnInvalid) -> Result<InvalidItems, DataError> {
-        let mut judge = Judge::new(on_invalid);
+        let mut invalid = InvalidCollector::new(on_invalid);
         // The longest first: its message has the increase that all examples need.
         for text in self.texts.iter().rev().filter(|text| text.tokens > fit) {
             let (path, called) = &text.one;
             let error = || DataError::file(path, TextLength::too_long(text.tokens, fit, called));
-            judge.found.add_many(library::TOO_LONG, text.examples.iter().sum(), error);
+            invalid.found.add_many(library::TOO_LONG, text.examples.iter().sum(), error);
             let splits = [&mut self.train, &mut self.held_out, &mut self.unseen];
             splits.into_iter().zip(text.examples).for_each(|(left, out)| *left = left.saturating_sub(out));
         }
-        judge.verdict()?;
+        invalid.result()?;
         for (left, what) in [(self.train, library::TO_TRAIN_ON), (self.held_out, library::HELD_OUT)] {
             if left == 0 {
-                return Err(DataError::content(library::none_left(what, &judge.found, self.images)));
+                return Err(DataError::content(library::none_left(what, &invalid.found, self.images)));
             }
         }
-        Ok(judge.found)
+        Ok(invalid.found)
     }
 }
 

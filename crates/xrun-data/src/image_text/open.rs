@@ -15,11 +15,11 @@ use super::library::{ExampleLocation, Form, Library, Records, TextFile};
 use super::record::{EXPECTED, Image, Record, Wrong};
 use super::settings::{Settings, Source};
 use crate::json::{kind, why};
-use crate::reading::broken::Judge;
-use crate::reading::broken::OnInvalid;
 use crate::reading::confined::{Root, confined};
 use crate::reading::decoding::Largest;
 use crate::reading::decoding::decoding_bytes;
+use crate::reading::invalid::InvalidCollector;
+use crate::reading::invalid::OnInvalid;
 use crate::reading::parquet;
 use crate::reading::whole::is_whole;
 use xrun_core::dataset::digest::hexadecimal;
@@ -84,7 +84,7 @@ fn begins_a_list(line: &[u8]) -> bool {
 }
 
 fn indexed(settings: &Settings, paths: &[PathBuf], policy: OnInvalid) -> Result<Library, DataError> {
-    let mut judge = Judge::new(policy);
+    let mut invalid = InvalidCollector::new(policy);
     let mut indexing = Indexing {
         generated: settings.source == Source::Generated,
         known: BTreeMap::new(),
@@ -94,12 +94,12 @@ fn indexed(settings: &Settings, paths: &[PathBuf], policy: OnInvalid) -> Result<
     let mut files = Vec::new();
     for path in paths {
         // Problems of both files are reported together.
-        match indexing.file(settings, path, &mut judge) {
+        match indexing.file(settings, path, &mut invalid) {
             Ok(found) => files.push(found),
-            Err(fatal) => return Err(judge.with_error(fatal)),
+            Err(fatal) => return Err(invalid.with_error(fatal)),
         }
     }
-    judge.verdict()?;
+    invalid.result()?;
     indexing.known.into_values().for_each(DigestCache::save);
     let images = files.iter().map(|file| u64::from(file.images)).sum();
     let source_of = std::array::from_fn(|split| split.min(files.len() - 1));
@@ -124,7 +124,7 @@ fn indexed(settings: &Settings, paths: &[PathBuf], policy: OnInvalid) -> Result<
             _ => indexing.largest,
         },
         digest: hexadecimal(&indexing.digest.finalize()),
-        skipped: judge.found,
+        skipped: invalid.found,
     };
     library.check_use()?;
     Ok(library)
@@ -162,11 +162,16 @@ struct FileIndexer<'a> {
     places: Vec<ExampleLocation>,
     /// Each image by the beginning of the SHA-256 of its name or its base64.
     images: HashMap<[u8; 16], InspectedImage>,
-    judge: &'a mut Judge,
+    invalid: &'a mut InvalidCollector,
 }
 
 impl Indexing {
-    fn file(&mut self, settings: &Settings, path: &Path, judge: &mut Judge) -> Result<IndexedFile, DataError> {
+    fn file(
+        &mut self,
+        settings: &Settings,
+        path: &Path,
+        invalid: &mut InvalidCollector,
+    ) -> Result<IndexedFile, DataError> {
         let failed = |error: std::io::Error| DataError::file(path, format!("cannot be read: {error}"));
         let link_root = settings.link_root.as_ref().filter(|_| settings.follow_links).map(Path::new);
         let root = Root::open(&directory_of(path))?.with_link_root(link_root)?;
@@ -182,7 +187,7 @@ impl Indexing {
             Source::Generated | Source::QuestionList => None,
         };
         let opened = file::open(rows.as_deref().unwrap_or(path)).map_err(failed)?;
-        let mut found = FileIndexer { path, root: &root, form, places: Vec::new(), images: HashMap::new(), judge };
+        let mut found = FileIndexer { path, root: &root, form, places: Vec::new(), images: HashMap::new(), invalid };
         match form {
             Form::Lines => self.lines(&opened, &mut found)?,
             Form::List(_) => self.list(&opened, &mut found)?,
@@ -224,7 +229,7 @@ impl Indexing {
             if read > LINE_BYTES_MAX && bytes.last() != Some(&b'\n') {
                 offset += reader.skip_until(b'\n').map_err(failed)? as u64;
                 let message = format!("line {line}: has more than {LINE_BYTES_MAX} bytes, which is no example");
-                found.judge.broken("too_long_line", found.path, message);
+                found.invalid.add("too_long_line", found.path, message);
                 continue;
             }
             let mut text = bytes.as_slice();
@@ -282,7 +287,7 @@ impl Indexing {
         match number {
             Ok(image) => found.places.push(ExampleLocation { image, ..place }),
             Err((reason, message)) => {
-                found.judge.broken(reason, found.path, format!("{}: {message}", place.called()));
+                found.invalid.add(reason, found.path, format!("{}: {message}", place.called()));
             }
         }
         Ok(())

@@ -107,8 +107,8 @@ mod tests {
         assert_eq!(std::fs::read(&path).unwrap(), bytes);
         let (_, other) = generate_in(&Generated { seed: 1, ..settings.clone() }, directory.path()).unwrap();
         assert_ne!(other, written);
-        let mut judge = crate::reading::broken::Judge::new(crate::reading::broken::OnInvalid::Fail);
-        let index = super::super::squad::index(&bytes, &path, &mut judge).unwrap();
+        let mut invalid = crate::reading::invalid::InvalidCollector::new(crate::reading::invalid::OnInvalid::Fail);
+        let index = super::super::squad::index(&bytes, &path, &mut invalid).unwrap();
         assert_eq!(index.places.len(), 3 * 4 * settings.sentences_per_paragraph * QUESTIONS_PER_SENTENCE);
     }
 }

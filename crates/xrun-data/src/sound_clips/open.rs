@@ -10,9 +10,9 @@ use super::library::{Class, Clip, Column, Library, Role};
 use super::settings::{Settings, Source};
 use super::sound;
 use super::table::{self, Row, Table};
-use crate::reading::broken::Judge;
-use crate::reading::broken::OnInvalid;
 use crate::reading::confined::{Root, annotation_file, confined};
+use crate::reading::invalid::InvalidCollector;
+use crate::reading::invalid::OnInvalid;
 use xrun_core::dataset::digest::hexadecimal;
 use xrun_core::dataset::digest_cache::DigestCache;
 use xrun_core::dataset::error::DataError;
@@ -57,19 +57,19 @@ pub(super) fn open_generated(settings: &Settings, root: PathBuf) -> Result<Libra
 fn open_directory(settings: &Settings, root: &Path) -> Result<Library, DataError> {
     let link_root = settings.link_root.as_ref().filter(|_| settings.follow_links).map(Path::new);
     let root = Root::open(root)?.with_link_root(link_root)?;
-    let mut judge = Judge::new(settings.on_invalid);
-    match read_directory(settings, root.clone(), &mut judge) {
-        Err(fatal) => Err(judge.with_error(fatal)),
+    let mut invalid = InvalidCollector::new(settings.on_invalid);
+    match read_directory(settings, root.clone(), &mut invalid) {
+        Err(fatal) => Err(invalid.with_error(fatal)),
         Ok(library) => {
             // Invalid clips may be the reason why a fold is empty, and are reported in its place.
-            judge.verdict()?;
+            invalid.result()?;
             check_use(&root.path, &library)?;
             Ok(library)
         }
     }
 }
 
-fn read_directory(settings: &Settings, root: Root, judge: &mut Judge) -> Result<Library, DataError> {
+fn read_directory(settings: &Settings, root: Root, invalid: &mut InvalidCollector) -> Result<Library, DataError> {
     let place = table::find(&root.path)?;
     let bytes = annotation_file(&root, &place, TABLE_BYTES_MAX)?;
     let mut known = match settings.source {
@@ -81,7 +81,7 @@ fn read_directory(settings: &Settings, root: Root, judge: &mut Judge) -> Result<
     let mut digest = Sha256::new();
     digest.update((bytes.len() as u64).to_le_bytes());
     digest.update(&bytes);
-    let Table { rows, categories, columns } = table::read(&bytes, &place, judge)?;
+    let Table { rows, categories, columns } = table::read(&bytes, &place, invalid)?;
     let (mut silent, mut sounds) = (0, Heard::new(settings.clip_seconds));
     let mut kept: Vec<Row> = Vec::with_capacity(rows.len());
     for row in rows {
@@ -92,17 +92,17 @@ fn read_directory(settings: &Settings, root: Root, judge: &mut Judge) -> Result<
             Ok(Some(_)) => {}
             Ok(None) => {
                 let why = root.dangling(&name).unwrap_or_else(|| "is not there".into());
-                judge.broken("missing_clip", &place, format!("line {line}: {} {why}", whole.display()));
+                invalid.add("missing_clip", &place, format!("line {line}: {} {why}", whole.display()));
                 continue;
             }
             Err(error) => {
-                judge.broken("outside", &place, format!("line {line}: {error}"));
+                invalid.add("outside", &place, format!("line {line}: {error}"));
                 continue;
             }
         }
         let about = std::fs::metadata(&whole).map_or(0, |about| about.len());
         if about > sound::FILE_BYTES_MAX {
-            judge.broken(
+            invalid.add(
                 "too_large",
                 &whole,
                 format!("line {line}: has {about} bytes, at most {}", sound::FILE_BYTES_MAX),
@@ -120,7 +120,7 @@ fn read_directory(settings: &Settings, root: Root, judge: &mut Judge) -> Result<
                     sounds.add(&sound);
                 }
                 Err(sound::Unusable { reason, message }) => {
-                    judge.broken(reason, &whole, format!("{message} ({name} is in line {line} of the table)"));
+                    invalid.add(reason, &whole, format!("{message} ({name} is in line {line} of the table)"));
                     continue;
                 }
             }
@@ -134,7 +134,7 @@ fn read_directory(settings: &Settings, root: Root, judge: &mut Judge) -> Result<
         &kept,
         categories,
         columns,
-        (silent, sounds, hexadecimal(&digest.finalize()), judge),
+        (silent, sounds, hexadecimal(&digest.finalize()), invalid),
     ))
 }
 
@@ -151,7 +151,7 @@ fn indexed(
     rows: &[Row],
     categories: std::collections::BTreeMap<u32, String>,
     columns: Vec<(String, Vec<String>)>,
-    (silent, heard, digest, judge): (u64, Heard, String, &Judge),
+    (silent, heard, digest, invalid): (u64, Heard, String, &InvalidCollector),
 ) -> Library {
     // Of what was left out nothing is a class.
     let used: std::collections::BTreeSet<u32> = rows.iter().map(|row| row.target).collect();
@@ -183,7 +183,7 @@ fn indexed(
         silent,
         heard,
         digest,
-        skipped: judge.found.clone(),
+        skipped: invalid.found.clone(),
     }
 }
 

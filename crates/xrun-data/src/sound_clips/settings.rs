@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::check::SECTION;
 use super::library::LoaderSettings;
-use crate::reading::broken::OnInvalid;
+use crate::reading::invalid::OnInvalid;
 use xrun_core::units::Bytes;
 
 /// Short sound clips, each of one class: a directory in the layout of ESC-50 (Piczak 2015), or a generated one of the same

@@ -13,7 +13,7 @@ use crate::boxes::format::Format;
 use crate::boxes::library::{Library, LoaderSettings};
 use crate::boxes::open::{self, Rules};
 use crate::coco::{self, Coco};
-use crate::reading::broken::OnInvalid;
+use crate::reading::invalid::OnInvalid;
 use crate::reading::orientation::ExifOrientation;
 use xrun_core::dataset::digest_cache::{self, DigestCache};
 use xrun_core::dataset::error::DataError;

@@ -28,7 +28,7 @@ const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// # Errors
 /// A file that does not read, or is broken and not to be left out.
 pub fn read(corners: Corners, source: Source<'_>) -> Result<Raw, DataError> {
-    let Source { root, judge, digest, .. } = source;
+    let Source { root, invalid, digest, .. } = source;
     let mut raw = Raw::default();
     let mut number = BTreeMap::new();
     let parts = parts(root)?;
@@ -41,7 +41,7 @@ pub fn read(corners: Corners, source: Source<'_>) -> Result<Raw, DataError> {
         let (mut image, names) = match image(&bytes, &images, corners) {
             Ok(read) => read,
             Err(message) => {
-                judge.broken("broken_annotation", &path, message);
+                invalid.add("broken_annotation", &path, message);
                 continue;
             }
         };
@@ -50,7 +50,7 @@ pub fn read(corners: Corners, source: Source<'_>) -> Result<Raw, DataError> {
             if corners == Corners::OneBased && object.corners[..2].iter().any(|first| (-1.0..0.0).contains(first)) {
                 let called = &object.called;
                 let message = format!("{called} begins at pixel 0, and VOC counts from 1; {COUNTED_OTHERWISE}");
-                judge.broken("box_outside", &path, message);
+                invalid.add("box_outside", &path, message);
                 object.ignored = Some(IgnoreReason::Difficult);
             }
             object.class = *number.entry(name).or_insert_with_key(|name| {

@@ -8,7 +8,7 @@ use super::*;
 use xrun_core::files::write::replace;
 use xrun_data::image_text::generate::generate_in;
 use xrun_data::image_text::settings::{Generated, Settings as Data};
-use xrun_data::reading::broken::OnInvalid;
+use xrun_data::reading::invalid::OnInvalid;
 
 /// Generated data in a temporary directory.
 pub(crate) struct Made {

@@ -11,8 +11,8 @@ use crate::watched::WatchSettings;
 use xrun_core::bounded::planned::MemoryKind;
 use xrun_core::units::seconds;
 
-/// Part of the time, as its inverse, after which steps that have ended no longer speak for the rest.
-const SILENT_PART: u64 = 10;
+/// Divisor of the run time: without a step for longer than this part of it, the clock judges what came after the last step.
+const SILENT_TIME_DIVISOR: u64 = 10;
 
 /// Judges the samples of a command by step and by the clock, process after process.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ pub struct CommandJudge {
 #[derive(Clone, Copy, Debug, Default)]
 struct Moment {
     milliseconds: u64,
-    held: u64,
+    footprint: u64,
 }
 
 impl CommandJudge {
@@ -68,7 +68,7 @@ impl CommandJudge {
     }
 
     /// Forgets the steps so far: they were not those of the training.
-    pub fn begin_steps_anew(&mut self) {
+    pub fn restart_steps(&mut self) {
         (self.by_step, self.step, self.newest) = (Watch::new(self.context.clone()), 0, None);
     }
 
@@ -78,7 +78,7 @@ impl CommandJudge {
             self.end_process();
             self.segment = line.segment;
         }
-        self.last = Moment { milliseconds: line.time_us / 1000, held: line.host.heap };
+        self.last = Moment { milliseconds: line.time_us / 1000, footprint: line.host.heap };
         if self.samples == 0 {
             self.first = self.last;
         }
@@ -120,8 +120,8 @@ impl CommandJudge {
     /// Verdict on the newest process, by step if that is conclusive, otherwise by the clock.
     fn newest_verdict(&self) -> Verdict {
         let (by_step, by_clock) = (self.by_step.newest_verdict(), self.by_clock.newest_verdict());
-        let unknown = |verdict: &Verdict| verdict.verdict == VerdictWord::Inconclusive;
-        if self.step == 0 || (unknown(&by_step) && !unknown(&by_clock)) {
+        let is_inconclusive = |verdict: &Verdict| verdict.verdict == VerdictWord::Inconclusive;
+        if self.step == 0 || (is_inconclusive(&by_step) && !is_inconclusive(&by_clock)) {
             return by_clock;
         }
         if self.grew_after_last_step()
@@ -150,14 +150,14 @@ impl CommandJudge {
     /// Returns whether steps ended long ago, and the footprint has grown since.
     fn grew_after_last_step(&self) -> bool {
         let since = |then: Moment| self.last.milliseconds.saturating_sub(then.milliseconds);
-        let grown = self.last.held.saturating_sub(self.last_step.held) as f64;
-        since(self.last_step) * SILENT_PART >= since(self.first) && grown >= BYTES.growth_min
+        let grown = self.last.footprint.saturating_sub(self.last_step.footprint) as f64;
+        since(self.last_step) * SILENT_TIME_DIVISOR >= since(self.first) && grown >= BYTES.growth_min
     }
 
     /// Growth of host or GPU memory in bytes per second; `None` unless the verdict on that series is growing.
-    pub fn bytes_per_second(&self, place: MemoryKind) -> Option<f64> {
+    pub fn bytes_per_second(&self, kind: MemoryKind) -> Option<f64> {
         let by_clock = self.by_clock.verdict();
-        let name = if place == MemoryKind::Device { GPU_FOOTPRINT } else { FOOTPRINT };
+        let name = if kind == MemoryKind::Device { GPU_FOOTPRINT } else { FOOTPRINT };
         let series = by_clock.series.iter().find(|one| one.name == name)?;
         let grows = series.findings.verdict == VerdictWord::Growing;
         series.findings.slope.filter(|_| grows).map(|slope| slope * 1e3)
@@ -316,7 +316,7 @@ mod tests {
     fn steps_that_were_not_of_the_training_are_forgotten() {
         let mut command = CommandJudge::new(&WatchSettings::default());
         (0..200).for_each(|at| command.add(&line(1000 * at, 25 * at, 50 * MIB, 0)));
-        command.begin_steps_anew();
+        command.restart_steps();
         (0..300).for_each(|at| command.add(&line(200_000 + 1000 * at, 1 + at, 50 * MIB, at * MIB)));
         let verdict = command.verdict();
         assert_eq!((verdict.verdict, verdict.axis), (VerdictWord::Growing, Axis::Steps), "{}", verdict.message);

@@ -180,7 +180,7 @@ impl CommandRecord {
     ///
     /// # Errors
     /// The files cannot be written.
-    pub fn begin_steps_anew(&mut self, segment: u32) -> Result<(), WriteError> {
+    pub fn restart_steps(&mut self, segment: u32) -> Result<(), WriteError> {
         let without_step = |line: &str| {
             let line = read::parse_line::<MemoryLine>(line.as_bytes()).ok()?;
             let step = if line.segment == segment { 0 } else { line.step };

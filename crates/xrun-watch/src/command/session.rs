@@ -320,16 +320,16 @@ impl Session<'_> {
         if let Some(tail) = &mut self.output.tail {
             tail.read(&self.output.steps);
         }
-        if let Some(events) = &mut self.output.events {
+        if let Some(events) = &mut self.output.event_files {
             events.read(&self.output.steps);
         }
-        for event in self.output.steps.take_events(&self.output.events_of_steps) {
+        for event in self.output.steps.take_events(&self.output.step_events) {
             let written = match event {
                 StepEvent::Metrics(line) => self.record.step(&line),
                 StepEvent::Anew => {
                     (self.first_step, self.last_step) = (None, None);
-                    self.judged.begin_steps_anew();
-                    self.record.begin_steps_anew(self.segment)
+                    self.judged.restart_steps();
+                    self.record.restart_steps(self.segment)
                 }
             };
             self.check_written(written);
@@ -451,7 +451,7 @@ impl Session<'_> {
             self.read_steps();
             std::thread::sleep(Duration::from_millis(2));
         }
-        if let Some(events) = &mut self.output.events {
+        if let Some(events) = &mut self.output.event_files {
             events.end(&self.output.steps);
         }
         self.read_steps();
@@ -487,7 +487,7 @@ impl Session<'_> {
             self.check_written(written);
         }
         notes.extend(note.map(|note| format!("steps from {note}")));
-        let damaged = self.output.events.as_ref().map_or(0, EventFiles::damaged);
+        let damaged = self.output.event_files.as_ref().map_or(0, EventFiles::damaged);
         if damaged > 0 {
             notes.push(format!("the rest of {} could not be read", pluralize(damaged as u64, "event file")));
         }

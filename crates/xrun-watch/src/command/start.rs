@@ -68,16 +68,18 @@ pub fn masked_words(request: &WatchRequest) -> Vec<String> {
 /// Readers of the output and the files of a running command.
 pub struct OutputReaders {
     pub steps: Arc<Steps>,
-    pub events_of_steps: Receiver<StepEvent>,
+    pub step_events: Receiver<StepEvent>,
     /// File of JSON lines.
     pub tail: Option<Tail>,
-    pub events: Option<EventFiles>,
+    /// TensorBoard's event files.
+    pub event_files: Option<EventFiles>,
     /// Threads that copy its output.
     pub copies: Vec<JoinHandle<()>>,
     /// Pseudo-terminals that it writes to.
     pub mirrors: Vec<SizeMirror>,
-    _read: Option<Registration>,
-    _waiting: Registration,
+    /// Ledger entries of the readers' buffer and of the steps that wait.
+    _reader: Option<Registration>,
+    _steps: Registration,
 }
 
 impl OutputReaders {
@@ -94,7 +96,7 @@ impl OutputReaders {
 pub fn start(
     request: &WatchRequest,
     program: &Path,
-    own: Option<&OwnCgroup>,
+    own_cgroup: Option<&OwnCgroup>,
     ledger: &Ledger,
 ) -> Result<(u32, OutputReaders), WatchError> {
     let mut command = std::process::Command::new(program);
@@ -103,14 +105,14 @@ pub fn start(
     if let Some(directory) = &request.working_directory {
         command.current_dir(directory);
     }
-    if let Some(own) = own {
-        enter_cgroup(&mut command, own)?;
+    if let Some(own_cgroup) = own_cgroup {
+        enter_cgroup(&mut command, own_cgroup)?;
     }
     if std::io::stdin().is_terminal() {
         // A background group that reads from the terminal would be stopped silently.
         command.stdin(Stdio::null());
     }
-    let (mut tail, mut events) = (None, None);
+    let (mut tail, mut event_files) = (None, None);
     let parser = match &request.steps {
         Some(StepSource::Output(pattern)) => Some(StepParser::Pattern(pattern.clone())),
         Some(StepSource::Recognised) => Some(StepParser::recognised()),
@@ -119,7 +121,7 @@ pub fn start(
             None
         }
         Some(StepSource::Events(directory)) => {
-            events = Some(EventFiles::new(directory));
+            event_files = Some(EventFiles::new(directory));
             None
         }
         None => None,
@@ -128,7 +130,7 @@ pub fn start(
     if reads_output && std::env::var_os(UNBUFFERED).is_none() && !request.environment.contains_key(UNBUFFERED) {
         command.env(UNBUFFERED, "1");
     }
-    let (steps, events_of_steps) = Steps::new(parser, request.metrics.keys().cloned().collect());
+    let (steps, step_events) = Steps::new(parser, request.metrics.keys().cloned().collect());
     let steps = Arc::new(steps);
     let system = |what: &str, error: std::io::Error| WatchError::System(format!("cannot {what}: {error}"));
     let name = xrun_core::printable::line(&request.command[0].to_string_lossy(), 200);
@@ -159,16 +161,25 @@ pub fn start(
     for (from, to) in terminals {
         copy(from, to)?;
     }
-    let read = if events.is_some() { Some(events::buffer()) } else { reads_output.then(output::buffer) };
-    let read = read.map(|buffer| {
+    let reader = if event_files.is_some() { Some(events::buffer()) } else { reads_output.then(output::buffer) };
+    let reader = reader.map(|buffer| {
         let registration = buffer.register(ledger);
         registration.set(registration.cap().items, registration.cap().bytes);
         registration
     });
-    let waiting = steps::buffer().register(ledger);
+    let waiting_steps = steps::buffer().register(ledger);
     Ok((
         child.id(),
-        OutputReaders { steps, events_of_steps, tail, events, copies, mirrors, _read: read, _waiting: waiting },
+        OutputReaders {
+            steps,
+            step_events,
+            tail,
+            event_files,
+            copies,
+            mirrors,
+            _reader: reader,
+            _steps: waiting_steps,
+        },
     ))
 }
 

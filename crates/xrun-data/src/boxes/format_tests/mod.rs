@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{few_shot, format};
 use crate::boxes::library::Library;
 use crate::coco::Coco;
-use crate::reading::broken::OnInvalid;
+use crate::reading::invalid::OnInvalid;
 use crate::real_data::real_data;
 use crate::voc::Voc;
 use xrun_core::dataset::error::DataError;

@@ -262,7 +262,7 @@ fn stacked(trace: &MemoryTrace) -> Option<Plot> {
     let groups = largest.iter().map(std::slice::from_ref).chain((!rest.is_empty()).then_some(rest));
     for (at, group) in groups.enumerate() {
         let held: Vec<f64> =
-            samples.iter().map(|sample| group.iter().map(|&owner| sample.rest[owner] as f64).sum()).collect();
+            samples.iter().map(|sample| group.iter().map(|&owner| sample.extra[owner] as f64).sum()).collect();
         let top: Vec<f64> = base.iter().zip(&held).map(|(base, held)| base + held).collect();
         let extreme = |pick: fn(f64, f64) -> f64| held.iter().copied().reduce(pick).unwrap_or(0.0);
         curves.push(Curve {

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn cosine_warms_up_linearly_and_ends_at_its_final_fraction() {
+    fn cosine_warms_up_linearly_and_ends_at_its_final_lr_fraction() {
         let schedule = Schedule::Cosine(Cosine { warmup_steps: 10, final_lr_fraction: 0.1, ..Cosine::default() });
         let at = |step| learning_rate(&schedule, 1.0, step, WHOLE);
         assert_eq!([1, 10].map(at), [0.1, 1.0]);
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn linear_decays_from_the_warm_up_to_its_final_fraction() {
+    fn linear_decays_from_the_warm_up_to_its_final_lr_fraction() {
         let schedule = Schedule::Linear(Linear { warmup_steps: 10, final_lr_fraction: 0.1, ..Linear::default() });
         let at = |step| learning_rate(&schedule, 1.0, step, WHOLE);
         assert_eq!([1, 10].map(at), [0.1, 1.0]);

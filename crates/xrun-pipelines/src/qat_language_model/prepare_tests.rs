@@ -45,7 +45,7 @@ fn the_files_of_a_vocabulary_are_part_of_the_digests() {
 }
 
 #[test]
-fn settings_that_exceed_the_data_are_clamped() {
+fn settings_that_exceed_the_data_are_lowered() {
     let directory = tempfile::tempdir().unwrap();
     let lowered = |pipeline: &str, dataset: &str| -> BTreeMap<String, (u64, u64)> {
         let lowered = facts(directory.path(), pipeline, dataset).unwrap().lowered;
@@ -62,7 +62,7 @@ fn settings_that_exceed_the_data_are_clamped() {
 }
 
 #[test]
-fn batches_and_validations_larger_than_the_data_are_clamped() {
+fn batches_and_validations_larger_than_the_data_are_lowered() {
     let mut experiment: Experiment = toml::from_str("[pipeline.qat-language-model]\n[model.gpt2]\n").unwrap();
     experiment.training.batch_size = Some(32);
     experiment.validation.batches = 3;

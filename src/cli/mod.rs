@@ -273,7 +273,7 @@ impl Overrides {
 #[derive(Clone, Debug, Args)]
 pub struct Results {
     /// Directory of all results.
-    #[arg(long = "results", value_name = "DIR", default_value = "results", value_hint = ValueHint::DirPath)]
+    #[arg(id = "results", long = "results", value_name = "DIR", default_value = "results", value_hint = ValueHint::DirPath)]
     directory: PathBuf,
 }
 

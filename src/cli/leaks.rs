@@ -55,7 +55,7 @@ const CONTROL: &str = ".bounded.toml";
 /// Finds the files `<name>.leaky.toml` in a directory, all or those named; sorted by name.
 fn leaky_files(directory: &Path, names: &[String]) -> Result<Vec<(String, PathBuf)>, Failure> {
     let entries = std::fs::read_dir(directory).map_err(|error| {
-        Failure::Usage(format!("{}: {error}; use --directory for another directory", directory.display()))
+        Failure::Usage(format!("{}: {error}; use --dir for another directory", directory.display()))
     })?;
     let mut found: Vec<(String, PathBuf)> = entries
         .flatten()

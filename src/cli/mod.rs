@@ -433,7 +433,7 @@ pub struct LeaksArguments {
     /// Leaks to test. Default: all.
     names: Vec<String>,
     /// Directory of the <name>.leaky.toml and <name>.bounded.toml files.
-    #[arg(long, value_name = "DIR", default_value = "experiments/leaks", value_hint = ValueHint::DirPath)]
+    #[arg(long = "dir", value_name = "DIR", default_value = "experiments/leaks", value_hint = ValueHint::DirPath)]
     directory: PathBuf,
     #[command(flatten)]
     overrides: Overrides,

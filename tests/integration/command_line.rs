@@ -247,14 +247,14 @@ fn variables_and_files_with_names_that_are_no_text_do_no_harm() {
 fn leaks_that_do_not_exist_are_answered_with_those_that_do() {
     let workplace = Workplace::new();
     let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/leaks");
-    let said = workplace.xrun(&["leaks", "gradient", "--directory", directory]);
+    let said = workplace.xrun(&["leaks", "gradient", "--dir", directory]);
     assert_eq!(said.code, 2);
     let (message, known) = said.err.split_once(" (known: ").unwrap();
     assert!(known.contains("gradients, log_history"), "{known}");
     insta::assert_snapshot!(message);
     assert_eq!(workplace.xrun(&["leaks"]).code, 2, "no such directory here");
     workplace.file("own/a.leaky.toml", "[pipeline.dummy]\n");
-    let said = workplace.xrun(&["leaks", "--directory", "own"]);
+    let said = workplace.xrun(&["leaks", "--dir", "own"]);
     assert!(said.code == 2 && said.err.contains("[leaks.expected]"), "{said:?}");
 }
 
@@ -263,13 +263,13 @@ fn a_leak_of_device_pools_is_left_out_where_there_is_no_pool_and_is_not_wrong() 
     let workplace = Workplace::new();
     let expected = "[leaks.expected]\ngrows = \"per_thread_pools\"\nowner = \"leak_it\"\n";
     workplace.file("own/it.leaky.toml", &format!("[pipeline.dummy]\n{expected}"));
-    let said = workplace.xrun(&["leaks", "--directory", "own", "--device", "cpu"]);
+    let said = workplace.xrun(&["leaks", "--dir", "own", "--device", "cpu"]);
     assert_eq!(said.code, 0, "{said:?}");
-    let said = workplace.xrun(&["leaks", "--directory", "own", "--device", "cpu", "--json"]);
+    let said = workplace.xrun(&["leaks", "--dir", "own", "--device", "cpu", "--json"]);
     let rows = said.json();
     assert_eq!(rows[0]["wrong"], serde_json::json!([]), "{rows}");
     let reason = rows[0]["left_out"].as_str().unwrap();
-    let shown = workplace.xrun(&["leaks", "--directory", "own", "--device", "cpu"]);
+    let shown = workplace.xrun(&["leaks", "--dir", "own", "--device", "cpu"]);
     assert!(shown.out.contains(reason), "{shown:?}");
     insta::assert_snapshot!(reason);
 }
@@ -393,7 +393,7 @@ fn what_leaks_finds_is_written_for_ci_servers() {
         workplace.file(&format!("leaks/{name}.leaky.toml"), &format!("{dummy}{leak}{}", expected(owner)));
         workplace.file(&format!("leaks/{name}.bounded.toml"), dummy);
     }
-    let said = workplace.xrun(&["leaks", "--directory", "leaks", "--device", "cpu", "--junit", "found.xml"]);
+    let said = workplace.xrun(&["leaks", "--dir", "leaks", "--device", "cpu", "--junit", "found.xml"]);
     assert_eq!(said.code, 1, "{said:?}");
     let xml = std::fs::read_to_string(workplace.path("found.xml")).unwrap();
     assert!(xml.contains("tests=\"2\" failures=\"1\" errors=\"0\" skipped=\"0\""), "{xml}");

@@ -1,6 +1,7 @@
 //! Command line: arguments of all subcommands. Each subcommand has a file of its own.
 
 mod check;
+mod claims;
 mod command;
 mod compare;
 mod completions;
@@ -152,6 +153,8 @@ enum Command {
     Gc(remove::CollectArguments),
     /// Compare the settings, metrics, memory and speed of runs.
     Compare(compare::CompareArguments),
+    /// Answer the claims of reports on memory from the kept results, as Markdown.
+    Claims(claims::ClaimsArguments),
     /// Show a run or a sweep.
     Show(show::ShowArguments),
     /// Monitor runs: state, progress, memory by owner, and the verdict so far.

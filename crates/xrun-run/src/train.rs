@@ -113,6 +113,7 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
     session.clock.enter(LOOP);
     session.training += start_time.elapsed();
     session.step_finished();
+    session.recorder.step_done(report.kind);
     if let Some(what) = non_finite(&report) {
         return Ok(Some(diverged(session, step, what, &report)));
     }
@@ -237,8 +238,11 @@ fn after_step(task: &mut dyn Task, session: &mut Session<'_>, due: Due) -> Resul
 
 /// Performs the cleanup actions in order; returns the number of bytes freed, as far as it is known.
 fn clean(task: &mut dyn Task, actions: &[CleanupAction], clock: &mut Clock) -> u64 {
-    clock.enter("cleanup");
-    let freed = actions.iter().map(|action| perform(task, *action)).sum();
+    let freed = actions.iter().map(|action| {
+        clock.enter(action.phase());
+        perform(task, *action)
+    });
+    let freed = freed.sum();
     clock.enter(LOOP);
     freed
 }

@@ -1,0 +1,79 @@
+//! Memory of runs side by side, by component: the table of plan and actual, for several runs.
+
+use std::fmt::Write;
+use std::path::PathBuf;
+
+use crate::format::Summary;
+use crate::read;
+use crate::report::ReportError;
+use crate::report::axes::bytes;
+use crate::report::width;
+use crate::run_name;
+use xrun_core::printable;
+
+/// Table of the peak of each component, a column for each run, with its change against the first run. Components that no run has
+/// more than 0 bytes of are left out. Ends with a line break.
+///
+/// # Errors
+/// The summary of a run cannot be read.
+pub fn components(runs: &[PathBuf], width: usize) -> Result<String, ReportError> {
+    let mut text = String::new();
+    let mut columns: Vec<Vec<(String, i128)>> = Vec::with_capacity(runs.len());
+    for (number, run) in (1..).zip(runs) {
+        let summary = read::summary(run)?;
+        let name = printable::line(&run_name::run(run, ""), 120);
+        let state = if summary.is_some() { "" } else { " (has not ended)" };
+        let _ = writeln!(text, "{number}  {name}{state}");
+        columns.push(summary.as_ref().map(rows).unwrap_or_default());
+    }
+    let mut names: Vec<&str> = Vec::new();
+    for (name, _) in columns.iter().flatten() {
+        if !names.contains(&name.as_str()) {
+            names.push(name);
+        }
+    }
+    let size = |column: &[(String, i128)], name: &str| column.iter().find(|(known, _)| known == name).map(|one| one.1);
+    let cells = |name: &&str| {
+        let first = columns.first().and_then(|column| size(column, name));
+        let mut row = vec![(*name).to_owned()];
+        for (at, column) in columns.iter().enumerate() {
+            let bytes = size(column, name);
+            row.push(bytes.map_or("-".into(), signed));
+            if at > 0 {
+                row.push(change(bytes, first));
+            }
+        }
+        row
+    };
+    let is_used = |name: &&str| columns.iter().any(|column| size(column, name).is_some_and(|bytes| bytes != 0));
+    let rows: Vec<Vec<String>> = names.iter().copied().filter(|name| is_used(&name)).map(|name| cells(&name)).collect();
+    let mut header = vec!["component".to_owned()];
+    for number in 1..=columns.len() {
+        header.push(format!(">{number}"));
+        header.extend((number > 1).then(|| ">change".to_owned()));
+    }
+    let header: Vec<&str> = header.iter().map(String::as_str).collect();
+    let _ = write!(text, "\n{}", width::table(&header, &rows, Some(width)));
+    Ok(text)
+}
+
+/// Peak of each component of a run in bytes, with the kinds of its steps.
+fn rows(summary: &Summary) -> Vec<(String, i128)> {
+    let actual = summary.plan_and_actual.iter().map(|part| (part.name.clone(), i128::from(part.actual)));
+    let demand = &summary.demand;
+    let kinds = demand.step_kinds.iter().map(|(kind, bytes)| (format!("step: {kind}"), i128::from(*bytes)));
+    let left = demand.validation_left.map(|bytes| ("left by a validation".to_owned(), i128::from(bytes)));
+    actual.chain(kinds).chain(left).collect()
+}
+
+fn signed(size: i128) -> String {
+    format!("{}{}", if size < 0 { "-" } else { "" }, bytes(size.unsigned_abs() as f64))
+}
+
+fn change(bytes: Option<i128>, first: Option<i128>) -> String {
+    match bytes.zip(first) {
+        Some((now, before)) if now == before => "=".into(),
+        Some((now, before)) if before > 0 => format!("{:+.0} %", 100.0 * (now as f64 / before as f64 - 1.0)),
+        _ => "-".into(),
+    }
+}

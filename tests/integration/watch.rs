@@ -349,6 +349,8 @@ fn limits_hold_for_a_command_that_ignores_the_end_of_the_terminal() {
         let child = workplace.spawn(&[&words[..], &[script]].concat());
         wait_until("the command is ready", || workplace.path(name).exists());
         signal(child.id(), "-HUP");
+        // Of a command that has ended nobody can tell whether it ignored the signal.
+        wait_until("the signal is forwarded", || text(&workplace.latest(name).join("log.txt")).contains("SIGHUP"));
         child
     };
     let limited = begin("limited", "2s", "trap '' HUP; touch limited; sleep 600");

@@ -185,9 +185,12 @@ impl Claims {
     /// # Errors
     /// A result is missing or has no such figure, or a claim has neither an answer nor an expectation.
     pub fn answer(&self, results: &mut Results) -> Result<Vec<(&str, Vec<AnsweredClaim>)>, ClaimsError> {
-        let report = |report: &'_ Report| report.claim.iter().map(|claim| answer(claim, results)).collect();
-        let mut report = report;
-        self.report.iter().map(|one| Ok((one.title.as_str(), report(one)?))).collect()
+        let mut reports = Vec::with_capacity(self.report.len());
+        for report in &self.report {
+            let claims: Result<Vec<_>, _> = report.claim.iter().map(|claim| answer(claim, results)).collect();
+            reports.push((report.title.as_str(), claims?));
+        }
+        Ok(reports)
     }
 }
 

@@ -120,9 +120,14 @@ fn figures(summary: &Summary) -> BTreeMap<String, f64> {
         figures.insert(format!("planned.{}", part.name), part.planned as f64);
         figures.insert(format!("actual.{}", part.name), part.actual as f64);
     }
-    let kinds = summary.demand.step_kinds.iter();
+    let demand = &summary.demand;
+    for (name, bytes) in [("start", demand.heap_at_start), ("step", demand.step), ("validation", demand.validation)] {
+        figures.insert(format!("part.{name}"), bytes as f64);
+    }
+    figures.extend(summary.owners.iter().map(|owner| (format!("owner.{}", owner.name), owner.peak_bytes as f64)));
+    let kinds = demand.step_kinds.iter();
     figures.extend(kinds.map(|(kind, bytes)| (format!("step.{kind}"), *bytes as f64)));
-    figures.extend(summary.demand.validation_left.map(|bytes| ("validation_left".to_owned(), bytes as f64)));
+    figures.extend(demand.validation_left.map(|bytes| ("validation_left".to_owned(), bytes as f64)));
     let phases = summary.phases.iter().filter(|phase| phase.count > 0);
     figures.extend(phases.map(|phase| (format!("phase.{}", phase.name), phase.seconds / phase.count as f64)));
     figures

@@ -371,6 +371,27 @@ fn planned(report: &RunReport, page: &mut Page) {
     if let Some(why) = report.forecast_error_reason() {
         page.line("", why);
     }
+    let Some(summary) = report.final_summary() else { return };
+    let demand = &summary.demand;
+    // Of a single kind the table has it as activations and gradients.
+    if demand.step_kinds.len() > 1 {
+        let kinds = demand.step_kinds.iter().map(|(kind, bytes)| format!("{} {}", printable::line(kind, 32), Bytes(*bytes)));
+        page.line("a step needs", &kinds.collect::<Vec<_>>().join(", "));
+    }
+    if let Some(left) = demand.validation_left.filter(|_| demand.validation > 0) {
+        let sign = if left < 0 { "-" } else { "" };
+        let text = format!("{}, and leaves at most {sign}{}", Bytes(demand.validation), Bytes(left.unsigned_abs()));
+        page.line("a validation needs", &text);
+    }
+    let classes = summary.memory.size_classes.iter().filter(|class| class.allocations > 0);
+    let classes = classes.map(|class| {
+        let change = i128::from(class.allocations) - i128::from(class.allocations_at_start);
+        format!("{} of {} and more ({change:+})", class.allocations, Bytes(class.from_bytes))
+    });
+    let classes: Vec<String> = classes.collect();
+    if !classes.is_empty() {
+        page.line("large allocations", &format!("{}; change since the first step", classes.join(", ")));
+    }
 }
 
 fn buffers(report: &RunReport, page: &mut Page) {

@@ -183,7 +183,7 @@ fn absolute(name: &str, values: &[f64]) -> Measurement {
 
 fn is_bytes(name: &str) -> bool {
     let ends = ["_peak", "_floor", "validation_left"];
-    let begins = ["planned.", "actual.", "step."];
+    let begins = ["planned.", "actual.", "part.", "owner.", "step."];
     ends.iter().any(|end| name.ends_with(end)) || begins.iter().any(|begin| name.starts_with(begin))
 }
 

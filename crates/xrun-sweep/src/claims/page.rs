@@ -6,9 +6,22 @@ use super::{Answer, AnsweredClaim};
 
 const ANSWERS: [Answer; 4] = [Answer::Confirmed, Answer::Refuted, Answer::Depends, Answer::CannotBeShown];
 
+const INTRODUCTION: &str = "\
+# Claims of the reports
+
+This page answers each claim, remedy, table and command of the five reports in [origins.md](origins.md) with a measurement. `xrun claims`
+prints it from `results/claims.toml` and the tables in `results/reference`; `results/take-claims` measures all of them anew, on two cores of
+a CPU in about half an hour.
+
+A change is that of the mean of the runs, with its 95 % confidence interval (Student; the deviation between repeats is pooled over the sweep).
+Another figure is the median of the runs, with their range. A claim is *confirmed* or *refuted* if its last figure, with its whole interval, is
+inside or outside the range that `results/claims.toml` states for it, and *depends* if the interval is partly inside. The experiments are
+scaled down: shares and signs are compared, not gigabytes.
+";
+
 /// Page with a table for each report.
 pub fn markdown(reports: &[(&str, Vec<AnsweredClaim>)]) -> String {
-    let mut text = format!("{}\n", summary_table(reports));
+    let mut text = format!("{INTRODUCTION}\n{}\n", summary_table(reports));
     for (title, claims) in reports {
         let _ = write!(text, "\n## {}\n\n", cell(title));
         text += "| claim | report's figure | shown by | measured here | answer |\n|---|---|---|---|---|\n";

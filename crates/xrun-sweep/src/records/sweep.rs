@@ -218,8 +218,8 @@ pub struct Measured {
     pub metrics: BTreeMap<String, Option<f64>>,
     /// Losses of each kind of step.
     pub losses: Vec<KindLoss>,
-    /// Further measurements: `planned.NAME` and `actual.NAME` of each component of the plan and `step.KIND` in bytes,
-    /// `validation_left` in bytes, `phase.NAME` in seconds each time.
+    /// Further measurements. In bytes: `planned.NAME` and `actual.NAME` of each component of the plan, `part.NAME` of each part of
+    /// the run, `owner.NAME` of each buffer, `step.KIND`, `validation_left`. In seconds each time: `phase.NAME`.
     pub figures: BTreeMap<String, f64>,
     /// The metric by which a checkpoint is best, and its direction.
     #[serde(skip)]

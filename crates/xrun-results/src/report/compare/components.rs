@@ -1,4 +1,4 @@
-//! Memory of runs side by side, by component: the table of plan and actual, for several runs.
+//! Memory of runs side by side, by component: what they hold before the first step, the parts of a step, validation, each buffer.
 
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -10,6 +10,9 @@ use crate::report::axes::bytes;
 use crate::report::width;
 use crate::run_name;
 use xrun_core::printable;
+
+/// Components of the plan that belong to the model.
+const MODEL: [&str; 3] = ["weights", "gradients", "optimizer"];
 
 /// Table of the peak of each component, a column for each run, with its change against the first run. Components that no run has
 /// more than 0 bytes of are left out. Ends with a line break.
@@ -59,11 +62,28 @@ pub fn components(runs: &[PathBuf], width: usize) -> Result<String, ReportError>
 
 /// Peak of each component of a run in bytes, with the kinds of its steps.
 fn rows(summary: &Summary) -> Vec<(String, i128)> {
-    let actual = summary.plan_and_actual.iter().map(|part| (part.name.clone(), i128::from(part.actual)));
     let demand = &summary.demand;
-    let kinds = demand.step_kinds.iter().map(|(kind, bytes)| (format!("step: {kind}"), i128::from(*bytes)));
-    let left = demand.validation_left.map(|bytes| ("left by a validation".to_owned(), i128::from(bytes)));
-    actual.chain(kinds).chain(left).collect()
+    let mut rows: Vec<(String, i128)> = Vec::new();
+    let mut add = |name: &str, bytes: i128| rows.push((name.to_owned(), bytes));
+    add("before the first step", demand.heap_at_start.into());
+    for part in summary.plan_and_actual.iter().filter(|part| MODEL.contains(&part.name.as_str())) {
+        add(&part.name, part.actual.into());
+    }
+    for (kind, bytes) in &demand.step_kinds {
+        add(&format!("{kind} step"), (*bytes).into());
+    }
+    add("validation", demand.validation.into());
+    if let Some(left) = demand.validation_left {
+        add("left by a validation", left.into());
+    }
+    add("checkpoint", demand.checkpoint.into());
+    for owner in &summary.owners {
+        add(&owner.name, owner.peak_bytes.into());
+    }
+    add("heap, peak", summary.memory.heap_peak.into());
+    add("RSS, peak", summary.memory.rss_peak.unwrap_or_default().into());
+    add("device, peak", summary.memory.device_reserved_peak.unwrap_or_default().into());
+    rows
 }
 
 fn signed(size: i128) -> String {

@@ -7,6 +7,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::allocation_sampling;
+
 /// The system's allocator with counters; two or three relaxed atomic operations per allocation.
 #[derive(Debug)]
 pub struct CountingAllocator;
@@ -117,6 +119,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
             LIVE_ALLOCATIONS.fetch_add(1, Relaxed);
             grown(layout.size() as u64);
             count_large(layout.size());
+            allocation_sampling::allocated(pointer, layout.size());
         }
         pointer
     }
@@ -130,11 +133,14 @@ unsafe impl GlobalAlloc for CountingAllocator {
             LIVE_ALLOCATIONS.fetch_add(1, Relaxed);
             grown(layout.size() as u64);
             count_large(layout.size());
+            allocation_sampling::allocated(pointer, layout.size());
         }
         pointer
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // Before it is free: another thread may get the same address.
+        allocation_sampling::freed(pointer);
         // SAFETY: as above.
         unsafe { System.dealloc(pointer, layout) };
         LIVE_ALLOCATIONS.fetch_sub(1, Relaxed);
@@ -143,6 +149,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        allocation_sampling::freed(pointer);
         // SAFETY: as above.
         let new_pointer = unsafe { System.realloc(pointer, layout, new_size) };
         if new_pointer.is_null() {
@@ -150,6 +157,7 @@ unsafe impl GlobalAlloc for CountingAllocator {
         } else {
             discount_large(layout.size());
             count_large(new_size);
+            allocation_sampling::allocated(new_pointer, new_size);
             let (old, new) = (layout.size() as u64, new_size as u64);
             if new >= old {
                 grown(new - old);

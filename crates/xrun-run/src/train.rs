@@ -16,7 +16,7 @@ use super::recorder::LoopPosition;
 use super::session::Session;
 use super::{RunError, checkpoint, early_stopping, images};
 use crate::plan::calendar::{Due, due};
-use xrun_core::files::layout;
+use xrun_core::files::{layout, write};
 use xrun_core::heap;
 use xrun_core::panics;
 use xrun_core::settings::sections::CleanupAction;
@@ -137,7 +137,16 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
         gradient_norm_median: norm,
         values: report.values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
     })?;
+    if let Some(record) = session.allocations.step_done(step, step == plan.steps) {
+        write::replace_json(&session.recorder.run.join(layout::ALLOCATIONS), &record)?;
+        if let Some(message) = record.message() {
+            session.recorder.log(&format!("step {step}: {message}"))?;
+        }
+    }
     let suspected = session.recorder.update_suspects(step);
+    if suspected && !session.is_probe() {
+        session.allocations.open(step);
+    }
     if suspected && !session.growth_reported {
         let verdict = session.recorder.verdict();
         if verdict.verdict >= Judgement::Growing {

@@ -10,6 +10,7 @@ use super::axes::{epochs, number, percent, signed_percent, utc_time};
 use super::result::{MetricResult, intervals_note};
 use super::run_report::{RunReport, gather, suggestion_effect};
 use super::width::{columns_within, fold};
+use crate::read;
 use crate::format::Summary;
 use xrun_core::files::layout;
 use xrun_core::invocation;
@@ -82,6 +83,7 @@ pub fn json(run: &Path) -> Result<Value, ReportError> {
         "plan_and_actual": ending.map(|summary| &summary.plan_and_actual),
         "training": report.training,
         "post_mortem": report.post_mortem,
+        "allocations": read::allocations(run)?,
         "owners": buffers,
         "phases": phases,
         "counters": ending.map(|summary| &summary.counters),
@@ -141,6 +143,9 @@ fn describe(report: &RunReport, width: Option<usize>) -> String {
     page.line("outcome", &format!("{}: {}", report.state.label(), report.message()));
     if let Some(verdict) = &report.verdict {
         page.line("verdict", &format!("{}: {}", verdict.verdict.words(), verdict.message));
+    }
+    if let Some(message) = read::allocations(&report.run).ok().flatten().and_then(|record| record.message()) {
+        page.line("allocated in", &message);
     }
     if let Some(training) = &report.training {
         page.line("training", &format!("{}: {}", training.verdict.words(), training.message));

@@ -6,7 +6,7 @@ use clap::Parser;
 
 use super::terminal::{self, Failure, Terminal};
 use super::{
-    Command, CommandLine, Progress, check, claims, compare, completions, devices, eval, explain, export, fork, init, keep,
+    Command, CommandLine, Progress, blame, check, claims, compare, completions, devices, eval, explain, export, fork, init, keep,
     leaks, list, man, new, note, plan, predict, remove, report, reproduce, resume, run, schema, show, sweep, top, typo,
     ui, verdict, watch,
 };
@@ -75,6 +75,7 @@ fn dispatch(line: CommandLine) -> u8 {
         Command::Verdict(arguments) => verdict::run(&arguments, &terminal),
         Command::Explain(arguments) => explain::run(&arguments, &terminal),
         Command::Watch(arguments) => watch::run(&arguments, &terminal),
+        Command::Blame(arguments) => blame::run(&arguments, &terminal),
         Command::Check(arguments) => check::run(&arguments, &terminal),
         Command::Claims(arguments) => claims::run(&arguments, &terminal),
         Command::Plan(arguments) => plan::run(&arguments, &terminal),

@@ -1,5 +1,6 @@
 //! Command line: arguments of all subcommands. Each subcommand has a file of its own.
 
+mod blame;
 mod check;
 mod claims;
 mod command;
@@ -166,6 +167,8 @@ enum Command {
     /// Judge whether memory grows, in a run, a memory.jsonl or a trace of another tool.
     #[command(after_help = EXIT_CODES)]
     Verdict(VerdictArguments),
+    /// Find the part of an experiment that makes memory grow, by twins of a run with parts switched off.
+    Blame(blame::BlameArguments),
     /// Explain a word of xrun or a verdict.
     Explain(explain::ExplainArguments),
     /// Run any command, record its memory and judge whether it grows: watch -- python train.py

@@ -13,17 +13,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 const SIZE_ALWAYS: usize = 512 << 10;
 /// Smallest probability, as 1 in this many.
 const SMALL_EVERY: u64 = 8;
-/// Maximum number of live samples; further allocations are not sampled. 2 MB with their stacks.
-const SAMPLES_MAX: usize = 8192;
+/// Places for live samples; at most seven in eight are used, and further allocations are not sampled. 2.2 MB with their stacks.
+const PLACES: usize = 1 << 13;
 /// Maximum number of frames of a stack.
-const FRAMES_MAX: usize = 40;
-/// Frames of the allocator and of this module, which each stack begins with, at most.
+const FRAMES_MAX: usize = 32;
+/// Counters of the filter.
 const SLOTS: usize = 1 << 16;
 
 static ON: AtomicBool = AtomicBool::new(false);
 /// Moment of new samples; the caller counts steps.
 static MOMENT: AtomicU64 = AtomicU64::new(0);
-static SAMPLES: Mutex<Option<HashMap<usize, Sample>>> = Mutex::new(None);
+/// Not on the heap, whose growth it explains.
+static SAMPLES: Mutex<Samples> = Mutex::new(Samples { count: 0, places: [Sample::NONE; PLACES] });
 /// Number of live samples by the hash of their addresses, saturating: most freed addresses need no lock.
 static FILTER: [AtomicU8; SLOTS] = [const { AtomicU8::new(0) }; SLOTS];
 
@@ -34,14 +35,82 @@ thread_local! {
     static RANDOM: Cell<u64> = const { Cell::new(0x9e37_79b9_7f4a_7c15) };
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 struct Sample {
+    /// 0 if the place is free.
+    address: usize,
     size: usize,
     /// Allocations that this one stands for.
-    weight: f64,
+    weight: u32,
+    depth: u32,
     moment: u64,
     frames: [usize; FRAMES_MAX],
-    depth: usize,
+}
+
+impl Sample {
+    const NONE: Self = Self { address: 0, size: 0, weight: 0, depth: 0, moment: 0, frames: [0; FRAMES_MAX] };
+}
+
+/// Hash table by address with linear probing.
+struct Samples {
+    count: usize,
+    places: [Sample; PLACES],
+}
+
+impl Samples {
+    fn clear(&mut self) {
+        self.count = 0;
+        self.places.iter_mut().for_each(|place| place.address = 0);
+    }
+
+    fn home(address: usize) -> usize {
+        slot(address) & (PLACES - 1)
+    }
+
+    /// Place of an address, or the free one at the end of its chain.
+    fn find(&self, address: usize) -> usize {
+        let mut at = Self::home(address);
+        while self.places[at].address != 0 && self.places[at].address != address {
+            at = (at + 1) & (PLACES - 1);
+        }
+        at
+    }
+
+    /// Adds a sample; returns false if the table is full.
+    fn insert(&mut self, sample: Sample) -> bool {
+        if self.count >= PLACES / 8 * 7 {
+            return false;
+        }
+        let at = self.find(sample.address);
+        self.count += usize::from(self.places[at].address == 0);
+        self.places[at] = sample;
+        true
+    }
+
+    /// Removes the sample of an address; returns whether there was one.
+    fn remove(&mut self, address: usize) -> bool {
+        let mut hole = self.find(address);
+        if self.places[hole].address == 0 {
+            return false;
+        }
+        self.count -= 1;
+        // Moves later samples of the chain into the hole, unless they would come before their home.
+        let mut at = hole;
+        loop {
+            at = (at + 1) & (PLACES - 1);
+            let next = self.places[at];
+            if next.address == 0 {
+                break;
+            }
+            let distance = |from: usize| at.wrapping_sub(from) & (PLACES - 1);
+            if distance(Self::home(next.address)) >= distance(hole) {
+                self.places[hole] = next;
+                hole = at;
+            }
+        }
+        self.places[hole].address = 0;
+        true
+    }
 }
 
 /// Live memory of one call stack.
@@ -72,7 +141,7 @@ pub fn start() {
     for slot in &FILTER {
         slot.store(0, Relaxed);
     }
-    *samples() = Some(HashMap::with_capacity(SAMPLES_MAX));
+    samples().clear();
     MOMENT.store(0, Relaxed);
     INSIDE.set(inside);
     ON.store(true, Relaxed);
@@ -89,29 +158,33 @@ pub fn stop(steps_min: u64, sites_max: usize) -> Vec<Site> {
     ON.store(false, Relaxed);
     let inside = INSIDE.replace(true);
     let now = MOMENT.load(Relaxed);
-    let taken = samples().take().unwrap_or_default();
-    let old = taken.into_values().filter(|sample| now - sample.moment >= steps_min);
+    let mut samples = samples();
+    let live = samples.places.iter().filter(|sample| sample.address != 0);
     let mut sites: HashMap<Vec<usize>, Site> = HashMap::new();
-    for sample in old {
-        let site = sites.entry(sample.frames[..sample.depth].to_vec()).or_insert_with(|| Site {
+    for sample in live.filter(|sample| now - sample.moment >= steps_min) {
+        let site = sites.entry(sample.frames[..sample.depth as usize].to_vec()).or_insert_with(|| Site {
             bytes: 0.0,
             allocations: 0.0,
             samples: 0,
             frames: Vec::new(),
         });
-        site.bytes += sample.weight * sample.size as f64;
-        site.allocations += sample.weight;
+        site.bytes += f64::from(sample.weight) * sample.size as f64;
+        site.allocations += f64::from(sample.weight);
         site.samples += 1;
     }
+    samples.clear();
+    drop(samples);
     let mut sites: Vec<(Vec<usize>, Site)> = sites.into_iter().collect();
     sites.sort_by(|a, b| b.1.bytes.total_cmp(&a.1.bytes).then(a.0.cmp(&b.0)));
     sites.truncate(sites_max);
     let sites = sites.into_iter().map(|(frames, site)| Site { frames: resolve(&frames), ..site }).collect();
+    // Its symbols are on the heap.
+    backtrace::clear_symbol_cache();
     INSIDE.set(inside);
     sites
 }
 
-fn samples() -> MutexGuard<'static, Option<HashMap<usize, Sample>>> {
+fn samples() -> MutexGuard<'static, Samples> {
     SAMPLES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -138,8 +211,7 @@ pub(crate) fn freed(pointer: *mut u8) {
     }
     let _ = INSIDE.try_with(|inside| {
         if !inside.replace(true) {
-            let removed = samples().as_mut().is_some_and(|samples| samples.remove(&(pointer as usize)).is_some());
-            if removed {
+            if samples().remove(pointer as usize) {
                 let filter = &FILTER[slot(pointer as usize)];
                 // A full counter is not exact any more, and stays.
                 let _ = filter.fetch_update(Relaxed, Relaxed, |count| (count < u8::MAX).then(|| count.saturating_sub(1)));
@@ -155,29 +227,29 @@ fn slot(address: usize) -> usize {
 }
 
 /// Draws whether an allocation is sampled; returns the number of allocations that it stands for.
-fn drawn(size: usize) -> Option<f64> {
+fn drawn(size: usize) -> Option<u32> {
     let every = (SIZE_ALWAYS as u64 / size.max(1) as u64).clamp(1, SMALL_EVERY);
     if every == 1 {
-        return Some(1.0);
+        return Some(1);
     }
     let random = RANDOM.get();
     let random = random ^ (random << 13);
     let random = random ^ (random >> 7);
     let random = random ^ (random << 17);
     RANDOM.set(random);
-    (random >> 32).is_multiple_of(every).then_some(every as f64)
+    (random >> 32).is_multiple_of(every).then_some(every as u32)
 }
 
-fn sample(address: usize, size: usize, weight: f64) {
+fn sample(address: usize, size: usize, weight: u32) {
     let mut frames = [0; FRAMES_MAX];
-    let mut depth = 0;
+    let mut depth: usize = 0;
     backtrace::trace(|frame| {
         frames[depth] = frame.ip() as usize;
         depth += 1;
         depth < FRAMES_MAX
     });
-    if let Some(samples) = samples().as_mut().filter(|samples| samples.len() < SAMPLES_MAX) {
-        samples.insert(address, Sample { size, weight, moment: MOMENT.load(Relaxed), frames, depth });
+    let sample = Sample { address, size, weight, depth: depth as u32, moment: MOMENT.load(Relaxed), frames };
+    if samples().insert(sample) {
         let _ = FILTER[slot(address)].fetch_update(Relaxed, Relaxed, |count| Some(count.saturating_add(1)));
     }
 }
@@ -252,6 +324,20 @@ mod tests {
         assert!(of("freed_by_the_test").is_none());
         assert!(stop(0, 8).is_empty(), "it has ended");
         drop(kept);
+    }
+
+    #[test]
+    fn a_removed_sample_hides_no_other_one_of_its_chain() {
+        let mut samples = Box::new(Samples { count: 0, places: [Sample::NONE; PLACES] });
+        let of = |address: usize| Sample { address, ..Sample::NONE };
+        let addresses: Vec<usize> = (1..2000).map(|number| number * 4096).collect();
+        assert!(addresses.iter().all(|address| samples.insert(of(*address))));
+        for (at, address) in addresses.iter().enumerate() {
+            assert!(samples.remove(*address) && !samples.remove(*address));
+            let rest = &addresses[at + 1..];
+            assert!(rest.iter().step_by(97).all(|address| samples.places[samples.find(*address)].address == *address));
+        }
+        assert_eq!(samples.count, 0);
     }
 
     #[test]

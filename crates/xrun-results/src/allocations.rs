@@ -18,6 +18,8 @@ pub struct AllocationRecord {
     pub steps: u64,
     /// Number of steps after which an allocation that is still alive counts.
     pub age: u64,
+    /// Growth of the heap in bytes per step when sampling began; `null` if it was unknown.
+    pub growth: Option<f64>,
     /// Call stacks, most bytes first.
     pub sites: Vec<AllocationSite>,
 }
@@ -40,13 +42,16 @@ pub struct AllocationSite {
 }
 
 impl AllocationRecord {
-    /// Function of most bytes over all its call stacks, with its bytes per step; `None` if no allocation lived.
+    /// Function that explains the growth best, with its bytes per step over all its call stacks: of those with a third to three times the
+    /// growth, or else of all, that with most bytes. A cache that replaces its contents allocates what lives, too. `None` if no
+    /// allocation lived.
     pub fn function(&self) -> Option<(&str, f64)> {
         let mut functions: BTreeMap<&str, f64> = BTreeMap::new();
         for site in &self.sites {
             *functions.entry(&site.function).or_default() += site.bytes_per_step;
         }
-        functions.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))
+        let explains = |bytes: f64| self.growth.is_some_and(|growth| bytes >= growth / 3.0 && bytes <= growth * 3.0);
+        functions.into_iter().max_by(|a, b| explains(a.1).cmp(&explains(b.1)).then(a.1.total_cmp(&b.1)))
     }
 
     /// Sentence on the function of most bytes; `None` if no allocation lived.

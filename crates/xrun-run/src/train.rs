@@ -145,7 +145,9 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
     }
     let suspected = session.recorder.update_suspects(step);
     if suspected && !session.is_probe() {
-        session.allocations.open(step);
+        let recorder = &session.recorder;
+        let growth = || recorder.verdict().series.iter().find(|one| one.name == "heap")?.findings.slope;
+        session.allocations.open(step, growth);
     }
     if suspected && !session.growth_reported {
         let verdict = session.recorder.verdict();

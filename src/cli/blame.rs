@@ -17,9 +17,9 @@ use super::{RUN_HELP, Results};
 use crate::child;
 use crate::experiment::overrides::as_arguments;
 use crate::files::layout;
-use crate::report::axes::{bytes, percent};
+use crate::report::formatting::{bytes, percent};
 use crate::report::width;
-use crate::results::verdict::{FOOTPRINT, Judgement};
+use crate::results::verdict::{FOOTPRINT, VerdictWord};
 use crate::results::{read, resolved, run_name};
 use crate::units::pluralize;
 
@@ -54,7 +54,7 @@ struct Twin {
     /// Parts that were switched off; none in the control.
     off: Vec<String>,
     run: String,
-    verdict: Judgement,
+    verdict: VerdictWord,
     /// Growth of the heap, or of the footprint of a command, in bytes per step.
     growth: f64,
     /// Fraction of the control's growth that is gone.
@@ -167,12 +167,23 @@ impl<'a> Search<'a> {
             common.push(format!("training.epochs={}", steps.div_ceil(plan.steps_per_epoch).max(plan.epochs)));
         }
         let name = format!("{}_blame", manifest.experiment);
-        Ok(Self { run: run.to_path_buf(), name, arguments, terminal, is_command, common, control_loss: None, twins: Vec::new() })
+        Ok(Self {
+            run: run.to_path_buf(),
+            name,
+            arguments,
+            terminal,
+            is_command,
+            common,
+            control_loss: None,
+            twins: Vec::new(),
+        })
     }
 
     fn run(&mut self, switches: &[Switch]) -> Result<Blamed, Failure> {
         let control = self.twin(&[])?;
-        if control.growth <= 0.0 || control.verdict < Judgement::Suspect && control.verdict != Judgement::Inconclusive {
+        if control.growth <= 0.0
+            || control.verdict < VerdictWord::Suspect && control.verdict != VerdictWord::Inconclusive
+        {
             let message = format!(
                 "the control does not grow in {} from the checkpoint ({}); more may show it: --steps {}",
                 pluralize(self.arguments.steps, "step"),
@@ -246,7 +257,7 @@ impl<'a> Search<'a> {
             false => command.arg("fork").arg(&self.run),
         };
         command.args(["--name", &self.name, "-q", "--json", "--force", "--progress", "none", "--results"]);
-        command.arg(&self.arguments.results.folder);
+        command.arg(&self.arguments.results.directory);
         if self.arguments.hooks && !off.iter().any(|switch| switch.off.is_empty()) {
             command.arg("--hooks");
         }
@@ -279,7 +290,8 @@ fn message(culprits: &[(String, f64)], switches: usize, all: &Twin) -> String {
         ),
         [] => "the growth is gone without all parts, and no part alone removes it".to_owned(),
         all => {
-            let named: Vec<String> = all.iter().map(|(name, part)| format!("{name} ({} of the growth)", percent(*part))).collect();
+            let named: Vec<String> =
+                all.iter().map(|(name, part)| format!("{name} ({} of the growth)", percent(*part))).collect();
             format!("memory grows because of {}", named.join(" and "))
         }
     }

@@ -18,7 +18,7 @@ pub struct ClaimsArguments {
 }
 
 pub fn run(arguments: &ClaimsArguments, terminal: &Terminal) -> Result<u8, Failure> {
-    let results = &arguments.results.folder;
+    let results = &arguments.results.directory;
     let file = arguments.file.clone().unwrap_or_else(|| results.join(CLAIMS));
     let claims = Claims::read(&file).map_err(|error| Failure::Usage(error.to_string()))?;
     let answered = claims.answer(&mut KeptResults::new(results)).map_err(Failure::failed)?;

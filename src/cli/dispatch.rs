@@ -6,9 +6,9 @@ use clap::Parser;
 
 use super::terminal::{self, Failure, Terminal};
 use super::{
-    Command, CommandLine, Progress, blame, check, claims, compare, completions, devices, eval, explain, export, fork, init, keep,
-    leaks, list, man, new, note, plan, predict, remove, report, reproduce, resume, run, schema, show, sweep, top, typo,
-    ui, verdict, watch,
+    Command, CommandLine, Progress, blame, check, claims, compare, completions, devices, eval, explain, export, fork,
+    init, keep, leaks, list, man, new, note, plan, predict, remove, report, reproduce, resume, run, schema, show,
+    sweep, top, typo, ui, verdict, watch,
 };
 use crate::stop::listen_for_checkpoint_requests;
 use crate::{invocation, panics};
@@ -47,7 +47,7 @@ pub fn run_from_args() -> u8 {
         let terminal = Terminal::default();
         terminal.error(&format!("{} panicked: {panic}", invocation::program()));
         terminal.error(&format!("this is a bug in {}; results written so far are intact", invocation::program()));
-        crate::stop::EXIT_PANIC
+        crate::exit::EXIT_PANIC
     });
     terminal::final_exit_code(code)
 }

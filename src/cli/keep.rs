@@ -32,7 +32,7 @@ pub struct KeepArguments {
 }
 
 pub fn run(arguments: &KeepArguments, terminal: &Terminal) -> Result<u8, Failure> {
-    let results = &arguments.results.folder;
+    let results = &arguments.results.directory;
     let named = Path::new(&arguments.run);
     if let Some(sweep) = run_name::sweep(results, named) {
         let experiment = sweep.parent().and_then(Path::parent).and_then(Path::file_name);

@@ -14,7 +14,8 @@ fn the_page_of_claims_is_that_of_the_kept_results() {
     let results = Path::new(ROOT).join("results");
     let said = workplace.xrun(&["claims", "--results", results.to_str().unwrap()]);
     assert_eq!(said.code, 0, "{said:?}");
-    let short: Vec<&str> = said.out.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| !line.is_empty()).collect();
+    let short: Vec<&str> =
+        said.out.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| !line.is_empty()).collect();
     let short = format!("\n{}\n\n", short.join("\n"));
     let readme = Path::new(ROOT).join("README.md");
     let content = text(&readme);

@@ -214,7 +214,8 @@ pub(crate) fn freed(pointer: *mut u8) {
             if samples().remove(pointer as usize) {
                 let filter = &FILTER[slot(pointer as usize)];
                 // A full counter is not exact any more, and stays.
-                let _ = filter.fetch_update(Relaxed, Relaxed, |count| (count < u8::MAX).then(|| count.saturating_sub(1)));
+                let _ =
+                    filter.fetch_update(Relaxed, Relaxed, |count| (count < u8::MAX).then(|| count.saturating_sub(1)));
             }
             inside.set(false);
         }

@@ -15,8 +15,26 @@ const STACK_MAX: usize = 24;
 
 /// Crates whose functions allocate for their callers.
 const LIBRARIES: [&str; 20] = [
-    "alloc", "backtrace", "bridge", "burn", "bytemuck", "core", "crossbeam", "cubecl", "cubek", "gemm", "hashbrown", "indexmap", "macerator",
-    "matrixmultiply", "ndarray", "rayon", "serde", "smallvec", "std", "xrun_core",
+    "alloc",
+    "backtrace",
+    "bridge",
+    "burn",
+    "bytemuck",
+    "core",
+    "crossbeam",
+    "cubecl",
+    "cubek",
+    "gemm",
+    "hashbrown",
+    "indexmap",
+    "macerator",
+    "matrixmultiply",
+    "ndarray",
+    "rayon",
+    "serde",
+    "smallvec",
+    "std",
+    "xrun_core",
 ];
 
 /// Crates of kernels: named only if no function of a pipeline is in the stack, as in a thread of the pool.
@@ -104,7 +122,8 @@ fn recorded(site: &Site, steps: f64) -> Option<AllocationSite> {
 /// such as `start_thread`, have no crate and count as of a library.
 fn is_of(crates: &[&str], function: &str) -> bool {
     let name = function.trim_start_matches(['<', '&', '_']);
-    crates.iter().any(|one| name.starts_with(one)) || (crates == LIBRARIES && !function.contains("::") && function != "main")
+    crates.iter().any(|one| name.starts_with(one))
+        || (crates == LIBRARIES && !function.contains("::") && function != "main")
 }
 
 #[cfg(test)]
@@ -113,7 +132,13 @@ mod tests {
 
     #[test]
     fn functions_of_libraries_are_told_by_their_crate() {
-        for library in ["alloc::vec::Vec<T>::push", "<burn_flex::ops as burn::Op>::add", "__rust_alloc", "rayon_core::join", "start_thread"] {
+        for library in [
+            "alloc::vec::Vec<T>::push",
+            "<burn_flex::ops as burn::Op>::add",
+            "__rust_alloc",
+            "rayon_core::join",
+            "start_thread",
+        ] {
             assert!(is_of(&LIBRARIES, library), "{library}");
         }
         for own in ["xrun_pipelines::leaks::keep", "<my_pipeline::Net as X>::forward", "main"] {

@@ -126,7 +126,8 @@ impl DemandCollector {
                 demand.validation = demand.validation.max(working);
                 // The first one fills what all others reuse.
                 if demand.validations > 1 {
-                    let left = i64::try_from(now.heap).unwrap_or(i64::MAX) - i64::try_from(before.heap).unwrap_or(i64::MAX);
+                    let left =
+                        i64::try_from(now.heap).unwrap_or(i64::MAX) - i64::try_from(before.heap).unwrap_or(i64::MAX);
                     demand.validation_left = demand.validation_left.max(Some(left));
                 }
             }

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::io;
 use std::path::Path;
 
-use super::axes::{bytes, number, percent};
+use super::formatting::{bytes, number, percent};
 use super::width;
 use super::{ReportError, for_each_sample};
 use crate::format::{MemoryLine, MetricsLine};
@@ -133,7 +133,6 @@ fn host_limit(run: &Path) -> Option<u64> {
     value.as_u64().or_else(|| value.as_str()?.parse::<Bytes>().ok().map(|bytes| bytes.0))
 }
 
-
 /// Writes header and rows to `file`.
 fn write_table(run: &Path, file: &mut dyn io::Write) -> Result<(), ReportError> {
     let mut out = |text: &str| Ok(write::with_path(&run.join(layout::MEMORY_EPOCHS), file.write_all(text.as_bytes()))?);
@@ -215,15 +214,12 @@ pub fn table(run: &Path, width: Option<usize>) -> Result<String, ReportError> {
     // The values of `levels`, named in the header.
     let suffixes = [" (min)", " (end)", " (min)", " (end)"];
     let titles: Vec<String> = shown.iter().map(|at| format!(">{}{}", names[*at], suffixes[*at])).collect();
-    let header =
-        std::iter::once("epoch").chain(titles.iter().flat_map(|title| [title.as_str(), ">since start"]));
+    let header = std::iter::once("epoch").chain(titles.iter().flat_map(|title| [title.as_str(), ">since start"]));
     let (losses, limit) = (EpochLosses::read(run), host_limit(run));
     let fractions: Vec<Option<f64>> = rows.iter().map(|row| row.fraction_of_limit(limit)).collect();
     let has_limit = fractions.iter().any(Option::is_some);
-    let header: Vec<&str> = header
-        .chain(has_limit.then_some(">of limit"))
-        .chain((!losses.0.is_empty()).then_some(">mean loss"))
-        .collect();
+    let header: Vec<&str> =
+        header.chain(has_limit.then_some(">of limit")).chain((!losses.0.is_empty()).then_some(">mean loss")).collect();
     let cells = |name: String, row: &EpochRow, loss: Option<f64>| {
         let level_and_change = |at: &usize| {
             let (now, before) = (row.levels()[*at], start.levels()[*at]);

@@ -12,8 +12,8 @@ use crate::records::sweep::Measured;
 use xrun_core::files::layout;
 use xrun_core::task::metric::student_t_quantile;
 use xrun_results::noise::Spread;
-use xrun_results::report::axes::{bytes, duration, number};
-use xrun_results::verdict::Judgement;
+use xrun_results::report::formatting::{bytes, duration, number};
+use xrun_results::verdict::VerdictWord;
 
 /// File of `xrun leaks --json` below the kept results.
 pub const LEAKS: &str = "leaks.json";
@@ -34,8 +34,8 @@ struct KeptRow {
 #[derive(Debug, Deserialize)]
 struct KeptLeak {
     name: String,
-    leaky: Judgement,
-    bounded: Judgement,
+    leaky: VerdictWord,
+    bounded: VerdictWord,
     slope_expected: f64,
     slope_measured: Option<f64>,
     ends: bool,

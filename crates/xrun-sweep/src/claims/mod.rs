@@ -164,8 +164,8 @@ pub enum ClaimsError {
 }
 
 fn read(path: &Path) -> Result<String, ClaimsError> {
-    let bytes = file::bytes(path, BYTES_MAX)
-        .map_err(|source| ClaimsError::Read { path: path.to_path_buf(), source })?;
+    let bytes =
+        file::bytes(path, BYTES_MAX).map_err(|source| ClaimsError::Read { path: path.to_path_buf(), source })?;
     String::from_utf8(bytes)
         .map_err(|error| ClaimsError::Content { path: path.to_path_buf(), message: error.to_string() })
 }
@@ -215,7 +215,9 @@ fn answer(claim: &Claim, results: &mut Results) -> Result<AnsweredClaim, ClaimsE
         },
         (None, None, Some(Measurement { is_shown: Some(is_shown), .. })) if is_shown => Answer::Confirmed,
         (None, None, Some(Measurement { is_shown: Some(_), .. })) => Answer::Refuted,
-        _ => return Err(refuse("needs either `answer`, or `expect` and a figure, or a leak as its last figure".into())),
+        _ => {
+            return Err(refuse("needs either `answer`, or `expect` and a figure, or a leak as its last figure".into()));
+        }
     };
     if matches!(answer, Answer::Depends | Answer::CannotBeShown) && claim.expect.is_none() && claim.because.is_empty() {
         return Err(refuse(format!("`{}` needs `because`", answer.label())));

@@ -49,7 +49,8 @@ fn an_expectation_is_answered_by_the_interval_of_the_last_figure() {
 #[test]
 fn figures_are_read_by_the_name_of_a_field_a_metric_or_a_further_measurement() {
     let shown = |name: &str| {
-        let claim = format!("says = 's'\nanswer = 'refuted'\nfigures = [{{ sweep = 'remedies', trial = 2, name = '{name}' }}]");
+        let claim =
+            format!("says = 's'\nanswer = 'refuted'\nfigures = [{{ sweep = 'remedies', trial = 2, name = '{name}' }}]");
         answered(&claim).map(|answered| answered.figures[0].clone())
     };
     assert_eq!(shown("growth").unwrap(), "0 B a step");

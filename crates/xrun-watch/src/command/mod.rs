@@ -10,6 +10,7 @@ mod habits;
 mod limits;
 mod metrics;
 mod output;
+mod pty;
 mod record;
 mod sampler;
 pub mod session;
@@ -19,7 +20,6 @@ mod step_formats;
 mod step_source;
 mod steps;
 mod stop;
-mod terminal;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

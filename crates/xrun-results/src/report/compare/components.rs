@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::format::Summary;
 use crate::read;
 use crate::report::ReportError;
-use crate::report::axes::bytes;
+use crate::report::formatting::bytes;
 use crate::report::width;
 use crate::run_name;
 use xrun_core::printable;

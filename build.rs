@@ -29,7 +29,7 @@ fn main() {
 }
 
 /// Strips the symbols of libraries, which would be almost a third of the program. Those of xrun and the markers of short backtraces
-/// are exported dynamically, where backtraces find them.
+/// are exported dynamically, where backtraces and the call stacks of allocations find them.
 fn strip_library_symbols() {
     println!("cargo:rerun-if-env-changed={KEEP_SYMBOLS}");
     let is = |variable: &str, value: &str| std::env::var(variable).is_ok_and(|found| found == value);
@@ -37,7 +37,7 @@ fn strip_library_symbols() {
     if !release || std::env::var_os(KEEP_SYMBOLS).is_some() {
         return;
     }
-    let exported = ["_ZN[0-9]xrun*", "_ZN[0-9][0-9]xrun*", "*_short_backtrace*"]
+    let exported = ["_ZN[0-9]xrun*", "_ZN[0-9][0-9]xrun*", "_ZN*_$LT$xrun*", "*_short_backtrace*"]
         .map(|pattern| format!("--export-dynamic-symbol={pattern}"));
     for argument in exported.into_iter().chain(["--strip-all".into()]) {
         println!("cargo:rustc-link-arg-bin=xrun=-Wl,{argument}");

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::experiment::schema::{generate, titled};
+use crate::results::allocations::AllocationRecord;
 use crate::results::comparison::Comparison;
 use crate::results::evaluation::Evaluation;
 use crate::results::format::{LoopState, Manifest, MemoryLine, MetricsLine, PlanFile, PostMortem, Summary};
@@ -24,6 +25,7 @@ pub fn record_schemas() -> Vec<(&'static str, Value)> {
         ("memory", titled("memory", "A line of memory.jsonl of a run", generate::<MemoryLine>(false))),
         ("verdict", titled("verdict", "verdict.json of a run", generate::<Verdict>(false))),
         ("summary", titled("summary", "summary.json of a run", generate::<Summary>(false))),
+        ("allocations", titled("allocations", "allocations.json of a run", generate::<AllocationRecord>(false))),
         ("post_mortem", titled("post_mortem", "post_mortem.json of a run", generate::<PostMortem>(false))),
         ("comparison", titled("comparison", "What xrun compare --json prints", generate::<Comparison>(false))),
         ("sweep", titled("sweep", "sweep.toml of a sweep", generate::<SweepRecord>(false))),

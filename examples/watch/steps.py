@@ -12,12 +12,13 @@ LEAK_PER_STEP = 256 * KIB
 
 
 class Loop:
-    def __init__(self, description):
+    def __init__(self, description, add_arguments=lambda parser: None):
         parser = argparse.ArgumentParser(description=description)
         parser.add_argument("--bounded", action="store_true", help="control run without the leak")
         parser.add_argument("--steps", type=int, default=400)
         parser.add_argument("--pause", type=float, default=0.01, help="seconds per step")
         parser.add_argument("--checkpoint", default="checkpoint.json", help="file to write on SIGTERM")
+        add_arguments(parser)
         self.arguments = parser.parse_args()
         self.bounded = self.arguments.bounded
         self.step = 0

@@ -25,6 +25,9 @@ pub struct CompareArguments {
     /// Leave out what is the same in all runs.
     #[arg(long)]
     only_changed: bool,
+    /// Compare the memory of each component instead: weights, activations, validation, each buffer.
+    #[arg(long, conflicts_with_all = ["metric", "html", "json"])]
+    components: bool,
     /// Write an HTML page with the curves of all runs.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     html: Option<PathBuf>,
@@ -52,6 +55,10 @@ pub fn run(arguments: &CompareArguments, terminal: &Terminal) -> Result<u8, Fail
             return Err(Failure::Usage(message));
         }
         _ => {}
+    }
+    if arguments.components {
+        terminal.print(&compare::components(&runs, width()).map_err(Failure::failed)?);
+        return Ok(0);
     }
     let compared = compare::gather(&runs).map_err(Failure::failed)?;
     if let Some(unknown) = arguments.metric.iter().find(|name| compared.metrics().all(|known| known != *name)) {

@@ -15,6 +15,7 @@ use crate::judge;
 use crate::report::junit::junit;
 use crate::report::verdict::{LeakCheck, leak_table};
 use crate::results::format::Outcome;
+use crate::results::read as results_read;
 use crate::results::verdict::{OWNER_PREFIX, Verdict, VerdictWord};
 
 pub fn run(arguments: &LeaksArguments, terminal: &Terminal) -> Result<u8, Failure> {
@@ -140,6 +141,7 @@ fn pair(name: &str, file: &Path, expected: &DeviceGrowth, runs: &mut LeakRuns) -
     let held = leaky.series.iter().find(|one| one.name == expected.owner_series).map(|one| one.last);
     let ends = expected.total_bytes.is_some();
     let suspected_at = judge::suspected_at(&leaky_run, &expected.series).map_err(Failure::failed)?;
+    let allocations = results_read::allocations(&leaky_run).map_err(Failure::failed)?;
     Ok(Some(LeakCheck {
         name: name.to_owned(),
         leaky: leaky.verdict,
@@ -149,6 +151,7 @@ fn pair(name: &str, file: &Path, expected: &DeviceGrowth, runs: &mut LeakRuns) -
         ends,
         owner_named: leaky.owner.clone(),
         suspected_at,
+        allocated_in: allocations.as_ref().and_then(|record| Some(record.function()?.0.to_owned())),
         wrong: match expected.total_bytes {
             Some(bytes) => filling_mismatches(bytes, expected, &leaky, &bounded, held),
             None => leak_mismatches(expected, &leaky, &bounded, slope),

@@ -1,6 +1,8 @@
 //! Command line: arguments of all subcommands. Each subcommand has a file of its own.
 
+mod blame;
 mod check;
+mod claims;
 mod command;
 mod compare;
 mod completions;
@@ -152,6 +154,8 @@ enum Command {
     Gc(remove::CollectArguments),
     /// Compare the settings, metrics, memory and speed of runs.
     Compare(compare::CompareArguments),
+    /// Answer the claims of reports on memory from the kept results, as Markdown.
+    Claims(claims::ClaimsArguments),
     /// Show a run or a sweep.
     Show(show::ShowArguments),
     /// Monitor runs: state, progress, memory by owner, and the verdict so far.
@@ -163,6 +167,8 @@ enum Command {
     /// Judge whether memory grows, in a run, a memory.jsonl or a trace of another tool.
     #[command(after_help = EXIT_CODES)]
     Verdict(VerdictArguments),
+    /// Find the part of an experiment that makes memory grow, by twins of a run with parts switched off.
+    Blame(blame::BlameArguments),
     /// Explain a word of xrun or a verdict.
     Explain(explain::ExplainArguments),
     /// Run any command, record its memory and judge whether it grows: watch -- python train.py

@@ -5,6 +5,7 @@
 #[cfg(feature = "train")]
 mod check_and_run;
 mod checkouts;
+mod claims;
 #[cfg(feature = "train")]
 mod classification;
 #[cfg(target_os = "linux")]

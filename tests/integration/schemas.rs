@@ -116,6 +116,19 @@ fn limited() -> Value {
     json(&workplace.latest("trial").join("post_mortem.json"))
 }
 
+/// `allocations.json` of a run that leaks.
+fn leaking(workplace: &Workplace) -> Value {
+    let experiment = "[pipeline.dummy]\nsteps_per_epoch = 400\nleak_per_step = \"64 KiB\"\n[memory]\nprobe = false\n";
+    workplace.file("leaking.toml", experiment);
+    assert_eq!(workplace.xrun(&["leaking.toml", "-q", "--force"]).code, 0);
+    let record = json(&workplace.latest("leaking").join("allocations.json"));
+    let site = &record["sites"][0];
+    assert!(site["function"].as_str().unwrap().contains("dummy"), "{record}");
+    let bytes = site["bytes_per_step"].as_f64().unwrap();
+    assert!((bytes / 65_536.0 - 1.0).abs() < 0.6, "an eighth of the steps is sampled: {record}");
+    record
+}
+
 /// A sweep in which one trial finishes and one fails: its directory.
 fn swept(workplace: &Workplace) -> PathBuf {
     workplace.file("swept.toml", "[pipeline.dummy]\nsteps_per_epoch = 6\n");
@@ -161,6 +174,7 @@ fn every_record_of_a_run_and_of_a_sweep_follows_its_schema() {
             "metrics" => lines(run.join("metrics.jsonl")),
             "memory" => lines(run.join("memory.jsonl")),
             "loop_state" => states.clone(),
+            "allocations" => vec![leaking(&workplace)],
             "post_mortem" => vec![limited()],
             "notes" => {
                 assert_eq!(workplace.xrun(&["note", "trial", "a note", "--tag", "tag"]).code, 0);

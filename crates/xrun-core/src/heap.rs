@@ -7,6 +7,8 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use crate::allocation_sampling;
+
 /// The system's allocator with counters; two or three relaxed atomic operations per allocation.
 #[derive(Debug)]
 pub struct CountingAllocator;
@@ -16,6 +18,40 @@ static LIVE_BYTES: AtomicU64 = AtomicU64::new(0);
 static HIGH_BYTES: AtomicU64 = AtomicU64::new(0);
 static PEAK_BYTES: AtomicU64 = AtomicU64::new(0);
 static LIVE_ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+/// Number of size classes of large allocations.
+pub const SIZE_CLASSES: usize = 6;
+/// Smallest size of the first class in bytes. Each class begins at four times the size of the one before; smaller allocations,
+/// which are frequent, are in none.
+pub const LARGE_MIN: usize = 64 << 10;
+/// Number and bytes of the live allocations of each size class.
+static LARGE: [(AtomicU64, AtomicU64); SIZE_CLASSES] = [const { (AtomicU64::new(0), AtomicU64::new(0)) }; SIZE_CLASSES];
+
+/// Number and bytes of the live allocations of each size class; the last class has no upper end.
+pub fn size_classes() -> [(u64, u64); SIZE_CLASSES] {
+    std::array::from_fn(|class| (LARGE[class].0.load(Relaxed), LARGE[class].1.load(Relaxed)))
+}
+
+/// Size class of a large allocation.
+fn size_class(size: usize) -> usize {
+    (((size / LARGE_MIN).ilog2() / 2) as usize).min(SIZE_CLASSES - 1)
+}
+
+fn count_large(size: usize) {
+    if size >= LARGE_MIN {
+        let (count, bytes) = &LARGE[size_class(size)];
+        count.fetch_add(1, Relaxed);
+        bytes.fetch_add(size as u64, Relaxed);
+    }
+}
+
+fn discount_large(size: usize) {
+    if size >= LARGE_MIN {
+        let (count, bytes) = &LARGE[size_class(size)];
+        count.fetch_sub(1, Relaxed);
+        bytes.fetch_sub(size as u64, Relaxed);
+    }
+}
 
 thread_local! {
     /// Set when an allocation of this thread failed. Const-initialised and without a destructor, as an allocator needs it.
@@ -82,6 +118,8 @@ unsafe impl GlobalAlloc for CountingAllocator {
         } else {
             LIVE_ALLOCATIONS.fetch_add(1, Relaxed);
             grown(layout.size() as u64);
+            count_large(layout.size());
+            allocation_sampling::allocated(pointer, layout.size());
         }
         pointer
     }
@@ -94,23 +132,32 @@ unsafe impl GlobalAlloc for CountingAllocator {
         } else {
             LIVE_ALLOCATIONS.fetch_add(1, Relaxed);
             grown(layout.size() as u64);
+            count_large(layout.size());
+            allocation_sampling::allocated(pointer, layout.size());
         }
         pointer
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // Before it is free: another thread may get the same address.
+        allocation_sampling::freed(pointer);
         // SAFETY: as above.
         unsafe { System.dealloc(pointer, layout) };
         LIVE_ALLOCATIONS.fetch_sub(1, Relaxed);
         LIVE_BYTES.fetch_sub(layout.size() as u64, Relaxed);
+        discount_large(layout.size());
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
+        allocation_sampling::freed(pointer);
         // SAFETY: as above.
         let new_pointer = unsafe { System.realloc(pointer, layout, new_size) };
         if new_pointer.is_null() {
             ALLOCATION_FAILED.set(true);
         } else {
+            discount_large(layout.size());
+            count_large(new_size);
+            allocation_sampling::allocated(new_pointer, new_size);
             let (old, new) = (layout.size() as u64, new_size as u64);
             if new >= old {
                 grown(new - old);

@@ -5,6 +5,7 @@
 
 #![warn(missing_docs)]
 
+pub mod allocation_sampling;
 pub mod bounded;
 pub mod dataset;
 pub mod device;

@@ -127,8 +127,14 @@ pub struct Demand {
     pub kept_by_first_step: u64,
     /// Working memory of a training step: gradients, activations, temporary tensors.
     pub step: u64,
+    /// Working memory of a training step of each kind, of the steps after which memory was sampled.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub step_kinds: BTreeMap<String, u64>,
     /// Working memory of a validation.
     pub validation: u64,
+    /// Largest change of the heap in use from before a validation to after it, of all but the first; `null` if there was one.
+    #[serde(default)]
+    pub validation_left: Option<i64>,
     /// Working memory of writing a checkpoint.
     pub checkpoint: u64,
     /// Working memory of reading a checkpoint, as a resume does before its first step; 0 where none was read.

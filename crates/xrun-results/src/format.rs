@@ -347,12 +347,28 @@ pub struct MemorySummary {
     /// Mean GPU power in watts over the samples that have it; absent if none has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_power_mean: Option<f64>,
+    /// Large live allocations of the heap at the last sample, by size; empty if the heap is not counted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub size_classes: Vec<SizeClass>,
     /// Number of memory samples.
     pub samples: u64,
     /// Time spent on sampling, in seconds.
     pub trace_seconds: f64,
     /// `trace_seconds` as a fraction of the training time; `null` if there was none.
     pub trace_share: Option<f64>,
+}
+
+/// Large live allocations of similar size.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct SizeClass {
+    /// Smallest size in the class in bytes; the next class begins at four times as much.
+    pub from_bytes: u64,
+    /// Number of allocations at the first sample after a step of the process.
+    pub allocations_at_start: u64,
+    /// Number of allocations at the last sample.
+    pub allocations: u64,
+    /// Their bytes.
+    pub bytes: u64,
 }
 
 /// Cap and peak of one owner.

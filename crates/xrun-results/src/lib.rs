@@ -2,6 +2,7 @@
 
 #![warn(missing_docs)]
 
+pub mod allocations;
 pub mod build_info;
 pub mod command_line;
 pub mod comparison;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
 
+use super::allocations::AllocationRecord;
 use super::format::{
     ImageEntry, ImageIndex, LoopState, Manifest, MemoryLine, MetricsLine, PlanFile, PostMortem, Summary, VERSION,
 };
@@ -112,6 +113,12 @@ pub fn summary(run: &Path) -> Result<Option<Summary>, ReadError> {
 /// `verdict.json` of a run; `None` while the run is running and after a kill.
 pub fn verdict(run: &Path) -> Result<Option<Verdict>, ReadError> {
     let path = run.join(layout::VERDICT);
+    if path.exists() { record(path).map(Some) } else { Ok(None) }
+}
+
+/// `allocations.json` of a run; `None` unless growth of the heap was suspected.
+pub fn allocations(run: &Path) -> Result<Option<AllocationRecord>, ReadError> {
+    let path = run.join(layout::ALLOCATIONS);
     if path.exists() { record(path).map(Some) } else { Ok(None) }
 }
 

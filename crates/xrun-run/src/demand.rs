@@ -22,7 +22,12 @@ pub struct DemandCollector {
     first_step: Option<u64>,
     /// True if a checkpoint was loaded since the newest sample.
     checkpoint_loaded: bool,
+    /// Kind of the newest step, and number of steps since the newest sample.
+    newest_step: Option<(&'static str, u64)>,
 }
+
+/// Maximum number of kinds of steps.
+const STEP_KINDS_MAX: usize = 8;
 
 /// Bytes in use at a sample, between steps.
 #[derive(Clone, Copy, Debug)]
@@ -42,6 +47,12 @@ impl DemandCollector {
     /// Notes that a checkpoint was loaded: the next sample measures that alone, and no peak of the run.
     pub fn checkpoint_loaded(&mut self) {
         self.checkpoint_loaded = true;
+    }
+
+    /// Notes that a step of this kind was done.
+    pub fn step_done(&mut self, kind: &'static str) {
+        let before = self.newest_step.map_or(0, |(_, count)| count);
+        self.newest_step = Some((kind, before + 1));
     }
 
     /// Adds the next sample of the process, in order of time.
@@ -90,6 +101,7 @@ impl DemandCollector {
             demand.owners_at_start = now.owners;
             demand.device_in_use_at_start = line.device.map(|pool| pool.in_use);
             self.first_step = Some(line.step + 1);
+            self.newest_step = None;
             return;
         };
         demand.steps += line.step - before.step;
@@ -100,11 +112,25 @@ impl DemandCollector {
         // Growth of the buffers is theirs, not the phase's.
         let held = now.owners.saturating_sub(before.owners);
         let working = line.host.heap_high.unwrap_or(now.heap).saturating_sub(before.heap + held);
+        // A sample after several steps does not say which of them had the peak.
+        if let Some((kind, 1)) = self.newest_step.take()
+            && let Some(peak) = kind_peak(&mut demand.step_kinds, kind)
+        {
+            *peak = (*peak).max(working);
+        }
         match line.point {
             // Steps between samples count at the next sample, whatever its kind.
             _ if line.step > before.step => demand.step = demand.step.max(working),
             SamplePoint::Step => demand.step = demand.step.max(working),
-            SamplePoint::AfterValidation => demand.validation = demand.validation.max(working),
+            SamplePoint::AfterValidation => {
+                demand.validation = demand.validation.max(working);
+                // The first one fills what all others reuse.
+                if demand.validations > 1 {
+                    let left =
+                        i64::try_from(now.heap).unwrap_or(i64::MAX) - i64::try_from(before.heap).unwrap_or(i64::MAX);
+                    demand.validation_left = demand.validation_left.max(Some(left));
+                }
+            }
             SamplePoint::Checkpoint => demand.checkpoint = demand.checkpoint.max(working),
             _ => {}
         }
@@ -134,6 +160,17 @@ impl DemandCollector {
         });
         Demand { owners: owners.collect(), ..self.demand.clone() }
     }
+}
+
+/// Peak of a kind of step; `None` if there are too many kinds.
+fn kind_peak<'a>(kinds: &'a mut BTreeMap<String, u64>, kind: &str) -> Option<&'a mut u64> {
+    if !kinds.contains_key(kind) {
+        if kinds.len() == STEP_KINDS_MAX {
+            return None;
+        }
+        kinds.insert(kind.to_owned(), 0);
+    }
+    kinds.get_mut(kind)
 }
 
 #[cfg(test)]

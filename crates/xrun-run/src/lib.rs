@@ -2,6 +2,7 @@
 
 #![warn(missing_docs)]
 
+mod allocation_window;
 pub mod checkpoint;
 pub mod clock;
 pub mod demand;

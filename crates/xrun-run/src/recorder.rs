@@ -152,6 +152,11 @@ impl Recorder {
         self.demand.checkpoint_loaded();
     }
 
+    /// Notes the kind of a step that was done: the next sample measures it.
+    pub fn step_done(&mut self, kind: &'static str) {
+        self.demand.step_done(kind);
+    }
+
     /// Notes the bytes that the device's pool had reserved at the end of autotuning.
     pub fn autotuned(&mut self, reserved: u64) {
         self.demand.autotuned(reserved);

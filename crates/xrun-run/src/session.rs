@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::RunError;
+use super::allocation_window::AllocationWindow;
 use super::clock::Clock;
 use super::gradient_norms::GradientNorms;
 use super::limits::{LimitReached, MemoryLimits};
@@ -40,6 +41,8 @@ pub struct Session<'a> {
     pub restored: Option<u64>,
     /// True after the observer was notified that memory grows.
     pub growth_reported: bool,
+    /// Sampling of allocations after growth was suspected.
+    pub allocations: AllocationWindow,
     /// State that was saved last: step, and whether it was validated.
     pub saved: Option<(u64, bool)>,
     /// Memory limits.
@@ -84,6 +87,7 @@ impl<'a> Session<'a> {
             best_by: plan.best_by().and_then(|metric| Some((metric.name.to_owned(), metric.direction?))),
             restored: None,
             growth_reported: false,
+            allocations: AllocationWindow::default(),
             saved: None,
             limits: MemoryLimits::new(&plan.experiment.limits),
             step_tuned: false,

@@ -10,7 +10,7 @@ use crate::recorder::LoopPosition;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::heap;
 use xrun_core::task::DeviceMemory;
-use xrun_results::format::{DriverMemory, HostMemory, MemoryLine, MemorySummary, SamplePoint, VERSION};
+use xrun_results::format::{DriverMemory, HostMemory, MemoryLine, MemorySummary, SamplePoint, SizeClass, VERSION};
 use xrun_watch::memory::gpus::MeanLoad;
 use xrun_watch::memory::sources;
 
@@ -102,6 +102,9 @@ impl Tracer {
         };
         self.peaks.samples += 1;
         self.peaks.heap_at_end = line.host.heap;
+        if heap.allocations > 0 && (position.point == SamplePoint::Step || !self.peaks.size_classes.is_empty()) {
+            update_size_classes(&mut self.peaks.size_classes);
+        }
         self.raise_peaks(&line);
         let cost = start_time.elapsed();
         self.cost += cost;
@@ -150,6 +153,18 @@ impl Tracer {
         let (gpu_utilisation_mean, gpu_power_mean) = self.load.means();
         MemorySummary { trace_seconds, trace_share, gpu_utilisation_mean, gpu_power_mean, ..self.peaks.clone() }
     }
+}
+
+/// Replaces the counts of the classes by those of this moment; the first call sets those of the start.
+fn update_size_classes(classes: &mut Vec<SizeClass>) {
+    let before: Vec<u64> = classes.iter().map(|class| class.allocations_at_start).collect();
+    classes.clear();
+    classes.extend((0..).zip(heap::size_classes()).map(|(class, (allocations, bytes))| SizeClass {
+        from_bytes: (heap::LARGE_MIN as u64) << (2 * class),
+        allocations_at_start: before.get(class).copied().unwrap_or(allocations),
+        allocations,
+        bytes,
+    }));
 }
 
 fn microseconds(duration: Duration) -> u64 {

@@ -16,7 +16,7 @@ use super::recorder::LoopPosition;
 use super::session::Session;
 use super::{RunError, checkpoint, early_stopping, images};
 use crate::plan::calendar::{Due, due};
-use xrun_core::files::layout;
+use xrun_core::files::{layout, write};
 use xrun_core::heap;
 use xrun_core::panics;
 use xrun_core::settings::sections::CleanupAction;
@@ -113,6 +113,7 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
     session.clock.enter(LOOP);
     session.training += start_time.elapsed();
     session.step_finished();
+    session.recorder.step_done(report.kind);
     if let Some(what) = non_finite(&report) {
         return Ok(Some(diverged(session, step, what, &report)));
     }
@@ -136,7 +137,18 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
         gradient_norm_median: norm,
         values: report.values.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
     })?;
+    if let Some(record) = session.allocations.step_done(step, step == plan.steps) {
+        write::replace_json(&session.recorder.run.join(layout::ALLOCATIONS), &record)?;
+        if let Some(message) = record.message() {
+            session.recorder.log(&format!("step {step}: {message}"))?;
+        }
+    }
     let suspected = session.recorder.update_suspects(step);
+    if suspected && !session.is_probe() {
+        let recorder = &session.recorder;
+        let growth = || recorder.verdict().series.iter().find(|one| one.name == "heap")?.findings.slope;
+        session.allocations.open(step, growth);
+    }
     if suspected && !session.growth_reported {
         let verdict = session.recorder.verdict();
         if verdict.verdict >= VerdictWord::Growing {
@@ -237,8 +249,11 @@ fn after_step(task: &mut dyn Task, session: &mut Session<'_>, due: Due) -> Resul
 
 /// Performs the cleanup actions in order; returns the number of bytes freed, as far as it is known.
 fn clean(task: &mut dyn Task, actions: &[CleanupAction], clock: &mut Clock) -> u64 {
-    clock.enter("cleanup");
-    let freed = actions.iter().map(|action| perform(task, *action)).sum();
+    let freed = actions.iter().map(|action| {
+        clock.enter(action.phase());
+        perform(task, *action)
+    });
+    let freed = freed.sum();
     clock.enter(LOOP);
     freed
 }

@@ -1,5 +1,6 @@
 //! Measurements of a run of a sweep, read from its directory, also where it did not finish.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::record::run_directory;
@@ -7,6 +8,7 @@ use super::run_status::RunStatus;
 use super::search::progress::{Stage, stage};
 use super::trials::RunId;
 use crate::records::sweep::{Measured, Process};
+use xrun_core::settings::sections::CleanupAction;
 use xrun_core::task::metric::Direction;
 use xrun_results::format::{Outcome, PlanFile, SamplePoint, Summary};
 use xrun_results::read;
@@ -106,8 +108,29 @@ pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Opti
         verdict: verdict.as_ref().map(|verdict| verdict.verdict),
         best_by: best_by(summary.as_ref(), plan.as_ref().ok()),
         losses: summary.as_ref().map(|summary| summary.losses.clone()).unwrap_or_default(),
+        figures: summary.as_ref().map(figures).unwrap_or_default(),
         metrics: summary.map(|summary| summary.metrics_last).unwrap_or_default(),
     }
+}
+
+/// Further measurements by name.
+fn figures(summary: &Summary) -> BTreeMap<String, f64> {
+    let mut figures = BTreeMap::new();
+    for part in &summary.plan_and_actual {
+        figures.insert(format!("planned.{}", part.name), part.planned as f64);
+        figures.insert(format!("actual.{}", part.name), part.actual as f64);
+    }
+    let demand = &summary.demand;
+    for (name, bytes) in [("start", demand.heap_at_start), ("step", demand.step), ("validation", demand.validation)] {
+        figures.insert(format!("part.{name}"), bytes as f64);
+    }
+    figures.extend(summary.owners.iter().map(|owner| (format!("owner.{}", owner.name), owner.peak_bytes as f64)));
+    let kinds = demand.step_kinds.iter();
+    figures.extend(kinds.map(|(kind, bytes)| (format!("step.{kind}"), *bytes as f64)));
+    figures.extend(demand.validation_left.map(|bytes| ("validation_left".to_owned(), bytes as f64)));
+    let phases = summary.phases.iter().filter(|phase| phase.count > 0);
+    figures.extend(phases.map(|phase| (format!("phase.{}", phase.name), phase.seconds / phase.count as f64)));
+    figures
 }
 
 /// The metric by which a checkpoint is best.
@@ -138,7 +161,7 @@ fn cleanup_seconds(summary: &Summary) -> f64 {
     summary
         .phases
         .iter()
-        .filter(|phase| phase.name == "cleanup")
+        .filter(|phase| phase.name.starts_with(CleanupAction::PHASES))
         .map(|phase| phase.seconds)
         .fold(0.0, |all, seconds| all + seconds)
 }

@@ -56,6 +56,7 @@ fn run(trial: u64, repeat: u64, speed: f64, rss: u64) -> Measured {
         metrics: BTreeMap::from([("map50".to_owned(), Some(0.5))]),
         losses: Vec::new(),
         best_by: Some(("map50".into(), Some(Direction::Higher))),
+        ..Measured::default()
     }
 }
 

@@ -20,6 +20,8 @@ pub const MEMORY_EPOCHS: &str = "memory_epochs.csv";
 pub const PERFETTO: &str = "memory.perfetto.json";
 /// Verdict on memory growth.
 pub const VERDICT: &str = "verdict.json";
+/// Functions whose allocations stay alive, if growth of the heap was suspected.
+pub const ALLOCATIONS: &str = "allocations.json";
 /// Contents of the buffers, and settings that would fit, when a memory limit ended the run.
 pub const POST_MORTEM: &str = "post_mortem.json";
 /// Notes and tags of the user.

@@ -145,6 +145,20 @@ pub enum CleanupAction {
     Heap,
 }
 
+impl CleanupAction {
+    /// Beginning of the names of the phases that clean up.
+    pub const PHASES: &str = "cleanup_";
+
+    /// Name of the phase whose time is that of this action.
+    pub fn phase(self) -> &'static str {
+        match self {
+            Self::Caches => "cleanup_caches",
+            Self::DevicePool => "cleanup_device_pool",
+            Self::Heap => "cleanup_heap",
+        }
+    }
+}
+
 /// Validation on held-out data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]

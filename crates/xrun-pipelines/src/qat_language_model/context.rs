@@ -4,7 +4,7 @@ use xrun_ops::{QuantRange, Quantizer};
 
 use super::precision::{FULL_PRECISION, Precision};
 use super::ranges::{QUANTIZERS_PER_BLOCK, Ranges};
-use super::settings::{self, BaseTraining, Granularity, Scheme, Settings, WeightScale};
+use super::settings::{self, BaseTraining, Granularity, LoraProduct, Scheme, Settings, WeightScale};
 use crate::nn::Tensor;
 use crate::nn::graph::to_inner;
 use crate::nn::matmul::ComputeDtype;
@@ -26,6 +26,10 @@ pub struct QuantConfig {
     pub lora_quantised: bool,
     /// Factor of LoRA, `alpha / rank`.
     pub lora_scale: f32,
+    /// Order of the products with the LoRA matrices.
+    pub lora_product: LoraProduct,
+    /// Number of blocks after which a forward pass returns free memory; 0 never does.
+    pub clean_every_blocks: usize,
     /// True if the base is a constant while a precision is trained.
     pub base_frozen: bool,
     /// Element type of the operands of matrix products.
@@ -44,6 +48,8 @@ impl QuantConfig {
             activations_per_token: settings.activation_ranges == settings::RangeSource::PerToken,
             momentum: settings.range_momentum as f32,
             lora_quantised: settings.lora_quantised,
+            lora_product: settings.lora_product,
+            clean_every_blocks: settings.clean_every_blocks,
             lora_scale: (settings.lora_alpha / settings.lora_rank.max(1) as f64) as f32,
             base_frozen: settings.base == BaseTraining::Frozen,
             matmul: ComputeDtype::Float32,

@@ -3,17 +3,19 @@
 //! ```text
 //! y = Q(x) (Q(W) + alpha / r · Q(A) Q(B)) + b      W as GPT-2 has it: [inputs, outputs]
 //! ```
-//! Hu et al. 2021 (LoRA). Each precision has its own LoRA, quantised like the weight. `Q(x) Q(A)` is computed first, because
-//! `Q(A) Q(B)` is as large as the weight. Quantised weights live for one forward pass.
+//! Hu et al. 2021 (LoRA). Each precision has its own LoRA, quantised like the weight. `Q(x) Q(A)` is computed first by default,
+//! because `Q(A) Q(B)` is as large as the weight. Quantised weights live for one forward pass.
 
 use xrun_ops::QuantRange;
 
 use super::context::QuantContext;
 use super::ranges::{KEYS, VALUES};
+use super::settings::LoraProduct;
 use crate::nn::gpt2::{ForwardContext, Projection};
 use crate::nn::graph::to_inner;
 use crate::nn::matmul::ComputeDtype;
 use crate::nn::{Tensor, learned_scale};
+use xrun_core::heap;
 
 impl Projection {
     fn quantised_weight(&self, quant: &QuantContext<'_>) -> Tensor<2> {
@@ -82,12 +84,21 @@ impl ForwardContext for QuantContext<'_> {
 
     /// The index of a layer in its block is also that of the quantizer of its input.
     fn project(&mut self, projection: &Projection, input: Tensor<2>, block: usize, layer: usize) -> Tensor<2> {
+        let every = self.config.clean_every_blocks;
+        if layer == 0 && block > 0 && every > 0 && block.is_multiple_of(every) {
+            heap::return_free_pages();
+            input.device().memory_cleanup();
+        }
         let input = self.activation(input, block, layer);
         let bias = self.base(projection.bias.val()).unsqueeze_dim::<2>(0);
         let matmul = self.config.matmul;
         let input = matmul.operand(input);
         let output = matmul.output(input.clone().matmul(matmul.operand(projection.quantised_weight(self)))) + bias;
         match projection.quantised_lora(self) {
+            Some((a, b)) if self.config.lora_product == LoraProduct::MatricesFirst => {
+                let product = matmul.operand(matmul.output(matmul.operand(a).matmul(matmul.operand(b))));
+                output + matmul.output(input.matmul(product)).mul_scalar(self.config.lora_scale)
+            }
             Some((a, b)) => {
                 let middle = input.matmul(matmul.operand(a)).mul_scalar(self.config.lora_scale);
                 output + matmul.output(middle.matmul(matmul.operand(b)))

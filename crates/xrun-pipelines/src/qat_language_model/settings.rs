@@ -77,6 +77,12 @@ pub struct Settings {
     pub lora_layers: Vec<Layer>,
     /// Quantise the LoRA matrices to the bits of the weights.
     pub lora_quantised: bool,
+    /// Order of the products with the LoRA matrices. The result differs only by rounding.
+    pub lora_product: LoraProduct,
+    /// Number of blocks after which a forward pass returns free memory to the operating system and the driver; 0 never does. Costs
+    /// time and, as docs/claims.md shows, does not lower the peak.
+    #[schemars(range(max = 1024))]
+    pub clean_every_blocks: usize,
     /// Maximum number of tokens of an answer in validation.
     #[schemars(range(min = 1, max = 1024))]
     pub max_new_tokens: usize,
@@ -123,6 +129,8 @@ impl Default for Settings {
             lora_alpha: 16.0,
             lora_layers: Layer::ALL.to_vec(),
             lora_quantised: true,
+            lora_product: LoraProduct::InputFirst,
+            clean_every_blocks: 0,
             max_new_tokens: 12,
             export_merged: false,
             export_components: false,
@@ -181,6 +189,16 @@ pub enum RangeSource {
     /// Each token has its own range, from its values in each forward pass, without calibration. LLM-QAT uses this with
     /// `activation_scheme = "symmetric"`.
     PerToken,
+}
+
+/// Order of the products of an input with the two LoRA matrices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum LoraProduct {
+    /// `(x A) B`: the intermediate result has a column for each rank.
+    InputFirst,
+    /// `x (A B)`: the intermediate result is as large as the weight.
+    MatricesFirst,
 }
 
 /// Precisions that a step trains.

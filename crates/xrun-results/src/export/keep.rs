@@ -107,6 +107,28 @@ pub fn keep(run: &Path, results: &Path, name: &str, replace: bool) -> Result<Pat
     Ok(path)
 }
 
+/// Writes the table of a sweep to `results/reference/<name>`; returns
+/// the directory.
+///
+/// # Errors
+/// The sweep has no table, a file is damaged, the copy exists, or it cannot be written.
+pub fn keep_table(sweep: &Path, results: &Path, name: &str, replace: bool) -> Result<PathBuf, KeepError> {
+    if !sweep.join(layout::TABLE_JSON).is_file() {
+        let reason = "the sweep has no table yet; `xrun sweep --collect` writes it";
+        return Err(KeepError::NotKept { run: sweep.to_path_buf(), reason });
+    }
+    let path = results.join(layout::REFERENCE).join(name);
+    if path.symlink_metadata().is_ok() && !(replace && path.join(layout::TABLE_JSON).is_file()) {
+        return Err(KeepError::Exists { path });
+    }
+    let mut table = read_record(&sweep.join(layout::TABLE_JSON))?;
+    let working_directory = std::env::current_dir().map_or_else(|_| String::new(), |path| path.display().to_string());
+    Names::new(working_directory, String::new()).replace_in(&mut table);
+    write::with_path(&path, std::fs::create_dir_all(&path))?;
+    write::replace(&path.join(layout::TABLE_JSON), table.to_string().as_bytes())?;
+    Ok(path)
+}
+
 fn copy_files(run: &Path, copy: &Path) -> Result<(), KeepError> {
     let names = Names::of(run)?;
     for name in RECORDS.iter().filter(|name| run.join(name).exists()) {
@@ -160,10 +182,14 @@ struct Names {
 impl Names {
     fn of(run: &Path) -> Result<Self, KeepError> {
         let manifest = read::manifest(run)?;
+        Ok(Self::new(manifest.working_directory, manifest.host.name))
+    }
+
+    fn new(working_directory: String, machine: String) -> Self {
         let variable = |name: &str| std::env::var(name).ok().filter(|value| value.len() > 1);
         let canonical = |path: String| std::fs::canonicalize(&path).map_or(path, |found| found.display().to_string());
         let mut directories: Vec<(String, &str)> = [
-            Some((manifest.working_directory, PROJECT)),
+            Some((working_directory, PROJECT)),
             variable("XRUN_REAL_DATA").map(|data| (canonical(data), DATA)),
             variable("HOME").map(|home| (home, HOME)),
         ]
@@ -172,7 +198,7 @@ impl Names {
         .filter(|(path, _)| path.len() > 1)
         .collect();
         directories.sort_by_key(|(path, _)| std::cmp::Reverse(path.len()));
-        Ok(Self { machine: manifest.host.name, directories })
+        Self { machine, directories }
     }
 
     fn text(&self, text: &str) -> String {

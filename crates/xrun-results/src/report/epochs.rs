@@ -8,12 +8,14 @@ use std::fmt::Write;
 use std::io;
 use std::path::Path;
 
-use super::formatting::bytes;
+use super::formatting::{bytes, number, percent};
 use super::width;
 use super::{ReportError, for_each_sample};
-use crate::format::MemoryLine;
+use crate::format::{MemoryLine, MetricsLine};
+use crate::{read, resolved};
 use xrun_core::bounded::ledger::OWNERS_MAX;
 use xrun_core::files::{layout, write};
+use xrun_core::units::Bytes;
 
 /// Maximum number of rows (some 60 MB).
 const ROWS_MAX: usize = 100_000;
@@ -33,6 +35,8 @@ struct EpochRow {
     rss: Extent,
     in_use: Extent,
     reserved: Extent,
+    /// Total memory of the device, or the memory limit of the container.
+    total: Option<u64>,
     owners: BTreeMap<String, u64>,
 }
 
@@ -75,7 +79,7 @@ pub fn write(run: &Path) -> Result<(), ReportError> {
 }
 
 /// Columns before those of the owners.
-const COLUMNS: [&str; 18] = [
+const COLUMNS: [&str; 20] = [
     "segment",
     "epoch",
     "samples",
@@ -94,7 +98,40 @@ const COLUMNS: [&str; 18] = [
     "resident_since_start",
     "device_in_use_since_start",
     "device_reserved_since_start",
+    "loss_mean",
+    "fraction_of_limit",
 ];
+
+/// Mean loss of each epoch, of the most frequent kind of step.
+#[derive(Debug, Default)]
+struct EpochLosses(BTreeMap<u64, f64>);
+
+impl EpochLosses {
+    fn read(run: &Path) -> Self {
+        let mut sums: BTreeMap<(u64, String), (f64, u64)> = BTreeMap::new();
+        for line in read::metrics(run).into_iter().flatten() {
+            let Ok(MetricsLine::Train { epoch, batch, loss, .. }) = line else { continue };
+            let key = (epoch, batch);
+            if loss.is_finite() && (sums.len() < ROWS_MAX || sums.contains_key(&key)) {
+                let (sum, count) = sums.entry(key).or_default();
+                (*sum, *count) = (*sum + loss, *count + 1);
+            }
+        }
+        let mut steps: BTreeMap<&str, u64> = BTreeMap::new();
+        for ((_, kind), (_, count)) in &sums {
+            *steps.entry(kind).or_default() += count;
+        }
+        let Some((dominant, _)) = steps.into_iter().max_by_key(|(_, steps)| *steps) else { return Self::default() };
+        let means = sums.iter().filter(|((_, kind), _)| kind == dominant);
+        Self(means.map(|((epoch, _), (sum, count))| (*epoch, sum / *count as f64)).collect())
+    }
+}
+
+/// Limit of the host memory in the experiment, in bytes.
+fn host_limit(run: &Path) -> Option<u64> {
+    let value = resolved::values(run).ok()?.remove("limits.host_memory")?;
+    value.as_u64().or_else(|| value.as_str()?.parse::<Bytes>().ok().map(|bytes| bytes.0))
+}
 
 /// Writes header and rows to `file`.
 fn write_table(run: &Path, file: &mut dyn io::Write) -> Result<(), ReportError> {
@@ -110,12 +147,17 @@ fn write_table(run: &Path, file: &mut dyn io::Write) -> Result<(), ReportError> 
     })?;
     let owners = names.iter().map(|name| format!("owner_{name}_peak"));
     out(&csv_line(COLUMNS.iter().map(ToString::to_string).chain(owners)))?;
+    let (losses, limit) = (EpochLosses::read(run), host_limit(run));
+    let csv_row = |row: Option<EpochRow>, start: &EpochRow, rows: &mut usize| {
+        let loss = row.as_ref().and_then(|row| losses.0.get(&row.epoch).copied());
+        csv_row(row, start, &names, loss, limit, rows)
+    };
     let mut row: Option<EpochRow> = None;
     let mut start = EpochRow::default();
     let mut rows = 0;
     for_each_sample(run, |line| {
         if row.as_ref().is_none_or(|row| (row.segment, row.epoch) != (line.segment, line.epoch)) {
-            out(&csv_row(row.take(), &start, &names, &mut rows))?;
+            out(&csv_row(row.take(), &start, &mut rows))?;
             if rows == 0 || start.segment != line.segment {
                 start = EpochRow::from_sample(&line);
             }
@@ -126,7 +168,7 @@ fn write_table(run: &Path, file: &mut dyn io::Write) -> Result<(), ReportError> 
         }
         Ok(())
     })?;
-    out(&csv_row(row, &start, &names, &mut rows))
+    out(&csv_row(row, &start, &mut rows))
 }
 
 /// Table of memory at the start, by epoch and at the end, with the change since the start, as in docs/origins.md: the
@@ -172,19 +214,28 @@ pub fn table(run: &Path, width: Option<usize>) -> Result<String, ReportError> {
     // The values of `levels`, named in the header.
     let suffixes = [" (min)", " (end)", " (min)", " (end)"];
     let titles: Vec<String> = shown.iter().map(|at| format!(">{}{}", names[*at], suffixes[*at])).collect();
+    let header = std::iter::once("epoch").chain(titles.iter().flat_map(|title| [title.as_str(), ">since start"]));
+    let (losses, limit) = (EpochLosses::read(run), host_limit(run));
+    let fractions: Vec<Option<f64>> = rows.iter().map(|row| row.fraction_of_limit(limit)).collect();
+    let has_limit = fractions.iter().any(Option::is_some);
     let header: Vec<&str> =
-        std::iter::once("epoch").chain(titles.iter().flat_map(|title| [title.as_str(), ">since start"])).collect();
-    let cells = |name: String, row: &EpochRow| {
+        header.chain(has_limit.then_some(">of limit")).chain((!losses.0.is_empty()).then_some(">mean loss")).collect();
+    let cells = |name: String, row: &EpochRow, loss: Option<f64>| {
         let level_and_change = |at: &usize| {
             let (now, before) = (row.levels()[*at], start.levels()[*at]);
             [now.map_or("-".into(), |now| bytes(now as f64)), signed_change(now, before)]
         };
-        std::iter::once(name).chain(shown.iter().flat_map(level_and_change)).collect::<Vec<String>>()
+        let of_limit = || row.fraction_of_limit(limit).map_or("-".into(), percent);
+        std::iter::once(name)
+            .chain(shown.iter().flat_map(level_and_change))
+            .chain(has_limit.then(of_limit))
+            .chain((!losses.0.is_empty()).then(|| loss.map_or("-".into(), number)))
+            .collect::<Vec<String>>()
     };
-    let epochs = rows.iter().map(|row| cells(row.epoch.to_string(), row));
-    let all: Vec<Vec<String>> = std::iter::once(cells("start".into(), &start))
+    let epochs = rows.iter().map(|row| cells(row.epoch.to_string(), row, losses.0.get(&row.epoch).copied()));
+    let all: Vec<Vec<String>> = std::iter::once(cells("start".into(), &start, None))
         .chain(epochs)
-        .chain(std::iter::once(cells("end".into(), &end)))
+        .chain(std::iter::once(cells("end".into(), &end, None)))
         .collect();
     let mut text = width::table(&header, &all, width);
     if start.segment > 0 {
@@ -256,8 +307,23 @@ impl EpochRow {
         [self.heap.min, self.rss.end, self.in_use.min, self.reserved.end]
     }
 
+    /// Fraction of the device's memory that its pool reserves at the end of the epoch; without a pool, RSS as a fraction of the
+    /// limit of the experiment or the container.
+    fn fraction_of_limit(&self, host_limit: Option<u64>) -> Option<f64> {
+        let (level, limit) = match self.reserved.end {
+            Some(reserved) => (reserved, self.total?),
+            None => (self.rss.end?, host_limit.into_iter().chain(self.total).min()?),
+        };
+        (limit > 0).then(|| level as f64 / limit as f64)
+    }
+
     fn add(&mut self, line: &MemoryLine) {
         self.samples += 1;
+        let total = match line.device {
+            Some(_) => line.driver.and_then(|driver| driver.total),
+            None => line.container.and_then(|container| container.limit),
+        };
+        self.total = total.or(self.total);
         self.heap.add(Some(line.host.heap));
         self.rss.add(line.host.rss);
         self.in_use.add(line.device.map(|pool| pool.in_use));
@@ -273,7 +339,14 @@ impl EpochRow {
 }
 
 /// Formats a row as a line of the file; empty beyond the cap.
-fn csv_row(row: Option<EpochRow>, start: &EpochRow, names: &BTreeSet<String>, rows: &mut usize) -> String {
+fn csv_row(
+    row: Option<EpochRow>,
+    start: &EpochRow,
+    names: &BTreeSet<String>,
+    loss: Option<f64>,
+    limit: Option<u64>,
+    rows: &mut usize,
+) -> String {
     let mut text = String::new();
     let Some(row) = row.filter(|_| *rows < ROWS_MAX) else { return text };
     *rows += 1;
@@ -286,7 +359,19 @@ fn csv_row(row: Option<EpochRow>, start: &EpochRow, names: &BTreeSet<String>, ro
     let owners = names.iter().map(|name| row.owners.get(name).copied());
     let sizes = |sizes: &[Option<u64>]| sizes.iter().map(|size| size.map(i128::from)).collect::<Vec<_>>();
     let owners: Vec<Option<u64>> = owners.collect();
-    for bytes in sizes(&host).into_iter().chain(sizes(&device)).chain(changes).chain(sizes(&owners)) {
+    let mut write_all = |sizes: &mut dyn Iterator<Item = Option<i128>>| {
+        for bytes in sizes {
+            text.push(',');
+            if let Some(bytes) = bytes {
+                let _ = write!(text, "{bytes}");
+            }
+        }
+    };
+    write_all(&mut sizes(&host).into_iter().chain(sizes(&device)).chain(changes));
+    let optional = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
+    let rest = format!(",{},{}", optional(loss), optional(row.fraction_of_limit(limit)));
+    text.push_str(&rest);
+    for bytes in owners {
         text.push(',');
         if let Some(bytes) = bytes {
             let _ = write!(text, "{bytes}");
@@ -307,7 +392,6 @@ pub fn csv_line(cells: impl IntoIterator<Item = String>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::read;
     use crate::report::sample::{PLAIN, finished, write_lines};
 
     #[test]

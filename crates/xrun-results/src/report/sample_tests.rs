@@ -396,6 +396,12 @@ fn summary(names: SampleNames) -> Summary {
         best: Some(best),
         restored: None,
         memory: MemorySummary {
+            size_classes: vec![SizeClass {
+                from_bytes: 65_536,
+                allocations_at_start: 10,
+                allocations: 12,
+                bytes: 1 << 20,
+            }],
             heap_peak: peak(&|line| Some(line.host.heap_peak)).unwrap(),
             heap_at_end: trace.last().unwrap().host.heap,
             rss_peak: peak(&|line| line.host.rss_peak),

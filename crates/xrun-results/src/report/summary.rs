@@ -11,6 +11,7 @@ use super::result::{MetricResult, intervals_note};
 use super::run_report::{RunReport, gather, suggestion_effect};
 use super::width::{columns_within, fold};
 use crate::format::Summary;
+use crate::read;
 use xrun_core::files::layout;
 use xrun_core::invocation;
 use xrun_core::printable;
@@ -82,6 +83,7 @@ pub fn json(run: &Path) -> Result<Value, ReportError> {
         "plan_and_actual": ending.map(|summary| &summary.plan_and_actual),
         "training": report.training,
         "post_mortem": report.post_mortem,
+        "allocations": read::allocations(run)?,
         "buffers": buffers,
         "phases": phases,
         "counters": ending.map(|summary| &summary.counters),
@@ -142,6 +144,9 @@ fn describe(report: &RunReport, width: Option<usize>) -> String {
     page.line("outcome", &format!("{}: {}", report.state.label(), report.message()));
     if let Some(verdict) = &report.verdict {
         page.line("verdict", &format!("{}: {}", verdict.verdict.words(), verdict.message));
+    }
+    if let Some(message) = read::allocations(&report.run).ok().flatten().and_then(|record| record.message()) {
+        page.line("allocated in", &message);
     }
     if let Some(training) = &report.training {
         page.line("training", &format!("{}: {}", training.verdict.words(), training.message));
@@ -372,6 +377,28 @@ fn planned(report: &RunReport, page: &mut Page) {
     page.table(&["component", ">forecast", ">actual", ">error, of peak"], &rows);
     if let Some(why) = report.forecast_error_reason() {
         page.line("", why);
+    }
+    let Some(summary) = report.final_summary() else { return };
+    let demand = &summary.demand;
+    // Of a single kind the table has it as activations and gradients.
+    if demand.step_kinds.len() > 1 {
+        let kinds =
+            demand.step_kinds.iter().map(|(kind, bytes)| format!("{} {}", printable::line(kind, 32), Bytes(*bytes)));
+        page.line("a step needs", &kinds.collect::<Vec<_>>().join(", "));
+    }
+    if let Some(left) = demand.validation_left.filter(|_| demand.validation > 0) {
+        let sign = if left < 0 { "-" } else { "" };
+        let text = format!("{}, and leaves at most {sign}{}", Bytes(demand.validation), Bytes(left.unsigned_abs()));
+        page.line("a validation needs", &text);
+    }
+    let classes = summary.memory.size_classes.iter().filter(|class| class.allocations > 0);
+    let classes = classes.map(|class| {
+        let change = i128::from(class.allocations) - i128::from(class.allocations_at_start);
+        format!("{} of {} and more ({change:+})", class.allocations, Bytes(class.from_bytes))
+    });
+    let classes: Vec<String> = classes.collect();
+    if !classes.is_empty() {
+        page.line("large allocations", &format!("{}; change since the first step", classes.join(", ")));
     }
 }
 

@@ -127,6 +127,8 @@ pub struct LeakCheck {
     pub owner_named: Option<String>,
     /// Step at which the leaking run was first suspected.
     pub suspected_at: Option<u64>,
+    /// Function whose allocations stayed alive, found by sampling.
+    pub allocated_in: Option<String>,
     /// Duration of both runs in seconds; near 0 for the second use of a control run.
     pub seconds: f64,
     /// Deviations from the expectation; empty if there are none.
@@ -149,6 +151,7 @@ impl LeakCheck {
             owner_expected: String::new(),
             owner_named: None,
             suspected_at: None,
+            allocated_in: None,
             seconds: 0.0,
             wrong: vec![why],
             left_out: None,

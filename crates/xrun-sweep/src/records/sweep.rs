@@ -165,7 +165,8 @@ pub struct Row {
 }
 
 /// Measurements of a run. Unknown values are `null`; sizes are bytes.
-#[derive(Clone, Debug, PartialEq, Serialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default)]
 pub struct Measured {
     /// The name of its directory below `trials`.
     pub run: String,
@@ -217,6 +218,9 @@ pub struct Measured {
     pub metrics: BTreeMap<String, Option<f64>>,
     /// Losses of each kind of step.
     pub losses: Vec<KindLoss>,
+    /// Further measurements. In bytes: `planned.NAME` and `actual.NAME` of each component of the plan, `part.NAME` of each part of
+    /// the run, `owner.NAME` of each buffer, `step.KIND`, `validation_left`. In seconds each time: `phase.NAME`.
+    pub figures: BTreeMap<String, f64>,
     /// The metric by which a checkpoint is best, and its direction.
     #[serde(skip)]
     pub best_by: Option<(String, Option<Direction>)>,

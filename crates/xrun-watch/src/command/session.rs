@@ -9,6 +9,7 @@ use signal_hook::iterator::Signals;
 
 use super::events::EventFiles;
 use super::exit::{self, Exit, LastMemory};
+use super::habits;
 use super::limits::{CommandLimits, unreclaimable};
 use super::pty::SizeMirror;
 use super::record::{self, CommandEnd, CommandRecord, LimitReached};
@@ -156,6 +157,14 @@ impl<'a> Launch<'a> {
         session.info(&format!("watching process {main}; results: {directory}"));
         let logged = session.record.log(&format!("command: {}", start::command_line(request)));
         session.check_written(logged);
+        let variable = |name: &str| {
+            let set =
+                request.environment.iter().find(|(known, _)| known.as_str() == name).map(|(_, value)| value.clone());
+            set.or_else(|| std::env::var(name).ok())
+        };
+        for notice in habits::notices(&request.command, variable) {
+            session.info(&notice);
+        }
         let exit = session.run_until_exit(main, &mut signals);
         session.end(&exit, ledger)
     }

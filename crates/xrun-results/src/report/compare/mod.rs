@@ -2,6 +2,7 @@
 //!
 //! Runs are read one after another. Caps: [`RUNS_MAX`] runs, and for each the curves of [`RunCurves`].
 
+mod components;
 mod names;
 mod page;
 mod rows;
@@ -27,6 +28,7 @@ use crate::verdict::SeriesVerdict;
 use xrun_core::dataset::digest::digest_of_file;
 use xrun_core::files::layout;
 
+pub use components::components;
 pub use page::html;
 pub use rows::{LOSS, View};
 pub use text::text;

@@ -1,0 +1,345 @@
+//! `xrun blame RUN`: find the part of an experiment that makes memory grow, by twins of the run with parts switched off.
+//!
+//! A twin starts from the last checkpoint and is deterministic, so it differs from the control in the switches alone. Halves of the switches are
+//! tested (group testing): one culprit among `n` needs about `2 + log2 n` twins.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use clap::{Args, ValueHint};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::resume::find_run;
+use super::terminal::{Failure, Terminal};
+use super::{RUN_HELP, Results};
+use crate::child;
+use crate::experiment::overrides::as_arguments;
+use crate::files::layout;
+use crate::report::formatting::{bytes, percent};
+use crate::report::width;
+use crate::results::verdict::{FOOTPRINT, VerdictWord};
+use crate::results::{read, resolved, run_name};
+use crate::units::pluralize;
+
+#[derive(Clone, Debug, Args)]
+pub struct BlameArguments {
+    #[arg(help = RUN_HELP, default_value = "latest", value_hint = ValueHint::DirPath)]
+    run: String,
+    /// Steps of each twin; more find slower growth.
+    #[arg(long, value_name = "STEPS", default_value_t = 200, value_parser = clap::value_parser!(u64).range(20..))]
+    steps: u64,
+    /// Run the programs in `[hooks]` in the twins, and test whether they make memory grow.
+    #[arg(long)]
+    hooks: bool,
+    #[command(flatten)]
+    results: Results,
+    /// Print as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Part of an experiment that a twin can do without.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Switch {
+    name: String,
+    /// Overrides that switch it off; none for the hooks, which are an option.
+    off: Vec<String>,
+}
+
+/// A twin that ran.
+#[derive(Clone, Debug, Serialize)]
+struct Twin {
+    /// Parts that were switched off; none in the control.
+    off: Vec<String>,
+    run: String,
+    verdict: VerdictWord,
+    /// Growth of the heap, or of the footprint of a command, in bytes per step.
+    growth: f64,
+    /// Fraction of the control's growth that is gone.
+    removed: f64,
+    /// The last loss is that of the control.
+    same_loss: bool,
+}
+
+/// Answer of `blame`.
+#[derive(Debug, Serialize)]
+struct Blamed {
+    /// Switches whose removal alone removes growth, with the fraction, largest first.
+    culprits: Vec<(String, f64)>,
+    message: String,
+    twins: Vec<Twin>,
+}
+
+/// Fraction of the control's growth whose removal is a finding.
+const REMOVED_MIN: f64 = 0.2;
+
+pub fn run(arguments: &BlameArguments, terminal: &Terminal) -> Result<u8, Failure> {
+    let run = find_run(&arguments.results, &arguments.run)?;
+    let values = resolved::values(&run).map_err(Failure::failed)?;
+    let switches = switches(&values, arguments.hooks);
+    if switches.is_empty() {
+        return Err(Failure::Usage(format!("{}: nothing in this experiment can be switched off", run.display())));
+    }
+    let mut search = Search::new(&run, &values, arguments, terminal)?;
+    let blamed = search.run(&switches)?;
+    match arguments.json {
+        true => terminal.json(&blamed),
+        false => terminal.print(&text(&blamed, terminal.width())),
+    }
+    Ok(0)
+}
+
+/// Parts of an experiment that are on and can be switched off, by its values.
+fn switches(values: &BTreeMap<String, Value>, hooks: bool) -> Vec<Switch> {
+    let mut switches = Vec::new();
+    let mut add = |name: &str, off: &[&str]| {
+        switches.push(Switch { name: name.to_owned(), off: off.iter().map(|text| (*text).to_owned()).collect() });
+    };
+    let number = |key: &str| values.get(key).and_then(Value::as_f64).unwrap_or_default();
+    if values.keys().any(|key| key.starts_with("pipeline.command.")) {
+        for (key, value) in values.iter().filter(|(key, _)| key.starts_with("pipeline.command.values.")) {
+            match value {
+                Value::Bool(true) => add(key, &[&format!("{key}=false")]),
+                Value::Number(number) if number.as_f64() != Some(0.0) => add(key, &[&format!("{key}=0")]),
+                _ => {}
+            }
+        }
+        return switches;
+    }
+    for (key, _) in values.iter().filter(|(key, value)| key.starts_with("leaks.") && **value == Value::Bool(true)) {
+        add(key, &[&format!("{key}=false")]);
+    }
+    if number("limits.workers") > 0.0 {
+        add("limits.workers", &["limits.workers=0"]);
+    }
+    // Sizes below a block are no cache; 0 is not valid for each of them.
+    for key in values.keys().filter(|key| key.ends_with("_cache") && !key.starts_with("leaks.")) {
+        add(key, &[&format!("{key}=\"4 KiB\"")]);
+    }
+    if number("validation.every_steps") > 0.0 || number("validation.every_epochs") > 0.0 {
+        add("validation", &["validation.every_steps=0", "validation.every_epochs=0", "validation.at_start=false"]);
+    }
+    if number("checkpoint.every_steps") > 0.0 || values.get("checkpoint.every_epochs").is_some() {
+        add("checkpoint.every_steps", &["checkpoint.every_steps=0"]);
+    }
+    if values.get("results.tensorboard") == Some(&Value::Bool(true)) {
+        add("results.tensorboard", &["results.tensorboard=false"]);
+    }
+    for key in values.keys().filter(|key| key.ends_with(".augmentations") && number(key) > 1.0) {
+        add(key, &[&format!("{key}=1")]);
+    }
+    if hooks {
+        add("hooks", &[]);
+    }
+    switches
+}
+
+/// Twins of a run, each run at most once.
+struct Search<'a> {
+    run: PathBuf,
+    name: String,
+    arguments: &'a BlameArguments,
+    terminal: &'a Terminal,
+    is_command: bool,
+    /// Overrides of all twins.
+    common: Vec<String>,
+    control_loss: Option<f64>,
+    twins: Vec<Twin>,
+}
+
+impl<'a> Search<'a> {
+    fn new(
+        run: &Path,
+        values: &BTreeMap<String, Value>,
+        arguments: &'a BlameArguments,
+        terminal: &'a Terminal,
+    ) -> Result<Self, Failure> {
+        let manifest = read::manifest(run).map_err(Failure::failed)?;
+        let is_command = values.keys().any(|key| key.starts_with("pipeline.command."));
+        let mut common = vec!["memory.probe=false".to_owned(), "memory.fail_on=\"never\"".to_owned()];
+        let from = if is_command { 0 } else { newest_checkpoint(run)? };
+        let steps = from + arguments.steps;
+        common.push(format!("training.max_steps={steps}"));
+        let plan = read::plan(run).map_err(Failure::failed)?;
+        if !is_command && plan.steps_per_epoch > 0 {
+            common.push(format!("training.epochs={}", steps.div_ceil(plan.steps_per_epoch).max(plan.epochs)));
+        }
+        let name = format!("{}_blame", manifest.experiment);
+        Ok(Self {
+            run: run.to_path_buf(),
+            name,
+            arguments,
+            terminal,
+            is_command,
+            common,
+            control_loss: None,
+            twins: Vec::new(),
+        })
+    }
+
+    fn run(&mut self, switches: &[Switch]) -> Result<Blamed, Failure> {
+        let control = self.twin(&[])?;
+        if control.growth <= 0.0
+            || control.verdict < VerdictWord::Suspect && control.verdict != VerdictWord::Inconclusive
+        {
+            let message = format!(
+                "the control does not grow in {} from the checkpoint ({}); more may show it: --steps {}",
+                pluralize(self.arguments.steps, "step"),
+                control.verdict.words(),
+                4 * self.arguments.steps
+            );
+            return Ok(Blamed { culprits: Vec::new(), message, twins: std::mem::take(&mut self.twins) });
+        }
+        let mut culprits = Vec::new();
+        let all = self.twin(switches)?;
+        if all.removed >= REMOVED_MIN {
+            self.halve(switches, all.removed, &mut culprits)?;
+        }
+        culprits.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let message = message(&culprits, switches.len(), &all);
+        Ok(Blamed { culprits, message, twins: std::mem::take(&mut self.twins) })
+    }
+
+    /// Finds the culprits in a group whose removal removes this fraction of the growth.
+    fn halve(&mut self, group: &[Switch], removed: f64, culprits: &mut Vec<(String, f64)>) -> Result<(), Failure> {
+        if let [one] = group {
+            culprits.push((one.name.clone(), removed));
+            return Ok(());
+        }
+        let (first, second) = group.split_at(group.len() / 2);
+        let of_first = self.twin(first)?.removed;
+        if of_first >= REMOVED_MIN {
+            self.halve(first, of_first, culprits)?;
+        }
+        if removed - of_first < REMOVED_MIN {
+            return Ok(());
+        }
+        // A single switch is a finding only if it was tested alone.
+        let of_second = self.twin(second)?.removed;
+        if of_second >= REMOVED_MIN { self.halve(second, of_second, culprits) } else { Ok(()) }
+    }
+
+    fn twin(&mut self, off: &[Switch]) -> Result<Twin, Failure> {
+        let names: Vec<String> = off.iter().map(|switch| switch.name.clone()).collect();
+        let what = if names.is_empty() { "control".to_owned() } else { format!("without {}", names.join(", ")) };
+        self.terminal.info(&format!("twin {}: {what}", self.twins.len() + 1));
+        let run = self.start(off)?;
+        let summary = read::summary(&run).map_err(Failure::failed)?;
+        let verdict = read::verdict(&run).map_err(Failure::failed)?;
+        let (Some(summary), Some(verdict)) = (summary, verdict) else {
+            return Err(Failure::Failed(format!("{}: the twin has not ended", run.display())));
+        };
+        let series = |name: &str| verdict.series.iter().find(|one| one.name == name)?.findings.slope;
+        let growth = ["heap", FOOTPRINT, "device_in_use"].into_iter().filter_map(series).fold(0.0, f64::max);
+        let control = self.twins.first().map_or(growth, |control| control.growth);
+        if self.twins.is_empty() {
+            self.control_loss = summary.loss_last;
+        }
+        let twin = Twin {
+            off: names,
+            run: run_name::run(&run, &self.name),
+            verdict: verdict.verdict,
+            growth,
+            removed: if control > 0.0 { 1.0 - growth / control } else { 0.0 },
+            same_loss: summary.loss_last == self.control_loss,
+        };
+        self.twins.push(twin.clone());
+        Ok(twin)
+    }
+
+    /// Runs a twin to its end; returns its directory.
+    fn start(&self, off: &[Switch]) -> Result<PathBuf, Failure> {
+        let mut command = child::command().map_err(Failure::failed)?;
+        match self.is_command {
+            true => command.arg("run").arg(self.run.join(layout::RESOLVED)),
+            false => command.arg("fork").arg(&self.run),
+        };
+        command.args(["--name", &self.name, "-q", "--json", "--force", "--progress", "none", "--results"]);
+        command.arg(&self.arguments.results.directory);
+        if self.arguments.hooks && !off.iter().any(|switch| switch.off.is_empty()) {
+            command.arg("--hooks");
+        }
+        let overrides = self.common.iter().chain(off.iter().flat_map(|switch| &switch.off));
+        command.args(overrides.flat_map(|text| as_arguments(text)));
+        let output = command.stderr(Stdio::inherit()).output().map_err(Failure::failed)?;
+        let answer: Value = serde_json::from_slice(&output.stdout)
+            .map_err(|_| Failure::Failed(format!("{}: a twin did not start", self.run.display())))?;
+        match answer["run"].as_str() {
+            Some(run) if output.status.success() => Ok(PathBuf::from(run)),
+            _ => Err(Failure::Failed(format!("a twin failed: {}", answer["message"].as_str().unwrap_or("no message")))),
+        }
+    }
+}
+
+fn newest_checkpoint(run: &Path) -> Result<u64, Failure> {
+    match read::checkpoints(run).last() {
+        Some((step, _)) => Ok(*step),
+        None => Err(Failure::Usage(format!("{}: the run has no checkpoint to start twins from", run.display()))),
+    }
+}
+
+fn message(culprits: &[(String, f64)], switches: usize, all: &Twin) -> String {
+    match culprits {
+        [] if all.removed < REMOVED_MIN => format!(
+            "none of the {switches} parts is the cause: without all of them {} of the growth is left; the functions that allocate it are in \
+             {} of the control",
+            percent(1.0 - all.removed),
+            layout::ALLOCATIONS
+        ),
+        [] => "the growth is gone without all parts, and no part alone removes it".to_owned(),
+        all => {
+            let named: Vec<String> =
+                all.iter().map(|(name, part)| format!("{name} ({} of the growth)", percent(*part))).collect();
+            format!("memory grows because of {}", named.join(" and "))
+        }
+    }
+}
+
+fn text(blamed: &Blamed, terminal_width: Option<usize>) -> String {
+    let header = ["twin", "verdict", ">growth per step", ">removed", "loss", "without"];
+    let rows: Vec<Vec<String>> = (1..)
+        .zip(&blamed.twins)
+        .map(|(number, twin): (usize, &Twin)| {
+            let off = if twin.off.is_empty() { "nothing (control)".to_owned() } else { twin.off.join(", ") };
+            let loss = if twin.same_loss { "same" } else { "differs" };
+            let removed = if number == 1 { "-".to_owned() } else { percent(twin.removed.max(0.0)) };
+            let growth = bytes(twin.growth.max(0.0));
+            vec![number.to_string(), twin.verdict.words().to_owned(), growth, removed, loss.to_owned(), off]
+        })
+        .collect();
+    format!("{}\n\n{}", blamed.message, width::table(&header, &rows, terminal_width))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_what_is_on_can_be_switched_off() {
+        let values = BTreeMap::from([
+            ("limits.workers".to_owned(), Value::from(2)),
+            ("limits.frame_cache".to_owned(), Value::from("4 MiB")),
+            ("leaks.frame_cache".to_owned(), Value::from(true)),
+            ("leaks.gradients".to_owned(), Value::from(false)),
+            ("validation.every_epochs".to_owned(), Value::from(1)),
+            ("checkpoint.every_steps".to_owned(), Value::from(0)),
+        ]);
+        let names: Vec<String> = switches(&values, true).into_iter().map(|switch| switch.name).collect();
+        assert_eq!(names, ["leaks.frame_cache", "limits.workers", "limits.frame_cache", "validation", "hooks"]);
+    }
+
+    #[test]
+    fn the_switches_of_a_command_are_its_values() {
+        let values = BTreeMap::from([
+            ("pipeline.command.program".to_owned(), Value::from("python3")),
+            ("pipeline.command.values.cache".to_owned(), Value::from(true)),
+            ("pipeline.command.values.workers".to_owned(), Value::from(4)),
+            ("pipeline.command.values.seed".to_owned(), Value::from(0)),
+            ("limits.workers".to_owned(), Value::from(2)),
+        ]);
+        let off: Vec<String> = switches(&values, false).into_iter().flat_map(|switch| switch.off).collect();
+        assert_eq!(off, ["pipeline.command.values.cache=false", "pipeline.command.values.workers=0"]);
+    }
+}

@@ -42,6 +42,7 @@ mod shape;
 #[cfg(feature = "table")]
 pub mod table;
 mod trend;
+pub mod training;
 mod units;
 mod watch;
 mod window_minima;

@@ -85,6 +85,9 @@ pub fn prepare(
     );
     let clips = nodes.iter().map(|clips| clips.len() as u64).collect();
     let rounds = Rounds::new(settings, clips, size, seed);
+    let validated = |clips: usize| (clips.div_ceil(size) as u64).min(experiment.validation.batches as u64);
+    let held_out = validated(library.clips_of(Role::Nodes, Split::Validation).len());
+    let unheard = validated(library.all_of(Role::Unheard).len());
     let skipped = library.skipped.clone();
     let clamped = clamped_settings(settings, experiment, &library.summary());
     let made = trained_encoder::made(settings, model, &library.digest, seed);
@@ -93,6 +96,7 @@ pub fn prepare(
         store.buffers().all().into_iter().chain(buffers.all()).map(PlannedBuffer::from).collect();
     let clip_loader = ClipLoader::new(store, &buffers.embedding_cache, data.embedding_dtype, ledger);
     let of_round = settings.nodes_per_round() as u64;
+    let models = if settings.personal().is_empty() { 1 } else { nodes.len() as u64 };
     let facts = TaskFacts {
         owners,
         data_digests: digests,
@@ -105,6 +109,8 @@ pub fn prepare(
         probe_steps: PROBE_STEPS_MIN.div_ceil(of_round) * of_round,
         stages: &["round", "local_epoch"],
         made,
+        validation_batches: models * (held_out + unheard),
+        epoch_validation_batches: of_round * held_out,
         probe_overrides: vec!["pipeline.federated-adapters.local_steps=1".into()],
         ..TaskFacts::new(rounds.steps(), METRICS)
     };

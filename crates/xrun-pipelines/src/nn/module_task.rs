@@ -85,6 +85,11 @@ impl<L: TrainingModule> Evaluation<'_, L> {
         self.phases.enter(phase);
     }
 
+    /// Notes that `done` of `all` batches are done.
+    pub fn batch_done(&mut self, done: u64, all: u64) {
+        self.phases.batch_validated(done, all);
+    }
+
     /// Passes an intermediate result to the callback.
     ///
     /// # Errors

@@ -1,0 +1,392 @@
+//! Judgement on training, as a pure function of losses and validations.
+
+use super::bins::{Bin, Level, LossOfKind, level};
+use super::findings::{
+    HeldOutFindings, LossFindings, MetricFindings, TrainingEnd, TrainingJudgement, TrainingVerdict,
+};
+use super::message::{Evidence, message};
+use super::validations::Validation;
+use super::{JudgedMetric, LossScale, TrainingWatch};
+
+/// Number of losses of a kind below which nothing is said about it.
+const LOSSES_MIN: u64 = 12;
+/// Number of validations after a step from which on their scatter is known.
+const VALIDATIONS_FOR_SCATTER: usize = 5;
+/// Quantile of the normal distribution for a 95 % interval.
+const NORMAL: f64 = 1.96;
+/// Number of standard errors that count as a difference. A run has many kinds of steps and is judged at any time.
+const SIGNIFICANT: f64 = 4.0;
+/// Smallest fall of a loss, as a fraction of its first value.
+const LOSS_FALL_MIN: f64 = 0.02;
+/// Smallest improvement of a metric, as a fraction of the distance from chance to a perfect model.
+const METRIC_GAIN_MIN: f64 = 0.01;
+/// Part of an improvement that, if lost again, counts as overfitting or divergence.
+const LOST_MIN: f64 = 0.15;
+/// Part of the fall of a loss that, if it rises again, counts as divergence.
+const LOSS_RISE_MIN: f64 = 0.5;
+/// Part of the whole improvement that the last third must bring to count as improving.
+const STILL_MIN: f64 = 0.05;
+/// The same where the learning rate is spent: continuing with it would change little.
+const STILL_MIN_SPENT: f64 = 0.2;
+/// Fraction of the highest learning rate at which it is spent.
+pub const SPENT: f64 = 0.1;
+
+/// Course of the loss of one kind of steps.
+#[derive(Clone, Copy, Debug)]
+struct LossTrend {
+    first: f64,
+    late: Level,
+    fall_error: f64,
+    fell: bool,
+    diverged: bool,
+    still_falling: bool,
+}
+
+/// Course of a metric, scaled so that higher is better.
+#[derive(Clone, Debug)]
+struct Course {
+    steps: Vec<f64>,
+    values: Vec<f64>,
+    /// Standard deviation of one value about the course, from its scatter.
+    scatter: Option<f64>,
+    untrained: Option<f64>,
+}
+
+pub fn judge(watch: &TrainingWatch, end: Option<TrainingEnd>) -> TrainingVerdict {
+    let trends: Vec<(&LossOfKind, LossTrend)> =
+        watch.losses.iter().filter_map(|kind| Some((kind, trend(kind)?))).collect();
+    // A kind that ended long before the last step, such as a first phase, says nothing about the end.
+    let is_recent = |kind: &LossOfKind| {
+        let last = kind.bins.last().map_or(0, |bin| bin.step);
+        last as f64 >= 0.75 * watch.last_step as f64
+    };
+    let recent: Vec<&(&LossOfKind, LossTrend)> = trends.iter().filter(|(kind, _)| is_recent(kind)).collect();
+    let dominant = watch.losses.iter().reduce(|one, other| if other.count > one.count { other } else { one });
+    let metric = metric_findings(watch);
+    let held_out = held_out_findings(watch);
+    let spent = watch.rates.map(|(highest, last)| if highest > 0.0 { last / highest } else { 0.0 });
+    let is_spent = spent.is_some_and(|fraction| fraction <= SPENT);
+    let validations = &watch.validations;
+    let course = watch.context.metric.as_ref().and_then(|metric| {
+        let of = |validation: &Validation| validation.metric;
+        Course::new(validations.untrained.as_ref(), &validations.kept, of, |value| scaled(metric, value))
+    });
+    let held_out_course = watch.context.held_out_loss.as_ref().and_then(|(_, scale)| {
+        let of = |validation: &Validation| validation.held_out;
+        Course::new(validations.untrained.as_ref(), &validations.kept, of, |value| -nats(*scale, value))
+    });
+    let fell = trends.iter().any(|(_, trend)| trend.fell);
+    let loss_diverged = recent.iter().any(|(_, trend)| trend.diverged);
+    let still_falling = recent.iter().any(|(_, trend)| trend.still_falling);
+
+    let gain = course.as_ref().zip(watch.context.metric.as_ref()).map(|(course, metric)| gain(watch, metric, course));
+    let learnt = match &gain {
+        Some(gain) => gain.over_untrained != Some(false) && gain.over_chance != Some(false),
+        None => fell,
+    };
+    // A loss may rise because what it counts has changed; then the metric decides.
+    let metric_holds = gain.is_some() && learnt && course.as_ref().is_some_and(|course| !course.was_lost());
+    let not_finite = watch.not_finite.is_some() || end == Some(TrainingEnd::NotFinite);
+    let enough_losses = trends.iter().any(|(kind, _)| kind.count >= 2 * LOSSES_MIN);
+    let verdict = if not_finite || (loss_diverged && !metric_holds) {
+        TrainingJudgement::Diverged
+    } else if !learnt {
+        match &gain {
+            // Below chance before and after.
+            Some(gain) if fell && gain.over_chance == Some(false) => TrainingJudgement::NoBetterThanChance,
+            Some(_) if fell && watch.validations.untrained.is_none() => TrainingJudgement::NoBetterThanChance,
+            _ if enough_losses || validations.count >= 3 => TrainingJudgement::NoProgress,
+            _ => TrainingJudgement::Inconclusive,
+        }
+    } else if end != Some(TrainingEnd::StoppedEarly)
+        && (course.as_ref().is_some_and(Course::was_lost) || held_out_course.as_ref().is_some_and(Course::was_lost))
+    {
+        TrainingJudgement::Overfitting
+    } else if gain.is_none() && trends.is_empty() {
+        TrainingJudgement::Inconclusive
+    } else if is_improving(course.as_ref(), held_out_course.as_ref(), still_falling, is_spent) {
+        TrainingJudgement::StillImproving
+    } else {
+        TrainingJudgement::Improved
+    };
+    let loss = dominant.map(|kind| {
+        let trend = trends.iter().find(|(one, _)| one.kind == kind.kind).map(|(_, trend)| trend);
+        let first = kind.first.first().copied().unwrap_or_default();
+        let last = trend.map_or_else(|| late(kind).map_or(first, |level| level.mean), |trend| trend.late.mean);
+        LossFindings {
+            kind: kind.kind.clone(),
+            steps: kind.count,
+            first,
+            last,
+            fall_low: trend.map(|trend| first - last - NORMAL * trend.fall_error),
+            fall_high: trend.map(|trend| first - last + NORMAL * trend.fall_error),
+        }
+    });
+    let mut found = TrainingVerdict {
+        verdict,
+        message: String::new(),
+        loss,
+        metric,
+        held_out_loss: held_out,
+        learning_rate_fraction: spent,
+    };
+    let evidence = Evidence {
+        not_finite: watch.not_finite,
+        end,
+        steps: watch.last_step,
+        planned: watch.context.steps,
+        metric_lost: course.as_ref().is_some_and(Course::was_lost),
+        level_since: course.as_ref().and_then(Course::level_since),
+        fell,
+    };
+    found.message = message(&found, &evidence);
+    found
+}
+
+/// Level of the last quarter of the losses of a kind.
+fn late(kind: &LossOfKind) -> Option<Level> {
+    level(part(&kind.bins, 0.75, 1.0))
+}
+
+/// Part of the bins between two fractions of their number; at least one bin.
+fn part(bins: &[Bin], from: f64, to: f64) -> &[Bin] {
+    let count = bins.len() as f64;
+    let (from, to) = ((count * from).floor() as usize, (count * to).ceil() as usize);
+    &bins[from.min(bins.len().saturating_sub(1))..to.min(bins.len())]
+}
+
+/// Course of a loss; `None` for too few losses.
+fn trend(kind: &LossOfKind) -> Option<LossTrend> {
+    if kind.count < LOSSES_MIN {
+        return None;
+    }
+    let first = *kind.first.first()?;
+    let (early, before, late) =
+        (level(part(&kind.bins, 0.0, 0.25))?, level(part(&kind.bins, 0.5, 0.75))?, late(kind)?);
+    let error = |one: f64, other: f64| (one * one + other * other).sqrt().max(f64::MIN_POSITIVE);
+    // The first losses are single ones: they scatter as single losses at the end do.
+    let start = kind.first.iter().sum::<f64>() / kind.first.len() as f64;
+    let fall_error = error(late.deviation, late.error);
+    let start_error = error(late.deviation / (kind.first.len() as f64).sqrt(), late.error);
+    let matters = |change: f64| change > LOSS_FALL_MIN * first.abs().max(late.mean.abs());
+    let fell = (matters(start - late.mean) && start - late.mean > SIGNIFICANT * start_error)
+        || (matters(early.mean - late.mean) && early.mean - late.mean > SIGNIFICANT * error(early.error, late.error));
+    let rise = late.mean - first;
+    let left_upwards = rise > SIGNIFICANT * fall_error && rise > 0.1 * first.abs();
+    // A loss that exploded scatters too much for a test; it never comes back to where it began.
+    let exploded = first > 0.0 && late.mean > 2.0 * first && late.lowest > first;
+    let lowest = kind.bins.iter().map(|bin| bin.mean).fold(f64::INFINITY, f64::min);
+    let newest = level(part(&kind.bins, 0.875, 1.0))?;
+    let fall = start.max(first) - lowest;
+    let rose_again = fall > 0.0
+        && newest.mean - lowest > LOSS_RISE_MIN * fall
+        && newest.mean - lowest > SIGNIFICANT * error(newest.deviation, newest.error)
+        && newest.mean > before.mean;
+    let gone = before.mean - late.mean;
+    let still_falling = gone > STILL_MIN * (first - late.mean).abs().max(f64::MIN_POSITIVE)
+        && gone > 3.0 * error(before.error, late.error)
+        && matters(gone);
+    Some(LossTrend {
+        first,
+        late,
+        fall_error,
+        fell,
+        diverged: left_upwards || exploded || rose_again,
+        still_falling,
+    })
+}
+
+/// Value of a metric on a scale on which higher is better and differences compare.
+fn scaled(metric: &JudgedMetric, value: f64) -> f64 {
+    match metric.loss {
+        Some(scale) => -nats(scale, value),
+        None if metric.lower_is_better => -value,
+        None => value,
+    }
+}
+
+/// Loss in nats.
+fn nats(scale: LossScale, value: f64) -> f64 {
+    match scale {
+        LossScale::Mean => value,
+        LossScale::Perplexity => value.max(f64::MIN_POSITIVE).ln(),
+    }
+}
+
+/// Improvement of a metric; `None` where there is nothing to compare with.
+#[derive(Clone, Copy, Debug)]
+struct Gain {
+    over_untrained: Option<bool>,
+    over_chance: Option<bool>,
+}
+
+/// Whether the best of a metric is above the untrained model and above chance.
+fn gain(watch: &TrainingWatch, metric: &JudgedMetric, course: &Course) -> Gain {
+    let chance = chance(watch, metric).map(|value| scaled(metric, value));
+    let ideal = metric.ideal().map(|value| scaled(metric, value));
+    let reference = chance.or(course.untrained);
+    let best = course.best().1;
+    let range = match (ideal, reference) {
+        (Some(ideal), Some(reference)) => (ideal - reference).abs(),
+        (_, Some(reference)) => (best - reference).abs().max(reference.abs()),
+        _ => 0.0,
+    };
+    let error = error_of_value(watch, metric, course).unwrap_or_default();
+    let level = course.robust_best();
+    let above = |reference: f64| level - reference > (METRIC_GAIN_MIN * range).max(2.0 * error);
+    Gain { over_untrained: course.untrained.map(above), over_chance: chance.map(above) }
+}
+
+/// Chance level of the metric, or the newest value of its baseline.
+fn chance(watch: &TrainingWatch, metric: &JudgedMetric) -> Option<f64> {
+    metric.chance.or_else(|| watch.validations.kept.iter().rev().find_map(|validation| validation.baseline))
+}
+
+/// Standard error of one value of the metric on its scale: from its interval or from its scatter.
+fn error_of_value(watch: &TrainingWatch, metric: &JudgedMetric, course: &Course) -> Option<f64> {
+    let newest = watch.validations.kept.iter().rev().find_map(|one| Some((one.metric?, one.half_width?)));
+    let by_interval = newest.map(|(value, width)| {
+        let width = width / NORMAL;
+        match metric.loss {
+            Some(LossScale::Perplexity) => width / value.max(f64::MIN_POSITIVE),
+            _ => width,
+        }
+    });
+    by_interval.into_iter().chain(course.scatter).reduce(f64::max)
+}
+
+impl Course {
+    fn new(
+        untrained: Option<&Validation>,
+        kept: &[Validation],
+        of: impl Fn(&Validation) -> Option<f64>,
+        scaled: impl Fn(f64) -> f64,
+    ) -> Option<Self> {
+        let values = kept.iter().filter_map(|validation| Some((validation.step as f64, scaled(of(validation)?))));
+        let (steps, values): (Vec<f64>, Vec<f64>) = values.unzip();
+        if values.is_empty() {
+            return None;
+        }
+        let scatter = scatter(&values);
+        Some(Self { steps, values, scatter, untrained: untrained.and_then(of).map(scaled) })
+    }
+
+    /// Index and value of the best.
+    fn best(&self) -> (usize, f64) {
+        let all = self.values.iter().copied().enumerate();
+        all.reduce(|best, one| if one.1 > best.1 { one } else { best }).unwrap_or_default()
+    }
+
+    /// Best mean of two consecutive values; the best value of fewer than four.
+    fn robust_best(&self) -> f64 {
+        if self.values.len() < 4 {
+            return self.best().1;
+        }
+        self.values.windows(2).map(|pair| f64::midpoint(pair[0], pair[1])).fold(f64::NEG_INFINITY, f64::max)
+    }
+
+    /// Mean of the last quarter of the values, at most of those after the best one; the last value of few.
+    fn newest(&self) -> f64 {
+        let count = (self.values.len() / 4).max(1);
+        let values = &self.values[self.values.len() - count..];
+        values.iter().sum::<f64>() / count as f64
+    }
+
+    /// Returns `true` if a considerable part of the improvement was lost again.
+    fn was_lost(&self) -> bool {
+        let count = self.values.len();
+        let (at, best) = self.best();
+        if count < 3 || at + 1 == count {
+            return false;
+        }
+        let lost = best - self.newest();
+        let start = self.untrained.unwrap_or(self.values[0]);
+        let scatter = self.scatter.unwrap_or_default();
+        lost > LOST_MIN * (best - start).max(0.0) && lost > SIGNIFICANT * scatter
+    }
+
+    /// Step since which the values are level with the best, for the message.
+    fn level_since(&self) -> Option<u64> {
+        let (_, best) = self.best();
+        let start = self.untrained.unwrap_or(self.values[0]);
+        let close = (STILL_MIN * (best - start)).max(2.0 * self.scatter.unwrap_or_default());
+        let level = self.values.iter().rev().take_while(|value| best - **value <= close).count();
+        (level >= 2).then(|| self.steps[self.values.len() - level] as u64)
+    }
+
+    /// Improvement over the last third of the steps as a part of the whole; `None` for fewer than three values.
+    fn late_gain(&self) -> Option<(f64, f64)> {
+        let count = self.values.len();
+        if count < 3 {
+            return None;
+        }
+        let third = (count / 3).max(1);
+        let late = &self.values[count - third..];
+        let before = &self.values[count - 2 * third..count - third];
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+        let start = self.untrained.unwrap_or(self.values[0]);
+        let whole = (self.best().1 - start).max(f64::MIN_POSITIVE);
+        let gain = mean(late) - mean(before);
+        let error = self.scatter.unwrap_or_default() * (2.0 / third as f64).sqrt();
+        Some((gain / whole, error / whole))
+    }
+}
+
+/// Standard deviation of values about their course: of each about the mean of its neighbours, by the median, so that steep
+/// parts and outliers do not count. `None` for few values.
+fn scatter(values: &[f64]) -> Option<f64> {
+    if values.len() < VALIDATIONS_FOR_SCATTER {
+        return None;
+    }
+    let mut differences: Vec<f64> =
+        values.windows(3).map(|three| (three[1] - f64::midpoint(three[0], three[2])).abs()).collect();
+    differences.sort_by(f64::total_cmp);
+    // The variance of the difference is 1.5 times that of a value; 1.4826 makes the median a standard deviation.
+    Some(1.4826 * differences[differences.len() / 2] / 1.5f64.sqrt())
+}
+
+/// Returns `true` if the model still improved at the end.
+fn is_improving(
+    metric: Option<&Course>,
+    held_out: Option<&Course>,
+    still_falling: bool,
+    is_spent: bool,
+) -> bool {
+    let threshold = if is_spent { STILL_MIN_SPENT } else { STILL_MIN };
+    let improves = |(gain, error): (f64, f64)| gain > threshold && gain > 2.0 * error;
+    match metric.and_then(Course::late_gain).or_else(|| held_out.and_then(Course::late_gain)) {
+        Some(gain) => improves(gain),
+        None => still_falling && !is_spent,
+    }
+}
+
+fn metric_findings(watch: &TrainingWatch) -> Option<MetricFindings> {
+    let metric = watch.context.metric.as_ref()?;
+    let measured = watch.validations.kept.iter().filter_map(|one| Some((one.step, one.metric?)));
+    let better = |one: f64, other: f64| if metric.lower_is_better { one < other } else { one > other };
+    let (best_step, best) =
+        measured.clone().reduce(|best, one| if better(one.1, best.1) { one } else { best })?;
+    let (_, last) = measured.last()?;
+    let widths = watch.validations.kept.iter().rev().find_map(|one| one.half_width);
+    let of = |validation: &Validation| validation.metric;
+    let course = Course::new(None, &watch.validations.kept, of, |value| value)?;
+    Some(MetricFindings {
+        name: metric.name.clone(),
+        untrained: watch.validations.untrained.and_then(|one| one.metric),
+        chance: chance(watch, metric),
+        best,
+        best_step,
+        last,
+        validations: watch.validations.count,
+        error: widths.map(|width| width / NORMAL).into_iter().chain(course.scatter).reduce(f64::max),
+    })
+}
+
+fn held_out_findings(watch: &TrainingWatch) -> Option<HeldOutFindings> {
+    let (name, _) = watch.context.held_out_loss.as_ref()?;
+    let measured = watch.validations.kept.iter().filter_map(|one| Some((one.step, one.held_out?)));
+    let (lowest_step, lowest) = measured.clone().reduce(|best, one| if one.1 < best.1 { one } else { best })?;
+    let (_, last) = measured.last()?;
+    let untrained = watch.validations.untrained.and_then(|one| one.held_out);
+    Some(HeldOutFindings { name: name.clone(), untrained, lowest, lowest_step, last })
+}

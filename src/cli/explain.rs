@@ -39,18 +39,23 @@ pub fn run(arguments: &ExplainArguments, terminal: &Terminal) -> Result<u8, Fail
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use clap::ValueEnum;
 
     use super::entries;
     use crate::verdict::Judgement;
+    use crate::verdict::training::TrainingJudgement;
 
     #[test]
     fn glossary_has_every_verdict_and_at_most_fifteen_other_words() {
         let words: Vec<&str> = entries().map(|(word, _)| word).collect();
-        let verdicts = Judgement::value_variants();
-        for verdict in verdicts {
-            let name = serde_json::to_value(verdict).unwrap();
-            assert!(words.contains(&name.as_str().unwrap()), "{name}");
+        let name = |verdict: serde_json::Result<serde_json::Value>| verdict.unwrap().as_str().unwrap().to_owned();
+        let memory = Judgement::value_variants().iter().map(|verdict| name(serde_json::to_value(verdict)));
+        let training = TrainingJudgement::value_variants().iter().map(|verdict| name(serde_json::to_value(verdict)));
+        let verdicts: BTreeSet<String> = memory.chain(training).collect();
+        for verdict in &verdicts {
+            assert!(words.contains(&verdict.as_str()), "{verdict}");
         }
         assert!(words.len() - verdicts.len() <= 15, "{words:?}");
     }

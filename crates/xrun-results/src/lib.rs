@@ -6,6 +6,7 @@ pub mod build_info;
 pub mod command_line;
 pub mod comparison;
 pub mod demand;
+pub mod durations;
 pub mod evaluation;
 pub mod event_file;
 pub mod export;
@@ -39,6 +40,7 @@ pub mod watched;
 /// Verdict types, as in `verdict.json`.
 pub mod verdict {
     pub use xrun_verdict::names::{FOOTPRINT, OWNER_PREFIX};
+    pub use xrun_verdict::training::{TrainingJudgement, TrainingVerdict};
     pub use xrun_verdict::{Findings, Judgement, ProcessOfRun, SeriesVerdict, UnjudgedColumn, Verdict};
 }
 

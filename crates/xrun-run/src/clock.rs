@@ -12,6 +12,8 @@ pub struct Clock {
     current: &'static str,
     entered: Instant,
     phases: Vec<Phase>,
+    /// Number and time of the batches that the current step has validated.
+    validated: (u64, Duration),
 }
 
 #[derive(Debug)]
@@ -33,7 +35,7 @@ pub const LOOP: &str = "loop";
 
 impl Default for Clock {
     fn default() -> Self {
-        Self { current: LOOP, entered: Instant::now(), phases: Vec::with_capacity(PHASES_MAX) }
+        Self { current: LOOP, entered: Instant::now(), phases: Vec::with_capacity(PHASES_MAX), validated: (0, Duration::ZERO) }
     }
 }
 
@@ -44,6 +46,12 @@ impl Phases for Clock {
         phase.longest = phase.longest.max(phase.present);
         phase.present = Duration::ZERO;
         self.current = name;
+    }
+
+    fn batch_validated(&mut self, done: u64, _: u64) {
+        let time = self.update().present;
+        self.validated.0 += done;
+        self.validated.1 += time;
     }
 }
 
@@ -85,6 +93,11 @@ impl Clock {
             }
         }
         times
+    }
+
+    /// Returns and resets the number of the batches that steps have validated, and the time in the phases until then.
+    pub fn take_validated(&mut self) -> (u64, Duration) {
+        std::mem::take(&mut self.validated)
     }
 
     /// Time spent in a phase so far.

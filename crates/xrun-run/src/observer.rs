@@ -39,6 +39,8 @@ pub enum Event<'a> {
         memory: Option<&'a MemoryLine>,
         /// Names of the series that seem to grow.
         suspects: &'a [String],
+        /// Remaining seconds of the run; `None` while unknown.
+        left: Option<f64>,
     },
     /// Memory grows, by the verdict so far. Sent once in a process.
     Growing {
@@ -51,6 +53,19 @@ pub enum Event<'a> {
     Validating {
         /// Optimiser steps done.
         step: u64,
+        /// Remaining seconds of the run; `None` while unknown.
+        left: Option<f64>,
+    },
+    /// A batch of a validation is done.
+    BatchValidated {
+        /// Optimiser steps done.
+        step: u64,
+        /// Number of batches done.
+        done: u64,
+        /// Number of batches of the validation.
+        all: u64,
+        /// Remaining seconds of the run; `None` while unknown.
+        left: Option<f64>,
     },
     /// A validation has ended.
     Validated {

@@ -9,12 +9,14 @@ use super::limits::{LimitReached, MemoryLimits};
 use super::observer::Observer;
 use super::post_mortem;
 use super::recorder::Recorder;
-use crate::plan::{Buffers, Plan, forecast};
+use super::timer::Timer;
+use crate::plan::{Buffers, Plan, duration, forecast};
 use xrun_core::files::layout;
 use xrun_core::files::write;
 use xrun_core::panics;
 use xrun_core::task::{Direction, Task};
 use xrun_results::format::{LoopState, MetricsLine, Outcome, OwnerSummary, PostMortem, Summary, VERSION};
+use xrun_results::judge::training_end;
 use xrun_results::timestamp;
 use xrun_watch::stop::{Ending, StopSignal};
 
@@ -28,6 +30,8 @@ pub struct Session<'a> {
     pub recorder: Recorder,
     /// Time spent in each phase of the loop.
     pub clock: Clock,
+    /// Stopwatch of steps, validations and checkpoints.
+    pub timer: Timer,
     /// Window of the last gradient norms.
     pub norms: GradientNorms,
     /// Receiver of events.
@@ -78,6 +82,7 @@ impl<'a> Session<'a> {
             plan,
             recorder,
             clock: Clock::default(),
+            timer: Timer::new(plan.facts.phase_ends.len() + 1),
             norms,
             observer,
             training: Duration::ZERO,
@@ -121,6 +126,13 @@ impl<'a> Session<'a> {
     /// The panic.
     pub fn check_device(&mut self) -> Result<(), RunError> {
         panics::end_step().map_or(Ok(()), |panic| Err(RunError::Device(panic)))
+    }
+
+    /// Remaining seconds of the run, without a validation that is due now; `None` while unknown.
+    pub fn left(&self) -> Option<f64> {
+        let work = duration::work_after(self.plan, self.state.step, true);
+        let probe = self.plan.forecast.as_ref().and_then(|forecast| forecast.probe_durations.as_ref());
+        duration::forecast(&work, self.timer.durations(), probe).map(|forecast| forecast.seconds)
     }
 
     /// Notes the end of a step.
@@ -229,10 +241,12 @@ impl<'a> Session<'a> {
             intervals_last: state.intervals_last,
             best: state.best,
             restored: self.restored,
+            training: self.recorder.training_verdict(Some(training_end(ending.outcome))),
             memory: self.recorder.memory_summary(self.training),
             demand,
             plan_and_actual: plan_and_actual.unwrap_or_default(),
             owners,
+            durations: Some(self.timer.durations().clone()),
             phases: self.clock.summary(),
             counters: task.counters().into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
         }

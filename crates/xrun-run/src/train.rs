@@ -14,6 +14,7 @@ use super::limits::LimitReached;
 use super::observer::Event;
 use super::recorder::LoopPosition;
 use super::session::Session;
+use super::timer::ValidationPhases;
 use super::{RunError, checkpoint, early_stopping, images};
 use crate::plan::calendar::{Due, due};
 use xrun_core::files::layout;
@@ -62,6 +63,7 @@ pub fn train(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, R
     {
         return save_and_stop(task, session, ending);
     }
+    session.timer.start();
     while session.state.step < plan.steps {
         if let Some(ending) = session.requested_steps_done().or_else(|| session.stop_request()) {
             return save_and_stop(task, session, ending);
@@ -81,6 +83,9 @@ pub fn train(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, R
         if let Some(ending) = after_step(task, session, due)? {
             return save_and_stop(task, session, ending);
         }
+        let phase = plan.facts.phase_ends.iter().filter(|end| **end < step).count();
+        let validated = session.clock.take_validated();
+        session.timer.end_step(phase, validated);
     }
     // Everything is done and saved: a limit that is reached only now changes nothing.
     sample(task, session, SamplePoint::End, None)?;
@@ -153,6 +158,7 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
         norm,
         memory: session.recorder.newest_sample(),
         suspects: session.recorder.suspects(),
+        left: session.left(),
     });
     Ok(None)
 }
@@ -254,13 +260,19 @@ fn perform(task: &mut dyn Task, action: CleanupAction) -> u64 {
 
 fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<Ending>, RunError> {
     let step = session.state.step;
-    session.observer.event(Event::Validating { step });
+    session.timer.begin_part();
+    let left_after = session.left();
+    let each = session.timer.durations().validation;
+    let left = left_after.map(|left| left + each.mean);
+    session.observer.event(Event::Validating { step, left });
     let reached = sample(task, session, SamplePoint::BeforeValidation, None)?;
     if let Some(ending) = limit_ending(task, session, reached)? {
         return Ok(Some(ending));
     }
     session.clock.enter("validation");
-    let report = task.validate(&mut session.clock)?;
+    let mut phases = ValidationPhases::new(&mut session.clock, &mut *session.observer, step, left_after);
+    let report = task.validate(&mut phases)?;
+    let batches = phases.batches;
     task.synchronise()?;
     session.check_device()?;
     if !session.validation_tuned {
@@ -303,6 +315,7 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
     drop(report);
     let reached = sample(task, session, SamplePoint::AfterValidation, None)?;
     let ending = limit_ending(task, session, reached)?;
+    session.timer.end_validation(&batches, step == 0);
     if step > 0 && update_best(session) {
         save(task, session, true)?;
     }
@@ -325,6 +338,7 @@ fn save(task: &mut dyn Task, session: &mut Session<'_>, best: bool) -> Result<()
     if session.saved == Some(this) {
         return Ok(()); // as the best one, a moment ago
     }
+    session.timer.begin_part();
     session.clock.enter("checkpoint");
     // Lines first: a resume truncates the metrics to the checkpoint, which needs all lines up to it.
     session.recorder.sync()?;
@@ -335,6 +349,7 @@ fn save(task: &mut dyn Task, session: &mut Session<'_>, best: bool) -> Result<()
     session.observer.event(Event::Saved { step: state.step, best });
     session.recorder.log(&format!("step {}: checkpoint{}", state.step, if best { ", the best so far" } else { "" }))?;
     sample(task, session, SamplePoint::Checkpoint, None)?;
+    session.timer.end_checkpoint();
     Ok(())
 }
 
@@ -386,11 +401,16 @@ fn sample(
     point: SamplePoint,
     freed: Option<u64>,
 ) -> Result<Option<LimitReached>, RunError> {
+    let began = Instant::now();
     session.clock.enter("trace");
     let position = LoopPosition { step: session.state.step, epoch: session.state.epoch, point, freed };
     session.recorder.sample(task, &mut session.clock, position)?;
     let line = session.recorder.newest_sample();
     let reached = line.and_then(|line| session.limits.reached(line, session.recorder.demand_so_far()));
     session.clock.enter(LOOP);
+    if session.is_probe() {
+        // A probe reads the slow sources at each sample.
+        session.timer.leave_out(began.elapsed());
+    }
     Ok(reached)
 }

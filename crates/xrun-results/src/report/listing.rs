@@ -8,7 +8,8 @@ pub use super::width::columns_within;
 use crate::index::{RunEntry, RunState};
 use crate::read;
 use crate::read::ReadError;
-use crate::verdict::Verdict;
+use crate::judge::recorded_training;
+use crate::verdict::{TrainingVerdict, Verdict};
 use xrun_core::printable;
 use xrun_core::units::Bytes;
 
@@ -17,10 +18,10 @@ use xrun_core::units::Bytes;
 pub fn text(runs: &[RunEntry], width: Option<usize>) -> String {
     let verdicts: Vec<_> = runs.iter().map(|run| read::verdict(&run.path)).collect();
     let rows: Vec<Vec<String>> = runs.iter().zip(&verdicts).map(|(run, verdict)| row(run, verdict)).collect();
-    let header = ["run", "experiment", "state", ">steps", ">loss", "best", ">memory", "verdict"];
+    let header = ["run", "experiment", "state", ">steps", ">loss", "best", "training", ">memory", "verdict"];
     // Name and result stay; other columns may go.
     let mut text =
-        columns_within(&header, &rows, width, &["loss", "memory", "steps", "verdict", "state", "experiment"]);
+        columns_within(&header, &rows, width, &["loss", "memory", "steps", "training", "verdict", "state", "experiment"]);
     for (run, verdict) in runs.iter().zip(&verdicts) {
         let unreadable = match &run.state {
             RunState::Unreadable(why) => Some(why.clone()),
@@ -51,6 +52,7 @@ fn row(run: &RunEntry, verdict: &Result<Option<Verdict>, ReadError>) -> Vec<Stri
         run.best
             .as_ref()
             .map_or("-".into(), |best| format!("{} {}", printable::line(&best.metric, 14), number(best.value))),
+        training(run).map_or("-", |training| training.verdict.words()).to_owned(),
         run.rss_peak.map_or("-".into(), |bytes| Bytes(bytes).to_string()),
         match verdict {
             Ok(Some(verdict)) => verdict.verdict.words().to_owned(),
@@ -58,6 +60,11 @@ fn row(run: &RunEntry, verdict: &Result<Option<Verdict>, ReadError>) -> Vec<Stri
             Err(_) => "damaged".into(),
         },
     ]
+}
+
+/// Verdict on the training of a run; an older summary is from before a resume while the run is running.
+fn training(run: &RunEntry) -> Option<TrainingVerdict> {
+    recorded_training(&run.path, run.summary.as_ref().filter(|_| run.state != RunState::Running))
 }
 
 /// The runs as JSON. Unknown values are `null`.
@@ -83,6 +90,7 @@ pub fn json(runs: &[RunEntry]) -> Value {
             "rss_peak": run.rss_peak,
             "tags": read::notes(&run.path).unwrap_or_default().tags,
             "damage": verdict.as_ref().err().map(ToString::to_string),
+            "training": training(run).map(|training| training.verdict),
             "verdict": verdict.ok().flatten().map(|verdict| verdict.verdict),
         })
     };

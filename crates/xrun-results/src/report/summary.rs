@@ -76,6 +76,7 @@ pub fn json(run: &Path) -> Result<Value, ReportError> {
         "losses": losses,
         "metrics": metrics,
         "best": ending.and_then(|summary| summary.best.as_ref()),
+        "training": report.training,
         // Without a sample memory is unknown.
         "memory": Some(report.memory()).filter(|memory| memory.samples > 0),
         "plan_and_actual": ending.map(|summary| &summary.plan_and_actual),
@@ -151,6 +152,9 @@ fn describe(report: &RunReport, width: Option<usize>) -> String {
         };
         page.line("started", &format!("{}{resumed}", utc_time(&manifest.started)));
         manifest.clamped.iter().take(LOWERED_MAX).for_each(|clamped| page.line("lowered", &clamped.to_string()));
+    }
+    if let Some(training) = &report.training {
+        page.line("training", &format!("{}: {}", training.verdict.words(), training.message));
     }
     progress(report, &mut page);
     results(report, &mut page);

@@ -92,7 +92,7 @@ pub struct MetricValue<'a> {
 }
 
 /// Observer of the losses and validations of a run.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct TrainingWatch {
     context: TrainingContext,
     losses: Vec<LossOfKind>,
@@ -108,14 +108,18 @@ pub struct TrainingWatch {
 impl TrainingWatch {
     /// Creates a watch without steps.
     pub fn new(context: TrainingContext) -> Self {
-        Self {
-            context,
-            losses: Vec::new(),
-            validations: Validations::default(),
-            last_step: 0,
-            rates: None,
-            not_finite: None,
-        }
+        Self { context, ..Self::default() }
+    }
+
+    /// Returns a watch of the same context without steps.
+    pub fn without_steps(&self) -> Self {
+        Self::new(self.context.clone())
+    }
+
+    /// Returns `true` without a step and a validation.
+    pub fn is_empty(&self) -> bool {
+        let validations = self.validations.count + u64::from(self.validations.untrained.is_some());
+        self.losses.is_empty() && self.not_finite.is_none() && validations == 0
     }
 
     /// Adds a step, in ascending order.

@@ -46,7 +46,7 @@ fn match_pattern(pattern: &StepPattern, line: &str) -> Option<StepValues> {
     let others = names.filter(|name| *name != STEP && *name != LOSS && !RATES.contains(name)).take(VALUES_MAX);
     Some(StepValues {
         number: StepNumber { step: step(named(STEP)?)?, epoch, ..StepNumber::default() },
-        loss: named(LOSS),
+        loss: number_or_nan(&captures, LOSS),
         learning_rate: RATES.iter().find_map(|name| named(name)),
         values: others.filter_map(|name| Some((name.to_owned(), named(name)?))).collect(),
         is_log: false,
@@ -55,8 +55,12 @@ fn match_pattern(pattern: &StepPattern, line: &str) -> Option<StepValues> {
 
 /// Finite number in a group of a match.
 fn number(captures: &Captures<'_>, name: &str) -> Option<f64> {
-    let text = captures.name(name)?.as_str();
-    text.replace(',', "").parse().ok().filter(|value: &f64| value.is_finite())
+    number_or_nan(captures, name).filter(|value| value.is_finite())
+}
+
+/// Number in a group of a match, finite or not.
+fn number_or_nan(captures: &Captures<'_>, name: &str) -> Option<f64> {
+    captures.name(name)?.as_str().replace(',', "").parse().ok()
 }
 
 /// Number as a step; `None` outside of the range of steps.
@@ -68,6 +72,7 @@ fn step(value: f64) -> Option<u64> {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepValues {
     pub number: StepNumber,
+    /// Loss, finite or not.
     pub loss: Option<f64>,
     pub learning_rate: Option<f64>,
     pub values: BTreeMap<String, f64>,
@@ -101,6 +106,8 @@ impl StepParser {
 #[derive(Clone, Debug)]
 pub enum StepEvent {
     Metrics(MetricsLine),
+    /// The loss of this step is not a number.
+    LossNotFinite(u64),
     /// The steps so far were not those of the training: they begin anew.
     Anew,
 }
@@ -111,7 +118,7 @@ impl StepEvent {
     pub fn metrics(self) -> Option<MetricsLine> {
         match self {
             Self::Metrics(line) => Some(line),
-            Self::Anew => None,
+            Self::LossNotFinite(_) | Self::Anew => None,
         }
     }
 }
@@ -238,7 +245,7 @@ impl Steps {
         let as_number = |value: &Value| value.as_f64().or_else(|| value.as_str()?.trim().parse().ok());
         let ranked = |rank: fn(&str) -> Option<usize>| {
             let ranked = object.iter().filter_map(|(name, value)| Some((rank(name)?, as_number(value)?)));
-            ranked.min_by_key(|(rank, _)| *rank).map(|(_, number)| number).filter(|number| number.is_finite())
+            ranked.min_by_key(|(rank, _)| *rank).map(|(_, number)| number)
         };
         let Some(step) = ranked(step_rank).and_then(step) else { return };
         let epoch = object.iter().find(|(name, _)| is_epoch(name)).and_then(|(_, value)| value.as_u64());
@@ -291,6 +298,10 @@ impl Steps {
     fn send_train(&self, step: u64, values: &StepValues, others: BTreeMap<String, f64>) {
         let is_new = || step > self.newest_with_loss.fetch_max(step, Relaxed);
         let Some(loss) = values.loss.filter(|_| is_new()) else { return };
+        if !loss.is_finite() {
+            // JSON has no such number.
+            return self.send_event(StepEvent::LossNotFinite(step));
+        }
         let line = MetricsLine::Train {
             step,
             epoch: 0,
@@ -305,7 +316,11 @@ impl Steps {
     }
 
     fn send(&self, line: MetricsLine) {
-        if self.sender.try_send(StepEvent::Metrics(line)).is_err() {
+        self.send_event(StepEvent::Metrics(line));
+    }
+
+    fn send_event(&self, event: StepEvent) {
+        if self.sender.try_send(event).is_err() {
             self.dropped.fetch_add(1, Relaxed);
         }
     }

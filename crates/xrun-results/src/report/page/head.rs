@@ -7,7 +7,7 @@ use crate::index::RunState;
 use crate::report::axes::{epochs, number, utc_time};
 use crate::report::page::document::code;
 use crate::report::run_report::RunReport;
-use crate::verdict::Judgement;
+use crate::verdict::{Judgement, TrainingVerdict};
 use xrun_core::files::layout;
 use xrun_core::invocation;
 use xrun_core::printable;
@@ -33,6 +33,7 @@ pub fn head(report: &RunReport) -> Markup {
                 h1 { (printable::line(&report.experiment, 200)) }
                 span.badge.(class) { (report.state.label()) }
                 @if let Some(warning) = warning { " " span.badge.bad { (warning) } }
+                @if let Some(training) = &report.training { " " (training_badge(training)) }
             }
             @if !description.is_empty() { p { (printable::lines(description)) } }
             p.note { (code(&printable::line(&report.message(), 600))) }
@@ -41,6 +42,16 @@ pub fn head(report: &RunReport) -> Markup {
         (facts(report))
         (commands(report))
     }
+}
+
+/// Badge of the verdict on training, with its sentence as the tooltip.
+fn training_badge(training: &TrainingVerdict) -> Markup {
+    let class = match training.verdict {
+        verdict if verdict.is_good() => "good",
+        verdict if verdict.is_bad() => "bad",
+        _ => "busy",
+    };
+    html! { span.badge.(class) title=(printable::line(&training.message, 600)) { (training.verdict.words()) } }
 }
 
 fn fact(name: &str, value: &str, detail: Option<String>) -> Markup {
@@ -71,6 +82,9 @@ fn facts(report: &RunReport) -> Markup {
             @let suffix = report.last_process_suffix();
             @let speed = Some(speed.join(", ")).filter(|speed| !speed.is_empty()).map(|speed| format!("training alone {speed}{suffix}"));
             (fact("Training time", &seconds(report.seconds()), speed))
+            @if let Some(training) = &report.training {
+                (fact("Training", training.verdict.words(), Some(training.message.clone())))
+            }
             (memory(report))
             @if let Some(manifest) = &report.manifest {
                 @let resumed = manifest.resumed.last().map(|last| match manifest.resumed.len() {

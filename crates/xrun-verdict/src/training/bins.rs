@@ -14,13 +14,15 @@ pub struct Bin {
     pub mean: f64,
     /// Sum of the squared deviations from the mean.
     pub squares: f64,
+    /// Sum of the squared differences between each loss and the one before it.
+    pub differences: f64,
     /// Lowest loss.
     pub lowest: f64,
 }
 
 impl Bin {
-    fn of(step: u64, loss: f64) -> Self {
-        Self { step, count: 1, mean: loss, squares: 0.0, lowest: loss }
+    fn of(step: u64, loss: f64, before: f64) -> Self {
+        Self { step, count: 1, mean: loss, squares: 0.0, differences: (loss - before).powi(2), lowest: loss }
     }
 
     /// Joins the bin with a later one (Chan, Golub and LeVeque 1979).
@@ -28,6 +30,7 @@ impl Bin {
         let (one, other) = (self.count as f64, later.count as f64);
         let difference = later.mean - self.mean;
         self.squares += later.squares + difference * difference * one * other / (one + other);
+        self.differences += later.differences;
         self.mean += difference * other / (one + other);
         self.step = later.step;
         self.count += later.count;
@@ -47,6 +50,7 @@ pub struct LossOfKind {
     /// Number of losses.
     pub count: u64,
     width: u64,
+    newest: Option<f64>,
 }
 
 /// Number of losses that are kept from the start.
@@ -54,7 +58,7 @@ const FIRST_MAX: usize = 4;
 
 impl LossOfKind {
     pub fn new(kind: &str) -> Self {
-        Self { kind: kind.to_owned(), first: Vec::new(), bins: Vec::new(), count: 0, width: 1 }
+        Self { kind: kind.to_owned(), first: Vec::new(), bins: Vec::new(), count: 0, width: 1, newest: None }
     }
 
     /// Adds a finite loss.
@@ -63,7 +67,7 @@ impl LossOfKind {
         if self.first.len() < FIRST_MAX {
             self.first.push(loss);
         }
-        let bin = Bin::of(step, loss);
+        let bin = Bin::of(step, loss, self.newest.replace(loss).unwrap_or(loss));
         match self.bins.last_mut() {
             Some(last) if last.count < self.width => last.join(&bin),
             _ => {
@@ -93,7 +97,8 @@ pub struct Level {
     pub mean: f64,
     /// Standard error of the mean, from the scatter between the bins, which allows for correlated losses.
     pub error: f64,
-    /// Standard deviation of a single loss.
+    /// Standard deviation of a single loss about its course, from the differences between neighbours, so that a trend does
+    /// not count.
     pub deviation: f64,
     /// Number of losses.
     pub count: u64,
@@ -101,16 +106,23 @@ pub struct Level {
     pub lowest: f64,
 }
 
+impl Level {
+    /// Standard error of the mean of independent losses.
+    pub fn least_error(&self) -> f64 {
+        self.deviation / (self.count as f64).sqrt()
+    }
+}
+
 /// Level of bins; `None` without any.
 pub fn level(bins: &[Bin]) -> Option<Level> {
     let mut all = *bins.first()?;
     bins[1..].iter().for_each(|bin| all.join(bin));
     let count = all.count as f64;
-    let deviation = (all.squares / (count - 1.0).max(1.0)).sqrt();
+    let deviation = (all.differences / (2.0 * count)).sqrt();
     let between: f64 = bins.iter().map(|bin| (bin.mean - all.mean).powi(2)).sum();
     let bins = bins.len() as f64;
     let by_bins = (between / (bins - 1.0).max(1.0) / bins).sqrt();
-    let error = if bins < 3.0 { deviation / count.sqrt() } else { by_bins };
+    let error = if bins < 3.0 { (all.squares / (count - 1.0).max(1.0) / count).sqrt() } else { by_bins };
     Some(Level { mean: all.mean, error, deviation, count: all.count, lowest: all.lowest })
 }
 
@@ -131,7 +143,10 @@ mod tests {
             let mean = losses.iter().sum::<f64>() / count;
             let variance = losses.iter().map(|loss| (loss - mean).powi(2)).sum::<f64>() / (count - 1.0);
             prop_assert!((found.mean - mean).abs() < 1e-6);
-            prop_assert!((found.deviation - variance.sqrt()).abs() < 1e-6 * (1.0 + variance));
+            let squares: f64 = kind.bins.iter().map(|bin| bin.squares).sum();
+            prop_assert!(squares <= variance * (count - 1.0) + 1e-6 * (1.0 + variance) * count);
+            let differences: f64 = losses.windows(2).map(|pair| (pair[1] - pair[0]).powi(2)).sum();
+            prop_assert!((found.deviation - (differences / (2.0 * count)).sqrt()).abs() < 1e-6 * (1.0 + found.deviation));
             prop_assert_eq!(found.count, losses.len() as u64);
             prop_assert_eq!(kind.bins.last().unwrap().step, losses.len() as u64);
         }

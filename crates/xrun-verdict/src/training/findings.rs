@@ -107,10 +107,14 @@ pub struct LossFindings {
 pub struct MetricFindings {
     /// Name of the metric.
     pub name: String,
+    /// Unit, such as `%`; empty where there is none.
+    pub unit: String,
     /// Value of the untrained model; `null` if it was not validated.
     pub untrained: Option<f64>,
-    /// Chance level or baseline; `null` if unknown.
+    /// Chance level, or the newest value of the baseline; `null` if unknown.
     pub chance: Option<f64>,
+    /// Name of the metric that is the baseline; `null` where the chance level is a constant or unknown.
+    pub baseline: Option<String>,
     /// Best value after a step.
     pub best: f64,
     /// Step of the best value.

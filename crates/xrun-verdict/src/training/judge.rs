@@ -16,8 +16,15 @@ const VALIDATIONS_FOR_SCATTER: usize = 5;
 const NORMAL: f64 = 1.96;
 /// Number of standard errors that count as a difference. A run has many kinds of steps and is judged at any time.
 const SIGNIFICANT: f64 = 4.0;
+/// The same for the fall of a loss, which is compared with some beginnings.
+const FALL_SIGNIFICANT: f64 = 3.5;
+/// Number of standard errors of a metric's own interval that count as a difference.
+const SIGNIFICANT_INTERVAL: f64 = 3.0;
 /// Smallest fall of a loss, as a fraction of its first value.
 const LOSS_FALL_MIN: f64 = 0.02;
+/// Fall of a loss within its first steps, as a fraction of its first value, for which weaker evidence is enough.
+const PLUNGE_MIN: f64 = 0.25;
+const PLUNGE_SIGNIFICANT: f64 = 2.8;
 /// Smallest improvement of a metric, as a fraction of the distance from chance to a perfect model.
 const METRIC_GAIN_MIN: f64 = 0.01;
 /// Part of an improvement that, if lost again, counts as overfitting or divergence.
@@ -34,10 +41,11 @@ pub const SPENT: f64 = 0.1;
 /// Course of the loss of one kind of steps.
 #[derive(Clone, Copy, Debug)]
 struct LossTrend {
-    first: f64,
     late: Level,
     fall_error: f64,
     fell: bool,
+    /// A considerable fall is not excluded.
+    may_have_fallen: bool,
     diverged: bool,
     still_falling: bool,
 }
@@ -95,6 +103,7 @@ pub fn judge(watch: &TrainingWatch, end: Option<TrainingEnd>) -> TrainingVerdict
             // Below chance before and after.
             Some(gain) if fell && gain.over_chance == Some(false) => TrainingJudgement::NoBetterThanChance,
             Some(_) if fell && watch.validations.untrained.is_none() => TrainingJudgement::NoBetterThanChance,
+            None if trends.iter().any(|(_, trend)| trend.may_have_fallen) => TrainingJudgement::Inconclusive,
             _ if enough_losses || validations.count >= 3 => TrainingJudgement::NoProgress,
             _ => TrainingJudgement::Inconclusive,
         }
@@ -104,7 +113,10 @@ pub fn judge(watch: &TrainingWatch, end: Option<TrainingEnd>) -> TrainingVerdict
         TrainingJudgement::Overfitting
     } else if gain.is_none() && trends.is_empty() {
         TrainingJudgement::Inconclusive
-    } else if is_improving(course.as_ref(), held_out_course.as_ref(), still_falling, is_spent) {
+    } else if (gain.is_some() && validations.count == 1 && !is_spent)
+        // One validation does not show that the metric is level.
+        || is_improving(course.as_ref(), held_out_course.as_ref(), still_falling, is_spent)
+    {
         TrainingJudgement::StillImproving
     } else {
         TrainingJudgement::Improved
@@ -134,7 +146,6 @@ pub fn judge(watch: &TrainingWatch, end: Option<TrainingEnd>) -> TrainingVerdict
         not_finite: watch.not_finite,
         end,
         steps: watch.last_step,
-        planned: watch.context.steps,
         metric_lost: course.as_ref().is_some_and(Course::was_lost),
         level_since: course.as_ref().and_then(Course::level_since),
         fell,
@@ -161,16 +172,24 @@ fn trend(kind: &LossOfKind) -> Option<LossTrend> {
         return None;
     }
     let first = *kind.first.first()?;
-    let (early, before, late) =
-        (level(part(&kind.bins, 0.0, 0.25))?, level(part(&kind.bins, 0.5, 0.75))?, late(kind)?);
+    let (before, late) = (level(part(&kind.bins, 0.5, 0.75))?, late(kind)?);
     let error = |one: f64, other: f64| (one * one + other * other).sqrt().max(f64::MIN_POSITIVE);
     // The first losses are single ones: they scatter as single losses at the end do.
     let start = kind.first.iter().sum::<f64>() / kind.first.len() as f64;
     let fall_error = error(late.deviation, late.error);
     let start_error = error(late.deviation / (kind.first.len() as f64).sqrt(), late.error);
     let matters = |change: f64| change > LOSS_FALL_MIN * first.abs().max(late.mean.abs());
-    let fell = (matters(start - late.mean) && start - late.mean > SIGNIFICANT * start_error)
-        || (matters(early.mean - late.mean) && early.mean - late.mean > SIGNIFICANT * error(early.error, late.error));
+    let fell_from = |from: f64, its_error: f64| {
+        matters(from - late.mean) && from - late.mean > FALL_SIGNIFICANT * error(its_error, late.error)
+    };
+    // A loss may fall within its first steps.
+    let beginnings = [0.0625, 0.125, 0.25].into_iter().filter_map(|to| level(part(&kind.bins, 0.0, to)));
+    // One that falls at once leaves few high losses; then a considerable fall is enough.
+    let considerable = |fall: f64| fall > PLUNGE_MIN * start.abs();
+    let plunged = considerable(start - late.mean) && start - late.mean > PLUNGE_SIGNIFICANT * start_error;
+    let fell = plunged
+        || fell_from(start, late.deviation / (kind.first.len() as f64).sqrt())
+        || beginnings.into_iter().any(|beginning| fell_from(beginning.mean, beginning.error.max(beginning.least_error())));
     let rise = late.mean - first;
     let left_upwards = rise > SIGNIFICANT * fall_error && rise > 0.1 * first.abs();
     // A loss that exploded scatters too much for a test; it never comes back to where it began.
@@ -187,10 +206,10 @@ fn trend(kind: &LossOfKind) -> Option<LossTrend> {
         && gone > 3.0 * error(before.error, late.error)
         && matters(gone);
     Some(LossTrend {
-        first,
         late,
         fall_error,
         fell,
+        may_have_fallen: considerable(start - late.mean + NORMAL * start_error),
         diverged: left_upwards || exploded || rose_again,
         still_falling,
     })
@@ -231,9 +250,13 @@ fn gain(watch: &TrainingWatch, metric: &JudgedMetric, course: &Course) -> Gain {
         (_, Some(reference)) => (best - reference).abs().max(reference.abs()),
         _ => 0.0,
     };
-    let error = error_of_value(watch, metric, course).unwrap_or_default();
     let level = course.robust_best();
-    let above = |reference: f64| level - reference > (METRIC_GAIN_MIN * range).max(2.0 * error);
+    // The best of several is above the mean, and an error from few values is itself uncertain.
+    let by_scatter =
+        course.scatter.map(|scatter| SIGNIFICANT * (1.0 + 3.0 / course.values.len() as f64) * scatter);
+    let by_interval = interval_error(watch, metric).map(|error| SIGNIFICANT_INTERVAL * error);
+    let significant = by_scatter.into_iter().chain(by_interval).fold(METRIC_GAIN_MIN * range, f64::max);
+    let above = |reference: f64| level - reference > significant;
     Gain { over_untrained: course.untrained.map(above), over_chance: chance.map(above) }
 }
 
@@ -242,17 +265,14 @@ fn chance(watch: &TrainingWatch, metric: &JudgedMetric) -> Option<f64> {
     metric.chance.or_else(|| watch.validations.kept.iter().rev().find_map(|validation| validation.baseline))
 }
 
-/// Standard error of one value of the metric on its scale: from its interval or from its scatter.
-fn error_of_value(watch: &TrainingWatch, metric: &JudgedMetric, course: &Course) -> Option<f64> {
-    let newest = watch.validations.kept.iter().rev().find_map(|one| Some((one.metric?, one.half_width?)));
-    let by_interval = newest.map(|(value, width)| {
-        let width = width / NORMAL;
-        match metric.loss {
-            Some(LossScale::Perplexity) => width / value.max(f64::MIN_POSITIVE),
-            _ => width,
-        }
-    });
-    by_interval.into_iter().chain(course.scatter).reduce(f64::max)
+/// Standard error of one value of the metric on its scale, from its newest interval.
+fn interval_error(watch: &TrainingWatch, metric: &JudgedMetric) -> Option<f64> {
+    let (value, width) = watch.validations.kept.iter().rev().find_map(|one| Some((one.metric?, one.half_width?)))?;
+    let error = width / NORMAL;
+    Some(match metric.loss {
+        Some(LossScale::Perplexity) => error / value.max(f64::MIN_POSITIVE),
+        _ => error,
+    })
 }
 
 impl Course {
@@ -354,9 +374,10 @@ fn is_improving(
 ) -> bool {
     let threshold = if is_spent { STILL_MIN_SPENT } else { STILL_MIN };
     let improves = |(gain, error): (f64, f64)| gain > threshold && gain > 2.0 * error;
-    match metric.and_then(Course::late_gain).or_else(|| held_out.and_then(Course::late_gain)) {
-        Some(gain) => improves(gain),
-        None => still_falling && !is_spent,
+    let gains: Vec<(f64, f64)> = [metric, held_out].into_iter().flatten().filter_map(Course::late_gain).collect();
+    match gains.is_empty() {
+        false => gains.into_iter().any(improves),
+        true => still_falling && !is_spent,
     }
 }
 
@@ -372,6 +393,8 @@ fn metric_findings(watch: &TrainingWatch) -> Option<MetricFindings> {
     let course = Course::new(None, &watch.validations.kept, of, |value| value)?;
     Some(MetricFindings {
         name: metric.name.clone(),
+        unit: metric.unit.clone(),
+        baseline: metric.baseline.clone().filter(|_| metric.chance.is_none()),
         untrained: watch.validations.untrained.and_then(|one| one.metric),
         chance: chance(watch, metric),
         best,

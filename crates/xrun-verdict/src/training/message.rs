@@ -12,8 +12,6 @@ pub struct Evidence {
     pub end: Option<TrainingEnd>,
     /// Steps done.
     pub steps: u64,
-    /// Planned steps.
-    pub planned: Option<u64>,
     /// The metric lost a part of its improvement again.
     pub metric_lost: bool,
     /// Step since which the metric is level.
@@ -21,6 +19,9 @@ pub struct Evidence {
     /// The loss of training fell.
     pub fell: bool,
 }
+
+/// Number of steps from which on an uncertain verdict is not due to their number.
+const STEPS_ENOUGH: u64 = 50;
 
 /// Sentence: the numbers that decide, then what to do.
 pub fn message(found: &TrainingVerdict, evidence: &Evidence) -> String {
@@ -32,10 +33,13 @@ pub fn message(found: &TrainingVerdict, evidence: &Evidence) -> String {
     };
     let metric = || {
         found.metric.as_ref().map(|metric| {
-            let untrained = metric.untrained.map(|value| format!(", {} untrained", number(value)));
-            let chance = metric.chance.map(|value| format!(", {} by chance", number(value)));
-            let (name, last) = (&metric.name, number(metric.last));
-            format!("{name} {last}{}{}", untrained.unwrap_or_default(), chance.unwrap_or_default())
+            let value = |value: f64| number(value) + if metric.unit == "%" { " %" } else { "" };
+            let untrained = metric.untrained.map(|found| format!("untrained {}", value(found)));
+            let kind = if metric.baseline.is_some() { "baseline" } else { "chance" };
+            let chance = metric.chance.map(|found| format!("{kind} {}", value(found)));
+            let compared: Vec<String> = untrained.into_iter().chain(chance).collect();
+            let compared = if compared.is_empty() { String::new() } else { format!(" ({})", compared.join(", ")) };
+            format!("{} {}{compared}", metric.name, value(metric.last))
         })
     };
     let spent = found.learning_rate_fraction.is_some_and(|fraction| fraction <= SPENT);
@@ -47,8 +51,9 @@ pub fn message(found: &TrainingVerdict, evidence: &Evidence) -> String {
     match found.verdict {
         TrainingJudgement::Inconclusive => {
             let count = evidence.steps;
-            let steps = if count == 1 { "step" } else { "steps" };
-            format!("{count} {steps} are too few for a verdict")
+            let steps = if count == 1 { "step is" } else { "steps are" };
+            let scatters = loss().filter(|_| count > STEPS_ENOUGH).map(|loss| format!("{loss}, within its scatter"));
+            scatters.unwrap_or_else(|| format!("{count} {steps} too few for a verdict"))
         }
         TrainingJudgement::Improved => {
             let since = evidence.level_since.map(|step| format!("level since step {step}"));

@@ -8,7 +8,7 @@
 //! for step in 1..=200u64 {
 //!     watch.add_step(step, "train", 0.3 + 2.0 / step as f64, None);
 //! }
-//! assert_eq!(watch.verdict(None).verdict, TrainingJudgement::StillImproving);
+//! assert_eq!(watch.verdict(None).verdict, TrainingJudgement::Improved);
 //! ```
 //!
 //! A [`TrainingWatch`] takes the loss of each step and the metrics of each validation. What it holds is bounded, however long

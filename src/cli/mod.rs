@@ -54,10 +54,10 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use crate::experiment::Experiment;
 use crate::export::RunTable;
 use crate::invocation;
-use fail_on::FailingVerdict;
 use crate::units::Span;
 use dispatch::environment;
 pub use dispatch::{main, run_from_args};
+use fail_on::FailingVerdict;
 use terminal::Terminal;
 
 const EXIT_CODES: &str = "\

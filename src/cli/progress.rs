@@ -28,12 +28,9 @@ pub fn observer(format: Progress, terminal: Terminal) -> Box<dyn Observer> {
     };
     match format {
         Progress::None => Box::new(crate::run::observer::Silent),
-        Progress::Json => Box::new(JsonProgress {
-            terminal,
-            start_time: Instant::now(),
-            first_step: 0,
-            last_batch: Instant::now(),
-        }),
+        Progress::Json => {
+            Box::new(JsonProgress { terminal, start_time: Instant::now(), first_step: 0, last_batch: Instant::now() })
+        }
         Progress::Bars => Box::new(TextProgress::new(terminal, true)),
         Progress::Plain | Progress::Auto => Box::new(TextProgress::new(terminal, false)),
     }
@@ -225,6 +222,9 @@ impl Observer for TextProgress {
             }
             // One line that stays, whatever fits into the bar.
             Event::Growing { step, verdict } => self.line(&format!("step {step}: {}", verdict.message)),
+            Event::Diverging { step, verdict } => {
+                self.line(&format!("step {step}: {}: {}", verdict.verdict.words(), verdict.message));
+            }
             Event::Validating { step, left } => match &self.bar {
                 Some(bar) => {
                     bar.set_message(format!("validating at step {step} …"));
@@ -421,6 +421,9 @@ impl Observer for JsonProgress {
             Event::Growing { step, verdict } => serde_json::json!({
                 "event": "growing", "time": now(), "seconds": seconds, "step": step, "verdict": verdict.verdict,
                 "owner": verdict.owner, "message": verdict.message,
+            }),
+            Event::Diverging { step, verdict } => serde_json::json!({
+                "event": "diverging", "time": now(), "seconds": seconds, "step": step, "message": verdict.message,
             }),
             Event::Ended { .. } => return,
         };

@@ -69,6 +69,7 @@ mod top;
 mod traces;
 #[cfg(feature = "train")]
 mod training;
+mod training_verdict;
 mod trust;
 mod verdict;
 mod verdict_habits;

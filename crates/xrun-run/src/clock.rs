@@ -35,7 +35,12 @@ pub const LOOP: &str = "loop";
 
 impl Default for Clock {
     fn default() -> Self {
-        Self { current: LOOP, entered: Instant::now(), phases: Vec::with_capacity(PHASES_MAX), validated: (0, Duration::ZERO) }
+        Self {
+            current: LOOP,
+            entered: Instant::now(),
+            phases: Vec::with_capacity(PHASES_MAX),
+            validated: (0, Duration::ZERO),
+        }
     }
 }
 

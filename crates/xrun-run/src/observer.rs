@@ -6,7 +6,7 @@ use super::prepare::ProgressListener;
 use crate::plan::Plan;
 use xrun_core::task::StepReport;
 use xrun_results::format::MemoryLine;
-use xrun_results::verdict::Verdict;
+use xrun_results::verdict::{TrainingVerdict, Verdict};
 use xrun_watch::stop::Ending;
 
 /// Event of a run. Observers show it; they cannot change the run.
@@ -48,6 +48,13 @@ pub enum Event<'a> {
         step: u64,
         /// Verdict so far.
         verdict: &'a Verdict,
+    },
+    /// Training diverges, by the verdict so far. Sent once in a process, after a validation.
+    Diverging {
+        /// Optimiser steps done.
+        step: u64,
+        /// Verdict so far.
+        verdict: &'a TrainingVerdict,
     },
     /// A validation starts.
     Validating {

@@ -44,6 +44,8 @@ pub struct Session<'a> {
     pub restored: Option<u64>,
     /// True after the observer was notified that memory grows.
     pub growth_reported: bool,
+    /// True after the observer was notified that training diverges.
+    pub divergence_reported: bool,
     /// State that was saved last: step, and whether it was validated.
     pub saved: Option<(u64, bool)>,
     /// Memory limits.
@@ -89,6 +91,7 @@ impl<'a> Session<'a> {
             best_by: plan.best_by().and_then(|metric| Some((metric.name.to_owned(), metric.direction?))),
             restored: None,
             growth_reported: false,
+            divergence_reported: false,
             saved: None,
             limits: MemoryLimits::new(&plan.experiment.limits),
             step_tuned: false,

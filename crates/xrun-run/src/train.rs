@@ -26,7 +26,7 @@ use xrun_core::task::{Phases, StepReport, Task};
 use xrun_core::units::pluralize;
 use xrun_results::format::{Best, MetricsLine, Outcome, SamplePoint};
 use xrun_results::loss;
-use xrun_results::verdict::Judgement;
+use xrun_results::verdict::{Judgement, TrainingJudgement};
 use xrun_watch::memory::sources;
 use xrun_watch::stop::{Ending, StopSignal};
 
@@ -316,10 +316,22 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
     let reached = sample(task, session, SamplePoint::AfterValidation, None)?;
     let ending = limit_ending(task, session, reached)?;
     session.timer.end_validation(&batches, step == 0);
+    report_divergence(session)?;
     if step > 0 && update_best(session) {
         save(task, session, true)?;
     }
     Ok(ending)
+}
+
+/// Notifies the observer once if training diverges.
+fn report_divergence(session: &mut Session<'_>) -> Result<(), RunError> {
+    let verdict = session.recorder.training_verdict(None).filter(|_| !session.divergence_reported);
+    let Some(verdict) = verdict.filter(|verdict| verdict.verdict == TrainingJudgement::Diverged) else { return Ok(()) };
+    session.divergence_reported = true;
+    let step = session.state.step;
+    session.recorder.log(&format!("step {step}: {}: {}", verdict.verdict.words(), verdict.message))?;
+    session.observer.event(Event::Diverging { step, verdict: &verdict });
+    Ok(())
 }
 
 /// Makes the newest validation the best one if it is better; returns whether it is.

@@ -41,8 +41,8 @@ mod sample;
 mod shape;
 #[cfg(feature = "table")]
 pub mod table;
-mod trend;
 pub mod training;
+mod trend;
 mod units;
 mod watch;
 mod window_minima;

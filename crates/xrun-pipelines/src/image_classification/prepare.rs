@@ -26,7 +26,9 @@ pub const METRICS: &[Metric] = &[
     Metric::constant("largest_class", "share")
         .within(ACCURACY, "largest class")
         .about("Accuracy of always predicting the most frequent class."),
-    Metric::lower("cross_entropy", "").held_out_loss(HeldOutLoss::Mean).about("Mean over held-out images of the negative log probability of the class."),
+    Metric::lower("cross_entropy", "")
+        .held_out_loss(HeldOutLoss::Mean)
+        .about("Mean over held-out images of the negative log probability of the class."),
 ];
 
 const ACCURACY: &str = "Accuracy";

@@ -12,9 +12,7 @@ pub use command::CommandJudge;
 pub use live::LiveVerdict;
 pub use recording::{VerdictError, context, path, run, suspected_at, trace};
 pub use sample::sample;
-pub use training::{
-    add_metrics, recorded_training, training, training_context, training_end, training_fails,
-};
+pub use training::{add_metrics, recorded_training, training, training_context, training_end, training_fails};
 
 use crate::verdict::Judgement;
 use xrun_core::settings::sections::FailOn;

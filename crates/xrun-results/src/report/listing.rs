@@ -6,9 +6,9 @@ use unicode_width::UnicodeWidthStr;
 use super::axes::{number, utc_time};
 pub use super::width::columns_within;
 use crate::index::{RunEntry, RunState};
+use crate::judge::recorded_training;
 use crate::read;
 use crate::read::ReadError;
-use crate::judge::recorded_training;
 use crate::verdict::{TrainingVerdict, Verdict};
 use xrun_core::printable;
 use xrun_core::units::Bytes;
@@ -20,8 +20,12 @@ pub fn text(runs: &[RunEntry], width: Option<usize>) -> String {
     let rows: Vec<Vec<String>> = runs.iter().zip(&verdicts).map(|(run, verdict)| row(run, verdict)).collect();
     let header = ["run", "experiment", "state", ">steps", ">loss", "best", "training", ">memory", "verdict"];
     // Name and result stay; other columns may go.
-    let mut text =
-        columns_within(&header, &rows, width, &["loss", "memory", "steps", "training", "verdict", "state", "experiment"]);
+    let mut text = columns_within(
+        &header,
+        &rows,
+        width,
+        &["loss", "memory", "steps", "training", "verdict", "state", "experiment"],
+    );
     for (run, verdict) in runs.iter().zip(&verdicts) {
         let unreadable = match &run.state {
             RunState::Unreadable(why) => Some(why.clone()),

@@ -170,3 +170,86 @@ pub fn message(plan: &Plan, work: &Work, forecast: &DurationForecast) -> String 
     }
     text
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::tests::plan_of;
+
+    /// Plan of 100 steps in phases of 40 and 60, with 6 validations of 8 batches and 5 checkpoints.
+    fn plan() -> Plan {
+        let mut plan = plan_of(
+            "[pipeline.dummy]\nsteps_per_epoch = 50\n[training]\nepochs = 2\n[checkpoint]\nevery_steps = 20\n\
+             [validation]\nevery_epochs = 0\nevery_steps = 20\n",
+        );
+        plan.facts.phase_ends = vec![40];
+        plan.facts.validation_batches = 8;
+        plan.facts.epoch_validation_batches = 5;
+        plan
+    }
+
+    fn each(count: u64, mean: f64) -> MeanDuration {
+        MeanDuration { count, mean, deviation: 0.0 }
+    }
+
+    fn probe() -> Durations {
+        Durations {
+            steps: vec![each(3, 1.0), each(4, 2.0)],
+            first_step: Some(9.0),
+            validation: each(1, 1.5),
+            validation_batch: each(1, 0.5),
+            validation_rest: each(1, 0.5),
+            step_batch: each(2, 0.1),
+            checkpoint: each(1, 0.25),
+        }
+    }
+
+    #[test]
+    fn the_work_that_is_left_shrinks_with_each_step() {
+        let plan = plan();
+        let all = work_after(&plan, 0, false);
+        let expected = Work { steps: vec![40, 60], validations: 6, batches: 8, step_batches: 10, checkpoints: 5 };
+        assert_eq!(all, expected);
+        let later = work_after(&plan, 60, true);
+        assert_eq!((later.steps, later.validations, later.step_batches, later.checkpoints), (vec![0, 40], 2, 4, 2));
+        assert_eq!(work_after(&plan, 60, false).validations, 3, "that of step 60 is due");
+        let end = work_after(&plan, 100, true);
+        assert_eq!((end.steps, end.validations, end.checkpoints), (vec![0, 0], 0, 0));
+        assert_eq!(forecast(&work_after(&plan, 100, true), &probe(), None).unwrap().seconds, 0.0);
+    }
+
+    #[test]
+    fn a_probe_is_extrapolated_to_all_batches_of_a_validation() {
+        let work = work_after(&plan(), 0, false);
+        let found = forecast(&work, &Durations::default(), Some(&probe())).unwrap();
+        // Steps 40 + 120 and ten batches; validations of 8 batches and the rest; checkpoints, and half of the validations.
+        assert_eq!((found.steps, found.validations, found.checkpoints), (161.0, 6.0 * 4.5, 2.0));
+        assert!(found.low < found.seconds && found.seconds < found.high, "{found:?}");
+        assert_eq!(forecast(&work, &Durations::default(), None), None, "nothing is known");
+    }
+
+    #[test]
+    fn what_was_measured_replaces_the_probe_and_scales_later_phases() {
+        let measured =
+            Durations { steps: vec![each(20, 3.0), each(0, 0.0)], validation: each(1, 10.0), ..Durations::default() };
+        let work = work_after(&plan(), 20, true);
+        let found = forecast(&work, &measured, Some(&probe())).unwrap();
+        // Three times as slow as the probe; the second phase, too.
+        assert_eq!(found.steps, 20.0 * 3.0 + 60.0 * 6.0 + 8.0 * 0.1);
+        assert_eq!(found.validations, 40.0);
+        let without_probe = forecast(&Work { step_batches: 0, ..work }, &measured, None).unwrap();
+        assert_eq!(without_probe.steps, 80.0 * 3.0);
+    }
+
+    #[test]
+    fn a_run_of_validations_names_the_keys_that_shorten_it() {
+        let plan = plan();
+        let work = work_after(&plan, 0, false);
+        let short = Durations { steps: vec![each(3, 0.01), each(3, 0.01)], ..probe() };
+        let found = forecast(&work, &Durations::default(), Some(&short)).unwrap();
+        insta::assert_snapshot!(
+            message(&plan, &work, &found),
+            @"time: about 31 s (25 s to 36 s): 100 steps 2.0 s, 6 validations 27 s, checkpoints 2.0 s; validations are about 87 % of the run: a smaller `validation.batches` or a larger `validation.every_steps` shortens it"
+        );
+    }
+}

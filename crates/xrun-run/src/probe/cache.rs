@@ -55,14 +55,13 @@ pub fn load(key: &str) -> Option<Probe> {
 pub fn store(key: &str, probe: &Probe) {
     let path = path(key);
     let Some(folder) = path.parent() else { return };
-    let record =
-        Record {
-            version: VERSION,
-            parameters: probe.parameters,
-            demand: probe.demand.clone(),
-            disk: probe.disk,
-            durations: probe.durations.clone(),
-        };
+    let record = Record {
+        version: VERSION,
+        parameters: probe.parameters,
+        demand: probe.demand.clone(),
+        disk: probe.disk,
+        durations: probe.durations.clone(),
+    };
     if cache::create(folder).is_ok() && write::replace_json(&path, &record).is_ok() {
         cache::remove_oldest(folder, FILES_MAX);
     }

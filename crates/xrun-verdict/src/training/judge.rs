@@ -1,9 +1,7 @@
 //! Judgement on training, as a pure function of losses and validations.
 
 use super::bins::{Bin, Level, LossOfKind, level};
-use super::findings::{
-    HeldOutFindings, LossFindings, MetricFindings, TrainingEnd, TrainingJudgement, TrainingVerdict,
-};
+use super::findings::{HeldOutFindings, LossFindings, MetricFindings, TrainingEnd, TrainingJudgement, TrainingVerdict};
 use super::message::{Evidence, message};
 use super::validations::Validation;
 use super::{JudgedMetric, LossScale, TrainingWatch};
@@ -189,7 +187,9 @@ fn trend(kind: &LossOfKind) -> Option<LossTrend> {
     let plunged = considerable(start - late.mean) && start - late.mean > PLUNGE_SIGNIFICANT * start_error;
     let fell = plunged
         || fell_from(start, late.deviation / (kind.first.len() as f64).sqrt())
-        || beginnings.into_iter().any(|beginning| fell_from(beginning.mean, beginning.error.max(beginning.least_error())));
+        || beginnings
+            .into_iter()
+            .any(|beginning| fell_from(beginning.mean, beginning.error.max(beginning.least_error())));
     let rise = late.mean - first;
     let left_upwards = rise > SIGNIFICANT * fall_error && rise > 0.1 * first.abs();
     // A loss that exploded scatters too much for a test; it never comes back to where it began.
@@ -252,8 +252,7 @@ fn gain(watch: &TrainingWatch, metric: &JudgedMetric, course: &Course) -> Gain {
     };
     let level = course.robust_best();
     // The best of several is above the mean, and an error from few values is itself uncertain.
-    let by_scatter =
-        course.scatter.map(|scatter| SIGNIFICANT * (1.0 + 3.0 / course.values.len() as f64) * scatter);
+    let by_scatter = course.scatter.map(|scatter| SIGNIFICANT * (1.0 + 3.0 / course.values.len() as f64) * scatter);
     let by_interval = interval_error(watch, metric).map(|error| SIGNIFICANT_INTERVAL * error);
     let significant = by_scatter.into_iter().chain(by_interval).fold(METRIC_GAIN_MIN * range, f64::max);
     let above = |reference: f64| level - reference > significant;
@@ -366,12 +365,7 @@ fn scatter(values: &[f64]) -> Option<f64> {
 }
 
 /// Returns `true` if the model still improved at the end.
-fn is_improving(
-    metric: Option<&Course>,
-    held_out: Option<&Course>,
-    still_falling: bool,
-    is_spent: bool,
-) -> bool {
+fn is_improving(metric: Option<&Course>, held_out: Option<&Course>, still_falling: bool, is_spent: bool) -> bool {
     let threshold = if is_spent { STILL_MIN_SPENT } else { STILL_MIN };
     let improves = |(gain, error): (f64, f64)| gain > threshold && gain > 2.0 * error;
     let gains: Vec<(f64, f64)> = [metric, held_out].into_iter().flatten().filter_map(Course::late_gain).collect();
@@ -385,8 +379,7 @@ fn metric_findings(watch: &TrainingWatch) -> Option<MetricFindings> {
     let metric = watch.context.metric.as_ref()?;
     let measured = watch.validations.kept.iter().filter_map(|one| Some((one.step, one.metric?)));
     let better = |one: f64, other: f64| if metric.lower_is_better { one < other } else { one > other };
-    let (best_step, best) =
-        measured.clone().reduce(|best, one| if better(one.1, best.1) { one } else { best })?;
+    let (best_step, best) = measured.clone().reduce(|best, one| if better(one.1, best.1) { one } else { best })?;
     let (_, last) = measured.last()?;
     let widths = watch.validations.kept.iter().rev().find_map(|one| one.half_width);
     let of = |validation: &Validation| validation.metric;

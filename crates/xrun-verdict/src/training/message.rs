@@ -66,7 +66,11 @@ pub fn message(found: &TrainingVerdict, evidence: &Evidence) -> String {
                 (_, true) => Some("more steps with a longer schedule may improve it further".to_owned()),
                 (_, false) => Some("more steps may improve it further".to_owned()),
             };
-            join(vec![metric().or_else(loss), Some("it still improved at the end".to_owned()).filter(|_| evidence.end.is_some()), advice])
+            join(vec![
+                metric().or_else(loss),
+                Some("it still improved at the end".to_owned()).filter(|_| evidence.end.is_some()),
+                advice,
+            ])
         }
         TrainingJudgement::Overfitting => {
             let held_out = found.held_out_loss.as_ref().filter(|_| !evidence.metric_lost).map(|held_out| {
@@ -91,15 +95,22 @@ pub fn message(found: &TrainingVerdict, evidence: &Evidence) -> String {
         }
         TrainingJudgement::Diverged => {
             let what = evidence.not_finite.map(|step| format!("the loss of step {step} is not a number"));
-            let ended = (evidence.end == Some(TrainingEnd::NotFinite)).then(|| "the loss or its gradients are not a number".to_owned());
-            let rose = || found.loss.as_ref().map(|loss| {
-                let (first, last) = (number(loss.first), number(loss.last));
-                match loss.last > loss.first {
-                    true => format!("the loss rose from {first} to {last}"),
-                    false => format!("the loss rose again at the end; it began at {first}"),
-                }
-            });
-            join(vec![what.or(ended).or_else(rose), metric(), Some("lower the learning rate or clip the gradients".to_owned())])
+            let ended = (evidence.end == Some(TrainingEnd::NotFinite))
+                .then(|| "the loss or its gradients are not a number".to_owned());
+            let rose = || {
+                found.loss.as_ref().map(|loss| {
+                    let (first, last) = (number(loss.first), number(loss.last));
+                    match loss.last > loss.first {
+                        true => format!("the loss rose from {first} to {last}"),
+                        false => format!("the loss rose again at the end; it began at {first}"),
+                    }
+                })
+            };
+            join(vec![
+                what.or(ended).or_else(rose),
+                metric(),
+                Some("lower the learning rate or clip the gradients".to_owned()),
+            ])
         }
     }
 }

@@ -21,9 +21,7 @@ mod message;
 mod validations;
 
 use bins::LossOfKind;
-pub use findings::{
-    HeldOutFindings, LossFindings, MetricFindings, TrainingEnd, TrainingJudgement, TrainingVerdict,
-};
+pub use findings::{HeldOutFindings, LossFindings, MetricFindings, TrainingEnd, TrainingJudgement, TrainingVerdict};
 use validations::Validations;
 
 /// Maximum number of kinds of steps; the rest share the last one.

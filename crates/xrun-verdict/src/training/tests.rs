@@ -31,8 +31,7 @@ fn of_losses(losses: impl IntoIterator<Item = f64>) -> TrainingVerdict {
 /// Adds a validation with accuracy, a baseline of 0.1, and cross-entropy.
 fn validate(watch: &mut TrainingWatch, step: u64, accuracy: f64, cross_entropy: f64) {
     let value = |name, value| MetricValue { name, value: Some(value), half_width: None };
-    let metrics =
-        [value("accuracy", accuracy), value("guessing", 0.1), value("cross_entropy", cross_entropy)];
+    let metrics = [value("accuracy", accuracy), value("guessing", 0.1), value("cross_entropy", cross_entropy)];
     watch.add_validation(step, metrics);
 }
 
@@ -63,9 +62,8 @@ fn falling(progress: f64) -> f64 {
 fn the_loss_alone_decides_where_nothing_else_is_known() {
     // A deterministic ripple in place of noise.
     let ripple = |step: u32| 0.05 * f64::from(step).sin();
-    let of = |loss: fn(f64) -> f64| {
-        of_losses((0..300).map(|step| loss(f64::from(step) / 300.0) + ripple(step))).verdict
-    };
+    let of =
+        |loss: fn(f64) -> f64| of_losses((0..300).map(|step| loss(f64::from(step) / 300.0) + ripple(step))).verdict;
     assert_eq!(of(|progress| 0.4 + 2.0 * (-20.0 * progress).exp()), TrainingJudgement::Improved);
     assert_eq!(of(|progress| 2.0 - progress), TrainingJudgement::StillImproving);
     assert_eq!(of(|_| 2.0), TrainingJudgement::NoProgress);

@@ -79,7 +79,8 @@ fn judged(series: &Value) -> TrainingVerdict {
 
 #[test]
 fn verdicts_on_recorded_runs_are_as_expected() {
-    let all: Vec<Value> = include_str!("series.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let all: Vec<Value> =
+        include_str!("series.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let (mut text, mut wrong) = (String::new(), [0, 0]);
     let mut praised = 0;
     for row in rows() {

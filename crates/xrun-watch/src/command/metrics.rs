@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use xrun_core::task::metric::Direction;
 use xrun_core::settings::step_pattern::STEP;
+use xrun_core::task::metric::Direction;
 use xrun_results::format::{Best, MetricsLine, PlanFile, Summary};
 use xrun_results::judge;
 use xrun_results::loss;

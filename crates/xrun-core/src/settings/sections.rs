@@ -206,7 +206,7 @@ pub struct Training {
     /// code 0.
     #[serde(skip_serializing_if = "EarlyStopping::is_default")]
     pub early_stopping: EarlyStopping,
-    /// Mildest verdict on training that makes a completed run fail with exit code 6.
+    /// Mildest verdict on training that makes a completed run fail with exit code 6; `never` by default.
     #[serde(skip_serializing_if = "TrainingFailOn::is_never")]
     pub fail_on: TrainingFailOn,
     /// Learning-rate schedule.

@@ -201,7 +201,8 @@ fn plan(names: SampleNames) -> PlanFile {
                 let family = if name == "embedding_margin" { "Embeddings" } else { "Average precision" };
                 let about = format!("What `{name}` is.");
                 let (direction, line) = (Some(Direction::Higher), name.replace('_', " "));
-                PlannedMetric { name: name.into(), direction, unit: unit.into(), family: family.into(), line, about }
+                let plain = PlannedMetric::plain(name, Direction::Higher);
+                PlannedMetric { direction, unit: unit.into(), family: family.into(), line, about, ..plain }
             })
             .into(),
     }
@@ -394,6 +395,7 @@ fn summary(names: SampleNames) -> Summary {
         intervals_last: intervals(STEPS),
         best: Some(best),
         restored: None,
+        training: None,
         memory: MemorySummary {
             heap_peak: peak(&|line| Some(line.host.heap_peak)).unwrap(),
             heap_at_end: trace.last().unwrap().host.heap,
@@ -416,6 +418,7 @@ fn summary(names: SampleNames) -> Summary {
                 peak_items: cap_items - at as u64,
             })
             .collect(),
+        durations: None,
         phases: vec![
             phase("backward", 200, 86.9, 0.71),
             phase("forward", 200, 50.2, 0.44),

@@ -388,6 +388,24 @@ mod tests {
     }
 
     #[test]
+    fn a_loss_that_is_no_number_is_an_event_without_metrics() {
+        let pattern = StepPattern::new(r"step (?<step>\d+) loss (?<loss>\S+)").unwrap();
+        for parser in [StepParser::Pattern(pattern), StepParser::recognised()] {
+            let (steps, events) = Steps::new(Some(parser), BTreeSet::new());
+            (1..=4).for_each(|step| steps.read_output(format!("step {step} loss 0.{step}").as_bytes()));
+            ["nan", "inf"].iter().zip(5..).for_each(|(loss, step)| {
+                steps.read_output(format!("step {step} loss {loss}").as_bytes());
+            });
+            let not_finite = |event: StepEvent| match event {
+                StepEvent::LossNotFinite(step) => Some(step),
+                StepEvent::Metrics(_) | StepEvent::Anew => None,
+            };
+            let found: Vec<u64> = events.try_iter().filter_map(not_finite).collect();
+            assert_eq!((found, steps.newest()), (vec![5, 6], 6));
+        }
+    }
+
+    #[test]
     fn json_lines_of_trainers_are_read() {
         let (steps, numbers) = Steps::new(None, BTreeSet::from(["bbox_mAP".to_owned()]));
         for line in [

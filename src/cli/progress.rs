@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use super::Progress;
 use super::terminal::{self, Terminal};
@@ -48,8 +48,12 @@ pub fn spinner(terminal: Terminal, what: &'static str) -> Option<Spinner> {
         return Some(Spinner { bar: None, _lines: Periodic::every(SPINNER_LINE_EVERY, report) });
     }
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5)).with_message(what);
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
-        bar.set_style(style);
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {time}") {
+        let time = |state: &ProgressState, text: &mut dyn std::fmt::Write| {
+            // A terminal that is gone shows nothing.
+            let _ = text.write_str(&seconds(state.elapsed().as_secs_f64()));
+        };
+        bar.set_style(style.with_key("time", time));
     }
     bar.enable_steady_tick(Duration::from_millis(200));
     Some(Spinner { bar: Some(bar), _lines: None })

@@ -71,7 +71,7 @@ pub struct TrainingVerdict {
     pub verdict: TrainingJudgement,
     /// Judgement as a sentence.
     pub message: String,
-    /// Loss of the kind of steps with the most steps; `null` without a loss.
+    /// Loss of the kind of steps that decides, or of the one with the most steps; `null` without a loss.
     pub loss: Option<LossFindings>,
     /// Metric that selects the best checkpoint; `null` if it was not measured after a step.
     pub metric: Option<MetricFindings>,

@@ -16,6 +16,8 @@ const NORMAL: f64 = 1.96;
 const SIGNIFICANT: f64 = 4.0;
 /// The same for the fall of a loss, which is compared with some beginnings.
 const FALL_SIGNIFICANT: f64 = 3.5;
+/// Number of standard errors for the mean of the later half of the validations, whose deviation is from few values.
+const LATER_HALF_SIGNIFICANT: f64 = 5.0;
 /// Number of standard errors of a metric's own interval that count as a difference.
 const SIGNIFICANT_INTERVAL: f64 = 3.0;
 /// Smallest fall of a loss, as a fraction of its first value.
@@ -25,6 +27,8 @@ const PLUNGE_MIN: f64 = 0.25;
 const PLUNGE_SIGNIFICANT: f64 = 2.8;
 /// Smallest improvement of a metric, as a fraction of the distance from chance to a perfect model.
 const METRIC_GAIN_MIN: f64 = 0.01;
+/// Number of standard deviations of a value that count as a loss of the improvement.
+const LOST_SIGNIFICANT: f64 = 3.0;
 /// Part of an improvement that, if lost again, counts as overfitting or divergence.
 const LOST_MIN: f64 = 0.15;
 /// Part of the fall of a loss that, if it rises again, counts as divergence.
@@ -48,6 +52,15 @@ struct LossTrend {
     still_falling: bool,
 }
 
+/// Later half of the values of a metric.
+#[derive(Clone, Copy, Debug)]
+struct LaterHalf {
+    mean: f64,
+    count: f64,
+    /// Standard deviation of one value about the trend.
+    deviation: f64,
+}
+
 /// Course of a metric, scaled so that higher is better.
 #[derive(Clone, Debug)]
 struct Course {
@@ -67,7 +80,6 @@ pub fn judge(watch: &TrainingWatch, end: Option<TrainingEnd>) -> TrainingVerdict
         last as f64 >= 0.75 * watch.last_step as f64
     };
     let recent: Vec<&(&LossOfKind, LossTrend)> = trends.iter().filter(|(kind, _)| is_recent(kind)).collect();
-    let dominant = watch.losses.iter().reduce(|one, other| if other.count > one.count { other } else { one });
     let metric = metric_findings(watch);
     let held_out = held_out_findings(watch);
     let spent = watch.rates.map(|(highest, last)| if highest > 0.0 { last / highest } else { 0.0 });
@@ -111,15 +123,21 @@ pub fn judge(watch: &TrainingWatch, end: Option<TrainingEnd>) -> TrainingVerdict
         TrainingJudgement::Overfitting
     } else if gain.is_none() && trends.is_empty() {
         TrainingJudgement::Inconclusive
-    } else if (gain.is_some() && validations.count == 1 && !is_spent)
-        // One validation does not show that the metric is level.
+    } else if (gain.is_some() && validations.count < 3 && !is_spent)
+        // Two validations do not show that the metric is level.
         || is_improving(course.as_ref(), held_out_course.as_ref(), still_falling, is_spent)
     {
         TrainingJudgement::StillImproving
     } else {
         TrainingJudgement::Improved
     };
-    let loss = dominant.map(|kind| {
+    let decides = |kind: &LossOfKind| {
+        trends.iter().any(|(one, trend)| {
+            one.kind == kind.kind && if verdict == TrainingJudgement::Diverged { trend.diverged } else { trend.fell }
+        })
+    };
+    let deciding = watch.losses.iter().max_by_key(|kind| (decides(kind), kind.count));
+    let loss = deciding.map(|kind| {
         let trend = trends.iter().find(|(one, _)| one.kind == kind.kind).map(|(_, trend)| trend);
         let first = kind.first.first().copied().unwrap_or_default();
         let last = trend.map_or_else(|| late(kind).map_or(first, |level| level.mean), |trend| trend.late.mean);
@@ -239,7 +257,7 @@ struct Gain {
     over_chance: Option<bool>,
 }
 
-/// Whether the best of a metric is above the untrained model and above chance.
+/// Whether a metric is above the untrained model and above chance: by its best neighbours or by its later half.
 fn gain(watch: &TrainingWatch, metric: &JudgedMetric, course: &Course) -> Gain {
     let chance = chance(watch, metric).map(|value| scaled(metric, value));
     let ideal = metric.ideal().map(|value| scaled(metric, value));
@@ -250,13 +268,28 @@ fn gain(watch: &TrainingWatch, metric: &JudgedMetric, course: &Course) -> Gain {
         (_, Some(reference)) => (best - reference).abs().max(reference.abs()),
         _ => 0.0,
     };
-    let level = course.robust_best();
+    let by_interval = interval_error(watch, metric).map(|error| SIGNIFICANT_INTERVAL * error).unwrap_or_default();
+    let matters = (METRIC_GAIN_MIN * range).max(by_interval);
     // The best of several is above the mean, and an error from few values is itself uncertain.
-    let by_scatter = course.scatter.map(|scatter| SIGNIFICANT * (1.0 + 3.0 / course.values.len() as f64) * scatter);
-    let by_interval = interval_error(watch, metric).map(|error| SIGNIFICANT_INTERVAL * error);
-    let significant = by_scatter.into_iter().chain(by_interval).fold(METRIC_GAIN_MIN * range, f64::max);
-    let above = |reference: f64| level - reference > significant;
-    Gain { over_untrained: course.untrained.map(above), over_chance: chance.map(above) }
+    let count = course.values.len() as f64;
+    let by_scatter = course.scatter.map(|scatter| SIGNIFICANT * (1.0 + 3.0 / count) * scatter).unwrap_or_default();
+    let later_half = course.later_half();
+    // `noise`: variance of the reference as a part of that of a value.
+    let above = |reference: f64, noise: f64| {
+        let by_best = course.robust_best() - reference > matters.max(by_scatter);
+        let by_half = later_half.is_some_and(|half| {
+            let error = half.deviation * (1.0 / half.count + noise).sqrt();
+            let significant = LATER_HALF_SIGNIFICANT * (1.0 + 1.0 / (count - 2.0)) * error;
+            half.mean - reference > matters.max(significant)
+        });
+        by_best || by_half
+    };
+    let over_chance = chance.map(|chance| above(chance, 0.0));
+    let over_untrained = course.untrained.map(|untrained| {
+        // A model below chance has nothing to lose.
+        above(untrained, 1.0) || (over_chance == Some(true) && chance.is_some_and(|chance| untrained <= chance))
+    });
+    Gain { over_untrained, over_chance }
 }
 
 /// Chance level of the metric, or the newest value of its baseline.
@@ -304,6 +337,22 @@ impl Course {
         self.values.windows(2).map(|pair| f64::midpoint(pair[0], pair[1])).fold(f64::NEG_INFINITY, f64::max)
     }
 
+    /// Later half of the values, with their deviation from a straight line through all of them; `None` for few values.
+    fn later_half(&self) -> Option<LaterHalf> {
+        let count = self.values.len();
+        if count < VALIDATIONS_FOR_SCATTER {
+            return None;
+        }
+        let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
+        let (middle, level) = (mean(&self.steps), mean(&self.values));
+        let pairs = || self.steps.iter().zip(&self.values).map(|(step, value)| (step - middle, value - level));
+        let slope = pairs().map(|(x, y)| x * y).sum::<f64>() / pairs().map(|(x, _)| x * x).sum::<f64>();
+        let squares: f64 = pairs().map(|(x, y)| (y - slope * x).powi(2)).sum();
+        let half = &self.values[count / 2..];
+        let deviation = (squares / (count as f64 - 2.0)).sqrt();
+        Some(LaterHalf { mean: mean(half), count: half.len() as f64, deviation })
+    }
+
     /// Mean of the last quarter of the values, at most of those after the best one; the last value of few.
     fn newest(&self) -> f64 {
         let count = (self.values.len() / 4).max(1);
@@ -321,7 +370,7 @@ impl Course {
         let lost = best - self.newest();
         let start = self.untrained.unwrap_or(self.values[0]);
         let scatter = self.scatter.unwrap_or_default();
-        lost > LOST_MIN * (best - start).max(0.0) && lost > SIGNIFICANT * scatter
+        lost > LOST_MIN * (best - start).max(0.0) && lost > LOST_SIGNIFICANT * scatter
     }
 
     /// Step since which the values are level with the best, for the message.

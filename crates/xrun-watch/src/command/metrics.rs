@@ -11,6 +11,9 @@ use xrun_results::loss::KindLoss;
 use xrun_results::verdict::TrainingVerdict;
 use xrun_verdict::training::{TrainingEnd, TrainingWatch};
 
+/// Counter of the losses that are no numbers, which `metrics.jsonl` cannot hold.
+const NOT_FINITE: &str = "losses_not_finite";
+
 /// Summary of the metrics lines so far.
 #[derive(Clone, Debug, Default)]
 pub struct MetricsSummary {
@@ -23,6 +26,8 @@ pub struct MetricsSummary {
     newest: BTreeMap<String, Option<f64>>,
     best: Option<Best>,
     validations: u64,
+    /// Number of losses that were no numbers.
+    not_finite: u64,
     training: TrainingWatch,
 }
 
@@ -39,6 +44,7 @@ impl MetricsSummary {
 
     /// Notes that the loss of a step is not a number.
     pub fn loss_not_finite(&mut self, step: u64) {
+        self.not_finite += 1;
         self.training.add_step(step, STEP, f64::NAN, None);
     }
 
@@ -87,6 +93,9 @@ impl MetricsSummary {
     /// Fills the fields of a summary.
     pub fn fill(self, summary: &mut Summary) {
         summary.training = self.training(judge::training_end(summary.outcome));
+        if self.not_finite > 0 {
+            summary.counters.insert(NOT_FINITE.to_owned(), self.not_finite);
+        }
         (summary.loss_first, summary.loss_last) = (self.loss_first, self.loss_last);
         summary.losses = self.losses;
         summary.metrics_first = self.before_training;

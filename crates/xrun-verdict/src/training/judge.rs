@@ -426,10 +426,10 @@ fn is_improving(metric: Option<&Course>, held_out: Option<&Course>, still_fallin
 
 fn metric_findings(watch: &TrainingWatch) -> Option<MetricFindings> {
     let metric = watch.context.metric.as_ref()?;
-    let measured = watch.validations.kept.iter().filter_map(|one| Some((one.step, one.metric?)));
+    let mut measured = watch.validations.kept.iter().filter_map(|one| Some((one.step, one.metric?)));
     let better = |one: f64, other: f64| if metric.lower_is_better { one < other } else { one > other };
     let (best_step, best) = measured.clone().reduce(|best, one| if better(one.1, best.1) { one } else { best })?;
-    let (_, last) = measured.last()?;
+    let (_, last) = measured.next_back()?;
     let widths = watch.validations.kept.iter().rev().find_map(|one| one.half_width);
     let of = |validation: &Validation| validation.metric;
     let course = Course::new(None, &watch.validations.kept, of, |value| value)?;
@@ -449,9 +449,9 @@ fn metric_findings(watch: &TrainingWatch) -> Option<MetricFindings> {
 
 fn held_out_findings(watch: &TrainingWatch) -> Option<HeldOutFindings> {
     let (name, _) = watch.context.held_out_loss.as_ref()?;
-    let measured = watch.validations.kept.iter().filter_map(|one| Some((one.step, one.held_out?)));
+    let mut measured = watch.validations.kept.iter().filter_map(|one| Some((one.step, one.held_out?)));
     let (lowest_step, lowest) = measured.clone().reduce(|best, one| if one.1 < best.1 { one } else { best })?;
-    let (_, last) = measured.last()?;
+    let (_, last) = measured.next_back()?;
     let untrained = watch.validations.untrained.and_then(|one| one.held_out);
     Some(HeldOutFindings { name: name.clone(), untrained, lowest, lowest_step, last })
 }

@@ -125,6 +125,8 @@ pub struct TaskFacts {
     pub validation_batches: u64,
     /// Batches that the steps of an epoch validate, in addition to those of validations.
     pub epoch_validation_batches: u64,
+    /// Steps that use data for the first time, as [`Phases::first_use`] counts them, and fill a cache that holds all of it.
+    pub first_use_steps: u64,
     /// Validation metrics. The first is the default that the best checkpoint is selected by.
     pub metrics: Vec<Metric>,
     /// Metrics whose names come from the experiment; listed after the others.
@@ -248,6 +250,7 @@ impl TaskFacts {
             probe_overrides: Vec::new(),
             validation_batches: 0,
             epoch_validation_batches: 0,
+            first_use_steps: 0,
             metrics: metrics.to_vec(),
             declared_metrics: Vec::new(),
             steps_are_known: true,
@@ -359,4 +362,7 @@ pub trait Phases {
 
     /// Notes that `done` of `all` batches of a validation are done.
     fn batch_validated(&mut self, _done: u64, _all: u64) {}
+
+    /// Notes that a cache will save the time of the step so far when its data is used again.
+    fn first_use(&mut self) {}
 }

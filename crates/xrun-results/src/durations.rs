@@ -34,8 +34,8 @@ impl MeanDuration {
 /// Measured durations of the parts of one process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Durations {
-    /// Step of each phase of the training, the final phase last, without the first step of the process, validations and
-    /// checkpoints.
+    /// Step of each phase of the training, the final phase last, without the first step of the process and of each phase,
+    /// validations and checkpoints.
     pub steps: Vec<MeanDuration>,
     /// First step of the process, which may tune kernels and fill caches; `null` without a step.
     pub first_step: Option<f64>,
@@ -47,6 +47,9 @@ pub struct Durations {
     pub validation_rest: MeanDuration,
     /// Batch that a step validates.
     pub step_batch: MeanDuration,
+    /// Part of a step that uses data for the first time, which a cache saves later.
+    #[serde(default)]
+    pub first_use: MeanDuration,
     /// Checkpoint.
     pub checkpoint: MeanDuration,
 }

@@ -14,6 +14,8 @@ pub struct Clock {
     phases: Vec<Phase>,
     /// Number and time of the batches that the current step has validated.
     validated: (u64, Duration),
+    /// End of the part of the current step that a cache will save.
+    first_use: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -25,6 +27,17 @@ struct Phase {
     since_sample: Duration,
     /// Time since the phase was last entered.
     present: Duration,
+}
+
+/// Parts of a step that not every step has.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Occasional {
+    /// Number of batches that the step validated.
+    pub batches: u64,
+    /// Time of the phases that validated them.
+    pub in_batches: Duration,
+    /// End of the part that a cache will save when the data is used again.
+    pub first_use: Option<Instant>,
 }
 
 /// Largest number of phases. Their names are constants: more are a bug.
@@ -40,6 +53,7 @@ impl Default for Clock {
             entered: Instant::now(),
             phases: Vec::with_capacity(PHASES_MAX),
             validated: (0, Duration::ZERO),
+            first_use: None,
         }
     }
 }
@@ -57,6 +71,10 @@ impl Phases for Clock {
         let time = self.update().present;
         self.validated.0 += done;
         self.validated.1 += time;
+    }
+
+    fn first_use(&mut self) {
+        self.first_use = Some(Instant::now());
     }
 }
 
@@ -100,9 +118,10 @@ impl Clock {
         times
     }
 
-    /// Returns and resets the number of the batches that steps have validated, and the time in the phases until then.
-    pub fn take_validated(&mut self) -> (u64, Duration) {
-        std::mem::take(&mut self.validated)
+    /// Returns and resets the parts of a step that not every step has.
+    pub fn take_occasional(&mut self) -> Occasional {
+        let (batches, in_batches) = std::mem::take(&mut self.validated);
+        Occasional { batches, in_batches, first_use: self.first_use.take() }
     }
 
     /// Time spent in a phase so far.

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::clock::Clock;
+use super::clock::{Clock, Occasional};
 use super::observer::{Event, Observer};
 use xrun_core::task::Phases;
 use xrun_results::durations::{Durations, MeanDuration};
@@ -15,20 +15,36 @@ pub struct Timer {
     mark: Instant,
     /// Time of the step so far, from the end of the step before.
     step: Duration,
+    /// Beginning of the step.
+    step_began: Instant,
+    /// Phase of the newest step.
+    phase: Option<usize>,
+    /// Number of steps that use data for the first time.
+    first_use_steps: u64,
     /// True if the only validation so far is that of the untrained model.
     only_untrained: bool,
 }
 
 impl Timer {
-    /// Timer of a process whose training has so many phases.
-    pub fn new(phases: usize) -> Self {
+    /// Timer of a process whose training has so many phases, and so many steps that use data for the first time.
+    pub fn new(phases: usize, first_use_steps: u64) -> Self {
         let durations = Durations { steps: vec![MeanDuration::default(); phases], ..Durations::default() };
-        Self { durations, mark: Instant::now(), step: Duration::ZERO, only_untrained: false }
+        let now = Instant::now();
+        Self {
+            durations,
+            mark: now,
+            step_began: now,
+            step: Duration::ZERO,
+            phase: None,
+            first_use_steps,
+            only_untrained: false,
+        }
     }
 
     /// Begins to measure now.
     pub fn start(&mut self) {
-        (self.mark, self.step) = (Instant::now(), Duration::ZERO);
+        let now = Instant::now();
+        (self.mark, self.step_began, self.step) = (now, now, Duration::ZERO);
     }
 
     /// Durations so far.
@@ -74,18 +90,29 @@ impl Timer {
         self.durations.checkpoint.add(time.as_secs_f64());
     }
 
-    /// Ends a step of a phase. `validated`: number and time of the batches that the step validated.
-    pub fn end_step(&mut self, phase: usize, validated: (u64, Duration)) {
-        let (batches, in_batches) = validated;
+    /// Ends a step of a phase with the parts that not every step has.
+    pub fn end_step(&mut self, phase: usize, occasional: Occasional) {
+        let Occasional { batches, in_batches, first_use } = occasional;
         let lap = self.lap();
         self.step += lap;
-        let time = std::mem::take(&mut self.step).saturating_sub(in_batches).as_secs_f64();
+        let began = std::mem::replace(&mut self.step_began, self.mark);
+        let first_use = first_use.map(|end| end.saturating_duration_since(began));
         if batches > 0 {
             self.durations.step_batch.add(in_batches.as_secs_f64() / batches as f64);
         }
+        // More of them than there should be: the cache is too small.
+        let first_use = first_use.filter(|_| self.durations.first_use.count < self.first_use_steps);
+        let saved = in_batches + first_use.unwrap_or_default();
+        let time = std::mem::take(&mut self.step).saturating_sub(saved).as_secs_f64();
+        let begins_phase = self.phase.replace(phase) != Some(phase);
         if self.durations.first_step.is_none() {
             self.durations.first_step = Some(time);
-        } else if let Some(steps) = self.durations.steps.get_mut(phase) {
+            return;
+        }
+        if let Some(first_use) = first_use {
+            self.durations.first_use.add(first_use.as_secs_f64());
+        }
+        if !begins_phase && let Some(steps) = self.durations.steps.get_mut(phase) {
             steps.add(time);
         }
     }
@@ -141,18 +168,18 @@ mod tests {
 
     #[test]
     fn the_first_step_and_the_untrained_validation_do_not_count_later() {
-        let mut timer = Timer::new(2);
+        let mut timer = Timer::new(2, 0);
         timer.begin_part();
         timer.end_validation(&BatchTimes { done: 2, until_last: Duration::ZERO }, true);
         assert_eq!((timer.durations.validation.count, timer.durations.validation_batch.count), (1, 1));
-        (0..3).for_each(|_| timer.end_step(0, (0, Duration::ZERO)));
-        timer.end_step(1, (4, Duration::ZERO));
+        (0..3).for_each(|_| timer.end_step(0, Occasional::default()));
+        (0..2).for_each(|_| timer.end_step(1, Occasional { batches: 4, ..Occasional::default() }));
         timer.begin_part();
         timer.end_validation(&BatchTimes::default(), false);
         timer.begin_part();
         timer.end_checkpoint();
         let counts = timer.durations.steps.iter().map(|step| step.count).collect::<Vec<u64>>();
-        assert_eq!((counts, timer.durations.step_batch.count, timer.durations.checkpoint.count), (vec![2, 1], 1, 1));
+        assert_eq!((counts, timer.durations.step_batch.count, timer.durations.checkpoint.count), (vec![2, 1], 2, 1));
         assert_eq!((timer.durations.validation.count, timer.durations.validation_batch.count), (1, 0));
         assert!(timer.durations.first_step.is_some());
     }

@@ -84,8 +84,8 @@ pub fn train(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, R
             return save_and_stop(task, session, ending);
         }
         let phase = plan.facts.phase_ends.iter().filter(|end| **end < step).count();
-        let validated = session.clock.take_validated();
-        session.timer.end_step(phase, validated);
+        let occasional = session.clock.take_occasional();
+        session.timer.end_step(phase, occasional);
     }
     // Everything is done and saved: a limit that is reached only now changes nothing.
     sample(task, session, SamplePoint::End, None)?;

@@ -83,7 +83,10 @@ pub fn prepare(
         experiment,
         buffers::BatchSizes { batch: size, personal, classes },
     );
-    let clips = nodes.iter().map(|clips| clips.len() as u64).collect();
+    let clips: Vec<u64> = nodes.iter().map(|clips| clips.len() as u64).collect();
+    let first_use_steps = clips.iter().map(|clips| clips.div_ceil(size as u64)).sum();
+    let cache = &buffers.embedding_cache;
+    let caches_all = cache.working_set_bytes.is_some_and(|bytes| bytes <= cache.cap.bytes);
     let rounds = Rounds::new(settings, clips, size, seed);
     let validated = |clips: usize| (clips.div_ceil(size) as u64).min(experiment.validation.batches as u64);
     let held_out = validated(library.clips_of(Role::Nodes, Split::Validation).len());
@@ -111,6 +114,7 @@ pub fn prepare(
         made,
         validation_batches: models * (held_out + unheard),
         epoch_validation_batches: of_round * held_out,
+        first_use_steps: if caches_all { first_use_steps } else { 0 },
         probe_overrides: vec!["pipeline.federated-adapters.local_steps=1".into()],
         ..TaskFacts::new(rounds.steps(), METRICS)
     };

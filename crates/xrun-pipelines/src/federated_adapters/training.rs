@@ -165,7 +165,11 @@ impl TrainingModule for FederatedModule {
         step.describe(&batch.description);
         step.accumulator.count(batch.size() as f64);
         step.enter("encode");
+        let misses = self.clip_loader.counters().misses;
         let embeddings = self.frozen_encoder.embed(batch, &self.clip_loader);
+        if self.clip_loader.counters().misses > misses {
+            step.first_use();
+        }
         step.enter("forward_backward");
         let (frozen_encoder, targets, device) = (&self.frozen_encoder, &self.targets, &step.device().autodiff);
         let (network, accumulator) = (step.trained.network()?, &mut step.accumulator);

@@ -43,6 +43,11 @@ impl<'a, M: Module> Step<'a, M> {
         self.phases.enter(phase);
     }
 
+    /// Notes that a cache will save the time of the step so far when its data is used again.
+    pub fn first_use(&mut self) {
+        self.phases.first_use();
+    }
+
     /// Describes a batch, for the message when its loss is not a number.
     pub fn describe(&mut self, batch: &str) {
         self.accumulator.describe(batch);

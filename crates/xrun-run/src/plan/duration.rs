@@ -25,6 +25,8 @@ pub struct Work {
     pub batches: u64,
     /// Batches that steps validate.
     pub step_batches: u64,
+    /// Steps that use data for the first time.
+    pub first_use_steps: u64,
     /// Checkpoints, without those of the best validations.
     pub checkpoints: u64,
 }
@@ -45,6 +47,7 @@ pub fn work_after(plan: &Plan, done: u64, validated: bool) -> Work {
     Work {
         validations,
         batches: plan.facts.validation_batches,
+        first_use_steps: plan.facts.first_use_steps.min(all),
         step_batches: (per_step * all as f64).round() as u64,
         checkpoints: calendar::checkpoints(plan).saturating_sub(calendar::checkpoints_until(plan, done)),
         steps,
@@ -77,6 +80,10 @@ pub fn forecast(work: &Work, measured: &Durations, probe: Option<&Durations>) ->
     }
     if work.step_batches > 0 {
         steps.add(work.step_batches, newest(measured.step_batch, probe.map(|probe| probe.step_batch))?);
+    }
+    let first_uses = work.first_use_steps.saturating_sub(measured.first_use.count);
+    if let Some(each) = newest(measured.first_use, probe.map(|probe| probe.first_use)).filter(|_| first_uses > 0) {
+        steps.add(first_uses, each);
     }
     if work.validations > 0 {
         validations.add(work.validations, validation(work, measured, probe)?);
@@ -185,6 +192,7 @@ mod tests {
         plan.facts.phase_ends = vec![40];
         plan.facts.validation_batches = 8;
         plan.facts.epoch_validation_batches = 5;
+        plan.facts.first_use_steps = 6;
         plan
     }
 
@@ -200,6 +208,7 @@ mod tests {
             validation_batch: each(1, 0.5),
             validation_rest: each(1, 0.5),
             step_batch: each(2, 0.1),
+            first_use: each(3, 4.0),
             checkpoint: each(1, 0.25),
         }
     }
@@ -208,7 +217,14 @@ mod tests {
     fn the_work_that_is_left_shrinks_with_each_step() {
         let plan = plan();
         let all = work_after(&plan, 0, false);
-        let expected = Work { steps: vec![40, 60], validations: 6, batches: 8, step_batches: 10, checkpoints: 5 };
+        let expected = Work {
+            steps: vec![40, 60],
+            validations: 6,
+            batches: 8,
+            step_batches: 10,
+            first_use_steps: 6,
+            checkpoints: 5,
+        };
         assert_eq!(all, expected);
         let later = work_after(&plan, 60, true);
         assert_eq!((later.steps, later.validations, later.step_batches, later.checkpoints), (vec![0, 40], 2, 4, 2));
@@ -222,16 +238,20 @@ mod tests {
     fn a_probe_is_extrapolated_to_all_batches_of_a_validation() {
         let work = work_after(&plan(), 0, false);
         let found = forecast(&work, &Durations::default(), Some(&probe())).unwrap();
-        // Steps 40 + 120 and ten batches; validations of 8 batches and the rest; checkpoints, and half of the validations.
-        assert_eq!((found.steps, found.validations, found.checkpoints), (161.0, 6.0 * 4.5, 2.0));
+        // Steps 40 + 120, ten batches and six first uses; validations of 8 batches and the rest; checkpoints, and half of the validations.
+        assert_eq!((found.steps, found.validations, found.checkpoints), (185.0, 6.0 * 4.5, 2.0));
         assert!(found.low < found.seconds && found.seconds < found.high, "{found:?}");
         assert_eq!(forecast(&work, &Durations::default(), None), None, "nothing is known");
     }
 
     #[test]
     fn what_was_measured_replaces_the_probe_and_scales_later_phases() {
-        let measured =
-            Durations { steps: vec![each(20, 3.0), each(0, 0.0)], validation: each(1, 10.0), ..Durations::default() };
+        let measured = Durations {
+            steps: vec![each(20, 3.0), each(0, 0.0)],
+            validation: each(1, 10.0),
+            first_use: each(6, 1.0),
+            ..Durations::default()
+        };
         let work = work_after(&plan(), 20, true);
         let found = forecast(&work, &measured, Some(&probe())).unwrap();
         // Three times as slow as the probe; the second phase, too.

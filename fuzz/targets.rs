@@ -7,6 +7,7 @@ use rand_chacha::ChaCha8Rng;
 use xrun::data::boxes::few_shot;
 use xrun::data::boxes::format::{Folder, Format};
 use xrun::data::boxes::library::Library;
+use xrun::data::boxes::raw::Unit;
 use xrun::data::coco::{self, Coco};
 use xrun::data::question_answers::corpus::Corpus;
 use xrun::data::question_answers::example::{self, Cut};
@@ -15,7 +16,7 @@ use xrun::data::question_answers::squad::{self, Paragraph};
 use xrun::data::reading::broken::{Judge, OnInvalid};
 use xrun::data::reading::decoding;
 use xrun::data::reading::orientation::ExifOrientation;
-use xrun::data::sound_clips::{table, wav};
+use xrun::data::sound_clips::{sound, table};
 use xrun::data::tokenizer;
 use xrun::data::voc::{self, Voc};
 use xrun::data::yolo::{self, Yolo};
@@ -135,7 +136,8 @@ fn coco_text(_: &Path) -> RunInput {
     Box::new(|random| {
         let text = mutate(samples::COCO.as_bytes(), samples::COCO.as_bytes(), random);
         let mut judge = Judge::new(policy(random));
-        Ok(coco::read::read(&text, Path::new("annotations.json"), &mut judge).is_ok() && !judge.has_fatal())
+        Ok(coco::read::read(&text, Path::new("annotations.json"), Unit::Pixel, &mut judge).is_ok()
+            && !judge.has_fatal())
     })
 }
 
@@ -332,7 +334,11 @@ fn command_outputs(run: &Path, other: &Path, output: &Path) -> Vec<String> {
         listing::text(std::slice::from_ref(&entry), Some(100)),
         listing::json(std::slice::from_ref(&entry)).to_string(),
         text(summary::text(run, Some(80)).map_err(|error| error.to_string())),
-        text(compare::gather(&both).map(|both| compare::text(&both, 100)).map_err(|error| error.to_string())),
+        text(
+            compare::gather(&both)
+                .map(|both| compare::text(&both, &compare::View::default(), 100))
+                .map_err(|error| error.to_string()),
+        ),
         text(
             judge::path(run, &TableOptions::default())
                 .map(|found| format!("{:?}", found.verdict))
@@ -431,7 +437,7 @@ fn csv(directory: &Path) -> RunInput {
 fn wav_file(_: &Path) -> RunInput {
     Box::new(|random| {
         let valid = choose(&samples::wav_files(), random).to_vec();
-        let Ok(clip) = wav::read(&mutate(&valid, &valid, random)) else { return Ok(false) };
+        let Ok(clip) = sound::read(&mutate(&valid, &valid, random)) else { return Ok(false) };
         match clip.samples.iter().all(|sample| sample.is_finite()) && !clip.samples.is_empty() {
             true => Ok(true),
             false => Err("samples are missing or not finite".into()),

@@ -115,7 +115,7 @@ class Gpt2(torch.nn.Module):
 
     def forward(self, tokens, precision):
         batch, length = tokens.shape
-        mask = torch.full((length, length), -1e9).triu(1)
+        mask = torch.full((length, length), -1e9, device=tokens.device).triu(1)
         middle = (F.embedding(tokens, self.wte) + self.wpe[:length]).reshape(batch * length, -1)
         for block in self.blocks:
             middle = block(middle, batch, length, mask, precision)

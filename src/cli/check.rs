@@ -8,20 +8,22 @@ use clap::ValueEnum;
 use super::CheckArguments;
 use super::contract;
 use super::terminal::{Failure, Terminal};
+use crate::bounded::ledger::Ledger;
 use crate::dataset::error::{DataError, InvalidItems, NAMED_MAX};
 use crate::experiment::inspect::{self, Inspection};
-use crate::experiment::read::CheckedExperiment;
+use crate::experiment::read::{CheckedExperiment, DEFAULT};
 use crate::experiment::{annotate, read, read_sweep, render, resolved};
-use crate::problem::{Problem, Problems};
+use crate::problem::{Location, Problem, Problems};
 use crate::run::prepare::{Planned, skipped_lines};
 use crate::stop::{EXIT_BAD_INPUT, EXIT_VERDICT};
 use crate::sweep::plan;
+use crate::task::clamped::ClampedSetting;
 use crate::units::pluralize;
 
 /// Result of a check.
 enum CheckResult {
     /// File and data are valid.
-    Valid { checked: Box<CheckedExperiment>, trials: Option<usize>, look: Inspection },
+    Valid { checked: Box<CheckedExperiment>, trials: Option<usize>, inspection: Inspection },
     /// The file is invalid.
     InvalidFile {
         problems: Problems,
@@ -51,7 +53,7 @@ pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failur
     let mut answers = Vec::with_capacity(arguments.files.len());
     let (mut invalid, mut violated) = (false, false);
     for file in &arguments.files {
-        let result = check_file(file, &overrides, arguments.no_data);
+        let result = check_file(file, &overrides, arguments);
         invalid |= !matches!(result, CheckResult::Valid { .. });
         let name = file.display().to_string();
         let violations = match &result {
@@ -86,15 +88,23 @@ pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failur
             CheckResult::Valid { checked, .. } if arguments.resolved || arguments.origins => {
                 print_resolved(&checked, arguments.origins, terminal);
             }
-            CheckResult::Valid { checked, trials, look } => {
+            CheckResult::Valid { checked, trials, inspection } => {
                 let sweep = trials
                     .map_or_else(String::new, |trials| format!(", sweep of {}", pluralize(trials as u64, "trial")));
                 terminal.info(&format!("{name}: valid ({}{sweep})", checked.experiment.pipeline.name()));
-                skipped_lines(&name, &look.skipped, NAMED_MAX).iter().for_each(|line| terminal.info(line));
-                for clamped in &look.clamped {
+                if arguments.verbose {
+                    values_set(&checked).iter().for_each(|line| terminal.info(line));
+                }
+                checked.warnings.iter().for_each(|warning| terminal.info(&format!("warning: {warning}")));
+                inspection.description.lines.iter().for_each(|line| terminal.info(&format!("{name}: data: {line}")));
+                for warning in &inspection.description.warnings {
+                    terminal.info(&format!("{name}: warning: {warning}"));
+                }
+                skipped_lines(&name, &inspection.skipped, NAMED_MAX).iter().for_each(|line| terminal.info(line));
+                for clamped in &inspection.clamped {
                     terminal.info(&format!("{name}: {clamped}"));
                 }
-                for note in &look.notes {
+                for note in &inspection.notes {
                     terminal.info(&format!("{name}: {note}"));
                 }
             }
@@ -160,7 +170,7 @@ fn contract_problems(
     Ok(problems)
 }
 
-fn check_file(file: &Path, overrides: &[String], no_data: bool) -> CheckResult {
+fn check_file(file: &Path, overrides: &[String], arguments: &CheckArguments) -> CheckResult {
     let (checked, disk_problems) = match read::read_with_disk_problems(file, overrides, super::environment()) {
         Ok(read) => read,
         Err(problems) => return CheckResult::InvalidFile { problems, checked: None },
@@ -173,11 +183,49 @@ fn check_file(file: &Path, overrides: &[String], no_data: bool) -> CheckResult {
         Ok(trials) => trials,
         Err(problems) => return CheckResult::InvalidFile { problems, checked: None },
     };
-    let look = if no_data { Ok(Inspection::default()) } else { inspect::inspect(&checked.experiment) };
-    match look {
-        Ok(look) => CheckResult::Valid { checked, trials, look },
+    let inspection = if arguments.no_data { Ok(Inspection::default()) } else { inspect::inspect(&checked.experiment) };
+    match inspection {
+        Ok(_) if arguments.strict => match lowered(&checked) {
+            Ok(problems) if problems.is_empty() => {
+                CheckResult::Valid { checked, trials, inspection: inspection.unwrap_or_default() }
+            }
+            Ok(problems) => CheckResult::InvalidFile { problems, checked: Some(checked) },
+            Err(error) => CheckResult::InvalidData { checked, error },
+        },
+        Ok(inspection) => CheckResult::Valid { checked, trials, inspection },
         Err(error) => CheckResult::InvalidData { checked, error },
     }
+}
+
+/// Problem for each setting that a run would lower, as the preparation of a run finds them.
+fn lowered(checked: &CheckedExperiment) -> Result<Problems, DataError> {
+    let mut problems = Problems::default();
+    if checked.experiment.command().is_some() {
+        return Ok(problems);
+    }
+    let prepared = checked.experiment.prepare(&Ledger::default());
+    let (facts, _) = prepared.map_err(|error| DataError::content(error.to_string()))?;
+    // Two reasons may lower one setting; the lowest value decides.
+    let mut clamped = facts.clamped;
+    clamped.sort_by(|one, other| (&one.key, one.used).cmp(&(&other.key, other.used)));
+    clamped.dedup_by(|later, first| later.key == first.key);
+    for ClampedSetting { key, asked, used, because } in clamped {
+        let place = checked.locations.get(&key).cloned();
+        let name = key.rsplit('.').next().unwrap_or(&key).to_owned();
+        let problem = Problem::new(key, format!("a run would lower {asked} to {used}: {because}"));
+        problems.add(problem.help(format!("write `{name} = {used}`")).at(place));
+    }
+    Ok(problems)
+}
+
+/// Lines about the values that are not defaults: `  training.epochs = 3 (a.toml:12)`.
+fn values_set(checked: &CheckedExperiment) -> Vec<String> {
+    let values = serde_json::to_value(&checked.experiment).unwrap_or_default();
+    let line = |(key, origin): (&String, &String)| {
+        let value = key.split('.').try_fold(&values, |value, key| value.get(key))?;
+        Some(format!("  {key} = {value} ({origin})"))
+    };
+    checked.origins.iter().filter(|(_, origin)| *origin != DEFAULT).filter_map(line).collect()
 }
 
 fn print_resolved(checked: &CheckedExperiment, with_origins: bool, terminal: &Terminal) {
@@ -194,11 +242,13 @@ fn as_json(name: &str, result: &CheckResult, violations: Option<&Problems>) -> s
 
 fn as_json_without_contract(name: &str, result: &CheckResult) -> serde_json::Value {
     match result {
-        CheckResult::Valid { look, .. } => {
+        CheckResult::Valid { checked, inspection, .. } => {
             let data = serde_json::json!({
-                "skipped": look.skipped.counts,
-                "clamped": look.clamped,
-                "notes": look.notes,
+                "skipped": inspection.skipped.counts,
+                "clamped": inspection.clamped,
+                "notes": inspection.notes,
+                "summary": inspection.description.lines,
+                "warnings": checked.warnings.iter().map(ToString::to_string).chain(inspection.description.warnings.iter().cloned()).collect::<Vec<_>>(),
             });
             serde_json::json!({ "file": name, "problems": [], "data": data })
         }
@@ -228,7 +278,10 @@ fn data_problems(checked: &CheckedExperiment, error: &DataError) -> Problems {
     let mut problems = Problems::default();
     let mut add = |problems: &mut Problems, error: &DataError| {
         let (key, place, message) = match error {
-            DataError::Value { key, message } => (key, checked.locations.get(key).cloned(), message.clone()),
+            DataError::Value { key, message, entry } => {
+                let place = checked.locations.get(key).cloned();
+                (key, place.map(|place| entry_of(place, entry.as_deref())), message.clone())
+            }
             other => (data, place.clone(), other.to_string()),
         };
         // The position of each key is shown once.
@@ -246,6 +299,19 @@ fn data_problems(checked: &CheckedExperiment, error: &DataError) -> Problems {
         other => add(&mut problems, other),
     }
     problems
+}
+
+/// Location of an entry within that of a list, where the list has it as it is.
+fn entry_of(list: Location, entry: Option<&str>) -> Location {
+    let text = list.source.text.get(list.span.clone());
+    let found = entry.zip(text).and_then(|(entry, text)| {
+        let quoted = format!("\"{entry}\"");
+        text.find(&quoted).map(|at| list.span.start + at..list.span.start + at + quoted.len())
+    });
+    match found {
+        Some(span) => Location { span, ..list },
+        None => list,
+    }
 }
 
 fn summary_by_reason(items: &InvalidItems) -> String {

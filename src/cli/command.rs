@@ -197,6 +197,9 @@ fn run_in(begun: PreparedRun, request: &WatchRequest, display: &Display, termina
     let watched = session::run_in(begun, request, &|text| watch::info(terminal, text));
     let watched = watched.map_err(watch::failure)?;
     let reported = crate::report::write(&run);
+    if watched.within_line {
+        terminal.end_line();
+    }
     let as_requested = watched.ended_early;
     let ending = Ending::new(watched.summary.outcome, watched.summary.message.clone());
     let code = if as_requested { 0 } else { ending.exit_code() };

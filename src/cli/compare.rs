@@ -2,13 +2,15 @@
 
 use std::path::{Path, PathBuf};
 
-use clap::Args;
+use clap::{Args, ValueHint};
 
 use super::Results;
 use super::terminal::{Failure, Terminal, width};
 use crate::files::{layout, write};
 use crate::invocation;
-use crate::report::compare::{self, RUNS_MAX};
+use crate::printable;
+use crate::problem::nearest;
+use crate::report::compare::{self, RUNS_MAX, View};
 use crate::results::{index, run_name};
 
 #[derive(Clone, Debug, Args)]
@@ -17,8 +19,14 @@ pub struct CompareArguments {
     /// per trial is compared.
     #[arg(required = true, value_name = "RUN")]
     runs: Vec<String>,
+    /// Show only this metric, or `loss` (repeatable).
+    #[arg(long, value_name = "NAME")]
+    metric: Vec<String>,
+    /// Leave out what is the same in all runs.
+    #[arg(long)]
+    only_changed: bool,
     /// Write an HTML page with the curves of all runs.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     html: Option<PathBuf>,
     #[command(flatten)]
     results: Results,
@@ -46,13 +54,20 @@ pub fn run(arguments: &CompareArguments, terminal: &Terminal) -> Result<u8, Fail
         _ => {}
     }
     let compared = compare::gather(&runs).map_err(Failure::failed)?;
+    if let Some(unknown) = arguments.metric.iter().find(|name| compared.metrics().all(|known| known != *name)) {
+        let near =
+            nearest(unknown, compared.metrics()).map_or(String::new(), |near| format!("did you mean `{near}`? "));
+        let known = compared.metrics().map(|name| printable::line(name, 60)).collect::<Vec<_>>().join(", ");
+        return Err(Failure::Usage(format!("no compared run has the metric `{unknown}`; {near}known: {known}")));
+    }
+    let view = View { metrics: arguments.metric.clone(), only_changed: arguments.only_changed };
     if let Some(path) = &arguments.html {
-        write::replace(path, compare::html(&compared).as_bytes()).map_err(Failure::failed)?;
+        write::replace(path, compare::html(&compared, &view).as_bytes()).map_err(Failure::failed)?;
         terminal.info(&format!("page: {}", path.display()));
     }
     match arguments.json {
         true => terminal.json(&compared.record),
-        false => terminal.print(&compare::text(&compared, width())),
+        false => terminal.print(&compare::text(&compared, &view, width())),
     }
     Ok(0)
 }

@@ -6,9 +6,9 @@ use clap::Parser;
 
 use super::terminal::{self, Failure, Terminal};
 use super::{
-    Command, CommandLine, Progress, check, compare, completions, devices, eval, explain, export, init, leaks, list,
-    man, new, note, plan, predict, remove, report, reproduce, resume, run, schema, show, sweep, top, typo, verdict,
-    watch,
+    Command, CommandLine, Progress, check, compare, completions, devices, eval, explain, export, fork, init, keep,
+    leaks, list, man, new, note, plan, predict, remove, report, reproduce, resume, run, schema, show, sweep, top, typo,
+    ui, verdict, watch,
 };
 use crate::stop::listen_for_checkpoint_requests;
 use crate::{invocation, panics};
@@ -27,7 +27,10 @@ pub fn main() -> ExitCode {
 pub fn run_from_args() -> u8 {
     let arguments = typo::insert_set_options(std::env::args_os().collect());
     let usage = |message| Failure::Usage(message).report(&Terminal::default());
-    if let Some((word, meant)) = arguments.get(1).and_then(|word| Some((word, typo::intended_subcommand(word)?))) {
+    let second = arguments.get(2).map(AsRef::as_ref);
+    if let Some((word, meant)) =
+        arguments.get(1).and_then(|word| Some((word, typo::intended_subcommand(word, second)?)))
+    {
         let word = word.to_string_lossy();
         return usage(format!("no such file `{word}`; did you mean the subcommand `{meant}`?"));
     }
@@ -53,7 +56,10 @@ fn dispatch(line: CommandLine) -> u8 {
     let terminal = Terminal::default();
     let command = line.command.unwrap_or(Command::Run(line.run));
     let (json, events) = output_format(&command);
-    if matches!(command, Command::Run(_) | Command::Resume(_) | Command::Sweep(_) | Command::Reproduce(_)) {
+    if matches!(
+        command,
+        Command::Run(_) | Command::Resume(_) | Command::Fork(_) | Command::Sweep(_) | Command::Reproduce(_)
+    ) {
         // From the start: a run that has not started yet saves after its first step. Unhandled, the signal kills the program.
         let _ = listen_for_checkpoint_requests();
     }
@@ -61,6 +67,7 @@ fn dispatch(line: CommandLine) -> u8 {
         Command::Run(arguments) => run::run(&arguments),
         Command::Resume(arguments) => resume::run(&arguments),
         Command::Sweep(arguments) => sweep::run(&arguments),
+        Command::Fork(arguments) => fork::run(&arguments),
         Command::Reproduce(arguments) => reproduce::run(&arguments),
         Command::Eval(arguments) => eval::run(&arguments),
         Command::Predict(arguments) => predict::run(&arguments),
@@ -74,11 +81,13 @@ fn dispatch(line: CommandLine) -> u8 {
         Command::Init(arguments) => init::run(&arguments, &terminal),
         Command::Ls(arguments) => list::run(&arguments, &terminal),
         Command::Note(arguments) => note::run(&arguments, &terminal),
+        Command::Keep(arguments) => keep::run(&arguments, &terminal),
         Command::Rm(arguments) => remove::rm(&arguments, &terminal),
         Command::Gc(arguments) => remove::gc(&arguments, &terminal),
         Command::Compare(arguments) => compare::run(&arguments, &terminal),
         Command::Show(arguments) => show::run(&arguments, &terminal),
         Command::Top(arguments) => top::run(&arguments, &terminal),
+        Command::Ui(arguments) => ui::run(&arguments, &terminal),
         Command::Report(arguments) => report::run(&arguments, &terminal),
         Command::Export(arguments) => export::run(&arguments, &terminal),
         Command::Devices(arguments) => devices::run(&arguments, &terminal),
@@ -100,6 +109,7 @@ fn output_format(command: &Command) -> (bool, bool) {
     match command {
         Command::Run(arguments) => (arguments.display.json, events(arguments.display.progress)),
         Command::Resume(arguments) => (arguments.display.json, events(arguments.display.progress)),
+        Command::Fork(arguments) => (arguments.display.json, events(arguments.display.progress)),
         Command::Reproduce(arguments) => (arguments.display.json, events(arguments.display.progress)),
         Command::Eval(arguments) => (arguments.display.json, events(arguments.display.progress)),
         Command::Predict(arguments) => (arguments.display.json, events(arguments.display.progress)),

@@ -6,11 +6,15 @@ use std::path::{Path, PathBuf};
 
 use super::ExportArguments;
 use super::terminal::{Failure, Terminal};
+use crate::experiment::read as read_experiment;
 use crate::export::{self, Exported, RunTable, TableFormat, public, tensorboard};
 use crate::files::{layout, write};
+use crate::printable;
 use crate::report;
 use crate::results::timestamp;
-use crate::results::{index, read};
+use crate::results::{index, read, resolved, run_name};
+use crate::run::evaluate::{self, CheckpointChoice};
+use crate::run::weights;
 use crate::units::pluralize;
 
 pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failure> {
@@ -24,7 +28,21 @@ pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failu
             .collect();
         return Err(Failure::Usage(format!("--to is missing: {}", all.join(" or "))));
     };
-    let run = index::find(&arguments.results.folder, &arguments.run)?;
+    let run = index::find(&arguments.results.folder, &arguments.run).map_err(|error| {
+        // The files of a sweep are tables already.
+        match run_name::sweep(&arguments.results.folder, Path::new(&arguments.run)) {
+            Some(sweep) => Failure::Usage(format!(
+                "{} is a sweep, and a run is exported; the table of its trials is {}, its runs are in {}",
+                printable::line(&arguments.run, 200),
+                sweep.join(layout::TABLE_CSV).display(),
+                sweep.join(layout::TRIALS).display()
+            )),
+            None => error.into(),
+        }
+    })?;
+    if to != To::Weights && arguments.checkpoint != CheckpointChoice::Best {
+        return Err(Failure::Usage("--checkpoint chooses the weights of --to weights".into()));
+    }
     if to == To::Public {
         return public(&run, arguments, terminal);
     }
@@ -40,6 +58,7 @@ pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failu
     let format = match to {
         To::Parquet => TableFormat::Parquet,
         To::Csv => TableFormat::Csv,
+        To::Weights => return weights(&run, &output, arguments, terminal),
         To::Tensorboard | To::Public => return events(&run, &output, arguments.json, terminal),
     };
     let tables =
@@ -75,6 +94,8 @@ pub enum To {
     Csv,
     /// Event file for TensorBoard.
     Tensorboard,
+    /// Weights of a checkpoint with a configuration and, for common architectures, a PyTorch module that loads them.
+    Weights,
     /// Copy for publication, without host, user, directories and command arguments.
     Public,
 }
@@ -95,6 +116,20 @@ fn public(run: &Path, arguments: &ExportArguments, terminal: &Terminal) -> Resul
             "path": path, "left_out": made.left_out, "lines_left_out": made.lines_left_out,
         })),
         false => terminal.print(&path),
+    }
+    Ok(0)
+}
+
+fn weights(run: &Path, output: &Path, arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failure> {
+    let manifest = read::manifest(run).map_err(Failure::failed)?;
+    let checkpoint = evaluate::select_checkpoint(run, &manifest, arguments.checkpoint).map_err(Failure::Failed)?;
+    resolved::read_text(run).map_err(Failure::failed)?;
+    let experiment = read_experiment::read_resolved(&run.join(layout::RESOLVED), &[])?.experiment;
+    let written = weights::export(run, &manifest, &experiment, &checkpoint, output).map_err(Failure::failed)?;
+    let paths: Vec<String> = written.iter().map(|path| path.display().to_string()).collect();
+    match arguments.json {
+        true => terminal.json(&serde_json::json!({ "step": checkpoint.step, "paths": paths })),
+        false => terminal.print(&format!("{}\ncheckpoint after step {}", paths.join("\n"), checkpoint.step)),
     }
     Ok(0)
 }

@@ -28,10 +28,9 @@ pub struct InitArguments {
 const SCHEMA: &str = "experiment.schema.json";
 
 const GITIGNORE: &str = "\
-# Results are large and reproducible from what is committed. Put results to keep below results/reference.
+# Results are large and reproducible from what is committed. `PROGRAM keep RUN` copies one to results/reference.
 /results/*
 !/results/reference/
-/reproductions/
 ";
 
 /// Workflow of GitHub Actions. `PROGRAM` is replaced by the name of the program.
@@ -89,7 +88,7 @@ pub fn run(arguments: &InitArguments, terminal: &Terminal) -> Result<u8, Failure
     let files = [
         (format!("{name}.toml"), text),
         (SCHEMA.to_owned(), format!("{schema}\n")),
-        (".gitignore".to_owned(), GITIGNORE.to_owned()),
+        (".gitignore".to_owned(), filled(GITIGNORE)),
         // NAME.memory.lock is literal here.
         (".github/workflows/experiments.yml".to_owned(), WORKFLOW.replace("PROGRAM", invocation::program())),
         ("README.md".to_owned(), filled(README)),

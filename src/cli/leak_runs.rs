@@ -85,6 +85,8 @@ impl LeakRuns {
             "-q",
             "--json",
             "--no-hooks",
+            // A leak may not fit by its forecast.
+            "--force",
             "--progress",
             "none",
         ]);

@@ -1,18 +1,23 @@
 //! `xrun ls`: list runs.
 
+use std::path::Path;
+
 use clap::Args;
 use serde_json::Value;
 
 use super::Results;
 use super::terminal::{Failure, Terminal};
-use crate::experiment::{schema, shape};
+use crate::experiment::{key_synonyms, schema, shape};
+use crate::files::layout::REFERENCE;
+use crate::invocation;
 use crate::killed;
 use crate::printable;
 use crate::problem::nearest;
-use crate::report::listing;
+use crate::report::{groups, listing};
 use crate::results::index::{self, RunEntry, RunState};
-use crate::results::selection::{METRIC_PREFIX, RunFilter, SORT_KEYS, SortKey, StateFilter, sort};
+use crate::results::selection::{self, RunFilter, SORT_KEYS, SortKey, StateFilter, sort};
 use crate::results::verdict::{Judgement, TrainingJudgement};
+use crate::run::fingerprint::EXCLUDED_KEYS;
 use crate::sweep::listing::{sweeps, text as listing_of_sweeps};
 use crate::units::pluralize;
 
@@ -39,10 +44,13 @@ pub struct ListArguments {
     /// Only runs with this value in their experiment (repeatable).
     #[arg(short = 's', long = "set", value_name = "SECTION.KEY=VALUE")]
     set: Vec<String>,
-    /// Sort by started (newest first), experiment, state, steps, loss, best, memory, seconds, speed, metrics.NAME (best
-    /// first), or a key of the experiment such as training.epochs.
+    /// Sort by started (newest first), experiment, state, steps, loss, best, memory, seconds, speed, a metric such as map50
+    /// (its best, best first), metrics.NAME (of the last validation), or a key of the experiment such as training.epochs.
     #[arg(long, value_name = "KEY", default_value = "started")]
     sort: String,
+    /// Group runs that differ only in their seed, with mean and standard deviation of result, loss and memory.
+    #[arg(long, conflicts_with_all = ["sort", "reverse"])]
+    group: bool,
     /// Reverse the order.
     #[arg(long)]
     reverse: bool,
@@ -81,7 +89,7 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
         tags: arguments.tag.clone(),
         values: arguments.set.iter().map(|text| key_and_value(text)).collect::<Result<_, _>>()?,
     };
-    let order = order(&arguments.sort)?;
+    let order = order(&arguments.sort, results)?;
     let found = index::newest_first(results, experiment.map(String::as_str));
     let all = found.len();
     let mut damage = 0;
@@ -92,6 +100,9 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
         }
         selection.accepts(run)
     });
+    if arguments.group {
+        return list_groups(taken, arguments, terminal);
+    }
     // In the default order, older runs need not be read.
     let in_order = order == SortKey::Started && !arguments.reverse;
     let mut runs: Vec<_> = taken.take(if in_order { arguments.count } else { usize::MAX }).collect();
@@ -101,7 +112,7 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
     match arguments.json {
         true => terminal.json(&with_killers(listing::json(&runs), &runs)),
         false if runs.is_empty() && !swept.is_empty() => terminal.print(&swept),
-        false if all == 0 => terminal.info(&format!("no runs in {}", results.display())),
+        false if all == 0 => terminal.info(&no_runs(results)),
         false if runs.is_empty() => terminal.info(&format!("no match among {}", pluralize(all as u64, "run"))),
         false => {
             let killed = killers(&runs);
@@ -111,6 +122,38 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
         }
     }
     Ok(0)
+}
+
+/// Lists groups of runs, at most as many as runs are asked for.
+fn list_groups(
+    runs: impl Iterator<Item = RunEntry>,
+    arguments: &ListArguments,
+    terminal: &Terminal,
+) -> Result<u8, Failure> {
+    let runs: Vec<RunEntry> = runs.collect();
+    let mut found = groups::groups(&runs, EXCLUDED_KEYS);
+    found.truncate(arguments.count);
+    match arguments.json {
+        true => terminal.json(&found),
+        false if found.is_empty() => terminal.info("no run that has ended"),
+        false => terminal.print(&groups::text(&found, terminal.width())),
+    }
+    Ok(0)
+}
+
+/// Message about a directory without runs. Committed results, as in a fresh clone, are named: they are not listed, because git
+/// gives them the time of the checkout.
+fn no_runs(results: &Path) -> String {
+    let kept = index::committed(results);
+    let message = format!("no runs in {}", results.display());
+    let Some(first) = kept.first() else { return message };
+    let program = invocation::program();
+    format!(
+        "{message}; {} in {}: {}; `{program} show {REFERENCE}/{first}` shows one",
+        pluralize(kept.len() as u64, "committed result"),
+        results.join(REFERENCE).display(),
+        kept.join(", "),
+    )
 }
 
 /// Lines about the killed runs whose killer is known from the kernel's counters.
@@ -137,13 +180,18 @@ fn key_and_value(text: &str) -> Result<(String, String), Failure> {
     Ok((key.trim().to_owned(), value.trim().to_owned()))
 }
 
-fn order(text: &str) -> Result<SortKey, Failure> {
+fn order(text: &str, results: &Path) -> Result<SortKey, Failure> {
     let Some(order) = SortKey::parse(text) else {
+        // Only an unknown word is looked for in the runs.
+        let metrics = selection::metrics(index::newest_first(results, None));
+        if metrics.contains(text) {
+            return Ok(SortKey::BestMetric(text.to_owned()));
+        }
         let known = SORT_KEYS.join(", ");
-        let near =
-            nearest(text, SORT_KEYS.iter().copied()).map_or(String::new(), |near| format!("did you mean `{near}`? "));
+        let words = SORT_KEYS.iter().copied().chain(metrics.iter().map(String::as_str));
+        let near = nearest(text, words).map_or(String::new(), |near| format!("did you mean `{near}`? "));
         let message = format!(
-            "cannot sort by `{text}`; {near}known: {known}, {METRIC_PREFIX}NAME, and keys of the experiment such as training.epochs"
+            "cannot sort by `{text}`; {near}known: {known}, names of metrics, and keys of the experiment such as training.epochs"
         );
         return Err(Failure::Usage(message));
     };
@@ -159,19 +207,19 @@ fn check_key(key: &str) -> Result<(), Failure> {
     if shape::schema_at(schema, key).is_some() {
         return Ok(());
     }
-    let mut keys = Vec::new();
-    leaves(schema, "", &mut keys);
-    let near = nearest(key, keys.iter().map(String::as_str));
-    let help = near.map_or("`docs/reference.md` lists all keys".into(), |near| format!("did you mean `{near}`?"));
+    // `seed` is a part of `experiment.seed`, which need not resemble the whole.
+    let mut meant = key_synonyms::dotted_keys(key);
+    meant.truncate(KEYS_NAMED_MAX);
+    if meant.is_empty() {
+        let keys = key_synonyms::all_keys();
+        meant.extend(nearest(key, keys.iter().map(String::as_str)).map(str::to_owned));
+    }
+    let help = match meant.is_empty() {
+        true => "`docs/reference.md` lists all keys".to_owned(),
+        false => format!("did you mean `{}`?", meant.join("` or `")),
+    };
     Err(Failure::Usage(format!("unknown key `{key}`; {help}")))
 }
 
-fn leaves(schema: &Value, path: &str, into: &mut Vec<String>) {
-    match schema.get("properties").and_then(Value::as_object) {
-        Some(properties) => properties.iter().for_each(|(key, part)| {
-            let path = if path.is_empty() { key.clone() } else { format!("{path}.{key}") };
-            leaves(part, &path, into);
-        }),
-        None => into.push(path.to_owned()),
-    }
-}
+/// Largest number of keys that are suggested for one name.
+const KEYS_NAMED_MAX: usize = 4;

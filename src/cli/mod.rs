@@ -9,13 +9,16 @@ mod devices;
 mod dispatch;
 #[cfg(test)]
 mod documents;
+mod ending;
 mod eval;
 mod explain;
 mod export;
 mod extend;
 mod fail_on;
+mod fork;
 mod hooks;
 mod init;
+mod keep;
 mod leak_runs;
 mod leaks;
 mod list;
@@ -23,6 +26,7 @@ mod man;
 mod new;
 mod note;
 mod plan;
+mod plot;
 mod predict;
 mod programs;
 mod progress;
@@ -43,6 +47,7 @@ mod terminal;
 mod top;
 mod training;
 mod typo;
+mod ui;
 mod until;
 mod verdict;
 mod watch;
@@ -54,6 +59,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use crate::experiment::Experiment;
 use crate::export::RunTable;
 use crate::invocation;
+use crate::run::evaluate::CheckpointChoice;
 use crate::units::Span;
 use dispatch::environment;
 pub use dispatch::{main, run_from_args};
@@ -65,7 +71,7 @@ Exit codes:
     0  success: finished, stopped early as configured, or valid
     1  failed: data, device or disk
     2  invalid file or command line
-    3  the plan does not fit the limits or the machine (see the subcommand plan)
+    3  the plan does not fit the limits or the machine; --force starts anyway
     4  the loss is not finite
     5  a memory limit was reached
     6  memory grows or training failed (with --fail-on, memory.fail_on or training.fail_on), or the memory contract is
@@ -124,6 +130,9 @@ enum Command {
     /// Resume a run that was stopped or killed, or train a finished run further.
     #[command(after_help = EXIT_CODES)]
     Resume(resume::ResumeArguments),
+    /// Start a new run from a checkpoint of a run, with other settings.
+    #[command(after_help = EXIT_CODES)]
+    Fork(fork::ForkArguments),
     /// Run an experiment of an existing run again and compare the metrics.
     #[command(after_help = REPRODUCE_EXIT_CODES)]
     Reproduce(reproduce::ReproduceArguments),
@@ -137,6 +146,8 @@ enum Command {
     Ls(list::ListArguments),
     /// Attach a note or tags to a run.
     Note(note::NoteArguments),
+    /// Copy a result to results/reference, in the form to be committed: small files, no names of the machine.
+    Keep(keep::KeepArguments),
     /// Remove runs, after confirmation; never one that is active or committed in git.
     Rm(remove::RemoveArguments),
     /// Remove all runs but the newest and the best of each experiment, after confirmation.
@@ -144,10 +155,13 @@ enum Command {
     /// Compare the settings, metrics, memory and speed of runs.
     Compare(compare::CompareArguments),
     /// Show a run or a sweep.
-    Show(RunName),
+    Show(show::ShowArguments),
     /// Monitor runs: state, progress, memory by owner, and the verdict so far.
     #[command(after_help = top::HELP)]
     Top(top::TopArguments),
+    /// Serve a local page with all runs and sweeps, their curves and reports, or write it as files.
+    #[command(after_help = ui::HELP)]
+    Ui(ui::UiArguments),
     /// Judge whether memory grows, in a run, a memory.jsonl or a trace of another tool.
     #[command(after_help = EXIT_CODES)]
     Verdict(VerdictArguments),
@@ -160,7 +174,7 @@ enum Command {
     Leaks(LeaksArguments),
     /// Write report.html of a run again.
     Report(RunName),
-    /// Export metrics and memory of a run as Parquet, CSV or TensorBoard events.
+    /// Export a run: its tables as Parquet, CSV or TensorBoard events, its weights for PyTorch, or a public copy.
     Export(ExportArguments),
     /// List devices with their memory and driver, and what the unusable ones lack.
     Devices(DevicesArguments),
@@ -201,6 +215,9 @@ pub struct RunArguments {
     /// Skip the run if a finished run has the same experiment, data and code.
     #[arg(long, conflicts_with = "dry_run")]
     if_changed: bool,
+    /// Start even if the plan does not fit the limits or the machine.
+    #[arg(long)]
+    force: bool,
     /// Do not run the programs in `[hooks]`.
     #[arg(long)]
     no_hooks: bool,
@@ -271,7 +288,7 @@ pub struct Display {
     /// Print the outcome as JSON on stdout.
     #[arg(long)]
     json: bool,
-    /// Print errors only.
+    /// Print errors only: no progress, no notes, no results, no verdict.
     #[arg(short, long, conflicts_with = "verbose")]
     quiet: bool,
     /// Print more, such as checkpoints and the device.
@@ -296,7 +313,7 @@ pub enum Progress {
     Plain,
     /// One JSON object per event on stderr, and nothing else there.
     Json,
-    /// No progress.
+    /// No progress; notes at the start, and verdict and results at the end, are printed (see --quiet).
     None,
 }
 
@@ -320,9 +337,16 @@ pub struct CheckArguments {
     /// Check the experiment files only, not the data.
     #[arg(long)]
     no_data: bool,
+    /// Fail if the data is too small for a setting that a run would lower, such as n_way or batch_size. Generates or tokenises
+    /// the data as a run does.
+    #[arg(long, conflicts_with = "no_data")]
+    strict: bool,
     /// Format of problems.
     #[arg(long, value_enum, value_name = "FORMAT", default_value = "human")]
     format: check::Format,
+    /// Print also the values that are not defaults, with their origin.
+    #[arg(short, long, conflicts_with_all = ["json", "resolved", "origins", "format"])]
+    verbose: bool,
     /// Print problems as JSON (--format json).
     #[arg(long, conflicts_with_all = ["resolved", "origins", "format"])]
     json: bool,
@@ -438,6 +462,9 @@ pub struct ExportArguments {
     /// Tables to export. Default: all.
     #[arg(long, value_enum, value_name = "TABLE", value_delimiter = ',')]
     tables: Vec<RunTable>,
+    /// Checkpoint whose weights are exported (--to weights): best, last, or the step after which it was written.
+    #[arg(long, value_name = "CHECKPOINT", default_value = "best", value_parser = eval::checkpoint_choice)]
+    checkpoint: CheckpointChoice,
     /// Include the checkpoints, unchanged (--to public).
     #[arg(long)]
     with_checkpoints: bool,

@@ -122,7 +122,7 @@ impl TextProgress {
         let bar = bars.then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
             let width = bar_width(terminal::error_width());
-            let template = format!("{{bar:{width}}} {{pos}}/{{len}} {{wide_msg}} {{prefix}}");
+            let template = format!("{{bar:{width}}} {{wide_msg}} {{prefix}}");
             // An invalid template would be a bug; the default bar is good enough then.
             let style = ProgressStyle::with_template(template.trim_start_matches("{bar:0} "))
                 .unwrap_or_else(|_| ProgressStyle::default_bar());
@@ -170,18 +170,21 @@ impl TextProgress {
         }
     }
 
-    fn step(&mut self, step: u64, fields: &[String], left: Option<f64>) {
+    /// Shows a step. `fields` are in order of importance, each with a short form; `left`: remaining seconds.
+    fn step(&mut self, step: u64, fields: &[[String; 2]], left: Option<f64>) {
         if let Some(bar) = &self.bar {
             bar.set_position(step);
             bar.set_prefix(left_text(left, ""));
-            bar.set_message(join_fitting(fields, message_width(terminal::error_width(), self.steps)));
+            bar.set_message(join_forms(fields, message_width(terminal::error_width())));
             return;
         }
-        let message = fields.join(" · ");
+        // The step begins the line.
+        let own = fields.iter().map(|[whole, _]| whole.as_str()).filter(|field| !field.starts_with(STEP));
+        let message = own.collect::<Vec<_>>().join(" · ");
         if step == self.steps || !self.printed_line || self.last_line.elapsed() >= LINE_EVERY {
             self.printed_line = true;
             self.last_line = Instant::now();
-            self.terminal.info(&format!("step {step}/{} · {message}{}", self.steps, left_text(left, " · ")));
+            self.terminal.info(&format!("{STEP}{step}/{} · {message}{}", self.steps, left_text(left, " · ")));
         }
     }
 
@@ -211,17 +214,18 @@ impl Observer for TextProgress {
                 loss::add(&mut self.losses, report.kind, report.loss, loss::averaging_window(Some(self.steps)));
                 // Most important first: fields that do not fit are omitted.
                 let [heap, rss, device] = memory.map(memory_texts).unwrap_or_default();
+                let alone = |field: String| [field.clone(), field];
                 let fields = [
-                    heap,
-                    rss,
-                    loss_text(&self.losses, report.kind),
-                    format!("epoch {epoch}/{}", self.epochs),
-                    suspect_text(suspects),
-                    device,
-                    format!("{:.1} steps/s overall", self.steps_per_second(step)),
+                    alone(format!("epoch {epoch}/{}", self.epochs)),
+                    [loss_text(&self.losses, report.kind), short_loss_text(&self.losses, report.kind)],
+                    [rss.clone(), rss.trim_start_matches(RSS).to_owned()],
+                    alone(suspect_text(suspects)),
+                    alone(format!("{STEP}{step}/{}", self.steps)),
+                    alone(device),
+                    alone(heap),
+                    alone(format!("{:.1} steps/s overall", self.steps_per_second(step))),
                 ];
-                let fields = fields.into_iter();
-                let fields: Vec<String> = fields.filter(|field| !field.is_empty()).collect();
+                let fields: Vec<[String; 2]> = fields.into_iter().filter(|[whole, _]| !whole.is_empty()).collect();
                 self.step(step, &fields, left.filter(|_| step < self.steps));
             }
             // One line that stays, whatever fits into the bar.
@@ -264,14 +268,57 @@ fn left_text(left: Option<f64>, separator: &str) -> String {
 
 /// Columns of the bar in a terminal; 0 in a narrow one, where numbers say more.
 fn bar_width(columns: usize) -> usize {
-    if columns < 100 { 0 } else { 24 }
+    match columns {
+        ..100 => 0,
+        100..140 => 16,
+        _ => 24,
+    }
 }
 
-/// Columns left for the message next to the bar, its numbers and the remaining time.
-fn message_width(columns: usize, steps: u64) -> usize {
-    // `12 min 05 s left` and spaces.
-    const LEFT: usize = 20;
-    columns.saturating_sub(bar_width(columns) + LEFT + 2 * steps.to_string().len() + 3)
+/// Beginning of the field with the number of the step.
+const STEP: &str = "step ";
+/// Beginning of the field with the RSS. A size alone can only be that in a narrow terminal.
+const RSS: &str = "RSS ";
+
+/// Columns left for the message next to the bar and the remaining time.
+fn message_width(columns: usize) -> usize {
+    // `59 min left` and spaces; a longer time cuts the end of the message.
+    const LEFT: usize = 15;
+    let bar = match bar_width(columns) {
+        0 => 0,
+        width => width + 1,
+    };
+    columns.saturating_sub(bar + LEFT)
+}
+
+/// Number of fields that are shown in their short form rather than omitted: epoch, loss, RSS.
+const IMPORTANT: usize = 3;
+
+/// Joins the fields that fit into `width` characters, most important first. The long form of an important field is shown only
+/// if no other important field is omitted for it.
+fn join_forms(fields: &[[String; 2]], width: usize) -> String {
+    const SEPARATOR: &str = " · ";
+    let joined = |shown: &[&str]| shown.join(SEPARATOR);
+    let fits = |shown: &[&str]| joined(shown).chars().count() <= width;
+    let (important, others) = fields.split_at(IMPORTANT.min(fields.len()));
+    let mut shown: Vec<&str> = important.iter().map(|[_, short]| short.as_str()).collect();
+    while shown.len() > 1 && !fits(&shown) {
+        shown.pop();
+    }
+    // The label of the RSS before the kinds of the loss, which take more room.
+    for at in (0..shown.len()).rev() {
+        let short = std::mem::replace(&mut shown[at], &important[at][0]);
+        if !fits(&shown) {
+            shown[at] = short;
+        }
+    }
+    for [whole, _] in others {
+        shown.push(whole);
+        if !fits(&shown) {
+            shown.pop();
+        }
+    }
+    joined(&shown)
 }
 
 /// Joins the fields that fit into `width` characters as a whole; the first one is always included.
@@ -304,6 +351,19 @@ fn loss_text(losses: &[KindLoss], kind: &str) -> String {
             current.map_or_else(String::new, |loss| format!("loss {}", with_kind(loss)))
         }
     }
+}
+
+/// Moving average of the loss without the names of the kinds: `loss 1.72, 0.028`.
+fn short_loss_text(losses: &[KindLoss], kind: &str) -> String {
+    let shown = losses.iter().filter(|loss| losses.len() <= KINDS_SHOWN_MAX || loss.kind == kind);
+    let values: Vec<String> = shown.map(|loss| three_digits(loss.last)).collect();
+    format!("loss {}", values.join(", "))
+}
+
+/// Value with three significant digits, at most three of them after the point.
+fn three_digits(value: f64) -> String {
+    let decimals = (2 - value.abs().max(1e-3).log10().floor() as i32).clamp(0, 3) as usize;
+    format!("{value:.decimals$}")
 }
 
 /// Line of a validation: `step 8: validation · map50 0.4974 · map 0.2500`. If it is wider than the terminal, it has only the
@@ -352,7 +412,7 @@ fn metric_fields(metrics: &[(String, Option<f64>)], planned: &[Metric], best_by:
 /// Fields of a memory sample: heap, RSS, device; a field is empty where it is not measured.
 fn memory_texts(line: &MemoryLine) -> [String; 3] {
     let device = line.device.map(|pool| format!("device {} of {}", Bytes(pool.in_use), Bytes(pool.reserved)));
-    let rss = line.host.rss.map(|bytes| format!("RSS {}", Bytes(bytes)));
+    let rss = line.host.rss.map(|bytes| format!("{RSS}{}", Bytes(bytes)));
     [format!("heap {}", Bytes(line.host.heap)), rss.unwrap_or_default(), device.unwrap_or_default()]
 }
 
@@ -467,10 +527,27 @@ mod tests {
     }
 
     #[test]
-    fn heap_and_rss_fit_into_narrow_terminals() {
-        let fields = ["heap 204.3 MiB", "RSS 612.9 MiB", "loss 1.7241", "epoch 30/50"].map(str::to_owned);
-        let shown = |columns: usize| join_fitting(&fields, message_width(columns, 600)).split(" · ").count();
-        assert_eq!([60, 80, 100, 140].map(shown), [2, 3, 3, 4]);
+    fn epoch_loss_and_rss_fit_into_narrow_terminals() {
+        let mut losses = Vec::new();
+        loss::add(&mut losses, "detection", 1.7241, 5.0);
+        loss::add(&mut losses, "triplet", 0.0282, 5.0);
+        let two_losses = [loss_text(&losses, "triplet"), short_loss_text(&losses, "triplet")];
+        let alone = |text: &str| [text.to_owned(), text.to_owned()];
+        let fields = [
+            alone("epoch 30/50"),
+            two_losses,
+            ["RSS 612.9 MiB", "612.9 MiB"].map(str::to_owned),
+            alone("step 358/600"),
+            alone("heap 204.3 MiB"),
+            alone("51.3 steps/s overall"),
+        ];
+        let shown = |columns: usize| join_forms(&fields, message_width(columns));
+        assert_eq!(shown(60), "epoch 30/50 · loss 1.72, 0.028 · 612.9 MiB");
+        assert_eq!(shown(80), "epoch 30/50 · loss 1.72, 0.028 · RSS 612.9 MiB · step 358/600");
+        let whole = "epoch 30/50 · loss detection 1.7241, triplet 0.0282 · RSS 612.9 MiB";
+        assert_eq!(shown(100), whole);
+        assert_eq!(shown(140), format!("{whole} · step 358/600 · heap 204.3 MiB"));
+        assert_eq!(shown(0), "epoch 30/50");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `xrun reproduce RUN`: run the experiment of an existing run again and compare the metrics.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use clap::Args;
@@ -16,10 +16,10 @@ use crate::command::EarlyEnd;
 use crate::device::{self, Kind};
 use crate::experiment::overrides::overridden_key;
 use crate::experiment::read;
-use crate::files::{layout, write};
+use crate::files::{file, layout, write};
 use crate::invocation;
 use crate::report;
-use crate::results::format::Outcome;
+use crate::results::format::{Manifest, Outcome};
 use crate::results::resolved;
 use crate::results::trust;
 use crate::run::fingerprint::{EXCLUDED_KEYS, data_path_keys};
@@ -79,11 +79,24 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     if original.last_step.is_none() {
         return Err(Failure::Failed(format!("{}: the run has no metrics to compare", path.display())));
     }
+    if let Some(parent) = &original.manifest.parent {
+        return Err(Failure::Usage(format!(
+            "{}: the run is a fork of {parent}, and a reproduction starts at step 0; reproduce that run, then fork it again",
+            path.display()
+        )));
+    }
     let planned = plan(&path, &original, arguments, terminal)?;
     let chosen = planned.chosen.clone();
     let changes = reproduce::changes(&original.manifest, &planned.plan, &chosen);
     for change in &changes {
         terminal.info(&format!("changed: {}", report::reproduction::change(change)));
+    }
+    if let Some(file) = changed_file(&path, &original.manifest) {
+        terminal.info(&format!(
+            "note: {} is different now; the experiment as it was is run, from {}",
+            file.display(),
+            path.join(layout::RESOLVED).display()
+        ));
     }
     let text = resolved::read_text(&path).map_err(Failure::failed)?;
     let new = NewRun {
@@ -92,6 +105,7 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
         origins: &original.manifest.origins,
         stop_after: original.stop_after(),
         until: None,
+        fork: None,
         trusted: trust::check_run(&path).is_ok(),
     };
     let mut display = arguments.display.clone();
@@ -124,6 +138,19 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     }
     Ok(reproduction.exit_code)
 }
+
+/// Experiment file of the original's command, if it is there and differs from the copy in the run.
+fn changed_file(run: &Path, manifest: &Manifest) -> Option<PathBuf> {
+    let copy = file::bytes(&run.join(layout::EXPERIMENT), EXPERIMENT_BYTES_MAX).ok()?;
+    let named =
+        manifest.command.iter().skip(1).map(Path::new).filter(|word| word.extension().is_some_and(|end| end == "toml"));
+    let places = named.flat_map(|word| [Path::new(&manifest.working_directory).join(word), word.to_path_buf()]);
+    let now = places.into_iter().find(|path| path.is_file())?;
+    (file::bytes(&now, EXPERIMENT_BYTES_MAX).ok()? != copy).then_some(now)
+}
+
+/// Largest size of an experiment file.
+const EXPERIMENT_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// Plans the experiment of the original on its device, without limits that only stop a run: a slower machine must not change
 /// the result.

@@ -18,6 +18,7 @@ use crate::directory;
 use crate::experiment::overrides::overridden_key;
 use crate::experiment::read;
 use crate::files::{layout, write};
+use crate::invocation;
 use crate::killed;
 use crate::panics;
 use crate::printable;
@@ -26,6 +27,7 @@ use crate::results::build_info;
 use crate::results::{index, read as read_results, resolved as resolved_text};
 use crate::run::checkpoint::CHANGED_BY_RESUME;
 use crate::run::fingerprint::fingerprint;
+use crate::run::fork;
 use crate::run::launch::Launch;
 use crate::run::prepare::{self, Planned};
 use crate::run::resume::{self, ResumeError};
@@ -61,6 +63,9 @@ pub struct ResumeArguments {
     extend: ExtendArguments,
     #[command(flatten)]
     overrides: Overrides,
+    /// Start even if the plan does not fit the limits or the machine.
+    #[arg(long)]
+    force: bool,
     /// Run the programs in `[hooks]`.
     #[arg(long)]
     hooks: bool,
@@ -107,9 +112,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     }
     refuse_watched(&path)?;
     let overrides = arguments.overrides.all();
-    let extends = overrides.iter().any(|text| matches!(overridden_key(text), "training.epochs" | "training.max_steps"));
-    let alternative = if extends { "train further with --epochs or --max-steps" } else { "start a new run" };
-    refuse_other_keys(&overrides, CHANGEABLE, "cannot be changed by a resume", alternative)?;
+    refuse_fixed_keys(&overrides, &path)?;
     let extend = arguments.extend;
     let overrides: Vec<String> = overrides.into_iter().chain(extend.overrides()).collect();
     resolved_text::read_text(&path).map_err(Failure::failed)?;
@@ -160,6 +163,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     if recorded_weights.is_some() {
         planned.set_recorded_initial_weights(recorded_weights, &point.manifest);
     }
+    fork::add_recorded(&mut planned.plan, &point.manifest);
     resume::check_data(&path, &point.manifest, &planned.plan).map_err(Failure::failed)?;
     if let Some(until) = arguments.until.step.filter(|until| *until < point.state.step && point.state.validated) {
         let step = point.state.step;
@@ -170,7 +174,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     match overrides.is_empty() {
         true => planned.plan.forecast = read_results::plan(&path).ok().and_then(|plan| plan.forecast),
         // A changed value, such as another batch size, may not fit.
-        false => planned.forecast_if_enabled(&path.join(layout::RESOLVED), &overrides)?,
+        false => planned.forecast_if_enabled(&path.join(layout::RESOLVED), &overrides, arguments.force)?,
     }
     let (opened, mut task) = planned.open(point.state.step + 1)?;
     if let Some(checkpoint) = &point.checkpoint {
@@ -233,6 +237,27 @@ pub fn is_changeable(key: &str) -> bool {
 
 fn is_among(keys: &[&str], key: &str) -> bool {
     keys.iter().any(|may| key == *may || (may.ends_with('.') && key.starts_with(may)))
+}
+
+/// Refuses overrides of keys that a resume cannot change, and names the command that can.
+fn refuse_fixed_keys(overrides: &[String], run: &Path) -> Result<(), Failure> {
+    let fixed = |text: &&String| !is_changeable(overridden_key(text));
+    let (program, word) = (invocation::program(), printable::shell_word(&run.to_string_lossy()));
+    let mut problems = Problems::default();
+    for text in overrides.iter().filter(fixed) {
+        let key = overridden_key(text);
+        let value = text.split_once('=').map_or("N", |(_, value)| value.trim());
+        let help = match key {
+            "training.epochs" => format!("`{program} resume {word} --epochs {value}` trains further"),
+            "training.max_steps" => format!("`{program} resume {word} --max-steps {value}` trains further"),
+            _ => {
+                let set = printable::shell_word(&format!("{key}={value}"));
+                format!("`{program} fork {word} -s {set}` starts a new run from the last checkpoint")
+            }
+        };
+        problems.add(Problem::new(key, "cannot be changed by a resume").help(help));
+    }
+    Ok(problems.into_result()?)
 }
 
 /// Refuses overrides of keys that are not in the list, in which an entry with a final dot means a section. `message` follows

@@ -39,6 +39,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         overrides.extend(short_run_overrides(checked.experiment, steps, arguments, terminal)?);
         checked = read::read(file, &overrides, super::environment())?;
     }
+    checked.warnings.iter().for_each(|warning| terminal.info(&format!("warning: {warning}")));
     let mut experiment = checked.experiment.clone();
     if experiment.sweep.take().is_some() {
         let name = file.display();
@@ -58,7 +59,8 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     let locked = if arguments.locked { Some(contract::read(file, &planned)?) } else { None };
     match &locked {
         None if is_command => {}
-        None => planned.forecast_if_enabled(file, &overrides)?,
+        // A sweep has forecasts of its own.
+        None => planned.forecast_if_enabled(file, &overrides, arguments.force || arguments.directory.is_some())?,
         Some(locked) => {
             let (forecast, _) = planned.forecast(file, &overrides)?;
             let violations = contract::violations(locked, &planned, &forecast);
@@ -86,6 +88,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         origins: &checked.origins,
         stop_after: arguments.probe,
         until: arguments.until.step,
+        fork: None,
         // A trial of a sweep names the programs of the sweep.
         trusted: arguments
             .directory

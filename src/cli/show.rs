@@ -3,24 +3,57 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::RunName;
+use clap::{Args, ValueHint};
+
 use super::terminal::{Failure, Terminal};
+use super::{RUN_HELP, Results, plot};
 use crate::files::layout;
 use crate::killed;
 use crate::killed::KillReport;
 use crate::report::axes::utc_time;
-use crate::report::summary;
+use crate::report::run_report::gather;
+use crate::report::{brief, summary};
 use crate::results::index::RunState;
 use crate::results::{index, read, run_name};
 use crate::sweep::records::sweep::SweepRecord;
 use crate::sweep::{listing, table, text};
 
-pub fn run(arguments: &RunName, terminal: &Terminal) -> Result<u8, Failure> {
+#[derive(Clone, Debug, Args)]
+pub struct ShowArguments {
+    #[arg(help = RUN_HELP, default_value = "latest", value_hint = ValueHint::DirPath)]
+    run: String,
+    /// Show some ten lines, the verdict first.
+    #[arg(long, conflicts_with_all = ["json", "plot"])]
+    brief: bool,
+    /// Plot these series in the terminal: loss, rss, heap, device, learning_rate, gradient_norm, or a metric.
+    #[arg(long, value_name = "SERIES", value_delimiter = ',', conflicts_with = "json")]
+    plot: Vec<String>,
+    #[command(flatten)]
+    results: Results,
+    /// Print as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub fn run(arguments: &ShowArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let results = &arguments.results.folder;
     if let Some(sweep) = find_sweep(results, &arguments.run) {
+        if arguments.brief || !arguments.plot.is_empty() {
+            let message = format!("{}: a sweep; --brief and --plot show a run", arguments.run);
+            return Err(Failure::Usage(message));
+        }
         return show_sweep(&sweep, arguments.json, terminal);
     }
     let run = index::find(results, &arguments.run)?;
+    if !arguments.plot.is_empty() {
+        let report = gather(&run).map_err(Failure::failed)?;
+        terminal.print(&plot::plot(&report, &arguments.plot, terminal.width()).map_err(Failure::Usage)?);
+        return Ok(0);
+    }
+    if arguments.brief {
+        terminal.print(&brief::text(&run, terminal.width()).map_err(Failure::failed)?);
+        return Ok(0);
+    }
     let notes = read::notes(&run).map_err(Failure::failed)?;
     let killed = (index::entry(&run).state == RunState::Killed).then(|| killed::explain(&run));
     if arguments.json {
@@ -59,12 +92,12 @@ fn kill_lines(killed: &KillReport) -> Vec<(&'static str, &str)> {
 
 /// Finds the sweep with this name, or the newest sweep of an experiment that has only sweeps.
 fn find_sweep(results: &Path, text: &str) -> Option<PathBuf> {
-    let of_experiment = || {
-        let has_runs = index::experiments(results).iter().any(|name| name == text);
-        let sweeps = if has_runs { Vec::new() } else { listing::sweeps(results, Some(text)) };
-        sweeps.into_iter().next().map(|sweep| sweep.folder)
+    let experiments = index::experiments(results);
+    let has_runs = match text {
+        layout::LATEST => !experiments.is_empty(),
+        name => experiments.iter().any(|known| known == name),
     };
-    run_name::sweep(results, Path::new(text)).or_else(of_experiment)
+    if has_runs { run_name::sweep(results, Path::new(text)) } else { listing::find(results, text) }
 }
 
 /// Shows the current state of a sweep, which may be active; writes nothing.

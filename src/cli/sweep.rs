@@ -18,7 +18,6 @@ use crate::files::layout;
 use crate::invocation;
 use crate::plan::shorten;
 use crate::results::format::Outcome;
-use crate::results::run_name;
 use crate::results::trust;
 use crate::stop::{StopSignal, exit_code};
 use crate::sweep::launcher::Launcher;
@@ -31,7 +30,7 @@ use crate::sweep::slurm::SlurmError;
 use crate::sweep::slurm::launcher::{queued, under_way};
 use crate::sweep::slurm::queue::{self, Task};
 use crate::sweep::trials::{masked, words};
-use crate::sweep::{record, search, table, text};
+use crate::sweep::{listing, record, search, table, text};
 use crate::units::{Bytes, pluralize, seconds};
 
 /// Largest number of runs that are reported one by one.
@@ -84,8 +83,8 @@ pub struct SweepArguments {
     /// Check and list every trial; run nothing, write nothing.
     #[arg(long)]
     dry_run: bool,
-    /// Continue a sweep that was stopped or killed, and write its table again. DIR is its directory, or
-    /// `experiment/sweeps/latest` below the results.
+    /// Continue a sweep that was stopped or killed, and write its table again. DIR is its directory,
+    /// `experiment/sweeps/sweep` below the results, or for the newest `experiment` or `latest`.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["set", "device", "method", "trials", "repeats", "name", "dry_run"])]
     resume: Option<PathBuf>,
     /// Launcher of the runs. A resumed sweep keeps its launcher.
@@ -217,10 +216,10 @@ struct OpenSweep {
 fn sweep_directory(arguments: &SweepArguments, text: &Path) -> Result<PathBuf, Failure> {
     let results = &arguments.results.folder;
     let there = || std::fs::canonicalize(text).ok();
-    run_name::sweep(results, text).or_else(there).ok_or_else(|| {
+    listing::find(results, &text.to_string_lossy()).or_else(there).ok_or_else(|| {
         let (text, results) = (text.display(), results.display());
         Failure::Usage(format!(
-            "no sweep is called \"{text}\", here or in {results}; its name is EXPERIMENT/sweeps/SWEEP"
+            "no sweep is called \"{text}\", here or in {results}; its name is EXPERIMENT/sweeps/SWEEP, or EXPERIMENT or latest for the newest"
         ))
     })
 }

@@ -98,7 +98,7 @@ pub fn of_trial(sweep: &Path, known: &SweepMemory, trial: u64, terminal: Termina
         Ok(Some(need)) => return Some(need),
         Err(Failure::Interrupted(_)) => return None,
         Ok(None) => format!("a sweep has at most {PROBES_MAX} probes"),
-        Err(Failure::Failed(why) | Failure::Usage(why) | Failure::OutOfMemory(why)) => why,
+        Err(Failure::Failed(why) | Failure::Usage(why) | Failure::OutOfMemory(why) | Failure::DoesNotFit(why)) => why,
         Err(Failure::Problems(_)) => "its experiment is invalid now".into(),
     };
     let largest = known.forecasts.iter().max_by_key(|need| need.host.0)?;

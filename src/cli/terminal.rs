@@ -7,9 +7,11 @@ use crate::experiment::render;
 use crate::printable;
 use crate::probe::ProbeError;
 use crate::problem::Problems;
+use crate::report::width;
 use crate::results::format::Outcome;
 use crate::results::index::IndexError;
-use crate::stop::{EXIT_BAD_INPUT, exit_code};
+use crate::results::verdict::Judgement;
+use crate::stop::{EXIT_BAD_INPUT, EXIT_DOES_NOT_FIT, exit_code};
 
 /// Terminal output: stdout for answers, stderr for everything else.
 #[derive(Clone, Copy, Debug, Default)]
@@ -60,10 +62,17 @@ impl Terminal {
         }
     }
 
+    /// Ends a line that another program has begun on stderr.
+    pub fn end_line(self) {
+        if !self.quiet && !self.events {
+            self.line("");
+        }
+    }
+
     fn note(self, text: &str) {
         match self.events {
             true => self.event(&serde_json::json!({ "event": "note", "text": text })),
-            false => self.line(&escape_control(text)),
+            false => self.line(&folded(&escape_control(text))),
         }
     }
 
@@ -77,8 +86,28 @@ impl Terminal {
         if self.events {
             return self.event(&serde_json::json!({ "event": "error", "message": text }));
         }
-        let (start, end) = if coloured() { ("\x1b[1;31m", "\x1b[0m") } else { ("", "") };
-        self.line(&format!("{start}error{end}: {}", escape_control(text)));
+        let (start, end) = if coloured() { (RED, PLAIN) } else { ("", "") };
+        let text = folded(&format!("error: {}", escape_control(text)));
+        self.line(&format!("{start}error{end}{}", text.trim_start_matches("error")));
+    }
+
+    /// Prints the verdict on memory, coloured: green if memory is bounded, red if it grows.
+    pub fn verdict(self, judgement: Judgement, message: &str) {
+        if self.quiet {
+            return;
+        }
+        let text = format!("verdict {}: {message}", judgement.words());
+        let colour = match judgement {
+            Judgement::Bounded | Judgement::Stepped | Judgement::GrewThenFlat => GREEN,
+            Judgement::Retained | Judgement::Growing | Judgement::Exceeded => RED,
+            _ => YELLOW,
+        };
+        if self.events || !coloured() {
+            return self.note(&text);
+        }
+        let folded = folded(&escape_control(&text));
+        let (label, rest) = folded.split_once(": ").unwrap_or((&folded, ""));
+        self.line(&format!("{colour}{label}{PLAIN}: {rest}"));
     }
 
     /// Prints the problems of a file, with excerpts.
@@ -95,6 +124,24 @@ impl Terminal {
         let _ = writeln!(err, "{text}");
     }
 }
+
+const GREEN: &str = "\x1b[1;32m";
+const RED: &str = "\x1b[1;31m";
+const YELLOW: &str = "\x1b[1;33m";
+const PLAIN: &str = "\x1b[0m";
+
+/// Text for stderr with its lines wrapped at words, if stderr is a terminal. Paths stay whole.
+fn folded(text: &str) -> String {
+    let width = shown_error_width();
+    let line = |line: &str| {
+        let indent = line.len() - line.trim_start_matches(' ').len() + INDENT;
+        width::fold(line, width.filter(|width| *width > 2 * indent), indent)
+    };
+    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
+}
+
+/// Indentation of the wrapped part of a line.
+const INDENT: usize = 2;
 
 /// First error of writing to stdout.
 static WRITE_ERROR: OnceLock<io::Error> = OnceLock::new();
@@ -205,6 +252,8 @@ pub enum Failure {
     Failed(String),
     /// The device does not have enough memory for the model.
     OutOfMemory(String),
+    /// The plan does not fit the limits or the machine.
+    DoesNotFit(String),
     /// A signal arrived before the run started.
     Interrupted(String),
 }
@@ -214,7 +263,9 @@ impl Failure {
     pub fn report(&self, terminal: &Terminal) -> u8 {
         match self {
             Self::Problems(problems) => terminal.problems(problems),
-            Self::Usage(message) | Self::Failed(message) | Self::OutOfMemory(message) => terminal.error(message),
+            Self::Usage(message) | Self::Failed(message) | Self::OutOfMemory(message) | Self::DoesNotFit(message) => {
+                terminal.error(message)
+            }
             Self::Interrupted(message) => {
                 terminal.error(&format!("{}: {message}", Outcome::Interrupted.label()));
             }
@@ -231,9 +282,11 @@ impl Failure {
                 let more = if count > 1 { format!(" (and {} more)", count - 1) } else { String::new() };
                 (format!("{first}{more}"), render::json(problems))
             }
-            Self::Usage(message) | Self::Failed(message) | Self::OutOfMemory(message) | Self::Interrupted(message) => {
-                (message.clone(), serde_json::json!([]))
-            }
+            Self::Usage(message)
+            | Self::Failed(message)
+            | Self::OutOfMemory(message)
+            | Self::DoesNotFit(message)
+            | Self::Interrupted(message) => (message.clone(), serde_json::json!([])),
         };
         serde_json::json!({ "exit_code": self.exit_code(), "message": message, "problems": problems })
     }
@@ -244,6 +297,7 @@ impl Failure {
             Self::Problems(_) | Self::Usage(_) => EXIT_BAD_INPUT,
             Self::Failed(_) => exit_code(Outcome::Failed),
             Self::OutOfMemory(_) => exit_code(Outcome::MemoryLimit),
+            Self::DoesNotFit(_) => EXIT_DOES_NOT_FIT,
             Self::Interrupted(_) => exit_code(Outcome::Interrupted),
         }
     }

@@ -5,23 +5,18 @@ use std::time::Instant;
 
 use super::hooks::{HookObserver, HookPolicy};
 use super::terminal::{Failure, Terminal};
-use super::{Display, Progress, hooks, progress, resume};
+use super::{Display, Progress, ending, hooks, progress};
 use crate::files::layout;
 use crate::invocation;
-use crate::printable;
 use crate::report;
-use crate::results::command_line;
 use crate::results::format::Outcome;
-use crate::results::read;
 use crate::results::timestamp;
 use crate::run::hooks::HookDispatcher;
 use crate::run::launch::Launch;
 use crate::run::new_run::NewRun;
-use crate::run::post_mortem;
 use crate::run::prepare::{Opened, ProgressListener, StartError, Work};
 use crate::stop::{RunOutcome, StopSignal, exit_code};
 use crate::task::Task;
-use crate::units::seconds;
 
 impl ProgressListener for Terminal {
     fn info(&self, text: &str) {
@@ -45,6 +40,7 @@ impl From<StartError> for Failure {
         match error {
             StartError::Failed(message) => Self::Failed(message),
             StartError::OutOfMemory(message) => Self::OutOfMemory(message),
+            StartError::DoesNotFit(message) => Self::DoesNotFit(message),
             StartError::Interrupted(message) => Self::Interrupted(message),
         }
     }
@@ -124,7 +120,7 @@ pub fn train(
 pub fn report_outcome(run: &Path, outcome: &RunOutcome, as_requested: bool, display: &Display, terminal: Terminal) {
     match terminal.events {
         true => emit_outcome(run, outcome, as_requested, terminal),
-        false => print_outcome(run, outcome, as_requested, terminal),
+        false => ending::print(run, outcome, as_requested, terminal),
     }
     let ending = &outcome.ending;
     if display.json {
@@ -160,55 +156,4 @@ fn emit_outcome(run: &Path, outcome: &RunOutcome, as_requested: bool, terminal: 
         "metrics_last": summary.map(|summary| &summary.metrics_last),
         "best": summary.and_then(|summary| summary.best.as_ref()),
     }));
-}
-
-fn print_outcome(run: &Path, outcome: &RunOutcome, as_requested: bool, terminal: Terminal) {
-    let (ending, summary) = (&outcome.ending, outcome.summary.as_ref());
-    if let Some(summary) = summary {
-        report::result::lines(run, summary, outcome.plan.as_ref()).iter().for_each(|line| terminal.info(line));
-    }
-    if let Some(verdict) = &outcome.verdict {
-        if let Ok(table) = report::epochs::table(run) {
-            terminal.info(table.trim_end());
-        }
-        terminal.info(&format!("verdict {}: {}", verdict.verdict.words(), verdict.message));
-    }
-    if let Some(training) = summary.and_then(|summary| summary.training.as_ref()) {
-        terminal.info(&format!("training {}: {}", training.verdict.words(), training.message));
-    }
-    if as_requested {
-        terminal.info(&ending.message);
-    } else if ending.exit_code() == 0 {
-        let time = summary.map_or_else(String::new, |summary| format!(" in {}", seconds(summary.seconds)));
-        terminal.info(&format!("{}{time}", ending.message));
-    } else {
-        terminal.error(&format!("{}: {}", ending.outcome.label(), ending.message));
-        if ending.is_data_error {
-            terminal.info(&invalid_data_advice(run));
-        } else if ending.outcome.is_resumable() && can_resume(run) {
-            let record = outcome.post_mortem.as_ref();
-            let option = record.and_then(|record| post_mortem::resume_option(record, resume::is_changeable));
-            let option = option.map_or_else(String::new, |option| format!(" {option}"));
-            let run = printable::shell_word(&run.to_string_lossy());
-            terminal.info(&format!("to continue: {} resume {run}{option}", invocation::program()));
-        }
-    }
-}
-
-/// Returns true if the run can be resumed, which a command must support.
-fn can_resume(run: &Path) -> bool {
-    read::manifest(run).ok().and_then(|manifest| manifest.watched).is_none_or(|watched| watched.can_resume)
-}
-
-/// Advice after an error of the data. Corrected data is other data, with which a run cannot be resumed.
-fn invalid_data_advice(run: &Path) -> String {
-    let word = |path: &Path| printable::shell_word(&path.to_string_lossy());
-    let program = invocation::program();
-    let whole =
-        read::manifest(run).ok().and_then(|manifest| command_line::command_without_shortening(&manifest.command));
-    let again = whole.unwrap_or_else(|| format!("{program} {}", word(&run.join(layout::RESOLVED))));
-    format!(
-        "fix the data, then start a new run: {again}; `{program} resume {}` works only with unchanged data",
-        word(run)
-    )
 }

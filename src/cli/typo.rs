@@ -51,8 +51,8 @@ fn takes_value(command: &Command, word: &str) -> bool {
 }
 
 /// Subcommand of which the first argument is a misspelling. `None` for options, existing files, and words with a `.` or `/`,
-/// which are names of files.
-pub fn intended_subcommand(first: &OsStr) -> Option<String> {
+/// which are names of files. Before the name of an experiment file, `run` is the nearest of two similar subcommands.
+pub fn intended_subcommand(first: &OsStr, second: Option<&OsStr>) -> Option<String> {
     let word =
         first.to_str().filter(|word| !word.is_empty() && !word.starts_with('-') && !word.contains(['.', '/']))?;
     let command = CommandLine::command();
@@ -60,7 +60,13 @@ pub fn intended_subcommand(first: &OsStr) -> Option<String> {
     if names.contains(&word) || Path::new(word).exists() {
         return None;
     }
-    nearest(word, names).map(str::to_owned)
+    let before_file = second.is_some_and(|second| Path::new(second).extension().is_some_and(|end| end == "toml"));
+    match before_file {
+        // `rn` resembles `rm` as much as `run`, but no run is called `FILE.toml`.
+        true => nearest(word, ["run"]).or_else(|| nearest(word, names)),
+        false => nearest(word, names),
+    }
+    .map(str::to_owned)
 }
 
 /// Message for an unknown option that is a key, such as `--epochs 3` instead of `-s training.epochs=3`.
@@ -94,12 +100,15 @@ mod tests {
 
     #[test]
     fn only_a_word_similar_to_a_subcommand_is_corrected() {
-        let meant = |word: &str| intended_subcommand(OsStr::new(word));
+        let meant = |word: &str| intended_subcommand(OsStr::new(word), None);
         assert_eq!(meant("verdit").as_deref(), Some("verdict"));
         assert_eq!(meant("shwo").as_deref(), Some("show"));
         for word in ["verdict", "help", "--hlep", "verdit.toml", "./verdit", "stage2", ""] {
             assert_eq!(meant(word), None, "{word}");
         }
+        let before_file = |word: &str| intended_subcommand(OsStr::new(word), Some(OsStr::new("a.toml")));
+        assert_eq!(before_file("rn").as_deref(), Some("run"));
+        assert_eq!(before_file("chek").as_deref(), Some("check"));
     }
 
     #[test]

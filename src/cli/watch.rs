@@ -103,6 +103,9 @@ pub fn run(arguments: &WatchArguments, terminal: &Terminal) -> Result<u8, Failur
     let summary = &watched.summary;
     let verdict = &watched.verdict;
     let program = invocation::program();
+    if watched.within_line {
+        terminal.end_line();
+    }
     terminal.info(&format!("{program}: verdict {}: {}", verdict.verdict.words(), verdict.message));
     let ending = format!("{} ({})", summary.message, seconds(summary.seconds));
     match summary.outcome {

@@ -189,3 +189,62 @@ fn data_of_another_type_of_sample_is_refused_with_the_data_sets_that_serve() {
     }
     insta::assert_snapshot!(messages);
 }
+
+/// Prints the largest difference between the probabilities of the exported network and those of `predictions.jsonl`. The
+/// images are as large as the network's input, so that both see the same pixels.
+const COMPARE: &str = r#"
+import json, sys
+sys.path.insert(0, "model")
+import torch
+import model
+network, config = model.load("model")
+largest = 0.0
+for line in open(sys.argv[1]):
+    answer = json.loads(line)
+    data = open(answer["file"] + ".raw", "rb").read()
+    side = config["image_size"]
+    pixels = torch.tensor(list(data), dtype=torch.float32).view(side, side, 3)
+    image = ((pixels - config["mean"]) / config["deviation"]).permute(2, 0, 1)[None]
+    with torch.no_grad():
+        found = torch.softmax(network(image)[0].double(), 0).sort(descending=True).values
+    expected = [one["probability"] for one in answer["top"]]
+    largest = max([largest, *(abs(float(a) - b) for a, b in zip(found, expected))])
+print(largest)
+"#;
+
+#[test]
+fn the_exported_network_gives_the_probabilities_of_a_prediction_in_pytorch() {
+    let python = std::env::var("XRUN_TORCH_PYTHON").unwrap_or_else(|_| "python3".into());
+    let has = std::process::Command::new(&python).args(["-c", "import torch, safetensors"]).output();
+    if !has.is_ok_and(|output| output.status.success()) {
+        return crate::workplace::skipped(
+            "this Python has no torch and safetensors; XRUN_TORCH_PYTHON names one that has",
+        );
+    }
+    let workplace = Workplace::new();
+    let (_, table) = data(&workplace).into_iter().find(|(kind, _)| *kind == "image-folder").unwrap();
+    workplace.file("trial.toml", &format!("{CLASSIFICATION}{table}"));
+    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    let said = workplace.xrun(&["export", "trial", "--to", "weights", "--output", "model"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    // Beside each image its pixels, which PyTorch reads without another library.
+    let names: Vec<String> = (0..4).map(|number| format!("{number}.png")).collect();
+    for (number, name) in names.iter().enumerate() {
+        let image =
+            image::RgbImage::from_fn(16, 16, |x, y| image::Rgb([(x * 16) as u8, (y * 16) as u8, (number * 60) as u8]));
+        image.save(workplace.path(name)).unwrap();
+        std::fs::write(workplace.path(&format!("{name}.raw")), image.as_raw()).unwrap();
+    }
+    let arguments: Vec<&str> = ["predict", "trial"].into_iter().chain(names.iter().map(String::as_str)).collect();
+    let said = workplace.xrun(&[&arguments[..], &["--json"]].concat());
+    assert_eq!(said.code, 0, "{said:?}");
+    let lines = format!("{}/predictions.jsonl", said.json()["folder"].as_str().unwrap());
+    let compared = std::process::Command::new(&python)
+        .args(["-c", COMPARE, &lines])
+        .current_dir(workplace.path("."))
+        .output()
+        .unwrap();
+    let difference: f64 =
+        String::from_utf8_lossy(&compared.stdout).trim().parse().unwrap_or_else(|_| panic!("{compared:?}"));
+    assert!(difference < 1e-5, "{difference}");
+}

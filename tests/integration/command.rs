@@ -171,7 +171,7 @@ fn its_own_knobs_are_swept_and_compared_and_a_result_is_reproduced() {
         assert_eq!(said.code, 0, "{said:?}");
     }
     let compared = workplace.xrun(&["compare", "latest", "latest~1"]);
-    assert!(compared.code == 0 && compared.out.contains("pipeline.command.values.learning_rate"), "{compared:?}");
+    assert!(compared.code == 0 && compared.out.contains("\n  learning_rate "), "{compared:?}");
     let reproduced = workplace.xrun(&["reproduce", "trial"]);
     let record = json(&workplace.reproduction("trial").join("reproduction.json"));
     let agreed = (reproduced.code, &record["agreement"], &record["lines_compared"]);

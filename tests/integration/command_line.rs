@@ -315,8 +315,12 @@ fn a_file_to_start_from_names_its_schema_and_examples_run_as_they_are() {
         let file = format!("{name}.toml");
         assert_eq!(workplace.xrun(&["new", "--like", name, "-o", &file]).code, 0);
         let said = workplace.xrun(&["check", "--no-data", &file]);
-        assert_eq!(said.code, 0, "{said:?}");
         let text = std::fs::read_to_string(workplace.path(&file)).unwrap();
+        // Public data is somewhere else on each machine.
+        let needs_data = text.contains("${XRUN_REAL_DATA}");
+        assert_eq!(said.code, if needs_data { 2 } else { 0 }, "{said:?}");
+        assert_eq!(said.err.contains("XRUN_REAL_DATA"), needs_data, "{said:?}");
+        assert!(!text.contains("extends"), "{name} needs another file");
         assert!(text.starts_with(&format!("#:schema {schema}\n")), "{name}");
     }
     let said = workplace.xrun(&["new", "--like", "stage3"]);

@@ -18,14 +18,15 @@ fn two_runs_are_compared_in_text_as_a_record_and_on_a_page() {
     let workplace = workplace();
     let said = workplace.xrun(&["compare", "trial", "other"]);
     assert_eq!(said.code, 0, "{said:?}");
-    let line = said.out.lines().find(|line| line.contains("training.epochs")).unwrap();
-    assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["training.epochs", "1", "3"]);
-    assert!(!said.out.contains("experiment.seed"), "what is the same is not listed: {said:?}");
+    let line = said.out.lines().find(|line| line.starts_with("  epochs ")).unwrap();
+    assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["epochs", "1", "3"]);
+    assert!(!said.out.contains("seed"), "what is the same is not listed: {said:?}");
     let said = workplace.xrun(&["compare", "trial", "other", "--json", "--html", "both.html"]);
     let record = said.json();
     assert_eq!((&record["runs"][0]["steps"], &record["runs"][1]["steps"]), (&10.into(), &30.into()));
     let page = text(&workplace.path("both.html"));
-    assert!(page.contains("training.epochs") && page.contains("<polyline"));
+    assert!(page.contains("epochs 3") && page.contains("<polyline"));
+    assert!(page.find("Differences in the experiments") < page.find("<polyline"), "differences come first");
     let (_, title) = page.split_once("<title>").unwrap();
     insta::assert_snapshot!(title.split('<').next().unwrap());
 }
@@ -52,11 +53,39 @@ fn a_folder_stands_for_its_runs_and_one_run_is_no_comparison() {
 #[test]
 fn a_narrow_terminal_gets_narrow_lines() {
     let workplace = workplace();
-    let mut command = workplace.command(&["compare", "trial", "other", "trial", "other"]);
-    let said = crate::workplace::said(command.env("COLUMNS", "60").output().unwrap());
-    let (_, tables) = said.out.split_once("\n\n").unwrap();
-    assert!(tables.lines().all(|line| line.chars().count() <= 60), "{said:?}");
-    assert!(tables.contains("\n\n"), "folded into more than one table: {said:?}");
+    for columns in [60, 100] {
+        let said = workplace.xrun_within(columns, &["compare", "trial", "other", "trial", "other"]);
+        assert!(said.out.lines().all(|line| line.chars().count() <= columns), "{columns}: {said:?}");
+    }
+}
+
+#[test]
+fn identical_runs_and_one_metric_and_an_unknown_metric() {
+    let workplace = workplace();
+    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    let record = workplace.xrun(&["compare", "trial", "trial/latest~1", "--json"]).json();
+    assert_eq!(record["runs"][0]["metrics_digest"], record["runs"][1]["metrics_digest"]);
+    let said = workplace.xrun(&["compare", "trial", "trial/latest~1", "--only-changed"]);
+    assert!(said.out.contains("identical") && !said.out.contains("result:"), "{said:?}");
+    let said = workplace.xrun(&["compare", "trial", "other", "--metric", "score", "--only-changed"]);
+    assert!(said.out.contains("score ↑, last") && !said.out.contains("loss"), "{said:?}");
+    let said = workplace.xrun(&["compare", "trial", "other", "--metric", "scor"]);
+    assert!(said.code == 2 && said.err.contains("`score`"), "{said:?}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn watched_commands_differ_in_their_command_lines() {
+    let workplace = Workplace::new();
+    for words in [&["true"][..], &["true", "--leak"]] {
+        assert_eq!(workplace.xrun(&[&["watch", "--"], words].concat()).code, 0);
+    }
+    let record = workplace.xrun(&["compare", "true/latest~1", "true", "--json"]).json();
+    assert_eq!(record["differences"][0]["key"], "command", "{record}");
+    assert_eq!((&record["runs"][0]["label"], &record["runs"][1]["label"]), (&"true".into(), &"true --leak".into()));
+    assert_eq!(record["runs"][0]["watched"], true);
+    let said = workplace.xrun(&["compare", "true/latest~1", "true"]);
+    assert!(said.out.contains("--leak") && !said.out.contains("heap"), "{said:?}");
 }
 
 /// A sweep below other results than those that commands look at first.

@@ -103,7 +103,14 @@ fn answers(results: &Path, run: &Path, other: &Path, output: &Path) -> Vec<(&'st
         ("ls -s", doubts + &entries.iter().filter(listed).count().to_string()),
         ("show", shown(summary::text(run, None).map_err(|error| error.to_string()))),
         ("show --json", shown(summary::json(run).map(|json| json.to_string()).map_err(|error| error.to_string()))),
-        ("compare", shown(compared.map(|both| compare::text(&both, 120)).map_err(|error| error.to_string()))),
+        (
+            "compare",
+            shown(
+                compared
+                    .map(|both| compare::text(&both, &compare::View::default(), 120))
+                    .map_err(|error| error.to_string()),
+            ),
+        ),
         (
             "verdict",
             shown(

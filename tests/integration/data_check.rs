@@ -331,3 +331,51 @@ fn an_image_that_is_not_there_is_told_with_its_whole_path() {
     assert_eq!(said.code, 2, "{said:?}");
     insta::assert_snapshot!(redacted_names(&said.err));
 }
+
+const CLASSIFICATION: &str = "[pipeline.image-classification]\nimage_size = 32\n[model.resnet]\n";
+
+#[test]
+fn a_strict_check_refuses_what_a_run_would_lower() {
+    let workplace = Workplace::new();
+    for name in ["cat/1.png", "cat/2.png", "dog/3.png", "dog/4.png"] {
+        write_image(&workplace, &format!("mydata/{name}"), 7);
+    }
+    let data = "[dataset.image-folder]\npath = \"mydata\"\n[training]\nbatch_size = 16\n";
+    workplace.file("mine.toml", &format!("{CLASSIFICATION}{data}"));
+    let said = workplace.xrun(&["check", "mine.toml", "--json"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(said.json()[0]["data"]["clamped"][0]["used"], 2, "{said:?}");
+    let strict = workplace.xrun(&["check", "mine.toml", "--strict", "--json"]);
+    let problem = &strict.json()[0]["problems"][0];
+    assert_eq!(
+        (strict.code, &problem["key"], &problem["line"]),
+        (2, &json!("training.batch_size"), &json!(7)),
+        "{strict:?}"
+    );
+    let fits = workplace.xrun(&["check", "mine.toml", "--strict", "-s", "training.batch_size=2"]);
+    assert_eq!(fits.code, 0, "{fits:?}");
+}
+
+#[test]
+fn a_check_describes_the_data_and_warns_of_what_is_probably_not_meant() {
+    let workplace = Workplace::new();
+    for name in ["Queen/1.png", "queen/2.png", "queen/3.png", "ace/4.png", "ace/5.png"] {
+        write_image(&workplace, &format!("mydata/{name}"), 7);
+    }
+    let data = "train_classes = [\"queen\", \"ace\"]\n[limits]\nframe_cache = 64\n";
+    workplace.file("mine.toml", &format!("{CLASSIFICATION}[dataset.image-folder]\npath = \"mydata\"\n"));
+    workplace.file("bare.toml", &format!("{CLASSIFICATION}[dataset.image-folder]\npath = \"mydata\"\n{data}"));
+    let answer = workplace.xrun(&["check", "mine.toml", "--json"]).json();
+    let lines = |answer: &serde_json::Value, key: &str| serde_json::to_string_pretty(&answer[0]["data"][key]).unwrap();
+    insta::assert_snapshot!(lines(&answer, "summary") + "\n" + &lines(&answer, "warnings"));
+    let bare = workplace.xrun(&["check", "bare.toml", "--json"]).json();
+    let warnings = bare[0]["data"]["warnings"].as_array().unwrap();
+    assert!(warnings.len() == 1 && warnings[0].as_str().unwrap().contains("bare.toml:8:15"), "{bare}");
+    // An entry of a list is underlined, not the list.
+    workplace.file(
+        "typo.toml",
+        &format!("{CLASSIFICATION}[dataset.image-folder]\npath = \"mydata\"\ntrain_classes = [\"ace\", \"quen\"]\n"),
+    );
+    let problem = &workplace.xrun(&["check", "typo.toml", "--json"]).json()[0]["problems"][0];
+    assert_eq!((&problem["line"], &problem["column"]), (&json!(6), &json!(25)), "{problem}");
+}

@@ -253,3 +253,22 @@ fn a_table_without_its_lines_is_left_out_and_named() {
     insta::assert_snapshot!(redacted_names(&messages));
     assert_eq!(workplace.xrun(&["export", "latest"]).code, 2, "--to is needed");
 }
+
+#[test]
+fn weights_are_exported_with_their_configuration() {
+    let workplace = workplace();
+    let run = workplace.latest("trial");
+    let said = workplace.xrun(&["export", "trial", "--to", "weights", "--output", "model", "--json"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let step = said.json()["step"].as_u64().unwrap();
+    let checkpoint = run.join(format!("checkpoints/step_{step:08}/model.safetensors"));
+    assert_eq!(std::fs::read(workplace.path("model/model.safetensors")).unwrap(), std::fs::read(checkpoint).unwrap());
+    let config: Value = serde_json::from_str(&text(&workplace.path("model/config.json"))).unwrap();
+    let best = crate::workplace::json(&run.join("summary.json"))["best"].clone();
+    assert_eq!((&config["step"], &config["metrics"]["score"]), (&best["step"], &best["value"]));
+    assert_eq!((&config["pytorch"], &config["pipeline"]["dummy"]["steps_per_epoch"]), (&Value::Null, &100.into()));
+    assert!(!workplace.path("model/model.py").exists(), "the dummy has no network");
+    let said = workplace.xrun(&["export", "trial", "--to", "csv", "--checkpoint", "last"]);
+    assert_eq!(said.code, 2, "{said:?}");
+    assert_eq!(workplace.xrun(&["export", "trial", "--to", "weights", "--checkpoint", "7"]).code, 1);
+}

@@ -55,7 +55,7 @@ fn runs_are_sorted_by_columns_values_and_metrics() {
     let by_value = order(&["--sort", "training.epochs", "--reverse"], "experiment");
     assert_eq!(by_value[0], "large");
     let score = |run: &Value| run["best"]["value"].as_f64();
-    for key in ["metrics.score", "best"] {
+    for key in ["metrics.score", "score", "best"] {
         let by_metric = listed(&workplace, &["--sort", key]);
         assert_eq!(by_metric[0]["experiment"], "large", "it trained longest, and more is better");
         let scores: Vec<f64> = by_metric.iter().filter_map(score).collect();
@@ -101,6 +101,7 @@ fn what_does_not_exist_is_an_error_with_what_was_probably_meant() {
         &["--sort", "training.epoch"],
         &["-s", "limits.worker=2"],
         &["-s", "limits.workers"],
+        &["-s", "seed=3"],
         &["--status", "done"],
     ] {
         let said = workplace.xrun(&[&["ls"], arguments].concat());
@@ -149,22 +150,110 @@ fn sweeps_are_found_by_ls_and_show() {
 }
 
 #[test]
-fn a_run_ends_with_its_result_above_its_memory() {
+fn a_run_ends_with_eight_lines_and_its_verdict_first() {
     let workplace = Workplace::new();
     workplace.file("good.toml", "[pipeline.dummy]\n");
     let said = workplace.xrun(&["good.toml"]);
     let result = said.err.find("checkpoints/step_00000010").unwrap_or_else(|| panic!("{said:?}"));
     insta::assert_snapshot!("result_of_a_run", lines_with(&said.err, "checkpoints/step_00000010"));
-    assert!(result < said.err.find("\nepoch ").unwrap(), "{said:?}");
+    let verdict = said.err.find("\nverdict ").unwrap();
+    assert!(verdict < result && said.err[verdict..].trim().lines().count() <= 8, "{said:?}");
+    let table = "\nepoch ";
+    assert!(!said.err.contains(table), "{said:?}");
+    let said = workplace.xrun(&["good.toml", "-v", "--name", "verbose"]);
+    assert!(said.err.find("\nverdict ").unwrap() < said.err.find(table).unwrap(), "{said:?}");
+    let said = workplace.xrun(&["good.toml", "--progress", "none", "--name", "without-progress"]);
+    assert!(said.err.contains("verdict ") && !said.err.contains("step 1/"), "{said:?}");
+    assert_eq!(workplace.xrun(&["good.toml", "-q", "--name", "quiet"]).err, "");
     // It ended before a validation after training: that before it is not the result.
     let stopped = workplace.xrun(&["good.toml", "-s", "pipeline.dummy.fail_at_step=4"]);
     insta::assert_snapshot!(stopped.err.lines().find(|line| line.starts_with("score")).unwrap());
     // Both may have begun in the same second.
     let shown = workplace.xrun(&["show", "results/good/latest"]);
     assert!(shown.out.contains(" resume good/"), "{shown:?}");
-    let listed = listed(&workplace, &["--sort", "metrics.score"]);
+    let listed = listed(&workplace, &["good", "--sort", "metrics.score"]);
     assert_eq!((&listed[0]["state"], &listed[1]["best"]), (&"finished".into(), &Value::Null));
     assert!(listed[1]["loss"].is_f64() && listed[1]["loss_kind"].is_null(), "there is one kind of steps");
     let none = workplace.xrun(&["show", "zzz"]);
     insta::assert_snapshot!("no_run_of_this_name", redacted(&none.err));
+}
+
+/// Runs of two learning rates, the first with three seeds.
+fn seeds() -> Workplace {
+    let workplace = Workplace::new();
+    workplace.file("seeds.toml", "[pipeline.dummy]\n[memory]\nprobe = false\n");
+    for (seed, rate) in [("1", "0.1"), ("2", "0.1"), ("3", "0.1"), ("1", "0.2")] {
+        let (seed, rate) = (format!("experiment.seed={seed}"), format!("optimizer.adamw.learning_rate={rate}"));
+        assert_eq!(workplace.xrun(&["seeds.toml", "-q", "-s", &seed, "-s", &rate]).code, 0);
+    }
+    workplace
+}
+
+#[test]
+fn runs_that_differ_in_their_seed_are_one_group() {
+    let workplace = seeds();
+    let groups = workplace.xrun(&["ls", "--group", "--json"]).json();
+    let groups = groups.as_array().unwrap();
+    let of_rate = |rate: f64| {
+        let has = |group: &&Value| group["settings"]["optimizer.adamw.learning_rate"] == rate;
+        groups.iter().find(has).unwrap_or_else(|| panic!("{groups:?}"))
+    };
+    let three = of_rate(0.1);
+    assert_eq!((groups.len(), three["runs"].as_array().unwrap().len()), (2, 3));
+    assert_eq!(three["seeds"], serde_json::json!([1, 2, 3]));
+    let values: Vec<f64> = listed(&workplace, &["-s", "optimizer.adamw.learning_rate=0.1"])
+        .iter()
+        .map(|run| run["best"]["value"].as_f64().unwrap())
+        .collect();
+    let mean = values.iter().sum::<f64>() / 3.0;
+    assert!((three["best"]["mean"].as_f64().unwrap() - mean).abs() < 1e-12, "{three}");
+    assert_eq!((&of_rate(0.2)["best"]["count"], &of_rate(0.2)["best"]["deviation"]), (&1.into(), &Value::Null));
+    let text = workplace.xrun(&["ls", "--group"]).out;
+    assert!(text.contains("learning_rate=0.1") && text.contains(" ± "), "{text}");
+}
+
+#[test]
+fn runs_are_sorted_by_the_bare_name_of_a_metric() {
+    let workplace = seeds();
+    let bests = |arguments: &[&str]| -> Vec<f64> {
+        listed(&workplace, arguments).iter().map(|run| run["best"]["value"].as_f64().unwrap()).collect()
+    };
+    let sorted = bests(&["--sort", "score"]);
+    assert!(sorted.len() == 4 && sorted.windows(2).all(|pair| pair[0] >= pair[1]), "{sorted:?}");
+    let said = workplace.xrun(&["ls", "--sort", "scor"]);
+    assert_eq!(said.code, 2, "{said:?}");
+    insta::assert_snapshot!("a_misspelt_metric", said.err);
+    let said = workplace.xrun(&["ls", "-s", "epochs=3"]);
+    assert_eq!(said.code, 2, "{said:?}");
+    insta::assert_snapshot!("a_key_without_its_section", said.err);
+}
+
+#[test]
+fn a_fresh_clone_names_its_committed_results() {
+    let workplace = Workplace::new();
+    workplace.file("good.toml", "[pipeline.dummy]\n");
+    assert_eq!(workplace.xrun(&["good.toml", "-q"]).code, 0);
+    assert_eq!(workplace.xrun(&["keep", "good"]).code, 0);
+    std::fs::remove_dir_all(workplace.path("results/good")).unwrap();
+    let said = workplace.xrun(&["ls"]);
+    assert_eq!((said.code, said.out.as_str()), (0, ""));
+    insta::assert_snapshot!("ls_in_a_fresh_clone", said.err);
+}
+
+#[test]
+fn a_run_is_shown_briefly_and_plotted() {
+    let workplace = Workplace::new();
+    workplace.file("good.toml", "[pipeline.dummy]\n");
+    assert_eq!(workplace.xrun(&["good.toml", "-q"]).code, 0);
+    let said = workplace.xrun(&["show", "--brief"]);
+    assert!(said.code == 0 && said.out.starts_with("verdict ") && said.out.lines().count() <= 11, "{said:?}");
+    let said = workplace.xrun(&["show", "good", "--plot", "loss,rss,score"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let titles = ["loss, moving average", "rss: ", "score: "];
+    assert!(titles.iter().all(|title| said.out.lines().any(|line| line.starts_with(title))), "{}", said.out);
+    let said = workplace.xrun_within(60, &["show", "good", "--plot", "loss"]);
+    assert!(said.out.lines().all(|line| line.chars().count() <= 60), "{}", said.out);
+    let said = workplace.xrun(&["show", "good", "--plot", "los"]);
+    assert_eq!(said.code, 2, "{said:?}");
+    insta::assert_snapshot!("no_such_series", said.err);
 }

@@ -2,6 +2,8 @@
 
 #![expect(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests write samples and stop at what is wrong")]
 
+#[cfg(feature = "train")]
+mod check_and_run;
 mod checkouts;
 #[cfg(feature = "train")]
 mod classification;
@@ -26,6 +28,7 @@ mod evaluation_of_models;
 mod experiments;
 mod export;
 mod federated;
+mod fork;
 mod fuzz;
 mod habits;
 mod hooks;
@@ -34,6 +37,7 @@ mod hostile;
 mod hugging_face;
 mod init;
 mod interruption;
+mod keep;
 #[cfg(target_os = "linux")]
 mod killed;
 mod kinds;
@@ -71,6 +75,7 @@ mod traces;
 mod training;
 mod training_verdict;
 mod trust;
+mod ui;
 mod verdict;
 mod verdict_habits;
 mod vision_language;

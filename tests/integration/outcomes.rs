@@ -233,7 +233,7 @@ fn growth_that_no_buffer_holds_is_told_at_the_head_of_the_page_and_beside_the_fo
         assert_eq!(caveat.is_some(), leaks, "{said:?}");
         let page = text(&workplace.latest(name).join("report.html"));
         let (head, _) = page.split_once("<details>").unwrap();
-        assert_eq!(head.contains(">growing<") && head.contains("64.0 KiB a step"), leaks, "{name}");
+        assert_eq!(head.contains(">memory grows<") && head.contains("64.0 KiB a step"), leaks, "{name}");
         assert!(head.contains("MiB RSS"), "{name}: the peak of memory");
         if let Some(caveat) = caveat {
             assert!(page.contains(caveat), "{name}");

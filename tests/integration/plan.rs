@@ -39,7 +39,7 @@ fn tables_can_be_read_in_60_columns() {
         (vec!["trial.toml", "--dry-run"], vec!["gradient_norms", "because"]),
         (sweep.to_vec(), vec!["checkpoint_size", "steps/s with cleanup", "heap peak", "outcome"]),
         ([&sweep[..], &["--dry-run"]].concat(), vec!["checkpoint_size", "buffers at most", "2 trials"]),
-        (vec!["ls"], vec!["experiment", "best", "score"]),
+        (vec!["ls"], vec!["best", "score", "verdict", "inconclusive"]),
         (vec!["devices"], vec!["auto is    cpu"]),
     ] {
         let said = workplace.xrun_within(60, &arguments);
@@ -235,6 +235,9 @@ fn a_limit_leaves_a_post_mortem_that_a_resume_takes_away() {
     let workplace = Workplace::new();
     workplace.file("trial.toml", &format!("{LEAKY}[limits]\nhost_memory = \"60 MiB\"\n"));
     let said = workplace.xrun(&["trial.toml", "--progress", "none"]);
+    assert_eq!(said.code, 3, "a plan that does not fit is not started: {said:?}");
+    assert!(!workplace.path("results").exists() && said.err.contains("--force"), "{said:?}");
+    let said = workplace.xrun(&["trial.toml", "--progress", "none", "--force"]);
     assert_eq!(said.code, 5, "{said:?}");
     let run = workplace.latest("trial");
     let dead = json(&run.join("post_mortem.json"));
@@ -257,7 +260,7 @@ fn a_limit_leaves_a_post_mortem_that_a_resume_takes_away() {
 fn the_command_that_a_memory_limit_ends_with_finishes_the_run() {
     let workplace = Workplace::new();
     workplace.file("trial.toml", &format!("{LEAKY}[limits]\nhost_memory = \"60 MiB\"\n"));
-    let said = workplace.xrun(&["trial.toml", "--progress", "none"]);
+    let said = workplace.xrun(&["trial.toml", "--progress", "none", "--force"]);
     assert_eq!(said.code, 5, "{said:?}");
     let (_, command) = said.err.lines().find_map(|line| line.split_once("xrun resume ")).unwrap();
     let command = format!("resume {command}");

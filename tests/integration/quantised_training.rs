@@ -321,7 +321,7 @@ fn a_merged_model_is_written_for_each_precision_and_can_be_started_from() {
         assert!((before - after).abs() / before < 1e-3, "{name}: {before} and {after}");
     }
     let wrong = workplace.attempt("wrong", &[&weights, "model.gpt2.hidden_size=32"]);
-    assert!(wrong.code == 1 && wrong.err.contains("merged_lora_full/model.safetensors"), "{wrong:?}");
+    assert!(wrong.code == 2 && wrong.err.contains("merged_lora_full/model.safetensors"), "{wrong:?}");
 }
 
 /// Contexts are longer than a sequence, so a validation looks at several windows of each.

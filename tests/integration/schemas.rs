@@ -112,7 +112,7 @@ fn limited() -> Value {
         "trial.toml",
         "[pipeline.dummy]\nsteps_per_epoch = 40\nleak_per_step = \"1 MiB\"\n[limits]\nhost_memory = \"16 MiB\"\n",
     );
-    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 5);
+    assert_eq!(workplace.xrun(&["trial.toml", "-q", "--force"]).code, 5);
     json(&workplace.latest("trial").join("post_mortem.json"))
 }
 

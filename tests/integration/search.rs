@@ -91,7 +91,7 @@ fn halving_trains_the_best_trials_on_and_the_winner_is_the_run_that_never_stoppe
     let rates = || all.iter().map(|row| row["values"][0].as_f64().unwrap());
     assert_eq!(best["values"][0].as_f64().unwrap(), rates().fold(0.0, f64::max));
     let last: Vec<&str> = said.out.lines().rev().take(2).collect();
-    insta::assert_snapshot!("below_the_table_of_a_search", last.join("\n"));
+    insta::assert_snapshot!("below_the_table_of_a_search", redacted(&last.join("\n")));
     let csv = text(&sweep.join("table.csv"));
     assert!(csv.lines().next().unwrap().ends_with(",pareto,steps,rung,interrupted"), "{csv}");
     assert!(text(&sweep.join("report.html")).contains("stopped at a rung"));

@@ -17,7 +17,8 @@ const SLOW: &str = "[pipeline.dummy]\nsteps_per_epoch = 100000\nstep_microsecond
 fn begin(workplace: &Workplace, name: &str, more: &[&str]) -> Child {
     workplace.file(&format!("{name}.toml"), SLOW);
     let file = format!("{name}.toml");
-    let child = workplace.spawn(&[&[file.as_str(), "-q"], more].concat());
+    // A leak of so many steps does not fit.
+    let child = workplace.spawn(&[&[file.as_str(), "-q", "--force"], more].concat());
     let metrics = workplace.path("results").join(name).join("latest/metrics.jsonl");
     wait_until("steps", || std::fs::read(&metrics).is_ok_and(|bytes| bytes.len() > 2000));
     child
@@ -28,8 +29,9 @@ fn end(mut child: Child) {
     child.wait().unwrap();
 }
 
+/// Running runs and the ten newest that ended.
 fn once(workplace: &Workplace, arguments: &[&str]) -> String {
-    let said = workplace.xrun(&[&["top", "--once"], arguments].concat());
+    let said = workplace.xrun(&[&["top", "--once", "-n", "10"], arguments].concat());
     assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
     said.out
 }
@@ -100,9 +102,11 @@ fn the_runs_of_a_sweep_are_seen_below_their_experiment() {
         assert!(row(&frame, run).contains("swept") && row(&frame, run).contains("finished"), "{frame}");
     }
     assert!(once(&workplace, &["swept/sweeps/latest"]).contains("0002-1"));
-    let shortened = once(&workplace, &["-n", "1"]);
+    let shortened = workplace.xrun(&["top", "--once", "-n", "1"]).out;
     assert_eq!(shortened.matches(" swept ").count(), 1, "{shortened}");
     insta::assert_snapshot!(shortened.lines().last().unwrap());
+    let running = workplace.xrun(&["top", "--once"]).out;
+    assert!(counts(&running) == [0, 2] && !running.contains(" swept "), "{running}");
 }
 
 #[test]

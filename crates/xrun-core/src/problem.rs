@@ -218,7 +218,12 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
     let word = normalised(word);
     candidates
         .into_iter()
-        .map(|candidate| (strsim::jaro_winkler(&word, &normalised(candidate)), candidate))
+        .map(|candidate| {
+            let normal = normalised(candidate);
+            // `rn` and `run` have only one letter at the same place.
+            let one_edit = if strsim::osa_distance(&word, &normal) == 1 { 0.8 } else { 0.0 };
+            (strsim::jaro_winkler(&word, &normal).max(one_edit), candidate)
+        })
         .filter(|(similarity, _)| *similarity >= 0.8) // `worker` and `workers`, but not `seed` and `speed_up`
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate)

@@ -1,6 +1,10 @@
 //! Messages about JSON files that are not an object, or not JSON. Serde reads a record from a list, too, and its
 //! message then says the opposite; and its words for what is no JSON are those of a parser.
 
+use std::fmt;
+
+use serde::Deserializer;
+use serde::de::{Error, Visitor};
 use serde_json::error::Category;
 
 /// Refuses a list; `expected` completes "expected …". Of any other text the parser has the better word.
@@ -76,9 +80,77 @@ pub fn kind(value: &str) -> &'static str {
 /// Answer of [`kind`] about a text.
 pub const TEXT: &str = "a text";
 
+/// Integer in any of the forms that exports have: `7`, `7.0` and `"7"`.
+///
+/// # Errors
+/// It is something else.
+pub fn integer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<i64, D::Error> {
+    struct AnyForm;
+    impl Visitor<'_> for AnyForm {
+        type Value = i64;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            formatter.write_str("a whole number")
+        }
+
+        fn visit_i64<E: Error>(self, value: i64) -> Result<i64, E> {
+            Ok(value)
+        }
+
+        fn visit_u64<E: Error>(self, value: u64) -> Result<i64, E> {
+            i64::try_from(value).map_err(E::custom)
+        }
+
+        fn visit_f64<E: Error>(self, value: f64) -> Result<i64, E> {
+            // Above 2^53 a float is no longer the number that was meant.
+            const EXACT: f64 = 9_007_199_254_740_992.0;
+            match value.fract() == 0.0 && value.abs() <= EXACT {
+                true => Ok(value as i64),
+                false => Err(E::custom(format_args!("{value} is no whole number"))),
+            }
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<i64, E> {
+            text.trim().parse().map_err(|_| E::custom("a text, expected a whole number"))
+        }
+    }
+    deserializer.deserialize_any(AnyForm)
+}
+
+/// Does the same as [`integer`] for a value that may be null.
+///
+/// # Errors
+/// It is something else.
+pub fn optional_integer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<i64>, D::Error> {
+    #[derive(serde::Deserialize)]
+    struct Integer(#[serde(deserialize_with = "integer")] i64);
+    let value = <Option<Integer> as serde::Deserialize>::deserialize(deserializer)?;
+    Ok(value.map(|Integer(value)| value))
+}
+
+/// Returns whether [`integer`] reads a value.
+pub fn is_integer(value: &serde_json::Value) -> bool {
+    integer(value).is_ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_integer_is_read_in_all_its_forms_and_nothing_else_is_one() {
+        let read = |text: &str| {
+            let value: serde_json::Value = serde_json::from_str(text).unwrap();
+            (integer(&value).ok(), optional_integer(&value).ok())
+        };
+        for (text, expected) in [("7", 7), ("7.0", 7), ("\"7\"", 7), ("\" -3 \"", -3), ("-2e1", -20)] {
+            assert_eq!(read(text), (Some(expected), Some(Some(expected))), "{text}");
+        }
+        for text in ["7.5", "\"7.0\"", "\"a\"", "true", "[7]", "1e300", "18446744073709551615"] {
+            assert_eq!(read(text), (None, None), "{text}");
+        }
+        assert_eq!(read("null"), (None, Some(None)));
+    }
 
     #[test]
     fn a_list_is_called_a_list() {

@@ -51,6 +51,13 @@ impl Vocabulary {
         }
     }
 
+    /// Number of tokens in the files; `None` without files, or if they are not a vocabulary.
+    pub fn size_of_files(&self) -> Option<usize> {
+        let [encoder, _] = self.files.as_ref()?;
+        let tokens: HashMap<String, u32> = serde_json::from_str(&text(encoder).ok()?).ok()?;
+        Some(tokens.len())
+    }
+
     /// Digests of the files by their key: other merges make other tokens of the same text.
     ///
     /// # Errors
@@ -66,7 +73,7 @@ impl Vocabulary {
 pub struct Tokenizer {
     inner: Inner,
     size: usize,
-    end: u32,
+    eos_token: u32,
     /// Bytes of text of each token.
     bytes: Vec<u32>,
     /// Notes about the words that it was learnt from.
@@ -78,12 +85,12 @@ impl Tokenizer {
     pub fn read(encoder: &Path, merges: &Path) -> Result<Self, DataError> {
         let vocabulary = vocabulary(&text(encoder)?, encoder)?;
         let list = merge_list(&text(merges)?, merges, &vocabulary, encoder)?;
-        let end = vocabulary[END_OF_TEXT];
+        let eos_token = vocabulary[END_OF_TEXT];
         let size = vocabulary.len();
         let vocabulary: Vocab = vocabulary.into_iter().collect();
         let model = BPE::builder().vocab_and_merges(vocabulary, list).cache_capacity(0).build();
         let model = model.map_err(|error| DataError::file(merges, format!("does not fit the encoder: {error}")))?;
-        Ok(Self::with(around(model), size, end))
+        Ok(Self::with(around(model), size, eos_token))
     }
 
     /// Learns merges from words, until there are `size` tokens or nothing to merge. The same words give the same tokens,
@@ -104,17 +111,18 @@ impl Tokenizer {
         let counted = words.counts.iter().map(|(word, count)| (word.as_str().into(), *count)).collect();
         trainer.do_train(&counted, &mut model).map_err(learnt)?;
         let inner = around(model);
-        let end = inner.token_to_id(END_OF_TEXT).ok_or_else(|| DataError::content("no end of text was learnt"))?;
+        let eos_token =
+            inner.token_to_id(END_OF_TEXT).ok_or_else(|| DataError::content("no end of text was learnt"))?;
         let size = inner.get_vocab_size(false);
-        Ok(Self { note: words.note(), ..Self::with(inner, size, end) })
+        Ok(Self { note: words.note(), ..Self::with(inner, size, eos_token) })
     }
 
-    fn with(inner: Inner, size: usize, end: u32) -> Self {
+    fn with(inner: Inner, size: usize, eos_token: u32) -> Self {
         // A letter of GPT-2's alphabet is a byte. The end of a text is none of it.
         let bytes =
-            |token: u32| inner.id_to_token(token).filter(|_| token != end).map_or(0, |text| text.chars().count());
+            |token: u32| inner.id_to_token(token).filter(|_| token != eos_token).map_or(0, |text| text.chars().count());
         let bytes = (0..size as u32).map(|token| bytes(token) as u32).collect();
-        Self { inner, size, end, bytes, note: None }
+        Self { inner, size, eos_token, bytes, note: None }
     }
 
     /// Tokens in the vocabulary.
@@ -128,8 +136,8 @@ impl Tokenizer {
     }
 
     /// The token that ends a text.
-    pub fn end(&self) -> u32 {
-        self.end
+    pub fn eos_token(&self) -> u32 {
+        self.eos_token
     }
 
     /// The tokens of a text, without the one that ends it.
@@ -165,7 +173,7 @@ impl Tokenizer {
 
     /// Text of tokens; bytes that are no UTF-8 become U+FFFD.
     pub fn decode(&self, tokens: &[u32]) -> String {
-        let known: Vec<u32> = tokens.iter().copied().filter(|token| *token != self.end).collect();
+        let known: Vec<u32> = tokens.iter().copied().filter(|token| *token != self.eos_token).collect();
         self.inner.decode(&known, false).unwrap_or_default()
     }
 }

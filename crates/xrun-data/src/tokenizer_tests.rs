@@ -90,7 +90,7 @@ fn a_learned_vocabulary_compresses_and_is_reproducible() {
     backwards.reverse();
     let again = Tokenizer::learn(&counted(backwards), 280).unwrap();
     assert_eq!(large.encode("the dog sat").unwrap(), again.encode("the dog sat").unwrap());
-    assert_eq!(large.end(), again.end());
+    assert_eq!(large.eos_token(), again.eos_token());
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn files_are_read_and_merged_in_their_order() {
     let folder = tempfile::tempdir().unwrap();
     let (encoder, merges) = files(folder.path());
     let tokenizer = Tokenizer::read(&encoder, &merges).unwrap();
-    assert_eq!((tokenizer.size(), tokenizer.end()), (259, 258));
+    assert_eq!((tokenizer.size(), tokenizer.eos_token()), (259, 258));
     assert_eq!(tokenizer.encode("the th").unwrap().len(), 3, "the, space, th");
     assert_eq!(tokenizer.decode(&tokenizer.encode("the źrebię").unwrap()), "the źrebię");
 }
@@ -113,7 +113,7 @@ fn a_learned_vocabulary_is_written_in_hugging_faces_format() {
     write::replace(&paths[0], &vocabulary).unwrap();
     write::replace(&paths[1], &merges).unwrap();
     let again = Tokenizer::read(&paths[0], &paths[1]).unwrap();
-    assert_eq!((again.size(), again.end()), (tokenizer.size(), tokenizer.end()));
+    assert_eq!((again.size(), again.eos_token()), (tokenizer.size(), tokenizer.eos_token()));
     for text in TEXTS.into_iter().chain(["Żuraw sat, on 3 mats"]) {
         assert_eq!(again.encode(text).unwrap(), tokenizer.encode(text).unwrap());
     }
@@ -146,7 +146,7 @@ fn invalid_files_are_refused_with_line_and_reason() {
 fn text_like_the_end_token_is_text() {
     let tokenizer = learnt(257);
     let tokens = tokenizer.encode(END_OF_TEXT).unwrap();
-    assert!(!tokens.contains(&tokenizer.end()), "{tokens:?}");
+    assert!(!tokens.contains(&tokenizer.eos_token()), "{tokens:?}");
     assert_eq!(tokenizer.decode(&tokens), END_OF_TEXT);
 }
 
@@ -156,7 +156,7 @@ proptest! {
         let tokenizer = learnt(270);
         let tokens = tokenizer.encode(&text).unwrap();
         prop_assert_eq!(tokens.iter().map(|token| tokenizer.bytes(*token)).sum::<usize>(), text.len());
-        prop_assert_eq!(tokenizer.bytes(tokenizer.end()), 0);
+        prop_assert_eq!(tokenizer.bytes(tokenizer.eos_token()), 0);
         prop_assert_eq!(tokenizer.decode(&tokens), text);
     }
 }
@@ -166,7 +166,7 @@ proptest! {
 fn tokens_equal_those_of_gpt2() {
     let Some(folder) = real_data("text/gpt2") else { return };
     let tokenizer = Tokenizer::read(&folder.join("encoder.json"), &folder.join("vocab.bpe")).unwrap();
-    assert_eq!((tokenizer.size(), tokenizer.end()), (50257, 50256));
+    assert_eq!((tokenizer.size(), tokenizer.eos_token()), (50257, 50256));
     let cases: serde_json::Value =
         serde_json::from_str(include_str!("../../../tests/reference/gpt2_tokens.json")).unwrap();
     for case in cases.as_array().unwrap() {

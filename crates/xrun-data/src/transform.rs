@@ -10,6 +10,11 @@ use rand_chacha::ChaCha8Rng;
 
 use xrun_core::dataset::sample::{BoundingBox, HostImage};
 
+/// Mean of 8-bit photographs, rounded, to normalise inputs.
+pub const PIXEL_MEAN: f32 = 114.0;
+/// Standard deviation of 8-bit photographs, rounded, to normalise inputs.
+pub const PIXEL_DEVIATION: f32 = 64.0;
+
 /// Padding of an image that does not fill its square: the grey that detectors since YOLOv5 pad with.
 pub const PADDING: u8 = 114;
 

@@ -19,6 +19,7 @@ pub mod qat_language_model;
 #[path = "../../../tests/real_data.rs"]
 mod real_data;
 pub mod vision_language;
+mod weights_header;
 #[cfg(not(feature = "train"))]
 mod without_burn;
 

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::axis::Axis;
 use super::format::{Best, MemorySummary};
 use super::loss::KindLoss;
-use super::verdict::Judgement;
+use super::verdict::{Judgement, TrainingJudgement};
 use xrun_core::task::metric::Direction;
 
 /// Runs compared side by side.
@@ -19,7 +19,7 @@ pub struct Comparison {
     pub version: u32,
     /// The runs, in the order of the command line.
     pub runs: Vec<ComparedRun>,
-    /// Keys of the resolved experiments whose values differ.
+    /// Keys of the resolved experiments whose values differ; `command` for the command lines of watched commands.
     pub differences: Vec<KeyDifference>,
     /// Differences in code, data, machine and device.
     pub environment: Vec<KeyDifference>,
@@ -43,6 +43,14 @@ pub struct ComparedRun {
     pub run: String,
     /// The run's directory, as it was named on the command line.
     pub path: String,
+    /// Name by what differs from the other runs: `lr 0.005, epochs 3`.
+    pub label: String,
+    /// Number of its setting, from 1. Runs whose experiments differ in the seed only have the same one.
+    pub setting: usize,
+    /// SHA-256 of `metrics.jsonl`; runs with the same one are identical. `null` if the run has no metrics.
+    pub metrics_digest: Option<String>,
+    /// `true` for a watched command, whose heap is the memory footprint of its processes.
+    pub watched: bool,
     /// `finished`, `running`, `killed`, `time limit`, …
     pub state: String,
     /// Why the run ended.
@@ -67,6 +75,9 @@ pub struct ComparedRun {
     pub metrics: BTreeMap<String, ComparedMetric>,
     /// Checkpoint with the best validation.
     pub best: Option<Best>,
+    /// Verdict on training.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub training: Option<TrainingJudgement>,
     /// Memory peaks.
     pub memory: MemorySummary,
     /// The verdict on memory.

@@ -75,6 +75,9 @@ pub struct Manifest {
     /// Settings of `xrun watch`; absent for an experiment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub watched: Option<WatchSettings>,
+    /// Checkpoint of another run from which this one started (`xrun fork`); absent if it started at step 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<Parent>,
     /// Step after which the newest process was to stop (`--until`); absent if it was to do all steps.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<u64>,
@@ -85,6 +88,23 @@ impl Manifest {
     /// differ only in their names may start in the same second.
     pub fn run_id(&self) -> String {
         format!("{}/{}", self.experiment, self.run)
+    }
+}
+
+/// Checkpoint of another run from which a run started.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct Parent {
+    /// Id of the other run: its experiment, `/` and its name.
+    pub run: String,
+    /// Number of steps done at the checkpoint.
+    pub step: u64,
+    /// Keys of the experiment that were changed, as typed.
+    pub changed: Vec<String>,
+}
+
+impl std::fmt::Display for Parent {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "{} after step {}", self.run, self.step)
     }
 }
 

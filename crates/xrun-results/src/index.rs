@@ -11,7 +11,7 @@ use std::time::SystemTime;
 
 use serde::de::DeserializeOwned;
 
-use super::format::{Best, MemoryLine, MetricsLine, Outcome, PlanFile, Summary};
+use super::format::{Best, MemoryLine, MetricsLine, Outcome, Parent, PlanFile, Summary};
 use super::index_error::CANDIDATES_MAX;
 pub use super::index_error::{Candidates, IndexError};
 use super::loss::{self, KindLoss};
@@ -81,6 +81,8 @@ pub struct RunEntry {
     pub rss_peak: Option<u64>,
     /// Best validation after a step, from the summary or from what was written so far.
     pub best: Option<Best>,
+    /// Checkpoint of another run from which this one started.
+    pub parent: Option<Parent>,
 }
 
 /// A directory that may be a run; ordered by time.
@@ -323,6 +325,14 @@ fn subdirectories<'a>(directory: &Path, root: &'a Path) -> impl Iterator<Item = 
     })
 }
 
+/// Names of the committed results, which [`runs`] does not list, sorted.
+pub fn committed(results: &Path) -> Vec<String> {
+    let directory = results.join(layout::REFERENCE);
+    let found = subdirectories(&directory, &directory).filter(|(name, path)| !starts_with_date(name) && is_run(path));
+    let names: BTreeSet<String> = found.map(|(name, _)| printable::line(&name, 100)).collect();
+    names.into_iter().collect()
+}
+
 fn starts_with_date(run: &str) -> bool {
     chrono::NaiveDate::parse_from_str(run.get(..10).unwrap_or(""), "%Y-%m-%d").is_ok()
 }
@@ -395,8 +405,9 @@ fn read_entry(path: PathBuf, experiment: String, run: String) -> RunEntry {
     });
     let kind = |loss: &KindLoss| if losses.len() > 1 { loss.kind.clone() } else { String::new() };
     let loss = loss::dominant(&losses).map(|loss| (kind(loss), loss.last));
-    let started = manifest.ok().map(|manifest| manifest.started);
-    RunEntry { path, experiment, run, state, started, summary, steps_planned, last_step, loss, rss_peak, best }
+    let (started, parent) = manifest.ok().map(|manifest| (manifest.started, manifest.parent)).unzip();
+    let parent = parent.flatten();
+    RunEntry { path, experiment, run, state, started, summary, steps_planned, last_step, loss, rss_peak, best, parent }
 }
 
 /// Best validation of a run without a summary. The newest checkpoint records it, and a better one is saved at once,

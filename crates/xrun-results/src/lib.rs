@@ -19,6 +19,7 @@ pub mod judge;
 pub mod log;
 pub mod loss;
 pub mod metrics_comparison;
+pub mod noise;
 pub mod notes;
 mod outcome;
 pub mod prediction;

@@ -72,6 +72,35 @@ pub fn format_value(value: &Value) -> String {
     }
 }
 
+/// Formats a value as [`format_value`], with at most four significant digits of a number with decimals: `0.003125`,
+/// `3.1e-5`.
+pub fn format_rounded(value: &Value) -> String {
+    let Some(number) = value.as_f64().filter(|_| value.is_f64()) else { return format_value(value) };
+    let text = format!("{number:.3e}");
+    match text.split_once('e') {
+        Some((digits, power)) if power.parse().is_ok_and(|power: i32| power < -3) => {
+            format!("{}e{power}", digits.trim_end_matches('0').trim_end_matches('.'))
+        }
+        _ => format_value(&text.parse::<f64>().map_or(value.clone(), Value::from)),
+    }
+}
+
+/// Shortest ends of dotted keys that differ from each other: `learning_rate` for `optimizer.adamw.learning_rate`.
+pub fn short_keys<'a>(keys: &[&'a str]) -> Vec<&'a str> {
+    let end = |key: &'a str, parts: usize| {
+        let at = key.rmatch_indices('.').nth(parts - 1).map_or(0, |(at, _)| at + 1);
+        &key[at..]
+    };
+    let unique = |key: &'a str| {
+        let parts = (1..=key.split('.').count()).find(|&parts| {
+            let short = end(key, parts);
+            keys.iter().filter(|other| end(other, parts) == short).count() == 1
+        });
+        parts.map_or(key, |parts| end(key, parts))
+    };
+    keys.iter().map(|key| unique(key)).collect()
+}
+
 /// Returns `true` if the text that was typed denotes this value: `2e-3` is 0.002, `50331648` is `"48 MiB"`, and
 /// quotes are optional.
 pub fn matches(value: &Value, typed: &str) -> bool {
@@ -105,6 +134,20 @@ mod tests {
         let keys: Vec<&str> = flat.keys().map(String::as_str).collect();
         assert_eq!(keys, ["cleanup.actions", "training.epochs", "training.schedule.constant"]);
         assert_eq!(flat["cleanup.actions"], json!(["heap"]));
+    }
+
+    #[test]
+    fn numbers_are_rounded_to_four_digits_and_integers_are_not() {
+        let shown =
+            [json!(0.003_124_519_277), json!(3.124_519e-5), json!(0.005), json!(123_456), json!("a"), json!(1.0)];
+        assert_eq!(shown.map(|value| format_rounded(&value)), ["0.003125", "3.125e-5", "0.005", "123456", "a", "1.0"]);
+    }
+
+    #[test]
+    fn keys_are_shortened_to_what_distinguishes_them() {
+        let keys = ["optimizer.adamw.learning_rate", "limits.batch_size", "training.batch_size", "seed"];
+        assert_eq!(short_keys(&keys), ["learning_rate", "limits.batch_size", "training.batch_size", "seed"]);
+        assert_eq!(short_keys(&["a.b", "a.b"]), ["a.b", "a.b"]);
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use clap::ValueEnum;
 use serde_json::Value;
@@ -140,13 +141,15 @@ pub enum SortKey {
     Value(String),
     /// A metric of the last validation.
     Metric(String),
+    /// A metric: its best value in runs whose best checkpoint it selects, its last in others.
+    BestMetric(String),
 }
 
 /// Sort keys that are not keys of an experiment.
 pub const SORT_KEYS: &[&str] =
     &["started", "experiment", "state", "steps", "loss", "best", "memory", "seconds", "speed"];
 /// Prefix of the name of a metric.
-pub const METRIC_PREFIX: &str = "metrics.";
+const METRIC_PREFIX: &str = "metrics.";
 
 impl SortKey {
     /// Parses a sort key; `None` for an unknown word. A text with a dot is a metric or a key of the experiment.
@@ -184,6 +187,7 @@ impl SortKey {
             Self::Speed => number(summary.and_then(|summary| summary.steps_per_second)),
             Self::Value(key) => resolved::values(&run.path).unwrap_or_default().remove(key).unwrap_or(Value::Null),
             Self::Metric(name) => number(summary.and_then(|summary| summary.metrics_last.get(name).copied().flatten())),
+            Self::BestMetric(name) => number(metric_value(run, name)),
         }
     }
 
@@ -192,7 +196,7 @@ impl SortKey {
         match self {
             Self::Loss => run.loss.as_ref().map_or_else(String::new, |(kind, _)| kind.clone()),
             Self::Best => run.best.as_ref().map_or_else(String::new, |best| best.metric.clone()),
-            Self::Metric(name) => name.clone(),
+            Self::Metric(name) | Self::BestMetric(name) => name.clone(),
             _ => String::new(),
         }
     }
@@ -202,7 +206,7 @@ impl SortKey {
 /// newest first, as is sorting by start. Values of different metrics, or losses of different kinds of steps, form
 /// separate groups. `reverse` inverts the order, still with missing values last.
 pub fn sort(runs: &mut [RunEntry], order: &SortKey, reverse: bool) {
-    let is_metric = matches!(order, SortKey::Best | SortKey::Metric(_));
+    let is_metric = matches!(order, SortKey::Best | SortKey::Metric(_) | SortKey::BestMetric(_));
     let directions = if is_metric { directions(runs, order) } else { BTreeMap::new() };
     // `runs` is ordered newest first, and the sort is stable.
     runs.sort_by_cached_key(|run| {
@@ -229,15 +233,11 @@ fn directions(runs: &[RunEntry], order: &SortKey) -> BTreeMap<String, Direction>
 /// checkpoint, otherwise with its last. Without a name, the best run by each selecting metric. If no plan states
 /// which direction is better, all runs with a value. `runs` is ordered newest first.
 pub fn best<'a>(runs: &[&'a RunEntry], metric: Option<&str>) -> Vec<&'a RunEntry> {
-    let value = |run: &RunEntry, name: &str| {
-        let best = run.best.as_ref().filter(|best| best.metric == name).map(|best| best.value);
-        best.or_else(|| run.summary.as_ref()?.metrics_last.get(name).copied().flatten())
-    };
     let chosen = runs.iter().filter_map(|run| run.best.as_ref().map(|best| best.metric.as_str()));
     let names: BTreeSet<&str> = metric.map_or_else(|| chosen.collect(), |name| BTreeSet::from([name]));
     let mut found = Vec::new();
     for name in names {
-        let mut with = runs.iter().filter_map(|run| Some((*run, value(run, name)?)));
+        let mut with = runs.iter().filter_map(|run| Some((*run, metric_value(run, name)?)));
         let direction = with.clone().find_map(|(run, _)| direction(run, name));
         match direction {
             Some(direction) => {
@@ -249,9 +249,34 @@ pub fn best<'a>(runs: &[&'a RunEntry], metric: Option<&str>) -> Vec<&'a RunEntry
     found
 }
 
+/// Best value of a metric that selects a run's best checkpoint; the last value of another metric.
+fn metric_value(run: &RunEntry, name: &str) -> Option<f64> {
+    let best = run.best.as_ref().filter(|best| best.metric == name).map(|best| best.value);
+    best.or_else(|| run.summary.as_ref()?.metrics_last.get(name).copied().flatten())
+}
+
+/// Names of the metrics of runs, at most [`METRICS_MAX`].
+pub fn metrics(runs: impl Iterator<Item = RunEntry>) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for run in runs {
+        let last = run.summary.iter().flat_map(|summary| summary.metrics_last.keys());
+        let best = run.best.iter().map(|best| &best.metric);
+        names.extend(last.chain(best).take(METRICS_MAX.saturating_sub(names.len())).cloned());
+    }
+    names
+}
+
+/// Maximum number of metrics of all runs.
+const METRICS_MAX: usize = 1000;
+
 /// Better direction of a metric, from the plan of a run.
 fn direction(run: &RunEntry, name: &str) -> Option<Direction> {
-    read::plan(&run.path).ok()?.metrics.into_iter().find(|metric| metric.name == name)?.direction
+    metric_direction(&run.path, name)
+}
+
+/// Better direction of a metric, from the plan of a run.
+pub fn metric_direction(run: &Path, name: &str) -> Option<Direction> {
+    read::plan(run).ok()?.metrics.into_iter().find(|metric| metric.name == name)?.direction
 }
 
 #[derive(PartialEq)]

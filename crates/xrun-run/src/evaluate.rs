@@ -159,7 +159,7 @@ pub(super) fn create_dated_directory(parent: &Path) -> Result<PathBuf, StartErro
 }
 
 /// Metrics of the run's own validation after `wanted` steps; the last one if a resume repeated it.
-fn training_metrics(run: &Path, wanted: u64) -> BTreeMap<String, Option<f64>> {
+pub(super) fn training_metrics(run: &Path, wanted: u64) -> BTreeMap<String, Option<f64>> {
     let lines = read::metrics(run).into_iter().flatten().flatten();
     let of_step = lines.filter_map(|line| match line {
         MetricsLine::Validation { step, metrics, .. } if step == wanted => Some(metrics),

@@ -8,6 +8,7 @@ pub mod demand;
 pub mod early_stopping;
 pub mod evaluate;
 pub mod fingerprint;
+pub mod fork;
 pub mod gradient_norms;
 pub mod hooks;
 pub mod images;
@@ -31,6 +32,7 @@ pub mod session;
 pub mod timer;
 pub mod trace;
 pub mod train;
+pub mod weights;
 
 use xrun_core::files::write::WriteError;
 use xrun_core::panics::Panic;

@@ -42,6 +42,7 @@ pub fn manifest(
         clamped: plan.facts.clamped.clone(),
         origins: origins.clone(),
         watched: None,
+        parent: None,
         until: None,
         slurm: SlurmJob::from_environment(),
     }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use super::fingerprint::fingerprint;
+use super::fork::Fork;
 use super::launch::{self, Launch};
 use super::manifest;
 use super::prepare::{Opened, StartError};
@@ -44,6 +45,8 @@ pub struct NewRun<'a> {
     pub until: Option<u64>,
     /// True if this user chose the programs that the experiment names.
     pub trusted: bool,
+    /// Checkpoint of another run from which this one starts; `None` starts at step 0.
+    pub fork: Option<&'a Fork>,
 }
 
 /// Run whose directory has been created.
@@ -59,7 +62,15 @@ pub struct CreatedRun {
 impl<'a> NewRun<'a> {
     /// Run of all steps of a checked experiment.
     pub fn new(checked: &'a CheckedExperiment, location: RunLocation<'a>) -> Self {
-        Self { location, text: &checked.text, origins: &checked.origins, stop_after: None, until: None, trusted: true }
+        Self {
+            location,
+            text: &checked.text,
+            origins: &checked.origins,
+            stop_after: None,
+            until: None,
+            trusted: true,
+            fork: None,
+        }
     }
 
     /// Creates the directory and writes experiment, plan and manifest there.
@@ -86,12 +97,16 @@ impl<'a> NewRun<'a> {
         let mut manifest =
             manifest::manifest(plan, &directory.id, &fingerprint, &opened.chosen, &command, self.origins);
         manifest.until = self.until;
+        manifest.parent = self.fork.map(|fork| fork.parent.clone());
         launch::write_inputs(&directory.path, self.text, &resolved, &manifest, plan, parameters)
             .map_err(StartError::failed)?;
         if self.trusted {
             trust::sign_run(&directory.path, &plan.experiment);
         }
-        let state = LoopState { run: manifest.run_id(), fingerprint, ..LoopState::default() };
+        let state = match self.fork {
+            None => LoopState { run: manifest.run_id(), fingerprint, ..LoopState::default() },
+            Some(fork) => fork.start(&directory.path, manifest.run_id(), fingerprint).map_err(StartError::failed)?,
+        };
         Ok(CreatedRun { directory, state, stop_after: self.stop_after, until: self.until })
     }
 }

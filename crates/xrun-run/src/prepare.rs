@@ -43,7 +43,7 @@ use xrun_core::dataset;
 use xrun_core::dataset::error::InvalidItems;
 use xrun_core::dataset::{Dataset, generated};
 use xrun_core::device;
-use xrun_core::device::{AutotuneLevel, Kind, SelectedDevice};
+use xrun_core::device::{Kind, SelectedDevice};
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::pipeline::Prepared;
 use xrun_core::heap;
@@ -51,7 +51,8 @@ use xrun_core::invocation;
 use xrun_core::panics;
 use xrun_core::panics::Panic;
 use xrun_core::panics::messages::Cause;
-use xrun_core::settings::sections::{Autotune, DeviceSettings};
+use xrun_core::printable;
+use xrun_core::settings::sections::Autotune;
 use xrun_core::task::{Task, TaskError};
 use xrun_core::units::{Bytes, pluralize, seconds};
 use xrun_results::durations::Durations;
@@ -92,6 +93,9 @@ pub enum StartError {
     /// The device does not have enough memory for the model.
     #[error("{0}")]
     OutOfMemory(String),
+    /// The plan does not fit the limits or the machine.
+    #[error("{0}")]
+    DoesNotFit(String),
     /// A signal stopped the preparation.
     #[error("{0}")]
     Interrupted(String),
@@ -131,8 +135,15 @@ impl Planned {
         if let Some(missing) = &chosen.fallback_reason {
             listener.info(&format!("using the CPU because the GPU is not usable: {missing}"));
         }
-        if matches!(chosen.kind, Kind::Cuda(_)) && !device::backend().tune(tuning(&experiment.device)) {
-            listener.detail("the autotune level is that of cubecl.toml, which overrides `device.autotune`");
+        if matches!(chosen.kind, Kind::Cuda(_))
+            && let Some(reason) = device::backend().tune(experiment.device.autotune)
+        {
+            let note = format!("`device.autotune` has no effect: {reason}");
+            if experiment.device.autotune == Autotune::default() {
+                listener.detail(&note);
+            } else {
+                listener.info(&note);
+            }
         }
         if chosen.kind == Kind::Cpu {
             device::backend().select_cpu_kernels(experiment.device.cpu_kernels).map_err(StartError::failed)?;
@@ -203,11 +214,11 @@ impl Planned {
     }
 
     /// Adds a forecast to the plan if `memory.probe` is set. A probe that fails is reported and does not stop the run, which
-    /// will show the cause itself.
+    /// will show the cause itself. `force` accepts a plan that does not fit.
     ///
     /// # Errors
-    /// A signal arrived during the probe, or the data cannot be used.
-    pub fn forecast_if_enabled(&mut self, file: &Path, overrides: &[String]) -> Result<(), StartError> {
+    /// The plan does not fit, a signal arrived during the probe, or the data cannot be used.
+    pub fn forecast_if_enabled(&mut self, file: &Path, overrides: &[String], force: bool) -> Result<(), StartError> {
         let listener = self.listener.clone();
         if !self.plan.experiment.memory.probe {
             return Ok(());
@@ -224,16 +235,25 @@ impl Planned {
         };
         // Generating or first reading the data may have needed more than training will.
         forecast::raise_peaks(&mut forecast, heap::read().peak, sources::rss_peak());
-        let (fits, message) = fit::message(&forecast, &self.memory_budgets());
+        let budgets = self.memory_budgets();
+        let (fits, message) = fit::message(&forecast, &budgets);
+        let advice = fit::advice(&self.plan, &forecast, &budgets);
         self.plan.forecast = Some(forecast);
-        match fits {
-            true => listener.detail(&format!("plan {message}")),
-            false => listener.info(&format!(
-                "plan {message}; `{} plan {} --solve {}` finds what fits",
-                invocation::program(),
-                file.display(),
-                self.plan.batch_key()
-            )),
+        if fits {
+            listener.detail(&format!("plan {message}"));
+            return Ok(());
+        }
+        let mut text = format!("plan {message}");
+        if let Some((largest, key)) = advice {
+            text.push_str(&format!("; {largest}"));
+            if let Some(key) = key {
+                let (program, file) = (invocation::program(), printable::shell_word(&file.to_string_lossy()));
+                text.push_str(&format!("; `{program} plan {file} --solve {key}` finds what fits"));
+            }
+        }
+        match force {
+            true => listener.info(&text),
+            false => return Err(StartError::DoesNotFit(format!("{text}; --force starts anyway"))),
         }
         Ok(())
     }
@@ -351,14 +371,6 @@ pub fn device_error(chosen: &SelectedDevice, panic: &Panic) -> StartError {
             ))
         }
         _ => StartError::Failed(format!("cannot open the device `{}`: {panic}", chosen.kind)),
-    }
-}
-
-fn tuning(device: &DeviceSettings) -> AutotuneLevel {
-    match device.autotune {
-        Autotune::Minimal => AutotuneLevel::Minimal,
-        Autotune::Balanced => AutotuneLevel::Balanced,
-        Autotune::Full => AutotuneLevel::Full,
     }
 }
 

@@ -13,12 +13,13 @@
 //! ```
 //! The progress of a sweep is in its run directories and nowhere else, so that no kill can make two records disagree.
 
-pub mod compare;
+pub mod conclusion;
 pub mod launcher;
 pub mod listing;
 pub mod local;
 pub mod measure;
 pub mod page;
+mod pareto;
 pub mod plan;
 pub mod record;
 pub mod records;

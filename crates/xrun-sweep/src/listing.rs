@@ -10,6 +10,7 @@ use xrun_core::files::layout;
 use xrun_core::printable;
 use xrun_results::report::axes::utc_time;
 use xrun_results::report::listing::columns_within;
+use xrun_results::run_name;
 
 /// Largest number of sweeps that are listed, the newest first.
 const SWEEPS_MAX: usize = 50;
@@ -54,6 +55,29 @@ pub fn sweeps(results: &Path, experiment: Option<&str>) -> Vec<Listed> {
         .collect()
 }
 
+/// Directory of the sweep called `text`: a path, `experiment/sweeps/sweep`, or for the newest sweep `latest`, `experiment`
+/// or `experiment/latest`.
+pub fn find(results: &Path, text: &str) -> Option<PathBuf> {
+    let newest = || {
+        let text = text.trim_end_matches('/');
+        let named = text.strip_suffix(layout::LATEST).map_or(text, |before| before.trim_end_matches('/'));
+        newest(results, Some(named).filter(|name| !name.is_empty()))
+    };
+    run_name::sweep(results, Path::new(text)).or_else(newest)
+}
+
+/// Directory of the newest sweep, of all experiments or of one.
+pub fn newest(results: &Path, experiment: Option<&str>) -> Option<PathBuf> {
+    let mut found: Vec<(String, PathBuf)> = Vec::new();
+    for of in folders(results).filter(|name| experiment.is_none_or(|asked| asked == name)) {
+        let folder = results.join(&of).join(layout::SWEEPS);
+        let sweeps =
+            folders(&folder).filter(|name| name != layout::LATEST).map(|name| (name.clone(), folder.join(name)));
+        found.extend(sweeps.filter(|(_, path)| path.join(layout::SWEEP).is_file()).max());
+    }
+    found.into_iter().max().map(|(_, path)| path)
+}
+
 fn listed(name: String, folder: PathBuf) -> Option<Listed> {
     let record = SweepRecord::read(&folder).ok()?;
     let rungs = record.search.as_ref().map_or(&[][..], Search::rungs);
@@ -88,4 +112,31 @@ pub fn text(sweeps: &[Listed], width: Option<usize>) -> String {
     let rows: Vec<Vec<String>> = sweeps.iter().map(row).collect();
     let header = ["sweep", "begun", ">finished", ">trials", "swept"];
     if rows.is_empty() { String::new() } else { columns_within(&header, &rows, width, &["begun", "trials", "swept"]) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_newest_sweep_is_found_by_its_experiment_and_as_the_latest() {
+        let results = tempfile::tempdir().unwrap();
+        for (experiment, sweep) in
+            [("a", "2026-11-21T00-00-00_1"), ("a", "2026-11-22T00-00-00_2"), ("b", "2026-11-21T12-00-00_3")]
+        {
+            let folder = results.path().join(experiment).join(layout::SWEEPS).join(sweep);
+            std::fs::create_dir_all(&folder).unwrap();
+            xrun_core::files::write::replace(&folder.join(layout::SWEEP), b"").unwrap();
+        }
+        let found = |text: &str| {
+            let name = |path: PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();
+            find(results.path(), text).map(name)
+        };
+        for (text, sweep) in
+            [("latest", "_2"), ("a", "_2"), ("b", "_3"), ("b/latest", "_3"), ("a/sweeps/2026-11-21T00-00-00_1", "_1")]
+        {
+            assert!(found(text).is_some_and(|name| name.ends_with(sweep)), "{text}: {:?}", found(text));
+        }
+        assert_eq!((found("c"), found("a/b")), (None, None));
+    }
 }

@@ -2,8 +2,9 @@
 
 use maud::{Markup, html};
 
+use super::conclusion::{conclusion, next_commands};
 use super::table::FRONTS;
-use super::text::{Cells, TableView, best, changes, constant_columns, noise, reference, rows, rungs, short, value};
+use super::text::{Cells, TableView, changes, constant_columns, noise, reference, rows, rungs, short, value};
 use crate::records::sweep::{Measured, Row, Table};
 use xrun_core::printable;
 use xrun_results::report::axes::{AxisUnit, utc_time};
@@ -29,22 +30,31 @@ pub fn html(table: &Table) -> String {
                     (finished) " of " (runs) " runs finished" @if at_rung > 0 { ", " (at_rung) " stopped at a rung" }
                 }
             }
+            @for (at, sentence) in conclusion(table).iter().enumerate() { p.result[at == 0] { (capitalised(sentence)) "." } }
+            @for (purpose, command) in next_commands(table) { p.note { "To " (purpose) ":" } pre { (command) } }
             p { "Swept: " (printable::line(&table.keys.join(", "), 400)) "." }
             p.note { "Sweep " (sweep) ", begun " (utc_time(&table.created)) "." }
             @if let Some(rungs) = rungs(table) { p.note { (rungs) "." } }
-            @if let Some(best) = best(table) { p.result { (best) } }
         }
         h2 { "Trials" }
         (view(table, TableView::Page))
         (failures(table))
         (metric_plots(table))
         (changes_section(table))
-        (speed_and_memory(table))
-        h2 { "Memory and what stays" }
-        (view(table, TableView::Memory))
+        @if !table.is_search() {
+            (speed_and_memory(table))
+            h2 { "Memory and what stays" }
+            (view(table, TableView::Memory))
+        }
         (how_to_read(table))
     };
     document(&format!("{name} · sweep {sweep}"), "", &content, "the run directories of the sweep")
+}
+
+/// A sentence with its first letter as a capital.
+fn capitalised(sentence: &str) -> String {
+    let mut characters = sentence.chars();
+    characters.next().map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
 }
 
 fn view(table: &Table, view: TableView) -> Markup {
@@ -119,7 +129,8 @@ fn pareto_plot(table: &Table, name: &str, memory: &str) -> Option<Plot> {
     let mut on: Vec<(f64, f64)> =
         placed().filter(|(row, _)| row.pareto.contains(&name)).map(|(_, (speed, memory))| (memory, speed)).collect();
     on.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let curves = vec![curve("trials", points, 7, CurveStyle::Dots), curve("Pareto front", on, 1, CurveStyle::Points)];
+    let front = (!on.is_empty()).then(|| curve("Pareto front", on, 1, CurveStyle::Points));
+    let curves = [Some(curve("trials", points, 7, CurveStyle::Dots)), front].into_iter().flatten().collect();
     let words = match name {
         "heap" => ("Speed and peak of the heap", "peak of the heap"),
         "rss" => ("Speed and peak RSS", "peak RSS"),
@@ -142,7 +153,11 @@ fn caption(table: &Table) -> String {
         [_] => format!("its {}", printable::line(short(&table.keys)[0], 40)),
         _ => "its number".into(),
     };
-    format!("Steps per second against memory, each trial with {names}. Line: the Pareto front.")
+    let front = match table.rows.iter().any(|row| !row.pareto.is_empty()) {
+        true => "Line: the Pareto front.",
+        false => "No Pareto front: no trial differs from another beyond noise.",
+    };
+    format!("Steps per second against memory, each trial with {names}. {front}")
 }
 
 fn label(row: &Row) -> String {
@@ -269,7 +284,8 @@ fn how_to_read(table: &Table) -> Markup {
             repeats, speed and memory are medians with their minimum and maximum. "
             b { "Floor" } " is the minimum between steps in the second half of a run. "
             b { "Growth per step" } " is that of the heap, or of the device's pool if that grows faster (Theil-Sen slope of window minima). "
-            b { "Pareto front" } " names the memory for which no other trial is both faster and smaller." }
+            b { "Pareto front" } " names the memory for which no other trial is both faster and smaller; of repeated trials, differences \
+            within noise do not count." }
         p { "A comparison is " b { "within noise" } " when its 95 % confidence interval contains 0: repeats of one trial differ as much. The \
             noise is pooled over all trials, and includes seeds and the drift of the machine. " b { "The same" } " means a difference \
             of less than 0.05 %, noise included." }

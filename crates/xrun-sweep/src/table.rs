@@ -1,16 +1,16 @@
 //! The table of a sweep, a row for each trial, from the run directories: `table.csv`, `table.json`, `report.html`.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::compare::pareto_front;
 use super::measure::{Queued, measure};
 use super::page;
+use super::pareto::{Placed, pareto_front};
 use super::trials::{RunId, masked};
 use crate::records::search::Search;
-use crate::records::sweep::{Change, Measured, Noise, Process, Row, Spread, SweepRecord, Table};
+use crate::records::sweep::{Measured, Process, Row, SweepRecord, Table};
 use xrun_core::experiment::read_sweep::shown;
 use xrun_core::files::layout;
 use xrun_core::files::write;
@@ -18,18 +18,44 @@ use xrun_core::files::write::WriteError;
 use xrun_core::task::metric::Direction;
 use xrun_results::format::VERSION;
 use xrun_results::loss;
+use xrun_results::noise::{Change, Noise, Spread};
 use xrun_results::read;
 use xrun_results::report::epochs::csv_line;
 
-/// Measurements that are compared with the reference.
-pub const COMPARED: [&str; 4] = ["steps_per_second", "heap_peak", "rss_peak", "device_reserved_peak"];
+/// Measurements of a machine that are compared with the reference.
+pub const MEASURED: [&str; 4] = ["steps_per_second", "heap_peak", "rss_peak", "device_reserved_peak"];
+/// All numbers that are compared with the reference.
+pub const COMPARED: [&str; 5] = ["metric", "steps_per_second", "heap_peak", "rss_peak", "device_reserved_peak"];
 
 /// Name of each Pareto front, and the memory that is compared with speed.
 pub const FRONTS: [(&str, &str); 3] = [("heap", "heap_peak"), ("rss", "rss_peak"), ("device", "device_reserved_peak")];
 
+impl Table {
+    /// Returns whether the trials were searched for the best metric; they are then not compared by speed and memory.
+    pub fn is_search(&self) -> bool {
+        ["asha", "tpe"].contains(&self.method.as_str())
+    }
+
+    /// Trials in the order in which they are shown: those of a search with the best metric at the highest rung first.
+    pub fn shown_rows(&self) -> Vec<&Row> {
+        let mut rows: Vec<&Row> = self.rows.iter().collect();
+        if let Some(direction) = self.direction.filter(|_| self.is_search()) {
+            let cost = |row: &Row| match (row.metric.map(|spread| spread.median), direction) {
+                (Some(value), Direction::Lower) => value,
+                (Some(value), Direction::Higher) => -value,
+                (None, _) => f64::INFINITY,
+            };
+            let rung = |row: &Row| std::cmp::Reverse(row.rung);
+            rows.sort_by(|a, b| rung(a).cmp(&rung(b)).then(cost(a).total_cmp(&cost(b))));
+        }
+        rows
+    }
+}
+
 impl Row {
     fn number(&self, name: &str) -> Option<Spread> {
         match name {
+            "metric" => self.metric,
             "steps_per_second" => self.steps_per_second,
             "heap_peak" => self.heap_peak,
             "rss_peak" => self.rss_peak,
@@ -37,15 +63,18 @@ impl Row {
         }
     }
 
-    fn each(&self, name: &str) -> Vec<f64> {
+    /// Measurements of its finished runs.
+    fn each(&self, name: &str, metric: Option<&String>) -> Vec<f64> {
         let bytes = |size: Option<u64>| size.map(|size| size as f64);
         let of = |run: &Measured| match name {
+            "metric" => run.metrics.get(metric?).copied().flatten(),
             "steps_per_second" => run.steps_per_second,
             "heap_peak" => bytes(run.heap_peak),
             "rss_peak" => bytes(run.rss_peak),
             _ => bytes(run.device_reserved_peak),
         };
-        let comparable = |run: &&Measured| run.finished && (name == "steps_per_second" || !run.interrupted);
+        let is_memory = !["metric", "steps_per_second"].contains(&name);
+        let comparable = |run: &&Measured| run.finished && !(is_memory && run.interrupted);
         self.runs.iter().filter(comparable).filter_map(of).collect()
     }
 
@@ -68,7 +97,7 @@ pub fn table(sweep: &Path, record: &SweepRecord, queued: &BTreeMap<RunId, Queued
         runs.collect()
     });
     let name = sweep.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    assemble(&name, record, trials)
+    Table { folder: sweep.to_path_buf(), ..assemble(&name, record, trials) }
 }
 
 /// The table of the measurements of each trial.
@@ -102,13 +131,20 @@ fn assemble(name: &str, record: &SweepRecord, trials: impl Iterator<Item = Vec<M
         true => best(&rows, direction, search.is_some()),
         false => best_at_top(&rows, direction),
     });
-    for (name, memory) in FRONTS {
-        let measured: Vec<Option<(f64, f64)>> = rows.iter().map(|row| row.speed_and_memory(memory)).collect();
-        rows.iter_mut().zip(pareto_front(&measured)).filter(|(_, on)| *on).for_each(|(row, _)| row.pareto.push(name));
-    }
     // A search optimizes a metric: its trials are not compared by speed.
     let reference = search.map_or_else(|| reference(record, &rows), |_| None);
-    let noise = compare(&mut rows, reference);
+    let noise = compare(&mut rows, reference, metric.as_ref());
+    for (name, memory) in FRONTS {
+        let place = |row: &Row| {
+            let (speed, size) = row.speed_and_memory(memory)?;
+            let count = |name: &str| row.each(name, None).len();
+            Some(Placed { speed, memory: size, counts: (count("steps_per_second"), count(memory)) })
+        };
+        let placed: Vec<Option<Placed>> = rows.iter().map(place).collect();
+        let noises = noise.get("steps_per_second").copied().zip(noise.get(memory).copied());
+        let front = pareto_front(&placed, noises);
+        rows.iter_mut().zip(front).filter(|(_, on)| *on).for_each(|(row, _)| row.pareto.push(name));
+    }
     Table {
         version: VERSION,
         experiment: record.experiment.clone(),
@@ -125,6 +161,7 @@ fn assemble(name: &str, record: &SweepRecord, trials: impl Iterator<Item = Vec<M
         reference,
         noise,
         rows,
+        folder: PathBuf::new(),
     }
 }
 
@@ -225,11 +262,11 @@ fn reference(record: &SweepRecord, rows: &[Row]) -> Option<u64> {
     finished().find(none).or_else(|| finished().next()).map(|row| row.trial)
 }
 
-fn compare(rows: &mut [Row], reference: Option<u64>) -> BTreeMap<&'static str, Noise> {
+fn compare(rows: &mut [Row], reference: Option<u64>, metric: Option<&String>) -> BTreeMap<&'static str, Noise> {
     let mut noises = BTreeMap::new();
     let Some(at) = rows.iter().position(|row| Some(row.trial) == reference) else { return noises };
     for name in COMPARED {
-        let trials: Vec<Vec<f64>> = rows.iter().map(|row| row.each(name)).collect();
+        let trials: Vec<Vec<f64>> = rows.iter().map(|row| row.each(name, metric)).collect();
         let measured: Vec<Vec<f64>> = trials.iter().filter(|values| !values.is_empty()).cloned().collect();
         let noise = Noise::of(&measured);
         noises.extend(noise.map(|noise| (name, noise)));

@@ -2,14 +2,17 @@
 
 use std::fmt;
 
+use super::conclusion::{conclusion, next_commands};
 use super::plan::PlannedTrial;
 use super::table::COMPARED;
-use super::trials::{masked, words};
-use crate::records::sweep::{Change, Row, Spread, Table};
+use super::trials::masked;
+use crate::records::sweep::{Row, Table};
 use xrun_core::experiment::read_sweep::shown;
 use xrun_core::printable;
+use xrun_results::noise::{Change, Spread};
 use xrun_results::report::axes::{bytes, bytes_as, duration, number};
 use xrun_results::report::width::{fold, table as fit_table};
+use xrun_results::resolved::{format_rounded, short_keys};
 
 /// Largest number of rows that are printed; the files have all.
 const ROWS_MAX: usize = 60;
@@ -38,22 +41,17 @@ pub fn plan(keys: &[&str], trials: &[PlannedTrial], repeats: u64, width: Option<
 
 /// The shortest names of the keys that are different.
 pub fn short(keys: &[String]) -> Vec<&str> {
-    let last = |key: &'_ str| key.rsplit('.').next().unwrap_or_default().to_owned();
-    keys.iter()
-        .map(|key| match keys.iter().filter(|other| last(other) == last(key)).count() {
-            1 => key.rsplit('.').next().unwrap_or(key),
-            _ => key.as_str(),
-        })
-        .collect()
+    short_keys(&keys.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// Title of a measurement of [`COMPARED`].
-pub fn compared(name: &str) -> &'static str {
+pub fn compared(table: &Table, name: &str) -> String {
     match name {
-        "steps_per_second" => "speed",
-        "heap_peak" => "heap peak",
-        "rss_peak" => "RSS peak",
-        _ => "device reserved peak",
+        "metric" => metric_name(table).unwrap_or_default(),
+        "steps_per_second" => "speed".into(),
+        "heap_peak" => "heap peak".into(),
+        "rss_peak" => "RSS peak".into(),
+        _ => "device reserved peak".into(),
     }
 }
 
@@ -113,7 +111,7 @@ type Column<'a> = (String, Box<dyn Fn(&Row) -> Cell + 'a>);
 pub fn rows(table: &Table, view: TableView) -> Cells {
     let columns = columns_of(table, view);
     let row = |row| columns.iter().map(|(_, cell)| cell(row)).collect();
-    (columns.iter().map(|(title, _)| title.clone()).collect(), table.rows.iter().map(row).collect())
+    (columns.iter().map(|(title, _)| title.clone()).collect(), table.shown_rows().into_iter().map(row).collect())
 }
 
 fn columns_of(table: &Table, view: TableView) -> Vec<Column<'_>> {
@@ -127,6 +125,10 @@ fn columns_of(table: &Table, view: TableView) -> Vec<Column<'_>> {
         all.push((">steps".into(), Box::new(move |row: &Row| number(row.steps))));
         all.push((">rung".into(), Box::new(move |row: &Row| number(row.rung))));
     }
+    let judged = || -> Column<'_> {
+        let cell = |row: &Row| row.verdict.map_or_else(Cell::none, |verdict| Cell::of(verdict.words()));
+        ("verdict".into(), Box::new(cell))
+    };
     let ended = || -> Column<'_> { ("outcome".into(), Box::new(|row: &Row| Cell::of(outcome(row)))) };
     let size = move |title: &str, of: fn(&Row) -> Option<Spread>| -> Column<'_> {
         let cell = move |row: &Row| match of(row) {
@@ -169,6 +171,18 @@ fn columns_of(table: &Table, view: TableView) -> Vec<Column<'_>> {
         let cell = |row: &Row| row.loss.map_or_else(Cell::none, |spread| Cell::of(number(spread.median)));
         all.push((format!(">loss{kind} ↓"), Box::new(cell)));
     }
+    // A search is for the metric; the record has all measurements.
+    if table.is_search() {
+        all.push(size(">RSS peak", |row| row.rss_peak));
+        if device {
+            all.push(size(">device reserved", |row| row.device_reserved_peak));
+        }
+        all.push(judged());
+        if view == TableView::Terminal {
+            all.push(ended());
+        }
+        return all;
+    }
     // Cleanups are part of the cost; `show` has the speed of the steps alone.
     all.push((
         ">steps/s with cleanup".into(),
@@ -190,8 +204,7 @@ fn columns_of(table: &Table, view: TableView) -> Vec<Column<'_>> {
     }
     let growth = |row: &Row| row.growth.map_or_else(Cell::none, |spread| Cell::of(signed(spread.median)));
     all.push((">growth per step".into(), Box::new(growth)));
-    let judged = |row: &Row| row.verdict.map_or_else(Cell::none, |verdict| Cell::of(verdict.words()));
-    all.push(("verdict".into(), Box::new(judged)));
+    all.push(judged());
     all.push(("Pareto front".into(), Box::new(|row: &Row| Cell::of(row.pareto.join(" ")))));
     if view == TableView::Terminal {
         all.push(ended());
@@ -225,24 +238,30 @@ pub fn constant_columns((titles, rows): Cells, kept: usize) -> (Cells, Vec<Strin
     ((columns.iter().map(|&at| titles[at].clone()).collect(), rows.iter().map(left).collect()), said)
 }
 
-/// A swept value, without the quotes of TOML.
+/// A swept value, without the quotes of TOML, and with at most four significant digits.
 pub fn value(value: &serde_json::Value) -> String {
-    let text = value.as_str().map_or_else(|| shown(value), str::to_owned);
+    let text = match value {
+        serde_json::Value::String(text) => text.clone(),
+        number if number.is_f64() => format_rounded(number),
+        other => shown(other),
+    };
     printable::line(&text, CELL_CHARACTERS_MAX)
 }
 
-/// `best: trial 3 (optimizer.adamw.learning_rate = 0.003), map50 0.51`.
-pub fn best(table: &Table) -> Option<String> {
-    let row = table.rows.iter().find(|row| Some(row.trial) == table.best)?;
-    let values = words(table.keys.iter().map(String::as_str), row.values.iter());
-    let (metric, spread) = (table.metric.as_ref()?, row.metric?);
-    Some(format!(
-        "best: trial {} ({}), {} {}",
-        row.trial,
-        printable::line(&values, 200),
-        printable::line(metric, CELL_CHARACTERS_MAX),
-        plain(spread)
-    ))
+/// Values of a trial: `optimizer.adamw.learning_rate = 0.003, limits.prefetch = 2`.
+pub fn settings(table: &Table, row: &Row) -> String {
+    let pairs = table.keys.iter().zip(&row.values).map(|(key, one)| format!("{key} = {}", value(one)));
+    printable::line(&pairs.collect::<Vec<_>>().join(", "), 200)
+}
+
+/// Name of the table's metric.
+pub fn metric_name(table: &Table) -> Option<String> {
+    table.metric.as_ref().map(|name| printable::line(name, CELL_CHARACTERS_MAX))
+}
+
+/// Value of the metric of a trial, with its range.
+pub fn metric_value(row: &Row) -> Option<Cell> {
+    row.metric.map(plain)
 }
 
 /// Returns whether a trial used a device.
@@ -270,7 +289,7 @@ pub fn changes(table: &Table) -> Cells {
         COMPARED.into_iter().filter(|name| table.rows.iter().any(|row| row.change.contains_key(name))).collect();
     let mut titles = vec![">trial".to_owned()];
     titles.extend(short(&table.keys).into_iter().map(|key| format!(">{}", printable::line(key, CELL_CHARACTERS_MAX))));
-    titles.extend(shown.iter().map(|name| compared(name).to_owned()));
+    titles.extend(shown.iter().map(|name| compared(table, name)));
     let rows = table.rows.iter().filter(|row| !row.change.is_empty()).map(|row| {
         let mut cells = vec![Cell::of(row.trial.to_string())];
         cells.extend(row.values.iter().map(|one| Cell::of(value(one))));
@@ -295,8 +314,7 @@ pub fn rungs(table: &Table) -> Option<String> {
 /// The trial that the others are compared with: `trial 1 (cleanup.every_steps = 0)`.
 pub fn reference(table: &Table) -> Option<String> {
     let row = table.rows.iter().find(|row| Some(row.trial) == table.reference)?;
-    let values = words(table.keys.iter().map(String::as_str), row.values.iter());
-    Some(format!("trial {} ({})", row.trial, printable::line(&values, 200)))
+    Some(format!("trial {} ({})", row.trial, settings(table, row)))
 }
 
 /// Sentence on the noise of the comparison.
@@ -321,8 +339,13 @@ pub fn text(table: &Table, width: Option<usize>) -> String {
         let shown = fit_table(&titles, &rows[..rows.len() - left], width);
         if left > 0 { format!("{shown}… and {left} more trials in table.csv\n") } else { shown }
     };
-    let mut text = as_table(rows(table, TableView::Terminal));
-    if table.rows.iter().any(|row| !row.pareto.is_empty()) {
+    let mut text: String =
+        conclusion(table).into_iter().map(|sentence| format!("{}\n", fold(&sentence, width, 2))).collect();
+    if !text.is_empty() {
+        text.push('\n');
+    }
+    text.push_str(&as_table(rows(table, TableView::Terminal)));
+    if !table.is_search() && table.rows.iter().any(|row| !row.pareto.is_empty()) {
         let front = "Pareto front: the memory for which no other trial is both faster and smaller";
         text.push_str(&format!("{}\n", fold(front, width, 2)));
     }
@@ -331,7 +354,9 @@ pub fn text(table: &Table, width: Option<usize>) -> String {
         text.push_str(&format!("{}\n", fold(note, width, 2)));
     }
     text.extend(rungs(table).map(|rungs| format!("{}\n", fold(&rungs, width, 2))));
-    text.extend(best(table).map(|best| format!("{}\n", fold(&best, width, 2))));
+    for (purpose, command) in next_commands(table) {
+        text.push_str(&format!("{purpose}: {command}\n"));
+    }
     let changes = changes(table);
     if let (Some(reference), false) = (reference(table), changes.1.is_empty()) {
         let against = format!("against {reference}; {}", noise(table));

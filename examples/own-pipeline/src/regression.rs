@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use xrun::backend::dispatch::TensorDevice;
 use xrun::bounded::DeepSize;
 use xrun::bounded::buffer::Buffer;
-use xrun::bounded::ledger::{Cap, Registration, Ledger, Policy};
+use xrun::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun::bounded::planned::PlannedBuffer;
 use xrun::data::feed::{self, Feed, FeedSettings};
 use xrun::dataset::open_dataset::SampleType;

@@ -6,8 +6,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use xrun::dataset::digest::digest;
 use xrun::dataset::error::DataError;
-use xrun::dataset::open_dataset::OpenDataset;
 use xrun::dataset::kind::DatasetKind;
+use xrun::dataset::open_dataset::OpenDataset;
 use xrun::problem::{Problem, Problems};
 
 /// Data set of a table.

@@ -16,6 +16,7 @@ const DATE_LENGTH: usize = "2026-11-21T".len();
 const DATE_WIDTH_MIN: usize = 110;
 const INDENT: &str = "  ";
 const FOLDERS_CHARACTERS_MAX: usize = 200;
+const NONE_RUNNING: &str = "no run is running (-n 10 shows the newest that ended)";
 
 /// Text for a pipe or a script.
 pub fn text(snapshot: &Snapshot, width: Option<usize>) -> String {
@@ -26,7 +27,7 @@ pub fn text(snapshot: &Snapshot, width: Option<usize>) -> String {
 pub fn lines(snapshot: &Snapshot, width: Option<usize>) -> Vec<String> {
     let folders: Vec<String> = snapshot.folders.iter().map(|folder| folder.display().to_string()).collect();
     let shown_active = snapshot.rows.len().min(snapshot.active);
-    let ended = snapshot.rows.len() - shown_active;
+    let ended = snapshot.rows.len() - shown_active + snapshot.omitted;
     let title = format!(
         "{} running, {ended} ended in {}",
         snapshot.active,
@@ -34,7 +35,7 @@ pub fn lines(snapshot: &Snapshot, width: Option<usize>) -> Vec<String> {
     );
     let mut lines = vec![title];
     if snapshot.rows.is_empty() {
-        lines.push("no runs".into());
+        lines.push(if ended > 0 { NONE_RUNNING } else { "no runs" }.into());
         return truncate(lines, width);
     }
     let narrow = width.is_some_and(|width| width < DATE_WIDTH_MIN);
@@ -64,7 +65,8 @@ pub fn lines(snapshot: &Snapshot, width: Option<usize>) -> Vec<String> {
         lines.push(format!("and {} more running", snapshot.active - shown_active));
     }
     if snapshot.omitted > 0 {
-        lines.push(format!("and {} more ended (-n shows more)", snapshot.omitted));
+        let more = if ended > snapshot.omitted { " more" } else { "" };
+        lines.push(format!("and {}{more} ended (-n shows more)", snapshot.omitted));
     }
     truncate(lines, width)
 }
@@ -152,7 +154,7 @@ mod tests {
         }
         let wide = lines(&snapshot(), None).join("\n");
         insta::assert_snapshot!(wide.replace(&"猫".repeat(80), "…"), @"
-        1 running, 1 ended in results
+        1 running, 4 ended in results
 
         run                         experiment  state               step    loss    memory  verdict        left
         2026-11-21T07-56-17_57d022  stage2      training  310/1000  31 %  0.4312  82.5 MiB  growing  2 min 10 s

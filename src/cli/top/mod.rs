@@ -1,9 +1,9 @@
 //! `xrun top`: monitor runs.
 
-mod find;
+pub(super) mod find;
 mod frame;
-mod row;
-mod runs;
+pub(super) mod row;
+pub(super) mod runs;
 mod screen;
 
 use std::io::IsTerminal;
@@ -40,8 +40,8 @@ pub struct TopArguments {
     /// Print the current state and exit, as if stdout were not a terminal.
     #[arg(long)]
     once: bool,
-    /// Largest number of ended runs to show.
-    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 10)]
+    /// Largest number of ended runs to show, the newest.
+    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 0)]
     count: usize,
     #[command(flatten)]
     results: Results,

@@ -5,16 +5,17 @@ use std::time::{Duration, SystemTime};
 
 use crate::files::layout;
 use crate::files::write::WRITING;
-use crate::judge::LiveVerdict;
+use crate::judge::{LiveVerdict, add_metrics, training_context};
 use crate::killed;
 use crate::report::axes::number;
 use crate::results::format::{MemoryLine, MetricsLine, PlanFile, SamplePoint};
 use crate::results::index::{self, RunState};
 use crate::results::loss::{self, KindLoss};
 use crate::results::tail::RecordTail;
-use crate::results::verdict::{Judgement, Verdict};
+use crate::results::verdict::{Judgement, TrainingJudgement, Verdict};
 use crate::results::{read, resolved, run_name};
 use crate::units::{Bytes, Span, seconds};
+use crate::verdict::training::TrainingWatch;
 use crate::{host, printable};
 
 /// Largest number of bytes of the metrics read at a time.
@@ -53,7 +54,8 @@ pub struct Row {
 }
 
 impl Row {
-    fn new(run: &Path) -> Self {
+    /// Row with the names of a run.
+    pub fn new(run: &Path) -> Self {
         let entry_name = |path: Option<&Path>| {
             let name = path.and_then(Path::file_name).map_or(String::new(), |name| name.to_string_lossy().into_owned());
             printable::line(&name, NAME_CHARACTERS_MAX)
@@ -128,6 +130,7 @@ pub struct ActiveRun {
     so_far: LiveVerdict,
     metrics: RecordTail,
     losses: Vec<KindLoss>,
+    training: TrainingWatch,
     last_step: Option<u64>,
     /// First metric of the newest validation.
     metric: Option<(String, f64)>,
@@ -147,13 +150,15 @@ impl ActiveRun {
             Some(watched) => watched.time_limit_seconds.and_then(|limit| Duration::try_from_secs_f64(limit).ok()),
             None => limited(),
         };
+        let plan = read::plan(run).ok();
         let host = read::process(run).ok().flatten().map(|note| note.host);
         let host = host.or_else(|| manifest.map(|manifest| manifest.host.name));
         Self {
             run: run.to_path_buf(),
             row: Row::new(run),
             manifest: modified(&run.join(layout::MANIFEST)),
-            plan: read::plan(run).ok(),
+            training: TrainingWatch::new(training_context(plan.as_ref())),
+            plan,
             time_limit,
             is_command: watched.is_some(),
             host: host.filter(|host| *host != host::name()),
@@ -202,16 +207,28 @@ impl ActiveRun {
         row
     }
 
+    /// Verdict so far on its memory.
+    pub fn verdict(&self) -> Option<Judgement> {
+        self.so_far.verdict().map(|verdict| verdict.verdict)
+    }
+
+    /// Verdict so far on its training; `None` without a loss and a validation.
+    pub fn training(&self) -> Option<TrainingJudgement> {
+        (!self.training.is_empty()).then(|| self.training.verdict(None).verdict)
+    }
+
     fn read_metrics(&mut self) {
         let news = self.metrics.read_new::<MetricsLine>();
         if news.restarted {
             (self.last_step, self.metric) = (None, None);
             self.losses.clear();
+            self.training = TrainingWatch::new(training_context(self.plan.as_ref()));
         }
         let over = loss::averaging_window(self.plan.as_ref().and_then(PlanFile::known_steps));
         for line in &news.records {
             // Not the maximum: a resume repeats some steps.
             self.last_step = Some(line.step());
+            add_metrics(&mut self.training, line);
             match line {
                 MetricsLine::Train { batch, loss, .. } => loss::add(&mut self.losses, batch, *loss, over),
                 MetricsLine::Validation { metrics, .. } => {

@@ -48,10 +48,11 @@ pub struct Runs {
 
 /// Modification times of the files that describe how a run ended.
 #[derive(Clone, Debug, PartialEq)]
-struct Stamp([Option<SystemTime>; 4]);
+pub struct Stamp([Option<SystemTime>; 4]);
 
 impl Stamp {
-    fn new(run: &Path) -> Self {
+    /// Reads the times.
+    pub fn new(run: &Path) -> Self {
         let files = [layout::SUMMARY, layout::MANIFEST, layout::MEMORY, layout::VERDICT];
         Self(files.map(|name| std::fs::metadata(run.join(name)).ok()?.modified().ok()))
     }
@@ -115,6 +116,6 @@ impl Runs {
 }
 
 /// Returns true if a run has not ended and a process writes to it, on this machine or possibly on another one.
-fn is_active(run: &Path) -> bool {
+pub fn is_active(run: &Path) -> bool {
     !run.join(layout::SUMMARY).exists() && (index::is_locked(run) || ActiveRun::may_be_active_elsewhere(run))
 }

@@ -30,6 +30,8 @@ pub enum DataError {
         key: String,
         /// Cause, without the key.
         message: String,
+        /// Entry of the value that is wrong, where it is a list of texts.
+        entry: Option<String>,
     },
     /// Several items are invalid.
     #[error("{0}")]
@@ -160,7 +162,12 @@ impl DataError {
 
     /// Error of a value of the experiment. The message is shortened.
     pub fn value(key: impl Into<String>, message: impl Into<String>) -> Self {
-        Self::Value { key: key.into(), message: cut(message.into()) }
+        Self::Value { key: key.into(), message: cut(message.into()), entry: None }
+    }
+
+    /// Error of one entry of a list of texts. The message is shortened.
+    pub fn entry(key: impl Into<String>, entry: impl Into<String>, message: impl Into<String>) -> Self {
+        Self::Value { key: key.into(), message: cut(message.into()), entry: Some(entry.into()) }
     }
 
     /// Error of the data set as a whole. The message is shortened.

@@ -15,7 +15,7 @@ const INSPECTIONS_MAX: usize = 256;
 /// Maximum size of one.
 const INSPECTION_BYTES_MAX: u64 = 1024 * 1024;
 /// Format of a cached inspection; part of its cache key.
-const FORMAT: &str = "version 5";
+const FORMAT: &str = "look 5";
 
 type InspectionResult = Result<DatasetSummary<serde_json::Value>, DataError>;
 

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use schemars::{Schema, SchemaGenerator};
 use serde::{Deserialize, Serialize};
 
+use super::description::Description;
 use super::error::{DataError, InvalidItems};
 use super::open_dataset::{OpenDataset, SampleType};
 use crate::problem::Problems;
@@ -68,7 +69,12 @@ pub trait DatasetKind: Send + Sync + 'static {
     /// As [`DatasetKind::open`].
     fn inspect(settings: &Self::Settings) -> Result<DatasetSummary<<Self::Opened as OpenDataset>::Summary>, DataError> {
         let index = Self::open(settings)?;
-        Ok(DatasetSummary { skipped: index.skipped(), notes: Vec::new(), summary: index.summary() })
+        Ok(DatasetSummary {
+            skipped: index.skipped(),
+            notes: Vec::new(),
+            description: index.description(),
+            summary: index.summary(),
+        })
     }
 }
 
@@ -79,6 +85,8 @@ pub struct DatasetSummary<T> {
     pub skipped: InvalidItems,
     /// Human-readable notes, a line each; a few.
     pub notes: Vec<String>,
+    /// Description for people.
+    pub description: Description,
     /// Summary for the checks of a pipeline.
     pub summary: T,
 }
@@ -189,9 +197,10 @@ impl<D: DatasetKind> AnyDataset for Erased<D> {
     }
 
     fn inspect(&self, settings: &dyn AnySettings) -> Result<DatasetSummary<serde_json::Value>, DataError> {
-        let DatasetSummary { skipped, notes, summary } = D::inspect(typed(settings))?;
+        let DatasetSummary { skipped, notes, description, summary } = D::inspect(typed(settings))?;
         // Summaries contain no map with other keys than strings, so serialising cannot fail.
-        Ok(DatasetSummary { skipped, notes, summary: serde_json::to_value(summary).unwrap_or_default() })
+        let summary = serde_json::to_value(summary).unwrap_or_default();
+        Ok(DatasetSummary { skipped, notes, description, summary })
     }
 }
 

@@ -1,6 +1,7 @@
 //! Contract between data sets and pipelines: kinds of data sets, samples, the inspection of data, and the cache.
 
 pub mod cache;
+pub mod description;
 pub mod digest;
 pub mod digest_cache;
 pub mod error;

@@ -6,6 +6,7 @@ use std::fmt;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
+use super::description::Description;
 use super::error::InvalidItems;
 
 /// An opened data set. Data sets with the same sample type open as the same Rust type, on which pipelines depend. It holds
@@ -32,6 +33,11 @@ pub trait OpenDataset: Send + Sync + 'static {
 
     /// Summary of the data.
     fn summary(&self) -> Self::Summary;
+
+    /// Description of the data for people; empty by default.
+    fn description(&self) -> Description {
+        Description::default()
+    }
 }
 
 /// Type of sample, identified by the type of its index.

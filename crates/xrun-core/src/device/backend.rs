@@ -3,8 +3,8 @@
 use std::sync::OnceLock;
 
 use super::unavailable::Unavailable;
-use super::{AutotuneLevel, DeviceInfo, machine};
-use crate::settings::sections::CpuKernels;
+use super::{DeviceInfo, machine};
+use crate::settings::sections::{Autotune, CpuKernels};
 use crate::task::TaskError;
 
 /// Devices besides the CPU, and the choice of CPU kernels.
@@ -41,9 +41,9 @@ pub trait Backend: Send + Sync {
         self.cuda().map(drop)
     }
 
-    /// Sets the level of autotuning on a GPU; `false` where the user's configuration file sets it.
-    fn tune(&self, _tuning: AutotuneLevel) -> bool {
-        true
+    /// Sets the level of autotuning on a GPU. Returns why it has no effect, if it has none.
+    fn tune(&self, _level: Autotune) -> Option<&'static str> {
+        None
     }
 
     /// Selects the CPU kernels of this process.

@@ -94,17 +94,6 @@ pub fn supports_tf32(capability: u32) -> bool {
     capability >= 80
 }
 
-/// Level of autotuning: the number of distinct sizes that kernels are tuned for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AutotuneLevel {
-    /// Fewest sizes; shortest tuning.
-    Minimal,
-    /// Intermediate.
-    Balanced,
-    /// Every size that occurs; fastest steps.
-    Full,
-}
-
 /// Error of a device that cannot be used.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("device `{asked}` is not usable: {missing}; `{} devices` lists the usable ones", invocation::program())]

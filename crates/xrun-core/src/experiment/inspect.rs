@@ -2,6 +2,7 @@
 
 use super::Experiment;
 use crate::dataset;
+use crate::dataset::description::Description;
 use crate::dataset::error::{DataError, InvalidItems};
 use crate::task::clamped::ClampedSetting;
 
@@ -12,6 +13,8 @@ pub struct Inspection {
     pub skipped: InvalidItems,
     /// Human-readable notes, a line each.
     pub notes: Vec<String>,
+    /// Description of the data.
+    pub description: Description,
     /// Settings that a run would lower.
     pub clamped: Vec<ClampedSetting>,
 }
@@ -33,5 +36,5 @@ pub fn inspect(experiment: &Experiment) -> Result<Inspection, DataError> {
     let of_pipeline = pipeline.kind().inspect(pipeline.any(), experiment, inspected.summary)?;
     let mut skipped = inspected.skipped;
     skipped.append(&of_pipeline.skipped);
-    Ok(Inspection { skipped, notes: inspected.notes, ..of_pipeline })
+    Ok(Inspection { skipped, notes: inspected.notes, description: inspected.description, ..of_pipeline })
 }

@@ -8,6 +8,7 @@ use figment::{Figment, Metadata, Profile, Provider, Source};
 
 use super::Experiment;
 use super::layers::Layer;
+use super::read::DEFAULT;
 use super::tree::{self, Entry, Node, Tree};
 use super::validate::join;
 use crate::problem::{Location, Problem};
@@ -134,7 +135,7 @@ impl<'a> Merged<'a> {
                         let entry = tree::find(&layer.entries, path);
                         layer.origin(entry.map(|entry| &entry.key_location))
                     }
-                    None => "default".into(),
+                    None => DEFAULT.into(),
                 };
                 origins.insert(path.to_owned(), origin);
             }

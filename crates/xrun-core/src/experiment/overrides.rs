@@ -107,7 +107,7 @@ fn variable(name: &str, value: &str, schema: &Value, problems: &mut Problems) ->
         part = next;
     }
     let span = name.len() + 1..source.text.len();
-    let node = tree::parse_value(&source, span, shape::wants_text(part));
+    let node = tree::parse_for(&source, span, Some(part));
     Some(Layer { entries: vec![nest(&path, &name_place, node)?], source, folder: None })
 }
 
@@ -149,8 +149,7 @@ fn command_line(text: &str, schema: &Value, problems: &mut Problems) -> Option<L
         problems.add(problem.help(help).at(Some(Location { source: source.clone(), span: value })));
         return None;
     }
-    let wants_text = part.is_some_and(shape::wants_text);
-    let mut node = tree::parse_value(&source, value.clone(), wants_text);
+    let mut node = tree::parse_for(&source, value.clone(), part);
     if let (Tree::Text(_), Some(Shape::Array { items, .. })) = (&node.tree, part.map(shape::parse))
         && let Some(list) = list_without_quotes(&source, value, items)
     {

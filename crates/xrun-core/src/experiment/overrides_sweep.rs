@@ -25,8 +25,7 @@ fn layer(text: &str, files: &[Layer], schema: &Value, problems: &mut Problems) -
     let Override { source, keys, key, value } = parse_override(text, problems)?;
     let dotted = keys.join(".");
     let part = shape::schema_at(schema, &dotted);
-    let wants_text = part.is_some_and(shape::wants_text);
-    let single = |source: &Arc<Source>| tree::parse_value(source, value.clone(), wants_text);
+    let single = |source: &Arc<Source>| tree::parse_for(source, value.clone(), part);
     let node = match part.map(|part| (shape::parse(part), part)) {
         // Kinds by name or as tables.
         Some((Shape::Table { kinds: true, .. }, _)) => {
@@ -60,7 +59,7 @@ fn layer(text: &str, files: &[Layer], schema: &Value, problems: &mut Problems) -
                     (Tree::Table(_), _) if numbers => Some(one),
                     (Tree::Array(_), shape) if pieces.len() == 1 && !matches!(shape, Shape::Array { .. }) => Some(one),
                     _ if pieces.len() > 1 => {
-                        let nodes = pieces.into_iter().map(|span| tree::parse_value(&source, span, wants_text));
+                        let nodes = pieces.into_iter().map(|span| tree::parse_for(&source, span, part));
                         Some(list(nodes.collect()))
                     }
                     _ if swept => Some(list(vec![one])),

@@ -57,6 +57,11 @@ pub trait PipelineKind: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// PyTorch module that loads the weights of its checkpoints; `None` if there is none.
+    fn pytorch_module(_settings: &Self::Settings, _experiment: &Experiment) -> Option<PytorchModule> {
+        None
+    }
+
     /// Adds problems of the settings, and contradictions between them and the rest of the experiment.
     fn check(_settings: &Self::Settings, _experiment: &Experiment, _problems: &mut Problems) {}
 
@@ -120,6 +125,15 @@ pub trait ModelKind: Send + Sync + 'static {
     }
 }
 
+/// PyTorch module that loads the weights of a checkpoint.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PytorchModule {
+    /// Source text of the Python file, which reads `model.safetensors` and `config.json` of its directory.
+    pub source: &'static str,
+    /// Values that it reads from `config.json`, as an object.
+    pub config: serde_json::Value,
+}
+
 /// Object-safe form of [`PipelineKind`].
 pub trait AnyPipeline: Kind {
     /// [`PipelineKind::MODELS`].
@@ -138,6 +152,8 @@ pub trait AnyPipeline: Kind {
     fn command<'a>(&self, settings: &'a dyn AnySettings) -> Option<&'a Command>;
     /// [`PipelineKind::paths`].
     fn paths<'a>(&self, settings: &'a mut dyn AnySettings) -> Vec<(&'static str, &'a mut Option<String>)>;
+    /// [`PipelineKind::pytorch_module`].
+    fn pytorch_module(&self, settings: &dyn AnySettings, experiment: &Experiment) -> Option<PytorchModule>;
     /// [`PipelineKind::check`].
     fn check(&self, settings: &dyn AnySettings, experiment: &Experiment, problems: &mut Problems);
     /// [`PipelineKind::steps_of_phases`].
@@ -270,6 +286,10 @@ impl<P: PipelineKind> AnyPipeline for ErasedPipeline<P> {
 
     fn paths<'a>(&self, settings: &'a mut dyn AnySettings) -> Vec<(&'static str, &'a mut Option<String>)> {
         P::paths(typed_mut(settings))
+    }
+
+    fn pytorch_module(&self, settings: &dyn AnySettings, experiment: &Experiment) -> Option<PytorchModule> {
+        P::pytorch_module(typed(settings), experiment)
     }
 
     fn check(&self, settings: &dyn AnySettings, experiment: &Experiment, problems: &mut Problems) {
@@ -426,6 +446,11 @@ impl Experiment {
     /// Command of a pipeline that is an external program.
     pub fn command(&self) -> Option<&Command> {
         self.pipeline.kind().command(self.pipeline.any())
+    }
+
+    /// PyTorch module that loads the weights of its checkpoints.
+    pub fn pytorch_module(&self) -> Option<PytorchModule> {
+        self.pipeline.kind().pytorch_module(self.pipeline.any(), self)
     }
 
     /// Settings of the model.

@@ -14,6 +14,9 @@ use super::{Experiment, check, overrides, pattern, schema, validate, validate_sw
 use crate::dataset::Dataset;
 use crate::problem::{Location, Problem, Problems};
 
+/// Origin of a value that no layer sets.
+pub const DEFAULT: &str = "default";
+
 /// A checked experiment with the origins of its values.
 #[derive(Clone, Debug)]
 pub struct CheckedExperiment {
@@ -27,8 +30,10 @@ pub struct CheckedExperiment {
     pub files: Vec<PathBuf>,
     /// Key of the data's path, and its location.
     pub data: (String, Option<Location>),
-    /// Locations of the data set's values, by dotted key, without defaults.
+    /// Locations of the values, by dotted key, without defaults.
     pub locations: BTreeMap<String, Location>,
+    /// Values that are valid and probably not meant.
+    pub warnings: Vec<Problem>,
 }
 
 /// Reads and checks an experiment file. `command_line` has `key=value` overrides, `environment` all variables.
@@ -59,9 +64,17 @@ pub fn read_with_disk_problems(
     let mut loaded = Loaded::new(path, environment.collect(), set);
     let (experiment, origins, disk_problems) = loaded.check_as_written()?;
     let data = loaded.data(&experiment);
-    let locations = loaded.locations(origins.keys().filter(|key| key.starts_with("dataset.")));
+    let (locations, warnings) = (loaded.locations(origins.keys()), std::mem::take(&mut loaded.warnings));
     Ok((
-        CheckedExperiment { experiment, origins, text: loaded.files.text, files: loaded.files.paths, data, locations },
+        CheckedExperiment {
+            experiment,
+            origins,
+            text: loaded.files.text,
+            files: loaded.files.paths,
+            data,
+            locations,
+            warnings,
+        },
         disk_problems,
     ))
 }
@@ -72,6 +85,7 @@ pub(super) struct Loaded {
     pub(super) layers: Vec<Layer>,
     problems: Problems,
     doubtful: BTreeSet<String>,
+    warnings: Vec<Problem>,
     environment: BTreeMap<String, String>,
     name: Option<String>,
 }
@@ -98,6 +112,7 @@ impl Loaded {
             let found = validate::validate(&mut layer.entries, schema);
             findings.problems.extend(found.problems);
             findings.doubtful.extend(found.doubtful);
+            findings.warnings.extend(found.warnings);
         }
         layers::keep_last_kinds(&mut layers, schema);
         let name = path.file_stem().map(|stem| pattern::valid_name(&stem.to_string_lossy()));
@@ -105,7 +120,7 @@ impl Loaded {
             validate::missing(&Merged::new(&layers, None).union(), schema, start, &mut findings);
         }
         problems.extend(findings.problems);
-        Self { files, layers, problems, doubtful: findings.doubtful, environment, name }
+        Self { files, layers, problems, doubtful: findings.doubtful, warnings: findings.warnings, environment, name }
     }
 
     /// Merges the layers and checks the experiment as a whole.
@@ -206,13 +221,17 @@ impl Loaded {
 pub fn read_resolved(path: &Path, command_line: &[String]) -> Result<CheckedExperiment, Problems> {
     let (checked, disk_problems) = read_with_disk_problems(path, command_line, std::iter::empty())?;
     // A run with a checkpoint no longer needs its initial weights. If they are needed, they are checked later.
-    let is_fatal = disk_problems.iter().any(|problem| problem.key != INITIAL_WEIGHTS);
+    // A command is resumed in the directory of its run, which need not be this one.
+    let is_checked_later = |key: &str| key == INITIAL_WEIGHTS || key.starts_with(COMMAND);
+    let is_fatal = disk_problems.iter().any(|problem| !is_checked_later(&problem.key));
     if is_fatal { Err(disk_problems) } else { Ok(checked) }
 }
 
 /// Key of a path, and the path as written; `None` if it is invalid.
 type WrittenPath = (String, Option<String>);
 
+/// Beginning of the keys of an external program.
+const COMMAND: &str = "pipeline.command.";
 /// Key of the initial weights.
 pub const INITIAL_WEIGHTS: &str = "training.initial_weights";
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use toml_edit::{Document, Item, TableLike, Value};
 
+use super::shape::{self, Shape};
 use crate::problem::{Location, Problem, Source};
 
 /// A value with its location.
@@ -98,6 +99,22 @@ pub fn parse_value(source: &Arc<Source>, at: Range<usize>, wants_text: bool) -> 
         },
         _ => bare(),
     }
+}
+
+/// Parses an override of a key with this schema, as [`parse_value`] does. A number for a key that takes any value stays a text
+/// unless it would be written as it was typed: a command gets `1.10`, not `1.1`.
+pub fn parse_for(source: &Arc<Source>, at: Range<usize>, schema: Option<&serde_json::Value>) -> Node {
+    let mut node = parse_value(source, at.clone(), schema.is_some_and(shape::wants_text));
+    let typed = source.text[at].trim();
+    let written = match &node.tree {
+        Tree::Integer(number) => number.to_string(),
+        Tree::Float(number) => serde_json::Value::from(*number).to_string(),
+        _ => return node,
+    };
+    if written != typed && schema.is_some_and(|schema| matches!(shape::parse(schema), Shape::Scalar)) {
+        node.tree = Tree::Text(typed.to_owned());
+    }
+    node
 }
 
 /// Converts spans of a parsed text into locations in the source.
@@ -208,5 +225,11 @@ mod tests {
         assert_eq!(text_at(&value("  3").location), "3");
         let name = source("42");
         assert_eq!(parse_value(&name, 0..2, true).tree, Tree::Text("42".into()));
+        let knob = serde_json::json!({ "type": ["boolean", "integer", "number", "string"] });
+        let knob = |text: &str| parse_for(&source(text), 0..text.len(), Some(&knob)).tree;
+        for typed in ["1.10", "1e-4", "+5", "1_000", "0x10"] {
+            assert_eq!(knob(typed), Tree::Text(typed.into()));
+        }
+        assert_eq!((knob("1.1"), knob(" 7"), knob("1.0")), (Tree::Float(1.1), Tree::Integer(7), Tree::Float(1.0)));
     }
 }

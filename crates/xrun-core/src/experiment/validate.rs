@@ -21,12 +21,19 @@ const SWEPT: &str = "sweep.values.";
 /// Maximum number of characters of a quoted value.
 const QUOTED_MAX: usize = 60;
 
+/// Smaller sizes without a unit are probably meant in another one.
+const BARE_BYTES_MIN: i64 = 4096;
+/// Maximum number of warnings about values.
+const WARNINGS_MAX: usize = 20;
+
 /// Result of a validation.
 #[derive(Debug, Default)]
 pub struct Findings {
     pub problems: Problems,
     /// Keys whose value is unknown: it was invalid, or a misspelled key may have been meant for it.
     pub doubtful: BTreeSet<String>,
+    /// Values that are valid and probably not meant.
+    pub warnings: Vec<Problem>,
 }
 
 impl Findings {
@@ -122,10 +129,16 @@ impl Validator<'_> {
         let similar = properties.contains_key(key).then_some(key).or_else(|| nearest(key, here));
         let similar = similar.filter(|name| *name == key || !path.is_empty() || elsewhere.is_empty());
         if let Some(similar) = similar {
+            // The keys of a misspelled kind are probably those of the kind that was meant.
+            if let (true, Some(meant), Tree::Table(entries)) = (kinds, properties.get(similar), &entry.node.tree) {
+                self.table(&mut entries.clone(), meant, &join(path, &entry.key));
+            }
             self.findings.doubtful.insert(join(path, similar));
             problem = problem.help(format!("did you mean `{similar}`?"));
         } else if let Some(help) = key_synonyms::section_help(key, &elsewhere) {
             self.findings.doubtful.extend(elsewhere.iter().map(|section| join(section, key)));
+            problem = problem.help(help);
+        } else if let Some(help) = containing(key, properties) {
             problem = problem.help(help);
         } else if properties.is_empty() {
             problem = problem.help(format!("`[{path}]` has no keys"));
@@ -176,6 +189,14 @@ impl Validator<'_> {
             let problem = Problem::new(key, format!("expected {}, found {}", shape.words(), found(&node.tree)));
             self.findings.add(problem.help(help).at(Some(node.location.clone())));
             return false;
+        }
+        if let (Shape::Bytes, Tree::Integer(bytes @ 1..BARE_BYTES_MIN)) = (&shape, &node.tree)
+            && self.findings.warnings.len() < WARNINGS_MAX
+        {
+            let name = key.rsplit('.').next().unwrap_or(key);
+            let message = format!("a number without a unit is in bytes: {bytes} B");
+            let problem = Problem::new(key, message).help(format!("write a unit: `{name} = \"{bytes} MiB\"`"));
+            self.findings.warnings.push(problem.at(Some(node.location.clone())));
         }
         match scalar(&shape, &node.tree) {
             Ok(()) => true,
@@ -257,6 +278,16 @@ impl Validator<'_> {
         false
     }
 }
+
+/// Help on keys that have a misspelled one as one of their words: `weight_bits` for `bits`.
+fn containing(key: &str, properties: &Map<String, Value>) -> Option<String> {
+    let has_word = |name: &&String| name.split('_').any(|word| word.eq_ignore_ascii_case(key));
+    let found: Vec<String> = properties.keys().filter(has_word).map(|name| format!("`{name}`")).collect();
+    (1..=CONTAINING_MAX).contains(&found.len()).then(|| format!("did you mean {}?", found.join(" or ")))
+}
+
+/// Maximum number of keys with the same word that a message suggests.
+const CONTAINING_MAX: usize = 4;
 
 /// Command-line option that the value was given with, if it is short for the key.
 fn option(location: &Location, key: &str) -> Option<&'static str> {

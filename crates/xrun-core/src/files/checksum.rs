@@ -48,6 +48,12 @@ pub fn text(text: &str) -> Vec<u8> {
     [text.as_bytes(), TEXT_BEGIN, checksum.as_bytes(), TEXT_END].concat()
 }
 
+/// Text of [`text`] without its checksum; another text is unchanged.
+pub fn without_checksum(text: &str) -> &str {
+    let begin = std::str::from_utf8(TEXT_BEGIN).unwrap_or_default();
+    text.rfind(begin).filter(|_| matches!(check_text(text.as_bytes()), Ok(true))).map_or(text, |at| &text[..at])
+}
+
 /// Verifies a record of [`record`].
 pub fn check_record(bytes: &[u8]) -> Result<(), Damaged> {
     check(bytes, RECORD_BEGIN, SHA_DIGITS, RECORD_END, digest).map(drop)

@@ -53,8 +53,9 @@ impl Default for ExperimentInfo {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DeviceSettings {
-    /// Level of autotuning on a GPU: for each group of sizes, several kernels of an operation are compiled and timed. More
-    /// groups make the start slower. The environment variable `CUBECL_AUTOTUNE_LEVEL` takes precedence.
+    /// Level of autotuning on a GPU, in a program built with the feature `autotune`: for each group of sizes, several kernels of an
+    /// operation are compiled and timed. More groups make the start slower. The environment variable `CUBECL_AUTOTUNE_LEVEL` takes
+    /// precedence.
     pub autotune: Autotune,
     /// CPU kernels of convolution with group normalisation, layer normalisation, attention, GELU, losses and fake quantisation.
     /// Both choices are equal up to rounding; `fused` is two to ten times as fast.

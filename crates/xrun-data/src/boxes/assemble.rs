@@ -8,9 +8,9 @@ use sha2::{Digest, Sha256};
 
 use super::library::{Class, Frame, Library, Object, Reference, Video};
 use super::open::Rules;
-use super::raw::{Raw, RawClass, RawImage, RawReference, Unit};
+use super::raw::{Raw, RawClass, RawImage, RawReference};
 use crate::reading::broken::Judge;
-use crate::reading::confined::confined;
+use crate::reading::confined::{Root, confined};
 use crate::reading::decoding::{Largest, decoding_bytes};
 use crate::reading::orientation::{self, ExifOrientation};
 use crate::reading::whole::{FILE_BYTES_MAX, is_whole};
@@ -52,7 +52,7 @@ enum Position {
 }
 
 struct Assembly<'a> {
-    root: PathBuf,
+    root: Root,
     exif_orientation: ExifOrientation,
     judge: &'a mut Judge,
     digest: Sha256,
@@ -85,7 +85,7 @@ struct Growing {
 /// Checks every image and box. `digest` has the bytes of the annotations already.
 pub fn assemble(
     rules: Rules<'_>,
-    root: PathBuf,
+    root: Root,
     raw: Raw,
     judge: &mut Judge,
     digest: Sha256,
@@ -131,11 +131,13 @@ pub fn assemble(
         None => assembly.cut_references(&mut classes),
     }
     let (boxes, shares) = (assembly.boxes, assembly.in_first_pixel);
+    leave_out_empty(&mut classes, &assembly.videos, &rules);
     let Assembly { root, judge, digest, videos, known, largest, .. } = assembly;
     if boxes == shares && boxes >= FIRST_PIXEL_MIN {
         let message = format!(
             "all {boxes} boxes lie in the first pixel of their images: they seem to be fractions of width and height, and are \
-             read as pixels; multiply them by the sides of their images"
+             read as pixels; {}",
+            if raw.sized { "write `box_units = \"fractions\"`" } else { "multiply them by the sides of their images" }
         );
         judge.fatal("boxes_as_shares", || DataError::value(format!("{section}.path"), message));
     }
@@ -148,6 +150,7 @@ pub fn assemble(
         })
         .collect();
     let (digest, skipped) = (hexadecimal(&digest.finalize()), judge.found.clone());
+    let root = root.path;
     Ok(Library { section, root, exif_orientation: rules.exif_orientation, classes, videos, digest, skipped, largest })
 }
 
@@ -165,10 +168,7 @@ impl Assembly<'_> {
         }
         let mut objects = Vec::with_capacity(raw.objects.len());
         let mut boxes: BTreeMap<(usize, [u64; 4]), String> = BTreeMap::new();
-        let unit = match raw.unit {
-            Unit::Pixel => [1.0; 4],
-            Unit::Fraction => [size.0, size.1, size.0, size.1].map(|side| side as f64),
-        };
+        let unit = raw.unit.pixels(size);
         for mut object in raw.objects {
             object.corners.iter_mut().zip(unit).for_each(|(corner, unit)| *corner *= unit);
             let (class, called) = (rank[object.class], &object.called);
@@ -223,7 +223,9 @@ impl Assembly<'_> {
 
     fn reference(&mut self, raw: RawReference) -> Result<Option<Reference>, DataError> {
         let Some((path, Oriented { size, .. })) = self.file(&raw.file)? else { return Ok(None) };
-        let rectangle = match raw.corners {
+        let unit = raw.unit.pixels(size);
+        let corners = raw.corners.map(|corners| std::array::from_fn(|at| corners[at] * unit[at]));
+        let rectangle = match corners {
             Some(corners) => match self.rectangle(corners, size, &path, "the reference")? {
                 Position::Inside(rectangle) => Some(rectangle),
                 Position::Outside(_) => return Ok(None),
@@ -256,7 +258,8 @@ impl Assembly<'_> {
         let Some(path) = confined(&self.root, name)? else {
             // The whole path: where an image was looked for is half of the answer.
             let tried = self.root.join(name);
-            self.judge.broken("missing_image", &tried, "the image is missing, or is not a file".into());
+            let why = self.root.dangling(name).unwrap_or_else(|| "the image is missing, or is not a file".into());
+            self.judge.broken("missing_image", &tried, why);
             return Ok(None);
         };
         let whole = self.root.join(&path);
@@ -331,6 +334,19 @@ impl Assembly<'_> {
     }
 }
 
+/// Takes classes out of both splits that no image shows and no key names, such as the parent category of an export.
+fn leave_out_empty(classes: &mut [Class], videos: &[Growing], rules: &Rules<'_>) {
+    let mut shown = vec![false; classes.len()];
+    let frames = videos.iter().flat_map(|video| video.frames.values());
+    frames.flat_map(|frame| &frame.objects).for_each(|object| shown[object.class] = true);
+    for (class, shown) in classes.iter_mut().zip(shown) {
+        let named = rules.train_classes.contains(&class.name) || rules.validation_classes.contains(&class.name);
+        if !shown && !named && class.references.is_empty() {
+            class.split = None;
+        }
+    }
+}
+
 /// Size of an image, or the reason why it cannot be used and a message.
 fn size_of_image(path: &Path, length: u64, rule: ExifOrientation) -> Result<Oriented, (&'static str, String)> {
     let broken = |error: &dyn std::fmt::Display| {
@@ -399,7 +415,7 @@ fn splits(rules: Rules<'_>, classes: &[RawClass], judge: &mut Judge) -> Vec<Opti
                 let some: Vec<String> = known.iter().take(20).map(|name| printable::line(name, 60)).collect();
                 judge.fatal(UNKNOWN_CLASS, || {
                     let message = format!("the data has no class \"{name}\"{hint} (it has {})", some.join(", "));
-                    DataError::value(format!("{section}.{key}"), message)
+                    DataError::entry(format!("{section}.{key}"), name, message)
                 });
             }
         }

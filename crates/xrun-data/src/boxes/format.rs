@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use super::library::Library;
 use super::open::{self, Rules, Source, check_classes};
 use super::raw::Raw;
-use crate::reading::named::folder_at;
+use crate::reading::confined::linked_folders;
+use crate::reading::named::{check_links, folder_at};
 use xrun_core::dataset::digest_cache::{self, DigestCache};
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::kind::DatasetKind;
@@ -43,8 +44,12 @@ pub trait Format: Send + Sync + 'static {
 pub trait FolderSettings: SettingsTable {
     /// The directory.
     fn path(&self) -> Option<&str>;
-    /// The directory, to be made absolute.
-    fn path_mut(&mut self) -> &mut Option<String>;
+    /// Whether symlinks are followed out of the directory.
+    fn follow_links(&self) -> bool;
+    /// The directory that they may lead into.
+    fn link_root(&self) -> Option<&str>;
+    /// The directories, to be made absolute.
+    fn paths_mut(&mut self) -> Vec<(&'static str, &mut Option<String>)>;
     /// All other keys; `section` is their table.
     fn rules(&self, section: &'static str) -> Rules<'_>;
 }
@@ -75,6 +80,11 @@ macro_rules! folder_settings {
             /// has twice and unknown classes. An image that is complete but cannot be decoded is found only when it is used;
             /// it ends the run in either case.
             pub on_invalid: $crate::reading::broken::OnInvalid,
+            /// Follow symlinks that lead out of `path`, as long as they lead into `link_root`.
+            pub follow_links: bool,
+            /// The directory that symlinks may lead into, for `follow_links = true`, such as a scratch disk with the images.
+            #[serde(skip_serializing_if = "Option::is_none")]
+            pub link_root: Option<String>,
         }
 
         impl Default for $name {
@@ -86,6 +96,8 @@ macro_rules! folder_settings {
                     validation_classes: Vec::new(),
                     train_classes: Vec::new(),
                     on_invalid: $crate::reading::broken::OnInvalid::Fail,
+                    follow_links: false,
+                    link_root: None,
                 }
             }
         }
@@ -95,8 +107,16 @@ macro_rules! folder_settings {
                 self.path.as_deref()
             }
 
-            fn path_mut(&mut self) -> &mut Option<String> {
-                &mut self.path
+            fn follow_links(&self) -> bool {
+                self.follow_links
+            }
+
+            fn link_root(&self) -> Option<&str> {
+                self.link_root.as_deref()
+            }
+
+            fn paths_mut(&mut self) -> Vec<(&'static str, &mut Option<String>)> {
+                vec![("path", &mut self.path), ("link_root", &mut self.link_root)]
             }
 
             fn rules(&self, section: &'static str) -> $crate::boxes::open::Rules<'_> {
@@ -106,6 +126,7 @@ macro_rules! folder_settings {
                     on_invalid: self.on_invalid,
                     train_classes: &self.train_classes,
                     validation_classes: &self.validation_classes,
+                    links: self.link_root.as_ref().filter(|_| self.follow_links).map(std::path::Path::new),
                 }
             }
         }
@@ -129,12 +150,13 @@ impl<F: Format> DatasetKind for Folder<F> {
                 .add(Problem::new(F::SECTION, "`path` is missing").help("add `path = \"…\"`, relative to this file")),
             Some(path) => folder_at(&format!("{}.path", F::SECTION), Path::new(path), F::ADVICE, problems),
         }
+        check_links(F::SECTION, settings.follow_links(), settings.link_root(), problems);
         check_classes(&settings.rules(F::SECTION), problems);
         F::check(settings, problems);
     }
 
     fn paths(settings: &mut Self::Settings) -> Vec<(&'static str, &mut Option<String>)> {
-        vec![("path", settings.path_mut())]
+        settings.paths_mut()
     }
 
     fn verify(settings: &Self::Settings) {
@@ -142,7 +164,9 @@ impl<F: Format> DatasetKind for Folder<F> {
     }
 
     fn files(settings: &Self::Settings) -> Vec<PathBuf> {
-        settings.path().iter().map(PathBuf::from).collect()
+        let path: Option<PathBuf> = settings.path().map(PathBuf::from);
+        let linked = path.iter().filter(|_| settings.follow_links()).flat_map(|path| linked_folders(path)).collect();
+        path.into_iter().chain::<Vec<PathBuf>>(linked).collect()
     }
 
     fn open(settings: &Self::Settings) -> Result<Library, DataError> {

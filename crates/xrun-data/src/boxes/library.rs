@@ -4,10 +4,12 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use super::describe;
 use super::drawn::{Drawn, drawn_classes};
 use super::few_shot;
 use crate::reading::decoding::Largest;
 use crate::reading::orientation::ExifOrientation;
+use xrun_core::dataset::description::Description;
 use xrun_core::dataset::error::{DataError, InvalidItems};
 use xrun_core::dataset::open_dataset::OpenDataset;
 use xrun_core::dataset::sample::{BoundingBox, IgnoreReason};
@@ -71,6 +73,10 @@ impl OpenDataset for Library {
 
     fn summary(&self) -> Self::Summary {
         BoxSummary { drawn: drawn_classes(self), largest: self.largest.clone(), lacking: few_shot::lacking(self) }
+    }
+
+    fn description(&self) -> Description {
+        describe::describe(self)
     }
 }
 

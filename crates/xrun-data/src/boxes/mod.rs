@@ -2,6 +2,7 @@
 
 pub mod assemble;
 pub mod classes;
+mod describe;
 pub mod drawn;
 pub mod few_shot;
 pub mod format;

@@ -1,6 +1,6 @@
 //! Opens a directory of images with boxes: the steps that all formats share, around the reader of one.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use sha2::{Digest, Sha256};
 
@@ -8,6 +8,7 @@ use super::assemble::assemble;
 use super::library::Library;
 use super::raw::Raw;
 use crate::reading::broken::{Judge, OnInvalid};
+use crate::reading::confined::Root;
 use crate::reading::orientation::ExifOrientation;
 use xrun_core::dataset::digest_cache::DigestCache;
 use xrun_core::dataset::error::DataError;
@@ -26,12 +27,14 @@ pub struct Rules<'a> {
     pub train_classes: &'a [String],
     /// Names of the classes held out; those of the supercategory `novel` where it is empty.
     pub validation_classes: &'a [String],
+    /// Directory that symlinks may lead into; `None` where they must stay in the data set's.
+    pub links: Option<&'a Path>,
 }
 
 /// The input of the reader of a format: it gives the annotations as they are written, and puts their bytes into the digest.
 pub struct Source<'a> {
-    /// The directory of the data set, canonical.
-    pub root: &'a Path,
+    /// The directory of the data set.
+    pub root: &'a Root,
     /// Digests and sizes of its files that are known already.
     pub known: &'a DigestCache,
     /// Collects invalid items.
@@ -50,9 +53,7 @@ pub fn folder(
     known: fn(&Path) -> DigestCache,
     read: impl FnOnce(Source<'_>) -> Result<Raw, DataError>,
 ) -> Result<Library, DataError> {
-    let root = root
-        .canonicalize()
-        .map_err(|error| DataError::file(root, format!("the data set's directory cannot be read: {error}")))?;
+    let root = Root::open(root)?.with_links(rules.links)?;
     let mut judge = Judge::new(rules.on_invalid);
     match read_folder(rules, root, known, read, &mut judge) {
         Err(fatal) => Err(judge.with_error(fatal)),
@@ -81,12 +82,12 @@ pub fn check_classes(rules: &Rules<'_>, problems: &mut Problems) {
 
 fn read_folder(
     rules: Rules<'_>,
-    root: PathBuf,
+    root: Root,
     known: fn(&Path) -> DigestCache,
     read: impl FnOnce(Source<'_>) -> Result<Raw, DataError>,
     judge: &mut Judge,
 ) -> Result<Library, DataError> {
-    let (mut digest, known) = (Sha256::new(), known(&root));
+    let (mut digest, known) = (Sha256::new(), known(&root.path));
     let raw = read(Source { root: &root, known: &known, judge, digest: &mut digest })?;
     assemble(rules, root, raw, judge, digest, known)
 }

@@ -58,6 +58,16 @@ pub enum Unit {
     Fraction,
 }
 
+impl Unit {
+    /// The unit in pixels along left, top, right and bottom, in an image of these sides.
+    pub fn pixels(self, (width, height): (u64, u64)) -> [f64; 4] {
+        match self {
+            Self::Pixel => [1.0; 4],
+            Self::Fraction => [width, height, width, height].map(|side| side as f64),
+        }
+    }
+}
+
 /// An annotated object.
 #[derive(Debug)]
 pub struct RawObject {
@@ -80,8 +90,10 @@ pub struct RawReference {
     pub class: usize,
     /// Relative to the root, as written; not yet checked.
     pub file: String,
-    /// Left, top, right and bottom of the object in it, in pixels; `None` is all of the image.
+    /// Left, top, right and bottom of the object in it, in [`RawReference::unit`]; `None` is all of the image.
     pub corners: Option<[f64; 4]>,
+    /// Unit of the corners.
+    pub unit: Unit,
     /// Index into [`Raw::videos`].
     pub video: Option<usize>,
 }

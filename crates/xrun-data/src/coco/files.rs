@@ -1,7 +1,8 @@
 //! Annotation files of a directory in COCO's layout, and the directories of their images.
 //!
 //! COCO itself has `annotations/instances_train2017.json` and `annotations/instances_val2017.json`, whose images are in
-//! `train2017/` and `val2017/` and are named without that directory. Others put images into `images/`, or next to the file.
+//! `train2017/` and `val2017/` and are named without that directory. Subsets have names such as `instances_minitrain2017.json`, CVAT
+//! has `instances_default.json` with `images/default/`, and Roboflow `train/_annotations.coco.json` next to the images.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -12,7 +13,7 @@ use super::{Coco, Settings, read};
 use crate::boxes::format::Format;
 use crate::boxes::open::Source;
 use crate::boxes::raw::{Raw, RawClass};
-use crate::reading::confined::annotation_file;
+use crate::reading::confined::{Root, annotation_file, folders};
 use xrun_core::dataset::digest::digest as digest_of;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
@@ -22,6 +23,10 @@ use xrun_core::printable;
 const FILE_BYTES_MAX: u64 = 512 * 1024 * 1024;
 /// The annotation file that needs no setting; a generated set has it, too.
 pub const ANNOTATIONS: &str = "annotations.json";
+/// Annotation file of a Roboflow export, in the directory of its images.
+const BESIDE_IMAGES: &str = "_annotations.coco.json";
+/// Beginnings of the names of files with boxes, the preferred first.
+const BOXES: [&str; 3] = ["instances", "person_keypoints", ""];
 /// Maximum number of files that a message names.
 const LISTED_MAX: usize = 8;
 /// Number of images that are tried to find their directory.
@@ -47,7 +52,7 @@ pub fn read(settings: &Settings, source: Source<'_>) -> Result<Raw, DataError> {
         let bytes = annotation_file(root, path, FILE_BYTES_MAX)?;
         digest.update(&bytes);
         known.expect(ANNOTATIONS, &digest_of(&bytes), path)?;
-        let mut raw = read::read(&bytes, path, judge)?;
+        let mut raw = read::read(&bytes, path, settings.box_units.unit(), judge)?;
         locate_images(&mut raw, root, path);
         Ok(raw)
     };
@@ -59,12 +64,12 @@ pub fn read(settings: &Settings, source: Source<'_>) -> Result<Raw, DataError> {
 }
 
 /// The files that the settings name, or else those of the usual names.
-fn find(root: &Path, settings: &Settings) -> Result<Files, DataError> {
-    let there = json_files(root);
+fn find(root: &Root, settings: &Settings) -> Result<Files, DataError> {
+    let there = json_files(&root.path);
     let named = |key: &str, name: &String| match root.join(name) {
         path if path.is_file() => Ok(path),
         path => {
-            let message = format!("there is no file {}{}", path.display(), listed(root, &there));
+            let message = format!("there is no file {}{}", path.display(), listed(&root.path, &there));
             Err(DataError::value(format!("{}.{key}", Coco::SECTION), message))
         }
     };
@@ -77,29 +82,64 @@ fn find(root: &Path, settings: &Settings) -> Result<Files, DataError> {
     if usual.is_file() {
         return Ok(Files { train: usual, validation });
     }
+    if there.is_empty()
+        && let Some(found) = beside_images(root, validation.as_ref())
+    {
+        return Ok(found);
+    }
     let others: Vec<&PathBuf> = there.iter().filter(|path| Some(*path) != validation.as_ref()).collect();
+    // The only file of a split, among those of the first kind that has one.
     let of = |part: &str| {
-        let named = |path: &&PathBuf| stem(path).starts_with(part);
-        let mut found = others.iter().copied().filter(named);
-        found.next().filter(|_| found.next().is_none()).cloned()
+        let named = |path: &PathBuf, kind: &str| {
+            let stem = stem(path).to_lowercase();
+            stem.starts_with(kind) && stem.contains(part)
+        };
+        let of_kind = |kind: &&str| others.iter().copied().filter(|path| named(path, kind)).collect::<Vec<_>>();
+        match BOXES.iter().map(of_kind).find(|found| !found.is_empty()).as_deref() {
+            Some([only]) => Some((*only).clone()),
+            _ => None,
+        }
     };
-    match (others.as_slice(), of("instances_train")) {
+    match (others.as_slice(), of("train")) {
         ([only], _) => Ok(Files { train: (*only).clone(), validation }),
         ([], _) => {
             let voc = root.join("annotations").is_dir() || root.join("Annotations").is_dir();
             let hint = if voc { "; for Pascal VOC's XML write [dataset.voc]" } else { "" };
-            Err(DataError::file(root, format!("has no annotations.json{hint}")))
+            Err(DataError::file(&root.path, format!("{}{hint}", nothing_found(root))))
         }
-        (_, Some(train)) => Ok(Files { train, validation: validation.or_else(|| of("instances_val")) }),
+        (_, Some(train)) => Ok(Files { train, validation: validation.or_else(|| of("val")) }),
         (_, None) => Err(DataError::file(
-            root,
+            &root.path,
             format!(
                 "has several JSON files in annotations/; name one with `annotations`, and one to validate on with \
                  `validation_annotations`{}",
-                listed(root, &there)
+                listed(&root.path, &there)
             ),
         )),
     }
+}
+
+/// Annotation files next to their images: that of the root, or those of its splits.
+fn beside_images(root: &Root, validation: Option<&PathBuf>) -> Option<Files> {
+    let file = |folder: &str| Some(root.join(folder).join(BESIDE_IMAGES)).filter(|path| path.is_file());
+    let train = file("train").or_else(|| file(""))?;
+    let held_out = || ["valid", "val", "validation"].into_iter().find_map(file);
+    let validation = validation.cloned().or_else(|| held_out().filter(|_| train != root.join(BESIDE_IMAGES)));
+    Some(Files { train, validation })
+}
+
+/// Message about a directory without annotations, with what is there instead.
+fn nothing_found(root: &Root) -> String {
+    let named = |folders: Vec<String>| {
+        let shown: Vec<String> =
+            folders.iter().take(LISTED_MAX).map(|name| format!("{}/", printable::line(name, 40))).collect();
+        if shown.is_empty() { String::new() } else { format!("; there are {}", shown.join(", ")) }
+    };
+    format!(
+        "has neither annotations.json nor a JSON file in annotations/ nor train/{BESIDE_IMAGES}{}; name the file with \
+         `annotations`",
+        named(folders(root, "").unwrap_or_default())
+    )
 }
 
 /// JSON files of `annotations/`, sorted by name.
@@ -126,18 +166,28 @@ fn stem(path: &Path) -> String {
 }
 
 /// Puts the directory of the images before their names, where they are named without it.
-fn locate_images(raw: &mut Raw, root: &Path, annotations: &Path) {
+fn locate_images(raw: &mut Raw, root: &Root, annotations: &Path) {
     let names = || raw.images.iter().map(|image| image.file.as_str()).take(TRIED_MAX);
     let plain = |name: &str| {
         Path::new(name).components().all(|part| matches!(part, std::path::Component::Normal(_))) && !name.contains('\0')
     };
     let holds = |folder: &String| names().any(|name| plain(name) && root.join(folder).join(name).is_file());
-    let stem = stem(annotations);
-    let part = stem.split_once('_').map_or(stem.as_str(), |(_, part)| part).to_owned();
-    let beside = annotations.parent().and_then(|folder| folder.strip_prefix(root).ok());
+    let beside = annotations.parent().and_then(|folder| folder.strip_prefix(&root.path).ok());
     let beside = beside.map_or_else(String::new, |folder| folder.to_string_lossy().into_owned());
-    let folders = [String::new(), part.clone(), "images".to_owned(), format!("images/{part}"), beside];
-    let folder = folders.into_iter().filter(|folder| plain(folder)).find(holds).unwrap_or_default();
+    let stem = stem(annotations).to_lowercase();
+    // Directories that the file is named after, the longest name first: `train2017` of `instances_minitrain2017`.
+    let named_after = |above: &'static str| {
+        let mut found = folders(root, above).unwrap_or_default();
+        found.retain(|name| stem.ends_with(&name.to_lowercase()));
+        found.sort_by_key(|name| std::cmp::Reverse(name.len()));
+        found.into_iter().map(move |name| if above.is_empty() { name } else { format!("{above}/{name}") })
+    };
+    let candidates = std::iter::once(String::new())
+        .chain(named_after(""))
+        .chain(["images".to_owned()])
+        .chain(named_after("images"))
+        .chain([beside]);
+    let folder = candidates.into_iter().filter(|folder| plain(folder)).find(holds).unwrap_or_default();
     if folder.is_empty() {
         return;
     }
@@ -228,10 +278,11 @@ mod tests {
     #[test]
     fn pictures_are_found_in_the_folder_that_the_file_is_named_after_or_beside_it() {
         let folder = tempfile::tempdir().unwrap();
-        let root = folder.path();
-        for place in ["val2017", "test"] {
-            std::fs::create_dir(root.join(place)).unwrap();
-            xrun_core::files::write::replace(&root.join(place).join("1.jpg"), b"x").unwrap();
+        let root = &Root::open(folder.path()).unwrap();
+        for place in ["val2017", "test", "images/Train", "images/default"] {
+            std::fs::create_dir_all(root.join(place)).unwrap();
+            let name = if place.starts_with("images") { "2.jpg" } else { "1.jpg" };
+            xrun_core::files::write::replace(&root.join(place).join(name), b"x").unwrap();
         }
         let placed = |annotations: &str, name: &str| {
             let mut raw = raw(&["cat"], &[(name, 0)]);
@@ -239,6 +290,10 @@ mod tests {
             raw.images.remove(0).file
         };
         assert_eq!(placed("annotations/instances_val2017.json", "1.jpg"), "val2017/1.jpg");
+        assert_eq!(placed("annotations/instances_minival2017.json", "1.jpg"), "val2017/1.jpg");
+        assert_eq!(placed("annotations/person_keypoints_val2017.json", "1.jpg"), "val2017/1.jpg");
+        assert_eq!(placed("annotations/instances_default.json", "2.jpg"), "images/default/2.jpg");
+        assert_eq!(placed("annotations/instances_train.json", "2.jpg"), "images/Train/2.jpg");
         assert_eq!(placed("test/_annotations.coco.json", "1.jpg"), "test/1.jpg");
         assert_eq!(placed("annotations.json", "val2017/1.jpg"), "val2017/1.jpg");
         assert_eq!(placed("annotations.json", "../1.jpg"), "../1.jpg", "reported as outside of the directory");

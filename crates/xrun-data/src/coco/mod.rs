@@ -5,9 +5,12 @@ pub mod read;
 
 use std::path::{Component, Path};
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::boxes::format::{FORMER_TABLE, Format};
 use crate::boxes::open::Source;
-use crate::boxes::raw::Raw;
+use crate::boxes::raw::{Raw, Unit};
 use crate::folder_settings;
 use xrun_core::dataset::error::DataError;
 use xrun_core::problem::{Problem, Problems};
@@ -20,18 +23,40 @@ folder_settings! {
     /// Images with boxes in COCO's JSON; images may have `video_id` and `frame_index`. Categories whose `supercategory` is
     /// `novel` are held out where `validation_classes` names none.
     Settings {
-        /// The annotation file below `path`. Default: `annotations.json`, the only JSON file of `annotations/`, or its
-        /// `instances_train*.json`. Images are looked for below `path` as the file names them, and else in `train2017/` (for
-        /// `instances_train2017.json`), in `images/`, and in the directory of the file.
+        /// The annotation file below `path`. Default: `annotations.json`, the only JSON file of `annotations/`, its file of the
+        /// training split (`instances_train*.json`, `person_keypoints_train*.json`), or `train/_annotations.coco.json`. Images are
+        /// looked for below `path` as the file names them, and else in a directory that the file is named after (`train2017/` for
+        /// `instances_minitrain2017.json`), in `images/`, and in the directory of the file.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(length(min = 1, max = 1000))]
         annotations: Option<String> = None,
         /// A second annotation file, whose images are validated on and never trained on. Held-out classes are then drawn from
-        /// it alone, and classes to train on from the first. Default: `annotations/instances_val*.json` where
-        /// `instances_train*.json` is the first; otherwise none, and only classes are held out.
+        /// it alone, and classes to train on from the first. Default: the file of the validation split next to that of the
+        /// training split (`instances_val*.json`, `valid/_annotations.coco.json`); otherwise none, and only classes are held out.
         #[serde(skip_serializing_if = "Option::is_none")]
         #[schemars(length(min = 1, max = 1000))]
         validation_annotations: Option<String> = None,
+        /// Unit of `bbox`.
+        box_units: BoxUnits = BoxUnits::Pixels,
+    }
+}
+
+/// Unit of the numbers of a box.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum BoxUnits {
+    /// Pixels of the image, as in COCO.
+    Pixels,
+    /// Fractions of the image's width and height, from 0 to 1.
+    Fractions,
+}
+
+impl BoxUnits {
+    fn unit(self) -> Unit {
+        match self {
+            Self::Pixels => Unit::Pixel,
+            Self::Fractions => Unit::Fraction,
+        }
     }
 }
 

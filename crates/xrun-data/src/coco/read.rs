@@ -6,12 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use serde::Deserialize;
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::boxes::raw::{Raw, RawClass, RawImage, RawObject, RawReference, Unit};
-use crate::json::{object_with, why};
+use crate::json::{integer, is_integer, object_with, optional_integer, why};
 use crate::reading::broken::Judge;
 use xrun_core::dataset::error::{DataError, FATAL, REPEATED_ID};
 use xrun_core::dataset::sample::IgnoreReason;
@@ -33,29 +34,39 @@ struct File<'a> {
 
 #[derive(Deserialize)]
 struct Image {
+    #[serde(deserialize_with = "integer")]
     id: i64,
     file_name: String,
+    #[serde(default, deserialize_with = "side")]
     width: Option<u64>,
+    #[serde(default, deserialize_with = "side")]
     height: Option<u64>,
+    #[serde(default, deserialize_with = "optional_integer")]
     video_id: Option<i64>,
+    #[serde(default, deserialize_with = "optional_integer")]
     frame_index: Option<i64>,
     /// Name of `frame_index` in files of some tools.
+    #[serde(default, deserialize_with = "optional_integer")]
     frame_id: Option<i64>,
 }
 
 #[derive(Deserialize)]
 struct Annotation {
+    #[serde(default, deserialize_with = "optional_integer")]
     id: Option<i64>,
+    #[serde(deserialize_with = "integer")]
     image_id: i64,
+    #[serde(deserialize_with = "integer")]
     category_id: i64,
     bbox: [f64; 4],
     area: Option<f64>,
-    #[serde(default)]
-    iscrowd: i64,
+    #[serde(default, deserialize_with = "optional_integer")]
+    iscrowd: Option<i64>,
 }
 
 #[derive(Deserialize)]
 struct Category {
+    #[serde(deserialize_with = "integer")]
     id: i64,
     name: String,
     supercategory: Option<String>,
@@ -63,15 +74,18 @@ struct Category {
 
 #[derive(Deserialize)]
 struct Video {
+    #[serde(deserialize_with = "integer")]
     id: i64,
     name: Option<String>,
 }
 
 #[derive(Deserialize)]
 struct Reference {
+    #[serde(deserialize_with = "integer")]
     category_id: i64,
     file_name: String,
     bbox: Option<[f64; 4]>,
+    #[serde(default, deserialize_with = "optional_integer")]
     video_id: Option<i64>,
 }
 
@@ -98,8 +112,15 @@ fn corners([left, top, width, height]: [f64; 4]) -> [f64; 4] {
     [left, top, left + width, top + height]
 }
 
-/// Reads the text of an annotation file; `path` is for messages.
-pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataError> {
+/// Side of an image in pixels.
+fn side<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    let pixels = optional_integer(deserializer)?;
+    let wrong = |pixels| D::Error::custom(format_args!("{pixels} pixels, expected a whole number from 0"));
+    pixels.map(|pixels| u64::try_from(pixels).map_err(|_| wrong(pixels))).transpose()
+}
+
+/// Reads the text of an annotation file, whose boxes are in `unit`; `path` is for messages.
+pub fn read(text: &[u8], path: &Path, unit: Unit, judge: &mut Judge) -> Result<Raw, DataError> {
     // Some editors put a byte order mark before the text.
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     object_with(text, "an object with `images`, `annotations` and `categories`")
@@ -168,7 +189,7 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
             frame: image.frame_index.or(image.frame_id).unwrap_or(image.id),
             objects: Vec::new(),
             part: None,
-            unit: Unit::Pixel,
+            unit,
         });
     }
     let mut ids = BTreeSet::new();
@@ -207,8 +228,9 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
         images[*image].objects.push(RawObject {
             class: *class,
             corners: corners(annotation.bbox),
-            area: annotation.area,
-            ignored: (annotation.iscrowd != 0).then_some(IgnoreReason::Crowd),
+            // An area in fractions is not one in pixels.
+            area: annotation.area.filter(|_| unit == Unit::Pixel),
+            ignored: annotation.iscrowd.is_some_and(|crowd| crowd != 0).then_some(IgnoreReason::Crowd),
             called,
         });
     }
@@ -240,6 +262,7 @@ pub fn read(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Raw, DataErro
             class: *class,
             file: reference.file_name,
             corners: reference.bbox.map(corners),
+            unit,
             video: reference.video_id.map(|id| videos.number(id)),
         });
     }
@@ -285,10 +308,10 @@ fn malformed_annotation(text: &[u8], item: &RawValue, at: usize, error: &serde_j
         _ => None,
     };
     wrong("bbox", true, &is_box, "a list of four numbers: left, top, width, height")
-        .or_else(|| wrong("category_id", true, &Value::is_i64, "a whole number, the id of a category"))
-        .or_else(|| wrong("image_id", true, &Value::is_i64, "a whole number, the id of an image"))
-        .or_else(|| wrong("id", false, &Value::is_i64, "a whole number"))
+        .or_else(|| wrong("category_id", true, &is_integer, "a whole number, the id of a category"))
+        .or_else(|| wrong("image_id", true, &is_integer, "a whole number, the id of an image"))
+        .or_else(|| wrong("id", false, &is_integer, "a whole number"))
         .or_else(|| wrong("area", false, &Value::is_number, "a number"))
-        .or_else(|| wrong("iscrowd", false, &Value::is_i64, "0 or 1"))
+        .or_else(|| wrong("iscrowd", false, &is_integer, "0 or 1"))
         .unwrap_or_else(|| format!("{called} cannot be read: {}", parser_message(error)))
 }

@@ -66,7 +66,7 @@ impl Format for ImageFolder {
             }
         }
         if raw.images.is_empty() {
-            return Err(DataError::file(root, "has no images in directories of classes, such as cat/1.jpg"));
+            return Err(DataError::file(&root.path, "has no images in directories of classes, such as cat/1.jpg"));
         }
         Ok(raw)
     }

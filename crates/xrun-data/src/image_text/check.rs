@@ -1,7 +1,7 @@
 //! Checks of the settings of images with conversations.
 
 use super::settings::{AnswerFormat, Settings, Source};
-use crate::reading::named::file;
+use crate::reading::named::{check_links, file};
 use xrun_core::problem::{Problem, Problems};
 
 pub(super) const SECTION: &str = "dataset.image-text";
@@ -27,6 +27,7 @@ pub fn check(settings: &Settings, problems: &mut Problems) {
             None => {}
         }
     }
+    check_links(SECTION, settings.follow_links, settings.link_root.as_deref(), problems);
     if settings.answer_format == AnswerFormat::Json && settings.source != Source::QuestionList {
         let problem = Problem::new(key("answer_format"), "is for `source = \"question-list\"` only");
         problems.add(problem.help("leave it out: answers are taken as the file has them").related(key("source")));

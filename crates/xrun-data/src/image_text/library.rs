@@ -10,6 +10,7 @@ use super::record::{Record, Wrong, of_item, of_line};
 use super::settings::{AnswerFormat, Settings};
 use super::{ExampleCounts, TextLength};
 use crate::reading::broken::{Judge, OnInvalid};
+use crate::reading::confined::Root;
 use crate::reading::decoding::Largest;
 use crate::tokenizer::{Tokenizer, Vocabulary, Words};
 use xrun_core::dataset::error::{DataError, InvalidItems};
@@ -83,8 +84,8 @@ pub trait Records: std::fmt::Debug + Send + Sync + 'static {
     /// Name of the source in messages.
     fn path(&self) -> &Path;
 
-    /// Directory that holds the image files, canonical.
-    fn folder(&self) -> &Path;
+    /// Directory that holds the image files.
+    fn root(&self) -> &Root;
 }
 
 /// Format of the examples of a file.
@@ -101,8 +102,8 @@ pub enum Form {
 pub struct TextFile {
     /// The file, as the settings name it.
     pub path: PathBuf,
-    /// Canonical; images are in it.
-    pub folder: PathBuf,
+    /// Directory of the images.
+    pub root: Root,
     /// Format of its examples.
     pub form: Form,
     pub(super) file: Mutex<File>,
@@ -123,8 +124,8 @@ impl Records for TextFile {
         &self.path
     }
 
-    fn folder(&self) -> &Path {
-        &self.folder
+    fn root(&self) -> &Root {
+        &self.root
     }
 }
 

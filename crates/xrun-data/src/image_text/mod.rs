@@ -1,6 +1,7 @@
 //! Images, each with an instruction and an answer: JSON lines of messages, or a list of questions.
 
 pub mod check;
+mod describe;
 pub mod generate;
 pub mod image_file;
 pub mod library;
@@ -19,6 +20,7 @@ use serde::{Deserialize, Serialize};
 
 use super::reading::broken::Judge;
 use super::reading::broken::OnInvalid;
+use super::reading::confined::linked_folders;
 use library::{Library, LoaderSettings};
 use settings::{Settings, Source};
 use xrun_core::dataset::digest_cache;
@@ -110,6 +112,7 @@ impl DatasetKind for ImageText {
             ("validation_path", &mut settings.validation_path),
             ("encoder", &mut settings.encoder),
             ("merges", &mut settings.merges),
+            ("link_root", &mut settings.link_root),
         ]
     }
 
@@ -132,7 +135,10 @@ impl DatasetKind for ImageText {
         }
         let named = [&settings.path, &settings.validation_path, &settings.encoder, &settings.merges];
         // The images are in the directories.
-        named.into_iter().flatten().map(PathBuf::from).chain(open::folders(settings)).collect()
+        let folders = open::folders(settings);
+        let linked: Vec<PathBuf> =
+            folders.iter().filter(|_| settings.follow_links).flat_map(|folder| linked_folders(folder)).collect();
+        named.into_iter().flatten().map(PathBuf::from).chain(folders).chain(linked).collect()
     }
 
     fn loader_settings(settings: &Settings) -> LoaderSettings {
@@ -148,7 +154,8 @@ impl DatasetKind for ImageText {
         let library = open::open(settings)?;
         let tokenizer = library.tokenizer(&settings.loader_settings().vocabulary)?;
         let seen = ExampleCounts { texts: library.text_lengths(&tokenizer)?, ..library.summary() };
+        let description = describe::describe(&library, &seen);
         let notes = tokenizer.note().map(str::to_owned).into_iter().collect();
-        Ok(DatasetSummary { skipped: library.skipped, notes, summary: seen })
+        Ok(DatasetSummary { skipped: library.skipped, notes, description, summary: seen })
     }
 }

@@ -17,9 +17,10 @@ use super::settings::{Settings, Source};
 use crate::json::{kind, why};
 use crate::reading::broken::Judge;
 use crate::reading::broken::OnInvalid;
-use crate::reading::confined::confined;
+use crate::reading::confined::{Root, confined};
 use crate::reading::decoding::Largest;
 use crate::reading::decoding::decoding_bytes;
+use crate::reading::parquet;
 use crate::reading::whole::is_whole;
 use xrun_core::dataset::digest::hexadecimal;
 use xrun_core::dataset::digest_cache::DigestCache;
@@ -156,7 +157,7 @@ struct InspectedImage {
 /// Reader of one file.
 struct FileIndexer<'a> {
     path: &'a Path,
-    folder: &'a Path,
+    root: &'a Root,
     form: Form,
     places: Vec<ExampleLocation>,
     /// Each image by the beginning of the SHA-256 of its name or its base64.
@@ -167,23 +168,28 @@ struct FileIndexer<'a> {
 impl Indexing {
     fn file(&mut self, settings: &Settings, path: &Path, judge: &mut Judge) -> Result<IndexedFile, DataError> {
         let failed = |error: std::io::Error| DataError::file(path, format!("cannot be read: {error}"));
-        let folder = folder_of(path).canonicalize().map_err(failed)?;
+        let links = settings.link_root.as_ref().filter(|_| settings.follow_links).map(Path::new);
+        let root = Root::open(&folder_of(path))?.with_links(links)?;
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-        let digest = self.known(&folder).digest(&name, path)?;
+        let digest = self.known(&root.path).digest(&name, path)?;
         self.digest.update(digest.as_bytes());
         let form = match settings.source {
             Source::QuestionList => Form::List(settings.answer_format),
             Source::Generated | Source::Messages => Form::Lines,
         };
-        let opened = file::open(path).map_err(failed)?;
-        let mut found = FileIndexer { path, folder: &folder, form, places: Vec::new(), images: HashMap::new(), judge };
+        let rows = match settings.source {
+            Source::Messages => parquet::json_lines(path)?,
+            Source::Generated | Source::QuestionList => None,
+        };
+        let opened = file::open(rows.as_deref().unwrap_or(path)).map_err(failed)?;
+        let mut found = FileIndexer { path, root: &root, form, places: Vec::new(), images: HashMap::new(), judge };
         match form {
             Form::Lines => self.lines(&opened, &mut found)?,
             Form::List(_) => self.list(&opened, &mut found)?,
         }
         let FileIndexer { places, images, .. } = found;
         let images = images.len() as u32;
-        let text = TextFile { path: path.to_owned(), folder, form, file: Mutex::new(opened) };
+        let text = TextFile { path: path.to_owned(), root, form, file: Mutex::new(opened) };
         Ok(IndexedFile { text, places, images })
     }
 
@@ -291,7 +297,7 @@ impl Indexing {
     ) -> Result<Result<u32, Wrong>, DataError> {
         let (name, key) = match &record.image {
             Image::Inline(url) => (None, Sha256::digest(url.as_bytes())),
-            Image::File(name) => match located(found.folder, name) {
+            Image::File(name) => match located(found.root, name) {
                 Ok(name) => (Some(name.clone()), Sha256::new().chain_update(name.as_bytes()).finalize()),
                 Err(wrong) => return Ok(Err(wrong)),
             },
@@ -304,7 +310,7 @@ impl Indexing {
             return Ok(Ok(number));
         }
         let head = match (&name, &record.image) {
-            (Some(name), _) => self.of_file(found.folder, name)?,
+            (Some(name), _) => self.of_file(found.root, name)?,
             (None, Image::Inline(url)) => of_url(url),
             (None, Image::File(_)) => return Ok(Err(("missing_image", "has no image".into()))),
         };
@@ -328,8 +334,8 @@ impl Indexing {
     }
 
     /// Looks at the file of an image; `None` where it need not be looked at.
-    fn of_file(&mut self, folder: &Path, name: &str) -> Result<Result<Option<(Head, u64)>, Wrong>, DataError> {
-        let whole = folder.join(name);
+    fn of_file(&mut self, root: &Root, name: &str) -> Result<Result<Option<(Head, u64)>, Wrong>, DataError> {
+        let whole = root.join(name);
         let shown = printable::line(name, 100);
         let prefixed = |(reason, message): Wrong| (reason, format!("{shown}: {message}"));
         let length = std::fs::metadata(&whole).map_or(0, |about| about.len());
@@ -337,7 +343,7 @@ impl Indexing {
             let message = format!("has {length} bytes, at most {} are read", image_file::FILE_BYTES_MAX);
             return Ok(Err(prefixed(("too_large_image", message))));
         }
-        let digest = self.known(folder).digest(name, &whole)?;
+        let digest = self.known(&root.path).digest(name, &whole)?;
         self.digest.update(name.as_bytes());
         self.digest.update(length.to_le_bytes());
         self.digest.update(digest.as_bytes());
@@ -371,17 +377,23 @@ fn of_url(url: &str) -> Result<Option<(Head, u64)>, Wrong> {
 }
 
 /// The path of an image below the directory, without `.` in it.
-pub(super) fn located(folder: &Path, name: &str) -> Result<String, Wrong> {
+pub(super) fn located(root: &Root, name: &str) -> Result<String, Wrong> {
     let shown = || printable::line(name, 100);
-    match confined(folder, name) {
+    // A whole path may be that of a file below the directory.
+    let below = Path::new(name).strip_prefix(&root.path).ok().and_then(Path::to_str);
+    match confined(root, below.unwrap_or(name)) {
         Ok(Some(path)) => Ok(path.to_string_lossy().into_owned()),
         Ok(None) => {
-            let tried = folder.join(name);
+            let tried = root.join(name);
             Err(("missing_image", format!("the image {} is not there, or is no file", tried.display())))
         }
-        Err(_) => {
-            Err(("outside", format!("the image \"{}\" leads to a file outside of {}", shown(), folder.display())))
+        Err(_) if Path::new(name).is_absolute() => {
+            let folder = root.path.display();
+            let message =
+                format!("the image \"{}\" is outside of {folder}; write paths relative to that directory", shown());
+            Err(("outside", message))
         }
+        Err(error) => Err(("outside", format!("the image {error}"))),
     }
 }
 

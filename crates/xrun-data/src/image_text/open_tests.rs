@@ -9,6 +9,7 @@ use super::super::image_file::tests::{claimed, encoded};
 use super::super::settings::AnswerFormat;
 use super::super::{ExampleCounts, ImageText};
 use super::*;
+use crate::reading::parquet::tests::{Column, write_rows};
 use xrun_core::dataset::kind::DatasetKind;
 use xrun_core::dataset::open_dataset::OpenDataset;
 
@@ -249,20 +250,20 @@ fn an_inspection_counts_the_same_long_examples() {
     let long = line("images/0.png", &"long ".repeat(40));
     let folder = folder(&[long.into_bytes()]);
     let settings = settings(folder.path(), OnInvalid::Skip);
-    let look = ImageText::inspect(&settings).unwrap();
-    assert_eq!(look.summary.texts.iter().map(|text| text.examples).fold([0; 3], add), [4, 1, 0]);
-    let longest = look.summary.texts.last().unwrap().tokens;
+    let inspected = ImageText::inspect(&settings).unwrap();
+    assert_eq!(inspected.summary.texts.iter().map(|text| text.examples).fold([0; 3], add), [4, 1, 0]);
+    let longest = inspected.summary.texts.last().unwrap().tokens;
     for (fit, on_invalid) in
         [(300, OnInvalid::Fail), (30, OnInvalid::Fail), (30, OnInvalid::Skip), (3, OnInvalid::Skip)]
     {
-        let (mut seen, mut library) = (look.summary.clone(), open(&settings).unwrap());
+        let (mut seen, mut library) = (inspected.summary.clone(), open(&settings).unwrap());
         let tokenizer = library.tokenizer(&settings.loader_settings().vocabulary).unwrap();
         match (seen.fit(fit, on_invalid), library.fit(&tokenizer, fit, on_invalid)) {
             (Ok(broken), Ok(())) => {
                 assert_eq!(broken, library.skipped);
                 assert_eq!(
                     ExampleCounts { texts: Vec::new(), ..seen },
-                    ExampleCounts { images: look.summary.images, ..library.summary() }
+                    ExampleCounts { images: inspected.summary.images, ..library.summary() }
                 );
             }
             (Err(inspected), Err(ended)) => {
@@ -278,4 +279,36 @@ fn an_inspection_counts_the_same_long_examples() {
 
 fn add(one: [u64; 3], other: [u64; 3]) -> [u64; 3] {
     std::array::from_fn(|at| one[at] + other[at])
+}
+
+#[test]
+fn rows_of_parquet_with_the_bytes_of_images_are_examples() {
+    let folder = tempfile::tempdir().unwrap();
+    let schema = "message rows { optional group image { optional binary bytes; optional binary path (UTF8); }
+        optional binary text (UTF8); optional binary response (UTF8); }";
+    let images: Vec<Vec<u8>> = (0..4).map(png).collect();
+    let images: Vec<&[u8]> = images.iter().map(Vec::as_slice).collect();
+    let [paths, texts, answers] = ["0.png", "What?", "red"].map(|text| vec![text.as_bytes(); 4]);
+    let columns = [(2, &images), (2, &paths), (1, &texts), (1, &answers)];
+    let path = folder.path().join("a.jsonl");
+    write_rows(&path, schema, &columns.map(|(level, values)| Column::Bytes(level, values)));
+    let library = open(&settings(folder.path(), OnInvalid::Fail)).unwrap();
+    assert_eq!((library.sample_count(), library.images), (4, 4));
+    let (_, record) = library.record(Split::Train, 1).unwrap();
+    assert_eq!((record.image, record.answer.as_str()), (Image::Inline(inline(&png(1))), "red"));
+}
+
+#[cfg(unix)]
+#[test]
+fn images_behind_a_symlink_are_read_where_it_may_lead() {
+    let folder = folder(&[]);
+    let scratch = tempfile::tempdir().unwrap();
+    std::fs::rename(folder.path().join("images"), scratch.path().join("images")).unwrap();
+    std::os::unix::fs::symlink(scratch.path().join("images"), folder.path().join("images")).unwrap();
+    let closed = settings(folder.path(), OnInvalid::Fail);
+    let message = open(&closed).unwrap_err().to_string();
+    assert!(message.contains("symlink") && message.contains("follow_links = true"), "{message}");
+    let link_root = Some(scratch.path().display().to_string());
+    let library = open(&Settings { follow_links: true, link_root, ..closed }).unwrap();
+    assert_eq!(library.sample_count(), 4);
 }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::marker::PhantomData;
 
+use percent_encoding::percent_decode_str;
 use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -35,7 +36,7 @@ pub struct Record {
 /// Location of an image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Image {
-    /// A path relative to the directory of the file, as written; not yet checked.
+    /// A path relative to the directory of the file, or the whole one, as written; not yet checked.
     File(String),
     /// A `data:` URL, as written; not yet checked.
     Inline(String),
@@ -84,10 +85,11 @@ pub fn of_line(line: &[u8]) -> Result<Record, Wrong> {
         false => ("not_json", why_of_line(line, &error)),
     })?;
     match read {
-        Line { messages: Some(Few(messages)), response: None, .. } => {
-            of_messages(messages, || hint_next_to_messages(whole))
+        Line { messages: Some(Few(messages)), response: None, image, images, .. } => {
+            let beside = image.into_iter().chain(images.into_iter().flat_map(|Few(images)| images));
+            of_messages(messages, beside.map(|Place(place)| place).collect(), || hint_next_to_messages(whole))
         }
-        Line { messages: None, text: Some(text), image: Some(image), response: Some(response) } => {
+        Line { messages: None, text: Some(text), image: Some(Place(image)), response: Some(response), .. } => {
             if response.is_empty() {
                 return Err(("no_answer", "`response` is empty".into()));
             }
@@ -96,7 +98,7 @@ pub fn of_line(line: &[u8]) -> Result<Record, Wrong> {
         Line { messages: Some(_), .. } => {
             Err(("wrong_form", "has both `messages` and `response`; keep one of them".into()))
         }
-        Line { messages: None, text, image, response } => {
+        Line { messages: None, text, image, response, .. } => {
             let missing = [("text", text.is_none()), ("image", image.is_none()), ("response", response.is_none())];
             let missing: Vec<&str> = missing.iter().filter(|(_, missing)| *missing).map(|(name, _)| *name).collect();
             if missing == ["response"] {
@@ -173,12 +175,18 @@ pub fn of_item(item: &str, form: AnswerFormat) -> Result<Record, Wrong> {
     Ok(Record { question, answer, image: Image::File(format!("images/{image}.png")) })
 }
 
-fn of_messages(messages: Vec<Object<Message>>, beside: impl Fn() -> &'static str) -> Result<Record, Wrong> {
+/// Reads messages, with the images that stand next to them for the parts that name none.
+fn of_messages(
+    messages: Vec<Object<Message>>,
+    mut beside: Vec<String>,
+    hint: impl Fn() -> &'static str,
+) -> Result<Record, Wrong> {
     const ROLES: [&str; 3] = ["system", "user", "assistant"];
     // LLaVA's and ShareGPT's. Their texts have `<image>` in them, so that another word for the role would not be all.
     const OTHER_ROLES: [(&str, &str); 3] = [("human", "user"), ("gpt", "assistant"), ("model", "assistant")];
     let (mut question, mut answers, mut images) = (Vec::new(), Vec::new(), Vec::new());
     let last = messages.len();
+    beside.reverse();
     for (number, Object(Message { role, content })) in (1..).zip(messages) {
         let at = format!("message {number}");
         if !ROLES.contains(&role.as_str()) {
@@ -192,6 +200,11 @@ fn of_messages(messages: Vec<Object<Message>>, beside: impl Fn() -> &'static str
         }
         let mut texts = Vec::new();
         for part in content.0 {
+            // A part without an image stands for the next of those next to the messages.
+            let part = match part.r#type == "image" && part.image.is_none() {
+                true => Part { image: beside.pop().map(Place), ..part },
+                false => part,
+            };
             match part.read(&at)? {
                 PartContent::Text(text) => texts.push(text),
                 PartContent::Image(image) => images.push(image),
@@ -216,7 +229,7 @@ fn of_messages(messages: Vec<Object<Message>>, beside: impl Fn() -> &'static str
         (Some(image), 0) => Ok(Record { question: question.join("\n"), answer, image: place(image)? }),
         (image, before) => {
             let found = before + usize::from(image.is_some());
-            let where_it_stands = if found == 0 { beside() } else { "" };
+            let where_it_stands = if found == 0 { hint() } else { "" };
             Err(("not_one_image", format!("{found} images, expected exactly one{where_it_stands}")))
         }
     }
@@ -226,6 +239,13 @@ fn of_messages(messages: Vec<Object<Message>>, beside: impl Fn() -> &'static str
 fn place(text: String) -> Result<Image, Wrong> {
     if text.starts_with("data:") {
         return Ok(Image::Inline(text));
+    }
+    if let Some(path) = text.strip_prefix("file://") {
+        // The host is empty, or this machine.
+        let path = path.strip_prefix("localhost").unwrap_or(path);
+        let path = percent_decode_str(path).decode_utf8();
+        let path = path.map_err(|_| ("url", "the image is a file:// URL that is not UTF-8".to_owned()))?;
+        return Ok(Image::File(path.into_owned()));
     }
     if text.contains("://") {
         let shown = printable::line(&text, 60);
@@ -239,7 +259,8 @@ fn place(text: String) -> Result<Image, Wrong> {
 struct Line {
     messages: Option<Few<Object<Message>>>,
     text: Option<String>,
-    image: Option<String>,
+    image: Option<Place>,
+    images: Option<Few<Place>>,
     response: Option<String>,
 }
 
@@ -254,8 +275,42 @@ struct Part {
     #[serde(default)]
     r#type: String,
     text: Option<String>,
-    image: Option<String>,
+    image: Option<Place>,
     image_url: Option<Object<Url>>,
+}
+
+/// Text that says where an image is. `datasets` writes an object with its path or its bytes, in base64.
+struct Place(String);
+
+impl<'de> Deserialize<'de> for Place {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        struct Stored {
+            bytes: Option<String>,
+            path: Option<String>,
+        }
+        struct OfEither;
+        impl<'de> Visitor<'de> for OfEither {
+            type Value = Place;
+
+            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                formatter.write_str("a text, or an object with `bytes` or `path`")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Place, E> {
+                Ok(Place(text.to_owned()))
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Place, A::Error> {
+                let Stored { bytes, path } = Stored::deserialize(MapAccessDeserializer::new(map))?;
+                // The first bytes of PNG; of any other format the reader of images has the word.
+                let kind = |bytes: &str| if bytes.starts_with("iVBOR") { "png" } else { "jpeg" };
+                let inline = bytes.map(|bytes| format!("data:image/{};base64,{bytes}", kind(&bytes)));
+                inline.or(path).map(Place).ok_or_else(|| A::Error::custom("an image without `bytes` and `path`"))
+            }
+        }
+        deserializer.deserialize_any(OfEither)
+    }
 }
 
 #[derive(Deserialize)]
@@ -274,7 +329,7 @@ impl Part {
         let Self { r#type, text, image, image_url } = self;
         let (found, needed) = match r#type.as_str() {
             "text" => (text.map(PartContent::Text), "text"),
-            "image" => (image.map(PartContent::Image), "image"),
+            "image" => (image.map(|Place(image)| PartContent::Image(image)), "image"),
             "image_url" => (image_url.map(|Object(Url { url })| PartContent::Image(url)), "image_url"),
             _ => {
                 let shown = printable::line(&r#type, 40);

@@ -32,6 +32,30 @@ fn both_forms_and_all_content_types_are_read() {
 }
 
 #[test]
+fn an_image_next_to_the_messages_belongs_to_the_part_that_names_none() {
+    let part = IMAGE.replace(", \"image\": \"a.png\"", ", \"text\": null");
+    let with = |beside: &str| of_line(format!("{{\"messages\": [{part}, {ANSWER}], {beside}}}").as_bytes());
+    for beside in
+        ["\"image\": \"a.png\"", "\"images\": [\"a.png\"]", "\"images\": [{\"bytes\": null, \"path\": \"a.png\"}]"]
+    {
+        assert_eq!(with(beside).unwrap().image, Image::File("a.png".into()), "{beside}");
+    }
+    let inline = with("\"image\": {\"bytes\": \"iVBORw0KGg==\", \"path\": \"a.png\"}").unwrap().image;
+    assert_eq!(inline, Image::Inline("data:image/png;base64,iVBORw0KGg==".into()));
+    assert_eq!(with("\"images\": []").unwrap_err().0, "wrong_form");
+    assert_eq!(with("\"image\": {\"bytes\": null}").unwrap_err().0, "wrong_form");
+}
+
+#[test]
+fn a_file_url_is_a_path() {
+    let image =
+        |url: &str| of_line(line(&format!("{},{ANSWER}", IMAGE.replace("a.png", url))).as_bytes()).unwrap().image;
+    for url in ["file:///data/a%20b.png", "file://localhost/data/a%20b.png"] {
+        assert_eq!(image(url), Image::File("/data/a b.png".into()));
+    }
+}
+
+#[test]
 fn invalid_records_have_a_reason_and_a_message() {
     let two = IMAGE.replace("What?\"}", "What?\"}, {\"type\": \"image\", \"image\": \"b.png\"}");
     let user = r#"{"role": "user", "content": "What?"}"#;
@@ -54,7 +78,7 @@ fn invalid_records_have_a_reason_and_a_message() {
             "without `image`",
         ),
         (line(&format!("{},{ANSWER}", IMAGE.replace("a.png", "https://x.org/a.png"))), "url", "https://x.org/a.png"),
-        (line(&format!("{},{ANSWER}", IMAGE.replace("a.png", "file:///etc/a.png"))), "url", "download"),
+        (line(&format!("{},{ANSWER}", IMAGE.replace("a.png", "file:///%ff.png"))), "url", "not UTF-8"),
         (line(r#"["user", "What?"]"#), "wrong_form", "expected an object"),
         (line(r#"{"role": "user", "content": 3}"#), "wrong_form", "a text or a list of parts"),
         (line(r#"{"role": "user"}"#), "wrong_form", "content"),

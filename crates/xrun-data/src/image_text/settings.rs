@@ -32,6 +32,11 @@ pub struct Settings {
     pub answer_format: AnswerFormat,
     /// Treatment of examples that cannot be used; the manifest counts them by reason.
     pub on_invalid: OnInvalid,
+    /// Follow symlinks that lead out of the directory of `path`, as long as they lead into `link_root`.
+    pub follow_links: bool,
+    /// The directory that symlinks may lead into, for `follow_links = true`, such as a scratch disk with the images.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link_root: Option<String>,
     /// The side of an image that a model sees, in pixels. Images are scaled to a square of it, whatever their
     /// proportions.
     #[schemars(range(min = 8, max = 1024))]
@@ -61,6 +66,8 @@ impl Default for Settings {
             validation_fraction: 0.1,
             answer_format: AnswerFormat::Plain,
             on_invalid: OnInvalid::Fail,
+            follow_links: false,
+            link_root: None,
             image_size: 48,
             image_cache: Bytes::mebibytes(8),
             encoder: None,

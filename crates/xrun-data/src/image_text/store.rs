@@ -189,11 +189,11 @@ impl ImageTextStore {
     /// The errors of [`ImageTextStore::example`].
     pub fn original_pixels(&self, split: Split, number: u64) -> Result<u64, DataError> {
         let (place, record) = self.library.record(split, number)?;
-        let folder = self.library.source(split).folder();
+        let root = self.library.source(split).root();
         let head = match &record.image {
             Image::Inline(url) => image_file::inline(url).and_then(|bytes| image_file::head(Cursor::new(bytes))),
-            Image::File(name) => located(folder, name).and_then(|name| {
-                let opened = file::open(&folder.join(name)).map(BufReader::new);
+            Image::File(name) => located(root, name).and_then(|name| {
+                let opened = file::open(&root.join(name)).map(BufReader::new);
                 opened.map_err(|error| unreadable(&error)).and_then(image_file::head)
             }),
         };
@@ -245,12 +245,12 @@ impl ImageTextStore {
     }
 
     fn decoded(&self, split: Split, place: &ExampleLocation, record: &Record) -> Result<HostImage, DataError> {
-        let folder = self.library.source(split).folder();
+        let root = self.library.source(split).root();
         let failure = |wrong: Wrong| self.failure(split, place, record, wrong);
         let bytes = match &record.image {
             Image::Inline(url) => image_file::inline(url),
-            Image::File(name) => located(folder, name).and_then(|name| {
-                let read = file::bytes(&folder.join(name), image_file::FILE_BYTES_MAX);
+            Image::File(name) => located(root, name).and_then(|name| {
+                let read = file::bytes(&root.join(name), image_file::FILE_BYTES_MAX);
                 read.map_err(|error| unreadable(&error))
             }),
         };

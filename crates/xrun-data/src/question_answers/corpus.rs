@@ -7,6 +7,7 @@ use super::files::{Paragraphs, QuestionFile};
 use super::generate::generate;
 use super::settings::{Settings, Source};
 use super::squad::{Index, QuestionLocation};
+use super::texts::Texts;
 use crate::reading::broken::Judge;
 use crate::reading::broken::OnInvalid;
 use crate::tokenizer::{Tokenizer, Vocabulary, Words};
@@ -67,12 +68,13 @@ struct OpenedFiles {
     validation_places: Vec<QuestionLocation>,
     digests: String,
     skipped: InvalidItems,
+    texts: Texts,
 }
 
 impl Corpus {
     /// Opens the files that the settings name.
     pub fn open(settings: &Settings) -> Result<Self, DataError> {
-        let OpenedFiles { train, validation, train_places, validation_places, digests, skipped } =
+        let OpenedFiles { train, validation, train_places, validation_places, digests, skipped, texts: _ } =
             OpenedFiles::open(settings)?;
         let tokenizer = settings.loader_settings().vocabulary.tokenizer(|| {
             let mut words = Words::default();
@@ -94,7 +96,7 @@ impl Corpus {
     /// # Errors
     /// The errors of [`Corpus::open`].
     pub fn summary(settings: &Settings) -> Result<DatasetSummary<QuestionCounts>, DataError> {
-        let OpenedFiles { train, train_places, validation_places, skipped, .. } = OpenedFiles::open(settings)?;
+        let OpenedFiles { train, train_places, validation_places, skipped, texts, .. } = OpenedFiles::open(settings)?;
         let [train_count, held_out] = [&train_places, &validation_places].map(|places| places.len() as u64);
         let note = match settings.loader_settings().vocabulary.files {
             Some([encoder, merges]) => {
@@ -108,7 +110,8 @@ impl Corpus {
             }
         };
         let summary = QuestionCounts { train: train_count, held_out };
-        Ok(DatasetSummary { skipped, notes: note.into_iter().collect(), summary })
+        let description = texts.description(&summary);
+        Ok(DatasetSummary { skipped, notes: note.into_iter().collect(), description, summary })
     }
 
     /// Positions of the questions of a split, by their number.
@@ -153,7 +156,7 @@ impl OpenedFiles {
             (Err(fatal), _) | (_, Err(fatal)) => return Err(with_advice(judge.with_error(fatal))),
         };
         judge.verdict().map_err(with_advice)?;
-        let (train, Index { places, articles }) = opened;
+        let (train, Index { places, articles, mut texts }) = opened;
         if let Some(written) = &written {
             generated::expect(&path, written, &train.digest)?;
         }
@@ -161,6 +164,7 @@ impl OpenedFiles {
         let (validation, train_places, validation_places) = match second {
             Some((file, index)) => {
                 digests += &file.digest;
+                texts.add(&index.texts);
                 (Some(file), places, index.places)
             }
             None => {
@@ -181,7 +185,7 @@ impl OpenedFiles {
                 ));
             }
         }
-        Ok(Self { train, validation, train_places, validation_places, digests, skipped: judge.found })
+        Ok(Self { train, validation, train_places, validation_places, digests, skipped: judge.found, texts })
     }
 }
 

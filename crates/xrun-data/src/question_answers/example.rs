@@ -154,7 +154,7 @@ pub fn example(
     };
     let mut answer = tokenizer.encode(&format!(" {}", first.text.trim()))?;
     answer.truncate((length / 4).max(1));
-    answer.push(tokenizer.end());
+    answer.push(tokenizer.eos_token());
     let parts = Parts::new(&paragraph.context, &asked.question, length, tokenizer)?;
     let windows = match cut {
         _ if parts.fits() => std::iter::once(0..parts.context.len()).collect(),
@@ -272,7 +272,7 @@ mod tests {
             );
             assert_eq!(text(&example.tokens[example.prompt_length..]), " two");
             let answers = (example.tokens.last(), &example.answers[..]);
-            assert_eq!(answers, (Some(&tokenizer.end()), &["two".to_owned()][..]));
+            assert_eq!(answers, (Some(&tokenizer.eos_token()), &["two".to_owned()][..]));
             assert!(example.others.is_empty());
         }
     }

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 
 use super::squad::{self, Index, Paragraph, QuestionLocation};
 use crate::reading::broken::Judge;
+use crate::reading::parquet;
 use xrun_core::dataset::digest::digest;
 use xrun_core::dataset::error::DataError;
 
@@ -25,7 +26,7 @@ pub trait Paragraphs: std::fmt::Debug + Send + Sync + 'static {
     fn path(&self) -> &Path;
 }
 
-/// An open question file. Only the index of it is held.
+/// An open question file, or the rows of a Parquet file. Only the index of it is held.
 #[derive(Debug)]
 pub struct QuestionFile {
     path: PathBuf,
@@ -38,7 +39,8 @@ impl QuestionFile {
     /// Opens a file and indexes it; its text is dropped again.
     pub fn open(path: &Path, judge: &mut Judge) -> Result<(Self, Index), DataError> {
         let failed = |error: std::io::Error| DataError::file(path, format!("cannot be read: {error}"));
-        let mut file = File::open(path).map_err(failed)?;
+        let rows = parquet::json_lines(path)?;
+        let mut file = File::open(rows.as_deref().unwrap_or(path)).map_err(failed)?;
         let mut text = Vec::new();
         file.by_ref().take(FILE_BYTES_MAX + 1).read_to_end(&mut text).map_err(failed)?;
         if text.len() as u64 > FILE_BYTES_MAX {

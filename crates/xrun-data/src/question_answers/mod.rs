@@ -5,9 +5,11 @@ pub mod corpus;
 pub mod example;
 pub mod files;
 pub mod generate;
+mod question;
 pub mod settings;
 pub mod squad;
 pub mod store;
+pub mod texts;
 pub mod user_questions;
 
 use std::path::PathBuf;

@@ -1,31 +1,37 @@
-//! Reader of SQuAD v1.1's JSON: once as a whole for the index, then paragraph by paragraph.
+//! Reader of SQuAD v1.1's JSON, and of its rows as Hugging Face's `datasets` writes them: once as a whole for the index, then
+//! paragraph by paragraph.
 //!
 //! `data`: articles with `title` and `paragraphs`; a paragraph has `context` and `qas`; a question has `id`, `question`
-//! and `answers` with `text` and `answer_start`, which counts characters, not bytes (Rajpurkar et al. 2016).
+//! and `answers` with `text` and `answer_start`, which counts characters, not bytes (Rajpurkar et al. 2016). A row is a line with
+//! `context`, `question`, `answers` and, where there are articles, `title`.
 
+use std::collections::HashMap;
 use std::path::Path;
 
-use serde::Deserialize;
+use serde::de::IgnoredAny;
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use serde_json::value::RawValue;
 
-use crate::json::{object_with, why};
+use super::question;
+use super::texts::Texts;
+use crate::json::{object_with, why, why_of_line};
 use crate::reading::broken::Judge;
 use xrun_core::dataset::error::DataError;
 
 /// A paragraph with its questions.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Paragraph {
     /// The text that the questions are about.
     pub context: String,
-    /// Its questions.
+    /// Its questions, in the order of the file. One that cannot be read is empty.
     pub qas: Vec<Question>,
 }
 
 /// A question about a paragraph.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Question {
     /// Identifier in the file; empty where it has none.
-    #[serde(default)]
     pub id: String,
     /// The question's text.
     pub question: String,
@@ -34,12 +40,46 @@ pub struct Question {
 }
 
 /// Answer: a span of the context.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Answer {
     /// Text of the span, as in the context.
     pub text: String,
     /// Position in characters from the beginning of the context.
     pub answer_start: usize,
+}
+
+/// A paragraph as it is written, or a row, which is one with a single question.
+#[derive(Deserialize)]
+struct Written {
+    context: String,
+    #[serde(default)]
+    title: Option<String>,
+    qas: Option<Vec<Value>>,
+    #[serde(default)]
+    id: Value,
+    #[serde(default)]
+    question: Value,
+    #[serde(default)]
+    answers: Value,
+}
+
+impl Written {
+    /// Its questions, or the reason why one cannot be read.
+    fn questions(self) -> (String, Vec<Result<Question, String>>) {
+        let row = |id, question, answers| question::read(id, question, answers);
+        let questions = match self.qas {
+            Some(qas) => qas.into_iter().map(question::of_object).collect(),
+            None => vec![row(self.id, self.question, self.answers)],
+        };
+        (self.context, questions)
+    }
+}
+
+impl<'de> Deserialize<'de> for Paragraph {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let (context, questions) = Written::deserialize(deserializer)?.questions();
+        Ok(Self { context, qas: questions.into_iter().map(Result::unwrap_or_default).collect() })
+    }
 }
 
 /// Position of a question in its source: 24 bytes a question are all that is kept.
@@ -76,70 +116,200 @@ pub struct Index {
     pub places: Vec<QuestionLocation>,
     /// Articles of the file, those without a sound question among them.
     pub articles: u32,
+    /// Lengths of its texts.
+    pub texts: Texts,
 }
 
 /// Looks through the text of a file; `path` is for messages. What is broken goes to the judge.
 pub fn index(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Index, DataError> {
+    let texts = Texts::default();
+    let mut reading =
+        Reading { path, judge, places: Vec::new(), texts, at: Position { text, seen: 0, line: 1, begin: 0 } };
     // Some editors put a byte order mark before the text. Offsets count from the file's first byte.
     let body = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
-    let failed = |message: String| DataError::file(path, format!("is not JSON in SQuAD v1.1's form: {message}"));
-    object_with(
-        body,
-        "an object with `data`: {\"data\": [{\"title\": …, \"paragraphs\": [{\"context\": …, \"qas\": […]}]}]}",
-    )
-    .map_err(failed)?;
-    let file: File = serde_json::from_slice(body).map_err(|error| failed(why(body, &error)))?;
-    let mut places = Vec::new();
-    for (article, raw) in file.data.iter().enumerate() {
-        let content: Article = match serde_json::from_str(raw.get()) {
-            Ok(content) => content,
-            Err(error) => {
-                let offset = raw.get().as_ptr() as usize - text.as_ptr() as usize;
-                let message = format!("article {article}, at byte {offset}, cannot be read: {error}");
-                judge.broken("unreadable_article", path, message);
+    let articles = if is_rows(body) { reading.rows(text.len() - body.len())? } else { reading.squad(body)? };
+    let texts = Texts { articles: articles.into(), ..reading.texts };
+    Ok(Index { places: reading.places, articles, texts })
+}
+
+/// Returns whether the first line is a whole object, as each line of JSON lines is, and not all of SQuAD's file.
+fn is_rows(text: &[u8]) -> bool {
+    #[derive(Deserialize)]
+    struct First {
+        data: Option<IgnoredAny>,
+        context: Option<IgnoredAny>,
+        question: Option<IgnoredAny>,
+    }
+    let first = text.split(|byte| *byte == b'\n').find(|line| !line.trim_ascii().is_empty());
+    let first = first.filter(|line| line.trim_ascii().starts_with(b"{"));
+    let keys = first.and_then(|line| serde_json::from_slice::<First>(line).ok());
+    keys.is_some_and(|keys| keys.data.is_none() && (keys.context.is_some() || keys.question.is_some()))
+}
+
+/// Line and column of ascending offsets.
+struct Position<'a> {
+    text: &'a [u8],
+    seen: usize,
+    line: usize,
+    /// Offset of the line's first byte.
+    begin: usize,
+}
+
+impl Position<'_> {
+    /// Text such as `line 7, column 3`, as editors count.
+    fn of(&mut self, offset: usize) -> String {
+        let between = &self.text[self.seen..offset.max(self.seen)];
+        self.line += between.iter().filter(|byte| **byte == b'\n').count();
+        if let Some(last) = between.iter().rposition(|byte| *byte == b'\n') {
+            self.begin = self.seen + last + 1;
+        }
+        self.seen = offset.max(self.seen);
+        format!("line {}, column {}", self.line, offset.saturating_sub(self.begin) + 1)
+    }
+}
+
+struct Reading<'a, 'b> {
+    path: &'a Path,
+    judge: &'b mut Judge,
+    places: Vec<QuestionLocation>,
+    texts: Texts,
+    at: Position<'a>,
+}
+
+impl Reading<'_, '_> {
+    /// Reads the lines of a file of rows from `begin` on; returns the number of articles, which are titles, or else contexts.
+    fn rows(&mut self, begin: usize) -> Result<u32, DataError> {
+        let text = self.at.text;
+        let mut articles: HashMap<String, u32> = HashMap::new();
+        let mut offset = begin;
+        for (line, bytes) in (1_u64..).zip(text[begin..].split(|byte| *byte == b'\n')) {
+            let place = offset;
+            offset += bytes.len() + 1;
+            let bytes = bytes.trim_ascii_end();
+            if bytes.is_empty() {
                 continue;
             }
-        };
-        for (number, raw) in content.paragraphs.iter().enumerate() {
-            let raw = raw.get();
-            let offset = raw.as_ptr() as usize - text.as_ptr() as usize;
-            let called = || format!("paragraph {number} of the article \"{}\"", content.title);
-            let paragraph: Paragraph = match serde_json::from_str(raw) {
-                Ok(paragraph) => paragraph,
+            let called = format!("line {line}");
+            let mut row: Written = match serde_json::from_slice(bytes) {
+                Ok(row) => row,
                 Err(error) => {
-                    let message = format!("{}, at byte {offset}, cannot be read: {error}", called());
-                    judge.broken("unreadable_paragraph", path, message);
+                    let message = format!("{called}: {}", why_of_line(bytes, &error));
+                    self.judge.broken("unreadable_paragraph", self.path, message);
                     continue;
                 }
             };
-            for (question, content) in paragraph.qas.iter().enumerate() {
-                if let Some((reason, wrong)) = wrong(&paragraph, content) {
-                    let message = format!("{}, question {question} ({}): {wrong}", called(), content.id);
-                    judge.broken(reason, path, message);
+            let title = row.title.take().filter(|title| !title.is_empty());
+            let article = title.unwrap_or_else(|| row.context.clone());
+            let next = articles.len() as u32;
+            let article = *articles.entry(article).or_insert(next);
+            let location = QuestionLocation { offset: place as u64, length: length(bytes), question: 0, article };
+            self.questions(row, location, || called.clone());
+        }
+        Ok(articles.len() as u32)
+    }
+
+    /// Reads a file in SQuAD's form; returns the number of articles.
+    fn squad(&mut self, body: &[u8]) -> Result<u32, DataError> {
+        let path = self.path;
+        let failed = |message: String| DataError::file(path, format!("is not JSON in SQuAD v1.1's form: {message}"));
+        object_with(
+            body,
+            "an object with `data`: {\"data\": [{\"title\": …, \"paragraphs\": [{\"context\": …, \"qas\": […]}]}]}, or \
+             rows on a line each: {\"context\": …, \"question\": …, \"answers\": …}",
+        )
+        .map_err(failed)?;
+        let file: File<'_> = serde_json::from_slice(body).map_err(|error| failed(why(body, &error)))?;
+        let begin = self.at.text.as_ptr() as usize;
+        for (article, raw) in file.data.iter().enumerate() {
+            let content: Article<'_> = match serde_json::from_str(raw.get()) {
+                Ok(content) => content,
+                Err(error) => {
+                    let at = self.at.of(raw.get().as_ptr() as usize - begin);
+                    let message = format!("article {article} ({at}) cannot be read: {}", cause(&error));
+                    self.judge.broken("unreadable_article", path, message);
                     continue;
                 }
-                places.push(QuestionLocation {
-                    offset: offset as u64,
-                    // A paragraph of four gigabytes is not read at all: files have a cap.
-                    length: u32::try_from(raw.len()).unwrap_or(u32::MAX),
-                    question: question as u32,
-                    article: article as u32,
-                });
+            };
+            for (number, raw) in content.paragraphs.iter().enumerate() {
+                let raw = raw.get();
+                let offset = raw.as_ptr() as usize - begin;
+                let called = || format!("paragraph {number} of the article \"{}\"", content.title);
+                let paragraph: Written = match serde_json::from_str(raw) {
+                    Ok(paragraph) => paragraph,
+                    Err(error) => {
+                        let message =
+                            format!("{} ({}) cannot be read: {}", called(), self.at.of(offset), cause(&error));
+                        self.judge.broken("unreadable_paragraph", path, message);
+                        continue;
+                    }
+                };
+                if paragraph.qas.is_none() {
+                    let message = format!("{} ({}) has no `qas`", called(), self.at.of(offset));
+                    self.judge.broken("unreadable_paragraph", path, message);
+                    continue;
+                }
+                let (length, article) = (length(raw.as_bytes()), article as u32);
+                let location = QuestionLocation { offset: offset as u64, length, question: 0, article };
+                self.questions(paragraph, location, called);
             }
         }
+        Ok(file.data.len() as u32)
     }
-    Ok(Index { places, articles: file.data.len() as u32 })
+
+    /// Adds the questions of a paragraph at `location` that are sound. One that is not takes no other along.
+    fn questions(&mut self, written: Written, location: QuestionLocation, called: impl Fn() -> String) {
+        let (context, questions) = written.questions();
+        self.texts.contexts.add(context.chars().count());
+        let single = questions.len() == 1;
+        let mut broken: Vec<(&'static str, usize, String)> = Vec::new();
+        for (number, asked) in questions.into_iter().enumerate() {
+            let answer =
+                asked.as_ref().map_or(0, |asked| asked.answers.first().map_or(0, |answer| answer.text.chars().count()));
+            let wrong = match asked {
+                Ok(asked) => wrong(&context, &asked).map(|(reason, wrong)| match asked.id.is_empty() {
+                    true => (reason, wrong),
+                    false => (reason, format!("({}) {wrong}", asked.id)),
+                }),
+                Err(wrong) => Some(("unreadable_question", wrong)),
+            };
+            match wrong {
+                None => {
+                    self.texts.answers.add(answer);
+                    self.places.push(QuestionLocation { question: number as u32, ..location });
+                }
+                Some((reason, wrong)) => broken.push((reason, number, wrong)),
+            }
+        }
+        for (reason, number, wrong) in broken {
+            let at = self.at.of(location.offset as usize);
+            let question = if single { String::new() } else { format!(", question {number}") };
+            self.judge.broken_with(reason, self.path, || match called() {
+                line if line.starts_with("line ") => format!("{line}{question}: {wrong}"),
+                paragraph => format!("{paragraph} ({at}){question}: {wrong}"),
+            });
+        }
+    }
+}
+
+/// A paragraph of four gigabytes is not read at all: files have a cap.
+fn length(bytes: &[u8]) -> u32 {
+    u32::try_from(bytes.len()).unwrap_or(u32::MAX)
+}
+
+/// Message of the parser without its position, which is one within the item.
+fn cause(error: &serde_json::Error) -> String {
+    error.to_string().split(" at line ").next().unwrap_or_default().to_owned()
 }
 
 /// Reason and message why a question is invalid; `None` where it is valid.
-fn wrong(paragraph: &Paragraph, question: &Question) -> Option<(&'static str, String)> {
+fn wrong(context: &str, question: &Question) -> Option<(&'static str, String)> {
     if question.question.trim().is_empty() {
         return Some(("empty_question", "the question is empty".into()));
     }
     if question.answers.is_empty() {
         return Some(("unanswered", "has no answer (SQuAD v2's unanswerable questions are not used)".into()));
     }
-    let misplaced = question.answers.iter().find(|answer| answer.text.is_empty() || at(paragraph, answer).is_none());
+    let misplaced = question.answers.iter().find(|answer| answer.text.is_empty() || start(context, answer).is_none());
     misplaced.map(|answer| {
         let Answer { text, answer_start } = answer;
         ("misplaced_answer", format!("the answer \"{text}\" is not at character {answer_start} of the context"))
@@ -148,7 +318,10 @@ fn wrong(paragraph: &Paragraph, question: &Question) -> Option<(&'static str, St
 
 /// Offset in bytes of an answer in its context; `None` if it is not there.
 pub fn at(paragraph: &Paragraph, answer: &Answer) -> Option<usize> {
-    let context = &paragraph.context;
+    start(&paragraph.context, answer)
+}
+
+fn start(context: &str, answer: &Answer) -> Option<usize> {
     let byte = match context.is_ascii() {
         true => answer.answer_start,
         false => context.char_indices().map(|(byte, _)| byte).nth(answer.answer_start)?,
@@ -190,7 +363,9 @@ mod tests {
     fn what_is_wrong_is_said_with_its_place_and_can_be_left_out() {
         for (from, to, part) in [
             ("\"answer_start\": 19", "\"answer_start\": 18", "\"też\" is not at character 18"),
-            ("\"answer_start\": 19", "\"answer_start\": 999", "question 1 (b)"),
+            ("\"answer_start\": 19", "\"answer_start\": 999", "question 1: (b)"),
+            ("\"answer_start\": 19", "\"answer_start\": \"x\"", "question 1: `answer_start` is a text"),
+            ("\"question\": \"Who?\"", "\"frage\": \"Who?\"", "question 0: has no `question`"),
             ("\"question\": \"Who?\"", "\"question\": \" \"", "the question is empty"),
             (r#"[{"text": "Ala", "answer_start": 0}]"#, "[]", "unanswerable"),
             ("\"context\": \"Ala", "\"kontext\": \"Ala", "missing field `context`"),
@@ -210,6 +385,52 @@ mod tests {
             ("{\"data\": 3}", "line 1 column 10"),
         ] {
             let message = read(text, OnInvalid::Fail).0.unwrap_err().to_string();
+            assert!(message.contains(part), "{message}");
+        }
+    }
+
+    #[test]
+    fn a_broken_question_takes_no_other_along_and_ids_and_numbers_have_any_form() {
+        let text = r#"{"data": [{"title": "T", "paragraphs": [{"context": "Ann met Bob.", "qas": [
+          {"id": 1, "question": "Who?", "answers": [{"text": "Ann", "answer_start": "0"}]},
+          {"id": 2, "question": "Never?", "is_impossible": true},
+          {"id": 3, "question": null, "answers": []},
+          {"id": [], "question": "Whom?", "answers": [{"text": "Bob", "answer_start": 8.0}]},
+          {"id": 5.0, "question": "Whom?", "answers": [{"text": "Bob", "answer_start": 8.0}]}]}]}]}"#;
+        let (index, judge) = read(text, OnInvalid::Skip);
+        let questions: Vec<u32> = index.unwrap().places.iter().map(|place| place.question).collect();
+        assert_eq!(questions, [0, 4]);
+        let counts: Vec<(&str, u64)> = judge.found.counts.iter().map(|(reason, count)| (&**reason, *count)).collect();
+        assert_eq!(counts, [("unanswered", 1), ("unreadable_question", 2)]);
+        let message = read(text, OnInvalid::Fail).0.unwrap_err().to_string();
+        assert!(message.contains("line 1, column ") && message.contains("`id` is a list"), "{message}");
+    }
+
+    #[test]
+    fn rows_of_datasets_are_questions_of_articles_by_title_or_else_context() {
+        let row = |title: &str, context: &str, answers: &str| {
+            format!(
+                "{{\"id\": \"i\", {title}\"context\": \"{context}\", \"question\": \"Who?\", \"answers\": {answers}}}\n"
+            )
+        };
+        let ann = "{\"text\": [\"Ann\"], \"answer_start\": [0]}";
+        let (a, b) = ("\"title\": \"A\", ", "\"title\": \"B\", ");
+        let titled = [row(a, "Ann sat.", ann), row(a, "Ann ran.", ann), "\n".into(), row(b, "Ann.", ann)].concat();
+        let index = read(&format!("\u{feff}{titled}"), OnInvalid::Fail).0.unwrap();
+        let articles: Vec<u32> = index.places.iter().map(|place| place.article).collect();
+        assert_eq!((articles, index.articles), (vec![0, 0, 1], 2));
+        let place = index.places[1];
+        let part = &format!("\u{feff}{titled}")[place.offset as usize..][..place.length as usize];
+        let paragraph: Paragraph = serde_json::from_str(part).unwrap();
+        assert_eq!((paragraph.context.as_str(), paragraph.qas[0].answers[0].text.as_str()), ("Ann ran.", "Ann"));
+        let plain = [row("", "Ann sat.", ann), row("", "Ann ran.", ann), row("", "Ann sat.", ann)].concat();
+        let index = read(&plain, OnInvalid::Fail).0.unwrap();
+        assert_eq!(index.places.iter().map(|place| place.article).collect::<Vec<_>>(), [0, 1, 0]);
+        let wrong = [row("", "Ann sat.", ann), row("", "Bob.", ann), "{\"a\"\n".into(), row("", "Ann.", "3")].concat();
+        let (index, judge) = read(&wrong, OnInvalid::Skip);
+        assert_eq!((index.unwrap().places.len(), judge.found.total()), (1, 3));
+        let message = read(&wrong, OnInvalid::Fail).0.unwrap_err().to_string();
+        for part in ["line 2: (i) the answer \"Ann\" is not", "line 3: ", "line 4: `answers` is a number"] {
             assert!(message.contains(part), "{message}");
         }
     }

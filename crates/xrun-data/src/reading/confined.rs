@@ -6,20 +6,106 @@ use std::path::{Component, Path, PathBuf};
 
 use xrun_core::dataset::error::DataError;
 
+/// The directory of a data set. Nothing outside of it is read, except for what its symlinks lead to where that is allowed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Root {
+    /// Canonical path of the directory.
+    pub path: PathBuf,
+    /// Canonical path of the directory that symlinks may lead into; `None` where none is followed out of the data set's.
+    pub links: Option<PathBuf>,
+}
+
+impl Root {
+    /// Opens a directory whose symlinks lead nowhere else.
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn open(path: &Path) -> Result<Self, DataError> {
+        let failed = |error| DataError::file(path, format!("the data set's directory cannot be read: {error}"));
+        Ok(Self { path: path.canonicalize().map_err(failed)?, links: None })
+    }
+
+    /// Allows symlinks to lead into a directory, if one is given.
+    ///
+    /// # Errors
+    /// That directory cannot be read.
+    pub fn with_links(self, links: Option<&Path>) -> Result<Self, DataError> {
+        let failed = |path: &Path, error| DataError::file(path, format!("`link_root` cannot be read: {error}"));
+        let links = links.map(|path| path.canonicalize().map_err(|error| failed(path, error))).transpose()?;
+        Ok(Self { links, ..self })
+    }
+
+    /// A path below the directory.
+    pub fn join(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.path.join(name)
+    }
+
+    /// Returns whether a canonical path may be read.
+    fn holds(&self, path: &Path) -> bool {
+        path.starts_with(&self.path) || self.links.as_ref().is_some_and(|links| path.starts_with(links))
+    }
+
+    /// Message about a missing file whose path has a symlink that leads nowhere; `None` where it has none.
+    pub fn dangling(&self, name: &str) -> Option<String> {
+        let mut parts: Vec<&Path> = Path::new(name).ancestors().filter(|part| !part.as_os_str().is_empty()).collect();
+        parts.reverse();
+        let link = parts.into_iter().find(|part| self.join(part).is_symlink() && !self.join(part).exists())?;
+        let target = std::fs::read_link(self.join(link)).unwrap_or_default();
+        Some(format!("the symlink {} leads to {}, which does not exist", link.display(), target.display()))
+    }
+
+    /// Error of a path that leads out of the directory by a symlink to `target`.
+    fn leads_out(&self, path: &Path, target: &Path) -> DataError {
+        let relative = path.strip_prefix(&self.path).unwrap_or(path);
+        // The first part of the path that leads out is the symlink.
+        let mut parts: Vec<&Path> = relative.ancestors().filter(|part| !part.as_os_str().is_empty()).collect();
+        parts.reverse();
+        let out = |part: &&Path| self.join(part).canonicalize().is_ok_and(|found| !self.holds(&found));
+        let link = parts.into_iter().find(out).unwrap_or(relative);
+        let target = self.join(link).canonicalize().unwrap_or_else(|_| target.to_path_buf());
+        let root = self.links.as_ref().map_or_else(String::new, |links| format!(" and of {}", links.display()));
+        let above = target.parent().unwrap_or(&target).display();
+        let what = match link == relative {
+            true => "is a symlink".to_owned(),
+            false => format!("is behind the symlink {}", link.display()),
+        };
+        let message = format!(
+            "{what} to {}, outside of the data set's directory{root}; allow it with `follow_links = true` and `link_root = \"{above}\"`, or copy \
+             the files",
+            target.display()
+        );
+        DataError::file(relative, message)
+    }
+}
+
+/// Directories that symlinks in a directory, or in its directories, lead to; for digests of what is read.
+pub fn linked_folders(root: &Path) -> Vec<PathBuf> {
+    let entries = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+    let above: Vec<PathBuf> = entries(root).filter(|path| path.is_dir()).collect();
+    let below =
+        above.iter().filter(|path| !path.is_symlink()).flat_map(|path| entries(path)).filter(|path| path.is_dir());
+    let mut linked: Vec<PathBuf> = above.iter().cloned().chain(below).filter(|path| path.is_symlink()).collect();
+    linked.sort();
+    linked.truncate(LINKED_MAX);
+    linked
+}
+
+/// Maximum number of linked directories whose files are looked at for changes.
+const LINKED_MAX: usize = 64;
+
 /// A path inside the root, without `.` in it. What leads out of it is an error whatever the policy; `None` where nothing is.
-pub fn confined(root: &Path, name: &str) -> Result<Option<PathBuf>, DataError> {
+pub fn confined(root: &Root, name: &str) -> Result<Option<PathBuf>, DataError> {
     let relative = Path::new(name);
-    let outside = || DataError::file(relative, "names a file outside of the data set's directory");
     let plain = relative.components().all(|part| matches!(part, Component::Normal(_) | Component::CurDir));
     if !plain || name.is_empty() || name.contains('\0') {
-        return Err(outside());
+        return Err(DataError::file(relative, "names a file outside of the data set's directory"));
     }
     match root.join(relative).canonicalize() {
-        Ok(path) if path.starts_with(root) => {
+        Ok(path) if root.holds(&path) => {
             let plain = relative.components().filter(|part| matches!(part, Component::Normal(_))).collect();
             Ok(path.is_file().then_some(plain))
         }
-        Ok(_) => Err(outside()), // a link
+        Ok(path) => Err(root.leads_out(relative, &path)),
         Err(_) => Ok(None),
     }
 }
@@ -27,12 +113,12 @@ pub fn confined(root: &Path, name: &str) -> Result<Option<PathBuf>, DataError> {
 /// Maximum number of files in a directory.
 const LISTED_MAX: usize = 10_000_000;
 
-/// Names of the files of a directory below `root`, which is canonical, that have one of these endings; sorted. Hidden ones are left
+/// Names of the files of a directory below `root` that have one of these endings; sorted. Hidden ones are left
 /// out. Empty where the directory is not there.
 ///
 /// # Errors
 /// The directory cannot be read, is a link that leads out of the root, or has a name that is not UTF-8.
-pub fn files(root: &Path, folder: &str, endings: &[&str]) -> Result<Vec<String>, DataError> {
+pub fn files(root: &Root, folder: &str, endings: &[&str]) -> Result<Vec<String>, DataError> {
     listed(root, folder, |path| {
         let ending = path.extension().and_then(|ending| ending.to_str()).map(str::to_ascii_lowercase);
         ending.is_some_and(|ending| endings.contains(&ending.as_str())) && !path.is_dir()
@@ -43,19 +129,16 @@ pub fn files(root: &Path, folder: &str, endings: &[&str]) -> Result<Vec<String>,
 ///
 /// # Errors
 /// The errors of [`files`].
-pub fn folders(root: &Path, folder: &str) -> Result<Vec<String>, DataError> {
+pub fn folders(root: &Root, folder: &str) -> Result<Vec<String>, DataError> {
     listed(root, folder, Path::is_dir)
 }
 
-fn listed(root: &Path, folder: &str, wanted: impl Fn(&Path) -> bool) -> Result<Vec<String>, DataError> {
+fn listed(root: &Root, folder: &str, wanted: impl Fn(&Path) -> bool) -> Result<Vec<String>, DataError> {
     let path = root.join(folder);
     let failed = |error: std::io::Error| DataError::file(&path, format!("cannot be read: {error}"));
     match path.canonicalize() {
-        Ok(found) if found.starts_with(root) => {}
-        Ok(_) => {
-            let message = "is a link to a directory outside of the data set's directory; copy the directory there";
-            return Err(DataError::file(&path, message));
-        }
+        Ok(found) if root.holds(&found) => {}
+        Ok(found) => return Err(root.leads_out(&path, &found)),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(failed(error)),
     }
@@ -76,15 +159,13 @@ fn listed(root: &Path, folder: &str, wanted: impl Fn(&Path) -> bool) -> Result<V
     Ok(names)
 }
 
-/// The bytes of an annotation file below `root`, which is canonical. More than `bytes_max` are an error, and so is a
+/// The bytes of an annotation file below `root`. More than `bytes_max` are an error, and so is a
 /// link that leads out of the root.
-pub fn annotation_file(root: &Path, path: &Path, bytes_max: u64) -> Result<Vec<u8>, DataError> {
+pub fn annotation_file(root: &Root, path: &Path, bytes_max: u64) -> Result<Vec<u8>, DataError> {
     let failed = |error: std::io::Error| DataError::file(path, format!("cannot be read: {error}"));
-    if !path.canonicalize().map_err(failed)?.starts_with(root) {
-        return Err(DataError::file(
-            path,
-            "is a link to a file outside of the data set's directory; copy the file there",
-        ));
+    let found = path.canonicalize().map_err(failed)?;
+    if !root.holds(&found) {
+        return Err(root.leads_out(path, &found));
     }
     let about = std::fs::metadata(path).map_err(failed)?;
     if !about.is_file() {

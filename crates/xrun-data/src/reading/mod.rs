@@ -5,4 +5,5 @@ pub mod confined;
 pub mod decoding;
 pub mod named;
 pub mod orientation;
+pub mod parquet;
 pub mod whole;

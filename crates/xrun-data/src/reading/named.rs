@@ -39,3 +39,23 @@ pub fn folder_at(key: &str, path: &Path, help: &str, problems: &mut Problems) {
         Err(error) => problems.add(Problem::new(key, format!("{shown} cannot be read: {error}")).as_disk_problem()),
     }
 }
+
+/// Adds what is wrong with the keys about symlinks in the table `section`.
+pub fn check_links(section: &str, follow: bool, root: Option<&str>, problems: &mut Problems) {
+    let key = |name: &str| format!("{section}.{name}");
+    match (follow, root) {
+        (true, None) => {
+            let problem = Problem::new(key("follow_links"), "is true, but `link_root` is missing");
+            problems.add(problem.help("add `link_root = \"…\"`, the directory that symlinks may lead into"));
+        }
+        (false, Some(_)) => {
+            let problem = Problem::new(key("link_root"), "has no effect without `follow_links = true`");
+            problems.add(problem.help("add `follow_links = true`, or remove it").related(key("follow_links")));
+        }
+        (true, Some(path)) => {
+            let help = "name the directory that symlinks may lead into";
+            folder_at(&key("link_root"), Path::new(path), help, problems);
+        }
+        (false, None) => {}
+    }
+}

@@ -4,8 +4,7 @@ use std::path::Path;
 
 use super::settings::{Settings, Source};
 use super::synthesis::FOLDS;
-use crate::reading::named::file;
-use crate::reading::named::folder_at;
+use crate::reading::named::{check_links, file, folder_at};
 use xrun_core::problem::{Problem, Problems};
 
 pub(super) const SECTION: &str = "dataset.sound-clips";
@@ -27,6 +26,7 @@ pub fn check(settings: &Settings, problems: &mut Problems) {
         }
         (Source::Generated, None) => {}
     }
+    check_links(SECTION, settings.follow_links, settings.link_root.as_deref(), problems);
     if let Some(path) = &settings.target_embeddings {
         file(&key("target_embeddings"), path, problems);
     }

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::library::Library;
 use super::super::open::open_generated;
 use super::super::settings::Settings;
-use super::super::wav;
+use super::super::sound;
 use super::*;
 use xrun_core::dataset::digest::digest_of_file;
 use xrun_core::dataset::open_dataset::OpenDataset;
@@ -103,7 +103,7 @@ fn clips_are_one_second_audible_and_distinct() {
     for clip in library(&folder).clips {
         let bytes = std::fs::read(folder.join(AUDIO).join(&clip.file)).unwrap();
         assert!(seen.insert(digest(&bytes)), "{}", clip.file);
-        let sound = wav::read(&bytes).unwrap();
+        let sound = sound::read(&bytes).unwrap();
         assert_eq!((sound.rate, sound.samples.len()), (16_000, 16_000));
         let loudest = sound.samples.iter().fold(0.0_f32, |most, sample| most.max(sample.abs()));
         assert!((0.05..=1.0).contains(&loudest), "{}: {loudest}", clip.file);

@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 
 use super::ClipCounts;
+use super::describe::{self, Heard};
 use super::settings::{EmbeddingDtype, Settings};
+use xrun_core::dataset::description::Description;
 use xrun_core::dataset::error::InvalidItems;
 use xrun_core::dataset::open_dataset::OpenDataset;
 use xrun_core::dataset::split::Split;
@@ -95,6 +97,8 @@ pub struct Library {
     pub validation_fold: u32,
     /// Clips of nothing but zeros. Not counted in a generated set, which has none.
     pub silent: u64,
+    /// Lengths and rates of the clips of a directory; empty for a generated set.
+    pub heard: Heard,
     /// SHA-256 of the table and of all clips, in hexadecimal.
     pub digest: String,
     /// Items that were left out.
@@ -171,6 +175,10 @@ impl OpenDataset for Library {
         }
         let columns = self.columns.iter().map(|column| column.name.clone()).collect();
         ClipCounts { train, held_out, silent: self.silent, columns }
+    }
+
+    fn description(&self) -> Description {
+        describe::describe(self)
     }
 }
 

@@ -1,6 +1,8 @@
 //! Short sound clips by class, in the layout of ESC-50, as log-mel spectra.
 
 pub mod check;
+pub mod describe;
+mod flac;
 pub mod generate;
 pub mod library;
 pub mod log_mel;
@@ -10,18 +12,21 @@ pub mod partition;
 mod real_tests;
 pub mod resample;
 pub mod settings;
+pub mod sound;
 pub mod store;
 pub mod synthesis;
 pub mod table;
 pub mod targets;
-pub mod wav;
+mod wav;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use library::{Library, LoaderSettings};
 use settings::{Settings, Source};
+
+use crate::reading::confined::linked_folders;
 use xrun_core::dataset::digest_cache;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::kind::DatasetKind;
@@ -54,7 +59,11 @@ impl DatasetKind for SoundClips {
     }
 
     fn paths(settings: &mut Settings) -> Vec<(&'static str, &mut Option<String>)> {
-        vec![("path", &mut settings.path), ("target_embeddings", &mut settings.target_embeddings)]
+        vec![
+            ("path", &mut settings.path),
+            ("target_embeddings", &mut settings.target_embeddings),
+            ("link_root", &mut settings.link_root),
+        ]
     }
 
     fn pending(settings: &Settings) -> Option<String> {
@@ -73,7 +82,9 @@ impl DatasetKind for SoundClips {
         if settings.source != Source::Folder {
             return Vec::new();
         }
-        [&settings.path, &settings.target_embeddings].into_iter().flatten().map(PathBuf::from).collect()
+        let named = [&settings.path, &settings.target_embeddings].into_iter().flatten().map(PathBuf::from);
+        let linked = settings.path.iter().filter(|_| settings.follow_links);
+        named.chain(linked.flat_map(|path| linked_folders(Path::new(path)))).collect()
     }
 
     fn loader_settings(settings: &Settings) -> LoaderSettings {

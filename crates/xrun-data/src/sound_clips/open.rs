@@ -4,15 +4,15 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use super::describe::Heard;
 use super::generate;
 use super::library::{Class, Clip, Column, Library, Role};
 use super::settings::{Settings, Source};
+use super::sound;
 use super::table::{self, Row, Table};
-use super::wav;
 use crate::reading::broken::Judge;
 use crate::reading::broken::OnInvalid;
-use crate::reading::confined::annotation_file;
-use crate::reading::confined::confined;
+use crate::reading::confined::{Root, annotation_file, confined};
 use xrun_core::dataset::digest::hexadecimal;
 use xrun_core::dataset::digest_cache::DigestCache;
 use xrun_core::dataset::error::DataError;
@@ -55,35 +55,34 @@ pub(super) fn open_generated(settings: &Settings, root: PathBuf) -> Result<Libra
 }
 
 fn open_folder(settings: &Settings, root: &Path) -> Result<Library, DataError> {
-    let root = root
-        .canonicalize()
-        .map_err(|error| DataError::file(root, format!("the data set's directory cannot be read: {error}")))?;
+    let links = settings.link_root.as_ref().filter(|_| settings.follow_links).map(Path::new);
+    let root = Root::open(root)?.with_links(links)?;
     let mut judge = Judge::new(settings.on_invalid);
     match read_folder(settings, root.clone(), &mut judge) {
         Err(fatal) => Err(judge.with_error(fatal)),
         Ok(library) => {
             // Invalid clips may be the reason why a fold is empty, and are reported in its place.
             judge.verdict()?;
-            check_use(&root, &library)?;
+            check_use(&root.path, &library)?;
             Ok(library)
         }
     }
 }
 
-fn read_folder(settings: &Settings, root: PathBuf, judge: &mut Judge) -> Result<Library, DataError> {
-    let place = table::find(&root)?;
+fn read_folder(settings: &Settings, root: Root, judge: &mut Judge) -> Result<Library, DataError> {
+    let place = table::find(&root.path)?;
     let bytes = annotation_file(&root, &place, TABLE_BYTES_MAX)?;
     let mut known = match settings.source {
-        Source::Generated => DigestCache::open_generated(&root),
-        Source::Folder => DigestCache::open(&root),
+        Source::Generated => DigestCache::open_generated(&root.path),
+        Source::Folder => DigestCache::open(&root.path),
     };
-    let name = place.strip_prefix(&root).unwrap_or(&place).to_string_lossy().into_owned();
+    let name = place.strip_prefix(&root.path).unwrap_or(&place).to_string_lossy().into_owned();
     known.expect(&name, &xrun_core::dataset::digest::digest(&bytes), &place)?;
     let mut digest = Sha256::new();
     digest.update((bytes.len() as u64).to_le_bytes());
     digest.update(&bytes);
     let Table { rows, categories, columns } = table::read(&bytes, &place, judge)?;
-    let mut silent = 0;
+    let (mut silent, mut sounds) = (0, Heard::new(settings.clip_seconds));
     let mut kept: Vec<Row> = Vec::with_capacity(rows.len());
     for row in rows {
         let (line, name) = (row.line, format!("{AUDIO}/{}", row.file));
@@ -92,21 +91,21 @@ fn read_folder(settings: &Settings, root: PathBuf, judge: &mut Judge) -> Result<
         match confined(&root, &name) {
             Ok(Some(_)) => {}
             Ok(None) => {
-                judge.broken("missing_clip", &place, format!("line {line}: {} is not there", whole.display()));
+                let why = root.dangling(&name).unwrap_or_else(|| "is not there".into());
+                judge.broken("missing_clip", &place, format!("line {line}: {} {why}", whole.display()));
                 continue;
             }
-            Err(_) => {
-                let message = format!("line {line}: {} leads to a file outside of the directory", whole.display());
-                judge.broken("outside", &place, message);
+            Err(error) => {
+                judge.broken("outside", &place, format!("line {line}: {error}"));
                 continue;
             }
         }
         let about = std::fs::metadata(&whole).map_or(0, |about| about.len());
-        if about > wav::FILE_BYTES_MAX {
+        if about > sound::FILE_BYTES_MAX {
             judge.broken(
                 "too_large",
                 &whole,
-                format!("line {line}: has {about} bytes, at most {}", wav::FILE_BYTES_MAX),
+                format!("line {line}: has {about} bytes, at most {}", sound::FILE_BYTES_MAX),
             );
             continue;
         }
@@ -116,8 +115,11 @@ fn read_folder(settings: &Settings, root: PathBuf, judge: &mut Judge) -> Result<
         // What xrun wrote has the bytes that it wrote: they were hashed.
         if settings.source == Source::Folder {
             match heard(&whole) {
-                Ok(sound) => silent += u64::from(sound.is_silent()),
-                Err(wav::Unusable { reason, message }) => {
+                Ok(sound) => {
+                    silent += u64::from(sound.is_silent());
+                    sounds.add(&sound);
+                }
+                Err(sound::Unusable { reason, message }) => {
                     judge.broken(reason, &whole, format!("{message} ({name} is in line {line} of the table)"));
                     continue;
                 }
@@ -126,14 +128,21 @@ fn read_folder(settings: &Settings, root: PathBuf, judge: &mut Judge) -> Result<
         kept.push(row);
     }
     known.save();
-    Ok(indexed(settings, root, &kept, categories, columns, (silent, hexadecimal(&digest.finalize()), judge)))
+    Ok(indexed(
+        settings,
+        root.path,
+        &kept,
+        categories,
+        columns,
+        (silent, sounds, hexadecimal(&digest.finalize()), judge),
+    ))
 }
 
 /// The sound in a file.
-fn heard(path: &Path) -> Result<wav::Sound, wav::Unusable> {
+fn heard(path: &Path) -> Result<sound::Sound, sound::Unusable> {
     let failed =
-        |error: std::io::Error| wav::Unusable { reason: "unreadable", message: format!("cannot be read: {error}") };
-    wav::read(&file::bytes(path, wav::FILE_BYTES_MAX).map_err(failed)?)
+        |error: std::io::Error| sound::Unusable { reason: "unreadable", message: format!("cannot be read: {error}") };
+    sound::read(&file::bytes(path, sound::FILE_BYTES_MAX).map_err(failed)?)
 }
 
 fn indexed(
@@ -142,7 +151,7 @@ fn indexed(
     rows: &[Row],
     categories: std::collections::BTreeMap<u32, String>,
     columns: Vec<(String, Vec<String>)>,
-    (silent, digest, judge): (u64, String, &Judge),
+    (silent, heard, digest, judge): (u64, Heard, String, &Judge),
 ) -> Library {
     // Of what was left out nothing is a class.
     let used: std::collections::BTreeSet<u32> = rows.iter().map(|row| row.target).collect();
@@ -172,6 +181,7 @@ fn indexed(
         columns: columns.collect(),
         validation_fold: settings.validation_fold,
         silent,
+        heard,
         digest,
         skipped: judge.found.clone(),
     }

@@ -7,8 +7,8 @@ use super::log_mel::FilterBank;
 use super::open::{self, AUDIO};
 use super::resample::resample;
 use super::settings::{Settings, Source};
+use super::sound;
 use super::store::ClipStore;
-use super::wav;
 use crate::real_data::real_data;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::split::Split;
@@ -73,7 +73,7 @@ fn spectrograms_of_real_clips_are_finite() {
     let bank = FilterBank::new(128);
     for clip in open::open(&settings(folder.clone(), 5)).unwrap().clips {
         let bytes = std::fs::read(folder.join(AUDIO).join(&clip.file)).unwrap();
-        let sound = wav::read(&bytes).unwrap();
+        let sound = sound::read(&bytes).unwrap();
         let samples = resample(&sound.samples, sound.rate).unwrap();
         let spectrum = bank.log_power(&samples);
         assert_eq!((samples.len(), spectrum.len()), (80_000, 498 * 128));

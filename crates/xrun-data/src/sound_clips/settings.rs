@@ -41,6 +41,11 @@ pub struct Settings {
     pub target_embeddings: Option<String>,
     /// Treatment of clips that cannot be read and of invalid lines of the table.
     pub on_invalid: OnInvalid,
+    /// Follow symlinks that lead out of the directory of `path`, as long as they lead into `link_root`.
+    pub follow_links: bool,
+    /// The directory that symlinks may lead into, for `follow_links = true`, such as a scratch disk with the clips.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link_root: Option<String>,
     /// Settings of the generated set, for `source = "generated"`.
     pub generated: Generated,
 }
@@ -57,6 +62,8 @@ impl Default for Settings {
             embedding_dtype: EmbeddingDtype::Float32,
             target_embeddings: None,
             on_invalid: OnInvalid::Fail,
+            follow_links: false,
+            link_root: None,
             generated: Generated::default(),
         }
     }

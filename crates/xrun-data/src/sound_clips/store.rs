@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::library::{Library, LoaderSettings};
 use super::log_mel::FilterBank;
 use super::resample::{RATE, resample};
-use super::wav;
+use super::sound;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::cache::{ByteCache, CacheCounters};
 use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
@@ -119,8 +119,8 @@ impl ClipStore {
 
     /// The samples of a WAV file, as those of a clip.
     fn samples_of(&self, path: &Path) -> Result<Vec<f32>, String> {
-        let bytes = file::bytes(path, wav::FILE_BYTES_MAX).map_err(|error| error.to_string())?;
-        let sound = wav::read(&bytes).map_err(|unusable| unusable.message)?;
+        let bytes = file::bytes(path, sound::FILE_BYTES_MAX).map_err(|error| error.to_string())?;
+        let sound = sound::read(&bytes).map_err(|unusable| unusable.message)?;
         let mut samples = resample(&sound.samples, sound.rate)?;
         samples.resize(self.samples, 0.0);
         Ok(samples)

@@ -26,6 +26,7 @@ fn library(names: &[&str]) -> Library {
         columns: Vec::new(),
         validation_fold: 5,
         silent: 0,
+        heard: Default::default(),
         digest: String::new(),
         skipped: InvalidItems::default(),
     }

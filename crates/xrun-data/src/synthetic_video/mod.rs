@@ -78,6 +78,7 @@ fn open_in(settings: &Settings, cache: &Path) -> Result<Library, DataError> {
         on_invalid: OnInvalid::Fail,
         train_classes: &[],
         validation_classes: &[],
+        links: None,
     };
     let read = |source: open::Source<'_>| Coco::read(&coco::Settings::default(), source);
     open::folder(rules, &root, DigestCache::open_generated, read).map_err(|error| generated::damaged(&root, error))

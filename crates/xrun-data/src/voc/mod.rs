@@ -17,7 +17,7 @@ pub struct Voc;
 
 folder_settings! {
     /// Images with boxes in Pascal VOC's XML: `annotations/*.xml` with the images in `images/`, or `Annotations` and
-    /// `JPEGImages`.
+    /// `JPEGImages`; or files next to the images, in the directory itself or in `train/` and `valid/`.
     Settings {
         /// Origin and extent of the corners of a box.
         corners: Corners = Corners::OneBased,

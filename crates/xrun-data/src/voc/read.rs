@@ -1,19 +1,19 @@
 //! Reader of Pascal VOC's XML files, one an image, with a box for each object.
 //!
-//! Format: the VOC2012 development kit. `folder` and `path` are of the author's computer and are not used.
-
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+//! Format: the VOC2012 development kit. `folder` and `path` are of the author's computer and are not used. Roboflow and LabelImg
+//! put the files next to the images.
 
 use roxmltree::{Document, Node};
 use sha2::Digest;
+use std::collections::BTreeMap;
 
 use super::Corners;
 use crate::boxes::open::Source;
 use crate::boxes::raw::{Raw, RawClass, RawImage, RawObject, Unit};
-use crate::reading::confined::annotation_file;
+use crate::reading::confined::{Root, annotation_file, files};
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::IgnoreReason;
+use xrun_core::dataset::split::Split;
 
 /// Hint on corners that VOC does not have.
 const COUNTED_OTHERWISE: &str =
@@ -29,19 +29,13 @@ const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// A file that does not read, or is broken and not to be left out.
 pub fn read(corners: Corners, source: Source<'_>) -> Result<Raw, DataError> {
     let Source { root, judge, digest, .. } = source;
-    let annotations = folder(root, &["annotations", "Annotations"])?;
-    let directory = folder(root, &["images", "JPEGImages"])?;
-    let images = directory.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    let mut files: Vec<PathBuf> = std::fs::read_dir(&annotations)
-        .map_err(|error| DataError::file(&annotations, format!("cannot be read: {error}")))?
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("xml")))
-        .collect();
-    files.sort();
     let mut raw = Raw::default();
     let mut number = BTreeMap::new();
-    for path in files {
+    let parts = parts(root)?;
+    let named = |(folder, names, part): (String, Vec<String>, Part)| {
+        names.into_iter().map(move |name| (root.join(&folder).join(name), part.clone()))
+    };
+    for (path, Part { images, split }) in parts.into_iter().flat_map(named) {
         let bytes = annotation_file(root, &path, FILE_BYTES_MAX)?;
         digest.update(&bytes);
         let (mut image, names) = match image(&bytes, &images, corners) {
@@ -64,14 +58,54 @@ pub fn read(corners: Corners, source: Source<'_>) -> Result<Raw, DataError> {
                 raw.classes.len() - 1
             });
         }
+        image.part = split;
         raw.images.push(image);
     }
     Ok(raw)
 }
 
-fn folder(root: &Path, names: &[&str]) -> Result<PathBuf, DataError> {
-    let found = names.iter().map(|name| root.join(name)).find(|path| path.is_dir());
-    found.ok_or_else(|| DataError::file(root, format!("has no directory `{}`, as Pascal VOC data has", names[0])))
+/// Directory of the images of some annotation files, and their split.
+#[derive(Clone)]
+struct Part {
+    images: String,
+    split: Option<Split>,
+}
+
+/// Directories of annotation files with their names: one of them all, one of each split, or that of the images.
+///
+/// # Errors
+/// None has an annotation file, or a directory cannot be read.
+fn parts(root: &Root) -> Result<Vec<(String, Vec<String>, Part)>, DataError> {
+    let first = |names: &[&str]| names.iter().find(|name| root.join(name).is_dir()).map(|name| (*name).to_owned());
+    if let Some(annotations) = first(&["annotations", "Annotations"]) {
+        let images = first(&["images", "JPEGImages"]);
+        let missing = || DataError::file(&root.path, "has no directory `images`, as Pascal VOC data has");
+        let part = Part { images: images.ok_or_else(missing)?, split: None };
+        let names = files(root, &annotations, &["xml"])?;
+        return Ok(vec![(annotations, names, part)]);
+    }
+    let beside = |folder: &str, split| -> Result<_, DataError> {
+        let names = files(root, folder, &["xml"])?;
+        let part = Part { images: folder.to_owned(), split };
+        Ok((!names.is_empty()).then(|| (folder.to_owned(), names, part)))
+    };
+    let mut held_out = None;
+    for folder in ["valid", "val", "validation"] {
+        held_out = match held_out {
+            Some(found) => Some(found),
+            None => beside(folder, Some(Split::Validation))?,
+        };
+    }
+    let train = beside("train", held_out.as_ref().map(|_| Split::Train))?;
+    match (train, held_out, beside("", None)?) {
+        (Some(train), held_out, _) => Ok([Some(train), held_out].into_iter().flatten().collect()),
+        (None, _, Some(all)) => Ok(vec![all]),
+        (None, _, None) => {
+            let message = "has no directory `annotations`, as Pascal VOC data has, and no XML file next to images, in it or in \
+                           train/ and valid/";
+            Err(DataError::file(&root.path, message))
+        }
+    }
 }
 
 /// One file, and the class name of each object; the objects' class is not set.
@@ -108,7 +142,7 @@ fn image(bytes: &[u8], images: &str, corners: Corners) -> Result<(RawImage, Vec<
     }
     Ok((
         RawImage {
-            file: format!("{images}/{name}"),
+            file: if images.is_empty() { name.to_owned() } else { format!("{images}/{name}") },
             size,
             video: None,
             frame: 0,

@@ -3,12 +3,10 @@
 //! Source: `data.yaml`, or one name per line of `classes.txt`. Only the key `names` of the YAML is read, in the three forms that
 //! tools write: a list in brackets, a list of lines, numbers with names.
 
-use std::collections::BTreeSet;
-use std::path::Path;
-
 use sha2::{Digest, Sha256};
+use std::collections::BTreeSet;
 
-use crate::reading::confined::annotation_file;
+use crate::reading::confined::{Root, annotation_file};
 use xrun_core::dataset::error::DataError;
 use xrun_core::printable;
 
@@ -21,11 +19,11 @@ const FILES: [&str; 5] = ["data.yaml", "data.yml", "classes.txt", "labels/classe
 ///
 /// # Errors
 /// There is no file of names, or none of its names can be read.
-pub fn read(root: &Path, digest: &mut Sha256) -> Result<Vec<String>, DataError> {
+pub fn read(root: &Root, digest: &mut Sha256) -> Result<Vec<String>, DataError> {
     let Some(path) = FILES.iter().map(|name| root.join(name)).find(|path| path.is_file()) else {
         let message =
             "has neither data.yaml nor classes.txt, and the classes have no names; write classes.txt, a name a line";
-        return Err(DataError::file(root, message));
+        return Err(DataError::file(&root.path, message));
     };
     let bytes = annotation_file(root, &path, FILE_BYTES_MAX)?;
     digest.update(&bytes);

@@ -12,7 +12,7 @@ use super::names;
 use crate::boxes::open::Source;
 use crate::boxes::raw::{IMAGE_ENDINGS, Raw, RawClass, RawImage, RawObject, Unit};
 use crate::reading::broken::Judge;
-use crate::reading::confined::{annotation_file, files};
+use crate::reading::confined::{Root, annotation_file, files};
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
 use xrun_core::printable;
@@ -64,14 +64,14 @@ pub fn read(source: Source<'_>) -> Result<Raw, DataError> {
         }
     }
     if raw.images.is_empty() {
-        return Err(DataError::file(root, "has no images in its directories `images`"));
+        return Err(DataError::file(&root.path, "has no images in its directories `images`"));
     }
     raw.classes = classes.into_iter().map(|name| RawClass { name, supercategory: None }).collect();
     Ok(raw)
 }
 
 /// Directories of images and labels.
-fn parts(root: &Path) -> Result<Vec<Part>, DataError> {
+fn parts(root: &Root) -> Result<Vec<Part>, DataError> {
     let part = |images: &str, split| {
         let labels = images.replacen("images", "labels", 1);
         root.join(images).is_dir().then(|| (images.to_owned(), labels, split))
@@ -86,7 +86,7 @@ fn parts(root: &Path) -> Result<Vec<Part>, DataError> {
         (None, _) => part("images", None).map(|all| vec![all]).ok_or_else(|| {
             let message = "has neither `images` nor `images/train` nor `train/images`, as YOLO's data has; name the directory \
                            that holds one of them";
-            DataError::file(root, message)
+            DataError::file(&root.path, message)
         }),
     }
 }

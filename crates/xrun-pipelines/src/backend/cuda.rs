@@ -10,7 +10,8 @@ use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 use super::driver::Driver;
 use super::visible;
 use xrun_core::device::unavailable::Unavailable;
-use xrun_core::device::{AutotuneLevel, DeviceInfo, Kind, machine};
+use xrun_core::device::{DeviceInfo, Kind, machine};
+use xrun_core::settings::sections::Autotune;
 
 /// Minimum compute capability for CubeCL's kernels, as 60 for 6.0.
 const CAPABILITY_MIN: u32 = 60;
@@ -129,23 +130,25 @@ pub fn capability(index: u32) -> Option<u32> {
     Driver::start().ok()?.capability(index).ok()
 }
 
-/// Sets the autotuning level of CubeCL, once in a process and before the device is opened. Returns whether it takes effect: a
-/// configuration file of the user has precedence.
-pub fn tune(tuning: AutotuneLevel) -> bool {
+/// Sets the autotuning level of CubeCL, once in a process and before the device is opened. Returns why it has no effect, if it has none.
+pub fn tune(level: Autotune) -> Option<&'static str> {
     static SET: Once = Once::new();
+    if cfg!(not(feature = "autotune")) {
+        return Some("this program was built without the feature `autotune`");
+    }
     if has_own_configuration() {
-        return false;
+        return Some("cubecl.toml sets the level");
     }
     SET.call_once(|| {
         let mut config = CubeClRuntimeConfig::default();
-        config.autotune.level = match tuning {
-            AutotuneLevel::Minimal => CubeclLevel::Minimal,
-            AutotuneLevel::Balanced => CubeclLevel::Balanced,
-            AutotuneLevel::Full => CubeclLevel::Full,
+        config.autotune.level = match level {
+            Autotune::Minimal => CubeclLevel::Minimal,
+            Autotune::Balanced => CubeclLevel::Balanced,
+            Autotune::Full => CubeclLevel::Full,
         };
         CubeClRuntimeConfig::set(config.override_from_env());
     });
-    true
+    None
 }
 
 /// Returns whether the current directory or one above it has a configuration file for CubeCL.

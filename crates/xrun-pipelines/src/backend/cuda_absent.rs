@@ -4,7 +4,8 @@
 pub use tensors::{capability, dispatch};
 
 use xrun_core::device::unavailable::Unavailable;
-use xrun_core::device::{AutotuneLevel, Backend, CpuOnly, DeviceInfo};
+use xrun_core::device::{Backend, CpuOnly, DeviceInfo};
+use xrun_core::settings::sections::Autotune;
 
 /// Finds no GPU.
 ///
@@ -14,9 +15,9 @@ pub fn probe() -> Result<Vec<DeviceInfo>, Unavailable> {
     CpuOnly.cuda()
 }
 
-/// Returns `true`: there is no autotuning that a configuration could override.
-pub fn tune(_: AutotuneLevel) -> bool {
-    true
+/// Returns `None`: without a GPU there is no level to report on.
+pub fn tune(_: Autotune) -> Option<&'static str> {
+    None
 }
 
 /// Opens nothing.

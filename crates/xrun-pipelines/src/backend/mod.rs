@@ -24,8 +24,8 @@ pub mod vulkan;
 pub mod vulkan;
 
 use xrun_core::device::unavailable::Unavailable;
-use xrun_core::device::{AutotuneLevel, Backend, DeviceInfo};
-use xrun_core::settings::sections::CpuKernels;
+use xrun_core::device::{Backend, DeviceInfo};
+use xrun_core::settings::sections::{Autotune, CpuKernels};
 use xrun_core::task::TaskError;
 
 /// Burn, with the features of this build.
@@ -45,8 +45,8 @@ impl Backend for Burn {
         cuda::check_context(index)
     }
 
-    fn tune(&self, tuning: AutotuneLevel) -> bool {
-        cuda::tune(tuning)
+    fn tune(&self, level: Autotune) -> Option<&'static str> {
+        cuda::tune(level)
     }
 
     fn select_cpu_kernels(&self, kernels: CpuKernels) -> Result<(), TaskError> {

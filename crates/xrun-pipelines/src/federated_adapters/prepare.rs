@@ -25,6 +25,8 @@ use xrun_data::sound_clips::store::ClipStore;
 use xrun_data::sound_clips::targets::Targets;
 use xrun_data::sound_clips::{ClipCounts, partition};
 
+/// Section of the pipeline's keys.
+const PIPELINE: &str = "pipeline.federated-adapters";
 /// Minimum number of steps of a probe, after which allocators have settled.
 const PROBE_STEPS_MIN: u64 = 8;
 /// Maximum number of nodes with separate digests in the manifest; more nodes have a common one.
@@ -143,20 +145,28 @@ fn nodes(settings: &Settings, library: &Library, seed: u32) -> Result<Vec<Vec<u3
     let small = dealt.iter().position(|clips| clips.len() < least);
     if let Some(node) = small {
         let found = dealt[node].len();
-        return Err(DataError::content(format!(
-            "`pipeline.federated-adapters.min_clips_per_node`: node {node} has {} to train on, fewer than {least}; \
+        let key = format!("{PIPELINE}.min_clips_per_node");
+        return Err(DataError::value(
+            key,
+            format!(
+                "node {node} has {} to train on, fewer than {least}; \
     write {found}, or fewer `nodes`",
-            pluralize(found as u64, "clip")
-        )));
+                pluralize(found as u64, "clip")
+            ),
+        ));
     }
     Ok(dealt.into_iter().map(|positions| positions.into_iter().map(|at| clips[at as usize]).collect()).collect())
 }
 
 fn unknown_column(name: &str, columns: &[String]) -> DataError {
-    DataError::content(format!(
-        "`pipeline.federated-adapters.partition_column`: the table has no column `{name}`; it has {}",
-        columns.iter().map(|column| format!("`{column}`")).collect::<Vec<_>>().join(", ")
-    ))
+    let key = format!("{PIPELINE}.partition_column");
+    DataError::value(
+        key,
+        format!(
+            "the table has no column `{name}`; it has {}",
+            columns.iter().map(|column| format!("`{column}`")).collect::<Vec<_>>().join(", ")
+        ),
+    )
 }
 
 /// Digests of the clips of each node.
@@ -198,7 +208,7 @@ pub fn clamped_settings(settings: &Settings, experiment: &Experiment, seen: &Cli
 /// Checks the partition against the inspected data and returns the clamped settings.
 ///
 /// # Errors
-/// There are more nodes than classes, or the column of the partition is missing.
+/// There are more nodes than classes, the column of the partition is missing, a node has too few clips, or the targets do not fit.
 pub fn inspect(
     settings: &Settings,
     experiment: &Experiment,
@@ -206,15 +216,26 @@ pub fn inspect(
 ) -> Result<Vec<ClampedSetting>, DataError> {
     let classes = seen.train.iter().filter(|clips| **clips > 0).count();
     if settings.partition == Partition::ByClass && settings.nodes > classes {
-        return Err(DataError::content(format!(
-            "`pipeline.federated-adapters.nodes`: {} nodes exceed the number of classes of the data, {classes}; write \
+        let key = format!("{PIPELINE}.nodes");
+        return Err(DataError::value(
+            key,
+            format!(
+                "{} nodes exceed the number of classes of the data, {classes}; write \
             {classes} or less, or another `partition`",
-            settings.nodes,
-        )));
+                settings.nodes,
+            ),
+        ));
     }
     if settings.partition == Partition::ByColumn && !seen.columns.contains(&settings.partition_column) {
         return Err(unknown_column(&settings.partition_column, &seen.columns));
     }
+    // Nodes without clips and files of targets that do not fit are found with the clips themselves.
+    let library: Library = experiment.open_dataset().map_err(|error| DataError::content(error.to_string()))?;
+    let (data, seed) = (experiment.loader_settings::<Library>().unwrap_or_default(), experiment.experiment.seed);
+    if let Ok(model) = experiment.model_settings() {
+        Targets::open(&data, &library, sizes::targets(model), seed)?;
+    }
+    nodes(settings, &library, seed)?;
     Ok(clamped_settings(settings, experiment, seen))
 }
 

@@ -14,6 +14,7 @@ pub mod prepare;
 pub mod resnet;
 pub mod settings;
 
+use labels::Labels;
 use settings::{Model, Settings};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::error::DataError;
@@ -21,11 +22,12 @@ use xrun_core::dataset::open_dataset::SampleType;
 use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::inspect::Inspection;
-use xrun_core::experiment::pipeline::{ModelKind, PipelineKind};
+use xrun_core::experiment::pipeline::{ModelKind, PipelineKind, PytorchModule};
 use xrun_core::problem::{Problem, Problems};
 use xrun_core::task::{Metric, Task, TaskError, TaskFacts};
 use xrun_data::boxes::library::{BoxSummary, Library};
 use xrun_data::reading::decoding;
+use xrun_data::transform;
 
 #[cfg(not(feature = "train"))]
 use super::without_burn::open;
@@ -45,10 +47,28 @@ impl PipelineKind for ImageClassification {
     type Settings = Settings;
     type Prepared = prepare::Prepared;
 
-    fn inspect(_: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Inspection, DataError> {
+    fn pytorch_module(settings: &Settings, experiment: &Experiment) -> Option<PytorchModule> {
+        let model: &Model = experiment.model_settings().ok()?;
+        let config = serde_json::json!({
+            "channels": model.channels,
+            "blocks": model.blocks,
+            "norm_groups": model.norm_groups,
+            "image_size": settings.image_size,
+            "mean": transform::PIXEL_MEAN,
+            "deviation": transform::PIXEL_DEVIATION,
+            "padding": transform::PADDING,
+        });
+        Some(PytorchModule { source: include_str!("pytorch.py"), config })
+    }
+
+    fn inspect(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Inspection, DataError> {
         let seen: BoxSummary = serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
         decoding::fits(seen.largest.as_ref(), &experiment.limits)?;
-        Ok(Inspection::default())
+        // The split depends on every image, which the summary does not have.
+        let library: Library = experiment.open_dataset().map_err(|error| DataError::content(error.to_string()))?;
+        let labels = Labels::new(&library, settings.validation_fraction, experiment.experiment.seed)?;
+        let (_, clamped) = prepare::batch_size(experiment, &labels);
+        Ok(clamped.into_iter().collect::<Vec<_>>().into())
     }
 
     fn prepare(

@@ -57,6 +57,14 @@ pub struct Prepared {
     pub registration: Registration,
 }
 
+/// Number of images of a batch, and the setting if the data has fewer.
+pub fn batch_size(experiment: &Experiment, labels: &Labels) -> (usize, Option<ClampedSetting>) {
+    let requested = experiment.training.batch_size.unwrap_or(BATCH_SIZE);
+    let size = requested.min(labels.train.len());
+    let because = format!("the data has {}", pluralize(labels.train.len() as u64, "training image"));
+    (size, ClampedSetting::detect("training.batch_size", requested as u64, size as u64, because))
+}
+
 /// Opens the data, and registers the frame cache, the index and the labels in the ledger.
 ///
 /// # Errors
@@ -70,8 +78,7 @@ pub fn prepare(
     let (limits, seed) = (&experiment.limits, experiment.experiment.seed);
     decoding::fits(library.largest.as_ref(), limits)?;
     let labels = Labels::new(&library, settings.validation_fraction, seed)?;
-    let requested = experiment.training.batch_size.unwrap_or(BATCH_SIZE);
-    let size = requested.min(labels.train.len());
+    let (size, clamped) = batch_size(experiment, &labels);
     let validated = labels.held_out.len().min(experiment.validation.batches.saturating_mul(size));
     let data_buffers = frames::Buffers::new(&library, limits, validated as u64);
     let store = Arc::new(FrameStore::new(&library, ledger, &data_buffers));
@@ -85,15 +92,12 @@ pub fn prepare(
         .key("limits.batch_size")
         .because("`limits.batch_size` images of a validation");
     let owners = data_buffers.all().into_iter().chain([&label_buffer]).chain(feed.all()).chain([&validation_batch]);
-    let because = format!("the data has {}", pluralize(labels.train.len() as u64, "training image"));
     let facts = TaskFacts {
         owners: owners.map(PlannedBuffer::from).collect(),
         data_digests: vec![(experiment.dataset_name().into(), library.digest.clone())],
         data_skipped: library.skipped.clone(),
         learned_from_data: Some(LEARNED),
-        clamped: ClampedSetting::detect("training.batch_size", requested as u64, size as u64, because)
-            .into_iter()
-            .collect(),
+        clamped: clamped.into_iter().collect(),
         notes: vec![format!(
             "{} of {} classes; {} held out, {validated} in each validation",
             pluralize(labels.train.len() as u64, "training image"),

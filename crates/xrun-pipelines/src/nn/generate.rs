@@ -14,7 +14,7 @@ use xrun_core::bounded::ledger::Registration;
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// End-of-text token.
-    pub end: u32,
+    pub eos_token: u32,
     /// Maximum number of tokens of a completion.
     pub tokens: usize,
     /// Maximum number of tokens of prompt and completion together.
@@ -44,7 +44,7 @@ pub fn complete(
     let (device, batch) = (network.inner_device(), prompts.len());
     let prompts: Vec<&[u32]> = prompts.iter().map(|prompt| &prompt[..prompt.len().min(limits.length)]).collect();
     let longest = prompts.iter().map(|prompt| prompt.len()).max().unwrap_or_default().max(1);
-    let mut numbers = vec![limits.end as i32; batch * longest];
+    let mut numbers = vec![limits.eos_token as i32; batch * longest];
     for (row, prompt) in prompts.iter().enumerate() {
         let filled = numbers[row * longest..].iter_mut().zip(*prompt);
         filled.for_each(|(number, token)| *number = *token as i32);
@@ -79,7 +79,7 @@ pub fn complete(
             }
             let (sum, count) = &mut sums[row];
             (*sum, *count) = (*sum + f64::from(probability), *count + 1);
-            match *token == limits.end {
+            match *token == limits.eos_token {
                 true => active[row] = false,
                 false => completions[row].push(*token),
             }

@@ -4,10 +4,7 @@ use burn::tensor::Device;
 use burn::tensor::{TensorData, Transaction};
 
 use super::Tensor;
-
-/// Mean and standard deviation of 8-bit photographs, rounded, to normalise inputs.
-const MEAN: f32 = 114.0;
-const DEVIATION: f32 = 64.0;
+use xrun_data::transform::{PIXEL_DEVIATION, PIXEL_MEAN};
 
 /// Converts square 8-bit images `[count, side, side, 3]` to a normalised tensor `[count, 3, side, side]`.
 pub fn images(rgb: &[u8], side: usize, device: &Device) -> Tensor<4> {
@@ -17,7 +14,7 @@ pub fn images(rgb: &[u8], side: usize, device: &Device) -> Tensor<4> {
     for (image, out) in rgb.chunks_exact(plane * 3).zip(values.chunks_exact_mut(plane * 3)) {
         for (index, pixel) in image.chunks_exact(3).enumerate() {
             for (channel, value) in pixel.iter().enumerate() {
-                out[channel * plane + index] = (f32::from(*value) - MEAN) / DEVIATION;
+                out[channel * plane + index] = (f32::from(*value) - PIXEL_MEAN) / PIXEL_DEVIATION;
             }
         }
     }

@@ -85,9 +85,10 @@ fn counted_bytes_are_those_of_the_targets_that_count() {
     let (_folder, batches) = batches(&Settings::default(), 4);
     let tokenizer = &batches.store().corpus().tokenizer;
     let [prompt, answer] = ["In Orn", " a red cat"].map(|text| tokenizer.encode(text).unwrap());
-    let tokens = [&prompt[..], &answer, &[tokenizer.end()]].concat();
+    let tokens = [&prompt[..], &answer, &[tokenizer.eos_token()]].concat();
     let example = [Arc::new(Example { tokens, prompt_length: prompt.len(), answers: vec![], others: vec![] })];
-    let bytes = |loss_tokens| TokenBatch::new(&example, 64, loss_tokens, tokenizer.end(), "").counted_bytes(tokenizer);
+    let bytes =
+        |loss_tokens| TokenBatch::new(&example, 64, loss_tokens, tokenizer.eos_token(), "").counted_bytes(tokenizer);
     assert_eq!(bytes(LossTokens::Answer), " a red cat".len() as u64);
     let first = tokenizer.bytes(prompt[0]) as u64;
     assert_eq!(bytes(LossTokens::All), "In Orn a red cat".len() as u64 - first, "the first token is no target");

@@ -5,11 +5,13 @@ use super::precision::FULL_PRECISION;
 use super::settings::{
     BaseTraining, Granularity, Layer, Model, RangeSource, Scheme, Settings, WeightScale, batch_size,
 };
+use crate::weights_header::Layout;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leaks;
 use xrun_core::problem::{Problem, Problems};
 use xrun_core::settings::sections::Training;
 use xrun_core::units::pluralize;
+use xrun_data::question_answers::corpus::Corpus;
 use xrun_data::reading::named::file;
 
 const PIPELINE: &str = "pipeline.qat-language-model";
@@ -98,7 +100,7 @@ pub fn check(settings: &Settings, model: Option<&Model>, problems: &mut Problems
         let context = model.shape().context_length;
         let message = format!("{} tokens exceed the {context} positions of the model", settings.sequence_length);
         let problem = Problem::new(key("sequence_length"), message).related(format!("{MODEL}.context_length"));
-        problems.add(problem.help(format!("write {context} or less, or a larger `context_length`")));
+        problems.add(problem.help(format!("write {context} or less, or a larger `{MODEL}.context_length`")));
     }
     if settings.max_new_tokens >= settings.sequence_length {
         let message = format!(
@@ -130,6 +132,15 @@ pub fn check_micro_batches(settings: &Settings, experiment: &Experiment, problem
             "write {batch} or more, or a smaller `training.batch_size` with more `training.gradient_accumulation`, or `activation_ranges = \
              \"frozen\"` or \"per-token\""
         )));
+    }
+}
+
+/// Adds a problem if the file of weights does not fit the model or the vocabulary.
+pub fn check_weights(experiment: &Experiment, problems: &mut Problems) {
+    let options = experiment.loader_settings::<Corpus>();
+    let (Ok(model), Some(options)) = (experiment.model_settings::<Model>(), options) else { return };
+    if let Some(path) = &model.weights {
+        Layout::gpt2(&model.shape(), &options.vocabulary).check(&format!("{MODEL}.weights"), path, problems);
     }
 }
 

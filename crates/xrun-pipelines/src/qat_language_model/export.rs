@@ -106,7 +106,7 @@ impl Export<'_> {
         create_directory(directory)?;
         let network = self.network.clone();
         let vocabulary = network.embedding_matrix().dims()[0];
-        let config = config(network.shape(), vocabulary, self.tokenizer.end());
+        let config = config(network.shape(), vocabulary, self.tokenizer.eos_token());
         let changed = change(network, &self.context(at));
         weights::write(&changed, &directory.join("model.safetensors"))?;
         let (tokens, merges) = self.tokenizer.files();
@@ -191,7 +191,7 @@ fn parameter_path(layer: Layer) -> &'static str {
 }
 
 /// Content of `config.json`. Training has no dropout.
-fn config(shape: Gpt2Shape, vocabulary: usize, end: u32) -> Value {
+fn config(shape: Gpt2Shape, vocabulary: usize, eos_token: u32) -> Value {
     json!({
         "architectures": ["GPT2LMHeadModel"],
         "model_type": "gpt2",
@@ -207,8 +207,8 @@ fn config(shape: Gpt2Shape, vocabulary: usize, end: u32) -> Value {
         "attn_pdrop": 0.0,
         "embd_pdrop": 0.0,
         "resid_pdrop": 0.0,
-        "bos_token_id": end,
-        "eos_token_id": end,
+        "bos_token_id": eos_token,
+        "eos_token_id": eos_token,
         "torch_dtype": "float32"
     })
 }

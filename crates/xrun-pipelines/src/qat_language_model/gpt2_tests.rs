@@ -67,12 +67,12 @@ fn network(settings: &Settings) -> Gpt2 {
     network
 }
 
-/// Batch of `texts`, padded with `end` to eight tokens.
-fn batch_of(texts: &[Vec<u32>], end: u32) -> TokenBatch {
+/// Batch of `texts`, padded with `eos_token` to eight tokens.
+fn batch_of(texts: &[Vec<u32>], eos_token: u32) -> TokenBatch {
     let example = |tokens: &Vec<u32>| {
         Arc::new(Example { tokens: tokens.clone(), prompt_length: 1, answers: vec![], others: vec![] })
     };
-    TokenBatch::new(&texts.iter().map(example).collect::<Vec<_>>(), 8, LossTokens::All, end, "")
+    TokenBatch::new(&texts.iter().map(example).collect::<Vec<_>>(), 8, LossTokens::All, eos_token, "")
 }
 
 fn batch() -> TokenBatch {
@@ -518,7 +518,7 @@ fn complete_without_cache(network: &Gpt2, prompt: &[u32], limits: Limits, quant:
         let log = values(burn::tensor::activation::log_softmax(logits, 1));
         let likeliest = (0..log.len()).max_by(|one, other| log[*one].total_cmp(&log[*other])).unwrap();
         probabilities.push(f64::from(log[likeliest]));
-        if likeliest as u32 == limits.end {
+        if likeliest as u32 == limits.eos_token {
             break;
         }
         all.push(likeliest as u32);
@@ -544,8 +544,8 @@ fn completions_with_a_kv_cache_equal_those_without_at_every_precision() {
                 QuantContext { config: &config, precision: at, ranges: &mut ranges, observer, frozen: true };
             network.hidden(tokens(&batch.inputs, batch.size, batch.length, &plain()), &mut quant);
             quant.observer = None;
-            for end in [6, 10] {
-                let limits = Limits { end, tokens: 5, length: 8 };
+            for eos_token in [6, 10] {
+                let limits = Limits { eos_token, tokens: 5, length: 8 };
                 let completions = complete(&network, None, &prompts, limits, &cache, &mut quant);
                 for (prompt, found) in prompts.iter().zip(&completions) {
                     let expected = complete_without_cache(&network, prompt, limits, &mut quant);

@@ -42,7 +42,7 @@ use xrun_core::device::Kind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::inspect::Inspection;
 use xrun_core::experiment::leaks::Leak;
-use xrun_core::experiment::pipeline::{ModelKind, PipelineKind};
+use xrun_core::experiment::pipeline::{ModelKind, PipelineKind, PytorchModule};
 use xrun_core::problem::Problems;
 use xrun_core::task::{Metric, Task, TaskError, TaskFacts};
 use xrun_data::question_answers::QuestionCounts;
@@ -72,10 +72,22 @@ impl PipelineKind for QatLanguageModel {
         check::check_steps(settings, &experiment.training, problems);
         check::check_micro_batches(settings, experiment, problems);
         check::check_leaks(&experiment.leaks, settings, problems);
+        check::check_weights(experiment, problems);
     }
 
     fn steps_of_phases(settings: &Settings) -> Vec<(&'static str, u64)> {
         vec![("pipeline.qat-language-model.pretraining_steps", settings.pretraining_steps)]
+    }
+
+    fn pytorch_module(settings: &Settings, experiment: &Experiment) -> Option<PytorchModule> {
+        let model: &Model = experiment.model_settings().ok()?;
+        let config = serde_json::json!({
+            "heads": model.shape().heads,
+            // That of the widest precision.
+            "lora_index": 0,
+            "lora_scale": settings.lora_alpha / settings.lora_rank.max(1) as f64,
+        });
+        Some(PytorchModule { source: include_str!("pytorch.py"), config })
     }
 
     fn inspect(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Inspection, DataError> {

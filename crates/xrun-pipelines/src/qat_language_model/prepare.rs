@@ -172,11 +172,14 @@ pub fn check_pretraining(settings: &Settings, training: &Training, batches_per_e
     let (pretraining, (_, steps)) = (settings.pretraining_steps, training.steps(batches_per_epoch));
     match pretraining < steps {
         true => Ok(()),
-        false => Err(DataError::content(format!(
-            "`pipeline.qat-language-model.pretraining_steps`: nothing is quantised: pretraining has {pretraining} steps, \
+        false => Err(DataError::value(
+            "pipeline.qat-language-model.pretraining_steps",
+            format!(
+                "nothing is quantised: pretraining has {pretraining} steps, \
             and the training has {steps} ({} of this data); write fewer, or more `training.epochs`",
-            pluralize(training.epochs, "epoch")
-        ))),
+                pluralize(training.epochs, "epoch")
+            ),
+        )),
     }
 }
 

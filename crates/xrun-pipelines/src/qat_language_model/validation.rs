@@ -136,8 +136,8 @@ impl Validation {
         prompts: &[Vec<&[u32]>],
         quant: &mut QuantContext<'_>,
     ) -> Vec<Option<Completion>> {
-        let end = self.batches.store().corpus().tokenizer.end();
-        let limits = Limits { end, tokens: self.settings.max_new_tokens, length: self.settings.sequence_length };
+        let eos_token = self.batches.store().corpus().tokenizer.eos_token();
+        let limits = Limits { eos_token, tokens: self.settings.max_new_tokens, length: self.settings.sequence_length };
         let complete = |prompts: &[&[u32]]| complete(network, None, prompts, limits, &self.cache, quant);
         best_answers(prompts, self.micro_batch_size, complete)
     }

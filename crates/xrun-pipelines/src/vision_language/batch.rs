@@ -57,14 +57,14 @@ const ROW_BYTES: usize = size_of::<u64>() + size_of::<u32>();
 
 impl ExampleBatch {
     /// Batch with room for `size` examples, all padding.
-    fn empty(size: usize, length: usize, side: usize, end: u32, description: &str) -> Self {
+    fn empty(size: usize, length: usize, side: usize, eos_token: u32, description: &str) -> Self {
         Self {
             size,
             length,
             side,
             images: Vec::with_capacity(size * side * side * 3),
-            inputs: vec![end as i32; size * length],
-            targets: vec![end as i32; size * length],
+            inputs: vec![eos_token as i32; size * length],
+            targets: vec![eos_token as i32; size * length],
             weights: vec![0.0; size * length],
             kinds: vec![None; size * length],
             numbers: Vec::with_capacity(size),
@@ -74,9 +74,9 @@ impl ExampleBatch {
     }
 
     /// Fills the next row with an example, whose prompt, answer and end of text have at most `length + 1` tokens.
-    fn push(&mut self, example: &Example, number: u64, weighed: &AnswerWeights, end: u32) {
+    fn push(&mut self, example: &Example, number: u64, weighed: &AnswerWeights, eos_token: u32) {
         let (row, text) = (self.numbers.len() * self.length, &example.text);
-        let tokens = text.prompt.iter().chain(&text.answer).chain([&end]).map(|token| *token as i32);
+        let tokens = text.prompt.iter().chain(&text.answer).chain([&eos_token]).map(|token| *token as i32);
         for (at, token) in tokens.take(self.length + 1).enumerate() {
             if at < self.length {
                 self.inputs[row + at] = token;
@@ -282,7 +282,7 @@ impl BatchLoader {
         for number in numbers {
             let example = self.store.example(Split::Train, number)?;
             let weighed = self.weighed(&example, on)?;
-            batch.push(&example, number, &weighed, self.store.tokenizer().end());
+            batch.push(&example, number, &weighed, self.store.tokenizer().eos_token());
         }
         Ok(batch)
     }
@@ -348,14 +348,14 @@ impl BatchLoader {
             examples.iter().map(|example| self.weighed(example, on)).collect::<Result<_, DataError>>()?;
         let mut batch = self.empty(examples.len(), description);
         for ((example, number), weighed) in examples.iter().zip(numbers).zip(&weighed) {
-            batch.push(example, *number, weighed, self.store.tokenizer().end());
+            batch.push(example, *number, weighed, self.store.tokenizer().eos_token());
         }
         Ok((batch, weighed))
     }
 
     fn empty(&self, size: usize, description: &str) -> ExampleBatch {
         let BatchShape { length, side, .. } = self.shape;
-        ExampleBatch::empty(size, length, side, self.store.tokenizer().end(), description)
+        ExampleBatch::empty(size, length, side, self.store.tokenizer().eos_token(), description)
     }
 
     fn weighed(&self, example: &Example, on: bool) -> Result<AnswerWeights, DataError> {

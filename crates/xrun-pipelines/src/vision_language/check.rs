@@ -1,6 +1,7 @@
 //! Checks of settings of a vision-language model that contradict each other.
 
 use super::settings::{Component, Model, Settings};
+use crate::weights_header::Layout;
 use xrun_core::experiment::Experiment;
 use xrun_core::problem::{Problem, Problems};
 use xrun_data::image_text::library::{Library, LoaderSettings};
@@ -34,6 +35,20 @@ pub fn check(settings: &Settings, experiment: &Experiment, problems: &mut Proble
     if let (Ok(model), Some(options)) = (experiment.model_settings::<Model>(), experiment.loader_settings::<Library>())
     {
         check_lengths(settings, model, &options, problems);
+        check_weights(model, &options, problems);
+    }
+}
+
+/// Adds a problem for each file of weights that does not fit the model, its images or its vocabulary.
+fn check_weights(model: &Model, options: &LoaderSettings, problems: &mut Problems) {
+    let (shape, key) = (model.shape(), |name: &str| format!("{MODEL}.{name}"));
+    if let Some(path) = &model.vision_weights {
+        let patches = shape.patches(options.image_size);
+        let layout = Layout::vit(shape.vision_hidden_size, shape.vision_layers, shape.patch_size, patches);
+        layout.check(&key("vision_weights"), path, problems);
+    }
+    if let Some(path) = &model.language_weights {
+        Layout::gpt2(&shape.language(), &options.vocabulary).check(&key("language_weights"), path, problems);
     }
 }
 
@@ -46,7 +61,8 @@ fn check_lengths(settings: &Settings, model: &Model, data: &LoaderSettings, prob
     if length > shape.context_length {
         let message = format!("{length} tokens exceed the {} positions of the model", shape.context_length);
         let problem = Problem::new(key("sequence_length"), message).related(format!("{MODEL}.context_length"));
-        problems.add(problem.help(format!("write {} or less, or a larger `context_length`", shape.context_length)));
+        problems
+            .add(problem.help(format!("write {} or less, or a larger `{MODEL}.context_length`", shape.context_length)));
     }
     if !side.is_multiple_of(shape.patch_size) {
         let message = format!("{side} pixels are not divisible into patches of {}", shape.patch_size);

@@ -172,7 +172,7 @@ fn greedy_answers_to_prompts_of_unequal_lengths_equal_those_of_hugging_face() {
     let prompts: Vec<&[u32]> = rows.iter().zip(&lengths).map(|(row, length)| &row[..*length as usize]).collect();
     assert_ne!(prompts[0].len(), prompts[1].len());
     let image = || network.image_tokens(images(&all, &plain()), &config());
-    let limits = Limits { end: 0, tokens: 8, length: 28 };
+    let limits = Limits { eos_token: 0, tokens: 8, length: 28 };
     let answers = |limits: Limits| -> Vec<Vec<u32>> {
         let answers = complete(&network.language, Some(image()), &prompts, limits, &cache, &mut &config());
         answers.into_iter().map(|answer| answer.tokens).collect()
@@ -183,9 +183,9 @@ fn greedy_answers_to_prompts_of_unequal_lengths_equal_those_of_hugging_face() {
     assert_eq!(found, expected);
     assert_eq!(ledger.read()[0].bytes, 0, "the KV cache is released");
     // The end token ends each answer at its first occurrence.
-    let end = expected[0][3];
-    let ended = answers(Limits { end, ..limits });
-    let until = |row: &Vec<u32>| row.iter().take_while(|token| **token != end).copied().collect::<Vec<u32>>();
+    let eos_token = expected[0][3];
+    let ended = answers(Limits { eos_token, ..limits });
+    let until = |row: &Vec<u32>| row.iter().take_while(|token| **token != eos_token).copied().collect::<Vec<u32>>();
     assert_eq!(ended, expected.iter().map(until).collect::<Vec<_>>());
     // An answer ends at the last position.
     let short = answers(Limits { length: 6, ..limits });

@@ -255,7 +255,8 @@ impl Validation {
     ) -> impl Iterator<Item = (&'a Example, String)> + use<'a> {
         let device = network.inner_device();
         let tokenizer = self.store().tokenizer();
-        let limits = Limits { end: tokenizer.end(), tokens: self.answer_tokens, length: self.batches.length() };
+        let limits =
+            Limits { eos_token: tokenizer.eos_token(), tokens: self.answer_tokens, length: self.batches.length() };
         let parts = self.executor.split(examples.len());
         let all = self.executor.forward(network, &parts, |network, range| {
             let part = &examples[range.clone()];

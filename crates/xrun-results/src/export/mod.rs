@@ -6,6 +6,7 @@
 mod columns;
 mod csv;
 pub mod event_file_writer;
+pub mod keep;
 mod parquet;
 pub mod public;
 mod tables;

@@ -115,7 +115,7 @@ fn entry_names(directory: &Path) -> Result<BTreeSet<String>, ExportError> {
 }
 
 /// Reads a record and removes its checksum.
-fn read_record(path: &Path) -> Result<Value, ReadError> {
+pub(super) fn read_record(path: &Path) -> Result<Value, ReadError> {
     let bytes =
         file::bytes(path, RECORD_BYTES_MAX).map_err(|source| ReadError::File { path: path.to_path_buf(), source })?;
     checksum::check_record(&bytes).map_err(|_| ReadError::content(path, checksum::DAMAGED))?;

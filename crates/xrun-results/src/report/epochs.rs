@@ -9,7 +9,7 @@ use std::io;
 use std::path::Path;
 
 use super::axes::bytes;
-use super::listing::columns;
+use super::width;
 use super::{ReportError, for_each_sample};
 use crate::format::MemoryLine;
 use xrun_core::bounded::ledger::OWNERS_MAX;
@@ -131,8 +131,9 @@ fn write_table(run: &Path, file: &mut dyn io::Write) -> Result<(), ReportError> 
 
 /// Table of memory at the start, by epoch and at the end, with the change since the start, as in docs/origins.md: the
 /// minimum of memory in use, and the last value of RSS and reserved memory. Below it the total and the largest
-/// growth. Only the first and last epochs of many are listed, and only the newest process of a resumed run.
-pub fn table(run: &Path) -> Result<String, ReportError> {
+/// growth. Only the first and last epochs of many are listed, and only the newest process of a resumed run. Empty for a run
+/// without epochs, such as a watched command; in a terminal narrower than the table, `width`, it is split.
+pub fn table(run: &Path, width: Option<usize>) -> Result<String, ReportError> {
     let mut rows: Vec<EpochRow> = Vec::new();
     let mut left_out = 0;
     let mut first_and_last: Option<(EpochRow, EpochRow)> = None;
@@ -165,7 +166,7 @@ pub fn table(run: &Path) -> Result<String, ReportError> {
         Ok(())
     })?;
     largest.add(rows.last());
-    let Some((start, end)) = first_and_last else { return Ok(String::new()) };
+    let Some((start, end)) = first_and_last.filter(|_| !rows.is_empty()) else { return Ok(String::new()) };
     let names = ["heap", "RSS", "device in use", "device reserved"];
     let shown: Vec<usize> = (0..names.len()).filter(|at| start.levels()[*at].is_some()).collect();
     // The values of `levels`, named in the header.
@@ -185,7 +186,7 @@ pub fn table(run: &Path) -> Result<String, ReportError> {
         .chain(epochs)
         .chain(std::iter::once(cells("end".into(), &end)))
         .collect();
-    let mut text = columns(&header, &all);
+    let mut text = width::table(&header, &all, width);
     if start.segment > 0 {
         let _ = writeln!(
             text,
@@ -321,7 +322,7 @@ mod tests {
             line
         };
         write_lines(&run.join(layout::MEMORY), &(0..=60).map(line).collect::<Vec<_>>());
-        let table = table(&run).unwrap();
+        let table = table(&run, None).unwrap();
         assert!(!table.lines().any(|line| line.starts_with("30 ")), "that row is not shown: {table}");
         insta::assert_snapshot!(table);
     }

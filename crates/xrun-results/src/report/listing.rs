@@ -18,14 +18,14 @@ use xrun_core::units::Bytes;
 pub fn text(runs: &[RunEntry], width: Option<usize>) -> String {
     let verdicts: Vec<_> = runs.iter().map(|run| read::verdict(&run.path)).collect();
     let rows: Vec<Vec<String>> = runs.iter().zip(&verdicts).map(|(run, verdict)| row(run, verdict)).collect();
-    let header = ["run", "experiment", "state", ">steps", ">loss", "best", "training", ">memory", "verdict"];
-    // Name and result stay; other columns may go.
-    let mut text = columns_within(
-        &header,
-        &rows,
-        width,
-        &["loss", "memory", "steps", "training", "verdict", "state", "experiment"],
-    );
+    let header = ["run", "experiment", "state", ">steps", ">loss", "best", ">memory", "verdict", "training"];
+    // Name and verdict stay; other columns may go.
+    let mut text =
+        columns_within(&header, &rows, width, &["loss", "steps", "memory", "experiment", "training", "state", "best"]);
+    for run in runs.iter().filter(|run| run.parent.is_some()).take(FORKS_MAX) {
+        let parent = run.parent.as_ref().map(ToString::to_string).unwrap_or_default();
+        text.push_str(&format!("{}: fork of {}\n", printable::line(&run.run, 28), printable::line(&parent, 100)));
+    }
     for (run, verdict) in runs.iter().zip(&verdicts) {
         let unreadable = match &run.state {
             RunState::Unreadable(why) => Some(why.clone()),
@@ -38,6 +38,9 @@ pub fn text(runs: &[RunEntry], width: Option<usize>) -> String {
     }
     text
 }
+
+/// Maximum number of forks that are described below the table.
+const FORKS_MAX: usize = 20;
 
 fn row(run: &RunEntry, verdict: &Result<Option<Verdict>, ReadError>) -> Vec<String> {
     let steps = match (run.last_step, run.steps_planned) {
@@ -56,13 +59,13 @@ fn row(run: &RunEntry, verdict: &Result<Option<Verdict>, ReadError>) -> Vec<Stri
         run.best
             .as_ref()
             .map_or("-".into(), |best| format!("{} {}", printable::line(&best.metric, 14), number(best.value))),
-        training(run).map_or("-", |training| training.verdict.words()).to_owned(),
         run.rss_peak.map_or("-".into(), |bytes| Bytes(bytes).to_string()),
         match verdict {
             Ok(Some(verdict)) => verdict.verdict.words().to_owned(),
             Ok(None) => "-".into(),
             Err(_) => "damaged".into(),
         },
+        training(run).map_or("-", |training| training.verdict.words()).to_owned(),
     ]
 }
 
@@ -92,10 +95,11 @@ pub fn json(runs: &[RunEntry]) -> Value {
             "loss_kind": run.loss.as_ref().map(|(kind, _)| kind).filter(|kind| !kind.is_empty()),
             "best": run.best,
             "rss_peak": run.rss_peak,
+            "parent": run.parent,
             "tags": read::notes(&run.path).unwrap_or_default().tags,
             "damage": verdict.as_ref().err().map(ToString::to_string),
-            "training": training(run).map(|training| training.verdict),
             "verdict": verdict.ok().flatten().map(|verdict| verdict.verdict),
+            "training": training(run).map(|training| training.verdict),
         })
     };
     Value::Array(runs.iter().map(object).collect())

@@ -4,10 +4,12 @@
 //! what is held of them is capped in [`series`], whatever the length of the run.
 
 pub mod axes;
+pub mod brief;
 pub mod compare;
 pub mod curves;
 pub mod epochs;
 pub mod evaluation;
+pub mod groups;
 pub mod junit;
 pub mod listing;
 pub mod page;
@@ -25,7 +27,7 @@ pub mod width;
 
 #[cfg(test)]
 #[path = "sample_tests.rs"]
-mod sample;
+pub(crate) mod sample;
 #[cfg(test)]
 mod tests;
 

@@ -10,12 +10,14 @@ use super::axes::{self, AxisUnit};
 use super::series::ThinnedSeries;
 use xrun_core::printable;
 
-/// Inner size of a drawing; only its resolution matters, because it is stretched.
-const WIDTH: u32 = 2_000;
-const HEIGHT: u32 = 600;
+/// Inner size of a drawing. It is stretched; its resolution is that of the values under the pointer.
+const WIDTH: u32 = 40_000;
+const HEIGHT: u32 = 20_000;
 /// Height of a mark at the bottom, and minimum width of a shaded range, so that a short validation is visible.
-const RUG_HEIGHT: u32 = 21;
-const BAND_WIDTH_MIN: i64 = 3;
+const RUG_HEIGHT: u32 = HEIGHT / 28;
+const BAND_WIDTH_MIN: i64 = 60;
+/// Ratio of a level to the top of the curves up to which the axis is extended to show it.
+const LEVEL_FACTOR: f64 = 2.0;
 
 /// Number of colours: the classes `c1` to `c7` of the style sheet.
 pub const COLOURS: usize = 7;
@@ -41,6 +43,17 @@ pub enum CurveStyle {
         /// Heights of the lower edge, one per point.
         base: Vec<f64>,
     },
+}
+
+/// Horizontal line, such as a limit.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Level {
+    /// Height.
+    pub y: f64,
+    /// Label.
+    pub name: String,
+    /// A limit, which is drawn as a warning; otherwise an expectation.
+    pub is_limit: bool,
 }
 
 /// Curve of a figure.
@@ -103,6 +116,8 @@ pub struct Plot {
     pub rug: Vec<f64>,
     /// x of vertical lines.
     pub boundaries: Vec<f64>,
+    /// Horizontal lines.
+    pub levels: Vec<Level>,
     /// Labels at points, shown in place of the table.
     pub labels: Vec<(f64, f64, String)>,
     /// Half width, next to another figure if there is room.
@@ -151,11 +166,26 @@ impl Plot {
             bands: Vec::new(),
             rug: Vec::new(),
             boundaries: Vec::new(),
+            levels: Vec::new(),
             labels: Vec::new(),
             half: false,
             log_x: false,
             log_y: false,
         })
+    }
+
+    /// Adds horizontal lines. One far above the curves, against which they would be flat, is named in the caption instead.
+    pub fn with_levels(mut self, levels: Vec<Level>) -> Self {
+        let top = self.y.1;
+        let (near, far): (Vec<Level>, Vec<Level>) =
+            levels.into_iter().partition(|level| level.y <= LEVEL_FACTOR * top && level.y >= self.y.0);
+        self.y.1 = near.iter().fold(top, |top, level| top.max(1.04 * level.y));
+        if !far.is_empty() {
+            let named = far.iter().map(|level| format!("{} {}", level.name, axes::value(self.y_unit, level.y)));
+            let named = named.collect::<Vec<_>>().join(", ");
+            self.caption = format!("{} Outside of the figure: {named}.", self.caption).trim_start().to_owned();
+        }
+        Self { levels: near, ..self }
     }
 
     /// Minimum and maximum y over all curves.
@@ -203,7 +233,7 @@ impl Plot {
     fn x_ticks(&self) -> Vec<(f64, String)> {
         match self.log_x {
             true => axes::logarithmic_ticks(self.x_unit, self.x.0, self.x.1),
-            false => axes::ticks(self.x_unit, self.x.0, self.x.1, if self.half { 4 } else { 6 }),
+            false => axes::ticks(self.x_unit, self.x.0, self.x.1, if self.half { 3 } else { 5 }),
         }
     }
 
@@ -211,6 +241,16 @@ impl Plot {
         match self.log_y {
             true => axes::logarithmic_ticks(self.y_unit, self.y.0, self.y.1),
             false => axes::ticks(self.y_unit, self.y.0, self.y.1, 4),
+        }
+    }
+
+    /// Names of the logarithmic axes, for the script.
+    fn logarithmic_axes(&self) -> &'static str {
+        match (self.log_x, self.log_y) {
+            (true, true) => "x y",
+            (true, false) => "x",
+            (false, true) => "y",
+            (false, false) => "",
         }
     }
 
@@ -224,7 +264,8 @@ impl Plot {
             format!("{label} at {}, {}", axes::value(self.x_unit, *x), axes::value(self.y_unit, *y))
         });
         let words: Vec<String> = if self.labels.is_empty() { curves.collect() } else { labels.collect() };
-        format!("{} by {}: {}", self.title, self.x_label, words.join("; "))
+        let by = if self.x_label.is_empty() { String::new() } else { format!(" by {}", self.x_label) };
+        format!("{}{by}: {}", self.title, words.join("; "))
     }
 
     /// HTML of the figure.
@@ -243,8 +284,20 @@ impl Plot {
                         }
                     }
                     svg viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) preserveAspectRatio="none" role="img"
-                        aria-label=(self.text_alternative()) {
+                        aria-label=(self.text_alternative()) data-x=(format!("{} {}", self.x.0, self.x.1))
+                        data-y=(format!("{} {}", self.y.0, self.y.1)) data-log=(self.logarithmic_axes())
+                        data-units=(format!("{} {}", unit_name(self.x_unit), unit_name(self.y_unit)))
+                        data-label=(self.x_label) {
                         (self.drawing())
+                    }
+                    @if !self.levels.is_empty() {
+                        div.levels aria-hidden="true" {
+                            @for level in &self.levels {
+                                span.limit[level.is_limit] style=(format!("bottom:{}", bottom(level.y))) {
+                                    (level.name) " " (axes::value(self.y_unit, level.y))
+                                }
+                            }
+                        }
                     }
                     @if !self.labels.is_empty() {
                         div.labels aria-hidden="true" {
@@ -288,15 +341,34 @@ impl Plot {
         }
     }
 
+    /// Distance from the left edge of the drawing.
+    fn place_x(&self, x: f64) -> i64 {
+        let (left, right) = (self.scale_x(self.x.0), self.scale_x(self.x.1));
+        (f64::from(WIDTH) * (self.scale_x(x) - left) / (right - left)).round() as i64
+    }
+
+    /// Distance from the top edge of the drawing.
+    fn place_y(&self, y: f64) -> i64 {
+        let (bottom, top) = (self.scale_y(self.y.0), self.scale_y(self.y.1));
+        (f64::from(HEIGHT) * (top - self.scale_y(y).clamp(bottom, top)) / (top - bottom)).round() as i64
+    }
+
+    fn place(&self, point: &(f64, f64)) -> String {
+        format!("{},{}", self.place_x(point.0), self.place_y(point.1))
+    }
+
+    fn line(&self, points: &[(f64, f64)]) -> String {
+        points.iter().map(|point| self.place(point)).collect::<Vec<_>>().join(" ")
+    }
+
     /// Content of the `<svg>` element.
     fn drawing(&self) -> Markup {
-        // `fraction` is from 0 to 1, from the left and from the top.
-        let pixel = |size: u32, fraction: f64| (f64::from(size) * fraction).round() as i64;
-        let (left, right) = (self.scale_x(self.x.0), self.scale_x(self.x.1));
-        let (bottom, top) = (self.scale_y(self.y.0), self.scale_y(self.y.1));
-        let x = |x: f64| pixel(WIDTH, (self.scale_x(x) - left) / (right - left));
-        let y = |y: f64| pixel(HEIGHT, (top - self.scale_y(y).clamp(bottom, top)) / (top - bottom));
-        let point = |at: &(f64, f64)| format!("{},{}", x(at.0), y(at.1));
+        let (x, y) = (|x: f64| self.place_x(x), |y: f64| self.place_y(y));
+        let point = |at: &(f64, f64)| self.place(at);
+        let levels = |is_limit: bool| {
+            let levels = self.levels.iter().filter(|level| level.is_limit == is_limit);
+            levels.map(|level| format!("M0,{}H{WIDTH}", y(level.y))).collect()
+        };
         let grid = self.y_ticks().iter().map(|(at, _)| format!("M0,{}H{WIDTH}", y(*at))).collect();
         let verticals =
             |all: &[f64], height: u32| all.iter().map(|at| format!("M{},{HEIGHT}v-{height}", x(*at))).collect();
@@ -306,9 +378,11 @@ impl Plot {
             }
             (path("grid", grid))
             (path("boundary", verticals(&self.boundaries, HEIGHT)))
-            @for Curve { points, colour, shape, .. } in &self.curves {
+            (path("level", levels(false)))
+            (path("level limit", levels(true)))
+            @for Curve { points, colour, shape, name, .. } in &self.curves {
                 @let class = |name: &str| format!("{name} c{colour}");
-                @let line = || points.iter().map(point).collect::<Vec<_>>().join(" ");
+                @let line = || self.line(points);
                 // A zero-length line with round caps is a dot that does not stretch.
                 @let dots = || points.iter().map(|at| format!("M{}h0", point(at))).collect();
                 @let outline = |base: &[f64]| {
@@ -317,18 +391,45 @@ impl Plot {
                 };
                 @match shape {
                     CurveStyle::Faint => polyline.(class("faint")) points=(line()) { },
-                    CurveStyle::Line => polyline.(class("line")) points=(line()) { },
+                    CurveStyle::Line => polyline.(class("line")) data-name=(name) points=(line()) { },
                     CurveStyle::Dots => (path(&class("dots"), dots())),
                     CurveStyle::Points => {
                         (path(&class("points"), dots()))
-                        polyline.(class("line")) points=(line()) { }
+                        polyline.(class("line")) data-name=(name) points=(line()) { }
                     },
-                    CurveStyle::Area { base } => polygon.(class("area")) points=(outline(base)) { },
+                    CurveStyle::Area { base } => polygon.(class("area")) data-name=(name) points=(outline(base)) { },
                     CurveStyle::Band { base } => polygon.(class("off")) points=(outline(base)) { },
                 }
             }
             (path("rug", verticals(&self.rug, RUG_HEIGHT)))
         }
+    }
+}
+
+/// Small curve without axes, with its ends as text; `None` with fewer than two points. Numbers that are positive and far
+/// apart are logarithmic; sizes are not, because growth would look like a bound.
+pub fn sparkline(name: &str, unit: AxisUnit, series: &ThinnedSeries) -> Option<Markup> {
+    let curve = Curve::from_series(name, series, 1, CurveStyle::Line)?;
+    let name = printable::line(name, 24);
+    let plot = Plot::fitted(&name, ("", AxisUnit::Number), unit, vec![curve])?;
+    let plot = if unit == AxisUnit::Number { plot.logarithmic_if_far_apart() } else { plot };
+    let [first, _, highest, last] = plot.curves[0].numbers.map(|number| axes::value(unit, number));
+    let peak = if highest == first || highest == last { String::new() } else { format!(", peak {highest}") };
+    Some(html! {
+        figure.spark {
+            div.chart { svg viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) preserveAspectRatio="none" role="img"
+                aria-label=(plot.text_alternative()) { polyline.line.c1 points=(plot.line(&plot.curves[0].points)) { } } }
+            figcaption { b { (name) } " " (first) " → " (last) (peak) }
+        }
+    })
+}
+
+/// Name of a unit, for the script.
+fn unit_name(unit: AxisUnit) -> &'static str {
+    match unit {
+        AxisUnit::Number => "number",
+        AxisUnit::Bytes => "bytes",
+        AxisUnit::Seconds => "seconds",
     }
 }
 
@@ -358,6 +459,29 @@ mod tests {
     }
 
     #[test]
+    fn a_level_near_the_curves_is_drawn_and_one_far_above_is_named() {
+        let level = |y: f64| Level { y, name: "limit".into(), is_limit: true };
+        let plot = |y: f64| plot(&[(0.0, 50.0), (1.0, 100.0)]).unwrap().with_levels(vec![level(y)]);
+        let near = plot(180.0);
+        assert!(near.levels.len() == 1 && near.y.1 > 180.0 && near.caption.is_empty(), "{:?}", near.y);
+        let far = plot(1000.0);
+        assert!(far.levels.is_empty() && far.y.1 < 110.0 && far.caption.contains("1000"), "{}", far.caption);
+    }
+
+    #[test]
+    fn values_under_the_pointer_are_those_of_the_curve_to_four_digits() {
+        let plot = plot(&[(0.0, 0.012_34), (37.0, 0.4321), (100.0, 0.25)]).unwrap();
+        let page = plot.figure().into_string();
+        let between = |from: &str| page.split_once(from).unwrap().1.split('"').next().unwrap().to_owned();
+        let numbers = |text: String| -> Vec<f64> { text.split([' ', ',']).map(|one| one.parse().unwrap()).collect() };
+        let (y, points) = (numbers(between("data-y=\"")), numbers(between("data-name=\"curve\" points=\"")));
+        for (at, value) in [0.012_34, 0.4321, 0.25].into_iter().enumerate() {
+            let read = y[0] + (1.0 - points[2 * at + 1] / f64::from(HEIGHT)) * (y[1] - y[0]);
+            assert!((read - value).abs() < 5e-5, "{read} and not {value}");
+        }
+    }
+
+    #[test]
     fn equal_factors_have_equal_distances_on_a_logarithmic_axis() {
         let plot = plot(&[(0.0, 500.0), (1.0, 5.0)]).unwrap().on_logarithmic_y();
         let page = plot.figure().into_string();
@@ -366,7 +490,7 @@ mod tests {
                 page.split_once(&format!("%\">{label}<")).unwrap_or_else(|| panic!("no {label} in {page}"));
             before.rsplit(':').next().unwrap().parse().unwrap()
         };
-        assert!((at("10") - at("5") - (at("20") - at("10"))).abs() < 0.03, "{page}");
-        assert!(at("5") > 0.0 && at("500") < 100.0);
+        assert!((at("100") - at("10") - (at("300") - at("30"))).abs() < 0.03, "{page}");
+        assert!(at("10") > 0.0 && at("300") < 100.0);
     }
 }

@@ -159,6 +159,7 @@ fn manifest(id: &str, names: SampleNames, resumed: bool) -> Manifest {
         watched: None,
         until: None,
         slurm: None,
+        parent: None,
     }
 }
 

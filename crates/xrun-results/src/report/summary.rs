@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::ReportError;
-use super::axes::{epochs, number, utc_time};
+use super::axes::{epochs, number, percent, signed_percent, utc_time};
 use super::result::{MetricResult, intervals_note};
 use super::run_report::{RunReport, gather, suggestion_effect};
 use super::width::{columns_within, fold};
@@ -66,6 +66,7 @@ pub fn json(run: &Path) -> Result<Value, ReportError> {
         "exit_code": ending.map(|summary| summary.exit_code),
         "started": report.manifest.as_ref().map(|manifest| &manifest.started),
         "resumed": report.manifest.as_ref().map(|manifest| &manifest.resumed),
+        "parent": report.manifest.as_ref().and_then(|manifest| manifest.parent.as_ref()),
         "device": report.manifest.as_ref().map(|manifest| &manifest.device),
         "clamped": report.manifest.as_ref().map(|manifest| &manifest.clamped),
         "steps": report.steps(),
@@ -99,9 +100,9 @@ pub fn labelled(lines: &[(&str, &str)], width: Option<usize>) -> String {
 
 /// Lines of `label  value`, and tables.
 #[derive(Default)]
-struct Page {
-    text: String,
-    width: Option<usize>,
+pub(super) struct Page {
+    pub(super) text: String,
+    pub(super) width: Option<usize>,
 }
 
 /// Maximum number of lowered settings listed.
@@ -113,7 +114,7 @@ const INDENT: usize = 14;
 const OPTIONAL_COLUMNS: &[&str] = &["longest", "policy", "unit", "best", "of cap", "of total", "direction"];
 
 impl Page {
-    fn line(&mut self, label: &str, value: &str) {
+    pub(super) fn line(&mut self, label: &str, value: &str) {
         let value = printable::line(value, LINE_CHARACTERS_MAX);
         let line = format!("{label:<INDENT$}{value}");
         let _ = writeln!(self.text, "{}", fold(line.trim_end(), self.width, INDENT));
@@ -138,6 +139,12 @@ fn describe(report: &RunReport, width: Option<usize>) -> String {
     }
     page.line("run", &report.run.display().to_string());
     page.line("outcome", &format!("{}: {}", report.state.label(), report.message()));
+    if let Some(verdict) = &report.verdict {
+        page.line("verdict", &format!("{}: {}", verdict.verdict.words(), verdict.message));
+    }
+    if let Some(training) = &report.training {
+        page.line("training", &format!("{}: {}", training.verdict.words(), training.message));
+    }
     if let Some(result) = report.result_line() {
         page.line("result", &result);
     }
@@ -151,10 +158,15 @@ fn describe(report: &RunReport, width: Option<usize>) -> String {
             times => format!(", resumed {times} times"),
         };
         page.line("started", &format!("{}{resumed}", utc_time(&manifest.started)));
+        if let Some(parent) = &manifest.parent {
+            let changed = if parent.changed.is_empty() {
+                String::new()
+            } else {
+                format!("; changed: {}", parent.changed.join(", "))
+            };
+            page.line("fork of", &format!("{parent}{changed}"));
+        }
         manifest.clamped.iter().take(LOWERED_MAX).for_each(|clamped| page.line("lowered", &clamped.to_string()));
-    }
-    if let Some(training) = &report.training {
-        page.line("training", &format!("{}: {}", training.verdict.words(), training.message));
     }
     progress(report, &mut page);
     results(report, &mut page);
@@ -164,9 +176,6 @@ fn describe(report: &RunReport, width: Option<usize>) -> String {
         if !watched.not_measured.is_empty() {
             page.line("not measured", &watched.not_measured.join("; "));
         }
-    }
-    if let Some(verdict) = &report.verdict {
-        page.line("verdict", &format!("{}: {}", verdict.verdict.words(), verdict.message));
     }
     if let Some(post_mortem) = &report.post_mortem {
         page.line("post-mortem", &post_mortem.message);
@@ -187,13 +196,25 @@ fn describe(report: &RunReport, width: Option<usize>) -> String {
     buffers(report, &mut page);
     phases(report, &mut page);
     page.text.push('\n');
+    files(report, &mut page);
+    for damage in &report.damage {
+        page.line("damaged", damage);
+    }
+    page.text
+}
+
+/// Checkpoints, path of the page, and the command that resumes the run.
+pub(super) fn files(report: &RunReport, page: &mut Page) {
     let steps = report.checkpoints.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
     let checkpoints = match report.checkpoints.len() {
+        0 if report.watched().is_some() => String::new(),
         0 => "none".into(),
         1 => format!("after step {steps}"),
         _ => format!("after steps {steps}"),
     };
-    page.line("checkpoints", &checkpoints);
+    if !checkpoints.is_empty() {
+        page.line("checkpoints", &checkpoints);
+    }
     let page_path = report.run.join(layout::REPORT);
     let written = if page_path.is_file() {
         String::new()
@@ -205,10 +226,6 @@ fn describe(report: &RunReport, width: Option<usize>) -> String {
         let begins = if report.checkpoints.is_empty() { " (no checkpoint: starts again)" } else { "" };
         page.line("resume", &format!("{} resume {}{begins}", invocation::program(), report.name()));
     }
-    for damage in &report.damage {
-        page.line("damaged", damage);
-    }
-    page.text
 }
 
 /// Memory by epoch or, without a trace, the path of `memory_epochs.csv`.
@@ -220,7 +237,9 @@ fn memory_by_epoch(report: &RunReport, page: &mut Page) {
             false => String::new(),
         };
         page.line("trace", &format!("no {}{instead}", layout::MEMORY));
-    } else if let Ok(table) = super::epochs::table(&report.run) {
+    } else if let Ok(table) = super::epochs::table(&report.run, page.width)
+        && !table.is_empty()
+    {
         page.text.push('\n');
         page.text.push_str(&table);
     }
@@ -235,13 +254,17 @@ fn memory_by_stage(report: &RunReport, page: &mut Page) {
     }
 }
 
-fn progress(report: &RunReport, page: &mut Page) {
+pub(super) fn progress(report: &RunReport, page: &mut Page) {
     let ending = report.final_summary();
-    let planned = report.steps_planned().map_or(String::new(), |planned| format!(" of {planned}"));
+    let planned = report.steps_planned().filter(|planned| *planned > 0);
+    let planned = planned.map_or(String::new(), |planned| format!(" of {planned}"));
     // The epochs of a watched command are unknown.
     let length = ending.filter(|_| report.watched().is_none());
     let length = length.map_or(String::new(), |summary| format!(", {}", epochs(summary.epochs)));
-    page.line("steps", &format!("{}{planned}{length}", report.steps().unwrap_or(0)));
+    match report.steps() {
+        None | Some(0) if report.watched().is_some() => {}
+        steps => page.line("steps", &format!("{}{planned}{length}", steps.unwrap_or(0))),
+    }
     // Without validations and everything else between steps.
     let rate = |what: &str, rate: Option<f64>| rate.map(|rate| format!("{} {what}/s", number(rate)));
     let rates = |summary: &Summary| [rate("steps", summary.steps_per_second), rate("items", summary.items_per_second)];
@@ -324,25 +347,27 @@ fn memory(report: &RunReport, page: &mut Page) {
     let (samples, spent) = report.samples();
     if samples > 0 {
         let suffix = report.last_process_suffix();
-        let share = memory
-            .trace_share
-            .map_or(String::new(), |share| format!(", {} % of training time{suffix}", number(100.0 * share)));
+        let share =
+            memory.trace_share.map_or(String::new(), |share| format!(", {} of training time{suffix}", percent(share)));
         page.line("sampling", &format!("{samples} samples, {}{share}", seconds(spent)));
     }
 }
 
-/// Table of forecast and measured memory.
+/// Table of forecast and measured memory. The error of a component is a fraction of the peak: the error of a small one, even
+/// if it is many times its size, does not matter.
 fn planned(report: &RunReport, page: &mut Page) {
     let pairs = report.final_summary().map_or(&[][..], |summary| &summary.plan_and_actual);
+    let peak = pairs.iter().map(|pair| pair.actual).max().unwrap_or(0);
     let rows: Vec<Vec<String>> = (pairs.iter())
         .filter(|pair| pair.planned.max(pair.actual) >= PLANNED_SHOWN_MIN)
         .map(|pair| {
-            let error = pair.error.map_or("-".into(), |error| format!("{:+.1} %", 100.0 * error));
+            let difference = pair.planned as f64 - pair.actual as f64;
+            let error = if peak > 0 { signed_percent(difference / peak as f64) } else { "-".into() };
             let name = printable::line(&pair.name, 32);
             vec![name, Bytes(pair.planned).to_string(), Bytes(pair.actual).to_string(), error]
         })
         .collect();
-    page.table(&["component", ">forecast", ">actual", ">error"], &rows);
+    page.table(&["component", ">forecast", ">actual", ">error, of peak"], &rows);
     if let Some(why) = report.forecast_error_reason() {
         page.line("", why);
     }
@@ -350,15 +375,22 @@ fn planned(report: &RunReport, page: &mut Page) {
 
 fn buffers(report: &RunReport, page: &mut Page) {
     let bytes = |size: Option<u64>| size.map_or("-".into(), |size| Bytes(size).to_string());
-    let all = report.buffers();
+    // A watched command has process groups; the buffers of the watcher are not of interest.
+    let watched = report.watched().is_some();
+    let mut all = report.buffers();
+    all.retain(|buffer| !watched || buffer.policy.is_none());
     let rows: Vec<Vec<String>> = (all.iter().take(BUFFERS_SHOWN))
         .map(|buffer| {
-            let share = buffer.fraction_of_cap().map_or("-".into(), |share| format!("{:.0} %", 100.0 * share));
+            let share = buffer.fraction_of_cap().map_or("-".into(), percent);
             let policy = buffer.policy.map_or("-".into(), |policy| format!("{policy:?}").to_lowercase());
             let cap = if buffer.is_leak() { "none".into() } else { bytes(buffer.cap_bytes) };
             vec![printable::line(&buffer.name, 32), policy, cap, bytes(buffer.peak_bytes), share]
         })
         .collect();
+    if watched {
+        let rows: Vec<Vec<String>> = rows.iter().map(|row| vec![row[0].clone(), row[3].clone()]).collect();
+        return page.table(&["processes", ">peak"], &rows);
+    }
     page.table(&["buffer", "policy", ">cap", ">peak", ">of cap"], &rows);
     if all.len() > rows.len() {
         page.line("", &format!("and {} smaller buffers", all.len() - rows.len()));
@@ -370,7 +402,7 @@ fn phases(report: &RunReport, page: &mut Page) {
     let total: f64 = all.iter().map(|phase| phase.seconds).sum();
     let rows: Vec<Vec<String>> = (all.iter().take(PHASES_SHOWN))
         .map(|phase| {
-            let share = if total > 0.0 { format!("{:.1} %", 100.0 * phase.seconds / total) } else { "-".into() };
+            let share = percent(phase.seconds / total);
             let longest = phase.longest.map_or("-".into(), super::axes::duration);
             vec![printable::line(&phase.name, 32), super::axes::duration(phase.seconds), share, longest]
         })

@@ -1,6 +1,7 @@
 //! Records of a sweep: its plan, the processes that ended, and its table.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -9,6 +10,7 @@ use serde_json::Value;
 use super::search::Search;
 use xrun_core::task::metric::Direction;
 use xrun_results::loss::KindLoss;
+use xrun_results::noise::{Change, Noise, Spread};
 use xrun_results::verdict::Judgement;
 
 /// `sweep.toml`: everything that a sweep needs to continue, beside `base.toml`.
@@ -102,6 +104,9 @@ pub struct Table {
     pub noise: BTreeMap<&'static str, Noise>,
     /// The trials, by their numbers.
     pub rows: Vec<Row>,
+    /// Directory of the sweep.
+    #[serde(skip)]
+    pub folder: PathBuf,
 }
 
 /// A trial. Unknown values are `null`; sizes are bytes.
@@ -215,39 +220,4 @@ pub struct Measured {
     /// The metric by which a checkpoint is best, and its direction.
     #[serde(skip)]
     pub best_by: Option<(String, Option<Direction>)>,
-}
-
-/// Median and range of a measurement over the repeats of a trial.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Spread {
-    /// The median.
-    pub median: f64,
-    /// The minimum.
-    pub low: f64,
-    /// The maximum.
-    pub high: f64,
-    /// Number of repeats that were measured.
-    pub count: usize,
-}
-
-/// The noise of a measurement, relative.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Noise {
-    /// Standard deviation of the logarithm.
-    pub deviation: f64,
-    /// Degrees of freedom: measurements less trials.
-    pub degrees_of_freedom: usize,
-}
-
-/// A trial against the reference.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
-pub struct Change {
-    /// Relative change: 0.1 is a tenth more than the reference.
-    pub change: f64,
-    /// The lower end of the 95 % confidence interval; `null` when noise was not measured.
-    pub low: Option<f64>,
-    /// The upper end of that interval.
-    pub high: Option<f64>,
-    /// The interval contains 0: the difference may be noise. `null` when noise was not measured.
-    pub within_noise: Option<bool>,
 }

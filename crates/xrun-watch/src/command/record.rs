@@ -116,6 +116,7 @@ impl CommandRecord {
             data_skipped: BTreeMap::new(),
             clamped: Vec::new(),
             origins: BTreeMap::new(),
+            parent: None,
             until: None,
             watched: Some(watched.clone()),
             slurm: xrun_results::process::SlurmJob::from_environment(),

@@ -56,6 +56,8 @@ pub struct WatchOutcome {
     pub ended_early: bool,
     /// True if some samples or steps could not be written.
     pub lost: bool,
+    /// True if the output ended within a line, such as a progress bar.
+    pub within_line: bool,
 }
 
 /// Runs a command to its end, in a new directory. `info` receives messages for people.
@@ -177,7 +179,7 @@ fn not_started(
     };
     let verdict = judged.verdict();
     let (directory, summary, plan) = record.end(&ended, &verdict, ledger)?;
-    Ok(WatchOutcome { directory, summary, plan, verdict, ended_early: false, lost: false })
+    Ok(WatchOutcome { directory, summary, plan, verdict, ended_early: false, lost: false, within_line: false })
 }
 
 /// Watch for growth while the command runs, which is reported once.
@@ -194,7 +196,7 @@ impl GrowthWatch {
     const EVERY_MIN: u64 = 16;
 
     /// Message of the verdict, once memory grows by it. Called at each sample.
-    fn look(&mut self, judged: &CommandJudge) -> Option<String> {
+    fn judge(&mut self, judged: &CommandJudge) -> Option<String> {
         self.samples += 1;
         if self.reported || self.samples < self.next {
             return None;
@@ -409,7 +411,7 @@ impl Session<'_> {
         let Some(line) = self.sampler.sample(self.output.steps.newest(), point) else { return };
         let line = MemoryLine { segment: self.segment, ..line };
         self.judged.add(&line);
-        if let Some(message) = self.growth.look(&self.judged) {
+        if let Some(message) = self.growth.judge(&self.judged) {
             self.info(&message);
         }
         match self.record.sample(&line) {
@@ -521,8 +523,9 @@ impl Session<'_> {
             counters,
         };
         let ended_early = outcome == Outcome::Interrupted && !self.stopper.interrupted();
+        let within_line = self.output.is_within_line();
         let (directory, summary, plan) = self.record.end(&ended, &verdict, ledger)?;
-        Ok(WatchOutcome { directory, summary, plan, verdict, ended_early, lost: any_lost })
+        Ok(WatchOutcome { directory, summary, plan, verdict, ended_early, lost: any_lost, within_line })
     }
 
     /// Verdict on training, if it is one that fails the run.
@@ -587,7 +590,7 @@ mod tests {
             let (mut judged, mut growth) = (CommandJudge::new(&WatchSettings::default()), GrowthWatch::default());
             let reported = (0..400).filter(|step| {
                 judged.add(&line(*step, (100 << 20) + leak * step));
-                growth.look(&judged).is_some()
+                growth.judge(&judged).is_some()
             });
             reported.collect::<Vec<u64>>()
         };

@@ -32,7 +32,11 @@ const CASES: [(&str, Change, Expected); 60] = [
         |f, v| boxed(f, v, "\"here\""),
         left_out(&["annotation 1 (line 1)", "`bbox` = \"here\""], "malformed_annotation"),
     ),
-    ("an id too large", |_, v| v["images"][0]["id"] = json!(1e30), refused(&["annotations.json", "1e+30", "i64"])),
+    (
+        "an id too large",
+        |_, v| v["images"][0]["id"] = json!(1e30),
+        refused(&["annotations.json", "image 0", "no whole number"]),
+    ),
     ("a negative width", |_, v| v["images"][0]["width"] = json!(-32), refused(&["-32", "line 1"])),
     (
         "a megabyte where a number belongs",
@@ -51,7 +55,7 @@ const CASES: [(&str, Change, Expected); 60] = [
             let all = v["annotations"].as_array_mut().unwrap();
             all.iter_mut().for_each(|one| one["bbox"] = json!([0.1, 0.2, 0.5, 0.4]));
         },
-        refused(&["boxes lie in the first pixel", "multiply them by the sides"]),
+        refused(&["boxes lie in the first pixel", "box_units = \"fractions\""]),
     ),
     (
         "a box as two corners",
@@ -390,14 +394,15 @@ fn each_of_8_unusable_directories_or_class_selections_is_refused() {
         push(&mut text, "categories", json!({ "id": 9, "name": "yak" }));
         f.annotate(&text);
     };
+    let named = |settings: &mut Settings| settings["train_classes"] = json!(["cat", "dog", "yak"]);
     refuse(
         "a class that nothing shows",
         &unseen,
-        &|_| {},
+        &named,
         &["\"yak\" is in 0 images", "all that lack them: `train_classes = ["],
     );
     let no_file = |f: &Folder| std::fs::remove_file(f.root.join("annotations.json")).unwrap();
-    refuse("no annotations", &no_file, &|_| {}, &["root", "no annotations.json"]);
+    refuse("no annotations", &no_file, &|_| {}, &["root", "neither annotations.json"]);
     let several = |f: &Folder| {
         no_file(f);
         std::fs::create_dir(f.root.join("annotations")).unwrap();

@@ -9,8 +9,8 @@ type Image = (&'static str, fn(&Path), &'static [&'static str], &'static str);
 const IMAGES: [Image; 20] = [
     ("no file", |_| {}, &["is missing"], "missing_image"),
     ("a directory", |at| std::fs::create_dir(at).unwrap(), &["not a file"], "missing_image"),
-    ("a link to nothing", |at| std::os::unix::fs::symlink("nothing", at).unwrap(), &["is missing"], "missing_image"),
-    ("a link to itself", |at| std::os::unix::fs::symlink("extra.png", at).unwrap(), &["is missing"], "missing_image"),
+    ("a link to nothing", |at| std::os::unix::fs::symlink("nothing", at).unwrap(), &["symlink"], "missing_image"),
+    ("a link to itself", |at| std::os::unix::fs::symlink("extra.png", at).unwrap(), &["symlink"], "missing_image"),
     ("a pipe without a writer", pipe, &["not a file"], "missing_image"),
     ("an empty file", |at| write(at, b""), &["empty file"], "broken_image"),
     ("a text file", |at| write(at, b"no image at all, but long enough to be one"), &["no JPEG or PNG"], "broken_image"),

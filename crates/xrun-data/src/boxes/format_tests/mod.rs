@@ -36,6 +36,7 @@ fn open(format: Format, settings: &Settings) -> Result<Library, DataError> {
 }
 
 mod coordinates;
+mod layouts;
 mod malformed_coco;
 mod malformed_image;
 mod malformed_voc;

@@ -2,14 +2,16 @@
 //!
 //! Runs are read one after another. Caps: [`RUNS_MAX`] runs, and for each the curves of [`RunCurves`].
 
+mod names;
 mod page;
+mod rows;
 mod text;
 
 #[cfg(test)]
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
@@ -22,8 +24,11 @@ use crate::comparison::{ComparedMetric, ComparedRun, Comparison, KeyDifference, 
 use crate::format::{Manifest, VERSION};
 use crate::resolved;
 use crate::verdict::SeriesVerdict;
+use xrun_core::dataset::digest::digest_of_file;
+use xrun_core::files::layout;
 
 pub use page::html;
+pub use rows::{LOSS, View};
 pub use text::text;
 
 /// Maximum number of runs: seven colours, each with its dashes, in two line widths.
@@ -85,16 +90,36 @@ pub fn gather(runs: &[PathBuf]) -> Result<RunComparison, ReportError> {
         curves.push(RunCurves::from_report(&report));
         compared.push(compared_run(&report));
         // A run without a readable experiment takes part with no values.
-        experiments.push(resolved::values(run).unwrap_or_default());
+        experiments.push(values(run, &report));
         environment.push(report.manifest.as_ref().map(self::environment).unwrap_or_default());
     }
-    let record = Comparison {
-        version: VERSION,
-        runs: compared,
-        differences: differences(&experiments),
-        environment: differences(&environment),
-    };
+    let differences = differences(&experiments);
+    let names: Vec<&str> = compared.iter().map(|run: &ComparedRun| run.experiment.as_str()).collect();
+    let labels = names::labels(&names, &differences);
+    let settings = names::settings(&experiments);
+    for ((run, label), setting) in compared.iter_mut().zip(labels).zip(settings) {
+        (run.label, run.setting) = (label, setting);
+    }
+    let record =
+        Comparison { version: VERSION, runs: compared, differences, environment: self::differences(&environment) };
     Ok(RunComparison { record, metrics, curves })
+}
+
+impl RunComparison {
+    /// Names that [`View::metrics`] may have: all metrics, and the loss.
+    pub fn metrics(&self) -> impl Iterator<Item = &str> {
+        self.metrics.iter().map(String::as_str).chain([LOSS])
+    }
+}
+
+/// Values of the experiment, or the command line of a watched command without one.
+fn values(run: &Path, report: &RunReport) -> BTreeMap<String, Value> {
+    let mut values = resolved::values(run).unwrap_or_default();
+    // That of an experiment follows from its values, and names the run's own directory.
+    if let Some(watched) = report.watched().filter(|_| values.is_empty()) {
+        values.insert(names::COMMAND.to_owned(), Value::from(watched.command.clone()));
+    }
+    values
 }
 
 fn compared_run(report: &RunReport) -> ComparedRun {
@@ -104,6 +129,11 @@ fn compared_run(report: &RunReport) -> ComparedRun {
         experiment: report.experiment.clone(),
         run: report.id.clone(),
         path: report.run.display().to_string(),
+        // Both need all runs.
+        label: String::new(),
+        setting: 0,
+        metrics_digest: report.curves.last_step.and_then(|_| digest_of_file(&report.run.join(layout::METRICS)).ok()),
+        watched: report.watched().is_some(),
         state: report.state.label().to_owned(),
         message: report.message(),
         started: report.manifest.as_ref().map(|manifest| manifest.started.clone()),
@@ -116,6 +146,7 @@ fn compared_run(report: &RunReport) -> ComparedRun {
         losses: report.losses(),
         metrics: metrics(report),
         best: ending.and_then(|summary| summary.best.clone()),
+        training: report.training.as_ref().map(|training| training.verdict),
         memory: report.memory().clone(),
         verdict: verdict.map(|verdict| verdict.verdict),
         growing_owner: verdict.and_then(|verdict| verdict.owner.clone()),

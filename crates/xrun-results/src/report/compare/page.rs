@@ -1,56 +1,52 @@
-//! Comparison as an HTML page: tables, and overlaid curves of all runs.
+//! Comparison as an HTML page: what differs, and overlaid curves of all runs.
 //!
-//! Like the page of a run, one file without scripts that loads nothing from a network.
+//! Like the page of a run, one file that loads nothing from a network.
 
 use maud::{Markup, html};
 
-use super::text::{name, sections};
+use super::rows::{Column, LOSS, Row, Section, View, name, tables, title};
 use super::{RUNS_MAX, RunComparison, RunCurves};
 use crate::comparison::ComparedRun;
 use crate::report::axes::{AxisUnit, utc_time};
-use crate::report::page::document::document;
+use crate::report::page::document::{document, thick_lines};
 use crate::report::plots::{COLOURS, Curve, CurveStyle, Plot};
 use crate::report::series::ThinnedSeries;
 use xrun_core::printable;
+use xrun_core::units::pluralize;
 
+/// Number of rows of a section that are not folded.
+const ROWS_OPEN: usize = 20;
 /// Maximum number of figures.
 const FIGURES_MAX: usize = 24;
 const _: () = assert!(RUNS_MAX <= 2 * COLOURS, "each run has a line of its own");
 
 /// HTML text of the page.
-pub fn html(compared: &RunComparison) -> String {
-    let runs = &compared.record.runs;
-    let title = format!("{} runs compared", runs.len());
+pub fn html(compared: &RunComparison, view: &View) -> String {
+    let tables = tables(compared, view);
+    let title = title(compared, &tables.columns);
     let content = html! {
-        header { div.title { h1 { (title) } } }
-        (legend(runs))
-        // Results come before the settings that led to them.
-        (figures(compared))
-        (tables(compared))
+        header {
+            div.title { h1 { (title) } }
+            @for note in &tables.notes { p { (note) "." } }
+        }
+        (legend(&compared.record.runs))
+        @for section in &tables.sections { (section_table(section, &tables.columns)) }
+        (figures(compared, view))
+        (same(&tables.same))
     };
     document(&title, &thick_lines(), &content, "the files of the runs' directories")
 }
 
-/// From the eighth run on, colours and dashes repeat with a thicker line.
-fn thick_lines() -> String {
-    let style = |at: usize| {
-        let again = at + COLOURS;
-        format!(
-            "\n.c{again} {{ --c: var(--c{at}); --d: var(--d{at}); --l: var(--l{at}); --thick: 4.5px; --tall: .45rem; }}"
-        )
-    };
-    (1..=COLOURS).map(style).collect()
-}
-
 fn legend(runs: &[ComparedRun]) -> Markup {
     html! {
-        div.wide { table.full.compared {
-            thead { tr { th { "" } th { "run" } th { "state" } th { "started" } th.why { "" } } }
+        div.wide { table.full.stacked {
+            thead { tr { th { "" } th { "name" } th { "directory" } th { "state" } th { "started" } th.why { "" } } }
             tbody { @for (at, run) in runs.iter().enumerate() { tr {
-                th scope="row" { i.swatch.line.(format!("c{}", at + 1)) { } (at + 1) }
-                td { (printable::line(&name(run), 200)) }
-                td { (run.state) }
-                td { (run.started.as_deref().map_or("–".into(), utc_time)) }
+                td data-title="run" { i.swatch.line.(format!("c{}", at + 1)) { } (at + 1) }
+                td.strong data-title="name" { (run.label) }
+                td data-title="directory" { (printable::line(&name(run), 200)) }
+                td data-title="state" { (run.state) }
+                td data-title="started" { (run.started.as_deref().map_or("–".into(), utc_time)) }
                 td.why {
                     (printable::line(&run.message, 160))
                     @for damage in &run.damage { br; b { "damaged: " } (printable::line(damage, 400)) }
@@ -60,22 +56,52 @@ fn legend(runs: &[ComparedRun]) -> Markup {
     }
 }
 
-fn tables(compared: &RunComparison) -> Markup {
+/// Rows of a section; those after the first [`ROWS_OPEN`] are folded.
+fn section_table(section: &Section, columns: &[Column]) -> Markup {
+    let (open, folded) = section.rows.split_at(section.rows.len().min(ROWS_OPEN));
     html! {
-        @for section in sections(compared) {
-            h2 { (title(section.title)) }
-            div.wide { table.compared {
-                thead { tr { th { "" } @for run in 1..=compared.record.runs.len() { th.r { (run) } } } }
-                tbody { @for (label, cells) in &section.rows { tr {
-                    th scope="row" { (label.trim_start()) }
-                    @for cell in cells { td.r { (cell) } }
-                } } }
-            } }
+        h2 { (title_of(section.title)) }
+        (rows_table(open, columns))
+        @if !folded.is_empty() {
+            details { summary { (folded.len()) " more" } (rows_table(folded, columns)) }
         }
     }
 }
 
-fn title(section: &str) -> String {
+fn rows_table(rows: &[Row], columns: &[Column]) -> Markup {
+    html! {
+        div.wide { table.compared {
+            thead { tr { th { "" } @for column in columns { th.r {
+                @if let [run] = column.runs[..] { i.swatch.line.(format!("c{}", run + 1)) { } }
+                (column.label)
+            } } } }
+            tbody { @for row in rows { tr {
+                th scope="row" { (row.label) }
+                @for cell in &row.cells { td.r {
+                    @if cell.best { b.good title="best" { "★ " (cell.text) } } @else { (cell.text) }
+                    @if !cell.deviation.is_empty() { " ±" (cell.deviation) }
+                    @if !cell.change.is_empty() { small { (cell.change) @if !cell.interval.is_empty() { " (" (cell.interval) ")" } } }
+                } }
+            } } }
+        } }
+    }
+}
+
+fn same(same: &[(String, String)]) -> Markup {
+    html! {
+        @if !same.is_empty() {
+            h2 { "The same in all runs" }
+            details {
+                summary { (pluralize(same.len() as u64, "value")) }
+                div.wide { table { tbody { @for (label, value) in same { tr {
+                    th scope="row" { (label) } td.r { (value) }
+                } } } } }
+            }
+        }
+    }
+}
+
+fn title_of(section: &str) -> String {
     match section {
         "experiment" => "Differences in the experiments".into(),
         "code, data, machine" => "Differences in code, data and machine".into(),
@@ -83,16 +109,18 @@ fn title(section: &str) -> String {
     }
 }
 
-fn figures(compared: &RunComparison) -> Markup {
-    let all = &compared.curves;
+fn figures(compared: &RunComparison, view: &View) -> Markup {
+    let all: Vec<(&str, &RunCurves)> =
+        compared.record.runs.iter().map(|run| run.label.as_str()).zip(&compared.curves).collect();
+    let all = all.as_slice();
     let mut plots: Vec<Plot> = Vec::new();
-    for kind in names(all, |run| &run.losses) {
+    for kind in names(&compared.curves, |run| &run.losses).into_iter().filter(|_| view.shows(LOSS)) {
         let caption = "Exponential moving average, as in the report of each run.";
         let plot = overlaid(all, CurveStyle::Line, |run| find_series(&run.losses, &kind));
         let plot = figure(&format!("Training loss, {kind} steps"), caption, AxisUnit::Number, plot, "step");
         plots.extend(plot.map(Plot::logarithmic_if_far_apart));
     }
-    for metric in &compared.metrics {
+    for metric in compared.metrics.iter().filter(|metric| view.shows(metric)) {
         let caption = "Held-out data; step 0 is the untrained model.";
         let plot = overlaid(all, CurveStyle::Points, |run| find_series(&run.metrics, metric));
         plots.extend(figure(metric, caption, AxisUnit::Number, plot, "step"));
@@ -136,12 +164,12 @@ fn find_series<'a>(series: &'a [(String, ThinnedSeries)], name: &str) -> Option<
 }
 
 fn overlaid<'a>(
-    all: &'a [RunCurves],
+    all: &[(&str, &'a RunCurves)],
     shape: CurveStyle,
     select: impl Fn(&'a RunCurves) -> Option<&'a ThinnedSeries>,
 ) -> Vec<Curve> {
-    let curve = |(at, run): (usize, &'a RunCurves)| {
-        Curve::from_series(&format!("run {}", at + 1), select(run)?, (at + 1) as u8, shape.clone())
+    let curve = |(at, (label, run)): (usize, &(&str, &'a RunCurves))| {
+        Curve::from_series(label, select(run)?, (at + 1) as u8, shape.clone())
     };
     all.iter().enumerate().filter_map(curve).collect()
 }

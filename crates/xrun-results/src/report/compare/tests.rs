@@ -37,42 +37,115 @@ fn a_missing_key_is_a_difference() {
 #[test]
 fn side_by_side_as_text() {
     let (_results, compared) = two();
-    insta::assert_snapshot!(text(&compared, 100));
+    insta::assert_snapshot!(text(&compared, &View::default(), 100));
+}
+
+/// Finished runs with these values of `training.epochs` and `experiment.seed`, and this last value of the metric.
+fn with_values(results: &Path, values: &[(u64, u64, f64)]) -> Vec<PathBuf> {
+    let one = |(at, (epochs, seed, map)): (usize, &(u64, u64, f64))| {
+        let run = finished(&results.join(at.to_string()), PLAIN);
+        let path = run.join(layout::RESOLVED);
+        let text = std::fs::read_to_string(&path).unwrap();
+        let text =
+            text.replace("epochs = 4", &format!("epochs = {epochs}")).replace("seed = 7", &format!("seed = {seed}"));
+        write::replace(&path, text.as_bytes()).unwrap();
+        let mut summary = crate::read::summary(&run).unwrap().unwrap();
+        summary.metrics_last.insert("map_50".into(), Some(*map));
+        summary.best = Some(crate::format::Best { metric: "map_50".into(), value: *map, step: 200 });
+        write::replace_json(&run.join(layout::SUMMARY), &summary).unwrap();
+        // A run that differs has other metrics.
+        let path = run.join(layout::METRICS);
+        let text = std::fs::read_to_string(&path).unwrap().replacen("2.85", &format!("2.8{epochs}{seed}"), 1);
+        write::replace(&path, text.as_bytes()).unwrap();
+        run
+    };
+    values.iter().enumerate().map(one).collect()
 }
 
 #[test]
 fn many_runs_are_wrapped_to_the_width() {
     let results = tempfile::tempdir().unwrap();
-    let run = finished(results.path(), PLAIN);
-    let compared = gather(&vec![run; RUNS_MAX]).unwrap();
-    for width in [40, 80, 200] {
-        let text = text(&compared, width);
-        let (legend, rest) = text.split_once("\n\n").unwrap();
-        assert_eq!(legend.lines().count(), RUNS_MAX + 1);
+    let values: Vec<(u64, u64, f64)> = (1..=RUNS_MAX as u64).map(|at| (at, 7, 0.4 + 0.001 * at as f64)).collect();
+    let compared = gather(&with_values(results.path(), &values)).unwrap();
+    for width in [40, 60, 100, 200] {
+        let text = text(&compared, &View::default(), width);
+        let (_, rest) = text.split_once("\n\n").unwrap();
         let longest = rest.lines().map(|line| line.chars().count()).max().unwrap();
         // One column may be wider than a narrow terminal.
-        assert!(longest <= width.max(60), "{longest} at {width}");
+        assert!(longest <= width.max(60), "{longest} at {width}: {text}");
         let heads: Vec<u64> = rest
             .lines()
-            .filter(|line| line.split_whitespace().all(|word| word.parse::<u64>().is_ok()))
-            .flat_map(|line| line.split_whitespace().map(|word| word.parse().unwrap()))
+            .filter(|line| line.trim_start().starts_with("epochs ") && !line.starts_with("  epochs"))
+            .flat_map(|line| line.split_whitespace().filter_map(|word| word.parse().ok()))
             .collect();
-        assert_eq!(heads, (1..=RUNS_MAX as u64).collect::<Vec<_>>(), "at {width}");
+        assert_eq!(heads, (1..=RUNS_MAX as u64).collect::<Vec<_>>(), "at {width}: {text}");
     }
+}
+
+#[test]
+fn a_change_is_in_percent_and_the_best_run_is_marked() {
+    let results = tempfile::tempdir().unwrap();
+    let compared = gather(&with_values(results.path(), &[(4, 7, 0.4), (3, 7, 0.5), (2, 7, 0.3)])).unwrap();
+    let tables = rows::tables(&compared, &View::default());
+    let labels: Vec<&str> = tables.columns.iter().map(|column| column.label.as_str()).collect();
+    assert_eq!(labels, ["epochs 4", "epochs 3", "epochs 2"]);
+    let section = tables.sections.iter().find(|section| section.title == "result").unwrap();
+    let row = section.rows.iter().find(|row| row.label == "map_50 ↑, last").unwrap();
+    let changes: Vec<&str> = row.cells.iter().map(|cell| cell.change.as_str()).collect();
+    assert_eq!(changes, ["", "+25.0 %", "-25.0 %"]);
+    assert_eq!(row.cells.iter().map(|cell| cell.best).collect::<Vec<_>>(), [false, true, false]);
+    assert!(tables.same.iter().any(|(label, value)| label == "steps" && value == "200"));
+    assert!(tables.notes.is_empty(), "{:?}", tables.notes);
+    let shown = text(&compared, &View { metrics: vec!["map_50".into()], only_changed: true }, 100);
+    assert!(shown.contains("map_50") && !shown.contains("recall") && !shown.contains("loss"), "{shown}");
+    assert!(!shown.contains("200"), "what is the same: {shown}");
+}
+
+#[test]
+fn repeats_share_a_column_and_their_noise_decides() {
+    let results = tempfile::tempdir().unwrap();
+    let near = [(4, 1, 0.40), (4, 2, 0.46), (3, 1, 0.42), (3, 2, 0.47)];
+    let compared = gather(&with_values(results.path(), &near)).unwrap();
+    assert_eq!(compared.record.runs.iter().map(|run| run.setting).collect::<Vec<_>>(), [1, 1, 2, 2]);
+    let row = |compared: &RunComparison| {
+        let tables = rows::tables(compared, &View::default());
+        let section = tables.sections.into_iter().find(|section| section.title == "result").unwrap();
+        (tables.columns, section.rows.into_iter().find(|row| row.label == "map_50 ↑, last").unwrap())
+    };
+    let (columns, cells) = row(&compared);
+    assert_eq!(columns.iter().map(|column| column.runs.clone()).collect::<Vec<_>>(), [[0, 1], [2, 3]]);
+    assert_eq!((cells.cells[0].text.as_str(), cells.cells[0].deviation.as_str()), ("0.43", "0.0424"));
+    assert!(cells.cells[1].change == "within noise" && cells.cells.iter().all(|cell| !cell.best), "{cells:?}");
+    let far = [(4, 1, 0.40), (4, 2, 0.41), (3, 1, 0.60), (3, 2, 0.61)];
+    let (_, cells) = row(&gather(&with_values(&results.path().join("far"), &far)).unwrap());
+    // exp(mean(ln 0.60, ln 0.61) - mean(ln 0.40, ln 0.41)) - 1
+    assert!(cells.cells[1].change == "+49.4 %" && cells.cells[1].best, "{cells:?}");
+    insta::assert_snapshot!(text(&compared, &View::default(), 100));
+}
+
+#[test]
+fn identical_runs_are_called_so_and_have_no_table() {
+    let results = tempfile::tempdir().unwrap();
+    let run = finished(results.path(), PLAIN);
+    let compared = gather(&[run.clone(), run]).unwrap();
+    assert_eq!(compared.record.runs[0].metrics_digest, compared.record.runs[1].metrics_digest);
+    let tables = rows::tables(&compared, &View::default());
+    assert!(tables.sections.is_empty() && tables.notes.len() == 1, "{tables:?}");
+    insta::assert_snapshot!(text(&compared, &View { only_changed: true, ..View::default() }, 100));
 }
 
 #[test]
 fn the_page_overlays_the_curves_of_all_runs() {
     let results = tempfile::tempdir().unwrap();
     let run = finished(results.path(), PLAIN);
-    let page = html(&gather(&vec![run; 9]).unwrap());
+    let page = html(&gather(&vec![run; 9]).unwrap(), &View::default());
     well_formed(&page);
     insta::assert_snapshot!(texts_of(&page, &["h1", "h2", "h3"]));
     for class in ["c1", "c7", "c8", "c9"] {
         assert!(page.contains(&format!("<polyline class=\"line {class}\"")), "no curve is {class}");
         assert!(page.contains(&format!(".{class} {{ --c: ")), "the style has no {class}");
     }
-    let tenth = html(&gather(&vec![finished(results.path(), PLAIN); 10]).unwrap());
+    let tenth = html(&gather(&vec![finished(results.path(), PLAIN); 10]).unwrap(), &View::default());
     assert!(tenth.contains("<polyline class=\"line c10\"") && tenth.contains(".c10 { --c: "));
 }
 
@@ -81,8 +154,9 @@ fn hostile_names_are_escaped_in_comparisons() {
     let results = tempfile::tempdir().unwrap();
     let hostile = finished(results.path(), HOSTILE);
     let compared = gather(&[hostile.clone(), hostile]).unwrap();
-    let page = html(&compared);
+    let page = html(&compared, &View::default());
     well_formed(&page);
-    assert!(!page.contains("<script") && !page.contains("<img"));
-    assert!(!text(&compared, 100).contains('\u{1b}'));
+    assert_eq!(page.matches("<script").count(), 1, "that of xrun");
+    assert!(!page.contains("<img"));
+    assert!(!text(&compared, &View::default(), 100).contains('\u{1b}'));
 }

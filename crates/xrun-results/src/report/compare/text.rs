@@ -1,56 +1,79 @@
-//! Comparison as text: one column per run, wrapped to the width of the terminal.
+//! Comparison as text: one column per run or setting, wrapped to the width of the terminal.
 
 use std::fmt::Write;
-use std::path::Path;
+
+use unicode_width::UnicodeWidthStr;
 
 use super::RunComparison;
-use crate::axis::Axis;
-use crate::comparison::{ComparedRun, KeyDifference};
-use crate::report::axes::{bytes, number, utc_time};
+use super::rows::{Cell, Row, Section, Tables, View, name, tables};
+use crate::comparison::ComparedRun;
+use crate::report::axes::utc_time;
 use crate::report::listing::columns;
-use crate::{resolved, run_name};
+use crate::report::width;
 use xrun_core::printable;
-use xrun_core::units::seconds;
 
-/// Maximum width of a cell; the record has the whole value.
-const CELL_CHARACTERS_MAX: usize = 26;
-const LABEL_CHARACTERS_MAX: usize = 44;
 const DAMAGE_CHARACTERS_MAX: usize = 400;
 /// Width of the gap between columns, as [`columns`] sets them.
 const GAP: usize = 2;
+/// Maximum width of a label that stands above its column; longer ones are replaced by numbers.
+const HEAD_WIDTH_MAX: usize = 18;
+/// Minimum width to which texts are cut.
+const CELL_WIDTH_MIN: usize = 10;
+/// Maximum number of rows of a section; the record and the page have all.
+const ROWS_MAX: usize = 20;
+/// Widths from which the legend has the start times and the states.
+const STARTED_WIDTH_MIN: usize = 110;
+const STATE_WIDTH_MIN: usize = 80;
 
-/// Rows with a title; one cell per run.
-pub struct Section {
-    pub title: &'static str,
-    pub rows: Vec<(String, Vec<String>)>,
-}
-
-/// Legend of the runs and all sections. No line of a section is longer than `width`, unless a single column is. Ends
+/// Legend of the runs, and what differs between them. No line is longer than `width`, unless a single column is. Ends
 /// with a line break.
-pub fn text(compared: &RunComparison, width: usize) -> String {
-    let mut text = legend(&compared.record.runs);
-    let sections = sections(compared);
-    let label = label_width(&sections);
+pub fn text(compared: &RunComparison, view: &View, width: usize) -> String {
+    let mut tables = tables(compared, view);
+    let label = label_width(&tables.sections);
+    shorten(&mut tables, width.saturating_sub(label));
+    let mut text = legend(&compared.record.runs, width);
+    for note in &tables.notes {
+        let _ = writeln!(text, "{}", width::fold(note, Some(width), 2));
+    }
     let mut from = 0;
-    while from < compared.record.runs.len() {
-        let count = fitting_runs(&sections, from, width.saturating_sub(label));
-        write_runs(&mut text, &sections, from..from + count);
+    while from < tables.columns.len() && !tables.sections.is_empty() {
+        let count = fitting_columns(&tables, from, width.saturating_sub(label));
+        write_columns(&mut text, &tables, from..from + count);
         from += count;
+    }
+    let cells = || tables.sections.iter().flat_map(|section| &section.rows).flat_map(|row| &row.cells);
+    let best = cells().any(|cell| cell.best).then_some("*: best");
+    let first = head(&tables, 0);
+    let change = cells().any(|cell| !cell.change.is_empty()).then(|| format!("changes are against {first}"));
+    let explained: Vec<String> = best.map(str::to_owned).into_iter().chain(change).collect();
+    if !explained.is_empty() {
+        let _ = writeln!(text, "\n{}", width::fold(&explained.join("; "), Some(width), 2));
+    }
+    if !tables.same.is_empty() {
+        let same: Vec<String> = tables.same.iter().map(|(label, value)| format!("{label} {value}")).collect();
+        let line = format!("the same in all: {}", same.join("; "));
+        let _ = writeln!(text, "\n{}", width::fold(&line, Some(width), 2));
     }
     printable::lines(&text)
 }
 
-fn legend(runs: &[ComparedRun]) -> String {
-    let rows: Vec<Vec<String>> = runs
-        .iter()
-        .enumerate()
-        .map(|(at, run)| {
-            let name = printable::line(&name(run), 120);
-            let started = run.started.as_deref().map_or("-".into(), |time| printable::line(&utc_time(time), 40));
-            vec![(at + 1).to_string(), name, run.state.clone(), started]
-        })
-        .collect();
-    let mut text = columns(&["", "run", "state", "started"], &rows);
+fn legend(runs: &[ComparedRun], width: usize) -> String {
+    let mut header = vec!["", "run", "state", "started", "name"];
+    let hidden = |column: &str| match column {
+        "started" => width < STARTED_WIDTH_MIN,
+        "state" => width < STATE_WIDTH_MIN,
+        _ => false,
+    };
+    let kept: Vec<usize> = (0..header.len()).filter(|&at| !hidden(header[at])).collect();
+    let row = |(at, run): (usize, &ComparedRun)| {
+        let started = run.started.as_deref().map_or("-".into(), |time| printable::line(&utc_time(time), 40));
+        let row =
+            [(at + 1).to_string(), printable::line(&name(run), 120), run.state.clone(), started, run.label.clone()];
+        kept.iter().map(|&at| row[at].clone()).collect()
+    };
+    let rows: Vec<Vec<String>> = runs.iter().enumerate().map(row).collect();
+    header.retain(|column| !hidden(column));
+    let mut text = width::table(&header, &rows, Some(width));
     for (at, run) in runs.iter().enumerate() {
         for damage in &run.damage {
             let _ = writeln!(text, "{} damaged: {}", at + 1, printable::line(damage, DAMAGE_CHARACTERS_MAX));
@@ -59,184 +82,98 @@ fn legend(runs: &[ComparedRun]) -> String {
     text
 }
 
-/// Name by which commands find the run.
-pub fn name(run: &ComparedRun) -> String {
-    run_name::run(Path::new(&run.path), &run.experiment)
+/// Cuts texts that would keep the first two columns from standing side by side within `room` characters.
+fn shorten(tables: &mut Tables, room: usize) {
+    let changes =
+        tables.sections.iter().flat_map(rows).flat_map(|row| row.cells.get(1)).map(|cell| cell.change.width());
+    let change = changes.max().map_or(0, |width| width + GAP);
+    let longest = (room.saturating_sub(change) / 2).saturating_sub(GAP).max(CELL_WIDTH_MIN);
+    for row in tables.sections.iter_mut().flat_map(|section| &mut section.rows).filter(|row| row.is_text) {
+        row.cells.iter_mut().for_each(|cell| cell.text = shortened(&cell.text, longest));
+    }
+}
+
+/// End of a command line that was cut before, otherwise the beginning of a text.
+fn shortened(text: &str, longest: usize) -> String {
+    match text.strip_prefix('…') {
+        Some(end) => {
+            let cut = (end.chars().count() + 1).saturating_sub(longest);
+            format!("…{}", end.chars().skip(cut).collect::<String>())
+        }
+        None => printable::line(text, longest),
+    }
 }
 
 fn label_width(sections: &[Section]) -> usize {
-    let labels = sections.iter().flat_map(|section| &section.rows).map(|(label, _)| label.chars().count());
+    let labels = sections.iter().flat_map(|section| &section.rows).map(|row| row.label.width() + GAP);
     labels.max().unwrap_or(0)
 }
 
-/// Number of runs, starting with `from`, whose columns fit into `room` characters; at least one.
-fn fitting_runs(sections: &[Section], from: usize, room: usize) -> usize {
-    let runs = sections.first().and_then(|section| section.rows.first()).map_or(0, |(_, cells)| cells.len());
-    let width_of = |run: usize| {
-        let cells = sections.iter().flat_map(|section| &section.rows).map(|(_, cells)| cells[run].chars().count());
-        GAP + cells.max().unwrap_or(0).max((run + 1).to_string().len())
+/// Title of a column: its label, or its number where labels are long.
+fn head(tables: &Tables, column: usize) -> String {
+    let all_short = tables.columns.iter().all(|column| column.label.width() <= HEAD_WIDTH_MAX);
+    if all_short { tables.columns[column].label.clone() } else { (column + 1).to_string() }
+}
+
+fn value(cell: &Cell) -> String {
+    let mark = if cell.best { "*" } else { "" };
+    let deviation = if cell.deviation.is_empty() { String::new() } else { format!(" ±{}", cell.deviation) };
+    format!("{mark}{}{deviation}", cell.text)
+}
+
+fn rows(section: &Section) -> impl Iterator<Item = &Row> {
+    section.rows.iter().take(ROWS_MAX)
+}
+
+/// Number of columns, starting with `from`, that fit into `room` characters; at least one.
+fn fitting_columns(tables: &Tables, from: usize, room: usize) -> usize {
+    let width_of = |column: usize| {
+        let cells = || tables.sections.iter().flat_map(rows).map(|row| &row.cells[column]);
+        let value = cells().map(|cell| value(cell).width()).max().unwrap_or(0).max(head(tables, column).width());
+        let change = cells().map(|cell| cell.change.width()).max().unwrap_or(0);
+        GAP + value + if change > 0 { GAP + change } else { 0 }
     };
     let mut used = 0;
-    let fits = (from..runs).take_while(|&run| {
-        used += width_of(run);
+    let fits = (from..tables.columns.len()).take_while(|&column| {
+        used += width_of(column);
         used <= room
     });
     fits.count().max(1)
 }
 
-fn write_runs(text: &mut String, sections: &[Section], runs: std::ops::Range<usize>) {
+fn write_columns(text: &mut String, tables: &Tables, range: std::ops::Range<usize>) {
     // One table, so that the columns of all sections align; titles are lines of their own.
+    let has_change =
+        |column: usize| tables.sections.iter().flat_map(rows).any(|row| !row.cells[column].change.is_empty());
     let mut header = vec![String::new()];
-    header.extend(runs.clone().map(|run| format!(">{}", run + 1)));
+    for column in range.clone() {
+        header.push(format!(">{}", head(tables, column)));
+        header.extend(has_change(column).then(|| ">".to_owned()));
+    }
     let header: Vec<&str> = header.iter().map(String::as_str).collect();
-    let mut rows = Vec::new();
+    let mut cells = Vec::new();
     let mut titles = Vec::new();
-    for section in sections {
-        titles.push((rows.len(), section.title));
-        for (label, cells) in &section.rows {
-            let mut row = vec![label.clone()];
-            row.extend(cells[runs.clone()].iter().cloned());
-            rows.push(row);
+    for section in &tables.sections {
+        titles.push((cells.len(), section));
+        for row in rows(section) {
+            let mut line = vec![format!("  {}", row.label)];
+            for column in range.clone() {
+                let cell = &row.cells[column];
+                line.push(value(cell));
+                line.extend(has_change(column).then(|| cell.change.clone()));
+            }
+            cells.push(line);
         }
     }
-    let table = columns(&header, &rows);
+    let table = columns(&header, &cells);
     let mut lines = table.lines();
     let _ = writeln!(text, "\n{}", lines.next().unwrap_or_default());
     for (at, line) in lines.enumerate() {
-        if let Some((_, title)) = titles.iter().find(|(first, _)| *first == at) {
-            let _ = writeln!(text, "{title}:");
+        if let Some((_, section)) = titles.iter().find(|(first, _)| *first == at) {
+            let left_out = section.rows.len().saturating_sub(ROWS_MAX);
+            let more = if left_out > 0 { format!(" ({left_out} more in --json)") } else { String::new() };
+            let _ = writeln!(text, "{}{more}:", section.title);
         }
         let _ = writeln!(text, "{line}");
     }
-}
-
-/// All compared values, without rows that are empty for all runs.
-pub fn sections(compared: &RunComparison) -> Vec<Section> {
-    let runs = &compared.record.runs;
-    let mut sections = vec![
-        Section { title: "experiment", rows: difference_rows(&compared.record.differences) },
-        Section { title: "code, data, machine", rows: difference_rows(&compared.record.environment) },
-        Section { title: "outcome", rows: outcome(runs) },
-        Section { title: "result", rows: results(compared) },
-        Section { title: "memory", rows: memory(runs) },
-        Section { title: "speed", rows: speed(runs) },
-    ];
-    for section in &mut sections {
-        section.rows.retain(|(_, cells)| cells.iter().any(|cell| cell != UNKNOWN));
-        for (label, cells) in &mut section.rows {
-            *label = printable::line(&format!("  {label}"), LABEL_CHARACTERS_MAX);
-            cells.iter_mut().for_each(|cell| *cell = printable::line(cell, CELL_CHARACTERS_MAX));
-        }
-    }
-    sections.retain(|section| !section.rows.is_empty());
-    sections
-}
-
-/// Cell of an unknown value.
-const UNKNOWN: &str = "-";
-
-type LabelledRows = Vec<(String, Vec<String>)>;
-
-fn row(label: &str, runs: &[ComparedRun], cell: impl Fn(&ComparedRun) -> Option<String>) -> (String, Vec<String>) {
-    (label.to_owned(), runs.iter().map(|run| cell(run).unwrap_or_else(|| UNKNOWN.into())).collect())
-}
-
-fn difference_rows(differences: &[KeyDifference]) -> LabelledRows {
-    let cell = |value: &Option<serde_json::Value>| value.as_ref().map_or(UNKNOWN.into(), abbreviated);
-    differences.iter().map(|one| (one.key.clone(), one.values.iter().map(cell).collect())).collect()
-}
-
-/// Formats a value; of a digest the first ten characters.
-fn abbreviated(value: &serde_json::Value) -> String {
-    let text = resolved::format_value(value);
-    let is_digest = text.len() >= 40 && text.bytes().take(40).all(|byte| byte.is_ascii_hexdigit());
-    match is_digest {
-        true => {
-            format!("{}…{}", &text[..10], text.split_once(' ').map_or(String::new(), |(_, rest)| format!(" {rest}")))
-        }
-        false => text,
-    }
-}
-
-fn outcome(runs: &[ComparedRun]) -> LabelledRows {
-    vec![
-        row("state", runs, |run| Some(run.state.clone())),
-        row("steps", runs, |run| {
-            let planned = run.steps_planned.filter(|planned| Some(*planned) != run.steps);
-            Some(match planned {
-                Some(planned) => format!("{}/{planned}", run.steps?),
-                None => run.steps?.to_string(),
-            })
-        }),
-    ]
-}
-
-fn results(compared: &RunComparison) -> LabelledRows {
-    let runs = &compared.record.runs;
-    let mut rows = Vec::new();
-    for name in &compared.metrics {
-        let direction = runs.iter().find_map(|run| run.metrics.get(name)?.direction);
-        let shown =
-            format!("{name}{}", direction.map_or_else(String::new, |direction| format!(" {}", direction.arrow())));
-        rows.push(row(&format!("{shown}, last"), runs, |run| run.metrics.get(name)?.last.map(number)));
-        match direction {
-            Some(_) => rows.push(row(&format!("{shown}, best"), runs, |run| run.metrics.get(name)?.best.map(number))),
-            None => rows.push(row(&format!("{shown}, min and max"), runs, |run| {
-                let metric = run.metrics.get(name)?;
-                Some(format!("{} to {}", number(metric.lowest?), number(metric.highest?)))
-            })),
-        }
-    }
-    rows.push(row("best checkpoint", runs, |run| {
-        let best = run.best.as_ref()?;
-        Some(format!("{} {} at {}", best.metric, number(best.value), best.step))
-    }));
-    // Losses are compared only between steps of one kind.
-    let mut kinds: Vec<&str> = Vec::new();
-    for loss in runs.iter().flat_map(|run| &run.losses) {
-        if !kinds.contains(&loss.kind.as_str()) {
-            kinds.push(&loss.kind);
-        }
-    }
-    for kind in kinds {
-        let loss = |run: &ComparedRun| run.losses.iter().find(|loss| loss.kind == kind).cloned();
-        rows.push(row(&format!("loss ↓, {kind}, first step"), runs, |run| Some(number(loss(run)?.first))));
-        rows.push(row(&format!("loss ↓, {kind}, final average"), runs, |run| Some(number(loss(run)?.last))));
-    }
-    rows
-}
-
-fn memory(runs: &[ComparedRun]) -> LabelledRows {
-    let size = |size: Option<u64>| size.map(|size| bytes(size as f64));
-    let signed = |value: f64| if value < 0.0 { format!("-{}", bytes(-value)) } else { bytes(value) };
-    let measured = |run: &ComparedRun| run.memory.samples > 0;
-    let mut rows = vec![
-        row("verdict", runs, |run| run.verdict.map(|verdict| verdict.words().to_owned())),
-        row("growing buffer", runs, |run| run.growing_owner.clone()),
-        row("heap (peak)", runs, |run| size(Some(run.memory.heap_peak)).filter(|_| measured(run))),
-        row("heap (end)", runs, |run| size(Some(run.memory.heap_at_end)).filter(|_| measured(run))),
-        row("RSS (peak)", runs, |run| size(run.memory.rss_peak)),
-        row("device in use (peak)", runs, |run| size(run.memory.device_in_use_peak)),
-        row("device reserved (peak)", runs, |run| size(run.memory.device_reserved_peak)),
-    ];
-    for series in super::SERIES {
-        let growth = |run: &ComparedRun| run.growth.iter().find(|one| one.series == *series).cloned();
-        let name = if *series == "rss" { "RSS".into() } else { series.replace('_', " ") };
-        rows.push(row(&format!("{name}, growth"), runs, |run| Some(signed(growth(run)?.growth))));
-        for axis in [Axis::Steps, Axis::Clock] {
-            let per = axis.rate_unit(0);
-            let slope = |run: &ComparedRun| growth(run).filter(|one| one.axis == axis)?.slope;
-            rows.push(row(&format!("{name}, {}", per.text), runs, |run| Some(signed(slope(run)? * per.length))));
-        }
-    }
-    rows
-}
-
-fn speed(runs: &[ComparedRun]) -> LabelledRows {
-    vec![
-        row("steps/s (training alone)", runs, |run| run.steps_per_second.map(number)),
-        row("items/s (training alone)", runs, |run| run.items_per_second.map(number)),
-        row("training time", runs, |run| Some(seconds(run.seconds))),
-        row("sampling, of training time", runs, |run| Some(format!("{} %", number(100.0 * run.memory.trace_share?)))),
-    ]
 }

@@ -2,56 +2,73 @@
 
 use maud::{Markup, html};
 
-use crate::format::Outcome;
-use crate::index::RunState;
-use crate::report::axes::{epochs, number, utc_time};
+use crate::report::axes::{AxisUnit, epochs, number, utc_time};
 use crate::report::page::document::code;
+use crate::report::page::tone::{Tone, memory_badge, outcome_tone, training_tone};
+use crate::report::plots::sparkline;
 use crate::report::run_report::RunReport;
-use crate::verdict::{Judgement, TrainingVerdict};
 use xrun_core::files::layout;
 use xrun_core::invocation;
 use xrun_core::printable;
 use xrun_core::units::{Bytes, seconds};
 
 pub fn head(report: &RunReport) -> Markup {
-    let class = match &report.state {
-        RunState::Ended(Outcome::Finished | Outcome::StoppedEarly) => "good",
-        RunState::Running | RunState::Ended(Outcome::Interrupted | Outcome::TimeLimit) => "busy",
-        _ => "bad",
-    };
-    let verdict = report.verdict.as_ref().map(|verdict| verdict.verdict);
-    let warning = match verdict {
-        Some(Judgement::Growing | Judgement::Exceeded) => Some("memory grows"),
-        Some(Judgement::Retained) => Some("memory is not released"),
-        Some(Judgement::Slowing) => Some("memory still rises"),
-        _ => None,
-    };
+    let outcome = outcome_tone(&report.state);
     let description = report.manifest.as_ref().map_or("", |manifest| manifest.description.as_str());
     html! {
         header {
-            div.title {
-                h1 { (printable::line(&report.experiment, 200)) }
-                span.badge.(class) { (report.state.label()) }
-                @if let Some(warning) = warning { " " span.badge.bad { (warning) } }
-                @if let Some(training) = &report.training { " " (training_badge(training)) }
+            div.lead {
+                div {
+                    div.title {
+                        h1 { (printable::line(&report.experiment, 200)) }
+                        span.badge.(outcome.class()) { (report.state.label()) }
+                    }
+                    @if !description.is_empty() { p { (printable::lines(description)) } }
+                    p.note { (code(&printable::line(&report.message(), 600))) }
+                    (verdict_badges(training_verdict(report), report))
+                    @if let Some(result) = report.result_line() { p.result { (printable::line(&result, 300)) } }
+                }
+                (sparklines(report))
             }
-            @if !description.is_empty() { p { (printable::lines(description)) } }
-            p.note { (code(&printable::line(&report.message(), 600))) }
-            @if let Some(result) = report.result_line() { p.result { (printable::line(&result, 300)) } }
         }
         (facts(report))
         (commands(report))
     }
 }
 
-/// Badge of the verdict on training, with its sentence as the tooltip.
-fn training_badge(training: &TrainingVerdict) -> Markup {
-    let class = match training.verdict {
-        verdict if verdict.is_good() => "good",
-        verdict if verdict.is_bad() => "bad",
-        _ => "busy",
-    };
-    html! { span.badge.(class) title=(printable::line(&training.message, 600)) { (training.verdict.words()) } }
+/// Verdict on training: a word, a sentence and a tone.
+fn training_verdict(report: &RunReport) -> Option<(String, String, Tone)> {
+    let training = report.training.as_ref()?;
+    Some((training.verdict.words().to_owned(), training.message.clone(), training_tone(training.verdict)))
+}
+
+/// Badges of the verdicts on training and on memory, each with its sentence.
+fn verdict_badges(training: Option<(String, String, Tone)>, report: &RunReport) -> Markup {
+    let memory = report.verdict.as_ref().map(|verdict| {
+        let (word, tone) = memory_badge(verdict.verdict);
+        (word.to_owned(), verdict.message.clone(), tone)
+    });
+    let both = training.into_iter().chain(memory);
+    html! {
+        @for (word, sentence, tone) in both {
+            p.verdict { span.badge.(tone.class()) { (printable::line(&word, 60)) } " " (code(&printable::line(&sentence, 400))) }
+        }
+    }
+}
+
+/// Small curves of the loss of the most frequent kind of steps and of memory.
+fn sparklines(report: &RunReport) -> Markup {
+    let frequent = report.curves.losses.iter().max_by_key(|loss| loss.raw.count);
+    let loss = frequent.and_then(|loss| {
+        let name = if report.curves.losses.len() > 1 { format!("loss, {}", loss.kind) } else { "loss".into() };
+        sparkline(&name, AxisUnit::Number, &loss.smooth)
+    });
+    let memory = sparkline(report.heap_label(), AxisUnit::Bytes, &report.trace.heap);
+    html! {
+        @if loss.is_some() || memory.is_some() {
+            div.sparks { @for curve in loss.iter().chain(&memory) { (curve) } }
+        }
+    }
 }
 
 fn fact(name: &str, value: &str, detail: Option<String>) -> Markup {
@@ -82,9 +99,6 @@ fn facts(report: &RunReport) -> Markup {
             @let suffix = report.last_process_suffix();
             @let speed = Some(speed.join(", ")).filter(|speed| !speed.is_empty()).map(|speed| format!("training alone {speed}{suffix}"));
             (fact("Training time", &seconds(report.seconds()), speed))
-            @if let Some(training) = &report.training {
-                (fact("Training", training.verdict.words(), Some(training.message.clone())))
-            }
             (memory(report))
             @if let Some(manifest) = &report.manifest {
                 @let resumed = manifest.resumed.last().map(|last| match manifest.resumed.len() {
@@ -118,7 +132,7 @@ fn facts(report: &RunReport) -> Markup {
     }
 }
 
-/// Two facts on memory: verdict and peaks.
+/// Peaks of memory.
 fn memory(report: &RunReport) -> Markup {
     let memory = report.memory();
     let size = |size: u64, of: &str| format!("{} {of}", Bytes(size));
@@ -129,9 +143,6 @@ fn memory(report: &RunReport) -> Markup {
     let host = memory.rss_peak.map(|peak| size(peak, "RSS"));
     let host = host.or_else(|| (memory.samples > 0).then(|| size(memory.heap_peak, "heap")));
     html! {
-        @if let Some(verdict) = &report.verdict {
-            (fact("Memory", verdict.verdict.words(), Some(verdict.message.clone())))
-        }
         @if let Some(host) = host { (fact("Memory, peak", &host, device)) }
     }
 }

@@ -4,14 +4,15 @@ use maud::{Markup, html};
 
 use crate::report::axes::{AxisUnit, bytes, duration, number};
 use crate::report::page::document::code;
-use crate::report::plots::{COLOURS, Curve, CurveStyle, Plot};
+use crate::report::plots::{COLOURS, Curve, CurveStyle, Level, Plot};
 use crate::report::run_report::{BufferUsage, RunReport, suggestion_effect};
 use crate::report::trace::MemoryTrace;
 use crate::report::verdict::series_label;
+use crate::resolved;
 use xrun_core::bounded::ledger::OWNERS_MAX;
 use xrun_core::bounded::planned::MemoryKind;
 use xrun_core::printable;
-use xrun_core::units::pluralize;
+use xrun_core::units::{Bytes, pluralize};
 
 /// Maximum number of phases listed.
 const PHASES_SHOWN: usize = 12;
@@ -36,8 +37,10 @@ pub fn over_time(report: &RunReport) -> Markup {
     let utilisation = Curve::from_series("utilisation", &trace.utilisation, 1, CurveStyle::Line).into_iter().collect();
     let power = Curve::from_series("power", &trace.power, 2, CurveStyle::Line).into_iter().collect();
     let plots = [
-        plot("The process", AxisUnit::Bytes, host.into_iter().flatten().collect(), trace),
-        plot("The device", AxisUnit::Bytes, device.into_iter().flatten().collect(), trace),
+        plot("The process", AxisUnit::Bytes, host.into_iter().flatten().collect(), trace)
+            .map(|plot| plot.with_levels(host_levels(report))),
+        plot("The device", AxisUnit::Bytes, device.into_iter().flatten().collect(), trace)
+            .map(|plot| plot.with_levels(device_levels(report))),
         stacked(trace),
         plot("Utilisation of the GPU, percent", AxisUnit::Number, utilisation, trace),
         plot("Power of the GPU, watts", AxisUnit::Number, power, trace),
@@ -67,6 +70,45 @@ pub fn over_time(report: &RunReport) -> Markup {
             div.plots { @for plot in plots.iter().flatten() { (plot.figure()) } }
         }
     }
+}
+
+/// Limit and forecast of the memory of the process.
+fn host_levels(report: &RunReport) -> Vec<Level> {
+    let watched = report.watched().and_then(|watched| watched.host_memory);
+    let machine = report.manifest.as_ref().and_then(|manifest| manifest.host.memory_limit.or(manifest.host.memory));
+    let limit = match limit(report, "limits.host_memory").or(watched) {
+        Some(bytes) => Some(level("limit", bytes, true)),
+        None => machine.map(|bytes| level("memory of the machine", bytes, true)),
+    };
+    let forecast = report.plan.as_ref().and_then(|plan| plan.forecast.as_ref());
+    let heap = forecast.map(|forecast| level("forecast, heap", forecast.heap_peak, false));
+    let rss = forecast.and_then(|forecast| forecast.rss_peak).map(|bytes| level("forecast, RSS", bytes, false));
+    [limit, heap, rss].into_iter().flatten().collect()
+}
+
+/// Limit and forecast of the memory of the device.
+fn device_levels(report: &RunReport) -> Vec<Level> {
+    let watched = report.watched().and_then(|watched| watched.device_memory);
+    let own = report.manifest.as_ref().and_then(|manifest| manifest.device.memory);
+    let limit = match limit(report, "limits.device_memory").or(watched) {
+        Some(bytes) => Some(level("limit", bytes, true)),
+        None => own.map(|bytes| level("memory of the device", bytes, true)),
+    };
+    let forecast = report.plan.as_ref().and_then(|plan| plan.forecast.as_ref());
+    let reserved = forecast.and_then(|forecast| forecast.device_reserved_peak);
+    limit.into_iter().chain(reserved.map(|bytes| level("forecast, reserved", bytes, false))).collect()
+}
+
+fn level(name: &str, bytes: u64, is_limit: bool) -> Level {
+    Level { y: bytes as f64, name: name.to_owned(), is_limit }
+}
+
+/// A memory limit of the experiment, such as `limits.host_memory`; `None` if it is not a size.
+fn limit(report: &RunReport, key: &str) -> Option<u64> {
+    let values = resolved::values(&report.run).ok()?;
+    let value = values.get(key)?;
+    let bytes = value.as_u64().or_else(|| Some(value.as_str()?.parse::<Bytes>().ok()?.0))?;
+    (bytes > 0).then_some(bytes)
 }
 
 /// Explains the numbers of a watched command, and what was not measured.

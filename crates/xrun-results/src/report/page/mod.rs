@@ -1,12 +1,13 @@
 //! The page of a run, `report.html`.
 //!
-//! One file without scripts that loads nothing from a network. All foreign text is escaped by maud or passes through
+//! One file that loads nothing from a network. All foreign text is escaped by maud or passes through
 //! `printable`.
 
 pub mod document;
 mod head;
 mod images;
 mod memory;
+pub mod tone;
 mod training;
 
 use maud::{Markup, html};

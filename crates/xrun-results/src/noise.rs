@@ -4,8 +4,45 @@
 //! measurement around the mean of its trial, pooled over all trials (one-way analysis of variance). Repeats differ in
 //! seed and in time, so both are part of it. Intervals are Student's, 95 %.
 
-use crate::records::sweep::{Change, Noise, Spread};
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use xrun_core::task::metric::student_t_quantile;
+
+/// Median and range of a measurement over the repeats of a trial.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Spread {
+    /// The median.
+    pub median: f64,
+    /// The minimum.
+    pub low: f64,
+    /// The maximum.
+    pub high: f64,
+    /// Number of repeats that were measured.
+    pub count: usize,
+}
+
+/// The noise of a measurement, relative.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Noise {
+    /// Standard deviation of the logarithm.
+    pub deviation: f64,
+    /// Degrees of freedom: measurements less trials.
+    pub degrees_of_freedom: usize,
+}
+
+/// A trial against the reference.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
+pub struct Change {
+    /// Relative change: 0.1 is a tenth more than the reference.
+    pub change: f64,
+    /// The lower end of the 95 % confidence interval; `null` when noise was not measured.
+    pub low: Option<f64>,
+    /// The upper end of that interval.
+    pub high: Option<f64>,
+    /// The interval contains 0: the difference may be noise. `null` when noise was not measured.
+    pub within_noise: Option<bool>,
+}
 
 impl Spread {
     /// Median and range; `None` without values.
@@ -95,27 +132,9 @@ fn mean(values: &[f64]) -> Option<f64> {
     (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
 }
 
-/// Marks the trials on the Pareto front of speed (higher is better) and memory (lower is better). `None` is never on it.
-pub fn pareto_front(points: &[Option<(f64, f64)>]) -> Vec<bool> {
-    let mut order: Vec<(usize, f64, f64)> =
-        points.iter().enumerate().filter_map(|(at, point)| point.map(|(speed, memory)| (at, speed, memory))).collect();
-    order.sort_by(|a, b| b.1.total_cmp(&a.1).then(a.2.total_cmp(&b.2)));
-    let mut on = vec![false; points.len()];
-    let mut least: Option<(f64, f64)> = None;
-    for (at, speed, memory) in order {
-        let as_good = least == Some((speed, memory));
-        if as_good || least.is_none_or(|(_, least)| memory < least) {
-            on[at] = true;
-            least = Some((speed, memory));
-        }
-    }
-    on
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
 
     #[test]
     fn a_difference_is_held_against_the_noise_between_repeats() {
@@ -150,21 +169,5 @@ mod tests {
         assert_eq!(words(&[0.0, 2.0], &[1.0, 1.1]), None);
         assert!(words(&[1.0, 1.1], &[1.0, 1.1]).unwrap().starts_with("within noise"));
         assert_eq!(Noise::of(&[vec![0.0, 0.0]]), None);
-    }
-
-    proptest! {
-        #[test]
-        fn no_point_of_the_front_is_beaten_and_every_other_is(
-            points in proptest::collection::vec(proptest::option::weighted(0.9, (0u8..8, 0u8..8)), 0..40),
-        ) {
-            let points: Vec<Option<(f64, f64)>> =
-                points.into_iter().map(|point| point.map(|(speed, memory)| (f64::from(speed), f64::from(memory)))).collect();
-            let beaten = |point: (f64, f64)| points.iter().flatten().any(|other| {
-                other.0 >= point.0 && other.1 <= point.1 && *other != point
-            });
-            for (point, on) in points.iter().zip(pareto_front(&points)) {
-                prop_assert_eq!(on, point.is_some_and(|point| !beaten(point)));
-            }
-        }
     }
 }

@@ -1,0 +1,139 @@
+//! Sounds in files: one channel of samples between -1 and 1, from WAV or FLAC.
+
+use super::{flac, wav};
+use xrun_core::units::Bytes;
+
+/// Larger files are not read.
+pub const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
+/// Longer sounds are no clips.
+pub const SECONDS_MAX: u32 = 60;
+/// Maximum number of channels.
+pub(super) const CHANNELS_MAX: u32 = 8;
+/// Samples a second.
+const RATES: std::ops::RangeInclusive<u32> = 8_000..=192_000;
+/// A float sample is about 1 at the most; squares of larger ones than this would leave the range of a float.
+pub(super) const SAMPLE_MAX: f32 = 1e6;
+
+/// A sound, its channels averaged.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sound {
+    /// Samples a second.
+    pub rate: u32,
+    /// Samples of the one channel, between -1 and 1.
+    pub samples: Vec<f32>,
+}
+
+impl Sound {
+    /// Returns whether all samples are zero.
+    pub fn is_silent(&self) -> bool {
+        self.samples.iter().all(|sample| *sample == 0.0)
+    }
+}
+
+/// Why a file is no sound: the word under which it is counted, and what is wrong.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unusable {
+    /// One of a few fixed words.
+    pub reason: &'static str,
+    /// Message without the file's name.
+    pub message: String,
+}
+
+pub(super) fn unusable(reason: &'static str, message: impl Into<String>) -> Unusable {
+    Unusable { reason, message: message.into() }
+}
+
+/// Reads a WAV or FLAC file of 1 to 8 channels, which are averaged. All samples are read, whatever the head declares.
+///
+/// # Errors
+/// It is something else, damaged, too long, or has samples that are no numbers.
+pub fn read(bytes: &[u8]) -> Result<Sound, Unusable> {
+    match format(bytes)? {
+        Format::Wav => wav::read(bytes),
+        Format::Flac => flac::read(bytes),
+    }
+}
+
+/// Formats that are read.
+enum Format {
+    Wav,
+    Flac,
+}
+
+/// Checks the number of channels and the sample rate.
+pub(super) fn check_format(channels: u32, rate: u32) -> Result<(), Unusable> {
+    if channels == 0 || channels > CHANNELS_MAX {
+        return Err(unusable("channels", format!("has {channels} channels, expected 1 to {CHANNELS_MAX}")));
+    }
+    if !RATES.contains(&rate) {
+        let message = format!("has {rate} samples a second, expected {} to {}", RATES.start(), RATES.end());
+        return Err(unusable("sample_rate", message));
+    }
+    Ok(())
+}
+
+/// Checks the declared number of samples of each channel.
+pub(super) fn check_length(declared: u64, rate: u32) -> Result<(), Unusable> {
+    if declared == 0 {
+        return Err(unusable("no_samples", "has no samples"));
+    }
+    if declared > u64::from(rate * SECONDS_MAX) {
+        let message = format!(
+            "declares {declared} samples at {rate} a second, more than {SECONDS_MAX} seconds; cut it into shorter clips"
+        );
+        return Err(unusable("too_long", message));
+    }
+    Ok(())
+}
+
+/// Samples as they come, channel after channel.
+pub(super) struct Mono {
+    channels: u16,
+    left: u16,
+    sum: f32,
+    /// Averages of whole groups of channels.
+    pub samples: Vec<f32>,
+}
+
+impl Mono {
+    /// Makes an empty list, of `channels` above 0.
+    pub fn new(channels: u16, capacity: usize) -> Self {
+        Self { channels, left: channels, sum: 0.0, samples: Vec::with_capacity(capacity) }
+    }
+
+    /// Adds the next sample.
+    pub fn add(&mut self, sample: f32) {
+        self.sum += sample;
+        self.left -= 1;
+        if self.left == 0 {
+            self.samples.push(self.sum / f32::from(self.channels));
+            (self.sum, self.left) = (0.0, self.channels);
+        }
+    }
+}
+
+/// Format of a file, by its first bytes; what people often have instead is refused by its name.
+fn format(bytes: &[u8]) -> Result<Format, Unusable> {
+    let length = bytes.len() as u64;
+    if length > FILE_BYTES_MAX {
+        let message = format!("has {}, at most {} are read of a clip", Bytes(length), Bytes(FILE_BYTES_MAX));
+        return Err(unusable("too_large", message));
+    }
+    let found = match bytes {
+        [] => "is empty",
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'A', b'V', b'E', ..] => return Ok(Format::Wav),
+        [b'f', b'L', b'a', b'C', ..] => return Ok(Format::Flac),
+        [b'R', b'I', b'F', b'X', ..] => "is a big-endian WAV file (RIFX)",
+        [b'R', b'F', b'6', b'4', ..] => "is a WAV file of more than 4 GiB (RF64)",
+        [b'O', b'g', b'g', b'S', ..] => "is an Ogg file",
+        [b'I', b'D', b'3', ..] | [0xff, 0xf2..=0xfb, ..] => "is an MP3 file",
+        [b'F', b'O', b'R', b'M', ..] => "is an AIFF file",
+        _ => "begins neither as a RIFF WAV nor as a FLAC file does",
+    };
+    let advice = "expected a WAV or FLAC file; convert it, such as with `ffmpeg -i IN -c:a pcm_s16le OUT.wav`";
+    Err(unusable("no_wav_file", format!("{found}, {advice}")))
+}
+
+#[cfg(test)]
+#[path = "sound_tests.rs"]
+mod tests;

@@ -1,0 +1,61 @@
+//! Tones of outcomes and verdicts.
+
+use crate::format::Outcome;
+use crate::index::RunState;
+use crate::verdict::{Judgement, TrainingJudgement};
+
+/// Colour of a badge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tone {
+    /// In order.
+    Good,
+    /// Not decided, or still going on.
+    Busy,
+    /// A problem.
+    Bad,
+}
+
+impl Tone {
+    /// Class of the style sheet.
+    pub fn class(self) -> &'static str {
+        match self {
+            Self::Good => "good",
+            Self::Busy => "busy",
+            Self::Bad => "bad",
+        }
+    }
+}
+
+/// Tone of the state of a run.
+pub fn outcome_tone(state: &RunState) -> Tone {
+    match state {
+        RunState::Ended(Outcome::Finished | Outcome::StoppedEarly) => Tone::Good,
+        RunState::Running | RunState::Ended(Outcome::Interrupted | Outcome::TimeLimit) => Tone::Busy,
+        _ => Tone::Bad,
+    }
+}
+
+/// Tone of a verdict on training.
+pub fn training_tone(verdict: TrainingJudgement) -> Tone {
+    match verdict {
+        verdict if verdict.is_good() => Tone::Good,
+        verdict if verdict.is_bad() => Tone::Bad,
+        _ => Tone::Busy,
+    }
+}
+
+/// Word and tone of a verdict on memory.
+pub fn memory_badge(verdict: Judgement) -> (&'static str, Tone) {
+    match verdict {
+        Judgement::Bounded => ("memory bounded", Tone::Good),
+        Judgement::Stepped | Judgement::GrewThenFlat => ("memory bounded after a rise", Tone::Good),
+        Judgement::NoGrowthFound => ("no memory growth found", Tone::Good),
+        Judgement::Filling => ("memory fills buffers", Tone::Busy),
+        Judgement::Inconclusive => ("memory not decided", Tone::Busy),
+        Judgement::Suspect => ("memory may grow", Tone::Busy),
+        Judgement::Slowing => ("memory still rises", Tone::Bad),
+        Judgement::Retained => ("memory is not released", Tone::Bad),
+        Judgement::Growing => ("memory grows", Tone::Bad),
+        Judgement::Exceeded => ("memory exceeds its bound", Tone::Bad),
+    }
+}

@@ -1,0 +1,160 @@
+//! Conclusion of a sweep in sentences: the best trial, differences beyond noise, and how to go on.
+
+use super::records::sweep::{Row, Table};
+use super::table::MEASURED;
+use super::text::{compared, metric_name, metric_value, settings};
+use xrun_core::files::layout;
+use xrun_core::invocation;
+use xrun_core::printable;
+use xrun_core::task::metric::student_t_quantile;
+use xrun_results::noise::{Change, Noise};
+use xrun_results::report::axes::number;
+
+/// Relative difference for which the number of repeats is given.
+const WANTED_DIFFERENCE: f64 = 0.2;
+const REPEATS_MAX: u64 = 100;
+/// Maximum number of trials named in a sentence.
+const NAMED_MAX: usize = 3;
+
+/// Sentences on the metric, and on speed and memory; empty without finished trials.
+pub fn conclusion(table: &Table) -> Vec<String> {
+    if table.rows.iter().all(|row| row.metric.is_none() && row.finished == 0) {
+        return Vec::new();
+    }
+    let metric = match table.is_search() {
+        true => best(table).into_iter().collect(),
+        false => on_metric(table),
+    };
+    metric.into_iter().chain(on_measurements(table)).collect()
+}
+
+/// `best: trial 3 (optimizer.adamw.learning_rate = 0.003), map50 0.51`.
+fn best(table: &Table) -> Option<String> {
+    let row = best_row(table)?;
+    Some(format!("best: {}, {} {}", trial(table, row), metric_name(table)?, metric_value(row)?))
+}
+
+fn best_row(table: &Table) -> Option<&Row> {
+    table.rows.iter().find(|row| Some(row.trial) == table.best)
+}
+
+/// `trial 3 (optimizer.adamw.learning_rate = 0.003)`.
+fn trial(table: &Table, row: &Row) -> String {
+    format!("trial {} ({})", row.trial, settings(table, row))
+}
+
+fn on_metric(table: &Table) -> Vec<String> {
+    let Some(name) = metric_name(table) else { return Vec::new() };
+    let measured: Vec<&Row> = table.rows.iter().filter(|row| row.finished > 0 && row.metric.is_some()).collect();
+    if measured.len() < 2 {
+        return best(table).into_iter().collect();
+    }
+    let median = |row: &Row| row.metric.map(|spread| spread.median);
+    if let Some(value) = median(measured[0]).filter(|_| measured.windows(2).all(|two| median(two[0]) == median(two[1])))
+    {
+        return vec![format!("{name} is {} in all trials", number(value))];
+    }
+    let Some(noise) = table.noise.get("metric") else { return without_noise(table) };
+    let Some(reference) = table.rows.iter().find(|row| Some(row.trial) == table.reference) else { return Vec::new() };
+    let beyond = |row: &&&Row| row.change.get("metric").is_some_and(|change| change.within_noise == Some(false));
+    let different: Vec<&Row> = measured.iter().filter(beyond).copied().collect();
+    if different.is_empty() {
+        let settings = settings(table, reference);
+        return vec![format!("no value differs from {settings} in {name} beyond noise ({})", power(table, *noise))];
+    }
+    let (Some(best), Some(row)) = (best(table), best_row(table)) else {
+        return vec![format!("{name} differs from {} beyond noise in {}", trial(table, reference), named(&different))];
+    };
+    let against = match row.change.get("metric") {
+        Some(change) => format!(": {} against {}", change.words(), trial(table, reference)),
+        None => format!("; beyond noise of it: {}", named(&different)),
+    };
+    let values = |row: &Row| -> Vec<f64> {
+        let metric = |run: &super::records::sweep::Measured| run.metrics.get(table.metric.as_ref()?).copied().flatten();
+        row.runs.iter().filter(|run| run.finished).filter_map(metric).collect()
+    };
+    let near = |other: &&&Row| {
+        let change = Change::of(&values(other), &values(row), Some(*noise));
+        other.trial != row.trial && change.is_some_and(|change| change.within_noise == Some(true))
+    };
+    let rivals: Vec<&Row> = measured.iter().filter(near).copied().collect();
+    let mut all = vec![format!("{best}{against}")];
+    if !rivals.is_empty() {
+        all.push(format!("within noise of the best: {}", named(&rivals)));
+    }
+    all
+}
+
+fn without_noise(table: &Table) -> Vec<String> {
+    let unknown = match table.repeats {
+        1 => "; its difference from the others may be noise: each trial ran once, and --repeats 3 measures the noise",
+        _ => "",
+    };
+    best(table).into_iter().map(|best| format!("{best}{unknown}")).collect()
+}
+
+/// `25.6 % from run to run; 2 repeats show differences from 110 % on, 8 repeats would show 20 %`.
+fn power(table: &Table, noise: Noise) -> String {
+    let trials = table.rows.len() as u64;
+    let shown = |repeats: u64| {
+        let degrees = usize::try_from(trials * repeats.saturating_sub(1)).unwrap_or(usize::MAX);
+        (student_t_quantile(degrees) * noise.deviation * (2.0 / repeats as f64).sqrt()).exp_m1()
+    };
+    let needed = (table.repeats.max(2)..=REPEATS_MAX).find(|&repeats| shown(repeats) <= WANTED_DIFFERENCE);
+    let would = needed.filter(|&repeats| repeats > table.repeats).map_or_else(String::new, |repeats| {
+        format!(", --repeats {repeats} would show {:.0} %", 100.0 * WANTED_DIFFERENCE)
+    });
+    format!(
+        "{:.1} % from run to run; {} differences from {:.0} % on{would}",
+        100.0 * noise.deviation,
+        match table.repeats {
+            1 => "1 repeat shows".to_owned(),
+            repeats => format!("{repeats} repeats show"),
+        },
+        (100.0 * shown(table.repeats)).max(1.0)
+    )
+}
+
+/// `trial 2 and trial 4`, `trials 2, 4, 5 and 7 more`.
+fn named(rows: &[&Row]) -> String {
+    let numbers: Vec<String> = rows.iter().take(NAMED_MAX).map(|row| row.trial.to_string()).collect();
+    let more = rows.len() - numbers.len();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{} {}{more}", if rows.len() == 1 { "trial" } else { "trials" }, numbers.join(", "))
+}
+
+/// The largest difference beyond noise in speed and in each kind of memory, and what differs within noise only.
+fn on_measurements(table: &Table) -> Vec<String> {
+    let mut all = Vec::new();
+    let mut within = Vec::new();
+    for name in MEASURED.into_iter().filter(|name| table.noise.contains_key(name)) {
+        let changes = table.rows.iter().filter_map(|row| Some((row, row.change.get(name)?)));
+        let beyond = changes.filter(|(_, change)| change.within_noise == Some(false));
+        match beyond.max_by(|a, b| a.1.change.abs().total_cmp(&b.1.change.abs())) {
+            Some((row, change)) => all.push(format!(
+                "{}: {} in {}, the largest difference beyond noise",
+                compared(table, name),
+                change.words(),
+                trial(table, row)
+            )),
+            None => within.push(compared(table, name)),
+        }
+    }
+    if !within.is_empty() {
+        all.push(format!("{}: no difference beyond noise", within.join(", ")));
+    }
+    all
+}
+
+/// Commands that go on with the best trial, each with its purpose.
+pub fn next_commands(table: &Table) -> Vec<(&'static str, String)> {
+    let Some(row) = best_row(table).filter(|_| table.is_search()) else { return Vec::new() };
+    let Some(run) = row.runs.first() else { return Vec::new() };
+    let directory = table.folder.join(layout::TRIALS).join(&run.run);
+    let word = |path: &std::path::Path| printable::shell_word(&path.display().to_string());
+    let program = invocation::program();
+    let resolved = word(&directory.join(layout::RESOLVED));
+    let further = run.at_rung.then(|| ("train the best to its end", format!("{program} resume {}", word(&directory))));
+    let seeds = format!("{program} sweep {resolved} -s experiment.seed=1,2,3");
+    further.into_iter().chain([("run its settings with other seeds", seeds)]).collect()
+}

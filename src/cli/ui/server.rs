@@ -1,0 +1,242 @@
+//! HTTP server of `xrun ui`: GET on the loopback interface, below a secret path.
+//!
+//! `httparse` reads the head of a request; the rest of HTTP is one answer per connection. Bounds: [`CONNECTIONS_MAX`]
+//! threads, each with one connection, [`HEAD_BYTES_MAX`] bytes and [`READ_TIMEOUT`] for a request, [`BODY_BYTES_MAX`] bytes
+//! and [`WRITE_TIMEOUT`] for an answer.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+/// Number of threads, and of connections that are served at a time; the kernel queues others.
+const CONNECTIONS_MAX: usize = 8;
+const HEAD_BYTES_MAX: usize = 8 * 1024;
+const HEADERS_MAX: usize = 64;
+const READ_TIMEOUT: Duration = Duration::from_secs(5);
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
+/// Largest answer.
+pub const BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Answer to a request.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// Status code.
+    pub status: u16,
+    /// Media type.
+    pub media_type: &'static str,
+    /// Content security policy.
+    pub policy: String,
+    /// Content.
+    pub body: Vec<u8>,
+}
+
+impl Answer {
+    /// Page that may run the scripts that its policy names.
+    pub fn page(text: String, policy: String) -> Self {
+        Self { status: 200, media_type: "text/html; charset=utf-8", policy, body: text.into_bytes() }
+    }
+
+    /// JSON document.
+    pub fn json(body: Vec<u8>) -> Self {
+        Self { status: 200, media_type: "application/json", policy: NO_CONTENT.into(), body }
+    }
+
+    /// Line of text with a status.
+    pub fn message(status: u16, text: &str) -> Self {
+        let body = format!("{text}\n").into_bytes();
+        Self { status, media_type: "text/plain; charset=utf-8", policy: NO_CONTENT.into(), body }
+    }
+}
+
+/// Policy of an answer that is no page.
+const NO_CONTENT: &str = "default-src 'none'; frame-ancestors 'none'";
+
+/// Server on a port of the loopback interface.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    port: u16,
+    token: String,
+}
+
+impl Server {
+    /// Listens on a port, or on a free one for 0. Paths begin with a random token of 128 bits.
+    pub fn bind(port: u16) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+        let port = listener.local_addr()?.port();
+        Ok(Self { listener, port, token: format!("{:032x}", rand::random::<u128>()) })
+    }
+
+    /// Address of the start page.
+    pub fn address(&self) -> String {
+        format!("http://127.0.0.1:{}/{}/", self.port, self.token)
+    }
+
+    /// Serves until the process ends. `answer` takes the path below the token.
+    pub fn serve(&self, answer: &(dyn Fn(&str) -> Answer + Sync)) -> io::Result<()> {
+        std::thread::scope(|scope| {
+            for at in 0..CONNECTIONS_MAX {
+                let work = move || {
+                    loop {
+                        match self.listener.accept() {
+                            // A client that goes away is no error of the server.
+                            Ok((connection, _)) => drop(self.handle(connection, answer)),
+                            // Such as too many open files: a connection may end meanwhile.
+                            Err(_) => std::thread::sleep(Duration::from_millis(100)),
+                        }
+                    }
+                };
+                std::thread::Builder::new().name(format!("ui-{at}")).spawn_scoped(scope, work)?;
+            }
+            Ok(())
+        })
+    }
+
+    fn handle(&self, mut connection: TcpStream, answer: &(dyn Fn(&str) -> Answer + Sync)) -> io::Result<()> {
+        let head = match read_head(&mut connection) {
+            Ok(head) => head,
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                return write_answer(
+                    &mut connection,
+                    &Answer::message(431, "the head of the request is too long"),
+                    true,
+                );
+            }
+            Err(error) => return Err(error),
+        };
+        let (answer, with_body) = self.respond(&head, answer);
+        let answer = match answer.body.len() > BODY_BYTES_MAX {
+            true => Answer::message(507, "the answer is too large"),
+            false => answer,
+        };
+        write_answer(&mut connection, &answer, with_body)
+    }
+
+    /// Answer to the head of a request, and whether its body is sent.
+    fn respond(&self, head: &[u8], answer: &(dyn Fn(&str) -> Answer + Sync)) -> (Answer, bool) {
+        let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
+        let mut request = httparse::Request::new(&mut headers);
+        let parsed = request.parse(head);
+        let (Ok(httparse::Status::Complete(_)), Some(method), Some(path)) = (parsed, request.method, request.path)
+        else {
+            return (Answer::message(400, "the request is not HTTP/1.1"), true);
+        };
+        if !["GET", "HEAD"].contains(&method) {
+            return (Answer::message(405, "only GET is served"), true);
+        }
+        // A page of another site reaches this address by a name of its own (DNS rebinding).
+        let mut hosts = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host"));
+        let known = [format!("127.0.0.1:{}", self.port), format!("localhost:{}", self.port)];
+        let is_known = |header: &httparse::Header<'_>| known.iter().any(|host| host.as_bytes() == header.value);
+        if !hosts.next().is_some_and(is_known) || hosts.next().is_some() {
+            return (Answer::message(421, "the host is not this server"), true);
+        }
+        let path = path.split('?').next().unwrap_or_default();
+        let below = path.strip_prefix('/').and_then(|path| path.split_once('/'));
+        match below.filter(|(token, _)| is_equal(token.as_bytes(), self.token.as_bytes())) {
+            Some((_, path)) => (answer(path), method == "GET"),
+            None => (Answer::message(404, "no such page; the address is printed at the start of `ui`"), true),
+        }
+    }
+}
+
+/// Compares in a time that does not depend on where the texts differ.
+fn is_equal(a: &[u8], b: &[u8]) -> bool {
+    a.len() == b.len() && a.iter().zip(b).fold(0, |different, (a, b)| different | (a ^ b)) == 0
+}
+
+/// Head of a request, up to the empty line. `InvalidData` if it is too long.
+fn read_head(connection: &mut TcpStream) -> io::Result<Vec<u8>> {
+    let deadline = Instant::now() + READ_TIMEOUT;
+    let mut head = Vec::with_capacity(1024);
+    let mut block = [0; 1024];
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        connection.set_read_timeout(Some(left))?;
+        match connection.read(&mut block)? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            count => head.extend_from_slice(&block[..count]),
+        }
+        if head.windows(4).any(|end| end == b"\r\n\r\n") {
+            return Ok(head);
+        }
+        if head.len() > HEAD_BYTES_MAX {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+    }
+}
+
+fn write_answer(connection: &mut TcpStream, answer: &Answer, with_body: bool) -> io::Result<()> {
+    let reason = match answer.status {
+        200 => "OK",
+        400 => "Bad Request",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        421 => "Misdirected Request",
+        431 => "Request Header Fields Too Large",
+        507 => "Insufficient Storage",
+        _ => "Internal Server Error",
+    };
+    let head = format!(
+        "HTTP/1.1 {} {reason}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\nCache-Control: no-store\r\n\
+         Content-Security-Policy: {}\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n\
+         Cross-Origin-Resource-Policy: same-origin\r\nX-Frame-Options: DENY\r\n\r\n",
+        answer.status,
+        answer.media_type,
+        answer.body.len(),
+        answer.policy
+    );
+    let deadline = Instant::now() + WRITE_TIMEOUT;
+    let body = if with_body { answer.body.as_slice() } else { &[] };
+    for block in [head.as_bytes()].into_iter().chain(body.chunks(64 * 1024)) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        connection.set_write_timeout(Some(left))?;
+        connection.write_all(block)?;
+    }
+    connection.flush()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn status(head: &str) -> u16 {
+        let server = Server::bind(0).unwrap();
+        let address = server.address();
+        let token = address.trim_end_matches('/').rsplit('/').next().unwrap().to_owned();
+        let head = head.replace("TOKEN", &token).replace("PORT", &server.port.to_string());
+        let (answer, _) = server.respond(head.as_bytes(), &|path| Answer::message(200, path));
+        if answer.status == 200 {
+            assert_eq!(answer.body, b"runs.json\n");
+        }
+        answer.status
+    }
+
+    #[test]
+    fn only_get_with_the_token_and_the_own_host_is_answered() {
+        let request = |first: &str, host: &str| format!("{first} HTTP/1.1\r\nHost: {host}\r\n\r\n");
+        assert_eq!(status(&request("GET /TOKEN/runs.json", "127.0.0.1:PORT")), 200);
+        assert_eq!(status(&request("GET /TOKEN/runs.json?x=1", "localhost:PORT")), 200);
+        assert_eq!(status(&request("GET /00000000000000000000000000000000/runs.json", "127.0.0.1:PORT")), 404);
+        assert_eq!(status(&request("GET /TOKEN", "127.0.0.1:PORT")), 404);
+        assert_eq!(status(&request("GET http://127.0.0.1:PORT/TOKEN/runs.json", "127.0.0.1:PORT")), 404);
+        for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
+            assert_eq!(status(&request(&format!("{method} /TOKEN/runs.json"), "127.0.0.1:PORT")), 405);
+        }
+        for host in ["evil.example:PORT", "127.0.0.1", "127.0.0.1:1", "127.0.0.1:PORT\r\nHost: evil.example"] {
+            assert_eq!(status(&request("GET /TOKEN/runs.json", host)), 421, "{host}");
+        }
+        assert_eq!(status("GET /TOKEN/runs.json HTTP/1.1\r\n\r\n"), 421, "no host");
+        for odd in ["\u{0}\u{1}\r\n\r\n", "GET\r\n\r\n", "GET / HTTP/9.9\r\nHost: a\r\n\r\n"] {
+            assert_eq!(status(odd), 400, "{odd:?}");
+        }
+        let many: String = (0..100).map(|at| format!("X-{at}: 1\r\n")).collect();
+        assert_eq!(status(&format!("GET /TOKEN/runs.json HTTP/1.1\r\nHost: 127.0.0.1:PORT\r\n{many}\r\n")), 400);
+    }
+}

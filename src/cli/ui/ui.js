@@ -1,0 +1,335 @@
+// List of runs and sweeps, and overlaid curves. All text of runs is set as text, never as markup.
+(() => {
+  "use strict";
+  const ROWS_MAX = 300;
+  const CHOSEN_MAX = 14;
+  const byId = (id) => document.getElementById(id);
+  const exported = byId("data") ? JSON.parse(byId("data").textContent) : null;
+  const make = (name, parent, text) => {
+    const made = document.createElement(name);
+    if (text !== undefined) made.textContent = text;
+    if (parent) parent.append(made);
+    return made;
+  };
+  const view = { sort: "started", down: true, chosen: [], series: "", last: "" };
+  const curves = new Map();
+  let listing = { runs: [], sweeps: [], pending: 0 };
+
+  const load = async (path) => {
+    if (exported) return exported[path];
+    const answer = await fetch(path, { cache: "no-store" });
+    if (!answer.ok) throw new Error(`${answer.status}`);
+    return answer.json();
+  };
+  const time = (text) => (text ? text.replace("T", " ").slice(0, 16) : "–");
+  const known = (value, format) => (value === null || value === undefined || value === "" ? "–" : format(value));
+
+  const columns = [
+    { key: "run", title: "run", value: (run) => run.name },
+    { key: "state", title: "state", value: (run) => run.state },
+    { key: "steps", title: "steps", right: true, value: (run) => run.steps },
+    { key: "left", title: "left", right: true, value: (run) => run.left },
+    { key: "loss", title: "loss", right: true, value: (run) => run.loss },
+    { key: "best", title: "best", right: true, value: (run) => run.best },
+    { key: "training", title: "training", value: (run) => run.training },
+    { key: "memory", title: "RSS", right: true, value: (run) => run.memory },
+    { key: "verdict", title: "memory", value: (run) => run.verdict },
+    { key: "seconds", title: "time", right: true, value: (run) => run.seconds },
+    { key: "started", title: "started", value: (run) => run.started },
+  ];
+
+  const compare = (a, b) => {
+    const column = columns.find((one) => one.key === view.sort);
+    const [x, y] = [column.value(a), column.value(b)];
+    const missing = (value) => value === null || value === undefined || value === "";
+    if (missing(x) || missing(y)) return missing(x) - missing(y);
+    // Values of different metrics are not comparable.
+    if (view.sort === "best" && a.metric !== b.metric) return a.metric > b.metric ? 1 : -1;
+    const order = typeof x === "number" ? x - y : x > y ? 1 : x === y ? 0 : -1;
+    return view.down ? -order : order;
+  };
+
+  const shown = () => {
+    const words = byId("filter").value.toLowerCase().split(/\s+/).filter((word) => word !== "");
+    const state = byId("state").value;
+    const trials = byId("trials").checked;
+    return listing.runs
+      .filter((run) => trials || !run.sweep)
+      .filter((run) => state === "" || (state === "live" ? run.live : run.state === state))
+      .filter((run) => {
+        const text = [run.name, run.state, run.training, run.verdict, run.metric, run.message, ...run.tags].join(" ").toLowerCase();
+        return words.every((word) => text.includes(word));
+      })
+      .sort(compare);
+  };
+
+  const cell = (row, title, text, right) => {
+    const made = make("td", row, text);
+    made.dataset.title = title;
+    if (right) made.className = "r";
+    return made;
+  };
+
+  const drawRow = (body, run) => {
+    const row = make("tr", body);
+    const pick = cell(row, "curves");
+    const label = make("label", pick);
+    const box = make("input", label);
+    box.type = "checkbox";
+    box.checked = view.chosen.includes(run.id);
+    box.disabled = !box.checked && view.chosen.length >= CHOSEN_MAX;
+    box.setAttribute("aria-label", `curves of ${run.name}`);
+    box.addEventListener("change", () => choose(run.id, box.checked));
+    if (box.checked) make("i", label).className = `swatch line c${view.chosen.indexOf(run.id) + 1}`;
+    const nameCell = cell(row, "run");
+    nameCell.className = "text";
+    const name = make("div", nameCell);
+    const link = make("a", name, run.name);
+    link.href = `report/${run.id}.html`;
+    if (run.tags.length > 0) make("small", name, ` ${run.tags.join(", ")}`);
+    if (run.message && run.tone !== "good") make("div", name, run.message).className = "note";
+    make("span", cell(row, "state"), run.state).className = run.tone;
+    const planned = run.planned && run.planned !== run.steps ? ` / ${run.planned}` : "";
+    cell(row, "steps", known(run.steps, (steps) => `${steps}${planned}`), true);
+    cell(row, "left", run.left, true);
+    cell(row, "loss", known(run.loss, formats.number), true);
+    const best = cell(row, "best", known(run.best, formats.number), true);
+    if (run.metric) make("small", best, ` ${run.metric}`);
+    make("span", cell(row, "training"), run.training || "–").className = run.training_tone;
+    cell(row, "RSS", known(run.memory, formats.bytes), true);
+    make("span", cell(row, "memory"), run.verdict || "–").className = run.verdict_tone;
+    cell(row, "time", known(run.seconds, formats.seconds), true);
+    cell(row, "started", time(run.started));
+  };
+
+  const sortBy = (key) => {
+    view.down = key === view.sort ? !view.down : !["run", "state", "training", "verdict"].includes(key);
+    view.sort = key;
+    drawList();
+  };
+
+  const drawList = () => {
+    const runs = shown();
+    byId("sort-by").value = view.sort;
+    const table = make("table");
+    table.className = "stacked";
+    const head = make("tr", make("thead", table));
+    make("th", head);
+    for (const column of columns) {
+      const title = make("th", head);
+      if (column.right) title.className = "r";
+      if (column.key === view.sort) title.setAttribute("aria-sort", view.down ? "descending" : "ascending");
+      make("button", title, column.title).addEventListener("click", () => sortBy(column.key));
+    }
+    const body = make("tbody", table);
+    for (const run of runs.slice(0, ROWS_MAX)) drawRow(body, run);
+    byId("runs").replaceChildren(table);
+    const live = listing.runs.filter((run) => run.live).length;
+    const counts = [`${runs.length} of ${listing.runs.length} runs`, `${live} running`];
+    if (runs.length > ROWS_MAX) counts.push(`the first ${ROWS_MAX} are shown; a filter shows others`);
+    if (listing.pending > 0) counts.push(`reading ${listing.pending} more`);
+    byId("status").textContent = counts.join(" · ");
+    byId("compare").disabled = view.chosen.length < 2;
+    byId("clear").disabled = view.chosen.length === 0;
+  };
+
+  const drawSweeps = () => {
+    const place = byId("sweeps");
+    place.replaceChildren();
+    if (listing.sweeps.length === 0) return;
+    make("h2", place, "Sweeps");
+    const wide = make("div", place);
+    wide.className = "wide";
+    const table = make("table", wide);
+    table.className = "stacked";
+    const head = make("tr", make("thead", table));
+    for (const title of ["sweep", "finished", "trials", "swept", "started", ""]) make("th", head, title);
+    const body = make("tbody", table);
+    for (const sweep of listing.sweeps) {
+      const row = make("tr", body);
+      const name = cell(row, "sweep");
+      name.className = "text";
+      make("a", name, sweep.name).href = `sweep/${sweep.id}.html`;
+      cell(row, "finished", `${sweep.finished} / ${sweep.runs}`);
+      cell(row, "trials", String(sweep.trials));
+      cell(row, "swept", sweep.keys.join(", ")).className = "text";
+      cell(row, "started", time(sweep.started));
+      make("button", cell(row, ""), "show its runs").addEventListener("click", () => {
+        byId("trials").checked = true;
+        byId("filter").value = sweep.name;
+        drawList();
+        window.scrollTo(0, 0);
+      });
+    }
+  };
+
+  // Ticks as on the pages of reports: at least four round values.
+  const roundStep = (unit, most) => {
+    if (unit === "bytes") return 2 ** Math.floor(Math.log2(Math.max(most, 1)));
+    const power = 10 ** Math.floor(Math.log10(most));
+    return ([5, 2.5, 2].find((digit) => digit * power <= most * (1 + 1e-9)) || 1) * power;
+  };
+  const ticks = (unit, low, high, count) => {
+    let step = roundStep(unit, (high - low) / (count - 1));
+    for (let tries = 0; tries < 3; tries += 1) {
+      if (Math.floor(high / step) - Math.ceil(low / step) + 1 >= count) break;
+      step = roundStep(unit, step * (1 - 1e-6));
+    }
+    const all = [];
+    for (let at = Math.ceil(low / step); at * step <= high && all.length < 16; at += 1) all.push(at * step);
+    return all;
+  };
+
+  const drawFigure = () => {
+    const place = byId("figure");
+    place.replaceChildren();
+    const chosen = view.chosen.map((id, at) => ({ at, run: listing.runs.find((run) => run.id === id), data: curves.get(id) }));
+    const loaded = chosen.filter((one) => one.run && one.data);
+    if (loaded.length === 0) return;
+    const names = [...new Set(loaded.flatMap((one) => one.data.curves.map((curve) => curve.name)))];
+    if (!names.includes(view.series)) view.series = names[0] || "";
+    const tools = make("div", place);
+    tools.className = "bar-of-tools";
+    const select = make("select", tools);
+    select.setAttribute("aria-label", "curve");
+    for (const name of names) {
+      const option = make("option", select, name);
+      option.value = name;
+      option.selected = name === view.series;
+    }
+    select.addEventListener("change", () => {
+      view.series = select.value;
+      drawFigure();
+    });
+    const drawn = loaded
+      .map((one) => ({ ...one, curve: one.data.curves.find((curve) => curve.name === view.series) }))
+      .filter((one) => one.curve);
+    if (drawn.length === 0) return;
+    const { unit, x_label: label } = drawn[0].curve;
+    const all = (axis) => drawn.flatMap((one) => one.curve[axis]);
+    const range = (values) => values.reduce(([low, high], value) => [Math.min(low, value), Math.max(high, value)], [Infinity, -Infinity]);
+    let [x0, x1] = range(all("x"));
+    let [y0, y1] = range(all("y"));
+    if (x1 === x0) x1 = x0 + 1;
+    // Growth of memory would look like a bound on a logarithmic axis.
+    const log = unit !== "bytes" && y0 > 0 && y1 > 20 * y0;
+    if (log) [y0, y1] = [y0 / 1.15, y1 * 1.15];
+    else {
+      if (y0 >= 0 && (unit === "bytes" || y0 < 0.5 * y1)) y0 = 0;
+      if (y1 === y0) y1 = y0 + 1;
+      y1 += 0.06 * (y1 - y0);
+    }
+    const xOf = (x) => (x - x0) / (x1 - x0);
+    const yOf = (y) => (log ? Math.log(y / y0) / Math.log(y1 / y0) : (y - y0) / (y1 - y0));
+    const figure = make("figure", place);
+    figure.className = "plot";
+    make("h3", figure, view.series);
+    if (log) make("p", figure, "The axis is logarithmic.").className = "note";
+    const chart = make("div", figure);
+    chart.className = "chart";
+    const axisY = make("div", chart);
+    axisY.className = "y";
+    const decades = () => {
+      const powers = [];
+      for (let power = Math.floor(Math.log10(y0)); 10 ** power <= y1; power += 1) powers.push(10 ** power);
+      const inside = (digits) => powers.flatMap((power) => digits.map((digit) => digit * power)).filter((y) => y >= y0 && y <= y1);
+      return [[1], [1, 3], [1, 2, 5]].map(inside).find((found) => found.length >= 4) || ticks(unit, y0, y1, 4);
+    };
+    const marks = log ? decades() : ticks(unit, y0, y1, 4);
+    for (const y of marks) make("span", axisY, formats[unit](y)).style.bottom = `${100 * yOf(y)}%`;
+    const space = "http://www.w3.org/2000/svg";
+    const svg = document.createElementNS(space, "svg");
+    const [width, height] = [40000, 20000];
+    svg.setAttribute("viewBox", `0 0 ${width} ${height}`);
+    svg.setAttribute("preserveAspectRatio", "none");
+    svg.setAttribute("role", "img");
+    svg.setAttribute("aria-label", `${view.series} by ${label} of ${drawn.map((one) => one.run.name).join(", ")}`);
+    Object.assign(svg.dataset, { x: `${x0} ${x1}`, y: `${y0} ${y1}`, log: log ? "y" : "", label });
+    svg.dataset.units = `${label === "step" ? "number" : "seconds"} ${unit}`;
+    chart.append(svg);
+    const grid = document.createElementNS(space, "path");
+    grid.setAttribute("class", "grid");
+    grid.setAttribute("d", marks.map((y) => `M0,${Math.round(height * (1 - yOf(y)))}H${width}`).join(""));
+    svg.append(grid);
+    for (const { at, run, curve } of drawn) {
+      const line = document.createElementNS(space, "polyline");
+      line.setAttribute("class", `line c${at + 1}`);
+      line.dataset.name = run.name;
+      const point = (x, index) => `${Math.round(width * xOf(x))},${Math.round(height * (1 - yOf(curve.y[index])))}`;
+      line.setAttribute("points", curve.x.map(point).join(" "));
+      svg.append(line);
+    }
+    const axisX = make("div", chart);
+    axisX.className = "x";
+    const format = label === "step" ? formats.number : formats.seconds;
+    for (const x of ticks("number", x0, x1, 5)) make("span", axisX, format(x)).style.left = `${100 * xOf(x)}%`;
+    make("em", axisX, label);
+    followPointer(svg);
+    const legend = make("p", figure);
+    for (const { at, run } of drawn) {
+      const key = make("span", legend);
+      key.className = "key";
+      make("i", key).className = `swatch line c${at + 1}`;
+      make("span", key, run.name);
+    }
+  };
+
+  const choose = async (id, chosen) => {
+    view.chosen = view.chosen.filter((one) => one !== id);
+    if (chosen && view.chosen.length < CHOSEN_MAX) view.chosen.push(id);
+    drawList();
+    await loadCurves(false);
+  };
+
+  const loadCurves = async (again) => {
+    const due = view.chosen.filter((id) => !curves.has(id) || (again && listing.runs.some((run) => run.id === id && run.live)));
+    for (const id of due) {
+      const data = await load(`curves/${id}.json`).catch(() => null);
+      curves.set(id, data || { curves: [] });
+    }
+    for (const id of [...curves.keys()]) if (!view.chosen.includes(id)) curves.delete(id);
+    drawFigure();
+  };
+
+  const update = async () => {
+    try {
+      const found = await load("runs.json");
+      const text = JSON.stringify(found);
+      if (text !== view.last) {
+        view.last = text;
+        listing = found;
+        const states = [...new Set(listing.runs.filter((run) => !run.live).map((run) => run.state))].sort();
+        const select = byId("state");
+        const before = select.value;
+        select.replaceChildren();
+        for (const [value, title] of [["", "all states"], ["live", "running now"], ...states.map((state) => [state, state])]) {
+          const option = make("option", select, title);
+          option.value = value;
+          option.selected = value === before;
+        }
+        drawList();
+        drawSweeps();
+        // Hovering and choosing a curve must not be disturbed without need.
+        if (listing.runs.some((run) => run.live && view.chosen.includes(run.id))) await loadCurves(true);
+      }
+      byId("lost").hidden = true;
+    } catch (error) {
+      byId("lost").hidden = false;
+    }
+    if (!exported) setTimeout(update, listing.pending > 0 ? 300 : 2000);
+  };
+
+  for (const column of columns) make("option", byId("sort-by"), `by ${column.title}`).value = column.key;
+  byId("sort-by").addEventListener("change", () => sortBy(byId("sort-by").value));
+  for (const id of ["filter", "state", "trials"]) byId(id).addEventListener("input", drawList);
+  byId("clear").addEventListener("click", () => {
+    view.chosen = [];
+    drawList();
+    loadCurves(false);
+  });
+  byId("compare").hidden = Boolean(exported);
+  byId("compare").addEventListener("click", () => {
+    window.location.href = `compare/${view.chosen.join("+")}.html`;
+  });
+  update();
+})();

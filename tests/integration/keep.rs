@@ -1,0 +1,44 @@
+//! Results that are kept for version control.
+
+use crate::workplace::{Workplace, json, text};
+
+#[test]
+fn a_kept_result_is_reproduced_and_names_no_place() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", "[pipeline.dummy]\nsteps_per_epoch = 20\n");
+    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    let said = workplace.xrun(&["keep"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let kept = workplace.path("results/reference/trial");
+    let folder = std::fs::canonicalize(workplace.path(".")).unwrap();
+    for entry in std::fs::read_dir(&kept).unwrap().flatten() {
+        let (name, text) = (entry.file_name(), text(&entry.path()));
+        assert!(!text.contains(folder.to_str().unwrap()), "{name:?} names {}", folder.display());
+    }
+    assert_eq!(json(&kept.join("manifest.json"))["working_directory"], "/project");
+    let said = workplace.xrun(&["reproduce", "reference/trial"]);
+    assert!(said.code == 0 && !said.err.contains("note: "), "{said:?}");
+    std::fs::write(workplace.path("trial.toml"), "[pipeline.dummy]\nsteps_per_epoch = 21\n").unwrap();
+    let said = workplace.xrun(&["reproduce", "reference/trial"]);
+    assert!(said.code == 0 && said.err.contains("note: trial.toml is different now"), "{said:?}");
+    // Damage would be noticed: the checksums are those of the replaced texts.
+    assert_eq!(workplace.xrun(&["show", "reference/trial", "--json"]).json()["damage"], serde_json::json!([]));
+}
+
+#[test]
+fn a_kept_result_is_replaced_only_on_request_and_has_a_plain_name() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", "[pipeline.dummy]\n");
+    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    for (arguments, code) in [
+        (vec!["keep", "trial"], 0),
+        (vec!["keep", "trial"], 2),
+        (vec!["keep", "trial", "--replace"], 0),
+        (vec!["keep", "trial", "--name", "other"], 0),
+        (vec!["keep", "trial", "--name", "../other"], 2),
+        (vec!["keep", "reference/trial", "--name", "again"], 2),
+    ] {
+        let said = workplace.xrun(&arguments);
+        assert_eq!(said.code, code, "{arguments:?}: {said:?}");
+    }
+}

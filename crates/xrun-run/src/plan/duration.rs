@@ -265,7 +265,8 @@ mod tests {
     fn a_run_of_validations_names_the_keys_that_shorten_it() {
         let plan = plan();
         let work = work_after(&plan, 0, false);
-        let short = Durations { steps: vec![each(3, 0.01), each(3, 0.01)], ..probe() };
+        let first_use = MeanDuration::default();
+        let short = Durations { steps: vec![each(3, 0.01), each(3, 0.01)], first_use, ..probe() };
         let found = forecast(&work, &Durations::default(), Some(&short)).unwrap();
         insta::assert_snapshot!(
             message(&plan, &work, &found),

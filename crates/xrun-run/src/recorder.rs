@@ -248,4 +248,6 @@ pub struct LoopPosition {
     pub point: SamplePoint,
     /// Bytes that a cleanup freed; `None` unless the sample follows a cleanup.
     pub freed: Option<u64>,
+    /// Remaining seconds of the run; `None` while unknown.
+    pub left: Option<f64>,
 }

@@ -133,7 +133,16 @@ impl<'a> Session<'a> {
 
     /// Remaining seconds of the run, without a validation that is due now; `None` while unknown.
     pub fn left(&self) -> Option<f64> {
-        let work = duration::work_after(self.plan, self.state.step, true);
+        self.left_after(true)
+    }
+
+    /// Remaining seconds of the run with the validation that is due now; `None` while unknown.
+    pub fn left_with_validation(&self) -> Option<f64> {
+        self.left_after(false)
+    }
+
+    fn left_after(&self, validated: bool) -> Option<f64> {
+        let work = duration::work_after(self.plan, self.state.step, validated);
         let probe = self.plan.forecast.as_ref().and_then(|forecast| forecast.probe_durations.as_ref());
         duration::forecast(&work, self.timer.durations(), probe).map(|forecast| forecast.seconds)
     }

@@ -261,9 +261,7 @@ fn perform(task: &mut dyn Task, action: CleanupAction) -> u64 {
 fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<Ending>, RunError> {
     let step = session.state.step;
     session.timer.begin_part();
-    let left_after = session.left();
-    let each = session.timer.durations().validation;
-    let left = left_after.map(|left| left + each.mean);
+    let (left_after, left) = (session.left(), session.left_with_validation());
     session.observer.event(Event::Validating { step, left });
     let reached = sample(task, session, SamplePoint::BeforeValidation, None)?;
     if let Some(ending) = limit_ending(task, session, reached)? {
@@ -415,7 +413,8 @@ fn sample(
 ) -> Result<Option<LimitReached>, RunError> {
     let began = Instant::now();
     session.clock.enter("trace");
-    let position = LoopPosition { step: session.state.step, epoch: session.state.epoch, point, freed };
+    let left = if point == SamplePoint::BeforeValidation { session.left_with_validation() } else { session.left() };
+    let position = LoopPosition { step: session.state.step, epoch: session.state.epoch, point, freed, left };
     session.recorder.sample(task, &mut session.clock, position)?;
     let line = session.recorder.newest_sample();
     let reached = line.and_then(|line| session.limits.reached(line, session.recorder.demand_so_far()));

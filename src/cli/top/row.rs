@@ -199,7 +199,7 @@ impl ActiveRun {
         row.memory = newest.map_or("-".into(), memory);
         row.owners = newest.map(owners).unwrap_or_default();
         row.set_verdict(self.so_far.verdict());
-        row.left = self.time_left(newest, step.zip(planned), age.unwrap_or_default());
+        row.left = self.time_left(newest, step.zip(planned));
         let host = self.host.as_ref().map(|host| format!("on {}", printable::line(host, NAME_CHARACTERS_MAX)));
         let old = age.filter(|age| *age >= AGE_SHOWN_MIN);
         let age = old.map(|age| format!("updated {} ago", seconds(age.as_secs_f64())));
@@ -251,11 +251,17 @@ impl ActiveRun {
         }
     }
 
-    /// Time until all steps are done at the current speed, or until the time limit if it is reached first.
-    fn time_left(&self, newest: Option<&MemoryLine>, steps: Option<(u64, u64)>, age: Duration) -> String {
-        let done = steps.zip(self.so_far.steps_per_second());
-        let done = done.map(|((step, planned), speed)| planned.saturating_sub(step) as f64 / speed);
-        let spent = newest.map(|line| line.time_us as f64 / 1e6 + age.as_secs_f64());
+    /// Time until the run is done by its own estimate, or at the current speed of a command, or until the time limit if it is
+    /// reached first.
+    fn time_left(&self, newest: Option<&MemoryLine>, steps: Option<(u64, u64)>) -> String {
+        let age = age_of(&[self.run.join(layout::MEMORY)]).unwrap_or_default().as_secs_f64();
+        let estimate = newest.and_then(|line| line.seconds_left).map(|left| (left - age).max(0.0));
+        let at_speed = || {
+            let ((step, planned), speed) = steps.zip(self.so_far.steps_per_second())?;
+            Some(planned.saturating_sub(step) as f64 / speed)
+        };
+        let done = estimate.or_else(at_speed);
+        let spent = newest.map(|line| line.time_us as f64 / 1e6 + age);
         let limit = self.time_limit.zip(spent).map(|(limit, spent)| (limit.as_secs_f64() - spent).max(0.0));
         match (done, limit) {
             (Some(done), Some(limit)) if limit < done => format!("limit in {}", seconds(limit)),
@@ -302,7 +308,12 @@ fn modified(path: &Path) -> Option<SystemTime> {
 /// Time since the run last wrote a file.
 fn age(run: &Path) -> Option<Duration> {
     let files = [layout::MEMORY, layout::METRICS, layout::LOG, layout::PROCESS, layout::MANIFEST];
-    let newest = files.iter().filter_map(|name| modified(&run.join(name))).max()?;
+    age_of(&files.map(|name| run.join(name)))
+}
+
+/// Time since the newest of these files was written.
+fn age_of(files: &[PathBuf]) -> Option<Duration> {
+    let newest = files.iter().filter_map(|path| modified(path)).max()?;
     // 0 if the other machine's clock is ahead.
     Some(SystemTime::now().duration_since(newest).unwrap_or_default())
 }

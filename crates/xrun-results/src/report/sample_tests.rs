@@ -314,6 +314,7 @@ fn memory(names: SampleNames, steps: u64) -> Vec<MemoryLine> {
                 .map(|(name, spent)| (name.to_owned(), spent))
                 .into(),
             cost_us: 850,
+            seconds_left: None,
             pressure: None,
             processes: None,
         });

@@ -44,15 +44,15 @@ mod tests {
     use clap::ValueEnum;
 
     use super::entries;
-    use crate::verdict::Judgement;
-    use crate::verdict::training::TrainingJudgement;
+    use crate::verdict::VerdictWord;
+    use crate::verdict::training::TrainingVerdictWord;
 
     #[test]
     fn glossary_has_every_verdict_and_at_most_fifteen_other_words() {
         let words: Vec<&str> = entries().map(|(word, _)| word).collect();
         let name = |verdict: serde_json::Result<serde_json::Value>| verdict.unwrap().as_str().unwrap().to_owned();
-        let memory = Judgement::value_variants().iter().map(|verdict| name(serde_json::to_value(verdict)));
-        let training = TrainingJudgement::value_variants().iter().map(|verdict| name(serde_json::to_value(verdict)));
+        let memory = VerdictWord::value_variants().iter().map(|verdict| name(serde_json::to_value(verdict)));
+        let training = TrainingVerdictWord::value_variants().iter().map(|verdict| name(serde_json::to_value(verdict)));
         let verdicts: BTreeSet<String> = memory.chain(training).collect();
         for verdict in &verdicts {
             assert!(words.contains(&verdict.as_str()), "{verdict}");

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::durations::{DurationForecast, Durations};
 use super::format::{MemoryLine, OwnerSummary};
-use super::verdict::Judgement;
+use super::verdict::VerdictWord;
 use xrun_core::bounded::ledger::Policy;
 use xrun_core::bounded::planned::MemoryKind;
 
@@ -198,7 +198,7 @@ pub struct PostMortem {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GrowthToLimit {
     /// Verdict at the end.
-    pub verdict: Judgement,
+    pub verdict: VerdictWord,
     /// The verdict as a sentence, for people.
     pub message: String,
     /// Slope in bytes per step, of the heap or of device memory in use.

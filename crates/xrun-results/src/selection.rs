@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::format::Outcome;
 use super::index::{RunEntry, RunState};
 use super::judge::recorded_training;
-use super::verdict::{Judgement, TrainingJudgement};
+use super::verdict::{TrainingVerdictWord, VerdictWord};
 use super::{read, resolved};
 use xrun_core::task::metric::Direction;
 
@@ -75,9 +75,9 @@ pub struct RunFilter {
     /// State of the run.
     pub status: Option<StateFilter>,
     /// Verdict on its memory.
-    pub verdict: Option<Judgement>,
+    pub verdict: Option<VerdictWord>,
     /// Verdict on its training.
-    pub training: Option<TrainingJudgement>,
+    pub training: Option<TrainingVerdictWord>,
     /// Tags, all of which the run must have.
     pub tags: Vec<String>,
     /// Dotted keys of the resolved experiment with their values as typed.

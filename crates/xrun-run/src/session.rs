@@ -84,7 +84,7 @@ impl<'a> Session<'a> {
             plan,
             recorder,
             clock: Clock::default(),
-            timer: Timer::new(plan.facts.phase_ends.len() + 1, plan.facts.first_use_steps),
+            timer: Timer::new(plan.facts.stage_ends.len() + 1, plan.facts.first_use_steps),
             norms,
             observer,
             training: Duration::ZERO,

@@ -26,7 +26,7 @@ use xrun_core::task::{Phases, StepReport, Task};
 use xrun_core::units::pluralize;
 use xrun_results::format::{Best, MetricsLine, Outcome, SamplePoint};
 use xrun_results::loss;
-use xrun_results::verdict::{Judgement, TrainingJudgement};
+use xrun_results::verdict::{TrainingVerdictWord, VerdictWord};
 use xrun_watch::memory::sources;
 use xrun_watch::stop::{Ending, StopSignal};
 
@@ -83,7 +83,7 @@ pub fn train(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, R
         if let Some(ending) = after_step(task, session, due)? {
             return save_and_stop(task, session, ending);
         }
-        let phase = plan.facts.phase_ends.iter().filter(|end| **end < step).count();
+        let phase = plan.facts.stage_ends.iter().filter(|end| **end < step).count();
         let occasional = session.clock.take_occasional();
         session.timer.end_step(phase, occasional);
     }
@@ -109,7 +109,7 @@ fn validation_due(session: &Session<'_>) -> bool {
 fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Result<Option<Ending>, RunError> {
     let plan = session.plan;
     let experiment = &plan.experiment;
-    let steps = Steps { count: plan.steps, phase_ends: &plan.facts.phase_ends };
+    let steps = Steps { count: plan.steps, stage_ends: &plan.facts.stage_ends };
     let rate = learning_rate(&experiment.training.schedule, experiment.optimizer.learning_rate(), step, steps);
     let start_time = Instant::now();
     let report = task.train_step(step, rate, &mut session.clock)?;
@@ -144,7 +144,7 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
     let suspected = session.recorder.update_suspects(step);
     if suspected && !session.growth_reported {
         let verdict = session.recorder.verdict();
-        if verdict.verdict >= Judgement::Growing {
+        if verdict.verdict >= VerdictWord::Growing {
             session.growth_reported = true;
             session.recorder.log(&format!("step {step}: {}", verdict.message))?;
             session.observer.event(Event::Growing { step, verdict: &verdict });
@@ -324,7 +324,9 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
 /// Notifies the observer once if training diverges.
 fn report_divergence(session: &mut Session<'_>) -> Result<(), RunError> {
     let verdict = session.recorder.training_verdict(None).filter(|_| !session.divergence_reported);
-    let Some(verdict) = verdict.filter(|verdict| verdict.verdict == TrainingJudgement::Diverged) else { return Ok(()) };
+    let Some(verdict) = verdict.filter(|verdict| verdict.verdict == TrainingVerdictWord::Diverged) else {
+        return Ok(());
+    };
     session.divergence_reported = true;
     let step = session.state.step;
     session.recorder.log(&format!("step {step}: {}: {}", verdict.verdict.words(), verdict.message))?;

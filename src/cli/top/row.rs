@@ -7,12 +7,12 @@ use crate::files::layout;
 use crate::files::write::WRITING;
 use crate::judge::{LiveVerdict, add_metrics, training_context};
 use crate::killed;
-use crate::report::axes::number;
+use crate::report::formatting::number;
 use crate::results::format::{MemoryLine, MetricsLine, PlanFile, SamplePoint};
 use crate::results::index::{self, RunState};
 use crate::results::loss::{self, KindLoss};
 use crate::results::tail::RecordTail;
-use crate::results::verdict::{Judgement, TrainingJudgement, Verdict};
+use crate::results::verdict::{TrainingVerdictWord, Verdict, VerdictWord};
 use crate::results::{read, resolved, run_name};
 use crate::units::{Bytes, Span, seconds};
 use crate::verdict::training::TrainingWatch;
@@ -78,7 +78,7 @@ impl Row {
     fn set_verdict(&mut self, verdict: Option<&Verdict>) {
         let Some(verdict) = verdict else { return };
         self.verdict = verdict.verdict.words().into();
-        if verdict.verdict >= Judgement::Suspect {
+        if verdict.verdict >= VerdictWord::Suspect {
             self.message = printable::line(&verdict.message, MESSAGE_CHARACTERS_MAX);
         }
     }
@@ -208,12 +208,12 @@ impl ActiveRun {
     }
 
     /// Verdict so far on its memory.
-    pub fn verdict(&self) -> Option<Judgement> {
+    pub fn verdict(&self) -> Option<VerdictWord> {
         self.so_far.verdict().map(|verdict| verdict.verdict)
     }
 
     /// Verdict so far on its training; `None` without a loss and a validation.
-    pub fn training(&self) -> Option<TrainingJudgement> {
+    pub fn training(&self) -> Option<TrainingVerdictWord> {
         (!self.training.is_empty()).then(|| self.training.verdict(None).verdict)
     }
 

@@ -21,7 +21,7 @@ use crate::results::index::{self, RunState};
 use crate::results::judge::recorded_training;
 use crate::results::read;
 use crate::results::selection::metric_direction;
-use crate::results::verdict::{Judgement, TrainingJudgement};
+use crate::results::verdict::{TrainingVerdictWord, VerdictWord};
 use crate::sweep::listing;
 use crate::task::metric::Direction;
 
@@ -182,7 +182,7 @@ impl Catalog {
         }
         for sweep in listing::sweeps(&self.results, None) {
             let row = SweepRow {
-                id: id(&sweep.folder),
+                id: id(&sweep.directory),
                 name: printable::line(&sweep.name, 120),
                 started: printable::line(&sweep.created, 40),
                 keys: sweep.keys.iter().map(|key| printable::line(key, 80)).collect(),
@@ -190,7 +190,7 @@ impl Catalog {
                 runs: sweep.runs,
                 finished: sweep.finished,
             };
-            self.directories.insert(row.id.clone(), sweep.folder);
+            self.directories.insert(row.id.clone(), sweep.directory);
             listing.sweeps.push(row);
         }
         self.listing = listing;
@@ -228,7 +228,7 @@ fn row(run: &Path) -> RunRow {
     let message = match (&entry.state, &verdict) {
         (RunState::Unreadable(why), _) => why.clone(),
         (_, Err(error)) => error.to_string(),
-        (_, Ok(Some(verdict))) if verdict.verdict >= Judgement::Suspect => verdict.message.clone(),
+        (_, Ok(Some(verdict))) if verdict.verdict >= VerdictWord::Suspect => verdict.message.clone(),
         _ => entry.summary.as_ref().map_or(String::new(), |summary| summary.message.clone()),
     };
     let (verdict, verdict_tone) = verdict.ok().flatten().map_or((String::new(), ""), |one| verdict_cell(one.verdict));
@@ -266,11 +266,11 @@ fn row(run: &Path) -> RunRow {
     }
 }
 
-fn training_cell(verdict: Option<TrainingJudgement>) -> (String, &'static str) {
+fn training_cell(verdict: Option<TrainingVerdictWord>) -> (String, &'static str) {
     verdict.map_or((String::new(), ""), |verdict| (verdict.words().to_owned(), training_tone(verdict).class()))
 }
 
-fn verdict_cell(verdict: Judgement) -> (String, &'static str) {
+fn verdict_cell(verdict: VerdictWord) -> (String, &'static str) {
     let (_, tone) = memory_badge(verdict);
     (verdict.words().to_owned(), tone.class())
 }

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use xrun_verdict::training::{
-    JudgedMetric, LossScale, MetricValue, TrainingContext, TrainingEnd, TrainingJudgement, TrainingVerdict,
+    JudgedMetric, LossScale, MetricValue, TrainingContext, TrainingEnd, TrainingVerdict, TrainingVerdictWord,
     TrainingWatch,
 };
 
@@ -96,12 +96,12 @@ pub fn recorded_training(run: &Path, summary: Option<&Summary>) -> Option<Traini
 }
 
 /// Returns `true` if a run with this verdict on its training fails.
-pub fn training_fails(on: TrainingFailOn, verdict: TrainingJudgement) -> bool {
+pub fn training_fails(on: TrainingFailOn, verdict: TrainingVerdictWord) -> bool {
     match on {
         TrainingFailOn::Never => false,
-        TrainingFailOn::Diverged => verdict >= TrainingJudgement::Diverged,
-        TrainingFailOn::NoProgress => verdict >= TrainingJudgement::NoProgress,
-        TrainingFailOn::NoBetterThanChance => verdict >= TrainingJudgement::NoBetterThanChance,
-        TrainingFailOn::Overfitting => verdict >= TrainingJudgement::Overfitting,
+        TrainingFailOn::Diverged => verdict >= TrainingVerdictWord::Diverged,
+        TrainingFailOn::NoProgress => verdict >= TrainingVerdictWord::NoProgress,
+        TrainingFailOn::NoBetterThanChance => verdict >= TrainingVerdictWord::NoBetterThanChance,
+        TrainingFailOn::Overfitting => verdict >= TrainingVerdictWord::Overfitting,
     }
 }

@@ -33,7 +33,7 @@ pub struct Work {
 
 /// Work of the plan that is left after step `done`. `validated`: the validation that is due after it is done.
 pub fn work_after(plan: &Plan, done: u64, validated: bool) -> Work {
-    let ends = plan.facts.phase_ends.iter().copied().filter(|end| *end < plan.steps).chain([plan.steps]);
+    let ends = plan.facts.stage_ends.iter().copied().filter(|end| *end < plan.steps).chain([plan.steps]);
     let mut begin = 0;
     let steps = ends.map(|end| {
         let left = end.saturating_sub(done.max(begin));
@@ -189,7 +189,7 @@ mod tests {
             "[pipeline.dummy]\nsteps_per_epoch = 50\n[training]\nepochs = 2\n[checkpoint]\nevery_steps = 20\n\
              [validation]\nevery_epochs = 0\nevery_steps = 20\n",
         );
-        plan.facts.phase_ends = vec![40];
+        plan.facts.stage_ends = vec![40];
         plan.facts.validation_batches = 8;
         plan.facts.epoch_validation_batches = 5;
         plan.facts.first_use_steps = 6;

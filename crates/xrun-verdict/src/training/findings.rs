@@ -7,7 +7,7 @@
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[cfg_attr(feature = "clap", clap(rename_all = "snake_case"))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
-pub enum TrainingJudgement {
+pub enum TrainingVerdictWord {
     /// Too few steps or validations for a verdict.
     Inconclusive,
     /// Better than untrained and than chance, and no longer improving.
@@ -24,7 +24,7 @@ pub enum TrainingJudgement {
     Diverged,
 }
 
-impl TrainingJudgement {
+impl TrainingVerdictWord {
     /// Judgement as text: `still improving`.
     pub fn words(self) -> &'static str {
         match self {
@@ -68,7 +68,7 @@ pub enum TrainingEnd {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TrainingVerdict {
     /// Judgement.
-    pub verdict: TrainingJudgement,
+    pub verdict: TrainingVerdictWord,
     /// Judgement as a sentence.
     pub message: String,
     /// Loss of the kind of steps that decides, or of the one with the most steps; `null` without a loss.

@@ -1,7 +1,9 @@
 //! Judgement on training, as a pure function of losses and validations.
 
 use super::bins::{Bin, Level, LossOfKind, level};
-use super::findings::{HeldOutFindings, LossFindings, MetricFindings, TrainingEnd, TrainingJudgement, TrainingVerdict};
+use super::findings::{
+    HeldOutFindings, LossFindings, MetricFindings, TrainingEnd, TrainingVerdict, TrainingVerdictWord,
+};
 use super::message::{Evidence, message};
 use super::validations::Validation;
 use super::{JudgedMetric, LossScale, TrainingWatch};
@@ -107,33 +109,33 @@ pub fn judge(watch: &TrainingWatch, end: Option<TrainingEnd>) -> TrainingVerdict
     let not_finite = watch.not_finite.is_some() || end == Some(TrainingEnd::NotFinite);
     let enough_losses = trends.iter().any(|(kind, _)| kind.count >= 2 * LOSSES_MIN);
     let verdict = if not_finite || (loss_diverged && !metric_holds) {
-        TrainingJudgement::Diverged
+        TrainingVerdictWord::Diverged
     } else if !learnt {
         match &gain {
             // Below chance before and after.
-            Some(gain) if fell && gain.over_chance == Some(false) => TrainingJudgement::NoBetterThanChance,
-            Some(_) if fell && watch.validations.untrained.is_none() => TrainingJudgement::NoBetterThanChance,
-            None if trends.iter().any(|(_, trend)| trend.may_have_fallen) => TrainingJudgement::Inconclusive,
-            _ if enough_losses || validations.count >= 3 => TrainingJudgement::NoProgress,
-            _ => TrainingJudgement::Inconclusive,
+            Some(gain) if fell && gain.over_chance == Some(false) => TrainingVerdictWord::NoBetterThanChance,
+            Some(_) if fell && watch.validations.untrained.is_none() => TrainingVerdictWord::NoBetterThanChance,
+            None if trends.iter().any(|(_, trend)| trend.may_have_fallen) => TrainingVerdictWord::Inconclusive,
+            _ if enough_losses || validations.count >= 3 => TrainingVerdictWord::NoProgress,
+            _ => TrainingVerdictWord::Inconclusive,
         }
     } else if end != Some(TrainingEnd::StoppedEarly)
         && (course.as_ref().is_some_and(Course::was_lost) || held_out_course.as_ref().is_some_and(Course::was_lost))
     {
-        TrainingJudgement::Overfitting
+        TrainingVerdictWord::Overfitting
     } else if gain.is_none() && trends.is_empty() {
-        TrainingJudgement::Inconclusive
+        TrainingVerdictWord::Inconclusive
     } else if (gain.is_some() && validations.count < 3 && !is_spent)
         // Two validations do not show that the metric is level.
         || is_improving(course.as_ref(), held_out_course.as_ref(), still_falling, is_spent)
     {
-        TrainingJudgement::StillImproving
+        TrainingVerdictWord::StillImproving
     } else {
-        TrainingJudgement::Improved
+        TrainingVerdictWord::Improved
     };
     let decides = |kind: &LossOfKind| {
         trends.iter().any(|(one, trend)| {
-            one.kind == kind.kind && if verdict == TrainingJudgement::Diverged { trend.diverged } else { trend.fell }
+            one.kind == kind.kind && if verdict == TrainingVerdictWord::Diverged { trend.diverged } else { trend.fell }
         })
     };
     let deciding = watch.losses.iter().max_by_key(|kind| (decides(kind), kind.count));

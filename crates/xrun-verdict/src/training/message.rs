@@ -1,6 +1,6 @@
 //! Verdict on training as a sentence.
 
-use super::findings::{TrainingEnd, TrainingJudgement, TrainingVerdict};
+use super::findings::{TrainingEnd, TrainingVerdict, TrainingVerdictWord};
 use super::judge::SPENT;
 
 /// Facts for the sentence that the findings do not have.
@@ -49,18 +49,18 @@ pub fn message(found: &TrainingVerdict, evidence: &Evidence) -> String {
     };
     let join = |parts: Vec<Option<String>>| parts.into_iter().flatten().collect::<Vec<String>>().join("; ");
     match found.verdict {
-        TrainingJudgement::Inconclusive => {
+        TrainingVerdictWord::Inconclusive => {
             let count = evidence.steps;
             let steps = if count == 1 { "step is" } else { "steps are" };
             let scatters = loss().filter(|_| count > STEPS_ENOUGH).map(|loss| format!("{loss}, within its scatter"));
             scatters.unwrap_or_else(|| format!("{count} {steps} too few for a verdict"))
         }
-        TrainingJudgement::Improved => {
+        TrainingVerdictWord::Improved => {
             let since = evidence.level_since.map(|step| format!("level since step {step}"));
             let early = (evidence.end == Some(TrainingEnd::StoppedEarly)).then(best).flatten();
             join(vec![metric().or_else(loss), early.or(since)])
         }
-        TrainingJudgement::StillImproving => {
+        TrainingVerdictWord::StillImproving => {
             let advice = match (evidence.end, spent) {
                 (None, _) => None,
                 (_, true) => Some("more steps with a longer schedule may improve it further".to_owned()),
@@ -72,7 +72,7 @@ pub fn message(found: &TrainingVerdict, evidence: &Evidence) -> String {
                 advice,
             ])
         }
-        TrainingJudgement::Overfitting => {
+        TrainingVerdictWord::Overfitting => {
             let held_out = found.held_out_loss.as_ref().filter(|_| !evidence.metric_lost).map(|held_out| {
                 let (name, lowest, last) = (&held_out.name, number(held_out.lowest), number(held_out.last));
                 format!("{name} rose from {lowest} at step {} to {last}", held_out.lowest_step)
@@ -84,16 +84,16 @@ pub fn message(found: &TrainingVerdict, evidence: &Evidence) -> String {
             let advice = "stop earlier (`training.early_stopping`), or use more data or weight decay";
             join(vec![lost.or(held_out), loss().filter(|_| evidence.fell), Some(advice.to_owned())])
         }
-        TrainingJudgement::NoBetterThanChance => {
+        TrainingVerdictWord::NoBetterThanChance => {
             let advice = "train longer, or check the labels and the split of the data";
             join(vec![metric(), loss(), Some(advice.to_owned())])
         }
-        TrainingJudgement::NoProgress => {
+        TrainingVerdictWord::NoProgress => {
             let flat = found.loss.as_ref().map(|loss| format!("loss {} -> {}", number(loss.first), number(loss.last)));
             let advice = "raise the learning rate, or check that the parameters are trained";
             join(vec![metric(), flat, Some(advice.to_owned())])
         }
-        TrainingJudgement::Diverged => {
+        TrainingVerdictWord::Diverged => {
             let what = evidence.not_finite.map(|step| format!("the loss of step {step} is not a number"));
             let ended = (evidence.end == Some(TrainingEnd::NotFinite))
                 .then(|| "the loss or its gradients are not a number".to_owned());

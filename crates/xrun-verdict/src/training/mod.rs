@@ -2,13 +2,13 @@
 //! chance, and whether it diverged, overfits or still improves.
 //!
 //! ```
-//! use xrun_verdict::training::{TrainingContext, TrainingJudgement, TrainingWatch};
+//! use xrun_verdict::training::{TrainingContext, TrainingVerdictWord, TrainingWatch};
 //!
 //! let mut watch = TrainingWatch::new(TrainingContext::default());
 //! for step in 1..=200u64 {
 //!     watch.add_step(step, "train", 0.3 + 2.0 / step as f64, None);
 //! }
-//! assert_eq!(watch.verdict(None).verdict, TrainingJudgement::Improved);
+//! assert_eq!(watch.verdict(None).verdict, TrainingVerdictWord::Improved);
 //! ```
 //!
 //! A [`TrainingWatch`] takes the loss of each step and the metrics of each validation. What it holds is bounded, however long
@@ -21,7 +21,7 @@ mod message;
 mod validations;
 
 use bins::LossOfKind;
-pub use findings::{HeldOutFindings, LossFindings, MetricFindings, TrainingEnd, TrainingJudgement, TrainingVerdict};
+pub use findings::{HeldOutFindings, LossFindings, MetricFindings, TrainingEnd, TrainingVerdict, TrainingVerdictWord};
 use validations::Validations;
 
 /// Maximum number of kinds of steps; the rest share the last one.

@@ -50,7 +50,7 @@ fn validated(loss: impl Fn(f64) -> f64, metrics: impl Fn(f64) -> (f64, f64)) -> 
     watch
 }
 
-fn word(watch: &TrainingWatch) -> TrainingJudgement {
+fn word(watch: &TrainingWatch) -> TrainingVerdictWord {
     watch.verdict(Some(TrainingEnd::Complete)).verdict
 }
 
@@ -64,30 +64,30 @@ fn the_loss_alone_decides_where_nothing_else_is_known() {
     let ripple = |step: u32| 0.05 * f64::from(step).sin();
     let of =
         |loss: fn(f64) -> f64| of_losses((0..300).map(|step| loss(f64::from(step) / 300.0) + ripple(step))).verdict;
-    assert_eq!(of(|progress| 0.4 + 2.0 * (-20.0 * progress).exp()), TrainingJudgement::Improved);
-    assert_eq!(of(|progress| 2.0 - progress), TrainingJudgement::StillImproving);
-    assert_eq!(of(|_| 2.0), TrainingJudgement::NoProgress);
-    assert_eq!(of(|progress| 2.0 + 3.0 * progress), TrainingJudgement::Diverged);
-    assert_eq!(of(|progress| if progress < 0.6 { 2.0 - 2.5 * progress } else { 9.0 }), TrainingJudgement::Diverged);
-    assert_eq!(of_losses([2.0, 1.5, 1.2]).verdict, TrainingJudgement::Inconclusive);
-    assert_eq!(of_losses([2.0; 5].into_iter().chain([f64::NAN])).verdict, TrainingJudgement::Diverged);
+    assert_eq!(of(|progress| 0.4 + 2.0 * (-20.0 * progress).exp()), TrainingVerdictWord::Improved);
+    assert_eq!(of(|progress| 2.0 - progress), TrainingVerdictWord::StillImproving);
+    assert_eq!(of(|_| 2.0), TrainingVerdictWord::NoProgress);
+    assert_eq!(of(|progress| 2.0 + 3.0 * progress), TrainingVerdictWord::Diverged);
+    assert_eq!(of(|progress| if progress < 0.6 { 2.0 - 2.5 * progress } else { 9.0 }), TrainingVerdictWord::Diverged);
+    assert_eq!(of_losses([2.0, 1.5, 1.2]).verdict, TrainingVerdictWord::Inconclusive);
+    assert_eq!(of_losses([2.0; 5].into_iter().chain([f64::NAN])).verdict, TrainingVerdictWord::Diverged);
 }
 
 #[test]
 fn a_model_that_learns_its_training_data_alone_is_no_better_than_chance() {
     let watch = validated(falling, |_| (0.1, 2.3));
-    assert_eq!(word(&watch), TrainingJudgement::NoBetterThanChance);
+    assert_eq!(word(&watch), TrainingVerdictWord::NoBetterThanChance);
     let watch = validated(|_| 2.3, |_| (0.1, 2.3));
-    assert_eq!(word(&watch), TrainingJudgement::NoProgress);
+    assert_eq!(word(&watch), TrainingVerdictWord::NoProgress);
 }
 
 #[test]
 fn a_rise_of_the_loss_on_held_out_data_is_overfitting_unless_the_run_stopped_for_it() {
     let watch = validated(falling, |progress| (0.8, 0.5 + 2.0 * (progress - 0.2).max(0.0)));
-    assert_eq!(word(&watch), TrainingJudgement::Overfitting);
-    assert_eq!(watch.verdict(Some(TrainingEnd::StoppedEarly)).verdict, TrainingJudgement::Improved);
+    assert_eq!(word(&watch), TrainingVerdictWord::Overfitting);
+    assert_eq!(watch.verdict(Some(TrainingEnd::StoppedEarly)).verdict, TrainingVerdictWord::Improved);
     let watch = validated(falling, |progress| (0.9 - 0.5 * (progress - 0.3).abs(), 0.5));
-    assert_eq!(word(&watch), TrainingJudgement::Overfitting);
+    assert_eq!(word(&watch), TrainingVerdictWord::Overfitting);
 }
 
 #[test]
@@ -100,10 +100,10 @@ fn the_metric_decides_where_the_loss_changes_its_meaning() {
 #[test]
 fn a_late_gain_counts_for_less_when_the_learning_rate_is_spent() {
     let metrics = |progress: f64| (0.1 + 0.8 * progress.powf(0.3), 2.3 - progress.powf(0.3));
-    assert_eq!(word(&validated(falling, metrics)), TrainingJudgement::StillImproving);
+    assert_eq!(word(&validated(falling, metrics)), TrainingVerdictWord::StillImproving);
     let mut watch = validated(falling, metrics);
     watch.add_step(401, "train", 0.01, Some(1e-5));
-    assert_eq!(word(&watch), TrainingJudgement::Improved);
+    assert_eq!(word(&watch), TrainingVerdictWord::Improved);
 }
 
 #[test]
@@ -133,7 +133,7 @@ fn noise_is_never_praised() {
         }
         for found in [watch, losses].map(|watch| watch.verdict(Some(TrainingEnd::Complete))) {
             assert!(!found.verdict.is_good(), "seed {seed}: {found:?}");
-            assert_ne!(found.verdict, TrainingJudgement::Diverged, "seed {seed}: {found:?}");
+            assert_ne!(found.verdict, TrainingVerdictWord::Diverged, "seed {seed}: {found:?}");
         }
     }
 }
@@ -153,7 +153,7 @@ proptest! {
         let found = watch.verdict(None);
         prop_assert!(!found.message.is_empty());
         if losses.iter().any(|loss| !loss.is_finite()) {
-            prop_assert_eq!(found.verdict, TrainingJudgement::Diverged);
+            prop_assert_eq!(found.verdict, TrainingVerdictWord::Diverged);
         }
     }
 }

@@ -39,7 +39,7 @@ fn memory_sample(bencher: Bencher, kind: &str) {
     bencher.bench_local(|| {
         let phases = BTreeMap::from([("forward".to_owned(), 1), ("backward".to_owned(), 2)]);
         let start_time = std::time::Instant::now();
-        let position = LoopPosition { step: 1, epoch: 1, point: SamplePoint::Step, freed: None };
+        let position = LoopPosition { step: 1, epoch: 1, point: SamplePoint::Step, freed: None, left: None };
         tracer.sample(SampleContext { start_time, position, device: None, phases })
     });
 }

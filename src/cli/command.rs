@@ -93,6 +93,7 @@ fn request(
         grace: command.grace.0,
         time_limit: experiment.training.time_limit.map(|limit| limit.0),
         fail_on: experiment.memory.fail_on,
+        training_fail_on: experiment.training.fail_on,
         steps: {
             let file = one(&command.steps_file)?.map(within).map(StepSource::File);
             let events = one(&command.tensorboard)?.map(within).map(StepSource::Events);

@@ -44,18 +44,18 @@ mod tests {
     use clap::ValueEnum;
 
     use super::entries;
-    use crate::results::training_verdict::TrainingVerdictWord;
     use crate::verdict::VerdictWord;
+    use crate::verdict::training::TrainingVerdictWord;
 
     #[test]
     fn glossary_has_every_verdict_and_at_most_fifteen_other_words() {
         let words: Vec<&str> = entries().map(|(word, _)| word).collect();
-        let on_memory = VerdictWord::value_variants().iter().map(|verdict| serde_json::to_value(verdict).unwrap());
-        let on_training = TrainingVerdictWord::ALL.iter().map(|verdict| serde_json::json!(verdict.as_str()));
-        let verdicts: BTreeSet<String> =
-            on_memory.chain(on_training).filter_map(|name| name.as_str().map(ToOwned::to_owned)).collect();
-        for name in &verdicts {
-            assert!(words.contains(&name.as_str()), "{name}");
+        let name = |verdict: serde_json::Result<serde_json::Value>| verdict.unwrap().as_str().unwrap().to_owned();
+        let memory = VerdictWord::value_variants().iter().map(|verdict| name(serde_json::to_value(verdict)));
+        let training = TrainingVerdictWord::value_variants().iter().map(|verdict| name(serde_json::to_value(verdict)));
+        let verdicts: BTreeSet<String> = memory.chain(training).collect();
+        for verdict in &verdicts {
+            assert!(words.contains(&verdict.as_str()), "{verdict}");
         }
         assert!(words.len() - verdicts.len() <= 15, "{words:?}");
     }

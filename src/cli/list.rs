@@ -16,7 +16,7 @@ use crate::problem::nearest;
 use crate::report::{groups, listing};
 use crate::results::index::{self, RunEntry, RunState};
 use crate::results::selection::{self, RunFilter, SORT_KEYS, SortKey, StateFilter, sort};
-use crate::results::verdict::VerdictWord;
+use crate::results::verdict::{TrainingVerdictWord, VerdictWord};
 use crate::run::fingerprint::EXCLUDED_KEYS;
 use crate::sweep::listing::{sweeps, text as listing_of_sweeps};
 use crate::units::pluralize;
@@ -35,6 +35,9 @@ pub struct ListArguments {
     /// Only runs with this memory verdict.
     #[arg(long, value_enum, value_name = "VERDICT")]
     verdict: Option<VerdictWord>,
+    /// Only runs with this verdict on their training.
+    #[arg(long, value_enum, value_name = "VERDICT")]
+    training: Option<TrainingVerdictWord>,
     /// Only runs with this tag (repeatable; see the subcommand note).
     #[arg(long, value_name = "TAG")]
     tag: Vec<String>,
@@ -71,6 +74,7 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
     let experiment = arguments.experiment.as_ref().or(arguments.named.as_ref());
     let by_run = arguments.status.is_some()
         || arguments.verdict.is_some()
+        || arguments.training.is_some()
         || !(arguments.set.is_empty() && arguments.tag.is_empty());
     // Filters on runs exclude sweeps.
     let sweeps = if by_run { Vec::new() } else { sweeps(results, experiment.map(String::as_str)) };
@@ -81,6 +85,7 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
         experiment: experiment.cloned(),
         status: arguments.status,
         verdict: arguments.verdict,
+        training: arguments.training,
         tags: arguments.tag.clone(),
         values: arguments.set.iter().map(|text| key_and_value(text)).collect::<Result<_, _>>()?,
     };

@@ -16,6 +16,7 @@ mod eval;
 mod explain;
 mod export;
 mod extend;
+mod fail_on;
 mod fork;
 mod hooks;
 mod init;
@@ -61,10 +62,10 @@ use crate::experiment::Experiment;
 use crate::export::RunTable;
 use crate::invocation;
 use crate::run::evaluate::CheckpointChoice;
-use crate::settings::sections::FailOn;
 use crate::units::Span;
 use dispatch::environment;
 pub use dispatch::{main, run_from_args};
+use fail_on::FailingVerdict;
 use terminal::Terminal;
 
 const EXIT_CODES: &str = "\
@@ -75,7 +76,8 @@ Exit codes:
     3  the plan does not fit the limits or the machine; --force starts anyway
     4  the loss is not finite
     5  a memory limit was reached
-    6  memory grows (with --fail-on or memory.fail_on), or the memory contract is violated (--locked)
+    6  memory grows or training failed (with --fail-on, memory.fail_on or training.fail_on), or the memory contract is
+       violated (--locked)
     7  the time limit was reached
     8  stopped by a signal; the run can be resumed
    70  panic of the backend or the program";
@@ -201,9 +203,10 @@ pub struct RunArguments {
     /// Use this name in place of `experiment.name`.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// Exit with code 6 if the memory verdict is this or worse; replaces `memory.fail_on`.
-    #[arg(long, value_enum, value_name = "VERDICT")]
-    fail_on: Option<FailOn>,
+    /// Exit with code 6 if the verdict on memory or on training is this or worse (repeatable); replaces `memory.fail_on` or
+    /// `training.fail_on`.
+    #[arg(long, value_enum, value_name = "VERDICT", value_delimiter = ',')]
+    fail_on: Vec<FailingVerdict>,
     /// Stop after this many steps and report the memory demand; used by the subcommand plan.
     #[arg(long, value_name = "STEPS", hide = true, conflicts_with_all = ["steps", "smoke", "until"])]
     probe: Option<u64>,
@@ -424,9 +427,9 @@ pub struct VerdictArguments {
     /// Memory that is 100 % of columns in percent, such as 16GiB.
     #[arg(long, value_name = "SIZE")]
     of: Option<String>,
-    /// Fail with exit code 6 from this verdict on, or if a column that may be memory cannot be read.
-    #[arg(long, value_enum, value_name = "VERDICT", default_value = "never")]
-    fail_on: FailOn,
+    /// Fail with exit code 6 from this verdict on (repeatable), or if a column that may be memory cannot be read.
+    #[arg(long, value_enum, value_name = "VERDICT", value_delimiter = ',')]
+    fail_on: Vec<FailingVerdict>,
     #[command(flatten)]
     results: Results,
     /// Print as JSON.

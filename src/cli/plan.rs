@@ -8,7 +8,7 @@ use crate::exit::{EXIT_DOES_NOT_FIT, exit_code};
 use crate::experiment::shape::{self, Shape};
 use crate::experiment::{Experiment, read, schema};
 use crate::invocation;
-use crate::plan::{Plan, describe, disk, fit};
+use crate::plan::{Plan, describe, disk, duration, fit};
 use crate::printable;
 use crate::probe::ProbeError;
 use crate::probe::solve::{SearchEnd, Solution, solve};
@@ -53,6 +53,8 @@ pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure
     let free = disk::free_bytes(results);
     let on_disk = forecast.disk.map(|disk| disk::message(&disk, free, results, &planned.plan));
     let disk_fits = on_disk.as_ref().is_none_or(|(fits, _)| *fits);
+    let work = duration::work_after(&planned.plan, 0, false);
+    let lasts = forecast.duration.map(|found| duration::message(&planned.plan, &work, &found));
     let advice = fit::advice(&planned.plan, &forecast, &budgets).map(|(largest, key)| match key {
         Some(key) => {
             let file = printable::shell_word(&arguments.file.to_string_lossy());
@@ -67,6 +69,10 @@ pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure
             "advice": advice,
             "disk": on_disk.as_ref().map(|(fits, message)| serde_json::json!({
                 "fits": fits, "sentence": message, "free": free,
+            })),
+            "duration": forecast.duration.zip(lasts.as_ref()).map(|(found, message)| serde_json::json!({
+                "sentence": message, "seconds": found.seconds, "low": found.low, "high": found.high, "steps": found.steps,
+                "validations": found.validations, "checkpoints": found.checkpoints,
             })),
             "budgets": budgets.iter().map(|budget| serde_json::json!({
                 "place": budget.place, "bytes": budget.bytes, "because": budget.because,
@@ -87,6 +93,8 @@ pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure
             let unknown = "disk: unknown, because the number of steps or the files of the command are unknown";
             let on_disk = on_disk.as_ref().map_or(unknown, |(_, message)| message);
             terminal.print(&width::fold(on_disk, terminal.width(), 2));
+            let lasts = lasts.unwrap_or_else(|| "time: unknown, because the probe measured too little".to_owned());
+            terminal.print(&width::fold(&lasts, terminal.width(), 2));
         }
     }
     Ok(if fits && disk_fits { 0 } else { EXIT_DOES_NOT_FIT })

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use super::Progress;
 use super::terminal::{self, Terminal};
@@ -28,7 +28,9 @@ pub fn observer(format: Progress, terminal: Terminal) -> Box<dyn Observer> {
     };
     match format {
         Progress::None => Box::new(crate::run::observer::Silent),
-        Progress::Json => Box::new(JsonProgress { terminal, start_time: Instant::now(), first_step: 0 }),
+        Progress::Json => {
+            Box::new(JsonProgress { terminal, start_time: Instant::now(), first_step: 0, last_batch: Instant::now() })
+        }
         Progress::Bars => Box::new(TextProgress::new(terminal, true)),
         Progress::Plain | Progress::Auto => Box::new(TextProgress::new(terminal, false)),
     }
@@ -46,8 +48,12 @@ pub fn spinner(terminal: Terminal, what: &'static str) -> Option<Spinner> {
         return Some(Spinner { bar: None, _lines: Periodic::every(SPINNER_LINE_EVERY, report) });
     }
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5)).with_message(what);
-    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {elapsed}") {
-        bar.set_style(style);
+    if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {time}") {
+        let time = |state: &ProgressState, text: &mut dyn std::fmt::Write| {
+            // A terminal that is gone shows nothing.
+            let _ = text.write_str(&seconds(state.elapsed().as_secs_f64()));
+        };
+        bar.set_style(style.with_key("time", time));
     }
     bar.enable_steady_tick(Duration::from_millis(200));
     Some(Spinner { bar: Some(bar), _lines: None })
@@ -90,6 +96,9 @@ const SPINNER_LINE_EVERY: Duration = Duration::from_secs(10);
 /// Interval of the lines of progress without a bar.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
+/// Shortest interval of JSON events on the batches of a validation.
+const BATCH_EVERY: Duration = Duration::from_secs(1);
+
 /// Progress as a bar or as lines.
 struct TextProgress {
     terminal: Terminal,
@@ -113,7 +122,7 @@ impl TextProgress {
         let bar = bars.then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
             let width = bar_width(terminal::stderr_width());
-            let template = format!("{{bar:{width}}} {{wide_msg}} {{eta}} left");
+            let template = format!("{{bar:{width}}} {{wide_msg}} {{prefix}}");
             // An invalid template would be a bug; the default bar is good enough then.
             let style = ProgressStyle::with_template(template.trim_start_matches("{bar:0} "))
                 .unwrap_or_else(|_| ProgressStyle::default_bar());
@@ -158,14 +167,14 @@ impl TextProgress {
         if let Some(bar) = &self.bar {
             bar.set_length(plan.steps);
             bar.set_position(step);
-            bar.reset_eta();
         }
     }
 
-    /// Shows a step. `fields` are in order of importance, each with a short form.
-    fn step(&mut self, step: u64, fields: &[[String; 2]]) {
+    /// Shows a step. `fields` are in order of importance, each with a short form; `left`: remaining seconds.
+    fn step(&mut self, step: u64, fields: &[[String; 2]], left: Option<f64>) {
         if let Some(bar) = &self.bar {
             bar.set_position(step);
+            bar.set_prefix(left_text(left, ""));
             bar.set_message(join_forms(fields, message_width(terminal::stderr_width())));
             return;
         }
@@ -175,8 +184,19 @@ impl TextProgress {
         if step == self.steps || !self.printed_line || self.last_line.elapsed() >= LINE_EVERY {
             self.printed_line = true;
             self.last_line = Instant::now();
-            let left = self.left(step).map_or_else(String::new, |left| format!(" · {left} left"));
-            self.terminal.info(&format!("{STEP}{step}/{} · {message}{left}", self.steps));
+            self.terminal.info(&format!("{STEP}{step}/{} · {message}{}", self.steps, left_text(left, " · ")));
+        }
+    }
+
+    /// Shows how far a validation is; without a bar at intervals, so that a short one prints nothing.
+    fn batch_validated(&mut self, step: u64, done: u64, all: u64, left: Option<f64>) {
+        let text = format!("validating at step {step}: {done}/{all}");
+        if let Some(bar) = &self.bar {
+            bar.set_message(text);
+            bar.set_prefix(left_text(left, ""));
+        } else if self.last_line.elapsed() >= LINE_EVERY {
+            self.last_line = Instant::now();
+            self.terminal.info(&format!("{text}{}", left_text(left, " · ")));
         }
     }
 
@@ -184,18 +204,13 @@ impl TextProgress {
     fn steps_per_second(&self, step: u64) -> f64 {
         (step - self.first_step) as f64 / self.start_time.elapsed().as_secs_f64().max(1e-9)
     }
-
-    fn left(&self, step: u64) -> Option<String> {
-        let rate = self.steps_per_second(step);
-        (rate > 0.0 && step < self.steps).then(|| seconds((self.steps - step) as f64 / rate))
-    }
 }
 
 impl Observer for TextProgress {
     fn event(&mut self, event: Event<'_>) {
         match event {
             Event::Started { run, plan, device, step } => self.started(plan, device, run, step),
-            Event::Step { step, epoch, report, memory, suspects, .. } => {
+            Event::Step { step, epoch, report, memory, suspects, left, .. } => {
                 loss::add(&mut self.losses, report.kind, report.loss, loss::averaging_window(Some(self.steps)));
                 // Most important first: fields that do not fit are omitted.
                 let [heap, rss, device] = memory.map(memory_texts).unwrap_or_default();
@@ -211,15 +226,22 @@ impl Observer for TextProgress {
                     alone(format!("{:.1} steps/s overall", self.steps_per_second(step))),
                 ];
                 let fields: Vec<[String; 2]> = fields.into_iter().filter(|[whole, _]| !whole.is_empty()).collect();
-                self.step(step, &fields);
+                self.step(step, &fields, left.filter(|_| step < self.steps));
             }
             // One line that stays, whatever fits into the bar.
             Event::Growing { step, verdict } => self.line(&format!("step {step}: {}", verdict.message)),
-            Event::Validating { step } => match &self.bar {
-                Some(bar) => bar.set_message(format!("validating at step {step} …")),
+            Event::Diverging { step, verdict } => {
+                self.line(&format!("step {step}: {}: {}", verdict.verdict.words(), verdict.message));
+            }
+            Event::Validating { step, left } => match &self.bar {
+                Some(bar) => {
+                    bar.set_message(format!("validating at step {step} …"));
+                    bar.set_prefix(left_text(left, ""));
+                }
                 None if self.terminal.verbose => self.terminal.info(&format!("validating at step {step}")),
                 None => {}
             },
+            Event::BatchValidated { step, done, all, left } => self.batch_validated(step, done, all, left),
             Event::Validated { step, metrics } => {
                 let fields = metric_fields(metrics, &self.metrics, self.best_by.as_deref());
                 let width = if self.terminal.verbose { usize::MAX } else { terminal::stderr_width() };
@@ -237,6 +259,11 @@ impl Observer for TextProgress {
             }
         }
     }
+}
+
+/// Remaining time behind a separator; empty while unknown.
+fn left_text(left: Option<f64>, separator: &str) -> String {
+    left.map_or_else(String::new, |left| format!("{separator}{} left", seconds(left)))
 }
 
 /// Columns of the bar in a terminal; 0 in a narrow one, where numbers say more.
@@ -403,6 +430,8 @@ struct JsonProgress {
     terminal: Terminal,
     start_time: Instant,
     first_step: u64,
+    /// Time of the last event on a batch of a validation.
+    last_batch: Instant,
 }
 
 impl Observer for JsonProgress {
@@ -416,20 +445,32 @@ impl Observer for JsonProgress {
                     "steps": plan.steps, "steps_per_epoch": plan.steps_per_epoch,
                 })
             }
-            Event::Step { step, epoch, report, learning_rate, norm, memory, suspects } => serde_json::json!({
+            Event::Step { step, epoch, report, learning_rate, norm, memory, suspects, left } => serde_json::json!({
                 "event": "step", "time": now(), "seconds": seconds, "step": step, "epoch": epoch, "batch": report.kind,
                 "loss": report.loss,
                 "learning_rate": learning_rate,
                 "gradient_norm_median": norm,
                 "items": report.items,
                 "steps_per_second_overall": (step - self.first_step) as f64 / seconds.max(1e-9),
+                "seconds_left": left,
                 "suspects": suspects,
                 "heap": memory.map(|line| line.host.heap),
                 "rss": memory.and_then(|line| line.host.rss),
                 "device_in_use": memory.and_then(|line| line.device).map(|pool| pool.in_use),
             }),
-            Event::Validating { step } => {
-                serde_json::json!({ "event": "validating", "time": now(), "seconds": seconds, "step": step })
+            Event::Validating { step, left } => {
+                self.last_batch = Instant::now();
+                serde_json::json!({
+                    "event": "validating", "time": now(), "seconds": seconds, "step": step, "seconds_left": left,
+                })
+            }
+            Event::BatchValidated { .. } if self.last_batch.elapsed() < BATCH_EVERY => return,
+            Event::BatchValidated { step, done, all, left } => {
+                self.last_batch = Instant::now();
+                serde_json::json!({
+                    "event": "batch_validated", "time": now(), "seconds": seconds, "step": step, "done": done, "all": all,
+                    "seconds_left": left,
+                })
             }
             Event::Validated { step, metrics } => {
                 let metrics: serde_json::Map<_, _> =
@@ -444,6 +485,9 @@ impl Observer for JsonProgress {
             Event::Growing { step, verdict } => serde_json::json!({
                 "event": "growing", "time": now(), "seconds": seconds, "step": step, "verdict": verdict.verdict,
                 "owner": verdict.owner, "message": verdict.message,
+            }),
+            Event::Diverging { step, verdict } => serde_json::json!({
+                "event": "diverging", "time": now(), "seconds": seconds, "step": step, "message": verdict.message,
             }),
             Event::Ended { .. } => return,
         };

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use super::command;
 use super::contract;
+use super::fail_on;
 use super::hooks::HookPolicy;
 use super::terminal::{Failure, Terminal};
 use super::training;
@@ -32,7 +33,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         .ok_or_else(|| Failure::Usage(format!("FILE is missing: {} FILE", invocation::program())))?;
     let mut overrides = arguments.overrides.all();
     overrides.extend(arguments.name.iter().map(|name| format!("--name={name}")));
-    overrides.extend(arguments.fail_on.iter().map(|verdict| format!("--fail-on={}", verdict.as_str())));
+    overrides.extend(fail_on::overrides(&arguments.fail_on));
     let mut checked = read::read(file, &overrides, super::environment())?;
     if let Some(steps) = arguments.steps.or(arguments.smoke.then_some(shorten::SMOKE_STEPS)) {
         overrides.extend(short_run_overrides(checked.experiment, steps, arguments, terminal)?);

@@ -148,6 +148,9 @@ fn emit_outcome(run: &Path, outcome: &RunOutcome, as_requested: bool, terminal: 
         "message": ending.message,
         "report": report.is_file().then(|| report.display().to_string()),
         "verdict": outcome.verdict.as_ref().map(|found| serde_json::json!({ "verdict": found.verdict, "message": found.message })),
+        "training": summary.and_then(|summary| summary.training.as_ref()).map(|found| {
+            serde_json::json!({ "verdict": found.verdict, "message": found.message })
+        }),
         "steps": summary.map(|summary| summary.steps),
         "seconds": summary.map(|summary| summary.seconds),
         "metrics_first": summary.map(|summary| &summary.metrics_first),

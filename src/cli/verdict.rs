@@ -1,15 +1,17 @@
 //! `xrun verdict PATH`: judge whether memory grows, in a run or in a trace of another tool.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::VerdictArguments;
 use super::terminal::{Failure, Terminal};
-use super::watch;
+use super::{fail_on, watch};
 use crate::command::attach;
 use crate::exit::EXIT_VERDICT;
 use crate::files::layout;
-use crate::judge::{VerdictError, fails};
+use crate::judge::{VerdictError, fails, training_fails};
+use crate::report::run_report;
 use crate::report::verdict::text;
+use crate::report::width::fold;
 use crate::results::index;
 use crate::results::verdict::{UnjudgedColumn, Verdict};
 use crate::settings::sections::FailOn;
@@ -35,7 +37,8 @@ fn print_verdict(verdict: &Verdict, arguments: &VerdictArguments, terminal: &Ter
         true => terminal.json(verdict),
         false => terminal.print(&text(verdict, terminal.width())),
     }
-    let unreadable = verdict.not_judged.iter().find(|one| one.unreadable_memory && arguments.fail_on != FailOn::Never);
+    let on_memory = fail_on::both(&arguments.fail_on).0.unwrap_or_default();
+    let unreadable = verdict.not_judged.iter().find(|one| one.unreadable_memory && on_memory != FailOn::Never);
     if let Some(UnjudgedColumn { column, reason, .. }) = unreadable {
         let column = printable::line(column, LEFT_OUT_CHARACTERS_MAX);
         let reason = printable::line(reason, LEFT_OUT_CHARACTERS_MAX);
@@ -44,7 +47,7 @@ fn print_verdict(verdict: &Verdict, arguments: &VerdictArguments, terminal: &Ter
              `--column`"
         ));
     }
-    if unreadable.is_some() || fails(arguments.fail_on, verdict.verdict) { EXIT_VERDICT } else { 0 }
+    if unreadable.is_some() || fails(on_memory, verdict.verdict) { EXIT_VERDICT } else { 0 }
 }
 
 pub fn run(arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Failure> {
@@ -83,5 +86,18 @@ pub fn run(arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Fail
     if path.is_dir() && !path.join(layout::MEMORY).exists() {
         terminal.info("no memory.jsonl: showing verdict.json");
     }
-    Ok(print_verdict(&judged.verdict, arguments, terminal))
+    let code = print_verdict(&judged.verdict, arguments, terminal);
+    Ok(if path.is_dir() { code.max(print_training(&path, arguments, terminal)) } else { code })
+}
+
+/// Prints the verdict on the training of a run and returns the exit code.
+fn print_training(run: &Path, arguments: &VerdictArguments, terminal: &Terminal) -> u8 {
+    let Ok(report) = run_report::gather(run) else { return 0 };
+    let Some(training) = report.training else { return 0 };
+    if !arguments.json {
+        let text = format!("\ntraining {}: {}", training.verdict.words(), training.message);
+        terminal.print(&fold(&printable::lines(&text), terminal.width(), 2));
+    }
+    let on = fail_on::both(&arguments.fail_on).1.unwrap_or_default();
+    if training_fails(on, training.verdict) { EXIT_VERDICT } else { 0 }
 }

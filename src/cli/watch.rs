@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::{Args, ValueHint};
 
 use super::Results;
+use super::fail_on::{self, FailingVerdict};
 use super::terminal::{Failure, Terminal};
 use crate::command::{LimitNames, StepSource, WatchError, WatchRequest, session};
 use crate::experiment::command::{NO_STEPS, RECOGNISE};
@@ -16,7 +17,6 @@ use crate::files::layout;
 use crate::invocation;
 use crate::report;
 use crate::results::format::Outcome;
-use crate::settings::sections::FailOn;
 use crate::settings::signal::Signal;
 use crate::settings::step_pattern::StepPattern;
 use crate::units::{Bytes, Span, seconds};
@@ -27,7 +27,7 @@ Exit codes:
     that of the command, or 128 plus the number of the signal that killed it
     2  invalid command line, or no such program
     5  a memory limit was reached
-    6  memory grows (with --fail-on)
+    6  memory grows or training failed (with --fail-on)
     7  the time limit was reached";
 
 /// Shortest sampling period.
@@ -64,9 +64,9 @@ pub struct WatchArguments {
     /// Time after which the command is stopped as at a limit.
     #[arg(long, value_name = "TIME")]
     time_limit: Option<Span>,
-    /// Fail with exit code 6 from this memory verdict on.
-    #[arg(long, value_enum, value_name = "VERDICT", default_value = "never")]
-    fail_on: FailOn,
+    /// Fail with exit code 6 from this verdict on memory or on training on (repeatable).
+    #[arg(long, value_enum, value_name = "VERDICT", value_delimiter = ',')]
+    fail_on: Vec<FailingVerdict>,
     /// Regular expression that finds steps in the output, with a group `(?<step>…)` and optionally `(?<loss>…)` and others.
     /// `auto` (default) recognises the progress bars and log lines of common trainers; `none` disables this.
     #[arg(long, value_name = "PATTERN", conflicts_with = "steps_file")]
@@ -184,7 +184,8 @@ fn request(arguments: &WatchArguments) -> Result<WatchRequest, Failure> {
         signal: arguments.signal,
         grace: arguments.grace.0,
         time_limit: arguments.time_limit.map(|limit| limit.0),
-        fail_on: arguments.fail_on,
+        fail_on: fail_on::both(&arguments.fail_on).0.unwrap_or_default(),
+        training_fail_on: fail_on::both(&arguments.fail_on).1.unwrap_or_default(),
         environment: BTreeMap::new(),
         working_directory: None,
         checkpoint: None,

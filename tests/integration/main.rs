@@ -74,6 +74,7 @@ mod top;
 mod traces;
 #[cfg(feature = "train")]
 mod training;
+mod training_verdict;
 mod trust;
 mod ui;
 mod verdict;

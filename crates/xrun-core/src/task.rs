@@ -20,7 +20,7 @@ use crate::dataset::sample::HostImage;
 use crate::files::write::WriteError;
 use crate::settings::sections::CleanupAction;
 use crate::task::lowered::LoweredSetting;
-pub use crate::task::metric::Direction;
+pub use crate::task::metric::{Direction, HeldOutLoss};
 use crate::task::metric::{Interval, PlannedMetric};
 
 /// Bytes of the device's memory pools, as the pools report them.
@@ -121,6 +121,12 @@ pub struct TaskFacts {
     pub probe_steps: u64,
     /// Overrides of a probe, as `section.key=value`, that shorten stages longer than the probe.
     pub probe_overrides: Vec<String>,
+    /// Batches of a validation, as [`Phases::batch_validated`] counts them; 0 if unknown.
+    pub validation_batches: u64,
+    /// Batches that the steps of an epoch validate, in addition to those of validations.
+    pub epoch_validation_batches: u64,
+    /// Steps that use data for the first time, as [`Phases::first_use`] counts them, and fill a cache that holds all of it.
+    pub first_use_steps: u64,
     /// Validation metrics. The first is the default that the best checkpoint is selected by.
     pub metrics: Vec<Metric>,
     /// Metrics whose names come from the experiment; listed after the others.
@@ -135,7 +141,7 @@ pub struct TaskFacts {
 }
 
 /// A validation metric.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Metric {
     /// Name in `metrics.jsonl`; unique in its pipeline.
     pub name: &'static str,
@@ -149,12 +155,29 @@ pub struct Metric {
     pub line: &'static str,
     /// Description in one sentence.
     pub about: &'static str,
+    /// Value of a model that guesses, where it is known before the run.
+    pub chance: Option<f64>,
+    /// Name of the metric that measures what needs no learning, such as the accuracy of guessing; empty where there is none.
+    pub baseline: &'static str,
+    /// Scale of the metric where it is the loss on held-out data.
+    pub loss: Option<HeldOutLoss>,
 }
 
 impl Metric {
     /// A metric whose higher values are better.
     pub const fn higher(name: &'static str, unit: &'static str) -> Self {
-        Self { name, direction: Some(Direction::Higher), unit, family: name, line: name, about: "" }
+        let (chance, baseline, loss) = (None, "", None);
+        Self {
+            name,
+            direction: Some(Direction::Higher),
+            unit,
+            family: name,
+            line: name,
+            about: "",
+            chance,
+            baseline,
+            loss,
+        }
     }
 
     /// A metric whose lower values are better.
@@ -175,6 +198,21 @@ impl Metric {
     /// Adds a description in one sentence.
     pub const fn about(self, about: &'static str) -> Self {
         Self { about, ..self }
+    }
+
+    /// Declares the value of a model that guesses; the verdict on training compares with it.
+    pub const fn chance(self, value: f64) -> Self {
+        Self { chance: Some(value), ..self }
+    }
+
+    /// Declares another metric as the baseline, with which the verdict on training compares.
+    pub const fn baseline(self, name: &'static str) -> Self {
+        Self { baseline: name, ..self }
+    }
+
+    /// Declares the metric as the loss on held-out data, in which the verdict on training looks for overfitting.
+    pub const fn held_out_loss(self, scale: HeldOutLoss) -> Self {
+        Self { loss: Some(scale), ..self }
     }
 }
 
@@ -210,6 +248,9 @@ impl TaskFacts {
             whole_batches: false,
             probe_steps: PROBE_STEPS,
             probe_overrides: Vec::new(),
+            validation_batches: 0,
+            epoch_validation_batches: 0,
+            first_use_steps: 0,
             metrics: metrics.to_vec(),
             declared_metrics: Vec::new(),
             steps_are_known: true,
@@ -231,6 +272,9 @@ impl From<&Metric> for PlannedMetric {
             family: metric.family.to_owned(),
             line: metric.line.to_owned(),
             about: metric.about.to_owned(),
+            chance: metric.chance,
+            baseline: Some(metric.baseline.to_owned()).filter(|name| !name.is_empty()),
+            loss: metric.loss,
         }
     }
 }
@@ -315,4 +359,10 @@ impl From<DataError> for TaskError {
 pub trait Phases {
     /// Ends the current phase and starts `name`.
     fn enter(&mut self, name: &'static str);
+
+    /// Notes that `done` of `all` batches of a validation are done.
+    fn batch_validated(&mut self, _done: u64, _all: u64) {}
+
+    /// Notes that a cache will save the time of the step so far when its data is used again.
+    fn first_use(&mut self) {}
 }

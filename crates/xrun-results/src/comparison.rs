@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::axis::Axis;
 use super::format::{Best, MemorySummary};
 use super::loss::KindLoss;
-use super::verdict::VerdictWord;
+use super::verdict::{TrainingVerdictWord, VerdictWord};
 use xrun_core::task::metric::Direction;
 
 /// Runs compared side by side.
@@ -75,6 +75,9 @@ pub struct ComparedRun {
     pub metrics: BTreeMap<String, ComparedMetric>,
     /// Checkpoint with the best validation.
     pub best: Option<Best>,
+    /// Verdict on training.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub training: Option<TrainingVerdictWord>,
     /// Memory peaks.
     pub memory: MemorySummary,
     /// The verdict on memory.

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::durations::{DurationForecast, Durations};
 use super::format::{MemoryLine, OwnerSummary};
 use super::verdict::VerdictWord;
 use xrun_core::bounded::ledger::Policy;
@@ -34,6 +35,12 @@ pub struct Forecast {
     pub floors: BTreeMap<String, u64>,
     /// Disk space of the results; `null` if unknown.
     pub disk: Option<DiskForecast>,
+    /// Duration of the run; absent if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub duration: Option<DurationForecast>,
+    /// Durations in the probe, from which `duration` follows; absent if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub probe_durations: Option<Durations>,
 }
 
 /// Maximum disk space of a run's results, in bytes.

@@ -9,13 +9,14 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use super::demand::*;
+use super::durations::Durations;
 use super::loss::KindLoss;
 pub use super::outcome::Outcome;
 use super::process::SlurmJob;
 pub use super::sample::*;
 pub use super::state::*;
+use super::verdict::TrainingVerdict;
 use super::watched::WatchSettings;
-use crate::training_verdict::TrainingVerdict;
 use xrun_core::bounded::ledger::Policy;
 use xrun_core::bounded::planned::PlannedBuffer;
 use xrun_core::task::lowered::LoweredSetting;
@@ -311,6 +312,9 @@ pub struct Summary {
     /// Step of the best checkpoint if later ones were removed to make it the newest.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restored: Option<u64>,
+    /// Verdict on training; absent in summaries of older versions and where there is no loss and no validation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub training: Option<TrainingVerdict>,
     /// Memory peaks.
     pub memory: MemorySummary,
     /// Memory demand of each part of this process.
@@ -319,13 +323,13 @@ pub struct Summary {
     pub plan_and_actual: Vec<PlannedAndActual>,
     /// Cap and peak of each owner.
     pub owners: Vec<OwnerSummary>,
+    /// Durations of the parts of the last process; absent in summaries of older versions and of commands.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub durations: Option<Durations>,
     /// Time of each part of the loop, longest first.
     pub phases: Vec<PhaseSummary>,
     /// Counters of the task by name, such as cache hits.
     pub counters: BTreeMap<String, u64>,
-    /// Verdict on training; missing for results that are older than it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub training: Option<TrainingVerdict>,
 }
 
 /// Peaks over all samples of all processes of the run, in bytes; everything else is from the newest process.

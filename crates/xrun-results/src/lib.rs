@@ -7,6 +7,7 @@ pub mod build_info;
 pub mod command_line;
 pub mod comparison;
 pub mod demand;
+pub mod durations;
 pub mod evaluation;
 pub mod event_file;
 pub mod export;
@@ -35,13 +36,13 @@ pub mod selection;
 pub mod state;
 pub mod tail;
 pub mod timestamp;
-pub mod training_verdict;
 pub mod trust;
 pub mod watched;
 
 /// Verdict types, as in `verdict.json`.
 pub mod verdict {
     pub use xrun_verdict::names::{FOOTPRINT, OWNER_PREFIX};
+    pub use xrun_verdict::training::{TrainingVerdict, TrainingVerdictWord};
     pub use xrun_verdict::{Findings, ProcessOfRun, SeriesVerdict, UnjudgedColumn, Verdict, VerdictWord};
 }
 

@@ -17,6 +17,8 @@ pub enum Outcome {
     TimeLimit,
     /// All steps were done, and the verdict on memory is one that `memory.fail_on` names.
     MemoryGrew,
+    /// All steps were done, and the verdict on training is one that `training.fail_on` names.
+    DidNotLearn,
     /// The loss was not a number.
     Diverged,
     /// `limits.host_memory` or `limits.device_memory` was reached; resumable with a higher limit.
@@ -34,6 +36,7 @@ impl Outcome {
             Self::Finished => "finished",
             Self::StoppedEarly => "stopped early",
             Self::MemoryGrew => "memory grew",
+            Self::DidNotLearn => "did not learn",
             Self::Interrupted => "interrupted",
             Self::TimeLimit => "time limit",
             Self::Diverged => "diverged",
@@ -45,7 +48,7 @@ impl Outcome {
 
     /// Returns `true` if the run completed: nothing is left to resume.
     pub fn is_complete(self) -> bool {
-        matches!(self, Self::Finished | Self::StoppedEarly | Self::MemoryGrew)
+        matches!(self, Self::Finished | Self::StoppedEarly | Self::MemoryGrew | Self::DidNotLearn)
     }
 
     /// Returns `true` if the run completed or a signal stopped it, neither of which is an error.

@@ -45,6 +45,9 @@ pub struct MemoryLine {
     pub phases_us: BTreeMap<String, u64>,
     /// Time that this sample took, in microseconds.
     pub cost_us: u64,
+    /// Remaining seconds of the run, estimated with this sample; absent while unknown and for a watched command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seconds_left: Option<f64>,
     /// Processes of a command that `xrun watch` ran; absent for an experiment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub processes: Option<ProcessMemory>,

@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use super::format::Outcome;
 use super::index::{RunEntry, RunState};
-use super::verdict::VerdictWord;
+use super::judge::recorded_training;
+use super::verdict::{TrainingVerdictWord, VerdictWord};
 use super::{read, resolved};
 use xrun_core::task::metric::Direction;
 
@@ -28,6 +29,8 @@ pub enum StateFilter {
     TimeLimit,
     /// The verdict on memory is one that `memory.fail_on` names.
     MemoryGrew,
+    /// The verdict on training is one that `training.fail_on` names.
+    DidNotLearn,
     /// The loss was not a number.
     Diverged,
     /// A memory limit was reached.
@@ -54,6 +57,7 @@ impl StateFilter {
                 Outcome::Interrupted => Self::Interrupted,
                 Outcome::TimeLimit => Self::TimeLimit,
                 Outcome::MemoryGrew => Self::MemoryGrew,
+                Outcome::DidNotLearn => Self::DidNotLearn,
                 Outcome::Diverged => Self::Diverged,
                 Outcome::MemoryLimit => Self::MemoryLimit,
                 Outcome::Failed => Self::Failed,
@@ -72,6 +76,8 @@ pub struct RunFilter {
     pub status: Option<StateFilter>,
     /// Verdict on its memory.
     pub verdict: Option<VerdictWord>,
+    /// Verdict on its training.
+    pub training: Option<TrainingVerdictWord>,
     /// Tags, all of which the run must have.
     pub tags: Vec<String>,
     /// Dotted keys of the resolved experiment with their values as typed.
@@ -91,6 +97,7 @@ impl RunFilter {
     /// Returns `true` if a run passes the filter. Files of the run are read as needed.
     pub fn accepts(&self, run: &RunEntry) -> bool {
         let verdict = || read::verdict(&run.path).ok().flatten().map(|verdict| verdict.verdict);
+        let training = || recorded_training(&run.path, run.summary.as_ref()).map(|training| training.verdict);
         let values_fit = || {
             let found = resolved::values(&run.path).unwrap_or_default();
             self.values.iter().all(|(key, typed)| found.get(key).is_some_and(|value| resolved::matches(value, typed)))
@@ -103,6 +110,7 @@ impl RunFilter {
         self.experiment.as_ref().is_none_or(|name| *name == run.experiment)
             && self.status.is_none_or(|status| status == StateFilter::from_state(&run.state))
             && self.verdict.is_none_or(|asked| verdict() == Some(asked))
+            && self.training.is_none_or(|asked| training() == Some(asked))
             && (self.tags.is_empty() || tagged())
             && (self.values.is_empty() || values_fit())
     }

@@ -12,6 +12,10 @@ pub struct Clock {
     current: &'static str,
     entered: Instant,
     phases: Vec<Phase>,
+    /// Number and time of the batches that the current step has validated.
+    validated: (u64, Duration),
+    /// End of the part of the current step that a cache will save.
+    first_use: Option<Instant>,
 }
 
 #[derive(Debug)]
@@ -25,6 +29,17 @@ struct Phase {
     present: Duration,
 }
 
+/// Parts of a step that not every step has.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Occasional {
+    /// Number of batches that the step validated.
+    pub batches: u64,
+    /// Time of the phases that validated them.
+    pub in_batches: Duration,
+    /// End of the part that a cache will save when the data is used again.
+    pub first_use: Option<Instant>,
+}
+
 /// Largest number of phases. Their names are constants: more are a bug.
 const PHASES_MAX: usize = 32;
 
@@ -33,7 +48,13 @@ pub const LOOP: &str = "loop";
 
 impl Default for Clock {
     fn default() -> Self {
-        Self { current: LOOP, entered: Instant::now(), phases: Vec::with_capacity(PHASES_MAX) }
+        Self {
+            current: LOOP,
+            entered: Instant::now(),
+            phases: Vec::with_capacity(PHASES_MAX),
+            validated: (0, Duration::ZERO),
+            first_use: None,
+        }
     }
 }
 
@@ -44,6 +65,16 @@ impl Phases for Clock {
         phase.longest = phase.longest.max(phase.present);
         phase.present = Duration::ZERO;
         self.current = name;
+    }
+
+    fn batch_validated(&mut self, done: u64, _: u64) {
+        let time = self.update().present;
+        self.validated.0 += done;
+        self.validated.1 += time;
+    }
+
+    fn first_use(&mut self) {
+        self.first_use = Some(Instant::now());
     }
 }
 
@@ -85,6 +116,12 @@ impl Clock {
             }
         }
         times
+    }
+
+    /// Returns and resets the parts of a step that not every step has.
+    pub fn take_occasional(&mut self) -> Occasional {
+        let (batches, in_batches) = std::mem::take(&mut self.validated);
+        Occasional { batches, in_batches, first_use: self.first_use.take() }
     }
 
     /// Time spent in a phase so far.

@@ -20,9 +20,8 @@ use xrun_core::panics::messages::Cause;
 use xrun_core::settings::sections::FailOn;
 use xrun_core::task::{Task, TaskError};
 use xrun_results::format::{LoopState, Manifest, Outcome, Summary};
-use xrun_results::judge::fails;
+use xrun_results::judge::{fails, training_end, training_fails};
 use xrun_results::resolved;
-use xrun_results::training_verdict;
 use xrun_results::verdict::Verdict;
 use xrun_watch::directory::RunDirectory;
 use xrun_watch::memory::sources::GpuInUse;
@@ -145,16 +144,24 @@ fn device_failure(panic: &Panic, outcome: Outcome, session: &mut Session<'_>, ta
 /// Largest number of lines of a backend's message in the log. The source of a kernel has some hundred lines.
 const LOGGED_LINES_MAX: usize = 1000;
 
-/// Makes a finished run fail if its verdict is one of `memory.fail_on`.
+/// Makes a finished run fail if a verdict is one of `memory.fail_on` or `training.fail_on`.
 fn apply_fail_on(ending: Ending, session: &Session<'_>) -> Ending {
-    let fail_on = session.plan.experiment.memory.fail_on;
-    if !matches!(ending.outcome, Outcome::Finished | Outcome::StoppedEarly) || fail_on == FailOn::Never {
+    let experiment = &session.plan.experiment;
+    if !matches!(ending.outcome, Outcome::Finished | Outcome::StoppedEarly) {
         return ending;
     }
-    let verdict = session.recorder.verdict();
-    match fails(fail_on, verdict.verdict) {
-        true => Ending::new(Outcome::MemoryGrew, format!("{}, but {}", ending.message, verdict.message)),
-        false => ending,
+    let (on_memory, on_training) = (experiment.memory.fail_on, experiment.training.fail_on);
+    let memory = (on_memory != FailOn::Never).then(|| session.recorder.verdict());
+    if let Some(verdict) = memory.filter(|verdict| fails(on_memory, verdict.verdict)) {
+        return Ending::new(Outcome::MemoryGrew, format!("{}, but {}", ending.message, verdict.message));
+    }
+    let training = session.recorder.training_verdict(Some(training_end(ending.outcome)));
+    match training.filter(|training| training_fails(on_training, training.verdict)) {
+        Some(training) => {
+            let message = format!("{}, but {}: {}", ending.message, training.verdict.words(), training.message);
+            Ending::new(Outcome::DidNotLearn, message)
+        }
+        None => ending,
     }
 }
 
@@ -171,8 +178,7 @@ fn finish(
     let synced = session.recorder.sync();
     let verdict = session.recorder.verdict();
     let judged = write::replace_json(&directory.path.join(layout::VERDICT), &verdict);
-    let mut summary = session.summary(task, ending, &directory.id);
-    summary.training = training_verdict::of_run(&directory.path, Some(ending.outcome)).ok().flatten();
+    let summary = session.summary(task, ending, &directory.id);
     let summed = write::replace_json(&directory.path.join(layout::SUMMARY), &summary);
     (logged.and(synced).and(judged).and(summed), summary, verdict)
 }

@@ -30,6 +30,7 @@ pub mod remove;
 pub mod reproduce;
 pub mod resume;
 pub mod session;
+pub mod timer;
 pub mod trace;
 pub mod train;
 pub mod weights;

@@ -163,6 +163,7 @@ mod tests {
             freed: None,
             phases_us: [].into(),
             cost_us: 0,
+            seconds_left: None,
             pressure: None,
             processes: None,
         }

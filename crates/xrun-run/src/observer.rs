@@ -6,7 +6,7 @@ use super::prepare::ProgressListener;
 use crate::plan::Plan;
 use xrun_core::task::StepReport;
 use xrun_results::format::MemoryLine;
-use xrun_results::verdict::Verdict;
+use xrun_results::verdict::{TrainingVerdict, Verdict};
 use xrun_watch::stop::Ending;
 
 /// Event of a run. Observers show it; they cannot change the run.
@@ -39,6 +39,8 @@ pub enum Event<'a> {
         memory: Option<&'a MemoryLine>,
         /// Names of the series that seem to grow.
         suspects: &'a [String],
+        /// Remaining seconds of the run; `None` while unknown.
+        left: Option<f64>,
     },
     /// Memory grows, by the verdict so far. Sent once in a process.
     Growing {
@@ -47,10 +49,30 @@ pub enum Event<'a> {
         /// Verdict so far.
         verdict: &'a Verdict,
     },
+    /// Training diverges, by the verdict so far. Sent once in a process, after a validation.
+    Diverging {
+        /// Optimiser steps done.
+        step: u64,
+        /// Verdict so far.
+        verdict: &'a TrainingVerdict,
+    },
     /// A validation starts.
     Validating {
         /// Optimiser steps done.
         step: u64,
+        /// Remaining seconds of the run; `None` while unknown.
+        left: Option<f64>,
+    },
+    /// A batch of a validation is done.
+    BatchValidated {
+        /// Optimiser steps done.
+        step: u64,
+        /// Number of batches done.
+        done: u64,
+        /// Number of batches of the validation.
+        all: u64,
+        /// Remaining seconds of the run; `None` while unknown.
+        left: Option<f64>,
     },
     /// A validation has ended.
     Validated {

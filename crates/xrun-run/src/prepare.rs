@@ -35,7 +35,7 @@ use super::initial_weights::{self, InitialWeights};
 use crate::plan;
 use crate::plan::fit;
 use crate::plan::fit::MemoryBudget;
-use crate::plan::{Plan, disk, forecast};
+use crate::plan::{Plan, disk, duration, forecast};
 use crate::probe;
 use crate::probe::{Probe, ProbeError, cache};
 use xrun_core::bounded::ledger::Ledger;
@@ -55,6 +55,7 @@ use xrun_core::printable;
 use xrun_core::settings::sections::Autotune;
 use xrun_core::task::{Task, TaskError};
 use xrun_core::units::{Bytes, pluralize, seconds};
+use xrun_results::durations::Durations;
 use xrun_results::format::{Forecast, Manifest};
 use xrun_watch::memory::sources;
 use xrun_watch::memory::sources::GpuInUse;
@@ -200,6 +201,9 @@ impl Planned {
         let probe = self.probe(file, overrides)?;
         let mut forecast = self.forecast_from(&probe);
         forecast.disk = probe.disk.and_then(|left| disk::forecast(&self.plan, &left));
+        let work = duration::work_after(&self.plan, 0, false);
+        forecast.duration = duration::forecast(&work, &Durations::default(), probe.durations.as_ref());
+        forecast.probe_durations.clone_from(&probe.durations);
         self.plan.forecast = Some(forecast.clone());
         Ok((forecast, probe.parameters))
     }

@@ -18,8 +18,9 @@ use xrun_results::judge;
 use xrun_results::read;
 use xrun_results::read::ReadError;
 use xrun_results::timestamp;
-use xrun_results::verdict::Verdict;
+use xrun_results::verdict::{TrainingVerdict, Verdict};
 use xrun_verdict::Watch;
+use xrun_verdict::training::{TrainingEnd, TrainingWatch};
 use xrun_watch::memory::sources::GpuInUse;
 
 /// Open record files of a run.
@@ -38,6 +39,7 @@ pub struct Recorder {
     flushed: Instant,
     tracer: Tracer,
     watch: Watch,
+    training: TrainingWatch,
     demand: DemandCollector,
     /// At most as many as there are series.
     suspects: Vec<String>,
@@ -75,6 +77,7 @@ impl Recorder {
             flushed: Instant::now(),
             tracer: Tracer::new(ledger, segment, plan.experiment.memory.components_every_samples, gpu),
             watch: Watch::new(judge::context(&plan.to_file(0), &plan.experiment)),
+            training: TrainingWatch::new(judge::training_context(Some(&plan.to_file(0)))),
             demand: DemandCollector::new(leaks, plan.experiment.validation.batches as u64),
             suspects: Vec::new(),
             next_suspect_step: 0,
@@ -86,9 +89,16 @@ impl Recorder {
         Ok(recorder)
     }
 
-    /// Adds the samples of earlier processes to the verdict and the peaks. They are read from the trace, so a process that
-    /// was killed counts as well.
+    /// Adds the samples and metrics of earlier processes to the verdicts and the peaks. They are read from the files, so a
+    /// process that was killed counts as well.
     fn replay(&mut self, segment: u32) {
+        for line in read::metrics(&self.run).into_iter().flatten() {
+            match line {
+                Ok(line) => judge::add_metrics(&mut self.training, &line),
+                Err(ReadError::Content { .. }) => {}
+                Err(_) => break,
+            }
+        }
         for line in read::memory(&self.run).into_iter().flatten() {
             match line {
                 Ok(line) if line.segment < segment => {
@@ -107,6 +117,7 @@ impl Recorder {
         if let Some(events) = &mut self.events {
             events.metrics(line)?;
         }
+        judge::add_metrics(&mut self.training, line);
         self.metrics.record(line)
     }
 
@@ -205,6 +216,11 @@ impl Recorder {
         self.watch.verdict()
     }
 
+    /// Verdict on the training so far; `None` without a loss and a validation.
+    pub fn training_verdict(&self, end: Option<TrainingEnd>) -> Option<TrainingVerdict> {
+        (!self.training.is_empty()).then(|| self.training.verdict(end))
+    }
+
     /// Memory that each phase needed so far, without the owners.
     pub fn demand_so_far(&self) -> &Demand {
         self.demand.so_far()
@@ -237,4 +253,6 @@ pub struct LoopPosition {
     pub point: SamplePoint,
     /// Bytes that a cleanup freed; `None` unless the sample follows a cleanup.
     pub freed: Option<u64>,
+    /// Remaining seconds of the run; `None` while unknown.
+    pub left: Option<f64>,
 }

@@ -10,12 +10,14 @@ use super::limits::{LimitReached, MemoryLimits};
 use super::observer::Observer;
 use super::post_mortem;
 use super::recorder::Recorder;
-use crate::plan::{Buffers, Plan, forecast};
+use super::timer::Timer;
+use crate::plan::{Buffers, Plan, duration, forecast};
 use xrun_core::files::layout;
 use xrun_core::files::write;
 use xrun_core::panics;
 use xrun_core::task::{Direction, Task};
 use xrun_results::format::{LoopState, MetricsLine, Outcome, OwnerSummary, PostMortem, Summary, VERSION};
+use xrun_results::judge::training_end;
 use xrun_results::timestamp;
 use xrun_watch::stop::{Ending, StopSignal};
 
@@ -29,6 +31,8 @@ pub struct Session<'a> {
     pub recorder: Recorder,
     /// Time spent in each phase of the loop.
     pub clock: Clock,
+    /// Stopwatch of steps, validations and checkpoints.
+    pub timer: Timer,
     /// Window of the last gradient norms.
     pub norms: GradientNorms,
     /// Receiver of events.
@@ -43,6 +47,8 @@ pub struct Session<'a> {
     pub growth_reported: bool,
     /// Sampling of allocations after growth was suspected.
     pub allocations: AllocationWindow,
+    /// True after the observer was notified that training diverges.
+    pub divergence_reported: bool,
     /// State that was saved last: step, and whether it was validated.
     pub saved: Option<(u64, bool)>,
     /// Memory limits.
@@ -81,6 +87,7 @@ impl<'a> Session<'a> {
             plan,
             recorder,
             clock: Clock::default(),
+            timer: Timer::new(plan.facts.stage_ends.len() + 1, plan.facts.first_use_steps),
             norms,
             observer,
             training: Duration::ZERO,
@@ -88,6 +95,7 @@ impl<'a> Session<'a> {
             restored: None,
             growth_reported: false,
             allocations: AllocationWindow::default(),
+            divergence_reported: false,
             saved: None,
             limits: MemoryLimits::new(&plan.experiment.limits),
             step_tuned: false,
@@ -125,6 +133,22 @@ impl<'a> Session<'a> {
     /// The panic.
     pub fn check_device(&mut self) -> Result<(), RunError> {
         panics::end_step().map_or(Ok(()), |panic| Err(RunError::Device(panic)))
+    }
+
+    /// Remaining seconds of the run, without a validation that is due now; `None` while unknown.
+    pub fn left(&self) -> Option<f64> {
+        self.left_after(true)
+    }
+
+    /// Remaining seconds of the run with the validation that is due now; `None` while unknown.
+    pub fn left_with_validation(&self) -> Option<f64> {
+        self.left_after(false)
+    }
+
+    fn left_after(&self, validated: bool) -> Option<f64> {
+        let work = duration::work_after(self.plan, self.state.step, validated);
+        let probe = self.plan.forecast.as_ref().and_then(|forecast| forecast.probe_durations.as_ref());
+        duration::forecast(&work, self.timer.durations(), probe).map(|forecast| forecast.seconds)
     }
 
     /// Notes the end of a step.
@@ -233,13 +257,14 @@ impl<'a> Session<'a> {
             intervals_last: state.intervals_last,
             best: state.best,
             restored: self.restored,
+            training: self.recorder.training_verdict(Some(training_end(ending.outcome))),
             memory: self.recorder.memory_summary(self.training),
             demand,
             plan_and_actual: plan_and_actual.unwrap_or_default(),
             owners,
+            durations: Some(self.timer.durations().clone()),
             phases: self.clock.summary(),
             counters: task.counters().into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
-            training: None,
         }
     }
 

@@ -97,6 +97,7 @@ impl Tracer {
             freed: position.freed,
             phases_us: phases,
             cost_us: 0,
+            seconds_left: position.left,
             pressure: slow.then(sources::pressure).flatten(),
             processes: None,
         };
@@ -178,7 +179,7 @@ mod tests {
     use xrun_core::bounded::ledger::{Cap, Policy};
 
     fn context(step: u64, point: SamplePoint) -> SampleContext {
-        let position = LoopPosition { step, epoch: 1, point, freed: None };
+        let position = LoopPosition { step, epoch: 1, point, freed: None, left: None };
         SampleContext { start_time: Instant::now(), position, device: None, phases: BTreeMap::new() }
     }
 

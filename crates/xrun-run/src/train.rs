@@ -14,6 +14,7 @@ use super::limits::LimitReached;
 use super::observer::Event;
 use super::recorder::LoopPosition;
 use super::session::Session;
+use super::timer::ValidationPhases;
 use super::{RunError, checkpoint, early_stopping, images};
 use crate::plan::calendar::{Due, due};
 use xrun_core::files::{layout, write};
@@ -25,7 +26,7 @@ use xrun_core::task::{Phases, StepReport, Task};
 use xrun_core::units::pluralize;
 use xrun_results::format::{Best, MetricsLine, Outcome, SamplePoint};
 use xrun_results::loss;
-use xrun_results::verdict::VerdictWord;
+use xrun_results::verdict::{TrainingVerdictWord, VerdictWord};
 use xrun_watch::memory::sources;
 use xrun_watch::stop::{Ending, StopSignal};
 
@@ -62,6 +63,7 @@ pub fn train(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, R
     {
         return save_and_stop(task, session, ending);
     }
+    session.timer.start();
     while session.state.step < plan.steps {
         if let Some(ending) = session.requested_steps_done().or_else(|| session.stop_request()) {
             return save_and_stop(task, session, ending);
@@ -81,6 +83,9 @@ pub fn train(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, R
         if let Some(ending) = after_step(task, session, due)? {
             return save_and_stop(task, session, ending);
         }
+        let phase = plan.facts.stage_ends.iter().filter(|end| **end < step).count();
+        let occasional = session.clock.take_occasional();
+        session.timer.end_step(phase, occasional);
     }
     // Everything is done and saved: a limit that is reached only now changes nothing.
     sample(task, session, SamplePoint::End, None)?;
@@ -165,6 +170,7 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
         norm,
         memory: session.recorder.newest_sample(),
         suspects: session.recorder.suspects(),
+        left: session.left(),
     });
     Ok(None)
 }
@@ -269,13 +275,17 @@ fn perform(task: &mut dyn Task, action: CleanupAction) -> u64 {
 
 fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<Ending>, RunError> {
     let step = session.state.step;
-    session.observer.event(Event::Validating { step });
+    session.timer.begin_part();
+    let (left_after, left) = (session.left(), session.left_with_validation());
+    session.observer.event(Event::Validating { step, left });
     let reached = sample(task, session, SamplePoint::BeforeValidation, None)?;
     if let Some(ending) = limit_ending(task, session, reached)? {
         return Ok(Some(ending));
     }
     session.clock.enter("validation");
-    let report = task.validate(&mut session.clock)?;
+    let mut phases = ValidationPhases::new(&mut session.clock, &mut *session.observer, step, left_after);
+    let report = task.validate(&mut phases)?;
+    let batches = phases.batches;
     task.synchronise()?;
     session.check_device()?;
     if !session.validation_tuned {
@@ -318,10 +328,25 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
     drop(report);
     let reached = sample(task, session, SamplePoint::AfterValidation, None)?;
     let ending = limit_ending(task, session, reached)?;
+    session.timer.end_validation(&batches, step == 0);
+    report_divergence(session)?;
     if step > 0 && update_best(session) {
         save(task, session, true)?;
     }
     Ok(ending)
+}
+
+/// Notifies the observer once if training diverges.
+fn report_divergence(session: &mut Session<'_>) -> Result<(), RunError> {
+    let verdict = session.recorder.training_verdict(None).filter(|_| !session.divergence_reported);
+    let Some(verdict) = verdict.filter(|verdict| verdict.verdict == TrainingVerdictWord::Diverged) else {
+        return Ok(());
+    };
+    session.divergence_reported = true;
+    let step = session.state.step;
+    session.recorder.log(&format!("step {step}: {}: {}", verdict.verdict.words(), verdict.message))?;
+    session.observer.event(Event::Diverging { step, verdict: &verdict });
+    Ok(())
 }
 
 /// Makes the newest validation the best one if it is better; returns whether it is.
@@ -340,6 +365,7 @@ fn save(task: &mut dyn Task, session: &mut Session<'_>, best: bool) -> Result<()
     if session.saved == Some(this) {
         return Ok(()); // as the best one, a moment ago
     }
+    session.timer.begin_part();
     session.clock.enter("checkpoint");
     // Lines first: a resume truncates the metrics to the checkpoint, which needs all lines up to it.
     session.recorder.sync()?;
@@ -350,6 +376,7 @@ fn save(task: &mut dyn Task, session: &mut Session<'_>, best: bool) -> Result<()
     session.observer.event(Event::Saved { step: state.step, best });
     session.recorder.log(&format!("step {}: checkpoint{}", state.step, if best { ", the best so far" } else { "" }))?;
     sample(task, session, SamplePoint::Checkpoint, None)?;
+    session.timer.end_checkpoint();
     Ok(())
 }
 
@@ -401,11 +428,17 @@ fn sample(
     point: SamplePoint,
     freed: Option<u64>,
 ) -> Result<Option<LimitReached>, RunError> {
+    let began = Instant::now();
     session.clock.enter("trace");
-    let position = LoopPosition { step: session.state.step, epoch: session.state.epoch, point, freed };
+    let left = if point == SamplePoint::BeforeValidation { session.left_with_validation() } else { session.left() };
+    let position = LoopPosition { step: session.state.step, epoch: session.state.epoch, point, freed, left };
     session.recorder.sample(task, &mut session.clock, position)?;
     let line = session.recorder.newest_sample();
     let reached = line.and_then(|line| session.limits.reached(line, session.recorder.demand_so_far()));
     session.clock.enter(LOOP);
+    if session.is_probe() {
+        // A probe reads the slow sources at each sample.
+        session.timer.leave_out(began.elapsed());
+    }
     Ok(reached)
 }

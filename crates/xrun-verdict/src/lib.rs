@@ -41,6 +41,7 @@ mod sample;
 mod shape;
 #[cfg(feature = "table")]
 pub mod table;
+pub mod training;
 mod trend;
 mod units;
 mod watch;

@@ -9,7 +9,7 @@ pub const fn exit_code(outcome: Outcome) -> u8 {
         Outcome::Failed => 1,
         Outcome::Diverged => 4,
         Outcome::MemoryLimit => 5,
-        Outcome::MemoryGrew => EXIT_VERDICT,
+        Outcome::MemoryGrew | Outcome::DidNotLearn => EXIT_VERDICT,
         Outcome::TimeLimit => 7,
         Outcome::Interrupted => 8,
         Outcome::Panicked => 70,
@@ -22,7 +22,7 @@ pub const EXIT_BAD_INPUT: u8 = 2;
 pub const EXIT_OUT_OF_MEMORY: u8 = exit_code(Outcome::MemoryLimit);
 /// Exit code for a plan that needs more memory than available.
 pub const EXIT_DOES_NOT_FIT: u8 = 3;
-/// Exit code for a verdict that fails by `memory.fail_on` or `--fail-on`.
+/// Exit code for a verdict that fails by `memory.fail_on`, `training.fail_on` or `--fail-on`.
 pub const EXIT_VERDICT: u8 = 6;
 /// Exit code for a panic outside of a run.
 pub const EXIT_PANIC: u8 = 70;

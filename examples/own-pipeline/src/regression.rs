@@ -53,6 +53,7 @@ impl PipelineKind for Regression {
     const SAMPLE_TYPE: Option<SampleType> = Some(SampleType::of::<table::Rows>());
     const METRICS: &'static [Metric] = &[
         Metric::higher("r2", "share")
+            .chance(0.0)
             .about("Coefficient of determination: the fraction of the target's variance that is explained."),
         Metric::lower("rmse", "").about("Root of the mean squared error, in standard deviations of the target."),
     ];

@@ -5,16 +5,17 @@ use std::time::{Duration, SystemTime};
 
 use crate::files::layout;
 use crate::files::write::WRITING;
-use crate::judge::LiveVerdict;
+use crate::judge::{LiveVerdict, add_metrics, training_context};
 use crate::killed;
 use crate::report::formatting::number;
 use crate::results::format::{MemoryLine, MetricsLine, PlanFile, SamplePoint};
 use crate::results::index::{self, RunState};
 use crate::results::loss::{self, KindLoss};
 use crate::results::tail::RecordTail;
-use crate::results::verdict::{Verdict, VerdictWord};
+use crate::results::verdict::{TrainingVerdictWord, Verdict, VerdictWord};
 use crate::results::{read, resolved, run_name};
 use crate::units::{Bytes, Span, seconds};
+use crate::verdict::training::TrainingWatch;
 use crate::{host, printable};
 
 /// Largest number of bytes of the metrics read at a time.
@@ -129,6 +130,7 @@ pub struct ActiveRun {
     so_far: LiveVerdict,
     metrics: RecordTail,
     losses: Vec<KindLoss>,
+    training: TrainingWatch,
     last_step: Option<u64>,
     /// First metric of the newest validation.
     metric: Option<(String, f64)>,
@@ -148,13 +150,15 @@ impl ActiveRun {
             Some(watched) => watched.time_limit_seconds.and_then(|limit| Duration::try_from_secs_f64(limit).ok()),
             None => limited(),
         };
+        let plan = read::plan(run).ok();
         let host = read::process(run).ok().flatten().map(|note| note.host);
         let host = host.or_else(|| manifest.map(|manifest| manifest.host.name));
         Self {
             run: run.to_path_buf(),
             row: Row::new(run),
             manifest: modified(&run.join(layout::MANIFEST)),
-            plan: read::plan(run).ok(),
+            training: TrainingWatch::new(training_context(plan.as_ref())),
+            plan,
             time_limit,
             is_command: watched.is_some(),
             host: host.filter(|host| *host != host::name()),
@@ -195,7 +199,7 @@ impl ActiveRun {
         row.memory = newest.map_or("-".into(), memory);
         row.owners = newest.map(owners).unwrap_or_default();
         row.set_verdict(self.so_far.verdict());
-        row.left = self.time_left(newest, step.zip(planned), age.unwrap_or_default());
+        row.left = self.time_left(newest, step.zip(planned));
         let host = self.host.as_ref().map(|host| format!("on {}", printable::line(host, NAME_CHARACTERS_MAX)));
         let old = age.filter(|age| *age >= AGE_SHOWN_MIN);
         let age = old.map(|age| format!("updated {} ago", seconds(age.as_secs_f64())));
@@ -208,16 +212,23 @@ impl ActiveRun {
         self.so_far.verdict().map(|verdict| verdict.verdict)
     }
 
+    /// Verdict so far on its training; `None` without a loss and a validation.
+    pub fn training(&self) -> Option<TrainingVerdictWord> {
+        (!self.training.is_empty()).then(|| self.training.verdict(None).verdict)
+    }
+
     fn read_metrics(&mut self) {
         let news = self.metrics.read_new::<MetricsLine>();
         if news.restarted {
             (self.last_step, self.metric) = (None, None);
             self.losses.clear();
+            self.training = TrainingWatch::new(training_context(self.plan.as_ref()));
         }
         let over = loss::averaging_window(self.plan.as_ref().and_then(PlanFile::known_steps));
         for line in &news.records {
             // Not the maximum: a resume repeats some steps.
             self.last_step = Some(line.step());
+            add_metrics(&mut self.training, line);
             match line {
                 MetricsLine::Train { batch, loss, .. } => loss::add(&mut self.losses, batch, *loss, over),
                 MetricsLine::Validation { metrics, .. } => {
@@ -240,11 +251,17 @@ impl ActiveRun {
         }
     }
 
-    /// Time until all steps are done at the current speed, or until the time limit if it is reached first.
-    fn time_left(&self, newest: Option<&MemoryLine>, steps: Option<(u64, u64)>, age: Duration) -> String {
-        let done = steps.zip(self.so_far.steps_per_second());
-        let done = done.map(|((step, planned), speed)| planned.saturating_sub(step) as f64 / speed);
-        let spent = newest.map(|line| line.time_us as f64 / 1e6 + age.as_secs_f64());
+    /// Time until the run is done by its own estimate, or at the current speed of a command, or until the time limit if it is
+    /// reached first.
+    fn time_left(&self, newest: Option<&MemoryLine>, steps: Option<(u64, u64)>) -> String {
+        let age = age_of(&[self.run.join(layout::MEMORY)]).unwrap_or_default().as_secs_f64();
+        let estimate = newest.and_then(|line| line.seconds_left).map(|left| (left - age).max(0.0));
+        let at_speed = || {
+            let ((step, planned), speed) = steps.zip(self.so_far.steps_per_second())?;
+            Some(planned.saturating_sub(step) as f64 / speed)
+        };
+        let done = estimate.or_else(at_speed);
+        let spent = newest.map(|line| line.time_us as f64 / 1e6 + age);
         let limit = self.time_limit.zip(spent).map(|(limit, spent)| (limit.as_secs_f64() - spent).max(0.0));
         match (done, limit) {
             (Some(done), Some(limit)) if limit < done => format!("limit in {}", seconds(limit)),
@@ -291,7 +308,12 @@ fn modified(path: &Path) -> Option<SystemTime> {
 /// Time since the run last wrote a file.
 fn age(run: &Path) -> Option<Duration> {
     let files = [layout::MEMORY, layout::METRICS, layout::LOG, layout::PROCESS, layout::MANIFEST];
-    let newest = files.iter().filter_map(|name| modified(&run.join(name))).max()?;
+    age_of(&files.map(|name| run.join(name)))
+}
+
+/// Time since the newest of these files was written.
+fn age_of(files: &[PathBuf]) -> Option<Duration> {
+    let newest = files.iter().filter_map(|path| modified(path)).max()?;
     // 0 if the other machine's clock is ahead.
     Some(SystemTime::now().duration_since(newest).unwrap_or_default())
 }

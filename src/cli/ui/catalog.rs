@@ -16,11 +16,12 @@ use crate::cli::top::runs::{Stamp, is_active};
 use crate::dataset::digest::digest;
 use crate::files::layout;
 use crate::printable;
-use crate::report::page::tone::{memory_badge, outcome_tone};
+use crate::report::page::tone::{memory_badge, outcome_tone, training_tone};
 use crate::results::index::{self, RunState};
+use crate::results::judge::recorded_training;
 use crate::results::read;
 use crate::results::selection::metric_direction;
-use crate::results::verdict::VerdictWord;
+use crate::results::verdict::{TrainingVerdictWord, VerdictWord};
 use crate::sweep::listing;
 use crate::task::metric::Direction;
 
@@ -79,6 +80,9 @@ pub struct RunRow {
     pub memory: Option<u64>,
     /// Working time in seconds.
     pub seconds: Option<f64>,
+    /// Verdict on training.
+    pub training: String,
+    pub training_tone: &'static str,
     /// Verdict on memory.
     pub verdict: String,
     pub verdict_tone: &'static str,
@@ -203,6 +207,7 @@ fn active_row(run: &Path, active: &mut ActiveRun) -> RunRow {
     let now = active.update();
     let mut row = row(run);
     (row.live, row.state, row.tone, row.left, row.message) = (true, now.state, "busy", now.left, now.message);
+    (row.training, row.training_tone) = training_cell(active.training());
     if let Some(verdict) = active.verdict() {
         (row.verdict, row.verdict_tone) = verdict_cell(verdict);
     }
@@ -227,6 +232,9 @@ fn row(run: &Path) -> RunRow {
         _ => entry.summary.as_ref().map_or(String::new(), |summary| summary.message.clone()),
     };
     let (verdict, verdict_tone) = verdict.ok().flatten().map_or((String::new(), ""), |one| verdict_cell(one.verdict));
+    // An active run is judged as it is followed.
+    let training = (entry.state != RunState::Running).then(|| recorded_training(run, entry.summary.as_ref()));
+    let (training, training_tone) = training_cell(training.flatten().map(|training| training.verdict));
     let best = entry.best.as_ref();
     let better = best.and_then(|best| metric_direction(run, &best.metric)).map(Direction::words);
     let tags = read::notes(run).unwrap_or_default().tags;
@@ -249,11 +257,17 @@ fn row(run: &Path) -> RunRow {
         better,
         memory: entry.rss_peak,
         seconds: entry.summary.as_ref().map(|summary| summary.seconds),
+        training,
+        training_tone,
         verdict,
         verdict_tone,
         message: printable::line(&message, TEXT_CHARACTERS_MAX),
         tags: tags.iter().take(TAGS_MAX).map(|tag| printable::line(tag, 60)).collect(),
     }
+}
+
+fn training_cell(verdict: Option<TrainingVerdictWord>) -> (String, &'static str) {
+    verdict.map_or((String::new(), ""), |verdict| (verdict.words().to_owned(), training_tone(verdict).class()))
 }
 
 fn verdict_cell(verdict: VerdictWord) -> (String, &'static str) {

@@ -31,6 +31,7 @@
     { key: "left", title: "left", right: true, value: (run) => run.left },
     { key: "loss", title: "loss", right: true, value: (run) => run.loss },
     { key: "best", title: "best", right: true, value: (run) => run.best },
+    { key: "training", title: "training", value: (run) => run.training },
     { key: "memory", title: "RSS", right: true, value: (run) => run.memory },
     { key: "verdict", title: "memory", value: (run) => run.verdict },
     { key: "seconds", title: "time", right: true, value: (run) => run.seconds },
@@ -56,7 +57,7 @@
       .filter((run) => trials || !run.sweep)
       .filter((run) => state === "" || (state === "live" ? run.live : run.state === state))
       .filter((run) => {
-        const text = [run.name, run.state, run.verdict, run.metric, run.message, ...run.tags].join(" ").toLowerCase();
+        const text = [run.name, run.state, run.training, run.verdict, run.metric, run.message, ...run.tags].join(" ").toLowerCase();
         return words.every((word) => text.includes(word));
       })
       .sort(compare);
@@ -94,6 +95,7 @@
     cell(row, "loss", known(run.loss, formats.number), true);
     const best = cell(row, "best", known(run.best, formats.number), true);
     if (run.metric) make("small", best, ` ${run.metric}`);
+    make("span", cell(row, "training"), run.training || "–").className = run.training_tone;
     cell(row, "RSS", known(run.memory, formats.bytes), true);
     make("span", cell(row, "memory"), run.verdict || "–").className = run.verdict_tone;
     cell(row, "time", known(run.seconds, formats.seconds), true);
@@ -101,7 +103,7 @@
   };
 
   const sortBy = (key) => {
-    view.down = key === view.sort ? !view.down : !["run", "state", "verdict"].includes(key);
+    view.down = key === view.sort ? !view.down : !["run", "state", "training", "verdict"].includes(key);
     view.sort = key;
     drawList();
   };

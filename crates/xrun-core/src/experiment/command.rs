@@ -32,6 +32,7 @@ const ALWAYS_USED: &[&str] = &[
     "limits.host_memory",
     "limits.device_memory",
     "training.time_limit",
+    "training.fail_on",
     "memory.fail_on",
     "memory.probe",
 ];

@@ -221,8 +221,47 @@ pub struct Training {
     /// code 0.
     #[serde(skip_serializing_if = "EarlyStopping::is_default")]
     pub early_stopping: EarlyStopping,
+    /// Mildest verdict on training that makes a completed run fail with exit code 6; `never` by default.
+    #[serde(skip_serializing_if = "TrainingFailOn::is_never")]
+    pub fail_on: TrainingFailOn,
     /// Learning-rate schedule.
     pub schedule: Schedule,
+}
+
+/// Mildest verdict on training that fails a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+#[clap(rename_all = "snake_case")]
+pub enum TrainingFailOn {
+    /// None.
+    #[default]
+    Never,
+    /// The loss rose or is not a number.
+    Diverged,
+    /// Also if neither the loss nor the metric improved.
+    NoProgress,
+    /// Also if the model is no better than chance on held-out data.
+    NoBetterThanChance,
+    /// Also if the model became worse on held-out data at the end.
+    Overfitting,
+}
+
+impl TrainingFailOn {
+    /// Value in the file.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Never => "never",
+            Self::Diverged => "diverged",
+            Self::NoProgress => "no_progress",
+            Self::NoBetterThanChance => "no_better_than_chance",
+            Self::Overfitting => "overfitting",
+        }
+    }
+
+    /// Returns `true` for the default.
+    fn is_never(&self) -> bool {
+        *self == Self::Never
+    }
 }
 
 impl Training {
@@ -246,6 +285,7 @@ impl Default for Training {
             initial_weights: None,
             activation_checkpointing: false,
             early_stopping: EarlyStopping::default(),
+            fail_on: TrainingFailOn::Never,
             schedule: Schedule::Constant(Constant::default()),
         }
     }

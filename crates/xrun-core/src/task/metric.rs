@@ -39,8 +39,18 @@ impl Direction {
     }
 }
 
+/// Scale of a loss on held-out data.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum HeldOutLoss {
+    /// Mean loss.
+    Mean,
+    /// Exponential of the mean loss.
+    Perplexity,
+}
+
 /// A validation metric that the pipeline may report.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct PlannedMetric {
     /// Name in `metrics.jsonl`.
     pub name: String,
@@ -54,6 +64,15 @@ pub struct PlannedMetric {
     pub line: String,
     /// Description in one sentence.
     pub about: String,
+    /// Value of a model that guesses; absent where it is unknown before the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chance: Option<f64>,
+    /// Name of the metric that measures what needs no learning; absent where there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub baseline: Option<String>,
+    /// Scale of the metric where it is the loss on held-out data; absent for other metrics.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub loss: Option<HeldOutLoss>,
 }
 
 impl PlannedMetric {
@@ -66,6 +85,9 @@ impl PlannedMetric {
             family: name.to_owned(),
             line: name.to_owned(),
             about: String::new(),
+            chance: None,
+            baseline: None,
+            loss: None,
         }
     }
 

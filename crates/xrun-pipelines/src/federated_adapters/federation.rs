@@ -243,7 +243,7 @@ impl Federation {
     }
 
     /// Models to validate: the server's, or one per node if nodes have personal parts.
-    pub fn models(&self) -> impl Iterator<Item = Cow<'_, [f32]>> {
+    pub fn models(&self) -> impl ExactSizeIterator<Item = Cow<'_, [f32]>> {
         let count = if self.personal.is_empty() { 1 } else { self.nodes.len() };
         (0..count).map(|node| self.node_adapters(node))
     }

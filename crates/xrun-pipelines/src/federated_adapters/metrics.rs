@@ -1,10 +1,10 @@
 //! Metrics of a validation.
 
-use xrun_core::task::Metric;
+use xrun_core::task::{HeldOutLoss, Metric};
 
 /// Metrics of the server's model, unless their description says otherwise.
 pub const METRICS: &[Metric] = &[
-    Metric::higher("retrieval", "%").within("retrieval", "pooled").about(
+    Metric::higher("retrieval", "%").baseline("chance").within("retrieval", "pooled").about(
         "Held-out clips whose pooled output is nearest to the target of their own class, among the trained classes.",
     ),
     Metric::higher("retrieval_tokens", "%")
@@ -24,7 +24,10 @@ pub const METRICS: &[Metric] = &[
         .within("unheard", "unheard classes")
         .about("Retrieval on clips of untrained classes, among the targets of all classes."),
     Metric::constant("chance_unheard", "%").within("unheard", "chance").about("Retrieval by guessing any class."),
-    Metric::lower("loss_pooled", "").within("loss", "pooled").about("Loss of the pooled output on held-out clips."),
+    Metric::lower("loss_pooled", "")
+        .held_out_loss(HeldOutLoss::Mean)
+        .within("loss", "pooled")
+        .about("Loss of the pooled output on held-out clips."),
     Metric::lower("loss_tokens", "").within("loss", "tokens").about("Loss of the tokens on held-out clips."),
     Metric::lower("drift", "").about(
         "RMS distance of the nodes' models of the last round from their mean, relative to the norm of the mean.",

@@ -85,8 +85,14 @@ pub fn prepare(
         experiment,
         buffers::BatchSizes { batch: size, personal, classes },
     );
-    let clips = nodes.iter().map(|clips| clips.len() as u64).collect();
+    let clips: Vec<u64> = nodes.iter().map(|clips| clips.len() as u64).collect();
+    let first_use_steps = clips.iter().map(|clips| clips.div_ceil(size as u64)).sum();
+    let cache = &buffers.embedding_cache;
+    let caches_all = cache.working_set_bytes.is_some_and(|bytes| bytes <= cache.cap.bytes);
     let rounds = Rounds::new(settings, clips, size, seed);
+    let validated = |clips: usize| (clips.div_ceil(size) as u64).min(experiment.validation.batches as u64);
+    let held_out = validated(library.clips_of(Role::Nodes, Split::Validation).len());
+    let unheard = validated(library.all_of(Role::Unheard).len());
     let skipped = library.skipped.clone();
     let lowered = lowered_settings(settings, experiment, &library.summary());
     let made = trained_encoder::made(settings, model, &library.digest, seed);
@@ -95,6 +101,7 @@ pub fn prepare(
         store.buffers().all().into_iter().chain(buffers.all()).map(PlannedBuffer::from).collect();
     let clip_loader = ClipLoader::new(store, &buffers.embedding_cache, data.embedding_dtype, ledger);
     let of_round = settings.nodes_per_round() as u64;
+    let models = if settings.personal().is_empty() { 1 } else { nodes.len() as u64 };
     let facts = TaskFacts {
         owners,
         data_digests: digests,
@@ -107,6 +114,9 @@ pub fn prepare(
         probe_steps: PROBE_STEPS_MIN.div_ceil(of_round) * of_round,
         stages: &["round", "local_epoch"],
         made,
+        validation_batches: models * (held_out + unheard),
+        epoch_validation_batches: of_round * held_out,
+        first_use_steps: if caches_all { first_use_steps } else { 0 },
         probe_overrides: vec!["pipeline.federated-adapters.local_steps=1".into()],
         ..TaskFacts::new(rounds.steps(), METRICS)
     };

@@ -123,6 +123,7 @@ impl FederatedModule {
         let network = trained.inner()?;
         let inputs = EvaluationInputs { encoder: &self.frozen_encoder, targets: &self.targets };
         let answers = self.validation.evaluate_node(&network, inputs)?;
+        phases.batch_validated(self.validation.batches_of_node(), self.validation.batches_of_node());
         phases.enter("aggregate");
         let state = match self.settings.node_optimizer {
             NodeOptimizer::Fresh => None,
@@ -164,7 +165,11 @@ impl TrainingModule for FederatedModule {
         step.describe(&batch.description);
         step.accumulator.add_to_divisor(batch.size() as f64);
         step.enter("encode");
+        let misses = self.clip_loader.counters().misses;
         let embeddings = self.frozen_encoder.embed(batch, &self.clip_loader);
+        if self.clip_loader.counters().misses > misses {
+            step.first_use();
+        }
         step.enter("forward_backward");
         let (frozen_encoder, targets, device) = (&self.frozen_encoder, &self.targets, &step.device().autodiff);
         let (network, accumulator) = (step.trained.network()?, &mut step.accumulator);
@@ -226,10 +231,12 @@ impl TrainingModule for FederatedModule {
         evaluation: &mut Evaluation<'_, Self>,
     ) -> Result<ValidationReport, TaskError> {
         let inputs = EvaluationInputs { encoder: &self.frozen_encoder, targets: &self.targets };
-        let mut evaluations = Vec::with_capacity(1);
-        for adapters in self.federation.models() {
+        let models = self.federation.models();
+        let count = models.len();
+        let mut evaluations = Vec::with_capacity(count);
+        for (number, adapters) in models.enumerate() {
             let network = flat::from_host(network.clone(), &adapters);
-            evaluations.push(self.validation.evaluate(&network, inputs, evaluation)?);
+            evaluations.push(self.validation.evaluate(&network, inputs, (number, count), evaluation)?);
         }
         let metrics = self.validation.metrics(&evaluations, self.federation.answers(), self.federation.drift());
         Ok(ValidationReport { metrics, ..ValidationReport::default() })

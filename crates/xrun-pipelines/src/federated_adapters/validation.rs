@@ -118,13 +118,24 @@ impl Validation {
         self.classes
     }
 
-    /// Evaluates `clips` by micro-batches: calls `on_output` with the outputs and `on_result` with the results of each.
+    /// Number of batches of an evaluation of one model.
+    pub fn batches(&self) -> u64 {
+        (self.held_out.len().div_ceil(self.batch_size) + self.unheard.len().div_ceil(self.batch_size)) as u64
+    }
+
+    /// Number of batches of an evaluation of a node's own model.
+    pub fn batches_of_node(&self) -> u64 {
+        self.held_out.len().div_ceil(self.batch_size) as u64
+    }
+
+    /// Evaluates `clips` by micro-batches: calls `on_output` with the outputs of each and whether it ends a batch, and
+    /// `on_result` with its results.
     fn for_each_micro_batch(
         &self,
         clips: &[u32],
         network: &Adapters,
         inputs: EvaluationInputs<'_>,
-        mut on_output: impl FnMut(&Conditioning) -> Result<(), TaskError>,
+        mut on_output: impl FnMut(&Conditioning, bool) -> Result<(), TaskError>,
         mut on_result: impl FnMut(&MicroBatchResult<'_>),
     ) -> Result<(), TaskError> {
         for clips in clips.chunks(self.batch_size) {
@@ -136,7 +147,7 @@ impl Validation {
                 let classes = &batch.classes[from..to];
                 let tokens = inputs.encoder.on_device(&embeddings, from, to, inputs.encoder.device());
                 let outputs = network.forward(tokens);
-                on_output(&outputs)?;
+                on_output(&outputs, to == batch.size())?;
                 let targets = inputs.targets.select(classes);
                 let losses = [
                     loss(outputs.pooled.clone(), targets.pooled, self.loss),
@@ -169,7 +180,7 @@ impl Validation {
             &self.held_out,
             network,
             inputs,
-            |_| Ok(()),
+            |_, _| Ok(()),
             |result| {
                 for (class, cosines) in self.by_clip(result.classes, &result.pooled) {
                     answers.add(class, &cosines[..self.classes]);
@@ -179,13 +190,15 @@ impl Validation {
         Ok(answers)
     }
 
-    /// Evaluates a model on held-out clips and on untrained classes.
+    /// Evaluates the model `number` of `count` on held-out clips and on untrained classes.
     pub fn evaluate(
         &self,
         network: &Adapters,
         inputs: EvaluationInputs<'_>,
+        (number, count): (usize, usize),
         evaluation: &mut Evaluation<'_, FederatedModule>,
     ) -> Result<ModelEvaluation, TaskError> {
+        let (mut done, all) = (number as u64 * self.batches(), count as u64 * self.batches());
         evaluation.enter("validation");
         let mut results = ModelEvaluation {
             pooled: RetrievalCounts::new(self.classes, self.classes),
@@ -195,7 +208,12 @@ impl Validation {
             loss_tokens: 0.0,
             clips: self.held_out.len() as f64,
         };
-        let on_output = |output: &Conditioning| evaluation.output(output);
+        let on_output = |output: &Conditioning, ends_batch: bool| {
+            evaluation.output(output)?;
+            done += u64::from(ends_batch);
+            evaluation.batch_done(done, all);
+            Ok(())
+        };
         self.for_each_micro_batch(&self.held_out, network, inputs, on_output, |result| {
             for (class, cosines) in self.by_clip(result.classes, &result.pooled) {
                 results.pooled.add(class, &cosines[..self.classes]);
@@ -211,7 +229,11 @@ impl Validation {
             &self.unheard,
             network,
             inputs,
-            |_| Ok(()),
+            |_, ends_batch| {
+                done += u64::from(ends_batch);
+                evaluation.batch_done(done, all);
+                Ok(())
+            },
             |result| {
                 for (class, cosines) in self.by_clip(result.classes, &result.pooled) {
                     results.unheard.add(class - self.first_unheard, cosines);

@@ -25,6 +25,7 @@ use xrun_data::reading::decoding;
 pub const METRICS: &[Metric] = &[
     Metric::higher("map50", SHARE)
         .within(PRECISION, "map50")
+        .chance(0.0)
         .about("Mean average precision at IoU 0.5 over the held-out classes, as pycocotools computes it."),
     Metric::higher("map", SHARE)
         .within(PRECISION, "map")
@@ -190,6 +191,7 @@ pub fn prepare(
         batch_keys: &[N_WAY, N_QUERY],
         probe_steps: probe_steps(settings, experiment.training.gradient_accumulation),
         images: LEGEND,
+        validation_batches: experiment.validation.batches as u64,
         ..TaskFacts::new(batches_per_epoch, METRICS)
     };
     let batches = BatchLoader::new(episodes, store.clone());

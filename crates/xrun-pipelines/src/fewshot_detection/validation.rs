@@ -121,6 +121,7 @@ impl Validation {
             self.episode(model, number, &batch, &mut file, &mut shown, evaluation)?;
             drop(batch);
             self.batch.set(0, 0);
+            evaluation.batch_done(number + 1, episodes);
         }
         let (within, between) = self.compare_embeddings(model, device)?;
         if let Some((files, file)) = self.files.as_mut().zip(file) {

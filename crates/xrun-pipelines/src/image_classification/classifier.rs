@@ -114,6 +114,7 @@ impl TrainingModule for Classifier {
     ) -> Result<ValidationReport, TaskError> {
         let device = &evaluation.trained.device.inner;
         let (mut correct, mut loss) = (RunningMean::default(), 0.0);
+        let batches = self.validated.div_ceil(self.micro_batch_size) as u64;
         for from in (0..self.validated).step_by(self.micro_batch_size) {
             let batch = self.batches.held_out(from..(from + self.micro_batch_size).min(self.validated))?;
             self.validation_batch.set(1, batch.deep_size());
@@ -124,6 +125,7 @@ impl TrainingModule for Classifier {
                 correct.add(Some(f64::from(u8::from(predicted == *class as usize))));
                 loss += cross_entropy;
             }
+            evaluation.batch_done((from / self.micro_batch_size) as u64 + 1, batches);
         }
         self.validation_batch.set(0, 0);
         let metrics = vec![

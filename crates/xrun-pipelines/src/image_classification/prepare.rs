@@ -10,7 +10,7 @@ use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun_core::bounded::planned::PlannedBuffer;
 use xrun_core::experiment::Experiment;
 use xrun_core::task::lowered::LoweredSetting;
-use xrun_core::task::{Metric, TaskError, TaskFacts};
+use xrun_core::task::{HeldOutLoss, Metric, TaskError, TaskFacts};
 use xrun_core::units::pluralize;
 use xrun_data::boxes::frames::{self, FrameStore};
 use xrun_data::boxes::library::Library;
@@ -21,11 +21,14 @@ use xrun_data::reading::decoding;
 pub const METRICS: &[Metric] = &[
     Metric::higher("accuracy", "share")
         .within(ACCURACY, "accuracy")
+        .baseline("largest_class")
         .about("Fraction of held-out images whose class has the highest score."),
     Metric::constant("largest_class", "share")
         .within(ACCURACY, "largest class")
         .about("Accuracy of always predicting the most frequent class."),
-    Metric::lower("cross_entropy", "").about("Mean over held-out images of the negative log probability of the class."),
+    Metric::lower("cross_entropy", "")
+        .held_out_loss(HeldOutLoss::Mean)
+        .about("Mean over held-out images of the negative log probability of the class."),
 ];
 
 const ACCURACY: &str = "Accuracy";
@@ -103,6 +106,7 @@ pub fn prepare(
         )],
         batch_items: size as u64,
         batch_keys: &["training.batch_size"],
+        validation_batches: validated.div_ceil(limits.batch_size) as u64,
         ..TaskFacts::new((labels.train.len() as u64).div_ceil(size as u64), METRICS)
     };
     let batches = BatchLoader {

@@ -43,6 +43,11 @@ impl<'a, M: Module> Step<'a, M> {
         self.phases.enter(phase);
     }
 
+    /// Notes that a cache will save the time of the step so far when its data is used again.
+    pub fn first_use(&mut self) {
+        self.phases.first_use();
+    }
+
     /// Describes a batch, for the message when its loss is not a number.
     pub fn describe(&mut self, batch: &str) {
         self.accumulator.describe(batch);
@@ -83,6 +88,11 @@ impl<L: TrainingModule> Evaluation<'_, L> {
     /// Begins a phase, for the times of the report.
     pub fn enter(&mut self, phase: &'static str) {
         self.phases.enter(phase);
+    }
+
+    /// Notes that `done` of `all` batches are done.
+    pub fn batch_done(&mut self, done: u64, all: u64) {
+        self.phases.batch_validated(done, all);
     }
 
     /// Passes an intermediate result to the callback.

@@ -206,6 +206,11 @@ impl BatchLoader {
         (first..last).map(|position| self.store.example(Split::Validation, order.at(position))).collect()
     }
 
+    /// Returns the number of batches of a validation, at most `max`.
+    pub fn validation_batches(&self, max: u64) -> u64 {
+        self.store.count(Split::Validation).div_ceil(self.size as u64).min(max)
+    }
+
     /// Returns the batch of the questions of validation batch `batch_index`.
     pub fn validation_batch(&self, examples: &[Arc<Example>], loss_tokens: LossTokens, batch_index: u64) -> TokenBatch {
         let eos_token = self.store.corpus().tokenizer.eos_token();

@@ -4,7 +4,7 @@ use rand::RngExt;
 
 use super::settings::{PrecisionPolicy, Settings};
 use xrun_core::seed::generator;
-use xrun_core::task::Metric;
+use xrun_core::task::{HeldOutLoss, Metric};
 
 /// Bits of a float that is not quantised.
 pub const FULL_PRECISION: u32 = 32;
@@ -46,7 +46,7 @@ pub fn draw(policy: PrecisionPolicy, count: usize, seed: u32, step: u64) -> Vec<
 }
 
 /// Figures of a report, each with one line per precision.
-const PERPLEXITY: &str = "Perplexity";
+pub const PERPLEXITY: &str = "Perplexity";
 const EXACT_MATCH: &str = "Exact match";
 const F1: &str = "F1";
 const BITS_PER_BYTE: &str = "Bits a byte";
@@ -62,6 +62,7 @@ macro_rules! names {
         /// best checkpoint unless the experiment names another.
         pub const METRICS: &[Metric] = &[
             Metric::lower("perplexity", "")
+                .held_out_loss(HeldOutLoss::Perplexity)
                 .within(PERPLEXITY, "mean")
                 .about("Geometric mean of the perplexities of all precisions."),
             Metric::lower("perplexity_full", "").within(PERPLEXITY, "full").about(ABOUT_PERPLEXITY),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::batch::BatchLoader;
 use super::buffers::Buffers;
-use super::precision::{METRICS, draw};
+use super::precision::{METRICS, PERPLEXITY, draw};
 use super::settings::{Model, PrecisionPolicy, RangeSource, Settings, batch_size};
 use super::sizes::ParameterCounts;
 use xrun_core::bounded::ledger::Ledger;
@@ -17,7 +17,7 @@ use xrun_core::dataset::split::Split;
 use xrun_core::experiment::Experiment;
 use xrun_core::settings::sections::Training;
 use xrun_core::task::lowered::LoweredSetting;
-use xrun_core::task::{TaskError, TaskFacts};
+use xrun_core::task::{Metric, TaskError, TaskFacts};
 use xrun_core::units::pluralize;
 use xrun_data::question_answers::corpus::Corpus;
 use xrun_data::question_answers::store::ExampleStore;
@@ -125,9 +125,19 @@ pub fn prepare(
         whole_batches: settings.activation_ranges == RangeSource::Moving,
         probe_steps: probe_steps(settings, experiment.experiment.seed),
         probe_overrides: probe_overrides(settings),
-        ..TaskFacts::new(batches.per_epoch(), METRICS)
+        validation_batches: batches.validation_batches(experiment.validation.batches as u64),
+        ..TaskFacts::new(batches.per_epoch(), &with_chance(tokens))
     };
     Ok((facts, Prepared { settings: settings.clone(), model: model.clone(), batches, buffers }))
+}
+
+/// Metrics with the chance level of a perplexity: all `tokens` of the vocabulary have the same probability.
+fn with_chance(tokens: usize) -> Vec<Metric> {
+    let with_chance = |metric: &Metric| match metric.family {
+        PERPLEXITY => metric.chance(tokens as f64),
+        _ => *metric,
+    };
+    METRICS.iter().map(with_chance).collect()
 }
 
 /// Returns the settings for which the data has too few questions: batch size, calibration and validation.

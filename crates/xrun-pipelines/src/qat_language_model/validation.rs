@@ -99,6 +99,7 @@ impl Validation {
                     self.evaluate(network, &batch, &examples, &mut quant, &mut sums[at]);
                 }
             });
+            evaluation.batch_done(number + 1, self.batches.validation_batches(self.batches_max));
         }
         Ok(ValidationReport { metrics: self.metrics(precisions, &sums), ..ValidationReport::default() })
     }

@@ -325,6 +325,14 @@ impl BatchLoader {
         (first..last).map(|position| order.at(position)).collect()
     }
 
+    /// Returns the number of free answers of a validation of at most `batches` batches and `answers` answers of a kind: to
+    /// held-out images, to grey ones in their place, and to unseen ones.
+    pub fn answered(&self, batches: u64, answers: usize, grey_images: bool) -> u64 {
+        let max = batches.saturating_mul(self.shape.size as u64).min(answers as u64);
+        let of = |split| self.store.count(split).min(max);
+        of(Split::Validation) * (1 + u64::from(grey_images)) + of(Split::Unseen)
+    }
+
     /// Builds the batch of `examples` and the weights of their tokens; `on` switches the mask.
     ///
     /// # Errors

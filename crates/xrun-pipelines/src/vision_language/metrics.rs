@@ -3,7 +3,7 @@
 use std::sync::{Mutex, PoisonError};
 
 use crate::metrics::fields::FIELDS_MAX;
-use xrun_core::task::Metric;
+use xrun_core::task::{HeldOutLoss, Metric};
 
 /// Figures of a report.
 const FIELDS: &str = "Field accuracy";
@@ -22,6 +22,7 @@ const FIELD: &str = "field_";
 pub const METRICS: &[Metric] = &[
     Metric::higher("field_accuracy", "%")
         .within(FIELDS, "free answers")
+        .baseline(GREY)
         .about("Fields of the true objects that a free answer has right."),
     Metric::higher("field_accuracy_forced", "%")
         .within(FIELDS, "structure given")
@@ -38,8 +39,12 @@ pub const METRICS: &[Metric] = &[
     Metric::higher("exact_object", "%")
         .within(FORM, "exact object")
         .about("Free answers with exactly the fields of the truth, all of them right."),
-    Metric::higher(EXACT_MATCH, "%").within(FORM, "exact text").about("Free answers with the text of the truth."),
+    Metric::higher(EXACT_MATCH, "%")
+        .chance(0.0)
+        .within(FORM, "exact text")
+        .about("Free answers with the text of the truth."),
     Metric::lower("loss_value", "")
+        .held_out_loss(HeldOutLoss::Mean)
         .within(LOSS, "values")
         .about("Mean loss of value tokens, masked or not, after the true text."),
     Metric::lower("loss_key", "").within(LOSS, "keys").about("Mean loss of key tokens."),

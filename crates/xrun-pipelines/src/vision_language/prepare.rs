@@ -114,6 +114,11 @@ pub fn prepare(
         batch_keys: &["training.batch_size"],
         images: LEGEND,
         probe_overrides: vec!["pipeline.vision-language.longest_first=true".into()],
+        validation_batches: batches.answered(
+            experiment.validation.batches as u64,
+            settings.generated_answers,
+            settings.grey_images,
+        ),
         ..TaskFacts::new(batches.per_epoch(), &metrics)
     };
     let (settings, model) = (settings.clone(), model.clone());

@@ -145,6 +145,7 @@ impl Validation {
         let mut forced = TeacherForced::default();
         let (mut free, mut grey, mut unseen) = (FieldScores::default(), FieldScores::default(), FieldScores::default());
         let mut shown = Vec::new();
+        let (all, mut done) = (self.batches.answered(self.batches_max, self.generated_answers, self.grey_images), 0);
         let mut left = self.generated_answers;
         for number in 0..self.batches_max {
             evaluation.enter("validation_data");
@@ -166,6 +167,8 @@ impl Validation {
                     grey.add(&answer, &example.text.answer_text);
                 }
             }
+            done += examples.len() as u64 * (1 + u64::from(self.grey_images));
+            evaluation.batch_done(done, all);
         }
         let mut left = self.generated_answers;
         for number in 0..self.batches_max {
@@ -180,6 +183,8 @@ impl Validation {
             for (example, answer) in self.answers(network, config, examples, ShownImage::Original) {
                 unseen.add(&answer, &example.text.answer_text);
             }
+            done += examples.len() as u64;
+            evaluation.batch_done(done, all);
         }
         self.batch.set(0, 0);
         let metrics = self.metrics(&forced, &free, &grey, &unseen);

@@ -199,6 +199,7 @@ mod tests {
             freed: None,
             phases_us: [].into(),
             cost_us: 0,
+            seconds_left: None,
             pressure: None,
             processes: Some(ProcessMemory { process_count: 3, threads: 3, ..ProcessMemory::default() }),
         }

@@ -149,6 +149,7 @@ mod tests {
             device: None,
             driver: None,
             container: None,
+            seconds_left: None,
             pressure: None,
             owners: [].into(),
             freed: None,

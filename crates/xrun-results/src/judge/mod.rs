@@ -1,4 +1,4 @@
-//! Verdicts on recorded memory: of a run, of a watched command, or of another tool's trace.
+//! Verdicts on recorded memory (of a run, of a watched command, or of another tool's trace) and on training.
 //!
 //! Series are judged by the crate `xrun-verdict`; this module converts records to its samples.
 
@@ -6,11 +6,13 @@ mod command;
 mod live;
 mod recording;
 mod sample;
+mod training;
 
 pub use command::CommandJudge;
 pub use live::LiveVerdict;
 pub use recording::{VerdictError, context, path, run, suspected_at, trace};
 pub use sample::sample;
+pub use training::{add_metrics, recorded_training, training, training_context, training_end, training_fails};
 
 use crate::verdict::VerdictWord;
 use xrun_core::settings::sections::FailOn;

@@ -40,6 +40,7 @@ fn a_sample_has_the_memory_budget_of_the_container() {
         freed: None,
         phases_us: [].into(),
         cost_us: 0,
+        seconds_left: None,
         pressure: None,
         processes: None,
     };

@@ -6,10 +6,10 @@ use unicode_width::UnicodeWidthStr;
 use super::formatting::{number, utc_time};
 pub use super::width::columns_within;
 use crate::index::{RunEntry, RunState};
+use crate::judge::recorded_training;
 use crate::read;
 use crate::read::ReadError;
-use crate::training_verdict::TrainingVerdict;
-use crate::verdict::Verdict;
+use crate::verdict::{TrainingVerdict, Verdict};
 use xrun_core::printable;
 use xrun_core::units::Bytes;
 
@@ -65,12 +65,13 @@ fn row(run: &RunEntry, verdict: &Result<Option<Verdict>, ReadError>) -> Vec<Stri
             Ok(None) => "-".into(),
             Err(_) => "damaged".into(),
         },
-        training(run).map_or("-".into(), |training| training.verdict.words()),
+        training(run).map_or("-", |training| training.verdict.words()).to_owned(),
     ]
 }
 
-fn training(run: &RunEntry) -> Option<&TrainingVerdict> {
-    run.summary.as_ref()?.training.as_ref()
+/// Verdict on the training of a run; an older summary is from before a resume while the run is running.
+fn training(run: &RunEntry) -> Option<TrainingVerdict> {
+    recorded_training(&run.path, run.summary.as_ref().filter(|_| run.state != RunState::Running))
 }
 
 /// The runs as JSON. Unknown values are `null`.

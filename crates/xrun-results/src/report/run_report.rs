@@ -9,14 +9,15 @@ use super::trace::{self, MemoryTrace};
 use crate::format::{Manifest, MemorySummary, PlanFile, PlannedAndActual, PostMortem, Suggestion, Summary};
 use crate::index;
 use crate::index::RunState;
-use crate::training_verdict::TrainingVerdict;
-use crate::verdict::{Verdict, VerdictWord};
+use crate::judge;
+use crate::verdict::{TrainingVerdict, Verdict, VerdictWord};
 use crate::watched::WatchSettings;
-use crate::{read, resolved, run_name, training_verdict};
+use crate::{read, resolved, run_name};
 use xrun_core::bounded::ledger::{OWNERS_MAX, Policy};
 use xrun_core::bounded::planned::MemoryKind;
 use xrun_core::files::{layout, sums};
 use xrun_core::units::{Bytes, pluralize};
+use xrun_verdict::training::TrainingEnd;
 
 /// Relative error from which a forecast needs an explanation.
 const FAR_OFF: f64 = 0.1;
@@ -40,7 +41,7 @@ pub struct RunReport {
     pub summary: Option<Summary>,
     /// `verdict.json`.
     pub verdict: Option<Verdict>,
-    /// Verdict on training: that of the summary, or judged from the metrics.
+    /// Verdict on training, as recorded or judged now.
     pub training: Option<TrainingVerdict>,
     /// `post_mortem.json`.
     pub post_mortem: Option<PostMortem>,
@@ -126,9 +127,6 @@ pub fn gather(run: &Path) -> Result<RunReport, ReportError> {
         })
         .ok();
     let verdict = read::verdict(run).map_err(&mut note_error).ok().flatten();
-    let stored = summary.as_ref().and_then(|summary| summary.training.clone());
-    let outcome = summary.as_ref().map(|summary| summary.outcome);
-    let training = stored.or_else(|| training_verdict::of_run(run, outcome).ok().flatten());
     let post_mortem = read::post_mortem(run).map_err(&mut note_error).ok().flatten();
     for result in [resolved::read_text(run).map(drop), read::images(run).map(drop)] {
         // A missing file is no damage: results are often shared without some files.
@@ -152,6 +150,15 @@ pub fn gather(run: &Path) -> Result<RunReport, ReportError> {
     }
     damage.extend([&curves.read_error, &trace.read_error].into_iter().flatten().cloned());
     damage.extend([run.to_path_buf(), run.join(layout::EXPORT)].iter().flat_map(|directory| sums::damaged(directory)));
+    let ended = summary.as_ref().filter(|_| entry.state != RunState::Running);
+    let training = ended.and_then(|summary| summary.training.clone()).or_else(|| {
+        let end = match &entry.state {
+            RunState::Running => None,
+            RunState::Ended(outcome) => Some(judge::training_end(*outcome)),
+            RunState::Killed | RunState::Unreadable(_) => Some(TrainingEnd::Interrupted),
+        };
+        judge::training(run, plan.as_ref(), end)
+    });
     let checkpoints = read::checkpoints(run).into_iter().map(|(step, _)| step).collect();
     let experiment = manifest.as_ref().map_or(entry.experiment, |manifest| manifest.experiment.clone());
     let run = run.to_path_buf();

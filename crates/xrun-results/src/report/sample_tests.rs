@@ -202,7 +202,8 @@ fn plan(names: SampleNames) -> PlanFile {
                 let family = if name == "embedding_margin" { "Embeddings" } else { "Average precision" };
                 let about = format!("What `{name}` is.");
                 let (direction, line) = (Some(Direction::Higher), name.replace('_', " "));
-                PlannedMetric { name: name.into(), direction, unit: unit.into(), family: family.into(), line, about }
+                let plain = PlannedMetric::plain(name, Direction::Higher);
+                PlannedMetric { direction, unit: unit.into(), family: family.into(), line, about, ..plain }
             })
             .into(),
     }
@@ -313,6 +314,7 @@ fn memory(names: SampleNames, steps: u64) -> Vec<MemoryLine> {
                 .map(|(name, spent)| (name.to_owned(), spent))
                 .into(),
             cost_us: 850,
+            seconds_left: None,
             pressure: None,
             processes: None,
         });
@@ -395,6 +397,7 @@ fn summary(names: SampleNames) -> Summary {
         intervals_last: intervals(STEPS),
         best: Some(best),
         restored: None,
+        training: None,
         memory: MemorySummary {
             size_classes: vec![SizeClass {
                 from_bytes: 65_536,
@@ -423,6 +426,7 @@ fn summary(names: SampleNames) -> Summary {
                 peak_items: cap_items - at as u64,
             })
             .collect(),
+        durations: None,
         phases: vec![
             phase("backward", 200, 86.9, 0.71),
             phase("forward", 200, 50.2, 0.44),
@@ -434,7 +438,6 @@ fn summary(names: SampleNames) -> Summary {
             phase("trace", 262, 0.21, 0.002),
         ],
         counters: [("frame_cache_hits".to_owned(), 8_210)].into(),
-        training: None,
     }
 }
 

@@ -78,10 +78,10 @@ pub fn json(run: &Path) -> Result<Value, ReportError> {
         "losses": losses,
         "metrics": metrics,
         "best": ending.and_then(|summary| summary.best.as_ref()),
+        "training": report.training,
         // Without a sample memory is unknown.
         "memory": Some(report.memory()).filter(|memory| memory.samples > 0),
         "plan_and_actual": ending.map(|summary| &summary.plan_and_actual),
-        "training": report.training,
         "post_mortem": report.post_mortem,
         "allocations": read::allocations(run)?,
         "buffers": buffers,

@@ -39,15 +39,39 @@ pub fn due(plan: &Plan, step: u64) -> Due {
 /// Number of validations of the plan, including that of the untrained model.
 pub fn validations(plan: &Plan) -> u64 {
     let validation = &plan.experiment.validation;
+    let at_last = u64::from(plan.steps > 0 && (validation.every_steps > 0 || validation.every_epochs > 0));
+    let before_last = multiples_until(plan, plan.steps.saturating_sub(1));
+    before_last.saturating_add(u64::from(validation.at_start) + at_last)
+}
+
+/// Number of validations that are done after `step` steps; `validated`: also the one that is due after that step.
+pub fn validations_until(plan: &Plan, step: u64, validated: bool) -> u64 {
+    if step >= plan.steps && validated {
+        return validations(plan);
+    }
+    let validation = &plan.experiment.validation;
+    let at_start = u64::from(validation.at_start && (step > 0 || validated));
+    let before = if validated { step } else { step.saturating_sub(1) };
+    at_start + multiples_until(plan, before.min(plan.steps.saturating_sub(1)))
+}
+
+/// Number of checkpoints that are made until step `step`, without those of the best validations.
+pub fn checkpoints_until(plan: &Plan, step: u64) -> u64 {
+    match step >= plan.steps {
+        true => checkpoints(plan),
+        false => step.checked_div(plan.experiment.checkpoint.every_steps).unwrap_or_default(),
+    }
+}
+
+/// Number of steps until `last` after which a cadence of validations is due.
+fn multiples_until(plan: &Plan, last: u64) -> u64 {
+    let validation = &plan.experiment.validation;
     let by_steps = u128::from(validation.every_steps);
     let by_epochs = u128::from(validation.every_epochs) * u128::from(plan.steps_per_epoch);
     // Computed in closed form: a plan may have billions of steps.
-    let before_last = u128::from(plan.steps.saturating_sub(1));
-    let multiples = |cadence: u128| before_last.checked_div(cadence).unwrap_or_default();
+    let multiples = |cadence: u128| u128::from(last).checked_div(cadence).unwrap_or_default();
     let both = multiples(least_common_multiple(by_steps, by_epochs));
-    let at_last = u128::from(plan.steps > 0 && by_steps + by_epochs > 0);
-    let all = u128::from(validation.at_start) + multiples(by_steps) + multiples(by_epochs) - both + at_last;
-    u64::try_from(all).unwrap_or(u64::MAX)
+    u64::try_from(multiples(by_steps) + multiples(by_epochs) - both).unwrap_or(u64::MAX)
 }
 
 /// Number of checkpoints that the plan makes, without those of the best validations.
@@ -101,6 +125,11 @@ mod tests {
         assert_eq!(plan.steps, 12);
         assert_eq!(steps_where(&plan, |due| due.validate), [10, 12]);
         assert_eq!(validations(&plan), 3, "including the untrained model");
+        let until = [(0, false), (0, true), (9, true), (10, false), (10, true), (11, true), (12, false), (12, true)];
+        let done = until.map(|(step, validated)| validations_until(&plan, step, validated));
+        assert_eq!(done, [0, 1, 1, 1, 2, 2, 2, 3]);
+        assert_eq!([3, 4, 11, 12].map(|step| checkpoints_until(&plan, step)), [0, 1, 2, 3]);
+        assert_eq!(checkpoints(&plan), 3);
         assert_eq!(steps_where(&plan, |due| due.save), [4, 8, 12]);
         assert_eq!(steps_where(&plan, |due| due.clean), [3, 6, 9, 12]);
         assert_eq!(steps_where(&plan, |due| due.epoch_ends), [5, 10, 12]);

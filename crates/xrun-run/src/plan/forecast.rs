@@ -60,6 +60,8 @@ pub fn forecast(plan: &PlanFile, experiment: &Experiment, probe: &Demand) -> For
         device_peak: on_device.map(|bytes| bytes.saturating_add(bytes / DEVICE_HEADROOM_PART)),
         floors: steady_floors(probe),
         disk: None,
+        duration: None,
+        probe_durations: None,
     }
 }
 

@@ -4,6 +4,7 @@ pub mod calendar;
 pub mod contract;
 pub mod describe;
 pub mod disk;
+pub mod duration;
 pub mod fit;
 pub mod forecast;
 pub mod shorten;

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::overrides::as_arguments;
 use xrun_core::units::{pluralize, seconds};
+use xrun_results::durations::Durations;
 use xrun_results::format::{Demand, DiskDemand, Outcome, Summary};
 use xrun_watch::child;
 use xrun_watch::child::ParentDeathSignal;
@@ -44,6 +45,8 @@ pub struct Probe {
     pub parameters: u64,
     /// Disk space that it used; `None` for a command.
     pub disk: Option<DiskDemand>,
+    /// Durations of its parts; `None` for a command.
+    pub durations: Option<Durations>,
 }
 
 /// Reason why a probe failed.
@@ -110,7 +113,8 @@ pub fn probe(
         // An experiment may have fewer steps than a probe would take.
         Some(summary) if summary.outcome.is_orderly() && (summary.steps >= steps || did_all(&summary, &answer)) => {
             let parameters = answer["parameters"].as_u64().unwrap_or_default();
-            Ok(Probe { parameters, demand: summary.demand, disk: disk_usage::measure(results.path()) })
+            let disk = disk_usage::measure(results.path());
+            Ok(Probe { parameters, demand: summary.demand, disk, durations: summary.durations })
         }
         Some(summary) if summary.outcome == Outcome::MemoryLimit => Err(ProbeError::OutOfMemory(summary.message)),
         Some(summary) if summary.is_data_error => Err(ProbeError::Data(summary.message)),

@@ -2,10 +2,17 @@
 
 use std::collections::BTreeMap;
 
+use xrun_core::settings::step_pattern::STEP;
 use xrun_core::task::metric::Direction;
-use xrun_results::format::{Best, MetricsLine, Summary};
+use xrun_results::format::{Best, MetricsLine, PlanFile, Summary};
+use xrun_results::judge;
 use xrun_results::loss;
 use xrun_results::loss::KindLoss;
+use xrun_results::verdict::TrainingVerdict;
+use xrun_verdict::training::{TrainingEnd, TrainingWatch};
+
+/// Counter of the losses that are no numbers, which `metrics.jsonl` cannot hold.
+const NOT_FINITE: &str = "losses_not_finite";
 
 /// Summary of the metrics lines so far.
 #[derive(Clone, Debug, Default)]
@@ -19,6 +26,9 @@ pub struct MetricsSummary {
     newest: BTreeMap<String, Option<f64>>,
     best: Option<Best>,
     validations: u64,
+    /// Number of losses that were no numbers.
+    not_finite: u64,
+    training: TrainingWatch,
 }
 
 impl MetricsSummary {
@@ -27,13 +37,31 @@ impl MetricsSummary {
         Self { metrics, ..Self::default() }
     }
 
+    /// Sets the plan, whose metrics training is judged by; before the first line.
+    pub fn set_plan(&mut self, plan: &PlanFile) {
+        self.training = TrainingWatch::new(judge::training_context(Some(plan)));
+    }
+
+    /// Notes that the loss of a step is not a number.
+    pub fn loss_not_finite(&mut self, step: u64) {
+        self.not_finite += 1;
+        self.training.add_step(step, STEP, f64::NAN, None);
+    }
+
+    /// Verdict on the training so far; `None` without a loss and a validation.
+    pub fn training(&self, end: TrainingEnd) -> Option<TrainingVerdict> {
+        (!self.training.is_empty()).then(|| self.training.verdict(Some(end)))
+    }
+
     /// Forgets all lines.
     pub fn clear(&mut self) {
-        *self = Self::new(std::mem::take(&mut self.metrics));
+        let training = self.training.without_steps();
+        *self = Self { training, ..Self::new(std::mem::take(&mut self.metrics)) };
     }
 
     /// Adds a line.
     pub fn add(&mut self, line: &MetricsLine) {
+        judge::add_metrics(&mut self.training, line);
         match line {
             MetricsLine::Train { batch, loss, .. } => {
                 self.loss_first.get_or_insert(*loss);
@@ -64,6 +92,10 @@ impl MetricsSummary {
 
     /// Fills the fields of a summary.
     pub fn fill(self, summary: &mut Summary) {
+        summary.training = self.training(judge::training_end(summary.outcome));
+        if self.not_finite > 0 {
+            summary.counters.insert(NOT_FINITE.to_owned(), self.not_finite);
+        }
         (summary.loss_first, summary.loss_last) = (self.loss_first, self.loss_last);
         summary.losses = self.losses;
         summary.metrics_first = self.before_training;

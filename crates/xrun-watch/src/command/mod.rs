@@ -28,7 +28,7 @@ use std::time::Duration;
 
 use crate::directory::RunDirectory;
 use xrun_core::bounded::buffer::Buffer;
-use xrun_core::settings::sections::FailOn;
+use xrun_core::settings::sections::{FailOn, TrainingFailOn};
 use xrun_core::settings::signal::Signal;
 use xrun_core::settings::step_pattern::StepPattern;
 use xrun_core::task::metric::Direction;
@@ -58,8 +58,10 @@ pub struct WatchRequest {
     pub grace: Duration,
     /// Time after which the command is stopped.
     pub time_limit: Option<Duration>,
-    /// Verdict that fails the run.
+    /// Mildest verdict on memory that fails the run.
     pub fail_on: FailOn,
+    /// Mildest verdict on training that fails the run.
+    pub training_fail_on: TrainingFailOn,
     /// Source of its steps.
     pub steps: Option<StepSource>,
     /// Variables that are added to its environment.

@@ -25,9 +25,9 @@ use xrun_results::format::{
 use xrun_results::read;
 use xrun_results::read::ReadError;
 use xrun_results::timestamp;
-use xrun_results::training_verdict;
-use xrun_results::verdict::{Verdict, VerdictWord};
+use xrun_results::verdict::{TrainingVerdict, Verdict, VerdictWord};
 use xrun_results::watched::WatchSettings;
+use xrun_verdict::training::TrainingEnd;
 
 /// Cap on the lines that wait to be written, for each file.
 const LINES: usize = 16;
@@ -144,7 +144,8 @@ impl CommandRecord {
         let mut plan = read::plan(path).map_err(unreadable)?;
         plan.owners = super::buffers(request).iter().map(PlannedBuffer::from).collect();
         write::replace_json(&path.join(layout::PLAN), &plan)?;
-        let record = Self::open(begun, request, ledger)?;
+        let mut record = Self::open(begun, request, ledger)?;
+        record.metrics_summary.set_plan(&plan);
         Ok(Self { plan: Some(plan), ..record })
     }
 
@@ -251,6 +252,16 @@ impl CommandRecord {
         self.metrics.record(line)
     }
 
+    /// Notes that the loss of a step is not a number.
+    pub fn loss_not_finite(&mut self, step: u64) {
+        self.metrics_summary.loss_not_finite(step);
+    }
+
+    /// Verdict on the training of a command that ended with all its steps.
+    pub fn training(&self) -> Option<TrainingVerdict> {
+        self.metrics_summary.training(TrainingEnd::Complete)
+    }
+
     /// Adds a line to the log.
     ///
     /// # Errors
@@ -355,13 +366,14 @@ impl CommandRecord {
             intervals_last: BTreeMap::new(),
             best: None,
             restored: None,
+            training: None,
             memory: ended.memory.clone(),
             demand,
             plan_and_actual: Vec::new(),
             owners: owners.collect(),
+            durations: None,
             phases: Vec::new(),
             counters: ended.counters.clone(),
-            training: training_verdict::of_run(&path, Some(ended.outcome)).ok().flatten(),
         };
         self.metrics_summary.fill(&mut summary);
         let summed = write::replace_json(&path.join(layout::SUMMARY), &summary);

@@ -231,6 +231,7 @@ impl Sampler {
             freed: None,
             phases_us: BTreeMap::new(),
             cost_us: 0,
+            seconds_left: None,
             pressure: None,
             processes: Some(ProcessMemory {
                 process_count: seen.len() as u64,

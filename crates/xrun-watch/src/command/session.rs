@@ -27,9 +27,9 @@ use xrun_core::bounded::ledger::Ledger;
 use xrun_core::files::write::WriteError;
 use xrun_core::units::{Span, pluralize};
 use xrun_results::format::{MemoryLine, MemorySummary, Outcome, PlanFile, SamplePoint, Summary};
-use xrun_results::judge::{CommandJudge, fails};
+use xrun_results::judge::{CommandJudge, fails, training_fails};
 use xrun_results::read::{self, ReadError};
-use xrun_results::verdict::{Verdict, VerdictWord};
+use xrun_results::verdict::{TrainingVerdict, Verdict, VerdictWord};
 use xrun_results::watched::WatchSettings;
 
 /// Cap on the time between two checks whether the command has ended.
@@ -335,6 +335,10 @@ impl Session<'_> {
         for event in self.output.steps.take_events(&self.output.step_events) {
             let written = match event {
                 StepEvent::Metrics(line) => self.record.step(&line),
+                StepEvent::LossNotFinite(step) => {
+                    self.record.loss_not_finite(step);
+                    Ok(())
+                }
                 StepEvent::Anew => {
                     (self.first_step, self.last_step) = (None, None);
                     self.judged.restart_steps();
@@ -481,7 +485,13 @@ impl Session<'_> {
                 let message = format!("{how}; {}", verdict.message);
                 (Outcome::MemoryGrew, exit_code(Outcome::MemoryGrew), message)
             }
-            None => (Outcome::Finished, 0, how),
+            None => match self.failed_training() {
+                Some(training) => {
+                    let message = format!("{how}; {}: {}", training.verdict.words(), training.message);
+                    (Outcome::DidNotLearn, exit_code(Outcome::DidNotLearn), message)
+                }
+                None => (Outcome::Finished, 0, how),
+            },
         };
         let exit_code = if self.request.own_exit_code { code } else { exit_code(outcome) };
         let mut notes = Vec::new();
@@ -526,6 +536,12 @@ impl Session<'_> {
         let within_line = self.output.is_within_line();
         let (directory, summary, plan) = self.record.end(&ended, &verdict, ledger)?;
         Ok(WatchOutcome { directory, summary, plan, verdict, ended_early, lost: any_lost, within_line })
+    }
+
+    /// Verdict on training, if it is one that fails the run.
+    fn failed_training(&self) -> Option<TrainingVerdict> {
+        let on = self.request.training_fail_on;
+        self.record.training().filter(|training| training_fails(on, training.verdict))
     }
 
     /// Message on the samples and steps that could not be written, after a last attempt.

@@ -20,6 +20,7 @@ pub struct Progress {
     pub epoch: Option<u64>,
     /// True if a loss or a word shows that it is a training.
     pub is_training: bool,
+    /// Loss, finite or not.
     pub loss: Option<f64>,
     pub learning_rate: Option<f64>,
 }
@@ -506,9 +507,9 @@ pub fn is_epoch(name: &str) -> bool {
     EPOCH_NAMES.contains(&name)
 }
 
-/// Loss of a training in a text; `Some(None)` where it is no finite number.
+/// Loss of a training in a text, finite or not; `Some(None)` where it is one of several parts.
 fn find_loss(lower: &str) -> Option<Option<f64>> {
-    let mut found: Vec<(usize, Option<f64>)> = Vec::new();
+    let mut found: Vec<(usize, f64)> = Vec::new();
     let mut from = 0;
     while let Some(at) = lower[from..].find("loss").map(|at| from + at) {
         from = at + "loss".len();
@@ -540,7 +541,7 @@ fn find_loss(lower: &str) -> Option<Option<f64>> {
     let mut of_best = found.iter().filter(|(rank, _)| *rank == best).map(|(_, value)| *value);
     let first = of_best.next()?;
     // Parts of a loss are no loss.
-    Some(first.filter(|_| best < LOSS_NAMES.len() || of_best.next().is_none()))
+    Some(Some(first).filter(|_| best < LOSS_NAMES.len() || of_best.next().is_none()))
 }
 
 /// Returns whether a word before or after `loss` is part of its name.
@@ -569,21 +570,19 @@ fn find_number(lower: &str, names: &[&str]) -> Option<f64> {
             let bounded =
                 |letter: Option<char>| letter.is_none_or(|letter| !letter.is_ascii_alphanumeric() && letter != '_');
             let after = &lower[at + name.len()..];
-            (bounded(lower[..at].chars().next_back()) && bounded(after.chars().next())).then(|| value_at(after))??
+            let value = || value_at(after).filter(|value| value.is_finite());
+            (bounded(lower[..at].chars().next_back()) && bounded(after.chars().next())).then(value)?
         })
     })
 }
 
-/// Value at the beginning of a text, behind separators; `Some(None)` for one that is no finite number.
-fn value_at(text: &str) -> Option<Option<f64>> {
+/// Value at the beginning of a text, behind separators; finite or not.
+fn value_at(text: &str) -> Option<f64> {
     let text = text.trim_start_matches(['\'', '"', ')', ']']).trim_start();
     let text = text.strip_prefix([':', '=', '|']).unwrap_or(text).trim_start();
     let text = text.trim_start_matches(['\'', '"', '(', '[']).trim_start();
     let length =
         text.find(|letter: char| !(letter.is_ascii_digit() || "+-.einfa".contains(letter))).unwrap_or(text.len());
     let number = text[..length].trim_end_matches(['.', 'e', '-', '+']);
-    match number.parse::<f64>() {
-        Ok(number) => Some(Some(number).filter(|number| number.is_finite())),
-        Err(_) => None,
-    }
+    number.parse().ok()
 }

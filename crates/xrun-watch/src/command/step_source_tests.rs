@@ -50,7 +50,7 @@ fn found(lines: &[String]) -> (u64, Option<f64>, Option<SourceNote>) {
             loss = match event {
                 StepEvent::Anew => None,
                 StepEvent::Metrics(MetricsLine::Train { loss, .. }) => Some(loss),
-                StepEvent::Metrics(_) => loss,
+                StepEvent::Metrics(_) | StepEvent::LossNotFinite(_) => loss,
             };
         }
     }

@@ -46,7 +46,7 @@ fn match_pattern(pattern: &StepPattern, line: &str) -> Option<StepValues> {
     let others = names.filter(|name| *name != STEP && *name != LOSS && !RATES.contains(name)).take(VALUES_MAX);
     Some(StepValues {
         number: StepNumber { step: step(named(STEP)?)?, epoch, ..StepNumber::default() },
-        loss: named(LOSS),
+        loss: number_or_nan(&captures, LOSS),
         learning_rate: RATES.iter().find_map(|name| named(name)),
         values: others.filter_map(|name| Some((name.to_owned(), named(name)?))).collect(),
         is_log: false,
@@ -55,8 +55,12 @@ fn match_pattern(pattern: &StepPattern, line: &str) -> Option<StepValues> {
 
 /// Finite number in a group of a match.
 fn number(captures: &Captures<'_>, name: &str) -> Option<f64> {
-    let text = captures.name(name)?.as_str();
-    text.replace(',', "").parse().ok().filter(|value: &f64| value.is_finite())
+    number_or_nan(captures, name).filter(|value| value.is_finite())
+}
+
+/// Number in a group of a match, finite or not.
+fn number_or_nan(captures: &Captures<'_>, name: &str) -> Option<f64> {
+    captures.name(name)?.as_str().replace(',', "").parse().ok()
 }
 
 /// Number as a step; `None` outside of the range of steps.
@@ -68,6 +72,7 @@ fn step(value: f64) -> Option<u64> {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StepValues {
     pub number: StepNumber,
+    /// Loss, finite or not.
     pub loss: Option<f64>,
     pub learning_rate: Option<f64>,
     pub values: BTreeMap<String, f64>,
@@ -101,6 +106,8 @@ impl StepParser {
 #[derive(Clone, Debug)]
 pub enum StepEvent {
     Metrics(MetricsLine),
+    /// The loss of this step is not a number.
+    LossNotFinite(u64),
     /// The steps so far were not those of the training: they begin anew.
     Anew,
 }
@@ -111,7 +118,7 @@ impl StepEvent {
     pub fn metrics(self) -> Option<MetricsLine> {
         match self {
             Self::Metrics(line) => Some(line),
-            Self::Anew => None,
+            Self::LossNotFinite(_) | Self::Anew => None,
         }
     }
 }
@@ -238,7 +245,7 @@ impl Steps {
         let as_number = |value: &Value| value.as_f64().or_else(|| value.as_str()?.trim().parse().ok());
         let ranked = |rank: fn(&str) -> Option<usize>| {
             let ranked = object.iter().filter_map(|(name, value)| Some((rank(name)?, as_number(value)?)));
-            ranked.min_by_key(|(rank, _)| *rank).map(|(_, number)| number).filter(|number| number.is_finite())
+            ranked.min_by_key(|(rank, _)| *rank).map(|(_, number)| number)
         };
         let Some(step) = ranked(step_rank).and_then(step) else { return };
         let epoch = object.iter().find(|(name, _)| is_epoch(name)).and_then(|(_, value)| value.as_u64());
@@ -291,6 +298,10 @@ impl Steps {
     fn send_train(&self, step: u64, values: &StepValues, others: BTreeMap<String, f64>) {
         let is_new = || step > self.newest_with_loss.fetch_max(step, Relaxed);
         let Some(loss) = values.loss.filter(|_| is_new()) else { return };
+        if !loss.is_finite() {
+            // JSON has no such number.
+            return self.send_event(StepEvent::LossNotFinite(step));
+        }
         let line = MetricsLine::Train {
             step,
             epoch: 0,
@@ -305,7 +316,11 @@ impl Steps {
     }
 
     fn send(&self, line: MetricsLine) {
-        if self.sender.try_send(StepEvent::Metrics(line)).is_err() {
+        self.send_event(StepEvent::Metrics(line));
+    }
+
+    fn send_event(&self, event: StepEvent) {
+        if self.sender.try_send(event).is_err() {
             self.dropped.fetch_add(1, Relaxed);
         }
     }
@@ -370,6 +385,24 @@ mod tests {
         let lines: Vec<MetricsLine> = numbers.try_iter().filter_map(StepEvent::metrics).collect();
         assert_eq!(lines.len(), 2, "a step is written once: {lines:?}");
         assert!(matches!(&lines[1], MetricsLine::Train { loss, values, .. } if *loss == 0.1 && values["acc"] == 0.5));
+    }
+
+    #[test]
+    fn a_loss_that_is_no_number_is_an_event_without_metrics() {
+        let pattern = StepPattern::new(r"step (?<step>\d+) loss (?<loss>\S+)").unwrap();
+        for parser in [StepParser::Pattern(pattern), StepParser::recognised()] {
+            let (steps, events) = Steps::new(Some(parser), BTreeSet::new());
+            (1..=4).for_each(|step| steps.read_output(format!("step {step} loss 0.{step}").as_bytes()));
+            ["nan", "inf"].iter().zip(5..).for_each(|(loss, step)| {
+                steps.read_output(format!("step {step} loss {loss}").as_bytes());
+            });
+            let not_finite = |event: StepEvent| match event {
+                StepEvent::LossNotFinite(step) => Some(step),
+                StepEvent::Metrics(_) | StepEvent::Anew => None,
+            };
+            let found: Vec<u64> = events.try_iter().filter_map(not_finite).collect();
+            assert_eq!((found, steps.newest()), (vec![5, 6], 6));
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::task::{DeviceMemory, Metric, Phases, StepReport, Task, TaskError, Tas
 
 /// Validation metrics.
 pub const METRICS: &[Metric] =
-    &[Metric::higher("score", "").about("One minus a weight that each step shrinks; no model is trained.")];
+    &[Metric::higher("score", "").chance(0.0).about("One minus a weight that each step shrinks; no model is trained.")];
 
 /// Task whose state is one number that each step changes, so that a resume that loses a step is detected.
 #[derive(Debug)]

@@ -148,6 +148,7 @@ fn compared_run(report: &RunReport) -> ComparedRun {
         losses: report.losses(),
         metrics: metrics(report),
         best: ending.and_then(|summary| summary.best.clone()),
+        training: report.training.as_ref().map(|training| training.verdict),
         memory: report.memory().clone(),
         verdict: verdict.map(|verdict| verdict.verdict),
         growing_owner: verdict.and_then(|verdict| verdict.owner.clone()),

@@ -375,6 +375,7 @@ fn abbreviated(value: &serde_json::Value) -> String {
 fn outcome(runs: &[ComparedRun]) -> LabelledValues {
     vec![
         texts("state", runs, |run| Some(run.state.clone())),
+        texts("training", runs, |run| run.training.map(|verdict| verdict.words().to_owned())),
         texts("steps", runs, |run| {
             let planned = run.steps_planned.filter(|planned| Some(*planned) != run.steps);
             Some(match planned {

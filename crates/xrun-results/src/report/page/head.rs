@@ -5,7 +5,7 @@ use maud::{Markup, html};
 use crate::report::axes::AxisUnit;
 use crate::report::formatting::{epochs, number, utc_time};
 use crate::report::page::document::code;
-use crate::report::page::tone::{Tone, memory_badge, outcome_tone};
+use crate::report::page::tone::{Tone, memory_badge, outcome_tone, training_tone};
 use crate::report::plots::sparkline;
 use crate::report::run_report::RunReport;
 use xrun_core::files::layout;
@@ -40,12 +40,7 @@ pub fn head(report: &RunReport) -> Markup {
 /// Verdict on training: a word, a sentence and a tone.
 fn training_verdict(report: &RunReport) -> Option<(String, String, Tone)> {
     let training = report.training.as_ref()?;
-    let tone = match training.verdict.learnt() {
-        Some(true) => Tone::Good,
-        Some(false) => Tone::Bad,
-        None => Tone::Busy,
-    };
-    Some((training.verdict.words(), training.message.clone(), tone))
+    Some((training.verdict.words().to_owned(), training.message.clone(), training_tone(training.verdict)))
 }
 
 /// Badges of the verdicts on training and on memory, each with its sentence.

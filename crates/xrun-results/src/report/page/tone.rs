@@ -2,7 +2,7 @@
 
 use crate::format::Outcome;
 use crate::index::RunState;
-use crate::verdict::VerdictWord;
+use crate::verdict::{TrainingVerdictWord, VerdictWord};
 
 /// Colour of a badge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,6 +32,15 @@ pub fn outcome_tone(state: &RunState) -> Tone {
         RunState::Ended(Outcome::Finished | Outcome::StoppedEarly) => Tone::Good,
         RunState::Running | RunState::Ended(Outcome::Interrupted | Outcome::TimeLimit) => Tone::Busy,
         _ => Tone::Bad,
+    }
+}
+
+/// Tone of a verdict on training.
+pub fn training_tone(verdict: TrainingVerdictWord) -> Tone {
+    match verdict {
+        verdict if verdict.is_good() => Tone::Good,
+        verdict if verdict.is_bad() => Tone::Bad,
+        _ => Tone::Busy,
     }
 }
 

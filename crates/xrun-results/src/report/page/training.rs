@@ -260,11 +260,11 @@ mod tests {
         let mut plan = read::plan(&run).unwrap();
         let metric = |name: String, direction, unit: &str, family: &str, line: String, about: &str| PlannedMetric {
             name,
-            direction: Some(direction),
             unit: unit.into(),
             family: family.into(),
             line,
             about: about.into(),
+            ..PlannedMetric::plain("", direction)
         };
         let widths_of_all = (2..=16).rev().map(|bits| (format!("{bits}_bit"), format!("{bits} bit")));
         plan.metrics = vec![metric("perplexity".into(), Direction::Lower, "", "Perplexity", "mean".into(), "")];

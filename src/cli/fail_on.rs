@@ -1,0 +1,78 @@
+//! Option `--fail-on`: verdicts on memory and on training that fail a run.
+
+use clap::ValueEnum;
+use clap::builder::PossibleValue;
+
+use crate::settings::sections::{FailOn, TrainingFailOn};
+
+/// Mildest verdict on memory, or on training, that fails a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailingVerdict {
+    /// Neither.
+    Never,
+    /// Verdict on memory.
+    Memory(FailOn),
+    /// Verdict on training.
+    Training(TrainingFailOn),
+}
+
+impl ValueEnum for FailingVerdict {
+    fn value_variants<'a>() -> &'a [Self] {
+        &[
+            Self::Never,
+            Self::Memory(FailOn::Growing),
+            Self::Memory(FailOn::Retained),
+            Self::Memory(FailOn::Slowing),
+            Self::Memory(FailOn::Suspect),
+            Self::Training(TrainingFailOn::Diverged),
+            Self::Training(TrainingFailOn::NoProgress),
+            Self::Training(TrainingFailOn::NoBetterThanChance),
+            Self::Training(TrainingFailOn::Overfitting),
+        ]
+    }
+
+    fn to_possible_value(&self) -> Option<PossibleValue> {
+        match self {
+            Self::Never => FailOn::Never.to_possible_value(),
+            Self::Memory(on) => on.to_possible_value(),
+            Self::Training(on) => on.to_possible_value(),
+        }
+    }
+}
+
+/// Verdicts of all options together; a later option replaces an earlier one on the same subject.
+pub fn both(all: &[FailingVerdict]) -> (Option<FailOn>, Option<TrainingFailOn>) {
+    let (mut memory, mut training) = (None, None);
+    for one in all {
+        match one {
+            FailingVerdict::Never => (memory, training) = (Some(FailOn::Never), Some(TrainingFailOn::Never)),
+            FailingVerdict::Memory(on) => memory = Some(*on),
+            FailingVerdict::Training(on) => training = Some(*on),
+        }
+    }
+    (memory, training)
+}
+
+/// Overrides of an experiment.
+pub fn overrides(all: &[FailingVerdict]) -> impl Iterator<Item = String> + use<> {
+    let (memory, training) = both(all);
+    let memory = memory.map(|on| format!("--fail-on={}", on.as_str()));
+    memory.into_iter().chain(training.map(|on| format!("training.fail_on={:?}", on.as_str())))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_on_memory_and_on_training_are_independent() {
+        let (growing, diverged) =
+            (FailingVerdict::Memory(FailOn::Growing), FailingVerdict::Training(TrainingFailOn::Diverged));
+        assert_eq!(both(&[growing, diverged]), (Some(FailOn::Growing), Some(TrainingFailOn::Diverged)));
+        assert_eq!(both(&[]), (None, None));
+        let never = both(&[growing, diverged, FailingVerdict::Never]);
+        assert_eq!(never, (Some(FailOn::Never), Some(TrainingFailOn::Never)));
+        let written: Vec<String> = overrides(&[diverged]).collect();
+        assert_eq!(written, ["training.fail_on=\"diverged\""]);
+    }
+}

@@ -1,0 +1,103 @@
+//! Verdicts on training, and durations of a plan.
+
+use crate::workplace::{Workplace, json, unsealed};
+
+const EXPERIMENT: &str = "[pipeline.dummy]\nsteps_per_epoch = 50\n[training]\nepochs = 4\n[memory]\nprobe = false\n";
+
+fn workplace() -> Workplace {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", EXPERIMENT);
+    workplace
+}
+
+#[test]
+fn a_run_that_learns_nothing_is_told_and_fails_if_asked() {
+    let workplace = workplace();
+    let still = ["trial.toml", "-s", "optimizer.adamw.learning_rate=0"];
+    let said = workplace.xrun(&still);
+    assert_eq!(said.code, 0, "a verdict fails nothing unless asked: {said:?}");
+    let summary = json(&workplace.latest("trial").join("summary.json"));
+    assert_eq!(summary["training"]["verdict"], "no_progress", "{summary}");
+    assert!(said.err.contains(summary["training"]["message"].as_str().unwrap()), "{said:?}");
+    let said = workplace.xrun(&[&still[..], &["--fail-on", "no_progress"]].concat());
+    assert_eq!(said.code, 6, "{said:?}");
+    let run = workplace.latest("trial");
+    assert_eq!(json(&run.join("summary.json"))["outcome"], "did_not_learn");
+    assert_eq!(workplace.xrun(&["resume", "latest"]).code, 2, "all its steps are done");
+    assert_eq!(workplace.xrun(&["trial.toml", "--fail-on", "overfitting", "-q"]).code, 0, "it learns");
+    for (word, code) in [("no_progress", 6), ("diverged", 0), ("growing", 0)] {
+        let judged = workplace.xrun(&["verdict", run.to_str().unwrap(), "--fail-on", word]);
+        assert_eq!(judged.code, code, "{word}: {judged:?}");
+    }
+}
+
+#[test]
+fn training_is_judged_in_every_listing_and_in_older_results() {
+    let workplace = workplace();
+    let worse = ["trial.toml", "-q", "-s", "pipeline.dummy.worse_after_step=80"];
+    assert_eq!(workplace.xrun(&worse).code, 0);
+    let run = workplace.latest("trial");
+    let shown = || workplace.xrun(&["show", "latest", "--json"]).json()["training"]["verdict"].clone();
+    let listed = || workplace.xrun(&["ls", "--json"]).json()[0]["training"].clone();
+    assert_eq!((shown(), listed()), ("diverged".into(), "diverged".into()));
+    let log = std::fs::read_to_string(run.join("log.txt")).unwrap();
+    assert_eq!(log.matches("diverged: ").count(), 1, "while it runs, once: {log}");
+    let page = std::fs::read_to_string(run.join("report.html")).unwrap();
+    assert!(page.contains(">diverged</span>"));
+    // As an older version wrote it.
+    let path = run.join("summary.json");
+    let mut summary: serde_json::Value = serde_json::from_str(&unsealed(&crate::workplace::text(&path))).unwrap();
+    summary.as_object_mut().unwrap().remove("training").unwrap();
+    std::fs::write(&path, summary.to_string()).unwrap();
+    assert_eq!((shown(), listed()), ("diverged".into(), "diverged".into()));
+    for (word, count) in [("diverged", 1), ("improved", 0)] {
+        assert_eq!(workplace.xrun(&["ls", "--training", word, "--json"]).json().as_array().unwrap().len(), count);
+    }
+}
+
+#[test]
+fn a_resumed_run_is_judged_as_a_whole() {
+    let workplace = workplace();
+    assert_eq!(workplace.xrun(&["trial.toml", "-q", "--until", "150"]).code, 0);
+    assert_eq!(workplace.xrun(&["resume", "latest", "-q"]).code, 0);
+    let training = json(&workplace.latest("trial").join("summary.json"))["training"].clone();
+    assert_eq!(
+        (&training["loss"]["steps"], &training["metric"]["validations"]),
+        (&200.into(), &4.into()),
+        "{training}"
+    );
+    assert_eq!(training["verdict"], "still_improving");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn the_loss_of_a_watched_command_is_judged() {
+    let workplace = Workplace::new();
+    let print = |formula: &str| format!("for n in $(seq 200); do awk -v n=$n 'BEGIN {{ {formula} }}'; done");
+    let falls = print(r#"printf "step %d loss %f\n", n, 0.2 + 3 / n"#);
+    let breaks = print(r#"if (n < 50) printf "step %d loss %f\n", n, 1 / n; else printf "step %d loss nan\n", n"#);
+    for (name, script, verdict, code) in [("falls", falls, "improved", 0), ("breaks", breaks, "diverged", 6)] {
+        let options = ["watch", "--name", name, "--every", "20ms", "--fail-on", "diverged", "--", "sh", "-c", &script];
+        let said = workplace.xrun(&options);
+        assert_eq!(said.code, code, "{said:?}");
+        let summary = json(&workplace.latest(name).join("summary.json"));
+        assert_eq!(summary["training"]["verdict"], verdict, "{summary}");
+    }
+}
+
+#[test]
+fn a_plan_and_a_run_forecast_the_time() {
+    let workplace = Workplace::new();
+    let slow = "[pipeline.dummy]\nsteps_per_epoch = 50\nstep_microseconds = 2000\n[validation]\nevery_steps = 10\n";
+    workplace.file("trial.toml", slow);
+    let plan = workplace.xrun(&["plan", "trial.toml", "--json"]).json();
+    let seconds = |name: &str| plan["duration"][name].as_f64().unwrap();
+    assert!(seconds("steps") >= 0.1 && seconds("low") <= seconds("seconds"), "{plan}");
+    assert!(seconds("seconds") <= seconds("high"), "{plan}");
+    let said = workplace.xrun(&["trial.toml", "--progress", "json"]);
+    let events: Vec<serde_json::Value> = said.err.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let left = |event: &&serde_json::Value| event["event"] == "step" && event["seconds_left"].is_number();
+    assert_eq!(events.iter().filter(left).count(), 50, "the probe knows before the first step");
+    let durations = &json(&workplace.latest("trial").join("summary.json"))["durations"];
+    assert_eq!((&durations["steps"][0]["count"], &durations["validation"]["count"]), (&49.into(), &5.into()));
+}

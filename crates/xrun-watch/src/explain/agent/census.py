@@ -1,0 +1,280 @@
+"""Census at the end of a window: which containers have grown by what was born in it, which tensors have a longer graph or are larger than
+those before, what no container holds, which lines allocated what lives, and by which names the program holds all that."""
+
+import sys
+import time
+
+bisect = load("_bisect")
+array = load("array").array
+
+# Smallest number of bytes of an answer, and of a block that is compared with those before.
+BYTES_MIN = 16 << 10
+LARGE = 256 << 10
+# Number of objects between two looks at the clock.
+CLOCK_EVERY = 512
+# Largest number of objects that are measured as the contents of one holder.
+CONTENTS_MAX = 50_000
+# Largest number of answers, and of containers that are measured for them.
+HOLDERS_MAX = 6
+MEASURED_MAX = 24
+LINES_MAX = 10
+# Items of a container that is named in a forked process.
+MANY = 50_000
+
+
+class Contents:
+    """Objects born in the window that a holder refers to, and their bytes."""
+
+    def __init__(self):
+        self.bytes, self.objects, self.graph, self.with_graph = 0, 0, None, 0
+        self.view, self.scalar, self.exception = False, False, False
+        self.kinds, self.births = {}, {}
+
+    def add(self, text, size, frames):
+        self.bytes += size
+        for table, key in ((self.kinds, text), (self.births, sources.user_frames(frames))):
+            entry = table.setdefault(key, [0, 0])
+            entry[0] += size
+            entry[1] += 1
+
+    def facts(self):
+        ranked = sorted(self.kinds.items(), key=lambda item: -item[1][0])
+        if self.graph:
+            ranked.sort(key=lambda item: " with graph " not in item[0])
+        births = sorted(self.births.items(), key=lambda item: -item[1][0])[:3]
+        return {
+            "bytes": self.bytes, "objects": self.objects, "contents": ranked[0][0] if ranked else "", "graph": self.graph,
+            "with_graph": self.with_graph, "view": self.view, "scalar": self.scalar, "exception": self.exception,
+            "births": [{"bytes": size, "count": count, "frames": list(map(list, frames))} for frames, (size, count) in births],
+        }
+
+
+def measured_size(one, kind):
+    """Returns the size of an object; `__sizeof__` of a type of the program would be its code."""
+    return sys.getsizeof(one) if kind.__module__ in ("builtins", "collections", "_io", "array") else object.__sizeof__(one)
+
+
+class Census:
+    def __init__(self, frames, deadline):
+        self.deadline, self.late = deadline, False
+        self.objects = gc.get_objects()
+        self.readers = tensors.Readers()
+        before = frozenset(window.managed)
+        self.born = part("births", tracemalloc=tracemalloc, gc=gc, sources=sources, traces=window.traces, before=before).Born(self.objects)
+        self.kept = []
+        self.tensors_now = tensors.census(self.objects, self.kept)
+        self.paths = part(
+            "paths", gc=gc, sources=sources, is_known=self.is_known, is_late=self.is_late,
+        ).Paths(frames)
+        self.ids = None
+        self.seen = set()
+
+    def is_late(self):
+        self.late = self.late or time.thread_time() > self.deadline
+        return self.late
+
+    def is_known(self, one):
+        """Returns whether an object existed before the census, which makes objects of its own."""
+        if self.ids is None:
+            self.ids = array("Q", sorted(map(id, self.objects)))
+        at = bisect.bisect_left(self.ids, id(one))
+        return at < len(self.ids) and self.ids[at] == id(one)
+
+    def contents(self, roots):
+        """Measures objects, and those that they refer to, as far as they were born in the window."""
+        contents, stack, seen = Contents(), list(roots), set()
+        while stack and contents.objects < CONTENTS_MAX:
+            one = stack.pop()
+            key = id(one)
+            if key in seen:
+                continue
+            seen.add(key)
+            frames = self.born.frames(one)
+            if frames is None:
+                continue
+            contents.objects += 1
+            if contents.objects % CLOCK_EVERY == 0 and self.is_late():
+                break
+            kind = type(one)
+            reader = self.readers.of(kind)
+            if reader is None:
+                contents.add(sources.type_name(kind), measured_size(one, kind), frames)
+                contents.exception = contents.exception or issubclass(kind, BaseException)
+            else:
+                fact = reader.fact(one)
+                if fact.graph is not None:
+                    contents.graph = contents.graph or fact.graph
+                    contents.with_graph += 1
+                    contents.scalar = contents.scalar or fact.items == 1
+                contents.view = contents.view or fact.view
+                contents.add(fact.described(), 0 if fact.storage in seen else fact.bytes, frames)
+                seen.add(fact.storage)
+            if gc.is_tracked(one):
+                stack.extend(gc.get_referents(one))
+        self.seen |= seen
+        return contents
+
+    def grown(self):
+        """Yields the containers with more items than at the start, and what of it was born in the window: `(container, before, new)`."""
+        lengths = window.lengths
+        before = dict(zip(lengths[0::2], lengths[1::2]))
+        functions = {}
+        for one in self.objects:
+            kind = type(one)
+            try:
+                function = functions[kind]
+            except KeyError:
+                function = functions[kind] = window.length_function(kind)
+            if function is None or one is self.objects:
+                continue
+            now = function(one)
+            if id(one) not in self.born.tracked:
+                then = before.get(id(one))
+                if then is not None and now > then and not self.is_late():
+                    new = [item for item in gc.get_referents(one) if self.born.frames(item) is not None]
+                    if new:
+                        yield one, then, now, new
+            elif now >= 10 and issubclass(kind, (list, dict)) and not self.is_late():
+                # A copy with one more item that has replaced the container before.
+                items = gc.get_referents(one)
+                new = [item for item in items if self.born.frames(item) is not None]
+                if 0 < 4 * len(new) < len(items):
+                    yield one, None, now, new
+
+    def containers(self):
+        found = sorted(self.grown(), key=lambda answer: -len(answer[3]))[:MEASURED_MAX]
+        answers = []
+        for one, before, after, new in found:
+            answers.append((one, {"kind": "container", "before": before, "after": after, **self.contents(new).facts()}))
+        return answers
+
+    def chains(self):
+        """Returns the tensor whose graph is longer than all graphs at the start."""
+        roots = [(one, fact) for one, fact in self.kept if fact.graph is not None]
+        before = window.tensors_at_start["nodes"]
+        if len(roots) > tensors.ROOTS_MAX or not roots:
+            return []
+        counted = [(tensors.count_nodes(self.readers, one), one, fact) for one, fact in roots]
+        most = max(nodes for nodes, *_ in counted)
+        if most <= before and most < tensors.NODES_MAX:
+            return []
+        # The loss of a step contains the state that is carried from step to step; the state is the smaller of both.
+        nodes, one, fact = min((entry for entry in counted if entry[0] >= 0.7 * most), key=lambda entry: entry[0])
+        facts = self.contents([one]).facts()
+        if not facts["births"]:
+            return []
+        facts.update(graph=fact.graph, contents=fact.described(), scalar=fact.items == 1)
+        return [(one, {"kind": "graph", "before": before, "after": nodes, **facts})]
+
+    def replaced(self):
+        """Returns tensors that are larger than the ones of which they have taken the place."""
+        before, now = window.tensors_at_start["large"], self.tensors_now["large"]
+        gone = sorted(size for size in before if before[size] > now.get(size, 0))
+        answers = []
+        for one, fact in sorted(self.kept, key=lambda entry: -entry[1].bytes):
+            if fact.bytes < LARGE or before.get(fact.bytes) or self.born.frames(one) is None:
+                continue
+            smaller = [size for size in gone if fact.bytes // 2 < size < fact.bytes]
+            if smaller:
+                facts = self.contents([one]).facts()
+                facts.update(bytes=fact.bytes - smaller[-1], contents=fact.described())
+                answers.append((one, {"kind": "replaced", "before": smaller[-1], "after": fact.bytes, **facts}))
+                break
+        return answers
+
+    def threads(self, frames):
+        """Returns the threads that began in the window, with what their functions hold."""
+        held = []
+        new = [ident for ident in frames if ident not in window.threads]
+        line = None
+        for ident in new:
+            frame = frames[ident]
+            while frame is not None:
+                held.extend(gc.get_referents(frame))
+                if line is None and sources.is_user(frame.f_code.co_filename):
+                    line = [frame.f_code.co_filename, frame.f_lineno]
+                frame = frame.f_back
+        if len(new) < 2:
+            return []
+        facts = self.contents(held).facts()
+        return [(None, {"kind": "threads", "before": len(window.threads), "after": len(frames), "line": line, **facts})]
+
+    def unheld(self):
+        """Returns tensors born in the window that none of the answers holds, by where they were born."""
+        growth = self.tensors_now["bytes"] - window.tensors_at_start["bytes"]
+        groups = {}
+        for one, fact in self.kept:
+            frames = None if id(one) in self.seen else self.born.frames(one)
+            if frames is not None:
+                groups.setdefault(sources.user_frames(frames), []).append((one, fact))
+        answers = []
+        for group in groups.values():
+            size = sum({fact.storage: fact.bytes for _, fact in group}.values())
+            if len(group) >= 4 and min(size, growth) >= BYTES_MIN:
+                # Of the middle: the newest ones may belong to the current step.
+                one = group[len(group) // 2][0]
+                facts = self.contents([entry[0] for entry in group]).facts()
+                facts["bytes"] = min(size, growth)
+                answers.append((one, {"kind": "objects", "before": None, "after": len(group), **facts}))
+        return answers
+
+    def many(self):
+        """Returns the largest containers, which a forked process copies page by page when it reads them."""
+        found = []
+        for one in self.objects:
+            function = window.length_function(type(one)) if type(one) in (list, dict, set) else None
+            if function is not None and one is not self.objects and function(one) >= MANY:
+                found.append((function(one), one))
+        found.sort(key=lambda entry: -entry[0])
+        return [(one, {"kind": "read", "before": count, "after": count, **Contents().facts()}) for count, one in found[:2]]
+
+
+def lines():
+    """Returns the bytes of all blocks that live, by line of the program, and lines whose largest block has grown."""
+    lines, largest = {}, {}
+    traces = tracemalloc._get_traces() if window.traces else []
+    for _, size, frames, *_ in traces:
+        if sources.is_own(frames):
+            continue
+        key = sources.user_frames(frames)
+        entry = lines.setdefault(key, [0, 0])
+        entry[0] += size
+        entry[1] += 1
+        if size >= LARGE:
+            largest[key[:1]] = max(size, largest.get(key[:1], 0))
+    rows = [
+        {"bytes": size, "count": count, "frames": list(map(list, frames))}
+        for frames, (size, count) in sorted(lines.items(), key=lambda item: -item[1][0])[:LINES_MAX]
+    ]
+    blocks = []
+    for key, size in largest.items():
+        before = window.middle.get(key)
+        if before is not None and before < size < 2 * before:
+            births = [{"bytes": size, "count": 1, "frames": list(map(list, key))}]
+            facts = {**Contents().facts(), "contents": "a block of memory", "births": births, "bytes": size - before}
+            blocks.append((None, {"kind": "replaced", "before": before, "after": size, **facts}))
+    return rows, blocks, sum(size for size, _ in lines.values())
+
+
+def answer(frames, deadline):
+    # First, as the census allocates objects of its own.
+    rows, blocks, traced = lines()
+    census = Census(frames, deadline)
+    found = census.containers() + census.chains() + census.replaced() + blocks + census.threads(frames)
+    found += census.unheld()
+    found = [entry for entry in found if entry[1]["kind"] in ("graph", "replaced") or entry[1]["bytes"] >= 1024 or entry[1]["graph"]]
+    found.sort(key=lambda entry: (-(entry[1]["kind"] == "graph"), -bool(entry[1]["graph"]), -entry[1]["bytes"]))
+    found = found[:HOLDERS_MAX] + (census.many() if window.forked else [])
+    holders = []
+    for one, facts in found:
+        facts["holder"] = None if one is None else census.paths.find(one)
+        facts["type"] = None if one is None else sources.type_name(type(one))
+        holders.append(facts)
+    if census.late:
+        window.notes.append("the census reached its limit on time")
+    start, now = window.tensors_at_start, census.tensors_now
+    counts = ("count", "bytes", "with_graph", "nodes")
+    return {
+        "holders": holders, "lines": rows, "traced_growth": traced, "threads": [len(window.threads), len(frames)],
+        "tensors": {"start": {key: start[key] for key in counts}, "end": {key: now[key] for key in counts}},
+    }

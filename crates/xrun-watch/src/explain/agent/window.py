@@ -1,0 +1,177 @@
+"""Window of a few steps: what is born in it and lives at its end, by line, by container, by tensor.
+
+`tracemalloc` runs from its begin to its end, so an object with a traceback was born in the window. Both ends are a census of all objects,
+during which no other thread of Python runs: it sees one moment, and no object ends in this thread. Only numbers are kept between them.
+"""
+
+import os
+import sys
+import time
+
+gc = load("gc")
+try:
+    tracemalloc = load("_tracemalloc")
+except ImportError:
+    tracemalloc = None
+array = load("array").array
+deque = load("_collections").deque
+
+# Largest processor time of the census at the end in seconds, after which it answers with what it has found.
+CENSUS_SECONDS = 4.0
+# Largest number of objects of a census; beyond it containers are not compared.
+OBJECTS_MAX = 6_000_000
+# Interval in which the memory of `tracemalloc` is checked.
+CHECK_SECONDS = 0.1
+CONTAINERS = (list, dict, set, deque)
+
+
+def length_function(kind):
+    """Returns the function that counts the items of a container without calling code of the program; `None` for other types."""
+    for base in CONTAINERS:
+        if issubclass(kind, base):
+            return base.__len__
+    return None
+
+
+def resident():
+    """Returns the resident anonymous memory of this process in bytes, with what is swapped."""
+    held = 0
+    try:
+        with open("/proc/self/status", "rb") as file:
+            for line in file:
+                if line.startswith((b"RssAnon:", b"RssShmem:", b"VmSwap:")):
+                    held += int(line.split()[1]) * 1024
+    except OSError:
+        pass
+    return held
+
+
+class Alone:
+    """Keeps other threads of Python and the collector from running, for the duration of a census. Within it nothing may release the GIL, as
+    reading a file does: another thread would keep it."""
+
+    def __enter__(self):
+        self.interval, self.collects = sys.getswitchinterval(), gc.isenabled()
+        sys.setswitchinterval(1000.0)
+        gc.disable()
+
+    def __exit__(self, *_):
+        if self.collects:
+            gc.enable()
+        sys.setswitchinterval(self.interval)
+
+
+class Window:
+    length_function = staticmethod(length_function)
+
+    def __init__(self, frames, bytes_max, forked):
+        self.frames, self.bytes_max, self.forked = frames, bytes_max, forked
+        self.traces = False
+        self.notes = []
+        self.cost = 0.0
+        self.ended_by = "xrun"
+        self.middle = {}
+        self.tensors = part("tensors")
+        self.sources = part("sources")
+        self.census = part("census", window=self, sources=self.sources, tensors=self.tensors, tracemalloc=tracemalloc, gc=gc)
+        self.is_managed = part("births", tracemalloc=None).is_managed
+        self.cuda = part("cuda", find_user_frames=self.sources.user_frames)
+
+    def begin(self):
+        started = time.thread_time()
+        self.started = time.perf_counter()
+        self.collects = gc.isenabled()
+        self.resident = resident()
+        with Alone():
+            objects = gc.get_objects()
+            self.lengths, self.managed = array("Q"), array("Q")
+            if len(objects) <= OBJECTS_MAX:
+                self.count(objects)
+            self.tensors_at_start = self.tensors.census(objects, None)
+            del objects
+            self.threads = set(sys._current_frames())
+            if tracemalloc is None:
+                self.notes.append("this Python has no tracemalloc")
+            elif tracemalloc.is_tracing():
+                self.notes.append("the program uses tracemalloc itself")
+            else:
+                tracemalloc.start(self.frames)
+                self.traces = True
+        self.cuda.begin()
+        self.cost += time.thread_time() - started
+
+    def count(self, objects):
+        """Records the number of items of all containers, and the objects whose birth `tracemalloc` does not tell."""
+        functions, lengths = {}, self.lengths
+        for one in objects:
+            kind = type(one)
+            try:
+                function, managed = functions[kind]
+            except KeyError:
+                function, managed = functions[kind] = length_function(kind), self.is_managed(kind)
+            if function is not None:
+                lengths.append(id(one))
+                lengths.append(function(one))
+            if managed:
+                self.managed.append(id(one))
+
+    def wait(self, seconds, line):
+        """Waits for xrun to end the window, for its time, or for the limit on the memory of `tracemalloc`."""
+        end = time.perf_counter() + seconds
+        while True:
+            left = end - time.perf_counter()
+            if left <= 0:
+                self.ended_by = "time"
+                return
+            said = line(min(CHECK_SECONDS, max(left, 0.001)))
+            if said == "end":
+                return
+            if said == "middle":
+                self.look()
+            if self.traces and tracemalloc.get_tracemalloc_memory() > self.bytes_max:
+                self.ended_by = "memory"
+                self.notes.append("tracemalloc reached its limit on memory")
+                return
+
+    def look(self):
+        """Notes the largest block of each line in the middle of the window, to recognise arrays that are replaced by larger ones."""
+        if not self.traces:
+            return
+        started = time.thread_time()
+        with Alone():
+            for _, size, frames, *_ in tracemalloc._get_traces():
+                if size >= 1 << 16:
+                    key = self.sources.user_frames(frames)[:1]
+                    self.middle[key] = max(size, self.middle.get(key, 0))
+        self.cost += time.thread_time() - started
+
+    def end(self):
+        started = time.thread_time()
+        seconds = time.perf_counter() - self.started
+        deadline = time.thread_time() + CENSUS_SECONDS
+        cuda = self.cuda.end()
+        traced = tracemalloc.get_tracemalloc_memory() if self.traces else 0
+        grown = resident() - self.resident - traced - 8 * (len(self.lengths) + len(self.managed))
+        with Alone():
+            frames = dict(sys._current_frames())
+            answer = self.census.answer(frames, deadline)
+            frames.clear()
+        self.close()
+        self.cost += time.thread_time() - started
+        answer.update(
+            process=os.getpid(), forked=self.forked, python="%d.%d.%d" % sys.version_info[:3], seconds=seconds,
+            cost_seconds=self.cost, ended_by=self.ended_by, resident_growth=grown, collector=self.collects, notes=self.notes, cuda=cuda,
+        )
+        return answer
+
+    def close(self):
+        if self.traces:
+            self.traces = False
+            tracemalloc.stop()
+        self.cuda.stop()
+
+    def abandon(self):
+        """Ends the window in a forked child, where it has no thread."""
+        if self.traces:
+            self.traces = False
+            tracemalloc.stop()

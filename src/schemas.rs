@@ -5,6 +5,7 @@ use serde_json::Value;
 use crate::experiment::schema::{generate, titled};
 use crate::results::comparison::Comparison;
 use crate::results::evaluation::Evaluation;
+use crate::results::explanation::Explanation;
 use crate::results::format::{LoopState, Manifest, MemoryLine, MetricsLine, PlanFile, PostMortem, Summary};
 use crate::results::hook::HookDocument;
 use crate::results::notes::Notes;
@@ -25,6 +26,7 @@ pub fn record_schemas() -> Vec<(&'static str, Value)> {
         ("verdict", titled("verdict", "verdict.json of a run", generate::<Verdict>(false))),
         ("summary", titled("summary", "summary.json of a run", generate::<Summary>(false))),
         ("post_mortem", titled("post_mortem", "post_mortem.json of a run", generate::<PostMortem>(false))),
+        ("explanation", titled("explanation", "explanation.json of a run", generate::<Explanation>(false))),
         ("comparison", titled("comparison", "What xrun compare --json prints", generate::<Comparison>(false))),
         ("sweep", titled("sweep", "sweep.toml of a sweep", generate::<SweepRecord>(false))),
         ("sweep_memory", titled("sweep_memory", "memory.toml of a sweep", generate::<SweepMemory>(false))),

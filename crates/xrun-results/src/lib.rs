@@ -8,6 +8,7 @@ pub mod comparison;
 pub mod demand;
 pub mod evaluation;
 pub mod event_file;
+pub mod explanation;
 pub mod export;
 pub mod format;
 pub mod git;

@@ -4,6 +4,8 @@
 pub mod child;
 pub mod command;
 pub mod directory;
+#[cfg(unix)]
+mod explain;
 pub mod host;
 pub mod killed;
 pub mod memory;

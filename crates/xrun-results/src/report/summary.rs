@@ -82,6 +82,7 @@ pub fn json(run: &Path) -> Result<Value, ReportError> {
         "plan_and_actual": ending.map(|summary| &summary.plan_and_actual),
         "training": report.training,
         "post_mortem": report.post_mortem,
+        "explanation": report.explanation,
         "owners": buffers,
         "phases": phases,
         "counters": ending.map(|summary| &summary.counters),
@@ -141,6 +142,9 @@ fn describe(report: &RunReport, width: Option<usize>) -> String {
     page.line("outcome", &format!("{}: {}", report.state.label(), report.message()));
     if let Some(verdict) = &report.verdict {
         page.line("verdict", &format!("{}: {}", verdict.verdict.words(), verdict.message));
+    }
+    if let Some(explanation) = &report.explanation {
+        page.line("explanation", &explanation.message);
     }
     if let Some(training) = &report.training {
         page.line("training", &format!("{}: {}", training.verdict.words(), training.message));

@@ -44,11 +44,11 @@ class Born:
                 special = managed[kind] = bool(is_managed(kind))
             if not special:
                 frames = self.find(one)
-            elif id(one) in before:
-                continue
+            elif at:
+                frames = at(one)
             else:
                 # Born in the window by its address, which none had before.
-                frames = at and at(one) or ()
+                frames = None if id(one) in before else ()
             if frames is not None and not sources.is_own(frames):
                 self.tracked[id(one)] = frames
 

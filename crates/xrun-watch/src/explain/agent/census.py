@@ -17,6 +17,9 @@ CONTENTS_MAX = 50_000
 # Largest number of answers, and of containers that are measured for them.
 HOLDERS_MAX = 6
 MEASURED_MAX = 24
+# Largest number of tensors with a graph that reaches back, and of nodes that are visited to find them.
+CHAINS_MAX = 4
+CHAIN_NODES_MAX = 40_000
 LINES_MAX = 10
 # Items of a container that is named in a forked process.
 MANY = 50_000
@@ -134,8 +137,8 @@ class Census:
                     new = [item for item in gc.get_referents(one) if self.born.frames(item) is not None]
                     if new:
                         yield one, then, now, new
-            elif now >= 10 and issubclass(kind, (list, dict)) and not self.is_late():
-                # A copy with one more item that has replaced the container before.
+            elif now >= 10 and issubclass(kind, list) and not self.is_late():
+                # A copy with one more item that has replaced the list before.
                 items = gc.get_referents(one)
                 new = [item for item in items if self.born.frames(item) is not None]
                 if 0 < 4 * len(new) < len(items):
@@ -149,22 +152,23 @@ class Census:
         return answers
 
     def chains(self):
-        """Returns the tensor whose graph is longer than all graphs at the start."""
-        roots = [(one, fact) for one, fact in self.kept if fact.graph is not None]
-        before = window.tensors_at_start["nodes"]
-        if len(roots) > tensors.ROOTS_MAX or not roots:
-            return []
-        counted = [(tensors.count_nodes(self.readers, one), one, fact) for one, fact in roots]
-        most = max(nodes for nodes, *_ in counted)
-        if most <= before and most < tensors.NODES_MAX:
-            return []
-        # The loss of a step contains the state that is carried from step to step; the state is the smaller of both.
-        nodes, one, fact = min((entry for entry in counted if entry[0] >= 0.7 * most), key=lambda entry: entry[0])
-        facts = self.contents([one]).facts()
-        if not facts["births"]:
-            return []
-        facts.update(graph=fact.graph, contents=fact.described(), scalar=fact.items == 1)
-        return [(one, {"kind": "graph", "before": before, "after": nodes, **facts})]
+        """Returns tensors born in the window whose graph reaches back to before it: a state that is carried from step to step."""
+        before, found, visited = window.tensors_at_start["newest"], [], 0
+        for one, fact in self.kept:
+            if fact.graph is None or not before or self.born.frames(one) is None or visited > CHAIN_NODES_MAX or self.is_late():
+                continue
+            node = self.readers.of(type(one)).graph(one)
+            carried, nodes = tensors.reaches(node, before)
+            visited += nodes
+            if carried:
+                found.append((tensors.sequence(node), one, fact))
+        found.sort(key=lambda entry: entry[0])
+        answers = []
+        for _, one, fact in found[:CHAINS_MAX]:
+            facts = self.contents([one]).facts()
+            facts.update(graph=fact.graph, contents=fact.described(), scalar=fact.items == 1)
+            answers.append((one, {"kind": "graph", "before": None, "after": len(found), **facts}))
+        return answers
 
     def replaced(self):
         """Returns tensors that are larger than the ones of which they have taken the place."""
@@ -264,7 +268,7 @@ def answer(frames, deadline):
     found += census.unheld()
     found = [entry for entry in found if entry[1]["kind"] in ("graph", "replaced") or entry[1]["bytes"] >= 1024 or entry[1]["graph"]]
     found.sort(key=lambda entry: (-(entry[1]["kind"] == "graph"), -bool(entry[1]["graph"]), -entry[1]["bytes"]))
-    found = found[:HOLDERS_MAX] + (census.many() if window.forked else [])
+    found = found[:HOLDERS_MAX + CHAINS_MAX] + (census.many() if window.forked else [])
     holders = []
     for one, facts in found:
         facts["holder"] = None if one is None else census.paths.find(one)
@@ -273,7 +277,7 @@ def answer(frames, deadline):
     if census.late:
         window.notes.append("the census reached its limit on time")
     start, now = window.tensors_at_start, census.tensors_now
-    counts = ("count", "bytes", "with_graph", "nodes")
+    counts = ("count", "bytes", "with_graph")
     return {
         "holders": holders, "lines": rows, "traced_growth": traced, "threads": [len(window.threads), len(frames)],
         "tensors": {"start": {key: start[key] for key in counts}, "end": {key: now[key] for key in counts}},

@@ -91,6 +91,10 @@ class Paths:
             if not nodes or is_late():
                 complete = not nodes
                 break
+            # What refers to a module leads to everything.
+            nodes = [one for one in nodes if id(one) not in self.modules]
+            if not nodes:
+                break
             complete = complete and len(nodes) <= FRONTIER_MAX
             nodes = nodes[:FRONTIER_MAX]
             wanted = {id(one): one for one in nodes}

@@ -2,11 +2,14 @@
 
 import sys
 
-# Largest number of nodes of a graph that are counted, and of tensors whose graphs are.
-NODES_MAX = 20_000
-ROOTS_MAX = 64
+heapq = load("_heapq")
+
+# Largest number of nodes of a graph that are visited.
+NODES_MAX = 2000
 # Smallest tensor whose size is compared between both ends.
 LARGE = 1 << 16
+# Numbers of nodes that are leaves are larger.
+LEAF = 1 << 62
 
 
 class Fact:
@@ -121,10 +124,10 @@ class Readers:
 
 
 def census(objects, keep):
-    """Counts the tensors among tracked objects: number, bytes of their storages, number with a graph, sizes of large ones, and the nodes of
-    the largest graph. Appends `(tensor, fact)` to `keep`."""
+    """Counts the tensors among tracked objects: number, bytes of their storages, number with a graph, sizes of large ones, and the sequence
+    number of the newest operation. Appends `(tensor, fact)` to `keep`."""
     readers = Readers()
-    storages, large, count, with_graph, roots = {}, {}, 0, 0, []
+    storages, large, count, with_graph, newest = {}, {}, 0, 0, 0
     for one in objects:
         reader = readers.of(type(one))
         if reader is None:
@@ -134,28 +137,37 @@ def census(objects, keep):
         storages[fact.storage] = fact.bytes
         if fact.graph is not None:
             with_graph += 1
-            roots.append(one)
+            newest = max(newest, sequence(reader.graph(one)))
         if keep is not None:
             keep.append((one, fact))
     for size in storages.values():
         if size >= LARGE:
             large[size] = large.get(size, 0) + 1
-    # With more tensors than that it is their number that grows.
-    nodes = [count_nodes(readers, one) for one in roots] if len(roots) <= ROOTS_MAX else []
-    return {
-        "count": count, "bytes": sum(storages.values()), "with_graph": with_graph, "large": large, "nodes": max(nodes, default=0),
-    }
+    return {"count": count, "bytes": sum(storages.values()), "with_graph": with_graph, "large": large, "newest": newest}
 
 
-def count_nodes(readers, tensor):
-    """Returns the number of nodes of a tensor's graph, up to `NODES_MAX`."""
-    reader = readers.of(type(tensor))
-    seen, stack = {}, [reader.graph(tensor)]
-    while stack and len(seen) < NODES_MAX:
-        node = stack.pop()
-        if node is None or id(node) in seen:
+def sequence(node):
+    """Returns the number of a node, by which nodes of one thread are ordered in time; 0 for a leaf, or where PyTorch has none."""
+    try:
+        number = node._sequence_nr()
+    except AttributeError:
+        return 0
+    return number if number < LEAF else 0
+
+
+def reaches(node, number):
+    """Returns whether the graph of a node has operations from before a number, and the number of nodes that were visited. Visits the oldest
+    ones first, as a chain of steps is reached that way."""
+    heap, seen = [(sequence(node), 0, node)], {}
+    while heap and len(seen) < NODES_MAX:
+        at, _, one = heapq.heappop(heap)
+        if 0 < at < number:
+            return True, len(seen)
+        if id(one) in seen:
             continue
         # Kept, so that no other node gets the same id.
-        seen[id(node)] = node
-        stack.extend(child for child, _ in node.next_functions if child is not None)
-    return len(seen)
+        seen[id(one)] = one
+        for child, _ in one.next_functions:
+            if child is not None and sequence(child):
+                heapq.heappush(heap, (sequence(child), id(child), child))
+    return False, len(seen)

@@ -75,7 +75,7 @@ pub enum Cause {
 }
 
 /// Certainty of an explanation, by the fraction of the growth that it accounts for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Certainty {
     /// A smaller part, or several candidates.

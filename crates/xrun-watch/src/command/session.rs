@@ -8,6 +8,7 @@ use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::Signals;
 
 use super::events::EventFiles;
+use super::groups::MAIN;
 use super::exit::{self, Exit, LastMemory};
 use super::limits::{Limits, unreclaimable};
 use super::record::{self, CommandEnd, CommandRecord, LimitReached};
@@ -496,7 +497,15 @@ impl Session<'_> {
             self.info(&message);
         }
         if needed {
-            let members = self.members();
+            // A census writes the reference counts of all objects, whose pages forked workers then copy: only those are asked
+            // that grow.
+            let group = verdict.owner.as_deref().and_then(|owner| owner.rsplit_once('/')).map(|(group, _)| group);
+            let main = self.search.as_ref().map(|search| search.main);
+            let is_asked = |member: &u32| match group {
+                None | Some("") => true,
+                Some(group) => (group == MAIN) == (Some(*member) == main),
+            };
+            let members: Vec<u32> = self.members().into_iter().filter(is_asked).collect();
             if self.search.as_mut().is_some_and(|search| search.ask(&verdict, &members)) {
                 let message = format!("asked for the cause of {}: {}", verdict.verdict.words(), verdict.message);
                 let logged = self.record.log(&message);

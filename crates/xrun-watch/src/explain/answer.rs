@@ -28,6 +28,8 @@ pub struct Answer {
     pub process: u32,
     pub forked: bool,
     pub python: String,
+    /// File of the program's first module.
+    pub script: Option<String>,
     pub seconds: f64,
     pub cost_seconds: f64,
     pub resident_growth: i64,
@@ -87,8 +89,6 @@ pub struct Path {
     pub path: Option<String>,
     pub name: Option<String>,
     pub file: Option<String>,
-    /// False if the search was cut short.
-    pub complete: bool,
     /// True if the path begins in a library.
     pub library: bool,
 }

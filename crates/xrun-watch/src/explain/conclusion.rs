@@ -52,7 +52,7 @@ pub fn conclude(answer: &Answer, step: u64, steps: u64, main: u32, unmapped: boo
     };
     let line = match (cause, found) {
         (Cause::SharedMemory, _) => shared_memory_line(answer),
-        (Cause::Native | Cause::Line, _) => answer.lines.first().and_then(|line| place(&line.frames, None)),
+        (Cause::Native | Cause::Line, _) => answer.lines.first().and_then(|line| place(&line.frames, answer.script.as_deref())),
         (_, Some(found)) => line_of(found, answer),
         (_, None) => None,
     };
@@ -145,13 +145,20 @@ fn line_of(found: &Found, answer: &Answer) -> Option<SourceLine> {
     let frames: Vec<Frame> = found.births.iter().flat_map(|birth| birth.frames.clone()).collect();
     let holder = found.holder.as_ref();
     let file = holder.and_then(|holder| holder.file.as_deref());
-    let named = holder.filter(|holder| !holder.library).and_then(|holder| holder.name.as_deref());
-    let adding = named.and_then(|name| source::adding_line(name, &frames, file));
-    let thread = || found.line.as_ref().map(source::line);
-    adding.or_else(thread).or_else(|| place(&frames, file)).or_else(|| {
+    let named = holder.filter(|holder| !holder.library).and_then(|holder| holder.path.as_deref());
+    let adding = named.and_then(|path| source::adding_line(&names(path), &frames, file));
+    let within = file.filter(|_| named.is_some()).or(answer.script.as_deref());
+    adding.or_else(|| place(&frames, within)).or_else(|| found.line.as_ref().map(source::line)).or_else(|| {
         let used = answer.lines.first().filter(|_| found.kind == FoundKind::Read)?;
         place(&used.frames, None)
     })
+}
+
+/// Names in a path such as `train.py, main(): trainer.queue`, the last first.
+fn names(path: &str) -> Vec<&str> {
+    let names = path.rsplit_once(": ").map_or(path, |(_, names)| names);
+    let words = names.rsplit(|character: char| !character.is_alphanumeric() && character != '_');
+    words.filter(|word| word.starts_with(|first: char| first.is_alphabetic() || first == '_')).collect()
 }
 
 /// The frame in a file, or the innermost one.

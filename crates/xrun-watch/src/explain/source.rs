@@ -30,12 +30,16 @@ pub fn line(frame: &Frame) -> SourceLine {
     SourceLine { file: path.clone(), line: *number, text: printable::line(&text, TEXT_CHARACTERS_MAX) }
 }
 
-/// Finds the line that adds to the container `name`: among `births` first, then the nearest to one of them, in the files of
-/// `births` and in `file`.
-pub fn adding_line(name: &str, births: &[Frame], file: Option<&str>) -> Option<SourceLine> {
-    if let Some(found) = births.iter().map(line).find(|one| adds(&one.text, name)) {
-        return Some(found);
-    }
+/// Finds the line that adds to the container of these names, the nearest first, such as `queue` and `results` for
+/// `results.queue`: among `births` first, then the nearest to one of them, in the files of `births` and in `file`.
+pub fn adding_line(names: &[&str], births: &[Frame], file: Option<&str>) -> Option<SourceLine> {
+    let texts: Vec<SourceLine> = births.iter().map(line).collect();
+    let of_birth = |name: &&str| texts.iter().find(|one| adds(&one.text, name)).cloned();
+    let found = names.iter().find_map(of_birth);
+    found.or_else(|| names.iter().find_map(|name| nearest_line(name, births, file)))
+}
+
+fn nearest_line(name: &str, births: &[Frame], file: Option<&str>) -> Option<SourceLine> {
     let mut files: Vec<&str> = births.iter().map(|Frame(path, _)| path.as_str()).chain(file).collect();
     files.dedup();
     let nearest = |path: &str| {
@@ -125,8 +129,8 @@ mod tests {
         let text = "kept = []\nkept.append(0)\nfor step in steps:\n    loss = model(step)\n    kept.append(loss)\n";
         xrun_core::files::write::replace(&path, text.as_bytes()).unwrap();
         let path = path.display().to_string();
-        let found = adding_line("kept", &[Frame(path.clone(), 4)], None).unwrap();
+        let found = adding_line(&["queue", "kept"], &[Frame(path.clone(), 4)], None).unwrap();
         assert_eq!((found.line, found.text.as_str()), (5, "kept.append(loss)"));
-        assert_eq!(adding_line("other", &[Frame(path, 4)], None), None);
+        assert_eq!(adding_line(&["other"], &[Frame(path, 4)], None), None);
     }
 }

@@ -6,6 +6,7 @@ import time
 
 bisect = load("_bisect")
 array = load("array").array
+deque = load("_collections").deque
 
 # Smallest number of bytes of an answer, and of a block that is compared with those before.
 BYTES_MIN = 16 << 10
@@ -21,6 +22,8 @@ MEASURED_MAX = 24
 CHAINS_MAX = 4
 CHAIN_NODES_MAX = 40_000
 LINES_MAX = 10
+# Items of the largest dictionary in whose order new items are looked for.
+PAIRS_MAX = 2_000_000
 # Items of a container that is named in a forked process.
 MANY = 50_000
 
@@ -44,7 +47,7 @@ class Contents:
         ranked = sorted(self.kinds.items(), key=lambda item: -item[1][0])
         if self.graph:
             ranked.sort(key=lambda item: " with graph " not in item[0])
-        births = sorted(self.births.items(), key=lambda item: -item[1][0])[:3]
+        births = sorted(((key, entry) for key, entry in self.births.items() if key), key=lambda item: -item[1][0])[:3]
         return {
             "bytes": self.bytes, "objects": self.objects, "contents": ranked[0][0] if ranked else "", "graph": self.graph,
             "with_graph": self.with_graph, "view": self.view, "scalar": self.scalar, "exception": self.exception,
@@ -66,10 +69,11 @@ class Census:
         self.born = part("births", tracemalloc=tracemalloc, gc=gc, sources=sources, traces=window.traces, before=before).Born(self.objects)
         self.kept = []
         self.tensors_now = tensors.census(self.objects, self.kept)
-        self.paths = part(
-            "paths", gc=gc, sources=sources, is_known=self.is_known, is_late=self.is_late,
-        ).Paths(frames)
+        self.part = part("paths", gc=gc, sources=sources, is_known=self.is_known, is_late=self.is_late)
+        self.paths = self.part.Paths(frames)
         self.ids = None
+        # Items of the containers that there were at the start.
+        self.before = dict(zip(window.lengths[0::2], window.lengths[1::2]))
         self.seen = set()
 
     def is_late(self):
@@ -85,20 +89,22 @@ class Census:
 
     def contents(self, roots):
         """Measures objects, and those that they refer to, as far as they were born in the window."""
-        contents, stack, seen = Contents(), list(roots), set()
+        contents, stack, seen, new = Contents(), list(roots), set(), set(map(id, roots))
         while stack and contents.objects < CONTENTS_MAX:
             one = stack.pop()
             key = id(one)
             if key in seen:
                 continue
             seen.add(key)
+            kind = type(one)
             frames = self.born.frames(one)
             if frames is None:
-                continue
+                if key not in new and not self.may_be_new(one, kind):
+                    continue
+                frames = ()
             contents.objects += 1
             if contents.objects % CLOCK_EVERY == 0 and self.is_late():
                 break
-            kind = type(one)
             reader = self.readers.of(kind)
             if reader is None:
                 contents.add(sources.type_name(kind), measured_size(one, kind), frames)
@@ -117,11 +123,27 @@ class Census:
         self.seen |= seen
         return contents
 
+    def may_be_new(self, one, kind):
+        """Returns whether an object may have been born in the window without a traceback: Python keeps the memory of ended tuples, lists and
+        dictionaries for new ones."""
+        return kind is tuple or (kind in (list, dict, set) and id(one) not in self.before)
+
+    def new_items(self, one, kind, then):
+        """Returns the items of a container that were born in the window, or stand behind those that it had at the start."""
+        items = gc.get_referents(one)
+        born = [item for item in items if self.born.frames(item) is not None]
+        behind = []
+        if issubclass(kind, (list, deque)):
+            behind = items[then:]
+        elif issubclass(kind, dict) and len(items) < PAIRS_MAX:
+            behind = list(dict.values(one))[then:]
+        known = set(map(id, born))
+        born.extend(item for item in behind if type(item) is tuple and id(item) not in known)
+        return born
+
     def grown(self):
-        """Yields the containers with more items than at the start, and what of it was born in the window: `(container, before, new)`."""
-        lengths = window.lengths
-        before = dict(zip(lengths[0::2], lengths[1::2]))
-        functions = {}
+        """Yields the containers with more items than at the start: `(container, before, after, new items)`."""
+        before, functions = self.before, {}
         for one in self.objects:
             kind = type(one)
             try:
@@ -134,7 +156,7 @@ class Census:
             if id(one) not in self.born.tracked:
                 then = before.get(id(one))
                 if then is not None and now > then and not self.is_late():
-                    new = [item for item in gc.get_referents(one) if self.born.frames(item) is not None]
+                    new = self.new_items(one, kind, then)
                     if new:
                         yield one, then, now, new
             elif now >= 10 and issubclass(kind, list) and not self.is_late():
@@ -194,7 +216,8 @@ class Census:
         for ident in new:
             frame = frames[ident]
             while frame is not None:
-                held.extend(gc.get_referents(frame))
+                if frame.f_code.co_flags & self.part.OPTIMISED:
+                    held.extend(self.part.local_variables(frame).values())
                 if line is None and sources.is_user(frame.f_code.co_filename):
                     line = [frame.f_code.co_filename, frame.f_lineno]
                 frame = frame.f_back

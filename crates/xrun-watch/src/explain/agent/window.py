@@ -158,7 +158,9 @@ class Window:
             frames.clear()
         self.close()
         self.cost += time.thread_time() - started
+        script = getattr(sys.modules.get("__main__"), "__file__", None)
         answer.update(
+            script=script if isinstance(script, str) else None,
             process=os.getpid(), forked=self.forked, python="%d.%d.%d" % sys.version_info[:3], seconds=seconds,
             cost_seconds=self.cost, ended_by=self.ended_by, resident_growth=grown, collector=self.collects, notes=self.notes, cuda=cuda,
         )

@@ -24,6 +24,8 @@ import run as programs
 HERE = pathlib.Path(__file__).resolve().parent
 EXAMPLES = HERE.parents[2] / "examples/watch"
 GOAL = 0.85
+# Longer than for verdicts, as a window of twenty steps follows the suspicion.
+STEPS = 300
 ASKED, SECONDS_MAX = "asked for the cause", 15
 
 
@@ -31,7 +33,7 @@ def command(xrun, name, is_example, mode):
     if is_example:
         script, arguments = EXAMPLES / f"{name}.py", ["--steps", "900", "--pause", "0.02"] + (["--bounded"] if mode == "repaired" else [])
     else:
-        script, arguments = HERE / "smells" / f"{name}.py", [f"--{mode}", "--steps", str(programs.STEPS)]
+        script, arguments = HERE / "smells" / f"{name}.py", [f"--{mode}", "--steps", str(STEPS)]
     return [xrun, "watch", "--explain", "--name", "one", "--no-patch", "--every", "200ms", "--time-limit", "20m", "--steps", programs.PATTERN,
             "--", sys.executable, str(script), *arguments]
 
@@ -40,7 +42,7 @@ def delay(log):
     """Returns the seconds from the first question to the first explanation."""
     times = [(datetime.datetime.fromisoformat(line.split(" ")[0]), line) for line in log.splitlines() if re.match(r"\d{4}-", line)]
     asked = [time for time, line in times if ASKED in line]
-    told = [time for time, line in times if "usual repair" in line or "the cause" in line and ASKED not in line]
+    told = [time for time, line in times if " explanation: " in line]
     return (told[0] - asked[0]).total_seconds() if asked and told else None
 
 

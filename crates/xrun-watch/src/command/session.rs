@@ -212,7 +212,8 @@ impl GrowthWatch {
         if (self.reported && !needed) || self.samples < self.next {
             return None;
         }
-        self.next = self.samples + Self::EVERY_MIN.max(self.samples / 8);
+        let every_min = if needed { Self::EVERY_MIN / 2 } else { Self::EVERY_MIN };
+        self.next = self.samples + every_min.max(self.samples / 8);
         Some(judged.verdict())
     }
 
@@ -263,13 +264,16 @@ impl CauseSearch {
         asks
     }
 
-    /// Exchanges messages with the processes, and keeps an explanation that is at least as certain as the one before.
-    fn poll(&mut self, newest_step: u64) {
-        let Some(answers) = self.explainer.poll(newest_step) else { return };
-        let Some(found) = explain::conclude(&answers, self.main, self.unmapped) else { return };
-        if self.found.as_ref().is_none_or(|before| found.certainty >= before.certainty) {
+    /// Exchanges messages with the processes, and keeps an explanation that is at least as certain as the one before. Returns
+    /// whether there is a new one.
+    fn poll(&mut self, newest_step: u64) -> bool {
+        let Some(answers) = self.explainer.poll(newest_step) else { return false };
+        let Some(found) = explain::conclude(&answers, self.main, self.unmapped) else { return false };
+        let is_better = self.found.as_ref().is_none_or(|before| found.certainty >= before.certainty);
+        if is_better {
             self.found = Some(found);
         }
+        is_better
     }
 }
 
@@ -518,7 +522,11 @@ impl Session<'_> {
     fn search_cause(&mut self) {
         let newest_step = self.output.steps.newest();
         let Some(search) = &mut self.search else { return };
-        search.poll(newest_step);
+        if search.poll(newest_step) && let Some(found) = &search.found {
+            let logged = self.record.log(&format!("explanation: {}", found.message));
+            self.check_written(logged);
+        }
+        let Some(search) = &mut self.search else { return };
         if self.growth.reported && !search.reported && let Some(found) = &search.found {
             search.reported = true;
             let message = found.message.clone();

@@ -184,7 +184,7 @@ fn remedy(cause: Cause, found: Option<&Found>, line: Option<&SourceLine>, answer
         Cause::SharedMemory => "call `unlink()` on shared memory that is no longer needed",
         Cause::CopyOnWrite => "store it as an array (numpy, torch, `array`), whose elements have no reference counts",
         Cause::Threads => "end or join earlier threads, or shut their executor down",
-        Cause::Native => "close or free what the line makes in a library; a profiler of native memory finds the function",
+        Cause::Native => "close or free what a library makes; a profiler of native memory finds the function",
         Cause::Graph | Cause::Container if found.is_some_and(|found| found.scalar && found.with_graph > 0) => {
             "keep the number, `.item()`, or `.detach()` the tensor"
         }

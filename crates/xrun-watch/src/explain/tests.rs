@@ -131,7 +131,7 @@ fn local_variables_closures_and_default_arguments_are_named() {
         return;
     }
     let cases = [
-        ("def make():\n    rows = {}\n    def step(line):\n        rows[len(rows)] = bytes(300_000)\n    return step\nstep = make()\n", "rows"),
+        ("def make():\n    rows = {}\n    def step(line):\n        rows[len(rows)] = b'x' * (300_000 + len(rows))\n    return step\nstep = make()\n", "rows"),
         ("def step(line, kept=[]):\n    kept.append(bytearray(b'x') * 300_000)\n", "kept"),
         ("import functools\n@functools.lru_cache(maxsize=None)\ndef load(at):\n    return bytearray(b'x') * 300_000\ncount = 0\n\
           def step(line):\n    global count\n    count += 1\n    load(count)\n", "load"),

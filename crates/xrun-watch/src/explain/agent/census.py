@@ -5,6 +5,7 @@ import sys
 import time
 
 bisect = load("_bisect")
+itertools = load("itertools")
 array = load("array").array
 deque = load("_collections").deque
 
@@ -71,6 +72,8 @@ class Census:
         self.tensors_now = tensors.census(self.objects, self.kept)
         self.part = part("paths", gc=gc, sources=sources, is_known=self.is_known, is_late=self.is_late)
         self.paths = self.part.Paths(frames)
+        variables = (value for found in self.paths.values for value in found.values())
+        self.containers_now = [self.objects, window.untracked_dictionaries(self.objects, variables)]
         self.ids = None
         # Items of the containers that there were at the start.
         self.before = dict(zip(window.lengths[0::2], window.lengths[1::2]))
@@ -118,7 +121,8 @@ class Census:
                 contents.view = contents.view or fact.view
                 contents.add(fact.described(), 0 if fact.storage in seen else fact.bytes, frames)
                 seen.add(fact.storage)
-            if gc.is_tracked(one):
+            # The collector does not track dictionaries and tuples of numbers and texts.
+            if gc.is_tracked(one) or kind in (dict, tuple):
                 stack.extend(gc.get_referents(one))
         self.seen |= seen
         return contents
@@ -144,7 +148,7 @@ class Census:
     def grown(self):
         """Yields the containers with more items than at the start: `(container, before, after, new items)`."""
         before, functions = self.before, {}
-        for one in self.objects:
+        for one in itertools.chain.from_iterable(self.containers_now):
             kind = type(one)
             try:
                 function = functions[kind]
@@ -153,7 +157,7 @@ class Census:
             if function is None or one is self.objects:
                 continue
             now = function(one)
-            if id(one) not in self.born.tracked:
+            if self.born.frames(one) is None:
                 then = before.get(id(one))
                 if then is not None and now > then and not self.is_late():
                     new = self.new_items(one, kind, then)

@@ -32,6 +32,27 @@ def local_variables(frame):
     return found
 
 
+def functions(frames):
+    """Yields the frames of functions in all threads but this one."""
+    own, own_frames = sys._getframe(), set()
+    while own is not None:
+        own_frames.add(id(own))
+        own = own.f_back
+    for frame in frames.values():
+        for _ in range(FRAMES_MAX):
+            if frame is None or id(frame) in own_frames:
+                break
+            if frame.f_code.co_flags & OPTIMISED:
+                yield frame
+            frame = frame.f_back
+
+
+def all_variables(frames):
+    """Yields the values of all local variables."""
+    for frame in functions(frames):
+        yield from local_variables(frame).values()
+
+
 class Paths:
     def __init__(self, frames):
         self.modules = {}
@@ -40,18 +61,8 @@ class Paths:
                 self.modules[id(namespace(module))] = (name, module)
         self.locals = {}
         self.values = []
-        own = sys._getframe()
-        own_frames = set()
-        while own is not None:
-            own_frames.add(id(own))
-            own = own.f_back
-        for frame in frames.values():
-            for _ in range(FRAMES_MAX):
-                if frame is None or id(frame) in own_frames:
-                    break
-                if frame.f_code.co_flags & OPTIMISED:
-                    self.add_locals(frame)
-                frame = frame.f_back
+        for frame in functions(frames):
+            self.add_locals(frame)
 
     def add_locals(self, frame):
         code = frame.f_code

@@ -7,6 +7,7 @@ during which no other thread of Python runs: it sees one moment, and no object e
 import os
 import sys
 import time
+import types
 
 gc = load("gc")
 try:
@@ -23,6 +24,9 @@ OBJECTS_MAX = 6_000_000
 # Interval in which the memory of `tracemalloc` is checked.
 CHECK_SECONDS = 0.1
 CONTAINERS = (list, dict, set, deque)
+# Of the type itself, as a metaclass may have an attribute of that name.
+FLAGS = type.__dict__["__flags__"].__get__
+HEAP_TYPE = 1 << 9
 
 
 def length_function(kind):
@@ -34,16 +38,38 @@ def length_function(kind):
 
 
 def resident():
-    """Returns the resident anonymous memory of this process in bytes, with what is swapped."""
-    held = 0
-    try:
-        with open("/proc/self/status", "rb") as file:
-            for line in file:
-                if line.startswith((b"RssAnon:", b"RssShmem:", b"VmSwap:")):
-                    held += int(line.split()[1]) * 1024
-    except OSError:
-        pass
-    return held
+    """Returns the anonymous and shared memory of this process in bytes, with what is swapped; of pages that processes share its part, so that
+    pages count which a forked process has copied."""
+    for path, names in (("smaps_rollup", (b"Pss_Anon:", b"Pss_Shmem:", b"SwapPss:")), ("status", (b"RssAnon:", b"RssShmem:", b"VmSwap:"))):
+        held = 0
+        try:
+            with open("/proc/self/" + path, "rb") as file:
+                held = sum(int(line.split()[1]) * 1024 for line in file if line.startswith(names))
+        except (OSError, ValueError):
+            continue
+        if held:
+            return held
+    return 0
+
+
+def untracked_dictionaries(objects, variables):
+    """Returns the dictionaries that the collector does not track, because they have numbers and texts only, among attributes, variables of
+    modules and closures, and `variables`."""
+    kinds, found = {dict: True, types.CellType: True}, {}
+    for one in objects:
+        kind = type(one)
+        holds = kinds.get(kind)
+        if holds is None:
+            # Instances of classes, whose attributes may be in no dictionary.
+            holds = kinds[kind] = bool(FLAGS(kind) & HEAP_TYPE) and not issubclass(kind, type)
+        if holds:
+            for value in dict.values(one) if kind is dict else gc.get_referents(one):
+                if type(value) is dict and not gc.is_tracked(value):
+                    found[id(value)] = value
+    for value in variables:
+        if type(value) is dict and not gc.is_tracked(value):
+            found[id(value)] = value
+    return list(found.values())
 
 
 class Alone:
@@ -63,6 +89,7 @@ class Alone:
 
 class Window:
     length_function = staticmethod(length_function)
+    untracked_dictionaries = staticmethod(untracked_dictionaries)
 
     def __init__(self, frames, bytes_max, forked):
         self.frames, self.bytes_max, self.forked = frames, bytes_max, forked
@@ -75,18 +102,19 @@ class Window:
         self.sources = part("sources")
         self.census = part("census", window=self, sources=self.sources, tensors=self.tensors, tracemalloc=tracemalloc, gc=gc)
         self.is_managed = part("births", tracemalloc=None).is_managed
+        self.paths = part("paths", gc=gc, sources=self.sources)
         self.cuda = part("cuda", find_user_frames=self.sources.user_frames)
 
     def begin(self):
         started = time.thread_time()
         self.started = time.perf_counter()
         self.collects = gc.isenabled()
-        self.resident = resident()
         with Alone():
             objects = gc.get_objects()
             self.lengths, self.managed = array("Q"), array("Q")
             if len(objects) <= OBJECTS_MAX:
                 self.count(objects)
+                self.count(untracked_dictionaries(objects, self.paths.all_variables(sys._current_frames())))
             self.tensors_at_start = self.tensors.census(objects, None)
             del objects
             self.threads = set(sys._current_frames())
@@ -97,6 +125,8 @@ class Window:
             else:
                 tracemalloc.start(self.frames)
                 self.traces = True
+        # Afterwards: a census in a forked process copies pages.
+        self.resident = resident()
         self.cuda.begin()
         self.cost += time.thread_time() - started
 
@@ -151,7 +181,7 @@ class Window:
         deadline = time.thread_time() + CENSUS_SECONDS
         cuda = self.cuda.end()
         traced = tracemalloc.get_tracemalloc_memory() if self.traces else 0
-        grown = resident() - self.resident - traced - 8 * (len(self.lengths) + len(self.managed))
+        grown = resident() - self.resident - traced
         with Alone():
             frames = dict(sys._current_frames())
             answer = self.census.answer(frames, deadline)

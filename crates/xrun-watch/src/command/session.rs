@@ -8,8 +8,8 @@ use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
 use signal_hook::iterator::Signals;
 
 use super::events::EventFiles;
-use super::groups::MAIN;
 use super::exit::{self, Exit, LastMemory};
+use super::groups::MAIN;
 use super::limits::{Limits, unreclaimable};
 use super::record::{self, CommandEnd, CommandRecord, LimitReached};
 use super::sampler::{ProcessTree, Sampler, not_measured};
@@ -189,7 +189,16 @@ fn not_started(
     let verdict = judged.verdict();
     let (directory, summary, plan) = record.end(&ended, &verdict, ledger)?;
     let explanation = None;
-    Ok(WatchOutcome { directory, summary, plan, verdict, explanation, ended_early: false, lost: false, within_line: false })
+    Ok(WatchOutcome {
+        directory,
+        summary,
+        plan,
+        verdict,
+        explanation,
+        ended_early: false,
+        lost: false,
+        within_line: false,
+    })
 }
 
 /// Watch for growth while the command runs, which is reported once.
@@ -522,12 +531,17 @@ impl Session<'_> {
     fn search_cause(&mut self) {
         let newest_step = self.output.steps.newest();
         let Some(search) = &mut self.search else { return };
-        if search.poll(newest_step) && let Some(found) = &search.found {
+        if search.poll(newest_step)
+            && let Some(found) = &search.found
+        {
             let logged = self.record.log(&format!("explanation: {}", found.message));
             self.check_written(logged);
         }
         let Some(search) = &mut self.search else { return };
-        if self.growth.reported && !search.reported && let Some(found) = &search.found {
+        if self.growth.reported
+            && !search.reported
+            && let Some(found) = &search.found
+        {
             search.reported = true;
             let message = found.message.clone();
             self.info(&message);

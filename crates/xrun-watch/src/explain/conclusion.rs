@@ -52,11 +52,14 @@ pub fn conclude(answer: &Answer, step: u64, steps: u64, main: u32, unmapped: boo
     };
     let line = match (cause, found) {
         (Cause::SharedMemory, _) => shared_memory_line(answer),
-        (Cause::Native | Cause::Line, _) => answer.lines.first().and_then(|line| place(&line.frames, answer.script.as_deref())),
+        (Cause::Native | Cause::Line, _) => {
+            answer.lines.first().and_then(|line| place(&line.frames, answer.script.as_deref()))
+        }
         (_, Some(found)) => line_of(found, answer),
         (_, None) => None,
     };
-    let line = line.filter(|_| cause != Cause::Native || answer.lines.first().is_some_and(|one| one.count >= BLOCKS_MIN));
+    let line =
+        line.filter(|_| cause != Cause::Native || answer.lines.first().is_some_and(|one| one.count >= BLOCKS_MIN));
     let remedy = remedy(cause, found, line.as_ref(), answer);
     let message = message(cause, found, line.as_ref(), certainty, native_fraction, remedy);
     Some(Explanation {
@@ -109,7 +112,8 @@ fn best(answer: &Answer, growth: u64) -> Option<Candidate<'_>> {
     // Several tensors contain the state that is carried from step to step: its own line uses its name.
     let carried = chains.iter().find(|one| is_recurrent(one)).or(chains.first()).copied();
     let candidates = answer.holders.iter().filter(|one| one.kind != FoundKind::Read);
-    let candidates = candidates.filter(|one| one.kind != FoundKind::Graph || carried.is_some_and(|best| std::ptr::eq(*one, best)));
+    let candidates =
+        candidates.filter(|one| one.kind != FoundKind::Graph || carried.is_some_and(|best| std::ptr::eq(*one, best)));
     let scored = candidates.map(|found| {
         let holds_graph = found.graph.is_some() && !is_unheld(found);
         // A list in which tensors with a graph accumulate holds a graph for each.
@@ -246,7 +250,9 @@ fn message(
     let no_name = || "a container that no name of the program leads to".to_owned();
     let subject = match cause {
         Cause::Container => format!("{} ({kind}, {counts}) grows by objects{of}", name.unwrap_or_else(no_name)),
-        Cause::Graph => format!("the graph of {} ({kind}) grows with each step", name.unwrap_or_else(|| "a tensor".into())),
+        Cause::Graph => {
+            format!("the graph of {} ({kind}) grows with each step", name.unwrap_or_else(|| "a tensor".into()))
+        }
         Cause::Replaced => {
             let sizes = found.map(|found| (found.before.unwrap_or_default(), found.after)).unwrap_or_default();
             let subject = name.unwrap_or_else(|| "an array".into());
@@ -254,7 +260,9 @@ fn message(
         }
         Cause::Objects => match name {
             Some(name) => format!("objects{of} accumulate, held by {name}"),
-            None => format!("objects{of} accumulate in a reference cycle or in a library ({counts} since the window began)"),
+            None => {
+                format!("objects{of} accumulate in a reference cycle or in a library ({counts} since the window began)")
+            }
         },
         Cause::Threads => format!("threads accumulate ({counts})"),
         Cause::CopyOnWrite => {
@@ -264,7 +272,10 @@ fn message(
         Cause::Line => "objects accumulate that one line creates".to_owned(),
         Cause::SharedMemory => "files in /dev/shm accumulate: shared memory that is not unlinked".to_owned(),
         Cause::Native => {
-            format!("native memory that Python does not see accounts for {:.0} % of the growth", 100.0 * native_fraction)
+            format!(
+                "native memory that Python does not see accounts for {:.0} % of the growth",
+                100.0 * native_fraction
+            )
         }
     };
     let place = line.map_or(String::new(), |line| {

@@ -64,7 +64,8 @@ const TRACE_BYTES_MAX: u64 = 256 << 20;
 pub fn buffer() -> Buffer {
     let items = PROCESSES_MAX as u64;
     let cap = Cap { items, bytes: items * ANSWER_BYTES_MAX as u64 };
-    Buffer::new("agent_answers", Policy::Refuse, cap).because("further processes are not asked; a longer answer is dropped")
+    Buffer::new("agent_answers", Policy::Refuse, cap)
+        .because("further processes are not asked; a longer answer is dropped")
 }
 
 /// Directory with the agent, and the socket to which agents connect.

@@ -56,11 +56,12 @@ fn nearest_line(name: &str, births: &[Frame], file: Option<&str>) -> Option<Sour
 
 /// Returns whether a line assigns to a variable a value that is computed from it, such as `total = total + loss`.
 pub fn is_recurrence(text: &str, name: &str) -> bool {
-    let compound = ["+=", "-=", "*=", "/="].iter().any(|sign| after_word(text, name, |rest| rest.trim_start().starts_with(sign)));
+    let compound =
+        ["+=", "-=", "*=", "/="].iter().any(|sign| after_word(text, name, |rest| rest.trim_start().starts_with(sign)));
     compound
-        || text.split_once('=').is_some_and(|(left, right)| {
-            !right.starts_with('=') && has_word(left, name) && has_word(right, name)
-        })
+        || text
+            .split_once('=')
+            .is_some_and(|(left, right)| !right.starts_with('=') && has_word(left, name) && has_word(right, name))
 }
 
 /// Returns whether a line adds an item to a container, or replaces it by a larger one.
@@ -118,7 +119,8 @@ mod tests {
             "losses += [loss]",
         ];
         assert_eq!(adding.map(|line| adds(line, "losses")), [true; 5]);
-        let others = ["losses = []", "print(losses[0])", "losses[0] == 3", "all_losses.append(1)", "# losses.append(1)"];
+        let others =
+            ["losses = []", "print(losses[0])", "losses[0] == 3", "all_losses.append(1)", "# losses.append(1)"];
         assert_eq!(others.map(|line| adds(line, "losses")), [false; 5]);
     }
 

@@ -131,10 +131,16 @@ fn local_variables_closures_and_default_arguments_are_named() {
         return;
     }
     let cases = [
-        ("def make():\n    rows = {}\n    def step(line):\n        rows[len(rows)] = b'x' * (300_000 + len(rows))\n    return step\nstep = make()\n", "rows"),
+        (
+            "def make():\n    rows = {}\n    def step(line):\n        rows[len(rows)] = b'x' * (300_000 + len(rows))\n    return step\nstep = make()\n",
+            "rows",
+        ),
         ("def step(line, kept=[]):\n    kept.append(bytearray(b'x') * 300_000)\n", "kept"),
-        ("import functools\n@functools.lru_cache(maxsize=None)\ndef load(at):\n    return bytearray(b'x') * 300_000\ncount = 0\n\
-          def step(line):\n    global count\n    count += 1\n    load(count)\n", "load"),
+        (
+            "import functools\n@functools.lru_cache(maxsize=None)\ndef load(at):\n    return bytearray(b'x') * 300_000\ncount = 0\n\
+          def step(line):\n    global count\n    count += 1\n    load(count)\n",
+            "load",
+        ),
     ];
     for (text, name) in cases {
         let (found, _directory) = explained(text);
@@ -162,7 +168,8 @@ fn a_program_that_does_not_grow_has_no_explanation() {
     if !has_python() {
         return;
     }
-    let text = "import collections\nkept = collections.deque(maxlen=4)\ndef step(_):\n    kept.append(bytearray(300_000))\n";
+    let text =
+        "import collections\nkept = collections.deque(maxlen=4)\ndef step(_):\n    kept.append(bytearray(300_000))\n";
     assert_eq!(explained(text).0, None);
 }
 
@@ -213,7 +220,8 @@ fn the_program_finds_its_own_sitecustomize() {
     replace(&own.path().join("sitecustomize.py"), b"import builtins\nbuiltins.own = __file__\n").unwrap();
     let mut command = python(None);
     command.env("PYTHONPATH", explainer.python_path(Some(own.path().as_os_str().to_owned())));
-    let output = command.args(["-c", "import sys; print(own, sys.path, sys.modules['sitecustomize'].__file__)"]).output();
+    let output =
+        command.args(["-c", "import sys; print(own, sys.path, sys.modules['sitecustomize'].__file__)"]).output();
     let said = String::from_utf8(output.unwrap().stdout).unwrap();
     assert!(said.starts_with(&own.path().display().to_string()), "{said}");
     assert!(!said.contains(&explainer.directory.path().display().to_string()), "{said}");
@@ -328,9 +336,13 @@ fn another_user_is_refused() {
     let directory = explainer.directory.path().to_path_buf();
     let open = "import sys\ntry:\n    open(sys.argv[1] + '/agent.py')\nexcept OSError as error:\n    print(type(error).__name__)\n";
     let mut command = Command::new("/usr/bin/python3");
-    let output = command.args(["-c", open]).arg(&directory).env("PYTHONPATH", &directory).current_dir("/").uid(NOBODY).output();
+    let output =
+        command.args(["-c", open]).arg(&directory).env("PYTHONPATH", &directory).current_dir("/").uid(NOBODY).output();
     let Ok(output) = output else { return };
-    assert_eq!((String::from_utf8_lossy(&output.stdout).as_ref(), output.status.code()), ("PermissionError\n", Some(0)));
+    assert_eq!(
+        (String::from_utf8_lossy(&output.stdout).as_ref(), output.status.code()),
+        ("PermissionError\n", Some(0))
+    );
     // Even where the directory is open to all, the kernel names the user.
     std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o777)).unwrap();
     std::fs::set_permissions(directory.join(SOCKET), std::fs::Permissions::from_mode(0o777)).unwrap();

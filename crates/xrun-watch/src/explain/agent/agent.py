@@ -47,6 +47,15 @@ def part(name, **names):
     return module
 
 
+def place(error):
+    """Returns the type of an error, its text, and where it was raised."""
+    at = error.__traceback__
+    while at.tb_next:
+        at = at.tb_next
+    file = at.tb_frame.f_code.co_filename.rpartition("/")[2]
+    return "%s: %s (%s:%d)" % (type(error).__name__, error, file, at.tb_lineno)
+
+
 class Agent:
     """State of the agent in one process."""
 
@@ -96,12 +105,8 @@ class Agent:
                     self.close()
 
     def fail(self, error):
-        at = error.__traceback__
-        while at.tb_next:
-            at = at.tb_next
-        place = "%s:%d" % (at.tb_frame.f_code.co_filename.rpartition("/")[2], at.tb_lineno)
         try:
-            self.send({"failed": "%s at %s" % (type(error).__name__, place)})
+            self.send({"failed": place(error)})
         except Exception:  # xrun has gone.
             pass
 
@@ -126,7 +131,7 @@ class Agent:
             return
         seconds, frames, bytes_max = float(words[1]), int(words[2]), int(words[3])
         read_parts(PARTS)
-        self.window = part("window").Window(frames, bytes_max, self.forked)
+        self.window = part("window", place=place).Window(frames, bytes_max, self.forked)
         self.window.begin()
         self.send({"begun": True})
         self.window.wait(seconds, self.line)

@@ -62,22 +62,45 @@ def measured_size(one, kind):
 
 
 class Census:
-    def __init__(self, frames, deadline):
-        self.deadline, self.late = deadline, False
-        self.objects = gc.get_objects()
+    def __init__(self, deadline):
+        self.deadline, self.late, self.seen, self.kept = deadline, False, set(), []
+        self.ids, self.sorted = array("Q"), False
+        self.objects = window.tracked_objects(self.ids)
         self.readers = tensors.Readers()
+        self.tensors_now = tensors.census(self.objects, self.kept)
+        # Items of the containers that there were at the start.
+        self.before = dict(zip(window.lengths[0::2], window.lengths[1::2]))
+
+    def take(self, frames, blocks):
+        """Returns the holders of what was born in the window, the most important first."""
         before = frozenset(window.managed)
         self.born = part("births", tracemalloc=tracemalloc, gc=gc, sources=sources, traces=window.traces, before=before).Born(self.objects)
-        self.kept = []
-        self.tensors_now = tensors.census(self.objects, self.kept)
         self.part = part("paths", gc=gc, sources=sources, is_known=self.is_known, is_late=self.is_late)
         self.paths = self.part.Paths(frames)
         variables = (value for found in self.paths.values for value in found.values())
         self.containers_now = [self.objects, window.untracked_dictionaries(self.objects, variables)]
-        self.ids = None
-        # Items of the containers that there were at the start.
-        self.before = dict(zip(window.lengths[0::2], window.lengths[1::2]))
-        self.seen = set()
+        found = self.containers() + self.chains() + self.replaced() + blocks + self.threads(frames)
+        found += self.unheld()
+        found = [entry for entry in found if entry[1]["kind"] in ("graph", "replaced") or entry[1]["bytes"] >= 1024 or entry[1]["graph"]]
+        found.sort(key=lambda entry: (-(entry[1]["kind"] == "graph"), -bool(entry[1]["graph"]), -entry[1]["bytes"]))
+        found = found[:HOLDERS_MAX + CHAINS_MAX] + (self.many() if window.forked else [])
+        holders = []
+        for one, facts in found:
+            facts["holder"] = None if one is None else self.paths.find(one)
+            facts["type"] = None if one is None else sources.type_name(type(one))
+            holders.append(facts)
+        if self.late:
+            window.notes.append("the census reached its limit on time")
+        return holders
+
+    def clear(self):
+        """Drops all references to objects of the program, also those in reference cycles of the census."""
+        tensors_now = self.tensors_now
+        for name in ("paths", "part", "born"):
+            if hasattr(self, name):
+                getattr(self, name).__dict__.clear()
+        self.__dict__.clear()
+        self.tensors_now = tensors_now
 
     def is_late(self):
         self.late = self.late or time.thread_time() > self.deadline
@@ -85,8 +108,8 @@ class Census:
 
     def is_known(self, one):
         """Returns whether an object existed before the census, which makes objects of its own."""
-        if self.ids is None:
-            self.ids = array("Q", sorted(map(id, self.objects)))
+        if not self.sorted:
+            self.ids, self.sorted = array("Q", sorted(self.ids)), True
         at = bisect.bisect_left(self.ids, id(one))
         return at < len(self.ids) and self.ids[at] == id(one)
 
@@ -290,22 +313,14 @@ def lines():
 def answer(frames, deadline):
     # First, as the census allocates objects of its own.
     rows, blocks, traced = lines()
-    census = Census(frames, deadline)
-    found = census.containers() + census.chains() + census.replaced() + blocks + census.threads(frames)
-    found += census.unheld()
-    found = [entry for entry in found if entry[1]["kind"] in ("graph", "replaced") or entry[1]["bytes"] >= 1024 or entry[1]["graph"]]
-    found.sort(key=lambda entry: (-(entry[1]["kind"] == "graph"), -bool(entry[1]["graph"]), -entry[1]["bytes"]))
-    found = found[:HOLDERS_MAX + CHAINS_MAX] + (census.many() if window.forked else [])
-    holders = []
-    for one, facts in found:
-        facts["holder"] = None if one is None else census.paths.find(one)
-        facts["type"] = None if one is None else sources.type_name(type(one))
-        holders.append(facts)
-    if census.late:
-        window.notes.append("the census reached its limit on time")
+    census = Census(deadline)
+    try:
+        found = census.take(frames, blocks)
+    finally:
+        census.clear()
     start, now = window.tensors_at_start, census.tensors_now
     counts = ("count", "bytes", "with_graph")
     return {
-        "holders": holders, "lines": rows, "traced_growth": traced, "threads": [len(window.threads), len(frames)],
+        "holders": found, "lines": rows, "traced_growth": traced, "threads": [len(window.threads), len(frames)],
         "tensors": {"start": {key: start[key] for key in counts}, "end": {key: now[key] for key in counts}},
     }

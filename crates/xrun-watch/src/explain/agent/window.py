@@ -16,9 +16,12 @@ except ImportError:
     tracemalloc = None
 array = load("array").array
 deque = load("_collections").deque
+_thread, itertools, operator = load("_thread"), load("itertools"), load("_operator")
 
 # Largest processor time of the census at the end in seconds, after which it answers with what it has found.
-CENSUS_SECONDS = 4.0
+CENSUS_SECONDS = 3.0
+# Number of seconds in which no other thread of Python runs during a census.
+ALONE_SECONDS = 1.0
 # Largest number of objects of a census; beyond it containers are not compared.
 OBJECTS_MAX = 6_000_000
 # Interval in which the memory of `tracemalloc` is checked.
@@ -72,14 +75,27 @@ def untracked_dictionaries(objects, variables):
     return list(found.values())
 
 
+def tracked_objects(ids=None):
+    """Returns the objects that the collector tracks, without tuples: a tuple that a thread is building must have no other reference when
+    Python resizes it. Extends `ids` by the addresses of all."""
+    objects = gc.get_objects()
+    if ids is not None:
+        ids.extend(map(id, objects))
+    return list(itertools.compress(objects, map(operator.is_not, map(type, objects), itertools.repeat(tuple))))
+
+
 class Alone:
-    """Keeps other threads of Python and the collector from running, for the duration of a census. Within it nothing may release the GIL, as
-    reading a file does: another thread would keep it."""
+    """Keeps other threads of Python and the collector from running for `ALONE_SECONDS`: a census sees one moment, and no object ends in this
+    thread. Within it nothing may release the GIL, as reading a file does."""
 
     def __enter__(self):
         self.interval, self.collects = sys.getswitchinterval(), gc.isenabled()
-        sys.setswitchinterval(1000.0)
         gc.disable()
+        sys.setswitchinterval(ALONE_SECONDS)
+        # A thread that already waits for the GIL does so by the interval before. Afterwards all wait by the new one.
+        lock = _thread.allocate_lock()
+        lock.acquire()
+        lock.acquire(True, 4 * self.interval)
 
     def __exit__(self, *_):
         if self.collects:
@@ -89,7 +105,7 @@ class Alone:
 
 class Window:
     length_function = staticmethod(length_function)
-    untracked_dictionaries = staticmethod(untracked_dictionaries)
+    tracked_objects, untracked_dictionaries = staticmethod(tracked_objects), staticmethod(untracked_dictionaries)
 
     def __init__(self, frames, bytes_max, forked):
         self.frames, self.bytes_max, self.forked = frames, bytes_max, forked
@@ -110,7 +126,7 @@ class Window:
         self.started = time.perf_counter()
         self.collects = gc.isenabled()
         with Alone():
-            objects = gc.get_objects()
+            objects = tracked_objects()
             self.lengths, self.managed = array("Q"), array("Q")
             if len(objects) <= OBJECTS_MAX:
                 self.count(objects)
@@ -183,9 +199,15 @@ class Window:
         traced = tracemalloc.get_tracemalloc_memory() if self.traces else 0
         grown = resident() - self.resident - traced
         with Alone():
-            frames = dict(sys._current_frames())
-            answer = self.census.answer(frames, deadline)
+            frames, failure = dict(sys._current_frames()), None
+            try:
+                answer = self.census.answer(frames, deadline)
+            except Exception as error:
+                # Without its traceback, which refers to objects of the program, as nothing may beyond this.
+                failure = place(error)
             frames.clear()
+        if failure:
+            raise RuntimeError(failure)
         self.close()
         self.cost += time.thread_time() - started
         script = getattr(sys.modules.get("__main__"), "__file__", None)

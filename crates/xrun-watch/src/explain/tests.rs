@@ -183,7 +183,7 @@ fn a_program_computes_the_same_with_and_without_the_agent() {
                 def step(_):\n    for at in range(64):\n        weights[at] += random.gauss(0, 1) * weights[at - 1]\n\
                 \x20   node = Node()\n    node.self = node\n    alive.add(node)\n    kept.append({at: str(at) for at in range(200)})\n\
                 \x20   sys.stderr.write(repr((weights, sorted(map(hash, kept[-1])), threading.active_count(), sys.path, sorted(sys.modules), \
-                gc.isenabled(), gc.get_threshold(), sys.getswitchinterval(), os.environ.get('HOME'))))\n";
+                gc.isenabled(), gc.get_threshold(), os.environ.get('HOME'))))\n";
     let run = |explainer: Option<&mut Explainer>| {
         let (directory, script) = script(text);
         let errors = directory.path().join("errors");

@@ -37,6 +37,7 @@ class Born:
     def __init__(self, objects):
         self.find = tracemalloc._get_object_traceback if traces else lambda one: None
         self.tracked, managed, at = {}, {}, _traceback_at() if FORGETS and traces else None
+        known = frozenset() if at else frozenset(before)
         for one in objects:
             kind = type(one)
             special = managed.get(kind)
@@ -48,7 +49,7 @@ class Born:
                 frames = at(one)
             else:
                 # Born in the window by its address, which none had before.
-                frames = None if id(one) in before else ()
+                frames = None if id(one) in known else ()
             if frames is not None and not sources.is_own(frames):
                 self.tracked[id(one)] = frames
 

@@ -4,9 +4,8 @@ those before, what no container holds, which lines allocated what lives, and by 
 import sys
 import time
 
-bisect = load("_bisect")
 itertools = load("itertools")
-array = load("array").array
+Entry = tensors.Entry
 deque = load("_collections").deque
 
 # Smallest number of bytes of an answer, and of a block that is compared with those before.
@@ -64,28 +63,30 @@ def measured_size(one, kind):
 class Census:
     def __init__(self, deadline):
         self.deadline, self.late, self.seen, self.kept = deadline, False, set(), []
-        self.ids, self.sorted = array("Q"), False
-        self.objects = window.tracked_objects(self.ids)
+        self.objects = window.tracked_objects()
         self.readers = tensors.Readers()
         self.tensors_now = tensors.census(self.objects, self.kept)
         # Items of the containers that there were at the start.
-        self.before = dict(zip(window.lengths[0::2], window.lengths[1::2]))
+        self.before = window.lengths
 
     def take(self, frames, blocks):
         """Returns the holders of what was born in the window, the most important first."""
-        before = frozenset(window.managed)
-        self.born = part("births", tracemalloc=tracemalloc, gc=gc, sources=sources, traces=window.traces, before=before).Born(self.objects)
-        self.part = part("paths", gc=gc, sources=sources, is_known=self.is_known, is_late=self.is_late)
+        births = part("births", tracemalloc=tracemalloc, gc=gc, sources=sources, traces=window.traces, before=window.managed)
+        self.born = births.Born(self.objects)
+        self.part = part("paths", gc=gc, sources=sources, Entry=tensors.Entry, is_late=self.is_late)
         self.paths = self.part.Paths(frames)
         variables = (value for found in self.paths.values for value in found.values())
         self.containers_now = [self.objects, window.untracked_dictionaries(self.objects, variables)]
+        self.paths.ignore(self.objects, self.kept, *self.containers_now, self.containers_now, frames)
         found = self.containers() + self.chains() + self.replaced() + blocks + self.threads(frames)
         found += self.unheld()
-        found = [entry for entry in found if entry[1]["kind"] in ("graph", "replaced") or entry[1]["bytes"] >= 1024 or entry[1]["graph"]]
-        found.sort(key=lambda entry: (-(entry[1]["kind"] == "graph"), -bool(entry[1]["graph"]), -entry[1]["bytes"]))
+        found = [entry for entry in found if entry.fact["kind"] in ("graph", "replaced") or entry.fact["bytes"] >= 1024 or entry.fact["graph"]]
+        found.sort(key=lambda entry: (-(entry.fact["kind"] == "graph"), -bool(entry.fact["graph"]), -entry.fact["bytes"]))
         found = found[:HOLDERS_MAX + CHAINS_MAX] + (self.many() if window.forked else [])
         holders = []
-        for one, facts in found:
+        self.paths.ignore(found)
+        for entry in found:
+            one, facts = entry.one, entry.fact
             facts["holder"] = None if one is None else self.paths.find(one)
             facts["type"] = None if one is None else sources.type_name(type(one))
             holders.append(facts)
@@ -105,13 +106,6 @@ class Census:
     def is_late(self):
         self.late = self.late or time.thread_time() > self.deadline
         return self.late
-
-    def is_known(self, one):
-        """Returns whether an object existed before the census, which makes objects of its own."""
-        if not self.sorted:
-            self.ids, self.sorted = array("Q", sorted(self.ids)), True
-        at = bisect.bisect_left(self.ids, id(one))
-        return at < len(self.ids) and self.ids[at] == id(one)
 
     def contents(self, roots):
         """Measures objects, and those that they refer to, as far as they were born in the window."""
@@ -197,26 +191,28 @@ class Census:
         found = sorted(self.grown(), key=lambda answer: -len(answer[3]))[:MEASURED_MAX]
         answers = []
         for one, before, after, new in found:
-            answers.append((one, {"kind": "container", "before": before, "after": after, **self.contents(new).facts()}))
+            answers.append(Entry(one, {"kind": "container", "before": before, "after": after, **self.contents(new).facts()}))
         return answers
 
     def chains(self):
         """Returns tensors born in the window whose graph reaches back to before it: a state that is carried from step to step."""
         before, found, visited = window.tensors_at_start["newest"], [], 0
-        for one, fact in self.kept:
+        for entry in self.kept:
+            one, fact = entry.one, entry.fact
             if fact.graph is None or not before or self.born.frames(one) is None or visited > CHAIN_NODES_MAX or self.is_late():
                 continue
             node = self.readers.of(type(one)).graph(one)
             carried, nodes = tensors.reaches(node, before)
             visited += nodes
             if carried:
-                found.append((tensors.sequence(node), one, fact))
+                found.append((tensors.sequence(node), entry))
         found.sort(key=lambda entry: entry[0])
         answers = []
-        for _, one, fact in found[:CHAINS_MAX]:
+        for _, entry in found[:CHAINS_MAX]:
+            one, fact = entry.one, entry.fact
             facts = self.contents([one]).facts()
             facts.update(graph=fact.graph, contents=fact.described(), scalar=fact.items == 1)
-            answers.append((one, {"kind": "graph", "before": None, "after": len(found), **facts}))
+            answers.append(Entry(one, {"kind": "graph", "before": None, "after": len(found), **facts}))
         return answers
 
     def replaced(self):
@@ -224,14 +220,15 @@ class Census:
         before, now = window.tensors_at_start["large"], self.tensors_now["large"]
         gone = sorted(size for size in before if before[size] > now.get(size, 0))
         answers = []
-        for one, fact in sorted(self.kept, key=lambda entry: -entry[1].bytes):
+        for entry in sorted(self.kept, key=lambda entry: -entry.fact.bytes):
+            one, fact = entry.one, entry.fact
             if fact.bytes < LARGE or before.get(fact.bytes) or self.born.frames(one) is None:
                 continue
             smaller = [size for size in gone if fact.bytes // 2 < size < fact.bytes]
             if smaller:
                 facts = self.contents([one]).facts()
                 facts.update(bytes=fact.bytes - smaller[-1], contents=fact.described())
-                answers.append((one, {"kind": "replaced", "before": smaller[-1], "after": fact.bytes, **facts}))
+                answers.append(Entry(one, {"kind": "replaced", "before": smaller[-1], "after": fact.bytes, **facts}))
                 break
         return answers
 
@@ -251,25 +248,26 @@ class Census:
         if len(new) < 2:
             return []
         facts = self.contents(held).facts()
-        return [(None, {"kind": "threads", "before": len(window.threads), "after": len(frames), "line": line, **facts})]
+        return [Entry(None, {"kind": "threads", "before": len(window.threads), "after": len(frames), "line": line, **facts})]
 
     def unheld(self):
         """Returns tensors born in the window that none of the answers holds, by where they were born."""
         growth = self.tensors_now["bytes"] - window.tensors_at_start["bytes"]
         groups = {}
-        for one, fact in self.kept:
+        for entry in self.kept:
+            one, fact = entry.one, entry.fact
             frames = None if id(one) in self.seen else self.born.frames(one)
             if frames is not None:
-                groups.setdefault(sources.user_frames(frames), []).append((one, fact))
+                groups.setdefault(sources.user_frames(frames), []).append(entry)
         answers = []
         for group in groups.values():
-            size = sum({fact.storage: fact.bytes for _, fact in group}.values())
+            size = sum({entry.fact.storage: entry.fact.bytes for entry in group}.values())
             if len(group) >= 4 and min(size, growth) >= BYTES_MIN:
                 # Of the middle: the newest ones may belong to the current step.
-                one = group[len(group) // 2][0]
-                facts = self.contents([entry[0] for entry in group]).facts()
+                one = group[len(group) // 2].one
+                facts = self.contents([entry.one for entry in group]).facts()
                 facts["bytes"] = min(size, growth)
-                answers.append((one, {"kind": "objects", "before": None, "after": len(group), **facts}))
+                answers.append(Entry(one, {"kind": "objects", "before": None, "after": len(group), **facts}))
         return answers
 
     def many(self):
@@ -280,7 +278,7 @@ class Census:
             if function is not None and one is not self.objects and function(one) >= MANY:
                 found.append((function(one), one))
         found.sort(key=lambda entry: -entry[0])
-        return [(one, {"kind": "read", "before": count, "after": count, **Contents().facts()}) for count, one in found[:2]]
+        return [Entry(one, {"kind": "read", "before": count, "after": count, **Contents().facts()}) for count, one in found[:2]]
 
 
 def lines():
@@ -306,7 +304,7 @@ def lines():
         if before is not None and before < size < 2 * before:
             births = [{"bytes": size, "count": 1, "frames": list(map(list, key))}]
             facts = {**Contents().facts(), "contents": "a block of memory", "births": births, "bytes": size - before}
-            blocks.append((None, {"kind": "replaced", "before": before, "after": size, **facts}))
+            blocks.append(Entry(None, {"kind": "replaced", "before": before, "after": size, **facts}))
     return rows, blocks, sum(size for size, _ in lines.values())
 
 

@@ -61,6 +61,8 @@ class Paths:
                 self.modules[id(namespace(module))] = (name, module)
         self.locals = {}
         self.values = []
+        # Addresses of containers of the agent, which refer to everything.
+        self.own = {id(self.values)}
         for frame in functions(frames):
             self.add_locals(frame)
 
@@ -68,10 +70,14 @@ class Paths:
         code = frame.f_code
         found = local_variables(frame)
         self.values.append(found)
+        self.own.add(id(found))
         for name, value in found.items():
             entry = (not sources.is_user(code.co_filename), code, name)
             if id(value) not in self.locals or entry[0] < self.locals[id(value)][0]:
                 self.locals[id(value)] = entry
+
+    def ignore(self, *containers):
+        self.own.update(map(id, containers))
 
     def root(self, one):
         """Returns `(priority, label)` of a root, `None` if it is none."""
@@ -108,10 +114,11 @@ class Paths:
                 break
             complete = complete and len(nodes) <= FRONTIER_MAX
             nodes = nodes[:FRONTIER_MAX]
-            wanted = {id(one): one for one in nodes}
-            further = []
+            wanted, further = {id(one): one for one in nodes}, []
+            own = {id(nodes), id(further), id(wanted), id(children)}
             for referrer in gc.get_referrers(*nodes):
-                if id(referrer) in children or isinstance(referrer, types.FrameType) or not is_known(referrer):
+                kind = type(referrer)
+                if kind is types.FrameType or kind is Entry or id(referrer) in children or id(referrer) in self.own or id(referrer) in own:
                     continue
                 child = next((one for one in gc.get_referents(referrer) if id(one) in wanted), None)
                 if child is not None:

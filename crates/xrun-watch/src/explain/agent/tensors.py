@@ -12,6 +12,15 @@ LARGE = 1 << 16
 LEAF = 1 << 62
 
 
+class Entry:
+    """Object with facts about it; a type of the agent, by which a search for referrers recognises it."""
+
+    __slots__ = ("one", "fact")
+
+    def __init__(self, one, fact):
+        self.one, self.fact = one, fact
+
+
 class Fact:
     """Size of a tensor or an array; `storage` identifies its memory, which views share."""
 
@@ -125,7 +134,7 @@ class Readers:
 
 def census(objects, keep):
     """Counts the tensors among tracked objects: number, bytes of their storages, number with a graph, sizes of large ones, and the sequence
-    number of the newest operation. Appends `(tensor, fact)` to `keep`."""
+    number of the newest operation. Appends an entry of each to `keep`."""
     readers = Readers()
     storages, large, count, with_graph, newest = {}, {}, 0, 0, 0
     for one in objects:
@@ -139,7 +148,7 @@ def census(objects, keep):
             with_graph += 1
             newest = max(newest, sequence(reader.graph(one)))
         if keep is not None:
-            keep.append((one, fact))
+            keep.append(Entry(one, fact))
     for size in storages.values():
         if size >= LARGE:
             large[size] = large.get(size, 0) + 1

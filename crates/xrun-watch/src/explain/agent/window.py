@@ -75,12 +75,10 @@ def untracked_dictionaries(objects, variables):
     return list(found.values())
 
 
-def tracked_objects(ids=None):
+def tracked_objects():
     """Returns the objects that the collector tracks, without tuples: a tuple that a thread is building must have no other reference when
-    Python resizes it. Extends `ids` by the addresses of all."""
+    Python resizes it."""
     objects = gc.get_objects()
-    if ids is not None:
-        ids.extend(map(id, objects))
     return list(itertools.compress(objects, map(operator.is_not, map(type, objects), itertools.repeat(tuple))))
 
 
@@ -89,13 +87,14 @@ class Alone:
     thread. Within it nothing may release the GIL, as reading a file does."""
 
     def __enter__(self):
-        self.interval, self.collects = sys.getswitchinterval(), gc.isenabled()
-        gc.disable()
+        self.interval = sys.getswitchinterval()
         sys.setswitchinterval(ALONE_SECONDS)
         # A thread that already waits for the GIL does so by the interval before. Afterwards all wait by the new one.
         lock = _thread.allocate_lock()
         lock.acquire()
         lock.acquire(True, 4 * self.interval)
+        self.collects = gc.isenabled()
+        gc.disable()
 
     def __exit__(self, *_):
         if self.collects:
@@ -127,7 +126,8 @@ class Window:
         self.collects = gc.isenabled()
         with Alone():
             objects = tracked_objects()
-            self.lengths, self.managed = array("Q"), array("Q")
+            # Built before `tracemalloc` begins, which slows each allocation of the agent too.
+            self.lengths, self.managed = {}, array("Q")
             if len(objects) <= OBJECTS_MAX:
                 self.count(objects)
                 self.count(untracked_dictionaries(objects, self.paths.all_variables(sys._current_frames())))
@@ -156,8 +156,7 @@ class Window:
             except KeyError:
                 function, managed = functions[kind] = length_function(kind), self.is_managed(kind)
             if function is not None:
-                lengths.append(id(one))
-                lengths.append(function(one))
+                lengths[id(one)] = function(one)
             if managed:
                 self.managed.append(id(one))
 

@@ -21,7 +21,7 @@ _thread, itertools, operator = load("_thread"), load("itertools"), load("_operat
 # Largest processor time of the census at the end in seconds, after which it answers with what it has found.
 CENSUS_SECONDS = 3.0
 # Number of seconds in which no other thread of Python runs during a census.
-ALONE_SECONDS = 1.0
+ALONE_SECONDS = 3.0
 # Largest number of objects of a census; beyond it containers are not compared.
 OBJECTS_MAX = 6_000_000
 # Interval in which the memory of `tracemalloc` is checked.

@@ -19,10 +19,16 @@ struct Program {
 /// Lines of a program: each line on standard input is a step, after which it prints `done`.
 const STEPS: &str = "\nimport sys\nfor line in sys.stdin:\n    step(line)\n    print('done', flush=True)\n";
 
+/// Says that a test cannot run and why, past the capture of `cargo test`.
+fn skipped(why: &str) {
+    let thread = std::thread::current();
+    writeln!(std::io::stderr().lock(), "SKIPPED: {}: {why}", thread.name().unwrap_or("a test")).unwrap();
+}
+
 fn has_python() -> bool {
     let found = Command::new("python3").arg("--version").output().is_ok_and(|output| output.status.success());
     if !found {
-        eprintln!("SKIPPED: {}: there is no python3", std::thread::current().name().unwrap_or_default());
+        skipped("there is no python3");
     }
     found
 }
@@ -329,7 +335,7 @@ fn another_user_is_refused() {
     use std::os::unix::process::CommandExt;
     // SAFETY: returns a number.
     if !has_python() || unsafe { libc::geteuid() } != 0 {
-        eprintln!("SKIPPED: another_user_is_refused: only root can become another user");
+        skipped("only root can become another user");
         return;
     }
     let mut explainer = Explainer::create().unwrap();

@@ -4,6 +4,7 @@
 pub mod child;
 pub mod command;
 pub mod directory;
+pub mod exit;
 #[cfg(unix)]
 mod explain;
 pub mod host;

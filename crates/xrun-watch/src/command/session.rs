@@ -10,19 +10,20 @@ use signal_hook::iterator::Signals;
 use super::events::EventFiles;
 use super::exit::{self, Exit, LastMemory};
 use super::groups::MAIN;
-use super::limits::{Limits, unreclaimable};
+use super::limits::{CommandLimits, unreclaimable};
+use super::pty::SizeMirror;
 use super::record::{self, CommandEnd, CommandRecord, LimitReached};
 use super::sampler::{ProcessTree, Sampler, not_measured};
 use super::start::{self, OutputReaders};
 use super::steps::StepEvent;
 use super::stop::Stopper;
-use super::terminal::Mirror;
 use super::{PreparedRun, StepSource, WatchError, WatchRequest};
 use crate::directory::RunDirectory;
+use crate::exit::exit_code;
 use crate::explain::{self, Explainer};
 use crate::memory::own_cgroup::{Cgroups, OwnCgroup};
 use crate::memory::processes::Status;
-use crate::stop::{exit_code, hangup_signal};
+use crate::stop::hangup_signal;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::files::write::WriteError;
 use xrun_core::units::{Span, pluralize};
@@ -30,7 +31,7 @@ use xrun_results::explanation::{Certainty, Explanation};
 use xrun_results::format::{MemoryLine, MemorySummary, Outcome, PlanFile, SamplePoint, Summary};
 use xrun_results::judge::{CommandJudge, fails};
 use xrun_results::read::{self, ReadError};
-use xrun_results::verdict::{Judgement, Verdict};
+use xrun_results::verdict::{Verdict, VerdictWord};
 use xrun_results::watched::WatchSettings;
 use xrun_verdict::names::UNMAPPED_SHM;
 
@@ -154,7 +155,7 @@ impl<'a> Launch<'a> {
             last_step: None,
             last: LastMemory { kills_before, host_memory: request.host_memory, cgroups, line: None },
             scan_at_sample: 0,
-            limits: Limits::new(),
+            limits: CommandLimits::new(),
             reported_step_source: None,
             growth: GrowthWatch::default(),
             search: explainer.map(|explainer| CauseSearch { main, ..CauseSearch::new(explainer) }),
@@ -228,7 +229,7 @@ impl GrowthWatch {
 
     /// Message of a verdict, once memory grows by it.
     fn report(&mut self, verdict: &Verdict) -> Option<String> {
-        let reports = verdict.verdict >= Judgement::Growing && !std::mem::replace(&mut self.reported, true);
+        let reports = verdict.verdict >= VerdictWord::Growing && !std::mem::replace(&mut self.reported, true);
         reports.then(|| verdict.message.clone())
     }
 }
@@ -264,7 +265,7 @@ impl CauseSearch {
 
     /// Asks the processes for a window, if their memory is suspected to grow. Returns whether it asked.
     fn ask(&mut self, verdict: &Verdict, members: &[u32]) -> bool {
-        let asks = verdict.verdict >= Judgement::Suspect && self.is_needed();
+        let asks = verdict.verdict >= VerdictWord::Suspect && self.is_needed();
         if asks {
             self.windows += 1;
             self.unmapped = verdict.owner.as_deref() == Some(UNMAPPED_SHM);
@@ -322,7 +323,7 @@ struct Session<'a> {
     last: LastMemory,
     /// Footprint by the scan before the newest sample.
     scan_at_sample: u64,
-    limits: Limits,
+    limits: CommandLimits,
     /// Name of the source of steps that was reported last, `None` for none; absent before the first report.
     reported_step_source: Option<Option<String>>,
     growth: GrowthWatch,
@@ -341,7 +342,7 @@ impl Session<'_> {
             let ended = exit::reap(main);
             for signal in signals.pending() {
                 if signal == SIGWINCH {
-                    self.output.mirrors.iter().for_each(Mirror::resize);
+                    self.output.mirrors.iter().for_each(SizeMirror::resize);
                     continue;
                 }
                 let members = self.members();
@@ -400,16 +401,16 @@ impl Session<'_> {
         if let Some(tail) = &mut self.output.tail {
             tail.read(&self.output.steps);
         }
-        if let Some(events) = &mut self.output.events {
+        if let Some(events) = &mut self.output.event_files {
             events.read(&self.output.steps);
         }
-        for event in self.output.steps.take_events(&self.output.events_of_steps) {
+        for event in self.output.steps.take_events(&self.output.step_events) {
             let written = match event {
                 StepEvent::Metrics(line) => self.record.step(&line),
                 StepEvent::Anew => {
                     (self.first_step, self.last_step) = (None, None);
-                    self.judged.begin_steps_anew();
-                    self.record.begin_steps_anew(self.segment)
+                    self.judged.restart_steps();
+                    self.record.restart_steps(self.segment)
                 }
             };
             self.check_written(written);
@@ -575,7 +576,7 @@ impl Session<'_> {
             self.read_steps();
             std::thread::sleep(Duration::from_millis(2));
         }
-        if let Some(events) = &mut self.output.events {
+        if let Some(events) = &mut self.output.event_files {
             events.end(&self.output.steps);
         }
         self.read_steps();
@@ -611,7 +612,7 @@ impl Session<'_> {
             self.check_written(written);
         }
         notes.extend(note.map(|note| format!("steps from {note}")));
-        let damaged = self.output.events.as_ref().map_or(0, EventFiles::damaged);
+        let damaged = self.output.event_files.as_ref().map_or(0, EventFiles::damaged);
         if damaged > 0 {
             notes.push(format!("the rest of {} could not be read", pluralize(damaged as u64, "event file")));
         }
@@ -625,7 +626,7 @@ impl Session<'_> {
         }
         // Growth that was suspected for a while, and ended, needs no explanation.
         let explanation = self.search.take().and_then(|search| search.found);
-        let explanation = explanation.filter(|_| verdict.verdict >= Judgement::Suspect);
+        let explanation = explanation.filter(|_| verdict.verdict >= VerdictWord::Suspect);
         if let Some(explanation) = &explanation {
             let written = self.record.explanation(explanation);
             self.check_written(written);

@@ -110,6 +110,7 @@ fn request(
         names: LimitNames::KEYS,
         can_resume: command.resume.is_some(),
         patch: experiment.experiment.patch,
+        explain: command.explain && !is_probe,
     })
 }
 
@@ -208,6 +209,9 @@ fn run_in(begun: PreparedRun, request: &WatchRequest, display: &Display, termina
     let (summary, verdict) = (Some(watched.summary), Some(watched.verdict));
     let outcome = RunOutcome { summary, verdict, plan: watched.plan, ..RunOutcome::unrecorded(ending) };
     training::report_outcome(&run, &outcome, as_requested, display, terminal);
+    if let Some(explanation) = watched.explanation {
+        terminal.info(&format!("explanation: {}", explanation.message));
+    }
     match reported {
         Ok(_) if code == 0 && !terminal.events => {
             terminal.info(&format!("report: {}", run.join(layout::REPORT).display()));

@@ -80,6 +80,9 @@ pub struct WatchArguments {
     /// Omit the uncommitted changes of the git checkout from the manifest.
     #[arg(long)]
     no_patch: bool,
+    /// Explain growth of Python programs: the line that adds, the object that holds, and the usual repair.
+    #[arg(long)]
+    explain: bool,
     /// Print errors only.
     #[arg(short, long)]
     quiet: bool,
@@ -107,6 +110,9 @@ pub fn run(arguments: &WatchArguments, terminal: &Terminal) -> Result<u8, Failur
         terminal.end_line();
     }
     terminal.info(&format!("{program}: verdict {}: {}", verdict.verdict.words(), verdict.message));
+    if let Some(explanation) = &watched.explanation {
+        terminal.info(&format!("{program}: explanation: {}", explanation.message));
+    }
     let ending = format!("{} ({})", summary.message, seconds(summary.seconds));
     match summary.outcome {
         Outcome::Finished if !watched.lost => terminal.info(&format!("{program}: {ending}")),
@@ -197,6 +203,7 @@ fn request(arguments: &WatchArguments) -> Result<WatchRequest, Failure> {
         can_resume: false,
         secrets: Vec::new(),
         patch: patch(arguments)?,
+        explain: arguments.explain,
         steps,
     })
 }

@@ -8,6 +8,7 @@ use serde_json::Value;
 use xrun::experiment::{reference, schema};
 use xrun::schemas;
 
+use crate::watch;
 use crate::workplace::{Workplace, json, text};
 
 fn root() -> &'static Path {
@@ -187,6 +188,10 @@ fn every_record_of_a_run_and_of_a_sweep_follows_its_schema() {
             "prediction" => {
                 let said = workplace.xrun(&["predict", "trial", "trial.toml", "nowhere", "--json", "-q"]);
                 vec![said.json()]
+            }
+            "explanation" if !watch::has_python() => continue,
+            "explanation" => {
+                vec![json(&watch::explained(&workplace, "loss_history.py", &[]).1.join("explanation.json"))]
             }
             "hook" => vec![json(&workplace.path("notified.json"))],
             "comparison" => {

@@ -34,6 +34,37 @@ fn watched(workplace: &Workplace, name: &str, more: &[&str]) -> (Output, Value) 
     (said, verdict)
 }
 
+/// Runs a script with `--explain`; returns what was said and the directory of the result.
+pub fn explained(workplace: &Workplace, name: &str, more: &[&str]) -> (Output, PathBuf) {
+    let file = script(name);
+    let options = ["watch", "--explain", "--name", "explained", "--every", "20ms", "--steps", PATTERN, "--"];
+    let command = ["python3", file.to_str().unwrap(), "--steps", "700"];
+    let said = workplace.xrun(&[&options[..], &command[..], more].concat());
+    (said, workplace.latest("explained"))
+}
+
+#[test]
+fn growth_is_explained_and_a_bounded_program_is_not() {
+    if !has_python() {
+        return;
+    }
+    let workplace = Workplace::new();
+    let (said, run) = explained(&workplace, "loss_history.py", &[]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let found = json(&run.join("explanation.json"));
+    assert_eq!((&found["cause"], &found["certainty"]), (&"container".into(), &"high".into()), "{found}");
+    assert_eq!(found["holder"], "loss_history.py: losses", "{found}");
+    assert!(found["line"]["text"].as_str().unwrap().starts_with("losses.append("), "{found}");
+    let message = found["message"].as_str().unwrap();
+    assert!(said.err.contains(message), "{said:?}");
+    let shown = workplace.xrun(&["show", "explained", "--json"]).json();
+    assert_eq!(shown["explanation"], found, "{shown}");
+    assert!(text(&run.join("report.html")).contains("loss_history.py: losses"));
+    let (said, run) = explained(&workplace, "loss_history.py", &["--bounded"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(!run.join("explanation.json").exists());
+}
+
 /// The leak is named with its speed, and its twin does not grow.
 fn pair(name: &str, owner: &str) {
     if !has_python() {

@@ -10,6 +10,7 @@ pub mod demand;
 pub mod durations;
 pub mod evaluation;
 pub mod event_file;
+pub mod explanation;
 pub mod export;
 pub mod format;
 pub mod git;

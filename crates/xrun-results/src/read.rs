@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::de::DeserializeOwned;
 
 use super::allocations::AllocationRecord;
+use super::explanation::Explanation;
 use super::format::{
     ImageEntry, ImageIndex, LoopState, Manifest, MemoryLine, MetricsLine, PlanFile, PostMortem, Summary, VERSION,
 };
@@ -125,6 +126,12 @@ pub fn allocations(run: &Path) -> Result<Option<AllocationRecord>, ReadError> {
 /// `post_mortem.json` of a run; `None` unless a memory limit ended it.
 pub fn post_mortem(run: &Path) -> Result<Option<PostMortem>, ReadError> {
     let path = run.join(layout::POST_MORTEM);
+    if path.exists() { record(path).map(Some) } else { Ok(None) }
+}
+
+/// `explanation.json` of a run; `None` unless the growth of a Python program was explained.
+pub fn explanation(run: &Path) -> Result<Option<Explanation>, ReadError> {
+    let path = run.join(layout::EXPLANATION);
     if path.exists() { record(path).map(Some) } else { Ok(None) }
 }
 

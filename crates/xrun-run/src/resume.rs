@@ -274,7 +274,7 @@ pub fn replace_experiment(run: &Path, plan: &Plan) -> Result<(), WriteError> {
 /// # Errors
 /// A file cannot be removed.
 pub fn clear_ending(run: &Path) -> Result<(), WriteError> {
-    for file in [layout::SUMMARY, layout::VERDICT, layout::POST_MORTEM] {
+    for file in [layout::SUMMARY, layout::VERDICT, layout::POST_MORTEM, layout::EXPLANATION] {
         let path = run.join(file);
         if path.exists() {
             write::with_path(&path, std::fs::remove_file(&path))?;

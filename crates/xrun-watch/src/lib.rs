@@ -5,6 +5,8 @@ pub mod child;
 pub mod command;
 pub mod directory;
 pub mod exit;
+#[cfg(unix)]
+mod explain;
 pub mod host;
 pub mod killed;
 pub mod memory;

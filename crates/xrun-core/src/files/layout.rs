@@ -24,6 +24,8 @@ pub const VERDICT: &str = "verdict.json";
 pub const ALLOCATIONS: &str = "allocations.json";
 /// Contents of the buffers, and settings that would fit, when a memory limit ended the run.
 pub const POST_MORTEM: &str = "post_mortem.json";
+/// Line and holder of the growth of a watched Python program.
+pub const EXPLANATION: &str = "explanation.json";
 /// Notes and tags of the user.
 pub const NOTES: &str = "notes.json";
 /// Latest process, with the data needed to find out what killed it.

@@ -50,6 +50,10 @@ pub struct Command {
     pub tensorboard: Option<String>,
     /// Interval between memory samples, at least 10 ms.
     pub every: Span,
+    /// Explain growth if the program is a Python program: the line that adds, the object that holds, and the usual repair. An
+    /// agent in its processes, found through PYTHONPATH, records allocations for some steps once growth is suspected.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub explain: bool,
     /// Signal to the program's first process at a limit, so that it can save a checkpoint.
     pub signal: Signal,
     /// Time after the signal before the program is killed.
@@ -82,6 +86,7 @@ impl Default for Command {
             steps: None,
             steps_file: None,
             tensorboard: None,
+            explain: false,
             every: Span(Duration::from_secs(1)),
             signal: Signal::Term,
             grace: Span(Duration::from_secs(30)),

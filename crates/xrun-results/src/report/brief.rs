@@ -23,6 +23,9 @@ fn describe(report: &RunReport, width: Option<usize>) -> String {
     if let Some(verdict) = &report.verdict {
         page.line("verdict", &format!("{}: {}", verdict.verdict.words(), verdict.message));
     }
+    if let Some(explanation) = &report.explanation {
+        page.line("explanation", &explanation.message);
+    }
     if let Some(training) = &report.training {
         page.line("training", &format!("{}: {}", training.verdict.words(), training.message));
     }

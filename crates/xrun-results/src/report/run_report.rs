@@ -6,6 +6,7 @@ use super::ReportError;
 use super::curves::{self, Curves};
 use super::stages::{self, Stages};
 use super::trace::{self, MemoryTrace};
+use crate::explanation::Explanation;
 use crate::format::{Manifest, MemorySummary, PlanFile, PlannedAndActual, PostMortem, Suggestion, Summary};
 use crate::index;
 use crate::index::RunState;
@@ -45,6 +46,8 @@ pub struct RunReport {
     pub training: Option<TrainingVerdict>,
     /// `post_mortem.json`.
     pub post_mortem: Option<PostMortem>,
+    /// `explanation.json`.
+    pub explanation: Option<Explanation>,
     /// Curves of `metrics.jsonl`.
     pub curves: Curves,
     /// Memory over time, from `memory.jsonl`.
@@ -128,6 +131,7 @@ pub fn gather(run: &Path) -> Result<RunReport, ReportError> {
         .ok();
     let verdict = read::verdict(run).map_err(&mut note_error).ok().flatten();
     let post_mortem = read::post_mortem(run).map_err(&mut note_error).ok().flatten();
+    let explanation = read::explanation(run).map_err(&mut note_error).ok().flatten();
     for result in [resolved::read_text(run).map(drop), read::images(run).map(drop)] {
         // A missing file is no damage: results are often shared without some files.
         if let Err(error @ read::ReadError::Content { .. }) = result {
@@ -173,6 +177,7 @@ pub fn gather(run: &Path) -> Result<RunReport, ReportError> {
         verdict,
         training,
         post_mortem,
+        explanation,
         curves,
         trace,
         checkpoints,

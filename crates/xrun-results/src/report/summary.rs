@@ -84,6 +84,7 @@ pub fn json(run: &Path) -> Result<Value, ReportError> {
         "plan_and_actual": ending.map(|summary| &summary.plan_and_actual),
         "post_mortem": report.post_mortem,
         "allocations": read::allocations(run)?,
+        "explanation": report.explanation,
         "buffers": buffers,
         "phases": phases,
         "counters": ending.map(|summary| &summary.counters),
@@ -147,6 +148,9 @@ fn describe(report: &RunReport, width: Option<usize>) -> String {
     }
     if let Some(message) = read::allocations(&report.run).ok().flatten().and_then(|record| record.message()) {
         page.line("allocated in", &message);
+    }
+    if let Some(explanation) = &report.explanation {
+        page.line("explanation", &explanation.message);
     }
     if let Some(training) = &report.training {
         page.line("training", &format!("{}: {}", training.verdict.words(), training.message));

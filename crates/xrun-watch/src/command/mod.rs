@@ -86,6 +86,8 @@ pub struct WatchRequest {
     pub secrets: Vec<String>,
     /// True if uncommitted changes of the checkout are recorded.
     pub patch: bool,
+    /// True if the growth of a Python program is explained.
+    pub explain: bool,
 }
 
 /// Condition at which a command is ended early, as in a probe.
@@ -159,7 +161,8 @@ pub fn buffers(request: &WatchRequest) -> Vec<Buffer> {
         Some(StepSource::File(_)) | None => None,
     };
     let always = [steps::buffer(), sampler::buffer()];
-    read.into_iter().chain(always).chain(record::buffers()).collect()
+    let answers = request.explain.then(crate::explain::buffer);
+    read.into_iter().chain(answers).chain(always).chain(record::buffers()).collect()
 }
 
 /// Error of a command that cannot be run, or whose results cannot be written.

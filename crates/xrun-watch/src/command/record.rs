@@ -18,6 +18,7 @@ use xrun_core::files::write::{LineWriter, WriteError, lines};
 use xrun_core::printable;
 use xrun_results::build_info;
 use xrun_results::command_line;
+use xrun_results::explanation::Explanation;
 use xrun_results::format::{
     DESCRIPTION_CHARACTERS_MAX, Demand, Device, GrowthToLimit, Manifest, MemoryLine, MemorySummary, MetricsLine,
     Outcome, OwnerSummary, PlanFile, PostMortem, Summary, VERSION,
@@ -305,6 +306,14 @@ impl CommandRecord {
             samples: read::newest_memory(&self.directory.path),
         };
         write::replace_json(&self.directory.path.join(layout::POST_MORTEM), &record)
+    }
+
+    /// Writes the explanation of growth.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn explanation(&self, explanation: &Explanation) -> Result<(), WriteError> {
+        write::replace_json(&self.directory.path.join(layout::EXPLANATION), explanation)
     }
 
     /// Writes the verdict and, last of all files, the summary; both also where lines cannot be written.

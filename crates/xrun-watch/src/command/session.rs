@@ -10,6 +10,7 @@ use signal_hook::iterator::Signals;
 use super::events::EventFiles;
 use super::exit::{self, Exit, LastMemory};
 use super::habits;
+use super::groups::MAIN;
 use super::limits::{CommandLimits, unreclaimable};
 use super::pty::SizeMirror;
 use super::record::{self, CommandEnd, CommandRecord, LimitReached};
@@ -20,17 +21,20 @@ use super::stop::Stopper;
 use super::{PreparedRun, StepSource, WatchError, WatchRequest};
 use crate::directory::RunDirectory;
 use crate::exit::exit_code;
+use crate::explain::{self, Explainer};
 use crate::memory::own_cgroup::{Cgroups, OwnCgroup};
 use crate::memory::processes::Status;
 use crate::stop::hangup_signal;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::files::write::WriteError;
 use xrun_core::units::{Span, pluralize};
+use xrun_results::explanation::{Certainty, Explanation};
 use xrun_results::format::{MemoryLine, MemorySummary, Outcome, PlanFile, SamplePoint, Summary};
 use xrun_results::judge::{CommandJudge, fails, training_fails};
 use xrun_results::read::{self, ReadError};
 use xrun_results::verdict::{TrainingVerdict, Verdict, VerdictWord};
 use xrun_results::watched::WatchSettings;
+use xrun_verdict::names::UNMAPPED_SHM;
 
 /// Cap on the time between two checks whether the command has ended.
 const TICK_MAX: Duration = Duration::from_millis(50);
@@ -54,6 +58,8 @@ pub struct WatchOutcome {
     pub plan: Option<PlanFile>,
     /// Contents of `verdict.json`.
     pub verdict: Verdict,
+    /// Contents of `explanation.json`.
+    pub explanation: Option<Explanation>,
     /// True if it was ended early because [`WatchRequest::early_end`] was fulfilled.
     pub ended_early: bool,
     /// True if some samples or steps could not be written.
@@ -105,6 +111,7 @@ struct Launch<'a> {
     program: PathBuf,
     ledger: Ledger,
     own_cgroup: Option<OwnCgroup>,
+    explainer: Option<Explainer>,
     watched: WatchSettings,
 }
 
@@ -113,12 +120,13 @@ impl<'a> Launch<'a> {
         let program = start::find(request)?;
         let own_cgroup = own_cgroup(request)?;
         let watched = record::watched(request, not_measured(own_cgroup.is_some()));
-        Ok(Self { request, info, program, ledger: Ledger::default(), own_cgroup, watched })
+        let explainer = if request.explain { Some(Explainer::create()?) } else { None };
+        Ok(Self { request, info, program, ledger: Ledger::default(), own_cgroup, explainer, watched })
     }
 
     /// Starts the command and runs it to its end. `segment` is the index of this process within the run.
     fn run(self, record: CommandRecord, segment: u32) -> Result<WatchOutcome, WatchError> {
-        let Self { request, info, ref program, ref ledger, ref own_cgroup, ref watched } = self;
+        let Self { request, info, explainer, ref program, ref ledger, ref own_cgroup, ref watched } = self;
         let system = |error: std::io::Error| WatchError::System(format!("cannot handle signals: {error}"));
         let handled = [SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH].into_iter().chain(hangup_signal());
         let mut signals = Signals::new(handled).map_err(system)?;
@@ -126,7 +134,7 @@ impl<'a> Launch<'a> {
         let own = own_cgroup.as_ref();
         let cgroups = Cgroups::of_command(own, request.hard_limit.is_some());
         let kills_before = cgroups.oom_kills();
-        let (main, output) = match start::start(request, program, own, ledger) {
+        let (main, output) = match start::start(request, program, own, explainer.as_ref(), ledger) {
             Ok(started) => started,
             Err(error) => return not_started(record, &CommandJudge::new(watched), &error.to_string(), ledger),
         };
@@ -151,6 +159,7 @@ impl<'a> Launch<'a> {
             limits: CommandLimits::new(),
             reported_step_source: None,
             growth: GrowthWatch::default(),
+            search: explainer.map(|explainer| CauseSearch { main, ..CauseSearch::new(explainer) }),
             write_failed: false,
         };
         let directory = session.record.directory.path.display().to_string();
@@ -189,7 +198,17 @@ fn not_started(
     };
     let verdict = judged.verdict();
     let (directory, summary, plan) = record.end(&ended, &verdict, ledger)?;
-    Ok(WatchOutcome { directory, summary, plan, verdict, ended_early: false, lost: false, within_line: false })
+    let explanation = None;
+    Ok(WatchOutcome {
+        directory,
+        summary,
+        plan,
+        verdict,
+        explanation,
+        ended_early: false,
+        lost: false,
+        within_line: false,
+    })
 }
 
 /// Watch for growth while the command runs, which is reported once.
@@ -205,16 +224,75 @@ impl GrowthWatch {
     /// Fewest samples between two looks; a verdict costs more than a sample.
     const EVERY_MIN: u64 = 16;
 
-    /// Message of the verdict, once memory grows by it. Called at each sample.
-    fn judge(&mut self, judged: &CommandJudge) -> Option<String> {
+    /// Verdict on the samples so far, if it is time to look at it: until growth was reported, and beyond that while `needed`.
+    /// Called at each sample.
+    fn look(&mut self, judged: &CommandJudge, needed: bool) -> Option<Verdict> {
         self.samples += 1;
-        if self.reported || self.samples < self.next {
+        if (self.reported && !needed) || self.samples < self.next {
             return None;
         }
-        self.next = self.samples + Self::EVERY_MIN.max(self.samples / 8);
-        let verdict = judged.verdict();
-        self.reported = verdict.verdict >= VerdictWord::Growing;
-        self.reported.then_some(verdict.message)
+        let every_min = if needed { Self::EVERY_MIN / 2 } else { Self::EVERY_MIN };
+        self.next = self.samples + every_min.max(self.samples / 8);
+        Some(judged.verdict())
+    }
+
+    /// Message of a verdict, once memory grows by it.
+    fn report(&mut self, verdict: &Verdict) -> Option<String> {
+        let reports = verdict.verdict >= VerdictWord::Growing && !std::mem::replace(&mut self.reported, true);
+        reports.then(|| verdict.message.clone())
+    }
+}
+
+/// Search for the cause of growth in Python programs, which begins once growth is suspected.
+#[derive(Debug)]
+struct CauseSearch {
+    explainer: Explainer,
+    /// Process id of the main process.
+    main: u32,
+    /// Number of windows that were asked for.
+    windows: u32,
+    /// True if files in /dev/shm grow.
+    unmapped: bool,
+    found: Option<Explanation>,
+    /// True if it was reported.
+    reported: bool,
+}
+
+impl CauseSearch {
+    /// Cap on the windows of a command.
+    const WINDOWS_MAX: u32 = 3;
+
+    fn new(explainer: Explainer) -> Self {
+        Self { explainer, main: 0, windows: 0, unmapped: false, found: None, reported: false }
+    }
+
+    /// Returns whether a further window may find more.
+    fn is_needed(&self) -> bool {
+        let certain = self.found.as_ref().is_some_and(|found| found.certainty == Certainty::High);
+        self.windows < Self::WINDOWS_MAX && !certain && !self.explainer.is_asking()
+    }
+
+    /// Asks the processes for a window, if their memory is suspected to grow. Returns whether it asked.
+    fn ask(&mut self, verdict: &Verdict, members: &[u32]) -> bool {
+        let asks = verdict.verdict >= VerdictWord::Suspect && self.is_needed();
+        if asks {
+            self.windows += 1;
+            self.unmapped = verdict.owner.as_deref() == Some(UNMAPPED_SHM);
+            self.explainer.ask(members);
+        }
+        asks
+    }
+
+    /// Exchanges messages with the processes, and keeps an explanation that is at least as certain as the one before. Returns
+    /// whether there is a new one.
+    fn poll(&mut self, newest_step: u64) -> bool {
+        let Some(answers) = self.explainer.poll(newest_step) else { return false };
+        let Some(found) = explain::conclude(&answers, self.main, self.unmapped) else { return false };
+        let is_better = self.found.as_ref().is_none_or(|before| found.certainty >= before.certainty);
+        if is_better {
+            self.found = Some(found);
+        }
+        is_better
     }
 }
 
@@ -258,6 +336,8 @@ struct Session<'a> {
     /// Name of the source of steps that was reported last, `None` for none; absent before the first report.
     reported_step_source: Option<Option<String>>,
     growth: GrowthWatch,
+    /// Search for the cause of growth; `None` unless it was requested.
+    search: Option<CauseSearch>,
     /// True if the last write failed, which was reported. The command continues.
     write_failed: bool,
 }
@@ -291,6 +371,7 @@ impl Session<'_> {
                 checked = Some(Instant::now());
                 self.check_memory();
             }
+            self.search_cause();
             let members = || self.sampler.members().iter().map(|member| member.id).collect();
             if let Some(message) = self.stopper.advance(members) {
                 self.info(message);
@@ -421,9 +502,7 @@ impl Session<'_> {
         let Some(line) = self.sampler.sample(self.output.steps.newest(), point) else { return };
         let line = MemoryLine { segment: self.segment, ..line };
         self.judged.add(&line);
-        if let Some(message) = self.growth.judge(&self.judged) {
-            self.info(&message);
-        }
+        self.watch_growth();
         match self.record.sample(&line) {
             Ok(true) if std::mem::take(&mut self.write_failed) => self.info("samples and steps are written again"),
             written => self.check_written(written.map(drop)),
@@ -435,6 +514,52 @@ impl Session<'_> {
             self.limit_reached = Some(reached);
         }
         self.last.line = Some(line);
+    }
+
+    /// Reports growth, and looks for its cause once it is suspected.
+    fn watch_growth(&mut self) {
+        let needed = self.search.as_ref().is_some_and(CauseSearch::is_needed);
+        let Some(verdict) = self.growth.look(&self.judged, needed) else { return };
+        if let Some(message) = self.growth.report(&verdict) {
+            self.info(&message);
+        }
+        if needed {
+            // A census writes the reference counts of all objects, whose pages forked workers then copy: only those are asked
+            // that grow.
+            let group = verdict.owner.as_deref().and_then(|owner| owner.rsplit_once('/')).map(|(group, _)| group);
+            let main = self.search.as_ref().map(|search| search.main);
+            let is_asked = |member: &u32| match group {
+                None | Some("") => true,
+                Some(group) => (group == MAIN) == (Some(*member) == main),
+            };
+            let members: Vec<u32> = self.members().into_iter().filter(is_asked).collect();
+            if self.search.as_mut().is_some_and(|search| search.ask(&verdict, &members)) {
+                let message = format!("asked for the cause of {}: {}", verdict.verdict.words(), verdict.message);
+                let logged = self.record.log(&message);
+                self.check_written(logged);
+            }
+        }
+    }
+
+    /// Exchanges messages with the Python processes, and reports the cause once growth was reported.
+    fn search_cause(&mut self) {
+        let newest_step = self.output.steps.newest();
+        let Some(search) = &mut self.search else { return };
+        if search.poll(newest_step)
+            && let Some(found) = &search.found
+        {
+            let logged = self.record.log(&format!("explanation: {}", found.message));
+            self.check_written(logged);
+        }
+        let Some(search) = &mut self.search else { return };
+        if self.growth.reported
+            && !search.reported
+            && let Some(found) = &search.found
+        {
+            search.reported = true;
+            let message = found.message.clone();
+            self.info(&message);
+        }
     }
 
     fn stop(&mut self, outcome: Outcome, message: String) {
@@ -518,6 +643,13 @@ impl Session<'_> {
             let written = self.record.post_mortem(&reached, &verdict);
             self.check_written(written);
         }
+        // Growth that was suspected for a while, and ended, needs no explanation.
+        let explanation = self.search.take().and_then(|search| search.found);
+        let explanation = explanation.filter(|_| verdict.verdict >= VerdictWord::Suspect);
+        if let Some(explanation) = &explanation {
+            let written = self.record.explanation(explanation);
+            self.check_written(written);
+        }
         let memory = self.sampler.summary();
         let dropped = self.output.steps.dropped();
         let counters: BTreeMap<String, u64> =
@@ -535,7 +667,7 @@ impl Session<'_> {
         let ended_early = outcome == Outcome::Interrupted && !self.stopper.interrupted();
         let within_line = self.output.is_within_line();
         let (directory, summary, plan) = self.record.end(&ended, &verdict, ledger)?;
-        Ok(WatchOutcome { directory, summary, plan, verdict, ended_early, lost: any_lost, within_line })
+        Ok(WatchOutcome { directory, summary, plan, verdict, explanation, ended_early, lost: any_lost, within_line })
     }
 
     /// Verdict on training, if it is one that fails the run.
@@ -600,7 +732,7 @@ mod tests {
             let (mut judged, mut growth) = (CommandJudge::new(&WatchSettings::default()), GrowthWatch::default());
             let reported = (0..400).filter(|step| {
                 judged.add(&line(*step, (100 << 20) + leak * step));
-                growth.judge(&judged).is_some()
+                growth.look(&judged, false).and_then(|verdict| growth.report(&verdict)).is_some()
             });
             reported.collect::<Vec<u64>>()
         };

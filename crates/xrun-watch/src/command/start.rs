@@ -1,5 +1,6 @@
 //! Start of a command, and the readers of its output.
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::IsTerminal;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -15,12 +16,15 @@ use super::output;
 use super::pty::{self, Pty, SizeMirror};
 use super::steps::{self, StepEvent, StepParser, Steps, Tail};
 use super::{StepSource, WatchError, WatchRequest};
+use crate::explain::Explainer;
 use crate::memory::own_cgroup::OwnCgroup;
 use xrun_core::bounded::ledger::{Ledger, Registration};
 use xrun_results::secrets;
 
 /// Environment variable that has Python write its output without buffering.
 const UNBUFFERED: &str = "PYTHONUNBUFFERED";
+/// Environment variable with the directories in which Python looks for modules first.
+const PYTHON_PATH: &str = "PYTHONPATH";
 
 /// Finds the file of a program like a shell; a path with a directory is relative to the working directory of the command.
 ///
@@ -97,11 +101,16 @@ pub fn start(
     request: &WatchRequest,
     program: &Path,
     own_cgroup: Option<&OwnCgroup>,
+    explainer: Option<&Explainer>,
     ledger: &Ledger,
 ) -> Result<(u32, OutputReaders), WatchError> {
     let mut command = std::process::Command::new(program);
     command.arg0(&request.command[0]).args(&request.command[1..]).process_group(0);
     command.envs(&request.environment);
+    if let Some(explainer) = explainer {
+        let set = request.environment.get(PYTHON_PATH).map(OsString::from);
+        command.env(PYTHON_PATH, explainer.python_path(set.or_else(|| std::env::var_os(PYTHON_PATH))));
+    }
     if let Some(directory) = &request.working_directory {
         command.current_dir(directory);
     }

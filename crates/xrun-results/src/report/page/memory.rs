@@ -2,6 +2,7 @@
 
 use maud::{Markup, html};
 
+use crate::explanation::{Allocation, SourceLine};
 use crate::report::axes::AxisUnit;
 use crate::report::formatting::{bytes, duration, number};
 use crate::report::page::document::code;
@@ -64,6 +65,7 @@ pub fn over_time(report: &RunReport) -> Markup {
             }
             (watched(report))
             (verdict(report))
+            (explanation(report))
             (post_mortem(report))
             (planned(report))
             (sampling_cost(report))
@@ -160,6 +162,49 @@ fn verdict(report: &RunReport) -> Markup {
                     td.r { (one.findings.windows) }
                 } } }
             } }
+        }
+    }
+}
+
+/// The line of a Python program that makes its memory grow, and what else was found.
+fn explanation(report: &RunReport) -> Markup {
+    let Some(found) = &report.explanation else { return html! {} };
+    let place = |line: &SourceLine| format!("{}:{}", line.file, line.line);
+    let stack = |one: &Allocation| one.frames.iter().map(place).collect::<Vec<_>>().join(" ← ");
+    let allocations = |title: &str, list: &[Allocation]| {
+        html! {
+            @if !list.is_empty() {
+                div.wide { table {
+                    thead { tr { th { (title) } th.r { "bytes" } th.r { "blocks" } } }
+                    tbody { @for one in list { tr {
+                        td { (code(&stack(one))) } td.r { (bytes(one.bytes as f64)) } td.r { (one.count) }
+                    } } }
+                } }
+            }
+        }
+    };
+    html! {
+        p { b { "explanation" } ": " (code(&found.message)) }
+        details {
+            summary { "What was born in the window and lives" }
+            div.wide { table {
+                thead { tr { th { "holder" } th.r { "before" } th.r { "after" } th { "contents" } th.r { "bytes" } th { "created at" } } }
+                tbody { @for holder in &found.holders { tr {
+                    td { (code(holder.path.as_deref().unwrap_or("no name of the program"))) }
+                    td.r { @if let Some(before) = holder.before { (before) } }
+                    td.r { (holder.after) }
+                    td { (code(&holder.contents)) }
+                    td.r { (bytes(holder.bytes as f64)) }
+                    td { @if let Some(birth) = holder.births.first() { (code(&stack(birth))) } }
+                } } }
+            } }
+            (allocations("line", &found.allocations))
+            (allocations("line, CUDA memory", &found.cuda))
+            p.note {
+                "Tensors and arrays: " (found.tensors.start.count) " before, " (found.tensors.end.count) " after; with a graph: "
+                (found.tensors.start.with_graph) ", " (found.tensors.end.with_graph) "."
+                @for note in &found.notes { " " (printable::line(note, 300)) "." }
+            }
         }
     }
 }

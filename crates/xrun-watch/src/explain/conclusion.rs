@@ -1,0 +1,311 @@
+//! Conclusion from the answer of an agent: cause, holder, line, certainty and the usual repair.
+
+use super::answer::{Answer, Found, FoundKind, Frame, Stack};
+use super::source;
+use xrun_core::printable;
+use xrun_core::units::Bytes;
+use xrun_results::explanation::{Allocation, Cause, Certainty, Explanation, Holder, SourceLine};
+use xrun_results::format::VERSION;
+
+/// Fraction of the growth from which on a candidate is the cause with high or medium certainty.
+const HIGH: f64 = 0.5;
+const MEDIUM: f64 = 0.2;
+/// Growth in a window below which it says nothing.
+const GROWTH_MIN: u64 = 64 << 10;
+/// Number of blocks of a line in a window from which on it may stand for native memory.
+const BLOCKS_MIN: u64 = 100;
+const NAME_CHARACTERS_MAX: usize = 120;
+
+/// Candidate with the bytes that it accounts for.
+struct Candidate<'a> {
+    found: &'a Found,
+    bytes: u64,
+}
+
+/// Concludes from an answer; `None` where neither the process nor its objects have grown.
+pub fn conclude(answer: &Answer, step: u64, steps: u64, main: u32, unmapped: bool) -> Option<Explanation> {
+    let growth = u64::try_from(answer.resident_growth).unwrap_or_default();
+    let seen = visible(answer);
+    let candidate = best(answer, growth);
+    let explained = candidate.as_ref().map_or(0, |one| one.bytes);
+    let fraction = |bytes: u64| if growth == 0 { 1.0 } else { (bytes as f64 / growth as f64).min(1.0) };
+    let read = answer.holders.iter().find(|one| one.kind == FoundKind::Read).filter(|_| answer.forked);
+    let native_fraction = if growth == 0 { 0.0 } else { 1.0 - fraction(explained.max(seen)) };
+    let has_graph = candidate.as_ref().is_some_and(|one| one.found.graph.is_some());
+    let small = growth >= GROWTH_MIN && fraction(explained) < MEDIUM && !has_graph;
+    let (cause, found, certainty) = match (&candidate, read) {
+        _ if unmapped => (Cause::SharedMemory, None, Certainty::High),
+        (_, Some(read)) if small => (Cause::CopyOnWrite, Some(read), Certainty::Medium),
+        (Some(one), _) if !small && (growth >= GROWTH_MIN || one.bytes > 0) => {
+            let certainty = match fraction(one.bytes) {
+                part if part >= HIGH => Certainty::High,
+                part if part >= MEDIUM => Certainty::Medium,
+                _ => Certainty::Low,
+            };
+            (cause_of(one.found), Some(one.found), certainty)
+        }
+        _ if growth < GROWTH_MIN => return None,
+        _ => match answer.lines.first().filter(|line| fraction(line.bytes) >= MEDIUM) {
+            Some(_) => (Cause::Line, None, Certainty::Medium),
+            None => (Cause::Native, None, if native_fraction >= 0.8 { Certainty::Medium } else { Certainty::Low }),
+        },
+    };
+    let line = match (cause, found) {
+        (Cause::SharedMemory, _) => shared_memory_line(answer),
+        (Cause::Native | Cause::Line, _) => {
+            answer.lines.first().and_then(|line| place(&line.frames, answer.script.as_deref()))
+        }
+        (_, Some(found)) => line_of(found, answer),
+        (_, None) => None,
+    };
+    let line =
+        line.filter(|_| cause != Cause::Native || answer.lines.first().is_some_and(|one| one.count >= BLOCKS_MIN));
+    let remedy = remedy(cause, found, line.as_ref(), answer);
+    let message = message(cause, found, line.as_ref(), certainty, native_fraction, remedy);
+    Some(Explanation {
+        version: VERSION,
+        message,
+        cause,
+        certainty,
+        holder: found.and_then(path),
+        line,
+        remedy: remedy.to_owned(),
+        process: answer.process,
+        is_worker: answer.process != main,
+        python: answer.python.clone(),
+        step,
+        window_steps: steps,
+        window_seconds: answer.seconds,
+        cost_seconds: answer.cost_seconds,
+        growth,
+        native_fraction,
+        holders: answer.holders.iter().map(holder).collect(),
+        allocations: answer.lines.iter().map(allocation).collect(),
+        cuda: answer.cuda.iter().map(allocation).collect(),
+        tensors: answer.tensors,
+        notes: answer.notes.clone(),
+    })
+}
+
+/// Bytes of the growth that objects of Python account for: tensors by their storages, the rest by its allocations.
+fn visible(answer: &Answer) -> u64 {
+    answer.tensors.end.bytes.saturating_sub(answer.tensors.start.bytes) + answer.traced_growth
+}
+
+fn path(found: &Found) -> Option<String> {
+    found.holder.as_ref()?.path.clone()
+}
+
+/// Returns whether a group of objects is held by nothing that has a name, such as what a graph has saved.
+fn is_unheld(found: &Found) -> bool {
+    found.kind == FoundKind::Objects && path(found).is_none()
+}
+
+/// The candidate that accounts for most of the growth. What a graph has saved has no name, and counts for the holder of the
+/// graph.
+fn best(answer: &Answer, growth: u64) -> Option<Candidate<'_>> {
+    let saved: u64 = answer.holders.iter().filter(|one| is_unheld(one)).map(|one| one.bytes).sum();
+    let unexplained = growth.saturating_sub(visible(answer));
+    // Without a name it is an intermediate result that something else has saved.
+    let chains: Vec<&Found> =
+        answer.holders.iter().filter(|one| one.kind == FoundKind::Graph && path(one).is_some()).collect();
+    // Several tensors contain the state that is carried from step to step: its own line uses its name.
+    let carried = chains.iter().find(|one| is_recurrent(one)).or(chains.first()).copied();
+    let candidates = answer.holders.iter().filter(|one| one.kind != FoundKind::Read);
+    let candidates =
+        candidates.filter(|one| one.kind != FoundKind::Graph || carried.is_some_and(|best| std::ptr::eq(*one, best)));
+    let scored = candidates.map(|found| {
+        let holds_graph = found.graph.is_some() && !is_unheld(found);
+        // A list in which tensors with a graph accumulate holds a graph for each.
+        let bytes = found.bytes + if holds_graph { saved + unexplained } else { 0 };
+        Candidate { found, bytes }
+    });
+    let rank = |one: &Candidate<'_>| {
+        let is_parameter = one.found.type_name.as_deref().is_some_and(|name| name.ends_with("Parameter"));
+        (if is_parameter { 2 * one.bytes } else { one.bytes }, one.found.with_graph, one.found.objects)
+    };
+    scored.max_by_key(rank)
+}
+
+fn is_recurrent(found: &Found) -> bool {
+    let name = found.holder.as_ref().and_then(|holder| holder.name.as_deref());
+    let frames = found.births.iter().flat_map(|birth| &birth.frames);
+    name.is_some_and(|name| frames.map(source::line).any(|line| source::is_recurrence(&line.text, name)))
+}
+
+fn cause_of(found: &Found) -> Cause {
+    match found.kind {
+        FoundKind::Container => Cause::Container,
+        FoundKind::Graph => Cause::Graph,
+        FoundKind::Replaced => Cause::Replaced,
+        FoundKind::Objects => Cause::Objects,
+        FoundKind::Threads => Cause::Threads,
+        FoundKind::Read => Cause::CopyOnWrite,
+    }
+}
+
+/// The line that adds to a holder or creates what it holds.
+fn line_of(found: &Found, answer: &Answer) -> Option<SourceLine> {
+    let frames: Vec<Frame> = found.births.iter().flat_map(|birth| birth.frames.clone()).collect();
+    let holder = found.holder.as_ref();
+    let file = holder.and_then(|holder| holder.file.as_deref());
+    let named = holder.filter(|holder| !holder.library).and_then(|holder| holder.path.as_deref());
+    let adding = named.and_then(|path| source::adding_line(&names(path), &frames, file));
+    let within = file.filter(|_| named.is_some()).or(answer.script.as_deref());
+    adding.or_else(|| place(&frames, within)).or_else(|| found.line.as_ref().map(source::line)).or_else(|| {
+        let used = answer.lines.first().filter(|_| found.kind == FoundKind::Read)?;
+        place(&used.frames, None)
+    })
+}
+
+/// Names in a path such as `train.py, main(): trainer.queue`, the last first.
+fn names(path: &str) -> Vec<&str> {
+    let names = path.rsplit_once(": ").map_or(path, |(_, names)| names);
+    let words = names.rsplit(|character: char| !character.is_alphanumeric() && character != '_');
+    words.filter(|word| word.starts_with(|first: char| first.is_alphabetic() || first == '_')).collect()
+}
+
+/// The frame in a file, or the innermost one.
+fn place(frames: &[Frame], file: Option<&str>) -> Option<SourceLine> {
+    let within = frames.iter().find(|Frame(path, _)| Some(path.as_str()) == file);
+    within.or(frames.first()).map(source::line)
+}
+
+/// The line that creates shared memory, if it is among the lines that allocate.
+fn shared_memory_line(answer: &Answer) -> Option<SourceLine> {
+    let lines = answer.lines.iter().flat_map(|line| &line.frames).map(source::line);
+    let mut lines = lines.filter(|line| line.text.contains("SharedMemory(") || line.text.contains("share_memory"));
+    lines.next()
+}
+
+/// Usual repair; empty where none is known.
+fn remedy(cause: Cause, found: Option<&Found>, line: Option<&SourceLine>, answer: &Answer) -> &'static str {
+    let path = found.and_then(path).unwrap_or_default();
+    let text = line.map_or("", |line| line.text.as_str());
+    let kind = found.and_then(|found| found.type_name.as_deref()).unwrap_or_default();
+    let has = |part: &str| path.contains(part) || text.contains(part);
+    match cause {
+        Cause::SharedMemory => "call `unlink()` on shared memory that is no longer needed",
+        Cause::CopyOnWrite => "store it as an array (numpy, torch, `array`), whose elements have no reference counts",
+        Cause::Threads => "end or join earlier threads, or shut their executor down",
+        Cause::Native => "close or free what a library makes; a profiler of native memory finds the function",
+        Cause::Graph | Cause::Container if found.is_some_and(|found| found.scalar && found.with_graph > 0) => {
+            "keep the number, `.item()`, or `.detach()` the tensor"
+        }
+        Cause::Graph => "`.detach()` the value that is carried to the next step",
+        _ if has("_hooks") || has("register_hook") || has("_hook(") => "call `remove()` on the handle of the hook",
+        _ if has("lru_cache") || has("functools.cache") => {
+            "set a `maxsize`, and cache no method, as the cache keeps its instance"
+        }
+        _ if has("figure") || has("Gcf") || path.contains("pyplot") => "`pyplot.close(figure)` after use",
+        _ if has("addHandler") || path.contains("handlers") => "add the handler once, before the loop",
+        _ if has("atexit") || has("finalize") => "register functions that do not refer to the object",
+        _ if found.is_some_and(|found| found.exception) => {
+            "keep `str(error)`: an exception holds all variables of its frames"
+        }
+        Cause::Container if found.is_some_and(|found| found.with_graph > 0) => {
+            "`.detach()` the tensor before it is kept, or keep numbers only"
+        }
+        Cause::Container if found.is_some_and(|found| found.view) => {
+            "keep a copy (`.copy()`, `.clone()`): a view holds its whole tensor"
+        }
+        Cause::Container if path.contains("queue") || text.contains(".put") => {
+            "give the queue a `maxsize`, for the producer to wait"
+        }
+        Cause::Container if kind.contains("deque") => "give it a `maxlen`",
+        Cause::Container if kind.contains("dict") || kind.contains("Dict") => {
+            "bound it by size, or remove entries after use"
+        }
+        Cause::Container => "keep only what is needed: a sum, a `deque(maxlen=…)`, or `clear()` after each epoch",
+        Cause::Replaced => "keep a bounded number of rows, or write them to a file",
+        Cause::Objects if !answer.collector => {
+            "a reference cycle, and the collector is off: `gc.enable()`, or break the cycle"
+        }
+        Cause::Objects if text.contains("create_graph") || found.is_some_and(|found| found.with_graph > 0) => {
+            "set gradients that have a graph to None, or use `torch.autograd.grad`"
+        }
+        Cause::Objects => "`del` the last reference, and break reference cycles",
+        Cause::Line => "create it once, outside of the loop",
+    }
+}
+
+/// Explanation as a sentence.
+fn message(
+    cause: Cause,
+    found: Option<&Found>,
+    line: Option<&SourceLine>,
+    certainty: Certainty,
+    native_fraction: f64,
+    remedy: &str,
+) -> String {
+    let short = |text: &str| printable::line(text, NAME_CHARACTERS_MAX);
+    let name = found.and_then(path).map(|path| short(&path));
+    let contents = found.map(|found| short(&found.contents)).filter(|text| !text.is_empty());
+    let of = contents.map_or(String::new(), |contents| format!(" of {contents}"));
+    let counts = found.map_or(String::new(), |found| match found.before {
+        Some(before) => format!("{before} → {}", found.after),
+        None => found.after.to_string(),
+    });
+    let kind = found.and_then(|found| found.type_name.as_deref()).map(short).unwrap_or_default();
+    let no_name = || "a container that no name of the program leads to".to_owned();
+    let subject = match cause {
+        Cause::Container => format!("{} ({kind}, {counts}) grows by objects{of}", name.unwrap_or_else(no_name)),
+        Cause::Graph => {
+            format!("the graph of {} ({kind}) grows with each step", name.unwrap_or_else(|| "a tensor".into()))
+        }
+        Cause::Replaced => {
+            let sizes = found.map(|found| (found.before.unwrap_or_default(), found.after)).unwrap_or_default();
+            let subject = name.unwrap_or_else(|| "an array".into());
+            format!("{subject} is replaced by larger ones ({} → {})", Bytes(sizes.0), Bytes(sizes.1))
+        }
+        Cause::Objects => match name {
+            Some(name) => format!("objects{of} accumulate, held by {name}"),
+            None => {
+                format!("objects{of} accumulate in a reference cycle or in a library ({counts} since the window began)")
+            }
+        },
+        Cause::Threads => format!("threads accumulate ({counts})"),
+        Cause::CopyOnWrite => {
+            let subject = name.unwrap_or_else(|| "objects of the parent process".into());
+            format!("reading {subject} ({kind}) in a forked process copies its pages, as reference counts are written")
+        }
+        Cause::Line => "objects accumulate that one line creates".to_owned(),
+        Cause::SharedMemory => "files in /dev/shm accumulate: shared memory that is not unlinked".to_owned(),
+        Cause::Native => {
+            format!(
+                "native memory that Python does not see accounts for {:.0} % of the growth",
+                100.0 * native_fraction
+            )
+        }
+    };
+    let place = line.map_or(String::new(), |line| {
+        let file = line.file.rsplit('/').next().unwrap_or(&line.file);
+        let text = if line.text.is_empty() { String::new() } else { format!(" `{}`", short(&line.text)) };
+        format!(", at {file}:{}{text}", line.line)
+    });
+    let certain = match cause {
+        Cause::Native => String::new(),
+        _ => format!("; {} the cause", certainty.words()),
+    };
+    let repair = if remedy.is_empty() { String::new() } else { format!("; usual repair: {remedy}") };
+    format!("{subject}{place}{certain}{repair}")
+}
+
+fn holder(found: &Found) -> Holder {
+    Holder {
+        kind: cause_of(found),
+        path: path(found),
+        type_name: found.type_name.clone(),
+        before: found.before,
+        after: found.after,
+        contents: found.contents.clone(),
+        bytes: found.bytes,
+        with_graph: found.with_graph,
+        births: found.births.iter().map(allocation).collect(),
+    }
+}
+
+fn allocation(stack: &Stack) -> Allocation {
+    let frames = stack.frames.iter().map(source::line).collect();
+    Allocation { bytes: stack.bytes, count: stack.count, frames }
+}

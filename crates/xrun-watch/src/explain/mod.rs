@@ -1,0 +1,286 @@
+//! Explanation of growth in Python programs: an agent in each process answers questions through a socket.
+//!
+//! The agent is pure Python (`agent/`), written into a directory that only this user can open, and found by Python through
+//! PYTHONPATH. It is asked once growth is suspected: for a window of some steps, at whose end it says what was born in the
+//! window, lives, and is held by whom. [`conclusion`] turns its answer into a record.
+
+mod answer;
+mod conclusion;
+mod source;
+
+use std::ffi::OsString;
+use std::io::{ErrorKind, Read, Write};
+use std::os::fd::AsRawFd;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+use answer::{Answer, Reply};
+use xrun_core::bounded::buffer::Buffer;
+use xrun_core::bounded::ledger::{Cap, Policy};
+use xrun_core::files::write::{WriteError, replace, with_path};
+use xrun_results::explanation::Explanation;
+
+/// Files of the agent.
+const AGENT: &[(&str, &str)] = &[
+    ("sitecustomize.py", include_str!("agent/sitecustomize.py")),
+    ("agent.py", include_str!("agent/agent.py")),
+    ("window.py", include_str!("agent/window.py")),
+    ("sources.py", include_str!("agent/sources.py")),
+    ("births.py", include_str!("agent/births.py")),
+    ("tensors.py", include_str!("agent/tensors.py")),
+    ("cuda.py", include_str!("agent/cuda.py")),
+    ("census.py", include_str!("agent/census.py")),
+    ("paths.py", include_str!("agent/paths.py")),
+    ("encode.py", include_str!("agent/encode.py")),
+];
+/// Name of the socket in the agent's directory.
+const SOCKET: &str = "socket";
+/// Cap on the processes that are asked at a time.
+pub const PROCESSES_MAX: usize = 16;
+/// Cap on the bytes of an answer.
+const ANSWER_BYTES_MAX: usize = 1 << 20;
+/// Number of steps of a window.
+const WINDOW_STEPS: u64 = 20;
+/// Number of steps after which the time of a window may end it.
+const WINDOW_STEPS_MIN: u64 = 5;
+/// Duration of a window where steps are unknown or slow.
+const WINDOW: Duration = Duration::from_secs(5);
+/// Cap on the duration of a window.
+const WINDOW_MAX: Duration = Duration::from_secs(30);
+/// Cap on the time for a process to begin its window: agents look for a request twice a second.
+const BEGIN_MAX: Duration = Duration::from_secs(5);
+/// Cap on the time of an answer after the end of the window.
+const ANSWER_MAX: Duration = Duration::from_secs(20);
+/// Frames that are recorded of each allocation: calls of TensorFlow are deep.
+const FRAMES: u32 = 24;
+/// Cap on the memory of `tracemalloc` in a process.
+const TRACE_BYTES_MAX: u64 = 256 << 20;
+
+/// Buffer of the answers.
+pub fn buffer() -> Buffer {
+    let items = PROCESSES_MAX as u64;
+    let cap = Cap { items, bytes: items * ANSWER_BYTES_MAX as u64 };
+    Buffer::new("agent_answers", Policy::Refuse, cap)
+        .because("further processes are not asked; a longer answer is dropped")
+}
+
+/// Directory with the agent, and the socket to which agents connect.
+#[derive(Debug)]
+pub struct Explainer {
+    directory: TempDir,
+    listener: UnixListener,
+    windows: Vec<Window>,
+    /// Processes that were asked, and the time, while an answer is awaited.
+    asked: Option<(Instant, Vec<u32>)>,
+}
+
+/// State of a window.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The request was sent.
+    Asked,
+    /// It began at this step.
+    Begun { step: u64, since: Instant, middle: bool },
+    /// Its end was requested.
+    Ending { step: u64, steps: u64, since: Instant },
+    /// It answered, failed or has gone.
+    Ended,
+}
+
+/// Window of one process.
+#[derive(Debug)]
+struct Window {
+    stream: UnixStream,
+    received: Vec<u8>,
+    stage: Stage,
+    answer: Option<WindowAnswer>,
+}
+
+/// Answer of a process, and the steps of its window.
+#[derive(Debug)]
+pub struct WindowAnswer {
+    answer: Answer,
+    step: u64,
+    steps: u64,
+}
+
+impl Explainer {
+    /// Writes the agent and opens the socket.
+    ///
+    /// # Errors
+    /// They cannot be created.
+    pub fn create() -> Result<Self, WriteError> {
+        let temporary = std::env::temp_dir();
+        let mut builder = tempfile::Builder::new();
+        builder.prefix("xrun-").permissions(std::fs::Permissions::from_mode(0o700));
+        let directory = with_path(&temporary, builder.tempdir())?;
+        for (name, text) in AGENT {
+            replace(&directory.path().join(name), text.as_bytes())?;
+        }
+        let socket = directory.path().join(SOCKET);
+        let listener = UnixListener::bind(&socket).and_then(|listener| {
+            listener.set_nonblocking(true)?;
+            Ok(listener)
+        });
+        Ok(Self { listener: with_path(&socket, listener)?, directory, windows: Vec::new(), asked: None })
+    }
+
+    /// Returns whether an answer is awaited.
+    pub fn is_asking(&self) -> bool {
+        self.asked.is_some()
+    }
+
+    /// Value of PYTHONPATH by which Python finds the agent, before the directories that it has already.
+    pub fn python_path(&self, before: Option<OsString>) -> OsString {
+        let mut path = self.directory.path().as_os_str().to_owned();
+        if let Some(before) = before.filter(|before| !before.is_empty()) {
+            path.push(":");
+            path.push(before);
+        }
+        path
+    }
+
+    /// Asks these processes for a window, unless an answer is awaited already. A process without an agent does not notice.
+    pub fn ask(&mut self, processes: &[u32]) {
+        if self.asked.is_some() {
+            return;
+        }
+        let processes: Vec<u32> = processes.iter().copied().take(PROCESSES_MAX).collect();
+        for process in &processes {
+            // Without the file the process does not answer.
+            let _ = replace(&self.request(*process), &[]);
+        }
+        self.asked = Some((Instant::now(), processes));
+    }
+
+    fn request(&self, process: u32) -> PathBuf {
+        self.directory.path().join(format!("request-{process}"))
+    }
+
+    /// Exchanges messages with the agents. Returns all answers once the last has come; an empty list if there is none.
+    pub fn poll(&mut self, newest_step: u64) -> Option<Vec<WindowAnswer>> {
+        let (asked, processes) = self.asked.as_ref()?;
+        let may_begin = asked.elapsed() < BEGIN_MAX;
+        let expected = processes.len();
+        while let Ok((stream, _)) = self.listener.accept() {
+            if self.windows.len() < PROCESSES_MAX && is_same_user(&stream) {
+                self.windows.extend(Window::begin(stream));
+            }
+        }
+        self.windows.iter_mut().for_each(|window| window.advance(newest_step));
+        let all = self.windows.iter().all(|window| window.stage == Stage::Ended);
+        if !all || (may_begin && self.windows.len() < expected) {
+            return None;
+        }
+        let (_, processes) = self.asked.take()?;
+        for process in processes {
+            let _ = std::fs::remove_file(self.request(process));
+        }
+        Some(self.windows.drain(..).filter_map(|window| window.answer).collect())
+    }
+}
+
+/// Concludes from the answers: that of the process that grew most. `main` is the first process of the command; `unmapped`
+/// says that the growth is that of files in /dev/shm.
+pub fn conclude(answers: &[WindowAnswer], main: u32, unmapped: bool) -> Option<Explanation> {
+    let most = answers.iter().max_by_key(|one| one.answer.resident_growth)?;
+    conclusion::conclude(&most.answer, most.step, most.steps, main, unmapped)
+}
+
+impl Window {
+    /// Sends the request; `None` where the process has gone.
+    fn begin(mut stream: UnixStream) -> Option<Self> {
+        stream.set_nonblocking(true).ok()?;
+        let request = format!("window {} {FRAMES} {TRACE_BYTES_MAX}\n", WINDOW_MAX.as_secs());
+        stream.write_all(request.as_bytes()).ok()?;
+        Some(Self { stream, received: Vec::new(), stage: Stage::Asked, answer: None })
+    }
+
+    fn advance(&mut self, newest_step: u64) {
+        self.receive(newest_step);
+        match self.stage {
+            Stage::Begun { step, since, middle } => {
+                let (steps, time) = (newest_step.saturating_sub(step), since.elapsed());
+                if !middle && (steps >= WINDOW_STEPS / 2 || time >= WINDOW / 2) {
+                    self.stage = Stage::Begun { step, since, middle: true };
+                    self.send("middle\n");
+                }
+                let by_time = time >= WINDOW && (newest_step == 0 || steps >= WINDOW_STEPS_MIN);
+                if steps >= WINDOW_STEPS || by_time || time >= WINDOW_MAX {
+                    self.stage = Stage::Ending { step, steps, since: Instant::now() };
+                    self.send("end\n");
+                }
+            }
+            Stage::Ending { since, .. } if since.elapsed() >= ANSWER_MAX => self.stage = Stage::Ended,
+            _ => {}
+        }
+    }
+
+    fn send(&mut self, message: &str) {
+        if self.stream.write_all(message.as_bytes()).is_err() {
+            self.stage = Stage::Ended;
+        }
+    }
+
+    /// Reads what the agent has sent so far.
+    fn receive(&mut self, newest_step: u64) {
+        let mut bytes = [0; 16 * 1024];
+        while self.stage != Stage::Ended {
+            match self.stream.read(&mut bytes) {
+                Ok(0) => self.stage = Stage::Ended,
+                Ok(count) if self.received.len() + count > ANSWER_BYTES_MAX => self.stage = Stage::Ended,
+                Ok(count) => {
+                    self.received.extend_from_slice(&bytes[..count]);
+                    while let Some(end) = self.received.iter().position(|byte| *byte == b'\n') {
+                        let line: Vec<u8> = self.received.drain(..=end).collect();
+                        self.handle(&line, newest_step);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(_) => self.stage = Stage::Ended,
+            }
+        }
+    }
+
+    fn handle(&mut self, line: &[u8], newest_step: u64) {
+        let (step, steps) = match self.stage {
+            Stage::Ending { step, steps, .. } => (step, steps),
+            Stage::Begun { step, .. } => (step, newest_step.saturating_sub(step)),
+            Stage::Asked | Stage::Ended => (newest_step, 0),
+        };
+        self.stage = match serde_json::from_slice::<Reply>(line) {
+            Ok(Reply::Begun { .. }) => Stage::Begun { step: newest_step, since: Instant::now(), middle: false },
+            Ok(Reply::Answer(answer)) => {
+                self.answer = Some(WindowAnswer { answer: *answer, step, steps });
+                Stage::Ended
+            }
+            Ok(Reply::Failed { .. }) | Err(_) => Stage::Ended,
+        };
+    }
+}
+
+/// Returns whether the process at the other end belongs to this user, as the kernel says.
+fn is_same_user(stream: &UnixStream) -> bool {
+    let mut peer = libc::ucred { pid: 0, uid: libc::uid_t::MAX, gid: 0 };
+    let mut length = size_of::<libc::ucred>() as libc::socklen_t;
+    // SAFETY: both outlive the call, and `length` is the size of `peer`.
+    let result = unsafe {
+        libc::getsockopt(
+            stream.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_PEERCRED,
+            (&raw mut peer).cast(),
+            &raw mut length,
+        )
+    };
+    // SAFETY: takes and returns numbers.
+    result == 0 && peer.uid == unsafe { libc::geteuid() }
+}
+
+#[cfg(test)]
+mod tests;

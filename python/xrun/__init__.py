@@ -23,11 +23,12 @@ Report steps, owners and phases of a trainer that ``xrun watch -- python train.p
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from ._watched import is_watched, own, phase, step
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from ._program import Process, ProgramError, check, program, run, schema, start, sweep
     from ._results import DamagedError, ResultError, Rows, Run, Sweep, load, runs
 

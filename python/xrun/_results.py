@@ -26,6 +26,9 @@ PathLike = Union[str, "os.PathLike[str]"]
 Row = dict[str, Any]
 
 _RUN_NAME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}_[0-9a-f]{6}(-\d+)?")
+#: Verdict at the beginning of its record.
+_VERDICT = re.compile(rb'"verdict": "(\w+)"')
+_HEAD_BYTES = 256
 #: Characters of the time in the name of a run.
 _TIME_LENGTH = 19
 _DIRECTORIES_OF_RUNS = ("reproductions", "sweeps")
@@ -136,10 +139,8 @@ class _Directory:
     def record(self, name: str) -> dict[str, Any] | None:
         """Returns a JSON record, such as ``manifest.json``, after a check of its checksum; ``None`` if it is missing."""
         path = os.path.join(self.path, name)
-        try:
-            with open(path, "rb") as file:
-                text = file.read()
-        except FileNotFoundError:
+        text = _read(path)
+        if text is None:
             return None
         record = _parse(text, path)
         at = text.rfind(b",", 0, text.rfind(b'"sha256"'))
@@ -247,10 +248,11 @@ class Run(_Directory):
         """Row of this run in a table of runs: experiment, name, state, steps, loss, best metric, peak of RSS, verdict."""
         try:
             summary = self.summary or {}
-            verdict = self.verdict or {}
             state = self.state
         except ResultError:
-            summary, verdict, state = {}, {}, "unreadable"
+            summary, state = {}, "unreadable"
+        # The whole record is several times the rest of the row.
+        head = _VERDICT.search(_read(os.path.join(self.path, "verdict.json"), _HEAD_BYTES) or b"")
         best = summary.get("best") or {}
         return {
             "experiment": self.experiment,
@@ -261,7 +263,7 @@ class Run(_Directory):
             "metric": best.get("metric"),
             "best": best.get("value"),
             "rss_peak": summary.get("memory", {}).get("rss_peak"),
-            "verdict": verdict.get("verdict"),
+            "verdict": head[1].decode() if head else None,
             "path": self.path,
         }
 
@@ -319,6 +321,22 @@ def _link(path: PathLike) -> str | None:
 def _run_names(experiment: PathLike) -> list[str]:
     names = _directories(experiment)
     return [name for name in names if name not in _DIRECTORIES_OF_RUNS and _RUN_NAME.fullmatch(name)]
+
+
+def _read(path: str, count: int | None = None) -> bytes | None:
+    """Bytes of a file, or its first ones; ``None`` if it does not exist. Faster than a file object: a list has thousands."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        left = os.fstat(file).st_size if count is None else count
+        text = os.read(file, left)
+        while len(text) < left and (more := os.read(file, left - len(text))):
+            text += more
+        return text
+    finally:
+        os.close(file)
 
 
 def _parse(text: bytes, path: str) -> dict[str, Any]:

@@ -6,15 +6,17 @@ runs on when the watcher is gone.
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-import threading
 import time
-import weakref
-from collections.abc import Callable
-from types import TracebackType
-from typing import Any, TypeVar
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Any, TypeVar
+
+    T = TypeVar("T")
 
 _VARIABLE = "XRUN_REPORTS"
 #: Cap on the owners, as in ``xrun watch``.
@@ -29,8 +31,6 @@ _LINE_MAX = 4096
 #: Seconds between two measurements of the owners, and their largest part of the time, as its inverse.
 _EVERY = 0.2
 _COST_FACTOR = 100.0
-
-T = TypeVar("T")
 
 
 def step(number: int, /, **values: Any) -> None:
@@ -83,6 +83,8 @@ def is_watched() -> bool:
 
 def _reference(owner: Any) -> Callable[[], Any]:
     """Reference that keeps nothing alive, or a strong one that is let go when it is the only one."""
+    import weakref
+
     try:
         return weakref.ref(owner)
     except TypeError:
@@ -115,8 +117,14 @@ class _Reports:
     """Writer of the reports of this process."""
 
     def __init__(self, pipe: int) -> None:
+        # Not at the import of this module, which is part of the start of every trainer.
+        import json
+        import threading
+
         self._pipe = pipe
-        self._lock = threading.RLock()
+        self._new_lock = threading.RLock
+        self._encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
+        self._lock = self._new_lock()
         self._owners: dict[str, Callable[[], Any]] = {}
         #: Count, total and longest microseconds of each phase that was not reported yet.
         self._phases: dict[str, list[int]] = {}
@@ -190,14 +198,14 @@ class _Reports:
 
     def forget(self) -> None:
         """Forgets what the parent process reports."""
-        self._lock = threading.RLock()
+        self._lock = self._new_lock()
         self._owners = {}
         self._phases = {}
 
     def _write(self, report: dict[str, Any]) -> bool:
         """Writes a line; returns whether there was room for it."""
         global _reports
-        line = json.dumps(report, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace") + b"\n"
+        line = self._encode(report).encode("utf-8", "replace") + b"\n"
         if len(line) > _LINE_MAX:
             return False
         try:

@@ -10,6 +10,7 @@ mod limits;
 mod metrics;
 mod output;
 mod record;
+mod reports;
 mod sampler;
 pub mod session;
 pub mod start;
@@ -155,7 +156,7 @@ pub fn buffers(request: &WatchRequest) -> Vec<Buffer> {
         Some(StepSource::Events(_)) => Some(events::buffer()),
         Some(StepSource::File(_)) | None => None,
     };
-    let always = [steps::buffer(), sampler::buffer()];
+    let always = [steps::buffer(), sampler::buffer(), reports::buffer()];
     read.into_iter().chain(always).chain(record::buffers()).collect()
 }
 

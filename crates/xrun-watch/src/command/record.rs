@@ -20,7 +20,7 @@ use xrun_results::build_info;
 use xrun_results::command_line;
 use xrun_results::format::{
     DESCRIPTION_CHARACTERS_MAX, Demand, Device, GrowthToLimit, Manifest, MemoryLine, MemorySummary, MetricsLine,
-    Outcome, OwnerSummary, PlanFile, PostMortem, Summary, VERSION,
+    Outcome, OwnerSummary, PhaseSummary, PlanFile, PostMortem, Summary, VERSION,
 };
 use xrun_results::read;
 use xrun_results::read::ReadError;
@@ -66,6 +66,7 @@ pub struct CommandEnd {
     pub seconds: f64,
     pub steps_per_second: Option<f64>,
     pub memory: MemorySummary,
+    pub phases: Vec<PhaseSummary>,
     pub counters: BTreeMap<String, u64>,
 }
 
@@ -359,7 +360,7 @@ impl CommandRecord {
             demand,
             plan_and_actual: Vec::new(),
             owners: owners.collect(),
-            phases: Vec::new(),
+            phases: ended.phases.clone(),
             counters: ended.counters.clone(),
             training: training_verdict::of_run(&path, Some(ended.outcome)).ok().flatten(),
         };

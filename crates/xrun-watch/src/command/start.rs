@@ -12,6 +12,7 @@ use std::thread::JoinHandle;
 
 use super::events::{self, EventFiles};
 use super::output;
+use super::reports::{self, Reports};
 use super::steps::{self, StepEvent, StepParser, Steps, Tail};
 use super::terminal::{self, Mirror, Pty};
 use super::{StepSource, WatchError, WatchRequest};
@@ -72,6 +73,8 @@ pub struct OutputReaders {
     /// File of JSON lines.
     pub tail: Option<Tail>,
     pub events: Option<EventFiles>,
+    /// Reports of the command itself; `None` where no pipe could be made.
+    pub reports: Option<Reports>,
     /// Threads that copy its output.
     pub copies: Vec<JoinHandle<()>>,
     /// Pseudo-terminals that it writes to.
@@ -128,6 +131,13 @@ pub fn start(
     if reads_output && std::env::var_os(UNBUFFERED).is_none() && !request.environment.contains_key(UNBUFFERED) {
         command.env(UNBUFFERED, "1");
     }
+    let takes_steps = matches!(request.steps, None | Some(StepSource::Recognised));
+    let reports = Reports::open(takes_steps, ledger).ok();
+    match &reports {
+        Some(reports) => command.env(reports::VARIABLE, reports.path()),
+        // A pipe of a watcher around this one.
+        None => command.env_remove(reports::VARIABLE),
+    };
     let (steps, events_of_steps) = Steps::new(parser, request.metrics.keys().cloned().collect());
     let steps = Arc::new(steps);
     let system = |what: &str, error: std::io::Error| WatchError::System(format!("cannot {what}: {error}"));
@@ -168,7 +178,7 @@ pub fn start(
     let waiting = steps::buffer().register(ledger);
     Ok((
         child.id(),
-        OutputReaders { steps, events_of_steps, tail, events, copies, mirrors, _read: read, _waiting: waiting },
+        OutputReaders { steps, events_of_steps, tail, events, reports, copies, mirrors, _read: read, _waiting: waiting },
     ))
 }
 

@@ -50,7 +50,7 @@ def watch(program: str, tmp_path: Path):
     def watch(code: str, *options: str, python: str = sys.executable) -> xrun.Run:
         script = tmp_path / "trainer.py"
         script.write_text(code)
-        package = Path(xrun.__file__).parents[1]
+        package = Path(xrun.__file__).resolve().parents[1]
         environment = {**os.environ, "PYTHONPATH": str(package)}
         command = [program, "watch", "--every", "20ms", *options, "--", python, str(script)]
         ended = subprocess.run(command, cwd=tmp_path, env=environment, timeout=300, capture_output=True, text=True)

@@ -67,7 +67,7 @@ def test_a_missing_program_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_module_is_the_program(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", str(Path(xrun.__file__).parents[1]))
+    monkeypatch.setenv("PYTHONPATH", str(Path(xrun.__file__).resolve().parents[1]))
     monkeypatch.setenv("XRUN_PROGRAM", program)
     ended = subprocess.run([sys.executable, "-m", "xrun", "--version"], capture_output=True, text=True, timeout=60)
     assert ended.stdout.startswith("xrun ") and ended.returncode == 0

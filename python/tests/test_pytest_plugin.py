@@ -1,6 +1,9 @@
 """Plugin of pytest."""
 
+from pathlib import Path
+
 import pytest
+import xrun
 
 TESTS = """
 import pytest
@@ -34,7 +37,11 @@ def test_is_not_marked():
 """
 
 
-def test_growth_fails_a_test_with_an_explanation(program: str, pytester: pytest.Pytester) -> None:
+def test_growth_fails_a_test_with_an_explanation(program: str, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    # The same with and without the entry point of an installed package.
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTHONPATH", str(Path(xrun.__file__).resolve().parents[1]))
+    monkeypatch.setenv("XRUN_PROGRAM", program)
     file = pytester.makepyfile(TESTS)
     result = pytester.runpytest_subprocess("-p", "xrun.pytest_plugin")
     outcomes = result.parseoutcomes()

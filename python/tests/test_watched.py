@@ -86,7 +86,7 @@ with xrun.phase("validation"):
     pass
 assert not xrun.is_watched()
 """
-    environment = {**os.environ, "PYTHONPATH": str(Path(xrun.__file__).parents[1])}
+    environment = {**os.environ, "PYTHONPATH": str(Path(xrun.__file__).resolve().parents[1])}
     for path in (None, str(tmp_path / "missing"), str(tmp_path)):
         given = {**environment, "XRUN_REPORTS": path} if path else environment
         subprocess.run([sys.executable, "-c", code], env=given, check=True, timeout=60)
@@ -103,7 +103,7 @@ sys.stdin.readline()
 xrun.step(1)
 assert not xrun.is_watched()
 """
-    environment = {**os.environ, "PYTHONPATH": str(Path(xrun.__file__).parents[1]), "XRUN_REPORTS": f"/proc/{os.getpid()}/fd/{writer}"}
+    environment = {**os.environ, "PYTHONPATH": str(Path(xrun.__file__).resolve().parents[1]), "XRUN_REPORTS": f"/proc/{os.getpid()}/fd/{writer}"}
     process = subprocess.Popen([sys.executable, "-c", code], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "full\n"
     os.close(reader)

@@ -213,7 +213,10 @@ mod tests {
         let command = r#","processes":{"count":1,"threads":1,"open_files":3,"inexact":0,"groups":{},"unmapped_shared":0,
             "pressure":null,"oom_kills":null,"charged":null}"#;
         let owners = line(command);
-        assert_eq!([owners["main/private"], owners["workers/private"], owners["main/GPU"], owners["buffer"]], [30, 9, 0, 20]);
+        assert_eq!(
+            [owners["main/private"], owners["workers/private"], owners["main/GPU"], owners["buffer"]],
+            [30, 9, 0, 20]
+        );
         assert_eq!(line("")["main/private"], 50, "owners of an experiment are disjoint");
     }
 }

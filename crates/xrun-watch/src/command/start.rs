@@ -178,7 +178,17 @@ pub fn start(
     let waiting = steps::buffer().register(ledger);
     Ok((
         child.id(),
-        OutputReaders { steps, events_of_steps, tail, events, reports, copies, mirrors, _read: read, _waiting: waiting },
+        OutputReaders {
+            steps,
+            events_of_steps,
+            tail,
+            events,
+            reports,
+            copies,
+            mirrors,
+            _read: read,
+            _waiting: waiting,
+        },
     ))
 }
 

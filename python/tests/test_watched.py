@@ -103,7 +103,11 @@ sys.stdin.readline()
 xrun.step(1)
 assert not xrun.is_watched()
 """
-    environment = {**os.environ, "PYTHONPATH": str(Path(xrun.__file__).resolve().parents[1]), "XRUN_REPORTS": f"/proc/{os.getpid()}/fd/{writer}"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(Path(xrun.__file__).resolve().parents[1]),
+        "XRUN_REPORTS": f"/proc/{os.getpid()}/fd/{writer}",
+    }
     process = subprocess.Popen([sys.executable, "-c", code], env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "full\n"
     os.close(reader)

@@ -377,3 +377,19 @@ proptest! {
         assert_sound(&judged(text.as_bytes(), &TableOptions::default()));
     }
 }
+
+#[test]
+fn growth_min_is_the_growth_from_which_on_bytes_count() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("small.csv");
+    let rows =
+        (0..200).fold("step,held_bytes\n".to_owned(), |text, step| text + &format!("{step},{}\n", 1 + step * 1000));
+    std::fs::write(&path, rows).unwrap();
+    let verdict = |growth_min| {
+        let options = TableOptions { growth_min, ..TableOptions::default() };
+        judge_table(&path, &options).unwrap().verdict.verdict
+    };
+    assert_eq!(verdict(None), Judgement::Bounded);
+    assert_eq!(verdict(Some(64 * 1024)), Judgement::Growing);
+    assert_eq!(verdict(Some(1 << 20)), Judgement::Bounded);
+}

@@ -380,14 +380,11 @@ proptest! {
 
 #[test]
 fn growth_min_is_the_growth_from_which_on_bytes_count() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("small.csv");
-    let rows =
-        (0..200).fold("step,held_bytes\n".to_owned(), |text, step| text + &format!("{step},{}\n", 1 + step * 1000));
-    std::fs::write(&path, rows).unwrap();
+    let row = |step: u64| format!("{step},{}\n", 1 + step * 1000);
+    let text = (0..200).fold("step,held_bytes\n".to_owned(), |text, step| text + &row(step));
     let verdict = |growth_min| {
         let options = TableOptions { growth_min, ..TableOptions::default() };
-        judge_table(&path, &options).unwrap().verdict.verdict
+        judged(text.as_bytes(), &options).unwrap().verdict.verdict
     };
     assert_eq!(verdict(None), Judgement::Bounded);
     assert_eq!(verdict(Some(64 * 1024)), Judgement::Growing);

@@ -65,8 +65,8 @@ fn bare_loop() -> f64 {
 fn through_the_runner(stop: &StopSignal) -> f64 {
     let ledger = Ledger::default();
     let (plan, task) = open(&ledger);
-    let folder = tempfile::tempdir().unwrap();
-    let directory = directory::create(folder.path(), "overhead", "000000000000", chrono::Utc::now()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let directory = directory::create(directory.path(), "overhead", "000000000000", chrono::Utc::now()).unwrap();
     let launch = Launch {
         plan: &plan,
         ledger: &ledger,

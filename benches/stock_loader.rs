@@ -16,7 +16,7 @@ use burn::tensor::{Device, Tensor, TensorData};
 use xrun::Program;
 use xrun::backend::dispatch::TensorDevice;
 use xrun::bounded::ledger::Ledger;
-use xrun::device::Kind;
+use xrun::device::DeviceKind;
 use xrun::experiment::read;
 use xrun::pipelines::fewshot_detection::batch::{BatchLoader, HostBatch};
 use xrun::pipelines::fewshot_detection::prepare::Prepared;
@@ -66,7 +66,7 @@ fn main() {
     let loader = DataLoaderBuilder::new(ToTensors(prepared.batches.clone()))
         .batch_size(1)
         .num_workers(1)
-        .set_device(TensorDevice::open(Kind::Cpu, false).unwrap().inner)
+        .set_device(TensorDevice::open(DeviceKind::Cpu, false).unwrap().inner)
         .build(Arc::new(BatchNumbers(490)) as Arc<dyn Dataset<u64>>);
     let mut largest = 0;
     for (taken, (batch, bytes)) in loader.iter().enumerate() {

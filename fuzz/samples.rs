@@ -20,14 +20,14 @@ use xrun::{directory, stop};
 /// Returns experiment files that need no data, and invalid ones.
 pub fn experiments() -> Vec<Vec<u8>> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let folders = [
+    let directories = [
         "experiments",
         "experiments/sweeps",
         "experiments/leaks",
         "tests/experiments/valid",
         "tests/experiments/invalid",
     ];
-    let files = folders.iter().flat_map(|folder| std::fs::read_dir(root.join(folder)).unwrap().flatten());
+    let files = directories.iter().flat_map(|directory| std::fs::read_dir(root.join(directory)).unwrap().flatten());
     let mut files: Vec<PathBuf> = files.map(|entry| entry.path()).collect();
     files.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
     files.sort();
@@ -202,7 +202,7 @@ pub fn run(directory: &Path, killed: bool) -> PathBuf {
 
 /// Creates the directory of a sweep of three trials, without their runs.
 pub fn sweep(directory: &Path) -> PathBuf {
-    let folder = directory.join("results/sample/sweeps/one");
+    let directory = directory.join("results/sample/sweeps/one");
     let base = "[pipeline.dummy]\nsteps_per_epoch = 10\n";
     let record = "version = 1\nexperiment = \"sample\"\ncreated = \"2026-01-01T00:00:00Z\"\nxrun = \"0.1.0\"\n\
                   command = [\"xrun\"]\nworking_directory = \"/\"\nmode = \"grid\"\nseed = 0\nrepeats = 1\n\
@@ -210,9 +210,9 @@ pub fn sweep(directory: &Path) -> PathBuf {
                   order = [\n    [2, 1],\n    [1, 1],\n    [3, 1],\n]\n";
     let slurm = "partition = \"gpu\"\ntime = \"1 h\"\nmemory = \"2 GiB\"\nextra_lines = [\"module load cuda\"]\n";
     for (name, text) in [("base.toml", base), ("sweep.toml", record), ("slurm.toml", slurm)] {
-        write(&folder.join(name), text.as_bytes());
+        write(&directory.join(name), text.as_bytes());
     }
-    std::fs::create_dir_all(folder.join("trials")).unwrap();
-    replace_json(&folder.join("table.json"), &BTreeMap::from([("version", 1)])).unwrap();
-    folder
+    std::fs::create_dir_all(directory.join("trials")).unwrap();
+    replace_json(&directory.join("table.json"), &BTreeMap::from([("version", 1)])).unwrap();
+    directory
 }

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use xrun::data::boxes::few_shot;
-use xrun::data::boxes::format::{Folder, Format};
+use xrun::data::boxes::format::{DirectoryDataset, Format};
 use xrun::data::boxes::library::Library;
 use xrun::data::boxes::raw::Unit;
 use xrun::data::coco::{self, Coco};
@@ -13,8 +13,8 @@ use xrun::data::question_answers::corpus::Corpus;
 use xrun::data::question_answers::example::{self, Cut};
 use xrun::data::question_answers::settings as questions;
 use xrun::data::question_answers::squad::{self, Paragraph};
-use xrun::data::reading::broken::{Judge, OnInvalid};
 use xrun::data::reading::decoding;
+use xrun::data::reading::invalid::{InvalidCollector, OnInvalid};
 use xrun::data::reading::orientation::ExifOrientation;
 use xrun::data::sound_clips::{sound, table};
 use xrun::data::tokenizer;
@@ -59,14 +59,14 @@ pub const TARGETS: &[Target] = &[
     Target { name: "sweep-file", weight: 50, open: sweep_file },
     Target { name: "checkpoint", weight: 50, open: checkpoints },
     Target { name: "bpe", weight: 30, open: bpe },
-    Target { name: "coco-folder", weight: 40, open: coco_folder },
-    Target { name: "voc", weight: 30, open: voc_folder },
-    Target { name: "yolo", weight: 20, open: yolo_folder },
+    Target { name: "coco-directory", weight: 40, open: coco_directory },
+    Target { name: "voc", weight: 30, open: voc_directory },
+    Target { name: "yolo", weight: 20, open: yolo_directory },
     Target { name: "images", weight: 70, open: images },
     Target { name: "csv", weight: 70, open: csv },
     Target { name: "squad-corpus", weight: 20, open: squad_corpus },
     Target { name: "squad", weight: 80, open: squad_text },
-    Target { name: "sweep-folder", weight: 60, open: sweeps },
+    Target { name: "sweep-directory", weight: 60, open: sweeps },
     Target { name: "coco", weight: 70, open: coco_text },
     Target { name: "wav", weight: 40, open: wav_file },
     Target { name: "clips", weight: 20, open: clips },
@@ -135,14 +135,14 @@ pub fn policy(random: &mut ChaCha8Rng) -> OnInvalid {
 fn coco_text(_: &Path) -> RunInput {
     Box::new(|random| {
         let text = mutate(samples::COCO.as_bytes(), samples::COCO.as_bytes(), random);
-        let mut judge = Judge::new(policy(random));
-        Ok(coco::read::read(&text, Path::new("annotations.json"), Unit::Pixel, &mut judge).is_ok()
-            && !judge.has_fatal())
+        let mut invalid = InvalidCollector::new(policy(random));
+        Ok(coco::read::read(&text, Path::new("annotations.json"), Unit::Pixel, &mut invalid).is_ok()
+            && !invalid.has_fatal())
     })
 }
 
 /// Opens a directory of images with a mutated annotation file.
-fn folder<F: Format>(
+fn dataset<F: Format>(
     root: PathBuf,
     (name, text): (&'static str, &'static str),
     settings: impl Fn(Option<String>, OnInvalid) -> F::Settings + 'static,
@@ -150,7 +150,7 @@ fn folder<F: Format>(
     Box::new(move |random| {
         write(&root.join(name), &mutate(text.as_bytes(), text.as_bytes(), random));
         let settings = settings(Some(root.display().to_string()), policy(random));
-        Folder::<F>::open(&settings).map_or(Ok(false), |library| check_library(&library))
+        DirectoryDataset::<F>::open(&settings).map_or(Ok(false), |library| check_library(&library))
     })
 }
 
@@ -175,20 +175,20 @@ fn check_library(library: &Library) -> Result<bool, String> {
     Ok(few_shot::check(library).is_ok())
 }
 
-fn coco_folder(directory: &Path) -> RunInput {
+fn coco_directory(directory: &Path) -> RunInput {
     let root = directory.join("data");
     samples::images().iter().for_each(|(name, bytes)| write(&root.join(name), bytes));
-    folder::<Coco>(root, ("annotations.json", samples::COCO), |path, on_invalid| coco::Settings {
+    dataset::<Coco>(root, ("annotations.json", samples::COCO), |path, on_invalid| coco::Settings {
         path,
         on_invalid,
         ..coco::Settings::default()
     })
 }
 
-fn voc_folder(directory: &Path) -> RunInput {
+fn voc_directory(directory: &Path) -> RunInput {
     let root = directory.join("data");
     samples::images().iter().for_each(|(name, bytes)| write(&root.join("images").join(name), bytes));
-    folder::<Voc>(root, ("annotations/0.xml", samples::VOC), |path, on_invalid| voc::Settings {
+    dataset::<Voc>(root, ("annotations/0.xml", samples::VOC), |path, on_invalid| voc::Settings {
         path,
         on_invalid,
         validation_classes: vec!["dog".into()],
@@ -197,7 +197,7 @@ fn voc_folder(directory: &Path) -> RunInput {
 }
 
 /// Labels of an image, or names of the classes.
-fn yolo_folder(directory: &Path) -> RunInput {
+fn yolo_directory(directory: &Path) -> RunInput {
     let (root, texts) = (directory.join("data"), [("labels/0.txt", samples::YOLO), ("data.yaml", samples::YOLO_NAMES)]);
     samples::images().iter().for_each(|(name, bytes)| write(&root.join("images").join(name), bytes));
     Box::new(move |random| {
@@ -206,7 +206,7 @@ fn yolo_folder(directory: &Path) -> RunInput {
         write(&root.join(name), &mutate(text.as_bytes(), text.as_bytes(), random));
         let path = Some(root.display().to_string());
         let settings = yolo::Settings { path, on_invalid: policy(random), ..yolo::Settings::default() };
-        Folder::<Yolo>::open(&settings).map_or(Ok(false), |library| check_library(&library).map(|_| true))
+        DirectoryDataset::<Yolo>::open(&settings).map_or(Ok(false), |library| check_library(&library).map(|_| true))
     })
 }
 
@@ -232,8 +232,8 @@ fn squad_text(_: &Path) -> RunInput {
     let tokenizer = tokenizer::Tokenizer::learn(&tokenizer::Words::default(), 257).unwrap();
     Box::new(move |random| {
         let text = mutate(samples::SQUAD.as_bytes(), samples::SQUAD.as_bytes(), random);
-        let mut judge = Judge::new(policy(random));
-        let Ok(index) = squad::index(&text, Path::new("train.json"), &mut judge) else { return Ok(false) };
+        let mut invalid = InvalidCollector::new(policy(random));
+        let Ok(index) = squad::index(&text, Path::new("train.json"), &mut invalid) else { return Ok(false) };
         for span in &index.places {
             let part = &text[span.offset as usize..][..span.length as usize];
             let paragraph: Paragraph = serde_json::from_slice(part)
@@ -280,11 +280,11 @@ fn bpe(directory: &Path) -> RunInput {
 /// Reads all non-empty files of a run except its lock.
 fn files(run: &Path) -> Vec<(PathBuf, Vec<u8>)> {
     let mut found = Vec::new();
-    let mut folders = vec![run.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path()) {
+    let mut directories = vec![run.to_path_buf()];
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory).unwrap().flatten().map(|entry| entry.path()) {
             match entry.is_dir() {
-                true => folders.push(entry),
+                true => directories.push(entry),
                 false => found.push((entry.clone(), std::fs::read(entry).unwrap())),
             }
         }
@@ -396,13 +396,13 @@ fn results_one_bit(directory: &Path) -> RunInput {
 }
 
 fn sweeps(directory: &Path) -> RunInput {
-    let folder = samples::sweep(directory);
-    let all = files(&folder);
+    let directory = samples::sweep(directory);
+    let all = files(&directory);
     Box::new(move |random| {
         let (path, bytes) = &all[random.random_range(0..all.len())];
         write(path, &mutate(bytes, bytes, random));
-        let record = SweepRecord::read(&folder);
-        let slurm = slurm::read_settings(&folder);
+        let record = SweepRecord::read(&directory);
+        let slurm = slurm::read_settings(&directory);
         if let Ok(Some(settings)) = &slurm
             && settings.extra_lines.iter().chain(&settings.partition).any(|line| line.contains(['\n', '\r', '\0']))
         {
@@ -449,8 +449,8 @@ fn wav_file(_: &Path) -> RunInput {
 fn clips(_: &Path) -> RunInput {
     Box::new(|random| {
         let text = mutate(samples::CLIPS.as_bytes(), samples::CLIPS.as_bytes(), random);
-        let mut judge = Judge::new(policy(random));
-        let Ok(table) = table::read(&text, Path::new("meta.csv"), &mut judge) else { return Ok(false) };
+        let mut invalid = InvalidCollector::new(policy(random));
+        let Ok(table) = table::read(&text, Path::new("meta.csv"), &mut invalid) else { return Ok(false) };
         let is_inside = |file: &str| Path::new(file).components().all(|part| matches!(part, Component::Normal(_)));
         match table.rows.iter().all(|row| is_inside(&row.file) && table.categories.contains_key(&row.target)) {
             true => Ok(!table.rows.is_empty()),

@@ -30,7 +30,7 @@ pub use xrun_results::{self as results, export, judge, report};
 pub use xrun_run::{self as run, plan, probe};
 pub use xrun_sweep as sweep;
 pub use xrun_verdict as verdict;
-pub use xrun_watch::{child, command, directory, host, killed, memory, stop};
+pub use xrun_watch::{child, command, directory, exit, host, killed, memory, stop};
 
 /// Pipelines, each in a module of its own.
 pub mod pipelines {

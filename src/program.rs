@@ -22,8 +22,8 @@
 //!
 //! fn main() -> Result<(), Box<dyn std::error::Error>> {
 //!     Program::new().built_in().register();
-//!     let folder = tempfile::tempdir()?;
-//!     let file = folder.path().join("quick.toml");
+//!     let directory = tempfile::tempdir()?;
+//!     let file = directory.path().join("quick.toml");
 //!     std::fs::write(&file, "[pipeline.dummy]\n[training]\nmax_steps = 20\n")?;
 //!     let experiment = read::read(&file, &[], std::iter::empty()).map_err(|_| "invalid experiment")?.experiment;
 //!     let probe = probe::probe(&file, &[], &experiment, 8, &|| false)?;
@@ -37,11 +37,11 @@ use std::process::ExitCode;
 use crate::backend::Burn;
 use crate::backend::visible::{ORDER_BY_BUS, ORDER_VARIABLE};
 use crate::dataset::kind::DatasetKind;
+use crate::exit::EXIT_OUT_OF_MEMORY;
 use crate::experiment::kinds::Kinds;
 use crate::experiment::pipeline::{ModelKind, PipelineKind};
 use crate::heap;
 use crate::results::build_info::{self, BuildInfo, register_foreign_kinds};
-use crate::stop::EXIT_OUT_OF_MEMORY;
 use crate::{child, cli, device, invocation};
 
 /// Kinds that a program knows. A kind replaces an earlier one with the same name.

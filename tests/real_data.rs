@@ -3,13 +3,13 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-/// The file or folder `path` below the folder that `XRUN_REAL_DATA` names. Where there is none, it says that this test
+/// The file or directory `path` below the directory that `XRUN_REAL_DATA` names. Where there is none, it says that this test
 /// is skipped and why, past the capture of `cargo test`, so that `.ci/run` can count it.
 pub fn real_data(path: &str) -> Option<PathBuf> {
     let why = match std::env::var_os("XRUN_REAL_DATA") {
-        None => format!("XRUN_REAL_DATA is not set; it names a folder that has {path} (docs/data.md)"),
-        Some(folder) => {
-            let whole = Path::new(env!("CARGO_MANIFEST_DIR")).join(folder).join(path);
+        None => format!("XRUN_REAL_DATA is not set; it names a directory that has {path} (docs/data.md)"),
+        Some(directory) => {
+            let whole = Path::new(env!("CARGO_MANIFEST_DIR")).join(directory).join(path);
             if whole.exists() {
                 return Some(whole);
             }

@@ -2,14 +2,14 @@
 //!
 //! The only file that depends on the interface of the verdict.
 
-use xrun::verdict::{BYTES, Context, Judgement, Sample, SeriesKind, Watch};
+use xrun::verdict::{BYTES, Context, Sample, SeriesKind, VerdictWord, Watch};
 
 use super::series::{Run, Truth};
 
 /// Verdict on a run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Assessment {
-    pub judgement: Judgement,
+    pub judgement: VerdictWord,
     /// First step of the growth, if the verdict reports growth.
     pub since: Option<u64>,
     /// Fraction of the run after which growth was first reported; judged after each tenth.
@@ -17,13 +17,13 @@ pub struct Assessment {
 }
 
 /// Returns whether a judgement reports growth.
-pub fn reports_growth(judgement: Judgement) -> bool {
-    matches!(judgement, Judgement::Slowing | Judgement::Growing | Judgement::Retained)
+pub fn reports_growth(judgement: VerdictWord) -> bool {
+    matches!(judgement, VerdictWord::Slowing | VerdictWord::Growing | VerdictWord::Retained)
 }
 
 /// Returns whether a judgement says that memory is at rest.
-pub fn reports_rest(judgement: Judgement) -> bool {
-    matches!(judgement, Judgement::Bounded | Judgement::GrewThenFlat | Judgement::Stepped)
+pub fn reports_rest(judgement: VerdictWord) -> bool {
+    matches!(judgement, VerdictWord::Bounded | VerdictWord::GrewThenFlat | VerdictWord::Stepped)
 }
 
 impl Assessment {
@@ -65,7 +65,7 @@ pub fn judge(run: &Run) -> Assessment {
 }
 
 /// Returns the judgement so far, and the first step of the growth.
-fn judgement(run: &Run, watch: &Watch) -> (Judgement, Option<u64>) {
+fn judgement(run: &Run, watch: &Watch) -> (VerdictWord, Option<u64>) {
     let verdict = watch.verdict();
     // The program reports the worst verdict of all processes, and of all series of one.
     let judgement = verdict.verdict;

@@ -1,6 +1,6 @@
 //! Goals for the error rates of the verdict.
 
-use xrun::verdict::Judgement;
+use xrun::verdict::VerdictWord;
 
 use super::assessment::{reports_growth, reports_rest};
 use super::interval::Rate;
@@ -25,7 +25,7 @@ pub fn goals(set: &Set, rows: &[Row]) -> Vec<Goal> {
     let at_least =
         |name, target, rate: Rate, least: f64| Goal { name, target, rate, habit: None, met: rate.fraction() >= least };
     let bounded = || rows.iter().filter(|row| row.is_bounded());
-    let alarm = |row: &&Row| row.assessment.judgement == Judgement::Growing;
+    let alarm = |row: &&Row| row.assessment.judgement == VerdictWord::Growing;
     let of_habit = |name: &'static str| Rate::of(bounded().filter(|row| row.habit == name), alarm);
     let worst = set.habits.iter().map(|habit| (habit.name, of_habit(habit.name)));
     let worst = worst.max_by(|a, b| a.1.fraction().total_cmp(&b.1.fraction()));

@@ -21,7 +21,7 @@
 use rand::{Rng, RngExt};
 use rand_chacha::ChaCha8Rng;
 use rand_distr::{Distribution, Exp1, StandardNormal};
-use xrun::verdict::Judgement;
+use xrun::verdict::VerdictWord;
 
 pub const MIB: f64 = 1024.0 * 1024.0;
 
@@ -51,23 +51,29 @@ pub const fn habit(name: &'static str, expected: Expected, generate: fn(&Scenari
 #[derive(Clone, Copy, Debug)]
 pub struct Expected {
     pub category: Category,
-    pub right: &'static [Judgement],
+    pub right: &'static [VerdictWord],
 }
 
 /// Memory that is at rest when the run ends.
-pub const REST: Expected =
-    Expected { category: Category::Bounded, right: &[Judgement::Bounded, Judgement::GrewThenFlat, Judgement::Stepped] };
+pub const REST: Expected = Expected {
+    category: Category::Bounded,
+    right: &[VerdictWord::Bounded, VerdictWord::GrewThenFlat, VerdictWord::Stepped],
+};
 /// Memory that has come to rest so late that *suspect* is right, too.
 pub const LATE_REST: Expected = Expected {
     category: Category::Bounded,
-    right: &[Judgement::Bounded, Judgement::GrewThenFlat, Judgement::Stepped, Judgement::Suspect],
+    right: &[VerdictWord::Bounded, VerdictWord::GrewThenFlat, VerdictWord::Stepped, VerdictWord::Suspect],
 };
 /// Leak.
-pub const LEAK: Expected =
-    Expected { category: Category::Growing, right: &[Judgement::Growing, Judgement::Slowing, Judgement::Retained] };
+pub const LEAK: Expected = Expected {
+    category: Category::Growing,
+    right: &[VerdictWord::Growing, VerdictWord::Slowing, VerdictWord::Retained],
+};
 /// Cache that is still filling.
-pub const FILLING: Expected =
-    Expected { category: Category::Filling, right: &[Judgement::Growing, Judgement::Slowing, Judgement::Suspect] };
+pub const FILLING: Expected = Expected {
+    category: Category::Filling,
+    right: &[VerdictWord::Growing, VerdictWord::Slowing, VerdictWord::Suspect],
+};
 /// Random walk, on which no judgement is right or wrong.
 pub const WALK: Expected = Expected { category: Category::RandomWalk, right: &[] };
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use xrun::verdict::Judgement;
+use xrun::verdict::VerdictWord;
 
 use super::assessment::{reports_growth, reports_rest};
 use super::goals::goals;
@@ -117,21 +117,21 @@ fn goals_met(text: &mut String, set: &Set, rows: &[Row]) {
 }
 
 /// Judgements with a column; others cannot occur.
-const JUDGEMENTS: [Judgement; 8] = [
-    Judgement::Bounded,
-    Judgement::GrewThenFlat,
-    Judgement::Stepped,
-    Judgement::NoGrowthFound,
-    Judgement::Suspect,
-    Judgement::Slowing,
-    Judgement::Growing,
-    Judgement::Inconclusive,
+const JUDGEMENTS: [VerdictWord; 8] = [
+    VerdictWord::Bounded,
+    VerdictWord::GrewThenFlat,
+    VerdictWord::Stepped,
+    VerdictWord::NoGrowthFound,
+    VerdictWord::Suspect,
+    VerdictWord::Slowing,
+    VerdictWord::Growing,
+    VerdictWord::Inconclusive,
 ];
 
 /// Formats one line for each habit.
 fn habits(text: &mut String, set: &Set, rows: &[Row]) {
     let mut columns = vec!["habit", "truth", "runs", "right, %"];
-    columns.extend(JUDGEMENTS.map(Judgement::words));
+    columns.extend(JUDGEMENTS.map(VerdictWord::words));
     columns.push("dates within 10 %, %");
     heading(text, &format!("The {} half: verdicts of xrun by habit", set.name), &columns);
     for habit in set.habits {

@@ -39,8 +39,8 @@ print((time.perf_counter() - begun) * 1e3, (time.process_time() - worked) * 1e3)
 def python(code: str, *before: str) -> tuple[float, float]:
     """Time by the clock and processor time that Python code prints."""
     command = [*before, sys.executable, "-c", code]
-    with tempfile.TemporaryDirectory() as folder:
-        ended = subprocess.run(command, env=ENVIRONMENT, cwd=folder, capture_output=True, text=True, check=True)
+    with tempfile.TemporaryDirectory() as directory:
+        ended = subprocess.run(command, env=ENVIRONMENT, cwd=directory, capture_output=True, text=True, check=True)
     clock, worked = ended.stdout.split()[-2:]
     return float(clock), float(worked)
 
@@ -50,20 +50,20 @@ def listing(program: str) -> list[tuple[float, float]]:
     sys.path.insert(0, str(SOURCES))
     import xrun
 
-    with tempfile.TemporaryDirectory() as folder:
-        experiment = Path(folder, "small.toml")
+    with tempfile.TemporaryDirectory() as directory:
+        experiment = Path(directory, "small.toml")
         experiment.write_text("[pipeline.dummy]\n[training]\nmax_steps = 100\n")
-        subprocess.run([program, experiment, "--quiet"], cwd=folder, check=True)
-        run = xrun.runs(Path(folder, "results"))[0]
+        subprocess.run([program, experiment, "--quiet"], cwd=directory, check=True)
+        run = xrun.runs(Path(directory, "results"))[0]
         for number in range(RUNS):
             copy = Path(
-                folder, "many", f"experiment{number % 20}", f"2026-01-01T{number // 3600:02}-{number // 60 % 60:02}-{number % 60:02}_abcdef"
+                directory, "many", f"experiment{number % 20}", f"2026-01-01T{number // 3600:02}-{number // 60 % 60:02}-{number % 60:02}_abcdef"
             )
             copy.mkdir(parents=True)
             for name in ("manifest.json", "plan.json", "summary.json", "verdict.json", "run.lock"):
                 shutil.copy(Path(run.path, name), copy)
         begun, worked = time.perf_counter(), time.process_time()
-        runs = xrun.runs(Path(folder, "many"))
+        runs = xrun.runs(Path(directory, "many"))
         listed = time.perf_counter() - begun, time.process_time() - worked
         rows = [run.row for run in runs]
         read = time.perf_counter() - begun, time.process_time() - worked

@@ -34,12 +34,12 @@ def program() -> str:
 @pytest.fixture(scope="session")
 def results(program: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Directory with two runs of the experiment `small`."""
-    folder = tmp_path_factory.mktemp("session")
-    (folder / "small.toml").write_text(EXPERIMENT)
+    directory = tmp_path_factory.mktemp("session")
+    (directory / "small.toml").write_text(EXPERIMENT)
     for seed in (1, 2):
         command = [program, "small.toml", "-s", f"experiment.seed={seed}", "--quiet"]
-        subprocess.run(command, cwd=folder, check=True, timeout=120)
-    return folder / "results"
+        subprocess.run(command, cwd=directory, check=True, timeout=120)
+    return directory / "results"
 
 
 @pytest.fixture

@@ -11,13 +11,13 @@ EXPERIMENT = "[pipeline.dummy]\nsteps_per_epoch = 10\n[training]\nepochs = 1\n"
 
 
 @pytest.fixture
-def folder(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def directory(program: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "quick.toml").write_text(EXPERIMENT)
     return tmp_path
 
 
-def test_a_run_streams_events_and_returns_its_results(folder: Path) -> None:
+def test_a_run_streams_events_and_returns_its_results(directory: Path) -> None:
     events: list[dict[str, object]] = []
     run = xrun.run("quick.toml", on_event=events.append, training__epochs=2, experiment__description='with "quotes"')
     kinds = [event["event"] for event in events]
@@ -27,7 +27,7 @@ def test_a_run_streams_events_and_returns_its_results(folder: Path) -> None:
     assert run.config is not None and run.config["experiment"]["description"] == 'with "quotes"'
 
 
-def test_a_running_experiment_can_be_stopped(folder: Path) -> None:
+def test_a_running_experiment_can_be_stopped(directory: Path) -> None:
     process = xrun.start("quick.toml", training__epochs=5000, pipeline__dummy__step_microseconds=1000)
     for event in process:
         if event["event"] == "step":
@@ -37,7 +37,7 @@ def test_a_running_experiment_can_be_stopped(folder: Path) -> None:
     assert run.state == "interrupted" and process.exit_code == 8
 
 
-def test_problems_of_a_file_are_returned_and_raised(folder: Path) -> None:
+def test_problems_of_a_file_are_returned_and_raised(directory: Path) -> None:
     assert xrun.check("quick.toml") == []
     problems = xrun.check("quick.toml", training__epochs="many")
     assert [problem["key"] for problem in problems] == ["training.epochs"]
@@ -49,7 +49,7 @@ def test_problems_of_a_file_are_returned_and_raised(folder: Path) -> None:
         xrun.run("nope.toml")
 
 
-def test_a_sweep_has_a_row_for_each_trial(folder: Path) -> None:
+def test_a_sweep_has_a_row_for_each_trial(directory: Path) -> None:
     ended: list[object] = []
     sweep = xrun.sweep("quick.toml", on_event=lambda event: ended.append(event.get("run")), limits__workers=[1, 2])
     assert len([run for run in ended if run]) == 2

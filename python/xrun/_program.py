@@ -45,7 +45,7 @@ def program() -> str:
     schemes = [None, user] if user in sysconfig.get_scheme_names() else [None]
     scripts = [sysconfig.get_path("scripts", scheme) if scheme else sysconfig.get_path("scripts") for scheme in schemes]
     beside = [os.path.dirname(sys.executable), *scripts]
-    candidates = [named] if named else [os.path.join(folder, "xrun") for folder in beside if folder]
+    candidates = [named] if named else [os.path.join(directory, "xrun") for directory in beside if directory]
     for path in candidates:
         if os.path.isfile(path) and os.access(path, os.X_OK):
             return path

@@ -71,10 +71,10 @@ def runs(results: PathLike = "results", experiment: str | None = None) -> list[R
     root = Path(results)
     names = [experiment] if experiment is not None else _directories(root)
     found: list[tuple[str, bool, Run]] = []
-    for folder in (os.path.join(root, name) for name in names):
-        newest = _link(os.path.join(folder, "latest"))
+    for directory in (os.path.join(root, name) for name in names):
+        newest = _link(os.path.join(directory, "latest"))
         # Of two runs of a second the link names the later one.
-        found += [(run[:_TIME_LENGTH], run == newest, Run(os.path.join(folder, run))) for run in _run_names(folder)]
+        found += [(run[:_TIME_LENGTH], run == newest, Run(os.path.join(directory, run))) for run in _run_names(directory)]
     return [run for _, _, run in sorted(found, key=lambda one: one[:2], reverse=True)]
 
 

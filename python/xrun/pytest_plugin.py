@@ -109,8 +109,8 @@ def _explanation(measured: _Measured, growth_min: int) -> str | None:
     c_first = min(row[2] for row in measured.rows)
     # Growth counts from 1 % of the level on, which the memory of the imported modules would raise.
     lines = [f"{step},{python - python_first + 1},{c - c_first + 1}" for step, python, c in measured.rows]
-    with tempfile.TemporaryDirectory(prefix="xrun-") as folder:
-        table = os.path.join(folder, "memory.csv")
+    with tempfile.TemporaryDirectory(prefix="xrun-") as directory:
+        table = os.path.join(directory, "memory.csv")
         with open(table, "w", encoding="utf-8") as file:
             file.write("\n".join(["step,python_bytes,c_library_bytes", *lines, ""]))
         try:

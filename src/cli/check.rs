@@ -10,14 +10,14 @@ use super::contract;
 use super::terminal::{Failure, Terminal};
 use crate::bounded::ledger::Ledger;
 use crate::dataset::error::{DataError, InvalidItems, NAMED_MAX};
+use crate::exit::{EXIT_BAD_INPUT, EXIT_VERDICT};
 use crate::experiment::inspect::{self, Inspection};
 use crate::experiment::read::{CheckedExperiment, DEFAULT};
 use crate::experiment::{annotate, read, read_sweep, render, resolved};
 use crate::problem::{Location, Problem, Problems};
 use crate::run::prepare::{Planned, skipped_lines};
-use crate::stop::{EXIT_BAD_INPUT, EXIT_VERDICT};
 use crate::sweep::plan;
-use crate::task::clamped::ClampedSetting;
+use crate::task::lowered::LoweredSetting;
 use crate::units::pluralize;
 
 /// Result of a check.
@@ -101,8 +101,8 @@ pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failur
                     terminal.info(&format!("{name}: warning: {warning}"));
                 }
                 skipped_lines(&name, &inspection.skipped, NAMED_MAX).iter().for_each(|line| terminal.info(line));
-                for clamped in &inspection.clamped {
-                    terminal.info(&format!("{name}: {clamped}"));
+                for lowered in &inspection.lowered {
+                    terminal.info(&format!("{name}: {lowered}"));
                 }
                 for note in &inspection.notes {
                     terminal.info(&format!("{name}: {note}"));
@@ -206,10 +206,10 @@ fn lowered(checked: &CheckedExperiment) -> Result<Problems, DataError> {
     let prepared = checked.experiment.prepare(&Ledger::default());
     let (facts, _) = prepared.map_err(|error| DataError::content(error.to_string()))?;
     // Two reasons may lower one setting; the lowest value decides.
-    let mut clamped = facts.clamped;
-    clamped.sort_by(|one, other| (&one.key, one.used).cmp(&(&other.key, other.used)));
-    clamped.dedup_by(|later, first| later.key == first.key);
-    for ClampedSetting { key, asked, used, because } in clamped {
+    let mut lowered = facts.lowered;
+    lowered.sort_by(|one, other| (&one.key, one.used).cmp(&(&other.key, other.used)));
+    lowered.dedup_by(|later, first| later.key == first.key);
+    for LoweredSetting { key, asked, used, because } in lowered {
         let place = checked.locations.get(&key).cloned();
         let name = key.rsplit('.').next().unwrap_or(&key).to_owned();
         let problem = Problem::new(key, format!("a run would lower {asked} to {used}: {because}"));
@@ -245,7 +245,7 @@ fn as_json_without_contract(name: &str, result: &CheckResult) -> serde_json::Val
         CheckResult::Valid { checked, inspection, .. } => {
             let data = serde_json::json!({
                 "skipped": inspection.skipped.counts,
-                "clamped": inspection.clamped,
+                "lowered": inspection.lowered,
                 "notes": inspection.notes,
                 "summary": inspection.description.lines,
                 "warnings": checked.warnings.iter().map(ToString::to_string).chain(inspection.description.warnings.iter().cloned()).collect::<Vec<_>>(),

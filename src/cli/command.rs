@@ -11,6 +11,7 @@ use super::training;
 use super::watch;
 use crate::command::{EarlyEnd, LimitNames, PreparedRun, StepSource, WatchRequest, session, start};
 use crate::directory::RunDirectory;
+use crate::exit::exit_code;
 use crate::experiment::Experiment;
 use crate::experiment::command::{NO_STEPS, Placeholders, RECOGNISE};
 use crate::files::layout;
@@ -24,7 +25,7 @@ use crate::run::prepare::Planned;
 use crate::run::resume::{self, ResumePoint};
 use crate::settings::command::{Command, ParameterValue};
 use crate::settings::step_pattern::StepPattern;
-use crate::stop::{Ending, RunOutcome, exit_code};
+use crate::stop::{Ending, RunOutcome};
 
 /// Largest sampling period of a probe, which is short and measures the peak.
 const PROBE_EVERY: Duration = Duration::from_millis(50);
@@ -75,8 +76,9 @@ fn request(
     let named = knobs.chain(&environment);
     let secret = named.filter(|(name, text)| secrets::mask_value(name, text) == secrets::MASK);
     let secrets = secret.map(|(_, text)| text.clone()).collect();
-    let folder = command.folder.as_ref().map(PathBuf::from).or_else(|| mode.working_directory.map(Path::to_path_buf));
-    let within = |path: String| folder.clone().unwrap_or_default().join(path);
+    let directory =
+        command.working_directory.as_ref().map(PathBuf::from).or_else(|| mode.working_directory.map(Path::to_path_buf));
+    let within = |path: String| directory.clone().unwrap_or_default().join(path);
     let is_probe = mode.stop_after.is_some_and(|stop| stop.after.is_some());
     Ok(WatchRequest {
         command: words.into_iter().map(OsString::from).collect(),
@@ -99,7 +101,7 @@ fn request(
         environment,
         secrets,
         checkpoint: one(&command.checkpoint)?.map(within),
-        working_directory: folder,
+        working_directory: directory,
         metrics: command.metrics.clone(),
         early_end: mode.stop_after,
         stdout_to_stderr: display.json,
@@ -220,5 +222,5 @@ fn run_in(begun: PreparedRun, request: &WatchRequest, display: &Display, termina
 
 /// Working directory of the command of an earlier run, if it still exists.
 pub fn working_directory(manifest: &Manifest) -> Option<&Path> {
-    Some(Path::new(&manifest.working_directory)).filter(|folder| folder.is_dir())
+    Some(Path::new(&manifest.working_directory)).filter(|directory| directory.is_dir())
 }

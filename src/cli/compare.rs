@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueHint};
 
 use super::Results;
-use super::terminal::{Failure, Terminal, width};
+use super::terminal::{Failure, Terminal, stdout_width};
 use crate::files::{layout, write};
 use crate::invocation;
 use crate::printable;
@@ -38,7 +38,7 @@ pub struct CompareArguments {
 pub fn run(arguments: &CompareArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let mut runs: Vec<PathBuf> = Vec::new();
     for text in &arguments.runs {
-        runs.extend(find_runs(&arguments.results.folder, text, terminal)?);
+        runs.extend(find_runs(&arguments.results.directory, text, terminal)?);
     }
     match runs.len() {
         0 | 1 => {
@@ -67,7 +67,7 @@ pub fn run(arguments: &CompareArguments, terminal: &Terminal) -> Result<u8, Fail
     }
     match arguments.json {
         true => terminal.json(&compared.record),
-        false => terminal.print(&compare::text(&compared, &view, width())),
+        false => terminal.print(&compare::text(&compared, &view, stdout_width())),
     }
     Ok(0)
 }

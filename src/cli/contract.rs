@@ -40,9 +40,9 @@ pub fn write(
     terminal: Terminal,
 ) -> Result<PathBuf, Failure> {
     let path = path(experiment);
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let _turn =
-        file::lock_directory(folder).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
+        file::lock_directory(directory).map_err(|error| Failure::Failed(format!("{}: {error}", path.display())))?;
     let before = match path.exists().then(|| contracts(experiment)) {
         Some(Err(Failure::Usage(damage))) => {
             terminal.info(&format!("dropped the contracts of other devices: {damage}"));

@@ -47,7 +47,7 @@ pub fn run_from_args() -> u8 {
         let terminal = Terminal::default();
         terminal.error(&format!("{} panicked: {panic}", invocation::program()));
         terminal.error(&format!("this is a bug in {}; results written so far are intact", invocation::program()));
-        crate::stop::EXIT_PANIC
+        crate::exit::EXIT_PANIC
     });
     terminal::final_exit_code(code)
 }

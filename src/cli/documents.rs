@@ -85,18 +85,18 @@ fn pages() -> Vec<(String, String)> {
 
 #[test]
 fn pages_of_commands_are_those_of_the_code() {
-    let folder = root().join("docs/commands");
+    let directory = root().join("docs/commands");
     let bless = std::env::var_os("XRUN_BLESS").is_some();
     let pages = pages();
     for (name, expected) in &pages {
         if bless {
-            std::fs::create_dir_all(&folder).unwrap();
-            crate::files::write::replace(&folder.join(name), expected.as_bytes()).unwrap();
+            std::fs::create_dir_all(&directory).unwrap();
+            crate::files::write::replace(&directory.join(name), expected.as_bytes()).unwrap();
         }
-        let committed = std::fs::read_to_string(folder.join(name)).unwrap_or_default();
+        let committed = std::fs::read_to_string(directory.join(name)).unwrap_or_default();
         assert!(committed == *expected, "{name} is stale: XRUN_BLESS=1 cargo test --no-default-features documents");
     }
-    let committed = std::fs::read_dir(folder).unwrap().count();
+    let committed = std::fs::read_dir(directory).unwrap().count();
     assert_eq!(committed, pages.len(), "docs/commands has a page of a command that is gone");
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::resume;
-use super::terminal::{Terminal, error_width};
+use super::terminal::{Terminal, stderr_width};
 use crate::files::layout;
 use crate::invocation;
 use crate::printable;
@@ -11,7 +11,7 @@ use crate::report;
 use crate::results::command_line;
 use crate::results::format::Summary;
 use crate::results::read;
-use crate::results::verdict::Judgement;
+use crate::results::verdict::VerdictWord;
 use crate::run::post_mortem;
 use crate::stop::RunOutcome;
 use crate::units::{Bytes, seconds};
@@ -40,7 +40,7 @@ pub fn print(run: &Path, outcome: &RunOutcome, as_requested: bool, terminal: Ter
     }
     if let Some(verdict) = &outcome.verdict
         && (terminal.verbose || grows(verdict.verdict))
-        && let Ok(table) = report::epochs::table(run, Some(error_width()))
+        && let Ok(table) = report::epochs::table(run, Some(stderr_width()))
         && !table.is_empty()
     {
         terminal.info(table.trim_end());
@@ -60,8 +60,8 @@ pub fn print(run: &Path, outcome: &RunOutcome, as_requested: bool, terminal: Ter
 }
 
 /// Returns true if the memory of each epoch belongs to the verdict.
-fn grows(judgement: Judgement) -> bool {
-    judgement >= Judgement::Suspect
+fn grows(judgement: VerdictWord) -> bool {
+    judgement >= VerdictWord::Suspect
 }
 
 /// Line with the peaks: `memory at its peak: heap 54.8 MiB (34.4 MiB at the end), RSS 98.2 MiB`.

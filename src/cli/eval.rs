@@ -83,11 +83,12 @@ pub fn run(arguments: &EvalArguments) -> Result<u8, Failure> {
     let experiment = read::read_resolved(&run.join(layout::RESOLVED), &overrides)?.experiment;
     let (planned, same_data) = plan_inference(experiment, &overrides, &manifest, arguments.data, terminal)?;
     let (opened, task) = planned.open(1)?;
-    let (folder, evaluation) = evaluate::evaluate(&opened, task, &run, &manifest, &checkpoint, &overrides, same_data)?;
+    let (directory, evaluation) =
+        evaluate::evaluate(&opened, task, &run, &manifest, &checkpoint, &overrides, same_data)?;
     match arguments.display.json {
         true => terminal.json(&evaluation),
         false => terminal.print(&text(&evaluation, terminal.width())),
     }
-    terminal.info(&format!("evaluation: {}", folder.display()));
+    terminal.info(&format!("evaluation: {}", directory.display()));
     Ok(0)
 }

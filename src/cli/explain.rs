@@ -44,14 +44,14 @@ mod tests {
     use clap::ValueEnum;
 
     use super::entries;
-    use crate::results::training_verdict::TrainingJudgement;
-    use crate::verdict::Judgement;
+    use crate::results::training_verdict::TrainingVerdictWord;
+    use crate::verdict::VerdictWord;
 
     #[test]
     fn glossary_has_every_verdict_and_at_most_fifteen_other_words() {
         let words: Vec<&str> = entries().map(|(word, _)| word).collect();
-        let on_memory = Judgement::value_variants().iter().map(|verdict| serde_json::to_value(verdict).unwrap());
-        let on_training = TrainingJudgement::ALL.iter().map(|verdict| serde_json::json!(verdict.as_str()));
+        let on_memory = VerdictWord::value_variants().iter().map(|verdict| serde_json::to_value(verdict).unwrap());
+        let on_training = TrainingVerdictWord::ALL.iter().map(|verdict| serde_json::json!(verdict.as_str()));
         let verdicts: BTreeSet<String> =
             on_memory.chain(on_training).filter_map(|name| name.as_str().map(ToOwned::to_owned)).collect();
         for name in &verdicts {

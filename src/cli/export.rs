@@ -28,9 +28,9 @@ pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failu
             .collect();
         return Err(Failure::Usage(format!("--to is missing: {}", all.join(" or "))));
     };
-    let run = index::find(&arguments.results.folder, &arguments.run).map_err(|error| {
+    let run = index::find(&arguments.results.directory, &arguments.run).map_err(|error| {
         // The files of a sweep are tables already.
-        match run_name::sweep(&arguments.results.folder, Path::new(&arguments.run)) {
+        match run_name::sweep(&arguments.results.directory, Path::new(&arguments.run)) {
             Some(sweep) => Failure::Usage(format!(
                 "{} is a sweep, and a run is exported; the table of its trials is {}, its runs are in {}",
                 printable::line(&arguments.run, 200),

@@ -62,7 +62,7 @@ impl ExtendArguments {
         terminal.info(&format!("training continues after step {done}, up to step {}", plan.steps));
         let base = plan.experiment.optimizer.learning_rate();
         let rate = |step, count| {
-            let steps = Steps { count, phase_ends: &plan.facts.phase_ends };
+            let steps = Steps { count, stage_ends: &plan.facts.stage_ends };
             learning_rate(&training.schedule, base, step, steps)
         };
         let (before, after) = (rate(done, planned.max(done)), rate(done + 1, plan.steps));

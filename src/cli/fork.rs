@@ -99,7 +99,7 @@ pub fn run(arguments: &ForkArguments) -> Result<u8, Failure> {
         .map_err(|error| not_loadable(&error, &path))?;
     let origins = origins(&manifest, &overrides);
     let new = NewRun {
-        location: RunLocation::Results(&arguments.results.folder),
+        location: RunLocation::Results(&arguments.results.directory),
         text: text.as_bytes(),
         origins: &origins,
         stop_after: None,

@@ -14,8 +14,8 @@ use crate::printable;
 #[derive(Clone, Debug, Args)]
 pub struct InitArguments {
     /// Project directory, created if missing. Existing files are never overwritten.
-    #[arg(default_value = ".", value_hint = ValueHint::DirPath)]
-    folder: PathBuf,
+    #[arg(value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
+    directory: PathBuf,
     /// Start with a file with every key of this pipeline, as printed by `new`.
     #[arg(long, value_name = "PIPELINE", conflicts_with = "like")]
     pipeline: Option<String>,
@@ -93,20 +93,20 @@ pub fn run(arguments: &InitArguments, terminal: &Terminal) -> Result<u8, Failure
         (".github/workflows/experiments.yml".to_owned(), WORKFLOW.replace("PROGRAM", invocation::program())),
         ("README.md".to_owned(), filled(README)),
     ];
-    let folder = &arguments.folder;
+    let directory = &arguments.directory;
     let existing: Vec<&str> = files
         .iter()
-        .filter(|(name, _)| folder.join(name).symlink_metadata().is_ok())
+        .filter(|(name, _)| directory.join(name).symlink_metadata().is_ok())
         .map(|(name, _)| name.as_str())
         .collect();
     if !existing.is_empty() {
-        let (folder, existing) = (shown(folder), existing.join(", "));
+        let (directory, existing) = (shown(directory), existing.join(", "));
         return Err(Failure::Usage(format!(
-            "{folder}: files already exist: {existing}; nothing was written, choose another directory"
+            "{directory}: files already exist: {existing}; nothing was written, choose another directory"
         )));
     }
     for (name, text) in &files {
-        let path = folder.join(name);
+        let path = directory.join(name);
         if let Some(above) = path.parent() {
             std::fs::create_dir_all(above)
                 .map_err(|error| Failure::Failed(format!("cannot create {}: {error}", shown(above))))?;
@@ -114,13 +114,13 @@ pub fn run(arguments: &InitArguments, terminal: &Terminal) -> Result<u8, Failure
         write::replace(&path, text.as_bytes()).map_err(Failure::failed)?;
     }
     let program = invocation::program();
-    let cd = if folder == Path::new(".") {
+    let cd = if directory == Path::new(".") {
         String::new()
     } else {
-        format!("cd {}; ", printable::shell_word(&folder.to_string_lossy()))
+        format!("cd {}; ", printable::shell_word(&directory.to_string_lossy()))
     };
     let names: Vec<&str> = files.iter().map(|(name, _)| name.as_str()).collect();
-    terminal.info(&format!("{}: created {}", shown(folder), names.join(", ")));
+    terminal.info(&format!("{}: created {}", shown(directory), names.join(", ")));
     terminal.info(&format!("`{cd}{program} {name}.toml` runs it; `{program} new --list` lists pipelines and examples"));
     Ok(0)
 }

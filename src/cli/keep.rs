@@ -39,10 +39,11 @@ pub fn run(arguments: &KeepArguments, terminal: &Terminal) -> Result<u8, Failure
     if !matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) || name.starts_with('.') {
         return Err(Failure::Usage(format!("--name {name}: expected the name of a directory, without `/`")));
     }
-    let kept = keep::keep(&run, &arguments.results.folder, name, arguments.replace).map_err(|error| match error {
-        KeepError::Exists { .. } | KeepError::NotKept { .. } => Failure::Usage(error.to_string()),
-        other => Failure::failed(other),
-    })?;
+    let kept =
+        keep::keep(&run, &arguments.results.directory, name, arguments.replace).map_err(|error| match error {
+            KeepError::Exists { .. } | KeepError::NotKept { .. } => Failure::Usage(error.to_string()),
+            other => Failure::failed(other),
+        })?;
     if manifest.code.git_patch.is_some() {
         terminal.info("note: the run was started with uncommitted changes, which its manifest.json contains");
     }

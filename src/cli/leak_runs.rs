@@ -9,12 +9,12 @@ use std::process::Stdio;
 use super::Overrides;
 use super::terminal::Failure;
 use crate::child;
+use crate::exit::exit_code;
 use crate::experiment::overrides::as_arguments;
 use crate::experiment::{read, resolved};
 use crate::results::format::Outcome;
 use crate::results::read as results;
 use crate::results::verdict::Verdict;
-use crate::stop::exit_code;
 
 /// Outcome of one run.
 #[derive(Clone, Debug)]
@@ -106,10 +106,10 @@ mod tests {
 
     #[test]
     fn controls_that_differ_only_in_their_names_are_equal() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let runs = LeakRuns::new(&Overrides { set: Vec::new(), device: Some("cpu".into()) }).unwrap();
         let control = |name: &str, steps: u64| {
-            let file = folder.path().join(format!("{name}.bounded.toml"));
+            let file = directory.path().join(format!("{name}.bounded.toml"));
             let text = format!("[pipeline.dummy]\n\n[training]\nmax_steps = {steps}\n");
             crate::files::write::replace(&file, text.as_bytes()).unwrap();
             runs.without_name(&file).unwrap()

@@ -6,7 +6,8 @@ use std::time::Instant;
 use super::LeaksArguments;
 use super::leak_runs::{LeakRun, LeakRuns};
 use super::terminal::{Failure, Terminal};
-use crate::device::{self, Kind};
+use crate::device::{self, DeviceKind};
+use crate::exit::exit_code;
 use crate::experiment::leaks::{ExpectedGrowth, GrowingMemory, GrowingSeries, LeakDevice};
 use crate::experiment::read;
 use crate::files::write;
@@ -14,11 +15,10 @@ use crate::judge;
 use crate::report::junit::junit;
 use crate::report::verdict::{LeakCheck, leak_table};
 use crate::results::format::Outcome;
-use crate::results::verdict::{Judgement, OWNER_PREFIX, Verdict};
-use crate::stop::exit_code;
+use crate::results::verdict::{OWNER_PREFIX, Verdict, VerdictWord};
 
 pub fn run(arguments: &LeaksArguments, terminal: &Terminal) -> Result<u8, Failure> {
-    let leaky = leaky_files(&arguments.folder, &arguments.names)?;
+    let leaky = leaky_files(&arguments.directory, &arguments.names)?;
     let mut runs = LeakRuns::new(&arguments.overrides)?;
     let mut all = Vec::with_capacity(leaky.len());
     let count = leaky.len();
@@ -53,9 +53,9 @@ const LEAKY: &str = ".leaky.toml";
 const CONTROL: &str = ".bounded.toml";
 
 /// Finds the files `<name>.leaky.toml` in a directory, all or those named; sorted by name.
-fn leaky_files(folder: &Path, names: &[String]) -> Result<Vec<(String, PathBuf)>, Failure> {
-    let entries = std::fs::read_dir(folder).map_err(|error| {
-        Failure::Usage(format!("{}: {error}; use --folder for another directory", folder.display()))
+fn leaky_files(directory: &Path, names: &[String]) -> Result<Vec<(String, PathBuf)>, Failure> {
+    let entries = std::fs::read_dir(directory).map_err(|error| {
+        Failure::Usage(format!("{}: {error}; use --dir for another directory", directory.display()))
     })?;
     let mut found: Vec<(String, PathBuf)> = entries
         .flatten()
@@ -74,7 +74,7 @@ fn leaky_files(folder: &Path, names: &[String]) -> Result<Vec<(String, PathBuf)>
     }
     found.retain(|(name, _)| names.is_empty() || names.contains(name));
     match found.is_empty() {
-        true => Err(Failure::Usage(format!("{} has no file *{LEAKY}", folder.display()))),
+        true => Err(Failure::Usage(format!("{} has no file *{LEAKY}", directory.display()))),
         false => Ok(found),
     }
 }
@@ -87,9 +87,9 @@ fn expected(file: &Path, arguments: &LeaksArguments) -> Result<(ExpectedGrowth, 
     };
     let chosen = device::select(&experiment.experiment.device).map_err(Failure::failed)?;
     let device = match chosen.kind {
-        Kind::Cpu => LeakDevice::Cpu,
-        Kind::Cuda(_) => LeakDevice::Cuda,
-        Kind::Vulkan(_) => LeakDevice::Pool,
+        DeviceKind::Cpu => LeakDevice::Cpu,
+        DeviceKind::Cuda(_) => LeakDevice::Cuda,
+        DeviceKind::Vulkan(_) => LeakDevice::Pool,
     };
     Ok((expected, device))
 }
@@ -163,7 +163,7 @@ fn pair(name: &str, file: &Path, expected: &DeviceGrowth, runs: &mut LeakRuns) -
 /// Differences from an unbounded leak: its verdict, its owner and its slope.
 fn leak_mismatches(expected: &DeviceGrowth, leaky: &Verdict, bounded: &Verdict, slope: Option<f64>) -> Vec<String> {
     let mut mismatches = Vec::new();
-    if leaky.verdict != Judgement::Growing {
+    if leaky.verdict != VerdictWord::Growing {
         mismatches.push(format!("the leak is judged {}", leaky.verdict.words()));
     }
     if leaky.owner.as_deref().unwrap_or_default() != expected.owner {
@@ -180,7 +180,7 @@ fn leak_mismatches(expected: &DeviceGrowth, leaky: &Verdict, bounded: &Verdict, 
 }
 
 fn control_mismatch(bounded: &Verdict) -> Option<String> {
-    let is_wrong = bounded.verdict >= Judgement::Suspect || bounded.verdict == Judgement::Inconclusive;
+    let is_wrong = bounded.verdict >= VerdictWord::Suspect || bounded.verdict == VerdictWord::Inconclusive;
     is_wrong.then(|| format!("the control run is judged {}", bounded.verdict.words()))
 }
 
@@ -193,7 +193,7 @@ fn filling_mismatches(
     held: Option<f64>,
 ) -> Vec<String> {
     let mut mismatches = Vec::new();
-    if !matches!(leaky.verdict, Judgement::GrewThenFlat | Judgement::Stepped | Judgement::Filling) {
+    if !matches!(leaky.verdict, VerdictWord::GrewThenFlat | VerdictWord::Stepped | VerdictWord::Filling) {
         mismatches.push(format!("growth that ends on its own is judged {}", leaky.verdict.words()));
     }
     match held.map(|held| held / bytes - 1.0) {

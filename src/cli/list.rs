@@ -16,7 +16,7 @@ use crate::problem::nearest;
 use crate::report::{groups, listing};
 use crate::results::index::{self, RunEntry, RunState};
 use crate::results::selection::{self, RunFilter, SORT_KEYS, SortKey, StateFilter, sort};
-use crate::results::verdict::Judgement;
+use crate::results::verdict::VerdictWord;
 use crate::run::fingerprint::EXCLUDED_KEYS;
 use crate::sweep::listing::{sweeps, text as listing_of_sweeps};
 use crate::units::pluralize;
@@ -34,7 +34,7 @@ pub struct ListArguments {
     status: Option<StateFilter>,
     /// Only runs with this memory verdict.
     #[arg(long, value_enum, value_name = "VERDICT")]
-    verdict: Option<Judgement>,
+    verdict: Option<VerdictWord>,
     /// Only runs with this tag (repeatable; see the subcommand note).
     #[arg(long, value_name = "TAG")]
     tag: Vec<String>,
@@ -67,7 +67,7 @@ const DAMAGE_MAX: usize = 20;
 const KILLED_MAX: usize = 20;
 
 pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure> {
-    let results = &arguments.results.folder;
+    let results = &arguments.results.directory;
     let experiment = arguments.experiment.as_ref().or(arguments.named.as_ref());
     let by_run = arguments.status.is_some()
         || arguments.verdict.is_some()

@@ -201,7 +201,7 @@ pub struct RunArguments {
     /// Stop after this many steps and report the memory demand; used by the subcommand plan.
     #[arg(long, value_name = "STEPS", hide = true, conflicts_with_all = ["steps", "smoke", "until"])]
     probe: Option<u64>,
-    /// Do a short run of this many steps, with warm-up, phases, validations and checkpoints scaled to it.
+    /// Do a short run of this many steps, with warm-up, stages, validations and checkpoints scaled to it.
     #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u64).range(1..))]
     steps: Option<u64>,
     /// Do a short run of 20 steps with short validations, to test that an experiment works.
@@ -247,7 +247,7 @@ impl Data {
     /// Applies the option to an experiment whose data is not open yet.
     fn prepare(self, experiment: &Experiment) {
         if let Some(dataset) = experiment.dataset.as_ref().filter(|_| self.verify_data) {
-            dataset.verify();
+            dataset.forget_digests();
         }
     }
 }
@@ -273,8 +273,8 @@ impl Overrides {
 #[derive(Clone, Debug, Args)]
 pub struct Results {
     /// Directory of all results.
-    #[arg(long = "results", value_name = "DIR", default_value = "results", value_hint = ValueHint::DirPath)]
-    folder: PathBuf,
+    #[arg(id = "results", long = "results", value_name = "DIR", default_value = "results", value_hint = ValueHint::DirPath)]
+    directory: PathBuf,
 }
 
 #[derive(Clone, Debug, Args)]
@@ -436,8 +436,8 @@ pub struct LeaksArguments {
     /// Leaks to test. Default: all.
     names: Vec<String>,
     /// Directory of the <name>.leaky.toml and <name>.bounded.toml files.
-    #[arg(long, value_name = "DIR", default_value = "experiments/leaks", value_hint = ValueHint::DirPath)]
-    folder: PathBuf,
+    #[arg(long = "dir", value_name = "DIR", default_value = "experiments/leaks", value_hint = ValueHint::DirPath)]
+    directory: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
     /// Write the results to this file as JUnit XML.

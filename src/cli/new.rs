@@ -101,7 +101,7 @@ pub fn example(name: &str) -> Result<String, Failure> {
 fn with_repository(text: &str) -> String {
     let mut marked = String::with_capacity(text.len());
     let mut rest = text;
-    while let Some(at) = ["docs/", "experiments/"].iter().filter_map(|folder| rest.find(folder)).min() {
+    while let Some(at) = ["docs/", "experiments/"].iter().filter_map(|directory| rest.find(directory)).min() {
         let is_path = |character: char| character.is_ascii_alphanumeric() || "/_.".contains(character);
         let end = at + rest[at..].find(|character| !is_path(character)).unwrap_or(rest.len() - at);
         // The full stop of a sentence is not part of a name.
@@ -159,8 +159,9 @@ mod tests {
 
     #[test]
     fn every_committed_experiment_but_that_of_a_command_is_an_example() {
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments");
-        let names = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments");
+        let names =
+            std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
         let mut names: Vec<String> = names.filter_map(|name| name.strip_suffix(".toml").map(str::to_owned)).collect();
         names.sort();
         names.retain(|name| name != "command");

@@ -30,7 +30,7 @@ pub struct NoteArguments {
 
 pub fn run(arguments: &NoteArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let usage = |message: String| Failure::Usage(message);
-    let run = index::find(&arguments.results.folder, &arguments.run)?;
+    let run = index::find(&arguments.results.directory, &arguments.run)?;
     let run = std::fs::canonicalize(&run).map_err(|error| Failure::Failed(format!("{}: {error}", run.display())))?;
     for tag in arguments.tag.iter().chain(&arguments.untag) {
         if let Some(why) = tag_error(tag) {

@@ -4,17 +4,17 @@ use super::PlanArguments;
 use super::contract;
 use super::terminal::{Failure, Terminal};
 use crate::dataset::Dataset;
+use crate::exit::{EXIT_DOES_NOT_FIT, exit_code};
 use crate::experiment::shape::{self, Shape};
 use crate::experiment::{Experiment, read, schema};
 use crate::invocation;
 use crate::plan::{Plan, describe, disk, fit};
 use crate::printable;
 use crate::probe::ProbeError;
-use crate::probe::solve::{End, Solution, solve};
+use crate::probe::solve::{SearchEnd, Solution, solve};
 use crate::report::width;
 use crate::results::format::{Forecast, ForecastRow, Outcome};
 use crate::run::prepare::Planned;
-use crate::stop::{EXIT_DOES_NOT_FIT, exit_code};
 use crate::task::TaskFacts;
 use crate::units::{Bytes, pluralize};
 
@@ -49,7 +49,7 @@ pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure
     }
     let budgets = planned.memory_budgets();
     let (fits, message) = fit::message(&forecast, &budgets);
-    let results = &arguments.results.folder;
+    let results = &arguments.results.directory;
     let free = disk::free_bytes(results);
     let on_disk = forecast.disk.map(|disk| disk::message(&disk, free, results, &planned.plan));
     let disk_fits = on_disk.as_ref().is_none_or(|(fits, _)| *fits);
@@ -153,8 +153,8 @@ fn solve_for(key: &str, arguments: &PlanArguments, overrides: &[String], termina
         Ok(tightest.map_or(i128::MAX, |(_, left)| left))
     };
     let mut solution = solve(start, range, left)?;
-    if solution.end == End::LargestAllowed && effective_max.is_some() {
-        solution.end = End::DoesNotMatter;
+    if solution.end == SearchEnd::LargestAllowed && effective_max.is_some() {
+        solution.end = SearchEnd::DoesNotMatter;
     }
     report_solution(key, &solution, &formatted, (&bound, &advice), arguments.json, terminal);
     Ok(if solution.value.is_some() { 0 } else { EXIT_DOES_NOT_FIT })
@@ -166,7 +166,7 @@ fn effective_max_of(key: &str, experiment: &Experiment, terminal: &Terminal) -> 
         return Ok(None);
     }
     // Each probe reports the facts about the data again, so they are not shown here.
-    let pending = experiment.dataset.as_ref().and_then(Dataset::pending).is_some();
+    let pending = experiment.dataset.as_ref().and_then(Dataset::generation_notice).is_some();
     let planned = Planned::new(experiment.clone(), Terminal { quiet: !pending, verbose: false, ..*terminal })?;
     Ok(effective_max(key, &planned.plan.facts))
 }
@@ -235,10 +235,10 @@ fn report_solution(
             "key": key,
             "value": solution.value,
             "end": match solution.end {
-                End::Found => "found",
-                End::LargestAllowed => "largest_allowed",
-                End::DoesNotMatter => "no_effect",
-                End::GaveUp => "probe_limit",
+                SearchEnd::Found => "found",
+                SearchEnd::LargestAllowed => "largest_allowed",
+                SearchEnd::DoesNotMatter => "no_effect",
+                SearchEnd::GaveUp => "probe_limit",
             },
             "budget": bound,
             "solve_for": advice.other_keys(key),
@@ -250,12 +250,12 @@ fn report_solution(
         Some(value) => {
             let fits = format!("{key} = {}", formatted(value));
             match solution.end {
-                End::Found => format!("{fits} is the largest value that fits ({bound}); measured by probes"),
-                End::LargestAllowed => format!("{fits} fits and is the largest value that is allowed"),
-                End::DoesNotMatter => {
+                SearchEnd::Found => format!("{fits} is the largest value that fits ({bound}); measured by probes"),
+                SearchEnd::LargestAllowed => format!("{fits} fits and is the largest value that is allowed"),
+                SearchEnd::DoesNotMatter => {
                     format!("{fits} fits, as would larger values: {}", advice.message(key))
                 }
-                End::GaveUp => {
+                SearchEnd::GaveUp => {
                     format!(
                         "{fits} fits; larger values may fit too (stopped after {})",
                         pluralize(solution.tried.len() as u64, "probe")

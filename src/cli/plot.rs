@@ -3,7 +3,7 @@
 use textplots::{Chart, LabelBuilder, LabelFormat, Plot, Shape};
 
 use crate::problem::nearest;
-use crate::report::axes::number;
+use crate::report::formatting::number;
 use crate::report::run_report::RunReport;
 use crate::report::series::ThinnedSeries;
 use crate::units::{Bytes, seconds};

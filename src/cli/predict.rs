@@ -79,7 +79,7 @@ pub fn run(arguments: &PredictArguments) -> Result<u8, Failure> {
     let print_answers = !arguments.display.json && !terminal.quiet;
     let mut printer = AnswerPrinter { terminal, print_answers, failed: 0 };
     let predicted = predict::predict(&opened, task, &run, &manifest, &checkpoint, options, &mut printer);
-    let (folder, prediction) = predicted.map_err(|error| match error {
+    let (directory, prediction) = predicted.map_err(|error| match error {
         PredictError::Refused(why) => Failure::Usage(why),
         PredictError::Start(error) => error.into(),
     })?;
@@ -94,7 +94,7 @@ pub fn run(arguments: &PredictArguments) -> Result<u8, Failure> {
         terminal.json(&prediction);
     }
     terminal.info(&text(&prediction));
-    terminal.info(&format!("predictions: {}", folder.display()));
+    terminal.info(&format!("predictions: {}", directory.display()));
     Ok(u8::from(prediction.failed > 0))
 }
 

@@ -29,7 +29,7 @@ pub enum CommandLineOf {
 /// Programs that a directory names, and whether they are trusted.
 #[derive(Debug)]
 pub struct Programs {
-    folder: PathBuf,
+    directory: PathBuf,
     /// Shell-quoted command lines.
     command_lines: Vec<String>,
     untrusted: Option<Untrusted>,
@@ -72,9 +72,9 @@ impl Programs {
         Ok(Self::checked(sweep, command_lines, record::check_creator))
     }
 
-    fn checked(folder: &Path, command_lines: Vec<String>, check: impl Fn(&Path) -> Result<(), Untrusted>) -> Self {
-        let untrusted = if command_lines.is_empty() { None } else { check(folder).err() };
-        Self { folder: folder.to_path_buf(), command_lines, untrusted }
+    fn checked(directory: &Path, command_lines: Vec<String>, check: impl Fn(&Path) -> Result<(), Untrusted>) -> Self {
+        let untrusted = if command_lines.is_empty() { None } else { check(directory).err() };
+        Self { directory: directory.to_path_buf(), command_lines, untrusted }
     }
 
     /// Refuses programs of an untrusted directory unless they are allowed explicitly.
@@ -90,18 +90,18 @@ impl Programs {
             .collect();
         Err(Failure::Usage(format!(
             "{}: {why}; its programs were not started: {}; use {ALLOW_COMMAND} if you trust them",
-            self.folder.display(),
+            self.directory.display(),
             command_lines.join(", ")
         )))
     }
 }
 
 /// Shell-quoted command line with its environment variables.
-fn command(folder: &Path, experiment: &Experiment, which: CommandLineOf) -> Option<String> {
+fn command(directory: &Path, experiment: &Experiment, which: CommandLineOf) -> Option<String> {
     let command = experiment.command()?;
     let words = command.resume.as_ref().filter(|_| which == CommandLineOf::Resume).unwrap_or(&command.program);
     let placeholders =
-        Placeholders::new(experiment, command, (folder.join(layout::RESOLVED).is_file()).then_some(folder));
+        Placeholders::new(experiment, command, (directory.join(layout::RESOLVED).is_file()).then_some(directory));
     // Invalid placeholders are reported before the command is started.
     let fill = |word: &String| placeholders.fill(word).unwrap_or_else(|_| word.clone());
     let set = |(name, value): (&String, &String)| {

@@ -8,7 +8,7 @@ use super::Progress;
 use super::terminal::{self, Terminal};
 use crate::files::layout;
 use crate::plan::Plan;
-use crate::report::axes::number;
+use crate::report::formatting::number;
 use crate::results::format::MemoryLine;
 use crate::results::loss::{self, KindLoss};
 use crate::results::timestamp;
@@ -22,7 +22,7 @@ use crate::units::{Bytes, seconds};
 pub fn observer(format: Progress, terminal: Terminal) -> Box<dyn Observer> {
     let format = match format {
         Progress::Auto if terminal.quiet => Progress::None,
-        Progress::Auto if terminal::is_terminal() => Progress::Bars,
+        Progress::Auto if terminal::stderr_is_terminal() => Progress::Bars,
         Progress::Auto => Progress::Plain,
         other => other,
     };
@@ -40,7 +40,7 @@ pub fn spinner(terminal: Terminal, what: &'static str) -> Option<Spinner> {
     if terminal.quiet {
         return None;
     }
-    if !terminal::is_terminal() {
+    if !terminal::stderr_is_terminal() {
         let start_time = Instant::now();
         let report = move || terminal.info(&format!("{what}: {} so far", seconds(start_time.elapsed().as_secs_f64())));
         return Some(Spinner { bar: None, _lines: Periodic::every(SPINNER_LINE_EVERY, report) });
@@ -112,7 +112,7 @@ impl TextProgress {
     fn new(terminal: Terminal, bars: bool) -> Self {
         let bar = bars.then(|| {
             let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5));
-            let width = bar_width(terminal::error_width());
+            let width = bar_width(terminal::stderr_width());
             let template = format!("{{bar:{width}}} {{wide_msg}} {{eta}} left");
             // An invalid template would be a bug; the default bar is good enough then.
             let style = ProgressStyle::with_template(template.trim_start_matches("{bar:0} "))
@@ -166,7 +166,7 @@ impl TextProgress {
     fn step(&mut self, step: u64, fields: &[[String; 2]]) {
         if let Some(bar) = &self.bar {
             bar.set_position(step);
-            bar.set_message(join_forms(fields, message_width(terminal::error_width())));
+            bar.set_message(join_forms(fields, message_width(terminal::stderr_width())));
             return;
         }
         // The step begins the line.
@@ -222,7 +222,7 @@ impl Observer for TextProgress {
             },
             Event::Validated { step, metrics } => {
                 let fields = metric_fields(metrics, &self.metrics, self.best_by.as_deref());
-                let width = if self.terminal.verbose { usize::MAX } else { terminal::error_width() };
+                let width = if self.terminal.verbose { usize::MAX } else { terminal::stderr_width() };
                 self.line(&validation_line(step, &fields, width));
             }
             Event::Saved { step, best } => {

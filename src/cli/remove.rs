@@ -65,7 +65,7 @@ pub fn rm(arguments: &RemoveArguments, terminal: &Terminal) -> Result<u8, Failur
     let mut removable: Vec<Removable> = Vec::with_capacity(arguments.runs.len());
     // No run is removed unless all can be.
     for text in &arguments.runs {
-        let found = index::find(&arguments.results.folder, text)?;
+        let found = index::find(&arguments.results.directory, text)?;
         match absolute(&found).and_then(|run| remove::check_removable(&run)) {
             Ok(run) if removable.iter().any(|known| known.path == run.path) => {}
             Ok(run) => removable.push(run),
@@ -81,7 +81,7 @@ pub fn rm(arguments: &RemoveArguments, terminal: &Terminal) -> Result<u8, Failur
 const NONE: &str = "none";
 
 pub fn gc(arguments: &CollectArguments, terminal: &Terminal) -> Result<u8, Failure> {
-    let results = &arguments.results.folder;
+    let results = &arguments.results.directory;
     let experiment = arguments.experiment.as_deref();
     if let Some(name) = experiment {
         index::check_experiment(results, name)?;

@@ -8,7 +8,7 @@ use crate::results::{index, read};
 use crate::verdict::table::TableOptions;
 
 pub fn run(arguments: &RunName, terminal: &Terminal) -> Result<u8, Failure> {
-    let run = index::find(&arguments.results.folder, &arguments.run)?;
+    let run = index::find(&arguments.results.directory, &arguments.run)?;
     // An active or killed run has no verdict yet.
     let so_far = match read::verdict(&run) {
         Ok(None) => judge::path(&run, &TableOptions::default()).ok().map(|judged| judged.verdict),

@@ -13,7 +13,8 @@ use super::terminal::{Failure, Terminal};
 use super::training;
 use super::{Data, Display, Overrides, Results};
 use crate::command::EarlyEnd;
-use crate::device::{self, Kind};
+use crate::device::{self, DeviceKind};
+use crate::exit::exit_code;
 use crate::experiment::overrides::overridden_key;
 use crate::experiment::read;
 use crate::files::{file, layout, write};
@@ -26,7 +27,6 @@ use crate::run::fingerprint::{EXCLUDED_KEYS, data_path_keys};
 use crate::run::new_run::{NewRun, RunLocation};
 use crate::run::prepare::Planned;
 use crate::run::reproduce::{self, Original, TOLERANCE_CPU, TOLERANCE_GPU};
-use crate::stop::exit_code;
 
 /// Keys and sections, besides those that the fingerprint excludes, that do not change the metrics.
 const CHANGEABLE: &[&str] = &[
@@ -100,7 +100,7 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     }
     let text = resolved::read_text(&path).map_err(Failure::failed)?;
     let new = NewRun {
-        location: RunLocation::Reproductions(&arguments.results.folder),
+        location: RunLocation::Reproductions(&arguments.results.directory),
         text: text.as_bytes(),
         origins: &original.manifest.origins,
         stop_after: original.stop_after(),
@@ -127,7 +127,7 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
         terminal.info(&format!("stopped before the comparison; run `{} reproduce` again", invocation::program()));
         return Ok(code);
     }
-    let on_cpu = chosen.kind == Kind::Cpu && original.manifest.device.chosen.starts_with("cpu");
+    let on_cpu = chosen.kind == DeviceKind::Cpu && original.manifest.device.chosen.starts_with("cpu");
     let tolerance = arguments.tolerance.unwrap_or(if on_cpu { TOLERANCE_CPU } else { TOLERANCE_GPU });
     let reproduction =
         reproduce::conclude(&original, (&path, &directory), tolerance, &chosen, changes).map_err(Failure::failed)?;

@@ -98,7 +98,7 @@ pub fn refuse_watched(run: &Path) -> Result<(), Failure> {
 
 /// Directory of the run with this name. `latest` is resolved, because another run may start meanwhile.
 pub fn find_run(results: &Results, text: &str) -> Result<PathBuf, Failure> {
-    let found = index::find(&results.folder, text)?;
+    let found = index::find(&results.directory, text)?;
     std::fs::canonicalize(&found).map_err(|error| Failure::Failed(format!("{}: {error}", found.display())))
 }
 

@@ -10,6 +10,7 @@ use super::terminal::{Failure, Terminal};
 use super::training;
 use super::{Display, RunArguments};
 use crate::dataset::Dataset;
+use crate::exit::EXIT_VERDICT;
 use crate::experiment::{Experiment, read};
 use crate::files::layout;
 use crate::invocation;
@@ -19,7 +20,6 @@ use crate::results::{index, read as read_results};
 use crate::run::fingerprint::fingerprint;
 use crate::run::new_run::{NewRun, RunLocation};
 use crate::run::prepare::Planned;
-use crate::stop::EXIT_VERDICT;
 use crate::sweep::record;
 use crate::units::pluralize;
 
@@ -51,7 +51,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     if arguments.if_changed {
         let device = if is_command { UNKNOWN_DEVICE.to_owned() } else { planned.chosen.kind.to_string() };
         let kind = device.split(':').next().unwrap_or_default();
-        if let Some(run) = index::find_finished(&arguments.results.folder, &fingerprint(&planned.plan), kind) {
+        if let Some(run) = index::find_finished(&arguments.results.directory, &fingerprint(&planned.plan), kind) {
             return Ok(report_skipped(&run, arguments, terminal));
         }
     }
@@ -71,7 +71,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         }
     }
     if let Some(expected) = planned.plan.forecast.as_ref().and_then(|forecast| forecast.disk) {
-        let results = arguments.directory.as_ref().unwrap_or(&arguments.results.folder);
+        let results = arguments.directory.as_ref().unwrap_or(&arguments.results.directory);
         let (fits, message) = disk::message(&expected, disk::free_bytes(results), results, &planned.plan);
         match fits {
             true => terminal.detail(&format!("plan {message}")),
@@ -81,7 +81,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
     let new = NewRun {
         location: match arguments.directory.as_deref() {
             Some(directory) => RunLocation::Exact(directory),
-            None => RunLocation::Results(&arguments.results.folder),
+            None => RunLocation::Results(&arguments.results.directory),
         },
         text: &checked.text,
         origins: &checked.origins,
@@ -92,7 +92,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         trusted: arguments
             .directory
             .as_deref()
-            .and_then(|folder| folder.ancestors().nth(2))
+            .and_then(|directory| directory.ancestors().nth(2))
             .filter(|sweep| sweep.join(layout::SWEEP).is_file())
             .is_none_or(|sweep| record::check_creator(sweep).is_ok()),
     };
@@ -154,7 +154,7 @@ fn short_run_overrides(
         return Ok(set);
     }
     // The run itself reports the facts about the data. Only generating the data, which may take minutes, is shown here.
-    let pending = experiment.dataset.as_ref().and_then(Dataset::pending).is_some();
+    let pending = experiment.dataset.as_ref().and_then(Dataset::generation_notice).is_some();
     let whole = Planned::new(experiment, Terminal { quiet: terminal.quiet || !pending, verbose: false, ..terminal })?;
     let experiment = &whole.plan.experiment;
     let mut set = shorten::overrides(experiment, whole.plan.steps, steps);

@@ -10,7 +10,7 @@ use super::{RUN_HELP, Results, plot};
 use crate::files::layout;
 use crate::killed;
 use crate::killed::KillReport;
-use crate::report::axes::utc_time;
+use crate::report::formatting::utc_time;
 use crate::report::run_report::gather;
 use crate::report::{brief, summary};
 use crate::results::index::RunState;
@@ -36,7 +36,7 @@ pub struct ShowArguments {
 }
 
 pub fn run(arguments: &ShowArguments, terminal: &Terminal) -> Result<u8, Failure> {
-    let results = &arguments.results.folder;
+    let results = &arguments.results.directory;
     if let Some(sweep) = find_sweep(results, &arguments.run) {
         if arguments.brief || !arguments.plot.is_empty() {
             let message = format!("{}: a sweep; --brief and --plot show a run", arguments.run);

@@ -11,6 +11,7 @@ use super::sweep_jobs::{self, JobLimit};
 use super::terminal::{Failure, Terminal};
 use super::{Overrides, Progress, Results, sweep_search, sweep_slurm};
 use crate::directory::RunDirectory;
+use crate::exit::exit_code;
 use crate::experiment::launcher::LauncherSettings;
 use crate::experiment::read_sweep::{self, SweepFile};
 use crate::experiment::sweep::SweepMethod;
@@ -19,7 +20,7 @@ use crate::invocation;
 use crate::plan::shorten;
 use crate::results::format::Outcome;
 use crate::results::trust;
-use crate::stop::{StopSignal, exit_code};
+use crate::stop::StopSignal;
 use crate::sweep::launcher::Launcher;
 use crate::sweep::plan::{self, Planned};
 use crate::sweep::records::search::{Search, SearchMethod};
@@ -137,31 +138,31 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
     let quiet = arguments.quiet || arguments.progress == Progress::None;
     let events = arguments.progress == Progress::Json;
     let terminal = Terminal { quiet, verbose: arguments.verbose, events };
-    if let Some(folder) = &arguments.collect {
-        return collect(&sweep_directory(arguments, folder)?, arguments, terminal);
+    if let Some(directory) = &arguments.collect {
+        return collect(&sweep_directory(arguments, directory)?, arguments, terminal);
     }
-    if let (Some(place), Some(folder)) = (arguments.task, &arguments.resume) {
+    if let (Some(place), Some(directory)) = (arguments.task, &arguments.resume) {
         return sweep_slurm::become_run(
-            folder,
+            directory,
             place,
             arguments.until,
             (arguments.retry_failed, arguments.allow_command),
         );
     }
     let mut open = match (&arguments.resume, &arguments.file) {
-        (Some(folder), _) => {
-            let folder = sweep_directory(arguments, folder)?;
-            let handed = if folder.join(layout::SLURM).is_file() { Where::Slurm } else { Where::Local };
+        (Some(directory), _) => {
+            let directory = sweep_directory(arguments, directory)?;
+            let handed = if directory.join(layout::SLURM).is_file() { Where::Slurm } else { Where::Local };
             let place = arguments.launcher.unwrap_or(handed);
             if place == Where::Slurm {
                 sweep_slurm::check(arguments)?;
             }
             if place == Where::Local && handed == Where::Slurm {
-                sweep_slurm::check_idle(&folder)?;
+                sweep_slurm::check_idle(&directory)?;
             }
-            let (folder, record) = SweepRecord::open(&folder).map_err(Failure::failed)?;
-            Programs::for_sweep(&folder.path, &record)?.check(arguments.allow_command)?;
-            OpenSweep { folder, record, place, launcher: None, allowed: arguments.allow_command }
+            let (directory, record) = SweepRecord::open(&directory).map_err(Failure::failed)?;
+            Programs::for_sweep(&directory.path, &record)?.check(arguments.allow_command)?;
+            OpenSweep { directory, record, place, launcher: None, allowed: arguments.allow_command }
         }
         (None, Some(file)) => {
             let sweep_file = sweep_file(file, arguments, terminal)?;
@@ -176,17 +177,17 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
             }
             let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
             let record = SweepRecord::new(&sweep_file, &planned, command);
-            let folder = record.create(&arguments.results.folder, &sweep_file).map_err(Failure::failed)?;
-            if let (Err(why), true) = (record::sign(&folder.path), sweep_file.base.command().is_some()) {
+            let directory = record.create(&arguments.results.directory, &sweep_file).map_err(Failure::failed)?;
+            if let (Err(why), true) = (record::sign(&directory.path), sweep_file.base.command().is_some()) {
                 terminal.info(&trust::unsigned_message(&why));
             }
             // The user named the file with these programs.
-            OpenSweep { folder, record, place, launcher: sweep_file.launcher, allowed: true }
+            OpenSweep { directory, record, place, launcher: sweep_file.launcher, allowed: true }
         }
         (None, None) => return Err(Failure::Usage(format!("no file was given: {} sweep FILE", invocation::program()))),
     };
     let stop = StopSignal::listen().map_err(Failure::failed)?;
-    let path = open.folder.path.clone();
+    let path = open.directory.path.clone();
     let record = &open.record;
     // A random order keeps a drift of the machine from looking like the effect of a value.
     let drawn =
@@ -204,7 +205,7 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
 
 /// A sweep whose directory this process has locked.
 struct OpenSweep {
-    folder: RunDirectory,
+    directory: RunDirectory,
     record: SweepRecord,
     place: Where,
     launcher: Option<LauncherSettings>,
@@ -214,7 +215,7 @@ struct OpenSweep {
 
 /// The directory of the sweep with this name or path.
 fn sweep_directory(arguments: &SweepArguments, text: &Path) -> Result<PathBuf, Failure> {
-    let results = &arguments.results.folder;
+    let results = &arguments.results.directory;
     let there = || std::fs::canonicalize(text).ok();
     listing::find(results, &text.to_string_lossy()).or_else(there).ok_or_else(|| {
         let (text, results) = (text.display(), results.display());
@@ -231,11 +232,12 @@ fn run_sweep(
     stop: &StopSignal,
     terminal: Terminal,
 ) -> Result<u8, Failure> {
-    let OpenSweep { folder, record, place, launcher, allowed } = open;
+    let OpenSweep { directory, record, place, launcher, allowed } = open;
     let options = Options { fail_fast: arguments.fail_fast, retry_failed: arguments.retry_failed, allowed: *allowed };
     let on_slurm = *place == Where::Slurm;
     // The nodes of a cluster start in another directory.
-    let path = if on_slurm { std::path::absolute(&folder.path).map_err(Failure::failed)? } else { folder.path.clone() };
+    let path =
+        if on_slurm { std::path::absolute(&directory.path).map_err(Failure::failed)? } else { directory.path.clone() };
     let mut launcher: Box<dyn Launcher> = match place {
         Where::Local => sweep_jobs::launcher(&path, record, options, arguments.jobs, terminal)?,
         Where::Slurm => {

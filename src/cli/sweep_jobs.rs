@@ -7,7 +7,7 @@ use super::sweep_forecasts::LazyForecasts;
 use super::sweep_memory;
 use super::terminal::{Failure, Terminal};
 use crate::bounded::planned::MemoryKind;
-use crate::device::{self, Kind};
+use crate::device::{self, DeviceKind};
 use crate::experiment::read;
 use crate::files::layout;
 use crate::plan::fit;
@@ -119,7 +119,7 @@ fn free_on_device(sweep: &Path, record: &SweepRecord) -> Result<Option<u64>, Fai
     devices.sort_unstable();
     devices.dedup();
     let chosen = devices.iter().filter_map(|device| device::select(device).ok());
-    Ok(chosen.filter(|chosen| chosen.kind != Kind::Cpu).filter_map(|chosen| chosen.found.free).min())
+    Ok(chosen.filter(|chosen| chosen.kind != DeviceKind::Cpu).filter_map(|chosen| chosen.found.free).min())
 }
 
 #[cfg(test)]

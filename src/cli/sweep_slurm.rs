@@ -10,7 +10,7 @@ use super::sweep_jobs::JobLimit;
 use super::terminal::{Failure, Terminal};
 use super::{sweep_memory, sweep_search};
 use crate::child;
-use crate::device::{self, Kind};
+use crate::device::{self, DeviceKind};
 use crate::experiment::launcher::Slurm;
 use crate::files::layout;
 use crate::invocation;
@@ -192,7 +192,7 @@ fn check_arrays(runs: usize, size: Option<u32>) -> Result<(), Failure> {
 fn wants_gpu(device: &str) -> bool {
     match device.split(':').next() {
         Some("cuda" | "vulkan") => true,
-        Some("auto") => device::select(device).is_ok_and(|chosen| chosen.kind != Kind::Cpu),
+        Some("auto") => device::select(device).is_ok_and(|chosen| chosen.kind != DeviceKind::Cpu),
         _ => false,
     }
 }

@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
 
+use crate::exit::{EXIT_BAD_INPUT, EXIT_DOES_NOT_FIT, exit_code};
 use crate::experiment::render;
 use crate::printable;
 use crate::probe::ProbeError;
@@ -10,8 +11,7 @@ use crate::problem::Problems;
 use crate::report::width;
 use crate::results::format::Outcome;
 use crate::results::index::IndexError;
-use crate::results::verdict::Judgement;
-use crate::stop::{EXIT_BAD_INPUT, EXIT_DOES_NOT_FIT, exit_code};
+use crate::results::verdict::VerdictWord;
 
 /// Terminal output: stdout for answers, stderr for everything else.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,7 +45,7 @@ impl Terminal {
     /// Prints an answer as indented JSON.
     pub fn json(self, value: &impl serde::Serialize) {
         // Cannot fail: all maps have strings as keys.
-        self.print(&safe(&serde_json::to_string_pretty(value).unwrap_or_default()));
+        self.print(&escape_json(&serde_json::to_string_pretty(value).unwrap_or_default()));
     }
 
     /// Prints a message, except with `--quiet`.
@@ -78,7 +78,7 @@ impl Terminal {
 
     /// Prints a JSON event on stderr.
     pub fn event(self, value: &serde_json::Value) {
-        self.line(&safe(&value.to_string()));
+        self.line(&escape_json(&value.to_string()));
     }
 
     /// Prints an error.
@@ -86,23 +86,23 @@ impl Terminal {
         if self.events {
             return self.event(&serde_json::json!({ "event": "error", "message": text }));
         }
-        let (start, end) = if coloured() { (RED, PLAIN) } else { ("", "") };
+        let (start, end) = if stderr_has_colours() { (RED, PLAIN) } else { ("", "") };
         let text = folded(&format!("error: {}", escape_control(text)));
         self.line(&format!("{start}error{end}{}", text.trim_start_matches("error")));
     }
 
     /// Prints the verdict on memory, coloured: green if memory is bounded, red if it grows.
-    pub fn verdict(self, judgement: Judgement, message: &str) {
+    pub fn verdict(self, judgement: VerdictWord, message: &str) {
         if self.quiet {
             return;
         }
         let text = format!("verdict {}: {message}", judgement.words());
         let colour = match judgement {
-            Judgement::Bounded | Judgement::Stepped | Judgement::GrewThenFlat => GREEN,
-            Judgement::Retained | Judgement::Growing | Judgement::Exceeded => RED,
+            VerdictWord::Bounded | VerdictWord::Stepped | VerdictWord::GrewThenFlat => GREEN,
+            VerdictWord::Retained | VerdictWord::Growing | VerdictWord::Exceeded => RED,
             _ => YELLOW,
         };
-        if self.events || !coloured() {
+        if self.events || !stderr_has_colours() {
             return self.note(&text);
         }
         let folded = folded(&escape_control(&text));
@@ -115,7 +115,7 @@ impl Terminal {
         if self.events {
             return self.event(&serde_json::json!({ "event": "problems", "problems": render::json(problems) }));
         }
-        self.line(render::text(problems, coloured(), shown_error_width()).trim_end());
+        self.line(render::text(problems, stderr_has_colours(), stderr_terminal_width()).trim_end());
     }
 
     /// Prints a line unescaped. The caller must have escaped untrusted parts.
@@ -132,7 +132,7 @@ const PLAIN: &str = "\x1b[0m";
 
 /// Text for stderr with its lines wrapped at words, if stderr is a terminal. Paths stay whole.
 fn folded(text: &str) -> String {
-    let width = shown_error_width();
+    let width = stderr_terminal_width();
     let line = |line: &str| {
         let indent = line.len() - line.trim_start_matches(' ').len() + INDENT;
         width::fold(line, width.filter(|width| *width > 2 * indent), indent)
@@ -175,15 +175,15 @@ fn raise_sigpipe() {
 fn raise_sigpipe() {}
 
 /// Returns true if stderr supports colours.
-pub fn coloured() -> bool {
+pub fn stderr_has_colours() -> bool {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     // For logs that show colours but are not terminals.
     let forced = set("CLICOLOR_FORCE").is_some_and(|value| value != "0");
-    (is_terminal() || forced) && set("NO_COLOR").is_none()
+    (stderr_is_terminal() || forced) && set("NO_COLOR").is_none()
 }
 
 /// Width of stdout in characters, by `COLUMNS`, the terminal or a default.
-pub fn width() -> usize {
+pub fn stdout_width() -> usize {
     Terminal::default().width().unwrap_or(WIDTH_WITHOUT_TERMINAL)
 }
 
@@ -195,50 +195,50 @@ fn columns_variable() -> Option<usize> {
 const WIDTH_WITHOUT_TERMINAL: usize = 120;
 
 /// Width of stderr in characters, by the terminal or a default.
-pub fn error_width() -> usize {
-    shown_error_width().unwrap_or(WIDTH_WITHOUT_TERMINAL)
+pub fn stderr_width() -> usize {
+    stderr_terminal_width().unwrap_or(WIDTH_WITHOUT_TERMINAL)
 }
 
-fn shown_error_width() -> Option<usize> {
+fn stderr_terminal_width() -> Option<usize> {
     terminal_size::terminal_size_of(std::io::stderr()).map(|(width, _)| usize::from(width.0))
 }
 
 /// Returns true if stderr is a terminal.
-pub fn is_terminal() -> bool {
+pub fn stderr_is_terminal() -> bool {
     std::io::stderr().is_terminal()
 }
 
 /// Escapes control characters, so that untrusted text cannot control the terminal.
 fn escape_control(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
+    let mut escaped = String::with_capacity(text.len());
     for character in text.chars() {
         match character {
-            '\n' | '\t' => safe.push(character),
-            control if control.is_control() => safe.extend(control.escape_default()),
+            '\n' | '\t' => escaped.push(character),
+            control if control.is_control() => escaped.extend(control.escape_default()),
             // Bidirectional overrides and isolates.
-            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => safe.extend(character.escape_unicode()),
-            other => safe.push(other),
+            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => escaped.extend(character.escape_unicode()),
+            other => escaped.push(other),
         }
     }
-    safe
+    escaped
 }
 
 /// Escapes characters in JSON that could control the terminal; the value is unchanged. JSON already escapes characters below
 /// U+0020.
-fn safe(json: &str) -> String {
-    let mut safe = String::with_capacity(json.len());
+fn escape_json(json: &str) -> String {
+    let mut escaped = String::with_capacity(json.len());
     for character in json.chars() {
         match character {
-            '\n' => safe.push(character),
+            '\n' => escaped.push(character),
             _ if printable::dangerous(character) => {
                 let mut units = [0; 2];
                 let units = character.encode_utf16(&mut units);
-                safe.extend(units.iter().map(|unit| format!("\\u{unit:04x}")));
+                escaped.extend(units.iter().map(|unit| format!("\\u{unit:04x}")));
             }
-            other => safe.push(other),
+            other => escaped.push(other),
         }
     }
-    safe
+    escaped
 }
 
 /// Failure of a subcommand.
@@ -336,7 +336,7 @@ mod tests {
     #[test]
     fn escaped_json_has_the_same_value() {
         let value = serde_json::json!({ "name": "a\u{202e}b\u{9b}2J\u{feff} è 猫", "list": [1, "\n\u{7f}"] });
-        let text = safe(&serde_json::to_string_pretty(&value).unwrap());
+        let text = escape_json(&serde_json::to_string_pretty(&value).unwrap());
         assert!(text.contains("a\\u202eb\\u009b2J\\ufeff è 猫") && text.contains("\\u007f"), "{text}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
     }

@@ -6,6 +6,7 @@ use std::time::Instant;
 use super::hooks::{HookObserver, HookPolicy};
 use super::terminal::{Failure, Terminal};
 use super::{Display, Progress, ending, hooks, progress};
+use crate::exit::exit_code;
 use crate::files::layout;
 use crate::invocation;
 use crate::report;
@@ -15,7 +16,7 @@ use crate::run::hooks::HookDispatcher;
 use crate::run::launch::Launch;
 use crate::run::new_run::NewRun;
 use crate::run::prepare::{Opened, ProgressListener, StartError, Work};
-use crate::stop::{RunOutcome, StopSignal, exit_code};
+use crate::stop::{RunOutcome, StopSignal};
 use crate::task::Task;
 
 impl ProgressListener for Terminal {

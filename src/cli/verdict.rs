@@ -6,13 +6,14 @@ use super::VerdictArguments;
 use super::terminal::{Failure, Terminal};
 use super::watch;
 use crate::command::attach;
+use crate::exit::EXIT_VERDICT;
 use crate::files::layout;
 use crate::judge::{VerdictError, fails};
 use crate::report::verdict::text;
 use crate::results::index;
 use crate::results::verdict::{UnjudgedColumn, Verdict};
 use crate::settings::sections::FailOn;
-use crate::stop::{EXIT_VERDICT, StopSignal};
+use crate::stop::StopSignal;
 use crate::verdict::table::{POSITIONS, TableOptions};
 use crate::{judge, printable};
 
@@ -55,7 +56,7 @@ pub fn run(arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Fail
     let path = match path.exists() {
         true => path,
         // Otherwise it is the name of a run.
-        false => index::find(&arguments.results.folder, named).map_err(|error| {
+        false => index::find(&arguments.results.directory, named).map_err(|error| {
             let file = path.extension().map_or("", |_| "no such file, and ");
             Failure::Usage(format!("{file}{error}"))
         })?,

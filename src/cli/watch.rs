@@ -175,7 +175,7 @@ fn request(arguments: &WatchArguments) -> Result<WatchRequest, Failure> {
     Ok(WatchRequest {
         name: name(arguments)?,
         command: arguments.command.clone(),
-        results: arguments.results.folder.clone(),
+        results: arguments.results.directory.clone(),
         interval: every,
         host_memory: arguments.host_memory.map(|bytes| bytes.0),
         device_memory: arguments.device_memory.map(|bytes| bytes.0),

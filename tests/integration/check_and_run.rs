@@ -82,12 +82,12 @@ fn every_example_of_the_manual_of_data_is_accepted_or_refused_by_both() {
     yolo.file("yolo.toml", &format!("{CLASSIFICATION}{}", block("### YOLO", "toml", 0)));
     assert!(agree(&yolo, "yolo.toml"));
     // A directory for each class; with one image of each nothing can be held out.
-    let folders = Workplace::new();
+    let directories = Workplace::new();
     for (name, accepted) in [("cat/1.jpg", false), ("dog/2.png", false), ("cat/3.jpg", true)] {
-        image(&folders, &format!("mydata/{name}"), (40, 30));
+        image(&directories, &format!("mydata/{name}"), (40, 30));
         let file = format!("{}.toml", name.replace(['/', '.'], "_"));
-        folders.file(&file, &format!("{CLASSIFICATION}[dataset.image-folder]\npath = \"mydata\"\n"));
-        assert_eq!(agree(&folders, &file), accepted, "{name}");
+        directories.file(&file, &format!("{CLASSIFICATION}[dataset.image-folder]\npath = \"mydata\"\n"));
+        assert_eq!(agree(&directories, &file), accepted, "{name}");
     }
     // Questions: SQuAD's form has one article, and the rows two.
     for (number, name, accepted) in [(0, "qa.json", false), (1, "rows.jsonl", true)] {
@@ -105,7 +105,7 @@ fn every_example_of_the_manual_of_data_is_accepted_or_refused_by_both() {
         for (pitch, line) in (1..).zip(table.lines().skip(1)) {
             put(&workplace, &format!("{name}/audio/{}", line.split(',').next().unwrap()), &wav(pitch));
         }
-        let data = format!("[dataset.sound-clips]\nsource = \"folder\"\npath = \"{name}\"\nvalidation_fold = 2\n");
+        let data = format!("[dataset.sound-clips]\nsource = \"directory\"\npath = \"{name}\"\nvalidation_fold = 2\n");
         workplace.file(&format!("{name}.toml"), &format!("{FEDERATED}{data}"));
         assert_eq!(agree(&workplace, &format!("{name}.toml")), accepted, "{name}");
     }
@@ -127,9 +127,9 @@ fn every_example_of_the_manual_of_data_is_accepted_or_refused_by_both() {
 
 #[test]
 fn wrong_files_are_refused_by_both() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/experiments/invalid");
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/experiments/invalid");
     let workplace = Workplace::new();
-    for entry in std::fs::read_dir(&folder).unwrap().flatten().filter(|entry| entry.path().is_file()) {
+    for entry in std::fs::read_dir(&directory).unwrap().flatten().filter(|entry| entry.path().is_file()) {
         let file = entry.path();
         // A run leaves a sweep out; `sweep` refuses it.
         if entry.file_name().to_string_lossy().starts_with("sweep_") {
@@ -165,7 +165,7 @@ fn weights_scripts_and_partitions_that_do_not_fit_are_refused_by_both() {
     (1..)
         .zip(["a", "b", "c", "d"])
         .for_each(|(pitch, name)| put(&workplace, &format!("clips/audio/{name}.wav"), &wav(pitch)));
-    let clips = "[dataset.sound-clips]\nsource = \"folder\"\npath = \"clips\"\nvalidation_fold = 2\n";
+    let clips = "[dataset.sound-clips]\nsource = \"directory\"\npath = \"clips\"\nvalidation_fold = 2\n";
     workplace
         .file("nodes.toml", &format!("{}{clips}", FEDERATED.replace("nodes = 2", "nodes = 30\npartition = \"iid\"")));
     assert!(!agree(&workplace, "nodes.toml"));

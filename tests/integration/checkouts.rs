@@ -9,11 +9,11 @@ use crate::workplace::{Workplace, json, said};
 const SHORT: &str = "[pipeline.dummy]\nsteps_per_epoch = 5\n";
 const LONG: Duration = Duration::from_secs(60);
 
-fn git(folder: &Path, arguments: &[&str]) {
+fn git(directory: &Path, arguments: &[&str]) {
     let said = Command::new("git")
         .args(["-c", "user.name=a", "-c", "user.email=a@b", "-c", "protocol.file.allow=always"])
         .args(arguments)
-        .current_dir(folder)
+        .current_dir(directory)
         .output()
         .unwrap();
     assert!(said.status.success(), "{arguments:?}: {said:?}");
@@ -32,11 +32,11 @@ fn put(workplace: &Workplace, name: &str, text: &str) -> std::path::PathBuf {
 /// A checkout with a commit of `a.txt`, changed since, and an experiment.
 fn checkout() -> Workplace {
     let workplace = Workplace::new();
-    let folder = workplace.folder.path();
-    git(folder, &["init", "-q", "-b", "main"]);
+    let directory = workplace.directory.path();
+    git(directory, &["init", "-q", "-b", "main"]);
     put(&workplace, "a.txt", "before\n");
-    git(folder, &["add", "."]);
-    git(folder, &["commit", "-q", "-m", "a"]);
+    git(directory, &["add", "."]);
+    git(directory, &["commit", "-q", "-m", "a"]);
     put(&workplace, "a.txt", "behind\n");
     put(&workplace, "trial.toml", SHORT);
     workplace
@@ -46,8 +46,8 @@ fn code_of(workplace: &Workplace, experiment: &str) -> serde_json::Value {
     json(&workplace.latest(experiment).join("manifest.json"))["code"].clone()
 }
 
-fn head(folder: &Path) -> String {
-    let said = Command::new("git").args(["rev-parse", "HEAD"]).current_dir(folder).output().unwrap();
+fn head(directory: &Path) -> String {
+    let said = Command::new("git").args(["rev-parse", "HEAD"]).current_dir(directory).output().unwrap();
     String::from_utf8(said.stdout).unwrap().trim().to_owned()
 }
 
@@ -77,25 +77,25 @@ fn no_scope_of_configuration_has_a_command_executed() {
     for scope in ["system", "global", "local", "worktree", "include", "gitdir", "onbranch", "environment", "submodule"]
     {
         let workplace = checkout();
-        let folder = workplace.folder.path();
+        let directory = workplace.directory.path();
         let mark = workplace.path(&format!("ran-{scope}"));
         let own = put(&workplace, "traps", &traps(mark.to_str().unwrap()));
         let own = own.to_str().unwrap();
         if scope == "submodule" {
             // It is where the commit of the outer one says, but for a changed file, and then is moved.
-            git(folder, &["init", "-q", "inner"]);
-            let inner = folder.join("inner");
+            git(directory, &["init", "-q", "inner"]);
+            let inner = directory.join("inner");
             put(&workplace, "inner/b.txt", "1\n");
             put(&workplace, "inner/.gitattributes", "* filter=own diff=own\n");
             git(&inner, &["add", "."]);
             git(&inner, &["commit", "-q", "-m", "1"]);
             git(&inner, &["commit", "-q", "--allow-empty", "-m", "2"]);
-            git(folder, &["add", "inner"]);
-            git(folder, &["commit", "-q", "-m", "b"]);
+            git(directory, &["add", "inner"]);
+            git(directory, &["commit", "-q", "-m", "b"]);
             git(&inner, &["checkout", "-q", "HEAD~1"]);
             put(&workplace, "inner/b.txt", "2\n");
             git(&inner, &["config", "include.path", own]);
-            git(folder, &["config", "diff.submodule", "diff"]);
+            git(directory, &["config", "diff.submodule", "diff"]);
         }
         // Untracked: what was committed has no attributes, so the change of a.txt is in the patch.
         put(&workplace, ".gitattributes", "* filter=own diff=own\n");
@@ -107,13 +107,13 @@ fn no_scope_of_configuration_has_a_command_executed() {
             "global" => {
                 command.env("GIT_CONFIG_GLOBAL", own);
             }
-            "local" | "include" => git(folder, &["config", "include.path", own]),
+            "local" | "include" => git(directory, &["config", "include.path", own]),
             "worktree" => {
-                git(folder, &["config", "extensions.worktreeConfig", "true"]);
-                std::fs::rename(own, folder.join(".git/config.worktree")).unwrap();
+                git(directory, &["config", "extensions.worktreeConfig", "true"]);
+                std::fs::rename(own, directory.join(".git/config.worktree")).unwrap();
             }
-            "gitdir" => git(folder, &["config", "includeIf.gitdir:/**.path", own]),
-            "onbranch" => git(folder, &["config", "includeIf.onbranch:main.path", own]),
+            "gitdir" => git(directory, &["config", "includeIf.gitdir:/**.path", own]),
+            "onbranch" => git(directory, &["config", "includeIf.onbranch:main.path", own]),
             "environment" => {
                 command.envs([
                     ("GIT_CONFIG_COUNT", "1"),
@@ -126,10 +126,10 @@ fn no_scope_of_configuration_has_a_command_executed() {
         }
         let ended = said(command.output().unwrap());
         assert_eq!(ended.code, 0, "{scope}: {ended:?}");
-        let names: Vec<_> = std::fs::read_dir(folder).unwrap().flatten().map(|entry| entry.file_name()).collect();
+        let names: Vec<_> = std::fs::read_dir(directory).unwrap().flatten().map(|entry| entry.file_name()).collect();
         assert!(names.iter().all(|name| !name.to_string_lossy().starts_with("ran-")), "{scope}: {names:?}");
         let code = code_of(&workplace, "trial");
-        assert_eq!(code["git_commit"], head(folder), "{scope}");
+        assert_eq!(code["git_commit"], head(directory), "{scope}");
         // A change of this one was not committed with the submodule.
         let patch = code["git_patch"].as_str().unwrap_or_default();
         assert!(scope == "submodule" || patch.contains("+behind"), "{scope}: {code}");
@@ -141,25 +141,25 @@ fn no_scope_of_configuration_has_a_command_executed() {
 fn a_pipe_in_a_checkout_holds_nothing_up() {
     for place in ["included", "of a submodule", "attributes", "attributes within", "head", "index", "config"] {
         let workplace = checkout();
-        let folder = workplace.folder.path();
+        let directory = workplace.directory.path();
         assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
         let path = match place {
             "of a submodule" => {
-                git(folder, &["init", "-q", "inner"]);
-                git(&folder.join("inner"), &["commit", "-q", "--allow-empty", "-m", "1"]);
-                git(folder, &["add", "inner"]);
-                git(&folder.join("inner"), &["config", "include.path", "../pipe"]);
-                folder.join("inner/pipe")
+                git(directory, &["init", "-q", "inner"]);
+                git(&directory.join("inner"), &["commit", "-q", "--allow-empty", "-m", "1"]);
+                git(directory, &["add", "inner"]);
+                git(&directory.join("inner"), &["config", "include.path", "../pipe"]);
+                directory.join("inner/pipe")
             }
             "included" => {
-                git(folder, &["config", "include.path", "../pipe"]);
-                folder.join("pipe")
+                git(directory, &["config", "include.path", "../pipe"]);
+                directory.join("pipe")
             }
-            "attributes" => folder.join(".gitattributes"),
-            "attributes within" => folder.join(".git/info/attributes"),
-            "head" => folder.join(".git/HEAD"),
-            "index" => folder.join(".git/index"),
-            _ => folder.join(".git/config"),
+            "attributes" => directory.join(".gitattributes"),
+            "attributes within" => directory.join(".git/info/attributes"),
+            "head" => directory.join(".git/HEAD"),
+            "index" => directory.join(".git/index"),
+            _ => directory.join(".git/config"),
         };
         let _ = std::fs::remove_file(&path);
         pipe(&path);
@@ -178,9 +178,9 @@ fn a_pipe_in_a_checkout_holds_nothing_up() {
 #[test]
 fn another_repository_in_the_environment_changes_nothing() {
     let workplace = checkout();
-    let folder = workplace.folder.path();
+    let directory = workplace.directory.path();
     assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
-    git(folder, &["add", "-f", "results"]);
+    git(directory, &["add", "-f", "results"]);
     let other = tempfile::tempdir().unwrap();
     git(other.path(), &["init", "-q"]);
     let mut command = workplace.command(&["rm", "trial", "--yes"]);
@@ -192,30 +192,30 @@ fn another_repository_in_the_environment_changes_nothing() {
 #[test]
 fn worktrees_and_other_formats_are_read_or_unknown() {
     let workplace = checkout();
-    let folder = workplace.folder.path();
-    git(folder, &["worktree", "add", "-q", "beside", "-b", "other"]);
+    let directory = workplace.directory.path();
+    git(directory, &["worktree", "add", "-q", "beside", "-b", "other"]);
     put(&workplace, "beside/a.txt", "beside\n");
-    let mut command = workplace.command(&[folder.join("trial.toml").to_str().unwrap(), "-q"]);
-    assert_eq!(said(command.current_dir(folder.join("beside")).output().unwrap()).code, 0);
-    let latest = std::fs::canonicalize(folder.join("beside/results/trial/latest")).unwrap();
+    let mut command = workplace.command(&[directory.join("trial.toml").to_str().unwrap(), "-q"]);
+    assert_eq!(said(command.current_dir(directory.join("beside")).output().unwrap()).code, 0);
+    let latest = std::fs::canonicalize(directory.join("beside/results/trial/latest")).unwrap();
     let code = json(&latest.join("manifest.json"))["code"].clone();
     assert!(code["git_patch"].as_str().unwrap().contains("+beside"), "{code}");
     for format in ["--object-format=sha256", "--ref-format=reftable"] {
         let workplace = Workplace::new();
-        let folder = workplace.folder.path();
-        let made = Command::new("git").args(["init", "-q", format]).current_dir(folder).output().unwrap();
+        let directory = workplace.directory.path();
+        let made = Command::new("git").args(["init", "-q", format]).current_dir(directory).output().unwrap();
         if !made.status.success() {
             crate::workplace::skipped(&format!("this git knows no {format}"));
             continue;
         }
         put(&workplace, "a.txt", "before\n");
-        git(folder, &["add", "."]);
-        git(folder, &["commit", "-q", "-m", "a"]);
+        git(directory, &["add", "."]);
+        git(directory, &["commit", "-q", "-m", "a"]);
         put(&workplace, "a.txt", "behind\n");
         put(&workplace, "trial.toml", SHORT);
         assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
         let code = code_of(&workplace, "trial");
-        assert_eq!(code["git_commit"], head(folder), "{format}");
+        assert_eq!(code["git_commit"], head(directory), "{format}");
         assert!(code["git_patch"].as_str().unwrap().contains("+behind"), "{format}: {code}");
     }
 }
@@ -223,13 +223,13 @@ fn worktrees_and_other_formats_are_read_or_unknown() {
 #[test]
 fn a_patch_has_no_secrets_and_can_be_left_out() {
     let workplace = checkout();
-    let folder = workplace.folder.path();
+    let directory = workplace.directory.path();
     for name in [".env", "cert.pem", "my_secrets.txt", "crypt.dat"] {
         put(&workplace, name, "1\n");
     }
     put(&workplace, ".gitattributes", "crypt.dat filter=crypt\n");
-    git(folder, &["add", "-f", "."]);
-    git(folder, &["commit", "-q", "-m", "b"]);
+    git(directory, &["add", "-f", "."]);
+    git(directory, &["commit", "-q", "-m", "b"]);
     for name in [".env", "cert.pem", "my_secrets.txt", "crypt.dat"] {
         put(&workplace, name, "hunter2\n");
     }
@@ -260,20 +260,20 @@ fn a_patch_has_no_secrets_and_can_be_left_out() {
 #[test]
 fn a_checkout_with_its_files_elsewhere_is_unknown() {
     let workplace = checkout();
-    let folder = workplace.folder.path();
+    let directory = workplace.directory.path();
     assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
-    git(folder, &["add", "-f", "results"]);
-    git(folder, &["commit", "-q", "-m", "results"]);
+    git(directory, &["add", "-f", "results"]);
+    git(directory, &["commit", "-q", "-m", "results"]);
     let elsewhere = tempfile::tempdir().unwrap();
-    git(folder, &["config", "core.worktree", elsewhere.path().to_str().unwrap()]);
+    git(directory, &["config", "core.worktree", elsewhere.path().to_str().unwrap()]);
     let removed = workplace.xrun(&["rm", "trial", "--yes"]);
     assert!(removed.code != 0 && workplace.latest("trial").join("manifest.json").exists(), "{removed:?}");
     assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
     let code = code_of(&workplace, "trial");
     assert!(code["git_commit"].is_null() && code["git_patch"].is_null(), "{code}");
     assert!(code["git_left_out"].as_str().unwrap().contains("core.worktree"), "{code}");
-    // A submodule names its own folder.
-    git(folder, &["config", "core.worktree", folder.to_str().unwrap()]);
+    // A submodule names its own directory.
+    git(directory, &["config", "core.worktree", directory.to_str().unwrap()]);
     assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
     let code = code_of(&workplace, "trial");
     assert!(code["git_commit"].is_string() && code["git_patch"].as_str().unwrap().contains("+behind"), "{code}");
@@ -283,10 +283,10 @@ fn a_checkout_with_its_files_elsewhere_is_unknown() {
 fn every_word_of_git_for_false_is_carried_over() {
     for word in ["no", "0", "off", "false"] {
         let workplace = checkout();
-        let folder = workplace.folder.path();
+        let directory = workplace.directory.path();
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(folder.join("a.txt"), mode).unwrap();
-        git(folder, &["config", "core.filemode", word]);
+        std::fs::set_permissions(directory.join("a.txt"), mode).unwrap();
+        git(directory, &["config", "core.filemode", word]);
         assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
         let code = code_of(&workplace, "trial");
         let patch = code["git_patch"].as_str().unwrap();
@@ -295,7 +295,7 @@ fn every_word_of_git_for_false_is_carried_over() {
 }
 
 #[test]
-fn without_a_temporary_folder_the_cache_is_taken() {
+fn without_a_temporary_directory_the_cache_is_taken() {
     let workplace = checkout();
     let run = |cache: &str| {
         let mut command = workplace.command(&["trial.toml", "-q"]);

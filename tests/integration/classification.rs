@@ -35,7 +35,7 @@ fn put(path: &Path, text: &str) {
     std::fs::write(path, text).unwrap();
 }
 
-/// Tables that name one set of images as COCO, as VOC, as YOLO and as folders of classes.
+/// Tables that name one set of images as COCO, as VOC, as YOLO and as directories of classes.
 fn data(workplace: &Workplace) -> Vec<(&'static str, String)> {
     let (mut images, mut annotations) = (Vec::new(), Vec::new());
     let [left, top, right, bottom] = PLACE;
@@ -93,7 +93,7 @@ fn with(workplace: &Workplace, text: &str) {
 }
 
 #[test]
-fn classes_are_learnt_from_coco_voc_yolo_and_folders_of_images() {
+fn classes_are_learnt_from_coco_voc_yolo_and_directories_of_images() {
     let workplace = Workplace::new();
     let mut learnt = Vec::new();
     for (name, table) in data(&workplace) {
@@ -238,7 +238,7 @@ fn the_exported_network_gives_the_probabilities_of_a_prediction_in_pytorch() {
     let arguments: Vec<&str> = ["predict", "trial"].into_iter().chain(names.iter().map(String::as_str)).collect();
     let said = workplace.xrun(&[&arguments[..], &["--json"]].concat());
     assert_eq!(said.code, 0, "{said:?}");
-    let lines = format!("{}/predictions.jsonl", said.json()["folder"].as_str().unwrap());
+    let lines = format!("{}/predictions.jsonl", said.json()["directory"].as_str().unwrap());
     let compared = std::process::Command::new(&python)
         .args(["-c", COMPARE, &lines])
         .current_dir(workplace.path("."))

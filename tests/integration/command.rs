@@ -80,7 +80,7 @@ fn a_command_leaves_the_result_of_an_experiment() {
 }
 
 #[test]
-fn words_environment_and_folder_arrive_as_they_were_written() {
+fn words_environment_and_directory_arrive_as_they_were_written() {
     if !has_python() {
         return;
     }
@@ -91,7 +91,7 @@ fn words_environment_and_folder_arrive_as_they_were_written() {
     let file = workplace.file(
         "words.toml",
         &format!(
-            "[pipeline.command]\nfolder = \"inner\"\nprogram = [\"python3\", \"-c\", {:?}, {words}]\n\
+            "[pipeline.command]\nworking_directory = \"inner\"\nprogram = [\"python3\", \"-c\", {:?}, {words}]\n\
              [pipeline.command.values]\ntext = \"é \"\n[pipeline.command.environment]\nNAME = \"seed {{experiment.seed}}\"\n\
              [limits]\nhost_memory = \"1 GiB\"\n",
             code.replace('{', "{{").replace('}', "}}")
@@ -99,12 +99,12 @@ fn words_environment_and_folder_arrive_as_they_were_written() {
     );
     let said = workplace.xrun(&[file.to_str().unwrap(), "-s", "experiment.seed=4"]);
     assert_eq!(said.code, 0, "{said:?}");
-    let [words, name, folder]: [Value; 3] = serde_json::from_str(&said.out).unwrap();
+    let [words, name, directory]: [Value; 3] = serde_json::from_str(&said.out).unwrap();
     let run = workplace.latest("words");
     assert_eq!(words, serde_json::json!(["a b; $HOME *", "{\"x\": é }", "1073741824", words[3]]));
     assert_eq!(std::fs::canonicalize(words[3].as_str().unwrap()).unwrap(), run);
     assert_eq!(name, "seed 4");
-    assert_eq!(Path::new(folder.as_str().unwrap()), std::fs::canonicalize(workplace.path("inner")).unwrap());
+    assert_eq!(Path::new(directory.as_str().unwrap()), std::fs::canonicalize(workplace.path("inner")).unwrap());
 }
 
 #[test]

@@ -62,7 +62,8 @@ fn offered(workplace: &Workplace, words: &[&str]) -> Vec<String> {
         words[words.len() - 1],
         words[words.len() - 2],
     );
-    let output = std::process::Command::new("bash").arg("-c").arg(script).current_dir(workplace.folder.path()).output();
+    let output =
+        std::process::Command::new("bash").arg("-c").arg(script).current_dir(workplace.directory.path()).output();
     crate::workplace::said(output.unwrap()).out.lines().map(str::to_owned).collect()
 }
 
@@ -95,7 +96,7 @@ fn said_by(workplace: &Workplace, shell: &str, script: &str) -> Option<String> {
     let path = format!("{}:{found}", program.parent().unwrap().display());
     let mut command = std::process::Command::new(shell);
     let command = command.args(["-c", script]).env("PATH", path).env("HOME", workplace.path("home"));
-    match command.current_dir(workplace.folder.path()).output() {
+    match command.current_dir(workplace.directory.path()).output() {
         Ok(output) => Some(String::from_utf8_lossy(&output.stdout).into_owned()),
         Err(error) => {
             eprintln!("SKIPPED: {shell}: {error}");
@@ -192,12 +193,16 @@ fn a_template_checks_clean() {
 
 #[test]
 fn every_checked_in_experiment_checks_clean() {
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments");
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments");
     let workplace = Workplace::new();
     let mut count = 0;
-    let folders =
-        [folder.to_owned(), format!("{folder}/leaks"), format!("{folder}/leaks/small"), format!("{folder}/sweeps")];
-    for entry in folders.iter().flat_map(|folder| std::fs::read_dir(folder).unwrap().flatten()) {
+    let directories = [
+        directory.to_owned(),
+        format!("{directory}/leaks"),
+        format!("{directory}/leaks/small"),
+        format!("{directory}/sweeps"),
+    ];
+    for entry in directories.iter().flat_map(|directory| std::fs::read_dir(directory).unwrap().flatten()) {
         let path = entry.path();
         if path.extension().is_some_and(|extension| extension == "toml") {
             let said = workplace.xrun(&["check", path.to_str().unwrap()]);
@@ -232,7 +237,7 @@ fn variables_and_files_with_names_that_are_no_text_do_no_harm() {
     use std::os::unix::ffi::OsStrExt;
     let workplace = Workplace::new();
     let odd = std::ffi::OsStr::from_bytes(b"caf\xe9.toml");
-    std::fs::write(workplace.folder.path().join(odd), "[pipeline.dummy]\n").unwrap();
+    std::fs::write(workplace.directory.path().join(odd), "[pipeline.dummy]\n").unwrap();
     let mut command = workplace.command(&["-q"]);
     let status = command.arg(odd).env("ODD", std::ffi::OsStr::from_bytes(b"\xff")).status().unwrap();
     assert_eq!(status.code(), Some(0));
@@ -241,15 +246,15 @@ fn variables_and_files_with_names_that_are_no_text_do_no_harm() {
 #[test]
 fn leaks_that_do_not_exist_are_answered_with_those_that_do() {
     let workplace = Workplace::new();
-    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/leaks");
-    let said = workplace.xrun(&["leaks", "gradient", "--folder", folder]);
+    let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/leaks");
+    let said = workplace.xrun(&["leaks", "gradient", "--dir", directory]);
     assert_eq!(said.code, 2);
     let (message, known) = said.err.split_once(" (known: ").unwrap();
     assert!(known.contains("gradients, log_history"), "{known}");
     insta::assert_snapshot!(message);
-    assert_eq!(workplace.xrun(&["leaks"]).code, 2, "no such folder here");
+    assert_eq!(workplace.xrun(&["leaks"]).code, 2, "no such directory here");
     workplace.file("own/a.leaky.toml", "[pipeline.dummy]\n");
-    let said = workplace.xrun(&["leaks", "--folder", "own"]);
+    let said = workplace.xrun(&["leaks", "--dir", "own"]);
     assert!(said.code == 2 && said.err.contains("[leaks.expected]"), "{said:?}");
 }
 
@@ -258,13 +263,13 @@ fn a_leak_of_device_pools_is_left_out_where_there_is_no_pool_and_is_not_wrong() 
     let workplace = Workplace::new();
     let expected = "[leaks.expected]\ngrows = \"per_thread_pools\"\nowner = \"leak_it\"\n";
     workplace.file("own/it.leaky.toml", &format!("[pipeline.dummy]\n{expected}"));
-    let said = workplace.xrun(&["leaks", "--folder", "own", "--device", "cpu"]);
+    let said = workplace.xrun(&["leaks", "--dir", "own", "--device", "cpu"]);
     assert_eq!(said.code, 0, "{said:?}");
-    let said = workplace.xrun(&["leaks", "--folder", "own", "--device", "cpu", "--json"]);
+    let said = workplace.xrun(&["leaks", "--dir", "own", "--device", "cpu", "--json"]);
     let rows = said.json();
     assert_eq!(rows[0]["wrong"], serde_json::json!([]), "{rows}");
     let reason = rows[0]["left_out"].as_str().unwrap();
-    let shown = workplace.xrun(&["leaks", "--folder", "own", "--device", "cpu"]);
+    let shown = workplace.xrun(&["leaks", "--dir", "own", "--device", "cpu"]);
     assert!(shown.out.contains(reason), "{shown:?}");
     insta::assert_snapshot!(reason);
 }
@@ -375,7 +380,7 @@ fn backups_can_leave_the_cache_out() {
     }
     let tag = std::fs::read_to_string(own.join("CACHEDIR.TAG")).unwrap();
     assert!(tag.starts_with("Signature: 8a477f597d28d172789f06886806bc55\n"), "{tag}");
-    assert!(!others.join("CACHEDIR.TAG").exists(), "a folder that was there may hold other things");
+    assert!(!others.join("CACHEDIR.TAG").exists(), "a directory that was there may hold other things");
 }
 
 #[test]
@@ -388,7 +393,7 @@ fn what_leaks_finds_is_written_for_ci_servers() {
         workplace.file(&format!("leaks/{name}.leaky.toml"), &format!("{dummy}{leak}{}", expected(owner)));
         workplace.file(&format!("leaks/{name}.bounded.toml"), dummy);
     }
-    let said = workplace.xrun(&["leaks", "--folder", "leaks", "--device", "cpu", "--junit", "found.xml"]);
+    let said = workplace.xrun(&["leaks", "--dir", "leaks", "--device", "cpu", "--junit", "found.xml"]);
     assert_eq!(said.code, 1, "{said:?}");
     let xml = std::fs::read_to_string(workplace.path("found.xml")).unwrap();
     assert!(xml.contains("tests=\"2\" failures=\"1\" errors=\"0\" skipped=\"0\""), "{xml}");

@@ -32,7 +32,7 @@ fn two_runs_are_compared_in_text_as_a_record_and_on_a_page() {
 }
 
 #[test]
-fn a_folder_stands_for_its_runs_and_one_run_is_no_comparison() {
+fn a_directory_stands_for_its_runs_and_one_run_is_no_comparison() {
     let workplace = workplace();
     assert_eq!(workplace.xrun(&["trial.toml", "-q", "-s", "experiment.seed=1"]).code, 0);
     let said = workplace.xrun(&["compare", "results/trial", "--json"]);

@@ -13,10 +13,10 @@ fn a_build_without_cuda_says_how_to_get_it() {
     assert_eq!((refused.code, refused.err.lines().count()), (1, 1), "{refused:?}");
     assert!(refused.err.contains(CURE), "{refused:?}");
     insta::assert_snapshot!(refused.err);
-    let Some(folder) = stand_in(&workplace) else { return };
+    let Some(directory) = stand_in(&workplace) else { return };
     let on_gpu = |arguments: &[&str]| {
         let mut command = workplace.command(arguments);
-        command.env("LD_LIBRARY_PATH", &folder).env("STAND_IN_GPU_FILE", workplace.path("held.txt"));
+        command.env("LD_LIBRARY_PATH", &directory).env("STAND_IN_GPU_FILE", workplace.path("held.txt"));
         said(command.output().unwrap())
     };
     let listed = on_gpu(&["devices"]);

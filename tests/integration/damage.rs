@@ -45,11 +45,11 @@ fn workplace() -> Workplace {
 /// All files of a run, the lock left out, in which nothing stands.
 fn files(run: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
-    let mut folders = vec![run.to_path_buf()];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap().flatten() {
+    let mut directories = vec![run.to_path_buf()];
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory).unwrap().flatten() {
             match entry.path() {
-                path if path.is_dir() => folders.push(path),
+                path if path.is_dir() => directories.push(path),
                 path if path.metadata().unwrap().len() > 0 => found.push(path),
                 _ => {}
             }

@@ -1,4 +1,4 @@
-//! `xrun check` on data sets: all problems at once, and settings clamped to small data.
+//! `xrun check` on data sets: all problems at once, and settings lowered to small data.
 
 use serde_json::{Value, json};
 
@@ -188,17 +188,17 @@ fn a_data_set_that_is_too_small_for_an_episode_says_so_in_check_console_and_plan
     let said = check(&workplace, &["-s", HELD_OUT]);
     assert_eq!(said.code, 0, "{said:?}");
     insta::assert_snapshot!(redacted(&said.err));
-    let clamped = |extra: &[&str]| {
+    let lowered = |extra: &[&str]| {
         let said = check(&workplace, &[&["-s", HELD_OUT, "--json"], extra].concat());
         let answer = said.json();
-        let all = answer[0]["data"]["clamped"].as_array().unwrap().clone();
+        let all = answer[0]["data"]["lowered"].as_array().unwrap().clone();
         let key = |one: &Value| one["key"].as_str().unwrap().rsplit_once('.').unwrap().1.to_owned();
         all.iter().map(|one| (key(one), one["asked"].clone(), one["used"].clone())).collect::<Vec<_>>()
     };
     let expected =
         [("n_way", 4, 2), ("n_query", 8, 1), ("n_way", 4, 2), ("n_query", 8, 1), ("triplet_batch_size", 8, 1)];
-    assert_eq!(clamped(&[]), expected.map(|(key, asked, used)| (key.to_owned(), asked.into(), used.into())));
-    let shots = clamped(&["-s", "pipeline.fewshot-detection.n_shot=3"]);
+    assert_eq!(lowered(&[]), expected.map(|(key, asked, used)| (key.to_owned(), asked.into(), used.into())));
+    let shots = lowered(&["-s", "pipeline.fewshot-detection.n_shot=3"]);
     assert!(shots.contains(&("n_shot".to_owned(), 3.into(), 1.into())), "{shots:?}");
     let small = [
         "pipeline.fewshot-detection.n_way=2",
@@ -277,7 +277,7 @@ fn all_mistakes_of_both_question_files_are_told_at_once() {
     assert!(said.err.contains("a.json") && said.err.contains("b.json"), "{}", said.err);
 }
 
-/// As cocodataset.org gives it: two files, and images named without their folder.
+/// As cocodataset.org gives it: two files, and images named without their directory.
 fn as_coco_has_it(workplace: &Workplace) {
     for (part, first) in [("train2017", 0), ("val2017", 8)] {
         let mut data = coco(workplace);
@@ -344,7 +344,7 @@ fn a_strict_check_refuses_what_a_run_would_lower() {
     workplace.file("mine.toml", &format!("{CLASSIFICATION}{data}"));
     let said = workplace.xrun(&["check", "mine.toml", "--json"]);
     assert_eq!(said.code, 0, "{said:?}");
-    assert_eq!(said.json()[0]["data"]["clamped"][0]["used"], 2, "{said:?}");
+    assert_eq!(said.json()[0]["data"]["lowered"][0]["used"], 2, "{said:?}");
     let strict = workplace.xrun(&["check", "mine.toml", "--strict", "--json"]);
     let problem = &strict.json()[0]["problems"][0];
     assert_eq!(

@@ -6,7 +6,7 @@ use crate::workplace::{Workplace, json, lines_with, redacted, said, skipped, tex
 fn results_that_cannot_be_written_are_named() {
     let workplace = Workplace::new();
     workplace.file("trial.toml", "[pipeline.dummy]\n");
-    workplace.file("taken", "a file where the folder should be");
+    workplace.file("taken", "a file where the directory should be");
     let said = workplace.xrun(&["trial.toml", "--results", "taken"]);
     assert_eq!(said.code, 1, "{said:?}");
     insta::assert_snapshot!(lines_with(&said.err, "error: "));
@@ -26,7 +26,7 @@ fn no_space_left_ends_the_run_with_a_message_and_a_directory_that_reads() {
     let output = std::process::Command::new("bash")
         .args(["-c", &script])
         .env("XDG_STATE_HOME", crate::workplace::state())
-        .current_dir(workplace.folder.path())
+        .current_dir(workplace.directory.path())
         .output()
         .unwrap();
     let said = said(output);
@@ -52,7 +52,7 @@ fn on_a_small_disk(workplace: &Workplace, script: &str) -> Option<crate::workpla
         let mut command = std::process::Command::new("unshare");
         command
             .args(words)
-            .current_dir(workplace.folder.path())
+            .current_dir(workplace.directory.path())
             .env("XRUN_CACHE", crate::workplace::cache())
             .env("XDG_STATE_HOME", crate::workplace::state());
         command.output().ok().map(said)
@@ -98,7 +98,7 @@ fn on_a_full_disk_the_summary_still_says_how_the_run_ended() {
     let inside = |script: &str| {
         let script = format!("mount -t tmpfs -o size=1m none small && {script}");
         let words = ["--user", "--map-root-user", "--mount", "bash", "-c", &script];
-        let output = std::process::Command::new("unshare").args(words).current_dir(workplace.folder.path()).output();
+        let output = std::process::Command::new("unshare").args(words).current_dir(workplace.directory.path()).output();
         output.ok().map(said)
     };
     if inside("true").is_none_or(|said| said.code != 0) {
@@ -123,7 +123,7 @@ metrics=small/results/full/latest/metrics.jsonl
 written() { wc -c < $metrics; }
 ";
 
-/// Watches a script whose results are on a small file system; what is there in the end is in the folder `kept`.
+/// Watches a script whose results are on a small file system; what is there in the end is in the directory `kept`.
 #[cfg(target_os = "linux")]
 fn watched_on_a_small_disk(workplace: &Workplace, script: &str) -> Option<crate::workplace::Output> {
     workplace.file("trainer.sh", &format!("{PRINTS}{script}"));

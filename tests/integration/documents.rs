@@ -12,11 +12,11 @@ fn reader() -> Workplace {
     let workplace = Workplace::new();
     symlink(Path::new(ROOT).join("experiments"), workplace.path("experiments")).unwrap();
     for (class, red) in [("cat", 220), ("dog", 120), ("fox", 20)] {
-        let folder = workplace.path("my-images").join(class);
-        std::fs::create_dir_all(&folder).unwrap();
+        let directory = workplace.path("my-images").join(class);
+        std::fs::create_dir_all(&directory).unwrap();
         for number in 0..12_u8 {
             let image = image::RgbImage::from_fn(40, 40, |x, y| image::Rgb([red, number * 20, (x * y % 256) as u8]));
-            image.save(folder.join(format!("{number}.png"))).unwrap();
+            image.save(directory.join(format!("{number}.png"))).unwrap();
         }
     }
     std::fs::copy(Path::new(ROOT).join("examples/watch/train.py"), workplace.path("train.py")).unwrap();

@@ -37,7 +37,8 @@ fn a_checkpoint_gives_the_metrics_that_the_run_measured() {
     let evaluations = workplace.latest("trial").join("evaluations");
     let mut found: Vec<_> = std::fs::read_dir(evaluations).unwrap().map(|entry| entry.unwrap().path()).collect();
     found.sort();
-    let steps: Vec<_> = found.iter().map(|folder| json(&folder.join("evaluation.json"))["step"].clone()).collect();
+    let steps: Vec<_> =
+        found.iter().map(|directory| json(&directory.join("evaluation.json"))["step"].clone()).collect();
     assert_eq!(steps, [60, 45]);
     // The run is as it was.
     for command in [&["show", "trial"][..], &["ls"], &["report", "trial"], &["compare", "trial", "trial"]] {

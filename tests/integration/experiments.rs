@@ -5,59 +5,62 @@ use std::process::Command;
 
 use crate::workplace::{Output, Workplace, said, text};
 
-fn samples(folder: &str) -> (PathBuf, Vec<String>) {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/experiments").join(folder);
-    let entries = std::fs::read_dir(&folder).unwrap().flatten();
+fn samples(directory: &str) -> (PathBuf, Vec<String>) {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/experiments").join(directory);
+    let entries = std::fs::read_dir(&directory).unwrap().flatten();
     let mut names: Vec<String> = entries.map(|entry| entry.file_name().into_string().unwrap()).collect();
     names.retain(|name| name.ends_with(".toml"));
     names.sort();
-    (folder, names)
+    (directory, names)
 }
 
-/// Runs in the folder of the samples, so that the names in messages are short and the same everywhere.
-fn check(folder: &Path, arguments: &[&str]) -> Output {
+/// Runs in the directory of the samples, so that the names in messages are short and the same everywhere.
+fn check(directory: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xrun"));
-    said(command.arg("check").args(arguments).current_dir(folder).output().unwrap())
+    said(command.arg("check").args(arguments).current_dir(directory).output().unwrap())
 }
 
 #[test]
 fn every_wrong_file_is_refused_in_words_that_help() {
-    let (folder, names) = samples("invalid");
+    let (directory, names) = samples("invalid");
     assert!(names.len() >= 30);
     let mut settings = insta::Settings::clone_current();
     settings.set_snapshot_path("../experiments/invalid/said");
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);
     for name in names {
-        let said = check(&folder, &[&name]);
+        let said = check(&directory, &[&name]);
         assert_eq!(said.code, 2, "{name}: {said:?}");
         assert!(said.out.is_empty(), "{name}: {said:?}");
         assert!(!said.err.contains('\u{1b}') && !said.err.contains('\u{202e}'), "{name} drives the terminal: {said:?}");
         settings.bind(|| {
-            insta::assert_snapshot!(name.trim_end_matches(".toml"), said.err.replace(folder.to_str().unwrap(), "HERE"))
+            insta::assert_snapshot!(
+                name.trim_end_matches(".toml"),
+                said.err.replace(directory.to_str().unwrap(), "HERE")
+            )
         });
     }
 }
 
 #[test]
 fn right_files_resolve_to_files_that_resolve_to_themselves() {
-    let (folder, names) = samples("valid");
+    let (directory, names) = samples("valid");
     let workplace = Workplace::new();
     for name in names {
-        let first = check(&folder, &[&name, "--resolved"]);
+        let first = check(&directory, &[&name, "--resolved"]);
         assert_eq!(first.code, 0, "{name}: {first:?}");
         let resolved = workplace.file(&name, &first.out);
-        let again = check(&folder, &[resolved.to_str().unwrap(), "--resolved"]);
+        let again = check(&directory, &[resolved.to_str().unwrap(), "--resolved"]);
         assert_eq!(first.out, again.out, "{name}");
     }
 }
 
 #[test]
 fn later_layers_win_and_each_value_knows_its_layer() {
-    let (folder, _) = samples("valid");
+    let (directory, _) = samples("valid");
     let mut command = Command::new(env!("CARGO_BIN_EXE_xrun"));
     command.args(["check", "--resolved", "--origins", "extends_two.toml", "-s", "limits.prefetch=9"]);
-    command.env("XRUN__LIMITS__PREFETCH", "5").env("XRUN__PIPELINE__DUMMY__NAN_AT_STEP", "4").current_dir(&folder);
+    command.env("XRUN__LIMITS__PREFETCH", "5").env("XRUN__PIPELINE__DUMMY__NAN_AT_STEP", "4").current_dir(&directory);
     let said = said(command.output().unwrap());
     assert_eq!(said.code, 0, "{said:?}");
     for (key, value, origin) in [
@@ -88,9 +91,9 @@ fn files_that_are_no_experiments_are_refused_and_nothing_panics() {
     std::fs::write(workplace.path("large.toml"), vec![b'#'; 2 << 20]).unwrap();
     std::fs::write(workplace.path("deep.toml"), format!("a = {}", "[".repeat(100_000))).unwrap();
     std::fs::write(workplace.path("wide.toml"), format!("x = \"{}\"", "y".repeat(500_000))).unwrap();
-    std::fs::create_dir(workplace.path("folder.toml")).unwrap();
+    std::fs::create_dir(workplace.path("directory.toml")).unwrap();
     let mut messages = String::new();
-    for name in ["binary.toml", "large.toml", "deep.toml", "wide.toml", "folder.toml", "stage3.toml"] {
+    for name in ["binary.toml", "large.toml", "deep.toml", "wide.toml", "directory.toml", "stage3.toml"] {
         let said = workplace.xrun(&["check", name]);
         assert_eq!(said.code, 2, "{name}: {said:?}");
         assert!(said.err.contains(name) && said.err.len() < 4000, "{name}: {said:?}");
@@ -115,8 +118,8 @@ fn a_file_deeper_than_sixteen_extends_is_refused() {
 
 #[test]
 fn programs_get_the_same_problems_as_json() {
-    let (folder, _) = samples("invalid");
-    let said = check(&folder, &["--json", "unknown_key.toml", "negative.toml"]);
+    let (directory, _) = samples("invalid");
+    let said = check(&directory, &["--json", "unknown_key.toml", "negative.toml"]);
     assert_eq!(said.code, 2);
     let answers = said.json();
     assert_eq!(answers[0]["problems"][0]["key"], "limits.worker");

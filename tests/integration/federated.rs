@@ -5,7 +5,7 @@ use std::path::Path;
 use crate::workplace::{Output, Workplace, redacted};
 
 const MINE: &str = "[pipeline.federated-adapters]\nnodes = 2\n[model.audio-adapters]\nencoder = \"statistics\"\n\
-                    [dataset.sound-clips]\nsource = \"folder\"\npath = \"sounds\"\n";
+                    [dataset.sound-clips]\nsource = \"directory\"\npath = \"sounds\"\n";
 
 /// Two classes, of each a clip in each of five folds: a tenth of a second at 16 kHz.
 fn sounds(workplace: &Workplace) {
@@ -49,7 +49,7 @@ fn check(workplace: &Workplace, set: &[&str]) -> Output {
 }
 
 #[test]
-fn a_folder_of_sounds_is_correct_and_what_is_broken_in_it_is_named() {
+fn a_directory_of_sounds_is_correct_and_what_is_broken_in_it_is_named() {
     let workplace = Workplace::new();
     sounds(&workplace);
     let said = check(&workplace, &[]);
@@ -66,7 +66,7 @@ fn a_folder_of_sounds_is_correct_and_what_is_broken_in_it_is_named() {
         ("no samples", "audio/3.wav", to_bytes(wav(1, 0)), "3.wav"),
         ("no channels", "audio/3.wav", to_bytes(wav(0, 1_600)), "3.wav"),
         ("sixty-four channels", "audio/3.wav", to_bytes(wav(64, 6_400)), "3.wav"),
-        ("a name that leaves the folder", "meta.csv", to_text("4.wav", "../../4.wav"), "meta.csv"),
+        ("a name that leaves the directory", "meta.csv", to_text("4.wav", "../../4.wav"), "meta.csv"),
         ("a fold that is no number", "meta.csv", to_text("4.wav,5", "4.wav,five"), "meta.csv"),
         ("a clip that is named twice", "meta.csv", to_text("4.wav,5", "3.wav,5"), "3.wav"),
         ("a column that is missing", "meta.csv", to_text("filename,fold", "filename,part"), "fold"),

@@ -107,7 +107,7 @@ fn a_kind_as_a_value_is_answered_with_its_table() {
 }
 
 #[test]
-fn an_experiment_without_its_folder_and_ending_is_found() {
+fn an_experiment_without_its_directory_and_ending_is_found() {
     let workplace = Workplace::new();
     std::fs::create_dir(workplace.path("experiments")).unwrap();
     workplace.file("experiments/stage2.toml", "[pipeline.dummy]\n");

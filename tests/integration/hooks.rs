@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::workplace::{Workplace, json, lines_with, text};
 
-/// Writes what it reads into the folder `notified`, named by the hook. Its arguments are not seen by a shell of xrun's.
+/// Writes what it reads into the directory `notified`, named by the hook. Its arguments are not seen by a shell of xrun's.
 const NOTE: &str = "#!/bin/sh\nmkdir -p notified\ncat > \"notified/$1.json\"\n";
 
 const HOOKS: &str = "
@@ -30,8 +30,8 @@ fn workplace() -> Workplace {
 
 /// Names of the hooks called since the last time, sorted.
 fn notified(workplace: &Workplace) -> Vec<String> {
-    let folder = workplace.path("notified");
-    let entries = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+    let directory = workplace.path("notified");
+    let entries = std::fs::read_dir(&directory).into_iter().flatten().flatten();
     let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     names.sort();
     names
@@ -56,7 +56,7 @@ fn each_ending_tells_its_hooks_and_the_document_says_how_it_was() {
         assert_eq!(notified(&workplace), expected, "{set}");
         let document = json(&workplace.path("notified/on_end.json"));
         let run = workplace.latest("notified");
-        assert_eq!(document["folder"], run.display().to_string());
+        assert_eq!(document["directory"], run.display().to_string());
         assert_eq!(document["exit_code"], code);
         assert_eq!(document["outcome"], json(&run.join("summary.json"))["outcome"]);
         assert_eq!(document["post_mortem"].is_string(), code == 5, "{document}");
@@ -154,9 +154,9 @@ fn hooks_change_neither_the_numbers_nor_the_fingerprint() {
 #[test]
 fn where_no_temporary_file_can_be_made_the_hook_says_where() {
     let workplace = workplace();
-    let output = workplace.command(&["notified.toml"]).env("TMPDIR", "/no/such/folder").output().unwrap();
+    let output = workplace.command(&["notified.toml"]).env("TMPDIR", "/no/such/directory").output().unwrap();
     let said = crate::workplace::said(output);
     assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.err.contains("/no/such/folder") && said.err.contains("TMPDIR"), "{said:?}");
+    assert!(said.err.contains("/no/such/directory") && said.err.contains("TMPDIR"), "{said:?}");
     assert!(notified(&workplace).is_empty());
 }

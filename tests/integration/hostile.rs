@@ -76,7 +76,7 @@ fn a_device_or_a_pipe_in_the_place_of_a_file_holds_nothing_up() {
 }
 
 #[test]
-fn a_run_whose_folder_is_removed_ends_with_an_error_and_makes_nothing_in_its_place() {
+fn a_run_whose_directory_is_removed_ends_with_an_error_and_makes_nothing_in_its_place() {
     let workplace = Workplace::new();
     workplace.file(
         "gone.toml",
@@ -234,7 +234,7 @@ fn the_users_umask_holds_for_all_files_and_nothing_is_written_through_links() {
     let program = env!("CARGO_BIN_EXE_xrun");
     let xrun = |arguments: &str| {
         let mut shell = Command::new("sh");
-        shell.args(["-c", &format!("umask 077; exec '{program}' {arguments}")]).current_dir(workplace.folder.path());
+        shell.args(["-c", &format!("umask 077; exec '{program}' {arguments}")]).current_dir(workplace.directory.path());
         shell.env("XRUN_CACHE", crate::workplace::cache()).env("XDG_STATE_HOME", crate::workplace::state());
         said(shell.output().unwrap())
     };

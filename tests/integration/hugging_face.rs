@@ -83,13 +83,13 @@ fn perplexity_in_transformers_is_that_of_the_run() {
     let ours = &json(&run.join("summary.json"))["metrics_last"];
     let mut compared = 0;
     for (label, name) in [("full", "full"), ("w8", "8_bit"), ("w4", "4_bit")] {
-        for folder in [format!("merged_lora_{label}"), format!("lora_{label}")] {
-            let Some(found) = found.get(&folder) else { continue }; // there is no PEFT
+        for directory in [format!("merged_lora_{label}"), format!("lora_{label}")] {
+            let Some(found) = found.get(&directory) else { continue }; // there is no PEFT
             for metric in ["perplexity", "bits_per_byte"] {
                 let (found, ours) =
                     (found[metric].as_f64().unwrap(), ours[format!("{metric}_{name}")].as_f64().unwrap());
-                assert!((found - ours).abs() < 1e-4 * ours, "{folder}: {metric} {found}, and here {ours}");
-                eprintln!("{folder}: {metric} {found:.6} in transformers, {ours:.6} here");
+                assert!((found - ours).abs() < 1e-4 * ours, "{directory}: {metric} {found}, and here {ours}");
+                eprintln!("{directory}: {metric} {found:.6} in transformers, {ours:.6} here");
                 compared += 1;
             }
         }

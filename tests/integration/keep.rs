@@ -10,10 +10,10 @@ fn a_kept_result_is_reproduced_and_names_no_place() {
     let said = workplace.xrun(&["keep"]);
     assert_eq!(said.code, 0, "{said:?}");
     let kept = workplace.path("results/reference/trial");
-    let folder = std::fs::canonicalize(workplace.path(".")).unwrap();
+    let directory = std::fs::canonicalize(workplace.path(".")).unwrap();
     for entry in std::fs::read_dir(&kept).unwrap().flatten() {
         let (name, text) = (entry.file_name(), text(&entry.path()));
-        assert!(!text.contains(folder.to_str().unwrap()), "{name:?} names {}", folder.display());
+        assert!(!text.contains(directory.to_str().unwrap()), "{name:?} names {}", directory.display());
     }
     assert_eq!(json(&kept.join("manifest.json"))["working_directory"], "/project");
     let said = workplace.xrun(&["reproduce", "reference/trial"]);

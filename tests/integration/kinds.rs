@@ -6,7 +6,7 @@ use serde_json::Value;
 use xrun::bounded::leak_growth::LeakGrowth;
 use xrun::bounded::ledger::Ledger;
 use xrun::bounded::planned::MemoryKind;
-use xrun::experiment::key_synonyms::OTHER_NAMES;
+use xrun::experiment::key_synonyms::{FORMER_KEYS, NAMES_ELSEWHERE};
 use xrun::experiment::pipeline::Pipeline;
 use xrun::experiment::template::template;
 use xrun::experiment::{Experiment, pattern, read, render, resolved};
@@ -26,10 +26,10 @@ fn uncommented(text: &str) -> String {
 }
 
 fn check(text: &str) -> Experiment {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("mine.toml");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("mine.toml");
     // The script of a command has to exist.
-    let script = folder.path().join("train.py");
+    let script = directory.path().join("train.py");
     write::replace(&script, b"").unwrap();
     let text = text.replace("\"train.py\"", &format!("{script:?}"));
     write::replace(&path, text.as_bytes()).unwrap();
@@ -69,7 +69,7 @@ fn choices_are_shown_and_no_placeholder_is_a_trap() {
         "#   \"generated\": ",
         "#   \"file\": ",
         "#   \"skip\": ",
-        "# [training.schedule.cosine]\n#   warmup_steps = 0\n#   final_fraction = 0.0\n",
+        "# [training.schedule.cosine]\n#   warmup_steps = 0\n#   final_lr_fraction = 0.0\n",
         "# [optimizer.sgd]\n#   learning_rate = 0.01\n",
     ] {
         assert!(text.contains(shown), "{shown}\n{text}");
@@ -116,8 +116,8 @@ fn every_pattern_in_the_schema_is_put_into_words() {
 #[test]
 fn a_moved_key_of_the_environment_and_of_the_command_line_is_told_where_it_is_now() {
     known();
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("sample.toml");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("sample.toml");
     write::replace(&path, b"[pipeline.fewshot-detection]\n").unwrap();
     let said = |set: &[String], environment: &[(String, String)]| {
         render::text(&read::read(&path, set, environment.iter().cloned()).unwrap_err(), false, None)
@@ -129,7 +129,7 @@ fn a_moved_key_of_the_environment_and_of_the_command_line_is_told_where_it_is_no
 }
 
 #[test]
-fn every_name_of_another_tool_leads_to_a_key() {
+fn every_name_of_another_tool_and_every_former_key_leads_to_a_key() {
     fn keys(schema: &Value, into: &mut Vec<String>) {
         for (key, part) in schema["properties"].as_object().into_iter().flatten() {
             into.push(key.clone());
@@ -138,13 +138,13 @@ fn every_name_of_another_tool_leads_to_a_key() {
     }
     let mut all = Vec::new();
     keys(&known(), &mut all);
-    for (_, ours) in OTHER_NAMES {
+    for (_, ours) in NAMES_ELSEWHERE.iter().chain(FORMER_KEYS) {
         assert!(all.iter().any(|key| key == ours), "{ours} is no key");
     }
 }
 
-fn files(folder: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+fn files(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).unwrap().flatten() {
         let path = entry.path();
         match path.is_dir() {
             true => files(&path, found),

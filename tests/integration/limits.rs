@@ -243,7 +243,7 @@ fn a_program_for_which_the_system_has_no_memory_says_so_and_ends_with_5() {
     workplace.file("trial.toml", "[pipeline.dummy]\nsteps_per_epoch = 5\nhold = \"64 GiB\"\n");
     let script = format!("ulimit -v 4194304; exec {} trial.toml", env!("CARGO_BIN_EXE_xrun"));
     let mut command = std::process::Command::new("bash");
-    command.args(["-c", &script]).current_dir(workplace.folder.path()).env("XRUN_CACHE", crate::workplace::cache());
+    command.args(["-c", &script]).current_dir(workplace.directory.path()).env("XRUN_CACHE", crate::workplace::cache());
     let said = crate::workplace::said(command.output().unwrap());
     assert_eq!(said.code, 5, "{said:?}");
     insta::assert_snapshot!(lines_with(&said.err, "ulimit -v"));

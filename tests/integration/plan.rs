@@ -269,7 +269,7 @@ fn the_command_that_a_memory_limit_ends_with_finishes_the_run() {
     let followed = Command::new("sh")
         .arg("-c")
         .arg(format!("'{xrun}' {command} -q"))
-        .current_dir(workplace.folder.path())
+        .current_dir(workplace.directory.path())
         .env("XRUN_CACHE", crate::workplace::cache())
         .env("XDG_STATE_HOME", crate::workplace::state())
         .output();
@@ -349,7 +349,7 @@ fn a_run_with_little_address_space_and_a_declared_limit_ends_by_itself() {
         command.args(["-c", "ulimit -v 800000 && exec \"$@\"", "sh"]).arg(env!("CARGO_BIN_EXE_xrun"));
         command.args(["trial.toml", "--progress", "none"]).args(arguments);
         command
-            .current_dir(workplace.folder.path())
+            .current_dir(workplace.directory.path())
             .env("XRUN_CACHE", crate::workplace::cache())
             .env("XDG_STATE_HOME", crate::workplace::state());
         said(command.output().unwrap())
@@ -370,7 +370,7 @@ fn a_run_with_little_address_space_and_a_declared_limit_ends_by_itself() {
 
 /// A memory cgroup, version 1 or 2, removed when dropped.
 pub struct Cgroup {
-    pub folder: std::path::PathBuf,
+    pub directory: std::path::PathBuf,
 }
 
 impl Cgroup {
@@ -379,23 +379,23 @@ impl Cgroup {
         let name = format!("xrun-test-{name}-{}", std::process::id());
         let versions = [("/sys/fs/cgroup/memory", "memory.limit_in_bytes"), ("/sys/fs/cgroup", "memory.max")];
         versions.into_iter().find_map(|(root, file)| {
-            let folder = Path::new(root).join(&name);
-            std::fs::create_dir(&folder).ok()?;
-            let group = Self { folder };
-            let file = group.folder.join(file);
+            let directory = Path::new(root).join(&name);
+            std::fs::create_dir(&directory).ok()?;
+            let group = Self { directory };
+            let file = group.directory.join(file);
             (file.exists() && std::fs::write(&file, limit.to_string()).is_ok()).then_some(group)
         })
     }
 }
 
 impl Cgroup {
-    /// xrun inside of it, in the folder of this workplace.
+    /// xrun inside of it, in the directory of this workplace.
     pub fn command(&self, workplace: &Workplace, arguments: &[&str]) -> Command {
         let mut command = Command::new("sh");
-        command.args(["-c", "echo $$ > \"$1\" && shift && exec \"$@\"", "sh"]).arg(self.folder.join("cgroup.procs"));
+        command.args(["-c", "echo $$ > \"$1\" && shift && exec \"$@\"", "sh"]).arg(self.directory.join("cgroup.procs"));
         command.arg(env!("CARGO_BIN_EXE_xrun")).args(arguments);
         command
-            .current_dir(workplace.folder.path())
+            .current_dir(workplace.directory.path())
             .env("XRUN_CACHE", crate::workplace::cache())
             .env("XDG_STATE_HOME", crate::workplace::state());
         command
@@ -404,6 +404,6 @@ impl Cgroup {
 
 impl Drop for Cgroup {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir(&self.folder);
+        let _ = std::fs::remove_dir(&self.directory);
     }
 }

@@ -23,13 +23,13 @@ fn predict(workplace: &Workplace, arguments: &[&str]) -> Output {
     workplace.xrun(&[&["predict", "trial"], arguments].concat())
 }
 
-fn lines(folder: &Path) -> Vec<Value> {
-    text(&folder.join("predictions.jsonl")).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+fn lines(directory: &Path) -> Vec<Value> {
+    text(&directory.join("predictions.jsonl")).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
 }
 
 /// Files of a directory, by name, with their bytes.
-fn content(folder: &Path) -> Vec<(String, Option<Vec<u8>>)> {
-    let entries = std::fs::read_dir(folder).unwrap().flatten();
+fn content(directory: &Path) -> Vec<(String, Option<Vec<u8>>)> {
+    let entries = std::fs::read_dir(directory).unwrap().flatten();
     let mut all: Vec<_> = entries
         .map(|entry| (entry.file_name().into_string().unwrap(), std::fs::read(entry.path()).ok()))
         .filter(|(name, _)| name != "predictions")
@@ -48,32 +48,32 @@ fn each_file_has_a_line_in_the_order_in_which_it_was_named_and_the_run_stays_as_
     let answers: Vec<&str> = said.out.lines().filter_map(|line| line.split(": ").next()).collect();
     assert_eq!(answers, ["five", "./three", "five"], "{said:?}");
     insta::assert_snapshot!(said.out);
-    let folder = said.err.lines().find_map(|line| line.strip_prefix("predictions: ")).unwrap();
-    assert!(Path::new(folder).starts_with(run.join("predictions")), "{said:?}");
-    let record = json(&Path::new(folder).join("prediction.json"));
+    let directory = said.err.lines().find_map(|line| line.strip_prefix("predictions: ")).unwrap();
+    assert!(Path::new(directory).starts_with(run.join("predictions")), "{said:?}");
+    let record = json(&Path::new(directory).join("prediction.json"));
     assert_eq!((&record["step"], &record["files"], &record["answered"]), (&20.into(), &3.into(), &3.into()));
-    let found = lines(Path::new(folder));
+    let found = lines(Path::new(directory));
     let files: Vec<&Value> = found.iter().map(|line| &line["file"]).collect();
     assert_eq!(files, ["five", "./three", "five"]);
     let weight = record["about"]["weight"].as_f64().unwrap();
     assert!(weight < 1.0, "the checkpoint was loaded");
     assert_eq!(found[1]["sum"], weight * 3.0);
     assert_eq!(content(&run), before);
-    // Another checkpoint has another weight, and a second prediction another folder.
+    // Another checkpoint has another weight, and a second prediction another directory.
     let said = predict(&workplace, &["five", "--checkpoint", "10", "--json"]);
     assert_eq!(said.code, 0, "{said:?}");
     let record = said.json();
     assert_eq!(record["step"], 10);
     assert!(record["about"]["weight"].as_f64() > Some(weight), "{record}");
-    assert_ne!(record["folder"], folder);
+    assert_ne!(record["directory"], directory);
 }
 
 #[test]
 fn a_file_that_cannot_be_read_is_named_and_the_others_are_answered() {
     let workplace = trained();
     let name = "ab\u{1b}[2Jsent";
-    std::fs::create_dir(workplace.path("folder")).unwrap();
-    let said = predict(&workplace, &["three", name, "folder", "five", "--out", "mine/answers"]);
+    std::fs::create_dir(workplace.path("directory")).unwrap();
+    let said = predict(&workplace, &["three", name, "directory", "five", "--out", "mine/answers"]);
     assert_eq!(said.code, 1, "{said:?}");
     assert!(!said.err.contains('\u{1b}'), "{said:?}");
     insta::assert_snapshot!("unreadable", redacted(&said.err));

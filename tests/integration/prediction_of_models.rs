@@ -39,20 +39,20 @@ impl Tiny {
 
     /// A file of the generated data whose path ends so.
     fn data(&self, end: &str) -> PathBuf {
-        fn find(folder: &Path, end: &str) -> Option<PathBuf> {
-            let entries = std::fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path());
-            let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+        fn find(directory: &Path, end: &str) -> Option<PathBuf> {
+            let entries = std::fs::read_dir(directory).unwrap().flatten().map(|entry| entry.path());
+            let (directories, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
             files
                 .into_iter()
                 .find(|path| path.ends_with(end))
-                .or_else(|| folders.iter().find_map(|path| find(path, end)))
+                .or_else(|| directories.iter().find_map(|path| find(path, end)))
         }
         find(&self.0.path("cache"), end).unwrap_or_else(|| panic!("no {end}"))
     }
 
     /// Predicts for these files with the last checkpoint: the exit code, what was said, and the lines.
     fn predict(&self, files: &[PathBuf], more: &[&str]) -> (Output, Vec<Value>) {
-        let out = self.0.path(&format!("answers_{}", std::fs::read_dir(self.0.folder.path()).unwrap().count()));
+        let out = self.0.path(&format!("answers_{}", std::fs::read_dir(self.0.directory.path()).unwrap().count()));
         let files: Vec<&str> = files.iter().map(|path| path.to_str().unwrap()).collect();
         let how = ["--checkpoint", "last", "--progress", "none", "--out", out.to_str().unwrap()];
         let said = self.xrun(&[&["predict", "tiny"], &files[..], &how[..], more].concat());
@@ -103,7 +103,7 @@ fn a_frame_of_the_validation_has_the_detections_that_the_validation_found() {
         assert_eq!((&answer["width"], &answer["height"]), (&image["width"], &image["height"]));
     }
     // The image that was drawn is as large as the one that was given, and COCO's file has the same detections.
-    let out = std::fs::read_dir(tiny.0.folder.path()).unwrap().flatten().map(|entry| entry.path());
+    let out = std::fs::read_dir(tiny.0.directory.path()).unwrap().flatten().map(|entry| entry.path());
     let out = out.into_iter().find(|path| path.join("detections.json").exists()).unwrap();
     let coco: Value = serde_json::from_str(&text(&out.join("detections.json"))).unwrap();
     let ours: usize = lines.iter().filter_map(|line| Some(line["detections"].as_array()?.len())).sum();
@@ -182,8 +182,8 @@ fn answers_to_held_out_questions_are_those_of_the_validation() {
 impl Tiny {
     /// The generated file of questions.
     fn data_of_questions(&self) -> PathBuf {
-        fn all(folder: &Path, into: &mut Vec<PathBuf>) {
-            for path in std::fs::read_dir(folder).unwrap().flatten().map(|entry| entry.path()) {
+        fn all(directory: &Path, into: &mut Vec<PathBuf>) {
+            for path in std::fs::read_dir(directory).unwrap().flatten().map(|entry| entry.path()) {
                 match path.is_dir() {
                     true => all(&path, into),
                     false => into.push(path),
@@ -247,7 +247,7 @@ fn held_out_sounds_are_nearest_to_the_classes_that_the_validation_found() {
     let tiny = Tiny::new(FEDERATED);
     let expected = tiny.metrics(&[])["retrieval"].as_f64().unwrap();
     let table = tiny.data("meta/esc50.csv");
-    let (rows, folder) = (text(&table), table.parent().and_then(Path::parent).unwrap());
+    let (rows, directory) = (text(&table), table.parent().and_then(Path::parent).unwrap());
     let mut rows = rows.lines().map(|line| line.split(',').collect::<Vec<_>>());
     let header = rows.next().unwrap();
     let at = |name: &str| header.iter().position(|column| *column == name).unwrap();
@@ -255,7 +255,7 @@ fn held_out_sounds_are_nearest_to_the_classes_that_the_validation_found() {
     // Of the classes that are learnt, of the fold that is held out.
     let held_out = rows.filter(|row| row[fold] == "5" && row[target].parse::<u32>().unwrap() < 2);
     let held_out: Vec<(PathBuf, String)> =
-        held_out.map(|row| (folder.join("audio").join(row[file]), row[category].to_owned())).collect();
+        held_out.map(|row| (directory.join("audio").join(row[file]), row[category].to_owned())).collect();
     let mut files: Vec<PathBuf> = held_out.iter().map(|(file, _)| file.clone()).collect();
     files.insert(1, tiny.0.file("broken.wav", "RIFF and no sound"));
     let (said, lines) = tiny.predict(&files, &["-s", "limits.batch_size=2"]);

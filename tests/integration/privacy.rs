@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use crate::workplace::{Workplace, json, said, text};
 
-/// All files below a folder that have one of these texts in them.
-fn with_any(folder: &Path, texts: &[&str]) -> Vec<(PathBuf, String)> {
+/// All files below a directory that have one of these texts in them.
+fn with_any(directory: &Path, texts: &[&str]) -> Vec<(PathBuf, String)> {
     let mut found = Vec::new();
-    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+    for entry in std::fs::read_dir(directory).unwrap().flatten() {
         let path = entry.path();
         match entry.file_type().unwrap() {
             kind if kind.is_dir() => found.extend(with_any(&path, texts)),
@@ -74,7 +74,7 @@ fn secret_values_of_an_experiment_reach_its_command_and_only_files_of_their_owne
 }
 
 #[test]
-fn a_public_copy_is_a_result_without_host_user_folders_and_words() {
+fn a_public_copy_is_a_result_without_host_user_directories_and_words() {
     let workplace = Workplace::new();
     workplace.file("trial.toml", &format!("{WITH_SECRETS}note = \"private-value\"\n").replace("note", "NOTE"));
     workplace.file("dummy.toml", "[pipeline.dummy]\nsteps_per_epoch = 30\n[checkpoint]\nevery_steps = 10\n");
@@ -91,7 +91,7 @@ fn a_public_copy_is_a_result_without_host_user_folders_and_words() {
     xrun(&["dummy.toml", "-q", "-s", "training.epochs=2"]);
     xrun(&["watch", "--name", "w", "--", "sh", script.to_str().unwrap(), "--data", home.to_str().unwrap()]);
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim().to_owned();
-    let here = workplace.folder.path().to_str().unwrap().to_owned();
+    let here = workplace.directory.path().to_str().unwrap().to_owned();
     for name in ["trial", "dummy", "w"] {
         let said = xrun(&["export", name, "--to", "public", "--json"]);
         let made = said.json();

@@ -117,18 +117,18 @@ fn a_step_of_several_batches_is_the_step_of_one_large_batch() {
 #[test]
 fn quantised_steps_warm_up_and_have_a_cosine_of_their_own() {
     let workplace = workplace();
-    let rates = |name: &str, per_phase: &str| -> Vec<f64> {
-        let cosine = ["training.schedule.cosine.warmup_steps=2", per_phase];
+    let rates = |name: &str, per_stage: &str| -> Vec<f64> {
+        let cosine = ["training.schedule.cosine.warmup_steps=2", per_stage];
         let steps = lines(&workplace.trained(name, &cosine)).into_iter().filter(|line| line["kind"] == "train");
         steps.map(|line| line["learning_rate"].as_f64().unwrap() / 1e-2).collect()
     };
     let close = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-9, "{found}, expected {expected}");
-    let phases = rates("phases", "training.schedule.cosine.per_phase=true");
+    let stages = rates("stages", "training.schedule.cosine.per_stage=true");
     // Of 20 steps 6 are pretraining.
     for (step, expected) in [(1, 0.5), (2, 1.0), (4, 0.5), (6, 0.0), (7, 0.5), (8, 1.0), (14, 0.5), (20, 0.0)] {
-        close(phases[step - 1], expected);
+        close(stages[step - 1], expected);
     }
-    let one = rates("one", "training.schedule.cosine.per_phase=false");
+    let one = rates("one", "training.schedule.cosine.per_stage=false");
     for (step, expected) in [(1, 0.5), (2, 1.0), (11, 0.5), (20, 0.0)] {
         close(one[step - 1], expected);
     }
@@ -238,7 +238,7 @@ fn every_buffer_is_planned_and_stays_below_its_cap() {
 }
 
 #[test]
-fn stopped_or_killed_in_each_phase_a_resumed_run_gives_the_same_bytes() {
+fn stopped_or_killed_in_each_stage_a_resumed_run_gives_the_same_bytes() {
     let workplace = workplace();
     // Pretraining is long enough to be met in it; learnt scales and ranges have a state of their own.
     let (before, after) = (300, 340);
@@ -307,12 +307,12 @@ fn a_merged_model_is_written_for_each_precision_and_can_be_started_from() {
         }
     }
     assert!(!checkpoint.join("base").exists(), "parts were not asked for");
-    let folder = checkpoint.join("merged_lora_full");
-    let path = folder.join("model.safetensors");
+    let directory = checkpoint.join("merged_lora_full");
+    let path = directory.join("model.safetensors");
     let weights = format!("model.gpt2.weights=\"{}\"", path.display());
     // Its own vocabulary belongs to it.
-    let encoder = format!("dataset.question-answers.encoder=\"{}\"", folder.join("vocab.json").display());
-    let merges = format!("dataset.question-answers.merges=\"{}\"", folder.join("merges.txt").display());
+    let encoder = format!("dataset.question-answers.encoder=\"{}\"", directory.join("vocab.json").display());
+    let merges = format!("dataset.question-answers.merges=\"{}\"", directory.join("merges.txt").display());
     let again = [&weights[..], &encoder, &merges, "pipeline.qat-language-model.pretraining_steps=0"];
     let again = workplace.trained("again", &again);
     let metric = |run: &Path, when: &str, name: &str| json(&run.join("summary.json"))[when][name].as_f64().unwrap();

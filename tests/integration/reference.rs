@@ -17,8 +17,8 @@ fn reference(name: &str) -> PathBuf {
 }
 
 fn references() -> Vec<PathBuf> {
-    let folders = std::fs::read_dir(reference("")).unwrap().flatten().map(|entry| entry.path());
-    folders.filter(|path| path.is_dir()).collect()
+    let directories = std::fs::read_dir(reference("")).unwrap().flatten().map(|entry| entry.path());
+    directories.filter(|path| path.is_dir()).collect()
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn committed_results_are_whole_small_and_name_no_place_of_their_machine() {
         let shown = reference.display();
         let mut size = 0;
         for entry in std::fs::read_dir(&reference).unwrap().flatten() {
-            assert!(entry.path().is_file(), "{shown}: no folders, so no checkpoints");
+            assert!(entry.path().is_file(), "{shown}: no directories, so no checkpoints");
             size += entry.metadata().unwrap().len();
         }
         assert!(size < 2 << 20, "{shown} has {size} bytes");
@@ -85,9 +85,9 @@ fn short_committed_results_come_out_again() {
     }
 }
 
-/// The files of a folder with what is in them.
-fn files(folder: &Path) -> BTreeMap<String, String> {
-    let files = std::fs::read_dir(folder).unwrap().flatten();
+/// The files of a directory with what is in them.
+fn files(directory: &Path) -> BTreeMap<String, String> {
+    let files = std::fs::read_dir(directory).unwrap().flatten();
     files.map(|file| (file.file_name().to_string_lossy().into_owned(), text(&file.path()))).collect()
 }
 

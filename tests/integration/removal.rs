@@ -95,7 +95,7 @@ fn what_runs_is_committed_or_of_a_sweep_stays() {
     let git = |arguments: &[&str]| {
         let mut command = Command::new("git");
         command.args(["-c", "user.name=t", "-c", "user.email=t@t", "-c", "init.defaultBranch=main"]).args(arguments);
-        command.current_dir(workplace.folder.path()).output().is_ok_and(|output| output.status.success())
+        command.current_dir(workplace.directory.path()).output().is_ok_and(|output| output.status.success())
     };
     if !git(&["init"]) {
         return skipped("git is not there");
@@ -184,18 +184,18 @@ fn what_is_not_proven_to_be_a_run_stays_and_is_counted() {
     assert_eq!(there(&runs), [true, false, true]);
     assert_eq!(there(&foreign), [true; 5]);
 
-    for folder in [&runs[0], &foreign[2], &foreign[3], &foreign[4]].map(|path| match path.is_dir() {
+    for directory in [&runs[0], &foreign[2], &foreign[3], &foreign[4]].map(|path| match path.is_dir() {
         true => path.clone(),
         false => path.parent().unwrap().to_path_buf(),
     }) {
-        let said = workplace.xrun(&["rm", folder.to_str().unwrap(), "--yes"]);
-        assert!(said.code == 2 && said.err.contains(&name(&folder)) && folder.exists(), "{said:?}");
+        let said = workplace.xrun(&["rm", directory.to_str().unwrap(), "--yes"]);
+        assert!(said.code == 2 && said.err.contains(&name(&directory)) && directory.exists(), "{said:?}");
     }
     assert_eq!(workplace.xrun(&["rm", "trial/notes", "--yes"]).code, 2);
-    // One folder too high, and one too low.
-    for (folder, results) in [("results", ".."), ("results/trial", ".")] {
+    // One directory too high, and one too low.
+    for (directory, results) in [("results", ".."), ("results/trial", ".")] {
         let mut command = workplace.command(&["gc", "--keep", "1", "--yes", "--results", results]);
-        let status = command.current_dir(workplace.path(folder)).stderr(Stdio::null()).status().unwrap();
+        let status = command.current_dir(workplace.path(directory)).stderr(Stdio::null()).status().unwrap();
         assert_eq!(status.code(), Some(0));
     }
     assert_eq!((there(&runs), there(&foreign)), (vec![true, false, true], vec![true; 5]));
@@ -278,7 +278,7 @@ fn what_a_kill_left_goes_only_where_it_was_asked_for_and_is_proven() {
 }
 
 #[test]
-fn a_folder_called_sweeps_is_no_reason_to_stay() {
+fn a_directory_called_sweeps_is_no_reason_to_stay() {
     let workplace = Workplace::new();
     workplace.file("trial.toml", "[pipeline.dummy]\nsteps_per_epoch = 3\n[memory]\nprobe = false\n");
     let results = ["--results", "sweeps/trials"];
@@ -315,7 +315,7 @@ fn results_that_cannot_be_written_are_named_as_such() {
     use std::os::unix::process::CommandExt;
     let (workplace, runs) = with_runs(1);
     let allow = |path: &Path, mode| std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
-    allow(workplace.folder.path(), 0o755);
+    allow(workplace.directory.path(), 0o755);
     allow(&runs[0].join("run.lock"), 0o444);
     let mut command = workplace.command(&["rm", "trial", "--yes"]);
     if std::fs::metadata("/proc/self").is_ok_and(|found| found.uid() == 0) {

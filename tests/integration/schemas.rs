@@ -52,8 +52,8 @@ fn as_json(path: &Path) -> Option<Value> {
     serde_json::to_value(table).ok()
 }
 
-fn toml_files(folder: &str) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(root().join(folder)).unwrap().flatten();
+fn toml_files(directory: &str) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(root().join(directory)).unwrap().flatten();
     entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|e| e == "toml")).collect()
 }
 
@@ -116,7 +116,7 @@ fn limited() -> Value {
     json(&workplace.latest("trial").join("post_mortem.json"))
 }
 
-/// A sweep in which one trial finishes and one fails: its folder.
+/// A sweep in which one trial finishes and one fails: its directory.
 fn swept(workplace: &Workplace) -> PathBuf {
     workplace.file("swept.toml", "[pipeline.dummy]\nsteps_per_epoch = 6\n");
     let fails = "pipeline.dummy.fail_at_step=3,99";

@@ -31,13 +31,13 @@ fn processes(sweep: &Path) -> usize {
     unsealed(&text(&sweep.join("processes.jsonl"))).lines().count()
 }
 
-fn folder(cluster: &Cluster) -> PathBuf {
+fn directory(cluster: &Cluster) -> PathBuf {
     cluster.workplace.latest_sweep("half")
 }
 
 /// A process that goes on with the search.
 fn resume(cluster: &Cluster) -> Child {
-    cluster.spawn(&["sweep", "--resume", folder(cluster).to_str().unwrap()])
+    cluster.spawn(&["sweep", "--resume", directory(cluster).to_str().unwrap()])
 }
 
 /// The state of a job that was submitted, as the queue has it.
@@ -61,7 +61,7 @@ fn halving_on_slurm_has_the_table_of_this_machine() {
     let slow = ["-s", "limits.metrics_queue=1", "-s", "pipeline.dummy.step_microseconds=30000"];
     let said = cluster.xrun(&[&["sweep", "half.toml", "--launcher", "slurm"][..], &slow].concat());
     assert_eq!(said.code, 0, "{said:?}");
-    let sweep = folder(&cluster);
+    let sweep = directory(&cluster);
     assert_eq!(rows(&sweep), expected);
     assert_eq!(cluster.submissions(), (count + 1).to_string(), "a job a run and rung, and one again");
     let lines = said.err.lines().filter(|line| line.contains("0001-1") || line.contains(" of 9 "));
@@ -97,7 +97,7 @@ fn a_watcher_that_is_killed_again_and_again_finds_its_jobs_and_submits_none_twic
     }
     let said = said(watcher.wait_with_output().unwrap());
     assert_eq!(said.code, 0, "{said:?}");
-    assert_eq!(rows(&folder(&cluster)), expected);
+    assert_eq!(rows(&directory(&cluster)), expected);
     assert_eq!(cluster.submissions(), count.to_string());
 }
 
@@ -114,7 +114,7 @@ fn choosing_on_slurm_has_the_trials_of_this_machine() {
     watcher.wait().unwrap();
     let said = said(resume(&cluster).wait_with_output().unwrap());
     assert_eq!(said.code, 0, "{said:?}");
-    let sweep = folder(&cluster);
+    let sweep = directory(&cluster);
     assert_eq!(rows(&sweep), expected);
     assert_eq!(cluster.submissions(), count.to_string());
     assert!(script(&cluster, 1).contains("_to_end\n") && script(&cluster, 1).contains("#SBATCH --mem="));
@@ -134,7 +134,7 @@ fn ctrl_c_leaves_the_jobs_of_a_search_and_says_that_no_other_is_submitted() {
         "jobs_that_go_on",
         ["9 of 9", "scancel", "sweep --"].map(|part| lines_with(&said.err, part)).join("\n")
     );
-    let sweep = folder(&cluster);
+    let sweep = directory(&cluster);
     let path = sweep.to_str().unwrap();
     let said = cluster.xrun(&["sweep", "--collect", path]);
     assert_eq!(said.code, 8, "{said:?}");
@@ -158,7 +158,7 @@ fn a_run_whose_next_job_waits_is_said_to_wait() {
     wait_until("the fourth job waits", || state(&cluster, 4).is_some());
     let said = interrupt(watcher);
     assert!(said.code == 8 && script(&cluster, 4).contains("--until 24 "), "{said:?}");
-    let sweep = folder(&cluster);
+    let sweep = directory(&cluster);
     assert_eq!(cluster.xrun(&["sweep", "--collect", sweep.to_str().unwrap(), "-q"]).code, 8);
     let mut first = outcomes(&sweep)[..4].to_vec();
     first.sort();
@@ -179,7 +179,7 @@ fn a_point_that_fails_on_slurm_is_the_worst_and_the_search_goes_on() {
     let several = "launcher.slurm.array_limit=3";
     let said = cluster.xrun(&["sweep", "half.toml", "--launcher", "slurm", "-s", fails, "-s", several]);
     assert_eq!(said.code, 1, "{said:?}");
-    let table = json(&folder(&cluster).join("table.json"));
+    let table = json(&directory(&cluster).join("table.json"));
     let rows = table["rows"].as_array().unwrap();
     let failed = |row: &&Value| row["values"][1] == 5;
     assert!(rows.iter().filter(failed).all(|row| row["outcome"] == "failed (exit 1)" && row["rung"] == 0), "{rows:?}");
@@ -201,7 +201,7 @@ fn a_job_that_never_gets_as_far_as_to_go_on_is_the_worst_at_its_rung_and_not_tri
     outputs.dedup();
     insta::assert_snapshot!(redacted(&outputs.join("\n")));
     assert_eq!(cluster.submissions(), "12", "nine, and three of them that were to go on");
-    assert_eq!(outcomes(&folder(&cluster)), ["stopped at a rung"; 9]);
+    assert_eq!(outcomes(&directory(&cluster)), ["stopped at a rung"; 9]);
 }
 
 #[test]
@@ -217,5 +217,5 @@ fn a_refusal_in_the_middle_of_a_search_can_be_gone_on_from() {
     cluster.forget("refuse");
     let said = crate::workplace::said(resume(&cluster).wait_with_output().unwrap());
     assert_eq!(said.code, 0, "{said:?}");
-    assert_eq!((rows(&folder(&cluster)), cluster.submissions()), (expected, count.to_string()));
+    assert_eq!((rows(&directory(&cluster)), cluster.submissions()), (expected, count.to_string()));
 }

@@ -35,7 +35,7 @@ fn workplace() -> Workplace {
     workplace
 }
 
-fn folder(workplace: &Workplace) -> PathBuf {
+fn directory(workplace: &Workplace) -> PathBuf {
     workplace.path("results/cut/sweeps/latest")
 }
 
@@ -84,7 +84,7 @@ fn is_whole(sweep: &Path) {
 fn a_killed_run_is_a_row_and_a_resume_goes_on_with_it() {
     let workplace = workplace();
     let mut sweep = workplace.spawn(&["sweep", "cut.toml", "-s", "pipeline.dummy.step_microseconds=20000"]);
-    let trials = || std::fs::read_dir(folder(&workplace).join("trials")).into_iter().flatten().flatten();
+    let trials = || std::fs::read_dir(directory(&workplace).join("trials")).into_iter().flatten().flatten();
     let makes_steps = |run: &Path| {
         let begun = std::fs::metadata(run.join("metrics.jsonl")).is_ok_and(|file| file.len() > 0);
         begun && !run.join("summary.json").exists()
@@ -102,7 +102,7 @@ fn a_killed_run_is_a_row_and_a_resume_goes_on_with_it() {
     });
     let killed = killed.unwrap();
     assert_eq!(sweep.wait().unwrap().code(), Some(1), "the other runs finish");
-    let path = std::fs::canonicalize(folder(&workplace)).unwrap();
+    let path = std::fs::canonicalize(directory(&workplace)).unwrap();
     let name = killed.file_name().unwrap().to_str().unwrap().to_owned();
     let table = json(&path.join("table.json"));
     let runs = table["rows"].as_array().unwrap().iter().flat_map(|row| row["runs"].as_array().unwrap());
@@ -123,14 +123,14 @@ fn ctrl_c_stops_the_run_in_good_order_and_says_how_to_go_on() {
     let workplace = workplace();
     let sweep = workplace.spawn(&["sweep", "cut.toml", "--jobs", "2", "-s", "pipeline.dummy.step_microseconds=20000"]);
     wait_until("two runs make steps", || {
-        let runs = std::fs::read_dir(folder(&workplace).join("trials")).into_iter().flatten().flatten();
+        let runs = std::fs::read_dir(directory(&workplace).join("trials")).into_iter().flatten().flatten();
         runs.filter(|run| run.path().join("metrics.jsonl").exists()).count() == 2
     });
     signal(sweep.id() as i32, libc::SIGINT);
     let said = crate::workplace::said(sweep.wait_with_output().unwrap());
     assert_eq!(said.code, 8, "{said:?}");
     insta::assert_snapshot!(lines_with(&said.err, "sweep --resume"));
-    let path = std::fs::canonicalize(folder(&workplace)).unwrap();
+    let path = std::fs::canonicalize(directory(&workplace)).unwrap();
     let runs: Vec<PathBuf> = std::fs::read_dir(path.join("trials")).unwrap().flatten().map(|run| run.path()).collect();
     let stopped = runs
         .iter()
@@ -146,7 +146,7 @@ fn sigusr1_to_a_sweep_has_its_runs_save_and_go_on() {
     let mut sweep =
         workplace.spawn(&["sweep", "cut.toml", "--jobs", "2", "-s", "pipeline.dummy.step_microseconds=20000"]);
     let runs = || {
-        let runs = std::fs::read_dir(folder(&workplace).join("trials")).into_iter().flatten().flatten();
+        let runs = std::fs::read_dir(directory(&workplace).join("trials")).into_iter().flatten().flatten();
         runs.map(|run| run.path()).filter(|run| run.join("metrics.jsonl").exists()).collect::<Vec<PathBuf>>()
     };
     wait_until("two runs make steps", || runs().len() == 2);
@@ -162,7 +162,7 @@ fn sigusr1_to_a_sweep_has_its_runs_save_and_go_on() {
 fn a_sweep_that_another_process_works_on_is_not_taken() {
     let workplace = workplace();
     let mut sweep = workplace.spawn(&["sweep", "cut.toml"]);
-    wait_until("the sweep begins", || folder(&workplace).join("sweep.toml").exists());
+    wait_until("the sweep begins", || directory(&workplace).join("sweep.toml").exists());
     let said = workplace.xrun(&["sweep", "--resume", "results/cut/sweeps/latest"]);
     assert_eq!(said.code, 1, "{said:?}");
     insta::assert_snapshot!(redacted(&said.err));
@@ -175,12 +175,12 @@ fn runs_of_a_killed_sweep_stop_by_themselves() {
     let workplace = workplace();
     let mut sweep = workplace.spawn(&["sweep", "cut.toml", "-s", "pipeline.dummy.step_microseconds=50000"]);
     wait_until("a run makes steps", || {
-        let runs = std::fs::read_dir(folder(&workplace).join("trials")).into_iter().flatten().flatten();
+        let runs = std::fs::read_dir(directory(&workplace).join("trials")).into_iter().flatten().flatten();
         runs.filter(|run| run.path().join("metrics.jsonl").exists()).count() == 1
     });
     sweep.kill().unwrap();
     sweep.wait().unwrap();
-    let path = folder(&workplace);
+    let path = directory(&workplace);
     wait_until("its run stops in good order", || {
         let runs = std::fs::read_dir(path.join("trials")).unwrap().flatten();
         runs.filter(|run| run.path().join("summary.json").exists()).count() == 1
@@ -203,8 +203,8 @@ fn kill_until_done(wanted: u32, seed: u64) -> u32 {
     };
     for round in 0.. {
         assert!(round < 500, "the sweep never ends");
-        let begun = folder(&workplace).join("sweep.toml").exists();
-        let latest = folder(&workplace);
+        let begun = directory(&workplace).join("sweep.toml").exists();
+        let latest = directory(&workplace);
         let arguments: Vec<&str> = match begun {
             true => vec!["sweep", "--resume", latest.to_str().unwrap(), "-q", "--jobs", jobs],
             false => vec!["sweep", "cut.toml", "-q", "--jobs", jobs],
@@ -242,7 +242,7 @@ fn kill_until_done(wanted: u32, seed: u64) -> u32 {
     let sweeps = std::fs::read_dir(workplace.path("results/cut/sweeps")).unwrap().flatten();
     let described = sweeps.filter(|sweep| sweep.path().join("sweep.toml").exists() && sweep.file_name() != "latest");
     assert_eq!(described.count(), 1);
-    is_whole(&folder(&workplace));
+    is_whole(&directory(&workplace));
     kills
 }
 

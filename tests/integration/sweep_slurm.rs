@@ -39,7 +39,7 @@ active=$(cat "$here"/task_* 2>/dev/null | grep -cE '[|](PENDING|RUNNING)[|]')
 [ -f "$here/queue" ] && [ "$active" -ge "$(cat "$here/queue")" ] && { echo "sbatch: error: job submit limit" >&2; exit 1; }
 job=$(($(cat "$here/last" 2>/dev/null || echo 0) + 1))
 echo "$job" >"$here/last"
-folder=$(dirname "$script")
+directory=$(dirname "$script")
 cp "$script" "$here/job_$job"
 name=$(sed -n 's/^#SBATCH --job-name=//p' "$script")
 array=$(sed -n 's/^#SBATCH --array=\([^%]*\).*/\1/p' "$script")
@@ -59,7 +59,7 @@ for task in $tasks; do state "$task" PENDING; done
         SLURM_JOB_ID=$job SLURM_MEM_PER_NODE=$asked SLURM_ARRAY_TASK_ID=$task bash "$here/job_$job" >>"${output/\%a/$task}" 2>&1 &
         if [ -f "$here/end_${job}_$task" ]; then
             read -r word steps <"$here/end_${job}_$task"
-            until [ "$(cat "$folder"/trials/*/metrics.jsonl 2>/dev/null | wc -l)" -ge "${steps:-1}" ]; do sleep 0.01; done
+            until [ "$(cat "$directory"/trials/*/metrics.jsonl 2>/dev/null | wc -l)" -ge "${steps:-1}" ]; do sleep 0.01; done
             kill -9 $!
             wait
             state "$task" "$word"
@@ -151,7 +151,7 @@ impl Cluster {
         watcher
     }
 
-    pub fn folder(&self) -> PathBuf {
+    pub fn directory(&self) -> PathBuf {
         self.workplace.latest_sweep("four")
     }
 }
@@ -180,7 +180,7 @@ fn all_trials_are_one_array_that_asks_for_what_the_file_and_the_plan_say() {
     let said = cluster.sweep(&[]);
     assert_eq!(said.code, 0, "{said:?}");
     insta::assert_snapshot!(jobs_and_end(&said));
-    let sweep = cluster.folder();
+    let sweep = cluster.directory();
     assert_eq!(outcomes(&sweep), ["finished"; 4]);
     let script = text(&sweep.join("slurm.sh"));
     for line in [
@@ -213,7 +213,7 @@ fn more_runs_than_one_array_takes_become_several_one_after_another() {
     assert_eq!(said.code, 0, "{said:?}");
     assert_eq!(cluster.submissions(), "3", "{said:?}");
     insta::assert_snapshot!(jobs_and_end(&said));
-    let sweep = cluster.folder();
+    let sweep = cluster.directory();
     assert_eq!(outcomes(&sweep), ["finished"; 4]);
     let job = |number: u32| text(&cluster.workplace.path(&format!("bin/job_{number}")));
     assert!(job(1).contains("--array=0-2%2\n") && !job(1).contains("dependency"), "{}", job(1));
@@ -231,7 +231,7 @@ fn an_array_that_is_refused_while_another_is_active_is_submitted_when_that_has_e
     cluster.tell("queue", "1");
     let said = cluster.sweep(&["--repeats", "2"]);
     assert_eq!((said.code, cluster.submissions().as_str()), (0, "3"), "{said:?}");
-    let sweep = cluster.folder();
+    let sweep = cluster.directory();
     assert_eq!(outcomes(&sweep), ["finished"; 4]);
     let processes = text(&sweep.join("processes.jsonl"));
     assert_eq!(crate::workplace::unsealed(&processes).lines().count(), 8, "each run has one process: {processes}");
@@ -246,10 +246,10 @@ fn runs_of_a_later_array_that_wait_are_known_and_are_not_submitted_twice() {
     wait_until("the jobs are submitted", || cluster.workplace.path("bin/task_2_0").exists());
     let said = interrupt(sweep);
     assert!(said.code == 8 && said.err.contains("scancel 1 2\n"), "{said:?}");
-    let folder = cluster.folder();
-    assert_eq!(cluster.xrun(&["sweep", "--collect", folder.to_str().unwrap(), "-q"]).code, 8);
-    assert_eq!(outcomes(&folder), ["waiting"; 4]);
-    let again = cluster.watch(&folder);
+    let directory = cluster.directory();
+    assert_eq!(cluster.xrun(&["sweep", "--collect", directory.to_str().unwrap(), "-q"]).code, 8);
+    assert_eq!(outcomes(&directory), ["waiting"; 4]);
+    let again = cluster.watch(&directory);
     let said = interrupt(again);
     assert_eq!((said.code, cluster.submissions().as_str()), (8, "2"), "{said:?}");
 }
@@ -274,7 +274,7 @@ fn a_killed_run_is_submitted_again_and_goes_on() {
     assert_eq!(said.code, 0, "{said:?}");
     insta::assert_snapshot!(lines_with(&said.err, "NODE_FAIL"));
     assert!(text(&cluster.workplace.path("bin/job_2")).contains("--array=0%2\n"));
-    let sweep = cluster.folder();
+    let sweep = cluster.directory();
     assert_eq!(outcomes(&sweep), ["finished"; 4]);
     let mut resumed = 0;
     for run in std::fs::read_dir(sweep.join("trials")).unwrap().flatten().filter(|run| run.path().is_dir()) {
@@ -294,7 +294,7 @@ fn a_refusal_is_shown_with_advice_and_can_be_gone_on_from() {
     assert!(said.err.contains("xrun sweep --resume"), "{said:?}");
     insta::assert_snapshot!(lines_with(&said.err, "Invalid partition name specified"));
     cluster.forget("refuse");
-    let sweep = cluster.folder();
+    let sweep = cluster.directory();
     assert_eq!(cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap(), "-q"]).code, 0);
     assert_eq!(outcomes(&sweep), ["finished"; 4]);
 }
@@ -303,22 +303,22 @@ fn a_refusal_is_shown_with_advice_and_can_be_gone_on_from() {
 fn a_machine_without_slurm_is_told_as_such_before_anything_is_written() {
     let cluster = Cluster::new();
     let mut command = cluster.command(&["sweep", "four.toml", "--launcher", "slurm"]);
-    let said = said(command.env("PATH", "/no/such/folder").output().unwrap());
+    let said = said(command.env("PATH", "/no/such/directory").output().unwrap());
     assert_eq!(said.code, 1, "{said:?}");
     insta::assert_snapshot!(redacted(&said.err));
     assert!(!cluster.workplace.path("results").exists());
 }
 
 #[test]
-fn nodes_that_do_not_see_the_folder_are_told_as_such() {
+fn nodes_that_do_not_see_the_directory_are_told_as_such() {
     let cluster = Cluster::new();
     cluster.tell("lose", "");
     let said = cluster.sweep(&[]);
     assert_eq!(said.code, 1, "{said:?}");
-    let table = json(&cluster.folder().join("table.json"));
+    let table = json(&cluster.directory().join("table.json"));
     insta::assert_snapshot!(redacted(table["rows"][0]["runs"][0]["message"].as_str().unwrap()));
     assert_eq!(cluster.submissions(), "1", "again would be the same");
-    assert_eq!(outcomes(&cluster.folder()), ["failed"; 4]);
+    assert_eq!(outcomes(&cluster.directory()), ["failed"; 4]);
 }
 
 #[test]
@@ -336,8 +336,8 @@ fn ctrl_c_leaves_the_jobs_and_says_how_to_go_on() {
     wait_until("the jobs are submitted", || cluster.workplace.path("bin/task_1_3").exists());
     let said = interrupt(sweep);
     assert_eq!(said.code, 8, "{said:?}");
-    let folder = cluster.folder();
-    let path = folder.to_str().unwrap();
+    let directory = cluster.directory();
+    let path = directory.to_str().unwrap();
     insta::assert_snapshot!(
         "jobs_that_go_on",
         ["4 of 4", "scancel", "sweep --"].map(|part| lines_with(&said.err, part)).join("\n")
@@ -345,10 +345,10 @@ fn ctrl_c_leaves_the_jobs_and_says_how_to_go_on() {
     let said = cluster.xrun(&["sweep", "--collect", path]);
     assert_eq!(said.code, 8, "{said:?}");
     insta::assert_snapshot!("collected_while_jobs_wait", lines_with(&said.err, "of 4"));
-    assert_eq!(outcomes(&folder), ["waiting"; 4]);
+    assert_eq!(outcomes(&directory), ["waiting"; 4]);
     let said = cluster.xrun(&["sweep", "--resume", path, "--launcher", "local"]);
     assert!(said.code == 2 && said.err.contains("scancel 1"), "{said:?}");
-    let again = cluster.watch(&folder);
+    let again = cluster.watch(&directory);
     let collected = cluster.xrun(&["sweep", "--collect", path, "-q"]);
     assert_eq!(collected.code, 8, "beside a watcher: {collected:?}");
     let said = interrupt(again);
@@ -390,7 +390,7 @@ fn gpus_follow_from_the_device_and_a_number_that_slurm_does_not_give_is_refused(
     cluster.tell("refuse", "no");
     let gpu = ["--device", "cuda", "-s", "launcher.slurm.memory=1 GiB"];
     assert_eq!(cluster.sweep(&gpu).code, 1);
-    assert!(text(&cluster.folder().join("slurm.sh")).contains("#SBATCH --gres=gpu:1\n"));
+    assert!(text(&cluster.directory().join("slurm.sh")).contains("#SBATCH --gres=gpu:1\n"));
     let said = cluster.sweep(&["--device", "cuda:2", "-s", "launcher.slurm.memory=1 GiB"]);
     assert_eq!(said.code, 2, "{said:?}");
     insta::assert_snapshot!("a_number_of_a_device", redacted_names(&said.err));

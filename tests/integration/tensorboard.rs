@@ -117,7 +117,7 @@ fn exported(workplace: &Workplace, run: &str) -> PathBuf {
     assert_eq!(said.code, 0, "{said:?}");
     let answer = said.json();
     let path = PathBuf::from(answer["path"].as_str().unwrap());
-    if path.is_absolute() { path } else { workplace.folder.path().join(path) }
+    if path.is_absolute() { path } else { workplace.directory.path().join(path) }
 }
 
 /// Values in the lines of the metrics.
@@ -221,9 +221,9 @@ fn a_run_writes_event_files_while_it_goes_on_and_they_are_whole_after_a_kill_and
                 [memory]\nprobe = false\n[checkpoint]\nevery_steps = 20\n";
     workplace.file("slow.toml", slow);
     let mut child = workplace.spawn(&["slow.toml", "-q"]);
-    let folder = workplace.path("results/slow/latest/tensorboard");
+    let directory = workplace.path("results/slow/latest/tensorboard");
     let size = || -> u64 {
-        let files = std::fs::read_dir(&folder).into_iter().flatten().flatten();
+        let files = std::fs::read_dir(&directory).into_iter().flatten().flatten();
         files.map(|entry| entry.metadata().map_or(0, |found| found.len())).sum()
     };
     wait_until("events are written", || size() > 30_000);

@@ -4,8 +4,8 @@ use std::path::{Path, PathBuf};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
-fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(folder).unwrap().flatten() {
+fn sources(directory: &Path, into: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).unwrap().flatten() {
         match entry.path() {
             path if path.is_dir() => sources(&path, into),
             path if path.extension().is_some_and(|extension| extension == "rs") => into.push(path),
@@ -16,8 +16,8 @@ fn sources(folder: &Path, into: &mut Vec<PathBuf>) {
 
 fn all() -> Vec<(PathBuf, String)> {
     let mut paths = Vec::new();
-    for folder in ["src", "crates", "tests", "benches", "fuzz"] {
-        sources(&Path::new(ROOT).join(folder), &mut paths);
+    for directory in ["src", "crates", "tests", "benches", "fuzz"] {
+        sources(&Path::new(ROOT).join(directory), &mut paths);
     }
     paths.into_iter().map(|path| (path.clone(), std::fs::read_to_string(path).unwrap())).collect()
 }

@@ -12,7 +12,7 @@ impl Workplace {
         self.xrun(&arguments)
     }
 
-    /// As [`Self::attempt`]; the run's folder. It must finish.
+    /// As [`Self::attempt`]; the run's directory. It must finish.
     pub fn trained(&self, name: &str, overrides: &[&str]) -> PathBuf {
         let said = self.attempt(name, overrides);
         assert_eq!(said.code, 0, "{name}: {said:?}");

@@ -67,7 +67,7 @@ fn runs_that_go_on_have_ended_or_were_killed_are_seen_with_their_state() {
     assert!(first.contains(" live "), "what goes on comes first: {frame}");
     let owners = frame.lines().nth(4).unwrap();
     assert!(owners.starts_with("  ") && owners.contains("_lines "), "who holds memory: {frame}");
-    // One of them, by its name and by its folder.
+    // One of them, by its name and by its directory.
     for name in ["live", "results/live/latest"] {
         let one = once(&workplace, &[name]);
         assert!(one.contains(" live ") && !one.contains(" done "), "{one}");
@@ -110,7 +110,7 @@ fn the_runs_of_a_sweep_are_seen_below_their_experiment() {
 }
 
 #[test]
-fn broken_folders_are_named_and_their_texts_do_nothing_to_the_terminal() {
+fn broken_directories_are_named_and_their_texts_do_nothing_to_the_terminal() {
     let workplace = Workplace::new();
     workplace.file("results/evil\u{1b}[2J/2026-11-21T07-56-17_57d022/manifest.json", "{\u{1b}[31m");
     workplace.file("results/pipes/2026-11-21T07-56-18_57d022/summary.json", "{}");

@@ -403,9 +403,9 @@ fn what_is_no_regular_file_is_not_waited_for() {
     pipe(workplace.path("pipe.jsonl"));
     std::os::unix::fs::symlink("/dev/zero", workplace.path("zero.csv")).unwrap();
     for run in ["memory.jsonl", "verdict.json", "plan.json", "resolved.toml"] {
-        let folder = workplace.path(&format!("run_{run}"));
-        std::fs::create_dir_all(&folder).unwrap();
-        std::os::unix::fs::symlink("/dev/zero", folder.join(run)).unwrap();
+        let directory = workplace.path(&format!("run_{run}"));
+        std::fs::create_dir_all(&directory).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", directory.join(run)).unwrap();
     }
     let runs =
         ["run_memory.jsonl", "run_verdict.json", "run_plan.json", "run_resolved.toml"].map(|run| format!("./{run}"));

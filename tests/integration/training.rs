@@ -236,7 +236,7 @@ fn a_step_too_large_ends_the_run_with_the_step_and_the_last_good_checkpoint() {
 }
 
 /// A copy of the generated data that can be damaged.
-fn folder(workplace: &Workplace) -> PathBuf {
+fn directory(workplace: &Workplace) -> PathBuf {
     workplace.trained("once", &["training.max_steps=1"]);
     let manifest = text(&workplace.latest("once").join("plan.json"));
     assert!(manifest.contains("frame_cache"));
@@ -253,9 +253,9 @@ fn folder(workplace: &Workplace) -> PathBuf {
     to
 }
 
-fn walk(folder: &Path) -> Vec<PathBuf> {
+fn walk(directory: &Path) -> Vec<PathBuf> {
     let mut files = Vec::new();
-    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
         let path = entry.path();
         if path.is_dir() { files.extend(walk(&path)) } else { files.push(path) }
     }
@@ -266,7 +266,7 @@ fn walk(folder: &Path) -> Vec<PathBuf> {
 #[test]
 fn an_image_that_is_cut_off_is_named() {
     let workplace = workplace();
-    let data = folder(&workplace);
+    let data = directory(&workplace);
     let source = ["dataset.coco.path=\"data\""];
     for image in walk(&data).into_iter().filter(|path| path.extension().is_some_and(|e| e == "jpg" || e == "png")) {
         let bytes = std::fs::read(&image).unwrap();

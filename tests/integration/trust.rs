@@ -1,4 +1,4 @@
-//! Does going on with a folder from elsewhere start the programs that it names? Only where this user says so.
+//! Does going on with a directory from elsewhere start the programs that it names? Only where this user says so.
 
 use std::path::Path;
 
@@ -132,7 +132,7 @@ fn a_sweep_whose_keys_are_written_in_another_way_is_refused() {
 }
 
 #[test]
-fn a_sweep_writes_through_no_link_and_removes_no_folder_that_it_does_not_know() {
+fn a_sweep_writes_through_no_link_and_removes_no_directory_that_it_does_not_know() {
     let workplace = Workplace::new();
     workplace.file("plain.toml", "[pipeline.dummy]\nsteps_per_epoch = 5\n[sweep]\n\"experiment.seed\" = [1, 2]\n");
     assert_eq!(workplace.xrun(&["sweep", "plain.toml", "-q"]).code, 0);
@@ -176,7 +176,7 @@ fn a_run_from_elsewhere_starts_its_command_only_where_that_is_allowed() {
     let other = as_another(&workplace, &["resume", "moved"]);
     refuses(&workplace, &other, "touch started '\\u{1b}[2J'", "resolved.toml");
     insta::assert_snapshot!("a_run_of_another_user", lines_with(&other.err, "creator.hmac"));
-    // Whoever changes what it does in the folder says so with `-s`, and it stays one's own.
+    // Whoever changes what it does in the directory says so with `-s`, and it stays one's own.
     let set = ["-s", "limits.host_memory=900GiB"];
     assert_eq!(workplace.xrun(&[&["resume", "moved", "-q"][..], &set].concat()).code, 0, "one's own, moved");
     assert!(workplace.path("started").exists() && text(&moved.join("resolved.toml")).contains("900 GiB"));
@@ -202,7 +202,7 @@ fn a_run_from_elsewhere_starts_its_command_only_where_that_is_allowed() {
 }
 
 #[test]
-fn a_command_of_a_folder_from_elsewhere_is_not_reproduced_unasked() {
+fn a_command_of_a_directory_from_elsewhere_is_not_reproduced_unasked() {
     let workplace = Workplace::new();
     workplace.file("us.toml", &SWEPT.replace("echo", "touch started; echo"));
     assert_eq!(workplace.xrun(&["us.toml", "-q"]).code, 0);
@@ -219,7 +219,7 @@ fn a_command_of_a_folder_from_elsewhere_is_not_reproduced_unasked() {
 }
 
 #[test]
-fn hooks_of_a_folder_from_elsewhere_need_the_same() {
+fn hooks_of_a_directory_from_elsewhere_need_the_same() {
     let workplace = Workplace::new();
     workplace.file("notified.toml", "[pipeline.dummy]\nfail_at_step = 9\n[hooks]\non_end = [\"touch\", \"started\"]\n");
     assert_eq!(workplace.xrun(&["notified.toml", "-q", "--no-hooks"]).code, 1);
@@ -236,7 +236,7 @@ fn hooks_of_a_folder_from_elsewhere_need_the_same() {
 }
 
 #[test]
-fn a_reproduction_of_a_folder_from_elsewhere_is_not_ones_own() {
+fn a_reproduction_of_a_directory_from_elsewhere_is_not_ones_own() {
     let workplace = Workplace::new();
     workplace
         .file("notified.toml", "[pipeline.dummy]\nsteps_per_epoch = 5\n[hooks]\non_end = [\"touch\", \"started\"]\n");
@@ -248,7 +248,7 @@ fn a_reproduction_of_a_folder_from_elsewhere_is_not_ones_own() {
 }
 
 #[test]
-fn without_a_state_folder_a_run_goes_on_and_a_later_resume_asks() {
+fn without_a_state_directory_a_run_goes_on_and_a_later_resume_asks() {
     let workplace = Workplace::new();
     workplace.file("fails.toml", FAILS);
     let homeless = |arguments: &[&str]| {
@@ -271,7 +271,7 @@ fn without_a_state_folder_a_run_goes_on_and_a_later_resume_asks() {
 
 #[cfg(unix)]
 #[test]
-fn a_folder_of_another_owner_is_not_ones_own() {
+fn a_directory_of_another_owner_is_not_ones_own() {
     // SAFETY: a question to the system that cannot fail.
     if unsafe { libc::geteuid() } != 0 {
         return skipped("only root can give a file to another user");

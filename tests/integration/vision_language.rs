@@ -219,8 +219,8 @@ fn the_experiments_of_the_repository_are_correct() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments");
     let workplace = Workplace::new();
     let mut checked = 0;
-    for folder in ["", "leaks", "sweeps"] {
-        for entry in std::fs::read_dir(root.join(folder)).unwrap().flatten() {
+    for directory in ["", "leaks", "sweeps"] {
+        for entry in std::fs::read_dir(root.join(directory)).unwrap().flatten() {
             let name = entry.file_name().into_string().unwrap();
             // The others need data that is not in the repository.
             let ours = name.starts_with("vl_") || name.starts_with("vision_");

@@ -384,7 +384,7 @@ fn a_process_that_runs_is_judged_without_being_touched() {
     let workplace = Workplace::new();
     let mut leak = Command::new("python3")
         .args([script("c_allocation.py").to_str().unwrap(), "--steps", "450", "--pause", "0.016"])
-        .current_dir(workplace.folder.path())
+        .current_dir(workplace.directory.path())
         .stdout(std::process::Stdio::null())
         .spawn()
         .unwrap();
@@ -575,7 +575,7 @@ fn a_command_whose_output_is_read_still_sees_the_terminal_and_its_size() {
         .arg(env!("CARGO_BIN_EXE_xrun"))
         .args(["watch", "--name", "trial", "-q", "--", "python3"])
         .arg(inner);
-    let said = said(command.current_dir(workplace.folder.path()).output().unwrap());
+    let said = said(command.current_dir(workplace.directory.path()).output().unwrap());
     assert_eq!(said.code, 0, "{said:?}");
     assert!(said.out.contains("True True 77\r\n") && said.out.contains("now 99\r\n"), "{said:?}");
     let summary = json(&workplace.latest("trial").join("summary.json"));

@@ -100,7 +100,7 @@ fn an_oom_kill_is_reported() {
     assert_eq!(summary["outcome"], "failed");
 }
 
-/// A folder with a management library that tells what a file says.
+/// A directory with a management library that tells what a file says.
 pub fn stand_in(workplace: &Workplace) -> Option<PathBuf> {
     let (source, library) = (Path::new(ROOT).join("tests/stand_in/processes.c"), workplace.path("libnvidia-ml.so.1"));
     let built =
@@ -109,7 +109,7 @@ pub fn stand_in(workplace: &Workplace) -> Option<PathBuf> {
         skipped("there is no C compiler for the stand-in of the GPU's driver");
         return None;
     }
-    Some(workplace.folder.path().to_path_buf())
+    Some(workplace.directory.path().to_path_buf())
 }
 
 /// Holds a MiB more of the GPU with each step.
@@ -126,12 +126,12 @@ for step in range(1, 401):
 "#;
 
 /// `pause` are the seconds of a step, which takes 1 MiB.
-fn on_gpu(workplace: &Workplace, folder: &Path, pause: &str, more: &[&str]) -> Output {
+fn on_gpu(workplace: &Workplace, directory: &Path, pause: &str, more: &[&str]) -> Output {
     let script = workplace.path("trainer.py");
     std::fs::write(&script, TRAINER).unwrap();
     let options = ["watch", "--name", "gpu", "--every", "20ms", "--steps", r"step (?<step>\d+) loss (?<loss>\S+)"];
     let mut command = workplace.command(&[&options[..], more, &["--", "python3", script.to_str().unwrap()]].concat());
-    command.env("LD_LIBRARY_PATH", folder).env("STAND_IN_GPU_FILE", workplace.path("held.txt"));
+    command.env("LD_LIBRARY_PATH", directory).env("STAND_IN_GPU_FILE", workplace.path("held.txt"));
     command.env("PAUSE", pause);
     said(command.output().unwrap())
 }
@@ -139,8 +139,8 @@ fn on_gpu(workplace: &Workplace, folder: &Path, pause: &str, more: &[&str]) -> O
 #[test]
 fn what_grows_on_a_gpu_is_named_with_who_holds_it() {
     let workplace = Workplace::new();
-    let Some(folder) = stand_in(&workplace).filter(|_| has_python()) else { return };
-    let said = on_gpu(&workplace, &folder, "0.01", &[]);
+    let Some(directory) = stand_in(&workplace).filter(|_| has_python()) else { return };
+    let said = on_gpu(&workplace, &directory, "0.01", &[]);
     assert_eq!(said.code, 0, "{said:?}");
     let run = workplace.latest("gpu");
     let verdict = json(&run.join("verdict.json"));
@@ -166,8 +166,8 @@ fn what_grows_on_a_gpu_is_named_with_who_holds_it() {
 #[test]
 fn a_limit_of_gpu_memory_ends_it() {
     let workplace = Workplace::new();
-    let Some(folder) = stand_in(&workplace).filter(|_| has_python()) else { return };
-    let said = on_gpu(&workplace, &folder, "0.01", &["--device-memory", "128MiB"]);
+    let Some(directory) = stand_in(&workplace).filter(|_| has_python()) else { return };
+    let said = on_gpu(&workplace, &directory, "0.01", &["--device-memory", "128MiB"]);
     assert_eq!(said.code, 5, "{said:?}");
     let dead = json(&workplace.latest("gpu").join("post_mortem.json"));
     assert_eq!((&dead["place"], &dead["limit_key"]), (&"device".into(), &"--device-memory".into()), "{dead}");
@@ -179,8 +179,8 @@ fn a_limit_of_gpu_memory_ends_it() {
 #[test]
 fn a_trend_that_leaves_no_time_to_save_ends_it_on_a_gpu_too() {
     let workplace = Workplace::new();
-    let Some(folder) = stand_in(&workplace).filter(|_| has_python()) else { return };
-    let said = on_gpu(&workplace, &folder, "0.03", &["--device-memory", "450MiB", "--grace", "5m"]);
+    let Some(directory) = stand_in(&workplace).filter(|_| has_python()) else { return };
+    let said = on_gpu(&workplace, &directory, "0.03", &["--device-memory", "450MiB", "--grace", "5m"]);
     assert_eq!(said.code, 5, "{said:?}");
     let dead = json(&workplace.latest("gpu").join("post_mortem.json"));
     let (held, limit) = (dead["held"].as_u64().unwrap() as f64, dead["limit"].as_u64().unwrap());

@@ -1,4 +1,4 @@
-//! A temporary folder with experiment files and results.
+//! A temporary directory with experiment files and results.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ pub fn skipped(why: &str) {
 }
 
 pub struct Workplace {
-    pub folder: tempfile::TempDir,
+    pub directory: tempfile::TempDir,
 }
 
 /// Exit code and output of a command; -1 after a signal.
@@ -33,11 +33,11 @@ impl Output {
 
 impl Workplace {
     pub fn new() -> Self {
-        Self { folder: tempfile::tempdir().unwrap() }
+        Self { directory: tempfile::tempdir().unwrap() }
     }
 
     pub fn path(&self, name: &str) -> PathBuf {
-        self.folder.path().join(name)
+        self.directory.path().join(name)
     }
 
     /// Writes an experiment file.
@@ -51,7 +51,11 @@ impl Workplace {
 
     pub fn command(&self, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_xrun"));
-        command.args(arguments).current_dir(self.folder.path()).env("XRUN_CACHE", cache()).env_remove("XRUN_REAL_DATA");
+        command
+            .args(arguments)
+            .current_dir(self.directory.path())
+            .env("XRUN_CACHE", cache())
+            .env_remove("XRUN_REAL_DATA");
         command.env("XDG_STATE_HOME", state());
         command
     }
@@ -134,20 +138,20 @@ pub fn lines_with(text: &str, part: &str) -> String {
 pub fn as_another(command: &Command, limits: &str) -> Option<Command> {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     use std::os::unix::process::CommandExt;
-    let folder = command.get_current_dir().unwrap();
-    if std::fs::metadata(folder).unwrap().uid() != 0 {
+    let directory = command.get_current_dir().unwrap();
+    if std::fs::metadata(directory).unwrap().uid() != 0 {
         skipped("only the superuser can be another user");
         return None;
     }
-    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o777)).unwrap();
+    std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o777)).unwrap();
     // Where the tests are built, another user may not look.
-    let program = folder.join("xrun");
+    let program = directory.join("xrun");
     if !program.exists() {
         std::fs::copy(command.get_program(), &program).unwrap();
     }
     let mut other = Command::new("sh");
     other.args(["-c", &format!("{limits}; exec \"$@\""), "sh"]).arg(program).args(command.get_args());
-    other.current_dir(folder).env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+    other.current_dir(directory).env_clear().env("PATH", std::env::var_os("PATH").unwrap());
     other.envs(command.get_envs().filter_map(|(name, value)| Some((name, value?))));
     other.uid(NOBODY).gid(NOBODY);
     Some(other)
@@ -161,7 +165,7 @@ pub fn cache() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("cache")
 }
 
-/// Holds the key by which folders are known to be made by the user of the tests.
+/// Holds the key by which directories are known to be made by the user of the tests.
 pub fn state() -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join("state")
 }

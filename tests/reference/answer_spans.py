@@ -2,7 +2,7 @@
 
 Both by transformers' GPT2TokenizerFast with `return_offsets_mapping`. A token that is a part of a letter covers the letter.
 pip install transformers
-python tests/reference/answer_spans.py FOLDER     the folder of encoder.json and vocab.bpe
+python tests/reference/answer_spans.py DIRECTORY     the directory of encoder.json and vocab.bpe
 """
 import json
 import pathlib
@@ -11,8 +11,8 @@ import sys
 
 import transformers
 
-folder = pathlib.Path(sys.argv[1])
-tokenizer = transformers.GPT2TokenizerFast(str(folder / "encoder.json"), str(folder / "vocab.bpe"))
+directory = pathlib.Path(sys.argv[1])
+tokenizer = transformers.GPT2TokenizerFast(str(directory / "encoder.json"), str(directory / "vocab.bpe"))
 chance = random.Random(7)
 words = ["cross", "top left", "Paris, France", "12:30", "string", "日本", "é", "Żuraw", "😀", "a\"b", "c\\d", "\n", "", "{x}"]
 keys = ["shape", "colour", "größe", "a b", "n", "type"]

@@ -29,9 +29,9 @@ with torch.no_grad():
     for parameter in model.parameters():
         parameter.add_(0.2 * torch.randn_like(parameter))
 place = pathlib.Path(__file__).parent
-with tempfile.TemporaryDirectory() as folder:
-    model.save_pretrained(folder, safe_serialization=True)
-    shutil.copy(pathlib.Path(folder) / "model.safetensors", place / "ast_tiny.safetensors")
+with tempfile.TemporaryDirectory() as directory:
+    model.save_pretrained(directory, safe_serialization=True)
+    shutil.copy(pathlib.Path(directory) / "model.safetensors", place / "ast_tiny.safetensors")
 spectrograms = torch.randn(2, 14, 10)
 with torch.no_grad():
     hidden = model(spectrograms).last_hidden_state

@@ -3,7 +3,7 @@
 pip install pycocotools numpy scipy; python tests/reference/check_run.py results/stage2/latest
 
 Prints each metric of the last validation beside what pycocotools makes of the two files, and exits with 1 when one differs by
-more than 1e-6. `--record FOLDER` writes what pycocotools says as FOLDER/pycocotools.json, for the test of
+more than 1e-6. `--record DIRECTORY` writes what pycocotools says as DIRECTORY/pycocotools.json, for the test of
 crates/xrun-pipelines/src/fewshot_detection/coco_files.rs.
 """
 import contextlib
@@ -41,9 +41,9 @@ def scores(truth, found, images):
     }
 
 
-def check(folder):
-    truth = COCO(str(folder / "ground_truth.json"))
-    detections = json.loads((folder / "detections.json").read_text())
+def check(directory):
+    truth = COCO(str(directory / "ground_truth.json"))
+    detections = json.loads((directory / "detections.json").read_text())
     if detections:
         found = truth.loadRes(detections)
     else:  # loadRes takes no empty list
@@ -75,16 +75,16 @@ def last_validation(run):
 def main():
     arguments = sys.argv[1:]
     record = arguments[:1] == ["--record"]
-    folder = pathlib.Path(arguments[-1])
+    directory = pathlib.Path(arguments[-1])
     with contextlib.redirect_stdout(io.StringIO()):
-        metrics, intervals, images, detections = check(folder)
+        metrics, intervals, images, detections = check(directory)
     if record:
         text = json.dumps({"metrics": metrics, "intervals": intervals}, indent=1)
-        (folder / "pycocotools.json").write_text(text + "\n")
+        (directory / "pycocotools.json").write_text(text + "\n")
         print(text)
         return 0
-    step, ours, our_intervals = last_validation(folder)
-    print(f"{folder}: after step {step}; {images} images, {detections} detections")
+    step, ours, our_intervals = last_validation(directory)
+    print(f"{directory}: after step {step}; {images} images, {detections} detections")
     print(f"{'metric':<24}{'xrun':>14}{'pycocotools':>14}{'difference':>12}")
     shown = lambda value: "-" if value is None else f"{value:.8f}"
     rows = [(name, ours.get(name), value) for name, value in metrics.items()]

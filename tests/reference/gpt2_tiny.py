@@ -19,9 +19,9 @@ with torch.no_grad():
     for parameter in model.parameters():
         parameter.add_(0.2 * torch.randn_like(parameter))
 place = pathlib.Path(__file__).parent
-with tempfile.TemporaryDirectory() as folder:
-    model.save_pretrained(folder, safe_serialization=True)
-    shutil.copy(pathlib.Path(folder) / "model.safetensors", place / "gpt2_tiny.safetensors")
+with tempfile.TemporaryDirectory() as directory:
+    model.save_pretrained(directory, safe_serialization=True)
+    shutil.copy(pathlib.Path(directory) / "model.safetensors", place / "gpt2_tiny.safetensors")
 tokens = torch.tensor([[1, 5, 9, 2, 2, 0, 10, 7], [3, 3, 4, 8, 6, 1, 0, 5]])
 targets = torch.tensor([[5, 9, 2, 2, 0, 10, 7, 4], [3, 4, 8, 6, 1, 0, 5, 9]])
 logits = model(tokens).logits

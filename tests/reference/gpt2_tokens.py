@@ -2,7 +2,7 @@
 
 Merging is written here after Radford et al. 2019: split by their pattern, then merge the pair of lowest rank as long as
 there is one. Compared with transformers. pip install regex transformers
-python tests/reference/gpt2_tokens.py FOLDER
+python tests/reference/gpt2_tokens.py DIRECTORY
 """
 import json
 import pathlib
@@ -11,9 +11,9 @@ import sys
 import regex
 import transformers
 
-folder = pathlib.Path(sys.argv[1])
-encoder = json.loads((folder / "encoder.json").read_text())
-lines = (folder / "vocab.bpe").read_text(encoding="utf-8").split("\n")[1:-1]
+directory = pathlib.Path(sys.argv[1])
+encoder = json.loads((directory / "encoder.json").read_text())
+lines = (directory / "vocab.bpe").read_text(encoding="utf-8").split("\n")[1:-1]
 ranks = {tuple(line.split()): rank for rank, line in enumerate(lines)}
 plain = [*range(33, 127), *range(161, 173), *range(174, 256)]
 letters = {byte: chr(byte) for byte in plain}
@@ -45,7 +45,7 @@ texts = [
     "antidisestablishmentarianism DON'T 12345678901234567890",
     " leading and trailing ",
 ]
-other = transformers.GPT2Tokenizer(str(folder / "encoder.json"), str(folder / "vocab.bpe"))
+other = transformers.GPT2Tokenizer(str(directory / "encoder.json"), str(directory / "vocab.bpe"))
 cases = []
 for text in texts:
     assert tokens(text) == other.encode(text), text

@@ -3,8 +3,8 @@
 pip install torch==2.11.0 torchaudio==2.11.0
 python tests/reference/log_mel.py
 
-With real clips: a test writes their samples at 16 kHz and xrun's spectra (XRUN_LOG_MEL_OUT=FOLDER, see
-crates/xrun-data/src/sound_clips/real_tests.rs), and `log_mel.py FOLDER CLIPS` prints the largest differences: of the spectra of the same
+With real clips: a test writes their samples at 16 kHz and xrun's spectra (XRUN_LOG_MEL_OUT=DIRECTORY, see
+crates/xrun-data/src/sound_clips/real_tests.rs), and `log_mel.py DIRECTORY CLIPS` prints the largest differences: of the spectra of the same
 samples, and, with librosa (pip install librosa soxr soundfile), of the spectra below 7 kHz after its resampling.
 """
 import json
@@ -56,11 +56,11 @@ def highest(band, bands):
     return 700 * (math.exp((low + (band + 2) * (high - low) / (bands + 1)) / 1127) - 1)
 
 
-def compare(folder, clips):
+def compare(directory, clips):
     import librosa
     import soundfile
     same, single, rounded, near, below, total = 0.0, 0.0, 0.0, 0.0, 0, 0
-    for path in sorted(folder.glob("*.samples")):
+    for path in sorted(directory.glob("*.samples")):
         samples = numpy.fromfile(path, dtype="<f4")
         ours = numpy.fromfile(path.with_suffix(".logmel"), dtype="<f4").reshape(-1, 128)
         theirs = fbank(samples, 128).numpy()

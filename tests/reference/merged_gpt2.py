@@ -22,10 +22,10 @@ config = transformers.GPT2Config(
 
 
 def base():
-    with tempfile.TemporaryDirectory() as folder:
-        config.save_pretrained(folder)
-        shutil.copy(place / "gpt2_tiny.safetensors", pathlib.Path(folder) / "model.safetensors")
-        return transformers.GPT2LMHeadModel.from_pretrained(folder).eval()
+    with tempfile.TemporaryDirectory() as directory:
+        config.save_pretrained(directory)
+        shutil.copy(place / "gpt2_tiny.safetensors", pathlib.Path(directory) / "model.safetensors")
+        return transformers.GPT2LMHeadModel.from_pretrained(directory).eval()
 
 
 def grid(matrix):
@@ -68,10 +68,10 @@ with torch.no_grad():
         module.lora_A["default"].weight.copy_(a.T)
         module.lora_B["default"].weight.copy_(b.T)
     assert torch.allclose(adapted(tokens).logits, logits, atol=1e-4), "PEFT adds what is merged"
-with tempfile.TemporaryDirectory() as folder:
-    adapted.save_pretrained(folder)
-    adapter = safetensors.torch.load_file(pathlib.Path(folder) / "adapter_model.safetensors")
-    adapter_config = json.loads((pathlib.Path(folder) / "adapter_config.json").read_text())
+with tempfile.TemporaryDirectory() as directory:
+    adapted.save_pretrained(directory)
+    adapter = safetensors.torch.load_file(pathlib.Path(directory) / "adapter_model.safetensors")
+    adapter_config = json.loads((pathlib.Path(directory) / "adapter_config.json").read_text())
 known = config.to_dict()
 numbers = lambda tensor: [round(value, 6) for value in tensor.flatten().tolist()]
 result = {

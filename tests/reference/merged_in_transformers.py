@@ -1,4 +1,4 @@
-"""Prints what transformers and PEFT say of a checkpoint's exported folders: perplexity and bits a byte of a file's questions.
+"""Prints what transformers and PEFT say of a checkpoint's exported directories: perplexity and bits a byte of a file's questions.
 
 pip install torch transformers peft; python tests/reference/merged_in_transformers.py CHECKPOINT QUESTIONS.json LENGTH
 Every question must fit into LENGTH tokens. Prompts are made here after docs/qat.md, from the exported vocabulary.
@@ -39,11 +39,11 @@ def measured(model, tokenizer):
     return {"perplexity": math.exp(surprise / count), "bits_per_byte": surprise / math.log(2) / size, "tokens": count}
 
 
-def opened(folder):
-    model, said = transformers.GPT2LMHeadModel.from_pretrained(folder, output_loading_info=True)
+def opened(directory):
+    model, said = transformers.GPT2LMHeadModel.from_pretrained(directory, output_loading_info=True)
     assert not said["unexpected_keys"] and not said["mismatched_keys"], said
     assert set(said["missing_keys"]) <= {"lm_head.weight"}, said  # tied
-    return model.eval(), transformers.AutoTokenizer.from_pretrained(folder)
+    return model.eval(), transformers.AutoTokenizer.from_pretrained(directory)
 
 
 result = {}
@@ -54,7 +54,7 @@ try:
 except ImportError:
     peft = None
 for config in sorted(checkpoint.glob("*/adapter_config.json") if peft else []):
-    folder = config.parent
-    model, tokenizer = opened((folder / json.loads(config.read_text())["base_model_name_or_path"]).resolve())
-    result[folder.name] = measured(peft.PeftModel.from_pretrained(model, folder).eval(), tokenizer)
+    directory = config.parent
+    model, tokenizer = opened((directory / json.loads(config.read_text())["base_model_name_or_path"]).resolve())
+    result[directory.name] = measured(peft.PeftModel.from_pretrained(model, directory).eval(), tokenizer)
 print(json.dumps(result))

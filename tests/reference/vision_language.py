@@ -36,9 +36,9 @@ for model, file in ((vit, "vit_tiny"), (gpt2, "gpt2_vl_tiny")):
             drawn = torch.randn_like(parameter)
             scale = name.endswith("weight") and name.split(".")[-2] in norms
             parameter.copy_(1 + 0.1 * drawn if scale else 0.3 * drawn)
-    with tempfile.TemporaryDirectory() as folder:
-        model.save_pretrained(folder, safe_serialization=True)
-        shutil.copyfile(pathlib.Path(folder) / "model.safetensors", place / f"{file}.safetensors")
+    with tempfile.TemporaryDirectory() as directory:
+        model.save_pretrained(directory, safe_serialization=True)
+        shutil.copyfile(pathlib.Path(directory) / "model.safetensors", place / f"{file}.safetensors")
 projector = (0.3 * torch.randn(FACTOR * FACTOR * 8, 8)).requires_grad_()
 pictures = torch.randint(0, 256, (EXAMPLES, SIDE, SIDE, 3))
 tokens = torch.randint(1, 13, (EXAMPLES, TEXT))
@@ -106,10 +106,10 @@ def trl_loss(image):
         user, assistant = numbers[:image.shape[1] + PROMPT], numbers[image.shape[1] + PROMPT:]
         chats.append([{"role": role, "content": " ".join(letters[number] for number in part)}
                       for role, part in (("user", user), ("assistant", assistant))])
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as directory:
         trainer = trl.SFTTrainer(
             copy.deepcopy(gpt2),
-            trl.SFTConfig(folder, assistant_only_loss=True, use_cpu=True, bf16=False, report_to="none"),
+            trl.SFTConfig(directory, assistant_only_loss=True, use_cpu=True, bf16=False, report_to="none"),
             train_dataset=datasets.Dataset.from_dict({"messages": chats}), processing_class=tokenizer)
     batch = trainer.data_collator([trainer.train_dataset[row] for row in range(EXAMPLES)])
     assert torch.equal(batch["labels"][:, image.shape[1]:], labels)

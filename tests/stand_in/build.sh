@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the stand-in into a folder, which then has the libraries of a driver.
+# Builds the stand-in into a directory, which then has the libraries of a driver.
 set -e
 here=$(cd "$(dirname "$0")" && pwd)
 out=${1:?"build.sh DIR"}

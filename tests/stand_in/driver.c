@@ -458,12 +458,12 @@ static int cuda_of(double ptx) {
 
 /* For an assembler: named by the code's FNV-1a digest, so that each is there once. */
 static void keep_code(const char *image) {
-    const char *folder = getenv("STAND_IN_PTX");
-    if (!folder) return;
+    const char *directory = getenv("STAND_IN_PTX");
+    if (!directory) return;
     uint64_t digest = 0xcbf29ce484222325u;
     for (const char *at = image; *at; at++) digest = (digest ^ (unsigned char)*at) * 0x100000001b3u;
     char path[4096];
-    snprintf(path, sizeof path, "%s/%016llx.ptx", folder, (unsigned long long)digest);
+    snprintf(path, sizeof path, "%s/%016llx.ptx", directory, (unsigned long long)digest);
     FILE *file = fopen(path, "w");
     bool written = file && fputs(image, file) >= 0;
     if (file) written &= fclose(file) == 0;

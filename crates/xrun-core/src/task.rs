@@ -4,7 +4,7 @@
 //! with the pipeline `dummy`, without Burn. A task stays on the training thread, because each thread that uses a GPU gets a
 //! stream and a memory pool of its own.
 
-pub mod clamped;
+pub mod lowered;
 pub mod metric;
 pub mod predict;
 
@@ -19,7 +19,7 @@ use crate::dataset::error::{DataError, InvalidItems};
 use crate::dataset::sample::HostImage;
 use crate::files::write::WriteError;
 use crate::settings::sections::CleanupAction;
-use crate::task::clamped::ClampedSetting;
+use crate::task::lowered::LoweredSetting;
 pub use crate::task::metric::Direction;
 use crate::task::metric::{Interval, PlannedMetric};
 
@@ -102,13 +102,13 @@ pub struct TaskFacts {
     /// Part of the model that comes from its training data and ties it to that data, human-readable; `None` where there is none.
     pub learned_from_data: Option<&'static str>,
     /// Settings that were lowered because the data has too few items.
-    pub clamped: Vec<ClampedSetting>,
+    pub lowered: Vec<LoweredSetting>,
     /// Human-readable notes about the data, a line each; a few.
     pub notes: Vec<String>,
-    /// Parameters with a gradient and optimiser state, in the phase that has most of them; `None` for all of the model's.
+    /// Parameters with a gradient and optimiser state, in the stage that has most of them; `None` for all of the model's.
     pub trained_parameters: Option<u64>,
-    /// Last step of each phase but the final one, ascending. The learning-rate schedule restarts after each.
-    pub phase_ends: Vec<u64>,
+    /// Last step of each stage but the final one, ascending. The learning-rate schedule restarts after each.
+    pub stage_ends: Vec<u64>,
     /// File that the task derives from its data when it is opened, or finds in the cache.
     pub made: Option<DerivedFile>,
     /// Items of a batch that `limits.batch_size` divides.
@@ -119,7 +119,7 @@ pub struct TaskFacts {
     pub whole_batches: bool,
     /// Steps that a probe must run to reach the memory use of a whole run.
     pub probe_steps: u64,
-    /// Overrides of a probe, as `section.key=value`, that shorten phases longer than the probe.
+    /// Overrides of a probe, as `section.key=value`, that shorten stages longer than the probe.
     pub probe_overrides: Vec<String>,
     /// Validation metrics. The first is the default that the best checkpoint is selected by.
     pub metrics: Vec<Metric>,
@@ -200,10 +200,10 @@ impl TaskFacts {
             data_digests: Vec::new(),
             data_skipped: InvalidItems::default(),
             learned_from_data: None,
-            clamped: Vec::new(),
+            lowered: Vec::new(),
             notes: Vec::new(),
             trained_parameters: None,
-            phase_ends: Vec::new(),
+            stage_ends: Vec::new(),
             made: None,
             batch_items: 1,
             batch_keys: &[],

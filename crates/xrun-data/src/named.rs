@@ -37,9 +37,9 @@ mod tests {
 
     #[test]
     fn what_is_no_whole_image_of_a_size_that_may_be_decoded_is_refused_with_the_reason() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let at = |name: &str, bytes: &[u8]| {
-            let path = folder.path().join(name);
+            let path = directory.path().join(name);
             write::replace(&path, bytes).unwrap();
             path
         };
@@ -50,8 +50,8 @@ mod tests {
             (at("cut.png", &png[..png.len() - 12]), most, "cut off"),
             (at("text.png", b"no image"), most, "neither as PNG nor as JPEG"),
             (at("large.png", &png), Bytes(1000), "`limits.decode_memory` = 1000 B"),
-            (folder.path().to_path_buf(), most, "not a regular file"),
-            (folder.path().join("nowhere.png"), most, "cannot be read: "),
+            (directory.path().to_path_buf(), most, "not a regular file"),
+            (directory.path().join("nowhere.png"), most, "cannot be read: "),
         ] {
             let error = read_image_file(&path, most).unwrap_err();
             assert!(error.contains(words), "{error}");

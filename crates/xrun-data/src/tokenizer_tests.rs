@@ -67,7 +67,7 @@ fn learnt(size: usize) -> Tokenizer {
 }
 
 /// Files of a vocabulary of bytes with two merges.
-fn files(folder: &Path) -> (PathBuf, PathBuf) {
+fn files(directory: &Path) -> (PathBuf, PathBuf) {
     let mut bytes: Vec<char> = ByteLevel::alphabet().into_iter().collect();
     bytes.sort_unstable();
     let mut tokens: BTreeMap<String, u32> = BTreeMap::new();
@@ -75,7 +75,7 @@ fn files(folder: &Path) -> (PathBuf, PathBuf) {
         let next = tokens.len() as u32;
         tokens.insert(text, next);
     }
-    let (encoder, merges) = (folder.join("encoder.json"), folder.join("vocab.bpe"));
+    let (encoder, merges) = (directory.join("encoder.json"), directory.join("vocab.bpe"));
     write::replace(&encoder, &serde_json::to_vec(&tokens).unwrap()).unwrap();
     write::replace(&merges, b"#version: 0.2\nt h\nth e\n").unwrap();
     (encoder, merges)
@@ -95,8 +95,8 @@ fn a_learned_vocabulary_compresses_and_is_reproducible() {
 
 #[test]
 fn files_are_read_and_merged_in_their_order() {
-    let folder = tempfile::tempdir().unwrap();
-    let (encoder, merges) = files(folder.path());
+    let directory = tempfile::tempdir().unwrap();
+    let (encoder, merges) = files(directory.path());
     let tokenizer = Tokenizer::read(&encoder, &merges).unwrap();
     assert_eq!((tokenizer.size(), tokenizer.eos_token()), (259, 258));
     assert_eq!(tokenizer.encode("the th").unwrap().len(), 3, "the, space, th");
@@ -106,10 +106,10 @@ fn files_are_read_and_merged_in_their_order() {
 /// Written files are read by [`Tokenizer::read`] and give the same tokens.
 #[test]
 fn a_learned_vocabulary_is_written_in_hugging_faces_format() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let tokenizer = learnt(280);
     let (vocabulary, merges) = tokenizer.files();
-    let paths = ["vocab.json", "merges.txt"].map(|name| folder.path().join(name));
+    let paths = ["vocab.json", "merges.txt"].map(|name| directory.path().join(name));
     write::replace(&paths[0], &vocabulary).unwrap();
     write::replace(&paths[1], &merges).unwrap();
     let again = Tokenizer::read(&paths[0], &paths[1]).unwrap();
@@ -122,8 +122,8 @@ fn a_learned_vocabulary_is_written_in_hugging_faces_format() {
 
 #[test]
 fn invalid_files_are_refused_with_line_and_reason() {
-    let folder = tempfile::tempdir().unwrap();
-    let (encoder, merges) = files(folder.path());
+    let directory = tempfile::tempdir().unwrap();
+    let (encoder, merges) = files(directory.path());
     let whole = (std::fs::read_to_string(&encoder).unwrap(), std::fs::read_to_string(&merges).unwrap());
     for (path, text, part) in [
         (&encoder, "[]".to_owned(), "expected an object"),
@@ -138,7 +138,7 @@ fn invalid_files_are_refused_with_line_and_reason() {
         write::replace(&encoder, whole.0.as_bytes()).unwrap();
         write::replace(&merges, whole.1.as_bytes()).unwrap();
     }
-    let gone = Tokenizer::read(&folder.path().join("none.json"), &merges).unwrap_err().to_string();
+    let gone = Tokenizer::read(&directory.path().join("none.json"), &merges).unwrap_err().to_string();
     assert!(gone.contains("cannot be read"), "{gone}");
 }
 
@@ -164,8 +164,8 @@ proptest! {
 /// Expected values: GPT-2's rules written out in Python, and transformers (`tests/reference/gpt2_tokens.py`).
 #[test]
 fn tokens_equal_those_of_gpt2() {
-    let Some(folder) = real_data("text/gpt2") else { return };
-    let tokenizer = Tokenizer::read(&folder.join("encoder.json"), &folder.join("vocab.bpe")).unwrap();
+    let Some(directory) = real_data("text/gpt2") else { return };
+    let tokenizer = Tokenizer::read(&directory.join("encoder.json"), &directory.join("vocab.bpe")).unwrap();
     assert_eq!((tokenizer.size(), tokenizer.eos_token()), (50257, 50256));
     let cases: serde_json::Value =
         serde_json::from_str(include_str!("../../../tests/reference/gpt2_tokens.json")).unwrap();

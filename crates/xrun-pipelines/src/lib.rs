@@ -24,7 +24,7 @@ mod weights_header;
 mod without_burn;
 
 use xrun_core::experiment::kinds::Kinds;
-use xrun_data::boxes::format::Folder;
+use xrun_data::boxes::format::DirectoryDataset;
 use xrun_data::coco::Coco;
 use xrun_data::image_folder::ImageFolder;
 use xrun_data::image_text::ImageText;
@@ -55,10 +55,10 @@ pub fn kinds() -> Kinds {
         .model::<VisionLanguageModel>()
         .model::<ResNet>()
         .dataset::<SyntheticVideo>()
-        .dataset::<Folder<Coco>>()
-        .dataset::<Folder<Voc>>()
-        .dataset::<Folder<Yolo>>()
-        .dataset::<Folder<ImageFolder>>()
+        .dataset::<DirectoryDataset<Coco>>()
+        .dataset::<DirectoryDataset<Voc>>()
+        .dataset::<DirectoryDataset<Yolo>>()
+        .dataset::<DirectoryDataset<ImageFolder>>()
         .dataset::<QuestionAnswers>()
         .dataset::<SoundClips>()
         .dataset::<ImageText>()

@@ -13,7 +13,7 @@ use xrun_data::tokenizer::Vocabulary;
 type Shapes = BTreeMap<String, Vec<usize>>;
 
 /// Layout of a file, as the model reads it.
-pub struct Layout {
+pub struct WeightsLayout {
     /// Beginning that names of the whole model have, and those of its part alone have not.
     prefix: &'static str,
     /// Tensors that the model lacks and that are no error.
@@ -33,7 +33,7 @@ const LEARNT_MIN: usize = 257;
 /// Hidden features of the MLP of a block over the features of a token.
 const MLP_RATIO: usize = 4;
 
-impl Layout {
+impl WeightsLayout {
     /// GPT-2 with the vocabulary of a data set.
     pub fn gpt2(shape: &Gpt2Shape, vocabulary: &Vocabulary) -> Self {
         let (width, inner) = (shape.hidden_size, MLP_RATIO * shape.hidden_size);
@@ -192,8 +192,8 @@ mod tests {
     use super::*;
 
     fn reference(name: &str) -> BTreeMap<String, TensorInfo> {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/reference");
-        tensors::read_header(&folder.join(name)).unwrap()
+        let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/reference");
+        tensors::read_header(&directory.join(name)).unwrap()
     }
 
     /// Files of `transformers` (`tests/reference/*.py`).
@@ -202,25 +202,29 @@ mod tests {
         let learnt = Vocabulary { files: None, size: 512 };
         let shape = Gpt2Shape { layers: 2, heads: 2, hidden_size: 8, context_length: 8 };
         let gpt2 = |shape: &Gpt2Shape, tokens: usize| {
-            let mut layout = Layout::gpt2(shape, &learnt);
+            let mut layout = WeightsLayout::gpt2(shape, &learnt);
             layout.vocabulary = Some((tokens, tokens));
             layout.shapes.insert(EMBEDDING.into(), vec![tokens, shape.hidden_size]);
             layout
         };
-        let found = |layout: Layout, file: &str| layout.compare(&reference(file)).err();
+        let found = |layout: WeightsLayout, file: &str| layout.compare(&reference(file)).err();
         assert_eq!(found(gpt2(&shape, 11), "gpt2_tiny.safetensors"), None);
-        assert_eq!(found(Layout::vit(8, 2, 4, 16), "vit_tiny.safetensors"), None);
-        assert_eq!(found(Layout::ast(8, 2, 4, 14), "ast_tiny.safetensors"), None);
+        assert_eq!(found(WeightsLayout::vit(8, 2, 4, 16), "vit_tiny.safetensors"), None);
+        assert_eq!(found(WeightsLayout::ast(8, 2, 4, 14), "ast_tiny.safetensors"), None);
         for (layout, file, part) in [
             (gpt2(&shape, 12), "gpt2_tiny", "`wte.weight` of shape [11, 8], the model [12, 8]"),
             (gpt2(&Gpt2Shape { layers: 1, ..shape }, 11), "gpt2_tiny", "has the tensor `h.1.attn.c_attn.bias`, which"),
             (gpt2(&Gpt2Shape { layers: 3, ..shape }, 11), "gpt2_tiny", "`h.2.attn.c_attn.bias` and 11 other tensors"),
             (gpt2(&Gpt2Shape { context_length: 9, ..shape }, 11), "gpt2_tiny", "`wpe.weight` of shape [8, 8]"),
-            (Layout::gpt2(&shape, &learnt), "gpt2_tiny", "[257 to 512, 8]"),
-            (Layout::vit(8, 2, 4, 9), "vit_tiny", "position_embeddings` of shape [1, 17, 8], the model [1, 10, 8]"),
-            (Layout::vit(8, 2, 8, 16), "vit_tiny", "[8, 3, 4, 4]"),
-            (Layout::ast(8, 3, 4, 14), "ast_tiny", "lacks the tensor `encoder.layer.2"),
-            (Layout::ast(12, 2, 4, 14), "ast_tiny", "the model ["),
+            (WeightsLayout::gpt2(&shape, &learnt), "gpt2_tiny", "[257 to 512, 8]"),
+            (
+                WeightsLayout::vit(8, 2, 4, 9),
+                "vit_tiny",
+                "position_embeddings` of shape [1, 17, 8], the model [1, 10, 8]",
+            ),
+            (WeightsLayout::vit(8, 2, 8, 16), "vit_tiny", "[8, 3, 4, 4]"),
+            (WeightsLayout::ast(8, 3, 4, 14), "ast_tiny", "lacks the tensor `encoder.layer.2"),
+            (WeightsLayout::ast(12, 2, 4, 14), "ast_tiny", "the model ["),
         ] {
             let message = found(layout, &format!("{file}.safetensors")).unwrap();
             assert!(message.contains(part), "{message}");

@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::axis::Axis;
 use super::format::{Best, MemorySummary};
 use super::loss::KindLoss;
-use super::verdict::Judgement;
+use super::verdict::VerdictWord;
 use xrun_core::task::metric::Direction;
 
 /// Runs compared side by side.
@@ -78,7 +78,7 @@ pub struct ComparedRun {
     /// Memory peaks.
     pub memory: MemorySummary,
     /// The verdict on memory.
-    pub verdict: Option<Judgement>,
+    pub verdict: Option<VerdictWord>,
     /// Buffer that explains the growth.
     pub growing_owner: Option<String>,
     /// Growth of the heap, of RSS and of device memory.
@@ -108,7 +108,7 @@ pub struct SeriesGrowth {
     /// `heap`, `rss`, `device_in_use`, `device_reserved`.
     pub series: String,
     /// Verdict on this series.
-    pub verdict: Judgement,
+    pub verdict: VerdictWord,
     /// Growth of the window minima, in bytes.
     pub growth: f64,
     /// Unit of the slope's axis: steps, or milliseconds for a command without known steps.

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::format::{MemoryLine, OwnerSummary};
-use super::verdict::Judgement;
+use super::verdict::VerdictWord;
 use xrun_core::bounded::ledger::Policy;
 use xrun_core::bounded::planned::MemoryKind;
 
@@ -191,7 +191,7 @@ pub struct PostMortem {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct GrowthToLimit {
     /// Verdict at the end.
-    pub verdict: Judgement,
+    pub verdict: VerdictWord,
     /// The verdict as a sentence, for people.
     pub message: String,
     /// Slope in bytes per step, of the heap or of device memory in use.

@@ -18,7 +18,7 @@ use super::watched::WatchSettings;
 use crate::training_verdict::TrainingVerdict;
 use xrun_core::bounded::ledger::Policy;
 use xrun_core::bounded::planned::PlannedBuffer;
-use xrun_core::task::clamped::ClampedSetting;
+use xrun_core::task::lowered::LoweredSetting;
 use xrun_core::task::metric::{Interval, PlannedMetric};
 
 /// Version of every record below.
@@ -65,7 +65,7 @@ pub struct Manifest {
     pub data_skipped: BTreeMap<String, u64>,
     /// Settings that were lowered because the data is smaller than the experiment asks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub clamped: Vec<ClampedSetting>,
+    pub lowered: Vec<LoweredSetting>,
     /// Slurm job that started the run; absent outside Slurm.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub slurm: Option<SlurmJob>,
@@ -189,7 +189,7 @@ pub struct PlanFile {
     pub validations: u64,
     /// Number of parameters of the model.
     pub parameters: u64,
-    /// Number of trainable parameters in the phase that has the most of them; `null` if all are trainable.
+    /// Number of trainable parameters in the stage that has the most of them; `null` if all are trainable.
     pub trained_parameters: Option<u64>,
     /// Every buffer of the run, sorted by name.
     pub owners: Vec<PlannedBuffer>,
@@ -207,7 +207,7 @@ pub struct PlanFile {
     pub forecast: Option<Forecast>,
     /// Settings that were lowered because the data is smaller than the experiment asks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub clamped: Vec<ClampedSetting>,
+    pub lowered: Vec<LoweredSetting>,
 }
 
 /// A line of `metrics.jsonl`. It has no clock, so the same experiment gives the same bytes on the same machine.

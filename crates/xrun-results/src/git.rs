@@ -294,7 +294,7 @@ impl Checkout {
 /// Creates a directory in the temporary directory or, if that is missing or full, in the cache.
 fn temporary_directory() -> io::Result<tempfile::TempDir> {
     tempfile::tempdir().or_else(|error| {
-        let cache = cache::folder();
+        let cache = cache::directory();
         let in_cache = cache::create(&cache).and_then(|()| tempfile::tempdir_in(&cache));
         in_cache.map_err(|_| io::Error::other(format!("no temporary directory could be created ({error}); set TMPDIR")))
     })

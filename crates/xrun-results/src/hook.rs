@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::format::{Best, Outcome};
-use super::verdict::Judgement;
+use super::verdict::VerdictWord;
 
 /// Name of a hook.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -46,7 +46,7 @@ pub struct HookDocument {
     /// The run's id: the name of its directory.
     pub run: String,
     /// Absolute path of the run's directory.
-    pub folder: String,
+    pub directory: String,
     /// Host name.
     pub host: String,
     /// Time of the call: RFC 3339, UTC.
@@ -79,7 +79,7 @@ pub struct HookDocument {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct HookVerdict {
     /// The verdict in a word.
-    pub verdict: Judgement,
+    pub verdict: VerdictWord,
     /// The verdict as a sentence, for people.
     pub message: String,
     /// Owner of the growth, if known.

@@ -41,7 +41,7 @@ pub mod watched;
 /// Verdict types, as in `verdict.json`.
 pub mod verdict {
     pub use xrun_verdict::names::{FOOTPRINT, OWNER_PREFIX};
-    pub use xrun_verdict::{Findings, Judgement, ProcessOfRun, SeriesVerdict, UnjudgedColumn, Verdict};
+    pub use xrun_verdict::{Findings, ProcessOfRun, SeriesVerdict, UnjudgedColumn, Verdict, VerdictWord};
 }
 
 /// Axis of a series and its unit.

@@ -15,7 +15,7 @@ pub struct Prediction {
     /// The run's id: the name of its directory.
     pub run: String,
     /// Directory of this record and of the answers.
-    pub folder: String,
+    pub directory: String,
     /// Number of steps for which the checkpoint had been trained.
     pub step: u64,
     /// Start time: RFC 3339, UTC.

@@ -30,7 +30,7 @@ pub struct ProcessRecord {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CgroupRecord {
     /// Absolute path of its directory in cgroupfs.
-    pub folder: String,
+    pub directory: String,
     /// Inode of the directory; a recreated cgroup has another one.
     pub inode: u64,
     /// OOM kills in the cgroup.

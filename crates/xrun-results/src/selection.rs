@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::format::Outcome;
 use super::index::{RunEntry, RunState};
-use super::verdict::Judgement;
+use super::verdict::VerdictWord;
 use super::{read, resolved};
 use xrun_core::task::metric::Direction;
 
@@ -71,7 +71,7 @@ pub struct RunFilter {
     /// State of the run.
     pub status: Option<StateFilter>,
     /// Verdict on its memory.
-    pub verdict: Option<Judgement>,
+    pub verdict: Option<VerdictWord>,
     /// Tags, all of which the run must have.
     pub tags: Vec<String>,
     /// Dotted keys of the resolved experiment with their values as typed.

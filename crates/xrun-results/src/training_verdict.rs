@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::format::{MetricsLine, PlanFile};
 use crate::outcome::Outcome;
 use crate::read;
-use crate::report::axes::number;
+use crate::report::formatting::number;
 use xrun_core::task::metric::Direction;
 
 /// Maximum number of kinds of steps that are judged; steps of further kinds are ignored.
@@ -43,7 +43,7 @@ const OVERFITTING_LATEST: f64 = 0.75;
 /// Judgement on training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-pub enum TrainingJudgement {
+pub enum TrainingVerdictWord {
     /// Better than untrained and than guessing, and no longer improving.
     Improved,
     /// Better than untrained and than guessing, and improving at the end.
@@ -62,7 +62,7 @@ pub enum TrainingJudgement {
     Diverged,
 }
 
-impl TrainingJudgement {
+impl TrainingVerdictWord {
     /// All judgements.
     pub const ALL: [Self; 8] = [
         Self::Improved,
@@ -108,7 +108,7 @@ impl TrainingJudgement {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct TrainingVerdict {
     /// The judgement.
-    pub verdict: TrainingJudgement,
+    pub verdict: TrainingVerdictWord,
     /// The verdict in one sentence.
     pub message: String,
     /// Change of the loss of the most frequent kind of step; `null` with too few steps.
@@ -380,18 +380,18 @@ impl TrainingHistory {
         metric: Option<&MetricChange>,
         fell: bool,
         judged: bool,
-    ) -> TrainingJudgement {
+    ) -> TrainingVerdictWord {
         let diverged = self.series.iter().max_by_key(|series| series.steps).is_some_and(LossSeries::diverged);
         if outcome == Some(Outcome::Diverged) || diverged {
-            return TrainingJudgement::Diverged;
+            return TrainingVerdictWord::Diverged;
         }
         if !judged {
-            return TrainingJudgement::Inconclusive;
+            return TrainingVerdictWord::Inconclusive;
         }
         let Some((metric, (_, direction))) = metric.zip(self.metric.as_ref()) else {
             return match fell {
                 true => self.improvement(None),
-                false => TrainingJudgement::NoProgress,
+                false => TrainingVerdictWord::NoProgress,
             };
         };
         let gain = |from: f64, to: f64| if *direction == Direction::Higher { to - from } else { from - to };
@@ -399,25 +399,25 @@ impl TrainingHistory {
         let early = metric.best_step as f64 <= OVERFITTING_LATEST * self.newest.map_or(0.0, |last| last.step as f64);
         let improved_once = gain(metric.first, metric.best) > metric.noise;
         if fell && worsened && early && improved_once && metric.noise > 0.0 {
-            return TrainingJudgement::Overfitting;
+            return TrainingVerdictWord::Overfitting;
         }
         // The first of several validations is of an untrained model only at step 0.
         let untrained = metric.first_step == 0;
         let needed = metric.noise.max(METRIC_CHANGE_MIN * metric.first.abs());
         if untrained && gain(metric.first, metric.last) <= needed {
-            return if fell { TrainingJudgement::NoBetterThanUntrained } else { TrainingJudgement::NoProgress };
+            return if fell { TrainingVerdictWord::NoBetterThanUntrained } else { TrainingVerdictWord::NoProgress };
         }
         if !untrained && !fell {
-            return TrainingJudgement::NoProgress;
+            return TrainingVerdictWord::NoProgress;
         }
         if metric.chance.is_some_and(|chance| gain(chance, metric.last) <= 0.0) {
-            return TrainingJudgement::NoBetterThanChance;
+            return TrainingVerdictWord::NoBetterThanChance;
         }
         self.improvement(Some((metric, *direction)))
     }
 
     /// Distinguishes a model that goes on improving from one that no longer does.
-    fn improvement(&self, metric: Option<(&MetricChange, Direction)>) -> TrainingJudgement {
+    fn improvement(&self, metric: Option<(&MetricChange, Direction)>) -> TrainingVerdictWord {
         let falling = self.series.iter().max_by_key(|series| series.steps).is_some_and(LossSeries::is_falling);
         let rising = metric.is_some_and(|(metric, direction)| {
             let at = self.newest.map_or(0, |last| last.step) * 2 / 3;
@@ -428,10 +428,15 @@ impl TrainingHistory {
                 gain > metric.noise && gain > 0.0
             })
         });
-        if falling || rising { TrainingJudgement::StillImproving } else { TrainingJudgement::Improved }
+        if falling || rising { TrainingVerdictWord::StillImproving } else { TrainingVerdictWord::Improved }
     }
 
-    fn message(&self, verdict: TrainingJudgement, loss: Option<&LossChange>, metric: Option<&MetricChange>) -> String {
+    fn message(
+        &self,
+        verdict: TrainingVerdictWord,
+        loss: Option<&LossChange>,
+        metric: Option<&MetricChange>,
+    ) -> String {
         let loss = loss.map(|loss| {
             let kind = if self.series.len() > 1 { format!(" of {} steps", loss.kind) } else { String::new() };
             format!("loss{kind} {} → {}", number(loss.start), number(loss.last))
@@ -441,31 +446,31 @@ impl TrainingHistory {
         let numbers = if numbers.is_empty() { String::new() } else { format!(": {}", numbers.join(", ")) };
         let spent = self.rate_last.is_some_and(|rate| rate < RATE_SPENT * self.rate_peak);
         match verdict {
-            TrainingJudgement::Improved => format!("the model improved and no longer does{numbers}"),
-            TrainingJudgement::StillImproving if spent => {
+            TrainingVerdictWord::Improved => format!("the model improved and no longer does{numbers}"),
+            TrainingVerdictWord::StillImproving if spent => {
                 format!(
                     "the model was improving at the end, where the learning rate is spent{numbers}; a longer schedule may help"
                 )
             }
-            TrainingJudgement::StillImproving => {
+            TrainingVerdictWord::StillImproving => {
                 format!("the model was improving at the end{numbers}; more steps may help")
             }
-            TrainingJudgement::Inconclusive => {
+            TrainingVerdictWord::Inconclusive => {
                 format!("too few steps for a judgement: {LOSSES_MIN} of one kind are needed{numbers}")
             }
-            TrainingJudgement::NoProgress => {
+            TrainingVerdictWord::NoProgress => {
                 format!("the loss did not fall{numbers}; the learning rate may be too low or too high")
             }
-            TrainingJudgement::NoBetterThanUntrained => {
+            TrainingVerdictWord::NoBetterThanUntrained => {
                 let noise = metric.filter(|metric| metric.noise > 0.0);
                 let noise = noise.map_or_else(String::new, |metric| format!(" (noise {})", number(metric.noise)));
                 format!("the loss fell, and the model is no better than before training{noise}{numbers}")
             }
-            TrainingJudgement::NoBetterThanChance => {
+            TrainingVerdictWord::NoBetterThanChance => {
                 let chance = metric.and_then(|metric| metric.chance).map_or_else(String::new, number);
                 format!("the model is no better than guessing, which has {chance}{numbers}")
             }
-            TrainingJudgement::Overfitting => {
+            TrainingVerdictWord::Overfitting => {
                 let best = metric.map_or_else(String::new, |metric| {
                     format!(
                         ": {} was {} at step {} and is {}",
@@ -477,7 +482,7 @@ impl TrainingHistory {
                 });
                 format!("the loss fell while validations became worse{best}; stop earlier or regularise")
             }
-            TrainingJudgement::Diverged => format!("the loss diverged{numbers}; lower the learning rate"),
+            TrainingVerdictWord::Diverged => format!("the loss diverged{numbers}; lower the learning rate"),
         }
     }
 }

@@ -12,7 +12,7 @@ use xrun_core::task::metric::{Interval, PlannedMetric};
 #[derive(Deserialize)]
 struct Case {
     name: String,
-    expected: Vec<TrainingJudgement>,
+    expected: Vec<TrainingVerdictWord>,
     diverged: bool,
     metric: Option<String>,
     direction: Option<Direction>,
@@ -51,7 +51,7 @@ fn cases() -> Vec<Case> {
 
 #[test]
 fn recorded_trainings_have_the_expected_verdicts() {
-    use TrainingJudgement::{Diverged, NoBetterThanChance, NoBetterThanUntrained, NoProgress};
+    use TrainingVerdictWord::{Diverged, NoBetterThanChance, NoBetterThanUntrained, NoProgress};
     let (mut wrong, mut green) = (Vec::new(), Vec::new());
     for case in cases() {
         let verdict = case.verdict();
@@ -105,7 +105,7 @@ fn validation(step: u64, accuracy: f64) -> MetricsLine {
     }
 }
 
-fn judged(losses: impl Iterator<Item = f64>, accuracies: &[f64]) -> TrainingJudgement {
+fn judged(losses: impl Iterator<Item = f64>, accuracies: &[f64]) -> TrainingVerdictWord {
     let plan = plan();
     let mut history = TrainingHistory::new(Some(&plan));
     let losses: Vec<f64> = losses.collect();
@@ -124,7 +124,7 @@ fn decaying(steps: u64, scale: f64) -> impl Iterator<Item = f64> {
 
 #[test]
 fn metric_decides_where_there_is_one() {
-    use TrainingJudgement::*;
+    use TrainingVerdictWord::*;
     assert_eq!(judged(decaying(400, 30.0), &[0.2, 0.7, 0.8, 0.8, 0.8]), Improved);
     assert_eq!(judged(decaying(400, 30.0), &[0.2, 0.4, 0.5, 0.6, 0.7]), StillImproving);
     assert_eq!(judged(decaying(400, 30.0), &[0.1, 0.1, 0.11, 0.11, 0.11]), NoBetterThanUntrained);
@@ -136,7 +136,7 @@ fn metric_decides_where_there_is_one() {
 
 #[test]
 fn loss_alone_decides_without_validations() {
-    use TrainingJudgement::*;
+    use TrainingVerdictWord::*;
     assert_eq!(judged(decaying(400, 30.0), &[]), Improved);
     assert_eq!(judged(decaying(400, 300.0), &[]), StillImproving);
     assert_eq!(judged(decaying(400, 1e9), &[]), NoProgress);

@@ -190,7 +190,7 @@ fn make_key(path: &Path) -> io::Result<()> {
     file.as_file().sync_all()?;
     match file.persist_noclobber(path) {
         Err(error) if error.error.kind() != io::ErrorKind::AlreadyExists => Err(error.error),
-        _ => write::sync_folder(directory),
+        _ => write::sync_directory(directory),
     }
 }
 

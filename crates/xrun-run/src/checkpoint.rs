@@ -19,13 +19,13 @@ pub const CHANGED_BY_RESUME: &str = "changed by a resume";
 /// Writes `checkpoints/step_…` and removes the old ones beyond `keep_last`, except the best. A kill at any moment leaves the
 /// last checkpoint whole: the directory is written under a temporary name and renamed.
 pub fn save(task: &mut dyn Task, state: &LoopState, run: &Path, keep_last: usize) -> Result<(), RunError> {
-    let folder = run.join(layout::CHECKPOINTS);
+    let directory = run.join(layout::CHECKPOINTS);
     // Not `create_dir_all`: a run that was removed must not come back as an empty directory.
-    match std::fs::create_dir(&folder) {
+    match std::fs::create_dir(&directory) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        made => write::with_path(&folder, made)?,
+        made => write::with_path(&directory, made)?,
     }
-    remove_unfinished(&folder)?;
+    remove_unfinished(&directory)?;
     let checkpoint = layout::checkpoint(run, state.step);
     if let Ok(before) = read::loop_state(&checkpoint) {
         // The same step again, after a resume that only validated: the weights are unchanged.
@@ -33,7 +33,7 @@ pub fn save(task: &mut dyn Task, state: &LoopState, run: &Path, keep_last: usize
         write::replace_json(&checkpoint.join(layout::LOOP_STATE), &state)?;
         return Ok(remove_old(run, &state, keep_last)?);
     }
-    let temporary = folder.join(format!("{WRITING}{:08}", state.step));
+    let temporary = directory.join(format!("{WRITING}{:08}", state.step));
     write::with_path(&temporary, std::fs::create_dir(&temporary))?;
     let saved = task.save(&temporary).map_err(|source| RunError::Checkpoint { step: state.step, source });
     let written = saved.and_then(|()| {
@@ -44,7 +44,7 @@ pub fn save(task: &mut dyn Task, state: &LoopState, run: &Path, keep_last: usize
             write::with_path(&checkpoint, std::fs::remove_dir_all(&checkpoint))?;
         }
         write::with_path(&checkpoint, std::fs::rename(&temporary, &checkpoint))?;
-        write::with_path(&folder, write::sync_folder(&folder))?;
+        write::with_path(&directory, write::sync_directory(&directory))?;
         Ok(())
     });
     if written.is_err() {
@@ -57,9 +57,9 @@ pub fn save(task: &mut dyn Task, state: &LoopState, run: &Path, keep_last: usize
 }
 
 /// SHA-256 of each file below a directory, by relative path.
-fn digests(folder: &Path) -> io::Result<BTreeMap<String, String>> {
+fn digests(directory: &Path) -> io::Result<BTreeMap<String, String>> {
     let mut all = BTreeMap::new();
-    for entry in std::fs::read_dir(folder)? {
+    for entry in std::fs::read_dir(directory)? {
         let entry = entry?;
         let name = entry.file_name().to_string_lossy().into_owned();
         if entry.file_type()?.is_dir() {
@@ -137,8 +137,8 @@ pub fn verify(checkpoint: &Path, step: u64, manifest: &Manifest) -> Result<LoopS
 }
 
 /// Removes the temporary directories that a kill in the middle of [`save`] leaves.
-fn remove_unfinished(folder: &Path) -> Result<(), WriteError> {
-    for entry in write::with_path(folder, std::fs::read_dir(folder))?.flatten() {
+fn remove_unfinished(directory: &Path) -> Result<(), WriteError> {
+    for entry in write::with_path(directory, std::fs::read_dir(directory))?.flatten() {
         if entry.file_name().to_string_lossy().starts_with(WRITING) {
             write::with_path(&entry.path(), std::fs::remove_dir_all(entry.path()))?;
         }
@@ -264,8 +264,8 @@ mod tests {
 
     #[test]
     fn no_checkpoint_is_written_for_a_run_that_was_removed() {
-        let folder = tempfile::tempdir().unwrap();
-        let run = folder.path().join("run");
+        let directory = tempfile::tempdir().unwrap();
+        let run = directory.path().join("run");
         let mut task = Dummy::new(Settings::default(), 0, &Ledger::default());
         let saved = save(&mut task, &LoopState { step: 1, ..LoopState::default() }, &run, 1);
         assert!(matches!(saved, Err(RunError::Write(_))) && !run.exists());

@@ -101,10 +101,10 @@ pub fn evaluate(
     same_data: bool,
 ) -> Result<(PathBuf, Evaluation), StartError> {
     let (start_time, started) = (Instant::now(), timestamp::now());
-    let folder = create_dated_directory(&run.join(layout::EVALUATIONS))?;
+    let directory = create_dated_directory(&run.join(layout::EVALUATIONS))?;
     let validated = panics::caught(|| {
         task.load(&checkpoint.path)?;
-        task.set_run_directory(&folder);
+        task.set_run_directory(&directory);
         let report = task.validate(&mut Clock::default())?;
         task.synchronise()?;
         Ok(report)
@@ -112,8 +112,8 @@ pub fn evaluate(
     let report = validated
         .map_err(|panic| device_error(&opened.chosen, &panic))
         .and_then(|report: Result<_, xrun_core::task::TaskError>| report.map_err(StartError::failed))
-        .inspect_err(|_| drop(std::fs::remove_dir(&folder)))?;
-    images::write(&report, &folder).map_err(StartError::failed)?;
+        .inspect_err(|_| drop(std::fs::remove_dir(&directory)))?;
+    images::write(&report, &directory).map_err(StartError::failed)?;
     let device = manifest::device(&opened.chosen, &opened.plan.experiment.device);
     let evaluation = Evaluation {
         version: VERSION,
@@ -140,8 +140,8 @@ pub fn evaluate(
         heap_peak: heap::read().peak,
         rss_peak: sources::rss_peak(),
     };
-    write::replace_json(&folder.join(layout::EVALUATION), &evaluation).map_err(StartError::failed)?;
-    Ok((folder, evaluation))
+    write::replace_json(&directory.join(layout::EVALUATION), &evaluation).map_err(StartError::failed)?;
+    Ok((directory, evaluation))
 }
 
 /// Creates a directory that is named by the time, as runs are.
@@ -150,10 +150,10 @@ pub(super) fn create_dated_directory(parent: &Path) -> Result<PathBuf, StartErro
     write::create_directory(parent).map_err(StartError::failed)?;
     let mut names = std::iter::once(base.clone()).chain((2_u32..).map(|number| format!("{base}_{number}")));
     loop {
-        let folder = parent.join(names.next().unwrap_or_default());
-        match std::fs::create_dir(&folder) {
+        let directory = parent.join(names.next().unwrap_or_default());
+        match std::fs::create_dir(&directory) {
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            made => return write::with_path(&folder, made).map(|()| folder).map_err(StartError::failed),
+            made => return write::with_path(&directory, made).map(|()| directory).map_err(StartError::failed),
         }
     }
 }

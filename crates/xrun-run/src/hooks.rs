@@ -17,7 +17,7 @@ use xrun_core::settings::sections::Hooks;
 use xrun_results::format::{Outcome, Summary, VERSION};
 use xrun_results::hook::{HookDocument, HookName, HookVerdict};
 use xrun_results::read;
-use xrun_results::verdict::{Judgement, Verdict};
+use xrun_results::verdict::{Verdict, VerdictWord};
 use xrun_results::{log, timestamp};
 use xrun_watch::child;
 use xrun_watch::child::ParentDeathSignal;
@@ -77,7 +77,7 @@ impl HookDispatcher {
         if let Some(started) = self.growing.take() {
             self.wait(HookName::OnGrowing, started);
         }
-        let grows = verdict.as_ref().is_some_and(|verdict| verdict.verdict >= Judgement::Growing);
+        let grows = verdict.as_ref().is_some_and(|verdict| verdict.verdict >= VerdictWord::Growing);
         let failed = matches!(outcome, Outcome::Failed | Outcome::Panicked | Outcome::Diverged);
         let hooks = self.hooks.clone();
         let due = [
@@ -122,9 +122,9 @@ enum HookError {
     #[error("cannot start `{program}`: {source}")]
     Start { program: String, source: io::Error },
     #[error(
-        "cannot write the document for `{program}` to a temporary file in {folder}: {source}; set `TMPDIR` to another directory"
+        "cannot write the document for `{program}` to a temporary file in {directory}: {source}; set `TMPDIR` to another directory"
     )]
-    Document { program: String, folder: String, source: io::Error },
+    Document { program: String, directory: String, source: io::Error },
     #[error("`{program}` exceeded `hooks.time_limit` = {} and was killed", humantime::format_duration(*limit))]
     TimeLimit { program: String, limit: Duration },
     #[error("cannot wait for `{program}`: {source}")]
@@ -138,9 +138,9 @@ fn hook_verdict(verdict: &Verdict) -> HookVerdict {
 }
 
 fn document(hook: HookName, run: &Path) -> HookDocument {
-    let folder = std::fs::canonicalize(run).unwrap_or_else(|_| run.to_path_buf());
+    let directory = std::fs::canonicalize(run).unwrap_or_else(|_| run.to_path_buf());
     let existing = |name: &str| {
-        let path = folder.join(name);
+        let path = directory.join(name);
         path.is_file().then(|| path.display().to_string())
     };
     let manifest = read::manifest(run).ok();
@@ -163,7 +163,7 @@ fn document(hook: HookName, run: &Path) -> HookDocument {
         best: None,
         post_mortem: existing(layout::POST_MORTEM),
         report: existing(layout::REPORT),
-        folder: folder.display().to_string(),
+        directory: directory.display().to_string(),
     }
 }
 
@@ -200,7 +200,7 @@ fn start(command: &[String], document: &HookDocument) -> Result<RunningHook, Hoo
     let (program, arguments) = command.split_first().ok_or(HookError::NoProgram)?;
     let stdin = document_file(document).map_err(|source| HookError::Document {
         program: program.clone(),
-        folder: printable::line(&std::env::temp_dir().display().to_string(), 200),
+        directory: printable::line(&std::env::temp_dir().display().to_string(), 200),
         source,
     })?;
     let mut command = Command::new(program);
@@ -384,8 +384,8 @@ mod tests {
         for inner in
             ["sleep 600", "setsid sleep 600", "(setsid sh -c 'sleep 600 & echo $! > FILE.new; mv FILE.new FILE' &)"]
         {
-            let folder = tempfile::tempdir().unwrap();
-            let file = folder.path().join("process");
+            let directory = tempfile::tempdir().unwrap();
+            let file = directory.path().join("process");
             let path = file.display().to_string();
             let script = match inner.contains("FILE") {
                 true => format!("{}; sleep 600", inner.replace("FILE", &path)),

@@ -13,25 +13,25 @@ use xrun_results::format::{ImageEntry, ImageIndex, VERSION};
 ///
 /// # Errors
 /// A file cannot be written.
-pub fn write(report: &ValidationReport, folder: &Path) -> Result<(), WriteError> {
+pub fn write(report: &ValidationReport, directory: &Path) -> Result<(), WriteError> {
     if report.images.is_empty() {
         return Ok(());
     }
-    let folder = folder.join(layout::IMAGES);
-    write::create_directory(&folder)?;
+    let directory = directory.join(layout::IMAGES);
+    write::create_directory(&directory)?;
     let mut entries = Vec::with_capacity(report.images.len());
     for (number, (image, caption)) in report.images.iter().enumerate() {
         let file = format!("{number:02}.png");
-        let path = folder.join(&file);
+        let path = directory.join(&file);
         write::replace(&path, &write::with_path(&path, image.to_png())?)?;
         entries.push(ImageEntry { file, caption: caption.clone() });
     }
     let count = entries.len();
     let index = ImageIndex { version: VERSION, images: entries };
-    write::replace_json(&folder.join(layout::IMAGES_INDEX), &index)?;
+    write::replace_json(&directory.join(layout::IMAGES_INDEX), &index)?;
     // An earlier validation may have had more.
     for number in count.. {
-        let path = folder.join(format!("{number:02}.png"));
+        let path = directory.join(format!("{number:02}.png"));
         if !path.exists() {
             break;
         }

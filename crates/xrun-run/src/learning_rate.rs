@@ -2,33 +2,33 @@
 
 use xrun_core::settings::sections::Schedule;
 
-/// Steps of a run and its phases. A new phase starts with a new optimiser.
+/// Steps of a run and its stages. A new stage starts with a new optimiser.
 #[derive(Clone, Copy, Debug)]
 pub struct Steps<'a> {
     /// Optimiser steps of the whole run.
     pub count: u64,
-    /// Last step of each phase except the final one, ascending.
-    pub phase_ends: &'a [u64],
+    /// Last step of each stage except the final one, ascending.
+    pub stage_ends: &'a [u64],
 }
 
 impl Steps<'_> {
-    /// Number of steps before the phase of step `step`, and the last step of that phase.
-    fn phase(&self, step: u64) -> (u64, u64) {
-        let before = self.phase_ends.iter().copied().filter(|end| *end < step).max().unwrap_or(0);
-        let last = self.phase_ends.iter().copied().find(|end| *end >= step).unwrap_or(self.count);
+    /// Number of steps before the stage of step `step`, and the last step of that stage.
+    fn stage(&self, step: u64) -> (u64, u64) {
+        let before = self.stage_ends.iter().copied().filter(|end| *end < step).max().unwrap_or(0);
+        let last = self.stage_ends.iter().copied().find(|end| *end >= step).unwrap_or(self.count);
         (before, last.min(self.count))
     }
 }
 
 /// Learning rate at step `step` (from 1); `base` is that of the optimiser.
 pub fn learning_rate(schedule: &Schedule, base: f64, step: u64, steps: Steps<'_>) -> f64 {
-    let (before, last) = steps.phase(step);
-    // Fraction of the warm-up that is done, while the phase warms up.
+    let (before, last) = steps.stage(step);
+    // Fraction of the warm-up that is done, while the stage warms up.
     let warming_up = |warmup: u64| (step - before <= warmup).then(|| (step - before) as f64 / warmup as f64);
-    let span = |per_phase: bool| if per_phase { (before, last) } else { (0, steps.count) };
+    let span = |per_stage: bool| if per_stage { (before, last) } else { (0, steps.count) };
     // Fraction of the steps after the warm-up that is done.
-    let progress = |per_phase: bool, warmup: u64| {
-        let (from, to) = span(per_phase);
+    let progress = |per_stage: bool, warmup: u64| {
+        let (from, to) = span(per_stage);
         let rest = (to - from).saturating_sub(warmup).max(1) as f64;
         ((step - from).saturating_sub(warmup) as f64 / rest).min(1.0)
     };
@@ -37,18 +37,18 @@ pub fn learning_rate(schedule: &Schedule, base: f64, step: u64, steps: Steps<'_>
     match schedule {
         Schedule::Constant(_) => base * warmup,
         Schedule::Linear(linear) => {
-            base * warmup * decay_to(linear.final_fraction, progress(linear.per_phase, linear.warmup_steps))
+            base * warmup * decay_to(linear.final_lr_fraction, progress(linear.per_stage, linear.warmup_steps))
         }
         Schedule::WarmUpStableDecay(stable) => {
-            let (from, to) = span(stable.per_phase);
+            let (from, to) = span(stable.per_stage);
             let decay = (to - from) as f64 * stable.decay_fraction;
             let decayed = (step as f64 - (to as f64 - decay)) / decay.max(f64::MIN_POSITIVE);
-            base * warmup * decay_to(stable.final_fraction, if decay > 0.0 { decayed.clamp(0.0, 1.0) } else { 0.0 })
+            base * warmup * decay_to(stable.final_lr_fraction, if decay > 0.0 { decayed.clamp(0.0, 1.0) } else { 0.0 })
         }
         Schedule::Cosine(cosine) => {
-            let progress = progress(cosine.per_phase, cosine.warmup_steps);
+            let progress = progress(cosine.per_stage, cosine.warmup_steps);
             let fraction = 0.5 * (1.0 + (std::f64::consts::PI * progress).cos());
-            let fraction = cosine.final_fraction + (1.0 - cosine.final_fraction) * fraction;
+            let fraction = cosine.final_lr_fraction + (1.0 - cosine.final_lr_fraction) * fraction;
             base * warmup * fraction
         }
     }
@@ -59,15 +59,15 @@ mod tests {
     use super::*;
     use xrun_core::settings::sections::{Constant, Cosine, Linear, WarmUpStableDecay};
 
-    const WHOLE: Steps<'static> = Steps { count: 110, phase_ends: &[] };
-    const TWO: Steps<'static> = Steps { count: 170, phase_ends: &[110] };
+    const WHOLE: Steps<'static> = Steps { count: 110, stage_ends: &[] };
+    const TWO: Steps<'static> = Steps { count: 170, stage_ends: &[110] };
 
     fn near(found: f64, expected: f64) {
         assert!((found - expected).abs() < 1e-12, "{found}, expected {expected}");
     }
 
     #[test]
-    fn constant_stays_after_a_warm_up_in_each_phase() {
+    fn constant_stays_after_a_warm_up_in_each_stage() {
         let schedule = Schedule::Constant(Constant::default());
         assert_eq!([1, 50, 110].map(|step| learning_rate(&schedule, 0.1, step, WHOLE)), [0.1; 3]);
         let schedule = Schedule::Constant(Constant { warmup_steps: 4 });
@@ -76,8 +76,8 @@ mod tests {
     }
 
     #[test]
-    fn cosine_warms_up_linearly_and_ends_at_its_final_fraction() {
-        let schedule = Schedule::Cosine(Cosine { warmup_steps: 10, final_fraction: 0.1, ..Cosine::default() });
+    fn cosine_warms_up_linearly_and_ends_at_its_final_lr_fraction() {
+        let schedule = Schedule::Cosine(Cosine { warmup_steps: 10, final_lr_fraction: 0.1, ..Cosine::default() });
         let at = |step| learning_rate(&schedule, 1.0, step, WHOLE);
         assert_eq!([1, 10].map(at), [0.1, 1.0]);
         near(at(60), 0.55); // half of the decay: 0.1 + 0.9 / 2
@@ -85,8 +85,8 @@ mod tests {
     }
 
     #[test]
-    fn linear_decays_from_the_warm_up_to_its_final_fraction() {
-        let schedule = Schedule::Linear(Linear { warmup_steps: 10, final_fraction: 0.1, ..Linear::default() });
+    fn linear_decays_from_the_warm_up_to_its_final_lr_fraction() {
+        let schedule = Schedule::Linear(Linear { warmup_steps: 10, final_lr_fraction: 0.1, ..Linear::default() });
         let at = |step| learning_rate(&schedule, 1.0, step, WHOLE);
         assert_eq!([1, 10].map(at), [0.1, 1.0]);
         near(at(60), 0.55);
@@ -96,7 +96,8 @@ mod tests {
 
     #[test]
     fn a_stable_rate_decays_in_the_last_fraction_of_the_steps() {
-        let stable = WarmUpStableDecay { warmup_steps: 10, decay_fraction: 0.2, final_fraction: 0.5, per_phase: true };
+        let stable =
+            WarmUpStableDecay { warmup_steps: 10, decay_fraction: 0.2, final_lr_fraction: 0.5, per_stage: true };
         let schedule = Schedule::WarmUpStableDecay(stable.clone());
         let at = |step| learning_rate(&schedule, 2.0, step, WHOLE);
         assert_eq!([5, 10, 50, 88].map(at), [1.0, 2.0, 2.0, 2.0]);
@@ -104,17 +105,17 @@ mod tests {
         near(at(110), 1.0);
         let never = Schedule::WarmUpStableDecay(WarmUpStableDecay { decay_fraction: 0.0, ..stable.clone() });
         near(learning_rate(&never, 2.0, 110, WHOLE), 2.0);
-        let once = Schedule::WarmUpStableDecay(WarmUpStableDecay { per_phase: false, ..stable });
+        let once = Schedule::WarmUpStableDecay(WarmUpStableDecay { per_stage: false, ..stable });
         near(learning_rate(&once, 2.0, 110, TWO), 2.0);
         near(learning_rate(&once, 2.0, 170, TWO), 1.0);
     }
 
     #[test]
-    fn a_new_phase_warms_up_again_and_has_a_cosine_of_its_own() {
-        let schedule = Schedule::Cosine(Cosine { warmup_steps: 10, final_fraction: 0.1, ..Cosine::default() });
+    fn a_new_stage_warms_up_again_and_has_a_cosine_of_its_own() {
+        let schedule = Schedule::Cosine(Cosine { warmup_steps: 10, final_lr_fraction: 0.1, ..Cosine::default() });
         let at = |step| learning_rate(&schedule, 1.0, step, TWO);
         for step in 1..=110 {
-            assert_eq!(at(step), learning_rate(&schedule, 1.0, step, WHOLE), "the first phase is a run of its own");
+            assert_eq!(at(step), learning_rate(&schedule, 1.0, step, WHOLE), "the first stage is a run of its own");
         }
         assert_eq!([111, 120].map(at), [0.1, 1.0]);
         near(at(145), 0.55);
@@ -122,11 +123,11 @@ mod tests {
     }
 
     #[test]
-    fn one_cosine_over_all_phases_still_warms_up_each_new_optimiser() {
-        let cosine = Cosine { warmup_steps: 10, final_fraction: 0.0, per_phase: false };
+    fn one_cosine_over_all_stages_still_warms_up_each_new_optimiser() {
+        let cosine = Cosine { warmup_steps: 10, final_lr_fraction: 0.0, per_stage: false };
         let schedule = Schedule::Cosine(cosine);
         let at = |step| learning_rate(&schedule, 1.0, step, TWO);
-        let whole = |step| learning_rate(&schedule, 1.0, step, Steps { phase_ends: &[], ..TWO });
+        let whole = |step| learning_rate(&schedule, 1.0, step, Steps { stage_ends: &[], ..TWO });
         for step in [1, 10, 60, 110, 120, 121, 170] {
             near(at(step), whole(step));
         }
@@ -135,9 +136,9 @@ mod tests {
     }
 
     #[test]
-    fn a_phase_shorter_than_its_warm_up_ends_during_the_warm_up() {
+    fn a_stage_shorter_than_its_warm_up_ends_during_the_warm_up() {
         let schedule = Schedule::Cosine(Cosine { warmup_steps: 10, ..Cosine::default() });
-        let steps = Steps { count: 40, phase_ends: &[3] };
+        let steps = Steps { count: 40, stage_ends: &[3] };
         let at = |step| learning_rate(&schedule, 1.0, step, steps);
         near(at(3), 0.3);
         near(at(4), 0.1);

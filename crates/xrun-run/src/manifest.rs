@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::plan::Plan;
-use xrun_core::device::{Kind, SelectedDevice, supports_tf32};
+use xrun_core::device::{DeviceKind, SelectedDevice, supports_tf32};
 use xrun_core::settings::sections::DeviceSettings;
 use xrun_results::build_info::code;
 use xrun_results::format::{Device, Manifest, VERSION};
@@ -39,7 +39,7 @@ pub fn manifest(
         device: device(chosen, &plan.experiment.device),
         data: plan.facts.data_digests.iter().cloned().collect(),
         data_skipped: plan.facts.data_skipped.counts.clone(),
-        clamped: plan.facts.clamped.clone(),
+        lowered: plan.facts.lowered.clone(),
         origins: origins.clone(),
         watched: None,
         parent: None,
@@ -60,6 +60,6 @@ pub fn device(chosen: &SelectedDevice, device: &DeviceSettings) -> Device {
         compute_capability: chosen.found.capability_text(),
         float32_products: Some(if tf32 { "tf32" } else { "float32" }.to_owned()),
         llvm: chosen.found.llvm.clone(),
-        cpu_kernels: (chosen.kind == Kind::Cpu).then(|| device.cpu_kernels.as_str().to_owned()),
+        cpu_kernels: (chosen.kind == DeviceKind::Cpu).then(|| device.cpu_kernels.as_str().to_owned()),
     }
 }

@@ -15,7 +15,7 @@ use xrun_core::invocation;
 use xrun_core::units::Bytes;
 use xrun_results::format::{Demand, GrowthToLimit, MemoryLine, OwnerSummary, PostMortem, Suggestion, VERSION};
 use xrun_results::read;
-use xrun_results::verdict::{Judgement, SeriesVerdict, Verdict};
+use xrun_results::verdict::{SeriesVerdict, Verdict, VerdictWord};
 use xrun_verdict::names::{RESERVED_BEYOND, RSS_BEYOND};
 
 /// Safety factor of suggestions: they free more than what is missing.
@@ -59,7 +59,7 @@ fn growth(verdict: Verdict, reached: &LimitReached) -> Option<GrowthToLimit> {
     };
     // Growth of other memory did not reach this limit.
     let series = |name: &str| verdict.series.iter().find(|one| one.name == name);
-    let grew = |one: &&SeriesVerdict| one.findings.verdict >= Judgement::Suspect;
+    let grew = |one: &&SeriesVerdict| one.findings.verdict >= VerdictWord::Suspect;
     here.iter().filter_map(|name| series(name)).find(grew).map(|total| total.findings.slope).map(|slope| {
         GrowthToLimit {
             verdict: verdict.verdict,
@@ -324,7 +324,7 @@ mod tests {
             Some(("limits.host_memory", "\"121 MiB\""))
         );
         let message = "memory is growing".into();
-        let growth = GrowthToLimit { verdict: Judgement::Growing, message, slope: Some(1e6), owner: None };
+        let growth = GrowthToLimit { verdict: VerdictWord::Growing, message, slope: Some(1e6), owner: None };
         assert_eq!(suggestions(&plan, &reached(10 * MIB), &line, &Demand::default(), 0, Some(&growth)), []);
     }
 }

@@ -96,7 +96,7 @@ pub fn predict(
 ) -> Result<(PathBuf, Prediction), PredictError> {
     let (start_time, started) = (Instant::now(), timestamp::now());
     let limits = &opened.plan.experiment.limits;
-    let request = PredictRequest { files: options.files, question: options.question, limits, folder: run };
+    let request = PredictRequest { files: options.files, question: options.question, limits, directory: run };
     let pipeline = opened.plan.experiment.pipeline.name();
     match task.predictor().map(|predictor| predictor.refuses(&request)) {
         None => return Err(PredictError::Refused(unsupported_message(pipeline))),
@@ -105,15 +105,15 @@ pub fn predict(
     }
     // Before the directory is created.
     task_result(opened, panics::caught(|| task.load(&checkpoint.path)))?;
-    let folder = match options.out {
+    let directory = match options.out {
         None => create_dated_directory(&run.join(layout::PREDICTIONS))?,
         Some(out) => {
             write::with_path(out, std::fs::create_dir_all(out)).map_err(StartError::failed)?;
             out.to_path_buf()
         }
     };
-    let mut answers = AnswerWriter::create(&folder, listener).map_err(StartError::failed)?;
-    let request = PredictRequest { folder: &folder, ..request };
+    let mut answers = AnswerWriter::create(&directory, listener).map_err(StartError::failed)?;
+    let request = PredictRequest { directory: &directory, ..request };
     let about = panics::caught(|| {
         let about = task.predictor().map_or(Ok(serde_json::Value::Null), |it| it.predict(&request, &mut answers));
         // Answers before an error are kept.
@@ -129,7 +129,7 @@ pub fn predict(
         version: VERSION,
         experiment: manifest.experiment.clone(),
         run: manifest.run.clone(),
-        folder: folder.display().to_string(),
+        directory: directory.display().to_string(),
         step: checkpoint.step,
         started,
         seconds: start_time.elapsed().as_secs_f64(),
@@ -147,8 +147,8 @@ pub fn predict(
         heap_peak: heap::read().peak,
         rss_peak: sources::rss_peak(),
     };
-    write::replace_json(&folder.join(layout::PREDICTION), &prediction).map_err(StartError::failed)?;
-    Ok((folder, prediction))
+    write::replace_json(&directory.join(layout::PREDICTION), &prediction).map_err(StartError::failed)?;
+    Ok((directory, prediction))
 }
 
 /// Message for a pipeline without predictions.
@@ -181,10 +181,10 @@ struct AnswerWriter<'a> {
 }
 
 impl<'a> AnswerWriter<'a> {
-    fn create(folder: &Path, listener: &'a mut dyn PredictListener) -> Result<Self, write::WriteError> {
+    fn create(directory: &Path, listener: &'a mut dyn PredictListener) -> Result<Self, write::WriteError> {
         let buffer = write::lines("predictions_lines", LINES);
         // A ledger of its own, because a prediction has no plan.
-        let lines = LineWriter::open(&Ledger::default(), &buffer, &folder.join(layout::ANSWERS))?;
+        let lines = LineWriter::open(&Ledger::default(), &buffer, &directory.join(layout::ANSWERS))?;
         Ok(Self { lines, listener, answered: 0, failed: 0 })
     }
 

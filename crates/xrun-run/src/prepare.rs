@@ -12,14 +12,14 @@
 //!
 //! // A program based on xrun calls `Program::register` instead.
 //! xrun_core::pipelines::kinds().register();
-//! let folder = tempfile::tempdir()?;
-//! let file = folder.path().join("mine.toml");
+//! let directory = tempfile::tempdir()?;
+//! let file = directory.path().join("mine.toml");
 //! std::fs::write(&file, "[pipeline.dummy]\nsteps_per_epoch = 3\n[memory]\nprobe = false\n")?;
 //! let checked = read::read(&file, &[], std::iter::empty())?;
 //!
 //! let planned = Planned::new(checked.experiment.clone(), Silent)?;
 //! let (opened, task) = planned.open(1)?;
-//! let new = NewRun::new(&checked, RunLocation::Results(folder.path()));
+//! let new = NewRun::new(&checked, RunLocation::Results(directory.path()));
 //! let run = new.create(&opened, task.parameters())?;
 //! let outcome = run.launch(&opened, Instant::now()).train(task, &StopSignal::never(), &mut Silent);
 //! assert_eq!(outcome.ending.exit_code(), 0);
@@ -43,7 +43,7 @@ use xrun_core::dataset;
 use xrun_core::dataset::error::InvalidItems;
 use xrun_core::dataset::{Dataset, generated};
 use xrun_core::device;
-use xrun_core::device::{Kind, SelectedDevice};
+use xrun_core::device::{DeviceKind, SelectedDevice};
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::pipeline::Prepared;
 use xrun_core::heap;
@@ -134,7 +134,7 @@ impl Planned {
         if let Some(missing) = &chosen.fallback_reason {
             listener.info(&format!("using the CPU because the GPU is not usable: {missing}"));
         }
-        if matches!(chosen.kind, Kind::Cuda(_))
+        if matches!(chosen.kind, DeviceKind::Cuda(_))
             && let Some(reason) = device::backend().tune(experiment.device.autotune)
         {
             let note = format!("`device.autotune` has no effect: {reason}");
@@ -144,12 +144,12 @@ impl Planned {
                 listener.info(&note);
             }
         }
-        if chosen.kind == Kind::Cpu {
+        if chosen.kind == DeviceKind::Cpu {
             device::backend().select_cpu_kernels(experiment.device.cpu_kernels).map_err(StartError::failed)?;
         }
         let ledger = Ledger::default();
         let start_time = Instant::now();
-        let pending = experiment.dataset.as_ref().and_then(Dataset::pending);
+        let pending = experiment.dataset.as_ref().and_then(Dataset::generation_notice);
         let notified = listener.clone();
         dataset::digest_cache::set_notifier(move |message| notified.info(message));
         if let Some(what) = &pending {
@@ -167,8 +167,8 @@ impl Planned {
         for line in skipped_lines("data", &facts.data_skipped, LEFT_OUT_NAMED) {
             listener.info(&line);
         }
-        for clamped in &facts.clamped {
-            listener.info(&clamped.to_string());
+        for lowered in &facts.lowered {
+            listener.info(&lowered.to_string());
         }
         facts.notes.iter().for_each(|note| listener.info(&format!("data: {note}")));
         let weights = experiment.training.initial_weights.as_deref().map(initial_weights::find).transpose();
@@ -256,7 +256,7 @@ impl Planned {
 
     /// Memory budgets of the run on this machine at this time.
     pub fn memory_budgets(&self) -> Vec<MemoryBudget> {
-        let device = (self.chosen.kind != Kind::Cpu).then_some(self.chosen.found.free).flatten();
+        let device = (self.chosen.kind != DeviceKind::Cpu).then_some(self.chosen.found.free).flatten();
         fit::memory_budgets(&self.plan.experiment.limits, device)
     }
 

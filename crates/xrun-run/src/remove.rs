@@ -94,19 +94,19 @@ pub fn verify_run(run: &Path) -> Result<(), RemoveError> {
     manifest_of(run, run.file_name().unwrap_or_default()).map(drop)
 }
 
-fn manifest_of(folder: &Path, name: &OsStr) -> Result<Manifest, RemoveError> {
-    let found = std::fs::symlink_metadata(folder).map_err(|error| RemoveError::failed(folder, error))?;
+fn manifest_of(directory: &Path, name: &OsStr) -> Result<Manifest, RemoveError> {
+    let found = std::fs::symlink_metadata(directory).map_err(|error| RemoveError::failed(directory, error))?;
     if found.is_symlink() {
         return Err(RemoveError::Symlink);
     }
-    let manifest = match [layout::LOCK, layout::MANIFEST].iter().find(|file| !is_file(&folder.join(file))) {
+    let manifest = match [layout::LOCK, layout::MANIFEST].iter().find(|file| !is_file(&directory.join(file))) {
         Some(missing) => Err(format!("{missing} is missing")),
-        None => read::manifest(folder).map_err(|error| error.to_string()),
+        None => read::manifest(directory).map_err(|error| error.to_string()),
     };
     match manifest {
         Ok(manifest) if OsStr::new(&manifest.run) == name => Ok(manifest),
         // Another process may remove it at this moment.
-        _ if !folder.exists() => Err(RemoveError::Gone),
+        _ if !directory.exists() => Err(RemoveError::Gone),
         Ok(manifest) => Err(RemoveError::NotARun(format!(
             "its {} is of the run {}",
             layout::MANIFEST,
@@ -184,27 +184,27 @@ pub fn remove(run: &Removable) -> Result<(), RemoveError> {
 
 /// Removes a directory that was set aside. Lock and manifest go last, so that after a kill the rest is still recognised. Another
 /// process may do the same at the same time.
-fn clear(folder: &Path, lock: Option<File>) -> Result<(), RemoveError> {
+fn clear(directory: &Path, lock: Option<File>) -> Result<(), RemoveError> {
     let gone = |path: &Path, result: io::Result<()>| match result.map_err(|error| RemoveError::failed(path, error)) {
         Err(RemoveError::Gone) => Ok(()),
         other => other,
     };
-    let entries = std::fs::read_dir(folder).map_err(|error| RemoveError::failed(folder, error))?;
+    let entries = std::fs::read_dir(directory).map_err(|error| RemoveError::failed(directory, error))?;
     for entry in entries {
-        let entry = entry.map_err(|error| RemoveError::failed(folder, error))?;
+        let entry = entry.map_err(|error| RemoveError::failed(directory, error))?;
         let path = entry.path();
         if [layout::LOCK, layout::MANIFEST].iter().any(|proof| entry.file_name() == *proof) {
             continue;
         }
-        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        gone(&path, if is_folder { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) })?;
+        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        gone(&path, if is_directory { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) })?;
     }
-    let [manifest, locked] = [layout::MANIFEST, layout::LOCK].map(|file| folder.join(file));
+    let [manifest, locked] = [layout::MANIFEST, layout::LOCK].map(|file| directory.join(file));
     gone(&manifest, std::fs::remove_file(&manifest))?;
     // A network file system keeps open files, and with them the directory.
     drop(lock);
     gone(&locked, std::fs::remove_file(&locked))?;
-    gone(folder, std::fs::remove_dir(folder))
+    gone(directory, std::fs::remove_dir(directory))
 }
 
 fn update_latest(parent: &Path, gone: &OsStr) -> Result<(), RemoveError> {
@@ -240,7 +240,7 @@ pub struct Leftovers {
 
 /// Finds the leftovers of killed removals, in all experiments or in one.
 pub fn find_leftovers(results: &Path, experiment: Option<&str>) -> Leftovers {
-    let within = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let within = |directory: &Path| std::fs::read_dir(directory).into_iter().flatten().flatten();
     let mut left = Leftovers::default();
     let named = |name: &OsStr| experiment.is_none_or(|one| name == one) && !name.to_string_lossy().starts_with('.');
     for parent in within(results).filter(|entry| named(&entry.file_name())) {
@@ -263,13 +263,13 @@ pub fn find_leftovers(results: &Path, experiment: Option<&str>) -> Leftovers {
 }
 
 /// Name of a run's directory before it was set aside.
-fn original_name(folder: &Path) -> Option<&OsStr> {
-    folder.file_name()?.to_str()?.strip_prefix(REMOVING).map(OsStr::new)
+fn original_name(directory: &Path) -> Option<&OsStr> {
+    directory.file_name()?.to_str()?.strip_prefix(REMOVING).map(OsStr::new)
 }
 
 /// Verifies that a directory is the rest of a run: as for a run, or because only an empty lock file is left in it.
-fn verify_leftover(folder: &Path) -> Result<(), RemoveError> {
-    let verified = manifest_of(folder, original_name(folder).unwrap_or_default()).map(drop);
+fn verify_leftover(directory: &Path) -> Result<(), RemoveError> {
+    let verified = manifest_of(directory, original_name(directory).unwrap_or_default()).map(drop);
     let is_bare = |entry: io::Result<std::fs::DirEntry>| {
         entry.is_ok_and(|entry| {
             let empty = entry.metadata().is_ok_and(|found| found.is_file() && found.len() == 0);
@@ -277,7 +277,7 @@ fn verify_leftover(folder: &Path) -> Result<(), RemoveError> {
         })
     };
     match verified {
-        Err(RemoveError::NotARun(_)) if std::fs::read_dir(folder).is_ok_and(|mut entries| entries.all(is_bare)) => {
+        Err(RemoveError::NotARun(_)) if std::fs::read_dir(directory).is_ok_and(|mut entries| entries.all(is_bare)) => {
             Ok(())
         }
         verified => verified,
@@ -288,15 +288,15 @@ fn verify_leftover(folder: &Path) -> Result<(), RemoveError> {
 ///
 /// # Errors
 /// It is not the rest of a run, or a file cannot be removed.
-pub fn remove_leftover(folder: &Path) -> Result<(), RemoveError> {
+pub fn remove_leftover(directory: &Path) -> Result<(), RemoveError> {
     // The lock is removed last: without it the directory is empty.
-    let lock = match directory::lock_run(folder).map_err(RemoveError::from) {
+    let lock = match directory::lock_run(directory).map_err(RemoveError::from) {
         Err(RemoveError::Gone) => None,
         lock => Some(lock?),
     };
-    verify_leftover(folder)?;
-    clear(folder, lock)?;
-    match (folder.parent(), original_name(folder)) {
+    verify_leftover(directory)?;
+    clear(directory, lock)?;
+    match (directory.parent(), original_name(directory)) {
         (Some(parent), Some(name)) => update_latest(parent, name),
         _ => Ok(()),
     }
@@ -316,8 +316,8 @@ fn is_same_file(_: &File, path: &Path) -> bool {
 }
 
 /// Bytes of all files below a directory. Symlinks are not followed.
-pub fn disk_usage(folder: &Path) -> u64 {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+pub fn disk_usage(directory: &Path) -> u64 {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let size = |entry: std::fs::DirEntry| match entry.metadata() {
         Ok(found) if found.is_dir() => disk_usage(&entry.path()),
         Ok(found) => found.len(),

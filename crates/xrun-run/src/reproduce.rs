@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::manifest;
 use crate::plan::Plan;
-use xrun_core::device::{Kind, SelectedDevice, supports_tf32};
+use xrun_core::device::{DeviceKind, SelectedDevice, supports_tf32};
 use xrun_core::units::pluralize;
 use xrun_results::build_info;
 use xrun_results::format::{Code, Host, Manifest, Outcome, Summary, VERSION};
@@ -13,8 +13,8 @@ use xrun_results::metrics_comparison::MetricsComparison;
 use xrun_results::read;
 use xrun_results::read::ReadError;
 use xrun_results::reproduction::{Agreement, EnvironmentChange, Reproduction};
+use xrun_watch::exit::exit_code;
 use xrun_watch::host;
-use xrun_watch::stop::exit_code;
 
 /// Tolerance on the CPU: bit-identical metrics.
 pub const TOLERANCE_CPU: f64 = 0.0;
@@ -137,7 +137,7 @@ impl Changes {
 
 /// Sources of nondeterminism of a device.
 fn nondeterminism(chosen: &SelectedDevice) -> Vec<String> {
-    if chosen.kind == Kind::Cpu {
+    if chosen.kind == DeviceKind::Cpu {
         return Vec::new();
     }
     let tf32 = chosen.found.capability.is_some_and(supports_tf32);

@@ -122,9 +122,9 @@ pub fn find_resume_point(run: &Path, extend: bool) -> Result<ResumePoint, Resume
         };
         return Err(ResumeError::Finished { run: run.to_path_buf(), hint });
     }
-    let folder = run.join(layout::CHECKPOINTS);
-    if std::fs::symlink_metadata(&folder).is_ok_and(|found| found.is_symlink()) {
-        return Err(ResumeError::Symlink { path: folder });
+    let directory = run.join(layout::CHECKPOINTS);
+    if std::fs::symlink_metadata(&directory).is_ok_and(|found| found.is_symlink()) {
+        return Err(ResumeError::Symlink { path: directory });
     }
     let mut ignored = Vec::new();
     // Newest first; a damaged checkpoint is skipped.

@@ -25,7 +25,7 @@ use xrun_core::task::{Phases, StepReport, Task};
 use xrun_core::units::pluralize;
 use xrun_results::format::{Best, MetricsLine, Outcome, SamplePoint};
 use xrun_results::loss;
-use xrun_results::verdict::Judgement;
+use xrun_results::verdict::VerdictWord;
 use xrun_watch::memory::sources;
 use xrun_watch::stop::{Ending, StopSignal};
 
@@ -104,7 +104,7 @@ fn validation_due(session: &Session<'_>) -> bool {
 fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Result<Option<Ending>, RunError> {
     let plan = session.plan;
     let experiment = &plan.experiment;
-    let steps = Steps { count: plan.steps, phase_ends: &plan.facts.phase_ends };
+    let steps = Steps { count: plan.steps, stage_ends: &plan.facts.stage_ends };
     let rate = learning_rate(&experiment.training.schedule, experiment.optimizer.learning_rate(), step, steps);
     let start_time = Instant::now();
     let report = task.train_step(step, rate, &mut session.clock)?;
@@ -139,7 +139,7 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
     let suspected = session.recorder.update_suspects(step);
     if suspected && !session.growth_reported {
         let verdict = session.recorder.verdict();
-        if verdict.verdict >= Judgement::Growing {
+        if verdict.verdict >= VerdictWord::Growing {
             session.growth_reported = true;
             session.recorder.log(&format!("step {step}: {}", verdict.message))?;
             session.observer.event(Event::Growing { step, verdict: &verdict });

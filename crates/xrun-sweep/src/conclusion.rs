@@ -8,7 +8,7 @@ use xrun_core::invocation;
 use xrun_core::printable;
 use xrun_core::task::metric::student_t_quantile;
 use xrun_results::noise::{Change, Noise};
-use xrun_results::report::axes::number;
+use xrun_results::report::formatting::number;
 
 /// Relative difference for which the number of repeats is given.
 const WANTED_DIFFERENCE: f64 = 0.2;
@@ -150,7 +150,7 @@ fn on_measurements(table: &Table) -> Vec<String> {
 pub fn next_commands(table: &Table) -> Vec<(&'static str, String)> {
     let Some(row) = best_row(table).filter(|_| table.is_search()) else { return Vec::new() };
     let Some(run) = row.runs.first() else { return Vec::new() };
-    let directory = table.folder.join(layout::TRIALS).join(&run.run);
+    let directory = table.directory.join(layout::TRIALS).join(&run.run);
     let word = |path: &std::path::Path| printable::shell_word(&path.display().to_string());
     let program = invocation::program();
     let resolved = word(&directory.join(layout::RESOLVED));

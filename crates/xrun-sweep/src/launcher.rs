@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::measure::Queued;
-use super::record::run_folder;
+use super::record::run_directory;
 use super::schedule::{Event, SweepError};
 use super::scheduler::Job;
 use super::trials::RunId;
@@ -116,7 +116,7 @@ impl Start {
     pub fn new(sweep: &Path, record: &SweepRecord, job: Job) -> Self {
         let mut arguments: Vec<OsString> = vec!["run".into(), sweep.join(layout::BASE).into()];
         arguments.extend(record.overrides(job.run).into_iter().flat_map(|text| ["-s".into(), text.into()]));
-        arguments.extend(["--directory".into(), run_folder(sweep, job.run).into()]);
+        arguments.extend(["--directory".into(), run_directory(sweep, job.run).into()]);
         // Sixty trials would notify the user sixty times; and a sweep that is resumed may be another user's.
         arguments.push("--no-hooks".into());
         Self::quiet(sweep, job, arguments, false)
@@ -125,7 +125,7 @@ impl Start {
     /// A process that resumes a run that was stopped or killed. `allowed`: it starts the programs that the run names, whoever
     /// created its directory.
     pub fn resume(sweep: &Path, job: Job, allowed: bool) -> Self {
-        let mut arguments: Vec<OsString> = vec!["resume".into(), run_folder(sweep, job.run).into()];
+        let mut arguments: Vec<OsString> = vec!["resume".into(), run_directory(sweep, job.run).into()];
         arguments.extend(allowed.then(|| ALLOW_COMMAND.into()));
         Self::quiet(sweep, job, arguments, true)
     }
@@ -143,8 +143,8 @@ impl Start {
         allowed: bool,
     ) -> Result<Option<Self>, WriteError> {
         Ok(match status {
-            RunStatus::Missing => {
-                run_status::clear(&run_folder(sweep, job.run))?;
+            RunStatus::NotStarted => {
+                run_status::remove_unstarted(&run_directory(sweep, job.run))?;
                 Some(Self::new(sweep, record, job))
             }
             RunStatus::Done(outcome) if !(retry_failed && outcome.is_resumable()) => None,
@@ -177,7 +177,7 @@ impl Start {
 
 /// File of a run's standard error.
 pub fn stderr_of(sweep: &Path, run: RunId) -> PathBuf {
-    run_folder(sweep, run).with_extension("txt")
+    run_directory(sweep, run).with_extension("txt")
 }
 
 /// Only this many bytes at the end of a file are searched for its last line.

@@ -2,26 +2,26 @@
 
 use std::path::{Path, PathBuf};
 
-use super::record::run_folder;
+use super::record::run_directory;
 use super::search::progress::{Stage, stage};
 use crate::records::search::Search;
 use crate::records::sweep::SweepRecord;
 use xrun_core::files::layout;
 use xrun_core::printable;
-use xrun_results::report::axes::utc_time;
+use xrun_results::report::formatting::utc_time;
 use xrun_results::report::listing::columns_within;
 use xrun_results::run_name;
 
 /// Largest number of sweeps that are listed, the newest first.
 const SWEEPS_MAX: usize = 50;
 
-/// A sweep in the list.
+/// Entry of the list of sweeps.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listed {
+pub struct ListedSweep {
     /// `experiment/sweeps/sweep`, the name that every command accepts.
     pub name: String,
     /// Its directory.
-    pub folder: PathBuf,
+    pub directory: PathBuf,
     /// RFC 3339, UTC.
     pub created: String,
     /// The swept keys.
@@ -35,14 +35,14 @@ pub struct Listed {
 }
 
 /// The sweeps below the results, or of one experiment, newest first. Invalid ones are left out: `sweep --collect` reports them.
-pub fn sweeps(results: &Path, experiment: Option<&str>) -> Vec<Listed> {
+pub fn sweeps(results: &Path, experiment: Option<&str>) -> Vec<ListedSweep> {
     let mut found: Vec<(String, String, PathBuf)> = Vec::new();
-    for of in folders(results).filter(|name| experiment.is_none_or(|asked| asked == name)) {
-        let folder = results.join(&of).join(layout::SWEEPS);
-        for sweep in folders(&folder).filter(|name| name != layout::LATEST) {
-            let path = folder.join(&sweep);
+    for name in directories(results).filter(|name| experiment.is_none_or(|experiment| experiment == name)) {
+        let directory = results.join(&name).join(layout::SWEEPS);
+        for sweep in directories(&directory).filter(|name| name != layout::LATEST) {
+            let path = directory.join(&sweep);
             if path.join(layout::SWEEP).is_file() {
-                found.push((sweep, of.clone(), path));
+                found.push((sweep, name.clone(), path));
             }
         }
     }
@@ -51,7 +51,9 @@ pub fn sweeps(results: &Path, experiment: Option<&str>) -> Vec<Listed> {
     found.truncate(SWEEPS_MAX);
     found
         .into_iter()
-        .filter_map(|(sweep, of, folder)| listed(format!("{of}/{}/{sweep}", layout::SWEEPS), folder))
+        .filter_map(|(sweep, experiment, directory)| {
+            listed(format!("{experiment}/{}/{sweep}", layout::SWEEPS), directory)
+        })
         .collect()
 }
 
@@ -69,29 +71,30 @@ pub fn find(results: &Path, text: &str) -> Option<PathBuf> {
 /// Directory of the newest sweep, of all experiments or of one.
 pub fn newest(results: &Path, experiment: Option<&str>) -> Option<PathBuf> {
     let mut found: Vec<(String, PathBuf)> = Vec::new();
-    for of in folders(results).filter(|name| experiment.is_none_or(|asked| asked == name)) {
-        let folder = results.join(&of).join(layout::SWEEPS);
-        let sweeps =
-            folders(&folder).filter(|name| name != layout::LATEST).map(|name| (name.clone(), folder.join(name)));
+    for name in directories(results).filter(|name| experiment.is_none_or(|experiment| experiment == name)) {
+        let directory = results.join(&name).join(layout::SWEEPS);
+        let sweeps = directories(&directory)
+            .filter(|name| name != layout::LATEST)
+            .map(|name| (name.clone(), directory.join(name)));
         found.extend(sweeps.filter(|(_, path)| path.join(layout::SWEEP).is_file()).max());
     }
     found.into_iter().max().map(|(_, path)| path)
 }
 
-fn listed(name: String, folder: PathBuf) -> Option<Listed> {
-    let record = SweepRecord::read(&folder).ok()?;
+fn listed(name: String, directory: PathBuf) -> Option<ListedSweep> {
+    let record = SweepRecord::read(&directory).ok()?;
     let rungs = record.search.as_ref().map_or(&[][..], Search::rungs);
-    let done = |run| match stage(&run_folder(&folder, run), rungs) {
+    let done = |run| match stage(&run_directory(&directory, run), rungs) {
         Stage::Over(outcome) => outcome.is_complete(),
         stage => stage == Stage::Waits,
     };
     let finished = record.runs().filter(|run| done(*run)).count();
     let (trials, runs) = (record.trials.len(), record.runs_at_most());
-    Some(Listed { name, created: record.created, keys: record.keys, trials, runs, finished, folder })
+    Some(ListedSweep { name, created: record.created, keys: record.keys, trials, runs, finished, directory })
 }
 
-fn folders(folder: &Path) -> impl Iterator<Item = String> + use<> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+fn directories(directory: &Path) -> impl Iterator<Item = String> + use<> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     entries
         .filter(|entry| entry.path().is_dir())
         .map(|entry| entry.file_name().to_string_lossy().into_owned())
@@ -99,8 +102,8 @@ fn folders(folder: &Path) -> impl Iterator<Item = String> + use<> {
 }
 
 /// A line for each sweep, ending with a line break; empty without sweeps.
-pub fn text(sweeps: &[Listed], width: Option<usize>) -> String {
-    let row = |sweep: &Listed| {
+pub fn text(sweeps: &[ListedSweep], width: Option<usize>) -> String {
+    let row = |sweep: &ListedSweep| {
         vec![
             printable::line(&sweep.name, 80),
             printable::line(&utc_time(&sweep.created), 30),
@@ -124,9 +127,9 @@ mod tests {
         for (experiment, sweep) in
             [("a", "2026-11-21T00-00-00_1"), ("a", "2026-11-22T00-00-00_2"), ("b", "2026-11-21T12-00-00_3")]
         {
-            let folder = results.path().join(experiment).join(layout::SWEEPS).join(sweep);
-            std::fs::create_dir_all(&folder).unwrap();
-            xrun_core::files::write::replace(&folder.join(layout::SWEEP), b"").unwrap();
+            let directory = results.path().join(experiment).join(layout::SWEEPS).join(sweep);
+            std::fs::create_dir_all(&directory).unwrap();
+            xrun_core::files::write::replace(&directory.join(layout::SWEEP), b"").unwrap();
         }
         let found = |text: &str| {
             let name = |path: PathBuf| path.file_name().unwrap().to_string_lossy().into_owned();

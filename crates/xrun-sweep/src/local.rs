@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::SIGKILL;
 
 use super::launcher::{JobOutcome, Launcher, Start, Started, SweepContext, last_line};
-use super::record::run_folder;
+use super::record::run_directory;
 use super::resources;
 use super::resources::co_schedule::CoSchedule;
 use super::resources::retry::{self, RetryDecision};
@@ -65,10 +65,10 @@ impl<'a> Local<'a> {
 
     /// Waits until no process works on a run, or a signal comes. Returns the run's state.
     fn wait_for_others(&self, run: RunId, context: &mut SweepContext<'_>) -> RunStatus {
-        let folder = run_folder(self.sweep, run);
+        let directory = run_directory(self.sweep, run);
         let mut reported = false;
         loop {
-            let status = RunStatus::read(&folder);
+            let status = RunStatus::read(&directory);
             if status != RunStatus::Running || context.stop.raised() {
                 return status;
             }
@@ -100,20 +100,20 @@ impl<'a> Local<'a> {
     /// Decides whether a run that died is retried alone. Returns the bytes that it is estimated to need; `None` where it did not
     /// die of memory, was alone already, or was growing, which is added to its message.
     fn retry(&mut self, run: RunId, process: &mut Process) -> Option<u64> {
-        let folder = run_folder(self.sweep, run);
-        let by_kernel = || process.signal == Some(SIGKILL) && matches!(killed::killer(&folder), Killer::Oom { .. });
-        let by_limit = || match RunStatus::read(&folder) {
-            RunStatus::Done(outcome) => retry::met_container_limit(&folder, outcome),
+        let directory = run_directory(self.sweep, run);
+        let by_kernel = || process.signal == Some(SIGKILL) && matches!(killed::killer(&directory), Killer::Oom { .. });
+        let by_limit = || match RunStatus::read(&directory) {
+            RunStatus::Done(outcome) => retry::met_container_limit(&directory, outcome),
             _ => false,
         };
         if self.stopping || !(by_kernel() || by_limit()) || !self.co_schedule.as_mut()?.retry_alone(run) {
             return None;
         }
-        let peak = read::summary(&folder).ok().flatten().and_then(|summary| summary.memory.rss_peak);
+        let peak = read::summary(&directory).ok().flatten().and_then(|summary| summary.memory.rss_peak);
         // One that was killed early has no summary, and perhaps no sample: its forecast is known.
         let memory = resources::read_memory(self.sweep).ok().flatten();
         let forecast = memory.and_then(|memory| Some(memory.forecast(run.trial)?.host.0));
-        match retry::decide(&folder, peak.max(forecast).unwrap_or_default()) {
+        match retry::decide(&directory, peak.max(forecast).unwrap_or_default()) {
             RetryDecision::Retry(bytes) => Some(bytes),
             RetryDecision::Growing(what) => {
                 // The message of a run at its limit names what grows, at length.
@@ -132,7 +132,7 @@ impl<'a> Local<'a> {
             Err(error) => (None, None, Some(error.to_string())),
         };
         // The last line of a process that was killed is from before.
-        let killer = (signal == Some(SIGKILL)).then(|| killed::killer(&run_folder(self.sweep, run)));
+        let killer = (signal == Some(SIGKILL)).then(|| killed::killer(&run_directory(self.sweep, run)));
         let killed = killer.filter(|killer| *killer != Killer::Unknown).map(|killer| killer.message());
         Process {
             version: VERSION,

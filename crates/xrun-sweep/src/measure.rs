@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::record::run_folder;
+use super::record::run_directory;
 use super::run_status::RunStatus;
 use super::search::progress::{Stage, stage};
 use super::trials::RunId;
@@ -45,18 +45,18 @@ const AT_RUNG: &str = "stopped at a rung";
 /// Measures a run. `rungs` are those of method `asha`, and empty otherwise; `process` is its last one; `queued` counts while the
 /// run is not done.
 pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Option<Queued>, rungs: &[u64]) -> Measured {
-    let folder = run_folder(sweep, run);
-    let stopped_well = stage(&folder, rungs) == Stage::Waits;
+    let directory = run_directory(sweep, run);
+    let stopped_well = stage(&directory, rungs) == Stage::Waits;
     // With a job in the queue it continues.
     let at_rung = stopped_well && queued.is_none();
-    let status = RunStatus::read(&folder);
-    let summed = read::summary(&folder);
+    let status = RunStatus::read(&directory);
+    let summed = read::summary(&directory);
     let summary = summed.as_ref().ok().cloned().flatten().filter(|_| status != RunStatus::Running);
-    let plan = read::plan(&folder);
+    let plan = read::plan(&directory);
     let planned = summary.as_ref().map(|summary| summary.steps_planned);
     let planned = planned.or_else(|| plan.as_ref().ok().map(|plan| plan.steps));
-    let trace = trace(&folder, planned.unwrap_or_default());
-    let verdict = read::verdict(&folder);
+    let trace = trace(&directory, planned.unwrap_or_default());
+    let verdict = read::verdict(&directory);
     // A damaged record is not measured.
     let errors = [summed.as_ref().err(), verdict.as_ref().err(), plan.as_ref().err()];
     let damage = errors.into_iter().flatten().find(|error| !error.is_missing()).map(ToString::to_string);
@@ -70,7 +70,7 @@ pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Opti
     let steps = summary.as_ref().map(|summary| summary.steps).or(trace.last_step);
     // A run of method `asha` is resumed at each rung that it passes.
     let promotions = rungs.iter().filter(|rung| steps.is_some_and(|steps| **rung < steps)).count();
-    let resumes = read::manifest(&folder).map_or(0, |manifest| manifest.resumed.len());
+    let resumes = read::manifest(&directory).map_or(0, |manifest| manifest.resumed.len());
     // A process that was killed after its summary finished its run; and the last one may not be in the list of processes,
     // when the sweep was killed before it.
     // A run that stopped at its rung succeeded.
@@ -126,9 +126,9 @@ fn outcome(status: RunStatus, summary: Option<&Summary>, process: Option<&Proces
         _ if queued == Some(Queued::Waiting) => "waiting",
         (RunStatus::Unfinished, _) if summary.is_some() => Outcome::Interrupted.label(),
         (RunStatus::Unfinished, _) => "killed",
-        (RunStatus::Missing, Some(process)) if process.signal.is_some() => "killed",
-        (RunStatus::Missing, Some(_)) => "failed",
-        (RunStatus::Missing, None) => "not run",
+        (RunStatus::NotStarted, Some(process)) if process.signal.is_some() => "killed",
+        (RunStatus::NotStarted, Some(_)) => "failed",
+        (RunStatus::NotStarted, None) => "not run",
     };
     words.to_owned()
 }
@@ -151,9 +151,9 @@ fn speed(summary: &Summary, trace: &Trace) -> Option<f64> {
     (steps > 0.0 && seconds > 0.0).then(|| steps / seconds)
 }
 
-fn trace(folder: &Path, planned: u64) -> Trace {
+fn trace(directory: &Path, planned: u64) -> Trace {
     let mut trace = Trace::default();
-    let Ok(lines) = read::memory(folder) else { return trace };
+    let Ok(lines) = read::memory(directory) else { return trace };
     for line in lines {
         let line = match line {
             Ok(line) => line,

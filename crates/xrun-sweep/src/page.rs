@@ -7,7 +7,8 @@ use super::table::FRONTS;
 use super::text::{Cells, TableView, changes, constant_columns, noise, reference, rows, rungs, short, value};
 use crate::records::sweep::{Measured, Row, Table};
 use xrun_core::printable;
-use xrun_results::report::axes::{AxisUnit, utc_time};
+use xrun_results::report::axes::AxisUnit;
+use xrun_results::report::formatting::utc_time;
 use xrun_results::report::page::document::document;
 use xrun_results::report::plots::{Curve, CurveStyle, Plot};
 

@@ -5,9 +5,9 @@ use std::cmp::Ordering;
 use xrun_core::task::metric::student_t_quantile;
 use xrun_results::noise::Noise;
 
-/// Medians of a trial.
+/// Median speed and memory of a trial.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Placed {
+pub struct TrialMedians {
     /// Speed; higher is better.
     pub speed: f64,
     /// Memory; lower is better.
@@ -18,13 +18,13 @@ pub struct Placed {
 
 /// Marks the trials that no other one dominates: none is as good in both and better in one. `None` is never marked. With the
 /// noise of speed and memory, only differences beyond it count, and none is marked where there is no difference at all.
-pub fn pareto_front(trials: &[Option<Placed>], noises: Option<(Noise, Noise)>) -> Vec<bool> {
-    let compare = |a: &Placed, b: &Placed| {
+pub fn pareto_front(trials: &[Option<TrialMedians>], noises: Option<(Noise, Noise)>) -> Vec<bool> {
+    let compare = |a: &TrialMedians, b: &TrialMedians| {
         let faster = compared(a.speed, b.speed, noises.map(|(speed, _)| (speed, a.counts.0, b.counts.0)));
         let smaller = compared(b.memory, a.memory, noises.map(|(_, memory)| (memory, a.counts.1, b.counts.1)));
         (faster, smaller)
     };
-    let dominates = |a: &Placed, b: &Placed| {
+    let dominates = |a: &TrialMedians, b: &TrialMedians| {
         let (faster, smaller) = compare(a, b);
         faster.is_ge() && smaller.is_ge() && (faster.is_gt() || smaller.is_gt())
     };
@@ -33,7 +33,7 @@ pub fn pareto_front(trials: &[Option<Placed>], noises: Option<(Noise, Noise)>) -
     if noises.is_some() && !differ() {
         return vec![false; trials.len()];
     }
-    let on = |trial: &Option<Placed>| trial.is_some_and(|trial| !placed().any(|other| dominates(other, &trial)));
+    let on = |trial: &Option<TrialMedians>| trial.is_some_and(|trial| !placed().any(|other| dominates(other, &trial)));
     trials.iter().map(on).collect()
 }
 
@@ -52,8 +52,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn placed(speed: f64, memory: f64) -> Option<Placed> {
-        Some(Placed { speed, memory, counts: (2, 2) })
+    fn placed(speed: f64, memory: f64) -> Option<TrialMedians> {
+        Some(TrialMedians { speed, memory, counts: (2, 2) })
     }
 
     #[test]
@@ -72,11 +72,11 @@ mod tests {
         fn no_trial_of_the_front_is_dominated_and_every_other_is(
             trials in proptest::collection::vec(proptest::option::weighted(0.9, (0u8..8, 0u8..8)), 0..40),
         ) {
-            let trials: Vec<Option<Placed>> = trials
+            let trials: Vec<Option<TrialMedians>> = trials
                 .into_iter()
                 .map(|trial| trial.and_then(|(speed, memory)| placed(f64::from(speed), f64::from(memory))))
                 .collect();
-            let dominated = |trial: Placed| trials.iter().flatten().any(|other| {
+            let dominated = |trial: TrialMedians| trials.iter().flatten().any(|other| {
                 other.speed >= trial.speed && other.memory <= trial.memory && *other != trial
             });
             for (trial, on) in trials.iter().zip(pareto_front(&trials, None)) {

@@ -37,10 +37,10 @@ const RECORD_BYTES_MAX: u64 = 64 * 1024 * 1024;
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
     /// The directory has no `sweep.toml`.
-    #[error("{} is not the directory of a sweep: it has no {}", folder.display(), layout::SWEEP)]
+    #[error("{} is not the directory of a sweep: it has no {}", directory.display(), layout::SWEEP)]
     NotASweep {
         /// The directory.
-        folder: PathBuf,
+        directory: PathBuf,
     },
     /// `sweep.toml` cannot be read, is damaged, or contradicts itself.
     #[error("{} is invalid: {message}", path.display())]
@@ -59,10 +59,10 @@ pub enum RecordError {
         found: u32,
     },
     /// The lock on the directory is held: a process works on the sweep.
-    #[error("another process works on the sweep {}; wait for it or stop it first", folder.display())]
+    #[error("another process works on the sweep {}; wait for it or stop it first", directory.display())]
     Busy {
         /// The directory of the sweep.
-        folder: PathBuf,
+        directory: PathBuf,
     },
     /// The record or the lock cannot be written.
     #[error(transparent)]
@@ -131,24 +131,24 @@ impl SweepRecord {
         let base = resolved::to_toml(&sweep_file.base, None);
         let text = self.to_toml();
         let name = digest(format!("{base}\n{text}").as_bytes());
-        let folder = directory::create(&results.join(&self.experiment), layout::SWEEPS, &name, timestamp::time())?;
-        let trials = folder.path.join(layout::TRIALS);
+        let directory = directory::create(&results.join(&self.experiment), layout::SWEEPS, &name, timestamp::time())?;
+        let trials = directory.path.join(layout::TRIALS);
         write::with_path(&trials, std::fs::create_dir(&trials))?;
-        resolved_text::write(&folder.path.join(layout::BASE), &checksum::text(&base))?;
-        let path = folder.path.join(layout::SWEEP);
+        resolved_text::write(&directory.path.join(layout::BASE), &checksum::text(&base))?;
+        let path = directory.path.join(layout::SWEEP);
         // Trials are lists without keys: nothing else could recognize secrets in them.
         match sweep_file.axes.iter().any(names_secrets) {
             true => write::replace_private(&path, &checksum::text(&text))?,
             false => resolved_text::write(&path, &checksum::text(&text))?,
         }
-        Ok(folder)
+        Ok(directory)
     }
 
     /// Locks the directory of a sweep and reads its record.
-    pub fn open(folder: &Path) -> Result<(RunDirectory, Self), RecordError> {
-        let record = Self::read(folder)?;
-        let held = directory::reopen(folder).map_err(|error| match error.source.kind() {
-            std::io::ErrorKind::WouldBlock => RecordError::Busy { folder: folder.to_path_buf() },
+    pub fn open(directory: &Path) -> Result<(RunDirectory, Self), RecordError> {
+        let record = Self::read(directory)?;
+        let held = directory::reopen(directory).map_err(|error| match error.source.kind() {
+            std::io::ErrorKind::WouldBlock => RecordError::Busy { directory: directory.to_path_buf() },
             _ => error.into(),
         })?;
         Ok((held, record))
@@ -158,16 +158,16 @@ impl SweepRecord {
     ///
     /// # Errors
     /// The file is missing, damaged or from a later xrun.
-    pub fn read(folder: &Path) -> Result<Self, RecordError> {
-        let path = folder.join(layout::SWEEP);
+    pub fn read(directory: &Path) -> Result<Self, RecordError> {
+        let path = directory.join(layout::SWEEP);
         if !path.is_file() {
-            return Err(RecordError::NotASweep { folder: folder.to_path_buf() });
+            return Err(RecordError::NotASweep { directory: directory.to_path_buf() });
         }
         let content = |message: String| RecordError::Content { path: path.clone(), message };
         let bytes = file::bytes(&path, RECORD_BYTES_MAX).map_err(|error| content(error.to_string()))?;
         checksum::check_text(&bytes).map_err(|_| content(checksum::DAMAGED.into()))?;
         // Its runs are of the base that it was made with.
-        let base = resolved_text::read_sealed(&folder.join(layout::BASE));
+        let base = resolved_text::read_sealed(&directory.join(layout::BASE));
         if let Err(ReadError::Content { path, message }) = base {
             return Err(RecordError::Content { path, message });
         }
@@ -181,11 +181,11 @@ impl SweepRecord {
         if let Some(odd) = record.keys.iter().find(|key| !plain(key)) {
             return Err(content(format!("`{}` is not a key", printable::line(odd, 100))));
         }
-        if folder.join(layout::TRIALS).is_symlink() {
+        if directory.join(layout::TRIALS).is_symlink() {
             return Err(content(format!("`{}` in the same directory is a symlink", layout::TRIALS)));
         }
         if matches!(&record.search, Some(Search { method: SearchMethod::Tpe { .. }, .. })) {
-            proposals::read_into(folder, &mut record).map_err(|error| match error {
+            proposals::read_into(directory, &mut record).map_err(|error| match error {
                 ReadError::Content { path, message } => RecordError::Content { path, message },
                 error => content(error.to_string()),
             })?;
@@ -265,7 +265,7 @@ fn vouched(sweep: &Path) -> Option<SignedContents> {
 }
 
 /// The directory of a run.
-pub fn run_folder(sweep: &Path, run: RunId) -> PathBuf {
+pub fn run_directory(sweep: &Path, run: RunId) -> PathBuf {
     sweep.join(layout::TRIALS).join(run.to_string())
 }
 
@@ -301,21 +301,21 @@ mod tests {
             order: Vec::new(),
             search: Some(Search { metric: "loss".into(), direction: Direction::Lower, trials: 5, method }),
         };
-        let folder = tempfile::tempdir().unwrap();
-        write::replace(&folder.path().join(layout::SWEEP), record.to_toml().as_bytes()).unwrap();
-        assert_eq!(SweepRecord::read(folder.path()).unwrap(), record, "before the first trial");
+        let directory = tempfile::tempdir().unwrap();
+        write::replace(&directory.path().join(layout::SWEEP), record.to_toml().as_bytes()).unwrap();
+        assert_eq!(SweepRecord::read(directory.path()).unwrap(), record, "before the first trial");
         for trial in 1..=2 {
-            proposals::append(folder.path(), &mut record, vec![json!(0.001), json!("a")], vec![trial]).unwrap();
+            proposals::append(directory.path(), &mut record, vec![json!(0.001), json!("a")], vec![trial]).unwrap();
         }
-        assert_eq!(SweepRecord::read(folder.path()).unwrap(), record);
+        assert_eq!(SweepRecord::read(directory.path()).unwrap(), record);
         assert_eq!((record.trials.len(), record.order.as_slice()), (2, &[[1, 1], [2, 1]][..]));
-        let path = folder.path().join(layout::PROPOSALS);
+        let path = directory.path().join(layout::PROPOSALS);
         let text = std::fs::read_to_string(&path).unwrap();
         write::replace(&path, text.replacen("0.001", "0.002", 1).as_bytes()).unwrap();
-        let error = SweepRecord::read(folder.path()).unwrap_err().to_string();
+        let error = SweepRecord::read(directory.path()).unwrap_err().to_string();
         assert!(error.contains("proposals.jsonl") && error.contains("line 1"), "{error}");
         write::replace(&path, &text.as_bytes()[..text.len() - 3]).unwrap();
-        assert_eq!(SweepRecord::read(folder.path()).unwrap().trials.len(), 1, "a line that a kill cut off");
+        assert_eq!(SweepRecord::read(directory.path()).unwrap().trials.len(), 1, "a line that a kill cut off");
     }
 
     proptest! {
@@ -345,9 +345,9 @@ mod tests {
                     method: SearchMethod::Asha { rungs: vec![1, 4, 16], reduction_factor: 4 },
                 }),
             };
-            let folder = tempfile::tempdir().unwrap();
-            write::replace(&folder.path().join(layout::SWEEP), record.to_toml().as_bytes()).unwrap();
-            prop_assert_eq!(SweepRecord::read(folder.path()).unwrap(), record.clone());
+            let directory = tempfile::tempdir().unwrap();
+            write::replace(&directory.path().join(layout::SWEEP), record.to_toml().as_bytes()).unwrap();
+            prop_assert_eq!(SweepRecord::read(directory.path()).unwrap(), record.clone());
             let set = record.overrides(RunId { trial: 1, repeat: 2 });
             prop_assert_eq!(set.last().unwrap(), "experiment.seed=0");
         }

@@ -13,8 +13,8 @@ use xrun_results::{index, read};
 /// Status of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RunStatus {
-    /// There is nothing to resume.
-    Missing,
+    /// There is nothing to resume: no directory, or one without a manifest.
+    NotStarted,
     /// It was stopped or killed: `xrun resume` continues it.
     Unfinished,
     /// A process works on it.
@@ -27,7 +27,7 @@ impl RunStatus {
     /// Reads the status of the run in this directory.
     pub fn read(run: &Path) -> Self {
         if !run.exists() {
-            return Self::Missing;
+            return Self::NotStarted;
         }
         if index::is_locked(run) {
             return Self::Running;
@@ -35,25 +35,25 @@ impl RunStatus {
         match read::summary(run) {
             Ok(Some(summary)) if summary.outcome != Outcome::Interrupted => Self::Done(summary.outcome),
             _ if run.join(layout::MANIFEST).is_file() => Self::Unfinished,
-            _ => Self::Missing,
+            _ => Self::NotStarted,
         }
     }
 }
 
-/// Removes the directory of a run that was killed before its first step.
+/// Removes the directory of a run that was killed before its manifest was written.
 ///
 /// # Errors
-/// It is a symlink, has files that no run has before its first step, or cannot be removed.
-pub fn clear(run: &Path) -> Result<(), WriteError> {
+/// It is a symlink, has files that no run has before its manifest, or cannot be removed.
+pub fn remove_unstarted(run: &Path) -> Result<(), WriteError> {
     if run.is_symlink() {
         return write::with_path(run, Err(io::Error::other("is a symlink, and a run needs a directory here")));
     }
-    if !run.exists() || RunStatus::read(run) != RunStatus::Missing {
+    if !run.exists() || RunStatus::read(run) != RunStatus::NotStarted {
         return Ok(());
     }
     for entry in write::with_path(run, std::fs::read_dir(run))? {
         let name = write::with_path(run, entry)?.file_name().to_string_lossy().into_owned();
-        if !BEFORE_THE_FIRST_STEP.contains(&name.as_str()) && !name.starts_with(write::WRITING) {
+        if !FILES_BEFORE_MANIFEST.contains(&name.as_str()) && !name.starts_with(write::WRITING) {
             let why = format!(
                 "has `{}` and no {}, so it may not be a run, and is not removed; move it away, then resume the sweep",
                 printable::line(&name, 100),
@@ -66,5 +66,5 @@ pub fn clear(run: &Path) -> Result<(), WriteError> {
 }
 
 /// Files of a run that was killed before its manifest was written.
-const BEFORE_THE_FIRST_STEP: &[&str] =
-    &[layout::LOCK, layout::RESERVE, layout::PROCESS, layout::EXPERIMENT, layout::RESOLVED, layout::PLAN];
+const FILES_BEFORE_MANIFEST: &[&str] =
+    &[layout::LOCK, layout::DISK_RESERVE, layout::PROCESS, layout::EXPERIMENT, layout::RESOLVED, layout::PLAN];

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::path::Path;
 
-use super::record::run_folder;
+use super::record::run_directory;
 use super::resources::retries;
 use super::run_status::RunStatus;
 use super::search::scheduler::searcher;
@@ -77,7 +77,7 @@ impl Scheduler for List<'_> {
     }
 
     fn ended(&mut self, job: Job, stopping: bool) {
-        if stopping && !matches!(RunStatus::read(&run_folder(self.sweep, job.run)), RunStatus::Done(_)) {
+        if stopping && !matches!(RunStatus::read(&run_directory(self.sweep, job.run)), RunStatus::Done(_)) {
             self.waiting.push_back(job.run);
         }
     }
@@ -90,13 +90,13 @@ fn to_do(sweep: &Path, record: &SweepRecord, retry_failed: bool) -> VecDeque<Run
     let retries = retries(sweep, record);
     let is_retried = |run: &RunId| retries.get(run).is_some_and(|retry| retry.to_come);
     for run in record.runs() {
-        let folder = run_folder(sweep, run);
-        match RunStatus::read(&folder) {
+        let directory = run_directory(sweep, run);
+        match RunStatus::read(&directory) {
             RunStatus::Done(outcome) if outcome.is_resumable() && (retry_failed || is_retried(&run)) => {
                 runs.push_back(run)
             }
-            RunStatus::Done(_) => report_if_missing(&folder),
-            RunStatus::Missing | RunStatus::Unfinished | RunStatus::Running => runs.push_back(run),
+            RunStatus::Done(_) => report_if_missing(&directory),
+            RunStatus::NotStarted | RunStatus::Unfinished | RunStatus::Running => runs.push_back(run),
         }
     }
     runs

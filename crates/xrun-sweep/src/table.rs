@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::measure::{Queued, measure};
 use super::page;
-use super::pareto::{Placed, pareto_front};
+use super::pareto::{TrialMedians, pareto_front};
 use super::trials::{RunId, masked};
 use crate::records::search::Search;
 use crate::records::sweep::{Measured, Process, Row, SweepRecord, Table};
@@ -64,7 +64,7 @@ impl Row {
     }
 
     /// Measurements of its finished runs.
-    fn each(&self, name: &str, metric: Option<&String>) -> Vec<f64> {
+    fn run_values(&self, name: &str, metric: Option<&String>) -> Vec<f64> {
         let bytes = |size: Option<u64>| size.map(|size| size as f64);
         let of = |run: &Measured| match name {
             "metric" => run.metrics.get(metric?).copied().flatten(),
@@ -97,7 +97,7 @@ pub fn table(sweep: &Path, record: &SweepRecord, queued: &BTreeMap<RunId, Queued
         runs.collect()
     });
     let name = sweep.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    Table { folder: sweep.to_path_buf(), ..assemble(&name, record, trials) }
+    Table { directory: sweep.to_path_buf(), ..assemble(&name, record, trials) }
 }
 
 /// The table of the measurements of each trial.
@@ -107,19 +107,20 @@ fn assemble(name: &str, record: &SweepRecord, trials: impl Iterator<Item = Vec<M
     let measured = || rows.iter().flat_map(|row| &row.runs);
     let search = record.search.as_ref();
     let searched = search.map(|search| (search.metric.clone(), Some(search.direction)));
-    let by = searched.or_else(|| measured().find_map(|run| run.best_by.clone()));
-    let (metric, direction) = match by {
+    let best_by = searched.or_else(|| measured().find_map(|run| run.best_by.clone()));
+    let (metric, direction) = match best_by {
         Some((metric, direction)) => (Some(metric), direction),
         None => (measured().find_map(|run| run.metrics.keys().next().cloned()), None),
     };
     let loss_kind = measured().find_map(|run| Some(loss::dominant(&run.losses)?.kind.clone()));
     for row in &mut rows {
         if let Some(metric) = &metric {
-            row.metric = Spread::of(counted(&row.runs).filter_map(|run| run.metrics.get(metric).copied().flatten()));
+            row.metric =
+                Spread::of(measured_runs(&row.runs).filter_map(|run| run.metrics.get(metric).copied().flatten()));
         }
         if let Some(kind) = &loss_kind {
             let of = |run: &Measured| run.losses.iter().find(|loss| loss.kind == *kind).map(|loss| loss.last);
-            row.loss = Spread::of(counted(&row.runs).filter_map(of));
+            row.loss = Spread::of(measured_runs(&row.runs).filter_map(of));
         }
     }
     let rungs = search.map_or_else(Vec::new, |search| search.rungs().to_vec());
@@ -129,20 +130,20 @@ fn assemble(name: &str, record: &SweepRecord, trials: impl Iterator<Item = Vec<M
     }
     let best = direction.and_then(|direction| match rungs.is_empty() {
         true => best(&rows, direction, search.is_some()),
-        false => best_at_top(&rows, direction),
+        false => best_at_top_rung(&rows, direction),
     });
     // A search optimizes a metric: its trials are not compared by speed.
     let reference = search.map_or_else(|| reference(record, &rows), |_| None);
     let noise = compare(&mut rows, reference, metric.as_ref());
     for (name, memory) in FRONTS {
-        let place = |row: &Row| {
+        let medians = |row: &Row| {
             let (speed, size) = row.speed_and_memory(memory)?;
-            let count = |name: &str| row.each(name, None).len();
-            Some(Placed { speed, memory: size, counts: (count("steps_per_second"), count(memory)) })
+            let count = |name: &str| row.run_values(name, None).len();
+            Some(TrialMedians { speed, memory: size, counts: (count("steps_per_second"), count(memory)) })
         };
-        let placed: Vec<Option<Placed>> = rows.iter().map(place).collect();
+        let medians: Vec<Option<TrialMedians>> = rows.iter().map(medians).collect();
         let noises = noise.get("steps_per_second").copied().zip(noise.get(memory).copied());
-        let front = pareto_front(&placed, noises);
+        let front = pareto_front(&medians, noises);
         rows.iter_mut().zip(front).filter(|(_, on)| *on).for_each(|(row, _)| row.pareto.push(name));
     }
     Table {
@@ -161,25 +162,25 @@ fn assemble(name: &str, record: &SweepRecord, trials: impl Iterator<Item = Vec<M
         reference,
         noise,
         rows,
-        folder: PathBuf::new(),
+        directory: PathBuf::new(),
     }
 }
 
 /// The finished trial with the best median of the metric; the first of equal ones.
-fn best(rows: &[Row], direction: Direction, of_search: bool) -> Option<u64> {
+fn best(rows: &[Row], direction: Direction, is_search: bool) -> Option<u64> {
     let finished = rows.iter().filter(|row| row.finished > 0);
     let measured: Vec<(u64, f64)> = finished.filter_map(|row| Some((row.trial, row.metric?.median))).collect();
     // Of equal trials none is the best, except in a search, which has a result.
     let equal = measured.windows(2).all(|pair| pair[0].1 == pair[1].1);
-    if equal && !of_search { None } else { first_of_best(measured, direction) }
+    if equal && !is_search { None } else { first_of_best(measured, direction) }
 }
 
 /// The best trial at the highest rung that was reached: metrics after fewer steps are not comparable.
-fn best_at_top(rows: &[Row], direction: Direction) -> Option<u64> {
-    let came = |row: &&Row| row.runs.iter().any(|run| run.finished || run.at_rung);
-    let top = rows.iter().filter(came).filter_map(|row| row.rung).max()?;
-    let there = rows.iter().filter(came).filter(|row| row.rung == Some(top));
-    first_of_best(there.filter_map(|row| Some((row.trial, row.metric?.median))).collect(), direction)
+fn best_at_top_rung(rows: &[Row], direction: Direction) -> Option<u64> {
+    let has_arrived = |row: &&Row| row.runs.iter().any(|run| run.finished || run.at_rung);
+    let top = rows.iter().filter(has_arrived).filter_map(|row| row.rung).max()?;
+    let at_top = rows.iter().filter(has_arrived).filter(|row| row.rung == Some(top));
+    first_of_best(at_top.filter_map(|row| Some((row.trial, row.metric?.median))).collect(), direction)
 }
 
 fn first_of_best(measured: Vec<(u64, f64)>, direction: Direction) -> Option<u64> {
@@ -196,16 +197,17 @@ fn processes(sweep: &Path) -> BTreeMap<String, Process> {
 }
 
 /// The runs that are measured: those that finished, or else all.
-fn counted(runs: &[Measured]) -> impl Iterator<Item = &Measured> {
+fn measured_runs(runs: &[Measured]) -> impl Iterator<Item = &Measured> {
     let any = runs.iter().any(|run| run.finished);
     runs.iter().filter(move |run| run.finished || !any)
 }
 
 fn row(trial: u64, values: Vec<Value>, runs: Vec<Measured>) -> Row {
-    let number = |of: fn(&Measured) -> Option<f64>| Spread::of(counted(&runs).filter_map(of));
+    let number = |of: fn(&Measured) -> Option<f64>| Spread::of(measured_runs(&runs).filter_map(of));
     // The memory of a run that was interrupted is that of processes that began again.
-    let memory =
-        |of: fn(&Measured) -> Option<f64>| Spread::of(counted(&runs).filter(|run| !run.interrupted).filter_map(of));
+    let memory = |of: fn(&Measured) -> Option<f64>| {
+        Spread::of(measured_runs(&runs).filter(|run| !run.interrupted).filter_map(of))
+    };
     fn bytes(size: Option<u64>) -> Option<f64> {
         size.map(|size| size as f64)
     }
@@ -229,7 +231,7 @@ fn row(trial: u64, values: Vec<Value>, runs: Vec<Measured>) -> Row {
         device_reserved_peak: memory(|run| bytes(run.device_reserved_peak)),
         device_reserved_floor: memory(|run| bytes(run.device_reserved_floor)),
         growth: memory(|run| run.growth),
-        verdict: counted(&runs).filter_map(|run| run.verdict).max(),
+        verdict: measured_runs(&runs).filter_map(|run| run.verdict).max(),
         metric: None,
         loss: None,
         change: BTreeMap::new(),
@@ -255,18 +257,20 @@ fn outcome(runs: &[Measured]) -> String {
     }
 }
 
+/// Trial that others are compared with: the first finished one without cleanups, or else the first finished one.
 fn reference(record: &SweepRecord, rows: &[Row]) -> Option<u64> {
     let cleanup = record.keys.iter().position(|key| key == "cleanup.every_steps");
-    let none = |row: &&Row| cleanup.is_some_and(|at| row.values[at] == 0);
+    let has_no_cleanup = |row: &&Row| cleanup.is_some_and(|at| row.values[at] == 0);
     let finished = || rows.iter().filter(|row| row.finished > 0);
-    finished().find(none).or_else(|| finished().next()).map(|row| row.trial)
+    finished().find(has_no_cleanup).or_else(|| finished().next()).map(|row| row.trial)
 }
 
+/// Adds the changes against the reference to the rows; returns the noise of each number.
 fn compare(rows: &mut [Row], reference: Option<u64>, metric: Option<&String>) -> BTreeMap<&'static str, Noise> {
     let mut noises = BTreeMap::new();
     let Some(at) = rows.iter().position(|row| Some(row.trial) == reference) else { return noises };
     for name in COMPARED {
-        let trials: Vec<Vec<f64>> = rows.iter().map(|row| row.each(name, metric)).collect();
+        let trials: Vec<Vec<f64>> = rows.iter().map(|row| row.run_values(name, metric)).collect();
         let measured: Vec<Vec<f64>> = trials.iter().filter(|values| !values.is_empty()).cloned().collect();
         let noise = Noise::of(&measured);
         noises.extend(noise.map(|noise| (name, noise)));

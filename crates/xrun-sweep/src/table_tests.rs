@@ -6,7 +6,7 @@ use super::*;
 use crate::text;
 use xrun_results::format::VERSION;
 use xrun_results::loss::KindLoss;
-use xrun_results::verdict::Judgement;
+use xrun_results::verdict::VerdictWord;
 
 fn record(keys: &[&str], trials: Vec<Vec<Value>>, repeats: u64) -> SweepRecord {
     SweepRecord {
@@ -52,7 +52,7 @@ fn run(trial: u64, repeat: u64, speed: f64, rss: u64) -> Measured {
         device_reserved_peak: None,
         device_reserved_floor: None,
         growth: Some(12.0),
-        verdict: Some(Judgement::Bounded),
+        verdict: Some(VerdictWord::Bounded),
         metrics: BTreeMap::from([("map50".to_owned(), Some(0.5))]),
         losses: Vec::new(),
         best_by: Some(("map50".into(), Some(Direction::Higher))),
@@ -227,7 +227,7 @@ fn scored_table(method: &str, scores: &[&[f64]]) -> Table {
             crate::records::search::SearchMethod::Tpe { startup: 1, gamma: 0.2, candidates: 4, space: Vec::new() };
         record.search = Some(Search { metric: "map50".into(), direction: Direction::Higher, trials: 3, method });
     }
-    Table { folder: "results/sample/sweeps/one".into(), ..assemble("one", &record, trials.into_iter()) }
+    Table { directory: "results/sample/sweeps/one".into(), ..assemble("one", &record, trials.into_iter()) }
 }
 
 #[test]

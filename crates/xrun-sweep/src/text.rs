@@ -10,7 +10,7 @@ use crate::records::sweep::{Row, Table};
 use xrun_core::experiment::read_sweep::shown;
 use xrun_core::printable;
 use xrun_results::noise::{Change, Spread};
-use xrun_results::report::axes::{bytes, bytes_as, duration, number};
+use xrun_results::report::formatting::{bytes, bytes_as, duration, number};
 use xrun_results::report::width::{fold, table as fit_table};
 use xrun_results::resolved::{format_rounded, short_keys};
 

@@ -7,8 +7,8 @@ use xrun_core::experiment::read_sweep::read;
 
 /// The values of all trials, or what is wrong.
 fn expand(sweep: &str) -> Result<Vec<Vec<serde_json::Value>>, String> {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("sample.toml");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("sample.toml");
     xrun_core::files::write::replace(&path, format!("[pipeline.dummy]\n{sweep}").as_bytes()).unwrap();
     let sweep_file = read(&path, &[], std::iter::empty()).map_err(|problems| problems.to_string())?;
     let trials = trials(&sweep_file).map_err(|problems| problems.to_string())?;

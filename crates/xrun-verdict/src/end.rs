@@ -1,4 +1,4 @@
-//! End of a series that rose: at rest, on a stair like those before, or moving.
+//! End of a series that rose: flat, on a step like those before, or moving.
 
 use crate::judge::Thresholds;
 use crate::pieces::{Pieces, means};
@@ -11,39 +11,39 @@ use crate::window_minima::WindowMinima;
 pub enum End {
     /// Rises, or cannot be distinguished from a rise.
     Moving,
-    /// Level since the window of this index, for longer than the stays before let expect.
-    AtRest(usize),
-    /// Level, for no longer than the stays before let expect.
-    OnStair {
-        /// Both stays and moves become larger and larger: a table that is enlarged when it is full.
-        enlarges: bool,
-        /// There were several stays as long before.
+    /// Flat since the window of this index, for longer than the treads before let expect.
+    Flat(usize),
+    /// On a tread of a staircase, for no longer than the treads before let expect.
+    OnTread {
+        /// Each tread is longer and each riser higher than the one before, as of a table that doubles: the whole series rises.
+        steps_grow: bool,
+        /// Several treads before were as long.
         is_usual: bool,
     },
 }
 
-/// Ratio of the slope of a rest to that of the rise before.
-const FLAT: f64 = 0.2;
-/// Smallest number of windows of a rest.
-const REST_MIN: usize = 4;
-/// Part of the windows that a rest has at least.
-const REST_PART: usize = 20;
-/// Smallest number of windows of a stay.
-const STAY_MIN: usize = 3;
-/// Number of stays at least half as long from which on a stay is a usual one.
-const USUAL: usize = 2;
-/// Ratio of a rest to the stay that is expected from those before.
-const LONGER: f64 = 1.4;
-/// Smallest difference between the levels of two stays, in tolerances.
-const APART: f64 = 1.6;
-/// Ratio of two stays, or of two moves, from which on the later one is larger.
+/// Ratio of the slope of a flat end to that of the rise before.
+const FLAT_SLOPE_RATIO: f64 = 0.2;
+/// Smallest number of windows of a flat end.
+const FLAT_WINDOWS_MIN: usize = 4;
+/// Divisor of the number of windows that gives the least number of a flat end.
+const FLAT_WINDOWS_DIVISOR: usize = 20;
+/// Smallest number of windows of a tread.
+const TREAD_WINDOWS_MIN: usize = 3;
+/// Number of treads at least half as long from which on a tread is a usual one.
+const USUAL_TREADS_MIN: usize = 2;
+/// Ratio of a flat end to the longest tread that is expected from those before.
+const LONGER_THAN_TREAD: f64 = 1.4;
+/// Smallest difference between the levels of two treads, in tolerances.
+const RISER_MIN: f64 = 1.6;
+/// Ratio of two treads, or of two risers, from which on the later one is larger.
 const LARGER: f64 = 1.15;
 
 /// Largest ratio of two ratios that are the same.
 const SAME_RATIO: f64 = 1.7;
 
 /// Stretch of windows at one level.
-struct Stay {
+struct Tread {
     begin: usize,
     length: usize,
     level: f64,
@@ -56,7 +56,7 @@ pub fn end_of(minima: &WindowMinima, thresholds: Thresholds) -> End {
     let levels = lasting_levels(values, (count / 60).max(1));
     let (Some(first), Some(last)) = (levels.first(), levels.last()) else { return End::Moving };
     let rise = last - first;
-    if count < 2 * REST_MIN || rise < thresholds.growth_min {
+    if count < 2 * FLAT_WINDOWS_MIN || rise < thresholds.growth_min {
         return End::Moving;
     }
     // A recovery from a dip to the level before it is no rise.
@@ -68,35 +68,35 @@ pub fn end_of(minima: &WindowMinima, thresholds: Thresholds) -> End {
     let residuals: Vec<f64> = smooth.iter().zip(values).map(|(level, value)| value - level).collect();
     let tolerance = thresholds.move_min.max(0.02 * rise).max(3.0 * robust_deviation(&residuals));
     let at_level = levels.partition_point(|level| *level < last - tolerance);
-    let is_rest = |start: &usize| {
+    let is_flat_end = |start: &usize| {
         let length = count - start;
         *start > 0
-            && length >= REST_MIN.max(count / REST_PART)
+            && length >= FLAT_WINDOWS_MIN.max(count / FLAT_WINDOWS_DIVISOR)
             && is_slower(minima, &levels, *start, tolerance, thresholds.growth_min)
     };
-    let Some(start) = Some(at_level).filter(is_rest).or_else(|| level_piece(values).filter(is_rest)) else {
+    let Some(start) = Some(at_level).filter(is_flat_end).or_else(|| level_piece(values).filter(is_flat_end)) else {
         return End::Moving;
     };
     let length = count - start;
-    let stays = stays(&levels[..start], *last, tolerance);
-    // The beginning of the first stay is not known.
-    let complete = stays.get(1..).unwrap_or_default();
-    let longest = complete.iter().map(|stay| stay.length).max().unwrap_or_default();
-    if complete.len() >= 2 && length as f64 <= LONGER * growth_of_stays(complete) * longest as f64 {
-        let alike = complete.iter().filter(|stay| 2 * stay.length >= length).count();
-        return End::OnStair { enlarges: enlarges(&stays, *last), is_usual: alike >= USUAL };
+    let treads = treads(&levels[..start], *last, tolerance);
+    // The beginning of the first tread is not known.
+    let complete = treads.get(1..).unwrap_or_default();
+    let longest = complete.iter().map(|tread| tread.length).max().unwrap_or_default();
+    if complete.len() >= 2 && length as f64 <= LONGER_THAN_TREAD * growth_of_treads(complete) * longest as f64 {
+        let alike = complete.iter().filter(|tread| 2 * tread.length >= length).count();
+        return End::OnTread { steps_grow: steps_grow(&treads, *last), is_usual: alike >= USUAL_TREADS_MIN };
     }
-    // A second move that is as much larger as the stay before it is short may be the next of an enlarged table.
-    let is_sharp = |stay: &Stay| start <= stay.begin + stay.length + STAY_MIN;
-    if let [first, stay] = &stays[..]
-        && is_sharp(stay)
+    // A second move that is as much larger as the tread before it is short may be the next of a table that doubles.
+    let is_sharp = |tread: &Tread| start <= tread.begin + tread.length + TREAD_WINDOWS_MIN;
+    if let [first, tread] = &treads[..]
+        && is_sharp(tread)
     {
-        let ratio = (last - stay.level) / (stay.level - first.level);
-        if (LARGER..=3.5).contains(&ratio) && length as f64 <= LONGER * ratio * stay.length as f64 {
-            return End::OnStair { enlarges: false, is_usual: false };
+        let ratio = (last - tread.level) / (tread.level - first.level);
+        if (LARGER..=3.5).contains(&ratio) && length as f64 <= LONGER_THAN_TREAD * ratio * tread.length as f64 {
+            return End::OnTread { steps_grow: false, is_usual: false };
         }
     }
-    End::AtRest(start)
+    End::Flat(start)
 }
 
 /// Window at which the last piece of a piecewise linear fit begins, if it is much flatter than the one before.
@@ -105,8 +105,8 @@ fn level_piece(values: &[f64]) -> Option<usize> {
     let pieces = Pieces::of(&points);
     let (last, begin) = (points.len() - 1, *pieces.knees.last()?);
     let before = pieces.knees.iter().rev().nth(1).copied().unwrap_or_default();
-    let is_flat = pieces.slope(begin, last) < FLAT * pieces.slope(before, begin);
-    is_flat.then(|| values.len() - (points.len() - begin) * stride)
+    let is_level = pieces.slope(begin, last) < FLAT_SLOPE_RATIO * pieces.slope(before, begin);
+    is_level.then(|| values.len() - (points.len() - begin) * stride)
 }
 
 /// Returns whether the windows from `start` on rise clearly slower than those before.
@@ -116,37 +116,40 @@ fn is_slower(minima: &WindowMinima, levels: &[f64], start: usize, tolerance: f64
     let speed = (levels[start] - levels[before]) / (start - before) as f64;
     let expected = speed * length as f64;
     let Some(line) = fit_line(&minima.steps[start..], &minima.values[start..], 0.0) else { return false };
-    // What rises by an amount that matters, however slowly, is no rest.
+    // What rises by an amount that matters, however slowly, is not flat.
     let rises = line.growth >= growth_min && line.growth > 3.0 * line.error;
-    !rises && expected >= 2.0 * tolerance && line.growth < FLAT * expected && expected - line.growth > 3.0 * line.error
+    !rises
+        && expected >= 2.0 * tolerance
+        && line.growth < FLAT_SLOPE_RATIO * expected
+        && expected - line.growth > 3.0 * line.error
 }
 
-/// Stays between moves larger than `tolerance`; the last one ends at the last move.
-fn stays(levels: &[f64], last: f64, tolerance: f64) -> Vec<Stay> {
-    let mut stays = Vec::new();
+/// Treads between moves larger than `tolerance`; the last one ends at the last move.
+fn treads(levels: &[f64], last: f64, tolerance: f64) -> Vec<Tread> {
+    let mut treads = Vec::new();
     let mut begin = 0;
     while let Some(level) = levels.get(begin) {
         let length = levels[begin..].partition_point(|value| *value <= level + tolerance);
         // A slow climb moves by half of the tolerance between its quarters.
         let climb = levels[begin + 3 * length / 4] - levels[begin + length / 4];
-        if length >= STAY_MIN && climb < tolerance / 3.0 {
-            stays.push(Stay { begin, length, level: levels[begin + length / 2] });
+        if length >= TREAD_WINDOWS_MIN && climb < tolerance / 3.0 {
+            treads.push(Tread { begin, length, level: levels[begin + length / 2] });
         }
         begin += length;
     }
-    // Neighbouring stays that differ by little more than the tolerance are a slow climb.
-    let next: Vec<f64> = stays.iter().skip(1).map(|stay| stay.level).chain([last]).collect();
-    stays
+    // Neighbouring treads that differ by little more than the tolerance are a slow climb.
+    let next: Vec<f64> = treads.iter().skip(1).map(|tread| tread.level).chain([last]).collect();
+    treads
         .into_iter()
         .zip(next)
-        .filter(|(stay, next)| next - stay.level >= APART * tolerance)
-        .map(|(stay, _)| stay)
+        .filter(|(tread, next)| next - tread.level >= RISER_MIN * tolerance)
+        .map(|(tread, _)| tread)
         .collect()
 }
 
-/// Ratio of the next stay to the last one, if stays become longer as before; 1 where they do not.
-fn growth_of_stays(stays: &[Stay]) -> f64 {
-    let newest = &stays[stays.len().saturating_sub(4)..];
+/// Ratio of the next tread to the last one, if treads become longer as before; 1 where they do not.
+fn growth_of_treads(treads: &[Tread]) -> f64 {
+    let newest = &treads[treads.len().saturating_sub(4)..];
     if !newest.is_sorted_by(|one, next| next.length as f64 > LARGER * one.length as f64) {
         return 1.0;
     }
@@ -154,13 +157,13 @@ fn growth_of_stays(stays: &[Stay]) -> f64 {
     (last.length as f64 / first.length as f64).powf(1.0 / (newest.len() - 1) as f64).min(3.0)
 }
 
-/// Returns whether stays and moves become larger by one ratio, up to the last move to `last`. The begin of the first stay
+/// Returns whether treads and moves become larger by one ratio, up to the last move to `last`. The begin of the first tread
 /// is not known.
-fn enlarges(stays: &[Stay], last: f64) -> bool {
-    let newest = &stays[stays.len().saturating_sub(4)..];
-    let levels: Vec<f64> = newest.iter().map(|stay| stay.level).chain([last]).collect();
+fn steps_grow(treads: &[Tread], last: f64) -> bool {
+    let newest = &treads[treads.len().saturating_sub(4)..];
+    let levels: Vec<f64> = newest.iter().map(|tread| tread.level).chain([last]).collect();
     let moves: Vec<f64> = levels.windows(2).map(|pair| pair[1] - pair[0]).collect();
-    let lengths = newest.iter().skip(1).map(|stay| stay.length as f64).collect::<Vec<_>>();
+    let lengths = newest.iter().skip(1).map(|tread| tread.length as f64).collect::<Vec<_>>();
     let ratios = [moves, lengths].into_iter().flat_map(|sizes| ratios(&sizes));
     let (low, high) = ratios.fold((f64::INFINITY, 0.0_f64), |(low, high), ratio| (low.min(ratio), high.max(ratio)));
     newest.len() >= 3 && low > LARGER && high < SAME_RATIO * low
@@ -191,7 +194,7 @@ mod tests {
     fn a_short_rest_after_a_line_is_found_with_its_begin() {
         for full in [0.6, 0.8, 0.94] {
             let windows = windows(|at| 500.0 * (at / full).min(1.0));
-            let End::AtRest(start) = end_of(&windows, BYTES) else { panic!("{full}") };
+            let End::Flat(start) = end_of(&windows, BYTES) else { panic!("{full}") };
             assert!((windows.steps[start] / 1280.0 - full).abs() < 0.04, "{full}: {}", windows.steps[start]);
         }
         assert_eq!(end(|at| 500.0 * at), End::Moving);
@@ -200,10 +203,10 @@ mod tests {
 
     #[test]
     fn a_stay_like_those_before_is_no_rest() {
-        assert_eq!(end(|at| 100.0 * (at * 5.0).floor()), End::OnStair { enlarges: false, is_usual: true });
+        assert_eq!(end(|at| 100.0 * (at * 5.0).floor()), End::OnTread { steps_grow: false, is_usual: true });
         let doubling = |at: f64| 2f64.powf((1.0 + at * 700.0).log2().ceil());
-        assert!(matches!(end(doubling), End::OnStair { enlarges: true, .. }));
+        assert!(matches!(end(doubling), End::OnTread { steps_grow: true, .. }));
         let ends = end(|at| 100.0 * (at * 8.0).floor().min(4.0));
-        assert!(matches!(ends, End::AtRest(_)), "{ends:?}");
+        assert!(matches!(ends, End::Flat(_)), "{ends:?}");
     }
 }

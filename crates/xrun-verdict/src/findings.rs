@@ -11,7 +11,7 @@ pub const VERSION: u32 = 1;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
-pub enum Judgement {
+pub enum VerdictWord {
     /// Too short for a verdict: too few windows after the warm-up.
     Inconclusive,
     /// Shown not to grow by an amount that matters (16 MiB over the run, or 1 % of the level).
@@ -36,7 +36,7 @@ pub enum Judgement {
     Exceeded,
 }
 
-impl Judgement {
+impl VerdictWord {
     /// Judgement as text: `grew, then flat`.
     pub fn words(self) -> &'static str {
         match self {
@@ -61,9 +61,10 @@ impl Judgement {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Findings {
     /// Judgement on the series.
-    pub verdict: Judgement,
+    pub verdict: VerdictWord,
     /// Number of window minima that were judged.
-    pub floors: usize,
+    #[cfg_attr(feature = "serde", serde(alias = "floors"))]
+    pub windows: usize,
     /// Growth over the judged windows, or over those of the rise: slope times steps, in bytes (or allocations).
     pub growth: f64,
     /// Theil-Sen slope of the window minima, or of those of the rise, in bytes (or allocations) per step; `null` for fewer
@@ -77,10 +78,11 @@ pub struct Findings {
     /// 95 % interval; `null` for fewer than eight windows.
     pub growth_max: Option<f64>,
     /// Mann-Kendall statistic of the window minima.
-    pub rise: f64,
+    #[cfg_attr(feature = "serde", serde(alias = "rise"))]
+    pub mann_kendall: f64,
     /// Step at which the rise began; only of a series that rises up to its end.
     pub since: Option<u64>,
-    /// Step from which on the series is flat; only of a series that grew before. `suspect` has it where the rest is shorter
+    /// Step from which on the series is flat; only of a series that grew before. `suspect` has it where the flat end is shorter
     /// than three tenths of the run.
     pub flat_since: Option<u64>,
     /// Slope before the rise became slower; only of `slowing`.
@@ -102,7 +104,7 @@ pub struct Verdict {
     pub version: u32,
     /// Worst judgement of all series: `exceeded`, `growing` or `slowing` of memory in use, or `retained`; otherwise that
     /// of the heap and the device.
-    pub verdict: Judgement,
+    pub verdict: VerdictWord,
     /// Verdict as a sentence.
     pub message: String,
     /// Unit of `warm_up`, `window`, slopes and `steps_to_limit`, where a table has no steps.
@@ -177,7 +179,7 @@ pub struct ProcessOfRun {
     /// Index of the newest process with samples.
     pub newest_segment: u32,
     /// Judgement on the newest process, where this verdict is about an earlier one.
-    pub newest: Option<Judgement>,
+    pub newest: Option<VerdictWord>,
 }
 
 /// Judgement on one process of a resumed run.
@@ -192,7 +194,7 @@ pub struct ProcessVerdict {
     /// Steps done at its last sample.
     pub last_step: u64,
     /// Judgement on it.
-    pub verdict: Judgement,
+    pub verdict: VerdictWord,
 }
 
 /// Findings on one series of a run.

@@ -3,7 +3,7 @@
 //! The tests and their thresholds were chosen on the tuned half of `benches/leakbench` and evaluated on its judged half.
 
 use crate::end::{End, end_of};
-use crate::findings::{Findings, Judgement};
+use crate::findings::{Findings, VerdictWord};
 use crate::onset::onset;
 use crate::release::{after_fall, after_release, floors_of_teeth};
 use crate::rise::{Rise, find_rise, is_rising};
@@ -22,7 +22,7 @@ pub struct Thresholds {
 
 /// Thresholds of bytes: 16 MiB over the run, half a MiB between windows.
 pub const BYTES: Thresholds = Thresholds { growth_min: 16.0 * 1024.0 * 1024.0, move_min: 512.0 * 1024.0 };
-/// Thresholds of counts: 16 over the run, one between windows.
+/// Thresholds of counts: 16 over the run; between windows more than half, by which any change is a move.
 pub const COUNT: Thresholds = Thresholds { growth_min: 16.0, move_min: 0.5 };
 /// Smallest number of windows that allows a verdict.
 pub const WINDOWS_NEEDED: usize = 8;
@@ -32,16 +32,15 @@ pub const STEPS_NEEDED: u64 = 90;
 /// Half width of a 99.9 % interval in standard errors.
 pub const Z: f64 = 3.29;
 /// Fraction of a rise that may be missing at the step from which on the series counts as flat.
-const RISE_LEFT: f64 = 0.02;
-/// Fraction of its level by which a series may grow over the run without that it matters: memory is planned with larger
-/// margins.
-const LEVEL_PART: f64 = 0.01;
-/// Smallest part of the run that a rest lasts before memory counts as flat.
-const REST_SHOWN: f64 = 0.3;
-/// Smallest number of windows since the onset from which the rate follows.
-const WINDOWS_OF_RATE: usize = 5;
-/// Steps in the windows whose even rise makes a series suspect.
-const EVEN_WINDOW: u64 = 8;
+const RISE_FRACTION_LEFT: f64 = 0.02;
+/// Growth over the run, as a fraction of the level, that is harmless: memory is planned with larger margins.
+const LEVEL_FRACTION: f64 = 0.01;
+/// Smallest fraction of the run for which memory must be flat at the end to count as flat.
+const FLAT_FRACTION_MIN: f64 = 0.3;
+/// Smallest number of windows since the onset from which a rate is computed.
+const RATE_WINDOWS_MIN: usize = 5;
+/// Steps in a window of the test for an even rise.
+const EVEN_RISE_WINDOW_STEPS: u64 = 8;
 
 /// Kind of a series, which says what its growth means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,87 +55,86 @@ pub enum SeriesKind {
 
 /// Judges the window minima of a series; `planned` is the last step of the run as planned, 0 where
 /// unknown.
-pub fn judge(minima: &WindowMinima, kind: SeriesKind, thresholds: Thresholds, planned: u64) -> Findings {
-    let short = minima.values.len() < WINDOWS_NEEDED || minima.span() < STEPS_NEEDED;
-    let all = minima;
-    let (mut minima, mut end, mut rise) = (all.clone(), End::Moving, None);
+pub fn judge(series: &WindowMinima, kind: SeriesKind, thresholds: Thresholds, planned: u64) -> Findings {
+    let short = series.values.len() < WINDOWS_NEEDED || series.span() < STEPS_NEEDED;
+    let (mut judged, mut end, mut rise) = (series.clone(), End::Moving, None);
     if !short {
-        // What was released before a rise says nothing about it; a level after a release is part of the whole.
-        let released = after_release(all, thresholds).map(|part| {
+        // Windows before a release are dropped only if the remainder rises.
+        let released = after_release(series, thresholds).map(|part| {
             let (end, rise) = rise_of(&part, thresholds);
             (part, end, rise)
         });
-        (minima, end, rise) = released.filter(|(_, _, rise)| rise.is_some()).unwrap_or_else(|| {
-            let (end, rise) = rise_of(all, thresholds);
-            (all.clone(), end, rise)
+        (judged, end, rise) = released.filter(|(_, _, rise)| rise.is_some()).unwrap_or_else(|| {
+            let (end, rise) = rise_of(series, thresholds);
+            (series.clone(), end, rise)
         });
     }
-    let minima = &minima;
-    let whole = fit_line(&minima.steps, &minima.values, Z);
-    let third = minima.last_part(3);
-    let late = fit_line(&third.steps, &third.values, Z);
+    let judged = &judged;
+    let whole = fit_line(&judged.steps, &judged.values, Z);
+    let last_third = judged.last_part(3);
+    let late = fit_line(&last_third.steps, &last_third.values, Z);
     let verdict = match &rise {
-        _ if short && rises_evenly(minima, thresholds) => Judgement::Suspect,
-        _ if short => Judgement::Inconclusive,
-        Some(rise) if rise.earlier.is_none() && kind == SeriesKind::Overhead => Judgement::Retained,
-        Some(rise) if rise.earlier.is_none() => Judgement::Growing,
-        Some(_) => Judgement::Slowing,
-        None => judge_without_rise(minima, end, whole, late, thresholds),
+        _ if short && rises_evenly(judged, thresholds) => VerdictWord::Suspect,
+        _ if short => VerdictWord::Inconclusive,
+        Some(rise) if rise.earlier.is_none() && kind == SeriesKind::Overhead => VerdictWord::Retained,
+        Some(rise) if rise.earlier.is_none() => VerdictWord::Growing,
+        Some(_) => VerdictWord::Slowing,
+        None => judge_without_rise(judged, end, whole, late, thresholds),
     };
-    let growth_max = [
-        growth_max(minima, planned),
-        after_fall(minima, thresholds).and_then(|windows| growth_max(&windows, planned)),
-        floors_of_teeth(minima, thresholds).and_then(|floors| line_growth_max(&floors, minima, planned)),
+    let bounds = [
+        growth_max(judged, planned),
+        after_fall(judged, thresholds).and_then(|windows| growth_max(&windows, planned)),
+        floors_of_teeth(judged, thresholds).and_then(|floors| line_growth_max(&floors, judged, planned)),
     ];
-    let growth_max = growth_max.into_iter().flatten().reduce(f64::min);
+    let growth_max = bounds.into_iter().flatten().reduce(f64::min);
     let verdict = match verdict {
-        Judgement::Bounded if growth_max.is_none_or(|growth| growth > matters(minima, thresholds)) => {
-            Judgement::NoGrowthFound
+        VerdictWord::Bounded if growth_max.is_none_or(|growth| growth > material_growth(judged, thresholds)) => {
+            VerdictWord::NoGrowthFound
         }
         verdict => verdict,
     };
     let since = rise.as_ref().map(|rise| match end {
-        End::OnStair { enlarges: true, .. } => minima.first,
+        End::OnTread { steps_grow: true, .. } => judged.first,
         _ => onset(&rise.windows),
     });
     // The rate is that since the onset; windows before it belong to another rate.
     let since_onset = rise.as_ref().zip(since).filter(|(rise, _)| rise.earlier.is_none()).and_then(|(rise, since)| {
         let start = rise.windows.steps.iter().position(|step| *step >= since as f64)?;
         let windows = rise.windows.from(start);
-        (start > 0 && windows.values.len() >= WINDOWS_OF_RATE)
+        (start > 0 && windows.values.len() >= RATE_WINDOWS_MIN)
             .then(|| fit_line(&windows.steps, &windows.values, Z))
             .flatten()
     });
     let line = since_onset.or_else(|| rise.as_ref().map(|rise| rise.line)).or(whole);
-    let rested = match end {
-        End::AtRest(start) => Some(minima.steps[start] as u64),
+    let flat_from = match end {
+        End::Flat(start) => Some(judged.steps[start] as u64),
         _ => None,
     };
     Findings {
         verdict,
-        floors: minima.values.len(),
+        windows: judged.values.len(),
         growth: line.map_or(0.0, |line| line.growth),
         slope: line.map(|line| line.slope.median),
         slope_low: line.map(|line| line.slope.low),
         slope_high: line.map(|line| line.slope.high),
         growth_max,
-        rise: mann_kendall(&minima.values),
+        mann_kendall: mann_kendall(&judged.values),
         since,
         earlier_slope: rise.as_ref().and_then(|rise| rise.earlier),
         flat_since: match verdict {
-            Judgement::GrewThenFlat | Judgement::Stepped => rested.or_else(|| flat_since(minima, thresholds)),
-            Judgement::Suspect => rested,
+            VerdictWord::GrewThenFlat | VerdictWord::Stepped => flat_from.or_else(|| flat_since(judged, thresholds)),
+            VerdictWord::Suspect => flat_from,
             _ => None,
         },
         late_slope: late.map(|line| line.slope.median),
         late_slope_high: late.map(|line| line.slope.high),
-        more_steps: more_steps(all, verdict, short, rested),
+        more_steps: more_steps(series, verdict, short, flat_from),
     }
 }
 
-/// Growth of the series over the run that matters: `growth_min`, or a hundredth of its level.
-fn matters(minima: &WindowMinima, thresholds: Thresholds) -> f64 {
-    thresholds.growth_min.max(LEVEL_PART * median(&minima.values))
+/// Smallest growth over the run that matters: `growth_min`, or a hundredth of the level.
+fn material_growth(minima: &WindowMinima, thresholds: Thresholds) -> f64 {
+    thresholds.growth_min.max(LEVEL_FRACTION * median(&minima.values))
 }
 
 /// Largest growth over the run as planned that the windows do not exclude, by the narrowest of the intervals at several
@@ -166,11 +164,11 @@ fn line_growth_max(windows: &WindowMinima, all: &WindowMinima, planned: u64) -> 
 fn rise_of(minima: &WindowMinima, thresholds: Thresholds) -> (End, Option<Rise>) {
     let end = end_of(minima, thresholds);
     let rise = match end {
-        End::OnStair { enlarges: true, .. } => {
+        End::OnTread { steps_grow: true, .. } => {
             fit_line(&minima.steps, &minima.values, Z).map(|line| Rise { windows: minima.clone(), line, earlier: None })
         }
-        End::Moving | End::OnStair { is_usual: true, .. } => find_rise(minima, thresholds),
-        End::AtRest(_) | End::OnStair { .. } => None,
+        End::Moving | End::OnTread { is_usual: true, .. } => find_rise(minima, thresholds),
+        End::Flat(_) | End::OnTread { .. } => None,
     };
     (end, rise)
 }
@@ -180,27 +178,29 @@ fn flat_since(minima: &WindowMinima, thresholds: Thresholds) -> Option<u64> {
     let values = &minima.values;
     let last = median(&values[values.len() - values.len() / 3..]);
     let rise = (last - values.first()?).max(0.0);
-    let level = last - thresholds.move_min.min(RISE_LEFT * rise);
+    let level = last - thresholds.move_min.min(RISE_FRACTION_LEFT * rise);
     let at = values.iter().position(|value| *value >= level)?;
     Some(minima.steps[at] as u64)
 }
 
 /// Further steps needed to decide.
-fn more_steps(minima: &WindowMinima, verdict: Judgement, short: bool, rested: Option<u64>) -> Option<u64> {
+fn more_steps(minima: &WindowMinima, verdict: VerdictWord, short: bool, flat_from: Option<u64>) -> Option<u64> {
     let spacing = minima.length.max(minima.spacing()).max(if minima.values.len() < 2 { minima.span() } else { 0 });
     let missing = WINDOWS_NEEDED.saturating_sub(minima.values.len()) as u64 * spacing.max(1);
     match verdict {
-        Judgement::Inconclusive | Judgement::Suspect if short => {
+        VerdictWord::Inconclusive | VerdictWord::Suspect if short => {
             Some(missing.max(STEPS_NEEDED.saturating_sub(minima.span())).max(1))
         }
-        // The rest would be a part of the run that shows it.
-        Judgement::Suspect if rested.is_some() => {
-            let (span, rest) =
-                (minima.span() as f64, rested.map_or(0.0, |start| minima.steps.last().unwrap_or(&0.0) - start as f64));
-            Some(((REST_SHOWN * span - rest) / (1.0 - REST_SHOWN)).ceil().max(1.0) as u64)
+        // Steps until the flat end is `FLAT_FRACTION_MIN` of the run.
+        VerdictWord::Suspect if flat_from.is_some() => {
+            let (span, flat_length) = (
+                minima.span() as f64,
+                flat_from.map_or(0.0, |start| minima.steps.last().unwrap_or(&0.0) - start as f64),
+            );
+            Some(((FLAT_FRACTION_MIN * span - flat_length) / (1.0 - FLAT_FRACTION_MIN)).ceil().max(1.0) as u64)
         }
         // Twice the time distinguishes a trend from noise.
-        Judgement::Suspect => Some(minima.span()),
+        VerdictWord::Suspect => Some(minima.span()),
         _ => None,
     }
 }
@@ -214,7 +214,7 @@ pub fn suspicious(minima: &WindowMinima, thresholds: Thresholds) -> bool {
 /// enough to matter.
 fn rises_evenly(minima: &WindowMinima, thresholds: Thresholds) -> bool {
     let mut windows = minima.clone();
-    while windows.length < EVEN_WINDOW && windows.values.len() > 1 {
+    while windows.length < EVEN_RISE_WINDOW_STEPS && windows.values.len() > 1 {
         windows = windows.coarser();
     }
     let Some(start) = windows.values.len().checked_sub(5) else { return false };
@@ -239,40 +239,40 @@ fn judge_without_rise(
     whole: Option<Line>,
     late: Option<Line>,
     thresholds: Thresholds,
-) -> Judgement {
+) -> VerdictWord {
     let values = &minima.values;
-    let rests_shortly = |start: usize| {
-        let rest = minima.steps.last().zip(minima.steps.get(start)).map_or(0.0, |(last, start)| last - start);
-        rest < REST_SHOWN * minima.span() as f64
+    let is_too_short = |start: usize| {
+        let flat_length = minima.steps.last().zip(minima.steps.get(start)).map_or(0.0, |(last, start)| last - start);
+        flat_length < FLAT_FRACTION_MIN * minima.span() as f64
     };
-    if matches!(end, End::OnStair { .. }) || matches!(end, End::AtRest(start) if rests_shortly(start)) {
-        return Judgement::Suspect;
+    if matches!(end, End::OnTread { .. }) || matches!(end, End::Flat(start) if is_too_short(start)) {
+        return VerdictWord::Suspect;
     }
-    let third = values.len() / 3;
-    let (first, last) = (&values[..third], &values[values.len() - third..]);
-    let (Some(whole), Some(late)) = (whole, late) else { return Judgement::Inconclusive };
+    let third_len = values.len() / 3;
+    let (first, last) = (&values[..third_len], &values[values.len() - third_len..]);
+    let (Some(whole), Some(late)) = (whole, late) else { return VerdictWord::Inconclusive };
     let rose = median(last) - median(first);
     let is_rising_late = late.growth >= 0.5 * thresholds.growth_min && late.growth > 2.0 * late.error;
     if rises_evenly(minima, thresholds) || (is_rising_late && rose >= thresholds.growth_min) {
-        return Judgement::Suspect;
+        return VerdictWord::Suspect;
     }
-    // Overlapping thirds: the series moves by as much in both directions.
-    let overlap = quantile(last, 0.25) <= quantile(first, 0.75);
-    if rose < thresholds.growth_min || overlap {
+    // The series moves by as much in both directions.
+    let thirds_overlap = quantile(last, 0.25) <= quantile(first, 0.75);
+    if rose < thresholds.growth_min || thirds_overlap {
         let maybe_growing = whole.growth >= thresholds.growth_min && whole.growth > Z * whole.error;
-        return if maybe_growing { Judgement::Suspect } else { Judgement::Bounded };
+        return if maybe_growing { VerdictWord::Suspect } else { VerdictWord::Bounded };
     }
     // Flat only where the last third of the run is shown to be flat: by the interval of its slope, by its growth compared
     // with the rise before it, and by its ends.
     let third_start = minima.first as f64 + minima.span() as f64 * 2.0 / 3.0 - minima.length as f64;
-    let end = minima.from(minima.steps.partition_point(|step| *step < third_start)).values;
-    let margin = end.len().min(3);
-    let moved = median(&end[end.len() - margin..]) - median(&end[..margin]);
+    let last_values = minima.from(minima.steps.partition_point(|step| *step < third_start)).values;
+    let margin = last_values.len().min(3);
+    let moved = median(&last_values[last_values.len() - margin..]) - median(&last_values[..margin]);
     let may_rise = late.growth + 2.0 * late.error >= thresholds.growth_min || late.growth > 0.2 * rose;
     match RiseProfile::of(values) {
-        Some(profile) if !may_rise && (profile.largest_move() >= 7 || profile.moves() <= 2) => Judgement::Stepped,
-        _ if may_rise || moved >= 0.6 * thresholds.growth_min => Judgement::Suspect,
-        _ => Judgement::GrewThenFlat,
+        Some(profile) if !may_rise && (profile.largest_move() >= 7 || profile.moves() <= 2) => VerdictWord::Stepped,
+        _ if may_rise || moved >= 0.6 * thresholds.growth_min => VerdictWord::Suspect,
+        _ => VerdictWord::GrewThenFlat,
     }
 }
 

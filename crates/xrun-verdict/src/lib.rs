@@ -1,12 +1,12 @@
 //! Judges whether a series of memory samples grows, how fast, since when, and who holds it.
 //!
 //! ```
-//! use xrun_verdict::{Judgement, judge};
+//! use xrun_verdict::{VerdictWord, judge};
 //!
 //! // A mebibyte a step, from step 400 on. The onset is found to within a window, here 16 steps.
 //! let leak = (0..1200u64).map(|step| (step, (500 << 20) + step.saturating_sub(400) * (1 << 20)));
 //! let findings = judge(leak);
-//! assert_eq!(findings.verdict, Judgement::Growing);
+//! assert_eq!(findings.verdict, VerdictWord::Growing);
 //! assert_eq!(findings.slope, Some(1_048_576.0));
 //! assert!(findings.since.is_some_and(|step| (384..=416).contains(&step)));
 //! ```
@@ -49,7 +49,7 @@ mod window_minima;
 pub use axis::{Axis, RateUnit};
 pub use context::{Context, DeclaredOwner, MemoryKind, NO_CAP};
 pub use findings::{
-    Findings, Judgement, ProcessOfRun, ProcessVerdict, SeriesVerdict, UnitSource, UnjudgedColumn, VERSION, Verdict,
+    Findings, ProcessOfRun, ProcessVerdict, SeriesVerdict, UnitSource, UnjudgedColumn, VERSION, Verdict, VerdictWord,
 };
 pub use judge::{BYTES, COUNT, STEPS_NEEDED, SeriesKind, Thresholds};
 pub use processes::ProcessVerdicts;

@@ -2,7 +2,7 @@
 
 use crate::axis::Axis;
 use crate::context::NO_CAP;
-use crate::findings::{Findings, Judgement, ProcessOfRun, SeriesVerdict};
+use crate::findings::{Findings, ProcessOfRun, SeriesVerdict, VerdictWord};
 use crate::judge::WINDOWS_NEEDED;
 use crate::names::{
     DRIVER_BEYOND, FOOTPRINT, GPU_FOOTPRINT, GPU_SUFFIX, LIBRARIES, OWNER_PREFIX, PEAKS_SUFFIX, PRIVATE_SUFFIX,
@@ -45,7 +45,7 @@ pub struct Attribution<'a> {
 /// that the judgement implies.
 pub fn message(
     run: RunSpan,
-    verdict: Judgement,
+    verdict: VerdictWord,
     series: &[SeriesVerdict],
     Attribution { owner, fraction, full_in }: Attribution<'_>,
 ) -> String {
@@ -58,7 +58,7 @@ pub fn message(
         owner.filter(|_| is_command && fraction.is_some()).and_then(|owner| named(&format!("{OWNER_PREFIX}{owner}")));
     let any_owner = || series.iter().filter(has_verdict).find(|one| one.name.starts_with(OWNER_PREFIX));
     let subject = match verdict {
-        Judgement::Retained => OVERHEADS.iter().find_map(|(name, _)| named(name)),
+        VerdictWord::Retained => OVERHEADS.iter().find_map(|(name, _)| named(name)),
         _ => group.or(total).or_else(any_owner).or_else(|| series.iter().find(has_verdict)),
     };
     let Some(subject) = subject else { return "no samples to judge".into() };
@@ -76,7 +76,7 @@ pub fn message(
         (None, _) if is_command => "; no single group of processes explains it".into(),
         (Some(owner), Some(fraction)) => format!("; `{owner}` holds {} of the growth", percent(fraction)),
         (Some(owner), None) => format!("; the growth is in `{owner}`"),
-        (None, _) if verdict == Judgement::Filling => "; buffers below their caps hold the growth".into(),
+        (None, _) if verdict == VerdictWord::Filling => "; buffers below their caps hold the growth".into(),
         // A table of another tool has no buffers.
         (None, _) if !series.iter().any(|one| one.name.starts_with(OWNER_PREFIX)) => String::new(),
         (None, _) => "; no buffer in the ledger explains it".into(),
@@ -87,7 +87,7 @@ pub fn message(
     let more = findings.more_steps.map_or_else(String::new, |steps| run.axis.more(steps as f64));
     let speed = speed(run, subject);
     let sentence = match verdict {
-        Judgement::Growing => {
+        VerdictWord::Growing => {
             let caveat = if owner.is_none() { first_epoch_caveat(run) } else { String::new() };
             format!(
                 "memory is growing: {name} by {speed}{}{}{explanation}{caveat}",
@@ -95,7 +95,7 @@ pub fn message(
                 until(run, subject)
             )
         }
-        Judgement::Slowing => {
+        VerdictWord::Slowing => {
             let earlier = findings.earlier_slope.zip(findings.late_slope).map_or_else(
                 || speed.clone(),
                 |(earlier, late)| {
@@ -104,21 +104,21 @@ pub fn message(
             );
             format!("memory still rises, slower than before: {name} by {earlier}{}{explanation}", since(run, subject))
         }
-        Judgement::Filling => {
+        VerdictWord::Filling => {
             let end = full_in.map_or_else(String::new, |steps| full(run, steps));
             format!("memory is filling a declared buffer: {name} by {speed}{}{explanation}{end}", until(run, subject))
         }
-        Judgement::Exceeded => {
+        VerdictWord::Exceeded => {
             let cap = subject.cap.map_or_else(String::new, |cap| format!(", cap {}", bytes(cap)));
             format!("a buffer exceeded its cap: {name}, peak {}{cap}", bytes(subject.peak as u64))
         }
-        Judgement::Suspect if findings.flat_since.is_some() => format!(
+        VerdictWord::Suspect if findings.flat_since.is_some() => format!(
             "memory grew and may have come to rest{}: {name}, now {}{holder}; {more} needed to decide",
             level_since(run, subject),
             now(subject)
         ),
-        Judgement::Suspect => format!("memory may be growing: {name} by {speed}; {more} needed to decide"),
-        Judgement::Retained => {
+        VerdictWord::Suspect => format!("memory may be growing: {name} by {speed}; {more} needed to decide"),
+        VerdictWord::Retained => {
             let meaning = OVERHEADS.iter().find(|(name, _)| *name == subject.name).map_or("", |(_, meaning)| meaning);
             format!(
                 "memory is not returned: {name} by {speed}{}{}; {meaning}",
@@ -126,7 +126,7 @@ pub fn message(
                 until(run, subject)
             )
         }
-        Judgement::GrewThenFlat => {
+        VerdictWord::GrewThenFlat => {
             let third = run.last - (run.last - run.warm_up_end) / 3.0;
             let bound = growth_bound(run, subject, findings.late_slope_high, third);
             format!(
@@ -135,22 +135,22 @@ pub fn message(
                 now(subject)
             )
         }
-        Judgement::Stepped => {
+        VerdictWord::Stepped => {
             format!("memory jumped, then stayed flat{}: {name}, now {}{holder}", flat_from(run, subject), now(subject))
         }
-        Judgement::Bounded if rises_significantly(subject) => format!(
+        VerdictWord::Bounded if rises_significantly(subject) => format!(
             "memory rises, by less than counts as growing: {name} by {speed}, {} since {}",
             amount(subject, findings.growth),
             run.axis.position(run.warm_up_end)
         ),
-        Judgement::Bounded => format!("memory is bounded: {name} {}", growth_up_to(run, subject)),
-        Judgement::NoGrowthFound => {
+        VerdictWord::Bounded => format!("memory is bounded: {name} {}", growth_up_to(run, subject)),
+        VerdictWord::NoGrowthFound => {
             let unseen = findings.growth_max.map_or_else(String::new, |growth| {
                 format!("; growth of up to {} up to {} would have gone unseen", amount(subject, growth), end(run))
             });
             format!("no growth of {name} found{unseen}")
         }
-        Judgement::Inconclusive => {
+        VerdictWord::Inconclusive => {
             let holder = owner.zip(fraction).map_or_else(String::new, |(owner, fraction)| match is_command {
                 true => format!("; until now {} is {} of the growth", owner_label(owner), percent(fraction)),
                 false => {
@@ -158,11 +158,11 @@ pub fn message(
                 }
             });
             // The distance of samples is not known from one of them.
-            let samples = matches!(run.axis, Axis::Clock | Axis::Samples) && findings.floors < 2;
+            let samples = matches!(run.axis, Axis::Clock | Axis::Samples) && findings.windows < 2;
             match samples {
                 true => format!(
                     "too short for a verdict: at least {} more samples needed",
-                    WINDOWS_NEEDED - findings.floors
+                    WINDOWS_NEEDED - findings.windows
                 ),
                 false => format!("too short for a verdict: {more} needed{holder}"),
             }

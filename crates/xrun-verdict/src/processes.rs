@@ -1,6 +1,6 @@
 //! Verdicts on the processes of a resumed run, each of which is judged by itself, and the one that speaks for the run.
 
-use crate::findings::{Judgement, ProcessOfRun, ProcessVerdict, Verdict};
+use crate::findings::{ProcessOfRun, ProcessVerdict, Verdict, VerdictWord};
 use crate::message::process_label;
 
 /// Cap on the ended processes that are listed; the oldest ones beyond it are dropped.
@@ -57,9 +57,9 @@ fn brief(verdict: &Verdict) -> Option<ProcessVerdict> {
 }
 
 /// Weight of a verdict among those of a run: growth first, the worst most; then what has a verdict at all, and the longest.
-fn weight(verdict: &Verdict) -> (Option<Judgement>, bool, u64) {
+fn weight(verdict: &Verdict) -> (Option<VerdictWord>, bool, u64) {
     let steps = verdict.process.map_or(0, |process| process.last_step.saturating_sub(process.first_step));
     // The beginning of any process may look suspect.
-    let grows = Some(verdict.verdict).filter(|verdict| *verdict > Judgement::Suspect);
-    (grows, verdict.verdict != Judgement::Inconclusive, steps)
+    let grows = Some(verdict.verdict).filter(|verdict| *verdict > VerdictWord::Suspect);
+    (grows, verdict.verdict != VerdictWord::Inconclusive, steps)
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::axis::Axis;
 use crate::context::{Context, MemoryKind, NO_CAP};
-use crate::findings::{Judgement, ProcessOfRun, SeriesVerdict, UnitSource, VERSION, Verdict};
+use crate::findings::{ProcessOfRun, SeriesVerdict, UnitSource, VERSION, Verdict, VerdictWord};
 use crate::judge::{BYTES, COUNT, SeriesKind, Thresholds, WINDOWS_NEEDED, Z, judge, suspicious};
 use crate::message::{self, Attribution, RunSpan};
 use crate::names::{
@@ -280,17 +280,17 @@ impl Watch {
         }
         let verdict = if self.context.columns { worst_column(&series) } else { worst(&series) };
         let total = |verdict| series.iter().find(move |one| is_total(&one.name) && one.findings.verdict == verdict);
-        let total = total(Judgement::Growing).or_else(|| total(verdict)).filter(|one| rises(one.findings.verdict));
+        let total = total(VerdictWord::Growing).or_else(|| total(verdict)).filter(|one| rises(one.findings.verdict));
         let owners = || series.iter().filter(|one| one.name.starts_with(OWNER_PREFIX));
         let explained = total.and_then(|total| self.explain_growth(total, &series));
-        let exceeded = owners().find(|one| one.findings.verdict == Judgement::Exceeded);
+        let exceeded = owners().find(|one| one.findings.verdict == VerdictWord::Exceeded);
         let growing = owners().find(|one| one.findings.verdict == verdict && rises(verdict));
         let owner = explained
             .as_ref()
             .map(|(name, _)| name.clone())
             .or_else(|| exceeded.or(growing).and_then(|one| Some(one.name.strip_prefix(OWNER_PREFIX)?.to_owned())))
             .or_else(|| fastest_owner(total?, &series));
-        let is_flat = matches!(verdict, Judgement::GrewThenFlat | Judgement::Stepped);
+        let is_flat = matches!(verdict, VerdictWord::GrewThenFlat | VerdictWord::Stepped);
         let flat = series.iter().find(|one| is_flat && is_total(&one.name) && one.findings.verdict == verdict);
         let holder = flat.and_then(|total| self.main_owner(total, &series, |one| one.last - one.first));
         let owner = owner.or_else(|| holder.as_ref().map(|(name, _)| name.clone()));
@@ -306,9 +306,10 @@ impl Watch {
             warm_up_end: (minima.first + minima.warm_up) as f64,
             last: minima.steps.last().copied().unwrap_or_default(),
         };
-        let full_in = owner.as_deref().filter(|_| verdict == Judgement::Filling).and_then(|owner| self.full_in(owner));
+        let full_in =
+            owner.as_deref().filter(|_| verdict == VerdictWord::Filling).and_then(|owner| self.full_in(owner));
         // Too early for a field of the verdict, but the message says where to look.
-        let early = if verdict == Judgement::Inconclusive { self.early_owner(&series) } else { None };
+        let early = if verdict == VerdictWord::Inconclusive { self.early_owner(&series) } else { None };
         let attribution = match &early {
             Some((owner, fraction)) => Attribution { owner: Some(owner), fraction: Some(*fraction), full_in },
             None => Attribution { owner: owner.as_deref(), fraction, full_in },
@@ -370,25 +371,25 @@ impl Watch {
         let mut findings = judged(tracked, &minima);
         let missing = self.context.span_min.saturating_sub(minima.span());
         if missing > 0 {
-            (findings.verdict, findings.more_steps) = (Judgement::Inconclusive, Some(missing));
+            (findings.verdict, findings.more_steps) = (VerdictWord::Inconclusive, Some(missing));
         }
         if self.context.axis == Axis::Samples {
             // Whole samples, one for each missing window at least.
-            let windows = WINDOWS_NEEDED.saturating_sub(findings.floors).max(1) as u64;
+            let windows = WINDOWS_NEEDED.saturating_sub(findings.windows).max(1) as u64;
             let whole = |more: u64| {
-                more.next_multiple_of(SAMPLE).max(if findings.floors < WINDOWS_NEEDED { windows * SAMPLE } else { 0 })
+                more.next_multiple_of(SAMPLE).max(if findings.windows < WINDOWS_NEEDED { windows * SAMPLE } else { 0 })
             };
             findings.more_steps = findings.more_steps.map(whole);
         }
         if rises(findings.verdict)
             && self.growth_ends(name, tracked, |uncapped| rises(judged(uncapped, &uncapped.minima()).verdict))
         {
-            findings.verdict = Judgement::Filling;
+            findings.verdict = VerdictWord::Filling;
         }
         let cap =
             name.strip_prefix(OWNER_PREFIX).and_then(|owner| self.context.owners.get(owner)).map(|owner| owner.cap);
         if cap.is_some_and(|cap| tracked.peak > cap as f64) {
-            findings.verdict = Judgement::Exceeded;
+            findings.verdict = VerdictWord::Exceeded;
         }
         let limit = cap.map(|cap| (cap, tracked.last)).or_else(|| self.limit(name));
         let growing = findings.slope.filter(|slope| *slope > 0.0 && rises(findings.verdict));
@@ -415,14 +416,14 @@ impl Watch {
     /// noisier than floors.
     fn judge_peaks(&self, tracked: &TrackedSeries, floor: &SeriesVerdict) -> Option<SeriesVerdict> {
         let is_level =
-            matches!(floor.findings.verdict, Judgement::Bounded | Judgement::NoGrowthFound | Judgement::Suspect);
+            matches!(floor.findings.verdict, VerdictWord::Bounded | VerdictWord::NoGrowthFound | VerdictWord::Suspect);
         if !is_level || tracked.may_vanish || tracked.kind != SeriesKind::InUse {
             return None;
         }
         let Thresholds { growth_min, move_min } = tracked.thresholds;
         let thresholds = Thresholds { growth_min: PEAKS * growth_min, move_min: PEAKS * move_min };
         let findings = judge(&tracked.minima().heights(), tracked.kind, thresholds, 0);
-        (findings.verdict == Judgement::Growing).then(|| SeriesVerdict {
+        (findings.verdict == VerdictWord::Growing).then(|| SeriesVerdict {
             name: format!("{}{PEAKS_SUFFIX}", floor.name),
             slope_per_epoch: None,
             findings,
@@ -438,9 +439,9 @@ impl Watch {
             .owners_in(total, series)
             .filter_map(|(owner, one)| Some((owner, one.findings.verdict, self.slope_since(&one.name, since)?)));
         // A cache may fill up faster than a leak grows, and does not explain it.
-        let is_leak = total.findings.verdict == Judgement::Growing;
+        let is_leak = total.findings.verdict == VerdictWord::Growing;
         let (filling, candidates): (Vec<_>, Vec<_>) =
-            slopes.partition(|(_, verdict, _)| is_leak && *verdict == Judgement::Filling);
+            slopes.partition(|(_, verdict, _)| is_leak && *verdict == VerdictWord::Filling);
         let filling: f64 = filling.iter().map(|(_, _, slope)| slope).sum();
         let whole = self.slope_since(&total.name, since).map(|slope| slope - filling).filter(|slope| *slope > 0.0)?;
         main_fraction(candidates.into_iter().map(|(owner, _, slope)| (owner, slope / whole)))
@@ -507,7 +508,7 @@ fn fastest_owner(total: &SeriesVerdict, series: &[SeriesVerdict]) -> Option<Stri
     let is_uncapped =
         |one: &SeriesVerdict| one.cap == Some(NO_CAP) && one.findings.slope_low.is_some_and(|low| low > 0.0);
     let explains = |one: &SeriesVerdict| match one.findings.verdict {
-        Judgement::Growing => slope(one) > slope(total) || is_uncapped(one),
+        VerdictWord::Growing => slope(one) > slope(total) || is_uncapped(one),
         verdict => rises(verdict) && is_uncapped(one),
     };
     let growing = series.iter().filter(|one| explains(one));
@@ -516,16 +517,16 @@ fn fastest_owner(total: &SeriesVerdict, series: &[SeriesVerdict]) -> Option<Stri
 }
 
 /// Returns whether a judgement is that of a rising series.
-fn rises(verdict: Judgement) -> bool {
-    use Judgement::{Filling, Growing, Retained, Slowing, Suspect};
+fn rises(verdict: VerdictWord) -> bool {
+    use VerdictWord::{Filling, Growing, Retained, Slowing, Suspect};
     matches!(verdict, Growing | Slowing | Suspect | Filling | Retained)
 }
 
 /// Judgement on a command; `None` for anything else. Only the sum of all processes counts, as memory may move from one
 /// group to another, and GPU memory counts once it rises.
-fn worst_of_command(series: &[SeriesVerdict]) -> Option<Judgement> {
+fn worst_of_command(series: &[SeriesVerdict]) -> Option<VerdictWord> {
     let of = |name: &str| series.iter().find(|one| one.name == name).map(|one| one.findings.verdict);
-    let held = of(FOOTPRINT)?.max(of(&format!("{FOOTPRINT}{PEAKS_SUFFIX}")).unwrap_or(Judgement::Inconclusive));
+    let held = of(FOOTPRINT)?.max(of(&format!("{FOOTPRINT}{PEAKS_SUFFIX}")).unwrap_or(VerdictWord::Inconclusive));
     Some(of(GPU_FOOTPRINT).filter(|on_gpus| rises(*on_gpus)).map_or(held, |on_gpus| on_gpus.max(held)))
 }
 
@@ -535,12 +536,12 @@ fn is_total(name: &str) -> bool {
 
 /// Worst judgement: `exceeded`, `growing` and `slowing` of memory in use, and `retained`; otherwise that of heap and
 /// device, or of all series where there is neither, as in a table.
-fn worst(series: &[SeriesVerdict]) -> Judgement {
+fn worst(series: &[SeriesVerdict]) -> VerdictWord {
     let verdicts =
         |of: &dyn Fn(&SeriesVerdict) -> bool| series.iter().filter(|one| of(one)).map(|one| one.findings.verdict).max();
     let counts = |one: &SeriesVerdict| match one.findings.verdict {
-        Judgement::Retained => true,
-        Judgement::Slowing | Judgement::Growing | Judgement::Exceeded => is_in_use(&one.name),
+        VerdictWord::Retained => true,
+        VerdictWord::Slowing | VerdictWord::Growing | VerdictWord::Exceeded => is_in_use(&one.name),
         _ => false,
     };
     if let Some(of_command) = worst_of_command(series) {
@@ -549,12 +550,12 @@ fn worst(series: &[SeriesVerdict]) -> Judgement {
     verdicts(&counts)
         .or_else(|| verdicts(&|one| is_total(&one.name)))
         .or_else(|| verdicts(&|_| true))
-        .unwrap_or(Judgement::Inconclusive)
+        .unwrap_or(VerdictWord::Inconclusive)
 }
 
 /// Worst judgement on the columns of a table.
-fn worst_column(series: &[SeriesVerdict]) -> Judgement {
-    series.iter().map(|one| one.findings.verdict).max().unwrap_or(Judgement::Inconclusive)
+fn worst_column(series: &[SeriesVerdict]) -> VerdictWord {
+    series.iter().map(|one| one.findings.verdict).max().unwrap_or(VerdictWord::Inconclusive)
 }
 
 /// Returns whether growth of a series is a leak; a column of a table may be anything.

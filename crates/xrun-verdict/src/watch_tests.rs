@@ -29,7 +29,7 @@ fn judged(cap: u64, cache: u64, leak: u64) -> Verdict {
         suspects = suspects.max(watch.suspects().len());
     }
     let verdict = watch.verdict();
-    assert_eq!(suspects > 0, verdict.verdict >= Judgement::Suspect, "during the run: {}", verdict.message);
+    assert_eq!(suspects > 0, verdict.verdict >= VerdictWord::Suspect, "during the run: {}", verdict.message);
     verdict
 }
 
@@ -40,9 +40,9 @@ fn series<'a>(verdict: &'a Verdict, name: &str) -> &'a SeriesVerdict {
 #[test]
 fn a_cache_that_is_not_yet_full_is_filling() {
     let verdict = judged(64 * 1024 * KIB, 10 * KIB, 0);
-    assert_eq!(verdict.verdict, Judgement::Filling, "{}", verdict.message);
+    assert_eq!(verdict.verdict, VerdictWord::Filling, "{}", verdict.message);
     assert_eq!(verdict.owner.as_deref(), Some("cache"));
-    assert_eq!(series(&verdict, "heap").findings.verdict, Judgement::Filling);
+    assert_eq!(series(&verdict, "heap").findings.verdict, VerdictWord::Filling);
     assert_eq!(series(&verdict, "owner:cache").steps_to_limit, Some(64.0 * 1024.0 / 10.0 - STEPS as f64));
     assert!(
         verdict.series.iter().all(|one| !one.name.starts_with(UNCAPPED)),
@@ -60,8 +60,8 @@ fn a_cap_above_the_memory_limit_does_not_end_growth() {
         }
         watch.verdict().verdict
     };
-    assert_eq!(verdict(None), Judgement::Filling);
-    assert_eq!(verdict(Some(32 * 1024 * KIB)), Judgement::Growing);
+    assert_eq!(verdict(None), VerdictWord::Filling);
+    assert_eq!(verdict(Some(32 * 1024 * KIB)), VerdictWord::Growing);
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn rss_that_rises_while_the_heap_is_flat_is_retained() {
         watch.add(&Sample { rss, ..sample(0, step, 4096 * KIB) });
     }
     let verdict = watch.verdict();
-    assert_eq!(verdict.verdict, Judgement::Retained, "{}", verdict.message);
+    assert_eq!(verdict.verdict, VerdictWord::Retained, "{}", verdict.message);
     let beyond = series(&verdict, RSS_BEYOND);
     assert_eq!((beyond.findings.slope, beyond.findings.since), (Some(1024.0 * KIB as f64), Some(1)));
     assert_eq!(beyond.steps_to_limit, Some(824.0));
@@ -93,22 +93,22 @@ fn the_message_on_a_bounded_series_has_an_upper_bound_of_its_growth() {
 #[test]
 fn without_a_cap_the_same_growth_is_a_leak() {
     let verdict = judged(NO_CAP, 10 * KIB, 0);
-    assert_eq!((verdict.verdict, verdict.owner.as_deref()), (Judgement::Growing, Some("cache")));
+    assert_eq!((verdict.verdict, verdict.owner.as_deref()), (VerdictWord::Growing, Some("cache")));
 }
 
 #[test]
 fn a_filling_cache_hides_no_leak() {
     let verdict = judged(64 * 1024 * KIB, 100 * KIB, 2 * KIB);
-    assert_eq!(verdict.verdict, Judgement::Growing, "{}", verdict.message);
+    assert_eq!(verdict.verdict, VerdictWord::Growing, "{}", verdict.message);
     assert_eq!(verdict.owner.as_deref(), Some("leak"), "{}", verdict.message);
     assert!((verdict.owner_share.unwrap() - 1.0).abs() < 1e-9);
-    assert_eq!(series(&verdict, "owner:cache").findings.verdict, Judgement::Filling);
+    assert_eq!(series(&verdict, "owner:cache").findings.verdict, VerdictWord::Filling);
 }
 
 #[test]
 fn a_buffer_above_its_cap_has_exceeded_it() {
     let verdict = judged(1024 * KIB, 10 * KIB, 0);
-    assert_eq!((verdict.verdict, verdict.owner.as_deref()), (Judgement::Exceeded, Some("cache")));
+    assert_eq!((verdict.verdict, verdict.owner.as_deref()), (VerdictWord::Exceeded, Some("cache")));
 }
 
 /// Verdict on a run of several processes, each with its first and last step and the heap's growth per step.
@@ -125,30 +125,30 @@ fn resumed(processes: &[(u64, u64, u64)]) -> Verdict {
 #[test]
 fn a_process_that_grew_is_reported_after_a_resume() {
     let verdict = resumed(&[(0, 150, 10 * KIB), (150, 180, 10 * KIB)]);
-    assert_eq!(verdict.verdict, Judgement::Growing, "{}", verdict.message);
+    assert_eq!(verdict.verdict, VerdictWord::Growing, "{}", verdict.message);
     let process = verdict.process.unwrap();
     assert_eq!((process.segment, process.first_step, process.last_step), (0, 0, 150));
-    assert_eq!((process.newest_segment, process.newest), (1, Some(Judgement::Inconclusive)));
+    assert_eq!((process.newest_segment, process.newest), (1, Some(VerdictWord::Inconclusive)));
     insta::assert_snapshot!(verdict.message);
     // The worst verdict is kept, however many processes follow.
     let many = resumed(&[(0, 150, 10 * KIB), (150, 160, 0), (160, 170, 0), (170, 200, 0)]);
     let process = many.process.unwrap();
-    assert_eq!((many.verdict, process.segment, process.newest_segment), (Judgement::Growing, 0, 3));
+    assert_eq!((many.verdict, process.segment, process.newest_segment), (VerdictWord::Growing, 0, 3));
 }
 
 #[test]
 fn the_message_on_a_resumed_run_names_the_process() {
     let verdict = resumed(&[(0, 20, 0), (20, 200, 0)]);
-    assert_eq!(verdict.verdict, Judgement::Bounded);
+    assert_eq!(verdict.verdict, VerdictWord::Bounded);
     let short = resumed(&[(0, 150, 0), (150, 160, 0)]);
     // A tail that is too short for a verdict does not take that of the longest process.
     let (process, each) = (short.process.unwrap(), short.processes);
     assert_eq!(
         (short.verdict, process.segment, process.newest),
-        (Judgement::Bounded, 0, Some(Judgement::Inconclusive))
+        (VerdictWord::Bounded, 0, Some(VerdictWord::Inconclusive))
     );
-    let each: Vec<(u32, Judgement)> = each.iter().map(|process| (process.segment, process.verdict)).collect();
-    assert_eq!(each, [(0, Judgement::Bounded), (1, Judgement::Inconclusive)]);
+    let each: Vec<(u32, VerdictWord)> = each.iter().map(|process| (process.segment, process.verdict)).collect();
+    assert_eq!(each, [(0, VerdictWord::Bounded), (1, VerdictWord::Inconclusive)]);
     let messages = [verdict.message, short.message, resumed(&[(0, 200, 0)]).message];
     insta::assert_snapshot!(messages.join("\n"));
 }
@@ -161,7 +161,7 @@ fn early_message(cap: u64, cache: u64, elsewhere: u64) -> String {
         watch.add(&Sample { owners: Some(&owners), ..sample(0, step, (1024 * KIB) + (cache + elsewhere) * step) });
     }
     let verdict = watch.verdict();
-    assert_eq!((verdict.verdict, &verdict.owner), (Judgement::Inconclusive, &None), "{}", verdict.message);
+    assert_eq!((verdict.verdict, &verdict.owner), (VerdictWord::Inconclusive, &None), "{}", verdict.message);
     verdict.message
 }
 
@@ -186,7 +186,7 @@ fn growth_from_process_to_process_is_no_growth() {
         (from..=from + 20).for_each(|step| watch.add(&sample(segment, step, 1024 * KIB * u64::from(segment + 1))));
     }
     let verdict = watch.verdict();
-    assert!(verdict.verdict < Judgement::Suspect, "{}", verdict.message);
+    assert!(verdict.verdict < VerdictWord::Suspect, "{}", verdict.message);
     assert_eq!(verdict.process.unwrap().newest, None);
 }
 
@@ -234,10 +234,10 @@ fn decoded_images(end: u64, epoch: u64, owned: bool) -> Verdict {
 #[test]
 fn a_buffer_bounded_by_the_data_is_filling_until_it_is_full() {
     let within = decoded_images(STEPS, 400, true);
-    assert_eq!((within.verdict, within.owner.as_deref()), (Judgement::Filling, Some("leak")), "{}", within.message);
+    assert_eq!((within.verdict, within.owner.as_deref()), (VerdictWord::Filling, Some("leak")), "{}", within.message);
     insta::assert_snapshot!("filling", within.message);
     let over = decoded_images(70, 70, true);
-    assert_eq!((over.verdict, over.owner.as_deref()), (Judgement::GrewThenFlat, Some("leak")), "{}", over.message);
+    assert_eq!((over.verdict, over.owner.as_deref()), (VerdictWord::GrewThenFlat, Some("leak")), "{}", over.message);
     let flat_from = series(&over, "heap").findings.flat_since.unwrap();
     assert!((66..=74).contains(&flat_from), "from step {flat_from}");
     insta::assert_snapshot!("grew_then_flat", over.message);
@@ -246,12 +246,12 @@ fn a_buffer_bounded_by_the_data_is_filling_until_it_is_full() {
 #[test]
 fn the_message_on_unexplained_growth_within_the_first_epoch_has_a_caveat() {
     let verdicts = [decoded_images(STEPS, 400, false), decoded_images(STEPS, 100, false)];
-    assert!(verdicts.iter().all(|one| (one.verdict, &one.owner) == (Judgement::Growing, &None)));
+    assert!(verdicts.iter().all(|one| (one.verdict, &one.owner) == (VerdictWord::Growing, &None)));
     insta::assert_snapshot!(verdicts.map(|one| one.message).join("\n"));
 }
 
 /// Message on 200 samples of a heap in MiB, in steps of an epoch of 50.
-fn heap_message(expected: Judgement, mebibytes: impl Fn(f64) -> f64) -> String {
+fn heap_message(expected: VerdictWord, mebibytes: impl Fn(f64) -> f64) -> String {
     let mut watch = Watch::new(Context { steps: STEPS, steps_per_epoch: 50, ..Context::default() });
     for step in 1..=STEPS {
         watch.add(&sample(0, step, (mebibytes(step as f64) * 1024.0 * 1024.0) as u64));
@@ -266,13 +266,13 @@ fn each_judgement_has_a_message() {
     let slowing = |step: f64| if step < 100.0 { 500.0 + step } else { 600.0 + 0.5 * (step - 100.0) };
     let suspect = |step: f64| 100.0 + 300.0 * (step / 160.0).min(1.0);
     let messages = [
-        heap_message(Judgement::Growing, |step| 500.0 + step),
-        heap_message(Judgement::Slowing, slowing),
-        heap_message(Judgement::Suspect, suspect),
-        heap_message(Judgement::Stepped, |step| if step < 80.0 { 100.0 } else { 200.0 }),
-        heap_message(Judgement::GrewThenFlat, |step| 100.0 + step.min(100.0)),
-        heap_message(Judgement::Bounded, |step| 100.0 + 0.05 * step),
-        heap_message(Judgement::Bounded, |_| 100.0),
+        heap_message(VerdictWord::Growing, |step| 500.0 + step),
+        heap_message(VerdictWord::Slowing, slowing),
+        heap_message(VerdictWord::Suspect, suspect),
+        heap_message(VerdictWord::Stepped, |step| if step < 80.0 { 100.0 } else { 200.0 }),
+        heap_message(VerdictWord::GrewThenFlat, |step| 100.0 + step.min(100.0)),
+        heap_message(VerdictWord::Bounded, |step| 100.0 + 0.05 * step),
+        heap_message(VerdictWord::Bounded, |_| 100.0),
         judged(1024 * KIB, 10 * KIB, 0).message,
     ];
     insta::assert_snapshot!(messages.join("\n"));
@@ -298,12 +298,12 @@ fn gaps_and_the_time_after_the_end_hide_no_leak() {
     let leak = |step: u64| 1000.0 + 0.5 * step as f64 + swing(step);
     let gaps = judged_series(0, |step| if step % 60 == 31 { 0.0 } else { leak(step) });
     let one = series(&gaps, "memory");
-    assert_eq!((gaps.verdict, one.left_out, one.ended), (Judgement::Growing, 20, None));
+    assert_eq!((gaps.verdict, one.left_out, one.ended), (VerdictWord::Growing, 20, None));
     let ended = judged_series(0, |step| if step < 1000 { leak(step) } else { 3.0 });
     let one = series(&ended, "memory");
-    assert_eq!((ended.verdict, one.left_out, one.ended), (Judgement::Growing, 0, Some(999)));
+    assert_eq!((ended.verdict, one.left_out, one.ended), (VerdictWord::Growing, 0, Some(999)));
     let wrapped = judged_series(0, |step| (3500.0 + leak(step) - 500.0) % 4096.0);
-    assert_eq!((wrapped.verdict, series(&wrapped, "memory").wraps), (Judgement::Growing, 1));
+    assert_eq!((wrapped.verdict, series(&wrapped, "memory").wraps), (VerdictWord::Growing, 1));
     insta::assert_snapshot!([gaps.message, ended.message, wrapped.message].join("\n"));
 }
 
@@ -311,9 +311,9 @@ fn gaps_and_the_time_after_the_end_hide_no_leak() {
 fn peaks_that_rise_above_a_level_floor_are_a_series_of_their_own() {
     let height = |step: u64| 50.0 + 0.3 * step as f64;
     let verdict = judged_series(0, |step| 1000.0 + height(step) * (step % 24) as f64 / 24.0);
-    assert_eq!(verdict.verdict, Judgement::Growing, "{}", verdict.message);
-    assert!(series(&verdict, "memory").findings.verdict < Judgement::Suspect);
-    assert_eq!(series(&verdict, "memory:peaks").findings.verdict, Judgement::Growing);
+    assert_eq!(verdict.verdict, VerdictWord::Growing, "{}", verdict.message);
+    assert!(series(&verdict, "memory").findings.verdict < VerdictWord::Suspect);
+    assert_eq!(series(&verdict, "memory:peaks").findings.verdict, VerdictWord::Growing);
     insta::assert_snapshot!(verdict.message);
     let level = judged_series(0, |step| 1000.0 + 200.0 * swing(step));
     assert!(level.series.iter().all(|one| !one.name.ends_with(PEAKS_SUFFIX)), "{}", level.message);
@@ -322,15 +322,15 @@ fn peaks_that_rise_above_a_level_floor_are_a_series_of_their_own() {
 #[test]
 fn bounded_is_shown_over_the_run_as_planned_and_no_growth_found_is_not() {
     let noise = |step: u64| 1000.0 + 4.0 * swing(step);
-    assert_eq!(judged_series(1200, noise).verdict, Judgement::Bounded);
+    assert_eq!(judged_series(1200, noise).verdict, VerdictWord::Bounded);
     let early = judged_series(1_000_000, noise);
-    assert_eq!(early.verdict, Judgement::NoGrowthFound, "{}", early.message);
+    assert_eq!(early.verdict, VerdictWord::NoGrowthFound, "{}", early.message);
     let wander = |step: u64| 1000.0 + 80.0 * (step as f64 / 70.0).sin() + 40.0 * (step as f64 / 23.0).cos();
     let unclear = judged_series(0, wander);
-    assert_eq!(unclear.verdict, Judgement::NoGrowthFound, "{}", unclear.message);
+    assert_eq!(unclear.verdict, VerdictWord::NoGrowthFound, "{}", unclear.message);
     let most = series(&unclear, "memory").findings.growth_max.unwrap() / (1024.0 * 1024.0);
     assert!((16.0..200.0).contains(&most), "{most} MiB");
-    assert!(Judgement::NoGrowthFound < Judgement::Suspect && Judgement::NoGrowthFound > Judgement::Bounded);
+    assert!(VerdictWord::NoGrowthFound < VerdictWord::Suspect && VerdictWord::NoGrowthFound > VerdictWord::Bounded);
     insta::assert_snapshot!(unclear.message);
 }
 
@@ -338,7 +338,7 @@ fn bounded_is_shown_over_the_run_as_planned_and_no_growth_found_is_not() {
 fn the_rate_of_a_late_leak_is_that_since_its_onset() {
     for onset in [0, 120, 240, 360, 480, 600, 720, 840, 960] {
         let verdict = judged_series(1200, |step| 500.0 + step.saturating_sub(onset) as f64 + 2.0 * swing(step));
-        assert_eq!(verdict.verdict, Judgement::Growing, "{}", verdict.message);
+        assert_eq!(verdict.verdict, VerdictWord::Growing, "{}", verdict.message);
         let findings = &series(&verdict, "memory").findings;
         let [low, slope, high] =
             [findings.slope_low, findings.slope, findings.slope_high].map(|slope| slope.unwrap() / (1 << 20) as f64);

@@ -28,7 +28,7 @@ const RESERVE_BYTES: usize = 256 * 1024;
 
 impl RunDirectory {
     fn locked(path: PathBuf, id: String, lock: File) -> Result<Self, WriteError> {
-        let reserve = path.join(layout::RESERVE);
+        let reserve = path.join(layout::DISK_RESERVE);
         write::replace(&reserve, &vec![0; RESERVE_BYTES])?;
         Ok(Self { path, id, _lock: lock, reserve })
     }
@@ -74,7 +74,7 @@ pub fn create(
         match std::fs::create_dir(&path) {
             Ok(()) => {
                 let lock = lock(&path, OpenOptions::new().create(true))?;
-                write::with_path(&path, write::sync_folder(&parent))?;
+                write::with_path(&path, write::sync_directory(&parent))?;
                 link_latest(&parent, &id);
                 return RunDirectory::locked(path, id, lock);
             }

@@ -16,7 +16,7 @@ use xrun_core::units::{Bytes, seconds};
 use xrun_results::format::MemoryLine;
 use xrun_results::judge;
 use xrun_results::process::{ProcessRecord, SlurmJob};
-use xrun_results::verdict::{Judgement, Verdict};
+use xrun_results::verdict::{Verdict, VerdictWord};
 use xrun_results::{read, run_name};
 
 /// Explanation of a kill, in sentences.
@@ -65,7 +65,7 @@ pub fn explain(run: &Path) -> KillReport {
         who.push_str(&format!("; state in Slurm: {state}"));
     }
     let newest = newest_sample(run);
-    let verdict = verdict_on(run).filter(|verdict| verdict.verdict >= Judgement::Suspect);
+    let verdict = verdict_on(run).filter(|verdict| verdict.verdict >= VerdictWord::Suspect);
     let to_do = to_do(run, is_oom, verdict.as_ref());
     KillReport {
         who,
@@ -141,7 +141,7 @@ fn to_do(run: &Path, is_oom: bool, verdict: Option<&Verdict>) -> String {
     let resume = format!("{program} resume {}", printable::shell_word(&name));
     let watched_only = !run.join(layout::RESOLVED).exists();
     match (is_oom, verdict) {
-        (true, Some(verdict)) if verdict.verdict >= Judgement::Growing => {
+        (true, Some(verdict)) if verdict.verdict >= VerdictWord::Growing => {
             let owner =
                 verdict.owner.as_ref().map_or_else(String::new, |owner| format!(", `{}`", printable::line(owner, 80)));
             format!("more memory only delays the next OOM kill: fix the leak{owner}, then start a new run")

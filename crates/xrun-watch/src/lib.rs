@@ -4,6 +4,7 @@
 pub mod child;
 pub mod command;
 pub mod directory;
+pub mod exit;
 pub mod host;
 pub mod killed;
 pub mod memory;

@@ -1,4 +1,4 @@
-//! End of a run: outcome, exit code, and the signals that stop it.
+//! End of a run: outcome, and the signals that stop it.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
@@ -6,6 +6,7 @@ use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
 use signal_hook::SigId;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
 
+use crate::exit::exit_code;
 use xrun_results::format::{Outcome, PlanFile, PostMortem, Summary};
 use xrun_results::verdict::Verdict;
 
@@ -58,31 +59,6 @@ impl RunOutcome {
         Self { ending, summary: None, verdict: None, plan: None, post_mortem: None }
     }
 }
-
-/// Exit code of an outcome, as in the table of the README.
-pub const fn exit_code(outcome: Outcome) -> u8 {
-    match outcome {
-        Outcome::Finished | Outcome::StoppedEarly => 0,
-        Outcome::Failed => 1,
-        Outcome::Diverged => 4,
-        Outcome::MemoryLimit => 5,
-        Outcome::MemoryGrew => EXIT_VERDICT,
-        Outcome::TimeLimit => 7,
-        Outcome::Interrupted => 8,
-        Outcome::Panicked => 70,
-    }
-}
-
-/// Exit code for an invalid file or command line.
-pub const EXIT_BAD_INPUT: u8 = 2;
-/// Exit code for an allocation that failed.
-pub const EXIT_OUT_OF_MEMORY: u8 = exit_code(Outcome::MemoryLimit);
-/// Exit code for a plan that needs more memory than available.
-pub const EXIT_DOES_NOT_FIT: u8 = 3;
-/// Exit code for a verdict that fails by `memory.fail_on` or `--fail-on`.
-pub const EXIT_VERDICT: u8 = 6;
-/// Exit code for a panic outside of a run.
-pub const EXIT_PANIC: u8 = 70;
 
 /// Signals that request a stop; a second one ends the program immediately.
 const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];

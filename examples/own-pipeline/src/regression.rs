@@ -13,14 +13,14 @@ use xrun::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun::bounded::planned::PlannedBuffer;
 use xrun::data::feed::{self, Feed, FeedSettings};
 use xrun::dataset::open_dataset::SampleType;
-use xrun::device::Kind;
+use xrun::device::DeviceKind;
 use xrun::experiment::Experiment;
 use xrun::experiment::pipeline::{ModelKind, PipelineKind};
 use xrun::nn::module_task::{Evaluation, ModuleTask, Step};
 use xrun::nn::training_module::TrainingModule;
 use xrun::nn::{Tensor, parameters};
 use xrun::seed::generator;
-use xrun::task::clamped::ClampedSetting;
+use xrun::task::lowered::LoweredSetting;
 use xrun::task::{Metric, Task, TaskError, TaskFacts, ValidationReport};
 
 use crate::perceptron::{Network, Perceptron};
@@ -80,7 +80,7 @@ impl PipelineKind for Regression {
         facts.owners = feed.all().into_iter().chain([&table]).map(PlannedBuffer::from).collect();
         facts.data_digests = vec![(experiment.dataset_name().into(), digest)];
         let because = format!("there are {size} training rows");
-        facts.clamped.extend(ClampedSetting::detect("training.batch_size", requested as u64, size as u64, because));
+        facts.lowered.extend(LoweredSetting::detect("training.batch_size", requested as u64, size as u64, because));
         (facts.batch_items, facts.batch_keys) = (size as u64, &["training.batch_size"]);
         let rows = Arc::new(Split { train: rows, held_out, _registration: registration });
         Ok((facts, Prepared { rows, size, feed }))
@@ -89,7 +89,7 @@ impl PipelineKind for Regression {
     fn open(
         prepared: Prepared,
         experiment: &Experiment,
-        kind: Kind,
+        kind: DeviceKind,
         ledger: &Ledger,
         first_step: u64,
     ) -> Result<Box<dyn Task>, TaskError> {

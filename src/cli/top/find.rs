@@ -26,16 +26,16 @@ pub fn directory(results: &Path, text: &str) -> Result<PathBuf, Failure> {
 
 /// Runs of a directory, newest first. The directory may be a run, a sweep, an experiment or a results directory; those of
 /// sweeps and reproductions are included.
-pub fn runs(folder: &Path) -> Vec<PathBuf> {
-    if index::is_run(folder) {
-        return vec![folder.to_path_buf()];
+pub fn runs(directory: &Path) -> Vec<PathBuf> {
+    if index::is_run(directory) {
+        return vec![directory.to_path_buf()];
     }
-    if folder.join(layout::SWEEP).is_file() {
-        return trials(folder);
+    if directory.join(layout::SWEEP).is_file() {
+        return trials(directory);
     }
-    let below = folders(folder, usize::MAX);
+    let below = directories(directory, usize::MAX);
     // The directory of an experiment, or of its sweeps.
-    let is_experiment = below.iter().any(|one| index::is_run(one)) || folder.join(layout::SWEEPS).is_dir();
+    let is_experiment = below.iter().any(|one| index::is_run(one)) || directory.join(layout::SWEEPS).is_dir();
     let sweeps: Vec<&PathBuf> = below.iter().filter(|one| one.join(layout::SWEEP).is_file()).take(SWEEPS_MAX).collect();
     if !is_experiment && !sweeps.is_empty() {
         return sweeps.into_iter().flat_map(|sweep| trials(sweep)).collect();
@@ -43,12 +43,12 @@ pub fn runs(folder: &Path) -> Vec<PathBuf> {
     let (mut found, experiments) = match is_experiment {
         true => {
             let runs = below.into_iter().filter(|one| index::is_run(one)).map(|run| (name(&run), run));
-            (runs.collect::<Vec<(String, PathBuf)>>(), vec![folder.to_path_buf()])
+            (runs.collect::<Vec<(String, PathBuf)>>(), vec![directory.to_path_buf()])
         }
-        false => (index::directories_newest_first(folder).collect(), below),
+        false => (index::directories_newest_first(directory).collect(), below),
     };
     for experiment in experiments {
-        let within = |name: &str, count_max| folders(&experiment.join(name), count_max);
+        let within = |name: &str, count_max| directories(&experiment.join(name), count_max);
         for run in within(layout::REPRODUCTIONS, index::RUNS_MAX) {
             found.push((name(&run), run));
         }
@@ -64,14 +64,14 @@ pub fn runs(folder: &Path) -> Vec<PathBuf> {
 }
 
 fn trials(sweep: &Path) -> Vec<PathBuf> {
-    let mut trials = folders(&sweep.join(layout::TRIALS), TRIALS_MAX);
+    let mut trials = directories(&sweep.join(layout::TRIALS), TRIALS_MAX);
     trials.reverse();
     trials
 }
 
 /// Last `count_max` directories in a directory in descending order of names, without symlinks and hidden ones.
-fn folders(folder: &Path, count_max: usize) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+fn directories(directory: &Path, count_max: usize) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let mut found: Vec<PathBuf> = entries
         .take(index::RUNS_MAX)
         .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))

@@ -15,7 +15,7 @@ const DATE_LENGTH: usize = "2026-11-21T".len();
 /// Smallest width at which names of runs have the date.
 const DATE_WIDTH_MIN: usize = 110;
 const INDENT: &str = "  ";
-const FOLDERS_CHARACTERS_MAX: usize = 200;
+const DIRECTORIES_CHARACTERS_MAX: usize = 200;
 const NONE_RUNNING: &str = "no run is running (-n 10 shows the newest that ended)";
 
 /// Text for a pipe or a script.
@@ -25,13 +25,14 @@ pub fn text(snapshot: &Snapshot, width: Option<usize>) -> String {
 
 /// Title and table, with the owners of each run below its row. No line is wider than `width`.
 pub fn lines(snapshot: &Snapshot, width: Option<usize>) -> Vec<String> {
-    let folders: Vec<String> = snapshot.folders.iter().map(|folder| folder.display().to_string()).collect();
+    let directories: Vec<String> =
+        snapshot.directories.iter().map(|directory| directory.display().to_string()).collect();
     let shown_active = snapshot.rows.len().min(snapshot.active);
     let ended = snapshot.rows.len() - shown_active + snapshot.omitted;
     let title = format!(
         "{} running, {ended} ended in {}",
         snapshot.active,
-        printable::line(&folders.join(", "), FOLDERS_CHARACTERS_MAX)
+        printable::line(&directories.join(", "), DIRECTORIES_CHARACTERS_MAX)
     );
     let mut lines = vec![title];
     if snapshot.rows.is_empty() {
@@ -134,7 +135,7 @@ mod tests {
         let message =
             "memory is growing: heap in use by 470.5 KiB a step since step 0; `leak` holds 96 % of the growth";
         let rows = vec![row("2026-11-21T07-56-17_57d022", message), row("0003-1", "猫".repeat(80).as_str())];
-        Snapshot { rows, active: 1, omitted: 3, folders: vec!["results".into()] }
+        Snapshot { rows, active: 1, omitted: 3, directories: vec!["results".into()] }
     }
 
     #[test]

@@ -14,8 +14,8 @@ use clap::{Args, ValueHint};
 
 use super::Results;
 use super::terminal::{Failure, Terminal};
+use crate::exit::exit_code;
 use crate::results::format::Outcome;
-use crate::stop::exit_code;
 use crate::units::Span;
 use runs::Runs;
 use screen::{Exit, Screen};
@@ -33,7 +33,7 @@ Exit codes:
 pub struct TopArguments {
     /// Results directories, runs (named as in `show`) or sweeps. Default: the directory of --results.
     #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
-    folders: Vec<String>,
+    directories: Vec<String>,
     /// Refresh period.
     #[arg(long, value_name = "TIME", default_value = "2s")]
     every: Span,
@@ -56,10 +56,10 @@ pub fn run(arguments: &TopArguments, terminal: &Terminal) -> Result<u8, Failure>
     if !(EVERY_MIN..=EVERY_MAX).contains(&every) {
         return Err(Failure::Usage(format!("--every {}: expected 100ms to 1h", arguments.every)));
     }
-    let results = &arguments.results.folder;
-    let selected: Vec<PathBuf> = match arguments.folders.as_slice() {
+    let results = &arguments.results.directory;
+    let selected: Vec<PathBuf> = match arguments.directories.as_slice() {
         [] => vec![results.clone()],
-        folders => folders.iter().map(|text| find::directory(results, text)).collect::<Result<_, _>>()?,
+        directories => directories.iter().map(|text| find::directory(results, text)).collect::<Result<_, _>>()?,
     };
     let mut runs = Runs::new(selected, arguments.count);
     if arguments.once || !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {

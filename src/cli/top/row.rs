@@ -7,12 +7,12 @@ use crate::files::layout;
 use crate::files::write::WRITING;
 use crate::judge::LiveVerdict;
 use crate::killed;
-use crate::report::axes::number;
+use crate::report::formatting::number;
 use crate::results::format::{MemoryLine, MetricsLine, PlanFile, SamplePoint};
 use crate::results::index::{self, RunState};
 use crate::results::loss::{self, KindLoss};
 use crate::results::tail::RecordTail;
-use crate::results::verdict::{Judgement, Verdict};
+use crate::results::verdict::{Verdict, VerdictWord};
 use crate::results::{read, resolved, run_name};
 use crate::units::{Bytes, Span, seconds};
 use crate::{host, printable};
@@ -77,7 +77,7 @@ impl Row {
     fn set_verdict(&mut self, verdict: Option<&Verdict>) {
         let Some(verdict) = verdict else { return };
         self.verdict = verdict.verdict.words().into();
-        if verdict.verdict >= Judgement::Suspect {
+        if verdict.verdict >= VerdictWord::Suspect {
             self.message = printable::line(&verdict.message, MESSAGE_CHARACTERS_MAX);
         }
     }
@@ -204,7 +204,7 @@ impl ActiveRun {
     }
 
     /// Verdict so far on its memory.
-    pub fn verdict(&self) -> Option<Judgement> {
+    pub fn verdict(&self) -> Option<VerdictWord> {
         self.so_far.verdict().map(|verdict| verdict.verdict)
     }
 

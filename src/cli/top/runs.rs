@@ -26,13 +26,13 @@ pub struct Snapshot {
     /// Number of ended or killed runs that are not shown.
     pub omitted: usize,
     /// Directories that were searched.
-    pub folders: Vec<PathBuf>,
+    pub directories: Vec<PathBuf>,
 }
 
 /// Follower of the runs in some directories.
 #[derive(Debug)]
 pub struct Runs {
-    folders: Vec<PathBuf>,
+    directories: Vec<PathBuf>,
     /// Largest number of ended runs that are shown.
     count: usize,
     /// Active and other runs of the last search, newest first; at most [`index::RUNS_MAX`] in all.
@@ -60,9 +60,9 @@ impl Stamp {
 
 impl Runs {
     /// Creates a follower that shows at most `count` ended runs.
-    pub fn new(folders: Vec<PathBuf>, count: usize) -> Self {
+    pub fn new(directories: Vec<PathBuf>, count: usize) -> Self {
         let (followed, ended) = (BTreeMap::new(), BTreeMap::new());
-        Self { folders, count, active: Vec::new(), others: Vec::new(), searched: None, followed, ended }
+        Self { directories, count, active: Vec::new(), others: Vec::new(), searched: None, followed, ended }
     }
 
     /// Reads the current state of the runs that are shown: the active ones, then the newest of the others.
@@ -96,7 +96,7 @@ impl Runs {
                 }
             }
         }
-        Snapshot { rows, active: active_count, omitted, folders: self.folders.clone() }
+        Snapshot { rows, active: active_count, omitted, directories: self.directories.clone() }
     }
 
     fn search(&mut self) {
@@ -107,7 +107,7 @@ impl Runs {
         }
         let start_time = Instant::now();
         let mut known = BTreeSet::new();
-        let all = self.folders.iter().flat_map(|folder| find::runs(folder));
+        let all = self.directories.iter().flat_map(|directory| find::runs(directory));
         // A run may be named twice, or be in a directory that is named as well.
         let all = all.filter(|run| known.insert(std::fs::canonicalize(run).unwrap_or_else(|_| run.clone())));
         (self.active, self.others) = all.take(index::RUNS_MAX).partition(|run| is_active(run));

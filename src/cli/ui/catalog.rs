@@ -20,7 +20,7 @@ use crate::report::page::tone::{memory_badge, outcome_tone};
 use crate::results::index::{self, RunState};
 use crate::results::read;
 use crate::results::selection::metric_direction;
-use crate::results::verdict::Judgement;
+use crate::results::verdict::VerdictWord;
 use crate::sweep::listing;
 use crate::task::metric::Direction;
 
@@ -178,7 +178,7 @@ impl Catalog {
         }
         for sweep in listing::sweeps(&self.results, None) {
             let row = SweepRow {
-                id: id(&sweep.folder),
+                id: id(&sweep.directory),
                 name: printable::line(&sweep.name, 120),
                 started: printable::line(&sweep.created, 40),
                 keys: sweep.keys.iter().map(|key| printable::line(key, 80)).collect(),
@@ -186,7 +186,7 @@ impl Catalog {
                 runs: sweep.runs,
                 finished: sweep.finished,
             };
-            self.directories.insert(row.id.clone(), sweep.folder);
+            self.directories.insert(row.id.clone(), sweep.directory);
             listing.sweeps.push(row);
         }
         self.listing = listing;
@@ -223,7 +223,7 @@ fn row(run: &Path) -> RunRow {
     let message = match (&entry.state, &verdict) {
         (RunState::Unreadable(why), _) => why.clone(),
         (_, Err(error)) => error.to_string(),
-        (_, Ok(Some(verdict))) if verdict.verdict >= Judgement::Suspect => verdict.message.clone(),
+        (_, Ok(Some(verdict))) if verdict.verdict >= VerdictWord::Suspect => verdict.message.clone(),
         _ => entry.summary.as_ref().map_or(String::new(), |summary| summary.message.clone()),
     };
     let (verdict, verdict_tone) = verdict.ok().flatten().map_or((String::new(), ""), |one| verdict_cell(one.verdict));
@@ -256,7 +256,7 @@ fn row(run: &Path) -> RunRow {
     }
 }
 
-fn verdict_cell(verdict: Judgement) -> (String, &'static str) {
+fn verdict_cell(verdict: VerdictWord) -> (String, &'static str) {
     let (_, tone) = memory_badge(verdict);
     (verdict.words().to_owned(), tone.class())
 }

@@ -48,13 +48,13 @@ impl Written {
 }
 
 /// Writes everything below a new or empty directory.
-pub fn write(results: &Path, folder: &Path) -> Result<Written, Failure> {
-    let is_empty = std::fs::read_dir(folder).map_or(true, |mut entries| entries.next().is_none());
+pub fn write(results: &Path, directory: &Path) -> Result<Written, Failure> {
+    let is_empty = std::fs::read_dir(directory).map_or(true, |mut entries| entries.next().is_none());
     if !is_empty {
-        return Err(Failure::Usage(format!("{} is not empty; name a new directory", folder.display())));
+        return Err(Failure::Usage(format!("{} is not empty; name a new directory", directory.display())));
     }
-    for folder in [folder.to_path_buf(), folder.join("report"), folder.join("sweep")] {
-        write::with_path(&folder, std::fs::create_dir_all(&folder)).map_err(Failure::failed)?;
+    for directory in [directory.to_path_buf(), directory.join("report"), directory.join("sweep")] {
+        write::with_path(&directory, std::fs::create_dir_all(&directory)).map_err(Failure::failed)?;
     }
     let mut catalog = Catalog::new(results);
     let begin = Instant::now();
@@ -75,7 +75,7 @@ pub fn write(results: &Path, folder: &Path) -> Result<Written, Failure> {
         }
         match report_text(run) {
             Ok(Report::Written(text) | Report::Stored(text)) => {
-                write::replace(&folder.join("report").join(format!("{}.html", row.id)), text.as_bytes())
+                write::replace(&directory.join("report").join(format!("{}.html", row.id)), text.as_bytes())
                     .map_err(Failure::failed)?;
             }
             Err(message) => written.failed.push(message),
@@ -84,13 +84,13 @@ pub fn write(results: &Path, folder: &Path) -> Result<Written, Failure> {
     for row in &listing.sweeps {
         let Some(sweep) = catalog.directory(&row.id) else { continue };
         match sweep_text(sweep) {
-            Ok(text) => write::replace(&folder.join("sweep").join(format!("{}.html", row.id)), text.as_bytes())
+            Ok(text) => write::replace(&directory.join("sweep").join(format!("{}.html", row.id)), text.as_bytes())
                 .map_err(Failure::failed)?,
             Err(message) => written.failed.push(message),
         }
     }
     documents.insert(RUNS.to_owned(), serde_json::to_value(&listing).unwrap_or_default());
     let data = serde_json::to_string(&documents).unwrap_or_default();
-    write::replace(&folder.join(INDEX), page::html(Some(&data)).as_bytes()).map_err(Failure::failed)?;
+    write::replace(&directory.join(INDEX), page::html(Some(&data)).as_bytes()).map_err(Failure::failed)?;
     Ok(written)
 }

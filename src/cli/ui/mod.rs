@@ -42,18 +42,18 @@ pub struct UiArguments {
     #[arg(long, value_name = "PORT", conflicts_with = "export")]
     port: Option<u16>,
     /// Write the page and the reports of all runs and sweeps to this new directory instead, for a browser without a server.
-    #[arg(long, value_name = "FOLDER", value_hint = ValueHint::DirPath)]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     export: Option<PathBuf>,
     #[command(flatten)]
     results: Results,
 }
 
 pub fn run(arguments: &UiArguments, terminal: &Terminal) -> Result<u8, Failure> {
-    let results = &arguments.results.folder;
-    if let Some(folder) = &arguments.export {
-        let written = export::write(results, folder)?;
+    let results = &arguments.results.directory;
+    if let Some(directory) = &arguments.export {
+        let written = export::write(results, directory)?;
         terminal.info(&written.message());
-        terminal.print(&folder.join(export::INDEX).display().to_string());
+        terminal.print(&directory.join(export::INDEX).display().to_string());
         return Ok(0);
     }
     let port = arguments.port.unwrap_or(0);

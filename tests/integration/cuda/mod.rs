@@ -54,24 +54,24 @@ every_steps = 2
 probe = false
 "#;
 
-/// The stand-in's folder, which has the driver's libraries; `None` where it cannot be built.
+/// The stand-in's directory, which has the driver's libraries; `None` where it cannot be built.
 fn stand_in() -> Option<&'static Path> {
     static BUILT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let built = BUILT.get_or_init(|| {
         if std::env::var_os("XRUN_CI_CUDA").is_none_or(|value| value != "1") {
             return Err("tests of the CUDA build run with XRUN_CI_CUDA=1".into());
         }
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stand_in");
+        let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stand_in");
         let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stand_in/build.sh");
-        match Command::new("sh").arg(script).arg(&folder).output() {
-            Ok(output) if output.status.success() => Ok(folder),
+        match Command::new("sh").arg(script).arg(&directory).output() {
+            Ok(output) if output.status.success() => Ok(directory),
             other => Err(format!("the stand-in for CUDA cannot be built (is there a C compiler?): {other:?}")),
         }
     });
     built.as_deref().map_err(|why| skipped(why)).ok()
 }
 
-/// A folder with experiments and a cache of its own, on a machine that seems to have a GPU.
+/// A directory with experiments and a cache of its own, on a machine that seems to have a GPU.
 struct Machine {
     workplace: Workplace,
     driver: PathBuf,

@@ -7,7 +7,7 @@ use std::time::SystemTime;
 use crate::files::write;
 
 /// Cache directory: `XRUN_CACHE`, else the user's cache directory, else a private directory in the temporary one.
-pub fn folder() -> PathBuf {
+pub fn directory() -> PathBuf {
     configured().unwrap_or_else(fallback)
 }
 
@@ -15,8 +15,8 @@ pub fn folder() -> PathBuf {
 fn configured() -> Option<PathBuf> {
     let variable = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     variable("XRUN_CACHE")
-        .or_else(|| variable("XDG_CACHE_HOME").map(|folder| folder.join("xrun")))
-        .or_else(|| variable("HOME").map(|folder| folder.join(".cache/xrun")))
+        .or_else(|| variable("XDG_CACHE_HOME").map(|directory| directory.join("xrun")))
+        .or_else(|| variable("HOME").map(|directory| directory.join(".cache/xrun")))
 }
 
 #[cfg(unix)]
@@ -34,11 +34,11 @@ fn fallback() -> PathBuf {
 ///
 /// # Errors
 /// It cannot be created, or other users can write to it and could change the training data.
-pub fn create(folder: &Path) -> io::Result<()> {
-    let cache = self::folder();
+pub fn create(directory: &Path) -> io::Result<()> {
+    let cache = self::directory();
     let has_our_name = cache.file_name().is_some_and(|name| name.to_string_lossy().starts_with("xrun"));
     let is_ours = has_our_name || !cache.exists();
-    create_all(folder)?;
+    create_all(directory)?;
     // `XRUN_CACHE` may name a directory with other contents, which backups must not skip.
     if is_ours {
         tag(&cache);
@@ -58,34 +58,34 @@ fn tag(cache: &Path) {
 const TAG: &[u8] =
     b"Signature: 8a477f597d28d172789f06886806bc55\n# Cache of xrun: all files can be regenerated. See https://bford.info/cachedir/\n";
 
-fn create_all(folder: &Path) -> io::Result<()> {
-    match folder.starts_with(fallback()) && configured().is_none() {
-        true => create_private(&fallback()).and_then(|()| std::fs::create_dir_all(folder)),
-        false => std::fs::create_dir_all(folder),
+fn create_all(directory: &Path) -> io::Result<()> {
+    match directory.starts_with(fallback()) && configured().is_none() {
+        true => create_private(&fallback()).and_then(|()| std::fs::create_dir_all(directory)),
+        false => std::fs::create_dir_all(directory),
     }
 }
 
 /// Creates a directory for the user alone, or checks that an existing one is.
 #[cfg(unix)]
-fn create_private(folder: &Path) -> io::Result<()> {
+fn create_private(directory: &Path) -> io::Result<()> {
     use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-    match std::fs::DirBuilder::new().mode(0o700).create(folder) {
+    match std::fs::DirBuilder::new().mode(0o700).create(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
         _ => {}
     }
     // Without following a symlink.
-    let found = std::fs::symlink_metadata(folder)?;
+    let found = std::fs::symlink_metadata(directory)?;
     // SAFETY: `geteuid` takes no arguments and cannot fail.
     let own = found.is_dir() && found.uid() == unsafe { libc::geteuid() } && found.mode() & 0o022 == 0;
     own.then_some(()).ok_or_else(|| {
-        let message = format!("{} must be a directory that only this user can write to", folder.display());
+        let message = format!("{} must be a directory that only this user can write to", directory.display());
         io::Error::new(io::ErrorKind::PermissionDenied, message)
     })
 }
 
 #[cfg(not(unix))]
-fn create_private(folder: &Path) -> io::Result<()> {
-    std::fs::create_dir_all(folder)
+fn create_private(directory: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(directory)
 }
 
 /// Extension of the file with the digest of a cached file.
@@ -97,12 +97,12 @@ pub fn lock_of(name: &str) -> String {
 }
 
 /// Removes all but the newest `most` files of a directory of the cache, with their digests and locks.
-pub fn remove_oldest(folder: &Path, most: usize) {
+pub fn remove_oldest(directory: &Path, most: usize) {
     let is_counted = |path: &Path| {
         let hidden = path.file_name().is_some_and(|name| name.to_string_lossy().starts_with('.'));
         !hidden && path.extension().is_none_or(|extension| extension != SUM)
     };
-    let mut files: Vec<(SystemTime, PathBuf)> = std::fs::read_dir(folder)
+    let mut files: Vec<(SystemTime, PathBuf)> = std::fs::read_dir(directory)
         .into_iter()
         .flatten()
         .flatten()
@@ -138,14 +138,15 @@ mod tests {
 
     #[test]
     fn a_fallback_directory_must_be_private_and_no_symlink() {
-        let denied = |folder: &Path| create_private(folder).unwrap_err().kind() == io::ErrorKind::PermissionDenied;
-        let folder = tempfile::tempdir().unwrap();
-        let own = folder.path().join("own");
+        let denied =
+            |directory: &Path| create_private(directory).unwrap_err().kind() == io::ErrorKind::PermissionDenied;
+        let directory = tempfile::tempdir().unwrap();
+        let own = directory.path().join("own");
         create_private(&own).unwrap();
         create_private(&own).unwrap();
         assert_eq!(std::fs::metadata(&own).unwrap().permissions().mode() & 0o777, 0o700);
-        std::os::unix::fs::symlink(&own, folder.path().join("link")).unwrap();
-        assert!(denied(&folder.path().join("link")));
+        std::os::unix::fs::symlink(&own, directory.path().join("link")).unwrap();
+        assert!(denied(&directory.path().join("link")));
         std::fs::set_permissions(&own, std::fs::Permissions::from_mode(0o777)).unwrap();
         assert!(denied(&own));
     }

@@ -54,12 +54,12 @@ mod tests {
 
     #[test]
     fn a_file_has_the_digest_of_its_bytes() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("weights");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("weights");
         let bytes: Vec<u8> = (0..200_000u32).map(|number| number as u8).collect();
         crate::files::write::replace(&path, &bytes).unwrap();
         assert_eq!(digest_of_file(&path).unwrap(), digest(&bytes));
-        assert!(digest_of_file(&folder.path().join("none")).is_err());
+        assert!(digest_of_file(&directory.path().join("none")).is_err());
     }
 
     #[test]

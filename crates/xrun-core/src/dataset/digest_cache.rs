@@ -201,10 +201,10 @@ impl DigestCache {
                 let _ = writeln!(text, "{digest} {length} {modified} {changed} {inode} {name}");
             }
         }
-        let folder = self.cache_file.parent().unwrap_or(Path::new("."));
-        if text.len() as u64 + 1024 < FILE_BYTES_MAX && cache::create(folder).is_ok() {
+        let directory = self.cache_file.parent().unwrap_or(Path::new("."));
+        if text.len() as u64 + 1024 < FILE_BYTES_MAX && cache::create(directory).is_ok() {
             let _ = write::replace(&self.cache_file, &checksum::text(&text));
-            cache::remove_oldest(folder, SETS_MAX);
+            cache::remove_oldest(directory, SETS_MAX);
         }
     }
 }
@@ -228,7 +228,7 @@ pub fn remove(root: &Path) {
 }
 
 fn cache_file(root: &Path) -> PathBuf {
-    cache::folder().join("digests").join(format!("{}.txt", &digest(root.as_os_str().as_encoded_bytes())[..32]))
+    cache::directory().join("digests").join(format!("{}.txt", &digest(root.as_os_str().as_encoded_bytes())[..32]))
 }
 
 fn read(path: &Path) -> Option<BTreeMap<String, (Stamp, String)>> {
@@ -258,18 +258,18 @@ fn parse_line(line: &str) -> Option<(String, (Stamp, String))> {
 mod tests {
     use super::*;
 
-    /// As [`DigestCache::open`], with a cache file in `folder` and a later clock.
-    fn known(folder: &Path) -> DigestCache {
-        DigestCache::load(folder.join("cached.txt"), nanoseconds(SystemTime::now() + 2 * TIME_RESOLUTION))
+    /// As [`DigestCache::open`], with a cache file in `directory` and a later clock.
+    fn known(directory: &Path) -> DigestCache {
+        DigestCache::load(directory.join("cached.txt"), nanoseconds(SystemTime::now() + 2 * TIME_RESOLUTION))
     }
 
     #[test]
     fn a_file_is_hashed_again_only_if_it_changed_or_was_recent() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a b.jpg");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a b.jpg");
         write::replace(&path, b"one").unwrap();
         let hash = |recent: bool| {
-            let mut known = known(folder.path());
+            let mut known = known(directory.path());
             if recent {
                 known.opened_at = nanoseconds(SystemTime::now());
             }
@@ -291,16 +291,16 @@ mod tests {
         file.set_modified(modified).unwrap();
         assert_eq!(hash(false), (digest(b"2wo"), 1));
         assert_eq!(hash(false), (digest(b"2wo"), 0));
-        let mut cached = std::fs::read(folder.path().join("cached.txt")).unwrap();
+        let mut cached = std::fs::read(directory.path().join("cached.txt")).unwrap();
         cached[HEADER.len() + 3] ^= 1;
-        write::replace(&folder.path().join("cached.txt"), &cached).unwrap();
+        write::replace(&directory.path().join("cached.txt"), &cached).unwrap();
         assert_eq!(hash(false), (digest(b"2wo"), 1), "a damaged list is ignored");
     }
 
     #[test]
     fn slow_hashing_reports_progress() {
-        let folder = tempfile::tempdir().unwrap();
-        let mut known = known(folder.path());
+        let directory = tempfile::tempdir().unwrap();
+        let mut known = known(directory.path());
         (known.hashed, known.bytes) = (1200, 3 << 30);
         assert_eq!(known.progress(Duration::from_secs(1)), None);
         assert!(known.progress(Duration::from_secs(3)).is_some());
@@ -310,13 +310,13 @@ mod tests {
 
     #[test]
     fn a_changed_file_of_a_generated_data_set_is_an_error() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("0.jpg");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("0.jpg");
         write::replace(&path, b"one").unwrap();
-        write::replace(&folder.path().join(SUMS), format!("{}  0.jpg\n", digest(b"one")).as_bytes()).unwrap();
-        assert!(DigestCache::open_generated(folder.path()).digest("0.jpg", &path).is_ok());
+        write::replace(&directory.path().join(SUMS), format!("{}  0.jpg\n", digest(b"one")).as_bytes()).unwrap();
+        assert!(DigestCache::open_generated(directory.path()).digest("0.jpg", &path).is_ok());
         write::replace(&path, b"0ne").unwrap();
-        let error = DigestCache::open_generated(folder.path()).digest("0.jpg", &path).unwrap_err();
+        let error = DigestCache::open_generated(directory.path()).digest("0.jpg", &path).unwrap_err();
         assert_eq!(error, DataError::file(&path, CHANGED));
     }
 }

@@ -23,7 +23,7 @@ const LIST_BYTES_MAX: u64 = 4096;
 ///
 /// # Errors
 /// It cannot be written or read, or an existing directory is incomplete.
-pub fn folder(
+pub fn directory(
     cache: &Path,
     name: &str,
     last: &str,
@@ -66,18 +66,18 @@ pub fn folder(
 /// # Errors
 /// It cannot be written or read, or its digest is missing.
 pub fn file<E: From<DataError>>(place: &Path, make: impl FnOnce(&Path) -> Result<(), E>) -> Result<String, E> {
-    let (folder, name) = (place.parent().unwrap_or(Path::new(".")), name_of(place));
+    let (directory, name) = (place.parent().unwrap_or(Path::new(".")), name_of(place));
     let failed = |error: io::Error| not_made(place, &error);
-    cache::create(folder).map_err(failed)?;
+    cache::create(directory).map_err(failed)?;
     if let Some(digest) = recorded_digest(place)? {
         return Ok(digest);
     }
     let prefix = prefix(&name);
-    let _lock = lock(folder, &name, &prefix);
+    let _lock = lock(directory, &name, &prefix);
     if let Some(digest) = recorded_digest(place)? {
         return Ok(digest); // another process created it
     }
-    let temporary = temporary(&prefix).tempdir_in(folder).map_err(failed)?;
+    let temporary = temporary(&prefix).tempdir_in(directory).map_err(failed)?;
     let created = temporary.path().join(&name);
     make(&created)?;
     let digest = digest_of_file(&created)?;

@@ -43,7 +43,7 @@ fn cache_entry(dataset: &Dataset, stamp: &str) -> PathBuf {
     // The keys of settings are strings, so serialising cannot fail.
     let settings = serde_json::to_string(dataset).unwrap_or_default();
     let key = format!("{FORMAT} {:?} {stamp} {settings}", program());
-    cache::folder().join("inspections").join(format!("{}.json", &digest::digest(key.as_bytes())[..32]))
+    cache::directory().join("inspections").join(format!("{}.json", &digest::digest(key.as_bytes())[..32]))
 }
 
 fn load(entry: &Path) -> Option<InspectionResult> {
@@ -56,9 +56,9 @@ fn load(entry: &Path) -> Option<InspectionResult> {
 
 /// Errors are ignored: the cache is optional.
 fn store(entry: &Path, inspected: &InspectionResult) {
-    let (Ok(text), Some(folder)) = (serde_json::to_string(inspected), entry.parent()) else { return };
-    if cache::create(folder).is_ok() {
+    let (Ok(text), Some(directory)) = (serde_json::to_string(inspected), entry.parent()) else { return };
+    if cache::create(directory).is_ok() {
         let _ = write::replace(entry, &checksum::text(&format!("{text}\n")));
-        cache::remove_oldest(folder, INSPECTIONS_MAX);
+        cache::remove_oldest(directory, INSPECTIONS_MAX);
     }
 }

@@ -21,10 +21,10 @@ pub trait DatasetKind: Send + Sync + 'static {
     const NAME: &'static str;
     /// Keys and whole tables that have moved: the old dotted key, and the field of the settings that replaces it; an empty field
     /// for a table that this kind replaces. An old key in a file is an error with a hint.
-    const MOVED: &'static [(&'static str, &'static str)] = &[];
+    const FORMER_KEYS: &'static [(&'static str, &'static str)] = &[];
     /// Optional limits that apply to this data, such as `frame_cache`; see
     /// [`LIMITS_OF_KINDS`](crate::settings::sections::LIMITS_OF_KINDS).
-    const LIMITS: &'static [&'static str] = &[];
+    const LIMIT_KEYS: &'static [&'static str] = &[];
     /// Keys of the table. Doc comments of the fields are the manual.
     type Settings: SettingsTable;
     /// Type of the open data, by which pipelines accept a data set.
@@ -39,13 +39,13 @@ pub trait DatasetKind: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Description of what `open` would generate first, which may take minutes; `None` when it is in the cache.
-    fn pending(_settings: &Self::Settings) -> Option<String> {
+    /// Notice of the data that `open` would generate first, which may take minutes; `None` when it is in the cache.
+    fn generation_notice(_settings: &Self::Settings) -> Option<String> {
         None
     }
 
     /// Discards the known digests, so that the next `open` hashes all files.
-    fn verify(_settings: &Self::Settings) {}
+    fn forget_digests(_settings: &Self::Settings) {}
 
     /// Files and directories of the user that an inspection reads; empty for generated data, which is not inspected.
     fn files(_settings: &Self::Settings) -> Vec<PathBuf> {
@@ -97,12 +97,12 @@ pub trait AnyDataset: Kind {
     fn check(&self, settings: &dyn AnySettings, problems: &mut Problems);
     /// [`DatasetKind::paths`].
     fn paths<'a>(&self, settings: &'a mut dyn AnySettings) -> Vec<(&'static str, &'a mut Option<String>)>;
-    /// [`DatasetKind::LIMITS`].
+    /// [`DatasetKind::LIMIT_KEYS`].
     fn limits(&self) -> &'static [&'static str];
-    /// [`DatasetKind::pending`].
-    fn pending(&self, settings: &dyn AnySettings) -> Option<String>;
-    /// [`DatasetKind::verify`].
-    fn verify(&self, settings: &dyn AnySettings);
+    /// [`DatasetKind::generation_notice`].
+    fn generation_notice(&self, settings: &dyn AnySettings) -> Option<String>;
+    /// [`DatasetKind::forget_digests`].
+    fn forget_digests(&self, settings: &dyn AnySettings);
     /// [`DatasetKind::files`].
     fn files(&self, settings: &dyn AnySettings) -> Vec<PathBuf>;
     /// Type of the samples.
@@ -127,7 +127,7 @@ pub type Dataset = Variant<dyn AnyDataset>;
 static DATASETS: Registry<dyn AnyDataset> = Registry::new();
 
 impl RegisteredKind for dyn AnyDataset {
-    const TITLE: &'static str = "Dataset";
+    const SECTION: &'static str = "Dataset";
 
     fn registry() -> &'static Registry<Self> {
         &DATASETS
@@ -151,7 +151,7 @@ impl<D: DatasetKind> Kind for Erased<D> {
     }
 
     fn moved(&self) -> &'static [(&'static str, &'static str)] {
-        D::MOVED
+        D::FORMER_KEYS
     }
 
     fn read(&self, from: &mut dyn erased_serde::Deserializer<'_>) -> Result<Box<dyn AnySettings>, erased_serde::Error> {
@@ -169,15 +169,15 @@ impl<D: DatasetKind> AnyDataset for Erased<D> {
     }
 
     fn limits(&self) -> &'static [&'static str] {
-        D::LIMITS
+        D::LIMIT_KEYS
     }
 
-    fn pending(&self, settings: &dyn AnySettings) -> Option<String> {
-        D::pending(typed(settings))
+    fn generation_notice(&self, settings: &dyn AnySettings) -> Option<String> {
+        D::generation_notice(typed(settings))
     }
 
-    fn verify(&self, settings: &dyn AnySettings) {
-        D::verify(typed(settings));
+    fn forget_digests(&self, settings: &dyn AnySettings) {
+        D::forget_digests(typed(settings));
     }
 
     fn files(&self, settings: &dyn AnySettings) -> Vec<PathBuf> {
@@ -223,8 +223,8 @@ impl Dataset {
     }
 
     /// Description of what opening the data would generate first; `None` when it is in the cache.
-    pub fn pending(&self) -> Option<String> {
-        self.kind().pending(self.any())
+    pub fn generation_notice(&self) -> Option<String> {
+        self.kind().generation_notice(self.any())
     }
 
     /// Those of [`LIMITS_OF_KINDS`](crate::settings::sections::LIMITS_OF_KINDS) that apply to this data.
@@ -233,8 +233,8 @@ impl Dataset {
     }
 
     /// Discards the known digests, so that the next `open` hashes all files.
-    pub fn verify(&self) {
-        self.kind().verify(self.any());
+    pub fn forget_digests(&self) {
+        self.kind().forget_digests(self.any());
     }
 
     /// Names of the registered data sets with this type of sample, in the order of registration.

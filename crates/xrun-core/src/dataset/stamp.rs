@@ -19,7 +19,7 @@ pub fn stamp(paths: &[PathBuf]) -> Option<String> {
     let mut files = Files { digest: Sha256::new(), left: FILES_MAX, now: nanoseconds(SystemTime::now()) };
     for path in paths {
         match path.is_dir() {
-            true => files.folder(path, 0)?,
+            true => files.directory(path, 0)?,
             false => files.file(path)?,
         }
     }
@@ -47,12 +47,12 @@ impl Files {
         stamp.settled(self.now).then_some(())
     }
 
-    fn folder(&mut self, folder: &Path, depth: usize) -> Option<()> {
+    fn directory(&mut self, directory: &Path, depth: usize) -> Option<()> {
         if depth > DEPTH_MAX {
             return None;
         }
         let mut entries: Vec<(PathBuf, bool)> = Vec::new();
-        for entry in std::fs::read_dir(folder).ok()? {
+        for entry in std::fs::read_dir(directory).ok()? {
             let entry = entry.ok()?;
             if entries.len() >= self.left {
                 return None;
@@ -60,9 +60,9 @@ impl Files {
             entries.push((entry.path(), entry.file_type().ok()?.is_dir()));
         }
         entries.sort();
-        for (path, is_folder) in entries {
-            match is_folder {
-                true => self.folder(&path, depth + 1)?,
+        for (path, is_directory) in entries {
+            match is_directory {
+                true => self.directory(&path, depth + 1)?,
                 // A dangling symlink: only its name counts. Repairing it changes the directory or the file.
                 false if !path.exists() => self.digest.update(path.as_os_str().as_encoded_bytes()),
                 false => self.file(&path)?,

@@ -15,7 +15,7 @@ use unavailable::Unavailable;
 
 /// A kind of device, with its index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum DeviceKind {
     /// CPU, with tensors in host memory.
     Cpu,
     /// NVIDIA GPU, by CUDA's index.
@@ -24,14 +24,14 @@ pub enum Kind {
     Vulkan(u32),
 }
 
-impl Kind {
+impl DeviceKind {
     /// `true` if tensors are in a memory pool of the device instead of on the heap.
     pub fn has_pool(self) -> bool {
         self != Self::Cpu
     }
 }
 
-impl fmt::Display for Kind {
+impl fmt::Display for DeviceKind {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Cpu => formatter.write_str("cpu"),
@@ -45,7 +45,7 @@ impl fmt::Display for Kind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SelectedDevice {
     /// Kind and index.
-    pub kind: Kind,
+    pub kind: DeviceKind,
     /// Reason for the selection, human-readable.
     pub because: String,
     /// Properties of the device.
@@ -65,7 +65,7 @@ impl SelectedDevice {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeviceInfo {
     /// Kind and index.
-    pub kind: Kind,
+    pub kind: DeviceKind,
     /// Model of the processor or GPU.
     pub name: String,
     /// Version of its driver; `None` for the CPU.
@@ -131,17 +131,17 @@ pub fn list() -> Vec<Listing> {
     ]
 }
 
-fn opens(kind: Kind) -> Result<(), Unavailable> {
+fn opens(kind: DeviceKind) -> Result<(), Unavailable> {
     match kind {
-        Kind::Cuda(index) => backend().check_cuda(index),
-        Kind::Cpu | Kind::Vulkan(_) => Ok(()),
+        DeviceKind::Cuda(index) => backend().check_cuda(index),
+        DeviceKind::Cpu | DeviceKind::Vulkan(_) => Ok(()),
     }
 }
 
 fn cpu() -> DeviceInfo {
     let memory = machine::memory();
     DeviceInfo {
-        kind: Kind::Cpu,
+        kind: DeviceKind::Cpu,
         name: processor(),
         driver: None,
         memory: memory.map(|(all, _)| all),
@@ -225,7 +225,7 @@ fn first_that_opens(all: Vec<DeviceInfo>) -> Result<DeviceInfo, Unavailable> {
 
 fn auto_cpu(missing: Unavailable) -> SelectedDevice {
     SelectedDevice {
-        kind: Kind::Cpu,
+        kind: DeviceKind::Cpu,
         because: format!("no GPU is usable: {}", missing.what),
         found: cpu(),
         fallback_reason: missing.device_is_there.then_some(missing),
@@ -239,7 +239,7 @@ mod tests {
     #[test]
     fn the_cpu_is_always_usable() {
         let chosen = super::select("cpu").unwrap();
-        assert_eq!(chosen.kind, Kind::Cpu);
+        assert_eq!(chosen.kind, DeviceKind::Cpu);
         assert!(list().iter().any(|listing| listing.kind == "cpu" && listing.found.is_ok()));
     }
 

@@ -30,25 +30,25 @@ const COMPARED_MAX: usize = 1000;
 
 /// Adds a problem for a program or script that is not there; `section` is that of the command.
 pub(super) fn check(command: &Command, section: &str, words: &Placeholders, problems: &mut Problems) {
-    let folder = command.folder.as_ref().map(PathBuf::from).unwrap_or_default();
+    let directory = command.working_directory.as_ref().map(PathBuf::from).unwrap_or_default();
     for (field, arguments) in [("program", Some(&command.program)), ("resume", command.resume.as_ref())] {
         let Some(Ok(arguments)) = arguments.map(|arguments| words.fill_all(arguments)) else { continue };
         let Some((program, rest)) = arguments.split_first().filter(|(program, _)| !program.is_empty()) else {
             continue;
         };
         let key = |at: usize| format!("{section}.{field}.{at}");
-        if !is_program(program, &folder) {
+        if !is_program(program, &directory) {
             let problem = Problem::new(key(0), format!("there is no program {program}")).as_disk_problem();
-            problems.add(problem.help("install it, or name its path; relative paths start at `folder`"));
+            problems.add(problem.help("install it, or name its path; relative paths start at `working_directory`"));
         }
         // The run directory is made by the run.
         let script = script(program, rest).filter(|(_, script)| !script.contains('{'));
-        if let Some((at, script)) = script.filter(|(_, script)| !folder.join(script).exists()) {
-            let place = folder.join(script);
+        if let Some((at, script)) = script.filter(|(_, script)| !directory.join(script).exists()) {
+            let place = directory.join(script);
             let problem =
                 Problem::new(key(at + 1), format!("there is no script {}", place.display())).as_disk_problem();
             let help = similar(&place).map_or_else(
-                || "relative paths start at `folder`, by default the current directory".to_owned(),
+                || "relative paths start at `working_directory`, by default the current directory".to_owned(),
                 |near| format!("did you mean {near}?"),
             );
             problems.add(problem.help(help));
@@ -57,12 +57,12 @@ pub(super) fn check(command: &Command, section: &str, words: &Placeholders, prob
 }
 
 /// Returns whether a program can be started: by its path, or by a name that `PATH` has.
-fn is_program(program: &str, folder: &Path) -> bool {
+fn is_program(program: &str, directory: &Path) -> bool {
     if program.contains('/') {
-        return folder.join(program).exists() || Path::new(program).exists();
+        return directory.join(program).exists() || Path::new(program).exists();
     }
     let Some(path) = std::env::var_os("PATH") else { return true };
-    std::env::split_paths(&path).any(|folder| folder.join(program).is_file())
+    std::env::split_paths(&path).any(|directory| directory.join(program).is_file())
 }
 
 /// Script that an interpreter or a launcher runs, with its index among the arguments.
@@ -89,9 +89,9 @@ fn script<'a>(program: &str, arguments: &'a [String]) -> Option<(usize, &'a str)
 
 /// Name of a file next to a missing one that it may be meant for.
 fn similar(place: &Path) -> Option<String> {
-    let (folder, name) = (place.parent()?, place.file_name()?.to_str()?);
-    let folder = if folder.as_os_str().is_empty() { Path::new(".") } else { folder };
-    let entries = std::fs::read_dir(folder).ok()?.flatten().take(COMPARED_MAX);
+    let (directory, name) = (place.parent()?, place.file_name()?.to_str()?);
+    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
+    let entries = std::fs::read_dir(directory).ok()?.flatten().take(COMPARED_MAX);
     let names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
     nearest(name, names.iter().map(String::as_str)).map(str::to_owned)
 }

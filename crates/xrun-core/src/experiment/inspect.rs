@@ -4,7 +4,7 @@ use super::Experiment;
 use crate::dataset;
 use crate::dataset::description::Description;
 use crate::dataset::error::{DataError, InvalidItems};
-use crate::task::clamped::ClampedSetting;
+use crate::task::lowered::LoweredSetting;
 
 /// Result of inspecting usable data for a pipeline.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -16,12 +16,12 @@ pub struct Inspection {
     /// Description of the data.
     pub description: Description,
     /// Settings that a run would lower.
-    pub clamped: Vec<ClampedSetting>,
+    pub lowered: Vec<LoweredSetting>,
 }
 
-impl From<Vec<ClampedSetting>> for Inspection {
-    fn from(clamped: Vec<ClampedSetting>) -> Self {
-        Self { clamped, ..Self::default() }
+impl From<Vec<LoweredSetting>> for Inspection {
+    fn from(lowered: Vec<LoweredSetting>) -> Self {
+        Self { lowered, ..Self::default() }
     }
 }
 

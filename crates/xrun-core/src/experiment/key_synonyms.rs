@@ -1,4 +1,4 @@
-//! Key names of other tools, and lookup of the sections that have a key.
+//! Key names of other tools, former keys, and lookup of the sections that have a key.
 
 use serde_json::Value;
 
@@ -9,11 +9,11 @@ use super::validate::join;
 use crate::dataset::kind::AnyDataset;
 use crate::settings::variant::RegisteredKind;
 
-/// Names in PyTorch, Lightning, Hydra's examples, torchtune, Hugging Face, Optuna and Ray Tune, and former names, each with the
-/// key of xrun.
-pub const OTHER_NAMES: &[(&str, &str)] = &[
+/// Names in PyTorch, Lightning, Hydra's examples, torchtune, Hugging Face, Optuna and Ray Tune, each with the key of xrun.
+pub const NAMES_ELSEWHERE: &[(&str, &str)] = &[
     ("lr", "learning_rate"),
     ("wd", "weight_decay"),
+    ("decay", "weight_decay"),
     ("bs", "batch_size"),
     ("batch", "batch_size"),
     ("per_device_train_batch_size", "batch_size"),
@@ -54,11 +54,7 @@ pub const OTHER_NAMES: &[(&str, &str)] = &[
     ("metric_for_best_model", "metric"),
     ("load_best_model_at_end", "restore_best"),
     ("restore_best_weights", "restore_best"),
-    ("temperature", "distillation_temperature"),
-    ("accumulation", "gradient_accumulation"),
     ("micro_batch", "micro_batch_size"),
-    ("max_answer_tokens", "max_new_tokens"),
-    ("answer_tokens", "max_new_tokens"),
     ("max_tokens", "max_new_tokens"),
     ("hidden_dim", "hidden_size"),
     ("width", "hidden_size"),
@@ -75,23 +71,34 @@ pub const OTHER_NAMES: &[(&str, &str)] = &[
     ("num_attention_heads", "heads"),
     ("n_trials", "trials"),
     ("num_samples", "trials"),
-    ("samples", "trials"),
     ("n_startup_trials", "startup_trials"),
-    ("startup", "startup_trials"),
-    ("better", "direction"),
     ("goal", "direction"),
     ("episodes", "batches"),
     ("limit_val_batches", "batches"),
-    ("pictures", "images"),
     ("val_split", "validation_fraction"),
     ("validation_split", "validation_fraction"),
+    ("min_lr_ratio", "final_lr_fraction"),
+    ("cwd", "working_directory"),
+];
+
+/// Former keys of xrun, each with its present name.
+pub const FORMER_KEYS: &[(&str, &str)] = &[
+    ("accumulation", "gradient_accumulation"),
+    ("max_answer_tokens", "max_new_tokens"),
+    ("answer_tokens", "max_new_tokens"),
+    ("samples", "trials"),
+    ("startup", "startup_trials"),
+    ("better", "direction"),
+    ("pictures", "images"),
     ("validation_share", "validation_fraction"),
     ("part_size", "micro_batch_size"),
     ("on_broken", "on_invalid"),
     ("minimum_change", "min_delta"),
-    ("final_share", "final_fraction"),
+    ("final_share", "final_lr_fraction"),
+    ("final_fraction", "final_lr_fraction"),
     ("decay_share", "decay_fraction"),
-    ("each_phase", "per_phase"),
+    ("each_phase", "per_stage"),
+    ("per_phase", "per_stage"),
     ("decoding", "decode_memory"),
     ("parts_every_samples", "components_every_samples"),
     ("answer_form", "answer_format"),
@@ -111,15 +118,16 @@ pub const OTHER_NAMES: &[(&str, &str)] = &[
     ("targets", "target_embeddings"),
     ("decay", "decay_parameters"),
     ("mode", "method"),
+    ("folder", "working_directory"),
 ];
 
 /// Maximum number of sections in a message.
 const SECTIONS_MAX: usize = 6;
 
-/// Key of xrun for a name in another tool.
-pub fn key_for(name: &str) -> Option<&'static str> {
+/// Keys of xrun for a name in another tool or a former key, the likeliest first.
+pub fn keys_for(name: &str) -> impl Iterator<Item = &'static str> {
     let name = name.to_lowercase().replace('-', "_");
-    OTHER_NAMES.iter().find(|(other, _)| *other == name).map(|(_, key)| *key)
+    NAMES_ELSEWHERE.iter().chain(FORMER_KEYS).filter(move |(other, _)| *other == name).map(|(_, key)| *key)
 }
 
 /// Sections that have a key of this name.
@@ -148,12 +156,12 @@ pub fn section_help(key: &str, sections: &[String]) -> Option<String> {
     (!sections.is_empty()).then(|| format!("`{key}` is a key of {named}{more}"))
 }
 
-/// `true` if a section belongs to a kind of pipeline, model or data set.
-fn is_of_a_kind(section: &str) -> bool {
+/// Returns whether a section belongs to one pipeline, model or data set; other sections are shared by all experiments.
+fn is_specific(section: &str) -> bool {
     let first = section.split('.').next().unwrap_or_default();
-    [<dyn AnyPipeline>::TITLE, <dyn AnyModel>::TITLE, <dyn AnyDataset>::TITLE]
+    [<dyn AnyPipeline>::SECTION, <dyn AnyModel>::SECTION, <dyn AnyDataset>::SECTION]
         .iter()
-        .any(|title| title.eq_ignore_ascii_case(first))
+        .any(|name| name.eq_ignore_ascii_case(first))
 }
 
 /// Dotted keys that a bare name on the command line may mean: `training.epochs` for `epochs`. Sections that all experiments
@@ -161,12 +169,11 @@ fn is_of_a_kind(section: &str) -> bool {
 pub fn dotted_keys(word: &str) -> Vec<String> {
     let name = word.to_lowercase().replace('-', "_");
     let own = sections_with_key(schema::shared(), &name);
-    let (key, sections) = match key_for(&name) {
+    let (key, sections) = match keys_for(&name).next() {
         Some(key) if own.is_empty() => (key, sections_with_key(schema::shared(), key)),
         _ => (name.as_str(), own),
     };
-    let (of_kinds, shared): (Vec<String>, Vec<String>) =
-        sections.into_iter().partition(|section| is_of_a_kind(section));
+    let (of_kinds, shared): (Vec<String>, Vec<String>) = sections.into_iter().partition(|section| is_specific(section));
     let sections = if shared.is_empty() { of_kinds } else { shared };
     sections.iter().map(|section| join(section, key)).collect()
 }
@@ -196,6 +203,8 @@ mod tests {
     fn a_bare_name_is_completed_to_dotted_keys() {
         assert_eq!(dotted_keys("epochs"), ["training.epochs"]);
         assert_eq!(dotted_keys("lr"), ["optimizer.adamw.learning_rate", "optimizer.sgd.learning_rate"]);
+        assert_eq!(dotted_keys("decay"), ["optimizer.adamw.weight_decay", "optimizer.sgd.weight_decay"]);
+        assert_eq!(dotted_keys("folder"), ["pipeline.command.working_directory"]);
         assert_eq!(dotted_keys("nothing-like-it"), [""; 0]);
     }
 }

@@ -26,13 +26,13 @@ pub struct Layer {
     pub source: Arc<Source>,
     pub entries: Vec<Entry>,
     /// Directory of the file; `None` for the environment and the command line.
-    pub folder: Option<PathBuf>,
+    pub directory: Option<PathBuf>,
 }
 
 impl Layer {
     /// Origin of a value as text: `experiments/x.toml:12`, or the name of the layer.
     pub fn origin(&self, location: Option<&Location>) -> String {
-        match (location, &self.folder) {
+        match (location, &self.directory) {
             (Some(location), Some(_)) => format!("{}:{}", self.source.name, location.line_and_column().0),
             _ => self.source.name.clone(),
         }
@@ -126,15 +126,15 @@ fn load_into(path: &Path, named_at: Option<&Location>, chain: &mut Chain, files:
             return;
         }
     };
-    let folder = path.parent().map(Path::to_owned).unwrap_or_default();
+    let directory = path.parent().map(Path::to_owned).unwrap_or_default();
     chain.push((name, identity));
     for (other, location) in extended(&entries) {
-        load_into(&folder.join(other), Some(&location), chain, files);
+        load_into(&directory.join(other), Some(&location), chain, files);
     }
     chain.pop();
     // An `extends` of the wrong type stays, so that validation reports it.
     entries.retain(|entry| entry.key != "extends" || !is_files(&entry.node.tree));
-    files.layers.push(Layer { source, entries, folder: Some(folder) });
+    files.layers.push(Layer { source, entries, directory: Some(directory) });
 }
 
 fn is_files(tree: &Tree) -> bool {
@@ -194,12 +194,12 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>, Unreadable> {
 }
 
 /// Usual directory of experiments.
-const USUAL_FOLDER: &str = "experiments";
+const USUAL_DIRECTORY: &str = "experiments";
 
 /// Existing file that a wrong path may mean: with the extension added, in the usual directory, or with a similar name.
 fn similar_file(path: &Path) -> Option<String> {
     let name = path.file_stem()?.to_str()?;
-    let usual = path.with_file_name(USUAL_FOLDER).join(path.file_name()?);
+    let usual = path.with_file_name(USUAL_DIRECTORY).join(path.file_name()?);
     let exact = [path, &usual].map(|path| path.with_file_name(format!("{name}.toml")));
     let found = exact.into_iter().find(|path| path.is_file());
     found.map(|path| path.display().to_string()).or_else(|| similar_name(path)).or_else(|| similar_name(&usual))
@@ -207,8 +207,8 @@ fn similar_file(path: &Path) -> Option<String> {
 
 /// TOML file with a similar name in the same directory, among the first thousand entries.
 fn similar_name(path: &Path) -> Option<String> {
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut names: Vec<String> = std::fs::read_dir(folder)
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let mut names: Vec<String> = std::fs::read_dir(directory)
         .ok()?
         .take(1000)
         .flatten()

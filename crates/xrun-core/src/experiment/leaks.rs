@@ -206,8 +206,8 @@ pub enum GrowingSeries {
 }
 
 impl ExpectedGrowth {
-    /// Series that grows on a device, and its rate in bytes per step; `None` if the leak does not
-    /// grow memory of this device, or only as the test on the CPU covers.
+    /// Series that grows on a device, and its rate in bytes per step; `None` if the leak does not grow memory of this device, or
+    /// if the test on the CPU already covers it.
     pub fn on(&self, device: LeakDevice) -> Option<(GrowingSeries, f64)> {
         let pool = device != LeakDevice::Cpu;
         let on_cuda = self.bytes_per_step_on_cuda.filter(|_| device == LeakDevice::Cuda);
@@ -231,7 +231,7 @@ impl Leaks {
         self.on.iter().map(String::as_str)
     }
 
-    /// `true` if this leak is switched on.
+    /// Returns whether this leak is switched on.
     pub fn is_enabled(&self, leak: &Leak) -> bool {
         self.on.contains(leak.key)
     }
@@ -259,8 +259,8 @@ impl Leaks {
         LeakBuffer::new(self.is_enabled(leak), &leak.buffer(), ledger)
     }
 
-    /// `true` if no leak is switched on and none is expected.
-    pub fn are_off(&self) -> bool {
+    /// Returns whether no leak is switched on and none is expected.
+    pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }

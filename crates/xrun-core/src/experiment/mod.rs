@@ -88,7 +88,7 @@ pub struct Experiment {
     #[serde(default, skip_serializing_if = "Hooks::is_default")]
     pub hooks: Hooks,
     /// Leaks to inject, to test that xrun finds them.
-    #[serde(default, skip_serializing_if = "Leaks::are_off")]
+    #[serde(default, skip_serializing_if = "Leaks::is_empty")]
     pub leaks: Leaks,
     /// Variations of the experiment, run and compared by `xrun sweep`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -108,7 +108,7 @@ fn variable(name: &str, value: &str, schema: &Value, problems: &mut Problems) ->
     }
     let span = name.len() + 1..source.text.len();
     let node = tree::parse_for(&source, span, Some(part));
-    Some(Layer { entries: vec![nest(&path, &name_place, node)?], source, folder: None })
+    Some(Layer { entries: vec![nest(&path, &name_place, node)?], source, directory: None })
 }
 
 /// Text of the problem of an `extends` outside a file.
@@ -156,7 +156,7 @@ fn command_line(text: &str, schema: &Value, problems: &mut Problems) -> Option<L
         node = list;
     }
     let entry = nest(&keys, &key, node)?;
-    Some(Layer { entries: vec![entry], source, folder: None })
+    Some(Layer { entries: vec![entry], source, directory: None })
 }
 
 /// `true` if a comma-separated list cannot be a value of this shape.

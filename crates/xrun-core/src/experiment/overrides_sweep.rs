@@ -75,7 +75,7 @@ fn layer(text: &str, files: &[Layer], schema: &Value, problems: &mut Problems) -
         }
         None => nest(&keys, &key, single(&source))?,
     };
-    Some(Layer { entries: vec![entry], source, folder: None })
+    Some(Layer { entries: vec![entry], source, directory: None })
 }
 
 fn location(source: &Arc<Source>, span: Range<usize>) -> Location {

@@ -30,7 +30,7 @@ pub trait PipelineKind: Send + Sync + 'static {
     const SAMPLE_TYPE: Option<SampleType> = None;
     /// Keys that have moved: the old dotted key, and the field of the settings that replaces it. An old key in a file is an
     /// error with a hint.
-    const MOVED: &'static [(&'static str, &'static str)] = &[];
+    const FORMER_KEYS: &'static [(&'static str, &'static str)] = &[];
     /// Validation metrics in display order. The first selects the best checkpoint unless the file names another.
     const METRICS: &'static [Metric];
     /// Default of `training.batch_size`; `None` if the pipeline's own keys set the size, as those of an episode do.
@@ -39,7 +39,7 @@ pub trait PipelineKind: Send + Sync + 'static {
     const LEAKS: &'static [&'static Leak] = &[];
     /// Optional limits that apply to this pipeline, in addition to those of its data; see
     /// [`LIMITS_OF_KINDS`](crate::settings::sections::LIMITS_OF_KINDS).
-    const LIMITS: &'static [&'static str] = &[];
+    const LIMIT_KEYS: &'static [&'static str] = &[];
 
     /// Keys of the table. Doc comments of the fields are the manual.
     type Settings: SettingsTable;
@@ -65,8 +65,8 @@ pub trait PipelineKind: Send + Sync + 'static {
     /// Adds problems of the settings, and contradictions between them and the rest of the experiment.
     fn check(_settings: &Self::Settings, _experiment: &Experiment, _problems: &mut Problems) {}
 
-    /// Keys that set the last step of a phase, with their values.
-    fn steps_of_phases(_settings: &Self::Settings) -> Vec<(&'static str, u64)> {
+    /// Keys that set the last step of a stage, with their values.
+    fn steps_of_stages(_settings: &Self::Settings) -> Vec<(&'static str, u64)> {
         Vec::new()
     }
 
@@ -100,7 +100,7 @@ pub trait PipelineKind: Send + Sync + 'static {
     fn open(
         prepared: Self::Prepared,
         experiment: &Experiment,
-        device: device::Kind,
+        device: device::DeviceKind,
         ledger: &Ledger,
         first_step: u64,
     ) -> Result<Box<dyn Task>, TaskError>;
@@ -112,7 +112,7 @@ pub trait ModelKind: Send + Sync + 'static {
     const NAME: &'static str;
     /// Keys that have moved: the old dotted key, and the field of the settings that replaces it. An old key in a file is an
     /// error with a hint.
-    const MOVED: &'static [(&'static str, &'static str)] = &[];
+    const FORMER_KEYS: &'static [(&'static str, &'static str)] = &[];
     /// Keys of the table. Doc comments of the fields are the manual.
     type Settings: SettingsTable;
 
@@ -146,7 +146,7 @@ pub trait AnyPipeline: Kind {
     fn leaks(&self) -> &'static [&'static Leak];
     /// [`PipelineKind::BATCH_SIZE`].
     fn batch_size(&self) -> Option<usize>;
-    /// [`PipelineKind::LIMITS`].
+    /// [`PipelineKind::LIMIT_KEYS`].
     fn limits(&self) -> &'static [&'static str];
     /// [`PipelineKind::command`].
     fn command<'a>(&self, settings: &'a dyn AnySettings) -> Option<&'a Command>;
@@ -156,8 +156,8 @@ pub trait AnyPipeline: Kind {
     fn pytorch_module(&self, settings: &dyn AnySettings, experiment: &Experiment) -> Option<PytorchModule>;
     /// [`PipelineKind::check`].
     fn check(&self, settings: &dyn AnySettings, experiment: &Experiment, problems: &mut Problems);
-    /// [`PipelineKind::steps_of_phases`].
-    fn steps_of_phases(&self, settings: &dyn AnySettings) -> Vec<(&'static str, u64)>;
+    /// [`PipelineKind::steps_of_stages`].
+    fn steps_of_stages(&self, settings: &dyn AnySettings) -> Vec<(&'static str, u64)>;
     /// [`PipelineKind::inspect`].
     ///
     /// # Errors
@@ -186,7 +186,7 @@ pub trait AnyPipeline: Kind {
         &self,
         prepared: Box<dyn Any>,
         experiment: &Experiment,
-        device: device::Kind,
+        device: device::DeviceKind,
         ledger: &Ledger,
         first_step: u64,
     ) -> Result<Box<dyn Task>, TaskError>;
@@ -209,7 +209,7 @@ static PIPELINES: Registry<dyn AnyPipeline> = Registry::new();
 static MODELS: Registry<dyn AnyModel> = Registry::new();
 
 impl RegisteredKind for dyn AnyPipeline {
-    const TITLE: &'static str = "Pipeline";
+    const SECTION: &'static str = "Pipeline";
 
     fn registry() -> &'static Registry<Self> {
         &PIPELINES
@@ -217,7 +217,7 @@ impl RegisteredKind for dyn AnyPipeline {
 }
 
 impl RegisteredKind for dyn AnyModel {
-    const TITLE: &'static str = "Model";
+    const SECTION: &'static str = "Model";
 
     fn registry() -> &'static Registry<Self> {
         &MODELS
@@ -247,7 +247,7 @@ impl<P: PipelineKind> Kind for ErasedPipeline<P> {
     }
 
     fn moved(&self) -> &'static [(&'static str, &'static str)] {
-        P::MOVED
+        P::FORMER_KEYS
     }
 
     fn read(&self, from: &mut dyn erased_serde::Deserializer<'_>) -> Result<Box<dyn AnySettings>, erased_serde::Error> {
@@ -277,7 +277,7 @@ impl<P: PipelineKind> AnyPipeline for ErasedPipeline<P> {
     }
 
     fn limits(&self) -> &'static [&'static str] {
-        P::LIMITS
+        P::LIMIT_KEYS
     }
 
     fn command<'a>(&self, settings: &'a dyn AnySettings) -> Option<&'a Command> {
@@ -296,8 +296,8 @@ impl<P: PipelineKind> AnyPipeline for ErasedPipeline<P> {
         P::check(typed(settings), experiment, problems);
     }
 
-    fn steps_of_phases(&self, settings: &dyn AnySettings) -> Vec<(&'static str, u64)> {
-        P::steps_of_phases(typed(settings))
+    fn steps_of_stages(&self, settings: &dyn AnySettings) -> Vec<(&'static str, u64)> {
+        P::steps_of_stages(typed(settings))
     }
 
     fn inspect(
@@ -323,7 +323,7 @@ impl<P: PipelineKind> AnyPipeline for ErasedPipeline<P> {
         &self,
         prepared: Box<dyn Any>,
         experiment: &Experiment,
-        device: device::Kind,
+        device: device::DeviceKind,
         ledger: &Ledger,
         first_step: u64,
     ) -> Result<Box<dyn Task>, TaskError> {
@@ -342,7 +342,7 @@ impl<M: ModelKind> Kind for ErasedModel<M> {
     }
 
     fn moved(&self) -> &'static [(&'static str, &'static str)] {
-        M::MOVED
+        M::FORMER_KEYS
     }
 
     fn read(&self, from: &mut dyn erased_serde::Deserializer<'_>) -> Result<Box<dyn AnySettings>, erased_serde::Error> {
@@ -367,9 +367,9 @@ impl Pipeline {
         Self::with(any_pipeline::<P>(), settings)
     }
 
-    /// Keys that set the last step of a phase, with their values.
-    pub fn steps_of_phases(&self) -> Vec<(&'static str, u64)> {
-        self.kind().steps_of_phases(self.any())
+    /// Keys that set the last step of a stage, with their values.
+    pub fn steps_of_stages(&self) -> Vec<(&'static str, u64)> {
+        self.kind().steps_of_stages(self.any())
     }
 
     /// Paths in the settings with their dotted keys.
@@ -419,7 +419,7 @@ impl Prepared {
     pub fn open(
         self,
         experiment: &Experiment,
-        device: device::Kind,
+        device: device::DeviceKind,
         ledger: &Ledger,
         first_step: u64,
     ) -> Result<Box<dyn Task>, TaskError> {

@@ -199,7 +199,7 @@ impl Loaded {
                 Some((key, Some(written)))
                     if problem.help.is_some()
                         && Path::new(written).is_relative()
-                        && merged.layer(key).is_some_and(|layer| layer.folder.is_none()) =>
+                        && merged.layer(key).is_some_and(|layer| layer.directory.is_none()) =>
                 {
                     let help =
                         "relative paths on the command line or in the environment start at the current directory";
@@ -249,9 +249,10 @@ fn locate(
     let weights = experiment.training.initial_weights.iter_mut().map(|path| (INITIAL_WEIGHTS.to_owned(), path));
     let mut all = Vec::new();
     for (key, path) in data.chain(model).chain(experiment.pipeline.paths()).chain(weights) {
-        let folder = merged.layer(&key).and_then(|layer| layer.folder.clone()).unwrap_or_default();
+        let directory = merged.layer(&key).and_then(|layer| layer.directory.clone()).unwrap_or_default();
         let absolute = expand(path, &variable).and_then(|expanded| {
-            match std::path::absolute(folder.join(expanded)).map(PathBuf::into_os_string).map(OsString::into_string) {
+            match std::path::absolute(directory.join(expanded)).map(PathBuf::into_os_string).map(OsString::into_string)
+            {
                 Ok(Ok(text)) => Ok(text),
                 Ok(Err(_)) => Err("the path is not UTF-8".into()),
                 Err(error) => Err(format!("invalid path: {error}")),
@@ -336,8 +337,8 @@ mod tests {
     const SAMPLE: &str = include_str!("../../../../tests/experiments/valid/every_key.toml");
 
     fn read_text(text: &[u8], overrides: &[String]) -> Result<CheckedExperiment, Problems> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("sample.toml");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("sample.toml");
         crate::files::write::replace(&path, text).unwrap();
         read(&path, overrides, std::iter::empty())
     }

@@ -79,7 +79,7 @@ impl SweepFile {
             insert(&mut entries, &axis.key, node);
         }
         let source = Arc::new(Source::new("sweep", ""));
-        let experiment = self.loaded.with_layer(Layer { entries, source, folder: None })?;
+        let experiment = self.loaded.with_layer(Layer { entries, source, directory: None })?;
         let json = serde_json::to_value(&experiment).unwrap_or_default();
         let unused = self.axes.iter().zip(values).filter(|(axis, _)| !kind_is_selected(&axis.key, &json));
         let problems: Vec<Problem> = unused.map(|(axis, swept)| unused_value(axis, swept)).collect();

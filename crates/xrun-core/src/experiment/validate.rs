@@ -119,9 +119,10 @@ impl Validator<'_> {
             let all: Vec<String> = homes.iter().map(now).collect();
             return self.findings.add(problem.help(format!("replaced by {}", all.join(" or "))));
         }
-        let translated = key_synonyms::key_for(&entry.key).filter(|key| {
-            properties.contains_key(*key) || key_synonyms::sections_with_key(self.root, &entry.key).is_empty()
-        });
+        let is_key = !key_synonyms::sections_with_key(self.root, &entry.key).is_empty();
+        let translated = key_synonyms::keys_for(&entry.key)
+            .find(|key| properties.contains_key(*key))
+            .or_else(|| key_synonyms::keys_for(&entry.key).next().filter(|_| !is_key));
         let key = translated.unwrap_or(&entry.key);
         let here = properties.keys().map(String::as_str);
         // At the top level, a key of some section is more likely than a section with a similar name.

@@ -45,8 +45,8 @@ pub fn bytes(path: &Path, most: u64) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// The directory cannot be opened, or another process holds the lock for 30 seconds.
-pub fn lock_directory(folder: &Path) -> io::Result<Option<File>> {
-    let (lock, since) = (File::open(folder)?, Instant::now());
+pub fn lock_directory(directory: &Path) -> io::Result<Option<File>> {
+    let (lock, since) = (File::open(directory)?, Instant::now());
     loop {
         match lock.try_lock() {
             Ok(()) => return Ok(Some(lock)),
@@ -98,8 +98,8 @@ mod tests {
 
     #[test]
     fn only_regular_files_and_symlinks_to_them_are_read() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
         crate::files::write::replace(&at("file"), b"four").unwrap();
         std::os::unix::fs::symlink("file", at("link")).unwrap();
         std::os::unix::fs::symlink("/dev/zero", at("zero")).unwrap();

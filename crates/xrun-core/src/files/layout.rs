@@ -51,7 +51,7 @@ pub const TENSORBOARD: &str = "tensorboard";
 /// Lock of the process that writes into the directory.
 pub const LOCK: &str = "run.lock";
 /// Disk space reserved for the last records; exists only while a process writes into the directory.
-pub const RESERVE: &str = ".reserve";
+pub const DISK_RESERVE: &str = ".reserve";
 /// Below an experiment's directory: its sweeps.
 pub const SWEEPS: &str = "sweeps";
 /// Below an experiment's directory: runs of `xrun reproduce`, kept apart so that `latest` still names the original.

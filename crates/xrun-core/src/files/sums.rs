@@ -18,41 +18,41 @@ const FILE_BYTES_MAX: u64 = 64 * 1024;
 
 /// Removes the digests of files that are about to be replaced. A kill before they are [`record`] then leaves files without a
 /// digest instead of files that seem damaged.
-pub fn remove(folder: &Path, names: &[&str]) {
-    let _turn = file::lock_directory(folder);
-    let mut sums = read(folder).unwrap_or_default();
+pub fn remove(directory: &Path, names: &[&str]) {
+    let _turn = file::lock_directory(directory);
+    let mut sums = read(directory).unwrap_or_default();
     let before = sums.len();
     sums.retain(|name, _| !names.contains(&name.as_str()));
-    if sums.len() < before && save(folder, &sums).is_err() {
+    if sums.len() < before && save(directory, &sums).is_err() {
         // The disk is full: no list is better than a wrong one.
-        let _ = std::fs::remove_file(folder.join(SUMS));
+        let _ = std::fs::remove_file(directory.join(SUMS));
     }
 }
 
 /// `true` if the list has a digest of this file.
-pub fn has(folder: &Path, name: &str) -> bool {
-    read(folder).is_some_and(|sums| sums.contains_key(name))
+pub fn has(directory: &Path, name: &str) -> bool {
+    read(directory).is_some_and(|sums| sums.contains_key(name))
 }
 
 /// Records the digests of finished files. Missing files and write errors are ignored.
-pub fn record(folder: &Path, names: &[&str]) {
-    let _turn = file::lock_directory(folder);
-    let mut sums = read(folder).unwrap_or_default();
+pub fn record(directory: &Path, names: &[&str]) {
+    let _turn = file::lock_directory(directory);
+    let mut sums = read(directory).unwrap_or_default();
     for name in names {
-        if let Ok(digest) = digest(&folder.join(name)) {
+        if let Ok(digest) = digest(&directory.join(name)) {
             sums.insert((*name).to_owned(), digest);
         }
     }
-    let _ = save(folder, &sums);
+    let _ = save(directory, &sums);
 }
 
 /// Human-readable messages about files whose digest does not match. A missing file is no damage, because results are shared
 /// without some of them.
-pub fn damaged(folder: &Path) -> Vec<String> {
-    let Some(sums) = read(folder) else {
-        return vec![format!("{}: {}", folder.join(SUMS).display(), checksum::DAMAGED)];
+pub fn damaged(directory: &Path) -> Vec<String> {
+    let Some(sums) = read(directory) else {
+        return vec![format!("{}: {}", directory.join(SUMS).display(), checksum::DAMAGED)];
     };
-    let path = |name: &String| folder.join(name);
+    let path = |name: &String| directory.join(name);
     sums.iter()
         .filter(|(name, written)| digest(&path(name)).is_ok_and(|found| found != **written))
         .map(|(name, _)| format!("{}: {}", path(name).display(), checksum::DAMAGED))
@@ -60,8 +60,8 @@ pub fn damaged(folder: &Path) -> Vec<String> {
 }
 
 /// Digests by name; empty if there is no list, `None` if the list is damaged.
-fn read(folder: &Path) -> Option<BTreeMap<String, String>> {
-    let bytes = match file::bytes(&folder.join(SUMS), FILE_BYTES_MAX) {
+fn read(directory: &Path) -> Option<BTreeMap<String, String>> {
+    let bytes = match file::bytes(&directory.join(SUMS), FILE_BYTES_MAX) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Some(BTreeMap::new()),
         bytes => bytes.ok()?,
     };
@@ -72,12 +72,12 @@ fn read(folder: &Path) -> Option<BTreeMap<String, String>> {
     lines.map(|line| line.split_once("  ").and_then(sum)).collect()
 }
 
-fn save(folder: &Path, sums: &BTreeMap<String, String>) -> Result<(), write::WriteError> {
+fn save(directory: &Path, sums: &BTreeMap<String, String>) -> Result<(), write::WriteError> {
     let mut text = String::new();
     for (name, digest) in sums {
         let _ = writeln!(text, "{digest}  {name}");
     }
-    write::replace(&folder.join(SUMS), &checksum::text(&text))
+    write::replace(&directory.join(SUMS), &checksum::text(&text))
 }
 
 fn digest(path: &Path) -> io::Result<String> {
@@ -90,36 +90,37 @@ mod tests {
 
     #[test]
     fn only_changed_files_and_a_damaged_list_are_reported() {
-        let folder = tempfile::tempdir().unwrap();
-        let at = |name: &str| folder.path().join(name);
-        let named = || damaged(folder.path());
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let named = || damaged(directory.path());
         let message = |name: &str| format!("{}: {}", at(name).display(), checksum::DAMAGED);
         assert!(named().is_empty(), "there is no list");
         write::replace(&at("detections.json"), b"[]").unwrap();
         write::replace(&at("memory.csv"), b"1").unwrap();
-        record(folder.path(), &["detections.json", "memory.csv", "none.csv"]);
+        record(directory.path(), &["detections.json", "memory.csv", "none.csv"]);
         assert!(named().is_empty());
         write::replace(&at("detections.json"), b"[1").unwrap();
         assert_eq!(named(), [message("detections.json")]);
-        remove(folder.path(), &["detections.json"]);
+        remove(directory.path(), &["detections.json"]);
         assert!(named().is_empty(), "a kill here leaves a new file without a digest");
-        record(folder.path(), &["detections.json"]);
+        record(directory.path(), &["detections.json"]);
         std::fs::remove_file(at("memory.csv")).unwrap();
         assert!(named().is_empty());
         let mut sums = std::fs::read(at(SUMS)).unwrap();
         sums[3] ^= 1;
         write::replace(&at(SUMS), &sums).unwrap();
         assert_eq!(named(), [message(SUMS)]);
-        record(folder.path(), &["detections.json"]);
+        record(directory.path(), &["detections.json"]);
         assert!(named().is_empty());
     }
 
     #[test]
     fn sha256sum_accepts_the_list() {
-        let folder = tempfile::tempdir().unwrap();
-        write::replace(&folder.path().join("a b.csv"), b"1").unwrap();
-        record(folder.path(), &["a b.csv"]);
-        let check = || std::process::Command::new("sha256sum").args(["-c", SUMS]).current_dir(folder.path()).output();
+        let directory = tempfile::tempdir().unwrap();
+        write::replace(&directory.path().join("a b.csv"), b"1").unwrap();
+        record(directory.path(), &["a b.csv"]);
+        let check =
+            || std::process::Command::new("sha256sum").args(["-c", SUMS]).current_dir(directory.path()).output();
         if let Ok(output) = check() {
             assert!(output.status.success() && output.stdout == b"a b.csv: OK\n", "{output:?}");
         }

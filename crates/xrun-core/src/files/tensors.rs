@@ -70,8 +70,8 @@ mod tests {
     const TINY: &[u8] = include_bytes!("../../../../tests/reference/gpt2_tiny.safetensors");
 
     fn describe(bytes: &[u8]) -> Result<BTreeMap<String, TensorInfo>, String> {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("model.safetensors");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("model.safetensors");
         super::super::write::replace(&path, bytes).unwrap();
         read_header(&path)
     }

@@ -103,14 +103,14 @@ fn try_replace_with(
 }
 
 /// Directory of a file; `.` for a bare name, whose parent is empty.
-fn folder_of(path: &Path) -> &Path {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Creates a temporary file in the directory of `path`. Returns the bare file, as the wrapper's errors repeat the temporary
 /// name.
 fn temporary_for(path: &Path, builder: &tempfile::Builder<'_, '_>) -> io::Result<(File, TempPath)> {
-    let file = builder.tempfile_in(folder_of(path)).map_err(|error| without_path(&error))?;
+    let file = builder.tempfile_in(directory_of(path)).map_err(|error| without_path(&error))?;
     Ok(file.into_parts())
 }
 
@@ -118,7 +118,7 @@ fn temporary_for(path: &Path, builder: &tempfile::Builder<'_, '_>) -> io::Result
 fn persist(file: &File, temporary: TempPath, path: &Path) -> io::Result<()> {
     file.sync_all()?;
     temporary.persist(path).map_err(|error| error.error)?;
-    sync_folder(folder_of(path))
+    sync_directory(directory_of(path))
 }
 
 /// A file that is written in pieces and replaced atomically by [`finish`](Self::finish). Dropping it leaves the old file.
@@ -186,8 +186,8 @@ fn without_path(error: &io::Error) -> io::Error {
 }
 
 /// Removes temporary files that a killed process left in a directory. The caller must be its only writer.
-pub fn remove_unfinished(folder: &Path) -> io::Result<()> {
-    for entry in std::fs::read_dir(folder)?.flatten() {
+pub fn remove_unfinished(directory: &Path) -> io::Result<()> {
+    for entry in std::fs::read_dir(directory)?.flatten() {
         let ours = entry.file_name().to_string_lossy().starts_with(WRITING);
         if ours && entry.file_type().is_ok_and(|kind| kind.is_file()) {
             std::fs::remove_file(entry.path())?;
@@ -197,17 +197,17 @@ pub fn remove_unfinished(folder: &Path) -> io::Result<()> {
 }
 
 /// Syncs a directory, so that renames in it survive a power failure.
-pub fn sync_folder(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
+pub fn sync_directory(directory: &Path) -> io::Result<()> {
+    File::open(directory)?.sync_all()
 }
 
 /// Syncs all files of a directory and its subdirectories.
-pub fn sync_files(folder: &Path) -> io::Result<()> {
-    std::fs::read_dir(folder)?.try_for_each(|entry| {
+pub fn sync_files(directory: &Path) -> io::Result<()> {
+    std::fs::read_dir(directory)?.try_for_each(|entry| {
         let entry = entry?;
         if entry.file_type()?.is_dir() {
             sync_files(&entry.path())?;
-            return sync_folder(&entry.path());
+            return sync_directory(&entry.path());
         }
         file::open(&entry.path())?.sync_all()
     })

@@ -6,29 +6,29 @@ use super::*;
 #[cfg(unix)]
 fn a_symlink_in_place_of_a_directory_is_an_error() {
     let root = tempfile::tempdir().unwrap();
-    let (folder, elsewhere) = (root.path().join("predictions"), root.path().join("elsewhere"));
-    create_directory(&folder).unwrap();
-    create_directory(&folder).unwrap();
-    std::fs::remove_dir(&folder).unwrap();
+    let (directory, elsewhere) = (root.path().join("predictions"), root.path().join("elsewhere"));
+    create_directory(&directory).unwrap();
+    create_directory(&directory).unwrap();
+    std::fs::remove_dir(&directory).unwrap();
     std::fs::create_dir(&elsewhere).unwrap();
-    std::os::unix::fs::symlink(&elsewhere, &folder).unwrap();
-    assert_eq!(create_directory(&folder).unwrap_err().source.kind(), io::ErrorKind::NotADirectory);
+    std::os::unix::fs::symlink(&elsewhere, &directory).unwrap();
+    assert_eq!(create_directory(&directory).unwrap_err().source.kind(), io::ErrorKind::NotADirectory);
 }
 
 #[test]
 fn a_file_is_replaced_without_leftovers() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("summary.json");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("summary.json");
     replace(&path, b"old").unwrap();
     replace(&path, b"new").unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), b"new");
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
 }
 
 #[test]
 fn appending_continues_after_the_last_complete_line() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("metrics.jsonl");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("metrics.jsonl");
     replace(&path, b"{\"step\":1}\n{\"st").unwrap();
     let mut writer = LineWriter::open(&Ledger::default(), &lines("metrics_lines", 4), &path).unwrap();
     writer.line("{\"step\":2}".into()).unwrap();
@@ -70,8 +70,8 @@ fn a_failed_write_returns_the_number_of_bytes_written() {
 
 #[test]
 fn a_partial_line_is_truncated_before_the_next_write() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("metrics.jsonl");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("metrics.jsonl");
     let mut writer = LineWriter::open(&Ledger::default(), &lines("metrics_lines", 4), &path).unwrap();
     writer.line("1".into()).unwrap();
     writer.flush().unwrap();
@@ -85,8 +85,8 @@ fn a_partial_line_is_truncated_before_the_next_write() {
 
 #[test]
 fn lost_lines_are_counted_and_later_ones_are_written() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("metrics.jsonl");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("metrics.jsonl");
     let mut writer = LineWriter::open(&Ledger::default(), &lines("metrics_lines", 2), &path).unwrap();
     writer.line("1".into()).unwrap();
     writer.flush().unwrap();
@@ -104,8 +104,8 @@ fn lost_lines_are_counted_and_later_ones_are_written() {
 
 #[test]
 fn the_writer_buffers_at_most_its_cap() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("metrics.jsonl");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("metrics.jsonl");
     let ledger = Ledger::default();
     let mut writer = LineWriter::open(&ledger, &lines("metrics_lines", 4), &path).unwrap();
     for step in 0..11 {
@@ -117,8 +117,8 @@ fn the_writer_buffers_at_most_its_cap() {
 
 #[test]
 fn a_replacement_takes_effect_when_it_is_finished() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("detections.json");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("detections.json");
     replace(&path, b"old").unwrap();
     let mut file = Replacement::begin(&path, 4).unwrap();
     file.write(b"new, and longer than the buffer ").unwrap();
@@ -128,25 +128,25 @@ fn a_replacement_takes_effect_when_it_is_finished() {
     assert_eq!(std::fs::read(&path).unwrap(), b"new, and longer than the buffer [1.5,2.0]");
     Replacement::begin(&path, 4).unwrap().write(b"given up").unwrap();
     assert_eq!(std::fs::read(&path).unwrap().len(), 41);
-    assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1);
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
 }
 
 #[test]
 fn an_error_names_the_file_and_not_the_temporary_one() {
-    let error = replace(Path::new("/no/such/folder/summary.json"), b"").unwrap_err();
-    assert_eq!(error.path, Path::new("/no/such/folder/summary.json"));
+    let error = replace(Path::new("/no/such/directory/summary.json"), b"").unwrap_err();
+    assert_eq!(error.path, Path::new("/no/such/directory/summary.json"));
     assert!(!error.to_string().contains(WRITING), "{error}");
 }
 
 #[test]
 fn writing_to_a_removed_file_is_an_error() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("run/metrics.jsonl");
-    std::fs::create_dir(folder.path().join("run")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("run/metrics.jsonl");
+    std::fs::create_dir(directory.path().join("run")).unwrap();
     let mut writer = LineWriter::open(&Ledger::default(), &lines("metrics_lines", 4), &path).unwrap();
     writer.line("1".into()).unwrap();
     writer.sync().unwrap();
-    std::fs::remove_dir_all(folder.path().join("run")).unwrap();
+    std::fs::remove_dir_all(directory.path().join("run")).unwrap();
     assert_eq!(writer.sync().unwrap_err().source.kind(), io::ErrorKind::NotFound);
     writer.line("2".into()).unwrap();
     assert_eq!(writer.flush().unwrap_err().source.kind(), io::ErrorKind::NotFound);
@@ -154,11 +154,11 @@ fn writing_to_a_removed_file_is_an_error() {
 
 #[test]
 fn only_temporary_files_are_removed() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     for name in [".writing-abc123", "summary.json"] {
-        replace(&folder.path().join(name), b"{}").unwrap();
+        replace(&directory.path().join(name), b"{}").unwrap();
     }
-    remove_unfinished(folder.path()).unwrap();
-    let left: Vec<_> = std::fs::read_dir(folder.path()).unwrap().flatten().map(|entry| entry.file_name()).collect();
+    remove_unfinished(directory.path()).unwrap();
+    let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().flatten().map(|entry| entry.file_name()).collect();
     assert_eq!(left, ["summary.json"]);
 }

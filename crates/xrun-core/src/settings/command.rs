@@ -31,7 +31,7 @@ pub struct Command {
     pub resume: Option<Vec<String>>,
     /// Working directory, relative to the experiment file. Default: the current directory.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub folder: Option<String>,
+    pub working_directory: Option<String>,
     /// The file or directory that the program saves to, such as `{run}/checkpoint.pt`. The outcome of a stopped run states
     /// whether it was written; `xrun resume` needs it.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -77,7 +77,7 @@ impl Default for Command {
         Self {
             program: Vec::new(),
             resume: None,
-            folder: None,
+            working_directory: None,
             checkpoint: None,
             steps: None,
             steps_file: None,

@@ -17,7 +17,7 @@ crate::settings::kinds::kinds! {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Constant {
-    /// Steps of linear warm-up from zero, in each phase of the pipeline.
+    /// Steps of linear warm-up from zero, in each stage of the pipeline.
     pub warmup_steps: u64,
 }
 
@@ -25,19 +25,19 @@ pub struct Constant {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cosine {
-    /// Steps of linear warm-up from zero, in each phase of the pipeline.
+    /// Steps of linear warm-up from zero, in each stage of the pipeline.
     pub warmup_steps: u64,
     /// Learning rate of the last step, as a fraction of the optimiser's.
     #[schemars(range(min = 0.0, max = 1.0))]
-    pub final_fraction: f64,
-    /// Restart the decay in each phase of the pipeline; `qat-language-model` has two, pretraining and quantised steps, and the
+    pub final_lr_fraction: f64,
+    /// Restart the decay in each stage of the pipeline; `qat-language-model` has two, pretraining and quantised steps, and the
     /// second starts with a new optimiser. `false` decays once over all steps and repeats only the warm-up.
-    pub per_phase: bool,
+    pub per_stage: bool,
 }
 
 impl Default for Cosine {
     fn default() -> Self {
-        Self { warmup_steps: 0, final_fraction: 0.0, per_phase: true }
+        Self { warmup_steps: 0, final_lr_fraction: 0.0, per_stage: true }
     }
 }
 
@@ -45,18 +45,18 @@ impl Default for Cosine {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Linear {
-    /// Steps of linear warm-up from zero, in each phase of the pipeline.
+    /// Steps of linear warm-up from zero, in each stage of the pipeline.
     pub warmup_steps: u64,
     /// Learning rate of the last step, as a fraction of the optimiser's.
     #[schemars(range(min = 0.0, max = 1.0))]
-    pub final_fraction: f64,
-    /// Restart the decay in each phase of the pipeline. `false` decays once over all steps and repeats only the warm-up.
-    pub per_phase: bool,
+    pub final_lr_fraction: f64,
+    /// Restart the decay in each stage of the pipeline. `false` decays once over all steps and repeats only the warm-up.
+    pub per_stage: bool,
 }
 
 impl Default for Linear {
     fn default() -> Self {
-        Self { warmup_steps: 0, final_fraction: 0.0, per_phase: true }
+        Self { warmup_steps: 0, final_lr_fraction: 0.0, per_stage: true }
     }
 }
 
@@ -64,21 +64,21 @@ impl Default for Linear {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct WarmUpStableDecay {
-    /// Steps of linear warm-up from zero, in each phase of the pipeline.
+    /// Steps of linear warm-up from zero, in each stage of the pipeline.
     pub warmup_steps: u64,
     /// Fraction of the steps in the final decay.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub decay_fraction: f64,
     /// Learning rate of the last step, as a fraction of the optimiser's.
     #[schemars(range(min = 0.0, max = 1.0))]
-    pub final_fraction: f64,
-    /// Decay at the end of each phase of the pipeline. `false` decays once at the end of all steps and repeats only the warm-up.
-    pub per_phase: bool,
+    pub final_lr_fraction: f64,
+    /// Decay at the end of each stage of the pipeline. `false` decays once at the end of all steps and repeats only the warm-up.
+    pub per_stage: bool,
 }
 
 impl Default for WarmUpStableDecay {
     fn default() -> Self {
-        Self { warmup_steps: 0, decay_fraction: 0.1, final_fraction: 0.0, per_phase: true }
+        Self { warmup_steps: 0, decay_fraction: 0.1, final_lr_fraction: 0.0, per_stage: true }
     }
 }
 

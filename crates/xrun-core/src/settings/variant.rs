@@ -117,8 +117,8 @@ pub fn read_settings<T: SettingsTable>(
 
 /// Group of kinds with a registry, such as all pipelines.
 pub trait RegisteredKind: Kind {
-    /// Name of the choice in the schema.
-    const TITLE: &'static str;
+    /// Name of the section, with a capital letter as the title in the schema.
+    const SECTION: &'static str;
 
     /// Registry of its kinds.
     fn registry() -> &'static Registry<Self>;
@@ -309,7 +309,7 @@ impl<'de, K: RegisteredKind + ?Sized> DeserializeSeed<'de> for SettingsOf<K> {
 
 impl<K: RegisteredKind + ?Sized> JsonSchema for Variant<K> {
     fn schema_name() -> std::borrow::Cow<'static, str> {
-        K::TITLE.into()
+        K::SECTION.into()
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
@@ -362,7 +362,7 @@ mod tests {
     static GEARS: Registry<Gear> = Registry::new();
 
     impl RegisteredKind for Gear {
-        const TITLE: &'static str = "Gear";
+        const SECTION: &'static str = "Gear";
 
         fn registry() -> &'static Registry<Self> {
             &GEARS

@@ -39,7 +39,7 @@ pub struct PredictRequest<'a> {
     /// Limits of memory: items at once, and bytes for decoding.
     pub limits: &'a Limits,
     /// Existing empty directory for files that the pipeline writes next to the answers.
-    pub folder: &'a Path,
+    pub directory: &'a Path,
 }
 
 impl PredictRequest<'_> {

@@ -9,9 +9,9 @@ use sha2::{Digest, Sha256};
 use super::library::{Class, Frame, Library, Object, Reference, Video};
 use super::open::Rules;
 use super::raw::{Raw, RawClass, RawImage, RawReference};
-use crate::reading::broken::Judge;
 use crate::reading::confined::{Root, confined};
 use crate::reading::decoding::{Largest, decoding_bytes};
+use crate::reading::invalid::InvalidCollector;
 use crate::reading::orientation::{self, ExifOrientation};
 use crate::reading::whole::{FILE_BYTES_MAX, is_whole};
 use xrun_core::dataset::digest::hexadecimal;
@@ -31,8 +31,8 @@ const NAME_BYTES_MAX: usize = 200;
 /// Distance in pixels that boxes may reach beyond the image, as rounding makes them; they are cut off at its edge.
 const TOLERANCE: f64 = 1.0;
 
-/// Hint on a size that is that of the pixels as they are stored.
-const STORED: &str = "; its EXIF orientation turns it by a quarter, and the annotation has the sides as they are stored: if \
+/// Hint on an annotated size that is that of the stored pixels, before the EXIF orientation.
+const STORED_SIZE_HINT: &str = "; its EXIF orientation turns it by a quarter, and the annotation has the sides as they are stored: if \
     the boxes are of that image, too, write `exif_orientation = \"ignore\"`";
 
 /// Width and height in pixels.
@@ -54,11 +54,11 @@ enum Position {
 struct Assembly<'a> {
     root: Root,
     exif_orientation: ExifOrientation,
-    judge: &'a mut Judge,
+    invalid: &'a mut InvalidCollector,
     digest: Sha256,
-    videos: Vec<Growing>,
+    videos: Vec<VideoBuilder>,
     /// Index into `videos` by index into [`Raw::videos`].
-    number: BTreeMap<usize, usize>,
+    video_index: BTreeMap<usize, usize>,
     names: Vec<String>,
     /// Files of still images.
     stills: BTreeSet<PathBuf>,
@@ -67,15 +67,15 @@ struct Assembly<'a> {
     /// Number of boxes, and of those that lie in the first pixel of their image.
     boxes: u64,
     in_first_pixel: u64,
-    /// `true` where a box is written as its corner and its size.
-    sized: bool,
+    /// Whether boxes are written as left, top, width, height.
+    has_width_and_height: bool,
 }
 
-/// Number of boxes in the first pixel that is no coincidence.
+/// Smallest number of boxes in the first pixel that is no coincidence.
 const FIRST_PIXEL_MIN: u64 = 3;
 
-/// A video whose frames come in any order.
-struct Growing {
+/// Video that is assembled from frames in any order.
+struct VideoBuilder {
     name: String,
     sequence: bool,
     part: Option<Split>,
@@ -87,7 +87,7 @@ pub fn assemble(
     rules: Rules<'_>,
     root: Root,
     raw: Raw,
-    judge: &mut Judge,
+    invalid: &mut InvalidCollector,
     digest: Sha256,
     known: DigestCache,
 ) -> Result<Library, DataError> {
@@ -96,9 +96,9 @@ pub fn assemble(
     check_names(&raw.classes)?;
     let mut order: Vec<usize> = (0..raw.classes.len()).collect();
     order.sort_by(|a, b| raw.classes[*a].name.cmp(&raw.classes[*b].name));
-    let mut rank = vec![0; order.len()];
-    order.iter().enumerate().for_each(|(position, class)| rank[*class] = position);
-    let splits = splits(rules, &raw.classes, judge);
+    let mut class_number = vec![0; order.len()];
+    order.iter().enumerate().for_each(|(position, class)| class_number[*class] = position);
+    let splits = splits(rules, &raw.classes, invalid);
     let mut classes: Vec<Class> = order
         .iter()
         .map(|class| Class { name: raw.classes[*class].name.clone(), split: splits[*class], references: Vec::new() })
@@ -106,40 +106,44 @@ pub fn assemble(
     let mut assembly = Assembly {
         root,
         exif_orientation: rules.exif_orientation,
-        judge,
+        invalid,
         digest,
         videos: Vec::new(),
-        number: BTreeMap::new(),
+        video_index: BTreeMap::new(),
         names: raw.videos,
         stills: BTreeSet::new(),
         known,
         largest: None,
         boxes: 0,
         in_first_pixel: 0,
-        sized: raw.sized,
+        has_width_and_height: raw.has_width_and_height,
     };
     for image in raw.images {
-        assembly.image(image, &rank)?;
+        assembly.image(image, &class_number)?;
     }
     match raw.references {
         Some(listed) => {
             for reference in listed {
-                let class = rank[reference.class];
+                let class = class_number[reference.class];
                 classes[class].references.extend(assembly.reference(reference)?);
             }
         }
-        None => assembly.cut_references(&mut classes),
+        None => assembly.crop_references(&mut classes),
     }
-    let (boxes, shares) = (assembly.boxes, assembly.in_first_pixel);
+    let (boxes, in_first_pixel) = (assembly.boxes, assembly.in_first_pixel);
     leave_out_empty(&mut classes, &assembly.videos, &rules);
-    let Assembly { root, judge, digest, videos, known, largest, .. } = assembly;
-    if boxes == shares && boxes >= FIRST_PIXEL_MIN {
+    let Assembly { root, invalid, digest, videos, known, largest, .. } = assembly;
+    if boxes == in_first_pixel && boxes >= FIRST_PIXEL_MIN {
         let message = format!(
             "all {boxes} boxes lie in the first pixel of their images: they seem to be fractions of width and height, and are \
              read as pixels; {}",
-            if raw.sized { "write `box_units = \"fractions\"`" } else { "multiply them by the sides of their images" }
+            if raw.has_width_and_height {
+                "write `box_units = \"fractions\"`"
+            } else {
+                "multiply them by the sides of their images"
+            }
         );
-        judge.fatal("boxes_as_shares", || DataError::value(format!("{section}.path"), message));
+        invalid.add_fatal("boxes_as_fractions", || DataError::value(format!("{section}.path"), message));
     }
     known.save();
     let videos = videos
@@ -149,21 +153,21 @@ pub fn assemble(
             Video { name: video.name, sequence: video.sequence, part: video.part, frames }
         })
         .collect();
-    let (digest, skipped) = (hexadecimal(&digest.finalize()), judge.found.clone());
+    let (digest, skipped) = (hexadecimal(&digest.finalize()), invalid.found.clone());
     let root = root.path;
     Ok(Library { section, root, exif_orientation: rules.exif_orientation, classes, videos, digest, skipped, largest })
 }
 
 impl Assembly<'_> {
-    fn image(&mut self, raw: RawImage, rank: &[usize]) -> Result<(), DataError> {
+    fn image(&mut self, raw: RawImage, class_number: &[usize]) -> Result<(), DataError> {
         let Some((path, Oriented { size, turned })) = self.file(&raw.file)? else { return Ok(()) };
         if let Some(annotated) = raw.size.filter(|annotated| *annotated != size) {
             let mut message =
                 format!("is {} x {} pixels, annotated as {} x {}", size.0, size.1, annotated.0, annotated.1);
             if turned && annotated == (size.1, size.0) {
-                message += STORED;
+                message += STORED_SIZE_HINT;
             }
-            self.judge.broken("wrong_size", &path, message);
+            self.invalid.add("wrong_size", &path, message);
             return Ok(());
         }
         let mut objects = Vec::with_capacity(raw.objects.len());
@@ -171,11 +175,11 @@ impl Assembly<'_> {
         let unit = raw.unit.pixels(size);
         for mut object in raw.objects {
             object.corners.iter_mut().zip(unit).for_each(|(corner, unit)| *corner *= unit);
-            let (class, called) = (rank[object.class], &object.called);
+            let (class, called) = (class_number[object.class], &object.called);
             let known = (object.class, object.corners.map(f64::to_bits));
             if let Some(other) = boxes.get(&known) {
                 let [left, top, right, bottom] = object.corners;
-                self.judge.broken_with("repeated_box", &path, || {
+                self.invalid.add_with("repeated_box", &path, || {
                     format!("{called} has the class and the box of {other}: {left}, {top} to {right}, {bottom}")
                 });
                 continue;
@@ -198,26 +202,26 @@ impl Assembly<'_> {
         let Some(video) = raw.video else {
             if !self.stills.insert(frame.path.clone()) {
                 let message = "is listed twice: objects of the one are missing in the other".into();
-                self.judge.broken("repeated_image", &frame.path, message);
+                self.invalid.add("repeated_image", &frame.path, message);
                 return Ok(());
             }
             let frames = BTreeMap::from([(raw.frame, frame)]);
-            self.videos.push(Growing { name: raw.file, sequence: false, part: raw.part, frames });
+            self.videos.push(VideoBuilder { name: raw.file, sequence: false, part: raw.part, frames });
             return Ok(());
         };
-        let number = *self.number.entry(video).or_insert(self.videos.len());
+        let number = *self.video_index.entry(video).or_insert(self.videos.len());
         if number == self.videos.len() {
             let name = self.names[video].clone();
-            self.videos.push(Growing { name, sequence: true, part: raw.part, frames: BTreeMap::new() });
+            self.videos.push(VideoBuilder { name, sequence: true, part: raw.part, frames: BTreeMap::new() });
         }
-        let growing = &mut self.videos[number];
-        if let Some(other) = growing.frames.get(&raw.frame) {
-            let (other, name) = (other.path.display(), &growing.name);
+        let builder = &mut self.videos[number];
+        if let Some(other) = builder.frames.get(&raw.frame) {
+            let (other, name) = (other.path.display(), &builder.name);
             let message = format!("is frame {} of the video \"{name}\", and so is {other}", raw.frame);
-            self.judge.broken("repeated_frame", &frame.path, message);
+            self.invalid.add("repeated_frame", &frame.path, message);
             return Ok(());
         }
-        growing.frames.insert(raw.frame, frame);
+        builder.frames.insert(raw.frame, frame);
         Ok(())
     }
 
@@ -232,12 +236,12 @@ impl Assembly<'_> {
             },
             None => None,
         };
-        let video = raw.video.and_then(|video| self.number.get(&video).copied());
+        let video = raw.video.and_then(|video| self.video_index.get(&video).copied());
         Ok(Some(Reference { path, rectangle, video }))
     }
 
-    /// Objects cut out of the images themselves.
-    fn cut_references(&self, classes: &mut [Class]) {
+    /// Adds the objects of the images as references, to be cropped.
+    fn crop_references(&self, classes: &mut [Class]) {
         for (number, video) in self.videos.iter().enumerate() {
             for frame in video.frames.values() {
                 let serves = |object: &&Object| {
@@ -259,7 +263,7 @@ impl Assembly<'_> {
             // The whole path: where an image was looked for is half of the answer.
             let tried = self.root.join(name);
             let why = self.root.dangling(name).unwrap_or_else(|| "the image is missing, or is not a file".into());
-            self.judge.broken("missing_image", &tried, why);
+            self.invalid.add("missing_image", &tried, why);
             return Ok(None);
         };
         let whole = self.root.join(&path);
@@ -279,7 +283,7 @@ impl Assembly<'_> {
                 Ok(Some((path, found)))
             }
             Err((reason, message)) => {
-                self.judge.broken(reason, &path, message);
+                self.invalid.add(reason, &path, message);
                 Ok(None)
             }
         }
@@ -300,7 +304,7 @@ impl Assembly<'_> {
         let finite = [left, top, right, bottom].iter().all(|value| value.is_finite());
         if !finite || right <= left || bottom <= top {
             let why = if finite { "which is empty" } else { "which is no number" };
-            self.judge.broken("empty_box", path, format!("{description}, {why}"));
+            self.invalid.add("empty_box", path, format!("{description}, {why}"));
             return Ok(Position::Outside(None));
         }
         let cut = BoundingBox {
@@ -316,18 +320,18 @@ impl Assembly<'_> {
             // Its last two numbers may be the other corner.
             let corner = [right - left, bottom - top];
             let fits = corner[0] > left && corner[1] > top && corner[0] <= width && corner[1] <= height;
-            let hint = match self.sized && fits {
+            let hint = match self.has_width_and_height && fits {
                 true => "; it would fit as [left, top, right, bottom], and COCO's boxes are [left, top, width, height]",
                 false => "",
             };
             let message = format!("{description}, outside of the image of {width} x {height}{hint}");
-            self.judge.broken("box_outside", path, message);
+            self.invalid.add("box_outside", path, message);
             return Ok(Position::Outside(seen));
         }
         match seen {
             Some(rectangle) => Ok(Position::Inside(rectangle)),
             None => {
-                self.judge.broken("empty_box", path, format!("{description}, which is empty"));
+                self.invalid.add("empty_box", path, format!("{description}, which is empty"));
                 Ok(Position::Outside(None))
             }
         }
@@ -335,7 +339,7 @@ impl Assembly<'_> {
 }
 
 /// Takes classes out of both splits that no image shows and no key names, such as the parent category of an export.
-fn leave_out_empty(classes: &mut [Class], videos: &[Growing], rules: &Rules<'_>) {
+fn leave_out_empty(classes: &mut [Class], videos: &[VideoBuilder], rules: &Rules<'_>) {
     let mut shown = vec![false; classes.len()];
     let frames = videos.iter().flat_map(|video| video.frames.values());
     frames.flat_map(|frame| &frame.objects).for_each(|object| shown[object.class] = true);
@@ -404,7 +408,7 @@ fn check_names(classes: &[RawClass]) -> Result<(), DataError> {
 }
 
 /// Split of each class, in the order of the file.
-fn splits(rules: Rules<'_>, classes: &[RawClass], judge: &mut Judge) -> Vec<Option<Split>> {
+fn splits(rules: Rules<'_>, classes: &[RawClass], invalid: &mut InvalidCollector) -> Vec<Option<Split>> {
     let section = rules.section;
     let known: BTreeSet<&str> = classes.iter().map(|class| class.name.as_str()).collect();
     for (key, names) in [("validation_classes", rules.validation_classes), ("train_classes", rules.train_classes)] {
@@ -413,7 +417,7 @@ fn splits(rules: Rules<'_>, classes: &[RawClass], judge: &mut Judge) -> Vec<Opti
                 let meant = nearest(name, known.iter().copied());
                 let hint = meant.map_or_else(String::new, |meant| format!("; did you mean \"{meant}\"?"));
                 let some: Vec<String> = known.iter().take(20).map(|name| printable::line(name, 60)).collect();
-                judge.fatal(UNKNOWN_CLASS, || {
+                invalid.add_fatal(UNKNOWN_CLASS, || {
                     let message = format!("the data has no class \"{name}\"{hint} (it has {})", some.join(", "));
                     DataError::entry(format!("{section}.{key}"), name, message)
                 });

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use super::library::Library;
 use super::open::{self, Rules, Source, check_classes};
 use super::raw::Raw;
-use crate::reading::confined::linked_folders;
-use crate::reading::named::{check_links, folder_at};
+use crate::reading::confined::linked_directories;
+use crate::reading::named::{check_links, directory_at};
 use xrun_core::dataset::digest_cache::{self, DigestCache};
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::kind::DatasetKind;
@@ -15,9 +15,9 @@ use xrun_core::problem::{Problem, Problems};
 use xrun_core::settings::variant::SettingsTable;
 
 /// Older table of all data sets of this kind: formats of directories, and the generated set.
-pub(crate) const FORMER_TABLE: &str = "dataset.reference-video";
+pub(crate) const FORMER_SECTION: &str = "dataset.reference-video";
 
-/// A format. [`Folder`] of it is a data set.
+/// A format. [`DirectoryDataset`] of it is a data set.
 pub trait Format: Send + Sync + 'static {
     /// Name of the data set's table.
     const NAME: &'static str;
@@ -25,10 +25,10 @@ pub trait Format: Send + Sync + 'static {
     const SECTION: &'static str;
     /// Advice on the directory to name, for people.
     const ADVICE: &'static str;
-    /// [`DatasetKind::MOVED`].
-    const MOVED: &'static [(&'static str, &'static str)] = &[];
-    /// Settings, made by [`folder_settings`](crate::folder_settings).
-    type Settings: FolderSettings;
+    /// [`DatasetKind::FORMER_KEYS`].
+    const FORMER_KEYS: &'static [(&'static str, &'static str)] = &[];
+    /// Settings, made by [`directory_settings`](crate::directory_settings).
+    type Settings: DirectorySettings;
 
     /// Adds what is wrong with the keys that this format alone has.
     fn check(_settings: &Self::Settings, _problems: &mut Problems) {}
@@ -41,7 +41,7 @@ pub trait Format: Send + Sync + 'static {
 }
 
 /// Settings that every format has.
-pub trait FolderSettings: SettingsTable {
+pub trait DirectorySettings: SettingsTable {
     /// The directory.
     fn path(&self) -> Option<&str>;
     /// Whether symlinks are followed out of the directory.
@@ -56,7 +56,7 @@ pub trait FolderSettings: SettingsTable {
 
 /// Settings of a format of images with boxes: the keys that every format has, and those of its own with their defaults.
 #[macro_export]
-macro_rules! folder_settings {
+macro_rules! directory_settings {
     ($(#[$meta:meta])* $name:ident { $($(#[$of:meta])* $key:ident: $type:ty = $default:expr,)* }) => {
         $(#[$meta])*
         #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize, schemars::JsonSchema)]
@@ -79,7 +79,7 @@ macro_rules! folder_settings {
             /// Treatment of broken images, annotations that cannot be read, boxes outside the image, boxes that an image
             /// has twice and unknown classes. An image that is complete but cannot be decoded is found only when it is used;
             /// it ends the run in either case.
-            pub on_invalid: $crate::reading::broken::OnInvalid,
+            pub on_invalid: $crate::reading::invalid::OnInvalid,
             /// Follow symlinks that lead out of `path`, as long as they lead into `link_root`.
             pub follow_links: bool,
             /// The directory that symlinks may lead into, for `follow_links = true`, such as a scratch disk with the images.
@@ -95,14 +95,14 @@ macro_rules! folder_settings {
                     exif_orientation: $crate::reading::orientation::ExifOrientation::Apply,
                     validation_classes: Vec::new(),
                     train_classes: Vec::new(),
-                    on_invalid: $crate::reading::broken::OnInvalid::Fail,
+                    on_invalid: $crate::reading::invalid::OnInvalid::Fail,
                     follow_links: false,
                     link_root: None,
                 }
             }
         }
 
-        impl $crate::boxes::format::FolderSettings for $name {
+        impl $crate::boxes::format::DirectorySettings for $name {
             fn path(&self) -> Option<&str> {
                 self.path.as_deref()
             }
@@ -126,7 +126,7 @@ macro_rules! folder_settings {
                     on_invalid: self.on_invalid,
                     train_classes: &self.train_classes,
                     validation_classes: &self.validation_classes,
-                    links: self.link_root.as_ref().filter(|_| self.follow_links).map(std::path::Path::new),
+                    link_root: self.link_root.as_ref().filter(|_| self.follow_links).map(std::path::Path::new),
                 }
             }
         }
@@ -135,12 +135,12 @@ macro_rules! folder_settings {
 
 /// The data set of a format.
 #[derive(Debug)]
-pub struct Folder<F>(PhantomData<F>);
+pub struct DirectoryDataset<F>(PhantomData<F>);
 
-impl<F: Format> DatasetKind for Folder<F> {
+impl<F: Format> DatasetKind for DirectoryDataset<F> {
     const NAME: &'static str = F::NAME;
-    const MOVED: &'static [(&'static str, &'static str)] = F::MOVED;
-    const LIMITS: &'static [&'static str] = &["frame_cache", "decode_memory"];
+    const FORMER_KEYS: &'static [(&'static str, &'static str)] = F::FORMER_KEYS;
+    const LIMIT_KEYS: &'static [&'static str] = &["frame_cache", "decode_memory"];
     type Settings = F::Settings;
     type Opened = Library;
 
@@ -148,7 +148,7 @@ impl<F: Format> DatasetKind for Folder<F> {
         match settings.path() {
             None => problems
                 .add(Problem::new(F::SECTION, "`path` is missing").help("add `path = \"…\"`, relative to this file")),
-            Some(path) => folder_at(&format!("{}.path", F::SECTION), Path::new(path), F::ADVICE, problems),
+            Some(path) => directory_at(&format!("{}.path", F::SECTION), Path::new(path), F::ADVICE, problems),
         }
         check_links(F::SECTION, settings.follow_links(), settings.link_root(), problems);
         check_classes(&settings.rules(F::SECTION), problems);
@@ -159,18 +159,19 @@ impl<F: Format> DatasetKind for Folder<F> {
         settings.paths_mut()
     }
 
-    fn verify(settings: &Self::Settings) {
+    fn forget_digests(settings: &Self::Settings) {
         digest_cache::remove(Path::new(settings.path().unwrap_or_default()));
     }
 
     fn files(settings: &Self::Settings) -> Vec<PathBuf> {
         let path: Option<PathBuf> = settings.path().map(PathBuf::from);
-        let linked = path.iter().filter(|_| settings.follow_links()).flat_map(|path| linked_folders(path)).collect();
+        let linked =
+            path.iter().filter(|_| settings.follow_links()).flat_map(|path| linked_directories(path)).collect();
         path.into_iter().chain::<Vec<PathBuf>>(linked).collect()
     }
 
     fn open(settings: &Self::Settings) -> Result<Library, DataError> {
         let root = Path::new(settings.path().unwrap_or_default());
-        open::folder(settings.rules(F::SECTION), root, DigestCache::open, |source| F::read(settings, source))
+        open::dataset(settings.rules(F::SECTION), root, DigestCache::open, |source| F::read(settings, source))
     }
 }

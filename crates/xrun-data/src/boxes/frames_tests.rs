@@ -8,14 +8,14 @@ use xrun_core::bounded::ledger::OwnerSnapshot;
 
 /// Images `0.png`, `1.png` … of the sides given.
 fn images(sides: &[u32]) -> (tempfile::TempDir, Library) {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     for (number, side) in sides.iter().enumerate() {
         let image = image::RgbImage::from_pixel(*side, 2, image::Rgb([number as u8, 1, 2]));
-        image.save(folder.path().join(format!("{number}.png"))).unwrap();
+        image.save(directory.path().join(format!("{number}.png"))).unwrap();
     }
     let library = Library {
         section: "dataset.coco",
-        root: folder.path().to_path_buf(),
+        root: directory.path().to_path_buf(),
         exif_orientation: ExifOrientation::Apply,
         classes: Vec::new(),
         videos: Vec::new(),
@@ -23,7 +23,7 @@ fn images(sides: &[u32]) -> (tempfile::TempDir, Library) {
         skipped: xrun_core::dataset::error::InvalidItems::default(),
         largest: None,
     };
-    (folder, library)
+    (directory, library)
 }
 
 /// Buffers with a cache of this many bytes, and a decoding budget for one image.
@@ -50,7 +50,7 @@ fn bytes(side: u32) -> u64 {
 
 #[test]
 fn hits_misses_and_evictions_are_counted() {
-    let (_folder, library) = images(&[10, 10, 10, 1_000]);
+    let (_directory, library) = images(&[10, 10, 10, 1_000]);
     let ledger = Ledger::default();
     let store = store(&library, &ledger, 2 * bytes(10));
     for number in [0, 1, 0, 2, 0, 1, 3] {
@@ -67,7 +67,7 @@ fn hits_misses_and_evictions_are_counted() {
 
 #[test]
 fn an_empty_cache_decodes_each_image_again() {
-    let (_folder, library) = images(&[10]);
+    let (_directory, library) = images(&[10]);
     let ledger = Ledger::default();
     let store = store(&library, &ledger, 0);
     for _ in 0..3 {
@@ -79,9 +79,9 @@ fn an_empty_cache_decodes_each_image_again() {
 
 #[test]
 fn an_image_that_became_invalid_is_named() {
-    let (folder, library) = images(&[10, 10]);
+    let (directory, library) = images(&[10, 10]);
     let store = store(&library, &Ledger::default(), 10_000);
-    let at = folder.path().join("0.png");
+    let at = directory.path().join("0.png");
     std::fs::OpenOptions::new().write(true).open(&at).unwrap().set_len(50).unwrap();
     let message = store.image(&name(0)).unwrap_err().to_string();
     assert!(message.starts_with("0.png: the image cannot be decoded") && message.contains("repair it"), "{message}");
@@ -92,10 +92,10 @@ fn an_image_that_became_invalid_is_named() {
 
 #[test]
 fn grey_and_transparent_images_become_rgb() {
-    let (folder, library) = images(&[]);
-    image::GrayImage::from_pixel(3, 2, image::Luma([77])).save(folder.path().join("0.png")).unwrap();
+    let (directory, library) = images(&[]);
+    image::GrayImage::from_pixel(3, 2, image::Luma([77])).save(directory.path().join("0.png")).unwrap();
     let see_through = image::RgbaImage::from_pixel(3, 2, image::Rgba([1, 2, 3, 0]));
-    see_through.save(folder.path().join("1.png")).unwrap();
+    see_through.save(directory.path().join("1.png")).unwrap();
     let store = store(&library, &Ledger::default(), 10_000);
     assert_eq!(store.image(&name(0)).unwrap().rgb[..3], [77, 77, 77]);
     assert_eq!(store.image(&name(1)).unwrap().rgb[..3], [1, 2, 3]);
@@ -103,7 +103,7 @@ fn grey_and_transparent_images_become_rgb() {
 
 #[test]
 fn concurrent_decoding_is_bounded_and_an_image_that_never_fits_is_named() {
-    let (_folder, mut library) = images(&[300, 10]);
+    let (_directory, mut library) = images(&[300, 10]);
     let largest = decoding_bytes(300, 2, 100);
     library.largest = Some(Largest { path: name(0), width: 300, height: 2, bytes: largest });
     let limits =
@@ -132,7 +132,7 @@ fn concurrent_decoding_is_bounded_and_an_image_that_never_fits_is_named() {
 
 #[test]
 fn the_plan_lists_what_the_store_registers() {
-    let (_folder, library) = images(&[1]);
+    let (_directory, library) = images(&[1]);
     let ledger = Ledger::default();
     let buffers = buffers(&library, 10_000);
     let _store = FrameStore::new(&library, &ledger, &buffers);
@@ -150,7 +150,7 @@ proptest! {
         order in proptest::collection::vec(any::<usize>(), 1..80),
         bound in 0..6_000u64,
     ) {
-        let (_folder, library) = images(&sides);
+        let (_directory, library) = images(&sides);
         let ledger = Ledger::default();
         let store = store(&library, &ledger, bound);
         // Independent: the least recently used is at the front.

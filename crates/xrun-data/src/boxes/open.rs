@@ -7,8 +7,8 @@ use sha2::{Digest, Sha256};
 use super::assemble::assemble;
 use super::library::Library;
 use super::raw::Raw;
-use crate::reading::broken::{Judge, OnInvalid};
 use crate::reading::confined::Root;
+use crate::reading::invalid::{InvalidCollector, OnInvalid};
 use crate::reading::orientation::ExifOrientation;
 use xrun_core::dataset::digest_cache::DigestCache;
 use xrun_core::dataset::error::DataError;
@@ -28,7 +28,7 @@ pub struct Rules<'a> {
     /// Names of the classes held out; those of the supercategory `novel` where it is empty.
     pub validation_classes: &'a [String],
     /// Directory that symlinks may lead into; `None` where they must stay in the data set's.
-    pub links: Option<&'a Path>,
+    pub link_root: Option<&'a Path>,
 }
 
 /// The input of the reader of a format: it gives the annotations as they are written, and puts their bytes into the digest.
@@ -38,7 +38,7 @@ pub struct Source<'a> {
     /// Digests and sizes of its files that are known already.
     pub known: &'a DigestCache,
     /// Collects invalid items.
-    pub judge: &'a mut Judge,
+    pub invalid: &'a mut InvalidCollector,
     /// The digest of the data set.
     pub digest: &'a mut Sha256,
 }
@@ -47,18 +47,18 @@ pub struct Source<'a> {
 ///
 /// # Errors
 /// All that would end a run before its first step, whatever its pipeline.
-pub fn folder(
+pub fn dataset(
     rules: Rules<'_>,
     root: &Path,
     known: fn(&Path) -> DigestCache,
     read: impl FnOnce(Source<'_>) -> Result<Raw, DataError>,
 ) -> Result<Library, DataError> {
-    let root = Root::open(root)?.with_links(rules.links)?;
-    let mut judge = Judge::new(rules.on_invalid);
-    match read_folder(rules, root, known, read, &mut judge) {
-        Err(fatal) => Err(judge.with_error(fatal)),
+    let root = Root::open(root)?.with_link_root(rules.link_root)?;
+    let mut invalid = InvalidCollector::new(rules.on_invalid);
+    match read_directory(rules, root, known, read, &mut invalid) {
+        Err(fatal) => Err(invalid.with_error(fatal)),
         Ok(library) => {
-            judge.verdict()?;
+            invalid.result()?;
             Ok(library)
         }
     }
@@ -80,14 +80,14 @@ pub fn check_classes(rules: &Rules<'_>, problems: &mut Problems) {
     }
 }
 
-fn read_folder(
+fn read_directory(
     rules: Rules<'_>,
     root: Root,
     known: fn(&Path) -> DigestCache,
     read: impl FnOnce(Source<'_>) -> Result<Raw, DataError>,
-    judge: &mut Judge,
+    invalid: &mut InvalidCollector,
 ) -> Result<Library, DataError> {
     let (mut digest, known) = (Sha256::new(), known(&root.path));
-    let raw = read(Source { root: &root, known: &known, judge, digest: &mut digest })?;
-    assemble(rules, root, raw, judge, digest, known)
+    let raw = read(Source { root: &root, known: &known, invalid, digest: &mut digest })?;
+    assemble(rules, root, raw, invalid, digest, known)
 }

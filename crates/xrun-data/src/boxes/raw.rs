@@ -18,7 +18,7 @@ pub struct Raw {
     /// `None` when the format names none: then objects are cut out of the images.
     pub references: Option<Vec<RawReference>>,
     /// `true` where the format writes a box as its corner and its size.
-    pub sized: bool,
+    pub has_width_and_height: bool,
 }
 
 /// A class, as a category of COCO or a name of VOC.

@@ -13,7 +13,7 @@ use super::{Coco, Settings, read};
 use crate::boxes::format::Format;
 use crate::boxes::open::Source;
 use crate::boxes::raw::{Raw, RawClass};
-use crate::reading::confined::{Root, annotation_file, folders};
+use crate::reading::confined::{Root, annotation_file, directories};
 use xrun_core::dataset::digest::digest as digest_of;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
@@ -46,13 +46,13 @@ struct Files {
 /// # Errors
 /// No file, several among which none is clearly meant, or one that is not COCO's JSON.
 pub fn read(settings: &Settings, source: Source<'_>) -> Result<Raw, DataError> {
-    let Source { root, known, judge, digest } = source;
+    let Source { root, known, invalid, digest } = source;
     let files = find(root, settings)?;
     let mut read = |path: &Path| {
         let bytes = annotation_file(root, path, FILE_BYTES_MAX)?;
         digest.update(&bytes);
         known.expect(ANNOTATIONS, &digest_of(&bytes), path)?;
-        let mut raw = read::read(&bytes, path, settings.box_units.unit(), judge)?;
+        let mut raw = read::read(&bytes, path, settings.box_units.unit(), invalid)?;
         locate_images(&mut raw, root, path);
         Ok(raw)
     };
@@ -121,7 +121,7 @@ fn find(root: &Root, settings: &Settings) -> Result<Files, DataError> {
 
 /// Annotation files next to their images: that of the root, or those of its splits.
 fn beside_images(root: &Root, validation: Option<&PathBuf>) -> Option<Files> {
-    let file = |folder: &str| Some(root.join(folder).join(BESIDE_IMAGES)).filter(|path| path.is_file());
+    let file = |directory: &str| Some(root.join(directory).join(BESIDE_IMAGES)).filter(|path| path.is_file());
     let train = file("train").or_else(|| file(""))?;
     let held_out = || ["valid", "val", "validation"].into_iter().find_map(file);
     let validation = validation.cloned().or_else(|| held_out().filter(|_| train != root.join(BESIDE_IMAGES)));
@@ -130,15 +130,15 @@ fn beside_images(root: &Root, validation: Option<&PathBuf>) -> Option<Files> {
 
 /// Message about a directory without annotations, with what is there instead.
 fn nothing_found(root: &Root) -> String {
-    let named = |folders: Vec<String>| {
+    let named = |directories: Vec<String>| {
         let shown: Vec<String> =
-            folders.iter().take(LISTED_MAX).map(|name| format!("{}/", printable::line(name, 40))).collect();
+            directories.iter().take(LISTED_MAX).map(|name| format!("{}/", printable::line(name, 40))).collect();
         if shown.is_empty() { String::new() } else { format!("; there are {}", shown.join(", ")) }
     };
     format!(
         "has neither annotations.json nor a JSON file in annotations/ nor train/{BESIDE_IMAGES}{}; name the file with \
          `annotations`",
-        named(folders(root, "").unwrap_or_default())
+        named(directories(root, "").unwrap_or_default())
     )
 }
 
@@ -171,13 +171,13 @@ fn locate_images(raw: &mut Raw, root: &Root, annotations: &Path) {
     let plain = |name: &str| {
         Path::new(name).components().all(|part| matches!(part, std::path::Component::Normal(_))) && !name.contains('\0')
     };
-    let holds = |folder: &String| names().any(|name| plain(name) && root.join(folder).join(name).is_file());
-    let beside = annotations.parent().and_then(|folder| folder.strip_prefix(&root.path).ok());
-    let beside = beside.map_or_else(String::new, |folder| folder.to_string_lossy().into_owned());
+    let holds = |directory: &String| names().any(|name| plain(name) && root.join(directory).join(name).is_file());
+    let beside = annotations.parent().and_then(|directory| directory.strip_prefix(&root.path).ok());
+    let beside = beside.map_or_else(String::new, |directory| directory.to_string_lossy().into_owned());
     let stem = stem(annotations).to_lowercase();
     // Directories that the file is named after, the longest name first: `train2017` of `instances_minitrain2017`.
     let named_after = |above: &'static str| {
-        let mut found = folders(root, above).unwrap_or_default();
+        let mut found = directories(root, above).unwrap_or_default();
         found.retain(|name| stem.ends_with(&name.to_lowercase()));
         found.sort_by_key(|name| std::cmp::Reverse(name.len()));
         found.into_iter().map(move |name| if above.is_empty() { name } else { format!("{above}/{name}") })
@@ -187,12 +187,12 @@ fn locate_images(raw: &mut Raw, root: &Root, annotations: &Path) {
         .chain(["images".to_owned()])
         .chain(named_after("images"))
         .chain([beside]);
-    let folder = candidates.into_iter().filter(|folder| plain(folder)).find(holds).unwrap_or_default();
-    if folder.is_empty() {
+    let directory = candidates.into_iter().filter(|directory| plain(directory)).find(holds).unwrap_or_default();
+    if directory.is_empty() {
         return;
     }
     for image in &mut raw.images {
-        image.file = format!("{folder}/{}", image.file);
+        image.file = format!("{directory}/{}", image.file);
     }
 }
 
@@ -259,7 +259,7 @@ mod tests {
                 })
                 .collect(),
             references: None,
-            sized: true,
+            has_width_and_height: true,
         }
     }
 
@@ -276,9 +276,9 @@ mod tests {
     }
 
     #[test]
-    fn pictures_are_found_in_the_folder_that_the_file_is_named_after_or_beside_it() {
-        let folder = tempfile::tempdir().unwrap();
-        let root = &Root::open(folder.path()).unwrap();
+    fn pictures_are_found_in_the_directory_that_the_file_is_named_after_or_beside_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let root = &Root::open(directory.path()).unwrap();
         for place in ["val2017", "test", "images/Train", "images/default"] {
             std::fs::create_dir_all(root.join(place)).unwrap();
             let name = if place.starts_with("images") { "2.jpg" } else { "1.jpg" };

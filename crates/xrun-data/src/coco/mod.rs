@@ -8,10 +8,10 @@ use std::path::{Component, Path};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::boxes::format::{FORMER_TABLE, Format};
+use crate::boxes::format::{FORMER_SECTION, Format};
 use crate::boxes::open::Source;
 use crate::boxes::raw::{Raw, Unit};
-use crate::folder_settings;
+use crate::directory_settings;
 use xrun_core::dataset::error::DataError;
 use xrun_core::problem::{Problem, Problems};
 
@@ -19,7 +19,7 @@ use xrun_core::problem::{Problem, Problems};
 #[derive(Debug)]
 pub struct Coco;
 
-folder_settings! {
+directory_settings! {
     /// Images with boxes in COCO's JSON; images may have `video_id` and `frame_index`. Categories whose `supercategory` is
     /// `novel` are held out where `validation_classes` names none.
     Settings {
@@ -64,7 +64,7 @@ impl Format for Coco {
     const NAME: &'static str = "coco";
     const SECTION: &'static str = "dataset.coco";
     const ADVICE: &'static str = "name the directory that holds the annotations and the images";
-    const MOVED: &'static [(&'static str, &'static str)] = &[(FORMER_TABLE, "")];
+    const FORMER_KEYS: &'static [(&'static str, &'static str)] = &[(FORMER_SECTION, "")];
     type Settings = Settings;
 
     fn check(settings: &Settings, problems: &mut Problems) {
@@ -76,7 +76,7 @@ impl Format for Coco {
             if Path::new(file).components().all(plain) {
                 continue;
             }
-            let within = settings.path.as_ref().and_then(|folder| Path::new(file).strip_prefix(folder).ok());
+            let within = settings.path.as_ref().and_then(|directory| Path::new(file).strip_prefix(directory).ok());
             problems.add(match within {
                 Some(within) => {
                     Problem::new(key(name), format!("\"{file}\" is a whole path, expected one below `path`"))

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 
 use crate::boxes::raw::{Raw, RawClass, RawImage, RawObject, RawReference, Unit};
 use crate::json::{integer, is_integer, object_with, optional_integer, why};
-use crate::reading::broken::Judge;
+use crate::reading::invalid::InvalidCollector;
 use xrun_core::dataset::error::{DataError, FATAL, REPEATED_ID};
 use xrun_core::dataset::sample::IgnoreReason;
 
@@ -120,7 +120,7 @@ fn side<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Er
 }
 
 /// Reads the text of an annotation file, whose boxes are in `unit`; `path` is for messages.
-pub fn read(text: &[u8], path: &Path, unit: Unit, judge: &mut Judge) -> Result<Raw, DataError> {
+pub fn read(text: &[u8], path: &Path, unit: Unit, invalid: &mut InvalidCollector) -> Result<Raw, DataError> {
     // Some editors put a byte order mark before the text.
     let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     object_with(text, "an object with `images`, `annotations` and `categories`")
@@ -137,17 +137,18 @@ pub fn read(text: &[u8], path: &Path, unit: Unit, judge: &mut Judge) -> Result<R
             Ok(category) => category,
             Err(error) => {
                 whole_categories = false;
-                judge.fatal(FATAL, || malformed(path, text, raw, "category", at, &error));
+                invalid.add_fatal(FATAL, || malformed(path, text, raw, "category", at, &error));
                 continue;
             }
         };
         if let Some(other) = named.insert(category.name.clone(), category.id) {
             let message = format!("categories {other} and {} are both named \"{}\"", category.id, category.name);
-            judge.fatal(FATAL, || DataError::file(path, format!("{message}; a class has one id")));
+            invalid.add_fatal(FATAL, || DataError::file(path, format!("{message}; a class has one id")));
         }
         if class_of.insert(category.id, classes.len()).is_some() {
             whole_categories = false;
-            judge.fatal(REPEATED_ID, || DataError::file(path, format!("category id {} occurs twice", category.id)));
+            invalid
+                .add_fatal(REPEATED_ID, || DataError::file(path, format!("category id {} occurs twice", category.id)));
         }
         classes.push(RawClass { name: category.name, supercategory: category.supercategory });
     }
@@ -156,12 +157,12 @@ pub fn read(text: &[u8], path: &Path, unit: Unit, judge: &mut Judge) -> Result<R
         let video: Video = match serde_json::from_str(raw.get()) {
             Ok(video) => video,
             Err(error) => {
-                judge.fatal(FATAL, || malformed(path, text, raw, "video", at, &error));
+                invalid.add_fatal(FATAL, || malformed(path, text, raw, "video", at, &error));
                 continue;
             }
         };
         if videos.number.contains_key(&video.id) {
-            judge.fatal(REPEATED_ID, || DataError::file(path, format!("video id {} occurs twice", video.id)));
+            invalid.add_fatal(REPEATED_ID, || DataError::file(path, format!("video id {} occurs twice", video.id)));
             continue;
         }
         videos.add(video.id, video.name);
@@ -173,14 +174,14 @@ pub fn read(text: &[u8], path: &Path, unit: Unit, judge: &mut Judge) -> Result<R
             Ok(image) => image,
             Err(error) => {
                 whole_images = false;
-                judge.fatal(FATAL, || malformed(path, text, raw, "image", at, &error));
+                invalid.add_fatal(FATAL, || malformed(path, text, raw, "image", at, &error));
                 continue;
             }
         };
         if image_of.insert(image.id, images.len()).is_some() {
             // One of the two may have lost its own id, and with it all that refers to that.
             whole_images = false;
-            judge.fatal(REPEATED_ID, || DataError::file(path, format!("image id {} occurs twice", image.id)));
+            invalid.add_fatal(REPEATED_ID, || DataError::file(path, format!("image id {} occurs twice", image.id)));
         }
         images.push(RawImage {
             file: image.file_name,
@@ -197,21 +198,21 @@ pub fn read(text: &[u8], path: &Path, unit: Unit, judge: &mut Judge) -> Result<R
         let annotation: Annotation = match serde_json::from_str(raw.get()) {
             Ok(annotation) => annotation,
             Err(error) => {
-                judge.broken_with("malformed_annotation", path, || malformed_annotation(text, raw, at, &error));
+                invalid.add_with("malformed_annotation", path, || malformed_annotation(text, raw, at, &error));
                 continue;
             }
         };
         let called =
             annotation.id.map_or_else(|| format!("annotation {at} of the list"), |id| format!("annotation {id}"));
         if annotation.id.is_some_and(|id| !ids.insert(id)) {
-            judge.fatal(REPEATED_ID, || {
+            invalid.add_fatal(REPEATED_ID, || {
                 let line = line_of(text, raw);
                 DataError::file(path, format!("the id of {called} occurs twice, the second time in line {line}"))
             });
         }
         let Some(image) = image_of.get(&annotation.image_id) else {
             if whole_images {
-                judge.broken_with("unknown_image", path, || {
+                invalid.add_with("unknown_image", path, || {
                     format!("{called} is of image {}, which does not exist", annotation.image_id)
                 });
             }
@@ -219,7 +220,7 @@ pub fn read(text: &[u8], path: &Path, unit: Unit, judge: &mut Judge) -> Result<R
         };
         let Some(class) = class_of.get(&annotation.category_id) else {
             if whole_categories {
-                judge.broken_with("unknown_category", path, || {
+                invalid.add_with("unknown_category", path, || {
                     format!("{called} is of category {}, which does not exist", annotation.category_id)
                 });
             }
@@ -235,14 +236,14 @@ pub fn read(text: &[u8], path: &Path, unit: Unit, judge: &mut Judge) -> Result<R
         });
     }
     let Some(listed) = file.references else {
-        return Ok(Raw { classes, videos: videos.names, images, references: None, sized: true });
+        return Ok(Raw { classes, videos: videos.names, images, references: None, has_width_and_height: true });
     };
     let mut references = Vec::with_capacity(listed.len());
     for (at, raw) in listed.into_iter().enumerate() {
         let reference: Reference = match serde_json::from_str(raw.get()) {
             Ok(reference) => reference,
             Err(error) => {
-                judge.broken_with("malformed_reference", path, || {
+                invalid.add_with("malformed_reference", path, || {
                     let (line, message) = (line_of(text, raw), parser_message(&error));
                     format!("reference {at} of the list (line {line}) cannot be read: {message}")
                 });
@@ -251,7 +252,7 @@ pub fn read(text: &[u8], path: &Path, unit: Unit, judge: &mut Judge) -> Result<R
         };
         let Some(class) = class_of.get(&reference.category_id) else {
             if whole_categories {
-                judge.broken_with("unknown_category", path, || {
+                invalid.add_with("unknown_category", path, || {
                     let (file, category) = (&reference.file_name, reference.category_id);
                     format!("reference {file} is of category {category}, which does not exist")
                 });
@@ -266,7 +267,7 @@ pub fn read(text: &[u8], path: &Path, unit: Unit, judge: &mut Judge) -> Result<R
             video: reference.video_id.map(|id| videos.number(id)),
         });
     }
-    Ok(Raw { classes, videos: videos.names, images, references: Some(references), sized: true })
+    Ok(Raw { classes, videos: videos.names, images, references: Some(references), has_width_and_height: true })
 }
 
 /// The line of the file in which an item begins, from 1.

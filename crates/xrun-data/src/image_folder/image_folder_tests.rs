@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use super::*;
-use crate::boxes::format::Folder;
+use crate::boxes::format::DirectoryDataset;
 use crate::boxes::library::Library;
-use crate::reading::broken::OnInvalid;
+use crate::reading::invalid::OnInvalid;
 use xrun_core::dataset::kind::DatasetKind;
 
 fn image(root: &Path, name: &str) {
@@ -14,25 +14,25 @@ fn image(root: &Path, name: &str) {
     image::RgbImage::from_pixel(8, 4, image::Rgb([9, 8, 7])).save(path).unwrap();
 }
 
-fn opened(folder: &Path) -> Result<Library, DataError> {
-    let path = Some(folder.display().to_string());
-    Folder::<ImageFolder>::open(&Settings { path, on_invalid: OnInvalid::Fail, ..Settings::default() })
+fn opened(directory: &Path) -> Result<Library, DataError> {
+    let path = Some(directory.display().to_string());
+    DirectoryDataset::<ImageFolder>::open(&Settings { path, on_invalid: OnInvalid::Fail, ..Settings::default() })
 }
 
 #[test]
 fn the_directory_is_the_class_and_the_image_is_the_object() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     for name in ["owl/1.png", "cat/2.JPG", "cat/1.png", "cat/.hidden.png", "empty/notes.txt"] {
         match name.ends_with("txt") {
             true => {
-                std::fs::create_dir_all(folder.path().join("empty")).unwrap();
-                xrun_core::files::write::replace(&folder.path().join(name), b"x").unwrap();
+                std::fs::create_dir_all(directory.path().join("empty")).unwrap();
+                xrun_core::files::write::replace(&directory.path().join(name), b"x").unwrap();
             }
             false if name.contains("hidden") => {}
-            false => image(folder.path(), name),
+            false => image(directory.path(), name),
         }
     }
-    let library = opened(folder.path()).unwrap();
+    let library = opened(directory.path()).unwrap();
     let found: Vec<_> = library
         .videos
         .iter()
@@ -52,14 +52,14 @@ fn the_directory_is_the_class_and_the_image_is_the_object() {
 
 #[test]
 fn splits_need_two_directories() {
-    let folder = tempfile::tempdir().unwrap();
-    image(folder.path(), "train/cat/1.png");
-    image(folder.path(), "train/2.png");
-    let library = opened(folder.path()).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    image(directory.path(), "train/cat/1.png");
+    image(directory.path(), "train/2.png");
+    let library = opened(directory.path()).unwrap();
     assert_eq!(library.classes[0].name, "train", "a class like any other");
-    image(folder.path(), "val/cat/2.png");
-    image(folder.path(), "val/owl/3.png");
-    let library = opened(folder.path()).unwrap();
+    image(directory.path(), "val/cat/2.png");
+    image(directory.path(), "val/owl/3.png");
+    let library = opened(directory.path()).unwrap();
     let parts: Vec<_> = library.videos.iter().map(|video| video.part).collect();
     let (train, held_out) = (Some(Split::Train), Some(Split::Validation));
     assert_eq!((parts, library.classes.len()), (vec![train, held_out, held_out], 2));
@@ -67,13 +67,13 @@ fn splits_need_two_directories() {
 
 #[test]
 fn a_directory_without_classes_and_a_symlink_out_of_it_are_refused() {
-    let folder = tempfile::tempdir().unwrap();
-    image(folder.path(), "1.png");
-    let message = opened(folder.path()).unwrap_err().to_string();
+    let directory = tempfile::tempdir().unwrap();
+    image(directory.path(), "1.png");
+    let message = opened(directory.path()).unwrap_err().to_string();
     assert!(message.contains("has no images in directories of classes"), "{message}");
     let outside = tempfile::tempdir().unwrap();
     image(outside.path(), "1.png");
-    std::os::unix::fs::symlink(outside.path(), folder.path().join("cat")).unwrap();
-    let message = opened(folder.path()).unwrap_err().to_string();
+    std::os::unix::fs::symlink(outside.path(), directory.path().join("cat")).unwrap();
+    let message = opened(directory.path()).unwrap_err().to_string();
     assert!(message.contains("outside of the data set's directory"), "{message}");
 }

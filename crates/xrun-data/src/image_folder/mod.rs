@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::boxes::format::Format;
 use crate::boxes::open::Source;
 use crate::boxes::raw::{IMAGE_ENDINGS, Raw, RawClass, RawImage, RawObject, Unit};
-use crate::folder_settings;
-use crate::reading::confined::{files, folders};
+use crate::directory_settings;
+use crate::reading::confined::{directories, files};
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
 
@@ -16,7 +16,7 @@ use xrun_core::dataset::split::Split;
 #[derive(Debug)]
 pub struct ImageFolder;
 
-folder_settings! {
+directory_settings! {
     /// Images in a directory for each class, whose name is the class: `cat/1.jpg`, or `train/cat/1.jpg` and `val/cat/2.jpg`.
     Settings {}
 }
@@ -29,7 +29,7 @@ impl Format for ImageFolder {
 
     fn read(_settings: &Settings, source: Source<'_>) -> Result<Raw, DataError> {
         let root = source.root;
-        let all: BTreeSet<String> = folders(root, "")?.into_iter().collect();
+        let all: BTreeSet<String> = directories(root, "")?.into_iter().collect();
         let held_out = ["val", "valid", "validation"].into_iter().find(|name| all.contains(*name));
         let parts = match held_out.filter(|_| all.contains("train")) {
             Some(held_out) => vec![("train", Some(Split::Train)), (held_out, Some(Split::Validation))],
@@ -38,9 +38,9 @@ impl Format for ImageFolder {
         let (mut raw, mut number) = (Raw::default(), BTreeMap::new());
         for (part, split) in parts {
             let prefix = if part.is_empty() { String::new() } else { format!("{part}/") };
-            for name in folders(root, part)? {
-                let folder = format!("{prefix}{name}");
-                let images = files(root, &folder, &IMAGE_ENDINGS)?;
+            for name in directories(root, part)? {
+                let directory = format!("{prefix}{name}");
+                let images = files(root, &directory, &IMAGE_ENDINGS)?;
                 if images.is_empty() {
                     continue;
                 }
@@ -49,7 +49,7 @@ impl Format for ImageFolder {
                     raw.classes.len() - 1
                 });
                 raw.images.extend(images.into_iter().map(|image| RawImage {
-                    file: format!("{folder}/{image}"),
+                    file: format!("{directory}/{image}"),
                     size: None,
                     video: None,
                     frame: 0,

@@ -22,37 +22,39 @@ use xrun_core::seed::generator;
 const VERSION: u32 = 1;
 /// The files of the splits. The first is written last: its presence says that the directory is whole.
 pub const FILES: [&str; 3] = ["train.jsonl", "held-out.jsonl", "unseen.jsonl"];
+/// Index of the split with combinations of attributes that training never shows.
+const UNSEEN: usize = 2;
 /// Fields of an answer, in their order.
 pub const FIELDS: [&str; 5] = ["shape", "colour", "place", "size", "mark"];
 /// Images in a directory.
-const FOLDER_MAX: usize = 1000;
+const IMAGES_PER_DIRECTORY_MAX: usize = 1000;
 
 /// A set that is still to be generated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pending {
     /// Number of PNG files.
     pub images: usize,
-    /// Pixels.
+    /// Side of an image in pixels.
     pub image_size: usize,
     /// The directory of the data set.
-    pub folder: PathBuf,
+    pub directory: PathBuf,
 }
 
 /// The set that [`generate`] would write now; `None` when it is there.
 pub fn pending(settings: &Generated) -> Option<Pending> {
-    pending_in(settings, &cache::folder())
+    pending_in(settings, &cache::directory())
 }
 
 fn pending_in(settings: &Generated, cache: &Path) -> Option<Pending> {
-    let folder = cache.join(name(settings));
+    let directory = cache.join(name(settings));
     let images = counts(settings).iter().sum();
     let image_size = settings.image_size;
-    generated::is_missing(&folder.join(FILES[0])).then_some(Pending { images, image_size, folder })
+    generated::is_missing(&directory.join(FILES[0])).then_some(Pending { images, image_size, directory })
 }
 
 /// Directory of the set, existing or not.
-pub fn folder(settings: &Generated) -> PathBuf {
-    cache::folder().join(name(settings))
+pub fn directory(settings: &Generated) -> PathBuf {
+    cache::directory().join(name(settings))
 }
 
 /// Name of the directory: other settings have another.
@@ -66,7 +68,7 @@ fn name(settings: &Generated) -> String {
 /// # Errors
 /// It cannot be written.
 pub fn generate(settings: &Generated) -> Result<PathBuf, DataError> {
-    generate_in(settings, &cache::folder())
+    generate_in(settings, &cache::directory())
 }
 
 /// Does the same as [`generate`] below the cache directory `cache`.
@@ -74,7 +76,7 @@ pub fn generate(settings: &Generated) -> Result<PathBuf, DataError> {
 /// # Errors
 /// It cannot be written.
 pub fn generate_in(settings: &Generated, cache: &Path) -> Result<PathBuf, DataError> {
-    generated::folder(cache, &name(settings), FILES[0], |folder| write_all(settings, folder))
+    generated::directory(cache, &name(settings), FILES[0], |directory| write_all(settings, directory))
 }
 
 /// The image that takes most memory to decode: no file of noise has more bytes than its pixels and a little.
@@ -89,50 +91,51 @@ fn counts(settings: &Generated) -> [usize; 3] {
     [settings.examples, settings.held_out_examples, settings.unseen_examples]
 }
 
-/// A line of a file, and the digest of its image.
-struct Written {
+/// Line of an example, and the line of its image in the list of digests.
+struct WrittenExample {
     line: String,
-    sum: String,
+    digest_line: String,
 }
 
-fn write_all(settings: &Generated, folder: &Path) -> io::Result<()> {
+fn write_all(settings: &Generated, directory: &Path) -> io::Result<()> {
     let mut sums = String::new();
     let mut texts = Vec::new();
     for (split, count) in counts(settings).into_iter().enumerate() {
-        for first in (0..count).step_by(FOLDER_MAX) {
-            std::fs::create_dir_all(folder.join(subfolder(split, first)))?;
+        for first in (0..count).step_by(IMAGES_PER_DIRECTORY_MAX) {
+            std::fs::create_dir_all(directory.join(subdirectory(split, first)))?;
         }
         let mut text = String::new();
         // An example is a pure function of its number, so who makes it does not matter.
         let numbers: Vec<usize> = (0..count).collect();
-        for Written { line, sum } in generated::parallel_map(&numbers, |number| one(settings, split, *number, folder))?
+        for WrittenExample { line, digest_line } in
+            generated::parallel_map(&numbers, |number| write_example(settings, split, *number, directory))?
         {
             text += &line;
-            sums += &sum;
+            sums += &digest_line;
         }
         sums += &format!("{}  {}\n", digest(text.as_bytes()), FILES[split]);
         texts.push(text);
     }
-    write::replace(&folder.join(digest_cache::SUMS), sums.as_bytes()).map_err(|error| error.source)?;
+    write::replace(&directory.join(digest_cache::SUMS), sums.as_bytes()).map_err(|error| error.source)?;
     for (name, text) in FILES.iter().zip(&texts).rev() {
-        write::replace(&folder.join(name), text.as_bytes()).map_err(|error| error.source)?;
+        write::replace(&directory.join(name), text.as_bytes()).map_err(|error| error.source)?;
     }
     Ok(())
 }
 
-/// Statistics of the images of a thousand examples.
-fn subfolder(split: usize, number: usize) -> String {
-    format!("images/{}-{:03}", FILES[split].trim_end_matches(".jsonl"), number / FOLDER_MAX)
+/// Subdirectory of an image, with at most [`IMAGES_PER_DIRECTORY_MAX`] of them.
+fn subdirectory(split: usize, number: usize) -> String {
+    format!("images/{}-{:03}", FILES[split].trim_end_matches(".jsonl"), number / IMAGES_PER_DIRECTORY_MAX)
 }
 
-fn one(settings: &Generated, split: usize, number: usize, folder: &Path) -> io::Result<Written> {
+fn write_example(settings: &Generated, split: usize, number: usize, directory: &Path) -> io::Result<WrittenExample> {
     let random = &mut generator(settings.seed, FILES[split], number as u64);
-    let scene = Scene::draw(random, split == 2);
-    let (question, answer) = asked(random, &scene);
-    let image = format!("{}/{number:06}.png", subfolder(split, number));
+    let scene = Scene::draw(random, split == UNSEEN);
+    let (question, answer) = question_and_answer(random, &scene);
+    let image = format!("{}/{number:06}.png", subdirectory(split, number));
     let bytes = scene.paint(random, settings.image_size).to_png()?;
     // The whole directory is renamed when it is complete, so a half-written file is never seen.
-    OpenOptions::new().create_new(true).write(true).open(folder.join(&image))?.write_all(&bytes)?;
+    OpenOptions::new().create_new(true).write(true).open(directory.join(&image))?.write_all(&bytes)?;
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let line = format!(
         "{{\"messages\": [{{\"role\": \"user\", \"content\": [{{\"type\": \"image\", \"image\": {}}}, {{\"type\": \
@@ -141,11 +144,11 @@ fn one(settings: &Generated, split: usize, number: usize, folder: &Path) -> io::
         quoted(&question),
         quoted(&answer)
     );
-    Ok(Written { line, sum: format!("{}  {image}\n", digest(&bytes)) })
+    Ok(WrittenExample { line, digest_line: format!("{}  {image}\n", digest(&bytes)) })
 }
 
-/// An instruction and its answer: seven in ten ask for all fields, the others for two.
-fn asked(random: &mut impl Rng, scene: &Scene) -> (String, String) {
+/// Question about a scene and its answer: seven in ten ask for all fields, the others for two.
+fn question_and_answer(random: &mut impl Rng, scene: &Scene) -> (String, String) {
     let (question, wanted) = match random.random_range(0..10_u32) {
         0..7 => ("describe the picture".to_owned(), FIELDS.to_vec()),
         _ => {

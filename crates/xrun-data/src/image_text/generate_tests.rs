@@ -15,8 +15,8 @@ fn small() -> Generated {
 }
 
 fn opened(settings: &Generated, cache: &Path) -> Library {
-    let folder = generate_in(settings, cache).unwrap();
-    open_generated(&Settings { generated: settings.clone(), ..Settings::default() }, &folder).unwrap()
+    let directory = generate_in(settings, cache).unwrap();
+    open_generated(&Settings { generated: settings.clone(), ..Settings::default() }, &directory).unwrap()
 }
 
 #[test]
@@ -68,15 +68,15 @@ fn generated_bytes_are_reproducible_and_damage_is_reported() {
     let digests = [&one, &other].map(|cache| opened(&settings, cache.path()).digest);
     assert_eq!(digests[0], digests[1]);
     assert_eq!(pending_in(&settings, one.path()), None);
-    let folder = generate_in(&settings, one.path()).unwrap();
+    let directory = generate_in(&settings, one.path()).unwrap();
     // The bytes are part of every result that was taken with them.
-    let sums = std::fs::read(folder.join(digest_cache::SUMS)).unwrap();
+    let sums = std::fs::read(directory.join(digest_cache::SUMS)).unwrap();
     assert_eq!(digest(&sums), "24cc47c90d4bf07a218bf8c370d90d1f500d5bc86b7495becc6c4216cd210721");
-    let line = std::fs::read_to_string(folder.join(FILES[2])).unwrap();
+    let line = std::fs::read_to_string(directory.join(FILES[2])).unwrap();
     assert!(line.lines().next().unwrap().contains("\"image\": \"images/unseen-000/000000.png\""), "{line}");
-    write::replace(&folder.join("images/train-000/000003.png"), b"other").unwrap();
+    write::replace(&directory.join("images/train-000/000003.png"), b"other").unwrap();
     let whole = Settings { generated: settings, ..Settings::default() };
-    let message = open_generated(&whole, &folder).unwrap_err().to_string();
+    let message = open_generated(&whole, &directory).unwrap_err().to_string();
     assert!(message.contains("000003.png"), "{message}");
 }
 

@@ -9,9 +9,9 @@ use std::sync::{Mutex, PoisonError};
 use super::record::{Record, Wrong, of_item, of_line};
 use super::settings::{AnswerFormat, Settings};
 use super::{ExampleCounts, TextLength};
-use crate::reading::broken::{Judge, OnInvalid};
 use crate::reading::confined::Root;
 use crate::reading::decoding::Largest;
+use crate::reading::invalid::{InvalidCollector, OnInvalid};
 use crate::tokenizer::{Tokenizer, Vocabulary, Words};
 use xrun_core::dataset::error::{DataError, InvalidItems};
 use xrun_core::dataset::open_dataset::OpenDataset;
@@ -269,15 +269,16 @@ impl Library {
     /// # Errors
     /// Some are too long and must not be left out, or nothing is left of a split.
     pub fn fit(&mut self, tokenizer: &Tokenizer, fit: usize, on_invalid: OnInvalid) -> Result<(), DataError> {
-        let mut judge = Judge::new(on_invalid);
+        let mut invalid = InvalidCollector::new(on_invalid);
         for split in Split::ALL {
             let (mut kept, source) = (Vec::new(), self.source(split));
             for place in self.places(split) {
                 let tokens = text_tokens(&source.record(place)?, tokenizer)?;
                 match tokens <= fit {
                     true => kept.push(*place),
-                    false => judge
-                        .broken_with(TOO_LONG, source.path(), || TextLength::too_long(tokens, fit, &place.called())),
+                    false => {
+                        invalid.add_with(TOO_LONG, source.path(), || TextLength::too_long(tokens, fit, &place.called()))
+                    }
                 }
             }
             if kept.len() < self.places(split).len() {
@@ -285,8 +286,8 @@ impl Library {
                 self.places[split as usize] = kept;
             }
         }
-        judge.verdict()?;
-        self.skipped.append(&judge.found);
+        invalid.result()?;
+        self.skipped.append(&invalid.found);
         self.check_use()
     }
 

@@ -18,9 +18,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::reading::broken::Judge;
-use super::reading::broken::OnInvalid;
-use super::reading::confined::linked_folders;
+use super::reading::confined::linked_directories;
+use super::reading::invalid::InvalidCollector;
+use super::reading::invalid::OnInvalid;
 use library::{Library, LoaderSettings};
 use settings::{Settings, Source};
 use xrun_core::dataset::digest_cache;
@@ -54,22 +54,22 @@ impl ExampleCounts {
     /// # Errors
     /// Some are too long and must not be left out, or nothing is left of a split.
     pub fn fit(&mut self, fit: usize, on_invalid: OnInvalid) -> Result<InvalidItems, DataError> {
-        let mut judge = Judge::new(on_invalid);
+        let mut invalid = InvalidCollector::new(on_invalid);
         // The longest first: its message has the increase that all examples need.
         for text in self.texts.iter().rev().filter(|text| text.tokens > fit) {
             let (path, called) = &text.one;
             let error = || DataError::file(path, TextLength::too_long(text.tokens, fit, called));
-            judge.found.add_many(library::TOO_LONG, text.examples.iter().sum(), error);
+            invalid.found.add_many(library::TOO_LONG, text.examples.iter().sum(), error);
             let splits = [&mut self.train, &mut self.held_out, &mut self.unseen];
             splits.into_iter().zip(text.examples).for_each(|(left, out)| *left = left.saturating_sub(out));
         }
-        judge.verdict()?;
+        invalid.result()?;
         for (left, what) in [(self.train, library::TO_TRAIN_ON), (self.held_out, library::HELD_OUT)] {
             if left == 0 {
-                return Err(DataError::content(library::none_left(what, &judge.found, self.images)));
+                return Err(DataError::content(library::none_left(what, &invalid.found, self.images)));
             }
         }
-        Ok(judge.found)
+        Ok(invalid.found)
     }
 }
 
@@ -98,7 +98,7 @@ impl TextLength {
 impl DatasetKind for ImageText {
     const NAME: &'static str = "image-text";
     /// Its images are decoded in `limits.decode_memory`.
-    const LIMITS: &'static [&'static str] = &["decode_memory"];
+    const LIMIT_KEYS: &'static [&'static str] = &["decode_memory"];
     type Settings = Settings;
     type Opened = Library;
 
@@ -116,17 +116,17 @@ impl DatasetKind for ImageText {
         ]
     }
 
-    fn pending(settings: &Settings) -> Option<String> {
+    fn generation_notice(settings: &Settings) -> Option<String> {
         if settings.source != Source::Generated {
             return None;
         }
         let pending = generate::pending(&settings.generated)?;
-        let (images, side, folder) = (pending.images, pending.image_size, pending.folder.display());
-        Some(format!("{images} images of {side} pixels with their answers, once, in {folder}"))
+        let (images, side, directory) = (pending.images, pending.image_size, pending.directory.display());
+        Some(format!("{images} images of {side} pixels with their answers, once, in {directory}"))
     }
 
-    fn verify(settings: &Settings) {
-        open::folders(settings).iter().for_each(|folder| digest_cache::remove(folder));
+    fn forget_digests(settings: &Settings) {
+        open::directories(settings).iter().for_each(|directory| digest_cache::remove(directory));
     }
 
     fn files(settings: &Settings) -> Vec<PathBuf> {
@@ -135,10 +135,13 @@ impl DatasetKind for ImageText {
         }
         let named = [&settings.path, &settings.validation_path, &settings.encoder, &settings.merges];
         // The images are in the directories.
-        let folders = open::folders(settings);
-        let linked: Vec<PathBuf> =
-            folders.iter().filter(|_| settings.follow_links).flat_map(|folder| linked_folders(folder)).collect();
-        named.into_iter().flatten().map(PathBuf::from).chain(folders).chain(linked).collect()
+        let directories = open::directories(settings);
+        let linked: Vec<PathBuf> = directories
+            .iter()
+            .filter(|_| settings.follow_links)
+            .flat_map(|directory| linked_directories(directory))
+            .collect();
+        named.into_iter().flatten().map(PathBuf::from).chain(directories).chain(linked).collect()
     }
 
     fn loader_settings(settings: &Settings) -> LoaderSettings {

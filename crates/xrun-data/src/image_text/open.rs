@@ -15,11 +15,11 @@ use super::library::{ExampleLocation, Form, Library, Records, TextFile};
 use super::record::{EXPECTED, Image, Record, Wrong};
 use super::settings::{Settings, Source};
 use crate::json::{kind, why};
-use crate::reading::broken::Judge;
-use crate::reading::broken::OnInvalid;
 use crate::reading::confined::{Root, confined};
 use crate::reading::decoding::Largest;
 use crate::reading::decoding::decoding_bytes;
+use crate::reading::invalid::InvalidCollector;
+use crate::reading::invalid::OnInvalid;
 use crate::reading::parquet;
 use crate::reading::whole::is_whole;
 use xrun_core::dataset::digest::hexadecimal;
@@ -52,9 +52,9 @@ pub fn open(settings: &Settings) -> Result<Library, DataError> {
 }
 
 /// Opens a generated set. No part of it is ever left out: results on it would not compare.
-pub(super) fn open_generated(settings: &Settings, folder: &Path) -> Result<Library, DataError> {
-    let paths = FILES.map(|name| folder.join(name));
-    indexed(settings, &paths, OnInvalid::Fail).map_err(|error| generated::damaged(folder, error))
+pub(super) fn open_generated(settings: &Settings, directory: &Path) -> Result<Library, DataError> {
+    let paths = FILES.map(|name| directory.join(name));
+    indexed(settings, &paths, OnInvalid::Fail).map_err(|error| generated::damaged(directory, error))
 }
 
 fn open_files(settings: &Settings) -> Result<Library, DataError> {
@@ -64,18 +64,18 @@ fn open_files(settings: &Settings) -> Result<Library, DataError> {
 }
 
 /// The directories of the data set.
-pub fn folders(settings: &Settings) -> Vec<PathBuf> {
+pub fn directories(settings: &Settings) -> Vec<PathBuf> {
     match settings.source {
-        Source::Generated => vec![generate::folder(&settings.generated)],
+        Source::Generated => vec![generate::directory(&settings.generated)],
         Source::Messages | Source::QuestionList => {
             let named = [&settings.path, &settings.validation_path];
-            named.into_iter().flatten().map(|path| folder_of(Path::new(path))).collect()
+            named.into_iter().flatten().map(|path| directory_of(Path::new(path))).collect()
         }
     }
 }
 
-fn folder_of(path: &Path) -> PathBuf {
-    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_path_buf()
+fn directory_of(path: &Path) -> PathBuf {
+    path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_path_buf()
 }
 
 /// Returns whether a line opens a list of objects.
@@ -84,7 +84,7 @@ fn begins_a_list(line: &[u8]) -> bool {
 }
 
 fn indexed(settings: &Settings, paths: &[PathBuf], policy: OnInvalid) -> Result<Library, DataError> {
-    let mut judge = Judge::new(policy);
+    let mut invalid = InvalidCollector::new(policy);
     let mut indexing = Indexing {
         generated: settings.source == Source::Generated,
         known: BTreeMap::new(),
@@ -94,12 +94,12 @@ fn indexed(settings: &Settings, paths: &[PathBuf], policy: OnInvalid) -> Result<
     let mut files = Vec::new();
     for path in paths {
         // Problems of both files are reported together.
-        match indexing.file(settings, path, &mut judge) {
+        match indexing.file(settings, path, &mut invalid) {
             Ok(found) => files.push(found),
-            Err(fatal) => return Err(judge.with_error(fatal)),
+            Err(fatal) => return Err(invalid.with_error(fatal)),
         }
     }
-    judge.verdict()?;
+    invalid.result()?;
     indexing.known.into_values().for_each(DigestCache::save);
     let images = files.iter().map(|file| u64::from(file.images)).sum();
     let source_of = std::array::from_fn(|split| split.min(files.len() - 1));
@@ -124,7 +124,7 @@ fn indexed(settings: &Settings, paths: &[PathBuf], policy: OnInvalid) -> Result<
             _ => indexing.largest,
         },
         digest: hexadecimal(&indexing.digest.finalize()),
-        skipped: judge.found,
+        skipped: invalid.found,
     };
     library.check_use()?;
     Ok(library)
@@ -162,14 +162,19 @@ struct FileIndexer<'a> {
     places: Vec<ExampleLocation>,
     /// Each image by the beginning of the SHA-256 of its name or its base64.
     images: HashMap<[u8; 16], InspectedImage>,
-    judge: &'a mut Judge,
+    invalid: &'a mut InvalidCollector,
 }
 
 impl Indexing {
-    fn file(&mut self, settings: &Settings, path: &Path, judge: &mut Judge) -> Result<IndexedFile, DataError> {
+    fn file(
+        &mut self,
+        settings: &Settings,
+        path: &Path,
+        invalid: &mut InvalidCollector,
+    ) -> Result<IndexedFile, DataError> {
         let failed = |error: std::io::Error| DataError::file(path, format!("cannot be read: {error}"));
-        let links = settings.link_root.as_ref().filter(|_| settings.follow_links).map(Path::new);
-        let root = Root::open(&folder_of(path))?.with_links(links)?;
+        let link_root = settings.link_root.as_ref().filter(|_| settings.follow_links).map(Path::new);
+        let root = Root::open(&directory_of(path))?.with_link_root(link_root)?;
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let digest = self.known(&root.path).digest(&name, path)?;
         self.digest.update(digest.as_bytes());
@@ -182,7 +187,7 @@ impl Indexing {
             Source::Generated | Source::QuestionList => None,
         };
         let opened = file::open(rows.as_deref().unwrap_or(path)).map_err(failed)?;
-        let mut found = FileIndexer { path, root: &root, form, places: Vec::new(), images: HashMap::new(), judge };
+        let mut found = FileIndexer { path, root: &root, form, places: Vec::new(), images: HashMap::new(), invalid };
         match form {
             Form::Lines => self.lines(&opened, &mut found)?,
             Form::List(_) => self.list(&opened, &mut found)?,
@@ -193,12 +198,12 @@ impl Indexing {
         Ok(IndexedFile { text, places, images })
     }
 
-    fn known(&mut self, folder: &Path) -> &mut DigestCache {
+    fn known(&mut self, directory: &Path) -> &mut DigestCache {
         let open = || match self.generated {
-            true => DigestCache::open_generated(folder),
-            false => DigestCache::open(folder),
+            true => DigestCache::open_generated(directory),
+            false => DigestCache::open(directory),
         };
-        self.known.entry(folder.to_owned()).or_insert_with(open)
+        self.known.entry(directory.to_owned()).or_insert_with(open)
     }
 
     fn lines(&mut self, file: &File, found: &mut FileIndexer<'_>) -> Result<(), DataError> {
@@ -224,7 +229,7 @@ impl Indexing {
             if read > LINE_BYTES_MAX && bytes.last() != Some(&b'\n') {
                 offset += reader.skip_until(b'\n').map_err(failed)? as u64;
                 let message = format!("line {line}: has more than {LINE_BYTES_MAX} bytes, which is no example");
-                found.judge.broken("too_long_line", found.path, message);
+                found.invalid.add("too_long_line", found.path, message);
                 continue;
             }
             let mut text = bytes.as_slice();
@@ -282,7 +287,7 @@ impl Indexing {
         match number {
             Ok(image) => found.places.push(ExampleLocation { image, ..place }),
             Err((reason, message)) => {
-                found.judge.broken(reason, found.path, format!("{}: {message}", place.called()));
+                found.invalid.add(reason, found.path, format!("{}: {message}", place.called()));
             }
         }
         Ok(())
@@ -388,9 +393,9 @@ pub(super) fn located(root: &Root, name: &str) -> Result<String, Wrong> {
             Err(("missing_image", format!("the image {} is not there, or is no file", tried.display())))
         }
         Err(_) if Path::new(name).is_absolute() => {
-            let folder = root.path.display();
+            let directory = root.path.display();
             let message =
-                format!("the image \"{}\" is outside of {folder}; write paths relative to that directory", shown());
+                format!("the image \"{}\" is outside of {directory}; write paths relative to that directory", shown());
             Err(("outside", message))
         }
         Err(error) => Err(("outside", format!("the image {error}"))),

@@ -13,9 +13,9 @@ use crate::reading::parquet::tests::{Column, write_rows};
 use xrun_core::dataset::kind::DatasetKind;
 use xrun_core::dataset::open_dataset::OpenDataset;
 
-fn put(folder: &Path, name: &str, bytes: &[u8]) {
-    std::fs::create_dir_all(folder.join(name).parent().unwrap()).unwrap();
-    xrun_core::files::write::replace(&folder.join(name), bytes).unwrap();
+fn put(directory: &Path, name: &str, bytes: &[u8]) {
+    std::fs::create_dir_all(directory.join(name).parent().unwrap()).unwrap();
+    xrun_core::files::write::replace(&directory.join(name), bytes).unwrap();
 }
 
 fn png(shade: u8) -> Vec<u8> {
@@ -26,22 +26,22 @@ fn line(image: &str, answer: &str) -> String {
     format!("{{\"text\": \"What?\", \"image\": \"{image}\", \"response\": \"{answer}\"}}\n")
 }
 
-fn settings(folder: &Path, policy: OnInvalid) -> Settings {
-    let path = Some(folder.join("a.jsonl").display().to_string());
+fn settings(directory: &Path, policy: OnInvalid) -> Settings {
+    let path = Some(directory.join("a.jsonl").display().to_string());
     Settings { source: Source::Messages, path, on_invalid: policy, ..Settings::default() }
 }
 
 /// A directory with four good images and a file of examples with these lines behind four good ones.
-fn folder(lines: &[Vec<u8>]) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
+fn directory(lines: &[Vec<u8>]) -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
     let mut text = Vec::new();
     for shade in 0..4 {
-        put(folder.path(), &format!("images/{shade}.png"), &png(shade));
+        put(directory.path(), &format!("images/{shade}.png"), &png(shade));
         text.extend(line(&format!("images/{shade}.png"), "red").bytes());
     }
     lines.iter().for_each(|line| text.extend(line));
-    put(folder.path(), "a.jsonl", &text);
-    folder
+    put(directory.path(), "a.jsonl", &text);
+    directory
 }
 
 fn inline(bytes: &[u8]) -> String {
@@ -75,27 +75,27 @@ fn invalid_examples_are_reported_with_their_line_or_skipped_and_counted() {
     let outside = tempfile::tempdir().unwrap();
     put(outside.path(), "secret.png", &png(0));
     let prepare = |lines: &[Vec<u8>]| {
-        let folder = folder(lines);
-        let path = folder.path();
+        let directory = directory(lines);
+        let path = directory.path();
         put(path, "cut.jpg", &whole[..whole.len() * 3 / 4]);
         put(path, "text.png", b"hello");
         put(path, "thin.png", &claimed(1, 65_535));
         put(path, "huge.png", &claimed(30_000, 30_000));
         std::os::unix::fs::symlink(outside.path().join("secret.png"), path.join("out.png")).unwrap();
-        folder
+        directory
     };
     for (text, reason, part) in &cases {
-        let folder = prepare(std::slice::from_ref(text));
-        let message = open(&settings(folder.path(), OnInvalid::Fail)).unwrap_err().to_string();
+        let directory = prepare(std::slice::from_ref(text));
+        let message = open(&settings(directory.path(), OnInvalid::Fail)).unwrap_err().to_string();
         assert!(message.contains("a.jsonl: line 5: ") && message.contains(part), "{message}");
         assert!(message.contains("on_invalid = \"skip\""), "{message}");
-        let library = open(&settings(folder.path(), OnInvalid::Skip)).unwrap();
+        let library = open(&settings(directory.path(), OnInvalid::Skip)).unwrap();
         assert_eq!(library.skipped.counts.get(*reason), Some(&1), "{:?}", library.skipped);
         assert_eq!((library.skipped.total(), library.sample_count()), (1, 4));
     }
     let all: Vec<Vec<u8>> = cases.iter().map(|(text, ..)| text.clone()).collect();
-    let folder = prepare(&all);
-    let DataError::Several(broken) = open(&settings(folder.path(), OnInvalid::Fail)).unwrap_err() else {
+    let directory = prepare(&all);
+    let DataError::Several(broken) = open(&settings(directory.path(), OnInvalid::Fail)).unwrap_err() else {
         panic!("several mistakes")
     };
     assert_eq!(broken.total(), 17);
@@ -109,8 +109,8 @@ fn a_line_of_more_than_32_mib_is_skipped() {
         text
     };
     let most = LINE_BYTES_MAX as usize;
-    let folder = folder(&[long(most + 2), line("images/0.png", "blue").into_bytes(), long(most)]);
-    let library = open(&settings(folder.path(), OnInvalid::Skip)).unwrap();
+    let directory = directory(&[long(most + 2), line("images/0.png", "blue").into_bytes(), long(most)]);
+    let library = open(&settings(directory.path(), OnInvalid::Skip)).unwrap();
     let counts: Vec<(&str, u64)> = library.skipped.counts.iter().map(|(name, count)| (name.as_str(), *count)).collect();
     // One of just the size is read, and is no JSON.
     assert_eq!(counts, [("not_json", 1), ("too_long_line", 1)]);
@@ -126,11 +126,11 @@ fn examples_of_an_image_are_in_one_split_and_share_its_number() {
     let same = inline(&png(9));
     let more = [line(&same, "a"), "\n \r\n".into(), line("images/./0.png", "b"), line(&same, "c")];
     let more: Vec<Vec<u8>> = more.into_iter().map(String::into_bytes).collect();
-    let folder = folder(&more);
+    let directory = directory(&more);
     // Some editors put a mark before the text.
-    let text = std::fs::read(folder.path().join("a.jsonl")).unwrap();
-    put(folder.path(), "a.jsonl", &[b"\xef\xbb\xbf".as_slice(), &text].concat());
-    let share = Settings { validation_fraction: 0.2, ..settings(folder.path(), OnInvalid::Fail) };
+    let text = std::fs::read(directory.path().join("a.jsonl")).unwrap();
+    put(directory.path(), "a.jsonl", &[b"\xef\xbb\xbf".as_slice(), &text].concat());
+    let share = Settings { validation_fraction: 0.2, ..settings(directory.path(), OnInvalid::Fail) };
     let library = open(&share).unwrap();
     assert_eq!(
         library.summary(),
@@ -142,13 +142,13 @@ fn examples_of_an_image_are_in_one_split_and_share_its_number() {
     assert_eq!(lines, [5, 9], "empty lines count as lines");
     assert_eq!(library.record(Split::Validation, 1).unwrap().1.answer, "c");
     assert_eq!(library.record(Split::Train, 0).unwrap().1.answer, "red");
-    assert_eq!(library.index_bytes() % 24, folder.path().join("a.jsonl").as_os_str().len() as u64 % 24);
+    assert_eq!(library.index_bytes() % 24, directory.path().join("a.jsonl").as_os_str().len() as u64 % 24);
     assert!(library.record(Split::Train, 5).is_err());
     let largest = library.largest.unwrap();
     assert_eq!((largest.width, largest.height), (5, 4));
     // A second file to validate with leaves the first whole.
-    put(folder.path(), "b.jsonl", line("images/1.png", "x").as_bytes());
-    let second = Some(folder.path().join("b.jsonl").display().to_string());
+    put(directory.path(), "b.jsonl", line("images/1.png", "x").as_bytes());
+    let second = Some(directory.path().join("b.jsonl").display().to_string());
     let library = open(&Settings { validation_path: second, ..share.clone() }).unwrap();
     assert_eq!(
         library.summary(),
@@ -156,7 +156,7 @@ fn examples_of_an_image_are_in_one_split_and_share_its_number() {
     );
     // Another image is other data, and so is another text.
     let digest = open(&share).unwrap().digest;
-    put(folder.path(), "images/2.png", &png(77));
+    put(directory.path(), "images/2.png", &png(77));
     assert_ne!(open(&share).unwrap().digest, digest);
 }
 
@@ -164,8 +164,8 @@ fn examples_of_an_image_are_in_one_split_and_share_its_number() {
 #[test]
 fn an_inline_image_is_sized_by_its_longest_line() {
     let of = |answers: [&str; 2]| {
-        let folder = folder(&answers.map(|answer| line("images/0.png", answer).into_bytes()));
-        open(&settings(folder.path(), OnInvalid::Fail)).unwrap().largest.unwrap().bytes
+        let directory = directory(&answers.map(|answer| line("images/0.png", answer).into_bytes()));
+        open(&settings(directory.path(), OnInvalid::Fail)).unwrap().largest.unwrap().bytes
     };
     let [long, longer] = [100, 101].map(|times| "long ".repeat(times));
     assert_eq!(of(["a", &long]), of([&long, "a"]));
@@ -203,17 +203,17 @@ fn unusable_data_is_refused_as_a_whole() {
 
 #[test]
 fn a_question_list_is_read_by_item_and_line() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     for image in 0..4 {
-        put(folder.path(), &format!("images/{image}.png"), &png(image));
+        put(directory.path(), &format!("images/{image}.png"), &png(image));
     }
     let text = "[[\"a?\", \"yes\", 0], [\"b?\", \"no\", 0],\n [\"c?\", \"red\", 1],\n [\"d?\", \"blue\", 2], [\"e?\", \"\", 2]]";
-    put(folder.path(), "a.jsonl", text.as_bytes());
+    put(directory.path(), "a.jsonl", text.as_bytes());
     let list = |policy, answer_format| Settings {
         source: Source::QuestionList,
         validation_fraction: 0.3,
         answer_format,
-        ..settings(folder.path(), policy)
+        ..settings(directory.path(), policy)
     };
     let message = open(&list(OnInvalid::Fail, AnswerFormat::Plain)).unwrap_err().to_string();
     assert!(message.contains("a.jsonl: question 5 in line 3: the answer is empty"), "{message}");
@@ -229,8 +229,8 @@ fn a_question_list_is_read_by_item_and_line() {
 #[test]
 fn long_examples_are_never_cut() {
     let long = line("images/0.png", &"long ".repeat(40));
-    let folder = folder(&[long.into_bytes()]);
-    let of = |policy| settings(folder.path(), policy);
+    let directory = directory(&[long.into_bytes()]);
+    let of = |policy| settings(directory.path(), policy);
     let fitted = |policy, tokens| {
         let mut library = open(&of(policy)).unwrap();
         let tokenizer = library.tokenizer(&of(policy).loader_settings().vocabulary).unwrap();
@@ -248,8 +248,8 @@ fn long_examples_are_never_cut() {
 #[test]
 fn an_inspection_counts_the_same_long_examples() {
     let long = line("images/0.png", &"long ".repeat(40));
-    let folder = folder(&[long.into_bytes()]);
-    let settings = settings(folder.path(), OnInvalid::Skip);
+    let directory = directory(&[long.into_bytes()]);
+    let settings = settings(directory.path(), OnInvalid::Skip);
     let inspected = ImageText::inspect(&settings).unwrap();
     assert_eq!(inspected.summary.texts.iter().map(|text| text.examples).fold([0; 3], add), [4, 1, 0]);
     let longest = inspected.summary.texts.last().unwrap().tokens;
@@ -283,16 +283,16 @@ fn add(one: [u64; 3], other: [u64; 3]) -> [u64; 3] {
 
 #[test]
 fn rows_of_parquet_with_the_bytes_of_images_are_examples() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let schema = "message rows { optional group image { optional binary bytes; optional binary path (UTF8); }
         optional binary text (UTF8); optional binary response (UTF8); }";
     let images: Vec<Vec<u8>> = (0..4).map(png).collect();
     let images: Vec<&[u8]> = images.iter().map(Vec::as_slice).collect();
     let [paths, texts, answers] = ["0.png", "What?", "red"].map(|text| vec![text.as_bytes(); 4]);
     let columns = [(2, &images), (2, &paths), (1, &texts), (1, &answers)];
-    let path = folder.path().join("a.jsonl");
+    let path = directory.path().join("a.jsonl");
     write_rows(&path, schema, &columns.map(|(level, values)| Column::Bytes(level, values)));
-    let library = open(&settings(folder.path(), OnInvalid::Fail)).unwrap();
+    let library = open(&settings(directory.path(), OnInvalid::Fail)).unwrap();
     assert_eq!((library.sample_count(), library.images), (4, 4));
     let (_, record) = library.record(Split::Train, 1).unwrap();
     assert_eq!((record.image, record.answer.as_str()), (Image::Inline(inline(&png(1))), "red"));
@@ -301,11 +301,11 @@ fn rows_of_parquet_with_the_bytes_of_images_are_examples() {
 #[cfg(unix)]
 #[test]
 fn images_behind_a_symlink_are_read_where_it_may_lead() {
-    let folder = folder(&[]);
+    let directory = directory(&[]);
     let scratch = tempfile::tempdir().unwrap();
-    std::fs::rename(folder.path().join("images"), scratch.path().join("images")).unwrap();
-    std::os::unix::fs::symlink(scratch.path().join("images"), folder.path().join("images")).unwrap();
-    let closed = settings(folder.path(), OnInvalid::Fail);
+    std::fs::rename(directory.path().join("images"), scratch.path().join("images")).unwrap();
+    std::os::unix::fs::symlink(scratch.path().join("images"), directory.path().join("images")).unwrap();
+    let closed = settings(directory.path(), OnInvalid::Fail);
     let message = open(&closed).unwrap_err().to_string();
     assert!(message.contains("symlink") && message.contains("follow_links = true"), "{message}");
     let link_root = Some(scratch.path().display().to_string());

@@ -81,12 +81,12 @@ pub fn of_line(line: &[u8]) -> Result<Record, Wrong> {
         .map_err(|error| ("not_utf8", format!("is not UTF-8 from byte {} of the line", error.valid_up_to())))?;
     object_with(line, EXPECTED).map_err(|message| ("wrong_form", message))?;
     let Object(read) = serde_json::from_str::<Object<Line>>(whole).map_err(|error| match error.is_data() {
-        true => ("wrong_form", wrong_form::of_line(whole).unwrap_or_else(|| why_of_line(line, &error))),
+        true => ("wrong_form", wrong_form::line_problem(whole).unwrap_or_else(|| why_of_line(line, &error))),
         false => ("not_json", why_of_line(line, &error)),
     })?;
     match read {
-        Line { messages: Some(Few(messages)), response: None, image, images, .. } => {
-            let beside = image.into_iter().chain(images.into_iter().flat_map(|Few(images)| images));
+        Line { messages: Some(AtMost(messages)), response: None, image, images, .. } => {
+            let beside = image.into_iter().chain(images.into_iter().flat_map(|AtMost(images)| images));
             of_messages(messages, beside.map(|Place(place)| place).collect(), || hint_next_to_messages(whole))
         }
         Line { messages: None, text: Some(text), image: Some(Place(image)), response: Some(response), .. } => {
@@ -162,7 +162,7 @@ fn hint_next_to_messages(line: &str) -> &'static str {
 /// Why it is of no use.
 pub fn of_item(item: &str, form: AnswerFormat) -> Result<Record, Wrong> {
     let (question, answer, image): (String, String, u64) = serde_json::from_str(item).map_err(|error| {
-        let why = wrong_form::of_item(item).unwrap_or_else(|| why_of_line(item.as_bytes(), &error));
+        let why = wrong_form::item_problem(item).unwrap_or_else(|| why_of_line(item.as_bytes(), &error));
         ("wrong_form", format!("is not [question, answer, number of an image]: {why}"))
     })?;
     if answer.is_empty() {
@@ -257,10 +257,10 @@ fn place(text: String) -> Result<Image, Wrong> {
 
 #[derive(Deserialize)]
 struct Line {
-    messages: Option<Few<Object<Message>>>,
+    messages: Option<AtMost<Object<Message>>>,
     text: Option<String>,
     image: Option<Place>,
-    images: Option<Few<Place>>,
+    images: Option<AtMost<Place>>,
     response: Option<String>,
 }
 
@@ -364,28 +364,28 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
     }
 }
 
-/// Lists at most [`LIST_MAX`] items.
-pub(super) struct Few<T>(pub Vec<T>);
+/// List of at most [`LIST_MAX`] items.
+pub(super) struct AtMost<T>(pub Vec<T>);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Few<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for AtMost<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct OfList<T>(PhantomData<T>);
         impl<'de, T: Deserialize<'de>> Visitor<'de> for OfList<T> {
-            type Value = Few<T>;
+            type Value = AtMost<T>;
 
             fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
                 formatter.write_str("a list")
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Self::Value, A::Error> {
-                few(list).map(Few)
+                at_most(list).map(AtMost)
             }
         }
         deserializer.deserialize_seq(OfList(PhantomData))
     }
 }
 
-fn few<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(mut list: A) -> Result<Vec<T>, A::Error> {
+fn at_most<'de, T: Deserialize<'de>, A: SeqAccess<'de>>(mut list: A) -> Result<Vec<T>, A::Error> {
     let mut all = Vec::new();
     while let Some(one) = list.next_element()? {
         if all.len() == LIST_MAX {
@@ -415,7 +415,7 @@ impl<'de> Deserialize<'de> for Content {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Content, A::Error> {
-                let parts = few::<Object<Part>, A>(list)?;
+                let parts = at_most::<Object<Part>, A>(list)?;
                 Ok(Content(parts.into_iter().map(|Object(part)| part).collect()))
             }
         }

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::check::SECTION;
 use super::library::LoaderSettings;
-use crate::reading::broken::OnInvalid;
+use crate::reading::invalid::OnInvalid;
 use crate::tokenizer::Vocabulary;
 use xrun_core::units::Bytes;
 

@@ -9,20 +9,20 @@ use super::*;
 use xrun_core::files::write::replace;
 
 /// Two images in a file of four examples, one of them turned by its camera.
-fn folder() -> (tempfile::TempDir, Settings) {
-    let folder = tempfile::tempdir().unwrap();
+fn directory() -> (tempfile::TempDir, Settings) {
+    let directory = tempfile::tempdir().unwrap();
     let half = RgbImage::from_fn(32, 16, |x, _| if x < 16 { Rgb([250, 250, 250]) } else { Rgb([5, 5, 5]) });
-    replace(&folder.path().join("a.jpg"), &turned(half, 6)).unwrap();
+    replace(&directory.path().join("a.jpg"), &turned(half, 6)).unwrap();
     let flat = RgbImage::from_pixel(64, 20, Rgb([10, 20, 30]));
-    replace(&folder.path().join("b.png"), &encoded(flat, ImageFormat::Png)).unwrap();
+    replace(&directory.path().join("b.png"), &encoded(flat, ImageFormat::Png)).unwrap();
     let line = |image: &str, answer: &str| {
         format!("{{\"text\": \"What?\", \"image\": \"{image}\", \"response\": \"{answer}\"}}\n")
     };
     let text = line("a.jpg", "{\\\"a\\\": \\\"日本 é\\\"}") + &line("a.jpg", "red") + &line("b.png", "blue");
-    replace(&folder.path().join("a.jsonl"), text.as_bytes()).unwrap();
-    let path = Some(folder.path().join("a.jsonl").display().to_string());
+    replace(&directory.path().join("a.jsonl"), text.as_bytes()).unwrap();
+    let path = Some(directory.path().join("a.jsonl").display().to_string());
     let settings = Settings { source: Source::Messages, path, image_size: 8, ..Settings::default() };
-    (folder, settings)
+    (directory, settings)
 }
 
 fn store(settings: &Settings, limits: &Limits, ledger: &Ledger) -> ImageTextStore {
@@ -33,7 +33,7 @@ fn store(settings: &Settings, limits: &Limits, ledger: &Ledger) -> ImageTextStor
 
 #[test]
 fn examples_do_not_depend_on_the_cache_and_originals_are_dropped() {
-    let (_folder, settings) = folder();
+    let (_directory, settings) = directory();
     let ledger = Ledger::default();
     let store = store(&settings, &Limits::default(), &ledger);
     assert_eq!((store.count(Split::Train), store.count(Split::Validation), store.count(Split::Unseen)), (2, 1, 0));
@@ -62,7 +62,7 @@ fn examples_do_not_depend_on_the_cache_and_originals_are_dropped() {
 
 #[test]
 fn held_bytes_are_in_the_ledger_and_within_the_plan() {
-    let (_folder, settings) = folder();
+    let (_directory, settings) = directory();
     let one = (8 * 8 * 3 + size_of::<HostImage>()) as u64;
     let small = Settings { image_cache: Bytes(one), ..settings };
     let ledger = Ledger::default();
@@ -81,23 +81,23 @@ fn held_bytes_are_in_the_ledger_and_within_the_plan() {
 
 #[test]
 fn a_record_that_changed_during_the_run_is_named_by_line() {
-    let (folder, settings) = folder();
+    let (directory, settings) = directory();
     let ledger = Ledger::default();
     let store = store(&settings, &Limits::default(), &ledger);
     let message_of = |split, number| store.example(split, number).unwrap_err().to_string();
     // Damage that only decoding shows.
-    let mut bytes = std::fs::read(folder.path().join("b.png")).unwrap();
+    let mut bytes = std::fs::read(directory.path().join("b.png")).unwrap();
     bytes[45..60].fill(0);
-    replace(&folder.path().join("b.png"), &bytes).unwrap();
+    replace(&directory.path().join("b.png"), &bytes).unwrap();
     let message = message_of(Split::Validation, 0);
     assert!(message.contains("a.jsonl: line 3: b.png: the image cannot be read"), "{message}");
-    std::fs::remove_file(folder.path().join("b.png")).unwrap();
+    std::fs::remove_file(directory.path().join("b.png")).unwrap();
     assert!(message_of(Split::Validation, 0).contains("is not there"));
     let large = RgbImage::from_pixel(900, 900, Rgb([1, 2, 3]));
-    replace(&folder.path().join("b.png"), &encoded(large, ImageFormat::Png)).unwrap();
+    replace(&directory.path().join("b.png"), &encoded(large, ImageFormat::Png)).unwrap();
     let message = message_of(Split::Validation, 0);
     assert!(message.contains("another image when the run began"), "{message}");
-    let mut file = std::fs::OpenOptions::new().write(true).open(folder.path().join("a.jsonl")).unwrap();
+    let mut file = std::fs::OpenOptions::new().write(true).open(directory.path().join("a.jsonl")).unwrap();
     std::io::Write::write_all(&mut file, b"garbage").unwrap();
     let message = message_of(Split::Train, 0);
     assert!(message.contains("line 1: ") && message.contains("was changed during the run"), "{message}");

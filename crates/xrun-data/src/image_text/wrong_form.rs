@@ -1,12 +1,12 @@
 //! Messages about JSON that is not an example: the key, the expected and the found value, and a hint.
 //!
-//! Asked of a line or an item that was found to be none; the parser's own words are left for what is not found here.
+//! Called for a line or an item that did not parse. `None` leaves the parser's own message.
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use super::record::Few;
+use super::record::AtMost;
 use crate::json::{TEXT, kind};
 
 const OBJECT: &str = "an object";
@@ -57,8 +57,8 @@ const ANSWER: &str =
     "an answer in JSON is written as a text, its quotation marks with `\\` before them: \"{\\\"name\\\": …}\"";
 const ONE_IMAGE: &str = "write the one image alone: \"image\": \"images/7.jpg\"";
 
-/// A line of JSON lines.
-pub fn of_line(line: &str) -> Option<String> {
+/// Problem of a line of JSON lines.
+pub fn line_problem(line: &str) -> Option<String> {
     if kind(line) != OBJECT {
         return None;
     }
@@ -66,26 +66,26 @@ pub fn of_line(line: &str) -> Option<String> {
     not_a_text("`text`", text, None)
         .or_else(|| not_a_text("`image`", image, Some(ONE_IMAGE)))
         .or_else(|| not_a_text("`response`", response, Some(ANSWER)))
-        .or_else(|| of_messages(messages?.get()))
+        .or_else(|| messages_problem(messages?.get()))
 }
 
 /// Found value where a text was expected, and a hint.
-fn not_a_text(what: &str, value: Option<&RawValue>, write: Option<&str>) -> Option<String> {
+fn not_a_text(what: &str, value: Option<&RawValue>, hint: Option<&str>) -> Option<String> {
     let found = kind(value?.get());
-    let write = write.map_or_else(String::new, |write| format!("; {write}"));
-    (found != TEXT).then(|| format!("{what} is {found}, expected {TEXT}{write}"))
+    let hint = hint.map_or_else(String::new, |hint| format!("; {hint}"));
+    (found != TEXT).then(|| format!("{what} is {found}, expected {TEXT}{hint}"))
 }
 
-fn of_messages(messages: &str) -> Option<String> {
+fn messages_problem(messages: &str) -> Option<String> {
     let found = kind(messages);
     if found != LIST {
         return Some(format!("`messages` is {found}, expected {LIST} of messages"));
     }
-    let Few(messages) = serde_json::from_str::<Few<&RawValue>>(messages).ok()?;
-    (1..).zip(messages).find_map(|(number, message)| of_message(number, message.get()))
+    let AtMost(messages) = serde_json::from_str::<AtMost<&RawValue>>(messages).ok()?;
+    (1..).zip(messages).find_map(|(number, message)| message_problem(number, message.get()))
 }
 
-fn of_message(number: usize, message: &str) -> Option<String> {
+fn message_problem(number: usize, message: &str) -> Option<String> {
     let found = kind(message);
     if found != OBJECT {
         return Some(format!("message {number} is {found}, expected {OBJECT}: {{\"role\": …, \"content\": …}}"));
@@ -105,22 +105,24 @@ fn of_message(number: usize, message: &str) -> Option<String> {
         match kind(content) {
             TEXT => None,
             LIST => {
-                let Few(parts) = serde_json::from_str::<Few<&RawValue>>(content).ok()?;
-                (1..).zip(parts).find_map(|(part, value)| of_part(&format!("part {part} of message {number}"), value))
+                let AtMost(parts) = serde_json::from_str::<AtMost<&RawValue>>(content).ok()?;
+                (1..)
+                    .zip(parts)
+                    .find_map(|(part, value)| part_problem(&format!("part {part} of message {number}"), value))
             }
             found => {
-                let write = if found == OBJECT { format!("; {ANSWER}") } else { String::new() };
-                Some(format!("`content` of message {number} is {found}, expected {TEXT} or {LIST} of parts{write}"))
+                let hint = if found == OBJECT { format!("; {ANSWER}") } else { String::new() };
+                Some(format!("`content` of message {number} is {found}, expected {TEXT} or {LIST} of parts{hint}"))
             }
         }
     })
 }
 
-fn of_part(at: &str, part: &RawValue) -> Option<String> {
+fn part_problem(at: &str, part: &RawValue) -> Option<String> {
     let found = kind(part.get());
     if found != OBJECT {
-        let such = "{\"type\": \"text\", \"text\": …}";
-        return Some(format!("{at} is {found}, expected {OBJECT} such as {such}"));
+        let example = "{\"type\": \"text\", \"text\": …}";
+        return Some(format!("{at} is {found}, expected {OBJECT} such as {example}"));
     }
     let Part { r#type, text, image, image_url } = serde_json::from_str(part.get()).ok()?;
     not_a_text(&format!("`type` of {at}"), r#type, None)
@@ -128,25 +130,25 @@ fn of_part(at: &str, part: &RawValue) -> Option<String> {
         .or_else(|| not_a_text(&format!("`image` of {at}"), image, Some(ONE_IMAGE)))
         .or_else(|| {
             let image_url = image_url?.get();
-            let such = "{\"url\": \"data:image/png;base64,…\"}";
+            let example = "{\"url\": \"data:image/png;base64,…\"}";
             let found = kind(image_url);
             if found != OBJECT {
-                return Some(format!("`image_url` of {at} is {found}, expected {OBJECT}: {such}"));
+                return Some(format!("`image_url` of {at} is {found}, expected {OBJECT}: {example}"));
             }
             match serde_json::from_str::<Url<'_>>(image_url).ok()?.url {
-                None => Some(format!("`image_url` of {at} has no `url`, expected {such}")),
+                None => Some(format!("`image_url` of {at} has no `url`, expected {example}")),
                 url => not_a_text(&format!("`url` of {at}"), url, None),
             }
         })
 }
 
-/// An item of a question list.
-pub fn of_item(item: &str) -> Option<String> {
+/// Problem of an item of a question list.
+pub fn item_problem(item: &str) -> Option<String> {
     let found = kind(item);
     if found != LIST {
         return Some(format!("it is {found}"));
     }
-    let Few(entries) = serde_json::from_str::<Few<&RawValue>>(item).ok()?;
+    let AtMost(entries) = serde_json::from_str::<AtMost<&RawValue>>(item).ok()?;
     let [question, answer, image] = entries.as_slice() else {
         return Some(format!("it has {} entries, expected three", entries.len()));
     };
@@ -201,10 +203,10 @@ mod tests {
             ),
             (parts(r#"{"type": "image_url", "image_url": {}}"#), "has no `url`"),
         ] {
-            let found = of_line(&line).unwrap_or_else(|| panic!("nothing is said of {line}"));
+            let found = line_problem(&line).unwrap_or_else(|| panic!("nothing is said of {line}"));
             assert!(found.starts_with(said) || (said == "has no `url`" && found.contains(said)), "{found} ({line})");
         }
-        assert_eq!(of_line(r#"{"text": "a", "image": "b", "response": "c", "id": []}"#), None);
+        assert_eq!(line_problem(r#"{"text": "a", "image": "b", "response": "c", "id": []}"#), None);
     }
 
     #[test]
@@ -217,8 +219,8 @@ mod tests {
             (r#"["a", "b", "7"]"#, "the image is a text, expected a whole number"),
             (r#"["a", "b", -1]"#, "the image is -1, expected a whole number"),
         ] {
-            assert!(of_item(item).unwrap().starts_with(said), "{item}: {:?}", of_item(item));
+            assert!(item_problem(item).unwrap().starts_with(said), "{item}: {:?}", item_problem(item));
         }
-        assert_eq!(of_item(r#"["a", "b", 7]"#), None);
+        assert_eq!(item_problem(r#"["a", "b", 7]"#), None);
     }
 }

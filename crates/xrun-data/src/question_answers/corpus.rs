@@ -8,8 +8,8 @@ use super::generate::generate;
 use super::settings::{Settings, Source};
 use super::squad::{Index, QuestionLocation};
 use super::texts::Texts;
-use crate::reading::broken::Judge;
-use crate::reading::broken::OnInvalid;
+use crate::reading::invalid::InvalidCollector;
+use crate::reading::invalid::OnInvalid;
 use crate::tokenizer::{Tokenizer, Vocabulary, Words};
 use xrun_core::dataset::error::{DataError, InvalidItems};
 use xrun_core::dataset::generated;
@@ -143,19 +143,19 @@ impl OpenedFiles {
             }
             Source::File => (PathBuf::from(settings.path.as_deref().unwrap_or_default()), None, settings.on_invalid),
         };
-        let mut judge = Judge::new(policy);
-        let opened = QuestionFile::open(&path, &mut judge);
+        let mut invalid = InvalidCollector::new(policy);
+        let opened = QuestionFile::open(&path, &mut invalid);
         // Problems of both files are reported together.
-        let second = settings.validation_path.as_ref().map(|path| QuestionFile::open(Path::new(path), &mut judge));
+        let second = settings.validation_path.as_ref().map(|path| QuestionFile::open(Path::new(path), &mut invalid));
         let with_advice = |error: DataError| match settings.source {
             Source::Generated => generated::damaged(&path, error),
             Source::File => error,
         };
         let (opened, second) = match (opened, second.transpose()) {
             (Ok(opened), Ok(second)) => (opened, second),
-            (Err(fatal), _) | (_, Err(fatal)) => return Err(with_advice(judge.with_error(fatal))),
+            (Err(fatal), _) | (_, Err(fatal)) => return Err(with_advice(invalid.with_error(fatal))),
         };
-        judge.verdict().map_err(with_advice)?;
+        invalid.result().map_err(with_advice)?;
         let (train, Index { places, articles, mut texts }) = opened;
         if let Some(written) = &written {
             generated::expect(&path, written, &train.digest)?;
@@ -185,7 +185,7 @@ impl OpenedFiles {
                 ));
             }
         }
-        Ok(Self { train, validation, train_places, validation_places, digests, skipped: judge.found, texts })
+        Ok(Self { train, validation, train_places, validation_places, digests, skipped: invalid.found, texts })
     }
 }
 

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 use super::squad::{self, Index, Paragraph, QuestionLocation};
-use crate::reading::broken::Judge;
+use crate::reading::invalid::InvalidCollector;
 use crate::reading::parquet;
 use xrun_core::dataset::digest::digest;
 use xrun_core::dataset::error::DataError;
@@ -37,7 +37,7 @@ pub struct QuestionFile {
 
 impl QuestionFile {
     /// Opens a file and indexes it; its text is dropped again.
-    pub fn open(path: &Path, judge: &mut Judge) -> Result<(Self, Index), DataError> {
+    pub fn open(path: &Path, invalid: &mut InvalidCollector) -> Result<(Self, Index), DataError> {
         let failed = |error: std::io::Error| DataError::file(path, format!("cannot be read: {error}"));
         let rows = parquet::json_lines(path)?;
         let mut file = File::open(rows.as_deref().unwrap_or(path)).map_err(failed)?;
@@ -46,7 +46,7 @@ impl QuestionFile {
         if text.len() as u64 > FILE_BYTES_MAX {
             return Err(DataError::file(path, format!("has more than {FILE_BYTES_MAX} bytes; cut it into several")));
         }
-        let index = squad::index(&text, path, judge)?;
+        let index = squad::index(&text, path, invalid)?;
         Ok((Self { path: path.to_owned(), file: Mutex::new(file), digest: digest(&text) }, index))
     }
 }

@@ -37,7 +37,7 @@ const LAST: [&str; 6] = ["burg", "stad", "heim", "wick", "ford", "mouth"];
 
 /// The generated file, written now if it is not there yet, and the digest that it was written with.
 pub fn generate(settings: &Generated) -> Result<(PathBuf, String), DataError> {
-    generate_in(settings, &cache::folder())
+    generate_in(settings, &cache::directory())
 }
 
 /// Does the same as [`generate`] below the cache directory `cache`.
@@ -97,18 +97,18 @@ mod tests {
 
     #[test]
     fn the_same_settings_give_the_same_sound_file() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let settings = Generated { articles: 3, paragraphs_per_article: 4, ..Generated::default() };
-        let (path, written) = generate_in(&settings, folder.path()).unwrap();
+        let (path, written) = generate_in(&settings, directory.path()).unwrap();
         let bytes = std::fs::read(&path).unwrap();
         assert_eq!(written, digest(&bytes));
         std::fs::remove_file(&path).unwrap();
-        assert_eq!(generate_in(&settings, folder.path()).unwrap(), (path.clone(), written.clone()));
+        assert_eq!(generate_in(&settings, directory.path()).unwrap(), (path.clone(), written.clone()));
         assert_eq!(std::fs::read(&path).unwrap(), bytes);
-        let (_, other) = generate_in(&Generated { seed: 1, ..settings.clone() }, folder.path()).unwrap();
+        let (_, other) = generate_in(&Generated { seed: 1, ..settings.clone() }, directory.path()).unwrap();
         assert_ne!(other, written);
-        let mut judge = crate::reading::broken::Judge::new(crate::reading::broken::OnInvalid::Fail);
-        let index = super::super::squad::index(&bytes, &path, &mut judge).unwrap();
+        let mut invalid = crate::reading::invalid::InvalidCollector::new(crate::reading::invalid::OnInvalid::Fail);
+        let index = super::super::squad::index(&bytes, &path, &mut invalid).unwrap();
         assert_eq!(index.places.len(), 3 * 4 * settings.sentences_per_paragraph * QUESTIONS_PER_SENTENCE);
     }
 }

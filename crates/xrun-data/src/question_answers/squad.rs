@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 use super::question;
 use super::texts::Texts;
 use crate::json::{object_with, why, why_of_line};
-use crate::reading::broken::Judge;
+use crate::reading::invalid::InvalidCollector;
 use xrun_core::dataset::error::DataError;
 
 /// A paragraph with its questions.
@@ -121,10 +121,10 @@ pub struct Index {
 }
 
 /// Looks through the text of a file; `path` is for messages. What is broken goes to the judge.
-pub fn index(text: &[u8], path: &Path, judge: &mut Judge) -> Result<Index, DataError> {
+pub fn index(text: &[u8], path: &Path, invalid: &mut InvalidCollector) -> Result<Index, DataError> {
     let texts = Texts::default();
     let mut reading =
-        Reading { path, judge, places: Vec::new(), texts, at: Position { text, seen: 0, line: 1, begin: 0 } };
+        Reading { path, invalid, places: Vec::new(), texts, at: Position { text, seen: 0, line: 1, begin: 0 } };
     // Some editors put a byte order mark before the text. Offsets count from the file's first byte.
     let body = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
     let articles = if is_rows(body) { reading.rows(text.len() - body.len())? } else { reading.squad(body)? };
@@ -170,7 +170,7 @@ impl Position<'_> {
 
 struct Reading<'a, 'b> {
     path: &'a Path,
-    judge: &'b mut Judge,
+    invalid: &'b mut InvalidCollector,
     places: Vec<QuestionLocation>,
     texts: Texts,
     at: Position<'a>,
@@ -194,7 +194,7 @@ impl Reading<'_, '_> {
                 Ok(row) => row,
                 Err(error) => {
                     let message = format!("{called}: {}", why_of_line(bytes, &error));
-                    self.judge.broken("unreadable_paragraph", self.path, message);
+                    self.invalid.add("unreadable_paragraph", self.path, message);
                     continue;
                 }
             };
@@ -226,7 +226,7 @@ impl Reading<'_, '_> {
                 Err(error) => {
                     let at = self.at.of(raw.get().as_ptr() as usize - begin);
                     let message = format!("article {article} ({at}) cannot be read: {}", cause(&error));
-                    self.judge.broken("unreadable_article", path, message);
+                    self.invalid.add("unreadable_article", path, message);
                     continue;
                 }
             };
@@ -239,13 +239,13 @@ impl Reading<'_, '_> {
                     Err(error) => {
                         let message =
                             format!("{} ({}) cannot be read: {}", called(), self.at.of(offset), cause(&error));
-                        self.judge.broken("unreadable_paragraph", path, message);
+                        self.invalid.add("unreadable_paragraph", path, message);
                         continue;
                     }
                 };
                 if paragraph.qas.is_none() {
                     let message = format!("{} ({}) has no `qas`", called(), self.at.of(offset));
-                    self.judge.broken("unreadable_paragraph", path, message);
+                    self.invalid.add("unreadable_paragraph", path, message);
                     continue;
                 }
                 let (length, article) = (length(raw.as_bytes()), article as u32);
@@ -283,7 +283,7 @@ impl Reading<'_, '_> {
         for (reason, number, wrong) in broken {
             let at = self.at.of(location.offset as usize);
             let question = if single { String::new() } else { format!(", question {number}") };
-            self.judge.broken_with(reason, self.path, || match called() {
+            self.invalid.add_with(reason, self.path, || match called() {
                 line if line.starts_with("line ") => format!("{line}{question}: {wrong}"),
                 paragraph => format!("{paragraph} ({at}){question}: {wrong}"),
             });
@@ -334,17 +334,17 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::reading::broken::OnInvalid;
+    use crate::reading::invalid::OnInvalid;
 
     const TEXT: &str = r#"{"version": "1.1", "data": [{"title": "Żuraw", "paragraphs": [
       {"context": "Ala ma kota. Żuraw też.", "qas": [
         {"id": "a", "question": "Who?", "answers": [{"text": "Ala", "answer_start": 0}]},
         {"id": "b", "question": "Also who?", "answers": [{"text": "też", "answer_start": 19}]}]}]}]}"#;
 
-    fn read(text: &str, policy: OnInvalid) -> (Result<Index, DataError>, Judge) {
-        let mut judge = Judge::new(policy);
-        let index = index(text.as_bytes(), Path::new("dev.json"), &mut judge);
-        (index.and_then(|index| judge.verdict().map(|()| index)), judge)
+    fn read(text: &str, policy: OnInvalid) -> (Result<Index, DataError>, InvalidCollector) {
+        let mut invalid = InvalidCollector::new(policy);
+        let index = index(text.as_bytes(), Path::new("dev.json"), &mut invalid);
+        (index.and_then(|index| invalid.result().map(|()| index)), invalid)
     }
 
     #[test]
@@ -374,9 +374,9 @@ mod tests {
             let message = read(&broken, OnInvalid::Fail).0.unwrap_err().to_string();
             assert!(message.contains(part) && message.contains("dev.json"), "{message}");
             assert!(message.contains("Żuraw"), "{message}");
-            let (index, judge) = read(&broken, OnInvalid::Skip);
+            let (index, invalid) = read(&broken, OnInvalid::Skip);
             assert!(index.unwrap().places.len() < 2);
-            assert_eq!(judge.found.total(), 1);
+            assert_eq!(invalid.found.total(), 1);
         }
         for (text, part) in [
             ("", "the file is empty"),
@@ -397,10 +397,10 @@ mod tests {
           {"id": 3, "question": null, "answers": []},
           {"id": [], "question": "Whom?", "answers": [{"text": "Bob", "answer_start": 8.0}]},
           {"id": 5.0, "question": "Whom?", "answers": [{"text": "Bob", "answer_start": 8.0}]}]}]}]}"#;
-        let (index, judge) = read(text, OnInvalid::Skip);
+        let (index, invalid) = read(text, OnInvalid::Skip);
         let questions: Vec<u32> = index.unwrap().places.iter().map(|place| place.question).collect();
         assert_eq!(questions, [0, 4]);
-        let counts: Vec<(&str, u64)> = judge.found.counts.iter().map(|(reason, count)| (&**reason, *count)).collect();
+        let counts: Vec<(&str, u64)> = invalid.found.counts.iter().map(|(reason, count)| (&**reason, *count)).collect();
         assert_eq!(counts, [("unanswered", 1), ("unreadable_question", 2)]);
         let message = read(text, OnInvalid::Fail).0.unwrap_err().to_string();
         assert!(message.contains("line 1, column ") && message.contains("`id` is a list"), "{message}");
@@ -427,8 +427,8 @@ mod tests {
         let index = read(&plain, OnInvalid::Fail).0.unwrap();
         assert_eq!(index.places.iter().map(|place| place.article).collect::<Vec<_>>(), [0, 1, 0]);
         let wrong = [row("", "Ann sat.", ann), row("", "Bob.", ann), "{\"a\"\n".into(), row("", "Ann.", "3")].concat();
-        let (index, judge) = read(&wrong, OnInvalid::Skip);
-        assert_eq!((index.unwrap().places.len(), judge.found.total()), (1, 3));
+        let (index, invalid) = read(&wrong, OnInvalid::Skip);
+        assert_eq!((index.unwrap().places.len(), invalid.found.total()), (1, 3));
         let message = read(&wrong, OnInvalid::Fail).0.unwrap_err().to_string();
         for part in ["line 2: (i) the answer \"Ann\" is not", "line 3: ", "line 4: `answers` is a number"] {
             assert!(message.contains(part), "{message}");
@@ -440,8 +440,8 @@ mod tests {
         fn mutated_records_never_panic(at in 0usize..TEXT.len(), byte: u8) {
             let mut bytes = TEXT.as_bytes().to_vec();
             bytes[at] = byte;
-            let mut judge = Judge::new(OnInvalid::Skip);
-            if let Ok(index) = index(&bytes, Path::new("dev.json"), &mut judge) {
+            let mut invalid = InvalidCollector::new(OnInvalid::Skip);
+            if let Ok(index) = index(&bytes, Path::new("dev.json"), &mut invalid) {
                 for place in index.places {
                     let part = &bytes[place.offset as usize..][..place.length as usize];
                     prop_assert!(serde_json::from_slice::<Paragraph>(part).is_ok());

@@ -15,8 +15,8 @@ const SQUAD: &str = r#"{"data": [
     {"id": "3", "question": "Who has a dog?", "answers": [{"text": "Bob", "answer_start": 0}]}]}]}]}"#;
 
 fn of_file(text: &str) -> (tempfile::TempDir, Settings) {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("questions.json");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("questions.json");
     write::replace(&path, text.as_bytes()).unwrap();
     let settings = Settings {
         source: Source::File,
@@ -24,7 +24,7 @@ fn of_file(text: &str) -> (tempfile::TempDir, Settings) {
         vocabulary_size: 300,
         ..Settings::default()
     };
-    (folder, settings)
+    (directory, settings)
 }
 
 fn store(settings: &Settings, ledger: &Ledger) -> ExampleStore {
@@ -33,7 +33,7 @@ fn store(settings: &Settings, ledger: &Ledger) -> ExampleStore {
 
 #[test]
 fn examples_are_the_same_on_demand_and_preprocessed() {
-    let (_folder, on_demand) = of_file(SQUAD);
+    let (_directory, on_demand) = of_file(SQUAD);
     let preprocessed = Settings { preprocess_all: true, ..on_demand.clone() };
     let uncached = Settings { example_cache: Bytes(0), ..on_demand.clone() };
     let ledgers = [Ledger::default(), Ledger::default(), Ledger::default()];
@@ -60,7 +60,7 @@ fn examples_are_the_same_on_demand_and_preprocessed() {
 
 #[test]
 fn the_cache_respects_its_cap() {
-    let (_folder, settings) = of_file(SQUAD);
+    let (_directory, settings) = of_file(SQUAD);
     let ledger = Ledger::default();
     let store = store(&Settings { example_cache: Bytes(280), ..settings }, &ledger);
     for number in [0, 1, 0, 1, 1] {
@@ -75,7 +75,7 @@ fn the_cache_respects_its_cap() {
 
 #[test]
 fn a_file_that_changes_during_the_run_is_refused() {
-    let (_folder, settings) = of_file(SQUAD);
+    let (_directory, settings) = of_file(SQUAD);
     let store = store(&settings, &Ledger::default());
     // In place: a file that is replaced stays what it was for those who have it open.
     let file = std::fs::OpenOptions::new().write(true).open(settings.path.as_ref().unwrap()).unwrap();
@@ -87,15 +87,15 @@ fn a_file_that_changes_during_the_run_is_refused() {
 #[test]
 fn a_file_without_enough_articles_is_refused() {
     let only = SQUAD.replace("\"title\": \"B\", \"paragraphs\": [{", "\"title\": \"B\", \"paragraphs\": [], \"x\": [{");
-    let (_folder, settings) = of_file(&only);
+    let (_directory, settings) = of_file(&only);
     let message = Corpus::open(&settings).unwrap_err().to_string();
     assert!(message.contains("held out for validation") && message.contains("validation_path"), "{message}");
 }
 
 #[test]
 fn a_second_file_can_be_the_validation_split() {
-    let (folder, settings) = of_file(SQUAD);
-    let second = folder.path().join("second.json");
+    let (directory, settings) = of_file(SQUAD);
+    let second = directory.path().join("second.json");
     write::replace(&second, SQUAD.as_bytes()).unwrap();
     let settings = Settings { validation_path: Some(second.to_str().unwrap().into()), ..settings };
     let store = store(&settings, &Ledger::default());
@@ -123,8 +123,8 @@ fn the_real_file_is_indexed_in_full() {
 /// A long document with many questions: its words are counted once.
 #[test]
 fn many_questions_of_a_long_context_take_at_most_the_memory_of_the_file() {
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("long.json");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("long.json");
     let context = "Ala ma kota. ".repeat(4_000);
     let asked =
         |at: usize| format!(r#"{{"id":"{at}","question":"Who {at}?","answers":[{{"text":"Ala","answer_start":0}}]}}"#);
@@ -151,7 +151,7 @@ fn rows_of_parquet_are_the_questions_of_the_same_json_lines() {
         let answers = serde_json::json!({ "text": [text], "answer_start": [0] });
         serde_json::json!({ "title": context, "context": context, "question": "Who?", "answers": answers }).to_string()
     };
-    let (_folder, lines) = of_file(&[row("Ann has a cat.", "Ann"), row("Bob has a dog.", "Bob")].join("\n"));
+    let (_directory, lines) = of_file(&[row("Ann has a cat.", "Ann"), row("Bob has a dog.", "Bob")].join("\n"));
     let path = std::path::Path::new(lines.path.as_deref().unwrap()).with_extension("parquet");
     let schema =
         "message rows { optional binary title (UTF8); optional binary context (UTF8); optional binary question (UTF8);

@@ -97,8 +97,8 @@ mod tests {
 
     #[test]
     fn each_line_is_a_question_or_says_why_it_is_none() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("mine.jsonl");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("mine.jsonl");
         let long = format!("{{\"context\": \"{}\"", "x".repeat(LINE_BYTES_MAX as usize));
         let text = "{\"context\": \"One.\", \"question\": \"What?\", \"id\": \"a\", \"answers\": []}\n\n\
                     {\"context\": \"One.\"}\n[1]\n{\"context\": \"\", \"question\": \" \"}\n{\"context\": \"";
@@ -113,6 +113,6 @@ mod tests {
             assert!(*line == at && error.contains(words), "{line}: {error}");
         }
         assert_eq!(found.len(), 6, "what is too long ends the file");
-        assert!(UserQuestions::open(folder.path()).unwrap_err().contains("not a regular file"));
+        assert!(UserQuestions::open(directory.path()).unwrap_err().contains("not a regular file"));
     }
 }

@@ -12,7 +12,7 @@ pub struct Root {
     /// Canonical path of the directory.
     pub path: PathBuf,
     /// Canonical path of the directory that symlinks may lead into; `None` where none is followed out of the data set's.
-    pub links: Option<PathBuf>,
+    pub link_root: Option<PathBuf>,
 }
 
 impl Root {
@@ -22,17 +22,17 @@ impl Root {
     /// It cannot be read.
     pub fn open(path: &Path) -> Result<Self, DataError> {
         let failed = |error| DataError::file(path, format!("the data set's directory cannot be read: {error}"));
-        Ok(Self { path: path.canonicalize().map_err(failed)?, links: None })
+        Ok(Self { path: path.canonicalize().map_err(failed)?, link_root: None })
     }
 
     /// Allows symlinks to lead into a directory, if one is given.
     ///
     /// # Errors
     /// That directory cannot be read.
-    pub fn with_links(self, links: Option<&Path>) -> Result<Self, DataError> {
+    pub fn with_link_root(self, link_root: Option<&Path>) -> Result<Self, DataError> {
         let failed = |path: &Path, error| DataError::file(path, format!("`link_root` cannot be read: {error}"));
-        let links = links.map(|path| path.canonicalize().map_err(|error| failed(path, error))).transpose()?;
-        Ok(Self { links, ..self })
+        let link_root = link_root.map(|path| path.canonicalize().map_err(|error| failed(path, error))).transpose()?;
+        Ok(Self { link_root, ..self })
     }
 
     /// A path below the directory.
@@ -42,7 +42,7 @@ impl Root {
 
     /// Returns whether a canonical path may be read.
     fn holds(&self, path: &Path) -> bool {
-        path.starts_with(&self.path) || self.links.as_ref().is_some_and(|links| path.starts_with(links))
+        path.starts_with(&self.path) || self.link_root.as_ref().is_some_and(|link_root| path.starts_with(link_root))
     }
 
     /// Message about a missing file whose path has a symlink that leads nowhere; `None` where it has none.
@@ -63,7 +63,8 @@ impl Root {
         let out = |part: &&Path| self.join(part).canonicalize().is_ok_and(|found| !self.holds(&found));
         let link = parts.into_iter().find(out).unwrap_or(relative);
         let target = self.join(link).canonicalize().unwrap_or_else(|_| target.to_path_buf());
-        let root = self.links.as_ref().map_or_else(String::new, |links| format!(" and of {}", links.display()));
+        let root =
+            self.link_root.as_ref().map_or_else(String::new, |link_root| format!(" and of {}", link_root.display()));
         let above = target.parent().unwrap_or(&target).display();
         let what = match link == relative {
             true => "is a symlink".to_owned(),
@@ -79,8 +80,9 @@ impl Root {
 }
 
 /// Directories that symlinks in a directory, or in its directories, lead to; for digests of what is read.
-pub fn linked_folders(root: &Path) -> Vec<PathBuf> {
-    let entries = |folder: &Path| std::fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
+pub fn linked_directories(root: &Path) -> Vec<PathBuf> {
+    let entries =
+        |directory: &Path| std::fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path());
     let above: Vec<PathBuf> = entries(root).filter(|path| path.is_dir()).collect();
     let below =
         above.iter().filter(|path| !path.is_symlink()).flat_map(|path| entries(path)).filter(|path| path.is_dir());
@@ -118,8 +120,8 @@ const LISTED_MAX: usize = 10_000_000;
 ///
 /// # Errors
 /// The directory cannot be read, is a link that leads out of the root, or has a name that is not UTF-8.
-pub fn files(root: &Root, folder: &str, endings: &[&str]) -> Result<Vec<String>, DataError> {
-    listed(root, folder, |path| {
+pub fn files(root: &Root, directory: &str, endings: &[&str]) -> Result<Vec<String>, DataError> {
+    listed(root, directory, |path| {
         let ending = path.extension().and_then(|ending| ending.to_str()).map(str::to_ascii_lowercase);
         ending.is_some_and(|ending| endings.contains(&ending.as_str())) && !path.is_dir()
     })
@@ -129,12 +131,12 @@ pub fn files(root: &Root, folder: &str, endings: &[&str]) -> Result<Vec<String>,
 ///
 /// # Errors
 /// The errors of [`files`].
-pub fn folders(root: &Root, folder: &str) -> Result<Vec<String>, DataError> {
-    listed(root, folder, Path::is_dir)
+pub fn directories(root: &Root, directory: &str) -> Result<Vec<String>, DataError> {
+    listed(root, directory, Path::is_dir)
 }
 
-fn listed(root: &Root, folder: &str, wanted: impl Fn(&Path) -> bool) -> Result<Vec<String>, DataError> {
-    let path = root.join(folder);
+fn listed(root: &Root, directory: &str, wanted: impl Fn(&Path) -> bool) -> Result<Vec<String>, DataError> {
+    let path = root.join(directory);
     let failed = |error: std::io::Error| DataError::file(&path, format!("cannot be read: {error}"));
     match path.canonicalize() {
         Ok(found) if root.holds(&found) => {}

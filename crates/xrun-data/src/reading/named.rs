@@ -23,7 +23,7 @@ pub fn file(key: &str, path: &str, problems: &mut Problems) {
 }
 
 /// Adds what is wrong with a directory that is named at `key`; `help` says what should be named.
-pub fn folder_at(key: &str, path: &Path, help: &str, problems: &mut Problems) {
+pub fn directory_at(key: &str, path: &Path, help: &str, problems: &mut Problems) {
     let shown = path.display();
     match std::fs::metadata(path) {
         Ok(found) if found.is_dir() => {}
@@ -54,7 +54,7 @@ pub fn check_links(section: &str, follow: bool, root: Option<&str>, problems: &m
         }
         (true, Some(path)) => {
             let help = "name the directory that symlinks may lead into";
-            folder_at(&key("link_root"), Path::new(path), help, problems);
+            directory_at(&key("link_root"), Path::new(path), help, problems);
         }
         (false, None) => {}
     }

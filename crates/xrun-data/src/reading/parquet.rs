@@ -19,8 +19,8 @@ const MAGIC: &[u8] = b"PAR1";
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
 /// Maximum size of its rows as JSON lines.
 const LINES_BYTES_MAX: u64 = 16 * 1024 * 1024 * 1024;
-/// Directory of the cache.
-const FOLDER: &str = "rows";
+/// Directory of converted rows in the cache.
+const SUBDIRECTORY: &str = "rows";
 /// Maximum number of converted files that are kept.
 const CONVERTED_MAX: usize = 32;
 
@@ -41,14 +41,14 @@ pub fn json_lines(path: &Path) -> Result<Option<PathBuf>, DataError> {
         let message = format!("has {length} bytes, at most {FILE_BYTES_MAX} are read of a Parquet file");
         return Err(DataError::file(path, message));
     }
-    let folder = cache::folder().join(FOLDER);
-    let place = folder.join(format!("{}.jsonl", &digest_of_file(path)?[..32]));
+    let directory = cache::directory().join(SUBDIRECTORY);
+    let place = directory.join(format!("{}.jsonl", &digest_of_file(path)?[..32]));
     generated::file(&place, |lines| {
-        // The reader of rows asserts what it takes for granted of a file.
+        // The crate panics on some damaged files.
         panics::caught(|| convert(path, opened, lines))
             .unwrap_or_else(|_| Err(DataError::file(path, "is a damaged Parquet file: its rows cannot be read")))
     })?;
-    cache::remove_oldest(&folder, CONVERTED_MAX);
+    cache::remove_oldest(&directory, CONVERTED_MAX);
     Ok(Some(place))
 }
 
@@ -123,8 +123,8 @@ pub(crate) mod tests {
 
     #[test]
     fn a_file_of_another_kind_is_none_and_a_damaged_one_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("a.parquet");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.parquet");
         let put = |bytes: &[u8]| xrun_core::files::write::replace(&path, bytes).unwrap();
         for other in [&b""[..], b"PAR", b"{\"data\": []}"] {
             put(other);

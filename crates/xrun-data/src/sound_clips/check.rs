@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::settings::{Settings, Source};
 use super::synthesis::FOLDS;
-use crate::reading::named::{check_links, file, folder_at};
+use crate::reading::named::{check_links, directory_at, file};
 use xrun_core::problem::{Problem, Problems};
 
 pub(super) const SECTION: &str = "dataset.sound-clips";
@@ -13,16 +13,21 @@ pub(super) const SECTION: &str = "dataset.sound-clips";
 pub fn check(settings: &Settings, problems: &mut Problems) {
     let key = |name: &str| format!("{SECTION}.{name}");
     match (settings.source, &settings.path) {
-        (Source::Folder, None) => {
-            let problem = Problem::new(key("source"), "is \"folder\", and `path` does not say which");
+        (Source::Directory, None) => {
+            let problem = Problem::new(key("source"), "is \"directory\", and `path` does not say which");
             problems.add(problem.help("add `path = \"…\"`, relative to this file"));
         }
         (Source::Generated, Some(_)) => {
             let problem = Problem::new(key("path"), "a directory is named, and `source` is \"generated\"");
-            problems.add(problem.help("write `source = \"folder\"`, or leave `path` out").related(key("source")));
+            problems.add(problem.help("write `source = \"directory\"`, or leave `path` out").related(key("source")));
         }
-        (Source::Folder, Some(path)) => {
-            folder_at(&key("path"), Path::new(path), "name the directory that holds the table and `audio/`", problems);
+        (Source::Directory, Some(path)) => {
+            directory_at(
+                &key("path"),
+                Path::new(path),
+                "name the directory that holds the table and `audio/`",
+                problems,
+            );
         }
         (Source::Generated, None) => {}
     }
@@ -52,13 +57,13 @@ mod tests {
     fn the_defaults_are_right_and_what_contradicts_itself_is_said_at_its_key() {
         assert_eq!(problems_of(&Settings::default()), []);
         assert_eq!(problems_of(&Settings { clip_cache: Bytes(0), validation_fold: 1, ..Settings::default() }), []);
-        let folder = Settings { source: Source::Folder, ..Settings::default() };
+        let directory = Settings { source: Source::Directory, ..Settings::default() };
         let named = |path: &str| Some(path.to_owned());
         for (settings, key, part) in [
-            (folder.clone(), "source", "`path` does not say which"),
+            (directory.clone(), "source", "`path` does not say which"),
             (Settings { path: named("/tmp"), ..Settings::default() }, "path", "`source` is \"generated\""),
-            (Settings { path: named("/none/such"), ..folder.clone() }, "path", "there is no directory /none/such"),
-            (Settings { path: named("/etc/hostname"), ..folder.clone() }, "path", "is a file, not a directory"),
+            (Settings { path: named("/none/such"), ..directory.clone() }, "path", "there is no directory /none/such"),
+            (Settings { path: named("/etc/hostname"), ..directory.clone() }, "path", "is a file, not a directory"),
             (
                 Settings { target_embeddings: named("/none/such"), ..Settings::default() },
                 "target_embeddings",

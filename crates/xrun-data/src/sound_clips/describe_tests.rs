@@ -12,7 +12,7 @@ fn clips_classes_splits_lengths_and_rates_are_told_with_what_is_odd() {
     let class = |name: &str, target| Class { name: name.into(), target, role: Role::Nodes, words: Vec::new() };
     let clip = |class, fold| Clip { file: "a.wav".into(), class, fold };
     let library = Library {
-        folder: "audio".into(),
+        directory: "audio".into(),
         classes: vec![class("Rain", 0), class("rain", 1)],
         clips: vec![clip(0, 1), clip(1, 1), clip(1, 5)],
         columns: Vec::new(),

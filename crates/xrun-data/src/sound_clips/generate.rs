@@ -10,7 +10,7 @@ use super::library::Role;
 use super::open::AUDIO;
 use super::resample::RATE;
 use super::settings::Generated;
-use super::synthesis::{FOLDS, Modulation, Timbre, recording, take};
+use super::synthesis::{FOLDS, Modulation, Timbre, clip_of, recording};
 use super::table::PLACES;
 use xrun_core::dataset::digest::digest;
 use xrun_core::dataset::error::DataError;
@@ -31,23 +31,23 @@ pub struct Pending {
     /// Number of WAV files.
     pub clips: usize,
     /// The directory of the data set.
-    pub folder: PathBuf,
+    pub directory: PathBuf,
 }
 
 /// The set that [`generate`] would write now; `None` when it is there.
 pub fn pending(settings: &Generated) -> Option<Pending> {
-    pending_in(settings, &cache::folder())
+    pending_in(settings, &cache::directory())
 }
 
 fn pending_in(settings: &Generated, cache: &Path) -> Option<Pending> {
-    let folder = cache.join(name(settings));
+    let directory = cache.join(name(settings));
     let clips = classes(settings).map(|(_, clips)| clips).sum();
-    generated::is_missing(&folder.join(TABLE)).then_some(Pending { clips, folder })
+    generated::is_missing(&directory.join(TABLE)).then_some(Pending { clips, directory })
 }
 
 /// Directory of the set, existing or not.
-pub fn folder(settings: &Generated) -> PathBuf {
-    cache::folder().join(name(settings))
+pub fn directory(settings: &Generated) -> PathBuf {
+    cache::directory().join(name(settings))
 }
 
 /// Name of the directory: other settings have another.
@@ -61,7 +61,7 @@ fn name(settings: &Generated) -> String {
 /// # Errors
 /// It cannot be written.
 pub fn generate(settings: &Generated) -> Result<PathBuf, DataError> {
-    generate_in(settings, &cache::folder())
+    generate_in(settings, &cache::directory())
 }
 
 /// Does the same as [`generate`] below the cache directory `cache`.
@@ -69,7 +69,7 @@ pub fn generate(settings: &Generated) -> Result<PathBuf, DataError> {
 /// # Errors
 /// It cannot be written.
 pub fn generate_in(settings: &Generated, cache: &Path) -> Result<PathBuf, DataError> {
-    generated::folder(cache, &name(settings), TABLE, |folder| write_all(settings, folder))
+    generated::directory(cache, &name(settings), TABLE, |directory| write_all(settings, directory))
 }
 
 /// Role of the class of a target: by its remainder 0 and 1 to be learnt, 2 and 3 public, 4 unheard.
@@ -112,9 +112,9 @@ struct Written {
     sum: String,
 }
 
-fn write_all(settings: &Generated, folder: &Path) -> io::Result<()> {
-    std::fs::create_dir_all(folder.join(AUDIO))?;
-    std::fs::create_dir_all(folder.join("meta"))?;
+fn write_all(settings: &Generated, directory: &Path) -> io::Result<()> {
+    std::fs::create_dir_all(directory.join(AUDIO))?;
+    std::fs::create_dir_all(directory.join("meta"))?;
     let jobs: Vec<Job> = classes(settings)
         .flat_map(|(target, clips)| {
             let recordings = (clips / 5).max(5);
@@ -126,18 +126,18 @@ fn write_all(settings: &Generated, folder: &Path) -> io::Result<()> {
         })
         .collect();
     // Each recording is a pure function of its number, so who makes it does not matter.
-    let made = generated::parallel_map(&jobs, |job| write_recording(settings, job, folder))?;
+    let made = generated::parallel_map(&jobs, |job| write_recording(settings, job, directory))?;
     let (mut table, mut sums) = (String::from("filename,fold,target,category,src_file,take\n"), String::new());
     for Written { line, sum } in made.into_iter().flatten() {
         table.push_str(&line);
         sums.push_str(&sum);
     }
     sums.push_str(&format!("{}  {TABLE}\n", digest(table.as_bytes())));
-    write::replace(&folder.join(digest_cache::SUMS), sums.as_bytes()).map_err(|error| error.source)?;
-    write::replace(&folder.join(TABLE), table.as_bytes()).map_err(|error| error.source)
+    write::replace(&directory.join(digest_cache::SUMS), sums.as_bytes()).map_err(|error| error.source)?;
+    write::replace(&directory.join(TABLE), table.as_bytes()).map_err(|error| error.source)
 }
 
-fn write_recording(settings: &Generated, job: &Job, folder: &Path) -> io::Result<Vec<Written>> {
+fn write_recording(settings: &Generated, job: &Job, directory: &Path) -> io::Result<Vec<Written>> {
     let Job { target, recording: number, takes } = *job;
     let (timbre, modulation) = kind(target);
     let source = u64::from(target) * 100_000 + u64::from(number);
@@ -145,12 +145,12 @@ fn write_recording(settings: &Generated, job: &Job, folder: &Path) -> io::Result
     let fold = number % FOLDS + 1;
     (0..takes)
         .map(|at| {
-            let samples = take(&mut generator(settings.seed, "sound take", source << 8 | u64::from(at)), &sound);
+            let samples = clip_of(&mut generator(settings.seed, "sound take", source << 8 | u64::from(at)), &sound);
             let letter = char::from(b'A' + at as u8);
             let file = format!("{fold}-{source:07}-{letter}-{target}.wav");
             let bytes = wav(&samples)?;
             // The whole directory is renamed when it is complete, so a half-written file is never seen.
-            let mut opened = OpenOptions::new().create_new(true).write(true).open(folder.join(AUDIO).join(&file))?;
+            let mut opened = OpenOptions::new().create_new(true).write(true).open(directory.join(AUDIO).join(&file))?;
             io::Write::write_all(&mut opened, &bytes)?;
             let category = format!("{}-{}", timbre.word(), modulation.word());
             let line = format!("{file},{fold},{target},{category},{source},{letter}\n");

@@ -15,18 +15,18 @@ fn small(seed: u32) -> Generated {
     Generated { classes: 5, clips_per_class: 7, other_clips_per_class: 5, seed }
 }
 
-fn library(folder: &Path) -> Library {
-    open_generated(&Settings::default(), folder.to_owned()).unwrap()
+fn library(directory: &Path) -> Library {
+    open_generated(&Settings::default(), directory.to_owned()).unwrap()
 }
 
 /// All files below a directory with their digests.
-fn digests(folder: &Path) -> BTreeMap<String, String> {
+fn digests(directory: &Path) -> BTreeMap<String, String> {
     let mut all = BTreeMap::new();
     for part in ["", AUDIO, "meta"] {
-        for entry in std::fs::read_dir(folder.join(part)).unwrap() {
+        for entry in std::fs::read_dir(directory.join(part)).unwrap() {
             let path = entry.unwrap().path();
             if path.is_file() {
-                let name = path.strip_prefix(folder).unwrap().display().to_string();
+                let name = path.strip_prefix(directory).unwrap().display().to_string();
                 all.insert(name, digest_of_file(&path).unwrap());
             }
         }
@@ -40,7 +40,7 @@ fn generated_bytes_are_reproducible() {
     let pending = pending_in(&small(0), one.path()).unwrap();
     assert_eq!(pending.clips, 5 * 7 + 15 * 5);
     let first = generate_in(&small(0), one.path()).unwrap();
-    assert_eq!((pending.folder.as_path(), pending_in(&small(0), one.path())), (first.as_path(), None));
+    assert_eq!((pending.directory.as_path(), pending_in(&small(0), one.path())), (first.as_path(), None));
     let of = digests(&first);
     assert_eq!(of.len(), pending.clips + 2);
     assert_eq!(digests(&generate_in(&small(0), two.path()).unwrap()), of);
@@ -98,10 +98,10 @@ fn generated_data_is_read_with_roles_folds_and_recordings() {
 #[test]
 fn clips_are_one_second_audible_and_distinct() {
     let cache = tempfile::tempdir().unwrap();
-    let folder = generate_in(&small(4), cache.path()).unwrap();
+    let directory = generate_in(&small(4), cache.path()).unwrap();
     let mut seen = BTreeSet::new();
-    for clip in library(&folder).clips {
-        let bytes = std::fs::read(folder.join(AUDIO).join(&clip.file)).unwrap();
+    for clip in library(&directory).clips {
+        let bytes = std::fs::read(directory.join(AUDIO).join(&clip.file)).unwrap();
         assert!(seen.insert(digest(&bytes)), "{}", clip.file);
         let sound = sound::read(&bytes).unwrap();
         assert_eq!((sound.rate, sound.samples.len()), (16_000, 16_000));
@@ -113,14 +113,14 @@ fn clips_are_one_second_audible_and_distinct() {
 #[test]
 fn a_damaged_set_names_the_directory_to_delete() {
     let cache = tempfile::tempdir().unwrap();
-    let folder = generate_in(&small(5), cache.path()).unwrap();
-    let path = folder.join(AUDIO).join("1-0000000-A-0.wav");
+    let directory = generate_in(&small(5), cache.path()).unwrap();
+    let path = directory.join(AUDIO).join("1-0000000-A-0.wav");
     let mut bytes = std::fs::read(&path).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     write::replace(&path, &bytes).unwrap();
-    let message = open_generated(&Settings::default(), folder.clone()).unwrap_err().to_string();
+    let message = open_generated(&Settings::default(), directory.clone()).unwrap_err().to_string();
     assert!(message.contains("1-0000000-A-0.wav"), "{message}");
-    std::fs::remove_file(folder.join(TABLE)).unwrap();
+    std::fs::remove_file(directory.join(TABLE)).unwrap();
     let message = generate_in(&small(5), cache.path()).unwrap_err().to_string();
     assert!(message.contains("meta/esc50.csv"), "{message}");
 }

@@ -63,7 +63,7 @@ pub struct Class {
 /// A clip, without its samples.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Clip {
-    /// WAV file, relative to [`Library::folder`].
+    /// WAV file, relative to [`Library::directory`].
     pub file: String,
     /// Index into [`Library::classes`].
     pub class: u32,
@@ -86,7 +86,7 @@ pub struct Column {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Library {
     /// Directory of the clips.
-    pub folder: PathBuf,
+    pub directory: PathBuf,
     /// Classes of the nodes, then public ones, then unheard ones; each in the order of their targets.
     pub classes: Vec<Class>,
     /// Clips in the order of the table.

@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 use library::{Library, LoaderSettings};
 use settings::{Settings, Source};
 
-use crate::reading::confined::linked_folders;
+use crate::reading::confined::linked_directories;
 use xrun_core::dataset::digest_cache;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::kind::DatasetKind;
@@ -66,25 +66,25 @@ impl DatasetKind for SoundClips {
         ]
     }
 
-    fn pending(settings: &Settings) -> Option<String> {
+    fn generation_notice(settings: &Settings) -> Option<String> {
         if settings.source != Source::Generated {
             return None;
         }
         let pending = generate::pending(&settings.generated)?;
-        Some(format!("{} sound clips of 1 second, once, in {}", pending.clips, pending.folder.display()))
+        Some(format!("{} sound clips of 1 second, once, in {}", pending.clips, pending.directory.display()))
     }
 
-    fn verify(settings: &Settings) {
+    fn forget_digests(settings: &Settings) {
         digest_cache::remove(&open::root(settings));
     }
 
     fn files(settings: &Settings) -> Vec<PathBuf> {
-        if settings.source != Source::Folder {
+        if settings.source != Source::Directory {
             return Vec::new();
         }
         let named = [&settings.path, &settings.target_embeddings].into_iter().flatten().map(PathBuf::from);
         let linked = settings.path.iter().filter(|_| settings.follow_links);
-        named.chain(linked.flat_map(|path| linked_folders(Path::new(path)))).collect()
+        named.chain(linked.flat_map(|path| linked_directories(Path::new(path)))).collect()
     }
 
     fn loader_settings(settings: &Settings) -> LoaderSettings {

@@ -10,9 +10,9 @@ use super::library::{Class, Clip, Column, Library, Role};
 use super::settings::{Settings, Source};
 use super::sound;
 use super::table::{self, Row, Table};
-use crate::reading::broken::Judge;
-use crate::reading::broken::OnInvalid;
 use crate::reading::confined::{Root, annotation_file, confined};
+use crate::reading::invalid::InvalidCollector;
+use crate::reading::invalid::OnInvalid;
 use xrun_core::dataset::digest::hexadecimal;
 use xrun_core::dataset::digest_cache::DigestCache;
 use xrun_core::dataset::error::DataError;
@@ -36,52 +36,52 @@ const FOLDS_NAMED_MAX: usize = 20;
 pub fn open(settings: &Settings) -> Result<Library, DataError> {
     match settings.source {
         Source::Generated => open_generated(settings, generate::generate(&settings.generated)?),
-        Source::Folder => open_folder(settings, &root(settings)),
+        Source::Directory => open_directory(settings, &root(settings)),
     }
 }
 
 /// The directory of the data set.
 pub fn root(settings: &Settings) -> PathBuf {
     match settings.source {
-        Source::Generated => generate::folder(&settings.generated),
-        Source::Folder => PathBuf::from(settings.path.as_deref().unwrap_or_default()),
+        Source::Generated => generate::directory(&settings.generated),
+        Source::Directory => PathBuf::from(settings.path.as_deref().unwrap_or_default()),
     }
 }
 
 /// Opens a generated set. No part of it is ever left out: results on it would not compare.
 pub(super) fn open_generated(settings: &Settings, root: PathBuf) -> Result<Library, DataError> {
     let strict = Settings { on_invalid: OnInvalid::Fail, ..settings.clone() };
-    open_folder(&strict, &root).map_err(|error| generated::damaged(&root, error))
+    open_directory(&strict, &root).map_err(|error| generated::damaged(&root, error))
 }
 
-fn open_folder(settings: &Settings, root: &Path) -> Result<Library, DataError> {
-    let links = settings.link_root.as_ref().filter(|_| settings.follow_links).map(Path::new);
-    let root = Root::open(root)?.with_links(links)?;
-    let mut judge = Judge::new(settings.on_invalid);
-    match read_folder(settings, root.clone(), &mut judge) {
-        Err(fatal) => Err(judge.with_error(fatal)),
+fn open_directory(settings: &Settings, root: &Path) -> Result<Library, DataError> {
+    let link_root = settings.link_root.as_ref().filter(|_| settings.follow_links).map(Path::new);
+    let root = Root::open(root)?.with_link_root(link_root)?;
+    let mut invalid = InvalidCollector::new(settings.on_invalid);
+    match read_directory(settings, root.clone(), &mut invalid) {
+        Err(fatal) => Err(invalid.with_error(fatal)),
         Ok(library) => {
             // Invalid clips may be the reason why a fold is empty, and are reported in its place.
-            judge.verdict()?;
+            invalid.result()?;
             check_use(&root.path, &library)?;
             Ok(library)
         }
     }
 }
 
-fn read_folder(settings: &Settings, root: Root, judge: &mut Judge) -> Result<Library, DataError> {
+fn read_directory(settings: &Settings, root: Root, invalid: &mut InvalidCollector) -> Result<Library, DataError> {
     let place = table::find(&root.path)?;
     let bytes = annotation_file(&root, &place, TABLE_BYTES_MAX)?;
     let mut known = match settings.source {
         Source::Generated => DigestCache::open_generated(&root.path),
-        Source::Folder => DigestCache::open(&root.path),
+        Source::Directory => DigestCache::open(&root.path),
     };
     let name = place.strip_prefix(&root.path).unwrap_or(&place).to_string_lossy().into_owned();
     known.expect(&name, &xrun_core::dataset::digest::digest(&bytes), &place)?;
     let mut digest = Sha256::new();
     digest.update((bytes.len() as u64).to_le_bytes());
     digest.update(&bytes);
-    let Table { rows, categories, columns } = table::read(&bytes, &place, judge)?;
+    let Table { rows, categories, columns } = table::read(&bytes, &place, invalid)?;
     let (mut silent, mut sounds) = (0, Heard::new(settings.clip_seconds));
     let mut kept: Vec<Row> = Vec::with_capacity(rows.len());
     for row in rows {
@@ -92,17 +92,17 @@ fn read_folder(settings: &Settings, root: Root, judge: &mut Judge) -> Result<Lib
             Ok(Some(_)) => {}
             Ok(None) => {
                 let why = root.dangling(&name).unwrap_or_else(|| "is not there".into());
-                judge.broken("missing_clip", &place, format!("line {line}: {} {why}", whole.display()));
+                invalid.add("missing_clip", &place, format!("line {line}: {} {why}", whole.display()));
                 continue;
             }
             Err(error) => {
-                judge.broken("outside", &place, format!("line {line}: {error}"));
+                invalid.add("outside", &place, format!("line {line}: {error}"));
                 continue;
             }
         }
         let about = std::fs::metadata(&whole).map_or(0, |about| about.len());
         if about > sound::FILE_BYTES_MAX {
-            judge.broken(
+            invalid.add(
                 "too_large",
                 &whole,
                 format!("line {line}: has {about} bytes, at most {}", sound::FILE_BYTES_MAX),
@@ -113,14 +113,14 @@ fn read_folder(settings: &Settings, root: Root, judge: &mut Judge) -> Result<Lib
         digest.update(about.to_le_bytes());
         digest.update(known.digest(&name, &whole)?.as_bytes());
         // What xrun wrote has the bytes that it wrote: they were hashed.
-        if settings.source == Source::Folder {
+        if settings.source == Source::Directory {
             match heard(&whole) {
                 Ok(sound) => {
                     silent += u64::from(sound.is_silent());
                     sounds.add(&sound);
                 }
                 Err(sound::Unusable { reason, message }) => {
-                    judge.broken(reason, &whole, format!("{message} ({name} is in line {line} of the table)"));
+                    invalid.add(reason, &whole, format!("{message} ({name} is in line {line} of the table)"));
                     continue;
                 }
             }
@@ -134,7 +134,7 @@ fn read_folder(settings: &Settings, root: Root, judge: &mut Judge) -> Result<Lib
         &kept,
         categories,
         columns,
-        (silent, sounds, hexadecimal(&digest.finalize()), judge),
+        (silent, sounds, hexadecimal(&digest.finalize()), invalid),
     ))
 }
 
@@ -151,18 +151,18 @@ fn indexed(
     rows: &[Row],
     categories: std::collections::BTreeMap<u32, String>,
     columns: Vec<(String, Vec<String>)>,
-    (silent, heard, digest, judge): (u64, Heard, String, &Judge),
+    (silent, heard, digest, invalid): (u64, Heard, String, &InvalidCollector),
 ) -> Library {
     // Of what was left out nothing is a class.
     let used: std::collections::BTreeSet<u32> = rows.iter().map(|row| row.target).collect();
     let role = |target| match settings.source {
         Source::Generated => generate::role(target),
-        Source::Folder => Role::Nodes,
+        Source::Directory => Role::Nodes,
     };
     let classes = categories.into_iter().filter(|(target, _)| used.contains(target));
     let words = |name: &str| match settings.source {
         Source::Generated => name.split('-').map(str::to_owned).collect(),
-        Source::Folder => vec![name.to_owned()],
+        Source::Directory => vec![name.to_owned()],
     };
     let class = |(target, name): (u32, String)| Class { words: words(&name), role: role(target), name, target };
     let mut classes: Vec<Class> = classes.map(class).collect();
@@ -175,7 +175,7 @@ fn indexed(
         Column { name, values, of_clip }
     });
     Library {
-        folder: root.join(AUDIO),
+        directory: root.join(AUDIO),
         clips: rows.iter().map(clip).collect(),
         classes,
         columns: columns.collect(),
@@ -183,7 +183,7 @@ fn indexed(
         silent,
         heard,
         digest,
-        skipped: judge.found.clone(),
+        skipped: invalid.found.clone(),
     }
 }
 

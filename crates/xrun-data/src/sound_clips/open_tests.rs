@@ -25,31 +25,31 @@ fn saw(step: usize, count: usize) -> Vec<i16> {
 
 /// Two classes in two folds, and one clip of silence.
 fn written(place: &str) -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    std::fs::create_dir_all(folder.path().join("audio")).unwrap();
-    std::fs::create_dir_all(folder.path().join("meta")).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir_all(directory.path().join("audio")).unwrap();
+    std::fs::create_dir_all(directory.path().join("meta")).unwrap();
     let mut table = "filename,fold,target,category,src_file\n".to_owned();
     for (number, (fold, target, name)) in
         [(1, 4, "dog"), (2, 4, "dog"), (1, 9, "rain"), (2, 9, "rain"), (1, 4, "dog")].into_iter().enumerate()
     {
         table += &format!("{number}.wav,{fold},{target},{name},{number}\n");
         let samples = if number == 4 { vec![0; 16_000] } else { saw(100 + 70 * number, 8000 + 12_000 * number) };
-        write::replace(&folder.path().join(format!("audio/{number}.wav")), &wav(16_000, &samples)).unwrap();
+        write::replace(&directory.path().join(format!("audio/{number}.wav")), &wav(16_000, &samples)).unwrap();
     }
-    write::replace(&folder.path().join(place), table.as_bytes()).unwrap();
-    folder
+    write::replace(&directory.path().join(place), table.as_bytes()).unwrap();
+    directory
 }
 
-fn settings(folder: &Path, on_invalid: OnInvalid) -> Settings {
-    let path = Some(folder.display().to_string());
-    Settings { source: Source::Folder, path, validation_fold: 2, on_invalid, ..Settings::default() }
+fn settings(directory: &Path, on_invalid: OnInvalid) -> Settings {
+    let path = Some(directory.display().to_string());
+    Settings { source: Source::Directory, path, validation_fold: 2, on_invalid, ..Settings::default() }
 }
 
 #[test]
 fn a_directory_is_read_as_classes_clips_folds_and_columns() {
     for place in table::PLACES {
-        let folder = written(place);
-        let library = open(&settings(folder.path(), OnInvalid::Fail)).unwrap();
+        let directory = written(place);
+        let library = open(&settings(directory.path(), OnInvalid::Fail)).unwrap();
         let classes: Vec<_> = library.classes.iter().map(|class| (class.name.as_str(), class.target)).collect();
         assert_eq!(classes, [("dog", 4), ("rain", 9)]);
         assert_eq!(library.clips_of(Role::Nodes, Split::Train), [0, 2, 4]);
@@ -59,7 +59,7 @@ fn a_directory_is_read_as_classes_clips_folds_and_columns() {
         assert_eq!(library.clips[2], Clip { file: "2.wav".into(), class: 1, fold: 1 });
         assert_eq!(library.column("src_file").unwrap().of_clip, [0, 1, 2, 3, 4]);
         assert_eq!(library.column("category").unwrap().values, ["dog", "rain"]);
-        let inspected = SoundClips::inspect(&settings(folder.path(), OnInvalid::Fail)).unwrap();
+        let inspected = SoundClips::inspect(&settings(directory.path(), OnInvalid::Fail)).unwrap();
         assert_eq!(
             (inspected.summary.train, inspected.summary.held_out, inspected.summary.silent),
             (vec![2, 1], vec![1, 1], 1)
@@ -70,17 +70,17 @@ fn a_directory_is_read_as_classes_clips_folds_and_columns() {
 
 #[test]
 fn the_digest_changes_with_a_sample_and_with_a_line() {
-    let folder = written("meta.csv");
-    let of = || open(&settings(folder.path(), OnInvalid::Fail)).unwrap().digest;
+    let directory = written("meta.csv");
+    let of = || open(&settings(directory.path(), OnInvalid::Fail)).unwrap().digest;
     let first = of();
     assert_eq!(of(), first);
-    let path = folder.path().join("audio/2.wav");
+    let path = directory.path().join("audio/2.wav");
     let mut bytes = std::fs::read(&path).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     write::replace(&path, &bytes).unwrap();
     let second = of();
     assert_ne!(second, first);
-    let table = folder.path().join("meta.csv");
+    let table = directory.path().join("meta.csv");
     let text = std::fs::read_to_string(&table).unwrap().replace("4.wav,1", "4.wav,2");
     write::replace(&table, text.as_bytes()).unwrap();
     assert_ne!(of(), second);
@@ -88,15 +88,15 @@ fn the_digest_changes_with_a_sample_and_with_a_line() {
 
 #[test]
 fn invalid_clips_are_named_with_their_line_or_skipped_and_counted() {
-    let folder = written("meta.csv");
-    let audio = folder.path().join("audio");
+    let directory = written("meta.csv");
+    let audio = directory.path().join("audio");
     write::replace(&audio.join("3.wav"), b"OggS").unwrap();
     std::fs::remove_file(audio.join("4.wav")).unwrap();
-    let message = open(&settings(folder.path(), OnInvalid::Fail)).unwrap_err().to_string();
+    let message = open(&settings(directory.path(), OnInvalid::Fail)).unwrap_err().to_string();
     for part in ["Ogg", "audio/3.wav is in line 5 of the table", "line 6", "4.wav is not there", "skip"] {
         assert!(message.contains(part), "{part} in {message}");
     }
-    let library = open(&settings(folder.path(), OnInvalid::Skip)).unwrap();
+    let library = open(&settings(directory.path(), OnInvalid::Skip)).unwrap();
     assert_eq!(library.skipped.by_reason(), "missing_clip 1, no_wav_file 1");
     assert_eq!(library.clips.len(), 3);
     assert_eq!(library.columns[3].of_clip, [0, 1, 2], "columns stay beside their clips");
@@ -105,22 +105,22 @@ fn invalid_clips_are_named_with_their_line_or_skipped_and_counted() {
 #[cfg(unix)]
 #[test]
 fn a_symlink_out_of_the_directory_is_not_followed() {
-    let (folder, other) = (written("meta.csv"), written("meta.csv"));
-    let place = folder.path().join("audio/4.wav");
+    let (directory, other) = (written("meta.csv"), written("meta.csv"));
+    let place = directory.path().join("audio/4.wav");
     std::fs::remove_file(&place).unwrap();
     std::os::unix::fs::symlink(other.path().join("audio/4.wav"), &place).unwrap();
-    let message = open(&settings(folder.path(), OnInvalid::Fail)).unwrap_err().to_string();
+    let message = open(&settings(directory.path(), OnInvalid::Fail)).unwrap_err().to_string();
     assert!(message.contains("line 6") && message.contains("is a symlink"), "{message}");
-    assert_eq!(open(&settings(folder.path(), OnInvalid::Skip)).unwrap().clips.len(), 4);
+    assert_eq!(open(&settings(directory.path(), OnInvalid::Skip)).unwrap().clips.len(), 4);
 }
 
 #[test]
 fn data_without_trainable_classes_is_refused() {
-    let folder = written("meta.csv");
-    let with = |fold| open(&Settings { validation_fold: fold, ..settings(folder.path(), OnInvalid::Fail) });
+    let directory = written("meta.csv");
+    let with = |fold| open(&Settings { validation_fold: fold, ..settings(directory.path(), OnInvalid::Fail) });
     let message = with(7).unwrap_err().to_string();
     assert!(message.contains("no clip is in fold 7") && message.contains("the folds are 1, 2"), "{message}");
-    let table = folder.path().join("meta.csv");
+    let table = directory.path().join("meta.csv");
     let text = std::fs::read_to_string(&table).unwrap();
     write::replace(&table, text.replace(",1,9,", ",2,9,").as_bytes()).unwrap();
     let message = with(2).unwrap_err().to_string();
@@ -130,17 +130,17 @@ fn data_without_trainable_classes_is_refused() {
     assert!(with(2).unwrap_err().to_string().contains("at least 2 are needed"));
     std::fs::remove_file(&table).unwrap();
     assert!(with(2).unwrap_err().to_string().contains("neither meta/esc50.csv nor meta.csv"));
-    let gone = settings(&folder.path().join("none"), OnInvalid::Fail);
+    let gone = settings(&directory.path().join("none"), OnInvalid::Fail);
     assert!(open(&gone).unwrap_err().to_string().contains("cannot be read"));
 }
 
 #[test]
 fn the_cache_respects_its_cap_and_changes_no_result() {
-    let folder = written("meta.csv");
+    let directory = written("meta.csv");
     let (bands, frames) = (16, 40);
     let bytes = (bands * frames * 4) as u64;
     let of = |cache: u64| {
-        let settings = Settings { clip_cache: Bytes(cache), ..settings(folder.path(), OnInvalid::Fail) };
+        let settings = Settings { clip_cache: Bytes(cache), ..settings(directory.path(), OnInvalid::Fail) };
         let ledger = Ledger::default();
         let store = ClipStore::new(open(&settings).unwrap(), &settings.loader_settings(), bands, frames, &ledger);
         let order = [0, 1, 2, 3, 4, 0, 4, 3, 2, 1, 0];
@@ -161,14 +161,14 @@ fn the_cache_respects_its_cap_and_changes_no_result() {
 
 #[test]
 fn clips_have_the_length_of_the_settings() {
-    let folder = written("meta.csv");
-    let settings = Settings { clip_seconds: 2.0, ..settings(folder.path(), OnInvalid::Fail) };
+    let directory = written("meta.csv");
+    let settings = Settings { clip_seconds: 2.0, ..settings(directory.path(), OnInvalid::Fail) };
     let store = ClipStore::new(open(&settings).unwrap(), &settings.loader_settings(), 8, 8, &Ledger::default());
     let (short, long) = (store.samples(0).unwrap(), store.samples(3).unwrap());
     assert_eq!((short.len(), long.len()), (32_000, 32_000));
     assert!(short[8000..].iter().all(|sample| *sample == 0.0) && short[..8000].iter().any(|sample| *sample != 0.0));
     assert!(long[31_000..].iter().any(|sample| *sample != 0.0));
-    std::fs::remove_file(folder.path().join("audio/3.wav")).unwrap();
+    std::fs::remove_file(directory.path().join("audio/3.wav")).unwrap();
     let message = store.log_mel(3).unwrap_err().to_string();
     assert!(message.contains("3.wav") && message.contains("changed during the run"), "{message}");
 }

@@ -16,16 +16,16 @@ use xrun_core::files::write;
 
 fn settings(path: PathBuf, fold: u32) -> Settings {
     let path = Some(path.display().to_string());
-    Settings { source: Source::Folder, path, clip_seconds: 5.0, validation_fold: fold, ..Settings::default() }
+    Settings { source: Source::Directory, path, clip_seconds: 5.0, validation_fold: fold, ..Settings::default() }
 }
 
 #[test]
 fn esc_10_is_read_and_nearest_class_means_beat_chance() {
-    let Some(folder) = real_data("audio/esc10") else { return };
+    let Some(directory) = real_data("audio/esc10") else { return };
     let (bands, frames) = (64, 498);
     let mut right = 0;
     for fold in 1..=5 {
-        let settings = settings(folder.clone(), fold);
+        let settings = settings(directory.clone(), fold);
         let store = ClipStore::new(
             open::open(&settings).unwrap(),
             &settings.loader_settings(),
@@ -68,11 +68,11 @@ fn esc_10_is_read_and_nearest_class_means_beat_chance() {
 /// With `XRUN_LOG_MEL_OUT`, for `tests/reference/log_mel.py`: the samples at 16 kHz and their spectra, as floats.
 #[test]
 fn spectrograms_of_real_clips_are_finite() {
-    let Some(folder) = real_data("audio/esc10") else { return };
+    let Some(directory) = real_data("audio/esc10") else { return };
     let out = std::env::var_os("XRUN_LOG_MEL_OUT").map(PathBuf::from);
     let bank = FilterBank::new(128);
-    for clip in open::open(&settings(folder.clone(), 5)).unwrap().clips {
-        let bytes = std::fs::read(folder.join(AUDIO).join(&clip.file)).unwrap();
+    for clip in open::open(&settings(directory.clone(), 5)).unwrap().clips {
+        let bytes = std::fs::read(directory.join(AUDIO).join(&clip.file)).unwrap();
         let sound = sound::read(&bytes).unwrap();
         let samples = resample(&sound.samples, sound.rate).unwrap();
         let spectrum = bank.log_power(&samples);

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::check::SECTION;
 use super::library::LoaderSettings;
-use crate::reading::broken::OnInvalid;
+use crate::reading::invalid::OnInvalid;
 use xrun_core::units::Bytes;
 
 /// Short sound clips, each of one class: a directory in the layout of ESC-50 (Piczak 2015), or a generated one of the same
@@ -17,7 +17,7 @@ use xrun_core::units::Bytes;
 pub struct Settings {
     /// Source of the data.
     pub source: Source,
-    /// The directory, for `source = "folder"`: `meta/esc50.csv` or `meta.csv`, and the clips in `audio/`. Relative to this
+    /// The directory, for `source = "directory"`: `meta/esc50.csv` or `meta.csv`, and the clips in `audio/`. Relative to this
     /// file. `${NAME}` and `${NAME:-default}` stand for environment variables.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
@@ -91,7 +91,7 @@ pub enum Source {
     /// Written once to the cache directory, the same bytes for the same settings.
     Generated,
     /// Read from `path`.
-    Folder,
+    Directory,
 }
 
 /// Type of the outputs of a frozen encoder that are kept.

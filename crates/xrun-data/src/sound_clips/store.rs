@@ -112,7 +112,7 @@ impl ClipStore {
     pub fn samples(&self, number: u32) -> Result<Vec<f32>, DataError> {
         let clip = self.library.clips.get(number as usize);
         let clip = clip.ok_or_else(|| DataError::content(format!("there is no clip {number}")))?;
-        let path = self.library.folder.join(&clip.file);
+        let path = self.library.directory.join(&clip.file);
         let changed = |message: String| DataError::file(&path, format!("{message}; it was changed during the run"));
         self.samples_of(&path).map_err(changed)
     }

@@ -13,18 +13,18 @@ pub const FOLDS: u32 = 5;
 /// Samples of a clip: 1 second.
 pub const SAMPLES: usize = RATE as usize;
 
-const SECOND: f64 = RATE as f64;
-/// Pitches in Hz.
-const PITCH: (f64, f64) = (150.0, 600.0);
-/// Partials above it are left out: the sample rate has no place for them.
-const HIGHEST: f64 = 7600.0;
+const SAMPLES_PER_SECOND: f64 = RATE as f64;
+/// Range of the pitch in Hz.
+const PITCH_HZ: (f64, f64) = (150.0, 600.0);
+/// Highest partial in Hz; those above it, near the Nyquist frequency, are left out.
+const PARTIAL_HZ_MAX: f64 = 7600.0;
 /// Partials of a tone.
 const PARTIALS: usize = 16;
-/// Frequency and strength of a bell's partials, and how fast each dies away, a second.
+/// Partials of a bell: ratio to the pitch, amplitude, and decay rate per second.
 const BELL: [(f64, f64, f64); 4] = [(1.0, 1.0, 1.0), (2.76, 0.6, 1.5), (5.40, 0.4, 2.2), (8.93, 0.25, 3.0)];
-/// Strength of the second voice relative to the first.
+/// Amplitude of the second voice relative to the first.
 const SECOND_VOICE: f64 = 0.25;
-/// Seconds in which a sound begins and ends.
+/// Duration in seconds of the fade at the begin and end of a sound.
 const ATTACK: f64 = 0.01;
 
 /// Instrument of a clip.
@@ -61,15 +61,15 @@ impl Timbre {
 /// Modulation of a clip over time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Modulation {
-    /// Nothing: strength and pitch stay.
+    /// Constant amplitude and pitch.
     Steady,
-    /// Its strength changes 4 to 8 times a second, by 0.8.
+    /// Amplitude changes 4 to 8 times a second, by 0.8.
     Tremolo,
-    /// Its pitch changes 5 to 7 times a second, by 6 % up and down.
+    /// Pitch changes 5 to 7 times a second, by 6 % up and down.
     Vibrato,
-    /// It is heard 2.5 to 4 times a second, for 30 % of the time.
+    /// Sounds 2.5 to 4 times a second, for 30 % of the time.
     Pulses,
-    /// Its pitch goes an octave up.
+    /// Pitch rises by an octave.
     Glide,
 }
 
@@ -88,8 +88,8 @@ impl Modulation {
         }
     }
 
-    /// Highest pitch relative to the drawn one.
-    const fn highest(self) -> f64 {
+    /// Largest ratio of the pitch to the drawn one.
+    const fn pitch_ratio_max(self) -> f64 {
         match self {
             Self::Vibrato => 1.06,
             Self::Glide => 2.0,
@@ -100,44 +100,44 @@ impl Modulation {
 
 /// State at one moment of a recording.
 struct Moment {
-    /// Beside the drawn pitch.
-    pitch: f64,
-    strength: f64,
-    /// Seconds since it was struck.
+    /// Factor on the drawn pitch.
+    pitch_ratio: f64,
+    amplitude: f64,
+    /// Seconds since the begin of the sound or pulse.
     age: f64,
 }
 
 /// Pitch, tuning and room of a recording are drawn; its loudest sample is 1.
 pub fn recording(random: &mut impl Rng, timbre: Timbre, modulation: Modulation) -> Vec<f64> {
-    let pitch = PITCH.0 * libm::exp(random.random_range(0.0..1.0) * libm::log(PITCH.1 / PITCH.0));
+    let pitch = PITCH_HZ.0 * libm::exp(random.random_range(0.0..1.0) * libm::log(PITCH_HZ.1 / PITCH_HZ.0));
     let detune = 1.0 + random.random_range(-0.003..0.003);
     let moments = moments(random, modulation);
     let mut samples = match timbre {
         Timbre::Breath => breath(random, pitch, &moments),
-        _ => tone(random, timbre, pitch, detune, modulation.highest(), &moments),
+        _ => tone(random, timbre, pitch, detune, modulation.pitch_ratio_max(), &moments),
     };
-    let edge = (ATTACK * SECOND) as usize;
+    let edge = (ATTACK * SAMPLES_PER_SECOND) as usize;
     for at in 0..edge {
-        let share = at as f64 / edge as f64;
-        samples[at] *= share;
-        samples[SAMPLES - 1 - at] *= share;
+        let gain = at as f64 / edge as f64;
+        samples[at] *= gain;
+        samples[SAMPLES - 1 - at] *= gain;
     }
-    let (room, wet) = (random.random_range(0.1..0.5), random.random_range(0.1..0.4));
-    reverberate(&mut samples, room, wet);
+    let (rt60, wet) = (random.random_range(0.1..0.5), random.random_range(0.1..0.4));
+    reverberate(&mut samples, rt60, wet);
     let loudest = samples.iter().fold(1e-9_f64, |most, sample| most.max(sample.abs()));
     samples.iter_mut().for_each(|sample| *sample /= loudest);
     samples
 }
 
-/// A clip of a recording: its level (-12 to 0 dB), when it begins (0 to 0.2 s), and white noise (0 to 20 dB below it) are
-/// drawn. 16 bits a sample.
-pub fn take(random: &mut impl Rng, recording: &[f64]) -> Vec<i16> {
-    let decibels = |value: f64| libm::pow(10.0, value / 20.0);
-    let level = decibels(random.random_range(-12.0..0.0));
-    let start = (random.random_range(0.0..0.2) * SECOND) as usize;
+/// Clip of a recording in samples of 16 bits. Its level (-12 to 0 dB), its begin (0 to 0.2 s), and white noise (0 to 20 dB
+/// below the power of the recording) are drawn.
+pub fn clip_of(random: &mut impl Rng, recording: &[f64]) -> Vec<i16> {
+    let amplitude_of_decibels = |value: f64| libm::pow(10.0, value / 20.0);
+    let level = amplitude_of_decibels(random.random_range(-12.0..0.0));
+    let start = (random.random_range(0.0..0.2) * SAMPLES_PER_SECOND) as usize;
     let power = recording.iter().map(|sample| sample * sample).sum::<f64>() / recording.len() as f64;
     // Uniform noise up to 1 has the power 1/3.
-    let noise = libm::sqrt(3.0 * power) / decibels(random.random_range(0.0..20.0));
+    let noise = libm::sqrt(3.0 * power) / amplitude_of_decibels(random.random_range(0.0..20.0));
     let sounds = std::iter::repeat_n(&0.0, start).chain(recording);
     let mixed: Vec<f64> = sounds.take(SAMPLES).map(|sample| sample + noise * random.random_range(-1.0..1.0)).collect();
     // Nothing is cut off, whatever the noise adds.
@@ -155,20 +155,20 @@ fn moments(random: &mut impl Rng, modulation: Modulation) -> Vec<Moment> {
         Modulation::Steady | Modulation::Glide => 0.0,
     };
     let moment = |at: usize| {
-        let time = at as f64 / SECOND;
+        let time = at as f64 / SAMPLES_PER_SECOND;
         let cycles = time * rate + phase;
         let wave = || libm::sin(TAU * cycles);
         match modulation {
-            Modulation::Steady => Moment { pitch: 1.0, strength: 1.0, age: time },
-            Modulation::Tremolo => Moment { pitch: 1.0, strength: 1.0 - 0.4 * (1.0 + wave()), age: time },
-            Modulation::Vibrato => Moment { pitch: 1.0 + 0.06 * wave(), strength: 1.0, age: time },
-            Modulation::Glide => Moment { pitch: libm::exp2(time), strength: 1.0, age: time },
+            Modulation::Steady => Moment { pitch_ratio: 1.0, amplitude: 1.0, age: time },
+            Modulation::Tremolo => Moment { pitch_ratio: 1.0, amplitude: 1.0 - 0.4 * (1.0 + wave()), age: time },
+            Modulation::Vibrato => Moment { pitch_ratio: 1.0 + 0.06 * wave(), amplitude: 1.0, age: time },
+            Modulation::Glide => Moment { pitch_ratio: libm::exp2(time), amplitude: 1.0, age: time },
             Modulation::Pulses => {
                 // The first begins with the clip.
                 let within = time * rate - (time * rate).floor();
                 let edge = ATTACK * rate;
-                let strength = (within / edge).min((0.3 - within) / edge).clamp(0.0, 1.0);
-                Moment { pitch: 1.0, strength, age: within / rate }
+                let amplitude = (within / edge).min((0.3 - within) / edge).clamp(0.0, 1.0);
+                Moment { pitch_ratio: 1.0, amplitude, age: within / rate }
             }
         }
     };
@@ -176,7 +176,14 @@ fn moments(random: &mut impl Rng, modulation: Modulation) -> Vec<Moment> {
 }
 
 /// Two voices of partials.
-fn tone(random: &mut impl Rng, timbre: Timbre, pitch: f64, detune: f64, highest: f64, moments: &[Moment]) -> Vec<f64> {
+fn tone(
+    random: &mut impl Rng,
+    timbre: Timbre,
+    pitch: f64,
+    detune: f64,
+    pitch_ratio_max: f64,
+    moments: &[Moment],
+) -> Vec<f64> {
     let number = |number: usize| number as f64;
     let decay = random.random_range(3.0..6.0);
     let partials: Vec<(f64, f64, f64)> = match timbre {
@@ -185,67 +192,68 @@ fn tone(random: &mut impl Rng, timbre: Timbre, pitch: f64, detune: f64, highest:
         Timbre::Bell => BELL.to_vec(),
         Timbre::Reed | Timbre::Breath => (1..=PARTIALS).map(number).map(|n| (n, 1.0 / n, 0.0)).collect(),
     };
-    let heard: Vec<_> = partials.into_iter().filter(|(ratio, ..)| ratio * pitch * highest < HIGHEST).collect();
-    let phases: Vec<f64> = heard.iter().map(|_| random.random_range(0.0..1.0)).collect();
+    let audible: Vec<_> =
+        partials.into_iter().filter(|(ratio, ..)| ratio * pitch * pitch_ratio_max < PARTIAL_HZ_MAX).collect();
+    let phases: Vec<f64> = audible.iter().map(|_| random.random_range(0.0..1.0)).collect();
     // In periods.
     let (mut first, mut second) = (0.0, 0.0);
     let sample = |moment: &Moment| {
-        first += pitch * moment.pitch / SECOND;
-        second += pitch * detune * moment.pitch / SECOND;
-        let of = |(ratio, strength, decay): (f64, f64, f64), phase: f64| {
+        first += pitch * moment.pitch_ratio / SAMPLES_PER_SECOND;
+        second += pitch * detune * moment.pitch_ratio / SAMPLES_PER_SECOND;
+        let of = |(ratio, amplitude, decay): (f64, f64, f64), phase: f64| {
             let voice = |periods: f64| libm::sin(TAU * (ratio * periods + phase));
-            let strength = if decay > 0.0 { strength * libm::exp(-decay * moment.age) } else { strength };
-            strength * (voice(first) + SECOND_VOICE * voice(second))
+            let amplitude = if decay > 0.0 { amplitude * libm::exp(-decay * moment.age) } else { amplitude };
+            amplitude * (voice(first) + SECOND_VOICE * voice(second))
         };
-        moment.strength * heard.iter().zip(&phases).map(|(partial, phase)| of(*partial, *phase)).sum::<f64>()
+        moment.amplitude * audible.iter().zip(&phases).map(|(partial, phase)| of(*partial, *phase)).sum::<f64>()
     };
     moments.iter().map(sample).collect()
 }
 
 /// Noise in a band around four times the pitch: a resonant second-order filter (Bristow-Johnson's cookbook).
 fn breath(random: &mut impl Rng, pitch: f64, moments: &[Moment]) -> Vec<f64> {
-    const QUALITY: f64 = 8.0;
-    let (mut one, mut two) = (0.0, 0.0);
+    const Q: f64 = 8.0;
+    let (mut state_1, mut state_2) = (0.0, 0.0);
     let sample = |moment: &Moment| {
-        let angle = TAU * (4.0 * pitch * moment.pitch).min(HIGHEST) / SECOND;
-        let alpha = libm::sin(angle) / (2.0 * QUALITY);
+        let angle = TAU * (4.0 * pitch * moment.pitch_ratio).min(PARTIAL_HZ_MAX) / SAMPLES_PER_SECOND;
+        let alpha = libm::sin(angle) / (2.0 * Q);
         let scale = 1.0 / (1.0 + alpha);
         let noise: f64 = random.random_range(-1.0..1.0);
-        let heard = alpha * scale * noise + one;
-        one = 2.0 * libm::cos(angle) * scale * heard + two;
-        two = -alpha * scale * noise - (1.0 - alpha) * scale * heard;
-        moment.strength * heard
+        let output = alpha * scale * noise + state_1;
+        state_1 = 2.0 * libm::cos(angle) * scale * output + state_2;
+        state_2 = -alpha * scale * noise - (1.0 - alpha) * scale * output;
+        moment.amplitude * output
     };
     moments.iter().map(sample).collect()
 }
 
-/// Seconds of the four combs that sound side by side, and of the two all-passes behind them (Schroeder 1962).
+/// Delays in seconds of the four parallel comb filters, and of the two all-pass filters in series after them (Schroeder 1962).
 const COMBS: [f64; 4] = [0.0297, 0.0371, 0.0411, 0.0437];
 const ALL_PASSES: [f64; 2] = [0.0050, 0.0017];
 
-/// Adds what a room sends back: after `room` seconds it has died away by 60 dB.
-fn reverberate(samples: &mut [f64], room: f64, wet: f64) {
-    let mut sent = vec![0.0; samples.len()];
+/// Adds reverberation. `rt60` is the time in seconds in which it decays by 60 dB, `wet` its gain.
+fn reverberate(samples: &mut [f64], rt60: f64, wet: f64) {
+    let mut wet_signal = vec![0.0; samples.len()];
     for seconds in COMBS {
-        let delay = (seconds * SECOND) as usize;
-        let gain = libm::pow(10.0, -3.0 * seconds / room);
-        let mut line = vec![0.0; delay];
-        for (at, (sent, sample)) in sent.iter_mut().zip(samples.iter()).enumerate() {
-            let place = &mut line[at % delay];
-            *sent += *place;
-            *place = sample + gain * *place;
+        let delay = (seconds * SAMPLES_PER_SECOND) as usize;
+        let gain = libm::pow(10.0, -3.0 * seconds / rt60);
+        let mut delay_line = vec![0.0; delay];
+        for (at, (output, sample)) in wet_signal.iter_mut().zip(samples.iter()).enumerate() {
+            let slot = &mut delay_line[at % delay];
+            *output += *slot;
+            *slot = sample + gain * *slot;
         }
     }
     for seconds in ALL_PASSES {
         const GAIN: f64 = 0.7;
-        let delay = (seconds * SECOND) as usize;
-        let mut line = vec![0.0; delay];
-        for (at, sent) in sent.iter_mut().enumerate() {
-            let place = &mut line[at % delay];
-            let kept = *sent + GAIN * *place;
-            *sent = *place - GAIN * kept;
-            *place = kept;
+        let delay = (seconds * SAMPLES_PER_SECOND) as usize;
+        let mut delay_line = vec![0.0; delay];
+        for (at, sample) in wet_signal.iter_mut().enumerate() {
+            let slot = &mut delay_line[at % delay];
+            let kept = *sample + GAIN * *slot;
+            *sample = *slot - GAIN * kept;
+            *slot = kept;
         }
     }
-    samples.iter_mut().zip(sent).for_each(|(sample, sent)| *sample += wet * sent);
+    samples.iter_mut().zip(wet_signal).for_each(|(sample, reverberated)| *sample += wet * reverberated);
 }

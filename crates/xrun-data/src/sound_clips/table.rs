@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use csv::StringRecord;
 
-use crate::reading::broken::Judge;
+use crate::reading::invalid::InvalidCollector;
 use xrun_core::dataset::error::DataError;
 use xrun_core::printable;
 use xrun_core::problem::nearest;
@@ -68,7 +68,7 @@ pub fn find(root: &Path) -> Result<PathBuf, DataError> {
 ///
 /// # Errors
 /// The header does not serve, or there are too many lines.
-pub fn read(bytes: &[u8], path: &Path, judge: &mut Judge) -> Result<Table, DataError> {
+pub fn read(bytes: &[u8], path: &Path, invalid: &mut InvalidCollector) -> Result<Table, DataError> {
     let failed = |message: String| DataError::file(path, message);
     let mut reader = csv::ReaderBuilder::new().flexible(true).trim(csv::Trim::All).from_reader(bytes);
     let header = reader.headers().map_err(|error| failed(format!("line 1: the header cannot be read: {error}")))?;
@@ -94,7 +94,7 @@ pub fn read(bytes: &[u8], path: &Path, judge: &mut Judge) -> Result<Table, DataE
                     return Err(failed(format!("line {line}: more than {CLIPS_MAX} clips are not read")));
                 }
                 if let Err((reason, message)) = reading.row(&record, line) {
-                    judge.broken(reason, path, format!("line {line}: {message}"));
+                    invalid.add(reason, path, format!("line {line}: {message}"));
                 }
             }
             Err(error) => {
@@ -104,7 +104,7 @@ pub fn read(bytes: &[u8], path: &Path, judge: &mut Judge) -> Result<Table, DataE
                         let column = header.get(err.field()).unwrap_or("");
                         let column = printable::line(column, 60);
                         let message = format!("line {line}: the column `{column}` is not UTF-8");
-                        judge.broken("not_utf8", path, message);
+                        invalid.add("not_utf8", path, message);
                     }
                     _ => return Err(failed(format!("line {line}: cannot be read: {error}"))),
                 }

@@ -3,15 +3,15 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::reading::broken::OnInvalid;
+use crate::reading::invalid::OnInvalid;
 
 const TEXT: &str = "filename,fold,target,category,esc10,src_file,take\n1-7-A-0.wav,1,0,dog,True,7,A\n\
                     1-7-B-0.wav,1,0,dog,True,7,B\n2-8-A-3.wav,2,3,Żaba,False,8,A\n";
 
-fn judged(text: &[u8], policy: OnInvalid) -> (Result<Table, DataError>, Judge) {
-    let mut judge = Judge::new(policy);
-    let table = read(text, Path::new("meta.csv"), &mut judge);
-    (table.and_then(|table| judge.verdict().map(|()| table)), judge)
+fn judged(text: &[u8], policy: OnInvalid) -> (Result<Table, DataError>, InvalidCollector) {
+    let mut invalid = InvalidCollector::new(policy);
+    let table = read(text, Path::new("meta.csv"), &mut invalid);
+    (table.and_then(|table| invalid.result().map(|()| table)), invalid)
 }
 
 #[test]
@@ -61,9 +61,9 @@ fn invalid_lines_are_reported_with_their_number_or_skipped() {
         let message = judged(broken.as_bytes(), OnInvalid::Fail).0.unwrap_err().to_string();
         assert!(message.contains(part) && message.contains("meta.csv"), "{message}");
         assert!(message.contains("on_invalid = \"skip\""), "{message}");
-        let (table, judge) = judged(broken.as_bytes(), OnInvalid::Skip);
+        let (table, invalid) = judged(broken.as_bytes(), OnInvalid::Skip);
         assert_eq!(table.unwrap().rows.len(), 2);
-        assert_eq!(judge.found.counts, [(reason.to_owned(), 1)].into());
+        assert_eq!(invalid.found.counts, [(reason.to_owned(), 1)].into());
     }
 }
 

@@ -18,31 +18,31 @@ use xrun_core::units::Bytes;
 
 /// Maximum size of a file of targets.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
-/// The names of a class's tensors, behind its category and a point.
-const TOKENS: &str = "prompt_embeds";
-const POOLED: &str = "pooled_prompt_embeds";
+/// Suffixes of the names of a class's tensors: `CATEGORY.prompt_embeds`.
+const PROMPT_EMBEDS: &str = "prompt_embeds";
+const POOLED_PROMPT_EMBEDS: &str = "pooled_prompt_embeds";
 
 /// Shape of the target of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TargetShape {
-    /// Vectors of `prompt_embeds`: L.
+    /// Number of vectors of `prompt_embeds`: L.
     pub tokens: usize,
-    /// Numbers of each of them: D.
+    /// Number of elements of each: D.
     pub width: usize,
-    /// Numbers of `pooled_prompt_embeds`: D'.
+    /// Number of elements of `pooled_prompt_embeds`: D'.
     pub pooled_width: usize,
 }
 
 impl TargetShape {
-    /// Numbers of `prompt_embeds`.
-    pub const fn token_numbers(self) -> usize {
+    /// Number of elements of `prompt_embeds`: L times D.
+    pub const fn prompt_embeds_len(self) -> usize {
         self.tokens * self.width
     }
 }
 
 /// The targets of all classes, in the order of [`Library::classes`].
 #[derive(Clone, Debug, PartialEq)]
-pub struct Targets {
+pub struct TargetEmbeddings {
     /// Shape of the target of each class.
     pub shape: TargetShape,
     /// `[classes, tokens, width]`, row by row.
@@ -53,7 +53,7 @@ pub struct Targets {
     pub digest: String,
 }
 
-impl Targets {
+impl TargetEmbeddings {
     /// Reads the file that the settings name, or draws a vector for each word with this seed: the target of a class is the sum
     /// of the vectors of its words, divided by the square root of their number.
     ///
@@ -70,7 +70,7 @@ impl Targets {
 
     /// `prompt_embeds` of a class: `[tokens, width]`.
     pub fn prompt_embeds_of(&self, class: usize) -> &[f32] {
-        let numbers = self.shape.token_numbers();
+        let numbers = self.shape.prompt_embeds_len();
         &self.prompt_embeds[class * numbers..][..numbers]
     }
 
@@ -83,7 +83,7 @@ impl Targets {
 /// Buffer of the targets on the host.
 pub fn buffer(library: &Library, shape: TargetShape) -> Buffer {
     let items = library.classes.len() as u64;
-    let bytes = items * ((shape.token_numbers() + shape.pooled_width) * size_of::<f32>()) as u64;
+    let bytes = items * ((shape.prompt_embeds_len() + shape.pooled_width) * size_of::<f32>()) as u64;
     Buffer::new("targets", Policy::Refuse, Cap { items, bytes }).because("what a model is to give for each class")
 }
 
@@ -98,8 +98,8 @@ fn drawn(library: &Library, shape: TargetShape, seed: u32) -> (Vec<f32>, Vec<f32
             }
             sum.into_iter().map(|sum: f64| (sum * scale) as f32).collect::<Vec<f32>>()
         };
-        prompt_embeds.extend(of(TOKENS, shape.token_numbers()));
-        pooled.extend(of(POOLED, shape.pooled_width));
+        prompt_embeds.extend(of(PROMPT_EMBEDS, shape.prompt_embeds_len()));
+        pooled.extend(of(POOLED_PROMPT_EMBEDS, shape.pooled_width));
     }
     (prompt_embeds, pooled)
 }
@@ -110,9 +110,9 @@ fn normal(seed: u32, kind: &str, word: &str, count: usize) -> Vec<f64> {
     let random = &mut generator(seed, &format!("target {kind} {word}"), 0);
     (0..count)
         .map(|_| {
-            // From 0, where the logarithm is not, to below 1.
-            let (radius, angle): (f64, f64) = (1.0 - random.random::<f64>(), random.random());
-            libm::sqrt(-2.0 * libm::log(radius)) * libm::cos(std::f64::consts::TAU * angle)
+            // 1 minus a number below 1: the logarithm is finite.
+            let (u1, u2): (f64, f64) = (1.0 - random.random::<f64>(), random.random());
+            libm::sqrt(-2.0 * libm::log(u1)) * libm::cos(std::f64::consts::TAU * u2)
         })
         .collect()
 }
@@ -133,8 +133,8 @@ fn read(path: &Path, library: &Library, shape: TargetShape) -> Result<(Vec<f32>,
             to.extend(tensor(&tensors, &name, expected).map_err(failed)?);
             Ok::<(), DataError>(())
         };
-        add(TOKENS, &[shape.tokens, shape.width], &mut prompt_embeds)?;
-        add(POOLED, &[shape.pooled_width], &mut pooled)?;
+        add(PROMPT_EMBEDS, &[shape.tokens, shape.width], &mut prompt_embeds)?;
+        add(POOLED_PROMPT_EMBEDS, &[shape.pooled_width], &mut pooled)?;
     }
     Ok((prompt_embeds, pooled))
 }
@@ -147,7 +147,7 @@ fn tensor(tensors: &SafeTensors<'_>, name: &str, expected: &[usize]) -> Result<V
         let close = close.map_or_else(String::new, |close| {
             format!("; did you mean the class of `{}`?", printable::line(close, 200))
         });
-        format!("has no tensor `{shown}`; each class of the data set needs `CATEGORY.{TOKENS}` and `CATEGORY.{POOLED}`{close}")
+        format!("has no tensor `{shown}`; each class of the data set needs `CATEGORY.{PROMPT_EMBEDS}` and `CATEGORY.{POOLED_PROMPT_EMBEDS}`{close}")
     })?;
     if found.shape() != expected {
         return Err(format!(

@@ -20,7 +20,7 @@ fn library(names: &[&str]) -> Library {
         words: name.split('-').map(str::to_owned).collect(),
     };
     Library {
-        folder: "data".into(),
+        directory: "data".into(),
         classes: (0..).zip(names).map(class).collect(),
         clips: Vec::new(),
         columns: Vec::new(),
@@ -41,7 +41,7 @@ fn correlation(one: &[f32], other: &[f32]) -> f64 {
 fn classes_that_share_a_word_have_related_targets() {
     let shape = TargetShape { tokens: 8, width: 96, pooled_width: 4096 };
     let library = library(&["flute-steady", "flute-glide", "reed-glide"]);
-    let targets = Targets::open(&LoaderSettings::default(), &library, shape, 1).unwrap();
+    let targets = TargetEmbeddings::open(&LoaderSettings::default(), &library, shape, 1).unwrap();
     assert_eq!((targets.prompt_embeds.len(), targets.pooled.len()), (3 * 768, 3 * 4096));
     let [steady, flute, reed] = [0, 1, 2].map(|class| targets.pooled_of(class));
     let power = steady.iter().map(|number| number * number).sum::<f32>() / 4096.0;
@@ -51,22 +51,22 @@ fn classes_that_share_a_word_have_related_targets() {
         assert!((found - expected).abs() < 0.06, "{found}, expected {expected}");
     }
     assert!(correlation(&targets.prompt_embeds_of(0)[..384], &targets.prompt_embeds_of(0)[384..]).abs() < 0.2);
-    assert_eq!(Targets::open(&LoaderSettings::default(), &library, shape, 1).unwrap(), targets);
-    assert_ne!(Targets::open(&LoaderSettings::default(), &library, shape, 2).unwrap().digest, targets.digest);
+    assert_eq!(TargetEmbeddings::open(&LoaderSettings::default(), &library, shape, 1).unwrap(), targets);
+    assert_ne!(TargetEmbeddings::open(&LoaderSettings::default(), &library, shape, 2).unwrap().digest, targets.digest);
     let mut without_words_in_common = library;
     without_words_in_common.classes.iter_mut().for_each(|class| class.words = vec![class.name.clone()]);
-    let targets = Targets::open(&LoaderSettings::default(), &without_words_in_common, shape, 1).unwrap();
+    let targets = TargetEmbeddings::open(&LoaderSettings::default(), &without_words_in_common, shape, 1).unwrap();
     assert!(correlation(targets.pooled_of(0), targets.pooled_of(1)).abs() < 0.06, "a vector for each class");
 }
 
 /// A file with these tensors: name, type, shape, bytes.
-fn file_of(folder: &Path, tensors: &[(&str, Dtype, &[usize], Vec<u8>)]) -> LoaderSettings {
+fn file_of(directory: &Path, tensors: &[(&str, Dtype, &[usize], Vec<u8>)]) -> LoaderSettings {
     let views: BTreeMap<&str, TensorView<'_>> = tensors
         .iter()
         .map(|(name, dtype, shape, bytes)| (*name, TensorView::new(*dtype, shape.to_vec(), bytes).unwrap()))
         .collect();
     let bytes = safetensors::serialize(views, None).unwrap();
-    let path = folder.join("targets.safetensors");
+    let path = directory.join("targets.safetensors");
     write::replace(&path, &bytes).unwrap();
     LoaderSettings { targets: Some(path), ..LoaderSettings::default() }
 }
@@ -77,13 +77,13 @@ fn numbers(numbers: &[f32]) -> Vec<u8> {
 
 #[test]
 fn a_file_of_any_float_type_is_read_for_the_classes_of_the_data() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     // 1, -2, 0.5, 65504, the smallest above 0, and 0: by numpy.float16.
     let half =
         [0x3c00_u16, 0xc000, 0x3800, 0x7bff, 0x0001, 0x0000].iter().flat_map(|bits| bits.to_le_bytes()).collect();
     let bfloat = [0x3f80_u16, 0xc000, 0x3f00, 0x0000].iter().flat_map(|bits| bits.to_le_bytes()).collect();
     let settings = file_of(
-        folder.path(),
+        directory.path(),
         &[
             ("dog.prompt_embeds", Dtype::F16, &[2, 3], half),
             ("dog.pooled_prompt_embeds", Dtype::BF16, &[4], bfloat),
@@ -92,7 +92,7 @@ fn a_file_of_any_float_type_is_read_for_the_classes_of_the_data() {
             ("owl.prompt_embeds", Dtype::F32, &[1], numbers(&[0.0])),
         ],
     );
-    let targets = Targets::open(&settings, &library(&["cat", "dog"]), SHAPE, 1).unwrap();
+    let targets = TargetEmbeddings::open(&settings, &library(&["cat", "dog"]), SHAPE, 1).unwrap();
     assert_eq!((targets.prompt_embeds_of(0), targets.pooled_of(0)), (&[6.0; 6][..], &[7.0; 4][..]));
     assert_eq!(targets.prompt_embeds_of(1), [1.0, -2.0, 0.5, 65_504.0, 2f32.powi(-24), 0.0]);
     assert_eq!(targets.pooled_of(1), [1.0, -2.0, 0.5, 0.0]);
@@ -100,7 +100,7 @@ fn a_file_of_any_float_type_is_read_for_the_classes_of_the_data() {
 
 #[test]
 fn absent_classes_wrong_shapes_and_non_finite_numbers_are_named() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let whole = |name: &'static str, shape: &'static [usize], value: f32| {
         (name, Dtype::F32, shape, numbers(&vec![value; shape.iter().product()]))
     };
@@ -113,13 +113,13 @@ fn absent_classes_wrong_shapes_and_non_finite_numbers_are_named() {
         (vec![whole(tokens, &[2, 3], f32::NAN), whole(pooled, &[4], 0.0)], "number 0 is NaN"),
         (vec![(tokens, Dtype::U8, &[2, 3], vec![0; 6])], "the type U8"),
     ] {
-        let settings = file_of(folder.path(), &tensors);
-        let message = Targets::open(&settings, &library(&["dog"]), SHAPE, 1).unwrap_err().to_string();
+        let settings = file_of(directory.path(), &tensors);
+        let message = TargetEmbeddings::open(&settings, &library(&["dog"]), SHAPE, 1).unwrap_err().to_string();
         assert!(message.contains(part) && message.contains("targets.safetensors"), "{message}");
     }
-    write::replace(&folder.path().join("targets.safetensors"), &[255; 40]).unwrap();
+    write::replace(&directory.path().join("targets.safetensors"), &[255; 40]).unwrap();
     let settings =
-        LoaderSettings { targets: Some(folder.path().join("targets.safetensors")), ..LoaderSettings::default() };
-    let message = Targets::open(&settings, &library(&["dog"]), SHAPE, 1).unwrap_err().to_string();
+        LoaderSettings { targets: Some(directory.path().join("targets.safetensors")), ..LoaderSettings::default() };
+    let message = TargetEmbeddings::open(&settings, &library(&["dog"]), SHAPE, 1).unwrap_err().to_string();
     assert!(message.contains("is no safetensors file"), "{message}");
 }

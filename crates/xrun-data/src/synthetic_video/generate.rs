@@ -38,23 +38,23 @@ pub struct Pending {
     /// Side of a frame, in pixels.
     pub frame_size: usize,
     /// Directory of the data set.
-    pub folder: PathBuf,
+    pub directory: PathBuf,
 }
 
 /// The set that [`generate_in`] would write now; `None` when it is there.
 pub fn pending(settings: &Settings, cache: &Path) -> Option<Pending> {
-    let folder = folder(settings, cache);
+    let directory = directory(settings, cache);
     let classes = settings.train_classes + settings.validation_classes;
-    generated::is_missing(&folder.join(ANNOTATIONS)).then(|| Pending {
+    generated::is_missing(&directory.join(ANNOTATIONS)).then(|| Pending {
         frames: classes * settings.videos_per_class * settings.frames_per_video,
         references: classes * settings.references_per_class,
         frame_size: settings.frame_size,
-        folder,
+        directory,
     })
 }
 
 /// Directory of the set below a cache directory.
-pub fn folder(settings: &Settings, cache: &Path) -> PathBuf {
+pub fn directory(settings: &Settings, cache: &Path) -> PathBuf {
     cache.join(name(settings))
 }
 
@@ -67,7 +67,7 @@ fn name(settings: &Settings) -> String {
 /// Directory of the set below a cache directory, generated now if it is missing. One process writes a set; others that
 /// need it wait. `annotations.json` is written last: its presence says that the directory is whole.
 pub fn generate_in(settings: &Settings, cache: &Path) -> Result<PathBuf, DataError> {
-    generated::folder(cache, &name(settings), ANNOTATIONS, |folder| write_all(settings, folder))
+    generated::directory(cache, &name(settings), ANNOTATIONS, |directory| write_all(settings, directory))
 }
 
 /// Class, and left, top, width, height.
@@ -80,28 +80,28 @@ struct Video {
     frames: Vec<(String, Vec<Marked>)>,
 }
 
-fn write_all(settings: &Settings, folder: &Path) -> io::Result<()> {
+fn write_all(settings: &Settings, directory: &Path) -> io::Result<()> {
     let classes = classes(settings);
     let videos: Vec<(usize, usize)> =
         (0..classes.len()).flat_map(|class| (0..settings.videos_per_class).map(move |video| (class, video))).collect();
-    for folder in [folder.join("frames"), folder.join("references")] {
-        std::fs::create_dir_all(folder)?;
+    for directory in [directory.join("frames"), directory.join("references")] {
+        std::fs::create_dir_all(directory)?;
     }
     // Each video is a pure function of its number, so who paints it does not matter.
-    let paint = |(class, video): &(usize, usize)| paint_video(settings, &classes, *class, *video, folder);
+    let paint = |(class, video): &(usize, usize)| paint_video(settings, &classes, *class, *video, directory);
     let all = generated::parallel_map(&videos, paint)?;
-    let references = paint_references(settings, &classes, folder)?;
+    let references = paint_references(settings, &classes, directory)?;
     let images = all.iter().flat_map(|video| video.frames.iter().map(|(file, _)| file.as_str()));
     let images = images.chain(references.iter().filter_map(|reference| reference["file_name"].as_str()));
     let mut sums = String::new();
     for name in images {
-        let digest = digest_of_file(&folder.join(name)).map_err(|error| io::Error::other(error.to_string()))?;
+        let digest = digest_of_file(&directory.join(name)).map_err(|error| io::Error::other(error.to_string()))?;
         sums.push_str(&format!("{digest}  {name}\n"));
     }
     let text = serde_json::to_vec(&annotations(settings, &classes, &all, references))?;
     sums.push_str(&format!("{}  {ANNOTATIONS}\n", digest(&text)));
-    write::replace(&folder.join(digest_cache::SUMS), sums.as_bytes()).map_err(|error| error.source)?;
-    write::replace(&folder.join(ANNOTATIONS), &text).map_err(|error| error.source)
+    write::replace(&directory.join(digest_cache::SUMS), sums.as_bytes()).map_err(|error| error.source)?;
+    write::replace(&directory.join(ANNOTATIONS), &text).map_err(|error| error.source)
 }
 
 /// Distinct appearances: first those to train on, then the held-out ones.
@@ -117,7 +117,7 @@ fn paint_video(
     classes: &[Appearance],
     class: usize,
     video: usize,
-    folder: &Path,
+    directory: &Path,
 ) -> io::Result<Video> {
     let number = (class * settings.videos_per_class + video) as u64;
     let random = &mut generator(settings.seed, "video", number);
@@ -141,7 +141,7 @@ fn paint_video(
         (random.random_bool(0.5), random.random_range(0.2..0.8) * side as f32, width, colour)
     });
     let name = format!("video_{number:04}");
-    std::fs::create_dir_all(folder.join("frames").join(&name))?;
+    std::fs::create_dir_all(directory.join("frames").join(&name))?;
     let mut frames = Vec::with_capacity(settings.frames_per_video);
     for time in 0..settings.frames_per_video {
         let mut canvas = Canvas::new(side, &background, time as f32);
@@ -164,7 +164,7 @@ fn paint_video(
         });
         let boxes = boxes.collect();
         let file = format!("frames/{name}/{time:04}.jpg");
-        save(&folder.join(&file), &canvas.finish(random, brightness), side)?;
+        save(&directory.join(&file), &canvas.finish(random, brightness), side)?;
         frames.push((file, boxes));
     }
     Ok(Video { name, frames })
@@ -219,7 +219,7 @@ impl Actor {
     }
 }
 
-fn paint_references(settings: &Settings, classes: &[Appearance], folder: &Path) -> io::Result<Vec<Value>> {
+fn paint_references(settings: &Settings, classes: &[Appearance], directory: &Path) -> io::Result<Vec<Value>> {
     let mut references = Vec::with_capacity(classes.len() * settings.references_per_class);
     for (class, appearance) in classes.iter().enumerate() {
         for number in 0..settings.references_per_class {
@@ -237,7 +237,7 @@ fn paint_references(settings: &Settings, classes: &[Appearance], folder: &Path) 
             canvas.object(1, appearance, pose);
             let file = format!("references/{class:04}_{number:02}.jpg");
             let brightness = random.random_range(0.8..1.15);
-            save(&folder.join(&file), &canvas.finish(random, brightness), REFERENCE_SIDE)?;
+            save(&directory.join(&file), &canvas.finish(random, brightness), REFERENCE_SIDE)?;
             let (_, place) = canvas.visible(1);
             references.push(json!({ "category_id": class + 1, "file_name": file, "bbox": place }));
         }

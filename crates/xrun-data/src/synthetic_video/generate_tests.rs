@@ -21,16 +21,16 @@ fn small(seed: u32) -> Settings {
 }
 
 /// Digest of each file below a directory, by its name.
-fn digests(folder: &Path) -> BTreeMap<PathBuf, String> {
-    let (mut all, mut folders) = (BTreeMap::new(), vec![folder.to_path_buf()]);
-    while let Some(next) = folders.pop() {
+fn digests(directory: &Path) -> BTreeMap<PathBuf, String> {
+    let (mut all, mut directories) = (BTreeMap::new(), vec![directory.to_path_buf()]);
+    while let Some(next) = directories.pop() {
         for entry in std::fs::read_dir(next).unwrap() {
             let path = entry.unwrap().path();
             match path.is_dir() {
-                true => folders.push(path),
+                true => directories.push(path),
                 false => {
                     let bytes = std::fs::read(&path).unwrap();
-                    all.insert(path.strip_prefix(folder).unwrap().to_path_buf(), digest(&bytes));
+                    all.insert(path.strip_prefix(directory).unwrap().to_path_buf(), digest(&bytes));
                 }
             }
         }
@@ -43,7 +43,7 @@ fn library(settings: &Settings, cache: &Path) -> Library {
 }
 
 /// Directories in the cache, hidden ones included.
-fn folders(cache: &Path) -> Vec<String> {
+fn directories(cache: &Path) -> Vec<String> {
     let entries = std::fs::read_dir(cache).unwrap().flatten().filter(|entry| entry.path().is_dir());
     let mut names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
     // What is known of the files of data sets.
@@ -58,8 +58,8 @@ fn a_set_is_reported_until_it_is_generated() {
     let missing = pending(&small(1), cache.path()).unwrap();
     assert_eq!((missing.frames, missing.references), (7 * 2 * 6, 7 * 2));
     let place = generate_in(&small(1), cache.path()).unwrap();
-    assert_eq!(missing.folder, place);
-    let written = |folder: &str| std::fs::read_dir(place.join(folder)).unwrap().flatten().count();
+    assert_eq!(missing.directory, place);
+    let written = |directory: &str| std::fs::read_dir(place.join(directory)).unwrap().flatten().count();
     assert_eq!(pending(&small(1), cache.path()), None);
     assert!(digests(&place.join("frames")).len() == missing.frames && written("references") > 0);
     assert_eq!(digests(&place.join("references")).len(), missing.references);
@@ -182,7 +182,7 @@ fn leftovers_of_a_killed_run_are_removed() {
     std::fs::create_dir(&of_another).unwrap();
     assert_eq!(digests(&generate_in(&small(5), cache.path()).unwrap()), whole);
     let expected = [of_another.file_name().unwrap().to_string_lossy().into_owned(), name];
-    assert_eq!(folders(cache.path()), expected, "another set may be at work at this moment");
+    assert_eq!(directories(cache.path()), expected, "another set may be at work at this moment");
 }
 
 #[test]
@@ -212,8 +212,8 @@ fn a_damaged_set_is_reported_with_a_remedy() {
 
 #[test]
 fn a_read_only_cache_is_named_with_a_remedy() {
-    let folder = tempfile::tempdir().unwrap();
-    let cache = folder.path().join("file");
+    let directory = tempfile::tempdir().unwrap();
+    let cache = directory.path().join("file");
     write::replace(&cache, b"").unwrap();
     for cache in [cache.as_path(), Path::new("/proc/xrun-cache"), Path::new("/dev/null/cache")] {
         let message = generate_in(&small(1), cache).unwrap_err().to_string();
@@ -232,8 +232,8 @@ fn concurrent_generation_gives_one_complete_set() {
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     });
     assert_eq!(digests_seen.len(), 1, "all see the same data: {digests_seen:?}");
-    assert_eq!(folders(cache.path()).len(), 1, "nothing is left over");
+    assert_eq!(directories(cache.path()).len(), 1, "nothing is left over");
     let alone = tempfile::tempdir().unwrap();
-    let root = cache.path().join(&folders(cache.path())[0]);
+    let root = cache.path().join(&directories(cache.path())[0]);
     assert_eq!(digests(&root), digests(&generate_in(&settings, alone.path()).unwrap()));
 }

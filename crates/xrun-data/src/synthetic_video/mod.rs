@@ -8,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use settings::Settings;
 
-use crate::boxes::format::FORMER_TABLE;
+use crate::boxes::format::FORMER_SECTION;
 use crate::boxes::format::Format;
 use crate::boxes::library::{Library, LoaderSettings};
 use crate::boxes::open::{self, Rules};
 use crate::coco::{self, Coco};
-use crate::reading::broken::OnInvalid;
+use crate::reading::invalid::OnInvalid;
 use crate::reading::orientation::ExifOrientation;
 use xrun_core::dataset::digest_cache::{self, DigestCache};
 use xrun_core::dataset::error::DataError;
@@ -25,15 +25,15 @@ use xrun_core::problem::{Problem, Problems};
 #[derive(Debug)]
 pub struct SyntheticVideo;
 
-/// Position of the settings in an experiment.
+/// Section of the settings in an experiment.
 const SECTION: &str = "dataset.synthetic-video";
-/// A set of more frames fills a disk before it is of use.
+/// Maximum number of frames, to protect the disk.
 const FRAMES_MAX: u128 = 10_000_000;
 
 impl DatasetKind for SyntheticVideo {
     const NAME: &'static str = "synthetic-video";
-    const LIMITS: &'static [&'static str] = &["frame_cache", "decode_memory"];
-    const MOVED: &'static [(&'static str, &'static str)] = &[(FORMER_TABLE, "")];
+    const LIMIT_KEYS: &'static [&'static str] = &["frame_cache", "decode_memory"];
+    const FORMER_KEYS: &'static [(&'static str, &'static str)] = &[(FORMER_SECTION, "")];
     type Settings = Settings;
     type Opened = Library;
 
@@ -48,23 +48,23 @@ impl DatasetKind for SyntheticVideo {
         }
     }
 
-    fn pending(settings: &Settings) -> Option<String> {
-        let pending = generate::pending(settings, &cache::folder())?;
-        let (frames, side, folder) = (pending.frames, pending.frame_size, pending.folder.display());
+    fn generation_notice(settings: &Settings) -> Option<String> {
+        let pending = generate::pending(settings, &cache::directory())?;
+        let (frames, side, directory) = (pending.frames, pending.frame_size, pending.directory.display());
         let references = pending.references;
-        Some(format!("{frames} frames of {side} pixels and {references} reference images, once, in {folder}"))
+        Some(format!("{frames} frames of {side} pixels and {references} reference images, once, in {directory}"))
     }
 
     fn loader_settings(settings: &Settings) -> LoaderSettings {
         LoaderSettings { train_classes: Some(settings.train_classes) }
     }
 
-    fn verify(settings: &Settings) {
-        digest_cache::remove(&generate::folder(settings, &cache::folder()));
+    fn forget_digests(settings: &Settings) {
+        digest_cache::remove(&generate::directory(settings, &cache::directory()));
     }
 
     fn open(settings: &Settings) -> Result<Library, DataError> {
-        open_in(settings, &cache::folder())
+        open_in(settings, &cache::directory())
     }
 }
 
@@ -78,8 +78,8 @@ fn open_in(settings: &Settings, cache: &Path) -> Result<Library, DataError> {
         on_invalid: OnInvalid::Fail,
         train_classes: &[],
         validation_classes: &[],
-        links: None,
+        link_root: None,
     };
     let read = |source: open::Source<'_>| Coco::read(&coco::Settings::default(), source);
-    open::folder(rules, &root, DigestCache::open_generated, read).map_err(|error| generated::damaged(&root, error))
+    open::dataset(rules, &root, DigestCache::open_generated, read).map_err(|error| generated::damaged(&root, error))
 }

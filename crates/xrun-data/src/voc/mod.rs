@@ -5,17 +5,17 @@ pub mod read;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::boxes::format::{FORMER_TABLE, Format};
+use crate::boxes::format::{FORMER_SECTION, Format};
 use crate::boxes::open::Source;
 use crate::boxes::raw::Raw;
-use crate::folder_settings;
+use crate::directory_settings;
 use xrun_core::dataset::error::DataError;
 
 /// `[dataset.voc]`.
 #[derive(Debug)]
 pub struct Voc;
 
-folder_settings! {
+directory_settings! {
     /// Images with boxes in Pascal VOC's XML: `annotations/*.xml` with the images in `images/`, or `Annotations` and
     /// `JPEGImages`; or files next to the images, in the directory itself or in `train/` and `valid/`.
     Settings {
@@ -41,7 +41,7 @@ impl Format for Voc {
     const NAME: &'static str = "voc";
     const SECTION: &'static str = "dataset.voc";
     const ADVICE: &'static str = "name the directory that holds the annotations and the images";
-    const MOVED: &'static [(&'static str, &'static str)] = &[(FORMER_TABLE, "")];
+    const FORMER_KEYS: &'static [(&'static str, &'static str)] = &[(FORMER_SECTION, "")];
     type Settings = Settings;
 
     fn read(settings: &Settings, source: Source<'_>) -> Result<Raw, DataError> {

@@ -28,12 +28,12 @@ const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// # Errors
 /// A file that does not read, or is broken and not to be left out.
 pub fn read(corners: Corners, source: Source<'_>) -> Result<Raw, DataError> {
-    let Source { root, judge, digest, .. } = source;
+    let Source { root, invalid, digest, .. } = source;
     let mut raw = Raw::default();
     let mut number = BTreeMap::new();
     let parts = parts(root)?;
-    let named = |(folder, names, part): (String, Vec<String>, Part)| {
-        names.into_iter().map(move |name| (root.join(&folder).join(name), part.clone()))
+    let named = |(directory, names, part): (String, Vec<String>, Part)| {
+        names.into_iter().map(move |name| (root.join(&directory).join(name), part.clone()))
     };
     for (path, Part { images, split }) in parts.into_iter().flat_map(named) {
         let bytes = annotation_file(root, &path, FILE_BYTES_MAX)?;
@@ -41,7 +41,7 @@ pub fn read(corners: Corners, source: Source<'_>) -> Result<Raw, DataError> {
         let (mut image, names) = match image(&bytes, &images, corners) {
             Ok(read) => read,
             Err(message) => {
-                judge.broken("broken_annotation", &path, message);
+                invalid.add("broken_annotation", &path, message);
                 continue;
             }
         };
@@ -50,7 +50,7 @@ pub fn read(corners: Corners, source: Source<'_>) -> Result<Raw, DataError> {
             if corners == Corners::OneBased && object.corners[..2].iter().any(|first| (-1.0..0.0).contains(first)) {
                 let called = &object.called;
                 let message = format!("{called} begins at pixel 0, and VOC counts from 1; {COUNTED_OTHERWISE}");
-                judge.broken("box_outside", &path, message);
+                invalid.add("box_outside", &path, message);
                 object.ignored = Some(IgnoreReason::Difficult);
             }
             object.class = *number.entry(name).or_insert_with_key(|name| {
@@ -84,16 +84,16 @@ fn parts(root: &Root) -> Result<Vec<(String, Vec<String>, Part)>, DataError> {
         let names = files(root, &annotations, &["xml"])?;
         return Ok(vec![(annotations, names, part)]);
     }
-    let beside = |folder: &str, split| -> Result<_, DataError> {
-        let names = files(root, folder, &["xml"])?;
-        let part = Part { images: folder.to_owned(), split };
-        Ok((!names.is_empty()).then(|| (folder.to_owned(), names, part)))
+    let beside = |directory: &str, split| -> Result<_, DataError> {
+        let names = files(root, directory, &["xml"])?;
+        let part = Part { images: directory.to_owned(), split };
+        Ok((!names.is_empty()).then(|| (directory.to_owned(), names, part)))
     };
     let mut held_out = None;
-    for folder in ["valid", "val", "validation"] {
+    for directory in ["valid", "val", "validation"] {
         held_out = match held_out {
             Some(found) => Some(found),
-            None => beside(folder, Some(Split::Validation))?,
+            None => beside(directory, Some(Split::Validation))?,
         };
     }
     let train = beside("train", held_out.as_ref().map(|_| Split::Train))?;

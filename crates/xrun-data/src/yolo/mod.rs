@@ -6,14 +6,14 @@ pub mod read;
 use crate::boxes::format::Format;
 use crate::boxes::open::Source;
 use crate::boxes::raw::Raw;
-use crate::folder_settings;
+use crate::directory_settings;
 use xrun_core::dataset::error::DataError;
 
 /// `[dataset.yolo]`.
 #[derive(Debug)]
 pub struct Yolo;
 
-folder_settings! {
+directory_settings! {
     /// Images in `images/` with boxes in text files of the same names in `labels/`, as YOLO reads them.
     Settings {}
 }

@@ -11,8 +11,8 @@ use sha2::Digest;
 use super::names;
 use crate::boxes::open::Source;
 use crate::boxes::raw::{IMAGE_ENDINGS, Raw, RawClass, RawImage, RawObject, Unit};
-use crate::reading::broken::Judge;
 use crate::reading::confined::{Root, annotation_file, files};
+use crate::reading::invalid::InvalidCollector;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
 use xrun_core::printable;
@@ -30,7 +30,7 @@ type Part = (String, String, Option<Split>);
 /// # Errors
 /// The directory has not YOLO's layout, no names of classes, or files outside of it.
 pub fn read(source: Source<'_>) -> Result<Raw, DataError> {
-    let Source { root, judge, digest, .. } = source;
+    let Source { root, invalid, digest, .. } = source;
     let classes = names::read(root, digest)?;
     let mut raw = Raw::default();
     for (images, labels, part) in parts(root)? {
@@ -47,9 +47,9 @@ pub fn read(source: Source<'_>) -> Result<Raw, DataError> {
                 let bytes = annotation_file(root, &path, FILE_BYTES_MAX)?;
                 digest.update(&bytes);
                 match std::str::from_utf8(&bytes) {
-                    Ok(text) => objects = objects_of(text, classes.len(), &path, judge),
+                    Ok(text) => objects = objects_of(text, classes.len(), &path, invalid),
                     Err(_) => {
-                        judge.broken("broken_annotation", &path, "is not UTF-8".into());
+                        invalid.add("broken_annotation", &path, "is not UTF-8".into());
                         continue;
                     }
                 }
@@ -60,7 +60,7 @@ pub fn read(source: Source<'_>) -> Result<Raw, DataError> {
         for text in without {
             let path = root.join(&labels).join(&text);
             let message = format!("labels an image that is not in {images}/");
-            judge.broken("missing_image", &path, message);
+            invalid.add("missing_image", &path, message);
         }
     }
     if raw.images.is_empty() {
@@ -96,7 +96,7 @@ fn stem(name: &str) -> &str {
 }
 
 /// The objects that the lines of a label file annotate.
-fn objects_of(text: &str, classes: usize, path: &Path, judge: &mut Judge) -> Vec<RawObject> {
+fn objects_of(text: &str, classes: usize, path: &Path, invalid: &mut InvalidCollector) -> Vec<RawObject> {
     let mut objects = Vec::new();
     let lines = text.strip_prefix('\u{feff}').unwrap_or(text).lines().enumerate();
     for (at, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
@@ -109,7 +109,7 @@ fn objects_of(text: &str, classes: usize, path: &Path, judge: &mut Judge) -> Vec
                 called: format!("line {}", at + 1),
             }),
             Err((reason, message)) => {
-                judge.broken_with(reason, path, || format!("line {} {message}", at + 1));
+                invalid.add_with(reason, path, || format!("line {} {message}", at + 1));
             }
         }
     }

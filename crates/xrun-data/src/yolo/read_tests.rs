@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use super::*;
-use crate::boxes::format::Folder;
+use crate::boxes::format::DirectoryDataset;
 use crate::boxes::library::Library;
-use crate::reading::broken::OnInvalid;
+use crate::reading::invalid::OnInvalid;
 use xrun_core::dataset::kind::DatasetKind;
 use xrun_core::dataset::split::Split;
 use xrun_core::files::write;
@@ -24,24 +24,24 @@ fn image(root: &Path, name: &str) {
 }
 
 /// Two images of two classes, one of which shows nothing.
-fn folder() -> tempfile::TempDir {
-    let folder = tempfile::tempdir().unwrap();
-    put(folder.path(), "data.yaml", "names:\n  0: cat\n  1: dog\n");
-    image(folder.path(), "images/a.png");
-    image(folder.path(), "images/b.jpg");
-    put(folder.path(), "labels/a.txt", "0 0.5 0.5 0.5 0.5\n1 0.25 0.5 0.5 1\n");
-    folder
+fn directory() -> tempfile::TempDir {
+    let directory = tempfile::tempdir().unwrap();
+    put(directory.path(), "data.yaml", "names:\n  0: cat\n  1: dog\n");
+    image(directory.path(), "images/a.png");
+    image(directory.path(), "images/b.jpg");
+    put(directory.path(), "labels/a.txt", "0 0.5 0.5 0.5 0.5\n1 0.25 0.5 0.5 1\n");
+    directory
 }
 
-fn opened(folder: &Path, on_invalid: OnInvalid) -> Result<Library, DataError> {
-    let path = Some(folder.display().to_string());
-    Folder::<Yolo>::open(&Settings { path, on_invalid, ..Settings::default() })
+fn opened(directory: &Path, on_invalid: OnInvalid) -> Result<Library, DataError> {
+    let path = Some(directory.display().to_string());
+    DirectoryDataset::<Yolo>::open(&Settings { path, on_invalid, ..Settings::default() })
 }
 
 #[test]
 fn fractions_become_pixels_and_an_image_without_labels_is_background() {
-    let folder = folder();
-    let library = opened(folder.path(), OnInvalid::Fail).unwrap();
+    let directory = directory();
+    let library = opened(directory.path(), OnInvalid::Fail).unwrap();
     let names: Vec<&str> = library.classes.iter().map(|class| class.name.as_str()).collect();
     assert_eq!((names, library.videos.len()), (vec!["cat", "dog"], 2));
     let objects = &library.videos[0].frames[0].objects;
@@ -59,13 +59,13 @@ fn two_splits_are_found_in_both_layouts_and_the_test_split_is_ignored() {
     for (train, held_out, other) in
         [("images/train", "images/val", "images/test"), ("train/images", "valid/images", "test/images")]
     {
-        let folder = tempfile::tempdir().unwrap();
-        put(folder.path(), "classes.txt", "cat\ndog\n");
+        let directory = tempfile::tempdir().unwrap();
+        put(directory.path(), "classes.txt", "cat\ndog\n");
         for (name, place) in [("a", train), ("b", held_out), ("c", other)] {
-            image(folder.path(), &format!("{place}/{name}.png"));
-            put(folder.path(), &format!("{}/{name}.txt", place.replace("images", "labels")), "1 0.5 0.5 0.5 0.5");
+            image(directory.path(), &format!("{place}/{name}.png"));
+            put(directory.path(), &format!("{}/{name}.txt", place.replace("images", "labels")), "1 0.5 0.5 0.5 0.5");
         }
-        let library = opened(folder.path(), OnInvalid::Fail).unwrap();
+        let library = opened(directory.path(), OnInvalid::Fail).unwrap();
         let found: Vec<_> = library.videos.iter().map(|video| (video.name.as_str(), video.part)).collect();
         let (first, second) = (format!("{train}/a.png"), format!("{held_out}/b.png"));
         assert_eq!(found, [(first.as_str(), Some(Split::Train)), (second.as_str(), Some(Split::Validation))]);
@@ -74,14 +74,14 @@ fn two_splits_are_found_in_both_layouts_and_the_test_split_is_ignored() {
 
 #[test]
 fn the_digest_changes_with_a_label_a_name_and_an_image() {
-    let folder = folder();
-    let digest = || opened(folder.path(), OnInvalid::Fail).unwrap().digest;
+    let directory = directory();
+    let digest = || opened(directory.path(), OnInvalid::Fail).unwrap().digest;
     let mut found = vec![digest(), digest()];
-    put(folder.path(), "labels/a.txt", "0 0.5 0.5 0.5 0.25\n");
+    put(directory.path(), "labels/a.txt", "0 0.5 0.5 0.5 0.25\n");
     found.push(digest());
-    put(folder.path(), "data.yaml", "names: [cat, fox]\n");
+    put(directory.path(), "data.yaml", "names: [cat, fox]\n");
     found.push(digest());
-    image::RgbImage::new(40, 20).save(folder.path().join("images/b.jpg")).unwrap();
+    image::RgbImage::new(40, 20).save(directory.path().join("images/b.jpg")).unwrap();
     found.push(digest());
     found.dedup();
     assert_eq!(found.len(), 4, "the same twice, and then three others");
@@ -104,11 +104,11 @@ fn invalid_lines_are_reported_with_their_file_or_skipped() {
         ("0 0.9 0.5 0.9 0.5", "box_outside", "outside of the image of 40 x 20"),
         ("1 0.25 0.5 0.5 1", "repeated_box", "line 2 has the class and the box of line 1"),
     ] {
-        let folder = folder();
-        put(folder.path(), "labels/a.txt", format!("1 0.25 0.5 0.5 1\n{line}\n"));
-        let message = opened(folder.path(), OnInvalid::Fail).unwrap_err().to_string();
+        let directory = directory();
+        put(directory.path(), "labels/a.txt", format!("1 0.25 0.5 0.5 1\n{line}\n"));
+        let message = opened(directory.path(), OnInvalid::Fail).unwrap_err().to_string();
         assert!(message.contains(words) && message.contains("a."), "{line}: {message}");
-        let library = opened(folder.path(), OnInvalid::Skip).unwrap();
+        let library = opened(directory.path(), OnInvalid::Skip).unwrap();
         let counts: Vec<(&str, u64)> =
             library.skipped.counts.iter().map(|(why, count)| (why.as_str(), *count)).collect();
         assert_eq!(counts, [(reason, 1)], "{line}");
@@ -119,15 +119,15 @@ fn invalid_lines_are_reported_with_their_file_or_skipped() {
 
 #[test]
 fn a_label_without_an_image_and_a_binary_label_are_invalid() {
-    let folder = folder();
-    put(folder.path(), "labels/z.txt", "0 0.5 0.5 0.5 0.5");
-    put(folder.path(), "labels/b.txt", [0xff, 0xfe, b'0']);
-    let message = opened(folder.path(), OnInvalid::Fail).unwrap_err().to_string();
+    let directory = directory();
+    put(directory.path(), "labels/z.txt", "0 0.5 0.5 0.5 0.5");
+    put(directory.path(), "labels/b.txt", [0xff, 0xfe, b'0']);
+    let message = opened(directory.path(), OnInvalid::Fail).unwrap_err().to_string();
     assert!(
         message.contains("labels an image that is not in images/") && message.contains("is not UTF-8"),
         "{message}"
     );
-    let library = opened(folder.path(), OnInvalid::Skip).unwrap();
+    let library = opened(directory.path(), OnInvalid::Skip).unwrap();
     assert_eq!((library.videos.len(), library.skipped.total()), (1, 2));
 }
 
@@ -143,7 +143,7 @@ fn a_directory_of_another_format_is_refused() {
     let message = opened(empty.path(), OnInvalid::Skip).unwrap_err().to_string();
     assert!(message.contains("has no images"), "{message}");
     let mut problems = Problems::default();
-    Folder::<Yolo>::check(&Settings::default(), &mut problems);
+    DirectoryDataset::<Yolo>::check(&Settings::default(), &mut problems);
     assert!(format!("{problems:?}").contains("`path` is missing"), "{problems:?}");
 }
 
@@ -154,11 +154,11 @@ fn nothing_outside_of_the_directory_is_read() {
     put(outside.path(), "x.txt", "0 0.5 0.5 0.5 0.5");
     put(outside.path(), "classes.txt", "secret\n");
     let link = |from: &str, to: &str| {
-        let folder = folder();
-        let to = folder.path().join(to);
+        let directory = directory();
+        let to = directory.path().join(to);
         let _ = std::fs::remove_file(&to);
         std::os::unix::fs::symlink(outside.path().join(from), &to).unwrap();
-        opened(folder.path(), OnInvalid::Skip).unwrap_err().to_string()
+        opened(directory.path(), OnInvalid::Skip).unwrap_err().to_string()
     };
     for (from, to) in [
         ("images/x.png", "images/x.png"),

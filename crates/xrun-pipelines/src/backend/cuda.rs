@@ -10,7 +10,7 @@ use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
 use super::driver::Driver;
 use super::visible;
 use xrun_core::device::unavailable::Unavailable;
-use xrun_core::device::{DeviceInfo, Kind, machine};
+use xrun_core::device::{DeviceInfo, DeviceKind, machine};
 use xrun_core::settings::sections::Autotune;
 
 /// Minimum compute capability for CubeCL's kernels, as 60 for 6.0.
@@ -74,7 +74,7 @@ pub fn probe() -> Result<Vec<DeviceInfo>, Unavailable> {
         }
         let gpu = certain.then(|| &gpus[listed[number as usize]]);
         found.push(DeviceInfo {
-            kind: Kind::Cuda(number),
+            kind: DeviceKind::Cuda(number),
             name: gpu.map_or(name, |gpu| gpu.name.clone()),
             driver: gpus.first().map(|gpu| gpu.driver.clone()),
             memory: Some(gpu.map_or(memory, |gpu| gpu.memory)),

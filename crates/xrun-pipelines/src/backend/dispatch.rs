@@ -4,7 +4,7 @@ use burn::backend::{Backend, Dispatch};
 use burn::tensor::Device;
 
 use super::{cuda, vulkan};
-use xrun_core::device::{Kind, supports_tf32};
+use xrun_core::device::{DeviceKind, supports_tf32};
 use xrun_core::heap;
 use xrun_core::panics;
 use xrun_core::task::{DeviceMemory, TaskError};
@@ -12,7 +12,7 @@ use xrun_core::task::{DeviceMemory, TaskError};
 /// Device of tensors, with and without automatic differentiation.
 #[derive(Clone, Debug)]
 pub struct TensorDevice {
-    kind: Kind,
+    kind: DeviceKind,
     /// Inner device, without autodiff, for validation and everything that is not trained.
     pub inner: Device,
     /// Autodiff device, for training.
@@ -24,11 +24,11 @@ impl TensorDevice {
     ///
     /// # Errors
     /// The device cannot be opened.
-    pub fn open(kind: Kind, activation_checkpointing: bool) -> Result<Self, TaskError> {
+    pub fn open(kind: DeviceKind, activation_checkpointing: bool) -> Result<Self, TaskError> {
         let inner = match kind {
-            Kind::Cpu => Device::flex(),
-            Kind::Cuda(index) => cuda::dispatch(index).map_err(TaskError::Device)?,
-            Kind::Vulkan(index) => vulkan::dispatch(index).map_err(TaskError::Device)?,
+            DeviceKind::Cpu => Device::flex(),
+            DeviceKind::Cuda(index) => cuda::dispatch(index).map_err(TaskError::Device)?,
+            DeviceKind::Vulkan(index) => vulkan::dispatch(index).map_err(TaskError::Device)?,
         };
         let autodiff = inner.clone().autodiff();
         let autodiff = if activation_checkpointing { autodiff.gradient_checkpointing() } else { autodiff };
@@ -38,8 +38,8 @@ impl TensorDevice {
     /// Returns whether 32-bit operands of matrix products may be rounded to TF32 (ten bits of mantissa).
     pub fn supports_tf32(&self) -> bool {
         match self.kind {
-            Kind::Cuda(index) => cuda::capability(index).is_some_and(supports_tf32),
-            Kind::Cpu | Kind::Vulkan(_) => false,
+            DeviceKind::Cuda(index) => cuda::capability(index).is_some_and(supports_tf32),
+            DeviceKind::Cpu | DeviceKind::Vulkan(_) => false,
         }
     }
 
@@ -105,7 +105,7 @@ impl TensorDevice {
 
     /// Name of the CPU as in an experiment's file, or of a GPU's backend in Burn.
     pub fn name(&self) -> String {
-        if self.kind == Kind::Cpu {
+        if self.kind == DeviceKind::Cpu {
             return self.kind.to_string();
         }
         let name = Dispatch::name(self.inner.as_dispatch());

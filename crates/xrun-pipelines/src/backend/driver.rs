@@ -3,7 +3,7 @@
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
 
-use super::library::Library;
+use super::library::SharedLibrary;
 use xrun_core::device::unavailable::Unavailable;
 use xrun_core::panics::messages;
 
@@ -17,7 +17,7 @@ const NAME_BYTES: usize = 256;
 /// The initialised driver.
 #[derive(Clone, Copy, Debug)]
 pub struct Driver {
-    library: Library,
+    library: SharedLibrary,
 }
 
 /// Minimum CUDA version of the driver, as 12000 for 12.0.
@@ -39,7 +39,7 @@ impl Driver {
     /// # Errors
     /// It is not installed, too old, or fails.
     pub fn start() -> Result<Self, Unavailable> {
-        let Some(library) = Library::open_first(NAMES) else {
+        let Some(library) = SharedLibrary::open_first(NAMES) else {
             return Err(Unavailable::absent(
                 "the NVIDIA driver (libcuda.so.1) is not installed or not visible here",
                 "install it; in a container request the GPU with `--gpus all`",
@@ -64,7 +64,7 @@ impl Driver {
     /// Calls a function by name.
     ///
     /// # Safety
-    /// As for [`Library::function`].
+    /// As for [`SharedLibrary::function`].
     unsafe fn call<F: Copy>(&self, name: &CStr, call: impl FnOnce(F) -> c_int) -> Result<(), Unavailable> {
         // SAFETY: guaranteed by the caller.
         let function = unsafe { self.library.function::<F>(name) };

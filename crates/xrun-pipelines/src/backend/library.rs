@@ -4,9 +4,9 @@ use std::ffi::{CStr, OsStr};
 
 /// Loaded library. It is never unloaded, since the backend loads the same one and keeps it.
 #[derive(Clone, Copy, Debug)]
-pub struct Library(&'static libloading::Library);
+pub struct SharedLibrary(&'static libloading::Library);
 
-impl Library {
+impl SharedLibrary {
     /// Loads a library by a name that the dynamic loader searches for, or by a path; `None` if there is none.
     pub fn open(name: impl AsRef<OsStr>) -> Option<Self> {
         // SAFETY: the initialisers of the libraries of drivers and of CUDA have no effect on this program.

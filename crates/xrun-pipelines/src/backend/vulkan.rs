@@ -1,8 +1,8 @@
 //! Vulkan devices, including software implementations: detection.
 
-use super::library::Library;
+use super::library::SharedLibrary;
 use xrun_core::device::unavailable::Unavailable;
-use xrun_core::device::{DeviceInfo, Kind};
+use xrun_core::device::{DeviceInfo, DeviceKind};
 use xrun_core::panics;
 
 /// Library that loads Vulkan drivers.
@@ -17,7 +17,7 @@ const OVERRIDE: &str = "CUBECL_WGPU_DEFAULT_DEVICE";
 /// # Errors
 /// The loader or a driver is missing, or the loader fails.
 pub fn probe() -> Result<Vec<DeviceInfo>, Unavailable> {
-    if Library::open_first(LOADER).is_none() {
+    if SharedLibrary::open_first(LOADER).is_none() {
         return Err(Unavailable::absent("the Vulkan loader (libvulkan.so.1) is not installed", "Debian: libvulkan1"));
     }
     let found = panics::caught(first)
@@ -47,7 +47,7 @@ fn first() -> Option<DeviceInfo> {
     };
     let info = burn::tensor::read_sync(instance.request_adapter(&fastest)).ok()?.get_info();
     Some(DeviceInfo {
-        kind: Kind::Vulkan(0),
+        kind: DeviceKind::Vulkan(0),
         name: info.name,
         driver: Some(info.driver_info).filter(|driver| !driver.is_empty()),
         memory: None,

@@ -41,7 +41,8 @@ pub struct Adapter {
     pooling: Pooling,
 }
 
-/// Both adapters. The names of the fields are the names in `model.safetensors`.
+/// Adapters for the pooled embedding and for the token embeddings; both pool by attention with learned queries (latents). The names
+/// of the fields are the names in `model.safetensors`.
 #[derive(Module, Debug)]
 pub struct Adapters {
     pooled: Adapter,
@@ -54,13 +55,13 @@ pub struct Conditioning {
     /// Pooled output, `[batch, latents * D]`.
     pub pooled: Tensor<2>,
     /// Tokens, `[batch, latents * D]`.
-    pub tokens: Tensor<2>,
+    pub token_embeds: Tensor<2>,
 }
 
 impl Conditioning {
     /// Number of elements of both outputs.
     pub fn elements(&self) -> usize {
-        self.pooled.shape().num_elements() + self.tokens.shape().num_elements()
+        self.pooled.shape().num_elements() + self.token_embeds.shape().num_elements()
     }
 }
 
@@ -81,12 +82,12 @@ impl Adapter {
         Self { hidden, output: LinearConfig::new(width, shape.output_size).init(device), pooling }
     }
 
-    /// Maps tokens `[batch, tokens, width]` to `[batch, latents * D]`.
-    fn forward(&self, tokens: Tensor<3>) -> Tensor<2> {
+    /// Maps the encoder's tokens `[batch, tokens, width]` to `[batch, latents * D]`.
+    fn forward(&self, encoder_tokens: Tensor<3>) -> Tensor<2> {
         let hidden = self
             .hidden
             .iter()
-            .fold(tokens, |input, hidden| gelu(hidden.norm.forward(linear(&hidden.linear, input)), Gelu::Erf));
+            .fold(encoder_tokens, |input, hidden| gelu(hidden.norm.forward(linear(&hidden.linear, input)), Gelu::Erf));
         let latents = self.pooling.latents.val().unsqueeze();
         self.pooling.attention.forward(latents, linear(&self.output, hidden)).flatten(1, 2)
     }
@@ -100,8 +101,11 @@ impl Adapters {
     }
 
     /// Conditioning of the encoder's tokens `[batch, tokens, width]`.
-    pub fn forward(&self, tokens: Tensor<3>) -> Conditioning {
-        Conditioning { pooled: self.pooled.forward(tokens.clone()), tokens: self.tokens.forward(tokens) }
+    pub fn forward(&self, encoder_tokens: Tensor<3>) -> Conditioning {
+        Conditioning {
+            pooled: self.pooled.forward(encoder_tokens.clone()),
+            token_embeds: self.tokens.forward(encoder_tokens),
+        }
     }
 }
 
@@ -145,7 +149,7 @@ mod tests {
         let model = Model::default();
         let network = Adapters::new(&model, 1, &plain());
         let found = network.forward(Tensor::zeros([3, model.encoder_tokens(), model.encoder_width()], &plain()));
-        assert_eq!((found.pooled.dims(), found.tokens.dims()), ([3, 64], [3, 8 * 96]));
+        assert_eq!((found.pooled.dims(), found.token_embeds.dims()), ([3, 64], [3, 8 * 96]));
     }
 
     #[test]
@@ -173,8 +177,8 @@ mod tests {
                         Loss::MseAndCosine,
                     )
                 };
-                let loss = part(5, &outputs.pooled) + part(11, &outputs.tokens);
-                (vec![outputs.pooled, outputs.tokens], loss)
+                let loss = part(5, &outputs.pooled) + part(11, &outputs.token_embeds);
+                (vec![outputs.pooled, outputs.token_embeds], loss)
             });
         }
     }

@@ -2,7 +2,7 @@
 
 use super::prepare::pretrains;
 use super::settings::{Aggregation, EncoderKind, Model, NodeOptimizer, Partition, Server, Settings};
-use crate::weights_header::Layout;
+use crate::weights_header::WeightsLayout;
 use xrun_core::experiment::Experiment;
 use xrun_core::problem::{Problem, Problems};
 use xrun_data::reading::named::file;
@@ -73,7 +73,7 @@ pub fn check_model(model: &Model, problems: &mut Problems) {
     if let Some(weights) = &model.weights {
         file(&key("weights"), weights, problems);
         if model.encoder == EncoderKind::SpectrogramTransformer {
-            let layout = Layout::ast(model.hidden_size, model.layers, model.patch_size, model.encoder_tokens());
+            let layout = WeightsLayout::ast(model.hidden_size, model.layers, model.patch_size, model.encoder_tokens());
             layout.check(&key("weights"), weights, problems);
         }
     }

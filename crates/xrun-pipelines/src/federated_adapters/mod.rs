@@ -37,7 +37,7 @@ use settings::{Model, Settings};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::open_dataset::SampleType;
-use xrun_core::device::Kind;
+use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::inspect::Inspection;
 use xrun_core::experiment::leaks::Leak;
@@ -64,7 +64,7 @@ impl PipelineKind for FederatedAdapters {
     const METRICS: &'static [Metric] = metrics::METRICS;
     const BATCH_SIZE: Option<usize> = Some(settings::BATCH_SIZE);
     const LEAKS: &'static [&'static Leak] = leaks::LEAKS;
-    const LIMITS: &'static [&'static str] = &[MICRO_BATCH_SIZE];
+    const LIMIT_KEYS: &'static [&'static str] = &[MICRO_BATCH_SIZE];
     type Settings = Settings;
     type Prepared = prepare::Prepared;
 
@@ -91,7 +91,7 @@ impl PipelineKind for FederatedAdapters {
     fn open(
         prepared: Self::Prepared,
         experiment: &Experiment,
-        device: Kind,
+        device: DeviceKind,
         ledger: &Ledger,
         first_step: u64,
     ) -> Result<Box<dyn Task>, TaskError> {

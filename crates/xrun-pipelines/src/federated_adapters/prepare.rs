@@ -17,12 +17,12 @@ use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::open_dataset::OpenDataset;
 use xrun_core::dataset::split::Split;
 use xrun_core::experiment::Experiment;
-use xrun_core::task::clamped::ClampedSetting;
+use xrun_core::task::lowered::LoweredSetting;
 use xrun_core::task::{TaskError, TaskFacts};
 use xrun_core::units::pluralize;
 use xrun_data::sound_clips::library::{Library, Role};
 use xrun_data::sound_clips::store::ClipStore;
-use xrun_data::sound_clips::targets::Targets;
+use xrun_data::sound_clips::targets::TargetEmbeddings;
 use xrun_data::sound_clips::{ClipCounts, partition};
 
 /// Section of the pipeline's keys.
@@ -46,7 +46,7 @@ pub struct Prepared {
     /// Clips of the data set.
     pub clip_loader: Arc<ClipLoader>,
     /// Target vectors of all classes.
-    pub targets: Targets,
+    pub targets: TargetEmbeddings,
     /// Buffers of the task.
     pub buffers: Buffers,
 }
@@ -64,7 +64,7 @@ pub fn prepare(
     let library: Library = experiment.open_dataset()?;
     let data = experiment.loader_settings::<Library>().unwrap_or_default();
     let seed = experiment.experiment.seed;
-    let targets = Targets::open(&data, &library, sizes::targets(model), seed)?;
+    let targets = TargetEmbeddings::open(&data, &library, sizes::targets(model), seed)?;
     let nodes = nodes(settings, &library, seed)?;
     let mut digests = vec![
         (experiment.dataset_name().to_owned(), library.digest.clone()),
@@ -88,7 +88,7 @@ pub fn prepare(
     let clips = nodes.iter().map(|clips| clips.len() as u64).collect();
     let rounds = Rounds::new(settings, clips, size, seed);
     let skipped = library.skipped.clone();
-    let clamped = clamped_settings(settings, experiment, &library.summary());
+    let lowered = lowered_settings(settings, experiment, &library.summary());
     let made = trained_encoder::made(settings, model, &library.digest, seed);
     let store = ClipStore::new(library, &data, model.bands, model.frames, ledger);
     let owners: Vec<PlannedBuffer> =
@@ -99,7 +99,7 @@ pub fn prepare(
         owners,
         data_digests: digests,
         data_skipped: skipped,
-        clamped,
+        lowered,
         trained_parameters: Some(sizes::parameters(model)),
         batch_items: size as u64,
         batch_keys: &["training.batch_size"],
@@ -180,11 +180,11 @@ fn digests_of_nodes(nodes: &[Vec<u32>], library: &Library) -> Vec<(String, Strin
 }
 
 /// Returns the settings for which the data has too few clips: batch size and validation.
-pub fn clamped_settings(settings: &Settings, experiment: &Experiment, seen: &ClipCounts) -> Vec<ClampedSetting> {
+pub fn lowered_settings(settings: &Settings, experiment: &Experiment, seen: &ClipCounts) -> Vec<LoweredSetting> {
     let mut all = Vec::new();
     let size = batch_size(&experiment.training) as u64;
     let mut cut = |key: &str, asked: u64, used: u64, because: String| {
-        all.extend(ClampedSetting::detect(key, asked, used, because));
+        all.extend(LoweredSetting::detect(key, asked, used, because));
     };
     let (train, held_out): (u64, u64) = (seen.train.iter().sum(), seen.held_out.iter().sum());
     let of_node = train / settings.nodes.max(1) as u64;
@@ -195,7 +195,7 @@ pub fn clamped_settings(settings: &Settings, experiment: &Experiment, seen: &Cli
     all
 }
 
-/// Checks the partition against the inspected data and returns the clamped settings.
+/// Checks the partition against the inspected data and returns the lowered settings.
 ///
 /// # Errors
 /// There are more nodes than classes, the column of the partition is missing, a node has too few clips, or the targets do not fit.
@@ -203,7 +203,7 @@ pub fn inspect(
     settings: &Settings,
     experiment: &Experiment,
     seen: &ClipCounts,
-) -> Result<Vec<ClampedSetting>, DataError> {
+) -> Result<Vec<LoweredSetting>, DataError> {
     let classes = seen.train.iter().filter(|clips| **clips > 0).count();
     if settings.partition == Partition::ByClass && settings.nodes > classes {
         let key = format!("{PIPELINE}.nodes");
@@ -223,10 +223,10 @@ pub fn inspect(
     let library: Library = experiment.open_dataset().map_err(|error| DataError::content(error.to_string()))?;
     let (data, seed) = (experiment.loader_settings::<Library>().unwrap_or_default(), experiment.experiment.seed);
     if let Ok(model) = experiment.model_settings() {
-        Targets::open(&data, &library, sizes::targets(model), seed)?;
+        TargetEmbeddings::open(&data, &library, sizes::targets(model), seed)?;
     }
     nodes(settings, &library, seed)?;
-    Ok(clamped_settings(settings, experiment, seen))
+    Ok(lowered_settings(settings, experiment, seen))
 }
 
 /// Returns whether the encoder is trained before the run.

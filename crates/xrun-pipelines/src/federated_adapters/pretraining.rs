@@ -24,7 +24,7 @@ use crate::nn::{Tensor, checkpoint_weights, flat};
 use xrun_core::dataset::digest::digest_of_numbers;
 use xrun_core::dataset::split::Split;
 use xrun_core::dataset::{cache, generated};
-use xrun_core::device::Kind;
+use xrun_core::device::DeviceKind;
 use xrun_core::seed::generator;
 use xrun_core::settings::sections::{AdamW, Optimizer, Training};
 use xrun_core::task::TaskError;
@@ -86,7 +86,7 @@ fn cached_encoder(
         let trained = train(settings, model, clip_loader, seed)?;
         let mut store = checkpoint_weights::to_file(at, "model", "spectrogram-transformer");
         trained.save_into(&mut store).map_err(|error| TaskError::file(&path, error))?;
-        path.parent().iter().for_each(|folder| cache::remove_oldest(folder, ENCODERS_MAX - 1));
+        path.parent().iter().for_each(|directory| cache::remove_oldest(directory, ENCODERS_MAX - 1));
         Ok::<(), TaskError>(())
     })?;
     Ok(path)
@@ -104,7 +104,7 @@ fn load(encoder: &mut Encoder, path: &Path) -> Result<(), TaskError> {
 
 /// Trains the encoder to classify public classes.
 fn train(settings: &Settings, model: &Model, clip_loader: &ClipLoader, seed: u32) -> Result<Encoder, TaskError> {
-    let device = TensorDevice::open(Kind::Cpu, false)?;
+    let device = TensorDevice::open(DeviceKind::Cpu, false)?;
     let store = clip_loader.store();
     let (clips, classes) =
         (store.library().clips_of(Role::Public, Split::Train), store.library().classes_of(Role::Public));
@@ -127,7 +127,7 @@ fn train(settings: &Settings, model: &Model, clip_loader: &ClipLoader, seed: u32
         }
         let spectra = TensorData::new(spectra, [batch.len(), model.frames, model.bands]);
         let mut accumulator = StepAccumulator::new(1);
-        accumulator.count(batch.len() as f64);
+        accumulator.add_to_divisor(batch.len() as f64);
         let network = trained.network()?;
         accumulator.backward(network, network.loss(Tensor::from_data(spectra, &device.autodiff), answers));
         let (gradients, _) = trained.mean_and_clip(&mut accumulator)?;

@@ -61,5 +61,5 @@ pub fn embedding(model: &Model) -> u64 {
 /// Bytes of a clip on the device: samples, embedding and targets.
 pub fn on_device(model: &Model, samples: usize) -> u64 {
     let targets = targets(model);
-    (samples as u64 + embedding(model) + (targets.token_numbers() + targets.pooled_width) as u64) * 4
+    (samples as u64 + embedding(model) + (targets.prompt_embeds_len() + targets.pooled_width) as u64) * 4
 }

@@ -7,7 +7,7 @@ use crate::nn::Tensor;
 use crate::nn::normalise::normalise;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Ledger, Registration};
-use xrun_data::sound_clips::targets::Targets;
+use xrun_data::sound_clips::targets::TargetEmbeddings;
 
 /// Targets of all classes of the data, in its order, on the inner device.
 #[derive(Debug)]
@@ -19,15 +19,17 @@ pub struct TargetTensors {
 
 impl TargetTensors {
     /// Moves the targets to the inner device.
-    pub fn new(targets: Targets, device: &burn::tensor::Device, buffer: &Buffer, ledger: &Ledger) -> Self {
+    pub fn new(targets: TargetEmbeddings, device: &burn::tensor::Device, buffer: &Buffer, ledger: &Ledger) -> Self {
         let held = buffer.register(ledger);
         held.set(buffer.cap.items, buffer.cap.bytes);
-        let (pooled, tokens) = (targets.shape.pooled_width, targets.shape.token_numbers());
+        let (pooled, tokens) = (targets.shape.pooled_width, targets.shape.prompt_embeds_len());
         let classes = targets.pooled.len() / pooled.max(1);
         let tensor =
             |values: Vec<f32>, width: usize| Tensor::from_data(TensorData::new(values, [classes, width]), device);
-        let all =
-            Conditioning { pooled: tensor(targets.pooled, pooled), tokens: tensor(targets.prompt_embeds, tokens) };
+        let all = Conditioning {
+            pooled: tensor(targets.pooled, pooled),
+            token_embeds: tensor(targets.prompt_embeds, tokens),
+        };
         Self { all, _held: held }
     }
 
@@ -37,7 +39,7 @@ impl TargetTensors {
         let numbers = TensorData::new(numbers, [classes.len()]);
         let at = burn::tensor::Tensor::<1, Int>::from_data(numbers, &self.all.pooled.device());
         let select = |all: &Tensor<2>| all.clone().select(0, at.clone());
-        Conditioning { pooled: select(&self.all.pooled), tokens: select(&self.all.tokens) }
+        Conditioning { pooled: select(&self.all.pooled), token_embeds: select(&self.all.token_embeds) }
     }
 
     /// Cosine similarities of outputs of the inner device and the targets of all classes, `[clips, classes]`.
@@ -46,7 +48,7 @@ impl TargetTensors {
             |output: Tensor<2>, all: &Tensor<2>| normalise(output, 1).matmul(normalise(all.clone(), 1).transpose());
         Conditioning {
             pooled: cosine(outputs.pooled, &self.all.pooled),
-            tokens: cosine(outputs.tokens, &self.all.tokens),
+            token_embeds: cosine(outputs.token_embeds, &self.all.token_embeds),
         }
     }
 }

@@ -10,7 +10,7 @@ use xrun_core::units::pluralize;
 
 /// Version of the pretraining, to be increased with each change of its result.
 const VERSION: u32 = 3;
-const FOLDER: &str = "encoders";
+const SUBDIRECTORY: &str = "encoders";
 
 /// Digest of everything that determines the encoder; `data` is the digest of the clips.
 fn identity(settings: &Settings, model: &Model, data: &str, seed: u32) -> String {
@@ -22,7 +22,7 @@ fn identity(settings: &Settings, model: &Model, data: &str, seed: u32) -> String
 /// File of the encoder in xrun's cache.
 pub fn path(settings: &Settings, model: &Model, data: &str, seed: u32) -> PathBuf {
     let identity = identity(settings, model, data, seed);
-    cache::folder().join(FOLDER).join(format!("{}.safetensors", &identity[..16]))
+    cache::directory().join(SUBDIRECTORY).join(format!("{}.safetensors", &identity[..16]))
 }
 
 /// Description of the encoder for the plan; `None` if it is not trained.

@@ -26,7 +26,7 @@ use crate::nn::step::{StepValues, TrainState};
 use crate::nn::training_module::TrainingModule;
 use crate::nn::{checkpoint_weights, flat};
 use xrun_core::bounded::ledger::{Ledger, Registration};
-use xrun_core::device::Kind;
+use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::pipeline::ModelKind;
 use xrun_core::task::predict::{PredictRequest, PredictionSink};
@@ -59,7 +59,7 @@ pub struct FederatedModule {
 pub fn open(
     prepared: Prepared,
     experiment: &Experiment,
-    kind: Kind,
+    kind: DeviceKind,
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<ModuleTask<FederatedModule>, TaskError> {
@@ -162,7 +162,7 @@ impl TrainingModule for FederatedModule {
 
     fn train(&mut self, batch: &ClipBatch, step: &mut Step<'_, Network>) -> Result<(), TaskError> {
         step.describe(&batch.description);
-        step.accumulator.count(batch.size() as f64);
+        step.accumulator.add_to_divisor(batch.size() as f64);
         step.enter("encode");
         let embeddings = self.frozen_encoder.embed(batch, &self.clip_loader);
         step.enter("forward_backward");
@@ -173,20 +173,20 @@ impl TrainingModule for FederatedModule {
             network,
             &self.executor,
             &self.executor.split(batch.size()),
-            |network, clips, part| {
+            |network, clips, micro_batch| {
                 let outputs = network.forward(frozen_encoder.on_device(&embeddings, clips.start, clips.end, device));
                 let targets = targets.select(&batch.classes[clips.clone()]);
                 let pooled = loss(outputs.pooled, targets.pooled, kind);
-                let tokens = loss(outputs.tokens, targets.tokens, kind);
-                part.record("loss_pooled", pooled.clone().inner(), clips.len() as f64);
-                part.record("loss_tokens", tokens.clone().inner(), clips.len() as f64);
-                part.add_items(clips.len());
+                let tokens = loss(outputs.token_embeds, targets.token_embeds, kind);
+                micro_batch.record("loss_pooled", pooled.clone().inner(), clips.len() as f64);
+                micro_batch.record("loss_tokens", tokens.clone().inner(), clips.len() as f64);
+                micro_batch.add_items(clips.len());
                 (Some(pooled.mul_scalar(pooled_weight) + tokens.mul_scalar(tokens_weight)), ())
             },
         );
         if let Some((start, _)) = &self.start {
-            // The sum of gradients is later divided by the counted clips.
-            let factor = self.settings.proximal * accumulator.counted();
+            // The sum of gradients is later divided by the divisor clips.
+            let factor = self.settings.proximal * accumulator.divisor();
             let pull = start.gradients(network, factor);
             accumulator.gradient_set(0).accumulate(network, pull);
         }

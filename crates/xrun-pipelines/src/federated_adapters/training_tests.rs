@@ -9,7 +9,7 @@ use xrun_data::sound_clips::settings::Generated;
 
 /// Generated data of 17 classes with five clips each, four of which are for training, in a temporary directory.
 struct Run {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
 }
 
 type FederatedTask = ModuleTask<FederatedModule>;
@@ -28,14 +28,14 @@ const ADAMW: &str = "[optimizer.adamw]\nlearning_rate = 0.003\n";
 
 impl Run {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let generated = Generated { classes: 2, clips_per_class: 5, other_clips_per_class: 5, ..Generated::default() };
-        generate_in(&generated, folder.path()).unwrap();
-        Self { folder }
+        generate_in(&generated, directory.path()).unwrap();
+        Self { directory }
     }
 
     fn experiment(&self, pipeline: &str, sections: &str) -> Experiment {
-        let directories = std::fs::read_dir(self.folder.path()).unwrap().flatten().map(|entry| entry.path());
+        let directories = std::fs::read_dir(self.directory.path()).unwrap().flatten().map(|entry| entry.path());
         let path = directories.into_iter().find(|path| path.is_dir()).unwrap();
         let text = format!(
             "[pipeline.federated-adapters]
@@ -48,7 +48,7 @@ impl Run {
             tokens = {{ hidden = [], latents = 3, output_size = 8 }}
             pool_heads = 2
             [dataset.sound-clips]
-            source = \"folder\"
+            source = \"directory\"
             path = {path:?}
             [limits]
             workers = 0
@@ -64,7 +64,7 @@ impl Run {
         let ledger = Ledger::default();
         let (_, prepared) = experiment.prepare(&ledger).unwrap();
         let prepared: Prepared = prepared.into_parts().unwrap();
-        open(prepared, experiment, Kind::Cpu, &ledger, first_step).unwrap()
+        open(prepared, experiment, DeviceKind::Cpu, &ledger, first_step).unwrap()
     }
 
     /// The server's adapters after `rounds` rounds, the losses of all steps, and a validation.
@@ -193,8 +193,8 @@ fn a_run_resumed_at_any_step_ends_with_the_same_bits() {
         let mut whole = run.open(&experiment, 1);
         let steps = 3 * whole.module.rounds.steps();
         let mut losses = vec![0.0];
-        let folder = tempfile::tempdir().unwrap();
-        let at = |step: u64| folder.path().join(step.to_string());
+        let directory = tempfile::tempdir().unwrap();
+        let at = |step: u64| directory.path().join(step.to_string());
         for step in 1..=steps {
             losses.push(step_of(&mut whole, step).loss);
             std::fs::create_dir(at(step)).unwrap();
@@ -261,7 +261,7 @@ fn no_buffer_exceeds_its_cap() {
     let ledger = Ledger::default();
     let (_, prepared) = experiment.prepare(&ledger).unwrap();
     let prepared: Prepared = prepared.into_parts().unwrap();
-    let mut task = open(prepared, &experiment, Kind::Cpu, &ledger, 1).unwrap();
+    let mut task = open(prepared, &experiment, DeviceKind::Cpu, &ledger, 1).unwrap();
     for step in 1..=2 * task.module.rounds.steps() {
         step_of(&mut task, step);
     }

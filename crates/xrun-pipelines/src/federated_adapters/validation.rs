@@ -140,12 +140,12 @@ impl Validation {
                 let targets = inputs.targets.select(classes);
                 let losses = [
                     loss(outputs.pooled.clone(), targets.pooled, self.loss),
-                    loss(outputs.tokens.clone(), targets.tokens, self.loss),
+                    loss(outputs.token_embeds.clone(), targets.token_embeds, self.loss),
                 ];
                 let numbers = |tensor: Tensor<2>| tensor.into_data().iter::<f32>().collect();
                 let losses: Vec<f64> = Tensor::cat(losses.into(), 0).into_data().iter::<f32>().map(f64::from).collect();
                 let cosines = inputs.targets.cosines(outputs);
-                let (pooled, tokens) = (numbers(cosines.pooled), numbers(cosines.tokens));
+                let (pooled, tokens) = (numbers(cosines.pooled), numbers(cosines.token_embeds));
                 on_result(&MicroBatchResult { classes, pooled, tokens, losses: [losses[0], losses[1]] });
             }
             self.batch.set(0, 0);

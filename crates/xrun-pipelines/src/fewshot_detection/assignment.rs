@@ -5,7 +5,7 @@
 //! object without a cell is assigned to the nearest free cell that its box touches. Sides are positive: a box that does not contain
 //! the centre of that cell is extended to it. An object that touches no free cell has none, as in FCOS.
 
-use super::batch::{Role, Truth};
+use super::batch::{QueryTruth, Role};
 use xrun_core::dataset::sample::BoundingBox;
 
 /// Strides of the levels that every pyramid has, in pixels of the square.
@@ -37,7 +37,7 @@ pub fn strides(side: usize) -> Vec<usize> {
 
 /// Cell of the dense head, in pixels of the square.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Cell {
+pub struct GridCell {
     /// Distance of the centre from the left edge.
     pub x: f32,
     /// Distance of the centre from the top edge.
@@ -48,11 +48,11 @@ pub struct Cell {
 
 /// All cells of a square of side `side`, a multiple of 16: levels in the order of their strides, row by row. The last cells of a
 /// coarse level may extend beyond the square.
-pub fn cells(side: usize) -> Vec<Cell> {
+pub fn cells(side: usize) -> Vec<GridCell> {
     let level = |stride: usize| {
         let count = side.div_ceil(stride);
         let centre = move |index: usize| (index as f32 + 0.5) * stride as f32;
-        (0..count * count).map(move |index| Cell {
+        (0..count * count).map(move |index| GridCell {
             x: centre(index % count),
             y: centre(index / count),
             stride: stride as f32,
@@ -72,7 +72,7 @@ pub struct Targets {
     pub class: Vec<i32>,
     /// Distances from the cell's centre to left, top, right and bottom of the box, `[queries, cells, 4]`, in pixels of the square,
     /// all positive; 0 where objectness is 0.
-    pub boxes: Vec<f32>,
+    pub sides: Vec<f32>,
     /// Number of cells with objectness 1, the divisor of the losses of a step.
     pub positives: usize,
     /// Number of cells with a class.
@@ -82,7 +82,7 @@ pub struct Targets {
 }
 
 /// Targets of frames whose objects are in pixels of a square of side `side`.
-pub fn targets<'a>(frames: impl IntoIterator<Item = &'a [Truth]>, side: usize) -> Targets {
+pub fn targets<'a>(frames: impl IntoIterator<Item = &'a [QueryTruth]>, side: usize) -> Targets {
     let (cells, strides) = (cells(side), strides(side));
     let mut targets = Targets::default();
     for truths in frames {
@@ -103,37 +103,37 @@ pub fn targets<'a>(frames: impl IntoIterator<Item = &'a [Truth]>, side: usize) -
                 let min = SIDE_MIN * cell.stride;
                 sides(&truths[object].rectangle, cell).map(|side| side.max(min))
             });
-            targets.boxes.extend(sides);
+            targets.sides.extend(sides);
         }
     }
     targets
 }
 
 /// Distances from the cell's centre to left, top, right and bottom of a box; negative for sides that the centre is beyond.
-fn sides(rectangle: &BoundingBox, cell: &Cell) -> [f32; 4] {
+fn sides(rectangle: &BoundingBox, cell: &GridCell) -> [f32; 4] {
     let BoundingBox { left, top, right, bottom } = *rectangle;
     [cell.x - left, cell.y - top, right - cell.x, bottom - cell.y]
 }
 
 /// Returns whether the centre of a cell is inside a box.
-fn contains(rectangle: &BoundingBox, cell: &Cell) -> bool {
+fn contains(rectangle: &BoundingBox, cell: &GridCell) -> bool {
     sides(rectangle, cell).into_iter().all(|side| side > 0.0)
 }
 
 /// Returns whether a box overlaps a cell.
-fn touches(rectangle: &BoundingBox, cell: &Cell) -> bool {
+fn touches(rectangle: &BoundingBox, cell: &GridCell) -> bool {
     sides(rectangle, cell).into_iter().all(|side| side > -OUTSIDE_MAX * cell.stride)
 }
 
 /// Returns whether the centre of a cell is inside a box that is enlarged to at least one cell.
-fn covers(rectangle: &BoundingBox, cell: &Cell) -> bool {
+fn covers(rectangle: &BoundingBox, cell: &GridCell) -> bool {
     let (x, y) = ((rectangle.left + rectangle.right) / 2.0, (rectangle.top + rectangle.bottom) / 2.0);
     (cell.x - x).abs() * 2.0 <= rectangle.width().max(cell.stride)
         && (cell.y - y).abs() * 2.0 <= rectangle.height().max(cell.stride)
 }
 
 /// Object assigned to each cell, and the number of objects without a cell.
-fn assign(truths: &[Truth], cells: &[Cell], strides: &[usize]) -> (Vec<Option<usize>>, usize) {
+fn assign(truths: &[QueryTruth], cells: &[GridCell], strides: &[usize]) -> (Vec<Option<usize>>, usize) {
     let mut assigned = vec![None; cells.len()];
     let mut unassigned = 0;
     let mut order: Vec<usize> = (0..truths.len()).filter(|&truth| truths[truth].role != Role::Masked).collect();
@@ -175,8 +175,8 @@ fn assign(truths: &[Truth], cells: &[Cell], strides: &[usize]) -> (Vec<Option<us
 mod tests {
     use super::*;
 
-    fn truth(role: Role, left: f32, top: f32, right: f32, bottom: f32) -> Truth {
-        Truth { role, rectangle: BoundingBox { left, top, right, bottom } }
+    fn truth(role: Role, left: f32, top: f32, right: f32, bottom: f32) -> QueryTruth {
+        QueryTruth { role, rectangle: BoundingBox { left, top, right, bottom } }
     }
 
     /// Indices of a value.
@@ -188,10 +188,10 @@ mod tests {
     fn cells_are_row_by_row_and_the_finer_level_comes_first() {
         let cells = cells(32);
         assert_eq!(cells.len(), 16 + 4);
-        assert_eq!(cells[0], Cell { x: 4.0, y: 4.0, stride: 8.0 });
-        assert_eq!(cells[1], Cell { x: 12.0, y: 4.0, stride: 8.0 });
-        assert_eq!(cells[4], Cell { x: 4.0, y: 12.0, stride: 8.0 });
-        assert_eq!(cells[17], Cell { x: 24.0, y: 8.0, stride: 16.0 });
+        assert_eq!(cells[0], GridCell { x: 4.0, y: 4.0, stride: 8.0 });
+        assert_eq!(cells[1], GridCell { x: 12.0, y: 4.0, stride: 8.0 });
+        assert_eq!(cells[4], GridCell { x: 4.0, y: 12.0, stride: 8.0 });
+        assert_eq!(cells[17], GridCell { x: 24.0, y: 8.0, stride: 16.0 });
     }
 
     #[test]
@@ -201,7 +201,7 @@ mod tests {
         let targets = targets([&[truth(Role::Class(1), 4.0, 4.0, 20.0, 20.0)][..]], 32);
         assert_eq!(indices(&targets.objectness, 1.0), [5]);
         assert_eq!(targets.class[5], 1);
-        assert_eq!(targets.boxes[20..24], [8.0, 8.0, 8.0, 8.0]);
+        assert_eq!(targets.sides[20..24], [8.0, 8.0, 8.0, 8.0]);
         assert_eq!((targets.positives, targets.classified), (1, 1));
         assert!(targets.weight.iter().all(|&weight| weight == 1.0));
         assert_eq!(targets.class.iter().filter(|&&class| class == -1).count(), 19);
@@ -213,7 +213,7 @@ mod tests {
         let targets = targets([&[truth(Role::Class(0), 0.0, 0.0, 96.0, 96.0)][..]], 96);
         let expected: Vec<usize> = [(2, 2), (3, 2), (2, 3), (3, 3)].map(|(x, y)| 144 + y * 6 + x).to_vec();
         assert_eq!(indices(&targets.objectness, 1.0), expected);
-        assert_eq!(targets.boxes[expected[0] * 4..][..4], [40.0, 40.0, 56.0, 56.0]);
+        assert_eq!(targets.sides[expected[0] * 4..][..4], [40.0, 40.0, 56.0, 56.0]);
     }
 
     #[test]
@@ -238,10 +238,10 @@ mod tests {
         let targets = targets([&[first, second, third][..]], 32);
         assert_eq!(targets.class[0], 0);
         // The box is extended to the centre (4, 4): sides are positive.
-        assert_eq!(targets.boxes[..4], [0.144, 0.144, 3.0, 2.0]);
+        assert_eq!(targets.sides[..4], [0.144, 0.144, 3.0, 2.0]);
         // The second extends into the cell to the right with the centre (12, 4). The third touches only the first cell.
         assert_eq!(targets.class[1], 1);
-        assert_eq!(targets.boxes[4..8], [7.0, 0.144, 0.144, 3.0]);
+        assert_eq!(targets.sides[4..8], [7.0, 0.144, 0.144, 3.0]);
         assert_eq!((targets.positives, targets.unassigned), (2, 1));
     }
 
@@ -278,10 +278,10 @@ mod tests {
                 let (width, height) = (1.0 + at(7) * (size - left - 1.0), 1.0 + at(5) * (size - top - 1.0));
                 truth(Role::Class(0), left, top, left + width, top + height)
             });
-            let all: Vec<Truth> = objects.collect();
+            let all: Vec<QueryTruth> = objects.collect();
             for objects in all.chunks(8) {
                 let targets = targets([objects], side);
-                let boxes = targets.objectness.iter().zip(targets.boxes.chunks_exact(4));
+                let boxes = targets.objectness.iter().zip(targets.sides.chunks_exact(4));
                 assert!(boxes.filter(|(is, _)| **is == 1.0).all(|(_, sides)| sides.iter().all(|side| *side > 0.0)));
             }
         }
@@ -297,7 +297,7 @@ mod tests {
         assert_eq!((targets.positives, targets.classified), (1, 0));
         assert_eq!(targets.objectness.len(), 40);
         assert!(targets.objectness[20..].iter().all(|&value| value == 0.0), "a frame without objects");
-        assert_eq!(targets.boxes.len(), 160);
+        assert_eq!(targets.sides.len(), 160);
     }
 
     #[test]
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn objects_without_a_free_cell_are_counted() {
-        let crowd: Vec<Truth> = (0..32).map(|_| truth(Role::Class(0), 2.0, 2.0, 30.0, 30.0)).collect();
+        let crowd: Vec<QueryTruth> = (0..32).map(|_| truth(Role::Class(0), 2.0, 2.0, 30.0, 30.0)).collect();
         let targets = targets([&crowd[..]], 32);
         assert_eq!((targets.positives, targets.unassigned), (16, 19), "all cells of the finer level");
     }

@@ -62,14 +62,14 @@ pub struct QueryFrame {
     /// Mapping from the frame to the square.
     pub mapping: Mapping,
     /// At most [`TRUTHS_MAX`] objects.
-    pub truths: Box<[Truth]>,
+    pub truths: Box<[QueryTruth]>,
     /// Number of objects beyond [`TRUTHS_MAX`].
     pub truths_left_out: usize,
 }
 
 /// Annotated object in a query frame.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Truth {
+pub struct QueryTruth {
     /// Role in the episode.
     pub role: Role,
     /// Box in pixels of the square, clipped to it.
@@ -139,7 +139,7 @@ impl DeepSize for HostBatch {
 pub fn batch_bytes_max(settings: &Settings) -> u64 {
     let pixels = |side: usize| (side * side * 3) as u64;
     let fixed = (size_of::<HostBatch>() + DESCRIPTION_BYTES_MAX) as u64;
-    let query = pixels(settings.image_size) + (size_of::<QueryFrame>() + TRUTHS_MAX * size_of::<Truth>()) as u64;
+    let query = pixels(settings.image_size) + (size_of::<QueryFrame>() + TRUTHS_MAX * size_of::<QueryTruth>()) as u64;
     let queries = (settings.n_way * settings.n_query) as u64;
     let references = (settings.n_way * settings.n_shot * settings.augmentations) as u64;
     let reference = pixels(settings.reference_size);
@@ -318,9 +318,15 @@ impl BatchLoader {
         Ok((image, object.copied()))
     }
 
-    fn truths(&self, frame: &Frame, classes: &[usize], mapping: &Mapping, purpose: Purpose) -> (Box<[Truth]>, usize) {
+    fn truths(
+        &self,
+        frame: &Frame,
+        classes: &[usize],
+        mapping: &Mapping,
+        purpose: Purpose,
+    ) -> (Box<[QueryTruth]>, usize) {
         let side = self.episodes.settings().image_size as f32;
-        let truth = |object: &Object| -> Option<Truth> {
+        let truth = |object: &Object| -> Option<QueryTruth> {
             let mapped = mapping.forth(&object.rectangle);
             let rectangle = transform::clip(&mapped, side, side);
             if rectangle.area() <= 0.0 {
@@ -328,11 +334,11 @@ impl BatchLoader {
             }
             let barely_visible = rectangle.area() < VISIBLE_FRACTION_MIN * mapped.area();
             let role = if barely_visible { Role::Masked } else { self.role(object, classes, purpose) };
-            Some(Truth { role, rectangle })
+            Some(QueryTruth { role, rectangle })
         };
-        let mut truths: Vec<Truth> = frame.objects.iter().filter_map(truth).collect();
+        let mut truths: Vec<QueryTruth> = frame.objects.iter().filter_map(truth).collect();
         let left_out = if truths.len() > TRUTHS_MAX { truths.len() - (TRUTHS_MAX - 1) } else { 0 };
-        let rank = |truth: &Truth| match truth.role {
+        let rank = |truth: &QueryTruth| match truth.role {
             Role::Class(_) => 0,
             Role::Other => 1,
             Role::Masked => 2,
@@ -347,7 +353,7 @@ impl BatchLoader {
                 right: all.right.max(one.right),
                 bottom: all.bottom.max(one.bottom),
             });
-            truths.extend(enclosing.map(|rectangle| Truth { role: Role::Masked, rectangle }));
+            truths.extend(enclosing.map(|rectangle| QueryTruth { role: Role::Masked, rectangle }));
         }
         (truths.into_boxed_slice(), left_out)
     }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 
-use super::decode::Detection;
+use super::decode::FrameDetection;
 use super::episode::Episodes;
 use super::scoring::objects_of_ways;
 use xrun_core::bounded::buffer::Buffer;
@@ -92,7 +92,7 @@ impl DetectionsFile {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn frame(&mut self, classes: &[usize], found: &[Detection]) -> Result<(), WriteError> {
+    pub fn frame(&mut self, classes: &[usize], found: &[FrameDetection]) -> Result<(), WriteError> {
         self.image(self.image + 1, classes, found)
     }
 
@@ -100,7 +100,7 @@ impl DetectionsFile {
     ///
     /// # Errors
     /// The file cannot be written.
-    pub fn image(&mut self, image: u64, classes: &[usize], found: &[Detection]) -> Result<(), WriteError> {
+    pub fn image(&mut self, image: u64, classes: &[usize], found: &[FrameDetection]) -> Result<(), WriteError> {
         self.image = image;
         for one in found {
             let (category_id, bbox) = (category(classes[one.class]), bbox(&one.rectangle));

@@ -46,7 +46,12 @@ fn library_of_all_sizes() -> Library {
 }
 
 /// Reproducible detections, near objects and elsewhere.
-fn found(library: &Library, classes: &[usize], query: super::super::episode::Query, number: u64) -> Vec<Detection> {
+fn found(
+    library: &Library,
+    classes: &[usize],
+    query: super::super::episode::Query,
+    number: u64,
+) -> Vec<FrameDetection> {
     let random = &mut generator(1, "found", number);
     let mut all = Vec::new();
     for (way, object) in objects_of_ways(library, classes, query) {
@@ -57,14 +62,14 @@ fn found(library: &Library, classes: &[usize], query: super::super::episode::Que
             let left = truth.left + shift(by);
             let top = truth.top + shift(by);
             let rectangle = BoundingBox { left, top, right: truth.right + shift(by), bottom: truth.bottom + shift(by) };
-            all.push(Detection { class: way, score: random.random_range(10..64) as f32 / 64.0, rectangle });
+            all.push(FrameDetection { class: way, score: random.random_range(10..64) as f32 / 64.0, rectangle });
         }
     }
     for _ in 0..random.random_range(0..3) {
         let (left, top) = (random.random_range(0..300) as f32, random.random_range(0..200) as f32);
         let rectangle = BoundingBox { left, top, right: left + 40.0, bottom: top + 30.0 };
         let class = random.random_range(0..classes.len());
-        all.push(Detection { class, score: random.random_range(1..40) as f32 / 64.0, rectangle });
+        all.push(FrameDetection { class, score: random.random_range(1..40) as f32 / 64.0, rectangle });
     }
     all
 }
@@ -102,10 +107,10 @@ fn validated(run: &Path, library: Library) -> Scores {
 #[test]
 fn pycocotools_computes_the_same_scores_from_the_files() {
     let reference = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("tests/reference/detection_run");
-    let folder = tempfile::tempdir().unwrap();
-    let scores = validated(folder.path(), library_of_all_sizes());
+    let directory = tempfile::tempdir().unwrap();
+    let scores = validated(directory.path(), library_of_all_sizes());
     for name in [layout::DETECTIONS, layout::GROUND_TRUTH] {
-        let written = std::fs::read(folder.path().join(name)).unwrap();
+        let written = std::fs::read(directory.path().join(name)).unwrap();
         if std::env::var_os("XRUN_BLESS").is_some() {
             write::replace(&reference.join(name), &written).unwrap();
         }
@@ -142,7 +147,7 @@ fn a_validation_without_detections_writes_an_empty_list_and_a_failed_one_keeps_t
     assert_eq!(read(layout::DETECTIONS), serde_json::json!([]));
     let mut incomplete = files.begin(run.path(), &episodes, 1).unwrap();
     let rectangle = BoundingBox { left: 0.0, top: 0.0, right: 1.0, bottom: 1.0 };
-    incomplete.frame(&[5], &[Detection { class: 0, score: 0.5, rectangle }]).unwrap();
+    incomplete.frame(&[5], &[FrameDetection { class: 0, score: 0.5, rectangle }]).unwrap();
     drop(incomplete);
     assert_eq!(read(layout::DETECTIONS), serde_json::json!([]));
     assert_eq!(std::fs::read_dir(run.path()).unwrap().count(), 3, "two files, and their digests");

@@ -3,7 +3,7 @@
 //! On the host, frame by frame: scores, threshold, non-maximum suppression for each class, and the best detections. NaNs are dropped,
 //! so that a diverged model gives no detections and no panic.
 
-use super::assignment::Cell;
+use super::assignment::GridCell;
 use super::settings::Settings;
 use xrun_core::dataset::sample::BoundingBox;
 use xrun_data::transform::{Mapping, clip};
@@ -16,7 +16,7 @@ pub struct FrameOutput<'a> {
     /// Probability of each way, `[cells, n_way]`.
     pub class: &'a [f32],
     /// Distances from the cell's centre to left, top, right and bottom, `[cells, 4]`, in pixels of the square.
-    pub boxes: &'a [f32],
+    pub sides: &'a [f32],
 }
 
 /// Size of a frame and its position in the square.
@@ -53,7 +53,7 @@ impl From<&Settings> for DecodeSettings {
 
 /// Detected object.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Detection {
+pub struct FrameDetection {
     /// Way, the index of the class in the episode.
     pub class: usize,
     /// Objectness times class probability.
@@ -64,25 +64,25 @@ pub struct Detection {
 
 /// Detections of one frame, best first. Cells without outputs are ignored.
 pub fn decode(
-    cells: &[Cell],
+    cells: &[GridCell],
     n_way: usize,
     output: &FrameOutput<'_>,
     geometry: &FrameGeometry,
     settings: &DecodeSettings,
-) -> Vec<Detection> {
+) -> Vec<FrameDetection> {
     let mut detections = Vec::new();
     for class in 0..n_way {
         let objectness = output.objectness.iter();
         let scores =
             objectness.zip(output.class.chunks_exact(n_way)).map(|(objectness, classes)| objectness * classes[class]);
-        let mut candidates: Vec<Detection> = cells
+        let mut candidates: Vec<FrameDetection> = cells
             .iter()
             .zip(scores)
-            .zip(output.boxes.chunks_exact(4))
+            .zip(output.sides.chunks_exact(4))
             .filter(|((_, score), _)| score.is_finite() && *score >= settings.score_threshold)
             .filter_map(|((cell, score), sides)| {
                 let rectangle = in_frame(cell, sides, geometry)?;
-                Some(Detection { class, score, rectangle })
+                Some(FrameDetection { class, score, rectangle })
             })
             .collect();
         suppress(&mut candidates, settings.nms_iou, settings.detections_per_frame);
@@ -94,7 +94,7 @@ pub fn decode(
 }
 
 /// Box in pixels of the frame; `None` if none of it is inside.
-fn in_frame(cell: &Cell, sides: &[f32], geometry: &FrameGeometry) -> Option<BoundingBox> {
+fn in_frame(cell: &GridCell, sides: &[f32], geometry: &FrameGeometry) -> Option<BoundingBox> {
     let square = BoundingBox {
         left: cell.x - sides[0],
         top: cell.y - sides[1],
@@ -108,7 +108,7 @@ fn in_frame(cell: &Cell, sides: &[f32], geometry: &FrameGeometry) -> Option<Boun
 
 /// Greedy non-maximum suppression: keeps at most `max` candidates, best first, no two of which overlap by more than `iou_max`. Equal
 /// scores keep their order; NaN scores are dropped.
-pub fn suppress(candidates: &mut Vec<Detection>, iou_max: f32, max: usize) {
+pub fn suppress(candidates: &mut Vec<FrameDetection>, iou_max: f32, max: usize) {
     candidates.retain(|candidate| !candidate.score.is_nan());
     candidates.sort_by(|a, b| b.score.total_cmp(&a.score));
     let mut kept = 0;
@@ -143,23 +143,23 @@ mod tests {
     struct Head {
         objectness: Vec<f32>,
         class: Vec<f32>,
-        boxes: Vec<f32>,
+        sides: Vec<f32>,
     }
 
     impl Head {
         /// Two classes in a square of 32 with nothing in it.
         fn new() -> Self {
-            Self { objectness: vec![0.0; 20], class: vec![0.0; 40], boxes: vec![4.0; 80] }
+            Self { objectness: vec![0.0; 20], class: vec![0.0; 40], sides: vec![4.0; 80] }
         }
 
-        fn set(&mut self, cell: usize, objectness: f32, class: [f32; 2], boxes: [f32; 4]) {
+        fn set(&mut self, cell: usize, objectness: f32, class: [f32; 2], sides: [f32; 4]) {
             self.objectness[cell] = objectness;
             self.class[cell * 2..cell * 2 + 2].copy_from_slice(&class);
-            self.boxes[cell * 4..cell * 4 + 4].copy_from_slice(&boxes);
+            self.sides[cell * 4..cell * 4 + 4].copy_from_slice(&sides);
         }
 
-        fn decode(&self) -> Vec<Detection> {
-            let output = FrameOutput { objectness: &self.objectness, class: &self.class, boxes: &self.boxes };
+        fn decode(&self) -> Vec<FrameDetection> {
+            let output = FrameOutput { objectness: &self.objectness, class: &self.class, sides: &self.sides };
             decode(&cells(32), 2, &output, &GEOMETRY, &SETTINGS)
         }
     }
@@ -169,7 +169,7 @@ mod tests {
         let mut head = Head::new();
         head.set(5, 0.5, [0.25, 0.75], [4.0, 2.0, 6.0, 8.0]); // cell centre (12, 12): 8..18 by 10..20
         let found = head.decode();
-        assert_eq!(found, [Detection { class: 1, score: 0.375, rectangle: rectangle(16.0, 4.0, 36.0, 24.0) }]);
+        assert_eq!(found, [FrameDetection { class: 1, score: 0.375, rectangle: rectangle(16.0, 4.0, 36.0, 24.0) }]);
     }
 
     #[test]
@@ -177,7 +177,10 @@ mod tests {
         let mut head = Head::new();
         head.set(4, 1.0, [1.0, 0.0], [9.0, 9.0, 4.0, 4.0]); // centre (4, 12): -5..8 by 3..16
         head.set(0, 1.0, [0.0, 1.0], [4.0, 4.0, 4.0, 3.0]); // centre (4, 4): 0..8 by 0..7, above the frame
-        assert_eq!(head.decode(), [Detection { class: 0, score: 1.0, rectangle: rectangle(0.0, 0.0, 16.0, 16.0) }]);
+        assert_eq!(
+            head.decode(),
+            [FrameDetection { class: 0, score: 1.0, rectangle: rectangle(0.0, 0.0, 16.0, 16.0) }]
+        );
     }
 
     #[test]
@@ -200,11 +203,11 @@ mod tests {
         assert_eq!(head.decode(), []);
     }
 
-    fn any_candidates() -> impl Strategy<Value = Vec<Detection>> {
+    fn any_candidates() -> impl Strategy<Value = Vec<FrameDetection>> {
         let score = prop_oneof![9 => 0.0f32..1.0, 1 => Just(f32::NAN)];
         let candidate = (score, 0.0f32..20.0, 0.0f32..20.0, 0.5f32..20.0, 0.5f32..20.0);
         prop::collection::vec(candidate, 0..60).prop_map(|all| {
-            let detection = |(score, left, top, width, height)| Detection {
+            let detection = |(score, left, top, width, height)| FrameDetection {
                 class: 0,
                 score,
                 rectangle: rectangle(left, top, left + width, top + height),

@@ -6,7 +6,7 @@
 
 use burn::tensor::Device;
 
-use super::assignment::{Cell, Targets};
+use super::assignment::{GridCell, Targets};
 use super::model::Dense;
 use super::settings::{BoxLoss, Settings};
 use crate::nn::Tensor;
@@ -18,15 +18,15 @@ use crate::nn::pixels::tensor;
 #[derive(Clone, Debug)]
 pub struct DetectionLoss {
     /// Objectness.
-    pub object: Tensor<1>,
+    pub objectness_loss: Tensor<1>,
     /// Class.
-    pub class: Tensor<1>,
+    pub class_loss: Tensor<1>,
     /// Box.
-    pub sides: Tensor<1>,
+    pub box_loss: Tensor<1>,
 }
 
 /// Centres of the cells as x, y, x, y, `[1, cells, 4]`: the origins of sides.
-pub fn centres(cells: &[Cell], device: &Device) -> Tensor<3> {
+pub fn centres(cells: &[GridCell], device: &Device) -> Tensor<3> {
     let values: Vec<f32> = cells.iter().flat_map(|cell| [cell.x, cell.y, cell.x, cell.y]).collect();
     tensor(values, [1, cells.len(), 4], device)
 }
@@ -54,34 +54,35 @@ pub fn detection_loss(
             one_hot[cell * ways + way] = 1.0;
         }
     }
-    let object = tensor(targets.objectness, [count, cells], &device);
+    let objectness = tensor(targets.objectness, [count, cells], &device);
     let weight = tensor(targets.weight, [count, cells], &device);
     let one_hot = tensor(one_hot, [count, cells, ways], &device);
-    let truth = tensor(targets.boxes, [count, cells, 4], &device);
-    let focal = focal_loss(dense.object, object.clone(), settings.focal_gamma, Some(settings.focal_alpha));
-    // Objects of other classes count, too: they are negatives of all ways.
-    let class = cross_entropy(similarity, one_hot) * object.clone().unsqueeze_dim::<3>(2);
-    let overlap = match settings.box_loss {
+    let sides = tensor(targets.sides, [count, cells, 4], &device);
+    let focal = focal_loss(dense.object, objectness.clone(), settings.focal_gamma, Some(settings.focal_alpha));
+    // A cell whose object is of none of the ways is a negative of all.
+    let class = cross_entropy(similarity, one_hot) * objectness.clone().unsqueeze_dim::<3>(2);
+    let loss_of_boxes = match settings.box_loss {
         BoxLoss::Ciou => ciou_loss,
         BoxLoss::Giou => giou_loss,
     };
-    let sides = overlap(boxes(dense.sides, centres), boxes(truth, centres)) * object.reshape([count * cells]);
+    let box_loss =
+        loss_of_boxes(boxes(dense.sides, centres), boxes(sides, centres)) * objectness.reshape([count * cells]);
     let weighted = |sum: Tensor<1>, weight: f64| sum.mul_scalar(weight as f32);
     DetectionLoss {
-        object: weighted((focal * weight).sum(), settings.objectness_weight),
-        class: weighted(class.sum(), settings.similarity_weight),
-        sides: weighted(sides.sum(), settings.box_weight),
+        objectness_loss: weighted((focal * weight).sum(), settings.objectness_weight),
+        class_loss: weighted(class.sum(), settings.similarity_weight),
+        box_loss: weighted(box_loss.sum(), settings.box_weight),
     }
 }
 
 impl DetectionLoss {
     /// Sum of the terms, with its graph.
     pub fn total(&self) -> Tensor<1> {
-        self.object.clone() + self.class.clone() + self.sides.clone()
+        self.objectness_loss.clone() + self.class_loss.clone() + self.box_loss.clone()
     }
 
     /// Objectness, class and box terms without their graph.
     pub fn terms(&self) -> [Tensor<1>; 3] {
-        [&self.object, &self.class, &self.sides].map(|term| term.clone().inner())
+        [&self.objectness_loss, &self.class_loss, &self.box_loss].map(|term| term.clone().inner())
     }
 }

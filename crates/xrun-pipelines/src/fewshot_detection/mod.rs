@@ -29,7 +29,7 @@ use settings::{Model, Settings};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::open_dataset::SampleType;
-use xrun_core::device::Kind;
+use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::inspect::Inspection;
 use xrun_core::experiment::leaks::Leak;
@@ -53,13 +53,13 @@ impl PipelineKind for FewshotDetection {
     const NAME: &'static str = "fewshot-detection";
     const MODELS: &'static [&'static str] = &[ReferenceDetector::NAME];
     const SAMPLE_TYPE: Option<SampleType> = Some(SampleType::of::<Library>());
-    const MOVED: &'static [(&'static str, &'static str)] = &[
+    const FORMER_KEYS: &'static [(&'static str, &'static str)] = &[
         ("limits.triplet_batch_size", "triplet_batch_size"),
         ("limits.validation_predictions", "validation_predictions"),
     ];
     const METRICS: &'static [Metric] = prepare::METRICS;
     const LEAKS: &'static [&'static Leak] = leaks::LEAKS;
-    const LIMITS: &'static [&'static str] = &[MICRO_BATCH_SIZE];
+    const LIMIT_KEYS: &'static [&'static str] = &[MICRO_BATCH_SIZE];
     type Settings = Settings;
     type Prepared = prepare::Prepared;
 
@@ -73,7 +73,7 @@ impl PipelineKind for FewshotDetection {
         lacking.map_or(Ok(()), Err)?;
         decoding::fits(largest.as_ref(), &experiment.limits)?;
         episode::check_class_counts(drawn.train.count, drawn.held_out.count, settings)?;
-        Ok(prepare::clamped_settings(settings, &drawn).into())
+        Ok(prepare::lowered_settings(settings, &drawn).into())
     }
 
     fn prepare(
@@ -89,7 +89,7 @@ impl PipelineKind for FewshotDetection {
     fn open(
         prepared: Self::Prepared,
         experiment: &Experiment,
-        device: Kind,
+        device: DeviceKind,
         ledger: &Ledger,
         first_step: u64,
     ) -> Result<Box<dyn Task>, TaskError> {

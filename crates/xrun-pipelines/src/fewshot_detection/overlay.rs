@@ -1,7 +1,7 @@
 //! Images with boxes for the report and for predictions: query frames with truths, detections and references.
 
 use super::batch::DetectionBatch;
-use super::decode::Detection;
+use super::decode::FrameDetection;
 use xrun_core::dataset::sample::{BoundingBox, HostImage};
 
 /// Scale of a query frame in the overlay, 1 to 3.
@@ -29,7 +29,7 @@ pub fn draw(
     side: usize,
     reference_side: usize,
     truths: &[BoundingBox],
-    found: &[Detection],
+    found: &[FrameDetection],
 ) -> HostImage {
     let ways = batch.classes.len();
     let (large, column) = layout(side, ways);
@@ -60,7 +60,7 @@ pub fn draw(
 }
 
 /// Draws detections, in pixels of the image and in the colours of their ways, into a copy of the image.
-pub fn outlined(image: &HostImage, found: &[Detection]) -> HostImage {
+pub fn outlined(image: &HostImage, found: &[FrameDetection]) -> HostImage {
     let HostImage { width, height, .. } = *image;
     let mut canvas = Canvas { width, height, rgb: image.rgb.to_vec() };
     // Thick enough to be visible on a screen at any image size.
@@ -74,8 +74,8 @@ pub fn outlined(image: &HostImage, found: &[Detection]) -> HostImage {
 
 /// Summary of the detections of a frame, such as `✗ 1 of 2 found, 1 wrong`. `truths` are ways and boxes. A detection is correct if it
 /// overlaps an unmatched truth of its way at an IoU of 0.5 or more; higher scores are matched first.
-pub fn summary(truths: &[(usize, BoundingBox)], found: &[Detection]) -> String {
-    let mut by_score: Vec<&Detection> = found.iter().collect();
+pub fn summary(truths: &[(usize, BoundingBox)], found: &[FrameDetection]) -> String {
+    let mut by_score: Vec<&FrameDetection> = found.iter().collect();
     by_score.sort_by(|a, b| b.score.total_cmp(&a.score));
     let mut unmatched: Vec<&(usize, BoundingBox)> = truths.iter().collect();
     let mut wrong = 0;
@@ -95,7 +95,7 @@ const SCORES_MAX: usize = 3;
 
 /// Caption of a frame, such as `✗ 1 of 2 found, 1 wrong · classes: ring (found: 0.91), star`, with the scores of the detections of each
 /// class.
-pub fn caption(names: &[&str], truths: &[(usize, BoundingBox)], found: &[Detection]) -> String {
+pub fn caption(names: &[&str], truths: &[(usize, BoundingBox)], found: &[FrameDetection]) -> String {
     let class = |(way, name): (usize, &&str)| {
         let scores: Vec<String> =
             found.iter().filter(|one| one.class == way).map(|one| format!("{:.2}", one.score)).collect();
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn a_summary_counts_found_objects_and_wrong_detections() {
         let rectangle = |left: f32| BoundingBox { left, top: 0.0, right: left + 10.0, bottom: 10.0 };
-        let found = |class: usize, left: f32, score: f32| Detection { rectangle: rectangle(left), class, score };
+        let found = |class: usize, left: f32, score: f32| FrameDetection { rectangle: rectangle(left), class, score };
         let truths = [(0, rectangle(0.0)), (1, rectangle(50.0))];
         // Correct; the wrong class; the same object twice; nothing found; nothing to find.
         let summaries = [
@@ -204,7 +204,7 @@ mod tests {
     fn boxes_are_drawn_with_the_highest_score_on_top() {
         let image = HostImage { width: 8, height: 6, rgb: vec![9; 8 * 6 * 3].into() };
         let rectangle = BoundingBox { left: 1.0, top: 1.0, right: 7.0, bottom: 5.0 };
-        let found = [0.9, 0.5].map(|score| Detection { rectangle, class: usize::from(score < 0.8), score });
+        let found = [0.9, 0.5].map(|score| FrameDetection { rectangle, class: usize::from(score < 0.8), score });
         let drawn = outlined(&image, &found);
         let pixel = |x: usize, y: usize| &drawn.rgb[(y * 8 + x) * 3..][..3];
         assert_eq!((drawn.width, drawn.height), (8, 6));
@@ -215,7 +215,7 @@ mod tests {
     #[test]
     fn a_caption_names_each_class_once() {
         let rectangle = BoundingBox { left: 0.0, top: 0.0, right: 10.0, bottom: 10.0 };
-        let found = |class: usize, score: f32| Detection { rectangle, class, score };
+        let found = |class: usize, score: f32| FrameDetection { rectangle, class, score };
         let names = ["ring", "traffic light", "star"];
         let all = [0.9, 0.8, 0.7, 0.6].map(|score| found(1, score)).to_vec();
         let captions =

@@ -9,7 +9,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::coco_files::{DetectionsFile, bbox, category};
-use super::decode::{Detection, FrameGeometry};
+use super::decode::{FrameDetection, FrameGeometry};
 use super::model::ReferenceDetector;
 use super::overlay;
 use super::validation::{HeadOutputs, Validation};
@@ -81,9 +81,9 @@ pub fn predict(
     let prototypes = prototypes(validation, model, device)?;
     let library = validation.batches.episodes().library();
     let name = |way: usize| library.classes[prototypes.classes[way]].name.as_str();
-    let directory = request.folder.join(layout::IMAGES);
+    let directory = request.directory.join(layout::IMAGES);
     write::with_path(&directory, std::fs::create_dir_all(&directory))?;
-    let mut detections = DetectionsFile::begin(request.folder)?;
+    let mut detections = DetectionsFile::begin(request.directory)?;
     let mut image_id = 0;
     for files in request.files.chunks(request.limits.batch_size) {
         let mut squares = Vec::with_capacity(files.len() * validation.settings.image_size.pow(2) * 3);
@@ -122,8 +122,8 @@ pub fn predict(
                 }
             };
             detections.image(image_id, &prototypes.classes, &found)?;
-            let present = |one: &&Detection| f64::from(one.score) >= validation.settings.presence_threshold;
-            let present: Vec<Detection> = found.iter().filter(present).copied().collect();
+            let present = |one: &&FrameDetection| f64::from(one.score) >= validation.settings.presence_threshold;
+            let present: Vec<FrameDetection> = found.iter().filter(present).copied().collect();
             let file = format!("{image_id:06}.png");
             let path = directory.join(&file);
             write::replace(&path, &write::with_path(&path, overlay::outlined(&image, &present).to_png())?)?;
@@ -191,7 +191,7 @@ fn prototypes(
 }
 
 /// Summary of detections, such as `ring 0.91, star 0.42`.
-fn summary<'a>(detections: &[Detection], name: impl Fn(usize) -> &'a str) -> String {
+fn summary<'a>(detections: &[FrameDetection], name: impl Fn(usize) -> &'a str) -> String {
     let mut items: Vec<String> =
         detections.iter().take(SUMMARY_MAX).map(|one| format!("{} {:.2}", name(one.class), one.score)).collect();
     match detections.len().saturating_sub(SUMMARY_MAX) {

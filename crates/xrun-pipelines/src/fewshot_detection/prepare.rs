@@ -11,7 +11,7 @@ use xrun_core::bounded::ledger::Ledger;
 use xrun_core::bounded::planned::PlannedBuffer;
 use xrun_core::dataset::split::Split;
 use xrun_core::experiment::Experiment;
-use xrun_core::task::clamped::ClampedSetting;
+use xrun_core::task::lowered::LoweredSetting;
 use xrun_core::task::{Metric, TaskError, TaskFacts};
 use xrun_core::units::pluralize;
 use xrun_data::boxes::drawn::{Drawn, Fewest, drawn_classes};
@@ -121,10 +121,10 @@ const TRIPLET_BATCH_SIZE: &str = "pipeline.fewshot-detection.triplet_batch_size"
 const N_QUERY: &str = "pipeline.fewshot-detection.n_query";
 
 /// Settings that the data limits: classes, references and frames of an episode, and triplets of a batch.
-pub fn clamped_settings(settings: &Settings, drawn: &Drawn) -> Vec<ClampedSetting> {
+pub fn lowered_settings(settings: &Settings, drawn: &Drawn) -> Vec<LoweredSetting> {
     let mut all = Vec::new();
     let mut clamp = |key: &str, requested: usize, used: usize, because: String| {
-        all.extend(ClampedSetting::detect(key, requested as u64, used as u64, because));
+        all.extend(LoweredSetting::detect(key, requested as u64, used as u64, because));
     };
     for (classes, part) in [(&drawn.train, "training"), (&drawn.held_out, "held-out")] {
         let plural = if classes.count == 1 { "class" } else { "classes" };
@@ -165,7 +165,7 @@ pub fn prepare(
     decoding::fits(library.largest.as_ref(), limits)?;
     let batches_per_epoch = batches_per_epoch(&library, settings);
     let drawn = drawn_classes(&library);
-    let clamped = clamped_settings(settings, &drawn);
+    let lowered = lowered_settings(settings, &drawn);
     // Buffers are planned for the actual size of episodes.
     let settings =
         &Settings { n_way: settings.n_way.min(drawn.train.count.max(drawn.held_out.count)).max(1), ..settings.clone() };
@@ -185,7 +185,7 @@ pub fn prepare(
         owners,
         data_digests: vec![(experiment.dataset_name().into(), library.digest.clone())],
         data_skipped: library.skipped.clone(),
-        clamped,
+        lowered,
         batch_items: (settings.n_way * settings.n_query) as u64,
         batch_keys: &[N_WAY, N_QUERY],
         probe_steps: probe_steps(settings, experiment.training.gradient_accumulation),

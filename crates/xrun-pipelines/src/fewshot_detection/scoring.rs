@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::decode::Detection;
+use super::decode::FrameDetection;
 use super::episode::Query;
 use super::settings::Settings;
 use crate::metrics::average_precision;
@@ -116,7 +116,7 @@ impl Scoring {
     }
 
     /// Adds a frame of the episode and its detections. Frames must be sorted by video and frame.
-    pub fn frame(&mut self, query: Query, found: &[Detection]) {
+    pub fn frame(&mut self, query: Query, found: &[FrameDetection]) {
         let objects: Vec<(usize, &Object)> = objects_of_ways(&self.library, &self.classes, query).collect();
         let truths: Vec<matching::Truth> = objects
             .iter()
@@ -207,7 +207,7 @@ struct Tracks {
 }
 
 impl Tracks {
-    fn frame(&mut self, ways: usize, presence: f32, found: &[Detection], truths: &[(usize, BoundingBox)]) {
+    fn frame(&mut self, ways: usize, presence: f32, found: &[FrameDetection], truths: &[(usize, BoundingBox)]) {
         for way in 0..ways {
             let best = found.iter().filter(|one| one.class == way && one.score >= presence);
             let best = best.max_by(|a, b| a.score.total_cmp(&b.score)).map(|one| one.rectangle);

@@ -19,9 +19,9 @@ fn scoring(library: Library, ledger: &Ledger) -> Scoring {
 }
 
 /// Correct detection in a frame.
-fn correct(library: &Library, frame: usize, score: f32) -> Vec<Detection> {
+fn correct(library: &Library, frame: usize, score: f32) -> Vec<FrameDetection> {
     let object = objects_of_ways(library, &[CLASS], query(frame)).next().unwrap().1;
-    vec![Detection { class: 0, score, rectangle: object.rectangle }]
+    vec![FrameDetection { class: 0, score, rectangle: object.rectangle }]
 }
 
 fn metric(scores: &Scores, name: &str) -> Option<f64> {

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::assignment::{cells, targets};
 use super::batch::{DetectionBatch, HostBatch, TripletBatch};
-use super::decode::Detection;
+use super::decode::FrameDetection;
 use super::losses::{DetectionLoss, centres, detection_loss};
 use super::model::ReferenceDetector;
 use super::predict;
@@ -25,7 +25,7 @@ use crate::nn::step::{StepValues, TrainState};
 use crate::nn::training_module::TrainingModule;
 use crate::nn::{Tensor, triplet_loss};
 use xrun_core::bounded::ledger::Ledger;
-use xrun_core::device::Kind;
+use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::pipeline::ModelKind;
 use xrun_core::task::predict::{PredictRequest, PredictionSink};
@@ -68,7 +68,7 @@ pub fn open(
     prepared: Prepared,
     prepare: Prepare<HostBatch>,
     experiment: &Experiment,
-    kind: Kind,
+    kind: DeviceKind,
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<ModuleTask<FewshotDetectionModule>, TaskError> {
@@ -105,15 +105,15 @@ impl FewshotDetectionModule {
         let shared = prototypes.clone().detach().require_grad();
         let accumulator = &mut step.accumulator;
         let parts = self.executor.split(batch.queries.len());
-        let computed = accumulator.run_micro_batches(network, &self.executor, &parts, |network, range, part| {
+        let computed = accumulator.run_micro_batches(network, &self.executor, &parts, |network, range, micro_batch| {
             let QueryLoss { loss, positives, unassigned } =
-                self.query_loss(network, batch, range.clone(), device, || part.leaf(&shared));
-            let counted = positives as f64;
+                self.query_loss(network, batch, range.clone(), device, || micro_batch.leaf(&shared));
+            let divisor = positives as f64;
             for (name, sum) in ["objectness", "similarity", "box"].into_iter().zip(loss.terms()) {
-                part.record(name, sum, counted);
+                micro_batch.record(name, sum, divisor);
             }
-            part.count(counted);
-            part.add_items(range.len());
+            micro_batch.add_to_divisor(divisor);
+            micro_batch.add_items(range.len());
             (Some(loss.total()), unassigned)
         });
         if let Some(gradient) = computed.gradient {
@@ -151,10 +151,10 @@ impl FewshotDetectionModule {
         let network = step.trained.network()?;
         let embedded = self.embedded(network, &batch.pixels, &step.device().autodiff);
         let rows = embedded.leaf();
-        let (loss, counted) = self.triplet_loss(rows.clone(), batch);
+        let (loss, divisor) = self.triplet_loss(rows.clone(), batch);
         let accumulator = &mut step.accumulator;
-        accumulator.count(counted);
-        accumulator.record("triplet", loss.clone().inner(), counted);
+        accumulator.add_to_divisor(divisor);
+        accumulator.record("triplet", loss.clone().inner(), divisor);
         accumulator.items += batch.classes.len() as u64;
         if let Some(gradient) = rows.grad_remove(&mut loss.backward()) {
             accumulator.backward_outputs(network, &self.executor, embedded, gradient);
@@ -173,7 +173,7 @@ impl FewshotDetectionModule {
                 triplet_loss::given(part(0), part(1), part(2), margin)
             }
         };
-        (loss.sum.mul_scalar(self.settings.triplet_weight as f32), loss.counted as f64)
+        (loss.sum.mul_scalar(self.settings.triplet_weight as f32), loss.divisor as f64)
     }
 
     /// Embeddings `[n, D]` of reference images.
@@ -191,7 +191,7 @@ impl TrainingModule for FewshotDetectionModule {
     type Batch = HostBatch;
     type Network = Network;
     /// Detections in a query frame.
-    type Output = [Detection];
+    type Output = [FrameDetection];
     const MODEL: &'static str = super::ReferenceDetector::NAME;
     const PREDICTS: bool = true;
 
@@ -211,11 +211,11 @@ impl TrainingModule for FewshotDetectionModule {
     }
 
     fn report(&mut self, fetched: StepValues) -> StepReport {
-        let counted = fetched.counted.max(1.0);
+        let divisor = fetched.divisor.max(1.0);
         // Each value is divided before the sum: the other order would change the last bits of the committed results.
         let mut values: Vec<(&'static str, f64)> = Vec::with_capacity(4);
         for number in &fetched.values {
-            let value = number.sum / counted;
+            let value = number.sum / divisor;
             match values.iter_mut().find(|(known, _)| *known == number.name) {
                 Some((_, sum)) => *sum += value,
                 None => values.push((number.name, value)),

@@ -10,7 +10,7 @@ use crate::nn::tests::values;
 use xrun_core::dataset::kind::Dataset;
 use xrun_core::settings::sections::Limits;
 use xrun_core::task::{Phases, Task};
-use xrun_data::boxes::format::Folder;
+use xrun_data::boxes::format::DirectoryDataset;
 use xrun_data::coco::{self, Coco};
 use xrun_data::synthetic_video::generate::generate_in;
 
@@ -24,7 +24,7 @@ impl Phases for Silent {
 
 /// Task on generated data, at its first step.
 fn opened(overrides: &str) -> FewshotTask {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let text = format!(
         "[pipeline.fewshot-detection]
         n_way = 2
@@ -50,16 +50,17 @@ fn opened(overrides: &str) -> FewshotTask {
         prefetch = 1"
     );
     let mut experiment: Experiment = toml::from_str(&text).unwrap();
-    let path = generate_in(experiment.dataset.as_ref().unwrap().settings().unwrap(), folder.path()).unwrap();
+    let path = generate_in(experiment.dataset.as_ref().unwrap().settings().unwrap(), directory.path()).unwrap();
     let path = Some(path.to_str().unwrap().to_owned());
-    experiment.dataset = Some(Dataset::new::<Folder<Coco>>(coco::Settings { path, ..coco::Settings::default() }));
+    experiment.dataset =
+        Some(Dataset::new::<DirectoryDataset<Coco>>(coco::Settings { path, ..coco::Settings::default() }));
     let ledger = Ledger::default();
     let (_, prepared) = experiment.prepare(&ledger).unwrap();
     let prepared: Prepared = prepared.into_parts().unwrap();
     // All images are read while the directory exists; the same four batches are repeated.
     let all: Vec<HostBatch> = (0..4).map(|number| prepared.batches.prepare(number).unwrap()).collect();
     let prepare = Arc::new(move |number: u64| Ok(all[number as usize % all.len()].clone()));
-    let mut task = open(prepared, prepare, &experiment, Kind::Cpu, &ledger, 1).unwrap();
+    let mut task = open(prepared, prepare, &experiment, DeviceKind::Cpu, &ledger, 1).unwrap();
     task.trained.clip_norm = Some(1.0);
     task
 }
@@ -87,11 +88,11 @@ fn gradients(task: &FewshotTask, batches: &[DetectionBatch]) -> (Vec<f32>, usize
         task.module.detection(batch, &mut step).unwrap();
     }
     let network = task.trained.network().unwrap();
-    let counted = step.accumulator.counted() as usize;
+    let divisor = step.accumulator.divisor() as usize;
     let (gradients, _) = task.trained.mean_and_clip(&mut step.accumulator).unwrap();
     let mut all = All { gradients, found: Vec::new() };
     network.visit(&mut all);
-    (all.found, counted)
+    (all.found, divisor)
 }
 
 struct All {
@@ -121,9 +122,9 @@ fn the_gradients_of_an_episode_do_not_depend_on_the_micro_batch_size() {
         let limits = Limits { micro_batch_size, threads, ..Limits::default() };
         let buffer = micro_batches::gradient_buffer(task.trained.parameters(), &limits);
         task.module.executor =
-            Arc::new(MicroBatchExecutor::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
-        let (found, counted) = gradients(&task, std::slice::from_ref(&batch));
-        assert_eq!(counted, positives);
+            Arc::new(MicroBatchExecutor::new(DeviceKind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
+        let (found, divisor) = gradients(&task, std::slice::from_ref(&batch));
+        assert_eq!(divisor, positives);
         // Burn's operations round differently than the fused kernels of the micro-batches.
         within(&found, &expected, 5e-5);
     }
@@ -137,7 +138,7 @@ fn gradients_are_bit_identical_on_any_number_of_threads() {
         let limits = Limits { micro_batch_size: 3, threads, ..Limits::default() };
         let buffer = micro_batches::gradient_buffer(task.trained.parameters(), &limits);
         task.module.executor =
-            Arc::new(MicroBatchExecutor::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
+            Arc::new(MicroBatchExecutor::new(DeviceKind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
         gradients(&task, std::slice::from_ref(&batch)).0
     };
     let alone = on(1);
@@ -154,15 +155,15 @@ fn in_one_graph(task: &FewshotTask, batch: &DetectionBatch) -> (Vec<f32>, usize)
     let dense = network.dense(queries);
     let similarity = network.similarity(dense.embeddings.clone(), prototypes);
     let targets = targets(batch.queries.iter().map(|query| &*query.truths), settings.image_size);
-    let counted = targets.positives;
+    let divisor = targets.positives;
     let loss = detection_loss(settings, dense, similarity, targets, &task.module.centres).total();
     let mut accumulator = StepAccumulator::new(1);
-    accumulator.count(counted as f64);
+    accumulator.add_to_divisor(divisor as f64);
     accumulator.backward(network, loss);
     let (gradients, _) = task.trained.mean_and_clip(&mut accumulator).unwrap();
     let mut all = All { gradients, found: Vec::new() };
     network.visit(&mut all);
-    (all.found, counted)
+    (all.found, divisor)
 }
 
 /// Batches of `training.gradient_accumulation` have separate references and backward passes.
@@ -181,8 +182,8 @@ fn gradients_of_accumulated_batches_equal_those_of_one_large_batch() {
         let parts: Vec<DetectionBatch> = split.windows(2).map(|ends| slice(&batch, ends[0], ends[1], side)).collect();
         let (_, first) = gradients(&task, &parts[..1]);
         assert!(first < positives && (split[1] > 1 || first == 0), "{first} of {positives}");
-        let (found, counted) = gradients(&task, &parts);
-        assert_eq!(counted, positives);
+        let (found, divisor) = gradients(&task, &parts);
+        assert_eq!(divisor, positives);
         within(&found, &expected, 1e-5);
     }
 }
@@ -197,8 +198,8 @@ fn a_step_of_two_episodes_divides_by_the_count_of_both() {
         for batch in batches {
             task.module.detection(batch, &mut step).unwrap();
         }
-        let counted = step.accumulator.counted();
-        (step.accumulator.fetch(None).values.iter().map(|number| number.sum).sum::<f64>(), counted)
+        let divisor = step.accumulator.divisor();
+        (step.accumulator.fetch(None).values.iter().map(|number| number.sum).sum::<f64>(), divisor)
     };
     let [(one, few), (two, many)] = [sums(&batches[..1]), sums(&batches[1..])];
     let expected = (one + two) / (few + many);
@@ -221,17 +222,17 @@ fn triplet_losses_of_several_batches_are_divided_by_the_count_of_all() {
                 HostBatch::Detection(_) => panic!("all are triplets"),
             }
         }
-        let counted = step.accumulator.counted();
-        (step.accumulator.fetch(None).values.iter().map(|number| number.sum).sum::<f64>(), counted)
+        let divisor = step.accumulator.divisor();
+        (step.accumulator.fetch(None).values.iter().map(|number| number.sum).sum::<f64>(), divisor)
     };
     for mining in ["given", "batch-hard"] {
         let overrides = format!("triplet_ratio = 1.0\ntriplet_mining = {mining:?}");
-        let (sum, counted) = sums(&mut opened(&overrides), 2);
-        assert_eq!(counted, if mining == "given" { 8.0 } else { 24.0 });
+        let (sum, divisor) = sums(&mut opened(&overrides), 2);
+        assert_eq!(divisor, if mining == "given" { 8.0 } else { 24.0 });
         let mut task = opened(&overrides);
         task.accumulation = 2;
         let report = task.train_step(1, 0.0, &mut Silent).unwrap();
-        let expected = sum / counted;
+        let expected = sum / divisor;
         assert!((report.loss - expected).abs() < 1e-5 * expected, "{}, expected {expected}", report.loss);
     }
 }
@@ -243,7 +244,7 @@ fn trained(kernels: CpuKernels) -> Vec<f64> {
         let limits = Limits { micro_batch_size: 3, threads: 1, ..Limits::default() };
         let buffer = micro_batches::gradient_buffer(task.trained.parameters(), &limits);
         task.module.executor =
-            Arc::new(MicroBatchExecutor::new(Kind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
+            Arc::new(MicroBatchExecutor::new(DeviceKind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
         (1..=50).map(|number| task.train_step(number, 3e-4, &mut Silent).unwrap().loss).collect()
     })
 }

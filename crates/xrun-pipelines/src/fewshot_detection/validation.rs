@@ -7,10 +7,10 @@ use std::sync::Arc;
 use burn::tensor::Device;
 use burn::tensor::activation::sigmoid;
 
-use super::assignment::{Cell, cells};
+use super::assignment::{GridCell, cells};
 use super::batch::{BatchLoader, DetectionBatch, Role};
 use super::coco_files::{CocoFiles, DetectionsFile};
-use super::decode::{DecodeSettings, Detection, FrameGeometry, FrameOutput, decode};
+use super::decode::{DecodeSettings, FrameDetection, FrameGeometry, FrameOutput, decode};
 use super::model::ReferenceDetector;
 use super::overlay;
 use super::prepare::{Prepared, held_out};
@@ -44,7 +44,7 @@ pub struct Validation {
     pub(super) settings: Settings,
     executor: Arc<MicroBatchExecutor>,
     cadence: Cadence,
-    cells: Vec<Cell>,
+    cells: Vec<GridCell>,
     scoring: Scoring,
     /// COCO files; `None` if they are not written.
     files: Option<CocoFiles>,
@@ -211,12 +211,12 @@ impl Validation {
         offset: usize,
         ways: usize,
         geometry: &FrameGeometry,
-    ) -> Vec<Detection> {
+    ) -> Vec<FrameDetection> {
         let cells = self.cells.len();
         let output = FrameOutput {
             objectness: &outputs.object[offset * cells..][..cells],
             class: &outputs.class[offset * cells * ways..][..cells * ways],
-            boxes: &outputs.sides[offset * cells * 4..][..cells * 4],
+            sides: &outputs.sides[offset * cells * 4..][..cells * 4],
         };
         decode(&self.cells, ways, &output, geometry, &DecodeSettings::from(&self.settings))
     }
@@ -227,7 +227,7 @@ impl Validation {
         batch: &DetectionBatch,
         number: u64,
         index: usize,
-        found: &[Detection],
+        found: &[FrameDetection],
         shown: &mut Vec<(HostImage, String)>,
     ) {
         let max = self.cadence.images;
@@ -237,10 +237,10 @@ impl Validation {
             return;
         }
         let query = &batch.queries[index];
-        let present: Vec<Detection> = found
+        let present: Vec<FrameDetection> = found
             .iter()
             .filter(|one| f64::from(one.score) >= self.settings.presence_threshold)
-            .map(|one| Detection { rectangle: query.mapping.forth(&one.rectangle), ..*one })
+            .map(|one| FrameDetection { rectangle: query.mapping.forth(&one.rectangle), ..*one })
             .collect();
         let objects = query.truths.iter().filter_map(|truth| match truth.role {
             Role::Class(way) => Some((way, truth.rectangle)),

@@ -20,7 +20,7 @@ use crate::nn::step::TrainState;
 use crate::nn::training_module::TrainingModule;
 use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::ledger::{Ledger, Registration};
-use xrun_core::device::Kind;
+use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::pipeline::ModelKind;
 use xrun_core::task::predict::{PredictRequest, PredictionSink};
@@ -50,7 +50,7 @@ struct Classifier {
 pub fn open(
     prepared: Prepared,
     experiment: &Experiment,
-    kind: Kind,
+    kind: DeviceKind,
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<Box<dyn Task>, TaskError> {

@@ -19,7 +19,7 @@ use settings::{Model, Settings};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::open_dataset::SampleType;
-use xrun_core::device::Kind;
+use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::inspect::Inspection;
 use xrun_core::experiment::pipeline::{ModelKind, PipelineKind, PytorchModule};
@@ -67,8 +67,8 @@ impl PipelineKind for ImageClassification {
         // The split depends on every image, which the summary does not have.
         let library: Library = experiment.open_dataset().map_err(|error| DataError::content(error.to_string()))?;
         let labels = Labels::new(&library, settings.validation_fraction, experiment.experiment.seed)?;
-        let (_, clamped) = prepare::batch_size(experiment, &labels);
-        Ok(clamped.into_iter().collect::<Vec<_>>().into())
+        let (_, lowered) = prepare::batch_size(experiment, &labels);
+        Ok(lowered.into_iter().collect::<Vec<_>>().into())
     }
 
     fn prepare(
@@ -82,7 +82,7 @@ impl PipelineKind for ImageClassification {
     fn open(
         prepared: Self::Prepared,
         experiment: &Experiment,
-        device: Kind,
+        device: DeviceKind,
         ledger: &Ledger,
         first_step: u64,
     ) -> Result<Box<dyn Task>, TaskError> {

@@ -9,7 +9,7 @@ use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun_core::bounded::planned::PlannedBuffer;
 use xrun_core::experiment::Experiment;
-use xrun_core::task::clamped::ClampedSetting;
+use xrun_core::task::lowered::LoweredSetting;
 use xrun_core::task::{Metric, TaskError, TaskFacts};
 use xrun_core::units::pluralize;
 use xrun_data::boxes::frames::{self, FrameStore};
@@ -55,11 +55,11 @@ pub struct Prepared {
 }
 
 /// Number of images of a batch, and the setting if the data has fewer.
-pub fn batch_size(experiment: &Experiment, labels: &Labels) -> (usize, Option<ClampedSetting>) {
+pub fn batch_size(experiment: &Experiment, labels: &Labels) -> (usize, Option<LoweredSetting>) {
     let requested = experiment.training.batch_size.unwrap_or(BATCH_SIZE);
     let size = requested.min(labels.train.len());
     let because = format!("the data has {}", pluralize(labels.train.len() as u64, "training image"));
-    (size, ClampedSetting::detect("training.batch_size", requested as u64, size as u64, because))
+    (size, LoweredSetting::detect("training.batch_size", requested as u64, size as u64, because))
 }
 
 /// Opens the data, and registers the frame cache, the index and the labels in the ledger.
@@ -75,7 +75,7 @@ pub fn prepare(
     let (limits, seed) = (&experiment.limits, experiment.experiment.seed);
     decoding::fits(library.largest.as_ref(), limits)?;
     let labels = Labels::new(&library, settings.validation_fraction, seed)?;
-    let (size, clamped) = batch_size(experiment, &labels);
+    let (size, lowered) = batch_size(experiment, &labels);
     let validated = labels.held_out.len().min(experiment.validation.batches.saturating_mul(size));
     let data_buffers = frames::Buffers::new(&library, limits, validated as u64);
     let store = Arc::new(FrameStore::new(&library, ledger, &data_buffers));
@@ -94,7 +94,7 @@ pub fn prepare(
         data_digests: vec![(experiment.dataset_name().into(), library.digest.clone())],
         data_skipped: library.skipped.clone(),
         learned_from_data: Some(LEARNED),
-        clamped: clamped.into_iter().collect(),
+        lowered: lowered.into_iter().collect(),
         notes: vec![format!(
             "{} of {} classes; {} held out, {validated} in each validation",
             pluralize(labels.train.len() as u64, "training image"),

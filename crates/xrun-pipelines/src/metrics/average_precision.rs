@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::matching::{MatchedDetection, MatchedImage, SIZES, THRESHOLDS};
+use super::matching::{AREA_RANGES, IOU_THRESHOLD_COUNT, MatchedDetection, MatchedImage};
 use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
@@ -56,7 +56,7 @@ pub struct DetectionScores {
 pub struct AveragePrecision {
     entries: Vec<Entry>,
     /// Number of objects by class and size.
-    truths: BTreeMap<u32, [u64; SIZES.len()]>,
+    truths: BTreeMap<u32, [u64; AREA_RANGES.len()]>,
     next: u32,
     left_out: u64,
     /// Best score that was dropped: detections with a lower one are dropped, too.
@@ -149,20 +149,20 @@ fn best_first(a: &Entry, b: &Entry) -> std::cmp::Ordering {
 /// Sums over classes.
 #[derive(Default)]
 struct Sums {
-    classes: [u64; SIZES.len()],
-    precision: [[f64; THRESHOLDS]; SIZES.len()],
+    classes: [u64; AREA_RANGES.len()],
+    precision: [[f64; IOU_THRESHOLD_COUNT]; AREA_RANGES.len()],
     /// Recall of objects of all sizes.
-    recall: [f64; THRESHOLDS],
+    recall: [f64; IOU_THRESHOLD_COUNT],
     /// Recall of the best and of the 10 best detections of each image, mean over thresholds.
     recall_of_few: [f64; 2],
 }
 
 impl Sums {
     /// Adds a class. `own` are its detections, best first; `counts` the number of objects of each size. `curve` is scratch memory.
-    fn class(&mut self, own: &[Entry], counts: &[u64; SIZES.len()], curve: &mut Vec<(f64, f64)>) {
+    fn class(&mut self, own: &[Entry], counts: &[u64; AREA_RANGES.len()], curve: &mut Vec<(f64, f64)>) {
         for (size, &count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
             self.classes[size] += 1;
-            for threshold in 0..THRESHOLDS {
+            for threshold in 0..IOU_THRESHOLD_COUNT {
                 let (precision, recall) = average(own, size, threshold, count, curve);
                 self.precision[size][threshold] += precision;
                 if size == 0 {
@@ -172,14 +172,14 @@ impl Sums {
         }
         for (sum, max) in self.recall_of_few.iter_mut().zip([1, 10]) {
             let found = own.iter().filter(|entry| usize::from(entry.detection.rank) < max);
-            let found: u32 = found.map(|entry| entry.detection.outcomes.found[0].count_ones()).sum();
-            *sum += f64::from(found) / (counts[0].max(1) as f64 * THRESHOLDS as f64);
+            let found: u32 = found.map(|entry| entry.detection.outcomes.matched[0].count_ones()).sum();
+            *sum += f64::from(found) / (counts[0].max(1) as f64 * IOU_THRESHOLD_COUNT as f64);
         }
     }
 
     fn means(&self) -> DetectionScores {
         let mean = |sum: f64, size: usize| (self.classes[size] > 0).then(|| sum / self.classes[size] as f64);
-        let over_thresholds = |sums: &[f64; THRESHOLDS]| sums.iter().sum::<f64>() / THRESHOLDS as f64;
+        let over_thresholds = |sums: &[f64; IOU_THRESHOLD_COUNT]| sums.iter().sum::<f64>() / IOU_THRESHOLD_COUNT as f64;
         let precision = |size: usize| mean(over_thresholds(&self.precision[size]), size);
         DetectionScores {
             map50: mean(self.precision[0][0], 0),
@@ -202,7 +202,7 @@ fn average(own: &[Entry], size: usize, threshold: usize, truths: u64, curve: &mu
     let (mut true_positives, mut false_positives) = (0u64, 0u64);
     curve.clear();
     for entry in own.iter().filter(|entry| entry.detection.outcomes.ignored[size] & bit == 0) {
-        if entry.detection.outcomes.found[size] & bit != 0 {
+        if entry.detection.outcomes.matched[size] & bit != 0 {
             true_positives += 1
         } else {
             false_positives += 1

@@ -1,16 +1,17 @@
 //! Matching of detections and objects of an image by COCO's rules, at ten IoU thresholds and for objects of each size.
 //!
 //! As in `COCOeval.evaluateImg` of pycocotools for bounding boxes: the [`DETECTIONS_MAX`] best detections of each class are matched
-//! in descending order of score, each to the unmatched object with the largest overlap, to an ignored one only without another.
+//! in descending order of score, each to the unmatched object with the largest IoU; to an ignored one only if no other matches.
 
 use xrun_core::dataset::sample::{BoundingBox, IgnoreReason};
 
 /// Maximum number of detections of a class in an image that count (pycocotools' largest `maxDets`).
 pub const DETECTIONS_MAX: usize = 100;
 /// Number of IoU thresholds, 0.50:0.05:0.95.
-pub const THRESHOLDS: usize = 10;
+pub const IOU_THRESHOLD_COUNT: usize = 10;
 /// Minimum and maximum area in square pixels of objects of all sizes, small, medium and large ones.
-pub const SIZES: [(f64, f64); 4] = [(0.0, 1e10), (0.0, 32.0 * 32.0), (32.0 * 32.0, 96.0 * 96.0), (96.0 * 96.0, 1e10)];
+pub const AREA_RANGES: [(f64, f64); 4] =
+    [(0.0, 1e10), (0.0, 32.0 * 32.0), (32.0 * 32.0, 96.0 * 96.0), (96.0 * 96.0, 1e10)];
 
 /// Detection of a model.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -36,13 +37,13 @@ pub struct Truth {
     pub ignored: Option<IgnoreReason>,
 }
 
-/// Outcomes of a detection: a bit for each threshold in a word for each of [`SIZES`]. A detection with neither bit is wrong.
+/// Outcomes of a detection, indexed by [`AREA_RANGES`]; bit t is the one at IoU threshold t. A detection with neither bit is wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Outcomes {
     /// The detection matches an object.
-    pub found: [u16; SIZES.len()],
+    pub matched: [u16; AREA_RANGES.len()],
     /// The detection counts neither as correct nor as wrong.
-    pub ignored: [u16; SIZES.len()],
+    pub ignored: [u16; AREA_RANGES.len()],
 }
 
 /// Detection with its outcomes.
@@ -63,36 +64,36 @@ pub struct MatchedDetection {
 pub struct MatchedImage {
     /// Detections in descending order of score, equal scores in the given order.
     pub detections: Vec<MatchedDetection>,
-    /// Class of each object, and in which of [`SIZES`] it counts.
-    pub truths: Vec<(u32, [bool; SIZES.len()])>,
+    /// Class of each object, and in which of [`AREA_RANGES`] it counts.
+    pub truths: Vec<(u32, [bool; AREA_RANGES.len()])>,
 }
 
 /// Matches the detections and objects of an image. Detections whose score is not finite are ignored.
 pub fn match_image(detections: &[Detection], truths: &[Truth]) -> MatchedImage {
-    let mut order: Vec<&Detection> = detections.iter().filter(|found| found.score.is_finite()).collect();
+    let mut order: Vec<&Detection> = detections.iter().filter(|detection| detection.score.is_finite()).collect();
     order.sort_by(|a, b| b.score.total_cmp(&a.score));
-    let counts: Vec<[bool; SIZES.len()]> = truths.iter().map(counted_sizes).collect();
-    let mut taken = vec![[0u16; SIZES.len()]; truths.len()];
+    let counts_at_size: Vec<[bool; AREA_RANGES.len()]> = truths.iter().map(counted_sizes).collect();
+    let mut taken = vec![[0u16; AREA_RANGES.len()]; truths.len()];
     let mut previous: Vec<(u32, usize)> = Vec::new();
     let mut all = Vec::with_capacity(order.len());
-    for found in order {
-        let Some(rank) = rank(&mut previous, found.class) else { continue };
+    for detection in order {
+        let Some(rank) = rank(&mut previous, detection.class) else { continue };
         let overlaps: Vec<(usize, f64)> = (truths.iter().enumerate())
-            .filter(|(_, truth)| truth.class == found.class)
-            .map(|(index, truth)| (index, overlap(found, truth)))
+            .filter(|(_, truth)| truth.class == detection.class)
+            .map(|(index, truth)| (index, iou_or_coverage(detection, truth)))
             .collect();
-        let area = area(&found.rectangle);
-        let mut outcomes = Outcomes { found: [0; SIZES.len()], ignored: [0; SIZES.len()] };
-        for (size, (min, max)) in SIZES.into_iter().enumerate() {
-            for threshold in 0..THRESHOLDS {
+        let area = area(&detection.rectangle);
+        let mut outcomes = Outcomes { matched: [0; AREA_RANGES.len()], ignored: [0; AREA_RANGES.len()] };
+        for (size, (min, max)) in AREA_RANGES.into_iter().enumerate() {
+            for threshold in 0..IOU_THRESHOLD_COUNT {
                 let bit = 1 << threshold;
-                let counts = |index: usize| counts[index][size];
+                let does_count = |index: usize| counts_at_size[index][size];
                 let is_free =
                     |index: usize| truths[index].ignored == Some(IgnoreReason::Crowd) || taken[index][size] & bit == 0;
-                match best(&overlaps, threshold, counts, is_free) {
+                match best(&overlaps, threshold, does_count, is_free) {
                     Some(index) => {
                         taken[index][size] |= bit;
-                        if counts(index) { outcomes.found[size] |= bit } else { outcomes.ignored[size] |= bit }
+                        if does_count(index) { outcomes.matched[size] |= bit } else { outcomes.ignored[size] |= bit }
                     }
                     // A detection of another size is not wrong at this one.
                     None if area < min || area > max => outcomes.ignored[size] |= bit,
@@ -100,15 +101,15 @@ pub fn match_image(detections: &[Detection], truths: &[Truth]) -> MatchedImage {
                 }
             }
         }
-        all.push(MatchedDetection { class: found.class, score: found.score, rank, outcomes });
+        all.push(MatchedDetection { class: detection.class, score: detection.score, rank, outcomes });
     }
-    MatchedImage { detections: all, truths: truths.iter().map(|truth| truth.class).zip(counts).collect() }
+    MatchedImage { detections: all, truths: truths.iter().map(|truth| truth.class).zip(counts_at_size).collect() }
 }
 
 /// Sizes at which an object counts.
-fn counted_sizes(truth: &Truth) -> [bool; SIZES.len()] {
+fn counted_sizes(truth: &Truth) -> [bool; AREA_RANGES.len()] {
     let area = f64::from(truth.area);
-    SIZES.map(|(min, max)| truth.ignored.is_none() && area >= min && area <= max)
+    AREA_RANGES.map(|(min, max)| truth.ignored.is_none() && area >= min && area <= max)
 }
 
 /// Number of previous detections of the class; `None` from [`DETECTIONS_MAX`] on.
@@ -126,17 +127,17 @@ fn rank(previous: &mut Vec<(u32, usize)>, class: u32) -> Option<u8> {
 fn best(
     overlaps: &[(usize, f64)],
     threshold: usize,
-    counts: impl Fn(usize) -> bool,
+    does_count: impl Fn(usize) -> bool,
     is_free: impl Fn(usize) -> bool,
 ) -> Option<usize> {
     // As numpy's linspace computes them for pycocotools: 0.85 and not 0.8500000000000001.
-    let min = if threshold + 1 == THRESHOLDS { 0.95 } else { 0.5 + threshold as f64 * ((0.95 - 0.5) / 9.0) };
+    let min = if threshold + 1 == IOU_THRESHOLD_COUNT { 0.95 } else { 0.5 + threshold as f64 * ((0.95 - 0.5) / 9.0) };
     [true, false].into_iter().find_map(|counted| {
         let mut best: Option<(usize, f64)> = None;
         for &(index, overlap) in overlaps {
             // The last of equal ones, as in pycocotools.
             let enough = overlap >= best.map_or(min.min(1.0 - 1e-10), |(_, overlap)| overlap);
-            if enough && counts(index) == counted && is_free(index) {
+            if enough && does_count(index) == counted && is_free(index) {
                 best = Some((index, overlap));
             }
         }
@@ -151,14 +152,14 @@ fn area(rectangle: &BoundingBox) -> f64 {
 }
 
 /// IoU in double precision; for crowds the fraction of the detection that is inside.
-fn overlap(found: &Detection, truth: &Truth) -> f64 {
+fn iou_or_coverage(detection: &Detection, truth: &Truth) -> f64 {
     let sides = |r: &BoundingBox| [r.left, r.top, r.right, r.bottom].map(f64::from);
-    let ([al, at, ar, ab], [bl, bt, br, bb]) = (sides(&found.rectangle), sides(&truth.rectangle));
+    let ([al, at, ar, ab], [bl, bt, br, bb]) = (sides(&detection.rectangle), sides(&truth.rectangle));
     let (width, height) = (ar.min(br) - al.max(bl), ab.min(bb) - at.max(bt));
     if !(width > 0.0 && height > 0.0) {
         return 0.0;
     }
-    let (one, other) = (area(&found.rectangle), area(&truth.rectangle));
+    let (one, other) = (area(&detection.rectangle), area(&truth.rectangle));
     let crowd = truth.ignored == Some(IgnoreReason::Crowd);
     let union = if crowd { one } else { one + other - width * height };
     width * height / union
@@ -172,7 +173,7 @@ mod tests {
         BoundingBox { left, top, right: left + side, bottom: top + side }
     }
 
-    fn found(score: f32, rectangle: BoundingBox) -> Detection {
+    fn detection(score: f32, rectangle: BoundingBox) -> Detection {
         Detection { class: 0, score, rectangle }
     }
 
@@ -183,14 +184,14 @@ mod tests {
     /// Outcomes at IoU 0.5: found, ignored.
     fn at_half(image: &MatchedImage) -> Vec<(bool, bool)> {
         let bit = |word: u16| word & 1 != 0;
-        image.detections.iter().map(|one| (bit(one.outcomes.found[0]), bit(one.outcomes.ignored[0]))).collect()
+        image.detections.iter().map(|one| (bit(one.outcomes.matched[0]), bit(one.outcomes.ignored[0]))).collect()
     }
 
     /// A small detection in a large difficult object: the IoU is 400 / 40000, a false positive by VOC's rules. In a crowd COCO ignores
     /// it, because all of it is inside.
     #[test]
     fn a_small_detection_inside_a_difficult_object_is_wrong_and_inside_a_crowd_is_ignored() {
-        let inside = [found(0.9, square(50.0, 50.0, 20.0))];
+        let inside = [detection(0.9, square(50.0, 50.0, 20.0))];
         let outcomes = |ignored| {
             at_half(&match_image(
                 &inside,
@@ -203,7 +204,7 @@ mod tests {
 
     #[test]
     fn a_difficult_object_excuses_one_detection_and_a_crowd_any_number() {
-        let twice = [found(0.9, square(0.0, 0.0, 20.0)), found(0.8, square(1.0, 0.0, 20.0))];
+        let twice = [detection(0.9, square(0.0, 0.0, 20.0)), detection(0.8, square(1.0, 0.0, 20.0))];
         let outcomes = |ignored| at_half(&match_image(&twice, &[truth(square(0.0, 0.0, 20.0), Some(ignored))]));
         assert_eq!(outcomes(IgnoreReason::Difficult), [(false, true), (false, false)]);
         assert_eq!(outcomes(IgnoreReason::Crowd), [(false, true), (false, true)]);
@@ -211,11 +212,11 @@ mod tests {
 
     #[test]
     fn an_object_counts_at_its_own_size() {
-        let one = match_image(&[found(0.9, square(0.0, 0.0, 40.0))], &[truth(square(0.0, 0.0, 40.0), None)]);
+        let one = match_image(&[detection(0.9, square(0.0, 0.0, 40.0))], &[truth(square(0.0, 0.0, 40.0), None)]);
         assert_eq!(one.truths, [(0, [true, false, true, false])]);
         let outcomes = one.detections[0].outcomes;
-        let all = (1 << THRESHOLDS) - 1;
-        assert_eq!((outcomes.found, outcomes.ignored), ([all, 0, all, 0], [0, all, 0, all]));
+        let all = (1 << IOU_THRESHOLD_COUNT) - 1;
+        assert_eq!((outcomes.matched, outcomes.ignored), ([all, 0, all, 0], [0, all, 0, all]));
         // 32 x 32 is small and medium: COCO's ranges include both ends.
         let edge = match_image(&[], &[truth(square(0.0, 0.0, 32.0), None)]);
         assert_eq!(edge.truths, [(0, [true, true, true, false])]);
@@ -223,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_hundred_detections_of_a_class_count() {
-        let mut many: Vec<Detection> = (0..150).map(|n| found(n as f32, square(0.0, 0.0, 20.0))).collect();
+        let mut many: Vec<Detection> = (0..150).map(|n| detection(n as f32, square(0.0, 0.0, 20.0))).collect();
         many.push(Detection { class: 1, ..many[0] });
         let matched = match_image(&many, &[]);
         assert_eq!(matched.detections.len(), DETECTIONS_MAX + 1);

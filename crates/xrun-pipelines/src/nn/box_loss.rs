@@ -36,46 +36,46 @@ impl Edges {
 }
 
 /// IoU, area of the union, and smallest enclosing box.
-fn compare(one: &Edges, other: &Edges) -> (Tensor<1>, Tensor<1>, Edges) {
+fn iou_and_enclosing(one: &Edges, other: &Edges) -> (Tensor<1>, Tensor<1>, Edges) {
     let max = |a: &Tensor<1>, b: &Tensor<1>| a.clone().max_pair(b.clone());
     let min = |a: &Tensor<1>, b: &Tensor<1>| a.clone().min_pair(b.clone());
     let width = min(&one.right, &other.right) - max(&one.left, &other.left);
     let height = min(&one.bottom, &other.bottom) - max(&one.top, &other.top);
-    let overlap = width.clamp_min(0.0) * height.clamp_min(0.0);
-    let union = one.area() + other.area() - overlap.clone();
+    let intersection = width.clamp_min(0.0) * height.clamp_min(0.0);
+    let union = one.area() + other.area() - intersection.clone();
     let enclosing = Edges {
         left: min(&one.left, &other.left),
         top: min(&one.top, &other.top),
         right: max(&one.right, &other.right),
         bottom: max(&one.bottom, &other.bottom),
     };
-    (overlap / union.clone().add_scalar(EPSILON), union, enclosing)
+    (intersection / union.clone().add_scalar(EPSILON), union, enclosing)
 }
 
 /// Loss 1 - GIoU (Rezatofighi et al. 2019) of boxes `[n, 4]` as left, top, right, bottom; returns `[n]`.
 pub fn giou_loss(predicted: Tensor<2>, truth: Tensor<2>) -> Tensor<1> {
-    let (iou, union, enclosing) = compare(&Edges::new(predicted), &Edges::new(truth));
+    let (iou, union, enclosing) = iou_and_enclosing(&Edges::new(predicted), &Edges::new(truth));
     let area = enclosing.area();
-    let empty = (area.clone() - union) / area.add_scalar(EPSILON);
-    iou.neg().add_scalar(1.0) + empty
+    let enclosing_penalty = (area.clone() - union) / area.add_scalar(EPSILON);
+    iou.neg().add_scalar(1.0) + enclosing_penalty
 }
 
 /// Loss 1 - CIoU (Zheng et al. 2020), from overlap, distance of the centres and aspect ratio, of boxes `[n, 4]`; returns `[n]`.
 /// The trade-off factor of the aspect ratio has no gradient, as in the paper.
 pub fn ciou_loss(predicted: Tensor<2>, truth: Tensor<2>) -> Tensor<1> {
     let (predicted, truth) = (Edges::new(predicted), Edges::new(truth));
-    let (iou, _, enclosing) = compare(&predicted, &truth);
+    let (iou, _, enclosing) = iou_and_enclosing(&predicted, &truth);
     let square = |tensor: Tensor<1>| tensor.clone() * tensor;
     let diagonal = square(enclosing.width()) + square(enclosing.height());
-    // Twice the distance of the centres along each axis.
-    let across = predicted.left.clone() + predicted.right.clone() - truth.left.clone() - truth.right.clone();
-    let down = predicted.top.clone() + predicted.bottom.clone() - truth.top.clone() - truth.bottom.clone();
-    let distance = (square(across) + square(down)).mul_scalar(0.25) / diagonal.add_scalar(EPSILON);
+    // Twice the distances of the centres. The names `alpha` and `v` are the paper's.
+    let dx2 = predicted.left.clone() + predicted.right.clone() - truth.left.clone() - truth.right.clone();
+    let dy2 = predicted.top.clone() + predicted.bottom.clone() - truth.top.clone() - truth.bottom.clone();
+    let distance = (square(dx2) + square(dy2)).mul_scalar(0.25) / diagonal.add_scalar(EPSILON);
     let angle = |corners: &Edges| (corners.width() / corners.height().add_scalar(EPSILON)).atan();
-    let aspect = square(angle(&truth) - angle(&predicted)).mul_scalar(4.0 / (PI * PI));
+    let v = square(angle(&truth) - angle(&predicted)).mul_scalar(4.0 / (PI * PI));
     let iou_loss = iou.neg().add_scalar(1.0);
-    let factor = (aspect.clone() / (iou_loss.clone() + aspect.clone()).add_scalar(EPSILON)).detach();
-    iou_loss + distance + aspect * factor
+    let alpha = (v.clone() / (iou_loss.clone() + v.clone()).add_scalar(EPSILON)).detach();
+    iou_loss + distance + alpha * v
 }
 
 #[cfg(test)]

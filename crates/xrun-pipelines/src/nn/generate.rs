@@ -12,7 +12,7 @@ use xrun_core::bounded::ledger::Registration;
 
 /// Limits of a completion.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct GenerationLimits {
     /// End-of-text token.
     pub eos_token: u32,
     /// Maximum number of tokens of a completion.
@@ -30,14 +30,14 @@ pub struct Completion {
     pub mean_log_probability: f64,
 }
 
-/// Completes each prompt, truncated to [`Limits::length`]. `prefix` are embeddings, `[batch, n, width]`, in front of those of the
+/// Completes each prompt, truncated to [`GenerationLimits::length`]. `prefix` are embeddings, `[batch, n, width]`, in front of those of the
 /// prompts (for example of an image); they count towards no limit. The network is without autodiff, and `cache` is the ledger entry
 /// of the KV cache.
 pub fn complete(
     network: &Gpt2,
     prefix: Option<Tensor<3>>,
     prompts: &[&[u32]],
-    limits: Limits,
+    limits: GenerationLimits,
     cache: &Registration,
     context: &mut impl ForwardContext,
 ) -> Vec<Completion> {

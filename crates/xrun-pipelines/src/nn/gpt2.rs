@@ -14,8 +14,8 @@ use super::Tensor;
 use super::graph::to_inner;
 use super::matmul::ComputeDtype;
 use super::transformer::{
-    Embedding, LayerNorm, Layout, Lora, Tokens, attend, attend_packed, attend_to_cache, by_head, map_values, parameter,
-    value,
+    BatchLayout, Embedding, LayerNorm, Lora, Tokens, attend, attend_packed, attend_to_cache, by_head, map_values,
+    parameter, value,
 };
 use crate::gpt2_shape::Gpt2Shape;
 
@@ -108,7 +108,7 @@ pub struct KvCache(Vec<[Tensor<4>; 2]>);
 #[derive(Debug)]
 pub enum AttentionMode<'a> {
     /// Itself and those before it in its sequence; their keys and values are added to the cache if there is one.
-    Causal(&'a Layout, Option<&'a mut KvCache>),
+    Causal(&'a BatchLayout, Option<&'a mut KvCache>),
     /// Itself and the cached tokens, except those that the additive mask `[batch, tokens]` hides, for one more token of each
     /// sequence. Its keys and values are added to the cache.
     Cached(&'a mut KvCache, &'a Tensor<2>),
@@ -297,7 +297,7 @@ impl Gpt2 {
         context: &mut impl ForwardContext,
     ) -> Tensor<2> {
         let [batch, length, _] = embeddings.dims();
-        let layout = Layout::new(batch, length, &self.inner_device());
+        let layout = BatchLayout::new(batch, length, &self.inner_device());
         let start = self.add_positions(embeddings, context);
         let mode = &mut AttentionMode::Causal(&layout, cache);
         (0..self.blocks()).fold(start, |input, number| self.block(number, input, mode, context))

@@ -11,15 +11,15 @@ use super::{Tensor, parameters};
 use xrun_core::bounded::leak_buffer::LeakBuffer;
 use xrun_core::task::TaskError;
 
-/// Divides sums of gradients by `counted` (at least 1) and clips them to the norm `max_norm`, if given. Returns the gradients and
+/// Divides sums of gradients by `divisor` (at least 1) and clips them to the norm `max_norm`, if given. Returns the gradients and
 /// their norm before clipping, `[1]`, on the device; `None` without gradients.
 pub fn mean_and_clip<M: Module>(
     module: &M,
     sums: GradientsParams,
-    counted: f64,
+    divisor: f64,
     max_norm: Option<f64>,
 ) -> (GradientsParams, Option<Tensor<1>>) {
-    let scale = (1.0 / counted.max(1.0)) as f32;
+    let scale = (1.0 / divisor.max(1.0)) as f32;
     let mut squares = Squares { gradients: &sums, sum: None };
     module.visit(&mut squares);
     let Some(norm) = squares.sum.map(|sum| sum.sqrt().mul_scalar(scale)) else { return (sums, None) };
@@ -149,7 +149,7 @@ mod tests {
 
     #[test]
     fn the_norm_is_over_all_gradients_and_clipping_keeps_their_direction() {
-        for (counted, max_norm, scale) in [
+        for (divisor, max_norm, scale) in [
             (1.0, None, 1.0),
             (0.0, None, 1.0),
             (4.0, None, 0.25),
@@ -159,10 +159,10 @@ mod tests {
             (4.0, Some(1.25), 0.25),
         ] {
             let (module, sums) = gradients();
-            let (gradients, norm) = mean_and_clip(&module, sums, counted, max_norm);
+            let (gradients, norm) = mean_and_clip(&module, sums, divisor, max_norm);
             let one = gradients.get::<1>(ParamId::from(1)).unwrap();
             let two = gradients.get::<2>(ParamId::from(2)).unwrap();
-            close(&values(norm.unwrap()), &[5.0 / f64::max(counted, 1.0) as f32], 1e-5);
+            close(&values(norm.unwrap()), &[5.0 / f64::max(divisor, 1.0) as f32], 1e-5);
             close(&values(one), &[3.0 * scale, 0.0], 1e-5);
             close(&values(two), &[4.0 * scale], 1e-5);
         }

@@ -21,7 +21,7 @@ use super::step::{DeviceSum, StepAccumulator};
 use crate::backend::threads;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Ledger, Registration};
-use xrun_core::device::Kind;
+use xrun_core::device::DeviceKind;
 use xrun_core::settings::sections::Limits;
 use xrun_core::task::TaskError;
 use xrun_data::micro_batches;
@@ -35,24 +35,25 @@ pub struct MicroBatchExecutor {
     threads: Vec<ThreadPool>,
     /// Size of the gradients of a micro-batch in bytes.
     gradient_bytes: u64,
-    gradients: Registration,
+    /// Ledger entry of the gradients of concurrent micro-batches.
+    gradient_registration: Registration,
 }
 
 /// Stack size of a thread, that of the main thread on Linux.
 const STACK_BYTES: usize = 8 << 20;
 
-/// Values of a micro-batch.
+/// Sums of a micro-batch, and the gradient of the leaf that it shares with the others.
 #[derive(Default)]
-pub struct MicroBatch {
+pub struct MicroBatchRecord {
     sums: Vec<DeviceSum>,
-    counted: f64,
+    divisor: f64,
     items: u64,
     leaf: Option<Tensor<2>>,
     gradient: Option<Tensor<2>>,
 }
 
-impl MicroBatch {
-    /// Copy, for the graph of this micro-batch, of a leaf that all micro-batches share. Its gradient is returned in
+impl MicroBatchRecord {
+    /// Detached copy of a shared leaf, for the graph of this micro-batch. Its gradient is returned in
     /// [`MicroBatchResults::gradient`].
     pub fn leaf(&mut self, shared: &Tensor<2>) -> Tensor<2> {
         // A detached tensor still requires a gradient if the original did.
@@ -62,13 +63,13 @@ impl MicroBatch {
     }
 
     /// Adds a value, `[1]` without its graph, and its divisor for a mean.
-    pub fn record(&mut self, name: &'static str, sum: Tensor<1>, counted: f64) {
-        self.sums.push(DeviceSum { name, sum, counted });
+    pub fn record(&mut self, name: &'static str, sum: Tensor<1>, divisor: f64) {
+        self.sums.push(DeviceSum { name, sum, divisor });
     }
 
     /// Adds to the divisor of the losses.
-    pub fn count(&mut self, counted: f64) {
-        self.counted += counted;
+    pub fn add_to_divisor(&mut self, divisor: f64) {
+        self.divisor += divisor;
     }
 
     /// Adds to the number of images, sequences or clips processed.
@@ -82,23 +83,24 @@ impl MicroBatchExecutor {
     ///
     /// # Errors
     /// A thread cannot be started.
-    pub fn new(kind: Kind, limits: &Limits, buffer: &Buffer, ledger: &Ledger) -> Result<Self, TaskError> {
+    pub fn new(kind: DeviceKind, limits: &Limits, buffer: &Buffer, ledger: &Ledger) -> Result<Self, TaskError> {
         let (size, concurrent) = match kind {
-            Kind::Cpu => {
+            DeviceKind::Cpu => {
                 (limits.micro_batch_size.min(limits.batch_size), micro_batches::concurrent_micro_batches(limits))
             }
-            Kind::Cuda(_) | Kind::Vulkan(_) => (limits.batch_size, 1),
+            DeviceKind::Cuda(_) | DeviceKind::Vulkan(_) => (limits.batch_size, 1),
         };
         let threads: Result<Vec<ThreadPool>, _> = (0..if concurrent > 1 { concurrent } else { 0 })
             .map(|number| {
                 let thread = ThreadPoolBuilder::new().num_threads(1).stack_size(STACK_BYTES);
-                thread.thread_name(move |_| format!("part-{number}")).build()
+                thread.thread_name(move |_| format!("micro-batch-{number}")).build()
             })
             .collect();
-        let gradients = buffer.register(ledger);
-        let gradient_bytes = gradients.cap().bytes / gradients.cap().items.max(1);
+        let gradient_registration = buffer.register(ledger);
+        let cap = gradient_registration.cap();
+        let gradient_bytes = cap.bytes / cap.items.max(1);
         let threads = threads.map_err(|error| threads::start_error(&error))?;
-        Ok(Self { size, on_cpu: kind == Kind::Cpu, threads, gradient_bytes, gradients })
+        Ok(Self { size, on_cpu: kind == DeviceKind::Cpu, threads, gradient_bytes, gradient_registration })
     }
 
     /// Computes items in waves of as many as there are threads. `collect` receives the results of each wave, in the order of the
@@ -125,7 +127,7 @@ impl MicroBatchExecutor {
         let work = |item| kernels.scope(|| work(item));
         if items.len() < 2 {
             let sequential = || items.into_iter().map(work).collect();
-            // A thread of the pool takes part in each operation; one outside of it only waits for the pool.
+            // Inside Rayon's pool this thread works on each operation; outside it would only wait.
             return if self.on_cpu { rayon::scope(|_| sequential()) } else { sequential() };
         }
         let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();
@@ -195,7 +197,7 @@ impl<M: Module> DeferredOutputs<M> {
 pub struct MicroBatchResults<R> {
     /// Result of each micro-batch.
     pub results: Vec<R>,
-    /// Sum of the gradients of the shared leaf ([`MicroBatch::leaf`]), if there is one.
+    /// Sum of the gradients of the shared leaf ([`MicroBatchRecord::leaf`]), if there is one.
     pub gradient: Option<Tensor<2>>,
 }
 
@@ -207,33 +209,33 @@ impl<M: Module> StepAccumulator<M> {
         network: &M,
         executor: &MicroBatchExecutor,
         micro_batches: &[P],
-        compute: impl Fn(&M, &P, &mut MicroBatch) -> (Option<Tensor<1>>, R) + Sync,
+        compute: impl Fn(&M, &P, &mut MicroBatchRecord) -> (Option<Tensor<1>>, R) + Sync,
     ) -> MicroBatchResults<R> {
         let mut all = MicroBatchResults { results: Vec::with_capacity(micro_batches.len()), gradient: None };
         let one = |(copy, item): (M, &P)| {
-            let mut part = MicroBatch::default();
-            let (loss, result) = compute(&copy, item, &mut part);
+            let mut record = MicroBatchRecord::default();
+            let (loss, result) = compute(&copy, item, &mut record);
             let gradients = loss.map(|loss| {
                 let mut found = loss.backward();
-                part.gradient = part.leaf.take().and_then(|leaf| leaf.grad_remove(&mut found));
+                record.gradient = record.leaf.take().and_then(|leaf| leaf.grad_remove(&mut found));
                 GradientsParams::from_grads(found, &copy)
             });
-            (part, gradients, result)
+            (record, gradients, result)
         };
         executor.in_waves(with_own_leaves(network, micro_batches), one, |computed| {
-            executor.gradients.set(computed.len() as u64, computed.len() as u64 * executor.gradient_bytes);
-            for (part, gradients, result) in computed {
+            executor.gradient_registration.set(computed.len() as u64, computed.len() as u64 * executor.gradient_bytes);
+            for (record, gradients, result) in computed {
                 if let Some(gradients) = gradients {
                     self.gradient_set(0).accumulate(network, gradients);
                 }
-                self.add(part.sums, part.counted, part.items);
-                all.gradient = match (all.gradient.take(), part.gradient) {
+                self.add(record.sums, record.divisor, record.items);
+                all.gradient = match (all.gradient.take(), record.gradient) {
                     (Some(sum), Some(more)) => Some(sum + more),
                     (sum, more) => sum.or(more),
                 };
                 all.results.push(result);
             }
-            executor.gradients.set(0, 0);
+            executor.gradient_registration.set(0, 0);
         });
         all
     }
@@ -259,9 +261,9 @@ impl<M: Module> StepAccumulator<M> {
             GradientsParams::from_grads(loss.backward(), &output.network)
         };
         executor.in_waves(outputs, one, |computed| {
-            executor.gradients.set(computed.len() as u64, computed.len() as u64 * executor.gradient_bytes);
+            executor.gradient_registration.set(computed.len() as u64, computed.len() as u64 * executor.gradient_bytes);
             computed.into_iter().for_each(|gradients| self.gradient_set(0).accumulate(network, gradients));
-            executor.gradients.set(0, 0);
+            executor.gradient_registration.set(0, 0);
         });
     }
 }
@@ -322,7 +324,7 @@ mod tests {
 
     fn executor(limits: &Limits) -> (MicroBatchExecutor, Ledger) {
         let ledger = Ledger::default();
-        (MicroBatchExecutor::new(Kind::Cpu, limits, &gradient_buffer(4, limits), &ledger).unwrap(), ledger)
+        (MicroBatchExecutor::new(DeviceKind::Cpu, limits, &gradient_buffer(4, limits), &ledger).unwrap(), ledger)
     }
 
     /// Gradients, value and number of items of a sum of squares over ten rows.
@@ -330,11 +332,11 @@ mod tests {
         let (network, (executor, ledger)) = (plane(), executor(limits));
         let mut accumulator = StepAccumulator::new(1);
         let results =
-            accumulator.run_micro_batches(&network, &executor, &executor.split(10), |network, range, part| {
+            accumulator.run_micro_batches(&network, &executor, &executor.split(10), |network, range, micro_batch| {
                 let output = rows(range).matmul(network.slopes.val());
                 let loss = (output.clone() * output).sum();
-                part.record("squares", loss.clone().inner(), 1.0);
-                part.add_items(range.len());
+                micro_batch.record("squares", loss.clone().inner(), 1.0);
+                micro_batch.add_items(range.len());
                 (Some(loss), range.start)
             });
         assert!(results.results.is_sorted(), "results are in the order of the micro-batches");
@@ -394,8 +396,8 @@ mod tests {
         let (executor, _ledger) = executor(&limits);
         let mut accumulator = StepAccumulator::new(1);
         let computed =
-            accumulator.run_micro_batches(&network, &executor, &executor.split(4), |network, range, part| {
-                let sum = (rows(range).matmul(network.slopes.val()) * part.leaf(&shared)).sum();
+            accumulator.run_micro_batches(&network, &executor, &executor.split(4), |network, range, micro_batch| {
+                let sum = (rows(range).matmul(network.slopes.val()) * micro_batch.leaf(&shared)).sum();
                 (Some(sum), ())
             });
         // The gradient of a product is the other factor.

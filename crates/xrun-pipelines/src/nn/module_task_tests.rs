@@ -10,7 +10,7 @@ use burn::optim::GradientsParams;
 use super::super::tests::{autodiff, close, values};
 use super::*;
 use xrun_core::bounded::ledger::Ledger;
-use xrun_core::device::Kind;
+use xrun_core::device::DeviceKind;
 use xrun_data::feed::{self, FeedSettings};
 
 /// Line through 0.
@@ -139,7 +139,7 @@ fn task(log: &Log) -> ModuleTask<Slope> {
     let feed = Feed::new(&Ledger::default(), &buffers, settings, Arc::new(|number| Ok(number as f64 + 1.0))).unwrap();
     let slope = Tensor::from_floats([1.0], &autodiff()).require_grad();
     let network = Line { slope: Param::initialized(ParamId::from(1), slope) };
-    let device = TensorDevice::open(Kind::Cpu, false).unwrap();
+    let device = TensorDevice::open(DeviceKind::Cpu, false).unwrap();
     ModuleTask::new(Slope(log.clone()), network, device, feed, &experiment)
 }
 

@@ -117,11 +117,11 @@ impl<M: Module> TrainState<M> {
         accumulator: &mut StepAccumulator<M>,
     ) -> Result<(GradientsParams, Option<Tensor<1>>), TaskError> {
         let network = self.network()?;
-        let counted = accumulator.counted;
+        let divisor = accumulator.divisor;
         let mut clipped = accumulator
             .sets
             .iter_mut()
-            .map(|sums| gradients::mean_and_clip(network, sums.grads(), counted, self.clip_norm));
+            .map(|sums| gradients::mean_and_clip(network, sums.grads(), divisor, self.clip_norm));
         let Some((first, norm)) = clipped.next() else { return Ok((GradientsParams::new(), None)) };
         let rest: Vec<_> = clipped.collect();
         if rest.is_empty() {
@@ -220,7 +220,7 @@ pub struct StepAccumulator<M> {
     sets: Vec<GradientsAccumulator<M>>,
     sums: Vec<DeviceSum>,
     /// Divisor of the losses.
-    counted: f64,
+    divisor: f64,
     /// Number of images, sequences or clips processed.
     pub items: u64,
     batch: String,
@@ -231,7 +231,7 @@ pub(super) struct DeviceSum {
     pub name: &'static str,
     /// `[1]`, without its graph.
     pub sum: Tensor<1>,
-    pub counted: f64,
+    pub divisor: f64,
 }
 
 /// Value of the step on the host.
@@ -242,7 +242,7 @@ pub struct StepSum {
     /// Sum over all items that were counted.
     pub sum: f64,
     /// Divisor of the sum for a mean.
-    pub counted: f64,
+    pub divisor: f64,
 }
 
 impl<M: Module> StepAccumulator<M> {
@@ -250,13 +250,13 @@ impl<M: Module> StepAccumulator<M> {
     pub fn new(sets: usize) -> Self {
         let sets = (0..sets.max(1)).map(|_| GradientsAccumulator::new()).collect();
         let batch = String::new();
-        Self { sets, sums: Vec::new(), counted: 0.0, items: 0, batch }
+        Self { sets, sums: Vec::new(), divisor: 0.0, items: 0, batch }
     }
 
     /// Adds the values of a micro-batch.
-    pub(super) fn add(&mut self, sums: Vec<DeviceSum>, counted: f64, items: u64) {
+    pub(super) fn add(&mut self, sums: Vec<DeviceSum>, divisor: f64, items: u64) {
         self.sums.extend(sums);
-        self.counted += counted;
+        self.divisor += divisor;
         self.items += items;
     }
 
@@ -275,18 +275,18 @@ impl<M: Module> StepAccumulator<M> {
     }
 
     /// Adds to the divisor of the losses.
-    pub fn count(&mut self, counted: f64) {
-        self.counted += counted;
+    pub fn add_to_divisor(&mut self, divisor: f64) {
+        self.divisor += divisor;
     }
 
     /// Replaces the divisor of the losses, where it is known for the whole step.
-    pub fn set_counted(&mut self, counted: f64) {
-        self.counted = counted;
+    pub fn set_divisor(&mut self, divisor: f64) {
+        self.divisor = divisor;
     }
 
     /// Divisor of the losses.
-    pub fn counted(&self) -> f64 {
-        self.counted
+    pub fn divisor(&self) -> f64 {
+        self.divisor
     }
 
     /// Runs the backward pass of a loss, `[1]`, which frees its graph, and adds the gradients to the first set.
@@ -300,8 +300,8 @@ impl<M: Module> StepAccumulator<M> {
     }
 
     /// Adds a value, `[1]` without its graph, and its divisor for a mean.
-    pub fn record(&mut self, name: &'static str, sum: Tensor<1>, counted: f64) {
-        self.sums.push(DeviceSum { name, sum, counted });
+    pub fn record(&mut self, name: &'static str, sum: Tensor<1>, divisor: f64) {
+        self.sums.push(DeviceSum { name, sum, divisor });
     }
 
     /// Transfers all values and the norm to the host at once.
@@ -310,14 +310,14 @@ impl<M: Module> StepAccumulator<M> {
         let has_norm = norm.is_some();
         tensors.extend(norm);
         if tensors.is_empty() {
-            let (batch, items, counted) = (self.batch, self.items, self.counted);
-            return StepValues { values: Vec::new(), norm: None, batch, items, counted };
+            let (batch, items, divisor) = (self.batch, self.items, self.divisor);
+            return StepValues { values: Vec::new(), norm: None, batch, items, divisor };
         }
         let mut values: Vec<f64> = Tensor::cat(tensors, 0).into_data().iter::<f32>().map(f64::from).collect();
         let norm = if has_norm { values.pop() } else { None };
-        let number = |(value, sum): (&DeviceSum, f64)| StepSum { name: value.name, sum, counted: value.counted };
+        let number = |(value, sum): (&DeviceSum, f64)| StepSum { name: value.name, sum, divisor: value.divisor };
         let values = self.sums.iter().zip(values).map(number).collect();
-        StepValues { values, norm, batch: self.batch, items: self.items, counted: self.counted }
+        StepValues { values, norm, batch: self.batch, items: self.items, divisor: self.divisor }
     }
 }
 
@@ -333,13 +333,13 @@ pub struct StepValues {
     /// Number of images, sequences or clips processed.
     pub items: u64,
     /// Divisor of the losses; 0 if nothing was counted.
-    pub counted: f64,
+    pub divisor: f64,
 }
 
 impl StepValues {
     /// Report of a step whose values are the terms of its loss: their means, and the sum of these.
     pub fn report(self, kind: &'static str) -> StepReport {
-        let mean = |number: StepSum| (number.name, number.sum / number.counted.max(1.0));
+        let mean = |number: StepSum| (number.name, number.sum / number.divisor.max(1.0));
         let values: Vec<(&'static str, f64)> = self.by_name().into_iter().map(mean).collect();
         let loss = values.iter().map(|(_, value)| value).sum();
         StepReport { kind, loss, values, gradient_norm: self.norm, items: self.items, batch: self.batch }
@@ -350,7 +350,7 @@ impl StepValues {
         let mut sums: Vec<StepSum> = Vec::with_capacity(4);
         for number in &self.values {
             match sums.iter_mut().find(|known| known.name == number.name) {
-                Some(known) => (known.sum, known.counted) = (known.sum + number.sum, known.counted + number.counted),
+                Some(known) => (known.sum, known.divisor) = (known.sum + number.sum, known.divisor + number.divisor),
                 None => sums.push(*number),
             }
         }
@@ -364,11 +364,11 @@ mod tests {
 
     use super::super::tests::{autodiff, close, plain, values};
     use super::*;
-    use xrun_core::device::Kind;
+    use xrun_core::device::DeviceKind;
     use xrun_core::settings::sections::Sgd;
 
     fn trained<M: Module>(network: M, rule: &Optimizer, training: &Training) -> TrainState<M> {
-        TrainState::new(network, TensorDevice::open(Kind::Cpu, false).unwrap(), rule, training)
+        TrainState::new(network, TensorDevice::open(DeviceKind::Cpu, false).unwrap(), rule, training)
     }
 
     #[derive(Module, Debug)]
@@ -398,7 +398,7 @@ mod tests {
         for parts in [vec![[6.0, 8.0]], vec![[6.0, 0.0], [0.0, 8.0]], vec![[1.0, 2.0], [2.0, 3.0], [3.0, 3.0]]] {
             let mut trained = line(None);
             let mut accumulator = StepAccumulator::new(1);
-            accumulator.count(2.0);
+            accumulator.add_to_divisor(2.0);
             for part in &parts {
                 let loss = loss(&trained, *part);
                 accumulator.record("error", loss.clone().inner(), 2.0 / parts.len() as f64);
@@ -421,23 +421,23 @@ mod tests {
     /// Burn panics in the first step with the state of another network.
     #[test]
     fn an_optimizer_state_of_another_network_is_an_error_with_the_name_of_its_file() {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let momentum = Optimizer::Sgd(Sgd { momentum: 0.9, ..Sgd::default() });
         let slope = Tensor::<2>::from_floats([[1.0, 1.0]], &autodiff()).require_grad();
         let plane = Plane { slope: Param::initialized(ParamId::from(1), slope) };
         let mut plane = trained(plane, &momentum, &Training::default());
         let mut accumulator = StepAccumulator::new(1);
-        accumulator.count(1.0);
+        accumulator.add_to_divisor(1.0);
         let network = plane.network().unwrap();
         accumulator.backward(network, network.slope.val().sum());
         let (gradients, _) = plane.mean_and_clip(&mut accumulator).unwrap();
         plane.update(0.1, gradients).unwrap();
-        plane.save_optimizer(folder.path()).unwrap();
+        plane.save_optimizer(directory.path()).unwrap();
 
         let mut line = trained(line(None).network().unwrap().clone(), &momentum, &Training::default());
-        line.load_optimizer(folder.path()).unwrap();
+        line.load_optimizer(directory.path()).unwrap();
         let mut accumulator = StepAccumulator::new(1);
-        accumulator.count(1.0);
+        accumulator.add_to_divisor(1.0);
         accumulator.backward(line.network().unwrap(), loss(&line, [1.0, 1.0]));
         let (gradients, _) = line.mean_and_clip(&mut accumulator).unwrap();
         let error = line.update(0.1, gradients).unwrap_err();
@@ -448,7 +448,7 @@ mod tests {
     fn each_set_is_clipped_by_its_own_norm() {
         let trained = line(Some(1.0));
         let mut accumulator = StepAccumulator::new(2);
-        accumulator.count(1.0);
+        accumulator.add_to_divisor(1.0);
         for (set, factors) in [(0, [3.0, 4.0]), (1, [0.0, 0.5])] {
             let gradients = GradientsParams::from_grads(loss(&trained, factors).backward(), trained.network().unwrap());
             accumulator.gradient_set(set).accumulate(trained.network().unwrap(), gradients);
@@ -469,7 +469,7 @@ mod tests {
         accumulator.record("box", tensor(4.0), 1.0);
         accumulator.record("loss", tensor(2.0), 3.0);
         let fetched = accumulator.fetch(None);
-        let number = |name, sum, counted| StepSum { name, sum, counted };
+        let number = |name, sum, divisor| StepSum { name, sum, divisor };
         assert_eq!(fetched.by_name(), [number("loss", 3.0, 5.0), number("box", 4.0, 1.0)]);
         assert_eq!(fetched.norm, None);
         assert!(fetched.batch.starts_with("batch 1 ") && !fetched.batch.contains('2'), "{}", fetched.batch);

@@ -98,7 +98,7 @@ impl LayerNorm {
 
 /// Shape of a batch of sequences, and its causal mask.
 #[derive(Clone, Debug)]
-pub struct Layout {
+pub struct BatchLayout {
     /// Number of sequences.
     pub batch: usize,
     /// Number of tokens of each sequence.
@@ -107,7 +107,7 @@ pub struct Layout {
     causal_mask: Tensor<2>,
 }
 
-impl Layout {
+impl BatchLayout {
     /// Layout with its mask on the inner (non-autodiff) device.
     pub fn new(batch: usize, length: usize, inner: &Device) -> Self {
         let mask = (0..length * length).map(|pair| if pair % length > pair / length { MASKED } else { 0.0 });
@@ -128,7 +128,7 @@ pub fn attend(
     key: Tensor<2>,
     value: Tensor<2>,
     heads: usize,
-    layout: &Layout,
+    layout: &BatchLayout,
     matmul: ComputeDtype,
 ) -> Tensor<2> {
     let [count, width] = query.dims();
@@ -149,7 +149,7 @@ pub fn attend(
 }
 
 /// Causal attention of concatenated queries, keys and values, `[batch * length, 3 * width]` to `[batch * length, width]`.
-pub fn attend_packed(qkv: Tensor<2>, heads: usize, layout: &Layout, matmul: ComputeDtype) -> Tensor<2> {
+pub fn attend_packed(qkv: Tensor<2>, heads: usize, layout: &BatchLayout, matmul: ComputeDtype) -> Tensor<2> {
     let [count, columns] = qkv.dims();
     let width = columns / 3;
     if matmul == ComputeDtype::Float32 {
@@ -196,7 +196,7 @@ mod tests {
         let (batch, length, heads, width) = (2, 5, 2, 6);
         let drawn = |_| Tensor::<2>::random([batch * length, width], Distribution::Normal(0.0, 1.0), &plain());
         let [query, key, value] = [0, 1, 2].map(drawn);
-        let layout = Layout::new(batch, length, &plain());
+        let layout = BatchLayout::new(batch, length, &plain());
         let whole = attend(query.clone(), key.clone(), value.clone(), heads, &layout, ComputeDtype::Float32);
         let last =
             |rows: Tensor<2>| rows.reshape([batch, length, width]).narrow(1, length - 1, 1).reshape([batch, width]);

@@ -15,15 +15,15 @@ pub struct TripletLoss {
     /// Sum over all triplets, `[1]`.
     pub sum: Tensor<1>,
     /// Number of triplets, the divisor for a mean.
-    pub counted: usize,
+    pub divisor: usize,
 }
 
 /// Loss of given triplets, `[n, d]` each: the sum of `max(0, d(anchor, positive) - d(anchor, negative) + margin)`.
 pub fn given(anchors: Tensor<2>, positives: Tensor<2>, negatives: Tensor<2>, margin: f64) -> TripletLoss {
-    let counted = anchors.dims()[0];
+    let divisor = anchors.dims()[0];
     let near = distance(anchors.clone(), positives);
     let far = distance(anchors, negatives);
-    TripletLoss { sum: (near - far).add_scalar(margin as f32).clamp_min(0.0).sum(), counted }
+    TripletLoss { sum: (near - far).add_scalar(margin as f32).clamp_min(0.0).sum(), divisor }
 }
 
 /// Batch-hard loss (Hermans et al. 2017, "In Defense of the Triplet Loss"): for each row of `embeddings` `[n, d]` the farthest row of
@@ -35,7 +35,7 @@ pub fn batch_hard(embeddings: Tensor<2>, classes: &[usize], margin: f64) -> Trip
     let (positive, negative) = hardest(&distances, classes);
     let rows: Vec<usize> = (0..count).filter(|row| positive[*row].is_some() && negative[*row].is_some()).collect();
     if rows.is_empty() {
-        return TripletLoss { sum: distances.sum().mul_scalar(0.0), counted: 0 };
+        return TripletLoss { sum: distances.sum().mul_scalar(0.0), divisor: 0 };
     }
     let pick = |columns: &[Option<usize>]| {
         let flat: Vec<i64> = rows.iter().map(|row| (row * count + columns[*row].unwrap_or(0)) as i64).collect();
@@ -44,7 +44,7 @@ pub fn batch_hard(embeddings: Tensor<2>, classes: &[usize], margin: f64) -> Trip
         distances.clone().reshape([count * count]).select(0, index)
     };
     let sum = (pick(&positive) - pick(&negative)).add_scalar(margin as f32).clamp_min(0.0).sum();
-    TripletLoss { sum, counted: rows.len() }
+    TripletLoss { sum, divisor: rows.len() }
 }
 
 /// Farthest column of the same class and nearest column of another, for each row. Computed on the host: the batch is small.
@@ -74,7 +74,7 @@ mod tests {
         let loss = |positive, negative| given(vector(1.0, 0.0), positive, negative, 0.3);
         close(&values(loss(vector(0.0, 1.0), vector(-1.0, 0.0)).sum), &[0.0], 1e-6);
         close(&values(loss(vector(-1.0, 0.0), vector(0.0, 1.0)).sum), &[1.3], 1e-6);
-        assert_eq!(loss(vector(-1.0, 0.0), vector(0.0, 1.0)).counted, 1);
+        assert_eq!(loss(vector(-1.0, 0.0), vector(0.0, 1.0)).divisor, 1);
     }
 
     /// By hand: rows at 0, 90, 180, 0 degrees, classes a a b b. Row 0: farthest of its class at 1, nearest negative (row 3)
@@ -85,7 +85,7 @@ mod tests {
         let rows = Tensor::<2>::from_floats([[1.0, 0.0], [0.0, 1.0], [-1.0, 0.0], [1.0, 0.0]], &plain());
         let loss = batch_hard(rows, &[0, 0, 1, 1], 0.3);
         close(&values(loss.sum), &[5.2], 1e-5);
-        assert_eq!(loss.counted, 4);
+        assert_eq!(loss.divisor, 4);
     }
 
     #[test]
@@ -93,7 +93,7 @@ mod tests {
         let rows = Tensor::<2>::from_floats([[1.0, 0.0], [0.0, 1.0]], &autodiff()).require_grad();
         let loss = batch_hard(rows.clone(), &[4, 4], 0.3);
         close(&values(loss.sum.clone()), &[0.0], 0.0);
-        assert_eq!(loss.counted, 0);
+        assert_eq!(loss.divisor, 0);
         assert!(rows.grad(&loss.sum.backward()).is_some());
     }
 }

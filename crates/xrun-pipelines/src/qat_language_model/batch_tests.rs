@@ -12,20 +12,20 @@ use xrun_data::question_answers::corpus::Corpus;
 use xrun_data::question_answers::settings::{Generated, Settings as Data, Source};
 
 fn batches(settings: &Settings, size: usize) -> (tempfile::TempDir, BatchLoader) {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let generated = Generated { articles: 3, paragraphs_per_article: 2, ..Generated::default() };
-    let (path, _) = xrun_data::question_answers::generate::generate_in(&generated, folder.path()).unwrap();
+    let (path, _) = xrun_data::question_answers::generate::generate_in(&generated, directory.path()).unwrap();
     let data = Data { source: Source::File, path: Some(path.to_str().unwrap().into()), ..Data::default() };
     let corpus = Corpus::open(&data).unwrap();
     let store =
         ExampleStore::new(corpus, &data.loader_settings(), settings.sequence_length, 1, &Ledger::default()).unwrap();
-    (folder, BatchLoader::new(Arc::new(store), settings, 1, size))
+    (directory, BatchLoader::new(Arc::new(store), settings, 1, size))
 }
 
 #[test]
 fn an_epoch_has_every_question_once_within_the_declared_bytes() {
     let settings = Settings::default();
-    let (_folder, batches) = batches(&settings, 4);
+    let (_directory, batches) = batches(&settings, 4);
     let count = batches.store().count(Split::Train);
     assert_eq!((count, batches.per_epoch()), (24, 6));
     let sequences = |epoch: u64| -> BTreeSet<Vec<i32>> {
@@ -71,7 +71,7 @@ fn a_target_is_the_next_input_and_loss_on_selects_the_weights() {
 
 #[test]
 fn validation_batches_are_repeatable_and_end_with_the_questions() {
-    let (_folder, batches) = batches(&Settings::default(), 4);
+    let (_directory, batches) = batches(&Settings::default(), 4);
     let sizes: Vec<usize> = (0..4).map(|number| batches.held_out(number).unwrap().len()).collect();
     assert_eq!(sizes, [4, 4, 4, 0]);
     assert_eq!(batches.held_out(1).unwrap(), batches.held_out(1).unwrap());
@@ -82,7 +82,7 @@ fn validation_batches_are_repeatable_and_end_with_the_questions() {
 /// The end-of-text token has no bytes of text.
 #[test]
 fn counted_bytes_are_those_of_the_targets_that_count() {
-    let (_folder, batches) = batches(&Settings::default(), 4);
+    let (_directory, batches) = batches(&Settings::default(), 4);
     let tokenizer = &batches.store().corpus().tokenizer;
     let [prompt, answer] = ["In Orn", " a red cat"].map(|text| tokenizer.encode(text).unwrap());
     let tokens = [&prompt[..], &answer, &[tokenizer.eos_token()]].concat();
@@ -133,8 +133,8 @@ fn f1_of_a_copy(store: &ExampleStore, split: Split, fraction: f64) -> f64 {
 #[test]
 fn a_model_that_copies_the_middle_of_a_window_gains_nothing() {
     const FRACTIONS: [f64; 5] = [0.1, 0.3, 0.5, 0.7, 0.9];
-    let folder = tempfile::tempdir().unwrap();
-    let path = folder.path().join("contexts.json");
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("contexts.json");
     xrun_core::files::write::replace(&path, random_contexts(500).as_bytes()).unwrap();
     let data = Data {
         source: Source::File,

@@ -5,7 +5,7 @@ use super::precision::FULL_PRECISION;
 use super::settings::{
     BaseTraining, Granularity, Layer, Model, RangeSource, Scheme, Settings, WeightScale, batch_size,
 };
-use crate::weights_header::Layout;
+use crate::weights_header::WeightsLayout;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leaks;
 use xrun_core::problem::{Problem, Problems};
@@ -140,7 +140,7 @@ pub fn check_weights(experiment: &Experiment, problems: &mut Problems) {
     let options = experiment.loader_settings::<Corpus>();
     let (Ok(model), Some(options)) = (experiment.model_settings::<Model>(), options) else { return };
     if let Some(path) = &model.weights {
-        Layout::gpt2(&model.shape(), &options.vocabulary).check(&format!("{MODEL}.weights"), path, problems);
+        WeightsLayout::gpt2(&model.shape(), &options.vocabulary).check(&format!("{MODEL}.weights"), path, problems);
     }
 }
 

@@ -16,7 +16,7 @@ use super::super::settings::{self, BaseTraining, Granularity, LossTokens, Matmul
 use super::super::sizes::ParameterCounts;
 use super::super::{recompute, weights};
 use super::*;
-use crate::nn::generate::{Completion, Limits, complete};
+use crate::nn::generate::{Completion, GenerationLimits, complete};
 use crate::nn::matmul::ComputeDtype;
 use crate::nn::tests::{autodiff, close, plain, values};
 use crate::nn::transformer::{map_values, tokens};
@@ -334,8 +334,8 @@ fn a_merged_model_has_the_logits_of_the_model_with_lora() {
             };
             let expected = values(network.forward(tokens(&batch.inputs, 2, 8, &plain()), &mut quant));
             let merged = network.clone().merged(&quant);
-            let folder = tempfile::tempdir().unwrap();
-            let path = folder.path().join("merged.safetensors");
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("merged.safetensors");
             weights::write(&merged, &path).unwrap();
             // Read into an unquantised model without LoRA, as GPT-2's own weights are.
             let bare = Settings { lora_rank: 0, ..settings.clone() };
@@ -510,7 +510,12 @@ fn gradients_are_accumulated_and_the_teacher_has_the_logits_of_a_forward_pass() 
 }
 
 /// [`complete`] by a forward pass over the whole sequence for each token.
-fn complete_without_cache(network: &Gpt2, prompt: &[u32], limits: Limits, quant: &mut QuantContext<'_>) -> Completion {
+fn complete_without_cache(
+    network: &Gpt2,
+    prompt: &[u32],
+    limits: GenerationLimits,
+    quant: &mut QuantContext<'_>,
+) -> Completion {
     let (mut all, mut probabilities) = (prompt.to_vec(), Vec::new());
     while all.len() < limits.length && all.len() < prompt.len() + limits.tokens {
         let numbers: Vec<i32> = all.iter().map(|token| *token as i32).collect();
@@ -545,7 +550,7 @@ fn completions_with_a_kv_cache_equal_those_without_at_every_precision() {
             network.hidden(tokens(&batch.inputs, batch.size, batch.length, &plain()), &mut quant);
             quant.observer = None;
             for eos_token in [6, 10] {
-                let limits = Limits { eos_token, tokens: 5, length: 8 };
+                let limits = GenerationLimits { eos_token, tokens: 5, length: 8 };
                 let completions = complete(&network, None, &prompts, limits, &cache, &mut quant);
                 for (prompt, found) in prompts.iter().zip(&completions) {
                     let expected = complete_without_cache(&network, prompt, limits, &mut quant);

@@ -9,7 +9,7 @@ use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::Dataset;
 use xrun_core::dataset::error::{DataError, InvalidItems};
 use xrun_core::dataset::kind::DatasetKind;
-use xrun_core::device::Kind;
+use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
 use xrun_core::task::Phases;
 use xrun_core::units::Bytes;
@@ -101,7 +101,7 @@ fn an_unregistered_data_set_of_texts_with_answers_is_trained_on_and_validated_wi
     assert_eq!(facts.batches_per_epoch, 4, "eight questions, batches of two");
     let cache = facts.owners.iter().find(|owner| owner.name == "example_cache").unwrap();
     assert_eq!((cache.key.as_deref(), cache.bytes), (Some("dataset.in-memory.example_cache"), CACHE_BYTES));
-    let mut task = prepared.open(&experiment, Kind::Cpu, &ledger, 1).unwrap();
+    let mut task = prepared.open(&experiment, DeviceKind::Cpu, &ledger, 1).unwrap();
     let report = task.train_step(1, 1e-3, &mut Silent).unwrap();
     assert!(report.loss.is_finite());
     task.validate(&mut Silent).unwrap();

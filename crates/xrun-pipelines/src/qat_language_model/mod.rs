@@ -38,7 +38,7 @@ use settings::{Model, Settings};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::open_dataset::SampleType;
-use xrun_core::device::Kind;
+use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::inspect::Inspection;
 use xrun_core::experiment::leaks::Leak;
@@ -75,7 +75,7 @@ impl PipelineKind for QatLanguageModel {
         check::check_weights(experiment, problems);
     }
 
-    fn steps_of_phases(settings: &Settings) -> Vec<(&'static str, u64)> {
+    fn steps_of_stages(settings: &Settings) -> Vec<(&'static str, u64)> {
         vec![("pipeline.qat-language-model.pretraining_steps", settings.pretraining_steps)]
     }
 
@@ -95,7 +95,7 @@ impl PipelineKind for QatLanguageModel {
             serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
         let batches = train.div_ceil(settings::batch_size(&experiment.training) as u64);
         prepare::check_pretraining(settings, &experiment.training, batches)?;
-        Ok(prepare::clamped_settings(settings, experiment, [train, held_out]).into())
+        Ok(prepare::lowered_settings(settings, experiment, [train, held_out]).into())
     }
 
     fn prepare(
@@ -112,7 +112,7 @@ impl PipelineKind for QatLanguageModel {
     fn open(
         prepared: Self::Prepared,
         experiment: &Experiment,
-        device: Kind,
+        device: DeviceKind,
         ledger: &Ledger,
         first_step: u64,
     ) -> Result<Box<dyn Task>, TaskError> {

@@ -16,7 +16,7 @@ use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
 use xrun_core::experiment::Experiment;
 use xrun_core::settings::sections::Training;
-use xrun_core::task::clamped::ClampedSetting;
+use xrun_core::task::lowered::LoweredSetting;
 use xrun_core::task::{TaskError, TaskFacts};
 use xrun_core::units::pluralize;
 use xrun_data::question_answers::corpus::Corpus;
@@ -100,14 +100,14 @@ pub fn prepare(
     let owners: Vec<PlannedBuffer> = store.buffers().iter().chain(buffers.all()).map(PlannedBuffer::from).collect();
     let trained = ParameterCounts::new(settings, model, store.corpus().tokenizer.size()).trained(settings);
     let counts = [Split::Train, Split::Validation].map(|split| store.count(split));
-    let mut clamped = clamped_settings(settings, experiment, counts);
+    let mut lowered = lowered_settings(settings, experiment, counts);
     let tokens = store.corpus().tokenizer.size();
     let notes = store.corpus().tokenizer.note().map(str::to_owned).into_iter().collect();
     let learnt = options.vocabulary.files.is_none();
     if learnt {
         let (key, asked) = (experiment.dataset_key("vocabulary_size"), options.vocabulary.size as u64);
         let because = "the training articles have no more pairs to merge";
-        clamped.extend(ClampedSetting::detect(&key, asked, tokens as u64, because));
+        lowered.extend(LoweredSetting::detect(&key, asked, tokens as u64, because));
     }
     let batches = BatchLoader::new(store, settings, seed, size);
     check_pretraining(settings, &experiment.training, batches.per_epoch())?;
@@ -116,10 +116,10 @@ pub fn prepare(
         data_digests: digests,
         data_skipped: skipped,
         learned_from_data: learnt.then_some(LEARNED),
-        clamped,
+        lowered,
         notes,
         trained_parameters: Some(trained),
-        phase_ends: Some(settings.pretraining_steps).filter(|steps| *steps > 0).into_iter().collect(),
+        stage_ends: Some(settings.pretraining_steps).filter(|steps| *steps > 0).into_iter().collect(),
         batch_items: size as u64,
         batch_keys: &["training.batch_size"],
         whole_batches: settings.activation_ranges == RangeSource::Moving,
@@ -131,14 +131,14 @@ pub fn prepare(
 }
 
 /// Returns the settings for which the data has too few questions: batch size, calibration and validation.
-pub fn clamped_settings(
+pub fn lowered_settings(
     settings: &Settings,
     experiment: &Experiment,
     [train, held_out]: [u64; 2],
-) -> Vec<ClampedSetting> {
+) -> Vec<LoweredSetting> {
     let mut all = Vec::new();
     let mut cut = |key: &str, asked: u64, used: u64, because: String| {
-        all.extend(ClampedSetting::detect(key, asked, used, because));
+        all.extend(LoweredSetting::detect(key, asked, used, because));
     };
     let size = batch_size(&experiment.training) as u64;
     let available = format!("the data has {} to train on", pluralize(train, "question"));

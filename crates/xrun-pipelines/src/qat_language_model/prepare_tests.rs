@@ -1,4 +1,4 @@
-//! Tests of the facts for the plan: digests, trained parameters, clamped settings, phases and probes.
+//! Tests of the facts for the plan: digests, trained parameters, lowered settings, stages and probes.
 
 use std::collections::BTreeMap;
 
@@ -11,9 +11,9 @@ use xrun_data::question_answers::generate::generate_in;
 use xrun_data::question_answers::settings::{Generated, Settings as Data, Source};
 use xrun_data::tokenizer::END_OF_TEXT;
 
-fn facts(folder: &Path, pipeline: &str, dataset: &str) -> Result<TaskFacts, TaskError> {
+fn facts(directory: &Path, pipeline: &str, dataset: &str) -> Result<TaskFacts, TaskError> {
     let generated = Generated { articles: 3, paragraphs_per_article: 2, ..Generated::default() };
-    let (path, _) = generate_in(&generated, folder).unwrap();
+    let (path, _) = generate_in(&generated, directory).unwrap();
     let text = format!(
         "[pipeline.qat-language-model]\n{pipeline}\n[model.gpt2]\n[training]\nbatch_size = 4\n\
          [dataset.question-answers]\nsource = \"file\"\npath = {path:?}\n{dataset}"
@@ -24,8 +24,8 @@ fn facts(folder: &Path, pipeline: &str, dataset: &str) -> Result<TaskFacts, Task
 
 #[test]
 fn the_files_of_a_vocabulary_are_part_of_the_digests() {
-    let folder = tempfile::tempdir().unwrap();
-    let (encoder, merges) = (folder.path().join("encoder.json"), folder.path().join("vocab.bpe"));
+    let directory = tempfile::tempdir().unwrap();
+    let (encoder, merges) = (directory.path().join("encoder.json"), directory.path().join("vocab.bpe"));
     let mut texts: Vec<String> = ByteLevel::alphabet().into_iter().map(String::from).collect();
     texts.sort_unstable();
     texts.extend(["th", "the", END_OF_TEXT].map(String::from));
@@ -34,72 +34,72 @@ fn the_files_of_a_vocabulary_are_part_of_the_digests() {
     let dataset = format!("encoder = {encoder:?}\nmerges = {merges:?}");
     let digests = |text: &str| {
         write::replace(&merges, text.as_bytes()).unwrap();
-        facts(folder.path(), "", &dataset).unwrap().data_digests
+        facts(directory.path(), "", &dataset).unwrap().data_digests
     };
     let (two, one) = (digests("t h\nth e\n"), digests("t h\n"));
     let names: Vec<&str> = two.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["question-answers", "encoder", "merges"]);
     assert_eq!(two[..2], one[..2]);
     assert_ne!(two[2], one[2], "one merge less");
-    assert_eq!(facts(folder.path(), "", "vocabulary_size = 300").unwrap().data_digests, two[..1]);
+    assert_eq!(facts(directory.path(), "", "vocabulary_size = 300").unwrap().data_digests, two[..1]);
 }
 
 #[test]
-fn settings_that_exceed_the_data_are_clamped() {
-    let folder = tempfile::tempdir().unwrap();
-    let clamped = |pipeline: &str, dataset: &str| -> BTreeMap<String, (u64, u64)> {
-        let clamped = facts(folder.path(), pipeline, dataset).unwrap().clamped;
+fn settings_that_exceed_the_data_are_lowered() {
+    let directory = tempfile::tempdir().unwrap();
+    let lowered = |pipeline: &str, dataset: &str| -> BTreeMap<String, (u64, u64)> {
+        let lowered = facts(directory.path(), pipeline, dataset).unwrap().lowered;
         let name = |key: &str| key.rsplit('.').next().unwrap_or_default().to_owned();
-        clamped.iter().map(|one| (name(&one.key), (one.asked, one.used))).collect()
+        lowered.iter().map(|one| (name(&one.key), (one.asked, one.used))).collect()
     };
     // 24 questions to train on in batches of 4.
-    let many = clamped("calibration_batches = 9", "vocabulary_size = 60000");
+    let many = lowered("calibration_batches = 9", "vocabulary_size = 60000");
     assert_eq!(many["calibration_batches"], (9, 6));
     assert!(many["vocabulary_size"].0 == 60_000 && many["vocabulary_size"].1 < 10_000, "{many:?}");
-    let enough = clamped("calibration_batches = 6", "vocabulary_size = 300");
+    let enough = lowered("calibration_batches = 6", "vocabulary_size = 300");
     assert!(!enough.contains_key("calibration_batches") && !enough.contains_key("vocabulary_size"), "{enough:?}");
     assert!(!enough.contains_key("batch_size"), "{enough:?}");
 }
 
 #[test]
-fn batches_and_validations_larger_than_the_data_are_clamped() {
+fn batches_and_validations_larger_than_the_data_are_lowered() {
     let mut experiment: Experiment = toml::from_str("[pipeline.qat-language-model]\n[model.gpt2]\n").unwrap();
     experiment.training.batch_size = Some(32);
     experiment.validation.batches = 3;
-    let clamped = |train: u64, held_out: u64| -> Vec<(String, u64, u64)> {
-        let all = clamped_settings(&Settings::default(), &experiment, [train, held_out]);
+    let lowered = |train: u64, held_out: u64| -> Vec<(String, u64, u64)> {
+        let all = lowered_settings(&Settings::default(), &experiment, [train, held_out]);
         all.into_iter().map(|one| (one.key, one.asked, one.used)).collect()
     };
-    assert_eq!(clamped(256, 65), []);
+    assert_eq!(lowered(256, 65), []);
     let expected = [
         ("training.batch_size", 32, 5),
         ("pipeline.qat-language-model.calibration_batches", 8, 1),
         ("validation.batches", 3, 2),
     ];
-    assert_eq!(clamped(5, 33), expected.map(|(key, asked, used)| (key.to_owned(), asked, used)));
+    assert_eq!(lowered(5, 33), expected.map(|(key, asked, used)| (key.to_owned(), asked, used)));
 }
 
 #[test]
 fn a_training_that_ends_within_pretraining_is_refused() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     // 24 questions in batches of 4.
-    assert!(facts(folder.path(), "pretraining_steps = 5", "").is_ok());
-    let message = facts(folder.path(), "pretraining_steps = 6", "").unwrap_err().to_string();
+    assert!(facts(directory.path(), "pretraining_steps = 5", "").is_ok());
+    let message = facts(directory.path(), "pretraining_steps = 6", "").unwrap_err().to_string();
     assert!(message.contains("`pipeline.qat-language-model.pretraining_steps`"), "{message}");
 }
 
 #[test]
 fn a_base_that_is_frozen_from_the_start_has_no_trained_parameters() {
-    let folder = tempfile::tempdir().unwrap();
-    let trained = |pipeline: &str| facts(folder.path(), pipeline, "").unwrap().trained_parameters.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let trained = |pipeline: &str| facts(directory.path(), pipeline, "").unwrap().trained_parameters.unwrap();
     let (frozen, pretrained) = (trained(""), trained("pretraining_steps = 1"));
     assert!(frozen < pretrained, "{frozen} of LoRA, {pretrained} of the base");
 }
 
 #[test]
-fn the_schedule_has_a_phase_of_pretraining() {
-    let folder = tempfile::tempdir().unwrap();
-    let ends = |pipeline: &str| facts(folder.path(), pipeline, "").unwrap().phase_ends;
+fn the_schedule_has_a_stage_of_pretraining() {
+    let directory = tempfile::tempdir().unwrap();
+    let ends = |pipeline: &str| facts(directory.path(), pipeline, "").unwrap().stage_ends;
     assert_eq!((ends(""), ends("pretraining_steps = 4")), (vec![], vec![4]));
 }
 
@@ -127,10 +127,10 @@ fn a_probe_draws_every_precision_with_each_policy() {
 /// In a cut context the position of the answer depends on the cut.
 #[test]
 fn contexts_of_the_small_experiment_are_never_cut() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let mut experiment: Experiment = toml::from_str(include_str!("../../../../experiments/qat_gpt2.toml")).unwrap();
     let data: &mut Data = experiment.dataset.as_mut().unwrap().settings_mut().unwrap();
-    let (path, _) = generate_in(&data.generated, folder.path()).unwrap();
+    let (path, _) = generate_in(&data.generated, directory.path()).unwrap();
     *data = Data { source: Source::File, path: Some(path.to_str().unwrap().into()), ..data.clone() };
     let (_, prepared) = experiment.prepare(&Ledger::default()).unwrap();
     let prepared: Prepared = prepared.into_parts().unwrap();

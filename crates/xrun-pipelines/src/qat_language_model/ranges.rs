@@ -70,8 +70,8 @@ mod tests {
 
     #[test]
     fn ranges_are_saved_bit_for_bit_and_another_shape_is_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join(FILE);
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(FILE);
         let mut ranges = Ranges::new(2, 3);
         let values = Tensor::<2>::from_floats([[0.1, -1.0 / 3.0], [1e-30, 7.7]], &plain());
         ranges.range_mut(1, 4).update_average(&values, true, 0.9);

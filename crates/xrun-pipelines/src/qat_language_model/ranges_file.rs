@@ -62,8 +62,8 @@ mod tests {
 
     #[test]
     fn ranges_are_saved_bit_for_bit_and_invalid_ones_are_refused() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join(FILE);
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(FILE);
         let ranges = vec![vec![Some((vec![-1.0 / 3.0, 1e-30], vec![0.1, 7.7])), None]];
         xrun_core::files::write::replace(&path, &to_json(ranges.clone())).unwrap();
         assert_eq!(read(&path, 1, 2).unwrap(), ranges);

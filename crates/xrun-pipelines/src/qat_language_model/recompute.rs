@@ -16,7 +16,7 @@ use super::context::QuantContext;
 use super::gpt2::Gpt2;
 use crate::nn::Tensor;
 use crate::nn::gpt2::AttentionMode;
-use crate::nn::transformer::{Layout, tokens};
+use crate::nn::transformer::{BatchLayout, tokens};
 
 /// Adds the gradients of the loss of one micro-batch to `into` and returns the detached loss. `teacher` receives the detached
 /// logits. With `recompute` the graph spans one block at a time, otherwise the whole network; the operations are the same.
@@ -44,7 +44,7 @@ pub fn backward(
         return detached(loss);
     }
     let inner = network.valid();
-    let layout = Layout::new(batch.size, batch.length, &inner_device);
+    let layout = BatchLayout::new(batch.size, batch.length, &inner_device);
     let mode = &mut AttentionMode::Causal(&layout, None);
     let mut inputs = Vec::with_capacity(network.blocks() + 1);
     inputs.push(inner.embed(on(&inner_device), quant));

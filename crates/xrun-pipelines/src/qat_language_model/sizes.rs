@@ -33,7 +33,7 @@ impl ParameterCounts {
         Self { base: shape.parameters(vocabulary), lora: lora as u64, scales: (quantised * layers * scales) as u64 }
     }
 
-    /// Number of trained parameters in the phase that has more of them: pretraining trains the base; the quantised steps train
+    /// Number of trained parameters in the stage that has more of them: pretraining trains the base; the quantised steps train
     /// LoRA, scales, and the base unless it is frozen.
     pub fn trained(&self, settings: &Settings) -> u64 {
         let pretrained = if settings.pretraining_steps > 0 { self.base } else { 0 };
@@ -59,7 +59,7 @@ mod tests {
         let all = Settings { base: BaseTraining::Trained, ..settings.clone() };
         assert_eq!(sizes.trained(&all), sizes.base + lora);
         let before = Settings { pretraining_steps: 1, ..settings.clone() };
-        assert_eq!(sizes.trained(&before), sizes.base, "LoRA is not trained in the same phase");
+        assert_eq!(sizes.trained(&before), sizes.base, "LoRA is not trained in the same stage");
         let learned = Settings { weight_scale: WeightScale::Learned, ..settings };
         assert_eq!(
             ParameterCounts::new(&learned, &model, 50_257).scales,

@@ -30,7 +30,7 @@ use crate::nn::transformer::tokens;
 use crate::nn::{Tensor, gradients};
 use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::ledger::Ledger;
-use xrun_core::device::Kind;
+use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::pipeline::ModelKind;
 use xrun_core::files::write;
@@ -81,7 +81,7 @@ struct Pass {
 pub fn open(
     prepared: Prepared,
     experiment: &Experiment,
-    kind: Kind,
+    kind: DeviceKind,
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<ModuleTask<QatLanguageModule>, TaskError> {
@@ -199,11 +199,11 @@ impl QatLanguageModule {
         let teacher = is_teacher.then_some(teacher);
         let gradients = accumulator.gradient_set(gradient_set);
         let loss = recompute::backward(network, batch, &mut quant, self.recompute, targets, teacher, gradients);
-        let counted = batch.loss_targets();
-        accumulator.record("loss", loss.total, counted);
-        accumulator.record("cross_entropy", loss.cross_entropy, counted);
+        let divisor = batch.loss_targets();
+        accumulator.record("loss", loss.total, divisor);
+        accumulator.record("cross_entropy", loss.cross_entropy, divisor);
         if let Some(divergence) = loss.divergence {
-            accumulator.record("divergence", divergence, counted);
+            accumulator.record("divergence", divergence, divisor);
         }
         accumulator.items += batch.size as u64;
         Ok(())
@@ -254,7 +254,7 @@ impl TrainingModule for QatLanguageModule {
 
     fn train(&mut self, batch: &TokenBatch, step: &mut Step<'_, Network>) -> Result<(), TaskError> {
         step.describe(batch.description());
-        step.accumulator.count(batch.loss_targets());
+        step.accumulator.add_to_divisor(batch.loss_targets());
         let distils = self.step_precisions.len() > 1 && self.settings.distillation > 0.0;
         for micro_batch in batch.micro_batches(self.micro_batch_size) {
             let mut teacher = None;
@@ -286,16 +286,16 @@ impl TrainingModule for QatLanguageModule {
     }
 
     fn report(&mut self, fetched: StepValues) -> StepReport {
-        let counted = fetched.counted.max(1.0);
+        let divisor = fetched.divisor.max(1.0);
         let mut sums = fetched.by_name();
         let loss = sums.remove(0).sum;
         StepReport {
             kind: self.step_kind,
             // The sum over precisions of the mean over tokens (Yu and Huang 2019).
-            loss: loss / counted,
+            loss: loss / divisor,
             gradient_norm: fetched.norm,
             // Means over the passes that have them: the widest precision has no divergence.
-            values: sums.into_iter().map(|number| (number.name, number.sum / number.counted.max(1.0))).collect(),
+            values: sums.into_iter().map(|number| (number.name, number.sum / number.divisor.max(1.0))).collect(),
             items: fetched.items,
             batch: fetched.batch,
         }

@@ -17,14 +17,14 @@ const STEPS_BEFORE: u64 = 6;
 
 type QatTask = ModuleTask<QatLanguageModule>;
 
-fn opened(folder: &Path, policy: &str) -> QatTask {
-    opened_with(folder, &format!("policy = {policy:?}"), "")
+fn opened(directory: &Path, policy: &str) -> QatTask {
+    opened_with(directory, &format!("policy = {policy:?}"), "")
 }
 
 /// Opens a task whose experiment ends with `sections`; `pipeline` are keys of its table.
-fn opened_with(folder: &Path, pipeline: &str, sections: &str) -> QatTask {
+fn opened_with(directory: &Path, pipeline: &str, sections: &str) -> QatTask {
     let generated = Generated { articles: 3, paragraphs_per_article: 2, ..Generated::default() };
-    let (path, _) = generate_in(&generated, folder).unwrap();
+    let (path, _) = generate_in(&generated, directory).unwrap();
     let text = format!(
         "[pipeline.qat-language-model]
         sequence_length = 48
@@ -58,7 +58,7 @@ fn opened_with(folder: &Path, pipeline: &str, sections: &str) -> QatTask {
     let ledger = Ledger::default();
     let (_, prepared) = experiment.prepare(&ledger).unwrap();
     let prepared: Prepared = prepared.into_parts().unwrap();
-    let mut task = open(prepared, &experiment, Kind::Cpu, &ledger, 1).unwrap();
+    let mut task = open(prepared, &experiment, DeviceKind::Cpu, &ledger, 1).unwrap();
     for step in 1..=STEPS_BEFORE {
         task.train_step(step, 0.05, &mut Entered::default()).unwrap();
     }
@@ -83,9 +83,9 @@ impl Entered {
 /// A step has two batches. In a sandwich the pass that trains the widest precision provides the teacher's logits.
 #[test]
 fn only_a_narrow_precision_alone_needs_a_pass_of_the_teacher() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let passes = |policy: &str, steps: u64| {
-        let (mut task, mut entered) = (opened(folder.path(), policy), Entered::default());
+        let (mut task, mut entered) = (opened(directory.path(), policy), Entered::default());
         for step in 1..=steps {
             task.train_step(STEPS_BEFORE + step, 1e-3, &mut entered).unwrap();
         }
@@ -97,8 +97,8 @@ fn only_a_narrow_precision_alone_needs_a_pass_of_the_teacher() {
 
 #[test]
 fn losses_and_gradients_of_a_sandwich_are_sums_over_its_precisions() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut task = opened(folder.path(), "sandwich");
+    let directory = tempfile::tempdir().unwrap();
+    let mut task = opened(directory.path(), "sandwich");
     task.module.calibrate(&task.trained.inner().unwrap(), &task.trained.device.inner).unwrap();
     task.trained.clip_norm = None;
     let (mut losses, mut parts, mut squares) = (0.0, Vec::new(), 0.0);
@@ -107,18 +107,18 @@ fn losses_and_gradients_of_a_sandwich_are_sums_over_its_precisions() {
         let mut step = Step::new(1, &task.trained, &mut phases);
         for number in 2 * STEPS_BEFORE..2 * STEPS_BEFORE + 2 {
             let batch = task.module.validation.batches.training_batch(number).unwrap();
-            step.accumulator.count(batch.loss_targets());
+            step.accumulator.add_to_divisor(batch.loss_targets());
             let pass = Pass { precision: Some(at), gradient_set: 0, is_teacher: false };
             task.module.forward_backward(&batch, pass, &mut None, &mut step).unwrap();
         }
         let mut accumulator = step.accumulator;
-        let counted = accumulator.counted();
+        let divisor = accumulator.divisor();
         let (_, norm) = task.trained.mean_and_clip(&mut accumulator).unwrap();
         let fetched = accumulator.fetch(norm);
         for number in fetched.values {
             match number.name {
-                "loss" => losses += number.sum / counted,
-                name => parts.push((name, number.sum / counted)),
+                "loss" => losses += number.sum / divisor,
+                name => parts.push((name, number.sum / divisor)),
             }
         }
         squares += fetched.norm.unwrap().powi(2);
@@ -179,8 +179,8 @@ const SGD: &str = "[optimizer.sgd]\nmomentum = 0.0\nlearning_rate = 1.0";
 #[test]
 fn each_precision_of_a_sandwich_is_clipped_by_its_own_norm() {
     const MOST: f64 = 1e-3;
-    let folder = tempfile::tempdir().unwrap();
-    let mut task = opened_with(folder.path(), "policy = \"sandwich\"", SGD);
+    let directory = tempfile::tempdir().unwrap();
+    let mut task = opened_with(directory.path(), "policy = \"sandwich\"", SGD);
     task.trained.clip_norm = Some(MOST);
     let before = All::of(task.trained.network().unwrap());
     let report = task.train_step(STEPS_BEFORE + 1, 1.0, &mut Entered::default()).unwrap();
@@ -195,11 +195,11 @@ fn each_precision_of_a_sandwich_is_clipped_by_its_own_norm() {
 
 #[test]
 fn learned_scales_have_their_own_learning_rate() {
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let moved = |factor: &str| {
         let pipeline =
             format!("policy = \"cyclic\"\nweight_scale = \"learned\"\nscale_learning_rate_factor = {factor}");
-        let mut task = opened_with(folder.path(), &pipeline, SGD);
+        let mut task = opened_with(directory.path(), &pipeline, SGD);
         let mut entered = Entered::default();
         task.train_step(STEPS_BEFORE + 1, 0.0, &mut entered).unwrap();
         let before = All::of(task.trained.network().unwrap());
@@ -226,17 +226,17 @@ fn mean_gradients(task: &mut QatTask, at: Option<usize>, batches: &[TokenBatch])
     let mut phases = Entered::default();
     let mut step = Step::new(1, &task.trained, &mut phases);
     for batch in batches {
-        step.accumulator.count(batch.loss_targets());
+        step.accumulator.add_to_divisor(batch.loss_targets());
         let pass = Pass { precision: at, gradient_set: 0, is_teacher: false };
         task.module.forward_backward(batch, pass, &mut None, &mut step).unwrap();
     }
     let mut accumulator = step.accumulator;
-    let counted = accumulator.counted();
+    let divisor = accumulator.divisor();
     task.trained.clip_norm = Some(1.0);
     let (gradients, _) = task.trained.mean_and_clip(&mut accumulator).unwrap();
     let mut found = Gradients(gradients, Vec::new(), Vec::new());
     task.trained.network().unwrap().visit(&mut found);
-    (found.1, counted)
+    (found.1, divisor)
 }
 
 struct Gradients(burn::optim::GradientsParams, Vec<(String, Vec<f32>)>, Vec<String>);
@@ -259,8 +259,8 @@ impl ModuleVisitor for Gradients {
 
 #[test]
 fn batches_of_one_and_nine_tokens_have_the_gradients_of_one_batch_of_ten() {
-    let folder = tempfile::tempdir().unwrap();
-    let mut task = opened(folder.path(), "cyclic");
+    let directory = tempfile::tempdir().unwrap();
+    let mut task = opened(directory.path(), "cyclic");
     task.module.calibrate(&task.trained.inner().unwrap(), &task.trained.device.inner).unwrap();
     let batch = |examples: &[Arc<Example>]| TokenBatch::new(examples, 16, LossTokens::Answer, 0, "");
     let (few, many, none) = (counting(1), counting(9), counting(0));
@@ -275,8 +275,8 @@ fn batches_of_one_and_nine_tokens_have_the_gradients_of_one_batch_of_ten() {
     for at in [None, Some(0), Some(2)] {
         for recompute in [false, true] {
             task.module.recompute = recompute;
-            let (expected, counted) = mean_gradients(&mut task, at, std::slice::from_ref(&together));
-            assert_eq!(counted, 10.0);
+            let (expected, divisor) = mean_gradients(&mut task, at, std::slice::from_ref(&together));
+            assert_eq!(divisor, 10.0);
             for batches in [&apart[..], &with_nothing] {
                 let (found, _) = mean_gradients(&mut task, at, batches);
                 assert_eq!(found.len(), expected.len());
@@ -295,10 +295,10 @@ fn batches_of_one_and_nine_tokens_have_the_gradients_of_one_batch_of_ten() {
 #[test]
 fn fifty_steps_of_fused_operations_are_fifty_of_burns() {
     const STEPS: u64 = 50;
-    let folder = tempfile::tempdir().unwrap();
+    let directory = tempfile::tempdir().unwrap();
     let trained = |kernels: CpuKernels| {
         kernels.scope(|| {
-            let mut task = opened(folder.path(), "cyclic");
+            let mut task = opened(directory.path(), "cyclic");
             let steps = STEPS_BEFORE + 1..=STEPS_BEFORE + STEPS;
             steps.map(|step| task.train_step(step, 2e-3, &mut Entered::default()).unwrap()).collect::<Vec<_>>()
         })

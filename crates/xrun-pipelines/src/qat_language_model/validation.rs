@@ -15,7 +15,7 @@ use super::training::QatLanguageModule;
 use super::windowed_answers::best_answers;
 use crate::metrics::perplexity::perplexity;
 use crate::metrics::squad::SquadScore;
-use crate::nn::generate::{Completion, Limits, complete};
+use crate::nn::generate::{Completion, GenerationLimits, complete};
 use crate::nn::module_task::Evaluation;
 use crate::nn::transformer::tokens;
 use xrun_core::bounded::ledger::{Ledger, Registration};
@@ -136,7 +136,8 @@ impl Validation {
         quant: &mut QuantContext<'_>,
     ) -> Vec<Option<Completion>> {
         let eos_token = self.batches.store().corpus().tokenizer.eos_token();
-        let limits = Limits { eos_token, tokens: self.settings.max_new_tokens, length: self.settings.sequence_length };
+        let limits =
+            GenerationLimits { eos_token, tokens: self.settings.max_new_tokens, length: self.settings.sequence_length };
         let complete = |prompts: &[&[u32]]| complete(network, None, prompts, limits, &self.cache, quant);
         best_answers(prompts, self.micro_batch_size, complete)
     }

@@ -52,8 +52,8 @@ mod tests {
         let more = TensorView::new(Dtype::F32, words.shape().to_vec(), &more).unwrap();
         let mut tensors = file.tensors();
         tensors.push((name.to_owned(), more));
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("model.safetensors");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("model.safetensors");
         safetensors::serialize_to_file(tensors, None, &path).unwrap();
         let tiny = Model {
             layers: Some(2),

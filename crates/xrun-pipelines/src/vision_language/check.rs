@@ -1,7 +1,7 @@
 //! Checks of settings of a vision-language model that contradict each other.
 
 use super::settings::{Component, Model, Settings};
-use crate::weights_header::Layout;
+use crate::weights_header::WeightsLayout;
 use xrun_core::experiment::Experiment;
 use xrun_core::problem::{Problem, Problems};
 use xrun_data::image_text::library::{Library, LoaderSettings};
@@ -44,11 +44,11 @@ fn check_weights(model: &Model, options: &LoaderSettings, problems: &mut Problem
     let (shape, key) = (model.shape(), |name: &str| format!("{MODEL}.{name}"));
     if let Some(path) = &model.vision_weights {
         let patches = shape.patches(options.image_size);
-        let layout = Layout::vit(shape.vision_hidden_size, shape.vision_layers, shape.patch_size, patches);
+        let layout = WeightsLayout::vit(shape.vision_hidden_size, shape.vision_layers, shape.patch_size, patches);
         layout.check(&key("vision_weights"), path, problems);
     }
     if let Some(path) = &model.language_weights {
-        Layout::gpt2(&shape.language(), &options.vocabulary).check(&key("language_weights"), path, problems);
+        WeightsLayout::gpt2(&shape.language(), &options.vocabulary).check(&key("language_weights"), path, problems);
     }
 }
 

@@ -30,7 +30,7 @@ use settings::{Model, Settings};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::error::{DataError, InvalidItems};
 use xrun_core::dataset::open_dataset::SampleType;
-use xrun_core::device::Kind;
+use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::inspect::Inspection;
 use xrun_core::experiment::leaks::Leak;
@@ -57,7 +57,7 @@ impl PipelineKind for VisionLanguage {
     const METRICS: &'static [Metric] = metrics::METRICS;
     const BATCH_SIZE: Option<usize> = Some(settings::BATCH_SIZE);
     const LEAKS: &'static [&'static Leak] = leaks::LEAKS;
-    const LIMITS: &'static [&'static str] = &[MICRO_BATCH_SIZE];
+    const LIMIT_KEYS: &'static [&'static str] = &[MICRO_BATCH_SIZE];
     type Settings = Settings;
     type Prepared = prepare::Prepared;
 
@@ -65,8 +65,8 @@ impl PipelineKind for VisionLanguage {
         check::check(settings, experiment, problems);
     }
 
-    fn steps_of_phases(settings: &Settings) -> Vec<(&'static str, u64)> {
-        // Turns of `alternating` are short, and are not phases.
+    fn steps_of_stages(settings: &Settings) -> Vec<(&'static str, u64)> {
+        // Turns of `alternating` are short, and are not stages.
         let after = (settings.selective.schedule == Schedule::After).then_some(settings.selective.after_step);
         after.map(|step| ("pipeline.vision-language.selective.after_step", step)).into_iter().collect()
     }
@@ -79,7 +79,7 @@ impl PipelineKind for VisionLanguage {
         if let (Ok(model), Some(options)) = (experiment.model_settings::<Model>(), options) {
             skipped = seen.fit(settings.text_tokens_max(&model.shape(), options.image_size), options.on_invalid)?;
         }
-        Ok(Inspection { skipped, clamped: prepare::clamped_settings(experiment, &seen), ..Inspection::default() })
+        Ok(Inspection { skipped, lowered: prepare::lowered_settings(experiment, &seen), ..Inspection::default() })
     }
 
     fn prepare(
@@ -96,7 +96,7 @@ impl PipelineKind for VisionLanguage {
     fn open(
         prepared: Self::Prepared,
         experiment: &Experiment,
-        device: Kind,
+        device: DeviceKind,
         ledger: &Ledger,
         first_step: u64,
     ) -> Result<Box<dyn Task>, TaskError> {

@@ -10,7 +10,7 @@ use xrun_ops::{LossTargets, next_token_loss};
 use super::super::training::hidden_rows;
 use super::super::weights;
 use super::*;
-use crate::nn::generate::{Limits, complete};
+use crate::nn::generate::{GenerationLimits, complete};
 use crate::nn::kernel_parity::{assert_kernels_agree, changed as changed_network};
 use crate::nn::tests::{autodiff, close, plain, values};
 use crate::nn::transformer::tokens;
@@ -172,8 +172,8 @@ fn greedy_answers_to_prompts_of_unequal_lengths_equal_those_of_hugging_face() {
     let prompts: Vec<&[u32]> = rows.iter().zip(&lengths).map(|(row, length)| &row[..*length as usize]).collect();
     assert_ne!(prompts[0].len(), prompts[1].len());
     let image = || network.image_tokens(images(&all, &plain()), &config());
-    let limits = Limits { eos_token: 0, tokens: 8, length: 28 };
-    let answers = |limits: Limits| -> Vec<Vec<u32>> {
+    let limits = GenerationLimits { eos_token: 0, tokens: 8, length: 28 };
+    let answers = |limits: GenerationLimits| -> Vec<Vec<u32>> {
         let answers = complete(&network.language, Some(image()), &prompts, limits, &cache, &mut &config());
         answers.into_iter().map(|answer| answer.tokens).collect()
     };
@@ -184,11 +184,11 @@ fn greedy_answers_to_prompts_of_unequal_lengths_equal_those_of_hugging_face() {
     assert_eq!(ledger.read()[0].bytes, 0, "the KV cache is released");
     // The end token ends each answer at its first occurrence.
     let eos_token = expected[0][3];
-    let ended = answers(Limits { eos_token, ..limits });
+    let ended = answers(GenerationLimits { eos_token, ..limits });
     let until = |row: &Vec<u32>| row.iter().take_while(|token| **token != eos_token).copied().collect::<Vec<u32>>();
     assert_eq!(ended, expected.iter().map(until).collect::<Vec<_>>());
     // An answer ends at the last position.
-    let short = answers(Limits { length: 6, ..limits });
+    let short = answers(GenerationLimits { length: 6, ..limits });
     assert_eq!((short[0].len(), short[1].len()), (6 - prompts[0].len(), 6 - prompts[1].len()));
 }
 

@@ -16,7 +16,7 @@ use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::open_dataset::OpenDataset;
 use xrun_core::dataset::split::Split;
 use xrun_core::experiment::Experiment;
-use xrun_core::task::clamped::ClampedSetting;
+use xrun_core::task::lowered::LoweredSetting;
 use xrun_core::task::{TaskError, TaskFacts};
 use xrun_core::units::pluralize;
 use xrun_data::image_text::ExampleCounts;
@@ -77,14 +77,14 @@ pub fn prepare(
         }
     }
     let (skipped, seen) = (library.skipped.clone(), library.summary());
-    let mut clamped = clamped_settings(experiment, &seen);
+    let mut lowered = lowered_settings(experiment, &seen);
     let tokens = tokenizer.size();
     let notes = tokenizer.note().map(str::to_owned).into_iter().collect();
     let learnt = options.vocabulary.files.is_none();
     if learnt {
         let (key, asked) = (experiment.dataset_key("vocabulary_size"), options.vocabulary.size as u64);
         let because = "the training texts have no more pairs to merge";
-        clamped.extend(ClampedSetting::detect(&key, asked, tokens as u64, because));
+        lowered.extend(LoweredSetting::detect(&key, asked, tokens as u64, because));
     }
     let (size, accumulation) = (batch_size(&experiment.training), experiment.training.gradient_accumulation);
     let batch_shape = BatchShape { size, length, accumulation, side };
@@ -107,7 +107,7 @@ pub fn prepare(
         data_digests: digests,
         data_skipped: skipped,
         learned_from_data: learnt.then_some(LEARNED),
-        clamped,
+        lowered,
         notes,
         trained_parameters: Some(trained),
         batch_items: size as u64,
@@ -138,10 +138,10 @@ fn fields(batches: &BatchLoader) -> Result<Vec<String>, DataError> {
 }
 
 /// Returns the settings for which the data has too few examples: batch size and validation.
-pub fn clamped_settings(experiment: &Experiment, seen: &ExampleCounts) -> Vec<ClampedSetting> {
+pub fn lowered_settings(experiment: &Experiment, seen: &ExampleCounts) -> Vec<LoweredSetting> {
     let mut all = Vec::new();
     let mut cut = |key: &str, asked: u64, used: u64, because: String| {
-        all.extend(ClampedSetting::detect(key, asked, used, because));
+        all.extend(LoweredSetting::detect(key, asked, used, because));
     };
     let size = batch_size(&experiment.training) as u64;
     let because = format!("the data has {} to train on; batches repeat some", pluralize(seen.train, "example"));

@@ -1,4 +1,4 @@
-//! Tests of the facts for the plan: digests, trained parameters, clamped settings and metrics.
+//! Tests of the facts for the plan: digests, trained parameters, lowered settings and metrics.
 
 use std::path::PathBuf;
 
@@ -8,20 +8,20 @@ use super::*;
 use xrun_core::files::write::replace;
 use xrun_data::image_text::generate::generate_in;
 use xrun_data::image_text::settings::{Generated, Settings as Data};
-use xrun_data::reading::broken::OnInvalid;
+use xrun_data::reading::invalid::OnInvalid;
 
 /// Generated data in a temporary directory.
 pub(crate) struct Made {
-    pub folder: TempDir,
+    pub directory: TempDir,
     path: PathBuf,
 }
 
 impl Made {
     pub fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let few = Generated { examples: 24, held_out_examples: 8, unseen_examples: 8, image_size: 32, seed: 0 };
-        let path = generate_in(&few, folder.path()).unwrap().join("train.jsonl");
-        Self { folder, path }
+        let path = generate_in(&few, directory.path()).unwrap().join("train.jsonl");
+        Self { directory, path }
     }
 
     /// Experiment with 19 training and 5 held-out examples by default. `training` may end with other tables.
@@ -56,10 +56,10 @@ fn facts_have_sizes_clamped_settings_digests_and_owners() {
     // The model has 4 patches in place of 36, and the vocabulary of the data in place of 512 tokens.
     let vocabulary = prepared.batches.store().tokenizer().size() as u64;
     assert_eq!(facts.trained_parameters, Some(272_192 - (36 - 4) * 64 - (512 - vocabulary) * 64));
-    let clamped: Vec<(&str, u64, u64)> =
-        facts.clamped.iter().map(|one| (one.key.as_str(), one.asked, one.used)).collect();
-    assert_eq!(clamped[..2], [("training.batch_size", 32, 19), ("validation.batches", 4, 1)]);
-    assert_eq!(clamped.get(2), (vocabulary < 512).then_some(&("dataset.image-text.vocabulary_size", 512, vocabulary)));
+    let lowered: Vec<(&str, u64, u64)> =
+        facts.lowered.iter().map(|one| (one.key.as_str(), one.asked, one.used)).collect();
+    assert_eq!(lowered[..2], [("training.batch_size", 32, 19), ("validation.batches", 4, 1)]);
+    assert_eq!(lowered.get(2), (vocabulary < 512).then_some(&("dataset.image-text.vocabulary_size", 512, vocabulary)));
     let names: Vec<&str> = facts.data_digests.iter().map(|(name, _)| name.as_str()).collect();
     assert_eq!(names, ["image-text"]);
     let owners: Vec<&str> = facts.owners.iter().map(|owner| owner.name.as_str()).collect();
@@ -82,7 +82,7 @@ fn facts_have_sizes_clamped_settings_digests_and_owners() {
 #[test]
 fn files_of_weights_are_part_of_the_digests() {
     let made = Made::new();
-    let weights = made.folder.path().join("weights.safetensors");
+    let weights = made.directory.path().join("weights.safetensors");
     replace(&weights, b"one").unwrap();
     let digests = |key: &str| {
         let mut experiment = made.experiment("", "");
@@ -118,10 +118,10 @@ fn metric_names(experiment: &Experiment) -> Vec<String> {
 fn answers_without_fields_are_compared_as_texts() {
     let made = Made::new();
     let image = xrun_core::dataset::sample::HostImage { width: 20, height: 10, rgb: vec![7; 600].into() };
-    replace(&made.folder.path().join("a.png"), &image.to_png().unwrap()).unwrap();
-    replace(&made.folder.path().join("b.png"), &image.to_png().unwrap()).unwrap();
+    replace(&made.directory.path().join("a.png"), &image.to_png().unwrap()).unwrap();
+    replace(&made.directory.path().join("b.png"), &image.to_png().unwrap()).unwrap();
     let line = |image: &str| format!("{{\"text\": \"What?\", \"image\": \"{image}\", \"response\": \"red\"}}\n");
-    let path = made.folder.path().join("plain.jsonl");
+    let path = made.directory.path().join("plain.jsonl");
     replace(&path, (line("a.png") + &line("b.png")).as_bytes()).unwrap();
     let names = metric_names(&made.with("", "", &format!("source = \"messages\"\npath = {path:?}")));
     assert_eq!(names[0], "exact_match");

@@ -6,8 +6,8 @@ use xrun_data::tokenizer::Tokenizer;
 
 #[test]
 fn tokens_and_spans_of_200_answers_equal_those_of_transformers() {
-    let Some(folder) = real_data("text/gpt2") else { return };
-    let tokenizer = Tokenizer::read(&folder.join("encoder.json"), &folder.join("vocab.bpe")).unwrap();
+    let Some(directory) = real_data("text/gpt2") else { return };
+    let tokenizer = Tokenizer::read(&directory.join("encoder.json"), &directory.join("vocab.bpe")).unwrap();
     let cases: serde_json::Value =
         serde_json::from_str(include_str!("../../../../tests/reference/answer_spans.json")).unwrap();
     let (mut masked, mut tokens_in_all) = (0, 0);

@@ -24,7 +24,7 @@ use crate::nn::step::{StepValues, TrainState};
 use crate::nn::training_module::TrainingModule;
 use crate::nn::transformer::{Tokens, tokens};
 use xrun_core::bounded::ledger::Ledger;
-use xrun_core::device::Kind;
+use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::pipeline::ModelKind;
 use xrun_core::task::predict::{PredictRequest, PredictionSink};
@@ -51,7 +51,7 @@ pub fn open(
     prepared: Prepared,
     prepare: Prepare<ExampleBatch>,
     experiment: &Experiment,
-    kind: Kind,
+    kind: DeviceKind,
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<ModuleTask<VisionLanguageModule>, TaskError> {
@@ -136,16 +136,16 @@ impl TrainingModule for VisionLanguageModule {
     fn train(&mut self, batch: &ExampleBatch, step: &mut Step<'_, Network>) -> Result<(), TaskError> {
         step.describe(batch.description());
         self.sums.add(&batch.sums());
-        step.accumulator.set_counted(self.sums.divisor(self.normalise).unwrap_or(0.0));
+        step.accumulator.set_divisor(self.sums.divisor(self.normalise).unwrap_or(0.0));
         step.enter("forward_backward");
         let (config, logits, device) = (&self.config, self.logits, &step.device().autodiff);
         let (network, parts) = (step.trained.network()?, self.executor.split(batch.size));
-        step.accumulator.run_micro_batches(network, &self.executor, &parts, |network, rows, part| {
+        step.accumulator.run_micro_batches(network, &self.executor, &parts, |network, rows, micro_batch| {
             let batch = batch.rows_or_all(rows.clone());
-            part.add_items(batch.size);
+            micro_batch.add_items(batch.size);
             let loss = loss(network, &batch, config, logits, device);
             if let Some(loss) = &loss {
-                part.record("loss", loss.clone().inner(), 1.0);
+                micro_batch.record("loss", loss.clone().inner(), 1.0);
             }
             (loss, ())
         });

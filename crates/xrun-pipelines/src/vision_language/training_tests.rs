@@ -10,7 +10,7 @@ use xrun_data::image_text::settings::Generated;
 
 /// Generated data in a temporary directory.
 struct Run {
-    folder: tempfile::TempDir,
+    directory: tempfile::TempDir,
     path: std::path::PathBuf,
 }
 
@@ -25,7 +25,7 @@ impl Phases for Entered {
 
 impl Run {
     fn new() -> Self {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let generated = Generated {
             examples: 24,
             held_out_examples: 8,
@@ -33,8 +33,8 @@ impl Run {
             image_size: 32,
             ..Generated::default()
         };
-        let path = generate_in(&generated, folder.path()).unwrap().join("train.jsonl");
-        Self { folder, path }
+        let path = generate_in(&generated, directory.path()).unwrap().join("train.jsonl");
+        Self { directory, path }
     }
 
     fn experiment(&self, pipeline: &str, selective: &str, sections: &str) -> Experiment {
@@ -74,7 +74,7 @@ impl Run {
         let prepared: Prepared = prepared.into_parts().unwrap();
         let batches = prepared.batches.clone();
         let prepare = Arc::new(move |number| batches.training_batch(number));
-        open(prepared, prepare, experiment, Kind::Cpu, &ledger, 1).unwrap()
+        open(prepared, prepare, experiment, DeviceKind::Cpu, &ledger, 1).unwrap()
     }
 
     /// Losses of `steps` steps and the parameters after them.
@@ -212,5 +212,5 @@ fn a_validation_reports_metrics_and_captioned_images() {
     let [(image, caption)] = report.images.as_slice() else { panic!("one image was requested") };
     assert_eq!((image.width, image.height), (16, 16));
     assert!(caption.contains('✗') && caption.contains("⟦{"), "{caption}");
-    drop(run.folder);
+    drop(run.directory);
 }

@@ -16,7 +16,7 @@ use super::training::{VisionLanguageModule, hidden_rows};
 use crate::metrics::fields::{AnswerComparison, FieldScores, Tally};
 use crate::metrics::perplexity::perplexity;
 use crate::nn::Tensor;
-use crate::nn::generate::{Limits, complete};
+use crate::nn::generate::{GenerationLimits, complete};
 use crate::nn::micro_batches::MicroBatchExecutor;
 use crate::nn::module_task::Evaluation;
 use crate::nn::transformer::{Tokens, tokens};
@@ -250,8 +250,11 @@ impl Validation {
     ) -> impl Iterator<Item = (&'a Example, String)> + use<'a> {
         let device = network.inner_device();
         let tokenizer = self.store().tokenizer();
-        let limits =
-            Limits { eos_token: tokenizer.eos_token(), tokens: self.answer_tokens, length: self.batches.length() };
+        let limits = GenerationLimits {
+            eos_token: tokenizer.eos_token(),
+            tokens: self.answer_tokens,
+            length: self.batches.length(),
+        };
         let parts = self.executor.split(examples.len());
         let all = self.executor.forward(network, &parts, |network, range| {
             let part = &examples[range.clone()];

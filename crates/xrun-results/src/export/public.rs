@@ -29,7 +29,7 @@ const LINE_BYTES_MAX: u64 = 64 * 1024;
 /// Files that the report generates again from the copy.
 const REGENERATED: &[&str] = &[layout::REPORT, layout::MEMORY_EPOCHS, layout::PERFETTO, xrun_core::files::sums::SUMS];
 const HOST: &str = "<host>";
-const FOLDER: &str = "<folder>";
+const DIRECTORY: &str = "<directory>";
 
 /// A public copy that was written.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -225,7 +225,7 @@ fn without_argument_values(words: &[String]) -> Vec<String> {
 /// absolute path with the character before it (4), which is neither part of a relative path nor follows a one-letter
 /// option.
 static PATH: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let pattern = r#"([A-Za-z][A-Za-z0-9+.-]*)://[^\s"'`,;)\]}|]*|(<folder>[^\s"'`:,;)\]]*)|("/[^"\n]*"|'/[^'\n]*'|`/[^`\n]*`)|((?:^|[^A-Za-z0-9])-[A-Za-z]|^|[^A-Za-z0-9./])/+(?:\\.|[^\s/"'`:,;)\]}|<>\\])(?:\\.|[^\s"'`:,;)\]}|<>\\])*"#;
+    let pattern = r#"([A-Za-z][A-Za-z0-9+.-]*)://[^\s"'`,;)\]}|]*|(<directory>[^\s"'`:,;)\]]*)|("/[^"\n]*"|'/[^'\n]*'|`/[^`\n]*`)|((?:^|[^A-Za-z0-9])-[A-Za-z]|^|[^A-Za-z0-9./])/+(?:\\.|[^\s/"'`:,;)\]}|<>\\])(?:\\.|[^\s"'`:,;)\]}|<>\\])*"#;
     Regex::new(pattern).ok()
 });
 
@@ -236,9 +236,9 @@ fn without_path(found: &Captures<'_>) -> String {
         (_, Some(below), _) => below.as_str().to_owned(),
         (.., Some(quoted)) => {
             let quote = &quoted.as_str()[..1];
-            format!("{quote}{FOLDER}{quote}")
+            format!("{quote}{DIRECTORY}{quote}")
         }
-        _ => format!("{}{FOLDER}", found.get(4).map_or("", |before| before.as_str())),
+        _ => format!("{}{DIRECTORY}", found.get(4).map_or("", |before| before.as_str())),
     }
 }
 
@@ -246,7 +246,7 @@ fn without_path(found: &Captures<'_>) -> String {
 fn path_or_url(text: &str) -> Option<String> {
     let text = Some(text).filter(|text| !text.contains('\n'))?;
     if (text.starts_with('/') && text.len() > 1) || text.starts_with("~/") {
-        return Some(FOLDER.into());
+        return Some(DIRECTORY.into());
     }
     let (scheme, _) = text.split_once("://")?;
     let is_scheme = scheme.chars().all(|one| one.is_ascii_alphanumeric() || "+.-".contains(one));
@@ -326,7 +326,7 @@ impl Anonymizer {
         manifest.command = without_argument_values(&manifest.command);
         manifest.resume_commands.iter_mut().for_each(|command| *command = without_argument_values(command));
         manifest.host.name = HOST.into();
-        manifest.working_directory = FOLDER.into();
+        manifest.working_directory = DIRECTORY.into();
         manifest.slurm = None;
         manifest.code.git_left_out =
             manifest.code.git_patch.take().map(|_| "all changes: this is a public copy".into());
@@ -360,7 +360,7 @@ impl Anonymizer {
             text = text.replace(run, renamed);
         }
         for directory in &self.directories {
-            text = text.replace(directory, FOLDER);
+            text = text.replace(directory, DIRECTORY);
         }
         for word in &self.words {
             text = replace_word(&text, word, MASK).into_owned();
@@ -403,18 +403,18 @@ mod tests {
             run: None,
         };
         for (given, cleaned) in [
-            ("wrote /home/ada/work/last.pt", "wrote <folder>/last.pt"),
-            ("at /scratch/x/y: none", "at <folder>: none"),
+            ("wrote /home/ada/work/last.pt", "wrote <directory>/last.pt"),
+            ("at /scratch/x/y: none", "at <directory>: none"),
             ("see https://example.org/a", "see https://***"),
             ("s3://bucket/my team", "s3://***"),
             ("from s3://bucket/team, hf://team/model", "from s3://***, hf://***"),
             ("file:///mnt/x", "file://***"),
-            ("/tmp/odd dir/secret proj/x", "<folder>"),
-            ("no '/tmp/odd dir/x' there", "no '<folder>' there"),
-            (r"no /tmp/odd\ dir/x there", "no <folder> there"),
+            ("/tmp/odd dir/secret proj/x", "<directory>"),
+            ("no '/tmp/odd dir/x' there", "no '<directory>' there"),
+            (r"no /tmp/odd\ dir/x there", "no <directory> there"),
             (
                 "cc -I/mnt/x //mnt/y {/mnt/z} a|/mnt/v </mnt/w> at /single",
-                "cc -I<folder> <folder> {<folder>} a|<folder> <<folder>> at <folder>",
+                "cc -I<directory> <directory> {<directory>} a|<directory> <<directory>> at <directory>",
             ),
             ("steps/s, ./a/b and ../c", "steps/s, ./a/b and ../c"),
             ("ada on box1, adagrad", "<user> on <host>, adagrad"),

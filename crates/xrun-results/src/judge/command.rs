@@ -3,7 +3,7 @@
 //! Both series are judged as samples arrive. Steps are the better axis: an hour of slow loading does not change them.
 
 use xrun_verdict::names::{FOOTPRINT, GPU_FOOTPRINT};
-use xrun_verdict::{Axis, BYTES, Context, Judgement, ProcessVerdicts, STEPS_NEEDED, SeriesVerdict, Verdict, Watch};
+use xrun_verdict::{Axis, BYTES, Context, ProcessVerdicts, STEPS_NEEDED, SeriesVerdict, Verdict, VerdictWord, Watch};
 
 use super::sample::sample;
 use crate::format::MemoryLine;
@@ -11,8 +11,8 @@ use crate::watched::WatchSettings;
 use xrun_core::bounded::planned::MemoryKind;
 use xrun_core::units::seconds;
 
-/// Part of the time, as its inverse, after which steps that have ended no longer speak for the rest.
-const SILENT_PART: u64 = 10;
+/// Divisor of the run time: without a step for longer than this part of it, the clock judges what came after the last step.
+const SILENT_TIME_DIVISOR: u64 = 10;
 
 /// Judges the samples of a command by step and by the clock, process after process.
 #[derive(Clone, Debug)]
@@ -39,7 +39,7 @@ pub struct CommandJudge {
 #[derive(Clone, Copy, Debug, Default)]
 struct Moment {
     milliseconds: u64,
-    held: u64,
+    footprint: u64,
 }
 
 impl CommandJudge {
@@ -68,7 +68,7 @@ impl CommandJudge {
     }
 
     /// Forgets the steps so far: they were not those of the training.
-    pub fn begin_steps_anew(&mut self) {
+    pub fn restart_steps(&mut self) {
         (self.by_step, self.step, self.newest) = (Watch::new(self.context.clone()), 0, None);
     }
 
@@ -78,7 +78,7 @@ impl CommandJudge {
             self.end_process();
             self.segment = line.segment;
         }
-        self.last = Moment { milliseconds: line.time_us / 1000, held: line.host.heap };
+        self.last = Moment { milliseconds: line.time_us / 1000, footprint: line.host.heap };
         if self.samples == 0 {
             self.first = self.last;
         }
@@ -120,11 +120,13 @@ impl CommandJudge {
     /// Verdict on the newest process, by step if that is conclusive, otherwise by the clock.
     fn newest_verdict(&self) -> Verdict {
         let (by_step, by_clock) = (self.by_step.newest_verdict(), self.by_clock.newest_verdict());
-        let unknown = |verdict: &Verdict| verdict.verdict == Judgement::Inconclusive;
-        if self.step == 0 || (unknown(&by_step) && !unknown(&by_clock)) {
+        let is_inconclusive = |verdict: &Verdict| verdict.verdict == VerdictWord::Inconclusive;
+        if self.step == 0 || (is_inconclusive(&by_step) && !is_inconclusive(&by_clock)) {
             return by_clock;
         }
-        if self.grew_after_last_step() && by_step.verdict < Judgement::Suspect && by_clock.verdict >= Judgement::Suspect
+        if self.grew_after_last_step()
+            && by_step.verdict < VerdictWord::Suspect
+            && by_clock.verdict >= VerdictWord::Suspect
         {
             let message = format!("{}; the last step was {}", by_clock.message, self.step);
             return Verdict { message, ..by_clock };
@@ -148,22 +150,22 @@ impl CommandJudge {
     /// Returns whether steps ended long ago, and the footprint has grown since.
     fn grew_after_last_step(&self) -> bool {
         let since = |then: Moment| self.last.milliseconds.saturating_sub(then.milliseconds);
-        let grown = self.last.held.saturating_sub(self.last_step.held) as f64;
-        since(self.last_step) * SILENT_PART >= since(self.first) && grown >= BYTES.growth_min
+        let grown = self.last.footprint.saturating_sub(self.last_step.footprint) as f64;
+        since(self.last_step) * SILENT_TIME_DIVISOR >= since(self.first) && grown >= BYTES.growth_min
     }
 
     /// Growth of host or GPU memory in bytes per second; `None` unless the verdict on that series is growing.
-    pub fn bytes_per_second(&self, place: MemoryKind) -> Option<f64> {
+    pub fn bytes_per_second(&self, kind: MemoryKind) -> Option<f64> {
         let by_clock = self.by_clock.verdict();
-        let name = if place == MemoryKind::Device { GPU_FOOTPRINT } else { FOOTPRINT };
+        let name = if kind == MemoryKind::Device { GPU_FOOTPRINT } else { FOOTPRINT };
         let series = by_clock.series.iter().find(|one| one.name == name)?;
-        let grows = series.findings.verdict == Judgement::Growing;
+        let grows = series.findings.verdict == VerdictWord::Growing;
         series.findings.slope.filter(|_| grows).map(|slope| slope * 1e3)
     }
 }
 
 fn grows(verdict: &Verdict) -> bool {
-    verdict.verdict == Judgement::Growing
+    verdict.verdict == VerdictWord::Growing
 }
 
 fn footprint(verdict: &Verdict) -> Option<&SeriesVerdict> {
@@ -219,7 +221,7 @@ mod tests {
         let verdict = judged(&watched, lines);
         assert_eq!(
             (verdict.verdict, verdict.owner.as_deref()),
-            (Judgement::Growing, Some("workers/GPU")),
+            (VerdictWord::Growing, Some("workers/GPU")),
             "{verdict:?}"
         );
         let gpus = verdict.series.iter().find(|one| one.name == GPU_FOOTPRINT).unwrap();
@@ -251,7 +253,7 @@ mod tests {
             )
         };
         let verdict = grown(97);
-        assert_eq!((verdict.verdict, verdict.owner.as_deref()), (Judgement::Growing, Some("losses")), "{verdict:?}");
+        assert_eq!((verdict.verdict, verdict.owner.as_deref()), (VerdictWord::Growing, Some("losses")), "{verdict:?}");
         assert!(is_near(verdict.owner_share, 0.97));
         assert!(verdict.message.contains("the limit of 1.0 GiB"), "owners have no cap: {}", verdict.message);
         assert_eq!(grown(50).owner.as_deref(), Some("main/private"), "half of the growth explains nothing");
@@ -261,7 +263,7 @@ mod tests {
     fn growth_by_step_has_a_group_a_slope_and_steps_to_the_limit() {
         let watched = WatchSettings { host_memory: Some(1024 * MIB), ..WatchSettings::default() };
         let verdict = judged(&watched, (0..300).map(|at| line(1000 * at, at, 100 * MIB, at * MIB)));
-        assert_eq!((verdict.verdict, verdict.axis), (Judgement::Growing, Axis::Steps), "{verdict:?}");
+        assert_eq!((verdict.verdict, verdict.axis), (VerdictWord::Growing, Axis::Steps), "{verdict:?}");
         assert_eq!(verdict.owner.as_deref(), Some("workers/private"));
         let footprint = footprint(&verdict).unwrap();
         assert!(is_near(footprint.findings.slope, MIB as f64), "{footprint:?}");
@@ -275,9 +277,9 @@ mod tests {
             judged(&WatchSettings::default(), (0..seconds).map(|at| line(1000 * at, 0, 2 * at * MIB, 0)))
         };
         let verdict = grown(60);
-        assert_eq!((verdict.verdict, verdict.axis), (Judgement::Inconclusive, Axis::Clock));
+        assert_eq!((verdict.verdict, verdict.axis), (VerdictWord::Inconclusive, Axis::Clock));
         let verdict = grown(300);
-        assert_eq!((verdict.verdict, verdict.axis), (Judgement::Growing, Axis::Clock));
+        assert_eq!((verdict.verdict, verdict.axis), (VerdictWord::Growing, Axis::Clock));
         assert_eq!(verdict.owner.as_deref(), Some("main/private"));
         let slope = footprint(&verdict).unwrap().findings.slope;
         assert!(is_near(slope.map(|slope| 1000.0 * slope), 2.0 * MIB as f64), "{slope:?} bytes per millisecond");
@@ -288,13 +290,13 @@ mod tests {
         let steps = (0..150).map(|at| line(200 * at, 2 * at, 100 * MIB, 0));
         let after = (0..200).map(|at| line(30_000 + 200 * at, 298, (100 + at) * MIB, 0));
         let verdict = judged(&WatchSettings::default(), steps.clone().chain(after));
-        assert_eq!((verdict.verdict, verdict.axis), (Judgement::Growing, Axis::Clock), "{}", verdict.message);
+        assert_eq!((verdict.verdict, verdict.axis), (VerdictWord::Growing, Axis::Clock), "{}", verdict.message);
         // An evaluation at the end that needs more memory, and keeps it.
         let after = (0..200).map(|at| line(30_000 + 200 * at, 298, (100 + at.min(60)) * MIB, 0));
         let verdict = judged(&WatchSettings::default(), steps.clone().chain(after));
-        assert!(verdict.verdict < Judgement::Growing, "{}", verdict.message);
+        assert!(verdict.verdict < VerdictWord::Growing, "{}", verdict.message);
         let verdict = judged(&WatchSettings::default(), steps);
-        assert_eq!((verdict.verdict, verdict.axis), (Judgement::Bounded, Axis::Steps), "{}", verdict.message);
+        assert_eq!((verdict.verdict, verdict.axis), (VerdictWord::Bounded, Axis::Steps), "{}", verdict.message);
     }
 
     #[test]
@@ -302,9 +304,9 @@ mod tests {
         let leak = |count: u64, every: u64| {
             judged(&WatchSettings::default(), (0..count).map(|at| line(every * at, 0, 2 * at * MIB, 0)))
         };
-        assert_eq!(leak(80, 1000).verdict, Judgement::Inconclusive);
-        assert_eq!(leak(80, 200).verdict, Judgement::Inconclusive);
-        assert_eq!(leak(150, 200).verdict, Judgement::Growing, "30 s");
+        assert_eq!(leak(80, 1000).verdict, VerdictWord::Inconclusive);
+        assert_eq!(leak(80, 200).verdict, VerdictWord::Inconclusive);
+        assert_eq!(leak(150, 200).verdict, VerdictWord::Growing, "30 s");
     }
 
     #[test]
@@ -320,14 +322,14 @@ mod tests {
         let about = verdict.process.unwrap();
         assert_eq!(
             (verdict.verdict, about.segment, about.newest),
-            (Judgement::Bounded, 0, Some(Judgement::Inconclusive))
+            (VerdictWord::Bounded, 0, Some(VerdictWord::Inconclusive))
         );
-        let each: Vec<Judgement> = verdict.processes.iter().map(|process| process.verdict).collect();
-        assert_eq!(each, [Judgement::Bounded, Judgement::Inconclusive]);
+        let each: Vec<VerdictWord> = verdict.processes.iter().map(|process| process.verdict).collect();
+        assert_eq!(each, [VerdictWord::Bounded, VerdictWord::Inconclusive]);
         // The worst counts, wherever it is.
         let verdict =
             judged(&watched, process(0, 1, 300, 2).chain(process(1, 301, 400, 0)).chain(process(2, 701, 9, 0)));
-        assert_eq!((verdict.verdict, verdict.process.unwrap().segment), (Judgement::Growing, 0));
+        assert_eq!((verdict.verdict, verdict.process.unwrap().segment), (VerdictWord::Growing, 0));
         assert_eq!(verdict.processes.len(), 3);
     }
 
@@ -335,17 +337,17 @@ mod tests {
     fn steps_that_were_not_of_the_training_are_forgotten() {
         let mut command = CommandJudge::new(&WatchSettings::default());
         (0..200).for_each(|at| command.add(&line(1000 * at, 25 * at, 50 * MIB, 0)));
-        command.begin_steps_anew();
+        command.restart_steps();
         (0..300).for_each(|at| command.add(&line(200_000 + 1000 * at, 1 + at, 50 * MIB, at * MIB)));
         let verdict = command.verdict();
-        assert_eq!((verdict.verdict, verdict.axis), (Judgement::Growing, Axis::Steps), "{}", verdict.message);
+        assert_eq!((verdict.verdict, verdict.axis), (VerdictWord::Growing, Axis::Steps), "{}", verdict.message);
         assert_eq!(verdict.process.map(|process| process.last_step), Some(299));
     }
 
     #[test]
     fn memory_moving_between_groups_is_no_growth() {
         let lines = (0..300).map(|at| line(1000 * at, at, (300 - at) * MIB, at * MIB));
-        assert_eq!(judged(&WatchSettings::default(), lines).verdict, Judgement::Bounded);
+        assert_eq!(judged(&WatchSettings::default(), lines).verdict, VerdictWord::Bounded);
     }
 
     #[test]
@@ -354,7 +356,7 @@ mod tests {
         let end = std::iter::once(line(615_000, 20_000, 400 * MIB, 0));
         let verdict = judged(&WatchSettings::default(), steps.chain(end));
         assert_eq!(verdict.owner.as_deref(), Some("workers/private"), "{}", verdict.message);
-        assert_eq!((verdict.verdict, verdict.axis), (Judgement::Growing, Axis::Steps), "{}", verdict.message);
+        assert_eq!((verdict.verdict, verdict.axis), (VerdictWord::Growing, Axis::Steps), "{}", verdict.message);
     }
 
     #[test]
@@ -363,6 +365,6 @@ mod tests {
         let steps = (0..200).map(|at| line(1000 * (100 + at), 1 + at, 100 * MIB, 0));
         let end = (0..50).map(|at| line(1000 * (300 + at), 200, (100 - at) * MIB, 0));
         let verdict = judged(&WatchSettings::default(), start.chain(steps).chain(end));
-        assert_eq!((verdict.verdict, verdict.axis), (Judgement::Bounded, Axis::Steps), "{}", verdict.message);
+        assert_eq!((verdict.verdict, verdict.axis), (VerdictWord::Bounded, Axis::Steps), "{}", verdict.message);
     }
 }

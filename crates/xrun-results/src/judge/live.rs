@@ -44,9 +44,9 @@ impl JudgeKind {
             return Self::Command(Box::new(CommandJudge::new(&watched)));
         }
         let plan = read::plan(run).ok();
-        let whole = resolved::read_text(run).is_ok();
+        let is_intact = resolved::read_text(run).is_ok();
         let checked = xrun_core::experiment::read::read_resolved(&run.join(layout::RESOLVED), &[]);
-        let context = match (plan, checked.ok().filter(|_| whole)) {
+        let context = match (plan, checked.ok().filter(|_| is_intact)) {
             (Some(plan), Some(checked)) => recording::context(&plan, &checked.experiment),
             (Some(plan), None) => Context { steps: plan.steps, owners: declared(&plan), ..Context::default() },
             (None, _) => Context::default(),
@@ -84,13 +84,13 @@ impl LiveVerdict {
     fn add(&mut self, line: MemoryLine) {
         let position = |line: &MemoryLine| (line.segment, line.step);
         let is_command = matches!(self.judge, JudgeKind::Command(_));
-        let restarts = |before: &MemoryLine| before.segment == line.segment && line.step < before.step;
-        if is_command && self.newest.as_ref().is_some_and(restarts) {
-            // A bar of the preparation was taken for steps, which were written anew.
+        let restarts_steps = |before: &MemoryLine| before.segment == line.segment && line.step < before.step;
+        if is_command && self.newest.as_ref().is_some_and(restarts_steps) {
+            // A progress bar before the training was taken for steps; they were recorded again from the start.
             self.newest = None;
             self.recent.clear();
             if let JudgeKind::Command(command) = &mut self.judge {
-                command.begin_steps_anew();
+                command.restart_steps();
             }
         }
         // Lines in the wrong order are damage, which `xrun verdict` reports.
@@ -134,7 +134,7 @@ impl LiveVerdict {
 mod tests {
     use super::*;
     use crate::format::{HostMemory, SamplePoint, VERSION};
-    use crate::verdict::Judgement;
+    use crate::verdict::VerdictWord;
     use std::io::Write;
 
     fn line(segment: u32, step: u64, heap: u64) -> String {
@@ -172,7 +172,7 @@ mod tests {
         assert!(file.metadata().unwrap().len() > READ_BYTES_MAX);
         assert!(live.update() && !live.update());
         assert_eq!(live.newest().unwrap().step, 9999);
-        assert_eq!(live.verdict().unwrap().verdict, Judgement::Growing);
+        assert_eq!(live.verdict().unwrap().verdict, VerdictWord::Growing);
         assert_eq!(live.steps_per_second(), Some(2.0));
         file.write_all(line(1, 9000, 50_000_000).as_bytes()).unwrap();
         assert!(live.update());

@@ -12,17 +12,17 @@ pub use live::LiveVerdict;
 pub use recording::{VerdictError, context, path, run, suspected_at, trace};
 pub use sample::sample;
 
-use crate::verdict::Judgement;
+use crate::verdict::VerdictWord;
 use xrun_core::settings::sections::FailOn;
 
 /// Returns `true` if a run with this verdict fails.
-pub fn fails(on: FailOn, verdict: Judgement) -> bool {
+pub fn fails(on: FailOn, verdict: VerdictWord) -> bool {
     match on {
         FailOn::Never => false,
-        FailOn::Growing => verdict >= Judgement::Growing,
-        FailOn::Retained => verdict >= Judgement::Retained,
-        FailOn::Slowing => verdict >= Judgement::Slowing,
-        FailOn::Suspect => verdict >= Judgement::Suspect,
+        FailOn::Growing => verdict >= VerdictWord::Growing,
+        FailOn::Retained => verdict >= VerdictWord::Retained,
+        FailOn::Slowing => verdict >= VerdictWord::Slowing,
+        FailOn::Suspect => verdict >= VerdictWord::Suspect,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use super::ReportError;
-use super::axes::number;
+use super::formatting::number;
 use super::run_report::{RunReport, gather};
 use super::summary::{Page, files, progress};
 use xrun_core::printable;

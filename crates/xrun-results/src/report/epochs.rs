@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::io;
 use std::path::Path;
 
-use super::axes::bytes;
+use super::formatting::bytes;
 use super::width;
 use super::{ReportError, for_each_sample};
 use crate::format::MemoryLine;

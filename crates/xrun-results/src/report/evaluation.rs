@@ -1,6 +1,6 @@
 //! Evaluation as text.
 
-use super::axes::number;
+use super::formatting::number;
 use super::width::table;
 use crate::evaluation::Evaluation;
 use xrun_core::printable;

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::axes::number;
+use super::formatting::number;
 use super::width::columns_within;
 use crate::index::{RunEntry, RunState};
-use crate::verdict::Judgement;
+use crate::verdict::VerdictWord;
 use crate::{read, resolved};
 use xrun_core::printable;
 use xrun_core::units::Bytes;
@@ -71,7 +71,7 @@ pub struct Group {
     /// Peak RSS in bytes.
     pub rss_peak: Option<Spread>,
     /// Worst verdict on memory.
-    pub verdict: Option<Judgement>,
+    pub verdict: Option<VerdictWord>,
 }
 
 /// Settings, runs and seeds of a group.

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 use unicode_width::UnicodeWidthStr;
 
-use super::axes::{number, utc_time};
+use super::formatting::{number, utc_time};
 pub use super::width::columns_within;
 use crate::index::{RunEntry, RunState};
 use crate::read;

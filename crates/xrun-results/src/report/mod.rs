@@ -9,6 +9,7 @@ pub mod compare;
 pub mod curves;
 pub mod epochs;
 pub mod evaluation;
+pub mod formatting;
 pub mod groups;
 pub mod junit;
 pub mod listing;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::axes::number;
+use super::formatting::number;
 use super::listing::columns;
 use crate::reproduction::{Agreement, EnvironmentChange, Reproduction};
 use xrun_core::printable;

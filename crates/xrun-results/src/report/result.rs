@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-use super::axes::number;
+use super::formatting::number;
 use super::run_report::RunReport;
 use super::series::ThinnedSeries;
 use crate::format::{PlanFile, Summary};

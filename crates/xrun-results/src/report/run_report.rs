@@ -10,7 +10,7 @@ use crate::format::{Manifest, MemorySummary, PlanFile, PlannedAndActual, PostMor
 use crate::index;
 use crate::index::RunState;
 use crate::training_verdict::TrainingVerdict;
-use crate::verdict::{Judgement, Verdict};
+use crate::verdict::{Verdict, VerdictWord};
 use crate::watched::WatchSettings;
 use crate::{read, resolved, run_name, training_verdict};
 use xrun_core::bounded::ledger::{OWNERS_MAX, Policy};
@@ -309,7 +309,7 @@ impl RunReport {
     /// growth is in none.
     pub fn forecast_error_reason(&self) -> Option<&'static str> {
         let verdict = self.verdict.as_ref()?;
-        let grew = (Judgement::Suspect..=Judgement::Growing).contains(&verdict.verdict) && verdict.owner.is_none();
+        let grew = (VerdictWord::Suspect..=VerdictWord::Growing).contains(&verdict.verdict) && verdict.owner.is_none();
         let too_low = |pair: &PlannedAndActual| pair.error.is_some_and(|error| error < -FAR_OFF);
         let far_off = self.final_summary()?.plan_and_actual.iter().any(too_low);
         (grew && far_off).then_some("the forecast does not cover growth outside the ledger: no planned buffer holds it")

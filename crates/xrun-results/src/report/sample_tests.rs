@@ -12,7 +12,7 @@ use xrun_core::bounded::ledger::Policy;
 use xrun_core::bounded::planned::{MemoryKind, PlannedBuffer};
 use xrun_core::files::{layout, write};
 use xrun_core::task::DeviceMemory;
-use xrun_core::task::clamped::ClampedSetting;
+use xrun_core::task::lowered::LoweredSetting;
 use xrun_core::task::metric::{Direction, Interval, PlannedMetric};
 
 pub const STEPS: u64 = 200;
@@ -148,7 +148,7 @@ fn manifest(id: &str, names: SampleNames, resumed: bool) -> Manifest {
             cpu_kernels: None,
         },
         data: BTreeMap::new(),
-        clamped: vec![ClampedSetting {
+        lowered: vec![LoweredSetting {
             key: "pipeline.fewshot-detection.n_way".into(),
             asked: 4,
             used: 2,
@@ -184,7 +184,7 @@ fn plan(names: SampleNames) -> PlanFile {
         }
     });
     PlanFile {
-        clamped: Vec::new(),
+        lowered: Vec::new(),
         stages: Vec::new(),
         forecast: None,
         best_by: Some(names.metric.into()),

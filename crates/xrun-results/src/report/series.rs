@@ -9,7 +9,7 @@ pub const POINTS_MAX: usize = 2_000;
 const BUCKETS_MAX: usize = POINTS_MAX / 2;
 const _: () = assert!(BUCKETS_MAX.is_multiple_of(2), "buckets merge in pairs");
 
-/// A point with data carried along in `rest`.
+/// A point with data carried along in `extra`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct SeriesPoint<T = ()> {
     /// Position, such as a step or a time.
@@ -17,7 +17,7 @@ pub struct SeriesPoint<T = ()> {
     /// Value.
     pub y: f64,
     /// Data carried along.
-    pub rest: T,
+    pub extra: T,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -73,11 +73,11 @@ impl<T> Default for ThinnedSeries<T> {
 
 impl<T: Copy> ThinnedSeries<T> {
     /// Adds a point; one that is not finite is ignored.
-    pub fn add(&mut self, x: f64, y: f64, rest: T) {
+    pub fn add(&mut self, x: f64, y: f64, extra: T) {
         if !x.is_finite() || !y.is_finite() {
             return;
         }
-        let point = SeriesPoint { x, y, rest };
+        let point = SeriesPoint { x, y, extra };
         self.count += 1;
         self.first.get_or_insert(point);
         self.last = Some(point);

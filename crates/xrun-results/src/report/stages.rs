@@ -9,8 +9,8 @@ use std::path::Path;
 
 use maud::{Markup, html};
 
-use super::axes::{bytes, number};
 use super::epochs::signed_change;
+use super::formatting::{bytes, number};
 use super::listing::columns;
 use super::{ReportError, for_each_sample};
 use crate::format::MetricsLine;

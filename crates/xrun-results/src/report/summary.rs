@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use super::ReportError;
-use super::axes::{epochs, number, percent, signed_percent, utc_time};
+use super::formatting::{epochs, number, percent, signed_percent, utc_time};
 use super::result::{MetricResult, intervals_note};
 use super::run_report::{RunReport, gather, suggestion_effect};
 use super::width::{columns_within, fold};
@@ -68,7 +68,7 @@ pub fn json(run: &Path) -> Result<Value, ReportError> {
         "resumed": report.manifest.as_ref().map(|manifest| &manifest.resumed),
         "parent": report.manifest.as_ref().and_then(|manifest| manifest.parent.as_ref()),
         "device": report.manifest.as_ref().map(|manifest| &manifest.device),
-        "clamped": report.manifest.as_ref().map(|manifest| &manifest.clamped),
+        "lowered": report.manifest.as_ref().map(|manifest| &manifest.lowered),
         "steps": report.steps(),
         "steps_planned": report.steps_planned(),
         "seconds": report.seconds(),
@@ -82,7 +82,7 @@ pub fn json(run: &Path) -> Result<Value, ReportError> {
         "plan_and_actual": ending.map(|summary| &summary.plan_and_actual),
         "training": report.training,
         "post_mortem": report.post_mortem,
-        "owners": buffers,
+        "buffers": buffers,
         "phases": phases,
         "counters": ending.map(|summary| &summary.counters),
         "checkpoints": report.checkpoints,
@@ -120,6 +120,7 @@ impl Page {
         let _ = writeln!(self.text, "{}", fold(line.trim_end(), self.width, INDENT));
     }
 
+    /// Adds a table. A column whose title begins with `>` is aligned to the right.
     fn table(&mut self, header: &[&str], rows: &[Vec<String>]) {
         if rows.is_empty() {
             return;
@@ -166,7 +167,7 @@ fn describe(report: &RunReport, width: Option<usize>) -> String {
             };
             page.line("fork of", &format!("{parent}{changed}"));
         }
-        manifest.clamped.iter().take(LOWERED_MAX).for_each(|clamped| page.line("lowered", &clamped.to_string()));
+        manifest.lowered.iter().take(LOWERED_MAX).for_each(|lowered| page.line("lowered", &lowered.to_string()));
     }
     progress(report, &mut page);
     results(report, &mut page);
@@ -347,9 +348,10 @@ fn memory(report: &RunReport, page: &mut Page) {
     let (samples, spent) = report.samples();
     if samples > 0 {
         let suffix = report.last_process_suffix();
-        let share =
-            memory.trace_share.map_or(String::new(), |share| format!(", {} of training time{suffix}", percent(share)));
-        page.line("sampling", &format!("{samples} samples, {}{share}", seconds(spent)));
+        let fraction = memory
+            .trace_share
+            .map_or(String::new(), |fraction| format!(", {} of training time{suffix}", percent(fraction)));
+        page.line("sampling", &format!("{samples} samples, {}{fraction}", seconds(spent)));
     }
 }
 
@@ -381,10 +383,10 @@ fn buffers(report: &RunReport, page: &mut Page) {
     all.retain(|buffer| !watched || buffer.policy.is_none());
     let rows: Vec<Vec<String>> = (all.iter().take(BUFFERS_SHOWN))
         .map(|buffer| {
-            let share = buffer.fraction_of_cap().map_or("-".into(), percent);
+            let fraction = buffer.fraction_of_cap().map_or("-".into(), percent);
             let policy = buffer.policy.map_or("-".into(), |policy| format!("{policy:?}").to_lowercase());
             let cap = if buffer.is_leak() { "none".into() } else { bytes(buffer.cap_bytes) };
-            vec![printable::line(&buffer.name, 32), policy, cap, bytes(buffer.peak_bytes), share]
+            vec![printable::line(&buffer.name, 32), policy, cap, bytes(buffer.peak_bytes), fraction]
         })
         .collect();
     if watched {
@@ -402,9 +404,9 @@ fn phases(report: &RunReport, page: &mut Page) {
     let total: f64 = all.iter().map(|phase| phase.seconds).sum();
     let rows: Vec<Vec<String>> = (all.iter().take(PHASES_SHOWN))
         .map(|phase| {
-            let share = percent(phase.seconds / total);
-            let longest = phase.longest.map_or("-".into(), super::axes::duration);
-            vec![printable::line(&phase.name, 32), super::axes::duration(phase.seconds), share, longest]
+            let fraction = percent(phase.seconds / total);
+            let longest = phase.longest.map_or("-".into(), super::formatting::duration);
+            vec![printable::line(&phase.name, 32), super::formatting::duration(phase.seconds), fraction, longest]
         })
         .collect();
     page.table(&["phase", ">time", ">of total", ">longest"], &rows);

@@ -179,7 +179,7 @@ fn unknown_peaks_of_a_killed_run_are_null_and_not_zero() {
     let (text, json) = shown(&format!("{}\n", first.join("\n")));
     assert!(!text.contains(" 0 B"), "{text}");
     assert!(json["memory"]["heap_peak"].as_u64() > Some(0), "{json}");
-    assert!(json["owners"].as_array().unwrap().iter().all(|owner| owner["peak_bytes"].is_null()), "{json}");
+    assert!(json["buffers"].as_array().unwrap().iter().all(|owner| owner["peak_bytes"].is_null()), "{json}");
     // No sample at all.
     let (text, json) = shown("");
     assert!(!text.contains(" 0 B") && json["memory"].is_null(), "{text}");

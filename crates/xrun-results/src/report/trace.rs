@@ -36,7 +36,7 @@ pub struct MemoryTrace {
     pub utilisation: ThinnedSeries,
     /// GPU power in watts.
     pub power: ThinnedSeries,
-    /// y is the sum over all owners; `rest` has the bytes of each, in the order of `owner_names`.
+    /// y is the sum over all owners; `extra` has the bytes of each, in the order of `owner_names`.
     pub owners: ThinnedSeries<[u64; OWNERS_MAX]>,
     /// Names of the owners, at most `OWNERS_MAX`.
     pub owner_names: Vec<String>,

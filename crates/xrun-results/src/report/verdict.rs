@@ -2,10 +2,10 @@
 
 use serde::Serialize;
 
-use super::axes::{bytes, number};
+use super::formatting::{bytes, number};
 use super::width::{columns_within, fold, table};
 use crate::axis::RateUnit;
-use crate::verdict::{Judgement, SeriesVerdict, Verdict};
+use crate::verdict::{SeriesVerdict, Verdict, VerdictWord};
 use xrun_core::printable;
 use xrun_core::units;
 use xrun_core::units::seconds;
@@ -29,7 +29,7 @@ pub fn text(verdict: &Verdict, width: Option<usize>) -> String {
     let rate = format!(">{}", per.text);
     let header = ["series", "verdict", ">first", ">last", ">peak", &rate, ">interval", ">windows"];
     let length = |places: u64| verdict.axis.length(places as f64);
-    let is_judged = verdict.series.iter().any(|one| one.findings.floors > 0);
+    let is_judged = verdict.series.iter().any(|one| one.findings.windows > 0);
     let windows = match is_judged {
         true => format!(
             "judged by the minimum of every {}, after a warm-up of {}",
@@ -75,7 +75,7 @@ const LISTED_BYTES_MIN: f64 = 65_536.0;
 fn is_listed(one: &SeriesVerdict) -> bool {
     let moves = one.first < one.peak || one.last < one.peak;
     let small = one.unit == "bytes" && one.peak < LISTED_BYTES_MIN;
-    (moves && !small) || one.findings.verdict > Judgement::Stepped
+    (moves && !small) || one.findings.verdict > VerdictWord::Stepped
 }
 
 fn row(one: &SeriesVerdict, per: RateUnit) -> Vec<String> {
@@ -100,7 +100,7 @@ fn row(one: &SeriesVerdict, per: RateUnit) -> Vec<String> {
         amount(one.peak),
         rate(findings.slope).map_or_else(|| "-".into(), amount),
         interval_ends.map_or_else(|| "-".into(), interval),
-        findings.floors.to_string(),
+        findings.windows.to_string(),
     ]
 }
 
@@ -110,9 +110,9 @@ pub struct LeakCheck {
     /// Name of the leak.
     pub name: String,
     /// Verdict on the leaking run.
-    pub leaky: Judgement,
+    pub leaky: VerdictWord,
     /// Verdict on the control run.
-    pub bounded: Judgement,
+    pub bounded: VerdictWord,
     /// Name of the judged series.
     pub series: String,
     /// Expected slope of the leaking run in bytes per step; total bytes if `ends`.
@@ -140,8 +140,8 @@ impl LeakCheck {
     pub fn failed(name: &str, why: String) -> Self {
         Self {
             name: name.to_owned(),
-            leaky: Judgement::Inconclusive,
-            bounded: Judgement::Inconclusive,
+            leaky: VerdictWord::Inconclusive,
+            bounded: VerdictWord::Inconclusive,
             series: String::new(),
             slope_expected: 0.0,
             slope_measured: None,

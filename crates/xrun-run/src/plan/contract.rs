@@ -267,15 +267,15 @@ impl Contract {
 
     /// Message about memory that grows faster than the contract allows.
     fn growth_violation(&self, verdict: &Verdict) -> Option<String> {
-        use xrun_results::verdict::Judgement;
+        use xrun_results::verdict::VerdictWord;
         // Not by a single series: that of the container includes other processes.
-        if verdict.verdict < Judgement::Growing {
+        if verdict.verdict < VerdictWord::Growing {
             return None;
         }
         let growing = verdict
             .series
             .iter()
-            .filter(|series| series.unit == "bytes" && series.findings.verdict >= Judgement::Growing);
+            .filter(|series| series.unit == "bytes" && series.findings.verdict >= VerdictWord::Growing);
         let slope = growing.filter_map(|series| series.findings.slope).max_by(f64::total_cmp)?;
         let allowed = Bytes(self.slope as u64);
         (slope > self.slope).then(|| format!("{}; the contract allows {allowed} per step", verdict.message))
@@ -360,7 +360,7 @@ mod tests {
             "version": 1, "verdict": all, "message": "words", "axis": "steps", "warm_up": 0, "window": 10,
             "owner": null, "owner_share": null,
             "series": [{
-                "name": series, "unit": "bytes", "verdict": "growing", "floors": 9, "growth": 9e7, "slope": 1e8,
+                "name": series, "unit": "bytes", "verdict": "growing", "windows": 9, "growth": 9e7, "slope": 1e8,
                 "slope_low": 9e7, "slope_high": 1.1e8, "rise": 4.0, "since": 1, "flat_since": null, "late_slope": null,
                 "late_slope_high": null, "more_steps": null, "slope_per_epoch": null, "first": 0.0, "last": 9e7, "peak": 9e7,
                 "cap": null, "steps_to_limit": null,

@@ -38,8 +38,8 @@ pub fn describe(plan: &Plan, parameters: u64, device: &str, width: Option<usize>
         }
     }
     line(format!("steps       {}", plan.steps_text()));
-    for clamped in &plan.facts.clamped {
-        line(format!("lowered     {clamped}"));
+    for lowered in &plan.facts.lowered {
+        line(format!("lowered     {lowered}"));
     }
     if plan.owners.is_empty() {
         return text;
@@ -73,7 +73,7 @@ fn command_lines(experiment: &Experiment, command: &Command) -> Vec<String> {
     };
     let mut lines = vec![format!("command     {}", quoted(&command.program))];
     lines.extend(command.resume.as_ref().map(|words| format!("resume      {}", quoted(words))));
-    lines.extend(command.folder.as_ref().map(|folder| format!("folder      {folder}")));
+    lines.extend(command.working_directory.as_ref().map(|path| format!("directory   {path}")));
     let limit = experiment.limits.host_memory.map(|limit| format!("memory      at most {limit}"));
     let time = experiment.training.time_limit.map(|limit| format!("time        at most {limit}"));
     lines.into_iter().chain(limit).chain(time).collect()

@@ -75,15 +75,15 @@ fn key(disk: &DiskForecast, plan: &Plan) -> Option<&'static str> {
 
 /// Free bytes for this user on the disk of a directory, which need not exist yet; `None` if the system does not report them.
 /// Quotas are not considered.
-pub fn free_bytes(folder: &Path) -> Option<u64> {
-    let folder = std::path::absolute(folder).ok()?;
-    free_in(folder.ancestors().find(|path| path.is_dir())?)
+pub fn free_bytes(directory: &Path) -> Option<u64> {
+    let directory = std::path::absolute(directory).ok()?;
+    free_in(directory.ancestors().find(|path| path.is_dir())?)
 }
 
 #[cfg(unix)]
-fn free_in(folder: &Path) -> Option<u64> {
+fn free_in(directory: &Path) -> Option<u64> {
     use std::os::unix::ffi::OsStrExt;
-    let path = std::ffi::CString::new(folder.as_os_str().as_bytes()).ok()?;
+    let path = std::ffi::CString::new(directory.as_os_str().as_bytes()).ok()?;
     let mut stats = std::mem::MaybeUninit::<libc::statvfs>::uninit();
     // SAFETY: the path ends with NUL, and the buffer outlives the call and is read only after it was filled.
     let stats = unsafe {
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     #[cfg(unix)]
     fn a_directory_that_does_not_exist_yet_has_the_free_space_of_its_parent() {
-        let folder = tempfile::tempdir().unwrap();
-        assert!(free_bytes(&folder.path().join("a/b/c")).is_some_and(|bytes| bytes > 0));
+        let directory = tempfile::tempdir().unwrap();
+        assert!(free_bytes(&directory.path().join("a/b/c")).is_some_and(|bytes| bytes > 0));
     }
 }

@@ -167,7 +167,7 @@ impl Plan {
             images: self.facts.images.to_owned(),
             stages: self.facts.stages.iter().map(|name| (*name).to_owned()).collect(),
             forecast: self.forecast.clone(),
-            clamped: self.facts.clamped.clone(),
+            lowered: self.facts.lowered.clone(),
         }
     }
 }

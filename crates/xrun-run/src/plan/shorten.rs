@@ -54,7 +54,7 @@ pub fn overrides(experiment: &Experiment, all: u64, steps: u64) -> Vec<String> {
         }
     };
     scale(&schedule, warmup);
-    for (key, at) in experiment.pipeline.steps_of_phases() {
+    for (key, at) in experiment.pipeline.steps_of_stages() {
         scale(key, at);
     }
     // A cadence is scaled to at least one step.

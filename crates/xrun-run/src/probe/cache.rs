@@ -51,16 +51,16 @@ pub fn load(key: &str) -> Option<Probe> {
 /// Stores a probe. A cache that cannot be written is ignored.
 pub fn store(key: &str, probe: &Probe) {
     let path = path(key);
-    let Some(folder) = path.parent() else { return };
+    let Some(directory) = path.parent() else { return };
     let record =
         Record { version: VERSION, parameters: probe.parameters, demand: probe.demand.clone(), disk: probe.disk };
-    if cache::create(folder).is_ok() && write::replace_json(&path, &record).is_ok() {
-        cache::remove_oldest(folder, FILES_MAX);
+    if cache::create(directory).is_ok() && write::replace_json(&path, &record).is_ok() {
+        cache::remove_oldest(directory, FILES_MAX);
     }
 }
 
 fn path(key: &str) -> PathBuf {
-    cache::folder().join("probes").join(format!("{key}.json"))
+    cache::directory().join("probes").join(format!("{key}.json"))
 }
 
 #[cfg(test)]

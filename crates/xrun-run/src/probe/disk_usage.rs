@@ -15,9 +15,9 @@ const READ_BYTES_MAX: u64 = 64 << 20;
 
 /// Measures the only run below `results`; `None` if it has no checkpoint.
 pub fn measure(results: &Path) -> Option<DiskDemand> {
-    let run = folders(results)
+    let run = directories(results)
         .iter()
-        .flat_map(|experiment| folders(experiment))
+        .flat_map(|experiment| directories(experiment))
         .find(|run| run.join(layout::MANIFEST).is_file())?;
     let checkpoint = read::checkpoints(&run).iter().map(|(_, path)| size(path, DEPTH_MAX)).max()?;
     let (memory, metrics) = (run.join(layout::MEMORY), run.join(layout::METRICS));
@@ -36,8 +36,8 @@ pub fn measure(results: &Path) -> Option<DiskDemand> {
 }
 
 /// Directories in a directory, without symlinks such as `latest`.
-fn folders(folder: &Path) -> Vec<PathBuf> {
-    let entries = fs::read_dir(folder).into_iter().flatten().flatten();
+fn directories(directory: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
     entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).map(|entry| entry.path()).collect()
 }
 

@@ -17,7 +17,7 @@ use xrun_core::units::{pluralize, seconds};
 use xrun_results::format::{Demand, DiskDemand, Outcome, Summary};
 use xrun_watch::child;
 use xrun_watch::child::ParentDeathSignal;
-use xrun_watch::stop::exit_code;
+use xrun_watch::exit::exit_code;
 
 /// `training.time_limit` of a probe, which it checks between steps.
 const TIME_LIMIT: &str = "2m";

@@ -7,14 +7,14 @@ pub struct Solution {
     /// Largest value that was measured to fit; `None` if even the smallest does not.
     pub value: Option<u64>,
     /// Reason why the search ended.
-    pub end: End,
+    pub end: SearchEnd,
     /// Values that were probed, with the bytes left; negative for one that does not fit.
     pub tried: Vec<(u64, i128)>,
 }
 
 /// Reason why a search ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum SearchEnd {
     /// The next larger value, or one that is 1 % larger, does not fit.
     Found,
     /// The value is the largest that the key allows.
@@ -48,7 +48,7 @@ pub fn solve<E>(start: u64, range: (u64, u64), mut left: impl FnMut(u64) -> Resu
         let next = match (fits, too_large) {
             (Some((low, _)), None) if low == range.1 => None,
             (Some(low), None) if flat(&tried) => {
-                return Ok(Solution { value: Some(low.0), end: End::DoesNotMatter, tried });
+                return Ok(Solution { value: Some(low.0), end: SearchEnd::DoesNotMatter, tried });
             }
             (Some((low, slack)), None) => Some(upwards(&tried, low, slack).clamp(low + 1, range.1)),
             (None, Some((high, _))) if high == range.0 => None,
@@ -66,9 +66,9 @@ pub fn solve<E>(start: u64, range: (u64, u64), mut left: impl FnMut(u64) -> Resu
             _ => {
                 let value = fits.map(|(value, _)| value);
                 let end = match next {
-                    Some(_) => End::GaveUp,
-                    None if value == Some(range.1) => End::LargestAllowed,
-                    None => End::Found,
+                    Some(_) => SearchEnd::GaveUp,
+                    None if value == Some(range.1) => SearchEnd::LargestAllowed,
+                    None => SearchEnd::Found,
                 };
                 return Ok(Solution { value, end, tried });
             }
@@ -123,9 +123,9 @@ mod tests {
     #[test]
     fn a_key_that_does_not_matter_differs_from_one_at_its_largest_value() {
         let solution = linear(32, (1, 4096), 1_000_000, 1_000, 0);
-        assert_eq!((solution.end, solution.value), (End::DoesNotMatter, Some(256)), "{solution:?}");
+        assert_eq!((solution.end, solution.value), (SearchEnd::DoesNotMatter, Some(256)), "{solution:?}");
         let solution = linear(32, (1, 100), 1 << 40, 0, 1 << 20);
-        assert_eq!((solution.end, solution.value), (End::LargestAllowed, Some(100)), "{solution:?}");
+        assert_eq!((solution.end, solution.value), (SearchEnd::LargestAllowed, Some(100)), "{solution:?}");
     }
 
     proptest! {

@@ -11,7 +11,7 @@ use super::search::Search;
 use xrun_core::task::metric::Direction;
 use xrun_results::loss::KindLoss;
 use xrun_results::noise::{Change, Noise, Spread};
-use xrun_results::verdict::Judgement;
+use xrun_results::verdict::VerdictWord;
 
 /// `sweep.toml`: everything that a sweep needs to continue, beside `base.toml`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -106,7 +106,7 @@ pub struct Table {
     pub rows: Vec<Row>,
     /// Directory of the sweep.
     #[serde(skip)]
-    pub folder: PathBuf,
+    pub directory: PathBuf,
 }
 
 /// A trial. Unknown values are `null`; sizes are bytes.
@@ -151,7 +151,7 @@ pub struct Row {
     /// Memory growth, in bytes per step.
     pub growth: Option<Spread>,
     /// The worst verdict of its runs.
-    pub verdict: Option<Judgement>,
+    pub verdict: Option<VerdictWord>,
     /// The table's metric at the last validation.
     pub metric: Option<Spread>,
     /// Moving average of the loss at the end.
@@ -212,7 +212,7 @@ pub struct Measured {
     /// Growth in bytes per step, of the heap or of the device's pool, whichever is larger.
     pub growth: Option<f64>,
     /// The verdict on its memory.
-    pub verdict: Option<Judgement>,
+    pub verdict: Option<VerdictWord>,
     /// Metrics of the last validation; empty where there was none.
     pub metrics: BTreeMap<String, Option<f64>>,
     /// Losses of each kind of step.

@@ -171,8 +171,8 @@ mod tests {
 
     #[test]
     fn the_record_reads_back_and_an_invalid_file_is_refused_with_its_line() {
-        let folder = tempfile::tempdir().unwrap();
-        assert_eq!(read_memory(folder.path()).unwrap(), None);
+        let directory = tempfile::tempdir().unwrap();
+        assert_eq!(read_memory(directory.path()).unwrap(), None);
         let memory = SweepMemory {
             version: VERSION,
             sizes: vec![AskedSize { memory: Bytes(300 << 20), trials: vec![1, 2] }],
@@ -187,9 +187,9 @@ mod tests {
                 },
             ],
         };
-        write_memory(folder.path(), &memory).unwrap();
-        assert_eq!(read_memory(folder.path()).unwrap(), Some(memory));
-        let path = folder.path().join(layout::SWEEP_MEMORY);
+        write_memory(directory.path(), &memory).unwrap();
+        assert_eq!(read_memory(directory.path()).unwrap(), Some(memory));
+        let path = directory.path().join(layout::SWEEP_MEMORY);
         for (text, part) in [
             ("version = 1\n[[sizes]]\nmemory = \"much\"\ntrials = [1]\n", "line 3: "),
             ("version = 1\n[[sizes]]\nmemory = 0\ntrials = [1]\n", "more memory than 0"),
@@ -197,7 +197,7 @@ mod tests {
             ("version = 1\nsize = 3\n", "unknown field `size`"),
         ] {
             write::replace(&path, text.as_bytes()).unwrap();
-            let error = read_memory(folder.path()).unwrap_err().to_string();
+            let error = read_memory(directory.path()).unwrap_err().to_string();
             assert!(error.contains(part) && error.contains("memory.toml"), "{error}");
         }
     }

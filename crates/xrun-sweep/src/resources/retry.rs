@@ -11,7 +11,7 @@ use xrun_core::printable;
 use xrun_core::units::Bytes;
 use xrun_results::format::{MemoryLine, Outcome, PlanFile, SamplePoint};
 use xrun_results::read;
-use xrun_results::verdict::{Judgement, Verdict};
+use xrun_results::verdict::{Verdict, VerdictWord};
 use xrun_verdict::{Recent, RecentGrowth};
 use xrun_watch::killed;
 
@@ -133,11 +133,11 @@ impl Trace {
 }
 
 fn by_trace(verdict: Option<&Verdict>, trace: &Trace, plan: Option<&PlanFile>, had: u64) -> RetryDecision {
-    if let Some(verdict) = verdict.filter(|verdict| verdict.verdict >= Judgement::Slowing) {
+    if let Some(verdict) = verdict.filter(|verdict| verdict.verdict >= VerdictWord::Slowing) {
         return RetryDecision::Growing(printable::line(&verdict.message, 400));
     }
     // The verdict says that memory is flat, or that its growth ends; otherwise the trace may be too short for a verdict.
-    let flat = verdict.is_some_and(|verdict| (Judgement::Bounded..Judgement::Suspect).contains(&verdict.verdict));
+    let flat = verdict.is_some_and(|verdict| (VerdictWord::Bounded..VerdictWord::Suspect).contains(&verdict.verdict));
     let growth = trace.growth().filter(|_| !flat);
     let grown = growth.map_or(0, |growth| growth.growth as u64);
     let (filled, to_fill) = plan.map_or((0, 0), |plan| trace.filling(plan));
@@ -169,9 +169,9 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
-    /// A run's folder with a trace: resident memory and the owner `kept` of each step, in MiB.
+    /// A run's directory with a trace: resident memory and the owner `kept` of each step, in MiB.
     fn traced(samples: &[(u64, u64)]) -> tempfile::TempDir {
-        let folder = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let line = |(at, (rss, kept)): (usize, &(u64, u64))| MemoryLine {
             version: VERSION,
             segment: 0,
@@ -192,20 +192,20 @@ mod tests {
         };
         let lines: Vec<String> =
             samples.iter().enumerate().map(|sample| serde_json::to_string(&line(sample)).unwrap() + "\n").collect();
-        write::replace(&folder.path().join("memory.jsonl"), lines.concat().as_bytes()).unwrap();
-        folder
+        write::replace(&directory.path().join("memory.jsonl"), lines.concat().as_bytes()).unwrap();
+        directory
     }
 
     #[test]
     fn without_a_known_size_the_trace_counts() {
-        let folder = traced(&[(300, 0); 40]);
-        assert_eq!(decide(folder.path(), 0), RetryDecision::Retry(556 * MIB));
+        let directory = traced(&[(300, 0); 40]);
+        assert_eq!(decide(directory.path(), 0), RetryDecision::Retry(556 * MIB));
     }
 
     #[test]
     fn a_damaged_trace_is_accepted() {
-        let folder = traced(&[(300, 0); 3]);
-        let path = folder.path().join("memory.jsonl");
+        let directory = traced(&[(300, 0); 3]);
+        let path = directory.path().join("memory.jsonl");
         let text = std::fs::read_to_string(&path).unwrap();
         let line = text.lines().next().unwrap();
         let of = |segment: u32, step: u64| {
@@ -214,14 +214,14 @@ mod tests {
         };
         for lines in [[of(0, 0), of(0, u64::MAX), of(0, 7)], [of(0, u64::MAX - 1), of(1, 3), of(0, 2)]] {
             write::replace(&path, lines.concat().as_bytes()).unwrap();
-            let trace = Trace::read(folder.path());
+            let trace = Trace::read(directory.path());
             assert!(matches!(by_trace(None, &trace, None, MIB), RetryDecision::Retry(_)), "{trace:?}");
         }
     }
 
     fn decided(samples: &[(u64, u64)], had: u64) -> RetryDecision {
-        let folder = traced(samples);
-        by_trace(None, &Trace::read(folder.path()), None, had * MIB)
+        let directory = traced(samples);
+        by_trace(None, &Trace::read(directory.path()), None, had * MIB)
     }
 
     #[test]
@@ -248,11 +248,11 @@ mod tests {
     #[test]
     fn a_filling_buffer_gets_the_bytes_up_to_its_cap() {
         let filling: Vec<(u64, u64)> = (0..60).map(|step| (100 + 3 * step, 3 * step)).collect();
-        let folder = traced(&filling);
+        let directory = traced(&filling);
         let mut plan = crate::search::rungs::tests::plan_of("[pipeline.dummy]\nsteps_per_epoch = 100\n").to_file(1);
         plan.owners[0].name = "kept".into();
         (plan.owners[0].bytes, plan.owners[0].working_set_bytes) = (600 * MIB, Some(500 * MIB));
-        let trace = Trace::read(folder.path());
+        let trace = Trace::read(directory.path());
         // 277 resident, 177 of 500 kept.
         assert_eq!(by_trace(None, &trace, Some(&plan), 300 * MIB), RetryDecision::Retry((600 + 256) * MIB));
     }
@@ -276,17 +276,17 @@ mod tests {
         };
         let decided = |judgement, trace: &Trace| by_trace(Some(&verdict(judgement)), trace, None, 310 * MIB);
         assert_eq!(
-            decided(Judgement::Growing, &flat),
+            decided(VerdictWord::Growing, &flat),
             RetryDecision::Growing("memory is growing: `cache` holds 96 %".into())
         );
-        assert!(matches!(decided(Judgement::Bounded, &flat), RetryDecision::Retry(_)));
+        assert!(matches!(decided(VerdictWord::Bounded, &flat), RetryDecision::Retry(_)));
         let leak: Vec<(u64, u64)> = (0..60).map(|step| (100 + 3 * step, 0)).collect();
-        assert!(matches!(decided(Judgement::Filling, &trace_of(&leak)), RetryDecision::Retry(_)));
-        assert!(matches!(decided(Judgement::Inconclusive, &trace_of(&leak)), RetryDecision::Growing(_)));
+        assert!(matches!(decided(VerdictWord::Filling, &trace_of(&leak)), RetryDecision::Retry(_)));
+        assert!(matches!(decided(VerdictWord::Inconclusive, &trace_of(&leak)), RetryDecision::Growing(_)));
     }
 
     fn trace_of(samples: &[(u64, u64)]) -> Trace {
-        let folder = traced(samples);
-        Trace::read(folder.path())
+        let directory = traced(samples);
+        Trace::read(directory.path())
     }
 }

@@ -27,7 +27,7 @@ pub enum Stage {
 /// Reads the stage of a run. `rungs` are the steps at which runs of the sweep wait.
 pub fn stage(run: &Path, rungs: &[u64]) -> Stage {
     match RunStatus::read(run) {
-        RunStatus::Missing => Stage::New,
+        RunStatus::NotStarted => Stage::New,
         RunStatus::Done(outcome) => Stage::Over(outcome),
         RunStatus::Running => Stage::Open { until: until(run, rungs) },
         // A run that the user stopped elsewhere continues to the next rung.

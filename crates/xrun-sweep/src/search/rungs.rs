@@ -12,12 +12,12 @@ const MIN_STEPS: &str = "sweep.asha.min_steps";
 /// The rungs of a trial, which are those of the trials before it, if there are any.
 ///
 /// # Errors
-/// As [`rungs`] and [`fits`].
+/// As [`rungs`] and [`check_rungs`].
 pub fn rungs_of(sweep: &Sweep, plan: &Plan, before: &[u64]) -> Result<Vec<u64>, Problem> {
     if before.is_empty() {
         return rungs(sweep, plan);
     }
-    fits(before, plan)?;
+    check_rungs(before, plan)?;
     Ok(before.to_vec())
 }
 
@@ -45,7 +45,7 @@ pub fn rungs(sweep: &Sweep, plan: &Plan) -> Result<Vec<u64>, Problem> {
     }
     let needed = factor.saturating_pow(rungs.len() as u32);
     rungs.push(plan.steps);
-    if sweep.trials.is_some_and(|samples| samples < needed) {
+    if sweep.trials.is_some_and(|trials| trials < needed) {
         let words: Vec<String> = rungs.iter().map(u64::to_string).collect();
         let message = format!(
             "one trial in {factor} is promoted from each rung ({} steps): none of {} trials would reach the end",
@@ -62,7 +62,7 @@ pub fn rungs(sweep: &Sweep, plan: &Plan) -> Result<Vec<u64>, Problem> {
 ///
 /// # Errors
 /// It has another number of steps, or is not validated at a rung.
-pub fn fits(rungs: &[u64], plan: &Plan) -> Result<(), Problem> {
+pub fn check_rungs(rungs: &[u64], plan: &Plan) -> Result<(), Problem> {
     let last = rungs.last().copied().unwrap_or_default();
     if plan.steps != last {
         let message = format!("has {} steps, and the first trial has {last}: rungs are steps", plan.steps);
@@ -111,7 +111,7 @@ pub mod tests {
         let asha = Asha { min_steps: Some(min_steps), reduction_factor };
         let sweep = Sweep { method: SweepMethod::Asha, trials: Some(samples), asha, ..Sweep::default() };
         let rungs = rungs(&sweep, &plan).map_err(|problem| format!("{} {:?}", problem.message, problem.help))?;
-        fits(&rungs, &plan).map_err(|problem| problem.message)?;
+        check_rungs(&rungs, &plan).map_err(|problem| problem.message)?;
         Ok(rungs)
     }
 

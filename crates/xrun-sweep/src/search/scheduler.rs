@@ -7,7 +7,7 @@ use super::asha::{self, Choice, TrialState};
 use super::progress::{Stage, cost_at_end, failed, in_flight, rungs_sent, stage, trial_state};
 use super::proposals;
 use super::tpe::{self, Observation, Settings};
-use crate::record::run_folder;
+use crate::record::run_directory;
 use crate::records::search::{Search, SearchMethod};
 use crate::records::sweep::SweepRecord;
 use crate::run_status::RunStatus;
@@ -65,12 +65,12 @@ impl<'a> Asha<'a> {
         let mut asha =
             Self { sweep, search, reduction_factor, open: VecDeque::new(), trials: vec![TrialState::default(); count] };
         for trial in 0..count {
-            let folder = run_folder(sweep, run(trial));
-            let mut found = trial_state(&folder, &asha.search, false);
-            let goes_on = match stage(&folder, asha.search.rungs()) {
+            let directory = run_directory(sweep, run(trial));
+            let mut found = trial_state(&directory, &asha.search, false);
+            let goes_on = match stage(&directory, asha.search.rungs()) {
                 Stage::Open { .. } => true,
                 Stage::Over(outcome) => {
-                    report_if_missing(&folder);
+                    report_if_missing(&directory);
                     retry_failed && outcome.is_resumable()
                 }
                 Stage::New => false,
@@ -119,25 +119,25 @@ impl Scheduler for Asha<'_> {
 
     fn adopt(&mut self, job: Job) {
         self.open.retain(|open| open.run != job.run);
-        let found = in_flight(&run_folder(self.sweep, job.run), &self.search, job.until);
+        let found = in_flight(&run_directory(self.sweep, job.run), &self.search, job.until);
         self.trials[job.run.trial as usize - 1] = found;
     }
 
     fn ended(&mut self, job: Job, stopping: bool) {
-        let folder = run_folder(self.sweep, job.run);
+        let directory = run_directory(self.sweep, job.run);
         let rungs = self.search.rungs();
-        let lost = matches!(stage(&folder, rungs), Stage::New | Stage::Open { .. });
+        let lost = matches!(stage(&directory, rungs), Stage::New | Stage::Open { .. });
         // Another process works on the run, whose result is not known yet.
-        let busy = RunStatus::read(&folder) == RunStatus::Running;
+        let busy = RunStatus::read(&directory) == RunStatus::Running;
         if lost && (stopping || busy) {
             let until = rungs_sent(rungs, job.until);
             self.trials[job.run.trial as usize - 1].sent = until;
             return self.open.push_back(job);
         }
-        let (found, target) = (trial_state(&folder, &self.search, lost), rungs_sent(rungs, job.until));
+        let (found, target) = (trial_state(&directory, &self.search, lost), rungs_sent(rungs, job.until));
         // A process that failed before it could resume leaves no trace: without an end the run would be tried for ever.
         let lost = !stopping && found.sent < target;
-        self.trials[job.run.trial as usize - 1] = if lost { failed(&folder, &self.search, target) } else { found };
+        self.trials[job.run.trial as usize - 1] = if lost { failed(&directory, &self.search, target) } else { found };
     }
 }
 
@@ -145,10 +145,10 @@ impl<'a> Tpe<'a> {
     fn new(sweep: &'a Path, record: &SweepRecord, search: Search, retry_failed: bool) -> Self {
         let mut tpe = Self { sweep, search, open: VecDeque::new(), costs: BTreeMap::new(), exhausted: false };
         for trial in 0..record.trials.len() {
-            let folder = run_folder(sweep, run(trial));
-            match stage(&folder, &[]) {
+            let directory = run_directory(sweep, run(trial));
+            match stage(&directory, &[]) {
                 Stage::Over(outcome) if outcome.is_complete() || !(retry_failed && outcome.is_resumable()) => {
-                    report_if_missing(&folder);
+                    report_if_missing(&directory);
                     tpe.observe(run(trial));
                 }
                 _ => tpe.open.push_back(Job { run: run(trial), until: None }),
@@ -159,9 +159,9 @@ impl<'a> Tpe<'a> {
 
     /// Records the result of a run. One that failed has infinite cost.
     fn observe(&mut self, run: RunId) {
-        let folder = run_folder(self.sweep, run);
-        let cost = match stage(&folder, &[]) {
-            Stage::Over(outcome) if outcome.is_complete() => cost_at_end(&folder, &self.search),
+        let directory = run_directory(self.sweep, run);
+        let cost = match stage(&directory, &[]) {
+            Stage::Over(outcome) if outcome.is_complete() => cost_at_end(&directory, &self.search),
             _ => f64::INFINITY,
         };
         self.costs.insert(run.trial, cost);
@@ -207,9 +207,9 @@ impl Scheduler for Tpe<'_> {
     }
 
     fn ended(&mut self, job: Job, stopping: bool) {
-        let folder = run_folder(self.sweep, job.run);
-        let over = matches!(stage(&folder, &[]), Stage::Over(_));
-        if (stopping || RunStatus::read(&folder) == RunStatus::Running) && !over {
+        let directory = run_directory(self.sweep, job.run);
+        let over = matches!(stage(&directory, &[]), Stage::Over(_));
+        if (stopping || RunStatus::read(&directory) == RunStatus::Running) && !over {
             return self.open.push_back(job);
         }
         self.observe(job.run);

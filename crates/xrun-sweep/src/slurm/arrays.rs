@@ -22,13 +22,13 @@ pub struct Arrays {
 
 /// The name of the sweep's directory, for a script and a list with commas. In a directory that was renamed, other characters
 /// are replaced, and a digest keeps the names different.
-fn job_name(folder: &str) -> String {
+fn job_name(directory: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
-    match folder.chars().all(plain) {
-        true => folder.to_owned(),
+    match directory.chars().all(plain) {
+        true => directory.to_owned(),
         false => {
-            let name: String = folder.chars().map(|c| if plain(c) { c } else { '_' }).collect();
-            format!("{name}_{}", &digest(folder.as_bytes())[..8])
+            let name: String = directory.chars().map(|c| if plain(c) { c } else { '_' }).collect();
+            format!("{name}_{}", &digest(directory.as_bytes())[..8])
         }
     }
 }
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_renamed_directory_adds_no_options_and_no_commas() {
-        let name = |folder: &str| Arrays::new(Path::new(folder), 1, None).names();
+        let name = |directory: &str| Arrays::new(Path::new(directory), 1, None).names();
         let odd = name("/results/s/a b,$(id);x --uid=0");
         assert!(odd.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)), "{odd}");
         assert_ne!(odd, name("/results/s/a b_$(id);x --uid=0"));

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::super::launcher::{JobOutcome, Launcher, Started, SweepContext};
 use super::super::measure::Queued;
-use super::super::record::run_folder;
+use super::super::record::run_directory;
 use super::super::resources::{Forecasts, retries};
 use super::super::run_status::RunStatus;
 use super::super::schedule::{Event, Options, SweepError};
@@ -139,7 +139,7 @@ impl<'a> SlurmLauncher<'a> {
         loop {
             let tasks = self.jobs.tasks()?;
             let mut others = context.record.runs().zip(0..).filter(|(_, place)| !queue::is_active(&tasks, *place));
-            let busy = others.find(|(run, _)| RunStatus::read(&run_folder(self.sweep, *run)) == RunStatus::Running);
+            let busy = others.find(|(run, _)| RunStatus::read(&run_directory(self.sweep, *run)) == RunStatus::Running);
             let Some((run, _)) = busy.filter(|_| !context.stop.raised()) else { return Ok(tasks) };
             if !std::mem::replace(&mut reported, true) {
                 (context.report)(Event::Waits { run });
@@ -304,11 +304,11 @@ impl Launcher for SlurmLauncher<'_> {
         self.retry_bytes = retries.iter().map(|(run, retry)| (*run, retry.bytes)).collect();
         let asked = |run| self.submission.memory_of(run, self.retry_bytes.get(&run).copied());
         for (run, why) in unwatched_deaths::find(sweep, record, &self.tasks, &retries, &asked) {
-            let folder = run_folder(sweep, run);
+            let directory = run_directory(sweep, run);
             let until = match &self.search {
                 None => None,
-                Some(search) => match read::manifest(&folder) {
-                    Ok(manifest) if !arrived(&folder, search, manifest.until) => manifest.until,
+                Some(search) => match read::manifest(&directory) {
+                    Ok(manifest) if !arrived(&directory, search, manifest.until) => manifest.until,
                     _ => continue,
                 },
             };
@@ -422,7 +422,7 @@ fn cancelled_together(outcomes: Vec<TaskOutcome>, tasks: &[Task]) -> Vec<TaskOut
 
 /// Seconds that a run took so far, in all its processes.
 fn seconds(sweep: &Path, run: RunId) -> f64 {
-    read::summary(&run_folder(sweep, run)).ok().flatten().map_or(0.0, |summary| summary.seconds)
+    read::summary(&run_directory(sweep, run)).ok().flatten().map_or(0.0, |summary| summary.seconds)
 }
 
 /// Waits, but not longer than until a signal or until `due`.

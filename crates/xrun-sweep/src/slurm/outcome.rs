@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::super::launcher::{last_line, stderr_of};
-use super::super::record::run_folder;
+use super::super::record::run_directory;
 use super::super::resources::retry::{self, RetryDecision};
 use super::super::run_status::RunStatus;
 use super::super::scheduler::Job;
@@ -78,7 +78,7 @@ pub enum TaskOutcome {
 impl ActiveJob {
     /// Returns whether the run is at the step that the job stops after, or done, by its directory.
     pub fn has_stopped(&self, sweep: &Path, search: Option<&Search>) -> bool {
-        matches!(RunStatus::read(&run_folder(sweep, self.job.run)), RunStatus::Done(_))
+        matches!(RunStatus::read(&run_directory(sweep, self.job.run)), RunStatus::Done(_))
             || self.has_arrived(sweep, search)
     }
 
@@ -89,7 +89,7 @@ impl ActiveJob {
 
     /// Returns whether the run waits at the rung that the job was to stop at.
     fn has_arrived(&self, sweep: &Path, search: Option<&Search>) -> bool {
-        search.is_some_and(|search| arrived(&run_folder(sweep, self.job.run), search, self.job.until))
+        search.is_some_and(|search| arrived(&run_directory(sweep, self.job.run), search, self.job.until))
     }
 
     /// Decides what becomes of the job. `cancelled`: the user cancelled another one before.
@@ -110,9 +110,9 @@ impl ActiveJob {
             return TaskOutcome::Ended(None);
         }
         // The newest process of a run that waited at a rung is of the job before, until this one has begun.
-        let folder = run_folder(sweep, self.job.run);
+        let directory = run_directory(sweep, self.job.run);
         let until = self.job.until;
-        let begun = || search.is_none() || read::manifest(&folder).is_ok_and(|manifest| manifest.until == until);
+        let begun = || search.is_none() || read::manifest(&directory).is_ok_and(|manifest| manifest.until == until);
         match (self.by_task(sweep, tasks, submission, cancelled), last) {
             (TaskOutcome::Resubmit { cancelled: true, .. }, _) if !begun() => TaskOutcome::Cancelled,
             (TaskOutcome::Resubmit { why, .. }, Some(task)) if has_exited(task) && !begun() => {
@@ -127,12 +127,12 @@ impl ActiveJob {
             self.gone = None;
             return TaskOutcome::Active;
         }
-        let folder = run_folder(sweep, self.job.run);
-        let status = RunStatus::read(&folder);
+        let directory = run_directory(sweep, self.job.run);
+        let status = RunStatus::read(&directory);
         let gone = *self.gone.get_or_insert_with(Instant::now);
         let last = tasks.iter().filter(|task| task.place == self.place).max_by_key(|task| task.job);
         if let RunStatus::Done(outcome) = status {
-            let met = retry::met_container_limit(&folder, outcome);
+            let met = retry::met_container_limit(&directory, outcome);
             // The summary of the process before may be visible for a while after the one that continued.
             if met && gone.elapsed() < SETTLED {
                 return TaskOutcome::Active;
@@ -150,17 +150,17 @@ impl ActiveJob {
         let why = format!("Slurm says {state}");
         // Slurm may not know why its job failed, and the cgroup of a process of this machine may. A Slurm that watches memory
         // itself (OverMemoryKill) says FAILED.
-        let by_kernel = || matches!(killed::killer(&folder), Killer::Oom { own: true, .. });
+        let by_kernel = || matches!(killed::killer(&directory), Killer::Oom { own: true, .. });
         let given = submission.memory_of(self.job.run, self.retry_bytes);
-        let by_slurm = || state == FAILED && given.is_some_and(|given| retry::held_more(&folder, given));
+        let by_slurm = || state == FAILED && given.is_some_and(|given| retry::held_more(&directory, given));
         if state == OUT_OF_MEMORY || (status == RunStatus::Unfinished && (by_kernel() || by_slurm())) {
             return self.died_of_memory(sweep, submission, why);
         }
         match (status, state, last) {
-            (RunStatus::Missing, CANCELLED, _) => TaskOutcome::Cancelled,
+            (RunStatus::NotStarted, CANCELLED, _) => TaskOutcome::Cancelled,
             (_, CANCELLED, _) if cancelled => TaskOutcome::Cancelled,
-            (RunStatus::Missing, _, Some(task)) if has_exited(task) => self.before_xrun(sweep, task, why),
-            (RunStatus::Missing, ..) if let Some(line) = last_line(&stderr_of(sweep, self.job.run)) => {
+            (RunStatus::NotStarted, _, Some(task)) if has_exited(task) => self.before_xrun(sweep, task, why),
+            (RunStatus::NotStarted, ..) if let Some(line) = last_line(&stderr_of(sweep, self.job.run)) => {
                 TaskOutcome::Ended(Some(line))
             }
             _ => {
@@ -178,10 +178,10 @@ impl ActiveJob {
 
     /// Decides after a run ran out of memory: once more with what its trace says, unless it was growing.
     fn died_of_memory(&self, sweep: &Path, submission: &Submission<'_>, why: String) -> TaskOutcome {
-        let folder = run_folder(sweep, self.job.run);
+        let directory = run_directory(sweep, self.job.run);
         let file = if submission.settings.memory.is_some() { layout::SLURM } else { layout::SWEEP_MEMORY };
         // One that ended itself counts as failed.
-        let failed = matches!(RunStatus::read(&folder), RunStatus::Done(_));
+        let failed = matches!(RunStatus::read(&directory), RunStatus::Done(_));
         let how = if failed { " with --retry-failed" } else { "" };
         let advice = format!("set more `memory` in {}, then resume the sweep{how}", sweep.join(file).display());
         match (submission.memory_of(self.job.run, self.retry_bytes), self.retry_bytes) {
@@ -189,7 +189,7 @@ impl ActiveJob {
                 TaskOutcome::Ended(Some(format!("{why}: the retry with {} was not enough; {advice}", Bytes(bytes))))
             }
             (None, _) => TaskOutcome::Ended(Some(format!("{why}: the run needs more than Slurm gave it; {advice}"))),
-            (Some(given), None) => match retry::decide(&folder, given) {
+            (Some(given), None) => match retry::decide(&directory, given) {
                 RetryDecision::Retry(bytes) => {
                     TaskOutcome::MoreMemory { why: format!("{why}, with {} for the run", Bytes(given)), bytes }
                 }
@@ -222,10 +222,10 @@ impl ActiveJob {
 
     /// The record of the job's process.
     pub fn process(&self, sweep: &Path, search: Option<&Search>, why: Option<String>) -> Process {
-        let folder = run_folder(sweep, self.job.run);
+        let directory = run_directory(sweep, self.job.run);
         let arrived = self.has_arrived(sweep, search);
-        let done = matches!(RunStatus::read(&folder), RunStatus::Done(_));
-        let summary = read::summary(&folder).ok().flatten().filter(|_| done || arrived);
+        let done = matches!(RunStatus::read(&directory), RunStatus::Done(_));
+        let summary = read::summary(&directory).ok().flatten().filter(|_| done || arrived);
         let good = arrived || summary.as_ref().is_some_and(|summary| summary.exit_code == 0);
         let seconds = summary.as_ref().map_or(0.0, |summary| summary.seconds);
         Process {
@@ -233,7 +233,7 @@ impl ActiveJob {
             run: self.job.run.to_string(),
             ended: now(),
             seconds: (seconds - self.seconds_before).max(0.0),
-            resumed: read::manifest(&folder).is_ok_and(|manifest| !manifest.resumed.is_empty()),
+            resumed: read::manifest(&directory).is_ok_and(|manifest| !manifest.resumed.is_empty()),
             exit_code: match arrived {
                 true => Some(0),
                 false => summary.as_ref().map(|summary| i32::from(summary.exit_code)),

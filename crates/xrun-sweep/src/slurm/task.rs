@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::super::launcher::Start;
-use super::super::record::{RecordError, run_folder};
+use super::super::record::{RecordError, run_directory};
 use super::super::run_status::RunStatus;
 use super::super::scheduler::Job;
 use super::super::search::progress;
@@ -65,11 +65,11 @@ pub fn start(
     allowed: bool,
 ) -> Result<Option<Start>, RunStartError> {
     let run = record.runs().nth(place).ok_or(RunStartError::Place { place, runs: record.order.len() })?;
-    let folder = run_folder(sweep, run);
-    let arrived = || record.search.as_ref().is_some_and(|search| progress::arrived(&folder, search, until));
+    let directory = run_directory(sweep, run);
+    let arrived = || record.search.as_ref().is_some_and(|search| progress::arrived(&directory, search, until));
     let begun = Instant::now();
     loop {
-        match RunStatus::read(&folder) {
+        match RunStatus::read(&directory) {
             RunStatus::Running if begun.elapsed() > OTHER_MAX => {
                 return Err(RunStartError::Busy { run: run.to_string() });
             }

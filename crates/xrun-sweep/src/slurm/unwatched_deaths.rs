@@ -6,7 +6,7 @@ use std::path::Path;
 
 use chrono::{DateTime, FixedOffset};
 
-use super::super::record::run_folder;
+use super::super::record::run_directory;
 use super::super::resources::{Retry, processes, retry};
 use super::super::run_status::RunStatus;
 use super::super::trials::RunId;
@@ -30,30 +30,30 @@ pub fn find(
     let mut accounting = true;
     let mut died = BTreeMap::new();
     for (run, place) in record.runs().zip(0..) {
-        let folder = run_folder(sweep, run);
+        let directory = run_directory(sweep, run);
         let decided = retries.get(&run).is_some_and(|retry| retry.to_come);
-        if decided || is_active(tasks, place) || !begun_after(&folder, recorded.get(&run.to_string())) {
+        if decided || is_active(tasks, place) || !begun_after(&directory, recorded.get(&run.to_string())) {
             continue;
         }
-        let given = killed::cluster_memory(&folder);
+        let given = killed::cluster_memory(&directory);
         if given.zip(asked(run)).is_some_and(|(given, asked)| given < asked) {
             continue;
         }
         let state = tasks.iter().filter(|task| task.place == place).max_by_key(|task| task.job);
         let state = state.map(|task| task.state.clone());
-        let found = match RunStatus::read(&folder) {
-            RunStatus::Done(outcome) => retry::met_container_limit(&folder, outcome)
+        let found = match RunStatus::read(&directory) {
+            RunStatus::Done(outcome) => retry::met_container_limit(&directory, outcome)
                 .then(|| "the run reached its container's memory limit".to_owned()),
             RunStatus::Unfinished => {
                 // The queue forgets its jobs after some minutes. Without accounting of one there is none of the others.
                 let state = state.or_else(|| {
-                    let said = accounting.then(|| killed::cluster_state(&folder)).flatten();
+                    let said = accounting.then(|| killed::cluster_state(&directory)).flatten();
                     accounting &= said.is_some();
                     said
                 });
-                of_memory(&folder, state.as_deref(), given.or_else(|| asked(run)))
+                of_memory(&directory, state.as_deref(), given.or_else(|| asked(run)))
             }
-            RunStatus::Missing | RunStatus::Running => None,
+            RunStatus::NotStarted | RunStatus::Running => None,
         };
         if let Some(why) = found {
             died.insert(run, format!("before the sweep was resumed, {why}"));

@@ -33,7 +33,7 @@ use std::path::{Path, PathBuf};
 
 use crate::axis::Axis;
 use crate::context::Context;
-use crate::findings::{Judgement, UnitSource, Verdict};
+use crate::findings::{UnitSource, Verdict, VerdictWord};
 use crate::judge::{SeriesKind, Thresholds};
 use crate::watch::Watch;
 use column_names::Role;
@@ -391,7 +391,7 @@ fn combined(mut verdicts: Vec<(usize, Verdict)>, processes: &[ProcessSpan]) -> O
     };
     let newest = Verdict { message: labelled(newest_at, &newest.message), ..newest };
     match verdicts.pop() {
-        Some((at, worst)) if worst.verdict > Judgement::Suspect && worst.verdict > newest.verdict => {
+        Some((at, worst)) if worst.verdict > VerdictWord::Suspect && worst.verdict > newest.verdict => {
             Some(Verdict { message: format!("{}; {}", labelled(at, &worst.message), newest.message), ..worst })
         }
         _ => Some(newest),

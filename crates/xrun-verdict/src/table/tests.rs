@@ -95,7 +95,7 @@ fn the_first_step_of_a_trace_may_be_large() {
         text + &format!("{},{}\n", 1_000_001 + row, 2_000_000_000 + row * 524_288)
     });
     let verdict = judged(rows.as_bytes(), &TableOptions::default()).unwrap().verdict;
-    assert_eq!(verdict.verdict, Judgement::Growing, "{}", verdict.message);
+    assert_eq!(verdict.verdict, VerdictWord::Growing, "{}", verdict.message);
     assert!((verdict.series[0].findings.slope.unwrap() - 524_288.0).abs() < 1.0);
 }
 
@@ -106,10 +106,10 @@ fn each_process_is_judged_separately_and_the_worst_is_reported() {
     };
     let header = "elapsed_s,rss_mb\n".to_owned();
     let flat = judged(process(process(header.clone(), 0.0), 0.0).as_bytes(), &TableOptions::default()).unwrap();
-    assert_eq!(flat.verdict.verdict, Judgement::Bounded);
+    assert_eq!(flat.verdict.verdict, VerdictWord::Bounded);
     let notes = flat.notes.join("; ");
     let leak = judged(process(process(process(header, 0.0), 1.0), 0.0).as_bytes(), &TableOptions::default()).unwrap();
-    assert_eq!(leak.verdict.verdict, Judgement::Growing);
+    assert_eq!(leak.verdict.verdict, VerdictWord::Growing);
     insta::assert_snapshot!(format!("{notes}\n{}", leak.verdict.message));
 }
 
@@ -120,7 +120,7 @@ fn a_clock_that_is_set_back_by_less_than_a_second_is_no_restart() {
         text + &format!("{},{}\n", 1_700_000_000.0 + f64::from(row) - back, 2000 + row)
     });
     let judged = judged(rows.as_bytes(), &TableOptions::default()).unwrap();
-    assert_eq!((judged.verdict.verdict, judged.notes.len()), (Judgement::Growing, 2), "{:?}", judged.notes);
+    assert_eq!((judged.verdict.verdict, judged.notes.len()), (VerdictWord::Growing, 2), "{:?}", judged.notes);
 }
 
 #[test]
@@ -204,7 +204,7 @@ fn several_gpus_are_distinguished_by_a_column_or_by_their_order() {
         let verdict = judged(table.as_bytes(), &TableOptions::default()).unwrap().verdict;
         assert_eq!(verdict.series.len(), 4, "{}", verdict.message);
         let growing: Vec<&SeriesVerdict> =
-            verdict.series.iter().filter(|one| one.findings.verdict == Judgement::Growing).collect();
+            verdict.series.iter().filter(|one| one.findings.verdict == VerdictWord::Growing).collect();
         assert_eq!(growing.iter().map(|one| one.name.as_str()).collect::<Vec<_>>(), [name]);
         let others = verdict.series.iter().filter(|one| one.name != name);
         assert!(others.into_iter().all(|one| (one.first, one.peak) == (9000.0 * 1_048_576.0, 9000.0 * 1_048_576.0)));
@@ -260,7 +260,7 @@ fn missing_values_duplicate_times_and_repeated_headers_are_ignored() {
         }
     }
     let verdict = judged(text.as_bytes(), &TableOptions::default()).unwrap().verdict;
-    assert_eq!(verdict.verdict, Judgement::Growing, "{}", verdict.message);
+    assert_eq!(verdict.verdict, VerdictWord::Growing, "{}", verdict.message);
     assert!((verdict.series[0].findings.slope.unwrap() - 2.0 * 1_048_576.0 / 1e3).abs() < 20.0, "two a second");
 }
 
@@ -386,7 +386,7 @@ fn growth_min_is_the_growth_from_which_on_bytes_count() {
         let options = TableOptions { growth_min, ..TableOptions::default() };
         judged(text.as_bytes(), &options).unwrap().verdict.verdict
     };
-    assert_eq!(verdict(None), Judgement::Bounded);
-    assert_eq!(verdict(Some(64 * 1024)), Judgement::Growing);
-    assert_eq!(verdict(Some(1 << 20)), Judgement::Bounded);
+    assert_eq!(verdict(None), VerdictWord::Bounded);
+    assert_eq!(verdict(Some(64 * 1024)), VerdictWord::Growing);
+    assert_eq!(verdict(Some(1 << 20)), VerdictWord::Bounded);
 }

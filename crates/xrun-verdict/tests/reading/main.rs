@@ -7,7 +7,7 @@ mod judged;
 mod tuned;
 
 use xrun_verdict::table::{TableError, TableOptions, TableVerdict, judge_table};
-use xrun_verdict::{Judgement, UnitSource};
+use xrun_verdict::{UnitSource, VerdictWord};
 
 const MIB: f64 = 1024.0 * 1024.0;
 
@@ -103,7 +103,7 @@ fn problem(case: &Case) -> Option<String> {
                     problems.push(format!("no series {} in {names:?}", expected.name));
                     continue;
                 };
-                if (found.findings.verdict == Judgement::Growing) != expected.grows {
+                if (found.findings.verdict == VerdictWord::Growing) != expected.grows {
                     problems.push(format!("{} is {:?}", found.name, found.findings.verdict));
                 }
                 let known = !matches!(found.unit_source, Some(UnitSource::Assumed | UnitSource::Unknown));
@@ -121,7 +121,7 @@ fn problem(case: &Case) -> Option<String> {
                 }
             }
             let any = series.iter().any(|one| one.grows);
-            if (verdict.verdict == Judgement::Growing) != any {
+            if (verdict.verdict == VerdictWord::Growing) != any {
                 problems.push(format!("verdict {:?}: {}", verdict.verdict, verdict.message));
             }
             for column in not_judged {

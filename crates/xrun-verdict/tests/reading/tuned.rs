@@ -321,7 +321,7 @@ fn a_short_series_says_how_much_is_missing() {
         (lines("rss_mb,note", 4, |at| format!("{},x", 500 + at)), "more samples"),
     ] {
         let read = read(&case("short", text, vec![], vec![])).unwrap();
-        assert_eq!(read.verdict.verdict, Judgement::Inconclusive);
+        assert_eq!(read.verdict.verdict, VerdictWord::Inconclusive);
         let missing = read.verdict.series[0].findings.more_steps.unwrap();
         let unit = if read.verdict.axis == xrun_verdict::Axis::Samples { 1000 } else { 1 };
         assert!(missing >= 4 * unit && read.verdict.window >= unit, "{missing}: {}", read.verdict.message);

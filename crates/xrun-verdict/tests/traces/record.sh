@@ -1,5 +1,5 @@
 #!/bin/sh
-# Records the traces of this folder again, in about two minutes. Needs a Python with
+# Records the traces of this directory again, in about two minutes. Needs a Python with
 # `pip install memory_profiler psrecord memray`, and procps.
 set -eu
 cd "$(dirname "$0")"

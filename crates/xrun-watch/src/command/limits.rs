@@ -15,7 +15,7 @@ const TREND_INTERVAL: Duration = Duration::from_secs(5);
 const TREND_FRACTION: f64 = 0.5;
 
 /// Check of the memory limits.
-pub struct Limits {
+pub struct CommandLimits {
     /// Time of the last check of the trend.
     trend_checked: Instant,
 }
@@ -47,7 +47,7 @@ impl LimitUse {
     }
 }
 
-impl Limits {
+impl CommandLimits {
     /// Check whose first interval begins now.
     pub fn new() -> Self {
         Self { trend_checked: Instant::now() }

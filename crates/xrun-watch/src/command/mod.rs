@@ -9,6 +9,7 @@ mod groups;
 mod limits;
 mod metrics;
 mod output;
+mod pty;
 mod record;
 mod reports;
 mod sampler;
@@ -19,7 +20,6 @@ mod step_formats;
 mod step_source;
 mod steps;
 mod stop;
-mod terminal;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -26,7 +26,7 @@ use xrun_results::read;
 use xrun_results::read::ReadError;
 use xrun_results::timestamp;
 use xrun_results::training_verdict;
-use xrun_results::verdict::{Judgement, Verdict};
+use xrun_results::verdict::{Verdict, VerdictWord};
 use xrun_results::watched::WatchSettings;
 
 /// Cap on the lines that wait to be written, for each file.
@@ -115,7 +115,7 @@ impl CommandRecord {
             host: host::host(),
             data: BTreeMap::new(),
             data_skipped: BTreeMap::new(),
-            clamped: Vec::new(),
+            lowered: Vec::new(),
             origins: BTreeMap::new(),
             parent: None,
             until: None,
@@ -181,7 +181,7 @@ impl CommandRecord {
     ///
     /// # Errors
     /// The files cannot be written.
-    pub fn begin_steps_anew(&mut self, segment: u32) -> Result<(), WriteError> {
+    pub fn restart_steps(&mut self, segment: u32) -> Result<(), WriteError> {
         let without_step = |line: &str| {
             let line = read::parse_line::<MemoryLine>(line.as_bytes()).ok()?;
             let step = if line.segment == segment { 0 } else { line.step };
@@ -268,7 +268,7 @@ impl CommandRecord {
     pub fn post_mortem(&mut self, reached: &LimitReached, verdict: &Verdict) -> Result<(), WriteError> {
         // Samples that cannot be written are counted, and missing in the post-mortem.
         let _ = self.memory.flush();
-        let growth = (verdict.verdict >= Judgement::Suspect).then(|| GrowthToLimit {
+        let growth = (verdict.verdict >= VerdictWord::Suspect).then(|| GrowthToLimit {
             verdict: verdict.verdict,
             message: verdict.message.clone(),
             slope: verdict

@@ -9,26 +9,27 @@ use signal_hook::iterator::Signals;
 
 use super::events::EventFiles;
 use super::exit::{self, Exit, LastMemory};
-use super::limits::{Limits, unreclaimable};
+use super::limits::{CommandLimits, unreclaimable};
+use super::pty::SizeMirror;
 use super::record::{self, CommandEnd, CommandRecord, LimitReached};
 use super::reports::Reports;
 use super::sampler::{ProcessTree, Sampler, not_measured};
 use super::start::{self, OutputReaders};
 use super::steps::StepEvent;
 use super::stop::Stopper;
-use super::terminal::Mirror;
 use super::{PreparedRun, StepSource, WatchError, WatchRequest};
 use crate::directory::RunDirectory;
+use crate::exit::exit_code;
 use crate::memory::own_cgroup::{Cgroups, OwnCgroup};
 use crate::memory::processes::Status;
-use crate::stop::{exit_code, hangup_signal};
+use crate::stop::hangup_signal;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::files::write::WriteError;
 use xrun_core::units::{Span, pluralize};
 use xrun_results::format::{MemoryLine, MemorySummary, Outcome, PlanFile, SamplePoint, Summary};
 use xrun_results::judge::{CommandJudge, fails};
 use xrun_results::read::{self, ReadError};
-use xrun_results::verdict::{Judgement, Verdict};
+use xrun_results::verdict::{Verdict, VerdictWord};
 use xrun_results::watched::WatchSettings;
 
 /// Cap on the time between two checks whether the command has ended.
@@ -147,7 +148,7 @@ impl<'a> Launch<'a> {
             last_step: None,
             last: LastMemory { kills_before, host_memory: request.host_memory, cgroups, line: None },
             scan_at_sample: 0,
-            limits: Limits::new(),
+            limits: CommandLimits::new(),
             reported_step_source: None,
             growth: GrowthWatch::default(),
             write_failed: false,
@@ -205,7 +206,7 @@ impl GrowthWatch {
         }
         self.next = self.samples + Self::EVERY_MIN.max(self.samples / 8);
         let verdict = judged.verdict();
-        self.reported = verdict.verdict >= Judgement::Growing;
+        self.reported = verdict.verdict >= VerdictWord::Growing;
         self.reported.then_some(verdict.message)
     }
 }
@@ -246,7 +247,7 @@ struct Session<'a> {
     last: LastMemory,
     /// Footprint by the scan before the newest sample.
     scan_at_sample: u64,
-    limits: Limits,
+    limits: CommandLimits,
     /// Name of the source of steps that was reported last, `None` for none; absent before the first report.
     reported_step_source: Option<Option<String>>,
     growth: GrowthWatch,
@@ -263,7 +264,7 @@ impl Session<'_> {
             let ended = exit::reap(main);
             for signal in signals.pending() {
                 if signal == SIGWINCH {
-                    self.output.mirrors.iter().for_each(Mirror::resize);
+                    self.output.mirrors.iter().for_each(SizeMirror::resize);
                     continue;
                 }
                 let members = self.members();
@@ -321,19 +322,19 @@ impl Session<'_> {
         if let Some(tail) = &mut self.output.tail {
             tail.read(&self.output.steps);
         }
-        if let Some(events) = &mut self.output.events {
+        if let Some(events) = &mut self.output.event_files {
             events.read(&self.output.steps);
         }
         if let Some(reports) = &mut self.output.reports {
             reports.read(&self.output.steps);
         }
-        for event in self.output.steps.take_events(&self.output.events_of_steps) {
+        for event in self.output.steps.take_events(&self.output.step_events) {
             let written = match event {
                 StepEvent::Metrics(line) => self.record.step(&line),
                 StepEvent::Anew => {
                     (self.first_step, self.last_step) = (None, None);
-                    self.judged.begin_steps_anew();
-                    self.record.begin_steps_anew(self.segment)
+                    self.judged.restart_steps();
+                    self.record.restart_steps(self.segment)
                 }
             };
             self.check_written(written);
@@ -458,7 +459,7 @@ impl Session<'_> {
             self.read_steps();
             std::thread::sleep(Duration::from_millis(2));
         }
-        if let Some(events) = &mut self.output.events {
+        if let Some(events) = &mut self.output.event_files {
             events.end(&self.output.steps);
         }
         self.read_steps();
@@ -494,7 +495,7 @@ impl Session<'_> {
             self.check_written(written);
         }
         notes.extend(note.map(|note| format!("steps from {note}")));
-        let damaged = self.output.events.as_ref().map_or(0, EventFiles::damaged);
+        let damaged = self.output.event_files.as_ref().map_or(0, EventFiles::damaged);
         if damaged > 0 {
             notes.push(format!("the rest of {} could not be read", pluralize(damaged as u64, "event file")));
         }

@@ -12,9 +12,9 @@ use std::thread::JoinHandle;
 
 use super::events::{self, EventFiles};
 use super::output;
+use super::pty::{self, Pty, SizeMirror};
 use super::reports::{self, Reports};
 use super::steps::{self, StepEvent, StepParser, Steps, Tail};
-use super::terminal::{self, Mirror, Pty};
 use super::{StepSource, WatchError, WatchRequest};
 use crate::memory::own_cgroup::OwnCgroup;
 use xrun_core::bounded::ledger::{Ledger, Registration};
@@ -44,7 +44,7 @@ pub fn find(request: &WatchRequest) -> Result<PathBuf, WatchError> {
             if request.own_exit_code {
                 "put the command after `--`, such as `-- python train.py`"
             } else {
-                "check the key `program`; a relative path starts at `folder`"
+                "check the key `program`; a relative path starts at `working_directory`"
             }
         ))
     })
@@ -69,18 +69,20 @@ pub fn masked_words(request: &WatchRequest) -> Vec<String> {
 /// Readers of the output and the files of a running command.
 pub struct OutputReaders {
     pub steps: Arc<Steps>,
-    pub events_of_steps: Receiver<StepEvent>,
+    pub step_events: Receiver<StepEvent>,
     /// File of JSON lines.
     pub tail: Option<Tail>,
-    pub events: Option<EventFiles>,
+    /// TensorBoard's event files.
+    pub event_files: Option<EventFiles>,
     /// Reports of the command itself; `None` where no pipe could be made.
     pub reports: Option<Reports>,
     /// Threads that copy its output.
     pub copies: Vec<JoinHandle<()>>,
     /// Pseudo-terminals that it writes to.
-    pub mirrors: Vec<Mirror>,
-    _read: Option<Registration>,
-    _waiting: Registration,
+    pub mirrors: Vec<SizeMirror>,
+    /// Ledger entries of the readers' buffer and of the steps that wait.
+    _reader: Option<Registration>,
+    _steps: Registration,
 }
 
 impl OutputReaders {
@@ -97,7 +99,7 @@ impl OutputReaders {
 pub fn start(
     request: &WatchRequest,
     program: &Path,
-    own: Option<&OwnCgroup>,
+    own_cgroup: Option<&OwnCgroup>,
     ledger: &Ledger,
 ) -> Result<(u32, OutputReaders), WatchError> {
     let mut command = std::process::Command::new(program);
@@ -106,14 +108,14 @@ pub fn start(
     if let Some(directory) = &request.working_directory {
         command.current_dir(directory);
     }
-    if let Some(own) = own {
-        enter_cgroup(&mut command, own)?;
+    if let Some(own_cgroup) = own_cgroup {
+        enter_cgroup(&mut command, own_cgroup)?;
     }
     if std::io::stdin().is_terminal() {
         // A background group that reads from the terminal would be stopped silently.
         command.stdin(Stdio::null());
     }
-    let (mut tail, mut events) = (None, None);
+    let (mut tail, mut event_files) = (None, None);
     let parser = match &request.steps {
         Some(StepSource::Output(pattern)) => Some(StepParser::Pattern(pattern.clone())),
         Some(StepSource::Recognised) => Some(StepParser::recognised()),
@@ -122,7 +124,7 @@ pub fn start(
             None
         }
         Some(StepSource::Events(directory)) => {
-            events = Some(EventFiles::new(directory));
+            event_files = Some(EventFiles::new(directory));
             None
         }
         None => None,
@@ -138,7 +140,7 @@ pub fn start(
         // A pipe of a watcher around this one.
         None => command.env_remove(reports::VARIABLE),
     };
-    let (steps, events_of_steps) = Steps::new(parser, request.metrics.keys().cloned().collect());
+    let (steps, step_events) = Steps::new(parser, request.metrics.keys().cloned().collect());
     let steps = Arc::new(steps);
     let system = |what: &str, error: std::io::Error| WatchError::System(format!("cannot {what}: {error}"));
     let name = xrun_core::printable::line(&request.command[0].to_string_lossy(), 200);
@@ -169,25 +171,25 @@ pub fn start(
     for (from, to) in terminals {
         copy(from, to)?;
     }
-    let read = if events.is_some() { Some(events::buffer()) } else { reads_output.then(output::buffer) };
-    let read = read.map(|buffer| {
+    let reader = if event_files.is_some() { Some(events::buffer()) } else { reads_output.then(output::buffer) };
+    let reader = reader.map(|buffer| {
         let registration = buffer.register(ledger);
         registration.set(registration.cap().items, registration.cap().bytes);
         registration
     });
-    let waiting = steps::buffer().register(ledger);
+    let waiting_steps = steps::buffer().register(ledger);
     Ok((
         child.id(),
         OutputReaders {
             steps,
-            events_of_steps,
+            step_events,
             tail,
-            events,
+            event_files,
             reports,
             copies,
             mirrors,
-            _read: read,
-            _waiting: waiting,
+            _reader: reader,
+            _steps: waiting_steps,
         },
     ))
 }
@@ -222,7 +224,7 @@ struct OutputTargets {
 #[derive(Default)]
 struct Streams {
     terminals: Vec<(File, File)>,
-    mirrors: Vec<Mirror>,
+    mirrors: Vec<SizeMirror>,
 }
 
 impl OutputTargets {
@@ -241,13 +243,15 @@ impl OutputTargets {
         let mut streams = Streams::default();
         let mut terminal = |target: &File| -> std::io::Result<OwnedFd> {
             let pty = Pty::open(target.as_fd())?;
-            streams.mirrors.push(Mirror { target: target.try_clone()?, controller: pty.controller.try_clone()? });
+            streams
+                .mirrors
+                .push(SizeMirror { user_terminal: target.try_clone()?, controller: pty.controller.try_clone()? });
             streams.terminals.push((pty.controller, target.try_clone()?));
-            Ok(pty.terminal)
+            Ok(pty.replica)
         };
         let out = if self.out.is_terminal() { Some(terminal(&self.out)?) } else { None };
         let err = match (&out, self.err.is_terminal()) {
-            (Some(out), true) if terminal::is_same(self.out.as_fd(), self.err.as_fd()) => Some(out.try_clone()?),
+            (Some(out), true) if pty::is_same(self.out.as_fd(), self.err.as_fd()) => Some(out.try_clone()?),
             (_, true) => Some(terminal(&self.err)?),
             (_, false) => None,
         };

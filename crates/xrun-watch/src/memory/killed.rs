@@ -15,7 +15,7 @@ const GROUPS_MAX: usize = 32;
 pub fn note(segment: u32, host: String) -> ProcessRecord {
     let above = Cgroup::of_self().map(|group| group.oom_kills_above()).unwrap_or_default().into_iter().take(GROUPS_MAX);
     let groups = above.filter_map(|(directory, oom_kills)| {
-        Some(CgroupRecord { inode: inode(&directory)?, folder: directory.display().to_string(), oom_kills })
+        Some(CgroupRecord { inode: inode(&directory)?, directory: directory.display().to_string(), oom_kills })
     });
     ProcessRecord {
         version: VERSION,
@@ -104,14 +104,14 @@ fn killer_of(note: &ProcessRecord, host: &str) -> Killer {
     }
     let mut counted = false;
     for (at, group) in note.groups.iter().enumerate() {
-        let directory = Path::new(&group.folder);
+        let directory = Path::new(&group.directory);
         // A new group of the same name counts from 0.
         let now = (inode(directory) == Some(group.inode)).then(|| oom_kills_in(directory)).flatten();
         let Some(now) = now else { continue };
         counted = true;
         if now > group.oom_kills {
             let (kills, own) = (now - group.oom_kills, at == 0);
-            return Killer::Oom { group: group.folder.clone(), kills, own };
+            return Killer::Oom { group: group.directory.clone(), kills, own };
         }
         if at == 0 {
             // OOM kills in ancestors were those of other processes.
@@ -158,7 +158,7 @@ mod tests {
     use super::*;
 
     fn group(directory: &str, oom_kills: u64) -> CgroupRecord {
-        CgroupRecord { folder: directory.into(), inode: inode(Path::new(directory)).unwrap_or(7), oom_kills }
+        CgroupRecord { directory: directory.into(), inode: inode(Path::new(directory)).unwrap_or(7), oom_kills }
     }
 
     #[test]

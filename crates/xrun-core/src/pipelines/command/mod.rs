@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use crate::bounded::ledger::Ledger;
 use crate::dataset::digest::digest_of_file;
-use crate::device::Kind;
+use crate::device::DeviceKind;
 use crate::experiment::Experiment;
 use crate::experiment::command;
 use crate::experiment::command::named;
@@ -39,7 +39,7 @@ impl PipelineKind for Command {
     }
 
     fn paths(settings: &mut Settings) -> Vec<(&'static str, &mut Option<String>)> {
-        vec![("folder", &mut settings.folder)]
+        vec![("working_directory", &mut settings.working_directory)]
     }
 
     fn check(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
@@ -57,16 +57,16 @@ impl PipelineKind for Command {
         Ok((facts, ()))
     }
 
-    fn open(_: (), _: &Experiment, _: Kind, _: &Ledger, _: u64) -> Result<Box<dyn Task>, TaskError> {
+    fn open(_: (), _: &Experiment, _: DeviceKind, _: &Ledger, _: u64) -> Result<Box<dyn Task>, TaskError> {
         Err(TaskError::Data("pipeline `command` has no task to open".into()))
     }
 }
 
 /// Digests of the files among the arguments.
 fn digests(settings: &Settings) -> Result<Vec<(String, String)>, TaskError> {
-    let folder = settings.folder.as_ref().map(PathBuf::from).unwrap_or_default();
+    let directory = settings.working_directory.as_ref().map(PathBuf::from).unwrap_or_default();
     let is_small = |path: &Path| path.metadata().is_ok_and(|found| found.is_file() && found.len() <= FILE_BYTES_MAX);
-    let files = settings.program.iter().filter(|word| is_small(&folder.join(word))).take(FILES_MAX);
-    let digests = files.map(|word| Ok((word.clone(), digest_of_file(&folder.join(word))?)));
+    let files = settings.program.iter().filter(|word| is_small(&directory.join(word))).take(FILES_MAX);
+    let digests = files.map(|word| Ok((word.clone(), digest_of_file(&directory.join(word))?)));
     digests.collect()
 }

@@ -4,7 +4,7 @@ pub mod settings;
 pub mod task;
 
 use crate::bounded::ledger::Ledger;
-use crate::device::Kind;
+use crate::device::DeviceKind;
 use crate::experiment::Experiment;
 use crate::experiment::pipeline::PipelineKind;
 use crate::settings::sections::LIMITS_OF_KINDS;
@@ -18,7 +18,7 @@ pub struct Dummy;
 impl PipelineKind for Dummy {
     const NAME: &'static str = "dummy";
     // All limits, so that tests can set them.
-    const LIMITS: &'static [&'static str] = &LIMITS_OF_KINDS;
+    const LIMIT_KEYS: &'static [&'static str] = &LIMITS_OF_KINDS;
     const METRICS: &'static [Metric] = task::METRICS;
     type Settings = Settings;
     type Prepared = Settings;
@@ -30,7 +30,7 @@ impl PipelineKind for Dummy {
     fn open(
         settings: Settings,
         experiment: &Experiment,
-        _: Kind,
+        _: DeviceKind,
         ledger: &Ledger,
         _: u64,
     ) -> Result<Box<dyn Task>, TaskError> {

@@ -9,10 +9,10 @@ use xrun_core::dataset::sample::IgnoreReason;
 
 /// The objects of the further image `extra.png`, which holds one cat with these corners.
 fn objects(corners: [i64; 4], change: &dyn Fn(&mut Settings)) -> Result<Vec<Object>, String> {
-    let folder = Folder::voc();
-    painted().save(folder.root.join("images/extra.png")).unwrap();
-    folder.xml("extra", &xml("extra.png", "cat", corners));
-    let mut settings = folder.settings(Format::Voc, OnInvalid::Fail);
+    let directory = Directory::voc();
+    painted().save(directory.root.join("images/extra.png")).unwrap();
+    directory.xml("extra", &xml("extra.png", "cat", corners));
+    let mut settings = directory.settings(Format::Voc, OnInvalid::Fail);
     change(&mut settings);
     let library = open(Format::Voc, &settings).map_err(|error| error.to_string())?;
     assert_sound(&library);
@@ -61,13 +61,13 @@ fn a_voc_coordinate_of_0_is_refused_with_the_key_to_set() {
 
 #[test]
 fn difficult_and_skipped_objects_are_no_crowds() {
-    let folder = Folder::voc();
+    let directory = Directory::voc();
     let difficult = xml("cat0.jpg", "cat", [5, 6, 15, 18]).replace("<difficult>0", "<difficult>1");
-    folder.xml("cat0", &difficult);
-    folder.xml("cat1", &xml("cat1.jpg", "cat", [5, 6, 50, 18]));
-    painted().save(folder.root.join("images/extra.png")).unwrap();
-    folder.xml("extra", &xml("extra.png", "cat", [1, 1, 9, 9]));
-    let library = open(Format::Voc, &folder.settings(Format::Voc, OnInvalid::Skip)).unwrap();
+    directory.xml("cat0", &difficult);
+    directory.xml("cat1", &xml("cat1.jpg", "cat", [5, 6, 50, 18]));
+    painted().save(directory.root.join("images/extra.png")).unwrap();
+    directory.xml("extra", &xml("extra.png", "cat", [1, 1, 9, 9]));
+    let library = open(Format::Voc, &directory.settings(Format::Voc, OnInvalid::Skip)).unwrap();
     for name in ["images/cat0.jpg", "images/cat1.jpg"] {
         let video = library.videos.iter().find(|video| video.name == name).unwrap();
         assert_eq!(video.frames[0].objects[0].ignored, Some(IgnoreReason::Difficult), "{name}");
@@ -76,12 +76,12 @@ fn difficult_and_skipped_objects_are_no_crowds() {
 
 #[test]
 fn coco_areas_are_those_of_outlines_and_crowds_are_kept() {
-    let (folder, mut text) = Folder::coco();
+    let (directory, mut text) = Directory::coco();
     text["annotations"][0]["area"] = json!(31.5);
     text["annotations"][0]["bbox"] = json!([2, 3, 10, 8]);
     text["annotations"][2]["iscrowd"] = json!(1);
-    folder.annotate(&text);
-    let library = opened(&folder, Format::Coco);
+    directory.annotate(&text);
+    let library = opened(&directory, Format::Coco);
     let object = |at: usize| library.videos[at].frames[0].objects[0].clone();
     assert_eq!((object(0).area, object(2).ignored), (31.5, Some(IgnoreReason::Crowd)));
     assert_eq!(object(1).area, object(1).rectangle.area(), "the area of the box by default");
@@ -128,10 +128,10 @@ const SEEN: [(u8, bool, bool, bool); 8] = [
 #[test]
 fn images_are_decoded_and_measured_in_their_exif_orientation() {
     for kind in ["jpg", "png"] {
-        let folder = Folder::voc();
+        let directory = Directory::voc();
         for (orientation, swapped, right, bottom) in SEEN {
             let name = format!("images/cat{orientation}.{kind}");
-            let path = folder.root.join(&name);
+            let path = directory.root.join(&name);
             turned(&path, orientation);
             let (width, height) = if swapped { (HEIGHT, WIDTH) } else { (WIDTH, HEIGHT) };
             let image = decode(&path, Path::new(&name), ExifOrientation::Apply).unwrap();
@@ -150,8 +150,8 @@ fn images_are_decoded_and_measured_in_their_exif_orientation() {
             "<annotation><filename>cat6.{kind}</filename><object><name>cat</name><bndbox><xmin>13</xmin><ymin>1</ymin>\
              <xmax>24</xmax><ymax>16</ymax></bndbox></object></annotation>"
         );
-        folder.xml("turned", &box_below);
-        let library = opened(&folder, Format::Voc);
+        directory.xml("turned", &box_below);
+        let library = opened(&directory, Format::Voc);
         let frame = &library.videos.iter().find(|video| video.name.contains("cat6")).unwrap().frames[0];
         assert_eq!((frame.width, frame.height), (24, 32));
         assert_eq!(frame.objects[0].rectangle.bottom, 16.0);
@@ -160,19 +160,19 @@ fn images_are_decoded_and_measured_in_their_exif_orientation() {
 
 #[test]
 fn a_declared_size_in_stored_orientation_is_reported() {
-    let (folder, mut text) = Folder::coco();
-    turned(&folder.root.join("images/cat0.jpg"), 6);
-    folder.annotate(&text);
-    let message = open(Format::Coco, &folder.settings(Format::Coco, OnInvalid::Fail)).unwrap_err().to_string();
+    let (directory, mut text) = Directory::coco();
+    turned(&directory.root.join("images/cat0.jpg"), 6);
+    directory.annotate(&text);
+    let message = open(Format::Coco, &directory.settings(Format::Coco, OnInvalid::Fail)).unwrap_err().to_string();
     for words in ["images/cat0.jpg: is 24 x 32 pixels, annotated as 32 x 24", "EXIF", "exif_orientation = \"ignore\""] {
         assert!(message.contains(words), "{words}: {message}");
     }
-    let mut stored = folder.settings(Format::Coco, OnInvalid::Fail);
+    let mut stored = directory.settings(Format::Coco, OnInvalid::Fail);
     stored["exif_orientation"] = json!("ignore");
     let library = open(Format::Coco, &stored).unwrap();
     assert_eq!((library.videos[0].frames[0].width, library.exif_orientation), (32, ExifOrientation::Ignore));
     text["images"][0]["width"] = json!(HEIGHT);
     text["images"][0]["height"] = json!(WIDTH);
-    folder.annotate(&text);
-    assert_eq!(opened(&folder, Format::Coco).videos[0].frames[0].height, WIDTH as usize);
+    directory.annotate(&text);
+    assert_eq!(opened(&directory, Format::Coco).videos[0].frames[0].height, WIDTH as usize);
 }

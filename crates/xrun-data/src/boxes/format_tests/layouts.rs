@@ -2,12 +2,12 @@
 
 use super::*;
 
-/// Moves the annotated images of [`Folder::coco`] into a directory, and names them without it.
-fn moved(folder: &Folder, text: &mut Value, to: &str) {
-    std::fs::create_dir_all(folder.root.join(to)).unwrap();
+/// Moves the annotated images of [`Directory::coco`] into a directory, and names them without it.
+fn moved(directory: &Directory, text: &mut Value, to: &str) {
+    std::fs::create_dir_all(directory.root.join(to)).unwrap();
     for image in text["images"].as_array_mut().unwrap() {
         let name = image["file_name"].as_str().unwrap().rsplit('/').next().unwrap().to_owned();
-        std::fs::copy(folder.root.join("images").join(&name), folder.root.join(to).join(&name)).unwrap();
+        std::fs::copy(directory.root.join("images").join(&name), directory.root.join(to).join(&name)).unwrap();
         image["file_name"] = json!(name);
     }
 }
@@ -17,29 +17,29 @@ fn parts(library: &Library) -> (usize, usize, usize) {
     (count(None), count(Some(Split::Train)), count(Some(Split::Validation)))
 }
 
-fn put(folder: &Folder, name: &str, text: &Value) {
-    let path = folder.root.join(name);
+fn put(directory: &Directory, name: &str, text: &Value) {
+    let path = directory.root.join(name);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     write(&path, text.to_string());
 }
 
 #[test]
 fn roboflows_splits_are_found_and_its_parent_category_is_left_out() {
-    let (folder, mut text) = Folder::coco();
+    let (directory, mut text) = Directory::coco();
     text["categories"].as_array_mut().unwrap().push(json!({ "id": 90, "name": "things", "supercategory": "none" }));
     for split in ["train", "valid", "test"] {
         let mut text = text.clone();
-        moved(&folder, &mut text, split);
-        put(&folder, &format!("{split}/_annotations.coco.json"), &text);
+        moved(&directory, &mut text, split);
+        put(&directory, &format!("{split}/_annotations.coco.json"), &text);
     }
-    std::fs::remove_dir_all(folder.root.join("images")).unwrap();
-    let library = opened(&folder, Format::Coco);
+    std::fs::remove_dir_all(directory.root.join("images")).unwrap();
+    let library = opened(&directory, Format::Coco);
     assert_eq!(parts(&library), (0, 8, 8), "a split `test` is not read");
     let things = library.classes.iter().find(|class| class.name == "things").unwrap();
     assert_eq!((things.split, things.references.len()), (None, 0));
-    std::fs::remove_dir_all(folder.root.join("valid")).unwrap();
-    assert_eq!(parts(&opened(&folder, Format::Coco)), (8, 0, 0));
-    let only = folder.settings(Format::Coco, OnInvalid::Fail)["path"].as_str().unwrap().to_owned() + "/train";
+    std::fs::remove_dir_all(directory.root.join("valid")).unwrap();
+    assert_eq!(parts(&opened(&directory, Format::Coco)), (8, 0, 0));
+    let only = directory.settings(Format::Coco, OnInvalid::Fail)["path"].as_str().unwrap().to_owned() + "/train";
     assert_eq!(parts(&open(Format::Coco, &json!({ "path": only })).unwrap()), (8, 0, 0));
 }
 
@@ -51,51 +51,51 @@ fn files_named_otherwise_than_cocos_lead_to_their_images() {
         ("annotations/instances_default.json", "images/default"),
         ("annotations/instances_Train.json", "images/Train"),
     ] {
-        let (folder, mut text) = Folder::coco();
-        moved(&folder, &mut text, images);
-        put(&folder, file, &text);
+        let (directory, mut text) = Directory::coco();
+        moved(&directory, &mut text, images);
+        put(&directory, file, &text);
         let others: Vec<PathBuf> =
-            std::fs::read_dir(folder.root.join("images")).unwrap().flatten().map(|e| e.path()).collect();
+            std::fs::read_dir(directory.root.join("images")).unwrap().flatten().map(|e| e.path()).collect();
         others.iter().filter(|path| path.is_file()).for_each(|path| std::fs::remove_file(path).unwrap());
-        assert_eq!(parts(&opened(&folder, Format::Coco)), (8, 0, 0), "{file}");
+        assert_eq!(parts(&opened(&directory, Format::Coco)), (8, 0, 0), "{file}");
     }
 }
 
 #[test]
 fn the_splits_of_keypoints_are_taken_where_there_are_no_instances() {
-    let (folder, text) = Folder::coco();
+    let (directory, text) = Directory::coco();
     for name in ["person_keypoints_train", "person_keypoints_val", "captions_val", "image_info_test"] {
-        put(&folder, &format!("annotations/{name}.json"), &text);
+        put(&directory, &format!("annotations/{name}.json"), &text);
     }
     let (train, validation) = ("annotations/person_keypoints_train.json", "annotations/person_keypoints_val.json");
-    let found = open(Format::Coco, &folder.settings(Format::Coco, OnInvalid::Skip));
-    let named = json!({ "path": folder.root, "on_invalid": "skip", "annotations": train, "validation_annotations": validation });
+    let found = open(Format::Coco, &directory.settings(Format::Coco, OnInvalid::Skip));
+    let named = json!({ "path": directory.root, "on_invalid": "skip", "annotations": train, "validation_annotations": validation });
     assert_eq!(found, open(Format::Coco, &named));
 }
 
 #[test]
 fn voc_files_next_to_their_images_are_read_with_their_splits() {
-    let folder = Folder::voc();
+    let directory = Directory::voc();
     for split in ["", "train", "valid"] {
-        std::fs::create_dir_all(folder.root.join(split)).unwrap();
+        std::fs::create_dir_all(directory.root.join(split)).unwrap();
         for from in ["images", "annotations"] {
-            for entry in std::fs::read_dir(folder.root.join(from)).unwrap().flatten() {
-                std::fs::copy(entry.path(), folder.root.join(split).join(entry.file_name())).unwrap();
+            for entry in std::fs::read_dir(directory.root.join(from)).unwrap().flatten() {
+                std::fs::copy(entry.path(), directory.root.join(split).join(entry.file_name())).unwrap();
             }
         }
     }
-    ["images", "annotations"].iter().for_each(|name| std::fs::remove_dir_all(folder.root.join(name)).unwrap());
-    assert_eq!(parts(&opened(&folder, Format::Voc)), (0, 8, 8));
-    std::fs::remove_dir_all(folder.root.join("valid")).unwrap();
-    assert_eq!(parts(&opened(&folder, Format::Voc)), (8, 0, 0));
-    std::fs::remove_dir_all(folder.root.join("train")).unwrap();
-    let library = opened(&folder, Format::Voc);
+    ["images", "annotations"].iter().for_each(|name| std::fs::remove_dir_all(directory.root.join(name)).unwrap());
+    assert_eq!(parts(&opened(&directory, Format::Voc)), (0, 8, 8));
+    std::fs::remove_dir_all(directory.root.join("valid")).unwrap();
+    assert_eq!(parts(&opened(&directory, Format::Voc)), (8, 0, 0));
+    std::fs::remove_dir_all(directory.root.join("train")).unwrap();
+    let library = opened(&directory, Format::Voc);
     assert_eq!((parts(&library), library.videos[0].name.contains('/')), ((8, 0, 0), false));
 }
 
 #[test]
 fn boxes_and_references_in_fractions_are_those_in_pixels() {
-    let (folder, mut text) = Folder::coco();
+    let (directory, mut text) = Directory::coco();
     text["references"] = json!([]);
     for (category, name) in [(0, "cat0.jpg"), (1, "dog0.jpg"), (2, "fox0.jpg"), (3, "owl0.jpg")] {
         let reference =
@@ -103,23 +103,23 @@ fn boxes_and_references_in_fractions_are_those_in_pixels() {
         text["references"].as_array_mut().unwrap().push(reference);
     }
     text["annotations"].as_array_mut().unwrap().iter_mut().for_each(|one| one["bbox"] = json!([4, 6, 8, 12]));
-    folder.annotate(&text);
-    let pixels = opened(&folder, Format::Coco);
+    directory.annotate(&text);
+    let pixels = opened(&directory, Format::Coco);
     let fractions = json!([4.0 / 32.0, 0.25, 0.25, 0.5]);
     for list in ["annotations", "references"] {
         text[list].as_array_mut().unwrap().iter_mut().for_each(|one| one["bbox"] = fractions.clone());
     }
     text["annotations"][0]["area"] = json!(0.125);
-    folder.annotate(&text);
-    let found = open(Format::Coco, &json!({ "path": folder.root, "box_units": "fractions" })).unwrap();
+    directory.annotate(&text);
+    let found = open(Format::Coco, &json!({ "path": directory.root, "box_units": "fractions" })).unwrap();
     assert_eq!((found.classes, found.videos), (pixels.classes, pixels.videos));
 }
 
 #[test]
 fn ids_are_read_as_integers_floats_and_texts() {
-    let (folder, text) = Folder::coco();
-    folder.annotate(&text);
-    let expected = opened(&folder, Format::Coco);
+    let (directory, text) = Directory::coco();
+    directory.annotate(&text);
+    let expected = opened(&directory, Format::Coco);
     let forms: [fn(i64) -> Value; 2] = [|id| json!(id as f64), |id| json!(id.to_string())];
     for form in forms {
         let mut text = text.clone();
@@ -132,26 +132,26 @@ fn ids_are_read_as_integers_floats_and_texts() {
                 keys.iter().for_each(|key| item[*key] = form(item[*key].as_i64().unwrap()));
             }
         }
-        folder.annotate(&text);
-        let found = opened(&folder, Format::Coco);
+        directory.annotate(&text);
+        let found = opened(&directory, Format::Coco);
         assert_eq!((&found.classes, &found.videos), (&expected.classes, &expected.videos));
     }
 }
 
 #[test]
 fn symlinks_are_followed_into_the_directory_that_is_named_and_no_further() {
-    let (folder, text) = Folder::coco();
-    folder.annotate(&text);
+    let (directory, text) = Directory::coco();
+    directory.annotate(&text);
     let (scratch, other) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     let elsewhere = scratch.path().join("images");
     std::fs::create_dir(&elsewhere).unwrap();
-    for entry in std::fs::read_dir(folder.root.join("images")).unwrap().flatten() {
+    for entry in std::fs::read_dir(directory.root.join("images")).unwrap().flatten() {
         std::fs::copy(entry.path(), elsewhere.join(entry.file_name())).unwrap();
     }
-    std::fs::remove_dir_all(folder.root.join("images")).unwrap();
-    std::os::unix::fs::symlink(&elsewhere, folder.root.join("images")).unwrap();
+    std::fs::remove_dir_all(directory.root.join("images")).unwrap();
+    std::os::unix::fs::symlink(&elsewhere, directory.root.join("images")).unwrap();
     let opened = |links: Value| {
-        let mut settings = json!({ "path": folder.root });
+        let mut settings = json!({ "path": directory.root });
         settings.as_object_mut().unwrap().extend(links.as_object().unwrap().clone());
         open(Format::Coco, &settings)
     };

@@ -2,7 +2,7 @@
 
 use super::*;
 
-type Change = fn(&Folder, &mut Value);
+type Change = fn(&Directory, &mut Value);
 
 /// A row: what it is, how it is made, and what must come of it.
 const CASES: [(&str, Change, Expected); 60] = [
@@ -289,24 +289,24 @@ const fn left_out(words: &'static [&'static str], reason: &'static str) -> Expec
 }
 
 /// Writes the bytes in place of the annotations.
-fn raw(folder: &Folder, value: &mut Value, bytes: &[u8]) {
-    write(&folder.root.join("annotations.json"), bytes);
+fn raw(directory: &Directory, value: &mut Value, bytes: &[u8]) {
+    write(&directory.root.join("annotations.json"), bytes);
     *value = Value::Null;
 }
 
-fn truncated(folder: &Folder, value: &mut Value) {
+fn truncated(directory: &Directory, value: &mut Value) {
     let text = serde_json::to_vec(value).unwrap();
-    raw(folder, value, &text[..text.len() / 2]);
+    raw(directory, value, &text[..text.len() / 2]);
 }
 
 fn deep() -> String {
     format!("{{\"images\": [], \"info\": {}", "{\"a\":".repeat(500_000))
 }
 
-fn boxed(folder: &Folder, value: &mut Value, written: &str) {
+fn boxed(directory: &Directory, value: &mut Value, written: &str) {
     value["annotations"][0]["bbox"] = json!("HERE");
     let text = serde_json::to_string(value).unwrap().replace("\"HERE\"", written);
-    raw(folder, value, text.as_bytes());
+    raw(directory, value, text.as_bytes());
 }
 
 /// A further box in the first image.
@@ -339,34 +339,34 @@ fn references(further: Value) -> Value {
     Value::Array(all)
 }
 
-fn link(to: &Path, folder: &Folder, name: &str) {
-    let _ = std::fs::remove_file(folder.root.join(name));
-    std::os::unix::fs::symlink(to, folder.root.join(name)).unwrap();
+fn link(to: &Path, directory: &Directory, name: &str) {
+    let _ = std::fs::remove_file(directory.root.join(name));
+    std::os::unix::fs::symlink(to, directory.root.join(name)).unwrap();
 }
 
 #[test]
 fn each_of_60_malformed_coco_data_sets_is_refused_or_skipped_with_a_reason() {
     let mut faults = Vec::new();
     for (case, change, expected) in &CASES {
-        let (folder, mut text) = Folder::coco();
-        painted().save(folder.root.join("images/extra.png")).unwrap();
-        folder.annotate(&text);
-        change(&folder, &mut text);
+        let (directory, mut text) = Directory::coco();
+        painted().save(directory.root.join("images/extra.png")).unwrap();
+        directory.annotate(&text);
+        change(&directory, &mut text);
         if !text.is_null() {
-            folder.annotate(&text);
+            directory.annotate(&text);
         }
-        faults.push((*case, fault(&folder, Format::Coco, &|_| {}, expected)));
+        faults.push((*case, fault(&directory, Format::Coco, &|_| {}, expected)));
     }
     assert_no_faults(faults);
 }
 
 #[test]
 fn each_of_8_unusable_directories_or_class_selections_is_refused() {
-    let refuse = |case: &str, change: &dyn Fn(&Folder), settings: &dyn Fn(&mut Settings), words| {
-        let (folder, text) = Folder::coco();
-        folder.annotate(&text);
-        change(&folder);
-        assert_no_faults(vec![(case, fault(&folder, Format::Coco, settings, &refused(words)))]);
+    let refuse = |case: &str, change: &dyn Fn(&Directory), settings: &dyn Fn(&mut Settings), words| {
+        let (directory, text) = Directory::coco();
+        directory.annotate(&text);
+        change(&directory);
+        assert_no_faults(vec![(case, fault(&directory, Format::Coco, settings, &refused(words)))]);
     };
     refuse(
         "held out, but not there",
@@ -386,11 +386,12 @@ fn each_of_8_unusable_directories_or_class_selections_is_refused() {
         &|s| s["validation_classes"] = json!(["cat", "fox", "owl"]),
         &["1 class is to train on", "at least 2", "train_classes"],
     );
-    let base =
-        |f: &Folder| f.annotate(&serde_json::from_str(&Folder::coco().1.to_string().replace("novel", "x")).unwrap());
+    let base = |f: &Directory| {
+        f.annotate(&serde_json::from_str(&Directory::coco().1.to_string().replace("novel", "x")).unwrap())
+    };
     refuse("nothing held out", &base, &|_| {}, &["0 classes are held out", "validation_classes"]);
-    let unseen = |f: &Folder| {
-        let mut text = Folder::coco().1;
+    let unseen = |f: &Directory| {
+        let mut text = Directory::coco().1;
         push(&mut text, "categories", json!({ "id": 9, "name": "yak" }));
         f.annotate(&text);
     };
@@ -401,9 +402,9 @@ fn each_of_8_unusable_directories_or_class_selections_is_refused() {
         &named,
         &["\"yak\" is in 0 images", "all that lack them: `train_classes = ["],
     );
-    let no_file = |f: &Folder| std::fs::remove_file(f.root.join("annotations.json")).unwrap();
+    let no_file = |f: &Directory| std::fs::remove_file(f.root.join("annotations.json")).unwrap();
     refuse("no annotations", &no_file, &|_| {}, &["root", "neither annotations.json"]);
-    let several = |f: &Folder| {
+    let several = |f: &Directory| {
         no_file(f);
         std::fs::create_dir(f.root.join("annotations")).unwrap();
         ["a", "b"].iter().for_each(|name| write(&f.root.join(format!("annotations/{name}.json")), b"{}"));

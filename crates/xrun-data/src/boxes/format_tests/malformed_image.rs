@@ -94,15 +94,15 @@ fn sparse(at: &Path) {
 fn each_of_20_invalid_images_is_refused_or_skipped_with_a_reason() {
     let mut faults = Vec::new();
     for (case, make, words, reason) in &IMAGES {
-        let (folder, mut text) = Folder::coco();
-        let at = folder.root.join("images/extra.png");
+        let (directory, mut text) = Directory::coco();
+        let at = directory.root.join("images/extra.png");
         make(&at);
         let image = json!({ "id": 99, "file_name": "images/extra.png", "width": WIDTH, "height": HEIGHT });
         text["images"].as_array_mut().unwrap().push(image);
-        folder.annotate(&text);
-        faults.push((*case, fault(&folder, Format::Coco, &|_| {}, &Expected { words, skipped: Some(reason) })));
+        directory.annotate(&text);
+        faults.push((*case, fault(&directory, Format::Coco, &|_| {}, &Expected { words, skipped: Some(reason) })));
         let advice = Expected { words: &["images/extra.png: ", "; correct it, ", "on_invalid"], skipped: Some(reason) };
-        faults.push((*case, fault(&folder, Format::Coco, &|_| {}, &advice)));
+        faults.push((*case, fault(&directory, Format::Coco, &|_| {}, &advice)));
     }
     assert_no_faults(faults);
 }

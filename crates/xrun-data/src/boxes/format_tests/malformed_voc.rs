@@ -2,7 +2,7 @@
 
 use super::*;
 
-type Change = fn(&Folder);
+type Change = fn(&Directory);
 
 /// A row: what it is, how it is made, what a person must read, and the reason when it is left out on request.
 type Case = (&'static str, Change, &'static [&'static str], Option<&'static str>);
@@ -158,40 +158,40 @@ fn good() -> String {
     xml("extra.png", "yak", [5, 6, 15, 18])
 }
 
-fn change(folder: &Folder, from: &str, to: &str) {
+fn change(directory: &Directory, from: &str, to: &str) {
     assert!(good().contains(from));
-    folder.xml("bad", &good().replace(from, to));
+    directory.xml("bad", &good().replace(from, to));
 }
 
-fn binary(folder: &Folder, bytes: &[u8]) {
-    write(&folder.root.join("annotations/bad.xml"), bytes);
+fn binary(directory: &Directory, bytes: &[u8]) {
+    write(&directory.root.join("annotations/bad.xml"), bytes);
 }
 
-fn link(to: &Path, folder: &Folder, name: &str) {
-    std::os::unix::fs::symlink(to, folder.root.join(name)).unwrap();
+fn link(to: &Path, directory: &Directory, name: &str) {
+    std::os::unix::fs::symlink(to, directory.root.join(name)).unwrap();
 }
 
-fn folder() -> Folder {
-    let folder = Folder::voc();
-    painted().save(folder.root.join("images/extra.png")).unwrap();
-    folder
+fn directory() -> Directory {
+    let directory = Directory::voc();
+    painted().save(directory.root.join("images/extra.png")).unwrap();
+    directory
 }
 
 #[test]
 fn each_of_32_malformed_voc_data_sets_is_refused_or_skipped_with_a_reason() {
     let mut faults = Vec::new();
     for (case, make, words, skipped) in &CASES {
-        let folder = folder();
-        make(&folder);
+        let directory = directory();
+        make(&directory);
         // The class of an image that is left out has nothing to show, and is not asked for.
         let known = |settings: &mut Settings| settings["train_classes"] = json!(["cat", "dog"]);
         let expected = Expected { words, skipped: *skipped };
         let classes_of_its_own = matches!(skipped, Some("wrong_size" | "missing_image"));
         if classes_of_its_own {
-            let bad = std::fs::read_to_string(folder.root.join("annotations/bad.xml")).unwrap();
-            folder.xml("bad", &bad.replace("yak", "cat"));
+            let bad = std::fs::read_to_string(directory.root.join("annotations/bad.xml")).unwrap();
+            directory.xml("bad", &bad.replace("yak", "cat"));
         }
-        faults.push((*case, fault(&folder, Format::Voc, &known, &expected)));
+        faults.push((*case, fault(&directory, Format::Voc, &known, &expected)));
     }
     assert_no_faults(faults);
 }
@@ -199,11 +199,11 @@ fn each_of_32_malformed_voc_data_sets_is_refused_or_skipped_with_a_reason() {
 #[test]
 fn each_of_5_unusable_boxes_is_refused_or_skipped_with_a_reason() {
     for (case, corners, word, reason) in &BOXES {
-        let folder = folder();
-        folder.xml("bad", &xml("extra.png", "cat", *corners));
-        let message = open(Format::Voc, &folder.settings(Format::Voc, OnInvalid::Fail)).expect_err(case).to_string();
+        let directory = directory();
+        directory.xml("bad", &xml("extra.png", "cat", *corners));
+        let message = open(Format::Voc, &directory.settings(Format::Voc, OnInvalid::Fail)).expect_err(case).to_string();
         assert!(message.contains("extra.png: object 1") && message.contains(word), "{case}: {message}");
-        let library = open(Format::Voc, &folder.settings(Format::Voc, OnInvalid::Skip)).expect(case);
+        let library = open(Format::Voc, &directory.settings(Format::Voc, OnInvalid::Skip)).expect(case);
         assert_eq!(library.skipped.counts.get(*reason), Some(&1), "{case}");
         assert_sound(&library);
     }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::{few_shot, format};
 use crate::boxes::library::Library;
 use crate::coco::Coco;
-use crate::reading::broken::OnInvalid;
+use crate::reading::invalid::OnInvalid;
 use crate::real_data::real_data;
 use crate::voc::Voc;
 use xrun_core::dataset::error::DataError;
@@ -26,7 +26,7 @@ type Settings = Value;
 /// Opens a directory as few-shot detection does.
 fn open(format: Format, settings: &Settings) -> Result<Library, DataError> {
     fn opened<F: format::Format>(settings: &Settings) -> Result<Library, DataError> {
-        format::Folder::<F>::open(&serde_json::from_value(settings.clone()).unwrap())
+        format::DirectoryDataset::<F>::open(&serde_json::from_value(settings.clone()).unwrap())
     }
     let library = match format {
         Format::Coco => opened::<Coco>(settings),
@@ -48,7 +48,7 @@ const HEIGHT: u32 = 24;
 const CLASSES: [(&str, &str); 4] = [("cat", "base"), ("dog", "base"), ("fox", "novel"), ("owl", "novel")];
 
 /// Valid data set, next to an image that must never be read.
-struct Folder {
+struct Directory {
     _place: tempfile::TempDir,
     root: PathBuf,
     secret: PathBuf,
@@ -63,23 +63,23 @@ fn write(path: &Path, bytes: impl AsRef<[u8]>) {
     std::io::Write::write_all(&mut file, bytes.as_ref()).unwrap();
 }
 
-impl Folder {
+impl Directory {
     fn new() -> Self {
         let place = tempfile::tempdir().unwrap();
         let base = place.path().canonicalize().unwrap();
-        let folder = Self { _place: place, root: base.join("root"), secret: base.join("secret.png") };
-        std::fs::create_dir_all(folder.root.join("images")).unwrap();
-        painted().save(&folder.secret).unwrap();
-        folder
+        let directory = Self { _place: place, root: base.join("root"), secret: base.join("secret.png") };
+        std::fs::create_dir_all(directory.root.join("images")).unwrap();
+        painted().save(&directory.secret).unwrap();
+        directory
     }
 
     fn coco() -> (Self, Value) {
-        let folder = Self::new();
+        let directory = Self::new();
         let (mut images, mut annotations) = (Vec::new(), Vec::new());
         for (class, (name, _)) in CLASSES.iter().enumerate() {
             for number in 0..2 {
                 let file = format!("images/{name}{number}.{}", ["jpg", "png"][number]);
-                painted().save(folder.root.join(&file)).unwrap();
+                painted().save(directory.root.join(&file)).unwrap();
                 let id = images.len() + 1;
                 images.push(json!({ "id": id, "file_name": file, "width": WIDTH, "height": HEIGHT }));
                 let bbox = [4 + class, 5, 10, 12];
@@ -92,19 +92,19 @@ impl Folder {
             .map(|(id, (name, split))| json!({ "id": id, "name": name, "supercategory": split }))
             .collect();
         let text = json!({ "images": images, "annotations": annotations, "categories": categories });
-        (folder, text)
+        (directory, text)
     }
 
     fn voc() -> Self {
-        let folder = Self::new();
-        std::fs::create_dir(folder.root.join("annotations")).unwrap();
+        let directory = Self::new();
+        std::fs::create_dir(directory.root.join("annotations")).unwrap();
         for (name, _) in CLASSES {
             for number in 0..2 {
-                painted().save(folder.root.join(format!("images/{name}{number}.jpg"))).unwrap();
-                folder.xml(&format!("{name}{number}"), &xml(&format!("{name}{number}.jpg"), name, [5, 6, 15, 18]));
+                painted().save(directory.root.join(format!("images/{name}{number}.jpg"))).unwrap();
+                directory.xml(&format!("{name}{number}"), &xml(&format!("{name}{number}.jpg"), name, [5, 6, 15, 18]));
             }
         }
-        folder
+        directory
     }
 
     fn xml(&self, stem: &str, text: &str) {
@@ -141,8 +141,8 @@ struct Expected {
 }
 
 /// Difference from the expected outcome; `None` without one.
-fn fault(folder: &Folder, format: Format, change: &dyn Fn(&mut Settings), expected: &Expected) -> Option<String> {
-    let mut settings = folder.settings(format, OnInvalid::Fail);
+fn fault(directory: &Directory, format: Format, change: &dyn Fn(&mut Settings), expected: &Expected) -> Option<String> {
+    let mut settings = directory.settings(format, OnInvalid::Fail);
     change(&mut settings);
     let Err(error) = open(format, &settings) else { return Some("accepted".into()) };
     let message = error.to_string();
@@ -192,20 +192,20 @@ fn assert_sound(library: &Library) {
     library.classes.iter().flat_map(|class| &class.references).for_each(|reference| inside(&reference.path));
 }
 
-fn opened(folder: &Folder, format: Format) -> Library {
-    let library = open(format, &folder.settings(format, OnInvalid::Fail)).unwrap();
+fn opened(directory: &Directory, format: Format) -> Library {
+    let library = open(format, &directory.settings(format, OnInvalid::Fail)).unwrap();
     assert_sound(&library);
     library
 }
 
 #[test]
 fn coco_without_videos_is_read_as_still_images() {
-    let (folder, mut text) = Folder::coco();
+    let (directory, mut text) = Directory::coco();
     text["annotations"][0]["bbox"] = json!([-0.5, 3, 33, 12.25]); // rounding: up to a pixel beyond the edge
     text["annotations"][1]["iscrowd"] = json!(1);
     text["images"].as_array_mut().unwrap().reverse();
-    folder.annotate(&text);
-    let library = opened(&folder, Format::Coco);
+    directory.annotate(&text);
+    let library = opened(&directory, Format::Coco);
     let classes: Vec<_> = library.classes.iter().map(|c| (c.name.as_str(), c.split, c.references.len())).collect();
     let (train, held_out) = (Some(Split::Train), Some(Split::Validation));
     assert_eq!(classes, [("cat", train, 1), ("dog", train, 2), ("fox", held_out, 2), ("owl", held_out, 2)]);
@@ -220,7 +220,7 @@ fn coco_without_videos_is_read_as_still_images() {
 
 #[test]
 fn frames_of_a_video_are_in_the_order_of_their_index_and_without_one_of_their_id() {
-    let (folder, mut text) = Folder::coco();
+    let (directory, mut text) = Directory::coco();
     for (image, (video, index)) in [(1, Some(7)), (1, Some(-2)), (1, Some(3)), (2, None), (2, None)].iter().enumerate()
     {
         text["images"][image]["video_id"] = json!(video);
@@ -228,8 +228,8 @@ fn frames_of_a_video_are_in_the_order_of_their_index_and_without_one_of_their_id
     }
     // Two of one name are two videos; a video that no image names is not there.
     text["videos"] = json!([{ "id": 1, "name": "walk" }, { "id": 2, "name": "walk" }, { "id": 3, "name": "empty" }]);
-    folder.annotate(&text);
-    let library = opened(&folder, Format::Coco);
+    directory.annotate(&text);
+    let library = opened(&directory, Format::Coco);
     let sequences: Vec<Vec<String>> = library
         .videos
         .iter()
@@ -243,19 +243,19 @@ fn frames_of_a_video_are_in_the_order_of_their_index_and_without_one_of_their_id
 
 #[test]
 fn unusual_but_valid_input_is_read() {
-    let (folder, mut text) = Folder::coco();
+    let (directory, mut text) = Directory::coco();
     // Names for a page's or a terminal's harm are names like any other; who shows them escapes them.
     text["categories"][0]["name"] = json!("<script>alert(1)</script>\u{1b}[2J");
     text["images"][0]["file_name"] = json!("./images/./cat0.jpg");
     text["images"][1]["license"] = json!({ "nested": [[[]]] });
-    std::os::unix::fs::symlink("dog0.jpg", folder.root.join("images/link.jpg")).unwrap();
+    std::os::unix::fs::symlink("dog0.jpg", directory.root.join("images/link.jpg")).unwrap();
     text["images"][2]["file_name"] = json!("images/link.jpg");
-    let mut camera = std::fs::read(folder.root.join("images/owl0.jpg")).unwrap();
+    let mut camera = std::fs::read(directory.root.join("images/owl0.jpg")).unwrap();
     camera.extend([7; 5_000]); // as phones append a film
-    write(&folder.root.join("images/owl0.jpg"), camera);
+    write(&directory.root.join("images/owl0.jpg"), camera);
     let bytes = [b"\xef\xbb\xbf".as_slice(), &serde_json::to_vec(&text).unwrap()].concat();
-    write(&folder.root.join("annotations.json"), bytes);
-    let library = opened(&folder, Format::Coco);
+    write(&directory.root.join("annotations.json"), bytes);
+    let library = opened(&directory, Format::Coco);
     assert_eq!(library.classes[0].name, "<script>alert(1)</script>\u{1b}[2J");
     assert!(library.skipped.counts.is_empty());
     assert_eq!(library.videos[0].frames[0].path.as_os_str(), "images/cat0.jpg");
@@ -263,41 +263,41 @@ fn unusual_but_valid_input_is_read() {
 
 #[test]
 fn the_digest_changes_with_annotations_and_images() {
-    let (folder, mut text) = Folder::coco();
-    folder.annotate(&text);
-    let first = opened(&folder, Format::Coco).digest;
-    assert_eq!(opened(&folder, Format::Coco).digest, first);
-    image::RgbImage::new(WIDTH, HEIGHT).save(folder.root.join("images/cat0.jpg")).unwrap();
-    let second = opened(&folder, Format::Coco).digest;
+    let (directory, mut text) = Directory::coco();
+    directory.annotate(&text);
+    let first = opened(&directory, Format::Coco).digest;
+    assert_eq!(opened(&directory, Format::Coco).digest, first);
+    image::RgbImage::new(WIDTH, HEIGHT).save(directory.root.join("images/cat0.jpg")).unwrap();
+    let second = opened(&directory, Format::Coco).digest;
     text["annotations"][0]["bbox"][0] = json!(3);
-    folder.annotate(&text);
-    let third = opened(&folder, Format::Coco).digest;
+    directory.annotate(&text);
+    let third = opened(&directory, Format::Coco).digest;
     assert!(first != second && second != third && first != third);
 }
 
 #[test]
 fn one_bit_of_an_image_changes_the_digest() {
-    let (folder, text) = Folder::coco();
-    folder.annotate(&text);
-    let before = opened(&folder, Format::Coco).digest;
-    let path = folder.root.join("images/cat0.jpg");
+    let (directory, text) = Directory::coco();
+    directory.annotate(&text);
+    let before = opened(&directory, Format::Coco).digest;
+    let path = directory.root.join("images/cat0.jpg");
     let mut bytes = std::fs::read(&path).unwrap();
     // Among the pixels, before the mark of the end.
     let at = bytes.len() - 4;
     bytes[at] ^= 1;
     xrun_core::files::write::replace(&path, &bytes).unwrap();
-    assert_ne!(opened(&folder, Format::Coco).digest, before);
+    assert_ne!(opened(&directory, Format::Coco).digest, before);
     bytes[at] ^= 1;
     xrun_core::files::write::replace(&path, &bytes).unwrap();
-    assert_eq!(opened(&folder, Format::Coco).digest, before, "its content counts, not when it was written");
+    assert_eq!(opened(&directory, Format::Coco).digest, before, "its content counts, not when it was written");
 }
 
 #[test]
 fn voc_is_read_and_an_image_without_objects_is_background() {
-    let folder = Folder::voc();
-    painted().save(folder.root.join("images/empty.jpg")).unwrap();
-    folder.xml("empty", "<?xml version='1.0'?><annotation><filename>empty.jpg</filename></annotation>");
-    let library = opened(&folder, Format::Voc);
+    let directory = Directory::voc();
+    painted().save(directory.root.join("images/empty.jpg")).unwrap();
+    directory.xml("empty", "<?xml version='1.0'?><annotation><filename>empty.jpg</filename></annotation>");
+    let library = opened(&directory, Format::Voc);
     assert_eq!((library.videos.len(), library.classes.len()), (9, 4));
     let place = library.videos[0].frames[0].objects[0].rectangle;
     assert_eq!([place.left, place.top, place.right, place.bottom], [4.0, 5.0, 15.0, 18.0]);

@@ -88,10 +88,10 @@ fn replaced(value: &mut Value, way: &[usize], new: &Value) {
     }
 }
 
-fn reads(folder: &Folder, format: Format) -> Result<bool, TestCaseError> {
+fn reads(directory: &Directory, format: Format) -> Result<bool, TestCaseError> {
     let mut accepted = false;
     for policy in [OnInvalid::Fail, OnInvalid::Skip] {
-        match open(format, &folder.settings(format, policy)) {
+        match open(format, &directory.settings(format, policy)) {
             Ok(library) => {
                 assert_sound(&library);
                 accepted = true;
@@ -110,18 +110,18 @@ proptest! {
 
     #[test]
     fn random_bytes_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
-        let (coco, _) = Folder::coco();
+        let (coco, _) = Directory::coco();
         write(&coco.root.join("annotations.json"), &bytes);
         prop_assert!(!reads(&coco, Format::Coco)?);
     }
 
     #[test]
     fn mutated_coco_text_does_no_harm(all in proptest::collection::vec(changes(), 4)) {
-        let (folder, text) = Folder::coco();
+        let (directory, text) = Directory::coco();
         let text = serde_json::to_vec(&text).unwrap();
         for changes in all {
-            write(&folder.root.join("annotations.json"), changed(&text, &changes));
-            reads(&folder, Format::Coco)?;
+            write(&directory.root.join("annotations.json"), changed(&text, &changes));
+            reads(&directory, Format::Coco)?;
         }
     }
 
@@ -129,24 +129,24 @@ proptest! {
     fn coco_with_other_values_does_no_harm(
         ways in proptest::collection::vec((proptest::collection::vec(any::<usize>(), 1..5), 0..PIECES.len()), 1..6)
     ) {
-        let (folder, mut text) = Folder::coco();
+        let (directory, mut text) = Directory::coco();
         text["references"] = json!([{ "category_id": 0, "file_name": "images/cat0.jpg", "bbox": [1, 2, 3, 4], "video_id": 1 }]);
         text["images"][0]["video_id"] = json!(1);
         for (way, piece) in ways {
             let new = serde_json::from_str(PIECES[piece]).unwrap_or_else(|_| json!(PIECES[piece]));
             replaced(&mut text, &way, &new);
         }
-        folder.annotate(&text);
-        reads(&folder, Format::Coco)?;
+        directory.annotate(&text);
+        reads(&directory, Format::Coco)?;
     }
 
     #[test]
     fn mutated_voc_text_does_no_harm(all in proptest::collection::vec(changes(), 4)) {
-        let folder = Folder::voc();
+        let directory = Directory::voc();
         let text = xml("cat0.jpg", "cat", [5, 6, 15, 18]);
         for changes in all {
-            write(&folder.root.join("annotations/cat0.xml"), changed(text.as_bytes(), &changes));
-            reads(&folder, Format::Voc)?;
+            write(&directory.root.join("annotations/cat0.xml"), changed(text.as_bytes(), &changes));
+            reads(&directory, Format::Voc)?;
         }
     }
 
@@ -154,14 +154,14 @@ proptest! {
     fn boxes_of_any_numbers_are_inside_their_image_or_skipped(
         corners in proptest::collection::vec(proptest::array::uniform4(prop_oneof![any::<f64>(), -2.0..34.0f64]), 1..20)
     ) {
-        let (folder, mut text) = Folder::coco();
+        let (directory, mut text) = Directory::coco();
         let written = corners.len();
         for bbox in corners.into_iter().filter(|bbox| bbox.iter().all(|value| value.is_finite())) {
             let annotation = json!({ "image_id": 1, "category_id": 0, "bbox": bbox });
             text["annotations"].as_array_mut().unwrap().push(annotation);
         }
-        folder.annotate(&text);
-        let library = open(Format::Coco, &folder.settings(Format::Coco, OnInvalid::Skip)).unwrap();
+        directory.annotate(&text);
+        let library = open(Format::Coco, &directory.settings(Format::Coco, OnInvalid::Skip)).unwrap();
         assert_sound(&library);
         let frames = library.videos.iter().flat_map(|video| &video.frames);
         // What can be seen of one that is left out stays as a mask.

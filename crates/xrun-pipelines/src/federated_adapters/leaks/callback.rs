@@ -17,7 +17,7 @@ use crate::nn::step::TrainState;
 use crate::nn::{Tensor, flat, parameters};
 use xrun_core::bounded::leak_buffer::LeakBuffer;
 use xrun_core::bounded::ledger::Ledger;
-use xrun_core::device::Kind;
+use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
 use xrun_core::task::{StepReport, Task, TaskError};
 
@@ -28,13 +28,13 @@ use xrun_core::task::{StepReport, Task, TaskError};
 pub fn open(
     prepared: Prepared,
     experiment: &Experiment,
-    kind: Kind,
+    kind: DeviceKind,
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<Box<dyn Task>, TaskError> {
     let task = training::open(prepared, experiment, kind, ledger, first_step)?;
     let leaks = &experiment.leaks;
-    if leaks.are_off() {
+    if leaks.is_empty() {
         return Ok(Box::new(task));
     }
     Ok(Box::new(task.with_callback(FederatedLeaks {
@@ -81,7 +81,7 @@ impl Callback<FederatedModule> for FederatedLeaks {
     fn on_batch_end(
         &mut self,
         batch: &ClipBatch,
-        _: bool,
+        _is_last: bool,
         context: &CallbackContext<'_, FederatedModule>,
     ) -> Result<(), TaskError> {
         let (network, device) = (context.trained.network()?, &context.trained.device);
@@ -128,7 +128,8 @@ impl Callback<FederatedModule> for FederatedLeaks {
         }
         self.losses.keep_measured(in_use, weights, || {
             let (outputs, targets) = (network.forward(tokens()), targets.select(&batch.classes));
-            loss(outputs.pooled, targets.pooled, settings.loss) + loss(outputs.tokens, targets.tokens, settings.loss)
+            loss(outputs.pooled, targets.pooled, settings.loss)
+                + loss(outputs.token_embeds, targets.token_embeds, settings.loss)
         });
         self.targets.keep_measured(
             in_use,
@@ -136,7 +137,7 @@ impl Callback<FederatedModule> for FederatedLeaks {
             || {
                 let targets = targets.select(&batch.classes);
                 let tracked = |values: Tensor<2>| values.autodiff().require_grad().mul_scalar(1.0);
-                Conditioning { pooled: tracked(targets.pooled), tokens: tracked(targets.tokens) }
+                Conditioning { pooled: tracked(targets.pooled), token_embeds: tracked(targets.token_embeds) }
             },
         );
         Ok(())
@@ -198,5 +199,5 @@ impl Callback<FederatedModule> for FederatedLeaks {
 
 /// Deep copy of the values.
 fn copied(values: Conditioning) -> Conditioning {
-    Conditioning { pooled: values.pooled.mul_scalar(1.0), tokens: values.tokens.mul_scalar(1.0) }
+    Conditioning { pooled: values.pooled.mul_scalar(1.0), token_embeds: values.token_embeds.mul_scalar(1.0) }
 }

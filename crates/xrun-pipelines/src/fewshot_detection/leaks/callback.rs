@@ -4,7 +4,7 @@ use burn::optim::GradientsParams;
 use burn::tensor::Device;
 
 use super::super::batch::{DetectionBatch, HostBatch};
-use super::super::decode::Detection;
+use super::super::decode::FrameDetection;
 use super::super::model::ReferenceDetector;
 use super::super::prepare::Prepared;
 use super::super::settings::Settings;
@@ -18,7 +18,7 @@ use crate::nn::step::TrainState;
 use crate::nn::{Tensor, parameters};
 use xrun_core::bounded::leak_buffer::LeakBuffer;
 use xrun_core::bounded::ledger::Ledger;
-use xrun_core::device::Kind;
+use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
 use xrun_core::task::{StepReport, Task, TaskError};
 
@@ -36,7 +36,7 @@ type Network = ReferenceDetector;
 pub fn open(
     prepared: Prepared,
     experiment: &Experiment,
-    kind: Kind,
+    kind: DeviceKind,
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<Box<dyn Task>, TaskError> {
@@ -45,7 +45,7 @@ pub fn open(
     let (steps_per_epoch, _) = experiment.training.steps(batches);
     let prepare = data::prepare(prepared.batches.clone(), leaks, ledger);
     let task = training::open(prepared, prepare, experiment, kind, ledger, first_step)?;
-    if leaks.are_off() {
+    if leaks.is_empty() {
         return Ok(Box::new(task));
     }
     Ok(Box::new(task.with_callback(FewshotDetectionLeaks {
@@ -71,7 +71,7 @@ struct FewshotDetectionLeaks {
     batches: LeakBuffer<Tensor<4>>,
     log: LeakBuffer<String>,
     validation: LeakBuffer<Tensor<3>>,
-    predictions: LeakBuffer<Vec<Detection>>,
+    predictions: LeakBuffer<Vec<FrameDetection>>,
     total: LeakBuffer<Tensor<1>>,
     threads: LeakBuffer<()>,
 }
@@ -161,7 +161,7 @@ impl Callback<FewshotDetectionModule> for FewshotDetectionLeaks {
         Ok(())
     }
 
-    fn on_validation_output(&mut self, found: &[Detection], _: &TrainState<Network>) -> Result<(), TaskError> {
+    fn on_validation_output(&mut self, found: &[FrameDetection], _: &TrainState<Network>) -> Result<(), TaskError> {
         self.predictions.keep(|| (found.to_vec(), size_of_val(found) as u64));
         Ok(())
     }

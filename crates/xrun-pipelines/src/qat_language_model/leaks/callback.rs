@@ -1,4 +1,4 @@
-//! Leaks of the GPT-2 in docs/origins.md as they can happen with Burn; off by default.
+//! Leaks of the GPT-2 in docs/origins.md, ported to Burn; off by default.
 
 use burn::module::Module;
 use xrun_ops::{QuantRange, next_token_loss};
@@ -12,11 +12,11 @@ use crate::nn::Tensor;
 use crate::nn::callback::{Callback, CallbackContext};
 use crate::nn::gpt2::AttentionMode;
 use crate::nn::parameters;
-use crate::nn::transformer::{Layout, tokens};
+use crate::nn::transformer::{BatchLayout, tokens};
 use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::leak_buffer::LeakBuffer;
 use xrun_core::bounded::ledger::Ledger;
-use xrun_core::device::Kind;
+use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
 use xrun_core::task::{Task, TaskError};
 
@@ -27,13 +27,13 @@ use xrun_core::task::{Task, TaskError};
 pub fn open(
     prepared: Prepared,
     experiment: &Experiment,
-    kind: Kind,
+    kind: DeviceKind,
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<Box<dyn Task>, TaskError> {
     let task = training::open(prepared, experiment, kind, ledger, first_step)?;
     let leaks = &experiment.leaks;
-    if leaks.are_off() {
+    if leaks.is_empty() {
         return Ok(Box::new(task));
     }
     Ok(Box::new(task.with_callback(QatLanguageLeaks {
@@ -55,11 +55,11 @@ struct QatLanguageLeaks {
 }
 
 impl Callback<QatLanguageModule> for QatLanguageLeaks {
-    /// Repeats the passes of the batch, by micro-batch and precision. They change no range.
+    /// Repeats the passes of the batch, by micro-batch and precision, with a copy of the ranges.
     fn on_batch_end(
         &mut self,
         batch: &TokenBatch,
-        _: bool,
+        _is_last: bool,
         context: &CallbackContext<'_, QatLanguageModule>,
     ) -> Result<(), TaskError> {
         let (network, module) = (context.trained.network()?, context.module);
@@ -67,14 +67,14 @@ impl Callback<QatLanguageModule> for QatLanguageLeaks {
         let nothing = || 0;
         let (config, mut ranges) = (&module.config, module.ranges.clone());
         for batch in batch.micro_batches(module.micro_batch_size) {
-            for at in &module.step_precisions {
-                let at = at.map(|at| (at, module.precisions[at]));
+            for index in &module.step_precisions {
+                let precision = index.map(|index| (index, module.precisions[index]));
                 let mut quant = QuantContext {
                     config,
-                    precision: at,
+                    precision,
                     ranges: &mut ranges,
                     observer: None,
-                    frozen: at.is_some() && config.base_frozen,
+                    frozen: precision.is_some() && config.base_frozen,
                 };
                 self.ranges.keep_measured(in_use, nothing, || quant.ranges.copies());
                 self.examples.keep(|| (batch.clone().into_owned(), batch.deep_size()));
@@ -100,10 +100,11 @@ fn loss(network: &Gpt2, batch: &TokenBatch, quant: &mut QuantContext<'_>) -> Ten
 /// Inputs of all blocks, as gradient checkpointing saves them.
 fn inputs(network: &Gpt2, batch: &TokenBatch, quant: &mut QuantContext<'_>) -> Vec<Tensor<2>> {
     let device = network.inner_device();
-    let at = Layout::new(batch.size, batch.length, &device);
+    let layout = BatchLayout::new(batch.size, batch.length, &device);
     let mut inputs = vec![network.embed(tokens(&batch.inputs, batch.size, batch.length, &device), quant)];
     for number in 1..network.blocks() {
-        let next = network.block(number - 1, inputs[number - 1].clone(), &mut AttentionMode::Causal(&at, None), quant);
+        let next =
+            network.block(number - 1, inputs[number - 1].clone(), &mut AttentionMode::Causal(&layout, None), quant);
         inputs.push(next);
     }
     inputs

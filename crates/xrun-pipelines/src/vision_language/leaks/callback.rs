@@ -17,7 +17,7 @@ use crate::nn::transformer::{Tokens, tokens};
 use crate::nn::{Tensor, parameters};
 use xrun_core::bounded::leak_buffer::LeakBuffer;
 use xrun_core::bounded::ledger::Ledger;
-use xrun_core::device::Kind;
+use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
 use xrun_core::task::{StepReport, Task, TaskError};
 use xrun_data::image_text::store::Example;
@@ -31,14 +31,14 @@ type Network = VisionLanguage;
 pub fn open(
     prepared: Prepared,
     experiment: &Experiment,
-    kind: Kind,
+    kind: DeviceKind,
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<Box<dyn Task>, TaskError> {
     let formatted = data::formatted(&prepared.batches, &experiment.leaks, ledger)?;
     let prepare = data::prepare(prepared.batches.clone(), &experiment.leaks, ledger);
     let task = training::open(prepared, prepare, experiment, kind, ledger, first_step)?;
-    if experiment.leaks.are_off() {
+    if experiment.leaks.is_empty() {
         return Ok(Box::new(task));
     }
     let leaks = &experiment.leaks;

@@ -7,19 +7,19 @@ use xrun_core::files::write::replace;
 
 /// Fourteen training examples with three images of different sizes, and one held-out example.
 fn files(made: &Made) -> String {
-    let folder = made.folder.path();
+    let directory = made.directory.path();
     for (name, width, height) in [("a", 40, 30), ("b", 20, 50), ("c", 32, 32), ("d", 8, 8)] {
         let image = HostImage { width, height, rgb: vec![9; width * height * 3].into() };
-        replace(&folder.join(format!("{name}.png")), &image.to_png().unwrap()).unwrap();
+        replace(&directory.join(format!("{name}.png")), &image.to_png().unwrap()).unwrap();
     }
     let line = |number: usize, name: &str| {
         let question = "long ".repeat(number % 4);
         format!("{{\"text\": \"{question}\", \"image\": \"{name}.png\", \"response\": \"{{\\\"n\\\": {number}}}\"}}\n")
     };
     let train: String = (0..14).map(|number| line(number, ["a", "b", "c"][number % 3])).collect();
-    replace(&folder.join("sizes.jsonl"), train.as_bytes()).unwrap();
-    replace(&folder.join("held.jsonl"), line(1, "d").as_bytes()).unwrap();
-    let path = |name: &str| folder.join(name);
+    replace(&directory.join("sizes.jsonl"), train.as_bytes()).unwrap();
+    replace(&directory.join("held.jsonl"), line(1, "d").as_bytes()).unwrap();
+    let path = |name: &str| directory.join(name);
     format!("source = \"messages\"\npath = {:?}\nvalidation_path = {:?}", path("sizes.jsonl"), path("held.jsonl"))
 }
 

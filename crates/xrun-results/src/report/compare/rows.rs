@@ -9,7 +9,7 @@ use super::{RunComparison, names};
 use crate::axis::Axis;
 use crate::comparison::{ComparedRun, KeyDifference};
 use crate::noise::{Change, Noise};
-use crate::report::axes::{bytes, number};
+use crate::report::formatting::{bytes, number};
 use crate::{resolved, run_name};
 use xrun_core::printable;
 use xrun_core::task::metric::Direction;

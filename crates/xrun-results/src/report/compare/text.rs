@@ -7,7 +7,7 @@ use unicode_width::UnicodeWidthStr;
 use super::RunComparison;
 use super::rows::{Cell, Row, Section, Tables, View, name, tables};
 use crate::comparison::ComparedRun;
-use crate::report::axes::utc_time;
+use crate::report::formatting::utc_time;
 use crate::report::listing::columns;
 use crate::report::width;
 use xrun_core::printable;

@@ -2,7 +2,8 @@
 
 use maud::{Markup, html};
 
-use crate::report::axes::{AxisUnit, epochs, number, utc_time};
+use crate::report::axes::AxisUnit;
+use crate::report::formatting::{epochs, number, utc_time};
 use crate::report::page::document::code;
 use crate::report::page::tone::{Tone, memory_badge, outcome_tone};
 use crate::report::plots::sparkline;

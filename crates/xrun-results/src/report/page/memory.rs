@@ -2,7 +2,8 @@
 
 use maud::{Markup, html};
 
-use crate::report::axes::{AxisUnit, bytes, duration, number};
+use crate::report::axes::AxisUnit;
+use crate::report::formatting::{bytes, duration, number};
 use crate::report::page::document::code;
 use crate::report::plots::{COLOURS, Curve, CurveStyle, Level, Plot};
 use crate::report::run_report::{BufferUsage, RunReport, suggestion_effect};
@@ -156,7 +157,7 @@ fn verdict(report: &RunReport) -> Markup {
                     td.r { (amount(&one.unit, one.peak)) }
                     td.r { @if let Some(slope) = one.findings.slope { (amount(&one.unit, slope * per.length)) } }
                     td.r { @if let Some(since) = one.findings.since { (verdict.axis.position(since as f64)) } }
-                    td.r { (one.findings.floors) }
+                    td.r { (one.findings.windows) }
                 } } }
             } }
         }
@@ -261,7 +262,7 @@ fn stacked(trace: &MemoryTrace) -> Option<Plot> {
     let groups = largest.iter().map(std::slice::from_ref).chain((!rest.is_empty()).then_some(rest));
     for (at, group) in groups.enumerate() {
         let held: Vec<f64> =
-            samples.iter().map(|sample| group.iter().map(|&owner| sample.rest[owner] as f64).sum()).collect();
+            samples.iter().map(|sample| group.iter().map(|&owner| sample.extra[owner] as f64).sum()).collect();
         let top: Vec<f64> = base.iter().zip(&held).map(|(base, held)| base + held).collect();
         let extreme = |pick: fn(f64, f64) -> f64| held.iter().copied().reduce(pick).unwrap_or(0.0);
         curves.push(Curve {

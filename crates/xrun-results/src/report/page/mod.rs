@@ -44,14 +44,14 @@ pub fn html(report: &RunReport) -> String {
 
 /// Returns `true` if memory grew or ended the run: then memory comes first.
 fn is_memory_first(report: &RunReport) -> bool {
-    use crate::verdict::Judgement;
+    use crate::verdict::VerdictWord;
     let verdict = report.verdict.as_ref().map(|verdict| verdict.verdict);
-    let grew = [Judgement::Growing, Judgement::Exceeded, Judgement::Retained, Judgement::Slowing];
+    let grew = [VerdictWord::Growing, VerdictWord::Exceeded, VerdictWord::Retained, VerdictWord::Slowing];
     verdict.is_some_and(|verdict| grew.contains(&verdict)) || report.post_mortem.is_some()
 }
 
 fn limitations(report: &RunReport) -> Markup {
-    let lowered = report.manifest.as_ref().map(|manifest| &manifest.clamped).filter(|lowered| !lowered.is_empty());
+    let lowered = report.manifest.as_ref().map(|manifest| &manifest.lowered).filter(|lowered| !lowered.is_empty());
     let skipped = report.manifest.as_ref().map(|manifest| &manifest.data_skipped).filter(|skipped| !skipped.is_empty());
     html! {
         @if let Some(lowered) = lowered {

@@ -2,7 +2,7 @@
 
 use crate::format::Outcome;
 use crate::index::RunState;
-use crate::verdict::Judgement;
+use crate::verdict::VerdictWord;
 
 /// Colour of a badge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,17 +36,17 @@ pub fn outcome_tone(state: &RunState) -> Tone {
 }
 
 /// Word and tone of a verdict on memory.
-pub fn memory_badge(verdict: Judgement) -> (&'static str, Tone) {
+pub fn memory_badge(verdict: VerdictWord) -> (&'static str, Tone) {
     match verdict {
-        Judgement::Bounded => ("memory bounded", Tone::Good),
-        Judgement::Stepped | Judgement::GrewThenFlat => ("memory bounded after a rise", Tone::Good),
-        Judgement::NoGrowthFound => ("no memory growth found", Tone::Good),
-        Judgement::Filling => ("memory fills buffers", Tone::Busy),
-        Judgement::Inconclusive => ("memory not decided", Tone::Busy),
-        Judgement::Suspect => ("memory may grow", Tone::Busy),
-        Judgement::Slowing => ("memory still rises", Tone::Bad),
-        Judgement::Retained => ("memory is not released", Tone::Bad),
-        Judgement::Growing => ("memory grows", Tone::Bad),
-        Judgement::Exceeded => ("memory exceeds its bound", Tone::Bad),
+        VerdictWord::Bounded => ("memory bounded", Tone::Good),
+        VerdictWord::Stepped | VerdictWord::GrewThenFlat => ("memory bounded after a rise", Tone::Good),
+        VerdictWord::NoGrowthFound => ("no memory growth found", Tone::Good),
+        VerdictWord::Filling => ("memory fills buffers", Tone::Busy),
+        VerdictWord::Inconclusive => ("memory not decided", Tone::Busy),
+        VerdictWord::Suspect => ("memory may grow", Tone::Busy),
+        VerdictWord::Slowing => ("memory still rises", Tone::Bad),
+        VerdictWord::Retained => ("memory is not released", Tone::Bad),
+        VerdictWord::Growing => ("memory grows", Tone::Bad),
+        VerdictWord::Exceeded => ("memory exceeds its bound", Tone::Bad),
     }
 }

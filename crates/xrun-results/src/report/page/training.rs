@@ -2,7 +2,8 @@
 
 use maud::{Markup, html};
 
-use crate::report::axes::{AxisUnit, number};
+use crate::report::axes::AxisUnit;
+use crate::report::formatting::number;
 use crate::report::page::document::code;
 use crate::report::plots::{COLOURS, Curve, CurveStyle, Plot};
 use crate::report::result::{MetricResult, intervals_note};
@@ -178,13 +179,13 @@ fn figure(report: &RunReport, family: &str, members: &[&MetricResult]) -> Option
         let is_metric = |name: &String| *name == metric.name;
         if let Some((_, series)) = report.curves.means.iter().find(|(name, _)| is_metric(name)) {
             let points = series.points();
-            let base: Vec<f64> = points.iter().map(|point| point.y - point.rest).collect();
-            lowest = base.iter().copied().fold(lowest, f64::min);
+            let lower: Vec<f64> = points.iter().map(|point| point.y - point.extra).collect();
+            lowest = lower.iter().copied().fold(lowest, f64::min);
             bands.push(Curve {
                 name: printable::line(line, 60),
-                points: points.iter().map(|point| (point.x, point.y + point.rest)).collect(),
+                points: points.iter().map(|point| (point.x, point.y + point.extra)).collect(),
                 colour: colour(at),
-                shape: CurveStyle::Band { base },
+                shape: CurveStyle::Band { base: lower },
                 numbers: [0.0; 4],
             });
         }

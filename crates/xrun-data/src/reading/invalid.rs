@@ -22,7 +22,7 @@ const LEAVE_OUT: &str = "correct it, or leave it out with on_invalid = \"skip\""
 
 /// Collector of invalid data: counts all of it, keeps the first items by name, and reports them at once.
 #[derive(Debug)]
-pub struct Judge {
+pub struct InvalidCollector {
     policy: OnInvalid,
     /// Items that may be left out.
     pub found: InvalidItems,
@@ -30,24 +30,24 @@ pub struct Judge {
     fatal: InvalidItems,
 }
 
-impl Judge {
+impl InvalidCollector {
     /// Makes an empty collector for the policy `on_invalid`.
     pub fn new(policy: OnInvalid) -> Self {
         Self { policy, found: InvalidItems::default(), fatal: InvalidItems::default() }
     }
 
     /// Adds an item that may be left out. The reason is one of a few fixed words.
-    pub fn broken(&mut self, reason: &'static str, path: &Path, message: String) {
+    pub fn add(&mut self, reason: &'static str, path: &Path, message: String) {
         self.found.add(reason, || DataError::file(path, message));
     }
 
-    /// Does the same as [`Judge::broken`] with a message that is made only where it is shown.
-    pub fn broken_with(&mut self, reason: &'static str, path: &Path, message: impl FnOnce() -> String) {
+    /// Does the same as [`InvalidCollector::add`] with a message that is made only where it is shown.
+    pub fn add_with(&mut self, reason: &'static str, path: &Path, message: impl FnOnce() -> String) {
         self.found.add(reason, || DataError::file(path, message()));
     }
 
-    /// Adds an item that no policy leaves out, for one of the fatal reasons. Reading continues, and [`Judge::verdict`] ends it.
-    pub fn fatal(&mut self, reason: &'static str, error: impl FnOnce() -> DataError) {
+    /// Adds an item that no policy leaves out, for one of the fatal reasons. Reading continues, and [`InvalidCollector::result`] ends it.
+    pub fn add_fatal(&mut self, reason: &'static str, error: impl FnOnce() -> DataError) {
         self.fatal.add(reason, error);
     }
 
@@ -60,7 +60,7 @@ impl Judge {
     ///
     /// # Errors
     /// There are items that may not be left out.
-    pub fn verdict(&self) -> Result<(), DataError> {
+    pub fn result(&self) -> Result<(), DataError> {
         let mut all = self.fatal.clone();
         if self.policy == OnInvalid::Fail {
             all.append(&self.found);
@@ -79,7 +79,7 @@ impl Judge {
 
     /// Joins an error that ended the reading with the items that were found before it.
     pub fn with_error(mut self, error: DataError) -> DataError {
-        self.fatal(FATAL, || error.clone());
-        self.verdict().err().unwrap_or(error)
+        self.add_fatal(FATAL, || error.clone());
+        self.result().err().unwrap_or(error)
     }
 }

@@ -1,4 +1,4 @@
-//! Pseudo-terminal for a command whose output is read but would go to a terminal; its bytes pass unchanged.
+//! Pseudo-terminal between a command and the user's terminal, through which xrun reads the output; bytes pass unchanged.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ pub struct Pty {
     /// End from which we read the output of the command.
     pub controller: File,
     /// End that is the terminal of the command.
-    pub terminal: OwnedFd,
+    pub replica: OwnedFd,
 }
 
 impl Pty {
@@ -19,21 +19,20 @@ impl Pty {
     /// # Errors
     /// The system has none left.
     pub fn open(like: BorrowedFd<'_>) -> io::Result<Self> {
-        let (mut controller, mut terminal) = (-1, -1);
+        let (mut controller, mut replica) = (-1, -1);
         let null = std::ptr::null_mut();
         // SAFETY: both variables outlive the call; where it fails, nothing is opened.
-        let result = unsafe { libc::openpty(&mut controller, &mut terminal, null, std::ptr::null(), std::ptr::null()) };
+        let result = unsafe { libc::openpty(&mut controller, &mut replica, null, std::ptr::null(), std::ptr::null()) };
         if result != 0 {
             return Err(io::Error::last_os_error());
         }
         // SAFETY: both were opened just now and have no other owner.
-        let pty =
-            unsafe { Self { controller: File::from_raw_fd(controller), terminal: OwnedFd::from_raw_fd(terminal) } };
-        for end in [pty.controller.as_raw_fd(), pty.terminal.as_raw_fd()] {
-            // SAFETY: takes numbers. Other child processes must not inherit it.
+        let pty = unsafe { Self { controller: File::from_raw_fd(controller), replica: OwnedFd::from_raw_fd(replica) } };
+        for end in [pty.controller.as_raw_fd(), pty.replica.as_raw_fd()] {
+            // SAFETY: takes descriptors by value. Other child processes must not inherit them.
             unsafe { libc::fcntl(end, libc::F_SETFD, libc::FD_CLOEXEC) };
         }
-        disable_processing(pty.terminal.as_fd())?;
+        disable_processing(pty.replica.as_fd())?;
         copy_size(like, pty.controller.as_fd());
         Ok(pty)
     }
@@ -69,7 +68,7 @@ pub fn copy_size(from: BorrowedFd<'_>, to: BorrowedFd<'_>) {
     }
 }
 
-/// Returns whether two files are the same terminal, in which case one pseudo-terminal keeps the order of their output.
+/// Returns whether two files are the same terminal. Stdout and stderr then share one pseudo-terminal, which keeps their order.
 pub fn is_same(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> bool {
     let device = |fd: BorrowedFd<'_>| {
         let mut found = std::mem::MaybeUninit::<libc::stat>::uninit();
@@ -81,15 +80,17 @@ pub fn is_same(one: BorrowedFd<'_>, other: BorrowedFd<'_>) -> bool {
 
 /// Pseudo-terminal that follows the size of the user's terminal.
 #[derive(Debug)]
-pub struct Mirror {
-    pub target: File,
+pub struct SizeMirror {
+    /// The user's terminal.
+    pub user_terminal: File,
+    /// End of the pseudo-terminal whose size follows.
     pub controller: File,
 }
 
-impl Mirror {
+impl SizeMirror {
     /// Copies the size of the user's terminal, after SIGWINCH.
     pub fn resize(&self) {
-        copy_size(self.target.as_fd(), self.controller.as_fd());
+        copy_size(self.user_terminal.as_fd(), self.controller.as_fd());
     }
 }
 
@@ -104,16 +105,16 @@ mod tests {
         let size = libc::winsize { ws_row: 24, ws_col: 77, ws_xpixel: 0, ws_ypixel: 0 };
         // SAFETY: `size` outlives the call.
         assert_eq!(unsafe { libc::ioctl(outer.controller.as_raw_fd(), libc::TIOCSWINSZ, &size) }, 0);
-        let mut inner = Pty::open(outer.terminal.as_fd()).unwrap();
-        assert!(inner.terminal.is_terminal());
+        let mut inner = Pty::open(outer.replica.as_fd()).unwrap();
+        assert!(inner.replica.is_terminal());
         let mut found = libc::winsize { ws_row: 0, ws_col: 0, ws_xpixel: 0, ws_ypixel: 0 };
         // SAFETY: as above.
-        assert_eq!(unsafe { libc::ioctl(inner.terminal.as_raw_fd(), libc::TIOCGWINSZ, &mut found) }, 0);
+        assert_eq!(unsafe { libc::ioctl(inner.replica.as_raw_fd(), libc::TIOCGWINSZ, &mut found) }, 0);
         assert_eq!((found.ws_row, found.ws_col), (24, 77));
-        File::from(inner.terminal).write_all(b"a\nb\rc\t\x1b[0m\n").unwrap();
+        File::from(inner.replica).write_all(b"a\nb\rc\t\x1b[0m\n").unwrap();
         let mut bytes = [0; 64];
         let count = inner.controller.read(&mut bytes).unwrap();
         assert_eq!(&bytes[..count], b"a\nb\rc\t\x1b[0m\n");
-        assert!(is_same(outer.terminal.as_fd(), outer.terminal.as_fd()));
+        assert!(is_same(outer.replica.as_fd(), outer.replica.as_fd()));
     }
 }

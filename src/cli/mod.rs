@@ -62,7 +62,7 @@ use crate::experiment::Experiment;
 use crate::export::RunTable;
 use crate::invocation;
 use crate::run::evaluate::CheckpointChoice;
-use crate::units::Span;
+use crate::units::{Bytes, Span};
 use dispatch::environment;
 pub use dispatch::{main, run_from_args};
 use fail_on::FailingVerdict;
@@ -410,7 +410,7 @@ pub struct VerdictArguments {
     #[arg(value_hint = ValueHint::AnyPath, required_unless_present = "pid")]
     path: Option<String>,
     /// Observe a running process and its descendants until it exits or Ctrl-C.
-    #[arg(long, value_name = "N", conflicts_with_all = ["path", "column", "step_column", "unit", "of"])]
+    #[arg(long, value_name = "N", conflicts_with_all = ["path", "column", "step_column", "unit", "of", "growth_min"])]
     pid: Option<u32>,
     /// Sampling period for --pid.
     #[arg(long, value_name = "TIME", default_value = "1s", requires = "pid")]
@@ -427,6 +427,9 @@ pub struct VerdictArguments {
     /// Memory that is 100 % of columns in percent, such as 16GiB.
     #[arg(long, value_name = "SIZE")]
     of: Option<String>,
+    /// Growth from which on a column of a table counts as growing. Default: 16MiB.
+    #[arg(long, value_name = "SIZE")]
+    growth_min: Option<Bytes>,
     /// Fail with exit code 6 from this verdict on (repeatable), or if a column that may be memory cannot be read.
     #[arg(long, value_enum, value_name = "VERDICT", value_delimiter = ',')]
     fail_on: Vec<FailingVerdict>,

@@ -69,6 +69,7 @@ pub fn run(arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Fail
         step_column: arguments.step_column.clone(),
         unit: arguments.unit.clone(),
         of: arguments.of.clone(),
+        growth_min: arguments.growth_min.map(|size| size.0),
     };
     let judged = judge::path(&path, &options).map_err(|error| match error {
         VerdictError::Usage(_) => Failure::Usage(error.to_string()),

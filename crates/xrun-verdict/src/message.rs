@@ -13,6 +13,8 @@ use crate::units::{bytes, interval};
 /// Length of a run and of its windows, for the positions and rates of a message.
 #[derive(Clone, Copy, Debug)]
 pub struct RunSpan {
+    /// True of a command, whose owners share a limit.
+    pub is_command: bool,
     pub axis: Axis,
     /// Length of a window, which selects the unit of rates.
     pub window: u64,
@@ -50,7 +52,7 @@ pub fn message(
     let has_verdict = |one: &&SeriesVerdict| one.findings.verdict == verdict;
     let named = |name: &str| series.iter().filter(has_verdict).find(|one| one.name == name);
     let total = ["device_in_use", "heap", FOOTPRINT, GPU_FOOTPRINT].into_iter().find_map(named);
-    let is_command = series.iter().any(|one| one.name == FOOTPRINT);
+    let is_command = run.is_command;
     // For a command the group of processes says more than the sum of all.
     let group =
         owner.filter(|_| is_command && fraction.is_some()).and_then(|owner| named(&format!("{OWNER_PREFIX}{owner}")));
@@ -317,7 +319,8 @@ fn left_out(run: RunSpan, one: &SeriesVerdict) -> String {
 /// Steps until the cap or the limit is reached at this speed: `, the limit of 1.0 GiB is reached in 626 more steps`.
 fn until(run: RunSpan, one: &SeriesVerdict) -> String {
     let Some((cap, steps)) = one.cap.zip(one.steps_to_limit) else { return String::new() };
-    let what = if one.name.starts_with(OWNER_PREFIX) && !one.name.contains('/') { "its cap" } else { "the limit" };
+    // Owners of a command have no caps of their own.
+    let what = if one.name.starts_with(OWNER_PREFIX) && !run.is_command { "its cap" } else { "the limit" };
     match steps < 1.0 {
         true => format!(", {what} of {} is reached", bytes(cap)),
         false => format!(", {what} of {} is reached in {}", bytes(cap), run.axis.more(steps)),

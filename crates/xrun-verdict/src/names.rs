@@ -17,6 +17,9 @@ pub const SHARED_SUFFIX: &str = "/shared";
 /// Suffix of an owner that is a group of processes: their GPU memory.
 pub const GPU_SUFFIX: &str = "/GPU";
 
+/// Suffix of an owner that the command reports itself: its GPU memory.
+pub const REPORTED_GPU_SUFFIX: &str = " on GPU";
+
 /// Suffix of a series of the peaks above a level floor.
 pub const PEAKS_SUFFIX: &str = ":peaks";
 
@@ -50,7 +53,12 @@ pub(crate) const UNCAPPED: &str = "rest:";
 
 /// Returns whether a series is that of an owner of GPU memory.
 pub(crate) fn is_on_gpus(name: &str) -> bool {
-    name.starts_with(OWNER_PREFIX) && name.ends_with(GPU_SUFFIX)
+    name.starts_with(OWNER_PREFIX) && (name.ends_with(GPU_SUFFIX) || name.ends_with(REPORTED_GPU_SUFFIX))
+}
+
+/// Returns whether an owner of a command is a group of its processes, or one that the command reports itself.
+pub fn is_group(owner: &str) -> bool {
+    owner.contains('/')
 }
 
 /// Returns whether the owner of a series may be part of a total; for a command the name says where it lives.

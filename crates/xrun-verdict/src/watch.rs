@@ -11,7 +11,7 @@ use crate::judge::{BYTES, COUNT, SeriesKind, Thresholds, WINDOWS_NEEDED, Z, judg
 use crate::message::{self, Attribution, RunSpan};
 use crate::names::{
     DRIVER_BEYOND, FOOTPRINT, GPU_FOOTPRINT, LIBRARIES, OWNER_PREFIX, PEAKS_SUFFIX, RESERVED_BEYOND, RSS_BEYOND,
-    TOTALS, UNCAPPED, is_on_gpus, lives_in, unit,
+    TOTALS, UNCAPPED, is_group, is_on_gpus, lives_in, unit,
 };
 use crate::processes::ProcessVerdicts;
 use crate::readings::Readings;
@@ -298,6 +298,7 @@ impl Watch {
         let minima = self.series.get("heap").or_else(|| self.series.values().next());
         let minima = minima.map(|tracked| tracked.minima()).unwrap_or_default();
         let run = RunSpan {
+            is_command: self.series.contains_key(FOOTPRINT),
             axis: self.context.axis,
             window: minima.length,
             steps: self.context.steps,
@@ -491,10 +492,12 @@ impl Watch {
     }
 }
 
-/// Owner with the largest fraction, if it explains the growth.
+/// Owner with the largest fraction, if it explains the growth. One that a command reports itself is a part of a group of
+/// processes, and says more.
 fn main_fraction<'a>(fractions: impl Iterator<Item = (&'a str, f64)>) -> Option<(String, f64)> {
-    let (owner, fraction) = fractions.max_by(|a, b| a.1.total_cmp(&b.1))?;
-    (fraction >= FRACTION_MIN).then(|| (owner.to_owned(), fraction))
+    let explaining = fractions.filter(|(_, fraction)| *fraction >= FRACTION_MIN);
+    let (owner, fraction) = explaining.max_by(|a, b| is_group(b.0).cmp(&is_group(a.0)).then(a.1.total_cmp(&b.1)))?;
+    Some((owner.to_owned(), fraction))
 }
 
 /// Fastest owner that grows faster than an unexplained total, or that rises and has no cap. The first lives in memory without

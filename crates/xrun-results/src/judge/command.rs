@@ -240,6 +240,27 @@ mod tests {
     }
 
     #[test]
+    fn an_owner_that_the_command_reports_is_named_in_place_of_its_group() {
+        let grown = |part: u64| {
+            judged(
+                &WatchSettings { host_memory: Some(1024 * MIB), ..WatchSettings::default() },
+                (0..300).map(|at| {
+                    let mut line = line(1000 * at, at, (100 + at) * MIB, 0);
+                    // Allocated at once, and filled later: larger than what is in memory.
+                    line.owners.insert("replay buffer".into(), 500 * MIB);
+                    line.owners.insert("losses".into(), 10 * MIB + part * at * MIB / 100);
+                    line
+                }),
+            )
+        };
+        let verdict = grown(97);
+        assert_eq!((verdict.verdict, verdict.owner.as_deref()), (VerdictWord::Growing, Some("losses")), "{verdict:?}");
+        assert!(is_near(verdict.owner_share, 0.97));
+        assert!(verdict.message.contains("the limit of 1.0 GiB"), "owners have no cap: {}", verdict.message);
+        assert_eq!(grown(50).owner.as_deref(), Some("main/private"), "half of the growth explains nothing");
+    }
+
+    #[test]
     fn growth_by_step_has_a_group_a_slope_and_steps_to_the_limit() {
         let watched = WatchSettings { host_memory: Some(1024 * MIB), ..WatchSettings::default() };
         let verdict = judged(&watched, (0..300).map(|at| line(1000 * at, at, 100 * MIB, at * MIB)));

@@ -205,7 +205,8 @@ pub fn path(path: &Path, asked: &TableOptions) -> Result<TableVerdict, VerdictEr
         return Ok(table::judge_table(path, asked)?);
     }
     if !asked.is_empty() {
-        let message = "is not a table; `--column`, `--step-column`, `--unit` and `--of` apply to tables only";
+        let message =
+            "is not a table; `--column`, `--step-column`, `--unit`, `--of` and `--growth-min` apply to tables only";
         return Err(VerdictError::Usage(format!("{}: {message}", path.display())));
     }
     if is_run {

@@ -11,6 +11,7 @@ use crate::format::{MemoryLine, MemorySummary, SamplePoint};
 use crate::read;
 use crate::read::ReadError;
 use xrun_core::bounded::ledger::OWNERS_MAX;
+use xrun_verdict::names::{GPU_SUFFIX, PRIVATE_SUFFIX, REPORTED_GPU_SUFFIX, is_group};
 
 /// Maximum number of phases.
 const PHASES_MAX: usize = 64;
@@ -130,7 +131,7 @@ impl MemoryTrace {
             }
             _ => {}
         }
-        self.add_owners(x, &line.owners);
+        self.add_owners(x, &disjoint_owners(&line));
         for (name, &spent) in &line.phases_us {
             if let Some(seconds) = self.phases.get_mut(name) {
                 *seconds += spent as f64 / 1e6;
@@ -173,5 +174,49 @@ impl MemoryTrace {
         peaks.device_in_use_peak = peaks.device_in_use_peak.max(line.device.map(|pool| pool.in_use));
         peaks.device_reserved_peak = peaks.device_reserved_peak.max(line.device.map(|pool| pool.reserved));
         peaks.trace_seconds += line.cost_us as f64 / 1e6;
+    }
+}
+
+/// Bytes by owner, each byte once: what a command reports itself is a part of its largest group of processes.
+fn disjoint_owners(line: &MemoryLine) -> BTreeMap<String, u64> {
+    let mut owners = line.owners.clone();
+    if line.processes.is_none() {
+        return owners;
+    }
+    for (on_gpu, suffix) in [(false, PRIVATE_SUFFIX), (true, GPU_SUFFIX)] {
+        let is_part = |name: &str| !is_group(name) && name.ends_with(REPORTED_GPU_SUFFIX) == on_gpu;
+        let reported = line.owners.iter().filter(|(name, _)| is_part(name)).map(|(_, bytes)| bytes);
+        let reported = reported.fold(0u64, |sum, bytes| sum.saturating_add(*bytes));
+        let groups = owners.iter_mut().filter(|(name, _)| name.ends_with(suffix));
+        if let Some((_, bytes)) = groups.max_by_key(|(_, bytes)| **bytes) {
+            *bytes = bytes.saturating_sub(reported);
+        }
+    }
+    owners
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owners_that_a_command_reports_are_parts_of_a_group() {
+        let line = |processes: &str| {
+            let text = format!(
+                r#"{{"version":1,"segment":0,"time_us":1,"step":1,"epoch":0,"point":"step","host":{{"heap":1,"heap_peak":1,
+                "heap_high":null,"heap_allocations":0,"rss":1,"rss_peak":1,"anonymous":null,"file":0,"swap":0,"libraries":null}},
+                "device":null,"driver":null,"container":null,"owners":{{"main/private":50,"workers/private":9,"main/GPU":7,
+                "buffer":20,"buffer on GPU":30}},"freed":null,"phases_us":{{}},"cost_us":0{processes}}}"#
+            );
+            disjoint_owners(&serde_json::from_str(&text).unwrap())
+        };
+        let command = r#","processes":{"count":1,"threads":1,"open_files":3,"inexact":0,"groups":{},"unmapped_shared":0,
+            "pressure":null,"oom_kills":null,"charged":null}"#;
+        let owners = line(command);
+        assert_eq!(
+            [owners["main/private"], owners["workers/private"], owners["main/GPU"], owners["buffer"]],
+            [30, 9, 0, 20]
+        );
+        assert_eq!(line("")["main/private"], 50, "owners of an experiment are disjoint");
     }
 }

@@ -25,6 +25,8 @@ mod vmstat;
 
 /// Names of columns of steps, in order of preference; they may have the prefix `train/` or `trainer/`.
 pub const STEP_COLUMNS: &[&str] = &["step", "global_step", "step_num", "iteration", "iterations", "iter", "iter_num"];
+/// Ratio of the growth that counts and a move between two windows, as of [`BYTES`](crate::BYTES).
+const MOVES_OF_GROWTH: f64 = 32.0;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -32,7 +34,7 @@ use std::path::{Path, PathBuf};
 use crate::axis::Axis;
 use crate::context::Context;
 use crate::findings::{UnitSource, Verdict, VerdictWord};
-use crate::judge::SeriesKind;
+use crate::judge::{SeriesKind, Thresholds};
 use crate::watch::Watch;
 use column_names::Role;
 use first_pass::{FirstPass, ProcessSpan};
@@ -90,12 +92,20 @@ pub struct TableOptions {
     pub unit: Option<String>,
     /// Memory that is 100 % of columns in percent.
     pub of: Option<String>,
+    /// Growth in bytes from which on a column counts as growing; that of [`BYTES`](crate::BYTES) when absent.
+    pub growth_min: Option<u64>,
 }
 
 impl TableOptions {
     /// Returns whether no option is set.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Thresholds of [`Self::growth_min`].
+    fn thresholds(&self) -> Option<Thresholds> {
+        let growth_min = self.growth_min? as f64;
+        Some(Thresholds { growth_min, move_min: growth_min / MOVES_OF_GROWTH })
     }
 
     /// Bytes of [`Self::unit`].
@@ -292,7 +302,9 @@ fn judge(path: &Path, options: &TableOptions) -> Result<TableVerdict, TraceError
                 let number = value.number * value.unit.unwrap_or(series.scale);
                 let number = if series.unit == "bytes" { number.trunc() } else { number };
                 let unit = Some((series.unit, series.source));
-                open.add_number(position, &series.name, number, (SeriesKind::InUse, series.thresholds), unit);
+                let chosen = options.thresholds().filter(|_| series.unit == "bytes");
+                let thresholds = chosen.unwrap_or(series.thresholds);
+                open.add_number(position, &series.name, number, (SeriesKind::InUse, thresholds), unit);
             }
         }
     }

@@ -377,3 +377,16 @@ proptest! {
         assert_sound(&judged(text.as_bytes(), &TableOptions::default()));
     }
 }
+
+#[test]
+fn growth_min_is_the_growth_from_which_on_bytes_count() {
+    let row = |step: u64| format!("{step},{}\n", 1 + step * 1000);
+    let text = (0..200).fold("step,held_bytes\n".to_owned(), |text, step| text + &row(step));
+    let verdict = |growth_min| {
+        let options = TableOptions { growth_min, ..TableOptions::default() };
+        judged(text.as_bytes(), &options).unwrap().verdict.verdict
+    };
+    assert_eq!(verdict(None), VerdictWord::Bounded);
+    assert_eq!(verdict(Some(64 * 1024)), VerdictWord::Growing);
+    assert_eq!(verdict(Some(1 << 20)), VerdictWord::Bounded);
+}

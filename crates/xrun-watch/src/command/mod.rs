@@ -12,6 +12,7 @@ mod metrics;
 mod output;
 mod pty;
 mod record;
+mod reports;
 mod sampler;
 pub mod session;
 pub mod start;
@@ -160,7 +161,7 @@ pub fn buffers(request: &WatchRequest) -> Vec<Buffer> {
         Some(StepSource::Events(_)) => Some(events::buffer()),
         Some(StepSource::File(_)) | None => None,
     };
-    let always = [steps::buffer(), sampler::buffer()];
+    let always = [steps::buffer(), sampler::buffer(), reports::buffer()];
     let answers = request.explain.then(crate::explain::buffer);
     read.into_iter().chain(answers).chain(always).chain(record::buffers()).collect()
 }

@@ -21,7 +21,7 @@ use xrun_results::command_line;
 use xrun_results::explanation::Explanation;
 use xrun_results::format::{
     DESCRIPTION_CHARACTERS_MAX, Demand, Device, GrowthToLimit, Manifest, MemoryLine, MemorySummary, MetricsLine,
-    Outcome, OwnerSummary, PlanFile, PostMortem, Summary, VERSION,
+    Outcome, OwnerSummary, PhaseSummary, PlanFile, PostMortem, Summary, VERSION,
 };
 use xrun_results::read;
 use xrun_results::read::ReadError;
@@ -67,6 +67,7 @@ pub struct CommandEnd {
     pub seconds: f64,
     pub steps_per_second: Option<f64>,
     pub memory: MemorySummary,
+    pub phases: Vec<PhaseSummary>,
     pub counters: BTreeMap<String, u64>,
 }
 
@@ -381,7 +382,7 @@ impl CommandRecord {
             plan_and_actual: Vec::new(),
             owners: owners.collect(),
             durations: None,
-            phases: Vec::new(),
+            phases: ended.phases.clone(),
             counters: ended.counters.clone(),
         };
         self.metrics_summary.fill(&mut summary);

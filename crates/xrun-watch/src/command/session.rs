@@ -14,6 +14,7 @@ use super::groups::MAIN;
 use super::limits::{CommandLimits, unreclaimable};
 use super::pty::SizeMirror;
 use super::record::{self, CommandEnd, CommandRecord, LimitReached};
+use super::reports::Reports;
 use super::sampler::{ProcessTree, Sampler, not_measured};
 use super::start::{self, OutputReaders};
 use super::steps::StepEvent;
@@ -194,6 +195,7 @@ fn not_started(
         seconds: 0.0,
         steps_per_second: None,
         memory: MemorySummary::default(),
+        phases: Vec::new(),
         counters: BTreeMap::new(),
     };
     let verdict = judged.verdict();
@@ -413,6 +415,9 @@ impl Session<'_> {
         if let Some(events) = &mut self.output.event_files {
             events.read(&self.output.steps);
         }
+        if let Some(reports) = &mut self.output.reports {
+            reports.read(&self.output.steps);
+        }
         for event in self.output.steps.take_events(&self.output.step_events) {
             let written = match event {
                 StepEvent::Metrics(line) => self.record.step(&line),
@@ -500,7 +505,10 @@ impl Session<'_> {
         self.scan_at_sample = scan.footprint_max;
         let point = if self.last.line.is_none() { SamplePoint::Start } else { SamplePoint::Step };
         let Some(line) = self.sampler.sample(self.output.steps.newest(), point) else { return };
-        let line = MemoryLine { segment: self.segment, ..line };
+        let mut line = MemoryLine { segment: self.segment, ..line };
+        if let Some(reports) = &mut self.output.reports {
+            reports.add_to(&mut line);
+        }
         self.judged.add(&line);
         self.watch_growth();
         match self.record.sample(&line) {
@@ -662,6 +670,7 @@ impl Session<'_> {
             seconds: seconds.as_secs_f64(),
             steps_per_second: self.speed(),
             memory,
+            phases: self.output.reports.as_ref().map(Reports::phases).unwrap_or_default(),
             counters,
         };
         let ended_early = outcome == Outcome::Interrupted && !self.stopper.interrupted();

@@ -14,6 +14,7 @@ use std::thread::JoinHandle;
 use super::events::{self, EventFiles};
 use super::output;
 use super::pty::{self, Pty, SizeMirror};
+use super::reports::{self, Reports};
 use super::steps::{self, StepEvent, StepParser, Steps, Tail};
 use super::{StepSource, WatchError, WatchRequest};
 use crate::explain::Explainer;
@@ -77,6 +78,8 @@ pub struct OutputReaders {
     pub tail: Option<Tail>,
     /// TensorBoard's event files.
     pub event_files: Option<EventFiles>,
+    /// Reports of the command itself; `None` where no pipe could be made.
+    pub reports: Option<Reports>,
     /// Threads that copy its output.
     pub copies: Vec<JoinHandle<()>>,
     /// Pseudo-terminals that it writes to.
@@ -139,6 +142,13 @@ pub fn start(
     if reads_output && std::env::var_os(UNBUFFERED).is_none() && !request.environment.contains_key(UNBUFFERED) {
         command.env(UNBUFFERED, "1");
     }
+    let takes_steps = matches!(request.steps, None | Some(StepSource::Recognised));
+    let reports = Reports::open(takes_steps, ledger).ok();
+    match &reports {
+        Some(reports) => command.env(reports::VARIABLE, reports.path()),
+        // A pipe of a watcher around this one.
+        None => command.env_remove(reports::VARIABLE),
+    };
     let (steps, step_events) = Steps::new(parser, request.metrics.keys().cloned().collect());
     let steps = Arc::new(steps);
     let system = |what: &str, error: std::io::Error| WatchError::System(format!("cannot {what}: {error}"));
@@ -184,6 +194,7 @@ pub fn start(
             step_events,
             tail,
             event_files,
+            reports,
             copies,
             mirrors,
             _reader: reader,

@@ -28,6 +28,8 @@ pub const VALUES_MAX: usize = 32;
 const READ_BYTES_MAX: u64 = 1 << 20;
 const LOSS: &str = "loss";
 const EPOCH: &str = "epoch";
+/// Name of the source of steps that the command reports itself.
+const REPORTED: &str = "`xrun.step`";
 const RATES: [&str; 2] = ["learning_rate", "lr"];
 
 /// Buffer of the steps that wait to be written.
@@ -137,6 +139,8 @@ pub struct Steps {
     dropped: AtomicU64,
     /// True if there was no room for [`StepEvent::Anew`].
     missed_anew: AtomicBool,
+    /// True if the command reports its steps itself.
+    is_reported: AtomicBool,
     /// True if the newest output does not end with a line break.
     within_line: AtomicBool,
     counter: Mutex<StepCounter>,
@@ -157,6 +161,7 @@ impl Steps {
             matched: AtomicU64::new(0),
             dropped: AtomicU64::new(0),
             missed_anew: AtomicBool::new(false),
+            is_reported: AtomicBool::new(false),
             within_line: AtomicBool::new(false),
             counter: Mutex::default(),
             sender,
@@ -177,6 +182,9 @@ impl Steps {
 
     /// Note on the source of steps that was recognised, for people.
     pub fn source_note(&self) -> Option<SourceNote> {
+        if self.is_reported.load(Relaxed) {
+            return Some(SourceNote { name: REPORTED.to_owned(), total: None });
+        }
         self.parser.as_ref()?.note()
     }
 
@@ -201,6 +209,7 @@ impl Steps {
         let line = String::from_utf8_lossy(line);
         match &self.parser {
             None => {}
+            Some(_) if self.is_reported.load(Relaxed) => {}
             Some(StepParser::Pattern(pattern)) => {
                 if let Some(values) = match_pattern(pattern, &line) {
                     self.add(values);
@@ -233,6 +242,14 @@ impl Steps {
     pub fn take_events(&self, events: &Receiver<StepEvent>) -> Vec<StepEvent> {
         let missed = self.missed_anew.swap(false, Relaxed).then_some(StepEvent::Anew);
         events.try_iter().chain(missed).collect()
+    }
+
+    /// Reads a step that the command reports itself, in place of those that its output shows.
+    pub fn read_report(&self, line: &[u8]) {
+        if !self.is_reported.swap(true, Relaxed) && self.newest() > 0 {
+            self.begin_anew();
+        }
+        self.read_json(line, false);
     }
 
     /// Reads a JSON line of a file. `begins` says that its step does not follow those before.
@@ -429,6 +446,21 @@ mod tests {
             })
             .collect();
         assert_eq!(found, [(5, 1.5), (10, 0.75), (10, 0.25), (20, 0.5), (39, 0.25)]);
+    }
+
+    #[test]
+    fn reported_steps_replace_those_of_the_output() {
+        let (steps, numbers) = Steps::new(Some(StepParser::recognised()), BTreeSet::new());
+        (100..120).for_each(|step| steps.read_output(format!("step {step} loss 0.5").as_bytes()));
+        assert_eq!(steps.newest(), 119);
+        steps.read_report(br#"{"step":1,"loss":0.25,"accuracy":0.5}"#);
+        steps.read_output(b"step 120 loss 0.5");
+        assert_eq!(steps.newest(), 1);
+        let events = steps.take_events(&numbers);
+        assert!(matches!(events[events.len() - 2], StepEvent::Anew));
+        let last = events.into_iter().filter_map(StepEvent::metrics).next_back();
+        assert!(matches!(last, Some(MetricsLine::Train { step: 1, values, .. }) if values["accuracy"] == 0.5));
+        assert_eq!(steps.source_note().unwrap().name, REPORTED);
     }
 
     #[test]

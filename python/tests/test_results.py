@@ -1,0 +1,101 @@
+"""Results read from Python."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+import xrun
+
+
+def test_runs_are_listed_newest_first(results: Path) -> None:
+    runs = xrun.runs(results)
+    assert [run.experiment for run in runs] == ["small", "small"]
+    assert runs[0].name == (results / "small" / "latest").resolve().name
+    assert [run.state for run in runs] == ["finished", "finished"]
+    assert xrun.runs(results, "other") == []
+    row = runs[0].row
+    assert (row["steps"], row["metric"], row["verdict"]) == (40, "score", "inconclusive")
+
+
+@pytest.mark.parametrize("name", ["small", "small/latest", "latest"])
+def test_the_newest_run_has_several_names(results: Path, name: str) -> None:
+    run = xrun.load(name, results)
+    assert isinstance(run, xrun.Run)
+    assert run.name == xrun.runs(results)[0].name
+    assert xrun.load(run.path).name == run.name
+    assert xrun.load(run.name[-6:], results).name == run.name
+    assert xrun.load("small~1", results).name == xrun.runs(results)[1].name
+
+
+def test_a_name_without_a_run_is_refused(results: Path) -> None:
+    for name in ("nope", "small~2", "small/nope"):
+        with pytest.raises(xrun.ResultError, match="no run"):
+            xrun.load(name, results)
+
+
+def test_records_and_rows_have_the_fields_of_the_files(results: Path) -> None:
+    run = xrun.load("small", results)
+    assert isinstance(run, xrun.Run)
+    assert run.config is not None and run.config["training"]["epochs"] == 2
+    assert run.plan is not None and run.plan["steps"] == 40
+    assert run.verdict is not None and run.verdict["axis"] == "steps"
+    train = run.metrics.where(kind="train")
+    assert [row["step"] for row in train] == list(range(1, 41))
+    assert run.summary is not None and train[-1]["loss"] == run.summary["loss_last"]
+    assert len(train.columns()["loss"]) == 40
+    assert max(row["host.heap"] for row in run.memory) > 0
+
+
+def test_results_of_a_killed_run_are_read(results: Path, tmp_path: Path, recwarn: pytest.WarningsRecorder) -> None:
+    copy = tmp_path / "small" / "copy"
+    shutil.copytree(xrun.load("small", results), copy)
+    for name in ("summary.json", "verdict.json"):
+        (copy / name).unlink()
+    whole = (copy / "metrics.jsonl").read_bytes()
+    (copy / "metrics.jsonl").write_bytes(whole[:-9])
+    run = xrun.Run(copy)
+    assert (run.state, run.verdict, run.summary) == ("killed", None, None)
+    assert len(run.metrics) == len(whole.splitlines()) - 1
+    assert not recwarn.list
+    assert run.row["state"] == "killed"
+
+
+def test_damage_is_found_by_checksums(results: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(xrun.load("small", results), copy)
+    run = xrun.Run(copy)
+    count = len(run.memory)
+    text = (copy / "memory.jsonl").read_text().splitlines(keepends=True)
+    text[3] = text[3].replace('"heap":', '"heap":1', 1)
+    (copy / "memory.jsonl").write_text("".join(text))
+    with pytest.warns(UserWarning, match="1 damaged line"):
+        assert len(run.memory) == count - 1
+    summary = (copy / "summary.json").read_text()
+    (copy / "summary.json").write_text(summary.replace('"steps": 40', '"steps": 41'))
+    with pytest.raises(xrun.DamagedError, match="summary.json"):
+        run.record("summary.json")
+    assert run.row["state"] == "unreadable"
+    (copy / "plan.json").write_text('{"version": 2}')
+    with pytest.raises(xrun.ResultError, match="version 2"):
+        run.record("plan.json")
+
+
+def test_frames_and_figures_need_their_packages(results: Path) -> None:
+    pytest.importorskip("pandas")
+    pytest.importorskip("matplotlib")
+    run = xrun.load("small", results)
+    assert isinstance(run, xrun.Run)
+    frame = run.metrics.frame()
+    assert len(frame[frame.kind == "train"]) == 40
+    figure = run.plot()
+    labels = [line.get_label() for axes in figure.axes for line in axes.lines]
+    assert {"dummy", "RSS", "heap in use"} <= set(labels)
+
+
+def test_rows_are_those_of_the_schema(results: Path) -> None:
+    schema = xrun.schema("summary")
+    summary = xrun.runs(results)[0].summary
+    assert summary is not None
+    assert set(schema["required"]) <= set(summary) <= {*schema["properties"], "sha256"}
+    assert json.dumps(summary)

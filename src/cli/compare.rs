@@ -57,7 +57,7 @@ pub fn run(arguments: &CompareArguments, terminal: &Terminal) -> Result<u8, Fail
         _ => {}
     }
     if arguments.components {
-        terminal.print(&compare::components(&runs, width()).map_err(Failure::failed)?);
+        terminal.print(&compare::components(&runs, stdout_width()).map_err(Failure::failed)?);
         return Ok(0);
     }
     let compared = compare::gather(&runs).map_err(Failure::failed)?;

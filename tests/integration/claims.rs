@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use crate::workplace::{ROOT, Workplace, text};
+use crate::workplace::{Workplace, text};
+
+const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
 /// Lines that surround the short table in README.md.
 const BEGIN: &str = "<!-- `xrun claims` -->\n";

@@ -9,8 +9,8 @@ use signal_hook::iterator::Signals;
 
 use super::events::EventFiles;
 use super::exit::{self, Exit, LastMemory};
-use super::habits;
 use super::groups::MAIN;
+use super::habits;
 use super::limits::{CommandLimits, unreclaimable};
 use super::pty::SizeMirror;
 use super::record::{self, CommandEnd, CommandRecord, LimitReached};

@@ -48,7 +48,7 @@ mod tests {
     use crate::verdict::training::TrainingVerdictWord;
 
     #[test]
-    fn glossary_has_every_verdict_and_at_most_fifteen_other_words() {
+    fn glossary_has_every_verdict_and_few_other_words() {
         let words: Vec<&str> = entries().map(|(word, _)| word).collect();
         let name = |verdict: serde_json::Result<serde_json::Value>| verdict.unwrap().as_str().unwrap().to_owned();
         let memory = VerdictWord::value_variants().iter().map(|verdict| name(serde_json::to_value(verdict)));
@@ -57,6 +57,6 @@ mod tests {
         for verdict in &verdicts {
             assert!(words.contains(&verdict.as_str()), "{verdict}");
         }
-        assert!(words.len() - verdicts.len() <= 15, "{words:?}");
+        assert!(words.len() - verdicts.len() <= 16, "{words:?}");
     }
 }

@@ -41,8 +41,8 @@ fn a_claim_without_its_result_is_an_error_with_its_statement() {
     assert_eq!(said.code, 1, "{said:?}");
     assert!(said.err.contains("it leaks"), "{said:?}");
     assert_eq!(workplace.xrun(&["claims", "missing.toml"]).code, 2);
-    workplace.file("claims.toml", "[[report]]\ntitel = 'r'\n");
-    assert_eq!(workplace.xrun(&["claims", "claims.toml"]).code, 2);
+    workplace.file("wrong.toml", "[[report]]\ntitel = 'r'\n");
+    assert_eq!(workplace.xrun(&["claims", "wrong.toml"]).code, 2);
 }
 
 #[test]

@@ -21,6 +21,8 @@ const FRAMES_MAX: usize = 32;
 const SLOTS: usize = 1 << 16;
 
 static ON: AtomicBool = AtomicBool::new(false);
+/// Set while names are resolved, whose tables must not appear in the heap that is measured.
+static RESOLVING: AtomicBool = AtomicBool::new(false);
 /// Moment of new samples; the caller counts steps.
 static MOMENT: AtomicU64 = AtomicU64::new(0);
 /// Not on the heap, whose growth it explains.
@@ -177,11 +179,29 @@ pub fn stop(steps_min: u64, sites_max: usize) -> Vec<Site> {
     let mut sites: Vec<(Vec<usize>, Site)> = sites.into_iter().collect();
     sites.sort_by(|a, b| b.1.bytes.total_cmp(&a.1.bytes).then(a.0.cmp(&b.0)));
     sites.truncate(sites_max);
-    let sites = sites.into_iter().map(|(frames, site)| Site { frames: resolve(&frames), ..site }).collect();
-    // Its symbols are on the heap.
-    backtrace::clear_symbol_cache();
+    let sites = sites.into_iter().map(|(frames, site)| Site { frames: Vec::new(), ..site }.with(frames)).collect();
     INSIDE.set(inside);
     sites
+}
+
+impl Site {
+    fn with(self, addresses: Vec<usize>) -> Self {
+        RESOLVING.store(true, Relaxed);
+        let resolved = resolve(&addresses);
+        backtrace::clear_symbol_cache();
+        RESOLVING.store(false, Relaxed);
+        // A copy that is counted, as it is freed later.
+        let frames = resolved.clone();
+        RESOLVING.store(true, Relaxed);
+        drop(resolved);
+        RESOLVING.store(false, Relaxed);
+        Self { frames, ..self }
+    }
+}
+
+/// Returns whether the heap's counters must ignore what this thread allocates and frees; called by the allocator.
+pub(crate) fn is_uncounted() -> bool {
+    RESOLVING.load(Relaxed) && INSIDE.try_with(Cell::get).unwrap_or(false)
 }
 
 fn samples() -> MutexGuard<'static, Samples> {
@@ -271,7 +291,15 @@ const ALLOCATORS: [&str; 9] = [
 /// Functions and lines of a stack, the innermost first, from the first that is not of the allocator.
 fn resolve(frames: &[usize]) -> Vec<Frame> {
     let mut resolved = Vec::with_capacity(frames.len());
+    // A program that exports its functions is resolved without its file, which is as large as a small run's memory. Functions of
+    // libraries are then left out.
+    let is_exported = dynamic_name(start as *const () as usize).is_some();
     for address in frames {
+        if is_exported {
+            let function = dynamic_name(address - 1);
+            resolved.extend(function.map(|name| Frame { function: without_hash(&name), line: None }));
+            continue;
+        }
         // The address is that after the call.
         backtrace::resolve((address - 1) as *mut std::ffi::c_void, |symbol| {
             let Some(name) = symbol.name() else { return };
@@ -283,6 +311,25 @@ fn resolve(frames: &[usize]) -> Vec<Frame> {
     let first = resolved.iter().position(|frame| !ALLOCATORS.iter().any(|name| frame.function.starts_with(name)));
     resolved.drain(..first.unwrap_or(0));
     resolved
+}
+
+/// Name of the dynamic symbol at an address.
+#[cfg(unix)]
+fn dynamic_name(address: usize) -> Option<String> {
+    // SAFETY: all zeros are a `Dl_info`; `dladdr` fills it with pointers into the tables of loaded programs, which stay.
+    let name = unsafe {
+        let mut info: libc::Dl_info = std::mem::zeroed();
+        if libc::dladdr(address as *const libc::c_void, &mut info) == 0 || info.dli_sname.is_null() {
+            return None;
+        }
+        std::ffi::CStr::from_ptr(info.dli_sname)
+    };
+    Some(backtrace::SymbolName::new(name.to_bytes()).to_string())
+}
+
+#[cfg(not(unix))]
+fn dynamic_name(_: usize) -> Option<String> {
+    None
 }
 
 /// Name without the hash at its end.

@@ -108,18 +108,33 @@ fn grown(by: u64) {
     }
 }
 
+fn allocated(pointer: *mut u8, size: usize) {
+    if !allocation_sampling::is_uncounted() {
+        LIVE_ALLOCATIONS.fetch_add(1, Relaxed);
+        grown(size as u64);
+        count_large(size);
+        allocation_sampling::allocated(pointer, size);
+    }
+}
+
+/// Counts an allocation that is freed; before it is free, as another thread may get the same address.
+fn freed(pointer: *mut u8, size: usize) {
+    if !allocation_sampling::is_uncounted() {
+        allocation_sampling::freed(pointer);
+        LIVE_ALLOCATIONS.fetch_sub(1, Relaxed);
+        LIVE_BYTES.fetch_sub(size as u64, Relaxed);
+        discount_large(size);
+    }
+}
+
 // SAFETY: every call is passed on to the system's allocator with the arguments as they came.
 unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         // SAFETY: the caller's promises are those that the system's allocator asks for.
         let pointer = unsafe { System.alloc(layout) };
-        if pointer.is_null() {
-            ALLOCATION_FAILED.set(true);
-        } else {
-            LIVE_ALLOCATIONS.fetch_add(1, Relaxed);
-            grown(layout.size() as u64);
-            count_large(layout.size());
-            allocation_sampling::allocated(pointer, layout.size());
+        match pointer.is_null() {
+            true => ALLOCATION_FAILED.set(true),
+            false => allocated(pointer, layout.size()),
         }
         pointer
     }
@@ -127,43 +142,39 @@ unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
         // SAFETY: as above.
         let pointer = unsafe { System.alloc_zeroed(layout) };
-        if pointer.is_null() {
-            ALLOCATION_FAILED.set(true);
-        } else {
-            LIVE_ALLOCATIONS.fetch_add(1, Relaxed);
-            grown(layout.size() as u64);
-            count_large(layout.size());
-            allocation_sampling::allocated(pointer, layout.size());
+        match pointer.is_null() {
+            true => ALLOCATION_FAILED.set(true),
+            false => allocated(pointer, layout.size()),
         }
         pointer
     }
 
     unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // Before it is free: another thread may get the same address.
-        allocation_sampling::freed(pointer);
+        freed(pointer, layout.size());
         // SAFETY: as above.
         unsafe { System.dealloc(pointer, layout) };
-        LIVE_ALLOCATIONS.fetch_sub(1, Relaxed);
-        LIVE_BYTES.fetch_sub(layout.size() as u64, Relaxed);
-        discount_large(layout.size());
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        allocation_sampling::freed(pointer);
+        let uncounted = allocation_sampling::is_uncounted();
+        if !uncounted {
+            allocation_sampling::freed(pointer);
+        }
         // SAFETY: as above.
         let new_pointer = unsafe { System.realloc(pointer, layout, new_size) };
         if new_pointer.is_null() {
             ALLOCATION_FAILED.set(true);
-        } else {
+        } else if !uncounted {
             discount_large(layout.size());
             count_large(new_size);
-            allocation_sampling::allocated(new_pointer, new_size);
             let (old, new) = (layout.size() as u64, new_size as u64);
+            // Not as a release and an allocation, whose sum would be a peak.
             if new >= old {
                 grown(new - old);
             } else {
                 LIVE_BYTES.fetch_sub(old - new, Relaxed);
             }
+            allocation_sampling::allocated(new_pointer, new_size);
         }
         new_pointer
     }

@@ -40,7 +40,8 @@ def test_the_verdict_names_the_owner_and_the_steps_are_those_reported(watch) -> 
     phase = run.summary["phases"][0]
     assert (phase["name"], phase["count"]) == ("validation", 3)
     assert 0.02 <= phase["longest"] <= phase["seconds"]
-    assert sum(row.get("phases_us.validation") or 0 for row in run.memory) >= 60_000
+    # The last of the three is at the end, perhaps after the last sample.
+    assert sum(row.get("phases_us.validation") or 0 for row in run.memory) >= 40_000
     assert run.memory[-1]["owners.replay buffer"] > 100 * 256 * 1024
     assert run.manifest["watched"]["steps"] == "`xrun.step`"
 

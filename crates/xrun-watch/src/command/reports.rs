@@ -232,6 +232,7 @@ mod tests {
             phases_us: [].into(),
             cost_us: 0,
             pressure: None,
+            seconds_left: None,
             processes: None,
         };
         reports.add_to(&mut line);
@@ -244,18 +245,18 @@ mod tests {
         let (steps, numbers) = Steps::new(None, BTreeSet::new());
         let (own, parent) = (std::process::id(), std::os::unix::process::parent_id());
         let mut pipe = std::fs::OpenOptions::new().write(true).open(reports.path()).unwrap();
-        write!(
-            pipe,
-            "{}\n{}\nnonsense\n{}\n{}\n{}\n",
-            r#"{"step":3,"loss":0.5}"#,
-            format_args!(
-                r#"{{"xrun_process":{own},"owners":{{"a/b":{{"host":5,"device":2}}}},"phases":{{"validation":{{"count":2,"total_us":30,"longest_us":20}}}}}}"#
+        let times = r#"{"count":2,"total_us":30,"longest_us":20}"#;
+        let lines = [
+            r#"{"step":3,"loss":0.5}"#.to_owned(),
+            format!(
+                r#"{{"xrun_process":{own},"owners":{{"a/b":{{"host":5,"device":2}}}},"phases":{{"validation":{times}}}}}"#
             ),
-            format_args!(r#"{{"xrun_process":{parent},"owners":{{"a/b":{{"host":7}}}}}}"#),
-            format_args!(r#"{{"xrun_process":{},"owners":{{"gone":{{"host":1}}}}}}"#, u32::MAX),
-            r#"{"xrun_process":-1,"owners":{}}"#,
-        )
-        .unwrap();
+            "nonsense".to_owned(),
+            format!(r#"{{"xrun_process":{parent},"owners":{{"a/b":{{"host":7}}}}}}"#),
+            format!(r#"{{"xrun_process":{},"owners":{{"gone":{{"host":1}}}}}}"#, u32::MAX),
+            r#"{"xrun_process":-1,"owners":{}}"#.to_owned(),
+        ];
+        writeln!(pipe, "{}", lines.join("\n")).unwrap();
         reports.read(&steps);
         assert_eq!((steps.newest(), numbers.try_iter().count()), (3, 1));
         let line = sampled(&mut reports);

@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use xrun::files::write;
+
 use crate::workplace::{Workplace, text};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
@@ -25,8 +27,9 @@ fn the_page_of_claims_is_that_of_the_kept_results() {
     let (old, after) = rest.split_once(END).unwrap();
     let page = Path::new(ROOT).join("docs/claims.md");
     if std::env::var_os("XRUN_BLESS").is_some() {
-        std::fs::write(&page, &said.out).unwrap();
-        std::fs::write(&readme, format!("{before}{BEGIN}{short}{END}{after}")).unwrap();
+        write::replace(&page, said.out.as_bytes()).unwrap();
+        let content = format!("{before}{BEGIN}{short}{END}{after}");
+        write::replace(&readme, content.as_bytes()).unwrap();
     } else {
         assert_eq!(text(&page), said.out, "XRUN_BLESS=1 writes it anew");
         assert_eq!(old, short, "XRUN_BLESS=1 writes it anew");

@@ -14,7 +14,7 @@ const SITES_MAX: usize = 12;
 const STACK_MAX: usize = 24;
 
 /// Crates whose functions allocate for their callers.
-const LIBRARIES: [&str; 20] = [
+const LIBRARIES: [&str; 23] = [
     "alloc",
     "backtrace",
     "bridge",
@@ -34,7 +34,10 @@ const LIBRARIES: [&str; 20] = [
     "serde",
     "smallvec",
     "std",
-    "xrun_core",
+    "xrun_core::allocation_sampling",
+    "xrun_core::bounded",
+    "xrun_core::heap",
+    "xrun_core::panics",
 ];
 
 /// Crates of kernels: named only if no function of a pipeline is in the stack, as in a thread of the pool.

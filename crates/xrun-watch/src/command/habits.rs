@@ -68,7 +68,7 @@ mod tests {
     fn notices_of(script: &str, variable: Option<(&str, &str)>) -> Vec<String> {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("train.py");
-        std::fs::write(&path, script).unwrap();
+        xrun_core::files::write::replace(&path, script.as_bytes()).unwrap();
         let command: Vec<OsString> = vec!["python3".into(), path.into()];
         notices(&command, |name| variable.filter(|(known, _)| *known == name).map(|(_, value)| value.to_owned()))
     }

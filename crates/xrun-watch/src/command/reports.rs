@@ -216,7 +216,6 @@ mod tests {
 
     fn sampled(reports: &mut Reports) -> MemoryLine {
         let mut line = MemoryLine {
-            seconds_left: None,
             version: VERSION,
             segment: 0,
             time_us: 0,

@@ -49,7 +49,7 @@ pub fn components(runs: &[PathBuf], width: usize) -> Result<String, ReportError>
         row
     };
     let is_used = |name: &&str| columns.iter().any(|column| size(column, name).is_some_and(|bytes| bytes != 0));
-    let rows: Vec<Vec<String>> = names.iter().copied().filter(|name| is_used(&name)).map(|name| cells(&name)).collect();
+    let rows: Vec<Vec<String>> = names.iter().copied().filter(is_used).map(|name| cells(&name)).collect();
     let mut header = vec!["component".to_owned()];
     for number in 1..=columns.len() {
         header.push(format!(">{number}"));

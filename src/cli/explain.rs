@@ -57,6 +57,6 @@ mod tests {
         for verdict in &verdicts {
             assert!(words.contains(&verdict.as_str()), "{verdict}");
         }
-        assert!(words.len() - verdicts.len() <= 16, "{words:?}");
+        assert!(words.len() - verdicts.len() <= 15, "{words:?}");
     }
 }

@@ -1,3 +1,5 @@
+//! Tests of claims: expectations, figures by name, leaks, and answers that need a reason.
+
 use super::*;
 use xrun_core::files::write;
 

@@ -57,7 +57,10 @@ def listing(program: str) -> list[tuple[float, float]]:
         run = xrun.runs(Path(directory, "results"))[0]
         for number in range(RUNS):
             copy = Path(
-                directory, "many", f"experiment{number % 20}", f"2026-01-01T{number // 3600:02}-{number // 60 % 60:02}-{number % 60:02}_abcdef"
+                directory,
+                "many",
+                f"experiment{number % 20}",
+                f"2026-01-01T{number // 3600:02}-{number // 60 % 60:02}-{number % 60:02}_abcdef",
             )
             copy.mkdir(parents=True)
             for name in ("manifest.json", "plan.json", "summary.json", "verdict.json", "run.lock"):

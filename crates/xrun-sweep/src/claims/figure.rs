@@ -10,9 +10,8 @@ use serde_json::Value;
 use super::{ClaimsError, Figure, read};
 use crate::records::sweep::Measured;
 use xrun_core::files::layout;
-use xrun_core::task::metric::student_t_quantile;
-use xrun_results::noise::Spread;
-use xrun_results::report::formatting::{bytes, duration, number};
+use xrun_results::noise::{Change, Noise, Spread};
+use xrun_results::report::formatting::{bytes, duration, number, signed_bytes};
 use xrun_results::verdict::VerdictWord;
 
 /// File of `xrun leaks --json` below the kept results.
@@ -109,7 +108,7 @@ impl Results {
             Some(reference) => {
                 let all = table.rows.iter().map(|row| table.values(row.trial, &figure.name)).collect::<Vec<_>>();
                 relative(&here, &values(reference)?, &all)
-                    .ok_or_else(|| FigureError::Missing(format!("{sweep}: no change can be relative to 0")))
+                    .ok_or_else(|| FigureError::Missing(format!("{sweep}: a change needs positive values")))
             }
         }
     }
@@ -187,36 +186,10 @@ fn is_bytes(name: &str) -> bool {
     ends.iter().any(|end| name.ends_with(end)) || begins.iter().any(|begin| name.starts_with(begin))
 }
 
-fn signed_bytes(value: f64) -> String {
-    if value < 0.0 { format!("-{}", bytes(-value)) } else { bytes(value) }
-}
-
-/// Relative change of the mean in percent, with Student's 95 % interval; the standard deviation is pooled over the trials of the
-/// sweep. `None` if the reference is 0.
+/// Change of a trial against another, as in the table of the sweep; the noise is that of all its trials. `None` where a value is not
+/// positive.
 fn relative(here: &[f64], there: &[f64], all: &[Vec<f64>]) -> Option<Measurement> {
-    let mean = |values: &[f64]| values.iter().sum::<f64>() / values.len() as f64;
-    let (now, reference) = (mean(here), mean(there));
-    if reference == 0.0 {
-        return None;
-    }
-    // Deviations relative to each trial's mean: trials differ in size by orders of magnitude.
-    let squares = |values: &Vec<f64>| {
-        let mean = mean(values);
-        let relative = |value: &f64| if mean == 0.0 { 0.0 } else { (value - mean) / mean };
-        values.iter().map(relative).map(|one| one * one).sum::<f64>()
-    };
-    let repeated: Vec<&Vec<f64>> = all.iter().filter(|values| values.len() > 1).collect();
-    let degrees_of_freedom: usize = repeated.iter().map(|values| values.len() - 1).sum();
-    let change = 100.0 * (now - reference) / reference.abs();
-    if degrees_of_freedom == 0 {
-        let text = format!("{change:+.1} % (one run each)");
-        return Some(Measurement { text, interval: Some((change, change)), is_shown: None });
-    }
-    let deviation = (repeated.iter().map(|values| squares(values)).sum::<f64>() / degrees_of_freedom as f64).sqrt();
-    let ratio = now / reference;
-    let errors = (ratio * ratio / here.len() as f64 + 1.0 / there.len() as f64).sqrt();
-    let half = 100.0 * student_t_quantile(degrees_of_freedom) * deviation * errors;
-    let (low, high) = (change - half, change + half);
-    let text = format!("{change:+.1} % ({low:+.1} to {high:+.1} %)");
-    Some(Measurement { text, interval: Some((low, high)), is_shown: None })
+    let change = Change::of(here, there, Noise::of(all))?;
+    let interval = (100.0 * change.low.unwrap_or(change.change), 100.0 * change.high.unwrap_or(change.change));
+    Some(Measurement { text: change.words(), interval: Some(interval), is_shown: None })
 }

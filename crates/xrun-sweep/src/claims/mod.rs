@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use xrun_core::files::file;
 
 pub use figure::{Measurement, Results};
-pub use page::{markdown, summary_table};
+pub use page::markdown;
 
 /// File name below the results.
 pub const CLAIMS: &str = "claims.toml";

@@ -13,8 +13,8 @@ This page answers each claim, remedy, table and command of the five reports in [
 prints it from `results/claims.toml` and the tables in `results/reference`; `results/take-claims` measures all of them anew, on two cores of
 a CPU in about half an hour.
 
-A change is that of the mean of the runs, with its 95 % confidence interval (Student; the deviation between repeats is pooled over the sweep).
-Another figure is the median of the runs, with their range. A claim is *confirmed* or *refuted* if its last figure, with its whole interval, is
+A change is that of the geometric mean of the runs, with its 95 % confidence interval, as in the table of the sweep
+([sweeps.md](sweeps.md)). Another figure is the median of the runs, with their range. A claim is *confirmed* or *refuted* if its last figure, with its whole interval, is
 inside or outside the range that `results/claims.toml` states for it, and *depends* if the interval is partly inside. The experiments are
 scaled down: shares and signs are compared, not gigabytes.
 ";
@@ -44,7 +44,7 @@ pub fn markdown(reports: &[(&str, Vec<AnsweredClaim>)]) -> String {
 }
 
 /// Table with the number of each answer by report.
-pub fn summary_table(reports: &[(&str, Vec<AnsweredClaim>)]) -> String {
+fn summary_table(reports: &[(&str, Vec<AnsweredClaim>)]) -> String {
     let mut text = String::from("| report | claims |");
     for answer in ANSWERS {
         let _ = write!(text, " {} |", answer.label());

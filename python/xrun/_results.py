@@ -183,7 +183,7 @@ class Run(_Directory):
 
     @cached_property
     def manifest(self) -> dict[str, Any] | None:
-        """What ran, where and on which data."""
+        """Program, machine and data of the run."""
         return self.record("manifest.json")
 
     @property

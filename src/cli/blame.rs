@@ -5,7 +5,6 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
 use clap::{Args, ValueHint};
 use serde::Serialize;
@@ -13,7 +12,7 @@ use serde_json::Value;
 
 use super::resume::find_run;
 use super::terminal::{Failure, Terminal};
-use super::{RUN_HELP, Results};
+use super::{RUN_HELP, Results, child_run};
 use crate::child;
 use crate::experiment::overrides::as_arguments;
 use crate::files::layout;
@@ -98,7 +97,7 @@ fn switches(values: &BTreeMap<String, Value>, hooks: bool) -> Vec<Switch> {
         switches.push(Switch { name: name.to_owned(), off: off.iter().map(|text| (*text).to_owned()).collect() });
     };
     let number = |key: &str| values.get(key).and_then(Value::as_f64).unwrap_or_default();
-    if values.keys().any(|key| key.starts_with("pipeline.command.")) {
+    if is_command(values) {
         for (key, value) in values.iter().filter(|(key, _)| key.starts_with("pipeline.command.values.")) {
             match value {
                 Value::Bool(true) => add(key, &[&format!("{key}=false")]),
@@ -121,11 +120,11 @@ fn switches(values: &BTreeMap<String, Value>, hooks: bool) -> Vec<Switch> {
     if number("validation.every_steps") > 0.0 || number("validation.every_epochs") > 0.0 {
         add("validation", &["validation.every_steps=0", "validation.every_epochs=0", "validation.at_start=false"]);
     }
-    if number("checkpoint.every_steps") > 0.0 || values.get("checkpoint.every_epochs").is_some() {
+    if number("checkpoint.every_steps") > 0.0 {
         add("checkpoint.every_steps", &["checkpoint.every_steps=0"]);
     }
-    if values.get("results.tensorboard") == Some(&Value::Bool(true)) {
-        add("results.tensorboard", &["results.tensorboard=false"]);
+    if values.get("experiment.tensorboard") == Some(&Value::Bool(true)) {
+        add("experiment.tensorboard", &["experiment.tensorboard=false"]);
     }
     for key in values.keys().filter(|key| key.ends_with(".augmentations") && number(key) > 1.0) {
         add(key, &[&format!("{key}=1")]);
@@ -134,6 +133,10 @@ fn switches(values: &BTreeMap<String, Value>, hooks: bool) -> Vec<Switch> {
         add("hooks", &[]);
     }
     switches
+}
+
+fn is_command(values: &BTreeMap<String, Value>) -> bool {
+    values.keys().any(|key| key.starts_with("pipeline.command."))
 }
 
 /// Twins of a run, each run at most once.
@@ -157,7 +160,7 @@ impl<'a> Search<'a> {
         terminal: &'a Terminal,
     ) -> Result<Self, Failure> {
         let manifest = read::manifest(run).map_err(Failure::failed)?;
-        let is_command = values.keys().any(|key| key.starts_with("pipeline.command."));
+        let is_command = is_command(values);
         let mut common = vec!["memory.probe=false".to_owned(), "memory.fail_on=\"never\"".to_owned()];
         let from = if is_command { 0 } else { newest_checkpoint(run)? };
         let steps = from + arguments.steps;
@@ -256,19 +259,16 @@ impl<'a> Search<'a> {
             true => command.arg("run").arg(self.run.join(layout::RESOLVED)),
             false => command.arg("fork").arg(&self.run),
         };
-        command.args(["--name", &self.name, "-q", "--json", "--force", "--progress", "none", "--results"]);
-        command.arg(&self.arguments.results.directory);
+        command.args(["--name", &self.name, "--results"]).arg(&self.arguments.results.directory);
         if self.arguments.hooks && !off.iter().any(|switch| switch.off.is_empty()) {
             command.arg("--hooks");
         }
         let overrides = self.common.iter().chain(off.iter().flat_map(|switch| &switch.off));
         command.args(overrides.flat_map(|text| as_arguments(text)));
-        let output = command.stderr(Stdio::inherit()).output().map_err(Failure::failed)?;
-        let answer: Value = serde_json::from_slice(&output.stdout)
-            .map_err(|_| Failure::Failed(format!("{}: a twin did not start", self.run.display())))?;
-        match answer["run"].as_str() {
-            Some(run) if output.status.success() => Ok(PathBuf::from(run)),
-            _ => Err(Failure::Failed(format!("a twin failed: {}", answer["message"].as_str().unwrap_or("no message")))),
+        let ended = child_run::run(command, &self.run.display().to_string())?;
+        match ended.code {
+            0 => Ok(ended.run),
+            _ => Err(Failure::Failed(format!("a twin failed: {}", ended.message))),
         }
     }
 }

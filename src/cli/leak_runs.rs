@@ -4,10 +4,9 @@
 //! the same process does not end.
 
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
 
-use super::Overrides;
 use super::terminal::Failure;
+use super::{Overrides, child_run};
 use crate::child;
 use crate::exit::exit_code;
 use crate::experiment::overrides::as_arguments;
@@ -81,22 +80,10 @@ impl LeakRuns {
 
     fn run_process(&self, file: &Path) -> Result<(PathBuf, u8), Failure> {
         let mut command = child::command().map_err(Failure::failed)?;
-        command.arg(file).arg("--results").arg(self.results.path()).args([
-            "-q",
-            "--json",
-            "--no-hooks",
-            // A leak may not fit by its forecast.
-            "--force",
-            "--progress",
-            "none",
-        ]);
+        command.arg(file).arg("--results").arg(self.results.path()).arg("--no-hooks");
         command.args(self.overrides.iter().flat_map(|text| as_arguments(text)));
-        let output = command.stderr(Stdio::inherit()).output().map_err(Failure::failed)?;
-        let answer: serde_json::Value = serde_json::from_slice(&output.stdout)
-            .map_err(|_| Failure::Failed(format!("{}: the run printed no JSON", file.display())))?;
-        let run = PathBuf::from(answer["run"].as_str().unwrap_or_default());
-        let code = output.status.code().and_then(|code| u8::try_from(code).ok());
-        Ok((run, code.unwrap_or(exit_code(Outcome::Failed))))
+        let ended = child_run::run(command, &file.display().to_string())?;
+        Ok((ended.run, ended.code))
     }
 }
 

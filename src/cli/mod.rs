@@ -2,6 +2,7 @@
 
 mod blame;
 mod check;
+mod child_run;
 mod claims;
 mod command;
 mod compare;

@@ -6,7 +6,7 @@
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Size in bytes from which every allocation is sampled.
@@ -20,9 +20,13 @@ const FRAMES_MAX: usize = 32;
 /// Counters of the filter.
 const SLOTS: usize = 1 << 16;
 
-static ON: AtomicBool = AtomicBool::new(false);
-/// Set while names are resolved, whose tables must not appear in the heap that is measured.
-static RESOLVING: AtomicBool = AtomicBool::new(false);
+/// Nothing to do.
+const IDLE: u8 = 0;
+/// Allocations are sampled.
+const SAMPLING: u8 = 1;
+/// Names are resolved, whose tables must not appear in the heap that is measured.
+const RESOLVING: u8 = 2;
+static STATE: AtomicU8 = AtomicU8::new(IDLE);
 /// Moment of new samples; the caller counts steps.
 static MOMENT: AtomicU64 = AtomicU64::new(0);
 /// Not on the heap, whose growth it explains.
@@ -146,7 +150,7 @@ pub fn start() {
     samples().clear();
     MOMENT.store(0, Relaxed);
     INSIDE.set(inside);
-    ON.store(true, Relaxed);
+    STATE.store(SAMPLING, Relaxed);
 }
 
 /// Begins the next step: later samples are younger.
@@ -157,7 +161,7 @@ pub fn next_step() {
 /// Ends sampling. Returns the call stacks of the allocations that are alive and older than `steps_min` steps, most bytes first, at most
 /// `sites_max`.
 pub fn stop(steps_min: u64, sites_max: usize) -> Vec<Site> {
-    ON.store(false, Relaxed);
+    STATE.store(IDLE, Relaxed);
     let inside = INSIDE.replace(true);
     let now = MOMENT.load(Relaxed);
     let mut samples = samples();
@@ -179,64 +183,71 @@ pub fn stop(steps_min: u64, sites_max: usize) -> Vec<Site> {
     let mut sites: Vec<(Vec<usize>, Site)> = sites.into_iter().collect();
     sites.sort_by(|a, b| b.1.bytes.total_cmp(&a.1.bytes).then(a.0.cmp(&b.0)));
     sites.truncate(sites_max);
-    let sites = sites.into_iter().map(|(frames, site)| Site { frames: Vec::new(), ..site }.with(frames)).collect();
+    STATE.store(RESOLVING, Relaxed);
+    let resolved: Vec<Vec<Frame>> = sites.iter().map(|(frames, _)| resolve(frames)).collect();
+    backtrace::clear_symbol_cache();
+    STATE.store(IDLE, Relaxed);
+    // Copies that are counted, as they are freed later.
+    let named = sites.into_iter().zip(&resolved).map(|((_, site), frames)| Site { frames: frames.clone(), ..site });
+    let named = named.collect();
+    STATE.store(RESOLVING, Relaxed);
+    drop(resolved);
+    STATE.store(IDLE, Relaxed);
     INSIDE.set(inside);
-    sites
+    named
 }
 
-impl Site {
-    fn with(self, addresses: Vec<usize>) -> Self {
-        RESOLVING.store(true, Relaxed);
-        let resolved = resolve(&addresses);
-        backtrace::clear_symbol_cache();
-        RESOLVING.store(false, Relaxed);
-        // A copy that is counted, as it is freed later.
-        let frames = resolved.clone();
-        RESOLVING.store(true, Relaxed);
-        drop(resolved);
-        RESOLVING.store(false, Relaxed);
-        Self { frames, ..self }
-    }
-}
-
-/// Returns whether the heap's counters must ignore what this thread allocates and frees; called by the allocator.
-pub(crate) fn is_uncounted() -> bool {
-    RESOLVING.load(Relaxed) && INSIDE.try_with(Cell::get).unwrap_or(false)
+/// Returns whether this thread is in this module.
+fn is_inside() -> bool {
+    INSIDE.try_with(Cell::get).unwrap_or(false)
 }
 
 fn samples() -> MutexGuard<'static, Samples> {
     SAMPLES.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Notes an allocation; called by the allocator.
-pub(crate) fn allocated(pointer: *mut u8, size: usize) {
-    if !ON.load(Relaxed) {
-        return;
-    }
-    // At the end of a thread its locals are gone.
-    let _ = INSIDE.try_with(|inside| {
-        if !inside.replace(true) {
-            if let Some(weight) = drawn(size) {
-                sample(pointer as usize, size, weight);
-            }
-            inside.set(false);
+/// Notes an allocation; called by the allocator. Returns whether the heap's counters count it.
+pub(crate) fn allocated(pointer: *mut u8, size: usize) -> bool {
+    match STATE.load(Relaxed) {
+        IDLE => true,
+        RESOLVING => !is_inside(),
+        _ => {
+            enter(|| {
+                if let Some(weight) = drawn(size) {
+                    sample(pointer as usize, size, weight);
+                }
+            });
+            true
         }
-    });
+    }
 }
 
-/// Notes that an allocation is freed; called by the allocator.
-pub(crate) fn freed(pointer: *mut u8) {
-    if !ON.load(Relaxed) || FILTER[slot(pointer as usize)].load(Relaxed) == 0 {
-        return;
+/// Notes that an allocation is about to be freed; called by the allocator. Returns whether the heap's counters count it.
+pub(crate) fn freed(pointer: *mut u8) -> bool {
+    match STATE.load(Relaxed) {
+        IDLE => true,
+        RESOLVING => !is_inside(),
+        _ => {
+            let filter = &FILTER[slot(pointer as usize)];
+            if filter.load(Relaxed) > 0 {
+                enter(|| {
+                    if samples().remove(pointer as usize) {
+                        // A full counter is not exact any more, and stays.
+                        let fewer = |count: u8| (count < u8::MAX).then(|| count.saturating_sub(1));
+                        let _ = filter.fetch_update(Relaxed, Relaxed, fewer);
+                    }
+                });
+            }
+            true
+        }
     }
+}
+
+/// Calls `act` unless this thread is in this module already. At the end of a thread its locals are gone, and nothing is done.
+fn enter(act: impl FnOnce()) {
     let _ = INSIDE.try_with(|inside| {
         if !inside.replace(true) {
-            if samples().remove(pointer as usize) {
-                let filter = &FILTER[slot(pointer as usize)];
-                // A full counter is not exact any more, and stays.
-                let _ =
-                    filter.fetch_update(Relaxed, Relaxed, |count| (count < u8::MAX).then(|| count.saturating_sub(1)));
-            }
+            act();
             inside.set(false);
         }
     });

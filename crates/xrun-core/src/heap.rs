@@ -109,18 +109,16 @@ fn grown(by: u64) {
 }
 
 fn allocated(pointer: *mut u8, size: usize) {
-    if !allocation_sampling::is_uncounted() {
+    if allocation_sampling::allocated(pointer, size) {
         LIVE_ALLOCATIONS.fetch_add(1, Relaxed);
         grown(size as u64);
         count_large(size);
-        allocation_sampling::allocated(pointer, size);
     }
 }
 
 /// Counts an allocation that is freed; before it is free, as another thread may get the same address.
 fn freed(pointer: *mut u8, size: usize) {
-    if !allocation_sampling::is_uncounted() {
-        allocation_sampling::freed(pointer);
+    if allocation_sampling::freed(pointer) {
         LIVE_ALLOCATIONS.fetch_sub(1, Relaxed);
         LIVE_BYTES.fetch_sub(size as u64, Relaxed);
         discount_large(size);
@@ -156,15 +154,12 @@ unsafe impl GlobalAlloc for CountingAllocator {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        let uncounted = allocation_sampling::is_uncounted();
-        if !uncounted {
-            allocation_sampling::freed(pointer);
-        }
+        let counted = allocation_sampling::freed(pointer);
         // SAFETY: as above.
         let new_pointer = unsafe { System.realloc(pointer, layout, new_size) };
         if new_pointer.is_null() {
             ALLOCATION_FAILED.set(true);
-        } else if !uncounted {
+        } else if counted {
             discount_large(layout.size());
             count_large(new_size);
             let (old, new) = (layout.size() as u64, new_size as u64);

@@ -34,7 +34,7 @@ impl MeanDuration {
 /// Measured durations of the parts of one process.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Durations {
-    /// Step of each phase of the training, the final phase last, without the first step of the process and of each phase,
+    /// Step of each stage of the training, the final stage last, without the first step of the process and of each stage,
     /// validations and checkpoints.
     pub steps: Vec<MeanDuration>,
     /// First step of the process, which may tune kernels and fill caches; `null` without a step.

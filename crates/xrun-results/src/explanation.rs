@@ -42,7 +42,7 @@ pub struct Explanation {
     pub holders: Vec<Holder>,
     /// Lines whose memory was allocated in the window and lives at its end, most bytes first.
     pub allocations: Vec<Allocation>,
-    /// The same for CUDA memory of PyTorch.
+    /// Lines whose CUDA memory of PyTorch was allocated in the window and lives at its end.
     pub cuda: Vec<Allocation>,
     /// Tensors and arrays at both ends.
     pub tensors: TensorCounts,

@@ -351,7 +351,7 @@ pub struct MemorySummary {
     /// Mean GPU power in watts over the samples that have it; absent if none has.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub gpu_power_mean: Option<f64>,
-    /// Large live allocations of the heap at the last sample, by size; empty if the heap is not counted.
+    /// Large live allocations of the heap at the end, by size; empty if the heap is not counted.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub size_classes: Vec<SizeClass>,
     /// Number of memory samples.
@@ -369,7 +369,7 @@ pub struct SizeClass {
     pub from_bytes: u64,
     /// Number of allocations at the first sample after a step of the process.
     pub allocations_at_start: u64,
-    /// Number of allocations at the last sample.
+    /// Number of allocations at the end.
     pub allocations: u64,
     /// Their bytes.
     pub bytes: u64,

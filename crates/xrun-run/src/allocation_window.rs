@@ -99,7 +99,7 @@ impl Drop for AllocationWindow {
 
 /// Record of a call stack; `None` for the runner's own buffers.
 fn recorded(site: &Site, steps: f64) -> Option<AllocationSite> {
-    let of_pipeline = |frame: &&Frame| !is_of(&LIBRARIES, &frame.function) && !is_of(&KERNELS, &frame.function);
+    let of_pipeline = |frame: &&Frame| !is_of_library(&frame.function) && !is_of(&KERNELS, &frame.function);
     let of_kernel = |frame: &&Frame| is_of(&KERNELS, &frame.function);
     let find = |is: &dyn Fn(&&Frame) -> bool| site.frames.iter().find(|frame| is(frame));
     let own = match find(&of_pipeline) {
@@ -121,12 +121,15 @@ fn recorded(site: &Site, steps: f64) -> Option<AllocationSite> {
     })
 }
 
-/// Returns whether a function is of one of these crates: by the beginning of its name, after `<` of an implementation. Functions of C,
-/// such as `start_thread`, have no crate and count as of a library.
+/// Returns whether a function is of a library. Functions of C, such as `start_thread`, have no crate.
+fn is_of_library(function: &str) -> bool {
+    is_of(&LIBRARIES, function) || (!function.contains("::") && function != "main")
+}
+
+/// Returns whether a function is of one of these crates: by the beginning of its name, after `<` of an implementation.
 fn is_of(crates: &[&str], function: &str) -> bool {
     let name = function.trim_start_matches(['<', '&', '_']);
     crates.iter().any(|one| name.starts_with(one))
-        || (crates == LIBRARIES && !function.contains("::") && function != "main")
 }
 
 #[cfg(test)]
@@ -142,10 +145,10 @@ mod tests {
             "rayon_core::join",
             "start_thread",
         ] {
-            assert!(is_of(&LIBRARIES, library), "{library}");
+            assert!(is_of_library(library), "{library}");
         }
         for own in ["xrun_pipelines::leaks::keep", "<my_pipeline::Net as X>::forward", "main"] {
-            assert!(!is_of(&LIBRARIES, own), "{own}");
+            assert!(!is_of_library(own), "{own}");
         }
     }
 

@@ -17,8 +17,8 @@ pub struct Timer {
     step: Duration,
     /// Beginning of the step.
     step_began: Instant,
-    /// Phase of the newest step.
-    phase: Option<usize>,
+    /// Stage of the newest step.
+    stage: Option<usize>,
     /// Number of steps that use data for the first time.
     first_use_steps: u64,
     /// True if the only validation so far is that of the untrained model.
@@ -26,16 +26,16 @@ pub struct Timer {
 }
 
 impl Timer {
-    /// Timer of a process whose training has so many phases, and so many steps that use data for the first time.
-    pub fn new(phases: usize, first_use_steps: u64) -> Self {
-        let durations = Durations { steps: vec![MeanDuration::default(); phases], ..Durations::default() };
+    /// Timer of a process whose training has so many stages, and so many steps that use data for the first time.
+    pub fn new(stages: usize, first_use_steps: u64) -> Self {
+        let durations = Durations { steps: vec![MeanDuration::default(); stages], ..Durations::default() };
         let now = Instant::now();
         Self {
             durations,
             mark: now,
             step_began: now,
             step: Duration::ZERO,
-            phase: None,
+            stage: None,
             first_use_steps,
             only_untrained: false,
         }
@@ -90,8 +90,8 @@ impl Timer {
         self.durations.checkpoint.add(time.as_secs_f64());
     }
 
-    /// Ends a step of a phase with the parts that not every step has.
-    pub fn end_step(&mut self, phase: usize, occasional: Occasional) {
+    /// Ends a step of a stage with the parts that not every step has.
+    pub fn end_step(&mut self, stage: usize, occasional: Occasional) {
         let Occasional { batches, in_batches, first_use } = occasional;
         let lap = self.lap();
         self.step += lap;
@@ -104,7 +104,7 @@ impl Timer {
         let first_use = first_use.filter(|_| self.durations.first_use.count < self.first_use_steps);
         let saved = in_batches + first_use.unwrap_or_default();
         let time = std::mem::take(&mut self.step).saturating_sub(saved).as_secs_f64();
-        let begins_phase = self.phase.replace(phase) != Some(phase);
+        let begins_stage = self.stage.replace(stage) != Some(stage);
         if self.durations.first_step.is_none() {
             self.durations.first_step = Some(time);
             return;
@@ -112,7 +112,7 @@ impl Timer {
         if let Some(first_use) = first_use {
             self.durations.first_use.add(first_use.as_secs_f64());
         }
-        if !begins_phase && let Some(steps) = self.durations.steps.get_mut(phase) {
+        if !begins_stage && let Some(steps) = self.durations.steps.get_mut(stage) {
             steps.add(time);
         }
     }

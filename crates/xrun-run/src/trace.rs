@@ -29,6 +29,8 @@ pub struct Tracer {
     breakdown_cost: Duration,
     driver: Option<sources::GpuDriver>,
     peaks: MemorySummary,
+    /// Large allocations at the first sample after a step.
+    large_at_start: Option<[(u64, u64); heap::SIZE_CLASSES]>,
     load: MeanLoad,
     cost: Duration,
 }
@@ -57,6 +59,7 @@ impl Tracer {
             breakdown_cost: Duration::ZERO,
             driver: gpu.and_then(sources::GpuDriver::open),
             peaks: MemorySummary::default(),
+            large_at_start: None,
             load: MeanLoad::default(),
             cost: Duration::ZERO,
         }
@@ -103,8 +106,8 @@ impl Tracer {
         };
         self.peaks.samples += 1;
         self.peaks.heap_at_end = line.host.heap;
-        if heap.allocations > 0 && (position.point == SamplePoint::Step || !self.peaks.size_classes.is_empty()) {
-            update_size_classes(&mut self.peaks.size_classes);
+        if heap.allocations > 0 && position.point == SamplePoint::Step {
+            self.large_at_start.get_or_insert_with(heap::size_classes);
         }
         self.raise_peaks(&line);
         let cost = start_time.elapsed();
@@ -152,20 +155,22 @@ impl Tracer {
         let trace_seconds = self.cost.as_secs_f64();
         let trace_share = (!training.is_zero()).then(|| trace_seconds / training.as_secs_f64());
         let (gpu_utilisation_mean, gpu_power_mean) = self.load.means();
-        MemorySummary { trace_seconds, trace_share, gpu_utilisation_mean, gpu_power_mean, ..self.peaks.clone() }
+        let size_classes = self.large_at_start.as_ref().map(size_classes).unwrap_or_default();
+        let peaks = self.peaks.clone();
+        MemorySummary { trace_seconds, trace_share, gpu_utilisation_mean, gpu_power_mean, size_classes, ..peaks }
     }
 }
 
-/// Replaces the counts of the classes by those of this moment; the first call sets those of the start.
-fn update_size_classes(classes: &mut Vec<SizeClass>) {
-    let before: Vec<u64> = classes.iter().map(|class| class.allocations_at_start).collect();
-    classes.clear();
-    classes.extend((0..).zip(heap::size_classes()).map(|(class, (allocations, bytes))| SizeClass {
+/// Large live allocations of this moment, with their numbers at the start.
+fn size_classes(start: &[(u64, u64); heap::SIZE_CLASSES]) -> Vec<SizeClass> {
+    let now = heap::size_classes();
+    let class = |class: usize| SizeClass {
         from_bytes: (heap::LARGE_MIN as u64) << (2 * class),
-        allocations_at_start: before.get(class).copied().unwrap_or(allocations),
-        allocations,
-        bytes,
-    }));
+        allocations_at_start: start[class].0,
+        allocations: now[class].0,
+        bytes: now[class].1,
+    };
+    (0..heap::SIZE_CLASSES).map(class).collect()
 }
 
 fn microseconds(duration: Duration) -> u64 {

@@ -83,9 +83,9 @@ pub fn train(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, R
         if let Some(ending) = after_step(task, session, due)? {
             return save_and_stop(task, session, ending);
         }
-        let phase = plan.facts.stage_ends.iter().filter(|end| **end < step).count();
+        let stage = plan.facts.stage_ends.iter().filter(|end| **end < step).count();
         let occasional = session.clock.take_occasional();
-        session.timer.end_step(phase, occasional);
+        session.timer.end_step(stage, occasional);
     }
     // Everything is done and saved: a limit that is reached only now changes nothing.
     sample(task, session, SamplePoint::End, None)?;
@@ -338,8 +338,12 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
 
 /// Notifies the observer once if training diverges.
 fn report_divergence(session: &mut Session<'_>) -> Result<(), RunError> {
-    let verdict = session.recorder.training_verdict(None).filter(|_| !session.divergence_reported);
-    let Some(verdict) = verdict.filter(|verdict| verdict.verdict == TrainingVerdictWord::Diverged) else {
+    if session.divergence_reported {
+        return Ok(());
+    }
+    let Some(verdict) =
+        session.recorder.training_verdict(None).filter(|verdict| verdict.verdict == TrainingVerdictWord::Diverged)
+    else {
         return Ok(());
     };
     session.divergence_reported = true;

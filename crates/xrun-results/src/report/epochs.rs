@@ -359,26 +359,22 @@ fn csv_row(
     let owners = names.iter().map(|name| row.owners.get(name).copied());
     let sizes = |sizes: &[Option<u64>]| sizes.iter().map(|size| size.map(i128::from)).collect::<Vec<_>>();
     let owners: Vec<Option<u64>> = owners.collect();
-    let mut write_all = |sizes: &mut dyn Iterator<Item = Option<i128>>| {
-        for bytes in sizes {
-            text.push(',');
-            if let Some(bytes) = bytes {
-                let _ = write!(text, "{bytes}");
-            }
-        }
-    };
-    write_all(&mut sizes(&host).into_iter().chain(sizes(&device)).chain(changes));
+    push_sizes(&mut text, sizes(&host).into_iter().chain(sizes(&device)).chain(changes));
     let optional = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
-    let rest = format!(",{},{}", optional(loss), optional(row.fraction_of_limit(limit)));
-    text.push_str(&rest);
-    for bytes in owners {
-        text.push(',');
-        if let Some(bytes) = bytes {
-            let _ = write!(text, "{bytes}");
-        }
-    }
+    let _ = write!(text, ",{},{}", optional(loss), optional(row.fraction_of_limit(limit)));
+    push_sizes(&mut text, sizes(&owners).into_iter());
     text.push('\n');
     text
+}
+
+/// Adds a cell for each size, empty if it is unknown.
+fn push_sizes(text: &mut String, sizes: impl Iterator<Item = Option<i128>>) {
+    for size in sizes {
+        text.push(',');
+        if let Some(size) = size {
+            let _ = write!(text, "{size}");
+        }
+    }
 }
 
 /// Formats a line of CSV (RFC 4180). Cells that a spreadsheet would read as formulas are not escaped.

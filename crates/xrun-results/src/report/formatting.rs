@@ -68,6 +68,11 @@ pub fn bytes(value: f64) -> String {
     format!("{} {}", trimmed(size, decimals), UNITS[at])
 }
 
+/// Formats a size that may be negative: `-1.5 KiB`.
+pub fn signed_bytes(value: f64) -> String {
+    if value < 0.0 { format!("-{}", bytes(-value)) } else { bytes(value) }
+}
+
 /// Formats a size in the unit of `of`, without the unit: `33.9`. Used for the ends of an interval.
 pub fn bytes_as(value: f64, of: f64) -> String {
     let (_, at) = scaled(of);

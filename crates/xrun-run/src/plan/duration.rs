@@ -17,7 +17,7 @@ const MANY_VALIDATIONS: f64 = 0.5;
 /// Work of a plan after a step.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Work {
-    /// Steps of each phase of the training.
+    /// Steps of each stage of the training.
     pub steps: Vec<u64>,
     /// Validations.
     pub validations: u64,
@@ -75,8 +75,8 @@ impl Sum {
 /// unknown.
 pub fn forecast(work: &Work, measured: &Durations, probe: Option<&Durations>) -> Option<DurationForecast> {
     let (mut steps, mut validations, mut checkpoints) = (Sum::default(), Sum::default(), Sum::default());
-    for (phase, count) in work.steps.iter().enumerate().filter(|(_, count)| **count > 0) {
-        steps.add(*count, step_of(phase, measured, probe)?);
+    for (stage, count) in work.steps.iter().enumerate().filter(|(_, count)| **count > 0) {
+        steps.add(*count, step_of(stage, measured, probe)?);
     }
     if work.step_batches > 0 {
         steps.add(work.step_batches, newest(measured.step_batch, probe.map(|probe| probe.step_batch))?);
@@ -110,16 +110,16 @@ fn newest(measured: MeanDuration, probe: Option<MeanDuration>) -> Option<MeanDur
     Some(measured).filter(|measured| measured.count > 0).or(probe.filter(|probe| probe.count > 0))
 }
 
-/// Duration of a step of a phase. That of a later phase is scaled from the probe by how fast the measured phases are.
-fn step_of(phase: usize, measured: &Durations, probe: Option<&Durations>) -> Option<MeanDuration> {
-    let of = |durations: &Durations, phase: usize| {
-        durations.steps.get(phase).copied().filter(|step| step.count > 0 && step.mean > 0.0)
+/// Duration of a step of a stage. That of a later stage is scaled from the probe by how fast the measured stages are.
+fn step_of(stage: usize, measured: &Durations, probe: Option<&Durations>) -> Option<MeanDuration> {
+    let of = |durations: &Durations, stage: usize| {
+        durations.steps.get(stage).copied().filter(|step| step.count > 0 && step.mean > 0.0)
     };
-    let known = of(measured, phase).filter(|step| step.count >= STEPS_MIN);
+    let known = of(measured, stage).filter(|step| step.count >= STEPS_MIN);
     if known.is_some() {
         return known;
     }
-    let probed = probe.and_then(|probe| of(probe, phase));
+    let probed = probe.and_then(|probe| of(probe, stage));
     let others = (0..measured.steps.len()).rev();
     let other = others.filter_map(|at| Some((at, of(measured, at).filter(|step| step.count >= STEPS_MIN)?))).next();
     match (probed, other) {
@@ -129,7 +129,7 @@ fn step_of(phase: usize, measured: &Durations, probe: Option<&Durations>) -> Opt
         }
         (Some(probed), None) => Some(probed),
         (None, Some((_, step))) => Some(step),
-        (None, None) => of(measured, phase),
+        (None, None) => of(measured, stage),
     }
 }
 
@@ -183,7 +183,7 @@ mod tests {
     use super::*;
     use crate::plan::tests::plan_of;
 
-    /// Plan of 100 steps in phases of 40 and 60, with 6 validations of 8 batches and 5 checkpoints.
+    /// Plan of 100 steps in stages of 40 and 60, with 6 validations of 8 batches and 5 checkpoints.
     fn plan() -> Plan {
         let mut plan = plan_of(
             "[pipeline.dummy]\nsteps_per_epoch = 50\n[training]\nepochs = 2\n[checkpoint]\nevery_steps = 20\n\
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_measured_replaces_the_probe_and_scales_later_phases() {
+    fn what_was_measured_replaces_the_probe_and_scales_later_stages() {
         let measured = Durations {
             steps: vec![each(20, 3.0), each(0, 0.0)],
             validation: each(1, 10.0),
@@ -254,7 +254,7 @@ mod tests {
         };
         let work = work_after(&plan(), 20, true);
         let found = forecast(&work, &measured, Some(&probe())).unwrap();
-        // Three times as slow as the probe; the second phase, too.
+        // Three times as slow as the probe; the second stage, too.
         assert_eq!(found.steps, 20.0 * 3.0 + 60.0 * 6.0 + 8.0 * 0.1);
         assert_eq!(found.validations, 40.0);
         let without_probe = forecast(&Work { step_batches: 0, ..work }, &measured, None).unwrap();

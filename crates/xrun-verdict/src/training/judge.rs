@@ -16,7 +16,7 @@ const VALIDATIONS_FOR_SCATTER: usize = 5;
 const NORMAL: f64 = 1.96;
 /// Number of standard errors that count as a difference. A run has many kinds of steps and is judged at any time.
 const SIGNIFICANT: f64 = 4.0;
-/// The same for the fall of a loss, which is compared with some beginnings.
+/// Standard errors from which the fall of a loss is significant; it is compared with some beginnings.
 const FALL_SIGNIFICANT: f64 = 3.5;
 /// Number of standard errors for the mean of the later half of the validations, whose deviation is from few values.
 const LATER_HALF_SIGNIFICANT: f64 = 5.0;
@@ -37,7 +37,7 @@ const LOST_MIN: f64 = 0.15;
 const LOSS_RISE_MIN: f64 = 0.5;
 /// Part of the whole improvement that the last third must bring to count as improving.
 const STILL_MIN: f64 = 0.05;
-/// The same where the learning rate is spent: continuing with it would change little.
+/// That fraction where the learning rate is spent: continuing with it would change little.
 const STILL_MIN_SPENT: f64 = 0.2;
 /// Fraction of the highest learning rate at which it is spent.
 pub const SPENT: f64 = 0.1;

@@ -22,7 +22,7 @@ pub enum Reply {
     Answer(Box<Answer>),
 }
 
-/// What was found in the window.
+/// Findings of the window.
 #[derive(Clone, Debug, Deserialize)]
 pub struct Answer {
     pub process: u32,

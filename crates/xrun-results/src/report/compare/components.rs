@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use crate::format::Summary;
 use crate::read;
 use crate::report::ReportError;
-use crate::report::formatting::bytes;
+use crate::report::formatting::signed_bytes;
 use crate::report::width;
 use crate::run_name;
 use xrun_core::printable;
@@ -41,7 +41,7 @@ pub fn components(runs: &[PathBuf], width: usize) -> Result<String, ReportError>
         let mut row = vec![(*name).to_owned()];
         for (at, column) in columns.iter().enumerate() {
             let bytes = size(column, name);
-            row.push(bytes.map_or("-".into(), signed));
+            row.push(bytes.map_or("-".into(), |bytes| signed_bytes(bytes as f64)));
             if at > 0 {
                 row.push(change(bytes, first));
             }
@@ -84,10 +84,6 @@ fn rows(summary: &Summary) -> Vec<(String, i128)> {
     add("RSS, peak", summary.memory.rss_peak.unwrap_or_default().into());
     add("device, peak", summary.memory.device_reserved_peak.unwrap_or_default().into());
     rows
-}
-
-fn signed(size: i128) -> String {
-    format!("{}{}", if size < 0 { "-" } else { "" }, bytes(size.unsigned_abs() as f64))
 }
 
 fn change(bytes: Option<i128>, first: Option<i128>) -> String {

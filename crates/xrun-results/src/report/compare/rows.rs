@@ -9,7 +9,7 @@ use super::{RunComparison, names};
 use crate::axis::Axis;
 use crate::comparison::{ComparedRun, KeyDifference};
 use crate::noise::{Change, Noise};
-use crate::report::formatting::{bytes, number};
+use crate::report::formatting::{bytes, number, signed_bytes};
 use crate::{resolved, run_name};
 use xrun_core::printable;
 use xrun_core::task::metric::Direction;
@@ -455,20 +455,16 @@ fn memory(runs: &[ComparedRun]) -> LabelledValues {
             "heap" => heap.to_owned(),
             other => other.replace('_', " "),
         };
-        rows.push(numbers(&format!("{name}, growth"), runs, None, signed, |run| Some(growth(run)?.growth)));
+        rows.push(numbers(&format!("{name}, growth"), runs, None, signed_bytes, |run| Some(growth(run)?.growth)));
         for axis in [Axis::Steps, Axis::Clock] {
             let per = axis.rate_unit(0);
             let slope = |run: &ComparedRun| growth(run).filter(|one| one.axis == axis)?.slope;
-            rows.push(numbers(&format!("{name}, {}", per.text), runs, None, signed, |run| {
+            rows.push(numbers(&format!("{name}, {}", per.text), runs, None, signed_bytes, |run| {
                 Some(slope(run)? * per.length)
             }));
         }
     }
     rows
-}
-
-fn signed(size: f64) -> String {
-    if size < 0.0 { format!("-{}", bytes(-size)) } else { bytes(size) }
 }
 
 fn speed(runs: &[ComparedRun]) -> LabelledValues {

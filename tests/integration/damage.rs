@@ -59,7 +59,7 @@ fn files(run: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// The same numbers in every test run: a bit of each file in turn.
+/// Seed of the damage: equal numbers in every test run, a bit of each file in turn.
 struct Bits(u64);
 
 impl Bits {

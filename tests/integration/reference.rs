@@ -7,7 +7,7 @@ use crate::workplace::{Workplace, json, lines_with, text, unsealed};
 
 /// Those that take seconds on two cores. The others are reproduced by hand: `xrun reproduce reference/stage2`.
 const SHORT: &[&str] = &["dummy"];
-/// The same of those that need Burn.
+/// Those of the experiments that need Burn.
 const SHORT_WITH_BURN: &[&str] = &["qat_soak", "soak"];
 /// By which the mean of a number may be off elsewhere: other processors round sums otherwise. The dummy adds up nothing.
 const TOLERANCE: &str = "1e-3";

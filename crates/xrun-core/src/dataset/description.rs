@@ -7,6 +7,6 @@ use serde::{Deserialize, Serialize};
 pub struct Description {
     /// Contents: numbers of samples, classes with their counts, splits, sizes and lengths; a line each.
     pub lines: Vec<String>,
-    /// What is valid and probably not meant, such as two classes whose names differ in case only; a line each.
+    /// Valid data that are probably not meant, such as two classes whose names differ in case only; a line each.
     pub warnings: Vec<String>,
 }

@@ -129,35 +129,35 @@ impl Spans<'_> {
         Location { source: self.source.clone(), span: shifted(span.start)..shifted(span.end) }
     }
 
-    fn table(&self, table: &dyn TableLike, around: Range<usize>) -> Vec<Entry> {
+    fn table(&self, table: &dyn TableLike, enclosing_span: Range<usize>) -> Vec<Entry> {
         let entry = |(name, item): (&str, &Item)| {
-            let key_span = table.key(name).and_then(toml_edit::Key::span).unwrap_or(around.clone());
+            let key_span = table.key(name).and_then(toml_edit::Key::span).unwrap_or(enclosing_span.clone());
             let node = self.item(item, &key_span)?;
             Some(Entry { key: name.to_owned(), key_location: self.location(key_span), node })
         };
         table.iter().filter_map(entry).collect()
     }
 
-    fn item(&self, item: &Item, around: &Range<usize>) -> Option<Node> {
-        let span = item.span().unwrap_or(around.clone());
+    fn item(&self, item: &Item, enclosing_span: &Range<usize>) -> Option<Node> {
+        let span = item.span().unwrap_or(enclosing_span.clone());
         let tree = match item {
             Item::None => return None,
-            Item::Value(value) => return Some(self.value(value, around)),
+            Item::Value(value) => return Some(self.value(value, enclosing_span)),
             Item::Table(table) => Tree::Table(self.table(table, span)),
             Item::ArrayOfTables(list) => {
                 let tables = list.iter().map(|table| {
-                    let span = table.span().unwrap_or(around.clone());
+                    let span = table.span().unwrap_or(enclosing_span.clone());
                     Node { tree: Tree::Table(self.table(table, span.clone())), location: self.location(span) }
                 });
                 Tree::Array(tables.collect())
             }
         };
         // The location of a table is that of its name; its text may be the whole file.
-        Some(Node { tree, location: self.location(around.clone()) })
+        Some(Node { tree, location: self.location(enclosing_span.clone()) })
     }
 
-    fn value(&self, value: &Value, around: &Range<usize>) -> Node {
-        let span = value.span().unwrap_or(around.clone());
+    fn value(&self, value: &Value, enclosing_span: &Range<usize>) -> Node {
+        let span = value.span().unwrap_or(enclosing_span.clone());
         let tree = match value {
             Value::String(text) => Tree::Text(text.value().clone()),
             Value::Integer(number) => Tree::Integer(*number.value()),

@@ -57,9 +57,11 @@ pub struct LossOfKind {
 const FIRST_MAX: usize = 4;
 
 impl LossOfKind {
-    pub fn new(kind: &str) -> Self {
+    /// Losses of a kind without steps, in an empty `bins` with or without capacity.
+    pub fn new(kind: &str, mut bins: Vec<Bin>) -> Self {
         // All at once: growth of their own would be in the heap that a run is judged by.
-        let (first, bins) = (Vec::with_capacity(FIRST_MAX), Vec::with_capacity(BINS_MAX));
+        bins.reserve_exact(BINS_MAX);
+        let first = Vec::with_capacity(FIRST_MAX);
         Self { kind: kind.to_owned(), first, bins, count: 0, width: 1, newest: None }
     }
 
@@ -137,7 +139,7 @@ mod tests {
     proptest! {
         #[test]
         fn merged_bins_have_the_mean_and_variance_of_all_losses(losses in prop::collection::vec(-1e3f64..1e3, 2..900)) {
-            let mut kind = LossOfKind::new("train");
+            let mut kind = LossOfKind::new("train", Vec::new());
             losses.iter().zip(1..).for_each(|(loss, step)| kind.add(step, *loss));
             prop_assert!(kind.bins.len() <= BINS_MAX);
             let found = level(&kind.bins).unwrap();

@@ -20,7 +20,7 @@ mod judge;
 mod message;
 mod validations;
 
-use bins::LossOfKind;
+use bins::{BINS_MAX, Bin, LossOfKind};
 pub use findings::{HeldOutFindings, LossFindings, MetricFindings, TrainingEnd, TrainingVerdict, TrainingVerdictWord};
 use validations::Validations;
 
@@ -94,6 +94,8 @@ pub struct MetricValue<'a> {
 pub struct TrainingWatch {
     context: TrainingContext,
     losses: Vec<LossOfKind>,
+    /// Empty bins of the first kind, allocated before the first step, which would otherwise seem to need them.
+    first_bins: Vec<Bin>,
     validations: Validations,
     /// Newest step.
     last_step: u64,
@@ -106,7 +108,7 @@ pub struct TrainingWatch {
 impl TrainingWatch {
     /// Creates a watch without steps.
     pub fn new(context: TrainingContext) -> Self {
-        Self { context, ..Self::default() }
+        Self { context, first_bins: Vec::with_capacity(BINS_MAX), ..Self::default() }
     }
 
     /// Returns a watch of the same context without steps.
@@ -133,7 +135,7 @@ impl TrainingWatch {
         }
         let at = self.losses.iter().position(|known| known.kind == kind).unwrap_or_else(|| {
             if self.losses.len() < KINDS_MAX {
-                self.losses.push(LossOfKind::new(kind));
+                self.losses.push(LossOfKind::new(kind, std::mem::take(&mut self.first_bins)));
             }
             self.losses.len() - 1
         });

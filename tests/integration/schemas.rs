@@ -119,14 +119,14 @@ fn limited() -> Value {
 
 /// `allocations.json` of a run that leaks.
 fn leaking(workplace: &Workplace) -> Value {
-    let experiment = "[pipeline.dummy]\nsteps_per_epoch = 400\nleak_per_step = \"64 KiB\"\n[memory]\nprobe = false\n";
+    let experiment = "[pipeline.dummy]\nsteps_per_epoch = 400\nleak_per_step = \"1 MiB\"\n[memory]\nprobe = false\n";
     workplace.file("leaking.toml", experiment);
     assert_eq!(workplace.xrun(&["leaking.toml", "-q", "--force"]).code, 0);
     let record = json(&workplace.latest("leaking").join("allocations.json"));
     let site = &record["sites"][0];
     assert!(site["function"].as_str().unwrap().contains("dummy"), "{record}");
     let bytes = site["bytes_per_step"].as_f64().unwrap();
-    assert!((bytes / 65_536.0 - 1.0).abs() < 0.6, "an eighth of the steps is sampled: {record}");
+    assert!((bytes / f64::from(1 << 20) - 1.0).abs() < 0.05, "each is sampled: {record}");
     record
 }
 

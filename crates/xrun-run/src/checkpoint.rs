@@ -146,12 +146,23 @@ fn remove_unfinished(directory: &Path) -> Result<(), WriteError> {
     Ok(())
 }
 
+/// Removes a checkpoint. It is renamed first: what a kill leaves of it is removed with the next save, and has not its name.
+///
+/// # Errors
+/// It cannot be renamed or removed.
+pub fn remove(checkpoint: &Path) -> Result<(), WriteError> {
+    let name = checkpoint.file_name().unwrap_or_default().to_string_lossy();
+    let removed = checkpoint.with_file_name(format!("{WRITING}removed-{name}"));
+    write::with_path(checkpoint, std::fs::rename(checkpoint, &removed))?;
+    write::with_path(&removed, std::fs::remove_dir_all(&removed))
+}
+
 fn remove_old(run: &Path, state: &LoopState, keep_last: usize) -> Result<(), WriteError> {
     let all = read::checkpoints(run);
     let old = all.len().saturating_sub(keep_last);
     for (step, path) in &all[..old] {
         if *step != state.step && state.best.as_ref().is_none_or(|best| best.step != *step) {
-            write::with_path(path, std::fs::remove_dir_all(path))?;
+            remove(path)?;
         }
     }
     Ok(())

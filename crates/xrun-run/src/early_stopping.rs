@@ -2,9 +2,9 @@
 //!
 //! The count of validations is part of each checkpoint: a run that was killed and resumed stops at the same step.
 
-use super::RunError;
 use super::session::Session;
-use xrun_core::files::{layout, write};
+use super::{RunError, checkpoint};
+use xrun_core::files::layout;
 use xrun_core::units::pluralize;
 use xrun_results::format::Outcome;
 use xrun_results::read;
@@ -56,7 +56,7 @@ pub fn restore_best(session: &mut Session<'_>) -> Result<bool, RunError> {
     }
     // Newest first: after a kill in between, a resume continues from the newest that is left and stops at the same step.
     for (_, path) in checkpoints.iter().rev().filter(|(step, _)| *step > best) {
-        write::with_path(path, std::fs::remove_dir_all(path))?;
+        checkpoint::remove(path)?;
     }
     session.restored = Some(best);
     let newest = layout::checkpoint(run, best);

@@ -10,11 +10,13 @@ use super::contract;
 use super::terminal::{Failure, Terminal};
 use crate::bounded::ledger::Ledger;
 use crate::dataset::error::{DataError, InvalidItems, NAMED_MAX};
+use crate::device::DeviceKind;
 use crate::exit::{EXIT_BAD_INPUT, EXIT_VERDICT};
 use crate::experiment::inspect::{self, Inspection};
-use crate::experiment::read::{CheckedExperiment, DEFAULT};
+use crate::experiment::read::{CheckedExperiment, DEFAULT, INITIAL_WEIGHTS};
 use crate::experiment::{annotate, read, read_sweep, render, resolved};
 use crate::problem::{Location, Problem, Problems};
+use crate::run::observer::Silent;
 use crate::run::prepare::{Planned, skipped_lines};
 use crate::sweep::plan;
 use crate::task::lowered::LoweredSetting;
@@ -184,17 +186,36 @@ fn check_file(file: &Path, overrides: &[String], arguments: &CheckArguments) -> 
         Err(problems) => return CheckResult::InvalidFile { problems, checked: None },
     };
     let inspection = if arguments.no_data { Ok(Inspection::default()) } else { inspect::inspect(&checked.experiment) };
-    match inspection {
-        Ok(_) if arguments.strict => match lowered(&checked) {
-            Ok(problems) if problems.is_empty() => {
-                CheckResult::Valid { checked, trials, inspection: inspection.unwrap_or_default() }
-            }
-            Ok(problems) => CheckResult::InvalidFile { problems, checked: Some(checked) },
-            Err(error) => CheckResult::InvalidData { checked, error },
-        },
-        Ok(inspection) => CheckResult::Valid { checked, trials, inspection },
+    let lowered = inspection.and_then(|inspection| {
+        Ok((if arguments.strict { lowered(&checked)? } else { Problems::default() }, inspection))
+    });
+    match lowered {
         Err(error) => CheckResult::InvalidData { checked, error },
+        Ok((mut problems, inspection)) => {
+            let weights = (!arguments.no_data).then(|| initial_weights(&checked)).flatten();
+            weights.into_iter().for_each(|problem| problems.add(problem));
+            match problems.is_empty() {
+                true => CheckResult::Valid { checked, trials, inspection },
+                false => CheckResult::InvalidFile { problems, checked: Some(checked) },
+            }
+        }
     }
+}
+
+/// Problem of initial weights that a run would refuse. The model is built on the CPU and loads them, because only the model
+/// knows the names and shapes of its tensors.
+fn initial_weights(checked: &CheckedExperiment) -> Option<Problem> {
+    checked.experiment.training.initial_weights.as_ref()?;
+    if !cfg!(feature = "train") {
+        return None;
+    }
+    let mut experiment = checked.experiment.clone();
+    experiment.sweep = None;
+    experiment.experiment.device = DeviceKind::Cpu.to_string();
+    let message = Planned::new(experiment, Silent).and_then(|planned| planned.open(1)).err()?.to_string();
+    let message = message.strip_prefix(&format!("{INITIAL_WEIGHTS}: ")).unwrap_or(&message);
+    let help = "name weights of a model with these settings, or remove the key";
+    Some(Problem::new(INITIAL_WEIGHTS, message).help(help).at(checked.locations.get(INITIAL_WEIGHTS).cloned()))
 }
 
 /// Problem for each setting that a run would lower, as the preparation of a run finds them.

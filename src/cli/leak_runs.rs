@@ -3,7 +3,9 @@
 //! The heap or the memory pool of another run must not influence the verdict. On CUDA, a run after one that leaked graphs in
 //! the same process does not end.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use super::terminal::Failure;
 use super::{Overrides, child_run};
@@ -28,8 +30,8 @@ pub enum LeakRun {
 pub struct LeakRuns {
     results: tempfile::TempDir,
     overrides: Vec<String>,
-    /// Control runs by experiment: equal ones are run once.
-    controls: Vec<(String, Verdict, PathBuf)>,
+    /// Control runs by experiment: equal ones are run once, and whoever needs one that goes on waits for it.
+    controls: Mutex<BTreeMap<String, Arc<Mutex<Option<LeakRun>>>>>,
 }
 
 impl LeakRuns {
@@ -37,7 +39,7 @@ impl LeakRuns {
         let results = tempfile::tempdir().map_err(Failure::failed)?;
         let mut overrides = overrides.all();
         overrides.push("memory.fail_on=\"never\"".into());
-        Ok(Self { results, overrides, controls: Vec::new() })
+        Ok(Self { results, overrides, controls: Mutex::default() })
     }
 
     /// Runs an experiment.
@@ -58,14 +60,16 @@ impl LeakRuns {
     }
 
     /// Runs a control experiment, unless one that differs only in its name was run before.
-    pub fn control(&mut self, file: &Path) -> Result<LeakRun, Failure> {
+    pub fn control(&self, file: &Path) -> Result<LeakRun, Failure> {
         let experiment = self.without_name(file)?;
-        if let Some((_, verdict, run)) = self.controls.iter().find(|(known, ..)| *known == experiment) {
-            return Ok(LeakRun::Judged(Box::new(verdict.clone()), run.clone()));
+        let known = self.controls.lock().unwrap_or_else(PoisonError::into_inner).entry(experiment).or_default().clone();
+        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(outcome) = &*known {
+            return Ok(outcome.clone());
         }
         let outcome = self.leaky(file)?;
-        if let LeakRun::Judged(verdict, run) = &outcome {
-            self.controls.push((experiment, (**verdict).clone(), run.clone()));
+        if matches!(outcome, LeakRun::Judged(..)) {
+            *known = Some(outcome.clone());
         }
         Ok(outcome)
     }

@@ -1,6 +1,8 @@
 //! `xrun leaks`: verify that each leak is detected on this machine, and that its control run is judged bounded.
 
+use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use super::LeaksArguments;
@@ -20,24 +22,40 @@ use crate::results::verdict::{OWNER_PREFIX, Verdict, VerdictWord};
 
 pub fn run(arguments: &LeaksArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let leaky = leaky_files(&arguments.directory, &arguments.names)?;
-    let mut runs = LeakRuns::new(&arguments.overrides)?;
-    let mut all = Vec::with_capacity(leaky.len());
+    let runs = LeakRuns::new(&arguments.overrides)?;
+    let next = AtomicUsize::new(0);
     let count = leaky.len();
-    for (at, (name, file)) in leaky.into_iter().enumerate() {
-        let (expected, device) = expected(&file, arguments)?;
-        let Some(growth) = DeviceGrowth::new(&expected, device) else {
-            all.push(LeakCheck::skipped(&name, required_device(expected.grows)));
-            continue;
-        };
-        // On a slow machine a pair takes minutes.
-        terminal.info(&format!("{} of {count}: {name}, leaky run and control run", at + 1));
-        all.push(match pair(&name, &file, &growth, &mut runs) {
-            Err(Failure::Failed(message)) => LeakCheck::failed(&name, message),
-            Ok(None) => return Ok(exit_code(Outcome::Interrupted)),
-            Ok(Some(pair)) => pair,
-            Err(other) => return Err(other),
-        });
-    }
+    // Checks the next leak until there is none left, or a signal stops a run.
+    let work = || -> Result<Option<Vec<(usize, LeakCheck)>>, Failure> {
+        let mut checks = Vec::new();
+        loop {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            let Some((name, file)) = leaky.get(at) else { return Ok(Some(checks)) };
+            let (expected, device) = expected(file, arguments)?;
+            let Some(growth) = DeviceGrowth::new(&expected, device) else {
+                checks.push((at, LeakCheck::skipped(name, required_device(expected.grows))));
+                continue;
+            };
+            // On a slow machine a pair takes minutes.
+            terminal.info(&format!("{} of {count}: {name}, leaky run and control run", at + 1));
+            let check = match pair(name, file, &growth, &runs) {
+                Err(Failure::Failed(message)) => LeakCheck::failed(name, message),
+                Ok(None) => return Ok(None),
+                Ok(Some(pair)) => pair,
+                Err(other) => return Err(other),
+            };
+            checks.push((at, check));
+        }
+    };
+    let joined = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..arguments.jobs).map(|_| scope.spawn(work)).collect();
+        let joined = workers.into_iter().map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic)));
+        joined.collect::<Result<Option<Vec<_>>, Failure>>()
+    });
+    let Some(checks) = joined? else { return Ok(exit_code(Outcome::Interrupted)) };
+    let mut checks: Vec<(usize, LeakCheck)> = checks.into_iter().flatten().collect();
+    checks.sort_by_key(|(at, _)| *at);
+    let all: Vec<LeakCheck> = checks.into_iter().map(|(_, check)| check).collect();
     match arguments.json {
         true => terminal.json(&all),
         false => terminal.print(&leak_table(&all, terminal.width())),
@@ -131,7 +149,7 @@ impl DeviceGrowth {
 }
 
 /// Runs a leaky experiment and its control; `None` if a signal stopped one of them.
-fn pair(name: &str, file: &Path, expected: &DeviceGrowth, runs: &mut LeakRuns) -> Result<Option<LeakCheck>, Failure> {
+fn pair(name: &str, file: &Path, expected: &DeviceGrowth, runs: &LeakRuns) -> Result<Option<LeakCheck>, Failure> {
     let start_time = Instant::now();
     let LeakRun::Judged(leaky, leaky_run) = runs.leaky(file)? else { return Ok(None) };
     let control = file.with_file_name(format!("{name}{CONTROL}"));

@@ -450,6 +450,9 @@ pub struct LeaksArguments {
     directory: PathBuf,
     #[command(flatten)]
     overrides: Overrides,
+    /// Pairs tested at once; a run uses about one core.
+    #[arg(short, long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    jobs: u16,
     /// Write the results to this file as JUnit XML.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     junit: Option<PathBuf>,

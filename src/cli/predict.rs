@@ -67,7 +67,9 @@ pub fn run(arguments: &PredictArguments) -> Result<u8, Failure> {
         return Err(Failure::Usage(predict::unsupported_message(experiment.pipeline.name())));
     }
     let checkpoint = evaluate::select_checkpoint(&run, &manifest, arguments.checkpoint).map_err(Failure::Failed)?;
-    let (planned, same_data) = plan_inference(experiment, &overrides, &manifest, arguments.data, terminal)?;
+    // Notes on the data of the training say nothing about these files.
+    let planning = Terminal { quiet: !terminal.verbose, ..terminal };
+    let (planned, same_data) = plan_inference(experiment, &overrides, &manifest, arguments.data, planning)?;
     let (opened, task) = planned.open(1)?;
     let options = PredictOptions {
         files: &arguments.files,

@@ -41,6 +41,32 @@ fn the_metrics_of_a_checkpoint_are_those_of_its_run() {
 }
 
 #[test]
+fn a_check_refuses_the_initial_weights_that_a_run_refuses() {
+    let workplace = Workplace::new();
+    workplace.file("tiny.toml", FEW_SHOT);
+    assert_eq!(workplace.xrun(&["tiny.toml", "-q", "--progress", "none"]).code, 0);
+    workplace.file(
+        "other.toml",
+        &VISION_LANGUAGE.replace("[training]", "[training]\ninitial_weights = \"results/tiny/latest\""),
+    );
+    workplace.file("broken.safetensors", "no weights");
+    let from = |weights: &str| format!("training.initial_weights={weights}");
+    let (run, broken) = (from("results/tiny/latest"), from("broken.safetensors"));
+    for (refused, arguments) in [
+        (false, &["tiny.toml", "-s", &run][..]),
+        (true, &["tiny.toml", "-s", &run, "-s", "model.reference-detector.embedding_size=4"]),
+        (true, &["tiny.toml", "-s", &broken]),
+        (true, &["other.toml"]),
+    ] {
+        let check = workplace.xrun(&[&["check", "--json"], arguments].concat());
+        let run = workplace.xrun(&[arguments, &["-q", "--progress", "none"]].concat());
+        assert_eq!((check.code == 2, run.code == 1), (refused, refused), "{arguments:?}: {check:?} {run:?}");
+        let problem = &check.json()[0]["problems"][0]["key"];
+        assert_eq!(*problem, if refused { "training.initial_weights".into() } else { Value::Null }, "{check:?}");
+    }
+}
+
+#[test]
 fn other_data_is_told_and_a_vocabulary_that_was_learned_fits_no_other() {
     let workplace = Workplace::new();
     workplace.file("tiny.toml", FEW_SHOT);

@@ -82,7 +82,11 @@ impl Predictor<'_> {
                 nearest.truncate(NEAREST);
                 let words: Vec<String> =
                     nearest.iter().map(|near| format!("{} {:.2}", near.class, near.cosine)).collect();
-                sink.answered(item, &Answer { nearest, embedding }, &words.join(", "))?;
+                sink.answered(
+                    item,
+                    &Answer { nearest, embedding },
+                    &format!("nearest by cosine: {}", words.join(", ")),
+                )?;
             }
         }
         Ok(serde_json::json!({ "classes": trained_classes.iter().map(|class| &class.name).collect::<Vec<_>>() }))

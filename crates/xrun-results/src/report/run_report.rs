@@ -20,6 +20,9 @@ use xrun_core::files::{layout, sums};
 use xrun_core::units::{Bytes, pluralize};
 use xrun_verdict::training::TrainingEnd;
 
+/// Share of the training time up to which the cost of sampling needs no advice.
+const SAMPLING_SHARE_MAX: f64 = 0.02;
+
 /// Relative error from which a forecast needs an explanation.
 const FAR_OFF: f64 = 0.1;
 
@@ -292,6 +295,15 @@ impl RunReport {
             _ => &self.trace.peaks,
         };
         (memory.samples, memory.trace_seconds)
+    }
+
+    /// Advice where sampling took more of the time than [`SAMPLING_SHARE_MAX`].
+    pub fn sampling_advice(&self) -> Option<&'static str> {
+        self.memory().trace_share.filter(|share| *share > SAMPLING_SHARE_MAX)?;
+        Some(match self.watched() {
+            Some(_) => "a longer `--every` costs less",
+            None => "a larger `memory.every_steps` costs less",
+        })
     }
 
     /// Parts of the loop, the slowest first. A summary covers only the last process, so those of a resumed run come

@@ -360,7 +360,8 @@ fn memory(report: &RunReport, page: &mut Page) {
         let fraction = memory
             .trace_share
             .map_or(String::new(), |fraction| format!(", {} of training time{suffix}", percent(fraction)));
-        page.line("sampling", &format!("{samples} samples, {}{fraction}", seconds(spent)));
+        let advice = report.sampling_advice().map_or(String::new(), |advice| format!("; {advice}"));
+        page.line("sampling", &format!("{samples} samples, {}{fraction}{advice}", seconds(spent)));
     }
 }
 

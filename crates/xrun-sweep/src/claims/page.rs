@@ -11,7 +11,7 @@ const INTRODUCTION: &str = "\
 
 This page answers each claim, remedy, table and command of the five reports in [origins.md](origins.md) with a measurement. `xrun claims`
 prints it from `results/claims.toml` and the tables in `results/reference`; `results/take-claims` measures all of them anew, on two cores of
-a CPU in about half an hour.
+a CPU in about 25 minutes.
 
 A change is that of the geometric mean of the runs, with its 95 % confidence interval, as in the table of the sweep
 ([sweeps.md](sweeps.md)). Another figure is the median of the runs, with their range. A claim is *confirmed* or *refuted* if its last figure, with its whole interval, is

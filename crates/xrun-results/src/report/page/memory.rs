@@ -262,6 +262,7 @@ fn sampling_cost(report: &RunReport) -> Markup {
             @if let Some(fraction) = report.memory().trace_share {
                 ", " (number(100.0 * fraction)) " % of training time" (report.last_process_suffix())
             }
+            @if let Some(advice) = report.sampling_advice() { "; " (advice) }
             "."
             @if report.trace.cleanups.count > 0 {
                 " " (pluralize(report.trace.cleanups.count, "cleanup")) " released " (bytes(report.trace.freed as f64)) " in total."

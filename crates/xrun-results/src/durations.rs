@@ -43,6 +43,9 @@ pub struct Durations {
     pub validation: MeanDuration,
     /// Batch of a validation.
     pub validation_batch: MeanDuration,
+    /// Part of a batch of the first validation that a cache saves later; in no other duration.
+    #[serde(default)]
+    pub validation_first_use: MeanDuration,
     /// Part of a validation after its last batch.
     pub validation_rest: MeanDuration,
     /// Batch that a step validates.

@@ -71,7 +71,12 @@ impl Timer {
 
     /// Ends a validation with the times of its batches. `untrained`: it was the one before the first step.
     pub fn end_validation(&mut self, batches: &BatchTimes, untrained: bool) {
-        let whole = self.lap();
+        let first_use = Some(batches.first_use).filter(|_| self.first_use_steps > 0).unwrap_or_default();
+        let whole = self.lap().saturating_sub(first_use);
+        let until_last = batches.until_last.saturating_sub(first_use);
+        if self.durations.validation_first_use.count == 0 && batches.done > 0 {
+            self.durations.validation_first_use.add(first_use.as_secs_f64() / batches.done as f64);
+        }
         if std::mem::replace(&mut self.only_untrained, untrained) {
             let empty = MeanDuration::default();
             (self.durations.validation, self.durations.validation_batch) = (empty, empty);
@@ -79,8 +84,8 @@ impl Timer {
         }
         self.durations.validation.add(whole.as_secs_f64());
         if batches.done > 0 {
-            self.durations.validation_batch.add(batches.until_last.as_secs_f64() / batches.done as f64);
-            self.durations.validation_rest.add(whole.saturating_sub(batches.until_last).as_secs_f64());
+            self.durations.validation_batch.add(until_last.as_secs_f64() / batches.done as f64);
+            self.durations.validation_rest.add(whole.saturating_sub(until_last).as_secs_f64());
         }
     }
 
@@ -125,6 +130,8 @@ pub struct BatchTimes {
     pub done: u64,
     /// Time from the beginning to the end of the last of them.
     pub until_last: Duration,
+    /// Part of that time which a cache will save in later validations.
+    pub first_use: Duration,
 }
 
 /// Phases of a validation: measures its batches and reports them to the observer.
@@ -152,13 +159,17 @@ impl Phases for ValidationPhases<'_> {
     }
 
     fn batch_validated(&mut self, done: u64, all: u64) {
-        self.batches = BatchTimes { done, until_last: self.began.elapsed() };
+        self.batches = BatchTimes { done, until_last: self.began.elapsed(), ..self.batches };
         if done == 0 {
             return;
         }
         let of_rest = self.batches.until_last.as_secs_f64() / done as f64 * all.saturating_sub(done) as f64;
         let left = self.left_after.map(|left| left + of_rest);
         self.observer.event(Event::BatchValidated { step: self.step, done, all, left });
+    }
+
+    fn first_use(&mut self) {
+        self.batches.first_use += self.began.elapsed().saturating_sub(self.batches.until_last);
     }
 }
 
@@ -170,7 +181,7 @@ mod tests {
     fn the_first_step_and_the_untrained_validation_do_not_count_later() {
         let mut timer = Timer::new(2, 0);
         timer.begin_part();
-        timer.end_validation(&BatchTimes { done: 2, until_last: Duration::ZERO }, true);
+        timer.end_validation(&BatchTimes { done: 2, ..BatchTimes::default() }, true);
         assert_eq!((timer.durations.validation.count, timer.durations.validation_batch.count), (1, 1));
         (0..3).for_each(|_| timer.end_step(0, Occasional::default()));
         (0..2).for_each(|_| timer.end_step(1, Occasional { batches: 4, ..Occasional::default() }));
@@ -182,5 +193,17 @@ mod tests {
         assert_eq!((counts, timer.durations.step_batch.count, timer.durations.checkpoint.count), (vec![2, 1], 2, 1));
         assert_eq!((timer.durations.validation.count, timer.durations.validation_batch.count), (1, 0));
         assert!(timer.durations.first_step.is_some());
+    }
+
+    #[test]
+    fn the_first_use_of_data_counts_in_the_first_validation_alone() {
+        let cold = BatchTimes { done: 4, until_last: Duration::from_secs(9), first_use: Duration::from_secs(8) };
+        // With a cache that is too small, each validation reads all of its data.
+        for (first_use_steps, batch, first_use) in [(3, 0.25, 2.0), (0, 2.25, 0.0)] {
+            let mut timer = Timer::new(1, first_use_steps);
+            timer.end_validation(&cold, true);
+            let Durations { validation_batch, validation_first_use, .. } = &timer.durations;
+            assert_eq!((validation_batch.mean, validation_first_use.mean), (batch, first_use));
+        }
     }
 }

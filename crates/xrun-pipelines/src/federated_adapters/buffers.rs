@@ -46,7 +46,7 @@ pub struct Buffers {
     pub part_gradients: Buffer,
 }
 
-/// Sizes of batches, personal parts and classes.
+/// Sizes of batches, personal parts, classes and data.
 #[derive(Clone, Copy, Debug)]
 pub struct BatchSizes {
     /// Number of clips in a batch.
@@ -55,6 +55,8 @@ pub struct BatchSizes {
     pub personal: u64,
     /// Number of trained classes.
     pub classes: usize,
+    /// Number of clips that steps and validations use.
+    pub clips: u64,
 }
 
 impl Buffers {
@@ -67,7 +69,6 @@ impl Buffers {
         experiment: &Experiment,
         sizes: BatchSizes,
     ) -> Self {
-        let clips = library.clips.len() as u64;
         let spectrum = (model.bands * model.frames) as u64 * 4;
         let numbers = sizes::embedding(model);
         let batch = ClipBatch::bytes_max(sizes.batch, spectrum.max(numbers * data.embedding_dtype.bytes()));
@@ -87,7 +88,7 @@ impl Buffers {
         Self {
             feed: feed::Buffers::new(&experiment.limits, batch),
             validation_batch: fixed("validation_batch", 1, batch).because("one batch of a validation"),
-            embedding_cache: embedding_cache(data, clips, numbers),
+            embedding_cache: embedding_cache(data, sizes.clips, numbers),
             targets: targets::buffer(library, sizes::targets(model)),
             global_adapters: fixed("global_adapters", 1, adapters).because("the adapters at the start of a round"),
             round_sum: fixed("round_sum", 2, 2 * adapters)

@@ -104,6 +104,11 @@ impl ClipBatch {
         self.clips.len()
     }
 
+    /// Returns whether embeddings of the batch were not in the cache when it was made.
+    pub fn is_first_use(&self) -> bool {
+        self.features.iter().any(|features| matches!(features, ClipFeatures::Spectrum(_)))
+    }
+
     /// Maximum of [`ClipBatch::deep_size`] for `size` clips with features of at most `clip_bytes`.
     pub fn bytes_max(size: usize, clip_bytes: u64) -> u64 {
         let each = 2 * size_of::<u32>() + size_of::<ClipFeatures>();

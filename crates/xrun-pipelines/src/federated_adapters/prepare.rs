@@ -77,22 +77,24 @@ pub fn prepare(
     let size = batch_size(&experiment.training);
     let personal = settings.personal().into_iter().map(|part| sizes::parameters_of(part, model)).sum();
     let classes = library.classes_of(Role::Nodes).len();
+    let clips: Vec<u64> = nodes.iter().map(|clips| clips.len() as u64).collect();
+    let validated = |clips: Vec<u32>| clips.len().min(experiment.validation.batches.saturating_mul(size)) as u64;
+    let held_out = validated(library.clips_of(Role::Nodes, Split::Validation));
+    let unheard = validated(library.all_of(Role::Unheard));
+    let clips_used = clips.iter().sum::<u64>() + held_out + unheard;
     let buffers = Buffers::new(
         settings,
         model,
         &data,
         &library,
         experiment,
-        buffers::BatchSizes { batch: size, personal, classes },
+        buffers::BatchSizes { batch: size, personal, classes, clips: clips_used },
     );
-    let clips: Vec<u64> = nodes.iter().map(|clips| clips.len() as u64).collect();
     let first_use_steps = clips.iter().map(|clips| clips.div_ceil(size as u64)).sum();
     let cache = &buffers.embedding_cache;
     let caches_all = cache.working_set_bytes.is_some_and(|bytes| bytes <= cache.cap.bytes);
     let rounds = Rounds::new(settings, clips, size, seed);
-    let validated = |clips: usize| (clips.div_ceil(size) as u64).min(experiment.validation.batches as u64);
-    let held_out = validated(library.clips_of(Role::Nodes, Split::Validation).len());
-    let unheard = validated(library.all_of(Role::Unheard).len());
+    let [held_out, unheard] = [held_out, unheard].map(|clips| clips.div_ceil(size as u64));
     let skipped = library.skipped.clone();
     let lowered = lowered_settings(settings, experiment, &library.summary());
     let made = trained_encoder::made(settings, model, &library.digest, seed);

@@ -165,9 +165,8 @@ impl TrainingModule for FederatedModule {
         step.describe(&batch.description);
         step.accumulator.add_to_divisor(batch.size() as f64);
         step.enter("encode");
-        let misses = self.clip_loader.counters().misses;
         let embeddings = self.frozen_encoder.embed(batch, &self.clip_loader);
-        if self.clip_loader.counters().misses > misses {
+        if batch.is_first_use() {
             step.first_use();
         }
         step.enter("forward_backward");

@@ -65,6 +65,14 @@ pub struct ModelEvaluation {
     clips: f64,
 }
 
+/// Progress of an evaluation.
+enum Progress<'a> {
+    /// The embeddings of a batch were computed, and not taken from the cache.
+    FirstUse,
+    /// The outputs of a micro-batch were computed.
+    Output { outputs: &'a Conditioning, ends_batch: bool },
+}
+
 /// Results of a micro-batch on the host.
 struct MicroBatchResult<'a> {
     classes: &'a [u32],
@@ -128,26 +136,28 @@ impl Validation {
         self.held_out.len().div_ceil(self.batch_size) as u64
     }
 
-    /// Evaluates `clips` by micro-batches: calls `on_output` with the outputs of each and whether it ends a batch, and
-    /// `on_result` with its results.
+    /// Evaluates `clips` by micro-batches: calls `on_progress` with the outputs of each, and `on_result` with its results.
     fn for_each_micro_batch(
         &self,
         clips: &[u32],
         network: &Adapters,
         inputs: EvaluationInputs<'_>,
-        mut on_output: impl FnMut(&Conditioning, bool) -> Result<(), TaskError>,
+        mut on_progress: impl FnMut(Progress<'_>) -> Result<(), TaskError>,
         mut on_result: impl FnMut(&MicroBatchResult<'_>),
     ) -> Result<(), TaskError> {
         for clips in clips.chunks(self.batch_size) {
             let batch = self.clip_loader.batch(clips.to_vec(), "")?;
             self.batch.set(1, batch.deep_size());
             let embeddings = inputs.encoder.embed(&batch, &self.clip_loader);
+            if batch.is_first_use() {
+                on_progress(Progress::FirstUse)?;
+            }
             for from in (0..batch.size()).step_by(self.micro_batch_size) {
                 let to = (from + self.micro_batch_size).min(batch.size());
                 let classes = &batch.classes[from..to];
                 let tokens = inputs.encoder.on_device(&embeddings, from, to, inputs.encoder.device());
                 let outputs = network.forward(tokens);
-                on_output(&outputs, to == batch.size())?;
+                on_progress(Progress::Output { outputs: &outputs, ends_batch: to == batch.size() })?;
                 let targets = inputs.targets.select(classes);
                 let losses = [
                     loss(outputs.pooled.clone(), targets.pooled, self.loss),
@@ -180,7 +190,7 @@ impl Validation {
             &self.held_out,
             network,
             inputs,
-            |_, _| Ok(()),
+            |_| Ok(()),
             |result| {
                 for (class, cosines) in self.by_clip(result.classes, &result.pooled) {
                     answers.add(class, &cosines[..self.classes]);
@@ -208,32 +218,39 @@ impl Validation {
             loss_tokens: 0.0,
             clips: self.held_out.len() as f64,
         };
-        let on_output = |output: &Conditioning, ends_batch: bool| {
-            evaluation.output(output)?;
+        let mut on_progress = |progress: Progress<'_>, is_unheard: bool| {
+            let Progress::Output { outputs, ends_batch } = progress else {
+                evaluation.first_use();
+                return Ok(());
+            };
+            if !is_unheard {
+                evaluation.output(outputs)?;
+            }
             done += u64::from(ends_batch);
             evaluation.batch_done(done, all);
             Ok(())
         };
-        self.for_each_micro_batch(&self.held_out, network, inputs, on_output, |result| {
-            for (class, cosines) in self.by_clip(result.classes, &result.pooled) {
-                results.pooled.add(class, &cosines[..self.classes]);
-            }
-            for (class, cosines) in self.by_clip(result.classes, &result.tokens) {
-                results.tokens.add(class, &cosines[..self.classes]);
-            }
-            results.loss_pooled += result.losses[0];
-            results.loss_tokens += result.losses[1];
-        })?;
-        evaluation.enter("validation_unheard");
+        self.for_each_micro_batch(
+            &self.held_out,
+            network,
+            inputs,
+            |progress| on_progress(progress, false),
+            |result| {
+                for (class, cosines) in self.by_clip(result.classes, &result.pooled) {
+                    results.pooled.add(class, &cosines[..self.classes]);
+                }
+                for (class, cosines) in self.by_clip(result.classes, &result.tokens) {
+                    results.tokens.add(class, &cosines[..self.classes]);
+                }
+                results.loss_pooled += result.losses[0];
+                results.loss_tokens += result.losses[1];
+            },
+        )?;
         self.for_each_micro_batch(
             &self.unheard,
             network,
             inputs,
-            |_, ends_batch| {
-                done += u64::from(ends_batch);
-                evaluation.batch_done(done, all);
-                Ok(())
-            },
+            |progress| on_progress(progress, true),
             |result| {
                 for (class, cosines) in self.by_clip(result.classes, &result.pooled) {
                     results.unheard.add(class - self.first_unheard, cosines);

@@ -90,6 +90,11 @@ impl<L: TrainingModule> Evaluation<'_, L> {
         self.phases.enter(phase);
     }
 
+    /// Notes that a cache will save the time of the batch so far when its data is used again.
+    pub fn first_use(&mut self) {
+        self.phases.first_use();
+    }
+
     /// Notes that `done` of `all` batches are done.
     pub fn batch_done(&mut self, done: u64, all: u64) {
         self.phases.batch_validated(done, all);

@@ -87,6 +87,9 @@ pub fn forecast(work: &Work, measured: &Durations, probe: Option<&Durations>) ->
     }
     if work.validations > 0 {
         validations.add(work.validations, validation(work, measured, probe)?);
+        // Of a run that has validated already, all data is in the cache.
+        let first_use = probe.map(|probe| probe.validation_first_use).filter(|_| measured.validation.count == 0);
+        validations.add(work.batches, first_use.unwrap_or_default());
     }
     // Half of the validations are the best so far and save a checkpoint.
     let saves = work.checkpoints + work.validations / 2;
@@ -206,6 +209,7 @@ mod tests {
             first_step: Some(9.0),
             validation: each(1, 1.5),
             validation_batch: each(1, 0.5),
+            validation_first_use: each(1, 0.75),
             validation_rest: each(1, 0.5),
             step_batch: each(2, 0.1),
             first_use: each(3, 4.0),
@@ -238,8 +242,9 @@ mod tests {
     fn a_probe_is_extrapolated_to_all_batches_of_a_validation() {
         let work = work_after(&plan(), 0, false);
         let found = forecast(&work, &Durations::default(), Some(&probe())).unwrap();
-        // Steps 40 + 120, ten batches and six first uses; validations of 8 batches and the rest; checkpoints, and half of the validations.
-        assert_eq!((found.steps, found.validations, found.checkpoints), (185.0, 6.0 * 4.5, 2.0));
+        // Steps 40 + 120, ten batches and six first uses; validations of 8 batches and the rest, and the first use of 8 batches;
+        // checkpoints, and half of the validations.
+        assert_eq!((found.steps, found.validations, found.checkpoints), (185.0, 6.0 * 4.5 + 8.0 * 0.75, 2.0));
         assert!(found.low < found.seconds && found.seconds < found.high, "{found:?}");
         assert_eq!(forecast(&work, &Durations::default(), None), None, "nothing is known");
     }
@@ -265,8 +270,9 @@ mod tests {
     fn a_run_of_validations_names_the_keys_that_shorten_it() {
         let plan = plan();
         let work = work_after(&plan, 0, false);
-        let first_use = MeanDuration::default();
-        let short = Durations { steps: vec![each(3, 0.01), each(3, 0.01)], first_use, ..probe() };
+        let (first_use, validation_first_use) = (MeanDuration::default(), MeanDuration::default());
+        let steps = vec![each(3, 0.01), each(3, 0.01)];
+        let short = Durations { steps, first_use, validation_first_use, ..probe() };
         let found = forecast(&work, &Durations::default(), Some(&short)).unwrap();
         insta::assert_snapshot!(
             message(&plan, &work, &found),

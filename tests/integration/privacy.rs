@@ -3,6 +3,8 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
+use xrun::results::secrets::mask_experiment;
+
 use crate::workplace::{Workplace, json, said, text};
 
 /// All files below a directory that have one of these texts in them.
@@ -182,4 +184,27 @@ fn a_sweep_over_a_secret_shows_and_writes_it_for_its_owner_alone() {
         let content = text(&sweep.join(name));
         assert!(!content.contains("hunter") && content.contains("***"), "{name}");
     }
+}
+
+/// Calls `check` with each TOML file below a directory.
+fn for_each_toml(directory: &Path, check: &mut impl FnMut(&Path)) {
+    for entry in std::fs::read_dir(directory).unwrap().flatten() {
+        let path = entry.path();
+        if path.is_dir() {
+            for_each_toml(&path, check);
+        } else if path.extension().is_some_and(|extension| extension == "toml") {
+            check(&path);
+        }
+    }
+}
+
+#[test]
+fn no_value_of_a_committed_experiment_is_taken_for_a_secret() {
+    let mut count = 0;
+    for_each_toml(&Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments"), &mut |path| {
+        let content = text(path);
+        assert_eq!(mask_experiment(&content), content, "{}", path.display());
+        count += 1;
+    });
+    assert!(count > 50, "{count}");
 }

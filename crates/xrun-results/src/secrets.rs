@@ -29,7 +29,7 @@ const SECRET_WORDS: &[&str] = &["auth", "oauth", "authorization", "bearer"];
 const DESCRIPTIVE_LAST_WORDS: &[&str] = &["env", "name", "type", "method", "mode", "file", "path"];
 /// Words that make a following `token` harmless.
 const HARMLESS_TOKEN_WORDS: &str = "added audio begin blank boi bos caption class cls concept decoder end eod eoi eos eot first forced \
-    image img initializer input instance label last mask max metric middle min modifier next num output pad padding per \
+    image img initializer input instance label last loss mask max metric middle min modifier new next num output pad padding per \
     placeholder prefix prompt public response sample second sentinel sep separator single special split start stop suffix \
     target text think trigger unk unknown val video";
 /// Words that make a following `key` a secret.

@@ -19,6 +19,7 @@ use crate::invocation;
 use crate::printable;
 use crate::probe;
 use crate::results::format::Manifest;
+use crate::results::verdict::VerdictWord;
 use crate::results::{read, secrets};
 use crate::run::new_run::NewRun;
 use crate::run::prepare::Planned;
@@ -206,14 +207,17 @@ fn run_in(begun: PreparedRun, request: &WatchRequest, display: &Display, termina
     let as_requested = watched.ended_early;
     let ending = Ending::new(watched.summary.outcome, watched.summary.message.clone());
     let code = if as_requested { 0 } else { ending.exit_code() };
+    let grows = watched.verdict.verdict >= VerdictWord::Suspect;
     let (summary, verdict) = (Some(watched.summary), Some(watched.verdict));
     let outcome = RunOutcome { summary, verdict, plan: watched.plan, ..RunOutcome::unrecorded(ending) };
     training::report_outcome(&run, &outcome, as_requested, display, terminal);
     if let Some(explanation) = watched.explanation {
         terminal.info(&format!("explanation: {}", explanation.message));
+    } else if grows && !request.explain && request.runs_python() {
+        terminal.info(&format!("which line adds to it: {}", request.names.explain));
     }
     match reported {
-        Ok(_) if code == 0 && !terminal.events => {
+        Ok(_) if !terminal.events => {
             terminal.info(&format!("report: {}", run.join(layout::REPORT).display()));
             Ok(code)
         }

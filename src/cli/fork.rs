@@ -8,7 +8,7 @@ use clap::{Args, ValueHint};
 use super::eval::checkpoint_choice;
 use super::hooks::HookPolicy;
 use super::programs::{CommandLineOf, Programs};
-use super::resume::{find_run, refuse_watched};
+use super::resume::{find_run, new_run_advice, refuse_watched};
 use super::terminal::Failure;
 use super::until::Until;
 use super::{Data, Display, Overrides, Results, training};
@@ -96,7 +96,7 @@ pub fn run(arguments: &ForkArguments) -> Result<u8, Failure> {
     let loaded = panics::caught(|| task.load(&fork.checkpoint));
     loaded
         .map_err(|panic| Failure::from(prepare::device_error(&opened.chosen, &panic)))?
-        .map_err(|error| not_loadable(&error, &path))?;
+        .map_err(|error| not_loadable(&error, &path, &overrides))?;
     let origins = origins(&manifest, &overrides);
     let new = NewRun {
         location: RunLocation::Results(&arguments.results.directory),
@@ -130,12 +130,17 @@ fn check_length(plan: &Plan, fork: &Fork, run: &Path) -> Result<(), Failure> {
 }
 
 /// Failure of a checkpoint that does not suit the changed experiment.
-fn not_loadable(error: &TaskError, run: &Path) -> Failure {
-    Failure::Failed(format!(
-        "the checkpoint cannot be loaded with these settings: {error}; to take over the weights alone, for example with \
-         another optimizer, start a new run with -s training.initial_weights={}",
-        printable::shell_word(&run.to_string_lossy())
-    ))
+fn not_loadable(error: &TaskError, run: &Path, overrides: &[String]) -> Failure {
+    let advice = if overrides.iter().any(|text| overridden_key(text).starts_with("model.")) {
+        new_run_advice(run, overrides)
+    } else {
+        let word = printable::shell_word(&run.to_string_lossy());
+        format!(
+            "to take over the weights alone, for example with another optimizer, start a new run with \
+             -s training.initial_weights={word}"
+        )
+    };
+    Failure::Failed(format!("the checkpoint cannot be loaded with these settings: {error}; {advice}"))
 }
 
 /// Origins of the values: those of the other run, and the command line for the changed keys.

@@ -15,7 +15,7 @@ use super::training;
 use super::until::Until;
 use super::{Data, Display, Overrides, Results};
 use crate::directory;
-use crate::experiment::overrides::overridden_key;
+use crate::experiment::overrides::{as_arguments, overridden_key};
 use crate::experiment::read;
 use crate::files::{layout, write};
 use crate::invocation;
@@ -239,6 +239,15 @@ fn is_among(keys: &[&str], key: &str) -> bool {
     keys.iter().any(|may| key == *may || (may.ends_with('.') && key.starts_with(may)))
 }
 
+/// Advice for a change of the model, whose tensors the checkpoints have: a new run.
+pub fn new_run_advice(run: &Path, overrides: &[String]) -> String {
+    let file = run.join(layout::RESOLVED).to_string_lossy().into_owned();
+    let words = std::iter::once(file).chain(overrides.iter().flat_map(|text| as_arguments(text)));
+    let words: Vec<String> = words.map(|word| printable::shell_word(&word)).collect();
+    let program = invocation::program();
+    format!("the checkpoints are of another model; `{program} {}` starts a new run", words.join(" "))
+}
+
 /// Refuses overrides of keys that a resume cannot change, and names the command that can.
 fn refuse_fixed_keys(overrides: &[String], run: &Path) -> Result<(), Failure> {
     let fixed = |text: &&String| !is_changeable(overridden_key(text));
@@ -250,6 +259,7 @@ fn refuse_fixed_keys(overrides: &[String], run: &Path) -> Result<(), Failure> {
         let help = match key {
             "training.epochs" => format!("`{program} resume {word} --epochs {value}` trains further"),
             "training.max_steps" => format!("`{program} resume {word} --max-steps {value}` trains further"),
+            _ if key.starts_with("model.") => new_run_advice(run, std::slice::from_ref(text)),
             _ => {
                 let set = printable::shell_word(&format!("{key}={value}"));
                 format!("`{program} fork {word} -s {set}` starts a new run from the last checkpoint")

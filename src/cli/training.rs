@@ -108,7 +108,7 @@ pub fn train(
         (Ok(damage), code) => {
             // Damage in records of earlier processes.
             damage.iter().for_each(|damage| terminal.info(&format!("damaged: {damage}")));
-            if code == 0 && !terminal.events {
+            if !terminal.events {
                 terminal.info(&format!("report: {}", run.join(layout::REPORT).display()));
             }
             code

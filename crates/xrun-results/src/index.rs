@@ -424,7 +424,7 @@ fn best_so_far(run: &Path, newest: &[MetricsLine], plan: Option<&PlanFile>) -> O
     let better_of = |best: Option<Best>, line: &MetricsLine| match line {
         MetricsLine::Validation { step, metrics, .. } if *step > 0 => {
             let value = metrics.get(name).copied().flatten();
-            let value = value.filter(|value| best.as_ref().is_none_or(|best| direction.prefers(*value, best.value)));
+            let value = value.filter(|value| best.as_ref().is_none_or(|best| direction.replaces(*value, best.value)));
             value.map(|value| Best { metric: name.clone(), value, step: *step }).or(best)
         }
         _ => best,

@@ -353,11 +353,11 @@ fn report_divergence(session: &mut Session<'_>) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Makes the newest validation the best one if it is better; returns whether it is.
+/// Makes the newest validation the best one unless it is worse; returns whether it is.
 fn update_best(session: &mut Session<'_>) -> bool {
     let Some((metric, direction)) = session.best_by.clone() else { return false };
     let Some(value) = session.state.metrics_last.get(&metric).copied().flatten() else { return false };
-    let improved = session.state.best.as_ref().is_none_or(|best| direction.prefers(value, best.value));
+    let improved = session.state.best.as_ref().is_none_or(|best| direction.replaces(value, best.value));
     if improved {
         session.state.best = Some(Best { metric, value, step: session.state.step });
     }

@@ -106,6 +106,7 @@ pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Opti
         device_reserved_floor: trace.reserved_floor,
         growth: [slope("heap"), slope(FOOTPRINT), slope("device_in_use")].into_iter().flatten().reduce(f64::max),
         verdict: verdict.as_ref().map(|verdict| verdict.verdict),
+        training: summary.as_ref().and_then(|summary| Some(summary.training.as_ref()?.verdict)),
         best_by: best_by(summary.as_ref(), plan.as_ref().ok()),
         losses: summary.as_ref().map(|summary| summary.losses.clone()).unwrap_or_default(),
         figures: summary.as_ref().map(figures).unwrap_or_default(),

@@ -232,6 +232,7 @@ fn row(trial: u64, values: Vec<Value>, runs: Vec<Measured>) -> Row {
         device_reserved_floor: memory(|run| bytes(run.device_reserved_floor)),
         growth: memory(|run| run.growth),
         verdict: measured_runs(&runs).filter_map(|run| run.verdict).max(),
+        training: measured_runs(&runs).filter_map(|run| run.training).max(),
         metric: None,
         loss: None,
         change: BTreeMap::new(),
@@ -307,7 +308,7 @@ fn csv(table: &Table) -> String {
         header.extend(spread(&format!("{name}_change")));
         header.push(format!("{name}_against_reference"));
     }
-    header.extend(["pareto", "steps", "rung", "interrupted"].map(str::to_owned));
+    header.extend(["pareto", "steps", "rung", "interrupted", "training"].map(str::to_owned));
     let mut text = csv_line(header);
     for row in &table.rows {
         let mut cells = vec![row.trial.to_string()];
@@ -336,6 +337,7 @@ fn csv(table: &Table) -> String {
         cells.push(row.pareto.join(" "));
         cells.extend([row.steps, row.rung].map(|count| count.map_or_else(String::new, |count| count.to_string())));
         cells.push(row.interrupted.to_string());
+        cells.push(row.training.map_or_else(String::new, |verdict| verdict.words().to_owned()));
         text.push_str(&csv_line(cells));
     }
     text

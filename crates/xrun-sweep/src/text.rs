@@ -13,6 +13,7 @@ use xrun_results::noise::{Change, Spread};
 use xrun_results::report::formatting::{bytes, bytes_as, duration, number};
 use xrun_results::report::width::{fold, table as fit_table};
 use xrun_results::resolved::{format_rounded, short_keys};
+use xrun_results::verdict::TrainingVerdictWord;
 
 /// Largest number of rows that are printed; the files have all.
 const ROWS_MAX: usize = 60;
@@ -125,9 +126,15 @@ fn columns_of(table: &Table, view: TableView) -> Vec<Column<'_>> {
         all.push((">steps".into(), Box::new(move |row: &Row| number(row.steps))));
         all.push((">rung".into(), Box::new(move |row: &Row| number(row.rung))));
     }
-    let judged = || -> Column<'_> {
-        let cell = |row: &Row| row.verdict.map_or_else(Cell::none, |verdict| Cell::of(verdict.words()));
-        ("verdict".into(), Box::new(cell))
+    let judged = || -> Vec<Column<'_>> {
+        let memory = |row: &Row| row.verdict.map_or_else(Cell::none, |verdict| Cell::of(verdict.words()));
+        let training = |row: &Row| row.training.map_or_else(Cell::none, |verdict| Cell::of(verdict.words()));
+        let memory: Column<'_> = ("verdict".into(), Box::new(memory));
+        // Runs that measure memory are too short for one.
+        let conclusive = |row: &Row| row.training.is_some_and(|verdict| verdict != TrainingVerdictWord::Inconclusive);
+        let training: Option<Column<'_>> =
+            table.rows.iter().any(conclusive).then(|| ("training".into(), Box::new(training) as _));
+        std::iter::once(memory).chain(training).collect()
     };
     let ended = || -> Column<'_> { ("outcome".into(), Box::new(|row: &Row| Cell::of(outcome(row)))) };
     let size = move |title: &str, of: fn(&Row) -> Option<Spread>| -> Column<'_> {
@@ -177,7 +184,7 @@ fn columns_of(table: &Table, view: TableView) -> Vec<Column<'_>> {
         if device {
             all.push(size(">device reserved", |row| row.device_reserved_peak));
         }
-        all.push(judged());
+        all.extend(judged());
         if view == TableView::Terminal {
             all.push(ended());
         }
@@ -204,7 +211,7 @@ fn columns_of(table: &Table, view: TableView) -> Vec<Column<'_>> {
     }
     let growth = |row: &Row| row.growth.map_or_else(Cell::none, |spread| Cell::of(signed(spread.median)));
     all.push((">growth per step".into(), Box::new(growth)));
-    all.push(judged());
+    all.extend(judged());
     all.push(("Pareto front".into(), Box::new(|row: &Row| Cell::of(row.pareto.join(" ")))));
     if view == TableView::Terminal {
         all.push(ended());

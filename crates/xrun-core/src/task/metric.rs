@@ -37,6 +37,12 @@ impl Direction {
             Self::Lower => one < other,
         }
     }
+
+    /// `true` if `one`, which was measured later, replaces `other` as the best: equally good after more training counts as
+    /// better, because a metric such as accuracy is at its limit long before the loss is.
+    pub fn replaces(self, one: f64, other: f64) -> bool {
+        !self.prefers(other, one)
+    }
 }
 
 /// Scale of a loss on held-out data.

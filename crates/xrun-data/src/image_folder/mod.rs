@@ -66,7 +66,9 @@ impl Format for ImageFolder {
             }
         }
         if raw.images.is_empty() {
-            return Err(DataError::file(&root.path, "has no images in directories of classes, such as cat/1.jpg"));
+            let message =
+                "has no images in directories of classes, such as cat/1.jpg, or train/cat/1.jpg and val/cat/2.jpg";
+            return Err(DataError::file(&root.path, message));
         }
         Ok(raw)
     }

@@ -8,7 +8,8 @@ use serde_json::Value;
 use super::formatting::number;
 use super::width::columns_within;
 use crate::index::{RunEntry, RunState};
-use crate::verdict::VerdictWord;
+use crate::judge::recorded_training;
+use crate::verdict::{TrainingVerdictWord, VerdictWord};
 use crate::{read, resolved};
 use xrun_core::printable;
 use xrun_core::units::Bytes;
@@ -72,6 +73,8 @@ pub struct Group {
     pub rss_peak: Option<Spread>,
     /// Worst verdict on memory.
     pub verdict: Option<VerdictWord>,
+    /// Worst verdict on training.
+    pub training: Option<TrainingVerdictWord>,
 }
 
 /// Settings, runs and seeds of a group.
@@ -115,6 +118,7 @@ fn group(runs: &[&RunEntry], seeds: BTreeSet<u64>, settings: BTreeMap<String, Va
     let spread = |value: &dyn Fn(&RunEntry) -> Option<f64>| {
         Spread::of(&runs.iter().filter_map(|run| value(run)).collect::<Vec<f64>>())
     };
+    let trainings = runs.iter().filter_map(|run| recorded_training(&run.path, run.summary.as_ref()));
     let verdicts = runs.iter().filter_map(|run| read::verdict(&run.path).ok().flatten());
     Group {
         experiment: runs.first().map_or_else(String::new, |run| run.experiment.clone()),
@@ -127,6 +131,7 @@ fn group(runs: &[&RunEntry], seeds: BTreeSet<u64>, settings: BTreeMap<String, Va
         loss: spread(&|run| run.loss.as_ref().map(|(_, loss)| *loss)),
         rss_peak: spread(&|run| run.rss_peak.map(|bytes| bytes as f64)),
         verdict: verdicts.map(|verdict| verdict.verdict).max(),
+        training: trainings.map(|training| training.verdict).max(),
         metric,
     }
 }
@@ -156,11 +161,12 @@ pub fn text(groups: &[Group], width: Option<usize>) -> String {
             spread(group.loss, &number),
             spread(group.rss_peak, &|bytes| Bytes(bytes as u64).to_string()),
             group.verdict.map_or("-".into(), |verdict| verdict.words().to_owned()),
+            group.training.map_or("-".into(), |training| training.words().to_owned()),
         ]
     };
     let rows: Vec<Vec<String>> = groups.iter().map(row).collect();
-    let header = ["experiment", "settings", ">runs", ">seeds", "best", "loss", "memory", "worst verdict"];
-    columns_within(&header, &rows, width, &["loss", "memory", "seeds", "worst verdict"])
+    let header = ["experiment", "settings", ">runs", ">seeds", "best", "loss", "memory", "worst verdict", "training"];
+    columns_within(&header, &rows, width, &["loss", "memory", "seeds", "worst verdict", "training"])
 }
 
 #[cfg(test)]

@@ -19,9 +19,9 @@ pub fn text(runs: &[RunEntry], width: Option<usize>) -> String {
     let verdicts: Vec<_> = runs.iter().map(|run| read::verdict(&run.path)).collect();
     let rows: Vec<Vec<String>> = runs.iter().zip(&verdicts).map(|(run, verdict)| row(run, verdict)).collect();
     let header = ["run", "experiment", "state", ">steps", ">loss", "best", ">memory", "verdict", "training"];
-    // Name and verdict stay; other columns may go.
+    // The name and both verdicts stay as long as they fit.
     let mut text =
-        columns_within(&header, &rows, width, &["loss", "steps", "memory", "experiment", "training", "state", "best"]);
+        columns_within(&header, &rows, width, &["loss", "steps", "memory", "experiment", "best", "state", "training"]);
     for run in runs.iter().filter(|run| run.parent.is_some()).take(FORKS_MAX) {
         let parent = run.parent.as_ref().map(ToString::to_string).unwrap_or_default();
         text.push_str(&format!("{}: fork of {}\n", printable::line(&run.run, 28), printable::line(&parent, 100)));

@@ -195,7 +195,7 @@ impl RunReport {
         }
         let (_, series) = self.curves.metrics.iter().find(|(known, _)| known == name)?;
         let trained = series.points().into_iter().filter(|point| point.x > 0.0);
-        let best = trained.reduce(|best, point| if direction.prefers(point.y, best.y) { point } else { best })?;
+        let best = trained.reduce(|best, point| if direction.replaces(point.y, best.y) { point } else { best })?;
         Some((best.y, best.x as u64))
     }
 

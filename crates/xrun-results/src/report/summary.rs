@@ -119,7 +119,8 @@ const OPTIONAL_COLUMNS: &[&str] = &["longest", "policy", "unit", "best", "of cap
 impl Page {
     pub(super) fn line(&mut self, label: &str, value: &str) {
         let value = printable::line(value, LINE_CHARACTERS_MAX);
-        let line = format!("{label:<INDENT$}{value}");
+        let gap = if label.len() < INDENT { "" } else { "  " };
+        let line = format!("{label:<INDENT$}{gap}{value}");
         let _ = writeln!(self.text, "{}", fold(line.trim_end(), self.width, INDENT));
     }
 

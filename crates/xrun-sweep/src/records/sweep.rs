@@ -11,7 +11,7 @@ use super::search::Search;
 use xrun_core::task::metric::Direction;
 use xrun_results::loss::KindLoss;
 use xrun_results::noise::{Change, Noise, Spread};
-use xrun_results::verdict::VerdictWord;
+use xrun_results::verdict::{TrainingVerdictWord, VerdictWord};
 
 /// `sweep.toml`: everything that a sweep needs to continue, beside `base.toml`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -152,6 +152,9 @@ pub struct Row {
     pub growth: Option<Spread>,
     /// The worst verdict of its runs.
     pub verdict: Option<VerdictWord>,
+    /// The worst verdict on the training of its runs.
+    #[serde(default)]
+    pub training: Option<TrainingVerdictWord>,
     /// The table's metric at the last validation.
     pub metric: Option<Spread>,
     /// Moving average of the loss at the end.
@@ -214,6 +217,9 @@ pub struct Measured {
     pub growth: Option<f64>,
     /// The verdict on its memory.
     pub verdict: Option<VerdictWord>,
+    /// The verdict on its training.
+    #[serde(default)]
+    pub training: Option<TrainingVerdictWord>,
     /// Metrics of the last validation; empty where there was none.
     pub metrics: BTreeMap<String, Option<f64>>,
     /// Losses of each kind of step.

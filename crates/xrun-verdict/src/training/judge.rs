@@ -429,7 +429,8 @@ fn is_improving(metric: Option<&Course>, held_out: Option<&Course>, still_fallin
 fn metric_findings(watch: &TrainingWatch) -> Option<MetricFindings> {
     let metric = watch.context.metric.as_ref()?;
     let mut measured = watch.validations.kept.iter().filter_map(|one| Some((one.step, one.metric?)));
-    let better = |one: f64, other: f64| if metric.lower_is_better { one < other } else { one > other };
+    // Of equal ones the latest, as the best checkpoint.
+    let better = |one: f64, other: f64| if metric.lower_is_better { one <= other } else { one >= other };
     let (best_step, best) = measured.clone().reduce(|best, one| if better(one.1, best.1) { one } else { best })?;
     let (_, last) = measured.next_back()?;
     let widths = watch.validations.kept.iter().rev().find_map(|one| one.half_width);

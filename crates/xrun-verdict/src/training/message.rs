@@ -66,11 +66,13 @@ pub fn message(found: &TrainingVerdict, evidence: &Evidence) -> String {
                 (_, true) => Some("more steps with a longer schedule may improve it further".to_owned()),
                 (_, false) => Some("more steps may improve it further".to_owned()),
             };
-            join(vec![
-                metric().or_else(loss),
-                Some("it still improved at the end".to_owned()).filter(|_| evidence.end.is_some()),
-                advice,
-            ])
+            // A metric at its limit cannot improve, but the loss may.
+            let fell = found.held_out_loss.as_ref().filter(|held_out| held_out.last <= held_out.lowest);
+            let improved = fell.map_or_else(
+                || "it still improved at the end".to_owned(),
+                |held_out| format!("{} still fell at the end, to {}", held_out.name, number(held_out.last)),
+            );
+            join(vec![metric().or_else(loss), Some(improved).filter(|_| evidence.end.is_some()), advice])
         }
         TrainingVerdictWord::Overfitting => {
             let held_out = found.held_out_loss.as_ref().filter(|_| !evidence.metric_lost).map(|held_out| {

@@ -86,7 +86,7 @@ impl MetricsSummary {
     fn new_best(&self, step: u64, metrics: &BTreeMap<String, Option<f64>>) -> Option<Best> {
         let (name, direction) = self.metrics.first_key_value()?;
         let value = metrics.get(name).copied().flatten().filter(|value| value.is_finite() && step > 0)?;
-        let is_best = self.best.as_ref().is_none_or(|best| direction.prefers(value, best.value));
+        let is_best = self.best.as_ref().is_none_or(|best| direction.replaces(value, best.value));
         is_best.then(|| Best { metric: name.clone(), value, step })
     }
 

@@ -24,7 +24,7 @@ mod stop;
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::directory::RunDirectory;
@@ -91,6 +91,16 @@ pub struct WatchRequest {
     pub explain: bool,
 }
 
+impl WatchRequest {
+    /// Returns whether the command line names a Python interpreter or script.
+    pub fn runs_python(&self) -> bool {
+        self.command.iter().map(Path::new).any(|word| {
+            let name = word.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with("python") || name.ends_with(".py")
+        })
+    }
+}
+
 /// Condition at which a command is ended early, as in a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EarlyEnd {
@@ -111,6 +121,8 @@ pub struct LimitNames {
     pub hard_limit: &'static str,
     /// Name of [`WatchRequest::steps`].
     pub steps: &'static str,
+    /// Instruction to explain the growth of a Python program.
+    pub explain: &'static str,
 }
 
 impl LimitNames {
@@ -120,6 +132,7 @@ impl LimitNames {
         device_memory: "--device-memory",
         hard_limit: "--hard-limit",
         steps: "--steps",
+        explain: "xrun watch --explain -- …",
     };
     /// Keys of an experiment.
     pub const KEYS: Self = Self {
@@ -127,6 +140,7 @@ impl LimitNames {
         device_memory: "limits.device_memory",
         hard_limit: "hard_limit",
         steps: "steps",
+        explain: "set `explain = true` in `[pipeline.command]`",
     };
 }
 

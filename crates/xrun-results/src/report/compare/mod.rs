@@ -92,7 +92,12 @@ pub fn gather(runs: &[PathBuf]) -> Result<RunComparison, ReportError> {
         curves.push(RunCurves::from_report(&report));
         compared.push(compared_run(&report));
         // A run without a readable experiment takes part with no values.
-        experiments.push(values(run, &report));
+        let mut values = values(run, &report);
+        // A fork names the device that `auto` chose for its parent.
+        if let (Some(device), Some(manifest)) = (values.get_mut("experiment.device"), &report.manifest) {
+            *device = manifest.device.chosen.as_str().into();
+        }
+        experiments.push(values);
         environment.push(report.manifest.as_ref().map(self::environment).unwrap_or_default());
     }
     let differences = differences(&experiments);

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::memory::processes::age;
 use answer::{Answer, Reply};
 use remote::{RemoteError, RunningPython};
 use xrun_core::bounded::buffer::Buffer;
@@ -62,6 +63,8 @@ const WINDOW_MAX: Duration = Duration::from_secs(30);
 const BEGIN_MAX: Duration = Duration::from_secs(5);
 /// Cap on the time for a process to begin that executes the agent first: its main thread may be in a library for long.
 const ATTACH_MAX: Duration = Duration::from_secs(30);
+/// Age of a process until which it may not be Python yet.
+const START_MAX: Duration = Duration::from_secs(2);
 /// Cap on the time for an agent to leave a process whose answer is not awaited any more.
 const LEAVE_MAX: Duration = Duration::from_secs(5);
 /// Cap on the time of an answer after the end of the window.
@@ -156,8 +159,17 @@ impl Explainer {
     /// # Errors
     /// The process cannot be asked, or the agent cannot be written.
     pub fn attach(process: u32) -> Result<Self, ExplainError> {
-        let python = RunningPython::find(process)?;
-        python.execute(Path::new(remote::NOTHING))?;
+        let find = || {
+            let python = RunningPython::find(process)?;
+            python.execute(Path::new(remote::NOTHING)).map(|()| python)
+        };
+        let mut found = find();
+        // Python may be about to start, also by a script that is replaced by it.
+        while found.is_err() && age(process).is_some_and(|age| age < START_MAX) {
+            std::thread::sleep(START_MAX / 10);
+            found = find();
+        }
+        let python = found?;
         let (root, temporary) = (python.root(), std::env::temp_dir());
         let within = root.as_ref().map_or_else(|| temporary.clone(), |root| below(root, &temporary));
         let other = || root.as_ref().map(|root| root.join("tmp"));

@@ -70,14 +70,18 @@ struct Twin {
 /// Answer of `blame`.
 #[derive(Debug, Serialize)]
 struct Blamed {
-    /// Switches whose removal alone removes growth, with the fraction, largest first.
+    /// Parts without which memory does not grow, with the fraction of the growth that each removes alone, largest first.
     culprits: Vec<(String, f64)>,
+    /// Parts without which memory grows less, and goes on growing: they are not the cause, or not the only one.
+    slower: Vec<(String, f64)>,
     message: String,
     twins: Vec<Twin>,
 }
 
 /// Fraction of the control's growth whose removal is a finding.
 const REMOVED_MIN: f64 = 0.2;
+/// Fraction of the control's growth whose removal ends it: what remains is the growth of the runner's own records.
+const ENDS_MIN: f64 = 0.85;
 /// Factor on the steps of a control that does not grow, though the run did.
 const LONGER: u64 = 4;
 /// Smallest growth of a twin that its verdict calls growth, on the heap, and of the processes of a command.
@@ -256,17 +260,21 @@ impl<'a> Search<'a> {
                 control.verdict.words(),
                 LONGER * self.steps
             );
-            return Ok(Blamed { culprits: Vec::new(), message, twins: std::mem::take(&mut self.twins) });
+            let (culprits, slower) = (Vec::new(), Vec::new());
+            return Ok(Blamed { culprits, slower, message, twins: std::mem::take(&mut self.twins) });
         }
-        let mut culprits = Vec::new();
+        let mut found = Vec::new();
         let all = self.twin(switches)?;
         if all.removed >= REMOVED_MIN {
-            self.halve(switches, all.removed, &mut culprits)?;
+            self.halve(switches, all.removed, &mut found)?;
         }
-        self.drop_needless(switches, all.removed, &mut culprits)?;
-        culprits.sort_by(|a, b| b.1.total_cmp(&a.1));
-        let message = message(&culprits, switches.len(), &all);
-        Ok(Blamed { culprits, message, twins: std::mem::take(&mut self.twins) })
+        self.drop_needless(switches, all.removed, &mut found)?;
+        let without = named(switches, |name| found.iter().any(|(other, _)| other == name));
+        let ends = !found.is_empty() && self.twin(&without)?.removed >= ENDS_MIN;
+        found.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let message = message(&found, ends, switches.len(), &all);
+        let (culprits, slower) = if ends { (found, Vec::new()) } else { (Vec::new(), found) };
+        Ok(Blamed { culprits, slower, message, twins: std::mem::take(&mut self.twins) })
     }
 
     /// Drops a culprit without which the others remove the same growth: a cache that fills hides a part of a leak.
@@ -278,10 +286,9 @@ impl<'a> Search<'a> {
     ) -> Result<(), Failure> {
         let mut at = 0;
         while culprits.len() > 1 && at < culprits.len() {
-            let is_other = |switch: &&Switch| {
-                culprits.iter().enumerate().any(|(other, (name, _))| other != at && *name == switch.name)
-            };
-            let others: Vec<Switch> = switches.iter().filter(is_other).cloned().collect();
+            let others = named(switches, |name| {
+                culprits.iter().enumerate().any(|(other, (culprit, _))| other != at && culprit == name)
+            });
             let rest = removed - self.twin(&others)?.removed;
             if rest < REMOVED_MIN {
                 culprits.remove(at);
@@ -364,6 +371,11 @@ impl<'a> Search<'a> {
     }
 }
 
+/// The switches whose names fulfil a condition.
+fn named(switches: &[Switch], is: impl Fn(&str) -> bool) -> Vec<Switch> {
+    switches.iter().filter(|switch| is(&switch.name)).cloned().collect()
+}
+
 /// Growth of a series in bytes per step; 0 if it has ended or will end.
 fn endless(findings: &Findings) -> f64 {
     use VerdictWord::{Bounded, Filling, GrewThenFlat, Stepped};
@@ -380,20 +392,21 @@ fn newest_checkpoint(run: &Path) -> Result<u64, Failure> {
     }
 }
 
-fn message(culprits: &[(String, f64)], switches: usize, all: &Twin) -> String {
-    match culprits {
+fn message(found: &[(String, f64)], ends: bool, switches: usize, all: &Twin) -> String {
+    let names = |part: &str| {
+        let named: Vec<String> =
+            found.iter().map(|(name, removed)| format!("{name} ({}{part})", percent(*removed))).collect();
+        named.join(" and ")
+    };
+    let functions = format!("the functions that allocate it are in {} of the control", layout::ALLOCATIONS);
+    match found {
         [] if all.removed < REMOVED_MIN => format!(
-            "none of the {switches} parts is the cause: without all of them {} of the growth is left; the functions that allocate it are in \
-             {} of the control",
-            percent(1.0 - all.removed),
-            layout::ALLOCATIONS
+            "none of the {switches} parts is the cause: without all of them {} of the growth is left; {functions}",
+            percent(1.0 - all.removed)
         ),
         [] => "the growth is gone without all parts, and no part alone removes it".to_owned(),
-        all => {
-            let named: Vec<String> =
-                all.iter().map(|(name, part)| format!("{name} ({} of the growth)", percent(*part))).collect();
-            format!("memory grows because of {}", named.join(" and "))
-        }
+        _ if ends => format!("memory grows because of {}", names(" of the growth")),
+        _ => format!("memory grows less without {}, and goes on growing; {functions}", names(" less")),
     }
 }
 

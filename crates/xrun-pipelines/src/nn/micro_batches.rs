@@ -216,7 +216,7 @@ impl<M: Module> StepAccumulator<M> {
             let mut record = MicroBatchRecord::default();
             let (loss, result) = compute(&copy, item, &mut record);
             let gradients = loss.map(|loss| {
-                let mut found = gradients::backward(&loss);
+                let mut found = gradients::backward(loss);
                 record.gradient = record.leaf.take().and_then(|leaf| leaf.grad_remove(&mut found));
                 GradientsParams::from_grads(found, &copy)
             });
@@ -258,7 +258,7 @@ impl<M: Module> StepAccumulator<M> {
         let one = |(output, gradient): (Output<M>, Tensor<2>)| {
             // The gradient of this sum with respect to the rows is `gradient`.
             let loss = (output.rows * gradient).sum();
-            GradientsParams::from_grads(gradients::backward(&loss), &output.network)
+            GradientsParams::from_grads(gradients::backward(loss), &output.network)
         };
         executor.in_waves(outputs, one, |computed| {
             executor.gradient_registration.set(computed.len() as u64, computed.len() as u64 * executor.gradient_bytes);

@@ -416,7 +416,7 @@ pub struct VerdictArguments {
     /// Sampling period for --pid.
     #[arg(long, value_name = "TIME", default_value = "1s", requires = "pid")]
     every: Span,
-    /// Explain the growth of a process of Python 3.14 or later, and write the details into FILE.
+    /// Explain the growth of a process of Python 3.14 or later, and write the details into FILE (`explanation.json` without it).
     #[arg(
         long,
         value_name = "FILE",

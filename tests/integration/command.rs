@@ -248,9 +248,9 @@ fn knobs_come_from_all_layers() {
     has(&resolved(&["-s", "pipeline.command.values.word=fast"], None), "word = \"fast\"");
 }
 
-/// A program that keeps memory if its first argument is `True`, for as many steps as the third says.
+/// A program that keeps memory if its first argument is `true`, more with a larger second one, for as many steps as the third says.
 const KEEPS: &str = "import sys, time\nkept = []\nfor step in range(1, int(sys.argv[3]) + 1):\n    if sys.argv[1] in ('True', 'true'):\n\
-                     \x20       kept.append(bytearray(b'x') * 400_000)\n    print(f'step {step} loss {1 / step}', flush=True)\n    time.sleep(0.01)\n";
+                     \x20       kept.append(bytearray(b'x') * 200_000 * (1 + int(sys.argv[2])))\n    print(f'step {step} loss {1 / step}', flush=True)\n    time.sleep(0.01)\n";
 
 fn keeps(workplace: &Workplace, steps: u64, key: &str) -> String {
     let script = workplace.file("keeps.py", KEEPS);
@@ -294,4 +294,8 @@ fn the_value_that_makes_a_command_grow_is_blamed() {
     assert_eq!(blamed["culprits"][0][0], "pipeline.command.values.cache", "{blamed}");
     // The control, all three, one, two.
     assert!(blamed["twins"].as_array().unwrap().len() <= 4, "{blamed}");
+    // Without the workers it grows more slowly, and goes on.
+    let kept = workplace.xrun(&["blame", "keeps", "--json", "--keep", "pipeline.command.values.cache"]).json();
+    assert_eq!((&kept["culprits"], kept["slower"].as_array().unwrap().len()), (&Value::Array(Vec::new()), 1), "{kept}");
+    assert_eq!(kept["slower"][0][0], "pipeline.command.values.workers", "{kept}");
 }

@@ -450,7 +450,8 @@ fn sample(
 /// Growth of the heap in bytes per step, without that of buffers with a cap, which ends; `None` if it is unknown or nothing is left.
 fn growth_beyond_caps(series: &[SeriesVerdict]) -> Option<f64> {
     let heap = series.iter().find(|one| one.name == "heap")?.findings.slope?;
-    let is_capped = |one: &&SeriesVerdict| one.name.starts_with(OWNER_PREFIX) && one.cap.is_some_and(|cap| cap < NO_CAP.bytes);
+    let is_capped =
+        |one: &&SeriesVerdict| one.name.starts_with(OWNER_PREFIX) && one.cap.is_some_and(|cap| cap < NO_CAP.bytes);
     let capped = series.iter().filter(is_capped).filter_map(|one| one.findings.slope);
     Some(heap - capped.map(|slope| slope.max(0.0)).sum::<f64>()).filter(|growth| *growth > 0.0)
 }

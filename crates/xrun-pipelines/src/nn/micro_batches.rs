@@ -15,9 +15,9 @@ use burn::optim::GradientsParams;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use xrun_ops::CpuKernels;
 
-use super::{Tensor, gradients};
 use super::graph::autodiff_like;
 use super::step::{DeviceSum, StepAccumulator};
+use super::{Tensor, gradients};
 use crate::backend::threads;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Ledger, Registration};

@@ -264,7 +264,9 @@ impl Explainer {
     /// Exchanges messages with the agents. Returns all answers once the last has come; an empty list if there is none.
     pub fn poll(&mut self, newest_step: u64) -> Option<Vec<WindowAnswer>> {
         let (asked, processes) = self.asked.as_ref()?;
-        let may_begin = asked.elapsed() < if matches!(self.entry, Entry::Start) { BEGIN_MAX } else { ATTACH_MAX };
+        // A process that waits, as the tracker of resources of `multiprocessing` does, delays no answer.
+        let waits_long = matches!(self.entry, Entry::Remote { .. }) && self.windows.is_empty();
+        let may_begin = asked.elapsed() < if waits_long { ATTACH_MAX } else { BEGIN_MAX };
         let expected = processes.len();
         while let Ok((stream, _)) = self.listener.accept() {
             if self.windows.len() < PROCESSES_MAX

@@ -1,7 +1,8 @@
 //! `xrun blame RUN`: find the part of an experiment that makes memory grow, by twins of the run with parts switched off.
 //!
 //! A twin starts from the last checkpoint and is deterministic, so it differs from the control in the switches alone. Halves of the switches are
-//! tested (group testing): one culprit among `n` needs about `2 + log2 n` twins.
+//! tested (group testing): one culprit among `n` needs about `2 + log2 n` twins. Growth that ends, such as that of a cache that fills, counts
+//! as none.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,10 +16,11 @@ use super::terminal::{Failure, Terminal};
 use super::{RUN_HELP, Results, child_run};
 use crate::child;
 use crate::experiment::overrides::as_arguments;
+use crate::experiment::{Experiment, read as experiment};
 use crate::files::layout;
 use crate::report::formatting::{bytes, percent};
 use crate::report::width;
-use crate::results::verdict::{FOOTPRINT, VerdictWord};
+use crate::results::verdict::{FOOTPRINT, Findings, VerdictWord};
 use crate::results::{read, resolved, run_name};
 use crate::units::pluralize;
 
@@ -32,6 +34,9 @@ pub struct BlameArguments {
     /// Run the programs in `[hooks]` in the twins, and test whether they make memory grow.
     #[arg(long)]
     hooks: bool,
+    /// Key to leave as it is in all twins (repeatable).
+    #[arg(long, value_name = "KEY")]
+    keep: Vec<String>,
     #[command(flatten)]
     results: Results,
     /// Print as JSON.
@@ -54,7 +59,7 @@ struct Twin {
     off: Vec<String>,
     run: String,
     verdict: VerdictWord,
-    /// Growth of the heap, or of the footprint of a command, in bytes per step.
+    /// Growth of the heap, or of the footprint of a command, in bytes per step; 0 if it ends.
     growth: f64,
     /// Fraction of the control's growth that is gone.
     removed: f64,
@@ -65,19 +70,29 @@ struct Twin {
 /// Answer of `blame`.
 #[derive(Debug, Serialize)]
 struct Blamed {
-    /// Switches whose removal alone removes growth, with the fraction, largest first.
+    /// Parts without which memory does not grow, with the fraction of the growth that each removes alone, largest first.
     culprits: Vec<(String, f64)>,
+    /// Parts without which memory grows less, and goes on growing: they are not the cause, or not the only one.
+    slower: Vec<(String, f64)>,
     message: String,
     twins: Vec<Twin>,
 }
 
 /// Fraction of the control's growth whose removal is a finding.
 const REMOVED_MIN: f64 = 0.2;
+/// Fraction of the control's growth whose removal ends it: what remains is the growth of the runner's own records.
+const ENDS_MIN: f64 = 0.85;
+/// Factor on the steps of a control that does not grow, though the run did.
+const LONGER: u64 = 4;
+/// Smallest growth of a twin that its verdict calls growth, on the heap, and of the processes of a command.
+const HEAP_GROWTH_MIN: u64 = 64 << 10;
+const COMMAND_GROWTH_MIN: u64 = 1 << 20;
 
 pub fn run(arguments: &BlameArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let run = find_run(&arguments.results, &arguments.run)?;
     let values = resolved::values(&run).map_err(Failure::failed)?;
-    let switches = switches(&values, arguments.hooks);
+    let mut switches = switches(&values, arguments.hooks);
+    switches.retain(|switch| !arguments.keep.contains(&switch.name) && is_valid(switch, &run));
     if switches.is_empty() {
         return Err(Failure::Usage(format!("{}: nothing in this experiment can be switched off", run.display())));
     }
@@ -129,10 +144,23 @@ fn switches(values: &BTreeMap<String, Value>, hooks: bool) -> Vec<Switch> {
     for key in values.keys().filter(|key| key.ends_with(".augmentations") && number(key) > 1.0) {
         add(key, &[&format!("{key}=1")]);
     }
+    for (key, _) in values.iter().filter(|(key, value)| key.ends_with(".flip") && **value == Value::Bool(true)) {
+        add(key, &[&format!("{key}=false")]);
+    }
     if hooks {
         add("hooks", &[]);
     }
     switches
+}
+
+/// Returns whether the experiment of a run is valid without a part: a pipeline has no effect on keys of buffers that it lacks.
+fn is_valid(switch: &Switch, run: &Path) -> bool {
+    switch.off.is_empty() || experiment_of(run, &switch.off).is_some()
+}
+
+fn experiment_of(run: &Path, overrides: &[String]) -> Option<Experiment> {
+    let read = experiment::read_resolved(&run.join(layout::RESOLVED), overrides);
+    read.ok().map(|checked| checked.experiment)
 }
 
 fn is_command(values: &BTreeMap<String, Value>) -> bool {
@@ -146,9 +174,16 @@ struct Search<'a> {
     arguments: &'a BlameArguments,
     terminal: &'a Terminal,
     is_command: bool,
-    /// Overrides of all twins.
-    common: Vec<String>,
-    control_loss: Option<f64>,
+    /// Step of the checkpoint that the twins start from.
+    from: u64,
+    /// Number of steps of each twin.
+    steps: u64,
+    steps_per_epoch: u64,
+    epochs: u64,
+    /// Smallest growth of the run that its verdict calls growth, and its number of steps.
+    growth_min: (u64, u64),
+    /// Growth and last loss of the newest control.
+    control: Option<(f64, Option<f64>)>,
     twins: Vec<Twin>,
 }
 
@@ -161,48 +196,107 @@ impl<'a> Search<'a> {
     ) -> Result<Self, Failure> {
         let manifest = read::manifest(run).map_err(Failure::failed)?;
         let is_command = is_command(values);
-        let mut common = vec!["memory.probe=false".to_owned(), "memory.fail_on=\"never\"".to_owned()];
         let from = if is_command { 0 } else { newest_checkpoint(run)? };
-        let steps = from + arguments.steps;
-        common.push(format!("training.max_steps={steps}"));
         let plan = read::plan(run).map_err(Failure::failed)?;
-        if !is_command && plan.steps_per_epoch > 0 {
-            common.push(format!("training.epochs={}", steps.div_ceil(plan.steps_per_epoch).max(plan.epochs)));
-        }
-        let name = format!("{}_blame", manifest.experiment);
+        let growth_min = experiment_of(run, &[]).map_or(HEAP_GROWTH_MIN, |found| found.memory.growth_min.0);
+        let steps = read::summary(run).ok().flatten().map_or(plan.steps, |summary| summary.steps);
         Ok(Self {
             run: run.to_path_buf(),
-            name,
+            name: format!("{}_blame", manifest.experiment),
             arguments,
             terminal,
             is_command,
-            common,
-            control_loss: None,
+            from,
+            steps: arguments.steps,
+            steps_per_epoch: plan.steps_per_epoch,
+            epochs: plan.epochs,
+            growth_min: (growth_min, steps),
+            control: None,
             twins: Vec::new(),
         })
     }
 
+    /// Overrides of all twins.
+    fn common(&self) -> Vec<String> {
+        let steps = self.from + self.steps;
+        // What is growth at the rate of the whole run is growth in a twin.
+        let (growth_min, run_steps) = self.growth_min;
+        let scaled = growth_min as f64 * self.steps as f64 / run_steps.max(1) as f64;
+        let floor = if self.is_command { COMMAND_GROWTH_MIN } else { HEAP_GROWTH_MIN };
+        let growth_min = (scaled as u64).max(floor).min(growth_min);
+        let mut common = vec![
+            "memory.probe=false".to_owned(),
+            "memory.fail_on=\"never\"".to_owned(),
+            format!("memory.growth_min={growth_min}"),
+            format!("training.max_steps={steps}"),
+        ];
+        if !self.is_command && self.steps_per_epoch > 0 {
+            common.push(format!("training.epochs={}", steps.div_ceil(self.steps_per_epoch).max(self.epochs)));
+        }
+        common
+    }
+
+    /// Runs the control, once more with more steps if it does not grow and the run did. Returns whether it grows.
+    fn control(&mut self) -> Result<(Twin, bool), Failure> {
+        let verdict = read::verdict(&self.run).map_err(Failure::failed)?;
+        let run_grew = verdict.is_some_and(|verdict| verdict.verdict >= VerdictWord::Suspect);
+        loop {
+            let control = self.twin(&[])?;
+            let grows = control.growth > 0.0
+                && (control.verdict >= VerdictWord::Suspect || control.verdict == VerdictWord::Inconclusive);
+            if grows || !run_grew || self.steps > self.arguments.steps {
+                return Ok((control, grows));
+            }
+            self.steps *= LONGER;
+        }
+    }
+
     fn run(&mut self, switches: &[Switch]) -> Result<Blamed, Failure> {
-        let control = self.twin(&[])?;
-        if control.growth <= 0.0
-            || control.verdict < VerdictWord::Suspect && control.verdict != VerdictWord::Inconclusive
-        {
+        let (control, grows) = self.control()?;
+        if !grows {
             let message = format!(
                 "the control does not grow in {} from the checkpoint ({}); more may show it: --steps {}",
-                pluralize(self.arguments.steps, "step"),
+                pluralize(self.steps, "step"),
                 control.verdict.words(),
-                4 * self.arguments.steps
+                LONGER * self.steps
             );
-            return Ok(Blamed { culprits: Vec::new(), message, twins: std::mem::take(&mut self.twins) });
+            let (culprits, slower) = (Vec::new(), Vec::new());
+            return Ok(Blamed { culprits, slower, message, twins: std::mem::take(&mut self.twins) });
         }
-        let mut culprits = Vec::new();
+        let mut found = Vec::new();
         let all = self.twin(switches)?;
         if all.removed >= REMOVED_MIN {
-            self.halve(switches, all.removed, &mut culprits)?;
+            self.halve(switches, all.removed, &mut found)?;
         }
-        culprits.sort_by(|a, b| b.1.total_cmp(&a.1));
-        let message = message(&culprits, switches.len(), &all);
-        Ok(Blamed { culprits, message, twins: std::mem::take(&mut self.twins) })
+        self.drop_needless(switches, all.removed, &mut found)?;
+        let without = named(switches, |name| found.iter().any(|(other, _)| other == name));
+        let ends = !found.is_empty() && self.twin(&without)?.removed >= ENDS_MIN;
+        found.sort_by(|a, b| b.1.total_cmp(&a.1));
+        let message = message(&found, ends, switches.len(), &all);
+        let (culprits, slower) = if ends { (found, Vec::new()) } else { (Vec::new(), found) };
+        Ok(Blamed { culprits, slower, message, twins: std::mem::take(&mut self.twins) })
+    }
+
+    /// Drops a culprit without which the others remove the same growth: a cache that fills hides a part of a leak.
+    fn drop_needless(
+        &mut self,
+        switches: &[Switch],
+        removed: f64,
+        culprits: &mut Vec<(String, f64)>,
+    ) -> Result<(), Failure> {
+        let mut at = 0;
+        while culprits.len() > 1 && at < culprits.len() {
+            let others = named(switches, |name| {
+                culprits.iter().enumerate().any(|(other, (culprit, _))| other != at && culprit == name)
+            });
+            let rest = removed - self.twin(&others)?.removed;
+            if rest < REMOVED_MIN {
+                culprits.remove(at);
+            } else {
+                at += 1;
+            }
+        }
+        Ok(())
     }
 
     /// Finds the culprits in a group whose removal removes this fraction of the growth.
@@ -226,6 +320,9 @@ impl<'a> Search<'a> {
 
     fn twin(&mut self, off: &[Switch]) -> Result<Twin, Failure> {
         let names: Vec<String> = off.iter().map(|switch| switch.name.clone()).collect();
+        if let Some(known) = self.twins.iter().find(|twin| !off.is_empty() && twin.off == names) {
+            return Ok(known.clone());
+        }
         let what = if names.is_empty() { "control".to_owned() } else { format!("without {}", names.join(", ")) };
         self.terminal.info(&format!("twin {}: {what}", self.twins.len() + 1));
         let run = self.start(off)?;
@@ -234,19 +331,19 @@ impl<'a> Search<'a> {
         let (Some(summary), Some(verdict)) = (summary, verdict) else {
             return Err(Failure::Failed(format!("{}: the twin has not ended", run.display())));
         };
-        let series = |name: &str| verdict.series.iter().find(|one| one.name == name)?.findings.slope;
+        let series = |name: &str| verdict.series.iter().find(|one| one.name == name).map(|one| endless(&one.findings));
         let growth = ["heap", FOOTPRINT, "device_in_use"].into_iter().filter_map(series).fold(0.0, f64::max);
-        let control = self.twins.first().map_or(growth, |control| control.growth);
-        if self.twins.is_empty() {
-            self.control_loss = summary.loss_last;
+        if off.is_empty() {
+            self.control = Some((growth, summary.loss_last));
         }
+        let (control, control_loss) = self.control.unwrap_or((growth, None));
         let twin = Twin {
             off: names,
             run: run_name::run(&run, &self.name),
             verdict: verdict.verdict,
             growth,
             removed: if control > 0.0 { 1.0 - growth / control } else { 0.0 },
-            same_loss: summary.loss_last == self.control_loss,
+            same_loss: summary.loss_last == control_loss,
         };
         self.twins.push(twin.clone());
         Ok(twin)
@@ -263,13 +360,28 @@ impl<'a> Search<'a> {
         if self.arguments.hooks && !off.iter().any(|switch| switch.off.is_empty()) {
             command.arg("--hooks");
         }
-        let overrides = self.common.iter().chain(off.iter().flat_map(|switch| &switch.off));
+        let common = self.common();
+        let overrides = common.iter().chain(off.iter().flat_map(|switch| &switch.off));
         command.args(overrides.flat_map(|text| as_arguments(text)));
         let ended = child_run::run(command, &self.run.display().to_string())?;
         match ended.code {
             0 => Ok(ended.run),
             _ => Err(Failure::Failed(format!("a twin failed: {}", ended.message))),
         }
+    }
+}
+
+/// The switches whose names fulfil a condition.
+fn named(switches: &[Switch], is: impl Fn(&str) -> bool) -> Vec<Switch> {
+    switches.iter().filter(|switch| is(&switch.name)).cloned().collect()
+}
+
+/// Growth of a series in bytes per step; 0 if it has ended or will end.
+fn endless(findings: &Findings) -> f64 {
+    use VerdictWord::{Bounded, Filling, GrewThenFlat, Stepped};
+    match findings.verdict {
+        Bounded | Stepped | GrewThenFlat | Filling => 0.0,
+        _ => findings.slope.unwrap_or_default(),
     }
 }
 
@@ -280,20 +392,21 @@ fn newest_checkpoint(run: &Path) -> Result<u64, Failure> {
     }
 }
 
-fn message(culprits: &[(String, f64)], switches: usize, all: &Twin) -> String {
-    match culprits {
+fn message(found: &[(String, f64)], ends: bool, switches: usize, all: &Twin) -> String {
+    let names = |part: &str| {
+        let named: Vec<String> =
+            found.iter().map(|(name, removed)| format!("{name} ({}{part})", percent(*removed))).collect();
+        named.join(" and ")
+    };
+    let functions = format!("the functions that allocate it are in {} of the control", layout::ALLOCATIONS);
+    match found {
         [] if all.removed < REMOVED_MIN => format!(
-            "none of the {switches} parts is the cause: without all of them {} of the growth is left; the functions that allocate it are in \
-             {} of the control",
-            percent(1.0 - all.removed),
-            layout::ALLOCATIONS
+            "none of the {switches} parts is the cause: without all of them {} of the growth is left; {functions}",
+            percent(1.0 - all.removed)
         ),
         [] => "the growth is gone without all parts, and no part alone removes it".to_owned(),
-        all => {
-            let named: Vec<String> =
-                all.iter().map(|(name, part)| format!("{name} ({} of the growth)", percent(*part))).collect();
-            format!("memory grows because of {}", named.join(" and "))
-        }
+        _ if ends => format!("memory grows because of {}", names(" of the growth")),
+        _ => format!("memory grows less without {}, and goes on growing; {functions}", names(" less")),
     }
 }
 
@@ -304,7 +417,7 @@ fn text(blamed: &Blamed, terminal_width: Option<usize>) -> String {
         .map(|(number, twin): (usize, &Twin)| {
             let off = if twin.off.is_empty() { "nothing (control)".to_owned() } else { twin.off.join(", ") };
             let loss = if twin.same_loss { "same" } else { "differs" };
-            let removed = if number == 1 { "-".to_owned() } else { percent(twin.removed.max(0.0)) };
+            let removed = if twin.off.is_empty() { "-".to_owned() } else { percent(twin.removed.max(0.0)) };
             let growth = bytes(twin.growth.max(0.0));
             vec![number.to_string(), twin.verdict.words().to_owned(), growth, removed, loss.to_owned(), off]
         })

@@ -31,6 +31,7 @@ fn argument_row(argument: &Arg) -> String {
     names.extend(argument.get_long().map(|long| format!("--{long}")));
     let name = match (names.is_empty(), takes_value) {
         (true, _) => values,
+        (false, true) if argument.is_require_equals_set() => format!("{}[={values}]", names.join(", ")),
         (false, true) => format!("{} {values}", names.join(", ")),
         (false, false) => names.join(", "),
     };

@@ -133,6 +133,8 @@ struct DeviceGrowth {
     total_bytes: Option<f64>,
     tolerance: f64,
     owner: String,
+    /// Ends of the paths of functions, of which one must be named; empty on a device whose tensors are not on the heap.
+    allocated_in: Vec<String>,
 }
 
 impl DeviceGrowth {
@@ -144,7 +146,17 @@ impl DeviceGrowth {
             GrowingSeries::Owner => owner_series.clone(),
         };
         let ExpectedGrowth { total_bytes, tolerance, .. } = *expected;
-        Some(Self { series, owner_series, bytes_per_step, total_bytes, tolerance, owner: expected.owner.clone() })
+        let functions = expected.allocated_in.iter().filter(|_| device == LeakDevice::Cpu);
+        let allocated_in = functions.cloned().collect();
+        Some(Self {
+            series,
+            owner_series,
+            bytes_per_step,
+            total_bytes,
+            tolerance,
+            owner: expected.owner.clone(),
+            allocated_in,
+        })
     }
 }
 
@@ -160,6 +172,12 @@ fn pair(name: &str, file: &Path, expected: &DeviceGrowth, runs: &LeakRuns) -> Re
     let ends = expected.total_bytes.is_some();
     let suspected_at = judge::suspected_at(&leaky_run, &expected.series).map_err(Failure::failed)?;
     let allocations = results_read::allocations(&leaky_run).map_err(Failure::failed)?;
+    let allocated_in = allocations.as_ref().and_then(|record| Some(record.function()?.0.to_owned()));
+    let mut wrong = match expected.total_bytes {
+        Some(bytes) => filling_mismatches(bytes, expected, &leaky, &bounded, held),
+        None => leak_mismatches(expected, &leaky, &bounded, slope),
+    };
+    wrong.extend(function_mismatch(expected, allocated_in.as_deref()));
     Ok(Some(LeakCheck {
         name: name.to_owned(),
         leaky: leaky.verdict,
@@ -169,11 +187,8 @@ fn pair(name: &str, file: &Path, expected: &DeviceGrowth, runs: &LeakRuns) -> Re
         ends,
         owner_named: leaky.owner.clone(),
         suspected_at,
-        allocated_in: allocations.as_ref().and_then(|record| Some(record.function()?.0.to_owned())),
-        wrong: match expected.total_bytes {
-            Some(bytes) => filling_mismatches(bytes, expected, &leaky, &bounded, held),
-            None => leak_mismatches(expected, &leaky, &bounded, slope),
-        },
+        allocated_in,
+        wrong,
         series: expected.series.clone(),
         owner_expected: expected.owner.clone(),
         seconds: start_time.elapsed().as_secs_f64(),
@@ -198,6 +213,13 @@ fn leak_mismatches(expected: &DeviceGrowth, leaky: &Verdict, bounded: &Verdict, 
     }
     mismatches.extend(control_mismatch(bounded));
     mismatches
+}
+
+/// Difference of the function that the samples of allocations name.
+fn function_mismatch(expected: &DeviceGrowth, named: Option<&str>) -> Option<String> {
+    let is_named = expected.allocated_in.iter().any(|end| named.is_some_and(|named| named.ends_with(end)));
+    (!expected.allocated_in.is_empty() && !is_named)
+        .then(|| format!("the named function is {}", named.unwrap_or("none")))
 }
 
 fn control_mismatch(bounded: &Verdict) -> Option<String> {

@@ -247,3 +247,55 @@ fn knobs_come_from_all_layers() {
     has(&resolved(&["-s", "pipeline.command.values.rate=0.4"], Some("0.3")), "rate = 0.4");
     has(&resolved(&["-s", "pipeline.command.values.word=fast"], None), "word = \"fast\"");
 }
+
+/// A program that keeps memory if its first argument is `true`, more with a larger second one, for as many steps as the third says.
+const KEEPS: &str = "import sys, time\nkept = []\nfor step in range(1, int(sys.argv[3]) + 1):\n    if sys.argv[1] in ('True', 'true'):\n\
+                     \x20       kept.append(bytearray(b'x') * 200_000 * (1 + int(sys.argv[2])))\n    print(f'step {step} loss {1 / step}', flush=True)\n    time.sleep(0.01)\n";
+
+fn keeps(workplace: &Workplace, steps: u64, key: &str) -> String {
+    let script = workplace.file("keeps.py", KEEPS);
+    let text = format!(
+        "[pipeline.command]\nprogram = [\"python3\", {script:?}, \"{{values.cache}}\", \"{{values.workers}}\", \
+         \"{{training.max_steps}}\"]\nevery = \"20 ms\"\n{key}\n[pipeline.command.values]\ncache = true\nworkers = 2\nrate = 0.5\n\
+         [training]\nmax_steps = {steps}\n"
+    );
+    workplace.file("keeps.toml", &text).to_str().unwrap().to_owned()
+}
+
+#[test]
+fn growth_of_a_command_is_explained_if_its_experiment_says_it() {
+    if !has_python() {
+        return;
+    }
+    let workplace = Workplace::new();
+    let file = keeps(&workplace, 700, "explain = true");
+    let said = workplace.xrun(&[&file]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let found = json(&workplace.latest("keeps").join("explanation.json"));
+    assert_eq!((&found["cause"], &found["holder"]), (&"container".into(), &"keeps.py: kept".into()), "{found}");
+    assert!(said.err.contains(found["message"].as_str().unwrap()), "{said:?}");
+    assert_eq!(workplace.xrun(&["show", "keeps", "--json"]).json()["explanation"], found);
+    let bounded = workplace.xrun(&[&file, "-s", "pipeline.command.values.cache=false"]);
+    assert_eq!(bounded.code, 0, "{bounded:?}");
+    assert!(!workplace.latest("keeps").join("explanation.json").exists());
+}
+
+#[test]
+fn the_value_that_makes_a_command_grow_is_blamed() {
+    if !has_python() {
+        return;
+    }
+    let workplace = Workplace::new();
+    assert_eq!(workplace.xrun(&[&keeps(&workplace, 20, "")]).code, 0);
+    let said = workplace.xrun(&["blame", "keeps", "--json"]);
+    assert_eq!(said.code, 0, "{said:?}");
+    let blamed = said.json();
+    assert_eq!(blamed["culprits"].as_array().unwrap().len(), 1, "{blamed}");
+    assert_eq!(blamed["culprits"][0][0], "pipeline.command.values.cache", "{blamed}");
+    // The control, all three, one, two.
+    assert!(blamed["twins"].as_array().unwrap().len() <= 4, "{blamed}");
+    // Without the workers it grows more slowly, and goes on.
+    let kept = workplace.xrun(&["blame", "keeps", "--json", "--keep", "pipeline.command.values.cache"]).json();
+    assert_eq!((&kept["culprits"], kept["slower"].as_array().unwrap().len()), (&Value::Array(Vec::new()), 1), "{kept}");
+    assert_eq!(kept["slower"][0][0], "pipeline.command.values.workers", "{kept}");
+}

@@ -93,7 +93,7 @@ fn halving_trains_the_best_trials_on_and_the_winner_is_the_run_that_never_stoppe
     let last: Vec<&str> = said.out.lines().rev().take(2).collect();
     insta::assert_snapshot!("below_the_table_of_a_search", redacted(&last.join("\n")));
     let csv = text(&sweep.join("table.csv"));
-    assert!(csv.lines().next().unwrap().ends_with(",pareto,steps,rung,interrupted"), "{csv}");
+    assert!(csv.lines().next().unwrap().ends_with(",pareto,steps,rung,interrupted,training"), "{csv}");
     assert!(text(&sweep.join("report.html")).contains("stopped at a rung"));
     let resolved = sweep.join(format!("trials/{:04}-1/resolved.toml", best["trial"].as_u64().unwrap()));
     let alone = workplace.path("alone");

@@ -431,6 +431,72 @@ fn a_process_that_runs_is_judged_without_being_touched() {
 }
 
 #[test]
+fn a_process_that_runs_explains_its_growth() {
+    let python = std::env::var_os("XRUN_PYTHON_314").unwrap_or_else(|| "python3.14".into());
+    if !Command::new(&python).arg("--version").output().is_ok_and(|output| output.status.success()) {
+        skipped("there is no Python 3.14: set XRUN_PYTHON_314");
+        return;
+    }
+    let workplace = Workplace::new();
+    let run = |more: &str| {
+        let mut command = Command::new(&python);
+        command.arg(script("loss_history.py")).args(["--steps", "1500", "--pause", "0.01"]);
+        command.args((!more.is_empty()).then_some(more));
+        let mut process = command.stdout(std::process::Stdio::null()).spawn().unwrap();
+        let id = process.id().to_string();
+        let said = workplace.xrun(&["verdict", "--pid", &id, "--every", "20ms", "--explain", "--json"]);
+        assert_eq!((said.code, process.wait().unwrap().code()), (0, Some(0)), "{said:?}");
+        said
+    };
+    let said = run("");
+    assert_eq!(said.json()["verdict"], "growing", "{said:?}");
+    let found = json(&workplace.path("explanation.json"));
+    assert_eq!(
+        (&found["cause"], &found["holder"]),
+        (&"container".into(), &"loss_history.py: losses".into()),
+        "{found}"
+    );
+    assert!(said.err.contains(found["message"].as_str().unwrap()), "{said:?}");
+    std::fs::remove_file(workplace.path("explanation.json")).unwrap();
+    run("--bounded");
+    assert!(!workplace.path("explanation.json").exists());
+}
+
+#[test]
+fn a_process_that_cannot_be_asked_is_refused() {
+    use std::os::unix::process::CommandExt;
+    let workplace = Workplace::new();
+    let refused = |command: &mut Command| {
+        let mut process = command.stdout(std::process::Stdio::null()).current_dir("/").spawn().unwrap();
+        let id = process.id().to_string();
+        let said = workplace.xrun(&["verdict", "--pid", &id, "--explain"]);
+        let runs_on = process.try_wait().unwrap().is_none();
+        process.kill().unwrap();
+        process.wait().unwrap();
+        assert!(said.code == 2 && runs_on, "{said:?}");
+        said.err.replace(&id, "PID")
+    };
+    insta::assert_snapshot!(refused(Command::new("sleep").arg("1000")));
+    // SAFETY: returns a number.
+    match unsafe { libc::geteuid() } {
+        0 => {
+            let other = refused(Command::new("sleep").arg("1000").uid(65534));
+            assert!(other.contains("65534"), "{other}");
+        }
+        _ => skipped("only root can become another user"),
+    }
+    let is_older = ["-c", "import sys; sys.exit(sys.version_info >= (3, 14))"];
+    match has_python() && Command::new("python3").args(is_older).status().unwrap().success() {
+        true => {
+            let older = refused(Command::new("python3").args(["-c", "import time; time.sleep(1000)"]));
+            assert!(older.contains("3.14"), "{older}");
+        }
+        false => skipped("there is no Python older than 3.14"),
+    }
+    assert!(!workplace.path("explanation.json").exists());
+}
+
+#[test]
 fn a_file_that_is_no_program_is_reported_and_recorded() {
     let workplace = Workplace::new();
     workplace.file("notes.txt", "no program\n");

@@ -1,20 +1,23 @@
 //! Call stacks of sampled heap allocations that stay alive: the functions whose memory grows without an owner in the ledger.
 //!
 //! Off, it costs one relaxed load per allocation. On, an allocation of `s` bytes is sampled with probability
-//! `min(1, max(1 / 8, s / 512 KiB))`, as a profiler of live memory does (jemalloc's `prof`, tcmalloc's heap profiler), with a floor for
-//! leaks of small objects. A sample is removed when its allocation is freed, so what is left at the end lives.
+//! `min(1, max(1 / 8, s / 16 KiB))`, as a profiler of live memory does (jemalloc's `prof`, tcmalloc's heap profiler), with a floor for
+//! leaks of small objects. A sample is removed when its allocation is freed, so what is left at the end lives. When there are too many
+//! samples, a random half is dropped; each of the others, and of those to come, stands for twice as many allocations.
 
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Size in bytes from which every allocation is sampled.
-const SIZE_ALWAYS: usize = 512 << 10;
+const SIZE_ALWAYS: usize = 16 << 10;
 /// Smallest probability, as 1 in this many.
 const SMALL_EVERY: u64 = 8;
-/// Places for live samples; at most seven in eight are used, and further allocations are not sampled. 2.2 MB with their stacks.
+/// Places for live samples, of which at most seven in eight are used. 2.2 MB with their stacks.
 const PLACES: usize = 1 << 13;
+/// Cap on how often half of the samples are dropped.
+const HALVINGS_MAX: u32 = 16;
 /// Maximum number of frames of a stack.
 const FRAMES_MAX: usize = 32;
 /// Counters of the filter.
@@ -27,6 +30,8 @@ const SAMPLING: u8 = 1;
 /// Names are resolved, whose tables must not appear in the heap that is measured.
 const RESOLVING: u8 = 2;
 static STATE: AtomicU8 = AtomicU8::new(IDLE);
+/// Number of times that half of the samples were dropped.
+static HALVINGS: AtomicU32 = AtomicU32::new(0);
 /// Moment of new samples; the caller counts steps.
 static MOMENT: AtomicU64 = AtomicU64::new(0);
 /// Not on the heap, whose growth it explains.
@@ -93,6 +98,20 @@ impl Samples {
         true
     }
 
+    /// Drops about half of the samples, by a bit of their addresses, and doubles the weights of the others. `dropped` receives the
+    /// addresses.
+    fn halve(&mut self, halving: u32, mut dropped: impl FnMut(usize)) {
+        for at in 0..PLACES {
+            // A later sample of the chain moves here.
+            while self.places[at].address != 0 && is_dropped(self.places[at].address, halving) {
+                let address = self.places[at].address;
+                self.remove(address);
+                dropped(address);
+            }
+            self.places[at].weight *= 2;
+        }
+    }
+
     /// Removes the sample of an address; returns whether there was one.
     fn remove(&mut self, address: usize) -> bool {
         let mut hole = self.find(address);
@@ -149,6 +168,7 @@ pub fn start() {
     }
     samples().clear();
     MOMENT.store(0, Relaxed);
+    HALVINGS.store(0, Relaxed);
     INSIDE.set(inside);
     STATE.store(SAMPLING, Relaxed);
 }
@@ -232,9 +252,7 @@ pub(crate) fn freed(pointer: *mut u8) -> bool {
             if filter.load(Relaxed) > 0 {
                 enter(|| {
                     if samples().remove(pointer as usize) {
-                        // A full counter is not exact any more, and stays.
-                        let fewer = |count: u8| (count < u8::MAX).then(|| count.saturating_sub(1));
-                        let _ = filter.fetch_update(Relaxed, Relaxed, fewer);
+                        uncount(pointer as usize);
                     }
                 });
             }
@@ -258,9 +276,21 @@ fn slot(address: usize) -> usize {
     (address >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (usize::BITS - SLOTS.ilog2())
 }
 
+/// Removes a sample from the filter.
+fn uncount(address: usize) {
+    // A full counter is not exact any more, and stays.
+    let fewer = |count: u8| (count < u8::MAX).then(|| count.saturating_sub(1));
+    let _ = FILTER[slot(address)].fetch_update(Relaxed, Relaxed, fewer);
+}
+
+/// Returns whether a sample is in the half that is dropped, by a bit that [`slot`] does not use.
+fn is_dropped(address: usize, halving: u32) -> bool {
+    ((address >> 4).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> (16 + halving)) & 1 == 1
+}
+
 /// Draws whether an allocation is sampled; returns the number of allocations that it stands for.
 fn drawn(size: usize) -> Option<u32> {
-    let every = (SIZE_ALWAYS as u64 / size.max(1) as u64).clamp(1, SMALL_EVERY);
+    let every = (SIZE_ALWAYS as u64 / size.max(1) as u64).clamp(1, SMALL_EVERY) << HALVINGS.load(Relaxed);
     if every == 1 {
         return Some(1);
     }
@@ -281,7 +311,15 @@ fn sample(address: usize, size: usize, weight: u32) {
         depth < FRAMES_MAX
     });
     let sample = Sample { address, size, weight, depth: depth as u32, moment: MOMENT.load(Relaxed), frames };
-    if samples().insert(sample) {
+    let mut samples = samples();
+    let mut is_sampled = samples.insert(sample);
+    let halving = HALVINGS.load(Relaxed);
+    if !is_sampled && halving < HALVINGS_MAX {
+        samples.halve(halving, uncount);
+        HALVINGS.store(halving + 1, Relaxed);
+        is_sampled = !is_dropped(address, halving) && samples.insert(Sample { weight: 2 * weight, ..sample });
+    }
+    if is_sampled {
         let _ = FILTER[slot(address)].fetch_update(Relaxed, Relaxed, |count| Some(count.saturating_add(1)));
     }
 }
@@ -377,9 +415,9 @@ mod tests {
         let sites = stop(100, 8);
         let of = |name: &str| sites.iter().find(|site| site.frames.iter().any(|frame| frame.function.contains(name)));
         let site = of("kept_by_the_test").unwrap();
-        // 300 of 64 KiB, each sampled with probability 1/8: five standard deviations are 45 %.
+        // 300 of 64 KiB, each of which is sampled.
         let expected = 300.0 * 65_536.0;
-        assert!((site.bytes / expected - 1.0).abs() < 0.8, "{site:?}");
+        assert!((site.bytes / expected - 1.0).abs() < 0.05, "{site:?}");
         assert!(of("freed_by_the_test").is_none());
         assert!(stop(0, 8).is_empty(), "it has ended");
         drop(kept);
@@ -397,6 +435,25 @@ mod tests {
             assert!(rest.iter().step_by(97).all(|address| samples.places[samples.find(*address)].address == *address));
         }
         assert_eq!(samples.count, 0);
+    }
+
+    #[test]
+    fn half_of_the_samples_stand_for_all() {
+        let mut samples = Box::new(Samples { count: 0, places: [Sample::NONE; PLACES] });
+        let of = |address: usize| Sample { address, weight: 1, ..Sample::NONE };
+        let mut number = 0;
+        while samples.insert(of((number + 1) * 4096 + 16 * (number % 7))) {
+            number += 1;
+        }
+        for halving in 0..3 {
+            let mut dropped = 0;
+            samples.halve(halving, |_| dropped += 1);
+            let live = || samples.places.iter().filter(|place| place.address != 0);
+            let weight: u32 = live().map(|place| place.weight).sum();
+            assert_eq!((live().count(), dropped > 0), (samples.count, true));
+            assert!((f64::from(weight) / number as f64 - 1.0).abs() < 0.25, "{weight} of {number}");
+            assert!(live().all(|place| samples.places[samples.find(place.address)].address == place.address));
+        }
     }
 
     #[test]

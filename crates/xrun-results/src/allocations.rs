@@ -18,7 +18,7 @@ pub struct AllocationRecord {
     pub steps: u64,
     /// Number of steps after which an allocation that is still alive counts.
     pub age: u64,
-    /// Growth of the heap in bytes per step when sampling began; `null` if it was unknown.
+    /// Growth of the heap in bytes per step when sampling began, without that of buffers with a cap; `null` if it was unknown.
     pub growth: Option<f64>,
     /// Call stacks, most bytes first.
     pub sites: Vec<AllocationSite>,

@@ -17,6 +17,7 @@ use super::session::Session;
 use super::timer::ValidationPhases;
 use super::{RunError, checkpoint, early_stopping, images};
 use crate::plan::calendar::{Due, due};
+use xrun_core::bounded::ledger::NO_CAP;
 use xrun_core::files::{layout, write};
 use xrun_core::heap;
 use xrun_core::panics;
@@ -26,7 +27,7 @@ use xrun_core::task::{Phases, StepReport, Task};
 use xrun_core::units::pluralize;
 use xrun_results::format::{Best, MetricsLine, Outcome, SamplePoint};
 use xrun_results::loss;
-use xrun_results::verdict::{TrainingVerdictWord, VerdictWord};
+use xrun_results::verdict::{OWNER_PREFIX, SeriesVerdict, TrainingVerdictWord, VerdictWord};
 use xrun_watch::memory::sources;
 use xrun_watch::stop::{Ending, StopSignal};
 
@@ -151,8 +152,7 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
     let suspected = session.recorder.update_suspects(step);
     if suspected && !session.is_probe() {
         let recorder = &session.recorder;
-        let growth = || recorder.verdict().series.iter().find(|one| one.name == "heap")?.findings.slope;
-        session.allocations.open(step, growth);
+        session.allocations.open(step, || growth_beyond_caps(&recorder.verdict().series));
     }
     if suspected && !session.growth_reported {
         let verdict = session.recorder.verdict();
@@ -445,4 +445,13 @@ fn sample(
         session.timer.leave_out(began.elapsed());
     }
     Ok(reached)
+}
+
+/// Growth of the heap in bytes per step, without that of buffers with a cap, which ends; `None` if it is unknown or nothing is left.
+fn growth_beyond_caps(series: &[SeriesVerdict]) -> Option<f64> {
+    let heap = series.iter().find(|one| one.name == "heap")?.findings.slope?;
+    let is_capped =
+        |one: &&SeriesVerdict| one.name.starts_with(OWNER_PREFIX) && one.cap.is_some_and(|cap| cap < NO_CAP.bytes);
+    let capped = series.iter().filter(is_capped).filter_map(|one| one.findings.slope);
+    Some(heap - capped.map(|slope| slope.max(0.0)).sum::<f64>()).filter(|growth| *growth > 0.0)
 }

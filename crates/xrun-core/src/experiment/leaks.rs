@@ -153,6 +153,10 @@ pub struct ExpectedGrowth {
     pub tolerance: f64,
     /// Owner that the verdict must name; empty if no buffer of the ledger explains the growth.
     pub owner: String,
+    /// Ends of the paths of functions, of which `allocations.json` must name one as that whose memory grows, on the CPU.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    pub allocated_in: Vec<String>,
 }
 
 impl Default for ExpectedGrowth {
@@ -165,6 +169,7 @@ impl Default for ExpectedGrowth {
             total_bytes: None,
             tolerance: 0.1,
             owner: String::new(),
+            allocated_in: Vec::new(),
         }
     }
 }

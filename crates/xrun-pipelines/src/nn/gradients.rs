@@ -5,6 +5,7 @@
 
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
+use burn::tensor::Gradients;
 
 use super::step::TrainState;
 use super::{Tensor, parameters};
@@ -44,6 +45,16 @@ pub fn combined_norm(norms: impl IntoIterator<Item = Tensor<1>>) -> Option<Tenso
             norms.fold(square(first) + square(second), |sum, norm| sum + square(norm)).sqrt()
         }
     })
+}
+
+/// Gradients of a loss, `[1]`, whose graph is freed. Not inlined: call stacks of allocations show the backward pass, also in
+/// threads that do nothing else.
+#[inline(never)]
+pub fn backward(loss: Tensor<1>) -> Gradients {
+    let gradients = loss.backward();
+    // After the call, which is not the last one then and leaves this function in the stack.
+    drop(loss);
+    gradients
 }
 
 /// Removes and returns the gradients of some vectors, which then have an update of their own.

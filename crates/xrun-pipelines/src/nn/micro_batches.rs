@@ -15,9 +15,9 @@ use burn::optim::GradientsParams;
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use xrun_ops::CpuKernels;
 
-use super::Tensor;
 use super::graph::autodiff_like;
 use super::step::{DeviceSum, StepAccumulator};
+use super::{Tensor, gradients};
 use crate::backend::threads;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Ledger, Registration};
@@ -216,7 +216,7 @@ impl<M: Module> StepAccumulator<M> {
             let mut record = MicroBatchRecord::default();
             let (loss, result) = compute(&copy, item, &mut record);
             let gradients = loss.map(|loss| {
-                let mut found = loss.backward();
+                let mut found = gradients::backward(loss);
                 record.gradient = record.leaf.take().and_then(|leaf| leaf.grad_remove(&mut found));
                 GradientsParams::from_grads(found, &copy)
             });
@@ -258,7 +258,7 @@ impl<M: Module> StepAccumulator<M> {
         let one = |(output, gradient): (Output<M>, Tensor<2>)| {
             // The gradient of this sum with respect to the rows is `gradient`.
             let loss = (output.rows * gradient).sum();
-            GradientsParams::from_grads(loss.backward(), &output.network)
+            GradientsParams::from_grads(gradients::backward(loss), &output.network)
         };
         executor.in_waves(outputs, one, |computed| {
             executor.gradient_registration.set(computed.len() as u64, computed.len() as u64 * executor.gradient_bytes);

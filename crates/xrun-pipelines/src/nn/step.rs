@@ -291,7 +291,7 @@ impl<M: Module> StepAccumulator<M> {
 
     /// Runs the backward pass of a loss, `[1]`, which frees its graph, and adds the gradients to the first set.
     pub fn backward(&mut self, network: &M, loss: Tensor<1>) {
-        self.sets[0].accumulate(network, GradientsParams::from_grads(loss.backward(), network));
+        self.sets[0].accumulate(network, GradientsParams::from_grads(gradients::backward(loss), network));
     }
 
     /// Sums of a set, for gradients that are not computed by [`Self::backward`].

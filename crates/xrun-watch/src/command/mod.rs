@@ -6,6 +6,7 @@ pub mod attach;
 mod events;
 mod exit;
 mod groups;
+mod growth;
 mod habits;
 mod limits;
 mod metrics;

@@ -9,7 +9,7 @@ use signal_hook::iterator::Signals;
 
 use super::events::EventFiles;
 use super::exit::{self, Exit, LastMemory};
-use super::groups::MAIN;
+use super::growth::{CauseSearch, GrowthWatch};
 use super::habits;
 use super::limits::{CommandLimits, unreclaimable};
 use super::pty::SizeMirror;
@@ -22,20 +22,19 @@ use super::stop::Stopper;
 use super::{PreparedRun, StepSource, WatchError, WatchRequest};
 use crate::directory::RunDirectory;
 use crate::exit::exit_code;
-use crate::explain::{self, Explainer};
+use crate::explain::Explainer;
 use crate::memory::own_cgroup::{Cgroups, OwnCgroup};
 use crate::memory::processes::Status;
 use crate::stop::hangup_signal;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::files::write::WriteError;
 use xrun_core::units::{Span, pluralize};
-use xrun_results::explanation::{Certainty, Explanation};
+use xrun_results::explanation::Explanation;
 use xrun_results::format::{MemoryLine, MemorySummary, Outcome, PlanFile, SamplePoint, Summary};
 use xrun_results::judge::{CommandJudge, fails, training_fails};
 use xrun_results::read::{self, ReadError};
-use xrun_results::verdict::{TrainingVerdict, Verdict, VerdictWord};
+use xrun_results::verdict::{TrainingVerdict, Verdict};
 use xrun_results::watched::WatchSettings;
-use xrun_verdict::names::UNMAPPED_SHM;
 
 /// Cap on the time between two checks whether the command has ended.
 const TICK_MAX: Duration = Duration::from_millis(50);
@@ -160,7 +159,7 @@ impl<'a> Launch<'a> {
             limits: CommandLimits::new(),
             reported_step_source: None,
             growth: GrowthWatch::default(),
-            search: explainer.map(|explainer| CauseSearch { main, ..CauseSearch::new(explainer) }),
+            search: explainer.map(|explainer| CauseSearch::new(explainer, main)),
             write_failed: false,
         };
         let directory = session.record.directory.path.display().to_string();
@@ -211,91 +210,6 @@ fn not_started(
         lost: false,
         within_line: false,
     })
-}
-
-/// Watch for growth while the command runs, which is reported once.
-#[derive(Debug, Default)]
-struct GrowthWatch {
-    samples: u64,
-    /// Number of samples at which the verdict is looked at again.
-    next: u64,
-    reported: bool,
-}
-
-impl GrowthWatch {
-    /// Fewest samples between two looks; a verdict costs more than a sample.
-    const EVERY_MIN: u64 = 16;
-
-    /// Verdict on the samples so far, if it is time to look at it: until growth was reported, and beyond that while `needed`.
-    /// Called at each sample.
-    fn look(&mut self, judged: &CommandJudge, needed: bool) -> Option<Verdict> {
-        self.samples += 1;
-        if (self.reported && !needed) || self.samples < self.next {
-            return None;
-        }
-        let every_min = if needed { Self::EVERY_MIN / 2 } else { Self::EVERY_MIN };
-        self.next = self.samples + every_min.max(self.samples / 8);
-        Some(judged.verdict())
-    }
-
-    /// Message of a verdict, once memory grows by it.
-    fn report(&mut self, verdict: &Verdict) -> Option<String> {
-        let reports = verdict.verdict >= VerdictWord::Growing && !std::mem::replace(&mut self.reported, true);
-        reports.then(|| verdict.message.clone())
-    }
-}
-
-/// Search for the cause of growth in Python programs, which begins once growth is suspected.
-#[derive(Debug)]
-struct CauseSearch {
-    explainer: Explainer,
-    /// Process id of the main process.
-    main: u32,
-    /// Number of windows that were asked for.
-    windows: u32,
-    /// True if files in /dev/shm grow.
-    unmapped: bool,
-    found: Option<Explanation>,
-    /// True if it was reported.
-    reported: bool,
-}
-
-impl CauseSearch {
-    /// Cap on the windows of a command.
-    const WINDOWS_MAX: u32 = 3;
-
-    fn new(explainer: Explainer) -> Self {
-        Self { explainer, main: 0, windows: 0, unmapped: false, found: None, reported: false }
-    }
-
-    /// Returns whether a further window may find more.
-    fn is_needed(&self) -> bool {
-        let certain = self.found.as_ref().is_some_and(|found| found.certainty == Certainty::High);
-        self.windows < Self::WINDOWS_MAX && !certain && !self.explainer.is_asking()
-    }
-
-    /// Asks the processes for a window, if their memory is suspected to grow. Returns whether it asked.
-    fn ask(&mut self, verdict: &Verdict, members: &[u32]) -> bool {
-        let asks = verdict.verdict >= VerdictWord::Suspect && self.is_needed();
-        if asks {
-            self.windows += 1;
-            self.unmapped = verdict.owner.as_deref() == Some(UNMAPPED_SHM);
-            self.explainer.ask(members);
-        }
-        asks
-    }
-
-    /// Exchanges messages with the processes, and keeps an explanation that is at least as certain as the one before. Returns
-    /// whether there is a new one.
-    fn poll(&mut self, newest_step: u64) -> bool {
-        let Some(answers) = self.explainer.poll(newest_step) else { return false };
-        let Some(found) = explain::conclude(&answers, self.main, self.unmapped) else { return false };
-        let is_better = self.found.as_ref().is_none_or(|before| found.certainty >= before.certainty);
-        if is_better {
-            self.found = Some(found);
-        }
-        is_better
-    }
 }
 
 /// Judges the samples of earlier processes.
@@ -531,21 +445,11 @@ impl Session<'_> {
         if let Some(message) = self.growth.report(&verdict) {
             self.info(&message);
         }
-        if needed {
-            // A census writes the reference counts of all objects, whose pages forked workers then copy: only those are asked
-            // that grow.
-            let group = verdict.owner.as_deref().and_then(|owner| owner.rsplit_once('/')).map(|(group, _)| group);
-            let main = self.search.as_ref().map(|search| search.main);
-            let is_asked = |member: &u32| match group {
-                None | Some("") => true,
-                Some(group) => (group == MAIN) == (Some(*member) == main),
-            };
-            let members: Vec<u32> = self.members().into_iter().filter(is_asked).collect();
-            if self.search.as_mut().is_some_and(|search| search.ask(&verdict, &members)) {
-                let message = format!("asked for the cause of {}: {}", verdict.verdict.words(), verdict.message);
-                let logged = self.record.log(&message);
-                self.check_written(logged);
-            }
+        let members = self.members();
+        if needed && self.search.as_mut().is_some_and(|search| search.ask(&verdict, &members)) {
+            let message = format!("asked for the cause of {}: {}", verdict.verdict.words(), verdict.message);
+            let logged = self.record.log(&message);
+            self.check_written(logged);
         }
     }
 
@@ -553,19 +457,13 @@ impl Session<'_> {
     fn search_cause(&mut self) {
         let newest_step = self.output.steps.newest();
         let Some(search) = &mut self.search else { return };
-        if search.poll(newest_step)
-            && let Some(found) = &search.found
-        {
-            let logged = self.record.log(&format!("explanation: {}", found.message));
+        let found = search.poll(newest_step).map(|found| found.message.clone());
+        let report = search.report(self.growth.has_reported());
+        if let Some(message) = found {
+            let logged = self.record.log(&format!("explanation: {message}"));
             self.check_written(logged);
         }
-        let Some(search) = &mut self.search else { return };
-        if self.growth.reported
-            && !search.reported
-            && let Some(found) = &search.found
-        {
-            search.reported = true;
-            let message = found.message.clone();
+        if let Some(message) = report {
             self.info(&message);
         }
     }
@@ -651,9 +549,7 @@ impl Session<'_> {
             let written = self.record.post_mortem(&reached, &verdict);
             self.check_written(written);
         }
-        // Growth that was suspected for a while, and ended, needs no explanation.
-        let explanation = self.search.take().and_then(|search| search.found);
-        let explanation = explanation.filter(|_| verdict.verdict >= VerdictWord::Suspect);
+        let explanation = self.search.take().and_then(|search| search.end(&verdict));
         if let Some(explanation) = &explanation {
             let written = self.record.explanation(explanation);
             self.check_written(written);
@@ -716,37 +612,5 @@ impl Session<'_> {
         let ((first, began), (last, ended)) = self.first_step.zip(self.last_step)?;
         let seconds = ended.saturating_sub(began).as_secs_f64();
         (last > first && seconds > 0.0).then(|| (last - first) as f64 / seconds)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn growth_is_reported_once_and_bounded_memory_never() {
-        let line = |step: u64, heap: u64| {
-            let text = format!(
-                r#"{{"version":1,"segment":0,"time_us":{},"step":{step},"epoch":0,"point":"step","host":{{"heap":{heap},
-                "heap_peak":{heap},"heap_high":null,"heap_allocations":0,"rss":{heap},"rss_peak":{heap},
-                "anonymous":null,"file":0,"swap":0,"libraries":null}},"device":null,"driver":null,"container":null,
-                "owners":{{"main/private":{heap}}},"freed":null,"phases_us":{{}},"cost_us":0,"processes":{{"count":1,
-                "threads":1,"open_files":3,"inexact":0,"groups":{{}},"unmapped_shared":0,"pressure":null,
-                "oom_kills":null,"charged":null}}}}"#,
-                200_000 * step
-            );
-            serde_json::from_str::<MemoryLine>(&text).unwrap()
-        };
-        let reports = |leak: u64| {
-            let (mut judged, mut growth) = (CommandJudge::new(&WatchSettings::default()), GrowthWatch::default());
-            let reported = (0..400).filter(|step| {
-                judged.add(&line(*step, (100 << 20) + leak * step));
-                growth.look(&judged, false).and_then(|verdict| growth.report(&verdict)).is_some()
-            });
-            reported.collect::<Vec<u64>>()
-        };
-        let leak = reports(1 << 20);
-        assert!(leak.len() == 1 && leak[0] < 200, "{leak:?}");
-        assert!(reports(0).is_empty());
     }
 }

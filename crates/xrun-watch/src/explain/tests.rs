@@ -394,3 +394,122 @@ fn cuda_memory_is_told_by_line() {
     assert_eq!(found.cuda.len(), 1, "{found:?}");
     assert_eq!((found.cuda[0].bytes, found.cuda[0].count, found.cuda[0].frames[0].line), (1024, 1, 3));
 }
+
+/// Python 3.14 or later, whose processes can be asked while they run.
+fn python_314() -> Option<Command> {
+    let named = std::env::var_os("XRUN_PYTHON_314").unwrap_or_else(|| "python3.14".into());
+    let found = Command::new(&named).arg("--version").output().is_ok_and(|output| output.status.success());
+    if !found {
+        skipped("there is no Python 3.14: set XRUN_PYTHON_314");
+        return None;
+    }
+    let mut command = Command::new(named);
+    command.env("PYTHONDONTWRITEBYTECODE", "1").env_remove("PYTHONPATH");
+    Some(command)
+}
+
+/// A program that grows, forks, and prints what an agent could leave behind.
+const RUNNING: &str = "import gc, os, sys\nkept = []\n\
+    def facts():\n    import tracemalloc\n    gc.collect()\n\
+    \x20   agents = [one for one in gc.get_objects() if getattr(one, '__module__', None) == 'xrun_agent']\n\
+    \x20   print((sorted(sys.modules), len(os.listdir('/proc/self/task')), len(os.listdir('/proc/self/fd')), len(agents),\n\
+    \x20         sys.getswitchinterval(), gc.isenabled(), tracemalloc.is_tracing()))\n\
+    def fork():\n    child = os.fork()\n    if child == 0:\n        import tracemalloc\n        os._exit(tracemalloc.is_tracing())\n\
+    \x20   print(os.waitpid(child, 0)[1])\n\
+    def step(line):\n    if line in ('facts\\n', 'fork\\n'):\n        return globals()[line.strip()]()\n\
+    \x20   kept.append(bytearray(b'x') * 60_000)\n";
+
+impl Program {
+    fn says(&mut self, request: &str) -> String {
+        self.input.write_all(request.as_bytes()).unwrap();
+        let said = self.line();
+        assert_eq!(self.line(), "done");
+        said
+    }
+
+    fn facts(&mut self) -> String {
+        self.says("facts\n")
+    }
+
+    /// Steps until a window of the explainer is at a stage, or the answers have come.
+    fn step_until(&mut self, explainer: &mut Explainer, is: impl Fn(Stage) -> bool) -> Option<Vec<WindowAnswer>> {
+        loop {
+            // The program is at a line of its own again and again, which it needs to execute the agent.
+            if !explainer.windows.iter().any(|window| matches!(window.stage, Stage::Ending { .. } | Stage::Ended)) {
+                self.step();
+            }
+            let answers = explainer.poll(self.steps);
+            if answers.is_some() || explainer.windows.iter().any(|window| is(window.stage)) {
+                return answers;
+            }
+        }
+    }
+
+    /// Compares the facts of the process, at the latest when the thread of the agent has ended.
+    fn is_as_before(&mut self, before: &str) -> bool {
+        (0..2000).any(|_| self.facts() == before)
+    }
+}
+
+#[test]
+fn a_running_process_is_explained_and_left_as_it_was() {
+    let Some(mut python) = python_314() else { return };
+    let (_directory, script) = script(RUNNING);
+    let mut program = Program::start(python.args(["-W", "ignore"]), &script);
+    let process = program.child.id();
+    program.facts();
+    let before = program.facts();
+    let mut explainer = Explainer::attach(process).unwrap();
+    explainer.ask(&[process]);
+    let answers = program.step_until(&mut explainer, |_| false).unwrap();
+    let found = conclude(&answers, process, false).unwrap();
+    assert_eq!((found.cause, found.process, found.is_worker), (Cause::Container, process, false), "{found:?}");
+    assert_eq!(found.holder.as_deref(), Some("train.py: kept"));
+    assert_eq!(found.line.map(|line| line.line), Some(18));
+    assert!(program.is_as_before(&before), "{before}\n{}", program.facts());
+    // Ended within a window, as by Ctrl-C.
+    explainer.ask(&[process]);
+    assert!(program.step_until(&mut explainer, |stage| matches!(stage, Stage::Begun { .. })).is_none());
+    assert_ne!(program.facts(), before);
+    assert_eq!(program.says("fork\n"), "0", "a child is without the agent");
+    drop(explainer);
+    assert!(program.is_as_before(&before), "{before}\n{}", program.facts());
+    assert!(program.end().success());
+}
+
+#[test]
+fn a_request_that_was_not_executed_is_withdrawn() {
+    let Some(mut python) = python_314() else { return };
+    let (directory, script) = script("def step(_):\n    pass\n");
+    let errors = directory.path().join("errors");
+    let file = std::fs::OpenOptions::new().create_new(true).write(true).open(&errors).unwrap();
+    let mut program = Program::start(python.stderr(file), &script);
+    program.step();
+    let process = program.child.id();
+    let mut explainer = Explainer::attach(process).unwrap();
+    // The program waits for a line, and executes nothing.
+    explainer.ask(&[process]);
+    let agent = explainer.directory.path().to_path_buf();
+    drop(explainer);
+    assert!(!agent.exists());
+    (0..100).for_each(|_| program.step());
+    assert!(program.end().success());
+    assert_eq!(std::fs::read_to_string(errors).unwrap(), "");
+}
+
+#[test]
+fn a_process_that_forbids_remote_execution_is_refused() {
+    for setting in ["variable", "option"] {
+        let Some(mut python) = python_314() else { return };
+        let (_directory, script) = script("def step(_):\n    pass\n");
+        match setting {
+            "variable" => python.env("PYTHON_DISABLE_REMOTE_DEBUG", "1"),
+            _ => python.args(["-X", "disable-remote-debug"]),
+        };
+        let mut program = Program::start(&mut python, &script);
+        program.step();
+        assert!(matches!(Explainer::attach(program.child.id()), Err(ExplainError::Remote(_))), "{setting}");
+        program.step();
+        assert!(program.end().success());
+    }
+}

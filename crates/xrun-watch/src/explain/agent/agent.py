@@ -1,7 +1,8 @@
 """Waits in a thread of its own until xrun asks, and answers through a Unix socket.
 
 The thread polls for a file, because that needs neither a file descriptor nor a signal of the program. It imports modules of C only and takes
-them out of `sys.modules` again, as a program may have modules of the same names. It ends before a fork and begins anew after it.
+them out of `sys.modules` again, as a program may have modules of the same names. It ends before a fork and begins anew after it. In a process
+that xrun did not start, it answers once and leaves nothing behind.
 """
 
 import os
@@ -98,11 +99,17 @@ class Agent:
             if os.access(self.request, os.F_OK):
                 try:
                     os.unlink(self.request)
-                    self.answer()
-                except Exception as error:  # The program goes on.
-                    self.fail(error)
-                finally:
-                    self.close()
+                except OSError:  # xrun has gone.
+                    continue
+                self.respond()
+
+    def respond(self):
+        try:
+            self.answer()
+        except Exception as error:  # The program goes on.
+            self.fail(error)
+        finally:
+            self.close()
 
     def fail(self, error):
         try:
@@ -134,22 +141,22 @@ class Agent:
         self.window = part("window", place=place).Window(frames, bytes_max, self.forked)
         self.window.begin()
         self.send({"begun": True})
-        self.window.wait(seconds, self.line)
-        self.send(self.window.end())
+        if self.window.wait(seconds, self.line):
+            self.send(self.window.end())
 
     def send(self, value):
         self.connection.settimeout(TIMEOUT)
         self.connection.sendall(part("encode").encode(value).encode("ascii") + b"\n")
 
     def line(self, seconds):
-        """Reads a line; an empty one if none comes in that time, and `end` if xrun has gone."""
+        """Reads a line; an empty one if none comes in that time, and `gone` if xrun has gone."""
         self.connection.settimeout(seconds)
         text = b""
         try:
             while not text.endswith(b"\n") and len(text) < REQUEST_MAX:
                 byte = self.connection.recv(1)
                 if not byte:
-                    return "end"
+                    return "gone"
                 text += byte
         except OSError:
             return ""
@@ -169,12 +176,16 @@ def after_in_parent():
         begin(agent.forked)
 
 
-def after_in_child():
-    # Neither the thread nor its work exists here.
+def abandon():
+    # Neither the thread nor its work exists in a child.
     if agent.window:
         agent.window.abandon()
     if agent.connection:
         agent.connection.close()
+
+
+def after_in_child():
+    abandon()
     begin(True)
 
 
@@ -205,3 +216,36 @@ def start():
         return
     begin(False)
     os.register_at_fork(before=before_fork, after_in_parent=after_in_parent, after_in_child=after_in_child)
+
+
+def is_fork():
+    """Returns whether this process has the command line of its parent, as a forked one has."""
+    lines = []
+    for process in ("self", os.getppid()):
+        try:
+            with open("/proc/%s/cmdline" % process, "rb") as file:
+                lines.append(file.read())
+        except OSError:
+            return False
+    return lines[0] == lines[1]
+
+
+def answer_once():
+    """Answers a request, then takes back what the interpreter knows of the agent."""
+    try:
+        agent.respond()
+    finally:
+        # Python has no function for that: its list of such functions is known as that which refers to this one.
+        for one in load("gc").get_referrers(abandon):
+            if type(one) is list and all(map(callable, one)):
+                one[:] = [function for function in one if function is not abandon]
+        globals().clear()
+
+
+def attach():
+    global agent
+    if not is_main_interpreter():
+        return
+    agent = Agent(is_fork())
+    os.register_at_fork(after_in_child=abandon)
+    _thread.start_new_thread(answer_once, ())

@@ -161,22 +161,22 @@ class Window:
                 self.managed.append(id(one))
 
     def wait(self, seconds, line):
-        """Waits for xrun to end the window, for its time, or for the limit on the memory of `tracemalloc`."""
+        """Waits for xrun to end the window, for its time, or for the limit on the memory of `tracemalloc`. Returns false if xrun has gone."""
         end = time.perf_counter() + seconds
         while True:
             left = end - time.perf_counter()
             if left <= 0:
                 self.ended_by = "time"
-                return
+                return True
             said = line(min(CHECK_SECONDS, max(left, 0.001)))
-            if said == "end":
-                return
+            if said in ("end", "gone"):
+                return said == "end"
             if said == "middle":
                 self.look()
             if self.traces and tracemalloc.get_tracemalloc_memory() > self.bytes_max:
                 self.ended_by = "memory"
                 self.notes.append("tracemalloc reached its limit on memory")
-                return
+                return True
 
     def look(self):
         """Notes the largest block of each line in the middle of the window, to recognise arrays that are replaced by larger ones."""

@@ -113,6 +113,8 @@ pub fn gc(arguments: &CollectArguments, terminal: &Terminal) -> Result<u8, Failu
                 // Kept as documented, without a message.
             } else if best.iter().any(|best| best.path == run.path) {
                 kept_runs.report(run, &format!("it is the best run of {}", printable::line(&run.experiment, 100)));
+            } else if let Some(fork) = found.iter().find(|fork| is_fork_of(fork, run)) {
+                kept_runs.report(run, &format!("`reproduce` of its fork {} needs it", printable::line(&fork.run, 100)));
             } else if matches!(run.state, RunState::Unreadable(_)) {
                 // It may be the best run.
                 kept_runs.damaged += 1;
@@ -152,6 +154,12 @@ fn best<'a>(
     let others: Vec<&RunEntry> = others.flat_map(|(_, runs)| selection::best(runs, None)).collect();
     found.extend(others);
     Ok(found)
+}
+
+/// Returns true if a run started from a checkpoint of `parent`.
+fn is_fork_of(fork: &RunEntry, parent: &RunEntry) -> bool {
+    let named = fork.parent.as_ref().and_then(|parent| parent.run.rsplit_once('/'));
+    named.is_some_and(|(experiment, run)| (experiment, run) == (&*parent.experiment, &*parent.run))
 }
 
 /// Returns true if a run counts for `--keep`: it is complete, or its time limit ended it.

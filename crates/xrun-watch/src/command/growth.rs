@@ -2,7 +2,7 @@
 
 use super::groups::MAIN;
 use crate::explain::{self, Explainer};
-use xrun_results::explanation::{Certainty, Explanation};
+use xrun_results::explanation::{Cause, Certainty, Explanation};
 use xrun_results::judge::CommandJudge;
 use xrun_results::verdict::{Verdict, VerdictWord};
 use xrun_verdict::names::UNMAPPED_SHM;
@@ -111,9 +111,13 @@ impl CauseSearch {
         Some(found.message.clone())
     }
 
-    /// Explanation at the end; `None` for growth that was suspected for a while, and ended.
+    /// Explanation at the end; `None` for growth that was suspected for a while, and ended. Native memory is what remains where
+    /// no object accounts for the growth: a suspicion alone does not establish it.
     pub fn end(self, verdict: &Verdict) -> Option<Explanation> {
-        self.found.filter(|_| verdict.verdict >= VerdictWord::Suspect)
+        self.found.filter(|found| match found.cause {
+            Cause::Native => verdict.verdict > VerdictWord::Suspect,
+            _ => verdict.verdict >= VerdictWord::Suspect,
+        })
     }
 }
 

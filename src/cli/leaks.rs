@@ -48,6 +48,14 @@ pub fn run(arguments: &LeaksArguments, terminal: &Terminal) -> Result<u8, Failur
         }
     };
     let joined = std::thread::scope(|scope| {
+        let work = || {
+            let checks = work();
+            if !matches!(checks, Ok(Some(_))) {
+                // The other workers begin no further leak.
+                next.store(count, Ordering::Relaxed);
+            }
+            checks
+        };
         let workers: Vec<_> = (0..arguments.jobs).map(|_| scope.spawn(work)).collect();
         let joined = workers.into_iter().map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic)));
         joined.collect::<Result<Option<Vec<_>>, Failure>>()

@@ -41,6 +41,19 @@ fn the_metrics_of_a_checkpoint_are_those_of_its_run() {
 }
 
 #[test]
+fn validation_on_classes_that_no_node_has_is_a_phase_of_its_own() {
+    let workplace = Workplace::new();
+    workplace.file("tiny.toml", FEDERATED);
+    assert_eq!(workplace.xrun(&["tiny.toml", "-q", "--progress", "none"]).code, 0);
+    let phases = json(&workplace.latest("tiny").join("summary.json"))["phases"].clone();
+    let names: Vec<&str> = phases.as_array().unwrap().iter().filter_map(|phase| phase["name"].as_str()).collect();
+    assert!(
+        ["validation", "validation_unheard", "node_validation"].iter().all(|name| names.contains(name)),
+        "{names:?}"
+    );
+}
+
+#[test]
 fn a_check_refuses_the_initial_weights_that_a_run_refuses() {
     let workplace = Workplace::new();
     workplace.file("tiny.toml", FEW_SHOT);

@@ -218,23 +218,24 @@ impl Validation {
             loss_tokens: 0.0,
             clips: self.held_out.len() as f64,
         };
-        let mut on_progress = |progress: Progress<'_>, is_unheard: bool| {
-            let Progress::Output { outputs, ends_batch } = progress else {
-                evaluation.first_use();
-                return Ok(());
-            };
-            if !is_unheard {
-                evaluation.output(outputs)?;
+        let mut advance = |evaluation: &mut Evaluation<'_, FederatedModule>, progress: &Progress<'_>| match progress {
+            Progress::FirstUse => evaluation.first_use(),
+            Progress::Output { ends_batch, .. } => {
+                done += u64::from(*ends_batch);
+                evaluation.batch_done(done, all);
             }
-            done += u64::from(ends_batch);
-            evaluation.batch_done(done, all);
-            Ok(())
         };
         self.for_each_micro_batch(
             &self.held_out,
             network,
             inputs,
-            |progress| on_progress(progress, false),
+            |progress| {
+                if let Progress::Output { outputs, .. } = &progress {
+                    evaluation.output(outputs)?;
+                }
+                advance(evaluation, &progress);
+                Ok(())
+            },
             |result| {
                 for (class, cosines) in self.by_clip(result.classes, &result.pooled) {
                     results.pooled.add(class, &cosines[..self.classes]);
@@ -246,11 +247,15 @@ impl Validation {
                 results.loss_tokens += result.losses[1];
             },
         )?;
+        evaluation.enter("validation_unheard");
         self.for_each_micro_batch(
             &self.unheard,
             network,
             inputs,
-            |progress| on_progress(progress, true),
+            |progress| {
+                advance(evaluation, &progress);
+                Ok(())
+            },
             |result| {
                 for (class, cosines) in self.by_clip(result.classes, &result.pooled) {
                     results.unheard.add(class - self.first_unheard, cosines);

@@ -445,8 +445,11 @@ impl Session<'_> {
         if let Some(message) = self.growth.report(&verdict) {
             self.info(&message);
         }
+        if !needed {
+            return;
+        }
         let members = self.members();
-        if needed && self.search.as_mut().is_some_and(|search| search.ask(&verdict, &members)) {
+        if self.search.as_mut().is_some_and(|search| search.ask(&verdict, &members)) {
             let message = format!("asked for the cause of {}: {}", verdict.verdict.words(), verdict.message);
             let logged = self.record.log(&message);
             self.check_written(logged);

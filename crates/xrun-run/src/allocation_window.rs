@@ -51,9 +51,16 @@ pub enum AllocationWindow {
     /// Growth was not suspected yet.
     #[default]
     Before,
-    /// Allocations are sampled since this step, with the growth of the heap at that time in bytes per step.
-    Open(u64, Option<f64>),
-    /// It has ended, or never begins: one window is enough, and a second one would cost again.
+    /// Allocations are sampled.
+    Open {
+        /// Step after which sampling began.
+        first: u64,
+        /// Growth of the heap when it was suspected, in bytes per step.
+        growth: Option<f64>,
+        /// True if an earlier window named no function: by chance, no allocation of a small leak was sampled.
+        is_second: bool,
+    },
+    /// It has ended, or never begins: further windows would cost again.
     Closed,
 }
 
@@ -62,13 +69,13 @@ impl AllocationWindow {
     pub fn open(&mut self, step: u64, growth: impl FnOnce() -> Option<f64>) {
         if matches!(self, Self::Before) {
             allocation_sampling::start();
-            *self = Self::Open(step, growth());
+            *self = Self::Open { first: step, growth: growth(), is_second: false };
         }
     }
 
     /// Notes the end of a step; returns the record at the end of the window. `is_last` ends it early.
     pub fn step_done(&mut self, step: u64, is_last: bool) -> Option<AllocationRecord> {
-        let Self::Open(first, growth) = *self else { return None };
+        let Self::Open { first, growth, is_second } = *self else { return None };
         allocation_sampling::next_step();
         let steps = step - first;
         if steps < STEPS && !is_last {
@@ -76,22 +83,28 @@ impl AllocationWindow {
         }
         let age = AGE.min(steps / 2);
         let sites = allocation_sampling::stop(age, 4 * SITES_MAX);
-        *self = Self::Closed;
         let counted = (steps - age).max(1) as f64;
-        Some(AllocationRecord {
+        let record = AllocationRecord {
             version: VERSION,
             step: first,
             steps,
             age,
             growth,
             sites: sites.iter().filter_map(|site| recorded(site, counted)).take(SITES_MAX).collect(),
-        })
+        };
+        *self = if record.function().is_none() && !is_second && !is_last {
+            allocation_sampling::start();
+            Self::Open { first: step, growth, is_second: true }
+        } else {
+            Self::Closed
+        };
+        Some(record)
     }
 }
 
 impl Drop for AllocationWindow {
     fn drop(&mut self) {
-        if matches!(self, Self::Open(..)) {
+        if matches!(self, Self::Open { .. }) {
             allocation_sampling::stop(0, 0);
         }
     }

@@ -153,7 +153,7 @@ pub struct ExpectedGrowth {
     pub tolerance: f64,
     /// Owner that the verdict must name; empty if no buffer of the ledger explains the growth.
     pub owner: String,
-    /// Ends of the paths of functions, of which `allocations.json` must name one as that whose memory grows, on the CPU.
+    /// Ends of the paths of functions, of which `allocations.json` should name one as that whose memory grows, on the CPU; another one is reported.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     pub allocated_in: Vec<String>,

@@ -81,6 +81,23 @@ def test_damage_is_found_by_checksums(results: Path, tmp_path: Path) -> None:
         run.record("plan.json")
 
 
+@pytest.mark.parametrize("name", ["metrics.jsonl", "memory.jsonl"])
+def test_missing_doubled_and_swapped_lines_are_counted(results: Path, tmp_path: Path, name: str) -> None:
+    whole = (Path(xrun.load("small", results).path) / name).read_bytes().splitlines(keepends=True)
+    changed = {
+        f"of {len(whole)}, 3 missing": whole[:5] + whole[8:],
+        f"of {len(whole)}, {len(whole)} missing": [],
+        f"of {len(whole)}, 1 doubled": [*whole[:5], whole[4], *whole[5:]],
+        f"of {len(whole)}, 1 out of order": [*whole[:5], whole[6], whole[5], *whole[7:]],
+    }
+    copy = tmp_path / "copy"
+    shutil.copytree(xrun.load("small", results), copy)
+    for message, lines in changed.items():
+        (copy / name).write_bytes(b"".join(lines))
+        with pytest.warns(UserWarning, match=message):
+            assert len(list(xrun.Run(copy).lines(name))) == len(lines)
+
+
 def test_frames_and_figures_need_their_packages(results: Path) -> None:
     pytest.importorskip("pandas")
     pytest.importorskip("matplotlib")

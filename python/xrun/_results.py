@@ -222,26 +222,47 @@ class Run(_Directory):
 
     def lines(self, name: str) -> Iterator[dict[str, Any]]:
         """Yields the lines of a ``.jsonl`` file one by one. Damaged lines are left out with a warning; an unfinished last line,
-        as a killed run leaves it, without one."""
+        as a killed run leaves it, without one. A warning at the end says how many lines are missing, doubled or out of order."""
         path = os.path.join(self.path, name)
         damaged = 0
         if not os.path.exists(path):
             return
+        # First, because a running process only appends.
+        check = _LineCheck(*self._written(name))
         with open(path, "rb") as file:
             for text in file:
                 try:
                     line = _parse(text, path)
                 except DamagedError:
                     damaged += text.endswith(b"\n")
+                    check.add(text, None)
                     continue
                 at = text.rfind(b',"crc32"')
                 if at >= 0 and line.get("crc32") != f"{zlib.crc32(text[:at]):08x}":
                     damaged += 1
+                    check.add(text, None)
                     continue
+                check.add(text, line)
                 line.pop("crc32", None)
                 yield line
         if damaged:
             warnings.warn(f"{path}: {damaged} damaged line{'' if damaged == 1 else 's'} left out", stacklevel=2)
+        if (what := check.damage(damaged)) is not None:
+            warnings.warn(f"{path}: the lines are not those that were written: {what}", stacklevel=2)
+
+    def _written(self, name: str) -> tuple[dict[str, int] | None, bool]:
+        """Number and CRC-32 of the lines that were written, and whether these are all: by the summary, or up to a checkpoint."""
+        if self.summary is not None:
+            return self.summary.get("lines", {}).get(name.partition(".")[0]), True
+        checkpoints = os.path.join(self.path, "checkpoints")
+        for step in sorted(_directories(checkpoints), reverse=True):
+            try:
+                state = self.record(os.path.join("checkpoints", step, "state.json"))
+            except ResultError:
+                continue
+            if state is not None:
+                return state.get("lines", {}).get(name.partition(".")[0]), False
+        return None, False
 
     @property
     def row(self) -> Row:
@@ -272,6 +293,43 @@ class Run(_Directory):
         from ._plot import plot
 
         return plot(self)
+
+
+class _LineCheck:
+    """Comparison of the lines of a file with those that were written."""
+
+    def __init__(self, written: dict[str, int] | None, complete: bool) -> None:
+        self.written, self.complete = written, complete
+        self.lines = self.crc32 = self.doubled = self.out_of_order = 0
+        self.before, self.highest = b"", (-1, -1)
+
+    def add(self, text: bytes, line: Row | None) -> None:
+        """Adds a line, and its values unless it is damaged."""
+        up_to_checkpoint = self.written is not None and not self.complete
+        if not text.endswith(b"\n") or (up_to_checkpoint and self.lines == self.written["lines"]):
+            return
+        self.lines += 1
+        self.crc32 = zlib.crc32(text, self.crc32)
+        position = self.highest
+        if line is not None:
+            is_sample = "segment" in line
+            position = (line["segment"], line["time_us"]) if is_sample else (line.get("step", 0), line.get("kind") == "validation")
+        if text == self.before:
+            self.doubled += 1
+        elif position < self.highest:
+            self.out_of_order += 1
+        self.before, self.highest = text, max(position, self.highest)
+
+    def damage(self, damaged: int) -> str | None:
+        """Returns what differs, besides damaged lines; ``None`` if nothing does."""
+        if self.written is None or (self.lines, self.crc32) == (self.written["lines"], self.written["crc32"]):
+            return None
+        if damaged and self.lines == self.written["lines"]:
+            return None
+        missing = self.written["lines"] - self.lines + (self.doubled if self.complete else 0)
+        counts = {"missing": max(missing, 0), "damaged": damaged, "doubled": self.doubled, "out of order": self.out_of_order}
+        what = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+        return f"of {self.written['lines']}, {what or 'their bytes differ'}"
 
 
 class Sweep(_Directory):

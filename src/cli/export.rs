@@ -109,7 +109,8 @@ fn public(run: &Path, arguments: &ExportArguments, terminal: &Terminal) -> Resul
     if !made.left_out.is_empty() {
         terminal.info(&format!("omitted, because they cannot be anonymised: {}", made.left_out.join(", ")));
     }
-    report::write(&made.path).map_err(Failure::failed)?;
+    let damage = report::write(&made.path).map_err(Failure::failed)?;
+    damage.iter().for_each(|damage| terminal.info(&format!("damaged: {damage}")));
     let path = made.path.display().to_string();
     match arguments.json {
         true => terminal.json(&serde_json::json!({
@@ -140,6 +141,7 @@ fn events(run: &Path, output: &Path, json: bool, terminal: &Terminal) -> Result<
     if written.lines_left_out > 0 {
         terminal.info(&format!("skipped {}", pluralize(written.lines_left_out, "damaged line")));
     }
+    written.line_damage.iter().for_each(|damage| terminal.info(&format!("damaged: {damage}")));
     if written.tags_left_out {
         terminal.info("omitted metrics beyond the limits of a chart (length of a name, number of charts)");
     }
@@ -147,6 +149,7 @@ fn events(run: &Path, output: &Path, json: bool, terminal: &Terminal) -> Result<
     match json {
         true => terminal.json(&serde_json::json!({
             "path": path, "events": written.events, "tags": written.tags, "lines_left_out": written.lines_left_out,
+            "line_damage": written.line_damage,
         })),
         false => terminal.print(&format!(
             "{path}: {}, {}",
@@ -162,6 +165,7 @@ fn report_omissions(one: &Exported, terminal: &Terminal) {
     if one.lines_left_out > 0 {
         terminal.info(&format!("{name}: skipped {}", pluralize(one.lines_left_out, "damaged line")));
     }
+    one.line_damage.iter().for_each(|damage| terminal.info(&format!("{name}: damaged: {damage}")));
     if one.names_left_out {
         terminal.info(&format!(
             "{name}: omitted metrics beyond the limits of a table (length of a name, number of columns)"
@@ -180,6 +184,7 @@ fn json(one: &Exported) -> serde_json::Value {
         "rows": one.rows,
         "columns": one.columns,
         "lines_left_out": one.lines_left_out,
+        "line_damage": one.line_damage,
         "names_left_out": one.names_left_out,
     })
 }

@@ -1,6 +1,6 @@
 //! `xrun verdict PATH`: judge whether memory grows, in a run or in a trace of another tool.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use super::VerdictArguments;
 use super::terminal::{Failure, Terminal};
@@ -9,11 +9,11 @@ use crate::command::attach;
 use crate::exit::EXIT_VERDICT;
 use crate::files::{layout, write};
 use crate::judge::{VerdictError, fails, training_fails};
-use crate::report::run_report;
+use crate::report::run_report::{self, RunReport};
 use crate::report::verdict::text;
 use crate::report::width::fold;
 use crate::results::index;
-use crate::results::verdict::{UnjudgedColumn, Verdict};
+use crate::results::verdict::{LineDamage, UnjudgedColumn, Verdict};
 use crate::settings::sections::FailOn;
 use crate::stop::StopSignal;
 use crate::verdict::table::{POSITIONS, TableOptions};
@@ -92,13 +92,15 @@ pub fn run(arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Fail
     if path.is_dir() && !path.join(layout::MEMORY).exists() {
         terminal.info("no memory.jsonl: showing verdict.json");
     }
-    let code = print_verdict(&judged.verdict, arguments, terminal);
-    Ok(if path.is_dir() { code.max(print_training(&path, arguments, terminal)) } else { code })
+    let report = if path.is_dir() { run_report::gather(&path).ok() } else { None };
+    let of_metrics = |damage: &&LineDamage| damage.file == layout::METRICS;
+    let damage = report.iter().flat_map(RunReport::line_damage).filter(of_metrics).cloned().collect();
+    let code = print_verdict(&judge::add_damage(judged.verdict, damage), arguments, terminal);
+    Ok(code.max(report.map_or(0, |report| print_training(report, arguments, terminal))))
 }
 
 /// Prints the verdict on the training of a run and returns the exit code.
-fn print_training(run: &Path, arguments: &VerdictArguments, terminal: &Terminal) -> u8 {
-    let Ok(report) = run_report::gather(run) else { return 0 };
+fn print_training(report: RunReport, arguments: &VerdictArguments, terminal: &Terminal) -> u8 {
     let Some(training) = report.training else { return 0 };
     if !arguments.json {
         let text = format!("\ntraining {}: {}", training.verdict.words(), training.message);

@@ -300,6 +300,85 @@ fn a_checkpoint_of_another_place_or_run_is_told_by_name_and_the_one_before_is_ta
     assert_eq!(text(&run.join("metrics.jsonl")), expected);
 }
 
+/// Changes of whole lines, each with the numbers of missing, doubled and swapped ones of `count`.
+fn changes(count: u64) -> Vec<(&'static str, fn(&mut Vec<&str>), [u64; 3])> {
+    vec![
+        ("last", |lines| lines.truncate(lines.len() - 1), [1, 0, 0]),
+        ("end", |lines| lines.truncate(59), [count - 59, 0, 0]),
+        ("middle", |lines| drop(lines.drain(19..70)), [51, 0, 0]),
+        ("swapped", |lines| lines.swap(29, 30), [0, 0, 1]),
+        ("doubled", |lines| lines.insert(40, lines[39]), [0, 1, 0]),
+        ("empty", |lines| lines.clear(), [count, 0, 0]),
+    ]
+}
+
+#[test]
+fn missing_doubled_and_swapped_lines_are_counted_by_every_reader() {
+    let workplace = workplace();
+    let original = workplace.latest("whole");
+    let recorded = json(&original.join("verdict.json"));
+    for file in ["metrics.jsonl", "memory.jsonl"] {
+        let whole = text(&original.join(file));
+        let count = whole.lines().count() as u64;
+        for (name, change, [missing, doubled, out_of_order]) in changes(count) {
+            let run = workplace.path("changed").join(format!("{name}-{file}")).join("run");
+            copy(&original, &run);
+            let mut lines: Vec<&str> = whole.split_inclusive('\n').collect();
+            change(&mut lines);
+            std::fs::write(run.join(file), lines.concat()).unwrap();
+            let damage = serde_json::json!([{
+                "file": file, "written": count, "missing": missing, "damaged": 0, "doubled": doubled, "out_of_order": out_of_order,
+            }]);
+            let path = run.to_str().unwrap();
+            let shown = summary::json(&run).unwrap();
+            assert_eq!(shown["line_damage"], damage, "{path}");
+            let verdict = workplace.xrun(&["verdict", path, "--json"]).json();
+            assert_eq!((&verdict["line_damage"], &verdict["verdict"]), (&damage, &recorded["verdict"]), "{path}");
+            let compared = compare::gather(&[original.clone(), run.clone()]).unwrap();
+            let compared = serde_json::to_value(&compared.record.runs).unwrap();
+            assert_eq!((&compared[0]["line_damage"], &compared[1]["line_damage"]), (&serde_json::Value::Null, &damage));
+            let table = if file == "metrics.jsonl" { RunTable::Metrics } else { RunTable::Memory };
+            let exported = export::export(&run, table, TableFormat::Csv, &run).unwrap().unwrap();
+            assert_eq!(serde_json::json!([exported.line_damage.unwrap()]), damage, "{path}");
+            for answer in [report::write(&run).unwrap().concat(), summary::text(&run, None).unwrap()] {
+                assert!(answer.contains(&format!("of {count}, ")), "{answer}");
+            }
+            let refused = Original::read(&run).map(|original| original.last_step);
+            assert_eq!(refused.is_err(), file == "metrics.jsonl", "{path}");
+        }
+    }
+}
+
+#[test]
+fn a_killed_run_without_some_lines_before_its_checkpoint_never_goes_on_silently() {
+    let workplace = workplace();
+    let original = workplace.latest("cut");
+    let resume = |file: &str| {
+        let run = workplace.path("cut").join(file).join("run");
+        copy(&original, &run);
+        let path = run.join(file);
+        let whole = text(&path);
+        let mut lines: Vec<&str> = whole.split_inclusive('\n').collect();
+        lines.drain(3..6);
+        std::fs::write(&path, lines.concat()).unwrap();
+        let before = summary::json(&run).unwrap()["line_damage"][0]["file"].clone();
+        assert_eq!(before, file);
+        (workplace.xrun(&["resume", run.to_str().unwrap()]), run)
+    };
+    let (said, run) = resume("metrics.jsonl");
+    assert!(said.code == 1 && said.err.contains("metrics.jsonl") && said.err.contains("checkpoint"), "{said:?}");
+    assert!(!run.join("summary.json").exists());
+    // Samples are not needed to go on, but the result says for ever that some are missing.
+    let (said, run) = resume("memory.jsonl");
+    assert!(said.code == 0 && said.err.contains("memory.jsonl"), "{said:?}");
+    assert_eq!(text(&run.join("metrics.jsonl")), text(&workplace.latest("whole").join("metrics.jsonl")));
+    let damage = summary::json(&run).unwrap()["line_damage"].clone();
+    assert_eq!((damage.as_array().unwrap().len(), &damage[0]["file"]), (1, &"memory.jsonl".into()), "{damage}");
+    // Nothing is missing: the sums go on from those of the checkpoint.
+    assert_eq!(workplace.xrun(&["resume", original.to_str().unwrap()]).code, 0);
+    assert_eq!(summary::json(&original).unwrap()["line_damage"], serde_json::json!([]));
+}
+
 /// Generated data of each kind, small. A build without Burn prepares it and then refuses to train.
 const GENERATED: [&str; 4] = [
     "[pipeline.fewshot-detection]\n[model.reference-detector]\n[dataset.synthetic-video]\n\

@@ -99,6 +99,71 @@ fn a_run_whose_directory_is_removed_ends_with_an_error_and_makes_nothing_in_its_
 }
 
 /// A key of so many parts in quotes, more swept keys than there can be, more unknown ones than anybody reads.
+/// Replaces a file by a copy, as `mv`, `rsync` and `sed -i` do.
+fn replace(path: &Path) {
+    let copy = path.with_extension("copy");
+    std::fs::copy(path, &copy).unwrap();
+    std::fs::rename(&copy, path).unwrap();
+}
+
+#[test]
+fn a_file_that_is_changed_under_a_run_ends_it_with_a_checkpoint_and_is_named() {
+    let workplace = Workplace::new();
+    workplace.file(
+        "changed.toml",
+        "[experiment]\ntensorboard = true\n[pipeline.dummy]\nsteps_per_epoch = 300\nstep_microseconds = 3000\n\
+         [checkpoint]\nevery_steps = 10\n[limits]\nmetrics_queue = 4\n",
+    );
+    let cut = |path: &Path| std::fs::write(path, "").unwrap();
+    type Change<'a> = &'a dyn Fn(&Path);
+    let cases: [(&str, Change<'_>, i32); 5] = [
+        ("metrics.jsonl", &replace, 1),
+        ("metrics.jsonl", &cut, 1),
+        ("memory.jsonl", &replace, 0),
+        ("log.txt", &replace, 0),
+        ("tensorboard", &replace, 0),
+    ];
+    for (number, (name, change, resumed)) in cases.into_iter().enumerate() {
+        let results = number.to_string();
+        let child = workplace.spawn(&["changed.toml", "--results", &results]);
+        let latest = workplace.path(&results).join("changed/latest");
+        wait_until("there is a checkpoint", || latest.join("checkpoints/step_00000010/state.json").exists());
+        let run = std::fs::canonicalize(latest).unwrap();
+        let place = run.join(name);
+        let inside = place.read_dir().ok().and_then(|mut entries| entries.next());
+        change(&inside.map_or(place, |entry| entry.unwrap().path()));
+        let said = said(child.wait_with_output().unwrap());
+        let summary = json(&run.join("summary.json"));
+        assert_eq!((said.code, &summary["exit_code"]), (1, &1.into()), "{name}: {said:?}");
+        let error = lines_with(&said.err, "error: ");
+        assert!(error.contains(name) && error.contains("another program"), "{error}");
+        let step = summary["steps"].as_u64().unwrap();
+        assert!(step < 300 && run.join(format!("checkpoints/step_{step:08}/state.json")).exists(), "{name}: {step}");
+        let again = workplace.xrun(&["resume", run.to_str().unwrap()]);
+        assert_eq!(again.code, resumed, "{name}: {again:?}");
+        assert!(resumed == 0 || again.err.contains("metrics.jsonl") && again.err.contains("missing"), "{again:?}");
+    }
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_file_that_is_replaced_under_a_watch_fails_it() {
+    let workplace = Workplace::new();
+    for name in ["memory.jsonl", "metrics.jsonl", "log.txt"] {
+        workplace.file("go", "");
+        let script = "i=0; while [ -e go ]; do i=$((i + 1)); echo step $i loss 0.5; sleep 0.02; done";
+        let child = workplace.spawn(&["watch", "--every", "10ms", "--name", name, "--", "sh", "-c", script]);
+        let path = workplace.path("results").join(name).join("latest").join(name);
+        wait_until("something is written", || path.metadata().is_ok_and(|found| found.len() > 0));
+        replace(&path);
+        std::fs::remove_file(workplace.path("go")).unwrap();
+        let said = said(child.wait_with_output().unwrap());
+        assert_eq!(said.code, 1, "{name}: {said:?}");
+        assert!(lines_with(&said.err, "another program replaced the file").contains(name), "{said:?}");
+        assert_eq!(json(&workplace.latest(name).join("summary.json"))["outcome"], "failed");
+    }
+}
+
 #[test]
 fn files_with_very_many_keys_are_refused_at_once() {
     let workplace = Workplace::new();

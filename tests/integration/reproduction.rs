@@ -93,6 +93,12 @@ fn a_number_that_differs_is_named_with_its_step() {
     let loss = serde_json::from_str::<serde_json::Value>(line).unwrap()["loss"].as_f64().unwrap();
     let other = line.replacen(&format!("\"loss\":{loss}"), &format!("\"loss\":{}", loss.next_up()), 1);
     edit(&run.join("metrics.jsonl"), line, &other);
+    let refused = workplace.xrun(&["reproduce", run.to_str().unwrap(), "-q"]);
+    assert!(refused.code == 1 && refused.err.contains("not those that were written"), "{refused:?}");
+    // As an older version wrote it.
+    let mut summary = json(&run.join("summary.json"));
+    summary.as_object_mut().unwrap().retain(|name, _| !["lines", "sha256"].contains(&name.as_str()));
+    std::fs::write(run.join("summary.json"), summary.to_string()).unwrap();
     let said = workplace.xrun(&["reproduce", run.to_str().unwrap(), "-q"]);
     assert_eq!(said.code, 1, "{said:?}");
     let record = json(&workplace.reproduction("trial").join("reproduction.json"));

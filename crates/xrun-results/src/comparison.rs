@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::axis::Axis;
 use super::format::{Best, MemorySummary};
 use super::loss::KindLoss;
-use super::verdict::{TrainingVerdictWord, VerdictWord};
+use super::verdict::{LineDamage, TrainingVerdictWord, VerdictWord};
 use xrun_core::task::metric::Direction;
 
 /// Runs compared side by side.
@@ -88,6 +88,9 @@ pub struct ComparedRun {
     pub growth: Vec<SeriesGrowth>,
     /// Files or lines that could not be read; the numbers above do not include them.
     pub damage: Vec<String>,
+    /// Files whose lines are not those that were written; absent if there are none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub line_damage: Vec<LineDamage>,
 }
 
 /// A metric over all validations of a run except the one before training.

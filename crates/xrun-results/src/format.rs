@@ -330,6 +330,9 @@ pub struct Summary {
     pub phases: Vec<PhaseSummary>,
     /// Counters of the task by name, such as cache hits.
     pub counters: BTreeMap<String, u64>,
+    /// Lines that were written; absent in summaries of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lines: Option<WrittenLines>,
 }
 
 /// Peaks over all samples of all processes of the run, in bytes; everything else is from the newest process.

@@ -10,10 +10,12 @@ use super::allocations::AllocationRecord;
 use super::explanation::Explanation;
 use super::format::{
     ImageEntry, ImageIndex, LoopState, Manifest, MemoryLine, MetricsLine, PlanFile, PostMortem, Summary, VERSION,
+    WrittenLines,
 };
 use super::notes::Notes;
 use super::process::ProcessRecord;
-use super::verdict::Verdict;
+use super::verdict::{LineDamage, Verdict};
+use xrun_core::files::checksum::LineSum;
 use xrun_core::files::{checksum, file, layout};
 use xrun_core::printable;
 
@@ -35,6 +37,14 @@ pub enum ReadError {
         path: PathBuf,
         /// Description of the damage, for people; with the line number for `.jsonl` files.
         message: String,
+    },
+    /// Lines are missing, doubled or out of order; each is whole.
+    #[error("{} is damaged: {damage}; restore the file from a copy", path.display())]
+    Lines {
+        /// The file.
+        path: PathBuf,
+        /// Number of lines.
+        damage: LineDamage,
     },
     /// The record was written by a newer xrun.
     #[error("{} was written by a newer xrun (format {found}, this one reads up to {VERSION}); update xrun", path.display())]
@@ -161,54 +171,144 @@ pub fn loop_state(checkpoint: &Path) -> Result<LoopState, ReadError> {
     record(checkpoint.join(layout::LOOP_STATE))
 }
 
+/// Lines that are known to have been written to a file.
+#[derive(Clone, Copy, Debug)]
+pub struct KnownLines {
+    /// All lines, or those up to a checkpoint.
+    pub sum: LineSum,
+    /// Nothing was written after them.
+    pub complete: bool,
+}
+
+/// Lines that a run is known to have written: by its summary, or without one by its newest checkpoint.
+fn known_lines(run: &Path, select: fn(WrittenLines) -> LineSum) -> Option<KnownLines> {
+    if let Ok(Some(summary)) = summary(run) {
+        return summary.lines.map(|lines| KnownLines { sum: select(lines), complete: true });
+    }
+    let newest = checkpoints(run).into_iter().rev().find_map(|(_, path)| loop_state(&path).ok());
+    newest.and_then(|state| state.lines).map(|lines| KnownLines { sum: select(lines), complete: false })
+}
+
+/// Comparison of the lines of a file with those known.
+struct LineCheck<P> {
+    known: KnownLines,
+    found: LineSum,
+    damage: LineDamage,
+    previous: Option<u32>,
+    highest: Option<P>,
+}
+
+impl<P: PartialOrd> LineCheck<P> {
+    fn new(known: KnownLines, path: &Path) -> Self {
+        let file = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let damage = LineDamage { file, written: known.sum.lines, ..LineDamage::default() };
+        Self { known, found: LineSum::default(), damage, previous: None, highest: None }
+    }
+
+    /// Adds a line and its position in the run, `None` for a damaged one.
+    fn add(&mut self, line: &[u8], position: Option<P>) {
+        if !self.known.complete && self.found.lines == self.known.sum.lines {
+            return;
+        }
+        self.found.add(line);
+        let mut single = LineSum::default();
+        single.add(line);
+        self.damage.damaged += u64::from(position.is_none());
+        if self.previous.replace(single.crc32) == Some(single.crc32) {
+            self.damage.doubled += 1;
+        } else if position.is_some() && position < self.highest {
+            self.damage.out_of_order += 1;
+        } else if position.is_some() {
+            self.highest = position;
+        }
+    }
+
+    fn end(mut self) -> Option<LineDamage> {
+        let (known, found) = (self.known.sum, self.found);
+        // Up to a checkpoint later lines take the place of missing ones.
+        let repeated = if self.known.complete { self.damage.doubled } else { 0 };
+        self.damage.missing = known.lines.saturating_sub(found.lines - repeated);
+        // Damaged lines are reported one by one.
+        let explained = found.lines == known.lines && self.damage.damaged > 0;
+        (found != known && !explained).then_some(self.damage)
+    }
+}
+
 /// Iterates over the records of a `.jsonl` file. A last line truncated by a kill is skipped. A damaged line is an
 /// error, and reading continues after it.
 pub fn lines<T: DeserializeOwned>(path: PathBuf) -> Result<impl Iterator<Item = Result<T, ReadError>>, ReadError> {
+    checked_lines(path, None, |_| ())
+}
+
+/// As [`lines`]; where they are not those known, the last item is [`ReadError::Lines`]. `position` increases in a run.
+fn checked_lines<T: DeserializeOwned, P: PartialOrd>(
+    path: PathBuf,
+    known: Option<KnownLines>,
+    position: fn(&T) -> P,
+) -> Result<impl Iterator<Item = Result<T, ReadError>>, ReadError> {
     let file = file::open(&path).map_err(|source| ReadError::File { path: path.clone(), source })?;
     let mut reader = BufReader::new(file);
     let (mut number, mut ended) = (0_u64, false);
+    let mut check = known.map(|known| LineCheck::new(known, &path));
     Ok(std::iter::from_fn(move || {
-        if ended {
-            return None;
-        }
         let mut line = Vec::new();
         number += 1;
         let content = |message: String| ReadError::content(&path, &format!("line {number}: {message}"));
-        match reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
-            Ok(0) => None,
-            Ok(_) if line.last() != Some(&b'\n') => {
-                ended = true;
-                let too_long = line.len() as u64 == LINE_BYTES_MAX;
-                let damage = if too_long { "too long" } else { checksum::DAMAGED };
-                (too_long || is_line_with_damaged_end(&line)).then(|| Err(content(damage.into())))
-            }
-            Ok(_) => Some(parse_line(&line).map_err(content)),
-            Err(source) => {
-                // Reading on would repeat the same error forever.
-                ended = true;
-                Some(Err(ReadError::File { path: path.clone(), source }))
+        while !ended {
+            match reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line) {
+                Ok(_) if line.last() != Some(&b'\n') => {
+                    ended = true;
+                    let too_long = line.len() as u64 == LINE_BYTES_MAX;
+                    let damage = if too_long { "too long" } else { checksum::DAMAGED };
+                    if too_long || is_line_with_damaged_end(&line) {
+                        return Some(Err(content(damage.into())));
+                    }
+                }
+                Ok(_) => {
+                    let record = parse_line(&line).map_err(content);
+                    if let Some(check) = &mut check {
+                        check.add(&line, record.as_ref().ok().map(position));
+                    }
+                    return Some(record);
+                }
+                Err(source) => {
+                    // Reading on would repeat the same error forever.
+                    (ended, check) = (true, None);
+                    return Some(Err(ReadError::File { path: path.clone(), source }));
+                }
             }
         }
+        check.take()?.end().map(|damage| Err(ReadError::Lines { path: path.clone(), damage }))
     }))
 }
 
-/// Calls `handle` for each record and returns the number of damaged lines, which are skipped.
+/// Lines of a file that [`for_each_record`] did not pass on.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeftOut {
+    /// Number of damaged lines.
+    pub lines: u64,
+    /// Difference from the lines that were written.
+    pub damage: Option<LineDamage>,
+}
+
+/// Calls `handle` for each record. Damaged lines are skipped.
 ///
 /// # Errors
 /// The file cannot be read, or an error of `handle`.
 pub fn for_each_record<T, E: From<ReadError>>(
     lines: Result<impl Iterator<Item = Result<T, ReadError>>, ReadError>,
     mut handle: impl FnMut(T) -> Result<(), E>,
-) -> Result<u64, E> {
-    let mut damaged = 0;
+) -> Result<LeftOut, E> {
+    let mut left_out = LeftOut::default();
     for line in lines? {
         match line {
             Ok(record) => handle(record)?,
-            Err(ReadError::Content { .. }) => damaged += 1,
+            Err(ReadError::Content { .. }) => left_out.lines += 1,
+            Err(ReadError::Lines { damage, .. }) => left_out.damage = Some(damage),
             Err(error) => return Err(error.into()),
         }
     }
-    Ok(damaged)
+    Ok(left_out)
 }
 
 /// Parses a line, with or without its line break, and checks its checksum.
@@ -223,19 +323,44 @@ pub fn is_line_with_damaged_end(line: &[u8]) -> bool {
     line.split_last().is_some_and(|(_, before)| checksum::check_line(before) == Ok(true))
 }
 
-/// Records of `metrics.jsonl`, as [`lines`] reads them.
-pub fn metrics(run: &Path) -> Result<impl Iterator<Item = Result<MetricsLine, ReadError>>, ReadError> {
-    lines(run.join(layout::METRICS))
+/// Records of `metrics.jsonl`, compared with what the run is known to have written. A line is an error if it is damaged, and
+/// the last item if lines are missing, doubled or out of order.
+pub fn metrics(run: &Path) -> Result<impl Iterator<Item = Result<MetricsLine, ReadError>> + use<>, ReadError> {
+    // First, because a running process only appends.
+    let known = known_lines(run, |lines| lines.metrics);
+    metrics_with(run, known)
 }
 
-/// Records of `memory.jsonl`, as [`lines`] reads them.
-pub fn memory(run: &Path) -> Result<impl Iterator<Item = Result<MemoryLine, ReadError>>, ReadError> {
-    memory_file(&run.join(layout::MEMORY))
+/// As [`metrics`], compared with these lines.
+pub fn metrics_with(
+    run: &Path,
+    known: Option<KnownLines>,
+) -> Result<impl Iterator<Item = Result<MetricsLine, ReadError>> + use<>, ReadError> {
+    let position = |line: &MetricsLine| (line.step(), matches!(line, MetricsLine::Validation { .. }));
+    checked_lines(run.join(layout::METRICS), known, position)
 }
 
-/// Memory samples of a file with any name.
+/// Records of `memory.jsonl`, as [`metrics`].
+pub fn memory(run: &Path) -> Result<impl Iterator<Item = Result<MemoryLine, ReadError>> + use<>, ReadError> {
+    memory_with(run, known_lines(run, |lines| lines.memory))
+}
+
+/// As [`memory`], compared with these lines.
+pub fn memory_with(
+    run: &Path,
+    known: Option<KnownLines>,
+) -> Result<impl Iterator<Item = Result<MemoryLine, ReadError>> + use<>, ReadError> {
+    checked_lines(run.join(layout::MEMORY), known, memory_position)
+}
+
+fn memory_position(line: &MemoryLine) -> (u32, u64) {
+    (line.segment, line.time_us)
+}
+
+/// Memory samples of a file with any name. In the directory of a run they are compared with what it wrote.
 pub fn memory_file(path: &Path) -> Result<impl Iterator<Item = Result<MemoryLine, ReadError>> + use<>, ReadError> {
-    lines(path.to_path_buf())
+    let run = path.parent().filter(|_| path.file_name().is_some_and(|name| name == layout::MEMORY));
+    checked_lines(path.to_path_buf(), run.and_then(|run| known_lines(run, |lines| lines.memory)), memory_position)
 }
 
 /// Steps and directories of a run's complete checkpoints, oldest first.

@@ -6,6 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::loss::KindLoss;
+use xrun_core::files::checksum::LineSum;
 use xrun_core::task::metric::{Direction, Interval};
 
 /// The checkpoint with the best validation.
@@ -17,6 +18,15 @@ pub struct Best {
     pub value: f64,
     /// Number of optimiser steps for which the checkpoint had been trained.
     pub step: u64,
+}
+
+/// Lines that all processes of a run wrote, by which readers notice missing ones.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct WrittenLines {
+    /// Lines of `metrics.jsonl`.
+    pub metrics: LineSum,
+    /// Lines of `memory.jsonl`.
+    pub memory: LineSum,
 }
 
 /// State of early stopping.
@@ -66,8 +76,9 @@ pub struct LoopState {
     pub run: String,
     /// `fingerprint` of `manifest.json`.
     pub fingerprint: String,
-    /// Number of lines of `metrics.jsonl` up to here.
-    pub metrics_lines: u64,
+    /// Lines written up to here; absent in checkpoints of older versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lines: Option<WrittenLines>,
     /// SHA-256 of each file of the checkpoint, by its path relative to this one.
     pub files: BTreeMap<String, String>,
 }

@@ -9,11 +9,14 @@ use crate::plan::{Buffers, Plan};
 use crate::trace::{SampleContext, Tracer};
 use xrun_core::bounded::ledger::{Ledger, Policy};
 use xrun_core::bounded::planned::MemoryKind;
+use xrun_core::files::checksum::LineSum;
 use xrun_core::files::layout;
 use xrun_core::files::write::{LineWriter, WriteError};
 use xrun_core::task::Task;
 use xrun_results::export::event_file_writer::EventFileWriter;
-use xrun_results::format::{Demand, DriverMemory, MemoryLine, MemorySummary, MetricsLine, OwnerSummary, SamplePoint};
+use xrun_results::format::{
+    Demand, DriverMemory, MemoryLine, MemorySummary, MetricsLine, OwnerSummary, SamplePoint, WrittenLines,
+};
 use xrun_results::judge;
 use xrun_results::read;
 use xrun_results::read::ReadError;
@@ -54,13 +57,15 @@ const FLUSH_EVERY: Duration = Duration::from_secs(1);
 const LOG_LINE_CHARACTERS_MAX: usize = 4000;
 
 impl Recorder {
-    /// Opens the files for appending. `segment` is the number of processes that wrote to the directory before.
+    /// Opens the files for appending. `segment` is the number of processes that wrote to the directory before, `damaged` the
+    /// sum that their damaged `memory.jsonl` should have; `None` if it is whole.
     pub fn open(
         run: &Path,
         plan: &Plan,
         ledger: &Ledger,
         segment: u32,
         gpu: Option<GpuInUse>,
+        damaged: Option<LineSum>,
     ) -> Result<Self, WriteError> {
         let buffers = Buffers::new(&plan.experiment.limits);
         let leaking =
@@ -86,6 +91,7 @@ impl Recorder {
         if segment > 0 {
             recorder.replay(segment);
         }
+        damaged.into_iter().for_each(|sum| recorder.memory.continue_from(sum));
         Ok(recorder)
     }
 
@@ -114,11 +120,10 @@ impl Recorder {
 
     /// Adds a line to `metrics.jsonl`.
     pub fn metrics(&mut self, line: &MetricsLine) -> Result<(), WriteError> {
-        if let Some(events) = &mut self.events {
-            events.metrics(line)?;
-        }
         judge::add_metrics(&mut self.training, line);
-        self.metrics.record(line)
+        // First, so that a checkpoint after an error includes the line.
+        let recorded = self.metrics.record(line);
+        recorded.and(self.events.as_mut().map_or(Ok(()), |events| events.metrics(line)))
     }
 
     /// Enables event files for TensorBoard. Events of the step `next` and later ones are superseded.
@@ -188,6 +193,11 @@ impl Recorder {
     pub fn sync(&mut self) -> Result<(), WriteError> {
         let (metrics, memory, log) = (self.metrics.sync(), self.memory.sync(), self.log.sync());
         metrics.and(memory).and(log)
+    }
+
+    /// Lines that were written, without those that wait in a buffer.
+    pub fn lines(&self) -> WrittenLines {
+        WrittenLines { metrics: self.metrics.sum(), memory: self.memory.sum() }
     }
 
     /// Updates the list of series that seem to grow, at most once in a window of the verdict. Returns true if it was updated

@@ -7,8 +7,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use xrun_core::dataset::digest::digest;
-use xrun_core::files::layout;
 use xrun_core::files::write::WriteError;
+use xrun_core::files::{file, layout};
 use xrun_core::printable;
 use xrun_results::format::Manifest;
 use xrun_results::git;
@@ -303,16 +303,9 @@ pub fn remove_leftover(directory: &Path) -> Result<(), RemoveError> {
 }
 
 /// Returns true if an open file is the one at a path.
-#[cfg(unix)]
 fn is_same_file(open: &File, path: &Path) -> bool {
-    use std::os::unix::fs::MetadataExt;
     let at = std::fs::symlink_metadata(path);
-    open.metadata().ok().zip(at.ok()).is_some_and(|(a, b)| (a.dev(), a.ino()) == (b.dev(), b.ino()))
-}
-
-#[cfg(not(unix))]
-fn is_same_file(_: &File, path: &Path) -> bool {
-    is_file(path)
+    open.metadata().ok().zip(at.ok()).is_some_and(|(a, b)| file::is_same(&a, &b))
 }
 
 /// Bytes of all files below a directory. Symlinks are not followed.

@@ -1,5 +1,6 @@
 //! Resuming a run, with the numbers that it would have had without the interruption.
 
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
 use super::checkpoint;
@@ -7,14 +8,15 @@ use super::fingerprint::fingerprint;
 use crate::plan::Plan;
 use xrun_core::experiment::overrides::overridden_key;
 use xrun_core::experiment::resolved;
+use xrun_core::files::checksum::LineSum;
 use xrun_core::files::write;
 use xrun_core::files::write::WriteError;
 use xrun_core::files::{checksum, layout};
 use xrun_core::units::pluralize;
 use xrun_results::command_line;
-use xrun_results::format::{LoopState, Manifest, MetricsLine};
+use xrun_results::format::{LoopState, Manifest, MetricsLine, WrittenLines};
 use xrun_results::read;
-use xrun_results::read::ReadError;
+use xrun_results::read::{KnownLines, ReadError};
 use xrun_results::timestamp;
 use xrun_results::trust;
 
@@ -69,7 +71,7 @@ pub enum ResumeError {
         run: PathBuf,
     },
     /// The metrics are incomplete or damaged before the checkpoint.
-    #[error("{}: {message}; restore the file from a copy, or start a new run with `{}`", path.display(), layout::RESOLVED)]
+    #[error("{}: {message}; restore the file from a copy, or continue from the checkpoint in a new run with `xrun fork`", path.display())]
     Metrics {
         /// The file.
         path: PathBuf,
@@ -109,7 +111,9 @@ pub enum ResumeError {
 /// The run is finished, or its records are missing or damaged.
 pub fn find_resume_point(run: &Path, extend: bool) -> Result<ResumePoint, ResumeError> {
     let manifest = read::manifest(run)?;
-    let done = read::summary(run)?.filter(|summary| summary.outcome.is_complete());
+    let summary = read::summary(run)?;
+    let written = summary.as_ref().and_then(|summary| summary.lines);
+    let done = summary.filter(|summary| summary.outcome.is_complete());
     if let Some(summary) = done.as_ref().filter(|summary| summary.steps < summary.steps_planned) {
         return Err(ResumeError::StoppedEarly { run: run.to_path_buf(), why: summary.message.clone() });
     }
@@ -132,16 +136,12 @@ pub fn find_resume_point(run: &Path, extend: bool) -> Result<ResumePoint, Resume
         let verified = checkpoint::verify(&path, step, &manifest);
         verified.map_err(|error| ignored.push(error.to_string())).ok().map(|state| (state, path))
     });
-    let (state, checkpoint) = found.map_or((LoopState::default(), None), |(state, path)| (state, Some(path)));
+    let (mut state, checkpoint) = found.map_or((LoopState::default(), None), |(state, path)| (state, Some(path)));
     check_metrics(run, &state)?;
     if let Err(error @ ReadError::Content { .. }) = read::plan(run) {
         ignored.push(error.to_string());
     }
-    let is_damaged = |line: &Result<_, ReadError>| matches!(line, Err(ReadError::Content { .. }));
-    if let count @ 1.. = read::memory(run).into_iter().flatten().filter(is_damaged).count() {
-        let lines = pluralize(count as u64, "damaged line");
-        ignored.push(format!("{}: {lines}", run.join(layout::MEMORY).display()));
-    }
+    state.lines = check_memory(run, written, &state, &mut ignored);
     let segment = u32::try_from(manifest.resumed.len() + 1).unwrap_or(u32::MAX);
     Ok(ResumePoint { state, checkpoint, manifest, segment, ignored })
 }
@@ -154,31 +154,62 @@ fn is_before(line: &MetricsLine, state: &LoopState) -> bool {
     }
 }
 
+/// Adds messages about damaged samples. Returns the sums that the files should have where samples are missing: the resume
+/// continues from it, so that readers still notice.
+fn check_memory(
+    run: &Path,
+    written: Option<WrittenLines>,
+    state: &LoopState,
+    ignored: &mut Vec<String>,
+) -> Option<WrittenLines> {
+    let sum = written.or(state.lines)?.memory;
+    let known = KnownLines { sum, complete: written.is_some() };
+    let (mut lines, mut damaged, mut should_have) = (0, 0, None);
+    for line in read::memory_with(run, Some(known)).into_iter().flatten() {
+        match line {
+            Err(error @ ReadError::Lines { .. }) => {
+                ignored.push(error.to_string());
+                let ReadError::Lines { damage, .. } = error else { continue };
+                let memory = LineSum { lines: lines + damage.missing - damage.doubled.min(lines), ..sum };
+                should_have = Some(WrittenLines { memory, ..WrittenLines::default() });
+            }
+            Err(ReadError::Content { .. }) => damaged += 1,
+            _ => {}
+        }
+        lines += 1;
+    }
+    if damaged > 0 {
+        let lines = pluralize(damaged, "damaged line");
+        ignored.push(format!("{}: {lines}", run.join(layout::MEMORY).display()));
+    }
+    should_have
+}
+
 /// Checks that the metrics are complete up to the checkpoint: lines that are missing would not be noticed after the resume.
 fn check_metrics(run: &Path, state: &LoopState) -> Result<(), ResumeError> {
     let path = run.join(layout::METRICS);
     let damaged = |message: String| Err(ResumeError::Metrics { path: path.clone(), message });
-    let lines = match read::metrics(run) {
+    let written = state.lines.map(|lines| lines.metrics);
+    let known = written.map(|sum| KnownLines { sum, complete: false });
+    let lines = match read::metrics_with(run, known) {
         Err(error) if error.is_missing() && state.step == 0 => return Ok(()),
         lines => lines?,
     };
-    let mut count = 0;
-    // Lines after the checkpoint may be missing or damaged: the resume removes them.
-    for line in lines.take(state.metrics_lines as usize) {
+    let needed = |message: &dyn Display| {
+        damaged(format!("{message}; a resume needs all lines up to the checkpoint of step {}", state.step))
+    };
+    for (before, line) in (0..).zip(lines) {
         match line {
-            Ok(line) if is_before(&line, state) => count += 1,
-            Ok(_) => break,
-            Err(ReadError::Content { message, .. }) => {
-                let step = state.step;
-                return damaged(format!("{message}; a resume needs all lines up to the checkpoint of step {step}"));
+            Err(ReadError::Lines { damage, .. }) => return needed(&damage),
+            Err(ReadError::Content { message, .. }) if written.is_some_and(|sum| before < sum.lines) => {
+                return needed(&message);
             }
+            // Lines after the checkpoint may be missing or damaged: the resume removes them.
+            Ok(_) | Err(ReadError::Content { .. }) => {}
             Err(error) => return Err(error.into()),
         }
     }
-    match state.metrics_lines {
-        lines if lines == count => Ok(()),
-        lines => damaged(format!("{count} of {lines} lines up to the checkpoint of step {} are left", state.step)),
-    }
+    Ok(())
 }
 
 /// Checks that the data has not changed since the run was started.
@@ -203,14 +234,9 @@ pub fn check_data(run: &Path, before: &Manifest, plan: &Plan) -> Result<(), Resu
 pub fn rewind(run: &Path, point: &mut ResumePoint, overrides: &[String]) -> Result<(), WriteError> {
     remove_unfinished(run)?;
     let state = &point.state;
-    let mut lines = 0;
     write::keep_first_lines(&run.join(layout::METRICS), |line| {
-        let keep = read::parse_line(line.as_bytes()).is_ok_and(|line| is_before(&line, state));
-        lines += u64::from(keep);
-        keep
+        read::parse_line(line.as_bytes()).is_ok_and(|line| is_before(&line, state))
     })?;
-    point.state.metrics_lines = lines;
-    let state = &point.state;
     // Later checkpoints are damaged, and would be tried first by the next resume.
     for (step, path) in read::checkpoints(run) {
         if step > state.step {

@@ -204,11 +204,9 @@ impl<'a> Session<'a> {
         (self.state.step >= last).then(|| Ending::new(Outcome::Interrupted, message()))
     }
 
-    /// Writes and counts a line of metrics.
+    /// Writes a line of metrics.
     pub fn metrics(&mut self, line: &MetricsLine) -> Result<(), RunError> {
-        self.recorder.metrics(line)?;
-        self.state.metrics_lines += 1;
-        Ok(())
+        Ok(self.recorder.metrics(line)?)
     }
 
     /// State as a checkpoint stores it.
@@ -216,6 +214,7 @@ impl<'a> Session<'a> {
         LoopState {
             version: VERSION,
             gradient_norms: self.norms.values(),
+            lines: Some(self.recorder.lines()),
             seconds: self.state.seconds + self.started.elapsed().as_secs_f64(),
             ..self.state.clone()
         }
@@ -264,6 +263,7 @@ impl<'a> Session<'a> {
             owners,
             durations: Some(self.timer.durations().clone()),
             phases: self.clock.summary(),
+            lines: state.lines,
             counters: task.counters().into_iter().map(|(name, count)| (name.to_owned(), count)).collect(),
         }
     }

@@ -34,8 +34,20 @@ use xrun_watch::stop::{Ending, StopSignal};
 /// Trains from the state of the session until there is a reason to stop.
 ///
 /// # Errors
-/// The data, the device or the disk fails.
+/// The data, the device or the disk fails, or another program changed a file of the run; in the latter case a checkpoint was
+/// saved.
 pub fn train(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, RunError> {
+    let trained = train_to_end(task, session);
+    if matches!(&trained, Err(RunError::Write(error)) if error.is_change()) {
+        // The state counts the lines that went into a removed file, too: a resume says what is missing. Older checkpoints
+        // stay, because the file may fit one of them. The change is the error to report.
+        let _ = session.recorder.sync();
+        let _ = checkpoint::save(task, &session.checkpoint_state(), &session.recorder.run, usize::MAX);
+    }
+    trained
+}
+
+fn train_to_end(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, RunError> {
     let plan = session.plan;
     task.set_run_directory(&session.recorder.run);
     session.observer.event(Event::Started {

@@ -127,6 +127,40 @@ pub struct Verdict {
     /// Columns of a table that are not judged.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub not_judged: Vec<UnjudgedColumn>,
+    /// Files of a run whose lines are not those that were written; absent if there are none. If they are samples, the
+    /// verdict is the one that was recorded on all of them when the run ended.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
+    pub line_damage: Vec<LineDamage>,
+}
+
+/// Lines of a file of a run that are not those that were written. Where all counts are 0, their bytes differ.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct LineDamage {
+    /// Name of the file: `metrics.jsonl` or `memory.jsonl`.
+    pub file: String,
+    /// Number of lines that were written: by the summary of a run, and for one without, up to its last checkpoint.
+    pub written: u64,
+    /// Number of lines that are missing.
+    pub missing: u64,
+    /// Number of damaged lines, which are left out.
+    pub damaged: u64,
+    /// Number of lines that repeat the line before them.
+    pub doubled: u64,
+    /// Number of lines that belong before an earlier line.
+    pub out_of_order: u64,
+}
+
+impl std::fmt::Display for LineDamage {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let counts = [self.missing, self.damaged, self.doubled, self.out_of_order];
+        let counts =
+            counts.iter().zip(["missing", "damaged", "doubled", "out of order"]).filter(|(count, _)| **count > 0);
+        let counts: Vec<String> = counts.map(|(count, what)| format!("{count} {what}")).collect();
+        let what = if counts.is_empty() { "their bytes differ".to_owned() } else { counts.join(", ") };
+        write!(formatter, "lines of {} are not those that were written: of {}, {what}", self.file, self.written)
+    }
 }
 
 /// Column of a table that is not judged.

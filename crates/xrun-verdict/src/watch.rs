@@ -333,6 +333,7 @@ impl Watch {
             processes: Vec::new(),
             series,
             not_judged: Vec::new(),
+            line_damage: Vec::new(),
         }
     }
 

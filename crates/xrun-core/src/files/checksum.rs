@@ -4,6 +4,11 @@
 //! file has `crc32`, the CRC-32 of zlib over the bytes before that comma, which detects every burst of up to 32 bits. A
 //! TOML file ends with a comment. A record without a checksum is accepted, because other tools write such files.
 
+use std::io::{self, Read};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use crate::dataset::digest::digest;
 
 /// Message about a file whose checksum does not match.
@@ -13,6 +18,55 @@ pub const DAMAGED: &str = "its checksum differs from the one it was written with
 /// Error of a checksum that does not match.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Damaged;
+
+/// Lines at the beginning of a file, by which missing lines are noticed: each line has its checksum, the file has none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct LineSum {
+    /// Number of lines.
+    pub lines: u64,
+    /// CRC-32 of zlib over all their bytes, with line breaks.
+    pub crc32: u32,
+}
+
+impl LineSum {
+    /// Adds whole lines.
+    pub fn add(&mut self, text: &[u8]) {
+        self.lines += text.iter().filter(|&&byte| byte == b'\n').count() as u64;
+        self.crc32 = extend_crc(self.crc32, text);
+    }
+
+    /// Reads a file from its position to its end. Returns the sum of its whole lines and their length in bytes.
+    ///
+    /// # Errors
+    /// Reading fails.
+    pub fn read(mut file: impl Read) -> io::Result<(Self, u64)> {
+        let (mut sum, mut length, mut read) = (Self::default(), 0, 0);
+        // CRC-32 of everything so far, with a line that may be incomplete.
+        let mut crc32 = 0;
+        let mut block = [0; 16 * 1024];
+        loop {
+            let count = match file.read(&mut block) {
+                Ok(0) => return Ok((sum, length)),
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+                count => count?,
+            };
+            let end = block[..count].iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
+            if end > 0 {
+                sum.crc32 = crc32;
+                sum.add(&block[..end]);
+                (crc32, length) = (sum.crc32, read + end as u64);
+            }
+            crc32 = extend_crc(crc32, &block[end..count]);
+            read += count as u64;
+        }
+    }
+}
+
+fn extend_crc(crc32: u32, bytes: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new_with_initial(crc32);
+    hasher.update(bytes);
+    hasher.finalize()
+}
 
 const RECORD_BEGIN: &[u8] = b",\n  \"sha256\": \"";
 const RECORD_END: &[u8] = b"\"\n}\n";
@@ -115,6 +169,25 @@ mod tests {
         assert_eq!(check_text(b"a = 1\n"), Ok(false));
         assert_eq!(line("[]".into()), "[]");
         assert_eq!(record(b"[]".to_vec()), b"[]\n");
+    }
+
+    #[test]
+    fn a_file_of_lines_has_the_sum_of_its_whole_lines() {
+        // python3 -c 'import zlib; print(zlib.crc32(b"{\"step\":1}\n{\"step\":2}\n"))'
+        let whole = LineSum { lines: 2, crc32: 3766376571 };
+        let (mut sum, text) = (LineSum::default(), "{\"step\":1}\n{\"step\":2}\n");
+        text.split_inclusive('\n').for_each(|line| sum.add(line.as_bytes()));
+        assert_eq!(sum, whole);
+        assert_eq!(LineSum::read(text.as_bytes()).unwrap(), (whole, text.len() as u64));
+        assert_eq!(
+            LineSum::read(format!("{text}{}", "incomplete".repeat(4000)).as_bytes()).unwrap(),
+            (whole, text.len() as u64)
+        );
+        let long = format!("{}\n", "x".repeat(40_000));
+        assert_eq!(
+            LineSum::read(long.as_bytes()).unwrap(),
+            (LineSum { lines: 1, crc32: crc32fast::hash(long.as_bytes()) }, 40_001)
+        );
     }
 
     proptest! {

@@ -2,7 +2,7 @@
 //!
 //! A result may come from elsewhere: reading a device may never end, and opening a pipe may block.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -62,6 +62,18 @@ pub fn lock_directory(directory: &Path) -> io::Result<Option<File>> {
 /// Longer than any update of some hundred small files.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(2);
+
+/// Returns true if both are the same file, under whatever names.
+#[cfg(unix)]
+pub fn is_same(a: &Metadata, b: &Metadata) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    (a.dev(), a.ino()) == (b.dev(), b.ino())
+}
+
+#[cfg(not(unix))]
+pub fn is_same(_: &Metadata, _: &Metadata) -> bool {
+    true
+}
 
 fn regular(file: File) -> io::Result<File> {
     match file.metadata()?.is_file() {

@@ -2,13 +2,14 @@
 //!
 //! A file is either replaced as a whole (temporary file, sync, rename) or extended by whole lines.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, BufRead, BufReader, BufWriter, Read, Write};
 use std::path::{Path, PathBuf};
 
 use serde::Serialize;
 use tempfile::TempPath;
 
+use super::checksum::LineSum;
 use super::{checksum, file};
 use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Ledger, Policy};
@@ -24,10 +25,54 @@ pub struct WriteError {
     pub source: io::Error,
 }
 
+/// Change of a file by another program while this process writes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FileChange {
+    /// Nothing has its path.
+    #[error("the file was removed, or its disk unmounted, during the run")]
+    Removed,
+    /// Another file has its path.
+    #[error("another program replaced the file during the run")]
+    Replaced,
+    /// Its length is not what this process wrote.
+    #[error("another program changed the file during the run: it has {found} bytes, {own} were written")]
+    Resized {
+        /// Length in bytes.
+        found: u64,
+        /// Length by what was written.
+        own: u64,
+    },
+}
+
+/// Checks that a path names the file that was opened as `own`, with the length that this process gave it: writes to a
+/// removed or replaced file succeed.
+///
+/// # Errors
+/// The [`FileChange`].
+pub fn check_unchanged(path: &Path, own: &Metadata, length: u64) -> io::Result<()> {
+    let change = match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => FileChange::Removed,
+        Ok(found) if !file::is_same(&found, own) => FileChange::Replaced,
+        Ok(found) if found.len() != length => FileChange::Resized { found: found.len(), own: length },
+        // Another error may pass.
+        _ => return Ok(()),
+    };
+    let kind = if change == FileChange::Removed { io::ErrorKind::NotFound } else { io::ErrorKind::Other };
+    Err(io::Error::new(kind, change))
+}
+
 impl WriteError {
+    /// Returns true if another program changed the file while this process wrote it.
+    pub fn is_change(&self) -> bool {
+        self.source.get_ref().is_some_and(|source| source.is::<FileChange>())
+    }
+
     /// Advice as the end of a message; may be empty.
     pub fn advice(&self) -> &'static str {
         match self.source.kind() {
+            _ if self.is_change() => {
+                "; let no other program write to it, and restore its lines from a copy if there is one"
+            }
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free disk space and run the command again",
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                 "; choose a writable directory with --results DIR"
@@ -226,9 +271,14 @@ pub fn replace_json(path: &Path, record: &impl Serialize) -> Result<(), WriteErr
 pub struct LineWriter {
     path: PathBuf,
     file: File,
+    opened: Metadata,
     lines: CappedList<String>,
-    /// Length of the whole lines, while a partial line after them remains to be truncated.
-    torn: Option<u64>,
+    /// Length of the file in bytes if no other program changes it.
+    length: u64,
+    /// Lines of the file if no other program changes it.
+    sum: LineSum,
+    /// Bytes of a partial line at the end that remain to be truncated.
+    torn: u64,
     lost: u64,
 }
 
@@ -244,9 +294,19 @@ impl LineWriter {
     /// Opens a file for appending after truncating an incomplete last line, which a kill may leave. [`lines`] declares the
     /// buffer.
     pub fn open(ledger: &Ledger, buffer: &Buffer, path: &Path) -> Result<Self, WriteError> {
-        with_path(path, truncate_incomplete_line(path))?;
-        let file = with_path(path, file::open_own(path, OpenOptions::new().create(true).append(true)))?;
-        Ok(Self { path: path.to_path_buf(), file, lines: CappedList::new(ledger, buffer), torn: None, lost: 0 })
+        let (file, opened, sum, length) = with_path(path, open_whole(path))?;
+        let (path, lines) = (path.to_path_buf(), CappedList::new(ledger, buffer));
+        Ok(Self { path, file, opened, lines, length, sum, torn: 0, lost: 0 })
+    }
+
+    /// Sum of the lines that were written, those of earlier processes included.
+    pub fn sum(&self) -> LineSum {
+        self.sum
+    }
+
+    /// Continues from the sum that the file would have if no line were damaged or missing, so that readers still notice it.
+    pub fn continue_from(&mut self, sum: LineSum) {
+        self.sum = sum;
     }
 
     /// Adds a record with its checksum. Flushes first if the buffer is full.
@@ -288,7 +348,14 @@ impl LineWriter {
                 }
             }
         })?;
-        self.file = with_path(&path, file::open_own(&path, OpenOptions::new().append(true)))?;
+        (self.file, self.opened, self.sum, self.length) = with_path(&path, open_whole(&path))?;
+        Ok(())
+    }
+
+    /// As the function [`keep_first_lines`].
+    pub fn keep_first_lines(&mut self, keep: impl FnMut(&str) -> bool) -> Result<(), WriteError> {
+        self.flush()?;
+        (self.sum, self.length) = keep_first_lines(&self.path, keep)?;
         Ok(())
     }
 
@@ -306,20 +373,14 @@ impl LineWriter {
     /// Writes all buffered lines to the disk.
     ///
     /// # Errors
-    /// Writing fails, or the file has been removed, so that its lines are lost.
+    /// Writing fails, or another program changed the file.
     pub fn sync(&mut self) -> Result<(), WriteError> {
         self.flush()?;
-        with_path(&self.path, self.check_exists().and_then(|()| self.file.sync_data()))
+        with_path(&self.path, self.check_unchanged().and_then(|()| self.file.sync_data()))
     }
 
-    /// Checks that the path still exists, because writes to a removed file succeed.
-    fn check_exists(&self) -> io::Result<()> {
-        match std::fs::metadata(&self.path) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Err(io::Error::new(error.kind(), "the file was removed, or its disk unmounted, during the run"))
-            }
-            _ => Ok(()),
-        }
+    fn check_unchanged(&self) -> io::Result<()> {
+        check_unchanged(&self.path, &self.opened, self.length)
     }
 
     fn write(&mut self, lines: &[String]) -> Result<(), WriteError> {
@@ -336,19 +397,19 @@ impl LineWriter {
 
     /// Appends lines. Returns the number written, and the error if not all are.
     fn append(&mut self, text: &[u8]) -> (u64, io::Result<()>) {
-        // Another process may have truncated the file, so the length is read each time.
-        let length = match self.truncate_torn_line().and_then(|()| self.file.metadata()) {
-            Ok(found) => found.len(),
-            Err(error) => return (0, Err(error)),
-        };
+        if let Err(error) = self.truncate_torn_line() {
+            return (0, Err(error));
+        }
         let (count, written) = write_whole(&mut self.file, text);
         let whole = text[..count].iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+        self.sum.add(&text[..whole]);
+        self.length += whole as u64;
         if whole < count {
-            self.torn = Some(length + whole as u64);
+            self.torn = (count - whole) as u64;
             // On failure it is retried before the next line.
             let _ = self.truncate_torn_line();
         }
-        match written.and_then(|()| self.check_exists()) {
+        match written.and_then(|()| self.check_unchanged()) {
             Ok(()) => (count_lines(text), Ok(())),
             // All lines went into a removed file.
             Err(error) if count == text.len() => (0, Err(error)),
@@ -356,13 +417,26 @@ impl LineWriter {
         }
     }
 
-    /// Truncates the partial line of a failed write.
+    /// Truncates the partial line of a failed write. The length is that of the file: another program may have changed it.
     fn truncate_torn_line(&mut self) -> io::Result<()> {
-        let Some(whole) = self.torn else { return Ok(()) };
-        self.file.set_len(whole)?;
-        self.torn = None;
+        if self.torn > 0 {
+            self.file.set_len(self.file.metadata()?.len().saturating_sub(self.torn))?;
+            self.torn = 0;
+        }
         Ok(())
     }
+}
+
+/// Opens a file for appending, created if it is missing, after truncating an incomplete last line, which a kill may leave.
+/// Returns it with the sum and the length of its lines.
+fn open_whole(path: &Path) -> io::Result<(File, Metadata, LineSum, u64)> {
+    let file = file::open_own(path, OpenOptions::new().read(true).create(true).append(true))?;
+    let (sum, length) = LineSum::read(&file)?;
+    let opened = file.metadata()?;
+    if opened.len() > length {
+        file.set_len(length)?;
+    }
+    Ok((file, opened, sum, length))
 }
 
 /// As `write_all`, but also returns the number of bytes written.
@@ -383,39 +457,17 @@ fn count_lines(text: &[u8]) -> u64 {
     text.iter().filter(|&&byte| byte == b'\n').count() as u64
 }
 
-/// Truncates a file after its last complete line.
-fn truncate_incomplete_line(path: &Path) -> io::Result<()> {
-    use std::io::{Read, Seek, SeekFrom};
-    let mut file = match file::open_own(path, OpenOptions::new().read(true).write(true)) {
-        Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        Err(error) => return Err(error),
-    };
-    let mut end = file.metadata()?.len();
-    let mut block = [0u8; 4096];
-    while end > 0 {
-        let start = end.saturating_sub(block.len() as u64);
-        let block = &mut block[..(end - start) as usize];
-        file.seek(SeekFrom::Start(start))?;
-        file.read_exact(block)?;
-        if let Some(at) = block.iter().rposition(|&byte| byte == b'\n') {
-            return file.set_len(start + at as u64 + 1);
-        }
-        end = start;
-    }
-    file.set_len(0)
-}
-
-/// Truncates a file before the first line that `keep` rejects, is not UTF-8, or is incomplete.
-pub fn keep_first_lines(path: &Path, mut keep: impl FnMut(&str) -> bool) -> Result<(), WriteError> {
+/// Truncates a file before the first line that `keep` rejects, is not UTF-8, or is incomplete. Returns the sum of the lines
+/// that are left and their length.
+pub fn keep_first_lines(path: &Path, mut keep: impl FnMut(&str) -> bool) -> Result<(LineSum, u64), WriteError> {
     let file = match file::open_own(path, OpenOptions::new().read(true).write(true)) {
         Ok(file) => file,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Default::default()),
         Err(error) => return with_path(path, Err(error)),
     };
     let mut reader = BufReader::new(&file);
     let mut line = Vec::new();
-    let mut kept = 0;
+    let (mut sum, mut kept) = (LineSum::default(), 0);
     loop {
         line.clear();
         let length = with_path(path, reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line))?;
@@ -423,9 +475,11 @@ pub fn keep_first_lines(path: &Path, mut keep: impl FnMut(&str) -> bool) -> Resu
         if !whole || !std::str::from_utf8(&line).is_ok_and(|text| keep(text.trim_end())) {
             break;
         }
+        sum.add(&line);
         kept += length as u64;
     }
-    with_path(path, file.set_len(kept).and_then(|()| file.sync_all()))
+    with_path(path, file.set_len(kept).and_then(|()| file.sync_all()))?;
+    Ok((sum, kept))
 }
 
 #[cfg(test)]

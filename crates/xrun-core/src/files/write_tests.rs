@@ -77,7 +77,7 @@ fn a_partial_line_is_truncated_before_the_next_write() {
     writer.flush().unwrap();
     // The state after a partial write that could not be truncated.
     (&writer.file).write_all(b"2, and no mo").unwrap();
-    writer.torn = Some(2);
+    writer.torn = 12;
     writer.line("3".into()).unwrap();
     writer.flush().unwrap();
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "1\n3\n");
@@ -147,9 +147,65 @@ fn writing_to_a_removed_file_is_an_error() {
     writer.line("1".into()).unwrap();
     writer.sync().unwrap();
     std::fs::remove_dir_all(directory.path().join("run")).unwrap();
-    assert_eq!(writer.sync().unwrap_err().source.kind(), io::ErrorKind::NotFound);
+    assert_eq!(change(&writer.sync()), Some(FileChange::Removed));
     writer.line("2".into()).unwrap();
-    assert_eq!(writer.flush().unwrap_err().source.kind(), io::ErrorKind::NotFound);
+    assert_eq!(change(&writer.flush()), Some(FileChange::Removed));
+}
+
+fn change(written: &Result<(), WriteError>) -> Option<FileChange> {
+    let error = written.as_ref().unwrap_err();
+    assert!(error.is_change());
+    error.source.get_ref()?.downcast_ref().copied()
+}
+
+#[test]
+#[cfg(unix)]
+fn writing_to_a_file_that_another_program_changed_is_an_error() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+    let written = |name: &str| {
+        let mut writer = LineWriter::open(&Ledger::default(), &lines("metrics_lines", 4), &at(name)).unwrap();
+        writer.line("1".into()).unwrap();
+        writer.sync().unwrap();
+        writer
+    };
+    let mut writer = written("replaced");
+    replace(&at("replaced"), b"1\n").unwrap();
+    assert_eq!(change(&writer.sync()), Some(FileChange::Replaced), "with the same bytes");
+    let mut writer = written("linked");
+    std::fs::rename(at("linked"), at("elsewhere")).unwrap();
+    std::os::unix::fs::symlink("elsewhere", at("linked")).unwrap();
+    assert_eq!(change(&writer.sync()), Some(FileChange::Replaced));
+    let mut writer = written("cut");
+    OpenOptions::new().write(true).open(at("cut")).unwrap().set_len(0).unwrap();
+    writer.line("2".into()).unwrap();
+    assert_eq!(change(&writer.flush()), Some(FileChange::Resized { found: 2, own: 4 }));
+    let mut writer = written("extended");
+    OpenOptions::new().append(true).open(at("extended")).unwrap().write_all(b"2\n").unwrap();
+    assert_eq!(change(&writer.sync()), Some(FileChange::Resized { found: 4, own: 2 }));
+}
+
+#[test]
+fn the_sum_of_a_writer_is_that_of_its_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("metrics.jsonl");
+    replace(&path, b"1\n2\n3, and no mo").unwrap();
+    let mut writer = LineWriter::open(&Ledger::default(), &lines("metrics_lines", 4), &path).unwrap();
+    let sum = |writer: &LineWriter| {
+        assert_eq!(LineSum::read(File::open(&path).unwrap()).unwrap().0, writer.sum());
+        writer.sum().lines
+    };
+    assert_eq!(sum(&writer), 2);
+    (3..12).for_each(|line| writer.line(line.to_string()).unwrap());
+    writer.flush().unwrap();
+    assert_eq!(sum(&writer), 11);
+    writer.rewrite(|line| (line == "5").then(|| "{\"five\":5}".into())).unwrap();
+    assert_eq!(sum(&writer), 11);
+    writer.keep_first_lines(|line| line != "7").unwrap();
+    assert_eq!(sum(&writer), 6);
+    writer.line("8".into()).unwrap();
+    writer.sync().unwrap();
+    assert_eq!(sum(&writer), 7);
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! Each process of a run has a file of its own, which starts with the step from which it counts. Each event is one
 //! write, so a kill leaves whole events and at most one truncated event.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -11,7 +11,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::tensorboard::{Counts, EventFile, line_scalars};
 use crate::format::{MemoryLine, MetricsLine};
 use crate::resolved;
-use xrun_core::files::write::{WriteError, create_directory, with_path};
+use xrun_core::files::write::{WriteError, check_unchanged, create_directory, with_path};
 use xrun_core::files::{file, layout};
 
 /// Event file of this process. Nothing is buffered.
@@ -19,6 +19,9 @@ use xrun_core::files::{file, layout};
 pub struct EventFileWriter {
     path: PathBuf,
     events: EventFile<File>,
+    opened: Metadata,
+    /// Length of the file in bytes if no other program changes it.
+    length: u64,
 }
 
 impl EventFileWriter {
@@ -33,13 +36,18 @@ impl EventFileWriter {
         let wall = now();
         let path = directory.join(format!("events.out.tfevents.{:010.0}.xrun.{segment:04}", wall.trunc()));
         let opened = file::open_own(&path, OpenOptions::new().create(true).append(true));
-        let mut this = Self { events: EventFile { file: with_path(&path, opened)?, counts: Counts::default() }, path };
+        let file = with_path(&path, opened)?;
+        let opened = with_path(&path, file.metadata())?;
+        let events = EventFile { file, counts: Counts::default() };
+        let mut this = Self { length: opened.len(), opened, events, path };
         let experiment = resolved::masked_text(run);
-        let header = this.events.version(wall).and_then(|()| match segment {
-            0 => this.events.text(wall, "experiment", &format!("```toml\n{experiment}\n```")),
-            _ => this.events.restart(wall, next),
-        });
-        with_path(&this.path, header)?;
+        this.append(|events| {
+            events.version(wall)?;
+            match segment {
+                0 => events.text(wall, "experiment", &format!("```toml\n{experiment}\n```")),
+                _ => events.restart(wall, next),
+            }
+        })?;
         Ok(this)
     }
 
@@ -61,12 +69,13 @@ impl EventFileWriter {
 
     /// Appends events. A reader stops at a truncated event, so the remains of a failed write are removed.
     fn append(&mut self, write: impl FnOnce(&mut EventFile<File>) -> io::Result<()>) -> Result<(), WriteError> {
-        let whole = with_path(&self.path, self.events.file.metadata())?.len();
+        with_path(&self.path, check_unchanged(&self.path, &self.opened, self.length))?;
         let written = write(&mut self.events);
         if written.is_err() {
             // The first error is the one to report.
-            let _ = self.events.file.set_len(whole);
+            let _ = self.events.file.set_len(self.length);
         }
+        self.length = with_path(&self.path, self.events.file.metadata())?.len();
         with_path(&self.path, written)
     }
 }

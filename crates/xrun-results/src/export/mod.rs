@@ -20,7 +20,8 @@ use clap::ValueEnum;
 use self::columns::{ColumnNames, ROWS_MAX, TableColumn};
 use crate::format::MetricsLine;
 use crate::read;
-use crate::read::ReadError;
+use crate::read::{LeftOut, ReadError};
+use crate::verdict::LineDamage;
 use xrun_core::files::write;
 use xrun_core::files::write::WriteError;
 use xrun_core::files::{layout, sums};
@@ -100,6 +101,8 @@ pub struct Exported {
     pub columns: usize,
     /// Number of damaged lines left out.
     pub lines_left_out: u64,
+    /// Difference of the source from the lines that were written.
+    pub line_damage: Option<LineDamage>,
     /// Names beyond [`columns::NAMES_MAX`], or too long, were left out.
     pub names_left_out: bool,
 }
@@ -181,15 +184,15 @@ struct TableFile {
 }
 
 impl TableFile {
-    /// Writes the rows that `feed` passes on, block by block. `feed` returns the number of lines left out.
+    /// Writes the rows that `feed` passes on, block by block. `feed` returns what it left out.
     fn write<L>(
         self,
         mut columns: Vec<TableColumn<L>>,
         names_left_out: bool,
-        feed: impl FnOnce(&mut dyn FnMut(L) -> Result<(), ExportError>) -> Result<u64, ExportError>,
+        feed: impl FnOnce(&mut dyn FnMut(L) -> Result<(), ExportError>) -> Result<LeftOut, ExportError>,
     ) -> Result<Exported, ExportError> {
         let Self { table, format, path } = self;
-        let (mut rows, mut lines_left_out, mut failed) = (0u64, 0, None);
+        let (mut rows, mut left_out, mut failed) = (0u64, LeftOut::default(), None);
         let written = write::replace_with(&path, |file| {
             let mut sink = Sink::open(format, file, &columns)?;
             let fed = feed(&mut |line| {
@@ -202,7 +205,7 @@ impl TableFile {
                 Ok(())
             });
             match fed {
-                Ok(left_out) => lines_left_out = left_out,
+                Ok(lines) => left_out = lines,
                 Err(error) => {
                     failed = Some(error);
                     return Err(io::ErrorKind::Other.into());
@@ -217,7 +220,8 @@ impl TableFile {
             Some(error) => return Err(error),
             None => written?,
         }
-        Ok(Exported { table, path, rows, columns: columns.len(), lines_left_out, names_left_out })
+        let LeftOut { lines: lines_left_out, damage: line_damage } = left_out;
+        Ok(Exported { table, path, rows, columns: columns.len(), lines_left_out, line_damage, names_left_out })
     }
 }
 

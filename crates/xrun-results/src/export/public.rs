@@ -19,6 +19,7 @@ use crate::read::ReadError;
 use crate::resolved;
 use crate::secrets;
 use crate::secrets::MASK;
+use xrun_core::files::checksum::LineSum;
 use xrun_core::files::{checksum, file, layout, write};
 use xrun_core::printable;
 
@@ -86,8 +87,11 @@ fn copy_files(
     let lock = path.join(layout::LOCK);
     write::replace(&lock, &[])?;
     let mut lines_left_out = 0;
+    let mut sums = Vec::new();
     for name in LINES.iter().filter(|name| run.join(name).exists()) {
-        lines_left_out += copy_lines(&run.join(name), &path.join(name), anonymizer)?;
+        let (left_out, before, after) = copy_lines(&run.join(name), &path.join(name), anonymizer)?;
+        lines_left_out += left_out;
+        sums.push((name.trim_end_matches(".jsonl"), serde_json::json!(before), serde_json::json!(after)));
     }
     if run.join(layout::RESOLVED).exists() {
         let text = experiment(&resolved::read_text(run)?, anonymizer);
@@ -100,6 +104,12 @@ fn copy_files(
     for name in RECORDS.iter().filter(|name| run.join(name).exists()) {
         let mut value = read_record(&run.join(name))?;
         anonymizer.anonymize(&mut value);
+        for (file, before, after) in &sums {
+            // Where lines are missing, the old sum says so in the copy, too.
+            if let Some(sum) = value.pointer_mut(&format!("/lines/{file}")).filter(|sum| *sum == before) {
+                sum.clone_from(after);
+            }
+        }
         write::replace_json(&path.join(name), &value)?;
     }
     let originals: BTreeSet<String> = entry_names(run)?;
@@ -127,11 +137,11 @@ pub(super) fn read_record(path: &Path) -> Result<Value, ReadError> {
     Ok(value)
 }
 
-/// Copies a `.jsonl` file; returns the number of damaged lines.
-fn copy_lines(from: &Path, to: &Path, anonymizer: &Anonymizer) -> Result<u64, ExportError> {
+/// Copies a `.jsonl` file; returns the number of damaged lines, and the sums of the original and of the copy.
+fn copy_lines(from: &Path, to: &Path, anonymizer: &Anonymizer) -> Result<(u64, LineSum, LineSum), ExportError> {
     let unreadable = |source| ReadError::File { path: from.to_path_buf(), source };
     let mut reader = io::BufReader::new(file::open(from).map_err(unreadable)?);
-    let mut left_out = 0;
+    let (mut left_out, mut before, mut after) = (0, LineSum::default(), LineSum::default());
     write::replace_with(to, |out| {
         let mut line = Vec::new();
         loop {
@@ -139,6 +149,7 @@ fn copy_lines(from: &Path, to: &Path, anonymizer: &Anonymizer) -> Result<u64, Ex
             if reader.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', &mut line)? == 0 {
                 return Ok(());
             }
+            before.add(&line);
             let bytes = line.trim_ascii_end();
             let sound = checksum::check_line(bytes).is_ok();
             let value = Some(bytes).filter(|_| sound).and_then(|bytes| serde_json::from_slice::<Value>(bytes).ok());
@@ -150,11 +161,12 @@ fn copy_lines(from: &Path, to: &Path, anonymizer: &Anonymizer) -> Result<u64, Ex
                 members.shift_remove("crc32");
             }
             anonymizer.anonymize(&mut value);
-            out.write_all(checksum::line(value.to_string()).as_bytes())?;
-            out.write_all(b"\n")?;
+            let copy = checksum::line(value.to_string()) + "\n";
+            after.add(copy.as_bytes());
+            out.write_all(copy.as_bytes())?;
         }
     })?;
-    Ok(left_out)
+    Ok((left_out, before, after))
 }
 
 fn copy_directory(from: &Path, to: &Path) -> Result<(), ExportError> {

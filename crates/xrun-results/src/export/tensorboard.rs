@@ -13,6 +13,7 @@ use crate::format::{MemoryLine, MetricsLine};
 use crate::read;
 use crate::read::ReadError;
 use crate::resolved;
+use crate::verdict::LineDamage;
 use xrun_core::files::{layout, sums, write};
 
 /// Maximum number of tags; each is a chart.
@@ -33,6 +34,8 @@ pub struct ExportedEvents {
     pub tags: usize,
     /// Number of damaged lines left out.
     pub lines_left_out: u64,
+    /// Files whose lines are not those that were written.
+    pub line_damage: Vec<LineDamage>,
     /// Tags beyond [`TAGS_MAX`], or too long, were left out.
     pub tags_left_out: bool,
 }
@@ -72,8 +75,8 @@ pub fn export(run: &Path, output: &Path, started: f64) -> Result<ExportedEvents,
     if own {
         sums::record(output, &[FILE]);
     }
-    let Counts { events, tags, lines_left_out, tags_left_out } = counts;
-    Ok(ExportedEvents { path, events, tags: tags.len(), lines_left_out, tags_left_out })
+    let Counts { events, tags, lines_left_out, line_damage, tags_left_out } = counts;
+    Ok(ExportedEvents { path, events, tags: tags.len(), lines_left_out, line_damage, tags_left_out })
 }
 
 enum FeedError {
@@ -99,12 +102,17 @@ fn feed(run: &Path, started: f64, events: &mut EventFile<impl Write>) -> Result<
                 events.counts.lines_left_out += 1;
                 continue;
             }
+            Err(ReadError::Lines { damage, .. }) => {
+                events.counts.line_damage.push(damage);
+                continue;
+            }
             Err(error) => return Err(FeedError::Read(error)),
         };
         while samples.peek().is_some_and(|sample| sample.as_ref().map_or(true, |sample| sample.step <= line.step())) {
             match samples.next() {
                 Some(Ok(sample)) => events.sample(clock.wall_time(&sample), &sample)?,
                 Some(Err(ReadError::Content { .. })) => events.counts.lines_left_out += 1,
+                Some(Err(ReadError::Lines { damage, .. })) => events.counts.line_damage.push(damage),
                 // Reading on would repeat the same error forever.
                 _ => break,
             }
@@ -115,6 +123,7 @@ fn feed(run: &Path, started: f64, events: &mut EventFile<impl Write>) -> Result<
         match sample {
             Ok(sample) => events.sample(clock.wall_time(&sample), &sample)?,
             Err(ReadError::Content { .. }) => events.counts.lines_left_out += 1,
+            Err(ReadError::Lines { damage, .. }) => events.counts.line_damage.push(damage),
             Err(_) => break,
         }
     }
@@ -164,6 +173,7 @@ pub(super) struct Counts {
     /// At most [`TAGS_MAX`].
     tags: BTreeSet<String>,
     lines_left_out: u64,
+    line_damage: Vec<LineDamage>,
     tags_left_out: bool,
 }
 

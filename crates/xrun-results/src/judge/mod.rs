@@ -10,7 +10,7 @@ mod training;
 
 pub use command::CommandJudge;
 pub use live::LiveVerdict;
-pub use recording::{VerdictError, context, path, run, suspected_at, trace};
+pub use recording::{VerdictError, add_damage, context, path, run, suspected_at, trace};
 pub use sample::sample;
 pub use training::{add_metrics, recorded_training, training, training_context, training_end, training_fails};
 

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use xrun_verdict::table::{self, TableError, TableOptions, TableVerdict};
-use xrun_verdict::{Context, Thresholds, Verdict, Watch};
+use xrun_verdict::{Context, LineDamage, Thresholds, Verdict, Watch};
 
 use super::command::CommandJudge;
 use super::sample::{declared, sample};
@@ -120,24 +120,33 @@ pub fn trace(path: &Path) -> Result<Verdict, VerdictError> {
 struct DamagedLines {
     file: String,
     lines: u64,
+    /// Difference from the lines that were written.
+    damage: Option<LineDamage>,
 }
 
 impl DamagedLines {
-    /// Adds the count to the verdict's message.
-    fn annotate(self, verdict: Verdict) -> Verdict {
-        if self.lines == 0 {
-            return verdict;
+    /// Adds the damage to the verdict.
+    fn annotate(self, mut verdict: Verdict) -> Verdict {
+        if self.lines > 0 {
+            let lines = pluralize(self.lines, "damaged line");
+            verdict.message = format!("{}; skipped {lines} of {}", verdict.message, self.file);
         }
-        let message =
-            format!("{}; skipped {} of {}", verdict.message, pluralize(self.lines, "damaged line"), self.file);
-        Verdict { message, ..verdict }
+        add_damage(verdict, self.damage.into_iter().collect())
     }
 }
 
+/// Adds damage of lines to a verdict and to its message.
+pub fn add_damage(mut verdict: Verdict, line_damage: Vec<LineDamage>) -> Verdict {
+    let message = line_damage.iter().fold(verdict.message, |message, damage| format!("{message}; {damage}"));
+    verdict.line_damage.extend(line_damage);
+    Verdict { message, ..verdict }
+}
+
 /// Calls `with` for each sample of a trace. Damaged lines are counted and skipped, unless all are damaged. Lines in
-/// the wrong order are an error: each one is intact, but the verdict could be another.
+/// the wrong order are an error: each one is intact, but the verdict could be another. Where the lines are known not to be
+/// those that were written, that is the error.
 fn for_each_sample(path: &Path, mut handle: impl FnMut(MemoryLine)) -> Result<DamagedLines, VerdictError> {
-    let (mut lines, mut damage, mut before) = (0, None, None);
+    let (mut lines, mut damage, mut line_damage, mut disorder, mut before) = (0, None, None, None, None);
     for line in read::memory_file(path)? {
         let line = match line {
             Ok(line) => line,
@@ -146,23 +155,34 @@ fn for_each_sample(path: &Path, mut handle: impl FnMut(MemoryLine)) -> Result<Da
                 damage.get_or_insert(error);
                 continue;
             }
+            Err(ReadError::Lines { damage, .. }) => {
+                line_damage = Some(damage);
+                continue;
+            }
             Err(error) => return Err(error.into()),
         };
+        if disorder.is_some() {
+            continue;
+        }
         let now = (line.segment, line.step);
         if let Some((segment, step)) = before.replace(now).filter(|before| now < *before) {
             let (process, later) = now;
             let message = format!(
                 "lines are out of order: step {later} of process {process} follows step {step} of process {segment}"
             );
-            return Err(ReadError::content(path, &message).into());
+            disorder = Some(ReadError::content(path, &message));
+            continue;
         }
         handle(line);
     }
-    match damage.filter(|_| before.is_none()) {
-        Some(error) => Err(error.into()),
-        None => {
+    match (damage.filter(|_| before.is_none()).or(disorder), line_damage) {
+        (error, Some(damage)) if error.is_some() || before.is_none() => {
+            Err(ReadError::Lines { path: path.to_path_buf(), damage }.into())
+        }
+        (Some(error), _) => Err(error.into()),
+        (None, damage) => {
             let name = path.file_name().unwrap_or_default().to_string_lossy();
-            Ok(DamagedLines { file: printable::line(&name, NAME_CHARACTERS_MAX), lines })
+            Ok(DamagedLines { file: printable::line(&name, NAME_CHARACTERS_MAX), lines, damage })
         }
     }
 }
@@ -239,12 +259,23 @@ fn judge_directory(run: &Path) -> Result<Verdict, VerdictError> {
             require_regular_file(&path)?;
         }
     }
+    let recorded = read::verdict(run)?;
     // A result is often shared without its trace, the largest file.
     if !run.join(layout::MEMORY).exists()
-        && let Some(verdict) = read::verdict(run)?
+        && let Some(recorded) = recorded
     {
-        return Ok(verdict);
+        return Ok(recorded);
     }
+    match (recorded, judge_samples_of(run)) {
+        (Some(recorded), Err(VerdictError::Read(ReadError::Lines { damage, .. }))) => {
+            Ok(add_damage(recorded, vec![damage]))
+        }
+        (Some(recorded), Ok(judged)) if !judged.line_damage.is_empty() => Ok(add_damage(recorded, judged.line_damage)),
+        (_, judged) => judged,
+    }
+}
+
+fn judge_samples_of(run: &Path) -> Result<Verdict, VerdictError> {
     if let Ok(manifest) = read::manifest(run)
         && let Some(watched) = &manifest.watched
     {

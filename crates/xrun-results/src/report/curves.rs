@@ -12,6 +12,7 @@ use crate::loss;
 use crate::loss::{KindLoss, OTHER_KINDS};
 use crate::read;
 use crate::read::ReadError;
+use crate::verdict::LineDamage;
 use xrun_core::task::metric::Interval;
 
 /// Maximum number of kinds of steps; the rest are `other kinds`.
@@ -56,6 +57,8 @@ pub struct Curves {
     pub last_step: Option<u64>,
     /// Number of damaged lines.
     pub damaged_lines: u64,
+    /// Difference from the lines that were written.
+    pub line_damage: Option<LineDamage>,
     /// Reason why the file, or the rest of it, cannot be read.
     pub read_error: Option<String>,
 }
@@ -74,6 +77,7 @@ pub fn read(run: &Path, steps: Option<u64>) -> Curves {
         match line {
             Ok(line) => curves.add(line),
             Err(ReadError::Content { .. }) => curves.damaged_lines += 1,
+            Err(ReadError::Lines { damage, .. }) => curves.line_damage = Some(damage),
             Err(error) => curves.read_error = Some(error.to_string()),
         }
     }

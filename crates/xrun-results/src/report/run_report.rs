@@ -11,7 +11,7 @@ use crate::format::{Manifest, MemorySummary, PlanFile, PlannedAndActual, PostMor
 use crate::index;
 use crate::index::RunState;
 use crate::judge;
-use crate::verdict::{TrainingVerdict, Verdict, VerdictWord};
+use crate::verdict::{LineDamage, TrainingVerdict, Verdict, VerdictWord};
 use crate::watched::WatchSettings;
 use crate::{read, resolved, run_name};
 use xrun_core::bounded::ledger::{OWNERS_MAX, Policy};
@@ -155,6 +155,7 @@ pub fn gather(run: &Path) -> Result<RunReport, ReportError> {
             damage.push(format!("skipped {} of {name}", pluralize(lines, "damaged line")));
         }
     }
+    damage.extend(line_damage(&curves, &trace).map(ToString::to_string));
     damage.extend([&curves.read_error, &trace.read_error].into_iter().flatten().cloned());
     damage.extend([run.to_path_buf(), run.join(layout::EXPORT)].iter().flat_map(|directory| sums::damaged(directory)));
     let ended = summary.as_ref().filter(|_| entry.state != RunState::Running);
@@ -188,7 +189,16 @@ pub fn gather(run: &Path) -> Result<RunReport, ReportError> {
     })
 }
 
+fn line_damage<'a>(curves: &'a Curves, trace: &'a MemoryTrace) -> impl Iterator<Item = &'a LineDamage> {
+    [&curves.line_damage, &trace.line_damage].into_iter().flatten()
+}
+
 impl RunReport {
+    /// Files whose lines are not those that were written.
+    pub fn line_damage(&self) -> impl Iterator<Item = &LineDamage> {
+        line_damage(&self.curves, &self.trace)
+    }
+
     /// The summary, unless the run was resumed and is still running.
     pub fn final_summary(&self) -> Option<&Summary> {
         self.summary.as_ref().filter(|_| self.state != RunState::Running)

@@ -427,6 +427,7 @@ fn summary(names: SampleNames) -> Summary {
             })
             .collect(),
         durations: None,
+        lines: None,
         phases: vec![
             phase("backward", 200, 86.9, 0.71),
             phase("forward", 200, 50.2, 0.44),

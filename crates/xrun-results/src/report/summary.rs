@@ -91,6 +91,7 @@ pub fn json(run: &Path) -> Result<Value, ReportError> {
         "checkpoints": report.checkpoints,
         "resumable": report.resumable(),
         "damage": report.damage,
+        "line_damage": report.line_damage().collect::<Vec<_>>(),
     }))
 }
 

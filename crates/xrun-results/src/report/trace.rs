@@ -10,6 +10,7 @@ use super::series::{ThinnedSeries, TimeMarks};
 use crate::format::{MemoryLine, MemorySummary, SamplePoint};
 use crate::read;
 use crate::read::ReadError;
+use crate::verdict::LineDamage;
 use xrun_core::bounded::ledger::OWNERS_MAX;
 use xrun_verdict::names::{GPU_SUFFIX, PRIVATE_SUFFIX, REPORTED_GPU_SUFFIX, is_group};
 
@@ -60,6 +61,8 @@ pub struct MemoryTrace {
     pub last_step: Option<u64>,
     /// Number of damaged lines.
     pub damaged_lines: u64,
+    /// Difference from the lines that were written.
+    pub line_damage: Option<LineDamage>,
     /// Reason why the file, or the rest of it, cannot be read.
     pub read_error: Option<String>,
     segment: u32,
@@ -81,6 +84,7 @@ pub fn read(run: &Path) -> MemoryTrace {
         match line {
             Ok(line) => trace.add(line),
             Err(ReadError::Content { .. }) => trace.damaged_lines += 1,
+            Err(ReadError::Lines { damage, .. }) => trace.line_damage = Some(damage),
             Err(error) => trace.read_error = Some(error.to_string()),
         }
     }

@@ -274,6 +274,7 @@ mod tests {
             processes: Vec::new(),
             series: Vec::new(),
             not_judged: Vec::new(),
+            line_damage: Vec::new(),
         };
         let decided = |judgement, trace: &Trace| by_trace(Some(&verdict(judgement)), trace, None, 310 * MIB);
         assert_eq!(

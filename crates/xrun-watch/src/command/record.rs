@@ -21,7 +21,7 @@ use xrun_results::command_line;
 use xrun_results::explanation::Explanation;
 use xrun_results::format::{
     DESCRIPTION_CHARACTERS_MAX, Demand, Device, GrowthToLimit, Manifest, MemoryLine, MemorySummary, MetricsLine,
-    Outcome, OwnerSummary, PhaseSummary, PlanFile, PostMortem, Summary, VERSION,
+    Outcome, OwnerSummary, PhaseSummary, PlanFile, PostMortem, Summary, VERSION, WrittenLines,
 };
 use xrun_results::read;
 use xrun_results::read::ReadError;
@@ -172,7 +172,7 @@ impl CommandRecord {
     /// Removes the metrics lines from `step` on: a resumed command repeats those steps.
     fn rewind(&mut self, step: u64) -> Result<(), WriteError> {
         let summary = &mut self.metrics_summary;
-        write::keep_first_lines(&self.directory.path.join(layout::METRICS), |line| {
+        self.metrics.keep_first_lines(|line| {
             let line = read::parse_line::<MetricsLine>(line.as_bytes()).ok().filter(|line| line.step() < step);
             line.iter().for_each(|line| summary.add(line));
             line.is_some()
@@ -195,8 +195,7 @@ impl CommandRecord {
             return memory;
         }
         self.metrics_summary.clear();
-        self.metrics.flush()?;
-        memory.and(write::keep_first_lines(&self.directory.path.join(layout::METRICS), |_| false))
+        memory.and(self.metrics.keep_first_lines(|_| false))
     }
 
     /// Records where the steps are from, for people.
@@ -234,6 +233,15 @@ impl CommandRecord {
     /// Some of it cannot be written.
     pub fn flush(&mut self) -> Result<(), WriteError> {
         let (memory, metrics, log) = (self.memory.flush(), self.metrics.flush(), self.log.flush());
+        memory.and(metrics).and(log)
+    }
+
+    /// Writes all waiting lines to the disk, and checks that no other program changed a file.
+    ///
+    /// # Errors
+    /// As [`flush`](Self::flush), and a file was changed.
+    pub fn sync(&mut self) -> Result<(), WriteError> {
+        let (memory, metrics, log) = (self.memory.sync(), self.metrics.sync(), self.log.sync());
         memory.and(metrics).and(log)
     }
 
@@ -329,8 +337,8 @@ impl CommandRecord {
     ) -> Result<(RunDirectory, Summary, Option<PlanFile>), WriteError> {
         self.directory.free_reserve();
         let logged = self.log(&format!("{}: {}", ended.outcome.label(), ended.message));
-        let synced = [self.metrics.sync(), self.memory.sync(), self.log.sync()];
-        let synced = logged.and(synced.into_iter().collect::<Result<Vec<()>, WriteError>>().map(drop));
+        let synced = self.sync();
+        let synced = logged.and(synced);
         let path = self.directory.path.clone();
         let judged = write::replace_json(&path.join(layout::VERDICT), verdict);
         let owners = ledger.read().into_iter().map(|owner| OwnerSummary {
@@ -384,6 +392,7 @@ impl CommandRecord {
             durations: None,
             phases: ended.phases.clone(),
             counters: ended.counters.clone(),
+            lines: Some(WrittenLines { metrics: self.metrics.sum(), memory: self.memory.sum() }),
         };
         self.metrics_summary.fill(&mut summary);
         let summed = write::replace_json(&path.join(layout::SUMMARY), &summary);

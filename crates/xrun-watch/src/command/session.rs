@@ -161,6 +161,7 @@ impl<'a> Launch<'a> {
             growth: GrowthWatch::default(),
             search: explainer.map(|explainer| CauseSearch::new(explainer, main)),
             write_failed: false,
+            file_change: None,
         };
         let directory = session.record.directory.path.display().to_string();
         session.info(&format!("watching process {main}; results: {directory}"));
@@ -256,6 +257,8 @@ struct Session<'a> {
     search: Option<CauseSearch>,
     /// True if the last write failed, which was reported. The command continues.
     write_failed: bool,
+    /// Message on the first file that another program changed: the results are incomplete.
+    file_change: Option<String>,
 }
 
 impl Session<'_> {
@@ -312,10 +315,12 @@ impl Session<'_> {
 
     /// Reports the first of consecutive write errors.
     fn check_written(&mut self, written: Result<(), WriteError>) {
-        if let Err(WriteError { path, source }) = written
-            && !std::mem::replace(&mut self.write_failed, true)
-        {
-            let path = path.display();
+        let Err(error) = written else { return };
+        let (path, source) = (error.path.display(), &error.source);
+        if error.is_change() {
+            self.file_change.get_or_insert_with(|| error.to_string());
+        }
+        if !std::mem::replace(&mut self.write_failed, true) {
             (self.info)(&format!(
                 "cannot write {path}: {source}; the command continues, but its samples and steps are lost"
             ));
@@ -504,6 +509,8 @@ impl Session<'_> {
         self.read_steps();
         // From here on everything that can be written is written, whatever failed before.
         self.record.directory.free_reserve();
+        let synced = self.record.sync();
+        self.check_written(synced);
         let verdict = self.judged.verdict();
         let seconds = self.sampler.elapsed();
         let now_us = u64::try_from(seconds.as_micros()).unwrap_or(u64::MAX);
@@ -518,6 +525,10 @@ impl Session<'_> {
             None if fails(self.request.fail_on, verdict.verdict) => {
                 let message = format!("{how}; {}", verdict.message);
                 (Outcome::MemoryGrew, exit_code(Outcome::MemoryGrew), message)
+            }
+            None if self.file_change.is_some() => {
+                let change = self.file_change.take().unwrap_or_default();
+                (Outcome::Failed, exit_code(Outcome::Failed), format!("{how}; {change}"))
             }
             None => match self.failed_training() {
                 Some(training) => {

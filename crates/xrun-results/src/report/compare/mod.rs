@@ -166,6 +166,7 @@ fn compared_run(report: &RunReport) -> ComparedRun {
                 .collect()
         }),
         damage: report.damage.clone(),
+        line_damage: report.line_damage().cloned().collect(),
     }
 }
 

@@ -45,8 +45,6 @@ pub enum Format {
     Json,
     /// Annotations for pull requests on GitHub.
     Github,
-    /// SARIF 2.1.0 for code scanners and editors.
-    Sarif,
 }
 
 pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failure> {
@@ -71,12 +69,10 @@ pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failur
                 answers.push(as_json(&name, &result, arguments.locked.then_some(&violations)));
                 continue;
             }
-            Format::Github | Format::Sarif => {
+            Format::Github => {
                 for problems in [problems(&result).as_deref(), Some(&violations)].into_iter().flatten() {
-                    match format {
-                        Format::Github if problems.is_empty() => {}
-                        Format::Github => terminal.print(&annotate::github(&name, problems)),
-                        _ => answers.extend(annotate::sarif_results(&name, problems)),
+                    if !problems.is_empty() {
+                        terminal.print(&annotate::github(&name, problems));
                     }
                 }
                 continue;
@@ -128,10 +124,8 @@ pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failur
             }
         }
     }
-    match format {
-        Format::Json => terminal.json(&answers),
-        Format::Sarif => terminal.json(&annotate::sarif(answers)),
-        Format::Human | Format::Github => {}
+    if format == Format::Json {
+        terminal.json(&answers);
     }
     Ok(match (invalid, violated) {
         (true, _) => EXIT_BAD_INPUT,

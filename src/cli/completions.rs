@@ -12,7 +12,7 @@ use clap_complete::Shell;
 
 use super::CommandLine;
 use super::terminal::{Failure, Terminal};
-use crate::experiment::key_synonyms;
+use crate::experiment::key_lookup;
 use crate::experiment::pipeline::Pipeline;
 use crate::invocation;
 use crate::printable;
@@ -186,8 +186,8 @@ fn offered(command: &Command, with_positionals: bool) -> Command {
 
 fn with_values(argument: Arg) -> Arg {
     let values: Vec<String> = match argument.get_id().as_str() {
-        "set" => key_synonyms::all_keys().into_iter().map(|key| format!("{key}=")).collect(),
-        "solve" => key_synonyms::all_keys(),
+        "set" => key_lookup::all_keys().into_iter().map(|key| format!("{key}=")).collect(),
+        "solve" => key_lookup::all_keys(),
         "pipeline" => Pipeline::names().map(str::to_owned).collect(),
         "record" => {
             let records = schemas::record_schemas().into_iter().map(|(name, _)| name.to_owned());

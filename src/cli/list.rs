@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::Results;
 use super::terminal::{Failure, Terminal};
-use crate::experiment::{key_synonyms, schema, shape};
+use crate::experiment::{key_lookup, schema, shape};
 use crate::files::layout::REFERENCE;
 use crate::invocation;
 use crate::killed;
@@ -208,10 +208,10 @@ fn check_key(key: &str) -> Result<(), Failure> {
         return Ok(());
     }
     // `seed` is a part of `experiment.seed`, which need not resemble the whole.
-    let mut meant = key_synonyms::dotted_keys(key);
+    let mut meant = key_lookup::dotted_keys(key);
     meant.truncate(KEYS_NAMED_MAX);
     if meant.is_empty() {
-        let keys = key_synonyms::all_keys();
+        let keys = key_lookup::all_keys();
         meant.extend(nearest(key, keys.iter().map(String::as_str)).map(str::to_owned));
     }
     let help = match meant.is_empty() {

@@ -7,7 +7,7 @@ use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory};
 
 use super::CommandLine;
-use crate::experiment::{key_synonyms, schema, shape};
+use crate::experiment::{key_lookup, schema, shape};
 use crate::problem::nearest;
 
 /// Inserts `-s` before arguments such as `limits.workers=2`.
@@ -77,7 +77,7 @@ pub fn suggest_key(error: &clap::Error, typed: &[OsString]) -> Option<String> {
     let Some(ContextValue::String(option)) = error.get(ContextKind::InvalidArg) else { return None };
     let name = option.strip_prefix("--")?.split('=').next()?;
     let is_full_key = name.contains('.') && shape::schema_at(schema::shared(), name).is_some();
-    let keys = if is_full_key { vec![name.to_owned()] } else { key_synonyms::dotted_keys(name) };
+    let keys = if is_full_key { vec![name.to_owned()] } else { key_lookup::dotted_keys(name) };
     if keys.is_empty() {
         return None;
     }

@@ -334,7 +334,7 @@ fn a_file_to_start_from_names_its_schema_and_examples_run_as_they_are() {
 }
 
 #[test]
-fn problems_are_printed_for_github_and_as_sarif() {
+fn problems_are_printed_as_annotations_of_github() {
     let workplace = Workplace::new();
     workplace.file("wrong.toml", "[pipeline.dummy]\n[limits]\nworkrs = 2\n");
     workplace.file("right.toml", "[pipeline.dummy]\n");
@@ -342,14 +342,6 @@ fn problems_are_printed_for_github_and_as_sarif() {
     assert_eq!(said.code, 2, "{said:?}");
     assert!(said.out.starts_with("::error file=wrong.toml,line=3,col=1,title=limits.workrs::"), "{said:?}");
     insta::assert_snapshot!(said.out);
-    let said = workplace.xrun(&["check", "right.toml", "wrong.toml", "--format", "sarif"]);
-    assert_eq!(said.code, 2, "{said:?}");
-    let log = said.json();
-    let results = log["runs"][0]["results"].as_array().unwrap();
-    assert_eq!((log["version"].as_str(), results.len()), (Some("2.1.0"), 1));
-    let place = &results[0]["locations"][0]["physicalLocation"];
-    assert_eq!((&place["artifactLocation"]["uri"], &place["region"]["startLine"]), (&"wrong.toml".into(), &3.into()));
-    assert_eq!(results[0]["ruleId"], log["runs"][0]["tool"]["driver"]["rules"][0]["id"]);
     assert_eq!(workplace.xrun(&["check", "right.toml", "--format", "github"]).out, "");
 }
 

@@ -6,15 +6,13 @@ use serde_json::Value;
 use xrun::bounded::leak_growth::LeakGrowth;
 use xrun::bounded::ledger::Ledger;
 use xrun::bounded::planned::MemoryKind;
-use xrun::experiment::key_synonyms::{FORMER_KEYS, NAMES_ELSEWHERE};
 use xrun::experiment::pipeline::Pipeline;
 use xrun::experiment::template::template;
-use xrun::experiment::{Experiment, pattern, read, render, resolved};
+use xrun::experiment::{Experiment, pattern, read, resolved};
 use xrun::files::write;
 use xrun::plan::{self, shorten};
 
 use crate::schemas::known;
-use crate::workplace::redacted_names;
 
 /// The template with every default written out, and not as a comment.
 fn uncommented(text: &str) -> String {
@@ -111,36 +109,6 @@ fn every_pattern_in_the_schema_is_put_into_words() {
         }
     }
     look(&known());
-}
-
-#[test]
-fn a_moved_key_of_the_environment_and_of_the_command_line_is_told_where_it_is_now() {
-    known();
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("sample.toml");
-    write::replace(&path, b"[pipeline.fewshot-detection]\n").unwrap();
-    let said = |set: &[String], environment: &[(String, String)]| {
-        render::text(&read::read(&path, set, environment.iter().cloned()).unwrap_err(), false, None)
-    };
-    let variable = ("XRUN__LIMITS__TRIPLET_BATCH_SIZE".to_owned(), "8".to_owned());
-    let environment = said(&[], &[variable]);
-    let command_line = said(&["limits.triplet_batch_size=8".into()], &[]);
-    insta::assert_snapshot!(redacted_names(&(environment + &command_line)));
-}
-
-#[test]
-fn every_name_of_another_tool_and_every_former_key_leads_to_a_key() {
-    fn keys(schema: &Value, into: &mut Vec<String>) {
-        for (key, part) in schema["properties"].as_object().into_iter().flatten() {
-            into.push(key.clone());
-            keys(part, into);
-        }
-    }
-    let mut all = Vec::new();
-    keys(&known(), &mut all);
-    for (_, ours) in NAMES_ELSEWHERE.iter().chain(FORMER_KEYS) {
-        assert!(all.iter().any(|key| key == ours), "{ours} is no key");
-    }
 }
 
 fn files(directory: &Path, found: &mut Vec<PathBuf>) {

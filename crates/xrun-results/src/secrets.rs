@@ -6,13 +6,13 @@
 //! the word before makes it harmless (`--pad-token`), and `key` only after a word for what it opens (`WANDB_KEY`). A
 //! last word `env`, `name`, `type`, `method`, `file` or `path` marks none. Words are separated by `-`, `_`, `.` and
 //! by a capital after a lower-case letter. So `--tokenizer`, `--max-tokens`, `--key` and `--author` are kept;
-//! numbers, `true` and `false` are masked only after names of the first kind. In free text, an expression counts as
-//! code only if it has spaces around its operator.
+//! numbers, `true` and `false` are masked only after names of the first kind. In free text, such as a patch, names are
+//! those of options and of a shell's variables; literals of source code are kept.
 
 use std::borrow::Cow;
 use std::sync::LazyLock;
 
-use regex_lite::Regex;
+use regex_lite::{Captures, Regex};
 use serde_json::Value;
 
 /// Replacement for a secret.
@@ -118,12 +118,16 @@ fn is_placeholder(value: &str) -> bool {
 
 /// Masks the value of an option, an environment variable or a table's key.
 pub fn mask_value<'a>(name: &str, value: &'a str) -> Cow<'a, str> {
+    if is_secret(name, value) { MASK.into() } else { mask_text(value).into() }
+}
+
+/// Returns `true` if the value of a name is a secret.
+fn is_secret(name: &str, value: &str) -> bool {
     match name_confidence(name) {
-        _ if value.is_empty() || is_placeholder(value) => value.into(),
-        Some(Confidence::Certain) => MASK.into(),
-        Some(Confidence::Possible) if !is_number_or_constant(value) => MASK.into(),
-        None if is_key(name) && is_hexadecimal(value) => MASK.into(),
-        _ => mask_text(value).into(),
+        _ if value.is_empty() || is_placeholder(value) => false,
+        Some(Confidence::Certain) => true,
+        Some(Confidence::Possible) => !is_number_or_constant(value),
+        None => is_key(name) && is_hexadecimal(value),
     }
 }
 
@@ -254,6 +258,8 @@ const TOKEN_PREFIXES: &[&str] = &[
 ];
 const KEY_BLOCK: &str = r"(?s)(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(-----END|$)";
 const ADDRESS: &str = r#"\b([A-Za-z][A-Za-z0-9+.-]*://)([^\s/'"<>]*:[^\s/'"<>]*|[^\s/'"<>:@]{16,})@"#;
+/// An option with its value, or an assignment of a shell. Assignments of source code have spaces around their sign.
+const NAMED: &str = r#"(^|[+\s"'`?&;(])(-{1,2}[A-Za-z][\w.-]*[= ]|[A-Za-z_][\w.-]*=)("[^"\n]*"|'[^'\n]*'|[^\s"'&;,]+)"#;
 const LOGIN: &str = r#"(\bwandb[ \t]+login[ \t]+(?:--?[^\s"']+[ \t]+)*)[^\s"'&;|-][^\s"'&;|]*"#;
 
 struct Patterns {
@@ -261,6 +267,7 @@ struct Patterns {
     key_block: Regex,
     address: Regex,
     login: Regex,
+    named: Regex,
 }
 
 /// Never `None`: a test compiles the patterns.
@@ -270,10 +277,12 @@ static PATTERNS: LazyLock<Option<Patterns>> = LazyLock::new(|| {
         key_block: Regex::new(KEY_BLOCK).ok()?,
         address: Regex::new(ADDRESS).ok()?,
         login: Regex::new(LOGIN).ok()?,
+        named: Regex::new(NAMED).ok()?,
     })
 });
 
-/// Masks secrets in any text, including source code and shell commands.
+/// Masks tokens of known formats, private keys, passwords in URLs, and values of options and variables of a shell in any text.
+/// Values in source code are kept.
 pub fn mask_text(text: &str) -> String {
     let Some(patterns) = PATTERNS.as_ref() else { return MASK.into() };
     let mut text = Cow::Borrowed(text);
@@ -288,112 +297,14 @@ pub fn mask_text(text: &str) -> String {
             text = pattern.replace_all(&text, by).into_owned().into();
         }
     }
-    let (mut masked, mut copied, mut at) = (String::with_capacity(text.len()), 0, 0);
-    let letter = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
-    while let Some(start) = text.as_bytes()[at..].iter().position(|&byte| letter(byte)).map(|skipped| at + skipped) {
-        let rest = &text.as_bytes()[start..];
-        let end = start + rest.iter().position(|&byte| !letter(byte)).unwrap_or(rest.len());
-        at = end;
-        if let Some((from, to)) = secret_after(&text, start, end) {
-            masked.extend([&text[copied..from], MASK]);
-            (copied, at) = (to, to);
+    let masked = patterns.named.replace_all(&text, |found: &Captures<'_>| {
+        let name = found[2].trim_matches(['-', '=', ' ']);
+        match is_secret(name, found[3].trim_matches(['"', '\''])) {
+            true => format!("{}{}{MASK}", &found[1], &found[2]),
+            false => found[0].to_owned(),
         }
-    }
-    masked + &text[copied..]
-}
-
-/// Maximum length of a name or an expression.
-const WORD_BYTES_MAX: usize = 4096;
-const SCHEMES: &[&str] = &["bearer", "basic", "token", "digest"];
-const TYPES: &[&str] = &["str", "bytes", "string", "String", "&str", "Any", "Optional[str]", "str | None"];
-
-/// Range of the secret that follows a name at `start..end`.
-fn secret_after(text: &str, start: usize, end: usize) -> Option<(usize, usize)> {
-    let name = &text[start..end];
-    let is_removed_line = start == 0 || text[..start].ends_with('\n');
-    let option = name.starts_with("--") || (name.starts_with('-') && !is_removed_line);
-    let after = text[end..].trim_start_matches('\\');
-    let after = after.strip_prefix(['"', '\'']).unwrap_or(after);
-    let quoted_name = after.len() < text.len() - end;
-    let after = after.strip_prefix(']').unwrap_or(after);
-    let sign = after.trim_start_matches([' ', '\t']);
-    let gap = sign.len() < after.len();
-    let signs = [":=", "==", "=>", "=", ":"];
-    let found = signs.iter().find(|one| sign.starts_with(**one)).copied();
-    let after_sign = match found {
-        Some(found) => &sign[found.len()..],
-        None if quoted_name && sign.starts_with(',') => &sign[1..],
-        None if option && gap => sign,
-        None => return None,
-    };
-    let known = name_confidence(name);
-    // After a bare `key` only a value in the format of a key counts, such as that of W&B.
-    let sure = known.or_else(|| is_key(name).then_some(Confidence::Possible))?;
-    let mut given = after_sign.trim_start_matches([' ', '\t']);
-    let has_spaces = gap && given.len() < after_sign.len();
-    let is_literal =
-        |text: &str| text.trim_start_matches(['f', 'r', 'b', 'u', 'F', 'R', 'B', 'U']).starts_with(['"', '\'']);
-    if found == Some(":") {
-        let typed = TYPES.iter().filter_map(|of| given.strip_prefix(of)?.trim_start_matches(' ').strip_prefix('='));
-        given = typed.map(|value| value.trim_start_matches(' ')).find(|value| is_literal(value)).unwrap_or(given);
-    }
-    if found.is_none() && quoted_name && !is_literal(given) {
-        let line: String = given.chars().take(160).take_while(|letter| *letter != '\n').collect();
-        given = given[line.find("default=")? + "default=".len()..].trim_start_matches(' ');
-        is_literal(given).then_some(())?;
-    }
-    if is_literal(given) {
-        given = given.trim_start_matches(|letter: char| letter.is_ascii_alphabetic());
-    }
-    let slashes = given.len() - given.trim_start_matches('\\').len();
-    let quote = given[slashes..].chars().next().filter(|quote| ['"', '\''].contains(quote));
-    let (from, value) = match quote {
-        Some(quote) => {
-            let triple = quote.to_string().repeat(3);
-            let mark = if given.starts_with(&triple) { triple } else { given[..=slashes].to_owned() };
-            let inside = &given[mark.len()..];
-            let mut escaped = false;
-            let end = inside.char_indices().find(|&(at, letter)| {
-                let ends = (!escaped && inside[at..].starts_with(&mark)) || (mark.len() < 3 && letter == '\n');
-                escaped = letter == '\\' && !escaped;
-                ends
-            });
-            (text.len() - inside.len(), &inside[..end.map_or(inside.len(), |(at, _)| at)])
-        }
-        None => (text.len() - given.len(), unquoted_value(name, given)),
-    };
-    let is_upper_case = found.is_some() && !name.chars().any(char::is_lowercase);
-    let is_expression = quote.is_none() && has_spaces && value.contains(['(', '[', '{', '$', '.', '<', '*']);
-    let is_long = value.len() >= 8 && (value.contains(|letter: char| letter.is_ascii_digit()) || value.contains(' '));
-    let typed =
-        quote.is_none() && found == Some(":") && TYPES.iter().any(|of| value.trim_end_matches([')', ':']) == *of);
-    let is_long = is_long || (quote.is_some() && value.len() >= 16) || value.len() > WORD_BYTES_MAX;
-    let is_harmless =
-        value.is_empty() || value == MASK || is_placeholder(value) || is_constant(value) || typed || is_expression;
-    let number = is_number(value) && (sure == Confidence::Possible || has_spaces);
-    let is_masked = match known {
-        None => is_hexadecimal(value),
-        Some(_) => sure == Confidence::Certain || is_upper_case || option || is_long,
-    };
-    let negative = found.is_none() && value.starts_with('-');
-    (is_masked && !is_harmless && !number && !negative).then_some((from, from + value.len()))
-}
-
-/// Unquoted value at the beginning of a text: a word, with its scheme, or the rest of the line for a header.
-fn unquoted_value<'a>(name: &str, given: &'a str) -> &'a str {
-    let lower = name.to_ascii_lowercase();
-    let header = lower.ends_with("authorization") || lower == "cookie";
-    let begins = |scheme: &&&str| {
-        let word = given.get(..=scheme.len()).and_then(|word| word.strip_suffix(' '));
-        word.is_some_and(|word| word.eq_ignore_ascii_case(scheme))
-    };
-    let from = SCHEMES.iter().find(begins).map_or(0, |scheme| scheme.len() + 1);
-    let ends = |letter: char| match header {
-        true => "\"'\n".contains(letter),
-        false => letter.is_whitespace() || "\"'&;,".contains(letter),
-    };
-    let end = given[from..].find(ends).map_or(given.len(), |end| from + end);
-    given[..end].trim_end_matches(['\\', '}', ']', ')', '\r'])
+    });
+    masked.into_owned()
 }
 
 /// Returns `true` if a file is likely to hold secrets by its name: `.env*`, `*.env`, `*.pem`, `*.key`, `*secret*` and

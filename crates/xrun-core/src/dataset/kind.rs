@@ -19,9 +19,6 @@ use crate::settings::variant::{
 pub trait DatasetKind: Send + Sync + 'static {
     /// Name of its table: `[dataset.NAME]`.
     const NAME: &'static str;
-    /// Keys and whole tables that have moved: the old dotted key, and the field of the settings that replaces it; an empty field
-    /// for a table that this kind replaces. An old key in a file is an error with a hint.
-    const FORMER_KEYS: &'static [(&'static str, &'static str)] = &[];
     /// Optional limits that apply to this data, such as `frame_cache`; see
     /// [`LIMITS_OF_KINDS`](crate::settings::sections::LIMITS_OF_KINDS).
     const LIMIT_KEYS: &'static [&'static str] = &[];
@@ -148,10 +145,6 @@ impl<D: DatasetKind> Kind for Erased<D> {
 
     fn schema(&self, generator: &mut SchemaGenerator) -> Schema {
         generator.subschema_for::<D::Settings>()
-    }
-
-    fn moved(&self) -> &'static [(&'static str, &'static str)] {
-        D::FORMER_KEYS
     }
 
     fn read(&self, from: &mut dyn erased_serde::Deserializer<'_>) -> Result<Box<dyn AnySettings>, erased_serde::Error> {

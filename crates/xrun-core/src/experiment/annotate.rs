@@ -1,6 +1,4 @@
-//! Problems of an experiment as GitHub annotations and as SARIF.
-
-use serde_json::{Value, json};
+//! Problems of an experiment as GitHub annotations.
 
 use crate::printable::escape;
 use crate::problem::{Problem, Problems};
@@ -24,46 +22,6 @@ pub fn github(file: &str, problems: &Problems) -> String {
     }
     text
 }
-
-/// SARIF 2.1.0 results, one per problem.
-pub fn sarif_results(file: &str, problems: &Problems) -> Vec<Value> {
-    let result = |problem: &Problem| {
-        let (file, line, column) = location(file, problem);
-        let help = problem.help.as_ref().map_or_else(String::new, |help| format!(" ({help})"));
-        json!({
-            "ruleId": RULE,
-            "level": "error",
-            "message": { "text": format!("{}{help}", message(problem)) },
-            "locations": [{ "physicalLocation": {
-                "artifactLocation": { "uri": uri(&file) },
-                "region": { "startLine": line, "startColumn": column },
-            } }],
-        })
-    };
-    problems.iter().map(result).collect()
-}
-
-/// SARIF 2.1.0 log with these results.
-pub fn sarif(results: Vec<Value>) -> Value {
-    json!({
-        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
-        "version": "2.1.0",
-        "runs": [{
-            "tool": { "driver": {
-                "name": "xrun",
-                "version": env!("CARGO_PKG_VERSION"),
-                "rules": [{
-                    "id": RULE,
-                    "shortDescription": { "text": "An experiment file, or a file that it names, is invalid" },
-                }],
-            } },
-            "columnKind": "unicodeCodePoints",
-            "results": results,
-        }],
-    })
-}
-
-const RULE: &str = "experiment";
 
 fn message(problem: &Problem) -> String {
     match problem.key.as_str() {
@@ -92,18 +50,6 @@ fn property(text: &str) -> String {
     escaped(text).replace(':', "%3A").replace(',', "%2C")
 }
 
-/// Relative URI reference of a path, with percent-encoding.
-fn uri(path: &str) -> String {
-    let mut text = String::with_capacity(path.len());
-    for byte in path.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' | b'/' => text.push(char::from(byte)),
-            other => text.push_str(&format!("%{other:02X}")),
-        }
-    }
-    text
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -116,10 +62,5 @@ mod tests {
         assert_eq!(text.lines().count(), 1, "{text}");
         assert!(text.starts_with("::error file=exp%2C1.toml,line=1,col=1,title=a%3Ab%2Cc::"), "{text}");
         assert!(text.contains("50 %25 of it") && text.contains("%0Ahelp: two%0Alines"), "{text}");
-    }
-
-    #[test]
-    fn paths_are_percent_encoded() {
-        assert_eq!(uri("experiments/a b%ü.toml"), "experiments/a%20b%25%C3%BC.toml");
     }
 }

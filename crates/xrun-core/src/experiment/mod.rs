@@ -9,7 +9,7 @@ mod command_script;
 mod expand;
 pub mod flatten;
 pub mod inspect;
-pub mod key_synonyms;
+pub mod key_lookup;
 pub mod kinds;
 pub mod launcher;
 mod layers;

@@ -13,7 +13,7 @@ use super::layers::Layer;
 use super::overrides_sweep::split_at_commas;
 use super::shape::{self, Shape};
 use super::tree::{self, Entry, Node, Tree};
-use super::validate::{join, moved};
+use super::validate::join;
 use crate::invocation;
 use crate::printable::escape;
 use crate::problem::{Location, OptionKey, Problem, Problems, Source, nearest};
@@ -81,16 +81,7 @@ fn variable(name: &str, value: &str, schema: &Value, problems: &mut Problems) ->
             let so_far = path.join(".");
             let mut problem = Problem::new(join(&so_far, &segment.to_lowercase()), "unknown key");
             let names = || known.into_iter().flatten().map(|(key, _)| key.as_str());
-            let whole = name[PREFIX.len()..].to_lowercase().replace("__", ".");
-            let homes = moved(&whole);
-            if !homes.is_empty() {
-                let now = |(section, field): &(String, &str)| {
-                    let key = if field.is_empty() { format!("{section}.…") } else { join(section, field) };
-                    format!("{PREFIX}{}", upper(&key).replace('.', "__"))
-                };
-                let all: Vec<String> = homes.iter().map(now).collect();
-                problem = problem.help(format!("replaced by {}", all.join(" or ")));
-            } else if at_root && wanted == "extends" {
+            if at_root && wanted == "extends" {
                 problem = Problem::new("extends", EXTENDS_ONLY_IN_FILES);
             } else if let Some(near) = nearest(segment, names()) {
                 let written: Vec<String> = path.iter().map(String::as_str).chain([near]).map(upper).collect();

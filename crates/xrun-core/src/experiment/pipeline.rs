@@ -28,9 +28,6 @@ pub trait PipelineKind: Send + Sync + 'static {
     const MODELS: &'static [&'static str] = &[];
     /// Type of its training samples; it accepts every data set of that type. `None` if it needs no data.
     const SAMPLE_TYPE: Option<SampleType> = None;
-    /// Keys that have moved: the old dotted key, and the field of the settings that replaces it. An old key in a file is an
-    /// error with a hint.
-    const FORMER_KEYS: &'static [(&'static str, &'static str)] = &[];
     /// Validation metrics in display order. The first selects the best checkpoint unless the file names another.
     const METRICS: &'static [Metric];
     /// Default of `training.batch_size`; `None` if the pipeline's own keys set the size, as those of an episode do.
@@ -110,9 +107,6 @@ pub trait PipelineKind: Send + Sync + 'static {
 pub trait ModelKind: Send + Sync + 'static {
     /// Name of its table: `[model.NAME]`.
     const NAME: &'static str;
-    /// Keys that have moved: the old dotted key, and the field of the settings that replaces it. An old key in a file is an
-    /// error with a hint.
-    const FORMER_KEYS: &'static [(&'static str, &'static str)] = &[];
     /// Keys of the table. Doc comments of the fields are the manual.
     type Settings: SettingsTable;
 
@@ -246,10 +240,6 @@ impl<P: PipelineKind> Kind for ErasedPipeline<P> {
         generator.subschema_for::<P::Settings>()
     }
 
-    fn moved(&self) -> &'static [(&'static str, &'static str)] {
-        P::FORMER_KEYS
-    }
-
     fn read(&self, from: &mut dyn erased_serde::Deserializer<'_>) -> Result<Box<dyn AnySettings>, erased_serde::Error> {
         read_settings::<P::Settings>(from)
     }
@@ -339,10 +329,6 @@ impl<M: ModelKind> Kind for ErasedModel<M> {
 
     fn schema(&self, generator: &mut SchemaGenerator) -> Schema {
         generator.subschema_for::<M::Settings>()
-    }
-
-    fn moved(&self) -> &'static [(&'static str, &'static str)] {
-        M::FORMER_KEYS
     }
 
     fn read(&self, from: &mut dyn erased_serde::Deserializer<'_>) -> Result<Box<dyn AnySettings>, erased_serde::Error> {

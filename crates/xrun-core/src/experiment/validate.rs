@@ -6,18 +6,14 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::pipeline::{Model, Pipeline};
 use super::shape::{self, Shape, list};
 use super::tree::{Entry, Node, Tree, location_of};
-use super::{key_synonyms, template};
-use crate::dataset::Dataset;
+use super::{key_lookup, template};
 use crate::problem::{Location, Problem, Problems, nearest};
 use crate::units::{Bytes, Span, pluralize};
 
 /// Maximum number of keys listed in a message.
 const LISTED_MAX: usize = 12;
-/// Prefix of the experiment's keys in a sweep.
-const SWEPT: &str = "sweep.values.";
 /// Maximum number of characters of a quoted value.
 const QUOTED_MAX: usize = 60;
 
@@ -104,29 +100,13 @@ impl Validator<'_> {
             (false, _) => format!("unknown key {name}"),
         };
         let mut problem = Problem::new(key, message).at(Some(entry.key_location.clone()));
-        let swept = key.strip_prefix(SWEPT);
         if kinds {
             self.findings.doubtful.insert(path.to_owned());
         }
-        let homes = moved(swept.unwrap_or(key));
-        if !homes.is_empty() {
-            self.findings.doubtful.extend(homes.iter().map(|(section, field)| replacement(section, field)));
-            let now = |(section, field): &(String, &str)| match (*field, swept) {
-                ("", _) => format!("`[{section}]`"),
-                (field, Some(_)) => format!("`{section}.{field}`"),
-                (field, None) => format!("`{field}` in `[{section}]`"),
-            };
-            let all: Vec<String> = homes.iter().map(now).collect();
-            return self.findings.add(problem.help(format!("replaced by {}", all.join(" or "))));
-        }
-        let is_key = !key_synonyms::sections_with_key(self.root, &entry.key).is_empty();
-        let translated = key_synonyms::keys_for(&entry.key)
-            .find(|key| properties.contains_key(*key))
-            .or_else(|| key_synonyms::keys_for(&entry.key).next().filter(|_| !is_key));
-        let key = translated.unwrap_or(&entry.key);
+        let key = entry.key.as_str();
         let here = properties.keys().map(String::as_str);
         // At the top level, a key of some section is more likely than a section with a similar name.
-        let elsewhere = key_synonyms::sections_with_key(self.root, key);
+        let elsewhere = key_lookup::sections_with_key(self.root, key);
         let similar = properties.contains_key(key).then_some(key).or_else(|| nearest(key, here));
         let similar = similar.filter(|name| *name == key || !path.is_empty() || elsewhere.is_empty());
         if let Some(similar) = similar {
@@ -136,7 +116,7 @@ impl Validator<'_> {
             }
             self.findings.doubtful.insert(join(path, similar));
             problem = problem.help(format!("did you mean `{similar}`?"));
-        } else if let Some(help) = key_synonyms::section_help(key, &elsewhere) {
+        } else if let Some(help) = key_lookup::section_help(key, &elsewhere) {
             self.findings.doubtful.extend(elsewhere.iter().map(|section| join(section, key)));
             problem = problem.help(help);
         } else if let Some(help) = containing(key, properties) {
@@ -394,20 +374,6 @@ pub fn join(path: &str, key: &str) -> String {
     if path.is_empty() { key } else { format!("{path}.{key}") }
 }
 
-/// Dotted key that replaces one that has moved: the section itself where a whole table moved.
-fn replacement(section: &str, field: &str) -> String {
-    if field.is_empty() { section.to_owned() } else { join(section, field) }
-}
-
-/// Sections and fields that replace a key that has moved; a field is empty where a whole table moved.
-pub(super) fn moved(key: &str) -> Vec<(String, &'static str)> {
-    let pipelines = Pipeline::moved(key).map(|found| ("pipeline", found));
-    let datasets = Dataset::moved(key).map(|found| ("dataset", found));
-    let models = Model::moved(key).map(|found| ("model", found));
-    let all = pipelines.chain(datasets).chain(models);
-    all.map(|(section, (kind, field))| (format!("{section}.{kind}"), field)).collect()
-}
-
 /// Adds missing required sections, and sections without a kind. `start` is the location of a missing section.
 pub fn missing(entries: &[Entry], schema: &Value, start: &Location, findings: &mut Findings) {
     for section in super::schema::required(schema) {
@@ -440,15 +406,4 @@ fn kinds_of(schema: Option<&Value>, key: &str) -> String {
         _ => Vec::new(),
     };
     list(names.iter().map(String::as_str), "or")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_moved_table_is_replaced_by_its_section_and_a_moved_key_by_its_field() {
-        assert_eq!(replacement("dataset.coco", ""), "dataset.coco");
-        assert_eq!(replacement("pipeline.dummy", "seed"), "pipeline.dummy.seed");
-    }
 }

@@ -95,9 +95,6 @@ pub trait Kind: Send + Sync + 'static {
     fn name(&self) -> &'static str;
     /// Schema of its settings.
     fn schema(&self, generator: &mut SchemaGenerator) -> Schema;
-    /// Keys and whole tables that have moved: the old dotted key, and the field that replaces it; empty for a table that this kind
-    /// replaces.
-    fn moved(&self) -> &'static [(&'static str, &'static str)];
     /// Deserialises its settings.
     ///
     /// # Errors
@@ -210,21 +207,6 @@ impl<K: RegisteredKind + ?Sized> Variant<K> {
     /// Names of all registered kinds.
     pub fn names() -> impl Iterator<Item = &'static str> + Clone {
         K::registry().all().iter().map(|kind| kind.name())
-    }
-
-    /// Kinds, each with its field, that replace a key that has moved. A field is empty where a whole table moved. `_` matches `-`,
-    /// which environment variables cannot contain.
-    pub fn moved(key: &str) -> impl Iterator<Item = (&'static str, &'static str)> {
-        let normalised = |key: &str| key.replace('-', "_");
-        let key = normalised(key);
-        K::registry().all().iter().filter_map(move |kind| {
-            let is_moved = |(old, field): &&(&str, &str)| {
-                let rest = key.strip_prefix(&normalised(old));
-                rest.is_some_and(|rest| rest.is_empty() || field.is_empty() && rest.starts_with('.'))
-            };
-            let (_, field) = kind.moved().iter().find(is_moved)?;
-            Some((kind.name(), *field))
-        })
     }
 
     /// Registered kind of this name.
@@ -345,10 +327,6 @@ mod tests {
 
         fn schema(&self, generator: &mut SchemaGenerator) -> Schema {
             generator.subschema_for::<Settings>()
-        }
-
-        fn moved(&self) -> &'static [(&'static str, &'static str)] {
-            &[]
         }
 
         fn read(

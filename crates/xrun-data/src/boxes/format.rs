@@ -14,9 +14,6 @@ use xrun_core::dataset::kind::DatasetKind;
 use xrun_core::problem::{Problem, Problems};
 use xrun_core::settings::variant::SettingsTable;
 
-/// Older table of all data sets of this kind: formats of directories, and the generated set.
-pub(crate) const FORMER_SECTION: &str = "dataset.reference-video";
-
 /// A format. [`DirectoryDataset`] of it is a data set.
 pub trait Format: Send + Sync + 'static {
     /// Name of the data set's table.
@@ -25,8 +22,6 @@ pub trait Format: Send + Sync + 'static {
     const SECTION: &'static str;
     /// Advice on the directory to name, for people.
     const ADVICE: &'static str;
-    /// [`DatasetKind::FORMER_KEYS`].
-    const FORMER_KEYS: &'static [(&'static str, &'static str)] = &[];
     /// Settings, made by [`directory_settings`](crate::directory_settings).
     type Settings: DirectorySettings;
 
@@ -139,7 +134,6 @@ pub struct DirectoryDataset<F>(PhantomData<F>);
 
 impl<F: Format> DatasetKind for DirectoryDataset<F> {
     const NAME: &'static str = F::NAME;
-    const FORMER_KEYS: &'static [(&'static str, &'static str)] = F::FORMER_KEYS;
     const LIMIT_KEYS: &'static [&'static str] = &["frame_cache", "decode_memory"];
     type Settings = F::Settings;
     type Opened = Library;

@@ -8,7 +8,7 @@ use std::path::{Component, Path};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::boxes::format::{FORMER_SECTION, Format};
+use crate::boxes::format::Format;
 use crate::boxes::open::Source;
 use crate::boxes::raw::{Raw, Unit};
 use crate::directory_settings;
@@ -64,7 +64,6 @@ impl Format for Coco {
     const NAME: &'static str = "coco";
     const SECTION: &'static str = "dataset.coco";
     const ADVICE: &'static str = "name the directory that holds the annotations and the images";
-    const FORMER_KEYS: &'static [(&'static str, &'static str)] = &[(FORMER_SECTION, "")];
     type Settings = Settings;
 
     fn check(settings: &Settings, problems: &mut Problems) {

@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 
 use settings::Settings;
 
-use crate::boxes::format::FORMER_SECTION;
 use crate::boxes::format::Format;
 use crate::boxes::library::{Library, LoaderSettings};
 use crate::boxes::open::{self, Rules};
@@ -33,7 +32,6 @@ const FRAMES_MAX: u128 = 10_000_000;
 impl DatasetKind for SyntheticVideo {
     const NAME: &'static str = "synthetic-video";
     const LIMIT_KEYS: &'static [&'static str] = &["frame_cache", "decode_memory"];
-    const FORMER_KEYS: &'static [(&'static str, &'static str)] = &[(FORMER_SECTION, "")];
     type Settings = Settings;
     type Opened = Library;
 

@@ -5,7 +5,7 @@ pub mod read;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::boxes::format::{FORMER_SECTION, Format};
+use crate::boxes::format::Format;
 use crate::boxes::open::Source;
 use crate::boxes::raw::Raw;
 use crate::directory_settings;
@@ -41,7 +41,6 @@ impl Format for Voc {
     const NAME: &'static str = "voc";
     const SECTION: &'static str = "dataset.voc";
     const ADVICE: &'static str = "name the directory that holds the annotations and the images";
-    const FORMER_KEYS: &'static [(&'static str, &'static str)] = &[(FORMER_SECTION, "")];
     type Settings = Settings;
 
     fn read(settings: &Settings, source: Source<'_>) -> Result<Raw, DataError> {

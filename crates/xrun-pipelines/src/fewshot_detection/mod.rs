@@ -53,10 +53,6 @@ impl PipelineKind for FewshotDetection {
     const NAME: &'static str = "fewshot-detection";
     const MODELS: &'static [&'static str] = &[ReferenceDetector::NAME];
     const SAMPLE_TYPE: Option<SampleType> = Some(SampleType::of::<Library>());
-    const FORMER_KEYS: &'static [(&'static str, &'static str)] = &[
-        ("limits.triplet_batch_size", "triplet_batch_size"),
-        ("limits.validation_predictions", "validation_predictions"),
-    ];
     const METRICS: &'static [Metric] = prepare::METRICS;
     const LEAKS: &'static [&'static Leak] = leaks::LEAKS;
     const LIMIT_KEYS: &'static [&'static str] = &[MICRO_BATCH_SIZE];

@@ -1,0 +1,86 @@
+//! Lookup of the sections that have a key.
+
+use serde_json::Value;
+
+use super::pipeline::{AnyModel, AnyPipeline};
+use super::schema;
+use super::shape::list;
+use super::validate::join;
+use crate::dataset::kind::AnyDataset;
+use crate::settings::variant::RegisteredKind;
+
+/// Maximum number of sections in a message.
+const SECTIONS_MAX: usize = 6;
+
+/// Sections that have a key of this name.
+pub fn sections_with_key(schema: &Value, key: &str) -> Vec<String> {
+    fn collect(schema: &Value, path: &str, key: &str, sections: &mut Vec<String>) {
+        for (name, part) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+            if name == key && !path.is_empty() {
+                sections.push(path.to_owned());
+            }
+            collect(part, &join(path, name), key, sections);
+        }
+    }
+    let mut found = Vec::new();
+    collect(schema, "", key, &mut found);
+    found
+}
+
+/// Help such as `` `seed` is a key of `[experiment]` and `[dataset.synthetic-video]` ``; `None` for no sections.
+pub fn section_help(key: &str, sections: &[String]) -> Option<String> {
+    let named: Vec<String> = sections.iter().take(SECTIONS_MAX).map(|section| format!("[{section}]")).collect();
+    let more = match sections.len().saturating_sub(SECTIONS_MAX) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let named = list(named.iter().map(String::as_str), "and");
+    (!sections.is_empty()).then(|| format!("`{key}` is a key of {named}{more}"))
+}
+
+/// Returns whether a section belongs to one pipeline, model or data set; other sections are shared by all experiments.
+fn is_specific(section: &str) -> bool {
+    let first = section.split('.').next().unwrap_or_default();
+    [<dyn AnyPipeline>::SECTION, <dyn AnyModel>::SECTION, <dyn AnyDataset>::SECTION]
+        .iter()
+        .any(|name| name.eq_ignore_ascii_case(first))
+}
+
+/// Dotted keys that a bare name on the command line may mean: `training.epochs` for `epochs`. Sections that all experiments
+/// share take precedence over those of kinds: `learning_rate` is the optimiser's.
+pub fn dotted_keys(word: &str) -> Vec<String> {
+    let name = word.to_lowercase().replace('-', "_");
+    let own = sections_with_key(schema::shared(), &name);
+    let (of_kinds, shared): (Vec<String>, Vec<String>) = own.into_iter().partition(|section| is_specific(section));
+    let sections = if shared.is_empty() { of_kinds } else { shared };
+    sections.iter().map(|section| join(section, &name)).collect()
+}
+
+/// All dotted keys that take a value, for completions.
+pub fn all_keys() -> Vec<String> {
+    fn collect(schema: &Value, path: &str, keys: &mut Vec<String>) {
+        for (name, part) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+            let key = join(path, name);
+            match part.get("properties") {
+                Some(_) => collect(part, &key, keys),
+                None if key != "extends" => keys.push(key),
+                None => {}
+            }
+        }
+    }
+    let mut keys = Vec::new();
+    collect(schema::shared(), "", &mut keys);
+    keys
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bare_name_is_completed_to_dotted_keys() {
+        assert_eq!(dotted_keys("epochs"), ["training.epochs"]);
+        assert_eq!(dotted_keys("learning-rate"), ["optimizer.adamw.learning_rate", "optimizer.sgd.learning_rate"]);
+        assert_eq!(dotted_keys("nothing-like-it"), [""; 0]);
+    }
+}

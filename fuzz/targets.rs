@@ -136,7 +136,8 @@ fn coco_text(_: &Path) -> RunInput {
     Box::new(|random| {
         let text = mutate(samples::COCO.as_bytes(), samples::COCO.as_bytes(), random);
         let mut invalid = InvalidCollector::new(policy(random));
-        Ok(coco::read::read(&text, Path::new("annotations.json"), Unit::Pixel, &mut invalid).is_ok()
+        let (file, path) = (std::io::Cursor::new(&text), Path::new("annotations.json"));
+        Ok(coco::read::read(file, path, Unit::Pixel, &mut invalid, &mut Default::default(), |_| Ok(())).is_ok()
             && !invalid.has_fatal())
     })
 }
@@ -219,7 +220,7 @@ fn images(directory: &Path) -> RunInput {
             fix_png_checksums(&mut bytes);
         }
         write(&path, &bytes);
-        match decoding::decode(&path, Path::new("image"), ExifOrientation::Apply) {
+        match decoding::decode(&path, Path::new("image"), ExifOrientation::Apply, 1 << 30) {
             Ok(image) if image.rgb.len() != image.width * image.height * 3 => {
                 Err("the number of pixels differs from the size".into())
             }
@@ -233,7 +234,9 @@ fn squad_text(_: &Path) -> RunInput {
     Box::new(move |random| {
         let text = mutate(samples::SQUAD.as_bytes(), samples::SQUAD.as_bytes(), random);
         let mut invalid = InvalidCollector::new(policy(random));
-        let Ok(index) = squad::index(&text, Path::new("train.json"), &mut invalid) else { return Ok(false) };
+        let Ok(index) = squad::index(std::io::Cursor::new(&text), Path::new("train.json"), &mut invalid) else {
+            return Ok(false);
+        };
         for span in &index.places {
             let part = &text[span.offset as usize..][..span.length as usize];
             let paragraph: Paragraph = serde_json::from_slice(part)
@@ -437,7 +440,7 @@ fn csv(directory: &Path) -> RunInput {
 fn wav_file(_: &Path) -> RunInput {
     Box::new(|random| {
         let valid = choose(&samples::wav_files(), random).to_vec();
-        let Ok(clip) = sound::read(&mutate(&valid, &valid, random)) else { return Ok(false) };
+        let Ok(clip) = sound::read(&mutate(&valid, &valid, random), u64::MAX) else { return Ok(false) };
         match clip.samples.iter().all(|sample| sample.is_finite()) && !clip.samples.is_empty() {
             true => Ok(true),
             false => Err("samples are missing or not finite".into()),

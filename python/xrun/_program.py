@@ -21,6 +21,8 @@ Event = dict[str, Any]
 _VARIABLE = "XRUN_PROGRAM"
 #: Cap on the lines of stderr without an event that an error shows.
 _LINES_MAX = 20
+# Characters of standard output that are kept; the table of a sweep has a line for each run.
+_OUTPUT_MAX = 64 * 1024 * 1024
 #: Seconds that the program may take to end after its output.
 _WAIT = 60.0
 
@@ -141,7 +143,7 @@ class Process:
         )
         self._lines: deque[str] = deque(maxlen=_LINES_MAX)
         self._last: dict[str, Event] = {}
-        #: Standard output, once it has ended.
+        #: Standard output, once it has ended, up to a maximum.
         self.output = ""
         self._reader: threading.Thread | None = None
         if keep_output:
@@ -151,7 +153,9 @@ class Process:
 
     def _read_output(self) -> None:
         assert self._process.stdout is not None
-        self.output = self._process.stdout.read()
+        self.output = self._process.stdout.read(_OUTPUT_MAX)
+        while self._process.stdout.read(_OUTPUT_MAX // 1024):
+            pass
 
     def __iter__(self) -> Iterator[Event]:
         assert self._process.stderr is not None

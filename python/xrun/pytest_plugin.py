@@ -68,6 +68,7 @@ class _Measured:
     """Memory after each step."""
 
     def __init__(self, steps: int) -> None:
+        # One for each of the steps that the marker declares, as the verdict needs all of them.
         self.rows: list[tuple[int, int, int]] = []
         self.lines: list[str] = []
         # The first third warms up caches.

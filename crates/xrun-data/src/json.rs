@@ -27,16 +27,23 @@ const COMMON: &str = "JSON has double quotation marks, no comma before a closing
 pub fn why(text: &[u8], error: &serde_json::Error) -> String {
     match error.classify() {
         _ if text.trim_ascii().is_empty() => "the file is empty".to_owned(),
-        Category::Eof => format!(
-            "the file ends in line {} before its JSON does: a bracket or a quotation mark is never closed; it may have been \
-             cut off",
-            error.line()
-        ),
-        Category::Syntax => {
-            format!("it is no JSON in line {}, column {}{}; {COMMON}", error.line(), error.column(), near(text, error))
-        }
+        Category::Eof => cut_off(error.line() as u64),
+        Category::Syntax => no_json(error.line() as u64, error.column(), &near_error(text, error)),
         Category::Data | Category::Io => error.to_string(),
     }
+}
+
+/// Message about a file that ends in a line before its JSON does.
+pub fn cut_off(line: u64) -> String {
+    format!(
+        "the file ends in line {line} before its JSON does: a bracket or a quotation mark is never closed; it may have been cut \
+         off"
+    )
+}
+
+/// Message about a file that is no JSON at a position, with the text [`near`] it.
+pub fn no_json(line: u64, column: usize, near: &str) -> String {
+    format!("it is no JSON in line {line}, column {column}{near}; {COMMON}")
 }
 
 /// Does the same as [`why`] for one line of a file of JSON lines.
@@ -47,17 +54,26 @@ pub fn why_of_line(line: &[u8], error: &serde_json::Error) -> String {
              itself, so one that is spread over several must be written as one",
             error.column()
         ),
-        Category::Syntax => format!("is no JSON from column {}{} on; {COMMON}", error.column(), near(line, error)),
+        Category::Syntax => {
+            format!("is no JSON from column {}{} on; {COMMON}", error.column(), near_error(line, error))
+        }
         // The error counts lines within this one.
         Category::Data | Category::Io => error.to_string().split(" at line ").next().unwrap_or_default().to_owned(),
     }
 }
 
-/// Text at the position of an error, as ` (near "…")`.
-fn near(text: &[u8], error: &serde_json::Error) -> String {
+fn near_error(text: &[u8], error: &serde_json::Error) -> String {
     let line = text.split(|byte| *byte == b'\n').nth(error.line().saturating_sub(1)).unwrap_or_default();
-    let line = String::from_utf8_lossy(line);
-    let at = line.floor_char_boundary(error.column().saturating_sub(1));
+    near(line, error.column().saturating_sub(1))
+}
+
+/// Text around an index of a line, as ` (near "…")`.
+pub fn near(line: &[u8], index: usize) -> String {
+    // Of a character more than is shown, in case it has several bytes.
+    let begin = index.saturating_sub(SHOWN * 4).min(line.len());
+    let line = line[begin..].split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let line = String::from_utf8_lossy(&line[..line.len().min(SHOWN * 8)]);
+    let at = line.floor_char_boundary(index - begin);
     let from = line[..at].char_indices().rev().nth(SHOWN - 1).map_or(0, |(from, _)| from);
     let to = line[at..].char_indices().nth(SHOWN).map_or(line.len(), |(to, _)| at + to);
     let shown: String = line[from..to].trim().chars().filter(|character| !character.is_control()).collect();

@@ -24,6 +24,8 @@ const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Bytes of a word that merges are learnt from; longer ones are cut into pieces of so many. Learning takes the square of a word's
 /// length: a minute and more for one of 400 kB. No word of a language is as long, and no token: other texts have the same merges.
 pub const WORD_BYTES_MAX: usize = 1024;
+/// Bytes of different words that merges are learnt from; of later ones none is counted. No language has as many.
+const WORDS_BYTES_MAX: usize = 64 * 1024 * 1024;
 
 /// Vocabulary of the texts of a data set: GPT-2's files, or one that is learnt from the texts to train on.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -183,6 +185,8 @@ impl Tokenizer {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Words {
     counts: HashMap<String, u64>,
+    /// Bytes of the different words.
+    bytes: usize,
     /// Number of words that were cut.
     cut: u64,
 }
@@ -212,7 +216,11 @@ impl Words {
     fn count(&mut self, word: &str, times: u64) {
         match self.counts.get_mut(word) {
             Some(count) => *count += times,
-            None => drop(self.counts.insert(word.to_owned(), times)),
+            None if self.bytes + word.len() > WORDS_BYTES_MAX => {}
+            None => {
+                self.bytes += word.len();
+                self.counts.insert(word.to_owned(), times);
+            }
         }
     }
 

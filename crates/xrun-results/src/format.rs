@@ -50,7 +50,7 @@ pub struct Manifest {
     pub working_directory: String,
     /// Start time: RFC 3339, UTC.
     pub started: String,
-    /// Times of the resumes: RFC 3339, UTC.
+    /// Times of the resumes: RFC 3339, UTC. One for each that was asked for, without a cap: their number is that of the segments.
     pub resumed: Vec<String>,
     /// Command of each resume, one argument per entry.
     pub resume_commands: Vec<Vec<String>>,

@@ -87,12 +87,22 @@ pub(super) fn nanoseconds(time: SystemTime) -> i128 {
     }
 }
 
+/// A file whose digest is known.
+#[derive(Debug)]
+struct Known {
+    stamp: Stamp,
+    digest: String,
+    /// `true` where the file was asked for and is as it was then.
+    current: bool,
+    /// `true` where the digest was read from the cache.
+    cached: bool,
+}
+
 /// Digests of a data set's files.
 #[derive(Debug)]
 pub struct DigestCache {
     cache_file: PathBuf,
-    cached: BTreeMap<String, (Stamp, String)>,
-    current: BTreeMap<String, (Stamp, String)>,
+    files: BTreeMap<String, Known>,
     /// Digests of a generated set as it was written; `None` for other sets.
     expected: Option<BTreeMap<String, String>>,
     opened_at: i128,
@@ -113,9 +123,8 @@ impl DigestCache {
 
     fn load(cache_file: PathBuf, opened_at: i128) -> Self {
         Self {
-            cached: read(&cache_file).unwrap_or_default(),
+            files: read(&cache_file).unwrap_or_default(),
             cache_file,
-            current: BTreeMap::new(),
             expected: None,
             opened_at,
             hashed: 0,
@@ -138,25 +147,28 @@ impl DigestCache {
     /// # Errors
     /// The file is unreadable, or differs from the one that was generated.
     pub fn digest(&mut self, name: &str, path: &Path) -> Result<String, DataError> {
-        if let Some((_, digest)) = self.current.get(name) {
-            return Ok(digest.clone());
+        let known = self.files.get(name);
+        if let Some(known) = known.filter(|known| known.current) {
+            return Ok(known.digest.clone());
         }
         let failed = |error: std::io::Error| DataError::file(path, format!("cannot be read: {error}"));
         let stamp = || std::fs::metadata(path).map(|metadata| Stamp::of(&metadata)).map_err(failed);
         let found = stamp()?;
-        let digest = match self.cached.get(name) {
-            Some((stamp, digest)) if *stamp == found => digest.clone(),
-            _ => {
+        let known = known.filter(|known| known.stamp == found).map(|known| known.digest.clone());
+        let (cached, digest) = match known {
+            Some(digest) => (true, digest),
+            None => {
                 let digest = digest_of_file(path)?;
                 (self.hashed, self.bytes) = (self.hashed + 1, self.bytes + found.length);
                 notify(self.progress(self.since.elapsed()));
-                digest
+                (false, digest)
             }
         };
         self.expect(name, &digest, path)?;
         // A file that changed while it was hashed is not cached.
         if stamp()? == found {
-            self.current.insert(name.to_owned(), (found, digest.clone()));
+            let known = Known { stamp: found, digest: digest.clone(), current: true, cached };
+            self.files.insert(name.to_owned(), known);
         }
         Ok(digest)
     }
@@ -187,15 +199,21 @@ impl DigestCache {
         }
     }
 
+    /// Bytes that it takes.
+    pub fn bytes(&self) -> u64 {
+        let file = |(name, known): (&String, &Known)| size_of::<(String, Known)>() + name.len() + known.digest.len();
+        self.files.iter().map(file).sum::<usize>() as u64
+    }
+
     /// Saves the digests for the next run. Errors are ignored: the cache is optional.
     pub fn save(self) {
         let elapsed = self.since.elapsed();
         notify((self.next_progress > FIRST_PROGRESS).then(|| format!("data: hashed {}", self.amount(elapsed))));
-        if self.current == self.cached {
+        if self.files.values().all(|known| known.current && known.cached) {
             return;
         }
         let mut text = format!("{HEADER}\n");
-        for (name, (stamp, digest)) in &self.current {
+        for (name, Known { stamp, digest, .. }) in self.files.iter().filter(|(_, known)| known.current) {
             if stamp.settled(self.opened_at) && !name.contains('\n') {
                 let Stamp { length, modified, changed, inode } = stamp;
                 let _ = writeln!(text, "{digest} {length} {modified} {changed} {inode} {name}");
@@ -231,7 +249,7 @@ fn cache_file(root: &Path) -> PathBuf {
     cache::directory().join("digests").join(format!("{}.txt", &digest(root.as_os_str().as_encoded_bytes())[..32]))
 }
 
-fn read(path: &Path) -> Option<BTreeMap<String, (Stamp, String)>> {
+fn read(path: &Path) -> Option<BTreeMap<String, Known>> {
     let bytes = file::bytes(path, FILE_BYTES_MAX).ok()?;
     checksum::check_text(&bytes).inspect_err(|_| report_damaged(path, "hashing all files of the data again")).ok()?;
     let text = String::from_utf8(bytes).ok()?;
@@ -242,7 +260,7 @@ fn read(path: &Path) -> Option<BTreeMap<String, (Stamp, String)>> {
     lines.filter(|line| !line.starts_with('#')).map(parse_line).collect()
 }
 
-fn parse_line(line: &str) -> Option<(String, (Stamp, String))> {
+fn parse_line(line: &str) -> Option<(String, Known)> {
     let mut columns = line.splitn(6, ' ');
     let digest = columns.next()?.to_owned();
     let stamp = Stamp {
@@ -251,7 +269,7 @@ fn parse_line(line: &str) -> Option<(String, (Stamp, String))> {
         changed: columns.next()?.parse().ok()?,
         inode: columns.next()?.parse().ok()?,
     };
-    Some((columns.next()?.to_owned(), (stamp, digest)))
+    Some((columns.next()?.to_owned(), Known { stamp, digest, current: false, cached: true }))
 }
 
 #[cfg(test)]

@@ -31,8 +31,8 @@ pub struct Limits {
     pub prefetch: usize,
     /// Size of the LRU cache of decoded images; 0 disables it.
     pub frame_cache: Bytes,
-    /// Memory that all threads together may use to decode images; threads wait while it is used up. An image takes at most 12
-    /// bytes per pixel plus its file; a larger one is an error. 512 MiB suffice for 44 megapixels.
+    /// Memory that all threads together may use to decode images and sounds; threads wait while it is used up. An image takes at
+    /// most 12 bytes per pixel plus twice its file and its metadata; a larger one is an error. 512 MiB suffice for 40 megapixels.
     pub decode_memory: Bytes,
     /// Number of gradient norms in the running median of the progress line and the metrics.
     #[schemars(range(min = 1, max = 100_000))]

@@ -1,6 +1,8 @@
 //! Check of the annotations against the images on the disk, which makes the index.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use image::{ImageDecoder, ImageError};
@@ -8,9 +10,9 @@ use sha2::{Digest, Sha256};
 
 use super::library::{Class, Frame, Library, Object, Reference, Video};
 use super::open::Rules;
-use super::raw::{Raw, RawClass, RawImage, RawReference};
+use super::raw::{Raw, RawClass, RawImage, RawObject, RawReference};
 use crate::reading::confined::{Root, confined};
-use crate::reading::decoding::{Largest, decoding_bytes};
+use crate::reading::decoding::{Largest, decoding_bytes, head_of};
 use crate::reading::invalid::InvalidCollector;
 use crate::reading::orientation::{self, ExifOrientation};
 use crate::reading::whole::{FILE_BYTES_MAX, is_whole};
@@ -91,7 +93,7 @@ pub fn assemble(
     digest: Sha256,
     known: DigestCache,
 ) -> Result<Library, DataError> {
-    let section = rules.section;
+    let (section, raw_bytes) = (rules.section, raw.bytes());
     // Sorted by name, so that a class's number does not depend on the order of a file.
     check_names(&raw.classes)?;
     let mut order: Vec<usize> = (0..raw.classes.len()).collect();
@@ -145,6 +147,7 @@ pub fn assemble(
         );
         invalid.add_fatal("boxes_as_fractions", || DataError::value(format!("{section}.path"), message));
     }
+    let opening_bytes = raw_bytes + known.bytes();
     known.save();
     let videos = videos
         .into_iter()
@@ -155,11 +158,12 @@ pub fn assemble(
         .collect();
     let (digest, skipped) = (hexadecimal(&digest.finalize()), invalid.found.clone());
     let root = root.path;
-    Ok(Library { section, root, exif_orientation: rules.exif_orientation, classes, videos, digest, skipped, largest })
+    let exif_orientation = rules.exif_orientation;
+    Ok(Library { section, root, exif_orientation, classes, videos, digest, skipped, largest, opening_bytes })
 }
 
 impl Assembly<'_> {
-    fn image(&mut self, raw: RawImage, class_number: &[usize]) -> Result<(), DataError> {
+    fn image(&mut self, mut raw: RawImage, class_number: &[usize]) -> Result<(), DataError> {
         let Some((path, Oriented { size, turned })) = self.file(&raw.file)? else { return Ok(()) };
         if let Some(annotated) = raw.size.filter(|annotated| *annotated != size) {
             let mut message =
@@ -171,23 +175,23 @@ impl Assembly<'_> {
             return Ok(());
         }
         let mut objects = Vec::with_capacity(raw.objects.len());
-        let mut boxes: BTreeMap<(usize, [u64; 4]), String> = BTreeMap::new();
         let unit = raw.unit.pixels(size);
-        for mut object in raw.objects {
+        for object in &mut raw.objects {
             object.corners.iter_mut().zip(unit).for_each(|(corner, unit)| *corner *= unit);
+        }
+        let repeated = repeated(&raw.objects);
+        for (at, object) in raw.objects.iter().enumerate() {
             let (class, called) = (class_number[object.class], &object.called);
-            let known = (object.class, object.corners.map(f64::to_bits));
-            if let Some(other) = boxes.get(&known) {
-                let [left, top, right, bottom] = object.corners;
+            if let Some(first) = repeated.get(&(at as u32)) {
+                let ([left, top, right, bottom], other) = (object.corners, &raw.objects[*first as usize].called);
                 self.invalid.add_with("repeated_box", &path, || {
                     format!("{called} has the class and the box of {other}: {left}, {top} to {right}, {bottom}")
                 });
                 continue;
             }
-            boxes.insert(known, called.clone());
             match self.rectangle(object.corners, size, &path, called)? {
                 Position::Inside(rectangle) => {
-                    let area = object.area.map_or(rectangle.area(), |area| area as f32);
+                    let area = object.area.unwrap_or_else(|| rectangle.area());
                     objects.push(Object { class, rectangle, area, ignored: object.ignored });
                 }
                 // It is left out, and what can be seen of it is not background.
@@ -295,7 +299,7 @@ impl Assembly<'_> {
         [left, top, right, bottom]: [f64; 4],
         (width, height): Size,
         path: &Path,
-        called: &str,
+        called: impl std::fmt::Display,
     ) -> Result<Position, DataError> {
         let (width, height) = (width as f64, height as f64);
         self.boxes += 1;
@@ -338,6 +342,15 @@ impl Assembly<'_> {
     }
 }
 
+/// Objects with the class and the box of another of their image, and the first such one, by their indices.
+fn repeated(objects: &[RawObject]) -> BTreeMap<u32, u32> {
+    let key = |at: &u32| (objects[*at as usize].class, objects[*at as usize].corners.map(f64::to_bits));
+    let mut order: Vec<u32> = (0..objects.len() as u32).collect();
+    order.sort_by_key(key);
+    let same = order.chunk_by(|one, other| key(one) == key(other));
+    same.flat_map(|same| same[1..].iter().map(|at| (*at, same[0]))).collect()
+}
+
 /// Takes classes out of both splits that no image shows and no key names, such as the parent category of an export.
 fn leave_out_empty(classes: &mut [Class], videos: &[VideoBuilder], rules: &Rules<'_>) {
     let mut shown = vec![false; classes.len()];
@@ -362,12 +375,12 @@ fn size_of_image(path: &Path, length: u64, rule: ExifOrientation) -> Result<Orie
     if length > FILE_BYTES_MAX {
         return Err(("too_large_image", format!("has {length} bytes, at most {FILE_BYTES_MAX} are read")));
     }
-    let reader = image::ImageReader::open(path).and_then(|reader| reader.with_guessed_format());
+    let reader = File::open(path).and_then(|file| head_of(BufReader::new(file)));
     let reader = reader.map_err(|error| broken(&error))?;
     let format = reader.format().ok_or_else(|| broken(&"it begins like neither"))?;
     let failed = |error| match error {
         ImageError::Limits(_) => {
-            ("too_large_image", format!("has more pixels than can be read, which are {PIXELS_MAX}"))
+            ("too_large_image", format!("has more pixels than can be read, which are {PIXELS_MAX}, or more metadata"))
         }
         error => broken(&error),
     };

@@ -79,6 +79,15 @@ pub struct ClassIndex {
     pub reference_frames: Vec<Option<Query>>,
 }
 
+impl ClassIndex {
+    /// Bytes of its lists.
+    pub fn bytes(&self) -> u64 {
+        let exemplars = (self.objects.capacity() + self.references.capacity()) * size_of::<Exemplar>();
+        let frames = self.frames.capacity() * size_of::<Query>();
+        (exemplars + frames + self.reference_frames.capacity() * size_of::<Option<Query>>()) as u64
+    }
+}
+
 /// Frames and videos that show the references of an episode, and are not queried in it.
 #[derive(Default)]
 pub struct ReferenceFrames {
@@ -210,6 +219,7 @@ pub fn index_classes(library: &Library) -> Vec<ClassIndex> {
     }
     for (class, (index, known)) in classes.iter_mut().zip(&library.classes).enumerate() {
         let mut places = BTreeSet::new();
+        index.reference_frames.reserve_exact(known.references.len());
         for (reference, image) in known.references.iter().enumerate() {
             if places.insert(image_key(&image.path, image.rectangle.as_ref())) {
                 index.references.push(Exemplar::Reference { class, reference });
@@ -221,6 +231,8 @@ pub fn index_classes(library: &Library) -> Vec<ClassIndex> {
             places.contains(&image_key(path, rectangle))
         };
         index.objects.retain(|object| !named(object));
+        index.objects.shrink_to_fit();
+        index.references.shrink_to_fit();
     }
     // Frames that validation queries are not trained on, not even around the held-out object, as long as a class has more.
     let frames = library.videos.iter().flat_map(|video| &video.frames);

@@ -34,6 +34,7 @@ fn images_boxes_classes_splits_and_sizes_are_told_with_what_is_odd() {
         digest: String::new(),
         skipped: Default::default(),
         largest: None,
+        opening_bytes: 0,
     };
     let Description { lines, warnings } = describe(&library);
     insta::assert_snapshot!(lines.join("\n"), @r#"

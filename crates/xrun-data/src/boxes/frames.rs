@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::library::{Frame, Library, Video};
-use crate::reading::decoding::{decode, needed};
+use crate::reading::decoding::{decode, head_bytes, needed};
 use crate::reading::orientation::ExifOrientation;
 use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::buffer::Buffer;
@@ -29,6 +29,8 @@ pub struct Buffers {
     pub decoding: Buffer,
     /// Names and boxes of the data set.
     pub index: Buffer,
+    /// Bytes of the index once the data set is open.
+    index_bytes: u64,
 }
 
 impl Buffers {
@@ -38,8 +40,9 @@ impl Buffers {
         let threads = limits.workers as u64 + 1;
         let all = library.largest.as_ref().map_or(u64::MAX, |largest| largest.bytes.saturating_mul(threads));
         let decoding = Cap { items: threads, bytes: limits.decode_memory.0.min(all) };
-        let index = Cap { items: library.sample_count(), bytes: index_bytes(library) };
+        let index = Cap { items: library.sample_count(), bytes: index_bytes(library).max(library.opening_bytes) };
         Self {
+            index_bytes: index_bytes(library),
             cache: Buffer::new("frame_cache", Policy::Evict, cache)
                 .key("limits.frame_cache")
                 .because("`limits.frame_cache`")
@@ -47,8 +50,16 @@ impl Buffers {
             decoding: Buffer::new("decoding", Policy::Block, decoding)
                 .key("limits.decode_memory")
                 .because("`limits.decode_memory`, or the largest image once for each thread"),
-            index: Buffer::new("dataset_index", Policy::Refuse, index).because("names and boxes of the data set"),
+            index: Buffer::new("dataset_index", Policy::Refuse, index)
+                .because("names and boxes of the data set, and its annotations while it is opened"),
         }
+    }
+
+    /// Adds what a pipeline keeps about the data set.
+    pub fn with_index(mut self, bytes: u64) -> Self {
+        self.index_bytes += bytes;
+        self.index.cap.bytes = self.index.cap.bytes.max(self.index_bytes);
+        self
     }
 
     /// All of them.
@@ -72,6 +83,7 @@ impl FrameStore {
     pub fn new(library: &Library, ledger: &Ledger, buffers: &Buffers) -> Self {
         let index = buffers.index.register(ledger);
         index.set(buffers.index.cap.items, buffers.index.cap.bytes);
+        index.set(buffers.index.cap.items, buffers.index_bytes);
         Self {
             root: library.root.clone(),
             exif_orientation: library.exif_orientation,
@@ -99,13 +111,18 @@ impl ImageSource for FrameStore {
             return Ok(image);
         }
         let whole = self.root.join(path);
+        let room = |needed| {
+            self.decoding.take(needed).ok_or_else(|| {
+                let most = Bytes(self.decoding.cap().bytes);
+                let message = format!("decoding it takes up to {}, and the plan has {most}", Bytes(needed));
+                DataError::file(path, format!("{message}; it was another image when the run began"))
+            })
+        };
+        let head = room(head_bytes(&whole, path)?)?;
         let needed = needed(&whole, path)?;
-        let room = self.decoding.take(needed).ok_or_else(|| {
-            let most = Bytes(self.decoding.cap().bytes);
-            let message = format!("decoding it takes up to {}, and the plan has {most}", Bytes(needed));
-            DataError::file(path, format!("{message}; it was another image when the run began"))
-        })?;
-        let image = decode(&whole, path, self.exif_orientation)?;
+        drop(head);
+        let room = room(needed)?;
+        let image = decode(&whole, path, self.exif_orientation, needed)?;
         drop(room);
         self.cache.insert(key, image.clone());
         Ok(image)
@@ -129,7 +146,8 @@ fn decoded_bytes(library: &Library, validation_frames: u64) -> u64 {
     (u128::from(bytes) * u128::from(seen) / u128::from(count.max(1))) as u64
 }
 
-fn index_bytes(library: &Library) -> u64 {
+/// Bytes of the index.
+pub fn index_bytes(library: &Library) -> u64 {
     let path = |path: &Path| path.as_os_str().len();
     let frames: usize = library
         .videos

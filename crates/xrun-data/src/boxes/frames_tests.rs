@@ -22,6 +22,7 @@ fn images(sides: &[u32]) -> (tempfile::TempDir, Library) {
         digest: String::new(),
         skipped: xrun_core::dataset::error::InvalidItems::default(),
         largest: None,
+        opening_bytes: 0,
     };
     (directory, library)
 }

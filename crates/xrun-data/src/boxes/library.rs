@@ -34,6 +34,8 @@ pub struct Library {
     pub skipped: InvalidItems,
     /// The image that needs most memory while it is decoded; `None` without images.
     pub largest: Option<Largest>,
+    /// Bytes that opening it took at most before the index was whole.
+    pub opening_bytes: u64,
 }
 
 /// The summary of images with boxes that pipelines judge them by.

@@ -1,5 +1,7 @@
 //! Images with boxes as the annotations of any format have them, before anything is checked against the disk.
 
+use std::fmt;
+
 use xrun_core::dataset::sample::IgnoreReason;
 use xrun_core::dataset::split::Split;
 
@@ -19,6 +21,17 @@ pub struct Raw {
     pub references: Option<Vec<RawReference>>,
     /// `true` where the format writes a box as its corner and its size.
     pub has_width_and_height: bool,
+}
+
+impl Raw {
+    /// Bytes of the images and their objects, and of the tables by which a reader finds them.
+    pub fn bytes(&self) -> u64 {
+        /// Entry of a map of identifiers, of which nodes are half full.
+        const ENTRY: usize = 32;
+        let objects = |image: &RawImage| image.objects.capacity() * (size_of::<RawObject>() + ENTRY);
+        let image = |image: &RawImage| size_of::<RawImage>() + image.file.capacity() + objects(image) + ENTRY;
+        self.images.iter().map(image).sum::<usize>() as u64
+    }
 }
 
 /// A class, as a category of COCO or a name of VOC.
@@ -76,11 +89,38 @@ pub struct RawObject {
     /// Left, top, right, bottom: distances from the left and the upper edge of the image, in [`RawImage::unit`].
     pub corners: [f64; 4],
     /// Square pixels, where the annotation says how many; then they need not be those of the box.
-    pub area: Option<f64>,
+    pub area: Option<f32>,
     /// Reason why it is neither right nor wrong to find it; `None` where it is to be found.
     pub ignored: Option<IgnoreReason>,
     /// Its name in messages.
-    pub called: String,
+    pub called: Called,
+}
+
+/// Name of an object in messages.
+#[derive(Clone, Debug)]
+pub enum Called {
+    /// Annotation of this `id`.
+    Id(i64),
+    /// Annotation without an `id`, by its index.
+    Annotation(u32),
+    /// Line of a file, from 1.
+    Line(u32),
+    /// All of the image.
+    Image,
+    /// Any other.
+    Other(Box<String>),
+}
+
+impl fmt::Display for Called {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Id(id) => write!(formatter, "annotation {id}"),
+            Self::Annotation(at) => write!(formatter, "annotation {at} of the list"),
+            Self::Line(line) => write!(formatter, "line {line}"),
+            Self::Image => formatter.write_str("the image"),
+            Self::Other(name) => formatter.write_str(name),
+        }
+    }
 }
 
 /// A reference image of a class.

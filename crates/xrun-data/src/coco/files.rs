@@ -7,14 +7,11 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use sha2::Digest;
-
 use super::{Coco, Settings, read};
 use crate::boxes::format::Format;
 use crate::boxes::open::Source;
 use crate::boxes::raw::{Raw, RawClass};
-use crate::reading::confined::{Root, annotation_file, directories};
-use xrun_core::dataset::digest::digest as digest_of;
+use crate::reading::confined::{Root, directories, open_annotations};
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
 use xrun_core::printable;
@@ -49,10 +46,9 @@ pub fn read(settings: &Settings, source: Source<'_>) -> Result<Raw, DataError> {
     let Source { root, known, invalid, digest } = source;
     let files = find(root, settings)?;
     let mut read = |path: &Path| {
-        let bytes = annotation_file(root, path, FILE_BYTES_MAX)?;
-        digest.update(&bytes);
-        known.expect(ANNOTATIONS, &digest_of(&bytes), path)?;
-        let mut raw = read::read(&bytes, path, settings.box_units.unit(), invalid)?;
+        let file = open_annotations(root, path, FILE_BYTES_MAX)?;
+        let checked = |digest: &str| known.expect(ANNOTATIONS, digest, path);
+        let mut raw = read::read(file, path, settings.box_units.unit(), invalid, digest, checked)?;
         locate_images(&mut raw, root, path);
         Ok(raw)
     };
@@ -233,7 +229,7 @@ fn together(mut train: Raw, validation: Raw) -> Raw {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::boxes::raw::{RawImage, RawObject, Unit};
+    use crate::boxes::raw::{Called, RawImage, RawObject, Unit};
 
     fn raw(names: &[&str], images: &[(&str, usize)]) -> Raw {
         let object = |class| RawObject {
@@ -241,7 +237,7 @@ mod tests {
             corners: [0.0, 0.0, 9.0, 9.0],
             area: None,
             ignored: None,
-            called: String::new(),
+            called: Called::Image,
         };
         Raw {
             classes: names.iter().map(|name| RawClass { name: (*name).into(), supercategory: None }).collect(),

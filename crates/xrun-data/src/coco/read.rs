@@ -4,32 +4,59 @@
 //! single objects. Format: cocodataset.org, "Data format", object detection.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Seek};
 use std::path::Path;
 
-use serde::de::Error as _;
+use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
 
-use crate::boxes::raw::{Raw, RawClass, RawImage, RawObject, RawReference, Unit};
-use crate::json::{integer, is_integer, object_with, optional_integer, why};
+use crate::boxes::raw::{Called, Raw, RawClass, RawImage, RawObject, RawReference, Unit};
+use crate::json::{integer, is_integer, optional_integer};
 use crate::reading::invalid::InvalidCollector;
+use crate::reading::json_stream::{FILE, JsonStream, Place};
+use xrun_core::dataset::digest::hexadecimal;
 use xrun_core::dataset::error::{DataError, FATAL, REPEATED_ID};
 use xrun_core::dataset::sample::IgnoreReason;
 
-/// The file; each item is read separately, so that a malformed one hides no mistake of another.
-#[derive(Deserialize)]
-struct File<'a> {
-    #[serde(borrow)]
-    images: Vec<&'a RawValue>,
-    #[serde(borrow)]
-    annotations: Vec<&'a RawValue>,
-    #[serde(borrow)]
-    categories: Vec<&'a RawValue>,
-    #[serde(borrow, default)]
-    videos: Vec<&'a RawValue>,
-    #[serde(borrow)]
-    references: Option<Vec<&'a RawValue>>,
+const FORM: &str = "COCO detection JSON";
+/// Keys of the lists of a file; the last two may lack.
+const LISTS: [&str; 5] = ["categories", "images", "annotations", "videos", "references"];
+
+/// A list of a file, of which each item is read separately, so that a malformed one hides no mistake of another.
+#[derive(Clone, Copy)]
+struct List {
+    place: Place,
+    count: usize,
+}
+
+/// Looks through the whole text for its lists.
+fn lists(stream: &mut JsonStream<'_, impl Read>) -> Result<[Option<List>; 5], DataError> {
+    const EXPECTED: &str = "an object with `images`, `annotations` and `categories`";
+    if stream.peek()? == Some(b'[') {
+        return Err(stream.error(format!("begins with `[`, a list; expected {EXPECTED}")));
+    }
+    stream.enter(b'{', FILE, EXPECTED)?;
+    let mut found = [None; 5];
+    while let Some(key) = stream.key()? {
+        let kind = stream.peek()?;
+        let place = stream.place();
+        match LISTS.iter().position(|name| *name == key) {
+            Some(list) if kind == Some(b'[') => {
+                if found[list].replace(List { place, count: stream.skip()? }).is_some() {
+                    return Err(stream.error(format!("duplicate field `{key}`")));
+                }
+            }
+            Some(list) if !(list == 4 && kind == Some(b'n')) => stream.enter(b'[', &format!("`{key}`"), "a list")?,
+            _ => drop(stream.skip()?),
+        }
+    }
+    stream.end()?;
+    match [1, 2, 0].into_iter().find(|list| found[*list].is_none()) {
+        Some(list) => Err(stream.error(format!("missing field `{}`", LISTS[list]))),
+        None => Ok(found),
+    }
 }
 
 #[derive(Deserialize)]
@@ -119,26 +146,40 @@ fn side<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Er
     pixels.map(|pixels| u64::try_from(pixels).map_err(|_| wrong(pixels))).transpose()
 }
 
-/// Reads the text of an annotation file, whose boxes are in `unit`; `path` is for messages.
-pub fn read(text: &[u8], path: &Path, unit: Unit, invalid: &mut InvalidCollector) -> Result<Raw, DataError> {
-    // Some editors put a byte order mark before the text.
-    let text = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
-    object_with(text, "an object with `images`, `annotations` and `categories`")
-        .map_err(|message| DataError::file(path, format!("is not COCO detection JSON: {message}")))?;
-    let file: File<'_> = serde_json::from_slice(text)
-        .map_err(|error| DataError::file(path, format!("is not COCO detection JSON: {}", why(text, &error))))?;
+/// Reads an annotation file, whose boxes are in `unit`; `path` is for messages, and `checked` is called with the SHA-256 of its
+/// bytes before any item is read. All bytes go into `digest`, too.
+pub fn read(
+    mut file: impl Read + Seek,
+    path: &Path,
+    unit: Unit,
+    invalid: &mut InvalidCollector,
+    digest: &mut Sha256,
+    checked: impl FnOnce(&str) -> Result<(), DataError>,
+) -> Result<Raw, DataError> {
+    let mut own = Sha256::new();
+    let mut seen = |bytes: &[u8]| {
+        own.update(bytes);
+        digest.update(bytes);
+    };
+    let found = lists(&mut JsonStream::new(&mut file, path, FORM, &mut seen)?);
+    checked(&hexadecimal(&own.finalize()))?;
+    let found = found?;
+    let counts = found.map(|list| list.map_or(0, |list| list.count));
+    let [categories, listed_images, annotations, listed_videos, listed_references] = found;
+    let mut seen = |_: &[u8]| {};
+    let mut stream = JsonStream::new(&mut file, path, FORM, &mut seen)?;
     // What refers to an item that was not read, or to one of two, is no mistake of its own.
     let (mut whole_categories, mut whole_images) = (true, true);
-    let mut classes = Vec::with_capacity(file.categories.len());
+    let mut classes = Vec::with_capacity(counts[0]);
     let mut class_of = BTreeMap::new();
     let mut named = BTreeMap::new();
-    for (at, raw) in file.categories.into_iter().enumerate() {
-        let category: Category = match serde_json::from_str(raw.get()) {
+    items(&mut stream, categories, |Item { at, line, .. }, read| {
+        let category: Category = match read {
             Ok(category) => category,
             Err(error) => {
                 whole_categories = false;
-                invalid.add_fatal(FATAL, || malformed(path, text, raw, "category", at, &error));
-                continue;
+                invalid.add_fatal(FATAL, || malformed(path, line, "category", at, &error));
+                return;
             }
         };
         if let Some(other) = named.insert(category.name.clone(), category.id) {
@@ -151,31 +192,31 @@ pub fn read(text: &[u8], path: &Path, unit: Unit, invalid: &mut InvalidCollector
                 .add_fatal(REPEATED_ID, || DataError::file(path, format!("category id {} occurs twice", category.id)));
         }
         classes.push(RawClass { name: category.name, supercategory: category.supercategory });
-    }
+    })?;
     let mut videos = Videos::default();
-    for (at, raw) in file.videos.into_iter().enumerate() {
-        let video: Video = match serde_json::from_str(raw.get()) {
+    items(&mut stream, listed_videos, |Item { at, line, .. }, read| {
+        let video: Video = match read {
             Ok(video) => video,
             Err(error) => {
-                invalid.add_fatal(FATAL, || malformed(path, text, raw, "video", at, &error));
-                continue;
+                invalid.add_fatal(FATAL, || malformed(path, line, "video", at, &error));
+                return;
             }
         };
         if videos.number.contains_key(&video.id) {
             invalid.add_fatal(REPEATED_ID, || DataError::file(path, format!("video id {} occurs twice", video.id)));
-            continue;
+            return;
         }
         videos.add(video.id, video.name);
-    }
-    let mut images: Vec<RawImage> = Vec::with_capacity(file.images.len());
+    })?;
+    let mut images: Vec<RawImage> = Vec::with_capacity(counts[1]);
     let mut image_of = BTreeMap::new();
-    for (at, raw) in file.images.into_iter().enumerate() {
-        let image: Image = match serde_json::from_str(raw.get()) {
+    items(&mut stream, listed_images, |Item { at, line, .. }, read| {
+        let image: Image = match read {
             Ok(image) => image,
             Err(error) => {
                 whole_images = false;
-                invalid.add_fatal(FATAL, || malformed(path, text, raw, "image", at, &error));
-                continue;
+                invalid.add_fatal(FATAL, || malformed(path, line, "image", at, &error));
+                return;
             }
         };
         if image_of.insert(image.id, images.len()).is_some() {
@@ -192,21 +233,19 @@ pub fn read(text: &[u8], path: &Path, unit: Unit, invalid: &mut InvalidCollector
             part: None,
             unit,
         });
-    }
+    })?;
     let mut ids = BTreeSet::new();
-    for (at, raw) in file.annotations.into_iter().enumerate() {
-        let annotation: Annotation = match serde_json::from_str(raw.get()) {
+    items(&mut stream, annotations, |Item { at, line, raw }, read| {
+        let annotation: Annotation = match read {
             Ok(annotation) => annotation,
             Err(error) => {
-                invalid.add_with("malformed_annotation", path, || malformed_annotation(text, raw, at, &error));
-                continue;
+                invalid.add_with("malformed_annotation", path, || malformed_annotation(line, raw, at, &error));
+                return;
             }
         };
-        let called =
-            annotation.id.map_or_else(|| format!("annotation {at} of the list"), |id| format!("annotation {id}"));
+        let called = annotation.id.map_or(Called::Annotation(at as u32), Called::Id);
         if annotation.id.is_some_and(|id| !ids.insert(id)) {
             invalid.add_fatal(REPEATED_ID, || {
-                let line = line_of(text, raw);
                 DataError::file(path, format!("the id of {called} occurs twice, the second time in line {line}"))
             });
         }
@@ -216,7 +255,7 @@ pub fn read(text: &[u8], path: &Path, unit: Unit, invalid: &mut InvalidCollector
                     format!("{called} is of image {}, which does not exist", annotation.image_id)
                 });
             }
-            continue;
+            return;
         };
         let Some(class) = class_of.get(&annotation.category_id) else {
             if whole_categories {
@@ -224,30 +263,30 @@ pub fn read(text: &[u8], path: &Path, unit: Unit, invalid: &mut InvalidCollector
                     format!("{called} is of category {}, which does not exist", annotation.category_id)
                 });
             }
-            continue;
+            return;
         };
         images[*image].objects.push(RawObject {
             class: *class,
             corners: corners(annotation.bbox),
             // An area in fractions is not one in pixels.
-            area: annotation.area.filter(|_| unit == Unit::Pixel),
+            area: annotation.area.filter(|_| unit == Unit::Pixel).map(|area| area as f32),
             ignored: annotation.iscrowd.is_some_and(|crowd| crowd != 0).then_some(IgnoreReason::Crowd),
             called,
         });
-    }
-    let Some(listed) = file.references else {
+    })?;
+    if listed_references.is_none() {
         return Ok(Raw { classes, videos: videos.names, images, references: None, has_width_and_height: true });
-    };
-    let mut references = Vec::with_capacity(listed.len());
-    for (at, raw) in listed.into_iter().enumerate() {
-        let reference: Reference = match serde_json::from_str(raw.get()) {
+    }
+    let mut references = Vec::with_capacity(counts[4]);
+    items(&mut stream, listed_references, |Item { at, line, .. }, read| {
+        let reference: Reference = match read {
             Ok(reference) => reference,
             Err(error) => {
                 invalid.add_with("malformed_reference", path, || {
-                    let (line, message) = (line_of(text, raw), parser_message(&error));
+                    let message = parser_message(&error);
                     format!("reference {at} of the list (line {line}) cannot be read: {message}")
                 });
-                continue;
+                return;
             }
         };
         let Some(class) = class_of.get(&reference.category_id) else {
@@ -257,7 +296,7 @@ pub fn read(text: &[u8], path: &Path, unit: Unit, invalid: &mut InvalidCollector
                     format!("reference {file} is of category {category}, which does not exist")
                 });
             }
-            continue;
+            return;
         };
         references.push(RawReference {
             class: *class,
@@ -266,15 +305,33 @@ pub fn read(text: &[u8], path: &Path, unit: Unit, invalid: &mut InvalidCollector
             unit,
             video: reference.video_id.map(|id| videos.number(id)),
         });
-    }
+    })?;
     Ok(Raw { classes, videos: videos.names, images, references: Some(references), has_width_and_height: true })
 }
 
-/// The line of the file in which an item begins, from 1.
-fn line_of(text: &[u8], item: &RawValue) -> usize {
-    // It is borrowed from the text.
-    let begin = (item.get().as_ptr() as usize).saturating_sub(text.as_ptr() as usize);
-    text[..begin.min(text.len())].iter().filter(|byte| **byte == b'\n').count() + 1
+/// An item of a list: its index, its line in the file, and its text.
+struct Item<'a> {
+    at: usize,
+    line: u64,
+    raw: &'a [u8],
+}
+
+/// Reads the items of a list, one after the other.
+fn items<T: DeserializeOwned>(
+    stream: &mut JsonStream<'_, impl Read + Seek>,
+    list: Option<List>,
+    mut each: impl FnMut(Item<'_>, serde_json::Result<T>),
+) -> Result<(), DataError> {
+    let Some(List { place, count }) = list else { return Ok(()) };
+    stream.enter_at(place)?;
+    for at in 0..count {
+        stream.more()?;
+        stream.peek()?;
+        let line = stream.place().line;
+        let raw = stream.value()?;
+        each(Item { at, line, raw }, serde_json::from_slice(raw));
+    }
+    Ok(())
 }
 
 /// Message of the parser without its position, which is one within the item.
@@ -284,15 +341,14 @@ fn parser_message(error: &serde_json::Error) -> String {
     message.strip_suffix(&place).unwrap_or(&message).to_owned()
 }
 
-fn malformed(path: &Path, text: &[u8], item: &RawValue, what: &str, at: usize, error: &serde_json::Error) -> DataError {
-    let (line, message) = (line_of(text, item), parser_message(error));
+fn malformed(path: &Path, line: u64, what: &str, at: usize, error: &serde_json::Error) -> DataError {
+    let message = parser_message(error);
     DataError::file(path, format!("is not COCO detection JSON: {what} {at} of the list (line {line}): {message}"))
 }
 
 /// Message with the name of an annotation and its invalid key.
-fn malformed_annotation(text: &[u8], item: &RawValue, at: usize, error: &serde_json::Error) -> String {
-    let line = line_of(text, item);
-    let Ok(Value::Object(keys)) = serde_json::from_str::<Value>(item.get()) else {
+fn malformed_annotation(line: u64, item: &[u8], at: usize, error: &serde_json::Error) -> String {
+    let Ok(Value::Object(keys)) = serde_json::from_slice::<Value>(item) else {
         return format!("annotation {at} of the list (line {line}) cannot be read: {}", parser_message(error));
     };
     let called = match keys.get("id") {

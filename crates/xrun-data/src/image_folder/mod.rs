@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::boxes::format::Format;
 use crate::boxes::open::Source;
-use crate::boxes::raw::{IMAGE_ENDINGS, Raw, RawClass, RawImage, RawObject, Unit};
+use crate::boxes::raw::{Called, IMAGE_ENDINGS, Raw, RawClass, RawImage, RawObject, Unit};
 use crate::directory_settings;
 use crate::reading::confined::{directories, files};
 use xrun_core::dataset::error::DataError;
@@ -58,7 +58,7 @@ impl Format for ImageFolder {
                         corners: [0.0, 0.0, 1.0, 1.0],
                         area: None,
                         ignored: None,
-                        called: "the image".into(),
+                        called: Called::Image,
                     }],
                     part: split,
                     unit: Unit::Fraction,

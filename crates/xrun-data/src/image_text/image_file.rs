@@ -5,11 +5,11 @@ use std::io::{BufRead, Cursor, Seek};
 
 use base64::engine::general_purpose::STANDARD;
 use base64::{DecodeError, Engine};
-use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, ImageReader, Limits, RgbImage};
+use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, RgbImage};
 
 use super::record::Wrong;
-use crate::reading::orientation;
-use crate::reading::orientation::ExifOrientation;
+use crate::reading::decoding::{decoder, head_of};
+use crate::reading::orientation::{self, ExifOrientation};
 use crate::reading::whole::is_whole_in;
 use xrun_core::dataset::sample::HostImage;
 use xrun_core::printable;
@@ -20,8 +20,6 @@ pub const PIXELS_MAX: u64 = 64_000_000;
 pub const SIDE_MAX: u32 = 32_768;
 /// A longer file is not read.
 pub const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// Maximum memory of a decoder in bytes.
-const DECODE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
 /// Header of an image file. Width and height are as the pixels are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +37,7 @@ pub struct Head {
 /// # Errors
 /// It is neither PNG nor JPEG, broken, empty or too large.
 pub fn head(reader: impl BufRead + Seek) -> Result<Head, Wrong> {
-    let reader = ImageReader::new(reader).with_guessed_format().map_err(|error| broken(&error))?;
+    let reader = head_of(reader).map_err(|error| broken(&error))?;
     let format = reader.format().filter(|format| matches!(format, ImageFormat::Png | ImageFormat::Jpeg));
     let Some(format) = format else {
         return Err(("not_png_or_jpeg", "the image begins neither as PNG nor as JPEG".into()));
@@ -99,26 +97,17 @@ pub fn inline(url: &str) -> Result<Vec<u8>, Wrong> {
     })
 }
 
-/// Decodes the whole bytes of a PNG or JPEG file as 8-bit RGB: turned as EXIF says, and what is transparent laid on white.
+/// Decodes the whole bytes of a PNG or JPEG file as 8-bit RGB, in at most `most` bytes: turned as EXIF says, and what is
+/// transparent laid on white.
 ///
 /// # Errors
 /// The errors of [`head`], or the file is cut off or damaged.
-pub fn decode(bytes: &[u8]) -> Result<HostImage, Wrong> {
+pub fn decode(bytes: &[u8], most: u64) -> Result<HostImage, Wrong> {
     let Head { format, .. } = head(Cursor::new(bytes))?;
     whole(bytes, format)?;
-    let mut limits = Limits::default();
-    limits.max_alloc = Some(DECODE_BYTES_MAX);
-    let decoded = || {
-        let mut reader = ImageReader::with_format(Cursor::new(bytes), format);
-        reader.limits(limits.clone());
-        let mut decoder = reader.into_decoder()?;
-        // The image itself counts as well, as in `ImageReader::decode`.
-        limits.reserve(decoder.total_bytes())?;
-        decoder.set_limits(limits)?;
-        let turn = orientation::of(&mut decoder, ExifOrientation::Apply)?;
-        Ok(orientation::applied(on_white(DynamicImage::from_decoder(decoder)?), turn))
-    };
-    let decoded: RgbImage = decoded().map_err(|error| failed(&error))?;
+    let (decoder, turn) = decoder(bytes, ExifOrientation::Apply, most).map_err(|error| broken(&error))?;
+    let decoded = DynamicImage::from_decoder(decoder).map_err(|error| failed(&error))?;
+    let decoded = orientation::applied(on_white(decoded), turn);
     Ok(HostImage { width: decoded.width() as usize, height: decoded.height() as usize, rgb: decoded.into_raw().into() })
 }
 

@@ -47,9 +47,10 @@ fn large_images_are_refused_before_decoding() {
         (8_000, 8_001, "too_large_image", "64008000 in all"),
         (0, 5, "broken_image", "the image"),
     ] {
-        for found in
-            [head(Cursor::new(claimed(width, height))).map(|_| ()), decode(&claimed(width, height)).map(|_| ())]
-        {
+        for found in [
+            head(Cursor::new(claimed(width, height))).map(|_| ()),
+            decode(&claimed(width, height), u64::MAX).map(|_| ()),
+        ] {
             let (found, message) = found.unwrap_err();
             assert!(found == reason && message.contains(part), "{found}: {message}");
         }
@@ -62,18 +63,18 @@ fn truncated_and_foreign_files_are_refused() {
     let ground = RgbImage::from_fn(40, 40, |x, y| Rgb([x as u8 * 6, y as u8 * 6, (x * y) as u8]));
     for format in [ImageFormat::Png, ImageFormat::Jpeg] {
         let whole = encoded(ground.clone(), format);
-        assert_eq!(decode(&whole).unwrap().width, 40);
-        let (reason, message) = decode(&whole[..whole.len() * 3 / 4]).unwrap_err();
+        assert_eq!(decode(&whole, u64::MAX).unwrap().width, 40);
+        let (reason, message) = decode(&whole[..whole.len() * 3 / 4], u64::MAX).unwrap_err();
         assert!(reason == "broken_image" && message.contains("cut off"), "{message}");
     }
     for bytes in [b"".as_slice(), b"GIF89a\x01\0\x01\0\0\0\0", b"RIFF\0\0\0\0WEBPVP8 ", b"<svg></svg>", b"\0\0"] {
-        let (reason, message) = decode(bytes).unwrap_err();
+        let (reason, message) = decode(bytes, u64::MAX).unwrap_err();
         assert!(reason == "not_png_or_jpeg", "{reason} {message}");
     }
     let mut damaged = encoded(ground, ImageFormat::Png);
     let middle = damaged.len() / 2;
     damaged[middle..middle + 40].fill(0);
-    assert_eq!(decode(&damaged).unwrap_err().0, "broken_image");
+    assert_eq!(decode(&damaged, u64::MAX).unwrap_err().0, "broken_image");
 }
 
 #[test]
@@ -81,18 +82,21 @@ fn transparent_pixels_are_blended_with_white() {
     let [clear, half, full] = [[200, 0, 0, 0], [200, 0, 0, 128], [200, 0, 0, 255]].map(image::Rgba);
     let three = RgbaImage::from_fn(3, 1, |x, _| [clear, half, full][x as usize]);
     // 200 and 0 by 128 of 255, 255 by 127 of 255.
-    assert_eq!(&*decode(&encoded(three, ImageFormat::Png)).unwrap().rgb, [255, 255, 255, 227, 127, 127, 200, 0, 0]);
+    assert_eq!(
+        &*decode(&encoded(three, ImageFormat::Png), u64::MAX).unwrap().rgb,
+        [255, 255, 255, 227, 127, 127, 200, 0, 0]
+    );
     let grey = GrayAlphaImage::from_pixel(1, 1, LumaA([10, 0]));
-    assert_eq!(&*decode(&encoded(grey, ImageFormat::Png)).unwrap().rgb, [255; 3]);
+    assert_eq!(&*decode(&encoded(grey, ImageFormat::Png), u64::MAX).unwrap().rgb, [255; 3]);
     let plain = image::GrayImage::from_pixel(1, 1, Luma([10]));
-    assert_eq!(&*decode(&encoded(plain, ImageFormat::Png)).unwrap().rgb, [10; 3]);
+    assert_eq!(&*decode(&encoded(plain, ImageFormat::Png), u64::MAX).unwrap().rgb, [10; 3]);
 }
 
 #[test]
 fn exif_orientation_is_applied() {
     let half = RgbImage::from_fn(16, 8, |x, _| if x < 8 { Rgb([250, 250, 250]) } else { Rgb([5, 5, 5]) });
     let bright = |orientation, at: (usize, usize)| {
-        let image = decode(&turned(half.clone(), orientation)).unwrap();
+        let image = decode(&turned(half.clone(), orientation), u64::MAX).unwrap();
         (image.width, image.height, image.rgb[(at.1 * image.width + at.0) * 3] > 128)
     };
     assert_eq!(bright(1, (0, 0)), (16, 8, true));

@@ -165,6 +165,8 @@ pub struct Library {
     pub digest: String,
     /// Items that were left out.
     pub skipped: InvalidItems,
+    /// Bytes that opening it took at most, with the index.
+    pub opening_bytes: u64,
 }
 
 impl OpenDataset for Library {

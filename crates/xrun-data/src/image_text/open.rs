@@ -6,7 +6,6 @@ use std::io::{BufRead, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
-use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::generate::{self, FILES};
@@ -14,12 +13,12 @@ use super::image_file::{self, Head};
 use super::library::{ExampleLocation, Form, Library, Records, TextFile};
 use super::record::{EXPECTED, Image, Record, Wrong};
 use super::settings::{Settings, Source};
-use crate::json::{kind, why};
 use crate::reading::confined::{Root, confined};
 use crate::reading::decoding::Largest;
 use crate::reading::decoding::decoding_bytes;
 use crate::reading::invalid::InvalidCollector;
 use crate::reading::invalid::OnInvalid;
+use crate::reading::json_stream::{FILE, JsonStream, Place};
 use crate::reading::parquet;
 use crate::reading::whole::is_whole;
 use xrun_core::dataset::digest::hexadecimal;
@@ -32,8 +31,6 @@ use xrun_core::printable;
 
 /// Maximum length of a line in bytes. The text of a line and its base64 are in memory while it is read.
 pub const LINE_BYTES_MAX: u64 = 32 * 1024 * 1024;
-/// Maximum size of a list of questions, which is read as a whole.
-const LIST_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// Maximum number of examples.
 const EXAMPLES_MAX: usize = 10_000_000;
 /// Copies of a line in memory while its image is decoded: the line, and the base64 in it.
@@ -90,6 +87,7 @@ fn indexed(settings: &Settings, paths: &[PathBuf], policy: OnInvalid) -> Result<
         known: BTreeMap::new(),
         digest: Sha256::new(),
         largest: None,
+        opening_bytes: 0,
     };
     let mut files = Vec::new();
     for path in paths {
@@ -100,6 +98,7 @@ fn indexed(settings: &Settings, paths: &[PathBuf], policy: OnInvalid) -> Result<
         }
     }
     invalid.result()?;
+    indexing.opening_bytes += indexing.known.values().map(DigestCache::bytes).sum::<u64>();
     indexing.known.into_values().for_each(DigestCache::save);
     let images = files.iter().map(|file| u64::from(file.images)).sum();
     let source_of = std::array::from_fn(|split| split.min(files.len() - 1));
@@ -107,13 +106,16 @@ fn indexed(settings: &Settings, paths: &[PathBuf], policy: OnInvalid) -> Result<
     if let [only] = files.as_mut_slice() {
         let held_out = (f64::from(only.images) * settings.validation_fraction).round().max(1.0) as u32;
         let first = only.images.saturating_sub(held_out);
-        let all = std::mem::take(&mut only.places);
-        let (train, validation) = all.into_iter().partition(|place| place.image < first);
+        let mut train = std::mem::take(&mut only.places);
+        train.shrink_to_fit();
+        let validation = train.extract_if(.., |place| place.image >= first).collect();
         [places[Split::Train as usize], places[Split::Validation as usize]] = [train, validation];
     } else {
         files.iter_mut().zip(&mut places).for_each(|(file, places)| *places = std::mem::take(&mut file.places));
     }
     places.iter_mut().for_each(Vec::shrink_to_fit);
+    let index = places.iter().map(Vec::capacity).sum::<usize>() * size_of::<ExampleLocation>();
+    let opening_bytes = indexing.opening_bytes + (index + index / 4) as u64;
     let library = Library {
         sources: files.into_iter().map(|file| Box::new(file.text) as Box<dyn Records>).collect(),
         source_of,
@@ -125,6 +127,7 @@ fn indexed(settings: &Settings, paths: &[PathBuf], policy: OnInvalid) -> Result<
         },
         digest: hexadecimal(&indexing.digest.finalize()),
         skipped: invalid.found,
+        opening_bytes,
     };
     library.check_use()?;
     Ok(library)
@@ -144,6 +147,8 @@ struct Indexing {
     known: BTreeMap<PathBuf, DigestCache>,
     digest: Sha256,
     largest: Option<Largest>,
+    /// Bytes beside the index that opening takes: texts, and tables of the images.
+    opening_bytes: u64,
 }
 
 /// Image that was inspected.
@@ -162,6 +167,8 @@ struct FileIndexer<'a> {
     places: Vec<ExampleLocation>,
     /// Each image by the beginning of the SHA-256 of its name or its base64.
     images: HashMap<[u8; 16], InspectedImage>,
+    /// Bytes of text that were held at once.
+    text_bytes: u64,
     invalid: &'a mut InvalidCollector,
 }
 
@@ -187,12 +194,16 @@ impl Indexing {
             Source::Generated | Source::QuestionList => None,
         };
         let opened = file::open(rows.as_deref().unwrap_or(path)).map_err(failed)?;
-        let mut found = FileIndexer { path, root: &root, form, places: Vec::new(), images: HashMap::new(), invalid };
+        let mut found =
+            FileIndexer { path, root: &root, form, places: Vec::new(), images: HashMap::new(), text_bytes: 0, invalid };
         match form {
             Form::Lines => self.lines(&opened, &mut found)?,
             Form::List(_) => self.list(&opened, &mut found)?,
         }
-        let FileIndexer { places, images, .. } = found;
+        let FileIndexer { places, images, text_bytes, .. } = found;
+        // A hash table has a byte of its own for each entry.
+        let table = images.capacity() * (size_of::<([u8; 16], InspectedImage)>() + 1);
+        self.opening_bytes = self.opening_bytes.max(text_bytes) + table as u64;
         let images = images.len() as u32;
         let text = TextFile { path: path.to_owned(), root, form, file: Mutex::new(opened) };
         Ok(IndexedFile { text, places, images })
@@ -223,6 +234,7 @@ impl Indexing {
                 };
             }
             line = line.saturating_add(1);
+            found.text_bytes = bytes.capacity() as u64;
             let mut begin = offset;
             offset += read;
             blank &= bytes.trim_ascii().is_empty();
@@ -251,27 +263,25 @@ impl Indexing {
     }
 
     fn list(&mut self, file: &File, found: &mut FileIndexer<'_>) -> Result<(), DataError> {
-        let failed = |message: String| DataError::file(found.path, message);
-        let mut text = Vec::new();
-        let read = file.take(LIST_BYTES_MAX + 1).read_to_end(&mut text);
-        read.map_err(|error| failed(format!("cannot be read: {error}")))?;
-        if text.len() as u64 > LIST_BYTES_MAX {
-            return Err(failed(format!("has more than {LIST_BYTES_MAX} bytes; cut it into several")));
+        let (path, mut seen) = (found.path, |_: &[u8]| {});
+        let mut stream = JsonStream::new(file, path, "a list of [question, answer, number of an image]", &mut seen)?;
+        if stream.peek()? == Some(b'{') {
+            return Err(stream.error("it is an object"));
         }
-        let body = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(&text);
-        let items: Vec<&RawValue> = serde_json::from_slice(body).map_err(|error| {
-            failed(format!("is no list of [question, answer, number of an image]: {}", no_list(body, &error)))
-        })?;
-        let (mut line, mut seen) = (1, 0);
-        for (item, raw) in (1..).zip(items) {
-            let raw = raw.get();
-            let offset = raw.as_ptr() as usize - text.as_ptr() as usize;
-            line += text[seen..offset].iter().filter(|byte| **byte == b'\n').count() as u32;
-            seen = offset;
-            let place = ExampleLocation { offset: offset as u64, length: raw.len() as u32, line, item, image: 0 };
-            self.example(raw.as_bytes(), place, found)?;
+        stream.enter(b'[', FILE, "a list")?;
+        for item in 1.. {
+            if !stream.more()? {
+                break;
+            }
+            stream.peek()?;
+            let Place { offset, line, .. } = stream.place();
+            let raw = stream.value()?;
+            let line = line.try_into().unwrap_or(u32::MAX);
+            let place = ExampleLocation { offset, length: raw.len() as u32, line, item, image: 0 };
+            self.example(raw, place, found)?;
         }
-        Ok(())
+        found.text_bytes = stream.bytes();
+        stream.end()
     }
 
     fn example(&mut self, text: &[u8], place: ExampleLocation, found: &mut FileIndexer<'_>) -> Result<(), DataError> {
@@ -285,7 +295,13 @@ impl Indexing {
             Err(wrong) => Err(wrong),
         };
         match number {
-            Ok(image) => found.places.push(ExampleLocation { image, ..place }),
+            Ok(image) => {
+                // By little, as the index is most of what opening takes.
+                if found.places.len() == found.places.capacity() {
+                    found.places.reserve_exact(found.places.len() / 8 + 64);
+                }
+                found.places.push(ExampleLocation { image, ..place });
+            }
             Err((reason, message)) => {
                 found.invalid.add(reason, found.path, format!("{}: {message}", place.called()));
             }
@@ -331,7 +347,7 @@ impl Indexing {
     fn decoded(&mut self, head: Option<(Head, u64)>, name: Option<&str>, place: &ExampleLocation, file: &Path) {
         let Some((Head { width, height, .. }, length)) = head else { return };
         let (width, height) = (u64::from(width), u64::from(height));
-        let bytes = decoding_bytes(width, height, length + LINE_COPIES * u64::from(place.length));
+        let bytes = decoding_bytes(width, height, length) + LINE_COPIES * u64::from(place.length);
         if self.largest.as_ref().is_none_or(|largest| largest.bytes < bytes) {
             let path = name.map_or_else(|| file.to_owned(), PathBuf::from);
             self.largest = Some(Largest { path, width, height, bytes });
@@ -363,14 +379,6 @@ impl Indexing {
             Err(error) => Err(unreadable(error)),
         });
         Ok(head.map_err(prefixed))
-    }
-}
-
-/// Why the text of a file is no list.
-fn no_list(text: &[u8], error: &serde_json::Error) -> String {
-    match error.is_data() {
-        true => format!("it is {}", kind(&String::from_utf8_lossy(&text[..text.len().min(100)]))),
-        false => why(text, error),
     }
 }
 

@@ -194,7 +194,7 @@ fn unusable_data_is_refused_as_a_whole() {
     let message = failure(&of(OnInvalid::Skip));
     assert!(message.contains("1 were left out: missing_image 1"), "{message}");
     let list = Settings { source: Source::QuestionList, ..of(OnInvalid::Fail) };
-    assert!(failure(&list).ends_with("is no list of [question, answer, number of an image]: it is an object"));
+    assert!(failure(&list).ends_with("is not a list of [question, answer, number of an image]: it is an object"));
     put(empty.path(), "a.jsonl", b"");
     assert!(failure(&list).ends_with("number of an image]: the file is empty"), "{}", failure(&list));
     put(empty.path(), "a.jsonl", b"[[\"a\", \"b\", 1],\n[\"a\"");

@@ -80,7 +80,7 @@ impl Buffers {
         let threads = limits.workers as u64 + 1;
         let all = library.largest.as_ref().map_or(u64::MAX, |largest| largest.bytes.saturating_mul(threads));
         let decoding = Cap { items: threads, bytes: limits.decode_memory.0.min(all) };
-        let index = Cap { items: library.sample_count(), bytes: library.index_bytes() };
+        let index = Cap { items: library.sample_count(), bytes: library.index_bytes().max(library.opening_bytes) };
         Self {
             cache: Buffer::new("image_cache", Policy::Evict, cache)
                 .because(format!("`{key}`"))
@@ -89,7 +89,8 @@ impl Buffers {
             decoding: Buffer::new("decoding", Policy::Block, decoding)
                 .key("limits.decode_memory")
                 .because("`limits.decode_memory`, or the largest image once for each thread"),
-            index: Buffer::new("dataset_index", Policy::Refuse, index).because("position of each example in its file"),
+            index: Buffer::new("dataset_index", Policy::Refuse, index)
+                .because("position of each example in its file, and what finds repeated images while it is opened"),
         }
     }
 
@@ -123,6 +124,7 @@ impl ImageTextStore {
         let buffers = Buffers::new(&library, loader, limits);
         let index = buffers.index.register(ledger);
         index.set(buffers.index.cap.items, buffers.index.cap.bytes);
+        index.set(buffers.index.cap.items, library.index_bytes());
         Self {
             library,
             tokenizer,
@@ -247,23 +249,34 @@ impl ImageTextStore {
     fn decoded(&self, split: Split, place: &ExampleLocation, record: &Record) -> Result<HostImage, DataError> {
         let root = self.library.source(split).root();
         let failure = |wrong: Wrong| self.failure(split, place, record, wrong);
-        let bytes = match &record.image {
-            Image::Inline(url) => image_file::inline(url),
-            Image::File(name) => located(root, name).and_then(|name| {
-                let read = file::bytes(&root.join(name), image_file::FILE_BYTES_MAX);
-                read.map_err(|error| unreadable(&error))
-            }),
+        let file = match &record.image {
+            Image::Inline(_) => None,
+            Image::File(name) => Some(root.join(located(root, name).map_err(failure)?)),
         };
-        let bytes = bytes.map_err(failure)?;
-        let Head { width, height, .. } = image_file::head(Cursor::new(&bytes)).map_err(failure)?;
-        let files = bytes.len() as u64 + LINE_COPIES * u64::from(place.length);
-        let needed = decoding_bytes(width.into(), height.into(), files);
-        let _room = self.decoding.take(needed).ok_or_else(|| {
-            let most = Bytes(self.decoding.cap().bytes);
-            let message = format!("decoding the image takes up to {}, and the plan has {most}", Bytes(needed));
-            failure(("too_large_image", format!("{message}; it was another image when the run began")))
-        })?;
-        image_file::decode(&bytes).map_err(failure)
+        let length = match (&file, &record.image) {
+            (Some(path), _) => std::fs::metadata(path).map_err(|error| failure(unreadable(&error)))?.len(),
+            (None, Image::Inline(text) | Image::File(text)) => text.len() as u64,
+        };
+        let read = || match (&file, &record.image) {
+            (Some(path), _) => file::bytes(path, image_file::FILE_BYTES_MAX).map_err(|error| unreadable(&error)),
+            (None, Image::Inline(text) | Image::File(text)) => image_file::inline(text),
+        };
+        let room = |pixels: [u32; 2]| {
+            let [width, height] = pixels.map(u64::from);
+            let needed = decoding_bytes(width, height, length) + LINE_COPIES * u64::from(place.length);
+            self.decoding.take(needed).ok_or_else(|| {
+                let most = Bytes(self.decoding.cap().bytes);
+                let message = format!("decoding the image takes up to {}, and the plan has {most}", Bytes(needed));
+                failure(("too_large_image", format!("{message}; it was another image when the run began")))
+            })
+        };
+        let small = room([0, 0])?;
+        let Head { width, height, .. } =
+            read().and_then(|bytes| image_file::head(Cursor::new(bytes))).map_err(failure)?;
+        drop(small);
+        let _room = room([width, height])?;
+        let most = decoding_bytes(width.into(), height.into(), length);
+        read().and_then(|bytes| image_file::decode(&bytes, most)).map_err(failure)
     }
 
     fn failure(&self, split: Split, place: &ExampleLocation, record: &Record, (_, message): Wrong) -> DataError {

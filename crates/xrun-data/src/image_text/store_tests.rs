@@ -68,7 +68,7 @@ fn held_bytes_are_in_the_ledger_and_within_the_plan() {
     let ledger = Ledger::default();
     let store = store(&small, &Limits::default(), &ledger);
     let held = |name: &str| ledger.read().into_iter().find(|owner| owner.name == name).map(|owner| owner.bytes);
-    assert_eq!(held("dataset_index"), Some(store.buffers().index.cap.bytes));
+    assert_eq!(held("dataset_index"), Some(store.library().index_bytes()));
     store.example(Split::Train, 0).unwrap();
     store.example(Split::Validation, 0).unwrap();
     assert_eq!((held("image_cache"), store.counters().evictions), (Some(one), 1));

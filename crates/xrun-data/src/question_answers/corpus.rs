@@ -58,6 +58,8 @@ pub struct Corpus {
     pub digest: String,
     /// Items that were left out.
     pub skipped: InvalidItems,
+    /// Bytes that opening it took at most, with the index.
+    pub opening_bytes: u64,
 }
 
 /// Content of the files before it is tokenised.
@@ -69,12 +71,13 @@ struct OpenedFiles {
     digests: String,
     skipped: InvalidItems,
     texts: Texts,
+    opening_bytes: u64,
 }
 
 impl Corpus {
     /// Opens the files that the settings name.
     pub fn open(settings: &Settings) -> Result<Self, DataError> {
-        let OpenedFiles { train, validation, train_places, validation_places, digests, skipped, texts: _ } =
+        let OpenedFiles { train, validation, train_places, validation_places, digests, skipped, opening_bytes, .. } =
             OpenedFiles::open(settings)?;
         let tokenizer = settings.loader_settings().vocabulary.tokenizer(|| {
             let mut words = Words::default();
@@ -88,6 +91,7 @@ impl Corpus {
             tokenizer,
             digest: xrun_core::dataset::digest::digest(digests.as_bytes()),
             skipped,
+            opening_bytes,
         })
     }
 
@@ -156,22 +160,25 @@ impl OpenedFiles {
             (Err(fatal), _) | (_, Err(fatal)) => return Err(with_advice(invalid.with_error(fatal))),
         };
         invalid.result().map_err(with_advice)?;
-        let (train, Index { places, articles, mut texts }) = opened;
+        let (train, Index { mut places, articles, mut texts, digest, mut opening_bytes }) = opened;
         if let Some(written) = &written {
-            generated::expect(&path, written, &train.digest)?;
+            generated::expect(&path, written, &digest)?;
         }
-        let mut digests = train.digest.clone();
+        let mut digests = digest;
         let (validation, train_places, validation_places) = match second {
             Some((file, index)) => {
-                digests += &file.digest;
+                digests += &index.digest;
+                opening_bytes = opening_bytes.max(index.opening_bytes);
                 texts.add(&index.texts);
                 (Some(file), places, index.places)
             }
             None => {
                 let held_out = ((f64::from(articles) * settings.validation_fraction).round() as u32).max(1);
                 let first = articles.saturating_sub(held_out);
-                let (train, validation) = places.into_iter().partition(|place| place.article < first);
-                (None, train, validation)
+                let mut validation: Vec<_> = places.extract_if(.., |place| place.article >= first).collect();
+                validation.shrink_to_fit();
+                places.shrink_to_fit();
+                (None, places, validation)
             }
         };
         for (places, what) in [(&train_places, "to train on"), (&validation_places, "held out for validation")] {
@@ -185,7 +192,9 @@ impl OpenedFiles {
                 ));
             }
         }
-        Ok(Self { train, validation, train_places, validation_places, digests, skipped: invalid.found, texts })
+        let places = (train_places.capacity() + validation_places.capacity()) * size_of::<QuestionLocation>();
+        let (skipped, opening_bytes) = (invalid.found, opening_bytes + (places + places / 4) as u64);
+        Ok(Self { train, validation, train_places, validation_places, digests, skipped, texts, opening_bytes })
     }
 }
 

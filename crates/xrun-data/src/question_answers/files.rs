@@ -8,7 +8,6 @@ use std::sync::{Mutex, PoisonError};
 use super::squad::{self, Index, Paragraph, QuestionLocation};
 use crate::reading::invalid::InvalidCollector;
 use crate::reading::parquet;
-use xrun_core::dataset::digest::digest;
 use xrun_core::dataset::error::DataError;
 
 /// Maximum size of a question file; SQuAD's training file has 30 MB.
@@ -31,23 +30,19 @@ pub trait Paragraphs: std::fmt::Debug + Send + Sync + 'static {
 pub struct QuestionFile {
     path: PathBuf,
     file: Mutex<File>,
-    /// SHA-256 of its bytes, in hexadecimal.
-    pub digest: String,
 }
 
 impl QuestionFile {
-    /// Opens a file and indexes it; its text is dropped again.
+    /// Opens a file and indexes it; its text is read once and not kept.
     pub fn open(path: &Path, invalid: &mut InvalidCollector) -> Result<(Self, Index), DataError> {
         let failed = |error: std::io::Error| DataError::file(path, format!("cannot be read: {error}"));
         let rows = parquet::json_lines(path)?;
-        let mut file = File::open(rows.as_deref().unwrap_or(path)).map_err(failed)?;
-        let mut text = Vec::new();
-        file.by_ref().take(FILE_BYTES_MAX + 1).read_to_end(&mut text).map_err(failed)?;
-        if text.len() as u64 > FILE_BYTES_MAX {
+        let file = File::open(rows.as_deref().unwrap_or(path)).map_err(failed)?;
+        if file.metadata().map_err(failed)?.len() > FILE_BYTES_MAX {
             return Err(DataError::file(path, format!("has more than {FILE_BYTES_MAX} bytes; cut it into several")));
         }
-        let index = squad::index(&text, path, invalid)?;
-        Ok((Self { path: path.to_owned(), file: Mutex::new(file), digest: digest(&text) }, index))
+        let index = squad::index(&file, path, invalid)?;
+        Ok((Self { path: path.to_owned(), file: Mutex::new(file) }, index))
     }
 }
 

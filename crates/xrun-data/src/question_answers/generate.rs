@@ -108,7 +108,7 @@ mod tests {
         let (_, other) = generate_in(&Generated { seed: 1, ..settings.clone() }, directory.path()).unwrap();
         assert_ne!(other, written);
         let mut invalid = crate::reading::invalid::InvalidCollector::new(crate::reading::invalid::OnInvalid::Fail);
-        let index = super::super::squad::index(&bytes, &path, &mut invalid).unwrap();
+        let index = super::super::squad::index(std::io::Cursor::new(&bytes), &path, &mut invalid).unwrap();
         assert_eq!(index.places.len(), 3 * 4 * settings.sentences_per_paragraph * QUESTIONS_PER_SENTENCE);
     }
 }

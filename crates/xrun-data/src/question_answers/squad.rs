@@ -1,22 +1,23 @@
-//! Reader of SQuAD v1.1's JSON, and of its rows as Hugging Face's `datasets` writes them: once as a whole for the index, then
-//! paragraph by paragraph.
+//! Reader of SQuAD v1.1's JSON, and of its rows as Hugging Face's `datasets` writes them: paragraph by paragraph.
 //!
 //! `data`: articles with `title` and `paragraphs`; a paragraph has `context` and `qas`; a question has `id`, `question`
 //! and `answers` with `text` and `answer_start`, which counts characters, not bytes (Rajpurkar et al. 2016). A row is a line with
 //! `context`, `question`, `answers` and, where there are articles, `title`.
 
-use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{Read, Seek};
 use std::path::Path;
 
-use serde::de::IgnoredAny;
 use serde::{Deserialize, Deserializer};
 use serde_json::Value;
-use serde_json::value::RawValue;
+use sha2::{Digest, Sha256};
 
 use super::question;
 use super::texts::Texts;
-use crate::json::{object_with, why, why_of_line};
+use crate::json::{kind, why_of_line};
 use crate::reading::invalid::InvalidCollector;
+use crate::reading::json_stream::{FILE, JsonStream, Place};
+use xrun_core::dataset::digest::hexadecimal;
 use xrun_core::dataset::error::DataError;
 
 /// A paragraph with its questions.
@@ -95,20 +96,6 @@ pub struct QuestionLocation {
     pub article: u32,
 }
 
-#[derive(Deserialize)]
-struct File<'a> {
-    #[serde(borrow)]
-    data: Vec<&'a RawValue>,
-}
-
-#[derive(Deserialize)]
-struct Article<'a> {
-    #[serde(default)]
-    title: String,
-    #[serde(borrow)]
-    paragraphs: Vec<&'a RawValue>,
-}
-
 /// Index of a file: positions of valid questions, and the number of articles.
 #[derive(Debug)]
 pub struct Index {
@@ -118,54 +105,43 @@ pub struct Index {
     pub articles: u32,
     /// Lengths of its texts.
     pub texts: Texts,
+    /// SHA-256 of the file's bytes, in hexadecimal.
+    pub digest: String,
+    /// Bytes that reading took beside the index.
+    pub opening_bytes: u64,
 }
 
-/// Looks through the text of a file; `path` is for messages. What is broken goes to the judge.
-pub fn index(text: &[u8], path: &Path, invalid: &mut InvalidCollector) -> Result<Index, DataError> {
-    let texts = Texts::default();
-    let mut reading =
-        Reading { path, invalid, places: Vec::new(), texts, at: Position { text, seen: 0, line: 1, begin: 0 } };
-    // Some editors put a byte order mark before the text. Offsets count from the file's first byte.
-    let body = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text);
-    let articles = if is_rows(body) { reading.rows(text.len() - body.len())? } else { reading.squad(body)? };
-    let texts = Texts { articles: articles.into(), ..reading.texts };
-    Ok(Index { places: reading.places, articles, texts })
+const FORM: &str = "JSON in SQuAD v1.1's form";
+const EXPECTED: &str = "an object with `data`: {\"data\": [{\"title\": …, \"paragraphs\": [{\"context\": …, \"qas\": […]}]}]}, or rows on a line \
+     each: {\"context\": …, \"question\": …, \"answers\": …}";
+
+/// Looks through a file; `path` is for messages. What is broken goes to the judge.
+pub fn index(mut file: impl Read + Seek, path: &Path, invalid: &mut InvalidCollector) -> Result<Index, DataError> {
+    let failed = |error: std::io::Error| DataError::file(path, format!("cannot be read: {error}"));
+    let rows = is_rows(JsonStream::new(&mut file, path, FORM, &mut |_| {})?).unwrap_or(false);
+    file.rewind().map_err(failed)?;
+    let mut digest = Sha256::new();
+    let mut seen = |bytes: &[u8]| digest.update(bytes);
+    let stream = JsonStream::new(file, path, FORM, &mut seen)?;
+    let mut reading = Reading { path, invalid, places: Vec::new(), texts: Texts::default(), opening_bytes: 0 };
+    let articles = if rows { reading.rows(stream)? } else { reading.squad(stream)? };
+    let Reading { mut places, texts, opening_bytes, .. } = reading;
+    places.shrink_to_fit();
+    let (digest, texts) = (hexadecimal(&digest.finalize()), Texts { articles: articles.into(), ..texts });
+    Ok(Index { places, articles, texts, digest, opening_bytes })
 }
 
-/// Returns whether the first line is a whole object, as each line of JSON lines is, and not all of SQuAD's file.
-fn is_rows(text: &[u8]) -> bool {
-    #[derive(Deserialize)]
-    struct First {
-        data: Option<IgnoredAny>,
-        context: Option<IgnoredAny>,
-        question: Option<IgnoredAny>,
+/// Returns whether the first object is a row, and not all of SQuAD's file.
+fn is_rows(mut stream: JsonStream<'_, impl Read>) -> Result<bool, DataError> {
+    stream.enter(b'{', "", "")?;
+    while let Some(key) = stream.key()? {
+        match key.as_str() {
+            "data" => return Ok(false),
+            "context" | "question" => return Ok(true),
+            _ => stream.skip()?,
+        };
     }
-    let first = text.split(|byte| *byte == b'\n').find(|line| !line.trim_ascii().is_empty());
-    let first = first.filter(|line| line.trim_ascii().starts_with(b"{"));
-    let keys = first.and_then(|line| serde_json::from_slice::<First>(line).ok());
-    keys.is_some_and(|keys| keys.data.is_none() && (keys.context.is_some() || keys.question.is_some()))
-}
-
-/// Line and column of ascending offsets.
-struct Position<'a> {
-    text: &'a [u8],
-    seen: usize,
-    line: usize,
-    /// Offset of the line's first byte.
-    begin: usize,
-}
-
-impl Position<'_> {
-    /// Text such as `line 7, column 3`, as editors count.
-    fn of(&mut self, offset: usize) -> String {
-        let between = &self.text[self.seen..offset.max(self.seen)];
-        self.line += between.iter().filter(|byte| **byte == b'\n').count();
-        if let Some(last) = between.iter().rposition(|byte| *byte == b'\n') {
-            self.begin = self.seen + last + 1;
-        }
-        self.seen = offset.max(self.seen);
-        format!("line {}, column {}", self.line, offset.saturating_sub(self.begin) + 1)
-    }
+    Ok(false)
 }
 
 struct Reading<'a, 'b> {
@@ -173,23 +149,23 @@ struct Reading<'a, 'b> {
     invalid: &'b mut InvalidCollector,
     places: Vec<QuestionLocation>,
     texts: Texts,
-    at: Position<'a>,
+    opening_bytes: u64,
 }
 
 impl Reading<'_, '_> {
-    /// Reads the lines of a file of rows from `begin` on; returns the number of articles, which are titles, or else contexts.
-    fn rows(&mut self, begin: usize) -> Result<u32, DataError> {
-        let text = self.at.text;
-        let mut articles: HashMap<String, u32> = HashMap::new();
-        let mut offset = begin;
-        for (line, bytes) in (1_u64..).zip(text[begin..].split(|byte| *byte == b'\n')) {
-            let place = offset;
-            offset += bytes.len() + 1;
+    /// Reads the lines of a file of rows; returns the number of articles, which are titles, or else contexts.
+    fn rows(&mut self, mut stream: JsonStream<'_, impl Read>) -> Result<u32, DataError> {
+        loop {
+            let place = stream.place();
+            let bytes = stream.line()?;
+            if bytes.is_empty() {
+                break;
+            }
             let bytes = bytes.trim_ascii_end();
             if bytes.is_empty() {
                 continue;
             }
-            let called = format!("line {line}");
+            let called = format!("line {}", place.line);
             let mut row: Written = match serde_json::from_slice(bytes) {
                 Ok(row) => row,
                 Err(error) => {
@@ -199,65 +175,118 @@ impl Reading<'_, '_> {
                 }
             };
             let title = row.title.take().filter(|title| !title.is_empty());
-            let article = title.unwrap_or_else(|| row.context.clone());
-            let next = articles.len() as u32;
-            let article = *articles.entry(article).or_insert(next);
-            let location = QuestionLocation { offset: place as u64, length: length(bytes), question: 0, article };
-            self.questions(row, location, || called.clone());
+            let location = QuestionLocation { offset: place.offset, length: length(bytes), question: 0, article: 0 };
+            let (before, key) = (self.places.len(), hash(title.as_deref().unwrap_or(&row.context)));
+            self.questions(row, location, &place, || called.clone());
+            // A row that is left out counts as one of its article, and its place ends with the numbering.
+            let unsound = QuestionLocation { length: 0, ..location };
+            let place = match self.places.len() > before {
+                true => self.places.last_mut(),
+                false => {
+                    self.add(unsound);
+                    self.places.last_mut()
+                }
+            };
+            if let Some(place) = place {
+                place.set_key(key);
+            }
         }
-        Ok(articles.len() as u32)
+        self.opening_bytes = stream.bytes();
+        Ok(number_articles(&mut self.places))
     }
 
     /// Reads a file in SQuAD's form; returns the number of articles.
-    fn squad(&mut self, body: &[u8]) -> Result<u32, DataError> {
-        let path = self.path;
-        let failed = |message: String| DataError::file(path, format!("is not JSON in SQuAD v1.1's form: {message}"));
-        object_with(
-            body,
-            "an object with `data`: {\"data\": [{\"title\": …, \"paragraphs\": [{\"context\": …, \"qas\": […]}]}]}, or \
-             rows on a line each: {\"context\": …, \"question\": …, \"answers\": …}",
-        )
-        .map_err(failed)?;
-        let file: File<'_> = serde_json::from_slice(body).map_err(|error| failed(why(body, &error)))?;
-        let begin = self.at.text.as_ptr() as usize;
-        for (article, raw) in file.data.iter().enumerate() {
-            let content: Article<'_> = match serde_json::from_str(raw.get()) {
-                Ok(content) => content,
-                Err(error) => {
-                    let at = self.at.of(raw.get().as_ptr() as usize - begin);
-                    let message = format!("article {article} ({at}) cannot be read: {}", cause(&error));
-                    self.invalid.add("unreadable_article", path, message);
-                    continue;
-                }
-            };
-            for (number, raw) in content.paragraphs.iter().enumerate() {
-                let raw = raw.get();
-                let offset = raw.as_ptr() as usize - begin;
-                let called = || format!("paragraph {number} of the article \"{}\"", content.title);
-                let paragraph: Written = match serde_json::from_str(raw) {
-                    Ok(paragraph) => paragraph,
-                    Err(error) => {
-                        let message =
-                            format!("{} ({}) cannot be read: {}", called(), self.at.of(offset), cause(&error));
-                        self.invalid.add("unreadable_paragraph", path, message);
-                        continue;
+    fn squad(&mut self, mut stream: JsonStream<'_, impl Read>) -> Result<u32, DataError> {
+        if stream.peek()? == Some(b'[') {
+            return Err(stream.error(format!("begins with `[`, a list; expected {EXPECTED}")));
+        }
+        stream.enter(b'{', FILE, EXPECTED)?;
+        let mut articles = None;
+        while let Some(key) = stream.key()? {
+            match key.as_str() {
+                "data" => {
+                    stream.enter(b'[', "`data`", "a list")?;
+                    let mut number = 0;
+                    while stream.more()? {
+                        self.article(&mut stream, number)?;
+                        number += 1;
                     }
-                };
-                if paragraph.qas.is_none() {
-                    let message = format!("{} ({}) has no `qas`", called(), self.at.of(offset));
-                    self.invalid.add("unreadable_paragraph", path, message);
-                    continue;
+                    articles = Some(number);
                 }
-                let (length, article) = (length(raw.as_bytes()), article as u32);
-                let location = QuestionLocation { offset: offset as u64, length, question: 0, article };
-                self.questions(paragraph, location, called);
+                _ => drop(stream.skip()?),
             }
         }
-        Ok(file.data.len() as u32)
+        stream.end()?;
+        self.opening_bytes = stream.bytes();
+        articles.ok_or_else(|| stream.error("missing field `data`"))
+    }
+
+    fn article(&mut self, stream: &mut JsonStream<'_, impl Read>, article: u32) -> Result<(), DataError> {
+        let at = stream.place();
+        let (mut title, mut wrong, mut read) = (String::new(), None, false);
+        if stream.peek()? != Some(b'{') {
+            wrong = Some(format!("it is {}, expected an object", kind(&String::from_utf8_lossy(stream.value()?))));
+        } else {
+            stream.enter(b'{', "", "")?;
+            while let Some(key) = stream.key()? {
+                match key.as_str() {
+                    "title" => match serde_json::from_slice(stream.value()?) {
+                        Ok(text) => title = text,
+                        Err(error) => wrong = Some(format!("`title`: {}", cause(&error))),
+                    },
+                    "paragraphs" if wrong.is_none() && stream.peek()? == Some(b'[') => {
+                        read = true;
+                        stream.enter(b'[', "", "")?;
+                        let mut number = 0;
+                        while stream.more()? {
+                            let called = format!("paragraph {number} of the article \"{title}\"");
+                            self.paragraph(stream, article, &called)?;
+                            number += 1;
+                        }
+                    }
+                    _ => drop(stream.skip()?),
+                }
+            }
+        }
+        if let Some(wrong) = wrong.or_else(|| (!read).then(|| "it has no list `paragraphs`".into())) {
+            let message = format!("article {article} ({}) cannot be read: {wrong}", at.shown());
+            self.invalid.add("unreadable_article", self.path, message);
+        }
+        Ok(())
+    }
+
+    fn paragraph(
+        &mut self,
+        stream: &mut JsonStream<'_, impl Read>,
+        article: u32,
+        called: &str,
+    ) -> Result<(), DataError> {
+        stream.peek()?;
+        let place = stream.place();
+        let raw = stream.value()?;
+        let wrong = match serde_json::from_slice::<Written>(raw) {
+            Ok(paragraph) if paragraph.qas.is_some() => {
+                let location = QuestionLocation { offset: place.offset, length: length(raw), question: 0, article };
+                self.questions(paragraph, location, &place, || called.to_owned());
+                return Ok(());
+            }
+            Ok(_) => "has no `qas`".to_owned(),
+            Err(error) => format!("cannot be read: {}", cause(&error)),
+        };
+        self.invalid.add("unreadable_paragraph", self.path, format!("{called} ({}) {wrong}", place.shown()));
+        Ok(())
+    }
+
+    /// Adds a place; the list grows by little, as it is most of what opening takes.
+    fn add(&mut self, location: QuestionLocation) {
+        if self.places.len() == self.places.capacity() {
+            self.places.reserve_exact(self.places.len() / 8 + 64);
+        }
+        self.places.push(location);
     }
 
     /// Adds the questions of a paragraph at `location` that are sound. One that is not takes no other along.
-    fn questions(&mut self, written: Written, location: QuestionLocation, called: impl Fn() -> String) {
+    fn questions(&mut self, written: Written, location: QuestionLocation, at: &Place, called: impl Fn() -> String) {
         let (context, questions) = written.questions();
         self.texts.contexts.add(context.chars().count());
         let single = questions.len() == 1;
@@ -275,20 +304,56 @@ impl Reading<'_, '_> {
             match wrong {
                 None => {
                     self.texts.answers.add(answer);
-                    self.places.push(QuestionLocation { question: number as u32, ..location });
+                    self.add(QuestionLocation { question: number as u32, ..location });
                 }
                 Some((reason, wrong)) => broken.push((reason, number, wrong)),
             }
         }
         for (reason, number, wrong) in broken {
-            let at = self.at.of(location.offset as usize);
             let question = if single { String::new() } else { format!(", question {number}") };
             self.invalid.add_with(reason, self.path, || match called() {
                 line if line.starts_with("line ") => format!("{line}{question}: {wrong}"),
-                paragraph => format!("{paragraph} ({at}){question}: {wrong}"),
+                paragraph => format!("{paragraph} ({}){question}: {wrong}", at.shown()),
             });
         }
     }
+}
+
+impl QuestionLocation {
+    /// Keeps the hash of its article's name, in place of numbers that are not known yet.
+    fn set_key(&mut self, key: u64) {
+        (self.question, self.article) = ((key >> 32) as u32, key as u32);
+    }
+
+    fn key(&self) -> u64 {
+        u64::from(self.question) << 32 | u64::from(self.article)
+    }
+}
+
+fn hash(name: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    name.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Numbers the articles of rows, which have the hashes of their names, in the order of the file, and removes what is left out.
+/// In place: a map of all names would take more than the index.
+fn number_articles(places: &mut Vec<QuestionLocation>) -> u32 {
+    places.sort_unstable_by_key(|place| (place.key(), place.offset));
+    // The first row of an article in place of its name.
+    places.chunk_by_mut(|one, other| one.key() == other.key()).for_each(|article| {
+        let first = article[0].offset;
+        article.iter_mut().for_each(|place| place.set_key(first));
+    });
+    places.sort_unstable_by_key(|place| (place.key(), place.offset));
+    let mut count = 0;
+    for article in places.chunk_by_mut(|one, other| one.key() == other.key()) {
+        article.iter_mut().for_each(|place| place.set_key(count));
+        count += 1;
+    }
+    places.retain(|place| place.length > 0);
+    places.sort_unstable_by_key(|place| place.offset);
+    count as u32
 }
 
 /// A paragraph of four gigabytes is not read at all: files have a cap.
@@ -331,6 +396,8 @@ fn start(context: &str, answer: &Answer) -> Option<usize> {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Cursor;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -343,7 +410,7 @@ mod tests {
 
     fn read(text: &str, policy: OnInvalid) -> (Result<Index, DataError>, InvalidCollector) {
         let mut invalid = InvalidCollector::new(policy);
-        let index = index(text.as_bytes(), Path::new("dev.json"), &mut invalid);
+        let index = index(Cursor::new(text), Path::new("dev.json"), &mut invalid);
         (index.and_then(|index| invalid.result().map(|()| index)), invalid)
     }
 
@@ -441,7 +508,7 @@ mod tests {
             let mut bytes = TEXT.as_bytes().to_vec();
             bytes[at] = byte;
             let mut invalid = InvalidCollector::new(OnInvalid::Skip);
-            if let Ok(index) = index(&bytes, Path::new("dev.json"), &mut invalid) {
+            if let Ok(index) = index(Cursor::new(&bytes), Path::new("dev.json"), &mut invalid) {
                 for place in index.places {
                     let part = &bytes[place.offset as usize..][..place.length as usize];
                     prop_assert!(serde_json::from_slice::<Paragraph>(part).is_ok());

@@ -81,9 +81,11 @@ impl ExampleStore {
         };
         let items = (corpus.places(Split::Train).len() + corpus.places(Split::Validation).len()) as u64;
         let bytes = corpus.index_bytes();
-        let of_index = Buffer::new("dataset_index", Policy::Refuse, Cap { items, bytes })
-            .because("position of each question in its file");
+        let cap = Cap { items, bytes: bytes.max(corpus.opening_bytes) };
+        let of_index = Buffer::new("dataset_index", Policy::Refuse, cap)
+            .because("position of each question in its file, and a paragraph while it is opened");
         let index = of_index.register(ledger);
+        index.set(items, cap.bytes);
         index.set(items, bytes);
         Ok(Self { corpus, cutting, examples, _index: index, buffers: [buffer, of_index] })
     }

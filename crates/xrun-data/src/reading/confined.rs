@@ -161,9 +161,16 @@ fn listed(root: &Root, directory: &str, wanted: impl Fn(&Path) -> bool) -> Resul
     Ok(names)
 }
 
-/// The bytes of an annotation file below `root`. More than `bytes_max` are an error, and so is a
-/// link that leads out of the root.
+/// The bytes of an annotation file below `root`, as [`open_annotations`].
 pub fn annotation_file(root: &Root, path: &Path, bytes_max: u64) -> Result<Vec<u8>, DataError> {
+    let mut bytes = Vec::new();
+    let read = open_annotations(root, path, bytes_max)?.take(bytes_max).read_to_end(&mut bytes);
+    read.map_err(|error| DataError::file(path, format!("cannot be read: {error}")))?;
+    Ok(bytes)
+}
+
+/// Opens an annotation file below `root`. More than `bytes_max` are an error, and so is a link that leads out of the root.
+pub fn open_annotations(root: &Root, path: &Path, bytes_max: u64) -> Result<File, DataError> {
     let failed = |error: std::io::Error| DataError::file(path, format!("cannot be read: {error}"));
     let found = path.canonicalize().map_err(failed)?;
     if !root.holds(&found) {
@@ -173,11 +180,9 @@ pub fn annotation_file(root: &Root, path: &Path, bytes_max: u64) -> Result<Vec<u
     if !about.is_file() {
         return Err(DataError::file(path, "is no file"));
     }
-    let mut bytes = Vec::new();
-    File::open(path).and_then(|file| file.take(bytes_max + 1).read_to_end(&mut bytes)).map_err(failed)?;
-    if bytes.len() as u64 > bytes_max {
+    if about.len() > bytes_max {
         let message = format!("has {} bytes, at most {bytes_max} are read of an annotation file", about.len());
         return Err(DataError::file(path, message));
     }
-    Ok(bytes)
+    File::open(path).map_err(failed)
 }

@@ -1,10 +1,11 @@
 //! Decoding of image files, and an upper bound of the memory that it takes.
 
 use std::fs::File;
-use std::io::{Cursor, Read};
+use std::io::{self, BufRead, BufReader, Cursor, Read, Seek, SeekFrom, Take};
 use std::path::{Path, PathBuf};
 
-use image::{DynamicImage, ImageDecoder, ImageError, ImageReader, Limits};
+use image::metadata::Orientation;
+use image::{DynamicImage, ImageDecoder, ImageReader, ImageResult, Limits};
 use serde::{Deserialize, Serialize};
 
 use super::orientation::{self, ExifOrientation};
@@ -14,19 +15,79 @@ use xrun_core::dataset::sample::HostImage;
 use xrun_core::settings::sections;
 use xrun_core::units::Bytes;
 
-/// Maximum memory of a decoder with the decoded image, in bytes.
-const DECODE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
-
 /// Bytes of a pixel while it is decoded: four channels of 16 bits, and the three of 8 bits that they become; or the coefficients
 /// of a progressive JPEG beside its pixels. Turning the three of 8 bits afterwards takes less.
 const PIXEL_BYTES: u64 = 12;
-/// Tables and buffers of a decoder, whatever the size of the image.
-const DECODER_BYTES: u64 = 256 * 1024;
+/// Pixels of a block of a JPEG along each side: a decoder completes its blocks.
+const BLOCK: u64 = 16;
+/// Copies of a file in memory while it is decoded: its bytes, and those of the decoder.
+const FILE_COPIES: u64 = 2;
+/// Maximum of the metadata of a PNG, with the buffer in which they are collected and what is inflated of them.
+const METADATA_BYTES_MAX: u64 = 8 * 1024 * 1024;
+/// Row of a PNG as its decoder counts it, beside its metadata: of 65,535 pixels of four channels.
+const ROW_BYTES: u64 = 256 * 1024;
+/// Tables and buffers of a decoder, whatever the size of the image, beside rows that are twice as long while they grow.
+const DECODER_BYTES: u64 = 3 * ROW_BYTES;
+/// Maximum of what is read of a file for its size and orientation.
+const HEAD_BYTES_MAX: u64 = 16 * 1024 * 1024;
 
 /// Bytes that decoding an image takes at most; `length` is that of its file.
 pub fn decoding_bytes(width: u64, height: u64, length: u64) -> u64 {
+    let files = length.saturating_mul(FILE_COPIES);
+    // Twice, as what is inflated grows by doubling.
+    pixel_bytes(width, height).saturating_add(files).saturating_add(2 * metadata_bytes(length) + DECODER_BYTES)
+}
+
+/// Bytes for the metadata of a file: a chunk, its buffer of up to twice its length, or what it inflates to.
+fn metadata_bytes(length: u64) -> u64 {
+    length.saturating_mul(3).min(METADATA_BYTES_MAX)
+}
+
+fn pixel_bytes(width: u64, height: u64) -> u64 {
     // A file that was replaced since may claim any size.
-    width.saturating_mul(height).saturating_mul(PIXEL_BYTES).saturating_add(length + DECODER_BYTES)
+    let [width, height] = [width, height].map(|side| side.saturating_add(BLOCK - 1) / BLOCK * BLOCK);
+    width.saturating_mul(height).saturating_mul(PIXEL_BYTES)
+}
+
+/// Reader of an image whose decoder takes no more for metadata, such as a compressed colour profile, than [`decoding_bytes`] has
+/// for them. A larger profile is left out, which changes no pixel; other metadata is never inflated.
+fn bounded<R: BufRead + Seek>(mut file: R, most: u64) -> io::Result<ImageReader<Take<R>>> {
+    let length = file.seek(SeekFrom::End(0))?.min(most);
+    file.rewind()?;
+    let mut limits = Limits::default();
+    limits.max_alloc = Some(metadata_bytes(length) + ROW_BYTES);
+    let mut reader = ImageReader::new(file.take(length)).with_guessed_format()?;
+    reader.limits(limits);
+    Ok(reader)
+}
+
+/// Reader of the beginning of an image, which has its size and its orientation.
+///
+/// # Errors
+/// The file does not read.
+pub fn head_of<R: BufRead + Seek>(file: R) -> io::Result<ImageReader<Take<R>>> {
+    bounded(file, HEAD_BYTES_MAX)
+}
+
+/// Decoder of all bytes of an image, in at most `most` bytes; its orientation by `rule`.
+///
+/// # Errors
+/// Message: it cannot be decoded, or takes more.
+pub fn decoder(bytes: &[u8], rule: ExifOrientation, most: u64) -> Result<(impl ImageDecoder, Orientation), String> {
+    let opened = || {
+        let mut decoder = bounded(Cursor::new(bytes), u64::MAX)?.into_decoder()?;
+        let orientation = orientation::of(&mut decoder, rule)?;
+        Ok((decoder, orientation))
+    };
+    let opened: ImageResult<_> = opened();
+    let (decoder, orientation) = opened.map_err(|error| error.to_string())?;
+    let (width, height) = decoder.dimensions();
+    match decoding_bytes(width.into(), height.into(), bytes.len() as u64) {
+        needed if needed > most => {
+            Err(format!("decoding it takes up to {}, and there are {}", Bytes(needed), Bytes(most)))
+        }
+        _ => Ok((decoder, orientation)),
+    }
 }
 
 /// The image of a data set that takes most memory to decode.
@@ -61,25 +122,33 @@ pub fn fits(largest: Option<&Largest>, limits: &sections::Limits) -> Result<(), 
     }
 }
 
+/// Bytes that reading the header of a file takes; `name` is for messages.
+///
+/// # Errors
+/// The file is not there.
+pub fn head_bytes(path: &Path, name: &Path) -> Result<u64, DataError> {
+    let length = std::fs::metadata(path).map(|about| about.len());
+    let length = length.map_err(|error| DataError::file(name, format!("cannot be read: {error}")))?;
+    Ok(decoding_bytes(0, 0, length.min(FILE_BYTES_MAX)))
+}
+
 /// Bytes that decoding a file takes, by its header; `name` is for messages. 0 pixels for a file that cannot be read.
 ///
 /// # Errors
 /// The file is not there.
 pub fn needed(path: &Path, name: &Path) -> Result<u64, DataError> {
-    let length = std::fs::metadata(path).map(|about| about.len());
-    let length = length.map_err(|error| DataError::file(name, format!("cannot be read: {error}")))?;
-    let head = ImageReader::open(path).and_then(ImageReader::with_guessed_format).ok();
+    let head = File::open(path).and_then(|file| head_of(BufReader::new(file))).ok();
     let (width, height) = head.and_then(|head| head.into_dimensions().ok()).unwrap_or_default();
-    Ok(decoding_bytes(width.into(), height.into(), length.min(FILE_BYTES_MAX)))
+    Ok(head_bytes(path, name)?.saturating_add(pixel_bytes(width.into(), height.into())))
 }
 
-/// A JPEG or PNG file as 8-bit RGB, turned as `rule` says; `name` is for messages.
+/// A JPEG or PNG file as 8-bit RGB, turned as `rule` says, decoded in at most `most` bytes; `name` is for messages.
 ///
 /// # Errors
 /// The file does not read, or is no image that can be decoded.
-pub fn decode(path: &Path, name: &Path, rule: ExifOrientation) -> Result<HostImage, DataError> {
+pub fn decode(path: &Path, name: &Path, rule: ExifOrientation, most: u64) -> Result<HostImage, DataError> {
     let bytes = read(path).map_err(|error| DataError::file(name, format!("cannot be read: {error}")))?;
-    decode_bytes(&bytes, rule)
+    decode_bytes(&bytes, rule, most)
         .map_err(|error| DataError::file(name, format!("{error}; repair it or take it out of the annotations")))
 }
 
@@ -87,22 +156,11 @@ pub fn decode(path: &Path, name: &Path, rule: ExifOrientation) -> Result<HostIma
 ///
 /// # Errors
 /// The file is not an image that can be decoded.
-pub fn decode_bytes(bytes: &[u8], rule: ExifOrientation) -> Result<HostImage, String> {
+pub fn decode_bytes(bytes: &[u8], rule: ExifOrientation, most: u64) -> Result<HostImage, String> {
     let broken = |error: String| format!("the image cannot be decoded: {error}");
-    let mut reader =
-        ImageReader::new(Cursor::new(bytes)).with_guessed_format().map_err(|error| broken(error.to_string()))?;
-    let mut limits = Limits::default();
-    limits.max_alloc = Some(DECODE_BYTES_MAX);
-    reader.limits(limits.clone());
-    let decoded = |reader: ImageReader<_>| {
-        let mut decoder = reader.into_decoder()?;
-        // The image itself counts as well, as in `ImageReader::decode`.
-        limits.reserve(decoder.total_bytes())?;
-        decoder.set_limits(limits)?;
-        let orientation = orientation::of(&mut decoder, rule)?;
-        Ok(orientation::applied(DynamicImage::from_decoder(decoder)?.into_rgb8(), orientation))
-    };
-    let decoded = decoded(reader).map_err(|error: ImageError| broken(error.to_string()))?;
+    let (decoder, orientation) = decoder(bytes, rule, most).map_err(broken)?;
+    let decoded = DynamicImage::from_decoder(decoder).map_err(|error| broken(error.to_string()))?;
+    let decoded = orientation::applied(decoded.into_rgb8(), orientation);
     Ok(HostImage { width: decoded.width() as usize, height: decoded.height() as usize, rgb: decoded.into_raw().into() })
 }
 

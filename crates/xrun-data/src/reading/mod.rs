@@ -3,6 +3,7 @@
 pub mod confined;
 pub mod decoding;
 pub mod invalid;
+pub mod json_stream;
 pub mod named;
 pub mod orientation;
 pub mod parquet;

@@ -3,7 +3,7 @@
 //! The JPEG decoder fills what is missing with grey and reports no error, so a file cut off would be trained on.
 
 use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, BufRead, BufReader, Cursor, Read, Seek, SeekFrom};
 use std::path::Path;
 
 use image::ImageFormat;
@@ -15,27 +15,22 @@ pub const FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
 /// Returns whether the end of the image is in the file. Bytes after it (a film, a second image) are allowed.
 pub fn is_whole(path: &Path, format: ImageFormat) -> io::Result<bool> {
-    let end = end_of(format);
-    let mut file = File::open(path)?;
-    let length = file.metadata()?.len();
+    let mut file = BufReader::new(File::open(path)?);
+    let length = file.get_ref().metadata()?.len();
     file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
-    let mut tail = Vec::new();
-    file.by_ref().take(TAIL).read_to_end(&mut tail)?;
-    if contains(&tail, end) {
-        return Ok(true);
-    }
-    file.seek(SeekFrom::Start(0))?;
-    let mut bytes = Vec::new();
-    file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
-    Ok(is_whole_in(&bytes, format))
+    Ok(contains(&mut file, end_of(format))? || has_end(file, format)?)
 }
 
 /// Returns the same as [`is_whole`] from the bytes of the file.
 pub fn is_whole_in(bytes: &[u8], format: ImageFormat) -> bool {
-    match format {
-        ImageFormat::Png => contains(bytes, end_of(format)),
-        _ => contains(after_headers(bytes), end_of(format)),
-    }
+    has_end(Cursor::new(bytes), format).unwrap_or(false)
+}
+
+fn has_end(mut file: impl BufRead + Seek, format: ImageFormat) -> io::Result<bool> {
+    let begin = if format == ImageFormat::Png { Some(0) } else { after_headers(&mut file)? };
+    let Some(begin) = begin else { return Ok(false) };
+    file.seek(SeekFrom::Start(begin))?;
+    contains(&mut file, end_of(format))
 }
 
 fn end_of(format: ImageFormat) -> &'static [u8] {
@@ -45,21 +40,35 @@ fn end_of(format: ImageFormat) -> &'static [u8] {
     }
 }
 
-fn contains(bytes: &[u8], part: &[u8]) -> bool {
-    bytes.windows(part.len()).any(|window| window == part)
-}
-
-/// Bytes from a JPEG's first start of scan on: a thumbnail in the headers has an end of its own. There, 0xFF is followed
-/// by 0 unless it begins a marker (ITU-T T.81, F.1.2.3).
-fn after_headers(bytes: &[u8]) -> &[u8] {
-    const START_OF_SCAN: u8 = 0xda;
-    let mut at = 2;
-    while let Some([0xff, marker, high, low]) = bytes.get(at..at + 4) {
-        match *marker {
-            START_OF_SCAN => return &bytes[at..],
-            0xff => at += 1, // fill byte
-            _ => at += 2 + usize::from(u16::from_be_bytes([*high, *low])),
+/// Looks for a part whose first byte occurs in it once.
+fn contains(file: &mut impl BufRead, part: &[u8]) -> io::Result<bool> {
+    let mut matched = 0;
+    for byte in file.take(FILE_BYTES_MAX).bytes() {
+        let byte = byte?;
+        matched = if byte == part[matched] { matched + 1 } else { usize::from(byte == part[0]) };
+        if matched == part.len() {
+            return Ok(true);
         }
     }
-    &[]
+    Ok(false)
+}
+
+/// Position of a JPEG's first start of scan: a thumbnail in the headers has an end of its own. From there on, 0xFF is followed
+/// by 0 unless it begins a marker (ITU-T T.81, F.1.2.3).
+fn after_headers(file: &mut (impl Read + Seek)) -> io::Result<Option<u64>> {
+    const START_OF_SCAN: u8 = 0xda;
+    let (mut at, mut header) = (2, [0; 4]);
+    loop {
+        file.seek(SeekFrom::Start(at))?;
+        match file.read_exact(&mut header) {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+            read => read?,
+        }
+        match header {
+            [0xff, START_OF_SCAN, ..] => return Ok(Some(at)),
+            [0xff, 0xff, ..] => at += 1, // fill byte
+            [0xff, _, high, low] => at += 2 + u64::from(u16::from_be_bytes([high, low])),
+            _ => return Ok(None),
+        }
+    }
 }

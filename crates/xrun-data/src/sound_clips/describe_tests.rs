@@ -21,6 +21,8 @@ fn clips_classes_splits_lengths_and_rates_are_told_with_what_is_odd() {
         heard,
         digest: String::new(),
         skipped: Default::default(),
+        decoding_bytes: 0,
+        opening_bytes: 0,
     };
     let Description { lines, warnings } = describe(&library);
     insta::assert_snapshot!(lines.join("\n"), @r#"

@@ -13,7 +13,7 @@ const CAPACITY_MAX: u64 = 1 << 20;
 ///
 /// # Errors
 /// It is damaged or too long.
-pub(super) fn read(bytes: &[u8]) -> Result<Sound, Unusable> {
+pub(super) fn read(bytes: &[u8], check: impl Fn(u64) -> Result<(), Unusable>) -> Result<Sound, Unusable> {
     let options = FlacReaderOptions { read_vorbis_comment: false, ..FlacReaderOptions::default() };
     let reader = FlacReader::new_ext(Cursor::new(bytes), options);
     let mut reader = reader.map_err(|error| match error {
@@ -30,6 +30,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Sound, Unusable> {
     let scale = 1.0 / (1_u64 << (about.bits_per_sample.clamp(1, 32) - 1)) as f64;
     let most = (about.sample_rate * SECONDS_MAX) as usize;
     let capacity = declared.unwrap_or_default().min(CAPACITY_MAX) as usize;
+    check(declared.unwrap_or_default())?;
     let mut mono = Mono::new(about.channels as u16, capacity);
     for sample in reader.samples() {
         let sample = sample.map_err(|error| match (error, declared) {
@@ -40,6 +41,10 @@ pub(super) fn read(bytes: &[u8]) -> Result<Sound, Unusable> {
             (Error::IoError(_), None) => unusable("cut_off", "is cut off within a frame"),
             (error, _) => unusable("damaged", format!("is damaged after {} samples: {error}", mono.samples.len())),
         })?;
+        // The list is about to grow.
+        if mono.samples.len() == mono.samples.capacity() {
+            check(mono.samples.len() as u64 + 1)?;
+        }
         mono.add((f64::from(sample) * scale) as f32);
         if mono.samples.len() > most {
             check_length(mono.samples.len() as u64, about.sample_rate)?;

@@ -103,7 +103,7 @@ fn clips_are_one_second_audible_and_distinct() {
     for clip in library(&directory).clips {
         let bytes = std::fs::read(directory.join(AUDIO).join(&clip.file)).unwrap();
         assert!(seen.insert(digest(&bytes)), "{}", clip.file);
-        let sound = sound::read(&bytes).unwrap();
+        let sound = sound::read(&bytes, u64::MAX).unwrap();
         assert_eq!((sound.rate, sound.samples.len()), (16_000, 16_000));
         let loudest = sound.samples.iter().fold(0.0_f32, |most, sample| most.max(sample.abs()));
         assert!((0.05..=1.0).contains(&loudest), "{}: {loudest}", clip.file);

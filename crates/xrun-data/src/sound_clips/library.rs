@@ -103,6 +103,10 @@ pub struct Library {
     pub digest: String,
     /// Items that were left out.
     pub skipped: InvalidItems,
+    /// Bytes that decoding the largest clip takes.
+    pub decoding_bytes: u64,
+    /// Bytes that opening took at most beside the index: the table, and digests of the clips.
+    pub opening_bytes: u64,
 }
 
 impl Library {

@@ -51,6 +51,8 @@ pub struct ClipCounts {
 
 impl DatasetKind for SoundClips {
     const NAME: &'static str = "sound-clips";
+    /// Its clips are decoded in `limits.decode_memory`.
+    const LIMIT_KEYS: &'static [&'static str] = &["decode_memory"];
     type Settings = Settings;
     type Opened = Library;
 

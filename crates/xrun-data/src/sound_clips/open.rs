@@ -82,7 +82,7 @@ fn read_directory(settings: &Settings, root: Root, invalid: &mut InvalidCollecto
     digest.update((bytes.len() as u64).to_le_bytes());
     digest.update(&bytes);
     let Table { rows, categories, columns } = table::read(&bytes, &place, invalid)?;
-    let (mut silent, mut sounds) = (0, Heard::new(settings.clip_seconds));
+    let (mut silent, mut sounds, mut decoding_bytes) = (0, Heard::new(settings.clip_seconds), 0);
     let mut kept: Vec<Row> = Vec::with_capacity(rows.len());
     for row in rows {
         let (line, name) = (row.line, format!("{AUDIO}/{}", row.file));
@@ -112,12 +112,14 @@ fn read_directory(settings: &Settings, root: Root, invalid: &mut InvalidCollecto
         digest.update(name.as_bytes());
         digest.update(about.to_le_bytes());
         digest.update(known.digest(&name, &whole)?.as_bytes());
+        let mut samples = about / GENERATED_SAMPLE_BYTES;
         // What xrun wrote has the bytes that it wrote: they were hashed.
         if settings.source == Source::Directory {
             match heard(&whole) {
                 Ok(sound) => {
                     silent += u64::from(sound.is_silent());
                     sounds.add(&sound);
+                    samples = sound.samples.len() as u64;
                 }
                 Err(sound::Unusable { reason, message }) => {
                     invalid.add(reason, &whole, format!("{message} ({name} is in line {line} of the table)"));
@@ -125,8 +127,10 @@ fn read_directory(settings: &Settings, root: Root, invalid: &mut InvalidCollecto
                 }
             }
         }
+        decoding_bytes = sound::decoding_bytes(about, samples).max(decoding_bytes);
         kept.push(row);
     }
+    let opening_bytes = bytes.len() as u64 + known.bytes();
     known.save();
     Ok(indexed(
         settings,
@@ -135,14 +139,18 @@ fn read_directory(settings: &Settings, root: Root, invalid: &mut InvalidCollecto
         categories,
         columns,
         (silent, sounds, hexadecimal(&digest.finalize()), invalid),
+        [decoding_bytes, opening_bytes],
     ))
 }
+
+/// Bytes of a sample in a generated file.
+const GENERATED_SAMPLE_BYTES: u64 = 2;
 
 /// The sound in a file.
 fn heard(path: &Path) -> Result<sound::Sound, sound::Unusable> {
     let failed =
         |error: std::io::Error| sound::Unusable { reason: "unreadable", message: format!("cannot be read: {error}") };
-    sound::read(&file::bytes(path, sound::FILE_BYTES_MAX).map_err(failed)?)
+    sound::read(&file::bytes(path, sound::FILE_BYTES_MAX).map_err(failed)?, u64::MAX)
 }
 
 fn indexed(
@@ -152,6 +160,7 @@ fn indexed(
     categories: std::collections::BTreeMap<u32, String>,
     columns: Vec<(String, Vec<String>)>,
     (silent, heard, digest, invalid): (u64, Heard, String, &InvalidCollector),
+    [decoding_bytes, opening_bytes]: [u64; 2],
 ) -> Library {
     // Of what was left out nothing is a class.
     let used: std::collections::BTreeSet<u32> = rows.iter().map(|row| row.target).collect();
@@ -184,6 +193,8 @@ fn indexed(
         heard,
         digest,
         skipped: invalid.found.clone(),
+        decoding_bytes,
+        opening_bytes,
     }
 }
 

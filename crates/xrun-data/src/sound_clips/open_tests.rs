@@ -6,6 +6,7 @@ use crate::sound_clips::store::{ClipStore, LogMel};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::kind::DatasetKind;
 use xrun_core::files::write;
+use xrun_core::settings::sections::Limits;
 use xrun_core::units::Bytes;
 
 /// A WAV file of 16 bits.
@@ -142,7 +143,14 @@ fn the_cache_respects_its_cap_and_changes_no_result() {
     let of = |cache: u64| {
         let settings = Settings { clip_cache: Bytes(cache), ..settings(directory.path(), OnInvalid::Fail) };
         let ledger = Ledger::default();
-        let store = ClipStore::new(open(&settings).unwrap(), &settings.loader_settings(), bands, frames, &ledger);
+        let store = ClipStore::new(
+            open(&settings).unwrap(),
+            &settings.loader_settings(),
+            &Limits::default(),
+            [bands, frames],
+            &ledger,
+        )
+        .unwrap();
         let order = [0, 1, 2, 3, 4, 0, 4, 3, 2, 1, 0];
         let found: Vec<LogMel> = order.iter().map(|clip| store.log_mel(*clip).unwrap()).collect();
         let held = ledger.read().into_iter().find(|reading| reading.name == "clip_cache").unwrap();
@@ -163,7 +171,14 @@ fn the_cache_respects_its_cap_and_changes_no_result() {
 fn clips_have_the_length_of_the_settings() {
     let directory = written("meta.csv");
     let settings = Settings { clip_seconds: 2.0, ..settings(directory.path(), OnInvalid::Fail) };
-    let store = ClipStore::new(open(&settings).unwrap(), &settings.loader_settings(), 8, 8, &Ledger::default());
+    let store = ClipStore::new(
+        open(&settings).unwrap(),
+        &settings.loader_settings(),
+        &Limits::default(),
+        [8, 8],
+        &Ledger::default(),
+    )
+    .unwrap();
     let (short, long) = (store.samples(0).unwrap(), store.samples(3).unwrap());
     assert_eq!((short.len(), long.len()), (32_000, 32_000));
     assert!(short[8000..].iter().all(|sample| *sample == 0.0) && short[..8000].iter().any(|sample| *sample != 0.0));

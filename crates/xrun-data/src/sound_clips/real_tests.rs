@@ -13,6 +13,7 @@ use crate::real_data::real_data;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::split::Split;
 use xrun_core::files::write;
+use xrun_core::settings::sections::Limits;
 
 fn settings(path: PathBuf, fold: u32) -> Settings {
     let path = Some(path.display().to_string());
@@ -29,10 +30,11 @@ fn esc_10_is_read_and_nearest_class_means_beat_chance() {
         let store = ClipStore::new(
             open::open(&settings).unwrap(),
             &settings.loader_settings(),
-            bands,
-            frames,
+            &Limits::default(),
+            [bands, frames],
             &Ledger::default(),
-        );
+        )
+        .unwrap();
         let library = store.library();
         assert_eq!((library.clips.len(), library.classes.len(), library.skipped.total()), (30, 10, 0));
         // Mean and deviation of each band over time.
@@ -73,7 +75,7 @@ fn spectrograms_of_real_clips_are_finite() {
     let bank = FilterBank::new(128);
     for clip in open::open(&settings(directory.clone(), 5)).unwrap().clips {
         let bytes = std::fs::read(directory.join(AUDIO).join(&clip.file)).unwrap();
-        let sound = sound::read(&bytes).unwrap();
+        let sound = sound::read(&bytes, u64::MAX).unwrap();
         let samples = resample(&sound.samples, sound.rate).unwrap();
         let spectrum = bank.log_power(&samples);
         assert_eq!((samples.len(), spectrum.len()), (80_000, 498 * 128));

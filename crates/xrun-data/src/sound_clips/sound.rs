@@ -43,14 +43,29 @@ pub(super) fn unusable(reason: &'static str, message: impl Into<String>) -> Unus
     Unusable { reason, message: message.into() }
 }
 
-/// Reads a WAV or FLAC file of 1 to 8 channels, which are averaged. All samples are read, whatever the head declares.
+/// Bytes that decoding a file takes at most: its bytes, twice where it was piped, its samples in a list that may be twice as long,
+/// and those at the rate of the models, which are at most twice as many; and a block of FLAC.
+pub fn decoding_bytes(length: u64, samples: u64) -> u64 {
+    const BLOCK_BYTES: u64 = 2 * 1024 * 1024;
+    2 * length + 4 * samples * size_of::<f32>() as u64 + BLOCK_BYTES
+}
+
+/// Reads a WAV or FLAC file of 1 to 8 channels, which are averaged, in at most `most` bytes. All samples are read, whatever the
+/// head declares.
 ///
 /// # Errors
 /// It is something else, damaged, too long, or has samples that are no numbers.
-pub fn read(bytes: &[u8]) -> Result<Sound, Unusable> {
+pub fn read(bytes: &[u8], most: u64) -> Result<Sound, Unusable> {
+    let check = |samples: u64| match decoding_bytes(bytes.len() as u64, samples) {
+        needed if needed > most => {
+            let message = format!("takes up to {} to decode, and there are {}", Bytes(needed), Bytes(most));
+            Err(unusable("too_large", message))
+        }
+        _ => Ok(()),
+    };
     match format(bytes)? {
-        Format::Wav => wav::read(bytes),
-        Format::Flac => flac::read(bytes),
+        Format::Wav => wav::read(bytes, check),
+        Format::Flac => flac::read(bytes, check),
     }
 }
 

@@ -7,6 +7,10 @@ use proptest::prelude::*;
 
 use super::*;
 
+fn read(bytes: &[u8]) -> Result<Sound, Unusable> {
+    super::read(bytes, u64::MAX)
+}
+
 fn spec(channels: u16, rate: u32, bits: u16, sample_format: SampleFormat) -> WavSpec {
     WavSpec { channels, sample_rate: rate, bits_per_sample: bits, sample_format }
 }

@@ -10,8 +10,11 @@ use super::sound;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::cache::{ByteCache, CacheCounters};
 use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
+use xrun_core::bounded::memory_budget::MemoryBudget;
 use xrun_core::dataset::error::DataError;
 use xrun_core::files::file;
+use xrun_core::settings::sections::Limits;
+use xrun_core::units::Bytes;
 
 /// Clips in the cache; the bytes are reached first.
 const CLIPS_MAX: u64 = 10_000_000;
@@ -24,30 +27,38 @@ pub type LogMel = Arc<[f32]>;
 pub struct Buffers {
     /// Log-mel spectra.
     pub cache: Buffer,
+    /// Memory that all threads together may use to decode: the workers, and the training thread in a validation.
+    pub decoding: Buffer,
     /// Names, classes and folds of the clips.
     pub index: Buffer,
 }
 
 impl Buffers {
-    /// Declares them for spectra of `bands` bands and `frames` frames.
-    pub fn new(library: &Library, loader: &LoaderSettings, bands: usize, frames: usize) -> Self {
+    /// Declares them for spectra of `bands` bands and `frames` frames. `limits` give the room for decoding and the number of threads.
+    fn new(library: &Library, loader: &LoaderSettings, limits: &Limits, bands: usize, frames: usize) -> Self {
         let clips = library.clips.len() as u64;
         let key = format!("{}.clip_cache", loader.section);
         let cap = Cap { items: CLIPS_MAX, bytes: loader.clip_cache.0 };
         let working_set_bytes = clips * (bands * frames * size_of::<f32>()) as u64;
-        let index = Cap { items: clips, bytes: library.index_bytes() };
+        let index = Cap { items: clips, bytes: library.index_bytes() + library.opening_bytes };
+        let threads = limits.workers as u64 + 1;
+        let all = library.decoding_bytes.saturating_mul(threads);
+        let decoding = Cap { items: threads, bytes: limits.decode_memory.0.min(all) };
         Self {
             cache: Buffer::new("clip_cache", Policy::Evict, cap)
                 .because(format!("`{key}`"))
                 .key(key)
                 .working_set_bytes(working_set_bytes),
+            decoding: Buffer::new("decoding", Policy::Block, decoding)
+                .key("limits.decode_memory")
+                .because("`limits.decode_memory`, or the largest clip once for each thread"),
             index: Buffer::new("dataset_index", Policy::Refuse, index).because("names, classes and folds of the clips"),
         }
     }
 
     /// All buffers.
-    pub fn all(&self) -> [&Buffer; 2] {
-        [&self.cache, &self.index]
+    pub fn all(&self) -> [&Buffer; 3] {
+        [&self.cache, &self.decoding, &self.index]
     }
 }
 
@@ -60,25 +71,45 @@ pub struct ClipStore {
     frames: usize,
     bank: FilterBank,
     cache: ByteCache<u32, LogMel>,
+    decoding: MemoryBudget,
     _index: Registration,
     buffers: Buffers,
 }
 
 impl ClipStore {
     /// Makes a store of spectra of `bands` mel bands and `frames` frames of 10 ms.
-    pub fn new(library: Library, loader: &LoaderSettings, bands: usize, frames: usize, ledger: &Ledger) -> Self {
-        let buffers = Buffers::new(&library, loader, bands, frames);
+    ///
+    /// # Errors
+    /// A clip needs more than `limits.decode_memory`.
+    pub fn new(
+        library: Library,
+        loader: &LoaderSettings,
+        limits: &Limits,
+        [bands, frames]: [usize; 2],
+        ledger: &Ledger,
+    ) -> Result<Self, DataError> {
+        let (needed, most) = (library.decoding_bytes, limits.decode_memory);
+        if needed > most.0 {
+            let message = format!(
+                "has a clip of which decoding takes up to {}, more than `limits.decode_memory` = {most}",
+                Bytes(needed)
+            );
+            return Err(DataError::file(&library.directory, format!("{message}; make it shorter, or raise the limit")));
+        }
+        let buffers = Buffers::new(&library, loader, limits, bands, frames);
         let index = buffers.index.register(ledger);
         index.set(buffers.index.cap.items, buffers.index.cap.bytes);
-        Self {
+        index.set(buffers.index.cap.items, library.index_bytes());
+        Ok(Self {
             library,
             samples: clip_samples(loader),
             frames,
             bank: FilterBank::new(bands),
             cache: ByteCache::new(ledger, &buffers.cache),
+            decoding: MemoryBudget::new(ledger, &buffers.decoding),
             _index: index,
             buffers,
-        }
+        })
     }
 
     /// The index that it reads by.
@@ -119,8 +150,12 @@ impl ClipStore {
 
     /// The samples of a WAV file, as those of a clip.
     fn samples_of(&self, path: &Path) -> Result<Vec<f32>, String> {
-        let bytes = file::bytes(path, sound::FILE_BYTES_MAX).map_err(|error| error.to_string())?;
-        let sound = sound::read(&bytes).map_err(|unusable| unusable.message)?;
+        // A file of no data set may be larger than all of them, and takes all of the room.
+        let length = std::fs::metadata(path).map_or(0, |about| about.len());
+        let most = self.library.decoding_bytes.max(sound::decoding_bytes(length, 0)).min(self.decoding.cap().bytes);
+        let _room = self.decoding.take(most).ok_or("no room to decode")?;
+        let bytes = file::bytes(path, length.min(sound::FILE_BYTES_MAX)).map_err(|error| error.to_string())?;
+        let sound = sound::read(&bytes, most).map_err(|unusable| unusable.message)?;
         let mut samples = resample(&sound.samples, sound.rate)?;
         samples.resize(self.samples, 0.0);
         Ok(samples)

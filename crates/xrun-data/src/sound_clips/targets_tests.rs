@@ -29,6 +29,8 @@ fn library(names: &[&str]) -> Library {
         heard: Default::default(),
         digest: String::new(),
         skipped: InvalidItems::default(),
+        decoding_bytes: 0,
+        opening_bytes: 0,
     }
 }
 

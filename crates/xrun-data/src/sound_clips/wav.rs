@@ -12,7 +12,7 @@ use super::sound::{CHANNELS_MAX, Mono, SAMPLE_MAX, Sound, Unusable, check_format
 ///
 /// # Errors
 /// It is something else, damaged, too long, or has samples that are no numbers.
-pub(super) fn read(bytes: &[u8]) -> Result<Sound, Unusable> {
+pub(super) fn read(bytes: &[u8], check: impl Fn(u64) -> Result<(), Unusable>) -> Result<Sound, Unusable> {
     let bytes = with_lengths(bytes);
     let mut reader = WavReader::new(Cursor::new(bytes.as_ref())).map_err(|error| head(&error))?;
     let spec = reader.spec();
@@ -22,6 +22,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Sound, Unusable> {
     check_length(declared.into(), rate)?;
     // A sample takes a byte at least: what is declared is not believed.
     let capacity = (declared as usize).min(bytes.len() / usize::from(channels));
+    check(capacity as u64)?;
     let mut mono = Mono::new(channels, capacity);
     match sample_format {
         SampleFormat::Int => {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use super::Corners;
 use crate::boxes::open::Source;
-use crate::boxes::raw::{Raw, RawClass, RawImage, RawObject, Unit};
+use crate::boxes::raw::{Called, Raw, RawClass, RawImage, RawObject, Unit};
 use crate::reading::confined::{Root, annotation_file, files};
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::IgnoreReason;
@@ -137,7 +137,7 @@ fn image(bytes: &[u8], images: &str, corners: Corners) -> Result<(RawImage, Vec<
         let difficult = number(object, "difficult").is_some_and(|value| value != 0.0);
         let ignored = difficult.then_some(IgnoreReason::Difficult);
         // As the file has them: messages about the box give edges.
-        let called = format!("{called} ({})", written.map(|value| value.to_string()).join(", "));
+        let called = Called::Other(format!("{called} ({})", written.map(|value| value.to_string()).join(", ")).into());
         objects.push(RawObject { class: 0, corners: edges(written, corners), area: None, ignored, called });
     }
     Ok((

@@ -10,7 +10,7 @@ use sha2::Digest;
 
 use super::names;
 use crate::boxes::open::Source;
-use crate::boxes::raw::{IMAGE_ENDINGS, Raw, RawClass, RawImage, RawObject, Unit};
+use crate::boxes::raw::{Called, IMAGE_ENDINGS, Raw, RawClass, RawImage, RawObject, Unit};
 use crate::reading::confined::{Root, annotation_file, files};
 use crate::reading::invalid::InvalidCollector;
 use xrun_core::dataset::error::DataError;
@@ -106,7 +106,7 @@ fn objects_of(text: &str, classes: usize, path: &Path, invalid: &mut InvalidColl
                 corners,
                 area: None,
                 ignored: None,
-                called: format!("line {}", at + 1),
+                called: Called::Line(at as u32 + 1),
             }),
             Err((reason, message)) => {
                 invalid.add_with(reason, path, || format!("line {} {message}", at + 1));

@@ -98,7 +98,7 @@ pub fn prepare(
     let skipped = library.skipped.clone();
     let lowered = lowered_settings(settings, experiment, &library.summary());
     let made = trained_encoder::made(settings, model, &library.digest, seed);
-    let store = ClipStore::new(library, &data, model.bands, model.frames, ledger);
+    let store = ClipStore::new(library, &data, &experiment.limits, [model.bands, model.frames], ledger)?;
     let owners: Vec<PlannedBuffer> =
         store.buffers().all().into_iter().chain(buffers.all()).map(PlannedBuffer::from).collect();
     let clip_loader = ClipLoader::new(store, &buffers.embedding_cache, data.embedding_dtype, ledger);

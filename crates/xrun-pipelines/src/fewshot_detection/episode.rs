@@ -102,6 +102,11 @@ impl Episodes {
         Ok(episodes)
     }
 
+    /// Bytes of the index of the classes.
+    pub fn index_bytes(&self) -> u64 {
+        self.classes.iter().map(ClassIndex::bytes).sum()
+    }
+
     /// Data that is drawn from.
     pub fn library(&self) -> &Arc<Library> {
         &self.library

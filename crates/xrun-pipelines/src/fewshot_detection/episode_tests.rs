@@ -41,6 +41,7 @@ pub fn library(shape: Shape) -> Library {
         digest: String::new(),
         skipped: xrun_core::dataset::error::InvalidItems::default(),
         largest: None,
+        opening_bytes: 0,
     };
     for class in 0..count {
         let reference = |index: usize| Reference {

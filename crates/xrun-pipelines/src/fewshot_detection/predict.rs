@@ -157,7 +157,8 @@ pub fn predict(
 /// Decodes an image with the same treatment of its EXIF orientation as the data set.
 fn upright(validation: &Validation, path: &Path, request: &PredictRequest<'_>) -> Result<HostImage, String> {
     let orientation = validation.batches.episodes().library().exif_orientation;
-    decode_bytes(&read_image_file(path, request.limits.decode_memory)?, orientation)
+    let most = request.limits.decode_memory;
+    decode_bytes(&read_image_file(path, most)?, orientation, most.0)
 }
 
 /// Held-out classes with references, and their prototypes.

@@ -171,17 +171,17 @@ pub fn prepare(
     let settings =
         &Settings { n_way: settings.n_way.min(drawn.train.count.max(drawn.held_out.count)).max(1), ..settings.clone() };
     let validation_frames = (experiment.validation.batches * settings.n_way * settings.n_query) as u64;
-    let data_buffers = frames::Buffers::new(&library, limits, validation_frames);
-    let store = Arc::new(FrameStore::new(&library, ledger, &data_buffers));
     let draws = DrawSettings {
         seed: experiment.experiment.seed,
         triplet_batch_size: settings.triplet_batch_size,
         accumulation: experiment.training.gradient_accumulation,
     };
+    let episodes = Episodes::new(library.clone(), settings.clone(), draws)?;
+    let data_buffers = frames::Buffers::new(&library, limits, validation_frames).with_index(episodes.index_bytes());
+    let store = Arc::new(FrameStore::new(&library, ledger, &data_buffers));
     let buffers = Buffers::new(settings, model, &library, experiment);
     let owners: Vec<PlannedBuffer> =
         data_buffers.all().into_iter().chain(buffers.all()).map(PlannedBuffer::from).collect();
-    let episodes = Episodes::new(library.clone(), settings.clone(), draws)?;
     let facts = TaskFacts {
         owners,
         data_digests: vec![(experiment.dataset_name().into(), library.digest.clone())],

@@ -41,6 +41,7 @@ fn batches(count: u32, settings: Settings) -> BatchLoader {
         digest: String::new(),
         skipped: xrun_core::dataset::error::InvalidItems::default(),
         largest: None,
+        opening_bytes: 0,
     };
     let (library, labels) = (Arc::new(library), Arc::new(labels));
     BatchLoader { library, labels, source: Arc::new(PaintedImages), settings, size: 3, seed: 7 }

@@ -37,6 +37,7 @@ fn library(videos: Vec<(Option<Split>, Vec<Vec<Object>>)>) -> Library {
         digest: String::new(),
         skipped: InvalidItems::default(),
         largest: None,
+        opening_bytes: 0,
     }
 }
 

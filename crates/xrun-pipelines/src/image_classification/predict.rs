@@ -47,7 +47,7 @@ pub fn predict(
             .iter()
             .map(|path| {
                 let bytes = read_image_file(path, request.limits.decode_memory)?;
-                let image = decode_bytes(&bytes, batches.library.exif_orientation)?;
+                let image = decode_bytes(&bytes, batches.library.exif_orientation, request.limits.decode_memory.0)?;
                 pixels.extend_from_slice(&transform::letterbox(&image, side).0.rgb);
                 Ok(())
             })

@@ -89,8 +89,10 @@ pub fn predict(
         let failures: Vec<Option<String>> = files
             .iter()
             .map(|path| {
-                let bytes = read_image_file(path, request.limits.decode_memory).map_err(Some);
-                let decoded = bytes.and_then(|bytes| image_file::decode(&bytes).map_err(|(_, message)| Some(message)));
+                let most = request.limits.decode_memory;
+                let bytes = read_image_file(path, most).map_err(Some);
+                let decoded =
+                    bytes.and_then(|bytes| image_file::decode(&bytes, most.0).map_err(|(_, message)| Some(message)));
                 // The original is dropped here.
                 let image = decoded.map(|image| image_file::scaled(&image, side));
                 image.map(|image| examples.push(Example { image, text: question.without_answer() })).err().flatten()

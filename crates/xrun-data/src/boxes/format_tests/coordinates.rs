@@ -134,7 +134,7 @@ fn images_are_decoded_and_measured_in_their_exif_orientation() {
             let path = directory.root.join(&name);
             turned(&path, orientation);
             let (width, height) = if swapped { (HEIGHT, WIDTH) } else { (WIDTH, HEIGHT) };
-            let image = decode(&path, Path::new(&name), ExifOrientation::Apply).unwrap();
+            let image = decode(&path, Path::new(&name), ExifOrientation::Apply, u64::MAX).unwrap();
             assert_eq!((image.width, image.height), (width as usize, height as usize), "{name}");
             let x = if right { width - 4 } else { 3 };
             let y = if bottom { height - 4 } else { 3 };
@@ -142,7 +142,7 @@ fn images_are_decoded_and_measured_in_their_exif_orientation() {
             assert!(image.rgb[(y * row + x) * 3] > 200, "{name}: the white quarter is elsewhere");
             let across = image.rgb[((image.height - 1 - y) * row + row - 1 - x) * 3];
             assert!(across < 50, "{name}");
-            let stored = decode(&path, Path::new(&name), ExifOrientation::Ignore).unwrap();
+            let stored = decode(&path, Path::new(&name), ExifOrientation::Ignore, u64::MAX).unwrap();
             assert_eq!((stored.width, stored.rgb[0] > 200), (WIDTH as usize, true), "{name}");
         }
         // A box in a corner of what is seen: orientation 6 of 32 x 24 is 24 x 32.

@@ -1,0 +1,156 @@
+//! The peak of the heap while data of strangers is opened and decoded. The only test of its process, as the heap is counted in all of it.
+
+#![expect(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test writes samples and stops at what is wrong")]
+
+use std::fmt::Write;
+use std::path::Path;
+
+use xrun_core::bounded::ledger::Ledger;
+use xrun_core::dataset::error::DataError;
+use xrun_core::dataset::kind::DatasetKind;
+use xrun_core::dataset::sample::{HostImage, ImageSource};
+use xrun_core::heap;
+use xrun_core::settings::sections::Limits;
+use xrun_core::units::Bytes;
+use xrun_data::boxes::format::DirectoryDataset;
+use xrun_data::boxes::frames::{Buffers, FrameStore, index_bytes};
+use xrun_data::coco::Coco;
+use xrun_data::named::read_image_file;
+use xrun_data::question_answers::files::QuestionFile;
+use xrun_data::question_answers::squad::QuestionLocation;
+use xrun_data::reading::decoding::{decode_bytes, decoding_bytes};
+use xrun_data::reading::invalid::{InvalidCollector, OnInvalid};
+use xrun_data::reading::orientation::ExifOrientation;
+
+xrun_core::count_heap!();
+
+const FILE_BYTES: usize = 8_000_000;
+
+/// Highest bytes of the heap beyond those before, while something is made; what is made is still held.
+fn peak<T>(make: impl FnOnce() -> T) -> (T, u64) {
+    heap::take_peak();
+    let before = heap::read().bytes;
+    let made = make();
+    (made, heap::take_peak() - before)
+}
+
+fn assert_close(name: &str, peak: u64, index: u64) {
+    assert!(peak * 4 <= index * 5, "{name}: {peak} bytes at the peak, and the index has {index}");
+}
+
+fn questions(path: &Path) -> u64 {
+    let (opened, peak) = peak(|| QuestionFile::open(path, &mut InvalidCollector::new(OnInvalid::Fail)).unwrap());
+    let (_, index) = opened;
+    assert_close("questions", peak, (index.places.capacity() * size_of::<QuestionLocation>()) as u64);
+    index.articles.into()
+}
+
+/// A PNG of 40 x 40 pixels with a chunk before its pixels.
+fn png_with(name: &[u8; 4], content: &[u8]) -> Vec<u8> {
+    let png = HostImage { width: 40, height: 40, rgb: vec![7; 40 * 40 * 3].into() }.to_png().unwrap();
+    let mut chunk = name.to_vec();
+    chunk.extend(content);
+    let sum = crc32fast::hash(&chunk).to_be_bytes();
+    [&png[..33], &(content.len() as u32).to_be_bytes(), &chunk, &sum, &png[33..]].concat()
+}
+
+/// 461 MB of zeros as zlib stores them: of a stream of fixed Huffman codes, each match repeats 258 bytes in 13 bits.
+fn zeros() -> Vec<u8> {
+    let (mut bytes, mut held, mut count) = (vec![0x78, 0x9c], 0_u64, 0);
+    let mut put = |bits: u64, length: u32, bytes: &mut Vec<u8>| {
+        held |= bits << count;
+        count += length;
+        while count >= 8 {
+            bytes.push(held as u8);
+            (held, count) = (held >> 8, count - 8);
+        }
+    };
+    // The last block, fixed codes; then the literal 0 (00110000, its first bit first).
+    put(0b011, 3, &mut bytes);
+    put(0b0000_1100, 8, &mut bytes);
+    for _ in 0..461_000_000 / 258 {
+        // Length 258 is code 285 (11000101), at distance 1 (00000).
+        put(0b1010_0011, 8, &mut bytes);
+        put(0, 5, &mut bytes);
+    }
+    put(0, 7 + 8, &mut bytes);
+    bytes
+}
+
+#[test]
+fn opening_takes_little_more_than_the_index_and_decoding_no_more_than_its_limit() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = |name: &str| directory.path().join(name);
+
+    let (mut rows, mut plain, mut count) =
+        (String::new(), String::from("{\"data\": [{\"title\": \"T\", \"paragraphs\": ["), 0);
+    while rows.len() < FILE_BYTES {
+        let asked = format!(
+            "\"context\": \"Ann met Bob {count} times.\", \"question\": \"Who met Bob?\", \"answers\": {{\"text\": [\"Ann\"], \"answer_start\": [0]}}"
+        );
+        writeln!(rows, "{{\"id\": \"{count}\", \"title\": \"Article {count}\", {asked}}}").unwrap();
+        let comma = if count > 0 { "," } else { "" };
+        write!(plain, "{comma}{{\"context\": \"Ann met Bob.\", \"qas\": [{{\"id\": \"a\", \"question\": \"Who?\", \"answers\": [{{\"text\": \"Ann\", \"answer_start\": 0}}]}}]}}").unwrap();
+        count += 1;
+    }
+    std::fs::write(at("rows.jsonl"), &rows).unwrap();
+    std::fs::write(at("squad.json"), plain + "]}]}").unwrap();
+    drop(rows);
+    assert_eq!(questions(&at("rows.jsonl")), count, "each title is another article");
+    assert_eq!(questions(&at("squad.json")), 1);
+
+    let root = at("coco");
+    std::fs::create_dir(&root).unwrap();
+    let mut text = String::from("{\"annotations\": [");
+    let mut id = 0;
+    while text.len() < FILE_BYTES {
+        let (comma, left, top) = (if id > 0 { "," } else { "" }, id / 4 % 600, id / 2400);
+        let (image, class) = (id % 4, id % 8);
+        write!(text, "{comma}{{\"id\": {id}, \"image_id\": {image}, \"category_id\": {class}, \"bbox\": [{left}.25, {top}, 9.5, 9], \"segmentation\": []}}").unwrap();
+        id += 1;
+    }
+    text += "], \"images\": [";
+    let png = HostImage { width: 640, height: 640, rgb: vec![7; 640 * 640 * 3].into() }.to_png().unwrap();
+    for image in 0..4 {
+        std::fs::write(root.join(format!("{image}.png")), &png).unwrap();
+        let comma = if image > 0 { "," } else { "" };
+        write!(text, "{comma}{{\"id\": {image}, \"file_name\": \"{image}.png\"}}").unwrap();
+    }
+    text += "], \"categories\": [";
+    for class in 0..8 {
+        let comma = if class > 0 { "," } else { "" };
+        write!(text, "{comma}{{\"id\": {class}, \"name\": \"class {class}\"}}").unwrap();
+    }
+    std::fs::write(root.join("annotations.json"), text + "]}").unwrap();
+    let settings = serde_json::json!({ "path": root, "validation_classes": ["class 7"] });
+    let settings = serde_json::from_value(settings).unwrap();
+    let (mut library, opened) = peak(|| DirectoryDataset::<Coco>::open(&settings).unwrap());
+    let index = index_bytes(&library);
+    assert_close("boxes", opened, index);
+    assert!(library.opening_bytes.max(index) >= opened, "{} declared, {opened} taken", library.opening_bytes);
+
+    // As if the largest image were any.
+    library.largest = None;
+    // A decompression bomb in a chunk that decoders inflate: read without it, in the bytes that the plan has for it.
+    let zeros = zeros();
+    for (name, head) in [(b"iCCP", &b"x\0\0"[..]), (b"zTXt", b"x\0\0"), (b"iTXt", b"x\0\x01\0\0\0")] {
+        let bomb = png_with(name, &[head, &zeros].concat());
+        for image in 0..4 {
+            std::fs::write(root.join(format!("{image}.png")), &bomb).unwrap();
+        }
+        let most = decoding_bytes(40, 40, bomb.len() as u64);
+        let ledger = Ledger::default();
+        let limits = Limits { workers: 1, decode_memory: Bytes(32 << 20), ..Limits::default() };
+        let store = FrameStore::new(&library, &ledger, &Buffers::new(&library, &limits, 0));
+        let decoding = || ledger.read().into_iter().find(|owner| owner.name == "decoding").unwrap();
+        let (image, taken) = peak(|| store.image(Path::new("0.png")).unwrap());
+        assert_eq!((image.width, image.rgb[0]), (40, 7));
+        assert!(taken <= most && decoding().peak_bytes == most, "{taken} bytes, {most} declared");
+        let (named, taken) = peak(|| read_image_file(&root.join("0.png"), limits.decode_memory).unwrap());
+        let (_, decoded) = peak(|| decode_bytes(&named, ExifOrientation::Apply, limits.decode_memory.0).unwrap());
+        assert!(taken.max(decoded) <= most, "{taken} and {decoded} bytes, {most} declared");
+        let refused: Result<_, DataError> =
+            decode_bytes(&named, ExifOrientation::Apply, most - 1).map_err(DataError::content);
+        assert!(refused.is_err());
+    }
+}

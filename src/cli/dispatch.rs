@@ -6,8 +6,7 @@ use clap::Parser;
 
 use super::terminal::{self, Failure, Terminal};
 use super::{
-    Command, CommandLine, Progress, blame, check, claims, compare, completions, devices, eval, explain, export, fork,
-    init, keep, leaks, list, man, new, note, plan, predict, remove, report, reproduce, resume, run, schema, show,
+    Command, CommandLine, Progress, blame, check, claims, compare, completions, devices, eval, export, fork, keep, leaks, list, man, new, note, plan, predict, remove, report, reproduce, resume, run, schema, show,
     sweep, top, typo, ui, verdict, watch,
 };
 use crate::stop::listen_for_checkpoint_requests;
@@ -73,14 +72,12 @@ fn dispatch(line: CommandLine) -> u8 {
         Command::Predict(arguments) => predict::run(&arguments),
         Command::Leaks(arguments) => leaks::run(&arguments, &terminal),
         Command::Verdict(arguments) => verdict::run(&arguments, &terminal),
-        Command::Explain(arguments) => explain::run(&arguments, &terminal),
         Command::Watch(arguments) => watch::run(&arguments, &terminal),
         Command::Blame(arguments) => blame::run(&arguments, &terminal),
         Command::Check(arguments) => check::run(&arguments, &terminal),
         Command::Claims(arguments) => claims::run(&arguments, &terminal),
         Command::Plan(arguments) => plan::run(&arguments, &terminal),
         Command::New(arguments) => new::run(&arguments, &terminal),
-        Command::Init(arguments) => init::run(&arguments, &terminal),
         Command::Ls(arguments) => list::run(&arguments, &terminal),
         Command::Note(arguments) => note::run(&arguments, &terminal),
         Command::Keep(arguments) => keep::run(&arguments, &terminal),

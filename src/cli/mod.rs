@@ -14,13 +14,11 @@ mod dispatch;
 mod documents;
 mod ending;
 mod eval;
-mod explain;
 mod export;
 mod extend;
 mod fail_on;
 mod fork;
 mod hooks;
-mod init;
 mod keep;
 mod leak_runs;
 mod leaks;
@@ -32,6 +30,7 @@ mod plan;
 mod plot;
 mod predict;
 mod programs;
+mod project;
 mod progress;
 mod remove;
 mod report;
@@ -126,10 +125,8 @@ enum Command {
     /// Forecast the memory of an experiment, check that it fits, or find the largest value that fits.
     #[command(after_help = EXIT_CODES)]
     Plan(PlanArguments),
-    /// Print a commented experiment file as a starting point.
+    /// Print a commented experiment file as a starting point, or create a project.
     New(NewArguments),
-    /// Create a project directory: experiment, CI workflow, .gitignore and README.
-    Init(init::InitArguments),
     /// Resume a run that was stopped or killed, or train a finished run further.
     #[command(after_help = EXIT_CODES)]
     Resume(resume::ResumeArguments),
@@ -172,8 +169,6 @@ enum Command {
     Verdict(VerdictArguments),
     /// Find the part of an experiment that makes memory grow, by twins of a run with parts switched off.
     Blame(blame::BlameArguments),
-    /// Explain a word of xrun or a verdict.
-    Explain(explain::ExplainArguments),
     /// Run any command, record its memory and judge whether it grows: watch -- python train.py
     #[command(after_help = watch::HELP)]
     Watch(watch::WatchArguments),
@@ -383,7 +378,7 @@ pub struct NewArguments {
     /// Pipeline, such as fewshot-detection. Default: list all.
     pipeline: Option<String>,
     /// List pipelines and the examples for --like.
-    #[arg(long, conflicts_with_all = ["pipeline", "like", "output"])]
+    #[arg(long, conflicts_with_all = ["pipeline", "like", "output", "project"])]
     list: bool,
     /// Print an example, such as stage2, instead of a file with every key.
     #[arg(long, value_name = "EXAMPLE", conflicts_with = "pipeline")]
@@ -391,6 +386,10 @@ pub struct NewArguments {
     /// Write to this new file.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
+    /// Create a project in this directory: the experiment, its schema, a CI workflow, .gitignore and README. Existing files are
+    /// never overwritten.
+    #[arg(long, value_name = "DIR", conflicts_with = "output", value_hint = ValueHint::DirPath)]
+    project: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Args)]

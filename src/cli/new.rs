@@ -1,6 +1,7 @@
 //! `xrun new PIPELINE`: print a commented experiment file.
 
 use super::NewArguments;
+use super::project;
 use super::terminal::{Failure, Terminal};
 use crate::experiment::pipeline::Pipeline;
 use crate::experiment::{flatten, schema, shape, template};
@@ -12,11 +13,16 @@ pub fn run(arguments: &NewArguments, terminal: &Terminal) -> Result<u8, Failure>
     let text = match (&arguments.like, &arguments.pipeline) {
         (Some(name), _) => example(name)?,
         (None, Some(pipeline)) => template_of(pipeline)?,
+        (None, None) if arguments.project.is_some() => example("dummy")?,
         (None, None) => {
             terminal.print(&format!("{}\n{}", pipelines(), examples()));
             return Ok(0);
         }
     };
+    if let Some(directory) = &arguments.project {
+        let name = arguments.like.as_ref().or(arguments.pipeline.as_ref()).map_or("dummy", String::as_str);
+        return project::create(directory, name, text, terminal);
+    }
     let Some(path) = &arguments.output else {
         terminal.print(&text);
         return Ok(0);

@@ -6,7 +6,6 @@ const SUBCOMMANDS: &[&str] = &[
     "run",
     "check",
     "new",
-    "init",
     "resume",
     "sweep",
     "reproduce",

@@ -1,7 +1,12 @@
 //! Commands of the README and the tutorial, run as a reader would, with shorter training.
 
+use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+
+use clap::ValueEnum;
+use xrun::verdict::VerdictWord;
+use xrun::verdict::training::TrainingVerdictWord;
 
 use crate::workplace::{Workplace, said, text};
 
@@ -77,4 +82,17 @@ fn commands_of_the_readme_work() {
 #[test]
 fn commands_of_the_tutorial_work() {
     assert!(follow("docs/tutorial.md") >= 20);
+}
+
+#[test]
+fn the_glossary_has_every_verdict_and_few_other_words() {
+    let glossary = text(&Path::new(ROOT).join("docs/glossary.md"));
+    let row = |line: &str| Some(line.strip_prefix("| ")?.split_once(" | ")?.0.to_owned());
+    let words: BTreeSet<String> = glossary.lines().filter_map(row).filter(|word| word != "word").collect();
+    let name = |word: serde_json::Result<serde_json::Value>| word.unwrap().as_str().unwrap().to_owned();
+    let memory = VerdictWord::value_variants().iter().map(|word| name(serde_json::to_value(word)));
+    let training = TrainingVerdictWord::value_variants().iter().map(|word| name(serde_json::to_value(word)));
+    let verdicts: BTreeSet<String> = memory.chain(training).collect();
+    assert!(verdicts.is_subset(&words), "{:?}", verdicts.difference(&words));
+    assert!(words.len() - verdicts.len() <= 15, "{words:?}");
 }

@@ -1,4 +1,4 @@
-//! `xrun init`.
+//! `xrun new --project`.
 
 use crate::workplace::Workplace;
 
@@ -8,7 +8,7 @@ const FILES: [&str; 5] =
 #[test]
 fn what_is_made_passes_its_own_check_and_runs() {
     let workplace = Workplace::new();
-    let said = workplace.xrun(&["init", "my project"]);
+    let said = workplace.xrun(&["new", "--project", "my project"]);
     assert!(said.code == 0 && said.err.contains("cd 'my project'; xrun dummy.toml"), "{said:?}");
     let place = workplace.path("my project");
     FILES.iter().for_each(|name| assert!(place.join(name).is_file(), "{name}"));
@@ -33,16 +33,16 @@ fn what_is_made_passes_its_own_check_and_runs() {
 fn nothing_is_overwritten_and_other_beginnings_can_be_chosen() {
     let workplace = Workplace::new();
     workplace.file("taken/README.md", "mine");
-    let said = workplace.xrun(&["init", "taken"]);
+    let said = workplace.xrun(&["new", "--project", "taken"]);
     assert_eq!(said.code, 2, "{said:?}");
     let mut messages = said.err;
     assert_eq!(std::fs::read_dir(workplace.path("taken")).unwrap().count(), 1, "nothing was written");
-    assert_eq!(workplace.xrun(&["init", "like", "--like", "soak"]).code, 0);
+    assert_eq!(workplace.xrun(&["new", "--project", "like", "--like", "soak"]).code, 0);
     assert_eq!(workplace.xrun(&["check", "--no-data", "like/soak.toml"]).code, 0);
-    assert_eq!(workplace.xrun(&["init", "of", "--pipeline", "dummy"]).code, 0);
+    assert_eq!(workplace.xrun(&["new", "dummy", "--project", "of"]).code, 0);
     let whole = std::fs::read_to_string(workplace.path("of/dummy.toml")).unwrap();
     assert!(whole.contains("[limits]") && workplace.xrun(&["check", "of/dummy.toml"]).code == 0, "{whole}");
-    let said = workplace.xrun(&["init", "none", "--like", "stag2"]);
+    let said = workplace.xrun(&["new", "--project", "none", "--like", "stag2"]);
     assert_eq!(said.code, 2, "{said:?}");
     assert!(!workplace.path("none").exists());
     messages += &said.err;

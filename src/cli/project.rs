@@ -1,28 +1,12 @@
-//! `xrun init DIR`: create a project directory.
+//! `xrun new --project DIR`: create a project directory.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use clap::{Args, ValueHint};
-
-use super::new;
 use super::terminal::{Failure, Terminal};
 use crate::experiment::schema;
 use crate::files::write;
 use crate::invocation;
 use crate::printable;
-
-#[derive(Clone, Debug, Args)]
-pub struct InitArguments {
-    /// Project directory, created if missing. Existing files are never overwritten.
-    #[arg(value_name = "DIR", default_value = ".", value_hint = ValueHint::DirPath)]
-    directory: PathBuf,
-    /// Start with a file with every key of this pipeline, as printed by `new`.
-    #[arg(long, value_name = "PIPELINE", conflicts_with = "like")]
-    pipeline: Option<String>,
-    /// Start with this example; `new --list` lists them.
-    #[arg(long, value_name = "EXAMPLE", default_value = "dummy")]
-    like: String,
-}
 
 /// File of the schema, to which the first line of an experiment refers so that editors complete keys.
 const SCHEMA: &str = "experiment.schema.json";
@@ -78,11 +62,11 @@ Results are written to `results/`, which git ignores. `.github/workflows/experim
 repository variable `XRUN_REPOSITORY` to the git URL from which PROGRAM is installed.
 ";
 
-pub fn run(arguments: &InitArguments, terminal: &Terminal) -> Result<u8, Failure> {
-    let (name, text) = match &arguments.pipeline {
-        Some(pipeline) => (pipeline, new::template_of(pipeline)?),
-        None => (&arguments.like, new::example(&arguments.like)?),
-    };
+/// Creates a project around an experiment file of this name and text.
+///
+/// # Errors
+/// One of the files exists, or cannot be written.
+pub fn create(directory: &Path, name: &str, text: String, terminal: &Terminal) -> Result<u8, Failure> {
     let schema = serde_json::to_string_pretty(schema::shared()).map_err(Failure::failed)?;
     let filled = |text: &str| text.replace("PROGRAM", invocation::program()).replace("NAME", name);
     let files = [
@@ -93,7 +77,6 @@ pub fn run(arguments: &InitArguments, terminal: &Terminal) -> Result<u8, Failure
         (".github/workflows/experiments.yml".to_owned(), WORKFLOW.replace("PROGRAM", invocation::program())),
         ("README.md".to_owned(), filled(README)),
     ];
-    let directory = &arguments.directory;
     let existing: Vec<&str> = files
         .iter()
         .filter(|(name, _)| directory.join(name).symlink_metadata().is_ok())

@@ -23,7 +23,7 @@ impl<'a> Writer<'a> {
                     ColumnValues::Numbers(_, values) => values[row].map(|value| format!("{value:?}")),
                     ColumnValues::Words(_, values) => values[row].clone(),
                 };
-                self.0.write_field(cell.unwrap_or_default())?;
+                self.0.write_field(crate::report::epochs::without_formula(cell.unwrap_or_default()))?;
             }
             self.0.write_record(None::<&[u8]>)?;
         }

@@ -87,6 +87,7 @@ pub fn write(run: &Path) -> Result<Vec<String>, ReportError> {
 /// As [`write()`].
 pub fn write_judged(run: &Path, so_far: Option<Verdict>) -> Result<Vec<String>, ReportError> {
     let mut report = run_report::gather(run)?;
+    write::with_path(run, write::remove_unfinished(run))?;
     report.verdict = report.verdict.take().or(so_far);
     let missing: Vec<&str> = [layout::METRICS, layout::MEMORY].into_iter().filter(|name| !has(run, name)).collect();
     if !missing.is_empty() && has(run, layout::REPORT) {

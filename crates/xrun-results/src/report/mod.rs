@@ -117,9 +117,16 @@ fn has(run: &Path, name: &str) -> bool {
 }
 
 /// Calls `handle` for each memory sample of a run. Damaged lines and a missing trace are skipped.
-fn for_each_sample(run: &Path, handle: impl FnMut(MemoryLine) -> Result<(), ReportError>) -> Result<(), ReportError> {
+fn for_each_sample(
+    run: &Path,
+    mut handle: impl FnMut(MemoryLine) -> Result<(), ReportError>,
+) -> Result<(), ReportError> {
     match read::memory(run) {
         Err(error) if error.is_missing() => Ok(()),
-        lines => read::for_each_record(lines, handle).map(drop),
+        lines => lines?.try_for_each(|line| match line {
+            Ok(line) => handle(line),
+            Err(ReadError::Content { .. } | ReadError::Lines { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }),
     }
 }

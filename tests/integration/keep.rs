@@ -63,7 +63,7 @@ fn only_what_is_proven_to_be_a_kept_result_is_replaced_and_rests_of_kills_are_co
     assert_eq!(workplace.xrun(&["keep", "trial"]).code, 0);
     assert!(!reference.join(".writing-killed").exists() && reference.join(".writing-foreign/own").exists());
     place("trial/README.md");
-    for (name, named) in [("foreign", "manifest.json"), ("link", "symlink"), ("trial", "README.md")] {
+    for (name, named) in [("foreign", "summary.json is missing"), ("link", "symlink"), ("trial", "README.md")] {
         let said = workplace.xrun(&["keep", "trial", "--name", name, "--replace"]);
         assert!(said.code == 2 && said.err.contains(named), "{name}: {said:?}");
     }

@@ -13,6 +13,7 @@ use crate::format::{MemoryLine, MetricsLine};
 use crate::read;
 use crate::read::ReadError;
 use crate::resolved;
+use crate::secrets;
 use crate::verdict::LineDamage;
 use xrun_core::files::{layout, sums, write};
 
@@ -52,7 +53,10 @@ pub fn export(run: &Path, output: &Path, started: f64) -> Result<ExportedEvents,
         true => sums::remove(output, &[FILE]),
         false => write::check_absent(output, &[FILE])?,
     }
-    let experiment = resolved::masked_text(run);
+    let experiment = match resolved::read_text(run) {
+        Err(error) if error.is_missing() => String::new(),
+        text => secrets::mask_experiment(&text?).into_owned(),
+    };
     let mut failed = None;
     let mut counts = Counts::default();
     let replaced = write::replace_with(&path, |file| {

@@ -96,7 +96,7 @@ pub fn keep(run: &Path, results: &Path, name: &str, replace: bool) -> Result<Pat
         copy_files(run, copy)?;
         report::write(copy)?;
         name_final_place(copy, &path)?;
-        for name in [layout::MEMORY, layout::PERFETTO, sums::SUMS].map(|name| copy.join(name)) {
+        for name in [layout::MEMORY, sums::SUMS].map(|name| copy.join(name)) {
             if name.exists() {
                 write::with_path(&name, std::fs::remove_file(&name))?;
             }
@@ -310,7 +310,7 @@ mod tests {
         assert_eq!(kept, results.path().join("reference/trial"));
         let manifest = read::manifest(&kept).unwrap();
         assert_eq!((manifest.host.name.as_str(), manifest.working_directory.as_str()), (MACHINE, PROJECT));
-        for name in [layout::MEMORY, layout::PERFETTO, layout::CHECKPOINTS, layout::LOCK] {
+        for name in [layout::MEMORY, layout::CHECKPOINTS, layout::LOCK] {
             assert!(!kept.join(name).exists(), "{name}");
         }
         let page = std::fs::read_to_string(kept.join(layout::REPORT)).unwrap();

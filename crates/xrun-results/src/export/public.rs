@@ -29,7 +29,7 @@ const LINES: &[&str] = &[layout::METRICS, layout::MEMORY];
 const RECORD_BYTES_MAX: u64 = 64 * 1024 * 1024;
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 /// Files that the report generates again from the copy.
-const REGENERATED: &[&str] = &[layout::REPORT, layout::MEMORY_EPOCHS, layout::PERFETTO, xrun_core::files::sums::SUMS];
+const REGENERATED: &[&str] = &[layout::REPORT, layout::MEMORY_EPOCHS, xrun_core::files::sums::SUMS];
 const HOST: &str = "<host>";
 const DIRECTORY: &str = "<directory>";
 

@@ -14,7 +14,6 @@ pub mod groups;
 pub mod junit;
 pub mod listing;
 pub mod page;
-pub mod perfetto;
 pub mod plots;
 pub mod reproduction;
 pub mod result;
@@ -74,7 +73,7 @@ pub enum ReportError {
     Write(#[from] WriteError),
 }
 
-/// Writes `report.html`, `memory_epochs.csv` and `memory.perfetto.json` into the run's directory, each replaced as a
+/// Writes `report.html` and `memory_epochs.csv` into the run's directory, each replaced as a
 /// whole. Results are often kept without metrics and trace: then an existing page is left alone and the memory tables
 /// are not written. Returns descriptions of what could not be read.
 pub fn write(run: &Path) -> Result<Vec<String>, ReportError> {
@@ -94,7 +93,7 @@ pub fn write_judged(run: &Path, so_far: Option<Verdict>) -> Result<Vec<String>, 
         let path = run.display().to_string();
         return Err(ReportError::NothingToDrawFrom { path, missing: missing.join(" and no ") });
     }
-    let generated = [layout::REPORT, layout::MEMORY_EPOCHS, layout::PERFETTO];
+    let generated = [layout::REPORT, layout::MEMORY_EPOCHS];
     if report.state != RunState::Running || generated.iter().any(|name| sums::has(run, name)) {
         sums::remove(run, &generated);
     }
@@ -103,7 +102,6 @@ pub fn write_judged(run: &Path, so_far: Option<Verdict>) -> Result<Vec<String>, 
     write::replace(&run.join(layout::REPORT), page::html(&report).as_bytes())?;
     if has(run, layout::MEMORY) {
         epochs::write(run)?;
-        perfetto::write(run)?;
     }
     // A running run maintains its list of checksums itself and adds these files when it ends.
     if report.state != RunState::Running {

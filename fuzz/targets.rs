@@ -22,7 +22,7 @@ use xrun::data::voc::{self, Voc};
 use xrun::data::yolo::{self, Yolo};
 use xrun::dataset::kind::DatasetKind;
 use xrun::experiment::{read, read_sweep};
-use xrun::export;
+use xrun::export::tensorboard;
 use xrun::files::tensors;
 use xrun::judge;
 use xrun::pipelines::qat_language_model::ranges_file;
@@ -350,14 +350,14 @@ fn command_outputs(run: &Path, other: &Path, output: &Path) -> Vec<String> {
         text(reproduce::Original::read(run).map(|found| format!("{:?}", found.last_step)).map_err(|e| e.to_string())),
         text(report::write(run).map(|damage| damage.join(" ")).map_err(|error| error.to_string())),
     ];
-    for table in export::RunTable::ALL {
-        let exported = export::export(run, table, export::TableFormat::Csv, output);
-        let damaged = exported.as_ref().is_ok_and(|table| table.as_ref().is_some_and(|table| table.lines_left_out > 0));
-        let lines = std::fs::read_to_string(output.join(format!("{}.csv", table.name()))).unwrap_or_default();
-        all.push(
-            text(exported.map(|_| lines).map_err(|error| error.to_string())) + if damaged { "damaged" } else { "" },
-        );
-    }
+    let exported = tensorboard::export(run, output, 0.0);
+    let damaged = exported.as_ref().is_ok_and(|events| events.lines_left_out > 0 || !events.line_damage.is_empty());
+    let bytes = exported.map(|events| {
+        let bytes = std::fs::read(&events.path).unwrap_or_default();
+        std::fs::remove_file(&events.path).unwrap();
+        String::from_utf8_lossy(&bytes).into_owned()
+    });
+    all.push(text(bytes.map_err(|error| error.to_string())) + if damaged { "damaged" } else { "" });
     all
 }
 

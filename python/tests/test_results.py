@@ -1,6 +1,7 @@
 """Results read from Python."""
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -116,3 +117,51 @@ def test_rows_are_those_of_the_schema(results: Path) -> None:
     assert summary is not None
     assert set(schema["required"]) <= set(summary) <= {*schema["properties"], "sha256"}
     assert json.dumps(summary)
+
+
+_RECORDS = ("manifest.json", "summary.json", "verdict.json", "resolved.toml", "metrics.jsonl", "memory.jsonl", "run.lock")
+
+
+@pytest.mark.parametrize("name", _RECORDS)
+@pytest.mark.parametrize("kind", ["pipe", "/dev/zero", "deep", "endless"])
+def test_what_is_no_record_is_refused_and_holds_nothing_up(results: Path, tmp_path: Path, name: str, kind: str) -> None:
+    copy = tmp_path / "results" / "small" / xrun.load("small", results).name
+    shutil.copytree(xrun.load("small", results), copy)
+    path = copy / name
+    path.unlink()
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "deep":
+        path.write_text(("a = " if name.endswith("toml") else "") + "[" * 200_000)
+    elif kind == "endless":
+        with path.open("wb") as file:
+            file.truncate(100 * 1024 * 1024)
+    else:
+        path.symlink_to(kind)
+    run = xrun.Run(copy)
+    assert len(xrun.runs(tmp_path / "results")) == 1
+    if name == "run.lock":
+        (copy / "summary.json").unlink()
+        assert run.state == "killed"
+    elif name.endswith(".jsonl"):
+        if kind == "deep":
+            # An unfinished last line.
+            assert list(run.lines(name)) == []
+        else:
+            with pytest.raises(xrun.DamagedError, match=name):
+                list(run.lines(name))
+    else:
+        read = (lambda: run.config) if name.endswith("toml") else (lambda: run.record(name))
+        with pytest.raises(xrun.DamagedError, match=name):
+            read()
+        assert run.row["run"] == copy.name
+
+
+def test_the_newest_run_is_the_one_of_the_link_also_after_a_clock_that_was_ahead(results: Path, tmp_path: Path) -> None:
+    source = xrun.load("small", results)
+    ahead, now = "2999-01-01T00-00-00_aaaaaa", "2026-01-01T00-00-00_bbbbbb"
+    for name in (ahead, now):
+        shutil.copytree(source, tmp_path / "small" / name)
+    (tmp_path / "small" / "latest").symlink_to(now)
+    assert [run.name for run in xrun.runs(tmp_path)] == [now, ahead]
+    assert [xrun.load(name, tmp_path).name for name in ("latest", "small/latest", "small~1")] == [now, now, ahead]

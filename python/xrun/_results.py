@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 import sys
 import warnings
 import zlib
@@ -14,7 +15,7 @@ from collections.abc import Iterator
 from functools import cached_property
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Union
+from typing import TYPE_CHECKING, Any, BinaryIO, Union
 
 if TYPE_CHECKING:
     import pandas
@@ -29,6 +30,11 @@ _RUN_NAME = re.compile(r"\d{4}-\d{2}-\d{2}T\d{2}-\d{2}-\d{2}_[0-9a-f]{6}(-\d+)?"
 #: Verdict at the beginning of its record.
 _VERDICT = re.compile(rb'"verdict": "(\w+)"')
 _HEAD_BYTES = 256
+#: Largest record and longest line, as those of the program (``crates/xrun-results/src/read.rs``).
+_RECORD_BYTES_MAX = 64 * 1024 * 1024
+_LINE_BYTES_MAX = 1024 * 1024
+#: Deepest nesting of fields, in dots of a name.
+_DEPTH_MAX = 100
 #: Characters of the time in the name of a run.
 _TIME_LENGTH = 19
 _DIRECTORIES_OF_RUNS = ("reproductions", "sweeps")
@@ -39,7 +45,7 @@ class ResultError(Exception):
 
 
 class DamagedError(ResultError):
-    """A record whose checksum does not fit its contents."""
+    """A file that is no record: its checksum does not fit, it is too large, or it is no regular file."""
 
 
 class Rows(list[Row]):
@@ -73,8 +79,10 @@ def runs(results: PathLike = "results", experiment: str | None = None) -> list[R
     found: list[tuple[str, bool, Run]] = []
     for directory in (os.path.join(root, name) for name in names):
         newest = _link(os.path.join(directory, "latest"))
-        # Of two runs of a second the link names the later one.
-        found += [(run[:_TIME_LENGTH], run == newest, Run(os.path.join(directory, run))) for run in _run_names(directory)]
+        names_of_runs = _run_names(directory)
+        # The link names the newest run, even if the clock of another was ahead.
+        last = newest[:_TIME_LENGTH] if newest in names_of_runs else "~"
+        found += [(min(run[:_TIME_LENGTH], last), run == newest, Run(os.path.join(directory, run))) for run in names_of_runs]
     return [run for _, _, run in sorted(found, key=lambda one: one[:2], reverse=True)]
 
 
@@ -128,11 +136,11 @@ class _Directory:
     def is_active(self) -> bool:
         """``True`` while a process writes into the directory; where locks of other machines are not seen, one of this machine."""
         try:
-            with open(os.path.join(self.path, "run.lock"), "rb") as lock:
+            with _open(os.path.join(self.path, "run.lock")) as lock:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
             return True
-        except OSError:
+        except (OSError, DamagedError):
             pass
         return False
 
@@ -153,12 +161,13 @@ class _Directory:
             tomllib = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
         except ImportError as error:
             raise ImportError("TOML files need Python 3.11, or tomli: pip install tomli") from error
+        path = os.path.join(self.path, name)
+        text = _read(path)
         try:
-            with open(os.path.join(self.path, name), "rb") as file:
-                values: dict[str, Any] = tomllib.load(file)
-                return values
-        except FileNotFoundError:
-            return None
+            values: dict[str, Any] | None = None if text is None else tomllib.loads(text.decode())
+        except (ValueError, RecursionError) as error:
+            raise DamagedError(f"{path}: no TOML: {error}") from error
+        return values
 
 
 class Run(_Directory):
@@ -225,12 +234,16 @@ class Run(_Directory):
         as a killed run leaves it, without one. A warning at the end says how many lines are missing, doubled or out of order."""
         path = os.path.join(self.path, name)
         damaged = 0
-        if not os.path.exists(path):
+        try:
+            file = _open(path)
+        except FileNotFoundError:
             return
         # First, because a running process only appends.
         check = _LineCheck(*self._written(name))
-        with open(path, "rb") as file:
-            for text in file:
+        with file:
+            while text := file.readline(_LINE_BYTES_MAX):
+                if len(text) == _LINE_BYTES_MAX and not text.endswith(b"\n"):
+                    raise DamagedError(f"{path}: a line has more than {_LINE_BYTES_MAX} bytes")
                 try:
                     line = _parse(text, path)
                 except DamagedError:
@@ -267,13 +280,14 @@ class Run(_Directory):
     @property
     def row(self) -> Row:
         """Row of this run in a table of runs: experiment, name, state, steps, loss, best metric, peak of RSS, verdict."""
+        head = None
         try:
             summary = self.summary or {}
             state = self.state
+            # The whole record is several times the rest of the row.
+            head = _VERDICT.search(_read(os.path.join(self.path, "verdict.json"), _HEAD_BYTES) or b"")
         except ResultError:
             summary, state = {}, "unreadable"
-        # The whole record is several times the rest of the row.
-        head = _VERDICT.search(_read(os.path.join(self.path, "verdict.json"), _HEAD_BYTES) or b"")
         best = summary.get("best") or {}
         return {
             "experiment": self.experiment,
@@ -381,26 +395,31 @@ def _run_names(experiment: PathLike) -> list[str]:
     return [name for name in names if name not in _DIRECTORIES_OF_RUNS and _RUN_NAME.fullmatch(name)]
 
 
+def _open(path: str) -> BinaryIO:
+    """Opens a regular file. A pipe does not block."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise DamagedError(f"{path}: no regular file")
+    return open(descriptor, "rb")
+
+
 def _read(path: str, count: int | None = None) -> bytes | None:
-    """Bytes of a file, or its first ones; ``None`` if it does not exist. Faster than a file object: a list has thousands."""
+    """Bytes of a file, or its first ones; ``None`` if it does not exist."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        with _open(path) as file:
+            size = os.fstat(file.fileno()).st_size if count is None else count
+            if size > _RECORD_BYTES_MAX:
+                raise DamagedError(f"{path}: more than {_RECORD_BYTES_MAX} bytes")
+            return file.read(size)
     except FileNotFoundError:
         return None
-    try:
-        left = os.fstat(file).st_size if count is None else count
-        text = os.read(file, left)
-        while len(text) < left and (more := os.read(file, left - len(text))):
-            text += more
-        return text
-    finally:
-        os.close(file)
 
 
 def _parse(text: bytes, path: str) -> dict[str, Any]:
     try:
         record = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise DamagedError(f"{path}: no JSON: {error}") from error
     if not isinstance(record, dict):
         raise DamagedError(f"{path}: no JSON object")
@@ -411,6 +430,8 @@ def _parse(text: bytes, path: str) -> dict[str, Any]:
 
 
 def _flat(record: dict[str, Any], prefix: str = "") -> Row:
+    if prefix.count(".") > _DEPTH_MAX:
+        raise DamagedError(f"fields are nested more than {_DEPTH_MAX} deep")
     row: Row = {}
     for name, value in record.items():
         if isinstance(value, dict):

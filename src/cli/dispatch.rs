@@ -6,8 +6,9 @@ use clap::Parser;
 
 use super::terminal::{self, Failure, Terminal};
 use super::{
-    Command, CommandLine, Progress, blame, check, claims, compare, completions, devices, eval, export, fork, keep, leaks, list, man, new, note, plan, predict, remove, report, reproduce, resume, run, schema, show,
-    sweep, top, typo, ui, verdict, watch,
+    Command, CommandLine, Progress, blame, check, claims, compare, completions, devices, eval, export, fork, keep,
+    leaks, list, man, new, note, plan, predict, remove, report, reproduce, resume, run, schema, show, sweep, top, typo,
+    ui, verdict, watch,
 };
 use crate::stop::listen_for_checkpoint_requests;
 use crate::{invocation, panics};

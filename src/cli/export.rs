@@ -1,4 +1,4 @@
-//! `xrun export RUN --to parquet`: export a run for other tools.
+//! `xrun export RUN --to tensorboard`: export a run for other tools.
 
 use clap::ValueEnum;
 
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use super::ExportArguments;
 use super::terminal::{Failure, Terminal};
 use crate::experiment::read as read_experiment;
-use crate::export::{self, Exported, RunTable, TableFormat, public, tensorboard};
+use crate::export::{public, tensorboard};
 use crate::files::{layout, write};
 use crate::printable;
 use crate::report;
@@ -55,43 +55,15 @@ pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failu
     }
     let output = arguments.output.clone().unwrap_or(own);
     write::with_path(&output, std::fs::create_dir_all(&output)).map_err(Failure::failed)?;
-    let format = match to {
-        To::Parquet => TableFormat::Parquet,
-        To::Csv => TableFormat::Csv,
-        To::Weights => return weights(&run, &output, arguments, terminal),
-        To::Tensorboard | To::Public => return events(&run, &output, arguments.json, terminal),
-    };
-    let tables =
-        RunTable::ALL.into_iter().filter(|table| arguments.tables.is_empty() || arguments.tables.contains(table));
-    let mut written = Vec::new();
-    for table in tables {
-        match export::export(&run, table, format, &output).map_err(Failure::failed)? {
-            Some(one) => {
-                report_omissions(&one, terminal);
-                written.push(one);
-            }
-            None => {
-                terminal.info(&format!("{}: skipped, because the run has no {}", table.name(), table.source_file()))
-            }
-        }
+    match to {
+        To::Weights => weights(&run, &output, arguments, terminal),
+        To::Tensorboard | To::Public => events(&run, &output, arguments.json, terminal),
     }
-    if written.is_empty() {
-        return Err(Failure::Failed(format!("{}: nothing to export, the run has no lines", run.display())));
-    }
-    match arguments.json {
-        true => terminal.json(&written.iter().map(json).collect::<Vec<_>>()),
-        false => terminal.print(&written.iter().map(text).collect::<Vec<_>>().join("\n")),
-    }
-    Ok(0)
 }
 
 /// Format of an export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum To {
-    /// Apache Parquet with Snappy compression.
-    Parquet,
-    /// CSV (RFC 4180) with a header.
-    Csv,
     /// Event file for TensorBoard.
     Tensorboard,
     /// Weights of a checkpoint with a configuration and, for common architectures, a PyTorch module that loads them.
@@ -158,33 +130,4 @@ fn events(run: &Path, output: &Path, json: bool, terminal: &Terminal) -> Result<
         )),
     }
     Ok(0)
-}
-
-fn report_omissions(one: &Exported, terminal: &Terminal) {
-    let name = one.table.name();
-    if one.lines_left_out > 0 {
-        terminal.info(&format!("{name}: skipped {}", pluralize(one.lines_left_out, "damaged line")));
-    }
-    one.line_damage.iter().for_each(|damage| terminal.info(&format!("{name}: damaged: {damage}")));
-    if one.names_left_out {
-        terminal.info(&format!(
-            "{name}: omitted metrics beyond the limits of a table (length of a name, number of columns)"
-        ));
-    }
-}
-
-fn text(one: &Exported) -> String {
-    format!("{}: {}, {}", one.path.display(), pluralize(one.rows, "row"), pluralize(one.columns as u64, "column"))
-}
-
-fn json(one: &Exported) -> serde_json::Value {
-    serde_json::json!({
-        "table": one.table.name(),
-        "path": one.path.display().to_string(),
-        "rows": one.rows,
-        "columns": one.columns,
-        "lines_left_out": one.lines_left_out,
-        "line_damage": one.line_damage,
-        "names_left_out": one.names_left_out,
-    })
 }

@@ -60,7 +60,9 @@ fn checked_name(name: &String) -> Result<&str, Failure> {
 
 fn keep_with(keep: impl FnOnce() -> Result<PathBuf, KeepError>) -> Result<PathBuf, Failure> {
     keep().map_err(|error| match error {
-        KeepError::Exists { .. } | KeepError::NotKept { .. } => Failure::Usage(error.to_string()),
+        KeepError::Exists { .. } | KeepError::Foreign { .. } | KeepError::NotKept { .. } => {
+            Failure::Usage(error.to_string())
+        }
         other => Failure::failed(other),
     })
 }

@@ -13,6 +13,7 @@ use crate::child;
 use crate::exit::exit_code;
 use crate::experiment::overrides::as_arguments;
 use crate::experiment::{read, resolved};
+use crate::files::scratch::Scratch;
 use crate::results::format::Outcome;
 use crate::results::read as results;
 use crate::results::verdict::Verdict;
@@ -28,7 +29,7 @@ pub enum LeakRun {
 
 /// Runner of leaky experiments and their controls.
 pub struct LeakRuns {
-    results: tempfile::TempDir,
+    results: Scratch,
     overrides: Vec<String>,
     /// Control runs by experiment: equal ones are run once, and whoever needs one that goes on waits for it.
     controls: Mutex<BTreeMap<String, Arc<Mutex<Option<LeakRun>>>>>,
@@ -36,7 +37,7 @@ pub struct LeakRuns {
 
 impl LeakRuns {
     pub fn new(overrides: &Overrides) -> Result<Self, Failure> {
-        let results = tempfile::tempdir().map_err(Failure::failed)?;
+        let results = Scratch::create(&std::env::temp_dir(), "xrun-leaks-").map_err(Failure::failed)?;
         let mut overrides = overrides.all();
         overrides.push("memory.fail_on=\"never\"".into());
         Ok(Self { results, overrides, controls: Mutex::default() })

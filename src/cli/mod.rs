@@ -30,8 +30,8 @@ mod plan;
 mod plot;
 mod predict;
 mod programs;
-mod project;
 mod progress;
+mod project;
 mod remove;
 mod report;
 mod reproduce;
@@ -59,7 +59,6 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::experiment::Experiment;
-use crate::export::RunTable;
 use crate::invocation;
 use crate::run::evaluate::CheckpointChoice;
 use crate::units::{Bytes, Span};
@@ -482,9 +481,6 @@ pub struct ExportArguments {
     /// Output directory. Default: `export` in the run, or ./public for --to public.
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     output: Option<PathBuf>,
-    /// Tables to export. Default: all.
-    #[arg(long, value_enum, value_name = "TABLE", value_delimiter = ',')]
-    tables: Vec<RunTable>,
     /// Checkpoint whose weights are exported (--to weights): best, last, or the step after which it was written.
     #[arg(long, value_name = "CHECKPOINT", default_value = "best", value_parser = eval::checkpoint_choice)]
     checkpoint: CheckpointChoice,

@@ -94,17 +94,17 @@ pub fn train(
     let dispatcher = observer.into_dispatcher();
     let reported = report::write(&run);
     let as_requested = stops_early && ending.outcome == Outcome::Interrupted && !stop.raised();
+    if let Err(error) = &reported {
+        // Before the outcome, whose advice stands last.
+        let program = invocation::program();
+        terminal.error(&format!("cannot write the report: {error}; `{program} report` writes it again"));
+    }
     report_outcome(&run, &outcome, as_requested, display, terminal);
     let code = if as_requested { 0 } else { ending.exit_code() };
     hooks::run_end_hooks(dispatcher, &run, &outcome, code, terminal);
     match (reported, code) {
-        (Err(error), code) => {
-            terminal.error(&format!(
-                "cannot write the report: {error}; `{} report` writes it again",
-                invocation::program()
-            ));
-            if code == 0 { exit_code(Outcome::Failed) } else { code }
-        }
+        (Err(_), 0) => exit_code(Outcome::Failed),
+        (Err(_), code) => code,
         (Ok(damage), code) => {
             // Damage in records of earlier processes.
             damage.iter().for_each(|damage| terminal.info(&format!("damaged: {damage}")));

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use xrun::export::{self, RunTable, TableFormat};
+use xrun::export::tensorboard;
 use xrun::judge;
 use xrun::report::{self, compare, listing, summary};
 use xrun::results::index;
@@ -33,7 +33,7 @@ fn workplace() -> Workplace {
     workplace.file("whole.toml", EXPERIMENT);
     workplace.file("cut.toml", EXPERIMENT);
     assert_eq!(workplace.xrun(&["whole.toml", "-q"]).code, 0);
-    assert_eq!(workplace.xrun(&["export", "whole", "--to", "csv"]).code, 0);
+    assert_eq!(workplace.xrun(&["export", "whole", "--to", "tensorboard"]).code, 0);
     let mut child = workplace.spawn(&["cut.toml"]);
     let checkpoint = workplace.path("results/cut/latest/checkpoints/step_00000030/state.json");
     wait_until("there are checkpoints", || checkpoint.exists());
@@ -80,10 +80,13 @@ fn answers(results: &Path, run: &Path, other: &Path, output: &Path) -> Vec<(&'st
     let listed = |entry: &&index::RunEntry| by_key.accepts(entry);
     let doubts: Vec<String> = entries.iter().filter_map(|entry| by_key.unreadable_reason(entry, &order)).collect();
     let doubts = if doubts.is_empty() { String::new() } else { format!("damaged: {doubts:?}") };
-    let exported = |table: RunTable| {
-        let exported = export::export(run, table, TableFormat::Csv, output).map_err(|error| error.to_string())?;
-        let damage = exported.filter(|one| one.lines_left_out > 0).map_or("", |_| "damaged");
-        Ok(damage.to_owned() + &text(&output.join(format!("{}.csv", table.name()))))
+    let exported = || {
+        let written = tensorboard::export(run, output, 0.0).map_err(|error| error.to_string())?;
+        let events = std::fs::read(&written.path).unwrap();
+        std::fs::remove_file(&written.path).unwrap();
+        let damaged = written.lines_left_out > 0 || !written.line_damage.is_empty();
+        let damage = if damaged { "damaged" } else { "" };
+        Ok(damage.to_owned() + &String::from_utf8_lossy(&events))
     };
     let page = || {
         let damage = report::write(run).map_err(|error| error.to_string())?;
@@ -120,9 +123,7 @@ fn answers(results: &Path, run: &Path, other: &Path, output: &Path) -> Vec<(&'st
             ),
         ),
         ("reproduce, what it compares with", shown(original())),
-        ("export metrics", shown(exported(RunTable::Metrics))),
-        ("export validation", shown(exported(RunTable::Validation))),
-        ("export memory", shown(exported(RunTable::Memory))),
+        ("export", shown(exported())),
     ]
 }
 
@@ -337,9 +338,8 @@ fn missing_doubled_and_swapped_lines_are_counted_by_every_reader() {
             let compared = compare::gather(&[original.clone(), run.clone()]).unwrap();
             let compared = serde_json::to_value(&compared.record.runs).unwrap();
             assert_eq!((&compared[0]["line_damage"], &compared[1]["line_damage"]), (&serde_json::Value::Null, &damage));
-            let table = if file == "metrics.jsonl" { RunTable::Metrics } else { RunTable::Memory };
-            let exported = export::export(&run, table, TableFormat::Csv, &run).unwrap().unwrap();
-            assert_eq!(serde_json::json!([exported.line_damage.unwrap()]), damage, "{path}");
+            let exported = tensorboard::export(&run, &run, 0.0).unwrap();
+            assert_eq!(serde_json::json!(exported.line_damage), damage, "{path}");
             for answer in [report::write(&run).unwrap().concat(), summary::text(&run, None).unwrap()] {
                 assert!(answer.contains(&format!("of {count}, ")), "{answer}");
             }

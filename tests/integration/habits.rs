@@ -122,7 +122,7 @@ fn an_experiment_without_its_directory_and_ending_is_found() {
 fn an_export_without_a_format_names_the_formats() {
     let said = trial().xrun(&["export", "latest"]);
     assert_eq!(said.code, 2, "{said:?}");
-    assert!(said.err.contains("--to parquet") && said.err.contains("--to csv"), "{}", said.err);
+    assert!(said.err.contains("--to tensorboard") && said.err.contains("--to weights"), "{}", said.err);
 }
 
 #[test]

@@ -25,7 +25,7 @@ const READERS: [&[&str]; 8] = [
     &["report", "trial"],
     &["compare", "trial", "other"],
     &["verdict", "trial"],
-    &["export", "trial", "--to", "csv"],
+    &["export", "trial", "--to", "tensorboard"],
     &["reproduce", "trial", "-q"],
     &["resume", "trial", "-q"],
 ];
@@ -315,7 +315,7 @@ fn the_users_umask_holds_for_all_files_and_nothing_is_written_through_links() {
     let own = workplace.path("own");
     std::fs::create_dir(&own).unwrap();
     symlink(&own, run.join("export")).unwrap();
-    let exported = workplace.xrun(&["export", "trial", "--to", "csv"]);
+    let exported = workplace.xrun(&["export", "trial", "--to", "tensorboard"]);
     assert_eq!(exported.code, 1, "{exported:?}");
     assert_eq!(std::fs::read_dir(&own).unwrap().count(), 0);
     let cut = workplace.latest("cut");

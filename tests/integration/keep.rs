@@ -42,3 +42,32 @@ fn a_kept_result_is_replaced_only_on_request_and_has_a_plain_name() {
         assert_eq!(said.code, code, "{arguments:?}: {said:?}");
     }
 }
+
+#[test]
+fn only_what_is_proven_to_be_a_kept_result_is_replaced_and_rests_of_kills_are_collected() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", "[pipeline.dummy]\n");
+    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    let reference = workplace.path("results/reference");
+    let place = |name: &str| {
+        let path = reference.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, "{}").unwrap();
+    };
+    place("foreign/manifest.json");
+    place("foreign/thesis/chapter1.tex");
+    place(".writing-killed/.xrun-scratch");
+    place(".writing-killed/trial/metrics.jsonl");
+    place(".writing-foreign/own");
+    std::os::unix::fs::symlink("foreign", reference.join("link")).unwrap();
+    assert_eq!(workplace.xrun(&["keep", "trial"]).code, 0);
+    assert!(!reference.join(".writing-killed").exists() && reference.join(".writing-foreign/own").exists());
+    place("trial/README.md");
+    for (name, named) in [("foreign", "summary.json is missing"), ("link", "symlink"), ("trial", "README.md")] {
+        let said = workplace.xrun(&["keep", "trial", "--name", name, "--replace"]);
+        assert!(said.code == 2 && said.err.contains(named), "{name}: {said:?}");
+    }
+    for left in ["foreign/manifest.json", "foreign/thesis/chapter1.tex", "link", "trial/README.md"] {
+        assert!(reference.join(left).exists(), "{left}");
+    }
+}

@@ -209,7 +209,7 @@ fn a_command_of_a_directory_from_elsewhere_is_not_reproduced_unasked() {
     std::fs::remove_file(workplace.path("started")).unwrap();
     refuses(&workplace, &as_another(&workplace, &["reproduce", "us"]), "touch started", "resolved.toml");
     for only_reads in
-        [vec!["show", "us"], vec!["report", "us"], vec!["export", "us", "--to", "csv"], vec!["verdict", "us"]]
+        [vec!["show", "us"], vec!["report", "us"], vec!["export", "us", "--to", "tensorboard"], vec!["verdict", "us"]]
     {
         assert_eq!(as_another(&workplace, &only_reads).code, 0, "{only_reads:?}");
     }

@@ -137,11 +137,18 @@ fn what_is_not_a_get_of_a_listed_run_below_the_token_is_refused() {
 fn connections_that_say_nothing_do_not_keep_others_out_for_long() {
     let workplace = workplace();
     let served = Served::new(&workplace);
-    let silent: Vec<TcpStream> = (0..9).map(|_| served.connect()).collect();
-    // There are fewer threads: a connection without a request is closed after a while.
+    // Many more than threads: further connections close the oldest.
+    let mut silent: Vec<TcpStream> = (0..200).map(|_| served.connect()).collect();
     assert_eq!(served.get("").0, 200);
+    assert_eq!(silent[0].read(&mut [0]).unwrap_or(0), 0, "it is closed");
+    // A head that comes in parts, among connections that end.
+    let mut slow = served.connect();
+    slow.write_all(format!("GET /{}/ HTTP/1.1\r\nHost: 127.0.", served.token).as_bytes()).unwrap();
     silent.iter().for_each(|connection| drop(connection.shutdown(Shutdown::Both)));
-    assert_eq!(served.get("").0, 200);
+    slow.write_all(format!("0.1:{}\r\n\r\n", served.port).as_bytes()).unwrap();
+    let mut answer = String::new();
+    slow.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer:.100}");
 }
 
 #[test]

@@ -303,7 +303,7 @@ fn steps_come_from_a_file_too() {
         &["show", "latest"][..],
         &["ls"],
         &["report", "latest"],
-        &["export", "latest", "--to", "csv"],
+        &["export", "latest", "--to", "tensorboard"],
         &["compare", "latest", "latest"],
     ] {
         let said = workplace.xrun(command);

@@ -16,6 +16,7 @@ use std::time::Duration;
 use crate::secrets;
 use xrun_core::dataset::cache;
 use xrun_core::files::file;
+use xrun_core::files::scratch::Scratch;
 use xrun_core::units::pluralize;
 
 /// Maximum size of the patch; the rest is cut off.
@@ -112,7 +113,7 @@ pub fn tracked(directory: &Path) -> Tracked {
 struct Checkout {
     root: PathBuf,
     git_directory: PathBuf,
-    temporary: tempfile::TempDir,
+    temporary: Scratch,
     /// Output of `git config --list --null` without included files.
     settings: String,
 }
@@ -265,10 +266,11 @@ fn text_of(out: &mut dyn Read) -> io::Result<String> {
 }
 
 /// Creates a directory in the temporary directory or, if that is missing or full, in the cache.
-fn temporary_directory() -> io::Result<tempfile::TempDir> {
-    tempfile::tempdir().or_else(|error| {
+fn temporary_directory() -> io::Result<Scratch> {
+    let create = |parent: &Path| Scratch::create(parent, "xrun-git-");
+    create(&std::env::temp_dir()).or_else(|error| {
         let cache = cache::directory();
-        let in_cache = cache::create(&cache).and_then(|()| tempfile::tempdir_in(&cache));
+        let in_cache = cache::create(&cache).and_then(|()| create(&cache));
         in_cache.map_err(|_| io::Error::other(format!("no temporary directory could be created ({error}); set TMPDIR")))
     })
 }

@@ -88,7 +88,9 @@ pub struct RunEntry {
 /// A directory that may be a run; ordered by time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct RunLocation {
+    /// Time in its name; at most that of the run to which `latest` points, which is the newest even if a clock was ahead.
     time: String,
+    is_latest: bool,
     /// Creation time, which orders runs of the same second; `None` if the file system does not record it.
     created: Option<SystemTime>,
     run: String,
@@ -173,6 +175,7 @@ pub fn find(results: &Path, text: &str) -> Result<PathBuf, IndexError> {
     let found = if run.is_empty() || !exact.is_empty() { exact } else { partial() };
     match found.as_slice() {
         [directory] => Ok(directory.path.clone()),
+        [] if as_path.is_dir() => Err(IndexError::NotARun { path: printable::line(text, 400) }),
         [] => Err(not_found(&directories, text)),
         _ => Err(IndexError::Ambiguous { text: printable::line(text, 200), candidates: candidates(&found) }),
     }
@@ -295,14 +298,23 @@ fn run_directories(results: &Path) -> Vec<RunLocation> {
     let root = std::fs::canonicalize(results).unwrap_or_else(|_| results.to_path_buf());
     let mut newest = BinaryHeap::new();
     for (experiment, directory) in subdirectories(results, &root) {
+        let latest = std::fs::canonicalize(directory.join(layout::LATEST)).ok();
+        let latest = latest.filter(|latest| is_run(latest)).and_then(|latest| {
+            let run = latest.file_name()?.to_string_lossy().into_owned();
+            Some((run_times(&run, &latest).0, run))
+        });
         for (run, path) in subdirectories(&directory, &root).filter(|(name, _)| !OTHER_RUNS.contains(&name.as_str())) {
             // Committed results are found by name and never count as the newest: git gives them the time of the
             // checkout.
             if experiment == layout::REFERENCE && !starts_with_date(&run) {
                 continue;
             }
-            let (time, created) = run_times(&run, &path);
-            newest.push(Reverse(RunLocation { time, created, run, experiment: experiment.clone(), path }));
+            let (mut time, created) = run_times(&run, &path);
+            if let Some((newest, _)) = latest.as_ref().filter(|(newest, _)| *newest < time) {
+                time.clone_from(newest);
+            }
+            let is_latest = latest.as_ref().is_some_and(|(_, name)| *name == run);
+            newest.push(Reverse(RunLocation { time, is_latest, created, run, experiment: experiment.clone(), path }));
             if newest.len() > RUNS_MAX {
                 newest.pop();
             }

@@ -25,6 +25,12 @@ pub enum IndexError {
         /// The runs that there are.
         candidates: Candidates,
     },
+    /// The name is that of a directory without the files of a run.
+    #[error("{path} is not a run: it has neither manifest.json, run.lock nor summary.json")]
+    NotARun {
+        /// The directory, escaped for a terminal.
+        path: String,
+    },
     /// The name matches several runs.
     #[error("\"{text}\" matches {} runs; type more of the name:{candidates}", candidates.count)]
     Ambiguous {

@@ -198,3 +198,23 @@ fn unexpected_directories_are_listed_as_unreadable() {
     assert_eq!(runs.len(), 4);
     assert_eq!(runs.iter().filter(|run| matches!(run.state, RunState::Unreadable(_))).count(), 1);
 }
+
+#[cfg(unix)]
+#[test]
+fn the_link_names_the_newest_run_also_after_a_clock_that_was_ahead() {
+    let results = tempfile::tempdir().unwrap();
+    let names = ["2026-11-21T00-00-00_aaaaaa", "2026-11-20T00-00-00_cccccc", "2999-01-01T00-00-00_bbbbbb"];
+    for name in names {
+        let path = results.path().join("small").join(name);
+        std::fs::create_dir_all(&path).unwrap();
+        xrun_core::files::write::replace(&path.join(layout::LOCK), b"").unwrap();
+    }
+    std::os::unix::fs::symlink(names[0], results.path().join("small/latest")).unwrap();
+    let found = |text: &str| find(results.path(), text).unwrap().file_name().unwrap().to_str().unwrap().to_owned();
+    assert_eq!([found("latest"), found("small/latest"), found("small")], [names[0]; 3]);
+    assert_eq!([found("latest~1"), found("latest~2")], [names[2], names[1]]);
+    assert_eq!(runs(results.path())[0].run, names[0], "the list agrees");
+    let empty = results.path().join("small/2026-11-22T00-00-00_dddddd");
+    std::fs::create_dir(&empty).unwrap();
+    assert!(matches!(find(results.path(), empty.to_str().unwrap()), Err(IndexError::NotARun { .. })));
+}

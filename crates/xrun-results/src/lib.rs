@@ -26,6 +26,7 @@ pub mod notes;
 mod outcome;
 pub mod prediction;
 pub mod process;
+pub mod proof;
 pub mod read;
 pub mod report;
 pub mod reproduction;

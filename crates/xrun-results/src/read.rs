@@ -282,35 +282,6 @@ fn checked_lines<T: DeserializeOwned, P: PartialOrd>(
     }))
 }
 
-/// Lines of a file that [`for_each_record`] did not pass on.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LeftOut {
-    /// Number of damaged lines.
-    pub lines: u64,
-    /// Difference from the lines that were written.
-    pub damage: Option<LineDamage>,
-}
-
-/// Calls `handle` for each record. Damaged lines are skipped.
-///
-/// # Errors
-/// The file cannot be read, or an error of `handle`.
-pub fn for_each_record<T, E: From<ReadError>>(
-    lines: Result<impl Iterator<Item = Result<T, ReadError>>, ReadError>,
-    mut handle: impl FnMut(T) -> Result<(), E>,
-) -> Result<LeftOut, E> {
-    let mut left_out = LeftOut::default();
-    for line in lines? {
-        match line {
-            Ok(record) => handle(record)?,
-            Err(ReadError::Content { .. }) => left_out.lines += 1,
-            Err(ReadError::Lines { damage, .. }) => left_out.damage = Some(damage),
-            Err(error) => return Err(error.into()),
-        }
-    }
-    Ok(left_out)
-}
-
 /// Parses a line, with or without its line break, and checks its checksum.
 pub fn parse_line<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
     checksum::check_line(line.strip_suffix(b"\n").unwrap_or(line)).map_err(|_| checksum::DAMAGED.to_owned())?;

@@ -13,7 +13,8 @@ use xrun_core::printable;
 use xrun_results::format::Manifest;
 use xrun_results::git;
 use xrun_results::git::Tracked;
-use xrun_results::{index, read};
+use xrun_results::index;
+use xrun_results::proof::{self, ProofError};
 use xrun_watch::directory;
 
 /// Prefix of a run's directory while it is removed. A kill leaves such a directory, which is not listed as a run.
@@ -95,16 +96,10 @@ pub fn verify_run(run: &Path) -> Result<(), RemoveError> {
 }
 
 fn manifest_of(directory: &Path, name: &OsStr) -> Result<Manifest, RemoveError> {
-    let found = std::fs::symlink_metadata(directory).map_err(|error| RemoveError::failed(directory, error))?;
-    if found.is_symlink() {
-        return Err(RemoveError::Symlink);
-    }
-    let manifest = match [layout::LOCK, layout::MANIFEST].iter().find(|file| !is_file(&directory.join(file))) {
-        Some(missing) => Err(format!("{missing} is missing")),
-        None => read::manifest(directory).map_err(|error| error.to_string()),
-    };
-    match manifest {
+    match proof::manifest_of(directory, &[layout::LOCK]) {
         Ok(manifest) if OsStr::new(&manifest.run) == name => Ok(manifest),
+        Err(ProofError::Symlink) => Err(RemoveError::Symlink),
+        Err(ProofError::Unreadable(error)) => Err(RemoveError::failed(directory, error)),
         // Another process may remove it at this moment.
         _ if !directory.exists() => Err(RemoveError::Gone),
         Ok(manifest) => Err(RemoveError::NotARun(format!(
@@ -112,13 +107,8 @@ fn manifest_of(directory: &Path, name: &OsStr) -> Result<Manifest, RemoveError> 
             layout::MANIFEST,
             printable::line(&manifest.run, 100)
         ))),
-        Err(message) => Err(RemoveError::NotARun(message)),
+        Err(ProofError::NotARun(message)) => Err(RemoveError::NotARun(message)),
     }
-}
-
-/// Returns true for a regular file. A symlink does not count: it would verify another directory.
-fn is_file(path: &Path) -> bool {
-    std::fs::symlink_metadata(path).is_ok_and(|found| found.is_file())
 }
 
 /// Checks everything that protects a run from removal except its lock; returns the digest of its manifest.

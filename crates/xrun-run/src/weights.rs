@@ -18,7 +18,7 @@ pub const MODULE: &str = "model.py";
 /// Writes `model.safetensors`, `config.json` and, if the pipeline has one, `model.py` into a directory; returns their paths.
 ///
 /// # Errors
-/// A file cannot be read or written.
+/// A file cannot be read or written, or exists in a directory that is not the run's own.
 pub fn export(
     run: &Path,
     manifest: &Manifest,
@@ -27,7 +27,12 @@ pub fn export(
     output: &Path,
 ) -> Result<Vec<PathBuf>, WriteError> {
     write::with_path(output, std::fs::create_dir_all(output))?;
+    let own = output == run.join(layout::EXPORT);
     let module = experiment.pytorch_module();
+    let names = &[layout::WEIGHTS, CONFIG, MODULE][..2 + usize::from(module.is_some())];
+    if !own {
+        write::check_absent(output, names)?;
+    }
     let mut config = json!({
         "format": "xrun",
         "architecture": experiment.model.as_ref().map(|model| model.name()),
@@ -37,8 +42,8 @@ pub fn export(
         "pytorch": module.as_ref().map(|_| MODULE),
     });
     if let Some(config) = config.as_object_mut() {
-        let own = module.as_ref().map_or(Value::Null, |module| module.config.clone());
-        config.extend(own.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())));
+        let named = module.as_ref().map_or(Value::Null, |module| module.config.clone());
+        config.extend(named.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())));
         let table = |value: serde_json::Result<Value>| value.unwrap_or_default();
         config.insert("model".into(), table(serde_json::to_value(&experiment.model)));
         config.insert("pipeline".into(), table(serde_json::to_value(&experiment.pipeline)));
@@ -54,8 +59,8 @@ pub fn export(
         written.push(output.join(MODULE));
         write::replace(&written[2], module.source.as_bytes())?;
     }
-    if output == run.join(layout::EXPORT) {
-        sums::record(output, &[layout::WEIGHTS, CONFIG, MODULE][..written.len()]);
+    if own {
+        sums::record(output, names);
     }
     Ok(written)
 }

@@ -1,18 +1,24 @@
 //! HTTP server of `xrun ui`: GET on the loopback interface, below a secret path.
 //!
-//! `httparse` reads the head of a request; the rest of HTTP is one answer per connection. Bounds: [`CONNECTIONS_MAX`]
-//! threads, each with one connection, [`HEAD_BYTES_MAX`] bytes and [`READ_TIMEOUT`] for a request, [`BODY_BYTES_MAX`] bytes
-//! and [`WRITE_TIMEOUT`] for an answer.
+//! `httparse` reads the head of a request; the rest of HTTP is one answer per connection. One thread reads the heads of all
+//! connections, so that idle ones hold nothing up. Bounds: [`WAITING_MAX`] connections, [`HEAD_BYTES_MAX`] bytes and
+//! [`READ_TIMEOUT`] for a request, as many requests in the queue of [`THREADS`], [`BODY_BYTES_MAX`] bytes and
+//! [`WRITE_TIMEOUT`] for an answer.
 
+use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-/// Number of threads, and of connections that are served at a time; the kernel queues others.
-const CONNECTIONS_MAX: usize = 8;
+/// Number of threads that answer.
+const THREADS: usize = 8;
+/// Number of connections whose heads are read at a time; a further one closes the oldest.
+const WAITING_MAX: usize = 64;
 const HEAD_BYTES_MAX: usize = 8 * 1024;
 const HEADERS_MAX: usize = 64;
-const READ_TIMEOUT: Duration = Duration::from_secs(5);
+const READ_TIMEOUT: Duration = Duration::from_secs(1);
 const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// Largest answer.
 pub const BODY_BYTES_MAX: usize = 64 * 1024 * 1024;
@@ -74,37 +80,61 @@ impl Server {
 
     /// Serves until the process ends. `answer` takes the path below the token.
     pub fn serve(&self, answer: &(dyn Fn(&str) -> Answer + Sync)) -> io::Result<()> {
+        self.listener.set_nonblocking(true)?;
+        let (send, receive) = mpsc::sync_channel::<Waiting>(WAITING_MAX);
+        let receive = Mutex::new(receive);
         std::thread::scope(|scope| {
-            for at in 0..CONNECTIONS_MAX {
+            for at in 0..THREADS {
+                let receive = &receive;
+                let next = move || receive.lock().unwrap_or_else(PoisonError::into_inner).recv();
                 let work = move || {
-                    loop {
-                        match self.listener.accept() {
-                            // A client that goes away is no error of the server.
-                            Ok((connection, _)) => drop(self.handle(connection, answer)),
-                            // Such as too many open files: a connection may end meanwhile.
-                            Err(_) => std::thread::sleep(Duration::from_millis(100)),
-                        }
+                    while let Ok(request) = next() {
+                        // A client that goes away is no error of the server.
+                        drop(self.handle(request, answer));
                     }
                 };
                 std::thread::Builder::new().name(format!("ui-{at}")).spawn_scoped(scope, work)?;
             }
-            Ok(())
+            let mut waiting = VecDeque::with_capacity(WAITING_MAX);
+            loop {
+                self.read_heads(&mut waiting, &send)?;
+            }
         })
     }
 
-    fn handle(&self, mut connection: TcpStream, answer: &(dyn Fn(&str) -> Answer + Sync)) -> io::Result<()> {
-        let head = match read_head(&mut connection) {
-            Ok(head) => head,
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                return write_answer(
-                    &mut connection,
-                    &Answer::message(431, "the head of the request is too long"),
-                    true,
-                );
+    /// Waits for data, accepts a connection, and passes complete heads on. With a full queue a request is dropped.
+    fn read_heads(&self, waiting: &mut VecDeque<Waiting>, send: &mpsc::SyncSender<Waiting>) -> io::Result<()> {
+        wait_readable(&self.listener, waiting)?;
+        match self.listener.accept() {
+            Ok((connection, _)) => {
+                if waiting.len() == WAITING_MAX {
+                    waiting.pop_front();
+                }
+                connection.set_nonblocking(true)?;
+                waiting.push_back(Waiting { connection, head: Vec::new(), since: Instant::now() });
             }
-            Err(error) => return Err(error),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            // Such as too many open files: a connection may end meanwhile.
+            Err(_) => std::thread::sleep(Duration::from_millis(100)),
+        }
+        for _ in 0..waiting.len() {
+            let Some(mut one) = waiting.pop_front() else { break };
+            match one.read() {
+                Ok(true) => drop(send.try_send(one)),
+                Ok(false) if one.since.elapsed() < READ_TIMEOUT => waiting.push_back(one),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn handle(&self, request: Waiting, answer: &(dyn Fn(&str) -> Answer + Sync)) -> io::Result<()> {
+        let Waiting { mut connection, head, .. } = request;
+        connection.set_nonblocking(false)?;
+        let (answer, with_body) = match head.len() > HEAD_BYTES_MAX {
+            true => (Answer::message(431, "the head of the request is too long"), true),
+            false => self.respond(&head, answer),
         };
-        let (answer, with_body) = self.respond(&head, answer);
         let answer = match answer.body.len() > BODY_BYTES_MAX {
             true => Answer::message(507, "the answer is too large"),
             false => answer,
@@ -145,27 +175,44 @@ fn is_equal(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.iter().zip(b).fold(0, |different, (a, b)| different | (a ^ b)) == 0
 }
 
-/// Head of a request, up to the empty line. `InvalidData` if it is too long.
-fn read_head(connection: &mut TcpStream) -> io::Result<Vec<u8>> {
-    let deadline = Instant::now() + READ_TIMEOUT;
-    let mut head = Vec::with_capacity(1024);
-    let mut block = [0; 1024];
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(io::ErrorKind::TimedOut.into());
+/// Connection whose head is being read.
+struct Waiting {
+    connection: TcpStream,
+    head: Vec<u8>,
+    since: Instant,
+}
+
+impl Waiting {
+    /// Reads what has arrived. Returns `true` if the head is complete, up to the empty line, or too long.
+    fn read(&mut self) -> io::Result<bool> {
+        let mut block = [0; 1024];
+        loop {
+            match self.connection.read(&mut block) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(count) => self.head.extend_from_slice(&block[..count]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(false),
+                Err(error) => return Err(error),
+            }
+            if self.head.len() > HEAD_BYTES_MAX || self.head.windows(4).any(|end| end == b"\r\n\r\n") {
+                return Ok(true);
+            }
         }
-        connection.set_read_timeout(Some(left))?;
-        match connection.read(&mut block)? {
-            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
-            count => head.extend_from_slice(&block[..count]),
-        }
-        if head.windows(4).any(|end| end == b"\r\n\r\n") {
-            return Ok(head);
-        }
-        if head.len() > HEAD_BYTES_MAX {
-            return Err(io::ErrorKind::InvalidData.into());
-        }
+    }
+}
+
+/// Waits for a connection or for data, at most until the oldest connection times out.
+fn wait_readable(listener: &TcpListener, waiting: &VecDeque<Waiting>) -> io::Result<()> {
+    let descriptors = waiting.iter().map(|one| one.connection.as_raw_fd()).chain([listener.as_raw_fd()]);
+    let mut all: Vec<_> = descriptors.map(|fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 }).collect();
+    let left = waiting.front().map(|oldest| READ_TIMEOUT.saturating_sub(oldest.since.elapsed()));
+    let milliseconds = left.map_or(-1, |left| i32::try_from(left.as_millis()).map_or(-1, |left| left + 1));
+    // SAFETY: as many entries as are named, which outlive the call.
+    match unsafe { libc::poll(all.as_mut_ptr(), all.len() as libc::nfds_t, milliseconds) } {
+        count if count >= 0 => Ok(()),
+        _ => match io::Error::last_os_error() {
+            error if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            error => Err(error),
+        },
     }
 }
 

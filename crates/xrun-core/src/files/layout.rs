@@ -16,8 +16,6 @@ pub const METRICS: &str = "metrics.jsonl";
 pub const MEMORY: &str = "memory.jsonl";
 /// Memory by epoch as CSV.
 pub const MEMORY_EPOCHS: &str = "memory_epochs.csv";
-/// Memory trace for ui.perfetto.dev.
-pub const PERFETTO: &str = "memory.perfetto.json";
 /// Verdict on memory growth.
 pub const VERDICT: &str = "verdict.json";
 /// Functions whose allocations stay alive, if growth of the heap was suspected.

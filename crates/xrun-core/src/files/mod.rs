@@ -3,6 +3,7 @@
 pub mod checksum;
 pub mod file;
 pub mod layout;
+pub mod scratch;
 pub mod sums;
 pub mod tensors;
 pub mod write;

@@ -10,7 +10,7 @@ use serde::Serialize;
 use tempfile::TempPath;
 
 use super::checksum::LineSum;
-use super::{checksum, file};
+use super::{checksum, file, scratch};
 use crate::bounded::buffer::Buffer;
 use crate::bounded::ledger::{Cap, Ledger, Policy};
 use crate::bounded::list::CappedList;
@@ -73,7 +73,9 @@ impl WriteError {
             _ if self.is_change() => {
                 "; let no other program write to it, and restore its lines from a copy if there is one"
             }
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => "; free disk space and run the command again",
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+                "; free disk space or inodes and run the command again"
+            }
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                 "; choose a writable directory with --results DIR"
             }
@@ -84,7 +86,7 @@ impl WriteError {
     /// Message for a run that can be resumed.
     pub fn message_for_run(&self) -> String {
         let full = matches!(self.source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded);
-        let advice = if full { "; free disk space, then resume the run" } else { self.advice() };
+        let advice = if full { "; free disk space or inodes, then resume the run" } else { self.advice() };
         format!("cannot write {}: {}{advice}", self.path.display(), self.source)
     }
 }
@@ -152,11 +154,15 @@ fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Creates a temporary file in the directory of `path`. Returns the bare file, as the wrapper's errors repeat the temporary
-/// name.
+/// Creates a temporary file in the directory of `path`, locked while this process lives. Returns the bare file, as the
+/// wrapper's errors repeat the temporary name.
 fn temporary_for(path: &Path, builder: &tempfile::Builder<'_, '_>) -> io::Result<(File, TempPath)> {
-    let file = builder.tempfile_in(directory_of(path)).map_err(|error| without_path(&error))?;
-    Ok(file.into_parts())
+    loop {
+        let file = builder.tempfile_in(directory_of(path)).map_err(|error| without_path(&error))?;
+        if scratch::is_kept(file.as_file())? {
+            return Ok(file.into_parts());
+        }
+    }
 }
 
 /// Renames a complete temporary file to `path`, durably.
@@ -230,15 +236,55 @@ fn without_path(error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), text.split(" at path ").next().unwrap_or_default())
 }
 
-/// Removes temporary files that a killed process left in a directory. The caller must be its only writer.
+/// Removes temporary files that killed processes left in a directory. Those of living processes are locked.
 pub fn remove_unfinished(directory: &Path) -> io::Result<()> {
     for entry in std::fs::read_dir(directory)?.flatten() {
         let ours = entry.file_name().to_string_lossy().starts_with(WRITING);
-        if ours && entry.file_type().is_ok_and(|kind| kind.is_file()) {
+        let open = || file::open_own(&entry.path(), OpenOptions::new().read(true)).ok();
+        if ours && open().is_some_and(|rest| rest.try_lock().is_ok()) {
             std::fs::remove_file(entry.path())?;
         }
     }
     Ok(())
+}
+
+/// Exchanges two directories on one file system: at each instant both paths exist.
+///
+/// # Errors
+/// One is missing, or the file system cannot exchange (`EINVAL`).
+#[cfg(target_os = "linux")]
+pub fn exchange(one: &Path, other: &Path) -> Result<(), WriteError> {
+    use std::ffi::CString;
+    use std::os::unix::ffi::OsStrExt;
+    let text = |path: &Path| with_path(path, CString::new(path.as_os_str().as_bytes()).map_err(io::Error::from));
+    let (from, to) = (text(one)?, text(other)?);
+    // SAFETY: both are texts that end with NUL and outlive the call.
+    let done =
+        unsafe { libc::renameat2(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), libc::RENAME_EXCHANGE) };
+    with_path(other, if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) })
+}
+
+/// As on Linux; not supported elsewhere.
+///
+/// # Errors
+/// Always.
+#[cfg(not(target_os = "linux"))]
+pub fn exchange(_: &Path, other: &Path) -> Result<(), WriteError> {
+    with_path(other, Err(io::ErrorKind::Unsupported.into()))
+}
+
+/// Refuses to write over files in a directory of the user, where xrun cannot know whether it wrote them.
+///
+/// # Errors
+/// One of the names is taken, be it by a symlink.
+pub fn check_absent(directory: &Path, names: &[&str]) -> Result<(), WriteError> {
+    let taken = names.iter().map(|name| directory.join(name)).find(|path| path.symlink_metadata().is_ok());
+    taken.map_or(Ok(()), |path| {
+        with_path(
+            &path,
+            Err(io::Error::new(io::ErrorKind::AlreadyExists, "it exists; remove it or name another directory")),
+        )
+    })
 }
 
 /// Syncs a directory, so that renames in it survive a power failure.

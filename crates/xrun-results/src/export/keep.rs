@@ -10,11 +10,13 @@ use serde_json::Value;
 
 use super::ExportError;
 use super::public::read_record;
+use crate::proof;
 use crate::read;
 use crate::report::{self, ReportError};
 use crate::resolved;
 use crate::secrets;
-use xrun_core::files::{checksum, file, layout, write};
+use xrun_core::files::scratch::Scratch;
+use xrun_core::files::{checksum, file, layout, sums, write};
 use xrun_core::printable;
 
 const RECORDS: &[&str] = &[layout::MANIFEST, layout::PLAN, layout::VERDICT, layout::POST_MORTEM, layout::SUMMARY];
@@ -46,6 +48,14 @@ pub enum KeepError {
     Exists {
         /// Directory of the copy.
         path: PathBuf,
+    },
+    /// What is to be replaced is not proven to be a kept copy.
+    #[error("{} is not replaced, because it is not proven to be a kept result: {reason}; move it away, or choose a name with --name NAME", path.display())]
+    Foreign {
+        /// Directory that was to be replaced.
+        path: PathBuf,
+        /// Reason.
+        reason: String,
     },
     /// The run has not ended, or is one that was kept already.
     #[error("{}: {reason}", run.display())]
@@ -81,30 +91,70 @@ pub fn keep(run: &Path, results: &Path, name: &str, replace: bool) -> Result<Pat
     if !run.join(layout::MEMORY).is_file() {
         return refuse("the run has no memory trace, from which the report is drawn; a kept result is not kept again");
     }
-    let parent = results.join(layout::REFERENCE);
-    let path = parent.join(name);
-    if path.symlink_metadata().is_ok() && !(replace && path.join(layout::MANIFEST).is_file()) {
-        return Err(KeepError::Exists { path });
-    }
-    write::with_path(&parent, std::fs::create_dir_all(&parent))?;
-    // Written to a temporary directory first: half a copy would look like a result.
-    let unfinished = write::with_path(&parent, tempfile::Builder::new().prefix(write::WRITING).tempdir_in(&parent))?;
-    let copy = unfinished.path().join(name);
-    write::with_path(&copy, std::fs::create_dir(&copy))?;
-    copy_files(run, &copy)?;
-    report::write(&copy)?;
-    name_final_place(&copy, &path)?;
-    for name in [layout::MEMORY, layout::PERFETTO, xrun_core::files::sums::SUMS] {
-        let path = copy.join(name);
-        if path.exists() {
-            write::with_path(&path, std::fs::remove_file(&path))?;
+    let path = results.join(layout::REFERENCE).join(name);
+    install(&path, replace, is_kept_run, |copy| {
+        copy_files(run, copy)?;
+        report::write(copy)?;
+        name_final_place(copy, &path)?;
+        for name in [layout::MEMORY, sums::SUMS].map(|name| copy.join(name)) {
+            if name.exists() {
+                write::with_path(&name, std::fs::remove_file(&name))?;
+            }
         }
-    }
-    if path.is_dir() {
-        write::with_path(&path, std::fs::remove_dir_all(&path))?;
-    }
-    write::with_path(&path, std::fs::rename(&copy, &path))?;
+        Ok(())
+    })?;
     Ok(path)
+}
+
+/// Fills a temporary directory and puts it at `path`: half a copy would look like a result. An older copy is exchanged for
+/// it, so that at each instant one of them is there.
+fn install(
+    path: &Path,
+    replace: bool,
+    is_own: impl Fn(&Path) -> Result<(), String>,
+    fill: impl FnOnce(&Path) -> Result<(), KeepError>,
+) -> Result<(), KeepError> {
+    let exists = path.symlink_metadata().is_ok();
+    let check = |found: &Path| {
+        is_own(found)
+            .map_err(|reason| KeepError::Foreign { path: path.to_path_buf(), reason: printable::line(&reason, 400) })
+    };
+    match exists {
+        true if !replace => return Err(KeepError::Exists { path: path.to_path_buf() }),
+        true => check(path)?,
+        false => {}
+    }
+    let parent = path.parent().unwrap_or(Path::new("."));
+    write::with_path(parent, std::fs::create_dir_all(parent))?;
+    let unfinished = write::with_path(parent, Scratch::create(parent, write::WRITING))?;
+    let copy = unfinished.path().join(path.file_name().unwrap_or_default());
+    write::with_path(&copy, std::fs::create_dir(&copy))?;
+    fill(&copy)?;
+    write::with_path(&copy, write::sync_directory(&copy))?;
+    if exists {
+        write::exchange(&copy, path)?;
+        // Another process may have changed it since the check.
+        if let Err(error) = check(&copy) {
+            write::exchange(&copy, path)?;
+            return Err(error);
+        }
+    } else {
+        write::with_path(path, std::fs::rename(&copy, path))?;
+    }
+    Ok(write::with_path(parent, write::sync_directory(parent))?)
+}
+
+fn is_kept_run(copy: &Path) -> Result<(), String> {
+    proof::manifest_of(copy, &[layout::SUMMARY]).map_err(|error| error.to_string())?;
+    let generated = [layout::REPORT, layout::MEMORY_EPOCHS, layout::RESOLVED, layout::METRICS];
+    proof::has_only(copy, &[RECORDS, TEXTS, &generated].concat())
+}
+
+fn is_kept_table(copy: &Path) -> Result<(), String> {
+    proof::has_only(copy, &[layout::TABLE_JSON])?;
+    let table = read_record(&copy.join(layout::TABLE_JSON)).map_err(|error| error.to_string())?;
+    let is_table = ["experiment", "sweep", "rows"].iter().all(|key| table.get(key).is_some());
+    if is_table { Ok(()) } else { Err(format!("{} is not the table of a sweep", layout::TABLE_JSON)) }
 }
 
 /// Writes the table of a sweep to `results/reference/<name>`; returns
@@ -118,14 +168,13 @@ pub fn keep_table(sweep: &Path, results: &Path, name: &str, replace: bool) -> Re
         return Err(KeepError::NotKept { run: sweep.to_path_buf(), reason });
     }
     let path = results.join(layout::REFERENCE).join(name);
-    if path.symlink_metadata().is_ok() && !(replace && path.join(layout::TABLE_JSON).is_file()) {
-        return Err(KeepError::Exists { path });
-    }
-    let mut table = read_record(&sweep.join(layout::TABLE_JSON))?;
-    let working_directory = std::env::current_dir().map_or_else(|_| String::new(), |path| path.display().to_string());
-    Names::new(working_directory, String::new()).replace_in(&mut table);
-    write::with_path(&path, std::fs::create_dir_all(&path))?;
-    write::replace(&path.join(layout::TABLE_JSON), table.to_string().as_bytes())?;
+    install(&path, replace, is_kept_table, |copy| {
+        let mut table = read_record(&sweep.join(layout::TABLE_JSON))?;
+        let working_directory =
+            std::env::current_dir().map_or_else(|_| String::new(), |path| path.display().to_string());
+        Names::new(working_directory, String::new()).replace_in(&mut table);
+        Ok(write::replace(&copy.join(layout::TABLE_JSON), table.to_string().as_bytes())?)
+    })?;
     Ok(path)
 }
 
@@ -261,7 +310,7 @@ mod tests {
         assert_eq!(kept, results.path().join("reference/trial"));
         let manifest = read::manifest(&kept).unwrap();
         assert_eq!((manifest.host.name.as_str(), manifest.working_directory.as_str()), (MACHINE, PROJECT));
-        for name in [layout::MEMORY, layout::PERFETTO, layout::CHECKPOINTS, layout::LOCK] {
+        for name in [layout::MEMORY, layout::CHECKPOINTS, layout::LOCK] {
             assert!(!kept.join(name).exists(), "{name}");
         }
         let page = std::fs::read_to_string(kept.join(layout::REPORT)).unwrap();
@@ -280,7 +329,32 @@ mod tests {
         assert!(matches!(keep(&run, results.path(), "trial", false), Err(KeepError::Exists { path }) if path == kept));
         assert_eq!(keep(&run, results.path(), "trial", true).unwrap(), kept);
         assert!(matches!(keep(&kept, results.path(), "again", false), Err(KeepError::NotKept { .. })));
-        let left = std::fs::read_dir(results.path().join("reference")).unwrap().count();
-        assert_eq!(left, 1, "no temporary directory is left");
+        let names = || std::fs::read_dir(results.path().join("reference")).unwrap().count();
+        assert_eq!(names(), 1, "no temporary directory is left");
+        // At each place where a kill could fall, there is a whole copy.
+        let whole = || read::summary(&kept).unwrap().unwrap();
+        let checked = std::cell::Cell::new(0);
+        let is_own = |copy: &Path| {
+            whole();
+            checked.set(checked.get() + 1);
+            is_kept_run(copy)
+        };
+        let files = |copy: &Path| {
+            copy_files(&run, copy)
+                .and_then(|()| Ok(write::with_path(copy, std::fs::remove_file(copy.join(layout::MEMORY)))?))
+        };
+        let fill = |copy: &Path| {
+            whole();
+            files(copy)
+        };
+        install(&kept, true, is_own, fill).unwrap();
+        assert_eq!((checked.get(), names(), kept.join(layout::REPORT).exists()), (2, 1, false), "this is the new one");
+        // A file that was added while the copy was written.
+        let add = |copy: &Path| {
+            write::replace(&kept.join("README.md"), b"mine").unwrap();
+            files(copy)
+        };
+        assert!(matches!(install(&kept, true, is_kept_run, add), Err(KeepError::Foreign { .. })));
+        assert!(kept.join("README.md").exists() && names() == 1);
     }
 }

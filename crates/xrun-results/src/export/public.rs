@@ -20,6 +20,7 @@ use crate::resolved;
 use crate::secrets;
 use crate::secrets::MASK;
 use xrun_core::files::checksum::LineSum;
+use xrun_core::files::scratch::Scratch;
 use xrun_core::files::{checksum, file, layout, write};
 use xrun_core::printable;
 
@@ -28,7 +29,7 @@ const LINES: &[&str] = &[layout::METRICS, layout::MEMORY];
 const RECORD_BYTES_MAX: u64 = 64 * 1024 * 1024;
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 /// Files that the report generates again from the copy.
-const REGENERATED: &[&str] = &[layout::REPORT, layout::MEMORY_EPOCHS, layout::PERFETTO, xrun_core::files::sums::SUMS];
+const REGENERATED: &[&str] = &[layout::REPORT, layout::MEMORY_EPOCHS, xrun_core::files::sums::SUMS];
 const HOST: &str = "<host>";
 const DIRECTORY: &str = "<directory>";
 
@@ -54,17 +55,18 @@ pub fn export(run: &Path, output: &Path, with_checkpoints: bool) -> Result<Publi
     let parent = output.join(&manifest.experiment);
     let path = parent.join(&manifest.run);
     if path.symlink_metadata().is_ok() {
-        write::with_path(&path, Err(io::Error::from(io::ErrorKind::AlreadyExists)))?;
+        let message = "this copy exists already; remove it, or choose another directory with --output DIR";
+        write::with_path(&path, Err(io::Error::new(io::ErrorKind::AlreadyExists, message)))?;
     }
     write::with_path(&parent, std::fs::create_dir_all(&parent))?;
     let copy = || {
         // Written to a temporary directory first: half a copy would look like a run. The inner directory gets the
         // mode of the user's umask.
-        let unfinished =
-            write::with_path(&parent, tempfile::Builder::new().prefix(write::WRITING).tempdir_in(&parent))?;
+        let unfinished = write::with_path(&parent, Scratch::create(&parent, write::WRITING))?;
         let copy = unfinished.path().join("run");
         let (left_out, lines_left_out) = copy_files(run, &copy, &anonymizer, manifest, with_checkpoints)?;
         write::with_path(&path, std::fs::rename(&copy, &path))?;
+        write::with_path(&parent, write::sync_directory(&parent))?;
         Ok(PublicCopy { path, left_out, lines_left_out })
     };
     let copied = copy();

@@ -13,6 +13,7 @@ use crate::format::{MemoryLine, MetricsLine};
 use crate::read;
 use crate::read::ReadError;
 use crate::resolved;
+use crate::secrets;
 use crate::verdict::LineDamage;
 use xrun_core::files::{layout, sums, write};
 
@@ -20,7 +21,7 @@ use xrun_core::files::{layout, sums, write};
 const TAGS_MAX: usize = 1000;
 /// Maximum length of a tag.
 const TAG_BYTES_MAX: usize = 200;
-/// File name. TensorBoard looks for `tfevents`; the constant rest makes a second export replace the first.
+/// File name. TensorBoard looks for `tfevents`; the constant rest makes a second export into the run replace the first.
 const FILE: &str = "events.out.tfevents.0000000000.xrun";
 
 /// An event file that was written.
@@ -40,7 +41,7 @@ pub struct ExportedEvents {
     pub tags_left_out: bool,
 }
 
-/// Writes the event file of a run into an existing directory, replaced as a whole. `started`: start of the run in
+/// Writes the event file of a run into an existing directory; only that in the run itself is replaced. `started`: start of the run in
 /// seconds since 1970.
 ///
 /// # Errors
@@ -48,10 +49,14 @@ pub struct ExportedEvents {
 pub fn export(run: &Path, output: &Path, started: f64) -> Result<ExportedEvents, ExportError> {
     let path = output.join(FILE);
     let own = output == run.join(layout::EXPORT);
-    if own {
-        sums::remove(output, &[FILE]);
+    match own {
+        true => sums::remove(output, &[FILE]),
+        false => write::check_absent(output, &[FILE])?,
     }
-    let experiment = resolved::masked_text(run);
+    let experiment = match resolved::read_text(run) {
+        Err(error) if error.is_missing() => String::new(),
+        text => secrets::mask_experiment(&text?).into_owned(),
+    };
     let mut failed = None;
     let mut counts = Counts::default();
     let replaced = write::replace_with(&path, |file| {

@@ -377,18 +377,32 @@ fn push_sizes(text: &mut String, sizes: impl Iterator<Item = Option<i128>>) {
     }
 }
 
-/// Formats a line of CSV (RFC 4180). Cells that a spreadsheet would read as formulas are not escaped.
+/// Formats a line of CSV (RFC 4180) without formulas.
 pub fn csv_line(cells: impl IntoIterator<Item = String>) -> String {
     let mut line = csv::Writer::from_writer(Vec::new());
     // Writing to memory cannot fail, and text stays valid UTF-8.
-    let _ = line.write_record(cells.into_iter().map(String::into_bytes));
+    let _ = line.write_record(cells.into_iter().map(|cell| without_formula(cell).into_bytes()));
     String::from_utf8(line.into_inner().unwrap_or_default()).unwrap_or_default()
+}
+
+/// Marks a text that a spreadsheet would execute as a text, by an apostrophe. Numbers stay.
+pub fn without_formula(cell: String) -> String {
+    match cell.starts_with(['=', '+', '-', '@', '\t', '\r']) && cell.parse::<f64>().is_err() {
+        true => format!("'{cell}"),
+        false => cell,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::report::sample::{PLAIN, finished, write_lines};
+
+    #[test]
+    fn no_cell_is_a_formula() {
+        let cells = ["=HYPERLINK(\"x\")", "-1.5", "-rf", "a=b", "@x", "+1e3"].map(str::to_owned);
+        assert_eq!(csv_line(cells), "\"'=HYPERLINK(\"\"x\"\")\",-1.5,'-rf,a=b,'@x,+1e3\n");
+    }
 
     #[test]
     fn the_largest_growth_includes_epochs_that_are_not_shown() {

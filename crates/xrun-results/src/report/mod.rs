@@ -14,7 +14,6 @@ pub mod groups;
 pub mod junit;
 pub mod listing;
 pub mod page;
-pub mod perfetto;
 pub mod plots;
 pub mod reproduction;
 pub mod result;
@@ -74,7 +73,7 @@ pub enum ReportError {
     Write(#[from] WriteError),
 }
 
-/// Writes `report.html`, `memory_epochs.csv` and `memory.perfetto.json` into the run's directory, each replaced as a
+/// Writes `report.html` and `memory_epochs.csv` into the run's directory, each replaced as a
 /// whole. Results are often kept without metrics and trace: then an existing page is left alone and the memory tables
 /// are not written. Returns descriptions of what could not be read.
 pub fn write(run: &Path) -> Result<Vec<String>, ReportError> {
@@ -87,13 +86,14 @@ pub fn write(run: &Path) -> Result<Vec<String>, ReportError> {
 /// As [`write()`].
 pub fn write_judged(run: &Path, so_far: Option<Verdict>) -> Result<Vec<String>, ReportError> {
     let mut report = run_report::gather(run)?;
+    write::with_path(run, write::remove_unfinished(run))?;
     report.verdict = report.verdict.take().or(so_far);
     let missing: Vec<&str> = [layout::METRICS, layout::MEMORY].into_iter().filter(|name| !has(run, name)).collect();
     if !missing.is_empty() && has(run, layout::REPORT) {
         let path = run.display().to_string();
         return Err(ReportError::NothingToDrawFrom { path, missing: missing.join(" and no ") });
     }
-    let generated = [layout::REPORT, layout::MEMORY_EPOCHS, layout::PERFETTO];
+    let generated = [layout::REPORT, layout::MEMORY_EPOCHS];
     if report.state != RunState::Running || generated.iter().any(|name| sums::has(run, name)) {
         sums::remove(run, &generated);
     }
@@ -102,7 +102,6 @@ pub fn write_judged(run: &Path, so_far: Option<Verdict>) -> Result<Vec<String>, 
     write::replace(&run.join(layout::REPORT), page::html(&report).as_bytes())?;
     if has(run, layout::MEMORY) {
         epochs::write(run)?;
-        perfetto::write(run)?;
     }
     // A running run maintains its list of checksums itself and adds these files when it ends.
     if report.state != RunState::Running {
@@ -116,9 +115,16 @@ fn has(run: &Path, name: &str) -> bool {
 }
 
 /// Calls `handle` for each memory sample of a run. Damaged lines and a missing trace are skipped.
-fn for_each_sample(run: &Path, handle: impl FnMut(MemoryLine) -> Result<(), ReportError>) -> Result<(), ReportError> {
+fn for_each_sample(
+    run: &Path,
+    mut handle: impl FnMut(MemoryLine) -> Result<(), ReportError>,
+) -> Result<(), ReportError> {
     match read::memory(run) {
         Err(error) if error.is_missing() => Ok(()),
-        lines => read::for_each_record(lines, handle).map(drop),
+        lines => lines?.try_for_each(|line| match line {
+            Ok(line) => handle(line),
+            Err(ReadError::Content { .. } | ReadError::Lines { .. }) => Ok(()),
+            Err(error) => Err(error.into()),
+        }),
     }
 }

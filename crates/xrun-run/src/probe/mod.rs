@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::overrides::as_arguments;
+use xrun_core::files::scratch::Scratch;
 use xrun_core::units::{pluralize, seconds};
 use xrun_results::durations::Durations;
 use xrun_results::format::{Demand, DiskDemand, Outcome, Summary};
@@ -97,7 +98,7 @@ pub fn probe(
     steps: u64,
     stopped: &dyn Fn() -> bool,
 ) -> Result<Probe, ProbeError> {
-    let results = tempfile::tempdir().map_err(ProbeError::Start)?;
+    let results = Scratch::create(&std::env::temp_dir(), "xrun-probe-").map_err(ProbeError::Start)?;
     let mut command = child::command().map_err(ProbeError::Start)?;
     command.arg("run").arg(file).arg("--results").arg(results.path());
     command.args(["--quiet", "--json", "--progress", "none", "--probe", &steps.to_string()]);

@@ -13,18 +13,16 @@ mod source;
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
-
-use tempfile::TempDir;
 
 use crate::memory::processes::age;
 use answer::{Answer, Reply};
 use remote::{RemoteError, RunningPython};
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
+use xrun_core::files::scratch::Scratch;
 use xrun_core::files::write::{WriteError, replace, with_path};
 use xrun_results::explanation::Explanation;
 
@@ -85,7 +83,7 @@ pub fn buffer() -> Buffer {
 /// Directory with the agent, and the socket to which agents connect.
 #[derive(Debug)]
 pub struct Explainer {
-    directory: TempDir,
+    directory: Scratch,
     listener: UnixListener,
     entry: Entry,
     windows: Vec<Window>,
@@ -182,9 +180,7 @@ impl Explainer {
     }
 
     fn create_in(temporary: &Path, entry: Entry) -> Result<Self, WriteError> {
-        let mut builder = tempfile::Builder::new();
-        builder.prefix("xrun-").permissions(std::fs::Permissions::from_mode(0o700));
-        let directory = with_path(temporary, builder.tempdir_in(temporary))?;
+        let directory = with_path(temporary, Scratch::create(temporary, "xrun-watch-"))?;
         for (name, text) in AGENT {
             replace(&directory.path().join(name), text.as_bytes())?;
         }

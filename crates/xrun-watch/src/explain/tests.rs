@@ -1,6 +1,7 @@
 //! Tests of the agent in processes of Python: it explains growth, and the program does not notice it.
 
 use std::io::{BufRead, BufReader, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 

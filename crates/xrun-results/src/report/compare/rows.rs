@@ -474,7 +474,8 @@ fn speed(runs: &[ComparedRun]) -> LabelledValues {
         numbers("training steps/s", runs, higher, number, |run| run.steps_per_second),
         numbers("training items/s", runs, higher, number, |run| run.items_per_second),
         numbers("training time", runs, None, seconds, |run| Some(run.seconds)),
-        numbers("sampling cost", runs, None, percent, |run| run.memory.trace_share),
+        // Steps that took less time than their samples are no measure of it.
+        numbers("sampling cost", runs, None, percent, |run| run.memory.trace_share.filter(|share| *share <= 1.0)),
     ]
 }
 

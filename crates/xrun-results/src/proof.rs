@@ -1,0 +1,54 @@
+//! Proof that xrun wrote a directory, without which none is removed or replaced.
+
+use std::io;
+use std::path::Path;
+
+use crate::format::Manifest;
+use crate::read;
+use xrun_core::files::layout;
+use xrun_core::printable;
+
+/// Reason why a directory is not proven to be xrun's.
+#[derive(Debug, thiserror::Error)]
+pub enum ProofError {
+    /// It is a symlink: its target may prove something else.
+    #[error("it is a symlink, which is not followed; name its target")]
+    Symlink,
+    /// It cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] io::Error),
+    /// Its files are not those of a run.
+    #[error("not a run: {0}")]
+    NotARun(String),
+}
+
+/// Reads the manifest of a directory that has it and `files` as regular files.
+///
+/// # Errors
+/// It is a symlink, a file is missing, or the manifest is not one of xrun's or is damaged.
+pub fn manifest_of(directory: &Path, files: &[&str]) -> Result<Manifest, ProofError> {
+    // A symlink in the place of a file would prove another directory.
+    let is_file = |name: &&str| std::fs::symlink_metadata(directory.join(name)).is_ok_and(|found| found.is_file());
+    if std::fs::symlink_metadata(directory)?.is_symlink() {
+        return Err(ProofError::Symlink);
+    }
+    if let Some(missing) = files.iter().chain(&[layout::MANIFEST]).find(|name| !is_file(name)) {
+        return Err(ProofError::NotARun(format!("{missing} is missing")));
+    }
+    read::manifest(directory).map_err(|error| ProofError::NotARun(error.to_string()))
+}
+
+/// Checks that a directory has only regular files of these names.
+///
+/// # Errors
+/// It has another entry, which the message names, or cannot be read.
+pub fn has_only(directory: &Path, names: &[&str]) -> Result<(), String> {
+    for entry in std::fs::read_dir(directory).map_err(|error| error.to_string())? {
+        let entry = entry.map_err(|error| error.to_string())?;
+        let name = entry.file_name();
+        if !entry.file_type().is_ok_and(|kind| kind.is_file()) || !names.iter().any(|known| name == **known) {
+            return Err(format!("{} is not a file that xrun wrote", printable::line(&name.to_string_lossy(), 100)));
+        }
+    }
+    Ok(())
+}

@@ -26,7 +26,7 @@ pub fn export(
     checkpoint: &SelectedCheckpoint,
     output: &Path,
 ) -> Result<Vec<PathBuf>, WriteError> {
-    write::with_path(output, std::fs::create_dir_all(output))?;
+    write::create_directories(output)?;
     let module = experiment.pytorch_module();
     let mut config = json!({
         "format": "xrun",

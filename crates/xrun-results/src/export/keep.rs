@@ -86,11 +86,11 @@ pub fn keep(run: &Path, results: &Path, name: &str, replace: bool) -> Result<Pat
     if path.symlink_metadata().is_ok() && !(replace && path.join(layout::MANIFEST).is_file()) {
         return Err(KeepError::Exists { path });
     }
-    write::with_path(&parent, std::fs::create_dir_all(&parent))?;
+    write::create_directories(&parent)?;
     // Written to a temporary directory first: half a copy would look like a result.
     let unfinished = write::with_path(&parent, tempfile::Builder::new().prefix(write::WRITING).tempdir_in(&parent))?;
     let copy = unfinished.path().join(name);
-    write::with_path(&copy, std::fs::create_dir(&copy))?;
+    write::create_new_directory(&copy)?;
     copy_files(run, &copy)?;
     report::write(&copy)?;
     name_final_place(&copy, &path)?;
@@ -124,7 +124,7 @@ pub fn keep_table(sweep: &Path, results: &Path, name: &str, replace: bool) -> Re
     let mut table = read_record(&sweep.join(layout::TABLE_JSON))?;
     let working_directory = std::env::current_dir().map_or_else(|_| String::new(), |path| path.display().to_string());
     Names::new(working_directory, String::new()).replace_in(&mut table);
-    write::with_path(&path, std::fs::create_dir_all(&path))?;
+    write::create_directories(&path)?;
     write::replace(&path.join(layout::TABLE_JSON), table.to_string().as_bytes())?;
     Ok(path)
 }

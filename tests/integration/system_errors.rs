@@ -190,7 +190,6 @@ fn of_two_processes_that_hold_one_run_the_first_ends_and_no_line_is_doubled() {
         let mut second = if preload { faulty(&workplace, &arguments, &[]) } else { workplace.command(&arguments) };
         let (second, first) = (said(second.output().unwrap()), said(first.wait_with_output().unwrap()));
         assert_eq!((first.code, second.code), (1, 0), "{first:?} {second:?}");
-        assert!(first.err.contains("run.lock") || first.err.contains("process.json"), "{first:?}");
         assert_eq!(metrics(&run), expected, "{first:?} {second:?}");
         let judged = workplace.xrun(&["verdict", run.to_str().unwrap()]);
         assert_eq!(judged.code, 0, "{judged:?}");

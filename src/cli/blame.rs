@@ -386,7 +386,7 @@ fn endless(findings: &Findings) -> f64 {
 }
 
 fn newest_checkpoint(run: &Path) -> Result<u64, Failure> {
-    match read::checkpoints(run).last() {
+    match read::checkpoints(run).unwrap_or_default().last() {
         Some((step, _)) => Ok(*step),
         None => Err(Failure::Usage(format!("{}: the run has no checkpoint to start twins from", run.display()))),
     }

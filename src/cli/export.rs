@@ -54,7 +54,7 @@ pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failu
         )));
     }
     let output = arguments.output.clone().unwrap_or(own);
-    write::with_path(&output, std::fs::create_dir_all(&output)).map_err(Failure::failed)?;
+    write::create_directories(&output).map_err(Failure::failed)?;
     match to {
         To::Weights => weights(&run, &output, arguments, terminal),
         To::Tensorboard | To::Public => events(&run, &output, arguments.json, terminal),

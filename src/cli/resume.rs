@@ -66,6 +66,9 @@ pub struct ResumeArguments {
     /// Start even if the plan does not fit the limits or the machine.
     #[arg(long)]
     force: bool,
+    /// Start again at step 0 if the run has lost its checkpoints.
+    #[arg(long)]
+    from_start: bool,
     /// Run the programs in `[hooks]`.
     #[arg(long)]
     hooks: bool,
@@ -120,13 +123,18 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     Programs::for_run(&path, &checked.experiment, CommandLineOf::Resume, arguments.hooks)
         .check(arguments.allow_command)?;
     let directory = directory::reopen(&path).map_err(|error| match error.source.kind() {
-        ErrorKind::WouldBlock => Failure::failed(ResumeError::Busy { run: path.clone() }),
+        ErrorKind::WouldBlock => {
+            Failure::failed(ResumeError::Busy { run: path.clone(), why: error.source.to_string() })
+        }
         _ => Failure::failed(error),
     })?;
-    let mut point = resume::find_resume_point(&path, extend.is_requested()).map_err(|error| match error {
-        ResumeError::Finished { .. } | ResumeError::StoppedEarly { .. } => Failure::Usage(error.to_string()),
-        other => Failure::failed(other),
-    })?;
+    // Only a command knows its own checkpoints.
+    let from_start = arguments.from_start || checked.experiment.command().is_some();
+    let mut point =
+        resume::find_resume_point(&path, extend.is_requested(), from_start).map_err(|error| match error {
+            ResumeError::Finished { .. } | ResumeError::StoppedEarly { .. } => Failure::Usage(error.to_string()),
+            other => Failure::failed(other),
+        })?;
     if !path.join(layout::SUMMARY).is_file() {
         explain_kill(&path, terminal);
     }
@@ -200,6 +208,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     point.manifest.until = arguments.until.step;
     let hooks = HookPolicy::for_result(arguments.hooks, &opened.plan.experiment.hooks, terminal);
     let stop = training::listen(&arguments.display, terminal)?;
+    directory.note_process(point.segment);
     resume::rewind(&path, &mut point, &overrides).map_err(Failure::failed)?;
     let launch = Launch {
         plan: &opened.plan,

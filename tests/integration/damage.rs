@@ -249,7 +249,7 @@ fn a_checkpoint_of_another_place_or_run_is_told_by_name_and_the_one_before_is_ta
         let run = workplace.path("broken").join(name).join("run");
         copy(&original, &run);
         change(&run);
-        (workplace.xrun(&["resume", run.to_str().unwrap()]), run)
+        (workplace.xrun(&["resume", run.to_str().unwrap(), "--from-start"]), run)
     };
     // The end of all steps, written into the state by hand: no number is invented.
     let (said, run) = resume("edited", &|run| {

@@ -305,7 +305,7 @@ fn a_checkpoint_that_does_not_read_is_passed_over_and_does_not_take_the_next_one
     let run = workplace.latest("cut");
     let newest = std::fs::read_dir(run.join("checkpoints")).unwrap().flatten().map(|entry| entry.path()).max().unwrap();
     std::fs::OpenOptions::new().write(true).truncate(true).open(newest.join("state.json")).unwrap();
-    let resumed = workplace.xrun(&["resume", run.to_str().unwrap()]);
+    let resumed = workplace.xrun(&["resume", run.to_str().unwrap(), "--from-start"]);
     assert_eq!(resumed.code, 0, "{resumed:?}");
     assert_eq!(text(&run.join("metrics.jsonl")), undisturbed(&workplace));
 }

@@ -65,6 +65,8 @@ mod sweep_kills;
 mod sweep_memory;
 mod sweep_slurm;
 mod sweep_unwatched;
+#[cfg(target_os = "linux")]
+mod system_errors;
 mod tensorboard;
 mod tidy;
 #[cfg(feature = "train")]

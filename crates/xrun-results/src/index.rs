@@ -425,7 +425,7 @@ fn read_entry(path: PathBuf, experiment: String, run: String) -> RunEntry {
 /// Best validation of a run without a summary. The newest checkpoint records it, and a better one is saved at once,
 /// so only the validation after that checkpoint, at the end of the metrics, can be missing from it.
 fn best_so_far(run: &Path, newest: &[MetricsLine], plan: Option<&PlanFile>) -> Option<Best> {
-    let checkpoints = read::checkpoints(run).into_iter().rev();
+    let checkpoints = read::checkpoints(run).unwrap_or_default().into_iter().rev();
     let saved = checkpoints.filter_map(|(_, path)| read::loop_state(&path).ok()).next().and_then(|state| state.best);
     let metric = plan.and_then(|plan| {
         let name = plan.best_by.as_ref()?;

@@ -1,7 +1,7 @@
 //! Reading the records of a run directory, also of a killed run.
 
 use std::collections::VecDeque;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
@@ -68,7 +68,13 @@ const MESSAGE_CHARACTERS_MAX: usize = 400;
 impl ReadError {
     /// Returns `true` if the file does not exist, which is not damage.
     pub fn is_missing(&self) -> bool {
-        matches!(self, Self::File { source, .. } if source.kind() == std::io::ErrorKind::NotFound)
+        matches!(self, Self::File { source, .. } if source.kind() == ErrorKind::NotFound)
+    }
+
+    /// Returns `true` if the file may be intact: the system cannot read it now, or a newer xrun wrote it. Then nothing is
+    /// removed, replaced or started anew because of it.
+    pub fn may_be_intact(&self) -> bool {
+        !self.is_missing() && matches!(self, Self::File { .. } | Self::Newer { .. })
     }
 
     /// Error for a damaged file.
@@ -105,6 +111,14 @@ fn record<T: DeserializeOwned>(path: PathBuf) -> Result<T, ReadError> {
     serde_json::from_value(value).map_err(content_error)
 }
 
+/// Record that may be missing: `None` if it is, but not if it cannot be read.
+fn optional<T>(record: Result<T, ReadError>) -> Result<Option<T>, ReadError> {
+    match record {
+        Err(error) if error.is_missing() => Ok(None),
+        record => record.map(Some),
+    }
+}
+
 /// `manifest.json` of a run.
 pub fn manifest(run: &Path) -> Result<Manifest, ReadError> {
     record(run.join(layout::MANIFEST))
@@ -117,53 +131,43 @@ pub fn plan(run: &Path) -> Result<PlanFile, ReadError> {
 
 /// `summary.json` of a run; `None` while the run is running and after a kill.
 pub fn summary(run: &Path) -> Result<Option<Summary>, ReadError> {
-    let path = run.join(layout::SUMMARY);
-    if path.exists() { record(path).map(Some) } else { Ok(None) }
+    optional(record(run.join(layout::SUMMARY)))
 }
 
 /// `verdict.json` of a run; `None` while the run is running and after a kill.
 pub fn verdict(run: &Path) -> Result<Option<Verdict>, ReadError> {
-    let path = run.join(layout::VERDICT);
-    if path.exists() { record(path).map(Some) } else { Ok(None) }
+    optional(record(run.join(layout::VERDICT)))
 }
 
 /// `allocations.json` of a run; `None` unless growth of the heap was suspected.
 pub fn allocations(run: &Path) -> Result<Option<AllocationRecord>, ReadError> {
-    let path = run.join(layout::ALLOCATIONS);
-    if path.exists() { record(path).map(Some) } else { Ok(None) }
+    optional(record(run.join(layout::ALLOCATIONS)))
 }
 
 /// `post_mortem.json` of a run; `None` unless a memory limit ended it.
 pub fn post_mortem(run: &Path) -> Result<Option<PostMortem>, ReadError> {
-    let path = run.join(layout::POST_MORTEM);
-    if path.exists() { record(path).map(Some) } else { Ok(None) }
+    optional(record(run.join(layout::POST_MORTEM)))
 }
 
 /// `explanation.json` of a run; `None` unless the growth of a Python program was explained.
 pub fn explanation(run: &Path) -> Result<Option<Explanation>, ReadError> {
-    let path = run.join(layout::EXPLANATION);
-    if path.exists() { record(path).map(Some) } else { Ok(None) }
+    optional(record(run.join(layout::EXPLANATION)))
 }
 
 /// Notes and tags of a run; empty if there are none.
 pub fn notes(run: &Path) -> Result<Notes, ReadError> {
-    let path = run.join(layout::NOTES);
-    if path.exists() { record(path) } else { Ok(Notes::default()) }
+    optional(record(run.join(layout::NOTES))).map(Option::unwrap_or_default)
 }
 
 /// `process.json` of a run: facts about its newest process; `None` if there is none.
 pub fn process(run: &Path) -> Result<Option<ProcessRecord>, ReadError> {
-    let path = run.join(layout::PROCESS);
-    if path.exists() { record(path).map(Some) } else { Ok(None) }
+    optional(record(run.join(layout::PROCESS)))
 }
 
 /// Images of the last validation; empty if a run has none.
 pub fn images(run: &Path) -> Result<Vec<ImageEntry>, ReadError> {
-    let path = run.join(layout::IMAGES).join(layout::IMAGES_INDEX);
-    if !path.exists() {
-        return Ok(Vec::new());
-    }
-    record::<ImageIndex>(path).map(|found| found.images)
+    let index = optional(record::<ImageIndex>(run.join(layout::IMAGES).join(layout::IMAGES_INDEX)));
+    index.map(|index| index.map_or_else(Vec::new, |index| index.images))
 }
 
 /// `state.json` of a checkpoint's directory.
@@ -185,7 +189,7 @@ fn known_lines(run: &Path, select: fn(WrittenLines) -> LineSum) -> Option<KnownL
     if let Ok(Some(summary)) = summary(run) {
         return summary.lines.map(|lines| KnownLines { sum: select(lines), complete: true });
     }
-    let newest = checkpoints(run).into_iter().rev().find_map(|(_, path)| loop_state(&path).ok());
+    let newest = checkpoints(run).unwrap_or_default().into_iter().rev().find_map(|(_, path)| loop_state(&path).ok());
     newest.and_then(|state| state.lines).map(|lines| KnownLines { sum: select(lines), complete: false })
 }
 
@@ -334,16 +338,35 @@ pub fn memory_file(path: &Path) -> Result<impl Iterator<Item = Result<MemoryLine
     checked_lines(path.to_path_buf(), run.and_then(|run| known_lines(run, |lines| lines.memory)), memory_position)
 }
 
-/// Steps and directories of a run's complete checkpoints, oldest first.
-pub fn checkpoints(run: &Path) -> Vec<(u64, PathBuf)> {
-    let Ok(entries) = std::fs::read_dir(run.join(layout::CHECKPOINTS)) else { return Vec::new() };
-    let mut found: Vec<(u64, PathBuf)> = entries
-        .flatten()
-        .filter_map(|entry| Some((layout::checkpoint_step(entry.file_name().to_str()?)?, entry.path())))
-        .filter(|(_, path)| path.join(layout::LOOP_STATE).is_file())
-        .collect();
+/// Steps and directories of a run's complete checkpoints, oldest first; empty if their directory is missing.
+///
+/// # Errors
+/// The directory or an entry cannot be read, so that checkpoints may be missing from the list.
+pub fn checkpoints(run: &Path) -> Result<Vec<(u64, PathBuf)>, ReadError> {
+    let directory = run.join(layout::CHECKPOINTS);
+    let unreadable = |path: &Path, source| ReadError::File { path: path.to_path_buf(), source };
+    let entries = optional(std::fs::read_dir(&directory).map_err(|source| unreadable(&directory, source)))?;
+    let mut found = Vec::new();
+    for entry in entries.into_iter().flatten() {
+        let path = entry.map_err(|source| unreadable(&directory, source))?.path();
+        let step = path.file_name().and_then(|name| layout::checkpoint_step(name.to_str()?));
+        let state = path.join(layout::LOOP_STATE);
+        match step.map(|step| std::fs::symlink_metadata(&state).map(|_| step)) {
+            Some(Ok(step)) => found.push((step, path)),
+            Some(Err(error)) if !matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => {
+                return Err(unreadable(&state, error));
+            }
+            _ => {}
+        }
+    }
     found.sort();
-    found
+    Ok(found)
+}
+
+/// Number of damaged checkpoints that resumes have set aside.
+pub fn damaged_checkpoints(run: &Path) -> u64 {
+    let entries = std::fs::read_dir(run.join(layout::CHECKPOINTS)).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_name().to_string_lossy().starts_with(layout::DAMAGED)).count() as u64
 }
 
 /// Maximum number of samples in [`newest_memory`].

@@ -5,13 +5,14 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::RunError;
-use xrun_core::dataset::digest::digest_of_file;
+use xrun_core::dataset::digest::digest_of_reader;
 use xrun_core::files::write;
 use xrun_core::files::write::{WRITING, WriteError};
-use xrun_core::files::{checksum, layout};
+use xrun_core::files::{checksum, file, layout};
 use xrun_core::task::Task;
 use xrun_results::format::{LoopState, Manifest};
 use xrun_results::read;
+use xrun_results::read::ReadError;
 
 /// Value of the manifest's fingerprint after a resume that changed the experiment or the program.
 pub const CHANGED_BY_RESUME: &str = "changed by a resume";
@@ -20,21 +21,23 @@ pub const CHANGED_BY_RESUME: &str = "changed by a resume";
 /// last checkpoint whole: the directory is written under a temporary name and renamed.
 pub fn save(task: &mut dyn Task, state: &LoopState, run: &Path, keep_last: usize) -> Result<(), RunError> {
     let directory = run.join(layout::CHECKPOINTS);
-    // Not `create_dir_all`: a run that was removed must not come back as an empty directory.
-    match std::fs::create_dir(&directory) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        made => write::with_path(&directory, made)?,
-    }
+    // Without parents: a run that was removed must not come back as an empty directory.
+    write::create_directory(&directory)?;
     remove_unfinished(&directory)?;
     let checkpoint = layout::checkpoint(run, state.step);
-    if let Ok(before) = read::loop_state(&checkpoint) {
+    match read::loop_state(&checkpoint) {
         // The same step again, after a resume that only validated: the weights are unchanged.
-        let state = LoopState { files: before.files, ..state.clone() };
-        write::replace_json(&checkpoint.join(layout::LOOP_STATE), &state)?;
-        return Ok(remove_old(run, &state, keep_last)?);
+        Ok(before) => {
+            let state = LoopState { files: before.files, ..state.clone() };
+            write::replace_json(&checkpoint.join(layout::LOOP_STATE), &state)?;
+            return Ok(remove_old(run, &state, keep_last)?);
+        }
+        // A half-written one, if any.
+        Err(error) if error.is_missing() => {}
+        Err(error) => write::with_path(&checkpoint, Err(io::Error::other(error)))?,
     }
     let temporary = directory.join(format!("{WRITING}{:08}", state.step));
-    write::with_path(&temporary, std::fs::create_dir(&temporary))?;
+    write::create_new_directory(&temporary)?;
     let saved = task.save(&temporary).map_err(|source| RunError::Checkpoint { step: state.step, source });
     let written = saved.and_then(|()| {
         write::with_path(&temporary, write::sync_files(&temporary))?;
@@ -65,19 +68,23 @@ fn digests(directory: &Path) -> io::Result<BTreeMap<String, String>> {
         if entry.file_type()?.is_dir() {
             all.extend(digests(&entry.path())?.into_iter().map(|(inner, digest)| (format!("{name}/{inner}"), digest)));
         } else {
-            let digest = digest_of_file(&entry.path()).map_err(|error| io::Error::other(error.to_string()))?;
-            all.insert(name, digest);
+            all.insert(name, digest_at(&entry.path())?);
         }
     }
     Ok(all)
 }
 
+/// SHA-256 of a file, with the error of the system.
+fn digest_at(path: &Path) -> io::Result<String> {
+    file::open(path).and_then(digest_of_reader)
+}
+
 /// Reason why a checkpoint cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum UnusableCheckpoint {
-    /// The state, or a file that it lists, cannot be read.
-    #[error("{0}")]
-    Unreadable(String),
+    /// The state, or a file that it lists, is missing, damaged or cannot be read.
+    #[error(transparent)]
+    Read(#[from] ReadError),
     /// The state is that of another step than its directory.
     #[error("{}: the state is of step {found}, but the directory is of step {expected}", path.display())]
     OtherStep {
@@ -112,11 +119,17 @@ pub enum UnusableCheckpoint {
     },
 }
 
+impl UnusableCheckpoint {
+    /// Returns true if the checkpoint may be intact ([`ReadError::may_be_intact`]).
+    pub fn may_be_intact(&self) -> bool {
+        matches!(self, Self::Read(error) if error.may_be_intact())
+    }
+}
+
 /// Verifies that a checkpoint is exactly what the run of this manifest wrote after that step, and returns its state. Reads
 /// all its files.
 pub fn verify(checkpoint: &Path, step: u64, manifest: &Manifest) -> Result<LoopState, UnusableCheckpoint> {
-    let unreadable = |error: &dyn std::fmt::Display| UnusableCheckpoint::Unreadable(error.to_string());
-    let state = read::loop_state(checkpoint).map_err(|error| unreadable(&error))?;
+    let state = read::loop_state(checkpoint)?;
     let path = checkpoint.join(layout::LOOP_STATE);
     if state.step != step {
         return Err(UnusableCheckpoint::OtherStep { path, found: state.step, expected: step });
@@ -129,8 +142,10 @@ pub fn verify(checkpoint: &Path, step: u64, manifest: &Manifest) -> Result<LoopS
     }
     for (name, written) in &state.files {
         let path = checkpoint.join(name);
-        if digest_of_file(&path).map_err(|error| unreadable(&error))? != *written {
-            return Err(UnusableCheckpoint::Damaged { path });
+        match digest_at(&path) {
+            Ok(digest) if digest == *written => {}
+            Ok(_) => return Err(UnusableCheckpoint::Damaged { path }),
+            Err(source) => return Err(ReadError::File { path, source }.into()),
         }
     }
     Ok(state)
@@ -146,6 +161,18 @@ fn remove_unfinished(directory: &Path) -> Result<(), WriteError> {
     Ok(())
 }
 
+/// Renames a damaged checkpoint, of which a part may be of use, so that no resume tries it again. `segment` makes its name
+/// unique.
+///
+/// # Errors
+/// It cannot be renamed.
+pub fn set_aside(checkpoint: &Path, segment: u32) -> Result<(), WriteError> {
+    let name = checkpoint.file_name().unwrap_or_default().to_string_lossy();
+    let aside = checkpoint.with_file_name(format!("{}{name}-{segment}", layout::DAMAGED));
+    let renamed = std::fs::rename(checkpoint, &aside);
+    write::with_path(checkpoint, renamed.and_then(|()| write::sync_entry(&aside)))
+}
+
 /// Removes a checkpoint. It is renamed first: what a kill leaves of it is removed with the next save, and has not its name.
 ///
 /// # Errors
@@ -158,7 +185,8 @@ pub fn remove(checkpoint: &Path) -> Result<(), WriteError> {
 }
 
 fn remove_old(run: &Path, state: &LoopState, keep_last: usize) -> Result<(), WriteError> {
-    let all = read::checkpoints(run);
+    // Where they cannot be listed, they stay.
+    let all = read::checkpoints(run).unwrap_or_default();
     let old = all.len().saturating_sub(keep_last);
     for (step, path) in &all[..old] {
         if *step != state.step && state.best.as_ref().is_none_or(|best| best.step != *step) {
@@ -177,7 +205,7 @@ mod tests {
     use xrun_results::format::Best;
 
     fn steps(run: &Path) -> Vec<u64> {
-        read::checkpoints(run).into_iter().map(|(step, _)| step).collect()
+        read::checkpoints(run).unwrap().into_iter().map(|(step, _)| step).collect()
     }
 
     #[test]
@@ -227,7 +255,7 @@ mod tests {
         let verify = |step, manifest: &Manifest| verify(&checkpoint, step, manifest);
         assert_eq!(verify(4, &mine).unwrap().files.len(), 1);
         assert!(verify(4, &manifest("r1", CHANGED_BY_RESUME)).is_ok(), "its run was resumed with another value");
-        use UnusableCheckpoint::{Damaged, OtherFingerprint, OtherRun, OtherStep, Unreadable};
+        use UnusableCheckpoint::{Damaged, OtherFingerprint, OtherRun, OtherStep};
         assert!(matches!(verify(5, &mine), Err(OtherStep { found: 4, expected: 5, .. })));
         let error = verify(4, &manifest("r2", "ab")).unwrap_err();
         assert!(matches!(&error, OtherRun { found, .. } if found.ends_with("/r1")), "{error}");
@@ -238,7 +266,9 @@ mod tests {
         write::replace(&weights, &bytes).unwrap();
         assert!(matches!(verify(4, &mine), Err(Damaged { path }) if path == weights));
         std::fs::remove_file(&weights).unwrap();
-        assert!(matches!(verify(4, &mine), Err(Unreadable(_))));
+        assert!(verify(4, &mine).is_err_and(|error| !error.may_be_intact()), "a part is missing");
+        std::fs::create_dir(&weights).unwrap();
+        assert!(verify(4, &mine).is_err_and(|error| error.may_be_intact()), "it cannot be read");
     }
 
     #[test]

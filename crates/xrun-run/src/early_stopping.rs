@@ -2,8 +2,9 @@
 //!
 //! The count of validations is part of each checkpoint: a run that was killed and resumed stops at the same step.
 
+use super::RunError;
+use super::checkpoint::{self, UnusableCheckpoint};
 use super::session::Session;
-use super::{RunError, checkpoint};
 use xrun_core::files::layout;
 use xrun_core::units::pluralize;
 use xrun_results::format::Outcome;
@@ -49,10 +50,17 @@ pub fn restore_best(session: &mut Session<'_>) -> Result<bool, RunError> {
     let settings = &session.plan.experiment.training.early_stopping;
     let enabled = settings.patience.is_some() && settings.restore_best && session.stop_after.is_none();
     let Some(best) = session.state.best.as_ref().filter(|_| enabled).map(|best| best.step) else { return Ok(false) };
-    let run = &session.recorder.run;
-    let checkpoints = read::checkpoints(run);
-    if !checkpoints.iter().any(|(step, _)| *step == best) {
-        return Ok(false);
+    let run = &session.recorder.run.clone();
+    let checkpoints = read::checkpoints(run).unwrap_or_default();
+    let manifest = read::manifest(run).map_err(UnusableCheckpoint::from);
+    // Verified first: the others are its only replacement.
+    match manifest.and_then(|manifest| checkpoint::verify(&layout::checkpoint(run, best), best, &manifest)) {
+        Ok(_) => {}
+        Err(UnusableCheckpoint::Read(error)) if error.is_missing() => return Ok(false),
+        Err(error) => {
+            session.recorder.log(&format!("all checkpoints are kept, because the best cannot be used: {error}"))?;
+            return Ok(false);
+        }
     }
     // Newest first: after a kill in between, a resume continues from the newest that is left and stops at the same step.
     for (_, path) in checkpoints.iter().rev().filter(|(step, _)| *step > best) {

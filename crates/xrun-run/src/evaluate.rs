@@ -50,7 +50,7 @@ pub fn select_checkpoint(
     manifest: &Manifest,
     choice: CheckpointChoice,
 ) -> Result<SelectedCheckpoint, String> {
-    let all = read::checkpoints(run);
+    let all = read::checkpoints(run).map_err(|error| error.to_string())?;
     let Some((last, _)) = all.last() else {
         return Err(format!(
             "{}: the run has no checkpoint; set `checkpoint.every_steps` to write some",
@@ -58,11 +58,18 @@ pub fn select_checkpoint(
         ));
     };
     // Each checkpoint records the best so far.
-    let best = || all.iter().rev().find_map(|(_, path)| read::loop_state(path).ok()?.best).map(|best| best.step);
+    let best = || {
+        let states = all.iter().rev().map(|(_, path)| read::loop_state(path));
+        let mut steps = states.filter_map(|state| match state {
+            Err(error) if error.may_be_intact() => Some(Err(error.to_string())),
+            state => state.ok()?.best.map(|best| Ok(best.step)),
+        });
+        steps.next().transpose()
+    };
     let step = match choice {
         CheckpointChoice::Last => *last,
         CheckpointChoice::Step(step) => step,
-        CheckpointChoice::Best => best().filter(|best| all.iter().any(|(step, _)| step == best)).unwrap_or(*last),
+        CheckpointChoice::Best => best()?.filter(|best| all.iter().any(|(step, _)| step == best)).unwrap_or(*last),
     };
     let Some((_, path)) = all.iter().find(|(one, _)| *one == step) else {
         let steps: Vec<String> = all.iter().map(|(step, _)| step.to_string()).collect();
@@ -151,9 +158,9 @@ pub(super) fn create_dated_directory(parent: &Path) -> Result<PathBuf, StartErro
     let mut names = std::iter::once(base.clone()).chain((2_u32..).map(|number| format!("{base}_{number}")));
     loop {
         let directory = parent.join(names.next().unwrap_or_default());
-        match std::fs::create_dir(&directory) {
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => {}
-            made => return write::with_path(&directory, made).map(|()| directory).map_err(StartError::failed),
+        match write::create_new_directory(&directory) {
+            Err(error) if error.source.kind() == std::io::ErrorKind::AlreadyExists => {}
+            made => return made.map(|()| directory).map_err(StartError::failed),
         }
     }
 }

@@ -69,11 +69,11 @@ impl Fork {
             ..LoopState::default()
         };
         let copy = layout::checkpoint(run, state.step);
-        write::with_path(&copy, std::fs::create_dir_all(&copy))?;
+        write::create_directories(&copy)?;
         for name in state.files.keys() {
             let (from, to) = (self.checkpoint.join(name), copy.join(name));
             if let Some(parent) = to.parent() {
-                write::with_path(parent, std::fs::create_dir_all(parent))?;
+                write::create_directories(parent)?;
             }
             write::with_path(&from, std::fs::copy(&from, &to))?;
         }

@@ -80,10 +80,9 @@ impl Launch<'_> {
             Ok(recorder) => recorder,
             Err(error) => return RunOutcome::unrecorded(Ending::new(Outcome::Failed, error.message_for_run())),
         };
-        self.directory.note_process(self.segment);
         // The post-mortem of an earlier process no longer applies.
         let _ = std::fs::remove_file(self.directory.path.join(layout::POST_MORTEM));
-        let mut session = Session::new(self.plan, self.state, recorder, observer, stop, self.started);
+        let mut session = Session::new(self.plan, self.state, recorder, self.directory, observer, stop, self.started);
         session.until = self.until;
         session.set_probe_steps(self.stop_after);
         let mut ending = match panics::caught(|| train::train(task.as_mut(), &mut session)) {
@@ -173,6 +172,11 @@ fn finish(
     ending: &Ending,
     directory: &RunDirectory,
 ) -> (Result<(), WriteError>, Summary, Verdict) {
+    let held = directory.check_held();
+    if held.is_err() {
+        // The records are those of another process now.
+        return (held, session.summary(task, ending, &directory.id), session.recorder.verdict());
+    }
     directory.free_reserve();
     // All are attempted, even if the disk is too full for one.
     let logged = session.recorder.log(&format!("{}: {}", ending.outcome.label(), ending.message));

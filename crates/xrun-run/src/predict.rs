@@ -108,7 +108,7 @@ pub fn predict(
     let directory = match options.out {
         None => create_dated_directory(&run.join(layout::PREDICTIONS))?,
         Some(out) => {
-            write::with_path(out, std::fs::create_dir_all(out)).map_err(StartError::failed)?;
+            write::create_directories(out).map_err(StartError::failed)?;
             out.to_path_buf()
         }
     };

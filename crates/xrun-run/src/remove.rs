@@ -131,7 +131,7 @@ fn digest_of(manifest: &Manifest) -> String {
 /// Returns true for a run of a sweep, by the record of the sweep: names do not suffice, as an experiment may be called `sweeps`.
 fn is_of_sweep(run: &Path) -> bool {
     let trials = run.parent().filter(|parent| parent.file_name() == Some(OsStr::new(layout::TRIALS)));
-    trials.and_then(Path::parent).is_some_and(|sweep| sweep.join(layout::SWEEP).is_file())
+    trials.and_then(Path::parent).is_some_and(|sweep| sweep.join(layout::SWEEP).try_exists().unwrap_or(true))
 }
 
 /// Checks that a run may be removed.
@@ -161,7 +161,7 @@ pub fn remove(run: &Removable) -> Result<(), RemoveError> {
     let aside = parent.join(aside);
     std::fs::rename(path, &aside).map_err(|error| RemoveError::failed(path, error))?;
     // Under its new name no other process uses it. Now verify that it is the run that was checked and is locked.
-    let same = is_same_file(&lock, &aside.join(layout::LOCK))
+    let same = file::is_at(&lock, &aside.join(layout::LOCK)).is_ok_and(|same| same)
         && manifest_of(&aside, name).is_ok_and(|found| digest_of(&found) == *manifest);
     if !same {
         std::fs::rename(&aside, path).map_err(|error| RemoveError::failed(&aside, error))?;
@@ -290,12 +290,6 @@ pub fn remove_leftover(directory: &Path) -> Result<(), RemoveError> {
         (Some(parent), Some(name)) => update_latest(parent, name),
         _ => Ok(()),
     }
-}
-
-/// Returns true if an open file is the one at a path.
-fn is_same_file(open: &File, path: &Path) -> bool {
-    let at = std::fs::symlink_metadata(path);
-    open.metadata().ok().zip(at.ok()).is_some_and(|(a, b)| file::is_same(&a, &b))
 }
 
 /// Bytes of all files below a directory. Symlinks are not followed.

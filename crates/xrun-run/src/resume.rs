@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-use super::checkpoint;
+use super::checkpoint::{self, UnusableCheckpoint};
 use super::fingerprint::fingerprint;
 use crate::plan::Plan;
 use xrun_core::experiment::overrides::overridden_key;
@@ -14,7 +14,7 @@ use xrun_core::files::write::WriteError;
 use xrun_core::files::{checksum, layout};
 use xrun_core::units::pluralize;
 use xrun_results::command_line;
-use xrun_results::format::{LoopState, Manifest, MetricsLine, WrittenLines};
+use xrun_results::format::{LoopState, Manifest, MetricsLine, SamplePoint, WrittenLines};
 use xrun_results::read;
 use xrun_results::read::{KnownLines, ReadError};
 use xrun_results::timestamp;
@@ -33,6 +33,8 @@ pub struct ResumePoint {
     pub segment: u32,
     /// Messages about damaged files that were ignored.
     pub ignored: Vec<String>,
+    /// Damaged checkpoints that are newer.
+    damaged: Vec<PathBuf>,
 }
 
 /// Reason why a run cannot be resumed.
@@ -41,9 +43,21 @@ pub enum ResumeError {
     /// A record of the run is missing or damaged.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// A file cannot be written or removed.
-    #[error(transparent)]
-    Write(#[from] WriteError),
+    /// A checkpoint cannot be read now.
+    #[error("{0}; nothing was changed: try again when the file can be read")]
+    Checkpoint(UnusableCheckpoint),
+    /// The run has trained, and none of its checkpoints is left.
+    #[error(
+        "{}: no intact checkpoint, although {why}; restore one below `{}`, or start again at step 0 with `--from-start`",
+        run.display(),
+        layout::CHECKPOINTS
+    )]
+    NoCheckpoint {
+        /// Directory of the run.
+        run: PathBuf,
+        /// Evidence of a checkpoint.
+        why: String,
+    },
     /// All steps of the run are done.
     #[error("{}: all steps are done; {hint}", run.display())]
     Finished {
@@ -64,11 +78,13 @@ pub enum ResumeError {
         /// Message of the ending.
         why: String,
     },
-    /// Another process holds the run's lock.
-    #[error("{}: another process is writing to the run; wait for it or stop it", run.display())]
+    /// Another process holds the run's lock, or may hold one on another machine.
+    #[error("{}: {why}; wait for it or stop it", run.display())]
     Busy {
         /// Directory of the run.
         run: PathBuf,
+        /// Process that holds it.
+        why: String,
     },
     /// The metrics are incomplete or damaged before the checkpoint.
     #[error("{}: {message}; restore the file from a copy, or continue from the checkpoint in a new run with `xrun fork`", path.display())]
@@ -105,14 +121,16 @@ pub enum ResumeError {
     },
 }
 
-/// Finds the point from which a run can be resumed. Changes nothing. `extend` allows a run that has done all its steps.
+/// Finds the point from which a run can be resumed. Changes nothing. `extend` allows a run that has done all its steps, and
+/// `from_start` one that has lost its checkpoints.
 ///
 /// # Errors
-/// The run is finished, or its records are missing or damaged.
-pub fn find_resume_point(run: &Path, extend: bool) -> Result<ResumePoint, ResumeError> {
+/// The run is finished, or its records are missing, damaged or cannot be read.
+pub fn find_resume_point(run: &Path, extend: bool, from_start: bool) -> Result<ResumePoint, ResumeError> {
     let manifest = read::manifest(run)?;
     let summary = read::summary(run)?;
     let written = summary.as_ref().and_then(|summary| summary.lines);
+    let trained = summary.as_ref().is_some_and(|summary| summary.steps > 0);
     let done = summary.filter(|summary| summary.outcome.is_complete());
     if let Some(summary) = done.as_ref().filter(|summary| summary.steps < summary.steps_planned) {
         return Err(ResumeError::StoppedEarly { run: run.to_path_buf(), why: summary.message.clone() });
@@ -130,20 +148,63 @@ pub fn find_resume_point(run: &Path, extend: bool) -> Result<ResumePoint, Resume
     if std::fs::symlink_metadata(&directory).is_ok_and(|found| found.is_symlink()) {
         return Err(ResumeError::Symlink { path: directory });
     }
-    let mut ignored = Vec::new();
+    let (mut ignored, mut damaged) = (Vec::new(), Vec::new());
+    let (mut state, mut checkpoint) = (LoopState::default(), None);
     // Newest first; a damaged checkpoint is skipped.
-    let found = read::checkpoints(run).into_iter().rev().find_map(|(step, path)| {
-        let verified = checkpoint::verify(&path, step, &manifest);
-        verified.map_err(|error| ignored.push(error.to_string())).ok().map(|state| (state, path))
-    });
-    let (mut state, checkpoint) = found.map_or((LoopState::default(), None), |(state, path)| (state, Some(path)));
+    for (step, path) in read::checkpoints(run)?.into_iter().rev() {
+        match checkpoint::verify(&path, step, &manifest) {
+            Ok(found) => {
+                (state, checkpoint) = (found, Some(path));
+                break;
+            }
+            Err(error) if error.may_be_intact() => return Err(ResumeError::Checkpoint(error)),
+            Err(error) => {
+                ignored.push(error.to_string());
+                damaged.push(path);
+            }
+        }
+    }
     check_metrics(run, &state)?;
     if let Err(error @ ReadError::Content { .. }) = read::plan(run) {
         ignored.push(error.to_string());
     }
-    state.lines = check_memory(run, written, &state, &mut ignored);
+    state.lines = check_memory(run, written, &state, &mut ignored)?;
+    if checkpoint.is_none() && !from_start {
+        let why = match ignored.first() {
+            Some(first) if !damaged.is_empty() => Some(first.clone()),
+            _ if manifest.parent.is_some() => Some("the run is a fork".into()),
+            _ => evidence_of_checkpoint(run, trained)?,
+        };
+        if let Some(why) = why {
+            return Err(ResumeError::NoCheckpoint { run: run.to_path_buf(), why });
+        }
+    }
     let segment = u32::try_from(manifest.resumed.len() + 1).unwrap_or(u32::MAX);
-    Ok(ResumePoint { state, checkpoint, manifest, segment, ignored })
+    Ok(ResumePoint { state, checkpoint, manifest, segment, ignored, damaged })
+}
+
+/// Evidence that a run without checkpoints has saved one; `None` for one that was killed before its first, which starts again
+/// by itself: its trace proves that.
+fn evidence_of_checkpoint(run: &Path, trained: bool) -> Result<Option<String>, ReadError> {
+    let mut saved = 0;
+    match read::memory_with(run, None) {
+        Err(error) if error.is_missing() => {
+            let has_steps =
+                || read::metrics_with(run, None).into_iter().flatten().flatten().any(|line| line.step() > 0);
+            let why = || format!("it has trained, and its `{}` is missing", layout::MEMORY);
+            return Ok((trained || has_steps()).then(why));
+        }
+        lines => {
+            for line in lines? {
+                match line {
+                    Ok(line) => saved += u64::from(line.point == SamplePoint::Checkpoint),
+                    Err(ReadError::Content { .. } | ReadError::Lines { .. }) => {}
+                    Err(error) => return Err(error),
+                }
+            }
+        }
+    }
+    Ok((saved > 0).then(|| format!("the run has saved {}", pluralize(saved, "checkpoint"))))
 }
 
 /// Returns true if a line of the metrics was written before this state was saved.
@@ -161,11 +222,15 @@ fn check_memory(
     written: Option<WrittenLines>,
     state: &LoopState,
     ignored: &mut Vec<String>,
-) -> Option<WrittenLines> {
-    let sum = written.or(state.lines)?.memory;
+) -> Result<Option<WrittenLines>, ReadError> {
+    let Some(sum) = written.or(state.lines).map(|lines| lines.memory) else { return Ok(None) };
     let known = KnownLines { sum, complete: written.is_some() };
     let (mut lines, mut damaged, mut should_have) = (0, 0, None);
-    for line in read::memory_with(run, Some(known)).into_iter().flatten() {
+    let found = match read::memory_with(run, Some(known)) {
+        Err(error) if error.is_missing() => None,
+        found => Some(found?),
+    };
+    for line in found.into_iter().flatten() {
         match line {
             Err(error @ ReadError::Lines { .. }) => {
                 ignored.push(error.to_string());
@@ -174,7 +239,8 @@ fn check_memory(
                 should_have = Some(WrittenLines { memory, ..WrittenLines::default() });
             }
             Err(ReadError::Content { .. }) => damaged += 1,
-            _ => {}
+            Err(error) => return Err(error),
+            Ok(_) => {}
         }
         lines += 1;
     }
@@ -182,7 +248,7 @@ fn check_memory(
         let lines = pluralize(damaged, "damaged line");
         ignored.push(format!("{}: {lines}", run.join(layout::MEMORY).display()));
     }
-    should_have
+    Ok(should_have)
 }
 
 /// Checks that the metrics are complete up to the checkpoint: lines that are missing would not be noticed after the resume.
@@ -237,12 +303,7 @@ pub fn rewind(run: &Path, point: &mut ResumePoint, overrides: &[String]) -> Resu
     write::keep_first_lines(&run.join(layout::METRICS), |line| {
         read::parse_line(line.as_bytes()).is_ok_and(|line| is_before(&line, state))
     })?;
-    // Later checkpoints are damaged, and would be tried first by the next resume.
-    for (step, path) in read::checkpoints(run) {
-        if step > state.step {
-            write::with_path(&path, std::fs::remove_dir_all(&path))?;
-        }
-    }
+    point.damaged.iter().try_for_each(|path| checkpoint::set_aside(path, point.segment))?;
     record_resume(run, point, overrides)
 }
 
@@ -302,8 +363,9 @@ pub fn replace_experiment(run: &Path, plan: &Plan) -> Result<(), WriteError> {
 pub fn clear_ending(run: &Path) -> Result<(), WriteError> {
     for file in [layout::SUMMARY, layout::VERDICT, layout::POST_MORTEM, layout::EXPLANATION] {
         let path = run.join(file);
-        if path.exists() {
-            write::with_path(&path, std::fs::remove_file(&path))?;
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            removed => write::with_path(&path, removed)?,
         }
     }
     Ok(())

@@ -19,6 +19,7 @@ use xrun_core::task::{Direction, Task};
 use xrun_results::format::{LoopState, MetricsLine, Outcome, OwnerSummary, PostMortem, Summary, VERSION};
 use xrun_results::judge::training_end;
 use xrun_results::timestamp;
+use xrun_watch::directory::RunDirectory;
 use xrun_watch::stop::{Ending, StopSignal};
 
 /// State that the training loop reads and writes besides the task.
@@ -29,6 +30,8 @@ pub struct Session<'a> {
     pub state: LoopState,
     /// Writer of the run's records.
     pub recorder: Recorder,
+    /// Directory of the run.
+    pub directory: &'a RunDirectory,
     /// Time spent in each phase of the loop.
     pub clock: Clock,
     /// Stopwatch of steps, validations and checkpoints.
@@ -77,6 +80,7 @@ impl<'a> Session<'a> {
         plan: &'a Plan,
         state: LoopState,
         recorder: Recorder,
+        directory: &'a RunDirectory,
         observer: &'a mut dyn Observer,
         stop: &'a StopSignal,
         program_started: Instant,
@@ -86,6 +90,7 @@ impl<'a> Session<'a> {
         Self {
             plan,
             recorder,
+            directory,
             clock: Clock::default(),
             timer: Timer::new(plan.facts.stage_ends.len() + 1, plan.facts.first_use_steps),
             norms,
@@ -204,8 +209,9 @@ impl<'a> Session<'a> {
         (self.state.step >= last).then(|| Ending::new(Outcome::Interrupted, message()))
     }
 
-    /// Writes a line of metrics.
+    /// Writes a line of metrics, unless another process has taken the directory over.
     pub fn metrics(&mut self, line: &MetricsLine) -> Result<(), RunError> {
+        self.directory.check_held()?;
         Ok(self.recorder.metrics(line)?)
     }
 

@@ -207,7 +207,7 @@ fn non_finite(report: &StepReport) -> Option<&'static str> {
 fn diverged(session: &Session<'_>, step: u64, what: &str, report: &StepReport) -> Ending {
     // A loss that is not finite comes from the weights that the step before left.
     let before = if report.loss.is_finite() { step } else { step.saturating_sub(1) };
-    let mut older = xrun_results::read::checkpoints(&session.recorder.run);
+    let mut older = xrun_results::read::checkpoints(&session.recorder.run).unwrap_or_default();
     older.retain(|(saved, _)| *saved < before);
     let good = match older.pop() {
         Some((saved, path)) => format!("the last good checkpoint is {} (step {saved})", path.display()),
@@ -384,6 +384,7 @@ fn save(task: &mut dyn Task, session: &mut Session<'_>, best: bool) -> Result<()
     session.timer.begin_part();
     session.clock.enter("checkpoint");
     // Lines first: a resume truncates the metrics to the checkpoint, which needs all lines up to it.
+    session.directory.check_held()?;
     session.recorder.sync()?;
     let state = session.checkpoint_state();
     checkpoint::save(task, &state, &session.recorder.run, session.plan.experiment.checkpoint.keep_last)?;

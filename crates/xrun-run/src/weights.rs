@@ -26,7 +26,7 @@ pub fn export(
     checkpoint: &SelectedCheckpoint,
     output: &Path,
 ) -> Result<Vec<PathBuf>, WriteError> {
-    write::with_path(output, std::fs::create_dir_all(output))?;
+    write::create_directories(output)?;
     let own = output == run.join(layout::EXPORT);
     let module = experiment.pytorch_module();
     let names = &[layout::WEIGHTS, CONFIG, MODULE][..2 + usize::from(module.is_some())];

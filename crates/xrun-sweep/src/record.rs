@@ -133,7 +133,7 @@ impl SweepRecord {
         let name = digest(format!("{base}\n{text}").as_bytes());
         let directory = directory::create(&results.join(&self.experiment), layout::SWEEPS, &name, timestamp::time())?;
         let trials = directory.path.join(layout::TRIALS);
-        write::with_path(&trials, std::fs::create_dir(&trials))?;
+        write::create_new_directory(&trials)?;
         resolved_text::write(&directory.path.join(layout::BASE), &checksum::text(&base))?;
         let path = directory.path.join(layout::SWEEP);
         // Trials are lists without keys: nothing else could recognize secrets in them.

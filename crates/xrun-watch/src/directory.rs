@@ -3,14 +3,19 @@
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::time::{Duration, SystemTime};
 
 use chrono::{DateTime, Utc};
 
 use crate::host;
+use crate::killed::cluster_state;
 use crate::memory::killed;
 use xrun_core::files::write;
 use xrun_core::files::write::WriteError;
 use xrun_core::files::{file, layout};
+use xrun_core::printable;
+use xrun_results::process::{ProcessRecord, SlurmJob};
 
 /// Directory of a run, locked by this process until it is dropped.
 #[derive(Debug)]
@@ -19,8 +24,9 @@ pub struct RunDirectory {
     pub path: PathBuf,
     /// Name of the directory; names sort by time and contain the experiment's fingerprint.
     pub id: String,
-    _lock: File,
-    reserve: PathBuf,
+    lock: File,
+    /// `process.json` as this process wrote it. It stays open, so that no other file gets its inode.
+    note: Mutex<Option<File>>,
 }
 
 /// Disk space reserved for the last lines, the verdict and the summary, should the disk be full.
@@ -28,27 +34,61 @@ const RESERVE_BYTES: usize = 256 * 1024;
 
 impl RunDirectory {
     fn locked(path: PathBuf, id: String, lock: File) -> Result<Self, WriteError> {
-        let reserve = path.join(layout::DISK_RESERVE);
-        write::replace(&reserve, &vec![0; RESERVE_BYTES])?;
-        Ok(Self { path, id, _lock: lock, reserve })
+        write::replace(&path.join(layout::DISK_RESERVE), &vec![0; RESERVE_BYTES])?;
+        Ok(Self { path, id, lock, note: Mutex::default() })
     }
 
-    /// Records this process, to find out later who killed it. A failure does not end the run.
+    /// Locks a directory that this process has just created; without the lock, no empty directory is left.
+    fn locked_new(path: PathBuf, id: String) -> Result<Self, WriteError> {
+        let lock = lock(&path, OpenOptions::new().create(true));
+        let directory = lock.and_then(|lock| Self::locked(path.clone(), id, lock));
+        if directory.is_err() {
+            let _ = std::fs::remove_file(path.join(layout::LOCK)).and_then(|()| std::fs::remove_dir(&path));
+        }
+        directory
+    }
+
+    /// Records this process, to find out later who killed it, and for [`check_held`](Self::check_held). A failure does not
+    /// end the run.
     pub fn note_process(&self, segment: u32) {
-        let note = killed::note(segment, host::name());
-        let _ = write::replace_json(&self.path.join(layout::PROCESS), &note);
+        let path = self.path.join(layout::PROCESS);
+        let written = write::replace_json(&path, &killed::note(segment, host::name()));
+        if let Ok(mut note) = self.note.lock() {
+            *note = written.ok().and_then(|()| file::open(&path).ok());
+        }
+    }
+
+    /// Checks that no other process has taken the directory over: `run.lock` and `process.json` are still the files of this
+    /// one. A removed lock can be taken twice, and so can one that holds on one machine only, as NFS has with `nolock`.
+    ///
+    /// # Errors
+    /// One of the files was removed or replaced.
+    pub fn check_held(&self) -> Result<(), WriteError> {
+        let note = self.note.lock().ok();
+        let note = note.as_deref().and_then(Option::as_ref).map(|note| (layout::PROCESS, note));
+        for (name, file) in std::iter::once((layout::LOCK, &self.lock)).chain(note) {
+            let path = self.path.join(name);
+            // Where the system cannot tell, the next write fails if the disk is gone.
+            if file::is_at(file, &path).is_ok_and(|same| !same) {
+                let why = "was removed or replaced during the run, so another process may be writing to it";
+                write::with_path(&path, Err(io::Error::other(why)))?;
+            }
+        }
+        Ok(())
     }
 
     /// Frees the reserved disk space for the last records.
     pub fn free_reserve(&self) {
         // Already freed, or the disk fails: the next write reports it.
-        let _ = std::fs::remove_file(&self.reserve);
+        let _ = std::fs::remove_file(self.path.join(layout::DISK_RESERVE));
     }
 }
 
 impl Drop for RunDirectory {
     fn drop(&mut self) {
-        self.free_reserve();
+        if self.check_held().is_ok() {
+            self.free_reserve();
+        }
     }
 }
 
@@ -66,20 +106,19 @@ pub fn create(
     now: DateTime<Utc>,
 ) -> Result<RunDirectory, WriteError> {
     let parent = results.join(experiment);
-    write::with_path(&parent, std::fs::create_dir_all(&parent))?;
+    write::create_directories(&parent)?;
     let base = format!("{}_{}", now.format("%Y-%m-%dT%H-%M-%S"), &fingerprint[..6.min(fingerprint.len())]);
     for attempt in 1..=ATTEMPTS {
         let id = if attempt == 1 { base.clone() } else { format!("{base}-{attempt}") };
         let path = parent.join(&id);
-        match std::fs::create_dir(&path) {
+        match write::create_new_directory(&path) {
             Ok(()) => {
-                let lock = lock(&path, OpenOptions::new().create(true))?;
-                write::with_path(&path, write::sync_directory(&parent))?;
-                link_latest(&parent, &id);
-                return RunDirectory::locked(path, id, lock);
+                let directory = RunDirectory::locked_new(path, id)?;
+                link_latest(&parent, &directory.id);
+                return Ok(directory);
             }
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(source) => return Err(WriteError { path, source }),
+            Err(error) if error.source.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
         }
     }
     write::with_path(
@@ -93,10 +132,13 @@ pub fn create(
 /// # Errors
 /// It exists, or cannot be created.
 pub fn create_at(path: &Path) -> Result<RunDirectory, WriteError> {
-    let parent = path.parent().unwrap_or(Path::new("."));
-    write::with_path(parent, std::fs::create_dir_all(parent))?;
-    write::with_path(path, std::fs::create_dir(path))?;
-    reopen(path)
+    path.parent().map_or(Ok(()), write::create_directories)?;
+    write::create_new_directory(path)?;
+    RunDirectory::locked_new(path.to_path_buf(), name_of(path))
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
 }
 
 /// Locks the directory of an existing run.
@@ -104,8 +146,8 @@ pub fn create_at(path: &Path) -> Result<RunDirectory, WriteError> {
 /// # Errors
 /// `WouldBlock` where another process has locked it.
 pub fn reopen(path: &Path) -> Result<RunDirectory, WriteError> {
-    let id = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
-    RunDirectory::locked(path.to_path_buf(), id, lock(path, OpenOptions::new().create(true))?)
+    let lock = lock(path, OpenOptions::new().create(true))?;
+    RunDirectory::locked(path.to_path_buf(), name_of(path), lock)
 }
 
 /// Locks an existing run to remove it, without writing into its directory.
@@ -118,22 +160,54 @@ pub fn lock_run(run: &Path) -> Result<File, WriteError> {
 
 fn lock(run: &Path, options: &mut OpenOptions) -> Result<File, WriteError> {
     let path = run.join(layout::LOCK);
+    let busy = |why: String| write::with_path(&path, Err(io::Error::new(io::ErrorKind::WouldBlock, why)));
+    if let Some(note) = active_elsewhere(run, ELSEWHERE_FOR).filter(|note| !job_has_ended(run, note)) {
+        let host = printable::line(&note.host, 100);
+        return busy(format!("a process on {host} wrote to the run less than {} s ago", ELSEWHERE_FOR.as_secs()));
+    }
     let file = write::with_path(&path, file::open_own(&path, options.append(true)))?;
     // A process that lists runs takes the lock for an instant.
     let mut attempt = file.try_lock();
     for _ in 0..20 {
         if matches!(attempt, Err(TryLockError::WouldBlock)) {
-            std::thread::sleep(std::time::Duration::from_millis(10));
+            std::thread::sleep(Duration::from_millis(10));
             attempt = file.try_lock();
         }
     }
     match attempt {
         Ok(()) => Ok(file),
-        Err(TryLockError::WouldBlock) => write::with_path(&path, Err(io::ErrorKind::WouldBlock.into())),
+        Err(TryLockError::WouldBlock) => busy("another process is writing to the run".into()),
         // A file system without locks: the run continues without one.
         Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => Ok(file),
         Err(TryLockError::Error(error)) => write::with_path(&path, Err(error)),
     }
+}
+
+/// Time after its last write for which a process on another machine keeps a run. Samples are written every second or step.
+const ELSEWHERE_FOR: Duration = Duration::from_secs(120);
+
+/// Record of a process on another machine that wrote to a run `within` this time and recorded no end: not every file system
+/// shows the locks of other machines.
+pub fn active_elsewhere(run: &Path, within: Duration) -> Option<ProcessRecord> {
+    let note = killed::noted(run)?;
+    let is_active = note.host != host::name() && !run.join(layout::SUMMARY).exists();
+    (is_active && age(run, &WRITTEN).is_some_and(|age| age < within)).then_some(note)
+}
+
+/// Returns true if Slurm has ended the job of a process, or has requeued it as the job of this one.
+fn job_has_ended(run: &Path, note: &ProcessRecord) -> bool {
+    let own = SlurmJob::from_environment().map(|own| own.job);
+    (own.is_some() && own == note.slurm.as_ref().map(|job| job.job.clone()))
+        || cluster_state(run).is_some_and(|state| !["RUNNING", "COMPLETING", "SUSPENDED"].contains(&state.as_str()))
+}
+
+/// Files that a process writes while it works on a run.
+pub const WRITTEN: [&str; 5] = [layout::MEMORY, layout::METRICS, layout::LOG, layout::PROCESS, layout::MANIFEST];
+
+/// Time since the newest of these files of a run was written; 0 if the clock of another machine is ahead.
+pub fn age(run: &Path, files: &[&str]) -> Option<Duration> {
+    let modified = |name| std::fs::metadata(run.join(name)).ok()?.modified().ok();
+    Some(SystemTime::now().duration_since(files.iter().filter_map(modified).max()?).unwrap_or_default())
 }
 
 /// Points the symlink `latest` to a run; failures are ignored, as file systems may lack symlinks.
@@ -141,9 +215,9 @@ pub fn link_latest(parent: &Path, id: &str) {
     #[cfg(unix)]
     {
         let temporary = parent.join(format!(".{}-{id}", layout::LATEST));
-        if std::os::unix::fs::symlink(id, &temporary).is_ok()
-            && std::fs::rename(&temporary, parent.join(layout::LATEST)).is_err()
-        {
+        let latest = parent.join(layout::LATEST);
+        let linked = std::os::unix::fs::symlink(id, &temporary).and_then(|()| std::fs::rename(&temporary, &latest));
+        if linked.and_then(|()| write::sync_entry(&latest)).is_err() {
             let _ = std::fs::remove_file(&temporary);
         }
     }
@@ -162,6 +236,32 @@ mod tests {
         assert_ne!(first.path, second.path);
         let latest = std::fs::canonicalize(results.path().join("stage2/latest")).unwrap();
         assert_eq!(latest, std::fs::canonicalize(&second.path).unwrap());
+    }
+
+    #[test]
+    fn a_run_that_another_machine_writes_to_cannot_be_reopened() {
+        let results = tempfile::tempdir().unwrap();
+        let run = create(results.path(), "stage2", "abcdef", Utc::now()).unwrap();
+        let (path, process) = (run.path.clone(), run.path.join(layout::PROCESS));
+        drop(run);
+        write::replace_json(&process, &killed::note(0, "another-machine".into())).unwrap();
+        let refused = reopen(&path).unwrap_err().source;
+        assert!(refused.kind() == io::ErrorKind::WouldBlock && refused.to_string().contains("another-machine"));
+        let long_ago = SystemTime::now() - ELSEWHERE_FOR;
+        File::options().write(true).open(&process).unwrap().set_modified(long_ago).unwrap();
+        assert!(reopen(&path).is_ok());
+    }
+
+    #[test]
+    fn a_run_that_was_taken_over_is_not_held() {
+        let results = tempfile::tempdir().unwrap();
+        for name in [layout::LOCK, layout::PROCESS] {
+            let run = create(results.path(), "stage2", "abcdef", Utc::now()).unwrap();
+            run.note_process(0);
+            run.check_held().unwrap();
+            write::replace(&run.path.join(name), b"").unwrap();
+            assert!(run.check_held().unwrap_err().path.ends_with(name));
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use crate::directory::{WRITTEN, age};
 use crate::files::layout;
 use crate::files::write::WRITING;
 use crate::judge::{LiveVerdict, add_metrics, training_context};
@@ -25,7 +26,7 @@ const OWNERS_MAX: usize = 3;
 const NAME_CHARACTERS_MAX: usize = 40;
 const MESSAGE_CHARACTERS_MAX: usize = 400;
 /// Time without changed files after which a run on another machine counts as ended.
-const INACTIVE_AFTER: Duration = Duration::from_secs(600);
+pub(super) const INACTIVE_AFTER: Duration = Duration::from_secs(600);
 /// Smallest age of the files that is shown.
 const AGE_SHOWN_MIN: Duration = Duration::from_secs(10);
 
@@ -170,13 +171,6 @@ impl ActiveRun {
         }
     }
 
-    /// Returns true if the run was started on another machine and has changed files recently. Not every file system shows the
-    /// locks of other machines.
-    pub fn may_be_active_elsewhere(run: &Path) -> bool {
-        let Ok(Some(note)) = read::process(run) else { return false };
-        note.host != host::name() && age(run).is_some_and(|age| age < INACTIVE_AFTER)
-    }
-
     /// Reads what is new and returns the current row.
     pub fn update(&mut self) -> Row {
         if modified(&self.run.join(layout::MANIFEST)) != self.manifest {
@@ -195,7 +189,7 @@ impl ActiveRun {
             (None, Some((name, value))) => format!("{} {}", printable::line(name, 14), number(*value)),
             (None, None) => "-".into(),
         };
-        let age = age(&self.run);
+        let age = age(&self.run, &WRITTEN);
         row.memory = newest.map_or("-".into(), memory);
         row.owners = newest.map(owners).unwrap_or_default();
         row.set_verdict(self.so_far.verdict());
@@ -254,7 +248,7 @@ impl ActiveRun {
     /// Time until the run is done by its own estimate, or at the current speed of a command, or until the time limit if it is
     /// reached first.
     fn time_left(&self, newest: Option<&MemoryLine>, steps: Option<(u64, u64)>) -> String {
-        let age = age_of(&[self.run.join(layout::MEMORY)]).unwrap_or_default().as_secs_f64();
+        let age = age(&self.run, &[layout::MEMORY]).unwrap_or_default().as_secs_f64();
         let estimate = newest.and_then(|line| line.seconds_left).map(|left| (left - age).max(0.0));
         let at_speed = || {
             let ((step, planned), speed) = steps.zip(self.so_far.steps_per_second())?;
@@ -303,17 +297,4 @@ fn is_saving(run: &Path) -> bool {
 
 fn modified(path: &Path) -> Option<SystemTime> {
     std::fs::metadata(path).ok()?.modified().ok()
-}
-
-/// Time since the run last wrote a file.
-fn age(run: &Path) -> Option<Duration> {
-    let files = [layout::MEMORY, layout::METRICS, layout::LOG, layout::PROCESS, layout::MANIFEST];
-    age_of(&files.map(|name| run.join(name)))
-}
-
-/// Time since the newest of these files was written.
-fn age_of(files: &[PathBuf]) -> Option<Duration> {
-    let newest = files.iter().filter_map(|path| modified(path)).max()?;
-    // 0 if the other machine's clock is ahead.
-    Some(SystemTime::now().duration_since(newest).unwrap_or_default())
 }

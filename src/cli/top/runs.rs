@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 
 use super::find;
-use super::row::{ActiveRun, Row, ended};
+use super::row::{ActiveRun, INACTIVE_AFTER, Row, ended};
+use crate::directory;
 use crate::files::layout;
 use crate::results::index;
 
@@ -117,5 +118,6 @@ impl Runs {
 
 /// Returns true if a run has not ended and a process writes to it, on this machine or possibly on another one.
 pub fn is_active(run: &Path) -> bool {
-    !run.join(layout::SUMMARY).exists() && (index::is_locked(run) || ActiveRun::may_be_active_elsewhere(run))
+    !run.join(layout::SUMMARY).exists()
+        && (index::is_locked(run) || directory::active_elsewhere(run, INACTIVE_AFTER).is_some())
 }

@@ -54,7 +54,7 @@ pub fn write(results: &Path, directory: &Path) -> Result<Written, Failure> {
         return Err(Failure::Usage(format!("{} is not empty; name a new directory", directory.display())));
     }
     for directory in [directory.to_path_buf(), directory.join("report"), directory.join("sweep")] {
-        write::with_path(&directory, std::fs::create_dir_all(&directory)).map_err(Failure::failed)?;
+        write::create_directories(&directory).map_err(Failure::failed)?;
     }
     let mut catalog = Catalog::new(results);
     let begin = Instant::now();

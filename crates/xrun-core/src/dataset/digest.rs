@@ -32,7 +32,10 @@ pub fn digest_of_file(path: &Path) -> Result<String, DataError> {
 }
 
 /// Digest of all bytes of a reader, read in blocks.
-pub(crate) fn digest_of_reader(mut reader: impl Read) -> io::Result<String> {
+///
+/// # Errors
+/// It cannot be read.
+pub fn digest_of_reader(mut reader: impl Read) -> io::Result<String> {
     let mut hasher = Sha256::new();
     let mut block = vec![0; 64 * 1024];
     loop {

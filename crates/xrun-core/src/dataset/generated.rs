@@ -116,7 +116,10 @@ fn recorded_digest(place: &Path) -> Result<Option<String>, DataError> {
     }
     let sums = sums_of(place);
     let invalid = |cause: String| damaged(place, DataError::file(&sums, cause));
-    let text = regular::bytes(&sums, LIST_BYTES_MAX).map_err(|error| invalid(format!("cannot be read: {error}")))?;
+    let text = regular::bytes(&sums, LIST_BYTES_MAX).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => invalid(format!("cannot be read: {error}")),
+        _ => unreadable(place, &sums, &error),
+    })?;
     let text = String::from_utf8_lossy(&text).into_owned();
     let digest = text.strip_suffix('\n').and_then(|line| line.split_once("  ")).filter(|(_, of)| *of == name_of(place));
     digest.map(|(digest, _)| Some(digest.to_owned())).ok_or_else(|| invalid(CHANGED.into()))
@@ -135,8 +138,16 @@ fn name_of(place: &Path) -> String {
 fn is_there(place: &Path, file: &Path) -> Result<bool, DataError> {
     match regular::open(file) {
         Ok(_) => Ok(true),
-        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Err(not_ours(place)),
-        Err(_) => Ok(false),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(error) => Err(unreadable(place, file, &error)),
+    }
+}
+
+/// Error of a part of the cache that cannot be read now, and may be intact.
+fn unreadable(place: &Path, part: &Path, error: &io::Error) -> DataError {
+    match error.kind() {
+        io::ErrorKind::PermissionDenied => not_ours(place),
+        _ => DataError::file(part, format!("cannot be read: {error}")),
     }
 }
 

@@ -40,6 +40,17 @@ pub fn bytes(path: &Path, most: u64) -> io::Result<Vec<u8>> {
     }
 }
 
+/// Returns whether an open file is the one at a path; `false` if there is none.
+///
+/// # Errors
+/// The system cannot tell.
+pub fn is_at(open: &File, path: &Path) -> io::Result<bool> {
+    match std::fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        found => Ok(is_same(&found?, &open.metadata()?)),
+    }
+}
+
 /// Waits for the lock on a directory that guards read-modify-write of its files; dropping the file releases it. `None` on
 /// file systems without locks, where updates are unprotected.
 ///

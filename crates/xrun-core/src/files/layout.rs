@@ -100,6 +100,8 @@ pub const ANSWERS: &str = "predictions.jsonl";
 /// Inside a call: the checkpoint and the number of answers. Written last.
 pub const PREDICTION: &str = "prediction.json";
 
+/// Beside the checkpoints: prefix of one that a resume found damaged, which only the user removes.
+pub const DAMAGED: &str = ".damaged-";
 /// Inside a checkpoint: weights in safetensors.
 pub const WEIGHTS: &str = "model.safetensors";
 /// Inside a checkpoint: state of the optimiser.

@@ -79,6 +79,10 @@ impl WriteError {
             io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
                 "; choose a writable directory with --results DIR"
             }
+            _ if self.source.raw_os_error() == Some(libc::ENOLCK) => {
+                "; the file system has no locks now: start its lock service, mount it with locks (NFS: `local_lock=flock`), or \
+                 choose a directory on another one with --results DIR"
+            }
             _ => "",
         }
     }
@@ -96,22 +100,61 @@ pub fn with_path<T>(path: &Path, result: io::Result<T>) -> Result<T, WriteError>
     result.map_err(|source| WriteError { path: path.to_path_buf(), source })
 }
 
-/// Creates a directory if it is missing. A symlink in its place is an error, because a run directory from elsewhere may
-/// contain one that points out of it.
+/// Creates a directory durably: once this returns, a power failure does not remove it.
+///
+/// # Errors
+/// It exists, or cannot be created.
+pub fn create_new_directory(path: &Path) -> Result<(), WriteError> {
+    with_path(path, std::fs::create_dir(path).and_then(|()| sync_entry(path)))
+}
+
+/// As [`create_new_directory`], if it is missing. A symlink in its place is an error, because a run directory from elsewhere
+/// may contain one that points out of it.
 ///
 /// # Errors
 /// It is a symlink or a file, or cannot be created.
 pub fn create_directory(path: &Path) -> Result<(), WriteError> {
-    let created = match std::fs::create_dir(path) {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => match std::fs::symlink_metadata(path) {
-            Ok(found) if !found.is_dir() => {
-                Err(io::Error::new(io::ErrorKind::NotADirectory, "is a symlink or a file, expected a directory"))
-            }
-            found => found.map(drop),
-        },
+    match create_new_directory(path) {
+        Err(error) if error.source.kind() == io::ErrorKind::AlreadyExists => {
+            let found = with_path(path, std::fs::symlink_metadata(path))?;
+            // Its creator may have been killed before the sync.
+            with_path(path, if found.is_dir() { sync_entry(path) } else { Err(not_a_directory()) })
+        }
         created => created,
-    };
-    with_path(path, created)
+    }
+}
+
+/// As [`create_new_directory`], with the parents that are missing. Symlinks are followed: the user chose the path.
+///
+/// # Errors
+/// A part of the path is a file, or cannot be created.
+pub fn create_directories(path: &Path) -> Result<(), WriteError> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    let parent = directory_of(path);
+    if parent != path {
+        create_directories(parent)?;
+    }
+    match create_new_directory(path) {
+        Err(error) if error.source.kind() == io::ErrorKind::AlreadyExists => {
+            // Another process may have created it meanwhile.
+            with_path(path, if path.is_dir() { Ok(()) } else { Err(not_a_directory()) })
+        }
+        created => created,
+    }
+}
+
+fn not_a_directory() -> io::Error {
+    io::Error::new(io::ErrorKind::NotADirectory, "is a symlink or a file, expected a directory")
+}
+
+/// Syncs the directory that has this entry. One that may be written but not read cannot be synced.
+pub fn sync_entry(path: &Path) -> io::Result<()> {
+    match sync_directory(directory_of(path)) {
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        synced => synced,
+    }
 }
 
 /// Replaces a file atomically: it has either the old content or the new.

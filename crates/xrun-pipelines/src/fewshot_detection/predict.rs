@@ -82,7 +82,7 @@ pub fn predict(
     let library = validation.batches.episodes().library();
     let name = |way: usize| library.classes[prototypes.classes[way]].name.as_str();
     let directory = request.directory.join(layout::IMAGES);
-    write::with_path(&directory, std::fs::create_dir_all(&directory))?;
+    write::create_directories(&directory)?;
     let mut detections = DetectionsFile::begin(request.directory)?;
     let mut image_id = 0;
     for files in request.files.chunks(request.limits.batch_size) {

@@ -125,7 +125,7 @@ fn install(
         false => {}
     }
     let parent = path.parent().unwrap_or(Path::new("."));
-    write::with_path(parent, std::fs::create_dir_all(parent))?;
+    write::create_directories(parent)?;
     let unfinished = write::with_path(parent, Scratch::create(parent, write::WRITING))?;
     let copy = unfinished.path().join(path.file_name().unwrap_or_default());
     write::with_path(&copy, std::fs::create_dir(&copy))?;

@@ -58,7 +58,7 @@ pub fn export(run: &Path, output: &Path, with_checkpoints: bool) -> Result<Publi
         let message = "this copy exists already; remove it, or choose another directory with --output DIR";
         write::with_path(&path, Err(io::Error::new(io::ErrorKind::AlreadyExists, message)))?;
     }
-    write::with_path(&parent, std::fs::create_dir_all(&parent))?;
+    write::create_directories(&parent)?;
     let copy = || {
         // Written to a temporary directory first: half a copy would look like a run. The inner directory gets the
         // mode of the user's umask.
@@ -85,7 +85,7 @@ fn copy_files(
     manifest: Manifest,
     with_checkpoints: bool,
 ) -> Result<(Vec<String>, u64), ExportError> {
-    write::with_path(path, std::fs::create_dir(path))?;
+    write::create_new_directory(path)?;
     let lock = path.join(layout::LOCK);
     write::replace(&lock, &[])?;
     let mut lines_left_out = 0;
@@ -172,7 +172,7 @@ fn copy_lines(from: &Path, to: &Path, anonymizer: &Anonymizer) -> Result<(u64, L
 }
 
 fn copy_directory(from: &Path, to: &Path) -> Result<(), ExportError> {
-    write::with_path(to, std::fs::create_dir(to))?;
+    write::create_new_directory(to)?;
     for entry in write::with_path(from, std::fs::read_dir(from))?.flatten() {
         let (path, copy) = (entry.path(), to.join(entry.file_name()));
         match write::with_path(&path, entry.file_type())? {

@@ -167,7 +167,11 @@ pub fn gather(run: &Path) -> Result<RunReport, ReportError> {
         };
         judge::training(run, plan.as_ref(), end)
     });
-    let checkpoints = read::checkpoints(run).into_iter().map(|(step, _)| step).collect();
+    let checkpoints = read::checkpoints(run).unwrap_or_else(|error| {
+        damage.push(error.to_string());
+        Vec::new()
+    });
+    let checkpoints = checkpoints.into_iter().map(|(step, _)| step).collect();
     let experiment = manifest.as_ref().map_or(entry.experiment, |manifest| manifest.experiment.clone());
     let run = run.to_path_buf();
     Ok(RunReport {

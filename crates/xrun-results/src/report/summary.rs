@@ -16,7 +16,7 @@ use xrun_core::files::layout;
 use xrun_core::invocation;
 use xrun_core::printable;
 use xrun_core::task::metric::Direction;
-use xrun_core::units::{Bytes, seconds};
+use xrun_core::units::{Bytes, pluralize, seconds};
 
 /// Maximum number of phases listed.
 const PHASES_SHOWN: usize = 8;
@@ -226,6 +226,10 @@ pub(super) fn files(report: &RunReport, page: &mut Page) {
     };
     if !checkpoints.is_empty() {
         page.line("checkpoints", &checkpoints);
+    }
+    if let count @ 1.. = read::damaged_checkpoints(&report.run) {
+        let (checkpoints, name) = (pluralize(count, "damaged checkpoint"), layout::DAMAGED);
+        page.line("set aside", &format!("{checkpoints}, `{}/{name}*`; remove when of no use", layout::CHECKPOINTS));
     }
     let page_path = report.run.join(layout::REPORT);
     let written = if page_path.is_file() {

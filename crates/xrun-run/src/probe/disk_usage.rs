@@ -19,7 +19,7 @@ pub fn measure(results: &Path) -> Option<DiskDemand> {
         .iter()
         .flat_map(|experiment| directories(experiment))
         .find(|run| run.join(layout::MANIFEST).is_file())?;
-    let checkpoint = read::checkpoints(&run).iter().map(|(_, path)| size(path, DEPTH_MAX)).max()?;
+    let checkpoint = read::checkpoints(&run).ok()?.iter().map(|(_, path)| size(path, DEPTH_MAX)).max()?;
     let (memory, metrics) = (run.join(layout::MEMORY), run.join(layout::METRICS));
     // Event files have samples and metrics; the samples are the larger part.
     let events = size(&run.join(layout::TENSORBOARD), DEPTH_MAX);

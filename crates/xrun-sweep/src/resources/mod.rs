@@ -14,6 +14,7 @@ pub mod retry;
 pub mod sizes;
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use self::co_schedule::Requirement;
@@ -79,11 +80,11 @@ impl Forecasts for SweepMemory {
 /// The file cannot be read or is invalid.
 pub fn read_memory(sweep: &Path) -> Result<Option<SweepMemory>, SweepMemoryError> {
     let path = sweep.join(layout::SWEEP_MEMORY);
-    if !path.is_file() {
-        return Ok(None);
-    }
     let wrong = |message: &str| SweepMemoryError { path: path.clone(), message: printable::line(message, 400) };
-    let bytes = file::bytes(&path, FILE_BYTES_MAX).map_err(|error| wrong(&error.to_string()))?;
+    let bytes = match file::bytes(&path, FILE_BYTES_MAX) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        bytes => bytes.map_err(|error| wrong(&error.to_string()))?,
+    };
     let text = String::from_utf8(bytes).map_err(|_| wrong("is not UTF-8"))?;
     let memory: SweepMemory = toml::from_str(&text).map_err(|error| {
         let at = error.span().map_or_else(String::new, |span| {

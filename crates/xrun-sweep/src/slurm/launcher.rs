@@ -202,7 +202,7 @@ impl<'a> SlurmLauncher<'a> {
     fn submit_array(&mut self, jobs: &[ActiveJob], context: &mut SweepContext<'_>) -> Result<(), SlurmError> {
         let Some(one) = jobs.first() else { return Ok(()) };
         let directory = self.sweep.join(layout::SLURM_SAID);
-        write::with_path(&directory, std::fs::create_dir_all(&directory))?;
+        write::create_directory(&directory)?;
         let (submission, until) = (&self.submission, one.job.until);
         let memory = submission.memory_of(one.job.run, one.retry_bytes);
         // Slurm limits each array by itself, and the limit is meant for the sweep: one array after another. Of a search it is

@@ -18,6 +18,7 @@ pub mod script;
 pub mod task;
 pub mod unwatched_deaths;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use self::arrays::Arrays;
@@ -129,11 +130,11 @@ pub fn write_settings(sweep: &Path, settings: &Slurm) -> Result<(), SlurmError> 
 /// Reads `slurm.toml`; `None` where the sweep was never submitted.
 pub fn read_settings(sweep: &Path) -> Result<Option<Slurm>, SlurmError> {
     let path = sweep.join(layout::SLURM);
-    if !path.is_file() {
-        return Ok(None);
-    }
     let wrong = |message: &str| SlurmError::Settings { path: path.clone(), message: printable::line(message, 400) };
-    let bytes = file::bytes(&path, FILE_BYTES_MAX).map_err(|error| wrong(&error.to_string()))?;
+    let bytes = match file::bytes(&path, FILE_BYTES_MAX) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        bytes => bytes.map_err(|error| wrong(&error.to_string()))?,
+    };
     let text = String::from_utf8(bytes).map_err(|_| wrong("is not UTF-8"))?;
     // The file may have been edited: a value that an experiment may not have could add lines to the script.
     check_slurm(&text).map_err(|message| wrong(&message))?;

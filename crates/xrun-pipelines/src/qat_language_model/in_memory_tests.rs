@@ -64,7 +64,8 @@ impl DatasetKind for InMemory {
             Ok(words)
         })?;
         let (train, digest) = (Box::new(Towns), "towns".to_owned());
-        Ok(Corpus { train, validation: None, places, tokenizer, digest, skipped: InvalidItems::default() })
+        let skipped = InvalidItems::default();
+        Ok(Corpus { train, validation: None, places, tokenizer, digest, skipped, opening_bytes: 0 })
     }
 }
 

@@ -10,7 +10,7 @@ use super::{
     leaks, list, man, new, note, plan, predict, remove, report, reproduce, resume, run, schema, show, sweep, top, typo,
     ui, verdict, watch,
 };
-use crate::stop::listen_for_checkpoint_requests;
+use crate::stop::{fail_writes_at_size_limit, listen_for_checkpoint_requests};
 use crate::{invocation, panics};
 
 /// Environment variables that are valid Unicode; others cannot set a key.
@@ -43,6 +43,7 @@ pub fn run_from_args() -> u8 {
         },
     };
     panics::install_hook();
+    fail_writes_at_size_limit();
     let code = panics::caught(|| dispatch(line)).unwrap_or_else(|panic| {
         let terminal = Terminal::default();
         terminal.error(&format!("{} panicked: {panic}", invocation::program()));

@@ -78,7 +78,9 @@ fn bash_completes_pipelines_records_keys_and_runs() {
     };
     has(&["xrun", "new", ""], "fewshot-detection");
     has(&["xrun", "schema", "pl"], "plan");
-    has(&["xrun", "show", "tri"], "trial/2");
+    for command in ["show", "fork", "keep", "blame", "compare", "rm", "verdict", "top"] {
+        has(&["xrun", command, "tri"], "trial/2");
+    }
     assert_eq!(workplace.xrun(&["note", "trial", "--tag", "first", "--tag", "fine"]).code, 0);
     assert_eq!(offered(&workplace, &["xrun", "ls", "--tag", "fi"]), ["fine", "first"]);
     assert_eq!(offered(&workplace, &["xrun", "note", "trial", "--tag", "fir"]), ["first"]);

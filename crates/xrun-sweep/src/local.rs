@@ -76,9 +76,9 @@ impl<'a> Local<'a> {
     /// Stops the runs and this process after Ctrl-Z, until the latter is continued.
     fn suspend_if_requested(&self) {
         if self.suspension.swap(false, Relaxed) {
-            self.running.iter().for_each(|running| send(&running.child, Request::Suspend));
+            self.running.iter().for_each(|running| send(&running.child, SIGTSTP));
             stop::suspend();
-            self.running.iter().for_each(|running| send(&running.child, Request::Resume));
+            self.running.iter().for_each(|running| send(&running.child, libc::SIGCONT));
         }
     }
 
@@ -234,41 +234,22 @@ impl Launcher for Local<'_> {
     fn interrupt(&mut self, report: &mut dyn FnMut(Event<'_>)) -> Option<Vec<u64>> {
         self.stopping = true;
         report(Event::Stops { running: self.running.len() });
-        self.running.iter().for_each(|running| send(&running.child, Request::Stop));
+        self.running.iter().for_each(|running| send(&running.child, libc::SIGINT));
         None
     }
 
     fn save(&mut self) {
-        self.running.iter().for_each(|running| send(&running.child, Request::Save));
+        self.running.iter().for_each(|running| send(&running.child, libc::SIGUSR1));
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Request {
-    Stop,
-    Save,
-    Suspend,
-    Resume,
-}
-
-#[cfg(unix)]
-fn send(child: &Child, request: Request) {
-    let signal = match request {
-        Request::Stop => libc::SIGINT,
-        Request::Save => libc::SIGUSR1,
-        Request::Suspend => libc::SIGTSTP,
-        Request::Resume => libc::SIGCONT,
-    };
+fn send(child: &Child, signal: i32) {
     // SAFETY: a signal to a child that is not yet waited for.
     unsafe { libc::kill(child.id() as i32, signal) };
 }
 
-#[cfg(not(unix))]
-fn send(_: &Child, _: Request) {}
-
 /// Ctrl-C reaches the sweep only, which signals each run once; and when the sweep is killed, its runs stop with a checkpoint.
 fn bind(command: &mut Command) {
-    #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(command, 0);
     child::end_with_parent(command, ParentDeathSignal::Terminate);
 }

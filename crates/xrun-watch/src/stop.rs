@@ -82,7 +82,6 @@ pub fn fail_writes_at_size_limit() {
 
 /// Stops this process as SIGTSTP does without a handler, until SIGCONT. Where no shell could continue it, the kernel does not
 /// stop it.
-#[cfg(unix)]
 pub fn suspend() {
     // SAFETY: all zeros are a `sigaction` with the default action and an empty mask; all places outlive the calls.
     unsafe {
@@ -94,19 +93,12 @@ pub fn suspend() {
 }
 
 /// Returns whether this process ignores a signal.
-#[cfg(unix)]
 pub fn is_ignored(number: i32) -> bool {
     // SAFETY: all zeros are a valid `sigaction`, which outlives the call; without a new action the call only reads.
     unsafe {
         let mut set: libc::sigaction = std::mem::zeroed();
         libc::sigaction(number, std::ptr::null(), &mut set) == 0 && set.sa_sigaction == libc::SIG_IGN
     }
-}
-
-/// `false`: other systems ignore no signals.
-#[cfg(not(unix))]
-pub fn is_ignored(_: i32) -> bool {
-    false
 }
 
 /// Set by SIGUSR1, which requests a checkpoint.
@@ -242,7 +234,6 @@ impl StopSignal {
     }
 }
 
-#[cfg(unix)]
 fn write_on_signal(number: i32, message: &'static str, raised: &Arc<AtomicBool>) -> std::io::Result<()> {
     if message.is_empty() {
         return Ok(());
@@ -256,9 +247,4 @@ fn write_on_signal(number: i32, message: &'static str, raised: &Arc<AtomicBool>)
     };
     // SAFETY: the handler reads an atomic and calls write(2); both are async-signal-safe.
     unsafe { signal_hook::low_level::register(number, write) }.map(|_| ())
-}
-
-#[cfg(not(unix))]
-fn write_on_signal(_: i32, _: &'static str, _: &Arc<AtomicBool>) -> std::io::Result<()> {
-    Ok(())
 }

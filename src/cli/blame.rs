@@ -14,6 +14,7 @@ use serde_json::Value;
 use super::resume::find_run;
 use super::terminal::{Failure, Terminal};
 use super::{RUN_HELP, Results, child_run};
+use crate::bounded::ledger::Policy;
 use crate::child;
 use crate::experiment::overrides::as_arguments;
 use crate::experiment::{Experiment, read as experiment};
@@ -91,7 +92,10 @@ const COMMAND_GROWTH_MIN: u64 = 1 << 20;
 pub fn run(arguments: &BlameArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let run = find_run(&arguments.results, &arguments.run)?;
     let values = resolved::values(&run).map_err(Failure::failed)?;
-    let mut switches = switches(&values, arguments.hooks);
+    let owners = read::plan(&run).map_err(Failure::failed)?.owners.into_iter();
+    let caches: Vec<String> =
+        owners.filter(|buffer| buffer.policy == Policy::Evict).filter_map(|buffer| buffer.key).collect();
+    let mut switches = switches(&values, &caches, arguments.hooks);
     switches.retain(|switch| !arguments.keep.contains(&switch.name) && is_valid(switch, &run));
     if switches.is_empty() {
         return Err(Failure::Usage(format!("{}: nothing in this experiment can be switched off", run.display())));
@@ -105,8 +109,8 @@ pub fn run(arguments: &BlameArguments, terminal: &Terminal) -> Result<u8, Failur
     Ok(0)
 }
 
-/// Parts of an experiment that are on and can be switched off, by its values.
-fn switches(values: &BTreeMap<String, Value>, hooks: bool) -> Vec<Switch> {
+/// Parts of an experiment that are on and can be switched off, by its values and the keys of its caches.
+fn switches(values: &BTreeMap<String, Value>, caches: &[String], hooks: bool) -> Vec<Switch> {
     let mut switches = Vec::new();
     let mut add = |name: &str, off: &[&str]| {
         switches.push(Switch { name: name.to_owned(), off: off.iter().map(|text| (*text).to_owned()).collect() });
@@ -129,7 +133,7 @@ fn switches(values: &BTreeMap<String, Value>, hooks: bool) -> Vec<Switch> {
         add("limits.workers", &["limits.workers=0"]);
     }
     // Sizes below a block are no cache; 0 is not valid for each of them.
-    for key in values.keys().filter(|key| key.ends_with("_cache") && !key.starts_with("leaks.")) {
+    for key in caches {
         add(key, &[&format!("{key}=\"4 KiB\"")]);
     }
     if number("validation.every_steps") > 0.0 || number("validation.every_epochs") > 0.0 {
@@ -439,7 +443,8 @@ mod tests {
             ("validation.every_epochs".to_owned(), Value::from(1)),
             ("checkpoint.every_steps".to_owned(), Value::from(0)),
         ]);
-        let names: Vec<String> = switches(&values, true).into_iter().map(|switch| switch.name).collect();
+        let names: Vec<String> =
+            switches(&values, &["limits.frame_cache".to_owned()], true).into_iter().map(|switch| switch.name).collect();
         assert_eq!(names, ["leaks.frame_cache", "limits.workers", "limits.frame_cache", "validation", "hooks"]);
     }
 
@@ -452,7 +457,7 @@ mod tests {
             ("pipeline.command.values.seed".to_owned(), Value::from(0)),
             ("limits.workers".to_owned(), Value::from(2)),
         ]);
-        let off: Vec<String> = switches(&values, false).into_iter().flat_map(|switch| switch.off).collect();
+        let off: Vec<String> = switches(&values, &[], false).into_iter().flat_map(|switch| switch.off).collect();
         assert_eq!(off, ["pipeline.command.values.cache=false", "pipeline.command.values.workers=0"]);
     }
 }

@@ -10,8 +10,8 @@ use clap::builder::PossibleValuesParser;
 use clap::{Arg, Args, Command, CommandFactory};
 use clap_complete::Shell;
 
-use super::CommandLine;
 use super::terminal::{Failure, Terminal};
+use super::{CommandLine, RESULTS};
 use crate::experiment::key_lookup;
 use crate::experiment::pipeline::Pipeline;
 use crate::invocation;
@@ -24,11 +24,19 @@ const RUNS_MAX: usize = 200;
 /// Largest number of tags that are offered.
 const TAGS_MAX: usize = 200;
 
-/// Subcommands that take a run.
-const RUN_SUBCOMMANDS: &[&str] =
-    &["show", "report", "export", "resume", "reproduce", "eval", "predict", "compare", "verdict", "note", "rm", "top"];
+/// Names of the subcommands that have an option, or take a run if `option` is `None`.
+fn subcommands_with(option: Option<&str>) -> Vec<String> {
+    let takes = |argument: &Arg| match option {
+        Some(option) => argument.get_long() == Some(option),
+        None => argument.is_positional() && argument.get_value_names().is_some_and(|names| names == ["RUN"]),
+    };
+    let command = CommandLine::command();
+    let with = command.get_subcommands().filter(|subcommand| subcommand.get_arguments().any(takes));
+    with.map(|subcommand| subcommand.get_name().to_owned()).collect()
+}
 
-/// Completes runs and tags, and adds no space after `key=`. `PROGRAM` and `RUN_SUBCOMMANDS` are placeholders in the scripts.
+/// Completes runs and tags, and adds no space after `key=`. `PROGRAM`, `RUN_SUBCOMMANDS` and `TAG_SUBCOMMANDS` are
+/// placeholders in the scripts.
 const BASH: &str = r#"
 _PROGRAM_and_runs() {
     _PROGRAM "$@"
@@ -49,7 +57,7 @@ complete -F _PROGRAM_and_runs -o bashdefault -o default PROGRAM
 
 const FISH: &str = "
 complete -c PROGRAM -n '__fish_seen_subcommand_from RUN_SUBCOMMANDS' -k -a '(PROGRAM completions fish --runs 2>/dev/null)'
-complete -c PROGRAM -n '__fish_seen_subcommand_from ls note' -l tag -x -a '(PROGRAM completions fish --tags 2>/dev/null)'
+complete -c PROGRAM -n '__fish_seen_subcommand_from TAG_SUBCOMMANDS' -l tag -x -a '(PROGRAM completions fish --tags 2>/dev/null)'
 ";
 
 /// Replacement for the last lines of clap's script.
@@ -101,16 +109,18 @@ pub struct CompletionsArguments {
 
 pub fn run(arguments: &CompletionsArguments, terminal: &Terminal) -> Result<u8, Failure> {
     if arguments.runs {
-        terminal.print(&runs(Path::new("results")).join("\n"));
+        terminal.print(&runs(Path::new(RESULTS)).join("\n"));
         return Ok(0);
     }
     if arguments.tags {
-        terminal.print(&tags(Path::new("results")).join("\n"));
+        terminal.print(&tags(Path::new(RESULTS)).join("\n"));
         return Ok(0);
     }
     let program = invocation::program();
     let filled = |script: &str, separator: &str| {
-        script.replace("PROGRAM", program).replace("RUN_SUBCOMMANDS", &RUN_SUBCOMMANDS.join(separator))
+        let replace = |script: String, name, option| script.replace(name, &subcommands_with(option).join(separator));
+        let script = replace(script.replace("PROGRAM", program), "RUN_SUBCOMMANDS", None);
+        replace(script, "TAG_SUBCOMMANDS", Some("tag"))
     };
     let mut script = Vec::new();
     // clap's script for zsh would take the first word as FILE and never complete a subcommand.

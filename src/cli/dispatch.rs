@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
+use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 use super::terminal::{self, Failure, Terminal};
 use super::{
@@ -10,7 +10,7 @@ use super::{
     leaks, list, man, new, note, plan, predict, remove, report, reproduce, resume, run, schema, show, sweep, top, typo,
     ui, verdict, watch,
 };
-use crate::stop::listen_for_checkpoint_requests;
+use crate::stop::{fail_writes_at_size_limit, listen_for_checkpoint_requests};
 use crate::{invocation, panics};
 
 /// Environment variables that are valid Unicode; others cannot set a key.
@@ -26,7 +26,9 @@ pub fn main() -> ExitCode {
 /// Runs the command line of this process and returns the exit code as a number.
 pub fn run_from_args() -> u8 {
     let arguments = typo::insert_set_options(std::env::args_os().collect());
-    let usage = |message| Failure::Usage(message).report(&Terminal::default());
+    // clap has not read the option yet when it fails.
+    let json = arguments.iter().skip(1).take_while(|word| *word != "--").any(|word| word == "--json");
+    let usage = |message| fail(&Failure::Usage(message), json, Terminal::default());
     let second = arguments.get(2).map(AsRef::as_ref);
     if let Some((word, meant)) =
         arguments.get(1).and_then(|word| Some((word, typo::intended_subcommand(word, second)?)))
@@ -34,16 +36,20 @@ pub fn run_from_args() -> u8 {
         let word = word.to_string_lossy();
         return usage(format!("no such file `{word}`; did you mean the subcommand `{meant}`?"));
     }
-    let line = match CommandLine::try_parse_from(&arguments) {
-        Ok(line) => line,
+    let matches = CommandLine::command().try_get_matches_from(&arguments);
+    let parsed = matches.and_then(|matches| Ok((CommandLine::from_arg_matches(&matches)?, emits_events(&matches))));
+    let (line, events) = match parsed {
+        Ok(parsed) => parsed,
         Err(error) => match typo::suggest_key(&error, &arguments) {
             Some(message) => return usage(message),
+            None if json && error.use_stderr() => return usage(error.render().to_string()),
             // clap prints its usage errors (exit code 2), help and version itself.
             None => error.exit(),
         },
     };
     panics::install_hook();
-    let code = panics::caught(|| dispatch(line)).unwrap_or_else(|panic| {
+    fail_writes_at_size_limit();
+    let code = panics::caught(|| dispatch(line, json, events)).unwrap_or_else(|panic| {
         let terminal = Terminal::default();
         terminal.error(&format!("{} panicked: {panic}", invocation::program()));
         terminal.error(&format!("this is a bug in {}; results written so far are intact", invocation::program()));
@@ -52,10 +58,23 @@ pub fn run_from_args() -> u8 {
     terminal::final_exit_code(code)
 }
 
-fn dispatch(line: CommandLine) -> u8 {
+/// Returns whether the messages on stderr are JSON.
+fn emits_events(matches: &ArgMatches) -> bool {
+    let of_command = matches.subcommand().map_or(matches, |(_, of_command)| of_command);
+    matches!(of_command.try_get_one("progress"), Ok(Some(Progress::Json)))
+}
+
+/// Reports a failure, with `--json` on stdout too, and returns its exit code.
+fn fail(failure: &Failure, json: bool, terminal: Terminal) -> u8 {
+    if json {
+        terminal.json(&failure.as_json());
+    }
+    failure.report(&terminal)
+}
+
+fn dispatch(line: CommandLine, json: bool, events: bool) -> u8 {
     let terminal = Terminal::default();
     let command = line.command.unwrap_or(Command::Run(line.run));
-    let (json, events) = output_format(&command);
     if matches!(
         command,
         Command::Run(_) | Command::Resume(_) | Command::Fork(_) | Command::Sweep(_) | Command::Reproduce(_)
@@ -95,28 +114,5 @@ fn dispatch(line: CommandLine) -> u8 {
         Command::Completions(arguments) => completions::run(&arguments, &terminal),
         Command::Man(arguments) => man::run(&arguments, &terminal),
     };
-    code.unwrap_or_else(|failure| {
-        if json {
-            terminal.json(&failure.as_json());
-        }
-        failure.report(&Terminal { events, ..terminal })
-    })
-}
-
-/// Returns whether the answer on stdout is JSON, and whether the messages on stderr are.
-fn output_format(command: &Command) -> (bool, bool) {
-    let events = |progress| progress == Progress::Json;
-    match command {
-        Command::Run(arguments) => (arguments.display.json, events(arguments.display.progress)),
-        Command::Resume(arguments) => (arguments.display.json, events(arguments.display.progress)),
-        Command::Fork(arguments) => (arguments.display.json, events(arguments.display.progress)),
-        Command::Reproduce(arguments) => (arguments.display.json, events(arguments.display.progress)),
-        Command::Eval(arguments) => (arguments.display.json, events(arguments.display.progress)),
-        Command::Predict(arguments) => (arguments.display.json, events(arguments.display.progress)),
-        Command::Sweep(arguments) => (arguments.json, events(arguments.progress)),
-        Command::Plan(arguments) => (arguments.json, false),
-        Command::Leaks(arguments) => (arguments.json, false),
-        Command::Verdict(arguments) => (arguments.json, false),
-        _ => (false, false),
-    }
+    code.unwrap_or_else(|failure| fail(&failure, json, Terminal { events, ..terminal }))
 }

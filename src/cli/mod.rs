@@ -88,6 +88,9 @@ Exit codes:
     2  no such run, or invalid command line
     8  stopped by a signal";
 
+/// Default directory of all results.
+const RESULTS: &str = "results";
+
 /// Help of an argument that names a run.
 const RUN_HELP: &str = "Run: a directory, EXPERIMENT/RUN, the first or last six characters of its name, EXPERIMENT, latest or \
     latest~2";
@@ -277,7 +280,7 @@ impl Overrides {
 #[derive(Clone, Debug, Args)]
 pub struct Results {
     /// Directory of all results.
-    #[arg(id = "results", long = "results", value_name = "DIR", default_value = "results", value_hint = ValueHint::DirPath)]
+    #[arg(id = "results", long = "results", value_name = "DIR", default_value = RESULTS, value_hint = ValueHint::DirPath)]
     directory: PathBuf,
 }
 
@@ -406,7 +409,7 @@ pub struct RunName {
 pub struct VerdictArguments {
     /// Run (named as in `show`), memory.jsonl, or trace of another tool: mprof .dat, psrecord log, memray HTML, output of
     /// nvidia-smi, free, vmstat, ps, top or docker stats, a table with a header, JSON, or a log.
-    #[arg(value_hint = ValueHint::AnyPath, required_unless_present = "pid")]
+    #[arg(value_name = "RUN", value_hint = ValueHint::AnyPath, required_unless_present = "pid")]
     path: Option<String>,
     /// Observe a running process and its descendants until it exits or Ctrl-C.
     #[arg(long, value_name = "N", conflicts_with_all = ["path", "column", "step_column", "unit", "of", "growth_min"])]

@@ -13,7 +13,6 @@ use super::{Display, RunArguments};
 use crate::dataset::Dataset;
 use crate::exit::EXIT_VERDICT;
 use crate::experiment::{Experiment, read};
-use crate::files::layout;
 use crate::invocation;
 use crate::plan::{Plan, describe, disk, fit, shorten};
 use crate::results::format::Outcome;
@@ -93,8 +92,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         trusted: arguments
             .directory
             .as_deref()
-            .and_then(|directory| directory.ancestors().nth(2))
-            .filter(|sweep| sweep.join(layout::SWEEP).is_file())
+            .and_then(record::sweep_of)
             .is_none_or(|sweep| record::check_creator(sweep).is_ok()),
     };
     let (run, code) = match is_command {

@@ -1,6 +1,8 @@
 //! Command line: help, listings and completions.
 
-use crate::workplace::{Workplace, redacted};
+use std::path::Path;
+
+use crate::workplace::{Workplace, redacted, text};
 
 const SUBCOMMANDS: &[&str] = &[
     "run",
@@ -78,7 +80,9 @@ fn bash_completes_pipelines_records_keys_and_runs() {
     };
     has(&["xrun", "new", ""], "fewshot-detection");
     has(&["xrun", "schema", "pl"], "plan");
-    has(&["xrun", "show", "tri"], "trial/2");
+    for command in ["show", "fork", "keep", "blame", "compare", "rm", "verdict", "top"] {
+        has(&["xrun", command, "tri"], "trial/2");
+    }
     assert_eq!(workplace.xrun(&["note", "trial", "--tag", "first", "--tag", "fine"]).code, 0);
     assert_eq!(offered(&workplace, &["xrun", "ls", "--tag", "fi"]), ["fine", "first"]);
     assert_eq!(offered(&workplace, &["xrun", "note", "trial", "--tag", "fir"]), ["first"]);
@@ -163,6 +167,27 @@ fn completions_are_printed_for_each_shell() {
         zsh.contains("_files -/") && zsh.lines().any(|line| line.contains("':file -- ") && line.contains(":_files'")),
         "{zsh}"
     );
+}
+
+#[test]
+fn every_command_with_json_fails_in_json() {
+    let workplace = Workplace::new();
+    let pages = Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/commands");
+    let mut tried = 0;
+    for page in std::fs::read_dir(pages).unwrap().map(|page| page.unwrap().path()) {
+        if text(&page).contains("| `--json` |") {
+            let command = page.file_stem().unwrap().to_str().unwrap();
+            for wrong in ["no/such", "--no-such"] {
+                let said = workplace.xrun(&[command, "--json", wrong]);
+                assert!(said.code > 0 && said.code < 9, "{command}: {said:?}");
+                let answer = said.json();
+                // `check` answers for each file.
+                assert!(answer.is_array() || answer["exit_code"] == said.code, "{command}: {said:?}");
+            }
+            tried += 1;
+        }
+    }
+    assert!(tried > 15, "{tried}");
 }
 
 #[test]

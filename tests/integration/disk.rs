@@ -12,8 +12,7 @@ fn results_that_cannot_be_written_are_named() {
     insta::assert_snapshot!(lines_with(&said.err, "error: "));
 }
 
-/// `ulimit -f` makes writes fail as a full disk does, on any machine and without privileges. (A file size limit sends
-/// SIGXFSZ unless it is ignored, which `trap '' XFSZ` arranges for the child.)
+/// `ulimit -f` makes writes fail as a full disk does, on any machine and without privileges.
 #[test]
 #[cfg(target_os = "linux")]
 fn no_space_left_ends_the_run_with_a_message_and_a_directory_that_reads() {
@@ -22,14 +21,7 @@ fn no_space_left_ends_the_run_with_a_message_and_a_directory_that_reads() {
         "trial.toml",
         "[pipeline.dummy]\nsteps_per_epoch = 4000\ncheckpoint_size = \"4 KiB\"\n[checkpoint]\nevery_steps = 50\n",
     );
-    let script = format!("trap '' XFSZ; ulimit -f 256; exec {} trial.toml", env!("CARGO_BIN_EXE_xrun"));
-    let output = std::process::Command::new("bash")
-        .args(["-c", &script])
-        .env("XDG_STATE_HOME", crate::workplace::state())
-        .current_dir(workplace.directory.path())
-        .output()
-        .unwrap();
-    let said = said(output);
+    let said = with_small_files(&workplace, &["trial.toml"]);
     assert_eq!(said.code, 1, "{said:?}");
     insta::assert_snapshot!(lines_with(&said.err, "error: "));
     let memory = text(&workplace.latest("trial").join("memory.jsonl"));
@@ -40,6 +32,31 @@ fn no_space_left_ends_the_run_with_a_message_and_a_directory_that_reads() {
     assert_eq!(shown.code, 0, "{shown:?}");
     let resumed = workplace.xrun(&["resume", "latest", "-s", "memory.every_steps=100"]);
     assert_eq!(resumed.code, 0, "with space again the run goes on: {resumed:?}");
+}
+
+/// Runs xrun where no file may have more than 256 KiB.
+#[cfg(target_os = "linux")]
+fn with_small_files(workplace: &Workplace, arguments: &[&str]) -> crate::workplace::Output {
+    let xrun = workplace.command(arguments);
+    let mut command = std::process::Command::new("bash");
+    command.args(["-c", "ulimit -f 256; exec \"$@\"", "bash"]).arg(xrun.get_program()).args(arguments);
+    command.envs(xrun.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    said(command.current_dir(workplace.directory.path()).output().unwrap())
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_limit_on_file_sizes_stops_no_command_and_is_its_own() {
+    let workplace = Workplace::new();
+    let prints = "i=0; while [ $i -lt 6000 ]; do i=$((i + 1)); echo \"step $i loss 0.5 some words that nobody reads\"; done; \
+        head -c 400000 /dev/zero > large; echo ended by $?";
+    let said =
+        with_small_files(&workplace, &["watch", "--every", "20ms", "--name", "trial", "--", "bash", "-c", prints]);
+    assert_eq!(said.code, 0, "{said:?}");
+    assert!(said.out.ends_with(&format!("ended by {}\n", 128 + libc::SIGXFSZ)), "{said:?}");
+    let summary = json(&workplace.latest("trial").join("summary.json"));
+    assert!(summary["outcome"] == "finished" && summary["steps"].as_u64() > Some(4000), "{summary}");
+    assert!(said.err.contains("metrics.jsonl"), "{said:?}");
 }
 
 /// Runs a script where `small` is a file system of 1 MiB; `None` where the kernel lets nobody make one.

@@ -103,7 +103,7 @@ fn listens(process: u32, signal: i32) -> bool {
 
 #[test]
 fn a_signal_ends_the_run_with_a_checkpoint_and_a_resume_gives_the_same_bytes() {
-    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP] {
+    for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGXCPU] {
         let workplace = workplace();
         assert_eq!(cut(&workplace, 20, signal), Some(8));
         let run = workplace.latest("cut");

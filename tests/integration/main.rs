@@ -68,6 +68,8 @@ mod sweep_unwatched;
 #[cfg(target_os = "linux")]
 mod system_errors;
 mod tensorboard;
+#[cfg(target_os = "linux")]
+mod terminal;
 mod tidy;
 #[cfg(feature = "train")]
 mod tiny_runs;

@@ -1,14 +1,14 @@
 //! `xrun top`: its rows, and the restored terminal.
 
 use std::fs::File;
-use std::io::{Read, Write};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::io::Write;
 use std::os::unix::process::ExitStatusExt;
-use std::process::{Child, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Child;
+use std::time::Duration;
 
 use unicode_width::UnicodeWidthStr;
 
+use crate::terminal::{Terminal, resize};
 use crate::workplace::{Workplace, json, wait_until};
 
 const SLOW: &str = "[pipeline.dummy]\nsteps_per_epoch = 100000\nstep_microseconds = 20000\n";
@@ -166,51 +166,7 @@ fn a_report_of_a_run_that_goes_on_says_so_and_what_is_known_so_far() {
     assert!(said.code == 0 && !page.contains(">running<") && page.contains(">killed<"), "{said:?}");
 }
 
-/// A terminal, and `xrun top` in it.
-struct Terminal {
-    ours: File,
-    theirs: OwnedFd,
-    child: Child,
-    seen: Vec<u8>,
-}
-
 impl Terminal {
-    fn open(workplace: &Workplace, columns: u16) -> Self {
-        let (mut ours, mut theirs) = (-1, -1);
-        let null = std::ptr::null_mut();
-        // SAFETY: both places live until the call returns, and nobody else has what was opened.
-        let (ours, theirs) = unsafe {
-            assert_eq!(libc::openpty(&mut ours, &mut theirs, null, std::ptr::null(), std::ptr::null()), 0);
-            libc::fcntl(ours, libc::F_SETFL, libc::O_NONBLOCK);
-            (File::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs))
-        };
-        let end = || Stdio::from(theirs.try_clone().unwrap());
-        let mut command = workplace.command(&["top", "--every", "100ms"]);
-        resize(&ours, columns);
-        let child = command.env_remove("COLUMNS").stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
-        Self { ours, theirs, child, seen: Vec::new() }
-    }
-
-    /// All that was written so far, as text.
-    fn text(&mut self) -> String {
-        let mut block = [0; 4096];
-        while let Ok(count) = self.ours.read(&mut block) {
-            if count == 0 {
-                break;
-            }
-            self.seen.extend(&block[..count]);
-        }
-        String::from_utf8_lossy(&self.seen).into_owned()
-    }
-
-    fn wait_for(&mut self, text: &str) {
-        let begun = Instant::now();
-        while !self.text().contains(text) {
-            assert!(begun.elapsed() < Duration::from_secs(60), "no {text:?} in {:?}", self.text());
-            std::thread::sleep(Duration::from_millis(5));
-        }
-    }
-
     /// The newest whole frame, line by line, without what moves the cursor.
     fn frame(&mut self) -> Vec<String> {
         let text = self.text();
@@ -220,17 +176,6 @@ impl Terminal {
             ["\x1b[K", "\x1b[J", "\x1b[1m", "\x1b[0m"].iter().fold(line.to_owned(), |line, code| line.replace(code, ""))
         };
         frame.split("\r\n").map(plain).collect()
-    }
-
-    /// Terminal modes that determine how keys and characters are handled.
-    fn settings(&self) -> [u32; 3] {
-        let mut settings = std::mem::MaybeUninit::<libc::termios>::uninit();
-        // SAFETY: the place lives until the call returns, and is read only where it was filled.
-        let settings = unsafe {
-            assert_eq!(libc::tcgetattr(self.theirs.as_raw_fd(), settings.as_mut_ptr()), 0);
-            settings.assume_init()
-        };
-        [settings.c_iflag, settings.c_oflag, settings.c_lflag]
     }
 
     /// Its exit code, once it has left, and the terminal is whole again.
@@ -246,12 +191,6 @@ impl Terminal {
     }
 }
 
-fn resize(terminal: &File, columns: u16) {
-    let size = libc::winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-    // SAFETY: the place lives until the call returns.
-    assert_eq!(unsafe { libc::ioctl(terminal.as_raw_fd(), libc::TIOCSWINSZ, &size) }, 0);
-}
-
 #[test]
 fn a_narrow_terminal_is_drawn_on_follows_its_size_and_is_left_whole_by_keys_and_signals() {
     let workplace = Workplace::new();
@@ -264,7 +203,7 @@ fn a_narrow_terminal_is_drawn_on_follows_its_size_and_is_left_whole_by_keys_and_
         ("", Some(libc::SIGHUP), 8),
     ];
     for (keys, signal, code) in ways {
-        let mut terminal = Terminal::open(&workplace, 60);
+        let mut terminal = Terminal::open(workplace.command(&["top", "--every", "100ms"]), 60);
         terminal.wait_for("training");
         terminal.wait_for("q: quit");
         // Another look has been drawn after it: the one before is whole.

@@ -5,6 +5,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::terminal::{Terminal, resize};
 use crate::workplace::{
     Output, Workplace, json, lines_with, redacted, redacted_names, said, series, skipped, text, wait_until,
 };
@@ -346,6 +347,43 @@ fn the_first_signal_is_forwarded_and_the_second_kills() {
     insta::assert_snapshot!("a_second_signal", message(&json(&workplace.latest("deaf").join("summary.json"))));
 }
 
+/// Whether a process of another parent has ended.
+fn has_ended(process: &str) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{}/stat", process.trim())).unwrap_or_default();
+    stat.is_empty() || stat.contains(") Z ")
+}
+
+#[test]
+fn no_signal_leaves_a_command_unwatched() {
+    let workplace = Workplace::new();
+    let program = "[\"sh\", \"-c\", \"echo $$ > id; exec sleep 600\"]";
+    workplace.file("trial.toml", &format!("[pipeline.command]\nprogram = {program}\n"));
+    let watch = ["watch", "--name", "trial", "--every", "20ms", "--", "sh", "-c", "echo $$ > id; exec sleep 600"];
+    let (quit, cpu) = (libc::SIGQUIT, libc::SIGXCPU);
+    let summed =
+        [libc::SIGALRM, libc::SIGVTALRM, libc::SIGPROF, libc::SIGPWR, quit, cpu].map(|number| (number, &watch[..]));
+    let killed = [libc::SIGABRT, libc::SIGKILL].map(|number| (number, &watch[..]));
+    let runs = [(quit, &["trial.toml"][..]), (libc::SIGKILL, &["trial.toml"])];
+    for (number, words) in summed.into_iter().chain(killed).chain(runs) {
+        let mut child = workplace.spawn(words);
+        let id = || std::fs::read_to_string(workplace.path("id")).unwrap_or_default();
+        wait_until("the command is ready", || id().ends_with('\n'));
+        signal(child.id(), &format!("-{number}"));
+        let status = child.wait().unwrap();
+        wait_until("the command ends", || has_ended(&id()));
+        std::fs::remove_file(workplace.path("id")).unwrap();
+        let summary = workplace.latest("trial").join("summary.json");
+        match [libc::SIGABRT, libc::SIGKILL].contains(&number) {
+            true => assert!(status.code().is_none() && !summary.exists(), "{number}: {status:?}"),
+            false => {
+                let code = if words.len() == 1 { 8 } else { 128 + number };
+                assert_eq!(status.code(), Some(code), "{number}");
+                assert_eq!(json(&summary)["outcome"], "interrupted", "{number}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_terminal_that_goes_away_is_told_to_the_command_which_is_waited_for() {
     let workplace = Workplace::new();
@@ -625,31 +663,6 @@ fn it_is_said_where_no_step_was_found() {
     assert!(said.err.contains(&message), "{said:?}");
 }
 
-/// A terminal of 77 columns around a program, which has 99 once the program has said what it sees.
-const TERMINAL: &str = r#"
-import fcntl, os, pty, signal, struct, subprocess, sys, termios
-master, slave = pty.openpty()
-size = lambda columns: fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-size(77)
-child = subprocess.Popen(sys.argv[1:], stdin=subprocess.DEVNULL, stdout=slave, stderr=slave)
-os.close(slave)
-seen, resized = b"", False
-while True:
-    try:
-        block = os.read(master, 4096)
-    except OSError:
-        break
-    seen += block
-    if not block:
-        break
-    if b"True True 77" in seen and not resized:
-        resized = True
-        size(99)
-        child.send_signal(signal.SIGWINCH)
-sys.stdout.buffer.write(seen)
-sys.exit(child.wait())
-"#;
-
 /// Says what terminal it sees, waits for another size, and draws a bar.
 const SEES: &str = r#"
 import os, sys, time
@@ -667,16 +680,13 @@ fn a_command_whose_output_is_read_still_sees_the_terminal_and_its_size() {
         return;
     }
     let workplace = Workplace::new();
-    let (outer, inner) = (workplace.file("terminal.py", TERMINAL), workplace.file("sees.py", SEES));
-    let mut command = Command::new("python3");
-    command
-        .arg(outer)
-        .arg(env!("CARGO_BIN_EXE_xrun"))
-        .args(["watch", "--name", "trial", "-q", "--", "python3"])
-        .arg(inner);
-    let said = said(command.current_dir(workplace.directory.path()).output().unwrap());
-    assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.out.contains("True True 77\r\n") && said.out.contains("now 99\r\n"), "{said:?}");
+    let inner = workplace.file("sees.py", SEES);
+    let arguments = ["watch", "--name", "trial", "-q", "--", "python3", inner.to_str().unwrap()];
+    let mut terminal = Terminal::open(workplace.command(&arguments), 77);
+    terminal.wait_for("True True 77\r\n");
+    resize(&terminal.ours, 99);
+    terminal.wait_for("now 99\r\n");
+    assert_eq!(terminal.child.wait().unwrap().code(), Some(0), "{}", terminal.text());
     let summary = json(&workplace.latest("trial").join("summary.json"));
     assert_eq!(summary["steps"], 3, "it was recognised without being asked: {summary}");
 }

@@ -182,7 +182,7 @@ pub fn unsealed(text: &str) -> String {
         return format!("{record}\n}}\n");
     }
     text.lines()
-        .filter(|line| !line.starts_with("# SHA-256 of all above"))
+        .filter(|line| !line.starts_with("# sha256 of the lines above"))
         .map(|line| line.rsplit_once(",\"crc32\":\"").map_or(format!("{line}\n"), |(line, _)| format!("{line}}}\n")))
         .collect()
 }

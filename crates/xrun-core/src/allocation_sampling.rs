@@ -343,14 +343,14 @@ fn resolve(frames: &[usize]) -> Vec<Frame> {
     // A program that exports its functions is resolved without its file, which is as large as a small run's memory. Functions of
     // libraries are then left out.
     let is_exported = dynamic_name(start as *const () as usize).is_some();
-    for address in frames {
+    // A frame has the address after the call; that of an outermost frame may be 0.
+    for address in frames.iter().filter_map(|after| after.checked_sub(1)) {
         if is_exported {
-            let function = dynamic_name(address - 1);
+            let function = dynamic_name(address);
             resolved.extend(function.map(|name| Frame { function: without_hash(&name), line: None }));
             continue;
         }
-        // The address is that after the call.
-        backtrace::resolve((address - 1) as *mut std::ffi::c_void, |symbol| {
+        backtrace::resolve(address as *mut std::ffi::c_void, |symbol| {
             let Some(name) = symbol.name() else { return };
             let function = without_hash(&name.to_string());
             let line = symbol.filename().zip(symbol.lineno());
@@ -423,9 +423,15 @@ mod tests {
         drop(kept);
     }
 
+    /// An empty table that was never on the stack, which is too small for it.
+    fn empty() -> Box<Samples> {
+        // SAFETY: all zeros are `Sample::NONE`.
+        unsafe { Box::new_zeroed().assume_init() }
+    }
+
     #[test]
     fn a_removed_sample_hides_no_other_one_of_its_chain() {
-        let mut samples = Box::new(Samples { count: 0, places: [Sample::NONE; PLACES] });
+        let mut samples = empty();
         let of = |address: usize| Sample { address, ..Sample::NONE };
         let addresses: Vec<usize> = (1..2000).map(|number| number * 4096).collect();
         assert!(addresses.iter().all(|address| samples.insert(of(*address))));
@@ -439,7 +445,7 @@ mod tests {
 
     #[test]
     fn half_of_the_samples_stand_for_all() {
-        let mut samples = Box::new(Samples { count: 0, places: [Sample::NONE; PLACES] });
+        let mut samples = empty();
         let of = |address: usize| Sample { address, weight: 1, ..Sample::NONE };
         let mut number = 0;
         while samples.insert(of((number + 1) * 4096 + 16 * (number % 7))) {

@@ -25,13 +25,14 @@ const MESSAGE_BYTES_MAX: usize = 1200; // three times (path, message and hint) a
 /// Makes the batch of a number; called by several threads at once.
 pub type Prepare<T> = Arc<dyn Fn(u64) -> Result<T, DataError> + Send + Sync>;
 
-/// The buffers of a feed.
-#[derive(Clone, Debug)]
-pub struct Buffers {
-    /// Batches that are ready, or that a worker is at: those ahead of the trainer, counted from the claim.
-    pub ready: Buffer,
-    /// The batch in the trainer's hands. A larger one is an error.
-    pub in_use: Buffer,
+xrun_core::buffers! {
+    /// The buffers of a feed.
+    pub struct Buffers {
+        /// Batches that are ready, or that a worker is at: those ahead of the trainer, counted from the claim.
+        pub ready: Buffer,
+        /// The batch in the trainer's hands. A larger one is an error.
+        pub in_use: Buffer,
+    }
 }
 
 impl Buffers {
@@ -47,11 +48,6 @@ impl Buffers {
                 .because("the larger of `limits.prefetch` and `limits.workers`, in batches"),
             in_use: Buffer::new("feed_in_use", Policy::Refuse, in_use).because("the batch of the present step"),
         }
-    }
-
-    /// Both, in the order in which they are registered.
-    pub fn all(&self) -> [&Buffer; 2] {
-        [&self.ready, &self.in_use]
     }
 }
 

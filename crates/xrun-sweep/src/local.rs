@@ -3,9 +3,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::SIGKILL;
+use signal_hook::consts::{SIGKILL, SIGTSTP};
 
 use super::launcher::{JobOutcome, Launcher, Start, Started, SweepContext, last_line};
 use super::record::run_directory;
@@ -24,6 +26,7 @@ use xrun_watch::child;
 use xrun_watch::child::ParentDeathSignal;
 use xrun_watch::killed;
 use xrun_watch::killed::Killer;
+use xrun_watch::stop;
 
 /// Starts a process for each run: a fixed number at once, or as many as fit by their forecasts.
 pub struct Local<'a> {
@@ -36,6 +39,8 @@ pub struct Local<'a> {
     /// Polls since a process started or ended: waits get longer.
     idle: u32,
     stopping: bool,
+    /// Set by Ctrl-Z.
+    suspension: Arc<AtomicBool>,
 }
 
 struct Running {
@@ -51,7 +56,12 @@ impl<'a> Local<'a> {
     /// The path of this program is not known.
     pub fn new(sweep: &'a Path, options: Options, slots: usize) -> io::Result<Self> {
         let program = child::program_path()?;
-        Ok(Self { sweep, program, options, slots, co_schedule: None, running: Vec::new(), idle: 0, stopping: false })
+        let suspension = Arc::default();
+        if !stop::is_ignored(SIGTSTP) {
+            signal_hook::flag::register(SIGTSTP, Arc::clone(&suspension))?;
+        }
+        let (co_schedule, running) = (None, Vec::new());
+        Ok(Self { sweep, program, options, slots, co_schedule, running, idle: 0, stopping: false, suspension })
     }
 
     /// A launcher with as many processes at once as fit.
@@ -63,11 +73,21 @@ impl<'a> Local<'a> {
         Ok(Self { co_schedule: Some(co_schedule), ..Self::new(sweep, options, slots)? })
     }
 
+    /// Stops the runs and this process after Ctrl-Z, until the latter is continued.
+    fn suspend_if_requested(&self) {
+        if self.suspension.swap(false, Relaxed) {
+            self.running.iter().for_each(|running| send(&running.child, SIGTSTP));
+            stop::suspend();
+            self.running.iter().for_each(|running| send(&running.child, libc::SIGCONT));
+        }
+    }
+
     /// Waits until no process works on a run, or a signal comes. Returns the run's state.
     fn wait_for_others(&self, run: RunId, context: &mut SweepContext<'_>) -> RunStatus {
         let directory = run_directory(self.sweep, run);
         let mut reported = false;
         loop {
+            self.suspend_if_requested();
             let status = RunStatus::read(&directory);
             if status != RunStatus::Running || context.stop.raised() {
                 return status;
@@ -81,6 +101,7 @@ impl<'a> Local<'a> {
 
     /// The processes that have ended. After a wait there may be none.
     fn reap(&mut self) -> Vec<(Running, io::Result<ExitStatus>)> {
+        self.suspend_if_requested();
         let mut ended = Vec::new();
         let mut at = 0;
         while at < self.running.len() {
@@ -213,37 +234,22 @@ impl Launcher for Local<'_> {
     fn interrupt(&mut self, report: &mut dyn FnMut(Event<'_>)) -> Option<Vec<u64>> {
         self.stopping = true;
         report(Event::Stops { running: self.running.len() });
-        self.running.iter().for_each(|running| send(&running.child, Request::Stop));
+        self.running.iter().for_each(|running| send(&running.child, libc::SIGINT));
         None
     }
 
     fn save(&mut self) {
-        self.running.iter().for_each(|running| send(&running.child, Request::Save));
+        self.running.iter().for_each(|running| send(&running.child, libc::SIGUSR1));
     }
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Request {
-    Stop,
-    Save,
-}
-
-#[cfg(unix)]
-fn send(child: &Child, request: Request) {
-    let signal = match request {
-        Request::Stop => libc::SIGINT,
-        Request::Save => libc::SIGUSR1,
-    };
+fn send(child: &Child, signal: i32) {
     // SAFETY: a signal to a child that is not yet waited for.
     unsafe { libc::kill(child.id() as i32, signal) };
 }
 
-#[cfg(not(unix))]
-fn send(_: &Child, _: Request) {}
-
 /// Ctrl-C reaches the sweep only, which signals each run once; and when the sweep is killed, its runs stop with a checkpoint.
 fn bind(command: &mut Command) {
-    #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(command, 0);
     child::end_with_parent(command, ParentDeathSignal::Terminate);
 }

@@ -269,6 +269,11 @@ pub fn run_directory(sweep: &Path, run: RunId) -> PathBuf {
     sweep.join(layout::TRIALS).join(run.to_string())
 }
 
+/// The sweep whose run has this directory, if it is one of a sweep.
+pub fn sweep_of(run: &Path) -> Option<&Path> {
+    run.ancestors().nth(2).filter(|sweep| sweep.join(layout::SWEEP).is_file())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

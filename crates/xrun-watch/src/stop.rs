@@ -1,10 +1,10 @@
 //! End of a run: outcome, and the signals that stop it.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use signal_hook::SigId;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGUSR1};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGXCPU, SIGXFSZ};
 
 use crate::exit::exit_code;
 use xrun_results::format::{Outcome, PlanFile, PostMortem, Summary};
@@ -61,27 +61,44 @@ impl RunOutcome {
 }
 
 /// Signals that request a stop; a second one ends the program immediately.
-const SIGNALS: [i32; 2] = [SIGINT, SIGTERM];
+pub const STOP_SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGQUIT];
 
-/// SIGHUP, which requests a stop when the terminal closes; `None` where it was ignored at the start, as under `nohup`. It
-/// never counts as a second signal: both the shell and the kernel send it.
-pub fn hangup_signal() -> Option<i32> {
-    static SIGNAL: OnceLock<Option<i32>> = OnceLock::new();
-    *SIGNAL.get_or_init(|| (!is_ignored(SIGHUP)).then_some(SIGHUP))
+/// Signals that request a stop and never count as a second one: SIGHUP, which both the shell and the kernel send when the
+/// terminal closes, and SIGXCPU, which the kernel repeats each second. Without those that were ignored at the start, as
+/// SIGHUP is under `nohup`.
+pub fn repeated_signals() -> impl Iterator<Item = i32> {
+    static SIGNALS: LazyLock<Vec<i32>> =
+        LazyLock::new(|| [SIGHUP, SIGXCPU].into_iter().filter(|number| !is_ignored(*number)).collect());
+    SIGNALS.iter().copied()
 }
 
-#[cfg(unix)]
-fn is_ignored(number: i32) -> bool {
+/// Has a write beyond the limit on the size of files (`ulimit -f`) fail with EFBIG, where SIGXFSZ would end the program. It is
+/// handled and not ignored, because children would inherit the latter.
+pub fn fail_writes_at_size_limit() {
+    if !is_ignored(SIGXFSZ) {
+        let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
+    }
+}
+
+/// Stops this process as SIGTSTP does without a handler, until SIGCONT. Where no shell could continue it, the kernel does not
+/// stop it.
+pub fn suspend() {
+    // SAFETY: all zeros are a `sigaction` with the default action and an empty mask; all places outlive the calls.
+    unsafe {
+        let (default, mut before) = std::mem::zeroed::<(libc::sigaction, libc::sigaction)>();
+        libc::sigaction(SIGTSTP, &default, &mut before);
+        libc::raise(SIGTSTP);
+        libc::sigaction(SIGTSTP, &before, std::ptr::null_mut());
+    }
+}
+
+/// Returns whether this process ignores a signal.
+pub fn is_ignored(number: i32) -> bool {
     // SAFETY: all zeros are a valid `sigaction`, which outlives the call; without a new action the call only reads.
     unsafe {
         let mut set: libc::sigaction = std::mem::zeroed();
         libc::sigaction(number, std::ptr::null(), &mut set) == 0 && set.sa_sigaction == libc::SIG_IGN
     }
-}
-
-#[cfg(not(unix))]
-fn is_ignored(_: i32) -> bool {
-    false
 }
 
 /// Set by SIGUSR1, which requests a checkpoint.
@@ -126,7 +143,7 @@ impl ScopedStopSignal {
             None => {
                 // A permanent `StopSignal` has replaced the default action.
                 let default_action = Arc::new(AtomicBool::new(!PERMANENT.load(Relaxed)));
-                for number in SIGNALS.into_iter().chain(hangup_signal()) {
+                for number in STOP_SIGNALS.into_iter().chain(repeated_signals()) {
                     signal_hook::flag::register_conditional_default(number, default_action.clone())?;
                 }
                 known.insert(default_action).clone()
@@ -136,9 +153,9 @@ impl ScopedStopSignal {
             signal: StopSignal::default(),
             default_action_before: default_action.load(Relaxed),
             default_action,
-            handlers: Vec::with_capacity(SIGNALS.len() + 1),
+            handlers: Vec::new(),
         };
-        for number in SIGNALS.into_iter().chain(hangup_signal()) {
+        for number in STOP_SIGNALS.into_iter().chain(repeated_signals()) {
             this.handlers.push(signal_hook::flag::register(number, this.signal.0.clone())?);
         }
         this.default_action.store(false, Relaxed);
@@ -163,7 +180,7 @@ impl Drop for ScopedStopSignal {
 /// True if a [`StopSignal`] is installed.
 static PERMANENT: AtomicBool = AtomicBool::new(false);
 
-/// Flag that is set by the first SIGINT, SIGTERM or SIGHUP.
+/// Flag that is set by the first signal that requests a stop.
 #[derive(Clone, Debug, Default)]
 pub struct StopSignal(Arc<AtomicBool>);
 
@@ -188,12 +205,12 @@ impl StopSignal {
             default_action.store(false, Relaxed);
         }
         let first = Arc::new(AtomicBool::new(false));
-        for number in SIGNALS {
+        for number in STOP_SIGNALS {
             // In this order: only the second signal finds the flag set and shuts down.
             signal_hook::flag::register_conditional_shutdown(number, 128 + number, first.clone())?;
             signal_hook::flag::register(number, first.clone())?;
         }
-        for number in SIGNALS.into_iter().chain(hangup_signal()) {
+        for number in STOP_SIGNALS.into_iter().chain(repeated_signals()) {
             write_on_signal(number, message, &signal.0)?;
             signal_hook::flag::register(number, signal.0.clone())?;
         }
@@ -217,7 +234,6 @@ impl StopSignal {
     }
 }
 
-#[cfg(unix)]
 fn write_on_signal(number: i32, message: &'static str, raised: &Arc<AtomicBool>) -> std::io::Result<()> {
     if message.is_empty() {
         return Ok(());
@@ -231,9 +247,4 @@ fn write_on_signal(number: i32, message: &'static str, raised: &Arc<AtomicBool>)
     };
     // SAFETY: the handler reads an atomic and calls write(2); both are async-signal-safe.
     unsafe { signal_hook::low_level::register(number, write) }.map(|_| ())
-}
-
-#[cfg(not(unix))]
-fn write_on_signal(_: i32, _: &'static str, _: &Arc<AtomicBool>) -> std::io::Result<()> {
-    Ok(())
 }

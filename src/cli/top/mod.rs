@@ -32,7 +32,7 @@ Exit codes:
 #[derive(Clone, Debug, Args)]
 pub struct TopArguments {
     /// Results directories, runs (named as in `show`) or sweeps. Default: the directory of --results.
-    #[arg(value_name = "DIR", value_hint = ValueHint::DirPath)]
+    #[arg(value_name = "RUN", value_hint = ValueHint::DirPath)]
     directories: Vec<String>,
     /// Refresh period.
     #[arg(long, value_name = "TIME", default_value = "2s")]

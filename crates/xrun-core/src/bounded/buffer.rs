@@ -71,6 +71,47 @@ impl Buffer {
     }
 }
 
+/// One buffer or several.
+pub trait BufferSet {
+    /// All of them, in the order of their declaration.
+    fn all(&self) -> Vec<&Buffer>;
+}
+
+impl BufferSet for Buffer {
+    fn all(&self) -> Vec<&Buffer> {
+        vec![self]
+    }
+}
+
+impl BufferSet for Option<Buffer> {
+    fn all(&self) -> Vec<&Buffer> {
+        self.iter().collect()
+    }
+}
+
+/// Declares the struct of a component's buffers. Its fields, but for those after a `;`, are the list for the plan, which
+/// therefore has each of them.
+#[macro_export]
+macro_rules! buffers {
+    ($(#[$doc:meta])* pub struct $name:ident {
+        $($(#[$field_doc:meta])* pub $field:ident: $type:ty,)*
+        $(; $($(#[$other_doc:meta])* $other:ident: $other_type:ty,)*)?
+    }) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug)]
+        pub struct $name {
+            $($(#[$field_doc])* pub $field: $type,)*
+            $($($(#[$other_doc])* $other: $other_type,)*)?
+        }
+
+        impl $crate::bounded::buffer::BufferSet for $name {
+            fn all(&self) -> Vec<&$crate::bounded::buffer::Buffer> {
+                [$($crate::bounded::buffer::BufferSet::all(&self.$field)),*].concat()
+            }
+        }
+    };
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -20,17 +20,19 @@ use xrun_core::units::Bytes;
 /// Maximum number of frames in the cache; the cap in bytes is reached first.
 const FRAMES_MAX: u64 = 1_000_000;
 
-/// The buffers of a [`FrameStore`].
-#[derive(Clone, Debug)]
-pub struct Buffers {
-    /// Decoded images.
-    pub cache: Buffer,
-    /// Memory that all threads together may use to decode: the workers, and the training thread in a validation.
-    pub decoding: Buffer,
-    /// Names and boxes of the data set.
-    pub index: Buffer,
-    /// Bytes of the index once the data set is open.
-    index_bytes: u64,
+xrun_core::buffers! {
+    /// The buffers of a [`FrameStore`].
+    pub struct Buffers {
+        /// Decoded images.
+        pub cache: Buffer,
+        /// Memory that all threads together may use to decode: the workers, and the training thread in a validation.
+        pub decoding: Buffer,
+        /// Names and boxes of the data set.
+        pub index: Buffer,
+        ;
+        /// Bytes of the index once the data set is open.
+        index_bytes: u64,
+    }
 }
 
 impl Buffers {
@@ -62,10 +64,6 @@ impl Buffers {
         self
     }
 
-    /// All of them.
-    pub fn all(&self) -> [&Buffer; 3] {
-        [&self.cache, &self.decoding, &self.index]
-    }
 }
 
 /// Decodes the images of a data set.

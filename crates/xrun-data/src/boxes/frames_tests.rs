@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::reading::decoding::{Largest, decoding_bytes, fits};
+use xrun_core::bounded::buffer::BufferSet;
 use xrun_core::bounded::ledger::OwnerSnapshot;
 
 /// Images `0.png`, `1.png` … of the sides given.
@@ -137,7 +138,7 @@ fn the_plan_lists_what_the_store_registers() {
     let ledger = Ledger::default();
     let buffers = buffers(&library, 10_000);
     let _store = FrameStore::new(&library, &ledger, &buffers);
-    let mut planned = buffers.all().map(|buffer| (buffer.name, buffer.cap));
+    let mut planned: Vec<_> = buffers.all().into_iter().map(|buffer| (buffer.name, buffer.cap)).collect();
     planned.sort_by_key(|(name, _)| *name);
     assert_eq!(ledger.read().iter().map(|owner| (owner.name, owner.cap)).collect::<Vec<_>>(), planned);
 }

@@ -60,15 +60,16 @@ impl DeepSize for Example {
     }
 }
 
-/// The buffers of an [`ImageTextStore`].
-#[derive(Clone, Debug)]
-pub struct Buffers {
-    /// Scaled images.
-    pub cache: Buffer,
-    /// Memory that all threads together may use to decode: the workers, and the training thread in a validation.
-    pub decoding: Buffer,
-    /// Position of each example in its file.
-    pub index: Buffer,
+xrun_core::buffers! {
+    /// The buffers of an [`ImageTextStore`].
+    pub struct Buffers {
+        /// Scaled images.
+        pub cache: Buffer,
+        /// Memory that all threads together may use to decode: the workers, and the training thread in a validation.
+        pub decoding: Buffer,
+        /// Position of each example in its file.
+        pub index: Buffer,
+    }
 }
 
 impl Buffers {
@@ -92,11 +93,6 @@ impl Buffers {
             index: Buffer::new("dataset_index", Policy::Refuse, index)
                 .because("position of each example in its file, and what finds repeated images while it is opened"),
         }
-    }
-
-    /// All buffers.
-    pub fn all(&self) -> [&Buffer; 3] {
-        [&self.cache, &self.decoding, &self.index]
     }
 }
 

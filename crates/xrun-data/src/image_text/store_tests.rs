@@ -6,6 +6,7 @@ use super::super::image_file::tests::{encoded, turned};
 use super::super::open::open;
 use super::super::settings::{Settings, Source};
 use super::*;
+use xrun_core::bounded::buffer::BufferSet;
 use xrun_core::files::write::replace;
 
 /// Two images in a file of four examples, one of them turned by its camera.
@@ -74,7 +75,7 @@ fn held_bytes_are_in_the_ledger_and_within_the_plan() {
     assert_eq!((held("image_cache"), store.counters().evictions), (Some(one), 1));
     assert_eq!(held("decoding"), Some(0));
     assert_eq!(store.evict_to_fraction(0.0), one);
-    let names: Vec<&str> = store.buffers().all().map(|buffer| buffer.name).to_vec();
+    let names: Vec<&str> = store.buffers().all().into_iter().map(|buffer| buffer.name).collect();
     assert_eq!(names, ["image_cache", "decoding", "dataset_index"]);
     assert_eq!(store.buffers().cache.working_set_bytes, Some(2 * one));
 }

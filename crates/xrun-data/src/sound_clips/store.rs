@@ -22,15 +22,16 @@ const CLIPS_MAX: u64 = 10_000_000;
 /// A log-mel spectrum: `[frames, bands]`, row by row, normalised.
 pub type LogMel = Arc<[f32]>;
 
-/// The buffers of a [`ClipStore`].
-#[derive(Clone, Debug)]
-pub struct Buffers {
-    /// Log-mel spectra.
-    pub cache: Buffer,
-    /// Memory that all threads together may use to decode: the workers, and the training thread in a validation.
-    pub decoding: Buffer,
-    /// Names, classes and folds of the clips.
-    pub index: Buffer,
+xrun_core::buffers! {
+    /// The buffers of a [`ClipStore`].
+    pub struct Buffers {
+        /// Log-mel spectra.
+        pub cache: Buffer,
+        /// Memory that all threads together may use to decode: the workers, and the training thread in a validation.
+        pub decoding: Buffer,
+        /// Names, classes and folds of the clips.
+        pub index: Buffer,
+    }
 }
 
 impl Buffers {
@@ -54,11 +55,6 @@ impl Buffers {
                 .because("`limits.decode_memory`, or the largest clip once for each thread"),
             index: Buffer::new("dataset_index", Policy::Refuse, index).because("names, classes and folds of the clips"),
         }
-    }
-
-    /// All buffers.
-    pub fn all(&self) -> [&Buffer; 3] {
-        [&self.cache, &self.decoding, &self.index]
     }
 }
 

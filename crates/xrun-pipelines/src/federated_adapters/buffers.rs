@@ -19,31 +19,32 @@ const TENSORS_PER_HIDDEN: u64 = 4;
 /// Number of parameter tensors of an adapter without its hidden layers.
 const TENSORS_PER_ADAPTER: u64 = 11;
 
-/// Buffers of the task; the data set declares its own.
-#[derive(Clone, Debug)]
-pub struct Buffers {
-    /// Batches that wait for the training thread.
-    pub feed: feed::Buffers,
-    /// Batch of the running validation.
-    pub validation_batch: Buffer,
-    /// Cached embeddings of clips.
-    pub embedding_cache: Buffer,
-    /// Target vectors of all classes.
-    pub targets: Buffer,
-    /// Adapters at the start of a round.
-    pub global_adapters: Buffer,
-    /// Sum over the nodes of a round, and the adapters that are being added.
-    pub round_sum: Buffer,
-    /// State of the server's rule; `None` for a rule without state.
-    pub server_state: Option<Buffer>,
-    /// States of the nodes; `None` if they keep nothing between rounds.
-    pub node_states: Option<Buffer>,
-    /// Adapters at the first step of the running node; `None` without a proximal term.
-    pub round_start: Option<Buffer>,
-    /// Retrieval counts of each node.
-    pub node_counts: Buffer,
-    /// Gradients of the micro-batches of a batch.
-    pub part_gradients: Buffer,
+xrun_core::buffers! {
+    /// Buffers of the task; the data set declares its own.
+    pub struct Buffers {
+        /// Batches that wait for the training thread.
+        pub feed: feed::Buffers,
+        /// Batch of the running validation.
+        pub validation_batch: Buffer,
+        /// Cached embeddings of clips.
+        pub embedding_cache: Buffer,
+        /// Target vectors of all classes.
+        pub targets: Buffer,
+        /// Adapters at the start of a round.
+        pub global_adapters: Buffer,
+        /// Sum over the nodes of a round, and the adapters that are being added.
+        pub round_sum: Buffer,
+        /// State of the server's rule; `None` for a rule without state.
+        pub server_state: Option<Buffer>,
+        /// States of the nodes; `None` if they keep nothing between rounds.
+        pub node_states: Option<Buffer>,
+        /// Adapters at the first step of the running node; `None` without a proximal term.
+        pub round_start: Option<Buffer>,
+        /// Retrieval counts of each node.
+        pub node_counts: Buffer,
+        /// Gradients of the micro-batches of a batch.
+        pub part_gradients: Buffer,
+    }
 }
 
 /// Sizes of batches, personal parts, classes and data.
@@ -104,14 +105,6 @@ impl Buffers {
                 .because("retrieval counts of each node by class"),
             part_gradients: micro_batches::gradient_buffer(parameters(model), &experiment.limits),
         }
-    }
-
-    /// All buffers of the experiment.
-    pub fn all(&self) -> impl Iterator<Item = &Buffer> {
-        let fixed =
-            [&self.validation_batch, &self.embedding_cache, &self.targets, &self.global_adapters, &self.round_sum];
-        let others = [&self.server_state, &self.node_states, &self.round_start].into_iter().flatten();
-        self.feed.all().into_iter().chain(fixed).chain(others).chain([&self.node_counts, &self.part_gradients])
     }
 }
 

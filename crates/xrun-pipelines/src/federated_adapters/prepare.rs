@@ -10,6 +10,7 @@ use super::rounds::Rounds;
 use super::settings::{EncoderKind, Model, Partition, Settings, batch_size};
 use super::sizes;
 use super::trained_encoder;
+use xrun_core::bounded::buffer::BufferSet;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::bounded::planned::PlannedBuffer;
 use xrun_core::dataset::digest::{digest, digest_of_file};

@@ -16,23 +16,24 @@ use xrun_data::boxes::library::Library;
 use xrun_data::feed;
 use xrun_data::micro_batches;
 
-/// Buffers of the task, without those of the data set.
-#[derive(Clone, Debug)]
-pub struct Buffers {
-    /// Prepared batches.
-    pub feed: feed::Buffers,
-    /// Detections of a validation.
-    pub scoring: scoring::Buffers,
-    /// Write buffer of the files for pycocotools; `None` if they are not written.
-    pub files: Option<Buffer>,
-    /// Sums of the embeddings of held-out classes.
-    pub embeddings: Buffer,
-    /// Current batch of a validation.
-    pub validation_batch: Buffer,
-    /// Images of a validation for the report.
-    pub validation_images: Buffer,
-    /// Gradients of concurrent micro-batches.
-    pub part_gradients: Buffer,
+xrun_core::buffers! {
+    /// Buffers of the task, without those of the data set.
+    pub struct Buffers {
+        /// Prepared batches.
+        pub feed: feed::Buffers,
+        /// Detections of a validation.
+        pub scoring: scoring::Buffers,
+        /// Write buffer of the files for pycocotools; `None` if they are not written.
+        pub files: Option<Buffer>,
+        /// Sums of the embeddings of held-out classes.
+        pub embeddings: Buffer,
+        /// Current batch of a validation.
+        pub validation_batch: Buffer,
+        /// Images of a validation for the report.
+        pub validation_images: Buffer,
+        /// Gradients of concurrent micro-batches.
+        pub part_gradients: Buffer,
+    }
 }
 
 impl Buffers {
@@ -53,12 +54,6 @@ impl Buffers {
                 .because("`validation.images`, for the report"),
             part_gradients: micro_batches::gradient_buffer(sizes::parameters(model, settings.image_size), limits),
         }
-    }
-
-    /// All buffers of this experiment.
-    pub fn all(&self) -> impl Iterator<Item = &Buffer> {
-        let validation = [&self.embeddings, &self.validation_batch, &self.validation_images, &self.part_gradients];
-        self.feed.all().into_iter().chain(self.scoring.all()).chain(&self.files).chain(validation)
     }
 }
 

@@ -7,6 +7,7 @@ use super::buffers::Buffers;
 use super::episode::{DrawSettings, Episodes};
 use super::settings::{Model, Settings};
 use super::step_kind::batches_per_epoch;
+use xrun_core::bounded::buffer::BufferSet;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::bounded::planned::PlannedBuffer;
 use xrun_core::dataset::split::Split;

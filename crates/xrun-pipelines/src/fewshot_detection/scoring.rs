@@ -54,13 +54,14 @@ fn episode_predictions(settings: &Settings) -> usize {
     (settings.n_way * settings.n_query * per_frame).min(settings.validation_predictions)
 }
 
-/// Buffers of a [`Scoring`].
-#[derive(Clone, Debug)]
-pub struct Buffers {
-    /// Detections of a validation.
-    pub all: Buffer,
-    /// Detections of one episode.
-    pub episode: Buffer,
+xrun_core::buffers! {
+    /// Buffers of a [`Scoring`].
+    pub struct Buffers {
+        /// Detections of a validation.
+        pub all: Buffer,
+        /// Detections of one episode.
+        pub episode: Buffer,
+    }
 }
 
 impl Buffers {
@@ -76,11 +77,6 @@ impl Buffers {
                 .because(format!("`{key}`")),
             episode: if per_episode == settings.validation_predictions { episode.key(key) } else { episode },
         }
-    }
-
-    /// Both buffers.
-    pub fn all(&self) -> [&Buffer; 2] {
-        [&self.all, &self.episode]
     }
 }
 

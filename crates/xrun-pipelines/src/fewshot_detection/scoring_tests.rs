@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use super::super::episode::tests::{SHAPE, library};
 use super::*;
+use xrun_core::bounded::buffer::BufferSet;
 use xrun_core::dataset::sample::IgnoreReason;
 
 /// Class 5 is held out; its video 15 shows it in all frames but the first.
@@ -96,7 +97,7 @@ fn planned_and_registered_buffers_are_equal() {
     let ledger = Ledger::default();
     let _scoring = scoring(library(SHAPE), &ledger);
     let buffers = Buffers::new(&Settings::default());
-    let mut planned = buffers.all().map(|buffer| (buffer.name, buffer.cap));
+    let mut planned: Vec<_> = buffers.all().into_iter().map(|buffer| (buffer.name, buffer.cap)).collect();
     planned.sort_by_key(|(name, _)| *name);
     assert_eq!(ledger.read().iter().map(|owner| (owner.name, owner.cap)).collect::<Vec<_>>(), planned);
 }

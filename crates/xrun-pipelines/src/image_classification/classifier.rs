@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::batch::{Batch, BatchLoader};
 use super::predict;
-use super::prepare::Prepared;
+use super::prepare::{Buffers, Prepared};
 use super::resnet::ResNet;
 use crate::backend::dispatch::TensorDevice;
 use crate::backend::threads;
@@ -54,7 +54,8 @@ pub fn open(
     ledger: &Ledger,
     first_step: u64,
 ) -> Result<Box<dyn Task>, TaskError> {
-    let Prepared { model, batches, store, feed, validation_batch, validated, registration } = prepared;
+    let Prepared { model, batches, store, buffers, validated, registration } = prepared;
+    let Buffers { feed, validation_batch, .. } = buffers;
     let (limits, training) = (&experiment.limits, &experiment.training);
     threads::start(micro_batches::threads(limits))?;
     let device = TensorDevice::open(kind, training.activation_checkpointing)?;

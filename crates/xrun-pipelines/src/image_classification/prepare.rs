@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::batch::{BatchLoader, batch_bytes};
 use super::labels::Labels;
 use super::settings::{Model, Settings};
-use xrun_core::bounded::buffer::Buffer;
+use xrun_core::bounded::buffer::{Buffer, BufferSet};
 use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun_core::bounded::planned::PlannedBuffer;
 use xrun_core::experiment::Experiment;
@@ -47,14 +47,26 @@ pub struct Prepared {
     pub batches: BatchLoader,
     /// Decoder of images, with a cache.
     pub store: Arc<FrameStore>,
-    /// Buffers of prepared batches.
-    pub feed: feed::Buffers,
-    /// Buffer of the current batch of a validation.
-    pub validation_batch: Buffer,
+    /// Buffers of the task and its data.
+    pub buffers: Buffers,
     /// Number of held-out images in a validation.
     pub validated: usize,
     /// Ledger entry of the labels.
     pub registration: Registration,
+}
+
+xrun_core::buffers! {
+    /// Buffers of the task and its data.
+    pub struct Buffers {
+        /// Images.
+        pub images: frames::Buffers,
+        /// Classes of the images.
+        pub labels: Buffer,
+        /// Prepared batches.
+        pub feed: feed::Buffers,
+        /// Current batch of a validation.
+        pub validation_batch: Buffer,
+    }
 }
 
 /// Number of images of a batch, and the setting if the data has fewer.
@@ -80,20 +92,21 @@ pub fn prepare(
     let labels = Labels::new(&library, settings.validation_fraction, seed)?;
     let (size, lowered) = batch_size(experiment, &labels);
     let validated = labels.held_out.len().min(experiment.validation.batches.saturating_mul(size));
-    let data_buffers = frames::Buffers::new(&library, limits, validated as u64);
-    let store = Arc::new(FrameStore::new(&library, ledger, &data_buffers));
-    let label_buffer = labels.buffer();
-    let registration = label_buffer.register(ledger);
-    registration.set(label_buffer.cap.items, label_buffer.cap.bytes);
-    let feed = feed::Buffers::new(limits, batch_bytes(size, settings.image_size));
     let validation_size = limits.batch_size.min(validated);
     let cap = Cap { items: 1, bytes: batch_bytes(validation_size, settings.image_size) };
-    let validation_batch = Buffer::new("validation_batch", Policy::Refuse, cap)
-        .key("limits.batch_size")
-        .because("`limits.batch_size` images of a validation");
-    let owners = data_buffers.all().into_iter().chain([&label_buffer]).chain(feed.all()).chain([&validation_batch]);
+    let buffers = Buffers {
+        images: frames::Buffers::new(&library, limits, validated as u64),
+        labels: labels.buffer(),
+        feed: feed::Buffers::new(limits, batch_bytes(size, settings.image_size)),
+        validation_batch: Buffer::new("validation_batch", Policy::Refuse, cap)
+            .key("limits.batch_size")
+            .because("`limits.batch_size` images of a validation"),
+    };
+    let store = Arc::new(FrameStore::new(&library, ledger, &buffers.images));
+    let registration = buffers.labels.register(ledger);
+    registration.set(buffers.labels.cap.items, buffers.labels.cap.bytes);
     let facts = TaskFacts {
-        owners: owners.map(PlannedBuffer::from).collect(),
+        owners: buffers.all().into_iter().map(PlannedBuffer::from).collect(),
         data_digests: vec![(experiment.dataset_name().into(), library.digest.clone())],
         data_skipped: library.skipped.clone(),
         learned_from_data: Some(LEARNED),
@@ -118,5 +131,5 @@ pub fn prepare(
         seed,
     };
     let model: &Model = experiment.model_settings()?;
-    Ok((facts, Prepared { model: model.clone(), batches, store, feed, validation_batch, validated, registration }))
+    Ok((facts, Prepared { model: model.clone(), batches, store, buffers, validated, registration }))
 }

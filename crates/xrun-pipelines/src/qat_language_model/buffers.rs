@@ -8,15 +8,16 @@ use xrun_core::bounded::ledger::{Cap, Policy};
 use xrun_core::settings::sections::Limits;
 use xrun_data::feed;
 
-/// Buffers of the task; the data set declares its own.
-#[derive(Clone, Debug)]
-pub struct Buffers {
-    /// Batches that wait for the training thread.
-    pub feed: feed::Buffers,
-    /// Batch of the running validation or calibration.
-    pub validation_batch: Buffer,
-    /// KV cache of the questions that are being answered.
-    pub decode_cache: Buffer,
+xrun_core::buffers! {
+    /// Buffers of the task; the data set declares its own.
+    pub struct Buffers {
+        /// Batches that wait for the training thread.
+        pub feed: feed::Buffers,
+        /// Batch of the running validation or calibration.
+        pub validation_batch: Buffer,
+        /// KV cache of the questions that are being answered.
+        pub decode_cache: Buffer,
+    }
 }
 
 impl Buffers {
@@ -34,10 +35,5 @@ impl Buffers {
             // A finished row keeps its place until the last row of its batch ends, and all rows start behind the longest prompt.
             decode_cache: shape.decode_cache(1, answered, positions),
         }
-    }
-
-    /// All buffers.
-    pub fn all(&self) -> impl Iterator<Item = &Buffer> {
-        self.feed.all().into_iter().chain([&self.validation_batch, &self.decode_cache])
     }
 }

@@ -9,6 +9,7 @@ use super::buffers::Buffers;
 use super::precision::{METRICS, PERPLEXITY, draw};
 use super::settings::{Model, PrecisionPolicy, RangeSource, Settings, batch_size};
 use super::sizes::ParameterCounts;
+use xrun_core::bounded::buffer::BufferSet;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::bounded::planned::PlannedBuffer;
 use xrun_core::dataset::digest::digest_of_file;

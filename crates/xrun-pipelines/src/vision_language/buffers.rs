@@ -13,19 +13,20 @@ use xrun_data::tokenizer::Tokenizer;
 /// Sets of answers whose fields are counted: to held-out images, to unseen ones and to grey ones.
 const ANSWER_SETS: u64 = 3;
 
-/// Buffers of the task; the data set declares its own.
-#[derive(Clone, Debug)]
-pub struct Buffers {
-    /// Batches that wait for the training thread.
-    pub feed: feed::Buffers,
-    /// Batch of the running validation.
-    pub validation_batch: Buffer,
-    /// KV cache of the free answers of a batch.
-    pub decode_cache: Buffer,
-    /// Gradients of the micro-batches of a batch.
-    pub part_gradients: Buffer,
-    /// Correct answers by field.
-    pub field_counts: Buffer,
+xrun_core::buffers! {
+    /// Buffers of the task; the data set declares its own.
+    pub struct Buffers {
+        /// Batches that wait for the training thread.
+        pub feed: feed::Buffers,
+        /// Batch of the running validation.
+        pub validation_batch: Buffer,
+        /// KV cache of the free answers of a batch.
+        pub decode_cache: Buffer,
+        /// Gradients of the micro-batches of a batch.
+        pub part_gradients: Buffer,
+        /// Correct answers by field.
+        pub field_counts: Buffer,
+    }
 }
 
 impl Buffers {
@@ -62,15 +63,5 @@ impl Buffers {
             )
             .because("correct answers by field, of at most 16 fields"),
         }
-    }
-
-    /// All buffers.
-    pub fn all(&self) -> impl Iterator<Item = &Buffer> {
-        self.feed.all().into_iter().chain([
-            &self.validation_batch,
-            &self.decode_cache,
-            &self.part_gradients,
-            &self.field_counts,
-        ])
     }
 }

@@ -9,6 +9,7 @@ use super::metrics;
 use super::settings::{Model, ModelShape, Settings, batch_size};
 use super::sizes::ParameterCounts;
 use crate::metrics::fields::{FIELDS_MAX, compare_answer};
+use xrun_core::bounded::buffer::BufferSet;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::bounded::planned::PlannedBuffer;
 use xrun_core::dataset::digest::digest_of_file;

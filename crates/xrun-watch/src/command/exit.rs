@@ -12,21 +12,34 @@ pub struct Exit {
     pub signal: Option<i32>,
 }
 
-/// Reaps all children that have ended and returns the exit of `main`. Orphans of the command are children of this
-/// process, and would stay zombies.
-pub fn reap(main: u32) -> Option<Exit> {
-    let mut found = None;
+/// State of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    Running,
+    /// Stopped by a signal, as by Ctrl-Z, or because it reads from the terminal in the background.
+    Stopped(i32),
+    Exited(Exit),
+}
+
+/// Reaps all children that have ended and returns the state of `main`, which was `before`. Orphans of the command are children
+/// of this process, and would stay zombies.
+pub fn reap(main: u32, before: State) -> State {
+    let mut found = before;
     loop {
         let mut status: libc::c_int = 0;
         // SAFETY: `status` outlives the call.
-        let ended = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG) };
-        if ended <= 0 {
+        let changed = unsafe { libc::waitpid(-1, &mut status, libc::WNOHANG | libc::WUNTRACED | libc::WCONTINUED) };
+        if changed <= 0 {
             return found;
         }
-        if u32::try_from(ended) == Ok(main) {
+        if u32::try_from(changed) == Ok(main) {
             let signal = libc::WIFSIGNALED(status).then(|| libc::WTERMSIG(status));
             let code = signal.map_or_else(|| libc::WEXITSTATUS(status), |signal| 128 + signal);
-            found = Some(Exit { code: u8::try_from(code).unwrap_or(u8::MAX), signal });
+            found = match () {
+                () if libc::WIFSTOPPED(status) => State::Stopped(libc::WSTOPSIG(status)),
+                () if libc::WIFCONTINUED(status) => State::Running,
+                () => State::Exited(Exit { code: u8::try_from(code).unwrap_or(u8::MAX), signal }),
+            };
         }
     }
 }
@@ -40,21 +53,9 @@ pub fn adopt_orphans() {
     }
 }
 
-/// Name of a signal that ends programs, or `signal 40`.
-fn signal_name(signal: i32) -> String {
-    let names = [
-        (libc::SIGKILL, "SIGKILL"),
-        (libc::SIGTERM, "SIGTERM"),
-        (libc::SIGINT, "SIGINT"),
-        (libc::SIGSEGV, "SIGSEGV"),
-        (libc::SIGABRT, "SIGABRT"),
-        (libc::SIGBUS, "SIGBUS"),
-        (libc::SIGHUP, "SIGHUP"),
-        (libc::SIGPIPE, "SIGPIPE"),
-        (libc::SIGUSR1, "SIGUSR1"),
-    ];
-    let known = names.iter().find(|(number, _)| *number == signal);
-    known.map_or_else(|| format!("signal {signal}"), |(_, name)| (*name).to_owned())
+/// Name of a signal, or `signal 40`.
+pub fn signal_name(signal: i32) -> String {
+    signal_hook::low_level::signal_name(signal).map_or_else(|| format!("signal {signal}"), str::to_owned)
 }
 
 /// Memory before the end of a command.

@@ -88,9 +88,72 @@ pub struct SizeMirror {
 }
 
 impl SizeMirror {
-    /// Copies the size of the user's terminal, after SIGWINCH.
+    /// Copies the size of the user's terminal.
     pub fn resize(&self) {
         copy_size(self.user_terminal.as_fd(), self.controller.as_fd());
+    }
+}
+
+/// Returns whether this process is in the foreground of its terminal.
+pub fn is_foreground() -> bool {
+    // SAFETY: takes a descriptor by value, and returns numbers.
+    File::open(TERMINAL).is_ok_and(|terminal| unsafe { libc::tcgetpgrp(terminal.as_raw_fd()) == libc::getpgrp() })
+}
+
+/// Controlling terminal of a process.
+const TERMINAL: &str = "/dev/tty";
+
+/// Foreground of the user's terminal, which a command in a process group of its own has while it is lent.
+#[derive(Debug)]
+pub struct Foreground {
+    command: libc::pid_t,
+    is_lent: bool,
+}
+
+impl Foreground {
+    /// Foreground that is xrun's; `command` is a process group.
+    pub fn new(command: u32) -> Self {
+        Self { command: libc::pid_t::try_from(command).unwrap_or_default(), is_lent: false }
+    }
+
+    /// Returns whether the command has it.
+    pub fn is_lent(&self) -> bool {
+        self.is_lent
+    }
+
+    /// Puts the command into the foreground, unless xrun itself is not there. Returns whether it did.
+    pub fn lend(&mut self) -> bool {
+        // SAFETY: returns a number.
+        self.is_lent = self.pass(unsafe { libc::getpgrp() }, self.command);
+        self.is_lent
+    }
+
+    /// Puts xrun into the foreground again, unless a shell has it meanwhile. Returns whether it was lent.
+    pub fn take_back(&mut self) -> bool {
+        if self.is_lent {
+            // SAFETY: returns a number.
+            self.pass(self.command, unsafe { libc::getpgrp() });
+        }
+        std::mem::take(&mut self.is_lent)
+    }
+
+    /// Passes the foreground from one process group to another. While the command has it, xrun ignores SIGTTOU, which would
+    /// stop a background group at this call, and after `stty tostop` at each message.
+    fn pass(&self, from: libc::pid_t, to: libc::pid_t) -> bool {
+        let Ok(terminal) = File::open(TERMINAL) else { return false };
+        let descriptor = terminal.as_raw_fd();
+        // SAFETY: takes numbers.
+        unsafe {
+            if libc::tcgetpgrp(descriptor) != from {
+                return false;
+            }
+            libc::signal(libc::SIGTTOU, libc::SIG_IGN);
+            let passed = libc::tcsetpgrp(descriptor, to) == 0;
+            if !passed || to != self.command {
+                libc::signal(libc::SIGTTOU, libc::SIG_DFL);
+            }
+            passed
+        }
     }
 }
 

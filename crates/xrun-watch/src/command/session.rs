@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH};
+use signal_hook::consts::{
+    SIGALRM, SIGCONT, SIGINT, SIGPROF, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2, SIGVTALRM,
+};
 use signal_hook::iterator::Signals;
 
 use super::events::EventFiles;
-use super::exit::{self, Exit, LastMemory};
+use super::exit::{self, Exit, LastMemory, State};
 use super::growth::{CauseSearch, GrowthWatch};
 use super::habits;
 use super::limits::{CommandLimits, unreclaimable};
-use super::pty::SizeMirror;
+use super::pty::{Foreground, SizeMirror};
 use super::record::{self, CommandEnd, CommandRecord, LimitReached};
 use super::reports::Reports;
 use super::sampler::{ProcessTree, Sampler, not_measured};
@@ -25,7 +27,7 @@ use crate::exit::exit_code;
 use crate::explain::Explainer;
 use crate::memory::own_cgroup::{Cgroups, OwnCgroup};
 use crate::memory::processes::Status;
-use crate::stop::hangup_signal;
+use crate::stop::{self, STOP_SIGNALS, repeated_signals};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::files::write::WriteError;
 use xrun_core::units::{Span, pluralize};
@@ -46,6 +48,13 @@ const OUTPUT_TIMEOUT: Duration = Duration::from_secs(2);
 const FILE_TICK: Duration = Duration::from_millis(20);
 /// Exit code of a shell for a file that is no program.
 const EXIT_CANNOT_START: u8 = 126;
+
+/// Signals that are handled besides those that stop a run: for SIGUSR1 to SIGCONT see [`Stopper`] and [`Session::suspend`]; the
+/// others would end xrun, and leave the command unwatched.
+const HANDLED: [i32; 8] = [SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGALRM, SIGVTALRM, SIGPROF, libc::SIGPWR];
+/// Message on a command that is stopped because it uses the terminal.
+const WAITS_FOR_TERMINAL: &str = "the command is stopped until it gets the terminal, which xrun does not have in the \
+    background: bring xrun to the foreground (`fg`), or start it so that the command asks for nothing";
 
 /// Result of a command.
 #[derive(Debug)]
@@ -128,7 +137,8 @@ impl<'a> Launch<'a> {
     fn run(self, record: CommandRecord, segment: u32) -> Result<WatchOutcome, WatchError> {
         let Self { request, info, explainer, ref program, ref ledger, ref own_cgroup, ref watched } = self;
         let system = |error: std::io::Error| WatchError::System(format!("cannot handle signals: {error}"));
-        let handled = [SIGINT, SIGTERM, SIGUSR1, SIGUSR2, SIGWINCH].into_iter().chain(hangup_signal());
+        let handled = HANDLED.into_iter().filter(|number| !stop::is_ignored(*number));
+        let handled = STOP_SIGNALS.into_iter().chain(repeated_signals()).chain(handled);
         let mut signals = Signals::new(handled).map_err(system)?;
         exit::adopt_orphans();
         let own = own_cgroup.as_ref();
@@ -150,6 +160,8 @@ impl<'a> Launch<'a> {
             judged,
             segment,
             stopper: Stopper::new(main, request.signal, request.grace),
+            foreground: Foreground::new(main),
+            waits_for_terminal: false,
             output,
             limit_reached: None,
             first_step: None,
@@ -237,6 +249,9 @@ struct Session<'a> {
     sampler: Sampler,
     judged: CommandJudge,
     stopper: Stopper,
+    foreground: Foreground,
+    /// True if it was reported that the command waits for the terminal.
+    waits_for_terminal: bool,
     output: OutputReaders,
     /// Number of processes that wrote into the directory before.
     segment: u32,
@@ -266,21 +281,32 @@ impl Session<'_> {
     fn run_until_exit(&mut self, main: u32, signals: &mut Signals) -> Exit {
         let tick = self.request.interval.min(TICK_MAX);
         let mut checked: Option<Instant> = None;
+        let mut state = State::Running;
         loop {
-            let ended = exit::reap(main);
+            state = exit::reap(main, state);
             for signal in signals.pending() {
-                if signal == SIGWINCH {
-                    self.output.mirrors.iter().for_each(SizeMirror::resize);
-                    continue;
-                }
-                let members = self.members();
-                if let Some(message) = self.stopper.forward(signal, || members) {
-                    self.info(message);
+                match signal {
+                    SIGTSTP => self.suspend(),
+                    SIGCONT => self.stopper.resume(),
+                    _ => {
+                        let members = self.members();
+                        if let Some(message) = self.stopper.forward(signal, || members) {
+                            self.info(&message);
+                        }
+                    }
                 }
             }
+            self.output.mirrors.iter().for_each(SizeMirror::resize);
             self.read_steps();
-            if let Some(exit) = ended {
-                return exit;
+            match state {
+                State::Running => {}
+                State::Stopped(signal) => self.follow_stop(signal),
+                State::Exited(exit) => {
+                    if self.foreground.take_back() && matches!(exit.signal, Some(SIGINT | SIGQUIT)) {
+                        self.stopper.note_interrupt();
+                    }
+                    return exit;
+                }
             }
             if let Some(message) = self.early_end() {
                 let members = self.members();
@@ -296,6 +322,36 @@ impl Session<'_> {
                 self.info(message);
             }
             std::thread::sleep(tick);
+        }
+    }
+
+    /// Stops the command and this process until the latter is continued, as Ctrl-Z does with a job of a shell.
+    fn suspend(&mut self) {
+        self.stopper.suspend();
+        let was_lent = self.foreground.take_back();
+        stop::suspend();
+        if was_lent {
+            self.foreground.lend();
+        }
+        self.stopper.resume();
+    }
+
+    /// Reacts to a command that was stopped by `signal`: it gets the terminal if it uses that, as from a shell.
+    fn follow_stop(&mut self, signal: i32) {
+        match (signal, self.foreground.is_lent()) {
+            (SIGTTIN | SIGTTOU, false) if self.foreground.lend() => {
+                self.stopper.resume();
+                let logged =
+                    self.record.log("the command uses the terminal, whose Ctrl-C and Ctrl-Z now go to it directly");
+                self.check_written(logged);
+            }
+            (SIGTTIN | SIGTTOU, false) if !self.waits_for_terminal => {
+                self.waits_for_terminal = true;
+                self.info(WAITS_FOR_TERMINAL);
+            }
+            // By Ctrl-Z.
+            (SIGTSTP | libc::SIGSTOP, true) => self.suspend(),
+            _ => {}
         }
     }
 
@@ -519,7 +575,7 @@ impl Session<'_> {
         let (outcome, code, message) = match self.stopper.reason() {
             Some((outcome, message)) => (*outcome, exit_code(*outcome), format!("{message}; {how}")),
             None if self.stopper.interrupted() => {
-                (Outcome::Interrupted, exit.code, format!("stopped by a signal, which was forwarded; {how}"))
+                (Outcome::Interrupted, exit.code, format!("stopped by a signal; {how}"))
             }
             None if exit.code != 0 => (Outcome::Failed, exit.code, how),
             None if fails(self.request.fail_on, verdict.verdict) => {

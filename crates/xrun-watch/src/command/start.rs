@@ -17,6 +17,7 @@ use super::pty::{self, Pty, SizeMirror};
 use super::reports::{self, Reports};
 use super::steps::{self, StepEvent, StepParser, Steps, Tail};
 use super::{StepSource, WatchError, WatchRequest};
+use crate::child::{ParentDeathSignal, end_with_parent};
 use crate::explain::Explainer;
 use crate::memory::own_cgroup::OwnCgroup;
 use xrun_core::bounded::ledger::{Ledger, Registration};
@@ -109,6 +110,7 @@ pub fn start(
 ) -> Result<(u32, OutputReaders), WatchError> {
     let mut command = std::process::Command::new(program);
     command.arg0(&request.command[0]).args(&request.command[1..]).process_group(0);
+    end_with_parent(&mut command, ParentDeathSignal::Terminate);
     command.envs(&request.environment);
     if let Some(explainer) = explainer {
         let set = request.environment.get(PYTHON_PATH).map(OsString::from);
@@ -120,8 +122,7 @@ pub fn start(
     if let Some(own_cgroup) = own_cgroup {
         enter_cgroup(&mut command, own_cgroup)?;
     }
-    if std::io::stdin().is_terminal() {
-        // A background group that reads from the terminal would be stopped silently.
+    if std::io::stdin().is_terminal() && !pty::is_foreground() {
         command.stdin(Stdio::null());
     }
     let (mut tail, mut event_files) = (None, None);

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant, SystemTime};
 
+use super::exit::signal_name;
+use crate::stop::repeated_signals;
 use xrun_core::settings::signal::Signal;
 use xrun_results::format::Outcome;
 
@@ -31,17 +33,6 @@ enum Stage {
     Killed,
 }
 
-/// Handling of SIGHUP by the command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum HangUp {
-    /// It was not sent.
-    None,
-    /// It was sent, and ends or is handled by the command.
-    Sent,
-    /// It was sent, and the command ignores it, as under `nohup`.
-    Ignored,
-}
-
 /// Stops a command in stages, and forwards signals to it.
 #[derive(Debug)]
 pub struct Stopper {
@@ -54,7 +45,8 @@ pub struct Stopper {
     signalled_at: Option<SystemTime>,
     /// Number of forwarded signals that request an end.
     forwarded: u32,
-    hang_up: HangUp,
+    /// True if a signal of [`repeated_signals`] was sent and not ignored.
+    hung_up: bool,
 }
 
 /// Returns whether a process ignores a signal; `false` where the system does not report it.
@@ -75,7 +67,7 @@ impl Stopper {
             reason: None,
             signalled_at: None,
             forwarded: 0,
-            hang_up: HangUp::None,
+            hung_up: false,
         }
     }
 
@@ -92,7 +84,12 @@ impl Stopper {
 
     /// Returns whether a signal that requests an end was forwarded and not ignored.
     pub fn interrupted(&self) -> bool {
-        self.forwarded > 0 || self.hang_up == HangUp::Sent
+        self.forwarded > 0 || self.hung_up
+    }
+
+    /// Notes that Ctrl-C ended the command, which had the terminal.
+    pub fn note_interrupt(&mut self) {
+        self.forwarded += 1;
     }
 
     /// Returns whether xrun sent SIGKILL.
@@ -122,32 +119,40 @@ impl Stopper {
     }
 
     /// Forwards a signal from outside, and returns a message. The first one that requests an end goes to the whole group, as
-    /// from a terminal; the second one kills. SIGHUP may come twice, from the shell and from the kernel, and does not kill.
-    /// SIGUSR1 and SIGUSR2 go to the main process.
-    pub fn forward(&mut self, signal: i32, members: impl FnOnce() -> Vec<u32>) -> Option<&'static str> {
+    /// from a terminal; the second one kills. Those that may come repeatedly ([`repeated_signals`]) do not kill. SIGUSR1 and
+    /// SIGUSR2 go to the main process.
+    pub fn forward(&mut self, signal: i32, members: impl FnOnce() -> Vec<u32>) -> Option<String> {
+        let name = signal_name(signal);
         if [libc::SIGUSR1, libc::SIGUSR2].contains(&signal) {
             send(self.main, signal);
-            return Some(match signal {
-                libc::SIGUSR1 => "forwarded SIGUSR1 to the command",
-                _ => "forwarded SIGUSR2 to the command",
-            });
+            return Some(format!("forwarded {name} to the command"));
         }
         self.signalled_at.get_or_insert_with(SystemTime::now);
-        if signal == libc::SIGHUP {
-            if self.hang_up != HangUp::None {
+        if repeated_signals().any(|repeated| repeated == signal) {
+            if self.hung_up {
                 return None;
             }
-            self.hang_up = if ignores(self.main, signal) { HangUp::Ignored } else { HangUp::Sent };
+            self.hung_up = !ignores(self.main, signal);
             send_to_group(self.main, signal);
-            return Some("forwarded SIGHUP to the command, and waiting for its end");
+            return Some(format!("forwarded {name} to the command, and waiting for its end"));
         }
         self.forwarded += 1;
         if self.forwarded == 1 {
             send_to_group(self.main, signal);
-            return Some("forwarded the signal to the command; a second one kills it");
+            return Some(format!("forwarded {name} to the command; a second signal kills it"));
         }
         self.kill(members());
-        Some("killed the command")
+        Some("killed the command".into())
+    }
+
+    /// Stops the command as Ctrl-Z does, until [`Self::resume`].
+    pub fn suspend(&self) {
+        kill(self.main, -1, libc::SIGTSTP);
+    }
+
+    /// Continues the command after a stop.
+    pub fn resume(&self) {
+        kill(self.main, -1, libc::SIGCONT);
     }
 
     /// Advances to the next stage when its time has come, and returns a message; `members` are all its processes.
@@ -180,16 +185,20 @@ impl Stopper {
     }
 }
 
+/// Sends a signal to a process, and continues it: a process that is stopped would not receive the signal.
 fn send(process: u32, signal: i32) {
-    if let Ok(process) = i32::try_from(process) {
-        // SAFETY: takes numbers. For a process that has ended it returns an error.
-        unsafe { libc::kill(process, signal) };
-    }
+    [signal, libc::SIGCONT].into_iter().for_each(|signal| kill(process, 1, signal));
 }
 
+/// As [`send`], to a process group.
 fn send_to_group(leader: u32, signal: i32) {
-    if let Ok(leader) = i32::try_from(leader) {
-        // SAFETY: as above.
-        unsafe { libc::kill(-leader, signal) };
+    [signal, libc::SIGCONT].into_iter().for_each(|signal| kill(leader, -1, signal));
+}
+
+/// Sends a signal; `sign` is -1 for the process group, and 1 for the process.
+fn kill(process: u32, sign: i32, signal: i32) {
+    if let Ok(process) = i32::try_from(process) {
+        // SAFETY: takes numbers. For a process that has ended it returns an error.
+        unsafe { libc::kill(sign * process, signal) };
     }
 }

@@ -92,7 +92,7 @@ fn baselines_in_the_documents_are_those_measured() {
         let baselines: Vec<String> = baselines.map(|(name, value)| format!("{name} {value}")).collect();
         let said = |key: &str| measured[key].as_str().unwrap();
         let by = format!("[{name}.py](../benches/baselines/{name}.py): {}", said("note"));
-        let xrun = measured["xrun"].to_string();
+        let xrun = measured["xrun"].as_f64().map_or_else(|| "-".to_owned(), |value| value.to_string());
         rows.push(row(said("experiment"), said("metric"), &xrun, &baselines.join(", "), &by));
     }
     let table = format!("|---|---|---|---|---|\n{}\n\n", rows.join("\n"));

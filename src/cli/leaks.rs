@@ -19,6 +19,7 @@ use crate::report::verdict::{LeakCheck, leak_table};
 use crate::results::format::Outcome;
 use crate::results::read as results_read;
 use crate::results::verdict::{OWNER_PREFIX, Verdict, VerdictWord};
+use crate::units::Bytes;
 
 pub fn run(arguments: &LeaksArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let leaky = leaky_files(&arguments.directory, &arguments.names)?;
@@ -213,9 +214,7 @@ fn leak_mismatches(expected: &DeviceGrowth, leaky: &Verdict, bounded: &Verdict, 
     if leaky.verdict != VerdictWord::Growing {
         mismatches.push(format!("the leak is judged {}", leaky.verdict.words()));
     }
-    if leaky.owner.as_deref().unwrap_or_default() != expected.owner {
-        mismatches.push(format!("the named owner is {}", leaky.owner.as_deref().unwrap_or("none")));
-    }
+    mismatches.extend(owner_mismatch(expected, leaky.owner.as_deref()));
     let error = slope.map(|slope| slope / expected.bytes_per_step - 1.0);
     match error {
         Some(error) if error.abs() <= expected.tolerance => {}
@@ -224,6 +223,11 @@ fn leak_mismatches(expected: &DeviceGrowth, leaky: &Verdict, bounded: &Verdict, 
     }
     mismatches.extend(control_mismatch(bounded));
     mismatches
+}
+
+fn owner_mismatch(expected: &DeviceGrowth, named: Option<&str>) -> Option<String> {
+    let is_named = named.unwrap_or_default() == expected.owner;
+    (!is_named).then(|| format!("the named owner is {}", named.unwrap_or("none")))
 }
 
 /// Difference of the function that the samples of allocations name.
@@ -239,7 +243,8 @@ fn control_mismatch(bounded: &Verdict) -> Option<String> {
     is_wrong.then(|| format!("the control run is judged {}", bounded.verdict.words()))
 }
 
-/// Differences from growth that ends on its own: it must not be judged a leak, and its owner must hold the expected bytes.
+/// Differences from growth that ends on its own: it must not be judged a leak, its owner must hold the expected bytes, and
+/// the verdicts must name it in the leaky run alone.
 fn filling_mismatches(
     bytes: f64,
     expected: &DeviceGrowth,
@@ -250,6 +255,11 @@ fn filling_mismatches(
     let mut mismatches = Vec::new();
     if !matches!(leaky.verdict, VerdictWord::GrewThenFlat | VerdictWord::Stepped | VerdictWord::Filling) {
         mismatches.push(format!("growth that ends on its own is judged {}", leaky.verdict.words()));
+    }
+    let beyond = leaky.beyond_plan.as_ref().and_then(|beyond| beyond.owner.as_deref());
+    mismatches.extend(owner_mismatch(expected, leaky.owner.as_deref()).or_else(|| owner_mismatch(expected, beyond)));
+    if let Some(beyond) = &bounded.beyond_plan {
+        mismatches.push(format!("the control run holds {} beyond its plan", Bytes(beyond.bytes)));
     }
     match held.map(|held| held / bytes - 1.0) {
         Some(error) if error.abs() <= expected.tolerance => {}

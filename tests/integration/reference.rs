@@ -67,6 +67,38 @@ fn begin_alike(one: &Path, other: &Path) -> bool {
     one.len() == ALIKE_STEPS && other.len() == ALIKE_STEPS && one.iter().zip(&other).all(alike)
 }
 
+/// Row of docs/experiments.md for a baseline.
+fn row(experiment: &str, metric: &str, xrun: &str, baselines: &str, by: &str) -> String {
+    format!("| [{experiment}](../experiments/{experiment}.toml) | {metric} | {xrun} | {baselines} | {by} |")
+}
+
+#[test]
+fn baselines_in_the_documents_are_those_measured() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let mut rows = Vec::new();
+    for name in ["stage2", "cards"] {
+        let lines = text(&reference(name).join("metrics.jsonl"));
+        let newest = lines.lines().rfind(|line| line.contains("\"validation\"")).unwrap();
+        let line: serde_json::Value = serde_json::from_str(&unsealed(newest)).unwrap();
+        let value = |metric: &str| line["metrics"][metric].as_f64().unwrap();
+        let (chance, half) =
+            (value("map50_permuted"), line["intervals"]["map50_permuted"]["half_width"].as_f64().unwrap());
+        let range = format!("permuted classes {chance:.3} ({:.3} to {:.3})", chance - half, chance + half);
+        rows.push(row(name, "`map50`", &format!("{:.3}", value("map50")), &range, "each run: `map50_permuted`"));
+    }
+    for name in ["federated", "esc10", "easy_vqa", "squad"] {
+        let measured = json(&root.join(format!("benches/baselines/{name}.json")));
+        let baselines = measured["baselines"].as_object().unwrap().iter();
+        let baselines: Vec<String> = baselines.map(|(name, value)| format!("{name} {value}")).collect();
+        let said = |key: &str| measured[key].as_str().unwrap();
+        let by = format!("[{name}.py](../benches/baselines/{name}.py): {}", said("note"));
+        let xrun = measured["xrun"].as_f64().map_or_else(|| "-".to_owned(), |value| value.to_string());
+        rows.push(row(said("experiment"), said("metric"), &xrun, &baselines.join(", "), &by));
+    }
+    let table = format!("|---|---|---|---|---|\n{}\n\n", rows.join("\n"));
+    assert!(text(&root.join("docs/experiments.md")).contains(&table), "docs/experiments.md needs\n{table}");
+}
+
 #[test]
 fn short_committed_results_come_out_again() {
     let workplace = Workplace::new();

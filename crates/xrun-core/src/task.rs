@@ -145,7 +145,7 @@ pub struct TaskFacts {
 pub struct Metric {
     /// Name in `metrics.jsonl`; unique in its pipeline.
     pub name: &'static str,
-    /// Direction of improvement; `None` for a constant of the data.
+    /// Direction of improvement; `None` for a baseline.
     pub direction: Option<Direction>,
     /// Unit for people, such as `%`; empty where there is none.
     pub unit: &'static str,
@@ -185,7 +185,7 @@ impl Metric {
         Self { direction: Some(Direction::Lower), ..Self::higher(name, unit) }
     }
 
-    /// A baseline that training does not change, such as the accuracy of guessing. It selects no checkpoint.
+    /// A baseline, such as the accuracy of guessing. It selects no checkpoint.
     pub const fn constant(name: &'static str, unit: &'static str) -> Self {
         Self { direction: None, ..Self::higher(name, unit) }
     }

@@ -117,6 +117,9 @@ pub struct Verdict {
     pub owner: Option<String>,
     /// Fraction of the growth that the owner explains.
     pub owner_share: Option<f64>,
+    /// Memory beyond the plan that rose and rests; `null` where there is none, and without a plan.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub beyond_plan: Option<BeyondPlan>,
     /// Process that `series` belongs to; `null` for a table.
     pub process: Option<ProcessOfRun>,
     /// Judgement on each process of a resumed run, the newest last; absent for a run of one process.
@@ -161,6 +164,19 @@ impl std::fmt::Display for LineDamage {
         let what = if counts.is_empty() { "their bytes differ".to_owned() } else { counts.join(", ") };
         write!(formatter, "lines of {} are not those that were written: of {}, {what}", self.file, self.written)
     }
+}
+
+/// Memory that rose and rests, and that no cap of the plan covers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct BeyondPlan {
+    /// Buffer without a cap that holds it; `null` where no buffer does.
+    pub owner: Option<String>,
+    /// Bytes of the owner, or the rise since the warm-up of memory in no buffer.
+    pub bytes: u64,
+    /// Step from which on it is level.
+    pub since: Option<u64>,
 }
 
 /// Column of a table that is not judged.

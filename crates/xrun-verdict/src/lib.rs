@@ -50,7 +50,7 @@ mod window_minima;
 pub use axis::{Axis, RateUnit};
 pub use context::{Context, DeclaredOwner, MemoryKind, NO_CAP};
 pub use findings::{
-    Findings, LineDamage, ProcessOfRun, ProcessVerdict, SeriesVerdict, UnitSource, UnjudgedColumn, VERSION, Verdict,
+    BeyondPlan, Findings, LineDamage, ProcessOfRun, ProcessVerdict, SeriesVerdict, UnitSource, UnjudgedColumn, VERSION, Verdict,
     VerdictWord,
 };
 pub use judge::{BYTES, COUNT, STEPS_NEEDED, SeriesKind, Thresholds};

@@ -2,7 +2,7 @@
 
 use crate::axis::Axis;
 use crate::context::NO_CAP;
-use crate::findings::{Findings, ProcessOfRun, SeriesVerdict, VerdictWord};
+use crate::findings::{BeyondPlan, Findings, ProcessOfRun, SeriesVerdict, VerdictWord};
 use crate::judge::WINDOWS_NEEDED;
 use crate::names::{
     DRIVER_BEYOND, FOOTPRINT, GPU_FOOTPRINT, GPU_SUFFIX, LIBRARIES, OWNER_PREFIX, PEAKS_SUFFIX, PRIVATE_SUFFIX,
@@ -39,6 +39,7 @@ pub struct Attribution<'a> {
     pub fraction: Option<f64>,
     /// Steps until it is full.
     pub full_in: Option<f64>,
+    pub beyond_plan: Option<&'a BeyondPlan>,
 }
 
 /// Returns the message of a verdict: the judgement, then the series with its rate and onset, the owner, and the bound
@@ -47,7 +48,7 @@ pub fn message(
     run: RunSpan,
     verdict: VerdictWord,
     series: &[SeriesVerdict],
-    Attribution { owner, fraction, full_in }: Attribution<'_>,
+    Attribution { owner, fraction, full_in, beyond_plan }: Attribution<'_>,
 ) -> String {
     let has_verdict = |one: &&SeriesVerdict| one.findings.verdict == verdict;
     let named = |name: &str| series.iter().filter(has_verdict).find(|one| one.name == name);
@@ -82,7 +83,9 @@ pub fn message(
         (None, _) => "; no buffer in the ledger explains it".into(),
     };
     // Growth that has ended needs no explanation.
-    let holder = if owner.is_some() { explanation.as_str() } else { "" };
+    let beyond = beyond_plan.map_or_else(String::new, |found| beyond(run, found));
+    let is_told = owner.is_none() || beyond_plan.is_some_and(|found| found.owner.as_deref() == owner);
+    let holder = if is_told { "" } else { explanation.as_str() };
     let findings = &subject.findings;
     let more = findings.more_steps.map_or_else(String::new, |steps| run.axis.more(steps as f64));
     let speed = speed(run, subject);
@@ -168,7 +171,7 @@ pub fn message(
             }
         }
     };
-    sentence + &left_out(run, subject)
+    sentence + &beyond + &left_out(run, subject)
 }
 
 /// Series of memory beyond what is in use, with the meaning of their growth.
@@ -292,6 +295,16 @@ fn growth_bound(run: RunSpan, one: &SeriesVerdict, slope: Option<f64>, from: f64
         }
         None => format!("no growth after {after}"),
     }
+}
+
+/// `; beyond the plan 50.7 MiB in leak_dataset_on_device, which has no cap, at rest since step 103`.
+fn beyond(run: RunSpan, found: &BeyondPlan) -> String {
+    let since = found.since.map_or_else(String::new, |step| format!(" since {}", run.axis.position(step as f64)));
+    let place = match &found.owner {
+        Some(owner) => format!("`{owner}`, which has no cap"),
+        None => "no buffer".into(),
+    };
+    format!("; beyond the plan {} in {place}, at rest{since}", bytes(found.bytes))
 }
 
 /// ` at step 300, for 40 steps`.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::axis::Axis;
 use crate::context::{Context, MemoryKind, NO_CAP};
-use crate::findings::{ProcessOfRun, SeriesVerdict, UnitSource, VERSION, Verdict, VerdictWord};
+use crate::findings::{BeyondPlan, ProcessOfRun, SeriesVerdict, UnitSource, VERSION, Verdict, VerdictWord};
 use crate::judge::{BYTES, COUNT, SeriesKind, Thresholds, WINDOWS_NEEDED, Z, judge, suspicious};
 use crate::message::{self, Attribution, RunSpan};
 use crate::names::{
@@ -290,10 +290,13 @@ impl Watch {
             .map(|(name, _)| name.clone())
             .or_else(|| exceeded.or(growing).and_then(|one| Some(one.name.strip_prefix(OWNER_PREFIX)?.to_owned())))
             .or_else(|| fastest_owner(total?, &series));
-        let is_flat = matches!(verdict, VerdictWord::GrewThenFlat | VerdictWord::Stepped);
-        let flat = series.iter().find(|one| is_flat && is_total(&one.name) && one.findings.verdict == verdict);
+        let flat = series.iter().find(|one| is_flat(verdict) && is_total(&one.name) && one.findings.verdict == verdict);
         let holder = flat.and_then(|total| self.main_owner(total, &series, |one| one.last - one.first));
-        let owner = owner.or_else(|| holder.as_ref().map(|(name, _)| name.clone()));
+        let beyond_plan = self.beyond_plan(&series);
+        let unplanned_owner = || beyond_plan.as_ref().filter(|_| is_flat(verdict))?.owner.clone();
+        let owner = owner.or_else(unplanned_owner).or_else(|| holder.as_ref().map(|(name, _)| name.clone()));
+        // That of another owner is none of this one.
+        let holder = holder.filter(|(name, _)| owner.as_ref() == Some(name));
         let fraction = explained.or(holder).map(|(_, fraction)| fraction);
         let minima = self.series.get("heap").or_else(|| self.series.values().next());
         let minima = minima.map(|tracked| tracked.minima()).unwrap_or_default();
@@ -310,10 +313,11 @@ impl Watch {
             owner.as_deref().filter(|_| verdict == VerdictWord::Filling).and_then(|owner| self.full_in(owner));
         // Too early for a field of the verdict, but the message says where to look.
         let early = if verdict == VerdictWord::Inconclusive { self.early_owner(&series) } else { None };
-        let attribution = match &early {
-            Some((owner, fraction)) => Attribution { owner: Some(owner), fraction: Some(*fraction), full_in },
-            None => Attribution { owner: owner.as_deref(), fraction, full_in },
+        let (named, share) = match &early {
+            Some((owner, fraction)) => (Some(owner.as_str()), Some(*fraction)),
+            None => (owner.as_deref(), fraction),
         };
+        let attribution = Attribution { owner: named, fraction: share, full_in, beyond_plan: beyond_plan.as_ref() };
         let message = message::message(run, verdict, &series, attribution);
         Verdict {
             version: VERSION,
@@ -329,6 +333,7 @@ impl Watch {
             }),
             owner,
             owner_share: fraction,
+            beyond_plan,
             process: self.process,
             processes: Vec::new(),
             series,
@@ -459,6 +464,29 @@ impl Watch {
         main_fraction(self.owners_in(total, series).map(|(owner, one)| (owner, grew(one) / whole)))
     }
 
+    /// Largest memory beyond the plan that rose and rests: of an owner without a cap, or else in no buffer.
+    fn beyond_plan(&self, series: &[SeriesVerdict]) -> Option<BeyondPlan> {
+        if self.context.owners.is_empty() || self.series.contains_key(FOOTPRINT) {
+            return None;
+        }
+        let cap = |owner: &str| self.context.owners.get(owner).map_or(NO_CAP, |owner| owner.cap);
+        let rests = series.iter().filter(|one| is_flat(one.findings.verdict));
+        let owners = rests.filter_map(|one| Some((one, one.name.strip_prefix(OWNER_PREFIX)?)));
+        let uncapped = owners.filter(|(_, owner)| cap(owner) == NO_CAP).max_by(|a, b| a.0.last.total_cmp(&b.0.last));
+        if let Some((one, owner)) = uncapped {
+            let (owner, bytes) = (Some(owner.to_owned()), one.last as u64);
+            return Some(BeyondPlan { owner, bytes, since: one.findings.flat_since });
+        }
+        let rest = ["device_in_use", "heap"].map(|total| self.series.get(&format!("{UNCAPPED}{total}")));
+        let found = rest.into_iter().flatten().filter_map(|tracked| {
+            let minima = tracked.minima();
+            let findings = judge(&minima, tracked.kind, tracked.thresholds, 0);
+            let rise = minima.values.last()? - minima.values.first()?;
+            is_flat(findings.verdict).then_some((rise.max(0.0) as u64, findings.flat_since))
+        });
+        found.max().map(|(bytes, since)| BeyondPlan { owner: None, bytes, since })
+    }
+
     /// Owner that holds most of the growth since the warm-up, where there was a move.
     fn early_owner(&self, series: &[SeriesVerdict]) -> Option<(String, f64)> {
         let moved = |one: &&SeriesVerdict| is_total(&one.name) && one.findings.growth >= self.thresholds().move_min;
@@ -521,6 +549,11 @@ fn fastest_owner(total: &SeriesVerdict, series: &[SeriesVerdict]) -> Option<Stri
 fn rises(verdict: VerdictWord) -> bool {
     use VerdictWord::{Filling, Growing, Retained, Slowing, Suspect};
     matches!(verdict, Growing | Slowing | Suspect | Filling | Retained)
+}
+
+/// Returns whether a series rose and rests.
+fn is_flat(verdict: VerdictWord) -> bool {
+    matches!(verdict, VerdictWord::GrewThenFlat | VerdictWord::Stepped)
 }
 
 /// Judgement on a command; `None` for anything else. Only the sum of all processes counts, as memory may move from one

@@ -240,7 +240,35 @@ fn a_buffer_bounded_by_the_data_is_filling_until_it_is_full() {
     assert_eq!((over.verdict, over.owner.as_deref()), (VerdictWord::GrewThenFlat, Some("leak")), "{}", over.message);
     let flat_from = series(&over, "heap").findings.flat_since.unwrap();
     assert!((66..=74).contains(&flat_from), "from step {flat_from}");
+    let beyond = BeyondPlan { owner: Some("leak".into()), bytes: 700 * KIB, since: Some(flat_from) };
+    assert_eq!(over.beyond_plan, Some(beyond));
     insta::assert_snapshot!("grew_then_flat", over.message);
+}
+
+/// Verdict on a heap that rises by 10 KiB per step up to step 70, of which a cache with a cap holds this fraction.
+fn rose_and_rests(cached: f64) -> Verdict {
+    let mut watch = Watch::new(context(64 * 1024 * KIB));
+    for step in 1..=STEPS {
+        let held = 10 * KIB * step.min(70);
+        let owners = [("cache".to_owned(), (cached * held as f64) as u64)].into();
+        watch.add(&Sample { owners: Some(&owners), ..sample(0, step, 1024 * KIB + held) });
+    }
+    watch.verdict()
+}
+
+#[test]
+fn memory_beyond_the_plan_that_rose_and_rests_is_told() {
+    let control = rose_and_rests(0.95);
+    assert_eq!((control.verdict, control.owner.as_deref()), (VerdictWord::GrewThenFlat, Some("cache")));
+    assert_eq!(control.beyond_plan, None);
+    let elsewhere = rose_and_rests(0.3);
+    let beyond = elsewhere.beyond_plan.clone().unwrap();
+    assert_eq!((elsewhere.verdict, &elsewhere.owner, &beyond.owner), (VerdictWord::GrewThenFlat, &None, &None));
+    assert!(beyond.since.is_some_and(|step| (66..=74).contains(&step)), "{beyond:?}");
+    // Seven tenths of the rise after the warm-up.
+    assert!((200 * KIB..490 * KIB).contains(&beyond.bytes), "{beyond:?}");
+    assert_eq!(decoded_images(70, 70, false).beyond_plan.unwrap().owner, None);
+    insta::assert_snapshot!([control.message, elsewhere.message].join("\n"));
 }
 
 #[test]

@@ -103,13 +103,14 @@ impl PlannedMetric {
     }
 }
 
-/// 95 % confidence interval of a mean over episodes: mean ± `half_width`. The half width is Student's t quantile (97.5 %,
-/// `episodes - 1` degrees of freedom) times the standard error of the mean.
+/// 95 % confidence interval of a mean over episodes (or other examples): mean ± `half_width`. The half width is Student's t
+/// quantile (97.5 %, `episodes - 1` degrees of freedom) times the standard error of the mean; of permuted classes, times the
+/// standard deviation of single permutations.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Interval {
     /// Half width in the unit of the metric.
     pub half_width: f64,
-    /// Number of episodes in which the metric could be measured, at least 2.
+    /// Number of episodes, examples or permutations in which the metric could be measured, at least 2.
     pub episodes: u64,
 }
 

@@ -1,5 +1,8 @@
 //! Retrieval: counts of the nearest targets of clips, by class.
 
+use crate::metrics::running_mean::RunningMean;
+use xrun_core::task::metric::Interval;
+
 /// Retrieval counts by class and nearest target.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct RetrievalCounts {
@@ -32,6 +35,14 @@ impl RetrievalCounts {
             all += self.clips[class];
         }
         (all > 0).then(|| 100.0 * correct as f64 / all as f64)
+    }
+
+    /// 95 % interval of the accuracy over all classes, whose targets are the first ones; `None` for fewer than two clips.
+    pub fn interval(&self) -> Option<Interval> {
+        let correct: u64 = (0..self.clips.len()).map(|class| self.counts[class * self.candidates + class]).sum();
+        let mut accuracy = RunningMean::default();
+        (0..self.clips.iter().sum()).for_each(|clip| accuracy.add(Some(if clip < correct { 100.0 } else { 0.0 })));
+        accuracy.interval()
     }
 
     /// Bytes of the counts.

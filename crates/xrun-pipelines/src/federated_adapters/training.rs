@@ -238,7 +238,10 @@ impl TrainingModule for FederatedModule {
             evaluations.push(self.validation.evaluate(&network, inputs, (number, count), evaluation)?);
         }
         let metrics = self.validation.metrics(&evaluations, self.federation.answers(), self.federation.drift());
-        Ok(ValidationReport { metrics, ..ValidationReport::default() })
+        // Of several models on the same clips, that of the first.
+        let interval = evaluations.first().and_then(|one| one.pooled.interval());
+        let intervals = interval.map(|interval| ("retrieval".to_owned(), interval)).into_iter().collect();
+        Ok(ValidationReport { metrics, intervals, ..ValidationReport::default() })
     }
 
     fn save(&mut self, trained: &mut TrainState<Network>, directory: &Path) -> Result<(), TaskError> {

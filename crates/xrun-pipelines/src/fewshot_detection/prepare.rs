@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::batch::BatchLoader;
 use super::buffers::Buffers;
 use super::episode::{DrawSettings, Episodes};
+use super::scoring::PERMUTED;
 use super::settings::{Model, Settings};
 use super::step_kind::batches_per_epoch;
 use xrun_core::bounded::buffer::BufferSet;
@@ -26,8 +27,11 @@ use xrun_data::reading::decoding;
 pub const METRICS: &[Metric] = &[
     Metric::higher("map50", SHARE)
         .within(PRECISION, "map50")
-        .chance(0.0)
+        .baseline(PERMUTED)
         .about("Mean average precision at IoU 0.5 over the held-out classes, as pycocotools computes it."),
+    Metric::constant(PERMUTED, SHARE)
+        .within(PRECISION, "map50 by chance")
+        .about("`map50` of the same detections with permuted classes: the chance of a detector with these boxes and scores."),
     Metric::higher("map", SHARE)
         .within(PRECISION, "map")
         .about("Mean average precision over the ten IoUs from 0.5 to 0.95."),

@@ -12,7 +12,9 @@ use super::settings::Settings;
 use crate::metrics::average_precision;
 use crate::metrics::average_precision::AveragePrecision;
 use crate::metrics::matching;
-use crate::metrics::matching::{DETECTIONS_MAX, match_image};
+use crate::metrics::matching::{DETECTIONS_MAX, MatchedImage, match_image};
+use crate::metrics::permuted_precision;
+use crate::metrics::permuted_precision::PermutedPrecision;
 use crate::metrics::running_mean::RunningMean;
 use crate::metrics::st_iou::StIou;
 use xrun_core::bounded::buffer::Buffer;
@@ -20,6 +22,9 @@ use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::sample::BoundingBox;
 use xrun_core::task::metric::Interval;
 use xrun_data::boxes::library::{Library, Object};
+
+/// Name of the metric of permuted classes.
+pub const PERMUTED: &str = "map50_permuted";
 
 /// Metrics of a validation.
 #[derive(Clone, Debug, PartialEq)]
@@ -38,6 +43,7 @@ pub struct Scoring {
     library: Arc<Library>,
     presence: f32,
     all: AveragePrecision,
+    permuted: PermutedPrecision,
     st_iou: StIou,
     /// Classes of the current episode.
     classes: Vec<usize>,
@@ -59,6 +65,8 @@ xrun_core::buffers! {
     pub struct Buffers {
         /// Detections of a validation.
         pub all: Buffer,
+        /// Detections of a validation with each class of their episodes.
+        pub permuted: Buffer,
         /// Detections of one episode.
         pub episode: Buffer,
     }
@@ -75,6 +83,9 @@ impl Buffers {
             all: average_precision::buffer("validation_predictions", settings.validation_predictions)
                 .key(key)
                 .because(format!("`{key}`")),
+            permuted: permuted_precision::buffer("permuted_predictions", settings.validation_predictions)
+                .key(key)
+                .because(format!("`{key}`, each with all classes of its episode")),
             episode: if per_episode == settings.validation_predictions { episode.key(key) } else { episode },
         }
     }
@@ -97,6 +108,7 @@ impl Scoring {
             library,
             presence: settings.presence_threshold as f32,
             all: AveragePrecision::new(ledger, &buffers.all),
+            permuted: PermutedPrecision::new(ledger, &buffers.permuted),
             st_iou: StIou::default(),
             classes: Vec::new(),
             episode: AveragePrecision::new(ledger, &buffers.episode),
@@ -109,6 +121,7 @@ impl Scoring {
     /// Begins an episode with these classes.
     pub fn begin_episode(&mut self, classes: &[usize]) {
         self.classes = classes.to_vec();
+        self.permuted.begin_episode(classes.iter().map(|class| *class as u32));
     }
 
     /// Adds a frame of the episode and its detections. Frames must be sorted by video and frame.
@@ -123,17 +136,22 @@ impl Scoring {
                 ignored: object.ignored,
             })
             .collect();
-        let detections: Vec<matching::Detection> = found
-            .iter()
-            .map(|one| matching::Detection {
-                class: self.classes[one.class] as u32,
-                score: one.score,
-                rectangle: one.rectangle,
+        let ways = self.classes.len();
+        let detection = |one: &FrameDetection, shift: usize| matching::Detection {
+            class: self.classes[(one.class + shift) % ways] as u32,
+            score: one.score,
+            rectangle: one.rectangle,
+        };
+        let shifted: Vec<MatchedImage> = (0..ways)
+            .map(|shift| {
+                let detections: Vec<_> = found.iter().map(|one| detection(one, shift)).collect();
+                match_image(&detections, &truths)
             })
             .collect();
-        let matched = match_image(&detections, &truths);
-        self.all.add(&matched);
-        self.episode.add(&matched);
+        let Some(matched) = shifted.first() else { return };
+        self.all.add(matched);
+        self.episode.add(matched);
+        self.permuted.add(&shifted);
         let counted = objects.iter().filter(|(_, object)| object.ignored.is_none());
         let counted: Vec<(usize, BoundingBox)> = counted.map(|(way, object)| (*way, object.rectangle)).collect();
         if self.tracks.video != Some(query.video) {
@@ -171,11 +189,13 @@ impl Scoring {
     /// Returns the metrics over all episodes and resets the accumulator.
     pub fn finish(&mut self) -> Scores {
         let scores = self.all.finish();
+        let permuted = self.permuted.finish();
         let st_iou = std::mem::take(&mut self.st_iou).mean();
         let means = std::mem::take(&mut self.means);
         let names = ["episode_map50", "episode_map", "episode_st_iou"];
         let mut metrics = vec![
             ("map50", scores.map50),
+            (PERMUTED, permuted.map(|(mean, _)| mean)),
             ("map", scores.map),
             ("recall", scores.recall),
             ("st_iou", st_iou),
@@ -188,6 +208,7 @@ impl Scoring {
         ];
         metrics.extend(names.into_iter().zip(&means).map(|(name, mean)| (name, mean.mean())));
         let intervals = names.into_iter().zip(&means).filter_map(|(name, mean)| Some((name, mean.interval()?)));
+        let intervals = intervals.chain(permuted.map(|(_, interval)| (PERMUTED, interval)));
         Scores { metrics, intervals: intervals.collect(), left_out: scores.left_out }
     }
 }

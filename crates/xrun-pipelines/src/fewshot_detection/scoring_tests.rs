@@ -56,6 +56,55 @@ fn a_mean_over_episodes_has_an_interval_and_differs_from_the_score_over_all_fram
     assert_eq!(metric(&scores, "episode_st_iou"), Some(0.5));
 }
 
+/// Scores of 100 episodes of two ways, of which the frame shows the first, with these detections: way and score.
+fn of_two_ways(found: impl Fn(usize) -> Vec<(usize, f32)>) -> Scores {
+    let library = library(SHAPE);
+    let mut scoring = scoring(library.clone(), &Ledger::default());
+    for number in 0..100 {
+        scoring.begin_episode(&[CLASS, CLASS - 1]);
+        let at = correct(&library, 1, 0.0)[0];
+        let all = found(number).into_iter().map(|(class, score)| FrameDetection { class, score, ..at });
+        scoring.frame(query(1), &all.collect::<Vec<_>>());
+        scoring.end_episode();
+    }
+    scoring.finish()
+}
+
+/// A right class in each of 100 frames: average precision 1. Permuted, about half of the frames keep their class, and the
+/// other objects are missed: 50 of 101 recall points. A detector that gives both classes the same score knows none.
+#[test]
+fn permuted_classes_are_the_chance_of_a_detector() {
+    let right = of_two_ways(|_| vec![(0, 0.9)]);
+    let chance = metric(&right, PERMUTED).unwrap();
+    let interval = right.intervals.iter().find(|(name, _)| *name == PERMUTED).unwrap().1;
+    assert_eq!((metric(&right, "map50"), interval.episodes), (Some(1.0), 20));
+    assert!((chance - 0.5).abs() < 0.05, "{chance}");
+    // Binomial: a deviation of 0.05, of which Student's t covers 2.093.
+    assert!((0.05..0.17).contains(&interval.half_width), "{interval:?}");
+    assert_eq!(chance, metric(&of_two_ways(|_| vec![(0, 0.9)]), PERMUTED).unwrap(), "the generator is seeded");
+    let blind = of_two_ways(|number| vec![(number % 2, 0.9), (1 - number % 2, 0.8)]);
+    let (found, chance) = (metric(&blind, "map50").unwrap(), metric(&blind, PERMUTED).unwrap());
+    assert!((found - chance).abs() < 0.1, "{found} {chance}");
+}
+
+#[test]
+fn one_class_or_too_many_detections_have_no_permuted_classes() {
+    let library = library(SHAPE);
+    let settings = Settings { validation_predictions: 100, ..Settings::default() };
+    for (classes, frames, has_chance) in
+        [(vec![CLASS], 1, false), (vec![CLASS, 0], 100, true), (vec![CLASS, 0], 101, false)]
+    {
+        let library = Arc::new(library.clone());
+        let mut scoring = Scoring::new(library.clone(), &settings, &Buffers::new(&settings), &Ledger::default());
+        for _ in 0..frames {
+            scoring.begin_episode(&classes);
+            scoring.frame(query(1), &correct(&library, 1, 0.9));
+            scoring.end_episode();
+        }
+        assert_eq!(metric(&scoring.finish(), PERMUTED).is_some(), has_chance, "{classes:?} {frames}");
+    }
+}
+
 #[test]
 fn the_next_validation_starts_empty() {
     let library = library(SHAPE);

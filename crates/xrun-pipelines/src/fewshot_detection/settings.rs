@@ -73,7 +73,7 @@ pub struct Settings {
     /// Maximum number of detections of a class in a frame (100 in COCO).
     #[schemars(range(min = 1, max = 1000))]
     pub detections_per_frame: usize,
-    /// Maximum number of detections of one validation, 32 bytes each (100,000 need 3.1 MiB). Those with the lowest scores are
+    /// Maximum number of detections of one validation, 52 bytes each (100,000 need 5.0 MiB). Those with the lowest scores are
     /// dropped; `validation_predictions_left_out` in the result counts them.
     #[schemars(range(min = 100, max = 100_000_000))]
     pub validation_predictions: usize,

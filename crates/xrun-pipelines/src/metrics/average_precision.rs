@@ -163,7 +163,10 @@ impl Sums {
         for (size, &count) in counts.iter().enumerate().filter(|(_, count)| **count > 0) {
             self.classes[size] += 1;
             for threshold in 0..IOU_THRESHOLD_COUNT {
-                let (precision, recall) = average(own, size, threshold, count, curve);
+                let bit = 1u16 << threshold;
+                let counted = own.iter().map(|entry| &entry.detection.outcomes);
+                let counted = counted.filter(|outcomes| outcomes.ignored[size] & bit == 0);
+                let (precision, recall) = average(counted.map(|one| one.matched[size] & bit != 0), count, curve);
                 self.precision[size][threshold] += precision;
                 if size == 0 {
                     self.recall[threshold] += recall;
@@ -196,13 +199,12 @@ impl Sums {
     }
 }
 
-/// Mean precision over 101 recall points, and the final recall. `own` is sorted, best first.
-fn average(own: &[Entry], size: usize, threshold: usize, truths: u64, curve: &mut Vec<(f64, f64)>) -> (f64, f64) {
-    let bit = 1u16 << threshold;
+/// Mean precision over 101 recall points, and the final recall. `matched`: whether each detection is correct, best first.
+pub fn average(matched: impl Iterator<Item = bool>, truths: u64, curve: &mut Vec<(f64, f64)>) -> (f64, f64) {
     let (mut true_positives, mut false_positives) = (0u64, 0u64);
     curve.clear();
-    for entry in own.iter().filter(|entry| entry.detection.outcomes.ignored[size] & bit == 0) {
-        if entry.detection.outcomes.matched[size] & bit != 0 {
+    for is_match in matched {
+        if is_match {
             true_positives += 1
         } else {
             false_positives += 1

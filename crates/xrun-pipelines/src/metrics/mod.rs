@@ -3,6 +3,7 @@
 pub mod average_precision;
 pub mod fields;
 pub mod matching;
+pub mod permuted_precision;
 pub mod perplexity;
 pub mod running_mean;
 pub mod separation;

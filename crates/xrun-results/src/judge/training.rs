@@ -52,6 +52,7 @@ pub fn add_metrics(watch: &mut TrainingWatch, line: &MetricsLine) {
                 name,
                 value: *value,
                 half_width: intervals.get(name).map(|interval| interval.half_width),
+                examples: intervals.get(name).map(|interval| interval.episodes),
             });
             watch.add_validation(*step, values);
         }

@@ -8,7 +8,7 @@
 #[cfg_attr(feature = "clap", clap(rename_all = "snake_case"))]
 #[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
 pub enum TrainingVerdictWord {
-    /// Too few steps or validations for a verdict.
+    /// Too few steps, validations or validation examples for a verdict.
     Inconclusive,
     /// Better than untrained and than chance, and no longer improving.
     Improved,
@@ -113,6 +113,13 @@ pub struct MetricFindings {
     pub untrained: Option<f64>,
     /// Chance level, or the newest value of the baseline; `null` if unknown.
     pub chance: Option<f64>,
+    /// Half width of the 95 % interval of `chance`; `null` where it is a constant.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub chance_half_width: Option<f64>,
+    /// Value beyond which two consecutive validations together show that the model is better than chance (of fewer than four
+    /// validations, any one); `null` if the chance level is unknown.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub needed: Option<f64>,
     /// Name of the metric that is the baseline; `null` where the chance level is a constant or unknown.
     pub baseline: Option<String>,
     /// Best value after a step.
@@ -123,6 +130,9 @@ pub struct MetricFindings {
     pub last: f64,
     /// Number of validations after a step.
     pub validations: u64,
+    /// Number of examples of the newest of them; `null` if unknown.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub examples: Option<u64>,
     /// Standard error of one value: from its interval, or from the scatter of the validations; `null` if neither is known.
     pub error: Option<f64>,
 }

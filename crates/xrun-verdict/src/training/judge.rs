@@ -10,6 +10,8 @@ use super::{JudgedMetric, LossScale, TrainingWatch};
 
 /// Number of losses of a kind below which nothing is said about it.
 const LOSSES_MIN: u64 = 12;
+/// Number of validation examples below which nothing is said about a metric: each of them is more than a tenth of it.
+pub const EXAMPLES_MIN: u64 = 10;
 /// Number of validations after a step from which on their scatter is known.
 const VALIDATIONS_FOR_SCATTER: usize = 5;
 /// Quantile of the normal distribution for a 95 % interval.
@@ -82,7 +84,6 @@ pub fn judge(watch: &TrainingWatch, end: Option<TrainingEnd>) -> TrainingVerdict
         last as f64 >= 0.75 * watch.last_step as f64
     };
     let recent: Vec<&(&LossOfKind, LossTrend)> = trends.iter().filter(|(kind, _)| is_recent(kind)).collect();
-    let metric = metric_findings(watch);
     let held_out = held_out_findings(watch);
     let spent = watch.rates.map(|(highest, last)| if highest > 0.0 { last / highest } else { 0.0 });
     let is_spent = spent.is_some_and(|fraction| fraction <= SPENT);
@@ -108,8 +109,16 @@ pub fn judge(watch: &TrainingWatch, end: Option<TrainingEnd>) -> TrainingVerdict
     let metric_holds = gain.is_some() && learnt && course.as_ref().is_some_and(|course| !course.was_lost());
     let not_finite = watch.not_finite.is_some() || end == Some(TrainingEnd::NotFinite);
     let enough_losses = trends.iter().any(|(kind, _)| kind.count >= 2 * LOSSES_MIN);
+    let metric = metric_findings(watch, gain.as_ref());
+    let too_few = metric.as_ref().and_then(|metric| metric.examples).is_some_and(|examples| examples < EXAMPLES_MIN);
+    // Neither can improve: a metric of a perfect model, nor a loss of 0.
+    let last_held_out = held_out_course.as_ref().and_then(|course| course.values.last());
+    let is_perfect =
+        gain.as_ref().is_some_and(|gain| gain.is_perfect) || last_held_out.is_some_and(|last| *last >= 0.0);
     let verdict = if not_finite || (loss_diverged && !metric_holds) {
         TrainingVerdictWord::Diverged
+    } else if too_few {
+        TrainingVerdictWord::Inconclusive
     } else if !learnt {
         match &gain {
             // Below chance before and after.
@@ -125,9 +134,10 @@ pub fn judge(watch: &TrainingWatch, end: Option<TrainingEnd>) -> TrainingVerdict
         TrainingVerdictWord::Overfitting
     } else if gain.is_none() && trends.is_empty() {
         TrainingVerdictWord::Inconclusive
-    } else if (gain.is_some() && validations.count < 3 && !is_spent)
+    } else if !is_perfect
         // Two validations do not show that the metric is level.
-        || is_improving(course.as_ref(), held_out_course.as_ref(), still_falling, is_spent)
+        && ((gain.is_some() && validations.count < 3 && !is_spent)
+            || is_improving(course.as_ref(), held_out_course.as_ref(), still_falling, is_spent))
     {
         TrainingVerdictWord::StillImproving
     } else {
@@ -164,6 +174,7 @@ pub fn judge(watch: &TrainingWatch, end: Option<TrainingEnd>) -> TrainingVerdict
         not_finite: watch.not_finite,
         end,
         steps: watch.last_step,
+        too_few,
         metric_lost: course.as_ref().is_some_and(Course::was_lost),
         level_since: course.as_ref().and_then(Course::level_since),
         fell,
@@ -244,6 +255,15 @@ fn scaled(metric: &JudgedMetric, value: f64) -> f64 {
     }
 }
 
+/// Value of a metric from its scaled one.
+fn unscaled(metric: &JudgedMetric, value: f64) -> f64 {
+    match metric.loss {
+        Some(LossScale::Perplexity) => (-value).exp(),
+        None if !metric.lower_is_better => value,
+        _ => -value,
+    }
+}
+
 /// Loss in nats.
 fn nats(scale: LossScale, value: f64) -> f64 {
     match scale {
@@ -257,6 +277,10 @@ fn nats(scale: LossScale, value: f64) -> f64 {
 struct Gain {
     over_untrained: Option<bool>,
     over_chance: Option<bool>,
+    /// Value beyond which two consecutive validations are above chance.
+    needed: Option<f64>,
+    /// The last value is that of a perfect model.
+    is_perfect: bool,
 }
 
 /// Whether a metric is above the untrained model and above chance: by its best neighbours or by its later half.
@@ -270,14 +294,14 @@ fn gain(watch: &TrainingWatch, metric: &JudgedMetric, course: &Course) -> Gain {
         (_, Some(reference)) => (best - reference).abs().max(reference.abs()),
         _ => 0.0,
     };
-    let by_interval = interval_error(watch, metric).map(|error| SIGNIFICANT_INTERVAL * error).unwrap_or_default();
-    let matters = (METRIC_GAIN_MIN * range).max(by_interval);
+    let own_error = interval_error(watch, metric).unwrap_or_default();
+    let matters = |other_error: f64| (METRIC_GAIN_MIN * range).max(SIGNIFICANT_INTERVAL * own_error.hypot(other_error));
     // The best of several is above the mean, and an error from few values is itself uncertain.
     let count = course.values.len() as f64;
     let by_scatter = course.scatter.map(|scatter| SIGNIFICANT * (1.0 + 3.0 / count) * scatter).unwrap_or_default();
     let later_half = course.later_half();
     // `noise`: variance of the reference as a part of that of a value.
-    let above = |reference: f64, noise: f64| {
+    let above = |reference: f64, matters: f64, noise: f64| {
         let by_best = course.robust_best() - reference > matters.max(by_scatter);
         let by_half = later_half.is_some_and(|half| {
             let error = half.deviation * (1.0 / half.count + noise).sqrt();
@@ -286,12 +310,22 @@ fn gain(watch: &TrainingWatch, metric: &JudgedMetric, course: &Course) -> Gain {
         });
         by_best || by_half
     };
-    let over_chance = chance.map(|chance| above(chance, 0.0));
+    let over = matters(chance_half_width(watch, metric).unwrap_or_default() / NORMAL);
+    let over_chance = chance.map(|chance| above(chance, over, 0.0));
     let over_untrained = course.untrained.map(|untrained| {
         // A model below chance has nothing to lose.
-        above(untrained, 1.0) || (over_chance == Some(true) && chance.is_some_and(|chance| untrained <= chance))
+        above(untrained, matters(0.0), 1.0)
+            || (over_chance == Some(true) && chance.is_some_and(|chance| untrained <= chance))
     });
-    Gain { over_untrained, over_chance }
+    let needed = chance.map(|chance| unscaled(metric, chance + over.max(by_scatter)));
+    let is_perfect = ideal.zip(course.values.last()).is_some_and(|(ideal, last)| *last >= ideal);
+    Gain { over_untrained, over_chance, needed, is_perfect }
+}
+
+/// Half width of the 95 % interval of the newest value of the baseline.
+fn chance_half_width(watch: &TrainingWatch, metric: &JudgedMetric) -> Option<f64> {
+    let newest = watch.validations.kept.iter().rev().find(|validation| validation.baseline.is_some());
+    newest.filter(|_| metric.chance.is_none())?.baseline_half_width
 }
 
 /// Chance level of the metric, or the newest value of its baseline.
@@ -426,7 +460,7 @@ fn is_improving(metric: Option<&Course>, held_out: Option<&Course>, still_fallin
     }
 }
 
-fn metric_findings(watch: &TrainingWatch) -> Option<MetricFindings> {
+fn metric_findings(watch: &TrainingWatch, gain: Option<&Gain>) -> Option<MetricFindings> {
     let metric = watch.context.metric.as_ref()?;
     let mut measured = watch.validations.kept.iter().filter_map(|one| Some((one.step, one.metric?)));
     // Of equal ones the latest, as the best checkpoint.
@@ -442,10 +476,13 @@ fn metric_findings(watch: &TrainingWatch) -> Option<MetricFindings> {
         baseline: metric.baseline.clone().filter(|_| metric.chance.is_none()),
         untrained: watch.validations.untrained.and_then(|one| one.metric),
         chance: chance(watch, metric),
+        chance_half_width: chance_half_width(watch, metric),
+        needed: gain.and_then(|gain| gain.needed),
         best,
         best_step,
         last,
         validations: watch.validations.count,
+        examples: watch.validations.kept.iter().rev().find_map(|one| one.examples),
         error: widths.map(|width| width / NORMAL).into_iter().chain(course.scatter).reduce(f64::max),
     })
 }

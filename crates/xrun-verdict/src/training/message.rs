@@ -1,7 +1,7 @@
 //! Verdict on training as a sentence.
 
 use super::findings::{TrainingEnd, TrainingVerdict, TrainingVerdictWord};
-use super::judge::SPENT;
+use super::judge::{EXAMPLES_MIN, SPENT};
 
 /// Facts for the sentence that the findings do not have.
 #[derive(Clone, Copy, Debug)]
@@ -12,6 +12,8 @@ pub struct Evidence {
     pub end: Option<TrainingEnd>,
     /// Steps done.
     pub steps: u64,
+    /// The metric is of too few examples.
+    pub too_few: bool,
     /// The metric lost a part of its improvement again.
     pub metric_lost: bool,
     /// Step since which the metric is level.
@@ -31,12 +33,16 @@ pub fn message(found: &TrainingVerdict, evidence: &Evidence) -> String {
             format!("the loss {verb} from {} to {}", number(loss.first), number(loss.last))
         })
     };
+    let percent = found.metric.as_ref().is_some_and(|metric| metric.unit == "%");
+    let value = |value: f64| number(value) + if percent { " %" } else { "" };
     let metric = || {
         found.metric.as_ref().map(|metric| {
-            let value = |value: f64| number(value) + if metric.unit == "%" { " %" } else { "" };
             let untrained = metric.untrained.map(|found| format!("untrained {}", value(found)));
             let kind = if metric.baseline.is_some() { "baseline" } else { "chance" };
-            let chance = metric.chance.map(|found| format!("{kind} {}", value(found)));
+            let range = metric.chance.zip(metric.chance_half_width);
+            let range =
+                range.map(|(mid, half)| format!(", {} to {}", number((mid - half).max(0.0)), number(mid + half)));
+            let chance = metric.chance.map(|found| format!("{kind} {}{}", value(found), range.unwrap_or_default()));
             let compared: Vec<String> = untrained.into_iter().chain(chance).collect();
             let compared = if compared.is_empty() { String::new() } else { format!(" ({})", compared.join(", ")) };
             format!("{} {}{compared}", metric.name, value(metric.last))
@@ -49,6 +55,11 @@ pub fn message(found: &TrainingVerdict, evidence: &Evidence) -> String {
     };
     let join = |parts: Vec<Option<String>>| parts.into_iter().flatten().collect::<Vec<String>>().join("; ");
     match found.verdict {
+        TrainingVerdictWord::Inconclusive if evidence.too_few => {
+            let examples = found.metric.as_ref().and_then(|metric| metric.examples).unwrap_or_default();
+            let few = format!("{examples} validation examples are too few to tell, {EXAMPLES_MIN} needed");
+            join(vec![Some(few), metric()])
+        }
         TrainingVerdictWord::Inconclusive => {
             let count = evidence.steps;
             let steps = if count == 1 { "step is" } else { "steps are" };
@@ -66,7 +77,6 @@ pub fn message(found: &TrainingVerdict, evidence: &Evidence) -> String {
                 (_, true) => Some("more steps with a longer schedule may improve it further".to_owned()),
                 (_, false) => Some("more steps may improve it further".to_owned()),
             };
-            // A metric at its limit cannot improve, but the loss may.
             let fell = found.held_out_loss.as_ref().filter(|held_out| held_out.last <= held_out.lowest);
             let improved = fell.map_or_else(
                 || "it still improved at the end".to_owned(),
@@ -87,8 +97,12 @@ pub fn message(found: &TrainingVerdict, evidence: &Evidence) -> String {
             join(vec![lost.or(held_out), loss().filter(|_| evidence.fell), Some(advice.to_owned())])
         }
         TrainingVerdictWord::NoBetterThanChance => {
+            let needed = found.metric.as_ref().and_then(|metric| {
+                let two = if metric.validations < 4 { "" } else { " in two consecutive validations" };
+                Some(format!("better than {} needed{two}", value(metric.needed?)))
+            });
             let advice = "train longer, or check the labels and the split of the data";
-            join(vec![metric(), loss(), Some(advice.to_owned())])
+            join(vec![metric(), needed, loss(), Some(advice.to_owned())])
         }
         TrainingVerdictWord::NoProgress => {
             let flat = found.loss.as_ref().map(|loss| format!("loss {} -> {}", number(loss.first), number(loss.last)));

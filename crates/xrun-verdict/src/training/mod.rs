@@ -87,6 +87,8 @@ pub struct MetricValue<'a> {
     pub value: Option<f64>,
     /// Half width of its 95 % interval, if known.
     pub half_width: Option<f64>,
+    /// Number of examples that it was measured on, if known.
+    pub examples: Option<u64>,
 }
 
 /// Observer of the losses and validations of a run.
@@ -148,13 +150,14 @@ impl TrainingWatch {
         let mut found = validations::Validation { step, ..validations::Validation::default() };
         let metric = self.context.metric.as_ref();
         let held_out = self.context.held_out_loss.as_ref();
-        for MetricValue { name, value, half_width } in metrics {
+        for MetricValue { name, value, half_width, examples } in metrics {
             let Some(value) = value.filter(|value| value.is_finite()) else { continue };
+            let half_width = half_width.filter(|width| width.is_finite());
             if metric.is_some_and(|metric| metric.name == name) {
-                (found.metric, found.half_width) = (Some(value), half_width.filter(|width| width.is_finite()));
+                (found.metric, found.half_width, found.examples) = (Some(value), half_width, examples);
             }
             if metric.is_some_and(|metric| metric.baseline.as_deref() == Some(name)) {
-                found.baseline = Some(value);
+                (found.baseline, found.baseline_half_width) = (Some(value), half_width);
             }
             if held_out.is_some_and(|(known, _)| known == name) {
                 found.held_out = Some(value);

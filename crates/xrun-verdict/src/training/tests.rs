@@ -30,7 +30,7 @@ fn of_losses(losses: impl IntoIterator<Item = f64>) -> TrainingVerdict {
 
 /// Adds a validation with accuracy, a baseline of 0.1, and cross-entropy.
 fn validate(watch: &mut TrainingWatch, step: u64, accuracy: f64, cross_entropy: f64) {
-    let value = |name, value| MetricValue { name, value: Some(value), half_width: None };
+    let value = |name, value| MetricValue { name, value: Some(value), half_width: None, examples: None };
     let metrics = [value("accuracy", accuracy), value("guessing", 0.1), value("cross_entropy", cross_entropy)];
     watch.add_validation(step, metrics);
 }
@@ -104,6 +104,53 @@ fn a_late_gain_counts_for_less_when_the_learning_rate_is_spent() {
     let mut watch = validated(falling, metrics);
     watch.add_step(401, "train", 0.01, Some(1e-5));
     assert_eq!(word(&watch), TrainingVerdictWord::Improved);
+}
+
+#[test]
+fn a_perfect_model_is_not_still_improving() {
+    let accuracy = |progress: f64| (2.0 * progress).min(1.0);
+    let late = |progress: f64| (0.1 + 0.9 * accuracy(progress), 2.3 - 2.3 * progress);
+    assert_eq!(word(&validated(falling, late)), TrainingVerdictWord::Improved);
+    let below = |progress: f64| (0.1 + 0.8 * progress, 2.3 - 2.2 * progress);
+    assert_eq!(word(&validated(falling, below)), TrainingVerdictWord::StillImproving);
+    let without_loss = |progress: f64| (0.1 + 0.8 * progress, 2.3 - 2.3 * progress);
+    assert_eq!(word(&validated(falling, without_loss)), TrainingVerdictWord::Improved);
+}
+
+/// Verdict on ten validations of a metric on this many examples, beside a baseline with an interval.
+fn beside(values: [f64; 2], examples: Option<u64>, half_width: Option<f64>) -> TrainingVerdict {
+    let mut watch = TrainingWatch::new(with_accuracy());
+    (1..=400).for_each(|step| watch.add_step(step, "train", falling(step as f64 / 400.0), None));
+    for step in 1..=10u64 {
+        let value = |name, value, half_width, examples| MetricValue { name, value: Some(value), half_width, examples };
+        // A deterministic ripple in place of noise.
+        let ripple = if step % 2 == 0 { 0.001 } else { -0.001 };
+        let metrics =
+            [value("accuracy", values[0] + ripple, None, examples), value("guessing", values[1], half_width, None)];
+        watch.add_validation(40 * step, metrics);
+    }
+    watch.verdict(Some(TrainingEnd::Complete))
+}
+
+#[test]
+fn a_metric_within_the_range_of_its_baseline_is_no_better_than_chance() {
+    let within = beside([0.25, 0.2], None, Some(0.04));
+    assert_eq!(within.verdict, TrainingVerdictWord::NoBetterThanChance, "{within:?}");
+    let needed = within.metric.unwrap().needed.unwrap();
+    assert!((needed - (0.2 + 3.0 * 0.04 / 1.96)).abs() < 1e-9, "{needed}");
+    assert_eq!(beside([needed + 0.002, 0.2], None, Some(0.04)).verdict, TrainingVerdictWord::Improved);
+    assert_eq!(beside([0.25, 0.2], None, None).verdict, TrainingVerdictWord::Improved, "a constant has no range");
+    insta::assert_snapshot!(within.message);
+}
+
+#[test]
+fn few_validation_examples_are_not_judged() {
+    for accuracy in [0.1, 0.9] {
+        let found = beside([accuracy, 0.1], Some(6), None);
+        assert_eq!(found.verdict, TrainingVerdictWord::Inconclusive);
+        assert!(found.message.contains('6'), "{}", found.message);
+    }
+    assert_eq!(beside([0.9, 0.1], Some(10), None).verdict, TrainingVerdictWord::Improved);
 }
 
 #[test]

@@ -12,8 +12,12 @@ pub struct Validation {
     pub metric: Option<f64>,
     /// Half width of its 95 % interval.
     pub half_width: Option<f64>,
+    /// Number of examples that it was measured on.
+    pub examples: Option<u64>,
     /// Baseline of that metric.
     pub baseline: Option<f64>,
+    /// Half width of the 95 % interval of the baseline.
+    pub baseline_half_width: Option<f64>,
     /// Loss on held-out data.
     pub held_out: Option<f64>,
 }

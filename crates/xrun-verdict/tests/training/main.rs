@@ -61,6 +61,7 @@ fn judged(series: &Value) -> TrainingVerdict {
                 name,
                 value: value.as_f64(),
                 half_width: validation["half_widths"][name].as_f64(),
+                examples: None,
             });
             watch.add_validation(validation["step"].as_u64().unwrap(), metrics);
         }

@@ -111,7 +111,7 @@ def sweep(
     results: PathLike = "results",
     **overrides: Any,
 ) -> Sweep:
-    """Runs an experiment for many values and returns the results: ``limits__batch_size=[16, 64]`` tries both sizes.
+    """Runs an experiment for many values and returns the results: ``training__batch_size=[16, 64]`` tries both sizes.
 
     A text may have a range: ``optimizer__adamw__learning_rate="1e-4..1e-2:5:log"``. ``on_event`` is called with an event for each
     run. Raises ``ProgramError`` if nothing was run.

@@ -47,6 +47,8 @@ pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure
         let path = contract::write(&arguments.file, &planned, &forecast, *terminal)?;
         terminal.info(&format!("{}: written", path.display()));
     }
+    let unset = planned.plan.experiment.unset_batch_size();
+    unset.iter().for_each(|warning| terminal.info(&format!("warning: {warning}")));
     let budgets = planned.memory_budgets();
     let (fits, message) = fit::message(&forecast, &budgets);
     let results = &arguments.results.directory;
@@ -132,6 +134,7 @@ fn solve_for(key: &str, arguments: &PlanArguments, overrides: &[String], termina
         Some(value) => value.as_u64().unwrap_or(range.0),
         None => match checked.experiment.pipeline.kind().batch_size() {
             Some(size) if key == "training.batch_size" => size as u64,
+            _ if key == "limits.prefetch" => checked.experiment.limits.batches_ahead(),
             _ => return Err(wrong("the key has no value to start from; set one with -s")),
         },
     };

@@ -167,6 +167,7 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
         (None, Some(file)) => {
             let sweep_file = sweep_file(file, arguments, terminal)?;
             let planned = plan::plan(&sweep_file)?;
+            planned.warning.iter().for_each(|warning| terminal.info(&format!("warning: {warning}")));
             if arguments.dry_run {
                 print_plan(&sweep_file, &planned, arguments.json, terminal);
                 return Ok(0);

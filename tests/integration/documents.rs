@@ -1,4 +1,5 @@
-//! Commands of the README and the tutorial, run as a reader would, with shorter training.
+//! Every command of the README, the tutorial and the concepts, in order and as written, in an empty directory with what the
+//! text says a reader has.
 
 use std::collections::BTreeSet;
 use std::os::unix::fs::symlink;
@@ -31,57 +32,84 @@ fn reader() -> Workplace {
     workplace
 }
 
-/// Runs all commands of a document in order; files in TOML are written under the name in the text before them.
-fn follow(document: &str) -> usize {
+/// Commands that the test does not run, and why not.
+const NOT_RUN: &[(&str, &str)] = &[
+    ("cargo install --path .", "builds for minutes: .ci/fresh-clone-test"),
+    ("cargo install --path . --features cuda", "downloads LLVM, and needs a GPU: .ci/cuda builds it"),
+    ("just wheel && pip install dist/xrun-*.whl", "builds a wheel: .ci/python"),
+    ("cargo test --release --workspace", "this test is one of them"),
+];
+
+/// Runs all commands of a document in order: lines of fenced shell blocks, and code spans of at least three words without a
+/// placeholder. Files in TOML are written under the name in the text before them. Returns the numbers of commands that ran and
+/// that did not.
+fn follow(document: &str) -> (usize, usize) {
     let workplace = reader();
-    let (mut fence, mut file, mut body, mut run) = (None, String::new(), String::new(), 0);
+    let (mut fence, mut file, mut body, mut counts) = (None, String::new(), String::new(), (0, 0));
+    let mut step = |line: &str| {
+        let command = line.split_once('#').map_or(line, |(command, _)| command).trim();
+        if command.is_empty() {
+            return;
+        }
+        match NOT_RUN.iter().any(|(left_out, _)| *left_out == command) {
+            true => counts.1 += 1,
+            false => counts.0 += execute(&workplace, line, document),
+        }
+    };
     for line in text(&Path::new(ROOT).join(document)).lines() {
         if let Some(language) = line.strip_prefix("```") {
             match fence.take() {
-                None => fence = Some(language),
-                Some("toml") => drop(workplace.file(&file, &std::mem::take(&mut body))),
+                None => fence = Some(language.to_owned()),
+                Some(language) if language == "toml" => {
+                    drop(workplace.file(&file, &std::mem::take(&mut body)));
+                }
                 Some(_) => {}
             }
             continue;
         }
-        match fence {
+        match fence.as_deref() {
             None => {
-                let names = line.split('`').skip(1).step_by(2).filter(|span| span.ends_with(".toml"));
-                file = names.last().map_or(file, str::to_owned);
+                let spans = || line.split('`').skip(1).step_by(2);
+                file = spans().filter(|span| span.ends_with(".toml")).last().map_or(file.clone(), str::to_owned);
+                let is_placeholder =
+                    |word: &str| word.len() > 2 && !word.contains(|letter: char| !letter.is_uppercase());
+                let whole = |span: &&str| span.split_whitespace().count() > 2 && !span.split(' ').any(is_placeholder);
+                spans().filter(|span| span.starts_with("xrun ")).filter(whole).for_each(&mut step);
             }
             Some("toml") => body += &format!("{line}\n"),
-            Some("console") => run += usize::from(execute(&workplace, line, document)),
+            Some("console" | "sh" | "bash") => step(line),
             Some(_) => {}
         }
     }
-    run
+    counts
 }
 
-/// Runs one command, if it is one of xrun: `.ci/run` and `.ci/fresh-clone-test` run those of cargo.
-fn execute(workplace: &Workplace, line: &str, document: &str) -> bool {
+/// Runs one command as it is written; `1`.
+fn execute(workplace: &Workplace, line: &str, document: &str) -> usize {
     let (command, comment) = line.split_once('#').unwrap_or((line, ""));
     let command = command.trim().strip_prefix("cargo run --release --").or(command.trim().strip_prefix("xrun "));
-    let Some(command) = command else { return false };
     let words: Vec<&str> =
-        command.split_whitespace().map(|word| if word == "python" { "python3" } else { word }).collect();
+        command.unwrap_or_else(|| panic!("{document}: neither run nor listed: {line}")).split_whitespace().collect();
     let expected = comment.split_once("exit code ").map_or("0", |(_, code)| &code[..1]);
-    let mut command = workplace.command(&words);
-    if !line.contains("leaks/") {
-        command.env("XRUN__TRAINING__MAX_STEPS", "40");
-    }
-    let said = said(command.output().unwrap());
+    let said = said(workplace.command(&words).output().unwrap());
     assert_eq!(said.code.to_string(), expected, "{document}: {line}: {said:?}");
-    true
+    1
 }
 
 #[test]
 fn commands_of_the_readme_work() {
-    assert!(follow("README.md") >= 3);
+    assert_eq!(follow("README.md"), (9, NOT_RUN.len()));
 }
 
 #[test]
 fn commands_of_the_tutorial_work() {
-    assert!(follow("docs/tutorial.md") >= 20);
+    let (run, left_out) = follow("docs/tutorial.md");
+    assert!(run >= 20 && left_out == 0, "{run} commands");
+}
+
+#[test]
+fn commands_of_the_concepts_work() {
+    assert_eq!(follow("docs/concepts.md"), (5, 0));
 }
 
 #[test]

@@ -49,6 +49,34 @@ fn committed_results_are_whole_small_and_name_no_place_of_their_machine() {
     }
 }
 
+/// `.ci/gpu` keeps the figures of a GPU below `results/reference`, and those of the stand-in nowhere.
+#[test]
+fn figures_of_a_gpu_are_kept_to_be_committed() {
+    let workplace = Workplace::new();
+    let script = workplace.file(".ci/gpu", include_str!("../../.ci/gpu"));
+    workplace.file(
+        "out/rows.jsonl",
+        "{\"part\": \"devices\", \"code\": 0}\n{\"part\": \"stage2\", \"code\": 0, \"seconds\": 38.5}\n",
+    );
+    workplace.file("out/devices.out", "[{\"name\": \"H100\"}]");
+    workplace.file("out/stage2.out", r#"{"summary": {"steps": 490, "metrics_last": {"map50": 0.5}}}"#);
+    workplace.file("out/date", "2026-11-27\n");
+    workplace.file("results/reference/stage2/summary.json", r#"{"metrics_last": {"map50": 0.6}}"#);
+    let kept = workplace.path("results/reference/gpu.json");
+    let table = || {
+        let mut command = std::process::Command::new("bash");
+        command.arg(&script).args(["table", "out"]).current_dir(workplace.path("")).output().unwrap()
+    };
+    let rehearsal = workplace.file("out/rehearsal", "");
+    assert!(table().status.success() && workplace.path("out/gpu.json").exists() && !kept.exists());
+    std::fs::remove_file(rehearsal).unwrap();
+    assert!(table().status.success());
+    let record = json(&kept);
+    assert_eq!((&record["date"], &record["devices"][0]["name"]), (&"2026-11-27".into(), &"H100".into()));
+    assert_eq!((&record["parts"][1]["seconds"], &record["parts"][1]["steps"]), (&38.5.into(), &490.into()));
+    assert_eq!(record["parts"][2]["metrics"]["map50"], serde_json::json!({ "cpu": 0.6, "gpu": 0.5 }));
+}
+
 /// Steps over which a sum that is rounded otherwise has not yet become another training.
 const ALIKE_STEPS: usize = 20;
 /// By which a loss may be off until then.

@@ -35,6 +35,38 @@ fn a_dry_run_lists_every_point_and_leaves_nothing() {
 }
 
 #[test]
+fn workers_are_swept_without_another_key() {
+    let workplace = Workplace::new();
+    workplace.file("small.toml", SMALL);
+    for overrides in [&[][..], &["-s", "limits.prefetch=2"]] {
+        let said =
+            workplace.xrun(&[&["sweep", "small.toml", "--dry-run", "-s", "limits.workers=1,2,4"], overrides].concat());
+        assert_eq!(said.code, 0, "{said:?}");
+    }
+}
+
+#[test]
+fn a_limit_on_the_items_at_once_is_not_taken_for_the_size_of_a_batch() {
+    let workplace = Workplace::new();
+    let federated = include_str!("../../experiments/federated.toml");
+    workplace.file("set.toml", federated);
+    workplace.file("unset.toml", &federated.replace("\nbatch_size = 8\n", "\n"));
+    let is_noted = |arguments: &[&str]| {
+        let said = workplace.xrun(arguments);
+        assert_eq!(said.code, 0, "{said:?}");
+        said.err.contains("training.batch_size is still 8")
+    };
+    for limit in ["limits.batch_size=4", "limits.batch_size=64"] {
+        assert!(
+            is_noted(&["check", "unset.toml", "-s", limit]) && !is_noted(&["check", "set.toml", "-s", limit]),
+            "{limit}"
+        );
+    }
+    assert!(!is_noted(&["check", "unset.toml"]));
+    assert!(is_noted(&["sweep", "unset.toml", "--dry-run", "-s", "limits.batch_size=16,64"]));
+}
+
+#[test]
 fn a_sweep_leaves_ordinary_runs_and_a_table_of_them() {
     let workplace = Workplace::new();
     workplace.file("small.toml", SMALL);

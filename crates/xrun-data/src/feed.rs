@@ -38,14 +38,15 @@ xrun_core::buffers! {
 impl Buffers {
     /// `item_bytes_max` is the largest size of one batch, in bytes.
     pub fn new(limits: &Limits, item_bytes_max: u64) -> Self {
-        let items = batches_ahead(limits);
+        let items = limits.batches_ahead();
         let ready = Cap { items, bytes: items * item_bytes_max.max(FAILURE_BYTES_MAX) };
-        let key = if limits.workers > limits.prefetch { "limits.workers" } else { "limits.prefetch" };
+        let is_raised = limits.prefetch.is_some_and(|prefetch| limits.workers > prefetch);
+        let key = if is_raised { "limits.workers" } else { "limits.prefetch" };
         let in_use = Cap { items: 1, bytes: item_bytes_max };
         Self {
             ready: Buffer::new("feed_ready", Policy::Block, ready)
                 .key(key)
-                .because("the larger of `limits.prefetch` and `limits.workers`, in batches"),
+                .because("batches: `limits.prefetch`, by default 2 x `limits.workers`, and never fewer than workers"),
             in_use: Buffer::new("feed_in_use", Policy::Refuse, in_use).because("the batch of the present step"),
         }
     }
@@ -123,11 +124,6 @@ impl<T> Deref for InUse<T> {
     fn deref(&self) -> &T {
         &self.batch
     }
-}
-
-/// Batches that workers may be ahead of the trainer.
-pub fn batches_ahead(limits: &Limits) -> u64 {
-    limits.prefetch.max(limits.workers).max(1) as u64
 }
 
 impl<T: DeepSize + Send + 'static> Feed<T> {
@@ -253,7 +249,7 @@ mod tests {
 
     /// Makes a feed of numbers from 5 on, at least two ahead.
     fn feed(ledger: &Ledger, workers: usize, prepare: Prepare<f64>) -> Feed<f64> {
-        let buffers = Buffers::new(&Limits { workers, prefetch: 2, ..Limits::default() }, 8);
+        let buffers = Buffers::new(&Limits { workers, prefetch: Some(2), ..Limits::default() }, 8);
         Feed::new(ledger, &buffers, FeedSettings { workers, first: 5 }, prepare).unwrap()
     }
 
@@ -347,12 +343,15 @@ mod tests {
     }
 
     #[test]
-    fn batches_ahead_are_as_many_as_the_larger_key_says() {
+    fn batches_ahead_follow_the_workers_unless_they_are_set() {
         for (workers, prefetch, key, ahead) in [
-            (0, 1, "limits.prefetch", 1),
-            (1, 2, "limits.prefetch", 2),
-            (4, 2, "limits.workers", 4),
-            (2, 7, "limits.prefetch", 7),
+            (0, Some(1), "limits.prefetch", 1),
+            (1, Some(2), "limits.prefetch", 2),
+            (4, Some(2), "limits.workers", 4),
+            (2, Some(7), "limits.prefetch", 7),
+            (0, None, "limits.prefetch", 2),
+            (1, None, "limits.prefetch", 2),
+            (4, None, "limits.prefetch", 8),
         ] {
             let buffers = Buffers::new(&Limits { workers, prefetch, ..Limits::default() }, 9000);
             assert_eq!(

@@ -1,8 +1,12 @@
 //! Comparison of trials in speed and memory, with the noise of the machine.
 //!
 //! Differences are relative. The noise is one number for the whole sweep: the standard deviation of the logarithm of a
-//! measurement around the mean of its trial, pooled over all trials (one-way analysis of variance). Repeats differ in
-//! seed and in time, so both are part of it. Intervals are Student's, 95 %.
+//! measurement, pooled over all trials. Repeats of unrelated runs vary around the mean of their trial (one-way analysis of
+//! variance). Repeats of a sweep share seeds across its trials and are compared in pairs, so what a seed does to all trials
+//! is no noise (a randomised block design, the seed being the block; of two trials this is the paired t test). Intervals are
+//! Student's, 95 %.
+
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -27,9 +31,12 @@ pub struct Spread {
 pub struct Noise {
     /// Standard deviation of the logarithm.
     pub deviation: f64,
-    /// Degrees of freedom: measurements less trials.
+    /// Degrees of freedom: measurements less trials and, of paired repeats, less the number of seeds but one.
     pub degrees_of_freedom: usize,
 }
+
+/// Measurements of a trial by the number of the repeat: one number is one seed in all trials of a sweep.
+pub type Repeats = BTreeMap<u64, f64>;
 
 /// A trial against the reference.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, JsonSchema)]
@@ -71,13 +78,50 @@ impl Noise {
         (degrees_of_freedom > 0)
             .then(|| Self { deviation: (squares / degrees_of_freedom as f64).sqrt(), degrees_of_freedom })
     }
+
+    /// Noise of repeats with common seeds: the residuals of an effect for each trial and one for each repeat. `None` when no
+    /// two trials have two repeats in common.
+    pub fn paired(trials: &[Repeats]) -> Option<Self> {
+        let logarithms = trials.iter().map(|trial| {
+            let values: Vec<f64> = trial.values().copied().collect();
+            trial.keys().copied().zip(logarithms(&values)).collect::<Vec<_>>()
+        });
+        let mut cells: Vec<([u64; 2], f64)> = (0..)
+            .zip(logarithms)
+            .flat_map(|(trial, repeats)| repeats.into_iter().map(move |(repeat, value)| ([trial, repeat], value)))
+            .collect();
+        let mut effects = [0, 0];
+        // Alternating means are the least squares: at once where no repeat is missing, otherwise in the limit.
+        for _ in 0..100 {
+            for (by, count) in effects.iter_mut().enumerate() {
+                let mut sums: BTreeMap<u64, (f64, f64)> = BTreeMap::new();
+                for (at, value) in &cells {
+                    let sum = sums.entry(at[by]).or_default();
+                    *sum = (sum.0 + value, sum.1 + 1.0);
+                }
+                cells.iter_mut().for_each(|(at, value)| *value -= sums[&at[by]].0 / sums[&at[by]].1);
+                *count = sums.len();
+            }
+        }
+        let degrees_of_freedom = cells.len().saturating_sub(effects.iter().sum::<usize>().saturating_sub(1));
+        let squares: f64 = cells.iter().map(|(_, residual)| residual.powi(2)).sum();
+        (degrees_of_freedom > 0)
+            .then(|| Self { deviation: (squares / degrees_of_freedom as f64).sqrt(), degrees_of_freedom })
+    }
 }
 
 impl Change {
-    /// Change of a trial against the reference. `None` without positive numbers in both, unless both are all 0.
+    /// Change of a trial against the reference by the repeats that both have, with the noise of [`Noise::paired`].
+    pub fn paired(values: &Repeats, reference: &Repeats, noise: Option<Noise>) -> Option<Self> {
+        let pairs = values.iter().filter_map(|(repeat, value)| Some((*value, *reference.get(repeat)?)));
+        let (here, there): (Vec<f64>, Vec<f64>) = pairs.unzip();
+        Self::of(&here, &there, noise)
+    }
+
+    /// Change of a trial against the reference. `None` without positive numbers in both, unless both are the same.
     pub fn of(values: &[f64], reference: &[f64], noise: Option<Noise>) -> Option<Self> {
         let nothing = |values: &[f64]| !values.is_empty() && values.iter().all(|value| *value == 0.0);
-        if nothing(values) && nothing(reference) {
+        if nothing(values) && nothing(reference) || !values.is_empty() && values == reference {
             return Some(Self { change: 0.0, low: Some(0.0), high: Some(0.0), within_noise: Some(true) });
         }
         let (here, there) = (logarithms(values), logarithms(reference));
@@ -95,6 +139,11 @@ impl Change {
         })
     }
 
+    /// Returns whether the difference is neither noise nor less than what [`Change::words`] calls the same.
+    pub fn is_shown(&self) -> bool {
+        self.within_noise == Some(false) && self.short_words().0 != SAME
+    }
+
     /// The change, and its interval where the ends differ as text, below a sentence on the noise.
     pub fn short_words(&self) -> (String, Option<String>) {
         let percent = |share: f64| match 100.0 * share {
@@ -104,15 +153,18 @@ impl Change {
             percent => format!("{percent:+.1} %"),
         };
         let Some((low, high)) = self.low.zip(self.high) else { return (percent(self.change), None) };
+        if [self.change, low, high] == [0.0; 3] {
+            return ("identical".to_owned(), None);
+        }
         let (low, high) = (percent(low), percent(high));
         if low == high && low == percent(0.0) {
-            return ("the same".to_owned(), None);
+            return (SAME.to_owned(), None);
         }
         let change = if self.within_noise == Some(true) { "within noise".to_owned() } else { percent(self.change) };
         (change, (low != high).then(|| format!("{low} to {high}")))
     }
 
-    /// `-30.2 % (-33.0 % to -27.3 %)`, `the same`, `within noise (-2.0 % to +3.1 %)`, `-30.2 %, noise not measured`.
+    /// `-30.2 % (-33.0 % to -27.3 %)`, `identical` (to the last digit), `the same`, `within noise (-2.0 % to +3.1 %)`, `-30.2 %, noise not measured`.
     pub fn words(&self) -> String {
         match (self.short_words(), self.low) {
             ((change, Some(interval)), _) => format!("{change} ({interval})"),
@@ -121,6 +173,9 @@ impl Change {
         }
     }
 }
+
+/// A difference of less than 0.05 %, noise included.
+const SAME: &str = "the same";
 
 /// Logarithms; empty when one of the values has none: a relative change from 0 has no meaning.
 fn logarithms(values: &[f64]) -> Vec<f64> {
@@ -164,10 +219,32 @@ mod tests {
         let noise = Noise::of(&trials).unwrap();
         assert_eq!(noise, Noise::of(&trials[1..2]).unwrap());
         let words = |values: &[f64], reference: &[f64]| Change::of(values, reference, Some(noise)).map(|c| c.words());
-        assert_eq!(words(&[0.0, 0.0], &[0.0, 0.0]).unwrap(), "the same");
+        assert_eq!(words(&[0.0, 0.0], &[0.0, 0.0]).unwrap(), "identical");
         assert_eq!(words(&[1.0, 1.1], &[0.0, 0.0]), None, "no share of nothing");
         assert_eq!(words(&[0.0, 2.0], &[1.0, 1.1]), None);
-        assert!(words(&[1.0, 1.1], &[1.0, 1.1]).unwrap().starts_with("within noise"));
+        assert_eq!(words(&[1.0, 1.1], &[1.0, 1.1]).unwrap(), "identical");
+        assert!(words(&[1.1, 1.0], &[1.0, 1.1]).unwrap().starts_with("within noise"));
         assert_eq!(Noise::of(&[vec![0.0, 0.0]]), None);
+    }
+
+    /// Seeds differ by a factor of ten, trials by some 10 % in each: the paired t test, 4.303 * statistics.stdev(differences) / sqrt(3).
+    #[test]
+    fn repeats_of_one_seed_are_compared_in_pairs() {
+        let trial = |values: &[(u64, f64)]| values.iter().copied().collect::<Repeats>();
+        let first = trial(&[(1, 0.1), (2, 1.0), (3, 10.0)]);
+        let second = trial(&[(1, 0.109), (2, 1.1), (3, 11.2)]);
+        let noise = Noise::paired(&[first.clone(), second.clone()]).unwrap();
+        assert_eq!(noise.degrees_of_freedom, 2);
+        let change = Change::paired(&second, &first, Some(noise)).unwrap();
+        assert_eq!(change.words(), "+10.3 % (+6.6 % to +14.2 %)");
+        // A repeat that only one trial has says nothing about the difference, nor does a trial of one repeat about the noise.
+        let more = trial(&[(1, 0.1), (2, 1.0), (3, 10.0), (4, 7.0)]);
+        let alone = trial(&[(2, 5.0)]);
+        let again = Noise::paired(&[more.clone(), second.clone(), alone]).unwrap();
+        assert!((again.deviation - noise.deviation).abs() < 1e-9 && again.degrees_of_freedom == 2, "{again:?}");
+        assert_eq!(Change::paired(&second, &more, Some(again)).unwrap().words(), change.words());
+        assert_eq!(Noise::paired(&[trial(&[(1, 2.0), (2, 3.0)])]), None, "nothing to pair with");
+        assert_eq!(Noise::paired(&[Repeats::new(), Repeats::new()]), None);
+        assert_eq!(Change::paired(&first, &first.clone(), Some(noise)).unwrap().words(), "identical");
     }
 }

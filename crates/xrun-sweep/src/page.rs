@@ -156,7 +156,7 @@ fn caption(table: &Table) -> String {
     };
     let front = match table.rows.iter().any(|row| !row.pareto.is_empty()) {
         true => "Line: the Pareto front.",
-        false => "No Pareto front: no trial differs from another beyond noise.",
+        false => "No Pareto front: no trial differs from another by 1 % beyond noise.",
     };
     format!("Steps per second against memory, each trial with {names}. {front}")
 }
@@ -284,11 +284,12 @@ fn how_to_read(table: &Table) -> Markup {
             b { "Steps per second" } " include the time of cleanups, and exclude that of validations and checkpoints. With several \
             repeats, speed and memory are medians with their minimum and maximum. "
             b { "Floor" } " is the minimum between steps in the second half of a run. "
-            b { "Growth per step" } " is that of the heap, or of the device's pool if that grows faster (Theil-Sen slope of window minima). "
-            b { "Pareto front" } " names the memory for which no other trial is both faster and smaller; of repeated trials, differences \
-            within noise do not count." }
-        p { "A comparison is " b { "within noise" } " when its 95 % confidence interval contains 0: repeats of one trial differ as much. The \
-            noise is pooled over all trials, and includes seeds and the drift of the machine. " b { "The same" } " means a difference \
-            of less than 0.05 %, noise included." }
+            b { "Growth per step" } " is that of the heap, or of the device's pool if that grows faster (Theil-Sen slope of window minima); not of \
+            runs too short for a verdict, nor while a buffer fills up to its cap. "
+            b { "Pareto front" } " names the memory for which no other trial is both faster and smaller; differences within noise, and \
+            those below 1 %, do not count." }
+        p { "Trials are compared in pairs of runs with one seed. A comparison is " b { "within noise" } " when its 95 % confidence interval \
+            contains 0. The noise is pooled over all trials; it has the drift of the machine, and what a seed does to one trial \
+            only. " b { "The same" } " means a difference of less than 0.05 %, noise included, and " b { "identical" } " none at all." }
     }
 }

@@ -30,6 +30,8 @@ pub struct PlannedTrial {
 pub struct Planned {
     /// The trials; of method `tpe` those that do not depend on results.
     pub trials: Vec<PlannedTrial>,
+    /// Note on a swept value that does not do what its name may suggest.
+    pub warning: Option<Problem>,
     /// Steps after which runs of method `asha` stop until they are promoted; the last is the end.
     pub rungs: Vec<u64>,
 }
@@ -93,7 +95,7 @@ pub fn plan(sweep_file: &SweepFile) -> Result<Planned, Problems> {
 }
 
 fn each(sweep_file: &SweepFile, trials: &[Vec<SweptValue>], data: bool) -> Result<Planned, Problems> {
-    let mut planned = Planned { trials: Vec::with_capacity(trials.len()), rungs: Vec::new() };
+    let mut planned = Planned { trials: Vec::with_capacity(trials.len()), warning: None, rungs: Vec::new() };
     let mut wrong = Wrong::default();
     for (at, trial) in trials.iter().enumerate() {
         let values: Vec<Value> = trial.iter().map(|swept| swept.value.clone()).collect();
@@ -111,6 +113,7 @@ fn each(sweep_file: &SweepFile, trials: &[Vec<SweptValue>], data: bool) -> Resul
         }
         match experiment.prepare(&Ledger::default()) {
             Ok((facts, _)) => {
+                planned.warning = planned.warning.or_else(|| experiment.unset_batch_size());
                 let plan = plan::resolve(experiment, facts);
                 if sweep_file.sweep.method == SweepMethod::Asha {
                     match rungs::rungs_of(&sweep_file.sweep, &plan, &planned.rungs) {

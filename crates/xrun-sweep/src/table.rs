@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::measure::{Queued, measure};
 use super::page;
-use super::pareto::{TrialMedians, pareto_front};
+use super::pareto::{SpeedAndMemory, pareto_front};
 use super::trials::{RunId, masked};
 use crate::records::search::Search;
 use crate::records::sweep::{Measured, Process, Row, SweepRecord, Table};
@@ -18,14 +18,18 @@ use xrun_core::files::write::WriteError;
 use xrun_core::task::metric::Direction;
 use xrun_results::format::VERSION;
 use xrun_results::loss;
-use xrun_results::noise::{Change, Noise, Spread};
+use xrun_results::noise::{Change, Noise, Repeats, Spread};
 use xrun_results::read;
 use xrun_results::report::epochs::csv_line;
+use xrun_results::verdict::{TrainingVerdictWord, VerdictWord};
 
 /// Measurements of a machine that are compared with the reference.
 pub const MEASURED: [&str; 4] = ["steps_per_second", "heap_peak", "rss_peak", "device_reserved_peak"];
 /// All numbers that are compared with the reference.
 pub const COMPARED: [&str; 5] = ["metric", "steps_per_second", "heap_peak", "rss_peak", "device_reserved_peak"];
+
+/// Key whose value 0 is the reference.
+pub const CLEANUP: &str = "cleanup.every_steps";
 
 /// Name of each Pareto front, and the memory that is compared with speed.
 pub const FRONTS: [(&str, &str); 3] = [("heap", "heap_peak"), ("rss", "rss_peak"), ("device", "device_reserved_peak")];
@@ -34,6 +38,13 @@ impl Table {
     /// Returns whether the trials were searched for the best metric; they are then not compared by speed and memory.
     pub fn is_search(&self) -> bool {
         ["asha", "tpe"].contains(&self.method.as_str())
+    }
+
+    /// Returns whether the metric of a trial is that of the best one.
+    pub fn is_best(&self, row: &Row) -> bool {
+        let median = |row: &Row| row.metric.map(|spread| spread.median);
+        let best = self.rows.iter().find(|row| Some(row.trial) == self.best);
+        best.is_some_and(|best| row.finished > 0 && best.rung == row.rung && median(best) == median(row))
     }
 
     /// Trials in the order in which they are shown: those of a search with the best metric at the highest rung first.
@@ -63,8 +74,8 @@ impl Row {
         }
     }
 
-    /// Measurements of its finished runs.
-    fn run_values(&self, name: &str, metric: Option<&String>) -> Vec<f64> {
+    /// Measurements of its finished runs by their repeats.
+    pub fn repeats(&self, name: &str, metric: Option<&String>) -> Repeats {
         let bytes = |size: Option<u64>| size.map(|size| size as f64);
         let of = |run: &Measured| match name {
             "metric" => run.metrics.get(metric?).copied().flatten(),
@@ -75,7 +86,13 @@ impl Row {
         };
         let is_memory = !["metric", "steps_per_second"].contains(&name);
         let comparable = |run: &&Measured| run.finished && !(is_memory && run.interrupted);
-        self.runs.iter().filter(comparable).filter_map(of).collect()
+        self.runs.iter().filter(comparable).filter_map(|run| Some((run.repeat, of(run)?))).collect()
+    }
+
+    /// Returns whether all of its finished runs were judged no better than chance.
+    pub fn is_below_chance(&self) -> bool {
+        let mut finished = self.runs.iter().filter(|run| run.finished).peekable();
+        finished.peek().is_some() && finished.all(|run| run.training == Some(TrainingVerdictWord::NoBetterThanChance))
     }
 
     /// Speed and memory of a trial that finished.
@@ -132,18 +149,19 @@ fn assemble(name: &str, record: &SweepRecord, trials: impl Iterator<Item = Vec<M
         true => best(&rows, direction, search.is_some()),
         false => best_at_top_rung(&rows, direction),
     });
+    let is_above_chance = |trial: &u64| rows.iter().any(|row| row.trial == *trial && !row.is_below_chance());
+    let best = best.filter(is_above_chance);
     // A search optimizes a metric: its trials are not compared by speed.
     let reference = search.map_or_else(|| reference(record, &rows), |_| None);
     let noise = compare(&mut rows, reference, metric.as_ref());
     for (name, memory) in FRONTS {
-        let medians = |row: &Row| {
-            let (speed, size) = row.speed_and_memory(memory)?;
-            let count = |name: &str| row.run_values(name, None).len();
-            Some(TrialMedians { speed, memory: size, counts: (count("steps_per_second"), count(memory)) })
+        let measured = |row: &Row| {
+            row.speed_and_memory(memory)?;
+            Some(SpeedAndMemory { speed: row.repeats("steps_per_second", None), memory: row.repeats(memory, None) })
         };
-        let medians: Vec<Option<TrialMedians>> = rows.iter().map(medians).collect();
-        let noises = noise.get("steps_per_second").copied().zip(noise.get(memory).copied());
-        let front = pareto_front(&medians, noises);
+        let measured: Vec<Option<SpeedAndMemory>> = rows.iter().map(measured).collect();
+        let noise_of = |name: &str| noise.get(name).copied();
+        let front = pareto_front(&measured, (noise_of("steps_per_second"), noise_of(memory)));
         rows.iter_mut().zip(front).filter(|(_, on)| *on).for_each(|(row, _)| row.pareto.push(name));
     }
     Table {
@@ -230,7 +248,11 @@ fn row(trial: u64, values: Vec<Value>, runs: Vec<Measured>) -> Row {
         device_in_use_floor: memory(|run| bytes(run.device_in_use_floor)),
         device_reserved_peak: memory(|run| bytes(run.device_reserved_peak)),
         device_reserved_floor: memory(|run| bytes(run.device_reserved_floor)),
-        growth: memory(|run| run.growth),
+        // A run that is too short shows no growth, and a buffer that fills up to its cap is none.
+        growth: memory(|run| {
+            let shown = ![Some(VerdictWord::Inconclusive), Some(VerdictWord::Filling)].contains(&run.verdict);
+            run.growth.filter(|_| shown)
+        }),
         verdict: measured_runs(&runs).filter_map(|run| run.verdict).max(),
         training: measured_runs(&runs).filter_map(|run| run.training).max(),
         metric: None,
@@ -258,9 +280,9 @@ fn outcome(runs: &[Measured]) -> String {
     }
 }
 
-/// Trial that others are compared with: the first finished one without cleanups, or else the first finished one.
+/// Trial that others are compared with: the first finished one with `cleanup.every_steps = 0`, or else the first finished one.
 fn reference(record: &SweepRecord, rows: &[Row]) -> Option<u64> {
-    let cleanup = record.keys.iter().position(|key| key == "cleanup.every_steps");
+    let cleanup = record.keys.iter().position(|key| key == CLEANUP);
     let has_no_cleanup = |row: &&Row| cleanup.is_some_and(|at| row.values[at] == 0);
     let finished = || rows.iter().filter(|row| row.finished > 0);
     finished().find(has_no_cleanup).or_else(|| finished().next()).map(|row| row.trial)
@@ -271,12 +293,11 @@ fn compare(rows: &mut [Row], reference: Option<u64>, metric: Option<&String>) ->
     let mut noises = BTreeMap::new();
     let Some(at) = rows.iter().position(|row| Some(row.trial) == reference) else { return noises };
     for name in COMPARED {
-        let trials: Vec<Vec<f64>> = rows.iter().map(|row| row.run_values(name, metric)).collect();
-        let measured: Vec<Vec<f64>> = trials.iter().filter(|values| !values.is_empty()).cloned().collect();
-        let noise = Noise::of(&measured);
+        let trials: Vec<Repeats> = rows.iter().map(|row| row.repeats(name, metric)).collect();
+        let noise = Noise::paired(&trials);
         noises.extend(noise.map(|noise| (name, noise)));
         for (other, values) in trials.iter().enumerate().filter(|(other, _)| *other != at) {
-            rows[other].change.extend(Change::of(values, &trials[at], noise).map(|change| (name, change)));
+            rows[other].change.extend(Change::paired(values, &trials[at], noise).map(|change| (name, change)));
         }
     }
     noises

@@ -168,7 +168,7 @@ fn columns_of(table: &Table, view: TableView) -> Vec<Column<'_>> {
         let title = format!(">{}{arrow}", printable::line(metric, CELL_CHARACTERS_MAX));
         let cell = move |row: &Row| {
             let cell = row.metric.map_or_else(Cell::none, plain);
-            if Some(row.trial) == table.best { Cell { text: format!("best {}", cell.text), ..cell } } else { cell }
+            if table.is_best(row) { Cell { text: format!("best {}", cell.text), ..cell } } else { cell }
         };
         all.push((title, Box::new(cell)));
     }
@@ -328,7 +328,8 @@ pub fn reference(table: &Table) -> Option<String> {
 pub fn noise(table: &Table) -> String {
     match table.noise.get("steps_per_second") {
         Some(noise) => format!(
-            "95 % confidence intervals; the speeds of one trial differ by {:.1} % (standard deviation) between repeats",
+            "95 % confidence intervals of differences in pairs of one seed; besides, speeds differ by {:.1} % (standard \
+             deviation)",
             100.0 * noise.deviation
         ),
         None => {

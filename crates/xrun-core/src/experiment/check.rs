@@ -8,7 +8,7 @@ use super::read::INITIAL_WEIGHTS;
 use super::{Experiment, check_search};
 use crate::dataset::Dataset;
 use crate::problem::{Problem, Problems, nearest};
-use crate::settings::sections::{MICRO_BATCH_SIZE, Optimizer};
+use crate::settings::sections::{Limits, MICRO_BATCH_SIZE, Optimizer};
 use crate::units::{Bytes, pluralize};
 
 /// Smallest host memory limit; the process needs more before its first step.
@@ -117,6 +117,18 @@ fn batch_size(experiment: &Experiment, problems: &mut Problems) {
     }
 }
 
+impl Experiment {
+    /// Note that `limits.batch_size` was changed and the size of the batches was not, which may be meant.
+    pub fn unset_batch_size(&self) -> Option<Problem> {
+        let size = self.pipeline.kind().batch_size().filter(|_| self.training.batch_size.is_none())?;
+        // A command makes of the limit what it likes.
+        let changed = self.limits.batch_size != Limits::default().batch_size && self.command().is_none();
+        let message = format!("splits batches on the device; training.batch_size is still {size}");
+        let help = format!("for other batches, set `training.batch_size`; `training.batch_size = {size}` keeps them");
+        changed.then(|| Problem::new("limits.batch_size", message).help(help))
+    }
+}
+
 /// Checks that optional limits apply to the pipeline or the data set.
 fn limits_of_kinds(experiment: &Experiment, problems: &mut Problems) {
     let of_dataset = experiment.dataset.as_ref().map_or(&[][..], Dataset::limits);
@@ -149,15 +161,6 @@ fn leaks(experiment: &Experiment, problems: &mut Problems) {
 
 fn limits(experiment: &Experiment, problems: &mut Problems) {
     let limits = &experiment.limits;
-    if limits.prefetch < limits.workers {
-        let message = format!(
-            "{} cannot keep {} busy, as each prepares one batch at a time",
-            pluralize(limits.prefetch as u64, "prefetched batch"),
-            pluralize(limits.workers as u64, "worker")
-        );
-        let help = format!("write `prefetch = {}` or more, or fewer workers", limits.workers);
-        problems.add(Problem::new("limits.prefetch", message).help(help).related("limits.workers"));
-    }
     if let Some(host) = limits.host_memory.filter(|host| *host < HOST_MEMORY_MIN) {
         let message = format!("expected {HOST_MEMORY_MIN} or more, found {host}");
         problems.add(Problem::new("limits.host_memory", message).help("for example `host_memory = \"8 GiB\"`"));

@@ -64,7 +64,9 @@ pub fn read_with_disk_problems(
     let mut loaded = Loaded::new(path, environment.collect(), set);
     let (experiment, origins, disk_problems) = loaded.check_as_written()?;
     let data = loaded.data(&experiment);
-    let (locations, warnings) = (loaded.locations(origins.keys()), std::mem::take(&mut loaded.warnings));
+    let (locations, mut warnings) = (loaded.locations(origins.keys()), std::mem::take(&mut loaded.warnings));
+    let unset = experiment.unset_batch_size();
+    warnings.extend(unset.map(|problem| problem.at(locations.get("limits.batch_size").cloned())));
     Ok((
         CheckedExperiment {
             experiment,

@@ -11,7 +11,7 @@ use crate::units::Bytes;
 pub struct Limits {
     /// Maximum number of items (query images, sequences) on the device at once, in a forward and backward pass or a pass of a
     /// validation. A larger batch is split and its gradients are accumulated; the result is the same up to rounding. Lower it
-    /// to save memory.
+    /// to save memory. It does not set the size of a batch: `training.batch_size` does.
     #[schemars(range(min = 1, max = 65536))]
     pub batch_size: usize,
     /// Items of a micro-batch on the CPU. The micro-batches of a batch run in parallel, each with its own autodiff graph.
@@ -25,10 +25,12 @@ pub struct Limits {
     /// Number of threads that decode and augment; 0 uses the training thread. Does not affect results or the order of batches.
     #[schemars(range(min = 0, max = 256))]
     pub workers: usize,
-    /// Number of batches prepared ahead of the training step, counted from the start of their preparation. At least `workers`;
-    /// otherwise some workers would stay idle.
+    /// Number of batches prepared ahead of the training step, counted from the start of their preparation. By default twice
+    /// `workers`, and at least 2; a value below `workers` counts as `workers`, since each worker prepares a batch. Does not
+    /// affect results.
+    #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 1024))]
-    pub prefetch: usize,
+    pub prefetch: Option<usize>,
     /// Size of the LRU cache of decoded images; 0 disables it.
     pub frame_cache: Bytes,
     /// Memory that all threads together may use to decode images and sounds; threads wait while it is used up. An image takes at
@@ -60,6 +62,11 @@ pub const LIMITS_OF_KINDS: [&str; 3] = ["frame_cache", "decode_memory", MICRO_BA
 pub const MICRO_BATCH_SIZE: &str = "micro_batch_size";
 
 impl Limits {
+    /// Number of batches that workers may be ahead of the trainer.
+    pub fn batches_ahead(&self) -> u64 {
+        self.prefetch.unwrap_or(2 * self.workers.max(1)).max(self.workers) as u64
+    }
+
     /// Those of [`LIMITS_OF_KINDS`] that differ from the default.
     pub fn of_kinds(&self) -> impl Iterator<Item = &'static str> {
         let default = Self::default();
@@ -79,7 +86,7 @@ impl Default for Limits {
             micro_batch_size: 8,
             threads: 0,
             workers: 1,
-            prefetch: 2,
+            prefetch: None,
             frame_cache: Bytes::mebibytes(64),
             decode_memory: Bytes::mebibytes(512),
             gradient_norm_window: 100,

@@ -107,7 +107,8 @@ pub enum Autotune {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Cleanup {
-    /// Steps between two cleanups; 0 disables them. Every tenth step costs little time.
+    /// Steps between two cleanups in training; 0: none. Cleanups after epochs and validations go on unless `after_epoch` and
+    /// `after_validation` are off. Every tenth step costs little time.
     pub every_steps: u64,
     /// Clean up after each validation, which often leaves the most free memory.
     pub after_validation: bool,

@@ -186,7 +186,7 @@ fn is_bytes(name: &str) -> bool {
     ends.iter().any(|end| name.ends_with(end)) || begins.iter().any(|begin| name.starts_with(begin))
 }
 
-/// Change of a trial against another, as in the table of the sweep; the noise is that of all its trials. `None` where a value is not
+/// Change of a trial against another; the noise is that of all its trials. `None` where a value is not
 /// positive.
 fn relative(here: &[f64], there: &[f64], all: &[Vec<f64>]) -> Option<Measurement> {
     let change = Change::of(here, there, Noise::of(all))?;

@@ -92,15 +92,15 @@ pub struct Table {
     pub metric: Option<String>,
     /// Direction in which the metric is better; `null` where no plan declares it.
     pub direction: Option<Direction>,
-    /// The finished trial with the best metric; of method `asha`, the best at the highest rung that was reached.
+    /// The finished trial with the best metric, the first of equal ones; `null` if it is no better than chance. Of method `asha`, the best at the highest rung that was reached.
     pub best: Option<u64>,
     /// Steps after which runs of method `asha` stop until they are promoted; the last is the end of a run.
     pub rungs: Vec<u64>,
     /// The kind of steps whose loss is in the table: the most frequent one.
     pub loss_kind: Option<String>,
-    /// The trial that the others are compared with: the one without cleanups, or else the first.
+    /// The trial that the others are compared with: the one with `cleanup.every_steps = 0`, or else the first.
     pub reference: Option<u64>,
-    /// Noise of each comparison; empty when no trial was measured twice.
+    /// Noise of each comparison in pairs of one seed; empty when no two trials have two repeats in common.
     pub noise: BTreeMap<&'static str, Noise>,
     /// The trials, by their numbers.
     pub rows: Vec<Row>,
@@ -148,7 +148,7 @@ pub struct Row {
     pub device_reserved_peak: Option<Spread>,
     /// The minimum of device memory reserved by the device's pool at sample points in the second half of a run.
     pub device_reserved_floor: Option<Spread>,
-    /// Memory growth, in bytes per step.
+    /// Memory growth, in bytes per step, of runs that are long enough for a verdict and whose capped buffers do not fill.
     pub growth: Option<Spread>,
     /// The worst verdict of its runs.
     pub verdict: Option<VerdictWord>,
@@ -161,7 +161,7 @@ pub struct Row {
     pub loss: Option<Spread>,
     /// Changes against the reference, by measurement.
     pub change: BTreeMap<&'static str, Change>,
-    /// The Pareto fronts of speed and memory that it is on: `heap`, `rss`, `device`.
+    /// The Pareto fronts of speed and memory (differences below 1 % are ties) that it is on: `heap`, `rss`, `device`.
     pub pareto: Vec<&'static str>,
     /// Its runs, by repeat.
     pub runs: Vec<Measured>,

@@ -104,7 +104,7 @@ mod tests {
     fn feed_ledger(leaks: &Leaks, workers: usize, taken: usize, expected: u64) -> Vec<(&'static str, u64, u64)> {
         let settings = Settings { n_way: 2, n_query: 1, image_size: 32, reference_size: 32, ..Settings::default() };
         let settings = Settings { triplet_ratio: 0.0, ..settings };
-        let limits = Limits { workers, prefetch: 2, ..Limits::default() };
+        let limits = Limits { workers, prefetch: Some(2), ..Limits::default() };
         let buffers = feed::Buffers::new(&limits, batch_bytes_max(&settings));
         let batches = BatchLoader::new(episodes(library(SHAPE), settings, 7).unwrap(), Arc::new(Frames));
         let ledger = Ledger::default();

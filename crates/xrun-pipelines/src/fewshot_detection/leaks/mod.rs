@@ -27,7 +27,6 @@ use xrun_core::leak;
 use xrun_core::settings::sections::Limits;
 use xrun_core::task::TaskFacts;
 use xrun_data::boxes::library::Library;
-use xrun_data::feed;
 
 /// Detections of all validations.
 pub const VALIDATION_PREDICTIONS: Leak =
@@ -97,7 +96,7 @@ pub fn leak_growth(leak: &Leak, episodes: &Episodes, experiment: &Experiment, ba
 
 /// Number of batches that are prepared in advance; 0 without workers.
 fn batches_ahead(limits: &Limits) -> u64 {
-    if limits.workers == 0 { 0 } else { feed::batches_ahead(limits) }
+    if limits.workers == 0 { 0 } else { limits.batches_ahead() }
 }
 
 /// Images that a run reads.

@@ -19,7 +19,6 @@ use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leak;
 use xrun_core::leak;
 use xrun_core::task::TaskFacts;
-use xrun_data::feed;
 
 /// Images that are decoded in the list of the data and stay there.
 pub const IMAGES_DECODED_IN_PLACE: Leak = leak!(
@@ -104,7 +103,7 @@ pub fn leak_growth(leak: &Leak, batches: &BatchLoader, experiment: &Experiment) 
 /// Number of training batches that a run prepares: those of its steps, and the lead of the workers.
 fn prepared_batches(batches: &BatchLoader, experiment: &Experiment) -> u64 {
     let (_, steps) = experiment.training.steps(batches.per_epoch());
-    let ahead = if experiment.limits.workers == 0 { 0 } else { feed::batches_ahead(&experiment.limits) };
+    let ahead = if experiment.limits.workers == 0 { 0 } else { experiment.limits.batches_ahead() };
     steps.saturating_mul(batches.shape().accumulation as u64).saturating_add(ahead)
 }
 

@@ -119,36 +119,33 @@ impl Results {
             // Only the first table was measured on a machine without other work.
             runs.truncate(1);
         }
-        let tables = runs.iter().map(trials).collect::<Result<Vec<_>, _>>()?;
-        let values = |table: &Trials, trial: u64| {
-            let runs = table.get(&trial).into_iter().flatten();
-            let values: Vec<Value> = runs.filter_map(|run| value(run, &figure.name)).collect();
-            let missing = || format!("{sweep} has no `{}` of trial {trial}", figure.name);
-            if values.is_empty() { Err(missing()) } else { Ok(values) }
+        let mut tables = runs.iter().map(trials).collect::<Result<Vec<_>, _>>()?;
+        let values = |table: &Trials, trial: u64| -> Vec<Value> {
+            table.get(&trial).into_iter().flatten().filter_map(|run| value(run, &figure.name)).collect()
         };
+        let compared: Vec<u64> = [Some(figure.trial), figure.against].into_iter().flatten().collect();
+        tables.retain(|table| compared.iter().all(|trial| !values(table, *trial).is_empty()));
+        if tables.is_empty() {
+            return Err(format!("{sweep} has no `{}` of trials {compared:?}", figure.name));
+        }
         let expected = figure.expected()?;
         let (text, answer) = match figure.against {
             None => {
-                let all = tables.iter().map(|table| values(table, figure.trial)).collect::<Result<Vec<_>, _>>()?;
-                expected.of_values(&figure.name, &all.concat())?
+                let all: Vec<Value> = tables.iter().flat_map(|table| values(table, figure.trial)).collect();
+                expected.of_values(&figure.name, &all)?
             }
             Some(reference) => {
                 let mut changes = Vec::new();
                 for table in &tables {
-                    let all: Vec<Vec<f64>> = table
-                        .keys()
-                        .filter_map(|trial| values(table, *trial).ok())
-                        .map(|trial| numbers(&trial))
-                        .collect();
-                    let [here, there] = [figure.trial, reference].map(|trial| values(table, trial));
-                    let change = Change::of(&numbers(&here?), &numbers(&there?), Noise::of(&all));
+                    let all: Vec<Vec<f64>> = table.keys().map(|trial| numbers(&values(table, *trial))).collect();
+                    let [here, there] = [figure.trial, reference].map(|trial| numbers(&values(table, trial)));
+                    let change = Change::of(&here, &there, Noise::of(&all));
                     changes.push(change.ok_or_else(|| format!("{sweep}: a change needs positive values"))?);
                 }
                 expected.of_changes(&changes)
             }
         };
-        let runs = if tables.len() == RUNS { String::new() } else { format!(", {} of {RUNS} runs", tables.len()) };
-        Ok((format!("{text}{runs}"), answer))
+        Ok((format!("{text}{}", measurements(tables.len())), answer))
     }
 
     /// A leak is found if the leaking run names its owner and the control run is bounded, in all measurements.
@@ -176,7 +173,7 @@ impl Results {
             (true, true) => Answer::Depends,
             _ => Answer::Refuted,
         };
-        Ok((shown.unwrap_or_default(), answer))
+        Ok((format!("{}{}", shown.unwrap_or_default(), measurements(found.len())), answer))
     }
 }
 
@@ -225,7 +222,12 @@ impl Expectation {
         let within_noise = Some(low <= 0.0 && 0.0 <= high);
         let words = Change { change: median, low: Some(low), high: Some(high), within_noise }.words();
         let expected = self.words(|value| format!("{value} %"));
-        (format!("{words}, expected {expected}"), self.answer(100.0 * low, 100.0 * high))
+        let answer = match changes {
+            // Without repeats, one measurement says nothing about the noise.
+            [Change { low: None, .. }] => Answer::Depends,
+            _ => self.answer(100.0 * low, 100.0 * high),
+        };
+        (format!("{words}, expected {expected}"), answer)
     }
 
     fn words(&self, shown: impl Fn(f64) -> String) -> String {
@@ -247,6 +249,11 @@ impl Expectation {
             Answer::Depends
         }
     }
+}
+
+/// Number of measurements, where it is not that of `results/take-claims`.
+fn measurements(count: usize) -> String {
+    if count == RUNS { String::new() } else { format!(", {count} of {RUNS} runs") }
 }
 
 /// Runs by trial.

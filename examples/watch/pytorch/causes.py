@@ -1,4 +1,5 @@
-"""Causes of growth in the code of the five reports (docs/origins.md), and the remedies that they name: `causes.py CAUSE [reported|remedied]`.
+"""Causes of growth in the code of the five reports (docs/origins.md), and their remedies: `causes.py CAUSE [reported|remedied]`.
+
 What a step would keep, if the cause were right, is a megabyte or more. Needs PyTorch; `workers` and `images` need Pillow, `progress_bar`
 tqdm, `tracker` wandb."""
 
@@ -80,7 +81,7 @@ class ProgressBar:
     def __init__(self):
         from tqdm import tqdm
 
-        self.bar = tqdm(total=arguments.steps, file=open(os.devnull, "w"))
+        self.bar = tqdm(total=arguments.steps, file=open(os.devnull, "w"))  # noqa: SIM115
 
     def step(self, step):
         loss = train(step)[1].item()

@@ -37,6 +37,19 @@ fn the_page_of_claims_is_that_of_the_kept_results() {
 }
 
 #[test]
+fn the_kept_verdicts_are_those_of_their_logs() {
+    let workplace = Workplace::new();
+    let logs = std::fs::read_dir(Path::new(ROOT).join("results/verdicts")).unwrap().flatten().map(|entry| entry.path());
+    let logs: Vec<_> = logs.filter(|path| path.extension().is_some_and(|extension| extension == "txt")).collect();
+    assert!(!logs.is_empty());
+    for log in logs {
+        let said = workplace.xrun(&["verdict", log.to_str().unwrap(), "--json"]);
+        assert_eq!(said.code, 0, "{said:?}");
+        assert_eq!(said.out, text(&log.with_extension("json")), "{}: results/take-claims makes it again", log.display());
+    }
+}
+
+#[test]
 fn a_claim_without_its_result_is_an_error_with_its_statement() {
     let workplace = Workplace::new();
     workplace.file("claims.toml", "[[report]]\ntitle = 'r'\n[[report.claim]]\nsays = 'it leaks'\n");

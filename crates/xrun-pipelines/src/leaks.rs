@@ -7,7 +7,13 @@ use xrun_core::leak;
 pub const LOSS_WITH_GRAPH: Leak = leak!(
     "loss_with_graph",
     with_tensors,
-    "Add up the losses with their graphs (as for a progress line that shows their mean)."
+    "Add up the losses with their graphs, after their backward passes (as for a progress line that shows their mean)."
+);
+/// Losses that no backward pass reaches.
+pub const LOSS_NEVER_BACKPROPAGATED: Leak = leak!(
+    "loss_never_backpropagated",
+    with_tensors,
+    "Keep a loss whose graph no backward pass frees, with all activations that it saved."
 );
 /// Gradients of each step.
 pub const GRADIENTS: Leak =

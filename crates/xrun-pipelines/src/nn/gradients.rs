@@ -83,6 +83,18 @@ pub fn leak_gradients<M: Module>(
     Ok(())
 }
 
+/// Adds a loss, `[1]`, to the sum in a leak after its backward pass, as a progress line does that shows the mean of the losses.
+pub fn leak_loss(in_use: impl Fn() -> u64, sum: &mut LeakBuffer<Tensor<1>>, loss: impl FnOnce() -> Tensor<1>) {
+    if sum.is_on() {
+        let loss = loss();
+        drop(loss.clone().backward());
+        sum.replace_measured(in_use, |sum| match sum {
+            Some(sum) => sum.clone() + loss,
+            None => loss,
+        });
+    }
+}
+
 fn copy<M: Module>(module: &M, gradients: &GradientsParams) -> GradientsParams {
     let mut copy = Copy { source: gradients, copy: GradientsParams::new() };
     module.visit(&mut copy);

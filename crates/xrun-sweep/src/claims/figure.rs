@@ -4,192 +4,297 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use super::{ClaimsError, Figure, read};
+use super::{Answer, read};
 use crate::records::sweep::Measured;
-use xrun_core::files::layout;
+use xrun_core::files::layout::{REFERENCE, TABLE_JSON};
 use xrun_results::noise::{Change, Noise, Spread};
 use xrun_results::report::formatting::{bytes, duration, number, signed_bytes};
-use xrun_results::verdict::VerdictWord;
 
-/// File of `xrun leaks --json` below the kept results.
-pub const LEAKS: &str = "leaks.json";
+/// Number of times that `results/take-claims` runs each sweep, and all leaks.
+const RUNS: usize = 3;
 
-/// A kept `table.json`, as far as it is needed.
-#[derive(Debug, Deserialize)]
-struct KeptTable {
-    rows: Vec<KeptRow>,
+/// A figure of a claim, with the range that confirms it. It is that of a sweep, a leak, or a field of a kept file.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Figure {
+    /// Text before the figure.
+    pub label: String,
+    /// Name of a kept sweep.
+    pub sweep: Option<String>,
+    /// Number of the trial.
+    pub trial: u64,
+    /// Number of the trial that it is compared with; the figure is then the relative change in percent.
+    pub against: Option<u64>,
+    /// Name of the measurement: a field of a run in `table.json`, such as `rss_peak`, one of its metrics, or one of its `figures`.
+    pub name: String,
+    /// Name of a leak whose pair of runs is in `leaks.json`.
+    pub leak: Option<String>,
+    /// A JSON file below the results.
+    pub file: Option<String>,
+    /// JSON pointer into `file`.
+    pub field: String,
+    /// Reason why nothing here shows the figure.
+    pub missing: Option<String>,
+    /// Range that confirms the figure; the one of a leak is in its experiment.
+    pub expect: Option<Expectation>,
+    /// Change of `expect` after the measurement, with its reason.
+    pub changed: Option<String>,
 }
 
-#[derive(Debug, Deserialize)]
-struct KeptRow {
-    trial: u64,
-    runs: Vec<Measured>,
+/// Range of a figure that confirms it: the whole interval must be inside. An interval that is outside refutes it.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Expectation {
+    /// Smallest value; of a relative change in percent, otherwise in the unit of the figure.
+    pub at_least: Option<f64>,
+    /// Largest value.
+    pub at_most: Option<f64>,
+    /// Text, such as a verdict.
+    pub is: Option<String>,
 }
 
-/// A pair of `leaks.json`, as far as it is needed.
-#[derive(Debug, Deserialize)]
-struct KeptLeak {
-    name: String,
-    leaky: VerdictWord,
-    bounded: VerdictWord,
-    slope_expected: f64,
-    slope_measured: Option<f64>,
-    ends: bool,
-    owner_named: Option<String>,
-    wrong: Vec<String>,
-    left_out: Option<String>,
-}
-
-/// Kept results, each read once: one table for each sweep that the claims name.
+/// Kept results, each file read once.
 #[derive(Debug)]
 pub struct Results {
     directory: PathBuf,
-    tables: BTreeMap<String, KeptTable>,
-    leaks: Option<Vec<KeptLeak>>,
-}
-
-/// A measured figure.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Measurement {
-    /// Figure with its noise, for people.
-    pub text: String,
-    /// Interval that an expectation is compared with: a 95 % confidence interval of a change in percent, or the range of the
-    /// repeats; `None` for text.
-    pub interval: Option<(f64, f64)>,
-    /// Whether a leak was shown: found in the leaking run, and absent from the control run.
-    pub is_shown: Option<bool>,
-}
-
-/// Error of a figure.
-#[derive(Debug)]
-pub enum FigureError {
-    /// A file of the results.
-    File(ClaimsError),
-    /// The results have no such figure.
-    Missing(String),
+    files: BTreeMap<PathBuf, Value>,
 }
 
 impl Results {
     /// Kept results below this directory of results.
     pub fn new(results: &Path) -> Self {
-        Self { directory: results.join(layout::REFERENCE), tables: BTreeMap::new(), leaks: None }
+        Self { directory: results.to_path_buf(), files: BTreeMap::new() }
     }
 
-    /// Reads a figure.
+    /// Reads a figure, as text with its answer.
     ///
     /// # Errors
-    /// A file cannot be read, or has no such trial, leak or measurement.
-    pub fn measure(&mut self, figure: &Figure) -> Result<Measurement, FigureError> {
-        match (&figure.sweep, &figure.leak, &figure.text) {
-            (Some(sweep), None, None) => self.of_sweep(sweep, figure),
-            (None, Some(leak), None) => self.of_leak(leak),
-            (None, None, Some(text)) => Ok(Measurement { text: text.clone(), interval: None, is_shown: None }),
-            _ => Err(FigureError::Missing("a figure has one of `sweep`, `leak` and `text`".into())),
-        }
+    /// A file cannot be read or has no such figure, or the figure has no expectation.
+    pub fn measure(&mut self, figure: &Figure) -> Result<(String, Answer), String> {
+        let Figure { sweep, leak, file, missing, .. } = figure;
+        let label = if figure.label.is_empty() { String::new() } else { format!("{}: ", figure.label) };
+        let (text, answer) = match (sweep, leak, file, missing) {
+            (Some(sweep), None, None, None) => self.of_sweep(sweep, figure)?,
+            (None, Some(leak), None, None) => self.of_leak(leak)?,
+            (None, None, Some(file), None) => {
+                let value = self.file(file)?.pointer(&figure.field).cloned();
+                let value = value.ok_or_else(|| format!("{file} has no {}", figure.field))?;
+                let name = figure.field.rsplit('/').next().unwrap_or_default();
+                figure.expected()?.of_values(name, &[value])?
+            }
+            (None, None, None, Some(reason)) => (reason.clone(), Answer::NotShown),
+            _ => return Err("a figure has one of `sweep`, `leak`, `file` and `missing`".into()),
+        };
+        let changed = figure.changed.as_ref().map_or_else(String::new, |reason| format!(" (changed: {reason})"));
+        Ok((format!("{label}{text}{changed}"), answer))
     }
 
-    fn of_sweep(&mut self, sweep: &str, figure: &Figure) -> Result<Measurement, FigureError> {
-        if !self.tables.contains_key(sweep) {
-            let table = parse(&self.directory.join(sweep).join(layout::TABLE_JSON)).map_err(FigureError::File)?;
-            self.tables.insert(sweep.to_owned(), table);
+    fn file(&mut self, name: &str) -> Result<&Value, String> {
+        let path = self.directory.join(name);
+        if !self.files.contains_key(&path) {
+            let text = read(&path).map_err(|error| error.to_string())?;
+            let value = serde_json::from_str(&text).map_err(|error| format!("{}: {error}", path.display()))?;
+            self.files.insert(path.clone(), value);
         }
-        let Some(table) = self.tables.get(sweep) else { unreachable!("inserted above") };
-        let values = |trial: u64| {
-            let values = table.values(trial, &figure.name);
-            let what = || format!("{sweep} has no `{}` of trial {trial}", figure.name);
-            if values.is_empty() { Err(FigureError::Missing(what())) } else { Ok(values) }
-        };
-        let here = values(figure.trial)?;
-        match figure.against {
-            None => Ok(absolute(&figure.name, &here)),
-            Some(reference) => {
-                let all = table.rows.iter().map(|row| table.values(row.trial, &figure.name)).collect::<Vec<_>>();
-                relative(&here, &values(reference)?, &all)
-                    .ok_or_else(|| FigureError::Missing(format!("{sweep}: a change needs positive values")))
+        self.files.get(&path).ok_or_else(|| unreachable!("inserted above"))
+    }
+
+    /// Kept files of up to [`RUNS`] measurements: `name(1)` must be there, `name(2)` need not.
+    fn runs(&mut self, name: impl Fn(&str) -> String) -> Result<Vec<Value>, String> {
+        let mut runs = vec![self.file(&name(""))?.clone()];
+        for run in 2..=RUNS {
+            let name = name(&format!(".{run}"));
+            if self.directory.join(&name).exists() {
+                runs.push(self.file(&name)?.clone());
             }
         }
+        Ok(runs)
     }
 
-    fn of_leak(&mut self, name: &str) -> Result<Measurement, FigureError> {
-        if self.leaks.is_none() {
-            self.leaks = Some(parse(&self.directory.join(LEAKS)).map_err(FigureError::File)?);
+    fn of_sweep(&mut self, sweep: &str, figure: &Figure) -> Result<(String, Answer), String> {
+        let mut runs = self.runs(|run| format!("{REFERENCE}/{sweep}{run}/{TABLE_JSON}"))?;
+        if is_time(&figure.name) {
+            // Only the first table was measured on a machine without other work.
+            runs.truncate(1);
         }
-        let leak = self.leaks.iter().flatten().find(|leak| leak.name == name && leak.left_out.is_none());
-        let leak = leak.ok_or_else(|| FigureError::Missing(format!("{LEAKS} has no leak `{name}`")))?;
-        let size = bytes(leak.slope_measured.unwrap_or_default());
-        let unit = if leak.ends { "in all" } else { "a step" };
-        let owner = leak.owner_named.as_deref().unwrap_or("no buffer");
-        Ok(Measurement {
-            text: format!(
-                "leak on: {}, {size} {unit} in `{owner}` ({} expected); leak off: {}",
-                leak.leaky.words(),
-                bytes(leak.slope_expected),
-                leak.bounded.words(),
-            ),
-            interval: leak.slope_measured.map(|slope| (slope, slope)),
-            is_shown: Some(leak.wrong.is_empty()),
-        })
+        let mut tables = runs.iter().map(trials).collect::<Result<Vec<_>, _>>()?;
+        let values = |table: &Trials, trial: u64| -> Vec<Value> {
+            table.get(&trial).into_iter().flatten().filter_map(|run| value(run, &figure.name)).collect()
+        };
+        let compared: Vec<u64> = [Some(figure.trial), figure.against].into_iter().flatten().collect();
+        tables.retain(|table| compared.iter().all(|trial| !values(table, *trial).is_empty()));
+        if tables.is_empty() {
+            return Err(format!("{sweep} has no `{}` of trials {compared:?}", figure.name));
+        }
+        let expected = figure.expected()?;
+        let (text, answer) = match figure.against {
+            None => {
+                let all: Vec<Value> = tables.iter().flat_map(|table| values(table, figure.trial)).collect();
+                expected.of_values(&figure.name, &all)?
+            }
+            Some(reference) => {
+                let mut changes = Vec::new();
+                for table in &tables {
+                    let all: Vec<Vec<f64>> = table.keys().map(|trial| numbers(&values(table, *trial))).collect();
+                    let [here, there] = [figure.trial, reference].map(|trial| numbers(&values(table, trial)));
+                    let change = Change::of(&here, &there, Noise::of(&all));
+                    changes.push(change.ok_or_else(|| format!("{sweep}: a change needs positive values"))?);
+                }
+                expected.of_changes(&changes)
+            }
+        };
+        Ok((format!("{text}{}", measurements(tables.len())), answer))
+    }
+
+    /// A leak is found if the leaking run names its owner and the control run is bounded, in all measurements.
+    fn of_leak(&mut self, name: &str) -> Result<(String, Answer), String> {
+        let mut found = Vec::new();
+        let mut shown = None;
+        for leaks in self.runs(|run| format!("{REFERENCE}/leaks{run}.json"))? {
+            let is_this = |leak: &&Value| leak["name"] == name && leak["left_out"].is_null();
+            let leak = leaks.as_array().into_iter().flatten().find(is_this);
+            let leak = leak.ok_or_else(|| format!("leaks.json has no leak `{name}`"))?;
+            let text = |key: &str| leak[key].as_str().unwrap_or("no buffer").replace('_', " ");
+            let size = |key: &str| bytes(leak[key].as_f64().unwrap_or_default());
+            let unit = if leak["ends"] == true { "in all" } else { "a step" };
+            let owner = leak["owner_named"].as_str().unwrap_or("no buffer");
+            let (leaky, bounded, expected) = (text("leaky"), text("bounded"), size("slope_expected"));
+            let measured = size("slope_measured");
+            shown.get_or_insert(format!(
+                "leak on: {leaky}, {measured} {unit} in `{owner}` ({expected} expected); leak off: {bounded}"
+            ));
+            let is_right = leak["wrong"].as_array().is_some_and(Vec::is_empty);
+            found.push(is_right && leak["owner_named"] == leak["owner_expected"]);
+        }
+        let answer = match (found.contains(&true), found.contains(&false)) {
+            (true, false) => Answer::Confirmed,
+            (true, true) => Answer::Depends,
+            _ => Answer::Refuted,
+        };
+        Ok((format!("{}{}", shown.unwrap_or_default(), measurements(found.len())), answer))
     }
 }
 
-fn parse<T: DeserializeOwned>(path: &Path) -> Result<T, ClaimsError> {
-    serde_json::from_str(&read(path)?)
-        .map_err(|error| ClaimsError::Content { path: path.to_path_buf(), message: error.to_string() })
+impl Figure {
+    fn expected(&self) -> Result<&Expectation, String> {
+        let is_empty = |expected: &&Expectation| **expected != Expectation::default();
+        self.expect.as_ref().filter(is_empty).ok_or_else(|| format!("figure `{}` needs `expect`", self.label))
+    }
 }
 
-impl KeptTable {
-    /// Values of the runs of a trial that finished.
-    fn values(&self, trial: u64, name: &str) -> Vec<f64> {
-        let runs = self.rows.iter().filter(|row| row.trial == trial).flat_map(|row| &row.runs);
-        runs.filter_map(|run| value(run, name)).collect()
+impl Expectation {
+    /// Values of all runs, with the answer of their range.
+    fn of_values(&self, name: &str, values: &[Value]) -> Result<(String, Answer), String> {
+        if let Some(word) = &self.is {
+            let words: Vec<String> =
+                values.iter().map(|value| value.as_str().map_or_else(|| value.to_string(), String::from)).collect();
+            let right = words.iter().filter(|found| *found == word).count();
+            let answer = match right {
+                0 => Answer::Refuted,
+                count if count == words.len() => Answer::Confirmed,
+                _ => Answer::Depends,
+            };
+            let mut distinct = words;
+            distinct.sort();
+            distinct.dedup();
+            return Ok((format!("{}, expected {word}", distinct.join(", ")), answer));
+        }
+        let spread = Spread::of(numbers(values).into_iter()).ok_or_else(|| format!("`{name}` is no number"))?;
+        let Spread { median, low, high, .. } = spread;
+        let [median_text, low_text, high_text] = [median, low, high].map(|value| shown(name, value));
+        let range = if low_text == high_text { String::new() } else { format!(" ({low_text} to {high_text})") };
+        Ok((
+            format!("{median_text}{range}, expected {}", self.words(|value| shown(name, value))),
+            self.answer(low, high),
+        ))
     }
+
+    /// Median change of the runs, with the answer of all their intervals together.
+    fn of_changes(&self, changes: &[Change]) -> (String, Answer) {
+        let end = |end: fn(&Change) -> f64| {
+            Spread::of(changes.iter().map(end)).map_or([0.0; 3], |all| [all.low, all.median, all.high])
+        };
+        let [low, ..] = end(|change| change.low.unwrap_or(change.change));
+        let [_, median, _] = end(|change| change.change);
+        let [.., high] = end(|change| change.high.unwrap_or(change.change));
+        let within_noise = Some(low <= 0.0 && 0.0 <= high);
+        let words = Change { change: median, low: Some(low), high: Some(high), within_noise }.words();
+        let expected = self.words(|value| format!("{value} %"));
+        let answer = match changes {
+            // Without repeats, one measurement says nothing about the noise.
+            [Change { low: None, .. }] => Answer::Depends,
+            _ => self.answer(100.0 * low, 100.0 * high),
+        };
+        (format!("{words}, expected {expected}"), answer)
+    }
+
+    fn words(&self, shown: impl Fn(f64) -> String) -> String {
+        match (self.at_least, self.at_most) {
+            (Some(least), Some(most)) => format!("{} to {}", shown(least), shown(most)),
+            (Some(least), None) => format!("at least {}", shown(least)),
+            (None, Some(most)) => format!("at most {}", shown(most)),
+            (None, None) => String::new(),
+        }
+    }
+
+    fn answer(&self, low: f64, high: f64) -> Answer {
+        let (least, most) = (self.at_least.unwrap_or(f64::NEG_INFINITY), self.at_most.unwrap_or(f64::INFINITY));
+        if least <= low && high <= most {
+            Answer::Confirmed
+        } else if high < least || most < low {
+            Answer::Refuted
+        } else {
+            Answer::Depends
+        }
+    }
+}
+
+/// Number of measurements, where it is not that of `results/take-claims`.
+fn measurements(count: usize) -> String {
+    if count == RUNS { String::new() } else { format!(", {count} of {RUNS} runs") }
+}
+
+/// Runs by trial.
+type Trials = BTreeMap<u64, Vec<Measured>>;
+
+fn trials(table: &Value) -> Result<Trials, String> {
+    let rows = table["rows"].as_array().into_iter().flatten();
+    rows.map(|row| {
+        let runs = Vec::<Measured>::deserialize(&row["runs"]).map_err(|error| error.to_string())?;
+        Ok((row["trial"].as_u64().unwrap_or_default(), runs))
+    })
+    .collect()
 }
 
 /// A measurement of a run, by the name of its field, of a metric, or in `figures`.
-fn value(run: &Measured, name: &str) -> Option<f64> {
-    if let Some(value) = run.figures.get(name) {
-        return Some(*value);
-    }
-    if let Some(value) = run.metrics.get(name) {
-        return *value;
-    }
-    serde_json::to_value(run).ok()?.get(name).and_then(Value::as_f64)
+fn value(run: &Measured, name: &str) -> Option<Value> {
+    let number = run.figures.get(name).copied().or_else(|| run.metrics.get(name).copied().flatten());
+    let field = || serde_json::to_value(run).ok()?.get(name).filter(|value| !value.is_null()).cloned();
+    number.map(Value::from).or_else(field)
 }
 
-fn absolute(name: &str, values: &[f64]) -> Measurement {
-    let spread = Spread::of(values.iter().copied()).unwrap_or(Spread { median: 0.0, low: 0.0, high: 0.0, count: 0 });
-    let shown = |value: f64| match name {
+fn numbers(values: &[Value]) -> Vec<f64> {
+    values.iter().filter_map(Value::as_f64).collect()
+}
+
+fn is_time(name: &str) -> bool {
+    ["steps_per_second", "seconds", "cleanup_seconds"].contains(&name) || name.starts_with("phase.")
+}
+
+fn shown(name: &str, value: f64) -> String {
+    let ends = ["_peak", "_floor", "validation_left", "_bytes"];
+    let begins = ["planned.", "actual.", "part.", "owner.", "step."];
+    match name {
         "growth" => format!("{} a step", signed_bytes(value)),
         "steps_per_second" => format!("{} steps/s", number(value)),
         "seconds" | "cleanup_seconds" => duration(value),
         name if name.starts_with("phase.") => format!("{} ms", number(1e3 * value)),
-        name if is_bytes(name) => signed_bytes(value),
+        name if name.starts_with("ms_") => format!("{} ms", number(value)),
+        name if ends.iter().any(|end| name.ends_with(end)) || begins.iter().any(|begin| name.starts_with(begin)) => {
+            signed_bytes(value)
+        }
         _ => number(value),
-    };
-    let range = match shown(spread.low) == shown(spread.high) {
-        true => String::new(),
-        false => format!(" ({} to {})", shown(spread.low), shown(spread.high)),
-    };
-    Measurement {
-        text: format!("{}{range}", shown(spread.median)),
-        interval: Some((spread.low, spread.high)),
-        is_shown: None,
     }
-}
-
-fn is_bytes(name: &str) -> bool {
-    let ends = ["_peak", "_floor", "validation_left"];
-    let begins = ["planned.", "actual.", "part.", "owner.", "step."];
-    ends.iter().any(|end| name.ends_with(end)) || begins.iter().any(|begin| name.starts_with(begin))
-}
-
-/// Change of a trial against another; the noise is that of all its trials. `None` where a value is not
-/// positive.
-fn relative(here: &[f64], there: &[f64], all: &[Vec<f64>]) -> Option<Measurement> {
-    let change = Change::of(here, there, Noise::of(all))?;
-    let interval = (100.0 * change.low.unwrap_or(change.change), 100.0 * change.high.unwrap_or(change.change));
-    Some(Measurement { text: change.words(), interval: Some(interval), is_shown: None })
 }

@@ -1,8 +1,8 @@
-//! Claims of reports on memory, each with the measurement that confirms or refutes it: `results/claims.toml` and the kept
-//! results of sweeps and leaks.
+//! Claims of reports on memory, each with the measurements that answer it: `results/claims.toml` and the kept results of sweeps and
+//! leaks.
 //!
-//! A figure is read from `results/reference/<sweep>/table.json`, or from `results/reference/leaks.json`. Where the claim has an
-//! expectation, the interval of its last figure answers it; otherwise the file does, with a reason.
+//! A claim has two answers: whether xrun finds the leak or effect, and whether the cause or remedy is as the report states it. Both are
+//! computed from the figures alone: an answer is no better than that of its worst figure.
 
 mod figure;
 mod page;
@@ -12,12 +12,11 @@ mod tests;
 
 use std::path::{Path, PathBuf};
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use xrun_core::files::file;
 
-pub use figure::{Measurement, Results};
+pub use figure::{Expectation, Figure, Results};
 pub use page::markdown;
 
 /// File name below the results.
@@ -55,60 +54,28 @@ pub struct Claim {
     /// Command that shows it; empty if none can.
     #[serde(default)]
     pub command: String,
-    /// Figures measured here. The last one answers the claim.
+    /// Figures on whether xrun finds the leak or effect. A claim without any is not shown here.
     #[serde(default)]
-    pub figures: Vec<Figure>,
-    /// Range in which the last figure confirms the claim.
-    pub expect: Option<Expectation>,
-    /// Answer of a claim without an expectation.
-    pub answer: Option<Answer>,
-    /// Reason or condition of the answer.
+    pub found: Vec<Figure>,
+    /// Figures on the cause or remedy as the report states it.
+    #[serde(default)]
+    pub cause: Vec<Figure>,
+    /// Explanation of the answers.
     #[serde(default)]
     pub because: String,
 }
 
-/// A measured figure of a claim: of a sweep, of a leak, or as text.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct Figure {
-    /// Text before the figure.
-    pub label: String,
-    /// Name of a kept sweep.
-    pub sweep: Option<String>,
-    /// Number of the trial.
-    pub trial: u64,
-    /// Number of the trial that it is compared with; the figure is then the relative change.
-    pub against: Option<u64>,
-    /// Name of the measurement: a number of a run in `table.json`, such as `rss_peak`, or one of its `figures`.
-    pub name: String,
-    /// Name of a leak whose pair of runs is in `leaks.json`.
-    pub leak: Option<String>,
-    /// Text of a figure that was measured elsewhere, with its place.
-    pub text: Option<String>,
-}
-
-/// Range of a figure that confirms a claim: the whole interval must be inside. An interval that is outside refutes it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Expectation {
-    /// Smallest value; of a relative change in percent, otherwise in the unit of the figure.
-    pub at_least: Option<f64>,
-    /// Largest value.
-    pub at_most: Option<f64>,
-}
-
-/// Answer to a claim.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
+/// Answer to a claim, from best to worst.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Answer {
-    /// Measured as the report says.
+    /// Measured as expected.
     Confirmed,
-    /// Measured, and it is not as the report says.
-    Refuted,
-    /// True under a condition, or not distinguishable from noise.
+    /// Measured differently by different runs, or not distinguishable from noise.
     Depends,
-    /// Nothing here can show it.
-    CannotBeShown,
+    /// Nothing here shows it.
+    NotShown,
+    /// Measured, and it is not as expected.
+    Refuted,
 }
 
 impl Answer {
@@ -116,22 +83,30 @@ impl Answer {
     pub fn label(self) -> &'static str {
         match self {
             Self::Confirmed => "confirmed",
-            Self::Refuted => "refuted",
             Self::Depends => "depends",
-            Self::CannotBeShown => "cannot be shown here",
+            Self::NotShown => "not shown here",
+            Self::Refuted => "refuted",
         }
     }
 }
 
-/// A claim with its figures and its answer.
+/// Figures of one answer as text, each with its own answer.
+pub type Measured = Vec<(String, Answer)>;
+
+/// A claim with its measured figures.
 #[derive(Clone, Debug)]
 pub struct AnsweredClaim {
     /// Claim of the file.
     pub claim: Claim,
-    /// Figures as text, in order.
-    pub figures: Vec<String>,
-    /// Answer.
-    pub answer: Answer,
+    /// Whether xrun finds the leak or effect.
+    pub found: Measured,
+    /// Whether the cause or remedy is as the report states it.
+    pub cause: Measured,
+}
+
+/// Answer of figures: the worst one.
+pub fn worst(measured: &Measured) -> Answer {
+    measured.iter().map(|(_, answer)| *answer).max().unwrap_or(Answer::NotShown)
 }
 
 /// Error of reading claims or their results.
@@ -183,7 +158,7 @@ impl Claims {
     /// Answers all claims, by report.
     ///
     /// # Errors
-    /// A result is missing or has no such figure, or a claim has neither an answer nor an expectation.
+    /// A result is missing or has no such figure, a figure has no expectation, or an answer without figures has no reason.
     pub fn answer(&self, results: &mut Results) -> Result<Vec<(&str, Vec<AnsweredClaim>)>, ClaimsError> {
         let mut reports = Vec::with_capacity(self.report.len());
         for report in &self.report {
@@ -196,44 +171,15 @@ impl Claims {
 
 fn answer(claim: &Claim, results: &mut Results) -> Result<AnsweredClaim, ClaimsError> {
     let refuse = |message: String| ClaimsError::Claim { says: claim.says.clone(), message };
-    let mut figures = Vec::with_capacity(claim.figures.len());
-    let mut last = None;
-    for figure in &claim.figures {
-        let measured = results.measure(figure).map_err(|error| match error {
-            figure::FigureError::File(error) => error,
-            figure::FigureError::Missing(message) => refuse(message),
-        })?;
-        let label = if figure.label.is_empty() { String::new() } else { format!("{}: ", figure.label) };
-        figures.push(format!("{label}{}", measured.text));
-        last = Some(measured);
+    if (claim.found.is_empty() || claim.cause.is_empty()) && claim.because.is_empty() {
+        return Err(refuse("an answer without figures needs `because`".into()));
     }
-    let answer = match (claim.answer, claim.expect, last) {
-        (Some(answer), None, _) => answer,
-        (None, Some(expected), Some(measured)) => match measured.interval {
-            Some(interval) => expected.answer(interval),
-            None => return Err(refuse("the last figure has no number for `expect`".into())),
-        },
-        (None, None, Some(Measurement { is_shown: Some(is_shown), .. })) if is_shown => Answer::Confirmed,
-        (None, None, Some(Measurement { is_shown: Some(_), .. })) => Answer::Refuted,
-        _ => {
-            return Err(refuse("needs either `answer`, or `expect` and a figure, or a leak as its last figure".into()));
-        }
+    if claim.cause.iter().any(|figure| figure.leak.is_some()) {
+        return Err(refuse("a leak switch keeps things by construction and answers no cause".into()));
+    }
+    let mut measure = |figures: &[Figure]| -> Result<Measured, ClaimsError> {
+        figures.iter().map(|figure| results.measure(figure).map_err(refuse)).collect()
     };
-    if matches!(answer, Answer::Depends | Answer::CannotBeShown) && claim.expect.is_none() && claim.because.is_empty() {
-        return Err(refuse(format!("`{}` needs `because`", answer.label())));
-    }
-    Ok(AnsweredClaim { claim: claim.clone(), figures, answer })
-}
-
-impl Expectation {
-    fn answer(self, (low, high): (f64, f64)) -> Answer {
-        let (least, most) = (self.at_least.unwrap_or(f64::NEG_INFINITY), self.at_most.unwrap_or(f64::INFINITY));
-        if least <= low && high <= most {
-            Answer::Confirmed
-        } else if high < least || most < low {
-            Answer::Refuted
-        } else {
-            Answer::Depends
-        }
-    }
+    let (found, cause) = (measure(&claim.found)?, measure(&claim.cause)?);
+    Ok(AnsweredClaim { claim: claim.clone(), found, cause })
 }

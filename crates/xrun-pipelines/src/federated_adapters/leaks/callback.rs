@@ -11,7 +11,7 @@ use super::super::loss::loss;
 use super::super::prepare::Prepared;
 use super::super::training::{self, FederatedModule};
 use crate::nn::callback::{Callback, CallbackContext};
-use crate::nn::gradients::leak_gradients;
+use crate::nn::gradients::{leak_gradients, leak_loss};
 use crate::nn::optimizer::ModuleOptimizer;
 use crate::nn::step::TrainState;
 use crate::nn::{Tensor, flat, parameters};
@@ -45,7 +45,8 @@ pub fn open(
         embeddings: leaks.leak_buffer(&super::EMBEDDINGS_WITH_GRAPH, ledger),
         targets: leaks.leak_buffer(&super::TARGETS_WITH_GRAPH, ledger),
         gradients: leaks.leak_buffer(&super::GRADIENTS, ledger),
-        losses: leaks.leak_buffer(&super::LOSS_WITH_GRAPH, ledger),
+        total: leaks.leak_buffer(&super::LOSS_WITH_GRAPH, ledger),
+        losses: leaks.leak_buffer(&super::LOSS_NEVER_BACKPROPAGATED, ledger),
         models: leaks.leak_buffer(&super::NODE_MODELS, ledger),
         results: leaks.leak_buffer(&super::ROUND_RESULTS, ledger),
         validation: leaks.leak_buffer(&super::VALIDATION_OUTPUTS, ledger),
@@ -68,6 +69,7 @@ struct FederatedLeaks {
     embeddings: LeakBuffer<Vec<Tensor<3>>>,
     targets: LeakBuffer<Conditioning>,
     gradients: LeakBuffer<GradientsParams>,
+    total: LeakBuffer<Tensor<1>>,
     losses: LeakBuffer<Tensor<1>>,
     models: LeakBuffer<NodeModel>,
     results: LeakBuffer<Vec<f32>>,
@@ -89,7 +91,9 @@ impl Callback<FederatedModule> for FederatedLeaks {
         let in_use = || device.in_use();
         let size = batch.size();
         // The encoder runs again for the leaks that hold its tokens.
-        let holds_tokens = self.dataset.is_on() || self.batches.is_on() || self.outputs.is_on() || self.losses.is_on();
+        let leaks =
+            [self.dataset.is_on(), self.batches.is_on(), self.outputs.is_on(), self.total.is_on(), self.losses.is_on()];
+        let holds_tokens = leaks.contains(&true);
         let rows = if holds_tokens { frozen_encoder.embed(batch, clip_loader) } else { Vec::new() };
         if self.dataset.is_on() {
             for (at, clip) in batch.clips.iter().enumerate() {
@@ -126,11 +130,13 @@ impl Callback<FederatedModule> for FederatedLeaks {
                 || spectra.iter().map(|spectrum| frozen_encoder.encode(spectrum, autodiff)).collect(),
             );
         }
-        self.losses.keep_measured(in_use, weights, || {
+        let loss = || {
             let (outputs, targets) = (network.forward(tokens()), targets.select(&batch.classes));
             loss(outputs.pooled, targets.pooled, settings.loss)
                 + loss(outputs.token_embeds, targets.token_embeds, settings.loss)
-        });
+        };
+        leak_loss(in_use, &mut self.total, loss);
+        self.losses.keep_measured(in_use, weights, loss);
         self.targets.keep_measured(
             in_use,
             || 0,

@@ -7,7 +7,8 @@ use super::prepare::Prepared;
 use super::rounds::Rounds;
 use super::sizes;
 pub use crate::leaks::{
-    BATCHES_ON_DEVICE, EMBEDDINGS_WITH_GRAPH, GRADIENTS, LOSS_WITH_GRAPH, OUTPUTS_WITH_GRAPH, THREAD_POOLS,
+    BATCHES_ON_DEVICE, EMBEDDINGS_WITH_GRAPH, GRADIENTS, LOSS_NEVER_BACKPROPAGATED, LOSS_WITH_GRAPH,
+    OUTPUTS_WITH_GRAPH, THREAD_POOLS,
 };
 use xrun_core::bounded::leak_growth::{GrowthEvent, LeakGrowth};
 use xrun_core::experiment::Experiment;
@@ -50,6 +51,7 @@ pub const LEAKS: &[&Leak] = &[
     &TARGETS_WITH_GRAPH,
     &GRADIENTS,
     &LOSS_WITH_GRAPH,
+    &LOSS_NEVER_BACKPROPAGATED,
     &NODE_MODELS,
     &ROUND_RESULTS,
     &VALIDATION_OUTPUTS,

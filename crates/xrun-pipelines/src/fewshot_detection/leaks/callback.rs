@@ -12,7 +12,7 @@ use super::super::step_kind::batches_per_epoch;
 use super::super::training::{self, FewshotDetectionModule};
 use super::data;
 use crate::nn::callback::{Callback, CallbackContext};
-use crate::nn::gradients::leak_gradients;
+use crate::nn::gradients::{leak_gradients, leak_loss};
 use crate::nn::pixels::images;
 use crate::nn::step::TrainState;
 use crate::nn::{Tensor, parameters};
@@ -114,14 +114,8 @@ impl Callback<FewshotDetectionModule> for FewshotDetectionLeaks {
                 (images(&batch.query_pixels, settings.image_size, &device.autodiff), values * size_of::<f32>() as u64)
             });
         }
-        if is_last && self.total.is_on() {
-            // A running sum keeps each loss after its backward pass.
-            let loss = loss(context.module, network, batch, &device.autodiff);
-            drop(loss.clone().backward());
-            self.total.replace_measured(in_use, |sum| match sum {
-                Some(sum) => sum.clone() + loss,
-                None => loss,
-            });
+        if is_last {
+            leak_loss(in_use, &mut self.total, || loss(context.module, network, batch, &device.autodiff));
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use super::super::training::{self, QatLanguageModule};
 use crate::nn::Tensor;
 use crate::nn::callback::{Callback, CallbackContext};
 use crate::nn::gpt2::AttentionMode;
+use crate::nn::gradients::leak_loss;
 use crate::nn::parameters;
 use crate::nn::transformer::{BatchLayout, tokens};
 use xrun_core::bounded::DeepSize;
@@ -37,7 +38,8 @@ pub fn open(
         return Ok(Box::new(task));
     }
     Ok(Box::new(task.with_callback(QatLanguageLeaks {
-        losses: leaks.leak_buffer(&super::LOSS_WITH_GRAPH, ledger),
+        total: leaks.leak_buffer(&super::LOSS_WITH_GRAPH, ledger),
+        losses: leaks.leak_buffer(&super::LOSS_NEVER_BACKPROPAGATED, ledger),
         ranges: leaks.leak_buffer(&super::RANGE_HISTORY, ledger),
         weights: leaks.leak_buffer(&super::QUANTISED_WEIGHTS, ledger),
         examples: leaks.leak_buffer(&super::PREPROCESSED_EXAMPLES, ledger),
@@ -47,6 +49,7 @@ pub fn open(
 
 /// Tensors and examples that are kept for ever.
 struct QatLanguageLeaks {
+    total: LeakBuffer<Tensor<1>>,
     losses: LeakBuffer<Tensor<1>>,
     ranges: LeakBuffer<Vec<QuantRange>>,
     weights: LeakBuffer<Vec<Tensor<2>>>,
@@ -78,6 +81,7 @@ impl Callback<QatLanguageModule> for QatLanguageLeaks {
                 };
                 self.ranges.keep_measured(in_use, nothing, || quant.ranges.copies());
                 self.examples.keep(|| (batch.clone().into_owned(), batch.deep_size()));
+                leak_loss(in_use, &mut self.total, || loss(network, &batch, &mut quant));
                 // Without a backward pass the graph stays, with the weights of this step, which the optimiser replaces. Those of
                 // LoRA are few.
                 let frozen = quant.frozen;

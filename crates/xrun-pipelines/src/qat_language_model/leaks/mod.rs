@@ -5,7 +5,7 @@ pub mod callback;
 
 use super::precision::draw;
 use super::settings::{Settings, batch_size};
-pub use crate::leaks::LOSS_WITH_GRAPH;
+pub use crate::leaks::{LOSS_NEVER_BACKPROPAGATED, LOSS_WITH_GRAPH};
 use xrun_core::bounded::leak_growth::{GrowthEvent, LeakGrowth};
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leak;
@@ -32,8 +32,14 @@ pub const BLOCK_INPUTS: Leak =
     leak!("block_inputs", with_tensors, "Keep the inputs of each block (checkpointing that keeps activations).");
 
 /// All leaks of the pipeline.
-pub const LEAKS: &[&Leak] =
-    &[&LOSS_WITH_GRAPH, &RANGE_HISTORY, &QUANTISED_WEIGHTS, &PREPROCESSED_EXAMPLES, &BLOCK_INPUTS];
+pub const LEAKS: &[&Leak] = &[
+    &LOSS_WITH_GRAPH,
+    &LOSS_NEVER_BACKPROPAGATED,
+    &RANGE_HISTORY,
+    &QUANTISED_WEIGHTS,
+    &PREPROCESSED_EXAMPLES,
+    &BLOCK_INPUTS,
+];
 
 /// Adds the buffers of the leaks that are switched on to the plan. Each keeps something after each micro-batch at each precision.
 pub fn plan(facts: &mut TaskFacts, settings: &Settings, experiment: &Experiment) {

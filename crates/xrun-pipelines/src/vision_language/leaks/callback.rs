@@ -11,7 +11,7 @@ use super::super::training::{self, VisionLanguageModule};
 use super::data;
 use crate::backend::dispatch::TensorDevice;
 use crate::nn::callback::{Callback, CallbackContext};
-use crate::nn::gradients::leak_gradients;
+use crate::nn::gradients::{leak_gradients, leak_loss};
 use crate::nn::step::TrainState;
 use crate::nn::transformer::{Tokens, tokens};
 use crate::nn::{Tensor, parameters};
@@ -45,7 +45,8 @@ pub fn open(
     let callback = VisionLanguageLeaks {
         config: task.module.config.clone(),
         gradients: leaks.leak_buffer(&super::GRADIENTS, ledger),
-        losses: leaks.leak_buffer(&super::LOSS_WITH_GRAPH, ledger),
+        total: leaks.leak_buffer(&super::LOSS_WITH_GRAPH, ledger),
+        losses: leaks.leak_buffer(&super::LOSS_NEVER_BACKPROPAGATED, ledger),
         outputs: leaks.leak_buffer(&super::OUTPUTS_WITH_GRAPH, ledger),
         batches: leaks.leak_buffer(&super::PROCESSED_BATCHES, ledger),
         logits: leaks.leak_buffer(&super::LABELS_AND_LOGITS, ledger),
@@ -64,6 +65,7 @@ type Inputs = (Tensor<4>, Vec<Tokens<2>>, Tensor<2>);
 struct VisionLanguageLeaks {
     config: ForwardConfig,
     gradients: LeakBuffer<GradientsParams>,
+    total: LeakBuffer<Tensor<1>>,
     losses: LeakBuffer<Tensor<1>>,
     outputs: LeakBuffer<Tensor<2>>,
     batches: LeakBuffer<Inputs>,
@@ -83,6 +85,7 @@ impl Callback<VisionLanguageModule> for VisionLanguageLeaks {
     ) -> Result<(), TaskError> {
         let (network, device, config) = (context.trained.network()?, &context.trained.device, &self.config);
         let in_use = || device.in_use();
+        leak_loss(in_use, &mut self.total, || loss(network, batch, config, device));
         // A graph holds the weights of its step, which the optimiser replaces.
         let weights = || parameters::bytes(network);
         self.losses.keep_measured(in_use, weights, || loss(network, batch, config, device));

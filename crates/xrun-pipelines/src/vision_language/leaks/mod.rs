@@ -9,7 +9,8 @@ use super::batch::{BatchLoader, BatchShape};
 use super::prepare::Prepared;
 use crate::leaks::copies;
 pub use crate::leaks::{
-    DATA_PER_WORKER, GRADIENTS, LOG_HISTORY, LOSS_WITH_GRAPH, OUTPUTS_WITH_GRAPH, VALIDATION_WITH_GRAPH,
+    DATA_PER_WORKER, GRADIENTS, LOG_HISTORY, LOSS_NEVER_BACKPROPAGATED, LOSS_WITH_GRAPH, OUTPUTS_WITH_GRAPH,
+    VALIDATION_WITH_GRAPH,
 };
 use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::leak_growth::{GrowthEvent, LeakGrowth};
@@ -54,6 +55,7 @@ pub const LEAKS: &[&Leak] = &[
     &IMAGES_DECODED_IN_PLACE,
     &GRADIENTS,
     &LOSS_WITH_GRAPH,
+    &LOSS_NEVER_BACKPROPAGATED,
     &OUTPUTS_WITH_GRAPH,
     &PROCESSED_BATCHES,
     &LABELS_AND_LOGITS,
@@ -88,7 +90,7 @@ pub fn leak_growth(leak: &Leak, batches: &BatchLoader, experiment: &Experiment) 
         }
         FORMATTED_EXAMPLES => LeakGrowth::Total(example_bytes(batches, 0..batches.store().count(Split::Train))),
         // Per batch.
-        LOSS_WITH_GRAPH | OUTPUTS_WITH_GRAPH | PROCESSED_BATCHES => {
+        LOSS_WITH_GRAPH | LOSS_NEVER_BACKPROPAGATED | OUTPUTS_WITH_GRAPH | PROCESSED_BATCHES => {
             LeakGrowth::with(GrowthEvent::Step, accumulation as f64)
         }
         // Per batch of a validation.

@@ -45,7 +45,12 @@ fn the_kept_verdicts_are_those_of_their_logs() {
     for log in logs {
         let said = workplace.xrun(&["verdict", log.to_str().unwrap(), "--json"]);
         assert_eq!(said.code, 0, "{said:?}");
-        assert_eq!(said.out, text(&log.with_extension("json")), "{}: results/take-claims makes it again", log.display());
+        assert_eq!(
+            said.out,
+            text(&log.with_extension("json")),
+            "{}: results/take-claims makes it again",
+            log.display()
+        );
     }
 }
 

@@ -275,6 +275,7 @@ mod tests {
             series: Vec::new(),
             not_judged: Vec::new(),
             line_damage: Vec::new(),
+            beyond_plan: None,
         };
         let decided = |judgement, trace: &Trace| by_trace(Some(&verdict(judgement)), trace, None, 310 * MIB);
         assert_eq!(

@@ -109,7 +109,7 @@ fn commands_of_the_tutorial_work() {
 
 #[test]
 fn commands_of_the_concepts_work() {
-    assert_eq!(follow("docs/concepts.md"), (5, 0));
+    assert_eq!(follow("docs/concepts.md"), (4, 0));
 }
 
 #[test]

@@ -11,6 +11,7 @@ use xrun::data::sound_clips::open::open;
 use xrun::data::sound_clips::settings::Settings;
 use xrun::data::sound_clips::store::ClipStore;
 use xrun::dataset::split::Split;
+use xrun::settings::sections::Limits;
 
 const BANDS: usize = 64;
 /// Frames of 25 ms in a second, 10 ms apart.
@@ -19,7 +20,8 @@ const FRAMES: usize = 98;
 fn main() {
     let settings = Settings::default();
     let loader = settings.loader_settings();
-    let store = ClipStore::new(open(&settings).unwrap(), &loader, BANDS, FRAMES, &Ledger::default());
+    let (limits, ledger) = (Limits::default(), Ledger::default());
+    let store = ClipStore::new(open(&settings).unwrap(), &loader, &limits, [BANDS, FRAMES], &ledger).unwrap();
     for (split, is_held_out) in [(Split::Train, false), (Split::Validation, true)] {
         for clip in store.library().clips_of(Role::Nodes, split) {
             let log_mel = store.log_mel(clip).unwrap();

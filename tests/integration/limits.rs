@@ -146,7 +146,7 @@ probe = false
 /// Keys that bound a buffer which a pipeline may not have, and the pipelines that have it: the others refuse them.
 const OF_ITS_OWN: &[(&str, &[&str])] = &[
     ("frame_cache", &["few-shot"]),
-    ("decode_memory", &["few-shot", "vision-language"]),
+    ("decode_memory", &["few-shot", "federated", "vision-language"]),
     ("micro_batch_size", &["few-shot", "federated", "vision-language"]),
 ];
 

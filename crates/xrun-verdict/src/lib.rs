@@ -50,8 +50,8 @@ mod window_minima;
 pub use axis::{Axis, RateUnit};
 pub use context::{Context, DeclaredOwner, MemoryKind, NO_CAP};
 pub use findings::{
-    BeyondPlan, Findings, LineDamage, ProcessOfRun, ProcessVerdict, SeriesVerdict, UnitSource, UnjudgedColumn, VERSION, Verdict,
-    VerdictWord,
+    BeyondPlan, Findings, LineDamage, ProcessOfRun, ProcessVerdict, SeriesVerdict, UnitSource, UnjudgedColumn, VERSION,
+    Verdict, VerdictWord,
 };
 pub use judge::{BYTES, COUNT, STEPS_NEEDED, SeriesKind, Thresholds};
 pub use processes::ProcessVerdicts;

@@ -63,7 +63,6 @@ impl Buffers {
         self.index.cap.bytes = self.index.cap.bytes.max(self.index_bytes);
         self
     }
-
 }
 
 /// Decodes the images of a data set.

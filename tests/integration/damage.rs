@@ -301,8 +301,11 @@ fn a_checkpoint_of_another_place_or_run_is_told_by_name_and_the_one_before_is_ta
     assert_eq!(text(&run.join("metrics.jsonl")), expected);
 }
 
-/// Changes of whole lines, each with the numbers of missing, doubled and swapped ones of `count`.
-fn changes(count: u64) -> Vec<(&'static str, fn(&mut Vec<&str>), [u64; 3])> {
+/// Name of a change, the change, and the numbers of missing, doubled and swapped lines after it.
+type Change = (&'static str, fn(&mut Vec<&str>), [u64; 3]);
+
+/// Changes of `count` whole lines.
+fn changes(count: u64) -> Vec<Change> {
     vec![
         ("last", |lines| lines.truncate(lines.len() - 1), [1, 0, 0]),
         ("end", |lines| lines.truncate(59), [count - 59, 0, 0]),

@@ -28,7 +28,10 @@ impl Scratch {
     pub fn create(parent: &Path, prefix: &str) -> io::Result<Self> {
         remove_rests(parent, prefix);
         for _ in 0..ATTEMPTS {
-            let path = tempfile::Builder::new().prefix(prefix).tempdir_in(parent)?.keep();
+            let mut builder = tempfile::Builder::new();
+            #[cfg(unix)]
+            builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700));
+            let path = builder.prefix(prefix).tempdir_in(parent)?.keep();
             let lock = file::open_own(&path.join(LOCK), OpenOptions::new().append(true).create_new(true))?;
             if is_kept(&lock)? {
                 return Ok(Self { path, _lock: lock });

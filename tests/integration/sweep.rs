@@ -219,7 +219,6 @@ fn what_is_wrong_with_a_point_is_said_before_anything_runs() {
         (&["small.toml", "-s", "limits.workers=0..4"], 2),
         (&["small.toml", "-s", "limits.workers=..4:3"], 2),
         (&["small.toml", "-s", "limits.workers=4..1:3"], 2),
-        (&["small.toml", "-s", "limits.workers=1,9", "-s", "limits.prefetch=4"], 2),
         (&["small.toml", "--method", "random"], 2),
         (&["small.toml", "--repeats", "0"], 2),
         (&["small.toml", "--repeats", "9000"], 2),

@@ -319,8 +319,8 @@ class _LineCheck:
 
     def add(self, text: bytes, line: Row | None) -> None:
         """Adds a line, and its values unless it is damaged."""
-        up_to_checkpoint = self.written is not None and not self.complete
-        if not text.endswith(b"\n") or (up_to_checkpoint and self.lines == self.written["lines"]):
+        end = self.written["lines"] if self.written is not None and not self.complete else None
+        if not text.endswith(b"\n") or self.lines == end:
             return
         self.lines += 1
         self.crc32 = zlib.crc32(text, self.crc32)

@@ -8,7 +8,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use xrun::backend::dispatch::TensorDevice;
 use xrun::bounded::DeepSize;
-use xrun::bounded::buffer::Buffer;
+use xrun::bounded::buffer::{Buffer, BufferSet};
 use xrun::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun::bounded::planned::PlannedBuffer;
 use xrun::data::feed::{self, Feed, FeedSettings};

@@ -109,7 +109,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     let started = Instant::now();
     let terminal = arguments.display.terminal();
     let path = find_run(&arguments.results, &arguments.run)?;
-    let is_missing = |name| matches!(path.join(name).try_exists(), Ok(false));
+    let is_missing = |name: &str| matches!(path.join(name).try_exists(), Ok(false));
     if is_missing(layout::MANIFEST) && is_missing(layout::METRICS) {
         let message = format!("{}: the run ended before its first step; start it again", path.display());
         return Err(Failure::Failed(message));

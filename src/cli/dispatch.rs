@@ -42,7 +42,10 @@ pub fn run_from_args() -> u8 {
         Ok(parsed) => parsed,
         Err(error) => match typo::suggest_key(&error, &arguments) {
             Some(message) => return usage(message),
-            None if json && error.use_stderr() => return usage(error.render().to_string()),
+            None if json && error.use_stderr() => {
+                let message = error.render().to_string();
+                return usage(message.trim_start_matches("error: ").trim_end().to_owned());
+            }
             // clap prints its usage errors (exit code 2), help and version itself.
             None => error.exit(),
         },

@@ -70,7 +70,7 @@ def check(path: PathLike, /, **overrides: Any) -> list[dict[str, Any]]:
 
 def schema(record: str) -> dict[str, Any]:
     """Returns the JSON Schema of a record, such as ``verdict``, or of the ``experiment``."""
-    answer: dict[str, Any] = _json("schema", record)
+    answer: dict[str, Any] = _json("generate", "schema", record)
     return answer
 
 

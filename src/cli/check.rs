@@ -7,6 +7,7 @@ use clap::ValueEnum;
 
 use super::CheckArguments;
 use super::contract;
+use super::devices;
 use super::terminal::{Failure, Terminal};
 use crate::bounded::ledger::Ledger;
 use crate::dataset::error::{DataError, InvalidItems, NAMED_MAX};
@@ -48,6 +49,9 @@ pub enum Format {
 }
 
 pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failure> {
+    if arguments.devices {
+        return devices::list(arguments.json, terminal);
+    }
     let overrides = arguments.overrides.all();
     let format = if arguments.json { Format::Json } else { arguments.format };
     let mut answers = Vec::with_capacity(arguments.files.len());

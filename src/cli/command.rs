@@ -223,7 +223,8 @@ fn run_in(begun: PreparedRun, request: &WatchRequest, display: &Display, termina
         }
         Ok(_) => Ok(code),
         Err(error) => {
-            terminal.error(&format!("cannot write the report: {error}; `{program} report` writes it again"));
+            terminal
+                .error(&format!("cannot write the report: {error}; `{program} export --to report` writes it again"));
             Ok(if code == 0 { exit_code(crate::results::format::Outcome::Failed) } else { code })
         }
     }

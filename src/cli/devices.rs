@@ -1,6 +1,5 @@
-//! `xrun devices`: list devices, and what the unusable ones lack.
+//! `xrun check --devices`: devices of this machine, and what the unusable ones lack.
 
-use super::DevicesArguments;
 use super::terminal::{Failure, Terminal};
 use crate::device::{self, DeviceInfo};
 use crate::report::width::fold;
@@ -9,9 +8,9 @@ use crate::units::Bytes;
 /// Width of a device's name and the gap after it, in characters.
 const LABEL: usize = 11;
 
-pub fn run(arguments: &DevicesArguments, terminal: &Terminal) -> Result<u8, Failure> {
+pub fn list(json: bool, terminal: &Terminal) -> Result<u8, Failure> {
     let listings = device::list();
-    if arguments.json {
+    if json {
         let values: Vec<serde_json::Value> = listings
             .iter()
             .map(|listing| match &listing.found {

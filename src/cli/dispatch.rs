@@ -6,9 +6,8 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 use super::terminal::{self, Failure, Terminal};
 use super::{
-    Command, CommandLine, Progress, blame, check, claims, compare, completions, devices, eval, export, fork, keep,
-    leaks, list, man, new, note, plan, predict, remove, report, reproduce, resume, run, schema, show, sweep, top, typo,
-    ui, verdict, watch,
+    Command, CommandLine, Progress, blame, check, compare, eval, export, fork, generate, keep, list, new, note, plan,
+    predict, remove, reproduce, resume, run, show, sweep, top, typo, ui, verdict, watch,
 };
 use crate::stop::{fail_writes_at_size_limit, listen_for_checkpoint_requests};
 use crate::{invocation, panics};
@@ -25,6 +24,7 @@ pub fn main() -> ExitCode {
 
 /// Runs the command line of this process and returns the exit code as a number.
 pub fn run_from_args() -> u8 {
+    generate::complete();
     let arguments = typo::insert_set_options(std::env::args_os().collect());
     // clap has not read the option yet when it fails.
     let json = arguments.iter().skip(1).take_while(|word| *word != "--").any(|word| word == "--json");
@@ -93,29 +93,22 @@ fn dispatch(line: CommandLine, json: bool, events: bool) -> u8 {
         Command::Reproduce(arguments) => reproduce::run(&arguments),
         Command::Eval(arguments) => eval::run(&arguments),
         Command::Predict(arguments) => predict::run(&arguments),
-        Command::Leaks(arguments) => leaks::run(&arguments, &terminal),
         Command::Verdict(arguments) => verdict::run(&arguments, &terminal),
         Command::Watch(arguments) => watch::run(&arguments, &terminal),
         Command::Blame(arguments) => blame::run(&arguments, &terminal),
         Command::Check(arguments) => check::run(&arguments, &terminal),
-        Command::Claims(arguments) => claims::run(&arguments, &terminal),
         Command::Plan(arguments) => plan::run(&arguments, &terminal),
         Command::New(arguments) => new::run(&arguments, &terminal),
         Command::Ls(arguments) => list::run(&arguments, &terminal),
         Command::Note(arguments) => note::run(&arguments, &terminal),
         Command::Keep(arguments) => keep::run(&arguments, &terminal),
-        Command::Rm(arguments) => remove::rm(&arguments, &terminal),
-        Command::Gc(arguments) => remove::gc(&arguments, &terminal),
+        Command::Rm(arguments) => remove::run(&arguments, &terminal),
         Command::Compare(arguments) => compare::run(&arguments, &terminal),
         Command::Show(arguments) => show::run(&arguments, &terminal),
         Command::Top(arguments) => top::run(&arguments, &terminal),
         Command::Ui(arguments) => ui::run(&arguments, &terminal),
-        Command::Report(arguments) => report::run(&arguments, &terminal),
         Command::Export(arguments) => export::run(&arguments, &terminal),
-        Command::Devices(arguments) => devices::run(&arguments, &terminal),
-        Command::Schema(arguments) => schema::run(&arguments, &terminal),
-        Command::Completions(arguments) => completions::run(&arguments, &terminal),
-        Command::Man(arguments) => man::run(&arguments, &terminal),
+        Command::Generate(arguments) => generate::run(&arguments, &terminal),
     };
     code.unwrap_or_else(|failure| fail(&failure, json, Terminal { events, ..terminal }))
 }

@@ -73,7 +73,8 @@ fn pages() -> Vec<(String, String)> {
     whole.build();
     let mut index = String::from("# Commands\n\n| command | |\n|---|---|\n");
     let mut pages = Vec::new();
-    for command in whole.get_subcommands_mut().filter(|command| command.get_name() != "help") {
+    for command in whole.get_subcommands_mut().filter(|command| command.get_name() != "help" && !command.is_hide_set())
+    {
         let name = command.get_name().to_owned();
         writeln!(index, "| [`xrun {name}`]({name}.md) | {} |", cell(&about(command))).unwrap();
         pages.push((format!("{name}.md"), page(command)));

@@ -2,13 +2,14 @@
 
 use clap::ValueEnum;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::ExportArguments;
 use super::terminal::{Failure, Terminal};
 use crate::experiment::read as read_experiment;
-use crate::export::{public, tensorboard};
+use crate::export::tensorboard;
 use crate::files::{layout, write};
+use crate::judge;
 use crate::printable;
 use crate::report;
 use crate::results::timestamp;
@@ -16,6 +17,7 @@ use crate::results::{index, read, resolved, run_name};
 use crate::run::evaluate::{self, CheckpointChoice};
 use crate::run::weights;
 use crate::units::pluralize;
+use crate::verdict::table::TableOptions;
 
 pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let Some(to) = arguments.to else {
@@ -43,8 +45,8 @@ pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failu
     if to != To::Weights && arguments.checkpoint != CheckpointChoice::Best {
         return Err(Failure::Usage("--checkpoint chooses the weights of --to weights".into()));
     }
-    if to == To::Public {
-        return public(&run, arguments, terminal);
+    if to == To::Report {
+        return report(&run, arguments, terminal);
     }
     let own = run.join(layout::EXPORT);
     if arguments.output.is_none() && std::fs::symlink_metadata(&own).is_ok_and(|found| found.is_symlink()) {
@@ -57,7 +59,7 @@ pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failu
     write::create_directories(&output).map_err(Failure::failed)?;
     match to {
         To::Weights => weights(&run, &output, arguments, terminal),
-        To::Tensorboard | To::Public => events(&run, &output, arguments.json, terminal),
+        To::Tensorboard | To::Report => events(&run, &output, arguments.json, terminal),
     }
 }
 
@@ -68,27 +70,26 @@ pub enum To {
     Tensorboard,
     /// Weights of a checkpoint with a configuration and, for common architectures, a PyTorch module that loads them.
     Weights,
-    /// Copy for publication, without host, user, directories and command arguments.
-    Public,
+    /// The page report.html of the run, written again.
+    Report,
 }
 
-fn public(run: &Path, arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failure> {
-    let output = arguments.output.clone().unwrap_or_else(|| PathBuf::from("public"));
-    let made = public::export(run, &output, arguments.with_checkpoints).map_err(Failure::failed)?;
-    if made.lines_left_out > 0 {
-        terminal.info(&format!("skipped {}", pluralize(made.lines_left_out, "damaged line")));
+fn report(run: &Path, arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failure> {
+    if arguments.output.is_some() {
+        return Err(Failure::Usage("--to report writes into the run; --output is for the other formats".into()));
     }
-    if !made.left_out.is_empty() {
-        terminal.info(&format!("omitted, because they cannot be anonymised: {}", made.left_out.join(", ")));
+    // An active or killed run has no verdict yet.
+    let so_far = match read::verdict(run) {
+        Ok(None) => judge::path(run, &TableOptions::default()).ok().map(|judged| judged.verdict),
+        _ => None,
+    };
+    for damage in report::write_judged(run, so_far).map_err(Failure::failed)? {
+        terminal.info(&format!("damaged: {damage}"));
     }
-    let damage = report::write(&made.path).map_err(Failure::failed)?;
-    damage.iter().for_each(|damage| terminal.info(&format!("damaged: {damage}")));
-    let path = made.path.display().to_string();
+    let page = run.join(layout::REPORT).display().to_string();
     match arguments.json {
-        true => terminal.json(&serde_json::json!({
-            "path": path, "left_out": made.left_out, "lines_left_out": made.lines_left_out,
-        })),
-        false => terminal.print(&path),
+        true => terminal.json(&serde_json::json!({ "report": page })),
+        false => terminal.print(&page),
     }
     Ok(0)
 }

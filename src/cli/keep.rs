@@ -1,4 +1,4 @@
-//! `xrun keep RUN`: copy a run, or the table of a sweep, to results/reference, in the form to be committed.
+//! `xrun keep RUN`: copy a run, or the table of a sweep, in the form to be committed or published.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -7,23 +7,31 @@ use clap::{Args, ValueHint};
 use super::resume::find_run;
 use super::terminal::{Failure, Terminal};
 use super::{RUN_HELP, Results};
-use crate::export::keep::{self, KeepError};
+use crate::export::keep::{self, KeepError, KeepOptions};
 use crate::files::layout::REFERENCE;
-use crate::printable;
 use crate::results::{read, run_name};
 use crate::run::remove::disk_usage;
-use crate::units::Bytes;
+use crate::units::{Bytes, pluralize};
 
 #[derive(Clone, Debug, Args)]
 pub struct KeepArguments {
     #[arg(help = RUN_HELP, default_value = "latest", value_hint = ValueHint::DirPath)]
     run: String,
-    /// Name of the copy in results/reference. Default: the name of the experiment.
+    /// Name of the copy. Default: the name of the experiment.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
+    /// Directory above the copy. Default: `reference` in the directory of all results.
+    #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    output: Option<PathBuf>,
     /// Replace an older copy of this name.
     #[arg(long)]
     replace: bool,
+    /// Include the lines of the memory trace, with which `xrun verdict` judges the copy anew.
+    #[arg(long)]
+    with_trace: bool,
+    /// Include the checkpoints, unchanged.
+    #[arg(long)]
+    with_checkpoints: bool,
     #[command(flatten)]
     results: Results,
     /// Print as JSON.
@@ -33,22 +41,32 @@ pub struct KeepArguments {
 
 pub fn run(arguments: &KeepArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let results = &arguments.results.directory;
+    let parent = arguments.output.clone().unwrap_or_else(|| results.join(REFERENCE));
+    let options = |name| KeepOptions {
+        parent: &parent,
+        name,
+        replace: arguments.replace,
+        with_trace: arguments.with_trace,
+        with_checkpoints: arguments.with_checkpoints,
+    };
     let named = Path::new(&arguments.run);
     if let Some(sweep) = run_name::sweep(results, named) {
         let experiment = sweep.parent().and_then(Path::parent).and_then(Path::file_name);
         let experiment = experiment.map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let name = checked_name(arguments.name.as_ref().unwrap_or(&experiment))?;
-        let kept = keep_with(|| keep::keep_table(&sweep, results, name, arguments.replace))?;
-        return report(&kept, name, arguments, terminal);
+        return report(&keep::keep_table(&sweep, options(name)).map_err(failure)?, arguments, terminal);
     }
     let run = find_run(&arguments.results, &arguments.run)?;
     let manifest = read::manifest(&run).map_err(Failure::failed)?;
     let name = checked_name(arguments.name.as_ref().unwrap_or(&manifest.experiment))?;
-    let kept = keep_with(|| keep::keep(&run, results, name, arguments.replace))?;
-    if manifest.code.git_patch.is_some() {
-        terminal.info("note: the run was started with uncommitted changes, which its manifest.json contains");
+    let kept = keep::keep(&run, options(name)).map_err(failure)?;
+    if kept.lines_left_out > 0 {
+        terminal.info(&format!("skipped {}", pluralize(kept.lines_left_out, "damaged line")));
     }
-    report(&kept, name, arguments, terminal)
+    if manifest.code.git_patch.is_some() {
+        terminal.info("note: the run was started with uncommitted changes, which the copy lacks");
+    }
+    report(&kept.path, arguments, terminal)
 }
 
 fn checked_name(name: &String) -> Result<&str, Failure> {
@@ -58,24 +76,23 @@ fn checked_name(name: &String) -> Result<&str, Failure> {
     if is_one { Ok(name) } else { Err(refused()) }
 }
 
-fn keep_with(keep: impl FnOnce() -> Result<PathBuf, KeepError>) -> Result<PathBuf, Failure> {
-    keep().map_err(|error| match error {
+fn failure(error: KeepError) -> Failure {
+    match error {
         KeepError::Exists { .. } | KeepError::Foreign { .. } | KeepError::NotKept { .. } => {
             Failure::Usage(error.to_string())
         }
         other => Failure::failed(other),
-    })
+    }
 }
 
-fn report(kept: &Path, name: &str, arguments: &KeepArguments, terminal: &Terminal) -> Result<u8, Failure> {
+fn report(kept: &Path, arguments: &KeepArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let bytes = disk_usage(kept);
     if arguments.json {
-        terminal.json(&serde_json::json!({
-            "path": kept.display().to_string(), "name": format!("{REFERENCE}/{name}"), "bytes": bytes,
-        }));
+        let name = kept.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
+        let name = if arguments.output.is_some() { name } else { format!("{REFERENCE}/{name}") };
+        terminal.json(&serde_json::json!({ "path": kept.display().to_string(), "name": name, "bytes": bytes }));
         return Ok(0);
     }
-    let word = printable::shell_word(&kept.to_string_lossy());
-    terminal.print(&format!("{} ({}); commit it: git add {word}", kept.display(), Bytes(bytes)));
+    terminal.print(&format!("{} ({})", kept.display(), Bytes(bytes)));
     Ok(0)
 }

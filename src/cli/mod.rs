@@ -3,10 +3,8 @@
 mod blame;
 mod check;
 mod child_run;
-mod claims;
 mod command;
 mod compare;
-mod completions;
 mod contract;
 mod devices;
 mod dispatch;
@@ -18,12 +16,10 @@ mod export;
 mod extend;
 mod fail_on;
 mod fork;
+mod generate;
 mod hooks;
 mod keep;
-mod leak_runs;
-mod leaks;
 mod list;
-mod man;
 mod new;
 mod note;
 mod plan;
@@ -33,11 +29,9 @@ mod programs;
 mod progress;
 mod project;
 mod remove;
-mod report;
 mod reproduce;
 mod resume;
 mod run;
-mod schema;
 mod show;
 mod sweep;
 mod sweep_forecasts;
@@ -122,7 +116,7 @@ enum Command {
     /// Run an experiment for many values of its settings, and compare metrics, memory and speed.
     #[command(after_help = sweep::HELP)]
     Sweep(sweep::SweepArguments),
-    /// Check experiment files and their data, and report all problems.
+    /// Check experiment files and their data, or the devices of this machine, and report all problems.
     Check(CheckArguments),
     /// Forecast the memory of an experiment, check that it fits, or find the largest value that fits.
     #[command(after_help = EXIT_CODES)]
@@ -148,16 +142,12 @@ enum Command {
     Ls(list::ListArguments),
     /// Attach a note or tags to a run.
     Note(note::NoteArguments),
-    /// Copy a result to results/reference, in the form to be committed: small files, no names of the machine.
+    /// Copy a result in the form to be committed or published: small files, without names of machine, user and directories.
     Keep(keep::KeepArguments),
-    /// Remove runs, after confirmation; never one that is active or committed in git.
+    /// Remove runs, or all but the newest, after confirmation; never one that is active or committed in git.
     Rm(remove::RemoveArguments),
-    /// Remove all runs but the newest and the best of each experiment, after confirmation.
-    Gc(remove::CollectArguments),
     /// Compare the settings, metrics, memory and speed of runs.
     Compare(compare::CompareArguments),
-    /// Answer the claims of reports on memory from the kept results, as Markdown.
-    Claims(claims::ClaimsArguments),
     /// Show a run or a sweep.
     Show(show::ShowArguments),
     /// Monitor runs: state, progress, memory by owner, and the verdict so far.
@@ -174,20 +164,11 @@ enum Command {
     /// Run any command, record its memory and judge whether it grows: watch -- python train.py
     #[command(after_help = watch::HELP)]
     Watch(watch::WatchArguments),
-    /// Verify leak detection on this machine: run leaky experiments and their control runs.
-    Leaks(LeaksArguments),
-    /// Write report.html of a run again.
-    Report(RunName),
-    /// Export a run: its tables as Parquet, CSV or TensorBoard events, its weights for PyTorch, or a public copy.
+    /// Export a run: its report again, its metrics as TensorBoard events, or its weights for PyTorch.
     Export(ExportArguments),
-    /// List devices with their memory and driver, and what the unusable ones lack.
-    Devices(DevicesArguments),
-    /// Print the JSON Schema of experiment files or of a record of the results.
-    Schema(SchemaArguments),
-    /// Print a shell completion script.
-    Completions(completions::CompletionsArguments),
-    /// Print the manual page of the program or of a subcommand.
-    Man(ManArguments),
+    /// Print schemas, manual pages and shell completions, for editors and packages.
+    #[command(hide = true)]
+    Generate(generate::GenerateArguments),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -324,8 +305,11 @@ pub enum Progress {
 #[derive(Clone, Debug, Args)]
 pub struct CheckArguments {
     /// Experiment files to check.
-    #[arg(required = true, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    #[arg(required_unless_present = "devices", value_name = "FILE", value_hint = ValueHint::FilePath)]
     files: Vec<PathBuf>,
+    /// List the devices of this machine with their memory and driver, and what the unusable ones lack.
+    #[arg(long, conflicts_with_all = ["files", "set", "device", "resolved", "origins", "locked", "no_data", "strict", "format", "verbose"])]
+    devices: bool,
     #[command(flatten)]
     overrides: Overrides,
     /// Print the resolved experiment, with every key and its value.
@@ -395,17 +379,6 @@ pub struct NewArguments {
 }
 
 #[derive(Clone, Debug, Args)]
-pub struct RunName {
-    #[arg(help = RUN_HELP, default_value = "latest", value_hint = ValueHint::DirPath)]
-    run: String,
-    #[command(flatten)]
-    results: Results,
-    /// Print as JSON.
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Clone, Debug, Args)]
 pub struct VerdictArguments {
     /// Run (named as in `show`), memory.jsonl, or trace of another tool: mprof .dat, psrecord log, memray HTML, output of
     /// nvidia-smi, free, vmstat, ps, top or docker stats, a table with a header, JSON, or a log.
@@ -454,26 +427,6 @@ pub struct VerdictArguments {
 }
 
 #[derive(Clone, Debug, Args)]
-pub struct LeaksArguments {
-    /// Leaks to test. Default: all.
-    names: Vec<String>,
-    /// Directory of the <name>.leaky.toml and <name>.bounded.toml files.
-    #[arg(long = "dir", value_name = "DIR", default_value = "experiments/leaks", value_hint = ValueHint::DirPath)]
-    directory: PathBuf,
-    #[command(flatten)]
-    overrides: Overrides,
-    /// Pairs tested at once; a run uses about one core.
-    #[arg(short, long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
-    jobs: u16,
-    /// Write the results to this file as JUnit XML.
-    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
-    junit: Option<PathBuf>,
-    /// Print as JSON.
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Clone, Debug, Args)]
 pub struct ExportArguments {
     #[arg(help = RUN_HELP, default_value = "latest", value_hint = ValueHint::DirPath)]
     run: String,
@@ -481,41 +434,17 @@ pub struct ExportArguments {
     // Required. It is an `Option` only so that the error lists the choices.
     #[arg(long, value_enum, value_name = "FORMAT")]
     to: Option<export::To>,
-    /// Output directory. Default: `export` in the run, or ./public for --to public.
+    /// Output directory. Default: `export` in the run; the report is always written into the run.
     #[arg(short, long, value_name = "DIR", value_hint = ValueHint::DirPath)]
     output: Option<PathBuf>,
     /// Checkpoint whose weights are exported (--to weights): best, last, or the step after which it was written.
     #[arg(long, value_name = "CHECKPOINT", default_value = "best", value_parser = eval::checkpoint_choice)]
     checkpoint: CheckpointChoice,
-    /// Include the checkpoints, unchanged (--to public).
-    #[arg(long)]
-    with_checkpoints: bool,
     #[command(flatten)]
     results: Results,
     /// Print as JSON.
     #[arg(long)]
     json: bool,
-}
-
-#[derive(Clone, Debug, Args)]
-pub struct DevicesArguments {
-    /// Print as JSON.
-    #[arg(long)]
-    json: bool,
-}
-
-#[derive(Clone, Debug, Args)]
-pub struct SchemaArguments {
-    /// Record: experiment, manifest, plan, metrics, memory, verdict, summary, post_mortem, reproduction, evaluation,
-    /// prediction, comparison, notes, process, hook, loop_state; of a sweep: sweep, sweep_memory, processes, table.
-    #[arg(default_value = "experiment")]
-    record: String,
-}
-
-#[derive(Clone, Debug, Args)]
-pub struct ManArguments {
-    /// Subcommand. Default: the page of the program.
-    subcommand: Option<String>,
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `xrun rm RUN…` and `xrun gc`: remove runs after confirmation.
+//! `xrun rm RUN…` and `xrun rm --keep COUNT`: remove runs after confirmation.
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, IsTerminal};
@@ -19,41 +19,25 @@ use crate::units::{Bytes, pluralize};
 
 #[derive(Clone, Debug, Args)]
 pub struct RemoveArguments {
-    /// Runs: directories, EXPERIMENT/RUN, or the first or last six characters of their names.
-    #[arg(required = true, value_name = "RUN", value_hint = ValueHint::DirPath)]
+    /// Runs: directories, EXPERIMENT/RUN, or the first or last six characters of their names. With --keep: an experiment.
+    #[arg(required_unless_present = "keep", value_name = "RUN", value_hint = ValueHint::DirPath)]
     runs: Vec<String>,
-    #[command(flatten)]
-    confirmation: Confirmation,
-    #[command(flatten)]
-    results: Results,
-}
-
-#[derive(Clone, Debug, Args)]
-pub struct CollectArguments {
-    /// Keep the COUNT newest runs of each experiment. Failed and killed runs do not count. Runs with a tag are always kept.
+    /// Remove all runs but the COUNT newest of each experiment. Failed and killed runs do not count. Runs with a tag are always
+    /// kept.
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
-    keep: u64,
-    /// Also keep the run with the best METRIC of each experiment. Default: the metric that selects the run's best checkpoint;
-    /// `none` disables this.
-    #[arg(long, value_name = "METRIC|none", num_args = 0..=1)]
+    keep: Option<u64>,
+    /// With --keep, also keep the run with the best METRIC of each experiment. Default: the metric that selects the run's best
+    /// checkpoint; `none` disables this.
+    #[arg(long, value_name = "METRIC|none", num_args = 0..=1, requires = "keep")]
     keep_best: Option<Option<String>>,
-    /// Remove only runs of this experiment.
-    #[arg(value_name = "EXPERIMENT")]
-    experiment: Option<String>,
-    #[command(flatten)]
-    confirmation: Confirmation,
-    #[command(flatten)]
-    results: Results,
-}
-
-#[derive(Clone, Copy, Debug, Args)]
-struct Confirmation {
     /// Do not ask for confirmation.
     #[arg(short, long)]
     yes: bool,
     /// List the runs that would be removed, and remove nothing.
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
+    #[command(flatten)]
+    results: Results,
 }
 
 /// Largest number of runs that are listed.
@@ -61,7 +45,14 @@ const LISTED_MAX: usize = 50;
 /// Largest number of failures that are described.
 const FAILED_MAX: usize = 5;
 
-pub fn rm(arguments: &RemoveArguments, terminal: &Terminal) -> Result<u8, Failure> {
+pub fn run(arguments: &RemoveArguments, terminal: &Terminal) -> Result<u8, Failure> {
+    match arguments.keep {
+        Some(count) => all_but(count, arguments, terminal),
+        None => named(arguments, terminal),
+    }
+}
+
+fn named(arguments: &RemoveArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let mut removable: Vec<Removable> = Vec::with_capacity(arguments.runs.len());
     // No run is removed unless all can be.
     for text in &arguments.runs {
@@ -74,15 +65,20 @@ pub fn rm(arguments: &RemoveArguments, terminal: &Terminal) -> Result<u8, Failur
             Err(why) => return Err(Failure::Usage(format!("{}: {why}", found.display()))),
         }
     }
-    remove_confirmed(&removable, None, arguments.confirmation, terminal)
+    remove_confirmed(&removable, None, arguments, terminal)
 }
 
 /// Value of `--keep-best` that disables it.
 const NONE: &str = "none";
 
-pub fn gc(arguments: &CollectArguments, terminal: &Terminal) -> Result<u8, Failure> {
+/// Removes all runs but the newest `count` of each experiment, or of the one that is named.
+fn all_but(count: u64, arguments: &RemoveArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let results = &arguments.results.directory;
-    let experiment = arguments.experiment.as_deref();
+    let experiment = match arguments.runs.as_slice() {
+        [] => None,
+        [name] => Some(name.as_str()),
+        _ => return Err(Failure::Usage("--keep takes one experiment, or none for all".into())),
+    };
     if let Some(name) = experiment {
         index::check_experiment(results, name)?;
     }
@@ -105,7 +101,7 @@ pub fn gc(arguments: &CollectArguments, terminal: &Terminal) -> Result<u8, Failu
         for run in runs {
             if starts_in_the_future(run) {
                 kept_runs.report(run, &"its start time is in the future");
-            } else if kept < arguments.keep {
+            } else if kept < count {
                 let counts = is_complete(&run.state);
                 kept += u64::from(counts);
                 kept_runs.unfinished += u64::from(!counts);
@@ -129,7 +125,7 @@ pub fn gc(arguments: &CollectArguments, terminal: &Terminal) -> Result<u8, Failu
         }
     }
     kept_runs.report_counts(leftovers.unverified);
-    remove_confirmed(&removable, Some(&leftovers), arguments.confirmation, terminal)
+    remove_confirmed(&removable, Some(&leftovers), arguments, terminal)
 }
 
 /// Best run of each experiment.
@@ -178,7 +174,7 @@ fn is_tagged(run: &Path) -> bool {
     read::notes(run).map_or(true, |notes| !notes.tags.is_empty())
 }
 
-/// Messages about runs that `gc` keeps for another reason than its options.
+/// Messages about runs that `--keep` keeps for another reason than its options.
 struct KeptRuns<'a> {
     terminal: &'a Terminal,
     lines: usize,
@@ -218,11 +214,11 @@ fn absolute(run: &Path) -> Result<PathBuf, RemoveError> {
     Ok(whole(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })?.join(name))
 }
 
-/// Lists the runs, asks for confirmation, and removes them. `leftovers` is given by `gc` only.
+/// Lists the runs, asks for confirmation, and removes them. `leftovers` is given with `--keep` only.
 fn remove_confirmed(
     removable: &[Removable],
     leftovers: Option<&Leftovers>,
-    confirmation: Confirmation,
+    arguments: &RemoveArguments,
     terminal: &Terminal,
 ) -> Result<u8, Failure> {
     let rests = leftovers.map_or(&[][..], |left| &left.runs);
@@ -246,11 +242,11 @@ fn remove_confirmed(
         0 => format!("{} ({})", pluralize(rests.len() as u64, "leftover"), Bytes(all)),
         runs => amount(runs, all),
     };
-    if confirmation.dry_run {
+    if arguments.dry_run {
         terminal.info(&format!("would remove {total}"));
         return Ok(0);
     }
-    if !confirmation.yes && !confirm(&total, terminal)? {
+    if !arguments.yes && !confirm(&total, terminal)? {
         terminal.info("nothing was removed");
         return Ok(0);
     }

@@ -97,7 +97,7 @@ pub fn train(
     if let Err(error) = &reported {
         // Before the outcome, whose advice stands last.
         let program = invocation::program();
-        terminal.error(&format!("cannot write the report: {error}; `{program} report` writes it again"));
+        terminal.error(&format!("cannot write the report: {error}; `{program} export --to report` writes it again"));
     }
     report_outcome(&run, &outcome, as_requested, display, terminal);
     let code = if as_requested { 0 } else { ending.exit_code() };

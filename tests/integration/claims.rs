@@ -1,40 +1,10 @@
-//! Claims of the reports: the page and the short table are those of the kept results.
+//! Kept results that claims of the reports refer to.
 
 use std::path::Path;
-
-use xrun::files::write;
 
 use crate::workplace::{Workplace, text};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
-
-/// Lines that surround the short table in README.md.
-const BEGIN: &str = "<!-- `xrun claims` -->\n";
-const END: &str = "<!-- end -->\n";
-
-#[test]
-fn the_page_of_claims_is_that_of_the_kept_results() {
-    let workplace = Workplace::new();
-    let results = Path::new(ROOT).join("results");
-    let said = workplace.xrun(&["claims", "--results", results.to_str().unwrap()]);
-    assert_eq!(said.code, 0, "{said:?}");
-    let short: Vec<&str> =
-        said.out.lines().skip_while(|line| !line.starts_with('|')).take_while(|line| !line.is_empty()).collect();
-    let short = format!("\n{}\n\n", short.join("\n"));
-    let readme = Path::new(ROOT).join("README.md");
-    let content = text(&readme);
-    let (before, rest) = content.split_once(BEGIN).unwrap();
-    let (old, after) = rest.split_once(END).unwrap();
-    let page = Path::new(ROOT).join("docs/claims.md");
-    if std::env::var_os("XRUN_BLESS").is_some() {
-        write::replace(&page, said.out.as_bytes()).unwrap();
-        let content = format!("{before}{BEGIN}{short}{END}{after}");
-        write::replace(&readme, content.as_bytes()).unwrap();
-    } else {
-        assert_eq!(text(&page), said.out, "XRUN_BLESS=1 writes it anew");
-        assert_eq!(old, short, "XRUN_BLESS=1 writes it anew");
-    }
-}
 
 #[test]
 fn the_kept_verdicts_are_those_of_their_logs() {
@@ -52,18 +22,6 @@ fn the_kept_verdicts_are_those_of_their_logs() {
             log.display()
         );
     }
-}
-
-#[test]
-fn a_claim_without_its_result_is_an_error_with_its_statement() {
-    let workplace = Workplace::new();
-    workplace.file("claims.toml", "[[report]]\ntitle = 'r'\n[[report.claim]]\nsays = 'it leaks'\n");
-    let said = workplace.xrun(&["claims", "claims.toml"]);
-    assert_eq!(said.code, 1, "{said:?}");
-    assert!(said.err.contains("it leaks"), "{said:?}");
-    assert_eq!(workplace.xrun(&["claims", "missing.toml"]).code, 2);
-    workplace.file("wrong.toml", "[[report]]\ntitel = 'r'\n");
-    assert_eq!(workplace.xrun(&["claims", "wrong.toml"]).code, 2);
 }
 
 #[test]

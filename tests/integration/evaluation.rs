@@ -41,7 +41,9 @@ fn a_checkpoint_gives_the_metrics_that_the_run_measured() {
         found.iter().map(|directory| json(&directory.join("evaluation.json"))["step"].clone()).collect();
     assert_eq!(steps, [60, 45]);
     // The run is as it was.
-    for command in [&["show", "trial"][..], &["ls"], &["report", "trial"], &["compare", "trial", "trial"]] {
+    for command in
+        [&["show", "trial"][..], &["ls"], &["export", "trial", "--to", "report"], &["compare", "trial", "trial"]]
+    {
         assert_eq!(workplace.xrun(command).code, 0, "{command:?}");
     }
     assert_eq!(json(&workplace.latest("trial").join("summary.json"))["steps"], 60);

@@ -37,7 +37,7 @@ fn a_fork_without_changes_repeats_the_numbers_and_names_its_parent() {
     assert_eq!(json(&fork.join("summary.json"))["steps"], 40);
     // A newer run of its experiment would otherwise let `gc` remove the parent.
     assert_eq!(workplace.xrun(&["first.toml", "-q"]).code, 0);
-    let said = workplace.xrun(&["gc", "--keep", "1", "--keep-best", "none", "--yes"]);
+    let said = workplace.xrun(&["rm", "--keep", "1", "--keep-best", "none", "--yes"]);
     assert!(said.code == 0 && parent.exists(), "{said:?}");
     for arguments in [&["show", "second"][..], &["ls"]] {
         let said = workplace.xrun(arguments);

@@ -22,7 +22,7 @@ fn pipe(path: &Path) {
 const READERS: [&[&str]; 8] = [
     &["ls"],
     &["show", "trial"],
-    &["report", "trial"],
+    &["export", "trial", "--to", "report"],
     &["compare", "trial", "other"],
     &["verdict", "trial"],
     &["export", "trial", "--to", "tensorboard"],

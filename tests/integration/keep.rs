@@ -15,7 +15,7 @@ fn a_kept_result_is_reproduced_and_names_no_place() {
         let (name, text) = (entry.file_name(), text(&entry.path()));
         assert!(!text.contains(directory.to_str().unwrap()), "{name:?} names {}", directory.display());
     }
-    assert_eq!(json(&kept.join("manifest.json"))["working_directory"], "/project");
+    assert_eq!(json(&kept.join("manifest.json"))["working_directory"], "<project>");
     let said = workplace.xrun(&["reproduce", "reference/trial"]);
     assert!(said.code == 0 && !said.err.contains("note: "), "{said:?}");
     std::fs::write(workplace.path("trial.toml"), "[pipeline.dummy]\nsteps_per_epoch = 21\n").unwrap();

@@ -194,7 +194,7 @@ fn numbers(value: &Value, into: &mut Vec<f64>) {
 
 #[test]
 fn no_limit_changes_what_is_learnt() {
-    let schema = Workplace::new().xrun(&["schema"]).json();
+    let schema = Workplace::new().xrun(&["generate", "schema"]).json();
     let keys: Vec<&String> = schema["properties"]["limits"]["properties"].as_object().unwrap().keys().collect();
     assert!(keys.iter().all(|key| OTHERS.iter().any(|(other, _)| other == key)), "{keys:?} and {OTHERS:?}");
     let pipelines = [

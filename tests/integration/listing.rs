@@ -120,8 +120,8 @@ fn the_name_of_an_experiment_means_its_newest_run() {
     assert_eq!(workplace.xrun(&["small.toml", "-q", "-s", "training.epochs=2"]).code, 0);
     let shown = workplace.xrun(&["show", "small", "--json"]).json();
     assert_eq!(shown["steps"], 20);
-    for command in ["report", "verdict"] {
-        assert_eq!(workplace.xrun(&[command, "small"]).code, 0, "{command}");
+    for command in [&["export", "small", "--to", "report"][..], &["verdict", "small"]] {
+        assert_eq!(workplace.xrun(command).code, 0, "{command:?}");
     }
 }
 

@@ -216,7 +216,7 @@ fn a_device_that_is_not_there_is_named_with_what_is_missing() {
     }
     let (_, said) = run_dummy(&["--device", "cuda"]);
     assert_eq!(said.code, 1, "{said:?}");
-    assert!(said.err.contains("`cuda`") && said.err.contains("xrun devices"), "{said:?}");
+    assert!(said.err.contains("`cuda`") && said.err.contains("xrun check --devices"), "{said:?}");
 }
 
 #[test]

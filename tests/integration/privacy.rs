@@ -95,29 +95,31 @@ fn a_public_copy_is_a_result_without_host_user_directories_and_words() {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap().trim().to_owned();
     let here = workplace.directory.path().to_str().unwrap().to_owned();
     for name in ["trial", "dummy", "w"] {
-        let said = xrun(&["export", name, "--to", "public", "--json"]);
-        let made = said.json();
-        assert!(made["left_out"].as_array().unwrap().contains(&"log.txt".into()), "{made}");
+        xrun(&["keep", name, "-o", "public", "--with-trace"]);
     }
     let words = [here.as_str(), "home/ada", "hunter2", "hunter3", "private-value", "secret_script"];
     let found = with_any(&workplace.path("public"), &words);
     assert!(found.is_empty(), "{found:?}");
     for name in ["trial", "dummy", "w"] {
-        let run = std::fs::read_dir(workplace.path("public").join(name)).unwrap().flatten().next().unwrap().path();
+        let run = workplace.path("public").join(name);
         let manifest = json(&run.join("manifest.json"));
         assert_ne!(manifest["host"]["name"], host.as_str(), "{manifest}");
         assert!(manifest["code"]["git_patch"].is_null());
         let run = run.to_str().unwrap();
-        for command in [&["show", run][..], &["verdict", run], &["report", run], &["compare", run, run]] {
+        for command in
+            [&["show", run][..], &["verdict", run], &["export", run, "--to", "report"], &["compare", run, run]]
+        {
             xrun(command);
         }
-        assert!(!Path::new(run).join("checkpoints").exists() && !Path::new(run).join("log.txt").exists());
+        assert!(!Path::new(run).join("checkpoints").exists());
+        assert_eq!(Path::new(run).join("log.txt").exists(), name == "dummy", "{name}: of other programs");
     }
-    let again = workplace.xrun(&["export", "dummy", "--to", "public"]);
-    assert_eq!(again.code, 1, "it is there already: {again:?}");
-    xrun(&["export", "dummy", "--to", "public", "--with-checkpoints", "-o", "other"]);
-    let run = std::fs::read_dir(workplace.path("other/dummy")).unwrap().flatten().next().unwrap().path();
-    assert!(run.join("checkpoints").is_dir());
+    let again = workplace.xrun(&["keep", "dummy", "-o", "public"]);
+    assert_eq!(again.code, 2, "it is there already: {again:?}");
+    for _ in 0..2 {
+        xrun(&["keep", "dummy", "--with-checkpoints", "--replace", "-o", "other"]);
+    }
+    assert!(workplace.path("other/dummy/checkpoints").is_dir());
 }
 
 #[test]
@@ -137,15 +139,13 @@ fn a_public_copy_has_no_paths_in_words_and_no_digest_of_them() {
         "/tmp/odd dir/privateplace",
     ];
     assert_eq!(workplace.xrun(&words).code, 0);
-    assert_eq!(workplace.xrun(&["export", "w", "--to", "public"]).code, 0);
+    assert_eq!(workplace.xrun(&["keep", "w", "-o", "public"]).code, 0);
     let original = json(&workplace.latest("w").join("manifest.json"));
     let fingerprint = original["fingerprint"].as_str().unwrap();
     let found =
         with_any(&workplace.path("public"), &["adalovpw", "hiddenplace", "privateplace", "odd dir", &fingerprint[..6]]);
     assert!(found.is_empty(), "{found:?}");
-    let run = std::fs::read_dir(workplace.path("public/w")).unwrap().flatten().next().unwrap();
-    assert!(!run.file_name().to_string_lossy().contains(&fingerprint[..6]));
-    let command = json(&run.path().join("manifest.json"))["watched"]["command"].clone();
+    let command = json(&workplace.path("public/w/manifest.json"))["watched"]["command"].clone();
     assert_eq!(command, serde_json::json!(["sh", "-c", "***", "***", "***", "--data", "***"]));
 }
 
@@ -156,7 +156,7 @@ fn a_copy_of_a_damaged_run_leaves_nothing() {
     assert_eq!(workplace.xrun(&["dummy.toml", "-q"]).code, 0);
     let path = workplace.latest("dummy").join("summary.json");
     std::fs::write(&path, text(&path).replacen("steps", "stops", 1)).unwrap();
-    assert_ne!(workplace.xrun(&["export", "dummy", "--to", "public"]).code, 0);
+    assert_ne!(workplace.xrun(&["keep", "dummy", "-o", "public"]).code, 0);
     assert!(!workplace.path("public/dummy").exists());
 }
 

@@ -161,7 +161,7 @@ fn a_result_that_is_kept_without_its_trace_loses_nothing_to_a_command() {
         workplace.file(&format!("kept/{name}"), &text);
     }
     let before = files(&kept);
-    let said = workplace.xrun(&["report", "kept"]);
+    let said = workplace.xrun(&["export", "kept", "--to", "report"]);
     assert_eq!(said.code, 1, "{said:?}");
     let mut messages = lines_with(&said.err, "memory.jsonl") + "\n";
     let said = workplace.xrun(&["show", "kept"]);

@@ -38,7 +38,7 @@ fn notes_and_tags_are_shown_and_tags_select() {
     assert_eq!(listed.as_array().unwrap().len(), 1);
     assert_eq!((&listed[0]["run"], &listed[0]["tags"][0]), (&name(&runs[0]).into(), &"paper".into()));
     assert_eq!(workplace.xrun(&["ls", "--tag", "v1", "--json"]).out.trim(), "[]");
-    let schema = workplace.xrun(&["schema", "notes"]).json();
+    let schema = workplace.xrun(&["generate", "schema", "notes"]).json();
     assert!(jsonschema::validator_for(&schema).unwrap().is_valid(&json(&runs[0].join("notes.json"))));
     for wrong in [vec!["note", &first], vec!["note", &first, "  "], vec!["note", &first, "--tag", "two words"]] {
         assert_eq!(workplace.xrun(&wrong).code, 2, "{wrong:?}");
@@ -106,7 +106,7 @@ fn what_runs_is_committed_or_of_a_sweep_stays() {
     assert_eq!(said.code, 2, "{said:?}");
     insta::assert_snapshot!("a_run_that_is_committed", redacted(&said.err));
     assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
-    let said = workplace.xrun(&["gc", "--keep", "1", "--yes"]);
+    let said = workplace.xrun(&["rm", "--keep", "1", "--yes"]);
     assert!(said.code == 0 && said.err.contains(&name(&runs[0])), "{said:?}");
     insta::assert_snapshot!("a_committed_run_is_kept", lines_with(&said.err, &name(&runs[0])));
     assert!(runs[0].exists());
@@ -125,15 +125,15 @@ fn collecting_keeps_the_newest_those_with_a_tag_and_takes_what_a_kill_left() {
     assert_eq!(workplace.xrun(&["note", &tagged, "--tag", "keep"]).code, 0);
     let left = workplace.path("results/trial/.removing-2020-01-01T00-00-00_abcdef");
     std::fs::create_dir(&left).unwrap();
-    let said = workplace.xrun(&["gc", "trial", "--keep", "1", "--dry-run"]);
+    let said = workplace.xrun(&["rm", "trial", "--keep", "1", "--dry-run"]);
     assert_eq!((said.code, removable(&said.err, &runs)), (0, vec![false, true, true, false]), "{said:?}");
     assert_eq!(there(&runs), [true; 4], "{said:?}");
     insta::assert_snapshot!(redacted(&said.err));
-    let said = workplace.xrun(&["gc", "trial", "--keep", "1", "--yes"]);
+    let said = workplace.xrun(&["rm", "trial", "--keep", "1", "--yes"]);
     assert_eq!(said.code, 0, "{said:?}");
     assert_eq!(runs.iter().map(|run| run.exists()).collect::<Vec<_>>(), [true, false, false, true]);
     assert!(!left.exists());
-    let said = workplace.xrun(&["gc", "--keep", "1"]);
+    let said = workplace.xrun(&["rm", "--keep", "1"]);
     assert_eq!((said.code, said.err.lines().count()), (0, 1), "nothing is left to remove: {said:?}");
 }
 
@@ -178,7 +178,7 @@ fn what_is_not_proven_to_be_a_run_stays_and_is_counted() {
         "results/trial/2999-copy/summary.json",
     ]
     .map(|file| workplace.path(file));
-    let said = workplace.xrun(&["gc", "--keep", "1", "--yes"]);
+    let said = workplace.xrun(&["rm", "--keep", "1", "--yes"]);
     assert_eq!(said.code, 0, "{said:?}");
     insta::assert_snapshot!(redacted(&said.err));
     assert_eq!(there(&runs), [true, false, true]);
@@ -194,7 +194,7 @@ fn what_is_not_proven_to_be_a_run_stays_and_is_counted() {
     assert_eq!(workplace.xrun(&["rm", "trial/notes", "--yes"]).code, 2);
     // One directory too high, and one too low.
     for (directory, results) in [("results", ".."), ("results/trial", ".")] {
-        let mut command = workplace.command(&["gc", "--keep", "1", "--yes", "--results", results]);
+        let mut command = workplace.command(&["rm", "--keep", "1", "--yes", "--results", results]);
         let status = command.current_dir(workplace.path(directory)).stderr(Stdio::null()).status().unwrap();
         assert_eq!(status.code(), Some(0));
     }
@@ -204,7 +204,7 @@ fn what_is_not_proven_to_be_a_run_stays_and_is_counted() {
 #[test]
 fn a_killed_run_and_one_of_the_future_do_not_count_among_those_to_keep() {
     let (workplace, runs) = with_runs(4);
-    let gc = || workplace.xrun(&["gc", "trial", "--keep", "1", "--keep-best", "none", "--yes"]);
+    let gc = || workplace.xrun(&["rm", "trial", "--keep", "1", "--keep-best", "none", "--yes"]);
     for killed in [1, 3] {
         std::fs::remove_file(runs[killed].join("summary.json")).unwrap();
     }
@@ -242,7 +242,7 @@ fn the_run_with_the_best_metric_stays() {
         assert_eq!(workplace.xrun(&["trial.toml", "-q", "-s", &set]).code, 0);
         runs.push(workplace.latest("trial"));
     }
-    let gc = |more: &[&str]| workplace.xrun(&[&["gc", "trial", "--keep", "1"], more].concat());
+    let gc = |more: &[&str]| workplace.xrun(&[&["rm", "trial", "--keep", "1"], more].concat());
     assert_eq!(gc(&["--keep-best", "no_such_metric", "--yes"]).code, 2);
     for same in [&["--dry-run", "--keep-best", "score"][..], &["--dry-run", "--keep-best"], &["--dry-run"]] {
         let said = gc(same);
@@ -268,12 +268,12 @@ fn what_a_kill_left_goes_only_where_it_was_asked_for_and_is_proven() {
     std::fs::remove_file(aside(&runs[1]).join("manifest.json")).unwrap();
     workplace.file("results/other/.removing-run/run.lock", "");
     let foreign = workplace.file("results/trial/.removing-mine/a.md", "mine");
-    let said = workplace.xrun(&["gc", "trial", "--keep", "1", "--yes"]);
+    let said = workplace.xrun(&["rm", "trial", "--keep", "1", "--yes"]);
     assert_eq!(said.code, 0, "{said:?}");
     insta::assert_snapshot!(redacted(&said.err));
     assert!(!aside(&runs[0]).exists() && aside(&runs[1]).exists() && foreign.exists(), "{said:?}");
     assert!(workplace.path("results/other/.removing-run").exists(), "it is of another experiment");
-    assert_eq!(workplace.xrun(&["gc", "--keep", "1", "--yes"]).code, 0);
+    assert_eq!(workplace.xrun(&["rm", "--keep", "1", "--yes"]).code, 0);
     assert!(!workplace.path("results/other/.removing-run").exists() && foreign.exists());
 }
 
@@ -290,14 +290,14 @@ fn a_directory_called_sweeps_is_no_reason_to_stay() {
     let runs: Vec<PathBuf> = (0..3).map(run).collect();
     let said = workplace.xrun(&[&["rm", "sweeps", "--yes"], &results[..]].concat());
     assert_eq!((said.code, there(&runs)), (0, vec![true, true, false]), "{said:?}");
-    let said = workplace.xrun(&[&["gc", "--keep", "1", "--yes"], &results[..]].concat());
+    let said = workplace.xrun(&[&["rm", "--keep", "1", "--yes"], &results[..]].concat());
     assert_eq!((said.code, there(&runs)), (0, vec![false, true, false]), "{said:?}");
 }
 
 #[test]
 fn four_that_collect_at_once_all_succeed() {
     let (workplace, runs) = with_runs(6);
-    let children: Vec<_> = (0..4).map(|_| workplace.spawn(&["gc", "--keep", "1", "--yes"])).collect();
+    let children: Vec<_> = (0..4).map(|_| workplace.spawn(&["rm", "--keep", "1", "--yes"])).collect();
     for child in children {
         let said = child.wait_with_output().unwrap();
         assert!(said.status.success(), "{said:?}");

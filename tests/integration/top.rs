@@ -153,7 +153,7 @@ fn a_report_of_a_run_that_goes_on_says_so_and_what_is_known_so_far() {
     let workplace = Workplace::new();
     let child = begin(&workplace, "live", &[]);
     let run = workplace.latest("live");
-    let said = workplace.xrun(&["report", "live"]);
+    let said = workplace.xrun(&["export", "live", "--to", "report"]);
     assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
     let page = std::fs::read_to_string(run.join("report.html")).unwrap();
     for words in [">running<", " of 100000", "inconclusive"] {
@@ -161,7 +161,7 @@ fn a_report_of_a_run_that_goes_on_says_so_and_what_is_known_so_far() {
     }
     assert!(!run.join("SHA256SUMS").exists(), "the list of digests is the run's own while it goes on");
     end(child);
-    let said = workplace.xrun(&["report", "live"]);
+    let said = workplace.xrun(&["export", "live", "--to", "report"]);
     let page = std::fs::read_to_string(run.join("report.html")).unwrap();
     assert!(said.code == 0 && !page.contains(">running<") && page.contains(">killed<"), "{said:?}");
 }

@@ -208,9 +208,12 @@ fn a_command_of_a_directory_from_elsewhere_is_not_reproduced_unasked() {
     assert_eq!(workplace.xrun(&["us.toml", "-q"]).code, 0);
     std::fs::remove_file(workplace.path("started")).unwrap();
     refuses(&workplace, &as_another(&workplace, &["reproduce", "us"]), "touch started", "resolved.toml");
-    for only_reads in
-        [vec!["show", "us"], vec!["report", "us"], vec!["export", "us", "--to", "tensorboard"], vec!["verdict", "us"]]
-    {
+    for only_reads in [
+        vec!["show", "us"],
+        vec!["export", "us", "--to", "report"],
+        vec!["export", "us", "--to", "tensorboard"],
+        vec!["verdict", "us"],
+    ] {
         assert_eq!(as_another(&workplace, &only_reads).code, 0, "{only_reads:?}");
     }
     assert!(!workplace.path("started").exists());

@@ -38,15 +38,20 @@ pub fn manifest_of(directory: &Path, files: &[&str]) -> Result<Manifest, ProofEr
     read::manifest(directory).map_err(|error| ProofError::NotARun(error.to_string()))
 }
 
-/// Checks that a directory has only regular files of these names.
+/// Checks that a directory has only regular files, and directories, of these names.
 ///
 /// # Errors
 /// It has another entry, which the message names, or cannot be read.
-pub fn has_only(directory: &Path, names: &[&str]) -> Result<(), String> {
+pub fn has_only(directory: &Path, files: &[&str], directories: &[&str]) -> Result<(), String> {
     for entry in std::fs::read_dir(directory).map_err(|error| error.to_string())? {
         let entry = entry.map_err(|error| error.to_string())?;
         let name = entry.file_name();
-        if !entry.file_type().is_ok_and(|kind| kind.is_file()) || !names.iter().any(|known| name == **known) {
+        let names = match entry.file_type() {
+            Ok(kind) if kind.is_file() => files,
+            Ok(kind) if kind.is_dir() => directories,
+            _ => &[],
+        };
+        if !names.iter().any(|known| name == **known) {
             return Err(format!("{} is not a file that xrun wrote", printable::line(&name.to_string_lossy(), 100)));
         }
     }

@@ -13,7 +13,6 @@
 //! ```
 //! The progress of a sweep is in its run directories and nowhere else, so that no kill can make two records disagree.
 
-pub mod claims;
 pub mod conclusion;
 pub mod launcher;
 pub mod listing;

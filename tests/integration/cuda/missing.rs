@@ -10,7 +10,7 @@ fn refused(machine: Machine, words: &[&str]) {
     let machine = machine.with("XRUN__MEMORY__PROBE", "false");
     let said = machine.xrun(&["tiny.toml", "--dry-run"]);
     assert_eq!(said.code, 1, "{said:?}");
-    let listed = machine.xrun(&["devices"]);
+    let listed = machine.xrun(&["check", "--devices"]);
     for word in words {
         assert!(said.err.contains(word), "{word}: {}", said.err);
         assert!(listed.out.contains(word), "{word}: {}", listed.out);
@@ -83,16 +83,16 @@ fn a_driver_that_does_not_start_names_its_error_and_what_it_means() {
 fn visible_devices_are_numbers_or_uuids_and_nothing_else() {
     let Some(machine) = Machine::new() else { return };
     let machine = machine.with("STAND_IN_DEVICES", 2);
-    assert!(machine.xrun(&["devices"]).out.contains("cuda:1"));
+    assert!(machine.xrun(&["check", "--devices"]).out.contains("cuda:1"));
     let said = machine.xrun(&["tiny.toml", "--dry-run", "--device", "cuda:2"]);
     assert!(said.code == 1 && said.err.contains("the last index is 1"), "{said:?}");
     for (visible, number) in [("1", 1), ("GPU-00000002-0000-0000-0000-0000000057ad", 1), ("gpu-00000001", 0)] {
-        let said = machine.command(&["devices"]).env("CUDA_VISIBLE_DEVICES", visible).output().unwrap();
+        let said = machine.command(&["check", "--devices"]).env("CUDA_VISIBLE_DEVICES", visible).output().unwrap();
         let out = String::from_utf8(said.stdout).unwrap();
         assert!(out.contains(&format!("number {number}")) && !out.contains("cuda:1"), "{visible}: {out}");
     }
     for visible in ["", "7", "GPU-ffff", "none"] {
-        let said = machine.command(&["devices"]).env("CUDA_VISIBLE_DEVICES", visible).output().unwrap();
+        let said = machine.command(&["check", "--devices"]).env("CUDA_VISIBLE_DEVICES", visible).output().unwrap();
         let out = String::from_utf8(said.stdout).unwrap();
         assert!(out.contains(&format!("CUDA_VISIBLE_DEVICES = \"{visible}\" hides all GPUs")), "{visible}: {out}");
         assert!(out.contains("nvidia-smi -L"), "{visible}: {out}");

@@ -96,7 +96,7 @@ pub fn supports_tf32(capability: u32) -> bool {
 
 /// Error of a device that cannot be used.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-#[error("device `{asked}` is not usable: {missing}; `{} devices` lists the usable ones", invocation::program())]
+#[error("device `{asked}` is not usable: {missing}; `{} check --devices` lists the usable ones", invocation::program())]
 pub struct DeviceError {
     /// Value of `experiment.device`.
     pub asked: String,
@@ -104,7 +104,7 @@ pub struct DeviceError {
     pub missing: Unavailable,
 }
 
-/// Entry of `xrun devices`: the devices of one kind.
+/// Entry of `xrun check --devices`: the devices of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Listing {
     /// `cpu`, `cuda` or `vulkan`.

@@ -61,7 +61,7 @@ macro_rules! leak {
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Leaks {
     on: BTreeSet<String>,
-    /// Result that `xrun leaks` requires of this file.
+    /// Result that `cargo dev leaks` requires of this file.
     pub expected: Option<ExpectedGrowth>,
 }
 
@@ -121,7 +121,7 @@ impl JsonSchema for Leaks {
             properties.entry(leak.key).or_insert(property);
         }
         properties.insert(EXPECTED.into(), generator.subschema_for::<Option<ExpectedGrowth>>().to_value());
-        properties[EXPECTED]["description"] = "Result that `xrun leaks` requires of this file.".into();
+        properties[EXPECTED]["description"] = "Result that `cargo dev leaks` requires of this file.".into();
         schemars::json_schema!({ "type": "object", "properties": properties, "additionalProperties": false })
     }
 }

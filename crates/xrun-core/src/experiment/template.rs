@@ -20,7 +20,7 @@ pub fn template(kind: &str) -> Option<String> {
     let program = invocation::program();
     let mut text = format!(
         "#:schema {SCHEMA}\n\
-         # `{program} schema > {SCHEMA}` in this directory enables completion and checks in editors.\n\
+         # `{program} generate schema > {SCHEMA}` in this directory enables completion and checks in editors.\n\
                   # An experiment for {program}: `{program} check FILE` checks it, `{program} FILE` runs it.\n\
                   # A key in a comment shows its default; a key without a default shows the values that it takes.\n",
     );

@@ -2,7 +2,6 @@
 
 pub mod event_file_writer;
 pub mod keep;
-pub mod public;
 pub mod tensorboard;
 
 use crate::read::ReadError;

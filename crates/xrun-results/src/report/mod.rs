@@ -11,7 +11,6 @@ pub mod epochs;
 pub mod evaluation;
 pub mod formatting;
 pub mod groups;
-pub mod junit;
 pub mod listing;
 pub mod page;
 pub mod plots;

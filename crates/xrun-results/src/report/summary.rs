@@ -235,7 +235,7 @@ pub(super) fn files(report: &RunReport, page: &mut Page) {
     let written = if page_path.is_file() {
         String::new()
     } else {
-        format!(" (not written yet; `{} report` writes it)", invocation::program())
+        format!(" (not written yet; `{} export --to report` writes it)", invocation::program())
     };
     page.line("report", &format!("{}{written}", page_path.display()));
     if report.resumable() {

@@ -1,14 +1,11 @@
 //! Verdicts as text.
 
-use serde::Serialize;
-
 use super::formatting::{bytes, number};
-use super::width::{columns_within, fold, table};
+use super::width::{columns_within, fold};
 use crate::axis::RateUnit;
 use crate::verdict::{SeriesVerdict, Verdict, VerdictWord};
 use xrun_core::printable;
 use xrun_core::units;
-use xrun_core::units::seconds;
 
 /// Verdict and a table of the series that moved, the most severe first, for a terminal of `width` characters.
 pub fn text(verdict: &Verdict, width: Option<usize>) -> String {
@@ -102,92 +99,4 @@ fn row(one: &SeriesVerdict, per: RateUnit) -> Vec<String> {
         interval_ends.map_or_else(|| "-".into(), interval),
         findings.windows.to_string(),
     ]
-}
-
-/// Result of one leak of `xrun leaks`: the leaking run and its control run.
-#[derive(Clone, Debug, Serialize)]
-pub struct LeakCheck {
-    /// Name of the leak.
-    pub name: String,
-    /// Verdict on the leaking run.
-    pub leaky: VerdictWord,
-    /// Verdict on the control run.
-    pub bounded: VerdictWord,
-    /// Name of the judged series.
-    pub series: String,
-    /// Expected slope of the leaking run in bytes per step; total bytes if `ends`.
-    pub slope_expected: f64,
-    /// Slope measured in the leaking run, in the unit of `slope_expected`.
-    pub slope_measured: Option<f64>,
-    /// The growth of this leak ends; both slopes are total bytes.
-    pub ends: bool,
-    /// Owner that the verdict should name.
-    pub owner_expected: String,
-    /// Owner that the verdict names.
-    pub owner_named: Option<String>,
-    /// Step at which the leaking run was first suspected.
-    pub suspected_at: Option<u64>,
-    /// Function whose allocations stayed alive, found by sampling.
-    pub allocated_in: Option<String>,
-    /// Duration of both runs in seconds; near 0 for the second use of a control run.
-    pub seconds: f64,
-    /// Deviations from the expectation; empty if there are none.
-    pub wrong: Vec<String>,
-    /// Reason why the leak was not run on this device; all other fields are meaningless then.
-    pub left_out: Option<&'static str>,
-}
-
-impl LeakCheck {
-    /// A pair whose runs gave no verdict.
-    pub fn failed(name: &str, why: String) -> Self {
-        Self {
-            name: name.to_owned(),
-            leaky: VerdictWord::Inconclusive,
-            bounded: VerdictWord::Inconclusive,
-            series: String::new(),
-            slope_expected: 0.0,
-            slope_measured: None,
-            ends: false,
-            owner_expected: String::new(),
-            owner_named: None,
-            suspected_at: None,
-            allocated_in: None,
-            seconds: 0.0,
-            wrong: vec![why],
-            left_out: None,
-        }
-    }
-
-    /// A pair that cannot be run on this device.
-    pub fn skipped(name: &str, why: &'static str) -> Self {
-        Self { wrong: Vec::new(), left_out: Some(why), ..Self::failed(name, String::new()) }
-    }
-}
-
-/// Table of the results of `xrun leaks`, and the leaks left out.
-pub fn leak_table(all: &[LeakCheck], width: Option<usize>) -> String {
-    let header =
-        ["leak", "verdict", ">expected", ">measured", "owner", ">suspected at", "control run", ">time", "result"];
-    let (left_out, run): (Vec<&LeakCheck>, Vec<&LeakCheck>) = all.iter().partition(|pair| pair.left_out.is_some());
-    let rows: Vec<Vec<String>> = run
-        .into_iter()
-        .map(|pair| {
-            let per = if pair.ends { " in total" } else { "/step" };
-            vec![
-                pair.name.clone(),
-                pair.leaky.words().to_owned(),
-                format!("{}{per}", bytes(pair.slope_expected)),
-                pair.slope_measured.map_or_else(|| "-".into(), |slope| format!("{}{per}", bytes(slope.max(0.0)))),
-                pair.owner_named.clone().unwrap_or_else(|| "-".into()),
-                pair.suspected_at.map_or_else(|| "-".into(), |step| format!("step {step}")),
-                pair.bounded.words().to_owned(),
-                seconds(pair.seconds),
-                if pair.wrong.is_empty() { "as expected".to_owned() } else { pair.wrong.join("; ") },
-            ]
-        })
-        .collect();
-    let left_out = left_out.iter().filter_map(|pair| Some(format!("skipped: {} {}\n", pair.name, pair.left_out?)));
-    let table = if rows.is_empty() { String::new() } else { table(&header, &rows, width) };
-    let lines: Vec<String> = std::iter::once(table).filter(|table| !table.is_empty()).chain(left_out).collect();
-    printable::lines(&lines.join("\n"))
 }

@@ -9,7 +9,7 @@ const ANSWERS: [Answer; 4] = [Answer::Confirmed, Answer::Refuted, Answer::Depend
 const INTRODUCTION: &str = "\
 # Claims of the reports
 
-This page answers each claim, remedy, table and command of the five reports in [origins.md](origins.md) with measurements. `xrun claims`
+This page answers each claim, remedy, table and command of the five reports in [origins.md](origins.md) with measurements. `cargo dev claims`
 prints it from `results/claims.toml` and the files in `results/reference`; `results/take-claims` measures all of them anew.
 
 A claim has two answers. *Found by xrun*: the leak or effect, reproduced by a switch or setting, is found, with its owner. *Cause as the

@@ -7,10 +7,10 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{Answer, read};
-use crate::records::sweep::Measured;
 use xrun_core::files::layout::{REFERENCE, TABLE_JSON};
 use xrun_results::noise::{Change, Noise, Spread};
 use xrun_results::report::formatting::{bytes, duration, number, signed_bytes};
+use xrun_sweep::records::sweep::Measured;
 
 /// Number of times that `results/take-claims` runs each sweep, and all leaks.
 const RUNS: usize = 3;

@@ -16,7 +16,7 @@ use serde::Deserialize;
 
 use xrun_core::files::file;
 
-pub use figure::{Expectation, Figure, Results};
+pub use figure::{Figure, Results};
 pub use page::markdown;
 
 /// File name below the results.

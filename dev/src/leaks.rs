@@ -1,85 +1,95 @@
-//! `xrun leaks`: verify that each leak is detected on this machine, and that its control run is judged bounded.
+//! `dev leaks`: verifies on this machine that each leak is detected, and that its control run is judged bounded.
 
 use std::panic::resume_unwind;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-use super::LeaksArguments;
-use super::leak_runs::{LeakRun, LeakRuns};
-use super::terminal::{Failure, Terminal};
-use crate::device::{self, DeviceKind};
-use crate::exit::exit_code;
-use crate::experiment::leaks::{ExpectedGrowth, GrowingMemory, GrowingSeries, LeakDevice};
-use crate::experiment::read;
-use crate::files::write;
-use crate::judge;
-use crate::report::junit::junit;
-use crate::report::verdict::{LeakCheck, leak_table};
-use crate::results::format::Outcome;
-use crate::results::read as results_read;
-use crate::results::verdict::{OWNER_PREFIX, Verdict, VerdictWord};
-use crate::units::Bytes;
+use clap::{Args, ValueHint};
+use serde::Serialize;
 
-pub fn run(arguments: &LeaksArguments, terminal: &Terminal) -> Result<u8, Failure> {
+use xrun_core::experiment::leaks::{ExpectedGrowth, GrowingMemory, GrowingSeries, LeakDevice};
+use xrun_core::printable;
+use xrun_core::units::{Bytes, seconds};
+use xrun_results::judge;
+use xrun_results::read;
+use xrun_results::report::formatting::bytes;
+use xrun_results::report::width::table;
+use xrun_results::verdict::{OWNER_PREFIX, Verdict, VerdictWord};
+
+use crate::leak_runs::{Judged, LeakRuns};
+
+/// Result of a function of this program.
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
+#[derive(Debug, Args)]
+pub struct LeaksArguments {
+    /// Leaks to test. Default: all.
+    names: Vec<String>,
+    /// Directory of the <name>.leaky.toml and <name>.bounded.toml files.
+    #[arg(long = "dir", value_name = "DIR", default_value = "experiments/leaks", value_hint = ValueHint::DirPath)]
+    directory: PathBuf,
+    /// Program that runs the experiments. Default: `xrun` beside this one.
+    #[arg(long, value_name = "PROGRAM", value_hint = ValueHint::ExecutablePath)]
+    program: Option<PathBuf>,
+    /// Device: cpu, cuda, cuda:N or vulkan.
+    #[arg(long, default_value = "cpu")]
+    device: String,
+    /// Pairs tested at once; a run uses about one core.
+    #[arg(short, long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=256))]
+    jobs: u16,
+    /// Print as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs all pairs and returns the table of their results, and whether all are as expected.
+pub fn run(arguments: &LeaksArguments) -> Result<(String, bool)> {
     let leaky = leaky_files(&arguments.directory, &arguments.names)?;
-    let runs = LeakRuns::new(&arguments.overrides)?;
-    let next = AtomicUsize::new(0);
-    let count = leaky.len();
-    // Checks the next leak until there is none left, or a signal stops a run.
-    let work = || -> Result<Option<Vec<(usize, LeakCheck)>>, Failure> {
+    let program = match &arguments.program {
+        Some(program) => std::path::absolute(program)?,
+        None => std::env::current_exe()?.with_file_name("xrun"),
+    };
+    let runs = LeakRuns::new(program, arguments.device.clone())?;
+    let device = match arguments.device.split(':').next() {
+        Some("cpu") => LeakDevice::Cpu,
+        Some("cuda") => LeakDevice::Cuda,
+        Some("vulkan") => LeakDevice::Pool,
+        _ => return Err(format!("--device {}: expected cpu, cuda, cuda:N or vulkan", arguments.device).into()),
+    };
+    let (next, count) = (AtomicUsize::new(0), leaky.len());
+    // Checks the next leak until there is none left.
+    let work = || -> Result<Vec<(usize, LeakCheck)>> {
         let mut checks = Vec::new();
         loop {
             let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some((name, file)) = leaky.get(at) else { return Ok(Some(checks)) };
-            let (expected, device) = expected(file, arguments)?;
+            let Some((name, file)) = leaky.get(at) else { return Ok(checks) };
+            let expected = runs.expected(file)?;
             let Some(growth) = DeviceGrowth::new(&expected, device) else {
                 checks.push((at, LeakCheck::skipped(name, required_device(expected.grows))));
                 continue;
             };
             // On a slow machine a pair takes minutes.
-            terminal.info(&format!("{} of {count}: {name}, leaky run and control run", at + 1));
-            let check = match pair(name, file, &growth, &runs) {
-                Err(Failure::Failed(message)) => LeakCheck::failed(name, message),
-                Ok(None) => return Ok(None),
-                Ok(Some(pair)) => {
-                    // No failure: allocations are sampled at random, few of them where a leak is small or rare.
-                    if let Some(difference) = function_mismatch(&growth, pair.allocated_in.as_deref()) {
-                        terminal.info(&format!("{name}: {difference}"));
-                    }
-                    pair
-                }
-                Err(other) => return Err(other),
-            };
+            crate::note(&format!("{} of {count}: {name}, leaky run and control run", at + 1));
+            let check =
+                pair(name, file, &growth, &runs).unwrap_or_else(|error| LeakCheck::failed(name, error.to_string()));
+            // No failure: allocations are sampled at random, few of them where a leak is small or rare.
+            if let Some(difference) = function_mismatch(&growth, check.allocated_in.as_deref()) {
+                crate::note(&format!("{name}: {difference}"));
+            }
             checks.push((at, check));
         }
     };
     let joined = std::thread::scope(|scope| {
-        let work = || {
-            let checks = work();
-            if !matches!(checks, Ok(Some(_))) {
-                // The other workers begin no further leak.
-                next.store(count, Ordering::Relaxed);
-            }
-            checks
-        };
         let workers: Vec<_> = (0..arguments.jobs).map(|_| scope.spawn(work)).collect();
         let joined = workers.into_iter().map(|worker| worker.join().unwrap_or_else(|panic| resume_unwind(panic)));
-        joined.collect::<Result<Option<Vec<_>>, Failure>>()
+        joined.collect::<Result<Vec<_>>>()
     });
-    let Some(checks) = joined? else { return Ok(exit_code(Outcome::Interrupted)) };
-    let mut checks: Vec<(usize, LeakCheck)> = checks.into_iter().flatten().collect();
+    let mut checks: Vec<(usize, LeakCheck)> = joined?.into_iter().flatten().collect();
     checks.sort_by_key(|(at, _)| *at);
     let all: Vec<LeakCheck> = checks.into_iter().map(|(_, check)| check).collect();
-    match arguments.json {
-        true => terminal.json(&all),
-        false => terminal.print(&leak_table(&all, terminal.width())),
-    }
-    if let Some(path) = &arguments.junit {
-        write::replace(path, junit(&all).as_bytes()).map_err(Failure::failed)?;
-    }
-    let wrong = all.iter().any(|pair| !pair.wrong.is_empty());
-    Ok(if wrong { exit_code(Outcome::Failed) } else { 0 })
+    let text = if arguments.json { serde_json::to_string_pretty(&all)? } else { leak_table(&all) };
+    Ok((text, all.iter().all(|pair| pair.wrong.is_empty())))
 }
 
 /// Suffixes of the two files of a pair.
@@ -87,10 +97,9 @@ const LEAKY: &str = ".leaky.toml";
 const CONTROL: &str = ".bounded.toml";
 
 /// Finds the files `<name>.leaky.toml` in a directory, all or those named; sorted by name.
-fn leaky_files(directory: &Path, names: &[String]) -> Result<Vec<(String, PathBuf)>, Failure> {
-    let entries = std::fs::read_dir(directory).map_err(|error| {
-        Failure::Usage(format!("{}: {error}; use --dir for another directory", directory.display()))
-    })?;
+fn leaky_files(directory: &Path, names: &[String]) -> Result<Vec<(String, PathBuf)>> {
+    let entries = std::fs::read_dir(directory)
+        .map_err(|error| format!("{}: {error}; use --dir for another directory", directory.display()))?;
     let mut found: Vec<(String, PathBuf)> = entries
         .flatten()
         .filter_map(|entry| Some((entry.file_name().to_str()?.strip_suffix(LEAKY)?.to_owned(), entry.path())))
@@ -104,28 +113,13 @@ fn leaky_files(directory: &Path, names: &[String]) -> Result<Vec<(String, PathBu
     let names: Vec<String> = names.iter().map(named).collect();
     if let Some(unknown) = names.iter().find(|name| found.iter().all(|(known, _)| known != *name)) {
         let known: Vec<&str> = found.iter().map(|(name, _)| name.as_str()).collect();
-        return Err(Failure::Usage(format!("unknown leak `{unknown}` (known: {})", known.join(", "))));
+        return Err(format!("unknown leak `{unknown}` (known: {})", known.join(", ")).into());
     }
     found.retain(|(name, _)| names.is_empty() || names.contains(name));
     match found.is_empty() {
-        true => Err(Failure::Usage(format!("{} has no file *{LEAKY}", directory.display()))),
+        true => Err(format!("{} has no file *{LEAKY}", directory.display()).into()),
         false => Ok(found),
     }
-}
-
-/// Expectations of the file, and the kind of device on which it will run.
-fn expected(file: &Path, arguments: &LeaksArguments) -> Result<(ExpectedGrowth, LeakDevice), Failure> {
-    let experiment = read::read(file, &arguments.overrides.all(), super::environment())?.experiment;
-    let Some(expected) = experiment.leaks.expected else {
-        return Err(Failure::Usage(format!("{} has no [leaks.expected] with the expected growth", file.display())));
-    };
-    let chosen = device::select(&experiment.experiment.device).map_err(Failure::failed)?;
-    let device = match chosen.kind {
-        DeviceKind::Cpu => LeakDevice::Cpu,
-        DeviceKind::Cuda(_) => LeakDevice::Cuda,
-        DeviceKind::Vulkan(_) => LeakDevice::Pool,
-    };
-    Ok((expected, device))
 }
 
 /// Reason why a pair is not run on this device.
@@ -175,19 +169,17 @@ impl DeviceGrowth {
     }
 }
 
-/// Runs a leaky experiment and its control; `None` if a signal stopped one of them.
-fn pair(name: &str, file: &Path, expected: &DeviceGrowth, runs: &LeakRuns) -> Result<Option<LeakCheck>, Failure> {
+/// Runs a leaky experiment and its control.
+fn pair(name: &str, file: &Path, expected: &DeviceGrowth, runs: &LeakRuns) -> Result<LeakCheck> {
     let start_time = Instant::now();
-    let LeakRun::Judged(leaky, leaky_run) = runs.leaky(file)? else { return Ok(None) };
-    let control = file.with_file_name(format!("{name}{CONTROL}"));
-    let LeakRun::Judged(bounded, _) = runs.control(&control)? else { return Ok(None) };
+    let Judged { verdict: leaky, run } = runs.run(file)?;
+    let bounded = runs.control(&file.with_file_name(format!("{name}{CONTROL}")))?.verdict;
     let series = leaky.series.iter().find(|one| one.name == expected.series);
     let slope = series.and_then(|one| one.findings.slope);
     let held = leaky.series.iter().find(|one| one.name == expected.owner_series).map(|one| one.last);
     let ends = expected.total_bytes.is_some();
-    let suspected_at = judge::suspected_at(&leaky_run, &expected.series).map_err(Failure::failed)?;
-    let allocations = results_read::allocations(&leaky_run).map_err(Failure::failed)?;
-    Ok(Some(LeakCheck {
+    let allocations = read::allocations(&run)?;
+    Ok(LeakCheck {
         name: name.to_owned(),
         leaky: leaky.verdict,
         bounded: bounded.verdict,
@@ -195,7 +187,7 @@ fn pair(name: &str, file: &Path, expected: &DeviceGrowth, runs: &LeakRuns) -> Re
         slope_measured: if ends { held } else { slope },
         ends,
         owner_named: leaky.owner.clone(),
-        suspected_at,
+        suspected_at: judge::suspected_at(&run, &expected.series)?,
         allocated_in: allocations.as_ref().and_then(|record| Some(record.function()?.0.to_owned())),
         wrong: match expected.total_bytes {
             Some(bytes) => filling_mismatches(bytes, expected, &leaky, &bounded, held),
@@ -205,7 +197,7 @@ fn pair(name: &str, file: &Path, expected: &DeviceGrowth, runs: &LeakRuns) -> Re
         owner_expected: expected.owner.clone(),
         seconds: start_time.elapsed().as_secs_f64(),
         left_out: None,
-    }))
+    })
 }
 
 /// Differences from an unbounded leak: its verdict, its owner and its slope.
@@ -268,4 +260,92 @@ fn filling_mismatches(
     }
     mismatches.extend(control_mismatch(bounded));
     mismatches
+}
+
+/// Result of one leak: the leaking run and its control run.
+#[derive(Clone, Debug, Serialize)]
+pub struct LeakCheck {
+    /// Name of the leak.
+    pub name: String,
+    /// Verdict on the leaking run.
+    pub leaky: VerdictWord,
+    /// Verdict on the control run.
+    pub bounded: VerdictWord,
+    /// Name of the judged series.
+    pub series: String,
+    /// Expected slope of the leaking run in bytes per step; total bytes if `ends`.
+    pub slope_expected: f64,
+    /// Slope measured in the leaking run, in the unit of `slope_expected`.
+    pub slope_measured: Option<f64>,
+    /// The growth of this leak ends; both slopes are total bytes.
+    pub ends: bool,
+    /// Owner that the verdict should name.
+    pub owner_expected: String,
+    /// Owner that the verdict names.
+    pub owner_named: Option<String>,
+    /// Step at which the leaking run was first suspected.
+    pub suspected_at: Option<u64>,
+    /// Function whose allocations stayed alive, found by sampling.
+    pub allocated_in: Option<String>,
+    /// Duration of both runs in seconds; near 0 for the second use of a control run.
+    pub seconds: f64,
+    /// Deviations from the expectation; empty if there are none.
+    pub wrong: Vec<String>,
+    /// Reason why the leak was not run on this device; all other fields are meaningless then.
+    pub left_out: Option<&'static str>,
+}
+
+impl LeakCheck {
+    /// A pair whose runs gave no verdict.
+    fn failed(name: &str, why: String) -> Self {
+        Self {
+            name: name.to_owned(),
+            leaky: VerdictWord::Inconclusive,
+            bounded: VerdictWord::Inconclusive,
+            series: String::new(),
+            slope_expected: 0.0,
+            slope_measured: None,
+            ends: false,
+            owner_expected: String::new(),
+            owner_named: None,
+            suspected_at: None,
+            allocated_in: None,
+            seconds: 0.0,
+            wrong: vec![why],
+            left_out: None,
+        }
+    }
+
+    /// A pair that cannot be run on this device.
+    fn skipped(name: &str, why: &'static str) -> Self {
+        Self { wrong: Vec::new(), left_out: Some(why), ..Self::failed(name, String::new()) }
+    }
+}
+
+/// Table of the results, and the leaks left out.
+fn leak_table(all: &[LeakCheck]) -> String {
+    let header =
+        ["leak", "verdict", ">expected", ">measured", "owner", ">suspected at", "control run", ">time", "result"];
+    let (left_out, run): (Vec<&LeakCheck>, Vec<&LeakCheck>) = all.iter().partition(|pair| pair.left_out.is_some());
+    let rows: Vec<Vec<String>> = run
+        .into_iter()
+        .map(|pair| {
+            let per = if pair.ends { " in total" } else { "/step" };
+            vec![
+                pair.name.clone(),
+                pair.leaky.words().to_owned(),
+                format!("{}{per}", bytes(pair.slope_expected)),
+                pair.slope_measured.map_or_else(|| "-".into(), |slope| format!("{}{per}", bytes(slope.max(0.0)))),
+                pair.owner_named.clone().unwrap_or_else(|| "-".into()),
+                pair.suspected_at.map_or_else(|| "-".into(), |step| format!("step {step}")),
+                pair.bounded.words().to_owned(),
+                seconds(pair.seconds),
+                if pair.wrong.is_empty() { "as expected".to_owned() } else { pair.wrong.join("; ") },
+            ]
+        })
+        .collect();
+    let left_out = left_out.iter().filter_map(|pair| Some(format!("skipped: {} {}\n", pair.name, pair.left_out?)));
+    let table = if rows.is_empty() { String::new() } else { table(&header, &rows, None) };
+    let lines: Vec<String> = std::iter::once(table).filter(|table| !table.is_empty()).chain(left_out).collect();
+    printable::lines(&lines.join("\n"))
 }

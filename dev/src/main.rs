@@ -1,0 +1,53 @@
+//! Tools of this repository that are not part of the product: `dev leaks` and `dev claims`.
+
+mod claims;
+mod leak_runs;
+mod leaks;
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Parser;
+
+/// Tools of the repository of xrun.
+#[derive(Debug, Parser)]
+enum Arguments {
+    /// Verify leak detection on this machine: run leaky experiments and their control runs.
+    Leaks(leaks::LeaksArguments),
+    /// Answer the claims of reports on memory from the kept results, as Markdown.
+    Claims {
+        /// Directory of all results, with claims.toml.
+        #[arg(long, value_name = "DIR", default_value = "results")]
+        results: PathBuf,
+    },
+}
+
+fn main() -> ExitCode {
+    let outcome = match Arguments::parse() {
+        Arguments::Leaks(arguments) => leaks::run(&arguments),
+        Arguments::Claims { results } => claims_page(&results).map(|page| (page, true)).map_err(Into::into),
+    };
+    match outcome {
+        Ok((text, as_expected)) => {
+            // A reader that has ended wants no more.
+            let _ = writeln!(std::io::stdout(), "{}", text.trim_end());
+            if as_expected { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+        }
+        Err(error) => {
+            note(&format!("error: {error}"));
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Writes a line for the person at the terminal.
+fn note(line: &str) {
+    let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// Page of the answered claims.
+fn claims_page(results: &Path) -> Result<String, claims::ClaimsError> {
+    let claims = claims::Claims::read(&results.join(claims::CLAIMS))?;
+    Ok(claims::markdown(&claims.answer(&mut claims::Results::new(results))?))
+}

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{Answer, read};
 use xrun_core::files::layout::{REFERENCE, TABLE_JSON};
-use xrun_results::noise::{Change, Noise, Spread};
+use xrun_results::noise::{Change, Noise, Repeats, Spread};
 use xrun_results::report::formatting::{bytes, duration, number, signed_bytes};
 use xrun_sweep::records::sweep::Measured;
 
@@ -135,11 +135,14 @@ impl Results {
                 expected.of_values(&figure.name, &all)?
             }
             Some(reference) => {
+                let repeats = |runs: &Vec<Measured>| -> Repeats {
+                    let number = |run: &Measured| Some((run.repeat, value(run, &figure.name)?.as_f64()?));
+                    runs.iter().filter_map(number).collect()
+                };
                 let mut changes = Vec::new();
                 for table in &tables {
-                    let all: Vec<Vec<f64>> = table.keys().map(|trial| numbers(&values(table, *trial))).collect();
-                    let [here, there] = [figure.trial, reference].map(|trial| numbers(&values(table, trial)));
-                    let change = Change::of(&here, &there, Noise::of(&all));
+                    let noise = Noise::paired(&table.values().map(repeats).collect::<Vec<_>>());
+                    let change = Change::paired(&repeats(&table[&figure.trial]), &repeats(&table[&reference]), noise);
                     changes.push(change.ok_or_else(|| format!("{sweep}: a change needs positive values"))?);
                 }
                 expected.of_changes(&changes)

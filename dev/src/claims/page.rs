@@ -16,9 +16,9 @@ A claim has two answers. *Found by xrun*: the leak or effect, reproduced by a sw
 report states it*: that the code of the report does what the report says, or its remedy what it promises. A switch keeps things by
 construction and answers no cause. Each figure has its own expectation, written before it was measured, and an answer is that of its worst
 figure: *confirmed* or *refuted* if the interval over three measurements is inside or outside the expectation, *depends* if partly inside;
-between *depends* and *refuted* comes *not shown here*. A change is that of the geometric mean, with its 95 % confidence interval
-([sweeps.md](sweeps.md)); another figure is the median, with the range. Speeds are of one measurement on a machine without other work, the
-only one made there. The experiments are scaled down: shares and signs are compared, not gigabytes.
+between *depends* and *refuted* comes *not shown here*. A change is that of the geometric mean in pairs of one seed, with its 95 %
+confidence interval ([sweeps.md](sweeps.md)); another figure is the median, with the range. Speeds are of one measurement on a machine
+without other work, the only one made there. The experiments are scaled down: shares and signs are compared, not gigabytes.
 ";
 
 /// Page with a table for each report.

@@ -8,15 +8,16 @@ fn results() -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let sweep = directory.path().join("reference/remedies");
     std::fs::create_dir_all(&sweep).unwrap();
-    let run = |peak: u64, growth: f64| {
-        serde_json::json!({ "run": "", "finished": true, "rss_peak": peak, "growth": growth,
-            "verdict": "growing", "figures": { "step.triplet": 3 * peak }, "metrics": { "map50": 0.5 } })
+    let run = |repeat: u32, peak: u64, growth: f64| {
+        serde_json::json!({ "run": "", "repeat": repeat, "finished": true, "rss_peak": peak, "growth": growth,
+            "verdict": "growing", "metrics": { "map50": 0.5 },
+            "figures": { "step.triplet": 3 * peak, "step.by_seed": peak * 10u64.pow(repeat) } })
     };
-    let row = |trial: u64, runs: Vec<serde_json::Value>| serde_json::json!({ "trial": trial, "runs": runs });
+    let row = |trial: u64, runs: [serde_json::Value; 2]| serde_json::json!({ "trial": trial, "runs": runs });
     let rows = [
-        row(1, vec![run(1000, 64.0), run(1020, 66.0)]),
-        row(2, vec![run(500, 0.0), run(510, 0.0)]),
-        row(3, vec![run(1000, 60.0), run(1015, 70.0)]),
+        row(1, [run(1, 1000, 64.0), run(2, 1020, 66.0)]),
+        row(2, [run(1, 500, 0.0), run(2, 510, 0.0)]),
+        row(3, [run(1, 1000, 60.0), run(2, 1015, 70.0)]),
     ];
     let table = serde_json::json!({ "rows": rows }).to_string();
     write::replace(&sweep.join("table.json"), table.as_bytes()).unwrap();
@@ -56,6 +57,12 @@ fn an_expectation_is_answered_by_the_interval_of_its_figure() {
     // Half of it: the mean of 500 and 510 against that of 1000 and 1020.
     let half = found(&peak(2, "{ at_most = -20.0 }")).unwrap();
     assert!(half.found[0].0.starts_with("-50.0 %"), "{half:?}");
+}
+
+#[test]
+fn what_a_seed_does_to_all_trials_is_no_noise() {
+    let by_seed = peak(2, "{ at_most = -20.0 }").replace("rss_peak", "step.by_seed");
+    assert_eq!(worst(&found(&by_seed).unwrap().found), Answer::Confirmed);
 }
 
 #[test]

@@ -21,6 +21,7 @@ use crate::plan::shorten;
 use crate::results::format::Outcome;
 use crate::results::trust;
 use crate::stop::StopSignal;
+use crate::sweep::journal::{Histories, Journal};
 use crate::sweep::launcher::Launcher;
 use crate::sweep::plan::{self, Planned};
 use crate::sweep::records::search::{Search, SearchMethod};
@@ -247,9 +248,10 @@ fn run_sweep(
         }
     };
     let mut lines = Lines::new(record, on_slurm.then(|| path.join(layout::SLURM_SCRIPT)), terminal);
-    let scheduled = schedule(&path, record, options, launcher.as_mut(), stop, &mut |event| lines.event(event));
+    let mut journal = Journal::open(&path, record).map_err(Failure::failed)?;
+    let scheduled = schedule(&path, record, &mut journal, options, launcher.as_mut(), stop, &mut |event| lines.event(event));
     let tasks = if on_slurm { sweep_slurm::tasks_of_sweep(&path, record, terminal) } else { Vec::new() };
-    let progress = show_table(&path, record, &tasks, arguments.json, terminal);
+    let progress = show_table(&path, record, &journal.histories, &tasks, arguments, terminal);
     let scheduled = scheduled.map_err(|error| Failure::Failed(format!("{error}\n{}", resume_hint(&path))))?;
     let progress = progress?;
     if on_slurm {
@@ -297,25 +299,27 @@ fn run_sweep(
 fn show_table(
     sweep: &Path,
     record: &SweepRecord,
+    histories: &Histories,
     tasks: &[Task],
-    json: bool,
+    arguments: &SweepArguments,
     terminal: Terminal,
 ) -> Result<RunCounts, Failure> {
-    let table = table::write(sweep, record, &queued(record, tasks)).map_err(Failure::failed)?;
-    match json {
+    let table = table::write(sweep, record, histories, &queued(record, tasks)).map_err(Failure::failed)?;
+    match arguments.json {
         true => terminal.json(&table),
         false if !terminal.quiet => terminal.print(&text::text(&table, terminal.width())),
         false => {}
     }
     terminal.info(&format!("report: {}", sweep.join(layout::REPORT).display()));
-    RunCounts::new(sweep, record, &table, tasks)
+    RunCounts::new(sweep, record, histories, &table, tasks)
 }
 
 /// `xrun sweep --collect DIR`: the table of the results so far, whether processes work on the sweep or not.
 fn collect(sweep: &Path, arguments: &SweepArguments, terminal: Terminal) -> Result<u8, Failure> {
     let record = SweepRecord::read(sweep).map_err(Failure::failed)?;
     let tasks = sweep_slurm::tasks_of_sweep(sweep, &record, terminal);
-    let counts = show_table(sweep, &record, &tasks, arguments.json, terminal)?;
+    let histories = Histories::read(sweep, &record);
+    let counts = show_table(sweep, &record, &histories, &tasks, arguments, terminal)?;
     terminal.info(&counts.words(&tasks));
     let (running, waiting) = queue::counts(&tasks);
     if counts.open > running + waiting {
@@ -339,7 +343,13 @@ struct RunCounts {
 }
 
 impl RunCounts {
-    fn new(sweep: &Path, record: &SweepRecord, table: &Table, tasks: &[Task]) -> Result<Self, Failure> {
+    fn new(
+        sweep: &Path,
+        record: &SweepRecord,
+        histories: &Histories,
+        table: &Table,
+        tasks: &[Task],
+    ) -> Result<Self, Failure> {
         let runs = || table.rows.iter().flat_map(|row| &row.runs);
         let finished = runs().filter(|run| run.finished || run.at_rung).count();
         let open = ["running", "waiting", "not run", "killed", Outcome::Interrupted.label()];
@@ -348,7 +358,7 @@ impl RunCounts {
         // Trials of asha that wait at a rung are done only when none of them is to continue.
         let due = match &record.search {
             Some(Search { method: SearchMethod::Asha { .. }, .. }) => {
-                let mut scheduler = scheduler(sweep, record, false);
+                let mut scheduler = scheduler(sweep, record, histories, false);
                 under_way(record, tasks).into_iter().for_each(|job| scheduler.adopt(job));
                 scheduler.next(&mut record.clone()).map_err(Failure::failed)?.is_some()
             }

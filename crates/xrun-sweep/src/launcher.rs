@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use super::journal::Histories;
 use super::measure::Queued;
 use super::record::run_directory;
 use super::schedule::{Event, SweepError};
@@ -29,6 +30,8 @@ pub const ALLOW_COMMAND: &str = "--allow-command";
 pub struct SweepContext<'a> {
     /// The sweep.
     pub record: &'a SweepRecord,
+    /// The processes of its runs that ended.
+    pub histories: &'a Histories,
     /// The signal that stops it.
     pub stop: &'a StopSignal,
     /// Its progress.

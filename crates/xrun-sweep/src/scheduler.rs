@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::path::Path;
 
+use super::journal::{Histories, History};
 use super::record::run_directory;
-use super::resources::retries;
 use super::run_status::RunStatus;
 use super::search::scheduler::searcher;
 use super::trials::RunId;
@@ -45,10 +45,15 @@ pub trait Scheduler {
 }
 
 /// The scheduler of a sweep, which continues where the run directories are.
-pub fn scheduler<'a>(sweep: &'a Path, record: &SweepRecord, retry_failed: bool) -> Box<dyn Scheduler + 'a> {
+pub fn scheduler<'a>(
+    sweep: &'a Path,
+    record: &SweepRecord,
+    histories: &Histories,
+    retry_failed: bool,
+) -> Box<dyn Scheduler + 'a> {
     match &record.search {
         Some(search) => searcher(sweep, record, search, retry_failed),
-        None => Box::new(List { sweep, waiting: to_do(sweep, record, retry_failed) }),
+        None => Box::new(List { sweep, waiting: to_do(sweep, record, histories, retry_failed) }),
     }
 }
 
@@ -84,11 +89,10 @@ impl Scheduler for List<'_> {
 }
 
 /// The runs that are not done, in their order.
-fn to_do(sweep: &Path, record: &SweepRecord, retry_failed: bool) -> VecDeque<RunId> {
+fn to_do(sweep: &Path, record: &SweepRecord, histories: &Histories, retry_failed: bool) -> VecDeque<RunId> {
     let mut runs = VecDeque::with_capacity(record.order.len());
     // A retry that was decided on and has not begun, because the sweep was stopped.
-    let retries = retries(sweep, record);
-    let is_retried = |run: &RunId| retries.get(run).is_some_and(|retry| retry.to_come);
+    let is_retried = |run: &RunId| histories.of(*run).is_some_and(History::is_retry_to_come);
     for run in record.runs() {
         let directory = run_directory(sweep, run);
         match RunStatus::read(&directory) {

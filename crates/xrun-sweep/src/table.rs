@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::journal::Histories;
 use super::measure::{Queued, measure};
 use super::page;
 use super::pareto::{SpeedAndMemory, pareto_front};
 use super::trials::{RunId, masked};
 use crate::records::search::Search;
-use crate::records::sweep::{Measured, Process, Row, SweepRecord, Table};
+use crate::records::sweep::{Measured, Row, SweepRecord, Table};
 use xrun_core::experiment::read_sweep::shown;
 use xrun_core::files::layout;
 use xrun_core::files::write;
@@ -19,7 +20,6 @@ use xrun_core::task::metric::Direction;
 use xrun_results::format::VERSION;
 use xrun_results::loss;
 use xrun_results::noise::{Change, Noise, Repeats, Spread};
-use xrun_results::read;
 use xrun_results::report::epochs::csv_line;
 use xrun_results::verdict::{TrainingVerdictWord, VerdictWord};
 
@@ -102,19 +102,28 @@ impl Row {
     }
 }
 
-/// Reads all run directories of a sweep. `queued` has the runs in the queue of a cluster.
-pub fn table(sweep: &Path, record: &SweepRecord, queued: &BTreeMap<RunId, Queued>) -> Table {
-    let processes = processes(sweep);
+/// Measures all runs of a sweep. `queued` has the runs in the queue of a cluster.
+fn table(
+    sweep: &Path,
+    record: &SweepRecord,
+    histories: &Histories,
+    queued: &BTreeMap<RunId, Queued>,
+) -> Table {
     let rungs = record.search.as_ref().map_or(&[][..], Search::rungs);
     let trials = (1..=record.trials.len() as u64).map(|trial| {
         let runs = (1..=record.repeats).map(|repeat| {
             let run = RunId { trial, repeat };
-            measure(sweep, run, processes.get(&run.to_string()), queued.get(&run).copied(), rungs)
+            measure(sweep, run, histories.of(run).map(|history| &history.last), queued.get(&run).copied(), rungs)
         });
         runs.collect()
     });
     let name = sweep.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     Table { directory: sweep.to_path_buf(), ..assemble(&name, record, trials) }
+}
+
+/// Reads the table of a sweep that this process does not run.
+pub fn read(sweep: &Path, record: &SweepRecord) -> Table {
+    table(sweep, record, &Histories::read(sweep, record), &BTreeMap::new())
 }
 
 /// The table of the measurements of each trial.
@@ -206,12 +215,6 @@ fn first_of_best(measured: Vec<(u64, f64)>, direction: Direction) -> Option<u64>
         .into_iter()
         .reduce(|best, one| if direction.prefers(one.1, best.1) { one } else { best })
         .map(|(trial, _)| trial)
-}
-
-/// The last process of each run.
-fn processes(sweep: &Path) -> BTreeMap<String, Process> {
-    let Ok(lines) = read::lines::<Process>(sweep.join(layout::PROCESSES)) else { return BTreeMap::new() };
-    lines.map_while(Result::ok).map(|process| (process.run.clone(), process)).collect()
 }
 
 /// The runs that are measured: those that finished, or else all.
@@ -307,8 +310,13 @@ fn compare(rows: &mut [Row], reference: Option<u64>, metric: Option<&String>) ->
 ///
 /// # Errors
 /// A file cannot be written.
-pub fn write(sweep: &Path, record: &SweepRecord, queued: &BTreeMap<RunId, Queued>) -> Result<Table, WriteError> {
-    let table = table(sweep, record, queued);
+pub fn write(
+    sweep: &Path,
+    record: &SweepRecord,
+    histories: &Histories,
+    queued: &BTreeMap<RunId, Queued>,
+) -> Result<Table, WriteError> {
+    let table = table(sweep, record, histories, queued);
     write::replace(&sweep.join(layout::TABLE_CSV), csv(&table).as_bytes())?;
     write::replace_json(&sweep.join(layout::TABLE_JSON), &table)?;
     write::replace(&sweep.join(layout::REPORT), page::html(&table).as_bytes())?;

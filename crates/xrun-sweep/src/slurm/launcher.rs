@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::super::launcher::{JobOutcome, Launcher, Started, SweepContext};
 use super::super::measure::Queued;
 use super::super::record::run_directory;
-use super::super::resources::{Forecasts, retries};
+use super::super::resources::forecasts::Forecasts;
 use super::super::run_status::RunStatus;
 use super::super::schedule::{Event, Options, SweepError};
 use super::super::scheduler::Job;
@@ -49,7 +49,7 @@ pub struct Submission<'a> {
     /// Slurm settings of each run.
     pub settings: Slurm,
     /// Memory of each trial; `None` where the settings have one size for all.
-    pub memory: Option<Box<dyn Forecasts + 'a>>,
+    pub memory: Option<Forecasts<'a>>,
     /// As for any launcher.
     pub options: Options,
 }
@@ -57,7 +57,7 @@ pub struct Submission<'a> {
 impl Submission<'_> {
     /// Bytes that a run is given, at least `retry_bytes`; `None` where Slurm decides.
     pub fn memory_of(&self, run: RunId, retry_bytes: Option<u64>) -> Option<u64> {
-        let of_trial = || self.memory.as_ref().and_then(|memory| memory.slurm_memory(run.trial));
+        let of_trial = || self.memory.as_ref().and_then(|forecasts| forecasts.memory().size(run.trial));
         self.settings.memory.or_else(of_trial).map(|bytes| bytes.0).max(retry_bytes)
     }
 }
@@ -150,6 +150,9 @@ impl<'a> SlurmLauncher<'a> {
 
     /// Submits what is pending. What Slurm does not take now, it may take when another job has ended: the scheduler has it again.
     fn submit(&mut self, context: &mut SweepContext<'_>) -> Result<Vec<(Job, JobOutcome)>, SlurmError> {
+        if let Some(forecasts) = &mut self.submission.memory {
+            self.pending.iter().for_each(|job| forecasts.add(context.record, job.job.run.trial));
+        }
         let mut outcomes = Vec::new();
         let mut batches = self.batches().into_iter();
         for jobs in batches.by_ref() {
@@ -300,10 +303,9 @@ impl Launcher for SlurmLauncher<'_> {
             None => self.jobs.tasks()?,
         };
         let (sweep, record) = (self.sweep, context.record);
-        let retries = retries(sweep, record);
-        self.retry_bytes = retries.iter().map(|(run, retry)| (*run, retry.bytes)).collect();
+        self.retry_bytes = context.histories.retries().collect();
         let asked = |run| self.submission.memory_of(run, self.retry_bytes.get(&run).copied());
-        for (run, why) in unwatched_deaths::find(sweep, record, &self.tasks, &retries, &asked) {
+        for (run, why) in unwatched_deaths::find(sweep, record, &self.tasks, context.histories, &asked) {
             let directory = run_directory(sweep, run);
             let until = match &self.search {
                 None => None,

@@ -249,9 +249,10 @@ fn run_sweep(
     };
     let mut lines = Lines::new(record, on_slurm.then(|| path.join(layout::SLURM_SCRIPT)), terminal);
     let mut journal = Journal::open(&path, record).map_err(Failure::failed)?;
-    let scheduled = schedule(&path, record, &mut journal, options, launcher.as_mut(), stop, &mut |event| lines.event(event));
+    let scheduled =
+        schedule(&path, record, &mut journal, options, launcher.as_mut(), stop, &mut |event| lines.event(event));
     let tasks = if on_slurm { sweep_slurm::tasks_of_sweep(&path, record, terminal) } else { Vec::new() };
-    let progress = show_table(&path, record, &journal.histories, &tasks, arguments, terminal);
+    let progress = show_table(&path, record, &mut journal.histories, &tasks, arguments, terminal);
     let scheduled = scheduled.map_err(|error| Failure::Failed(format!("{error}\n{}", resume_hint(&path))))?;
     let progress = progress?;
     if on_slurm {
@@ -299,7 +300,7 @@ fn run_sweep(
 fn show_table(
     sweep: &Path,
     record: &SweepRecord,
-    histories: &Histories,
+    histories: &mut Histories,
     tasks: &[Task],
     arguments: &SweepArguments,
     terminal: Terminal,
@@ -318,8 +319,8 @@ fn show_table(
 fn collect(sweep: &Path, arguments: &SweepArguments, terminal: Terminal) -> Result<u8, Failure> {
     let record = SweepRecord::read(sweep).map_err(Failure::failed)?;
     let tasks = sweep_slurm::tasks_of_sweep(sweep, &record, terminal);
-    let histories = Histories::read(sweep, &record);
-    let counts = show_table(sweep, &record, &histories, &tasks, arguments, terminal)?;
+    let mut histories = Histories::read(sweep, &record);
+    let counts = show_table(sweep, &record, &mut histories, &tasks, arguments, terminal)?;
     terminal.info(&counts.words(&tasks));
     let (running, waiting) = queue::counts(&tasks);
     if counts.open > running + waiting {

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use crate::records::sweep::{Process, SweepRecord};
+use crate::records::sweep::{Measured, Process, SweepRecord};
 use crate::trials::RunId;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::files::layout;
@@ -33,9 +33,12 @@ impl History {
     }
 }
 
-/// The processes of each run of a sweep. There is at most one entry for each run.
+/// What is known of the runs of a sweep, at most one entry for each: its processes, and its measurements once it has finished.
 #[derive(Clone, Debug, Default)]
-pub struct Histories(BTreeMap<RunId, History>);
+pub struct Histories {
+    processes: BTreeMap<RunId, History>,
+    finished: BTreeMap<RunId, Measured>,
+}
 
 impl Histories {
     /// Reads the processes. Damaged lines, and those of runs that the sweep does not have, are ignored.
@@ -58,23 +61,35 @@ impl Histories {
 
     /// The processes of a run; `None` where none has ended.
     pub fn of(&self, run: RunId) -> Option<&History> {
-        self.0.get(&run)
+        self.processes.get(&run)
+    }
+
+    /// The measurements of a run, taken by `measure` unless it has finished and they are known.
+    pub fn measured(&mut self, run: RunId, measure: impl FnOnce(Option<&Process>) -> Measured) -> Measured {
+        if let Some(measured) = self.finished.get(&run) {
+            return measured.clone();
+        }
+        let measured = measure(self.of(run).map(|history| &history.last));
+        if measured.finished {
+            self.finished.insert(run, measured.clone());
+        }
+        measured
     }
 
     /// The runs with a retry, and its bytes.
     pub fn retries(&self) -> impl Iterator<Item = (RunId, u64)> {
-        self.0.iter().filter_map(|(run, history)| Some((*run, history.retry_bytes?)))
+        self.processes.iter().filter_map(|(run, history)| Some((*run, history.retry_bytes?)))
     }
 
     /// The runs whose retry has not begun.
     pub fn retries_to_come(&self) -> impl Iterator<Item = RunId> {
-        self.0.iter().filter(|(_, history)| history.is_retry_to_come()).map(|(run, _)| *run)
+        self.processes.iter().filter(|(_, history)| history.is_retry_to_come()).map(|(run, _)| *run)
     }
 
     fn add(&mut self, run: RunId, process: Process) {
-        let before = self.0.get(&run).and_then(|history| history.retry_bytes);
+        let before = self.processes.get(&run).and_then(|history| history.retry_bytes);
         let retry = process.retry_memory.filter(|bytes| (1..=BYTES_MAX).contains(bytes));
-        self.0.insert(run, History { last: process, retry_bytes: retry.or(before) });
+        self.processes.insert(run, History { last: process, retry_bytes: retry.or(before) });
     }
 }
 

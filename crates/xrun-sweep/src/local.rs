@@ -68,7 +68,12 @@ impl<'a> Local<'a> {
     ///
     /// # Errors
     /// The path of this program is not known.
-    pub fn co_scheduled(sweep: &'a Path, options: Options, budget: Budget, forecasts: Forecasts<'a>) -> io::Result<Self> {
+    pub fn co_scheduled(
+        sweep: &'a Path,
+        options: Options,
+        budget: Budget,
+        forecasts: Forecasts<'a>,
+    ) -> io::Result<Self> {
         let co_schedule = Some((CoSchedule::new(budget), forecasts));
         Ok(Self { co_schedule, ..Self::new(sweep, options, budget.processors)? })
     }

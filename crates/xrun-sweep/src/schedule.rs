@@ -210,7 +210,7 @@ pub fn schedule(
             }
         }
         // Convenience while the sweep runs: the caller writes the last table, and reports its errors.
-        table.at_most_every(|| drop(table::write(sweep, record, &journal.histories, &launcher.queued(record))));
+        table.at_most_every(|| drop(table::write(sweep, record, &mut journal.histories, &launcher.queued(record))));
     }
     Ok(match scheduler.left(record) {
         left if stopping => Scheduled::Stopped { left },

@@ -19,7 +19,10 @@ impl Requirement {
     /// The requirement of a run of this trial, by the forecasts.
     pub fn new(memory: &SweepMemory, trial: u64) -> Self {
         let need = memory.forecast(trial);
-        need.map_or_else(Self::default, |need| Self { host: need.host.0, device: need.device.map_or(0, |bytes| bytes.0) })
+        need.map_or_else(Self::default, |need| Self {
+            host: need.host.0,
+            device: need.device.map_or(0, |bytes| bytes.0),
+        })
     }
 }
 
@@ -58,8 +61,7 @@ impl CoSchedule {
     /// Returns whether a run may start now. The only run always may: its forecast may be wrong, and waiting would not help.
     pub fn fits(&self, run: RunId, need: Requirement) -> bool {
         let is_apart = || self.alone.contains(&run) || self.running.keys().any(|running| self.alone.contains(running));
-        self.running.is_empty()
-            || (!is_apart() && self.running.len() < self.budget.processors && self.has_budget(need))
+        self.running.is_empty() || (!is_apart() && self.running.len() < self.budget.processors && self.has_budget(need))
     }
 
     fn has_budget(&self, need: Requirement) -> bool {

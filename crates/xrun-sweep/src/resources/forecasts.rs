@@ -164,7 +164,8 @@ impl<'a> Forecasts<'a> {
     /// The experiment of a trial, and its settings that differ from the base.
     fn experiment(&self, record: &SweepRecord, trial: u64) -> Result<(Experiment, Vec<String>), ForecastError> {
         let overrides = record.overrides(RunId { trial, repeat: 1 });
-        let read = read::read_resolved(&self.sweep.join(layout::BASE), &overrides).map_err(ForecastError::Experiment)?;
+        let read =
+            read::read_resolved(&self.sweep.join(layout::BASE), &overrides).map_err(ForecastError::Experiment)?;
         Ok((read.experiment, overrides))
     }
 
@@ -253,8 +254,7 @@ fn asked_sizes(memory: &SweepMemory, record: &SweepRecord) -> Vec<AskedSize> {
     // A search runs each trial once, also those that it has not chosen yet.
     let runs = |trial: u64| record.order.iter().filter(|[of, _]| *of == trial).count().max(1) as u64;
     let needed = |trial: u64| memory.forecast(trial).map_or(0, |need| with_margin(need.host.0));
-    let needs: Vec<(u64, u64)> =
-        (1..=record.trials.len() as u64).map(|trial| (needed(trial), runs(trial))).collect();
+    let needs: Vec<(u64, u64)> = (1..=record.trials.len() as u64).map(|trial| (needed(trial), runs(trial))).collect();
     let sizes = sizes::sizes(&needs);
     let mut by_size: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
     for (trial, (needed, _)) in (1..).zip(&needs) {

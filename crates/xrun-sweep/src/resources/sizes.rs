@@ -37,7 +37,8 @@ pub fn size_of(sizes: &[u64], need: u64) -> Option<u64> {
 fn cut(counts: &[(u64, u64)], count: usize) -> Option<(u128, Vec<u64>)> {
     let (largest, _) = *counts.last()?;
     // Memory for the needs from this one on when all are given the largest of them.
-    let asked = |from: usize| counts[from..].iter().map(|(_, runs)| u128::from(*runs) * u128::from(largest)).sum::<u128>();
+    let asked =
+        |from: usize| counts[from..].iter().map(|(_, runs)| u128::from(*runs) * u128::from(largest)).sum::<u128>();
     if count == 1 {
         return Some((asked(0), vec![largest]));
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 use super::asha::{self, Choice, TrialState};
 use super::progress::{Stage, cost_at_end, failed, in_flight, rungs_sent, stage, trial_state};
 use super::proposals;
-use super::tpe::{self, Observation, Settings};
+use super::tpe::{self, Observation};
 use crate::record::run_directory;
 use crate::records::search::{Search, SearchMethod};
 use crate::records::sweep::SweepRecord;
@@ -51,7 +51,7 @@ pub fn searcher<'a>(
         SearchMethod::Asha { reduction_factor, .. } => {
             Box::new(Asha::new(sweep, record, search.clone(), *reduction_factor, retry_failed))
         }
-        SearchMethod::Tpe { .. } => Box::new(Tpe::new(sweep, record, search.clone(), retry_failed)),
+        SearchMethod::Tpe(_) => Box::new(Tpe::new(sweep, record, search.clone(), retry_failed)),
     }
 }
 
@@ -179,16 +179,15 @@ impl Scheduler for Tpe<'_> {
         if let Some(job) = self.open.pop_front() {
             return Ok(Some(job));
         }
-        let SearchMethod::Tpe { startup, gamma, candidates, space } = &self.search.method else { return Ok(None) };
+        let Some(search) = self.search.tpe() else { return Ok(None) };
         let trial = record.trials.len() as u64 + 1;
         if trial > self.search.trials {
             return Ok(None);
         }
-        let settings = Settings { seed: record.seed, startup: *startup, gamma: *gamma, candidates: *candidates };
         let observe =
             |(&trial, &cost): (&u64, &f64)| Observation { trial, values: record.values(trial).to_vec(), cost };
         let observations: Vec<Observation> = self.costs.iter().map(observe).collect();
-        let Some((values, by_results)) = tpe::propose(space, settings, trial, &observations, &record.trials) else {
+        let Some((values, by_results)) = tpe::propose(search, record.seed, trial, &observations, &record.trials) else {
             self.exhausted = true;
             return Ok(None);
         };

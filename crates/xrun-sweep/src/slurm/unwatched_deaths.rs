@@ -6,8 +6,8 @@ use std::path::Path;
 
 use chrono::DateTime;
 
-use super::super::record::run_directory;
 use super::super::journal::{Histories, History};
+use super::super::record::run_directory;
 use super::super::resources::retry;
 use super::super::run_status::RunStatus;
 use super::super::trials::RunId;

@@ -12,7 +12,6 @@ use xrun_core::files::layout;
 use xrun_core::files::write;
 use xrun_core::files::write::{LineWriter, WriteError};
 use xrun_results::read;
-use xrun_results::read::ReadError;
 
 /// Largest memory of a retry; xrun writes none that is larger.
 const BYTES_MAX: u64 = 1 << 50;
@@ -45,15 +44,9 @@ impl Histories {
     pub fn read(sweep: &Path, record: &SweepRecord) -> Self {
         let known: BTreeMap<String, RunId> = record.runs().map(|run| (run.to_string(), run)).collect();
         let mut histories = Self::default();
-        for line in read::lines::<Process>(sweep.join(layout::PROCESSES)).into_iter().flatten() {
-            match line {
-                Ok(process) => {
-                    if let Some(run) = known.get(&process.run) {
-                        histories.add(*run, process);
-                    }
-                }
-                Err(ReadError::Content { .. }) => {}
-                Err(_) => break,
+        for process in read::lines::<Process>(sweep.join(layout::PROCESSES)).into_iter().flatten().flatten() {
+            if let Some(run) = known.get(&process.run) {
+                histories.add(*run, process);
             }
         }
         histories

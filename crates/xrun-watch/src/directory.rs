@@ -52,7 +52,7 @@ impl RunDirectory {
     /// end the run.
     pub fn note_process(&self, segment: u32) {
         let path = self.path.join(layout::PROCESS);
-        let written = write::replace_json(&path, &killed::note(segment, host::name()));
+        let written = write::replace_json(&path, &killed::note(segment));
         if let Ok(mut note) = self.note.lock() {
             *note = written.ok().and_then(|()| file::open(&path).ok());
         }

@@ -72,8 +72,7 @@ pub fn attach(
                 && let Some(verdict) = growth.look(&command, search.is_needed())
             {
                 growth.report(&verdict).iter().for_each(|message| info(message));
-                let members: Vec<u32> = sampler.members().iter().map(|member| member.id).collect();
-                search.ask(&verdict, &members);
+                search.ask(&verdict, &sampler.member_ids());
             }
         }
         if let Some(search) = &mut search {

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use super::limits::LimitReached;
 use super::metrics::MetricsSummary;
 use super::{PreparedRun, StepSource, WatchError, WatchRequest, start};
 use crate::directory;
@@ -10,7 +11,7 @@ use crate::directory::RunDirectory;
 use crate::host;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::Ledger;
-use xrun_core::bounded::planned::{MemoryKind, PlannedBuffer};
+use xrun_core::bounded::planned::PlannedBuffer;
 use xrun_core::dataset::digest::digest;
 use xrun_core::files::layout;
 use xrun_core::files::write;
@@ -74,18 +75,6 @@ pub struct CommandEnd {
 /// Buffers of the lines that wait to be written.
 pub fn buffers() -> [Buffer; 3] {
     [lines(MEMORY_LINES, LINES), lines(METRICS_LINES, LINES), lines(LOG_LINES, LINES)]
-}
-
-/// Limit that ended a command.
-#[derive(Clone, Debug)]
-pub struct LimitReached {
-    pub message: String,
-    /// Option that sets it; `None` for the limit of the container.
-    pub key: Option<&'static str>,
-    pub place: MemoryKind,
-    pub limit: u64,
-    pub used: u64,
-    pub line: MemoryLine,
 }
 
 impl CommandRecord {
@@ -302,10 +291,10 @@ impl CommandRecord {
             version: VERSION,
             step: reached.line.step,
             message: reached.message.clone(),
-            limit_key: reached.key.map(str::to_owned),
-            place: reached.place,
-            limit: reached.limit,
-            held: reached.used,
+            limit_key: reached.limit.key.map(str::to_owned),
+            place: reached.limit.place,
+            limit: reached.limit.limit,
+            held: reached.limit.used,
             suggestions: Vec::new(),
             unattributed: 0,
             growth,

@@ -108,7 +108,7 @@ impl SourceSelector {
                 None => return None,
             },
         };
-        let begins = self.followed.is_some_and(|followed| followed != at) && !is_anew;
+        let starts_pass = self.followed.is_some_and(|followed| followed != at) && !is_anew;
         self.followed = Some(at);
         self.has_epochs = progress.epoch.is_some() || self.outer > 0;
         let number = StepNumber {
@@ -116,7 +116,7 @@ impl SourceSelector {
             total: progress.total,
             epoch: progress.epoch.or_else(|| (self.outer > 0).then_some(self.outer)),
             is_completed: progress.is_bar || progress.step.is_none(),
-            begins,
+            starts_pass,
         };
         let Progress { loss, learning_rate, .. } = progress;
         Some(Found { values: StepValues { number, loss, learning_rate, ..StepValues::default() }, is_anew })

@@ -3,6 +3,7 @@
 mod blame;
 mod check;
 mod child_run;
+mod choice;
 mod claims;
 mod command;
 mod compare;

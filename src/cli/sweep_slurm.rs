@@ -20,7 +20,7 @@ use crate::sweep::schedule::Options;
 use crate::sweep::slurm::arrays::ARRAYS_MAX;
 use crate::sweep::slurm::jobs::JobNames;
 use crate::sweep::slurm::launcher::{SEARCH_JOBS, SlurmLauncher, Submission, active_jobs};
-use crate::sweep::slurm::queue::Task;
+use crate::sweep::slurm::queue::QueuedTask;
 use crate::sweep::slurm::{self, SlurmError, queue, task};
 use crate::units::pluralize;
 
@@ -117,7 +117,7 @@ pub fn print_job_hints(sweep: &Path, jobs: &[u64], terminal: Terminal) {
 }
 
 /// The tasks of a sweep in the queue. Where Slurm does not answer there are none, which is reported if the sweep was submitted.
-pub fn tasks_of_sweep(sweep: &Path, record: &SweepRecord, terminal: Terminal) -> Vec<Task> {
+pub fn tasks_of_sweep(sweep: &Path, record: &SweepRecord, terminal: Terminal) -> Vec<QueuedTask> {
     match tasks_of(sweep, record) {
         Ok(tasks) => tasks,
         Err(error) => {
@@ -129,7 +129,7 @@ pub fn tasks_of_sweep(sweep: &Path, record: &SweepRecord, terminal: Terminal) ->
     }
 }
 
-fn tasks_of(sweep: &Path, record: &SweepRecord) -> Result<Vec<Task>, SlurmError> {
+fn tasks_of(sweep: &Path, record: &SweepRecord) -> Result<Vec<QueuedTask>, SlurmError> {
     JobNames::new(sweep, record)?.tasks()
 }
 

@@ -53,7 +53,7 @@ impl Histories {
     }
 
     /// The processes of a run; `None` where none has ended.
-    pub fn of(&self, run: RunId) -> Option<&History> {
+    pub fn get(&self, run: RunId) -> Option<&History> {
         self.processes.get(&run)
     }
 
@@ -62,7 +62,7 @@ impl Histories {
         if let Some(measured) = self.finished.get(&run) {
             return measured.clone();
         }
-        let measured = measure(self.of(run).map(|history| &history.last));
+        let measured = measure(self.get(run).map(|history| &history.last));
         if measured.finished {
             self.finished.insert(run, measured.clone());
         }

@@ -20,8 +20,8 @@ use crate::run_status::{self, RunStatus};
 use xrun_core::files::write::WriteError;
 use xrun_core::files::{file, layout};
 use xrun_core::printable;
-use xrun_watch::child;
-use xrun_watch::stop::StopSignal;
+use xrun_run::child;
+use xrun_run::stop::StopSignal;
 
 /// The option that starts the programs that a directory names, whoever created it.
 pub const ALLOW_COMMAND: &str = "--allow-command";

@@ -22,11 +22,11 @@ use crate::records::sweep::Process;
 use xrun_results::format::VERSION;
 use xrun_results::read;
 use xrun_results::timestamp::now;
-use xrun_watch::child;
-use xrun_watch::child::ParentDeathSignal;
-use xrun_watch::killed;
-use xrun_watch::killed::Killer;
-use xrun_watch::stop;
+use xrun_run::child;
+use xrun_run::child::ParentDeathSignal;
+use xrun_run::killed;
+use xrun_run::killed::Killer;
+use xrun_run::stop;
 
 /// Starts a process for each run: a fixed number at once, or as many as fit by their forecasts.
 pub struct Local<'a> {

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::record::run_directory;
 use super::run_status::RunStatus;
-use super::search::progress::{Stage, stage};
+use super::search::progress::{RunStage, stage};
 use super::trials::RunId;
 use crate::records::sweep::{Measured, Measurements, Process};
 use xrun_core::settings::sections::CleanupAction;
@@ -41,7 +41,7 @@ const AT_RUNG: &str = "stopped at a rung";
 /// run is not done.
 pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Option<Queued>, rungs: &[u64]) -> Measured {
     let directory = run_directory(sweep, run);
-    let stopped_well = stage(&directory, rungs) == Stage::Waits;
+    let stopped_well = stage(&directory, rungs) == RunStage::Waits;
     // With a job in the queue it continues.
     let at_rung = stopped_well && queued.is_none();
     let status = RunStatus::read(&directory);

@@ -27,7 +27,7 @@ pub struct PlannedTrial {
 
 /// The plan of a sweep.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Planned {
+pub struct SweepPlan {
     /// The trials; of method `tpe` those that do not depend on results.
     pub trials: Vec<PlannedTrial>,
     /// Note on a swept value that does not do what its name may suggest.
@@ -80,8 +80,8 @@ pub fn check(sweep_file: &SweepFile) -> Result<usize, Problems> {
 ///
 /// # Errors
 /// Every mistake, each with the first trial that has it.
-pub fn plan(sweep_file: &SweepFile) -> Result<Planned, Problems> {
-    let mut planned = Planned::default();
+pub fn plan(sweep_file: &SweepFile) -> Result<SweepPlan, Problems> {
+    let mut planned = SweepPlan::default();
     let mut problems = DistinctProblems::default();
     for (at, trial) in trials(sweep_file)?.iter().enumerate() {
         let Some((experiment, name)) = experiment(sweep_file, at, trial, &mut problems) else { continue };

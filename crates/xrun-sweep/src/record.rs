@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::plan::Planned;
+use super::plan::SweepPlan;
 use super::search::{self, proposals};
 use super::slurm;
 use super::trials::{RUNS_MAX, RunId, masked, order};
@@ -27,8 +27,8 @@ use xrun_results::timestamp;
 use xrun_results::timestamp::now;
 use xrun_results::trust;
 use xrun_results::trust::{SignedContents, Untrusted};
-use xrun_watch::directory;
-use xrun_watch::directory::RunDirectory;
+use xrun_run::directory;
+use xrun_run::directory::RunDirectory;
 
 /// A larger record was not written by xrun.
 const RECORD_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -71,7 +71,7 @@ pub enum RecordError {
 
 impl SweepRecord {
     /// The record of a checked and planned sweep. `command` has the arguments that started the sweep.
-    pub fn new(sweep_file: &SweepFile, planned: &Planned, command: Vec<String>) -> Self {
+    pub fn new(sweep_file: &SweepFile, planned: &SweepPlan, command: Vec<String>) -> Self {
         let SweepFile { base, sweep, axes, .. } = sweep_file;
         // Method tpe has not chosen any yet.
         let trials = if sweep.method == sweep::SweepMethod::Tpe { &[] } else { planned.trials.as_slice() };

@@ -7,13 +7,13 @@ use serde_json::Value;
 
 use super::journal::Journal;
 use super::launcher::{JobOutcome, Launcher, Started, SweepContext};
-use super::scheduler::{self, Job};
+use super::scheduler::{Job, Scheduler};
 use super::slurm::SlurmError;
 use super::table;
 use super::trials::RunId;
 use crate::records::sweep::{Process, SweepRecord};
 use xrun_core::files::write::WriteError;
-use xrun_watch::stop::StopSignal;
+use xrun_run::stop::StopSignal;
 
 /// An event of a sweep, for its progress.
 pub enum Event<'a> {
@@ -146,7 +146,7 @@ pub fn schedule(
     report: &mut dyn FnMut(Event<'_>),
 ) -> Result<Scheduled, SweepError> {
     let adopted = launcher.adopt(&mut SweepContext { record, histories: &journal.histories, stop, report })?;
-    let mut scheduler = scheduler::scheduler(sweep, record, &journal.histories, options.retry_failed);
+    let mut scheduler = Scheduler::new(sweep, record, &journal.histories, options.retry_failed);
     adopted.into_iter().for_each(|job| scheduler.adopt(job));
     let left = scheduler.left(record) + launcher.active();
     report(Event::Begins { left, done: record.runs_at_most().saturating_sub(left) });

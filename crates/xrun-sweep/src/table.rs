@@ -139,8 +139,8 @@ fn assemble(name: &str, record: &SweepRecord, trials: impl Iterator<Item = Vec<M
                 Spread::of(measured_runs(&row.runs).filter_map(|run| run.metrics.get(metric).copied().flatten()));
         }
         if let Some(kind) = &loss_kind {
-            let of = |run: &Measured| run.losses.iter().find(|loss| loss.kind == *kind).map(|loss| loss.last);
-            row.loss = Spread::of(measured_runs(&row.runs).filter_map(of));
+            let last_loss = |run: &Measured| run.losses.iter().find(|loss| loss.kind == *kind).map(|loss| loss.last);
+            row.loss = Spread::of(measured_runs(&row.runs).filter_map(last_loss));
         }
     }
     let rungs = search.map_or_else(Vec::new, |search| search.rungs().to_vec());

@@ -210,9 +210,9 @@ pub fn constant_columns((titles, rows): Cells, kept: usize) -> (Cells, Vec<Strin
     let (once, columns): (Vec<usize>, Vec<usize>) = (0..titles.len()).partition(|&at| constant(at));
     // A value that no row has is left out.
     let known = once.into_iter().filter(|&at| !rows[0][at].text.is_empty() && rows[0][at] != Cell::none());
-    let said = known.map(|at| format!("{} {}", titles[at].trim_start_matches('>'), rows[0][at])).collect();
+    let constant = known.map(|at| format!("{} {}", titles[at].trim_start_matches('>'), rows[0][at])).collect();
     let left = |row: &Vec<Cell>| columns.iter().map(|&at| row[at].clone()).collect();
-    ((columns.iter().map(|&at| titles[at].clone()).collect(), rows.iter().map(left).collect()), said)
+    ((columns.iter().map(|&at| titles[at].clone()).collect(), rows.iter().map(left).collect()), constant)
 }
 
 /// A swept value, without the quotes of TOML, and with at most four significant digits.

@@ -185,8 +185,8 @@ fn at_start(sweep_file: &SweepFile, problems: &mut Problems) -> Option<Vec<Vec<S
     let Some(samples) = samples(sweep_file, problems) else { return Some(Vec::new()) };
     let trials = tpe::startup_trials(&search::tpe_search(sweep_file), sweep_file.sweep.seed, samples, &[]);
     let places = |values: Vec<Value>| -> Vec<SweptValue> {
-        let of = |(axis, value): (&Axis, Value)| SweptValue { value, location: axis.location.clone() };
-        sweep_file.axes.iter().zip(values).map(of).collect()
+        let swept = |(axis, value): (&Axis, Value)| SweptValue { value, location: axis.location.clone() };
+        sweep_file.axes.iter().zip(values).map(swept).collect()
     };
     Some(trials.into_iter().map(places).collect())
 }

@@ -115,24 +115,3 @@ impl SweepMemory {
         trials.flatten().any(|trial| *trial == 0).then_some("trials are counted from 1")
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_unlisted_trial_gets_the_largest_size() {
-        let text = "version = 1\n[[sizes]]\nmemory = \"300 MiB\"\ntrials = [1, 3]\n[[sizes]]\nmemory = \"2 GiB\"\ntrials = [2]\n\
-                    [[forecasts]]\nhost = \"12 MiB\"\ntrials = [1]\n[[forecasts]]\nhost = \"1 GiB\"\ntrials = [2]\n";
-        let memory: SweepMemory = toml::from_str(text).unwrap();
-        let asked = |trial| memory.size(trial).unwrap().0 >> 20;
-        assert_eq!([asked(1), asked(2), asked(3), asked(4)], [300, 2048, 300, 2048]);
-        assert_eq!(memory.forecast(9).unwrap().host, Bytes::mebibytes(1024));
-        assert_eq!(
-            (memory.invalid_reason(), SweepMemory { sizes: Vec::new(), ..memory.clone() }.size(1)),
-            (None, None)
-        );
-        let none: SweepMemory = toml::from_str(&text.replace("12 MiB", "0")).unwrap();
-        assert!(none.invalid_reason().is_some());
-    }
-}

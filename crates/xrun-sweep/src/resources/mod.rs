@@ -14,13 +14,13 @@ pub mod probe_group;
 pub mod retry;
 pub mod sizes;
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use crate::records::read_text;
 use crate::records::sweep_memory::SweepMemory;
 use xrun_core::files::write;
 use xrun_core::files::write::WriteError;
-use xrun_core::files::{file, layout};
+use xrun_core::files::layout;
 use xrun_core::printable;
 use xrun_results::format::VERSION;
 
@@ -48,11 +48,7 @@ pub struct SweepMemoryError {
 pub fn read_memory(sweep: &Path) -> Result<Option<SweepMemory>, SweepMemoryError> {
     let path = sweep.join(layout::SWEEP_MEMORY);
     let wrong = |message: &str| SweepMemoryError { path: path.clone(), message: printable::line(message, 400) };
-    let bytes = match file::bytes(&path, FILE_BYTES_MAX) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        bytes => bytes.map_err(|error| wrong(&error.to_string()))?,
-    };
-    let text = String::from_utf8(bytes).map_err(|_| wrong("is not UTF-8"))?;
+    let Some(text) = read_text(&path, FILE_BYTES_MAX).map_err(|message| wrong(&message))? else { return Ok(None) };
     let memory: SweepMemory = toml::from_str(&text).map_err(|error| {
         let at = error.span().map_or_else(String::new, |span| {
             let line = text.get(..span.start).map_or(0, |before| before.matches('\n').count()) + 1;

@@ -1,12 +1,11 @@
 //! Searches: sweeps whose trials, or their length, follow from results.
 //!
-//! `asha` and `tpe` are pure functions of results; `scheduler` reads these from the run directories.
+//! `asha` and `tpe` are pure functions of results; `crate::scheduler` reads these from the run directories.
 
 pub mod asha;
 pub mod progress;
 pub mod proposals;
 pub mod rungs;
-pub mod scheduler;
 pub mod tpe;
 
 use crate::records::search::{Dimension, Search, SearchMethod, TpeSearch};

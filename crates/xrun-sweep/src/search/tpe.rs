@@ -281,24 +281,28 @@ mod tests {
             })
             .collect();
         let before: Vec<Vec<Value>> = observations.iter().map(|observation| observation.values.clone()).collect();
-        let of = |seed, trial, observations: &[Observation]| {
+        let proposed = |seed, trial, observations: &[Observation]| {
             propose(&search(10, &space), seed, trial, observations, &before)
         };
-        assert_eq!(of(1, 11, &observations), of(1, 11, &observations));
+        assert_eq!(proposed(1, 11, &observations), proposed(1, 11, &observations));
         let mut turned = observations.clone();
         turned.reverse();
-        assert_eq!(of(1, 11, &observations), of(1, 11, &turned), "the order in which results came is no matter");
-        assert_ne!(of(1, 11, &observations), of(2, 11, &observations));
-        assert_ne!(of(1, 11, &observations), of(1, 12, &observations));
+        assert_eq!(
+            proposed(1, 11, &observations),
+            proposed(1, 11, &turned),
+            "the order in which results came is no matter"
+        );
+        assert_ne!(proposed(1, 11, &observations), proposed(2, 11, &observations));
+        assert_ne!(proposed(1, 11, &observations), proposed(1, 12, &observations));
         let mut other = observations.clone();
         other[8].cost = -1.0;
-        assert_ne!(of(1, 11, &observations), of(1, 11, &other));
+        assert_ne!(proposed(1, 11, &observations), proposed(1, 11, &other));
         let failed: Vec<Observation> = observations
             .iter()
             .cloned()
             .map(|observations| Observation { cost: f64::INFINITY, ..observations })
             .collect();
-        assert!(of(1, 11, &failed).is_some(), "where all failed it still draws");
+        assert!(proposed(1, 11, &failed).is_some(), "where all failed it still draws");
     }
 
     /// Two values, at 0.2 and 0.8, and the whole range: by hand, with a table of the normal distribution.

@@ -12,17 +12,17 @@ use super::super::resources::retry;
 use super::super::run_status::RunStatus;
 use super::super::trials::RunId;
 use super::outcome::{FAILED, OUT_OF_MEMORY};
-use super::queue::{Task, is_active};
+use super::queue::{QueuedTask, is_active};
 use crate::records::sweep::SweepRecord;
 use xrun_results::read;
-use xrun_watch::killed;
-use xrun_watch::killed::Killer;
+use xrun_run::killed;
+use xrun_run::killed::Killer;
 
 /// Returns these runs, each with a message. Runs whose retry is decided on are left out, and so are those that were given less memory than `asked` is now for their trial: the user has raised it since.
 pub fn find(
     sweep: &Path,
     record: &SweepRecord,
-    tasks: &[Task],
+    tasks: &[QueuedTask],
     histories: &Histories,
     asked: &dyn Fn(RunId) -> Option<u64>,
 ) -> BTreeMap<RunId, String> {
@@ -30,7 +30,7 @@ pub fn find(
     let mut died = BTreeMap::new();
     for (run, place) in record.runs().zip(0..) {
         let directory = run_directory(sweep, run);
-        let history = histories.of(run);
+        let history = histories.get(run);
         let decided = history.is_some_and(History::is_retry_to_come);
         if decided || is_active(tasks, place) || !begun_after(&directory, history) {
             continue;
@@ -47,9 +47,9 @@ pub fn find(
             RunStatus::Unfinished => {
                 // The queue forgets its jobs after some minutes. Without accounting of one there is none of the others.
                 let state = state.or_else(|| {
-                    let said = accounting.then(|| killed::cluster_state(&directory)).flatten();
-                    accounting &= said.is_some();
-                    said
+                    let state = accounting.then(|| killed::cluster_state(&directory)).flatten();
+                    accounting &= state.is_some();
+                    state
                 });
                 of_memory(&directory, state.as_deref(), given.or_else(|| asked(run)))
             }

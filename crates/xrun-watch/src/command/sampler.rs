@@ -7,17 +7,17 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::groups::{Groups, ProcessSample};
-use crate::memory::cgroup::Cgroup;
-use crate::memory::gpus::{GpuSample, Gpus, MeanLoad, combined_load};
-use crate::memory::own_cgroup::Cgroups;
-use crate::memory::processes;
-use crate::memory::processes::{Member, PROCESSES_MAX, Status};
-use crate::memory::shared_files::{self, SharedFiles};
-use crate::memory::sources;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun_results::format::{DriverMemory, HostMemory, MemoryLine, MemorySummary, SamplePoint, VERSION};
 use xrun_results::watched::{GpuMemory, ProcessMemory};
+use xrun_run::memory::cgroup::Cgroup;
+use xrun_run::memory::gpus::{GpuSample, Gpus, MeanLoad, combined_load};
+use xrun_run::memory::own_cgroup::Cgroups;
+use xrun_run::memory::processes;
+use xrun_run::memory::processes::{Member, PROCESSES_MAX, Status};
+use xrun_run::memory::shared_files::{self, SharedFiles};
+use xrun_run::memory::sources;
 use xrun_verdict::names::UNMAPPED_SHM;
 
 /// Pause after a sample in multiples of its cost: less than 1 % of one core. An interval below one second costs more.

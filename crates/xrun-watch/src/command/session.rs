@@ -23,12 +23,7 @@ use super::step_source::SourceNote;
 use super::steps::StepEvent;
 use super::stop::Stopper;
 use super::{PreparedRun, StepSource, WatchError, WatchRequest};
-use crate::directory::RunDirectory;
-use crate::exit::exit_code;
 use crate::explain::Explainer;
-use crate::memory::own_cgroup::{Cgroups, OwnCgroup};
-use crate::memory::processes::Status;
-use crate::stop::{self, STOP_SIGNALS, repeated_signals};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::files::write::WriteError;
 use xrun_core::units::{Span, pluralize};
@@ -38,6 +33,11 @@ use xrun_results::judge::{CommandJudge, fails, training_fails};
 use xrun_results::read;
 use xrun_results::verdict::{TrainingVerdict, Verdict};
 use xrun_results::watched::WatchSettings;
+use xrun_run::directory::RunDirectory;
+use xrun_run::exit::exit_code;
+use xrun_run::memory::own_cgroup::{Cgroups, OwnCgroup};
+use xrun_run::memory::processes::Status;
+use xrun_run::stop::{self, STOP_SIGNALS, repeated_signals};
 
 /// Cap on the time between two checks whether the command has ended.
 const TICK_MAX: Duration = Duration::from_millis(50);
@@ -535,7 +535,8 @@ impl Session<'_> {
 
     fn end(mut self, exit: &Exit, ledger: &Ledger) -> Result<WatchOutcome, WatchError> {
         // Zombies do not count.
-        let left: Vec<u32> = self.sampler.member_ids().into_iter().filter(|&member| Status::read(member).is_some()).collect();
+        let left: Vec<u32> =
+            self.sampler.member_ids().into_iter().filter(|&member| Status::read(member).is_some()).collect();
         self.stopper.kill_remaining(left.clone());
         let orphans = left.len() as u64;
         let begun = Instant::now();

@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_line_of_the_kernels_log_is_matched_by_process_id_and_time() {
-        let note = ProcessRecord { process: 77, up_seconds: Some(10.0), ..killed::note(0, "here".into()) };
+        let note = ProcessRecord { process: 77, up_seconds: Some(10.0), ..killed::note(0) };
         let line = |microseconds: u64, text: &str| format!("6,123,{microseconds},-;{text}\n SUBSYSTEM=x");
         let killed = "Memory cgroup out of memory: Killed process 77 (xrun) total-vm:1kB, anon-rss:2kB";
         assert_eq!(oom_kill_text(&line(11_000_000, killed), &note).as_deref(), Some(killed));

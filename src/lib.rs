@@ -27,10 +27,10 @@ pub use xrun_data as data;
 pub use xrun_pipelines::nn;
 pub use xrun_pipelines::{backend, metrics};
 pub use xrun_results::{self as results, export, judge, report};
-pub use xrun_run::{self as run, plan, probe};
+pub use xrun_run::{self as run, child, directory, exit, host, killed, memory, plan, probe, stop};
 pub use xrun_sweep as sweep;
 pub use xrun_verdict as verdict;
-pub use xrun_watch::{child, command, directory, exit, host, killed, memory, stop};
+pub use xrun_watch::command;
 
 /// Pipelines, each in a module of its own.
 pub mod pipelines {

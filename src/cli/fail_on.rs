@@ -3,6 +3,7 @@
 use clap::ValueEnum;
 use clap::builder::PossibleValue;
 
+use super::choice::possible_values;
 use crate::settings::sections::{FailOn, TrainingFailOn};
 
 /// Mildest verdict on memory, or on training, that fails a run.
@@ -32,11 +33,12 @@ impl ValueEnum for FailingVerdict {
     }
 
     fn to_possible_value(&self) -> Option<PossibleValue> {
-        match self {
-            Self::Never => FailOn::Never.to_possible_value(),
-            Self::Memory(on) => on.to_possible_value(),
-            Self::Training(on) => on.to_possible_value(),
-        }
+        let (values, name) = match self {
+            Self::Never => (possible_values(FailOn::as_str), FailOn::Never.as_str()),
+            Self::Memory(on) => (possible_values(FailOn::as_str), on.as_str()),
+            Self::Training(on) => (possible_values(TrainingFailOn::as_str), on.as_str()),
+        };
+        values.into_iter().find(|value| value.get_name() == name)
     }
 }
 

@@ -3,6 +3,7 @@
 mod blame;
 mod check;
 mod child_run;
+mod choice;
 mod command;
 mod compare;
 mod contract;
@@ -34,9 +35,7 @@ mod resume;
 mod run;
 mod show;
 mod sweep;
-mod sweep_forecasts;
 mod sweep_jobs;
-mod sweep_memory;
 mod sweep_search;
 mod sweep_slurm;
 mod terminal;

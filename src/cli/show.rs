@@ -103,7 +103,7 @@ fn find_sweep(results: &Path, text: &str) -> Option<PathBuf> {
 /// Shows the current state of a sweep, which may be active; writes nothing.
 fn show_sweep(sweep: &Path, json: bool, terminal: &Terminal) -> Result<u8, Failure> {
     let record = SweepRecord::read(sweep).map_err(Failure::failed)?;
-    let table = table::table(sweep, &record, &BTreeMap::new());
+    let table = table::read(sweep, &record);
     if json {
         terminal.json(&table);
         return Ok(0);

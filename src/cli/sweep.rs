@@ -9,7 +9,7 @@ use clap::{Args, ValueEnum};
 use super::programs::Programs;
 use super::sweep_jobs::{self, JobLimit};
 use super::terminal::{Failure, Terminal};
-use super::{Overrides, Progress, Results, sweep_search, sweep_slurm};
+use super::{Overrides, Progress, Results, choice, sweep_search, sweep_slurm};
 use crate::directory::RunDirectory;
 use crate::exit::exit_code;
 use crate::experiment::launcher::LauncherSettings;
@@ -21,15 +21,16 @@ use crate::plan::shorten;
 use crate::results::format::Outcome;
 use crate::results::trust;
 use crate::stop::StopSignal;
+use crate::sweep::journal::{Histories, Journal};
 use crate::sweep::launcher::Launcher;
-use crate::sweep::plan::{self, Planned};
+use crate::sweep::plan::{self, SweepPlan};
 use crate::sweep::records::search::{Search, SearchMethod};
 use crate::sweep::records::sweep::{Process, SweepRecord, Table};
 use crate::sweep::schedule::{Event, Options, Scheduled, schedule};
-use crate::sweep::scheduler::{Job, scheduler};
+use crate::sweep::scheduler::{Job, Scheduler};
 use crate::sweep::slurm::SlurmError;
 use crate::sweep::slurm::launcher::{queued, under_way};
-use crate::sweep::slurm::queue::{self, Task};
+use crate::sweep::slurm::queue::{self, QueuedTask};
 use crate::sweep::trials::{masked, words};
 use crate::sweep::{listing, record, search, table, text};
 use crate::units::{Bytes, pluralize, seconds};
@@ -60,7 +61,7 @@ pub struct SweepArguments {
     #[command(flatten)]
     overrides: Overrides,
     /// Combination of the values of several keys, in place of `sweep.method`.
-    #[arg(long, value_enum, value_name = "METHOD")]
+    #[arg(long, value_parser = choice::parser(SweepMethod::as_str), value_name = "METHOD")]
     method: Option<SweepMethod>,
     /// Number of trials of the methods random, asha and tpe, in place of `sweep.trials`.
     #[arg(long, value_name = "COUNT")]
@@ -90,7 +91,7 @@ pub struct SweepArguments {
     resume: Option<PathBuf>,
     /// Launcher of the runs. A resumed sweep keeps its launcher.
     #[arg(long, value_enum, value_name = "WHERE")]
-    launcher: Option<Where>,
+    launcher: Option<LauncherKind>,
     /// Write the table of the results so far, also while runs are active; start nothing.
     #[arg(long, value_name = "DIR", conflicts_with_all = ["resume", "set", "device", "method", "trials", "repeats", "name", "dry_run", "launcher", "fail_fast"])]
     collect: Option<PathBuf>,
@@ -127,7 +128,7 @@ pub struct SweepArguments {
 
 /// Launcher of the runs of a sweep.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Where {
+pub enum LauncherKind {
     /// Processes on this machine.
     Local,
     /// Jobs on a Slurm cluster, with the settings of [launcher.slurm].
@@ -152,17 +153,18 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
     let mut open = match (&arguments.resume, &arguments.file) {
         (Some(directory), _) => {
             let directory = sweep_directory(arguments, directory)?;
-            let handed = if directory.join(layout::SLURM).is_file() { Where::Slurm } else { Where::Local };
-            let place = arguments.launcher.unwrap_or(handed);
-            if place == Where::Slurm {
+            let handed =
+                if directory.join(layout::SLURM).is_file() { LauncherKind::Slurm } else { LauncherKind::Local };
+            let launcher_kind = arguments.launcher.unwrap_or(handed);
+            if launcher_kind == LauncherKind::Slurm {
                 sweep_slurm::check(arguments)?;
             }
-            if place == Where::Local && handed == Where::Slurm {
+            if launcher_kind == LauncherKind::Local && handed == LauncherKind::Slurm {
                 sweep_slurm::check_idle(&directory)?;
             }
             let (directory, record) = SweepRecord::open(&directory).map_err(Failure::failed)?;
             Programs::for_sweep(&directory.path, &record)?.check(arguments.allow_command)?;
-            OpenSweep { directory, record, place, launcher: None, allowed: arguments.allow_command }
+            OpenSweep { directory, record, launcher_kind, launcher: None, allowed: arguments.allow_command }
         }
         (None, Some(file)) => {
             let sweep_file = sweep_file(file, arguments, terminal)?;
@@ -172,8 +174,8 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
                 print_plan(&sweep_file, &planned, arguments.json, terminal);
                 return Ok(0);
             }
-            let place = arguments.launcher.unwrap_or(Where::Local);
-            if place == Where::Slurm {
+            let launcher_kind = arguments.launcher.unwrap_or(LauncherKind::Local);
+            if launcher_kind == LauncherKind::Slurm {
                 sweep_slurm::check(arguments)?;
             }
             let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
@@ -183,7 +185,7 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
                 terminal.info(&trust::unsigned_message(&why));
             }
             // The user named the file with these programs.
-            OpenSweep { directory, record, place, launcher: sweep_file.launcher, allowed: true }
+            OpenSweep { directory, record, launcher_kind, launcher: sweep_file.launcher, allowed: true }
         }
         (None, None) => return Err(Failure::Usage(format!("no file was given: {} sweep FILE", invocation::program()))),
     };
@@ -208,7 +210,7 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
 struct OpenSweep {
     directory: RunDirectory,
     record: SweepRecord,
-    place: Where,
+    launcher_kind: LauncherKind,
     launcher: Option<LauncherSettings>,
     /// Trust programs that the sweep's directory names, whoever owns it.
     allowed: bool,
@@ -233,23 +235,25 @@ fn run_sweep(
     stop: &StopSignal,
     terminal: Terminal,
 ) -> Result<u8, Failure> {
-    let OpenSweep { directory, record, place, launcher, allowed } = open;
+    let OpenSweep { directory, record, launcher_kind, launcher, allowed } = open;
     let options = Options { fail_fast: arguments.fail_fast, retry_failed: arguments.retry_failed, allowed: *allowed };
-    let on_slurm = *place == Where::Slurm;
+    let on_slurm = *launcher_kind == LauncherKind::Slurm;
     // The nodes of a cluster start in another directory.
     let path =
         if on_slurm { std::path::absolute(&directory.path).map_err(Failure::failed)? } else { directory.path.clone() };
-    let mut launcher: Box<dyn Launcher> = match place {
-        Where::Local => sweep_jobs::launcher(&path, record, options, arguments.jobs, terminal)?,
-        Where::Slurm => {
+    let mut launcher: Box<dyn Launcher> = match launcher_kind {
+        LauncherKind::Local => sweep_jobs::launcher(&path, record, options, arguments.jobs, terminal)?,
+        LauncherKind::Slurm => {
             let settings = launcher.take().map(|LauncherSettings::Slurm(settings)| settings);
             sweep_slurm::launcher(&path, record, settings, options, terminal)?
         }
     };
     let mut lines = Lines::new(record, on_slurm.then(|| path.join(layout::SLURM_SCRIPT)), terminal);
-    let scheduled = schedule(&path, record, options, launcher.as_mut(), stop, &mut |event| lines.event(event));
+    let mut journal = Journal::open(&path, record).map_err(Failure::failed)?;
+    let scheduled =
+        schedule(&path, record, &mut journal, options, launcher.as_mut(), stop, &mut |event| lines.event(event));
     let tasks = if on_slurm { sweep_slurm::tasks_of_sweep(&path, record, terminal) } else { Vec::new() };
-    let progress = show_table(&path, record, &tasks, arguments.json, terminal);
+    let progress = show_table(&path, record, &mut journal.histories, &tasks, arguments, terminal);
     let scheduled = scheduled.map_err(|error| Failure::Failed(format!("{error}\n{}", resume_hint(&path))))?;
     let progress = progress?;
     if on_slurm {
@@ -297,25 +301,27 @@ fn run_sweep(
 fn show_table(
     sweep: &Path,
     record: &SweepRecord,
-    tasks: &[Task],
-    json: bool,
+    histories: &mut Histories,
+    tasks: &[QueuedTask],
+    arguments: &SweepArguments,
     terminal: Terminal,
 ) -> Result<RunCounts, Failure> {
-    let table = table::write(sweep, record, &queued(record, tasks)).map_err(Failure::failed)?;
-    match json {
+    let table = table::write(sweep, record, histories, &queued(record, tasks)).map_err(Failure::failed)?;
+    match arguments.json {
         true => terminal.json(&table),
         false if !terminal.quiet => terminal.print(&text::text(&table, terminal.width())),
         false => {}
     }
     terminal.info(&format!("report: {}", sweep.join(layout::REPORT).display()));
-    RunCounts::new(sweep, record, &table, tasks)
+    RunCounts::new(sweep, record, histories, &table, tasks)
 }
 
 /// `xrun sweep --collect DIR`: the table of the results so far, whether processes work on the sweep or not.
 fn collect(sweep: &Path, arguments: &SweepArguments, terminal: Terminal) -> Result<u8, Failure> {
     let record = SweepRecord::read(sweep).map_err(Failure::failed)?;
     let tasks = sweep_slurm::tasks_of_sweep(sweep, &record, terminal);
-    let counts = show_table(sweep, &record, &tasks, arguments.json, terminal)?;
+    let mut histories = Histories::read(sweep, &record);
+    let counts = show_table(sweep, &record, &mut histories, &tasks, arguments, terminal)?;
     terminal.info(&counts.words(&tasks));
     let (running, waiting) = queue::counts(&tasks);
     if counts.open > running + waiting {
@@ -339,7 +345,13 @@ struct RunCounts {
 }
 
 impl RunCounts {
-    fn new(sweep: &Path, record: &SweepRecord, table: &Table, tasks: &[Task]) -> Result<Self, Failure> {
+    fn new(
+        sweep: &Path,
+        record: &SweepRecord,
+        histories: &Histories,
+        table: &Table,
+        tasks: &[QueuedTask],
+    ) -> Result<Self, Failure> {
         let runs = || table.rows.iter().flat_map(|row| &row.runs);
         let finished = runs().filter(|run| run.finished || run.at_rung).count();
         let open = ["running", "waiting", "not run", "killed", Outcome::Interrupted.label()];
@@ -348,7 +360,7 @@ impl RunCounts {
         // Trials of asha that wait at a rung are done only when none of them is to continue.
         let due = match &record.search {
             Some(Search { method: SearchMethod::Asha { .. }, .. }) => {
-                let mut scheduler = scheduler(sweep, record, false);
+                let mut scheduler = Scheduler::new(sweep, record, histories, false);
                 under_way(record, tasks).into_iter().for_each(|job| scheduler.adopt(job));
                 scheduler.next(&mut record.clone()).map_err(Failure::failed)?.is_some()
             }
@@ -360,7 +372,7 @@ impl RunCounts {
     }
 
     /// `3 of 4 runs finished, 1 running, 0 waiting`
-    fn words(&self, tasks: &[Task]) -> String {
+    fn words(&self, tasks: &[QueuedTask]) -> String {
         let (running, waiting) = queue::counts(tasks);
         format!("{} of {} runs finished, {running} running, {waiting} waiting", self.finished, self.all)
     }
@@ -405,7 +417,7 @@ fn overrides(arguments: &SweepArguments) -> Vec<String> {
     all
 }
 
-fn print_plan(sweep_file: &SweepFile, planned: &Planned, json: bool, terminal: Terminal) {
+fn print_plan(sweep_file: &SweepFile, planned: &SweepPlan, json: bool, terminal: Terminal) {
     let trials = planned.trials.as_slice();
     let keys: Vec<&str> = sweep_file.axes.iter().map(|axis| axis.key.as_str()).collect();
     if json {

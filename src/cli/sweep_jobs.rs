@@ -3,20 +3,18 @@
 use std::path::Path;
 use std::str::FromStr;
 
-use super::sweep_forecasts::LazyForecasts;
-use super::sweep_memory;
 use super::terminal::{Failure, Terminal};
 use crate::bounded::planned::MemoryKind;
 use crate::device::{self, DeviceKind};
 use crate::experiment::read;
 use crate::files::layout;
-use crate::plan::fit;
+use crate::plan::fit::{self, MemoryBudget};
 use crate::settings::sections::Limits;
 use crate::sweep::launcher::Launcher;
 use crate::sweep::local::Local;
 use crate::sweep::records::sweep::SweepRecord;
-use crate::sweep::resources::co_schedule::{Budget, CoSchedule};
-use crate::sweep::resources::retries;
+use crate::sweep::resources::co_schedule::Budget;
+use crate::sweep::resources::forecasts::Forecasts;
 use crate::sweep::schedule::Options;
 use crate::sweep::search::with_known_trials;
 use crate::units::{Bytes, pluralize};
@@ -57,8 +55,11 @@ pub fn launcher<'a>(
 ) -> Result<Box<dyn Launcher + 'a>, Failure> {
     let count = match jobs {
         JobLimit::Auto => {
-            let co_schedule = co_schedule(sweep, &with_known_trials(record), terminal)?;
-            return Ok(Box::new(Local::co_scheduled(sweep, options, co_schedule).map_err(Failure::failed)?));
+            let known = with_known_trials(record);
+            let advice = "write --jobs N in place of --jobs auto";
+            let forecasts = Forecasts::open(sweep, &known, false, advice, move |text| terminal.info(text))?;
+            let budget = budget(sweep, &known, terminal)?;
+            return Ok(Box::new(Local::co_scheduled(sweep, options, budget, forecasts).map_err(Failure::failed)?));
         }
         JobLimit::Count(count) => count,
     };
@@ -68,8 +69,7 @@ pub fn launcher<'a>(
     Ok(Box::new(Local::new(sweep, options, count.into()).map_err(Failure::failed)?))
 }
 
-fn co_schedule<'a>(sweep: &'a Path, record: &SweepRecord, terminal: Terminal) -> Result<CoSchedule<'a>, Failure> {
-    let memory = sweep_memory::forecasts(sweep, record, "write --jobs N in place of --jobs auto", terminal)?;
+fn budget(sweep: &Path, record: &SweepRecord, terminal: Terminal) -> Result<Budget, Failure> {
     let device = free_on_device(sweep, record)?;
     let rooms = fit::memory_budgets(&Limits::default(), device);
     let tightest = |place: MemoryKind| rooms.iter().filter(|room| room.place == place).min_by_key(|room| room.bytes);
@@ -80,24 +80,18 @@ fn co_schedule<'a>(sweep: &'a Path, record: &SweepRecord, terminal: Terminal) ->
         host: host.map_or(u64::MAX, |room| less_reserve(room.bytes)),
         device: tightest(MemoryKind::Device).map(|room| less_reserve(room.bytes)),
     };
-    let because = host.map_or_else(
-        || "; the free memory is not known".to_owned(),
-        |found| {
-            format!(
-                " while their forecasts fit into {} of memory ({}, less a reserve)",
-                Bytes(budget.host),
-                found.because
-            )
-        },
-    );
+    let because = match host {
+        Some(MemoryBudget { because, .. }) => {
+            format!(" while their forecasts fit into {} of memory ({because}, less a reserve)", Bytes(budget.host))
+        }
+        None => "; the free memory is not known".to_owned(),
+    };
     let on_device = budget.device.map_or_else(String::new, |bytes| format!(" and {} of the device", Bytes(bytes)));
     terminal.info(&format!(
         "--jobs auto: up to {} at once{because}{on_device}",
         pluralize(budget.processors as u64, "run")
     ));
-    let forecasts = Box::new(LazyForecasts::new(sweep, memory, terminal));
-    let retries = retries(sweep, record).into_iter().filter(|(_, retry)| retry.to_come);
-    Ok(CoSchedule::new(budget, forecasts, retries.map(|(run, _)| run).collect()))
+    Ok(budget)
 }
 
 fn less_reserve(bytes: u64) -> u64 {

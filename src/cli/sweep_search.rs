@@ -16,8 +16,8 @@ pub fn description(search: &Search) -> String {
             let rungs: Vec<String> = rungs.iter().map(u64::to_string).collect();
             format!("{trials} trials, one in {reduction_factor} promoted {by}; rungs after {} steps", rungs.join(", "))
         }
-        SearchMethod::Tpe { startup, .. } => {
-            format!("{trials} trials, the first {} at random and the others chosen {by}", startup.min(trials))
+        SearchMethod::Tpe(tpe) => {
+            format!("{trials} trials, the first {} at random and the others chosen {by}", tpe.startup.min(*trials))
         }
     }
 }

@@ -4,11 +4,10 @@ use std::path::Path;
 
 use super::programs::Programs;
 use super::sweep::SweepArguments;
-use super::sweep_forecasts::LazyForecasts;
 use super::sweep_jobs;
 use super::sweep_jobs::JobLimit;
+use super::sweep_search;
 use super::terminal::{Failure, Terminal};
-use super::{sweep_memory, sweep_search};
 use crate::child;
 use crate::device::{self, DeviceKind};
 use crate::experiment::launcher::Slurm;
@@ -16,13 +15,12 @@ use crate::files::layout;
 use crate::invocation;
 use crate::sweep::launcher::Launcher;
 use crate::sweep::records::sweep::SweepRecord;
-use crate::sweep::records::sweep_memory::SweepMemory;
-use crate::sweep::resources::Forecasts;
+use crate::sweep::resources::forecasts::Forecasts;
 use crate::sweep::schedule::Options;
 use crate::sweep::slurm::arrays::ARRAYS_MAX;
 use crate::sweep::slurm::jobs::JobNames;
 use crate::sweep::slurm::launcher::{SEARCH_JOBS, SlurmLauncher, Submission, active_jobs};
-use crate::sweep::slurm::queue::Task;
+use crate::sweep::slurm::queue::QueuedTask;
 use crate::sweep::slurm::{self, SlurmError, queue, task};
 use crate::units::pluralize;
 
@@ -73,21 +71,20 @@ pub fn launcher<'a>(
         None => {
             let settings = complete_settings(sweep, &known, settings.unwrap_or_default())?;
             // Before anything is written: after an error, the sweep may continue on this machine.
-            memory_by_trial(sweep, &known, &settings, terminal)?;
+            forecasts(sweep, &known, &settings, terminal)?;
             slurm::write_settings(sweep, &settings).map_err(Failure::failed)?;
             settings
         }
     };
-    let memory = memory_by_trial(sweep, &known, &settings, terminal)?;
-    if let Some(memory) = &memory {
-        terminal.info(&format!("memory by trial: {}", sweep_memory::sizes_as_text(memory)));
+    let memory = forecasts(sweep, &known, &settings, terminal)?;
+    if let Some(forecasts) = &memory {
+        terminal.info(&format!("memory by trial: {}", forecasts.memory().sizes_as_text()));
     }
     if record.search.is_some() {
         let most = pluralize(settings.array_limit.unwrap_or(SEARCH_JOBS).into(), "job");
         terminal.info(&format!("at most {most} at once (`array_limit`); Ctrl-C leaves them to Slurm"));
     }
     let program = child::program_path().map_err(Failure::failed)?;
-    let memory = memory.map(|memory| Box::new(LazyForecasts::new(sweep, memory, terminal)) as Box<dyn Forecasts>);
     let submission = Submission { program, settings, memory, options };
     Ok(Box::new(SlurmLauncher::new(sweep, record, submission).map_err(Failure::failed)?))
 }
@@ -120,7 +117,7 @@ pub fn print_job_hints(sweep: &Path, jobs: &[u64], terminal: Terminal) {
 }
 
 /// The tasks of a sweep in the queue. Where Slurm does not answer there are none, which is reported if the sweep was submitted.
-pub fn tasks_of_sweep(sweep: &Path, record: &SweepRecord, terminal: Terminal) -> Vec<Task> {
+pub fn tasks_of_sweep(sweep: &Path, record: &SweepRecord, terminal: Terminal) -> Vec<QueuedTask> {
     match tasks_of(sweep, record) {
         Ok(tasks) => tasks,
         Err(error) => {
@@ -132,7 +129,7 @@ pub fn tasks_of_sweep(sweep: &Path, record: &SweepRecord, terminal: Terminal) ->
     }
 }
 
-fn tasks_of(sweep: &Path, record: &SweepRecord) -> Result<Vec<Task>, SlurmError> {
+fn tasks_of(sweep: &Path, record: &SweepRecord) -> Result<Vec<QueuedTask>, SlurmError> {
     JobNames::new(sweep, record)?.tasks()
 }
 
@@ -159,15 +156,15 @@ fn complete_settings(sweep: &Path, record: &SweepRecord, mut settings: Slurm) ->
 }
 
 /// Forecasts and sizes, where no size is set for all trials.
-fn memory_by_trial(
-    sweep: &Path,
+fn forecasts<'a>(
+    sweep: &'a Path,
     record: &SweepRecord,
     settings: &Slurm,
     terminal: Terminal,
-) -> Result<Option<SweepMemory>, Failure> {
+) -> Result<Option<Forecasts<'a>>, Failure> {
     match settings.memory.is_some() {
         true => Ok(None),
-        false => sweep_memory::with_sizes(sweep, record, ADVICE, terminal).map(Some),
+        false => Ok(Some(Forecasts::open(sweep, record, true, ADVICE, move |text| terminal.info(text))?)),
     }
 }
 

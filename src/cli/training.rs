@@ -17,6 +17,7 @@ use crate::run::launch::Launch;
 use crate::run::new_run::NewRun;
 use crate::run::prepare::{Opened, ProgressListener, StartError, Work};
 use crate::stop::{RunOutcome, StopSignal};
+use crate::sweep::resources::forecasts::ForecastError;
 use crate::task::Task;
 
 impl ProgressListener for Terminal {
@@ -32,6 +33,16 @@ impl ProgressListener for Terminal {
         match work {
             Work::GeneratingData => Box::new(progress::spinner(*self, "generating data")),
             Work::Probing => Box::new(progress::spinner(*self, "memory probe")),
+        }
+    }
+}
+
+impl From<ForecastError> for Failure {
+    fn from(error: ForecastError) -> Self {
+        match error {
+            ForecastError::Start(error) => error.into(),
+            ForecastError::Experiment(problems) => problems.into(),
+            error => Self::failed(error),
         }
     }
 }

@@ -56,7 +56,7 @@ pub struct WatchArguments {
     #[arg(long, value_name = "FRACTION", default_value_t = STOP_FRACTION, value_parser = fraction)]
     at: f64,
     /// Signal to send first at a limit, so that the command can save a checkpoint.
-    #[arg(long, value_enum, value_name = "SIGNAL", default_value = "TERM", ignore_case = true)]
+    #[arg(long, value_parser = choice::signal(), value_name = "SIGNAL", default_value = "TERM", ignore_case = true)]
     signal: Signal,
     /// Time between that signal and SIGKILL.
     #[arg(long, value_name = "TIME", default_value = "30s")]

@@ -152,6 +152,14 @@ pub struct Problems {
     pub left_out: usize,
 }
 
+impl From<Problem> for Problems {
+    fn from(problem: Problem) -> Self {
+        let mut problems = Self::default();
+        problems.add(problem);
+        problems
+    }
+}
+
 impl Problems {
     /// Adds a problem unless it is a duplicate. Beyond [`PROBLEMS_MAX`] it is only counted.
     pub fn add(&mut self, problem: Problem) {

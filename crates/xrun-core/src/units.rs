@@ -1,6 +1,6 @@
 //! Parsing and printing of sizes in bytes and of durations.
 //!
-//! Sizes are integers of bytes and print in IEC units (KiB, MiB, GiB). `bytesize` and `humantime` parse.
+//! Sizes are integers of bytes and print in IEC units (KiB, MiB, GiB), as in verdicts. `bytesize` and `humantime` parse.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -9,6 +9,8 @@ use std::time::Duration;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+pub use xrun_verdict::units::{UNITS, interval, seconds};
 
 /// A size in bytes. Written as an integer of bytes or as text with a unit: `"300 MiB"`, `"1.5 GiB"`, `"20 MB"`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,35 +37,8 @@ impl Bytes {
 
 impl fmt::Display for Bytes {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let text = bytesize::ByteSize::b(self.0).display().iec().to_string();
-        // `bytesize` chooses the unit before it rounds.
-        match text.starts_with("1024.0 ") {
-            true => write!(formatter, "{}", bytesize::ByteSize::b(self.0.next_power_of_two()).display().iec()),
-            false => formatter.write_str(&text),
-        }
+        formatter.write_str(&xrun_verdict::units::bytes(self.0))
     }
-}
-
-/// Units of size, each 1,024 times the one before.
-pub const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
-
-/// Range of sizes in one unit, that of the larger: `0.9 to 1.1 MiB`. Both may be negative.
-pub fn interval(low: f64, high: f64) -> String {
-    let decimals = |at: usize| usize::from(at > 0);
-    let (mut largest, mut at) = (low.abs().max(high.abs()), 0);
-    // After rounding: 1023.96 KiB print as 1.0 MiB.
-    while at + 1 < UNITS.len() && largest >= if at == 0 { 1023.5 } else { 1023.95 } {
-        (largest, at) = (largest / 1024.0, at + 1);
-    }
-    let size = |value: f64| {
-        let text = format!("{:.*}", decimals(at), value / 1024f64.powi(at as i32));
-        if text.starts_with('-') && !text.contains(|c: char| ('1'..='9').contains(&c)) {
-            text[1..].to_owned()
-        } else {
-            text
-        }
-    };
-    format!("{} to {} {}", size(low), size(high), UNITS[at])
 }
 
 impl FromStr for Bytes {
@@ -188,17 +163,6 @@ pub fn pluralize(count: u64, noun: &str) -> String {
     }
 }
 
-/// Human-readable duration: `0.4 s`, `12 s`, `3 min 05 s`, `2 h 10 min`.
-pub fn seconds(value: f64) -> String {
-    let whole = value.max(0.0) as u64;
-    match whole {
-        0..10 => format!("{value:.1} s"),
-        10..60 => format!("{whole} s"),
-        60..3600 => format!("{} min {:02} s", whole / 60, whole % 60),
-        _ => format!("{} h {:02} min", whole / 3600, whole / 60 % 60),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -227,11 +191,6 @@ mod tests {
     fn the_unit_is_chosen_after_rounding() {
         assert_eq!(Bytes((1 << 20) - 1).to_string(), "1.0 MiB");
         assert_eq!(Bytes(1000 << 10).to_string(), "1000.0 KiB");
-        assert_eq!(interval(1_048_560.0, 1_048_600.0), "1.0 to 1.0 MiB");
-        assert_eq!(interval(943_718.0, 1_153_434.0), "0.9 to 1.1 MiB");
-        assert_eq!(interval(-2048.0, 512.0), "-2.0 to 0.5 KiB");
-        assert_eq!(interval(-1.0, 4096.0), "0.0 to 4.0 KiB");
-        assert_eq!(interval(0.0, 0.0), "0 to 0 B");
     }
 
     #[test]
@@ -247,13 +206,6 @@ mod tests {
         assert_eq!([pluralize(10, "class"), pluralize(2, "batch")], ["10 classes", "2 batches"]);
         assert_eq!([pluralize(2, "query"), pluralize(2, "day")], ["2 queries", "2 days"]);
         assert_eq!(pluralize(0, "step"), "0 steps");
-    }
-
-    #[test]
-    fn long_durations_print_in_larger_units() {
-        assert_eq!(seconds(0.43), "0.4 s");
-        assert_eq!(seconds(185.0), "3 min 05 s");
-        assert_eq!(seconds(7_800.0), "2 h 10 min");
     }
 
     proptest! {

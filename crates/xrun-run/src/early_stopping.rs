@@ -5,11 +5,11 @@
 use super::RunError;
 use super::checkpoint::{self, UnusableCheckpoint};
 use super::session::Session;
+use crate::stop::Ending;
 use xrun_core::files::layout;
 use xrun_core::units::pluralize;
 use xrun_results::format::Outcome;
 use xrun_results::read;
-use xrun_watch::stop::Ending;
 
 /// Compares the newest validation with the best one and counts it if it is no better.
 pub fn record_validation(session: &mut Session<'_>) {

@@ -7,6 +7,7 @@ use std::time::Instant;
 use super::clock::Clock;
 use super::prepare::{Opened, StartError, device_error};
 use super::{checkpoint, images, manifest};
+use crate::memory::sources;
 use crate::plan::Plan;
 use xrun_core::files::{layout, write};
 use xrun_core::heap;
@@ -19,7 +20,6 @@ use xrun_results::evaluation::Evaluation;
 use xrun_results::format::{Manifest, MetricsLine, VERSION};
 use xrun_results::read;
 use xrun_results::timestamp;
-use xrun_watch::memory::sources;
 
 /// Choice of a checkpoint of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

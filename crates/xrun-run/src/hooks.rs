@@ -11,6 +11,11 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::child;
+use crate::child::ParentDeathSignal;
+use crate::host;
+use crate::memory::processes;
+use crate::stop::RunOutcome;
 use xrun_core::files::layout;
 use xrun_core::printable;
 use xrun_core::settings::sections::Hooks;
@@ -19,11 +24,6 @@ use xrun_results::hook::{HookDocument, HookName, HookVerdict};
 use xrun_results::read;
 use xrun_results::verdict::{Verdict, VerdictWord};
 use xrun_results::{log, timestamp};
-use xrun_watch::child;
-use xrun_watch::child::ParentDeathSignal;
-use xrun_watch::host;
-use xrun_watch::memory::processes;
-use xrun_watch::stop::RunOutcome;
 
 /// Largest number of bytes kept of a hook's stderr; the last ones.
 const STDERR_BYTES_MAX: usize = 4096;

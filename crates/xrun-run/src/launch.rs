@@ -7,7 +7,10 @@ use super::observer::{Event, Observer};
 use super::recorder::Recorder;
 use super::session::Session;
 use super::{RunError, train};
+use crate::directory::RunDirectory;
+use crate::memory::sources::GpuInUse;
 use crate::plan::Plan;
+use crate::stop::{Ending, RunOutcome, StopSignal};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::files::checksum;
 use xrun_core::files::layout;
@@ -23,9 +26,6 @@ use xrun_results::format::{LoopState, Manifest, Outcome, Summary};
 use xrun_results::judge::{fails, training_end, training_fails};
 use xrun_results::resolved;
 use xrun_results::verdict::Verdict;
-use xrun_watch::directory::RunDirectory;
-use xrun_watch::memory::sources::GpuInUse;
-use xrun_watch::stop::{Ending, RunOutcome, StopSignal};
 
 /// Run that is ready to be trained.
 pub struct Launch<'a> {

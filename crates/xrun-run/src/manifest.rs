@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::host::host;
 use crate::plan::Plan;
 use xrun_core::device::{DeviceKind, SelectedDevice, supports_tf32};
 use xrun_core::settings::sections::DeviceSettings;
@@ -9,7 +10,6 @@ use xrun_results::build_info::code;
 use xrun_results::format::{Device, Manifest, VERSION};
 use xrun_results::process::SlurmJob;
 use xrun_results::timestamp::now;
-use xrun_watch::host::host;
 
 /// Builds the manifest, with everything known before the first step.
 pub fn manifest(
@@ -21,26 +21,40 @@ pub fn manifest(
     origins: &BTreeMap<String, String>,
 ) -> Manifest {
     let about = &plan.experiment.experiment;
+    Manifest {
+        description: about.description.clone(),
+        seed: about.seed,
+        command: command.to_vec(),
+        data: plan.facts.data_digests.iter().cloned().collect(),
+        data_skipped: plan.facts.data_skipped.counts.clone(),
+        lowered: plan.facts.lowered.clone(),
+        origins: origins.clone(),
+        ..of_process(&about.name, run, fingerprint, device(chosen, &plan.experiment.device), about.patch)
+    }
+}
+
+/// Manifest of a process that begins here and now, without an experiment. `patch`: uncommitted changes are recorded.
+pub fn of_process(name: &str, run: &str, fingerprint: &str, device: Device, patch: bool) -> Manifest {
     let working_directory = std::env::current_dir().unwrap_or_default();
     Manifest {
         version: VERSION,
-        experiment: about.name.clone(),
-        description: about.description.clone(),
+        experiment: name.to_owned(),
+        description: String::new(),
         run: run.to_owned(),
         fingerprint: fingerprint.to_owned(),
-        seed: about.seed,
-        command: command.to_vec(),
-        code: code(&working_directory, about.patch),
+        seed: 0,
+        command: Vec::new(),
+        code: code(&working_directory, patch),
         working_directory: working_directory.display().to_string(),
         started: now(),
         resumed: Vec::new(),
         resume_commands: Vec::new(),
         host: host(),
-        device: device(chosen, &plan.experiment.device),
-        data: plan.facts.data_digests.iter().cloned().collect(),
-        data_skipped: plan.facts.data_skipped.counts.clone(),
-        lowered: plan.facts.lowered.clone(),
-        origins: origins.clone(),
+        device,
+        data: BTreeMap::new(),
+        data_skipped: BTreeMap::new(),
+        lowered: Vec::new(),
+        origins: BTreeMap::new(),
         watched: None,
         parent: None,
         until: None,

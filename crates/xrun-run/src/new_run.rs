@@ -9,6 +9,8 @@ use super::fork::Fork;
 use super::launch::{self, Launch};
 use super::manifest;
 use super::prepare::{Opened, StartError};
+use crate::directory;
+use crate::directory::RunDirectory;
 use xrun_core::experiment::read::CheckedExperiment;
 use xrun_core::experiment::resolved;
 use xrun_core::files::layout;
@@ -16,8 +18,6 @@ use xrun_results::command_line;
 use xrun_results::format::LoopState;
 use xrun_results::timestamp;
 use xrun_results::trust;
-use xrun_watch::directory;
-use xrun_watch::directory::RunDirectory;
 
 /// Location of a new run's directory.
 #[derive(Clone, Copy, Debug)]

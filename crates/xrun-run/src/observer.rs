@@ -4,10 +4,10 @@ use std::path::Path;
 
 use super::prepare::ProgressListener;
 use crate::plan::Plan;
+use crate::stop::Ending;
 use xrun_core::task::StepReport;
 use xrun_results::format::MemoryLine;
 use xrun_results::verdict::{TrainingVerdict, Verdict};
-use xrun_watch::stop::Ending;
 
 /// Event of a run. Observers show it; they cannot change the run.
 #[derive(Clone, Copy, Debug)]

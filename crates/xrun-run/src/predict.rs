@@ -8,6 +8,7 @@ use serde::Serialize;
 use super::evaluate::{SelectedCheckpoint, create_dated_directory};
 use super::manifest;
 use super::prepare::{Opened, StartError, device_error};
+use crate::memory::sources;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::files::layout;
 use xrun_core::files::write;
@@ -21,7 +22,6 @@ use xrun_results::command_line;
 use xrun_results::format::{Manifest, VERSION};
 use xrun_results::prediction::Prediction;
 use xrun_results::timestamp;
-use xrun_watch::memory::sources;
 
 /// Capacity of the buffer of answers, in lines.
 const LINES: usize = 64;

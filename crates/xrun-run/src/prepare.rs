@@ -8,7 +8,7 @@
 //! use xrun_run::new_run::{NewRun, RunLocation};
 //! use xrun_run::observer::Silent;
 //! use xrun_run::prepare::Planned;
-//! use xrun_watch::stop::StopSignal;
+//! use xrun_run::stop::StopSignal;
 //!
 //! // A program based on xrun calls `Program::register` instead.
 //! xrun_core::pipelines::kinds().register();
@@ -32,12 +32,15 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::initial_weights::{self, InitialWeights};
+use crate::memory::sources;
+use crate::memory::sources::GpuInUse;
 use crate::plan;
 use crate::plan::fit;
 use crate::plan::fit::MemoryBudget;
 use crate::plan::{Plan, disk, duration, forecast};
 use crate::probe;
 use crate::probe::{Probe, ProbeError, cache};
+use crate::stop::ScopedStopSignal;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset;
 use xrun_core::dataset::error::InvalidItems;
@@ -57,9 +60,6 @@ use xrun_core::task::{Task, TaskError};
 use xrun_core::units::{Bytes, pluralize, seconds};
 use xrun_results::durations::Durations;
 use xrun_results::format::{Forecast, Manifest};
-use xrun_watch::memory::sources;
-use xrun_watch::memory::sources::GpuInUse;
-use xrun_watch::stop::ScopedStopSignal;
 
 /// Receiver of messages while a run is prepared.
 pub trait ProgressListener: Send + Sync {

@@ -5,6 +5,7 @@ use std::time::{Duration, Instant};
 
 use super::clock::Clock;
 use crate::demand::DemandCollector;
+use crate::memory::sources::GpuInUse;
 use crate::plan::{Buffers, Plan};
 use crate::trace::{SampleContext, Tracer};
 use xrun_core::bounded::ledger::{Ledger, Policy};
@@ -24,7 +25,6 @@ use xrun_results::timestamp;
 use xrun_results::verdict::{TrainingVerdict, Verdict};
 use xrun_verdict::Watch;
 use xrun_verdict::training::{TrainingEnd, TrainingWatch};
-use xrun_watch::memory::sources::GpuInUse;
 
 /// Open record files of a run.
 #[derive(Debug)]

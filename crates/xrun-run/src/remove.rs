@@ -6,6 +6,7 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use crate::directory;
 use xrun_core::dataset::digest::digest;
 use xrun_core::files::write::WriteError;
 use xrun_core::files::{file, layout};
@@ -15,7 +16,6 @@ use xrun_results::git;
 use xrun_results::git::Tracked;
 use xrun_results::index;
 use xrun_results::proof::{self, ProofError};
-use xrun_watch::directory;
 
 /// Prefix of a run's directory while it is removed. A kill leaves such a directory, which is not listed as a run.
 const REMOVING: &str = ".removing-";

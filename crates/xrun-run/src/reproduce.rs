@@ -3,6 +3,8 @@
 use std::path::Path;
 
 use super::manifest;
+use crate::exit::exit_code;
+use crate::host;
 use crate::plan::Plan;
 use xrun_core::device::{DeviceKind, SelectedDevice, supports_tf32};
 use xrun_core::units::pluralize;
@@ -13,8 +15,6 @@ use xrun_results::metrics_comparison::MetricsComparison;
 use xrun_results::read;
 use xrun_results::read::ReadError;
 use xrun_results::reproduction::{Agreement, EnvironmentChange, Reproduction};
-use xrun_watch::exit::exit_code;
-use xrun_watch::host;
 
 /// Tolerance on the CPU: bit-identical metrics.
 pub const TOLERANCE_CPU: f64 = 0.0;

@@ -11,7 +11,9 @@ use super::observer::Observer;
 use super::post_mortem;
 use super::recorder::Recorder;
 use super::timer::Timer;
+use crate::directory::RunDirectory;
 use crate::plan::{Buffers, Plan, duration, forecast};
+use crate::stop::{Ending, StopSignal};
 use xrun_core::files::layout;
 use xrun_core::files::write;
 use xrun_core::panics;
@@ -19,8 +21,6 @@ use xrun_core::task::{Direction, Task};
 use xrun_results::format::{LoopState, MetricsLine, Outcome, OwnerSummary, PostMortem, Summary, VERSION};
 use xrun_results::judge::training_end;
 use xrun_results::timestamp;
-use xrun_watch::directory::RunDirectory;
-use xrun_watch::stop::{Ending, StopSignal};
 
 /// State that the training loop reads and writes besides the task.
 pub struct Session<'a> {

@@ -6,13 +6,13 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use crate::memory::gpus::MeanLoad;
+use crate::memory::sources;
 use crate::recorder::LoopPosition;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::heap;
 use xrun_core::task::DeviceMemory;
 use xrun_results::format::{DriverMemory, HostMemory, MemoryLine, MemorySummary, SamplePoint, SizeClass, VERSION};
-use xrun_watch::memory::gpus::MeanLoad;
-use xrun_watch::memory::sources;
 
 /// Fraction of the time since the start of the process that may be spent on reading the breakdown of the RSS.
 const BREAKDOWN_TIME_FRACTION: f64 = 0.001;

@@ -16,7 +16,9 @@ use super::recorder::LoopPosition;
 use super::session::Session;
 use super::timer::ValidationPhases;
 use super::{RunError, checkpoint, early_stopping, images};
+use crate::memory::sources;
 use crate::plan::calendar::{Due, due};
+use crate::stop::{Ending, StopSignal};
 use xrun_core::bounded::ledger::NO_CAP;
 use xrun_core::files::{layout, write};
 use xrun_core::heap;
@@ -28,8 +30,6 @@ use xrun_core::units::pluralize;
 use xrun_results::format::{Best, MetricsLine, Outcome, SamplePoint};
 use xrun_results::loss;
 use xrun_results::verdict::{OWNER_PREFIX, SeriesVerdict, TrainingVerdictWord, VerdictWord};
-use xrun_watch::memory::sources;
-use xrun_watch::stop::{Ending, StopSignal};
 
 /// Trains from the state of the session until there is a reason to stop.
 ///

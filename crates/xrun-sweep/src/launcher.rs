@@ -9,6 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use super::journal::Histories;
 use super::measure::Queued;
 use super::record::run_directory;
 use super::schedule::{Event, SweepError};
@@ -19,8 +20,8 @@ use crate::run_status::{self, RunStatus};
 use xrun_core::files::write::WriteError;
 use xrun_core::files::{file, layout};
 use xrun_core::printable;
-use xrun_watch::child;
-use xrun_watch::stop::StopSignal;
+use xrun_run::child;
+use xrun_run::stop::StopSignal;
 
 /// The option that starts the programs that a directory names, whoever created it.
 pub const ALLOW_COMMAND: &str = "--allow-command";
@@ -29,6 +30,8 @@ pub const ALLOW_COMMAND: &str = "--allow-command";
 pub struct SweepContext<'a> {
     /// The sweep.
     pub record: &'a SweepRecord,
+    /// The processes of its runs that ended.
+    pub histories: &'a Histories,
     /// The signal that stops it.
     pub stop: &'a StopSignal,
     /// Its progress.

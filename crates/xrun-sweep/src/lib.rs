@@ -4,9 +4,9 @@
 //! experiment::read_sweep   a file                -> Family       a base and its swept keys
 //! trials::trials           Family                -> trials       a value for each key
 //! plan::plan               trials                -> plans        every mistake is found before the first run
-//! record::SweepRecord         plans                 -> sweep.toml
+//! record::SweepRecord      plans                 -> sweep.toml
 //! resources::*             SweepRecord, probes   -> memory.toml  the memory of each trial
-//! schedule::schedule       Scheduler, Launcher   -> a run directory for each trial and repeat
+//! schedule::schedule       Scheduler, Launcher   -> a run directory for each trial and repeat, and processes.jsonl
 //!   scheduler::Scheduler   the run directories   -> the next run, and its last step: list, asha, tpe
 //!   launcher::Launcher     a run                 -> its process (local::Local) or job (slurm::launcher::SlurmLauncher)
 //! table::table             the run directories   -> table.csv, table.json, report.html
@@ -14,6 +14,7 @@
 //! The progress of a sweep is in its run directories and nowhere else, so that no kill can make two records disagree.
 
 pub mod conclusion;
+pub mod journal;
 pub mod launcher;
 pub mod listing;
 pub mod local;

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::record::run_directory;
-use super::search::progress::{Stage, stage};
+use super::search::progress::{RunStage, stage};
 use crate::records::search::Search;
 use crate::records::sweep::SweepRecord;
 use xrun_core::files::layout;
@@ -85,8 +85,8 @@ fn listed(name: String, directory: PathBuf) -> Option<ListedSweep> {
     let record = SweepRecord::read(&directory).ok()?;
     let rungs = record.search.as_ref().map_or(&[][..], Search::rungs);
     let done = |run| match stage(&run_directory(&directory, run), rungs) {
-        Stage::Over(outcome) => outcome.is_complete(),
-        stage => stage == Stage::Waits,
+        RunStage::Over(outcome) => outcome.is_complete(),
+        stage => stage == RunStage::Waits,
     };
     let finished = record.runs().filter(|run| done(*run)).count();
     let (trials, runs) = (record.trials.len(), record.runs_at_most());

@@ -11,8 +11,8 @@ use signal_hook::consts::{SIGKILL, SIGTSTP};
 
 use super::launcher::{JobOutcome, Launcher, Start, Started, SweepContext, last_line};
 use super::record::run_directory;
-use super::resources;
-use super::resources::co_schedule::CoSchedule;
+use super::resources::co_schedule::{Budget, CoSchedule, Requirement};
+use super::resources::forecasts::Forecasts;
 use super::resources::retry::{self, RetryDecision};
 use super::run_status::RunStatus;
 use super::schedule::{Event, Options, SweepError};
@@ -22,11 +22,11 @@ use crate::records::sweep::Process;
 use xrun_results::format::VERSION;
 use xrun_results::read;
 use xrun_results::timestamp::now;
-use xrun_watch::child;
-use xrun_watch::child::ParentDeathSignal;
-use xrun_watch::killed;
-use xrun_watch::killed::Killer;
-use xrun_watch::stop;
+use xrun_run::child;
+use xrun_run::child::ParentDeathSignal;
+use xrun_run::killed;
+use xrun_run::killed::Killer;
+use xrun_run::stop;
 
 /// Starts a process for each run: a fixed number at once, or as many as fit by their forecasts.
 pub struct Local<'a> {
@@ -34,7 +34,7 @@ pub struct Local<'a> {
     program: PathBuf,
     options: Options,
     slots: usize,
-    co_schedule: Option<CoSchedule<'a>>,
+    co_schedule: Option<(CoSchedule, Forecasts<'a>)>,
     running: Vec<Running>,
     /// Polls since a process started or ended: waits get longer.
     idle: u32,
@@ -68,9 +68,14 @@ impl<'a> Local<'a> {
     ///
     /// # Errors
     /// The path of this program is not known.
-    pub fn co_scheduled(sweep: &'a Path, options: Options, co_schedule: CoSchedule<'a>) -> io::Result<Self> {
-        let slots = co_schedule.budget().processors;
-        Ok(Self { co_schedule: Some(co_schedule), ..Self::new(sweep, options, slots)? })
+    pub fn co_scheduled(
+        sweep: &'a Path,
+        options: Options,
+        budget: Budget,
+        forecasts: Forecasts<'a>,
+    ) -> io::Result<Self> {
+        let co_schedule = Some((CoSchedule::new(budget), forecasts));
+        Ok(Self { co_schedule, ..Self::new(sweep, options, budget.processors)? })
     }
 
     /// Stops the runs and this process after Ctrl-Z, until the latter is continued.
@@ -127,14 +132,14 @@ impl<'a> Local<'a> {
             RunStatus::Done(outcome) => retry::met_container_limit(&directory, outcome),
             _ => false,
         };
-        if self.stopping || !(by_kernel() || by_limit()) || !self.co_schedule.as_mut()?.retry_alone(run) {
+        let (co_schedule, forecasts) = self.co_schedule.as_mut()?;
+        if self.stopping || !(by_kernel() || by_limit()) || !co_schedule.retry_alone(run) {
             return None;
         }
         let peak = read::summary(&directory).ok().flatten().and_then(|summary| summary.memory.rss_peak);
         // One that was killed early has no summary, and perhaps no sample: its forecast is known.
-        let memory = resources::read_memory(self.sweep).ok().flatten();
-        let forecast = memory.and_then(|memory| Some(memory.forecast(run.trial)?.host.0));
-        match retry::decide(&directory, peak.max(forecast).unwrap_or_default()) {
+        let forecast = Requirement::new(forecasts.memory(), run.trial).host;
+        match retry::decide(&directory, peak.unwrap_or_default().max(forecast)) {
             RetryDecision::Retry(bytes) => Some(bytes),
             RetryDecision::Growing(what) => {
                 // The message of a run at its limit names what grows, at length.
@@ -179,6 +184,9 @@ impl Launcher for Local<'_> {
     }
 
     fn adopt(&mut self, context: &mut SweepContext<'_>) -> Result<Vec<Job>, SweepError> {
+        if let Some((co_schedule, _)) = &mut self.co_schedule {
+            co_schedule.expect_retries(context.histories.retries_to_come());
+        }
         if context.record.search.is_some() {
             // A process that was started just before may not have written yet how far it goes.
             for run in context.record.runs() {
@@ -189,10 +197,17 @@ impl Launcher for Local<'_> {
     }
 
     fn start(&mut self, job: Job, context: &mut SweepContext<'_>) -> Result<Started, SweepError> {
-        if self.co_schedule.as_ref().is_some_and(|co_schedule| !co_schedule.fits(job.run)) {
-            return Ok(Started::Later);
+        if let Some((co_schedule, forecasts)) = &mut self.co_schedule {
+            // A new trial is probed beside the active runs, and its probe needs what the largest known one needs.
+            if !co_schedule.fits(job.run, Requirement::new(forecasts.memory(), job.run.trial)) {
+                return Ok(Started::Later);
+            }
+            forecasts.add(context.record, job.run.trial);
+            if !co_schedule.fits(job.run, Requirement::new(forecasts.memory(), job.run.trial)) {
+                return Ok(Started::Later);
+            }
         }
-        let retried = self.co_schedule.as_ref().is_some_and(|co_schedule| co_schedule.is_alone(job.run));
+        let retried = self.co_schedule.as_ref().is_some_and(|(co_schedule, _)| co_schedule.is_alone(job.run));
         let status = self.wait_for_others(job.run, context);
         if status == RunStatus::Running {
             // A signal came.
@@ -206,8 +221,8 @@ impl Launcher for Local<'_> {
         let child = command.spawn().map_err(SweepError::Start)?;
         self.idle = 0;
         self.running.push(Running { start, child, begun: Instant::now() });
-        if let Some(co_schedule) = &mut self.co_schedule {
-            co_schedule.started(job.run);
+        if let Some((co_schedule, forecasts)) = &mut self.co_schedule {
+            co_schedule.started(job.run, Requirement::new(forecasts.memory(), job.run.trial));
         }
         Ok(Started::Active)
     }
@@ -215,7 +230,7 @@ impl Launcher for Local<'_> {
     fn poll(&mut self, _: &mut SweepContext<'_>) -> Result<Vec<(Job, JobOutcome)>, SweepError> {
         let mut outcomes = Vec::new();
         let ended = self.reap();
-        if let Some(co_schedule) = &mut self.co_schedule {
+        if let Some((co_schedule, _)) = &mut self.co_schedule {
             ended.iter().for_each(|(ended, _)| co_schedule.ended(ended.start.job.run));
         }
         for (ended, status) in ended {

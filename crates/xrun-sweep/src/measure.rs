@@ -5,9 +5,9 @@ use std::path::Path;
 
 use super::record::run_directory;
 use super::run_status::RunStatus;
-use super::search::progress::{Stage, stage};
+use super::search::progress::{RunStage, stage};
 use super::trials::RunId;
-use crate::records::sweep::{Measured, Process};
+use crate::records::sweep::{Measured, Measurements, Process};
 use xrun_core::settings::sections::CleanupAction;
 use xrun_core::task::metric::Direction;
 use xrun_results::format::{Outcome, PlanFile, SamplePoint, Summary};
@@ -23,17 +23,10 @@ pub enum Queued {
     Running,
 }
 
-/// Peaks over all processes of a run, and the steps of the newest one.
+/// Memory over all processes of a run, and the steps of the newest one.
 #[derive(Default)]
 struct Trace {
-    heap_peak: Option<u64>,
-    heap_floor: Option<u64>,
-    rss_peak: Option<u64>,
-    rss_floor: Option<u64>,
-    in_use_peak: Option<u64>,
-    in_use_floor: Option<u64>,
-    reserved_peak: Option<u64>,
-    reserved_floor: Option<u64>,
+    memory: Measurements<u64, f64>,
     /// The newest process; its first step and its last.
     segment: u32,
     first_step: Option<u64>,
@@ -48,7 +41,7 @@ const AT_RUNG: &str = "stopped at a rung";
 /// run is not done.
 pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Option<Queued>, rungs: &[u64]) -> Measured {
     let directory = run_directory(sweep, run);
-    let stopped_well = stage(&directory, rungs) == Stage::Waits;
+    let stopped_well = stage(&directory, rungs) == RunStage::Waits;
     // With a job in the queue it continues.
     let at_rung = stopped_well && queued.is_none();
     let status = RunStatus::read(&directory);
@@ -68,7 +61,6 @@ pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Opti
         let series = verdict.as_ref()?.series.iter().find(|one| one.name == name)?;
         series.findings.slope
     };
-    let cleanup = summary.as_ref().map(cleanup_seconds);
     let steps = summary.as_ref().map(|summary| summary.steps).or(trace.last_step);
     // A run of method `asha` is resumed at each rung that it passes.
     let promotions = rungs.iter().filter(|rung| steps.is_some_and(|steps| **rung < steps)).count();
@@ -94,17 +86,13 @@ pub fn measure(sweep: &Path, run: RunId, process: Option<&Process>, queued: Opti
             .or_else(|| process.and_then(|process| process.message.clone())),
         steps,
         seconds: summary.as_ref().map(|summary| summary.seconds),
-        steps_per_second: summary.as_ref().and_then(|summary| speed(summary, &trace)),
-        cleanup_seconds: cleanup,
-        heap_peak: trace.heap_peak,
-        heap_floor: trace.heap_floor,
-        rss_peak: trace.rss_peak.max(summary.as_ref().and_then(|summary| summary.memory.rss_peak)),
-        rss_floor: trace.rss_floor,
-        device_in_use_peak: trace.in_use_peak,
-        device_in_use_floor: trace.in_use_floor,
-        device_reserved_peak: trace.reserved_peak,
-        device_reserved_floor: trace.reserved_floor,
-        growth: [slope("heap"), slope(FOOTPRINT), slope("device_in_use")].into_iter().flatten().reduce(f64::max),
+        measurements: Measurements {
+            steps_per_second: summary.as_ref().and_then(|summary| speed(summary, &trace)),
+            cleanup_seconds: summary.as_ref().map(cleanup_seconds),
+            rss_peak: trace.memory.rss_peak.max(summary.as_ref().and_then(|summary| summary.memory.rss_peak)),
+            growth: [slope("heap"), slope(FOOTPRINT), slope("device_in_use")].into_iter().flatten().reduce(f64::max),
+            ..trace.memory
+        },
         verdict: verdict.as_ref().map(|verdict| verdict.verdict),
         training: summary.as_ref().and_then(|summary| Some(summary.training.as_ref()?.verdict)),
         best_by: best_by(summary.as_ref(), plan.as_ref().ok()),
@@ -191,17 +179,16 @@ fn trace(directory: &Path, planned: u64) -> Trace {
             (trace.segment, trace.first_step) = (line.segment, Some(line.step));
         }
         trace.last_step = trace.last_step.max(Some(line.step));
-        trace.heap_peak = trace.heap_peak.max(Some(line.host.heap_peak));
-        trace.rss_peak = trace.rss_peak.max(line.host.rss_peak).max(line.host.rss);
-        if let Some(pool) = line.device {
-            trace.in_use_peak = trace.in_use_peak.max(Some(pool.in_use));
-            trace.reserved_peak = trace.reserved_peak.max(Some(pool.reserved));
-        }
+        let memory = &mut trace.memory;
+        memory.heap_peak = memory.heap_peak.max(Some(line.host.heap_peak));
+        memory.rss_peak = memory.rss_peak.max(line.host.rss_peak).max(line.host.rss);
+        memory.device_in_use_peak = memory.device_in_use_peak.max(line.device.map(|pool| pool.in_use));
+        memory.device_reserved_peak = memory.device_reserved_peak.max(line.device.map(|pool| pool.reserved));
         if line.point == SamplePoint::Step && line.step * 2 >= planned {
-            lower(&mut trace.heap_floor, Some(line.host.heap));
-            lower(&mut trace.rss_floor, line.host.rss);
-            lower(&mut trace.in_use_floor, line.device.map(|pool| pool.in_use));
-            lower(&mut trace.reserved_floor, line.device.map(|pool| pool.reserved));
+            lower(&mut memory.heap_floor, Some(line.host.heap));
+            lower(&mut memory.rss_floor, line.host.rss);
+            lower(&mut memory.device_in_use_floor, line.device.map(|pool| pool.in_use));
+            lower(&mut memory.device_reserved_floor, line.device.map(|pool| pool.reserved));
         }
     }
     trace

@@ -38,14 +38,14 @@ pub fn html(table: &Table) -> String {
             @if let Some(rungs) = rungs(table) { p.note { (rungs) "." } }
         }
         h2 { "Trials" }
-        (view(table, TableView::Page))
+        (as_table(table, rows(table, TableView::Page)))
         (failures(table))
         (metric_plots(table))
         (changes_section(table))
         @if !table.is_search() {
             (speed_and_memory(table))
             h2 { "Memory and what stays" }
-            (view(table, TableView::Memory))
+            (as_table(table, rows(table, TableView::Memory)))
         }
         (how_to_read(table))
     };
@@ -58,18 +58,14 @@ fn capitalised(sentence: &str) -> String {
     characters.next().map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
 }
 
-fn view(table: &Table, view: TableView) -> Markup {
-    as_table(table, rows(table, view))
-}
-
 /// A table, with columns that are equal in all rows as a note above it. A narrow page shows each row as a list.
 fn as_table(table: &Table, cells: Cells) -> Markup {
     // The trial and its values stay in any case.
-    let ((titles, rows), said) = constant_columns(cells, 1 + table.keys.len());
+    let ((titles, rows), constant) = constant_columns(cells, 1 + table.keys.len());
     let title = |at: usize| titles[at].trim_start_matches('>');
     let right = |at: usize| titles[at].starts_with('>');
     html! {
-        @if !said.is_empty() { p.note { "The same in all trials: " (said.join(", ")) "." } }
+        @if !constant.is_empty() { p.note { "The same in all trials: " (constant.join(", ")) "." } }
         div.wide { table.full.stacked {
             thead { tr { @for at in 0..titles.len() { th.r[right(at)] { (title(at)) } } } }
             tbody { @for row in &rows { tr { @for (at, cell) in row.iter().enumerate() {
@@ -107,14 +103,14 @@ fn changes_section(table: &Table) -> Markup {
 }
 
 fn speed_and_memory(table: &Table) -> Markup {
-    let plots: Vec<Plot> = FRONTS
-        .iter()
-        .filter_map(|(name, memory)| pareto_plot(table, name, memory))
-        .chain(plots_by_value(table))
-        .collect();
+    let fronts = FRONTS.iter().filter_map(|(name, memory)| pareto_plot(table, name, memory));
+    plots("Speed against memory", fronts.chain(plots_by_value(table)).collect())
+}
+
+fn plots(title: &str, plots: Vec<Plot>) -> Markup {
     html! {
         @if !plots.is_empty() {
-            h2 { "Speed against memory" }
+            h2 { (title) }
             div.plots { @for plot in &plots { (plot.figure()) } }
         }
     }
@@ -180,31 +176,16 @@ const KEYS_MAX: usize = 4;
 
 /// The metric over each swept key whose values are numbers.
 fn metric_plots(table: &Table) -> Markup {
-    let name = table.metric.as_ref().map(|metric| printable::line(metric, 60));
     let plot = |(at, key): (usize, &String)| {
-        let name = name.as_ref()?;
-        let numbers = along(table, at);
-        let of = |run: &Measured| run.metrics.get(table.metric.as_ref()?).copied().flatten();
-        let medians = numbers.iter().filter_map(|(value, row)| Some((*value, row.metric?.median)));
-        let plot = over(table, at, &format!("{name} by {}", printable::line(key, 60)), of, medians.collect())?;
+        let metric = table.metric.as_ref()?;
+        let title = format!("{} by {}", printable::line(metric, 60), printable::line(key, 60));
+        let of_run = |run: &Measured| run.metrics.get(metric).copied().flatten();
+        let plot = by_value(table, at, &title, of_run, |row| Some(row.metric?.median))?;
         let arrow = table.direction.map_or_else(String::new, |direction| format!("; {} is better", direction.words()));
-        let caption = format!("After the last validation{arrow}. {}", about_dots(table));
+        let caption = format!("After the last validation{arrow}. {}", plot.caption);
         Some(Plot { caption, ..plot })
     };
-    let plots: Vec<Plot> = table.keys.iter().enumerate().take(KEYS_MAX).filter_map(plot).collect();
-    html! {
-        @if !plots.is_empty() {
-            h2 { "Result" }
-            div.plots { @for plot in &plots { (plot.figure()) } }
-        }
-    }
-}
-
-fn about_dots(table: &Table) -> &'static str {
-    match table.keys.len() {
-        1 => "Dots: each run. Line: medians.",
-        _ => "Dots: each run, with all values of the other keys.",
-    }
+    plots("Result", table.keys.iter().enumerate().take(KEYS_MAX).filter_map(plot).collect())
 }
 
 /// The rows whose value of a key is a number, by that number.
@@ -217,28 +198,28 @@ fn along(table: &Table, key: usize) -> Vec<(f64, &Row)> {
 
 /// A measurement of each finished run by the value of a key, with a line through the medians where it is the only key. `None`
 /// with fewer than two values.
-fn over(
+fn by_value(
     table: &Table,
     key: usize,
     title: &str,
-    of: impl Fn(&Measured) -> Option<f64>,
-    medians: Vec<(f64, f64)>,
+    of_run: impl Fn(&Measured) -> Option<f64>,
+    median: impl Fn(&Row) -> Option<f64>,
 ) -> Option<Plot> {
-    let numbers = along(table, key);
-    let each: Vec<(f64, f64)> = numbers
-        .iter()
-        .flat_map(|(value, row)| row.runs.iter().filter(|run| run.finished).map(move |run| (*value, run)))
-        .filter_map(|(value, run)| Some((value, of(run)?)))
-        .collect();
+    let rows = along(table, key);
+    let runs = rows.iter().flat_map(|(value, row)| row.runs.iter().filter(|run| run.finished).map(|run| (*value, run)));
+    let each: Vec<(f64, f64)> = runs.filter_map(|(value, run)| Some((value, of_run(run)?))).collect();
     if !each.windows(2).any(|pair| pair[0].0 != pair[1].0) {
         return None;
     }
-    let line = (table.keys.len() == 1).then(|| curve("median", medians, 1, CurveStyle::Points));
-    let mut dots = curve("each run", each, 7, CurveStyle::Dots);
-    dots.name = "each run".into();
-    let curves = std::iter::once(dots).chain(line).collect();
+    let medians = || rows.iter().filter_map(|(value, row)| Some((*value, median(row)?))).collect();
+    let line = (table.keys.len() == 1).then(|| curve("median", medians(), 1, CurveStyle::Points));
+    let caption = match line {
+        Some(_) => "Dots: each run. Line: medians.",
+        None => "Dots: each run, with all values of the other keys.",
+    };
+    let curves = std::iter::once(curve("each run", each, 7, CurveStyle::Dots)).chain(line).collect();
     let plot = Plot::fitted(title, ("value", AxisUnit::Number), AxisUnit::Number, curves)?;
-    Some(Plot { half: true, ..logarithmic_if_wide(plot) })
+    Some(Plot { half: true, caption: caption.into(), ..logarithmic_if_wide(plot) })
 }
 
 /// Makes the axis logarithmic where the largest value is at least ten times the smallest.
@@ -251,25 +232,22 @@ fn logarithmic_if_wide(plot: Plot) -> Plot {
 /// Speed and peaks along the one swept key, when its values are numbers.
 fn plots_by_value(table: &Table) -> Vec<Plot> {
     let [key] = table.keys.as_slice() else { return Vec::new() };
+    let name = printable::line(key, 60);
+    let speed = |row: &Row| Some(row.speed_and_memory("heap_peak")?.0);
+    let title = format!("Steps per second by {name}");
+    let Some(speed) = by_value(table, 0, &title, |run| run.measurements.steps_per_second, speed) else {
+        return Vec::new();
+    };
     let rows = along(table, 0);
-    let line = |name: &str, memory: &str, colour: u8| {
-        let points: Vec<(f64, f64)> =
-            rows.iter().filter_map(|(value, row)| Some((*value, row.speed_and_memory(memory)?.1))).collect();
+    let lines = [("heap", "heap_peak"), ("rss", "rss_peak"), ("device reserved", "device_reserved_peak")];
+    let line = |(colour, (name, memory)): (u8, (&str, &str))| {
+        let point = |(value, row): &(f64, &Row)| Some((*value, row.speed_and_memory(memory)?.1));
+        let points: Vec<(f64, f64)> = rows.iter().filter_map(point).collect();
         (points.len() > 1).then(|| curve(name, points, colour, CurveStyle::Points))
     };
-    let speeds: Vec<(f64, f64)> =
-        rows.iter().filter_map(|(value, row)| Some((*value, row.speed_and_memory("heap_peak")?.0))).collect();
-    if speeds.len() < 2 {
-        return Vec::new();
-    }
-    let memory =
-        [line("heap", "heap_peak", 1), line("rss", "rss_peak", 2), line("device reserved", "device_reserved_peak", 3)];
-    let name = printable::line(key, 60);
-    let speed = over(table, 0, &format!("Steps per second by {name}"), |run| run.steps_per_second, speeds);
-    let memory = memory.into_iter().flatten().collect();
-    let memory = Plot::fitted(&format!("Peaks by {name}"), ("value", AxisUnit::Number), AxisUnit::Bytes, memory);
-    let speed = speed.map(|plot| Plot { caption: about_dots(table).into(), ..plot });
-    speed.into_iter().chain(memory.map(logarithmic_if_wide)).map(|plot| Plot { half: true, ..plot }).collect()
+    let lines = (1..).zip(lines).filter_map(line).collect();
+    let memory = Plot::fitted(&format!("Peaks by {name}"), ("value", AxisUnit::Number), AxisUnit::Bytes, lines);
+    std::iter::once(speed).chain(memory.map(|plot| Plot { half: true, ..logarithmic_if_wide(plot) })).collect()
 }
 
 fn how_to_read(table: &Table) -> Markup {

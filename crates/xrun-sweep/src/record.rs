@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
-use super::plan::Planned;
+use super::plan::SweepPlan;
 use super::search::{self, proposals};
 use super::slurm;
 use super::trials::{RUNS_MAX, RunId, masked, order};
-use crate::records::search::{Search, SearchMethod};
+use crate::records::search::Search;
 use crate::records::sweep::SweepRecord;
 use xrun_core::dataset::digest::digest;
 use xrun_core::experiment::axes::{Axis, AxisValues};
@@ -27,8 +27,8 @@ use xrun_results::timestamp;
 use xrun_results::timestamp::now;
 use xrun_results::trust;
 use xrun_results::trust::{SignedContents, Untrusted};
-use xrun_watch::directory;
-use xrun_watch::directory::RunDirectory;
+use xrun_run::directory;
+use xrun_run::directory::RunDirectory;
 
 /// A larger record was not written by xrun.
 const RECORD_BYTES_MAX: u64 = 64 * 1024 * 1024;
@@ -71,7 +71,7 @@ pub enum RecordError {
 
 impl SweepRecord {
     /// The record of a checked and planned sweep. `command` has the arguments that started the sweep.
-    pub fn new(sweep_file: &SweepFile, planned: &Planned, command: Vec<String>) -> Self {
+    pub fn new(sweep_file: &SweepFile, planned: &SweepPlan, command: Vec<String>) -> Self {
         let SweepFile { base, sweep, axes, .. } = sweep_file;
         // Method tpe has not chosen any yet.
         let trials = if sweep.method == sweep::SweepMethod::Tpe { &[] } else { planned.trials.as_slice() };
@@ -184,12 +184,10 @@ impl SweepRecord {
         if directory.join(layout::TRIALS).is_symlink() {
             return Err(content(format!("`{}` in the same directory is a symlink", layout::TRIALS)));
         }
-        if matches!(&record.search, Some(Search { method: SearchMethod::Tpe { .. }, .. })) {
-            proposals::read_into(directory, &mut record).map_err(|error| match error {
-                ReadError::Content { path, message } => RecordError::Content { path, message },
-                error => content(error.to_string()),
-            })?;
-        }
+        proposals::read_into(directory, &mut record).map_err(|error| match error {
+            ReadError::Content { path, message } => RecordError::Content { path, message },
+            error => content(error.to_string()),
+        })?;
         let count = record.trials.len() as u64;
         let known =
             |&[trial, repeat]: &[u64; 2]| (1..=count).contains(&trial) && (1..=record.repeats).contains(&repeat);
@@ -278,6 +276,7 @@ pub fn sweep_of(run: &Path) -> Option<&Path> {
 mod tests {
     use super::*;
     use crate::records::search::Dimension;
+    use crate::records::search::{SearchMethod, TpeSearch};
     use proptest::prelude::*;
     use serde_json::json;
     use xrun_core::experiment::number_range::NumberRange;
@@ -289,7 +288,7 @@ mod tests {
             Dimension::Range(NumberRange { from: 1e-4, to: 0.1, logarithmic: true, integer: false }),
             Dimension::Choice(vec![json!("a"), json!(2), json!([1, 2])]),
         ];
-        let method = SearchMethod::Tpe { startup: 3, gamma: 0.25, candidates: 24, space };
+        let method = SearchMethod::Tpe(TpeSearch { startup: 3, gamma: 0.25, candidates: 24, space });
         let mut record = SweepRecord {
             version: VERSION,
             experiment: "sample".into(),

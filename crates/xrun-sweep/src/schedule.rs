@@ -5,17 +5,15 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::journal::Journal;
 use super::launcher::{JobOutcome, Launcher, Started, SweepContext};
-use super::scheduler::{self, Job};
+use super::scheduler::{Job, Scheduler};
 use super::slurm::SlurmError;
 use super::table;
 use super::trials::RunId;
 use crate::records::sweep::{Process, SweepRecord};
-use xrun_core::bounded::ledger::Ledger;
-use xrun_core::files::layout;
-use xrun_core::files::write;
-use xrun_core::files::write::{LineWriter, WriteError};
-use xrun_watch::stop::StopSignal;
+use xrun_core::files::write::WriteError;
+use xrun_run::stop::StopSignal;
 
 /// An event of a sweep, for its progress.
 pub enum Event<'a> {
@@ -141,15 +139,14 @@ pub enum SweepError {
 pub fn schedule(
     sweep: &Path,
     record: &mut SweepRecord,
+    journal: &mut Journal,
     options: Options,
     launcher: &mut dyn Launcher,
     stop: &StopSignal,
     report: &mut dyn FnMut(Event<'_>),
 ) -> Result<Scheduled, SweepError> {
-    let buffer = write::lines("sweep_processes", 1);
-    let mut journal = LineWriter::open(&Ledger::default(), &buffer, &sweep.join(layout::PROCESSES))?;
-    let adopted = launcher.adopt(&mut SweepContext { record, stop, report })?;
-    let mut scheduler = scheduler::scheduler(sweep, record, options.retry_failed);
+    let adopted = launcher.adopt(&mut SweepContext { record, histories: &journal.histories, stop, report })?;
+    let mut scheduler = Scheduler::new(sweep, record, &journal.histories, options.retry_failed);
     adopted.into_iter().for_each(|job| scheduler.adopt(job));
     let left = scheduler.left(record) + launcher.active();
     report(Event::Begins { left, done: record.runs_at_most().saturating_sub(left) });
@@ -174,7 +171,7 @@ pub fn schedule(
                 exhausted = true;
                 break;
             };
-            match launcher.start(job, &mut SweepContext { record, stop, report })? {
+            match launcher.start(job, &mut SweepContext { record, histories: &journal.histories, stop, report })? {
                 Started::Active => {}
                 Started::Later => {
                     scheduler.put_back(job);
@@ -189,13 +186,12 @@ pub fn schedule(
             }
             continue;
         }
-        let outcomes = launcher.poll(&mut SweepContext { record, stop, report })?;
+        let outcomes = launcher.poll(&mut SweepContext { record, histories: &journal.histories, stop, report })?;
         let mut open = outcomes.iter().filter(|(_, outcome)| !matches!(outcome, JobOutcome::Retried(_))).count();
         for (job, outcome) in outcomes {
             exhausted = false;
             if let JobOutcome::Retried(process) | JobOutcome::Ended(process) = &outcome {
-                journal.record(process)?;
-                journal.flush()?;
+                journal.add(job.run, process)?;
             }
             match outcome {
                 JobOutcome::Retried(process) => report(Event::Retried { run: job.run, process: &process }),
@@ -214,7 +210,7 @@ pub fn schedule(
             }
         }
         // Convenience while the sweep runs: the caller writes the last table, and reports its errors.
-        table.at_most_every(|| drop(table::write(sweep, record, &launcher.queued(record))));
+        table.at_most_every(|| drop(table::write(sweep, record, &mut journal.histories, &launcher.queued(record))));
     }
     Ok(match scheduler.left(record) {
         left if stopping => Scheduled::Stopped { left },

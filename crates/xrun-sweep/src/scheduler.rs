@@ -1,13 +1,18 @@
-//! The order of a sweep's runs: a list one after another, or a search that decides by results ([`super::search::scheduler`]).
+//! The order of a sweep's runs: a list one after another, or a search that decides by results. All decide by the run directories,
+//! so a sweep that was killed continues with the same decisions.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 
+use super::journal::{Histories, History};
 use super::record::run_directory;
-use super::resources::retries;
 use super::run_status::RunStatus;
-use super::search::scheduler::searcher;
+use super::search::asha::{self, Choice, TrialState};
+use super::search::progress::{RunStage, cost_at_end, failed, in_flight, rungs_sent, stage, trial_state};
+use super::search::proposals;
+use super::search::tpe::{self, Observation};
 use super::trials::RunId;
+use crate::records::search::{Search, SearchMethod};
 use crate::records::sweep::SweepRecord;
 use xrun_core::files::layout;
 use xrun_core::files::write::WriteError;
@@ -23,87 +28,208 @@ pub struct Job {
 }
 
 /// Hands out the runs of a sweep.
-pub trait Scheduler {
-    /// The number of runs that have not begun or are to continue, besides the active ones. A search may add some later.
-    fn left(&self, record: &SweepRecord) -> usize;
+#[derive(Debug)]
+pub struct Scheduler<'a> {
+    sweep: &'a Path,
+    /// Jobs that are to begin or to continue.
+    waiting: VecDeque<Job>,
+    order: Order,
+}
 
-    /// Returns the next job; `None` while there is none. There may be one again when a run has ended.
+/// The choice of further jobs.
+#[derive(Debug)]
+enum Order {
+    /// There are none: methods `grid`, `zip` and `random`.
+    List,
+    /// Method `asha`, with the state of each trial.
+    Asha { search: Search, reduction_factor: u64, trials: Vec<TrialState> },
+    /// Method `tpe`, with the cost of each trial that has a result. `exhausted`: no different trial is left.
+    Tpe { search: Search, costs: BTreeMap<u64, f64>, exhausted: bool },
+}
+
+impl<'a> Scheduler<'a> {
+    /// The scheduler of a sweep, which continues where the run directories are.
+    pub fn new(sweep: &'a Path, record: &SweepRecord, histories: &Histories, retry_failed: bool) -> Self {
+        let method = record.search.clone().map(|search| (search.method.clone(), search));
+        let order = match method {
+            None => Order::List,
+            Some((SearchMethod::Asha { reduction_factor, .. }, search)) => {
+                let trials = vec![TrialState::default(); record.trials.len()];
+                Order::Asha { search, reduction_factor, trials }
+            }
+            Some((SearchMethod::Tpe(_), search)) => Order::Tpe { search, costs: BTreeMap::new(), exhausted: false },
+        };
+        let mut scheduler = Self { sweep, waiting: VecDeque::new(), order };
+        for run in record.runs() {
+            // A retry that was decided on and has not begun, because the sweep was stopped.
+            let retried = histories.get(run).is_some_and(History::is_retry_to_come);
+            scheduler.resume(run, retry_failed, retried);
+        }
+        scheduler
+    }
+
+    /// Adds a run as its directory is.
+    fn resume(&mut self, run: RunId, retry_failed: bool, retried: bool) {
+        let directory = run_directory(self.sweep, run);
+        let status = RunStatus::read(&directory);
+        if matches!(status, RunStatus::Done(_)) {
+            report_if_missing(&directory);
+        }
+        let is_resumable = matches!(status, RunStatus::Done(outcome) if outcome.is_resumable());
+        let is_open = !matches!(status, RunStatus::Done(_));
+        match &mut self.order {
+            Order::List if is_open || (is_resumable && (retry_failed || retried)) => {
+                self.waiting.push_back(Job { run, until: None });
+            }
+            Order::List => {}
+            Order::Asha { search, trials, .. } => {
+                let mut found = trial_state(&directory, search, false);
+                let goes_on = match stage(&directory, search.rungs()) {
+                    RunStage::Open { .. } => true,
+                    RunStage::Over(_) => retry_failed && is_resumable,
+                    RunStage::New => false,
+                    // A signal came after the step of the rung, and before its validation.
+                    RunStage::Waits => found.costs.len() < found.sent,
+                };
+                if goes_on {
+                    // A run that failed has not reached its rung.
+                    found.costs.truncate(found.sent - 1);
+                    found.over = false;
+                    self.waiting.push_back(job(search, at(run), found.sent - 1));
+                }
+                trials[at(run)] = found;
+            }
+            Order::Tpe { .. } if is_open || (is_resumable && retry_failed) => {
+                self.waiting.push_back(Job { run, until: None });
+            }
+            Order::Tpe { search, costs, .. } => {
+                costs.insert(run.trial, cost(&directory, search));
+            }
+        }
+    }
+
+    /// The number of runs that have not begun or are to continue, besides the active ones. A search may add some later.
+    pub fn left(&self, record: &SweepRecord) -> usize {
+        let to_choose = match &self.order {
+            Order::List | Order::Tpe { exhausted: true, .. } => 0,
+            Order::Asha { trials, .. } => trials.iter().filter(|trial| trial.sent == 0).count(),
+            Order::Tpe { search, .. } => {
+                usize::try_from(search.trials.saturating_sub(record.trials.len() as u64)).unwrap_or(usize::MAX)
+            }
+        };
+        self.waiting.len() + to_choose
+    }
+
+    /// Returns the next job; `None` while there is none. There may be one again when a run has ended. Method `tpe` adds its trial
+    /// to the record.
     ///
     /// # Errors
     /// The choice cannot be written down.
-    fn next(&mut self, record: &mut SweepRecord) -> Result<Option<Job>, WriteError>;
+    pub fn next(&mut self, record: &mut SweepRecord) -> Result<Option<Job>, WriteError> {
+        if let Some(job) = self.waiting.pop_front() {
+            return Ok(Some(job));
+        }
+        match &mut self.order {
+            Order::List => Ok(None),
+            Order::Asha { search, reduction_factor, trials } => {
+                let Choice::Train { trial, rung } = asha::choose(trials, search.rungs().len(), *reduction_factor)
+                else {
+                    return Ok(None);
+                };
+                trials[trial].sent = rung + 1;
+                Ok(Some(job(search, trial, rung)))
+            }
+            Order::Tpe { search, costs, exhausted } => {
+                let trial = record.trials.len() as u64 + 1;
+                let Some(tpe) = search.tpe().filter(|_| trial <= search.trials) else { return Ok(None) };
+                let observe =
+                    |(&trial, &cost): (&u64, &f64)| Observation { trial, values: record.values(trial).to_vec(), cost };
+                let observations: Vec<Observation> = costs.iter().map(observe).collect();
+                let proposed = tpe::propose(tpe, record.seed, trial, &observations, &record.trials);
+                let Some((values, by_results)) = proposed else {
+                    *exhausted = true;
+                    return Ok(None);
+                };
+                let based_on =
+                    observations.iter().filter(|_| by_results).map(|observation| observation.trial).collect();
+                proposals::append(self.sweep, record, values, based_on)?;
+                Ok(Some(Job { run: RunId { trial, repeat: 1 }, until: None }))
+            }
+        }
+    }
 
     /// Takes back a job that was not started: it is the next one.
-    fn put_back(&mut self, job: Job);
+    pub fn put_back(&mut self, job: Job) {
+        self.waiting.push_front(job);
+    }
 
     /// Takes out a job that an earlier process started and that is still active, whatever the run's directory says.
-    fn adopt(&mut self, job: Job);
+    pub fn adopt(&mut self, job: Job) {
+        self.waiting.retain(|waiting| waiting.run != job.run);
+        match &mut self.order {
+            Order::List => {}
+            Order::Asha { search, trials, .. } => {
+                trials[at(job.run)] = in_flight(&run_directory(self.sweep, job.run), search, job.until);
+            }
+            Order::Tpe { costs, .. } => {
+                costs.remove(&job.run.trial);
+            }
+        }
+    }
 
     /// Takes note that the job's process ended, or that of another program that worked on the run. `stopping`: it was asked to
     /// stop.
-    fn ended(&mut self, job: Job, stopping: bool);
-}
-
-/// The scheduler of a sweep, which continues where the run directories are.
-pub fn scheduler<'a>(sweep: &'a Path, record: &SweepRecord, retry_failed: bool) -> Box<dyn Scheduler + 'a> {
-    match &record.search {
-        Some(search) => searcher(sweep, record, search, retry_failed),
-        None => Box::new(List { sweep, waiting: to_do(sweep, record, retry_failed) }),
-    }
-}
-
-/// The runs of methods `grid`, `zip` and `random`, in their order.
-#[derive(Debug)]
-struct List<'a> {
-    sweep: &'a Path,
-    waiting: VecDeque<RunId>,
-}
-
-impl Scheduler for List<'_> {
-    fn left(&self, _: &SweepRecord) -> usize {
-        self.waiting.len()
-    }
-
-    fn next(&mut self, _: &mut SweepRecord) -> Result<Option<Job>, WriteError> {
-        Ok(self.waiting.pop_front().map(|run| Job { run, until: None }))
-    }
-
-    fn put_back(&mut self, job: Job) {
-        self.waiting.push_front(job.run);
-    }
-
-    fn adopt(&mut self, job: Job) {
-        self.waiting.retain(|run| *run != job.run);
-    }
-
-    fn ended(&mut self, job: Job, stopping: bool) {
-        if stopping && !matches!(RunStatus::read(&run_directory(self.sweep, job.run)), RunStatus::Done(_)) {
-            self.waiting.push_back(job.run);
-        }
-    }
-}
-
-/// The runs that are not done, in their order.
-fn to_do(sweep: &Path, record: &SweepRecord, retry_failed: bool) -> VecDeque<RunId> {
-    let mut runs = VecDeque::with_capacity(record.order.len());
-    // A retry that was decided on and has not begun, because the sweep was stopped.
-    let retries = retries(sweep, record);
-    let is_retried = |run: &RunId| retries.get(run).is_some_and(|retry| retry.to_come);
-    for run in record.runs() {
-        let directory = run_directory(sweep, run);
-        match RunStatus::read(&directory) {
-            RunStatus::Done(outcome) if outcome.is_resumable() && (retry_failed || is_retried(&run)) => {
-                runs.push_back(run)
+    pub fn ended(&mut self, job: Job, stopping: bool) {
+        let directory = run_directory(self.sweep, job.run);
+        let status = RunStatus::read(&directory);
+        let is_over = matches!(status, RunStatus::Done(_));
+        // Another process works on the run, whose result is not known yet.
+        let continues = stopping || status == RunStatus::Running;
+        match &mut self.order {
+            Order::List if stopping && !is_over => self.waiting.push_back(job),
+            Order::List => {}
+            Order::Asha { search, trials, .. } => {
+                let (trial, target) = (&mut trials[at(job.run)], rungs_sent(search.rungs(), job.until));
+                let lost = matches!(stage(&directory, search.rungs()), RunStage::New | RunStage::Open { .. });
+                if lost && continues {
+                    trial.sent = target;
+                    return self.waiting.push_back(job);
+                }
+                let found = trial_state(&directory, search, lost);
+                // A process that failed before it could resume leaves no trace: without an end the run would be tried for ever.
+                let lost = !stopping && found.sent < target;
+                *trial = if lost { failed(&directory, search, target) } else { found };
             }
-            RunStatus::Done(_) => report_if_missing(&directory),
-            RunStatus::NotStarted | RunStatus::Unfinished | RunStatus::Running => runs.push_back(run),
+            Order::Tpe { .. } if continues && !is_over => self.waiting.push_back(job),
+            Order::Tpe { search, costs, .. } => {
+                costs.insert(job.run.trial, cost(&directory, search));
+            }
         }
     }
-    runs
+}
+
+/// The job of a trial of method `asha` to a rung, both counted from 0; the last rung is the end of a run.
+fn job(search: &Search, trial: usize, rung: usize) -> Job {
+    let rungs = search.rungs();
+    let run = RunId { trial: trial as u64 + 1, repeat: 1 };
+    Job { run, until: rungs.get(rung).copied().filter(|_| rung + 1 < rungs.len()) }
+}
+
+/// Index of the trial of a run.
+fn at(run: RunId) -> usize {
+    run.trial as usize - 1
+}
+
+/// Cost of a run of method `tpe` that has ended; infinite where it failed.
+fn cost(run: &Path, search: &Search) -> f64 {
+    match RunStatus::read(run) {
+        RunStatus::Done(outcome) if outcome.is_complete() => cost_at_end(run, search),
+        _ => f64::INFINITY,
+    }
 }
 
 /// Writes the report of a run that was killed after its summary and before its report.
-pub fn report_if_missing(run: &Path) {
+fn report_if_missing(run: &Path) {
     if !run.join(layout::REPORT).is_file() {
         let _ = report::write(run);
     }

@@ -5,12 +5,13 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+use super::journal::Histories;
 use super::measure::{Queued, measure};
 use super::page;
 use super::pareto::{SpeedAndMemory, pareto_front};
 use super::trials::{RunId, masked};
 use crate::records::search::Search;
-use crate::records::sweep::{Measured, Process, Row, SweepRecord, Table};
+use crate::records::sweep::{Measured, Measurements, Row, SweepRecord, Table};
 use xrun_core::experiment::read_sweep::shown;
 use xrun_core::files::layout;
 use xrun_core::files::write;
@@ -19,7 +20,6 @@ use xrun_core::task::metric::Direction;
 use xrun_results::format::VERSION;
 use xrun_results::loss;
 use xrun_results::noise::{Change, Noise, Repeats, Spread};
-use xrun_results::read;
 use xrun_results::report::epochs::csv_line;
 use xrun_results::verdict::{TrainingVerdictWord, VerdictWord};
 
@@ -64,29 +64,31 @@ impl Table {
 }
 
 impl Row {
-    fn number(&self, name: &str) -> Option<Spread> {
-        match name {
-            "metric" => self.metric,
-            "steps_per_second" => self.steps_per_second,
-            "heap_peak" => self.heap_peak,
-            "rss_peak" => self.rss_peak,
-            _ => self.device_reserved_peak,
-        }
+    /// The spreads of `table.csv` by their names.
+    fn spreads(&self) -> impl Iterator<Item = (&'static str, Option<Spread>)> {
+        let measurements = self.measurements.list(|size| size, |number| number);
+        measurements.into_iter().chain([("metric", self.metric), ("loss", self.loss)])
+    }
+
+    fn spread(&self, name: &str) -> Option<Spread> {
+        self.spreads().find(|(known, _)| *known == name)?.1
     }
 
     /// Measurements of its finished runs by their repeats.
     pub fn repeats(&self, name: &str, metric: Option<&String>) -> Repeats {
-        let bytes = |size: Option<u64>| size.map(|size| size as f64);
-        let of = |run: &Measured| match name {
+        let measured = |run: &Measured| match name {
             "metric" => run.metrics.get(metric?).copied().flatten(),
-            "steps_per_second" => run.steps_per_second,
-            "heap_peak" => bytes(run.heap_peak),
-            "rss_peak" => bytes(run.rss_peak),
-            _ => bytes(run.device_reserved_peak),
+            _ => {
+                run.measurements
+                    .list(|size| size as f64, |number| number)
+                    .into_iter()
+                    .find(|(known, _)| *known == name)?
+                    .1
+            }
         };
         let is_memory = !["metric", "steps_per_second"].contains(&name);
         let comparable = |run: &&Measured| run.finished && !(is_memory && run.interrupted);
-        self.runs.iter().filter(comparable).filter_map(|run| Some((run.repeat, of(run)?))).collect()
+        self.runs.iter().filter(comparable).filter_map(|run| Some((run.repeat, measured(run)?))).collect()
     }
 
     /// Returns whether all of its finished runs were judged no better than chance.
@@ -98,23 +100,24 @@ impl Row {
     /// Speed and memory of a trial that finished.
     pub fn speed_and_memory(&self, memory: &str) -> Option<(f64, f64)> {
         let finished = self.finished > 0;
-        Some((self.steps_per_second?.median, self.number(memory)?.median)).filter(|_| finished)
+        Some((self.measurements.steps_per_second?.median, self.spread(memory)?.median)).filter(|_| finished)
     }
 }
 
-/// Reads all run directories of a sweep. `queued` has the runs in the queue of a cluster.
-pub fn table(sweep: &Path, record: &SweepRecord, queued: &BTreeMap<RunId, Queued>) -> Table {
-    let processes = processes(sweep);
+/// Measures all runs of a sweep. `queued` has the runs in the queue of a cluster.
+fn table(sweep: &Path, record: &SweepRecord, histories: &mut Histories, queued: &BTreeMap<RunId, Queued>) -> Table {
     let rungs = record.search.as_ref().map_or(&[][..], Search::rungs);
-    let trials = (1..=record.trials.len() as u64).map(|trial| {
-        let runs = (1..=record.repeats).map(|repeat| {
-            let run = RunId { trial, repeat };
-            measure(sweep, run, processes.get(&run.to_string()), queued.get(&run).copied(), rungs)
-        });
-        runs.collect()
-    });
+    let mut run =
+        |run| histories.measured(run, |process| measure(sweep, run, process, queued.get(&run).copied(), rungs));
+    let mut trial = |trial| (1..=record.repeats).map(|repeat| run(RunId { trial, repeat })).collect();
+    let trials = (1..=record.trials.len() as u64).map(&mut trial);
     let name = sweep.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
     Table { directory: sweep.to_path_buf(), ..assemble(&name, record, trials) }
+}
+
+/// Reads the table of a sweep that this process does not run.
+pub fn read(sweep: &Path, record: &SweepRecord) -> Table {
+    table(sweep, record, &mut Histories::read(sweep, record), &BTreeMap::new())
 }
 
 /// The table of the measurements of each trial.
@@ -136,8 +139,8 @@ fn assemble(name: &str, record: &SweepRecord, trials: impl Iterator<Item = Vec<M
                 Spread::of(measured_runs(&row.runs).filter_map(|run| run.metrics.get(metric).copied().flatten()));
         }
         if let Some(kind) = &loss_kind {
-            let of = |run: &Measured| run.losses.iter().find(|loss| loss.kind == *kind).map(|loss| loss.last);
-            row.loss = Spread::of(measured_runs(&row.runs).filter_map(of));
+            let last_loss = |run: &Measured| run.losses.iter().find(|loss| loss.kind == *kind).map(|loss| loss.last);
+            row.loss = Spread::of(measured_runs(&row.runs).filter_map(last_loss));
         }
     }
     let rungs = search.map_or_else(Vec::new, |search| search.rungs().to_vec());
@@ -208,12 +211,6 @@ fn first_of_best(measured: Vec<(u64, f64)>, direction: Direction) -> Option<u64>
         .map(|(trial, _)| trial)
 }
 
-/// The last process of each run.
-fn processes(sweep: &Path) -> BTreeMap<String, Process> {
-    let Ok(lines) = read::lines::<Process>(sweep.join(layout::PROCESSES)) else { return BTreeMap::new() };
-    lines.map_while(Result::ok).map(|process| (process.run.clone(), process)).collect()
-}
-
 /// The runs that are measured: those that finished, or else all.
 fn measured_runs(runs: &[Measured]) -> impl Iterator<Item = &Measured> {
     let any = runs.iter().any(|run| run.finished);
@@ -221,14 +218,17 @@ fn measured_runs(runs: &[Measured]) -> impl Iterator<Item = &Measured> {
 }
 
 fn row(trial: u64, values: Vec<Value>, runs: Vec<Measured>) -> Row {
-    let number = |of: fn(&Measured) -> Option<f64>| Spread::of(measured_runs(&runs).filter_map(of));
-    // The memory of a run that was interrupted is that of processes that began again.
-    let memory = |of: fn(&Measured) -> Option<f64>| {
-        Spread::of(measured_runs(&runs).filter(|run| !run.interrupted).filter_map(of))
+    type Numbers = Measurements<u64, f64>;
+    let number = |number: fn(&Numbers) -> Option<f64>| {
+        Spread::of(measured_runs(&runs).filter_map(|run| number(&run.measurements)))
     };
-    fn bytes(size: Option<u64>) -> Option<f64> {
-        size.map(|size| size as f64)
-    }
+    // The memory of a run that was interrupted is that of processes that began again.
+    let uninterrupted = || measured_runs(&runs).filter(|run| !run.interrupted);
+    let size = |size: fn(&Numbers) -> Option<u64>| {
+        Spread::of(uninterrupted().filter_map(|run| size(&run.measurements)).map(|bytes| bytes as f64))
+    };
+    // A run that is too short shows no growth, and a buffer that fills up to its cap is none.
+    let shows_growth = |run: &&Measured| !matches!(run.verdict, Some(VerdictWord::Inconclusive | VerdictWord::Filling));
     Row {
         trial,
         values,
@@ -238,21 +238,19 @@ fn row(trial: u64, values: Vec<Value>, runs: Vec<Measured>) -> Row {
         finished: runs.iter().filter(|run| run.finished).count() as u64,
         interrupted: runs.iter().filter(|run| run.interrupted).count() as u64,
         exit_code: runs.iter().filter_map(|run| run.exit_code.or(run.signal.map(|signal| 128 + signal))).max(),
-        steps_per_second: number(|run| run.steps_per_second),
-        cleanup_seconds: number(|run| run.cleanup_seconds),
-        heap_peak: memory(|run| bytes(run.heap_peak)),
-        heap_floor: memory(|run| bytes(run.heap_floor)),
-        rss_peak: memory(|run| bytes(run.rss_peak)),
-        rss_floor: memory(|run| bytes(run.rss_floor)),
-        device_in_use_peak: memory(|run| bytes(run.device_in_use_peak)),
-        device_in_use_floor: memory(|run| bytes(run.device_in_use_floor)),
-        device_reserved_peak: memory(|run| bytes(run.device_reserved_peak)),
-        device_reserved_floor: memory(|run| bytes(run.device_reserved_floor)),
-        // A run that is too short shows no growth, and a buffer that fills up to its cap is none.
-        growth: memory(|run| {
-            let shown = ![Some(VerdictWord::Inconclusive), Some(VerdictWord::Filling)].contains(&run.verdict);
-            run.growth.filter(|_| shown)
-        }),
+        measurements: Measurements {
+            steps_per_second: number(|run| run.steps_per_second),
+            cleanup_seconds: number(|run| run.cleanup_seconds),
+            heap_peak: size(|run| run.heap_peak),
+            heap_floor: size(|run| run.heap_floor),
+            rss_peak: size(|run| run.rss_peak),
+            rss_floor: size(|run| run.rss_floor),
+            device_in_use_peak: size(|run| run.device_in_use_peak),
+            device_in_use_floor: size(|run| run.device_in_use_floor),
+            device_reserved_peak: size(|run| run.device_reserved_peak),
+            device_reserved_floor: size(|run| run.device_reserved_floor),
+            growth: Spread::of(uninterrupted().filter(shows_growth).filter_map(|run| run.measurements.growth)),
+        },
         verdict: measured_runs(&runs).filter_map(|run| run.verdict).max(),
         training: measured_runs(&runs).filter_map(|run| run.training).max(),
         metric: None,
@@ -307,8 +305,13 @@ fn compare(rows: &mut [Row], reference: Option<u64>, metric: Option<&String>) ->
 ///
 /// # Errors
 /// A file cannot be written.
-pub fn write(sweep: &Path, record: &SweepRecord, queued: &BTreeMap<RunId, Queued>) -> Result<Table, WriteError> {
-    let table = table(sweep, record, queued);
+pub fn write(
+    sweep: &Path,
+    record: &SweepRecord,
+    histories: &mut Histories,
+    queued: &BTreeMap<RunId, Queued>,
+) -> Result<Table, WriteError> {
+    let table = table(sweep, record, histories, queued);
     write::replace(&sweep.join(layout::TABLE_CSV), csv(&table).as_bytes())?;
     write::replace_json(&sweep.join(layout::TABLE_JSON), &table)?;
     write::replace(&sweep.join(layout::REPORT), page::html(&table).as_bytes())?;
@@ -317,86 +320,46 @@ pub fn write(sweep: &Path, record: &SweepRecord, queued: &BTreeMap<RunId, Queued
 
 /// A row for each trial. Unknown cells are empty; sizes are bytes.
 fn csv(table: &Table) -> String {
-    let spread = |name: &str| [name.to_owned(), format!("{name}_low"), format!("{name}_high")];
-    let mut header = vec!["trial".to_owned()];
-    header.extend(table.keys.iter().cloned());
-    header.extend(["runs", "finished", "outcome", "exit_code"].map(str::to_owned));
-    for name in SPREADS {
-        header.extend(spread(name));
-    }
-    header.extend(["verdict".to_owned()]);
-    for name in COMPARED {
-        header.extend(spread(&format!("{name}_change")));
-        header.push(format!("{name}_against_reference"));
-    }
-    header.extend(["pareto", "steps", "rung", "interrupted", "training"].map(str::to_owned));
-    let mut text = csv_line(header);
-    for row in &table.rows {
-        let mut cells = vec![row.trial.to_string()];
-        cells.extend(row.values.iter().map(plain));
-        cells.extend([row.runs.len().to_string(), row.finished.to_string(), row.outcome.clone()]);
-        cells.push(row.exit_code.map_or_else(String::new, |code| code.to_string()));
-        for spread in spreads(row) {
-            let numbers =
-                spread.map(|spread| [spread.median, spread.low, spread.high].map(|number| number.to_string()));
-            cells.extend(numbers.unwrap_or_default());
-        }
-        cells.push(row.verdict.map_or_else(String::new, |verdict| verdict.words().to_owned()));
-        for name in COMPARED {
-            let number = |number: Option<f64>| number.map_or_else(String::new, |number| number.to_string());
-            match row.change.get(name) {
-                Some(change) => {
-                    cells.extend([Some(change.change), change.low, change.high].map(number));
-                    cells.push(change.words());
-                }
-                None if Some(row.trial) == table.reference && row.number(name).is_some() => {
-                    cells.extend(["", "", "", "the reference"].map(str::to_owned));
-                }
-                None => cells.extend([const { String::new() }; 4]),
-            }
-        }
-        cells.push(row.pareto.join(" "));
-        cells.extend([row.steps, row.rung].map(|count| count.map_or_else(String::new, |count| count.to_string())));
-        cells.push(row.interrupted.to_string());
-        cells.push(row.training.map_or_else(String::new, |verdict| verdict.words().to_owned()));
-        text.push_str(&csv_line(cells));
-    }
-    text
+    // Without a trial, the titles are those of one that has nothing.
+    let empty = row(0, vec![Value::from(""); table.keys.len()], Vec::new());
+    let titles = cells(table, &empty).into_iter().map(|(title, _)| title);
+    let rows = table.rows.iter().map(|row| csv_line(cells(table, row).into_iter().map(|(_, cell)| cell)));
+    std::iter::once(csv_line(titles)).chain(rows).collect()
 }
 
-/// Columns that have a median and a range.
-const SPREADS: [&str; 13] = [
-    "steps_per_second",
-    "cleanup_seconds",
-    "heap_peak",
-    "heap_floor",
-    "rss_peak",
-    "rss_floor",
-    "device_in_use_peak",
-    "device_in_use_floor",
-    "device_reserved_peak",
-    "device_reserved_floor",
-    "growth_per_step",
-    "metric",
-    "loss",
-];
-
-fn spreads(row: &Row) -> [Option<Spread>; 13] {
-    [
-        row.steps_per_second,
-        row.cleanup_seconds,
-        row.heap_peak,
-        row.heap_floor,
-        row.rss_peak,
-        row.rss_floor,
-        row.device_in_use_peak,
-        row.device_in_use_floor,
-        row.device_reserved_peak,
-        row.device_reserved_floor,
-        row.growth,
-        row.metric,
-        row.loss,
-    ]
+/// The cells of a row of `table.csv`, with their titles.
+fn cells(table: &Table, row: &Row) -> Vec<(String, String)> {
+    fn text(value: Option<impl ToString>) -> String {
+        value.map_or_else(String::new, |value| value.to_string())
+    }
+    let mut cells = vec![("trial".to_owned(), row.trial.to_string())];
+    cells.extend(table.keys.iter().cloned().zip(row.values.iter().map(plain)));
+    let mut add = |title: &str, cell: String| cells.push((title.to_owned(), cell));
+    add("runs", row.runs.len().to_string());
+    add("finished", row.finished.to_string());
+    add("outcome", row.outcome.clone());
+    add("exit_code", text(row.exit_code));
+    for (name, spread) in row.spreads() {
+        add(name, text(spread.map(|spread| spread.median)));
+        add(&format!("{name}_low"), text(spread.map(|spread| spread.low)));
+        add(&format!("{name}_high"), text(spread.map(|spread| spread.high)));
+    }
+    add("verdict", text(row.verdict.map(VerdictWord::words)));
+    for name in COMPARED {
+        let change = row.change.get(name);
+        let is_reference = Some(row.trial) == table.reference && row.spread(name).is_some();
+        add(&format!("{name}_change"), text(change.map(|change| change.change)));
+        add(&format!("{name}_change_low"), text(change.and_then(|change| change.low)));
+        add(&format!("{name}_change_high"), text(change.and_then(|change| change.high)));
+        let words = change.map(Change::words).or_else(|| is_reference.then(|| "the reference".to_owned()));
+        add(&format!("{name}_against_reference"), text(words));
+    }
+    add("pareto", row.pareto.join(" "));
+    add("steps", text(row.steps));
+    add("rung", text(row.rung));
+    add("interrupted", row.interrupted.to_string());
+    add("training", text(row.training.map(TrainingVerdictWord::words)));
+    cells
 }
 
 /// A value without quotes, escaped where a spreadsheet would take it for a formula.

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::*;
+use crate::records::search::{SearchMethod, TpeSearch};
 use crate::text;
 use xrun_results::format::VERSION;
 use xrun_results::loss::KindLoss;
@@ -41,17 +42,16 @@ fn run(trial: u64, repeat: u64, speed: f64, rss: u64) -> Measured {
         message: None,
         steps: Some(100),
         seconds: Some(20.0),
-        steps_per_second: Some(speed),
-        cleanup_seconds: Some(0.5),
-        heap_peak: Some(100 * MEBIBYTE),
-        heap_floor: Some(40 * MEBIBYTE),
-        rss_peak: Some(rss * MEBIBYTE),
-        rss_floor: Some((rss - 20) * MEBIBYTE),
-        device_in_use_peak: None,
-        device_in_use_floor: None,
-        device_reserved_peak: None,
-        device_reserved_floor: None,
-        growth: Some(12.0),
+        measurements: Measurements {
+            steps_per_second: Some(speed),
+            cleanup_seconds: Some(0.5),
+            heap_peak: Some(100 * MEBIBYTE),
+            heap_floor: Some(40 * MEBIBYTE),
+            rss_peak: Some(rss * MEBIBYTE),
+            rss_floor: Some((rss - 20) * MEBIBYTE),
+            growth: Some(12.0),
+            ..Measurements::default()
+        },
         verdict: Some(VerdictWord::Bounded),
         metrics: BTreeMap::from([("map50".to_owned(), Some(0.5))]),
         losses: Vec::new(),
@@ -66,7 +66,7 @@ fn killed(run: Measured) -> Measured {
         finished: false,
         exit_code: None,
         signal: Some(9),
-        steps_per_second: None,
+        measurements: Measurements { steps_per_second: None, ..run.measurements },
         message: Some("<script>alert(1)</script>\u{1b}[2J".into()),
         ..run
     }
@@ -93,12 +93,16 @@ fn changes_are_compared_with_noise_and_a_killed_trial_is_a_row() {
 #[test]
 fn the_page_has_every_window_minimum_and_intervals_in_one_unit() {
     const KIBIBYTE: u64 = 1024;
-    let on_device = |repeat: u64, floor: u64| Measured {
-        device_in_use_peak: Some(2000 * KIBIBYTE),
-        device_in_use_floor: Some(floor * KIBIBYTE),
-        device_reserved_peak: Some(4000 * KIBIBYTE),
-        device_reserved_floor: Some(3000 * KIBIBYTE),
-        ..run(1, repeat, 5.0, 200)
+    let on_device = |repeat: u64, floor: u64| {
+        let run = run(1, repeat, 5.0, 200);
+        let measurements = Measurements {
+            device_in_use_peak: Some(2000 * KIBIBYTE),
+            device_in_use_floor: Some(floor * KIBIBYTE),
+            device_reserved_peak: Some(4000 * KIBIBYTE),
+            device_reserved_floor: Some(3000 * KIBIBYTE),
+            ..run.measurements
+        };
+        Measured { measurements, ..run }
     };
     let record = record(&["limits.prefetch"], vec![vec![json!(2)]], 2);
     let table = assemble("one", &record, [vec![on_device(1, 1000), on_device(2, 1100)]].into_iter());
@@ -127,8 +131,11 @@ fn the_memory_of_an_interrupted_run_is_not_compared() {
     let values = [1, 2, 3].map(|value| vec![json!(value)]).to_vec();
     let table = assemble("one", &record(&["limits.prefetch"], values, 2), trials.into_iter());
     let [first, second, third] = &table.rows[..] else { panic!("{table:?}") };
-    assert_eq!((second.rss_peak.is_none(), second.growth.is_none(), second.pareto.len()), (true, true, 0));
-    assert_eq!(third.rss_peak.unwrap().median, (260u64 << 20) as f64);
+    assert_eq!(
+        (second.measurements.rss_peak.is_none(), second.measurements.growth.is_none(), second.pareto.len()),
+        (true, true, 0)
+    );
+    assert_eq!(third.measurements.rss_peak.unwrap().median, (260u64 << 20) as f64);
     assert!(first.pareto.contains(&"rss") && third.pareto.contains(&"rss"));
     assert!(second.change.contains_key("steps_per_second") && !second.change.contains_key("rss_peak"));
     assert_eq!([first, second, third].map(|row| row.interrupted), [0, 2, 1]);
@@ -225,8 +232,7 @@ fn scored_table(method: &str, scores: &[&[f64]]) -> Table {
     let mut record = record(&["optimizer.adamw.learning_rate"], values, scores[0].len() as u64);
     record.method = method.into();
     if method == "tpe" {
-        let method =
-            crate::records::search::SearchMethod::Tpe { startup: 1, gamma: 0.2, candidates: 4, space: Vec::new() };
+        let method = SearchMethod::Tpe(TpeSearch { startup: 1, gamma: 0.2, candidates: 4, space: Vec::new() });
         record.search = Some(Search { metric: "map50".into(), direction: Direction::Higher, trials: 3, method });
     }
     Table { directory: "results/sample/sweeps/one".into(), ..assemble("one", &record, trials.into_iter()) }
@@ -284,7 +290,10 @@ fn growth_is_shown_neither_of_short_runs_nor_of_a_filling_buffer() {
     let values = [1, 2, 3, 4].map(|value| vec![json!(value)]).to_vec();
     let trials = (1..).zip(words).map(|(trial, verdict)| judged(trial, verdict));
     let table = assemble("one", &record(&["limits.prefetch"], values, 1), trials);
-    assert_eq!(table.rows.iter().map(|row| row.growth.is_some()).collect::<Vec<_>>(), [false, false, true, true]);
+    assert_eq!(
+        table.rows.iter().map(|row| row.measurements.growth.is_some()).collect::<Vec<_>>(),
+        [false, false, true, true]
+    );
 }
 
 impl Table {

@@ -6,7 +6,7 @@ use super::conclusion::{conclusion, next_commands};
 use super::plan::PlannedTrial;
 use super::table::COMPARED;
 use super::trials::masked;
-use crate::records::sweep::{Row, Table};
+use crate::records::sweep::{Measurements, Row, Table};
 use xrun_core::experiment::read_sweep::shown;
 use xrun_core::printable;
 use xrun_results::noise::{Change, Spread};
@@ -77,13 +77,13 @@ pub struct Cell {
 }
 
 impl Cell {
-    fn of(text: impl Into<String>) -> Self {
+    fn new(text: impl Into<String>) -> Self {
         Self { text: text.into(), range: String::new() }
     }
 
     /// An unknown value.
     fn none() -> Self {
-        Self::of("-")
+        Self::new("-")
     }
 
     /// A value with its range, unless both ends are the same text.
@@ -105,117 +105,91 @@ impl fmt::Display for Cell {
 /// Titles, which begin with `>` above numbers, and rows.
 pub type Cells = (Vec<String>, Vec<Vec<Cell>>);
 
-/// A column: its title, and the cell of a row.
-type Column<'a> = (String, Box<dyn Fn(&Row) -> Cell + 'a>);
+/// Returns the cell of a row.
+type CellOf<'a> = Box<dyn Fn(&Row) -> Cell + 'a>;
+
+/// A column: its title, and its cells.
+type Column<'a> = (String, CellOf<'a>);
+
+type Spreads = Measurements<Spread, Spread>;
 
 /// The titles and the rows.
 pub fn rows(table: &Table, view: TableView) -> Cells {
-    let columns = columns_of(table, view);
+    let columns = columns(table, view);
     let row = |row| columns.iter().map(|(_, cell)| cell(row)).collect();
     (columns.iter().map(|(title, _)| title.clone()).collect(), table.shown_rows().into_iter().map(row).collect())
 }
 
-fn columns_of(table: &Table, view: TableView) -> Vec<Column<'_>> {
-    let mut all: Vec<Column<'_>> = vec![(">trial".into(), Box::new(|row: &Row| Cell::of(row.trial.to_string())))];
+fn columns<'a>(table: &'a Table, view: TableView) -> Vec<Column<'a>> {
+    let (terminal, page, memory) = (view == TableView::Terminal, view == TableView::Page, view == TableView::Memory);
+    // A search is for the metric; the record has all measurements.
+    let timed = !table.is_search();
+    let device = table.rows.iter().any(|row| row.measurements.device_reserved_peak.is_some());
+    let mut all: Vec<Column<'a>> = vec![(">trial".into(), Box::new(|row: &Row| Cell::new(row.trial.to_string())))];
     for (at, key) in short(&table.keys).into_iter().enumerate() {
         let title = format!(">{}", printable::line(key, CELL_CHARACTERS_MAX));
-        all.push((title, Box::new(move |row: &Row| Cell::of(row.values.get(at).map_or_else(String::new, value)))));
+        all.push((title, Box::new(move |row: &Row| Cell::new(row.values.get(at).map_or_else(String::new, value)))));
     }
-    if !table.rungs.is_empty() && view != TableView::Memory {
-        let number = |number: Option<u64>| number.map_or_else(Cell::none, |number| Cell::of(number.to_string()));
-        all.push((">steps".into(), Box::new(move |row: &Row| number(row.steps))));
-        all.push((">rung".into(), Box::new(move |row: &Row| number(row.rung))));
-    }
-    let judged = || -> Vec<Column<'_>> {
-        let memory = |row: &Row| row.verdict.map_or_else(Cell::none, |verdict| Cell::of(verdict.words()));
-        let training = |row: &Row| row.training.map_or_else(Cell::none, |verdict| Cell::of(verdict.words()));
-        let memory: Column<'_> = ("verdict".into(), Box::new(memory));
-        // Runs that measure memory are too short for one.
-        let conclusive = |row: &Row| row.training.is_some_and(|verdict| verdict != TrainingVerdictWord::Inconclusive);
-        let training: Option<Column<'_>> =
-            table.rows.iter().any(conclusive).then(|| ("training".into(), Box::new(training) as _));
-        std::iter::once(memory).chain(training).collect()
-    };
-    let ended = || -> Column<'_> { ("outcome".into(), Box::new(|row: &Row| Cell::of(outcome(row)))) };
-    let size = move |title: &str, of: fn(&Row) -> Option<Spread>| -> Column<'_> {
-        let cell = move |row: &Row| match of(row) {
-            None => Cell::none(),
-            Some(spread) if view == TableView::Terminal => Cell::of(bytes(spread.median)),
-            Some(spread) => sizes(spread),
-        };
-        (title.to_owned(), Box::new(cell))
-    };
-    let device = has_device(table);
-    if view == TableView::Memory {
-        all.push(size(">heap peak", |row| row.heap_peak));
-        all.push(size(">heap floor", |row| row.heap_floor));
-        all.push(size(">RSS peak", |row| row.rss_peak));
-        all.push(size(">RSS floor", |row| row.rss_floor));
-        if device {
-            all.push(size(">device in use, peak", |row| row.device_in_use_peak));
-            all.push(size(">device in use, floor", |row| row.device_in_use_floor));
-            all.push(size(">device reserved, peak", |row| row.device_reserved_peak));
-            all.push(size(">device reserved, floor", |row| row.device_reserved_floor));
+    let mut add = |is_shown: bool, title: &str, cell: CellOf<'a>| {
+        if is_shown {
+            all.push((title.to_owned(), cell));
         }
-        all.push((">cleanup".into(), Box::new(cleanup)));
-        return all;
-    }
-    if view == TableView::Page {
-        all.push(ended());
-    }
-    if let Some(metric) = &table.metric {
+    };
+    let count = |count: fn(&Row) -> Option<u64>| -> CellOf<'a> {
+        Box::new(move |row| count(row).map_or_else(Cell::none, |count| Cell::new(count.to_string())))
+    };
+    let size = |size: fn(&Spreads) -> Option<Spread>| -> CellOf<'a> {
+        Box::new(move |row| match size(&row.measurements) {
+            None => Cell::none(),
+            Some(spread) if terminal => Cell::new(bytes(spread.median)),
+            Some(spread) => sizes(spread),
+        })
+    };
+    let seconds =
+        |row: &Row| row.measurements.cleanup_seconds.map_or_else(Cell::none, |time| Cell::new(duration(time.median)));
+    let words = |words: fn(&Row) -> Option<String>| -> CellOf<'a> {
+        Box::new(move |row| words(row).map_or_else(Cell::none, Cell::new))
+    };
+    let rungs = !table.rungs.is_empty() && !memory;
+    add(rungs, ">steps", count(|row| row.steps));
+    add(rungs, ">rung", count(|row| row.rung));
+    add(page, "outcome", words(|row| Some(outcome(row))));
+    if let Some(metric) = table.metric.as_ref().filter(|_| !memory) {
         let arrow = table.direction.map_or_else(String::new, |direction| format!(" {}", direction.arrow()));
-        let title = format!(">{}{arrow}", printable::line(metric, CELL_CHARACTERS_MAX));
         let cell = move |row: &Row| {
             let cell = row.metric.map_or_else(Cell::none, plain);
             if table.is_best(row) { Cell { text: format!("best {}", cell.text), ..cell } } else { cell }
         };
-        all.push((title, Box::new(cell)));
+        add(true, &format!(">{}{arrow}", printable::line(metric, CELL_CHARACTERS_MAX)), Box::new(cell));
     }
-    if let Some(kind) = &table.loss_kind {
+    if let Some(kind) = table.loss_kind.as_ref().filter(|_| !memory) {
         let several = table.rows.iter().flat_map(|row| &row.runs).any(|run| run.losses.len() > 1);
         let kind = if several { format!(", {}", printable::line(kind, CELL_CHARACTERS_MAX)) } else { String::new() };
-        let cell = |row: &Row| row.loss.map_or_else(Cell::none, |spread| Cell::of(number(spread.median)));
-        all.push((format!(">loss{kind} ↓"), Box::new(cell)));
-    }
-    // A search is for the metric; the record has all measurements.
-    if table.is_search() {
-        all.push(size(">RSS peak", |row| row.rss_peak));
-        if device {
-            all.push(size(">device reserved", |row| row.device_reserved_peak));
-        }
-        all.extend(judged());
-        if view == TableView::Terminal {
-            all.push(ended());
-        }
-        return all;
+        add(true, &format!(">loss{kind} ↓"), words(|row| Some(number(row.loss?.median))));
     }
     // Cleanups are part of the cost; `show` has the speed of the steps alone.
-    all.push((
-        ">steps/s with cleanup".into(),
-        Box::new(|row: &Row| row.steps_per_second.map_or_else(Cell::none, plain)),
-    ));
-    if view == TableView::Terminal {
-        all.push((">cleanup".into(), Box::new(cleanup)));
-    }
-    all.push(size(">heap peak", |row| row.heap_peak));
-    if view == TableView::Terminal {
-        all.push(size(">heap floor", |row| row.heap_floor));
-    }
-    all.push(size(">RSS peak", |row| row.rss_peak));
-    if device {
-        if view == TableView::Terminal {
-            all.push(size(">device in use", |row| row.device_in_use_peak));
-        }
-        all.push(size(">device reserved", |row| row.device_reserved_peak));
-    }
-    let growth = |row: &Row| row.growth.map_or_else(Cell::none, |spread| Cell::of(signed(spread.median)));
-    all.push((">growth per step".into(), Box::new(growth)));
-    all.extend(judged());
-    all.push(("Pareto front".into(), Box::new(|row: &Row| Cell::of(row.pareto.join(" ")))));
-    if view == TableView::Terminal {
-        all.push(ended());
-    }
+    let speed = |row: &Row| row.measurements.steps_per_second.map_or_else(Cell::none, plain);
+    add(timed && !memory, ">steps/s with cleanup", Box::new(speed));
+    add(timed && terminal, ">cleanup", Box::new(seconds));
+    add(timed, ">heap peak", size(|row| row.heap_peak));
+    add(timed && !page, ">heap floor", size(|row| row.heap_floor));
+    add(true, ">RSS peak", size(|row| row.rss_peak));
+    add(memory, ">RSS floor", size(|row| row.rss_floor));
+    add(device && timed && terminal, ">device in use", size(|row| row.device_in_use_peak));
+    add(device && !memory, ">device reserved", size(|row| row.device_reserved_peak));
+    add(device && memory, ">device in use, peak", size(|row| row.device_in_use_peak));
+    add(device && memory, ">device in use, floor", size(|row| row.device_in_use_floor));
+    add(device && memory, ">device reserved, peak", size(|row| row.device_reserved_peak));
+    add(device && memory, ">device reserved, floor", size(|row| row.device_reserved_floor));
+    add(memory, ">cleanup", Box::new(seconds));
+    add(timed && !memory, ">growth per step", words(|row| Some(signed(row.measurements.growth?.median))));
+    add(!memory, "verdict", words(|row| Some(row.verdict?.words().to_owned())));
+    // Runs that measure memory are too short for one.
+    let conclusive = |row: &Row| row.training.is_some_and(|verdict| verdict != TrainingVerdictWord::Inconclusive);
+    let trained = !memory && table.rows.iter().any(conclusive);
+    add(trained, "training", words(|row| Some(row.training?.words().to_owned())));
+    add(timed && !memory, "Pareto front", words(|row| Some(row.pareto.join(" "))));
+    add(terminal, "outcome", words(|row| Some(outcome(row))));
     all
 }
 
@@ -229,10 +203,6 @@ fn outcome(row: &Row) -> String {
     printable::line(&row.outcome, 3 * CELL_CHARACTERS_MAX) + &mark
 }
 
-fn cleanup(row: &Row) -> Cell {
-    row.cleanup_seconds.map_or_else(Cell::none, |spread| Cell::of(duration(spread.median)))
-}
-
 /// Removes the columns that are equal in all rows, and returns each of them as text: `steps/s 5.1`. The first `kept` columns
 /// stay, and so does a table of one row.
 pub fn constant_columns((titles, rows): Cells, kept: usize) -> (Cells, Vec<String>) {
@@ -240,9 +210,9 @@ pub fn constant_columns((titles, rows): Cells, kept: usize) -> (Cells, Vec<Strin
     let (once, columns): (Vec<usize>, Vec<usize>) = (0..titles.len()).partition(|&at| constant(at));
     // A value that no row has is left out.
     let known = once.into_iter().filter(|&at| !rows[0][at].text.is_empty() && rows[0][at] != Cell::none());
-    let said = known.map(|at| format!("{} {}", titles[at].trim_start_matches('>'), rows[0][at])).collect();
+    let constant = known.map(|at| format!("{} {}", titles[at].trim_start_matches('>'), rows[0][at])).collect();
     let left = |row: &Vec<Cell>| columns.iter().map(|&at| row[at].clone()).collect();
-    ((columns.iter().map(|&at| titles[at].clone()).collect(), rows.iter().map(left).collect()), said)
+    ((columns.iter().map(|&at| titles[at].clone()).collect(), rows.iter().map(left).collect()), constant)
 }
 
 /// A swept value, without the quotes of TOML, and with at most four significant digits.
@@ -271,11 +241,6 @@ pub fn metric_value(row: &Row) -> Option<Cell> {
     row.metric.map(plain)
 }
 
-/// Returns whether a trial used a device.
-pub fn has_device(table: &Table) -> bool {
-    table.rows.iter().any(|row| row.device_reserved_peak.is_some())
-}
-
 fn plain(spread: Spread) -> Cell {
     Cell::between(number(spread.median), &number(spread.low), &number(spread.high))
 }
@@ -298,8 +263,8 @@ pub fn changes(table: &Table) -> Cells {
     titles.extend(short(&table.keys).into_iter().map(|key| format!(">{}", printable::line(key, CELL_CHARACTERS_MAX))));
     titles.extend(shown.iter().map(|name| compared(table, name)));
     let rows = table.rows.iter().filter(|row| !row.change.is_empty()).map(|row| {
-        let mut cells = vec![Cell::of(row.trial.to_string())];
-        cells.extend(row.values.iter().map(|one| Cell::of(value(one))));
+        let mut cells = vec![Cell::new(row.trial.to_string())];
+        cells.extend(row.values.iter().map(|one| Cell::new(value(one))));
         cells.extend(shown.iter().map(|name| row.change.get(name).map_or_else(Cell::none, change)));
         cells
     });

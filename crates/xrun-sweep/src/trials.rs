@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::search::{self, tpe};
 use xrun_core::experiment::axes::{Axis, AxisValues, SweptValue};
 use xrun_core::experiment::read_sweep::{SweepFile, shown, written};
-use xrun_core::experiment::sweep::{Sweep, SweepMethod};
+use xrun_core::experiment::sweep::SweepMethod;
 use xrun_core::problem::{Problem, Problems};
 use xrun_core::units::pluralize;
 use xrun_results::secrets;
@@ -183,12 +183,10 @@ fn samples(sweep_file: &SweepFile, problems: &mut Problems) -> Option<u64> {
 /// The trials of method `tpe` that do not depend on results.
 fn at_start(sweep_file: &SweepFile, problems: &mut Problems) -> Option<Vec<Vec<SweptValue>>> {
     let Some(samples) = samples(sweep_file, problems) else { return Some(Vec::new()) };
-    let Sweep { tpe, seed, .. } = &sweep_file.sweep;
-    let space = search::space(&sweep_file.axes);
-    let trials = tpe::startup_trials(&space, tpe::Settings::new(*seed, tpe), samples, &[]);
+    let trials = tpe::startup_trials(&search::tpe_search(sweep_file), sweep_file.sweep.seed, samples, &[]);
     let places = |values: Vec<Value>| -> Vec<SweptValue> {
-        let of = |(axis, value): (&Axis, Value)| SweptValue { value, location: axis.location.clone() };
-        sweep_file.axes.iter().zip(values).map(of).collect()
+        let swept = |(axis, value): (&Axis, Value)| SweptValue { value, location: axis.location.clone() };
+        sweep_file.axes.iter().zip(values).map(swept).collect()
     };
     Some(trials.into_iter().map(places).collect())
 }

@@ -43,7 +43,7 @@ mod shape;
 pub mod table;
 pub mod training;
 mod trend;
-mod units;
+pub mod units;
 mod watch;
 mod window_minima;
 

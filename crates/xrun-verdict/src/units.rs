@@ -1,6 +1,7 @@
-//! Sizes and durations as text; a copy of those in xrun's `units`, because this crate does not depend on xrun.
+//! Sizes and durations as text.
 
-const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
+/// Units of size, each 1,024 times the one before.
+pub const UNITS: [&str; 7] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
 
 /// Returns a size in the unit in which it prints below 1024, and the index of that unit in [`UNITS`].
 fn scaled(mut size: f64) -> (f64, usize) {

@@ -1,13 +1,5 @@
-//! Processes of this machine: their memory, how they end, where they write; and `xrun watch`, which runs and samples a
-//! command.
+//! `xrun watch`: runs, samples and limits a command of others, and writes the records of a run.
 
-pub mod child;
 pub mod command;
-pub mod directory;
-pub mod exit;
 #[cfg(unix)]
 mod explain;
-pub mod host;
-pub mod killed;
-pub mod memory;
-pub mod stop;

@@ -166,5 +166,5 @@ fn sweep_report(sweep: &Path) -> Answer {
 
 fn sweep_text(sweep: &Path) -> Result<String, String> {
     let record = SweepRecord::read(sweep).map_err(|error| error.to_string())?;
-    Ok(crate::sweep::page::html(&table::table(sweep, &record, &BTreeMap::new())))
+    Ok(crate::sweep::page::html(&table::read(sweep, &record)))
 }

@@ -11,6 +11,7 @@ use super::overrides_sweep::{VALUES, from_command_line};
 use super::read::Loaded;
 use super::sweep::Sweep;
 use super::tree::{self, Entry, Node, Tree};
+use super::validate_sweep::{insert, nest_dotted};
 use super::{Experiment, schema, shape};
 use crate::problem::{Location, Problem, Problems, Source};
 
@@ -76,7 +77,8 @@ impl SweepFile {
         let mut entries: Vec<Entry> = Vec::new();
         for (axis, swept) in self.axes.iter().zip(values) {
             let node = Node { tree: tree_from_json(&swept.value, &swept.location), location: swept.location.clone() };
-            insert(&mut entries, &axis.key, node);
+            let entry = Entry { key: axis.key.clone(), key_location: swept.location.clone(), node };
+            insert(&mut entries, nest_dotted(entry));
         }
         let source = Arc::new(Source::new("sweep", ""));
         let experiment = self.loaded.with_layer(Layer { entries, source, directory: None })?;
@@ -106,24 +108,6 @@ fn unused_value(axis: &Axis, swept: &SweptValue) -> Problem {
 
 fn kind(key: &str) -> &str {
     key.rsplit_once('.').map_or(key, |(table, _)| table)
-}
-
-fn insert(entries: &mut Vec<Entry>, key: &str, node: Node) {
-    let location = node.location.clone();
-    match key.split_once('.') {
-        None => entries.push(Entry { key: key.to_owned(), key_location: location, node }),
-        Some((first, rest)) => {
-            if entries.iter().all(|entry| entry.key != first) {
-                let table = Node { tree: Tree::Table(Vec::new()), location: location.clone() };
-                entries.push(Entry { key: first.to_owned(), key_location: location, node: table });
-            }
-            if let Some(Tree::Table(inner)) =
-                entries.iter_mut().find(|entry| entry.key == first).map(|entry| &mut entry.node.tree)
-            {
-                insert(inner, rest, node);
-            }
-        }
-    }
 }
 
 fn tree_from_json(value: &serde_json::Value, location: &Location) -> Tree {

@@ -169,7 +169,7 @@ fn kinds_by_name(list: &mut Node) {
 }
 
 /// Converts `"a.b" = …` into `a = { b = … }`.
-fn nest_dotted(entry: Entry) -> Entry {
+pub(super) fn nest_dotted(entry: Entry) -> Entry {
     let Some((first, rest)) = entry.key.split_once('.') else { return entry };
     let location = entry.key_location.clone();
     let inner = nest_dotted(Entry { key: rest.to_owned(), key_location: location.clone(), node: entry.node });
@@ -181,7 +181,7 @@ fn nest_dotted(entry: Entry) -> Entry {
 }
 
 /// Inserts an entry, merging tables. Returns `false` if the key already has a value.
-fn insert(all: &mut Vec<Entry>, entry: Entry) -> bool {
+pub(super) fn insert(all: &mut Vec<Entry>, entry: Entry) -> bool {
     let Some(before) = all.iter_mut().find(|before| before.key == entry.key) else {
         all.push(entry);
         return true;

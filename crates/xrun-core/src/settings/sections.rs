@@ -230,9 +230,8 @@ pub struct Training {
 }
 
 /// Mildest verdict on training that fails a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
-#[clap(rename_all = "snake_case")]
 pub enum TrainingFailOn {
     /// None.
     #[default]
@@ -332,7 +331,7 @@ pub struct Memory {
 }
 
 /// Mildest verdict that fails a run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum FailOn {
     /// None.

@@ -4,28 +4,23 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Signal that requests a command to save and exit.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, clap::ValueEnum)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Signal {
     /// Termination request.
     #[default]
     #[serde(rename = "TERM")]
-    #[value(name = "TERM", alias = "SIGTERM")]
     Term,
     /// Interrupt, as sent by Ctrl-C.
     #[serde(rename = "INT")]
-    #[value(name = "INT", alias = "SIGINT")]
     Int,
     /// Hangup, as sent by a closing terminal.
     #[serde(rename = "HUP")]
-    #[value(name = "HUP", alias = "SIGHUP")]
     Hup,
     /// User-defined signal 1.
     #[serde(rename = "USR1")]
-    #[value(name = "USR1", alias = "SIGUSR1")]
     Usr1,
     /// User-defined signal 2.
     #[serde(rename = "USR2")]
-    #[value(name = "USR2", alias = "SIGUSR2")]
     Usr2,
 }
 

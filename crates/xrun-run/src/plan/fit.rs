@@ -1,13 +1,13 @@
 //! Comparison of a forecast with the memory budgets: the limits of the file, the container, the machine and the device.
 
 use super::{Plan, forecast};
+use crate::memory::sources;
 use xrun_core::bounded::ledger::Policy;
 use xrun_core::bounded::planned::MemoryKind;
 use xrun_core::device::machine;
 use xrun_core::settings::sections::Limits;
 use xrun_core::units::Bytes;
 use xrun_results::format::{Forecast, ForecastRow};
-use xrun_watch::memory::sources;
 
 /// Memory that a run may use, and what sets the bound.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -11,15 +11,15 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
+use crate::child;
+use crate::child::ParentDeathSignal;
+use crate::exit::exit_code;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::overrides::as_arguments;
 use xrun_core::files::scratch::Scratch;
 use xrun_core::units::{pluralize, seconds};
 use xrun_results::durations::Durations;
 use xrun_results::format::{Demand, DiskDemand, Outcome, Summary};
-use xrun_watch::child;
-use xrun_watch::child::ParentDeathSignal;
-use xrun_watch::exit::exit_code;
 
 /// `training.time_limit` of a probe, which it checks between steps.
 const TIME_LIMIT: &str = "2m";

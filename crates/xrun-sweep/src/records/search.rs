@@ -23,8 +23,7 @@ pub struct Search {
 impl Search {
     /// Number of different trials where all values are from lists; `None` where some are from a range.
     pub fn trials_of_lists(&self) -> Option<usize> {
-        let SearchMethod::Tpe { space, .. } = &self.method else { return None };
-        space.iter().try_fold(1_usize, |count, dimension| match dimension {
+        self.tpe()?.space.iter().try_fold(1_usize, |count, dimension| match dimension {
             Dimension::Choice(values) => count.checked_mul(values.len()),
             Dimension::Range(_) => None,
         })
@@ -37,7 +36,7 @@ impl Search {
                 let ascending = !rungs.is_empty() && rungs.windows(2).all(|pair| pair[0] < pair[1]);
                 (!ascending || *reduction_factor < 2).then_some("its rungs do not ascend")
             }
-            SearchMethod::Tpe { space, gamma, .. } => {
+            SearchMethod::Tpe(TpeSearch { space, gamma, .. }) => {
                 let empty = |dimension: &Dimension| matches!(dimension, Dimension::Choice(values) if values.is_empty());
                 let sound = space.len() == keys && !space.iter().any(empty) && *gamma > 0.0 && *gamma < 1.0;
                 (!sound).then_some("its space does not fit its keys")
@@ -58,16 +57,20 @@ pub enum SearchMethod {
         reduction_factor: u64,
     },
     /// The tree-structured Parzen estimator.
-    Tpe {
-        /// Number of trials that are drawn at random before results count.
-        startup: u64,
-        /// Fraction of the trials that count as good.
-        gamma: f64,
-        /// Number of candidates that are drawn for each trial.
-        candidates: u64,
-        /// The values of each key.
-        space: Vec<Dimension>,
-    },
+    Tpe(TpeSearch),
+}
+
+/// Settings of the tree-structured Parzen estimator, and its space.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct TpeSearch {
+    /// Number of trials that are drawn at random before results count.
+    pub startup: u64,
+    /// Fraction of the trials that count as good.
+    pub gamma: f64,
+    /// Number of candidates that are drawn for each trial.
+    pub candidates: u64,
+    /// The values of each key.
+    pub space: Vec<Dimension>,
 }
 
 /// The values of a key.
@@ -108,7 +111,15 @@ impl Search {
     pub fn rungs(&self) -> &[u64] {
         match &self.method {
             SearchMethod::Asha { rungs, .. } => rungs,
-            SearchMethod::Tpe { .. } => &[],
+            SearchMethod::Tpe(_) => &[],
+        }
+    }
+
+    /// The settings of method `tpe`; `None` for another method.
+    pub fn tpe(&self) -> Option<&TpeSearch> {
+        match &self.method {
+            SearchMethod::Asha { .. } => None,
+            SearchMethod::Tpe(tpe) => Some(tpe),
         }
     }
 

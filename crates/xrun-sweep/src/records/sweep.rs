@@ -128,28 +128,10 @@ pub struct Row {
     pub interrupted: u64,
     /// The largest exit status of its runs; 128 + the number of a signal.
     pub exit_code: Option<i32>,
-    /// Steps a second, with the time of cleanups.
-    pub steps_per_second: Option<Spread>,
-    /// Seconds of all cleanups of a run.
-    pub cleanup_seconds: Option<Spread>,
-    /// The highest heap in use.
-    pub heap_peak: Option<Spread>,
-    /// The minimum of heap in use at sample points in the second half of a run.
-    pub heap_floor: Option<Spread>,
-    /// The highest RSS.
-    pub rss_peak: Option<Spread>,
-    /// The minimum of RSS at sample points in the second half of a run.
-    pub rss_floor: Option<Spread>,
-    /// The peak of device memory in use by live tensors.
-    pub device_in_use_peak: Option<Spread>,
-    /// The minimum of device memory in use by live tensors at sample points in the second half of a run.
-    pub device_in_use_floor: Option<Spread>,
-    /// The peak of device memory reserved by the device's pool.
-    pub device_reserved_peak: Option<Spread>,
-    /// The minimum of device memory reserved by the device's pool at sample points in the second half of a run.
-    pub device_reserved_floor: Option<Spread>,
-    /// Memory growth, in bytes per step, of runs that are long enough for a verdict and whose capped buffers do not fill.
-    pub growth: Option<Spread>,
+    /// Spreads over its finished runs. Memory is that of runs that were not interrupted, and growth that of runs that are long
+    /// enough for a verdict and whose capped buffers do not fill.
+    #[serde(flatten)]
+    pub measurements: Measurements<Spread, Spread>,
     /// The worst verdict of its runs.
     pub verdict: Option<VerdictWord>,
     /// The worst verdict on the training of its runs.
@@ -165,6 +147,52 @@ pub struct Row {
     pub pareto: Vec<&'static str>,
     /// Its runs, by repeat.
     pub runs: Vec<Measured>,
+}
+
+/// Speed and memory, of a run or over the runs of a trial. Sizes are bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct Measurements<Size, Number> {
+    /// Steps per second. The time includes cleanups, and excludes validations, checkpoints and measurements.
+    pub steps_per_second: Option<Number>,
+    /// Seconds of all cleanups of a run.
+    pub cleanup_seconds: Option<Number>,
+    /// The highest heap in use.
+    pub heap_peak: Option<Size>,
+    /// The minimum of heap in use at sample points in the second half of a run.
+    pub heap_floor: Option<Size>,
+    /// The highest RSS.
+    pub rss_peak: Option<Size>,
+    /// The minimum of RSS at sample points in the second half of a run.
+    pub rss_floor: Option<Size>,
+    /// The peak of device memory in use by live tensors.
+    pub device_in_use_peak: Option<Size>,
+    /// The minimum of device memory in use by live tensors at sample points in the second half of a run.
+    pub device_in_use_floor: Option<Size>,
+    /// The peak of device memory reserved by the device's pool.
+    pub device_reserved_peak: Option<Size>,
+    /// The minimum of device memory reserved by the device's pool at sample points in the second half of a run.
+    pub device_reserved_floor: Option<Size>,
+    /// Memory growth in bytes per step, of the heap or of the device's pool, whichever is larger.
+    pub growth: Option<Number>,
+}
+
+impl<Size: Copy, Number: Copy> Measurements<Size, Number> {
+    /// All measurements by their names in `table.csv`, in the order of its columns.
+    pub fn list<T>(&self, size: impl Fn(Size) -> T, number: impl Fn(Number) -> T) -> [(&'static str, Option<T>); 11] {
+        [
+            ("steps_per_second", self.steps_per_second.map(&number)),
+            ("cleanup_seconds", self.cleanup_seconds.map(&number)),
+            ("heap_peak", self.heap_peak.map(&size)),
+            ("heap_floor", self.heap_floor.map(&size)),
+            ("rss_peak", self.rss_peak.map(&size)),
+            ("rss_floor", self.rss_floor.map(&size)),
+            ("device_in_use_peak", self.device_in_use_peak.map(&size)),
+            ("device_in_use_floor", self.device_in_use_floor.map(&size)),
+            ("device_reserved_peak", self.device_reserved_peak.map(&size)),
+            ("device_reserved_floor", self.device_reserved_floor.map(&size)),
+            ("growth_per_step", self.growth.map(&number)),
+        ]
+    }
 }
 
 /// Measurements of a run. Unknown values are `null`; sizes are bytes.
@@ -193,28 +221,9 @@ pub struct Measured {
     pub steps: Option<u64>,
     /// Seconds of work, without the pauses between processes.
     pub seconds: Option<f64>,
-    /// Speed. The time includes cleanups, and excludes validations, checkpoints and measurements.
-    pub steps_per_second: Option<f64>,
-    /// Seconds of all cleanups.
-    pub cleanup_seconds: Option<f64>,
-    /// The highest heap in use.
-    pub heap_peak: Option<u64>,
-    /// The minimum of heap in use at sample points in the second half of the run.
-    pub heap_floor: Option<u64>,
-    /// The highest RSS.
-    pub rss_peak: Option<u64>,
-    /// The minimum of RSS, likewise.
-    pub rss_floor: Option<u64>,
-    /// The peak of device memory in use by live tensors.
-    pub device_in_use_peak: Option<u64>,
-    /// The minimum of device memory in use by live tensors, likewise.
-    pub device_in_use_floor: Option<u64>,
-    /// The peak of device memory reserved by the device's pool.
-    pub device_reserved_peak: Option<u64>,
-    /// The minimum of device memory reserved by the device's pool, likewise.
-    pub device_reserved_floor: Option<u64>,
-    /// Growth in bytes per step, of the heap or of the device's pool, whichever is larger.
-    pub growth: Option<f64>,
+    /// Speed and memory.
+    #[serde(flatten)]
+    pub measurements: Measurements<u64, f64>,
     /// The verdict on its memory.
     pub verdict: Option<VerdictWord>,
     /// The verdict on its training.

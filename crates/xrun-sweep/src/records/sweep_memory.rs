@@ -3,7 +3,9 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use xrun_core::units::Bytes;
+use crate::resources::with_margin;
+use xrun_core::units::{Bytes, pluralize};
+use xrun_results::format::VERSION;
 
 /// Forecast memory of the trials of a sweep, by probes before the first run. Sizes may be edited: a resume reads them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -48,7 +50,42 @@ pub struct TrialsNeed {
     pub trials: Vec<u64>,
 }
 
+impl Default for SweepMemory {
+    fn default() -> Self {
+        Self { version: VERSION, sizes: Vec::new(), forecasts: Vec::new() }
+    }
+}
+
+impl TrialsNeed {
+    /// Trials without a forecast, and the reason.
+    pub fn unknown(trials: Vec<u64>, because: String) -> Self {
+        Self { host: Bytes(0), device: None, probed: None, because: Some(because), trials }
+    }
+}
+
 impl SweepMemory {
+    /// Adds a forecast, and its size where the sweep was submitted.
+    pub fn add(&mut self, need: TrialsNeed) {
+        let asked = Bytes(with_margin(need.host.0));
+        if !self.sizes.is_empty() {
+            match self.sizes.iter_mut().find(|size| size.memory == asked) {
+                Some(size) => size.trials.extend(&need.trials),
+                None => self.sizes.push(AskedSize { memory: asked, trials: need.trials.clone() }),
+            }
+        }
+        let same = |known: &&mut TrialsNeed| TrialsNeed { trials: need.trials.clone(), ..(**known).clone() } == need;
+        match self.forecasts.iter_mut().find(same) {
+            Some(known) => known.trials.extend(&need.trials),
+            None => self.forecasts.push(need),
+        }
+    }
+
+    /// The sizes as text: `2.0 GiB for 1 trial, 300 MiB for 7 trials`.
+    pub fn sizes_as_text(&self) -> String {
+        let words = |size: &AskedSize| format!("{} for {}", size.memory, pluralize(size.trials.len() as u64, "trial"));
+        self.sizes.iter().map(words).collect::<Vec<_>>().join(", ")
+    }
+
     /// Returns whether a trial has a forecast of its own.
     pub fn has_forecast(&self, trial: u64) -> bool {
         self.forecasts.iter().any(|need| need.trials.contains(&trial))
@@ -76,26 +113,5 @@ impl SweepMemory {
             return Some("a run needs more memory than 0");
         }
         trials.flatten().any(|trial| *trial == 0).then_some("trials are counted from 1")
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_unlisted_trial_gets_the_largest_size() {
-        let text = "version = 1\n[[sizes]]\nmemory = \"300 MiB\"\ntrials = [1, 3]\n[[sizes]]\nmemory = \"2 GiB\"\ntrials = [2]\n\
-                    [[forecasts]]\nhost = \"12 MiB\"\ntrials = [1]\n[[forecasts]]\nhost = \"1 GiB\"\ntrials = [2]\n";
-        let memory: SweepMemory = toml::from_str(text).unwrap();
-        let asked = |trial| memory.size(trial).unwrap().0 >> 20;
-        assert_eq!([asked(1), asked(2), asked(3), asked(4)], [300, 2048, 300, 2048]);
-        assert_eq!(memory.forecast(9).unwrap().host, Bytes::mebibytes(1024));
-        assert_eq!(
-            (memory.invalid_reason(), SweepMemory { sizes: Vec::new(), ..memory.clone() }.size(1)),
-            (None, None)
-        );
-        let none: SweepMemory = toml::from_str(&text.replace("12 MiB", "0")).unwrap();
-        assert!(none.invalid_reason().is_some());
     }
 }

@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::super::trials::RunId;
-use super::Forecasts;
+use crate::records::sweep_memory::SweepMemory;
+use crate::trials::RunId;
 
 /// Memory that a run needs, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -13,6 +13,17 @@ pub struct Requirement {
     pub host: u64,
     /// Memory of the device; 0 where it uses none.
     pub device: u64,
+}
+
+impl Requirement {
+    /// The requirement of a run of this trial, by the forecasts.
+    pub fn new(memory: &SweepMemory, trial: u64) -> Self {
+        let need = memory.forecast(trial);
+        need.map_or_else(Self::default, |need| Self {
+            host: need.host.0,
+            device: need.device.map_or(0, |bytes| bytes.0),
+        })
+    }
 }
 
 /// Resources of all runs together.
@@ -26,10 +37,9 @@ pub struct Budget {
     pub device: Option<u64>,
 }
 
-/// The runs that are active, and their forecasts.
-pub struct CoSchedule<'a> {
+/// The runs that are active, and their requirements.
+pub struct CoSchedule {
     budget: Budget,
-    forecasts: Box<dyn Forecasts + 'a>,
     running: BTreeMap<RunId, Requirement>,
     /// Runs that were co-scheduled with another one at some time.
     co_scheduled: BTreeSet<RunId>,
@@ -37,10 +47,10 @@ pub struct CoSchedule<'a> {
     alone: BTreeSet<RunId>,
 }
 
-impl<'a> CoSchedule<'a> {
-    /// A schedule without active runs. `alone` are the runs whose retry is to come.
-    pub fn new(budget: Budget, forecasts: Box<dyn Forecasts + 'a>, alone: BTreeSet<RunId>) -> Self {
-        Self { budget, forecasts, running: BTreeMap::new(), co_scheduled: BTreeSet::new(), alone }
+impl CoSchedule {
+    /// A schedule without active runs.
+    pub fn new(budget: Budget) -> Self {
+        Self { budget, running: BTreeMap::new(), co_scheduled: BTreeSet::new(), alone: BTreeSet::new() }
     }
 
     /// The budget of all runs together.
@@ -49,17 +59,9 @@ impl<'a> CoSchedule<'a> {
     }
 
     /// Returns whether a run may start now. The only run always may: its forecast may be wrong, and waiting would not help.
-    pub fn fits(&self, run: RunId) -> bool {
-        if self.running.is_empty() {
-            return true;
-        }
-        if self.alone.contains(&run) || self.running.keys().any(|running| self.alone.contains(running)) {
-            return false;
-        }
-        // A new trial is probed beside the active runs, and its probe needs what the largest known one needs.
-        self.running.len() < self.budget.processors
-            && self.has_budget(self.forecasts.known_requirement(run.trial))
-            && self.has_budget(self.forecasts.requirement(run.trial))
+    pub fn fits(&self, run: RunId, need: Requirement) -> bool {
+        let is_apart = || self.alone.contains(&run) || self.running.keys().any(|running| self.alone.contains(running));
+        self.running.is_empty() || (!is_apart() && self.running.len() < self.budget.processors && self.has_budget(need))
     }
 
     fn has_budget(&self, need: Requirement) -> bool {
@@ -73,8 +75,7 @@ impl<'a> CoSchedule<'a> {
     }
 
     /// Adds a run that started.
-    pub fn started(&mut self, run: RunId) {
-        let need = self.forecasts.requirement(run.trial);
+    pub fn started(&mut self, run: RunId, need: Requirement) {
         self.running.insert(run, need);
         if self.running.len() > 1 {
             self.co_scheduled.extend(self.running.keys().copied());
@@ -84,6 +85,11 @@ impl<'a> CoSchedule<'a> {
     /// Removes a run whose process ended.
     pub fn ended(&mut self, run: RunId) {
         self.running.remove(&run);
+    }
+
+    /// Marks runs whose retry is to come.
+    pub fn expect_retries(&mut self, runs: impl Iterator<Item = RunId>) {
+        self.alone.extend(runs);
     }
 
     /// Marks a run to be retried alone. Returns `false` where it was alone already: a retry would not differ.
@@ -100,21 +106,36 @@ impl<'a> CoSchedule<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::records::sweep_memory::{SweepMemory, TrialsNeed};
     use proptest::prelude::*;
-    use xrun_core::units::Bytes;
-    use xrun_results::format::VERSION;
 
-    fn memory(needs: &[(u64, u64)]) -> Box<SweepMemory> {
-        let forecast = |(at, (host, device)): (usize, &(u64, u64))| TrialsNeed {
-            host: Bytes(*host),
-            device: (*device > 0).then_some(Bytes(*device)),
-            probed: None,
-            because: None,
-            trials: vec![at as u64 + 1],
-        };
-        let forecasts = needs.iter().enumerate().map(forecast).collect();
-        Box::new(SweepMemory { version: VERSION, sizes: Vec::new(), forecasts })
+    /// A schedule of trials whose needs are known, by their numbers.
+    struct Known {
+        schedule: CoSchedule,
+        needs: Vec<(u64, u64)>,
+    }
+
+    impl Known {
+        fn new(processors: usize, host: u64, device: Option<u64>, needs: &[(u64, u64)]) -> Self {
+            Self { schedule: CoSchedule::new(Budget { processors, host, device }), needs: needs.to_vec() }
+        }
+
+        fn need(&self, trial: u64) -> Requirement {
+            let (host, device) = self.needs[trial as usize - 1];
+            Requirement { host, device }
+        }
+
+        fn fits(&self, trial: u64) -> bool {
+            self.schedule.fits(run(trial), self.need(trial))
+        }
+
+        fn started(&mut self, trial: u64) {
+            let need = self.need(trial);
+            self.schedule.started(run(trial), need);
+        }
+
+        fn ended(&mut self, trial: u64) {
+            self.schedule.ended(run(trial));
+        }
     }
 
     fn run(trial: u64) -> RunId {
@@ -123,56 +144,51 @@ mod tests {
 
     #[test]
     fn runs_are_packed_while_their_forecasts_fit() {
-        let budget = Budget { processors: 3, host: 100, device: Some(10) };
-        let mut schedule =
-            CoSchedule::new(budget, memory(&[(60, 0), (50, 0), (40, 6), (0, 6), (1, 0), (500, 0)]), BTreeSet::new());
-        schedule.started(run(1));
-        assert!(!schedule.fits(run(2)) && schedule.fits(run(3)) && !schedule.fits(run(6)));
-        schedule.started(run(3));
-        assert!(!schedule.fits(run(4)), "the device is full");
-        schedule.ended(run(1));
-        assert!(schedule.fits(run(5)));
-        schedule.started(run(5));
-        schedule.started(run(2));
-        assert!(!schedule.fits(run(5)), "three processors");
+        let needs = [(60, 0), (50, 0), (40, 6), (0, 6), (1, 0), (500, 0)];
+        let mut schedule = Known::new(3, 100, Some(10), &needs);
+        schedule.started(1);
+        assert!(!schedule.fits(2) && schedule.fits(3) && !schedule.fits(6));
+        schedule.started(3);
+        assert!(!schedule.fits(4), "the device is full");
+        schedule.ended(1);
+        assert!(schedule.fits(5));
+        schedule.started(5);
+        schedule.started(2);
+        assert!(!schedule.fits(5), "three processors");
         for trial in [2, 3, 5] {
-            schedule.ended(run(trial));
+            schedule.ended(trial);
         }
-        assert!(schedule.fits(run(6)), "one alone always begins");
+        assert!(schedule.fits(6), "one alone always begins");
     }
 
     #[test]
     fn a_retry_runs_alone_and_is_the_only_one() {
-        let mut schedule = CoSchedule::new(
-            Budget { processors: 4, host: 100, device: None },
-            memory(&[(10, 0), (10, 0), (10, 0)]),
-            BTreeSet::new(),
-        );
-        schedule.started(run(1));
-        schedule.started(run(2));
-        schedule.ended(run(1));
-        assert!(schedule.retry_alone(run(1)) && schedule.is_alone(run(1)));
-        assert!(!schedule.fits(run(1)) && schedule.fits(run(3)));
-        schedule.ended(run(2));
-        assert!(schedule.fits(run(1)));
-        schedule.started(run(1));
-        assert!(!schedule.fits(run(3)), "it runs alone");
-        schedule.ended(run(1));
-        assert!(!schedule.retry_alone(run(1)), "it was by itself");
-        schedule.started(run(3));
-        schedule.ended(run(3));
-        assert!(!schedule.retry_alone(run(3)), "it never had company");
+        let mut schedule = Known::new(4, 100, None, &[(10, 0); 3]);
+        schedule.started(1);
+        schedule.started(2);
+        schedule.ended(1);
+        assert!(schedule.schedule.retry_alone(run(1)) && schedule.schedule.is_alone(run(1)));
+        assert!(!schedule.fits(1) && schedule.fits(3));
+        schedule.ended(2);
+        assert!(schedule.fits(1));
+        schedule.started(1);
+        assert!(!schedule.fits(3), "it runs alone");
+        schedule.ended(1);
+        assert!(!schedule.schedule.retry_alone(run(1)), "it was by itself");
+        schedule.started(3);
+        schedule.ended(3);
+        assert!(!schedule.schedule.retry_alone(run(3)), "it never had company");
     }
 
     #[test]
     fn a_retry_that_was_decided_before_a_kill_runs_alone() {
-        let budget = Budget { processors: 4, host: 100, device: None };
-        let mut schedule = CoSchedule::new(budget, memory(&[(10, 0), (10, 0)]), [run(1)].into());
-        assert!(schedule.is_alone(run(1)) && schedule.fits(run(1)));
-        schedule.started(run(1));
-        assert!(!schedule.fits(run(2)));
-        schedule.ended(run(1));
-        assert!(!schedule.retry_alone(run(1)), "only one retry");
+        let mut schedule = Known::new(4, 100, None, &[(10, 0); 2]);
+        schedule.schedule.expect_retries([run(1)].into_iter());
+        assert!(schedule.schedule.is_alone(run(1)) && schedule.fits(1));
+        schedule.started(1);
+        assert!(!schedule.fits(2));
+        schedule.ended(1);
+        assert!(!schedule.schedule.retry_alone(run(1)), "only one retry");
     }
 
     proptest! {
@@ -184,12 +200,12 @@ mod tests {
             device in proptest::option::of(1u64..80),
             ends in proptest::collection::vec(any::<proptest::sample::Index>(), 100),
         ) {
-            let mut schedule = CoSchedule::new(Budget { processors, host, device }, memory(&needs), BTreeSet::new());
+            let mut schedule = Known::new(processors, host, device, &needs);
             let mut waiting: Vec<u64> = (1..=needs.len() as u64).collect();
             let mut running: Vec<u64> = Vec::new();
             for end in ends {
-                while let Some(&next) = waiting.first() && schedule.fits(run(next)) {
-                    schedule.started(run(next));
+                while let Some(&next) = waiting.first() && schedule.fits(next) {
+                    schedule.started(next);
                     running.push(waiting.remove(0));
                     let sum = |of: fn(&(u64, u64)) -> u64| -> u64 { running.iter().map(|trial| of(&needs[*trial as usize - 1])).sum() };
                     let fits = sum(|need| need.0) <= host && device.is_none_or(|device| sum(|need| need.1) <= device);
@@ -201,7 +217,7 @@ mod tests {
                 }
                 prop_assert!(!running.is_empty(), "always at least one");
                 let gone = running.remove(end.index(running.len()));
-                schedule.ended(run(gone));
+                schedule.ended(gone);
             }
         }
     }

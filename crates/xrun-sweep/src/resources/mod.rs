@@ -2,33 +2,27 @@
 //!
 //! ```text
 //! probe_group::ProbeGroup  an experiment         -> the trials that share a probe
+//! forecasts::Forecasts     probes                -> the memory of each trial, in `memory.toml`
 //! sizes::sizes             forecasts             -> at most four sizes, which Slurm is asked for
 //! co_schedule::CoSchedule  forecasts, a budget   -> the runs that fit side by side on this machine
 //! retry::decide            a run that died       -> one retry with more memory, or none since memory was growing
 //! ```
-//! The command line makes the forecasts ([`Forecasts`]), by probes. They are in `memory.toml`.
 
 pub mod co_schedule;
+pub mod forecasts;
 pub mod probe_group;
 pub mod retry;
 pub mod sizes;
 
-use std::collections::BTreeMap;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use self::co_schedule::Requirement;
-use super::trials::RunId;
-use crate::records::sweep::{Process, SweepRecord};
+use crate::records::read_text;
 use crate::records::sweep_memory::SweepMemory;
 use xrun_core::files::write;
 use xrun_core::files::write::WriteError;
-use xrun_core::files::{file, layout};
+use xrun_core::files::layout;
 use xrun_core::printable;
-use xrun_core::units::Bytes;
 use xrun_results::format::VERSION;
-use xrun_results::read;
-use xrun_results::read::ReadError;
 
 /// Largest file: 10,000 trials with a forecast each.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024;
@@ -47,33 +41,6 @@ pub struct SweepMemoryError {
     pub message: String,
 }
 
-/// Forecasts of the trials of a sweep, those included that a search has yet to choose.
-pub trait Forecasts {
-    /// The requirement of a run of this trial. A new trial may be probed, which takes seconds to minutes.
-    fn requirement(&self, trial: u64) -> Requirement;
-    /// The known requirement of a run of this trial; the largest one for a new trial. Nothing is probed.
-    fn known_requirement(&self, trial: u64) -> Requirement;
-    /// Memory that Slurm is asked for, for a run of this trial; `None` without forecasts and sizes.
-    fn slurm_memory(&self, trial: u64) -> Option<Bytes>;
-}
-
-impl Forecasts for SweepMemory {
-    fn requirement(&self, trial: u64) -> Requirement {
-        self.forecast(trial).map_or_else(Requirement::default, |need| Requirement {
-            host: need.host.0,
-            device: need.device.map_or(0, |bytes| bytes.0),
-        })
-    }
-
-    fn known_requirement(&self, trial: u64) -> Requirement {
-        Forecasts::requirement(self, trial)
-    }
-
-    fn slurm_memory(&self, trial: u64) -> Option<Bytes> {
-        self.size(trial)
-    }
-}
-
 /// Reads `memory.toml` of a sweep; `None` where there is none.
 ///
 /// # Errors
@@ -81,11 +48,7 @@ impl Forecasts for SweepMemory {
 pub fn read_memory(sweep: &Path) -> Result<Option<SweepMemory>, SweepMemoryError> {
     let path = sweep.join(layout::SWEEP_MEMORY);
     let wrong = |message: &str| SweepMemoryError { path: path.clone(), message: printable::line(message, 400) };
-    let bytes = match file::bytes(&path, FILE_BYTES_MAX) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        bytes => bytes.map_err(|error| wrong(&error.to_string()))?,
-    };
-    let text = String::from_utf8(bytes).map_err(|_| wrong("is not UTF-8"))?;
+    let Some(text) = read_text(&path, FILE_BYTES_MAX).map_err(|message| wrong(&message))? else { return Ok(None) };
     let memory: SweepMemory = toml::from_str(&text).map_err(|error| {
         let at = error.span().map_or_else(String::new, |span| {
             let line = text.get(..span.start).map_or(0, |before| before.matches('\n').count()) + 1;
@@ -96,10 +59,7 @@ pub fn read_memory(sweep: &Path) -> Result<Option<SweepMemory>, SweepMemoryError
     if memory.version > VERSION {
         return Err(wrong("it was written by a newer xrun; update xrun"));
     }
-    match memory.invalid_reason() {
-        Some(why) => Err(wrong(why)),
-        None => Ok(Some(memory)),
-    }
+    memory.invalid_reason().map_or(Ok(Some(memory)), |why| Err(wrong(why)))
 }
 
 /// Writes `memory.toml` of a sweep.
@@ -114,44 +74,6 @@ pub fn write_memory(sweep: &Path, memory: &SweepMemory) -> Result<(), WriteError
     write::replace(&sweep.join(layout::SWEEP_MEMORY), format!("{head}{text}").as_bytes())
 }
 
-/// The one retry of a run that had too little memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Retry {
-    /// Bytes of memory that it is given.
-    pub bytes: u64,
-    /// No process of the run has ended since the decision: the sweep may have been killed before the retry began.
-    pub to_come: bool,
-}
-
-/// Largest memory of a retry; xrun writes none that is larger.
-const BYTES_MAX: u64 = 1 << 50;
-
-/// Reads the retries of a sweep. Damaged lines are ignored.
-pub fn retries(sweep: &Path, record: &SweepRecord) -> BTreeMap<RunId, Retry> {
-    let known: BTreeMap<String, RunId> = record.runs().map(|run| (run.to_string(), run)).collect();
-    let mut retries: BTreeMap<RunId, Retry> = BTreeMap::new();
-    for process in processes(sweep) {
-        let Some(run) = known.get(&process.run) else { continue };
-        if let Some(bytes) = process.retry_memory.filter(|bytes| (1..=BYTES_MAX).contains(bytes)) {
-            retries.insert(*run, Retry { bytes, to_come: true });
-        } else if let Some(retry) = retries.get_mut(run) {
-            retry.to_come = false;
-        }
-    }
-    retries
-}
-
-/// Reads the processes that ended, in their order. Damaged lines are ignored.
-pub fn processes(sweep: &Path) -> impl Iterator<Item = Process> {
-    let lines = read::lines::<Process>(sweep.join(layout::PROCESSES)).into_iter().flatten();
-    let lines = lines.map_while(|line| match line {
-        Ok(process) => Some(Some(process)),
-        Err(ReadError::Content { .. }) => Some(None),
-        Err(_) => None,
-    });
-    lines.flatten()
-}
-
 /// Memory to ask for, for a forecast in bytes: a quarter more, at least 256 MiB more, in whole mebibytes, the unit of Slurm.
 pub fn with_margin(needed: u64) -> u64 {
     let margin = (needed / MARGIN_FRACTION).max(MARGIN_MIN);
@@ -162,6 +84,7 @@ pub fn with_margin(needed: u64) -> u64 {
 mod tests {
     use super::*;
     use crate::records::sweep_memory::{AskedSize, TrialsNeed};
+    use xrun_core::units::Bytes;
 
     #[test]
     fn the_margin_is_a_quarter_and_at_least_256_mebibytes() {

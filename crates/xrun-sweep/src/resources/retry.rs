@@ -1,5 +1,5 @@
-//! The one retry of a run that ran out of memory: with what its own trace says that it needs, and never if it was
-//! growing, since more memory would only move its next end.
+//! Decision on the one retry of a run that ran out of memory: with the memory that its trace shows it to need, and not if memory
+//! was growing, since it would run out again.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -12,8 +12,8 @@ use xrun_core::units::Bytes;
 use xrun_results::format::{MemoryLine, Outcome, PlanFile, SamplePoint};
 use xrun_results::read;
 use xrun_results::verdict::{Verdict, VerdictWord};
+use xrun_run::killed;
 use xrun_verdict::{Recent, RecentGrowth};
-use xrun_watch::killed;
 
 /// A trace that is too short for a verdict shows growth from this fraction of what was held, as its inverse, and from this
 /// number of bytes.
@@ -209,11 +209,14 @@ mod tests {
         let path = directory.path().join("memory.jsonl");
         let text = std::fs::read_to_string(&path).unwrap();
         let line = text.lines().next().unwrap();
-        let of = |segment: u32, step: u64| {
+        let line_of = |segment: u32, step: u64| {
             let line = line.replace("\"segment\":0", &format!("\"segment\":{segment}"));
             line.replace("\"step\":1", &format!("\"step\":{step}")) + "\n"
         };
-        for lines in [[of(0, 0), of(0, u64::MAX), of(0, 7)], [of(0, u64::MAX - 1), of(1, 3), of(0, 2)]] {
+        for lines in [
+            [line_of(0, 0), line_of(0, u64::MAX), line_of(0, 7)],
+            [line_of(0, u64::MAX - 1), line_of(1, 3), line_of(0, 2)],
+        ] {
             write::replace(&path, lines.concat().as_bytes()).unwrap();
             let trace = Trace::read(directory.path());
             assert!(matches!(by_trace(None, &trace, None, MIB), RetryDecision::Retry(_)), "{trace:?}");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// Largest number of sizes: each is a job array.
 pub const SIZES_MAX: usize = 4;
 /// Largest number of different needs; with more, neighbours count as the larger one.
-const NEEDS_MAX: usize = 128;
+const NEEDS_MAX: usize = 32;
 /// One size less is worth this fraction of all that is asked for, as its inverse.
 const WORTH: u64 = 20;
 
@@ -22,7 +22,7 @@ pub fn sizes(needs: &[(u64, u64)]) -> Vec<u64> {
         .chunks(counts.len().div_ceil(NEEDS_MAX).max(1))
         .filter_map(|chunk| Some((chunk.last()?.0, chunk.iter().map(|(_, runs)| runs).sum())))
         .collect();
-    let ways: Vec<(u128, Vec<u64>)> = (1..=SIZES_MAX.min(counts.len())).map(|count| cut(&counts, count)).collect();
+    let ways: Vec<(u128, Vec<u64>)> = (1..=SIZES_MAX).filter_map(|count| cut(&counts, count)).collect();
     let Some(least) = ways.iter().map(|(asked, _)| *asked).min() else { return Vec::new() };
     let most = least + least / u128::from(WORTH);
     ways.into_iter().find(|(asked, _)| *asked <= most).map(|(_, sizes)| sizes).unwrap_or_default()
@@ -33,35 +33,21 @@ pub fn size_of(sizes: &[u64], need: u64) -> Option<u64> {
     sizes.iter().copied().filter(|size| *size >= need).min().or_else(|| sizes.iter().copied().max())
 }
 
-/// Returns the best `count` sizes for needs in ascending order, and the memory that they ask for in all.
-fn cut(counts: &[(u64, u64)], count: usize) -> (u128, Vec<u64>) {
-    let mut before = vec![0_u128; counts.len() + 1];
-    for (at, (_, runs)) in counts.iter().enumerate() {
-        before[at + 1] = before[at] + u128::from(*runs);
+/// Returns the best `count` sizes for needs in ascending order, and the memory that they ask for in all; `None` for fewer needs.
+fn cut(counts: &[(u64, u64)], count: usize) -> Option<(u128, Vec<u64>)> {
+    let (largest, _) = *counts.last()?;
+    // Memory for the needs from this one on when all are given the largest of them.
+    let asked =
+        |from: usize| counts[from..].iter().map(|(_, runs)| u128::from(*runs) * u128::from(largest)).sum::<u128>();
+    if count == 1 {
+        return Some((asked(0), vec![largest]));
     }
-    // Memory for the needs `from..to` when all are given the largest of them.
-    let asked = |from: usize, to: usize| (before[to] - before[from]) * u128::from(counts[to - 1].0);
-    // For the first needs, by the number of sizes: the least memory, and the start of the last size.
-    let mut best: Vec<Vec<(u128, usize)>> = vec![(0..=counts.len()).map(|to| (asked_or_none(to, &asked), 0)).collect()];
-    for sizes in 1..count {
-        let row = (0..=counts.len()).map(|to| {
-            let ways = (sizes..to).map(|from| (best[sizes - 1][from].0.saturating_add(asked(from, to)), from));
-            ways.min().unwrap_or((u128::MAX, 0))
-        });
-        let row = row.collect();
-        best.push(row);
-    }
-    let (mut to, mut sizes) = (counts.len(), Vec::with_capacity(count));
-    for row in (0..count).rev() {
-        sizes.push(counts[to - 1].0);
-        to = best[row][to].1;
-    }
-    sizes.reverse();
-    (best[count - 1][counts.len()].0, sizes)
-}
-
-fn asked_or_none(to: usize, asked: &dyn Fn(usize, usize) -> u128) -> u128 {
-    if to == 0 { 0 } else { asked(0, to) }
+    let ways = (1..counts.len()).filter_map(|from| {
+        let (before, mut sizes) = cut(&counts[..from], count - 1)?;
+        sizes.push(largest);
+        Some((before + asked(from), sizes))
+    });
+    ways.min_by_key(|(asked, _)| *asked)
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use xrun_results::read;
 
 /// Stage of a run of a search.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stage {
+pub enum RunStage {
     /// It has not begun.
     New,
     /// It has begun and has not reached the step that it was sent to.
@@ -25,15 +25,15 @@ pub enum Stage {
 }
 
 /// Reads the stage of a run. `rungs` are the steps at which runs of the sweep wait.
-pub fn stage(run: &Path, rungs: &[u64]) -> Stage {
+pub fn stage(run: &Path, rungs: &[u64]) -> RunStage {
     match RunStatus::read(run) {
-        RunStatus::NotStarted => Stage::New,
-        RunStatus::Done(outcome) => Stage::Over(outcome),
-        RunStatus::Running => Stage::Open { until: until(run, rungs) },
+        RunStatus::NotStarted => RunStage::New,
+        RunStatus::Done(outcome) => RunStage::Over(outcome),
+        RunStatus::Running => RunStage::Open { until: until(run, rungs) },
         // A run that the user stopped elsewhere continues to the next rung.
         RunStatus::Unfinished => match stopped_at(run).filter(|step| rungs.contains(step)) {
-            Some(_) => Stage::Waits,
-            None => Stage::Open { until: until(run, rungs) },
+            Some(_) => RunStage::Waits,
+            None => RunStage::Open { until: until(run, rungs) },
         },
     }
 }
@@ -80,25 +80,25 @@ pub fn trial_state(run: &Path, search: &Search, lost: bool) -> TrialState {
     let rungs = search.rungs();
     let sent = |until| rungs_sent(rungs, until);
     match stage(run, rungs) {
-        Stage::New if lost => TrialState { costs: vec![f64::INFINITY], sent: 1, over: true },
-        Stage::New => TrialState::default(),
-        Stage::Waits => {
+        RunStage::New if lost => TrialState { costs: vec![f64::INFINITY], sent: 1, over: true },
+        RunStage::New => TrialState::default(),
+        RunStage::Waits => {
             let sent = sent(until(run, rungs));
             TrialState { costs: costs_at(run, search, &rungs[..sent]), sent, over: false }
         }
-        Stage::Open { until } if lost => failed(run, search, sent(until)),
-        Stage::Open { until } => {
+        RunStage::Open { until } if lost => failed(run, search, sent(until)),
+        RunStage::Open { until } => {
             let sent = sent(until);
             // A checkpoint may be older than the last validation: the run has not arrived.
             TrialState { costs: costs_at(run, search, &rungs[..sent - 1]), sent, over: false }
         }
-        Stage::Over(outcome) if outcome.is_complete() => {
+        RunStage::Over(outcome) if outcome.is_complete() => {
             // A run that stopped early keeps its cost.
             let mut costs = costs_at(run, search, rungs);
             costs.resize(rungs.len(), cost_at_end(run, search));
             TrialState { costs, sent: rungs.len(), over: true }
         }
-        Stage::Over(_) => failed(run, search, sent(until(run, rungs))),
+        RunStage::Over(_) => failed(run, search, sent(until(run, rungs))),
     }
 }
 
@@ -119,7 +119,7 @@ pub fn in_flight(run: &Path, search: &Search, until: Option<u64>) -> TrialState 
 pub fn arrived(run: &Path, search: &Search, until: Option<u64>) -> bool {
     let Some(step) = until else { return false };
     let aim = rungs_sent(search.rungs(), Some(step));
-    stage(run, search.rungs()) == Stage::Waits && {
+    stage(run, search.rungs()) == RunStage::Waits && {
         let known = trial_state(run, search, false);
         known.sent >= aim && known.costs.len() >= aim
     }

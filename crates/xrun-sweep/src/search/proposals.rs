@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use crate::records::search::{Proposal, SearchMethod};
+use crate::records::search::{Proposal, Search, SearchMethod, TpeSearch};
 use crate::records::sweep::SweepRecord;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::files::layout;
@@ -20,11 +20,11 @@ use xrun_results::read::ReadError;
 /// The file cannot be read, is damaged, or has trials that the record cannot have.
 pub fn read_into(sweep: &Path, record: &mut SweepRecord) -> Result<(), ReadError> {
     let path = sweep.join(layout::PROPOSALS);
-    let space = match record.search.as_ref().map(|search| &search.method) {
-        Some(SearchMethod::Tpe { space, .. }) => space.clone(),
-        _ => Vec::new(),
+    let Some(Search { method: SearchMethod::Tpe(TpeSearch { space, .. }), trials: samples, .. }) =
+        record.search.clone()
+    else {
+        return Ok(());
     };
-    let samples = record.search.as_ref().map_or(0, |search| search.trials);
     let lines = match read::lines::<Proposal>(path.clone()) {
         Err(error) if error.is_missing() => return Ok(()),
         lines => lines?,

@@ -104,7 +104,7 @@ pub mod tests {
 
     use xrun_core::experiment::sweep::{Asha, SweepMethod};
 
-    fn of(validation: &str, min_steps: u64, reduction_factor: u64, samples: u64) -> Result<Vec<u64>, String> {
+    fn rungs_with(validation: &str, min_steps: u64, reduction_factor: u64, samples: u64) -> Result<Vec<u64>, String> {
         let plan = plan_of(&format!(
             "[pipeline.dummy]\nsteps_per_epoch = 40\n[training]\nepochs = 4\n[validation]\n{validation}\n"
         ));
@@ -117,16 +117,16 @@ pub mod tests {
 
     #[test]
     fn rungs_are_where_the_run_is_validated() {
-        assert_eq!(of("every_steps = 10\nevery_epochs = 0", 10, 4, 16).unwrap(), [10, 40, 160]);
-        assert_eq!(of("every_steps = 25\nevery_epochs = 0", 10, 2, 99).unwrap(), [25, 50, 100, 160]);
-        assert_eq!(of("every_epochs = 1", 5, 3, 9).unwrap(), [40, 80, 160]);
+        assert_eq!(rungs_with("every_steps = 10\nevery_epochs = 0", 10, 4, 16).unwrap(), [10, 40, 160]);
+        assert_eq!(rungs_with("every_steps = 25\nevery_epochs = 0", 10, 2, 99).unwrap(), [25, 50, 100, 160]);
+        assert_eq!(rungs_with("every_epochs = 1", 5, 3, 9).unwrap(), [40, 80, 160]);
     }
 
     #[test]
     fn plans_without_rungs_are_refused() {
-        let late = of("every_epochs = 1", 150, 4, 16).unwrap_err();
+        let late = rungs_with("every_epochs = 1", 150, 4, 16).unwrap_err();
         assert!(late.contains("a run has 160 steps, and there is no validation from step 150"), "{late}");
-        let few = of("every_steps = 10\nevery_epochs = 0", 10, 4, 15).unwrap_err();
+        let few = rungs_with("every_steps = 10\nevery_epochs = 0", 10, 4, 15).unwrap_err();
         assert!(few.contains("none of 15 trials would reach the end") && few.contains("trials = 16"), "{few}");
     }
 }

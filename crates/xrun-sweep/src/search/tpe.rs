@@ -15,30 +15,9 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde_json::Value;
 
-use crate::records::search::Dimension;
+use crate::records::search::{Dimension, TpeSearch};
 use xrun_core::experiment::number_range::NumberRange;
-use xrun_core::experiment::sweep::Tpe;
 use xrun_core::seed::normal;
-
-/// Settings of the estimator.
-#[derive(Clone, Copy, Debug)]
-pub struct Settings {
-    /// Seed of the sweep.
-    pub seed: u32,
-    /// Number of trials that are drawn at random before results count.
-    pub startup: u64,
-    /// Fraction of the trials that count as good.
-    pub gamma: f64,
-    /// Number of candidates for each trial.
-    pub candidates: u64,
-}
-
-impl Settings {
-    /// The settings of the experiment.
-    pub fn new(seed: u32, tpe: &Tpe) -> Self {
-        Self { seed, startup: tpe.startup_trials, gamma: tpe.gamma, candidates: tpe.candidates }
-    }
-}
 
 /// The result of a trial.
 #[derive(Clone, Debug)]
@@ -52,10 +31,10 @@ pub struct Observation {
 }
 
 /// The trials `before` with the random ones of the start added, `samples` in all at most.
-pub fn startup_trials(space: &[Dimension], settings: Settings, samples: u64, before: &[Vec<Value>]) -> Vec<Vec<Value>> {
+pub fn startup_trials(search: &TpeSearch, seed: u32, samples: u64, before: &[Vec<Value>]) -> Vec<Vec<Value>> {
     let mut trials = before.to_vec();
-    for trial in trials.len() as u64 + 1..=samples.min(settings.startup) {
-        let Some((values, _)) = propose(space, settings, trial, &[], &trials) else { break };
+    for trial in trials.len() as u64 + 1..=samples.min(search.startup) {
+        let Some((values, _)) = propose(search, seed, trial, &[], &trials) else { break };
         trials.push(values);
     }
     trials
@@ -67,19 +46,20 @@ const TRIES_MAX: u64 = 1000;
 /// The values of the trial with number `trial`, from 1, which are none of `before`, and whether they follow from observations:
 /// from two observations on, after the random ones of the start. `None` when (nearly) all different trials are used up.
 pub fn propose(
-    space: &[Dimension],
-    settings: Settings,
+    search: &TpeSearch,
+    seed: u32,
     trial: u64,
     observations: &[Observation],
     before: &[Vec<Value>],
 ) -> Option<(Vec<Value>, bool)> {
     // A stream for each trial, independent of the numbers that earlier trials drew.
-    let mut generator = ChaCha8Rng::seed_from_u64(u64::from(settings.seed));
+    let mut generator = ChaCha8Rng::seed_from_u64(u64::from(seed));
     generator.set_stream(trial);
+    let space = &search.space;
     let is_new = |values: &Vec<Value>| !before.contains(values);
-    if trial > settings.startup && observations.len() > 1 {
-        let split = Split::of(space, settings.gamma, observations);
-        let candidates = (0..settings.candidates).map(|_| split.draw(space, &mut generator));
+    if trial > search.startup && observations.len() > 1 {
+        let split = Split::new(space, search.gamma, observations);
+        let candidates = (0..search.candidates).map(|_| split.draw(space, &mut generator));
         // The first one of equal candidates.
         let best = candidates.filter(|(values, _)| is_new(values)).reduce(|a, b| if b.1 > a.1 { b } else { a });
         if let Some((values, _)) = best {
@@ -87,11 +67,11 @@ pub fn propose(
         }
     }
     let random = |generator: &mut ChaCha8Rng| -> Vec<Value> {
-        let of = |dimension: &Dimension| match dimension {
+        let draw = |dimension: &Dimension| match dimension {
             Dimension::Range(range) => range.at(generator.random()),
             Dimension::Choice(list) => list[generator.random_range(0..list.len())].clone(),
         };
-        space.iter().map(of).collect()
+        space.iter().map(draw).collect()
     };
     (0..TRIES_MAX).map(|_| random(&mut generator)).find(is_new).map(|values| (values, false))
 }
@@ -103,14 +83,15 @@ struct Split {
 }
 
 impl Split {
-    fn of(space: &[Dimension], gamma: f64, observations: &[Observation]) -> Self {
+    fn new(space: &[Dimension], gamma: f64, observations: &[Observation]) -> Self {
         let mut order: Vec<&Observation> = observations.iter().collect();
         order.sort_by(|a, b| a.cost.total_cmp(&b.cost).then(a.trial.cmp(&b.trial)));
         let good = ((gamma * order.len() as f64).ceil() as usize).clamp(1, order.len().saturating_sub(1).max(1));
         let (good, other) = order.split_at(good);
         let densities = |half: &[&Observation]| {
-            let of = |(at, dimension)| Density::of(dimension, half.iter().map(|observation| &observation.values[at]));
-            space.iter().enumerate().map(of).collect()
+            let density =
+                |(at, dimension)| Density::new(dimension, half.iter().map(|observation| &observation.values[at]));
+            space.iter().enumerate().map(density).collect()
         };
         Self { good: densities(good), other: densities(other) }
     }
@@ -137,7 +118,7 @@ enum Density {
 }
 
 impl Density {
-    fn of<'a>(dimension: &Dimension, values: impl Iterator<Item = &'a Value>) -> Self {
+    fn new<'a>(dimension: &Dimension, values: impl Iterator<Item = &'a Value>) -> Self {
         match dimension {
             Dimension::Range(range) => Self::Numbers(gaussians(range, values)),
             Dimension::Choice(list) => {
@@ -157,12 +138,12 @@ impl Density {
                 let (middle, width) = gaussians[generator.random_range(0..gaussians.len())];
                 // Draws outside of the range are repeated: half of them, at the very end of a range.
                 let mut drawn = (0..TRIES_MAX).map(|_| middle + width * normal(generator));
-                range.at(drawn.find(|share| (0.0..=1.0).contains(share)).unwrap_or(middle))
+                range.at(drawn.find(|fraction| (0.0..=1.0).contains(fraction)).unwrap_or(middle))
             }
-            (Self::Choices(shares), Dimension::Choice(list)) => {
+            (Self::Choices(fractions), Dimension::Choice(list)) => {
                 let mut rest: f64 = generator.random();
-                let at = shares.iter().position(|share| {
-                    rest -= share;
+                let at = fractions.iter().position(|fraction| {
+                    rest -= fraction;
                     rest < 0.0
                 });
                 list[at.unwrap_or(list.len() - 1)].clone()
@@ -174,15 +155,15 @@ impl Density {
     fn at(&self, dimension: &Dimension, value: &Value) -> f64 {
         match (self, dimension) {
             (Self::Numbers(gaussians), Dimension::Range(range)) => {
-                let share = range.fraction(value);
+                let fraction = range.fraction(value);
                 let each = gaussians.iter().map(|&(middle, width)| {
                     let within = cumulative((1.0 - middle) / width) - cumulative(-middle / width);
-                    (-((share - middle) / width).powi(2) / 2.0).exp() / (width * (2.0 * PI).sqrt() * within)
+                    (-((fraction - middle) / width).powi(2) / 2.0).exp() / (width * (2.0 * PI).sqrt() * within)
                 });
                 each.sum::<f64>() / gaussians.len() as f64
             }
-            (Self::Choices(shares), Dimension::Choice(list)) => {
-                list.iter().position(|one| one == value).map_or(f64::MIN_POSITIVE, |at| shares[at])
+            (Self::Choices(fractions), Dimension::Choice(list)) => {
+                list.iter().position(|one| one == value).map_or(f64::MIN_POSITIVE, |at| fractions[at])
             }
             _ => 1.0,
         }
@@ -206,7 +187,7 @@ fn gaussians<'a>(range: &NumberRange, values: impl Iterator<Item = &'a Value>) -
     each.collect()
 }
 
-/// The share of the standard normal distribution below `x`.
+/// The fraction of the standard normal distribution below `x`.
 fn cumulative(x: f64) -> f64 {
     0.5 * (1.0 + libm::erf(x / SQRT_2))
 }
@@ -216,7 +197,9 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    const SETTINGS: Settings = Settings { seed: 0, startup: 10, gamma: 0.15, candidates: 24 };
+    fn search(startup: u64, space: &[Dimension]) -> TpeSearch {
+        TpeSearch { startup, gamma: 0.15, candidates: 24, space: space.to_vec() }
+    }
 
     fn range(from: f64, to: f64, logarithmic: bool, integer: bool) -> Dimension {
         Dimension::Range(NumberRange { from, to, logarithmic, integer })
@@ -227,8 +210,7 @@ mod tests {
         let mut observations: Vec<Observation> = Vec::new();
         for trial in 1..=trials {
             let before: Vec<Vec<Value>> = observations.iter().map(|observation| observation.values.clone()).collect();
-            let (values, _) =
-                propose(space, Settings { seed, startup, ..SETTINGS }, trial, &observations, &before).unwrap();
+            let (values, _) = propose(&search(startup, space), seed, trial, &observations, &before).unwrap();
             let cost = cost(&values);
             observations.push(Observation { trial, values, cost });
         }
@@ -260,8 +242,7 @@ mod tests {
             for trial in 1..=40 {
                 let before: Vec<Vec<Value>> =
                     observations.iter().map(|observation| observation.values.clone()).collect();
-                let (values, _) =
-                    propose(&space, Settings { seed, ..SETTINGS }, trial, &observations, &before).unwrap();
+                let (values, _) = propose(&search(10, &space), seed, trial, &observations, &before).unwrap();
                 let cost = values[0].as_f64().unwrap() + if values[1] == "c" { 0.0 } else { 3.0 };
                 observations.push(Observation { trial, values, cost });
             }
@@ -279,14 +260,14 @@ mod tests {
         let mut observations: Vec<Observation> = Vec::new();
         for trial in 1..=12 {
             let before: Vec<Vec<Value>> = observations.iter().map(|observation| observation.values.clone()).collect();
-            let (values, by_results) = propose(&space, SETTINGS, trial, &observations, &before).unwrap();
+            let (values, by_results) = propose(&search(10, &space), 0, trial, &observations, &before).unwrap();
             assert!((1..=6).contains(&values[0].as_i64().unwrap()) && values[1].is_boolean(), "{values:?}");
             assert!(!before.contains(&values));
             assert!(trial > 10 || !by_results);
             observations.push(Observation { trial, cost: values[0].as_f64().unwrap(), values });
         }
         let before: Vec<Vec<Value>> = observations.iter().map(|observation| observation.values.clone()).collect();
-        assert_eq!(propose(&space, SETTINGS, 13, &observations, &before), None, "all twelve were there");
+        assert_eq!(propose(&search(10, &space), 0, 13, &observations, &before), None, "all twelve were there");
     }
 
     #[test]
@@ -300,24 +281,28 @@ mod tests {
             })
             .collect();
         let before: Vec<Vec<Value>> = observations.iter().map(|observation| observation.values.clone()).collect();
-        let of = |seed, trial, observations: &[Observation]| {
-            propose(&space, Settings { seed, ..SETTINGS }, trial, observations, &before)
+        let proposed = |seed, trial, observations: &[Observation]| {
+            propose(&search(10, &space), seed, trial, observations, &before)
         };
-        assert_eq!(of(1, 11, &observations), of(1, 11, &observations));
+        assert_eq!(proposed(1, 11, &observations), proposed(1, 11, &observations));
         let mut turned = observations.clone();
         turned.reverse();
-        assert_eq!(of(1, 11, &observations), of(1, 11, &turned), "the order in which results came is no matter");
-        assert_ne!(of(1, 11, &observations), of(2, 11, &observations));
-        assert_ne!(of(1, 11, &observations), of(1, 12, &observations));
+        assert_eq!(
+            proposed(1, 11, &observations),
+            proposed(1, 11, &turned),
+            "the order in which results came is no matter"
+        );
+        assert_ne!(proposed(1, 11, &observations), proposed(2, 11, &observations));
+        assert_ne!(proposed(1, 11, &observations), proposed(1, 12, &observations));
         let mut other = observations.clone();
         other[8].cost = -1.0;
-        assert_ne!(of(1, 11, &observations), of(1, 11, &other));
+        assert_ne!(proposed(1, 11, &observations), proposed(1, 11, &other));
         let failed: Vec<Observation> = observations
             .iter()
             .cloned()
             .map(|observations| Observation { cost: f64::INFINITY, ..observations })
             .collect();
-        assert!(of(1, 11, &failed).is_some(), "where all failed it still draws");
+        assert!(proposed(1, 11, &failed).is_some(), "where all failed it still draws");
     }
 
     /// Two values, at 0.2 and 0.8, and the whole range: by hand, with a table of the normal distribution.
@@ -325,7 +310,7 @@ mod tests {
     fn a_density_is_what_the_paper_says() {
         let dimension = range(0.0, 1.0, false, false);
         let values = [json!(0.2), json!(0.8)];
-        let density = Density::of(&dimension, values.iter());
+        let density = Density::new(&dimension, values.iter());
         let Density::Numbers(gaussians) = &density else { panic!() };
         // The neighbour of either is the middle of the range, 0.3 away; a quarter would be the narrowest.
         let near = |a: f64, b: f64| (a - b).abs() < 1e-5;
@@ -338,7 +323,7 @@ mod tests {
         assert!((sum - 1.0).abs() < 1e-3, "{sum}");
         let choice = Dimension::Choice(vec![json!("a"), json!("b"), json!("c")]);
         let chosen = [json!("a"), json!("a"), json!("c")];
-        let density = Density::of(&choice, chosen.iter());
+        let density = Density::new(&choice, chosen.iter());
         let shares = ["a", "b", "c"].map(|one| density.at(&choice, &json!(one)));
         assert!(near(shares[0], 3.0 / 6.0) && near(shares[1], 1.0 / 6.0) && near(shares[2], 2.0 / 6.0), "{shares:?}");
     }

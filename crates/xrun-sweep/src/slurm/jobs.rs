@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use super::arrays::Arrays;
-use super::queue::{self, Task};
+use super::queue::{self, QueuedTask};
 use super::{SlurmError, arrays_of};
 use crate::records::sweep::SweepRecord;
 
@@ -41,7 +41,7 @@ impl JobNames {
     ///
     /// # Errors
     /// Slurm does not answer.
-    pub fn tasks(&self) -> Result<Vec<Task>, SlurmError> {
+    pub fn tasks(&self) -> Result<Vec<QueuedTask>, SlurmError> {
         let names: Vec<String> = self.stops().iter().map(|until| self.arrays(*until).names()).collect();
         Ok(queue::lines(&names.join(","))?.lines().filter_map(|line| self.task(line)).collect())
     }
@@ -50,7 +50,7 @@ impl JobNames {
         self.stops.as_deref().unwrap_or(&[None])
     }
 
-    fn task(&self, line: &str) -> Option<Task> {
+    fn task(&self, line: &str) -> Option<QueuedTask> {
         self.stops().iter().find_map(|until| queue::task(line, &self.arrays(*until), *until))
     }
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use super::super::launcher::{JobOutcome, Launcher, Started, SweepContext};
 use super::super::measure::Queued;
 use super::super::record::run_directory;
-use super::super::resources::{Forecasts, retries};
+use super::super::resources::forecasts::Forecasts;
 use super::super::run_status::RunStatus;
 use super::super::schedule::{Event, Options, SweepError};
 use super::super::scheduler::Job;
@@ -20,7 +20,7 @@ use super::super::search::progress::arrived;
 use super::super::trials::RunId;
 use super::jobs::JobNames;
 use super::outcome::{ActiveJob, TaskOutcome};
-use super::queue::{self, Task};
+use super::queue::{self, QueuedTask};
 use super::script::{self, Array};
 use super::{SlurmError, unwatched_deaths};
 use crate::records::search::Search;
@@ -30,7 +30,7 @@ use xrun_core::files::layout;
 use xrun_core::files::write;
 use xrun_core::units::Bytes;
 use xrun_results::read;
-use xrun_watch::stop::StopSignal;
+use xrun_run::stop::StopSignal;
 
 /// Default of `array_limit` for a search: with more jobs at once, each is chosen by fewer results.
 pub const SEARCH_JOBS: u32 = 4;
@@ -49,7 +49,7 @@ pub struct Submission<'a> {
     /// Slurm settings of each run.
     pub settings: Slurm,
     /// Memory of each trial; `None` where the settings have one size for all.
-    pub memory: Option<Box<dyn Forecasts + 'a>>,
+    pub memory: Option<Forecasts<'a>>,
     /// As for any launcher.
     pub options: Options,
 }
@@ -57,7 +57,7 @@ pub struct Submission<'a> {
 impl Submission<'_> {
     /// Bytes that a run is given, at least `retry_bytes`; `None` where Slurm decides.
     pub fn memory_of(&self, run: RunId, retry_bytes: Option<u64>) -> Option<u64> {
-        let of_trial = || self.memory.as_ref().and_then(|memory| memory.slurm_memory(run.trial));
+        let of_trial = || self.memory.as_ref().and_then(|forecasts| forecasts.memory().size(run.trial));
         self.settings.memory.or_else(of_trial).map(|bytes| bytes.0).max(retry_bytes)
     }
 }
@@ -74,7 +74,7 @@ pub struct SlurmLauncher<'a> {
     pending: Vec<ActiveJob>,
     active: Vec<ActiveJob>,
     /// The last answer of the queue.
-    tasks: Vec<Task>,
+    tasks: Vec<QueuedTask>,
     /// Bytes for the one retry of runs that had too little memory.
     retry_bytes: BTreeMap<RunId, u64>,
     /// Resubmissions of jobs that went back to the scheduler.
@@ -134,7 +134,7 @@ impl<'a> SlurmLauncher<'a> {
 
     /// Asks the queue until no process works on a run that has no task: on this machine, or one that is ending. Its last step is
     /// not known before it ends.
-    fn wait_for_others(&self, context: &mut SweepContext<'_>) -> Result<Vec<Task>, SlurmError> {
+    fn wait_for_others(&self, context: &mut SweepContext<'_>) -> Result<Vec<QueuedTask>, SlurmError> {
         let mut reported = false;
         loop {
             let tasks = self.jobs.tasks()?;
@@ -150,6 +150,9 @@ impl<'a> SlurmLauncher<'a> {
 
     /// Submits what is pending. What Slurm does not take now, it may take when another job has ended: the scheduler has it again.
     fn submit(&mut self, context: &mut SweepContext<'_>) -> Result<Vec<(Job, JobOutcome)>, SlurmError> {
+        if let Some(forecasts) = &mut self.submission.memory {
+            self.pending.iter().for_each(|job| forecasts.add(context.record, job.job.run.trial));
+        }
         let mut outcomes = Vec::new();
         let mut batches = self.batches().into_iter();
         for jobs in batches.by_ref() {
@@ -300,10 +303,9 @@ impl Launcher for SlurmLauncher<'_> {
             None => self.jobs.tasks()?,
         };
         let (sweep, record) = (self.sweep, context.record);
-        let retries = retries(sweep, record);
-        self.retry_bytes = retries.iter().map(|(run, retry)| (*run, retry.bytes)).collect();
+        self.retry_bytes = context.histories.retries().collect();
         let asked = |run| self.submission.memory_of(run, self.retry_bytes.get(&run).copied());
-        for (run, why) in unwatched_deaths::find(sweep, record, &self.tasks, &retries, &asked) {
+        for (run, why) in unwatched_deaths::find(sweep, record, &self.tasks, context.histories, &asked) {
             let directory = run_directory(sweep, run);
             let until = match &self.search {
                 None => None,
@@ -389,7 +391,7 @@ impl Launcher for SlurmLauncher<'_> {
 }
 
 /// State of each run that is in the queue, for the table.
-pub fn queued(record: &SweepRecord, tasks: &[Task]) -> BTreeMap<RunId, Queued> {
+pub fn queued(record: &SweepRecord, tasks: &[QueuedTask]) -> BTreeMap<RunId, Queued> {
     let runs: Vec<RunId> = record.runs().collect();
     let active = tasks.iter().filter(|task| task.is_active());
     let known = active.filter_map(|task| {
@@ -400,13 +402,13 @@ pub fn queued(record: &SweepRecord, tasks: &[Task]) -> BTreeMap<RunId, Queued> {
 }
 
 /// Numbers of the jobs that have tasks which run or wait.
-pub fn active_jobs(tasks: &[Task]) -> Vec<u64> {
+pub fn active_jobs(tasks: &[QueuedTask]) -> Vec<u64> {
     let jobs: BTreeSet<u64> = tasks.iter().filter(|task| task.is_active()).map(|task| task.job).collect();
     jobs.into_iter().collect()
 }
 
 /// The runs in the queue, and how far each goes.
-pub fn under_way(record: &SweepRecord, tasks: &[Task]) -> Vec<Job> {
+pub fn under_way(record: &SweepRecord, tasks: &[QueuedTask]) -> Vec<Job> {
     let runs = record.runs().zip(0..);
     let newest =
         |place| tasks.iter().filter(|task| task.place == place && task.is_active()).max_by_key(|task| task.job);
@@ -414,9 +416,9 @@ pub fn under_way(record: &SweepRecord, tasks: &[Task]) -> Vec<Job> {
 }
 
 /// Cancelling all remaining jobs at once means the sweep, not a run.
-fn cancelled_together(outcomes: Vec<TaskOutcome>, tasks: &[Task]) -> Vec<TaskOutcome> {
+fn cancelled_together(outcomes: Vec<TaskOutcome>, tasks: &[QueuedTask]) -> Vec<TaskOutcome> {
     let cancelled = |outcome: &TaskOutcome| matches!(outcome, TaskOutcome::Resubmit { cancelled: true, .. });
-    let all = outcomes.len() > 1 && !tasks.iter().any(Task::is_active) && outcomes.iter().all(cancelled);
+    let all = outcomes.len() > 1 && !tasks.iter().any(QueuedTask::is_active) && outcomes.iter().all(cancelled);
     if all { outcomes.into_iter().map(|_| TaskOutcome::Cancelled).collect() } else { outcomes }
 }
 

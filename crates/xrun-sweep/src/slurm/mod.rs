@@ -18,15 +18,15 @@ pub mod script;
 pub mod task;
 pub mod unwatched_deaths;
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use self::arrays::Arrays;
 use super::record;
+use crate::records::read_text;
 use xrun_core::experiment::launcher::{Slurm, check_slurm};
 use xrun_core::files::write;
 use xrun_core::files::write::WriteError;
-use xrun_core::files::{file, layout};
+use xrun_core::files::layout;
 use xrun_core::printable;
 
 /// Largest `slurm.toml`.
@@ -47,18 +47,18 @@ pub enum SlurmError {
         source: std::io::Error,
     },
     /// `sbatch` refused the job array.
-    #[error("Slurm refused the job: {said}{}", advice(said))]
+    #[error("Slurm refused the job: {message}{}", advice(message))]
     Refused {
         /// Its standard error, cleaned for a terminal.
-        said: String,
+        message: String,
     },
     /// A command was started and ended with an error.
-    #[error("`{command}` failed: {said}")]
+    #[error("`{command}` failed: {message}")]
     Failed {
         /// The command's name.
         command: &'static str,
         /// Its standard error, cleaned for a terminal.
-        said: String,
+        message: String,
     },
     /// The path of a directory has characters that a batch script or Slurm's `--output` cannot name.
     #[error("Slurm's scripts cannot name the directory {}, which has one of \" ' \\ % or a line break; choose another with \
@@ -81,8 +81,8 @@ pub enum SlurmError {
 }
 
 /// Advice on a refusal.
-fn advice(said: &str) -> &'static str {
-    let said = said.to_lowercase();
+fn advice(message: &str) -> &'static str {
+    let message = message.to_lowercase();
     [
         ("invalid partition", "; set `partition` in [launcher.slurm]: `sinfo` lists the partitions"),
         ("invalid account", "; set `account` in [launcher.slurm]: `sacctmgr show associations user=$USER` lists yours"),
@@ -103,7 +103,7 @@ fn advice(said: &str) -> &'static str {
         ("contact slurm controller", "; the cluster's controller does not answer: try again later"),
     ]
     .into_iter()
-    .find(|(part, _)| said.contains(part))
+    .find(|(part, _)| message.contains(part))
     .map_or("", |(_, advice)| advice)
 }
 
@@ -131,11 +131,7 @@ pub fn write_settings(sweep: &Path, settings: &Slurm) -> Result<(), SlurmError> 
 pub fn read_settings(sweep: &Path) -> Result<Option<Slurm>, SlurmError> {
     let path = sweep.join(layout::SLURM);
     let wrong = |message: &str| SlurmError::Settings { path: path.clone(), message: printable::line(message, 400) };
-    let bytes = match file::bytes(&path, FILE_BYTES_MAX) {
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        bytes => bytes.map_err(|error| wrong(&error.to_string()))?,
-    };
-    let text = String::from_utf8(bytes).map_err(|_| wrong("is not UTF-8"))?;
+    let Some(text) = read_text(&path, FILE_BYTES_MAX).map_err(|message| wrong(&message))? else { return Ok(None) };
     // The file may have been edited: a value that an experiment may not have could add lines to the script.
     check_slurm(&text).map_err(|message| wrong(&message))?;
     Ok(Some(toml::from_str(&text).map_err(|error| wrong(error.message()))?))

@@ -11,7 +11,7 @@ use super::super::run_status::RunStatus;
 use super::super::scheduler::Job;
 use super::super::search::progress::arrived;
 use super::launcher::Submission;
-use super::queue::{self, Task};
+use super::queue::{self, QueuedTask};
 use crate::records::search::Search;
 use crate::records::sweep::Process;
 use xrun_core::files::layout;
@@ -19,8 +19,8 @@ use xrun_core::units::{Bytes, pluralize};
 use xrun_results::format::VERSION;
 use xrun_results::read;
 use xrun_results::timestamp::now;
-use xrun_watch::killed;
-use xrun_watch::killed::Killer;
+use xrun_run::killed;
+use xrun_run::killed::Killer;
 
 /// Time until a file system shows on one machine what another one wrote.
 const SETTLED: Duration = Duration::from_secs(2);
@@ -97,7 +97,7 @@ impl ActiveJob {
         &mut self,
         sweep: &Path,
         search: Option<&Search>,
-        tasks: &[Task],
+        tasks: &[QueuedTask],
         submission: &Submission<'_>,
         cancelled: bool,
     ) -> TaskOutcome {
@@ -122,7 +122,13 @@ impl ActiveJob {
         }
     }
 
-    fn by_task(&mut self, sweep: &Path, tasks: &[Task], submission: &Submission<'_>, cancelled: bool) -> TaskOutcome {
+    fn by_task(
+        &mut self,
+        sweep: &Path,
+        tasks: &[QueuedTask],
+        submission: &Submission<'_>,
+        cancelled: bool,
+    ) -> TaskOutcome {
         if queue::is_active(tasks, self.place) {
             self.gone = None;
             return TaskOutcome::Active;
@@ -202,7 +208,7 @@ impl ActiveJob {
     }
 
     /// Decides where the job left nothing in the run's directory: its output says what is wrong, if its node sees the directory.
-    fn before_xrun(&self, sweep: &Path, task: &Task, why: String) -> TaskOutcome {
+    fn before_xrun(&self, sweep: &Path, task: &QueuedTask, why: String) -> TaskOutcome {
         if let Some(line) = last_line(&stderr_of(sweep, self.job.run)) {
             return TaskOutcome::Ended(Some(line));
         }
@@ -245,16 +251,16 @@ impl ActiveJob {
     }
 }
 
-fn has_exited(task: &Task) -> bool {
+fn has_exited(task: &QueuedTask) -> bool {
     [FAILED, "COMPLETED"].contains(&task.state.as_str())
 }
 
-fn output_of(sweep: &Path, task: &Task) -> PathBuf {
+fn output_of(sweep: &Path, task: &QueuedTask) -> PathBuf {
     sweep.join(layout::SLURM_SAID).join(format!("{}_{}.txt", task.job, task.task))
 }
 
 /// Removes the output of a job that wrote nothing.
-fn tidy(sweep: &Path, task: Option<&Task>) {
+fn tidy(sweep: &Path, task: Option<&QueuedTask>) {
     if let Some(task) = task {
         let _ = last_line(&output_of(sweep, task));
     }

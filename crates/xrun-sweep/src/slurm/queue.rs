@@ -8,11 +8,11 @@ use super::arrays::Arrays;
 use xrun_core::printable;
 
 /// Longest message of Slurm, in characters.
-const SAID_CHARACTERS_MAX: usize = 400;
+const MESSAGE_CHARACTERS_MAX: usize = 400;
 
 /// A task of a job array in the queue, where it stays for some minutes after its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Task {
+pub struct QueuedTask {
     /// Number of the job array.
     pub job: u64,
     /// Its number in the array.
@@ -27,7 +27,7 @@ pub struct Task {
     pub until: Option<u64>,
 }
 
-impl Task {
+impl QueuedTask {
     /// Returns whether it runs or waits.
     pub fn is_active(&self) -> bool {
         const ENDED: [&str; 10] = [
@@ -69,14 +69,14 @@ pub fn available() -> Result<(), SlurmError> {
 pub fn submit(script: &Path) -> Result<u64, SlurmError> {
     let output = run("sbatch", Command::new("sbatch").arg("--parsable").arg(script))?;
     if !output.status.success() {
-        return Err(SlurmError::Refused { said: said(&output) });
+        return Err(SlurmError::Refused { message: error_message(&output) });
     }
     // On a federation, the name of the cluster follows after a semicolon.
     let text = String::from_utf8_lossy(&output.stdout);
     let number = text.lines().last().unwrap_or_default().split(';').next().unwrap_or_default().trim();
     number.parse().map_err(|_| {
-        let said = format!("expected the number of the job, found \"{}\"", printable::line(&text, 80));
-        SlurmError::Failed { command: "sbatch", said }
+        let message = format!("expected the number of the job, found \"{}\"", printable::line(&text, 80));
+        SlurmError::Failed { command: "sbatch", message }
     })
 }
 
@@ -98,27 +98,27 @@ pub fn lines(names: &str) -> Result<String, SlurmError> {
     let output = run("squeue", command.arg(format!("--name={names}")))?;
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(SlurmError::Failed { command: "squeue", said: said(&output) }),
+        false => Err(SlurmError::Failed { command: "squeue", message: error_message(&output) }),
     }
 }
 
 /// Parses `12|3|PENDING|name|Priority`; `None` for a line of another job.
-pub fn task(line: &str, arrays: &Arrays, until: Option<u64>) -> Option<Task> {
+pub fn task(line: &str, arrays: &Arrays, until: Option<u64>) -> Option<QueuedTask> {
     let mut parts = line.trim().splitn(5, '|');
     let (job, task) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
     let state = printable::line(parts.next()?, 40);
     let place = arrays.place(parts.next()?, task)?;
     let reason = printable::line(parts.next().unwrap_or_default(), 120);
-    Some(Task { job, task, place, state, reason, until })
+    Some(QueuedTask { job, task, place, state, reason, until })
 }
 
 /// Returns whether the run at this place of the order has a task that runs or waits.
-pub fn is_active(tasks: &[Task], place: usize) -> bool {
+pub fn is_active(tasks: &[QueuedTask], place: usize) -> bool {
     tasks.iter().any(|task| task.place == place && task.is_active())
 }
 
 /// Numbers of tasks that run, and that wait.
-pub fn counts(tasks: &[Task]) -> (usize, usize) {
+pub fn counts(tasks: &[QueuedTask]) -> (usize, usize) {
     let active = || tasks.iter().filter(|task| task.is_active());
     let waiting = active().filter(|task| task.waits()).count();
     (active().count() - waiting, waiting)
@@ -129,12 +129,12 @@ fn run(name: &'static str, command: &mut Command) -> Result<Output, SlurmError> 
 }
 
 /// The standard error of a command, in one line.
-fn said(output: &Output) -> String {
+fn error_message(output: &Output) -> String {
     let text = String::from_utf8_lossy(&output.stderr);
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     match lines.is_empty() {
         true => format!("{} without a message", output.status),
-        false => printable::line(&lines.join("; "), SAID_CHARACTERS_MAX),
+        false => printable::line(&lines.join("; "), MESSAGE_CHARACTERS_MAX),
     }
 }
 

@@ -4,35 +4,35 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use chrono::{DateTime, FixedOffset};
+use chrono::DateTime;
 
+use super::super::journal::{Histories, History};
 use super::super::record::run_directory;
-use super::super::resources::{Retry, processes, retry};
+use super::super::resources::retry;
 use super::super::run_status::RunStatus;
 use super::super::trials::RunId;
 use super::outcome::{FAILED, OUT_OF_MEMORY};
-use super::queue::{Task, is_active};
-use crate::records::sweep::{Process, SweepRecord};
+use super::queue::{QueuedTask, is_active};
+use crate::records::sweep::SweepRecord;
 use xrun_results::read;
-use xrun_watch::killed;
-use xrun_watch::killed::Killer;
+use xrun_run::killed;
+use xrun_run::killed::Killer;
 
-/// Returns these runs, each with a message. Runs whose retry is decided on in `retries` are left out, and so are those that were
-/// given less memory than `asked` is now for their trial: the user has raised it since.
+/// Returns these runs, each with a message. Runs whose retry is decided on are left out, and so are those that were given less memory than `asked` is now for their trial: the user has raised it since.
 pub fn find(
     sweep: &Path,
     record: &SweepRecord,
-    tasks: &[Task],
-    retries: &BTreeMap<RunId, Retry>,
+    tasks: &[QueuedTask],
+    histories: &Histories,
     asked: &dyn Fn(RunId) -> Option<u64>,
 ) -> BTreeMap<RunId, String> {
-    let recorded = recorded_ends(sweep);
     let mut accounting = true;
     let mut died = BTreeMap::new();
     for (run, place) in record.runs().zip(0..) {
         let directory = run_directory(sweep, run);
-        let decided = retries.get(&run).is_some_and(|retry| retry.to_come);
-        if decided || is_active(tasks, place) || !begun_after(&directory, recorded.get(&run.to_string())) {
+        let history = histories.get(run);
+        let decided = history.is_some_and(History::is_retry_to_come);
+        if decided || is_active(tasks, place) || !begun_after(&directory, history) {
             continue;
         }
         let given = killed::cluster_memory(&directory);
@@ -47,9 +47,9 @@ pub fn find(
             RunStatus::Unfinished => {
                 // The queue forgets its jobs after some minutes. Without accounting of one there is none of the others.
                 let state = state.or_else(|| {
-                    let said = accounting.then(|| killed::cluster_state(&directory)).flatten();
-                    accounting &= said.is_some();
-                    said
+                    let state = accounting.then(|| killed::cluster_state(&directory)).flatten();
+                    accounting &= state.is_some();
+                    state
                 });
                 of_memory(&directory, state.as_deref(), given.or_else(|| asked(run)))
             }
@@ -75,16 +75,11 @@ fn of_memory(run: &Path, state: Option<&str>, had: Option<u64>) -> Option<String
     }
 }
 
-/// Time of each run's newest recorded end.
-fn recorded_ends(sweep: &Path) -> BTreeMap<String, DateTime<FixedOffset>> {
-    let ended = |process: Process| Some((process.run, DateTime::parse_from_rfc3339(&process.ended).ok()?));
-    processes(sweep).filter_map(ended).collect()
-}
-
 /// Returns whether the newest process of the run began after its newest recorded end.
-fn begun_after(run: &Path, recorded: Option<&DateTime<FixedOffset>>) -> bool {
+fn begun_after(run: &Path, history: Option<&History>) -> bool {
     let Ok(manifest) = read::manifest(run) else { return false };
     let newest = manifest.resumed.last().unwrap_or(&manifest.started);
     let newest = DateTime::parse_from_rfc3339(newest);
-    recorded.is_none_or(|recorded| newest.is_ok_and(|newest| newest > *recorded))
+    let recorded = history.and_then(|history| DateTime::parse_from_rfc3339(&history.last.ended).ok());
+    recorded.is_none_or(|recorded| newest.is_ok_and(|newest| newest > recorded))
 }

@@ -6,14 +6,14 @@ use super::WatchError;
 use super::growth::{CauseSearch, GrowthWatch};
 use super::sampler::{ProcessTree, Sampler};
 use crate::explain::{ExplainError, Explainer};
-use crate::memory::own_cgroup::Cgroups;
-use crate::memory::processes::{Pages, Status, age};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_results::explanation::Explanation;
 use xrun_results::format::SamplePoint;
 use xrun_results::judge::CommandJudge;
 use xrun_results::verdict::Verdict;
 use xrun_results::watched::WatchSettings;
+use xrun_run::memory::own_cgroup::Cgroups;
+use xrun_run::memory::processes::{Pages, Status, age};
 
 /// Cap on the time between two checks whether to stop.
 const TICK_MAX: Duration = Duration::from_millis(50);
@@ -72,8 +72,7 @@ pub fn attach(
                 && let Some(verdict) = growth.look(&command, search.is_needed())
             {
                 growth.report(&verdict).iter().for_each(|message| info(message));
-                let members: Vec<u32> = sampler.members().iter().map(|member| member.id).collect();
-                search.ask(&verdict, &members);
+                search.ask(&verdict, &sampler.member_ids());
             }
         }
         if let Some(search) = &mut search {

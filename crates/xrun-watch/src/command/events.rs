@@ -4,20 +4,17 @@
 //! content is a protobuf message `Event`, of which the step and the scalars of the summary are read.
 
 use std::collections::BTreeMap;
-use std::io::{Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use super::step_counter::StepNumber;
-use super::steps::{StepValues, Steps, VALUES_MAX};
+use super::step_formats::is_held_out;
+use super::steps::{READ_BYTES_MAX, StepValues, Steps, VALUES_MAX, read_appended};
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
-use xrun_core::files::file;
 use xrun_results::event_file::masked_crc32c;
 
 /// Cap on the files that are followed; a run has one or two.
 const FILES_MAX: usize = 32;
-/// Cap on the bytes of a file that are read at once.
-const BLOCK_BYTES: u64 = 1 << 20;
 /// Cap on a record that is parsed; longer ones are images and the like.
 const RECORD_BYTES_MAX: u64 = 256 * 1024;
 /// Cap on the entries of a directory that are listed.
@@ -32,7 +29,7 @@ const FOOT: u64 = 4;
 
 /// Buffer of a block of one file, and the pending scalars of all files.
 pub fn buffer() -> Buffer {
-    let cap = Cap { items: FILES_MAX as u64, bytes: BLOCK_BYTES + (FILES_MAX * VALUES_MAX * 128) as u64 };
+    let cap = Cap { items: FILES_MAX as u64, bytes: READ_BYTES_MAX + (FILES_MAX * VALUES_MAX * 128) as u64 };
     Buffer::new("event_files", Policy::Refuse, cap).because("a block of a file; further files are not followed")
 }
 
@@ -104,15 +101,8 @@ fn event_files(directory: &Path) -> Vec<PathBuf> {
 
 impl EventFile {
     fn read(&mut self, path: &Path, steps: &Steps) {
-        let Ok(mut file) = file::open(path) else { return };
-        let length = file.metadata().map_or(0, |found| found.len());
-        if length <= self.at || file.seek(SeekFrom::Start(self.at)).is_err() {
-            return;
-        }
-        let mut bytes = Vec::with_capacity((length - self.at).min(BLOCK_BYTES) as usize);
-        if file.take(BLOCK_BYTES).read_to_end(&mut bytes).is_err() {
-            return;
-        }
+        let length = path.metadata().map_or(0, |found| found.len());
+        let Some(bytes) = read_appended(path, self.at, length) else { return };
         let mut rest = bytes.as_slice();
         while let Some(record) = next_record(rest) {
             let Ok(Record { content, size }) = record else {
@@ -167,10 +157,9 @@ enum TagKind {
 fn tag_kind(tag: &str) -> TagKind {
     let lower = tag.to_lowercase();
     let parts: Vec<&str> = lower.split(|letter: char| !letter.is_ascii_alphanumeric()).collect();
-    let held_out = parts.iter().any(|part| ["val", "valid", "validation", "eval", "test"].contains(part));
     match parts.contains(&"lr") || lower.contains("learning_rate") {
         true => TagKind::Rate,
-        false if parts.contains(&"loss") && !held_out => TagKind::Loss,
+        false if parts.contains(&"loss") && !is_held_out(&lower) => TagKind::Loss,
         false => {
             let plain = |letter: char| if letter.is_ascii_alphanumeric() || letter == '-' { letter } else { '_' };
             TagKind::Other(tag.chars().take(NAME_CHARACTERS_MAX).map(plain).collect())

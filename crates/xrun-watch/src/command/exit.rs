@@ -1,8 +1,8 @@
 //! Exit of a command: its status, OOM kills, and the message about it.
 
-use crate::memory::own_cgroup::Cgroups;
 use xrun_core::units::{Bytes, pluralize};
 use xrun_results::format::MemoryLine;
+use xrun_run::memory::own_cgroup::Cgroups;
 
 /// Exit status of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,9 +81,9 @@ impl LastMemory {
     fn memory_before(&self, now_us: u64) -> String {
         let Some(line) = &self.line else { return "no sample was taken".into() };
         let limit = line.container.and_then(|container| container.limit).into_iter().chain(self.host_memory).min();
-        let of = limit.map_or_else(String::new, |limit| format!(" of {}", Bytes(limit)));
+        let of_limit = limit.map_or_else(String::new, |limit| format!(" of {}", Bytes(limit)));
         let before = xrun_core::units::seconds(now_us.saturating_sub(line.time_us) as f64 / 1e6);
-        format!("{}{of} in use {before} before", Bytes(line.host.heap))
+        format!("{}{of_limit} in use {before} before", Bytes(line.host.heap))
     }
 }
 

@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::memory::processes;
-use crate::memory::processes::{Member, Pages, Status};
 use xrun_core::printable;
 use xrun_results::secrets;
 use xrun_results::watched::ProcessGroup;
+use xrun_run::memory::processes;
+use xrun_run::memory::processes::{Member, Pages, Status};
 use xrun_verdict::names::{GPU_SUFFIX, PRIVATE_SUFFIX, SHARED_SUFFIX};
 
 /// Cap on the roles; processes of further ones belong to [`OTHERS`].

@@ -3,7 +3,6 @@
 use std::time::{Duration, Instant};
 
 use super::WatchRequest;
-use super::record::LimitReached;
 use xrun_core::bounded::planned::MemoryKind;
 use xrun_core::units::{Bytes, Span};
 use xrun_results::format::{ContainerMemory, MemoryLine};
@@ -20,13 +19,22 @@ pub struct CommandLimits {
     trend_checked: Instant,
 }
 
+/// Limit that ended a command.
+#[derive(Clone, Debug)]
+pub struct LimitReached {
+    pub message: String,
+    pub limit: LimitUse,
+    pub line: MemoryLine,
+}
+
 /// Limit, with the memory that counts towards it.
-struct LimitUse {
+#[derive(Clone, Copy, Debug)]
+pub struct LimitUse {
     /// Option that sets it; `None` for the limit of the container.
-    key: Option<&'static str>,
-    place: MemoryKind,
-    limit: u64,
-    used: u64,
+    pub key: Option<&'static str>,
+    pub place: MemoryKind,
+    pub limit: u64,
+    pub used: u64,
 }
 
 impl LimitUse {
@@ -61,14 +69,7 @@ impl CommandLimits {
         judged: &CommandJudge,
     ) -> Option<LimitReached> {
         let limits = limits(request, line);
-        let reached = |limit: &LimitUse, message: String| LimitReached {
-            message,
-            key: limit.key,
-            place: limit.place,
-            limit: limit.limit,
-            used: limit.used,
-            line: line.clone(),
-        };
+        let reached = |limit: &LimitUse, message| LimitReached { message, limit: *limit, line: line.clone() };
         if let Some(limit) = limits.iter().find(|limit| limit.is_at(request.limit_fraction)) {
             let percent = 100.0 * request.limit_fraction;
             let (memory, used) = (limit.memory(), Bytes(limit.used));

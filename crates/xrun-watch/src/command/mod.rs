@@ -28,12 +28,12 @@ use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use crate::directory::RunDirectory;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::settings::sections::{FailOn, TrainingFailOn};
 use xrun_core::settings::signal::Signal;
 use xrun_core::settings::step_pattern::StepPattern;
 use xrun_core::task::metric::Direction;
+use xrun_run::directory::RunDirectory;
 
 /// Command to run, with its limits and options.
 #[derive(Clone, Debug)]

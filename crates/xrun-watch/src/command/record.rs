@@ -3,20 +3,17 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use super::limits::LimitReached;
 use super::metrics::MetricsSummary;
 use super::{PreparedRun, StepSource, WatchError, WatchRequest, start};
-use crate::directory;
-use crate::directory::RunDirectory;
-use crate::host;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::Ledger;
-use xrun_core::bounded::planned::{MemoryKind, PlannedBuffer};
+use xrun_core::bounded::planned::PlannedBuffer;
 use xrun_core::dataset::digest::digest;
 use xrun_core::files::layout;
 use xrun_core::files::write;
 use xrun_core::files::write::{LineWriter, WriteError, lines};
 use xrun_core::printable;
-use xrun_results::build_info;
 use xrun_results::command_line;
 use xrun_results::explanation::Explanation;
 use xrun_results::format::{
@@ -28,6 +25,9 @@ use xrun_results::read::ReadError;
 use xrun_results::timestamp;
 use xrun_results::verdict::{TrainingVerdict, Verdict, VerdictWord};
 use xrun_results::watched::WatchSettings;
+use xrun_run::directory;
+use xrun_run::directory::RunDirectory;
+use xrun_run::manifest;
 use xrun_verdict::training::TrainingEnd;
 
 /// Cap on the lines that wait to be written, for each file.
@@ -76,18 +76,6 @@ pub fn buffers() -> [Buffer; 3] {
     [lines(MEMORY_LINES, LINES), lines(METRICS_LINES, LINES), lines(LOG_LINES, LINES)]
 }
 
-/// Limit that ended a command.
-#[derive(Clone, Debug)]
-pub struct LimitReached {
-    pub message: String,
-    /// Option that sets it; `None` for the limit of the container.
-    pub key: Option<&'static str>,
-    pub place: MemoryKind,
-    pub limit: u64,
-    pub used: u64,
-    pub line: MemoryLine,
-}
-
 impl CommandRecord {
     /// Creates the directory, with the manifest of the command.
     ///
@@ -100,28 +88,10 @@ impl CommandRecord {
         let fingerprint = digest(format!("{}\0{}", working_directory.display(), words.join("\0")).as_bytes());
         let directory = directory::create(&request.results, &request.name, &fingerprint, timestamp::time())?;
         let manifest = Manifest {
-            version: VERSION,
-            experiment: request.name.clone(),
             description: printable::line(&words.join(" "), DESCRIPTION_CHARACTERS_MAX),
-            run: directory.id.clone(),
-            fingerprint,
-            seed: 0,
             command: command_line::command(),
-            code: build_info::code(&working_directory, request.patch),
-            working_directory: working_directory.display().to_string(),
-            started: timestamp::now(),
-            resumed: Vec::new(),
-            resume_commands: Vec::new(),
-            device: unknown_device(),
-            host: host::host(),
-            data: BTreeMap::new(),
-            data_skipped: BTreeMap::new(),
-            lowered: Vec::new(),
-            origins: BTreeMap::new(),
-            parent: None,
-            until: None,
             watched: Some(watched.clone()),
-            slurm: xrun_results::process::SlurmJob::from_environment(),
+            ..manifest::of_process(&request.name, &directory.id, &fingerprint, unknown_device(), request.patch)
         };
         write::replace_json(&directory.path.join(layout::MANIFEST), &manifest)?;
         Self::open(PreparedRun { directory, segment: 0, seconds: 0.0 }, request, ledger)
@@ -302,10 +272,10 @@ impl CommandRecord {
             version: VERSION,
             step: reached.line.step,
             message: reached.message.clone(),
-            limit_key: reached.key.map(str::to_owned),
-            place: reached.place,
-            limit: reached.limit,
-            held: reached.used,
+            limit_key: reached.limit.key.map(str::to_owned),
+            place: reached.limit.place,
+            limit: reached.limit.limit,
+            held: reached.limit.used,
             suggestions: Vec::new(),
             unattributed: 0,
             growth,

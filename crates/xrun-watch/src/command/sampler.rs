@@ -7,17 +7,17 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::groups::{Groups, ProcessSample};
-use crate::memory::cgroup::Cgroup;
-use crate::memory::gpus::{Gpus, MeanLoad, combined_load};
-use crate::memory::own_cgroup::Cgroups;
-use crate::memory::processes;
-use crate::memory::processes::{Member, PROCESSES_MAX, Status};
-use crate::memory::shared_files::{self, SharedFiles};
-use crate::memory::sources;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun_results::format::{DriverMemory, HostMemory, MemoryLine, MemorySummary, SamplePoint, VERSION};
 use xrun_results::watched::{GpuMemory, ProcessMemory};
+use xrun_run::memory::cgroup::Cgroup;
+use xrun_run::memory::gpus::{GpuSample, Gpus, MeanLoad, combined_load};
+use xrun_run::memory::own_cgroup::Cgroups;
+use xrun_run::memory::processes;
+use xrun_run::memory::processes::{Member, PROCESSES_MAX, Status};
+use xrun_run::memory::shared_files::{self, SharedFiles};
+use xrun_run::memory::sources;
 use xrun_verdict::names::UNMAPPED_SHM;
 
 /// Pause after a sample in multiples of its cost: less than 1 % of one core. An interval below one second costs more.
@@ -102,11 +102,16 @@ impl Sampler {
     }
 
     /// Processes of the command.
-    pub fn members(&self) -> Vec<Member> {
+    fn members(&self) -> Vec<Member> {
         match self.tree {
             ProcessTree::Started { .. } => processes::descendants(std::process::id()),
             ProcessTree::Attached { main } => processes::with_descendants(main),
         }
+    }
+
+    /// Process ids of the command.
+    pub fn member_ids(&self) -> Vec<u32> {
+        self.members().iter().map(|member| member.id).collect()
     }
 
     /// Scans all processes; takes some microseconds for each.
@@ -156,7 +161,7 @@ impl Sampler {
     /// Memory of each GPU; adds the memory of each process to its sample.
     fn read_gpus(&self, seen: &mut [ProcessSample]) -> Vec<GpuMemory> {
         let read = self.gpus.as_ref().map(Gpus::read).unwrap_or_default();
-        let one = |gpu: &crate::memory::gpus::GpuSample| {
+        let gpu_memory = |gpu: &GpuSample| {
             let mut used_by_command = 0;
             for one in seen.iter_mut() {
                 let bytes = gpu.processes.get(&one.member.id).copied().unwrap_or_default();
@@ -165,7 +170,7 @@ impl Sampler {
             }
             GpuMemory { index: gpu.index, total: gpu.total, used: gpu.used, used_by_command, load: gpu.load }
         };
-        read.iter().map(one).collect()
+        read.iter().map(gpu_memory).collect()
     }
 
     fn line(&mut self, seen: &[ProcessSample], gpus: Vec<GpuMemory>, step: u64, point: SamplePoint) -> MemoryLine {
@@ -215,14 +220,11 @@ impl Sampler {
             host: HostMemory {
                 heap,
                 heap_peak: self.peaks.heap_peak,
-                heap_high: None,
-                heap_allocations: 0,
                 rss: Some(rss),
                 rss_peak: self.peaks.rss_peak,
-                anonymous: None,
                 file: Some(file),
                 swap: Some(swap),
-                libraries: None,
+                ..HostMemory::default()
             },
             device: None,
             driver,

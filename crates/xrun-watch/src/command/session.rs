@@ -13,30 +13,31 @@ use super::events::EventFiles;
 use super::exit::{self, Exit, LastMemory, State};
 use super::growth::{CauseSearch, GrowthWatch};
 use super::habits;
-use super::limits::{CommandLimits, unreclaimable};
+use super::limits::{CommandLimits, LimitReached, unreclaimable};
 use super::pty::{Foreground, SizeMirror};
-use super::record::{self, CommandEnd, CommandRecord, LimitReached};
+use super::record::{self, CommandEnd, CommandRecord};
 use super::reports::Reports;
 use super::sampler::{ProcessTree, Sampler, not_measured};
 use super::start::{self, OutputReaders};
+use super::step_source::SourceNote;
 use super::steps::StepEvent;
 use super::stop::Stopper;
 use super::{PreparedRun, StepSource, WatchError, WatchRequest};
-use crate::directory::RunDirectory;
-use crate::exit::exit_code;
 use crate::explain::Explainer;
-use crate::memory::own_cgroup::{Cgroups, OwnCgroup};
-use crate::memory::processes::Status;
-use crate::stop::{self, STOP_SIGNALS, repeated_signals};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::files::write::WriteError;
 use xrun_core::units::{Span, pluralize};
 use xrun_results::explanation::Explanation;
 use xrun_results::format::{MemoryLine, MemorySummary, Outcome, PlanFile, SamplePoint, Summary};
 use xrun_results::judge::{CommandJudge, fails, training_fails};
-use xrun_results::read::{self, ReadError};
+use xrun_results::read;
 use xrun_results::verdict::{TrainingVerdict, Verdict};
 use xrun_results::watched::WatchSettings;
+use xrun_run::directory::RunDirectory;
+use xrun_run::exit::exit_code;
+use xrun_run::memory::own_cgroup::{Cgroups, OwnCgroup};
+use xrun_run::memory::processes::Status;
+use xrun_run::stop::{self, STOP_SIGNALS, repeated_signals};
 
 /// Cap on the time between two checks whether the command has ended.
 const TICK_MAX: Duration = Duration::from_millis(50);
@@ -177,8 +178,7 @@ impl<'a> Launch<'a> {
         };
         let directory = session.record.directory.path.display().to_string();
         session.info(&format!("watching process {main}; results: {directory}"));
-        let logged = session.record.log(&format!("command: {}", start::command_line(request)));
-        session.check_written(logged);
+        session.log(&format!("command: {}", start::command_line(request)));
         let variable = |name: &str| {
             let set =
                 request.environment.iter().find(|(known, _)| known.as_str() == name).map(|(_, value)| value.clone());
@@ -212,29 +212,14 @@ fn not_started(
     };
     let verdict = judged.verdict();
     let (directory, summary, plan) = record.end(&ended, &verdict, ledger)?;
-    let explanation = None;
-    Ok(WatchOutcome {
-        directory,
-        summary,
-        plan,
-        verdict,
-        explanation,
-        ended_early: false,
-        lost: false,
-        within_line: false,
-    })
+    let (explanation, ended_early, lost, within_line) = (None, false, false, false);
+    Ok(WatchOutcome { directory, summary, plan, verdict, explanation, ended_early, lost, within_line })
 }
 
 /// Judges the samples of earlier processes.
 fn replay(run: &Path, segment: u32, judged: &mut CommandJudge) {
-    for line in read::memory(run).into_iter().flatten() {
-        match line {
-            Ok(line) if line.segment < segment => judged.add(&line),
-            Ok(_) | Err(ReadError::Content { .. }) => {}
-            // Reading on would repeat the same error.
-            Err(_) => break,
-        }
-    }
+    let lines = read::memory(run).into_iter().flatten().flatten();
+    lines.filter(|line| line.segment < segment).for_each(|line| judged.add(&line));
 }
 
 /// `1 process`, `2 processes`.
@@ -289,8 +274,8 @@ impl Session<'_> {
                     SIGTSTP => self.suspend(),
                     SIGCONT => self.stopper.resume(),
                     _ => {
-                        let members = self.members();
-                        if let Some(message) = self.stopper.forward(signal, || members) {
+                        let sampler = &self.sampler;
+                        if let Some(message) = self.stopper.forward(signal, || sampler.member_ids()) {
                             self.info(&message);
                         }
                     }
@@ -309,7 +294,7 @@ impl Session<'_> {
                 }
             }
             if let Some(message) = self.early_end() {
-                let members = self.members();
+                let members = self.sampler.member_ids();
                 self.stopper.end(Outcome::Interrupted, message, members);
             }
             if checked.is_none_or(|checked| checked.elapsed() >= self.sampler.interval()) {
@@ -317,8 +302,8 @@ impl Session<'_> {
                 self.check_memory();
             }
             self.search_cause();
-            let members = || self.sampler.members().iter().map(|member| member.id).collect();
-            if let Some(message) = self.stopper.advance(members) {
+            let sampler = &self.sampler;
+            if let Some(message) = self.stopper.advance(|| sampler.member_ids()) {
                 self.info(message);
             }
             std::thread::sleep(tick);
@@ -341,9 +326,7 @@ impl Session<'_> {
         match (signal, self.foreground.is_lent()) {
             (SIGTTIN | SIGTTOU, false) if self.foreground.lend() => {
                 self.stopper.resume();
-                let logged =
-                    self.record.log("the command uses the terminal, whose Ctrl-C and Ctrl-Z now go to it directly");
-                self.check_written(logged);
+                self.log("the command uses the terminal, whose Ctrl-C and Ctrl-Z now go to it directly");
             }
             (SIGTTIN | SIGTTOU, false) if !self.waits_for_terminal => {
                 self.waits_for_terminal = true;
@@ -355,16 +338,16 @@ impl Session<'_> {
         }
     }
 
-    fn members(&self) -> Vec<u32> {
-        self.sampler.members().iter().map(|member| member.id).collect()
-    }
-
     /// Shows and logs a message, on a line of its own where the command has drawn a bar.
     fn info(&mut self, text: &str) {
         match self.output.is_within_line() {
             true => (self.info)(&format!("\n{text}")),
             false => (self.info)(text),
         }
+        self.log(text);
+    }
+
+    fn log(&mut self, text: &str) {
         let logged = self.record.log(text);
         self.check_written(logged);
     }
@@ -430,6 +413,10 @@ impl Session<'_> {
         };
         self.info(&message);
         self.reported_step_source = Some(name);
+        self.note_step_source(note.as_ref());
+    }
+
+    fn note_step_source(&mut self, note: Option<&SourceNote>) {
         if let Some(note) = note {
             let written = self.record.note_step_source(&note.to_string());
             self.check_written(written);
@@ -509,11 +496,9 @@ impl Session<'_> {
         if !needed {
             return;
         }
-        let members = self.members();
+        let members = self.sampler.member_ids();
         if self.search.as_mut().is_some_and(|search| search.ask(&verdict, &members)) {
-            let message = format!("asked for the cause of {}: {}", verdict.verdict.words(), verdict.message);
-            let logged = self.record.log(&message);
-            self.check_written(logged);
+            self.log(&format!("asked for the cause of {}: {}", verdict.verdict.words(), verdict.message));
         }
     }
 
@@ -524,8 +509,7 @@ impl Session<'_> {
         let found = search.poll(newest_step).map(|found| found.message.clone());
         let report = search.report(self.growth.has_reported());
         if let Some(message) = found {
-            let logged = self.record.log(&format!("explanation: {message}"));
-            self.check_written(logged);
+            self.log(&format!("explanation: {message}"));
         }
         if let Some(message) = report {
             self.info(&message);
@@ -551,7 +535,8 @@ impl Session<'_> {
 
     fn end(mut self, exit: &Exit, ledger: &Ledger) -> Result<WatchOutcome, WatchError> {
         // Zombies do not count.
-        let left: Vec<u32> = self.members().into_iter().filter(|&member| Status::read(member).is_some()).collect();
+        let left: Vec<u32> =
+            self.sampler.member_ids().into_iter().filter(|&member| Status::read(member).is_some()).collect();
         self.stopper.kill_remaining(left.clone());
         let orphans = left.len() as u64;
         let begun = Instant::now();
@@ -602,10 +587,7 @@ impl Session<'_> {
         }
         notes.extend(self.no_steps());
         let note = self.output.steps.source_note();
-        if let Some(note) = &note {
-            let written = self.record.note_step_source(&note.to_string());
-            self.check_written(written);
-        }
+        self.note_step_source(note.as_ref());
         notes.extend(note.map(|note| format!("steps from {note}")));
         let damaged = self.output.event_files.as_ref().map_or(0, EventFiles::damaged);
         if damaged > 0 {

@@ -17,11 +17,11 @@ use super::pty::{self, Pty, SizeMirror};
 use super::reports::{self, Reports};
 use super::steps::{self, StepEvent, StepParser, Steps, Tail};
 use super::{StepSource, WatchError, WatchRequest};
-use crate::child::{ParentDeathSignal, end_with_parent};
 use crate::explain::Explainer;
-use crate::memory::own_cgroup::OwnCgroup;
 use xrun_core::bounded::ledger::{Ledger, Registration};
 use xrun_results::secrets;
+use xrun_run::child::{ParentDeathSignal, end_with_parent};
+use xrun_run::memory::own_cgroup::OwnCgroup;
 
 /// Environment variable that has Python write its output without buffering.
 const UNBUFFERED: &str = "PYTHONUNBUFFERED";

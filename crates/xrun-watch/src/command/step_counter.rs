@@ -14,23 +14,23 @@ pub struct StepNumber {
     /// True if the number counts completed steps, as in bars, where 0 is no step.
     pub is_completed: bool,
     /// True if another bar or another training begins with it.
-    pub begins: bool,
+    pub starts_pass: bool,
 }
 
 /// Counter of steps across epochs, restarts and ranks.
 #[derive(Clone, Debug, Default)]
 pub struct StepCounter {
     /// Steps of the passes before this one.
-    before: u64,
+    steps_before: u64,
     /// Steps so far.
-    all: u64,
+    total_steps: u64,
     pass: Option<Pass>,
     /// Newest numbers of the pass before.
     previous: Vec<u64>,
     /// True if a rank was seen that is behind another.
     several_ranks: bool,
     /// Numbers that may be those of a training that begins again.
-    again: Option<Again>,
+    restart: Option<Restart>,
 }
 
 /// Pass over the data, in which numbers rise.
@@ -52,8 +52,9 @@ struct Pass {
     has_late_rank: bool,
 }
 
+/// Numbers in a row that may be those of a training that begins again.
 #[derive(Clone, Copy, Debug)]
-struct Again {
+struct Restart {
     first: StepNumber,
     newest: u64,
     count: u32,
@@ -80,7 +81,7 @@ impl Pass {
         self.total.is_some_and(|total| self.newest + self.shift >= total)
     }
 
-    fn rise(&mut self, number: StepNumber) {
+    fn advance(&mut self, number: StepNumber) {
         self.stride = self.stride.min(number.step - self.newest);
         self.newest = number.step;
         self.values += 1;
@@ -110,13 +111,13 @@ impl StepCounter {
         let known = number.epoch.zip(pass.epoch);
         let is_later = known.is_some_and(|(epoch, current)| epoch > current);
         let is_earlier = known.is_some_and(|(epoch, current)| epoch < current);
-        if number.begins {
+        if number.starts_pass {
             return self.begin(number);
         }
         if is_earlier {
             // A rank that is still in the epoch before, or a training that begins again.
-            let begins = step <= pass.first && !self.previous.contains(&step);
-            return if begins { self.begin(number) } else { None };
+            let starts_pass = step <= pass.first && !self.previous.contains(&step);
+            return if starts_pass { self.begin(number) } else { None };
         }
         if is_later && (step <= pass.newest || pass.is_finished()) {
             let is_behind = step > pass.first && pass.recent.contains(&step);
@@ -126,7 +127,7 @@ impl StepCounter {
             return None;
         }
         if step < pass.newest {
-            return self.fall(number);
+            return self.count_lower(number);
         }
         // A rank that is still at the end of the pass before.
         let is_early = self.previous.last().is_some_and(|end| pass.newest * 2 < *end);
@@ -135,33 +136,33 @@ impl StepCounter {
             pass.has_late_rank = true;
             return None;
         }
-        if let Some(again) = self.again.filter(|again| pass.follows(step, again.newest)) {
-            return self.confirm(Again { newest: step, count: again.count + 1, ..again }, number);
+        if let Some(restart) = self.restart.filter(|restart| pass.follows(step, restart.newest)) {
+            return self.confirm(Restart { newest: step, count: restart.count + 1, ..restart }, number);
         }
-        self.again = None;
-        pass.rise(number);
-        self.all = self.before + step + pass.shift;
-        Some(self.all)
+        self.restart = None;
+        pass.advance(number);
+        self.total_steps = self.steps_before + step + pass.shift;
+        Some(self.total_steps)
     }
 
     /// Counts a number below the newest one.
-    fn fall(&mut self, number: StepNumber) -> Option<u64> {
+    fn count_lower(&mut self, number: StepNumber) -> Option<u64> {
         let step = number.step;
         let pass = self.pass.as_mut()?;
         if pass.is_finished() && step <= pass.first {
             return self.begin(number);
         }
-        if let Some(again) = self.again.filter(|again| step > again.newest) {
-            if !pass.is_behind(step) || pass.follows(step, again.newest) {
-                return self.confirm(Again { newest: step, count: again.count + 1, ..again }, number);
+        if let Some(restart) = self.restart.filter(|restart| step > restart.newest) {
+            if !pass.is_behind(step) || pass.follows(step, restart.newest) {
+                return self.confirm(Restart { newest: step, count: restart.count + 1, ..restart }, number);
             }
-            self.again = None;
+            self.restart = None;
         }
         let is_early = self.previous.last().is_some_and(|end| pass.newest * 2 < *end);
         let is_late_rank = pass.has_late_rank && is_early;
         let from_the_beginning = step <= pass.first.max(1) && pass.values >= LAG_MAX as u64 && !is_late_rank;
-        if from_the_beginning && self.again.is_none() {
-            self.again = Some(Again { first: number, newest: step, count: 1 });
+        if from_the_beginning && self.restart.is_none() {
+            self.restart = Some(Restart { first: number, newest: step, count: 1 });
             return None;
         }
         self.several_ranks |= pass.is_behind(step);
@@ -170,12 +171,12 @@ impl StepCounter {
     }
 
     /// Begins again once enough numbers show it.
-    fn confirm(&mut self, again: Again, number: StepNumber) -> Option<u64> {
-        if again.count < CONFIRMED {
-            self.again = Some(again);
+    fn confirm(&mut self, restart: Restart, number: StepNumber) -> Option<u64> {
+        if restart.count < CONFIRMED {
+            self.restart = Some(restart);
             return None;
         }
-        self.begin(again.first);
+        self.begin(restart.first);
         self.count(number)
     }
 
@@ -184,11 +185,11 @@ impl StepCounter {
         if let Some(ended) = self.pass.take() {
             (self.previous, pass.stride) = (ended.recent, ended.stride);
         }
-        self.before = self.all;
-        self.all += number.step + pass.shift;
-        self.again = None;
+        self.steps_before = self.total_steps;
+        self.total_steps += number.step + pass.shift;
+        self.restart = None;
         self.pass = Some(pass);
-        (self.all > self.before).then_some(self.all)
+        (self.total_steps > self.steps_before).then_some(self.total_steps)
     }
 }
 
@@ -259,7 +260,7 @@ mod tests {
                 epoch: epoch.checked_sub(1),
                 total: Some(total).filter(|total| *total > 15),
                 is_completed: total % 2 == 0,
-                begins: total == 7,
+                starts_pass: total == 7,
             });
             let counted = counted(numbers);
             proptest::prop_assert!(counted.is_sorted_by(|a, b| a < b), "{counted:?}");

@@ -34,196 +34,66 @@ struct Format {
     expression: &'static str,
 }
 
-const BAR: bool = true;
-const LINE: bool = false;
+const fn bar(name: &'static str, needs: &'static str, expression: &'static str) -> Format {
+    Format { name, is_bar: true, needs, expression }
+}
+
+const fn line(name: &'static str, needs: &'static str, expression: &'static str) -> Format {
+    Format { name, is_bar: false, needs, expression }
+}
+
+const EPOCH_AND_STEP: &str = "lines with an epoch and a step";
 
 /// Formats with the number at a fixed place; the first one that fits counts. `NUM` is a number, also of thousands.
 const FORMATS: &[Format] = &[
-    Format {
-        name: "tqdm",
-        is_bar: BAR,
-        needs: "%|",
-        expression: r"^(?<title>.*?)\s*\d+%\|[^|]*\|\s*(?<step>NUM)/(?<total>NUM) \[(?<rest>.*)",
-    },
-    Format {
-        name: "tqdm",
-        is_bar: BAR,
-        needs: " [",
-        expression: r"^(?:(?<title>.*?): )?\s*(?<step>NUM)(?:it| ?[A-Za-z]+) \[\d+:\d\d(?<rest>.*)",
-    },
-    Format {
-        name: "Ultralytics",
-        is_bar: BAR,
-        needs: "% ",
-        expression: r"^(?<title>.*?)\s*\d+% [━╸╺─]+ (?<step>NUM)/(?<total>NUM) (?<rest>.*)",
-    },
-    Format {
-        name: "rich",
-        is_bar: BAR,
-        needs: "━",
-        expression: r"^(?<title>[^━]*?)\s*━[━╸╺ ]*\s(?:\d+%\s+)?(?<step>\d+)/(?<total>\d+)\s+(?<rest>.*)",
-    },
-    Format {
-        name: "Keras",
-        is_bar: BAR,
-        needs: "/",
-        expression: r"^\s*(?<step>\d+)/(?<total>\d+|Unknown)\s+(?<rest>(?:━|\[[=>.]|-? ?\d+m?s ).*)",
-    },
-    Format {
-        name: "alive-progress",
-        is_bar: BAR,
-        needs: "%]",
-        expression: r"^(?<title>[^|]*)\|[^|]*\| (?<step>\d+)/(?<total>\d+) \[\d+%\](?<rest>.*)",
-    },
-    Format {
-        name: "lines with an epoch and a step",
-        is_bar: LINE,
-        needs: "][",
-        expression: r"(?i)epoch(?:\(train\))?:?\s*\[\s*(?<epoch>\d+)(?:/\d+)?\]\s*\[\s*(?<step>\d+)/(?<total>\d+)\](?<rest>.*)",
-    },
-    Format {
-        name: "lines with an epoch and a step",
-        is_bar: LINE,
-        needs: "]",
-        expression: r"(?i)epoch:?\s*\[\s*(?<epoch>\d+)(?:/\d+)?\]\s+\[\s*(?<step>\d+)/(?<total>\d+)\](?<rest>.*)",
-    },
-    Format {
-        name: "lines with an epoch and a step",
-        is_bar: LINE,
-        needs: "%)]",
-        expression: r"(?i)train(?: epoch)?:\s*(?<epoch>\d+)\s*\[\s*(?<step>\d+)/(?<total>\d+) \(\s*\d+%\)\](?<rest>.*)",
-    },
-    Format {
-        name: "lines with an iteration",
-        is_bar: LINE,
-        needs: "Iter",
-        expression: r"Iter(?:\(train\))?\s*\[\s*(?<step>\d+)/(?<total>\d+)\](?<rest>.*)",
-    },
-    Format {
-        name: "lines with an epoch",
-        is_bar: LINE,
-        needs: "/",
-        expression: r"(?i)epoch:?\s*\[\s*(?<step>\d+)/(?<total>\d+)\](?<rest>[^\[]*)$",
-    },
-    Format {
-        name: "lines with an epoch and a step",
-        is_bar: LINE,
-        needs: "[",
-        expression: r"^\[(?<epoch>\d+),\s*(?<step>\d+)\](?<rest>.*)",
-    },
-    Format { name: "lines with a step", is_bar: LINE, needs: "|", expression: r"^\s*(?<step>\d+) \| (?<rest>loss.*)" },
-    Format {
-        name: "lines with a step",
-        is_bar: LINE,
-        needs: "] ",
-        expression: r"(?:^|\s)\[(?<step>\d+)\] (?<rest>.*)",
-    },
-    Format {
-        name: "lines with a loss and a step",
-        is_bar: LINE,
-        needs: "  [",
-        expression: r"^loss: (?<loss>[\d.]+)\s+\[\s*(?<step>\d+)/\s*(?<total>\d+)\]",
-    },
-    Format {
-        name: "Darknet",
-        is_bar: LINE,
-        needs: "avg loss",
-        expression: r"^\s*(?<step>\d+): [\d.]+, (?<loss>[\d.]+) avg loss(?<rest>.*)",
-    },
+    bar("tqdm", "%|", r"^(?<title>.*?)\s*\d+%\|[^|]*\|\s*(?<step>NUM)/(?<total>NUM) \[(?<rest>.*)"),
+    bar("tqdm", " [", r"^(?:(?<title>.*?): )?\s*(?<step>NUM)(?:it| ?[A-Za-z]+) \[\d+:\d\d(?<rest>.*)"),
+    bar("Ultralytics", "% ", r"^(?<title>.*?)\s*\d+% [━╸╺─]+ (?<step>NUM)/(?<total>NUM) (?<rest>.*)"),
+    bar("rich", "━", r"^(?<title>[^━]*?)\s*━[━╸╺ ]*\s(?:\d+%\s+)?(?<step>\d+)/(?<total>\d+)\s+(?<rest>.*)"),
+    bar("Keras", "/", r"^\s*(?<step>\d+)/(?<total>\d+|Unknown)\s+(?<rest>(?:━|\[[=>.]|-? ?\d+m?s ).*)"),
+    bar("alive-progress", "%]", r"^(?<title>[^|]*)\|[^|]*\| (?<step>\d+)/(?<total>\d+) \[\d+%\](?<rest>.*)"),
+    line(
+        EPOCH_AND_STEP,
+        "][",
+        r"(?i)epoch(?:\(train\))?:?\s*\[\s*(?<epoch>\d+)(?:/\d+)?\]\s*\[\s*(?<step>\d+)/(?<total>\d+)\](?<rest>.*)",
+    ),
+    line(
+        EPOCH_AND_STEP,
+        "]",
+        r"(?i)epoch:?\s*\[\s*(?<epoch>\d+)(?:/\d+)?\]\s+\[\s*(?<step>\d+)/(?<total>\d+)\](?<rest>.*)",
+    ),
+    line(
+        EPOCH_AND_STEP,
+        "%)]",
+        r"(?i)train(?: epoch)?:\s*(?<epoch>\d+)\s*\[\s*(?<step>\d+)/(?<total>\d+) \(\s*\d+%\)\](?<rest>.*)",
+    ),
+    line("lines with an iteration", "Iter", r"Iter(?:\(train\))?\s*\[\s*(?<step>\d+)/(?<total>\d+)\](?<rest>.*)"),
+    line("lines with an epoch", "/", r"(?i)epoch:?\s*\[\s*(?<step>\d+)/(?<total>\d+)\](?<rest>[^\[]*)$"),
+    line(EPOCH_AND_STEP, "[", r"^\[(?<epoch>\d+),\s*(?<step>\d+)\](?<rest>.*)"),
+    line("lines with a step", "|", r"^\s*(?<step>\d+) \| (?<rest>loss.*)"),
+    line("lines with a step", "] ", r"(?:^|\s)\[(?<step>\d+)\] (?<rest>.*)"),
+    line("lines with a loss and a step", "  [", r"^loss: (?<loss>[\d.]+)\s+\[\s*(?<step>\d+)/\s*(?<total>\d+)\]"),
+    line("Darknet", "avg loss", r"^\s*(?<step>\d+): [\d.]+, (?<loss>[\d.]+) avg loss(?<rest>.*)"),
 ];
 const NUM: &str = r"\d+(?:\.\d+)?[kMG]?";
 
-/// Names of the number of a step, the best first; also keys of JSON lines.
-const STEP_NAMES: &[&str] = &[
-    "global_step/max_steps",
-    "global_step",
-    "global step",
-    "num_updates",
-    "current_steps",
-    "current_step",
-    "step",
-    "steps",
-    "iter",
-    "iteration",
-    "iters",
-    "iterations",
-    "update",
-    "updates",
-    "batch",
-];
-/// Names of the number of an epoch.
-const EPOCH_NAMES: &[&str] = &["epoch", "epochs"];
+/// Names of the number of a step, the best first; also keys of JSON lines. Lists of words are separated by `|`.
+const STEP_NAMES: &str = "\
+    global_step/max_steps|global_step|global step|num_updates|current_steps|current_step|step|steps|\
+    iter|iteration|iters|iterations|update|updates|batch";
 /// Names of the loss of a training, the best first. Of other names with `loss` one alone counts.
-const LOSS_NAMES: &[&str] = &[
-    "loss",
-    "train_loss",
-    "training_loss",
-    "total_loss",
-    "loss_total",
-    "train_total_loss",
-    "loss_train",
-    "train_loss_step",
-    "loss_step",
-    "step_loss",
-    "lm_loss",
-    "reduced_train_loss",
-    "avr_loss",
-    "avg_loss",
-    "mean_loss",
-];
+const LOSS_NAMES: &str = "\
+    loss|train_loss|training_loss|total_loss|loss_total|train_total_loss|loss_train|train_loss_step|\
+    loss_step|step_loss|lm_loss|reduced_train_loss|avr_loss|avg_loss|mean_loss";
+/// Rank of a loss with another name.
+const OTHER_LOSS: usize = usize::MAX;
 const LEARNING_RATE_NAMES: &[&str] = &["learning_rate", "learning rate", "lr", "base_lr"];
 /// Beginnings of the words of work that is not training.
-const OTHER_WORK: &[&str] = &[
-    "val",
-    "eval",
-    "sanity",
-    "test",
-    "predict",
-    "infer",
-    "download",
-    "upload",
-    "fetch",
-    "loading",
-    "map",
-    "token",
-    "pretoken",
-    "generat",
-    "filter",
-    "saving",
-    "scan",
-    "cach",
-    "preproc",
-    "prepar",
-    "indexing",
-    "extract",
-    "parsing",
-    "reading",
-    "encoding",
-    "converting",
-    "collat",
-    "shuffl",
-    "unzip",
-    "hashing",
-    "verif",
-    "checking",
-    "calibrat",
-    "resolv",
-    "counting",
-    "building",
-    "collecting",
-    "processing",
-    "computing",
-    "creating",
-    "packing",
-    "grouping",
-    "formatting",
-    "applying",
-    "adding",
-    "writing",
-    "copying",
-    "search",
-    "featur",
-];
+const OTHER_WORK: &str = "\
+    val|eval|sanity|test|predict|infer|download|upload|fetch|loading|map|token|pretoken|generat|filter|\
+    saving|scan|cach|preproc|prepar|indexing|extract|parsing|reading|encoding|converting|collat|shuffl|\
+    unzip|hashing|verif|checking|calibrat|resolv|counting|building|collecting|processing|computing|\
+    creating|packing|grouping|formatting|applying|adding|writing|copying|search|featur";
 /// Beginnings of the words of training.
 const TRAINING: &[&str] = &["train", "epoch", "step", "iter", "batch", "fit", "learn", "optimi"];
 /// Text of a rate of bytes, or of the samples that `datasets` prepares.
@@ -235,7 +105,8 @@ static EXPRESSIONS: LazyLock<Vec<Regex>> =
     LazyLock::new(|| FORMATS.iter().map(|format| compiled(&format.expression.replace("NUM", NUM))).collect());
 /// Number of a step by its name.
 static STEP: LazyLock<Regex> = LazyLock::new(|| {
-    let names: Vec<&str> = STEP_NAMES.iter().rev().copied().collect();
+    // A longer name comes before its beginning.
+    let names: Vec<&str> = STEP_NAMES.split('|').rev().collect();
     compiled(&format!(
         r#"(?:^|[^a-z0-9_/])(?<name>{})['"]?\s*[:=#]?\s*['"\[(]?\s*(?<step>\d[\d,]*(?:\.\d+)?)(?:\s*/\s*(?<total>\d[\d,]*))?"#,
         names.join("|")
@@ -383,7 +254,7 @@ fn by_names(lower: &str) -> Option<Progress> {
     let loss = find_loss(lower)?;
     let best = STEP.captures_iter(lower).filter_map(|found| {
         let name = found.name("name")?;
-        let rank = STEP_NAMES.iter().position(|known| *known == name.as_str())?;
+        let rank = step_rank(name.as_str())?;
         let step = whole(found.name("step")?.as_str())?;
         let total = found.name("total").and_then(|total| whole(total.as_str()));
         Some((rank, name, step, total))
@@ -431,24 +302,13 @@ pub fn is_training_title(title: &str) -> bool {
 /// Returns whether the title of a bar names other work than training.
 fn is_other_work(title: &str) -> bool {
     let title = title.replace("dataloader", "").replace("loader", "");
-    words(&title).any(|word| OTHER_WORK.iter().any(|start| word.starts_with(start)))
+    words(&title).any(|word| OTHER_WORK.split('|').any(|start| word.starts_with(start)))
 }
 
 /// Returns whether the text before a number names data that is held out.
-fn is_held_out(before: &str) -> bool {
-    const HELD_OUT: &[&str] = &[
-        "val",
-        "valid",
-        "validation",
-        "validate",
-        "validating",
-        "eval",
-        "evaluation",
-        "evaluating",
-        "test",
-        "testing",
-    ];
-    words(before).any(|word| HELD_OUT.contains(&word))
+pub fn is_held_out(before: &str) -> bool {
+    const HELD_OUT: &str = "val|valid|validation|validate|validating|eval|evaluation|evaluating|test|testing";
+    words(before).any(|word| HELD_OUT.split('|').any(|known| known == word))
 }
 
 /// First characters of a text, without its numbers.
@@ -492,19 +352,19 @@ fn whole(text: &str) -> Option<u64> {
 /// Rank of a name as that of a training's loss, 0 for the best; `None` for other numbers.
 pub fn loss_rank(name: &str) -> Option<usize> {
     let name = name.to_ascii_lowercase().replace(['/', '.', ' ', '-'], "_");
-    let known = LOSS_NAMES.iter().position(|known| *known == name);
+    let known = LOSS_NAMES.split('|').position(|known| known == name);
     let other = || name.contains("loss") && !name.contains("scale") && !name.contains("loss_mask");
-    known.or_else(|| other().then_some(LOSS_NAMES.len())).filter(|_| !is_held_out(&name))
+    known.or_else(|| other().then_some(OTHER_LOSS)).filter(|_| !is_held_out(&name))
 }
 
 /// Rank of a name as that of a step, 0 for the best.
 pub fn step_rank(name: &str) -> Option<usize> {
-    STEP_NAMES.iter().position(|known| *known == name)
+    STEP_NAMES.split('|').position(|known| known == name)
 }
 
 /// Returns whether a name is that of an epoch.
 pub fn is_epoch(name: &str) -> bool {
-    EPOCH_NAMES.contains(&name)
+    matches!(name, "epoch" | "epochs")
 }
 
 /// Loss of a training in a text, finite or not; `Some(None)` where it is one of several parts.
@@ -541,26 +401,12 @@ fn find_loss(lower: &str) -> Option<Option<f64>> {
     let mut of_best = found.iter().filter(|(rank, _)| *rank == best).map(|(_, value)| *value);
     let first = of_best.next()?;
     // Parts of a loss are no loss.
-    Some(Some(first).filter(|_| best < LOSS_NAMES.len() || of_best.next().is_none()))
+    Some(Some(first).filter(|_| best < OTHER_LOSS || of_best.next().is_none()))
 }
 
 /// Returns whether a word before or after `loss` is part of its name.
 fn is_part_of_name(word: &str) -> bool {
-    matches!(
-        word,
-        "train"
-            | "training"
-            | "total"
-            | "lm"
-            | "avg"
-            | "average"
-            | "mean"
-            | "val"
-            | "valid"
-            | "validation"
-            | "eval"
-            | "test"
-    )
+    "train|training|total|lm|avg|average|mean|val|valid|validation|eval|test".split('|').any(|known| known == word)
 }
 
 /// Number by one of its names.

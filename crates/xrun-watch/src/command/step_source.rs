@@ -83,7 +83,7 @@ impl fmt::Display for SourceNote {
 
 /// Values of a line, for the steps of the command.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Found {
+pub struct SelectedStep {
     pub values: StepValues,
     /// True if the steps so far were not those of the training: they begin anew.
     pub is_anew: bool,
@@ -91,7 +91,7 @@ pub struct Found {
 
 impl SourceSelector {
     /// Reads a line; `None` where it adds nothing to the steps.
-    pub fn read(&mut self, line: &str) -> Option<Found> {
+    pub fn read(&mut self, line: &str) -> Option<SelectedStep> {
         let progress = self.reader.read(line)?;
         let at = self.source(&progress)?;
         let step = progress.step.unwrap_or(self.sources[at].lines + 1);
@@ -108,7 +108,7 @@ impl SourceSelector {
                 None => return None,
             },
         };
-        let begins = self.followed.is_some_and(|followed| followed != at) && !is_anew;
+        let starts_pass = self.followed.is_some_and(|followed| followed != at) && !is_anew;
         self.followed = Some(at);
         self.has_epochs = progress.epoch.is_some() || self.outer > 0;
         let number = StepNumber {
@@ -116,14 +116,14 @@ impl SourceSelector {
             total: progress.total,
             epoch: progress.epoch.or_else(|| (self.outer > 0).then_some(self.outer)),
             is_completed: progress.is_bar || progress.step.is_none(),
-            begins,
+            starts_pass,
         };
         let Progress { loss, learning_rate, .. } = progress;
-        Some(Found { values: StepValues { number, loss, learning_rate, ..StepValues::default() }, is_anew })
+        Some(SelectedStep { values: StepValues { number, loss, learning_rate, ..StepValues::default() }, is_anew })
     }
 
     /// Gives the loss of a line to the bar that is followed, while that runs.
-    fn attach(&mut self, progress: &Progress) -> Option<Found> {
+    fn attach(&mut self, progress: &Progress) -> Option<SelectedStep> {
         let followed = &mut self.sources[self.followed?];
         let runs = followed.is_bar && (!followed.has_ended() || followed.has_log) && !followed.is_outer();
         let number = followed.newest.filter(|_| runs)?;
@@ -131,7 +131,7 @@ impl SourceSelector {
         let number = StepNumber { step: number, total: followed.total, is_completed: true, ..StepNumber::default() };
         let Progress { loss, learning_rate, .. } = *progress;
         let values = StepValues { number, loss, learning_rate, is_log: true, ..StepValues::default() };
-        Some(Found { values, is_anew: false })
+        Some(SelectedStep { values, is_anew: false })
     }
 
     /// Index of the source of a line; `None` beyond the cap.

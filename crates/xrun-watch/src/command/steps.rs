@@ -25,7 +25,7 @@ const WAITING_MAX: usize = 1024;
 /// Cap on the values of a step besides loss and learning rate.
 pub const VALUES_MAX: usize = 32;
 /// Cap on the bytes of a file that are read at once.
-const READ_BYTES_MAX: u64 = 1 << 20;
+pub const READ_BYTES_MAX: u64 = 1 << 20;
 const LOSS: &str = "loss";
 const EPOCH: &str = "epoch";
 /// Name of the source of steps that the command reports itself.
@@ -252,8 +252,8 @@ impl Steps {
         self.read_json(line, false);
     }
 
-    /// Reads a JSON line of a file. `begins` says that its step does not follow those before.
-    fn read_json(&self, line: &[u8], begins: bool) {
+    /// Reads a JSON line of a file. `starts_pass` says that its step does not follow those before.
+    fn read_json(&self, line: &[u8], starts_pass: bool) {
         self.lines.fetch_add(1, Relaxed);
         let Ok(Value::Object(object)) = serde_json::from_slice::<Value>(line) else { return };
         // OpenMMLab's validations have numbers of their own.
@@ -269,7 +269,7 @@ impl Steps {
         let is_value = |name: &str| name != LOSS && step_rank(name).is_none() && !RATES.contains(&name);
         let others = object.iter().filter(|(name, value)| value.is_number() && is_value(name)).take(VALUES_MAX);
         self.add(StepValues {
-            number: StepNumber { step, epoch, begins, ..StepNumber::default() },
+            number: StepNumber { step, epoch, starts_pass, ..StepNumber::default() },
             loss: ranked(loss_rank).filter(|_| !is_log),
             learning_rate: RATES.iter().find_map(|name| as_number(object.get(*name)?)),
             values: others.filter_map(|(name, value)| Some((truncated(name), value.as_f64()?))).collect(),
@@ -348,6 +348,15 @@ fn truncated(name: &str) -> String {
     name.chars().take(64).collect()
 }
 
+/// Next bytes of a file of this length after those that were read, at most [`READ_BYTES_MAX`]; `None` where there are none.
+pub fn read_appended(path: &Path, at: u64, length: u64) -> Option<Vec<u8>> {
+    let mut file = file::open(path).ok().filter(|_| length > at)?;
+    file.seek(SeekFrom::Start(at)).ok()?;
+    let mut bytes = Vec::with_capacity((length - at).min(READ_BYTES_MAX) as usize);
+    file.take(READ_BYTES_MAX).read_to_end(&mut bytes).ok()?;
+    Some(bytes)
+}
+
 /// Reader of the lines that are appended to a file.
 #[derive(Debug)]
 pub struct Tail {
@@ -366,20 +375,15 @@ impl Tail {
 
     /// Reads what was appended since; nothing where the file does not exist yet.
     pub fn read(&mut self, steps: &Steps) {
-        let Ok(mut file) = file::open(&self.path) else { return };
-        let length = file.metadata().map_or(0, |metadata| metadata.len());
+        let Ok(length) = std::fs::metadata(&self.path).map(|metadata| metadata.len()) else { return };
         // The file was truncated or replaced.
-        let mut begins = length < self.at;
-        if begins {
+        let mut starts_pass = length < self.at;
+        if starts_pass {
             (self.at, self.lines) = (0, Lines::default());
         }
-        if length == self.at || file.seek(SeekFrom::Start(self.at)).is_err() {
-            return;
-        }
-        let mut bytes = Vec::with_capacity((length - self.at).min(READ_BYTES_MAX) as usize);
-        if let Ok(count) = file.take(READ_BYTES_MAX).read_to_end(&mut bytes) {
-            self.at += count as u64;
-            self.lines.add(&bytes, |line| steps.read_json(line, std::mem::take(&mut begins)));
+        if let Some(bytes) = read_appended(&self.path, self.at, length) {
+            self.at += bytes.len() as u64;
+            self.lines.add(&bytes, |line| steps.read_json(line, std::mem::take(&mut starts_pass)));
         }
     }
 }

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use super::exit::signal_name;
-use crate::stop::repeated_signals;
 use xrun_core::settings::signal::Signal;
 use xrun_results::format::Outcome;
+use xrun_run::stop::repeated_signals;
 
 /// Time from SIGTERM to SIGKILL.
 const TERM_GRACE: Duration = Duration::from_secs(5);

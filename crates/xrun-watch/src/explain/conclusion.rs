@@ -241,7 +241,7 @@ fn message(
     let short = |text: &str| printable::line(text, NAME_CHARACTERS_MAX);
     let name = found.and_then(path).map(|path| short(&path));
     let contents = found.map(|found| short(&found.contents)).filter(|text| !text.is_empty());
-    let of = contents.map_or(String::new(), |contents| format!(" of {contents}"));
+    let of_contents = contents.map_or(String::new(), |contents| format!(" of {contents}"));
     let counts = found.map_or(String::new(), |found| match found.before {
         Some(before) => format!("{before} → {}", found.after),
         None => found.after.to_string(),
@@ -249,7 +249,9 @@ fn message(
     let kind = found.and_then(|found| found.type_name.as_deref()).map(short).unwrap_or_default();
     let no_name = || "a container that no name of the program leads to".to_owned();
     let subject = match cause {
-        Cause::Container => format!("{} ({kind}, {counts}) grows by objects{of}", name.unwrap_or_else(no_name)),
+        Cause::Container => {
+            format!("{} ({kind}, {counts}) grows by objects{of_contents}", name.unwrap_or_else(no_name))
+        }
         Cause::Graph => {
             format!("the graph of {} ({kind}) grows with each step", name.unwrap_or_else(|| "a tensor".into()))
         }
@@ -259,9 +261,11 @@ fn message(
             format!("{subject} is replaced by larger ones ({} → {})", Bytes(sizes.0), Bytes(sizes.1))
         }
         Cause::Objects => match name {
-            Some(name) => format!("objects{of} accumulate, held by {name}"),
+            Some(name) => format!("objects{of_contents} accumulate, held by {name}"),
             None => {
-                format!("objects{of} accumulate in a reference cycle or in a library ({counts} since the window began)")
+                format!(
+                    "objects{of_contents} accumulate in a reference cycle or in a library ({counts} since the window began)"
+                )
             }
         },
         Cause::Threads => format!("threads accumulate ({counts})"),

@@ -17,7 +17,6 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use crate::memory::processes::age;
 use answer::{Answer, Reply};
 use remote::{RemoteError, RunningPython};
 use xrun_core::bounded::buffer::Buffer;
@@ -25,6 +24,7 @@ use xrun_core::bounded::ledger::{Cap, Policy};
 use xrun_core::files::scratch::Scratch;
 use xrun_core::files::write::{WriteError, replace, with_path};
 use xrun_results::explanation::Explanation;
+use xrun_run::memory::processes::age;
 
 /// Files of the agent.
 const AGENT: &[(&str, &str)] = &[

@@ -22,7 +22,7 @@ pub const NOTHING: &str = "/dev/null";
 /// Cap on the time of the executable.
 const EXECUTE_MAX: Duration = Duration::from_secs(20);
 /// Cap on the bytes of its answer.
-const SAID_BYTES_MAX: u64 = 4096;
+const OUTPUT_BYTES_MAX: u64 = 4096;
 /// Interval of looks whether it has ended.
 const TICK: Duration = Duration::from_millis(5);
 const START_INSTEAD: &str = "start it with `xrun watch --explain -- …` instead";
@@ -108,11 +108,11 @@ impl RunningPython {
         if let Some(place) = &self.place {
             place.enter(&mut command);
         }
-        let said = said(command).map_err(|source| {
+        let output = output(command).map_err(|source| {
             let executable = printable::line(&self.executable.display().to_string(), 200);
             error(format!("cannot run its {executable}: {source}"))
         })?;
-        let (word, reason) = said.split_once(' ').unwrap_or((&said, ""));
+        let (word, reason) = output.split_once(' ').unwrap_or((&output, ""));
         let reason = printable::line(reason, 300);
         Err(error(match word {
             "done" => return Ok(()),
@@ -124,7 +124,7 @@ impl RunningPython {
                 ptrace_scope()
             ),
             "failed" => format!("{reason}{}; {START_INSTEAD}", self.disabled_by()),
-            _ => format!("its Python says: {}", printable::line(&said, 300)),
+            _ => format!("its Python says: {}", printable::line(&output, 300)),
         }))
     }
 
@@ -155,9 +155,9 @@ impl RunningPython {
 impl Place {
     /// Finds the place of a process; `None` if it is ours.
     fn find(process: u32, status: &str) -> io::Result<Option<Self>> {
-        let of = |id: &str, name: &str| std::fs::read_link(format!("/proc/{id}/ns/{name}"));
+        let namespace = |id: &str, name: &str| std::fs::read_link(format!("/proc/{id}/ns/{name}"));
         let id = process.to_string();
-        let differs = |name: &str| io::Result::Ok(of(&id, name)? != of("self", name)?);
+        let differs = |name: &str| io::Result::Ok(namespace(&id, name)? != namespace("self", name)?);
         let root = format!("/proc/{process}/root");
         let (its, own) = (std::fs::metadata(format!("{root}/."))?, std::fs::metadata("/")?);
         if !differs("mnt")? && (its.dev(), its.ino()) == (own.dev(), own.ino()) {
@@ -224,7 +224,7 @@ fn ptrace_scope() -> String {
 }
 
 /// Runs a command to its end and returns what it says on standard output, or else on standard error.
-fn said(mut command: Command) -> io::Result<String> {
+fn output(mut command: Command) -> io::Result<String> {
     let mut child = command.spawn()?;
     let begun = Instant::now();
     while child.try_wait()?.is_none() {
@@ -237,7 +237,7 @@ fn said(mut command: Command) -> io::Result<String> {
     }
     let read = |source: Option<&mut dyn Read>| {
         let mut text = Vec::new();
-        source.map_or(Ok(0), |source| source.take(SAID_BYTES_MAX).read_to_end(&mut text))?;
+        source.map_or(Ok(0), |source| source.take(OUTPUT_BYTES_MAX).read_to_end(&mut text))?;
         io::Result::Ok(String::from_utf8_lossy(&text).trim().to_owned())
     };
     let output = read(child.stdout.as_mut().map(|source| source as &mut dyn Read))?;

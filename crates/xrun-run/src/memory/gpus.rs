@@ -47,11 +47,17 @@ impl Gpus {
 
     /// Memory of all GPUs that the driver can read.
     pub fn read(&self) -> Vec<GpuSample> {
-        (0..self.count).filter_map(|index| self.one(index)).collect()
+        (0..self.count).filter_map(|index| self.read_one(index)).collect()
     }
 
-    fn one(&self, index: u32) -> Option<GpuSample> {
-        let device = self.nvml.device_by_index(index).ok()?;
+    /// A GPU by its index; `None` where the driver does not know it.
+    pub fn device(&self, index: u32) -> Option<Device<'_>> {
+        self.nvml.device_by_index(index).ok()
+    }
+
+    /// Memory of a GPU; `None` where the driver cannot read it.
+    pub fn read_one(&self, index: u32) -> Option<GpuSample> {
+        let device = self.device(index)?;
         let memory = device.memory_info().ok()?;
         let mut processes = BTreeMap::new();
         for process in device.running_compute_processes().unwrap_or_default() {
@@ -64,7 +70,7 @@ impl Gpus {
 }
 
 /// Utilisation and power of a GPU now.
-pub fn load(device: &Device<'_>) -> Option<GpuTelemetry> {
+fn load(device: &Device<'_>) -> Option<GpuTelemetry> {
     let utilisation = device.utilization_rates().ok().map(|rates| rates.gpu.min(100));
     GpuTelemetry::new(utilisation, device.power_usage().ok())
 }

@@ -5,9 +5,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::host;
 use crate::memory::killed;
-pub use crate::memory::killed::Killer;
+pub use crate::memory::killed::{Killer, killer};
 use xrun_core::experiment::read as read_experiment;
 use xrun_core::files::layout;
 use xrun_core::invocation;
@@ -44,11 +43,6 @@ const SACCT_BYTES_MAX: usize = 16 * 1024;
 /// Cap on the lines of the kernel's log.
 const KERNEL_LINES_MAX: usize = 100_000;
 
-/// Killer of the newest process of a run, from the kernel's counters alone; fast.
-pub fn killer(run: &Path) -> Killer {
-    killed::killer(run, &host::name())
-}
-
 /// Explains the kill of a run from the kernel's counters and log, Slurm's accounting and the recorded samples. The caller
 /// knows that the run's process has ended without an exit record.
 pub fn explain(run: &Path) -> KillReport {
@@ -64,12 +58,11 @@ pub fn explain(run: &Path) -> KillReport {
     if let Some(state) = &slurm {
         who.push_str(&format!("; state in Slurm: {state}"));
     }
-    let newest = newest_sample(run);
     let verdict = verdict_on(run).filter(|verdict| verdict.verdict >= VerdictWord::Suspect);
     let to_do = to_do(run, is_oom, verdict.as_ref());
     KillReport {
         who,
-        held: newest.as_ref().map(memory_at),
+        held: read::newest_memory(run).last().map(memory_at),
         growing: verdict.map(|verdict| verdict.message),
         to_do,
         is_oom,
@@ -90,17 +83,6 @@ pub fn cluster_memory(run: &Path) -> Option<u64> {
 /// Returns whether the kernel's log of this machine covers the kill.
 fn is_local(killer: &Killer) -> bool {
     !matches!(killer, Killer::Reboot | Killer::OtherHost { .. })
-}
-
-fn newest_sample(run: &Path) -> Option<MemoryLine> {
-    read::memory(run)
-        .ok()?
-        .map_while(|line| match line {
-            Err(error) if !matches!(error, read::ReadError::Content { .. }) => None,
-            line => Some(line.ok()),
-        })
-        .flatten()
-        .last()
 }
 
 /// Verdict on the recorded samples of a run, also of one that was killed; `None` where nothing can be judged.
@@ -227,7 +209,7 @@ mod tests {
 
     #[test]
     fn a_line_of_the_kernels_log_is_matched_by_process_id_and_time() {
-        let note = ProcessRecord { process: 77, up_seconds: Some(10.0), ..killed::note(0, "here".into()) };
+        let note = ProcessRecord { process: 77, up_seconds: Some(10.0), ..killed::note(0) };
         let line = |microseconds: u64, text: &str| format!("6,123,{microseconds},-;{text}\n SUBSYSTEM=x");
         let killed = "Memory cgroup out of memory: Killed process 77 (xrun) total-vm:1kB, anon-rss:2kB";
         assert_eq!(oom_kill_text(&line(11_000_000, killed), &note).as_deref(), Some(killed));

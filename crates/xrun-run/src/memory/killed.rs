@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use super::cgroup::{Cgroup, oom_kills_in};
+use crate::host;
 use xrun_core::units::pluralize;
 use xrun_results::format::VERSION;
 use xrun_results::process::{CgroupRecord, ProcessRecord, SlurmJob};
@@ -12,7 +13,7 @@ use xrun_results::read;
 const GROUPS_MAX: usize = 32;
 
 /// Record of this process and the counts of OOM kills at its start.
-pub fn note(segment: u32, host: String) -> ProcessRecord {
+pub fn note(segment: u32) -> ProcessRecord {
     let above = Cgroup::of_self().map(|group| group.oom_kills_above()).unwrap_or_default().into_iter().take(GROUPS_MAX);
     let groups = above.filter_map(|(directory, oom_kills)| {
         Some(CgroupRecord { inode: inode(&directory)?, directory: directory.display().to_string(), oom_kills })
@@ -21,7 +22,7 @@ pub fn note(segment: u32, host: String) -> ProcessRecord {
         version: VERSION,
         segment,
         process: std::process::id(),
-        host,
+        host: host::name(),
         boot: boot_id(),
         up_seconds: up_seconds(),
         machine_oom_kills: machine_oom_kills(),
@@ -89,8 +90,8 @@ pub fn noted(run: &Path) -> Option<ProcessRecord> {
 }
 
 /// Killer of the newest process of a run. The caller knows that it has ended without an exit record.
-pub fn killer(run: &Path, host: &str) -> Killer {
-    noted(run).map_or(Killer::Unknown, |note| killer_of(&note, host))
+pub fn killer(run: &Path) -> Killer {
+    noted(run).map_or(Killer::Unknown, |note| killer_of(&note, &host::name()))
 }
 
 /// Killer of the process of a record.
@@ -163,7 +164,7 @@ mod tests {
 
     #[test]
     fn another_host_and_a_reboot_are_recognised() {
-        let note = note(0, "here".into());
+        let note = ProcessRecord { host: "here".into(), ..note(0) };
         assert_eq!(killer_of(&note, "there"), Killer::OtherHost { host: "here".into() });
         let before = ProcessRecord { boot: Some("another".into()), ..note.clone() };
         if note.boot.is_some() {
@@ -174,7 +175,7 @@ mod tests {
 
     #[test]
     fn a_missing_or_recreated_group_is_unknown() {
-        let mut note = note(0, "here".into());
+        let mut note = ProcessRecord { host: "here".into(), ..note(0) };
         note.groups = vec![group("/sys/fs/cgroup/memory/no-such-group", 0), group("/tmp", 0)];
         note.machine_oom_kills = None;
         assert_eq!(killer_of(&note, "here"), Killer::Unknown);
@@ -188,7 +189,7 @@ mod tests {
 
     #[test]
     fn this_process_has_not_been_killed() {
-        let note = note(0, "here".into());
+        let note = ProcessRecord { host: "here".into(), ..note(0) };
         if !note.groups.is_empty() {
             assert!(!matches!(killer_of(&note, "here"), Killer::Unknown | Killer::Reboot), "{note:?}");
         }

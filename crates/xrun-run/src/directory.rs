@@ -52,7 +52,7 @@ impl RunDirectory {
     /// end the run.
     pub fn note_process(&self, segment: u32) {
         let path = self.path.join(layout::PROCESS);
-        let written = write::replace_json(&path, &killed::note(segment, host::name()));
+        let written = write::replace_json(&path, &killed::note(segment));
         if let Ok(mut note) = self.note.lock() {
             *note = written.ok().and_then(|()| file::open(&path).ok());
         }
@@ -244,7 +244,7 @@ mod tests {
         let run = create(results.path(), "stage2", "abcdef", Utc::now()).unwrap();
         let (path, process) = (run.path.clone(), run.path.join(layout::PROCESS));
         drop(run);
-        write::replace_json(&process, &killed::note(0, "another-machine".into())).unwrap();
+        write::replace_json(&process, &ProcessRecord { host: "another-machine".into(), ..killed::note(0) }).unwrap();
         let refused = reopen(&path).unwrap_err().source;
         assert!(refused.kind() == io::ErrorKind::WouldBlock && refused.to_string().contains("another-machine"));
         let long_ago = SystemTime::now() - ELSEWHERE_FOR;

@@ -2,11 +2,8 @@
 
 use std::fs;
 
-use nvml_wrapper::Nvml;
-use nvml_wrapper::enums::device::UsedGpuMemory;
-
 use super::cgroup::{Cgroup, parse_pressure};
-use super::gpus;
+use super::gpus::{GpuSample, Gpus};
 use xrun_core::device::machine::kibibytes;
 use xrun_core::heap::HeapUse;
 use xrun_results::format::{ContainerMemory, DriverMemory};
@@ -97,9 +94,10 @@ pub fn container() -> Option<ContainerMemory> {
     Cgroup::of_self()?.memory()
 }
 
-/// NVIDIA driver (NVML) of one GPU. The library is loaded at run time.
+/// NVIDIA driver of one GPU.
+#[derive(Debug)]
 pub struct GpuDriver {
-    nvml: Nvml,
+    gpus: Gpus,
     gpu: GpuInUse,
 }
 
@@ -112,35 +110,20 @@ pub struct GpuInUse {
     pub used_before: Option<u64>,
 }
 
-impl std::fmt::Debug for GpuDriver {
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "GpuDriver({})", self.gpu.index)
-    }
-}
-
 impl GpuDriver {
     /// Opens the driver; `None` where NVML does not load, or does not know the GPU.
     pub fn open(gpu: GpuInUse) -> Option<Self> {
-        let nvml = Nvml::init().ok()?;
-        nvml.device_by_index(gpu.index).ok()?;
-        Some(Self { nvml, gpu })
+        let gpus = Gpus::open()?;
+        gpus.device(gpu.index)?;
+        Some(Self { gpus, gpu })
     }
 
     /// Memory in use now; `None` where the driver does not report it.
     pub fn read(&self) -> Option<DriverMemory> {
-        let device = self.nvml.device_by_index(self.gpu.index).ok()?;
-        let memory = device.memory_info().ok()?;
-        let own = std::process::id();
+        let GpuSample { total, used, processes, load, .. } = self.gpus.read_one(self.gpu.index)?;
         // In a container the driver may see other process ids; then it is `None`.
-        let process = device.running_compute_processes().ok().and_then(|processes| {
-            processes.iter().find(|process| process.pid == own).and_then(|process| match process.used_gpu_memory {
-                UsedGpuMemory::Used(bytes) => Some(bytes),
-                UsedGpuMemory::Unavailable => None,
-            })
-        });
-        let before = self.gpu.used_before;
-        let load = gpus::load(&device);
-        Some(DriverMemory { process, device: memory.used, before, total: Some(memory.total), load })
+        let process = processes.get(&std::process::id()).copied();
+        Some(DriverMemory { process, device: used, before: self.gpu.used_before, total: Some(total), load })
     }
 }
 

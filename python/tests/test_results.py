@@ -159,6 +159,20 @@ def test_what_is_no_record_is_refused_and_holds_nothing_up(results: Path, tmp_pa
         assert run.row["run"] == copy.name
 
 
+def test_values_of_other_types_in_a_record_of_another_tool_raise_no_bare_error(results: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(xrun.load("small", results), copy)
+    (copy / "memory.jsonl").write_text('{"segment": [], "time_us": 1}\n{"segment": 0}\n{"step": "x"}\n')
+    for summary in [{"lines": [], "best": 1, "memory": 2}, {"lines": {"memory": {"lines": "x"}}}, {"lines": {"memory": 1}}]:
+        (copy / "summary.json").write_text(json.dumps({"outcome": "finished", **summary}))
+        run = xrun.Run(copy)
+        assert len(run.memory) == 3 and run.row["state"] == "finished", summary
+    (copy / "summary.json").write_text("{}")
+    with pytest.raises(xrun.DamagedError, match="summary.json"):
+        _ = xrun.Run(copy).state
+    assert xrun.Run(copy).row["state"] == "unreadable"
+
+
 def test_the_newest_run_is_the_one_of_the_link_also_after_a_clock_that_was_ahead(results: Path, tmp_path: Path) -> None:
     source = xrun.load("small", results)
     ahead, now = "2999-01-01T00-00-00_aaaaaa", "2026-01-01T00-00-00_bbbbbb"

@@ -187,6 +187,8 @@ class Run(_Directory):
     def state(self) -> str:
         """``running``, ``killed`` if no process has written its end, or the outcome, such as ``finished``."""
         if self.summary is not None:
+            if "outcome" not in self.summary:
+                raise DamagedError(f"{os.path.join(self.path, 'summary.json')}: no outcome")
             return str(self.summary["outcome"])
         return "running" if self.is_active else "killed"
 
@@ -266,7 +268,7 @@ class Run(_Directory):
     def _written(self, name: str) -> tuple[dict[str, int] | None, bool]:
         """Number and CRC-32 of the lines that were written, and whether these are all: by the summary, or up to a checkpoint."""
         if self.summary is not None:
-            return self.summary.get("lines", {}).get(name.partition(".")[0]), True
+            return _sum(self.summary, name), True
         checkpoints = os.path.join(self.path, "checkpoints")
         for step in sorted(_directories(checkpoints), reverse=True):
             try:
@@ -274,7 +276,7 @@ class Run(_Directory):
             except ResultError:
                 continue
             if state is not None:
-                return state.get("lines", {}).get(name.partition(".")[0]), False
+                return _sum(state, name), False
         return None, False
 
     @property
@@ -288,7 +290,7 @@ class Run(_Directory):
             head = _VERDICT.search(_read(os.path.join(self.path, "verdict.json"), _HEAD_BYTES) or b"")
         except ResultError:
             summary, state = {}, "unreadable"
-        best = summary.get("best") or {}
+        best = _table(summary.get("best"))
         return {
             "experiment": self.experiment,
             "run": self.name,
@@ -297,7 +299,7 @@ class Run(_Directory):
             "loss": summary.get("loss_last"),
             "metric": best.get("metric"),
             "best": best.get("value"),
-            "rss_peak": summary.get("memory", {}).get("rss_peak"),
+            "rss_peak": _table(summary.get("memory")).get("rss_peak"),
             "verdict": head[1].decode() if head else None,
             "path": self.path,
         }
@@ -326,8 +328,11 @@ class _LineCheck:
         self.crc32 = zlib.crc32(text, self.crc32)
         position = self.highest
         if line is not None:
-            is_sample = "segment" in line
-            position = (line["segment"], line["time_us"]) if is_sample else (line.get("step", 0), line.get("kind") == "validation")
+            found: tuple[Any, Any] = (line.get("step", 0), line.get("kind") == "validation")
+            if "segment" in line:
+                found = (line["segment"], line.get("time_us"))
+            if all(isinstance(value, int) for value in found):
+                position = found
         if text == self.before:
             self.doubled += 1
         elif position < self.highest:
@@ -344,6 +349,16 @@ class _LineCheck:
         counts = {"missing": max(missing, 0), "damaged": damaged, "doubled": self.doubled, "out of order": self.out_of_order}
         what = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
         return f"of {self.written['lines']}, {what or 'their bytes differ'}"
+
+
+def _table(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _sum(record: dict[str, Any], name: str) -> dict[str, int] | None:
+    """Number and CRC-32 of the lines of a file, if the record has both."""
+    found = _table(_table(record.get("lines")).get(name.partition(".")[0]))
+    return found if all(isinstance(found.get(key), int) for key in ("lines", "crc32")) else None
 
 
 class Sweep(_Directory):

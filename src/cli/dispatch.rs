@@ -9,7 +9,7 @@ use super::{
     Command, CommandLine, Progress, blame, check, compare, eval, export, fork, generate, keep, list, new, note, plan,
     predict, remove, reproduce, resume, run, show, sweep, top, typo, ui, verdict, watch,
 };
-use crate::stop::{fail_writes_at_size_limit, listen_for_checkpoint_requests};
+use crate::stop::{end_on_sent_faults, fail_writes_at_size_limit, listen_for_checkpoint_requests};
 use crate::{invocation, panics};
 
 /// Environment variables that are valid Unicode; others cannot set a key.
@@ -52,6 +52,7 @@ pub fn run_from_args() -> u8 {
     };
     panics::install_hook();
     fail_writes_at_size_limit();
+    end_on_sent_faults();
     let code = panics::caught(|| dispatch(line, json, events)).unwrap_or_else(|panic| {
         let terminal = Terminal::default();
         terminal.error(&format!("{} panicked: {panic}", invocation::program()));

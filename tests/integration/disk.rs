@@ -59,12 +59,12 @@ fn a_limit_on_file_sizes_stops_no_command_and_is_its_own() {
     assert!(said.err.contains("metrics.jsonl"), "{said:?}");
 }
 
-/// Runs a script where `small` is a file system of 1 MiB; `None` where the kernel lets nobody make one.
+/// Runs a script where `at` is an empty file system of 1 MiB; `None` where the kernel lets nobody make one.
 #[cfg(target_os = "linux")]
-fn on_a_small_disk(workplace: &Workplace, script: &str) -> Option<crate::workplace::Output> {
-    std::fs::create_dir_all(workplace.path("small")).unwrap();
+fn with_mounted(at: &str, workplace: &Workplace, script: &str) -> Option<crate::workplace::Output> {
+    std::fs::create_dir_all(workplace.path(at)).unwrap();
     let inside = |script: &str| {
-        let script = format!("mount -t tmpfs -o size=1m none small && {script}");
+        let script = format!("mount -t tmpfs -o size=1m none {at} && {script}");
         let words = ["--user", "--map-root-user", "--mount", "bash", "-c", &script];
         let mut command = std::process::Command::new("unshare");
         command
@@ -74,8 +74,30 @@ fn on_a_small_disk(workplace: &Workplace, script: &str) -> Option<crate::workpla
             .env("XDG_STATE_HOME", crate::workplace::state());
         command.output().ok().map(said)
     };
-    inside("true").filter(|said| said.code == 0)?;
+    if inside("true").is_none_or(|said| said.code != 0) {
+        skipped("no file system can be mounted here (`unshare --user --map-root-user --mount`)");
+        return None;
+    }
     inside(script)
+}
+
+#[cfg(target_os = "linux")]
+fn on_a_small_disk(workplace: &Workplace, script: &str) -> Option<crate::workplace::Output> {
+    with_mounted("small", workplace, script)
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn no_device_file_is_needed() {
+    let workplace = Workplace::new();
+    workplace.file("trial.toml", "[pipeline.dummy]\nsteps_per_epoch = 20\n");
+    let xrun = env!("CARGO_BIN_EXE_xrun");
+    let script = format!("{xrun} trial.toml -q && {xrun} watch -q --name w -- sh -c 'ls /dev; exit 3'");
+    let Some(said) = with_mounted("/dev", &workplace, &script) else { return };
+    assert!(said.code == 3 && said.out.is_empty(), "{said:?}");
+    for name in ["trial", "w"] {
+        assert!(workplace.latest(name).join("summary.json").is_file(), "{name}: {said:?}");
+    }
 }
 
 #[test]
@@ -88,7 +110,7 @@ fn a_plan_says_before_the_run_that_its_checkpoints_do_not_fit_the_disk() {
     let xrun = env!("CARGO_BIN_EXE_xrun");
     let Some(said) = on_a_small_disk(&workplace, &format!("{xrun} plan trial.toml --results small/results --json"))
     else {
-        return skipped("no file system can be mounted here (`unshare --user --map-root-user --mount`)");
+        return;
     };
     assert_eq!(said.code, 3, "{said:?}");
     let disk = said.json()["disk"].clone();
@@ -106,24 +128,14 @@ fn a_plan_says_before_the_run_that_its_checkpoints_do_not_fit_the_disk() {
     assert!(disk["trace"].as_u64().unwrap() > 100 * 500, "{disk}");
 }
 
-/// A small file system of its own, where the kernel lets people make one; elsewhere there is nothing to test with.
 #[test]
 #[cfg(target_os = "linux")]
 fn on_a_full_disk_the_summary_still_says_how_the_run_ended() {
     let workplace = Workplace::new();
-    std::fs::create_dir(workplace.path("small")).unwrap();
-    let inside = |script: &str| {
-        let script = format!("mount -t tmpfs -o size=1m none small && {script}");
-        let words = ["--user", "--map-root-user", "--mount", "bash", "-c", &script];
-        let output = std::process::Command::new("unshare").args(words).current_dir(workplace.directory.path()).output();
-        output.ok().map(said)
-    };
-    if inside("true").is_none_or(|said| said.code != 0) {
-        return skipped("no file system can be mounted here (`unshare --user --map-root-user --mount`)");
-    }
     workplace.file("trial.toml", "[pipeline.dummy]\nsteps_per_epoch = 100000\n[checkpoint]\nevery_steps = 50000\n");
     let xrun = env!("CARGO_BIN_EXE_xrun");
-    let said = inside(&format!("{xrun} trial.toml --results small; {xrun} ls --results small --json")).unwrap();
+    let script = format!("{xrun} trial.toml --results small; {xrun} ls --results small --json");
+    let Some(said) = on_a_small_disk(&workplace, &script) else { return };
     // Which of the files comes first is a matter of time.
     let error = lines_with(&said.err, "No space left").replace("metrics.jsonl", "memory.jsonl");
     insta::assert_snapshot!(error.lines().next().unwrap());
@@ -162,9 +174,7 @@ prints_until '[ $(written) -gt $before ]'
 prints
 exit 3
 ";
-    let Some(ended) = watched_on_a_small_disk(&workplace, script) else {
-        return skipped("no file system can be mounted here (`unshare --user --map-root-user --mount`)");
-    };
+    let Some(ended) = watched_on_a_small_disk(&workplace, script) else { return };
     let said = text(&workplace.path("said.txt"));
     assert_eq!(ended.code, 3, "the command's own: {said}");
     assert_eq!(said.matches("No space left").count(), 1, "reported once: {said}");
@@ -199,9 +209,7 @@ cat /dev/zero > small/fill 2> fill.txt
 prints_until 'grep -q \"No space left\" said.txt'
 exit 3
 ";
-    let Some(ended) = watched_on_a_small_disk(&workplace, script) else {
-        return skipped("no file system can be mounted here (`unshare --user --map-root-user --mount`)");
-    };
+    let Some(ended) = watched_on_a_small_disk(&workplace, script) else { return };
     let said = text(&workplace.path("said.txt"));
     assert_eq!(ended.code, 3, "{said}");
     let run = std::fs::canonicalize(workplace.path("kept/full/latest")).unwrap();

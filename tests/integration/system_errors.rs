@@ -21,7 +21,8 @@ keep_last = 3
 probe = false
 ";
 
-/// `read` fails with the error `FAILS` for files whose path has `IN`; `flock` does nothing, or fails with the error `LOCK`.
+/// `read` fails with the error `FAILS` for files whose path has `IN`; `flock` does nothing, or fails with the error `LOCK`;
+/// `renameat2` fails.
 const PRELOAD: &str = r#"
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -37,6 +38,7 @@ ssize_t read(int file, void *bytes, size_t count) {
     if (length > 0 && (path[length] = 0, strstr(path, in))) { errno = atoi(getenv("FAILS")); return -1; }
     return ((ssize_t (*)(int, void *, size_t))dlsym(RTLD_NEXT, "read"))(file, bytes, count);
 }
+int renameat2(int from, const char *old, int to, const char *new, unsigned how) { errno = EINVAL; return -1; }
 int flock(int file, int how) {
     if (!getenv("LOCK")) return 0;
     errno = atoi(getenv("LOCK"));
@@ -194,4 +196,19 @@ fn of_two_processes_that_hold_one_run_the_first_ends_and_no_line_is_doubled() {
         let judged = workplace.xrun(&["verdict", run.to_str().unwrap()]);
         assert_eq!(judged.code, 0, "{judged:?}");
     }
+}
+
+#[test]
+fn where_directories_cannot_be_exchanged_the_kept_copy_stays_and_the_cure_is_said() {
+    let Some((workplace, _)) = workplace() else { return };
+    let keep = ["keep", "cut", "--replace"];
+    assert_eq!(workplace.xrun(&keep).code, 0);
+    let copy = workplace.path("results/reference");
+    let before = contents(&copy);
+    let refused = said(faulty(&workplace, &keep, &[]).output().unwrap());
+    assert_eq!(refused.code, 1, "{refused:?}");
+    insta::assert_snapshot!(lines_with(&refused.err, "error: "));
+    assert!(contents(&copy) == before);
+    std::fs::rename(copy.join("cut"), workplace.path("old")).unwrap();
+    assert_eq!(said(faulty(&workplace, &keep, &[]).output().unwrap()).code, 0);
 }

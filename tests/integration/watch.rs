@@ -362,8 +362,9 @@ fn no_signal_leaves_a_command_unwatched() {
     let (quit, cpu) = (libc::SIGQUIT, libc::SIGXCPU);
     let summed =
         [libc::SIGALRM, libc::SIGVTALRM, libc::SIGPROF, libc::SIGPWR, quit, cpu].map(|number| (number, &watch[..]));
-    let killed = [libc::SIGABRT, libc::SIGKILL].map(|number| (number, &watch[..]));
-    let runs = [(quit, &["trial.toml"][..]), (libc::SIGKILL, &["trial.toml"])];
+    let ending = [libc::SIGABRT, libc::SIGSEGV, libc::SIGBUS, libc::SIGKILL];
+    let killed = ending.map(|number| (number, &watch[..]));
+    let runs = [(quit, &["trial.toml"][..]), (libc::SIGSEGV, &["trial.toml"])];
     for (number, words) in summed.into_iter().chain(killed).chain(runs) {
         let mut child = workplace.spawn(words);
         let id = || std::fs::read_to_string(workplace.path("id")).unwrap_or_default();
@@ -373,7 +374,7 @@ fn no_signal_leaves_a_command_unwatched() {
         wait_until("the command ends", || has_ended(&id()));
         std::fs::remove_file(workplace.path("id")).unwrap();
         let summary = workplace.latest("trial").join("summary.json");
-        match [libc::SIGABRT, libc::SIGKILL].contains(&number) {
+        match ending.contains(&number) {
             true => assert!(status.code().is_none() && !summary.exists(), "{number}: {status:?}"),
             false => {
                 let code = if words.len() == 1 { 8 } else { 128 + number };

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use signal_hook::SigId;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGTSTP, SIGUSR1, SIGXCPU, SIGXFSZ};
+use signal_hook::consts::{SIGBUS, SIGHUP, SIGINT, SIGQUIT, SIGSEGV, SIGTERM, SIGTSTP, SIGUSR1, SIGXCPU, SIGXFSZ};
 
 use crate::exit::exit_code;
 use xrun_results::format::{Outcome, PlanFile, PostMortem, Summary};
@@ -77,6 +77,25 @@ pub fn repeated_signals() -> impl Iterator<Item = i32> {
 pub fn fail_writes_at_size_limit() {
     if !is_ignored(SIGXFSZ) {
         let _ = signal_hook::flag::register(SIGXFSZ, Arc::default());
+    }
+}
+
+/// Has SIGSEGV and SIGBUS from another process end this one. Rust's handler, which is called first and reports a stack
+/// overflow, only resets the action otherwise, since a fault of this process would happen again.
+pub fn end_on_sent_faults() {
+    for number in [SIGSEGV, SIGBUS] {
+        // SAFETY: a handler may make the first two calls. All zeros are a valid `sigaction`, which outlives the others.
+        unsafe {
+            let _ = signal_hook_registry::register_signal_unchecked(number, move || {
+                libc::signal(number, libc::SIG_DFL);
+                libc::raise(number);
+            });
+            let mut action: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(number, std::ptr::null(), &mut action);
+            // A stack that has overflown has no place for a handler.
+            action.sa_flags |= libc::SA_ONSTACK;
+            libc::sigaction(number, &action, std::ptr::null_mut());
+        }
     }
 }
 

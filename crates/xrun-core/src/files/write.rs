@@ -294,26 +294,32 @@ pub fn remove_unfinished(directory: &Path) -> io::Result<()> {
 /// Exchanges two directories on one file system: at each instant both paths exist.
 ///
 /// # Errors
-/// One is missing, or the file system cannot exchange (`EINVAL`).
-#[cfg(target_os = "linux")]
+/// One is missing, or neither the system nor the file system (`EINVAL`) can exchange.
 pub fn exchange(one: &Path, other: &Path) -> Result<(), WriteError> {
+    let exchanged = try_exchange(one, other).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidInput | io::ErrorKind::Unsupported => io::Error::new(
+            io::ErrorKind::Unsupported,
+            "its file system cannot exchange it for a new one; move it away and run the command again",
+        ),
+        _ => error,
+    });
+    with_path(other, exchanged)
+}
+
+#[cfg(target_os = "linux")]
+fn try_exchange(one: &Path, other: &Path) -> io::Result<()> {
     use std::ffi::CString;
     use std::os::unix::ffi::OsStrExt;
-    let text = |path: &Path| with_path(path, CString::new(path.as_os_str().as_bytes()).map_err(io::Error::from));
-    let (from, to) = (text(one)?, text(other)?);
+    let (from, to) = (CString::new(one.as_os_str().as_bytes())?, CString::new(other.as_os_str().as_bytes())?);
     // SAFETY: both are texts that end with NUL and outlive the call.
     let done =
         unsafe { libc::renameat2(libc::AT_FDCWD, from.as_ptr(), libc::AT_FDCWD, to.as_ptr(), libc::RENAME_EXCHANGE) };
-    with_path(other, if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) })
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// As on Linux; not supported elsewhere.
-///
-/// # Errors
-/// Always.
 #[cfg(not(target_os = "linux"))]
-pub fn exchange(_: &Path, other: &Path) -> Result<(), WriteError> {
-    with_path(other, Err(io::ErrorKind::Unsupported.into()))
+fn try_exchange(_: &Path, _: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
 }
 
 /// Refuses to write over files in a directory of the user, where xrun cannot know whether it wrote them.

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use clap::{Args, ValueHint};
 
-use super::Results;
 use super::fail_on::{self, FailingVerdict};
 use super::terminal::{Failure, Terminal};
+use super::{Results, choice};
 use crate::command::{LimitNames, StepSource, WatchError, WatchRequest, session};
 use crate::experiment::command::{NO_STEPS, RECOGNISE};
 use crate::experiment::pattern::valid_name;

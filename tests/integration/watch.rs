@@ -303,7 +303,7 @@ fn steps_come_from_a_file_too() {
     for command in [
         &["show", "latest"][..],
         &["ls"],
-        &["report", "latest"],
+        &["export", "latest", "--to", "report"],
         &["export", "latest", "--to", "tensorboard"],
         &["compare", "latest", "latest"],
     ] {

@@ -1,7 +1,7 @@
 //! LeakBench: error rates of memory verdicts, xrun's and others', on synthetic series with known ground truth.
 //!
 //! `cargo bench --no-default-features --bench leakbench`, with these options after `--`: `--set`, `--runs`, `--seed`, `--json`,
-//! `--habit`. The tables are reproducible. Without options they are also written to `docs/leakbench.md`.
+//! `--habit`. The tables are reproducible. Without options those of rules and goals are also written to `docs/leakbench.md`.
 
 #![expect(clippy::print_stdout, reason = "prints tables")]
 
@@ -69,7 +69,7 @@ fn main() -> ExitCode {
         println!("no set is chosen by --set and --habit; the sets are {}", SETS.map(|set| set.name).join(", "));
         return ExitCode::from(2);
     }
-    let (mut text, mut all) = (String::new(), Vec::new());
+    let (mut text, mut by_habit, mut all) = (String::new(), String::new(), Vec::new());
     for set in sets {
         let seed = arguments.seed.unwrap_or(set.seed);
         let habits: Vec<&Habit> = set.habits.iter().filter(matches).collect();
@@ -79,10 +79,11 @@ fn main() -> ExitCode {
         }
         let rows = judge_runs(set, &habits, arguments.runs, seed);
         text += &table::markdown(set, &rows);
+        by_habit += &table::habits(set, &rows);
         let rows: Vec<_> = rows.iter().map(Row::json).collect();
         all.push(json!({ "set": set.name, "seed": seed, "runs": arguments.runs, "rows": rows }));
     }
-    println!("{text}");
+    println!("{text}{by_habit}");
     let is_published = arguments.set.is_none() && arguments.habit.is_none() && arguments.seed.is_none();
     if is_published
         && arguments.runs == RUNS

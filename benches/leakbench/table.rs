@@ -14,12 +14,11 @@ use super::tally::Row;
 /// Largest error of a correct first step, as a fraction of the run.
 pub const DATE_TOLERANCE: f64 = 0.1;
 
-/// Formats all tables of a set.
+/// Formats the tables of rules and goals of a set.
 pub fn markdown(set: &Set, rows: &[Row]) -> String {
     let mut text = String::new();
     rules(&mut text, set, rows);
     goals_met(&mut text, set, rows);
-    habits(&mut text, set, rows);
     text
 }
 
@@ -129,11 +128,12 @@ const JUDGEMENTS: [VerdictWord; 8] = [
 ];
 
 /// Formats one line for each habit.
-fn habits(text: &mut String, set: &Set, rows: &[Row]) {
+pub fn habits(set: &Set, rows: &[Row]) -> String {
+    let mut text = String::new();
     let mut columns = vec!["habit", "truth", "runs", "right, %"];
     columns.extend(JUDGEMENTS.map(VerdictWord::words));
     columns.push("dates within 10 %, %");
-    heading(text, &format!("The {} half: verdicts of xrun by habit", set.name), &columns);
+    heading(&mut text, &format!("The {} half: verdicts of xrun by habit", set.name), &columns);
     for habit in set.habits {
         let rows: Vec<&Row> = rows.iter().filter(|row| row.habit == habit.name).collect();
         if rows.is_empty() {
@@ -156,6 +156,7 @@ fn habits(text: &mut String, set: &Set, rows: &[Row]) {
         }));
         let dates = Rate::of(rows.iter().filter_map(|row| row.date_error), |error| *error <= DATE_TOLERANCE);
         cells.push(percentage(Some(dates.fraction()).filter(|_| dates.runs > 0)));
-        line(text, habit.name, &cells);
+        line(&mut text, habit.name, &cells);
     }
+    text
 }

@@ -9,7 +9,7 @@
 `plain` and `quantised` are steps of experiments/qat_gpt2.toml on sequences of 64 tokens, all of which have a loss; `detection` and
 `triplet` are steps of experiments/stage2.toml, `federated` is a step of a node of experiments/federated.toml, and
 `vision-language` a step of experiments/vision_language.toml. `--size large` uses queries of 320 pixels and up to 256 channels, and
-6 layers of width 384 with 8 sequences of 256 tokens. Needs PyTorch. See "Where the time goes" in docs/qat.md and docs/memory.md.
+6 layers of width 384 with 8 sequences of 256 tokens. Needs PyTorch. See "Speed" in docs/qat.md and docs/memory.md.
 """
 import argparse
 import json

@@ -60,8 +60,6 @@ fn each_ending_tells_its_hooks_and_the_document_says_how_it_was() {
         assert_eq!(document["exit_code"], code);
         assert_eq!(document["outcome"], json(&run.join("summary.json"))["outcome"]);
         assert_eq!(document["post_mortem"].is_string(), code == 5, "{document}");
-        let schema = workplace.xrun(&["generate", "schema", "hook"]).json();
-        assert!(jsonschema::validator_for(&schema).unwrap().is_valid(&document), "{document}");
     }
 }
 

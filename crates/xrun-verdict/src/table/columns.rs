@@ -192,20 +192,14 @@ impl Columns {
                 commonest.and_then(|positions| Ranks::find(positions, false))
             }
             PositionColumn::Rows(_) if names.len() == 1 => {
-                let numbers =
-                    head.iter().filter_map(|row| self.numbers.plain_amount(row.get(0)).or(self.size(row.get(0))));
+                let numbers = head.iter().filter_map(|row| match self.numbers.amount(row.get(0), self.kibi) {
+                    Ok(Amount::Number(number) | Amount::Bytes(number)) => Some(number),
+                    _ => None,
+                });
                 Ranks::in_turn(&numbers.collect::<Vec<f64>>())
             }
             _ => None,
         };
-    }
-
-    /// Bytes of a cell with a unit.
-    fn size(&self, cell: &str) -> Option<f64> {
-        match self.numbers.amount(cell, self.kibi) {
-            Ok(Amount::Bytes(bytes)) => Some(bytes),
-            _ => None,
-        }
     }
 
     fn position_note(&self) -> String {
@@ -523,7 +517,8 @@ impl Reading<'_> {
         let down = pairs().filter(|(early, late)| late < early).count();
         let is_constant = up == 0 && down == 0 && found.len() > 1;
         let is_unreadable = found.is_empty() && self.head.iter().any(|row| !is_missing(row.get(column)));
-        !is_unreadable && !(is_constant && self.head.len() > 4) && (3 * down <= 2 * up || found.len() < 8)
+        let is_no_position = is_unreadable || (is_constant && self.head.len() > 4);
+        !is_no_position && (3 * down <= 2 * up || found.len() < 8)
     }
 
     /// Counter of steps that begin again with each epoch, where there is a column of whole epochs.

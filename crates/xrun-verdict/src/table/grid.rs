@@ -37,7 +37,8 @@ impl Split {
         match self {
             Self::Character(byte) => {
                 let mut reader = csv::ReaderBuilder::new();
-                let mut reader = reader.has_headers(false).flexible(true).delimiter(byte).from_reader(line.as_bytes());
+                let reader = reader.has_headers(false).flexible(true).delimiter(byte).buffer_capacity(line.len() + 1);
+                let mut reader = reader.from_reader(line.as_bytes());
                 let mut record = csv::StringRecord::new();
                 let _ = reader.read_record(&mut record);
                 record.iter().map(owned).collect()
@@ -208,7 +209,7 @@ fn header_at(lines: &[&str], at: usize, strict: bool) -> Option<Header> {
             for (name, unit) in names.iter_mut().zip(&below).filter(|(_, unit)| is_unit(unit)) {
                 *name = format!("{name} [{}]", unit.trim_matches(['[', ']', '(', ')']));
             }
-            skipped += lines[at + 1..].iter().position(|next| is_text(next)).unwrap_or_default() as u64 + 1;
+            skipped += lines[at + 1..].iter().position(is_text).unwrap_or_default() as u64 + 1;
         }
         fits.then_some(Header { split, skipped, names, repeated })
     })
@@ -355,7 +356,6 @@ impl Grid {
     /// Cells of a row, one for each name; `None` where it does not fit, and is left out.
     fn fitted(&mut self, mut cells: Vec<String>, line: &str) -> Option<Vec<String>> {
         let (names, split) = (self.header.names.len(), self.header.split);
-        let is_mostly_values = 2 * values(&cells) > cells.len();
         let found = cells.len();
         while cells.len() > names && cells.last().is_some_and(String::is_empty) {
             cells.pop();
@@ -387,6 +387,7 @@ impl Grid {
         if cells.len() <= names && !is_short && (is_of_kind || !split.is_by_spaces()) {
             return Some(cells);
         }
+        let is_mostly_values = 2 * values(&cells) > cells.len();
         if (is_mostly_values && (!is_short || is_of_kind)) || (cells.len() > names && !split.is_by_spaces()) {
             let is_comma = split == Split::Character(b',') && cells.len() > names;
             let hint = if is_comma { "; quote numbers with commas, or separate cells by semicolons" } else { "" };
@@ -426,7 +427,7 @@ impl Rows for Grid {
                 let at = self.names.iter().position(|one| one == *name)?;
                 Numbers::default().number(cells.get(at)?)
             };
-            let unused = UNUSED.iter().map(|name| number(name)).sum::<Option<f64>>().filter(|_| self.has_unused);
+            let unused = self.has_unused.then(|| UNUSED.iter().map(number).sum::<Option<f64>>()).flatten();
             *row = Row { line: self.lines.number, restart: false, cells: cells.into_iter().enumerate().collect() };
             row.cells.extend(unused.map(|sum| (self.header.names.len(), sum.to_string())));
             row.cells.extend(self.clock.map(|column| (column, self.clock_text.clone())));

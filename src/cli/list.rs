@@ -32,11 +32,11 @@ pub struct ListArguments {
     /// Only runs with this status.
     #[arg(long, value_enum, value_name = "STATUS")]
     status: Option<StateFilter>,
-    /// Only runs with this memory verdict.
-    #[arg(long, value_enum, value_name = "VERDICT")]
+    /// Only runs with this memory verdict, such as `growing`.
+    #[arg(long, value_enum, value_name = "VERDICT", hide_possible_values = true)]
     verdict: Option<VerdictWord>,
-    /// Only runs with this verdict on their training.
-    #[arg(long, value_enum, value_name = "VERDICT")]
+    /// Only runs with this verdict on their training, such as `diverged`.
+    #[arg(long, value_enum, value_name = "VERDICT", hide_possible_values = true)]
     training: Option<TrainingVerdictWord>,
     /// Only runs with this tag (repeatable; see the subcommand note).
     #[arg(long, value_name = "TAG")]

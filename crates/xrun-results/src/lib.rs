@@ -45,7 +45,9 @@ pub mod watched;
 pub mod verdict {
     pub use xrun_verdict::names::{FOOTPRINT, OWNER_PREFIX};
     pub use xrun_verdict::training::{TrainingVerdict, TrainingVerdictWord};
-    pub use xrun_verdict::{Findings, LineDamage, ProcessOfRun, SeriesVerdict, UnjudgedColumn, Verdict, VerdictWord};
+    pub use xrun_verdict::{
+        Findings, LineDamage, ProcessOfRun, SeriesVerdict, Tone, UnjudgedColumn, Verdict, VerdictWord,
+    };
 }
 
 /// Axis of a series and its unit.

@@ -16,7 +16,7 @@ use crate::cli::top::runs::{Stamp, is_active};
 use crate::dataset::digest::digest;
 use crate::files::layout;
 use crate::printable;
-use crate::report::page::tone::{memory_badge, outcome_tone, training_tone};
+use crate::report::page::tone::outcome_tone;
 use crate::results::index::{self, RunState};
 use crate::results::judge::recorded_training;
 use crate::results::read;
@@ -267,10 +267,9 @@ fn row(run: &Path) -> RunRow {
 }
 
 fn training_cell(verdict: Option<TrainingVerdictWord>) -> (String, &'static str) {
-    verdict.map_or((String::new(), ""), |verdict| (verdict.words().to_owned(), training_tone(verdict).class()))
+    verdict.map_or((String::new(), ""), |verdict| (verdict.words().to_owned(), verdict.word().tone.class()))
 }
 
 fn verdict_cell(verdict: VerdictWord) -> (String, &'static str) {
-    let (_, tone) = memory_badge(verdict);
-    (verdict.words().to_owned(), tone.class())
+    (verdict.words().to_owned(), verdict.word().tone.class())
 }

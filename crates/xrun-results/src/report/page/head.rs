@@ -5,9 +5,10 @@ use maud::{Markup, html};
 use crate::report::axes::AxisUnit;
 use crate::report::formatting::{epochs, number, utc_time};
 use crate::report::page::document::code;
-use crate::report::page::tone::{Tone, memory_badge, outcome_tone, training_tone};
+use crate::report::page::tone::outcome_tone;
 use crate::report::plots::sparkline;
 use crate::report::run_report::RunReport;
+use crate::verdict::Tone;
 use xrun_core::files::layout;
 use xrun_core::invocation;
 use xrun_core::printable;
@@ -40,14 +41,14 @@ pub fn head(report: &RunReport) -> Markup {
 /// Verdict on training: a word, a sentence and a tone.
 fn training_verdict(report: &RunReport) -> Option<(String, String, Tone)> {
     let training = report.training.as_ref()?;
-    Some((training.verdict.words().to_owned(), training.message.clone(), training_tone(training.verdict)))
+    Some((training.verdict.words().to_owned(), training.message.clone(), training.verdict.word().tone))
 }
 
 /// Badges of the verdicts on training and on memory, each with its sentence.
 fn verdict_badges(training: Option<(String, String, Tone)>, report: &RunReport) -> Markup {
     let memory = report.verdict.as_ref().map(|verdict| {
-        let (word, tone) = memory_badge(verdict.verdict);
-        (word.to_owned(), verdict.message.clone(), tone)
+        let word = verdict.verdict.word();
+        (word.label.to_owned(), verdict.message.clone(), word.tone)
     });
     let both = training.into_iter().chain(memory);
     html! {

@@ -44,10 +44,8 @@ pub fn html(report: &RunReport) -> String {
 
 /// Returns `true` if memory grew or ended the run: then memory comes first.
 fn is_memory_first(report: &RunReport) -> bool {
-    use crate::verdict::VerdictWord;
-    let verdict = report.verdict.as_ref().map(|verdict| verdict.verdict);
-    let grew = [VerdictWord::Growing, VerdictWord::Exceeded, VerdictWord::Retained, VerdictWord::Slowing];
-    verdict.is_some_and(|verdict| grew.contains(&verdict)) || report.post_mortem.is_some()
+    let tone = report.verdict.as_ref().map(|verdict| verdict.verdict.word().tone);
+    tone == Some(crate::verdict::Tone::Bad) || report.post_mortem.is_some()
 }
 
 fn limitations(report: &RunReport) -> Markup {

@@ -1,6 +1,5 @@
 //! `xrun show RUN`: show a run or a sweep.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueHint};

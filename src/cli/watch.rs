@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueHint};
 
-use super::Results;
+use super::{Results, choice};
 use super::fail_on::{self, FailingVerdict};
 use super::terminal::{Failure, Terminal};
 use crate::command::{LimitNames, StepSource, WatchError, WatchRequest, session};

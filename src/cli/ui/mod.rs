@@ -6,7 +6,6 @@ mod export;
 mod page;
 mod server;
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 

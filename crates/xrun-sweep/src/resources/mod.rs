@@ -18,9 +18,9 @@ use std::path::{Path, PathBuf};
 
 use crate::records::read_text;
 use crate::records::sweep_memory::SweepMemory;
+use xrun_core::files::layout;
 use xrun_core::files::write;
 use xrun_core::files::write::WriteError;
-use xrun_core::files::layout;
 use xrun_core::printable;
 use xrun_results::format::VERSION;
 

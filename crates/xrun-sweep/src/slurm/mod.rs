@@ -24,9 +24,9 @@ use self::arrays::Arrays;
 use super::record;
 use crate::records::read_text;
 use xrun_core::experiment::launcher::{Slurm, check_slurm};
+use xrun_core::files::layout;
 use xrun_core::files::write;
 use xrun_core::files::write::WriteError;
-use xrun_core::files::layout;
 use xrun_core::printable;
 
 /// Largest `slurm.toml`.

@@ -9,7 +9,6 @@ use signal_hook::consts::{
 };
 use signal_hook::iterator::Signals;
 
-use super::events::EventFiles;
 use super::exit::{self, Exit, LastMemory, State};
 use super::growth::{CauseSearch, GrowthWatch};
 use super::habits;
@@ -18,7 +17,7 @@ use super::pty::{Foreground, SizeMirror};
 use super::record::{self, CommandEnd, CommandRecord};
 use super::reports::Reports;
 use super::sampler::{ProcessTree, Sampler, not_measured};
-use super::start::{self, OutputReaders};
+use super::start::{self, OutputReaders, StepFiles};
 use super::step_source::SourceNote;
 use super::steps::StepEvent;
 use super::stop::Stopper;
@@ -367,11 +366,8 @@ impl Session<'_> {
     }
 
     fn read_steps(&mut self) {
-        if let Some(tail) = &mut self.output.tail {
-            tail.read(&self.output.steps);
-        }
-        if let Some(events) = &mut self.output.event_files {
-            events.read(&self.output.steps);
+        if let Some(files) = &mut self.output.files {
+            files.read(&self.output.steps, false);
         }
         if let Some(reports) = &mut self.output.reports {
             reports.read(&self.output.steps);
@@ -544,8 +540,8 @@ impl Session<'_> {
             self.read_steps();
             std::thread::sleep(Duration::from_millis(2));
         }
-        if let Some(events) = &mut self.output.event_files {
-            events.end(&self.output.steps);
+        if let Some(files) = &mut self.output.files {
+            files.read(&self.output.steps, true);
         }
         self.read_steps();
         // From here on everything that can be written is written, whatever failed before.
@@ -589,7 +585,7 @@ impl Session<'_> {
         let note = self.output.steps.source_note();
         self.note_step_source(note.as_ref());
         notes.extend(note.map(|note| format!("steps from {note}")));
-        let damaged = self.output.event_files.as_ref().map_or(0, EventFiles::damaged);
+        let damaged = self.output.files.as_ref().map_or(0, StepFiles::damaged);
         if damaged > 0 {
             notes.push(format!("the rest of {} could not be read", pluralize(damaged as u64, "event file")));
         }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use super::buffers::{self, Buffers};
 use super::clips::ClipLoader;
+use super::leaks;
 use super::metrics::METRICS;
 use super::rounds::Rounds;
-use super::settings::{EncoderKind, Model, Partition, Settings, batch_size};
+use super::settings::{AudioAdapters, EncoderKind, FederatedAdapters, Partition, batch_size};
 use super::sizes;
 use super::trained_encoder;
 use xrun_core::bounded::buffer::BufferSet;
@@ -37,9 +38,9 @@ const NODE_DIGESTS_MAX: usize = 20;
 #[derive(Debug)]
 pub struct Prepared {
     /// Settings of the task.
-    pub settings: Settings,
+    pub settings: FederatedAdapters,
     /// Settings of the model.
-    pub model: Model,
+    pub model: AudioAdapters,
     /// Schedule of nodes and steps.
     pub rounds: Rounds,
     /// Training clips of each node, by their number in the data set.
@@ -57,11 +58,11 @@ pub struct Prepared {
 /// # Errors
 /// The data, the targets or a file of weights cannot be read, or a node has too few clips.
 pub fn prepare(
-    settings: &Settings,
-    model: &Model,
+    settings: &FederatedAdapters,
     experiment: &Experiment,
     ledger: &Ledger,
 ) -> Result<(TaskFacts, Prepared), TaskError> {
+    let model: &AudioAdapters = experiment.model_settings()?;
     let library: Library = experiment.open_dataset()?;
     let data = experiment.loader_settings::<Library>().unwrap_or_default();
     let seed = experiment.experiment.seed;
@@ -105,7 +106,7 @@ pub fn prepare(
     let clip_loader = ClipLoader::new(store, &buffers.embedding_cache, data.embedding_dtype, ledger);
     let of_round = settings.nodes_per_round() as u64;
     let models = if settings.personal().is_empty() { 1 } else { nodes.len() as u64 };
-    let facts = TaskFacts {
+    let mut facts = TaskFacts {
         owners,
         data_digests: digests,
         data_skipped: skipped,
@@ -125,11 +126,13 @@ pub fn prepare(
     };
     let clip_loader = Arc::new(clip_loader);
     let (settings, model) = (settings.clone(), model.clone());
-    Ok((facts, Prepared { settings, model, rounds, nodes, clip_loader, targets, buffers }))
+    let prepared = Prepared { settings, model, rounds, nodes, clip_loader, targets, buffers };
+    leaks::plan(&mut facts, &prepared, experiment);
+    Ok((facts, prepared))
 }
 
 /// Training clips of each node, by their number in the data set.
-fn nodes(settings: &Settings, library: &Library, seed: u32) -> Result<Vec<Vec<u32>>, DataError> {
+fn nodes(settings: &FederatedAdapters, library: &Library, seed: u32) -> Result<Vec<Vec<u32>>, DataError> {
     let clips = library.clips_of(Role::Nodes, Split::Train);
     let class = |clip: &u32| library.clips[*clip as usize].class;
     let classes = || clips.iter().map(class).collect::<Vec<u32>>();
@@ -193,7 +196,11 @@ fn digests_of_nodes(nodes: &[Vec<u32>], library: &Library) -> Vec<(String, Strin
 }
 
 /// Returns the settings for which the data has too few clips: batch size and validation.
-pub fn lowered_settings(settings: &Settings, experiment: &Experiment, seen: &ClipCounts) -> Vec<LoweredSetting> {
+pub fn lowered_settings(
+    settings: &FederatedAdapters,
+    experiment: &Experiment,
+    seen: &ClipCounts,
+) -> Vec<LoweredSetting> {
     let mut all = Vec::new();
     let size = batch_size(&experiment.training) as u64;
     let mut cut = |key: &str, asked: u64, used: u64, because: String| {
@@ -213,7 +220,7 @@ pub fn lowered_settings(settings: &Settings, experiment: &Experiment, seen: &Cli
 /// # Errors
 /// There are more nodes than classes, the column of the partition is missing, a node has too few clips, or the targets do not fit.
 pub fn inspect(
-    settings: &Settings,
+    settings: &FederatedAdapters,
     experiment: &Experiment,
     seen: &ClipCounts,
 ) -> Result<Vec<LoweredSetting>, DataError> {
@@ -243,6 +250,6 @@ pub fn inspect(
 }
 
 /// Returns whether the encoder is trained before the run.
-pub fn pretrains(model: &Model) -> bool {
+pub fn pretrains(model: &AudioAdapters) -> bool {
     model.encoder == EncoderKind::SpectrogramTransformer && model.weights.is_none()
 }

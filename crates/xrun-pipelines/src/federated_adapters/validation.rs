@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use super::adapters::{Adapters, Conditioning};
 use super::clips::ClipLoader;
 use super::frozen_encoder::FrozenEncoder;
 use super::loss::loss;
+use super::network::{Adapters, Conditioning};
 use super::prepare::Prepared;
 use super::retrieval::{RetrievalCounts, mean};
 use super::settings::{Loss, batch_size};

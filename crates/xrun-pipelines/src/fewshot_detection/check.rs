@@ -1,6 +1,6 @@
 //! Checks of the settings of few-shot reference detection.
 
-use super::settings::{Model, Settings};
+use super::settings::{FewshotDetection, ReferenceDetector};
 use xrun_core::experiment::Experiment;
 use xrun_core::problem::{Problem, Problems};
 use xrun_data::boxes::library::Library;
@@ -11,7 +11,7 @@ const STRIDE: usize = 16;
 const PIPELINE: &str = "pipeline.fewshot-detection";
 
 /// Adds the problems of the pipeline's settings; the caller adds their locations.
-pub fn check(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
+pub fn check(settings: &FewshotDetection, experiment: &Experiment, problems: &mut Problems) {
     let key = |name: &str| format!("{PIPELINE}.{name}");
     match (settings.auto_episodes, settings.episodes) {
         (true, Some(count)) => {
@@ -44,7 +44,7 @@ pub fn check(settings: &Settings, experiment: &Experiment, problems: &mut Proble
 }
 
 /// Adds the problems of the model's settings.
-pub fn check_model(model: &Model, problems: &mut Problems) {
+pub fn check_model(model: &ReferenceDetector, problems: &mut Problems) {
     const MODEL: &str = "model.reference-detector";
     let groups = model.norm_groups;
     let uneven = |channels: usize| groups > 0 && !channels.is_multiple_of(groups);

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::batch::{BatchLoader, batch_bytes};
 use super::labels::Labels;
-use super::settings::{Model, Settings};
+use super::settings::{ImageClassification, ResNet};
 use xrun_core::bounded::buffer::{Buffer, BufferSet};
 use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun_core::bounded::planned::PlannedBuffer;
@@ -42,7 +42,7 @@ const LEARNED: &str = "its classes are those of that data";
 /// Opened data and settings of a task.
 pub struct Prepared {
     /// Settings of the model.
-    pub model: Model,
+    pub model: ResNet,
     /// Source of batches.
     pub batches: BatchLoader,
     /// Decoder of images, with a cache.
@@ -82,7 +82,7 @@ pub fn batch_size(experiment: &Experiment, labels: &Labels) -> (usize, Option<Lo
 /// # Errors
 /// The data cannot be used.
 pub fn prepare(
-    settings: &Settings,
+    settings: &ImageClassification,
     experiment: &Experiment,
     ledger: &Ledger,
 ) -> Result<(TaskFacts, Prepared), TaskError> {
@@ -130,6 +130,6 @@ pub fn prepare(
         size,
         seed,
     };
-    let model: &Model = experiment.model_settings()?;
+    let model: &ResNet = experiment.model_settings()?;
     Ok((facts, Prepared { model: model.clone(), batches, store, buffers, validated, registration }))
 }

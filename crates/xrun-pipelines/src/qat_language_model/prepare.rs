@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use super::batch::BatchLoader;
 use super::buffers::Buffers;
+use super::leaks;
 use super::precision::{METRICS, PERPLEXITY, draw};
-use super::settings::{Model, PrecisionPolicy, RangeSource, Settings, batch_size};
+use super::settings::{Gpt2, PrecisionPolicy, QatLanguageModel, RangeSource, batch_size};
 use super::sizes::ParameterCounts;
 use xrun_core::bounded::buffer::BufferSet;
 use xrun_core::bounded::ledger::Ledger;
@@ -33,7 +34,7 @@ const PROBE_STEPS_MIN: u64 = 8;
 const PROBE_STEPS_MAX: u64 = 64;
 
 /// Policy of a probe: cyclic in place of uniform, which needs the same memory and draws all precisions sooner.
-fn probe_policy(settings: &Settings) -> PrecisionPolicy {
+fn probe_policy(settings: &QatLanguageModel) -> PrecisionPolicy {
     match settings.policy {
         PrecisionPolicy::Uniform | PrecisionPolicy::Cyclic => PrecisionPolicy::Cyclic,
         PrecisionPolicy::Sandwich => PrecisionPolicy::Sandwich,
@@ -42,7 +43,7 @@ fn probe_policy(settings: &Settings) -> PrecisionPolicy {
 
 /// Steps of a probe: a few of pretraining, and quantised ones until each precision has been drawn, because the optimiser
 /// state of its LoRA is allocated in its first step.
-fn probe_steps(settings: &Settings, seed: u32) -> u64 {
+fn probe_steps(settings: &QatLanguageModel, seed: u32) -> u64 {
     let before = settings.pretraining_steps.min(PROBE_PRETRAINING);
     let count = settings.weight_bits.len();
     let mut unmet: BTreeSet<usize> = (0..count).collect();
@@ -54,7 +55,7 @@ fn probe_steps(settings: &Settings, seed: u32) -> u64 {
     meets_all.unwrap_or(before + PROBE_STEPS_MAX).max(before + (2 * count as u64).max(PROBE_STEPS_MIN))
 }
 
-fn probe_overrides(settings: &Settings) -> Vec<String> {
+fn probe_overrides(settings: &QatLanguageModel) -> Vec<String> {
     let fewer = settings.pretraining_steps.min(PROBE_PRETRAINING);
     let mut overrides = vec![format!("pipeline.qat-language-model.pretraining_steps={fewer}")];
     if settings.policy != probe_policy(settings) {
@@ -67,9 +68,9 @@ fn probe_overrides(settings: &Settings) -> Vec<String> {
 #[derive(Debug)]
 pub struct Prepared {
     /// Settings of the task.
-    pub settings: Settings,
+    pub settings: QatLanguageModel,
     /// Settings of the model.
-    pub model: Model,
+    pub model: Gpt2,
     /// Source of batches.
     pub batches: BatchLoader,
     /// Buffers of the task.
@@ -81,11 +82,11 @@ pub struct Prepared {
 /// # Errors
 /// The data or a file of weights cannot be read, or has too few questions.
 pub fn prepare(
-    settings: &Settings,
-    model: &Model,
+    settings: &QatLanguageModel,
     experiment: &Experiment,
     ledger: &Ledger,
 ) -> Result<(TaskFacts, Prepared), TaskError> {
+    let model: &Gpt2 = experiment.model_settings()?;
     let corpus: Corpus = experiment.open_dataset()?;
     let options = experiment.loader_settings::<Corpus>().unwrap_or_default();
     let mut digests = vec![(experiment.dataset_name().into(), corpus.digest.clone())];
@@ -112,7 +113,7 @@ pub fn prepare(
     }
     let batches = BatchLoader::new(store, settings, seed, size);
     check_pretraining(settings, &experiment.training, batches.per_epoch())?;
-    let facts = TaskFacts {
+    let mut facts = TaskFacts {
         owners,
         data_digests: digests,
         data_skipped: skipped,
@@ -129,6 +130,7 @@ pub fn prepare(
         validation_batches: batches.validation_batches(experiment.validation.batches as u64),
         ..TaskFacts::new(batches.per_epoch(), &with_chance(tokens))
     };
+    leaks::plan(&mut facts, settings, experiment);
     Ok((facts, Prepared { settings: settings.clone(), model: model.clone(), batches, buffers }))
 }
 
@@ -143,7 +145,7 @@ fn with_chance(tokens: usize) -> Vec<Metric> {
 
 /// Returns the settings for which the data has too few questions: batch size, calibration and validation.
 pub fn lowered_settings(
-    settings: &Settings,
+    settings: &QatLanguageModel,
     experiment: &Experiment,
     [train, held_out]: [u64; 2],
 ) -> Vec<LoweredSetting> {
@@ -169,7 +171,11 @@ pub fn lowered_settings(
 ///
 /// # Errors
 /// No step would be quantised.
-pub fn check_pretraining(settings: &Settings, training: &Training, batches_per_epoch: u64) -> Result<(), DataError> {
+pub fn check_pretraining(
+    settings: &QatLanguageModel,
+    training: &Training,
+    batches_per_epoch: u64,
+) -> Result<(), DataError> {
     let (pretraining, (_, steps)) = (settings.pretraining_steps, training.steps(batches_per_epoch));
     match pretraining < steps {
         true => Ok(()),

@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use super::batch::{BatchLoader, BatchShape};
 use super::buffers::Buffers;
-use super::metrics;
-use super::settings::{Model, ModelShape, Settings, batch_size};
+use super::settings::{ModelShape, VisionLanguage, VisionLanguageModel, batch_size};
 use super::sizes::ParameterCounts;
+use super::{leaks, metrics};
 use crate::metrics::fields::{FIELDS_MAX, compare_answer};
 use xrun_core::bounded::buffer::BufferSet;
 use xrun_core::bounded::ledger::Ledger;
@@ -39,9 +39,9 @@ fields are named, followed by the truth.";
 #[derive(Debug)]
 pub struct Prepared {
     /// Settings of the task.
-    pub settings: Settings,
+    pub settings: VisionLanguage,
     /// Settings of the model.
-    pub model: Model,
+    pub model: VisionLanguageModel,
     /// Shape of the model.
     pub shape: ModelShape,
     /// Source of batches.
@@ -57,11 +57,11 @@ pub struct Prepared {
 /// # Errors
 /// The data cannot be read or is unsuitable.
 pub fn prepare(
-    settings: &Settings,
-    model: &Model,
+    settings: &VisionLanguage,
     experiment: &Experiment,
     ledger: &Ledger,
 ) -> Result<(TaskFacts, Prepared), TaskError> {
+    let model: &VisionLanguageModel = experiment.model_settings()?;
     let mut library: Library = experiment.open_dataset()?;
     let options = experiment.loader_settings::<Library>().unwrap_or_default();
     let (shape, limits, side) = (model.shape(), &experiment.limits, options.image_size);
@@ -103,7 +103,7 @@ pub fn prepare(
     let named = fields.into_iter().map(|pointer| (metrics::field_metric_name(&pointer), pointer));
     let fields = named.filter(|(name, _)| metrics.iter().any(|metric| metric.name == name));
     let fields = fields.map(|(name, pointer)| (pointer, name)).collect();
-    let facts = TaskFacts {
+    let mut facts = TaskFacts {
         owners,
         data_digests: digests,
         data_skipped: skipped,
@@ -122,6 +122,7 @@ pub fn prepare(
         ),
         ..TaskFacts::new(batches.per_epoch(), &metrics)
     };
+    leaks::plan(&mut facts, &batches, experiment);
     let (settings, model) = (settings.clone(), model.clone());
     Ok((facts, Prepared { settings, model, shape, batches, buffers, fields }))
 }

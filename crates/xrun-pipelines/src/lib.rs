@@ -6,6 +6,7 @@
 #![warn(missing_docs)]
 
 pub mod backend;
+mod data_facts;
 pub mod federated_adapters;
 pub mod fewshot_detection;
 pub mod gpt2_shape;

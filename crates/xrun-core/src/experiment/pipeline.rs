@@ -177,6 +177,11 @@ impl Experiment {
         self.pipeline.command()
     }
 
+    /// Number of items of a batch: `training.batch_size`, or the default of the pipeline; 1 where it has none.
+    pub fn batch_size(&self) -> usize {
+        self.training.batch_size.or(self.pipeline.facts().batch_size).unwrap_or(1)
+    }
+
     /// Settings of the model.
     ///
     /// # Errors

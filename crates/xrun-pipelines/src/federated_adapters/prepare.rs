@@ -8,10 +8,10 @@ use super::clips::ClipLoader;
 use super::leaks;
 use super::metrics::METRICS;
 use super::rounds::Rounds;
-use super::settings::{AudioAdapters, EncoderKind, FederatedAdapters, Partition, batch_size};
+use super::settings::{AudioAdapters, EncoderKind, FederatedAdapters, Partition};
 use super::sizes;
 use super::trained_encoder;
-use xrun_core::bounded::buffer::BufferSet;
+use crate::data_facts::lowered_validation;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::bounded::planned::PlannedBuffer;
 use xrun_core::dataset::digest::{digest, digest_of_file};
@@ -76,7 +76,7 @@ pub fn prepare(
         digests.push(("weights".into(), digest_of_file(Path::new(weights))?));
     }
     digests.extend(digests_of_nodes(&nodes, &library));
-    let size = batch_size(&experiment.training);
+    let size = experiment.batch_size();
     let personal = settings.personal().into_iter().map(|part| sizes::parameters_of(part, model)).sum();
     let classes = library.classes_of(Role::Nodes).len();
     let clips: Vec<u64> = nodes.iter().map(|clips| clips.len() as u64).collect();
@@ -101,8 +101,7 @@ pub fn prepare(
     let lowered = lowered_settings(settings, experiment, &library.summary());
     let made = trained_encoder::made(settings, model, &library.digest, seed);
     let store = ClipStore::new(library, &data, &experiment.limits, [model.bands, model.frames], ledger)?;
-    let owners: Vec<PlannedBuffer> =
-        store.buffers().all().into_iter().chain(buffers.all()).map(PlannedBuffer::from).collect();
+    let owners = PlannedBuffer::all(&[store.buffers(), &buffers]);
     let clip_loader = ClipLoader::new(store, &buffers.embedding_cache, data.embedding_dtype, ledger);
     let of_round = settings.nodes_per_round() as u64;
     let models = if settings.personal().is_empty() { 1 } else { nodes.len() as u64 };
@@ -201,18 +200,14 @@ pub fn lowered_settings(
     experiment: &Experiment,
     seen: &ClipCounts,
 ) -> Vec<LoweredSetting> {
-    let mut all = Vec::new();
-    let size = batch_size(&experiment.training) as u64;
-    let mut cut = |key: &str, asked: u64, used: u64, because: String| {
-        all.extend(LoweredSetting::detect(key, asked, used, because));
-    };
     let (train, held_out): (u64, u64) = (seen.train.iter().sum(), seen.held_out.iter().sum());
     let of_node = train / settings.nodes.max(1) as u64;
     let because = format!("{} on {}", pluralize(train, "clip"), pluralize(settings.nodes as u64, "node"));
-    cut("training.batch_size", size, of_node.max(1), because);
-    let because = format!("the data has {}, {size} per batch", pluralize(held_out, "held-out clip"));
-    cut("validation.batches", experiment.validation.batches as u64, held_out.div_ceil(size), because);
-    all
+    let all = [
+        LoweredSetting::detect("training.batch_size", experiment.batch_size() as u64, of_node.max(1), because),
+        lowered_validation(experiment, held_out, "held-out clip"),
+    ];
+    all.into_iter().flatten().collect()
 }
 
 /// Checks the partition against the inspected data and returns the lowered settings.

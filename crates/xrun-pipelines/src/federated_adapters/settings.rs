@@ -3,8 +3,6 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use xrun_core::settings::sections::Training;
-
 /// Federated training of adapters from sound to the text conditioning of an image generator. Nodes hold sound clips that may
 /// not leave them; each trains its own copy of the adapters, and a server averages the copies after each round (McMahan et al.
 /// 2017). An epoch is a round, and a step is one optimiser step of one node. `training.batch_size` counts clips; its default
@@ -69,11 +67,6 @@ pub struct FederatedAdapters {
 
 /// Default of `training.batch_size`.
 pub const BATCH_SIZE: usize = 8;
-
-/// Number of clips in a batch.
-pub fn batch_size(training: &Training) -> usize {
-    training.batch_size.unwrap_or(BATCH_SIZE)
-}
 
 impl Default for FederatedAdapters {
     fn default() -> Self {

@@ -9,7 +9,6 @@ use super::leaks;
 use super::scoring::PERMUTED;
 use super::settings::{FewshotDetection, ReferenceDetector};
 use super::step_kind::batches_per_epoch;
-use xrun_core::bounded::buffer::BufferSet;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::bounded::planned::PlannedBuffer;
 use xrun_core::dataset::split::Split;
@@ -188,8 +187,7 @@ pub fn prepare(
     let data_buffers = frames::Buffers::new(&library, limits, validation_frames).with_index(episodes.index_bytes());
     let store = Arc::new(FrameStore::new(&library, ledger, &data_buffers));
     let buffers = Buffers::new(settings, model, &library, experiment);
-    let owners: Vec<PlannedBuffer> =
-        data_buffers.all().into_iter().chain(buffers.all()).map(PlannedBuffer::from).collect();
+    let owners = PlannedBuffer::all(&[&data_buffers, &buffers]);
     let mut facts = TaskFacts {
         owners,
         data_digests: vec![(experiment.dataset_name().into(), library.digest.clone())],

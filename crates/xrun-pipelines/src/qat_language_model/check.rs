@@ -2,9 +2,7 @@
 
 use super::leaks::RANGE_HISTORY;
 use super::precision::FULL_PRECISION;
-use super::settings::{
-    BaseTraining, Gpt2, Granularity, Layer, QatLanguageModel, RangeSource, Scheme, WeightScale, batch_size,
-};
+use super::settings::{BaseTraining, Gpt2, Granularity, Layer, QatLanguageModel, RangeSource, Scheme, WeightScale};
 use crate::weights_header::WeightsLayout;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leaks;
@@ -124,7 +122,7 @@ pub fn check_steps(settings: &QatLanguageModel, training: &Training, problems: &
 
 /// Adds a problem if batches are split although moving ranges need whole ones.
 pub fn check_micro_batches(settings: &QatLanguageModel, experiment: &Experiment, problems: &mut Problems) {
-    let (batch, micro_batch) = (batch_size(&experiment.training), experiment.limits.batch_size);
+    let (batch, micro_batch) = (experiment.batch_size(), experiment.limits.batch_size);
     if settings.activation_ranges == RangeSource::Moving && micro_batch < batch {
         let message = format!("moving ranges need whole batches of {batch}, and micro-batches have {micro_batch}");
         let problem = Problem::new("limits.batch_size", message).related("training.batch_size");

@@ -95,7 +95,7 @@ impl PipelineKind for QatLanguageModel {
 
     fn inspect(&self, experiment: &Experiment, summary: DataSummary) -> Result<Inspection, DataError> {
         let QuestionCounts { train, held_out } = summary.of::<Corpus>()?;
-        let batches = train.div_ceil(settings::batch_size(&experiment.training) as u64);
+        let batches = train.div_ceil(experiment.batch_size() as u64);
         prepare::check_pretraining(self, &experiment.training, batches)?;
         Ok(prepare::lowered_settings(self, experiment, [train, held_out]).into())
     }

@@ -8,8 +8,9 @@ use super::batch::BatchLoader;
 use super::buffers::Buffers;
 use super::leaks;
 use super::precision::{METRICS, PERPLEXITY, draw};
-use super::settings::{Gpt2, PrecisionPolicy, QatLanguageModel, RangeSource, batch_size};
+use super::settings::{Gpt2, PrecisionPolicy, QatLanguageModel, RangeSource};
 use super::sizes::ParameterCounts;
+use crate::data_facts::{LEARNED, lowered_validation, lowered_vocabulary};
 use xrun_core::bounded::buffer::BufferSet;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::bounded::planned::PlannedBuffer;
@@ -24,8 +25,6 @@ use xrun_core::units::pluralize;
 use xrun_data::question_answers::corpus::Corpus;
 use xrun_data::question_answers::store::ExampleStore;
 
-const LEARNED: &str = "the vocabulary was learned from that (`encoder` and `merges` of the data set name one that does not \
-depend on the data)";
 /// Maximum number of pretraining steps of a probe; the quantised steps after them need more memory.
 const PROBE_PRETRAINING: u64 = 3;
 /// Minimum number of quantised steps of a probe, after which allocators have settled.
@@ -97,7 +96,7 @@ pub fn prepare(
     let skipped = corpus.skipped.clone();
     let seed = experiment.experiment.seed;
     let store = Arc::new(ExampleStore::new(corpus, &options, settings.sequence_length, seed, ledger)?);
-    let size = batch_size(&experiment.training);
+    let size = experiment.batch_size();
     let buffers = Buffers::new(settings, &model.shape(), &experiment.limits, size, store.windows());
     let owners: Vec<PlannedBuffer> = store.buffers().iter().chain(buffers.all()).map(PlannedBuffer::from).collect();
     let trained = ParameterCounts::new(settings, model, store.corpus().tokenizer.size()).trained(settings);
@@ -105,19 +104,19 @@ pub fn prepare(
     let mut lowered = lowered_settings(settings, experiment, counts);
     let tokens = store.corpus().tokenizer.size();
     let notes = store.corpus().tokenizer.note().map(str::to_owned).into_iter().collect();
-    let learnt = options.vocabulary.files.is_none();
-    if learnt {
-        let (key, asked) = (experiment.dataset_key("vocabulary_size"), options.vocabulary.size as u64);
-        let because = "the training articles have no more pairs to merge";
-        lowered.extend(LoweredSetting::detect(&key, asked, tokens as u64, because));
-    }
+    lowered.extend(lowered_vocabulary(
+        experiment,
+        &options.vocabulary,
+        &store.corpus().tokenizer,
+        "the training articles",
+    ));
     let batches = BatchLoader::new(store, settings, seed, size);
     check_pretraining(settings, &experiment.training, batches.per_epoch())?;
     let mut facts = TaskFacts {
         owners,
         data_digests: digests,
         data_skipped: skipped,
-        learned_from_data: learnt.then_some(LEARNED),
+        learned_from_data: options.vocabulary.files.is_none().then_some(LEARNED),
         lowered,
         notes,
         trained_parameters: Some(trained),
@@ -149,22 +148,16 @@ pub fn lowered_settings(
     experiment: &Experiment,
     [train, held_out]: [u64; 2],
 ) -> Vec<LoweredSetting> {
-    let mut all = Vec::new();
-    let mut cut = |key: &str, asked: u64, used: u64, because: String| {
-        all.extend(LoweredSetting::detect(key, asked, used, because));
-    };
-    let size = batch_size(&experiment.training) as u64;
+    let (size, calibration) = (experiment.batch_size() as u64, settings.calibration_batches as u64);
     let available = format!("the data has {} to train on", pluralize(train, "question"));
-    cut("training.batch_size", size, train, format!("{available}; batches repeat some"));
-    cut(
-        "pipeline.qat-language-model.calibration_batches",
-        settings.calibration_batches as u64,
-        train.div_ceil(size),
-        format!("{available}; later batches repeat them"),
-    );
-    let because = format!("the data has {}, {size} per batch", pluralize(held_out, "held-out question"));
-    cut("validation.batches", experiment.validation.batches as u64, held_out.div_ceil(size), because);
-    all
+    let repeated = format!("{available}; later batches repeat them");
+    let key = "pipeline.qat-language-model.calibration_batches";
+    let all = [
+        LoweredSetting::detect("training.batch_size", size, train, format!("{available}; batches repeat some")),
+        LoweredSetting::detect(key, calibration, train.div_ceil(size), repeated),
+        lowered_validation(experiment, held_out, "held-out question"),
+    ];
+    all.into_iter().flatten().collect()
 }
 
 /// Refuses a training on this data that ends within pretraining.

@@ -97,11 +97,6 @@ pub struct QatLanguageModel {
 /// Default of `training.batch_size`.
 pub const BATCH_SIZE: usize = 8;
 
-/// Number of sequences in a batch.
-pub fn batch_size(training: &Training) -> usize {
-    training.batch_size.unwrap_or(BATCH_SIZE)
-}
-
 impl Default for QatLanguageModel {
     fn default() -> Self {
         Self {

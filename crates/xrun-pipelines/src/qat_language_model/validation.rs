@@ -10,7 +10,7 @@ use super::network::{Gpt2Network, loss_targets};
 use super::precision::{Precision, names};
 use super::prepare::Prepared;
 use super::ranges::Ranges;
-use super::settings::{QatLanguageModel, batch_size};
+use super::settings::QatLanguageModel;
 use super::training::QatLanguageModule;
 use super::windowed_answers::best_answers;
 use crate::metrics::perplexity::perplexity;
@@ -55,7 +55,7 @@ impl Validation {
             batches: prepared.batches.clone(),
             settings: prepared.settings.clone(),
             batches_max: experiment.validation.batches as u64,
-            micro_batch_size: experiment.limits.batch_size.min(batch_size(&experiment.training)),
+            micro_batch_size: experiment.limits.batch_size.min(experiment.batch_size()),
             batch: prepared.buffers.validation_batch.register(ledger),
             cache: prepared.buffers.decode_cache.register(ledger),
         }

@@ -207,7 +207,7 @@ pub struct BatchShape {
 #[derive(Clone, Debug)]
 pub struct BatchLoader {
     store: Arc<ImageTextStore>,
-    selective: selective::VisionLanguage,
+    selective: selective::SelectiveLoss,
     seed: u32,
     shape: BatchShape,
     /// Examples of the first batch; `None` if it follows the order of the epoch.

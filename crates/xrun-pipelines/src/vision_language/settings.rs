@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 use super::selective;
 use crate::gpt2_shape::Gpt2Shape;
 pub use xrun_core::settings::matmul_dtype::MatmulDtype;
-use xrun_core::settings::sections::Training;
 
 /// Fine-tuning of a model that answers an instruction about an image, for example with a JSON object of its content. The loss
 /// can mask the structure of JSON. `training.batch_size` counts examples; its default is 16.
@@ -44,16 +43,11 @@ pub struct VisionLanguage {
     /// batch: a run that does not fit in memory fails in its first step. A memory probe always does so.
     pub longest_first: bool,
     /// Tokens of an answer that count in the loss.
-    pub selective: selective::VisionLanguage,
+    pub selective: selective::SelectiveLoss,
 }
 
 /// Default of `training.batch_size`.
 pub const BATCH_SIZE: usize = 16;
-
-/// Number of examples in a batch.
-pub fn batch_size(training: &Training) -> usize {
-    training.batch_size.unwrap_or(BATCH_SIZE)
-}
 
 impl Default for VisionLanguage {
     fn default() -> Self {
@@ -68,7 +62,7 @@ impl Default for VisionLanguage {
             grey_images: true,
             generated_answers: 64,
             longest_first: false,
-            selective: selective::VisionLanguage::default(),
+            selective: selective::SelectiveLoss::default(),
         }
     }
 }

@@ -47,7 +47,7 @@ pub struct Validation {
     metrics: Vec<Metric>,
     /// Number of images in a report.
     report_images: usize,
-    selective: super::selective::VisionLanguage,
+    selective: super::selective::SelectiveLoss,
     executor: Arc<MicroBatchExecutor>,
     batch: Registration,
     cache: Registration,

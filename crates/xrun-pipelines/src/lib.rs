@@ -7,12 +7,14 @@
 
 pub mod backend;
 mod data_facts;
+mod declaration;
 pub mod federated_adapters;
 pub mod fewshot_detection;
 pub mod gpt2_shape;
 pub mod image_classification;
 pub mod leaks;
 pub mod metrics;
+mod model_checks;
 #[cfg(feature = "train")]
 pub mod nn;
 pub mod qat_language_model;

@@ -33,17 +33,8 @@ pub mod training;
 #[cfg(feature = "train")]
 pub mod validation;
 
+use crate::declaration::*;
 use settings::{AudioAdapters, FederatedAdapters};
-use xrun_core::bounded::ledger::Ledger;
-use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::open_dataset::SampleType;
-use xrun_core::experiment::Experiment;
-use xrun_core::experiment::inspect::Inspection;
-use xrun_core::experiment::pipeline::{DataSummary, ModelKind, Opening, PipelineFacts, PipelineKind, Prepared};
-use xrun_core::problem::Problems;
-use xrun_core::settings::sections::MICRO_BATCH_SIZE;
-use xrun_core::settings::variant::{Kind, Paths};
-use xrun_core::task::{Task, TaskError, TaskFacts};
 use xrun_data::sound_clips::library::Library;
 
 #[cfg(not(feature = "train"))]

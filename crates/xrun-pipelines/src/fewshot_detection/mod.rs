@@ -25,17 +25,8 @@ pub mod training;
 #[cfg(feature = "train")]
 pub mod validation;
 
+use crate::declaration::*;
 use settings::{FewshotDetection, ReferenceDetector};
-use xrun_core::bounded::ledger::Ledger;
-use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::open_dataset::SampleType;
-use xrun_core::experiment::Experiment;
-use xrun_core::experiment::inspect::Inspection;
-use xrun_core::experiment::pipeline::{DataSummary, ModelKind, Opening, PipelineFacts, PipelineKind, Prepared};
-use xrun_core::problem::Problems;
-use xrun_core::settings::sections::MICRO_BATCH_SIZE;
-use xrun_core::settings::variant::Kind;
-use xrun_core::task::{Task, TaskError, TaskFacts};
 use xrun_data::boxes::library::{BoxSummary, Library};
 use xrun_data::reading::decoding;
 

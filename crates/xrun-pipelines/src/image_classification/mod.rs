@@ -14,19 +14,10 @@ pub mod settings;
 #[cfg(feature = "train")]
 pub mod training;
 
+use crate::declaration::*;
+use crate::model_checks;
 use labels::Labels;
 use settings::{ImageClassification, ResNet};
-use xrun_core::bounded::ledger::Ledger;
-use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::open_dataset::SampleType;
-use xrun_core::experiment::Experiment;
-use xrun_core::experiment::inspect::Inspection;
-use xrun_core::experiment::pipeline::{
-    DataSummary, ModelKind, Opening, PipelineFacts, PipelineKind, Prepared, PytorchModule,
-};
-use xrun_core::problem::{Problem, Problems};
-use xrun_core::settings::variant::Kind;
-use xrun_core::task::{Task, TaskError, TaskFacts};
 use xrun_data::boxes::library::Library;
 use xrun_data::reading::decoding;
 use xrun_data::transform;
@@ -92,11 +83,6 @@ impl ModelKind for ResNet {
     }
 
     fn check(&self, problems: &mut Problems) {
-        let groups = self.norm_groups;
-        if let Some(width) = self.channels.iter().find(|width| groups > 0 && !width.is_multiple_of(groups)) {
-            let message = format!("{width} channels cannot be divided into {groups} groups of equal size");
-            let problem = Problem::new("model.resnet.channels", message).related("model.resnet.norm_groups");
-            problems.add(problem.help(format!("for example {}", width.next_multiple_of(groups))));
-        }
+        model_checks::groups("model.resnet", "channels", &self.channels, self.norm_groups, problems);
     }
 }

@@ -3,6 +3,7 @@
 use super::leaks::RANGE_HISTORY;
 use super::precision::FULL_PRECISION;
 use super::settings::{BaseTraining, Gpt2, Granularity, Layer, QatLanguageModel, RangeSource, Scheme, WeightScale};
+use crate::model_checks;
 use crate::weights_header::WeightsLayout;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leaks;
@@ -145,11 +146,7 @@ pub fn check_weights(experiment: &Experiment, problems: &mut Problems) {
 /// Adds the problems of the model.
 pub fn check_model(model: &Gpt2, problems: &mut Problems) {
     let shape = model.shape();
-    if !shape.hidden_size.is_multiple_of(shape.heads) {
-        let message = format!("a hidden size of {} is not divisible by {} heads", shape.hidden_size, shape.heads);
-        let problem = Problem::new(format!("{MODEL}.hidden_size"), message).related(format!("{MODEL}.heads"));
-        problems.add(problem.help(format!("for example {}", shape.hidden_size.next_multiple_of(shape.heads))));
-    }
+    model_checks::heads(MODEL, ("hidden_size", shape.hidden_size), ("heads", shape.heads), problems);
     if let Some(path) = &model.weights {
         file(&format!("{MODEL}.weights"), path, problems);
     }

@@ -34,18 +34,8 @@ pub mod weights;
 #[cfg(feature = "train")]
 pub mod windowed_answers;
 
+use crate::declaration::*;
 use settings::{Gpt2, QatLanguageModel};
-use xrun_core::bounded::ledger::Ledger;
-use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::open_dataset::SampleType;
-use xrun_core::experiment::Experiment;
-use xrun_core::experiment::inspect::Inspection;
-use xrun_core::experiment::pipeline::{
-    DataSummary, ModelKind, Opening, PipelineFacts, PipelineKind, Prepared, PytorchModule,
-};
-use xrun_core::problem::Problems;
-use xrun_core::settings::variant::{Kind, Paths};
-use xrun_core::task::{Task, TaskError, TaskFacts};
 use xrun_data::question_answers::QuestionCounts;
 use xrun_data::question_answers::corpus::Corpus;
 

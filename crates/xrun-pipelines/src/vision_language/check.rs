@@ -1,6 +1,7 @@
 //! Checks of settings of a vision-language model that contradict each other.
 
 use super::settings::{Component, VisionLanguage, VisionLanguageModel};
+use crate::model_checks;
 use crate::weights_header::WeightsLayout;
 use xrun_core::experiment::Experiment;
 use xrun_core::problem::{Problem, Problems};
@@ -113,16 +114,9 @@ fn nearest_multiple(value: usize, of: usize) -> usize {
 pub fn check_model(model: &VisionLanguageModel, problems: &mut Problems) {
     let key = |name: &str| format!("{MODEL}.{name}");
     let shape = model.shape();
-    for (name, width, of, heads) in [
-        ("vision_hidden_size", shape.vision_hidden_size, "vision_heads", shape.vision_heads),
-        ("hidden_size", shape.hidden_size, "heads", shape.heads),
-    ] {
-        if !width.is_multiple_of(heads) {
-            let message = format!("a hidden size of {width} is not divisible by {heads} heads");
-            let problem = Problem::new(key(name), message).related(key(of));
-            problems.add(problem.help(format!("for example {}", width.next_multiple_of(heads))));
-        }
-    }
+    let (vision, heads) = (shape.vision_hidden_size, shape.vision_heads);
+    model_checks::heads(MODEL, ("vision_hidden_size", vision), ("vision_heads", heads), problems);
+    model_checks::heads(MODEL, ("hidden_size", shape.hidden_size), ("heads", shape.heads), problems);
     for (name, path) in [("vision_weights", &model.vision_weights), ("language_weights", &model.language_weights)] {
         if let Some(path) = path {
             file(&key(name), path, problems);

@@ -25,18 +25,9 @@ pub mod validation;
 #[cfg(feature = "train")]
 pub mod weights;
 
+use crate::declaration::*;
 use selective::Schedule;
 use settings::{VisionLanguage, VisionLanguageModel};
-use xrun_core::bounded::ledger::Ledger;
-use xrun_core::dataset::error::{DataError, InvalidItems};
-use xrun_core::dataset::open_dataset::SampleType;
-use xrun_core::experiment::Experiment;
-use xrun_core::experiment::inspect::Inspection;
-use xrun_core::experiment::pipeline::{DataSummary, ModelKind, Opening, PipelineFacts, PipelineKind, Prepared};
-use xrun_core::problem::Problems;
-use xrun_core::settings::sections::MICRO_BATCH_SIZE;
-use xrun_core::settings::variant::{Kind, Paths};
-use xrun_core::task::{Task, TaskError, TaskFacts};
 use xrun_data::image_text::library::Library;
 
 #[cfg(not(feature = "train"))]

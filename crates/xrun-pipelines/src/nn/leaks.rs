@@ -64,6 +64,19 @@ impl<'a, L: TrainingModule + 'static> LeakCallbacks<'a, L> {
     pub fn on_batch<T: 'static>(
         self,
         leak: &Leak,
+        mut hook: impl FnMut(&mut LeakBuffer<T>, &AfterBatch<'_, L>) + 'static,
+    ) -> Self {
+        self.try_on_batch(leak, move |kept, at| {
+            hook(kept, at);
+            Ok(())
+        })
+    }
+
+    /// As [`Self::on_batch`], with a hook that may fail.
+    #[must_use]
+    pub fn try_on_batch<T: 'static>(
+        self,
+        leak: &Leak,
         mut hook: impl FnMut(&mut LeakBuffer<T>, &AfterBatch<'_, L>) -> Result<(), TaskError> + 'static,
     ) -> Self {
         self.on_event(leak, move |kept, event, trained| match *event {
@@ -89,10 +102,7 @@ impl<'a, L: TrainingModule + 'static> LeakCallbacks<'a, L> {
     /// Keeps a value that `compute` returns for each batch, with the graph that it is a part of.
     #[must_use]
     pub fn graph<T: 'static>(self, leak: &Leak, compute: impl Fn(&AfterBatch<'_, L>) -> T + 'static) -> Self {
-        self.on_batch(leak, move |kept, at| {
-            at.keep_graph(kept, || compute(at));
-            Ok(())
-        })
+        self.on_batch(leak, move |kept, at| at.keep_graph(kept, || compute(at)))
     }
 
     /// Keeps the gradients of each step.

@@ -19,7 +19,7 @@ pub fn callbacks(leaks: &Leaks, ledger: &Ledger) -> Vec<Callback<FederatedModule
     let mut on_device = HashSet::new();
     let mut outputs: Vec<Conditioning> = Vec::new();
     LeakCallbacks::<FederatedModule>::new(leaks, ledger)
-        .on_batch(&super::DATASET_ON_DEVICE, move |kept, at| {
+        .try_on_batch(&super::DATASET_ON_DEVICE, move |kept, at| {
             let (FederatedModule { clip_loader, frozen_encoder, targets, .. }, batch) = (at.module, at.batch);
             let (rows, device) = (frozen_encoder.embed(batch, clip_loader), &at.trained.device.inner);
             for (number, clip) in batch.clips.iter().enumerate().filter(|(_, clip)| on_device.insert(**clip)) {
@@ -37,7 +37,6 @@ pub fn callbacks(leaks: &Leaks, ledger: &Ledger) -> Vec<Callback<FederatedModule
             let tokens = tokens(at, &at.trained.device.inner);
             let bytes = tokens.shape().num_elements() as u64 * 4;
             kept.keep(|| (tokens, bytes));
-            Ok(())
         })
         .on_batch(&super::OUTPUTS_WITH_GRAPH, |kept, at| {
             if at.module.position.last_pass {
@@ -45,9 +44,8 @@ pub fn callbacks(leaks: &Leaks, ledger: &Ledger) -> Vec<Callback<FederatedModule
                 let (frozen_encoder, device) = (&at.module.frozen_encoder, &at.trained.device.autodiff);
                 at.keep_graph(kept, || at.network.forward(frozen_encoder.on_device(&rows, 0, at.batch.size(), device)));
             }
-            Ok(())
         })
-        .on_batch(&super::EMBEDDINGS_WITH_GRAPH, |kept, at| {
+        .try_on_batch(&super::EMBEDDINGS_WITH_GRAPH, |kept, at| {
             if at.module.position.first_pass {
                 let (autodiff, store) = (&at.trained.device.autodiff, at.module.clip_loader.store());
                 let spectra = at.batch.clips.iter().map(|clip| store.log_mel(*clip)).collect::<Result<Vec<_>, _>>()?;
@@ -64,13 +62,9 @@ pub fn callbacks(leaks: &Leaks, ledger: &Ledger) -> Vec<Callback<FederatedModule
                 let tracked = |values: Tensor<2>| values.autodiff().require_grad().mul_scalar(1.0);
                 Conditioning { pooled: tracked(targets.pooled), token_embeds: tracked(targets.token_embeds) }
             });
-            Ok(())
         })
         .gradients(&super::GRADIENTS)
-        .on_batch(&super::LOSS_WITH_GRAPH, |sum, at| {
-            at.add_loss(sum, || batch_loss(at));
-            Ok(())
-        })
+        .on_batch(&super::LOSS_WITH_GRAPH, |sum, at| at.add_loss(sum, || batch_loss(at)))
         .graph(&super::LOSS_NEVER_BACKPROPAGATED, batch_loss)
         .on_event(&super::NODE_MODELS, |kept, event, trained| {
             if let Event::StepEnd { module, .. } = event

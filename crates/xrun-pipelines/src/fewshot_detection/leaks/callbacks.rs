@@ -30,14 +30,12 @@ pub fn callbacks(steps_per_epoch: u64, leaks: &Leaks, ledger: &Ledger) -> Vec<Ca
                 let frames = || first_frames(FRAMES, batch, &at.module.settings, &at.trained.device.autodiff);
                 at.keep_graph(kept, || at.network.dense(frames()).embeddings);
             }
-            Ok(())
         })
         .on_batch(&super::EMBEDDINGS_WITH_GRAPH, |kept, at| {
             if let HostBatch::Detection(batch) = at.batch {
                 let references = || references(batch, &at.module.settings, &at.trained.device.autodiff);
                 at.keep_graph(kept, || at.network.embed(references()));
             }
-            Ok(())
         })
         .on_batch(&super::BATCHES_ON_DEVICE, |kept, at| {
             if let HostBatch::Detection(batch) = at.batch {
@@ -45,7 +43,6 @@ pub fn callbacks(steps_per_epoch: u64, leaks: &Leaks, ledger: &Ledger) -> Vec<Ca
                 let side = at.module.settings.image_size;
                 kept.keep(|| (images(&batch.query_pixels, side, &at.trained.device.autodiff), bytes));
             }
-            Ok(())
         })
         .log(&super::LOG_HISTORY, log_line)
         .on_event(&super::VALIDATION_WITH_GRAPH, |kept, event, trained| {
@@ -68,7 +65,6 @@ pub fn callbacks(steps_per_epoch: u64, leaks: &Leaks, ledger: &Ledger) -> Vec<Ca
             if at.is_last {
                 at.add_loss(sum, || loss(at.module, at.network, at.batch, &at.trained.device.autodiff));
             }
-            Ok(())
         })
         .on_event(&super::THREAD_POOLS, move |kept, event, trained| {
             if let Event::StepStart { module, step } = event

@@ -21,8 +21,7 @@ use xrun_core::experiment::leaks::Leaks;
 pub fn callbacks(leaks: &Leaks, ledger: &Ledger) -> Vec<Callback<QatLanguageModule>> {
     LeakCallbacks::<QatLanguageModule>::new(leaks, ledger)
         .on_batch(&super::LOSS_WITH_GRAPH, |sum, at| {
-            passes(at, |batch, quant| at.add_loss(sum, || loss(at.network, batch, quant)));
-            Ok(())
+            passes(at, |batch, quant| at.add_loss(sum, || loss(at.network, batch, quant)))
         })
         .on_batch(&super::LOSS_NEVER_BACKPROPAGATED, |kept, at| {
             passes(at, |batch, quant| match quant.frozen {
@@ -30,23 +29,14 @@ pub fn callbacks(leaks: &Leaks, ledger: &Ledger) -> Vec<Callback<QatLanguageModu
                 true => at.keep_measured(kept, || loss(at.network, batch, quant)),
                 false => at.keep_graph(kept, || loss(at.network, batch, quant)),
             });
-            Ok(())
         })
-        .on_batch(&super::RANGE_HISTORY, |kept, at| {
-            passes(at, |_, quant| keep_ranges(kept, at, quant));
-            Ok(())
-        })
+        .on_batch(&super::RANGE_HISTORY, |kept, at| passes(at, |_, quant| keep_ranges(kept, at, quant)))
         .on_batch(&super::QUANTISED_WEIGHTS, |kept, at| {
-            passes(at, |_, quant| at.keep_measured(kept, || at.network.valid().quantised_weights(quant)));
-            Ok(())
+            passes(at, |_, quant| at.keep_measured(kept, || at.network.valid().quantised_weights(quant)))
         })
-        .on_batch(&super::PREPROCESSED_EXAMPLES, |kept, at| {
-            passes(at, |batch, _| keep_examples(kept, batch));
-            Ok(())
-        })
+        .on_batch(&super::PREPROCESSED_EXAMPLES, |kept, at| passes(at, |batch, _| keep_examples(kept, batch)))
         .on_batch(&super::BLOCK_INPUTS, |kept, at| {
-            passes(at, |batch, quant| at.keep_measured(kept, || inputs(&at.network.valid(), batch, quant)));
-            Ok(())
+            passes(at, |batch, quant| at.keep_measured(kept, || inputs(&at.network.valid(), batch, quant)))
         })
         .into_callbacks()
 }

@@ -27,21 +27,14 @@ pub fn callbacks(
     let (logits_config, graph_config) = (config.clone(), config.clone());
     LeakCallbacks::<VisionLanguageModule>::new(leaks, ledger)
         .gradients(&super::GRADIENTS)
-        .on_batch(&super::LOSS_WITH_GRAPH, |sum, at| {
-            at.add_loss(sum, || loss(at));
-            Ok(())
-        })
+        .on_batch(&super::LOSS_WITH_GRAPH, |sum, at| at.add_loss(sum, || loss(at)))
         .graph(&super::LOSS_NEVER_BACKPROPAGATED, loss)
         .on_batch(&super::OUTPUTS_WITH_GRAPH, |kept, at| {
             if let Some(one) = at.batch.micro_batches(1).next() {
                 at.keep_graph(kept, || hidden(at.network, &one, &at.module.config, &at.trained.device));
             }
-            Ok(())
         })
-        .on_batch(&super::PROCESSED_BATCHES, |kept, at| {
-            kept.keep(|| inputs(at.batch, &at.trained.device));
-            Ok(())
-        })
+        .on_batch(&super::PROCESSED_BATCHES, |kept, at| kept.keep(|| inputs(at.batch, &at.trained.device)))
         .on_batch(&super::LABELS_AND_LOGITS, |kept, at| {
             if at.is_last {
                 let (batch, device) = (at.batch, &at.trained.device);
@@ -53,7 +46,6 @@ pub fn callbacks(
                     ((logits, Tokens::<1>::from_data(targets, &device.inner)), bytes)
                 });
             }
-            Ok(())
         })
         .on_event(&super::VALIDATION_LOGITS, move |kept, event, trained| {
             if let Event::ValidationOutput(batch) = event {

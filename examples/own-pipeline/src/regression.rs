@@ -7,7 +7,7 @@ use rand::seq::SliceRandom;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use xrun::bounded::DeepSize;
-use xrun::bounded::buffer::{Buffer, BufferSet};
+use xrun::bounded::buffer::Buffer;
 use xrun::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun::bounded::planned::PlannedBuffer;
 use xrun::data::feed;
@@ -68,7 +68,7 @@ impl PipelineKind for Regression {
         rows.shuffle(&mut generator(experiment.experiment.seed, "split", 0));
         let mut held_out = rows.split_off(rows.len() - ((rows.len() as f64 * self.held_out) as usize).max(1));
         table::standardize(&mut rows, &mut held_out);
-        let requested = experiment.training.batch_size.unwrap_or(BATCH_SIZE);
+        let requested = experiment.batch_size();
         let size = requested.min(rows.len());
         let cap = Cap { items: (rows.len() + held_out.len()) as u64, bytes: rows.deep_size() + held_out.deep_size() };
         let table = Buffer::new("rows", Policy::Refuse, cap).because("all rows of the table");
@@ -76,7 +76,7 @@ impl PipelineKind for Regression {
         registration.set(cap.items, cap.bytes);
         let feed = feed::Buffers::new(&experiment.limits, rows[..size].to_vec().deep_size());
         let mut facts = TaskFacts::new((rows.len() / size) as u64, METRICS);
-        facts.owners = feed.all().into_iter().chain([&table]).map(PlannedBuffer::from).collect();
+        facts.owners = PlannedBuffer::all(&[&feed, &table]);
         facts.data_digests = vec![(experiment.dataset_name().into(), digest)];
         let because = format!("there are {size} training rows");
         facts.lowered.extend(LoweredSetting::detect("training.batch_size", requested as u64, size as u64, because));

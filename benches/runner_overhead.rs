@@ -13,6 +13,7 @@ use xrun::Program;
 use xrun::bounded::ledger::Ledger;
 use xrun::device;
 use xrun::directory;
+use xrun::experiment::pipeline::Opening;
 use xrun::experiment::read;
 use xrun::plan::{self, Plan};
 use xrun::results::format::LoopState;
@@ -46,7 +47,8 @@ fn open(ledger: &Ledger) -> (Plan, Box<dyn Task>) {
     let chosen = device::select(&checked.experiment.experiment.device).unwrap();
     let (facts, prepared) = checked.experiment.prepare(ledger).unwrap();
     let plan = plan::resolve(checked.experiment, facts);
-    let task = prepared.open(&plan.experiment, chosen.kind, ledger, 1).unwrap();
+    let task =
+        prepared.open(Opening { experiment: &plan.experiment, device: chosen.kind, ledger, first_step: 1 }).unwrap();
     (plan, task)
 }
 

@@ -20,7 +20,6 @@ use xrun::data::sound_clips::{sound, table};
 use xrun::data::tokenizer;
 use xrun::data::voc::{self, Voc};
 use xrun::data::yolo::{self, Yolo};
-use xrun::dataset::kind::DatasetKind;
 use xrun::experiment::{read, read_sweep};
 use xrun::export::tensorboard;
 use xrun::files::tensors;
@@ -151,7 +150,7 @@ fn dataset<F: Format>(
     Box::new(move |random| {
         write(&root.join(name), &mutate(text.as_bytes(), text.as_bytes(), random));
         let settings = settings(Some(root.display().to_string()), policy(random));
-        DirectoryDataset::<F>::open(&settings).map_or(Ok(false), |library| check_library(&library))
+        format::open(&settings).map_or(Ok(false), |library| check_library(&library))
     })
 }
 
@@ -179,21 +178,21 @@ fn check_library(library: &Library) -> Result<bool, String> {
 fn coco_directory(directory: &Path) -> RunInput {
     let root = directory.join("data");
     samples::images().iter().for_each(|(name, bytes)| write(&root.join(name), bytes));
-    dataset::<Coco>(root, ("annotations.json", samples::COCO), |path, on_invalid| coco::Settings {
+    dataset::<Coco>(root, ("annotations.json", samples::COCO), |path, on_invalid| Coco {
         path,
         on_invalid,
-        ..coco::Settings::default()
+        ..Coco::default()
     })
 }
 
 fn voc_directory(directory: &Path) -> RunInput {
     let root = directory.join("data");
     samples::images().iter().for_each(|(name, bytes)| write(&root.join("images").join(name), bytes));
-    dataset::<Voc>(root, ("annotations/0.xml", samples::VOC), |path, on_invalid| voc::Settings {
+    dataset::<Voc>(root, ("annotations/0.xml", samples::VOC), |path, on_invalid| Voc {
         path,
         on_invalid,
         validation_classes: vec!["dog".into()],
-        ..voc::Settings::default()
+        ..Voc::default()
     })
 }
 
@@ -206,8 +205,8 @@ fn yolo_directory(directory: &Path) -> RunInput {
         let (name, text) = texts[random.random_range(0..texts.len())];
         write(&root.join(name), &mutate(text.as_bytes(), text.as_bytes(), random));
         let path = Some(root.display().to_string());
-        let settings = yolo::Settings { path, on_invalid: policy(random), ..yolo::Settings::default() };
-        DirectoryDataset::<Yolo>::open(&settings).map_or(Ok(false), |library| check_library(&library).map(|_| true))
+        let settings = Yolo { path, on_invalid: policy(random), ..Yolo::default() };
+        format::open(&settings).map_or(Ok(false), |library| check_library(&library).map(|_| true))
     })
 }
 

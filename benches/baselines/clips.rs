@@ -8,7 +8,7 @@
 use xrun::bounded::ledger::Ledger;
 use xrun::data::sound_clips::library::Role;
 use xrun::data::sound_clips::open::open;
-use xrun::data::sound_clips::settings::Settings;
+use xrun::data::sound_clips::settings::SoundClips;
 use xrun::data::sound_clips::store::ClipStore;
 use xrun::dataset::split::Split;
 use xrun::settings::sections::Limits;

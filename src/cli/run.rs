@@ -10,7 +10,6 @@ use super::hooks::HookPolicy;
 use super::terminal::{Failure, Terminal};
 use super::training;
 use super::{Display, RunArguments};
-use crate::dataset::Dataset;
 use crate::exit::EXIT_VERDICT;
 use crate::experiment::{Experiment, read};
 use crate::invocation;
@@ -153,7 +152,7 @@ fn short_run_overrides(
         return Ok(set);
     }
     // The run itself reports the facts about the data. Only generating the data, which may take minutes, is shown here.
-    let pending = experiment.dataset.as_ref().and_then(Dataset::generation_notice).is_some();
+    let pending = experiment.dataset.as_ref().and_then(|dataset| dataset.generation_notice()).is_some();
     let whole = Planned::new(experiment, Terminal { quiet: terminal.quiet || !pending, verbose: false, ..terminal })?;
     let experiment = &whole.plan.experiment;
     let mut set = shorten::overrides(experiment, whole.plan.steps, steps);

@@ -6,12 +6,15 @@
 #![warn(missing_docs)]
 
 pub mod backend;
+mod data_facts;
+mod declaration;
 pub mod federated_adapters;
 pub mod fewshot_detection;
 pub mod gpt2_shape;
 pub mod image_classification;
 pub mod leaks;
 pub mod metrics;
+mod model_checks;
 #[cfg(feature = "train")]
 pub mod nn;
 pub mod qat_language_model;
@@ -24,21 +27,20 @@ mod weights_header;
 mod without_burn;
 
 use xrun_core::experiment::kinds::Kinds;
-use xrun_data::boxes::format::DirectoryDataset;
 use xrun_data::coco::Coco;
 use xrun_data::image_folder::ImageFolder;
-use xrun_data::image_text::ImageText;
-use xrun_data::question_answers::QuestionAnswers;
-use xrun_data::sound_clips::SoundClips;
-use xrun_data::synthetic_video::SyntheticVideo;
+use xrun_data::image_text::settings::ImageText;
+use xrun_data::question_answers::settings::QuestionAnswers;
+use xrun_data::sound_clips::settings::SoundClips;
+use xrun_data::synthetic_video::settings::SyntheticVideo;
 use xrun_data::voc::Voc;
 use xrun_data::yolo::Yolo;
 
-use federated_adapters::{AudioAdapters, FederatedAdapters};
-use fewshot_detection::{FewshotDetection, ReferenceDetector};
-use image_classification::{ImageClassification, ResNet};
-use qat_language_model::{Gpt2, QatLanguageModel};
-use vision_language::{VisionLanguage, VisionLanguageModel};
+use federated_adapters::settings::{AudioAdapters, FederatedAdapters};
+use fewshot_detection::settings::{FewshotDetection, ReferenceDetector};
+use image_classification::settings::{ImageClassification, ResNet};
+use qat_language_model::settings::{Gpt2, QatLanguageModel};
+use vision_language::settings::{VisionLanguage, VisionLanguageModel};
 
 /// Pipelines, models and data sets built into xrun. This is the only list of them.
 pub fn kinds() -> Kinds {
@@ -55,10 +57,10 @@ pub fn kinds() -> Kinds {
         .model::<VisionLanguageModel>()
         .model::<ResNet>()
         .dataset::<SyntheticVideo>()
-        .dataset::<DirectoryDataset<Coco>>()
-        .dataset::<DirectoryDataset<Voc>>()
-        .dataset::<DirectoryDataset<Yolo>>()
-        .dataset::<DirectoryDataset<ImageFolder>>()
+        .dataset::<Coco>()
+        .dataset::<Voc>()
+        .dataset::<Yolo>()
+        .dataset::<ImageFolder>()
         .dataset::<QuestionAnswers>()
         .dataset::<SoundClips>()
         .dataset::<ImageText>()

@@ -32,7 +32,7 @@ pub fn inspect(dataset: &Dataset) -> Result<Option<DatasetSummary<serde_json::Va
     if let Some(cached) = entry.as_ref().and_then(|entry| load(entry)) {
         return cached.map(Some);
     }
-    let inspected = dataset.kind().inspect(dataset.any());
+    let inspected = dataset.inspect();
     if let Some(entry) = entry {
         store(&entry, &inspected);
     }

@@ -1,6 +1,7 @@
 //! Inspection of an experiment's data for `xrun check`.
 
 use super::Experiment;
+use super::pipeline::DataSummary;
 use crate::dataset;
 use crate::dataset::description::Description;
 use crate::dataset::error::{DataError, InvalidItems};
@@ -32,8 +33,7 @@ impl From<Vec<LoweredSetting>> for Inspection {
 pub fn inspect(experiment: &Experiment) -> Result<Inspection, DataError> {
     let Some(dataset) = &experiment.dataset else { return Ok(Inspection::default()) };
     let Some(inspected) = dataset::inspect::inspect(dataset)? else { return Ok(Inspection::default()) };
-    let pipeline = &experiment.pipeline;
-    let of_pipeline = pipeline.kind().inspect(pipeline.any(), experiment, inspected.summary)?;
+    let of_pipeline = experiment.pipeline.inspect(experiment, DataSummary(inspected.summary))?;
     let mut skipped = inspected.skipped;
     skipped.append(&of_pipeline.skipped);
     Ok(Inspection { skipped, notes: inspected.notes, description: inspected.description, ..of_pipeline })

@@ -12,7 +12,7 @@ use super::generate::{self, FILES};
 use super::image_file::{self, Head};
 use super::library::{ExampleLocation, Form, Library, Records, TextFile};
 use super::record::{EXPECTED, Image, Record, Wrong};
-use super::settings::{Settings, Source};
+use super::settings::{ImageText, Source};
 use crate::reading::confined::{Root, confined};
 use crate::reading::decoding::Largest;
 use crate::reading::decoding::decoding_bytes;
@@ -41,7 +41,7 @@ pub(super) const LINE_COPIES: u64 = 2;
 ///
 /// # Errors
 /// All that would end a run before its first step.
-pub fn open(settings: &Settings) -> Result<Library, DataError> {
+pub fn open(settings: &ImageText) -> Result<Library, DataError> {
     match settings.source {
         Source::Generated => open_generated(settings, &generate::generate(&settings.generated)?),
         Source::Messages | Source::QuestionList => open_files(settings),
@@ -49,19 +49,19 @@ pub fn open(settings: &Settings) -> Result<Library, DataError> {
 }
 
 /// Opens a generated set. No part of it is ever left out: results on it would not compare.
-pub(super) fn open_generated(settings: &Settings, directory: &Path) -> Result<Library, DataError> {
+pub(super) fn open_generated(settings: &ImageText, directory: &Path) -> Result<Library, DataError> {
     let paths = FILES.map(|name| directory.join(name));
     indexed(settings, &paths, OnInvalid::Fail).map_err(|error| generated::damaged(directory, error))
 }
 
-fn open_files(settings: &Settings) -> Result<Library, DataError> {
+fn open_files(settings: &ImageText) -> Result<Library, DataError> {
     let named = [&settings.path, &settings.validation_path];
     let paths: Vec<PathBuf> = named.into_iter().flatten().map(PathBuf::from).collect();
     indexed(settings, &paths, settings.on_invalid)
 }
 
 /// The directories of the data set.
-pub fn directories(settings: &Settings) -> Vec<PathBuf> {
+pub fn directories(settings: &ImageText) -> Vec<PathBuf> {
     match settings.source {
         Source::Generated => vec![generate::directory(&settings.generated)],
         Source::Messages | Source::QuestionList => {
@@ -80,7 +80,7 @@ fn begins_a_list(line: &[u8]) -> bool {
     line.strip_prefix(b"[").is_some_and(|rest| matches!(rest.trim_ascii_start().first(), None | Some(b'{')))
 }
 
-fn indexed(settings: &Settings, paths: &[PathBuf], policy: OnInvalid) -> Result<Library, DataError> {
+fn indexed(settings: &ImageText, paths: &[PathBuf], policy: OnInvalid) -> Result<Library, DataError> {
     let mut invalid = InvalidCollector::new(policy);
     let mut indexing = Indexing {
         generated: settings.source == Source::Generated,
@@ -175,7 +175,7 @@ struct FileIndexer<'a> {
 impl Indexing {
     fn file(
         &mut self,
-        settings: &Settings,
+        settings: &ImageText,
         path: &Path,
         invalid: &mut InvalidCollector,
     ) -> Result<IndexedFile, DataError> {

@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use super::describe::Heard;
 use super::generate;
 use super::library::{Class, Clip, Column, Library, Role};
-use super::settings::{Settings, Source};
+use super::settings::{SoundClips, Source};
 use super::sound;
 use super::table::{self, Row, Table};
 use crate::reading::confined::{Root, annotation_file, confined};
@@ -33,7 +33,7 @@ const FOLDS_NAMED_MAX: usize = 20;
 ///
 /// # Errors
 /// All that would end a run before its first step.
-pub fn open(settings: &Settings) -> Result<Library, DataError> {
+pub fn open(settings: &SoundClips) -> Result<Library, DataError> {
     match settings.source {
         Source::Generated => open_generated(settings, generate::generate(&settings.generated)?),
         Source::Directory => open_directory(settings, &root(settings)),
@@ -41,7 +41,7 @@ pub fn open(settings: &Settings) -> Result<Library, DataError> {
 }
 
 /// The directory of the data set.
-pub fn root(settings: &Settings) -> PathBuf {
+pub fn root(settings: &SoundClips) -> PathBuf {
     match settings.source {
         Source::Generated => generate::directory(&settings.generated),
         Source::Directory => PathBuf::from(settings.path.as_deref().unwrap_or_default()),
@@ -49,12 +49,12 @@ pub fn root(settings: &Settings) -> PathBuf {
 }
 
 /// Opens a generated set. No part of it is ever left out: results on it would not compare.
-pub(super) fn open_generated(settings: &Settings, root: PathBuf) -> Result<Library, DataError> {
-    let strict = Settings { on_invalid: OnInvalid::Fail, ..settings.clone() };
+pub(super) fn open_generated(settings: &SoundClips, root: PathBuf) -> Result<Library, DataError> {
+    let strict = SoundClips { on_invalid: OnInvalid::Fail, ..settings.clone() };
     open_directory(&strict, &root).map_err(|error| generated::damaged(&root, error))
 }
 
-fn open_directory(settings: &Settings, root: &Path) -> Result<Library, DataError> {
+fn open_directory(settings: &SoundClips, root: &Path) -> Result<Library, DataError> {
     let link_root = settings.link_root.as_ref().filter(|_| settings.follow_links).map(Path::new);
     let root = Root::open(root)?.with_link_root(link_root)?;
     let mut invalid = InvalidCollector::new(settings.on_invalid);
@@ -69,7 +69,7 @@ fn open_directory(settings: &Settings, root: &Path) -> Result<Library, DataError
     }
 }
 
-fn read_directory(settings: &Settings, root: Root, invalid: &mut InvalidCollector) -> Result<Library, DataError> {
+fn read_directory(settings: &SoundClips, root: Root, invalid: &mut InvalidCollector) -> Result<Library, DataError> {
     let place = table::find(&root.path)?;
     let bytes = annotation_file(&root, &place, TABLE_BYTES_MAX)?;
     let mut known = match settings.source {
@@ -154,7 +154,7 @@ fn heard(path: &Path) -> Result<sound::Sound, sound::Unusable> {
 }
 
 fn indexed(
-    settings: &Settings,
+    settings: &SoundClips,
     root: PathBuf,
     rows: &[Row],
     categories: std::collections::BTreeMap<u32, String>,

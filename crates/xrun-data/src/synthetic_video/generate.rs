@@ -12,7 +12,7 @@ use rand::{Rng, RngExt};
 use serde_json::{Value, json};
 
 use super::paint::{Appearance, Background, Canvas, Pose};
-use super::settings::Settings;
+use super::settings::SyntheticVideo;
 use crate::coco::files::ANNOTATIONS;
 use xrun_core::dataset::digest::{digest, digest_of_file};
 use xrun_core::dataset::error::DataError;
@@ -42,7 +42,7 @@ pub struct Pending {
 }
 
 /// The set that [`generate_in`] would write now; `None` when it is there.
-pub fn pending(settings: &Settings, cache: &Path) -> Option<Pending> {
+pub fn pending(settings: &SyntheticVideo, cache: &Path) -> Option<Pending> {
     let directory = directory(settings, cache);
     let classes = settings.train_classes + settings.validation_classes;
     generated::is_missing(&directory.join(ANNOTATIONS)).then(|| Pending {
@@ -54,19 +54,19 @@ pub fn pending(settings: &Settings, cache: &Path) -> Option<Pending> {
 }
 
 /// Directory of the set below a cache directory.
-pub fn directory(settings: &Settings, cache: &Path) -> PathBuf {
+pub fn directory(settings: &SyntheticVideo, cache: &Path) -> PathBuf {
     cache.join(name(settings))
 }
 
 /// Name of the directory: other settings have another.
-fn name(settings: &Settings) -> String {
+fn name(settings: &SyntheticVideo) -> String {
     let identity = format!("{VERSION} {}", serde_json::to_string(settings).unwrap_or_default());
     format!("generated-{}", &digest(identity.as_bytes())[..16])
 }
 
 /// Directory of the set below a cache directory, generated now if it is missing. One process writes a set; others that
 /// need it wait. `annotations.json` is written last: its presence says that the directory is whole.
-pub fn generate_in(settings: &Settings, cache: &Path) -> Result<PathBuf, DataError> {
+pub fn generate_in(settings: &SyntheticVideo, cache: &Path) -> Result<PathBuf, DataError> {
     generated::directory(cache, &name(settings), ANNOTATIONS, |directory| write_all(settings, directory))
 }
 
@@ -80,7 +80,7 @@ struct Video {
     frames: Vec<(String, Vec<Marked>)>,
 }
 
-fn write_all(settings: &Settings, directory: &Path) -> io::Result<()> {
+fn write_all(settings: &SyntheticVideo, directory: &Path) -> io::Result<()> {
     let classes = classes(settings);
     let videos: Vec<(usize, usize)> =
         (0..classes.len()).flat_map(|class| (0..settings.videos_per_class).map(move |video| (class, video))).collect();
@@ -105,7 +105,7 @@ fn write_all(settings: &Settings, directory: &Path) -> io::Result<()> {
 }
 
 /// Distinct appearances: first those to train on, then the held-out ones.
-fn classes(settings: &Settings) -> Vec<Appearance> {
+fn classes(settings: &SyntheticVideo) -> Vec<Appearance> {
     let mut all = Appearance::all();
     all.shuffle(&mut generator(settings.seed, "classes", 0));
     all.truncate(settings.train_classes + settings.validation_classes);
@@ -113,7 +113,7 @@ fn classes(settings: &Settings) -> Vec<Appearance> {
 }
 
 fn paint_video(
-    settings: &Settings,
+    settings: &SyntheticVideo,
     classes: &[Appearance],
     class: usize,
     video: usize,
@@ -219,7 +219,7 @@ impl Actor {
     }
 }
 
-fn paint_references(settings: &Settings, classes: &[Appearance], directory: &Path) -> io::Result<Vec<Value>> {
+fn paint_references(settings: &SyntheticVideo, classes: &[Appearance], directory: &Path) -> io::Result<Vec<Value>> {
     let mut references = Vec::with_capacity(classes.len() * settings.references_per_class);
     for (class, appearance) in classes.iter().enumerate() {
         for number in 0..settings.references_per_class {
@@ -254,7 +254,7 @@ fn save(path: &Path, rgb: &[u8], side: usize) -> io::Result<()> {
     io::Write::write_all(&mut file, &bytes)
 }
 
-fn annotations(settings: &Settings, classes: &[Appearance], videos: &[Video], references: Vec<Value>) -> Value {
+fn annotations(settings: &SyntheticVideo, classes: &[Appearance], videos: &[Video], references: Vec<Value>) -> Value {
     let categories: Vec<Value> = classes
         .iter()
         .enumerate()

@@ -8,15 +8,15 @@ use crate::boxes::library::Library;
 use xrun_core::dataset::digest::digest;
 use xrun_core::dataset::split::Split;
 
-fn small(seed: u32) -> Settings {
-    Settings {
+fn small(seed: u32) -> SyntheticVideo {
+    SyntheticVideo {
         train_classes: 4,
         validation_classes: 3,
         videos_per_class: 2,
         frames_per_video: 6,
         references_per_class: 2,
         seed,
-        ..Settings::default()
+        ..SyntheticVideo::default()
     }
 }
 
@@ -38,7 +38,7 @@ fn digests(directory: &Path) -> BTreeMap<PathBuf, String> {
     all
 }
 
-fn library(settings: &Settings, cache: &Path) -> Library {
+fn library(settings: &SyntheticVideo, cache: &Path) -> Library {
     open_in(settings, cache).unwrap()
 }
 
@@ -84,12 +84,12 @@ fn the_same_settings_give_the_same_files_and_another_seed_gives_others() {
 #[test]
 fn settings_that_change_the_data_have_separate_directories() {
     let cache = tempfile::tempdir().unwrap();
-    let base = Settings { videos_per_class: 1, ..small(1) };
+    let base = SyntheticVideo { videos_per_class: 1, ..small(1) };
     let others = [
-        Settings { train_classes: 5, ..base.clone() },
-        Settings { frames_per_video: 5, ..base.clone() },
-        Settings { references_per_class: 3, ..base.clone() },
-        Settings { frame_size: 48, ..base.clone() },
+        SyntheticVideo { train_classes: 5, ..base.clone() },
+        SyntheticVideo { frames_per_video: 5, ..base.clone() },
+        SyntheticVideo { references_per_class: 3, ..base.clone() },
+        SyntheticVideo { frame_size: 48, ..base.clone() },
         base,
     ];
     let places: BTreeSet<PathBuf> = others.iter().map(|one| generate_in(one, cache.path()).unwrap()).collect();
@@ -129,7 +129,7 @@ fn held_out_classes_are_in_no_training_video_and_every_box_is_inside_its_frame()
 fn boxes_enclose_the_visible_object() {
     use super::super::paint::COLOURS;
     let cache = tempfile::tempdir().unwrap();
-    let library = library(&Settings { references_per_class: 4, ..small(4) }, cache.path());
+    let library = library(&SyntheticVideo { references_per_class: 4, ..small(4) }, cache.path());
     let (mut inside, mut outside, mut touched, mut sides) = (0, 0, 0, 0);
     for class in &library.classes {
         let colours: Vec<[f32; 3]> = COLOURS

@@ -4,7 +4,7 @@ use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::Device;
 
-use super::settings::Model;
+use super::settings::ResNet;
 use crate::nn::Tensor;
 use crate::nn::conv_block::ConvBlock;
 use crate::nn::parameters;
@@ -25,14 +25,14 @@ pub struct Residual {
 
 /// Residual network. The names of the fields are those of the tensors in `model.safetensors`.
 #[derive(Module, Debug)]
-pub struct ResNet {
+pub struct ResNetNetwork {
     stages: Vec<Stage>,
     output: Linear,
 }
 
-impl ResNet {
+impl ResNetNetwork {
     /// Network for a number of classes. Initial values depend on the seed alone.
-    pub fn new(settings: &Model, classes: usize, seed: u32, device: &Device) -> Self {
+    pub fn new(settings: &ResNet, classes: usize, seed: u32, device: &Device) -> Self {
         let block = |from, to, stride| ConvBlock::new([from, to], stride, settings.norm_groups, device);
         let mut from = 3;
         let stages = settings.channels.iter().enumerate().map(|(number, &to)| {
@@ -64,8 +64,8 @@ mod tests {
 
     #[test]
     fn images_of_any_size_give_a_logit_for_each_class() {
-        let settings = Model { channels: vec![8, 16], blocks: 1, norm_groups: 8 };
-        let network = ResNet::new(&settings, 3, 1, &plain());
+        let settings = ResNet { channels: vec![8, 16], blocks: 1, norm_groups: 8 };
+        let network = ResNetNetwork::new(&settings, 3, 1, &plain());
         // By hand: convolutions, scales and shifts, the linear layer.
         let convolution = |from: usize, to: usize| 9 * from * to + 2 * to;
         let expected =
@@ -76,8 +76,8 @@ mod tests {
             assert_eq!(scores.dims(), [2, 3]);
             assert!(values(scores).iter().all(|value| value.is_finite()));
         }
-        let again = ResNet::new(&settings, 3, 1, &plain());
-        let scores = |network: &ResNet| values(network.forward(Tensor::ones([1, 3, 8, 8], &plain())));
+        let again = ResNetNetwork::new(&settings, 3, 1, &plain());
+        let scores = |network: &ResNetNetwork| values(network.forward(Tensor::ones([1, 3, 8, 8], &plain())));
         assert_eq!(scores(&network), scores(&again), "initial values depend on the seed alone");
     }
 }

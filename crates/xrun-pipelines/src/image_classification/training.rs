@@ -7,31 +7,25 @@ use burn::tensor::{Device, Int, TensorData};
 use serde_json::Value;
 
 use super::batch::{Batch, BatchLoader};
+use super::network::ResNetNetwork;
 use super::predict;
 use super::prepare::{Buffers, Prepared};
-use super::resnet::ResNet;
-use crate::backend::dispatch::TensorDevice;
-use crate::backend::threads;
 use crate::metrics::running_mean::RunningMean;
-use crate::nn::Tensor;
 use crate::nn::module_task::{Evaluation, ModuleTask, Step};
 use crate::nn::pixels::images;
 use crate::nn::step::TrainState;
 use crate::nn::training_module::TrainingModule;
+use crate::nn::{Tensor, opening};
 use xrun_core::bounded::DeepSize;
-use xrun_core::bounded::ledger::{Ledger, Registration};
-use xrun_core::device::DeviceKind;
-use xrun_core::experiment::Experiment;
-use xrun_core::experiment::pipeline::ModelKind;
+use xrun_core::bounded::ledger::Registration;
+use xrun_core::experiment::pipeline::Opening;
 use xrun_core::task::predict::{PredictRequest, PredictionSink};
-use xrun_core::task::{Task, TaskError, ValidationReport};
+use xrun_core::task::{TaskError, ValidationReport};
 use xrun_core::units::pluralize;
 use xrun_data::boxes::frames::FrameStore;
-use xrun_data::feed::{Feed, FeedSettings};
-use xrun_data::micro_batches;
 
-/// Training of a [`ResNet`].
-struct Classifier {
+/// Training of a [`ResNetNetwork`].
+pub struct Classifier {
     batches: BatchLoader,
     store: Arc<FrameStore>,
     /// Number of held-out images in a validation.
@@ -43,35 +37,28 @@ struct Classifier {
     _labels: Registration,
 }
 
-/// Opens the device, creates the network on it and starts the workers at the batch of step `first_step`.
+/// Opens the device, creates the network on it and starts the workers.
 ///
 /// # Errors
 /// The device fails, or a thread cannot be started.
-pub fn open(
-    prepared: Prepared,
-    experiment: &Experiment,
-    kind: DeviceKind,
-    ledger: &Ledger,
-    first_step: u64,
-) -> Result<Box<dyn Task>, TaskError> {
+pub fn open(prepared: Prepared, opening: Opening<'_>) -> Result<ModuleTask<Classifier>, TaskError> {
+    let Opening { experiment, ledger, .. } = opening;
     let Prepared { model, batches, store, buffers, validated, registration } = prepared;
     let Buffers { feed, validation_batch, .. } = buffers;
-    let (limits, training) = (&experiment.limits, &experiment.training);
-    threads::start(micro_batches::threads(limits))?;
-    let device = TensorDevice::open(kind, training.activation_checkpointing)?;
-    let network = ResNet::new(&model, batches.labels.classes.len(), experiment.experiment.seed, &device.autodiff);
+    let device = opening::device(opening, experiment.training.activation_checkpointing)?;
+    let network =
+        ResNetNetwork::new(&model, batches.labels.classes.len(), experiment.experiment.seed, &device.autodiff);
     let source = batches.clone();
-    let feed_settings = FeedSettings::new(limits, training, first_step);
-    let feed = Feed::new(ledger, &feed, feed_settings, Arc::new(move |number| source.train(number)))?;
+    let feed = opening::feed(opening, &feed, Arc::new(move |number| source.train(number)))?;
     let classifier = Classifier {
         batches,
         store,
         validated,
-        micro_batch_size: limits.batch_size,
+        micro_batch_size: experiment.limits.batch_size,
         validation_batch: validation_batch.register(ledger),
         _labels: registration,
     };
-    Ok(Box::new(ModuleTask::new(classifier, network, device, feed, experiment)))
+    Ok(ModuleTask::new(classifier, network, device, feed, experiment))
 }
 
 /// Sum over images of the negative log probability of their classes, `[1]`.
@@ -83,20 +70,20 @@ fn cross_entropy(logits: Tensor<2>, classes: &[i64], device: &Device) -> Tensor<
 
 impl Classifier {
     /// Logits `[n, classes]` for pixels `[n, S, S, 3]`.
-    fn logits(&self, network: &ResNet, pixels: &[u8], device: &Device) -> Tensor<2> {
+    fn logits(&self, network: &ResNetNetwork, pixels: &[u8], device: &Device) -> Tensor<2> {
         network.forward(images(pixels, self.batches.settings.image_size, device))
     }
 }
 
 impl TrainingModule for Classifier {
     type Batch = Batch;
-    type Network = ResNet;
+    type Network = ResNetNetwork;
     type Output = ();
     const STEP: &'static str = "classification";
-    const MODEL: &'static str = super::ResNet::NAME;
+    const MODEL: &'static str = super::MODEL;
     const PREDICTS: bool = true;
 
-    fn train(&mut self, batch: &Batch, step: &mut Step<'_, ResNet>) -> Result<(), TaskError> {
+    fn train(&mut self, batch: &Batch, step: &mut Step<'_, ResNetNetwork>) -> Result<(), TaskError> {
         step.describe(&pluralize(batch.classes.len() as u64, "image"));
         let (device, size) = (&step.device().autodiff, self.micro_batch_size);
         let bytes = self.batches.settings.image_size.pow(2) * 3;
@@ -110,7 +97,7 @@ impl TrainingModule for Classifier {
 
     fn validate(
         &mut self,
-        network: &ResNet,
+        network: &ResNetNetwork,
         evaluation: &mut Evaluation<'_, Self>,
     ) -> Result<ValidationReport, TaskError> {
         let device = &evaluation.trained.device.inner;
@@ -149,7 +136,7 @@ impl TrainingModule for Classifier {
 
     fn predict(
         &mut self,
-        trained: &TrainState<ResNet>,
+        trained: &TrainState<ResNetNetwork>,
         request: &PredictRequest<'_>,
         sink: &mut dyn PredictionSink,
     ) -> Result<Value, TaskError> {

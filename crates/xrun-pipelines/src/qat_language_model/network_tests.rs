@@ -25,12 +25,12 @@ use xrun_data::question_answers::example::Example;
 
 const VOCABULARY: usize = 11;
 
-fn tiny() -> Model {
-    Model { layers: Some(2), heads: Some(2), hidden_size: Some(8), context_length: Some(8), ..Model::default() }
+fn tiny() -> Gpt2 {
+    Gpt2 { layers: Some(2), heads: Some(2), hidden_size: Some(8), context_length: Some(8), ..Gpt2::default() }
 }
 
-fn settings() -> Settings {
-    Settings { lora_rank: 2, ..Settings::default() }
+fn settings() -> QatLanguageModel {
+    QatLanguageModel { lora_rank: 2, ..QatLanguageModel::default() }
 }
 
 fn numbers(value: &Value) -> Vec<f32> {
@@ -54,8 +54,8 @@ fn reference_values() -> Value {
 }
 
 /// Reference model with the LoRA of the settings, whose second matrices are not zero.
-fn network(settings: &Settings) -> Gpt2 {
-    let mut network = Gpt2::new(settings, &tiny(), VOCABULARY, 1, &autodiff());
+fn network(settings: &QatLanguageModel) -> Gpt2Network {
+    let mut network = Gpt2Network::new(settings, &tiny(), VOCABULARY, 1, &autodiff());
     weights::read(&mut network, &reference("gpt2_tiny.safetensors")).unwrap();
     for block in &mut network.h {
         for linear in block.projections_mut() {
@@ -90,8 +90,8 @@ fn batch() -> TokenBatch {
 
 /// Loss and gradients by path of the parameter.
 fn gradients(
-    network: &Gpt2,
-    settings: &Settings,
+    network: &Gpt2Network,
+    settings: &QatLanguageModel,
     at: Option<usize>,
     ranges: &mut Ranges,
     recomputed: bool,
@@ -101,8 +101,8 @@ fn gradients(
 
 fn gradients_of(
     batch: &TokenBatch,
-    network: &Gpt2,
-    settings: &Settings,
+    network: &Gpt2Network,
+    settings: &QatLanguageModel,
     at: Option<usize>,
     ranges: &mut Ranges,
     recomputed: bool,
@@ -169,15 +169,15 @@ fn logits_loss_and_gradients_equal_those_of_transformers() {
 
 #[test]
 fn weights_that_do_not_fit_are_refused_by_file_and_tensor() {
-    let refusal = |model: Model, file: &str| {
-        let mut network = Gpt2::new(&settings(), &model, VOCABULARY, 1, &autodiff());
+    let refusal = |model: Gpt2, file: &str| {
+        let mut network = Gpt2Network::new(&settings(), &model, VOCABULARY, 1, &autodiff());
         weights::read(&mut network, &reference(file)).unwrap_err().to_string()
     };
     let weights = "gpt2_tiny.safetensors";
     for (model, file, named) in [
-        (Model { hidden_size: Some(16), ..tiny() }, weights, vec!["layers", "hidden_size", "context_length"]),
-        (Model { layers: Some(3), ..tiny() }, weights, vec!["`h.2."]),
-        (Model { layers: Some(1), ..tiny() }, weights, vec!["`h.1.", "`layers`"]),
+        (Gpt2 { hidden_size: Some(16), ..tiny() }, weights, vec!["layers", "hidden_size", "context_length"]),
+        (Gpt2 { layers: Some(3), ..tiny() }, weights, vec!["`h.2."]),
+        (Gpt2 { layers: Some(1), ..tiny() }, weights, vec!["`h.1.", "`layers`"]),
         (tiny(), "gpt2_tiny.json", vec![]),
     ] {
         let message = refusal(model, file);
@@ -202,7 +202,7 @@ fn sizes_equal_the_parameters_that_the_network_has_and_trains() {
         (BaseTraining::Frozen, WeightScale::Learned, Granularity::PerChannel),
         (BaseTraining::Trained, WeightScale::Learned, Granularity::PerTensor),
     ] {
-        let settings = Settings { base, weight_scale, weight_granularity: granularity, ..settings() };
+        let settings = QatLanguageModel { base, weight_scale, weight_granularity: granularity, ..settings() };
         let (network, sizes) = (network(&settings), ParameterCounts::new(&settings, &tiny(), VOCABULARY));
         let mut trained = std::collections::BTreeMap::new();
         for at in 0..3 {
@@ -223,8 +223,8 @@ fn matrix_products_in_bfloat16_approximate_those_in_float32() {
     for (base, recomputed) in
         [(BaseTraining::Frozen, false), (BaseTraining::Trained, false), (BaseTraining::Trained, true)]
     {
-        let wide = Settings { base, ..settings() };
-        let narrow = Settings { matmul_dtype: MatmulDtype::Bfloat16, ..wide.clone() };
+        let wide = QatLanguageModel { base, ..settings() };
+        let narrow = QatLanguageModel { matmul_dtype: MatmulDtype::Bfloat16, ..wide.clone() };
         let network = network(&wide);
         for at in [None, Some(1)] {
             let of = |settings| gradients(&network, settings, at, &mut Ranges::new(3, 2), recomputed);
@@ -244,7 +244,7 @@ fn matrix_products_in_bfloat16_approximate_those_in_float32() {
 #[test]
 fn ranges_are_updated_by_text_and_not_by_padding() {
     for activation_granularity in [Granularity::PerTensor, Granularity::PerChannel] {
-        let settings = Settings { activation_granularity, weight_bits: vec![8], lora_rank: 0, ..settings() };
+        let settings = QatLanguageModel { activation_granularity, weight_bits: vec![8], lora_rank: 0, ..settings() };
         let (network, config) = (network(&settings).valid(), QuantConfig::new(&settings));
         let at = Some((0, Precision { weights: 8, activations: 8, key_values: 8 }));
         let observed = |batch: &TokenBatch| {
@@ -273,7 +273,7 @@ fn ranges_are_updated_by_text_and_not_by_padding() {
 /// Neither the other sequences of a batch nor padding change the logits of a token, which a KV cache requires.
 #[test]
 fn per_token_ranges_depend_on_one_token_alone() {
-    let settings = Settings {
+    let settings = QatLanguageModel {
         activation_ranges: settings::RangeSource::PerToken,
         activation_scheme: Scheme::Symmetric,
         weight_bits: vec![8, 4],
@@ -313,7 +313,7 @@ fn per_token_ranges_depend_on_one_token_alone() {
 fn a_merged_model_has_the_logits_of_the_model_with_lora() {
     let granular = [(Granularity::PerChannel, Scheme::Symmetric), (Granularity::PerTensor, Scheme::Asymmetric)];
     for (weight_granularity, weight_scheme) in granular {
-        let settings = Settings {
+        let settings = QatLanguageModel {
             activation_bits: vec![32; 3],
             kv_cache_bits: vec![32; 3],
             weight_granularity,
@@ -338,8 +338,8 @@ fn a_merged_model_has_the_logits_of_the_model_with_lora() {
             let path = directory.path().join("merged.safetensors");
             weights::write(&merged, &path).unwrap();
             // Read into an unquantised model without LoRA, as GPT-2's own weights are.
-            let bare = Settings { lora_rank: 0, ..settings.clone() };
-            let mut read = Gpt2::new(&bare, &tiny(), VOCABULARY, 2, &autodiff());
+            let bare = QatLanguageModel { lora_rank: 0, ..settings.clone() };
+            let mut read = Gpt2Network::new(&bare, &tiny(), VOCABULARY, 2, &autodiff());
             weights::read(&mut read, &path).unwrap();
             let mut whole = QuantContext { precision: None, ..quant };
             let found = values(read.valid().forward(tokens(&batch.inputs, 2, 8, &plain()), &mut whole));
@@ -350,7 +350,7 @@ fn a_merged_model_has_the_logits_of_the_model_with_lora() {
 
 #[test]
 fn the_error_grows_with_fewer_bits() {
-    let settings = Settings {
+    let settings = QatLanguageModel {
         weight_bits: vec![32, 8, 4, 2],
         activation_bits: vec![32, 8, 8, 8],
         kv_cache_bits: vec![32, 8, 4, 4],
@@ -385,25 +385,25 @@ fn sequences(first: u32, count: u32) -> TokenBatch {
 }
 
 /// Settings that cover all combinations of quantizers, at 32, 8 and 4 bits.
-fn all_settings() -> Vec<Settings> {
-    let four = Settings { activation_bits: vec![32, 8, 4], kv_cache_bits: vec![32, 8, 4], ..settings() };
-    let trained = Settings { base: BaseTraining::Trained, ..four.clone() };
-    let per_token = Settings { activation_ranges: settings::RangeSource::PerToken, ..trained.clone() };
+fn all_settings() -> Vec<QatLanguageModel> {
+    let four = QatLanguageModel { activation_bits: vec![32, 8, 4], kv_cache_bits: vec![32, 8, 4], ..settings() };
+    let trained = QatLanguageModel { base: BaseTraining::Trained, ..four.clone() };
+    let per_token = QatLanguageModel { activation_ranges: settings::RangeSource::PerToken, ..trained.clone() };
     vec![
         settings(),
-        Settings { activation_scheme: Scheme::Symmetric, ..four.clone() },
-        Settings { lora_quantised: false, kv_cache_bits: vec![32; 3], ..trained.clone() },
-        Settings { lora_rank: 0, weight_scheme: Scheme::Asymmetric, ..trained.clone() },
-        Settings {
+        QatLanguageModel { activation_scheme: Scheme::Symmetric, ..four.clone() },
+        QatLanguageModel { lora_quantised: false, kv_cache_bits: vec![32; 3], ..trained.clone() },
+        QatLanguageModel { lora_rank: 0, weight_scheme: Scheme::Asymmetric, ..trained.clone() },
+        QatLanguageModel {
             weight_granularity: Granularity::PerTensor,
             activation_granularity: Granularity::PerChannel,
             activation_scheme: Scheme::Symmetric,
             ..trained.clone()
         },
-        Settings { activation_granularity: Granularity::PerChannel, ..trained.clone() },
-        Settings { activation_scheme: Scheme::Symmetric, ..per_token.clone() },
+        QatLanguageModel { activation_granularity: Granularity::PerChannel, ..trained.clone() },
+        QatLanguageModel { activation_scheme: Scheme::Symmetric, ..per_token.clone() },
         per_token,
-        Settings { weight_scale: WeightScale::Learned, ..trained },
+        QatLanguageModel { weight_scale: WeightScale::Learned, ..trained },
     ]
 }
 
@@ -435,12 +435,13 @@ fn loss_ranges_and_gradients_equal_those_of_burns_operations() {
     const NEAR: f32 = 1e-4;
     for settings in all_settings() {
         let network = network(&settings);
-        let unquantised = Settings { activation_bits: vec![32; 3], kv_cache_bits: vec![32; 3], ..settings.clone() };
+        let unquantised =
+            QatLanguageModel { activation_bits: vec![32; 3], kv_cache_bits: vec![32; 3], ..settings.clone() };
         for at in [None, Some(0), Some(1), Some(2)] {
             let quantised = at.is_some_and(|at| at > 0);
             let (mut agreed, mut all) = (0, 0);
             for batch in (0..8).map(|first| sequences(first, 1)).chain([sequences(3, 3), sequences(0, 40)]) {
-                let run = |kernels: CpuKernels, settings: &Settings| {
+                let run = |kernels: CpuKernels, settings: &QatLanguageModel| {
                     let mut ranges = Ranges::new(3, 2);
                     let found = kernels.scope(|| gradients_of(&batch, &network, settings, at, &mut ranges, false));
                     (found, bounds(&ranges))
@@ -511,7 +512,7 @@ fn gradients_are_accumulated_and_the_teacher_has_the_logits_of_a_forward_pass() 
 
 /// [`complete`] by a forward pass over the whole sequence for each token.
 fn complete_without_cache(
-    network: &Gpt2,
+    network: &Gpt2Network,
     prompt: &[u32],
     limits: GenerationLimits,
     quant: &mut QuantContext<'_>,

@@ -8,8 +8,8 @@ use xrun_ops::{LossTargets, Teacher};
 use super::batch::TokenBatch;
 use super::context::{QuantConfig, QuantContext};
 use super::precision::precisions;
-use super::settings::{Layer, Model, Settings};
-pub use crate::nn::gpt2::Gpt2;
+use super::settings::{Gpt2, Layer, QatLanguageModel};
+pub use crate::nn::gpt2::Gpt2Network;
 use crate::nn::gpt2::Projection;
 use crate::nn::transformer::{INIT_DEVIATION, Tokens};
 use crate::nn::{Tensor, parameters};
@@ -26,9 +26,9 @@ pub fn loss_targets(batch: &TokenBatch, teacher: Option<Teacher>) -> LossTargets
     LossTargets { labels: batch.targets.clone(), weights: batch.loss_mask.clone(), teacher }
 }
 
-impl Gpt2 {
+impl Gpt2Network {
     /// Network with initial weights drawn from `seed`.
-    pub fn new(settings: &Settings, model: &Model, vocabulary: usize, seed: u32, device: &Device) -> Self {
+    pub fn new(settings: &QatLanguageModel, model: &Gpt2, vocabulary: usize, seed: u32, device: &Device) -> Self {
         let (shape, precisions, config) = (model.shape(), precisions(settings).len(), QuantConfig::new(settings));
         let projection = |layer: usize, sizes: [usize; 2]| {
             let rank = if settings.lora_layers.contains(&Layer::ALL[layer]) { settings.lora_rank } else { 0 };
@@ -85,5 +85,5 @@ impl Gpt2 {
 }
 
 #[cfg(test)]
-#[path = "gpt2_tests.rs"]
+#[path = "network_tests.rs"]
 mod tests;

@@ -11,7 +11,7 @@ use burn::nn::{Linear, LinearConfig};
 use burn::tensor::Device;
 use xrun_ops::{Gelu, gelu};
 
-use super::settings::{AdapterShape, Model};
+use super::settings::{AdapterShape, AudioAdapters};
 use crate::nn::Tensor;
 use crate::nn::encoder_block::{Attention, Norm, linear};
 use crate::nn::parameters::initialise_linear;
@@ -95,7 +95,7 @@ impl Adapter {
 
 impl Adapters {
     /// Adapters with initial weights drawn from `seed`.
-    pub fn new(model: &Model, seed: u32, device: &Device) -> Self {
+    pub fn new(model: &AudioAdapters, seed: u32, device: &Device) -> Self {
         let adapter = |shape: &AdapterShape| Adapter::new(model.encoder_width(), shape, model.pool_heads, device);
         initialise_linear(Self { pooled: adapter(&model.pooled), tokens: adapter(&model.tokens) }, seed)
     }
@@ -125,11 +125,11 @@ mod tests {
     #[test]
     fn sizes_equal_the_parameters_of_each_part() {
         let models = [
-            Model::default(),
-            Model {
+            AudioAdapters::default(),
+            AudioAdapters {
                 pooled: AdapterShape { hidden: vec![], latents: 1, output_size: 8 },
                 hidden_size: 12,
-                ..Model::default()
+                ..AudioAdapters::default()
             },
         ];
         for model in models {
@@ -141,12 +141,12 @@ mod tests {
                 assert_eq!(count as u64, parameters_of(part, &model), "{part:?}");
             }
         }
-        assert_eq!(parameters(&Model::default()), 109_280);
+        assert_eq!(parameters(&AudioAdapters::default()), 109_280);
     }
 
     #[test]
     fn outputs_have_the_shape_of_their_targets() {
-        let model = Model::default();
+        let model = AudioAdapters::default();
         let network = Adapters::new(&model, 1, &plain());
         let found = network.forward(Tensor::zeros([3, model.encoder_tokens(), model.encoder_width()], &plain()));
         assert_eq!((found.pooled.dims(), found.token_embeds.dims()), ([3, 64], [3, 8 * 96]));
@@ -156,11 +156,21 @@ mod tests {
     fn fused_operations_give_the_outputs_and_gradients_of_burns() {
         let shape =
             |hidden: &[usize], latents, width| AdapterShape { hidden: hidden.to_vec(), latents, output_size: width };
-        let odd = Model { pooled: shape(&[7, 5], 1, 9), tokens: shape(&[], 3, 6), pool_heads: 3, ..Model::default() };
+        let odd = AudioAdapters {
+            pooled: shape(&[7, 5], 1, 9),
+            tokens: shape(&[], 3, 6),
+            pool_heads: 3,
+            ..AudioAdapters::default()
+        };
         // More tokens and latents than one tile of the attention kernel.
-        let long =
-            Model { frames: 320, tokens: shape(&[16], 70, 8), pool_heads: 1, hidden_size: 20, ..Model::default() };
-        for (model, clips) in [(Model::default(), 8), (odd, 1), (long, 3)] {
+        let long = AudioAdapters {
+            frames: 320,
+            tokens: shape(&[16], 70, 8),
+            pool_heads: 1,
+            hidden_size: 20,
+            ..AudioAdapters::default()
+        };
+        for (model, clips) in [(AudioAdapters::default(), 8), (odd, 1), (long, 3)] {
             let network = changed(Adapters::new(&model, 1, &autodiff()));
             let (count, width) = (model.encoder_tokens(), model.encoder_width());
             let tensor = |from: usize, shape: [usize; 3]| {

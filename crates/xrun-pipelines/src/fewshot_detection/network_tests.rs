@@ -8,8 +8,14 @@ use super::*;
 use crate::nn::kernel_parity;
 use crate::nn::tests::{autodiff, close, plain, values};
 
-fn tiny() -> Model {
-    Model { channels: vec![4, 4, 4, 4], pyramid_channels: 4, norm_groups: 2, embedding_size: 2, ..Model::default() }
+fn tiny() -> ReferenceDetector {
+    ReferenceDetector {
+        channels: vec![4, 4, 4, 4],
+        pyramid_channels: 4,
+        norm_groups: 2,
+        embedding_size: 2,
+        ..ReferenceDetector::default()
+    }
 }
 
 /// Sides up to 1.5 times the image, on the coarsest level of each supported size.
@@ -39,7 +45,7 @@ fn extreme_sides_are_finite_and_have_a_gradient() {
 
 #[test]
 fn the_scale_of_the_cosine_is_positive_and_initially_eight() {
-    let model = ReferenceDetector::new(&tiny(), 96, 1, &autodiff());
+    let model = DetectorNetwork::new(&tiny(), 96, 1, &autodiff());
     close(&values(softplus(model.similarity_scale.val())), &[8.0], 1e-6);
     let scales = values(softplus(Tensor::from_floats([-30.0, -1.0, 0.0, 100.0], &plain())));
     assert!(scales.iter().all(|scale| *scale > 0.0 && scale.is_finite()), "{scales:?}");
@@ -48,7 +54,7 @@ fn the_scale_of_the_cosine_is_positive_and_initially_eight() {
 #[test]
 fn the_head_has_outputs_for_every_cell_of_every_level() {
     for size in [32, 256, 272, 528] {
-        let model = ReferenceDetector::new(&tiny(), size, 1, &autodiff());
+        let model = DetectorNetwork::new(&tiny(), size, 1, &autodiff());
         assert_eq!(model.coarser.len() + 2, strides(size).len());
         let dense = model.dense(Tensor::zeros([1, 3, size, size], &autodiff()));
         assert_eq!(dense.sides.dims(), [1, cells(size).len(), 4], "{size}");
@@ -62,8 +68,8 @@ fn numbers<const D: usize>(shape: [usize; D], seed: f32, device: &Device) -> Ten
     Tensor::from_data(TensorData::new::<f32, _>(numbers, shape), device)
 }
 
-fn model(image_size: usize, device: &Device) -> ReferenceDetector {
-    let settings = Model {
+fn model(image_size: usize, device: &Device) -> DetectorNetwork {
+    let settings = ReferenceDetector {
         channels: vec![4, 6, 8, 10],
         blocks_per_stage: 1,
         pyramid_channels: 6,
@@ -71,11 +77,11 @@ fn model(image_size: usize, device: &Device) -> ReferenceDetector {
         norm_groups: 2,
         embedding_size: 3,
     };
-    ReferenceDetector::new(&settings, image_size, 5, device)
+    DetectorNetwork::new(&settings, image_size, 5, device)
 }
 
 /// Gradients of all parameters that the loss depends on.
-fn gradients(network: &ReferenceDetector, loss: Tensor<1>) -> Vec<Vec<f32>> {
+fn gradients(network: &DetectorNetwork, loss: Tensor<1>) -> Vec<Vec<f32>> {
     kernel_parity::gradients(network, loss).into_iter().flatten().collect()
 }
 
@@ -103,7 +109,7 @@ fn outputs_and_gradients_of_fused_kernels_equal_those_of_burns_operations() {
         let by = |kernels: CpuKernels| {
             kernels.scope(|| {
                 let input = numbers([images, 3, size, size], 0.5, &autodiff());
-                let dense = ReferenceDetector::dense_from(network.head_output(input, levels), &strides);
+                let dense = DetectorNetwork::dense_from(network.head_output(input, levels), &strides);
                 let outputs =
                     [values(dense.object.clone()), values(dense.sides.clone()), values(dense.embeddings.clone())];
                 (outputs, gradients(&network, weighed(dense)))

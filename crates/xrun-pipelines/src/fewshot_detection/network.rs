@@ -14,7 +14,7 @@ use burn::tensor::Device;
 use xrun_ops::conv1x1;
 
 use super::assignment::strides;
-use super::settings::Model;
+use super::settings::ReferenceDetector;
 use crate::nn::Tensor;
 use crate::nn::conv_block::ConvBlock;
 use crate::nn::graph::autodiff_like;
@@ -35,7 +35,7 @@ pub struct Stage {
 
 /// Detector of classes that are given by references. The names of the fields are those of the tensors in `model.safetensors`.
 #[derive(Module, Debug)]
-pub struct ReferenceDetector {
+pub struct DetectorNetwork {
     stages: Vec<Stage>,
     lateral_fine: Conv2d,
     lateral_coarse: Conv2d,
@@ -83,9 +83,9 @@ const LOG_SIDE_MAX: f32 = 4.0;
 /// Initial scale of the cosine.
 const SCALE: f32 = 8.0;
 
-impl ReferenceDetector {
+impl DetectorNetwork {
     /// Network for query frames of side `image_size`. Initial values depend on the seed alone.
-    pub fn new(settings: &Model, image_size: usize, seed: u32, device: &Device) -> Self {
+    pub fn new(settings: &ReferenceDetector, image_size: usize, seed: u32, device: &Device) -> Self {
         let groups = settings.norm_groups;
         let block = |from, to, stride| ConvBlock::new([from, to], stride, groups, device);
         let point = |from, to, bias| Conv2dConfig::new([from, to], [1, 1]).with_bias(bias).init(device);
@@ -244,5 +244,5 @@ fn with_prior(mut outputs: Conv2d, embedding: usize, device: &Device) -> Conv2d 
 }
 
 #[cfg(test)]
-#[path = "model_tests.rs"]
+#[path = "network_tests.rs"]
 mod tests;

@@ -1,0 +1,14 @@
+//! Names that the declaration of each pipeline and model uses.
+
+pub use xrun_core::bounded::ledger::Ledger;
+pub use xrun_core::dataset::error::{DataError, InvalidItems};
+pub use xrun_core::dataset::open_dataset::SampleType;
+pub use xrun_core::experiment::Experiment;
+pub use xrun_core::experiment::inspect::Inspection;
+pub use xrun_core::experiment::pipeline::{
+    DataSummary, ModelKind, Opening, PipelineFacts, PipelineKind, Prepared, PytorchModule,
+};
+pub use xrun_core::problem::{Problem, Problems};
+pub use xrun_core::settings::sections::MICRO_BATCH_SIZE;
+pub use xrun_core::settings::variant::{Kind, Paths};
+pub use xrun_core::task::{Task, TaskError, TaskFacts};

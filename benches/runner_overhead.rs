@@ -6,6 +6,7 @@
 
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark prints and may panic")]
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
@@ -18,6 +19,7 @@ use xrun::experiment::read;
 use xrun::plan::{self, Plan};
 use xrun::results::format::LoopState;
 use xrun::run::launch::Launch;
+use xrun::run::manifest;
 use xrun::run::observer::Silent;
 use xrun::stop::StopSignal;
 use xrun::task::{Phases, Task};
@@ -69,10 +71,13 @@ fn through_the_runner(stop: &StopSignal) -> f64 {
     let (plan, task) = open(&ledger);
     let directory = tempfile::tempdir().unwrap();
     let directory = directory::create(directory.path(), "overhead", "000000000000", chrono::Utc::now()).unwrap();
+    let cpu = device::select("cpu").unwrap();
+    let manifest = manifest::manifest(&plan, "overhead", "", &cpu, &[], &BTreeMap::new());
     let launch = Launch {
         plan: &plan,
         ledger: &ledger,
         directory: &directory,
+        manifest: &manifest,
         state: LoopState::default(),
         segment: 0,
         gpu: None,

@@ -25,8 +25,9 @@ use xrun::export::tensorboard;
 use xrun::files::tensors;
 use xrun::judge;
 use xrun::pipelines::qat_language_model::ranges_file;
-use xrun::report::{self, compare, listing, summary};
-use xrun::results::{index, read as read_results};
+use xrun::report::{self, compare, listing, run_report, summary};
+use xrun::results::read as read_results;
+use xrun::results::view::RunView;
 use xrun::run::{checkpoint, reproduce, resume};
 use xrun::sweep::records::sweep::SweepRecord;
 use xrun::sweep::{plan, slurm};
@@ -329,13 +330,13 @@ fn checkpoints(directory: &Path) -> RunInput {
 
 /// Returns the output of everything that reads a run, errors included.
 fn command_outputs(run: &Path, other: &Path, output: &Path) -> Vec<String> {
-    let entry = index::entry(run);
+    let entry = RunView::open(run);
     let text = |result: Result<String, String>| result.unwrap_or_else(|error| format!("damaged: {error}"));
     let both = [run.to_path_buf(), other.to_path_buf()];
     let mut all = vec![
         listing::text(std::slice::from_ref(&entry), Some(100)),
         listing::json(std::slice::from_ref(&entry)).to_string(),
-        text(summary::text(run, Some(80)).map_err(|error| error.to_string())),
+        text(run_report::open(run).map(|run| summary::text(&run, Some(80))).map_err(|error| error.to_string())),
         text(
             compare::gather(&both)
                 .map(|both| compare::text(&both, &compare::View::default(), 100))

@@ -39,6 +39,7 @@ pub mod state;
 pub mod tail;
 pub mod timestamp;
 pub mod trust;
+pub mod view;
 pub mod watched;
 
 /// Verdict types, as in `verdict.json`.

@@ -26,11 +26,11 @@ use crate::explain::Explainer;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::files::write::WriteError;
 use xrun_core::units::{Span, pluralize};
-use xrun_results::explanation::Explanation;
-use xrun_results::format::{MemoryLine, MemorySummary, Outcome, PlanFile, SamplePoint, Summary};
+use xrun_results::format::{MemoryLine, MemorySummary, Outcome, SamplePoint};
 use xrun_results::judge::{CommandJudge, fails, training_fails};
 use xrun_results::read;
-use xrun_results::verdict::{TrainingVerdict, Verdict};
+use xrun_results::verdict::TrainingVerdict;
+use xrun_results::view::EndRecords;
 use xrun_results::watched::WatchSettings;
 use xrun_run::directory::RunDirectory;
 use xrun_run::exit::exit_code;
@@ -61,14 +61,8 @@ const WAITS_FOR_TERMINAL: &str = "the command is stopped until it gets the termi
 pub struct WatchOutcome {
     /// Directory of the run, locked until this is dropped.
     pub directory: RunDirectory,
-    /// Contents of `summary.json`.
-    pub summary: Summary,
-    /// Plan of the experiment; `None` for `xrun watch`.
-    pub plan: Option<PlanFile>,
-    /// Contents of `verdict.json`.
-    pub verdict: Verdict,
-    /// Contents of `explanation.json`.
-    pub explanation: Option<Explanation>,
+    /// Records that were written.
+    pub records: EndRecords,
     /// True if it was ended early because [`WatchRequest::early_end`] was fulfilled.
     pub ended_early: bool,
     /// True if some samples or steps could not be written.
@@ -209,10 +203,8 @@ fn not_started(
         phases: Vec::new(),
         counters: BTreeMap::new(),
     };
-    let verdict = judged.verdict();
-    let (directory, summary, plan) = record.end(&ended, &verdict, ledger)?;
-    let (explanation, ended_early, lost, within_line) = (None, false, false, false);
-    Ok(WatchOutcome { directory, summary, plan, verdict, explanation, ended_early, lost, within_line })
+    let (directory, records) = record.end(&ended, judged.verdict(), ledger)?;
+    Ok(WatchOutcome { directory, records, ended_early: false, lost: false, within_line: false })
 }
 
 /// Judges the samples of earlier processes.
@@ -597,8 +589,7 @@ impl Session<'_> {
             let written = self.record.post_mortem(&reached, &verdict);
             self.check_written(written);
         }
-        let explanation = self.search.take().and_then(|search| search.end(&verdict));
-        if let Some(explanation) = &explanation {
+        if let Some(explanation) = self.search.take().and_then(|search| search.end(&verdict)) {
             let written = self.record.explanation(explanation);
             self.check_written(written);
         }
@@ -619,8 +610,8 @@ impl Session<'_> {
         };
         let ended_early = outcome == Outcome::Interrupted && !self.stopper.interrupted();
         let within_line = self.output.is_within_line();
-        let (directory, summary, plan) = self.record.end(&ended, &verdict, ledger)?;
-        Ok(WatchOutcome { directory, summary, plan, verdict, explanation, ended_early, lost: any_lost, within_line })
+        let (directory, records) = self.record.end(&ended, verdict, ledger)?;
+        Ok(WatchOutcome { directory, records, ended_early, lost: any_lost, within_line })
     }
 
     /// Verdict on training, if it is one that fails the run.

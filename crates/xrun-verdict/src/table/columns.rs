@@ -167,7 +167,8 @@ impl Columns {
             positions.push(position);
             let is_size =
                 |at: usize| !matches!(self.columns.get(at), None | Some(Column { role: Role::Excluded(_), .. }));
-            for (column, _) in row.cells.iter().filter(|(column, _)| !own.contains(column) && is_size(*column)) {
+            let is_own = |column: &usize| own.contains(column) || !is_size(*column);
+            for (column, _) in row.cells.iter().filter(|(column, text)| !is_own(column) && !is_missing(text)) {
                 of_column.entry(*column).or_default().push(position);
             }
         }
@@ -450,7 +451,12 @@ impl Reading<'_> {
         let is_ps = is_ps(self.names);
         let times = |date: bool| {
             let is_time = |at: usize| is_time(&self.names[at]) && !(is_ps && self.names[at].starts_with("TIME"));
-            columns().find(|at| is_time(*at) && (normalized[*at] == "date") == date && self.rises(*at))
+            // `1h 6m 56s` is no time.
+            let is_read = |at: usize| {
+                let read = |row: &Row| TimeParser::of("").read(&self.numbers.with_decimal_point(row.get(at))).is_ok();
+                self.head.iter().all(|row| is_missing(row.get(at))) || self.head.iter().any(read)
+            };
+            columns().find(|at| is_time(*at) && is_read(*at) && (normalized[*at] == "date") == date && self.rises(*at))
         };
         let requested = options.step_column.is_some();
         let at = match &options.step_column {
@@ -502,7 +508,7 @@ impl Reading<'_> {
     }
 
     /// Returns whether the numbers of a column rise, as positions do: durations of steps, for example, go up and down.
-    /// Rows that cannot be read do not decide, unless they are all.
+    /// Rows that cannot be read do not decide.
     fn rises(&self, column: usize) -> bool {
         let mut times = TimeParser::of(&self.names[column]);
         let mut read = |row: &Row| -> Option<f64> {
@@ -516,9 +522,7 @@ impl Reading<'_> {
         let up = pairs().filter(|(early, late)| late > early).count();
         let down = pairs().filter(|(early, late)| late < early).count();
         let is_constant = up == 0 && down == 0 && found.len() > 1;
-        let is_unreadable = found.is_empty() && self.head.iter().any(|row| !is_missing(row.get(column)));
-        let is_no_position = is_unreadable || (is_constant && self.head.len() > 4);
-        !is_no_position && (3 * down <= 2 * up || found.len() < 8)
+        !(is_constant && self.head.len() > 4) && (3 * down <= 2 * up || found.len() < 8)
     }
 
     /// Counter of steps that begin again with each epoch, where there is a column of whole epochs.

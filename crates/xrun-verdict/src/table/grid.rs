@@ -164,7 +164,7 @@ fn header_at(lines: &[&str], at: usize, strict: bool) -> Option<Header> {
         let is_no_name = |name: &String| {
             let mut words = name.split_whitespace();
             is_value(name)
-                || is_unit(name) && name.len() > 1
+                || ["%", "KB", "MB", "GB", "KiB", "MiB", "GiB"].contains(&name.as_str())
                 || name.ends_with(':')
                 || name.contains("--")
                 || words.next().is_some_and(is_value)

@@ -102,7 +102,8 @@ impl Json {
             ));
         }
         let mut text = Vec::new();
-        open(path)?.take(head.length).read_to_end(&mut text)?;
+        // Its last line may have no end.
+        open(path)?.take(WHOLE_BYTES_MAX).read_to_end(&mut text)?;
         let text = String::from_utf8_lossy(&text);
         let mut begin = text.find(['{', '[']).unwrap_or(0);
         if is_memray {

@@ -170,7 +170,7 @@ const KNOWN: &[(&str, &str, Result<f64, &str>)] = &[
     ("Real (MB)|mem_real", "Virtual (MB)|mem_virtual", Err("address space, not memory")),
     ("MEM %|MemPerc", "MEM %|MemPerc", Err("a percentage of the same memory")),
     (PS, "RSS|RES|SWAP|USS|PSS", Ok(KIB)),
-    (PS, "SIZE|SZ", Err("address space, not memory")),
+    (PS, "VSZ|VIRT|SIZE|SZ", Err("address space, not memory")),
     (PS, "SHR", Err("part of `RES`")),
     (PS, "%MEM", Err("a percentage of the same memory")),
     (PS, "PR|NI|TTY|TT|START|STIME|TIME|TIME+|NLWP|S|STAT", Err("no size")),

@@ -270,6 +270,7 @@ fn errors_name_the_line() {
         "time,rss_mb|1,5|-2,5|",
         "time,rss_mb|1,5|soon,5|",
         "time,rss_mb|5,5|2,5|",
+        "step,bytes|x,5|",
         "step,rss_mb|1.5,5|",
         "step,rss_mb|1e15,5|",
         "1,2|3,4|",

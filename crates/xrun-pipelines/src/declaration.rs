@@ -8,7 +8,7 @@ pub use xrun_core::experiment::inspect::Inspection;
 pub use xrun_core::experiment::pipeline::{
     DataSummary, ModelKind, Opening, PipelineFacts, PipelineKind, Prepared, PytorchModule,
 };
-pub use xrun_core::problem::{Problem, Problems};
+pub use xrun_core::problem::Problems;
 pub use xrun_core::settings::sections::MICRO_BATCH_SIZE;
 pub use xrun_core::settings::variant::{Kind, Paths};
 pub use xrun_core::task::{Task, TaskError, TaskFacts};

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::gpt2_shape::Gpt2Shape;
 pub use xrun_core::settings::matmul_dtype::MatmulDtype;
-use xrun_core::settings::sections::Training;
 
 /// Quantisation-aware training of a language model at several bit widths together: a frozen base, and a LoRA and ranges for
 /// each width. A step draws a width; the widest is the teacher of the others by its logits (LLM-QAT, Liu et al. 2023).

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use xrun::data::boxes::few_shot;
-use xrun::data::boxes::format::{DirectoryDataset, Format};
+use xrun::data::boxes::format::{self, Format};
 use xrun::data::boxes::library::Library;
 use xrun::data::boxes::raw::Unit;
 use xrun::data::coco::{self, Coco};
@@ -18,8 +18,8 @@ use xrun::data::reading::invalid::{InvalidCollector, OnInvalid};
 use xrun::data::reading::orientation::ExifOrientation;
 use xrun::data::sound_clips::{sound, table};
 use xrun::data::tokenizer;
-use xrun::data::voc::{self, Voc};
-use xrun::data::yolo::{self, Yolo};
+use xrun::data::voc::Voc;
+use xrun::data::yolo::Yolo;
 use xrun::experiment::{read, read_sweep};
 use xrun::export::tensorboard;
 use xrun::files::tensors;
@@ -146,7 +146,7 @@ fn coco_text(_: &Path) -> RunInput {
 fn dataset<F: Format>(
     root: PathBuf,
     (name, text): (&'static str, &'static str),
-    settings: impl Fn(Option<String>, OnInvalid) -> F::Settings + 'static,
+    settings: impl Fn(Option<String>, OnInvalid) -> F + 'static,
 ) -> RunInput {
     Box::new(move |random| {
         write(&root.join(name), &mutate(text.as_bytes(), text.as_bytes(), random));
@@ -253,12 +253,12 @@ fn squad_corpus(directory: &Path) -> RunInput {
     let path = directory.join("train.json");
     Box::new(move |random| {
         write(&path, &mutate(samples::SQUAD.as_bytes(), samples::SQUAD.as_bytes(), random));
-        let settings = questions::Settings {
+        let settings = questions::QuestionAnswers {
             source: questions::Source::File,
             path: Some(path.display().to_string()),
             on_invalid: policy(random),
             vocabulary_size: 280,
-            ..questions::Settings::default()
+            ..questions::QuestionAnswers::default()
         };
         Ok(Corpus::open(&settings).is_ok())
     })

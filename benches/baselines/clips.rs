@@ -18,7 +18,7 @@ const BANDS: usize = 64;
 const FRAMES: usize = 98;
 
 fn main() {
-    let settings = Settings::default();
+    let settings = SoundClips::default();
     let loader = settings.loader_settings();
     let (limits, ledger) = (Limits::default(), Ledger::default());
     let store = ClipStore::new(open(&settings).unwrap(), &loader, &limits, [BANDS, FRAMES], &ledger).unwrap();

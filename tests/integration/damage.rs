@@ -30,16 +30,14 @@ metrics_queue = 4
 
 /// A run that finished, and the same that was killed after some checkpoints.
 fn workplace() -> Workplace {
-    let workplace = Workplace::new();
-    workplace.file("whole.toml", EXPERIMENT);
+    let workplace = Workplace::with("whole.toml", EXPERIMENT);
     workplace.file("cut.toml", EXPERIMENT);
-    assert_eq!(workplace.xrun(&["whole.toml", "-q"]).code, 0);
-    assert_eq!(workplace.xrun(&["export", "whole", "--to", "tensorboard"]).code, 0);
+    workplace.exits(0, &["whole.toml", "-q"]);
+    workplace.exits(0, &["export", "whole", "--to", "tensorboard"]);
     let mut child = workplace.spawn(&["cut.toml"]);
     let checkpoint = workplace.path("results/cut/latest/checkpoints/step_00000030/state.json");
     wait_until("there are checkpoints", || checkpoint.exists());
-    child.kill().unwrap();
-    child.wait().unwrap();
+    end(child);
     workplace
 }
 
@@ -387,7 +385,7 @@ fn a_killed_run_without_some_lines_before_its_checkpoint_never_goes_on_silently(
     let damage = summary::json(&RunView::open(&run)).unwrap()["line_damage"].clone();
     assert_eq!((damage.as_array().unwrap().len(), &damage[0]["file"]), (1, &"memory.jsonl".into()), "{damage}");
     // Nothing is missing: the sums go on from those of the checkpoint.
-    assert_eq!(workplace.xrun(&["resume", original.to_str().unwrap()]).code, 0);
+    workplace.exits(0, &["resume", original.to_str().unwrap()]);
     assert_eq!(summary::json(&RunView::open(&original)).unwrap()["line_damage"], serde_json::json!([]));
 }
 
@@ -451,9 +449,9 @@ fn no_flipped_bit_in_the_cache_is_trained_on() {
 
 #[test]
 fn no_flipped_bit_in_a_sweep_changes_its_table_or_a_run_of_it_without_a_word() {
-    let workplace = Workplace::new();
-    workplace.file("swept.toml", "[pipeline.dummy]\nsteps_per_epoch = 10\n[checkpoint]\nevery_steps = 5\n");
-    assert_eq!(workplace.xrun(&["sweep", "swept.toml", "-s", "experiment.seed=1,2", "-q"]).code, 0);
+    let workplace =
+        Workplace::with("swept.toml", "[pipeline.dummy]\nsteps_per_epoch = 10\n[checkpoint]\nevery_steps = 5\n");
+    workplace.exits(0, &["sweep", "swept.toml", "-s", "experiment.seed=1,2", "-q"]);
     let original = workplace.latest_sweep("swept");
     let sweep = workplace.path("copied").join(original.file_name().unwrap());
     copy(&original, &sweep);
@@ -479,7 +477,7 @@ fn no_flipped_bit_in_a_sweep_changes_its_table_or_a_run_of_it_without_a_word() {
         assert!(!sweep.join("trials/0002-1").exists(), "nothing was run");
         std::fs::copy(original.join(name), sweep.join(name)).unwrap();
     }
-    assert_eq!(workplace.xrun(&["sweep", "--resume", sweep.to_str().unwrap(), "-q"]).code, 0);
+    workplace.exits(0, &["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
     let metrics = |sweep: &Path| text(&sweep.join("trials/0002-1/metrics.jsonl"));
     assert_eq!(metrics(&sweep), metrics(&original));
 }

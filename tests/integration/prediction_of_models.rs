@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::limits::{FEDERATED, FEW_SHOT, LANGUAGE_MODEL, VISION_LANGUAGE};
-use crate::workplace::{Output, Workplace, json, redacted, text};
+use crate::workplace::{Output, Workplace, json, lines, redacted, text};
 
 /// A run of a tiny experiment, with a cache of its own, so that each of its files is found in one place.
 struct Tiny(Workplace);
@@ -212,7 +212,7 @@ fn held_out_images_are_answered_as_in_the_validation() {
     let tiny = Tiny::new(&experiment.replace("[validation]", "[validation]\nimages = 8"));
     let captions = captions(&tiny.run());
     let list = tiny.data("held-out.jsonl");
-    let examples: Vec<Value> = text(&list).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let examples: Vec<Value> = lines(&list);
     assert_eq!((examples.len(), captions.len()), (8, 8));
     let of = |example: &Value| {
         let [user, assistant] = [&example["messages"][0]["content"], &example["messages"][1]["content"]];

@@ -161,11 +161,9 @@ fn a_result_that_is_kept_without_its_trace_loses_nothing_to_a_command() {
         workplace.file(&format!("kept/{name}"), &text);
     }
     let before = files(&kept);
-    let said = workplace.xrun(&["export", "kept", "--to", "report"]);
-    assert_eq!(said.code, 1, "{said:?}");
+    let said = workplace.exits(1, &["export", "kept", "--to", "report"]);
     let mut messages = lines_with(&said.err, "memory.jsonl") + "\n";
-    let said = workplace.xrun(&["show", "kept"]);
-    assert_eq!(said.code, 0, "{said:?}");
+    let said = workplace.exits(0, &["show", "kept"]);
     messages += &(lines_with(&said.out, "memory.jsonl") + "\n");
     assert!(said.out.contains("kept/memory_epochs.csv"), "{said:?}");
     insta::assert_snapshot!(messages);

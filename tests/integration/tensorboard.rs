@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::workplace::{Workplace, skipped, text, unsealed, wait_until};
+use crate::workplace::{Workplace, end, skipped, text, unsealed, wait_until};
 
 /// Value by tag and step.
 type Scalars = BTreeMap<(String, u64), f32>;
@@ -113,8 +113,7 @@ fn scalars(bytes: &[u8]) -> Scalars {
 }
 
 fn exported(workplace: &Workplace, run: &str) -> PathBuf {
-    let said = workplace.xrun(&["export", run, "--to", "tensorboard", "--json"]);
-    assert_eq!(said.code, 0, "{said:?}");
+    let said = workplace.exits(0, &["export", run, "--to", "tensorboard", "--json"]);
     let answer = said.json();
     let path = PathBuf::from(answer["path"].as_str().unwrap());
     if path.is_absolute() { path } else { workplace.directory.path().join(path) }
@@ -146,7 +145,7 @@ fn trial() -> Workplace {
     let workplace = Workplace::new();
     let leak = "leak_per_step = \"64 KiB\"\nleak_in_ledger = true\n";
     workplace.file("trial.toml", &format!("[pipeline.dummy]\nsteps_per_epoch = 20\n{leak}[training]\nepochs = 2\n"));
-    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    workplace.exits(0, &["trial.toml", "-q"]);
     workplace
 }
 
@@ -180,11 +179,10 @@ fn a_killed_run_is_exported_as_far_as_it_came() {
     let workplace = Workplace::new();
     let slow = "[pipeline.dummy]\nsteps_per_epoch = 500\nstep_microseconds = 2000\n[memory]\nprobe = false\n[limits]\nmetrics_queue = 4\n";
     workplace.file("slow.toml", slow);
-    let mut child = workplace.spawn(&["slow.toml"]);
+    let child = workplace.spawn(&["slow.toml"]);
     let metrics = workplace.path("results/slow/latest/metrics.jsonl");
     wait_until("metrics are written", || std::fs::read_to_string(&metrics).unwrap_or_default().lines().count() > 40);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    end(child);
     let found = scalars(&std::fs::read(exported(&workplace, "slow")).unwrap());
     for (place, value) in expected(&workplace.latest("slow")) {
         assert_eq!(found.get(&place), Some(&value), "{place:?}");
@@ -220,15 +218,14 @@ fn a_run_writes_event_files_while_it_goes_on_and_they_are_whole_after_a_kill_and
     let slow = "[experiment]\ntensorboard = true\n[pipeline.dummy]\nsteps_per_epoch = 200\nstep_microseconds = 3000\n\
                 [memory]\nprobe = false\n[checkpoint]\nevery_steps = 20\n";
     workplace.file("slow.toml", slow);
-    let mut child = workplace.spawn(&["slow.toml", "-q"]);
+    let child = workplace.spawn(&["slow.toml", "-q"]);
     let directory = workplace.path("results/slow/latest/tensorboard");
     let size = || -> u64 {
         let files = std::fs::read_dir(&directory).into_iter().flatten().flatten();
         files.map(|entry| entry.metadata().map_or(0, |found| found.len())).sum()
     };
     wait_until("events are written", || size() > 30_000);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    end(child);
     let run = workplace.latest("slow");
     let [first] = live(&run).try_into().unwrap();
     let bytes = std::fs::read(&first).unwrap();
@@ -240,7 +237,7 @@ fn a_run_writes_event_files_while_it_goes_on_and_they_are_whole_after_a_kill_and
     assert!(restarts(&bytes).is_empty() && String::from_utf8_lossy(&bytes).contains("step_microseconds = 3000"));
     // A kill within a write leaves the beginning of an event.
     std::fs::OpenOptions::new().append(true).open(&first).unwrap().set_len(bytes.len() as u64 - 7).unwrap();
-    assert_eq!(workplace.xrun(&["resume", "slow", "-q"]).code, 0);
+    workplace.exits(0, &["resume", "slow", "-q"]);
     let [_, second] = live(&run).try_into().unwrap();
     let again = std::fs::read(second).unwrap();
     let [from] = restarts(&again).try_into().unwrap();
@@ -253,7 +250,7 @@ fn a_run_writes_event_files_while_it_goes_on_and_they_are_whole_after_a_kill_and
     all.iter().for_each(|(place, value)| assert_eq!(found.get(place), Some(value), "{place:?}"));
     // They change no number, and are asked for.
     workplace.file("plain.toml", "[pipeline.dummy]\n");
-    assert_eq!(workplace.xrun(&["plain.toml", "-q"]).code, 0);
+    workplace.exits(0, &["plain.toml", "-q"]);
     assert!(!workplace.latest("plain").join("tensorboard").exists());
 }
 

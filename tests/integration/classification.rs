@@ -171,8 +171,7 @@ fn data_of_another_type_of_sample_is_refused_with_the_data_sets_that_serve() {
     let mut messages = String::new();
     for kind in ["sound-clips", "image-text", "yollo"] {
         with(&workplace, &format!("[pipeline.image-classification]\n[model.resnet]\n[dataset.{kind}]\n"));
-        let said = workplace.exits(2, &["check", "mine.toml"]);
-        messages += &said.err;
+        messages += &workplace.exits(2, &["check", "mine.toml"]).err;
     }
     insta::assert_snapshot!(messages);
 }
@@ -210,8 +209,7 @@ fn the_exported_network_gives_the_probabilities_of_a_prediction_in_pytorch() {
     }
     let workplace = Workplace::new();
     let (_, table) = data(&workplace).into_iter().find(|(kind, _)| *kind == "image-folder").unwrap();
-    workplace.file("trial.toml", &format!("{CLASSIFICATION}{table}"));
-    workplace.exits(0, &["trial.toml", "-q"]);
+    workplace.finished("trial", &format!("{CLASSIFICATION}{table}"));
     workplace.exits(0, &["export", "trial", "--to", "weights", "--output", "model"]);
     // Beside each image its pixels, which PyTorch reads without another library.
     let names: Vec<String> = (0..4).map(|number| format!("{number}.png")).collect();

@@ -188,8 +188,7 @@ fn a_plan_is_made_of_a_short_probe_and_leaves_nothing() {
     }
     let workplace = Workplace::new();
     let file = trial(&workplace, 1_000_000, "", "");
-    let said = workplace.exits(0, &["plan", &file, "--json"]);
-    let answer = said.json();
+    let answer = workplace.exits(0, &["plan", &file, "--json"]).json();
     let forecast = &answer["plan"]["forecast"];
     assert!(forecast["rss_peak"].as_u64().unwrap() > 4 << 20, "python alone needs more: {answer}");
     assert_eq!(forecast["rows"][0]["name"], "processes");
@@ -266,8 +265,7 @@ fn the_value_that_makes_a_command_grow_is_blamed() {
     }
     let workplace = Workplace::new();
     workplace.exits(0, &[&keeps(&workplace, 20, "")]);
-    let said = workplace.exits(0, &["blame", "keeps", "--json"]);
-    let blamed = said.json();
+    let blamed = workplace.exits(0, &["blame", "keeps", "--json"]).json();
     assert_eq!(blamed["culprits"].as_array().unwrap().len(), 1, "{blamed}");
     assert_eq!(blamed["culprits"][0][0], "pipeline.command.values.cache", "{blamed}");
     // The control, all three, one, two.

@@ -53,8 +53,7 @@ fn offered(workplace: &Workplace, words: &[&str]) -> Vec<String> {
 
 #[test]
 fn pipelines_keys_runs_and_tags_are_completed() {
-    let workplace = Workplace::with("trial.toml", "[pipeline.dummy]\n");
-    workplace.exits(0, &["trial.toml", "-q"]);
+    let workplace = Workplace::ran("trial", "[pipeline.dummy]\n");
     let has = |words: &[&str], word: &str| {
         let offered = offered(&workplace, words);
         assert!(offered.iter().any(|one| one.starts_with(word)), "{words:?}: {offered:?}");

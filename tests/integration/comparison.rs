@@ -19,8 +19,7 @@ fn two_runs_are_compared_in_text_as_a_record_and_on_a_page() {
     let line = said.out.lines().find(|line| line.starts_with("  epochs ")).unwrap();
     assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["epochs", "1", "3"]);
     assert!(!said.out.contains("seed"), "what is the same is not listed: {said:?}");
-    let said = workplace.xrun(&["compare", "trial", "other", "--json", "--html", "both.html"]);
-    let record = said.json();
+    let record = workplace.xrun(&["compare", "trial", "other", "--json", "--html", "both.html"]).json();
     assert_eq!((&record["runs"][0]["steps"], &record["runs"][1]["steps"]), (&10.into(), &30.into()));
     let page = text(&workplace.path("both.html"));
     assert!(page.contains("epochs 3") && page.contains("<polyline"));
@@ -33,8 +32,7 @@ fn two_runs_are_compared_in_text_as_a_record_and_on_a_page() {
 fn a_directory_stands_for_its_runs_and_one_run_is_no_comparison() {
     let workplace = workplace();
     workplace.exits(0, &["trial.toml", "-q", "-s", "experiment.seed=1"]);
-    let said = workplace.xrun(&["compare", "results/trial", "--json"]);
-    let record = said.json();
+    let record = workplace.xrun(&["compare", "results/trial", "--json"]).json();
     assert_eq!(record["runs"].as_array().unwrap().len(), 2, "the link to the newest is not a third");
     let keys: Vec<&str> =
         record["differences"].as_array().unwrap().iter().map(|one| one["key"].as_str().unwrap()).collect();
@@ -94,8 +92,7 @@ fn of_a_sweep_with_many_runs_one_of_each_point_is_compared_under_names_that_othe
     let names: Vec<&str> = said.out.lines().filter_map(|line| line.split_whitespace().nth(1)).skip(1).take(5).collect();
     for (at, name) in names.iter().enumerate() {
         assert!(name.starts_with("many/sweeps/2") && name.ends_with(&format!("trials/000{}-1", at + 1)), "{said:?}");
-        let said = workplace.xrun(&["show", name, "--results", "other", "--json"]);
-        let shown = said.json();
+        let shown = workplace.xrun(&["show", name, "--results", "other", "--json"]).json();
         assert_eq!(shown["state"], "finished", "{shown}");
     }
     // The same name for those that go on with it and that collect it.

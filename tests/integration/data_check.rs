@@ -71,8 +71,7 @@ fn words_that_are_cut_for_the_vocabulary_are_told_of() {
     assert!(dry_run.err.contains(note), "{dry_run:?}");
     let [check, as_json, _] = said_of(800);
     assert!(check.code == 0 && !check.err.contains(note), "{check:?}");
-    let answer = as_json.json();
-    assert_eq!(answer[0]["data"]["notes"], json!([]));
+    assert_eq!(as_json.json()[0]["data"]["notes"], json!([]));
 }
 
 const HELD_OUT: &str = "dataset.coco.validation_classes=[\"fox\", \"owl\"]";
@@ -92,8 +91,7 @@ fn all_mistakes_in_the_data_are_told_at_once_with_counts_by_reason() {
     let said = check(&workplace, &["-s", HELD_OUT]);
     assert_eq!(said.code, 2, "{said:?}");
     let mut messages = said.err;
-    let said = check(&workplace, &["-s", HELD_OUT, "--json"]);
-    let answer = said.json();
+    let answer = check(&workplace, &["-s", HELD_OUT, "--json"]).json();
     assert_eq!(answer[0]["problems"].as_array().unwrap().len(), 20);
     assert_eq!(answer[0]["problems"][0]["line"], 4);
     assert_eq!(answer[0]["data"]["wrong"], json!({ "missing_image": 1, "unknown_category": 30 }));
@@ -120,8 +118,8 @@ fn a_malformed_annotation_hides_no_other_mistake_and_each_is_told_under_its_key(
     data["annotations"][2]["category_id"] = json!("dog");
     data["annotations"][3]["bbox"] = json!([40, 5, 10, 12]);
     data["annotations"][5]["id"] = json!(4);
-    let again = data["annotations"][6].clone();
-    data["annotations"].as_array_mut().unwrap().push(again);
+    let repeated = data["annotations"][6].clone();
+    data["annotations"].as_array_mut().unwrap().push(repeated);
     data["annotations"][8]["id"] = json!(8);
     write(&workplace, "data/annotations.json", &data);
     let said = check(&workplace, &["--json"]);
@@ -183,8 +181,7 @@ fn a_data_set_that_is_too_small_for_an_episode_says_so_in_check_console_and_plan
     assert_eq!(said.code, 0, "{said:?}");
     insta::assert_snapshot!(redacted(&said.err));
     let lowered = |extra: &[&str]| {
-        let said = check(&workplace, &[&["-s", HELD_OUT, "--json"], extra].concat());
-        let answer = said.json();
+        let answer = check(&workplace, &[&["-s", HELD_OUT, "--json"], extra].concat()).json();
         let all = answer[0]["data"]["lowered"].as_array().unwrap().clone();
         let key = |one: &Value| one["key"].as_str().unwrap().rsplit_once('.').unwrap().1.to_owned();
         all.iter().map(|one| (key(one), one["asked"].clone(), one["used"].clone())).collect::<Vec<_>>()

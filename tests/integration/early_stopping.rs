@@ -138,8 +138,7 @@ fn what_cannot_be_meant_is_told_with_its_place() {
         let file = workplace.path("wrong.toml");
         let _ = std::fs::remove_file(&file);
         workplace.file("wrong.toml", &format!("[pipeline.dummy]\n[training.early_stopping]\n{table}"));
-        let said = workplace.exits(2, &["check", "wrong.toml"]);
-        messages += &said.err;
+        messages += &workplace.exits(2, &["check", "wrong.toml"]).err;
     }
     insta::assert_snapshot!(messages);
 }

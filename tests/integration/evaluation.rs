@@ -17,16 +17,14 @@ keep_last = 2
 ";
 
 fn trained() -> Workplace {
-    let workplace = Workplace::with("trial.toml", EXPERIMENT);
-    workplace.exits(0, &["trial.toml", "-q"]);
+    let workplace = Workplace::ran("trial", EXPERIMENT);
     workplace
 }
 
 #[test]
 fn a_checkpoint_gives_the_metrics_that_the_run_measured() {
     let workplace = trained();
-    let said = workplace.exits(0, &["eval", "trial", "--json"]);
-    let best = said.json();
+    let best = workplace.exits(0, &["eval", "trial", "--json"]).json();
     assert_eq!((&best["step"], &best["same_data"]), (&60.into(), &true.into()), "{best}");
     assert_eq!(best["metrics"], best["in_training"], "{best}");
     insta::assert_snapshot!(redacted(&workplace.exits(0, &["eval", "trial", "--checkpoint", "45"]).out));
@@ -52,15 +50,13 @@ fn what_cannot_be_evaluated_is_refused_with_the_reason() {
     for (arguments, code) in
         [(&["--checkpoint", "15"][..], 1), (&["--checkpoint", "worst"], 2), (&["-s", "training.epochs=9"], 2)]
     {
-        let said = workplace.exits(code, &[&["eval", "trial"], arguments].concat());
-        messages += &said.err;
+        messages += &workplace.exits(code, &[&["eval", "trial"], arguments].concat()).err;
     }
     let weights = workplace.latest("trial").join("checkpoints/step_00000060/model.safetensors");
     let mut bytes = std::fs::read(&weights).unwrap();
     bytes[3] ^= 1;
     std::fs::write(&weights, bytes).unwrap();
-    let said = workplace.exits(1, &["eval", "trial"]);
-    messages += &said.err;
+    messages += &workplace.exits(1, &["eval", "trial"]).err;
     insta::assert_snapshot!(redacted_names(&messages));
     assert!(!workplace.latest("trial").join("evaluations").exists());
     workplace.exits(0, &["eval", "trial", "--checkpoint", "45", "-q"]);

@@ -50,8 +50,7 @@ fn right_files_resolve_to_files_that_resolve_to_themselves() {
         let first = check(&directory, &[&name, "--resolved"]);
         assert_eq!(first.code, 0, "{name}: {first:?}");
         let resolved = workplace.file(&name, &first.out);
-        let again = check(&directory, &[resolved.to_str().unwrap(), "--resolved"]);
-        assert_eq!(first.out, again.out, "{name}");
+        assert_eq!(first.out, check(&directory, &[resolved.to_str().unwrap(), "--resolved"]).out, "{name}");
     }
 }
 
@@ -136,8 +135,7 @@ fn a_wrong_override_is_shown_where_it_was_typed() {
         "limits.workers=[1, 2",
         "a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q=1",
     ] {
-        let said = workplace.exits(2, &["a.toml", "-s", text]);
-        messages += &said.err;
+        messages += &workplace.exits(2, &["a.toml", "-s", text]).err;
     }
     insta::assert_snapshot!(messages);
     assert!(!workplace.path("results").exists(), "a wrong command line leaves nothing behind");

@@ -7,8 +7,7 @@ use crate::workplace::{Workplace, text};
 const EXPERIMENT: &str = "[pipeline.dummy]\nsteps_per_epoch = 100\n[training]\nepochs = 3\n";
 
 fn workplace() -> Workplace {
-    let workplace = Workplace::with("trial.toml", EXPERIMENT);
-    workplace.exits(0, &["trial.toml", "-q"]);
+    let workplace = Workplace::ran("trial", EXPERIMENT);
     workplace
 }
 

@@ -6,8 +6,7 @@ use crate::workplace::{Workplace, json, lines_with, redacted, text};
 fn trained() -> Workplace {
     let workplace = Workplace::new();
     let file = "[pipeline.dummy]\nsteps_per_epoch = 20\n[training]\nepochs = 2\n[checkpoint]\nevery_steps = 20\nkeep_last = 2\n";
-    workplace.file("first.toml", file);
-    workplace.exits(0, &["first.toml", "-q"]);
+    workplace.finished("first", file);
     workplace
 }
 
@@ -42,8 +41,7 @@ fn a_fork_without_changes_repeats_the_numbers_and_names_its_parent() {
         let said = workplace.xrun(arguments);
         assert!(said.out.contains(&format!("first/{id} after step 20")), "{said:?}");
     }
-    let shown = workplace.xrun(&["show", "second", "--json"]).json();
-    assert_eq!(shown["parent"], manifest["parent"]);
+    assert_eq!(workplace.xrun(&["show", "second", "--json"]).json()["parent"], manifest["parent"]);
 }
 
 #[test]
@@ -79,8 +77,7 @@ fn what_cannot_be_forked_or_resumed_is_refused_with_the_command_that_works() {
         assert_ne!(said.code, 0, "{said:?}");
         insta::assert_snapshot!(name, redacted(&said.err));
     }
-    workplace.file("command.toml", "[pipeline.command]\nprogram = [\"true\"]\n");
-    workplace.exits(0, &["command.toml", "-q"]);
+    workplace.finished("command", "[pipeline.command]\nprogram = [\"true\"]\n");
     let said = workplace.exits(2, &["fork", "command"]);
     insta::assert_snapshot!("a_command_is_not_forked", lines_with(&redacted(&said.err), "checkpoints"));
 }

@@ -32,8 +32,7 @@ fn what_is_made_passes_its_own_check_and_runs() {
 #[test]
 fn nothing_is_overwritten_and_other_beginnings_can_be_chosen() {
     let workplace = Workplace::with("taken/README.md", "mine");
-    let said = workplace.exits(2, &["new", "--project", "taken"]);
-    let mut messages = said.err;
+    let mut messages = workplace.exits(2, &["new", "--project", "taken"]).err;
     assert_eq!(std::fs::read_dir(workplace.path("taken")).unwrap().count(), 1, "nothing was written");
     workplace.exits(0, &["new", "--project", "like", "--like", "soak"]);
     workplace.exits(0, &["check", "--no-data", "like/soak.toml"]);

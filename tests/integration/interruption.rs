@@ -53,8 +53,7 @@ fn a_signal_is_answered_at_once_however_long_the_step() {
     wait_until("training starts", || latest.join("log.txt").exists());
     send(&child, libc::SIGINT);
     let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
-    let answer = lines.map_while(Result::ok).find(|line| line.contains("signal"));
-    insta::assert_snapshot!(answer.unwrap());
+    insta::assert_snapshot!(lines.map_while(Result::ok).find(|line| line.contains("signal")).unwrap());
     let metrics = std::fs::read_to_string(latest.join("metrics.jsonl")).unwrap_or_default();
     assert!(!metrics.contains("\"kind\":\"train\""), "before the end of the first step: {metrics}");
     send(&child, libc::SIGINT);
@@ -245,8 +244,7 @@ fn a_resume_by_the_link_to_the_newest_run_stays_in_its_run() {
     assert_eq!(resumed.wait().unwrap().code(), Some(0));
     assert_ne!(workplace.latest("cut"), run);
     assert_eq!(text(&run.join("metrics.jsonl")), undisturbed(&workplace));
-    let summary = json(&run.join("summary.json"));
-    assert_eq!(summary["run"], run.file_name().unwrap().to_str().unwrap());
+    assert_eq!(json(&run.join("summary.json"))["run"], run.file_name().unwrap().to_str().unwrap());
 }
 
 #[test]

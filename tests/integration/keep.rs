@@ -4,8 +4,7 @@ use crate::workplace::{Workplace, json, text};
 
 #[test]
 fn a_kept_result_is_reproduced_and_names_no_place() {
-    let workplace = Workplace::with("trial.toml", "[pipeline.dummy]\nsteps_per_epoch = 20\n");
-    workplace.exits(0, &["trial.toml", "-q"]);
+    let workplace = Workplace::ran("trial", "[pipeline.dummy]\nsteps_per_epoch = 20\n");
     workplace.exits(0, &["keep"]);
     let kept = workplace.path("results/reference/trial");
     let directory = std::fs::canonicalize(workplace.path(".")).unwrap();
@@ -25,8 +24,7 @@ fn a_kept_result_is_reproduced_and_names_no_place() {
 
 #[test]
 fn a_kept_result_is_replaced_only_on_request_and_has_a_plain_name() {
-    let workplace = Workplace::with("trial.toml", "[pipeline.dummy]\n");
-    workplace.exits(0, &["trial.toml", "-q"]);
+    let workplace = Workplace::ran("trial", "[pipeline.dummy]\n");
     for (arguments, code) in [
         (vec!["keep", "trial"], 0),
         (vec!["keep", "trial"], 2),
@@ -41,8 +39,7 @@ fn a_kept_result_is_replaced_only_on_request_and_has_a_plain_name() {
 
 #[test]
 fn only_what_is_proven_to_be_a_kept_result_is_replaced_and_rests_of_kills_are_collected() {
-    let workplace = Workplace::with("trial.toml", "[pipeline.dummy]\n");
-    workplace.exits(0, &["trial.toml", "-q"]);
+    let workplace = Workplace::ran("trial", "[pipeline.dummy]\n");
     let reference = workplace.path("results/reference");
     let place = |name: &str| {
         let path = reference.join(name);

@@ -70,9 +70,7 @@ fn runs_are_sorted_by_columns_values_and_metrics() {
 
 #[test]
 fn the_best_of_a_killed_run_is_listed_as_it_is_shown() {
-    let workplace =
-        Workplace::with("killed.toml", "[pipeline.dummy]\n[training]\nepochs = 3\n[checkpoint]\nkeep_last = 3\n");
-    workplace.exits(0, &["killed.toml", "-q"]);
+    let workplace = Workplace::ran("killed", "[pipeline.dummy]\n[training]\nepochs = 3\n[checkpoint]\nkeep_last = 3\n");
     let ended = listed(&workplace, &[]).remove(0)["best"].clone();
     assert_eq!((&ended["metric"], &ended["step"]), (&"score".into(), &30.into()), "{ended}");
     let run = workplace.latest("killed");
@@ -193,8 +191,7 @@ fn runs_that_differ_in_their_seed_are_one_group() {
 
 #[test]
 fn a_fresh_clone_names_its_committed_results() {
-    let workplace = Workplace::with("good.toml", "[pipeline.dummy]\n");
-    workplace.exits(0, &["good.toml", "-q"]);
+    let workplace = Workplace::ran("good", "[pipeline.dummy]\n");
     workplace.exits(0, &["keep", "good"]);
     std::fs::remove_dir_all(workplace.path("results/good")).unwrap();
     let said = workplace.xrun(&["ls"]);
@@ -204,8 +201,7 @@ fn a_fresh_clone_names_its_committed_results() {
 
 #[test]
 fn a_run_is_shown_briefly_and_plotted() {
-    let workplace = Workplace::with("good.toml", "[pipeline.dummy]\n");
-    workplace.exits(0, &["good.toml", "-q"]);
+    let workplace = Workplace::ran("good", "[pipeline.dummy]\n");
     let said = workplace.xrun(&["show", "--brief"]);
     assert!(said.code == 0 && said.out.starts_with("verdict ") && said.out.lines().count() <= 11, "{said:?}");
     let said = workplace.exits(0, &["show", "good", "--plot", "loss,rss,score"]);

@@ -28,8 +28,7 @@ fn a_plan_says_what_is_needed_and_that_it_fits() {
 
 #[test]
 fn tables_can_be_read_in_60_columns() {
-    let workplace = Workplace::with("trial.toml", "[pipeline.dummy]\n[validation]\nevery_steps = 5\n");
-    workplace.exits(0, &["trial.toml", "-q"]);
+    let workplace = Workplace::ran("trial", "[pipeline.dummy]\n[validation]\nevery_steps = 5\n");
     let sweep = ["sweep", "trial.toml", "-s", "pipeline.dummy.checkpoint_size=1 KiB,2 KiB"];
     for (arguments, words) in [
         (vec!["plan", "trial.toml"], vec!["gradient_norms", "because", "description"]),
@@ -69,8 +68,7 @@ fn a_plan_that_does_not_fit_the_limit_has_its_own_exit_code() {
 fn what_a_leak_will_need_is_in_the_plan() {
     let workplace = Workplace::with("trial.toml", LEAKY);
     let peak = |arguments: &[&str]| {
-        let said = workplace.xrun(arguments);
-        let plan = said.json();
+        let plan = workplace.xrun(arguments).json();
         plan["plan"]["forecast"]["heap_peak"].as_f64().unwrap()
     };
     let short = peak(&["plan", "trial.toml", "--json", "-s", "training.max_steps=10"]);
@@ -82,8 +80,7 @@ fn what_a_leak_will_need_is_in_the_plan() {
 #[test]
 fn reading_a_checkpoint_as_a_resume_does_is_in_the_plan() {
     let workplace = Workplace::with("trial.toml", "[pipeline.dummy]\ncheckpoint_size = \"24 MiB\"\n");
-    let said = workplace.exits(0, &["plan", "trial.toml", "--json"]);
-    let plan = said.json();
+    let plan = workplace.exits(0, &["plan", "trial.toml", "--json"]).json();
     let forecast = &plan["plan"]["forecast"];
     let row = forecast["rows"].as_array().unwrap().iter().find(|row| row["name"] == "resume").unwrap();
     let needed = row["bytes"].as_u64().unwrap();
@@ -101,8 +98,7 @@ fn reading_a_checkpoint_as_a_resume_does_is_in_the_plan() {
 fn solving_finds_the_largest_value_that_fits() {
     let workplace = Workplace::with("trial.toml", &format!("{LEAKY}[limits]\nhost_memory = \"100 MiB\"\n"));
     let said = workplace.exits(0, &["plan", "trial.toml", "--solve", "pipeline.dummy.steps_per_epoch", "--json"]);
-    let answer = said.json();
-    let found = answer["value"].as_u64().unwrap();
+    let found = said.json()["value"].as_u64().unwrap();
     // Of the 100 MiB the process itself takes some, and more without optimisation.
     let least = if cfg!(debug_assertions) { 40 } else { 60 };
     assert!((least..100).contains(&found), "{found} steps of 1 MiB fit in 100 MiB");
@@ -158,8 +154,7 @@ fn after_a_short_run_the_experiment_itself_is_advised() {
 #[test]
 fn a_step_that_does_not_fit_at_all_does_not_fit() {
     let workplace = Workplace::with("trial.toml", "[pipeline.dummy]\nleak_per_step = \"900 TiB\"\n");
-    let said = workplace.exits(3, &["plan", "trial.toml", "--json"]);
-    let plan = said.json();
+    let plan = workplace.exits(3, &["plan", "trial.toml", "--json"]).json();
     assert_eq!(plan["fits"], false);
     insta::assert_snapshot!(plan["sentence"].as_str().unwrap());
 }
@@ -171,8 +166,7 @@ fn a_device_that_is_full_in_the_probe_is_too_large_and_a_search_goes_down() {
     let plan = planned(&workplace, &[]);
     assert_eq!(plan["fits"], false, "{plan}");
     insta::assert_snapshot!(plan["sentence"].as_str().unwrap().split(';').next().unwrap());
-    let said = workplace.exits(3, &["plan", "trial.toml", "--solve", "limits.batch_size", "--json"]);
-    let answer = said.json();
+    let answer = workplace.exits(3, &["plan", "trial.toml", "--solve", "limits.batch_size", "--json"]).json();
     let tried: Vec<u64> =
         answer["tried"].as_array().unwrap().iter().map(|one| one["value"].as_u64().unwrap()).collect();
     assert_eq!((tried.first(), tried.last()), (Some(&8), Some(&1)), "{answer}");
@@ -188,8 +182,7 @@ fn solving_for_what_is_no_number_says_so() {
 
 #[test]
 fn a_run_puts_its_forecast_beside_what_came_of_it() {
-    let workplace = Workplace::with("trial.toml", LEAKY);
-    workplace.exits(0, &["trial.toml", "-q"]);
+    let workplace = Workplace::ran("trial", LEAKY);
     let summary = json(&workplace.latest("trial").join("summary.json"));
     let pairs = summary["plan_and_actual"].as_array().unwrap();
     let peak = pairs.iter().find(|pair| pair["name"] == "heap in use, peak").unwrap();

@@ -7,12 +7,11 @@ use serde_json::Value;
 use crate::workplace::{Output, Workplace, json, lines, redacted};
 
 fn trained() -> Workplace {
-    let workplace = Workplace::with(
-        "trial.toml",
+    let workplace = Workplace::ran(
+        "trial",
         "[experiment]\nseed = 5\n[pipeline.dummy]\nsteps_per_epoch = 20\n[validation]\nevery_steps = 10\n\
          [checkpoint]\nevery_steps = 10\nkeep_last = 2\n[training]\nepochs = 1\n",
     );
-    workplace.exits(0, &["trial.toml", "-q"]);
     workplace.file("three", "abc");
     workplace.file("five", "abcde");
     workplace
@@ -107,24 +106,18 @@ fn of_many_files_without_an_answer_the_first_are_named_and_all_are_written_down(
 #[test]
 fn what_cannot_be_asked_is_refused_before_anything_is_written() {
     let workplace = trained();
-    workplace.file("other.toml", "[pipeline.command]\nprogram = [\"true\"]\n");
-    workplace.exits(0, &["other.toml", "-q"]);
-    workplace.file("bare.toml", "[pipeline.dummy]\n[checkpoint]\nkeep_last = 1\n");
-    workplace.exits(0, &["bare.toml", "-q"]);
+    workplace.finished("other", "[pipeline.command]\nprogram = [\"true\"]\n");
+    workplace.finished("bare", "[pipeline.dummy]\n[checkpoint]\nkeep_last = 1\n");
     std::fs::remove_dir_all(workplace.latest("bare").join("checkpoints")).unwrap();
-    let mut refusals = String::new();
-    for (arguments, code) in [
-        (&["trial", "three", "--checkpoint", "7"][..], 1),
-        (&["bare", "three"], 1),
-        (&["trial", "three", "-s", "training.epochs=9"], 2),
-        (&["trial", "three", "--question", "What?"], 2),
-        (&["trial"], 2),
-        (&["nowhere", "three"], 2),
-        (&["other", "three"], 2),
-    ] {
-        let said = workplace.exits(code, &[&["predict"], arguments].concat());
-        refusals += &format!("predict {}\n{}\n", arguments.join(" "), said.err);
-    }
+    let refusals = workplace.refusals(&[
+        (1, &["predict", "trial", "three", "--checkpoint", "7"]),
+        (1, &["predict", "bare", "three"]),
+        (2, &["predict", "trial", "three", "-s", "training.epochs=9"]),
+        (2, &["predict", "trial", "three", "--question", "What?"]),
+        (2, &["predict", "trial"]),
+        (2, &["predict", "nowhere", "three"]),
+        (2, &["predict", "other", "three"]),
+    ]);
     insta::assert_snapshot!(redacted(&refusals));
     assert!(!workplace.latest("trial").join("predictions").exists());
 }

@@ -126,8 +126,7 @@ fn a_public_copy_has_no_paths_in_words_and_no_digest_of_them() {
 
 #[test]
 fn a_copy_of_a_damaged_run_leaves_nothing() {
-    let workplace = Workplace::with("dummy.toml", "[pipeline.dummy]\nsteps_per_epoch = 5\n");
-    workplace.exits(0, &["dummy.toml", "-q"]);
+    let workplace = Workplace::ran("dummy", "[pipeline.dummy]\nsteps_per_epoch = 5\n");
     let path = workplace.latest("dummy").join("summary.json");
     std::fs::write(&path, text(&path).replacen("steps", "stops", 1)).unwrap();
     assert_ne!(workplace.xrun(&["keep", "dummy", "-o", "public"]).code, 0);

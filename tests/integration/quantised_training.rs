@@ -163,8 +163,7 @@ fn a_frozen_base_has_no_gradients_in_the_plan() {
     let workplace = workplace();
     let planned = |pretraining: &str| {
         let pretraining = format!("pipeline.qat-language-model.pretraining_steps={pretraining}");
-        let said = workplace.xrun(&["plan", "tiny.toml", "--json", "-s", &pretraining]);
-        let plan = said.json();
+        let plan = workplace.xrun(&["plan", "tiny.toml", "--json", "-s", &pretraining]).json();
         let rows = plan["plan"]["forecast"]["rows"].as_array().unwrap().clone();
         ["weights", "gradients", "optimizer"]
             .map(|name| rows.iter().find(|row| row["name"] == name).unwrap()["bytes"].as_u64().unwrap())

@@ -34,8 +34,7 @@ fn committed_results_are_whole_small_and_name_no_place_of_their_machine() {
             size += entry.metadata().unwrap().len();
         }
         assert!(size < 2 << 20, "{shown} has {size} bytes");
-        let summary = json(&reference.join("summary.json"));
-        assert_eq!(summary["outcome"], "finished", "{shown}");
+        assert_eq!(json(&reference.join("summary.json"))["outcome"], "finished", "{shown}");
         let name = reference.file_name().unwrap().to_str().unwrap();
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("experiments/{name}.toml"));
         assert_eq!(text(&reference.join("experiment.toml")), text(&file), "{shown} is of another file: make it again");

@@ -208,8 +208,7 @@ fn a_point_that_fails_is_the_worst_and_the_search_goes_on() {
 
 #[test]
 fn a_run_stops_after_the_step_that_it_is_told_and_goes_on_as_if_it_had_not() {
-    let workplace = Workplace::with("half.toml", HALVING);
-    workplace.exits(0, &["half.toml", "-q"]);
+    let workplace = Workplace::ran("half", HALVING);
     let whole = workplace.latest("half");
     let said = workplace.exits(0, &["half.toml", "--until", "10"]);
     let parts = workplace.latest("half");
@@ -222,8 +221,7 @@ fn a_run_stops_after_the_step_that_it_is_told_and_goes_on_as_if_it_had_not() {
         (&json(&parts.join("summary.json"))["steps"], &json(&parts.join("manifest.json"))["until"]),
         (&10.into(), &10.into())
     );
-    let plan = json(&parts.join("plan.json"));
-    assert_eq!(plan["steps"], 72, "the schedule is that of all steps");
+    assert_eq!(json(&parts.join("plan.json"))["steps"], 72, "the schedule is that of all steps");
     workplace.exits(0, &["resume", run, "--until", "40", "-q"]);
     assert_eq!(json(&parts.join("summary.json"))["steps"], 40);
     workplace.exits(0, &["resume", run, "-q"]);

@@ -22,8 +22,7 @@ fn a_dry_run_lists_every_point_and_leaves_nothing() {
     let workplace = Workplace::with("small.toml", SMALL);
     let said = workplace.exits(0, &["sweep", "small.toml", "--dry-run", "-s", "limits.prefetch=2,3"]);
     insta::assert_snapshot!("dry_run", redacted(&said.out));
-    let said = workplace.xrun(&["sweep", "small.toml", "--dry-run", "--json", "--repeats", "1"]);
-    let plan = said.json();
+    let plan = workplace.xrun(&["sweep", "small.toml", "--dry-run", "--json", "--repeats", "1"]).json();
     assert_eq!(plan["keys"][0], "cleanup.every_steps");
     assert_eq!(plan["trials"][2]["values"][0], 4);
     assert_eq!((&plan["repeats"], plan["trials"].as_array().map(Vec::len)), (&1.into(), Some(3)));
@@ -176,8 +175,7 @@ fn every_ending_is_a_row_and_none_ends_the_sweep() {
         ("finished", 0),
     ];
     assert_eq!(found, expected.map(|(words, code)| (words.to_owned(), code)));
-    let page = text(&sweep.join("report.html"));
-    assert!(expected.iter().all(|(outcome, _)| page.contains(outcome)));
+    assert!(expected.iter().all(|(outcome, _)| text(&sweep.join("report.html")).contains(outcome)));
     workplace.exits(1, &["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
     assert_eq!(text(&sweep.join("processes.jsonl")).lines().count(), 5, "and is not run again");
     workplace.exits(1, &["sweep", "--resume", sweep.to_str().unwrap(), "--retry-failed"]);
@@ -197,23 +195,19 @@ fn fail_fast_starts_nothing_after_a_failure() {
 fn what_is_wrong_with_a_point_is_said_before_anything_runs() {
     let workplace = Workplace::with("small.toml", SMALL);
     workplace.file("plain.toml", "[pipeline.dummy]\n");
-    let mut refusals = String::new();
-    for (arguments, code) in [
-        (&["small.toml", "-s", "cleanup.every_step=1,2"][..], 2),
-        (&["small.toml", "-s", "limits.workers=0,x"], 2),
-        (&["small.toml", "-s", "limits.workers=0..4"], 2),
-        (&["small.toml", "-s", "limits.workers=..4:3"], 2),
-        (&["small.toml", "-s", "limits.workers=4..1:3"], 2),
-        (&["small.toml", "--method", "random"], 2),
-        (&["small.toml", "--repeats", "0"], 2),
-        (&["small.toml", "--repeats", "9000"], 2),
-        (&["small.toml", "--device", "gpu"], 2),
-        (&["plain.toml"], 2),
-        (&["--resume", "."], 1),
-    ] {
-        let said = workplace.exits(code, &[&["sweep"], arguments].concat());
-        refusals += &format!("sweep {}\n{}\n", arguments.join(" "), said.err);
-    }
+    let refusals = workplace.refusals(&[
+        (2, &["sweep", "small.toml", "-s", "cleanup.every_step=1,2"]),
+        (2, &["sweep", "small.toml", "-s", "limits.workers=0,x"]),
+        (2, &["sweep", "small.toml", "-s", "limits.workers=0..4"]),
+        (2, &["sweep", "small.toml", "-s", "limits.workers=..4:3"]),
+        (2, &["sweep", "small.toml", "-s", "limits.workers=4..1:3"]),
+        (2, &["sweep", "small.toml", "--method", "random"]),
+        (2, &["sweep", "small.toml", "--repeats", "0"]),
+        (2, &["sweep", "small.toml", "--repeats", "9000"]),
+        (2, &["sweep", "small.toml", "--device", "gpu"]),
+        (2, &["sweep", "plain.toml"]),
+        (1, &["sweep", "--resume", "."]),
+    ]);
     insta::assert_snapshot!(redacted(&refusals));
     assert!(!workplace.path("results").exists());
 }
@@ -221,8 +215,7 @@ fn what_is_wrong_with_a_point_is_said_before_anything_runs() {
 #[test]
 fn one_value_of_a_swept_key_takes_the_place_of_its_list() {
     let workplace = Workplace::with("small.toml", SMALL);
-    let said = workplace.xrun(&["sweep", "small.toml", "--dry-run", "--json", "-s", "cleanup.every_steps=7"]);
-    let plan = said.json();
+    let plan = workplace.xrun(&["sweep", "small.toml", "--dry-run", "--json", "-s", "cleanup.every_steps=7"]).json();
     assert_eq!(plan["trials"].as_array().unwrap().len(), 1);
     assert_eq!(plan["trials"][0]["values"][0], 7);
 }
@@ -254,8 +247,7 @@ fn the_environment_of_a_later_shell_changes_no_point() {
 #[test]
 fn names_cannot_drive_the_terminal_or_the_page() {
     let workplace = Workplace::with("odd.toml", "[pipeline.dummy]\nsteps_per_epoch = 2\nfail_at_step = 1\n");
-    let metrics = "checkpoint.best=<b>\u{1b}[2J,score";
-    let said = workplace.xrun(&["sweep", "odd.toml", "-s", metrics]);
+    let said = workplace.xrun(&["sweep", "odd.toml", "-s", "checkpoint.best=<b>\u{1b}[2J,score"]);
     assert!(said.code == 2 && !said.err.contains('\u{1b}'), "{said:?}");
     let device = "dataset.coco.path=<b>x</b>,=1+1";
     let said = workplace.xrun(&["sweep", "odd.toml", "-s", device]);

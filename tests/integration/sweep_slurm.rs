@@ -184,8 +184,7 @@ fn all_trials_are_one_array_that_asks_for_what_the_file_and_the_plan_say() {
     }
     assert!(!script.contains("--gres"), "the dummy runs on the CPU: {script}");
     let memory = script.split("--mem=").nth(1).unwrap().split('M').next().unwrap().parse::<u64>().unwrap();
-    let table = json(&sweep.join("table.json"));
-    let peak = table["rows"][0]["rss_peak"]["median"].as_f64().unwrap() / f64::from(1 << 20);
+    let peak = json(&sweep.join("table.json"))["rows"][0]["rss_peak"]["median"].as_f64().unwrap() / f64::from(1 << 20);
     assert!(memory as f64 > peak + 200.0 && (memory as f64) < peak + 400.0, "{memory} M for a run of {peak} MiB");
     let forecasts: toml::Table = text(&sweep.join("memory.toml")).parse().unwrap();
     assert_eq!(forecasts["forecasts"].as_array().map(Vec::len), Some(4), "{forecasts}");

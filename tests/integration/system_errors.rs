@@ -85,8 +85,7 @@ fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 
 /// The metrics of a run that nobody disturbed.
 fn undisturbed(workplace: &Workplace) -> String {
-    workplace.file("whole.toml", EXPERIMENT);
-    workplace.exits(0, &["whole.toml", "-q"]);
+    workplace.finished("whole", EXPERIMENT);
     text(&workplace.latest("whole").join("metrics.jsonl"))
 }
 

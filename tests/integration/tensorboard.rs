@@ -113,8 +113,7 @@ fn scalars(bytes: &[u8]) -> Scalars {
 }
 
 fn exported(workplace: &Workplace, run: &str) -> PathBuf {
-    let said = workplace.exits(0, &["export", run, "--to", "tensorboard", "--json"]);
-    let answer = said.json();
+    let answer = workplace.exits(0, &["export", run, "--to", "tensorboard", "--json"]).json();
     let path = PathBuf::from(answer["path"].as_str().unwrap());
     if path.is_absolute() { path } else { workplace.directory.path().join(path) }
 }
@@ -144,8 +143,7 @@ fn expected(run: &Path) -> Scalars {
 fn trial() -> Workplace {
     let workplace = Workplace::new();
     let leak = "leak_per_step = \"64 KiB\"\nleak_in_ledger = true\n";
-    workplace.file("trial.toml", &format!("[pipeline.dummy]\nsteps_per_epoch = 20\n{leak}[training]\nepochs = 2\n"));
-    workplace.exits(0, &["trial.toml", "-q"]);
+    workplace.finished("trial", &format!("[pipeline.dummy]\nsteps_per_epoch = 20\n{leak}[training]\nepochs = 2\n"));
     workplace
 }
 
@@ -172,21 +170,6 @@ fn every_number_of_the_lines_is_in_the_event_file() {
     assert_eq!(bytes, again, "a second export replaces the first and says the same");
     let shown = workplace.xrun(&["show", "trial", "--json"]).json();
     assert_eq!(shown["damage"], serde_json::json!([]), "{shown}");
-}
-
-#[test]
-fn a_killed_run_is_exported_as_far_as_it_came() {
-    let workplace = Workplace::new();
-    let slow = "[pipeline.dummy]\nsteps_per_epoch = 500\nstep_microseconds = 2000\n[memory]\nprobe = false\n[limits]\nmetrics_queue = 4\n";
-    workplace.file("slow.toml", slow);
-    let child = workplace.spawn(&["slow.toml"]);
-    let metrics = workplace.path("results/slow/latest/metrics.jsonl");
-    wait_until("metrics are written", || std::fs::read_to_string(&metrics).unwrap_or_default().lines().count() > 40);
-    end(child);
-    let found = scalars(&std::fs::read(exported(&workplace, "slow")).unwrap());
-    for (place, value) in expected(&workplace.latest("slow")) {
-        assert_eq!(found.get(&place), Some(&value), "{place:?}");
-    }
 }
 
 /// The event files of a run that writes them itself, in the order of their names.
@@ -249,8 +232,7 @@ fn a_run_writes_event_files_while_it_goes_on_and_they_are_whole_after_a_kill_and
     assert!(all.contains_key(&("train/loss".to_owned(), 200)));
     all.iter().for_each(|(place, value)| assert_eq!(found.get(place), Some(value), "{place:?}"));
     // They change no number, and are asked for.
-    workplace.file("plain.toml", "[pipeline.dummy]\n");
-    workplace.exits(0, &["plain.toml", "-q"]);
+    workplace.finished("plain", "[pipeline.dummy]\n");
     assert!(!workplace.latest("plain").join("tensorboard").exists());
 }
 

@@ -44,8 +44,7 @@ fn row<'a>(frame: &'a str, word: &str) -> &'a str {
 fn runs_that_go_on_have_ended_or_were_killed_are_seen_with_their_state() {
     let workplace = Workplace::new();
     insta::assert_snapshot!(once(&workplace, &[]));
-    workplace.file("done.toml", "[pipeline.dummy]\n");
-    workplace.exits(0, &["done.toml", "-q"]);
+    workplace.finished("done", "[pipeline.dummy]\n");
     end(begin(&workplace, "dead", &[]));
     let going_on = begin(&workplace, "live", &["-s", "training.time_limit=\"1h\""]);
     let frame = once(&workplace, &[]);

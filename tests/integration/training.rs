@@ -112,8 +112,7 @@ fn a_validation_leaves_what_was_found_and_what_there_was_to_find() {
     }
     let validation = metrics(&run).into_iter().rfind(|line| line["kind"] == "validation").unwrap();
     assert_eq!(validation["intervals"]["episode_map50"]["episodes"], 2);
-    let summary = json(&run.join("summary.json"));
-    assert_eq!(summary["intervals_last"], validation["intervals"]);
+    assert_eq!(json(&run.join("summary.json"))["intervals_last"], validation["intervals"]);
     let shown = workplace.xrun(&["show", run.to_str().unwrap(), "--json"]).json();
     assert_eq!(shown["metrics"]["episode_map50"]["interval"], validation["intervals"]["episode_map50"], "{shown}");
     let without = workplace.trained("without", &["pipeline.fewshot-detection.save_detections=false"]);

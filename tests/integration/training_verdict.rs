@@ -37,8 +37,7 @@ fn training_is_judged_in_every_listing_and_in_older_results() {
     assert_eq!((shown(), listed()), ("diverged".into(), "diverged".into()));
     let log = std::fs::read_to_string(run.join("log.txt")).unwrap();
     assert_eq!(log.matches("diverged: ").count(), 1, "while it runs, once: {log}");
-    let page = std::fs::read_to_string(run.join("report.html")).unwrap();
-    assert!(page.contains(">diverged</span>"));
+    assert!(std::fs::read_to_string(run.join("report.html")).unwrap().contains(">diverged</span>"));
     // As an older version wrote it.
     let path = run.join("summary.json");
     let mut summary: serde_json::Value = serde_json::from_str(&unsealed(&crate::workplace::text(&path))).unwrap();

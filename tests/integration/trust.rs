@@ -199,8 +199,7 @@ fn a_run_from_elsewhere_starts_its_command_only_where_that_is_allowed() {
 
 #[test]
 fn a_command_of_a_directory_from_elsewhere_is_not_reproduced_unasked() {
-    let workplace = Workplace::with("us.toml", &SWEPT.replace("echo", "touch started; echo"));
-    workplace.exits(0, &["us.toml", "-q"]);
+    let workplace = Workplace::ran("us", &SWEPT.replace("echo", "touch started; echo"));
     std::fs::remove_file(workplace.path("started")).unwrap();
     refuses(&workplace, &as_another(&workplace, &["reproduce", "us"]), "touch started", "resolved.toml");
     for only_reads in [

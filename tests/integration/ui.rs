@@ -64,8 +64,7 @@ impl Drop for Served {
 }
 
 fn workplace() -> Workplace {
-    let workplace = Workplace::with("trial.toml", "[pipeline.dummy]\n");
-    workplace.exits(0, &["trial.toml", "-q"]);
+    let workplace = Workplace::ran("trial", "[pipeline.dummy]\n");
     workplace.exits(0, &["trial.toml", "-q", "--name", "other", "-s", "experiment.seed=5"]);
     workplace.exits(0, &["sweep", "trial.toml", "-q", "-s", "training.epochs=1,2"]);
     workplace
@@ -192,8 +191,7 @@ fn data(page: &str) -> Value {
 #[test]
 fn an_export_has_the_list_the_curves_and_all_reports() {
     let workplace = workplace();
-    let said = workplace.exits(0, &["ui", "--export", "site"]);
-    assert_eq!(said.out.trim(), "site/index.html");
+    assert_eq!(workplace.exits(0, &["ui", "--export", "site"]).out.trim(), "site/index.html");
     let data = data(&text(&workplace.path("site/index.html")));
     let runs = data["runs.json"]["runs"].as_array().unwrap();
     assert_eq!(runs.len(), 4);

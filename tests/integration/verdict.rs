@@ -51,8 +51,7 @@ fn a_resume_hides_no_leak() {
     for peak in ["heap_peak", "rss_peak"] {
         assert_eq!(last["memory"][peak], first["memory"][peak], "{peak}");
     }
-    let judged = workplace.exits(6, &["verdict", "latest", "--json", "--fail-on", "growing"]);
-    assert_eq!(judged.json(), verdict);
+    assert_eq!(workplace.exits(6, &["verdict", "latest", "--json", "--fail-on", "growing"]).json(), verdict);
 }
 
 #[test]
@@ -65,8 +64,7 @@ fn a_result_without_its_trace_is_judged_by_its_verdict() {
     assert!(said.out.starts_with("bounded: "), "{said:?}");
     let mut messages = said.err;
     std::fs::remove_file(run.join("verdict.json")).unwrap();
-    let said = workplace.exits(1, &["verdict", "latest"]);
-    messages += &said.err;
+    messages += &workplace.exits(1, &["verdict", "latest"]).err;
     insta::assert_snapshot!(redacted(&messages));
 }
 

@@ -15,8 +15,7 @@ every_steps = 10
 ";
 
 fn trained() -> Workplace {
-    let workplace = Workplace::with("first.toml", FIRST);
-    workplace.exits(0, &["first.toml", "-q"]);
+    let workplace = Workplace::ran("first", FIRST);
     workplace
 }
 
@@ -75,8 +74,7 @@ fn a_run_that_has_a_checkpoint_needs_the_weights_no_more_that_it_started_from() 
 fn weights_that_are_not_there_or_do_not_serve_are_refused_with_their_place() {
     let workplace = trained();
     workplace.file("second.toml", "extends = \"first.toml\"\n[training]\ninitial_weights = \"gone\"\n");
-    let said = workplace.exits(2, &["check", "second.toml", "--json"]);
-    let problem = said.json()[0]["problems"][0].clone();
+    let problem = workplace.exits(2, &["check", "second.toml", "--json"]).json()[0]["problems"][0].clone();
     assert_eq!(
         (&problem["key"], &problem["layer"], &problem["line"], &problem["column"]),
         (&"training.initial_weights".into(), &"second.toml".into(), &3.into(), &19.into()),
@@ -107,8 +105,7 @@ fn a_finished_run_is_trained_further_to_the_bits_of_a_longer_one() {
 #[test]
 fn a_schedule_that_is_stretched_is_said_and_steps_may_be_counted() {
     let workplace =
-        Workplace::with("first.toml", &format!("{FIRST}[training]\nmax_steps = 12\n[training.schedule.cosine]\n"));
-    workplace.exits(0, &["first.toml", "-q"]);
+        Workplace::ran("first", &format!("{FIRST}[training]\nmax_steps = 12\n[training.schedule.cosine]\n"));
     let said = workplace.exits(2, &["resume", "first", "--epochs", "2"]);
     insta::assert_snapshot!("steps_that_end_it_before", redacted(&said.err));
     let said = workplace.exits(0, &["resume", "first", "--max-steps", "20"]);

@@ -200,21 +200,17 @@ fn the_exit_code_is_that_of_the_command() {
 #[test]
 fn a_wrong_command_line_writes_nothing() {
     let workplace = Workplace::new();
-    let mut refusals = String::new();
-    for arguments in [
-        &["watch", "--", "no_such_program"][..],
-        &["watch", "--steps", r"step (\d+)", "--", "true"],
-        &["watch", "--steps", "step (", "--", "true"],
-        &["watch", "--name", "a/b", "--", "true"],
-        &["watch", "--every", "1ms", "--", "true"],
-        &["watch", "--host-memory", "0", "--", "true"],
-        &["watch", "--at", "1.5", "--", "true"],
-        &["watch", "--signal", "KILL", "--", "true"],
-        &["verdict", "--pid", "4000000"],
-    ] {
-        let said = workplace.exits(2, arguments);
-        refusals += &format!("{}\n{}\n", arguments.join(" "), said.err);
-    }
+    let refusals = workplace.refusals(&[
+        (2, &["watch", "--", "no_such_program"]),
+        (2, &["watch", "--steps", r"step (\d+)", "--", "true"]),
+        (2, &["watch", "--steps", "step (", "--", "true"]),
+        (2, &["watch", "--name", "a/b", "--", "true"]),
+        (2, &["watch", "--every", "1ms", "--", "true"]),
+        (2, &["watch", "--host-memory", "0", "--", "true"]),
+        (2, &["watch", "--at", "1.5", "--", "true"]),
+        (2, &["watch", "--signal", "KILL", "--", "true"]),
+        (2, &["verdict", "--pid", "4000000"]),
+    ]);
     insta::assert_snapshot!(refusals);
     assert!(!workplace.path("results").exists());
 }

@@ -46,6 +46,14 @@ impl Workplace {
         workplace
     }
 
+    /// A new one with a finished run of an experiment.
+    #[track_caller]
+    pub fn ran(name: &str, text: &str) -> Self {
+        let workplace = Self::new();
+        workplace.finished(name, text);
+        workplace
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }

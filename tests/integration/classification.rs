@@ -178,25 +178,7 @@ fn data_of_another_type_of_sample_is_refused_with_the_data_sets_that_serve() {
 
 /// Prints the largest difference between the probabilities of the exported network and those of `predictions.jsonl`. The
 /// images are as large as the network's input, so that both see the same pixels.
-const COMPARE: &str = r#"
-import json, sys
-sys.path.insert(0, "model")
-import torch
-import model
-network, config = model.load("model")
-largest = 0.0
-for line in open(sys.argv[1]):
-    answer = json.loads(line)
-    data = open(answer["file"] + ".raw", "rb").read()
-    side = config["image_size"]
-    pixels = torch.tensor(list(data), dtype=torch.float32).view(side, side, 3)
-    image = ((pixels - config["mean"]) / config["deviation"]).permute(2, 0, 1)[None]
-    with torch.no_grad():
-        found = torch.softmax(network(image)[0].double(), 0).sort(descending=True).values
-    expected = [one["probability"] for one in answer["top"]]
-    largest = max([largest, *(abs(float(a) - b) for a, b in zip(found, expected))])
-print(largest)
-"#;
+const COMPARE: &str = include_str!("../scripts/exported_classifier.py");
 
 #[test]
 fn the_exported_network_gives_the_probabilities_of_a_prediction_in_pytorch() {

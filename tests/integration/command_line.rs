@@ -194,7 +194,10 @@ fn a_file_to_start_from_names_its_schema_and_examples_run_as_they_are() {
         assert!(text.starts_with(&format!("#:schema {schema}\n")), "{name}");
     }
     insta::assert_snapshot!("example_with_a_typo", workplace.exits(2, &["new", "--like", "stage3"]).err);
-    insta::assert_snapshot!("template_with_a_typo", without_pipelines(&workplace.exits(2, &["new", "fewshot-detecton"]).err));
+    insta::assert_snapshot!(
+        "template_with_a_typo",
+        without_pipelines(&workplace.exits(2, &["new", "fewshot-detecton"]).err)
+    );
 }
 
 #[test]

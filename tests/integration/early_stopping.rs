@@ -6,20 +6,7 @@ use crate::workplace::{Workplace, end, json, redacted_names, text, wait_until};
 
 /// The score rises until step 30 and falls after it. Validations at 10, 20, 30, 40, 50: the third is the best one, so the
 /// run stops after the fifth.
-const EXPERIMENT: &str = "
-[pipeline.dummy]
-steps_per_epoch = 10
-worse_after_step = 30
-[training]
-epochs = 20
-[training.early_stopping]
-patience = 2
-[checkpoint]
-every_steps = 4
-keep_last = 3
-[limits]
-metrics_queue = 4
-";
+const EXPERIMENT: &str = include_str!("../experiments/tiny/stopped-early.toml");
 
 fn checkpoints(run: &Path) -> Vec<String> {
     let names = std::fs::read_dir(run.join("checkpoints")).unwrap().flatten();

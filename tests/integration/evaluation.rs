@@ -2,19 +2,7 @@
 
 use crate::workplace::{Workplace, json, redacted, redacted_names, text};
 
-const EXPERIMENT: &str = "
-[experiment]
-seed = 5
-[pipeline.dummy]
-steps_per_epoch = 20
-[training]
-epochs = 3
-[validation]
-every_steps = 15
-[checkpoint]
-every_steps = 15
-keep_last = 2
-";
+const EXPERIMENT: &str = include_str!("../experiments/tiny/evaluated.toml");
 
 fn trained() -> Workplace {
     let workplace = Workplace::ran("trial", EXPERIMENT);

@@ -9,15 +9,7 @@ use crate::workplace::{Workplace, json, lines_with, text};
 /// Writes what it reads into the directory `notified`, named by the hook. Its arguments are not seen by a shell of xrun's.
 const NOTE: &str = "#!/bin/sh\nmkdir -p notified\ncat > \"notified/$1.json\"\n";
 
-const HOOKS: &str = "
-[pipeline.dummy]
-steps_per_epoch = 20
-[hooks]
-on_end = [\"./note.sh\", \"on_end\"]
-on_growing = [\"./note.sh\", \"on_growing\"]
-on_limit = [\"./note.sh\", \"on_limit\"]
-on_failed = [\"./note.sh\", \"on_failed\"]
-";
+const HOOKS: &str = include_str!("../experiments/tiny/hooks.toml");
 
 fn workplace() -> Workplace {
     use std::os::unix::fs::PermissionsExt;

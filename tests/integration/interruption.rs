@@ -1,32 +1,13 @@
 //! Ctrl-C, SIGTERM and SIGKILL: complete files, and equal numbers after a resume.
 
-use std::path::Path;
+use crate::workplace::{Output, Workplace, end, json, redacted, said, send, text, wait_for_lines, wait_until};
 
-use crate::workplace::{Output, Workplace, end, json, redacted, said, send, text, wait_until};
-
-const EXPERIMENT: &str = "
-[pipeline.dummy]
-steps_per_epoch = 40
-step_microseconds = 3000
-[training]
-epochs = 3
-[validation]
-every_steps = 15
-[checkpoint]
-every_steps = 10
-[limits]
-metrics_queue = 4
-gradient_norm_window = 7
-";
+const EXPERIMENT: &str = include_str!("../experiments/tiny/interrupted.toml");
 
 /// The metrics of a run that nobody disturbed.
 fn undisturbed(workplace: &Workplace) -> String {
     workplace.exits(0, &["whole.toml", "-s", "pipeline.dummy.step_microseconds=0"]);
     text(&workplace.latest("whole").join("metrics.jsonl"))
-}
-
-fn steps_written(run: &Path) -> usize {
-    std::fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default().lines().count()
 }
 
 fn workplace() -> Workplace {
@@ -39,7 +20,7 @@ fn workplace() -> Workplace {
 fn cut(workplace: &Workplace, lines: usize, signal: i32) -> Output {
     let child = workplace.spawn(&["cut.toml"]);
     let latest = workplace.path("results/cut/latest");
-    wait_until("the run writes metrics", || steps_written(&latest) >= lines);
+    wait_for_lines(&latest, lines);
     send(&child, signal);
     said(child.wait_with_output().unwrap())
 }
@@ -142,7 +123,7 @@ fn a_run_that_was_started_without_a_terminal_to_lose_goes_on() {
     command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
     let mut child = command.spawn().unwrap();
     let latest = workplace.path("results/cut/latest");
-    wait_until("the run writes metrics", || steps_written(&latest) >= 8);
+    wait_for_lines(&latest, 8);
     send(&child, libc::SIGHUP);
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert_eq!(text(&workplace.latest("cut").join("metrics.jsonl")), undisturbed(&workplace));
@@ -153,7 +134,7 @@ fn sigusr1_saves_a_checkpoint_and_the_run_goes_on_to_the_same_bytes() {
     let workplace = workplace();
     let mut child = workplace.spawn(&["cut.toml", "-s", "checkpoint.every_steps=119"]);
     let latest = workplace.path("results/cut/latest");
-    wait_until("the run writes metrics", || steps_written(&latest) >= 8);
+    wait_for_lines(&latest, 8);
     send(&child, libc::SIGUSR1);
     assert_eq!(child.wait().unwrap().code(), Some(0));
     let log = text(&latest.join("log.txt"));

@@ -4,19 +4,9 @@ use std::os::unix::process::ExitStatusExt;
 use serde_json::Value;
 
 use crate::plan::Cgroup;
-use crate::workplace::{Output, Workplace, end, json, skipped, text, unsealed, wait_until};
+use crate::workplace::{Output, Workplace, end, json, skipped, text, unsealed, wait_for_lines, wait_until};
 
-const SLOW: &str = "
-[pipeline.dummy]
-steps_per_epoch = 50
-step_microseconds = 2000
-[training]
-epochs = 40
-[memory]
-probe = false
-[limits]
-metrics_queue = 4
-";
+const SLOW: &str = include_str!("../experiments/tiny/killed.toml");
 
 /// Stands for the one of Slurm: it answers for this job only.
 const SACCT: &str = "#!/bin/sh\ncase \"$*\" in *4711) echo OUT_OF_MEMORY;; esac\n";
@@ -26,10 +16,7 @@ fn killed(workplace: &Workplace, arguments: &[&str], environment: &[(&str, &str)
     workplace.file("slow.toml", SLOW);
     let mut command = workplace.command(&[&["slow.toml", "--progress", "none"], arguments].concat());
     let child = command.envs(environment.iter().copied()).spawn().unwrap();
-    let metrics = workplace.path("results/slow/latest/metrics.jsonl");
-    wait_until("the run writes metrics", || {
-        std::fs::read_to_string(&metrics).unwrap_or_default().lines().count() >= lines
-    });
+    wait_for_lines(&workplace.path("results/slow/latest"), lines);
     end(child);
     workplace.latest("slow")
 }

@@ -3,7 +3,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use crate::workplace::{Workplace, is_bounded, json, metrics, send, text, wait_until};
+use crate::workplace::{Workplace, is_bounded, json, metrics, send, text, wait_for_lines};
 
 /// A language model as small as it gets: a step takes milliseconds.
 const EXPERIMENT: &str = include_str!("../experiments/tiny/quantised.toml");
@@ -201,10 +201,7 @@ fn stopped_or_killed_in_each_stage_a_resumed_run_gives_the_same_bytes() {
         let arguments: Vec<&str> =
             ["tiny.toml", "--name", name, "--progress", "none"].into_iter().chain(overrides).collect();
         let mut child = workplace.spawn(&arguments);
-        let written = workplace.path("results").join(name).join("latest/metrics.jsonl");
-        wait_until("the run writes metrics", || {
-            std::fs::read_to_string(&written).unwrap_or_default().lines().count() >= after
-        });
+        wait_for_lines(&workplace.path("results").join(name).join("latest"), after);
         send(&child, signal);
         child.wait().unwrap();
         let run = workplace.latest(name);

@@ -2,20 +2,9 @@
 
 use std::path::Path;
 
-use crate::workplace::{Workplace, json, send, text, unsealed, wait_until};
+use crate::workplace::{Workplace, json, send, text, unsealed, wait_for_lines};
 
-const EXPERIMENT: &str = "
-[experiment]
-seed = 5
-[pipeline.dummy]
-steps_per_epoch = 20
-[training]
-epochs = 3
-[training.schedule.cosine]
-warmup_steps = 5
-[validation]
-every_steps = 15
-";
+const EXPERIMENT: &str = include_str!("../experiments/tiny/reproduced.toml");
 
 fn workplace(overrides: &[&str]) -> Workplace {
     let workplace = Workplace::with("trial.toml", EXPERIMENT);
@@ -131,8 +120,7 @@ fn cut(signal: i32) -> Workplace {
     let workplace = Workplace::with("trial.toml", EXPERIMENT);
     let slow = "pipeline.dummy.step_microseconds=20000";
     let mut child = workplace.spawn(&["trial.toml", "-s", slow, "-s", "limits.metrics_queue=1"]);
-    let metrics = workplace.path("results/trial/latest/metrics.jsonl");
-    wait_until("steps are written", || std::fs::read_to_string(&metrics).unwrap_or_default().lines().count() > 5);
+    wait_for_lines(&workplace.path("results/trial/latest"), 5);
     send(&child, signal);
     child.wait().unwrap();
     workplace

@@ -8,46 +8,9 @@ use serde_json::Value;
 
 use crate::workplace::{Workplace, end, json, redacted, redacted_names, text, unsealed};
 
-pub const HALVING: &str = "
-[pipeline.dummy]
-steps_per_epoch = 24
-step_microseconds = 2000
-[optimizer.adamw]
-learning_rate = 1e-4
-[training]
-epochs = 3
-[training.schedule.cosine]
-warmup_steps = 4
-[validation]
-every_steps = 8
-[checkpoint]
-every_steps = 20
-[sweep]
-method = \"asha\"
-trials = 9
-seed = 3
-metric = \"score\"
-\"optimizer.adamw.learning_rate\" = { from = 1e-5, to = 1e-3, scale = \"log\" }
-[sweep.asha]
-min_steps = 8
-reduction_factor = 3
-";
+pub const HALVING: &str = include_str!("../experiments/tiny/asha.toml");
 
-pub const CHOOSING: &str = "
-[pipeline.dummy]
-steps_per_epoch = 20
-step_microseconds = 1000
-worse_after_step = 12
-[sweep]
-method = \"tpe\"
-trials = 12
-metric = \"score\"
-\"optimizer.adamw.learning_rate\" = { from = 1e-6, to = 1e-2, scale = \"log\" }
-\"training.schedule.constant.warmup_steps\" = { from = 0, to = 15 }
-\"experiment.seed\" = [1, 2, 3]
-[sweep.tpe]
-startup_trials = 5
-";
+pub const CHOOSING: &str = include_str!("../experiments/tiny/tpe.toml");
 
 /// Machine-independent part of each trial: values, last step, outcome and metric.
 pub fn rows(sweep: &Path) -> Vec<Value> {

@@ -4,14 +4,7 @@ use serde_json::Value;
 
 use crate::workplace::{Workplace, json, lines_with, redacted, text};
 
-const SMALL: &str = "
-[pipeline.dummy]
-steps_per_epoch = 8
-[sweep]
-repeats = 2
-[sweep.values]
-\"cleanup.every_steps\" = [0, 1, 4]
-";
+const SMALL: &str = include_str!("../experiments/tiny/swept.toml");
 
 fn rows(table: &Value) -> Vec<Value> {
     table["rows"].as_array().unwrap().clone()

@@ -7,22 +7,7 @@ use std::time::{Duration, Instant};
 
 use crate::workplace::{Workplace, end, json, lines_with, redacted, text, wait_until};
 
-const EXPERIMENT: &str = "
-[pipeline.dummy]
-steps_per_epoch = 30
-step_microseconds = 12000
-[checkpoint]
-every_steps = 7
-[validation]
-every_steps = 11
-[limits]
-metrics_queue = 3
-[sweep]
-repeats = 2
-[sweep.values]
-\"cleanup.every_steps\" = [0, 5]
-\"optimizer.adamw.learning_rate\" = { from = 1e-4, to = 1e-2, steps = 3, scale = \"log\" }
-";
+const EXPERIMENT: &str = include_str!("../experiments/tiny/swept-slowly.toml");
 const RUNS: usize = 12;
 const STEPS: u64 = 30;
 /// The longest wait for a kill. Two processes sleep at least 12 runs * 30 steps * 12 ms / 2 = 2.16 s, whatever the machine:

@@ -10,17 +10,7 @@ use crate::sweep_slurm::{Cluster, outcomes};
 use crate::workplace::{Output, Workplace, lines, lines_with, redacted, skipped, text};
 
 /// Four trials: two that are alike in memory, and two that need clearly more.
-const HELD: &str = "
-[pipeline.dummy]
-steps_per_epoch = 20
-step_microseconds = 10000
-[limits]
-metrics_queue = 1
-[sweep]
-method = \"zip\"
-\"pipeline.dummy.hold\" = [\"0\", \"400 MiB\", \"0\", \"410 MiB\"]
-\"optimizer.adamw.learning_rate\" = [0.001, 0.002, 0.003, 0.004]
-";
+const HELD: &str = include_str!("../experiments/tiny/swept-memory.toml");
 
 fn toml(path: &Path) -> toml::Table {
     text(path).parse().unwrap()

@@ -5,91 +5,18 @@ use std::process::{Child, Command};
 
 use crate::workplace::{Output, Workplace, json, lines_with, redacted, redacted_names, said, send, text, wait_until};
 
-const EXPERIMENT: &str = "
-[pipeline.dummy]
-steps_per_epoch = 20
-step_microseconds = 10000
-[checkpoint]
-every_steps = 5
-[limits]
-metrics_queue = 1
-[sweep.values]
-\"cleanup.every_steps\" = [0, 1, 4, 5]
-[launcher.slurm]
-partition = \"short\"
-time = \"90m\"
-array_limit = 2
-extra_lines = [\"#SBATCH --constraint=fast\", \"export LOADED=yes\"]
-";
+const EXPERIMENT: &str = include_str!("../experiments/tiny/swept-on-slurm.toml");
 
 /// Runs the tasks of an array one after another, and keeps the state of each in a file, unless a file beside it says
 /// something else: `refuse` (with these words), `most` (refuse what asks for more MiB), `queue` (refuse while this number of tasks is active), `hold` (start nothing), `lose` (a node that sees nothing), `end_1_0`
 /// (kill task 0 of job 1 when it makes steps, or so many: the second word; the first word in the file is its state).
-const SBATCH: &str = r#"#!/bin/bash
-here=$(dirname "$0")
-[ "$1" = --version ] && { echo "slurm-wlm 0"; exit; }
-script=${@: -1}
-[ -f "$here/refuse" ] && { cat "$here/refuse" >&2; exit 1; }
-asked=$(sed -n 's/^#SBATCH --mem=\([0-9]*\)M$/\1/p' "$script")
-[ -f "$here/most" ] && [ "${asked:-0}" -gt "$(cat "$here/most")" ] && {
-    echo "sbatch: error: Requested node configuration is not available" >&2
-    exit 1
-}
-active=$(cat "$here"/task_* 2>/dev/null | grep -cE '[|](PENDING|RUNNING)[|]')
-[ -f "$here/queue" ] && [ "$active" -ge "$(cat "$here/queue")" ] && { echo "sbatch: error: job submit limit" >&2; exit 1; }
-job=$(($(cat "$here/last" 2>/dev/null || echo 0) + 1))
-echo "$job" >"$here/last"
-directory=$(dirname "$script")
-cp "$script" "$here/job_$job"
-name=$(sed -n 's/^#SBATCH --job-name=//p' "$script")
-array=$(sed -n 's/^#SBATCH --array=\([^%]*\).*/\1/p' "$script")
-said=$(sed -n 's/^#SBATCH --output="\(.*\)"/\1/p' "$script")
-state() {
-    echo "$job|$1|$2|$name|Priority" >"$here/writing_$job"
-    mv "$here/writing_$job" "$here/task_${job}_$1"
-}
-tasks=$(for range in ${array//,/ }; do seq "${range%-*}" "${range#*-}"; done)
-for task in $tasks; do state "$task" PENDING; done
-[ -f "$here/hold" ] && { echo "$job"; exit; }
-(
-    for task in $tasks; do
-        [ -f "$here/lose" ] && { state "$task" FAILED; continue; }
-        state "$task" RUNNING
-        output=${said/\%A/$job}
-        SLURM_JOB_ID=$job SLURM_MEM_PER_NODE=$asked SLURM_ARRAY_TASK_ID=$task bash "$here/job_$job" >>"${output/\%a/$task}" 2>&1 &
-        if [ -f "$here/end_${job}_$task" ]; then
-            read -r word steps <"$here/end_${job}_$task"
-            until [ "$(cat "$directory"/trials/*/metrics.jsonl 2>/dev/null | wc -l)" -ge "${steps:-1}" ]; do sleep 0.01; done
-            kill -9 $!
-            wait
-            state "$task" "$word"
-        elif wait $!; then
-            state "$task" COMPLETED
-        else
-            state "$task" FAILED
-        fi
-    done
-) </dev/null >/dev/null 2>&1 &
-echo "$job"
-"#;
+const SBATCH: &str = include_str!("../stand_in/slurm/sbatch");
 
-const SQUEUE: &str = r#"#!/bin/bash
-here=$(dirname "$0")
-[ "$1" = --version ] && { echo "slurm-wlm 0"; exit; }
-[ -f "$here/silent" ] && { echo >>"$here/unanswered"; echo "slurm_load_jobs error: Unable to contact slurm controller (connect failure)" >&2; exit 1; }
-echo >>"$here/answered"
-for word; do case $word in --name=*) names=${word#--name=} ;; esac; done
-cat "$here"/task_* 2>/dev/null | awk -F'|' -v names=",$names," 'index(names, "," $4 ",")'
-"#;
+const SQUEUE: &str = include_str!("../stand_in/slurm/squeue");
 
-const SCONTROL: &str = r#"#!/bin/bash
-echo "Configuration data as of 2026-11-21T07:14:35"
-echo "MaxArraySize            = $(cat "$(dirname "$0")/array_size" 2>/dev/null || echo 1001)"
-"#;
+const SCONTROL: &str = include_str!("../stand_in/slurm/scontrol");
 
-const SCANCEL: &str = r#"#!/bin/bash
-sed -i "s/|PENDING|/|CANCELLED|/" "$(dirname "$0")"/task_"$1"_*
-"#;
+const SCANCEL: &str = include_str!("../stand_in/slurm/scancel");
 
 /// A workplace with commands of ours in place of Slurm's.
 pub struct Cluster {

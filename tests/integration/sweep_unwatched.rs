@@ -9,30 +9,9 @@ use crate::sweep_memory::not_retried;
 use crate::sweep_slurm::{Cluster, interrupt, outcomes};
 use crate::workplace::{Output, json, lines_with, text, wait_until};
 
-pub const LEAK: &str = "
-[pipeline.dummy]
-steps_per_epoch = 400
-step_microseconds = 4000
-leak_per_step = \"1 MiB\"
-leak_in_ledger = true
-[limits]
-metrics_queue = 1
-[memory]
-every_steps = 1
-[sweep]
-\"experiment.seed\" = [1]
-";
+pub const LEAK: &str = include_str!("../experiments/tiny/swept-leak.toml");
 
-const RESTS: &str = "
-[pipeline.dummy]
-steps_per_epoch = 60
-step_microseconds = 10000
-hold = \"100 MiB\"
-[limits]
-metrics_queue = 1
-[sweep]
-\"experiment.seed\" = [1]
-";
+const RESTS: &str = include_str!("../experiments/tiny/swept-rests.toml");
 
 /// A sweep whose first job Slurm ends for its memory, after nobody watches any more.
 fn left_alone(file: &str, content: &str, end: &str) -> (Cluster, PathBuf) {

@@ -6,45 +6,11 @@ use std::process::{Child, Command};
 
 use crate::workplace::{Output, Workplace, lines_with, said, skipped, text, wait_until};
 
-const EXPERIMENT: &str = "
-[experiment]
-patch = false
-[pipeline.dummy]
-steps_per_epoch = 30
-step_microseconds = 100
-[training]
-epochs = 2
-[checkpoint]
-every_steps = 10
-keep_last = 3
-[memory]
-probe = false
-";
+const EXPERIMENT: &str = include_str!("../experiments/tiny/cut.toml");
 
 /// `read` fails with the error `FAILS` for files whose path has `IN`; `flock` does nothing, or fails with the error `LOCK`;
 /// `renameat2` fails.
-const PRELOAD: &str = r#"
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-ssize_t read(int file, void *bytes, size_t count) {
-    char link[64], path[4096], *in = getenv("IN");
-    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
-    ssize_t length = in ? readlink(link, path, sizeof path - 1) : -1;
-    if (length > 0 && (path[length] = 0, strstr(path, in))) { errno = atoi(getenv("FAILS")); return -1; }
-    return ((ssize_t (*)(int, void *, size_t))dlsym(RTLD_NEXT, "read"))(file, bytes, count);
-}
-int renameat2(int from, const char *old, int to, const char *new, unsigned how) { errno = EINVAL; return -1; }
-int flock(int file, int how) {
-    if (!getenv("LOCK")) return 0;
-    errno = atoi(getenv("LOCK"));
-    return -1;
-}
-"#;
+const PRELOAD: &str = include_str!("../stand_in/faults.c");
 
 /// Workplace with a run that stopped after step 40 of 60, and the library of faults; `None` without a C compiler.
 fn workplace() -> Option<(Workplace, PathBuf)> {

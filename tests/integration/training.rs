@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::workplace::{Workplace, is_bounded, json, lines_with, metrics, redacted, said, send, text, wait_until};
+use crate::workplace::{Workplace, is_bounded, json, lines_with, metrics, redacted, said, send, text, wait_for_lines};
 
 /// Few-shot detection as small as it gets: a step takes milliseconds.
 const EXPERIMENT: &str = concat!(
@@ -138,10 +138,7 @@ fn stopped_or_killed_at_any_step_a_resumed_run_gives_the_same_bytes() {
         [("interrupted", 9, libc::SIGINT), ("killed", 17, libc::SIGKILL), ("ended", 26, libc::SIGTERM)]
     {
         let mut child = workplace.spawn(&["tiny.toml", "--name", name, "--progress", "none", "-s", long[0]]);
-        let written = workplace.path("results").join(name).join("latest/metrics.jsonl");
-        wait_until("the run writes metrics", || {
-            std::fs::read_to_string(&written).unwrap_or_default().lines().count() >= after
-        });
+        wait_for_lines(&workplace.path("results").join(name).join("latest"), after);
         send(&child, signal);
         let code = child.wait().unwrap().code();
         let run = workplace.latest(name);

@@ -2,17 +2,7 @@
 
 use crate::workplace::{Workplace, json, lines_with, redacted, text};
 
-const FIRST: &str = "
-[experiment]
-seed = 5
-[pipeline.dummy]
-steps_per_epoch = 20
-[validation]
-at_start = true
-every_steps = 10
-[checkpoint]
-every_steps = 10
-";
+const FIRST: &str = include_str!("../experiments/tiny/first.toml");
 
 fn trained() -> Workplace {
     let workplace = Workplace::ran("first", FIRST);

@@ -497,18 +497,7 @@ fn progress_bars_are_recognised_without_a_pattern() {
 }
 
 /// Draws a bar without a title for data that are read, and then prints the steps of a training that keeps memory.
-const PREPARED: &str = r#"
-import sys, time
-for n in range(0, 401, 40):
-    sys.stderr.write(f"\r {n // 4}%|##   | {n}/400 [00:01<00:02, 99it/s]")
-    sys.stderr.flush()
-    time.sleep(0.03)
-kept = []
-for n in range(1, 201):
-    kept.append(bytearray(b"x") * 262_144)
-    print(f"step {n} loss {1 / n:.4f}", flush=True)
-    time.sleep(0.008)
-"#;
+const PREPARED: &str = include_str!("../scripts/prepared.py");
 
 #[test]
 fn a_bar_of_the_preparation_hides_no_leak_of_the_training() {
@@ -536,15 +525,7 @@ fn a_bar_of_the_preparation_hides_no_leak_of_the_training() {
 }
 
 /// Grows a file without a name that nobody maps, or with an argument does nothing with as many steps.
-const UNMAPPED: &str = r#"
-import os, sys, time
-file = os.memfd_create("buffer")
-for n in range(1, 201):
-    if len(sys.argv) < 2:
-        os.write(file, b"x" * 262_144)
-    print(f"step {n} loss {1 / n:.4f}", flush=True)
-    time.sleep(0.008)
-"#;
+const UNMAPPED: &str = include_str!("../scripts/unmapped.py");
 
 #[test]
 fn memory_that_no_process_maps_is_found() {
@@ -560,14 +541,7 @@ fn memory_that_no_process_maps_is_found() {
 }
 
 /// Appends to a file in /dev/shm until it is killed, or for a minute.
-const NEIGHBOUR: &str = r#"
-import os, sys, time
-with open(sys.argv[1], "wb") as file:
-    for _ in range(6000):
-        file.write(b"x" * 262_144)
-        file.flush()
-        time.sleep(0.01)
-"#;
+const NEIGHBOUR: &str = include_str!("../scripts/neighbour.py");
 
 #[test]
 fn files_of_a_neighbour_in_shared_memory_do_not_count() {
@@ -598,15 +572,7 @@ fn it_is_said_where_no_step_was_found() {
 }
 
 /// Says what terminal it sees, waits for another size, and draws a bar.
-const SEES: &str = r#"
-import os, sys, time
-print(sys.stdout.isatty(), sys.stderr.isatty(), os.get_terminal_size(1).columns, flush=True)
-begun = time.time()
-while os.get_terminal_size(1).columns == 77 and time.time() < begun + 60:
-    time.sleep(0.01)
-print("now", os.get_terminal_size(2).columns, flush=True)
-print("  3%|#   | 3/9 [00:01<00:32, 9it/s, loss=0.5]", flush=True)
-"#;
+const SEES: &str = include_str!("../scripts/sees.py");
 
 #[test]
 fn a_command_whose_output_is_read_still_sees_the_terminal_and_its_size() {

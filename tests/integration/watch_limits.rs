@@ -106,17 +106,7 @@ pub fn stand_in(workplace: &Workplace) -> Option<PathBuf> {
 }
 
 /// Holds a MiB more of the GPU with each step.
-const TRAINER: &str = r#"
-import os, time
-path = os.environ["STAND_IN_GPU_FILE"]
-for step in range(1, 401):
-    with open(path + ".part", "w") as file:
-        print(os.getpid(), (64 + step) << 20, file=file)
-        print(1, 1 << 30, file=file)
-    os.replace(path + ".part", path)
-    print(f"step {step} loss 1", flush=True)
-    time.sleep(float(os.environ["PAUSE"]))
-"#;
+const TRAINER: &str = include_str!("../scripts/gpu_trainer.py");
 
 /// `pause` are the seconds of a step, which takes 1 MiB.
 fn on_gpu(workplace: &Workplace, directory: &Path, pause: &str, more: &[&str]) -> Output {

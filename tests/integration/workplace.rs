@@ -259,6 +259,12 @@ pub fn metrics(run: &Path) -> Vec<serde_json::Value> {
     lines(&run.join("metrics.jsonl"))
 }
 
+/// Waits until a run has written so many lines of metrics.
+pub fn wait_for_lines(run: &Path, count: usize) {
+    let written = || std::fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default().lines().count();
+    wait_until("metrics are written", || written() >= count);
+}
+
 /// Sends a signal to a process that is not yet waited for.
 pub fn send(child: &Child, signal: i32) {
     // SAFETY: takes numbers.

@@ -145,8 +145,7 @@ fn weights_scripts_and_partitions_that_do_not_fit_are_refused_by_both() {
     let reference = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reference");
     let weights = reference.join("gpt2_tiny.safetensors");
     let article = |name: &str| {
-        let answer = json!({ "text": name, "answer_start": 0 });
-        let asked = json!({ "id": name, "question": "Who?", "answers": [answer] });
+        let asked = json!({ "id": name, "question": "Who?", "answers": [json!({ "text": name, "answer_start": 0 })] });
         json!({ "title": name, "paragraphs": [{ "context": format!("{name} has a cat."), "qas": [asked] }] })
     };
     put(&workplace, "qa.json", json!({ "data": [article("Ann"), article("Bob")] }).to_string().as_bytes());

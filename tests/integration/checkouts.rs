@@ -146,7 +146,7 @@ fn a_pipe_in_a_checkout_holds_nothing_up() {
     for place in ["included", "of a submodule", "attributes", "attributes within", "head", "index", "config"] {
         let workplace = checkout();
         let directory = workplace.directory.path();
-        assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+        workplace.exits(0, &["trial.toml", "-q"]);
         let path = match place {
             "of a submodule" => {
                 git(directory, &["init", "-q", "inner"]);
@@ -168,7 +168,7 @@ fn a_pipe_in_a_checkout_holds_nothing_up() {
         let _ = std::fs::remove_file(&path);
         pipe(&path);
         let begun = Instant::now();
-        assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0, "{place}");
+        workplace.exits(0, &["trial.toml", "-q"]);
         let code = code_of(&workplace, "trial");
         let known = matches!(place, "of a submodule" | "attributes" | "attributes within");
         assert_eq!(code["git_commit"].is_string(), known, "{place}: {code}");
@@ -184,7 +184,7 @@ fn a_pipe_in_a_checkout_holds_nothing_up() {
 fn another_repository_in_the_environment_changes_nothing() {
     let workplace = checkout();
     let directory = workplace.directory.path();
-    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    workplace.exits(0, &["trial.toml", "-q"]);
     git(directory, &["add", "-f", "results"]);
     let other = tempfile::tempdir().unwrap();
     git(other.path(), &["init", "-q"]);
@@ -218,7 +218,7 @@ fn worktrees_and_other_formats_are_read_or_unknown() {
         git(directory, &["commit", "-q", "-m", "a"]);
         put(&workplace, "a.txt", "behind\n");
         put(&workplace, "trial.toml", SHORT);
-        assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+        workplace.exits(0, &["trial.toml", "-q"]);
         let code = code_of(&workplace, "trial");
         assert_eq!(code["git_commit"], head(directory), "{format}");
         assert!(code["git_patch"].as_str().unwrap().contains("+behind"), "{format}: {code}");
@@ -238,13 +238,13 @@ fn a_patch_has_no_secrets_and_can_be_left_out() {
         put(&workplace, name, "hunter2\n");
     }
     put(&workplace, "a.txt", "PASSWORD=hunter2\nkept = 1\n");
-    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    workplace.exits(0, &["trial.toml", "-q"]);
     let code = code_of(&workplace, "trial");
     let patch = code["git_patch"].as_str().unwrap();
     assert!(patch.contains("+kept = 1") && !patch.contains("hunter2"), "{code}");
     let left_out = code["git_left_out"].as_str().unwrap();
     insta::assert_snapshot!(left_out);
-    assert_eq!(workplace.xrun(&["trial.toml", "-q", "-s", "experiment.patch=false"]).code, 0);
+    workplace.exits(0, &["trial.toml", "-q", "-s", "experiment.patch=false"]);
     let code = code_of(&workplace, "trial");
     assert!(code["git_patch"].is_null() && code["git_commit"].is_string(), "{code}");
     let watch = |options: &[&str], variable: Option<&str>| {
@@ -265,20 +265,20 @@ fn a_patch_has_no_secrets_and_can_be_left_out() {
 fn a_checkout_with_its_files_elsewhere_is_unknown() {
     let workplace = checkout();
     let directory = workplace.directory.path();
-    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    workplace.exits(0, &["trial.toml", "-q"]);
     git(directory, &["add", "-f", "results"]);
     git(directory, &["commit", "-q", "-m", "results"]);
     let elsewhere = tempfile::tempdir().unwrap();
     git(directory, &["config", "core.worktree", elsewhere.path().to_str().unwrap()]);
     let removed = workplace.xrun(&["rm", "trial", "--yes"]);
     assert!(removed.code != 0 && workplace.latest("trial").join("manifest.json").exists(), "{removed:?}");
-    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    workplace.exits(0, &["trial.toml", "-q"]);
     let code = code_of(&workplace, "trial");
     assert!(code["git_commit"].is_null() && code["git_patch"].is_null(), "{code}");
     assert!(code["git_left_out"].as_str().unwrap().contains("core.worktree"), "{code}");
     // A submodule names its own directory.
     git(directory, &["config", "core.worktree", directory.to_str().unwrap()]);
-    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    workplace.exits(0, &["trial.toml", "-q"]);
     let code = code_of(&workplace, "trial");
     assert!(code["git_commit"].is_string() && code["git_patch"].as_str().unwrap().contains("+behind"), "{code}");
 }
@@ -291,7 +291,7 @@ fn every_word_of_git_for_false_is_carried_over() {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(directory.join("a.txt"), mode).unwrap();
         git(directory, &["config", "core.filemode", word]);
-        assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+        workplace.exits(0, &["trial.toml", "-q"]);
         let code = code_of(&workplace, "trial");
         let patch = code["git_patch"].as_str().unwrap();
         assert!(patch.contains("+behind") && !patch.contains("new mode"), "{word}: {code}");

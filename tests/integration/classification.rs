@@ -1,11 +1,9 @@
 //! Image classification and few-shot detection on every data set of images with boxes: the axis of data sets holds.
-
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::{Value, json as object};
 
-use crate::workplace::{Workplace, json, text};
+use crate::workplace::{Workplace, is_bounded, json, lines, text};
 
 const CLASSIFICATION: &str = "[experiment]\nseed = 5\ndevice = \"cpu\"\n[pipeline.image-classification]\nimage_size = 16\n\
                               crop = 0.8\n[model.resnet]\nchannels = [8, 16]\n[optimizer.adamw]\nlearning_rate = 1e-2\n\
@@ -81,8 +79,7 @@ fn data(workplace: &Workplace) -> Vec<(&'static str, String)> {
 fn run(workplace: &Workplace, name: &str, more: &[&str]) -> std::path::PathBuf {
     let mut arguments = vec!["mine.toml", "--name", name, "-q"];
     more.iter().for_each(|more| arguments.extend(["-s", *more]));
-    let said = workplace.xrun(&arguments);
-    assert_eq!(said.code, 0, "{name}: {said:?}");
+    workplace.exits(0, &arguments);
     workplace.latest(name)
 }
 
@@ -128,10 +125,8 @@ fn images_of_ones_own_are_answered_with_classes_and_probabilities() {
     let out = workplace.path("answers");
     // Two at a time, so that a micro-batch has the broken one.
     let how = ["--progress", "none", "--out", out.to_str().unwrap(), "-s", "limits.batch_size=2"];
-    let said = workplace.xrun(&[&["predict", "mine"], &names[..], &how[..]].concat());
-    assert_eq!(said.code, 1, "{said:?}");
-    let lines: Vec<Value> =
-        text(&out.join("predictions.jsonl")).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    workplace.exits(1, &[&["predict", "mine"], &names[..], &how[..]].concat());
+    let lines: Vec<Value> = lines(&out.join("predictions.jsonl"));
     assert_eq!(lines.len(), files.len());
     assert!(lines[1]["error"].is_string() && lines[1]["class"].is_null(), "{}", lines[1]);
     for (line, class) in [0, 2, 3, 4].into_iter().map(|at| &lines[at]).zip(CLASSES) {
@@ -167,14 +162,7 @@ fn a_classification_gives_the_same_bytes_for_any_number_of_workers_and_stays_bel
         let other = run(&workplace, name, &[workers, "limits.prefetch=3"]);
         assert!(text(&other.join("metrics.jsonl")) == expected, "{name}: the metrics differ");
     }
-    let (plan, summary) = (json(&one.join("plan.json")), json(&one.join("summary.json")));
-    let names = |value: &Value| -> BTreeSet<String> {
-        value["owners"].as_array().unwrap().iter().map(|owner| owner["name"].as_str().unwrap().to_owned()).collect()
-    };
-    assert_eq!(names(&plan), names(&summary), "planned and registered buffers are the same");
-    for owner in summary["owners"].as_array().unwrap() {
-        assert!(owner["peak_bytes"].as_u64().unwrap() <= owner["cap_bytes"].as_u64().unwrap(), "{owner}");
-    }
+    is_bounded(&one);
 }
 
 #[test]
@@ -183,34 +171,14 @@ fn data_of_another_type_of_sample_is_refused_with_the_data_sets_that_serve() {
     let mut messages = String::new();
     for kind in ["sound-clips", "image-text", "yollo"] {
         with(&workplace, &format!("[pipeline.image-classification]\n[model.resnet]\n[dataset.{kind}]\n"));
-        let said = workplace.xrun(&["check", "mine.toml"]);
-        assert_eq!(said.code, 2, "{kind}: {said:?}");
-        messages += &said.err;
+        messages += &workplace.exits(2, &["check", "mine.toml"]).err;
     }
     insta::assert_snapshot!(messages);
 }
 
 /// Prints the largest difference between the probabilities of the exported network and those of `predictions.jsonl`. The
 /// images are as large as the network's input, so that both see the same pixels.
-const COMPARE: &str = r#"
-import json, sys
-sys.path.insert(0, "model")
-import torch
-import model
-network, config = model.load("model")
-largest = 0.0
-for line in open(sys.argv[1]):
-    answer = json.loads(line)
-    data = open(answer["file"] + ".raw", "rb").read()
-    side = config["image_size"]
-    pixels = torch.tensor(list(data), dtype=torch.float32).view(side, side, 3)
-    image = ((pixels - config["mean"]) / config["deviation"]).permute(2, 0, 1)[None]
-    with torch.no_grad():
-        found = torch.softmax(network(image)[0].double(), 0).sort(descending=True).values
-    expected = [one["probability"] for one in answer["top"]]
-    largest = max([largest, *(abs(float(a) - b) for a, b in zip(found, expected))])
-print(largest)
-"#;
+const COMPARE: &str = include_str!("../scripts/exported_classifier.py");
 
 #[test]
 fn the_exported_network_gives_the_probabilities_of_a_prediction_in_pytorch() {
@@ -223,10 +191,8 @@ fn the_exported_network_gives_the_probabilities_of_a_prediction_in_pytorch() {
     }
     let workplace = Workplace::new();
     let (_, table) = data(&workplace).into_iter().find(|(kind, _)| *kind == "image-folder").unwrap();
-    workplace.file("trial.toml", &format!("{CLASSIFICATION}{table}"));
-    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
-    let said = workplace.xrun(&["export", "trial", "--to", "weights", "--output", "model"]);
-    assert_eq!(said.code, 0, "{said:?}");
+    workplace.finished("trial", &format!("{CLASSIFICATION}{table}"));
+    workplace.exits(0, &["export", "trial", "--to", "weights", "--output", "model"]);
     // Beside each image its pixels, which PyTorch reads without another library.
     let names: Vec<String> = (0..4).map(|number| format!("{number}.png")).collect();
     for (number, name) in names.iter().enumerate() {
@@ -236,8 +202,7 @@ fn the_exported_network_gives_the_probabilities_of_a_prediction_in_pytorch() {
         std::fs::write(workplace.path(&format!("{name}.raw")), image.as_raw()).unwrap();
     }
     let arguments: Vec<&str> = ["predict", "trial"].into_iter().chain(names.iter().map(String::as_str)).collect();
-    let said = workplace.xrun(&[&arguments[..], &["--json"]].concat());
-    assert_eq!(said.code, 0, "{said:?}");
+    let said = workplace.exits(0, &[&arguments[..], &["--json"]].concat());
     let lines = format!("{}/predictions.jsonl", said.json()["directory"].as_str().unwrap());
     let compared = std::process::Command::new(&python)
         .args(["-c", COMPARE, &lines])

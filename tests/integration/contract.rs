@@ -5,8 +5,7 @@ use crate::workplace::{Output, Workplace, json, lines_with, text, unsealed};
 const EXPERIMENT: &str = "[pipeline.dummy]\nsteps_per_epoch = 60\n";
 
 fn locked() -> Workplace {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", EXPERIMENT);
+    let workplace = Workplace::with("trial.toml", EXPERIMENT);
     let said = workplace.xrun(&["plan", "trial.toml", "--lock"]);
     assert!(said.code == 0 && workplace.path("trial.memory.lock").is_file(), "{said:?}");
     workplace
@@ -29,9 +28,8 @@ fn an_unchanged_experiment_keeps_its_contract_again_and_again() {
         let said = crate::workplace::said(command.env("XRUN_CACHE", cache).output().unwrap());
         assert_eq!(said.code, 0, "{said:?}");
     }
-    let said = workplace.xrun(&["run", "trial.toml", "--locked"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    assert_eq!(workplace.xrun(&["plan", "trial.toml", "--lock"]).code, 0);
+    workplace.exits(0, &["run", "trial.toml", "--locked"]);
+    workplace.exits(0, &["plan", "trial.toml", "--lock"]);
     let again = text(&workplace.path("trial.memory.lock"));
     let of = |text: &str, key: &str| text.lines().find(|line| line.starts_with(key)).map(str::to_owned);
     assert_eq!(of(&again, "fingerprint"), of(&contract, "fingerprint"));
@@ -50,8 +48,7 @@ fn a_doubled_limit_and_a_leak_are_told_with_owner_key_and_how_much() {
         names.iter().for_each(|name| assert!(said.err.contains(name), "{name}: {said:?}"));
         assert!(said.err.contains("xrun plan trial.toml --lock"), "{said:?}");
         let set: Vec<&str> = set.iter().flat_map(|set| ["-s", set]).collect();
-        let said = workplace.xrun(&[&["run", "trial.toml", "--locked"], &set[..]].concat());
-        assert_eq!(said.code, 6, "{said:?}");
+        workplace.exits(6, &[&["run", "trial.toml", "--locked"], &set[..]].concat());
         assert!(!workplace.path("results").exists(), "nothing was run");
     }
     insta::assert_snapshot!(check(&workplace, &["limits.metrics_queue=32"]).err);
@@ -66,10 +63,9 @@ fn growth_that_no_plan_can_know_breaks_the_contract_when_the_run_has_shown_it() 
     let workplace = Workplace::new();
     let leak = "[pipeline.dummy]\nsteps_per_epoch = 300\nleak_per_step = \"256 KiB\"\n";
     workplace.file("trial.toml", leak);
-    assert_eq!(workplace.xrun(&["plan", "trial.toml", "--lock"]).code, 0);
+    workplace.exits(0, &["plan", "trial.toml", "--lock"]);
     assert_eq!(check(&workplace, &[]).code, 0, "two steps of a probe do not show it");
-    let said = workplace.xrun(&["run", "trial.toml", "--locked"]);
-    assert_eq!(said.code, 6, "{said:?}");
+    let said = workplace.exits(6, &["run", "trial.toml", "--locked"]);
     assert_eq!(json(&workplace.latest("trial").join("verdict.json"))["verdict"], "growing", "{said:?}");
     let growth = said.err.lines().rfind(|line| line.starts_with("error: ")).unwrap();
     insta::assert_snapshot!(growth.split(" by ").next().unwrap());
@@ -77,15 +73,13 @@ fn growth_that_no_plan_can_know_breaks_the_contract_when_the_run_has_shown_it() 
 
 #[test]
 fn a_contract_that_is_missing_damaged_or_of_another_device_is_told() {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", EXPERIMENT);
+    let workplace = Workplace::with("trial.toml", EXPERIMENT);
     let said = check(&workplace, &[]);
     assert!(said.code == 2 && said.err.contains("xrun plan trial.toml --lock"), "{said:?}");
-    let said = workplace.xrun(&["plan", "trial.toml", "--lock", "-s", "limits.log_queue=9"]);
-    assert_eq!(said.code, 2, "{said:?}");
+    let said = workplace.exits(2, &["plan", "trial.toml", "--lock", "-s", "limits.log_queue=9"]);
     let mut messages = lines_with(&said.err, "error: ") + "\n";
     let lock = workplace.path("trial.memory.lock");
-    assert_eq!(workplace.xrun(&["plan", "trial.toml", "--lock"]).code, 0);
+    workplace.exits(0, &["plan", "trial.toml", "--lock"]);
     let contract = text(&lock);
     let other = unsealed(&contract).replace("device.cpu", "device.cuda");
     let digest = xrun::dataset::digest::digest(other.as_bytes());
@@ -101,8 +95,8 @@ fn a_contract_that_is_missing_damaged_or_of_another_device_is_told() {
         let said = check(&workplace, &[]);
         assert!(said.code == 2 && said.err.contains("trial.memory.lock"), "{said:?}");
         assert!(said.err.contains("`xrun plan trial.toml --lock`"), "{said:?}");
-        assert_eq!(workplace.xrun(&["run", "trial.toml", "--locked"]).code, 2);
+        workplace.exits(2, &["run", "trial.toml", "--locked"]);
     }
-    assert_eq!(workplace.xrun(&["plan", "trial.toml", "--lock"]).code, 0, "the cure");
+    workplace.exits(0, &["plan", "trial.toml", "--lock"]); // the cure
     assert_eq!(check(&workplace, &[]).code, 0);
 }

@@ -7,8 +7,7 @@ const CURE: &str = "cargo build --release --features cuda";
 
 #[test]
 fn a_build_without_cuda_says_how_to_get_it() {
-    let workplace = Workplace::new();
-    workplace.file("tiny.toml", "[pipeline.dummy]\nsteps_per_epoch = 3\n[memory]\nprobe = false\n");
+    let workplace = Workplace::with("tiny.toml", "[pipeline.dummy]\nsteps_per_epoch = 3\n[memory]\nprobe = false\n");
     let refused = workplace.xrun(&["tiny.toml", "--device", "cuda"]);
     assert_eq!((refused.code, refused.err.lines().count()), (1, 1), "{refused:?}");
     assert!(refused.err.contains(CURE), "{refused:?}");

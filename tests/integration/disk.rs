@@ -4,20 +4,16 @@ use crate::workplace::{Workplace, json, lines_with, redacted, said, skipped, tex
 
 #[test]
 fn results_that_cannot_be_written_are_named() {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", "[pipeline.dummy]\n");
+    let workplace = Workplace::with("trial.toml", "[pipeline.dummy]\n");
     workplace.file("taken", "a file where the directory should be");
-    let said = workplace.xrun(&["trial.toml", "--results", "taken"]);
-    assert_eq!(said.code, 1, "{said:?}");
-    insta::assert_snapshot!(lines_with(&said.err, "error: "));
+    insta::assert_snapshot!(lines_with(&workplace.exits(1, &["trial.toml", "--results", "taken"]).err, "error: "));
 }
 
 /// `ulimit -f` makes writes fail as a full disk does, on any machine and without privileges.
 #[test]
 #[cfg(target_os = "linux")]
 fn no_space_left_ends_the_run_with_a_message_and_a_directory_that_reads() {
-    let workplace = Workplace::new();
-    workplace.file(
+    let workplace = Workplace::with(
         "trial.toml",
         "[pipeline.dummy]\nsteps_per_epoch = 4000\ncheckpoint_size = \"4 KiB\"\n[checkpoint]\nevery_steps = 50\n",
     );
@@ -28,20 +24,15 @@ fn no_space_left_ends_the_run_with_a_message_and_a_directory_that_reads() {
     let whole = |line: &str| serde_json::from_str::<serde_json::Value>(line).is_ok();
     assert!(memory.ends_with('\n') && memory.lines().all(whole), "the half line was cut off");
     assert!(memory.len() <= 256 << 10 && memory.len() > 252 << 10, "and no other: {}", memory.len());
-    let shown = workplace.xrun(&["show", "latest"]);
-    assert_eq!(shown.code, 0, "{shown:?}");
-    let resumed = workplace.xrun(&["resume", "latest", "-s", "memory.every_steps=100"]);
-    assert_eq!(resumed.code, 0, "with space again the run goes on: {resumed:?}");
+    workplace.exits(0, &["show", "latest"]);
+    workplace.exits(0, &["resume", "latest", "-s", "memory.every_steps=100"]);
 }
 
 /// Runs xrun where no file may have more than 256 KiB.
 #[cfg(target_os = "linux")]
 fn with_small_files(workplace: &Workplace, arguments: &[&str]) -> crate::workplace::Output {
-    let xrun = workplace.command(arguments);
-    let mut command = std::process::Command::new("bash");
-    command.args(["-c", "ulimit -f 256; exec \"$@\"", "bash"]).arg(xrun.get_program()).args(arguments);
-    command.envs(xrun.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    said(command.current_dir(workplace.directory.path()).output().unwrap())
+    let script = ["-c", "ulimit -f 256; exec \"$@\"", "bash", env!("CARGO_BIN_EXE_xrun")];
+    said(workplace.in_place("bash", &[&script[..], arguments].concat()).output().unwrap())
 }
 
 #[test]
@@ -66,13 +57,7 @@ fn with_mounted(at: &str, workplace: &Workplace, script: &str) -> Option<crate::
     let inside = |script: &str| {
         let script = format!("mount -t tmpfs -o size=1m none {at} && {script}");
         let words = ["--user", "--map-root-user", "--mount", "bash", "-c", &script];
-        let mut command = std::process::Command::new("unshare");
-        command
-            .args(words)
-            .current_dir(workplace.directory.path())
-            .env("XRUN_CACHE", crate::workplace::cache())
-            .env("XDG_STATE_HOME", crate::workplace::state());
-        command.output().ok().map(said)
+        workplace.in_place("unshare", &words).output().ok().map(said)
     };
     if inside("true").is_none_or(|said| said.code != 0) {
         skipped("no file system can be mounted here (`unshare --user --map-root-user --mount`)");
@@ -89,8 +74,7 @@ fn on_a_small_disk(workplace: &Workplace, script: &str) -> Option<crate::workpla
 #[test]
 #[cfg(target_os = "linux")]
 fn no_device_file_is_needed() {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", "[pipeline.dummy]\nsteps_per_epoch = 20\n");
+    let workplace = Workplace::with("trial.toml", "[pipeline.dummy]\nsteps_per_epoch = 20\n");
     let xrun = env!("CARGO_BIN_EXE_xrun");
     let script = format!("{xrun} trial.toml -q && {xrun} watch -q --name w -- sh -c 'ls /dev; exit 3'");
     let Some(said) = with_mounted("/dev", &workplace, &script) else { return };
@@ -131,8 +115,10 @@ fn a_plan_says_before_the_run_that_its_checkpoints_do_not_fit_the_disk() {
 #[test]
 #[cfg(target_os = "linux")]
 fn on_a_full_disk_the_summary_still_says_how_the_run_ended() {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", "[pipeline.dummy]\nsteps_per_epoch = 100000\n[checkpoint]\nevery_steps = 50000\n");
+    let workplace = Workplace::with(
+        "trial.toml",
+        "[pipeline.dummy]\nsteps_per_epoch = 100000\n[checkpoint]\nevery_steps = 50000\n",
+    );
     let xrun = env!("CARGO_BIN_EXE_xrun");
     let script = format!("{xrun} trial.toml --results small; {xrun} ls --results small --json");
     let Some(said) = on_a_small_disk(&workplace, &script) else { return };

@@ -50,8 +50,7 @@ fn right_files_resolve_to_files_that_resolve_to_themselves() {
         let first = check(&directory, &[&name, "--resolved"]);
         assert_eq!(first.code, 0, "{name}: {first:?}");
         let resolved = workplace.file(&name, &first.out);
-        let again = check(&directory, &[resolved.to_str().unwrap(), "--resolved"]);
-        assert_eq!(first.out, again.out, "{name}");
+        assert_eq!(first.out, check(&directory, &[resolved.to_str().unwrap(), "--resolved"]).out, "{name}");
     }
 }
 
@@ -94,8 +93,7 @@ fn files_that_are_no_experiments_are_refused_and_nothing_panics() {
     std::fs::create_dir(workplace.path("directory.toml")).unwrap();
     let mut messages = String::new();
     for name in ["binary.toml", "large.toml", "deep.toml", "wide.toml", "directory.toml", "stage3.toml"] {
-        let said = workplace.xrun(&["check", name]);
-        assert_eq!(said.code, 2, "{name}: {said:?}");
+        let said = workplace.exits(2, &["check", name]);
         assert!(said.err.contains(name) && said.err.len() < 4000, "{name}: {said:?}");
         messages += said.err.lines().next().unwrap_or_default();
         messages.push('\n');
@@ -110,10 +108,8 @@ fn a_file_deeper_than_sixteen_extends_is_refused() {
         workplace.file(&format!("{number}.toml"), &format!("extends = \"{}.toml\"\n", number + 1));
     }
     workplace.file("20.toml", "[pipeline.dummy]\n");
-    let deep = workplace.xrun(&["check", "0.toml"]);
-    assert_eq!(deep.code, 2, "{deep:?}");
-    insta::assert_snapshot!(deep.err);
-    assert_eq!(workplace.xrun(&["check", "6.toml"]).code, 0);
+    insta::assert_snapshot!(workplace.exits(2, &["check", "0.toml"]).err);
+    workplace.exits(0, &["check", "6.toml"]);
 }
 
 #[test]
@@ -129,8 +125,7 @@ fn programs_get_the_same_problems_as_json() {
 
 #[test]
 fn a_wrong_override_is_shown_where_it_was_typed() {
-    let workplace = Workplace::new();
-    workplace.file("a.toml", "[pipeline.dummy]\n");
+    let workplace = Workplace::with("a.toml", "[pipeline.dummy]\n");
     let mut messages = String::new();
     for text in [
         "limits.wrokers=2",
@@ -140,9 +135,7 @@ fn a_wrong_override_is_shown_where_it_was_typed() {
         "limits.workers=[1, 2",
         "a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q=1",
     ] {
-        let said = workplace.xrun(&["a.toml", "-s", text]);
-        assert_eq!(said.code, 2, "{text}: {said:?}");
-        messages += &said.err;
+        messages += &workplace.exits(2, &["a.toml", "-s", text]).err;
     }
     insta::assert_snapshot!(messages);
     assert!(!workplace.path("results").exists(), "a wrong command line leaves nothing behind");

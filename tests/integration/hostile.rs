@@ -35,7 +35,7 @@ fn a_device_or_a_pipe_in_the_place_of_a_file_holds_nothing_up() {
     let workplace = Workplace::new();
     for name in ["trial", "other"] {
         workplace.file(&format!("{name}.toml"), SHORT);
-        assert_eq!(workplace.xrun(&[&format!("{name}.toml"), "-q"]).code, 0);
+        workplace.exits(0, &[&format!("{name}.toml"), "-q"]);
     }
     let run = workplace.latest("trial");
     for (at, name) in [
@@ -70,15 +70,12 @@ fn a_device_or_a_pipe_in_the_place_of_a_file_holds_nothing_up() {
         std::fs::write(&path, kept).unwrap();
     }
     pipe(&workplace.path("pipe.csv"));
-    let said = workplace.xrun(&["verdict", "pipe.csv"]);
-    assert_eq!(said.code, 1, "{said:?}");
-    insta::assert_snapshot!(said.err);
+    insta::assert_snapshot!(workplace.exits(1, &["verdict", "pipe.csv"]).err);
 }
 
 #[test]
 fn a_run_whose_directory_is_removed_ends_with_an_error_and_makes_nothing_in_its_place() {
-    let workplace = Workplace::new();
-    workplace.file(
+    let workplace = Workplace::with(
         "gone.toml",
         "[pipeline.dummy]\nsteps_per_epoch = 400\nstep_microseconds = 3000\n[checkpoint]\nevery_steps = 10\n[limits]\nmetrics_queue = 4\n",
     );
@@ -98,7 +95,6 @@ fn a_run_whose_directory_is_removed_ends_with_an_error_and_makes_nothing_in_its_
     assert!(!run.join("checkpoints").exists(), "nothing that looks like a run");
 }
 
-/// A key of so many parts in quotes, more swept keys than there can be, more unknown ones than anybody reads.
 /// Replaces a file by a copy, as `mv`, `rsync` and `sed -i` do.
 fn replace(path: &Path) {
     let copy = path.with_extension("copy");
@@ -108,8 +104,7 @@ fn replace(path: &Path) {
 
 #[test]
 fn a_file_that_is_changed_under_a_run_ends_it_with_a_checkpoint_and_is_named() {
-    let workplace = Workplace::new();
-    workplace.file(
+    let workplace = Workplace::with(
         "changed.toml",
         "[experiment]\ntensorboard = true\n[pipeline.dummy]\nsteps_per_epoch = 300\nstep_microseconds = 3000\n\
          [checkpoint]\nevery_steps = 10\n[limits]\nmetrics_queue = 4\n",
@@ -180,8 +175,7 @@ fn files_with_very_many_keys_are_refused_at_once() {
     ] {
         workplace.file(name, &content);
         let begun = Instant::now();
-        let said = workplace.xrun(&["check", name]);
-        assert_eq!(said.code, 2, "{name}: {:.2000}", said.err);
+        let said = workplace.exits(2, &["check", name]);
         assert!(begun.elapsed() < LONG, "{name}: {:?}", begun.elapsed());
         messages += &format!("{:.300}\n", said.err.lines().next().unwrap());
     }
@@ -190,9 +184,8 @@ fn files_with_very_many_keys_are_refused_at_once() {
 
 #[test]
 fn the_record_of_a_sweep_is_not_believed_when_it_does_not_add_up() {
-    let workplace = Workplace::new();
-    workplace.file("swept.toml", SHORT);
-    assert_eq!(workplace.xrun(&["sweep", "swept.toml", "-s", "experiment.seed=1,2", "-q"]).code, 0);
+    let workplace = Workplace::with("swept.toml", SHORT);
+    workplace.exits(0, &["sweep", "swept.toml", "-s", "experiment.seed=1,2", "-q"]);
     let sweep = workplace.latest_sweep("swept");
     let path = sweep.join("sweep.toml");
     let sealed = text(&path);
@@ -293,15 +286,12 @@ fn what_another_user_keeps_to_himself_in_a_shared_cache_is_not_called_damaged() 
 
 #[test]
 fn the_users_umask_holds_for_all_files_and_nothing_is_written_through_links() {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", SHORT);
+    let workplace = Workplace::with("trial.toml", SHORT);
     workplace.file("cut.toml", &format!("{SHORT}fail_at_step = 3\n[checkpoint]\nevery_steps = 1\n"));
     let program = env!("CARGO_BIN_EXE_xrun");
     let xrun = |arguments: &str| {
-        let mut shell = Command::new("sh");
-        shell.args(["-c", &format!("umask 077; exec '{program}' {arguments}")]).current_dir(workplace.directory.path());
-        shell.env("XRUN_CACHE", crate::workplace::cache()).env("XDG_STATE_HOME", crate::workplace::state());
-        said(shell.output().unwrap())
+        let script = format!("umask 077; exec '{program}' {arguments}");
+        said(workplace.in_place("sh", &["-c", &script]).output().unwrap())
     };
     assert_eq!(xrun("trial.toml -q").code, 0);
     assert_eq!(xrun("cut.toml -q").code, 1);
@@ -315,15 +305,13 @@ fn the_users_umask_holds_for_all_files_and_nothing_is_written_through_links() {
     let own = workplace.path("own");
     std::fs::create_dir(&own).unwrap();
     symlink(&own, run.join("export")).unwrap();
-    let exported = workplace.xrun(&["export", "trial", "--to", "tensorboard"]);
-    assert_eq!(exported.code, 1, "{exported:?}");
+    let exported = workplace.exits(1, &["export", "trial", "--to", "tensorboard"]);
     assert_eq!(std::fs::read_dir(&own).unwrap().count(), 0);
     let cut = workplace.latest("cut");
     std::fs::rename(cut.join("checkpoints"), own.join("step")).unwrap();
     symlink(own.join("step"), cut.join("checkpoints")).unwrap();
     let kept = std::fs::read_dir(own.join("step")).unwrap().count();
-    let resumed = workplace.xrun(&["resume", "cut"]);
-    assert_eq!(resumed.code, 1, "{resumed:?}");
+    let resumed = workplace.exits(1, &["resume", "cut"]);
     assert_eq!(std::fs::read_dir(own.join("step")).unwrap().count(), kept);
     std::fs::remove_file(cut.join("run.lock")).unwrap();
     symlink(own.join("made"), cut.join("run.lock")).unwrap();

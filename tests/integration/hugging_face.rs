@@ -7,42 +7,7 @@ use serde_json::Value;
 use crate::workplace::{Workplace, json, skipped};
 
 /// Activations, keys and values are not quantised: what is exported is then all of the model.
-const EXPERIMENT: &str = r#"
-[experiment]
-seed = 2
-device = "cpu"
-[pipeline.qat-language-model]
-sequence_length = 160
-weight_bits = [32, 8, 4]
-activation_bits = [32, 32, 32]
-kv_cache_bits = [32, 32, 32]
-pretraining_steps = 10
-calibration_batches = 1
-max_new_tokens = 4
-lora_rank = 2
-export_merged = true
-export_components = true
-[model.gpt2]
-layers = 2
-heads = 2
-hidden_size = 16
-context_length = 160
-[dataset.question-answers]
-source = "file"
-path = "questions.json"
-validation_path = "questions.json"
-vocabulary_size = 300
-[optimizer.adamw]
-learning_rate = 1e-2
-[training]
-max_steps = 30
-epochs = 100
-batch_size = 4
-[validation]
-batches = 50
-every_steps = 30
-every_epochs = 0
-"#;
+const EXPERIMENT: &str = include_str!("../experiments/tiny/exported.toml");
 
 const QUESTIONS: &str = r#"{"data": [{"title": "Towns", "paragraphs": [
   {"context": "In Ostheim, Zoë the baker has 3 red cats; it's 'her' house.", "qas": [
@@ -64,8 +29,7 @@ fn python(modules: &str) -> Option<String> {
 #[test]
 #[expect(clippy::print_stderr, reason = "the figures that were compared")]
 fn perplexity_in_transformers_is_that_of_the_run() {
-    let workplace = Workplace::new();
-    workplace.file("tiny.toml", EXPERIMENT);
+    let workplace = Workplace::with("tiny.toml", EXPERIMENT);
     let questions = workplace.file("questions.json", QUESTIONS);
     let run = workplace.trained("exported", &[]);
     let checkpoint = run.join("checkpoints/step_00000030");

@@ -31,19 +31,15 @@ fn what_is_made_passes_its_own_check_and_runs() {
 
 #[test]
 fn nothing_is_overwritten_and_other_beginnings_can_be_chosen() {
-    let workplace = Workplace::new();
-    workplace.file("taken/README.md", "mine");
-    let said = workplace.xrun(&["new", "--project", "taken"]);
-    assert_eq!(said.code, 2, "{said:?}");
-    let mut messages = said.err;
+    let workplace = Workplace::with("taken/README.md", "mine");
+    let mut messages = workplace.exits(2, &["new", "--project", "taken"]).err;
     assert_eq!(std::fs::read_dir(workplace.path("taken")).unwrap().count(), 1, "nothing was written");
-    assert_eq!(workplace.xrun(&["new", "--project", "like", "--like", "soak"]).code, 0);
-    assert_eq!(workplace.xrun(&["check", "--no-data", "like/soak.toml"]).code, 0);
-    assert_eq!(workplace.xrun(&["new", "dummy", "--project", "of"]).code, 0);
+    workplace.exits(0, &["new", "--project", "like", "--like", "soak"]);
+    workplace.exits(0, &["check", "--no-data", "like/soak.toml"]);
+    workplace.exits(0, &["new", "dummy", "--project", "of"]);
     let whole = std::fs::read_to_string(workplace.path("of/dummy.toml")).unwrap();
     assert!(whole.contains("[limits]") && workplace.xrun(&["check", "of/dummy.toml"]).code == 0, "{whole}");
-    let said = workplace.xrun(&["new", "--project", "none", "--like", "stag2"]);
-    assert_eq!(said.code, 2, "{said:?}");
+    let said = workplace.exits(2, &["new", "--project", "none", "--like", "stag2"]);
     assert!(!workplace.path("none").exists());
     messages += &said.err;
     insta::assert_snapshot!(messages);

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::limits::{FEDERATED, FEW_SHOT, LANGUAGE_MODEL, VISION_LANGUAGE};
-use crate::workplace::{Output, Workplace, json, redacted, text};
+use crate::workplace::{Output, Workplace, json, lines, redacted, text};
 
 /// A run of a tiny experiment, with a cache of its own, so that each of its files is found in one place.
 struct Tiny(Workplace);
@@ -39,15 +39,21 @@ impl Tiny {
 
     /// A file of the generated data whose path ends so.
     fn data(&self, end: &str) -> PathBuf {
-        fn find(directory: &Path, end: &str) -> Option<PathBuf> {
-            let entries = std::fs::read_dir(directory).unwrap().flatten().map(|entry| entry.path());
-            let (directories, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
-            files
-                .into_iter()
-                .find(|path| path.ends_with(end))
-                .or_else(|| directories.iter().find_map(|path| find(path, end)))
+        self.find(&|path| path.ends_with(end)).unwrap_or_else(|| panic!("no {end}"))
+    }
+
+    fn find(&self, is_it: &dyn Fn(&Path) -> bool) -> Option<PathBuf> {
+        let mut directories = vec![self.0.path("cache")];
+        while let Some(directory) = directories.pop() {
+            for path in std::fs::read_dir(directory).unwrap().flatten().map(|entry| entry.path()) {
+                match path.is_dir() {
+                    true => directories.push(path),
+                    false if is_it(&path) => return Some(path),
+                    false => {}
+                }
+            }
         }
-        find(&self.0.path("cache"), end).unwrap_or_else(|| panic!("no {end}"))
+        None
     }
 
     /// Predicts for these files with the last checkpoint: the exit code, what was said, and the lines.
@@ -141,7 +147,8 @@ fn boxes_are_in_pixels_of_the_image_as_it_was_given() {
 fn answers_to_held_out_questions_are_those_of_the_validation() {
     let tiny = Tiny::new(LANGUAGE_MODEL);
     let metrics = tiny.metrics(&["-s", "validation.batches=1000"]);
-    let data: Value = json(&tiny.data_of_questions());
+    let has_questions = |path: &Path| std::fs::read_to_string(path).is_ok_and(|text| text.contains("\"paragraphs\""));
+    let data: Value = json(&tiny.find(&has_questions).unwrap());
     let articles = data["data"].as_array().unwrap();
     let share = 0.1_f64;
     let held_out = ((articles.len() as f64 * share).round() as usize).max(1);
@@ -179,26 +186,6 @@ fn answers_to_held_out_questions_are_those_of_the_validation() {
     assert!(lines[0]["question"].is_string());
 }
 
-impl Tiny {
-    /// The generated file of questions.
-    fn data_of_questions(&self) -> PathBuf {
-        fn all(directory: &Path, into: &mut Vec<PathBuf>) {
-            for path in std::fs::read_dir(directory).unwrap().flatten().map(|entry| entry.path()) {
-                match path.is_dir() {
-                    true => all(&path, into),
-                    false => into.push(path),
-                }
-            }
-        }
-        let mut files = Vec::new();
-        all(&self.0.path("cache"), &mut files);
-        let has_questions = |path: &PathBuf| {
-            std::fs::read_to_string(path).is_ok_and(|text| text.contains("\"qas\"") && text.contains("\"paragraphs\""))
-        };
-        files.into_iter().find(has_questions).unwrap()
-    }
-}
-
 /// A caption of the report has the question, what was said, and the truth.
 fn captions(run: &Path) -> Vec<String> {
     let index = json(&run.join("images/index.json"));
@@ -212,7 +199,7 @@ fn held_out_images_are_answered_as_in_the_validation() {
     let tiny = Tiny::new(&experiment.replace("[validation]", "[validation]\nimages = 8"));
     let captions = captions(&tiny.run());
     let list = tiny.data("held-out.jsonl");
-    let examples: Vec<Value> = text(&list).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let examples: Vec<Value> = lines(&list);
     assert_eq!((examples.len(), captions.len()), (8, 8));
     let of = |example: &Value| {
         let [user, assistant] = [&example["messages"][0]["content"], &example["messages"][1]["content"]];

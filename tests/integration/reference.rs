@@ -34,8 +34,7 @@ fn committed_results_are_whole_small_and_name_no_place_of_their_machine() {
             size += entry.metadata().unwrap().len();
         }
         assert!(size < 2 << 20, "{shown} has {size} bytes");
-        let summary = json(&reference.join("summary.json"));
-        assert_eq!(summary["outcome"], "finished", "{shown}");
+        assert_eq!(json(&reference.join("summary.json"))["outcome"], "finished", "{shown}");
         let name = reference.file_name().unwrap().to_str().unwrap();
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("experiments/{name}.toml"));
         assert_eq!(text(&reference.join("experiment.toml")), text(&file), "{shown} is of another file: make it again");
@@ -161,11 +160,9 @@ fn a_result_that_is_kept_without_its_trace_loses_nothing_to_a_command() {
         workplace.file(&format!("kept/{name}"), &text);
     }
     let before = files(&kept);
-    let said = workplace.xrun(&["export", "kept", "--to", "report"]);
-    assert_eq!(said.code, 1, "{said:?}");
+    let said = workplace.exits(1, &["export", "kept", "--to", "report"]);
     let mut messages = lines_with(&said.err, "memory.jsonl") + "\n";
-    let said = workplace.xrun(&["show", "kept"]);
-    assert_eq!(said.code, 0, "{said:?}");
+    let said = workplace.exits(0, &["show", "kept"]);
     messages += &(lines_with(&said.out, "memory.jsonl") + "\n");
     assert!(said.out.contains("kept/memory_epochs.csv"), "{said:?}");
     insta::assert_snapshot!(messages);

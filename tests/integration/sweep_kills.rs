@@ -5,24 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use crate::workplace::{Workplace, json, lines_with, redacted, text, wait_until};
+use crate::workplace::{Workplace, end, json, lines_with, redacted, text, wait_until};
 
-const EXPERIMENT: &str = "
-[pipeline.dummy]
-steps_per_epoch = 30
-step_microseconds = 12000
-[checkpoint]
-every_steps = 7
-[validation]
-every_steps = 11
-[limits]
-metrics_queue = 3
-[sweep]
-repeats = 2
-[sweep.values]
-\"cleanup.every_steps\" = [0, 5]
-\"optimizer.adamw.learning_rate\" = { from = 1e-4, to = 1e-2, steps = 3, scale = \"log\" }
-";
+const EXPERIMENT: &str = include_str!("../experiments/tiny/swept-slowly.toml");
 const RUNS: usize = 12;
 const STEPS: u64 = 30;
 /// The longest wait for a kill. Two processes sleep at least 12 runs * 30 steps * 12 ms / 2 = 2.16 s, whatever the machine:
@@ -30,9 +15,7 @@ const STEPS: u64 = 30;
 const PATIENCE_MILLISECONDS: u64 = 400;
 
 fn workplace() -> Workplace {
-    let workplace = Workplace::new();
-    workplace.file("cut.toml", EXPERIMENT);
-    workplace
+    Workplace::with("cut.toml", EXPERIMENT)
 }
 
 fn directory(workplace: &Workplace) -> PathBuf {
@@ -110,8 +93,7 @@ fn a_killed_run_is_a_row_and_a_resume_goes_on_with_it() {
     assert_eq!((&bad[0]["outcome"], &bad[0]["signal"]), (&"killed".into(), &9.into()));
     assert!(good.iter().all(|run| run["outcome"] == "finished"));
     let before = finished(&path);
-    let said = workplace.xrun(&["sweep", "--resume", path.to_str().unwrap()]);
-    assert_eq!(said.code, 0, "{said:?}");
+    let said = workplace.exits(0, &["sweep", "--resume", path.to_str().unwrap()]);
     insta::assert_snapshot!(lines_with(&said.err, "11 runs"));
     assert_eq!(json(&path.join("trials").join(&name).join("manifest.json"))["resumed"].as_array().unwrap().len(), 1);
     assert!(before.iter().all(|(run, summary)| finished(&path)[run] == *summary), "nothing is done twice");
@@ -136,7 +118,7 @@ fn ctrl_c_stops_the_run_in_good_order_and_says_how_to_go_on() {
         .iter()
         .filter(|run| run.join("summary.json").exists() && json(&run.join("summary.json"))["outcome"] == "interrupted");
     assert_eq!(stopped.count(), 2, "both wrote their checkpoints");
-    assert_eq!(workplace.xrun(&["sweep", "--resume", path.to_str().unwrap(), "-q"]).code, 0);
+    workplace.exits(0, &["sweep", "--resume", path.to_str().unwrap(), "-q"]);
     is_whole(&path);
 }
 
@@ -163,9 +145,7 @@ fn a_sweep_that_another_process_works_on_is_not_taken() {
     let workplace = workplace();
     let mut sweep = workplace.spawn(&["sweep", "cut.toml"]);
     wait_until("the sweep begins", || directory(&workplace).join("sweep.toml").exists());
-    let said = workplace.xrun(&["sweep", "--resume", "results/cut/sweeps/latest"]);
-    assert_eq!(said.code, 1, "{said:?}");
-    insta::assert_snapshot!(redacted(&said.err));
+    insta::assert_snapshot!(redacted(&workplace.exits(1, &["sweep", "--resume", "results/cut/sweeps/latest"]).err));
     signal(sweep.id() as i32, libc::SIGINT);
     sweep.wait().unwrap();
 }
@@ -173,13 +153,12 @@ fn a_sweep_that_another_process_works_on_is_not_taken() {
 #[test]
 fn runs_of_a_killed_sweep_stop_by_themselves() {
     let workplace = workplace();
-    let mut sweep = workplace.spawn(&["sweep", "cut.toml", "-s", "pipeline.dummy.step_microseconds=50000"]);
+    let sweep = workplace.spawn(&["sweep", "cut.toml", "-s", "pipeline.dummy.step_microseconds=50000"]);
     wait_until("a run makes steps", || {
         let runs = std::fs::read_dir(directory(&workplace).join("trials")).into_iter().flatten().flatten();
         runs.filter(|run| run.path().join("metrics.jsonl").exists()).count() == 1
     });
-    sweep.kill().unwrap();
-    sweep.wait().unwrap();
+    end(sweep);
     let path = directory(&workplace);
     wait_until("its run stops in good order", || {
         let runs = std::fs::read_dir(path.join("trials")).unwrap().flatten();
@@ -249,14 +228,4 @@ fn kill_until_done(wanted: u32, seed: u64) -> u32 {
 #[test]
 fn killed_at_any_moment_a_sweep_loses_nothing_and_does_nothing_twice() {
     assert!(kill_until_done(8, 1) >= 4);
-}
-
-/// `cargo test --no-default-features --test integration -- --ignored many_kills --nocapture`
-#[test]
-#[ignore = "takes minutes"]
-#[expect(clippy::print_stdout, reason = "the figure is what it is run for")]
-fn many_kills() {
-    let kills: u32 = (0..6).map(|seed| kill_until_done(20, seed)).sum();
-    println!("{kills} kills in 6 sweeps of {RUNS} runs: none lost, none done twice");
-    assert!(kills >= 50);
 }

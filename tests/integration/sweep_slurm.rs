@@ -1,129 +1,47 @@
 //! A sweep on Slurm, with commands of ours in place of Slurm's. `.ci/slurm-test` has a real one.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 
-use crate::workplace::{Output, Workplace, json, lines_with, redacted, redacted_names, said, text, wait_until};
+use crate::workplace::{Output, Workplace, json, lines_with, redacted, redacted_names, said, send, text, wait_until};
 
-const EXPERIMENT: &str = "
-[pipeline.dummy]
-steps_per_epoch = 20
-step_microseconds = 10000
-[checkpoint]
-every_steps = 5
-[limits]
-metrics_queue = 1
-[sweep.values]
-\"cleanup.every_steps\" = [0, 1, 4, 5]
-[launcher.slurm]
-partition = \"short\"
-time = \"90m\"
-array_limit = 2
-extra_lines = [\"#SBATCH --constraint=fast\", \"export LOADED=yes\"]
-";
+const EXPERIMENT: &str = include_str!("../experiments/tiny/swept-on-slurm.toml");
 
 /// Runs the tasks of an array one after another, and keeps the state of each in a file, unless a file beside it says
 /// something else: `refuse` (with these words), `most` (refuse what asks for more MiB), `queue` (refuse while this number of tasks is active), `hold` (start nothing), `lose` (a node that sees nothing), `end_1_0`
 /// (kill task 0 of job 1 when it makes steps, or so many: the second word; the first word in the file is its state).
-const SBATCH: &str = r#"#!/bin/bash
-here=$(dirname "$0")
-[ "$1" = --version ] && { echo "slurm-wlm 0"; exit; }
-script=${@: -1}
-[ -f "$here/refuse" ] && { cat "$here/refuse" >&2; exit 1; }
-asked=$(sed -n 's/^#SBATCH --mem=\([0-9]*\)M$/\1/p' "$script")
-[ -f "$here/most" ] && [ "${asked:-0}" -gt "$(cat "$here/most")" ] && {
-    echo "sbatch: error: Requested node configuration is not available" >&2
-    exit 1
-}
-active=$(cat "$here"/task_* 2>/dev/null | grep -cE '[|](PENDING|RUNNING)[|]')
-[ -f "$here/queue" ] && [ "$active" -ge "$(cat "$here/queue")" ] && { echo "sbatch: error: job submit limit" >&2; exit 1; }
-job=$(($(cat "$here/last" 2>/dev/null || echo 0) + 1))
-echo "$job" >"$here/last"
-directory=$(dirname "$script")
-cp "$script" "$here/job_$job"
-name=$(sed -n 's/^#SBATCH --job-name=//p' "$script")
-array=$(sed -n 's/^#SBATCH --array=\([^%]*\).*/\1/p' "$script")
-said=$(sed -n 's/^#SBATCH --output="\(.*\)"/\1/p' "$script")
-state() {
-    echo "$job|$1|$2|$name|Priority" >"$here/writing_$job"
-    mv "$here/writing_$job" "$here/task_${job}_$1"
-}
-tasks=$(for range in ${array//,/ }; do seq "${range%-*}" "${range#*-}"; done)
-for task in $tasks; do state "$task" PENDING; done
-[ -f "$here/hold" ] && { echo "$job"; exit; }
-(
-    for task in $tasks; do
-        [ -f "$here/lose" ] && { state "$task" FAILED; continue; }
-        state "$task" RUNNING
-        output=${said/\%A/$job}
-        SLURM_JOB_ID=$job SLURM_MEM_PER_NODE=$asked SLURM_ARRAY_TASK_ID=$task bash "$here/job_$job" >>"${output/\%a/$task}" 2>&1 &
-        if [ -f "$here/end_${job}_$task" ]; then
-            read -r word steps <"$here/end_${job}_$task"
-            until [ "$(cat "$directory"/trials/*/metrics.jsonl 2>/dev/null | wc -l)" -ge "${steps:-1}" ]; do sleep 0.01; done
-            kill -9 $!
-            wait
-            state "$task" "$word"
-        elif wait $!; then
-            state "$task" COMPLETED
-        else
-            state "$task" FAILED
-        fi
-    done
-) </dev/null >/dev/null 2>&1 &
-echo "$job"
-"#;
+const SBATCH: &str = include_str!("../stand_in/slurm/sbatch");
 
-const SQUEUE: &str = r#"#!/bin/bash
-here=$(dirname "$0")
-[ "$1" = --version ] && { echo "slurm-wlm 0"; exit; }
-[ -f "$here/silent" ] && { echo >>"$here/unanswered"; echo "slurm_load_jobs error: Unable to contact slurm controller (connect failure)" >&2; exit 1; }
-echo >>"$here/answered"
-for word; do case $word in --name=*) names=${word#--name=} ;; esac; done
-cat "$here"/task_* 2>/dev/null | awk -F'|' -v names=",$names," 'index(names, "," $4 ",")'
-"#;
+const SQUEUE: &str = include_str!("../stand_in/slurm/squeue");
 
-const SCONTROL: &str = r#"#!/bin/bash
-echo "Configuration data as of 2026-11-21T07:14:35"
-echo "MaxArraySize            = $(cat "$(dirname "$0")/array_size" 2>/dev/null || echo 1001)"
-"#;
+const SCONTROL: &str = include_str!("../stand_in/slurm/scontrol");
 
-const SCANCEL: &str = r#"#!/bin/bash
-sed -i "s/|PENDING|/|CANCELLED|/" "$(dirname "$0")"/task_"$1"_*
-"#;
+const SCANCEL: &str = include_str!("../stand_in/slurm/scancel");
 
 /// A workplace with commands of ours in place of Slurm's.
 pub struct Cluster {
     pub workplace: Workplace,
 }
 
+impl std::ops::Deref for Cluster {
+    type Target = Workplace;
+
+    fn deref(&self) -> &Workplace {
+        &self.workplace
+    }
+}
+
 impl Cluster {
     pub fn new() -> Self {
-        let workplace = Workplace::new();
-        workplace.file("four.toml", EXPERIMENT);
+        let workplace = Workplace::with("four.toml", EXPERIMENT);
         for (name, script) in [("sbatch", SBATCH), ("squeue", SQUEUE), ("scancel", SCANCEL), ("scontrol", SCONTROL)] {
-            let path = workplace.file(&format!("bin/{name}"), script);
-            std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+            workplace.program(name, script);
         }
         Self { workplace }
     }
 
-    pub fn command(&self, arguments: &[&str]) -> Command {
-        let path = std::env::var("PATH").unwrap();
-        let mut command = self.workplace.command(arguments);
-        command.env("PATH", format!("{}:{path}", self.workplace.path("bin").display()));
-        command
-    }
-
-    pub fn xrun(&self, arguments: &[&str]) -> Output {
-        said(self.command(arguments).output().unwrap())
-    }
-
     fn sweep(&self, more: &[&str]) -> Output {
         self.xrun(&[&["sweep", "four.toml", "--launcher", "slurm"], more].concat())
-    }
-
-    pub fn spawn(&self, arguments: &[&str]) -> Child {
-        self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
     pub fn tell(&self, name: &str, text: &str) {
@@ -157,8 +75,7 @@ impl Cluster {
 }
 
 pub fn interrupt(child: Child) -> Output {
-    // SAFETY: a signal to a process that a test started.
-    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    send(&child, libc::SIGINT);
     said(child.wait_with_output().unwrap())
 }
 
@@ -194,15 +111,14 @@ fn all_trials_are_one_array_that_asks_for_what_the_file_and_the_plan_say() {
     }
     assert!(!script.contains("--gres"), "the dummy runs on the CPU: {script}");
     let memory = script.split("--mem=").nth(1).unwrap().split('M').next().unwrap().parse::<u64>().unwrap();
-    let table = json(&sweep.join("table.json"));
-    let peak = table["rows"][0]["rss_peak"]["median"].as_f64().unwrap() / f64::from(1 << 20);
+    let peak = json(&sweep.join("table.json"))["rows"][0]["rss_peak"]["median"].as_f64().unwrap() / f64::from(1 << 20);
     assert!(memory as f64 > peak + 200.0 && (memory as f64) < peak + 400.0, "{memory} M for a run of {peak} MiB");
     let forecasts: toml::Table = text(&sweep.join("memory.toml")).parse().unwrap();
     assert_eq!(forecasts["forecasts"].as_array().map(Vec::len), Some(4), "{forecasts}");
     assert!(!text(&sweep.join("trials/0001-1/resolved.toml")).contains("launcher"), "no part of a run");
     let said = cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap()]);
     assert_eq!((said.code, cluster.submissions().as_str()), (0, "1"), "nothing twice: {said:?}");
-    assert_eq!(cluster.xrun(&["sweep", "--collect", sweep.to_str().unwrap(), "-q"]).code, 0);
+    cluster.exits(0, &["sweep", "--collect", sweep.to_str().unwrap(), "-q"]);
 }
 
 #[test]
@@ -215,7 +131,7 @@ fn more_runs_than_one_array_takes_become_several_one_after_another() {
     insta::assert_snapshot!(jobs_and_end(&said));
     let sweep = cluster.directory();
     assert_eq!(outcomes(&sweep), ["finished"; 4]);
-    let job = |number: u32| text(&cluster.workplace.path(&format!("bin/job_{number}")));
+    let job = |number: u32| text(&cluster.path(&format!("bin/job_{number}")));
     assert!(job(1).contains("--array=0-2%2\n") && !job(1).contains("dependency"), "{}", job(1));
     assert!(job(2).contains("--array=0-2%2\n"), "{}", job(2));
     assert!(job(3).contains("--array=0-1%2\n") && job(3).contains("--dependency=afterany:2\n"), "{}", job(3));
@@ -238,23 +154,6 @@ fn an_array_that_is_refused_while_another_is_active_is_submitted_when_that_has_e
 }
 
 #[test]
-fn runs_of_a_later_array_that_wait_are_known_and_are_not_submitted_twice() {
-    let cluster = Cluster::new();
-    cluster.tell("array_size", "3");
-    cluster.tell("hold", "");
-    let sweep = cluster.spawn(&["sweep", "four.toml", "--launcher", "slurm"]);
-    wait_until("the jobs are submitted", || cluster.workplace.path("bin/task_2_0").exists());
-    let said = interrupt(sweep);
-    assert!(said.code == 8 && said.err.contains("scancel 1 2\n"), "{said:?}");
-    let directory = cluster.directory();
-    assert_eq!(cluster.xrun(&["sweep", "--collect", directory.to_str().unwrap(), "-q"]).code, 8);
-    assert_eq!(outcomes(&directory), ["waiting"; 4]);
-    let again = cluster.watch(&directory);
-    let said = interrupt(again);
-    assert_eq!((said.code, cluster.submissions().as_str()), (8, "2"), "{said:?}");
-}
-
-#[test]
 fn a_cluster_whose_arrays_are_too_small_is_told_as_such() {
     let cluster = Cluster::new();
     cluster.tell("array_size", "0");
@@ -273,7 +172,7 @@ fn a_killed_run_is_submitted_again_and_goes_on() {
     let said = cluster.sweep(&[]);
     assert_eq!(said.code, 0, "{said:?}");
     insta::assert_snapshot!(lines_with(&said.err, "NODE_FAIL"));
-    assert!(text(&cluster.workplace.path("bin/job_2")).contains("--array=0%2\n"));
+    assert!(text(&cluster.path("bin/job_2")).contains("--array=0%2\n"));
     let sweep = cluster.directory();
     assert_eq!(outcomes(&sweep), ["finished"; 4]);
     let mut resumed = 0;
@@ -295,7 +194,7 @@ fn a_refusal_is_shown_with_advice_and_can_be_gone_on_from() {
     insta::assert_snapshot!(lines_with(&said.err, "Invalid partition name specified"));
     cluster.forget("refuse");
     let sweep = cluster.directory();
-    assert_eq!(cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap(), "-q"]).code, 0);
+    cluster.exits(0, &["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
     assert_eq!(outcomes(&sweep), ["finished"; 4]);
 }
 
@@ -306,7 +205,7 @@ fn a_machine_without_slurm_is_told_as_such_before_anything_is_written() {
     let said = said(command.env("PATH", "/no/such/directory").output().unwrap());
     assert_eq!(said.code, 1, "{said:?}");
     insta::assert_snapshot!(redacted(&said.err));
-    assert!(!cluster.workplace.path("results").exists());
+    assert!(!cluster.path("results").exists());
 }
 
 #[test]
@@ -333,7 +232,7 @@ fn ctrl_c_leaves_the_jobs_and_says_how_to_go_on() {
     let cluster = Cluster::new();
     cluster.tell("hold", "");
     let sweep = cluster.spawn(&["sweep", "four.toml", "--launcher", "slurm"]);
-    wait_until("the jobs are submitted", || cluster.workplace.path("bin/task_1_3").exists());
+    wait_until("the jobs are submitted", || cluster.path("bin/task_1_3").exists());
     let said = interrupt(sweep);
     assert_eq!(said.code, 8, "{said:?}");
     let directory = cluster.directory();
@@ -342,15 +241,13 @@ fn ctrl_c_leaves_the_jobs_and_says_how_to_go_on() {
         "jobs_that_go_on",
         ["4 of 4", "scancel", "sweep --"].map(|part| lines_with(&said.err, part)).join("\n")
     );
-    let said = cluster.xrun(&["sweep", "--collect", path]);
-    assert_eq!(said.code, 8, "{said:?}");
+    let said = cluster.exits(8, &["sweep", "--collect", path]);
     insta::assert_snapshot!("collected_while_jobs_wait", lines_with(&said.err, "of 4"));
     assert_eq!(outcomes(&directory), ["waiting"; 4]);
     let said = cluster.xrun(&["sweep", "--resume", path, "--launcher", "local"]);
     assert!(said.code == 2 && said.err.contains("scancel 1"), "{said:?}");
     let again = cluster.watch(&directory);
-    let collected = cluster.xrun(&["sweep", "--collect", path, "-q"]);
-    assert_eq!(collected.code, 8, "beside a watcher: {collected:?}");
+    cluster.exits(8, &["sweep", "--collect", path, "-q"]);
     let said = interrupt(again);
     assert_eq!((said.code, cluster.submissions().as_str()), (8, "1"), "what waits is not submitted again: {said:?}");
 }
@@ -360,8 +257,8 @@ fn cancelled_jobs_end_the_watching_and_are_not_submitted_again() {
     let cluster = Cluster::new();
     cluster.tell("hold", "");
     let sweep = cluster.spawn(&["sweep", "four.toml", "--launcher", "slurm"]);
-    wait_until("the jobs are submitted", || cluster.workplace.path("bin/task_1_3").exists());
-    assert!(Command::new(cluster.workplace.path("bin/scancel")).arg("1").status().unwrap().success());
+    wait_until("the jobs are submitted", || cluster.path("bin/task_1_3").exists());
+    assert!(Command::new(cluster.path("bin/scancel")).arg("1").status().unwrap().success());
     let said = said(sweep.wait_with_output().unwrap());
     assert_eq!(said.code, 8, "{said:?}");
     insta::assert_snapshot!(lines_with(&said.err, "of 4"));
@@ -373,7 +270,7 @@ fn a_controller_that_does_not_answer_is_asked_again() {
     let cluster = Cluster::new();
     cluster.tell("hold", "");
     let sweep = cluster.spawn(&["sweep", "four.toml", "--launcher", "slurm"]);
-    wait_until("the jobs are submitted", || cluster.workplace.path("bin/task_1_3").exists());
+    wait_until("the jobs are submitted", || cluster.path("bin/task_1_3").exists());
     cluster.tell("silent", "");
     wait_until("nobody answers", || cluster.asked("unanswered") > 1);
     cluster.forget("silent");
@@ -414,8 +311,6 @@ fn what_cannot_be_asked_of_slurm_is_refused_where_it_stands() {
         assert_eq!(said.code, 2, "{arguments:?}: {said:?}");
         refusals += &format!("{}\n{}\n", arguments.join(" "), said.err);
     }
-    assert!(!cluster.workplace.path("results").exists());
-    let said = cluster.xrun(&["sweep", "--collect", "."]);
-    assert_eq!(said.code, 1, "{said:?}");
-    insta::assert_snapshot!(redacted_names(&(refusals + &said.err)));
+    assert!(!cluster.path("results").exists());
+    insta::assert_snapshot!(redacted_names(&(refusals + &cluster.exits(1, &["sweep", "--collect", "."]).err)));
 }

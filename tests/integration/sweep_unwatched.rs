@@ -9,45 +9,24 @@ use crate::sweep_memory::not_retried;
 use crate::sweep_slurm::{Cluster, interrupt, outcomes};
 use crate::workplace::{Output, json, lines_with, text, wait_until};
 
-const LEAK: &str = "
-[pipeline.dummy]
-steps_per_epoch = 400
-step_microseconds = 4000
-leak_per_step = \"1 MiB\"
-leak_in_ledger = true
-[limits]
-metrics_queue = 1
-[memory]
-every_steps = 1
-[sweep]
-\"experiment.seed\" = [1]
-";
+pub const LEAK: &str = include_str!("../experiments/tiny/swept-leak.toml");
 
-const RESTS: &str = "
-[pipeline.dummy]
-steps_per_epoch = 60
-step_microseconds = 10000
-hold = \"100 MiB\"
-[limits]
-metrics_queue = 1
-[sweep]
-\"experiment.seed\" = [1]
-";
+const RESTS: &str = include_str!("../experiments/tiny/swept-rests.toml");
 
 /// A sweep whose first job Slurm ends for its memory, after nobody watches any more.
 fn left_alone(file: &str, content: &str, end: &str) -> (Cluster, PathBuf) {
     let cluster = Cluster::new();
-    cluster.workplace.file(file, content);
+    cluster.file(file, content);
     // Its steps go on until the watcher has gone.
     cluster.tell("end_1_0", end);
     let watcher = cluster.spawn(&["sweep", file, "--launcher", "slurm", "-s", "launcher.slurm.memory=150 MiB"]);
-    let state = || std::fs::read_to_string(cluster.workplace.path("bin/task_1_0")).unwrap_or_default();
+    let state = || std::fs::read_to_string(cluster.path("bin/task_1_0")).unwrap_or_default();
     wait_until("the job runs", || state().contains("RUNNING"));
     let said = interrupt(watcher);
     assert_eq!(said.code, 8, "{said:?}");
     wait_until("the job died", || state().contains("OUT_OF_MEMORY"));
     let name = file.trim_end_matches(".toml");
-    let sweep = cluster.workplace.latest_sweep(name);
+    let sweep = cluster.latest_sweep(name);
     (cluster, sweep)
 }
 
@@ -81,7 +60,7 @@ fn what_rested_is_tried_once_more_with_what_it_needed() {
     let said = resume(&cluster, &sweep);
     assert!(said.code == 0 && reported(&said), "{said:?}");
     insta::assert_snapshot!("a_death_that_is_retried", lines_with(&said.err, "OUT_OF_MEMORY"));
-    let script = text(&cluster.workplace.path("bin/job_2"));
+    let script = text(&cluster.path("bin/job_2"));
     let memory: u64 = script.split("--mem=").nth(1).unwrap().split('M').next().unwrap().parse().unwrap();
     assert!((240..=600).contains(&memory), "{memory}");
     assert_eq!((cluster.submissions().as_str(), outcomes(&sweep)), ("2", vec!["finished".to_owned()]));
@@ -94,7 +73,7 @@ fn who_has_given_it_more_since_is_not_asked_again() {
     write::replace(&sweep.join("slurm.toml"), settings.as_bytes()).unwrap();
     let said = resume(&cluster, &sweep);
     assert!(said.code == 0 && !reported(&said), "{said:?}");
-    assert!(text(&cluster.workplace.path("bin/job_2")).contains("--mem=700M"));
+    assert!(text(&cluster.path("bin/job_2")).contains("--mem=700M"));
 }
 
 #[test]
@@ -103,10 +82,10 @@ fn a_run_of_a_search_is_tried_once_more_to_the_same_rung() {
     let one = "[limits]\nmetrics_queue = 1\n[launcher.slurm]\narray_limit = 1\n";
     let (cluster, sweep) = left_alone("half.toml", &format!("{slow}{one}"), "OUT_OF_MEMORY 6");
     let watcher = cluster.spawn(&["sweep", "--resume", sweep.to_str().unwrap()]);
-    wait_until("it was submitted again", || cluster.workplace.path("bin/job_2").is_file());
+    wait_until("it was submitted again", || cluster.path("bin/job_2").is_file());
     let said = interrupt(watcher);
     assert!(reported(&said), "{said:?}");
     insta::assert_snapshot!("a_death_that_is_retried", lines_with(&said.err, "OUT_OF_MEMORY"));
-    let script = text(&cluster.workplace.path("bin/job_2"));
+    let script = text(&cluster.path("bin/job_2"));
     assert!(script.contains("--until 8 ") && !script.contains("--mem=150M"), "{script}");
 }

@@ -202,8 +202,7 @@ fn a_stop_and_its_end_reach_the_command() {
 
 #[test]
 fn a_stop_and_its_end_reach_the_runs_of_a_sweep() {
-    let workplace = Workplace::new();
-    workplace.file(
+    let workplace = Workplace::with(
         "long.toml",
         "[pipeline.dummy]\nsteps_per_epoch = 100000\nstep_microseconds = 5000\n[memory]\nprobe = false\n",
     );

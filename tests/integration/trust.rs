@@ -45,16 +45,15 @@ fn refuses(workplace: &Workplace, said: &Output, program: &str, why: &str) {
 
 #[test]
 fn a_sweep_from_elsewhere_starts_its_command_only_where_that_is_allowed() {
-    let workplace = Workplace::new();
-    workplace.file("us.toml", SWEPT);
-    assert_eq!(workplace.xrun(&["sweep", "us.toml", "-q"]).code, 0);
+    let workplace = Workplace::with("us.toml", SWEPT);
+    workplace.exits(0, &["sweep", "us.toml", "-q"]);
     let sweep = workplace.latest_sweep("us");
     let gone = |sweep: &Path| std::fs::remove_dir_all(sweep.join("trials/0002-1")).unwrap();
     let moved = workplace.path("moved");
     copied(&sweep, &moved);
     gone(&moved);
     let resume = ["sweep", "--resume", "moved", "-q"];
-    assert_eq!(workplace.xrun(&resume).code, 0, "one's own may be moved");
+    workplace.exits(0, &resume); // one's own may be moved
     assert!(moved.join("trials/0002-1/summary.json").exists());
 
     gone(&moved);
@@ -71,15 +70,14 @@ fn a_sweep_from_elsewhere_starts_its_command_only_where_that_is_allowed() {
     refuses(&workplace, &unsigned, "touch started", "creator.hmac");
     insta::assert_snapshot!("a_sweep_without_a_record", lines_with(&unsigned.err, "creator.hmac"));
     assert!(!moved.join("trials/0002-1").exists());
-    assert_eq!(workplace.xrun(&[&resume[..], &[ALLOW]].concat()).code, 0);
+    workplace.exits(0, &[&resume[..], &[ALLOW]].concat());
     assert!(workplace.path("started").exists());
 }
 
 #[test]
 fn runs_of_ones_own_sweep_go_on_and_so_do_those_of_another_where_that_is_allowed() {
-    let workplace = Workplace::new();
-    workplace.file("fails.toml", &format!("{FAILS}[sweep]\n\"experiment.seed\" = [1, 2]\n"));
-    assert_eq!(workplace.xrun(&["sweep", "fails.toml", "-q"]).code, 1);
+    let workplace = Workplace::with("fails.toml", &format!("{FAILS}[sweep]\n\"experiment.seed\" = [1, 2]\n"));
+    workplace.exits(1, &["sweep", "fails.toml", "-q"]);
     let resume = ["sweep", "--resume", "results/fails/sweeps/latest", "-q", "--retry-failed"];
     refuses(&workplace, &as_another(&workplace, &resume), "`false`", "base.toml");
     assert_eq!(as_another(&workplace, &[&resume[..], &[ALLOW]].concat()).code, 0);
@@ -87,11 +85,11 @@ fn runs_of_ones_own_sweep_go_on_and_so_do_those_of_another_where_that_is_allowed
 
     std::fs::remove_file(workplace.path("started")).unwrap();
     std::fs::remove_dir_all(workplace.path("results")).unwrap();
-    assert_eq!(workplace.xrun(&["sweep", "fails.toml", "-q"]).code, 1);
+    workplace.exits(1, &["sweep", "fails.toml", "-q"]);
     // Each run has a record of its own: the sweep's says nothing of a run that was put there.
     let run = workplace.path("results/fails/sweeps/latest/trials/0001-1");
     changed(&run.join("resolved.toml"), "started", "elsewhere");
-    assert_eq!(workplace.xrun(&resume).code, 1);
+    workplace.exits(1, &resume);
     assert!(workplace.path("started").exists() && !workplace.path("elsewhere").exists());
     let table = json(&workplace.path("results/fails/sweeps/latest/table.json"));
     let processes = text(&workplace.path("results/fails/sweeps/latest/processes.jsonl"));
@@ -100,8 +98,7 @@ fn runs_of_ones_own_sweep_go_on_and_so_do_those_of_another_where_that_is_allowed
 
 #[test]
 fn a_point_of_another_pipeline_than_the_base_names_a_program_too() {
-    let workplace = Workplace::new();
-    workplace.file("plain.toml", "[pipeline.dummy]\nsteps_per_epoch = 3\n");
+    let workplace = Workplace::with("plain.toml", "[pipeline.dummy]\nsteps_per_epoch = 3\n");
     let set = "pipeline.command.program=[[\"touch\",\"started\"],[\"touch\",\"also\"]]";
     let made = workplace.xrun(&["sweep", "plain.toml", "-q", "-s", set]);
     if made.code == 2 {
@@ -119,9 +116,9 @@ fn a_point_of_another_pipeline_than_the_base_names_a_program_too() {
 /// A key in quotes is the same key to `-s`, and no key that xrun writes.
 #[test]
 fn a_sweep_whose_keys_are_written_in_another_way_is_refused() {
-    let workplace = Workplace::new();
-    workplace.file("plain.toml", "[pipeline.dummy]\nsteps_per_epoch = 5\n[sweep]\n\"experiment.seed\" = [1, 2]\n");
-    assert_eq!(workplace.xrun(&["sweep", "plain.toml", "-q"]).code, 0);
+    let workplace =
+        Workplace::with("plain.toml", "[pipeline.dummy]\nsteps_per_epoch = 5\n[sweep]\n\"experiment.seed\" = [1, 2]\n");
+    workplace.exits(0, &["sweep", "plain.toml", "-q"]);
     let sweep = workplace.latest_sweep("plain");
     std::fs::remove_dir_all(sweep.join("trials/0002-1")).unwrap();
     changed(&sweep.join("sweep.toml"), "experiment.seed", "\\\"pipeline\\\".command.program");
@@ -133,9 +130,9 @@ fn a_sweep_whose_keys_are_written_in_another_way_is_refused() {
 
 #[test]
 fn a_sweep_writes_through_no_link_and_removes_no_directory_that_it_does_not_know() {
-    let workplace = Workplace::new();
-    workplace.file("plain.toml", "[pipeline.dummy]\nsteps_per_epoch = 5\n[sweep]\n\"experiment.seed\" = [1, 2]\n");
-    assert_eq!(workplace.xrun(&["sweep", "plain.toml", "-q"]).code, 0);
+    let workplace =
+        Workplace::with("plain.toml", "[pipeline.dummy]\nsteps_per_epoch = 5\n[sweep]\n\"experiment.seed\" = [1, 2]\n");
+    workplace.exits(0, &["sweep", "plain.toml", "-q"]);
     let sweep = workplace.latest_sweep("plain");
     let resume = || workplace.xrun(&["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
     let trial = sweep.join("trials/0002-1");
@@ -167,9 +164,8 @@ fn a_sweep_writes_through_no_link_and_removes_no_directory_that_it_does_not_know
 
 #[test]
 fn a_run_from_elsewhere_starts_its_command_only_where_that_is_allowed() {
-    let workplace = Workplace::new();
-    workplace.file("fails.toml", &FAILS.replace("\"started\"", "\"started\", \"\\u001b[2J\""));
-    assert_eq!(workplace.xrun(&["fails.toml", "-q"]).code, 1);
+    let workplace = Workplace::with("fails.toml", &FAILS.replace("\"started\"", "\"started\", \"\\u001b[2J\""));
+    workplace.exits(1, &["fails.toml", "-q"]);
     let run = workplace.latest("fails");
     let moved = workplace.path("moved");
     copied(&run, &moved);
@@ -178,11 +174,11 @@ fn a_run_from_elsewhere_starts_its_command_only_where_that_is_allowed() {
     insta::assert_snapshot!("a_run_of_another_user", lines_with(&other.err, "creator.hmac"));
     // Whoever changes what it does in the directory says so with `-s`, and it stays one's own.
     let set = ["-s", "limits.host_memory=900GiB"];
-    assert_eq!(workplace.xrun(&[&["resume", "moved", "-q"][..], &set].concat()).code, 0, "one's own, moved");
+    workplace.exits(0, &[&["resume", "moved", "-q"][..], &set].concat()); // one's own, moved
     assert!(workplace.path("started").exists() && text(&moved.join("resolved.toml")).contains("900 GiB"));
     std::fs::remove_file(workplace.path("started")).unwrap();
     std::fs::remove_file(moved.join("summary.json")).unwrap();
-    assert_eq!(workplace.xrun(&["resume", "moved", "-q"]).code, 0, "one's own, changed by xrun");
+    workplace.exits(0, &["resume", "moved", "-q"]); // one's own, changed by xrun
     std::fs::remove_file(workplace.path("started")).unwrap();
 
     std::fs::remove_file(moved.join("summary.json")).unwrap();
@@ -194,7 +190,7 @@ fn a_run_from_elsewhere_starts_its_command_only_where_that_is_allowed() {
     std::fs::write(moved.join("manifest.json"), manifest).unwrap();
     changed(&moved.join("resolved.toml"), "\"touch\"", "\"touch\", \"--\"");
     refuses(&workplace, &workplace.xrun(&["resume", "moved"]), "touch -- started", "resolved.toml");
-    assert_eq!(workplace.xrun(&["resume", "moved", "-q", ALLOW]).code, 0);
+    workplace.exits(0, &["resume", "moved", "-q", ALLOW]);
     assert!(workplace.path("started").exists());
     std::fs::remove_file(workplace.path("started")).unwrap();
     std::fs::remove_file(moved.join("summary.json")).unwrap();
@@ -203,9 +199,7 @@ fn a_run_from_elsewhere_starts_its_command_only_where_that_is_allowed() {
 
 #[test]
 fn a_command_of_a_directory_from_elsewhere_is_not_reproduced_unasked() {
-    let workplace = Workplace::new();
-    workplace.file("us.toml", &SWEPT.replace("echo", "touch started; echo"));
-    assert_eq!(workplace.xrun(&["us.toml", "-q"]).code, 0);
+    let workplace = Workplace::ran("us", &SWEPT.replace("echo", "touch started; echo"));
     std::fs::remove_file(workplace.path("started")).unwrap();
     refuses(&workplace, &as_another(&workplace, &["reproduce", "us"]), "touch started", "resolved.toml");
     for only_reads in [
@@ -223,9 +217,11 @@ fn a_command_of_a_directory_from_elsewhere_is_not_reproduced_unasked() {
 
 #[test]
 fn hooks_of_a_directory_from_elsewhere_need_the_same() {
-    let workplace = Workplace::new();
-    workplace.file("notified.toml", "[pipeline.dummy]\nfail_at_step = 9\n[hooks]\non_end = [\"touch\", \"started\"]\n");
-    assert_eq!(workplace.xrun(&["notified.toml", "-q", "--no-hooks"]).code, 1);
+    let workplace = Workplace::with(
+        "notified.toml",
+        "[pipeline.dummy]\nfail_at_step = 9\n[hooks]\non_end = [\"touch\", \"started\"]\n",
+    );
+    workplace.exits(1, &["notified.toml", "-q", "--no-hooks"]);
     let begun = workplace.latest("notified");
     let without = as_another(&workplace, &["resume", "notified"]);
     assert!(without.code == 1 && !workplace.path("started").exists(), "nothing is started: {without:?}");
@@ -240,10 +236,11 @@ fn hooks_of_a_directory_from_elsewhere_need_the_same() {
 
 #[test]
 fn a_reproduction_of_a_directory_from_elsewhere_is_not_ones_own() {
-    let workplace = Workplace::new();
-    workplace
-        .file("notified.toml", "[pipeline.dummy]\nsteps_per_epoch = 5\n[hooks]\non_end = [\"touch\", \"started\"]\n");
-    assert_eq!(workplace.xrun(&["notified.toml", "-q", "--no-hooks"]).code, 0);
+    let workplace = Workplace::with(
+        "notified.toml",
+        "[pipeline.dummy]\nsteps_per_epoch = 5\n[hooks]\non_end = [\"touch\", \"started\"]\n",
+    );
+    workplace.exits(0, &["notified.toml", "-q", "--no-hooks"]);
     assert_eq!(as_another(&workplace, &["reproduce", "notified", "-q"]).code, 0);
     let made = std::fs::canonicalize(workplace.path("results/notified/reproductions/latest")).unwrap();
     let said = as_another(&workplace, &["reproduce", made.to_str().unwrap(), "--hooks"]);
@@ -252,8 +249,7 @@ fn a_reproduction_of_a_directory_from_elsewhere_is_not_ones_own() {
 
 #[test]
 fn without_a_state_directory_a_run_goes_on_and_a_later_resume_asks() {
-    let workplace = Workplace::new();
-    workplace.file("fails.toml", FAILS);
+    let workplace = Workplace::with("fails.toml", FAILS);
     let homeless = |arguments: &[&str]| {
         let mut command = workplace.command(arguments);
         said(command.env_remove("XDG_STATE_HOME").env_remove("HOME").output().unwrap())
@@ -279,11 +275,10 @@ fn a_directory_of_another_owner_is_not_ones_own() {
     if unsafe { libc::geteuid() } != 0 {
         return skipped("only root can give a file to another user");
     }
-    let workplace = Workplace::new();
-    workplace.file("fails.toml", FAILS);
-    assert_eq!(workplace.xrun(&["fails.toml", "-q"]).code, 1);
+    let workplace = Workplace::with("fails.toml", FAILS);
+    workplace.exits(1, &["fails.toml", "-q"]);
     let run = workplace.latest("fails");
     std::os::unix::fs::chown(run.join("resolved.toml"), Some(12345), None).unwrap();
     refuses(&workplace, &workplace.xrun(&["resume", "fails"]), "touch started", "12345");
-    assert_eq!(workplace.xrun(&["resume", "fails", "-q", ALLOW]).code, 0);
+    workplace.exits(0, &["resume", "fails", "-q", ALLOW]);
 }

@@ -1,0 +1,10 @@
+import sys, time
+for n in range(0, 401, 40):
+    sys.stderr.write(f"\r {n // 4}%|##   | {n}/400 [00:01<00:02, 99it/s]")
+    sys.stderr.flush()
+    time.sleep(0.03)
+kept = []
+for n in range(1, 201):
+    kept.append(bytearray(b"x") * 262_144)
+    print(f"step {n} loss {1 / n:.4f}", flush=True)
+    time.sleep(0.008)

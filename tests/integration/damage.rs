@@ -11,7 +11,7 @@ use xrun::results::view::RunView;
 use xrun::run::reproduce::Original;
 use xrun::verdict::table::TableOptions;
 
-use crate::workplace::{Output, Workplace, json, lines_with, said, text, unsealed, wait_until};
+use crate::workplace::{Output, Workplace, end, json, lines_with, said, text, unsealed, wait_until};
 
 const EXPERIMENT: &str = include_str!("../experiments/tiny/damaged.toml");
 
@@ -21,7 +21,7 @@ fn workplace() -> Workplace {
     workplace.file("cut.toml", EXPERIMENT);
     workplace.exits(0, &["whole.toml", "-q"]);
     workplace.exits(0, &["export", "whole", "--to", "tensorboard"]);
-    let mut child = workplace.spawn(&["cut.toml"]);
+    let child = workplace.spawn(&["cut.toml"]);
     let checkpoint = workplace.path("results/cut/latest/checkpoints/step_00000030/state.json");
     wait_until("there are checkpoints", || checkpoint.exists());
     end(child);

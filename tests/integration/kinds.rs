@@ -1,6 +1,6 @@
 //! Experiments with every kind that xrun brings: templates, the schema, and what is said of keys.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
 use xrun::bounded::leak_growth::LeakGrowth;
@@ -13,6 +13,7 @@ use xrun::files::write;
 use xrun::plan::{self, shorten};
 
 use crate::schemas::known;
+use crate::workplace::toml_files;
 
 /// The template with every default written out, and not as a comment.
 fn uncommented(text: &str) -> String {

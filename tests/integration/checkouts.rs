@@ -23,22 +23,16 @@ fn pipe(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
 }
 
-fn put(workplace: &Workplace, name: &str, text: &str) -> std::path::PathBuf {
-    let path = workplace.path(name);
-    std::fs::write(&path, text).unwrap();
-    path
-}
-
 /// A checkout with a commit of `a.txt`, changed since, and an experiment.
 fn checkout() -> Workplace {
     let workplace = Workplace::new();
     let directory = workplace.directory.path();
     git(directory, &["init", "-q", "-b", "main"]);
-    put(&workplace, "a.txt", "before\n");
+    workplace.put("a.txt", "before\n");
     git(directory, &["add", "."]);
     git(directory, &["commit", "-q", "-m", "a"]);
-    put(&workplace, "a.txt", "behind\n");
-    put(&workplace, "trial.toml", SHORT);
+    workplace.put("a.txt", "behind\n");
+    workplace.put("trial.toml", SHORT);
     workplace
 }
 
@@ -79,26 +73,26 @@ fn no_scope_of_configuration_has_a_command_executed() {
         let workplace = checkout();
         let directory = workplace.directory.path();
         let mark = workplace.path(&format!("ran-{scope}"));
-        let own = put(&workplace, "traps", &traps(mark.to_str().unwrap()));
+        let own = workplace.put("traps", &traps(mark.to_str().unwrap()));
         let own = own.to_str().unwrap();
         if scope == "submodule" {
             // It is where the commit of the outer one says, but for a changed file, and then is moved.
             git(directory, &["init", "-q", "inner"]);
             let inner = directory.join("inner");
-            put(&workplace, "inner/b.txt", "1\n");
-            put(&workplace, "inner/.gitattributes", "* filter=own diff=own\n");
+            workplace.put("inner/b.txt", "1\n");
+            workplace.put("inner/.gitattributes", "* filter=own diff=own\n");
             git(&inner, &["add", "."]);
             git(&inner, &["commit", "-q", "-m", "1"]);
             git(&inner, &["commit", "-q", "--allow-empty", "-m", "2"]);
             git(directory, &["add", "inner"]);
             git(directory, &["commit", "-q", "-m", "b"]);
             git(&inner, &["checkout", "-q", "HEAD~1"]);
-            put(&workplace, "inner/b.txt", "2\n");
+            workplace.put("inner/b.txt", "2\n");
             git(&inner, &["config", "include.path", own]);
             git(directory, &["config", "diff.submodule", "diff"]);
         }
         // Untracked: what was committed has no attributes, so the change of a.txt is in the patch.
-        put(&workplace, ".gitattributes", "* filter=own diff=own\n");
+        workplace.put(".gitattributes", "* filter=own diff=own\n");
         let mut command = workplace.command(&["trial.toml", "-q"]);
         match scope {
             "system" => {
@@ -199,7 +193,7 @@ fn worktrees_and_other_formats_are_read_or_unknown() {
     let workplace = checkout();
     let directory = workplace.directory.path();
     git(directory, &["worktree", "add", "-q", "beside", "-b", "other"]);
-    put(&workplace, "beside/a.txt", "beside\n");
+    workplace.put("beside/a.txt", "beside\n");
     let mut command = workplace.command(&[directory.join("trial.toml").to_str().unwrap(), "-q"]);
     assert_eq!(said(command.current_dir(directory.join("beside")).output().unwrap()).code, 0);
     let latest = std::fs::canonicalize(directory.join("beside/results/trial/latest")).unwrap();
@@ -213,11 +207,11 @@ fn worktrees_and_other_formats_are_read_or_unknown() {
             crate::workplace::skipped(&format!("this git knows no {format}"));
             continue;
         }
-        put(&workplace, "a.txt", "before\n");
+        workplace.put("a.txt", "before\n");
         git(directory, &["add", "."]);
         git(directory, &["commit", "-q", "-m", "a"]);
-        put(&workplace, "a.txt", "behind\n");
-        put(&workplace, "trial.toml", SHORT);
+        workplace.put("a.txt", "behind\n");
+        workplace.put("trial.toml", SHORT);
         workplace.exits(0, &["trial.toml", "-q"]);
         let code = code_of(&workplace, "trial");
         assert_eq!(code["git_commit"], head(directory), "{format}");
@@ -230,14 +224,14 @@ fn a_patch_has_no_secrets_and_can_be_left_out() {
     let workplace = checkout();
     let directory = workplace.directory.path();
     for name in [".env", "cert.pem", "my_secrets.txt"] {
-        put(&workplace, name, "1\n");
+        workplace.put(name, "1\n");
     }
     git(directory, &["add", "-f", "."]);
     git(directory, &["commit", "-q", "-m", "b"]);
     for name in [".env", "cert.pem", "my_secrets.txt"] {
-        put(&workplace, name, "hunter2\n");
+        workplace.put(name, "hunter2\n");
     }
-    put(&workplace, "a.txt", "PASSWORD=hunter2\nkept = 1\n");
+    workplace.put("a.txt", "PASSWORD=hunter2\nkept = 1\n");
     workplace.exits(0, &["trial.toml", "-q"]);
     let code = code_of(&workplace, "trial");
     let patch = code["git_patch"].as_str().unwrap();
@@ -309,7 +303,7 @@ fn without_a_temporary_directory_the_cache_is_taken() {
     };
     let code = run("cache");
     assert!(code["git_commit"].is_string() && code["git_patch"].is_string(), "{code}");
-    put(&workplace, "file", "");
+    workplace.put("file", "");
     let code = run("file/cache");
     assert!(code["git_commit"].is_null() && code["git_left_out"].as_str().unwrap().contains("TMPDIR"), "{code}");
 }

@@ -3,7 +3,7 @@ use std::path::Path;
 
 use serde_json::{Value, json as object};
 
-use crate::workplace::{Workplace, is_bounded, json, lines, text};
+use crate::workplace::{Workplace, is_bounded, json, lines, python, text};
 
 const CLASSIFICATION: &str = "[experiment]\nseed = 5\ndevice = \"cpu\"\n[pipeline.image-classification]\nimage_size = 16\n\
                               crop = 0.8\n[model.resnet]\nchannels = [8, 16]\n[optimizer.adamw]\nlearning_rate = 1e-2\n\
@@ -28,11 +28,6 @@ fn write_image(path: &Path, class: usize, number: u32) {
     image.save(path).unwrap();
 }
 
-fn put(path: &Path, text: &str) {
-    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    std::fs::write(path, text).unwrap();
-}
-
 /// Tables that name one set of images as COCO, as VOC, as YOLO and as directories of classes.
 fn data(workplace: &Workplace) -> Vec<(&'static str, String)> {
     let (mut images, mut annotations) = (Vec::new(), Vec::new());
@@ -48,8 +43,8 @@ fn data(workplace: &Workplace) -> Vec<(&'static str, String)> {
             images.push(object!({ "id": id, "file_name": format!("images/{file}.png"), "width": 40, "height": 30 }));
             let bbox = [left, top, right - left, bottom - top];
             annotations.push(object!({ "id": id, "image_id": id, "category_id": class, "bbox": bbox }));
-            put(
-                &workplace.path(&format!("voc/annotations/{file}.xml")),
+            workplace.put(
+                &format!("voc/annotations/{file}.xml"),
                 &format!(
                     "<annotation><filename>{file}.png</filename><object><name>{name}</name><bndbox><xmin>{}</xmin>\
                      <ymin>{}</ymin><xmax>{right}</xmax><ymax>{bottom}</ymax></bndbox></object></annotation>",
@@ -64,14 +59,14 @@ fn data(workplace: &Workplace) -> Vec<(&'static str, String)> {
                 f64::from(bottom - top) / 30.0,
             ];
             let shares = shares.map(|share| share.to_string()).join(" ");
-            put(&workplace.path(&format!("yolo/labels/{file}.txt")), &format!("{class} {shares}\n"));
+            workplace.put(&format!("yolo/labels/{file}.txt"), &format!("{class} {shares}\n"));
         }
     }
     let categories: Vec<Value> =
         CLASSES.iter().enumerate().map(|(id, name)| object!({ "id": id, "name": name })).collect();
     let coco = object!({ "images": images, "annotations": annotations, "categories": categories });
-    put(&workplace.path("coco/annotations.json"), &coco.to_string());
-    put(&workplace.path("yolo/data.yaml"), &format!("names: [{}]\n", CLASSES.join(", ")));
+    workplace.put("coco/annotations.json", &coco.to_string());
+    workplace.put("yolo/data.yaml", &format!("names: [{}]\n", CLASSES.join(", ")));
     let table = |kind: &str| format!("[dataset.{kind}]\npath = \"{kind}\"\n");
     ["coco", "voc", "yolo", "image-folder"].map(|kind| (kind, table(kind))).into()
 }
@@ -83,18 +78,12 @@ fn run(workplace: &Workplace, name: &str, more: &[&str]) -> std::path::PathBuf {
     workplace.latest(name)
 }
 
-/// A workplace with this experiment.
-fn with(workplace: &Workplace, text: &str) {
-    let _ = std::fs::remove_file(workplace.path("mine.toml"));
-    workplace.file("mine.toml", text);
-}
-
 #[test]
 fn classes_are_learnt_from_coco_voc_yolo_and_directories_of_images() {
     let workplace = Workplace::new();
     let mut learnt = Vec::new();
     for (name, table) in data(&workplace) {
-        with(&workplace, &format!("{CLASSIFICATION}{table}"));
+        workplace.put("mine.toml", &format!("{CLASSIFICATION}{table}"));
         let run = run(&workplace, name, &[]);
         let summary = json(&run.join("summary.json"));
         let metric = |when: &str, name: &str| summary[when][name].as_f64().unwrap();
@@ -115,7 +104,7 @@ fn classes_are_learnt_from_coco_voc_yolo_and_directories_of_images() {
 fn images_of_ones_own_are_answered_with_classes_and_probabilities() {
     let workplace = Workplace::new();
     let (_, table) = data(&workplace).pop().unwrap();
-    with(&workplace, &format!("{CLASSIFICATION}{table}"));
+    workplace.put("mine.toml", &format!("{CLASSIFICATION}{table}"));
     run(&workplace, "mine", &[]);
     let broken = workplace.file("broken.png", "no picture");
     let mut files: Vec<_> =
@@ -145,7 +134,7 @@ fn few_shot_detection_trains_on_coco_voc_and_yolo_alike() {
     let workplace = Workplace::new();
     let mut learnt = Vec::new();
     for (name, table) in data(&workplace).into_iter().take(3) {
-        with(&workplace, &format!("{DETECTION}{table}validation_classes = [\"fox\", \"owl\"]\n"));
+        workplace.put("mine.toml", &format!("{DETECTION}{table}validation_classes = [\"fox\", \"owl\"]\n"));
         learnt.push(text(&run(&workplace, name, &[]).join("metrics.jsonl")));
     }
     assert!(learnt[0] == learnt[1] && learnt[1] == learnt[2], "COCO, VOC and YOLO differ");
@@ -155,7 +144,7 @@ fn few_shot_detection_trains_on_coco_voc_and_yolo_alike() {
 fn a_classification_gives_the_same_bytes_for_any_number_of_workers_and_stays_below_its_caps() {
     let workplace = Workplace::new();
     let (_, table) = data(&workplace).pop().unwrap();
-    with(&workplace, &format!("{CLASSIFICATION}{table}[limits]\nframe_cache = \"16 KiB\"\n"));
+    workplace.put("mine.toml", &format!("{CLASSIFICATION}{table}[limits]\nframe_cache = \"16 KiB\"\n"));
     let one = run(&workplace, "one", &["limits.workers=1"]);
     let expected = text(&one.join("metrics.jsonl"));
     for (name, workers) in [("none", "limits.workers=0"), ("three", "limits.workers=3")] {
@@ -170,7 +159,7 @@ fn data_of_another_type_of_sample_is_refused_with_the_data_sets_that_serve() {
     let workplace = Workplace::new();
     let mut messages = String::new();
     for kind in ["sound-clips", "image-text", "yollo"] {
-        with(&workplace, &format!("[pipeline.image-classification]\n[model.resnet]\n[dataset.{kind}]\n"));
+        workplace.put("mine.toml", &format!("[pipeline.image-classification]\n[model.resnet]\n[dataset.{kind}]\n"));
         messages += &workplace.exits(2, &["check", "mine.toml"]).err;
     }
     insta::assert_snapshot!(messages);
@@ -182,13 +171,7 @@ const COMPARE: &str = include_str!("../scripts/exported_classifier.py");
 
 #[test]
 fn the_exported_network_gives_the_probabilities_of_a_prediction_in_pytorch() {
-    let python = std::env::var("XRUN_TORCH_PYTHON").unwrap_or_else(|_| "python3".into());
-    let has = std::process::Command::new(&python).args(["-c", "import torch, safetensors"]).output();
-    if !has.is_ok_and(|output| output.status.success()) {
-        return crate::workplace::skipped(
-            "this Python has no torch and safetensors; XRUN_TORCH_PYTHON names one that has",
-        );
-    }
+    let Some(python) = python("XRUN_TORCH_PYTHON", "torch, safetensors") else { return };
     let workplace = Workplace::new();
     let (_, table) = data(&workplace).into_iter().find(|(kind, _)| *kind == "image-folder").unwrap();
     workplace.finished("trial", &format!("{CLASSIFICATION}{table}"));

@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::watch::has_python;
-use crate::workplace::{Output, Workplace, is_bounded, json, redacted, text};
+use crate::workplace::{Output, Workplace, is_bounded, json, metrics, redacted, text};
 
 fn script() -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/watch/train.py").to_str().unwrap().to_owned()
@@ -31,9 +31,8 @@ fn trial(workplace: &Workplace, steps: u64, more: &str, rest: &str) -> String {
 
 /// The steps whose losses were written down.
 fn trained(run: &Path) -> Vec<u64> {
-    let text = text(&run.join("metrics.jsonl"));
-    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    lines.filter(|line| line["kind"] == "train").map(|line| line["step"].as_u64().unwrap()).collect()
+    let steps = metrics(run).into_iter().filter(|line| line["kind"] == "train");
+    steps.map(|line| line["step"].as_u64().unwrap()).collect()
 }
 
 #[test]

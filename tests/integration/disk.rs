@@ -1,6 +1,6 @@
 //! Full disks and unwritable directories: messages, and directories that stay readable.
 
-use crate::workplace::{Workplace, json, lines_with, redacted, said, skipped, text};
+use crate::workplace::{Workplace, json, lines_with, metrics, redacted, said, skipped, text};
 
 #[test]
 fn results_that_cannot_be_written_are_named() {
@@ -171,11 +171,7 @@ exit 3
     // How many samples and steps the disk did not take is a matter of time.
     let count = regex_lite::Regex::new(r"(\d+ samples?|\d+ steps?)( and \d+ steps?)?").unwrap();
     insta::assert_snapshot!(count.replace_all(summary["message"].as_str().unwrap(), "LINES"));
-    let lines = text(&run.join("metrics.jsonl"));
-    let steps: Vec<u64> = lines
-        .lines()
-        .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap()["step"].as_u64().unwrap())
-        .collect();
+    let steps: Vec<u64> = metrics(&run).iter().map(|line| line["step"].as_u64().unwrap()).collect();
     assert_eq!(steps.last(), summary["steps"].as_u64().as_ref(), "what came after it is there: {said}");
     for file in ["verdict.json", "report.html"] {
         assert!(run.join(file).is_file(), "{file}: {said}");

@@ -1,6 +1,6 @@
 //! Federated adapters as a user meets them: what is wrong with sounds and with settings is said by name, before anything runs.
 
-use crate::workplace::{Output, Workplace, redacted, text};
+use crate::workplace::{Output, Workplace, redacted, text, wav};
 
 const MINE: &str = "[pipeline.federated-adapters]\nnodes = 2\n[model.audio-adapters]\nencoder = \"statistics\"\n\
                     [dataset.sound-clips]\nsource = \"directory\"\npath = \"sounds\"\n";
@@ -12,27 +12,10 @@ fn sounds(workplace: &Workplace) {
     for number in 0..10 {
         let (fold, target) = (number % 5 + 1, number / 5);
         table += &format!("{number}.wav,{fold},{target},{}\n", ["bell", "horn"][target]);
-        std::fs::write(workplace.path(&format!("sounds/audio/{number}.wav")), wav(1, 1_600)).unwrap();
+        std::fs::write(workplace.path(&format!("sounds/audio/{number}.wav")), wav(1_600, 1)).unwrap();
     }
     std::fs::write(workplace.path("sounds/meta.csv"), table).unwrap();
     workplace.file("mine.toml", MINE);
-}
-
-/// A WAV file of 16-bit samples, as RIFF has it.
-fn wav(channels: u16, samples: u32) -> Vec<u8> {
-    let bytes = samples * 2;
-    let mut file = b"RIFF".to_vec();
-    file.extend((36 + bytes).to_le_bytes());
-    file.extend(b"WAVEfmt ");
-    file.extend(16_u32.to_le_bytes());
-    file.extend([1_u16, channels].iter().flat_map(|number| number.to_le_bytes()));
-    let frame = 2 * channels;
-    file.extend([16_000_u32, 16_000 * u32::from(frame)].iter().flat_map(|number| number.to_le_bytes()));
-    file.extend([frame, 16].iter().flat_map(|number| number.to_le_bytes()));
-    file.extend(b"data");
-    file.extend(bytes.to_le_bytes());
-    file.extend((0..samples).flat_map(|at| ((at % 40) as i16 * 500).to_le_bytes()));
-    file
 }
 
 fn check(workplace: &Workplace, set: &[&str]) -> Output {
@@ -46,7 +29,7 @@ fn a_directory_of_sounds_is_correct_and_what_is_broken_in_it_is_named_or_left_ou
     let workplace = Workplace::new();
     sounds(&workplace);
     assert_eq!(check(&workplace, &[]).code, 0);
-    std::fs::write(workplace.path("sounds/audio/3.wav"), &wav(1, 1_600)[..500]).unwrap();
+    std::fs::write(workplace.path("sounds/audio/3.wav"), &wav(1_600, 1)[..500]).unwrap();
     let said = check(&workplace, &[]);
     assert!(said.code == 2 && said.err.contains("3.wav"), "{said:?}");
     let said = check(&workplace, &["dataset.sound-clips.on_invalid=\"skip\""]);

@@ -1,10 +1,10 @@
 //! Exports read by transformers and PEFT, with equal numbers.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 
-use crate::workplace::{Workplace, json, skipped};
+use crate::workplace::{Workplace, json, python};
 
 /// Activations, keys and values are not quantised: what is exported is then all of the model.
 const EXPERIMENT: &str = include_str!("../experiments/tiny/exported.toml");
@@ -18,14 +18,6 @@ const QUESTIONS: &str = r#"{"data": [{"title": "Towns", "paragraphs": [
     {"id": "4", "question": "On what did it sit?", "answers": [{"text": "1,000 stones", "answer_start": 32}]},
     {"id": "5", "question": "How is it written?", "answers": [{"text": "鶴", "answer_start": 7}]}]}]}]}"#;
 
-/// `XRUN_PYTHON`, or else `python3`, if it has what the script needs.
-fn python(modules: &str) -> Option<String> {
-    let python = std::env::var("XRUN_PYTHON").unwrap_or_else(|_| "python3".into());
-    let mut command = Command::new(&python);
-    command.args(["-c", &format!("import {modules}")]).stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success()).then_some(python)
-}
-
 #[test]
 #[expect(clippy::print_stderr, reason = "the figures that were compared")]
 fn perplexity_in_transformers_is_that_of_the_run() {
@@ -37,9 +29,7 @@ fn perplexity_in_transformers_is_that_of_the_run() {
     for name in names.into_iter().chain(["on_grid_w4", "on_grid_w8"]) {
         assert!(checkpoint.join(name).is_dir(), "{name}");
     }
-    let Some(python) = python("torch, transformers") else {
-        return skipped("there is no python3 with torch and transformers; `XRUN_PYTHON` can name one");
-    };
+    let Some(python) = python("XRUN_PYTHON", "torch, transformers") else { return };
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/reference/merged_in_transformers.py");
     let said = Command::new(python).arg(script).args([&checkpoint, &questions]).arg("160").output().unwrap();
     assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::workplace::{Workplace, end, json, redacted, redacted_names, text, unsealed};
+use crate::workplace::{Workplace, end, json, lines, redacted, redacted_names, text, unsealed};
 
 pub const HALVING: &str = include_str!("../experiments/tiny/asha.toml");
 
@@ -135,10 +135,7 @@ fn a_search_by_choosing_that_is_killed_again_and_again_has_the_same_trials() {
     let first = whole.latest_sweep("choose");
     let sweep = kill_until_done(&killed, "choose.toml");
     assert_eq!(rows(&sweep), rows(&first));
-    let proposals_of = |sweep: &Path| {
-        let lines = unsealed(&text(&sweep.join("proposals.jsonl")));
-        lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).collect::<Vec<_>>()
-    };
+    let proposals_of = |sweep: &Path| lines(&sweep.join("proposals.jsonl"));
     assert_eq!(proposals_of(&sweep), proposals_of(&first));
     let proposals = proposals_of(&first);
     assert_eq!(proposals.len(), 12);

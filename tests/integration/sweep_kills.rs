@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use crate::workplace::{Workplace, end, json, lines_with, redacted, text, wait_until};
+use crate::workplace::{Workplace, end, json, lines_with, metrics, redacted, text, wait_until};
 
 const EXPERIMENT: &str = include_str!("../experiments/tiny/swept-slowly.toml");
 const RUNS: usize = 12;
@@ -47,13 +47,8 @@ fn finished(sweep: &Path) -> BTreeMap<String, String> {
 fn is_whole(sweep: &Path) {
     assert_eq!(finished(sweep).len(), RUNS);
     for run in finished(sweep).keys() {
-        let lines = text(&sweep.join("trials").join(run).join("metrics.jsonl"));
-        let steps: Vec<u64> = lines
-            .lines()
-            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
-            .filter(|line| line["kind"] == "train")
-            .map(|line| line["step"].as_u64().unwrap())
-            .collect();
+        let steps = metrics(&sweep.join("trials").join(run)).into_iter().filter(|line| line["kind"] == "train");
+        let steps: Vec<u64> = steps.map(|line| line["step"].as_u64().unwrap()).collect();
         assert_eq!(steps, (1..=STEPS).collect::<Vec<_>>(), "{run}");
     }
     let table = json(&sweep.join("table.json"));

@@ -76,13 +76,16 @@ fn trials_of_different_memory_are_submitted_by_size_and_a_resume_reads_the_same_
 }
 
 #[test]
-fn sizes_by_hand_need_no_forecast() {
+fn sizes_by_hand_need_no_forecast_and_a_wrong_one_is_refused_with_its_line() {
     let cluster = Cluster::new();
     cluster.file("held.toml", HELD);
     cluster.tell("refuse", "no");
     cluster.exits(1, &["sweep", "held.toml", "--launcher", "slurm"]);
     cluster.forget("refuse");
     let sweep = cluster.latest_sweep("held");
+    write::replace(&sweep.join("memory.toml"), b"version = 1\n[[sizes]]\nmemory = \"lots\"\ntrials = [1]\n").unwrap();
+    let said = cluster.exits(1, &["sweep", "--resume", sweep.to_str().unwrap()]);
+    assert!(said.err.contains("memory.toml") && said.err.contains("line 3"), "{said:?}");
     let by_hand = "version = 1\n[[sizes]]\nmemory = \"700 MiB\"\ntrials = [1, 2]\n";
     write::replace(&sweep.join("memory.toml"), by_hand.as_bytes()).unwrap();
     cluster.exits(0, &["sweep", "--resume", sweep.to_str().unwrap()]);
@@ -122,18 +125,6 @@ fn one_size_for_all_needs_no_probe() {
     cluster.exits(0, &["sweep", "held.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=1 GiB"]);
     assert_eq!(jobs(&cluster), [("0-3".to_owned(), 1024)]);
     assert!(!cluster.path("results/held/sweeps/latest/memory.toml").exists());
-}
-
-#[test]
-fn a_sizes_file_that_cannot_be_is_refused_with_its_line() {
-    let cluster = Cluster::new();
-    cluster.file("held.toml", HELD);
-    cluster.tell("refuse", "no");
-    cluster.exits(1, &["sweep", "held.toml", "--launcher", "slurm"]);
-    let sweep = cluster.latest_sweep("held");
-    write::replace(&sweep.join("memory.toml"), b"version = 1\n[[sizes]]\nmemory = \"lots\"\ntrials = [1]\n").unwrap();
-    let said = cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap()]);
-    assert!(said.code == 1 && said.err.contains("memory.toml") && said.err.contains("line 3"), "{said:?}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::workplace::{Workplace, end, skipped, text, unsealed, wait_until};
+use crate::workplace::{Workplace, end, python, text, unsealed, wait_until};
 
 /// Value by tag and step.
 type Scalars = BTreeMap<(String, u64), f32>;
@@ -251,12 +251,8 @@ for tag in events.Tags()['tensors']:
 
 #[test]
 fn tensorboards_own_reader_reads_the_same() {
-    let python = std::env::var("XRUN_TENSORBOARD_PYTHON").unwrap_or_else(|_| "python3".into());
-    let has =
-        Command::new(&python).args(["-c", "import tensorboard.backend.event_processing.event_accumulator"]).output();
-    if !has.is_ok_and(|output| output.status.success()) {
-        return skipped("this Python has no tensorboard; XRUN_TENSORBOARD_PYTHON names one that has");
-    }
+    let modules = "tensorboard.backend.event_processing.event_accumulator";
+    let Some(python) = python("XRUN_TENSORBOARD_PYTHON", modules) else { return };
     let workplace = trial();
     let path = exported(&workplace, "trial");
     let output = Command::new(&python).args(["-c", READER]).arg(&path).output().unwrap();

@@ -96,23 +96,6 @@ fn runs_of_ones_own_sweep_go_on_and_so_do_those_of_another_where_that_is_allowed
     assert!(processes.contains("touch elsewhere") && processes.contains(ALLOW), "{table} {processes}");
 }
 
-#[test]
-fn a_point_of_another_pipeline_than_the_base_names_a_program_too() {
-    let workplace = Workplace::with("plain.toml", "[pipeline.dummy]\nsteps_per_epoch = 3\n");
-    let set = "pipeline.command.program=[[\"touch\",\"started\"],[\"touch\",\"also\"]]";
-    let made = workplace.xrun(&["sweep", "plain.toml", "-q", "-s", set]);
-    if made.code == 2 {
-        // No such sweep can be made, so none comes from elsewhere but by hand.
-        return;
-    }
-    std::fs::remove_file(workplace.path("started")).unwrap();
-    let sweep = workplace.path("results/plain/sweeps/latest");
-    std::fs::remove_dir_all(sweep.join("trials")).unwrap();
-    std::fs::create_dir(sweep.join("trials")).unwrap();
-    let resume = ["sweep", "--resume", "results/plain/sweeps/latest", "-q"];
-    refuses(&workplace, &as_another(&workplace, &resume), "pipeline.command.program", "base.toml");
-}
-
 /// A key in quotes is the same key to `-s`, and no key that xrun writes.
 #[test]
 fn a_sweep_whose_keys_are_written_in_another_way_is_refused() {

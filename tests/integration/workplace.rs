@@ -67,6 +67,14 @@ impl Workplace {
         path
     }
 
+    /// Writes a file, or writes it anew.
+    pub fn put(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
     /// Writes a program into `bin`, which comes first in the path of each command.
     pub fn program(&self, name: &str, script: &str) {
         let path = self.file(&format!("bin/{name}"), script);
@@ -263,6 +271,26 @@ pub fn metrics(run: &Path) -> Vec<serde_json::Value> {
 pub fn wait_for_lines(run: &Path, count: usize) {
     let written = || std::fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default().lines().count();
     wait_until("metrics are written", || written() >= count);
+}
+
+/// A WAV file of so many 16-bit samples of a tone at 16 kHz.
+pub fn wav(samples: u32, pitch: u32) -> Vec<u8> {
+    let mut bytes =
+        b"RIFF\xff\xff\xff\x7fWAVEfmt \x10\0\0\0\x01\0\x01\0\x80\x3e\0\0\0\x7d\0\0\x02\0\x10\0data".to_vec();
+    bytes.extend((2 * samples).to_le_bytes());
+    bytes.extend((0..samples).flat_map(|at| ((at * pitch % 200) as i16 * 50).to_le_bytes()));
+    bytes
+}
+
+/// Python that has modules: the one that a variable names, or else `python3`.
+pub fn python(variable: &str, modules: &str) -> Option<String> {
+    let python = std::env::var(variable).unwrap_or_else(|_| "python3".into());
+    let found = Command::new(&python).args(["-c", &format!("import {modules}")]).output();
+    if found.is_ok_and(|output| output.status.success()) {
+        return Some(python);
+    }
+    skipped(&format!("this Python has no {modules}; {variable} names one that has"));
+    None
 }
 
 /// Sends a signal to a process that is not yet waited for.

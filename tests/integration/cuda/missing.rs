@@ -38,24 +38,18 @@ fn without_a_driver_there_is_no_gpu_and_auto_says_nothing_of_it() {
 }
 
 #[test]
-fn without_the_management_library_it_is_named() {
+fn what_is_missing_or_too_old_is_named() {
     let Some(machine) = Machine::new() else { return };
     let words = ["cannot load the NVIDIA management library", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"];
     refused(machine.without(&["libnvidia-ml.so.1"]), &words);
-}
-
-#[test]
-fn without_the_functions_of_the_toolkit_they_are_named() {
-    let Some(machine) = Machine::new() else { return };
-    refused(machine.with("CUDA_PATH", "/nonexistent"), &["libdevice.10.bc is not in CUDA_PATH", "nvidia-nvvm"]);
-}
-
-#[test]
-fn a_driver_or_a_gpu_that_is_too_old_is_told() {
-    let Some(machine) = Machine::new() else { return };
-    refused(machine.with("STAND_IN_DRIVER", 11080), &["supports only CUDA 11.8", "version 525"]);
-    let Some(machine) = Machine::new() else { return };
-    refused(machine.with("STAND_IN_COMPUTE", 5.2), &["compute capability 5.2", "requires 6.0"]);
+    for (variable, value, words) in [
+        ("CUDA_PATH", "/nonexistent", ["libdevice.10.bc is not in CUDA_PATH", "nvidia-nvvm"]),
+        ("STAND_IN_DRIVER", "11080", ["supports only CUDA 11.8", "version 525"]),
+        ("STAND_IN_COMPUTE", "5.2", ["compute capability 5.2", "requires 6.0"]),
+    ] {
+        let Some(machine) = Machine::new() else { return };
+        refused(machine.with(variable, value), &words);
+    }
 }
 
 #[test]

@@ -18,7 +18,7 @@ fn a_build_without_cuda_says_how_to_get_it() {
         command.env("LD_LIBRARY_PATH", &directory).env("STAND_IN_GPU_FILE", workplace.path("held.txt"));
         said(command.output().unwrap())
     };
-    let listed = on_gpu(&["devices"]);
+    let listed = on_gpu(&["check", "--devices"]);
     assert!(listed.out.contains(CURE), "{listed:?}");
     assert!(listed.out.lines().any(|line| line.split_whitespace().take(3).eq(["auto", "is", "cpu"])), "{listed:?}");
     let auto = on_gpu(&["tiny.toml", "--dry-run", "--device", "auto"]);

@@ -126,7 +126,7 @@ fn tells(answer: &str) -> bool {
     ["damaged", "Unreadable", "checksum", "unreadable", "is invalid"].iter().any(|word| answer.contains(word))
 }
 
-fn copy(from: &Path, to: &Path) {
+pub fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for path in files(from) {
         let place = to.join(path.strip_prefix(from).unwrap());

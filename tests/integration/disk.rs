@@ -2,16 +2,8 @@
 
 use crate::workplace::{Workplace, json, lines_with, metrics, redacted, said, skipped, text};
 
-#[test]
-fn results_that_cannot_be_written_are_named() {
-    let workplace = Workplace::with("trial.toml", "[pipeline.dummy]\n");
-    workplace.file("taken", "a file where the directory should be");
-    insta::assert_snapshot!(lines_with(&workplace.exits(1, &["trial.toml", "--results", "taken"]).err, "error: "));
-}
-
 /// `ulimit -f` makes writes fail as a full disk does, on any machine and without privileges.
 #[test]
-#[cfg(target_os = "linux")]
 fn no_space_left_ends_the_run_with_a_message_and_a_directory_that_reads() {
     let workplace = Workplace::with(
         "trial.toml",
@@ -29,14 +21,12 @@ fn no_space_left_ends_the_run_with_a_message_and_a_directory_that_reads() {
 }
 
 /// Runs xrun where no file may have more than 256 KiB.
-#[cfg(target_os = "linux")]
 fn with_small_files(workplace: &Workplace, arguments: &[&str]) -> crate::workplace::Output {
     let script = ["-c", "ulimit -f 256; exec \"$@\"", "bash", env!("CARGO_BIN_EXE_xrun")];
     said(workplace.in_place("bash", &[&script[..], arguments].concat()).output().unwrap())
 }
 
 #[test]
-#[cfg(target_os = "linux")]
 fn a_limit_on_file_sizes_stops_no_command_and_is_its_own() {
     let workplace = Workplace::new();
     let prints = "i=0; while [ $i -lt 6000 ]; do i=$((i + 1)); echo \"step $i loss 0.5 some words that nobody reads\"; done; \
@@ -51,7 +41,6 @@ fn a_limit_on_file_sizes_stops_no_command_and_is_its_own() {
 }
 
 /// Runs a script where `at` is an empty file system of 1 MiB; `None` where the kernel lets nobody make one.
-#[cfg(target_os = "linux")]
 fn with_mounted(at: &str, workplace: &Workplace, script: &str) -> Option<crate::workplace::Output> {
     std::fs::create_dir_all(workplace.path(at)).unwrap();
     let inside = |script: &str| {
@@ -66,13 +55,11 @@ fn with_mounted(at: &str, workplace: &Workplace, script: &str) -> Option<crate::
     inside(script)
 }
 
-#[cfg(target_os = "linux")]
 fn on_a_small_disk(workplace: &Workplace, script: &str) -> Option<crate::workplace::Output> {
     with_mounted("small", workplace, script)
 }
 
 #[test]
-#[cfg(target_os = "linux")]
 fn no_device_file_is_needed() {
     let workplace = Workplace::with("trial.toml", "[pipeline.dummy]\nsteps_per_epoch = 20\n");
     let xrun = env!("CARGO_BIN_EXE_xrun");
@@ -85,7 +72,6 @@ fn no_device_file_is_needed() {
 }
 
 #[test]
-#[cfg(target_os = "linux")]
 fn a_plan_says_before_the_run_that_its_checkpoints_do_not_fit_the_disk() {
     let workplace = Workplace::new();
     let file =
@@ -113,7 +99,6 @@ fn a_plan_says_before_the_run_that_its_checkpoints_do_not_fit_the_disk() {
 }
 
 #[test]
-#[cfg(target_os = "linux")]
 fn on_a_full_disk_the_summary_still_says_how_the_run_ended() {
     let workplace = Workplace::with(
         "trial.toml",
@@ -130,7 +115,6 @@ fn on_a_full_disk_the_summary_still_says_how_the_run_ended() {
 }
 
 /// Prints steps: once, or until a condition holds.
-#[cfg(target_os = "linux")]
 const PRINTS: &str = "i=0
 prints() { i=$((i + 1)); echo \"step $i loss 0.5\"; }
 prints_until() { until eval \"$1\"; do prints; sleep 0.02; done; }
@@ -139,7 +123,6 @@ written() { wc -c < $metrics; }
 ";
 
 /// Watches a script whose results are on a small file system; what is there in the end is in the directory `kept`.
-#[cfg(target_os = "linux")]
 fn watched_on_a_small_disk(workplace: &Workplace, script: &str) -> Option<crate::workplace::Output> {
     workplace.file("trainer.sh", &format!("{PRINTS}{script}"));
     let words = "--results small/results --every 10ms --name full --steps 'step (?<step>\\d+) loss (?<loss>\\S+)'";
@@ -148,7 +131,6 @@ fn watched_on_a_small_disk(workplace: &Workplace, script: &str) -> Option<crate:
 }
 
 #[test]
-#[cfg(target_os = "linux")]
 fn a_watch_outlasts_a_disk_that_is_full_for_a_moment() {
     let workplace = Workplace::new();
     let script = "prints_until '[ -s $metrics ]'
@@ -183,7 +165,6 @@ exit 3
 }
 
 #[test]
-#[cfg(target_os = "linux")]
 fn a_watch_ends_in_the_room_that_was_kept_where_the_disk_stays_full() {
     let workplace = Workplace::new();
     let script = "prints_until '[ -s $metrics ]'

@@ -253,7 +253,6 @@ fn an_abort_from_outside_ends_it() {
     );
     let mut child = workplace.spawn(&["long.toml"]);
     wait_until("it runs", || workplace.path("results/long/latest/manifest.json").exists());
-    // SAFETY: a signal to a process that this test started.
-    unsafe { libc::kill(i32::try_from(child.id()).unwrap(), libc::SIGABRT) };
+    send(&child, libc::SIGABRT);
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&child.wait().unwrap()), Some(libc::SIGABRT));
 }

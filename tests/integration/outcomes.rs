@@ -166,3 +166,10 @@ fn growth_that_no_buffer_holds_is_told_at_the_head_of_the_page_and_beside_the_fo
         }
     }
 }
+
+#[test]
+fn results_that_cannot_be_written_are_named() {
+    let workplace = Workplace::with("trial.toml", "[pipeline.dummy]\n");
+    workplace.file("taken", "a file where the directory should be");
+    insta::assert_snapshot!(lines_with(&workplace.exits(1, &["trial.toml", "--results", "taken"]).err, "error: "));
+}

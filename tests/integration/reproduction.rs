@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use crate::damage::copy;
 use crate::workplace::{Workplace, json, send, text, unsealed, wait_for_lines};
 
 const EXPERIMENT: &str = include_str!("../experiments/tiny/reproduced.toml");
@@ -12,15 +13,6 @@ fn workplace(overrides: &[&str]) -> Workplace {
     arguments.extend(overrides.iter().flat_map(|text| ["-s", text]));
     workplace.xrun(&arguments);
     workplace
-}
-
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap().flatten() {
-        if entry.path().is_file() {
-            std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
-        }
-    }
 }
 
 /// Changes one piece of a file, which must be there, and leaves it without the checks of its bytes.

@@ -22,6 +22,12 @@ fn directory(workplace: &Workplace) -> PathBuf {
     workplace.path("results/cut/sweeps/latest")
 }
 
+/// The runs that make steps.
+fn begun(workplace: &Workplace) -> Vec<PathBuf> {
+    let runs = std::fs::read_dir(directory(workplace).join("trials")).into_iter().flatten().flatten();
+    runs.map(|run| run.path()).filter(|run| run.join("metrics.jsonl").exists()).collect()
+}
+
 /// The processes that a process started and that still run.
 fn children(of: &Child) -> Vec<i32> {
     let path = format!("/proc/{0}/task/{0}/children", of.id());
@@ -99,10 +105,7 @@ fn a_killed_run_is_a_row_and_a_resume_goes_on_with_it() {
 fn ctrl_c_stops_the_run_in_good_order_and_says_how_to_go_on() {
     let workplace = workplace();
     let sweep = workplace.spawn(&["sweep", "cut.toml", "--jobs", "2", "-s", "pipeline.dummy.step_microseconds=20000"]);
-    wait_until("two runs make steps", || {
-        let runs = std::fs::read_dir(directory(&workplace).join("trials")).into_iter().flatten().flatten();
-        runs.filter(|run| run.path().join("metrics.jsonl").exists()).count() == 2
-    });
+    wait_until("two runs make steps", || begun(&workplace).len() == 2);
     signal(sweep.id() as i32, libc::SIGINT);
     let said = crate::workplace::said(sweep.wait_with_output().unwrap());
     assert_eq!(said.code, 8, "{said:?}");
@@ -122,14 +125,10 @@ fn sigusr1_to_a_sweep_has_its_runs_save_and_go_on() {
     let workplace = workplace();
     let mut sweep =
         workplace.spawn(&["sweep", "cut.toml", "--jobs", "2", "-s", "pipeline.dummy.step_microseconds=20000"]);
-    let runs = || {
-        let runs = std::fs::read_dir(directory(&workplace).join("trials")).into_iter().flatten().flatten();
-        runs.map(|run| run.path()).filter(|run| run.join("metrics.jsonl").exists()).collect::<Vec<PathBuf>>()
-    };
-    wait_until("two runs make steps", || runs().len() == 2);
+    wait_until("two runs make steps", || begun(&workplace).len() == 2);
     signal(sweep.id() as i32, libc::SIGUSR1);
     let log = |run: &PathBuf| std::fs::read_to_string(run.join("log.txt")).unwrap_or_default();
-    wait_until("both save", || runs().iter().filter(|run| log(run).contains("SIGUSR1")).count() == 2);
+    wait_until("both save", || begun(&workplace).iter().filter(|run| log(run).contains("SIGUSR1")).count() == 2);
     assert!(sweep.try_wait().unwrap().is_none(), "the sweep goes on");
     signal(sweep.id() as i32, libc::SIGINT);
     assert_eq!(sweep.wait().unwrap().code(), Some(8));
@@ -149,10 +148,7 @@ fn a_sweep_that_another_process_works_on_is_not_taken() {
 fn runs_of_a_killed_sweep_stop_by_themselves() {
     let workplace = workplace();
     let sweep = workplace.spawn(&["sweep", "cut.toml", "-s", "pipeline.dummy.step_microseconds=50000"]);
-    wait_until("a run makes steps", || {
-        let runs = std::fs::read_dir(directory(&workplace).join("trials")).into_iter().flatten().flatten();
-        runs.filter(|run| run.path().join("metrics.jsonl").exists()).count() == 1
-    });
+    wait_until("a run makes steps", || begun(&workplace).len() == 1);
     end(sweep);
     let path = directory(&workplace);
     wait_until("its run stops in good order", || {

@@ -74,11 +74,7 @@ impl Terminal {
 
     /// Types a command of a shell, whose prompt must be there: what is typed before may be lost.
     fn at_prompt(&mut self, line: &str) {
-        let begun = Instant::now();
-        while !self.text().ends_with("$ ") {
-            assert!(begun.elapsed() < Duration::from_secs(60), "no prompt: {:?}", self.text());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until("a prompt", || self.text().ends_with("$ "));
         self.type_line(line);
     }
 

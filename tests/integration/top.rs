@@ -9,7 +9,7 @@ use std::time::Duration;
 use unicode_width::UnicodeWidthStr;
 
 use crate::terminal::{Terminal, resize};
-use crate::workplace::{Workplace, end, json, wait_until};
+use crate::workplace::{Workplace, end, json, send, wait_until};
 
 const SLOW: &str = "[pipeline.dummy]\nsteps_per_epoch = 100000\nstep_microseconds = 20000\n";
 
@@ -209,8 +209,7 @@ fn a_narrow_terminal_is_drawn_on_follows_its_size_and_is_left_whole_by_keys_and_
             terminal.wait_for(" experiment ");
         }
         match signal {
-            // SAFETY: a process of ours that was not waited for yet.
-            Some(signal) => assert_eq!(unsafe { libc::kill(terminal.child.id() as i32, signal) }, 0),
+            Some(signal) => send(&terminal.child, signal),
             None => terminal.ours.write_all(keys.as_bytes()).unwrap(),
         }
         let mut before = raw;

@@ -189,7 +189,6 @@ pub fn run(directory: &Path, killed: bool) -> PathBuf {
         plan: &plan,
         ledger: &ledger,
         directory: &directory,
-        manifest: &manifest,
         state,
         segment: 0,
         gpu: None,

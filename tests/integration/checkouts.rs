@@ -4,19 +4,19 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::workplace::{Workplace, json, said};
+use crate::workplace::{Output, Workplace, json};
 
 const SHORT: &str = "[pipeline.dummy]\nsteps_per_epoch = 5\n";
 const LONG: Duration = Duration::from_secs(60);
 
 fn git(directory: &Path, arguments: &[&str]) {
-    let said = Command::new("git")
+    let output = Command::new("git")
         .args(["-c", "user.name=a", "-c", "user.email=a@b", "-c", "protocol.file.allow=always"])
         .args(arguments)
         .current_dir(directory)
         .output()
         .unwrap();
-    assert!(said.status.success(), "{arguments:?}: {said:?}");
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
 }
 
 fn pipe(path: &Path) {
@@ -41,8 +41,8 @@ fn code_of(workplace: &Workplace, experiment: &str) -> serde_json::Value {
 }
 
 fn head(directory: &Path) -> String {
-    let said = Command::new("git").args(["rev-parse", "HEAD"]).current_dir(directory).output().unwrap();
-    String::from_utf8(said.stdout).unwrap().trim().to_owned()
+    let output = Command::new("git").args(["rev-parse", "HEAD"]).current_dir(directory).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
 /// Every command that a configuration can name for what xrun asks.
@@ -118,7 +118,7 @@ fn no_scope_of_configuration_has_a_command_executed() {
             }
             _ => {}
         }
-        let ended = said(command.output().unwrap());
+        let ended = Output::from(command.output().unwrap());
         assert_eq!(ended.code, 0, "{scope}: {ended:?}");
         let names: Vec<_> = std::fs::read_dir(directory).unwrap().flatten().map(|entry| entry.file_name()).collect();
         assert!(names.iter().all(|name| !name.to_string_lossy().starts_with("ran-")), "{scope}: {names:?}");
@@ -184,7 +184,7 @@ fn another_repository_in_the_environment_changes_nothing() {
     git(other.path(), &["init", "-q"]);
     let mut command = workplace.command(&["rm", "trial", "--yes"]);
     command.env("GIT_DIR", other.path().join(".git")).env("GIT_WORK_TREE", other.path());
-    let removed = said(command.output().unwrap());
+    let removed = Output::from(command.output().unwrap());
     assert!(removed.code != 0 && workplace.latest("trial").join("manifest.json").exists(), "{removed:?}");
 }
 
@@ -195,7 +195,7 @@ fn worktrees_and_other_formats_are_read_or_unknown() {
     git(directory, &["worktree", "add", "-q", "beside", "-b", "other"]);
     workplace.put("beside/a.txt", "beside\n");
     let mut command = workplace.command(&[directory.join("trial.toml").to_str().unwrap(), "-q"]);
-    assert_eq!(said(command.current_dir(directory.join("beside")).output().unwrap()).code, 0);
+    assert_eq!(Output::from(command.current_dir(directory.join("beside")).output().unwrap()).code, 0);
     let latest = std::fs::canonicalize(directory.join("beside/results/trial/latest")).unwrap();
     let code = json(&latest.join("manifest.json"))["code"].clone();
     assert!(code["git_patch"].as_str().unwrap().contains("+beside"), "{code}");
@@ -247,7 +247,7 @@ fn a_patch_has_no_secrets_and_can_be_left_out() {
         if let Some(value) = variable {
             command.env("XRUN__EXPERIMENT__PATCH", value);
         }
-        assert_eq!(said(command.output().unwrap()).code, 0);
+        assert_eq!(Output::from(command.output().unwrap()).code, 0);
         code_of(&workplace, "w")
     };
     assert!(watch(&[], None)["git_patch"].is_string());
@@ -298,7 +298,7 @@ fn without_a_temporary_directory_the_cache_is_taken() {
     let run = |cache: &str| {
         let mut command = workplace.command(&["trial.toml", "-q"]);
         command.env("TMPDIR", workplace.path("missing")).env("XRUN_CACHE", workplace.path(cache));
-        assert_eq!(said(command.output().unwrap()).code, 0);
+        assert_eq!(Output::from(command.output().unwrap()).code, 0);
         code_of(&workplace, "trial")
     };
     let code = run("cache");

@@ -13,9 +13,9 @@ fn the_kept_verdicts_are_those_of_their_logs() {
     let logs: Vec<_> = logs.filter(|path| path.extension().is_some_and(|extension| extension == "txt")).collect();
     assert!(!logs.is_empty());
     for log in logs {
-        let said = workplace.exits(0, &["verdict", log.to_str().unwrap(), "--json"]);
+        let output = workplace.exits(0, &["verdict", log.to_str().unwrap(), "--json"]);
         assert_eq!(
-            said.out,
+            output.out,
             text(&log.with_extension("json")),
             "{}: results/take-claims makes it again",
             log.display()

@@ -185,8 +185,8 @@ fn the_exported_network_gives_the_probabilities_of_a_prediction_in_pytorch() {
         std::fs::write(workplace.path(&format!("{name}.raw")), image.as_raw()).unwrap();
     }
     let arguments: Vec<&str> = ["predict", "trial"].into_iter().chain(names.iter().map(String::as_str)).collect();
-    let said = workplace.exits(0, &[&arguments[..], &["--json"]].concat());
-    let lines = format!("{}/predictions.jsonl", said.json()["directory"].as_str().unwrap());
+    let output = workplace.exits(0, &[&arguments[..], &["--json"]].concat());
+    let lines = format!("{}/predictions.jsonl", output.json()["directory"].as_str().unwrap());
     let compared = std::process::Command::new(&python)
         .args(["-c", COMPARE, &lines])
         .current_dir(workplace.path("."))

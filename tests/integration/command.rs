@@ -42,9 +42,9 @@ fn a_command_leaves_the_result_of_an_experiment() {
     }
     let workplace = Workplace::new();
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/command.toml");
-    let said =
+    let output =
         workplace.exits(0, &[file.to_str().unwrap(), "-s", "training.max_steps=30", "-s", "checkpoint.every_steps=7"]);
-    assert_eq!(said.out.lines().count(), 30, "its output is as it was: {said:?}");
+    assert_eq!(output.out.lines().count(), 30, "its output is as it was: {output:?}");
     let run = workplace.latest("command");
     assert_eq!(trained(&run), (1..=30).collect::<Vec<u64>>());
     let (summary, plan, manifest) =
@@ -89,8 +89,8 @@ fn words_environment_and_directory_arrive_as_they_were_written() {
             code.replace('{', "{{").replace('}', "}}")
         ),
     );
-    let said = workplace.exits(0, &[file.to_str().unwrap(), "-s", "experiment.seed=4"]);
-    let [words, name, directory]: [Value; 3] = serde_json::from_str(&said.out).unwrap();
+    let output = workplace.exits(0, &[file.to_str().unwrap(), "-s", "experiment.seed=4"]);
+    let [words, name, directory]: [Value; 3] = serde_json::from_str(&output.out).unwrap();
     let run = workplace.latest("words");
     assert_eq!(words, serde_json::json!(["a b; $HOME *", "{\"x\": é }", "1073741824", words[3]]));
     assert_eq!(std::fs::canonicalize(words[3].as_str().unwrap()).unwrap(), run);
@@ -125,13 +125,13 @@ fn a_command_that_crashed_goes_on_from_its_checkpoint() {
 fn a_command_that_does_not_say_how_is_not_resumed() {
     let workplace = Workplace::new();
     let file = workplace.file("false.toml", "[pipeline.command]\nprogram = [\"false\"]\n");
-    let said = workplace.xrun(&[file.to_str().unwrap()]);
-    assert!(said.code == 1 && !said.err.contains("xrun resume"), "{said:?}");
+    let output = workplace.xrun(&[file.to_str().unwrap()]);
+    assert!(output.code == 1 && !output.err.contains("xrun resume"), "{output:?}");
     let resumed = workplace.exits(2, &["resume", "false"]);
     let nothing = workplace.file("nothing.toml", "[pipeline.command]\nprogram = [\"no-such-program\"]\n");
-    let said = workplace.exits(2, &[nothing.to_str().unwrap()]);
+    let output = workplace.exits(2, &[nothing.to_str().unwrap()]);
     assert!(!workplace.path("results/nothing").exists(), "nothing was begun");
-    insta::assert_snapshot!(redacted(&(resumed.err + &said.err)));
+    insta::assert_snapshot!(redacted(&(resumed.err + &output.err)));
 }
 
 #[test]
@@ -168,7 +168,7 @@ fn at_a_limit_of_the_file_it_saves_first() {
     }
     let workplace = Workplace::new();
     let file = trial(&workplace, 1_000_000, ", \"--leak\"", "[limits]\nhost_memory = \"128 MiB\"\n");
-    let said = workplace.exits(5, &[&file]);
+    let output = workplace.exits(5, &[&file]);
     let run = workplace.latest("trial");
     let post_mortem = json(&run.join("post_mortem.json"));
     let limit = (&post_mortem["limit_key"], &post_mortem["limit"]);
@@ -177,7 +177,7 @@ fn at_a_limit_of_the_file_it_saves_first() {
     let saved: Value = serde_json::from_str(&text(&run.join("checkpoint.json"))).unwrap();
     let last = *trained(&run).last().unwrap();
     assert!(saved["step"].as_u64().unwrap() + 10 > last, "saved after the signal: {saved}, {last} steps");
-    assert!(said.err.contains("checkpoint.json") && said.err.contains("128.0 MiB"), "{said:?}");
+    assert!(output.err.contains("checkpoint.json") && output.err.contains("128.0 MiB"), "{output:?}");
 }
 
 #[test]
@@ -216,12 +216,13 @@ fn knobs_come_from_all_layers() {
         variable.iter().for_each(|value| {
             command.env("XRUN__PIPELINE__COMMAND__VALUES__RATE", value);
         });
-        crate::workplace::said(command.output().unwrap())
+        crate::workplace::Output::from(command.output().unwrap())
     };
-    let has = |said: &Output, line: &str| assert!(said.out.lines().any(|other| other == line), "{line}: {said:?}");
-    let said = resolved(&[], None);
-    has(&said, "rate = 0.2");
-    has(&said, "kept = 1");
+    let has =
+        |output: &Output, line: &str| assert!(output.out.lines().any(|other| other == line), "{line}: {output:?}");
+    let output = resolved(&[], None);
+    has(&output, "rate = 0.2");
+    has(&output, "kept = 1");
     has(&resolved(&[], Some("0.3")), "rate = 0.3");
     has(&resolved(&["-s", "pipeline.command.values.rate=0.4"], Some("0.3")), "rate = 0.4");
     has(&resolved(&["-s", "pipeline.command.values.word=fast"], None), "word = \"fast\"");
@@ -248,10 +249,10 @@ fn growth_of_a_command_is_explained_if_its_experiment_says_it() {
     }
     let workplace = Workplace::new();
     let file = keeps(&workplace, 700, "explain = true");
-    let said = workplace.exits(0, &[&file]);
+    let output = workplace.exits(0, &[&file]);
     let found = json(&workplace.latest("keeps").join("explanation.json"));
     assert_eq!((&found["cause"], &found["holder"]), (&"container".into(), &"keeps.py: kept".into()), "{found}");
-    assert!(said.err.contains(found["message"].as_str().unwrap()), "{said:?}");
+    assert!(output.err.contains(found["message"].as_str().unwrap()), "{output:?}");
     assert_eq!(workplace.xrun(&["show", "keeps", "--json"]).json()["explanation"], found);
     workplace.exits(0, &[&file, "-s", "pipeline.command.values.cache=false"]);
     assert!(!workplace.latest("keeps").join("explanation.json").exists());

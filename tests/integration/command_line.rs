@@ -48,7 +48,7 @@ fn offered(workplace: &Workplace, words: &[&str]) -> Vec<String> {
     let mut command = workplace.command(&["--"]);
     let last = (words.len() - 1).to_string();
     let command = command.args(words).env("COMPLETE", "bash").env("_CLAP_IFS", "\n").env("_CLAP_COMPLETE_INDEX", last);
-    crate::workplace::said(command.output().unwrap()).out.lines().map(str::to_owned).collect()
+    crate::workplace::Output::from(command.output().unwrap()).out.lines().map(str::to_owned).collect()
 }
 
 #[test]
@@ -84,11 +84,11 @@ fn every_command_with_json_fails_in_json() {
         if text(&page).contains("| `--json` |") {
             let command = page.file_stem().unwrap().to_str().unwrap();
             for wrong in ["no/such", "--no-such"] {
-                let said = workplace.xrun(&[command, "--json", wrong]);
-                assert!(said.code > 0 && said.code < 9, "{command}: {said:?}");
-                let answer = said.json();
+                let output = workplace.xrun(&[command, "--json", wrong]);
+                assert!(output.code > 0 && output.code < 9, "{command}: {output:?}");
+                let answer = output.json();
                 // `check` answers for each file.
-                assert!(answer.is_array() || answer["exit_code"] == said.code, "{command}: {said:?}");
+                assert!(answer.is_array() || answer["exit_code"] == output.code, "{command}: {output:?}");
             }
             tried += 1;
         }
@@ -101,8 +101,8 @@ fn nothing_typed_or_something_unknown_is_a_usage_error() {
     let workplace = Workplace::new();
     workplace.exits(2, &[]);
     workplace.exits(2, &["--no-such-option"]);
-    let said = workplace.exits(2, &["no_such_file.toml"]);
-    assert!(said.err.contains("no_such_file.toml"), "{said:?}");
+    let output = workplace.exits(2, &["no_such_file.toml"]);
+    assert!(output.err.contains("no_such_file.toml"), "{output:?}");
 }
 
 #[test]
@@ -119,10 +119,10 @@ fn every_checked_in_experiment_checks_clean() {
     for entry in directories.iter().flat_map(|directory| std::fs::read_dir(directory).unwrap().flatten()) {
         let path = entry.path();
         if path.extension().is_some_and(|extension| extension == "toml") {
-            let said = workplace.xrun(&["check", path.to_str().unwrap()]);
+            let output = workplace.xrun(&["check", path.to_str().unwrap()]);
             // Data outside of the repository may be absent on this machine; nothing else may be wrong.
-            let absent = said.err.split("error: ").skip(1).all(|problem| problem.contains("XRUN_REAL_DATA"));
-            assert!(said.code == 0 || absent, "{}: {said:?}", path.display());
+            let absent = output.err.split("error: ").skip(1).all(|problem| problem.contains("XRUN_REAL_DATA"));
+            assert!(output.code == 0 || absent, "{}: {output:?}", path.display());
             count += 1;
         }
     }
@@ -184,12 +184,12 @@ fn a_file_to_start_from_names_its_schema_and_examples_run_as_they_are() {
         let name = line.split_whitespace().next().unwrap();
         let file = format!("{name}.toml");
         workplace.exits(0, &["new", "--like", name, "-o", &file]);
-        let said = workplace.xrun(&["check", "--no-data", &file]);
+        let output = workplace.xrun(&["check", "--no-data", &file]);
         let text = std::fs::read_to_string(workplace.path(&file)).unwrap();
         // Public data is somewhere else on each machine.
         let needs_data = text.contains("${XRUN_REAL_DATA}");
-        assert_eq!(said.code, if needs_data { 2 } else { 0 }, "{said:?}");
-        assert_eq!(said.err.contains("XRUN_REAL_DATA"), needs_data, "{said:?}");
+        assert_eq!(output.code, if needs_data { 2 } else { 0 }, "{output:?}");
+        assert_eq!(output.err.contains("XRUN_REAL_DATA"), needs_data, "{output:?}");
         assert!(!text.contains("extends"), "{name} needs another file");
         assert!(text.starts_with(&format!("#:schema {schema}\n")), "{name}");
     }
@@ -204,9 +204,9 @@ fn a_file_to_start_from_names_its_schema_and_examples_run_as_they_are() {
 fn problems_are_printed_as_annotations_of_github() {
     let workplace = Workplace::with("wrong.toml", "[pipeline.dummy]\n[limits]\nworkrs = 2\n");
     workplace.file("right.toml", "[pipeline.dummy]\n");
-    let said = workplace.exits(2, &["check", "right.toml", "wrong.toml", "--format", "github"]);
-    assert!(said.out.starts_with("::error file=wrong.toml,line=3,col=1,title=limits.workrs::"), "{said:?}");
-    insta::assert_snapshot!(said.out);
+    let output = workplace.exits(2, &["check", "right.toml", "wrong.toml", "--format", "github"]);
+    assert!(output.out.starts_with("::error file=wrong.toml,line=3,col=1,title=limits.workrs::"), "{output:?}");
+    insta::assert_snapshot!(output.out);
     assert_eq!(workplace.xrun(&["check", "right.toml", "--format", "github"]).out, "");
 }
 
@@ -216,7 +216,7 @@ fn colours_can_be_forced_where_there_is_no_terminal_and_refused_everywhere() {
     let coloured = |variables: &[(&str, &str)]| {
         let mut command = workplace.command(&["check", "wrong.toml"]);
         command.env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE").envs(variables.iter().copied());
-        crate::workplace::said(command.output().unwrap()).err.contains('\x1b')
+        crate::workplace::Output::from(command.output().unwrap()).err.contains('\x1b')
     };
     assert!(!coloured(&[]) && !coloured(&[("CLICOLOR_FORCE", "0")]));
     assert!(coloured(&[("CLICOLOR_FORCE", "1")]));
@@ -230,8 +230,8 @@ fn backups_can_leave_the_cache_out() {
     let others = workplace.path("others");
     std::fs::create_dir(&others).unwrap();
     for cache in [&own, &others] {
-        let said = workplace.command(&["plan", "trial.toml"]).env("XRUN_CACHE", cache).output().unwrap();
-        assert!(said.status.success(), "{said:?}");
+        let output = workplace.command(&["plan", "trial.toml"]).env("XRUN_CACHE", cache).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
     }
     let tag = std::fs::read_to_string(own.join("CACHEDIR.TAG")).unwrap();
     assert!(tag.starts_with("Signature: 8a477f597d28d172789f06886806bc55\n"), "{tag}");

@@ -1,7 +1,7 @@
 //! A CPU build on a machine with a GPU.
 
 use crate::watch_limits::stand_in;
-use crate::workplace::{Workplace, said};
+use crate::workplace::{Output, Workplace};
 
 const CURE: &str = "cargo build --release --features cuda";
 
@@ -16,7 +16,7 @@ fn a_build_without_cuda_says_how_to_get_it() {
     let on_gpu = |arguments: &[&str]| {
         let mut command = workplace.command(arguments);
         command.env("LD_LIBRARY_PATH", &directory).env("STAND_IN_GPU_FILE", workplace.path("held.txt"));
-        said(command.output().unwrap())
+        Output::from(command.output().unwrap())
     };
     let listed = on_gpu(&["check", "--devices"]);
     assert!(listed.out.contains(CURE), "{listed:?}");

@@ -88,23 +88,23 @@ fn all_mistakes_in_the_data_are_told_at_once_with_counts_by_reason() {
     }
     data["images"].as_array_mut().unwrap().push(json!({ "id": 50, "file_name": "images/none.png" }));
     write(&workplace, "data/annotations.json", &data);
-    let said = check(&workplace, &["-s", HELD_OUT]);
-    assert_eq!(said.code, 2, "{said:?}");
-    let mut messages = said.err;
+    let output = check(&workplace, &["-s", HELD_OUT]);
+    assert_eq!(output.code, 2, "{output:?}");
+    let mut messages = output.err;
     let answer = check(&workplace, &["-s", HELD_OUT, "--json"]).json();
     assert_eq!(answer[0]["problems"].as_array().unwrap().len(), 20);
     assert_eq!(answer[0]["problems"][0]["line"], 4);
     assert_eq!(answer[0]["data"]["wrong"], json!({ "missing_image": 1, "unknown_category": 30 }));
     // The run says the same, and nothing is made.
-    let said = workplace.exits(1, &["mine.toml", "-s", HELD_OUT]);
-    messages += &(lines_with(&said.err, "missing_image 1, unknown_category 30") + "\n");
-    let said = check(&workplace, &["-s", HELD_OUT, "--no-data"]);
-    assert!(said.code == 0 && !said.err.contains("unknown_category"), "{said:?}");
+    let output = workplace.exits(1, &["mine.toml", "-s", HELD_OUT]);
+    messages += &(lines_with(&output.err, "missing_image 1, unknown_category 30") + "\n");
+    let output = check(&workplace, &["-s", HELD_OUT, "--no-data"]);
+    assert!(output.code == 0 && !output.err.contains("unknown_category"), "{output:?}");
     // Left out, they are counted and the first are named.
     let skip = ["-s", HELD_OUT, "-s", "dataset.coco.on_invalid=skip"];
-    let said = check(&workplace, &skip);
-    assert_eq!(said.code, 0, "{said:?}");
-    messages += &said.err;
+    let output = check(&workplace, &skip);
+    assert_eq!(output.code, 0, "{output:?}");
+    messages += &output.err;
     insta::assert_snapshot!(redacted_names(&messages));
     let answer = check(&workplace, &[&skip[..], &["--json"]].concat()).json();
     assert_eq!(answer[0]["data"]["skipped"], json!({ "missing_image": 1, "unknown_category": 30 }));
@@ -122,9 +122,9 @@ fn a_malformed_annotation_hides_no_other_mistake_and_each_is_told_under_its_key(
     data["annotations"].as_array_mut().unwrap().push(repeated);
     data["annotations"][8]["id"] = json!(8);
     write(&workplace, "data/annotations.json", &data);
-    let said = check(&workplace, &["--json"]);
-    assert_eq!(said.code, 2, "{said:?}");
-    let answer = said.json();
+    let output = check(&workplace, &["--json"]);
+    assert_eq!(output.code, 2, "{output:?}");
+    let answer = output.json();
     assert_eq!(
         answer[0]["data"]["wrong"],
         json!({ "box_outside": 1, "malformed_annotation": 2, "repeated_box": 1, "repeated_id": 1, "unknown_class": 1 })
@@ -139,9 +139,9 @@ fn a_malformed_annotation_hides_no_other_mistake_and_each_is_told_under_its_key(
     let advice = lines_with(&check(&workplace, &[]).err, "box_outside, malformed_annotation, repeated_box");
     insta::assert_snapshot!(redacted_names(&(messages + &advice)));
     // Left out, only what cannot be skipped is reported.
-    let said = check(&workplace, &["-s", "dataset.coco.on_invalid=skip", "--json"]);
-    let answer = said.json();
-    assert_eq!(said.code, 2, "{said:?}");
+    let output = check(&workplace, &["-s", "dataset.coco.on_invalid=skip", "--json"]);
+    let answer = output.json();
+    assert_eq!(output.code, 2, "{output:?}");
     assert_eq!(answer[0]["data"]["wrong"], json!({ "repeated_id": 1, "unknown_class": 1 }));
 }
 
@@ -149,37 +149,37 @@ fn a_malformed_annotation_hides_no_other_mistake_and_each_is_told_under_its_key(
 fn where_no_class_is_held_out_the_classes_are_listed() {
     let workplace = Workplace::with("mine.toml", MINE);
     write(&workplace, "data/annotations.json", &coco(&workplace));
-    let said = check(&workplace, &[]);
-    assert_eq!(said.code, 2, "{said:?}");
-    insta::assert_snapshot!(redacted(&said.err));
+    let output = check(&workplace, &[]);
+    assert_eq!(output.code, 2, "{output:?}");
+    insta::assert_snapshot!(redacted(&output.err));
 }
 
 #[test]
 fn the_whole_experiment_is_printed_though_its_data_is_not_there() {
     let workplace = Workplace::with("mine.toml", MINE);
-    let said = check(&workplace, &["--resolved"]);
-    assert_eq!(said.code, 2, "{said:?}");
-    insta::assert_snapshot!(redacted_names(&said.err));
-    assert!(said.out.contains("[pipeline.fewshot-detection]") && said.out.contains("n_way = 4"), "{said:?}");
+    let output = check(&workplace, &["--resolved"]);
+    assert_eq!(output.code, 2, "{output:?}");
+    insta::assert_snapshot!(redacted_names(&output.err));
+    assert!(output.out.contains("[pipeline.fewshot-detection]") && output.out.contains("n_way = 4"), "{output:?}");
     // What was printed is a file that says the same.
-    workplace.file("whole.toml", &said.out);
+    workplace.file("whole.toml", &output.out);
     let again = workplace.xrun(&["check", "whole.toml", "--resolved", "-s", "experiment.name=mine"]);
-    assert_eq!((again.code, &again.out), (2, &said.out));
+    assert_eq!((again.code, &again.out), (2, &output.out));
     // Where the data is there and is wrong, the same; where the file itself is wrong, there is nothing to print.
     write(&workplace, "data/annotations.json", &json!([]));
-    let said = check(&workplace, &["--resolved"]);
-    assert!(said.code == 2 && said.out.contains("n_way = 4"), "{said:?}");
-    let said = check(&workplace, &["--resolved", "-s", "limits.workers=no"]);
-    assert!(said.code == 2 && said.out.is_empty(), "{said:?}");
+    let output = check(&workplace, &["--resolved"]);
+    assert!(output.code == 2 && output.out.contains("n_way = 4"), "{output:?}");
+    let output = check(&workplace, &["--resolved", "-s", "limits.workers=no"]);
+    assert!(output.code == 2 && output.out.is_empty(), "{output:?}");
 }
 
 #[test]
 fn a_data_set_that_is_too_small_for_an_episode_says_so_in_check_console_and_plan() {
     let workplace = Workplace::with("mine.toml", MINE);
     write(&workplace, "data/annotations.json", &coco(&workplace));
-    let said = check(&workplace, &["-s", HELD_OUT]);
-    assert_eq!(said.code, 0, "{said:?}");
-    insta::assert_snapshot!(redacted(&said.err));
+    let output = check(&workplace, &["-s", HELD_OUT]);
+    assert_eq!(output.code, 0, "{output:?}");
+    insta::assert_snapshot!(redacted(&output.err));
     let lowered = |extra: &[&str]| {
         let answer = check(&workplace, &[&["-s", HELD_OUT, "--json"], extra].concat()).json();
         let all = answer[0]["data"]["lowered"].as_array().unwrap().clone();
@@ -199,8 +199,8 @@ fn a_data_set_that_is_too_small_for_an_episode_says_so_in_check_console_and_plan
     let enough = check(&workplace, &["-s", HELD_OUT, "-s", small[0], "-s", small[1], "-s", small[2]]);
     assert!(!enough.err.contains("->"), "{}", enough.err);
     // Burn is not needed to come as far as this line.
-    let said = workplace.xrun(&["mine.toml", "--dry-run", "-s", HELD_OUT, "-s", "memory.probe=false"]);
-    assert!(said.err.contains("n_way 4 -> 2"), "{said:?}");
+    let output = workplace.xrun(&["mine.toml", "--dry-run", "-s", HELD_OUT, "-s", "memory.probe=false"]);
+    assert!(output.err.contains("n_way 4 -> 2"), "{output:?}");
 }
 
 #[test]
@@ -242,10 +242,10 @@ fn all_mistakes_of_both_question_files_are_told_at_once() {
     };
     write(&workplace, "a.json", &article(3));
     write(&workplace, "b.json", &article(0));
-    let said = workplace.exits(2, &["check", "asked.toml"]);
+    let output = workplace.exits(2, &["check", "asked.toml"]);
     let answer = workplace.xrun(&["check", "asked.toml", "--json"]).json();
     assert_eq!(answer[0]["data"]["wrong"], json!({ "empty_question": 2, "misplaced_answer": 1 }));
-    assert!(said.err.contains("a.json") && said.err.contains("b.json"), "{}", said.err);
+    assert!(output.err.contains("a.json") && output.err.contains("b.json"), "{}", output.err);
 }
 
 /// As cocodataset.org gives it: two files, and images named without their directory.
@@ -266,8 +266,8 @@ fn as_coco_has_it(workplace: &Workplace) {
 fn cocos_usual_two_files_are_taken_as_they_are_and_can_be_named() {
     let workplace = Workplace::with("mine.toml", MINE);
     as_coco_has_it(&workplace);
-    let said = check(&workplace, &["-s", HELD_OUT]);
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = check(&workplace, &["-s", HELD_OUT]);
+    assert_eq!(output.code, 0, "{output:?}");
     let named = [
         "-s",
         HELD_OUT,
@@ -282,12 +282,12 @@ fn cocos_usual_two_files_are_taken_as_they_are_and_can_be_named() {
         workplace.path("data/annotations/person_train2017.json"),
     )
     .unwrap();
-    let said = check(&workplace, &["-s", HELD_OUT]);
-    assert_eq!(said.code, 2);
+    let output = check(&workplace, &["-s", HELD_OUT]);
+    assert_eq!(output.code, 2);
     let outside = check(&workplace, &["-s", "dataset.coco.annotations=../x.json", "-s", HELD_OUT, "--json"]);
     let answer = outside.json();
     assert_eq!((outside.code, &answer[0]["problems"][0]["key"]), (2, &"dataset.coco.annotations".into()));
-    insta::assert_snapshot!(redacted_names(&(said.err + answer[0]["problems"][0]["message"].as_str().unwrap())));
+    insta::assert_snapshot!(redacted_names(&(output.err + answer[0]["problems"][0]["message"].as_str().unwrap())));
 }
 
 const CLASSIFICATION: &str = "[pipeline.image-classification]\nimage_size = 32\n[model.resnet]\n";
@@ -300,8 +300,8 @@ fn a_strict_check_refuses_what_a_run_would_lower() {
     }
     let data = "[dataset.image-folder]\npath = \"mydata\"\n[training]\nbatch_size = 16\n";
     workplace.file("mine.toml", &format!("{CLASSIFICATION}{data}"));
-    let said = workplace.exits(0, &["check", "mine.toml", "--json"]);
-    assert_eq!(said.json()[0]["data"]["lowered"][0]["used"], 2, "{said:?}");
+    let output = workplace.exits(0, &["check", "mine.toml", "--json"]);
+    assert_eq!(output.json()[0]["data"]["lowered"][0]["used"], 2, "{output:?}");
     let strict = workplace.xrun(&["check", "mine.toml", "--strict", "--json"]);
     let problem = &strict.json()[0]["problems"][0];
     assert_eq!(

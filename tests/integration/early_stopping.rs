@@ -17,9 +17,9 @@ fn checkpoints(run: &Path) -> Vec<String> {
 
 fn stopped(extra: &[&str]) -> (Workplace, std::path::PathBuf) {
     let workplace = Workplace::with("early.toml", EXPERIMENT);
-    let said = workplace.exits(0, &[&["early.toml"], extra].concat());
+    let output = workplace.exits(0, &[&["early.toml"], extra].concat());
     let run = workplace.latest("early");
-    assert_eq!(json(&run.join("summary.json"))["outcome"], "stopped_early", "{said:?}");
+    assert_eq!(json(&run.join("summary.json"))["outcome"], "stopped_early", "{output:?}");
     (workplace, run)
 }
 

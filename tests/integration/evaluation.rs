@@ -4,14 +4,9 @@ use crate::workplace::{Workplace, json, redacted, redacted_names, text};
 
 const EXPERIMENT: &str = include_str!("../experiments/tiny/evaluated.toml");
 
-fn trained() -> Workplace {
-    let workplace = Workplace::ran("trial", EXPERIMENT);
-    workplace
-}
-
 #[test]
 fn a_checkpoint_gives_the_metrics_that_the_run_measured() {
-    let workplace = trained();
+    let workplace = Workplace::ran("trial", EXPERIMENT);
     let best = workplace.exits(0, &["eval", "trial", "--json"]).json();
     assert_eq!((&best["step"], &best["same_data"]), (&60.into(), &true.into()), "{best}");
     assert_eq!(best["metrics"], best["in_training"], "{best}");
@@ -33,7 +28,7 @@ fn a_checkpoint_gives_the_metrics_that_the_run_measured() {
 
 #[test]
 fn what_cannot_be_evaluated_is_refused_with_the_reason() {
-    let workplace = trained();
+    let workplace = Workplace::ran("trial", EXPERIMENT);
     let mut messages = String::new();
     for (arguments, code) in
         [(&["--checkpoint", "15"][..], 1), (&["--checkpoint", "worst"], 2), (&["-s", "training.epochs=9"], 2)]

@@ -6,8 +6,8 @@ use crate::limits::{FEDERATED, FEW_SHOT, LANGUAGE_MODEL, VISION_LANGUAGE};
 use crate::workplace::{Workplace, json, lines_with};
 
 fn evaluated(workplace: &Workplace, arguments: &[&str]) -> Value {
-    let said = workplace.exits(0, &[&["eval", "tiny", "--json", "--progress", "none"], arguments].concat());
-    said.json()
+    let output = workplace.exits(0, &[&["eval", "tiny", "--json", "--progress", "none"], arguments].concat());
+    output.json()
 }
 
 #[test]
@@ -83,6 +83,6 @@ fn other_data_is_told_and_a_vocabulary_that_was_learned_fits_no_other() {
     assert_eq!(found["overrides"].as_array().map(Vec::len), Some(2));
     workplace.file("words.toml", LANGUAGE_MODEL);
     workplace.exits(0, &["words.toml", "-q", "--progress", "none"]);
-    let said = workplace.exits(1, &["eval", "words", "-s", "dataset.question-answers.generated.articles=7"]);
-    insta::assert_snapshot!(lines_with(&said.err, "error: "));
+    let output = workplace.exits(1, &["eval", "words", "-s", "dataset.question-answers.generated.articles=7"]);
+    insta::assert_snapshot!(lines_with(&output.err, "error: "));
 }

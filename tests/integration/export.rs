@@ -6,17 +6,12 @@ use crate::workplace::{Workplace, text};
 
 const EXPERIMENT: &str = "[pipeline.dummy]\nsteps_per_epoch = 100\n[training]\nepochs = 3\n";
 
-fn workplace() -> Workplace {
-    let workplace = Workplace::ran("trial", EXPERIMENT);
-    workplace
-}
-
 #[test]
 fn weights_are_exported_with_their_configuration() {
-    let workplace = workplace();
+    let workplace = Workplace::ran("trial", EXPERIMENT);
     let run = workplace.latest("trial");
-    let said = workplace.exits(0, &["export", "trial", "--to", "weights", "--output", "model", "--json"]);
-    let step = said.json()["step"].as_u64().unwrap();
+    let output = workplace.exits(0, &["export", "trial", "--to", "weights", "--output", "model", "--json"]);
+    let step = output.json()["step"].as_u64().unwrap();
     let checkpoint = run.join(format!("checkpoints/step_{step:08}/model.safetensors"));
     assert_eq!(std::fs::read(workplace.path("model/model.safetensors")).unwrap(), std::fs::read(checkpoint).unwrap());
     let config: Value = serde_json::from_str(&text(&workplace.path("model/config.json"))).unwrap();
@@ -30,15 +25,15 @@ fn weights_are_exported_with_their_configuration() {
 
 #[test]
 fn an_export_overwrites_nothing_in_a_directory_of_the_user() {
-    let workplace = workplace();
+    let workplace = Workplace::ran("trial", EXPERIMENT);
     let events = "events.out.tfevents.0000000000.xrun";
     for (to, name) in [("weights", "config.json"), ("tensorboard", events)] {
         workplace.file(&format!("taken/{name}"), "mine");
         std::fs::create_dir_all(workplace.path("linked")).unwrap();
         std::os::unix::fs::symlink("../elsewhere", workplace.path("linked").join(name)).unwrap();
         for directory in ["taken", "linked"] {
-            let said = workplace.xrun(&["export", "trial", "--to", to, "-o", directory]);
-            assert!(said.code == 1 && said.err.contains(&format!("{directory}/{name}")), "{said:?}");
+            let output = workplace.xrun(&["export", "trial", "--to", to, "-o", directory]);
+            assert!(output.code == 1 && output.err.contains(&format!("{directory}/{name}")), "{output:?}");
         }
         assert_eq!(text(&workplace.path("taken").join(name)), "mine");
         assert!(!workplace.path("elsewhere").exists());

@@ -30,14 +30,14 @@ fn a_directory_of_sounds_is_correct_and_what_is_broken_in_it_is_named_or_left_ou
     sounds(&workplace);
     assert_eq!(check(&workplace, &[]).code, 0);
     std::fs::write(workplace.path("sounds/audio/3.wav"), &wav(1_600, 1)[..500]).unwrap();
-    let said = check(&workplace, &[]);
-    assert!(said.code == 2 && said.err.contains("3.wav"), "{said:?}");
-    let said = check(&workplace, &["dataset.sound-clips.on_invalid=\"skip\""]);
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = check(&workplace, &[]);
+    assert!(output.code == 2 && output.err.contains("3.wav"), "{output:?}");
+    let output = check(&workplace, &["dataset.sound-clips.on_invalid=\"skip\""]);
+    assert_eq!(output.code, 0, "{output:?}");
     let table = workplace.path("sounds/meta.csv");
     std::fs::write(&table, text(&table).replace("4.wav,5", "4.wav,five")).unwrap();
-    let said = check(&workplace, &[]);
-    assert!(said.code == 2 && said.err.contains("meta.csv"), "{said:?}");
+    let output = check(&workplace, &[]);
+    assert!(output.code == 2 && output.err.contains("meta.csv"), "{output:?}");
 }
 
 #[test]
@@ -60,9 +60,9 @@ fn settings_that_contradict_each_other_are_refused_with_what_to_write() {
         &["limits.frame_cache=\"1 MiB\""],
         &["leaks.validation_with_graph=true"],
     ] {
-        let said = check(&workplace, set);
-        assert_eq!(said.code, 2, "{set:?}: {said:?}");
-        messages += &said.err;
+        let output = check(&workplace, set);
+        assert_eq!(output.code, 2, "{set:?}: {output:?}");
+        messages += &output.err;
     }
     insta::assert_snapshot!(messages);
 }
@@ -86,9 +86,9 @@ fn partitions_and_targets_that_cannot_be_had_end_the_plan_with_the_reason() {
         &["dataset.sound-clips.target_embeddings=\"targets.safetensors\""],
     ] {
         let overrides = set.iter().flat_map(|text| ["-s", *text]);
-        let said = workplace.xrun(&["--dry-run", "mine.toml"].into_iter().chain(overrides).collect::<Vec<_>>());
-        assert!((1..=2).contains(&said.code), "{set:?}: {said:?}");
-        messages += &said.err;
+        let output = workplace.xrun(&["--dry-run", "mine.toml"].into_iter().chain(overrides).collect::<Vec<_>>());
+        assert!((1..=2).contains(&output.code), "{set:?}: {output:?}");
+        messages += &output.err;
     }
     insta::assert_snapshot!(redacted(&messages));
 }

@@ -35,11 +35,11 @@ fn a_fork_without_changes_repeats_the_numbers_and_names_its_parent() {
     assert_eq!(json(&fork.join("summary.json"))["steps"], 40);
     // A newer run of its experiment would otherwise let `gc` remove the parent.
     workplace.exits(0, &["first.toml", "-q"]);
-    let said = workplace.xrun(&["rm", "--keep", "1", "--keep-best", "none", "--yes"]);
-    assert!(said.code == 0 && parent.exists(), "{said:?}");
+    let output = workplace.xrun(&["rm", "--keep", "1", "--keep-best", "none", "--yes"]);
+    assert!(output.code == 0 && parent.exists(), "{output:?}");
     for arguments in [&["show", "second"][..], &["ls"]] {
-        let said = workplace.xrun(arguments);
-        assert!(said.out.contains(&format!("first/{id} after step 20")), "{said:?}");
+        let output = workplace.xrun(arguments);
+        assert!(output.out.contains(&format!("first/{id} after step 20")), "{output:?}");
     }
     assert_eq!(workplace.xrun(&["show", "second", "--json"]).json()["parent"], manifest["parent"]);
 }
@@ -73,11 +73,11 @@ fn what_cannot_be_forked_or_resumed_is_refused_with_the_command_that_works() {
         ("resume_with_more_epochs", vec!["resume", "first", "-s", "training.epochs=3"]),
         ("resume_with_another_seed", vec!["resume", "first", "-s", "experiment.seed=7"]),
     ] {
-        let said = workplace.xrun(&arguments);
-        assert_ne!(said.code, 0, "{said:?}");
-        insta::assert_snapshot!(name, redacted(&said.err));
+        let output = workplace.xrun(&arguments);
+        assert_ne!(output.code, 0, "{output:?}");
+        insta::assert_snapshot!(name, redacted(&output.err));
     }
     workplace.finished("command", "[pipeline.command]\nprogram = [\"true\"]\n");
-    let said = workplace.exits(2, &["fork", "command"]);
-    insta::assert_snapshot!("a_command_is_not_forked", lines_with(&redacted(&said.err), "checkpoints"));
+    let output = workplace.exits(2, &["fork", "command"]);
+    insta::assert_snapshot!("a_command_is_not_forked", lines_with(&redacted(&output.err), "checkpoints"));
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::workplace::{
-    Output, Workplace, as_another, json, lines_with, redacted, redacted_names, said, text, unsealed, wait_until,
+    Output, Workplace, as_another, json, lines_with, redacted, redacted_names, text, unsealed, wait_until,
 };
 
 const SHORT: &str = "[pipeline.dummy]\nsteps_per_epoch = 5\n";
@@ -63,8 +63,8 @@ fn a_device_or_a_pipe_in_the_place_of_a_file_holds_nothing_up() {
             let begun = Instant::now();
             let mut child = workplace.spawn(command);
             wait_until(&format!("{command:?} with {name}"), || child.try_wait().unwrap().is_some());
-            let said = said(child.wait_with_output().unwrap());
-            assert!(begun.elapsed() < LONG && (0..=2).contains(&said.code), "{name}: {command:?}: {said:?}");
+            let output = Output::from(child.wait_with_output().unwrap());
+            assert!(begun.elapsed() < LONG && (0..=2).contains(&output.code), "{name}: {command:?}: {output:?}");
         }
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, kept).unwrap();
@@ -87,11 +87,14 @@ fn a_run_whose_directory_is_removed_ends_with_an_error_and_makes_nothing_in_its_
     let aside = workplace.path("aside");
     std::fs::rename(&run, &aside).unwrap();
     std::fs::remove_dir_all(&aside).unwrap();
-    let said = said(child.wait_with_output().unwrap());
-    assert_eq!(said.code, 1, "{said:?}");
+    let output = Output::from(child.wait_with_output().unwrap());
+    assert_eq!(output.code, 1, "{output:?}");
     // Which of its files is missed first is a matter of time.
-    let error = lines_with(&said.err, "error: ");
-    assert!(error.contains("results/gone/") && error.contains("removed") | error.contains("No such file"), "{said:?}");
+    let error = lines_with(&output.err, "error: ");
+    assert!(
+        error.contains("results/gone/") && error.contains("removed") | error.contains("No such file"),
+        "{output:?}"
+    );
     assert!(!run.join("checkpoints").exists(), "nothing that looks like a run");
 }
 
@@ -127,10 +130,10 @@ fn a_file_that_is_changed_under_a_run_ends_it_with_a_checkpoint_and_is_named() {
         let place = run.join(name);
         let inside = place.read_dir().ok().and_then(|mut entries| entries.next());
         change(&inside.map_or(place, |entry| entry.unwrap().path()));
-        let said = said(child.wait_with_output().unwrap());
+        let output = Output::from(child.wait_with_output().unwrap());
         let summary = json(&run.join("summary.json"));
-        assert_eq!((said.code, &summary["exit_code"]), (1, &1.into()), "{name}: {said:?}");
-        let error = lines_with(&said.err, "error: ");
+        assert_eq!((output.code, &summary["exit_code"]), (1, &1.into()), "{name}: {output:?}");
+        let error = lines_with(&output.err, "error: ");
         assert!(error.contains(name) && error.contains("another program"), "{error}");
         let step = summary["steps"].as_u64().unwrap();
         assert!(step < 300 && run.join(format!("checkpoints/step_{step:08}/state.json")).exists(), "{name}: {step}");
@@ -152,9 +155,9 @@ fn a_file_that_is_replaced_under_a_watch_fails_it() {
         wait_until("something is written", || path.metadata().is_ok_and(|found| found.len() > 0));
         replace(&path);
         std::fs::remove_file(workplace.path("go")).unwrap();
-        let said = said(child.wait_with_output().unwrap());
-        assert_eq!(said.code, 1, "{name}: {said:?}");
-        assert!(lines_with(&said.err, "another program replaced the file").contains(name), "{said:?}");
+        let output = Output::from(child.wait_with_output().unwrap());
+        assert_eq!(output.code, 1, "{name}: {output:?}");
+        assert!(lines_with(&output.err, "another program replaced the file").contains(name), "{output:?}");
         assert_eq!(json(&workplace.latest(name).join("summary.json"))["outcome"], "failed");
     }
 }
@@ -175,9 +178,9 @@ fn files_with_very_many_keys_are_refused_at_once() {
     ] {
         workplace.file(name, &content);
         let begun = Instant::now();
-        let said = workplace.exits(2, &["check", name]);
+        let output = workplace.exits(2, &["check", name]);
         assert!(begun.elapsed() < LONG, "{name}: {:?}", begun.elapsed());
-        messages += &format!("{:.300}\n", said.err.lines().next().unwrap());
+        messages += &format!("{:.300}\n", output.err.lines().next().unwrap());
     }
     insta::assert_snapshot!(messages);
 }
@@ -195,20 +198,20 @@ fn the_record_of_a_sweep_is_not_believed_when_it_does_not_add_up() {
         workplace.xrun(&["sweep", "--collect", sweep.to_str().unwrap()])
     };
     assert_eq!(collect(&record).code, 0, "without a check");
-    let said = collect(&record.replace("repeats = 1", "repeats = 4294967295"));
-    assert_eq!(said.code, 1, "{said:?}");
-    let mut messages = said.err;
+    let output = collect(&record.replace("repeats = 1", "repeats = 4294967295"));
+    assert_eq!(output.code, 1, "{output:?}");
+    let mut messages = output.err;
     for wrong in [record.replace("[2, 1]", "[1, 1]"), sealed.replacen("seed", "sead", 1)] {
-        let said = collect(&wrong);
-        assert_eq!(said.code, 1, "{said:?}");
-        messages += &said.err;
+        let output = collect(&wrong);
+        assert_eq!(output.code, 1, "{output:?}");
+        messages += &output.err;
     }
     insta::assert_snapshot!(redacted_names(&messages));
     // A run of it of which a sample is another: no number of it counts, and the table says so.
     let memory = sweep.join("trials/0001-1/memory.jsonl");
     std::fs::write(&memory, text(&memory).replacen("\"heap\":", "\"heap\":1", 1)).unwrap();
-    let said = collect(&sealed);
-    assert_eq!(said.code, 1, "not all of them finished: {said:?}");
+    let output = collect(&sealed);
+    assert_eq!(output.code, 1, "not all of them finished: {output:?}");
     let row = &json(&sweep.join("table.json"))["rows"][0];
     assert_eq!((&row["outcome"], &row["finished"]), (&"damaged".into(), &0.into()), "{row}");
 }
@@ -222,9 +225,9 @@ const QUESTIONS: &str = "[pipeline.qat-language-model]\n[model.gpt2]\npreset = \
 
 /// Returns whether the data were generated and the program did not panic. A build without Burn fails after that, and so does
 /// one with Burn that gets no threads.
-fn prepared(said: &Output, cache: &Path, prefix: &str) -> bool {
+fn prepared(output: &Output, cache: &Path, prefix: &str) -> bool {
     let mut entries = std::fs::read_dir(cache).unwrap().flatten();
-    (0..=1).contains(&said.code) && entries.any(|entry| entry.file_name().to_string_lossy().starts_with(prefix))
+    (0..=1).contains(&output.code) && entries.any(|entry| entry.file_name().to_string_lossy().starts_with(prefix))
 }
 
 #[test]
@@ -239,10 +242,10 @@ fn data_are_generated_where_the_system_gives_no_threads() {
         else {
             return;
         };
-        let limited = said(limited.output().unwrap());
+        let limited = Output::from(limited.output().unwrap());
         let prefix = format!("{name}-");
         assert!(prepared(&limited, &workplace.path("limited"), &prefix), "{limited:?}");
-        let own = said(command.env("XRUN_CACHE", workplace.path("own")).output().unwrap());
+        let own = Output::from(command.env("XRUN_CACHE", workplace.path("own")).output().unwrap());
         assert!(prepared(&own, &workplace.path("own"), &prefix), "{own:?}");
     }
     let names = |cache: &str| {
@@ -269,7 +272,7 @@ fn what_another_user_keeps_to_himself_in_a_shared_cache_is_not_called_damaged() 
         let mut command = workplace.command(&[&file, "--dry-run"]);
         command.env("XRUN_CACHE", &cache);
         let Some(mut other) = as_another(&command, "true") else { return };
-        assert!(prepared(&said(command.output().unwrap()), &cache, close));
+        assert!(prepared(&Output::from(command.output().unwrap()), &cache, close));
         for entry in std::fs::read_dir(&cache).unwrap().flatten() {
             if entry.file_name().to_string_lossy().starts_with(close) {
                 // As under a umask of 077.
@@ -277,9 +280,9 @@ fn what_another_user_keeps_to_himself_in_a_shared_cache_is_not_called_damaged() 
                 std::fs::set_permissions(entry.path(), std::fs::Permissions::from_mode(mode)).unwrap();
             }
         }
-        let said = said(other.output().unwrap());
-        assert_eq!(said.code, 1, "{said:?}");
-        messages += &said.err;
+        let output = Output::from(other.output().unwrap());
+        assert_eq!(output.code, 1, "{output:?}");
+        messages += &output.err;
     }
     insta::assert_snapshot!(redacted_names(&messages));
 }
@@ -291,7 +294,7 @@ fn the_users_umask_holds_for_all_files_and_nothing_is_written_through_links() {
     let program = env!("CARGO_BIN_EXE_xrun");
     let xrun = |arguments: &str| {
         let script = format!("umask 077; exec '{program}' {arguments}");
-        said(workplace.in_place("sh", &["-c", &script]).output().unwrap())
+        Output::from(workplace.in_place("sh", &["-c", &script]).output().unwrap())
     };
     assert_eq!(xrun("trial.toml -q").code, 0);
     assert_eq!(xrun("cut.toml -q").code, 1);
@@ -315,7 +318,7 @@ fn the_users_umask_holds_for_all_files_and_nothing_is_written_through_links() {
     assert_eq!(std::fs::read_dir(own.join("step")).unwrap().count(), kept);
     std::fs::remove_file(cut.join("run.lock")).unwrap();
     symlink(own.join("made"), cut.join("run.lock")).unwrap();
-    let said = workplace.xrun(&["resume", "cut"]);
-    assert!(said.code == 1 && !own.join("made").exists(), "{said:?}");
-    insta::assert_snapshot!(redacted(&(exported.err + &resumed.err + &said.err)));
+    let output = workplace.xrun(&["resume", "cut"]);
+    assert!(output.code == 1 && !own.join("made").exists(), "{output:?}");
+    insta::assert_snapshot!(redacted(&(exported.err + &resumed.err + &output.err)));
 }

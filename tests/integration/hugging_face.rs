@@ -31,9 +31,9 @@ fn perplexity_in_transformers_is_that_of_the_run() {
     }
     let Some(python) = python("XRUN_PYTHON", "torch, transformers") else { return };
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/reference/merged_in_transformers.py");
-    let said = Command::new(python).arg(script).args([&checkpoint, &questions]).arg("160").output().unwrap();
-    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
-    let found: Value = serde_json::from_slice(&said.stdout).unwrap();
+    let output = Command::new(python).arg(script).args([&checkpoint, &questions]).arg("160").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
     let ours = &json(&run.join("summary.json"))["metrics_last"];
     let mut compared = 0;
     for (label, name) in [("full", "full"), ("w8", "8_bit"), ("w4", "4_bit")] {

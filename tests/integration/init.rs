@@ -8,17 +8,18 @@ const FILES: [&str; 5] =
 #[test]
 fn what_is_made_passes_its_own_check_and_runs() {
     let workplace = Workplace::new();
-    let said = workplace.xrun(&["new", "--project", "my project"]);
-    assert!(said.code == 0 && said.err.contains("cd 'my project'; xrun dummy.toml"), "{said:?}");
+    let output = workplace.xrun(&["new", "--project", "my project"]);
+    assert!(output.code == 0 && output.err.contains("cd 'my project'; xrun dummy.toml"), "{output:?}");
     let place = workplace.path("my project");
     FILES.iter().for_each(|name| assert!(place.join(name).is_file(), "{name}"));
-    let inside =
-        |arguments: &[&str]| crate::workplace::said(workplace.command(arguments).current_dir(&place).output().unwrap());
+    let inside = |arguments: &[&str]| {
+        crate::workplace::Output::from(workplace.command(arguments).current_dir(&place).output().unwrap())
+    };
     let workflow = std::fs::read_to_string(place.join(FILES[3])).unwrap();
     let checked = workflow.lines().find_map(|line| line.trim().strip_prefix("run: xrun check ")).unwrap();
     assert_eq!(checked, "--format github *.toml");
-    let said = inside(&["check", "--format", "github", "dummy.toml"]);
-    assert_eq!((said.code, said.out.as_str()), (0, ""), "{said:?}");
+    let output = inside(&["check", "--format", "github", "dummy.toml"]);
+    assert_eq!((output.code, output.out.as_str()), (0, ""), "{output:?}");
     let schema: serde_json::Value = serde_json::from_slice(&std::fs::read(place.join(FILES[1])).unwrap()).unwrap();
     let first = std::fs::read_to_string(place.join(FILES[0])).unwrap();
     assert!(first.starts_with("#:schema experiment.schema.json\n") && schema["properties"]["pipeline"].is_object());
@@ -39,8 +40,8 @@ fn nothing_is_overwritten_and_other_beginnings_can_be_chosen() {
     workplace.exits(0, &["new", "dummy", "--project", "of"]);
     let whole = std::fs::read_to_string(workplace.path("of/dummy.toml")).unwrap();
     assert!(whole.contains("[limits]") && workplace.xrun(&["check", "of/dummy.toml"]).code == 0, "{whole}");
-    let said = workplace.exits(2, &["new", "--project", "none", "--like", "stag2"]);
+    let output = workplace.exits(2, &["new", "--project", "none", "--like", "stag2"]);
     assert!(!workplace.path("none").exists());
-    messages += &said.err;
+    messages += &output.err;
     insta::assert_snapshot!(messages);
 }

@@ -1,6 +1,6 @@
 //! Ctrl-C, SIGTERM and SIGKILL: complete files, and equal numbers after a resume.
 
-use crate::workplace::{Output, Workplace, end, json, redacted, said, send, text, wait_for_lines, wait_until};
+use crate::workplace::{Output, Workplace, end, json, redacted, send, text, wait_for_lines, wait_until};
 
 const EXPERIMENT: &str = include_str!("../experiments/tiny/interrupted.toml");
 
@@ -22,7 +22,7 @@ fn cut(workplace: &Workplace, lines: usize, signal: i32) -> Output {
     let latest = workplace.path("results/cut/latest");
     wait_for_lines(&latest, lines);
     send(&child, signal);
-    said(child.wait_with_output().unwrap())
+    Output::from(child.wait_with_output().unwrap())
 }
 
 #[test]
@@ -80,8 +80,8 @@ fn a_signal_ends_the_run_with_a_checkpoint_and_a_resume_gives_the_same_bytes() {
     let workplace = workplace();
     let expected = undisturbed(&workplace);
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGXCPU] {
-        let said = cut(&workplace, 20, signal);
-        assert!(said.code == 8 && said.err.contains("xrun resume results/cut/"), "{said:?}");
+        let output = cut(&workplace, 20, signal);
+        assert!(output.code == 8 && output.err.contains("xrun resume results/cut/"), "{output:?}");
         let run = workplace.latest("cut");
         assert_eq!(json(&run.join("summary.json"))["outcome"], "interrupted");
         workplace.exits(0, &["resume", run.to_str().unwrap()]);

@@ -13,11 +13,11 @@ fn a_kept_result_is_reproduced_and_names_no_place() {
         assert!(!text.contains(directory.to_str().unwrap()), "{name:?} names {}", directory.display());
     }
     assert_eq!(json(&kept.join("manifest.json"))["working_directory"], "<project>");
-    let said = workplace.xrun(&["reproduce", "reference/trial"]);
-    assert!(said.code == 0 && !said.err.contains("note: "), "{said:?}");
+    let output = workplace.xrun(&["reproduce", "reference/trial"]);
+    assert!(output.code == 0 && !output.err.contains("note: "), "{output:?}");
     std::fs::write(workplace.path("trial.toml"), "[pipeline.dummy]\nsteps_per_epoch = 21\n").unwrap();
-    let said = workplace.xrun(&["reproduce", "reference/trial"]);
-    assert!(said.code == 0 && said.err.contains("note: trial.toml is different now"), "{said:?}");
+    let output = workplace.xrun(&["reproduce", "reference/trial"]);
+    assert!(output.code == 0 && output.err.contains("note: trial.toml is different now"), "{output:?}");
     // Damage would be noticed: the checksums are those of the replaced texts.
     assert_eq!(workplace.xrun(&["show", "reference/trial", "--json"]).json()["damage"], serde_json::json!([]));
 }
@@ -56,8 +56,8 @@ fn only_what_is_proven_to_be_a_kept_result_is_replaced_and_rests_of_kills_are_co
     assert!(!reference.join(".writing-killed").exists() && reference.join(".writing-foreign/own").exists());
     place("trial/README.md");
     for (name, named) in [("foreign", "summary.json is missing"), ("link", "symlink"), ("trial", "README.md")] {
-        let said = workplace.xrun(&["keep", "trial", "--name", name, "--replace"]);
-        assert!(said.code == 2 && said.err.contains(named), "{name}: {said:?}");
+        let output = workplace.xrun(&["keep", "trial", "--name", name, "--replace"]);
+        assert!(output.code == 2 && output.err.contains(named), "{name}: {output:?}");
     }
     for left in ["foreign/manifest.json", "foreign/thesis/chapter1.tex", "link", "trial/README.md"] {
         assert!(reference.join(left).exists(), "{left}");

@@ -22,9 +22,9 @@ fn killed(workplace: &Workplace, arguments: &[&str], environment: &[(&str, &str)
 }
 
 /// Returns whether a wrapped output has a text.
-fn shows(said: &Output, text: &str) -> bool {
+fn shows(output: &Output, text: &str) -> bool {
     let folded = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    folded(&(said.out.clone() + &said.err)).contains(&folded(text))
+    folded(&(output.out.clone() + &output.err)).contains(&folded(text))
 }
 
 /// Part of an explanation before the counts and the log of the kernel, which differ from machine to machine.
@@ -58,8 +58,8 @@ fn an_oom_kill_is_reported_with_the_memory_before() {
     }
     let who = explained(&as_json, "who");
     insta::assert_snapshot!(begin(&who));
-    for said in [workplace.xrun(&["show", "trial"]), workplace.xrun(&["ls"])] {
-        assert!(shows(&said, begin(&who)), "{who}: {said:?}");
+    for output in [workplace.xrun(&["show", "trial"]), workplace.xrun(&["ls"])] {
+        assert!(shows(&output, begin(&who)), "{who}: {output:?}");
     }
 
     let resumed = workplace.exits(0, &["resume", "trial"]);
@@ -93,8 +93,8 @@ fn a_kill_from_outside_is_reported_with_the_growth() {
         std::fs::write(run.join("process.json"), other.to_string()).unwrap();
         let who = explained(&shown(), "who");
         insta::assert_snapshot!("killed_before_a_reboot", who);
-        for said in [workplace.xrun(&["show", "slow"]), workplace.xrun(&["ls"])] {
-            assert!(shows(&said, &who), "{said:?}");
+        for output in [workplace.xrun(&["show", "slow"]), workplace.xrun(&["ls"])] {
+            assert!(shows(&output, &who), "{output:?}");
         }
     }
     other["host"] = "another-machine".into();

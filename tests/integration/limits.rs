@@ -86,9 +86,9 @@ fn no_limit_changes_what_is_learnt() {
         for (key, value) in OTHERS {
             let name = format!("{pipeline}-{}-{}", key.replace('_', "-"), value.replace(['"', ' '], ""));
             if OF_ITS_OWN.iter().any(|(own, pipelines)| own == key && !pipelines.contains(&pipeline)) {
-                let said = workplace.attempt(&name, &[&format!("limits.{key}={value}")]);
-                assert_eq!(said.code, 2, "{said:?}");
-                refusals.insert(lines_with(&said.err, &format!("`limits.{key}`")));
+                let output = workplace.attempt(&name, &[&format!("limits.{key}={value}")]);
+                assert_eq!(output.code, 2, "{output:?}");
+                refusals.insert(lines_with(&output.err, &format!("`limits.{key}`")));
                 continue;
             }
             let found = learnt(&workplace.trained(&name, &[&format!("limits.{key}={value}")]));

@@ -20,8 +20,8 @@ fn workplace() -> Workplace {
 }
 
 fn listed(workplace: &Workplace, arguments: &[&str]) -> Vec<Value> {
-    let said = workplace.exits(0, &[&["ls", "--json"], arguments].concat());
-    serde_json::from_value(said.json()).unwrap()
+    let output = workplace.exits(0, &[&["ls", "--json"], arguments].concat());
+    serde_json::from_value(output.json()).unwrap()
 }
 
 #[test]
@@ -100,9 +100,9 @@ fn what_does_not_exist_is_an_error_with_what_was_probably_meant() {
         &["-s", "seed=3"],
         &["--status", "done"],
     ] {
-        let said = workplace.exits(2, &[&["ls"], arguments].concat());
-        assert!(said.out.is_empty(), "{arguments:?}: {said:?}");
-        messages += &said.err;
+        let output = workplace.exits(2, &[&["ls"], arguments].concat());
+        assert!(output.out.is_empty(), "{arguments:?}: {output:?}");
+        messages += &output.err;
     }
     insta::assert_snapshot!(redacted(&messages));
 }
@@ -114,14 +114,14 @@ fn sweeps_are_found_by_ls_and_show() {
     let best = lines_with(&swept.out, "best: ");
     insta::assert_snapshot!(best);
     for arguments in [&["ls"][..], &["ls", "swf"]] {
-        let said = workplace.exits(0, arguments);
+        let output = workplace.exits(0, arguments);
         let parts = ["swf/sweeps/", "2/2", "optimizer.adamw.learning_rate"];
-        assert!(parts.iter().all(|part| said.out.contains(part)), "{said:?}");
+        assert!(parts.iter().all(|part| output.out.contains(part)), "{output:?}");
     }
     // Its name, and that of the experiment, which has no other runs.
     for name in ["swf/sweeps/latest", "swf"] {
-        let said = workplace.xrun(&["show", name]);
-        assert!(said.code == 0 && said.out.contains(&best) && said.out.contains("report.html"), "{said:?}");
+        let output = workplace.xrun(&["show", name]);
+        assert!(output.code == 0 && output.out.contains(&best) && output.out.contains("report.html"), "{output:?}");
     }
     let table = workplace.xrun(&["show", "swf", "--json"]).json();
     assert_eq!((&table["best"], &table["direction"], &table["metric"]), (&2.into(), &"higher".into(), &"score".into()));
@@ -131,17 +131,17 @@ fn sweeps_are_found_by_ls_and_show() {
 #[test]
 fn a_run_ends_with_eight_lines_and_its_verdict_first() {
     let workplace = Workplace::with("good.toml", "[pipeline.dummy]\n");
-    let said = workplace.xrun(&["good.toml"]);
-    let result = said.err.find("checkpoints/step_00000010").unwrap_or_else(|| panic!("{said:?}"));
-    insta::assert_snapshot!("result_of_a_run", lines_with(&said.err, "checkpoints/step_00000010"));
-    let verdict = said.err.find("\nverdict ").unwrap();
-    assert!(verdict < result && said.err[verdict..].trim().lines().count() <= 8, "{said:?}");
+    let output = workplace.xrun(&["good.toml"]);
+    let result = output.err.find("checkpoints/step_00000010").unwrap_or_else(|| panic!("{output:?}"));
+    insta::assert_snapshot!("result_of_a_run", lines_with(&output.err, "checkpoints/step_00000010"));
+    let verdict = output.err.find("\nverdict ").unwrap();
+    assert!(verdict < result && output.err[verdict..].trim().lines().count() <= 8, "{output:?}");
     let table = "\nepoch ";
-    assert!(!said.err.contains(table), "{said:?}");
-    let said = workplace.xrun(&["good.toml", "-v", "--name", "verbose"]);
-    assert!(said.err.find("\nverdict ").unwrap() < said.err.find(table).unwrap(), "{said:?}");
-    let said = workplace.xrun(&["good.toml", "--progress", "none", "--name", "without-progress"]);
-    assert!(said.err.contains("verdict ") && !said.err.contains("step 1/"), "{said:?}");
+    assert!(!output.err.contains(table), "{output:?}");
+    let output = workplace.xrun(&["good.toml", "-v", "--name", "verbose"]);
+    assert!(output.err.find("\nverdict ").unwrap() < output.err.find(table).unwrap(), "{output:?}");
+    let output = workplace.xrun(&["good.toml", "--progress", "none", "--name", "without-progress"]);
+    assert!(output.err.contains("verdict ") && !output.err.contains("step 1/"), "{output:?}");
     assert_eq!(workplace.xrun(&["good.toml", "-q", "--name", "quiet"]).err, "");
     // It ended before a validation after training: that before it is not the result.
     let stopped = workplace.xrun(&["good.toml", "-s", "pipeline.dummy.fail_at_step=4"]);
@@ -194,20 +194,20 @@ fn a_fresh_clone_names_its_committed_results() {
     let workplace = Workplace::ran("good", "[pipeline.dummy]\n");
     workplace.exits(0, &["keep", "good"]);
     std::fs::remove_dir_all(workplace.path("results/good")).unwrap();
-    let said = workplace.xrun(&["ls"]);
-    assert_eq!((said.code, said.out.as_str()), (0, ""));
-    insta::assert_snapshot!("ls_in_a_fresh_clone", said.err);
+    let output = workplace.xrun(&["ls"]);
+    assert_eq!((output.code, output.out.as_str()), (0, ""));
+    insta::assert_snapshot!("ls_in_a_fresh_clone", output.err);
 }
 
 #[test]
 fn a_run_is_shown_briefly_and_plotted() {
     let workplace = Workplace::ran("good", "[pipeline.dummy]\n");
-    let said = workplace.xrun(&["show", "--brief"]);
-    assert!(said.code == 0 && said.out.starts_with("verdict ") && said.out.lines().count() <= 11, "{said:?}");
-    let said = workplace.exits(0, &["show", "good", "--plot", "loss,rss,score"]);
+    let output = workplace.xrun(&["show", "--brief"]);
+    assert!(output.code == 0 && output.out.starts_with("verdict ") && output.out.lines().count() <= 11, "{output:?}");
+    let output = workplace.exits(0, &["show", "good", "--plot", "loss,rss,score"]);
     let titles = ["loss, moving average", "rss: ", "score: "];
-    assert!(titles.iter().all(|title| said.out.lines().any(|line| line.starts_with(title))), "{}", said.out);
-    let said = workplace.xrun_within(60, &["show", "good", "--plot", "loss"]);
-    assert!(said.out.lines().all(|line| line.chars().count() <= 60), "{}", said.out);
+    assert!(titles.iter().all(|title| output.out.lines().any(|line| line.starts_with(title))), "{}", output.out);
+    let output = workplace.xrun_within(60, &["show", "good", "--plot", "loss"]);
+    assert!(output.out.lines().all(|line| line.chars().count() <= 60), "{}", output.out);
     insta::assert_snapshot!("no_such_series", workplace.exits(2, &["show", "good", "--plot", "los"]).err);
 }

@@ -3,22 +3,22 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::workplace::{Workplace, end, json, lines_with, redacted, redacted_names, said, skipped};
+use crate::workplace::{Output, Workplace, end, json, lines_with, redacted, redacted_names, skipped};
 
 const LEAKY: &str = "[pipeline.dummy]\nsteps_per_epoch = 60\nleak_per_step = \"1 MiB\"\nleak_in_ledger = true\n";
 
 /// The plan of `trial.toml` as JSON.
 fn planned(workplace: &Workplace, more: &[&str]) -> serde_json::Value {
-    let said = workplace.xrun(&[&["plan", "trial.toml", "--json"], more].concat());
-    said.json()
+    let output = workplace.xrun(&[&["plan", "trial.toml", "--json"], more].concat());
+    output.json()
 }
 
 #[test]
 fn a_plan_says_what_is_needed_and_that_it_fits() {
     let workplace = Workplace::with("trial.toml", "[pipeline.dummy]\n");
-    let said = workplace.exits(0, &["plan", "trial.toml"]);
+    let output = workplace.exits(0, &["plan", "trial.toml"]);
     for name in ["gradient_norms", "weights", "\nfits: "] {
-        assert!(said.out.contains(name), "{name}: {}", said.out);
+        assert!(output.out.contains(name), "{name}: {}", output.out);
     }
     let plan = planned(&workplace, &[]);
     assert_eq!((&plan["fits"], &plan["budgets"][0]["place"]), (&true.into(), &"host".into()));
@@ -38,26 +38,26 @@ fn tables_can_be_read_in_60_columns() {
         (vec!["ls"], vec!["verdict", "inconclusive", "training", "still improving"]),
         (vec!["check", "--devices"], vec!["auto is    cpu"]),
     ] {
-        let said = workplace.xrun_within(60, &arguments);
-        assert_eq!(said.code, 0, "{said:?}");
-        let wide: Vec<&str> = said.out.lines().filter(|line| line.chars().count() > 60).collect();
+        let output = workplace.xrun_within(60, &arguments);
+        assert_eq!(output.code, 0, "{output:?}");
+        let wide: Vec<&str> = output.out.lines().filter(|line| line.chars().count() > 60).collect();
         // A word that is longer stays whole, as a path.
         assert!(wide.iter().all(|line| line.split_whitespace().count() == 1), "{arguments:?}: {wide:#?}");
-        words.iter().for_each(|words| assert!(said.out.contains(words), "{words}: {}", said.out));
+        words.iter().for_each(|words| assert!(output.out.contains(words), "{words}: {}", output.out));
     }
 }
 
 #[test]
 fn a_plan_that_does_not_fit_the_limit_has_its_own_exit_code() {
     let workplace = Workplace::with("trial.toml", &format!("{LEAKY}[limits]\nhost_memory = \"16 MiB\"\n"));
-    let said = workplace.exits(3, &["plan", "trial.toml"]);
+    let output = workplace.exits(3, &["plan", "trial.toml"]);
     let plan = planned(&workplace, &[]);
     assert_eq!((&plan["fits"], &plan["budgets"][0]["bytes"]), (&false.into(), &(16 << 20).into()), "{plan}");
     assert!(plan["sentence"].as_str().unwrap().contains("`limits.host_memory`"), "{plan}");
     // The memory that is missing leaks.
     let advice = plan["advice"].as_str().unwrap();
-    assert!(advice.contains("(`limits.metrics_queue`)") && said.out.contains(advice), "{}", said.out);
-    assert!(!said.out.contains("--solve"), "{}", said.out);
+    assert!(advice.contains("(`limits.metrics_queue`)") && output.out.contains(advice), "{}", output.out);
+    assert!(!output.out.contains("--solve"), "{}", output.out);
     insta::assert_snapshot!(redacted(advice));
     let fits = planned(&workplace, &["-s", "limits.host_memory=1 GiB"]);
     assert_eq!((&fits["fits"], &fits["advice"]), (&true.into(), &serde_json::Value::Null));
@@ -97,8 +97,8 @@ fn reading_a_checkpoint_as_a_resume_does_is_in_the_plan() {
 #[test]
 fn solving_finds_the_largest_value_that_fits() {
     let workplace = Workplace::with("trial.toml", &format!("{LEAKY}[limits]\nhost_memory = \"100 MiB\"\n"));
-    let said = workplace.exits(0, &["plan", "trial.toml", "--solve", "pipeline.dummy.steps_per_epoch", "--json"]);
-    let found = said.json()["value"].as_u64().unwrap();
+    let output = workplace.exits(0, &["plan", "trial.toml", "--solve", "pipeline.dummy.steps_per_epoch", "--json"]);
+    let found = output.json()["value"].as_u64().unwrap();
     // Of the 100 MiB the process itself takes some, and more without optimisation.
     let least = if cfg!(debug_assertions) { 40 } else { 60 };
     assert!((least..100).contains(&found), "{found} steps of 1 MiB fit in 100 MiB");
@@ -111,27 +111,27 @@ fn a_probe_that_ends_early_is_no_measurement() {
     let workplace = Workplace::with("trial.toml", "[pipeline.dummy]\n");
     let mut failures = String::new();
     for at in ["fail_at_step=2", "nan_at_step=2"] {
-        let said = workplace.exits(1, &["plan", "trial.toml", "-s", &format!("pipeline.dummy.{at}")]);
-        assert_eq!(said.out, "", "{at}: {said:?}");
-        failures += &said.err;
+        let output = workplace.exits(1, &["plan", "trial.toml", "-s", &format!("pipeline.dummy.{at}")]);
+        assert_eq!(output.out, "", "{at}: {output:?}");
+        failures += &output.err;
     }
     insta::assert_snapshot!(redacted(&failures));
-    let said = workplace.xrun(&["plan", "trial.toml", "-s", "pipeline.dummy.panic_at_step=2"]);
-    assert_eq!((said.code, said.out.as_str()), (1, ""), "{said:?}");
-    insta::assert_snapshot!("a_probe_that_panics", lines_with(&said.err, "error: "));
+    let output = workplace.xrun(&["plan", "trial.toml", "-s", "pipeline.dummy.panic_at_step=2"]);
+    assert_eq!((output.code, output.out.as_str()), (1, ""), "{output:?}");
+    insta::assert_snapshot!("a_probe_that_panics", lines_with(&output.err, "error: "));
 }
 
 #[test]
 fn data_that_cannot_be_used_end_a_run_before_it_begins_or_have_a_new_one_advised_and_no_resume() {
     let workplace = Workplace::with("trial.toml", "[pipeline.dummy]\n");
     for arguments in [["run", "trial.toml"], ["plan", "trial.toml"]] {
-        let said = workplace.exits(1, &[&arguments[..], &["-s", "pipeline.dummy.broken_data_at_step=2"]].concat());
-        assert_eq!(said.out, "", "{said:?}");
-        insta::assert_snapshot!("data_found_invalid_by_the_probe", redacted(&said.err));
+        let output = workplace.exits(1, &[&arguments[..], &["-s", "pipeline.dummy.broken_data_at_step=2"]].concat());
+        assert_eq!(output.out, "", "{output:?}");
+        insta::assert_snapshot!("data_found_invalid_by_the_probe", redacted(&output.err));
     }
     assert!(!workplace.path("results").exists(), "nothing was begun");
-    let said = workplace.exits(1, &["trial.toml", "-s", "pipeline.dummy.broken_data_at_step=5"]);
-    let advice = redacted(said.err.lines().find(|line| line.contains("xrun resume")).unwrap());
+    let output = workplace.exits(1, &["trial.toml", "-s", "pipeline.dummy.broken_data_at_step=5"]);
+    let advice = redacted(output.err.lines().find(|line| line.contains("xrun resume")).unwrap());
     assert!(advice.find("xrun results/trial/RUN/resolved.toml") < advice.find("xrun resume"), "{advice}");
     insta::assert_snapshot!("a_new_run_is_advised", advice);
     assert_eq!(json(&workplace.latest("trial").join("summary.json"))["is_data_error"], true);
@@ -142,13 +142,13 @@ fn data_that_cannot_be_used_end_a_run_before_it_begins_or_have_a_new_one_advised
 fn after_a_short_run_the_experiment_itself_is_advised() {
     let workplace = Workplace::with("trial.toml", "[pipeline.dummy]\nbroken_data_at_step = 5\n");
     for short in [&["--steps", "8"][..], &["--steps=8"], &["--smoke", "-s", "training.epochs=5"]] {
-        let said = workplace.exits(1, &[&["trial.toml"], short].concat());
+        let output = workplace.exits(1, &[&["trial.toml"], short].concat());
         let whole = if short.len() > 2 { "xrun trial.toml -s training.epochs=5; " } else { "xrun trial.toml; " };
-        assert!(said.err.contains(whole), "{}", said.err);
+        assert!(output.err.contains(whole), "{}", output.err);
     }
     workplace.exits(0, &["trial.toml", "--steps", "4", "-q"]);
-    let said = workplace.exits(2, &["resume", workplace.latest("trial-short").to_str().unwrap()]);
-    insta::assert_snapshot!(redacted_names(&said.err));
+    let output = workplace.exits(2, &["resume", workplace.latest("trial-short").to_str().unwrap()]);
+    insta::assert_snapshot!(redacted_names(&output.err));
 }
 
 #[test]
@@ -210,7 +210,7 @@ fn a_limit_leaves_a_post_mortem_that_the_resume_which_is_advised_takes_away() {
     let (_, command) = ended.err.lines().find_map(|line| line.split_once("xrun resume ")).unwrap();
     assert!(command.contains(" -s limits.host_memory="), "{command}");
     let script = format!("'{}' resume {command} -q", env!("CARGO_BIN_EXE_xrun"));
-    let followed = said(workplace.in_place("sh", &["-c", &script]).output().unwrap());
+    let followed = Output::from(workplace.in_place("sh", &["-c", &script]).output().unwrap());
     assert_eq!(followed.code, 0, "{command}: {followed:?}");
     assert!(!run.join("post_mortem.json").exists());
     let summary = json(&run.join("summary.json"));
@@ -235,7 +235,7 @@ fn a_leak_that_reaches_a_limit_is_told_as_one() {
     let workplace = Workplace::new();
     let hidden = LEAKY.replace("= 60", "= 600").replace("leak_in_ledger = true\n", "");
     workplace.file("trial.toml", &format!("{hidden}[memory]\nprobe = false\n[limits]\nhost_memory = \"200 MiB\"\n"));
-    let said = workplace.exits(5, &["trial.toml", "--progress", "none"]);
+    let output = workplace.exits(5, &["trial.toml", "--progress", "none"]);
     let dead = json(&workplace.latest("trial").join("post_mortem.json"));
     assert_eq!(dead["growth"]["verdict"], "growing", "{}", dead["growth"]);
     assert!((dead["growth"]["slope"].as_f64().unwrap() / f64::from(1 << 20) - 1.0).abs() < 0.02);
@@ -243,9 +243,9 @@ fn a_leak_that_reaches_a_limit_is_told_as_one() {
     assert!(dead["unattributed"].as_u64().unwrap() > step << 20, "a MiB of each step");
     assert_eq!(dead["suggestions"].as_array().unwrap().len(), 0, "nothing of the file helps: {dead}");
     assert_eq!((&dead["limit_key"], &dead["limit"]), (&"limits.host_memory".into(), &(200 << 20).into()));
-    assert!(said.err.contains("xrun verdict ") && said.err.contains("1.0 MiB a step"), "{}", said.err);
+    assert!(output.err.contains("xrun verdict ") && output.err.contains("1.0 MiB a step"), "{}", output.err);
     let message = json(&workplace.latest("trial").join("summary.json"))["message"].as_str().unwrap().to_owned();
-    assert!(said.err.contains(&message), "{message}: {}", said.err);
+    assert!(output.err.contains(&message), "{message}: {}", output.err);
     assert!(message.contains(&format!("step {step}")) && message.contains("200.0 MiB"), "{message}");
 }
 
@@ -259,8 +259,8 @@ fn a_run_in_a_cgroup_that_is_too_small_ends_by_itself_and_not_by_the_kernel() {
     };
     let arguments = ["trial.toml", "--progress", "none", "-s", "memory.probe=false"];
     let mut command = group.command(&workplace, &arguments);
-    let said = said(command.output().unwrap());
-    assert_eq!(said.code, 5, "{said:?}");
+    let output = Output::from(command.output().unwrap());
+    assert_eq!(output.code, 5, "{output:?}");
     let run = workplace.latest("trial");
     let dead = json(&run.join("post_mortem.json"));
     assert_eq!(
@@ -284,19 +284,21 @@ fn a_run_with_little_address_space_and_a_declared_limit_ends_by_itself() {
     workplace.file("trial.toml", &format!("{endless}[checkpoint]\nevery_steps = 0\n[memory]\nprobe = false\n"));
     let limited = |arguments: &[&str]| {
         let script = ["-c", "ulimit -v 800000 && exec \"$@\"", "sh", env!("CARGO_BIN_EXE_xrun"), "trial.toml"];
-        said(workplace.in_place("sh", &[&script[..], &["--progress", "none"], arguments].concat()).output().unwrap())
+        Output::from(
+            workplace.in_place("sh", &[&script[..], &["--progress", "none"], arguments].concat()).output().unwrap(),
+        )
     };
-    let said = limited(&["-s", "limits.host_memory=200 MiB"]);
-    assert_eq!(said.code, 5, "{said:?}");
+    let output = limited(&["-s", "limits.host_memory=200 MiB"]);
+    assert_eq!(output.code, 5, "{output:?}");
     let run = workplace.latest("trial");
     let step = json(&run.join("summary.json"))["steps"].as_u64().unwrap();
     assert!((100..200).contains(&step), "of 200 MiB, at 1 MiB a step, it used most: {step}");
     assert!(run.join(format!("checkpoints/step_{step:08}/state.json")).exists(), "what was done is saved");
     assert_eq!(json(&run.join("post_mortem.json"))["limit_key"], "limits.host_memory");
     // Without it the address space is what ends the run, at once: without a checkpoint and a summary.
-    let said = limited(&["--name", "unlimited"]);
-    assert_eq!(said.code, 5, "{said:?}");
-    insta::assert_snapshot!("no_address_space", lines_with(&said.err, "ulimit -v"));
+    let output = limited(&["--name", "unlimited"]);
+    assert_eq!(output.code, 5, "{output:?}");
+    insta::assert_snapshot!("no_address_space", lines_with(&output.err, "ulimit -v"));
     assert!(!workplace.latest("unlimited").join("summary.json").exists());
     assert!(!workplace.latest("unlimited").join("post_mortem.json").exists());
 }

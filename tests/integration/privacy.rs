@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use xrun::results::secrets::mask_experiment;
 
-use crate::workplace::{Workplace, json, said, text};
+use crate::workplace::{Output, Workplace, json, text};
 
 /// All files below a directory that have one of these texts in them.
 fn with_any(directory: &Path, texts: &[&str]) -> Vec<(PathBuf, String)> {
@@ -71,7 +71,7 @@ fn a_public_copy_is_a_result_without_host_user_directories_and_words() {
     std::fs::create_dir_all(&home).unwrap();
     let xrun = |words: &[&str]| {
         let mut command = workplace.command(words);
-        let ended = said(command.env("HOME", &home).env("USER", "ada").output().unwrap());
+        let ended = Output::from(command.env("HOME", &home).env("USER", "ada").output().unwrap());
         assert_eq!(ended.code, 0, "{words:?}: {ended:?}");
         ended
     };

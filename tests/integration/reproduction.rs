@@ -77,10 +77,10 @@ fn a_number_that_differs_is_named_with_its_step() {
     let mut summary = json(&run.join("summary.json"));
     summary.as_object_mut().unwrap().retain(|name, _| !["lines", "sha256"].contains(&name.as_str()));
     std::fs::write(run.join("summary.json"), summary.to_string()).unwrap();
-    let said = workplace.exits(1, &["reproduce", run.to_str().unwrap(), "-q"]);
+    let output = workplace.exits(1, &["reproduce", run.to_str().unwrap(), "-q"]);
     let record = json(&workplace.reproduction("trial").join("reproduction.json"));
     assert_eq!((&record["values_different"], &record["values_compared"]), (&1.into(), &307.into()), "{record}");
-    assert!(said.out.contains(record["message"].as_str().unwrap()), "{said:?}");
+    assert!(output.out.contains(record["message"].as_str().unwrap()), "{output:?}");
     let message = record["message"].as_str().unwrap();
     let message = message.replace(&loss.next_up().to_string(), "EDITED").replace(&loss.to_string(), "LOSS");
     insta::assert_snapshot!(message);
@@ -98,13 +98,13 @@ fn what_is_not_as_it_was_is_said_by_name() {
     let processor = manifest["host"]["processor"].as_str().unwrap();
     edit(&run.join("manifest.json"), lock, "0000");
     edit(&run.join("manifest.json"), &format!("\"processor\": \"{processor}\""), "\"processor\": \"Z80\"");
-    let said = workplace.exits(0, &["reproduce", run.to_str().unwrap()]);
+    let output = workplace.exits(0, &["reproduce", run.to_str().unwrap()]);
     let record = json(&workplace.reproduction("trial").join("reproduction.json"));
     let changes = record["changes"].as_array().unwrap();
     let named: Vec<&str> = changes.iter().map(|change| change["what"].as_str().unwrap()).collect();
     assert_eq!(named, ["code: lock file", "machine: processor"], "{record}");
     assert_eq!((&changes[0]["then"], &changes[1]["then"]), (&"0000".into(), &"Z80".into()), "{record}");
-    assert!(said.err.contains(named[0]) && said.out.contains(named[1]), "{said:?}");
+    assert!(output.err.contains(named[0]) && output.out.contains(named[1]), "{output:?}");
 }
 
 /// A run that a signal ended before its last step.
@@ -141,12 +141,12 @@ fn a_run_that_ended_early_is_compared_as_far_as_it_came() {
 fn a_loss_that_was_no_number_has_to_be_none_again() {
     let workplace = workplace(&["pipeline.dummy.nan_at_step=33"]);
     let run = workplace.latest("trial");
-    let said = workplace.xrun(&["reproduce", run.to_str().unwrap(), "-q"]);
+    let output = workplace.xrun(&["reproduce", run.to_str().unwrap(), "-q"]);
     let agreement = || json(&workplace.reproduction("trial").join("reproduction.json"))["agreement"].clone();
-    assert_eq!((said.code, agreement()), (0, "identical".into()), "{said:?}");
+    assert_eq!((output.code, agreement()), (0, "identical".into()), "{output:?}");
     edit(&run.join("resolved.toml"), "nan_at_step = 33\n", "");
-    let said = workplace.xrun(&["reproduce", run.to_str().unwrap(), "-q"]);
-    assert!(said.code == 1 && agreement() != "identical", "{said:?}");
+    let output = workplace.xrun(&["reproduce", run.to_str().unwrap(), "-q"]);
+    assert!(output.code == 1 && agreement() != "identical", "{output:?}");
     assert_eq!(json(&workplace.reproduction("trial").join("reproduction.json"))["original_outcome"], "diverged");
 }
 
@@ -164,8 +164,8 @@ fn an_experiment_that_has_not_changed_is_not_run_again() {
     let workplace = workplace(&[]);
     let run = workplace.latest("trial");
     let id = run.file_name().unwrap().to_str().unwrap();
-    let said = workplace.xrun(&["run", "trial.toml", "--if-changed", "--name", "other"]);
-    assert!(said.code == 0 && said.err.contains(id), "{said:?}");
+    let output = workplace.xrun(&["run", "trial.toml", "--if-changed", "--name", "other"]);
+    assert!(output.code == 0 && output.err.contains(id), "{output:?}");
     assert!(!workplace.path("results/other").exists());
     let answer = workplace.xrun(&["trial.toml", "--if-changed", "--json", "-q"]).json();
     assert_eq!((&answer["skipped"], &answer["summary"]["steps"]), (&true.into(), &60.into()));

@@ -33,8 +33,8 @@ pub fn rows(sweep: &Path) -> Vec<Value> {
 #[test]
 fn halving_trains_the_best_trials_on_and_the_winner_is_the_run_that_never_stopped() {
     let workplace = Workplace::with("half.toml", HALVING);
-    let said = workplace.exits(0, &["sweep", "half.toml"]);
-    insta::assert_snapshot!(redacted(&said.err));
+    let output = workplace.exits(0, &["sweep", "half.toml"]);
+    insta::assert_snapshot!(redacted(&output.err));
     let sweep = workplace.latest_sweep("half");
     let table = json(&sweep.join("table.json"));
     assert_eq!(table["rungs"], serde_json::json!([8, 24, 72]));
@@ -51,7 +51,7 @@ fn halving_trains_the_best_trials_on_and_the_winner_is_the_run_that_never_stoppe
     let best = all.iter().find(|row| row["trial"] == table["best"]).unwrap();
     let rates = || all.iter().map(|row| row["values"][0].as_f64().unwrap());
     assert_eq!(best["values"][0].as_f64().unwrap(), rates().fold(0.0, f64::max));
-    let last: Vec<&str> = said.out.lines().rev().take(2).collect();
+    let last: Vec<&str> = output.out.lines().rev().take(2).collect();
     insta::assert_snapshot!("below_the_table_of_a_search", redacted(&last.join("\n")));
     let csv = text(&sweep.join("table.csv"));
     assert!(csv.lines().next().unwrap().ends_with(",pareto,steps,rung,interrupted,training"), "{csv}");
@@ -117,8 +117,8 @@ fn a_run_that_had_not_written_how_far_it_goes_goes_no_further_than_its_rung() {
     let held = std::fs::File::create(first.join("run.lock")).unwrap();
     held.lock().unwrap();
     let mut resumed = workplace.spawn(&["sweep", "--resume", sweep.to_str().unwrap()]);
-    let mut said = BufReader::new(resumed.stderr.take().unwrap()).lines();
-    let waits = said.find_map(|line| line.ok().filter(|line| line.contains("0001-1: "))).unwrap();
+    let mut output = BufReader::new(resumed.stderr.take().unwrap()).lines();
+    let waits = output.find_map(|line| line.ok().filter(|line| line.contains("0001-1: "))).unwrap();
     assert!(resumed.try_wait().unwrap().is_none(), "it waits for whoever holds the run: {waits}");
     insta::assert_snapshot!(waits);
     drop(held);
@@ -170,11 +170,11 @@ fn a_point_that_fails_is_the_worst_and_the_search_goes_on() {
 fn a_run_stops_after_the_step_that_it_is_told_and_goes_on_as_if_it_had_not() {
     let workplace = Workplace::ran("half", HALVING);
     let whole = workplace.latest("half");
-    let said = workplace.exits(0, &["half.toml", "--until", "10"]);
+    let output = workplace.exits(0, &["half.toml", "--until", "10"]);
     let parts = workplace.latest("half");
     assert_ne!(parts, whole);
     let message = json(&parts.join("summary.json"))["message"].as_str().unwrap().to_owned();
-    assert!(said.err.contains(&message), "{said:?}");
+    assert!(output.err.contains(&message), "{output:?}");
     insta::assert_snapshot!(message);
     let run = parts.to_str().unwrap();
     assert_eq!(
@@ -203,11 +203,11 @@ fn what_a_search_cannot_do_is_said_before_anything_runs() {
     let mut refusals = String::new();
     let mut wrong = |name: &str, from: &str, to: &str, arguments: &[&str], keys: &[&str]| {
         workplace.file(name, &HALVING.replace(from, to));
-        let said = workplace.exits(2, &[&["sweep", name, "--json"], arguments].concat());
-        let refusal = said.json();
+        let output = workplace.exits(2, &[&["sweep", name, "--json"], arguments].concat());
+        let refusal = output.json();
         let found = refusal["problems"].as_array().unwrap().iter().map(|problem| problem["key"].as_str().unwrap());
         assert_eq!(found.collect::<Vec<_>>(), keys, "{name}: {refusal}");
-        refusals += &format!("{}\n", said.err);
+        refusals += &format!("{}\n", output.err);
     };
     let metric = "metric = \"score\"";
     wrong("a.toml", metric, "", &[], &["sweep.metric"]);
@@ -225,6 +225,6 @@ fn what_a_search_cannot_do_is_said_before_anything_runs() {
     insta::assert_snapshot!(refusals);
     assert!(!workplace.path("results").exists());
     workplace.file("command.toml", "[pipeline.command]\nprogram = [\"true\"]\n");
-    let said = workplace.exits(2, &["run", "command.toml", "--until", "3"]);
-    insta::assert_snapshot!("until_of_a_command", redacted_names(&said.err));
+    let output = workplace.exits(2, &["run", "command.toml", "--until", "3"]);
+    insta::assert_snapshot!("until_of_a_command", redacted_names(&output.err));
 }

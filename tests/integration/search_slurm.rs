@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::search::{CHOOSING, HALVING, rows};
 use crate::sweep_slurm::{Cluster, interrupt, outcomes};
-use crate::workplace::{Workplace, end, lines_with, redacted, said, text, unsealed, wait_until};
+use crate::workplace::{Output, Workplace, end, lines_with, redacted, text, unsealed, wait_until};
 
 const ONE_AT_A_TIME: &str = "[launcher.slurm]\narray_limit = 1\nmemory = \"64 MiB\"\n";
 
@@ -58,11 +58,11 @@ fn halving_on_slurm_has_the_table_of_this_machine() {
     // The first job is killed in the middle of its run, which is no failure of the trial.
     cluster.tell("end_1_0", "NODE_FAIL");
     let slow = ["-s", "limits.metrics_queue=1", "-s", "pipeline.dummy.step_microseconds=30000"];
-    let said = cluster.exits(0, &[&["sweep", "half.toml", "--launcher", "slurm"][..], &slow].concat());
+    let output = cluster.exits(0, &[&["sweep", "half.toml", "--launcher", "slurm"][..], &slow].concat());
     let sweep = directory(&cluster);
     assert_eq!(rows(&sweep), expected);
     assert_eq!(cluster.submissions(), (count + 1).to_string(), "a job a run and rung, and one again");
-    let lines = said.err.lines().filter(|line| line.contains("0001-1") || line.contains(" of 9 "));
+    let lines = output.err.lines().filter(|line| line.contains("0001-1") || line.contains(" of 9 "));
     let lines: Vec<&str> = lines.map(|line| line.split_once("/9 · ").map_or(line, |(_, rest)| rest)).collect();
     insta::assert_snapshot!(redacted(&lines.join("\n")));
     let name = sweep.file_name().unwrap().to_str().unwrap();
@@ -87,13 +87,13 @@ fn a_watcher_that_is_killed_again_and_again_finds_its_jobs_and_submits_none_twic
             state(&cluster, job).is_some_and(|state| state != "PENDING") || watcher.try_wait().unwrap().is_some()
         });
         if watcher.try_wait().unwrap().is_some() {
-            panic!("before job {job}: {:?}", said(watcher.wait_with_output().unwrap()));
+            panic!("before job {job}: {:?}", Output::from(watcher.wait_with_output().unwrap()));
         }
         end(watcher);
         watcher = resume(&cluster);
     }
-    let said = said(watcher.wait_with_output().unwrap());
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = Output::from(watcher.wait_with_output().unwrap());
+    assert_eq!(output.code, 0, "{output:?}");
     assert_eq!(rows(&directory(&cluster)), expected);
     assert_eq!(cluster.submissions(), count.to_string());
 }
@@ -108,8 +108,8 @@ fn choosing_on_slurm_has_the_trials_of_this_machine() {
     let watcher = cluster.spawn(&["sweep", "half.toml", "--launcher", "slurm"]);
     wait_until("the trial after the start runs", || state(&cluster, 6).is_some_and(|state| state != "PENDING"));
     end(watcher);
-    let said = said(resume(&cluster).wait_with_output().unwrap());
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = Output::from(resume(&cluster).wait_with_output().unwrap());
+    assert_eq!(output.code, 0, "{output:?}");
     let sweep = directory(&cluster);
     assert_eq!(rows(&sweep), expected);
     assert_eq!(cluster.submissions(), count.to_string());
@@ -124,23 +124,27 @@ fn ctrl_c_leaves_the_jobs_of_a_search_and_says_that_no_other_is_submitted() {
     let several = "launcher.slurm.array_limit=3";
     let watcher = cluster.spawn(&["sweep", "half.toml", "--launcher", "slurm", "-s", several]);
     wait_until("three jobs are submitted", || state(&cluster, 3).is_some());
-    let said = interrupt(watcher);
-    assert_eq!(said.code, 8, "{said:?}");
+    let output = interrupt(watcher);
+    assert_eq!(output.code, 8, "{output:?}");
     insta::assert_snapshot!(
         "jobs_that_go_on",
-        ["9 of 9", "scancel", "sweep --"].map(|part| lines_with(&said.err, part)).join("\n")
+        ["9 of 9", "scancel", "sweep --"].map(|part| lines_with(&output.err, part)).join("\n")
     );
     let sweep = directory(&cluster);
     let path = sweep.to_str().unwrap();
-    let said = cluster.exits(8, &["sweep", "--collect", path]);
-    insta::assert_snapshot!("collected_while_jobs_wait", lines_with(&said.err, "of 9"));
+    let output = cluster.exits(8, &["sweep", "--collect", path]);
+    insta::assert_snapshot!("collected_while_jobs_wait", lines_with(&output.err, "of 9"));
     assert_eq!(outcomes(&sweep), [&["waiting"; 3][..], &["not run"; 6]].concat());
-    let said = cluster.xrun(&["sweep", "--resume", path, "--launcher", "local"]);
-    assert!(said.code == 2 && said.err.contains("scancel 1 2 3"), "{said:?}");
-    let said = interrupt(cluster.watch(&sweep));
-    assert_eq!((said.code, cluster.submissions().as_str()), (8, "3"), "what waits is not submitted again: {said:?}");
-    insta::assert_snapshot!("jobs_that_were_taken_over", lines_with(&said.err, "3 waiting"));
-    assert_eq!(said.err.matches("sweep --resume").count(), 1, "{said:?}");
+    let output = cluster.xrun(&["sweep", "--resume", path, "--launcher", "local"]);
+    assert!(output.code == 2 && output.err.contains("scancel 1 2 3"), "{output:?}");
+    let output = interrupt(cluster.watch(&sweep));
+    assert_eq!(
+        (output.code, cluster.submissions().as_str()),
+        (8, "3"),
+        "what waits is not submitted again: {output:?}"
+    );
+    insta::assert_snapshot!("jobs_that_were_taken_over", lines_with(&output.err, "3 waiting"));
+    assert_eq!(output.err.matches("sweep --resume").count(), 1, "{output:?}");
 }
 
 #[test]
@@ -151,8 +155,8 @@ fn a_run_whose_next_job_waits_is_said_to_wait() {
     wait_until("the third job runs", || state(&cluster, 3).is_some_and(|state| state != "PENDING"));
     cluster.tell("hold", "");
     wait_until("the fourth job waits", || state(&cluster, 4).is_some());
-    let said = interrupt(watcher);
-    assert!(said.code == 8 && script(&cluster, 4).contains("--until 24 "), "{said:?}");
+    let output = interrupt(watcher);
+    assert!(output.code == 8 && script(&cluster, 4).contains("--until 24 "), "{output:?}");
     let sweep = directory(&cluster);
     cluster.exits(8, &["sweep", "--collect", sweep.to_str().unwrap(), "-q"]);
     let mut first = outcomes(&sweep)[..4].to_vec();
@@ -161,9 +165,9 @@ fn a_run_whose_next_job_waits_is_said_to_wait() {
     // Who takes it back takes back the search, though its run had begun.
     let watcher = cluster.watch(&sweep);
     assert!(std::process::Command::new(cluster.path("bin/scancel")).arg("4").status().unwrap().success());
-    let said = crate::workplace::said(watcher.wait_with_output().unwrap());
-    assert_eq!(said.code, 8, "{said:?}");
-    insta::assert_snapshot!("a_job_that_was_cancelled", lines_with(&said.err, "error: "));
+    let output = crate::workplace::Output::from(watcher.wait_with_output().unwrap());
+    assert_eq!(output.code, 8, "{output:?}");
+    insta::assert_snapshot!("a_job_that_was_cancelled", lines_with(&output.err, "error: "));
     assert_eq!(cluster.submissions(), "4");
 }
 
@@ -171,8 +175,8 @@ fn a_run_whose_next_job_waits_is_said_to_wait() {
 fn a_job_that_never_gets_as_far_as_to_go_on_is_the_worst_at_its_rung_and_not_tried_for_ever() {
     let cluster =
         cluster("extra_lines = [\"! grep -q 'until 2[4]' \\\"$0\\\" || { echo no such module; exit 3; }\"]\n");
-    let said = cluster.exits(1, &["sweep", "half.toml", "--launcher", "slurm"]);
-    let mut outputs: Vec<&str> = said
+    let output = cluster.exits(1, &["sweep", "half.toml", "--launcher", "slurm"]);
+    let mut outputs: Vec<&str> = output
         .err
         .lines()
         .filter_map(|line| Some(line.split_once(": ")?.1))
@@ -191,11 +195,11 @@ fn a_refusal_in_the_middle_of_a_search_can_be_gone_on_from() {
     let watcher = cluster.spawn(&["sweep", "half.toml", "--launcher", "slurm"]);
     wait_until("the second job runs", || state(&cluster, 2).is_some_and(|state| state != "PENDING"));
     cluster.tell("refuse", "sbatch: error: Batch job submission failed: Invalid account\n");
-    let said = said(watcher.wait_with_output().unwrap());
-    assert!(said.code == 1 && said.err.contains("sweep --resume"), "{said:?}");
-    insta::assert_snapshot!(lines_with(&said.err, "`account`"));
+    let output = Output::from(watcher.wait_with_output().unwrap());
+    assert!(output.code == 1 && output.err.contains("sweep --resume"), "{output:?}");
+    insta::assert_snapshot!(lines_with(&output.err, "`account`"));
     cluster.forget("refuse");
-    let said = crate::workplace::said(resume(&cluster).wait_with_output().unwrap());
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = crate::workplace::Output::from(resume(&cluster).wait_with_output().unwrap());
+    assert_eq!(output.code, 0, "{output:?}");
     assert_eq!((rows(&directory(&cluster)), cluster.submissions()), (expected, count.to_string()));
 }

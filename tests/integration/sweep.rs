@@ -13,14 +13,14 @@ fn rows(table: &Value) -> Vec<Value> {
 #[test]
 fn a_dry_run_lists_every_point_and_leaves_nothing() {
     let workplace = Workplace::with("small.toml", SMALL);
-    let said = workplace.exits(0, &["sweep", "small.toml", "--dry-run", "-s", "limits.prefetch=2,3"]);
-    insta::assert_snapshot!("dry_run", redacted(&said.out));
+    let output = workplace.exits(0, &["sweep", "small.toml", "--dry-run", "-s", "limits.prefetch=2,3"]);
+    insta::assert_snapshot!("dry_run", redacted(&output.out));
     let plan = workplace.xrun(&["sweep", "small.toml", "--dry-run", "--json", "--repeats", "1"]).json();
     assert_eq!(plan["keys"][0], "cleanup.every_steps");
     assert_eq!(plan["trials"][2]["values"][0], 4);
     assert_eq!((&plan["repeats"], plan["trials"].as_array().map(Vec::len)), (&1.into(), Some(3)));
-    let said = workplace.xrun(&["sweep", "small.toml", "--dry-run", "--repeats", "1"]);
-    insta::assert_snapshot!("dry_run_without_repeats", said.out.lines().last().unwrap());
+    let output = workplace.xrun(&["sweep", "small.toml", "--dry-run", "--repeats", "1"]);
+    insta::assert_snapshot!("dry_run_without_repeats", output.out.lines().last().unwrap());
     workplace.exits(0, &["sweep", "small.toml", "--dry-run", "-s", "limits.workers=1,2,4"]);
     assert!(!workplace.path("results").exists());
 }
@@ -32,8 +32,8 @@ fn a_limit_on_the_items_at_once_is_not_taken_for_the_size_of_a_batch() {
     workplace.file("set.toml", federated);
     workplace.file("unset.toml", &federated.replace("\nbatch_size = 8\n", "\n"));
     let is_noted = |arguments: &[&str]| {
-        let said = workplace.exits(0, arguments);
-        said.err.contains("training.batch_size is still 8")
+        let output = workplace.exits(0, arguments);
+        output.err.contains("training.batch_size is still 8")
     };
     for limit in ["limits.batch_size=4", "limits.batch_size=64"] {
         assert!(
@@ -48,10 +48,10 @@ fn a_limit_on_the_items_at_once_is_not_taken_for_the_size_of_a_batch() {
 #[test]
 fn a_sweep_leaves_ordinary_runs_and_a_table_of_them() {
     let workplace = Workplace::with("small.toml", SMALL);
-    let said = workplace.exits(0, &["sweep", "small.toml", "--json"]);
+    let output = workplace.exits(0, &["sweep", "small.toml", "--json"]);
     let sweep = workplace.latest_sweep("small");
     let table = json(&sweep.join("table.json"));
-    assert_eq!(table, said.json());
+    assert_eq!(table, output.json());
     assert_eq!(table["reference"], 1, "the trial without cleanups");
     let rows = rows(&table);
     assert_eq!(rows.iter().map(|row| row["values"][0].clone()).collect::<Vec<_>>(), [0, 1, 4]);
@@ -98,8 +98,8 @@ fn a_finished_sweep_resumed_runs_nothing_and_repairs_its_reports() {
     let page = sweep.join("trials/0001-1/report.html");
     std::fs::remove_file(&page).unwrap();
     std::fs::remove_file(sweep.join("table.csv")).unwrap();
-    let said = workplace.exits(0, &["sweep", "--resume", "results/small/sweeps/latest"]);
-    insta::assert_snapshot!(lines_with(&said.err, "6 runs"));
+    let output = workplace.exits(0, &["sweep", "--resume", "results/small/sweeps/latest"]);
+    insta::assert_snapshot!(lines_with(&output.err, "6 runs"));
     assert_eq!(text(&sweep.join("processes.jsonl")), processes);
     assert!(page.exists() && sweep.join("table.csv").exists());
 }
@@ -127,7 +127,7 @@ fn a_row_says_what_the_summary_of_its_run_says() {
 #[test]
 fn every_ending_is_a_row_and_none_ends_the_sweep() {
     let workplace = Workplace::with("ends.toml", "[pipeline.dummy]\nsteps_per_epoch = 20\nleak_per_step = \"1 MiB\"\n");
-    let said = workplace.exits(
+    let output = workplace.exits(
         1,
         &[
             "sweep",
@@ -146,7 +146,7 @@ fn every_ending_is_a_row_and_none_ends_the_sweep() {
             "limits.host_memory=1 GiB,1 GiB,1 GiB,16 MiB,1 GiB",
         ],
     );
-    insta::assert_snapshot!(lines_with(&said.err, "of 5 runs"));
+    insta::assert_snapshot!(lines_with(&output.err, "of 5 runs"));
     let sweep = workplace.latest_sweep("ends");
     let rows = rows(&json(&sweep.join("table.json")));
     let found: Vec<(String, i64)> = rows
@@ -171,8 +171,8 @@ fn every_ending_is_a_row_and_none_ends_the_sweep() {
 #[test]
 fn fail_fast_starts_nothing_after_a_failure() {
     let workplace = Workplace::with("ends.toml", "[pipeline.dummy]\nsteps_per_epoch = 8\nfail_at_step = 2\n");
-    let said = workplace.exits(1, &["sweep", "ends.toml", "-s", "cleanup.every_steps=0,1,2", "--fail-fast"]);
-    insta::assert_snapshot!(lines_with(&said.err, "2 runs"));
+    let output = workplace.exits(1, &["sweep", "ends.toml", "-s", "cleanup.every_steps=0,1,2", "--fail-fast"]);
+    insta::assert_snapshot!(lines_with(&output.err, "2 runs"));
     let rows = rows(&json(&workplace.latest_sweep("ends").join("table.json")));
     assert_eq!(rows.iter().filter(|row| row["outcome"] == "not run").count(), 2, "{rows:?}");
 }
@@ -209,8 +209,8 @@ fn one_value_of_a_swept_key_takes_the_place_of_its_list() {
 #[test]
 fn a_file_with_a_sweep_runs_once_by_itself_and_says_so() {
     let workplace = Workplace::with("small.toml", SMALL);
-    let said = workplace.exits(0, &["small.toml"]);
-    assert!(said.err.contains("`xrun sweep small.toml`"), "{said:?}");
+    let output = workplace.exits(0, &["small.toml"]);
+    assert!(output.err.contains("`xrun sweep small.toml`"), "{output:?}");
     assert!(!text(&workplace.latest("small").join("resolved.toml")).contains("[sweep"));
     insta::assert_snapshot!("check_of_a_sweep", workplace.exits(0, &["check", "small.toml"]).err);
 }
@@ -251,6 +251,6 @@ fn a_kind_is_swept_by_name_or_with_values_of_its_own() {
     assert!(table.contains("{ sgd = { learning_rate = 0.2 } }"), "{table}");
     // The same in a file, and a name that is none.
     workplace.file("file.toml", &format!("{file}optimizer = [\"adamw\", \"sdg\"]\n"));
-    let said = workplace.exits(2, &["sweep", "file.toml", "--dry-run"]);
-    insta::assert_snapshot!("an_unknown_kind_in_a_sweep", said.err);
+    let output = workplace.exits(2, &["sweep", "file.toml", "--dry-run"]);
+    insta::assert_snapshot!("an_unknown_kind_in_a_sweep", output.err);
 }

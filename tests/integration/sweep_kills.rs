@@ -94,8 +94,8 @@ fn a_killed_run_is_a_row_and_a_resume_goes_on_with_it() {
     assert_eq!((&bad[0]["outcome"], &bad[0]["signal"]), (&"killed".into(), &9.into()));
     assert!(good.iter().all(|run| run["outcome"] == "finished"));
     let before = finished(&path);
-    let said = workplace.exits(0, &["sweep", "--resume", path.to_str().unwrap()]);
-    insta::assert_snapshot!(lines_with(&said.err, "11 runs"));
+    let output = workplace.exits(0, &["sweep", "--resume", path.to_str().unwrap()]);
+    insta::assert_snapshot!(lines_with(&output.err, "11 runs"));
     assert_eq!(json(&path.join("trials").join(&name).join("manifest.json"))["resumed"].as_array().unwrap().len(), 1);
     assert!(before.iter().all(|(run, summary)| finished(&path)[run] == *summary), "nothing is done twice");
     is_whole(&path);
@@ -107,9 +107,9 @@ fn ctrl_c_stops_the_run_in_good_order_and_says_how_to_go_on() {
     let sweep = workplace.spawn(&["sweep", "cut.toml", "--jobs", "2", "-s", "pipeline.dummy.step_microseconds=20000"]);
     wait_until("two runs make steps", || begun(&workplace).len() == 2);
     signal(sweep.id() as i32, libc::SIGINT);
-    let said = crate::workplace::said(sweep.wait_with_output().unwrap());
-    assert_eq!(said.code, 8, "{said:?}");
-    insta::assert_snapshot!(lines_with(&said.err, "sweep --resume"));
+    let output = crate::workplace::Output::from(sweep.wait_with_output().unwrap());
+    assert_eq!(output.code, 8, "{output:?}");
+    insta::assert_snapshot!(lines_with(&output.err, "sweep --resume"));
     let path = std::fs::canonicalize(directory(&workplace)).unwrap();
     let runs: Vec<PathBuf> = std::fs::read_dir(path.join("trials")).unwrap().flatten().map(|run| run.path()).collect();
     let stopped = runs

@@ -84,8 +84,8 @@ fn sizes_by_hand_need_no_forecast_and_a_wrong_one_is_refused_with_its_line() {
     cluster.forget("refuse");
     let sweep = cluster.latest_sweep("held");
     write::replace(&sweep.join("memory.toml"), b"version = 1\n[[sizes]]\nmemory = \"lots\"\ntrials = [1]\n").unwrap();
-    let said = cluster.exits(1, &["sweep", "--resume", sweep.to_str().unwrap()]);
-    assert!(said.err.contains("memory.toml") && said.err.contains("line 3"), "{said:?}");
+    let output = cluster.exits(1, &["sweep", "--resume", sweep.to_str().unwrap()]);
+    assert!(output.err.contains("memory.toml") && output.err.contains("line 3"), "{output:?}");
     let by_hand = "version = 1\n[[sizes]]\nmemory = \"700 MiB\"\ntrials = [1, 2]\n";
     write::replace(&sweep.join("memory.toml"), by_hand.as_bytes()).unwrap();
     cluster.exits(0, &["sweep", "--resume", sweep.to_str().unwrap()]);
@@ -99,10 +99,10 @@ fn a_retry_that_no_node_can_hold_ends_its_run_and_no_other() {
     cluster.file("held.toml", HELD);
     cluster.tell("end_1_0", "OUT_OF_MEMORY");
     cluster.tell("most", "300");
-    let said = cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=200 MiB"]);
-    let refused = |said: &str| said.contains("node configuration");
-    assert!(said.code == 1 && refused(&said.err), "{said:?}");
-    insta::assert_snapshot!(about(&said.err, "node configuration"));
+    let output = cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=200 MiB"]);
+    let refused = |output: &str| output.contains("node configuration");
+    assert!(output.code == 1 && refused(&output.err), "{output:?}");
+    insta::assert_snapshot!(about(&output.err, "node configuration"));
     let sweep = cluster.latest_sweep("held");
     let finished = || outcomes(&sweep).iter().filter(|outcome| *outcome == "finished").count();
     assert_eq!((finished(), cluster.submissions().as_str()), (3, "1"));
@@ -132,10 +132,11 @@ fn a_run_that_died_of_memory_is_submitted_once_more_with_more_and_not_twice() {
     let cluster = Cluster::new();
     cluster.file("held.toml", HELD);
     cluster.tell("end_1_0", "OUT_OF_MEMORY");
-    let said = cluster.exits(0, &["sweep", "held.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=200 MiB"]);
-    let messages = |said: &Output| about(&said.err, "OUT_OF_MEMORY") + "\n";
-    let mut retries = messages(&said);
-    assert!(said.err.contains("200.0 MiB"), "{said:?}");
+    let output =
+        cluster.exits(0, &["sweep", "held.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=200 MiB"]);
+    let messages = |output: &Output| about(&output.err, "OUT_OF_MEMORY") + "\n";
+    let mut retries = messages(&output);
+    assert!(output.err.contains("200.0 MiB"), "{output:?}");
     let sweep = cluster.latest_sweep("held");
     assert_eq!(outcomes(&sweep), ["finished"; 4]);
     let jobs = jobs(&cluster);
@@ -147,10 +148,11 @@ fn a_run_that_died_of_memory_is_submitted_once_more_with_more_and_not_twice() {
     cluster.file("held.toml", HELD);
     cluster.tell("end_1_0", "OUT_OF_MEMORY");
     cluster.tell("end_2_0", "OUT_OF_MEMORY 30");
-    let said = cluster.exits(1, &["sweep", "held.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=200 MiB"]);
-    retries += &messages(&said);
+    let output =
+        cluster.exits(1, &["sweep", "held.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=200 MiB"]);
+    retries += &messages(&output);
     insta::assert_snapshot!(retries);
-    assert_eq!(cluster.submissions(), "2", "{said:?}");
+    assert_eq!(cluster.submissions(), "2", "{output:?}");
     let sweep = cluster.latest_sweep("held");
     assert_eq!(outcomes(&sweep).iter().filter(|outcome| *outcome == "killed").count(), 1);
     let settings = text(&sweep.join("slurm.toml")).replace("200 MiB", "900 MiB");
@@ -164,9 +166,10 @@ fn a_leak_that_died_of_memory_is_a_row_that_says_what_grew_and_is_not_submitted_
     let cluster = Cluster::new();
     cluster.file("leak.toml", crate::sweep_unwatched::LEAK);
     cluster.tell("end_1_0", "OUT_OF_MEMORY 150");
-    let said = cluster.exits(1, &["sweep", "leak.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=150 MiB"]);
-    assert!(said.err.contains("`dummy_leak`"), "{said:?}");
-    insta::assert_snapshot!(not_retried(&said.err));
+    let output =
+        cluster.exits(1, &["sweep", "leak.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=150 MiB"]);
+    assert!(output.err.contains("`dummy_leak`"), "{output:?}");
+    insta::assert_snapshot!(not_retried(&output.err));
     assert_eq!(cluster.submissions(), "1");
     let sweep = cluster.latest_sweep("leak");
     let table = crate::workplace::json(&sweep.join("table.json"));
@@ -181,8 +184,8 @@ fn a_leak_that_died_of_memory_is_a_row_that_says_what_grew_and_is_not_submitted_
 fn runs_are_packed_by_their_forecasts_and_give_the_same_numbers() {
     let workplace = Workplace::with("held.toml", &HELD.replace("400 MiB", "40 MiB").replace("410 MiB", "41 MiB"));
     workplace.exits(0, &["sweep", "held.toml", "--name", "one", "-q"]);
-    let said = workplace.exits(0, &["sweep", "held.toml", "--jobs", "auto"]);
-    insta::assert_snapshot!(lines_with(&said.err, "probes for"));
+    let output = workplace.exits(0, &["sweep", "held.toml", "--jobs", "auto"]);
+    insta::assert_snapshot!(lines_with(&output.err, "probes for"));
     let sweep = workplace.latest_sweep("held");
     let memory = text(&sweep.join("memory.toml"));
     assert_eq!(toml(&sweep.join("memory.toml"))["forecasts"].as_array().map(Vec::len), Some(3), "{memory}");
@@ -192,18 +195,18 @@ fn runs_are_packed_by_their_forecasts_and_give_the_same_numbers() {
         assert_eq!(metrics("one"), metrics("held"), "{run}");
     }
     // What was forecast is kept.
-    let said = workplace.xrun(&["sweep", "--resume", "held/sweeps/latest", "--jobs", "auto"]);
-    assert_eq!((said.code, text(&sweep.join("memory.toml"))), (0, memory), "{said:?}");
-    let said = workplace.exits(2, &["sweep", "held.toml", "--jobs", "none"]);
-    insta::assert_snapshot!("jobs_that_are_no_number", redacted(&said.err));
+    let output = workplace.xrun(&["sweep", "--resume", "held/sweeps/latest", "--jobs", "auto"]);
+    assert_eq!((output.code, text(&sweep.join("memory.toml"))), (0, memory), "{output:?}");
+    let output = workplace.exits(2, &["sweep", "held.toml", "--jobs", "none"]);
+    insta::assert_snapshot!("jobs_that_are_no_number", redacted(&output.err));
 }
 
 #[test]
 fn a_point_that_a_search_chooses_is_forecast_when_it_is_chosen() {
     let workplace = Workplace::with("held.toml", &HELD.replace("400 MiB", "40 MiB").replace("410 MiB", "80 MiB"));
     let tpe = ["--method", "tpe", "--trials", "7", "-s", "sweep.metric=score", "-s", "sweep.tpe.startup_trials=2"];
-    let said = workplace.exits(0, &[&["sweep", "held.toml", "--jobs", "auto"], &tpe[..]].concat());
-    insta::assert_snapshot!(lines_with(&said.err, "probes for").lines().next().unwrap());
+    let output = workplace.exits(0, &[&["sweep", "held.toml", "--jobs", "auto"], &tpe[..]].concat());
+    insta::assert_snapshot!(lines_with(&output.err, "probes for").lines().next().unwrap());
     let sweep = workplace.latest_sweep("held");
     let memory = toml(&sweep.join("memory.toml"));
     let table = crate::workplace::json(&sweep.join("table.json"));
@@ -238,14 +241,14 @@ fn a_search_asks_slurm_for_memory_by_point() {
 }
 
 /// Returns what is said about a memory: the parts of lines of progress, without counts and times, and whole other lines.
-pub fn about(said: &str, part: &str) -> String {
-    let lines = said.lines().filter_map(|line| line.split(" · ").find(|text| text.contains(part)));
+pub fn about(output: &str, part: &str) -> String {
+    let lines = output.lines().filter_map(|line| line.split(" · ").find(|text| text.contains(part)));
     redacted(&lines.collect::<Vec<_>>().join("\n"))
 }
 
 /// Returns why runs are not retried, without what grew.
-pub fn not_retried(said: &str) -> String {
-    let about = about(said, "not retried");
+pub fn not_retried(output: &str) -> String {
+    let about = about(output, "not retried");
     let mut reasons: Vec<&str> =
         about.lines().filter_map(|line| line[line.find("not retried")?..].split(':').next()).collect();
     reasons.dedup();
@@ -268,10 +271,10 @@ fn a_run_that_died_beside_others_is_tried_again_by_itself_and_a_leak_is_not() {
         let output = group.command(&workplace, &[arguments, &short[..]].concat()).output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
-    let (code, said) = with(&["sweep", "held.toml", "--jobs", "auto", "--fail-fast"]);
-    assert_eq!(code, Some(0), "one at a time: {said}");
+    let (code, output) = with(&["sweep", "held.toml", "--jobs", "auto", "--fail-fast"]);
+    assert_eq!(code, Some(0), "one at a time: {output}");
     let sweep = workplace.latest_sweep("held");
-    assert!(processes(&sweep).iter().all(|process| process["retry_memory"].is_null()), "{said}");
+    assert!(processes(&sweep).iter().all(|process| process["retry_memory"].is_null()), "{output}");
 
     // The same in a sweep whose forecasts were lowered.
     let prepared = workplace.path("results/held/sweeps/latest");
@@ -289,8 +292,8 @@ fn a_run_that_died_beside_others_is_tried_again_by_itself_and_a_leak_is_not() {
     }
     let output =
         group.command(&workplace, &["sweep", "--resume", "held/sweeps/latest", "--jobs", "auto"]).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let output = Output::from(output);
+    assert_eq!(output.code, 0, "{output:?}");
     let again = processes(&std::fs::canonicalize(&prepared).unwrap());
     assert!(
         again.iter().any(|process| process["retry_memory"].as_u64().is_some_and(|bytes| bytes > 256 << 20)),
@@ -312,9 +315,9 @@ fn a_run_that_died_beside_others_is_tried_again_by_itself_and_a_leak_is_not() {
         )
         .output()
         .unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let output = Output::from(output);
+    assert_eq!(output.code, 1, "{output:?}");
     let sweep = workplace.latest_sweep("leak");
-    assert!(processes(&sweep).iter().all(|process| process["retry_memory"].is_null()), "{said}");
-    insta::assert_snapshot!("a_leak_beside_others", not_retried(&said));
+    assert!(processes(&sweep).iter().all(|process| process["retry_memory"].is_null()), "{output:?}");
+    insta::assert_snapshot!("a_leak_beside_others", not_retried(&output.err));
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-use crate::workplace::{Output, Workplace, json, lines_with, redacted, redacted_names, said, send, text, wait_until};
+use crate::workplace::{Output, Workplace, json, lines_with, redacted, redacted_names, send, text, wait_until};
 
 const EXPERIMENT: &str = include_str!("../experiments/tiny/swept-on-slurm.toml");
 
@@ -76,13 +76,13 @@ impl Cluster {
 
 pub fn interrupt(child: Child) -> Output {
     send(&child, libc::SIGINT);
-    said(child.wait_with_output().unwrap())
+    Output::from(child.wait_with_output().unwrap())
 }
 
 /// Returns what is said of the jobs that are submitted, and of the runs at the end.
-fn jobs_and_end(said: &Output) -> String {
+fn jobs_and_end(output: &Output) -> String {
     let lines: Vec<&str> =
-        said.err.lines().filter(|line| line.starts_with("job ") || line.contains(" runs finished")).collect();
+        output.err.lines().filter(|line| line.starts_with("job ") || line.contains(" runs finished")).collect();
     redacted(&lines.join("\n"))
 }
 
@@ -94,9 +94,9 @@ pub fn outcomes(sweep: &Path) -> Vec<String> {
 #[test]
 fn all_trials_are_one_array_that_asks_for_what_the_file_and_the_plan_say() {
     let cluster = Cluster::new();
-    let said = cluster.sweep(&[]);
-    assert_eq!(said.code, 0, "{said:?}");
-    insta::assert_snapshot!(jobs_and_end(&said));
+    let output = cluster.sweep(&[]);
+    assert_eq!(output.code, 0, "{output:?}");
+    insta::assert_snapshot!(jobs_and_end(&output));
     let sweep = cluster.directory();
     assert_eq!(outcomes(&sweep), ["finished"; 4]);
     let script = text(&sweep.join("slurm.sh"));
@@ -116,8 +116,8 @@ fn all_trials_are_one_array_that_asks_for_what_the_file_and_the_plan_say() {
     let forecasts: toml::Table = text(&sweep.join("memory.toml")).parse().unwrap();
     assert_eq!(forecasts["forecasts"].as_array().map(Vec::len), Some(4), "{forecasts}");
     assert!(!text(&sweep.join("trials/0001-1/resolved.toml")).contains("launcher"), "no part of a run");
-    let said = cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap()]);
-    assert_eq!((said.code, cluster.submissions().as_str()), (0, "1"), "nothing twice: {said:?}");
+    let output = cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap()]);
+    assert_eq!((output.code, cluster.submissions().as_str()), (0, "1"), "nothing twice: {output:?}");
     cluster.exits(0, &["sweep", "--collect", sweep.to_str().unwrap(), "-q"]);
 }
 
@@ -125,10 +125,10 @@ fn all_trials_are_one_array_that_asks_for_what_the_file_and_the_plan_say() {
 fn more_runs_than_one_array_takes_become_several_one_after_another() {
     let cluster = Cluster::new();
     cluster.tell("array_size", "3");
-    let said = cluster.sweep(&["--repeats", "2"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    assert_eq!(cluster.submissions(), "3", "{said:?}");
-    insta::assert_snapshot!(jobs_and_end(&said));
+    let output = cluster.sweep(&["--repeats", "2"]);
+    assert_eq!(output.code, 0, "{output:?}");
+    assert_eq!(cluster.submissions(), "3", "{output:?}");
+    insta::assert_snapshot!(jobs_and_end(&output));
     let sweep = cluster.directory();
     assert_eq!(outcomes(&sweep), ["finished"; 4]);
     let job = |number: u32| text(&cluster.path(&format!("bin/job_{number}")));
@@ -145,8 +145,8 @@ fn an_array_that_is_refused_while_another_is_active_is_submitted_when_that_has_e
     let cluster = Cluster::new();
     cluster.tell("array_size", "3");
     cluster.tell("queue", "1");
-    let said = cluster.sweep(&["--repeats", "2"]);
-    assert_eq!((said.code, cluster.submissions().as_str()), (0, "3"), "{said:?}");
+    let output = cluster.sweep(&["--repeats", "2"]);
+    assert_eq!((output.code, cluster.submissions().as_str()), (0, "3"), "{output:?}");
     let sweep = cluster.directory();
     assert_eq!(outcomes(&sweep), ["finished"; 4]);
     let processes = text(&sweep.join("processes.jsonl"));
@@ -157,11 +157,11 @@ fn an_array_that_is_refused_while_another_is_active_is_submitted_when_that_has_e
 fn a_cluster_whose_arrays_are_too_small_is_told_as_such() {
     let cluster = Cluster::new();
     cluster.tell("array_size", "0");
-    let said = cluster.sweep(&[]);
-    assert_eq!(said.code, 2, "{said:?}");
+    let output = cluster.sweep(&[]);
+    assert_eq!(output.code, 2, "{output:?}");
     let more = cluster.sweep(&["-s", "launcher.slurm.array_size=1", "--repeats", "26"]);
     assert_eq!(more.code, 2, "{more:?}");
-    insta::assert_snapshot!(redacted(&(said.err + &more.err)));
+    insta::assert_snapshot!(redacted(&(output.err + &more.err)));
     assert_eq!(cluster.submissions(), "");
 }
 
@@ -169,9 +169,9 @@ fn a_cluster_whose_arrays_are_too_small_is_told_as_such() {
 fn a_killed_run_is_submitted_again_and_goes_on() {
     let cluster = Cluster::new();
     cluster.tell("end_1_0", "NODE_FAIL");
-    let said = cluster.sweep(&[]);
-    assert_eq!(said.code, 0, "{said:?}");
-    insta::assert_snapshot!(lines_with(&said.err, "NODE_FAIL"));
+    let output = cluster.sweep(&[]);
+    assert_eq!(output.code, 0, "{output:?}");
+    insta::assert_snapshot!(lines_with(&output.err, "NODE_FAIL"));
     assert!(text(&cluster.path("bin/job_2")).contains("--array=0%2\n"));
     let sweep = cluster.directory();
     assert_eq!(outcomes(&sweep), ["finished"; 4]);
@@ -188,10 +188,10 @@ fn a_killed_run_is_submitted_again_and_goes_on() {
 fn a_refusal_is_shown_with_advice_and_can_be_gone_on_from() {
     let cluster = Cluster::new();
     cluster.tell("refuse", "sbatch: error: Batch job submission failed: Invalid partition name specified\n");
-    let said = cluster.sweep(&[]);
-    assert_eq!(said.code, 1, "{said:?}");
-    assert!(said.err.contains("xrun sweep --resume"), "{said:?}");
-    insta::assert_snapshot!(lines_with(&said.err, "Invalid partition name specified"));
+    let output = cluster.sweep(&[]);
+    assert_eq!(output.code, 1, "{output:?}");
+    assert!(output.err.contains("xrun sweep --resume"), "{output:?}");
+    insta::assert_snapshot!(lines_with(&output.err, "Invalid partition name specified"));
     cluster.forget("refuse");
     let sweep = cluster.directory();
     cluster.exits(0, &["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
@@ -202,9 +202,9 @@ fn a_refusal_is_shown_with_advice_and_can_be_gone_on_from() {
 fn a_machine_without_slurm_is_told_as_such_before_anything_is_written() {
     let cluster = Cluster::new();
     let mut command = cluster.command(&["sweep", "four.toml", "--launcher", "slurm"]);
-    let said = said(command.env("PATH", "/no/such/directory").output().unwrap());
-    assert_eq!(said.code, 1, "{said:?}");
-    insta::assert_snapshot!(redacted(&said.err));
+    let output = Output::from(command.env("PATH", "/no/such/directory").output().unwrap());
+    assert_eq!(output.code, 1, "{output:?}");
+    insta::assert_snapshot!(redacted(&output.err));
     assert!(!cluster.path("results").exists());
 }
 
@@ -212,8 +212,8 @@ fn a_machine_without_slurm_is_told_as_such_before_anything_is_written() {
 fn nodes_that_do_not_see_the_directory_are_told_as_such() {
     let cluster = Cluster::new();
     cluster.tell("lose", "");
-    let said = cluster.sweep(&[]);
-    assert_eq!(said.code, 1, "{said:?}");
+    let output = cluster.sweep(&[]);
+    assert_eq!(output.code, 1, "{output:?}");
     let table = json(&cluster.directory().join("table.json"));
     insta::assert_snapshot!(redacted(table["rows"][0]["runs"][0]["message"].as_str().unwrap()));
     assert_eq!(cluster.submissions(), "1", "again would be the same");
@@ -223,8 +223,8 @@ fn nodes_that_do_not_see_the_directory_are_told_as_such() {
 #[test]
 fn what_a_job_says_before_xrun_begins_is_in_the_table() {
     let cluster = Cluster::new();
-    let said = cluster.sweep(&["-s", "launcher.slurm.extra_lines=[\"no_such_command || exit 3\"]"]);
-    assert!(said.code == 1 && said.err.contains("no_such_command: command not found"), "{said:?}");
+    let output = cluster.sweep(&["-s", "launcher.slurm.extra_lines=[\"no_such_command || exit 3\"]"]);
+    assert!(output.code == 1 && output.err.contains("no_such_command: command not found"), "{output:?}");
 }
 
 #[test]
@@ -233,23 +233,27 @@ fn ctrl_c_leaves_the_jobs_and_says_how_to_go_on() {
     cluster.tell("hold", "");
     let sweep = cluster.spawn(&["sweep", "four.toml", "--launcher", "slurm"]);
     wait_until("the jobs are submitted", || cluster.path("bin/task_1_3").exists());
-    let said = interrupt(sweep);
-    assert_eq!(said.code, 8, "{said:?}");
+    let output = interrupt(sweep);
+    assert_eq!(output.code, 8, "{output:?}");
     let directory = cluster.directory();
     let path = directory.to_str().unwrap();
     insta::assert_snapshot!(
         "jobs_that_go_on",
-        ["4 of 4", "scancel", "sweep --"].map(|part| lines_with(&said.err, part)).join("\n")
+        ["4 of 4", "scancel", "sweep --"].map(|part| lines_with(&output.err, part)).join("\n")
     );
-    let said = cluster.exits(8, &["sweep", "--collect", path]);
-    insta::assert_snapshot!("collected_while_jobs_wait", lines_with(&said.err, "of 4"));
+    let output = cluster.exits(8, &["sweep", "--collect", path]);
+    insta::assert_snapshot!("collected_while_jobs_wait", lines_with(&output.err, "of 4"));
     assert_eq!(outcomes(&directory), ["waiting"; 4]);
-    let said = cluster.xrun(&["sweep", "--resume", path, "--launcher", "local"]);
-    assert!(said.code == 2 && said.err.contains("scancel 1"), "{said:?}");
+    let output = cluster.xrun(&["sweep", "--resume", path, "--launcher", "local"]);
+    assert!(output.code == 2 && output.err.contains("scancel 1"), "{output:?}");
     let again = cluster.watch(&directory);
     cluster.exits(8, &["sweep", "--collect", path, "-q"]);
-    let said = interrupt(again);
-    assert_eq!((said.code, cluster.submissions().as_str()), (8, "1"), "what waits is not submitted again: {said:?}");
+    let output = interrupt(again);
+    assert_eq!(
+        (output.code, cluster.submissions().as_str()),
+        (8, "1"),
+        "what waits is not submitted again: {output:?}"
+    );
 }
 
 #[test]
@@ -259,9 +263,9 @@ fn cancelled_jobs_end_the_watching_and_are_not_submitted_again() {
     let sweep = cluster.spawn(&["sweep", "four.toml", "--launcher", "slurm"]);
     wait_until("the jobs are submitted", || cluster.path("bin/task_1_3").exists());
     assert!(Command::new(cluster.path("bin/scancel")).arg("1").status().unwrap().success());
-    let said = said(sweep.wait_with_output().unwrap());
-    assert_eq!(said.code, 8, "{said:?}");
-    insta::assert_snapshot!(lines_with(&said.err, "of 4"));
+    let output = Output::from(sweep.wait_with_output().unwrap());
+    assert_eq!(output.code, 8, "{output:?}");
+    insta::assert_snapshot!(lines_with(&output.err, "of 4"));
     assert_eq!(cluster.submissions(), "1");
 }
 
@@ -276,9 +280,9 @@ fn a_controller_that_does_not_answer_is_asked_again() {
     cluster.forget("silent");
     let before = cluster.asked("answered");
     wait_until("Slurm answers", || cluster.asked("answered") > before);
-    let said = interrupt(sweep);
-    assert_eq!(said.err.matches("retrying until Slurm answers").count(), 1, "{said:?}");
-    assert_eq!((said.code, cluster.submissions().as_str()), (8, "1"), "{said:?}");
+    let output = interrupt(sweep);
+    assert_eq!(output.err.matches("retrying until Slurm answers").count(), 1, "{output:?}");
+    assert_eq!((output.code, cluster.submissions().as_str()), (8, "1"), "{output:?}");
 }
 
 #[test]
@@ -288,9 +292,9 @@ fn gpus_follow_from_the_device_and_a_number_that_slurm_does_not_give_is_refused(
     let gpu = ["--device", "cuda", "-s", "launcher.slurm.memory=1 GiB"];
     assert_eq!(cluster.sweep(&gpu).code, 1);
     assert!(text(&cluster.directory().join("slurm.sh")).contains("#SBATCH --gres=gpu:1\n"));
-    let said = cluster.sweep(&["--device", "cuda:2", "-s", "launcher.slurm.memory=1 GiB"]);
-    assert_eq!(said.code, 2, "{said:?}");
-    insta::assert_snapshot!("a_number_of_a_device", redacted_names(&said.err));
+    let output = cluster.sweep(&["--device", "cuda:2", "-s", "launcher.slurm.memory=1 GiB"]);
+    assert_eq!(output.code, 2, "{output:?}");
+    insta::assert_snapshot!("a_number_of_a_device", redacted_names(&output.err));
 }
 
 #[test]
@@ -307,9 +311,9 @@ fn what_cannot_be_asked_of_slurm_is_refused_where_it_stands() {
         &["-s", "launcher.slurm.extra_lines=[\"a\\nb\"]"],
         &["-s", "launcher.slurm.cpus=1,2"],
     ] {
-        let said = cluster.sweep(arguments);
-        assert_eq!(said.code, 2, "{arguments:?}: {said:?}");
-        refusals += &format!("{}\n{}\n", arguments.join(" "), said.err);
+        let output = cluster.sweep(arguments);
+        assert_eq!(output.code, 2, "{arguments:?}: {output:?}");
+        refusals += &format!("{}\n{}\n", arguments.join(" "), output.err);
     }
     assert!(!cluster.path("results").exists());
     insta::assert_snapshot!(redacted_names(&(refusals + &cluster.exits(1, &["sweep", "--collect", "."]).err)));

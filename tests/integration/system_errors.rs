@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-use crate::workplace::{Output, Workplace, lines_with, said, skipped, text, wait_until};
+use crate::workplace::{Output, Workplace, lines_with, skipped, text, wait_until};
 
 const EXPERIMENT: &str = include_str!("../experiments/tiny/cut.toml");
 
@@ -72,8 +72,9 @@ fn a_file_that_cannot_be_read_ends_the_command_and_nothing_changes() {
                 if command[0] == "fork" && !file.contains('/') && file != "state.json" {
                     continue; // It reads the checkpoint only.
                 }
-                let ended =
-                    said(faulty(&workplace, command, &[("IN", file), ("FAILS", &error.to_string())]).output().unwrap());
+                let ended = Output::from(
+                    faulty(&workplace, command, &[("IN", file), ("FAILS", &error.to_string())]).output().unwrap(),
+                );
                 let named = ended.err.contains(file.rsplit('/').next().unwrap());
                 assert!(ended.code == 1 && named, "{error} {file} {command:?}: {ended:?}");
                 assert!(contents(&run) == before, "{error} {file} {command:?}");
@@ -119,7 +120,7 @@ fn lost_checkpoints_are_said_and_a_start_from_step_0_is_asked_for() {
 fn a_file_system_without_lock_service_is_named_and_leaves_no_empty_run() {
     let Some((workplace, run)) = workplace() else { return };
     let refusing = [("LOCK", &*libc::ENOLCK.to_string())];
-    let ended = said(faulty(&workplace, &["cut.toml", "--results", "other"], &refusing).output().unwrap());
+    let ended = Output::from(faulty(&workplace, &["cut.toml", "--results", "other"], &refusing).output().unwrap());
     assert_eq!(ended.code, 1, "{ended:?}");
     insta::assert_snapshot!(lines_with(&ended.err, "error: "));
     assert_eq!(std::fs::read_dir(workplace.path("other/cut")).unwrap().count(), 0);
@@ -154,7 +155,7 @@ fn of_two_processes_that_hold_one_run_the_first_ends_and_no_line_is_doubled() {
         }
         let arguments = ["resume", run.to_str().unwrap(), "-q"];
         let mut second = if preload { faulty(&workplace, &arguments, &[]) } else { workplace.command(&arguments) };
-        let (second, first) = (said(second.output().unwrap()), said(first.wait_with_output().unwrap()));
+        let (second, first) = (Output::from(second.output().unwrap()), Output::from(first.wait_with_output().unwrap()));
         assert_eq!((first.code, second.code), (1, 0), "{first:?} {second:?}");
         assert_eq!(metrics(&run), expected, "{first:?} {second:?}");
         workplace.exits(0, &["verdict", run.to_str().unwrap()]);
@@ -168,10 +169,10 @@ fn where_directories_cannot_be_exchanged_the_kept_copy_stays_and_the_cure_is_sai
     workplace.exits(0, &keep);
     let copy = workplace.path("results/reference");
     let before = contents(&copy);
-    let refused = said(faulty(&workplace, &keep, &[]).output().unwrap());
+    let refused = Output::from(faulty(&workplace, &keep, &[]).output().unwrap());
     assert_eq!(refused.code, 1, "{refused:?}");
     insta::assert_snapshot!(lines_with(&refused.err, "error: "));
     assert!(contents(&copy) == before);
     std::fs::rename(copy.join("cut"), workplace.path("old")).unwrap();
-    assert_eq!(said(faulty(&workplace, &keep, &[]).output().unwrap()).code, 0);
+    assert_eq!(Output::from(faulty(&workplace, &keep, &[]).output().unwrap()).code, 0);
 }

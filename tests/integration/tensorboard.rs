@@ -257,9 +257,9 @@ fn tensorboards_own_reader_reads_the_same() {
     let path = exported(&workplace, "trial");
     let output = Command::new(&python).args(["-c", READER]).arg(&path).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    let said = String::from_utf8(output.stdout).unwrap();
+    let output = String::from_utf8(output.stdout).unwrap();
     let mut found = Scalars::new();
-    for line in said.lines().filter(|line| !line.starts_with("text\t")) {
+    for line in output.lines().filter(|line| !line.starts_with("text\t")) {
         let parts: Vec<&str> = line.split('\t').collect();
         found.insert((parts[0].to_owned(), parts[1].parse().unwrap()), parts[2].parse::<f64>().unwrap() as f32);
     }
@@ -268,5 +268,5 @@ fn tensorboards_own_reader_reads_the_same() {
     for (place, value) in &ours {
         assert_eq!(found[place], *value, "{place:?}");
     }
-    assert!(said.lines().any(|line| line.starts_with("text\texperiment\t```toml")), "{said}");
+    assert!(output.lines().any(|line| line.starts_with("text\texperiment\t```toml")), "{output}");
 }

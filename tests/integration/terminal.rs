@@ -6,7 +6,6 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use crate::workplace::{Workplace, json, text, wait_until};
 
@@ -54,11 +53,7 @@ impl Terminal {
     }
 
     pub fn wait_for(&mut self, text: &str) {
-        let begun = Instant::now();
-        while !self.text().contains(text) {
-            assert!(begun.elapsed() < Duration::from_secs(60), "no {text:?} in {:?}", self.text());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until(text, || self.text().contains(text));
     }
 
     /// Terminal modes that determine how keys and characters are handled.

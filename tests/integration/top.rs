@@ -26,9 +26,9 @@ fn begin(workplace: &Workplace, name: &str, more: &[&str]) -> Child {
 
 /// Running runs and the ten newest that ended.
 fn once(workplace: &Workplace, arguments: &[&str]) -> String {
-    let said = workplace.xrun(&[&["top", "--once", "-n", "10"], arguments].concat());
-    assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
-    said.out
+    let output = workplace.xrun(&[&["top", "--once", "-n", "10"], arguments].concat());
+    assert_eq!((output.code, output.err.as_str()), (0, ""), "{output:?}");
+    output.out
 }
 
 /// The numbers of runs that are active and that have ended, from the first line.
@@ -66,8 +66,8 @@ fn runs_that_go_on_have_ended_or_were_killed_are_seen_with_their_state() {
         let one = once(&workplace, &[name]);
         assert!(one.contains(" live ") && !one.contains(" done "), "{one}");
     }
-    let said = workplace.exits(2, &["top", "--once", "liv"]);
-    insta::assert_snapshot!("no_run_of_this_name", said.err.lines().next().unwrap());
+    let output = workplace.exits(2, &["top", "--once", "liv"]);
+    insta::assert_snapshot!("no_run_of_this_name", output.err.lines().next().unwrap());
     end(going_on);
 }
 
@@ -144,17 +144,17 @@ fn a_report_of_a_run_that_goes_on_says_so_and_what_is_known_so_far() {
     let workplace = Workplace::new();
     let child = begin(&workplace, "live", &[]);
     let run = workplace.latest("live");
-    let said = workplace.xrun(&["export", "live", "--to", "report"]);
-    assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
+    let output = workplace.xrun(&["export", "live", "--to", "report"]);
+    assert_eq!((output.code, output.err.as_str()), (0, ""), "{output:?}");
     let page = std::fs::read_to_string(run.join("report.html")).unwrap();
     for words in [">running<", " of 100000", "inconclusive"] {
         assert!(page.contains(words), "{words}");
     }
     assert!(!run.join("SHA256SUMS").exists(), "the list of digests is the run's own while it goes on");
     end(child);
-    let said = workplace.xrun(&["export", "live", "--to", "report"]);
+    let output = workplace.xrun(&["export", "live", "--to", "report"]);
     let page = std::fs::read_to_string(run.join("report.html")).unwrap();
-    assert!(said.code == 0 && !page.contains(">running<") && page.contains(">killed<"), "{said:?}");
+    assert!(output.code == 0 && !page.contains(">running<") && page.contains(">killed<"), "{output:?}");
 }
 
 impl Terminal {

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use crate::workplace::{Workplace, is_bounded, json, lines_with, metrics, redacted, said, send, text, wait_for_lines};
+use crate::workplace::{
+    Output, Workplace, is_bounded, json, lines_with, metrics, redacted, send, text, wait_for_lines,
+};
 
 /// Few-shot detection as small as it gets: a step takes milliseconds.
 const EXPERIMENT: &str = concat!(
@@ -160,12 +162,12 @@ fn stopped_or_killed_at_any_step_a_resumed_run_gives_the_same_bytes() {
 #[test]
 fn a_step_too_large_ends_the_run_with_the_step_and_the_last_good_checkpoint() {
     let workplace = workplace();
-    let said = workplace.attempt(
+    let output = workplace.attempt(
         "diverges",
         &["optimizer.adamw.learning_rate=1000", "checkpoint.every_steps=1", "checkpoint.keep_last=9"],
     );
-    assert_eq!(said.code, 4, "{said:?}");
-    assert!(said.err.contains("checkpoints/step_0"), "{said:?}");
+    assert_eq!(output.code, 4, "{output:?}");
+    assert!(output.err.contains("checkpoints/step_0"), "{output:?}");
     let run = workplace.latest("diverges");
     assert_eq!(json(&run.join("summary.json"))["outcome"], "diverged");
 }
@@ -197,13 +199,13 @@ fn an_encoder_that_is_kept_is_held_against_its_digest_which_is_part_of_the_finge
     workplace.file("mine.toml", experiment);
     let xrun = |arguments: &[&str]| {
         let mut command = workplace.command(arguments);
-        said(command.env("XRUN_CACHE", workplace.path("cache")).output().unwrap())
+        Output::from(command.env("XRUN_CACHE", workplace.path("cache")).output().unwrap())
     };
     let run = |name: &str| xrun(&["mine.toml", "--name", name, "-q"]);
     let of = |name: &str, file: &str| std::fs::read(workplace.latest(name).join(file)).unwrap();
     let manifest = |name: &str| json(&workplace.latest(name).join("manifest.json"));
-    let said = run("first");
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = run("first");
+    assert_eq!(output.code, 0, "{output:?}");
     let kept = std::fs::read_dir(workplace.path("cache/encoders")).unwrap().flatten().map(|entry| entry.path());
     let kept = kept.into_iter().find(|path| path.extension().is_some_and(|it| it == "safetensors")).unwrap();
     let whole = std::fs::read(&kept).unwrap();
@@ -217,10 +219,14 @@ fn an_encoder_that_is_kept_is_held_against_its_digest_which_is_part_of_the_finge
     flipped[middle] ^= 0x10;
     std::fs::write(&kept, &flipped).unwrap();
     let name = kept.file_name().unwrap().to_str().unwrap().to_owned();
-    for said in [run("second"), xrun(&["reproduce", "first"]), xrun(&["mine.toml", "--name", "first", "--if-changed"])]
+    for output in
+        [run("second"), xrun(&["reproduce", "first"]), xrun(&["mine.toml", "--name", "first", "--if-changed"])]
     {
-        assert!(said.code == 1 && said.err.contains(&name), "{said:?}");
-        insta::assert_snapshot!("an_encoder_that_was_changed", lines_with(&said.err, &name).replace(&name, "ENCODER"));
+        assert!(output.code == 1 && output.err.contains(&name), "{output:?}");
+        insta::assert_snapshot!(
+            "an_encoder_that_was_changed",
+            lines_with(&output.err, &name).replace(&name, "ENCODER")
+        );
     }
     std::fs::remove_file(&kept).unwrap();
     assert_eq!(run("second").code, 0);
@@ -238,8 +244,8 @@ fn an_encoder_that_is_kept_is_held_against_its_digest_which_is_part_of_the_finge
     // Since `unchanged` has run it again, the newest run called `first` has this encoder, too.
     assert_ne!(manifest("third")["fingerprint"], manifest("second")["fingerprint"]);
     assert_ne!(of("third", "metrics.jsonl"), of("second", "metrics.jsonl"));
-    let said = xrun(&["reproduce", "second"]);
-    assert!(said.err.contains("encoder") || said.out.contains("encoder"), "{said:?}");
-    let said = xrun(&["compare", "second", "third"]);
-    assert!(said.code == 0 && said.out.contains("encoder"), "{said:?}");
+    let output = xrun(&["reproduce", "second"]);
+    assert!(output.err.contains("encoder") || output.out.contains("encoder"), "{output:?}");
+    let output = xrun(&["compare", "second", "third"]);
+    assert!(output.code == 0 && output.out.contains("encoder"), "{output:?}");
 }

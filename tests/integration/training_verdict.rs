@@ -12,10 +12,10 @@ fn workplace() -> Workplace {
 fn a_run_that_learns_nothing_is_told_and_fails_if_asked() {
     let workplace = workplace();
     let still = ["trial.toml", "-s", "optimizer.adamw.learning_rate=0"];
-    let said = workplace.exits(0, &still);
+    let output = workplace.exits(0, &still);
     let summary = json(&workplace.latest("trial").join("summary.json"));
     assert_eq!(summary["training"]["verdict"], "no_progress", "{summary}");
-    assert!(said.err.contains(summary["training"]["message"].as_str().unwrap()), "{said:?}");
+    assert!(output.err.contains(summary["training"]["message"].as_str().unwrap()), "{output:?}");
     workplace.exits(6, &[&still[..], &["--fail-on", "no_progress"]].concat());
     let run = workplace.latest("trial");
     assert_eq!(json(&run.join("summary.json"))["outcome"], "did_not_learn");
@@ -87,8 +87,8 @@ fn a_plan_and_a_run_forecast_the_time() {
     let seconds = |name: &str| plan["duration"][name].as_f64().unwrap();
     assert!(seconds("steps") >= 0.1 && seconds("low") <= seconds("seconds"), "{plan}");
     assert!(seconds("seconds") <= seconds("high"), "{plan}");
-    let said = workplace.xrun(&["trial.toml", "--progress", "json"]);
-    let events: Vec<serde_json::Value> = said.err.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let output = workplace.xrun(&["trial.toml", "--progress", "json"]);
+    let events: Vec<serde_json::Value> = output.err.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let left = |event: &&serde_json::Value| event["event"] == "step" && event["seconds_left"].is_number();
     assert_eq!(events.iter().filter(left).count(), 50, "the probe knows before the first step");
     let durations = &json(&workplace.latest("trial").join("summary.json"))["durations"];

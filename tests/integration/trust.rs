@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::workplace::{Output, Workplace, json, lines_with, redacted, said, skipped, text, unsealed};
+use crate::workplace::{Output, Workplace, json, lines_with, redacted, skipped, text, unsealed};
 
 /// Two trials whose command leaves a trace of itself.
 const SWEPT: &str = "[pipeline.command]\nprogram = [\"sh\", \"-c\", \"echo step 1 loss 1\"]\n\
@@ -19,7 +19,7 @@ fn as_another(workplace: &Workplace, arguments: &[&str]) -> Output {
         workplace.file("another/xrun/key", &"k".repeat(32));
         std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
     }
-    said(workplace.command(arguments).env("XDG_STATE_HOME", workplace.path("another")).output().unwrap())
+    Output::from(workplace.command(arguments).env("XDG_STATE_HOME", workplace.path("another")).output().unwrap())
 }
 
 fn copied(from: &Path, to: &Path) {
@@ -35,12 +35,12 @@ fn changed(path: &Path, from: &str, to: &str) {
 }
 
 /// Refused as a mistake on the command line, with the cure, the program and one of the reasons; nothing was started.
-fn refuses(workplace: &Workplace, said: &Output, program: &str, why: &str) {
-    assert_eq!(said.code, 2, "{said:?}");
+fn refuses(workplace: &Workplace, output: &Output, program: &str, why: &str) {
+    assert_eq!(output.code, 2, "{output:?}");
     for part in [ALLOW, program, why] {
-        assert!(said.err.contains(part), "{part}: {said:?}");
+        assert!(output.err.contains(part), "{part}: {output:?}");
     }
-    assert!(!workplace.path("started").exists(), "{said:?}");
+    assert!(!workplace.path("started").exists(), "{output:?}");
 }
 
 #[test]
@@ -105,10 +105,10 @@ fn a_sweep_whose_keys_are_written_in_another_way_is_refused() {
     let sweep = workplace.latest_sweep("plain");
     std::fs::remove_dir_all(sweep.join("trials/0002-1")).unwrap();
     changed(&sweep.join("sweep.toml"), "experiment.seed", "\\\"pipeline\\\".command.program");
-    let said = as_another(&workplace, &["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
-    assert_ne!(said.code, 0, "{said:?}");
-    assert!(!sweep.join("trials/0002-1").exists(), "{said:?}");
-    insta::assert_snapshot!(redacted(&said.err));
+    let output = as_another(&workplace, &["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
+    assert_ne!(output.code, 0, "{output:?}");
+    assert!(!sweep.join("trials/0002-1").exists(), "{output:?}");
+    insta::assert_snapshot!(redacted(&output.err));
 }
 
 #[test]
@@ -132,17 +132,17 @@ fn a_sweep_writes_through_no_link_and_removes_no_directory_that_it_does_not_know
     for file in ["manifest.json", "summary.json"] {
         std::fs::remove_file(trial.join(file)).unwrap();
     }
-    let said = resume();
-    assert_ne!(said.code, 0, "{said:?}");
-    insta::assert_snapshot!("a_run_without_records", redacted(&said.err));
+    let output = resume();
+    assert_ne!(output.code, 0, "{output:?}");
+    insta::assert_snapshot!("a_run_without_records", redacted(&output.err));
     assert!(trial.join("metrics.jsonl").exists());
     std::fs::rename(&trial, workplace.path("aside")).unwrap();
     assert_eq!(resume().code, 0);
     std::fs::rename(sweep.join("trials"), workplace.path("elsewhere")).unwrap();
     std::os::unix::fs::symlink(workplace.path("elsewhere"), sweep.join("trials")).unwrap();
-    let said = resume();
-    assert_ne!(said.code, 0, "{said:?}");
-    insta::assert_snapshot!("trials_behind_a_symlink", redacted(&said.err));
+    let output = resume();
+    assert_ne!(output.code, 0, "{output:?}");
+    insta::assert_snapshot!("trials_behind_a_symlink", redacted(&output.err));
 }
 
 #[test]
@@ -209,8 +209,8 @@ fn hooks_of_a_directory_from_elsewhere_need_the_same() {
     let without = as_another(&workplace, &["resume", "notified"]);
     assert!(without.code == 1 && !workplace.path("started").exists(), "nothing is started: {without:?}");
     for command in ["resume", "reproduce"] {
-        let said = as_another(&workplace, &[command, "notified", "--hooks"]);
-        refuses(&workplace, &said, "touch started", "resolved.toml");
+        let output = as_another(&workplace, &[command, "notified", "--hooks"]);
+        refuses(&workplace, &output, "touch started", "resolved.toml");
     }
     assert_eq!(begun, workplace.latest("notified"));
     assert_eq!(as_another(&workplace, &["resume", "notified", "--hooks", ALLOW, "-q"]).code, 1);
@@ -226,8 +226,8 @@ fn a_reproduction_of_a_directory_from_elsewhere_is_not_ones_own() {
     workplace.exits(0, &["notified.toml", "-q", "--no-hooks"]);
     assert_eq!(as_another(&workplace, &["reproduce", "notified", "-q"]).code, 0);
     let made = std::fs::canonicalize(workplace.path("results/notified/reproductions/latest")).unwrap();
-    let said = as_another(&workplace, &["reproduce", made.to_str().unwrap(), "--hooks"]);
-    refuses(&workplace, &said, "touch started", "creator.hmac");
+    let output = as_another(&workplace, &["reproduce", made.to_str().unwrap(), "--hooks"]);
+    refuses(&workplace, &output, "touch started", "creator.hmac");
 }
 
 #[test]
@@ -235,7 +235,7 @@ fn without_a_state_directory_a_run_goes_on_and_a_later_resume_asks() {
     let workplace = Workplace::with("fails.toml", FAILS);
     let homeless = |arguments: &[&str]| {
         let mut command = workplace.command(arguments);
-        said(command.env_remove("XDG_STATE_HOME").env_remove("HOME").output().unwrap())
+        Output::from(command.env_remove("XDG_STATE_HOME").env_remove("HOME").output().unwrap())
     };
     assert_eq!(homeless(&["fails.toml", "-q"]).code, 1);
     let run = workplace.latest("fails");

@@ -13,12 +13,12 @@ fn workplace() -> Workplace {
 fn a_leak_is_called_growing_with_its_speed_and_fails_the_run_if_asked() {
     let workplace = workplace();
     let leak = ["trial.toml", "-s", "pipeline.dummy.leak_per_step=256 KiB"];
-    let said = workplace.exits(0, &leak);
+    let output = workplace.exits(0, &leak);
     let verdict = json(&workplace.latest("trial").join("verdict.json"));
     assert_eq!(verdict["verdict"], "growing", "{verdict}");
     let slope = series(&verdict, "heap")["slope"].as_f64().unwrap();
     assert!((slope / (256.0 * 1024.0) - 1.0).abs() < 0.02, "{slope} bytes a step");
-    assert!(said.err.contains(verdict["message"].as_str().unwrap()), "{said:?}");
+    assert!(output.err.contains(verdict["message"].as_str().unwrap()), "{output:?}");
 
     workplace.exits(6, &[&leak[..], &["--fail-on", "growing"]].concat());
     let run = workplace.latest("trial");
@@ -39,11 +39,11 @@ fn a_resume_hides_no_leak() {
     let run = workplace.latest("leak");
     let first = json(&run.join("summary.json"));
     assert_eq!(json(&run.join("verdict.json"))["verdict"], "growing", "before the resume");
-    let said = workplace.exits(6, &["resume", "latest", "-s", "limits.host_memory=2 GiB"]);
+    let output = workplace.exits(6, &["resume", "latest", "-s", "limits.host_memory=2 GiB"]);
     let (verdict, last) = (json(&run.join("verdict.json")), json(&run.join("summary.json")));
     assert_eq!((&verdict["verdict"], &verdict["owner"]), (&"growing".into(), &"dummy_leak".into()), "{verdict}");
     let message = verdict["message"].as_str().unwrap();
-    assert!(said.err.contains(message), "{said:?}");
+    assert!(output.err.contains(message), "{output:?}");
     assert!(message.contains("1 of 2") && message.contains(&format!("0 to {}", first["steps"])), "{message}");
     assert_eq!(verdict["process"]["segment"], 0);
     assert_eq!(verdict["process"]["last_step"], first["steps"]);
@@ -60,9 +60,9 @@ fn a_result_without_its_trace_is_judged_by_its_verdict() {
     workplace.exits(0, &["trial.toml", "-q"]);
     let run = workplace.latest("trial");
     std::fs::remove_file(run.join("memory.jsonl")).unwrap();
-    let said = workplace.exits(0, &["verdict", "latest"]);
-    assert!(said.out.starts_with("bounded: "), "{said:?}");
-    let mut messages = said.err;
+    let output = workplace.exits(0, &["verdict", "latest"]);
+    assert!(output.out.starts_with("bounded: "), "{output:?}");
+    let mut messages = output.err;
     std::fs::remove_file(run.join("verdict.json")).unwrap();
     messages += &workplace.exits(1, &["verdict", "latest"]).err;
     insta::assert_snapshot!(redacted(&messages));

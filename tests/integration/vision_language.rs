@@ -104,12 +104,12 @@ fn a_broken_example_is_named_by_file_and_line_or_left_out_and_counted() {
     put("chat/huge.png", &claimed(30_000, 30_000));
     put("chat/cut.png", &png(5)[..60]);
     std::os::unix::fs::symlink(workplace.path("secret.png"), workplace.path("chat/link.png")).unwrap();
-    let said = check(&workplace, &[]);
-    assert_eq!(said.code, 2, "{said:?}");
-    insta::assert_snapshot!("all_broken_examples_at_once", redacted(&said.err));
-    let said = run(&workplace, &["check", "mine.toml", "--json"], &[SKIP]);
-    assert_eq!(said.code, 0, "{said:?}");
-    let counts = &said.json()[0]["data"]["skipped"];
+    let output = check(&workplace, &[]);
+    assert_eq!(output.code, 2, "{output:?}");
+    insta::assert_snapshot!("all_broken_examples_at_once", redacted(&output.err));
+    let output = run(&workplace, &["check", "mine.toml", "--json"], &[SKIP]);
+    assert_eq!(output.code, 0, "{output:?}");
+    let counts = &output.json()[0]["data"]["skipped"];
     assert_eq!((&counts["too_large_image"], &counts["outside"], &counts["url"]), (&3.into(), &2.into(), &1.into()));
     let all: u64 = counts.as_object().unwrap().values().filter_map(serde_json::Value::as_u64).sum();
     assert_eq!(all, 16, "{counts}");
@@ -122,18 +122,18 @@ fn an_answer_that_is_not_json_is_legal_and_so_are_a_second_file_and_a_question_l
     assert_eq!(check(&workplace, &[]).code, 0);
     let other = line(&inline(&png(70)), "{\"number\": 70}");
     std::fs::write(workplace.path("chat/held.jsonl"), other).unwrap();
-    let said = check(&workplace, &["dataset.image-text.validation_path=\"chat/held.jsonl\""]);
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = check(&workplace, &["dataset.image-text.validation_path=\"chat/held.jsonl\""]);
+    assert_eq!(output.code, 0, "{output:?}");
     std::fs::write(workplace.path("chat/questions.json"), "[[\"What?\", \"red\", 0],\n[\"What?\", \"blue\", 1]]")
         .unwrap();
     let list = ["dataset.image-text.source=\"question-list\"", "dataset.image-text.path=\"chat/questions.json\""];
-    let said = check(&workplace, &list);
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = check(&workplace, &list);
+    assert_eq!(output.code, 0, "{output:?}");
     std::fs::write(workplace.path("chat/questions.json"), "[[\"What?\", \"red\", 0],\n[\"What?\", \"blue\", 77]]")
         .unwrap();
-    let said = check(&workplace, &list);
-    assert_eq!(said.code, 2, "{said:?}");
-    insta::assert_snapshot!(redacted(&said.err));
+    let output = check(&workplace, &list);
+    assert_eq!(output.code, 2, "{output:?}");
+    insta::assert_snapshot!(redacted(&output.err));
 }
 
 #[test]
@@ -159,9 +159,9 @@ fn settings_that_contradict_each_other_are_refused_with_what_to_write() {
         vec!["limits.frame_cache=\"1 MiB\""],
         vec!["leaks.frame_cache=true"],
     ] {
-        let said = check(&workplace, &set);
-        assert_eq!(said.code, 2, "{set:?}: {said:?}");
-        refusals += &format!("{}\n", said.err);
+        let output = check(&workplace, &set);
+        assert_eq!(output.code, 2, "{set:?}: {output:?}");
+        refusals += &format!("{}\n", output.err);
     }
     insta::assert_snapshot!(redacted(&refusals));
 }
@@ -176,18 +176,21 @@ fn texts_that_have_no_place_and_vocabularies_that_lose_bytes_end_the_plan_with_t
     std::fs::write(workplace.path("encoder.json"), "{\"a\": 0, \"<|endoftext|>\": 1}").unwrap();
     std::fs::write(workplace.path("vocab.bpe"), "").unwrap();
     let planned = |set: &[&str]| run(&workplace, &["--dry-run", "mine.toml"], set);
-    let said = planned(&[]);
-    assert_ne!(said.code, 0, "{said:?}");
-    insta::assert_snapshot!("a_text_that_is_too_long", redacted(&said.err));
+    let output = planned(&[]);
+    assert_ne!(output.code, 0, "{output:?}");
+    insta::assert_snapshot!("a_text_that_is_too_long", redacted(&output.err));
     let of_no_bytes = ["dataset.image-text.encoder=\"encoder.json\"", "dataset.image-text.merges=\"vocab.bpe\""];
     let (planned_with, checked) = (planned(&of_no_bytes), check(&workplace, &of_no_bytes));
     assert!(planned_with.code != 0 && checked.code != 0, "{planned_with:?} {checked:?}");
     insta::assert_snapshot!("a_vocabulary_that_loses_bytes", redacted(&(planned_with.err + &checked.err)));
     // An image that takes more to decode than the file allows.
-    let said = planned(&[SKIP, "limits.decode_memory=\"1 MiB\""]);
-    assert!(!said.err.contains("`limits.decode_memory`"), "{said:?}");
+    let output = planned(&[SKIP, "limits.decode_memory=\"1 MiB\""]);
+    assert!(!output.err.contains("`limits.decode_memory`"), "{output:?}");
     let large = image::RgbImage::from_pixel(600, 400, image::Rgb([9, 9, 9]));
     large.save(workplace.path("chat/images/0.png")).unwrap();
-    let said = planned(&[SKIP, "limits.decode_memory=\"1 MiB\""]);
-    assert!(said.code != 0 && said.err.contains("images/0.png") && said.err.contains("600 x 400 pixels"), "{said:?}");
+    let output = planned(&[SKIP, "limits.decode_memory=\"1 MiB\""]);
+    assert!(
+        output.code != 0 && output.err.contains("images/0.png") && output.err.contains("600 x 400 pixels"),
+        "{output:?}"
+    );
 }

@@ -4,11 +4,6 @@ use crate::workplace::{Workplace, json, lines_with, redacted, text};
 
 const FIRST: &str = include_str!("../experiments/tiny/first.toml");
 
-fn trained() -> Workplace {
-    let workplace = Workplace::ran("first", FIRST);
-    workplace
-}
-
 /// The last metric of a run, and its first.
 fn scores(workplace: &Workplace, experiment: &str) -> (serde_json::Value, serde_json::Value) {
     let summary = json(&workplace.latest(experiment).join("summary.json"));
@@ -17,11 +12,11 @@ fn scores(workplace: &Workplace, experiment: &str) -> (serde_json::Value, serde_
 
 #[test]
 fn a_run_starts_where_another_ended_and_says_so() {
-    let workplace = trained();
+    let workplace = Workplace::ran("first", FIRST);
     let (_, ended) = scores(&workplace, "first");
     workplace.file("second.toml", "extends = \"first.toml\"\n[training]\ninitial_weights = \"results/first/latest\"\n");
-    let said = workplace.exits(0, &["second.toml"]);
-    let notice = said.err.lines().find(|line| line.contains("first/")).unwrap();
+    let output = workplace.exits(0, &["second.toml"]);
+    let notice = output.err.lines().find(|line| line.contains("first/")).unwrap();
     insta::assert_snapshot!(redacted(notice));
     assert_eq!(scores(&workplace, "second").0, ended, "it measures at first what the other measured last");
     let manifest = json(&workplace.latest("second").join("manifest.json"));
@@ -41,7 +36,7 @@ fn a_run_starts_where_another_ended_and_says_so() {
 
 #[test]
 fn a_run_that_has_a_checkpoint_needs_the_weights_no_more_that_it_started_from() {
-    let workplace = trained();
+    let workplace = Workplace::ran("first", FIRST);
     let start = "training.initial_weights=results/first/latest";
     workplace.exits(0, &["first.toml", "-q", "--name", "whole", "-s", start]);
     let fails = ["-s", "pipeline.dummy.fail_at_step=15"];
@@ -56,13 +51,13 @@ fn a_run_that_has_a_checkpoint_needs_the_weights_no_more_that_it_started_from() 
     assert_eq!(text(&run.join("metrics.jsonl")), text(&workplace.latest("whole").join("metrics.jsonl")));
     // To evaluate it, neither; to run it again they are needed.
     workplace.exits(0, &["eval", "cut"]);
-    let said = workplace.xrun(&["reproduce", "whole"]);
-    assert!(said.code == 1 && said.err.contains("training.initial_weights"), "{said:?}");
+    let output = workplace.xrun(&["reproduce", "whole"]);
+    assert!(output.code == 1 && output.err.contains("training.initial_weights"), "{output:?}");
 }
 
 #[test]
 fn weights_that_are_not_there_or_do_not_serve_are_refused_with_their_place() {
-    let workplace = trained();
+    let workplace = Workplace::ran("first", FIRST);
     workplace.file("second.toml", "extends = \"first.toml\"\n[training]\ninitial_weights = \"gone\"\n");
     let problem = workplace.exits(2, &["check", "second.toml", "--json"]).json()[0]["problems"][0].clone();
     assert_eq!(
@@ -71,8 +66,8 @@ fn weights_that_are_not_there_or_do_not_serve_are_refused_with_their_place() {
         "{problem}"
     );
     insta::assert_snapshot!("weights_that_are_not_there", redacted(problem["message"].as_str().unwrap()));
-    let said = workplace.exits(1, &["first.toml", "-s", "training.initial_weights=results/first"]);
-    insta::assert_snapshot!("weights_that_are_no_run", redacted(&said.err));
+    let output = workplace.exits(1, &["first.toml", "-s", "training.initial_weights=results/first"]);
+    insta::assert_snapshot!("weights_that_are_no_run", redacted(&output.err));
     let command = "[pipeline.command]\nprogram = [\"true\"]\n[training]\ninitial_weights = \"first.toml\"\n";
     workplace.file("command.toml", command);
     insta::assert_snapshot!("weights_of_a_command", workplace.exits(2, &["check", "command.toml"]).err);
@@ -80,11 +75,11 @@ fn weights_that_are_not_there_or_do_not_serve_are_refused_with_their_place() {
 
 #[test]
 fn a_finished_run_is_trained_further_to_the_bits_of_a_longer_one() {
-    let workplace = trained();
+    let workplace = Workplace::ran("first", FIRST);
     workplace.exits(0, &["first.toml", "-q", "--name", "longer", "-s", "training.epochs=2"]);
     insta::assert_snapshot!("resume_of_a_finished_run", redacted(&workplace.exits(2, &["resume", "first"]).err));
-    let said = workplace.exits(2, &["resume", "first", "--epochs", "1"]);
-    insta::assert_snapshot!("no_more_epochs_than_before", redacted(&said.err));
+    let output = workplace.exits(2, &["resume", "first", "--epochs", "1"]);
+    insta::assert_snapshot!("no_more_epochs_than_before", redacted(&output.err));
     insta::assert_snapshot!(lines_with(&workplace.exits(0, &["resume", "first", "--epochs", "2"]).err, "step 20"));
     let run = workplace.latest("first");
     assert_eq!(text(&run.join("metrics.jsonl")), text(&workplace.latest("longer").join("metrics.jsonl")));
@@ -96,9 +91,9 @@ fn a_finished_run_is_trained_further_to_the_bits_of_a_longer_one() {
 fn a_schedule_that_is_stretched_is_said_and_steps_may_be_counted() {
     let workplace =
         Workplace::ran("first", &format!("{FIRST}[training]\nmax_steps = 12\n[training.schedule.cosine]\n"));
-    let said = workplace.exits(2, &["resume", "first", "--epochs", "2"]);
-    insta::assert_snapshot!("steps_that_end_it_before", redacted(&said.err));
-    let said = workplace.exits(0, &["resume", "first", "--max-steps", "20"]);
-    let notice = said.err.lines().find(|line| line.contains("0.000e0")).unwrap();
+    let output = workplace.exits(2, &["resume", "first", "--epochs", "2"]);
+    insta::assert_snapshot!("steps_that_end_it_before", redacted(&output.err));
+    let output = workplace.exits(0, &["resume", "first", "--max-steps", "20"]);
+    let notice = output.err.lines().find(|line| line.contains("0.000e0")).unwrap();
     insta::assert_snapshot!(redacted(notice));
 }

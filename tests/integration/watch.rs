@@ -7,8 +7,7 @@ use serde_json::Value;
 
 use crate::terminal::{Terminal, resize};
 use crate::workplace::{
-    Output, Workplace, end, json, lines, lines_with, redacted, redacted_names, said, send, series, skipped, text,
-    wait_until,
+    Output, Workplace, end, json, lines, lines_with, redacted, redacted_names, send, series, skipped, text, wait_until,
 };
 
 const PATTERN: &str = r"step (?<step>\d+) loss (?<loss>\S+)";
@@ -31,9 +30,9 @@ fn watched(workplace: &Workplace, name: &str, more: &[&str]) -> (Output, Value) 
     let file = script(name);
     let options = ["watch", "--name", "trial", "--every", "20ms", "--steps", PATTERN, "--"];
     let command = ["python3", file.to_str().unwrap(), "--steps", "300"];
-    let said = workplace.xrun(&[&options[..], &command[..], more].concat());
+    let output = workplace.xrun(&[&options[..], &command[..], more].concat());
     let verdict = json(&workplace.latest("trial").join("verdict.json"));
-    (said, verdict)
+    (output, verdict)
 }
 
 /// Runs a script with `--explain`; returns what was said and the directory of the result.
@@ -41,8 +40,8 @@ pub fn explained(workplace: &Workplace, name: &str, more: &[&str]) -> (Output, P
     let file = script(name);
     let options = ["watch", "--explain", "--name", "explained", "--every", "20ms", "--steps", PATTERN, "--"];
     let command = ["python3", file.to_str().unwrap(), "--steps", "700"];
-    let said = workplace.xrun(&[&options[..], &command[..], more].concat());
-    (said, workplace.latest("explained"))
+    let output = workplace.xrun(&[&options[..], &command[..], more].concat());
+    (output, workplace.latest("explained"))
 }
 
 #[test]
@@ -51,19 +50,19 @@ fn growth_is_explained_and_a_bounded_program_is_not() {
         return;
     }
     let workplace = Workplace::new();
-    let (said, run) = explained(&workplace, "loss_history.py", &[]);
-    assert_eq!(said.code, 0, "{said:?}");
+    let (output, run) = explained(&workplace, "loss_history.py", &[]);
+    assert_eq!(output.code, 0, "{output:?}");
     let found = json(&run.join("explanation.json"));
     assert_eq!((&found["cause"], &found["certainty"]), (&"container".into(), &"high".into()), "{found}");
     assert_eq!(found["holder"], "loss_history.py: losses", "{found}");
     assert!(found["line"]["text"].as_str().unwrap().starts_with("losses.append("), "{found}");
     let message = found["message"].as_str().unwrap();
-    assert!(said.err.contains(message), "{said:?}");
+    assert!(output.err.contains(message), "{output:?}");
     let shown = workplace.xrun(&["show", "explained", "--json"]).json();
     assert_eq!(shown["explanation"], found, "{shown}");
     assert!(text(&run.join("report.html")).contains("loss_history.py: losses"));
-    let (said, run) = explained(&workplace, "loss_history.py", &["--bounded"]);
-    assert_eq!(said.code, 0, "{said:?}");
+    let (output, run) = explained(&workplace, "loss_history.py", &["--bounded"]);
+    assert_eq!(output.code, 0, "{output:?}");
     assert!(!run.join("explanation.json").exists());
 }
 
@@ -271,7 +270,7 @@ fn the_first_signal_is_forwarded_and_the_second_kills() {
     let child = workplace.spawn(&["watch", "--every", "20ms", "--name", "saves", "--", "sh", "-c", saves]);
     ready("ready");
     send(&child, libc::SIGINT);
-    let saved = said(child.wait_with_output().unwrap());
+    let saved = Output::from(child.wait_with_output().unwrap());
     assert_eq!(saved.code, 4, "{saved:?}");
     assert!(workplace.path("saved").exists(), "{saved:?}");
     let summary = json(&workplace.latest("saves").join("summary.json"));
@@ -284,7 +283,7 @@ fn the_first_signal_is_forwarded_and_the_second_kills() {
     send(&child, libc::SIGINT);
     wait_until("the signal was forwarded", || workplace.path("heard").exists());
     send(&child, libc::SIGINT);
-    let killed = said(child.wait_with_output().unwrap());
+    let killed = Output::from(child.wait_with_output().unwrap());
     assert_eq!(killed.code, 137, "{killed:?}");
     insta::assert_snapshot!("a_second_signal", message(&json(&workplace.latest("deaf").join("summary.json"))));
 }
@@ -337,7 +336,7 @@ fn a_terminal_that_goes_away_is_told_to_the_command_which_is_waited_for() {
     wait_until("the command saves", || workplace.path("saved").exists());
     send(&child, libc::SIGHUP);
     workplace.file("twice", "");
-    let saved = said(child.wait_with_output().unwrap());
+    let saved = Output::from(child.wait_with_output().unwrap());
     assert_eq!(saved.code, 0, "the second one kills nobody: {saved:?}");
     let run = workplace.latest("saves");
     assert_eq!(json(&run.join("summary.json"))["outcome"], "interrupted");
@@ -346,7 +345,7 @@ fn a_terminal_that_goes_away_is_told_to_the_command_which_is_waited_for() {
         workplace.spawn(&["watch", "--every", "20ms", "--name", "ends", "--", "sh", "-c", "touch there; sleep 600"]);
     wait_until("the command is there", || workplace.path("there").exists());
     send(&child, libc::SIGHUP);
-    let ended = said(child.wait_with_output().unwrap());
+    let ended = Output::from(child.wait_with_output().unwrap());
     assert_eq!(ended.code, 129, "{ended:?}");
     assert_eq!(json(&workplace.latest("ends").join("summary.json"))["exit_code"], 129);
 }
@@ -366,11 +365,11 @@ fn limits_hold_for_a_command_that_ignores_the_end_of_the_terminal() {
         child
     };
     let limited = begin("limited", "2s", "trap '' HUP; touch limited; sleep 600");
-    let limited = said(limited.wait_with_output().unwrap());
+    let limited = Output::from(limited.wait_with_output().unwrap());
     assert_eq!(json(&workplace.latest("limited").join("summary.json"))["outcome"], "time_limit", "{limited:?}");
     let whole = begin("whole", "600s", "trap '' HUP; touch whole; while [ ! -e enough ]; do sleep 0.02; done");
     workplace.file("enough", "");
-    let whole = said(whole.wait_with_output().unwrap());
+    let whole = Output::from(whole.wait_with_output().unwrap());
     assert_eq!(whole.code, 0, "{whole:?}");
     assert_eq!(json(&workplace.latest("whole").join("summary.json"))["outcome"], "finished");
 }
@@ -384,7 +383,7 @@ fn a_signal_that_asks_for_a_checkpoint_is_passed_on_and_the_command_goes_on() {
     send(&child, libc::SIGUSR1);
     wait_until("the command saves", || workplace.path("saved").exists());
     workplace.file("enough", "");
-    let ended = said(child.wait_with_output().unwrap());
+    let ended = Output::from(child.wait_with_output().unwrap());
     assert_eq!(ended.code, 5, "{ended:?}");
     let summary = json(&workplace.latest("saves").join("summary.json"));
     assert_eq!(summary["outcome"], "failed", "by itself, and not by the signal: {summary}");
@@ -402,13 +401,13 @@ fn a_process_that_runs_is_judged_without_being_touched() {
         .stdout(std::process::Stdio::null())
         .spawn()
         .unwrap();
-    let said = workplace.xrun(&["verdict", "--pid", &leak.id().to_string(), "--every", "20ms", "--json"]);
+    let output = workplace.xrun(&["verdict", "--pid", &leak.id().to_string(), "--every", "20ms", "--json"]);
     let code = leak.wait().unwrap().code();
-    assert_eq!((said.code, code), (0, Some(0)), "{said:?}");
-    let verdict = said.json();
+    assert_eq!((output.code, code), (0, Some(0)), "{output:?}");
+    let verdict = output.json();
     assert_eq!((&verdict["verdict"], &verdict["owner"]), (&"growing".into(), &"main/private".into()), "{verdict}");
     assert!(!workplace.path("results").exists(), "nothing is written");
-    insta::assert_snapshot!(lines_with(&said.err, "ended").replace(&leak.id().to_string(), "PID"));
+    insta::assert_snapshot!(lines_with(&output.err, "ended").replace(&leak.id().to_string(), "PID"));
 }
 
 #[test]
@@ -425,19 +424,19 @@ fn a_process_that_runs_explains_its_growth() {
         command.args((!more.is_empty()).then_some(more));
         let mut process = command.stdout(std::process::Stdio::null()).spawn().unwrap();
         let id = process.id().to_string();
-        let said = workplace.xrun(&["verdict", "--pid", &id, "--every", "20ms", "--explain", "--json"]);
-        assert_eq!((said.code, process.wait().unwrap().code()), (0, Some(0)), "{said:?}");
-        said
+        let output = workplace.xrun(&["verdict", "--pid", &id, "--every", "20ms", "--explain", "--json"]);
+        assert_eq!((output.code, process.wait().unwrap().code()), (0, Some(0)), "{output:?}");
+        output
     };
-    let said = run("");
-    assert_eq!(said.json()["verdict"], "growing", "{said:?}");
+    let output = run("");
+    assert_eq!(output.json()["verdict"], "growing", "{output:?}");
     let found = json(&workplace.path("explanation.json"));
     assert_eq!(
         (&found["cause"], &found["holder"]),
         (&"container".into(), &"loss_history.py: losses".into()),
         "{found}"
     );
-    assert!(said.err.contains(found["message"].as_str().unwrap()), "{said:?}");
+    assert!(output.err.contains(found["message"].as_str().unwrap()), "{output:?}");
     std::fs::remove_file(workplace.path("explanation.json")).unwrap();
     run("--bounded");
     assert!(!workplace.path("explanation.json").exists());
@@ -450,11 +449,11 @@ fn a_process_that_cannot_be_asked_is_refused() {
     let refused = |command: &mut Command| {
         let mut process = command.stdout(std::process::Stdio::null()).current_dir("/").spawn().unwrap();
         let id = process.id().to_string();
-        let said = workplace.xrun(&["verdict", "--pid", &id, "--explain"]);
+        let output = workplace.xrun(&["verdict", "--pid", &id, "--explain"]);
         let runs_on = process.try_wait().unwrap().is_none();
         end(process);
-        assert!(said.code == 2 && runs_on, "{said:?}");
-        said.err.replace(&id, "PID")
+        assert!(output.code == 2 && runs_on, "{output:?}");
+        output.err.replace(&id, "PID")
     };
     insta::assert_snapshot!(refused(Command::new("sleep").arg("1000")));
     // SAFETY: returns a number.
@@ -479,9 +478,9 @@ fn a_process_that_cannot_be_asked_is_refused() {
 #[test]
 fn a_file_that_is_no_program_is_reported_and_recorded() {
     let workplace = Workplace::with("notes.txt", "no program\n");
-    let said = workplace.exits(126, &["watch", "--", "./notes.txt"]);
+    let output = workplace.exits(126, &["watch", "--", "./notes.txt"]);
     let message = json(&workplace.latest("notes").join("summary.json"))["message"].as_str().unwrap().to_owned();
-    assert!(said.err.contains(&message), "{said:?}");
+    assert!(output.err.contains(&message), "{output:?}");
     insta::assert_snapshot!(message);
     let shown = workplace.xrun(&["show", "latest"]);
     assert!(shown.code == 0 && shown.out.contains(&message), "{shown:?}");
@@ -491,10 +490,10 @@ fn a_file_that_is_no_program_is_reported_and_recorded() {
 fn progress_bars_are_recognised_without_a_pattern() {
     let workplace = Workplace::new();
     let bars = "for i in 1 2 3 4 5; do printf '\\r  1%%|#   | %d/100 [00:01<00:32, 9it/s, loss=0.%d]' $i $i >&2; sleep 0.05; done";
-    let said = workplace.exits(0, &["watch", "--every", "20ms", "--", "sh", "-c", bars]);
+    let output = workplace.exits(0, &["watch", "--every", "20ms", "--", "sh", "-c", bars]);
     let summary = json(&workplace.latest("sh").join("summary.json"));
     assert_eq!((&summary["steps"], &summary["loss_last"]), (&5.into(), &0.5.into()), "{summary}");
-    insta::assert_snapshot!(lines_with(&said.err, "tqdm"));
+    insta::assert_snapshot!(lines_with(&output.err, "tqdm"));
 }
 
 /// Draws a bar without a title for data that are read, and then prints the steps of a training that keeps memory.
@@ -550,10 +549,10 @@ fn files_of_a_neighbour_in_shared_memory_do_not_count() {
     let Ok(file) = std::fs::File::create(&path) else { return skipped("there is no /dev/shm") };
     let neighbour = Command::new("python3").args(["-c", NEIGHBOUR, &path]).spawn().unwrap();
     wait_until("the neighbour writes", || file.metadata().unwrap().len() > 0);
-    let said = workplace.xrun(&["watch", "--every", "10ms", "--", "python3", "-c", UNMAPPED, "level"]);
+    let output = workplace.xrun(&["watch", "--every", "10ms", "--", "python3", "-c", UNMAPPED, "level"]);
     end(neighbour);
     std::fs::remove_file(&path).unwrap();
-    assert_eq!(said.code, 0, "{said:?}");
+    assert_eq!(output.code, 0, "{output:?}");
     let verdict = json(&workplace.latest("python3").join("verdict.json"));
     assert!(!["growing", "slowing", "suspect"].contains(&verdict["verdict"].as_str().unwrap()), "{verdict}");
     assert!(series(&verdict, "held")["peak"].as_f64().unwrap() < 64.0 * 1024.0 * KEPT, "{verdict}");
@@ -562,10 +561,10 @@ fn files_of_a_neighbour_in_shared_memory_do_not_count() {
 #[test]
 fn it_is_said_where_no_step_was_found() {
     let workplace = Workplace::new();
-    let said = workplace.exits(0, &["watch", "--", "sh", "-c", "echo ready; echo done"]);
+    let output = workplace.exits(0, &["watch", "--", "sh", "-c", "echo ready; echo done"]);
     let message = json(&workplace.latest("sh").join("summary.json"))["message"].as_str().unwrap().to_owned();
     insta::assert_snapshot!(message);
-    assert!(said.err.contains(&message), "{said:?}");
+    assert!(output.err.contains(&message), "{output:?}");
 }
 
 /// Says what terminal it sees, waits for another size, and draws a bar.

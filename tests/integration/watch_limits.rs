@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::watch::has_python;
-use crate::workplace::{Output, Workplace, end, json, lines_with, said, series, skipped, text, wait_until};
+use crate::workplace::{Output, Workplace, end, json, lines_with, series, skipped, text, wait_until};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -77,17 +77,17 @@ fn an_oom_kill_is_reported() {
         return;
     }
     let code = "held = bytearray(b'x') * (512 << 20)";
-    let said = workplace.xrun(
+    let output = workplace.xrun(
         &[
             &"watch --name killed --every 1h --hard-limit 48MiB -- python3 -c".split(' ').collect::<Vec<_>>()[..],
             &[code],
         ]
         .concat(),
     );
-    if said.code == 0 {
+    if output.code == 0 {
         return skipped("the kernel swaps in place of killing");
     }
-    assert_eq!(said.code, 137, "{said:?}");
+    assert_eq!(output.code, 137, "{output:?}");
     let summary = json(&workplace.latest("killed").join("summary.json"));
     insta::assert_snapshot!(summary["message"].as_str().unwrap().split(" (").next().unwrap());
     assert_eq!(summary["outcome"], "failed");
@@ -116,15 +116,15 @@ fn on_gpu(workplace: &Workplace, directory: &Path, pause: &str, more: &[&str]) -
     let mut command = workplace.command(&[&options[..], more, &["--", "python3", script.to_str().unwrap()]].concat());
     command.env("LD_LIBRARY_PATH", directory).env("STAND_IN_GPU_FILE", workplace.path("held.txt"));
     command.env("PAUSE", pause);
-    said(command.output().unwrap())
+    Output::from(command.output().unwrap())
 }
 
 #[test]
 fn what_grows_on_a_gpu_is_named_with_who_holds_it() {
     let workplace = Workplace::new();
     let Some(directory) = stand_in(&workplace).filter(|_| has_python()) else { return };
-    let said = on_gpu(&workplace, &directory, "0.01", &[]);
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = on_gpu(&workplace, &directory, "0.01", &[]);
+    assert_eq!(output.code, 0, "{output:?}");
     let run = workplace.latest("gpu");
     let verdict = json(&run.join("verdict.json"));
     assert_eq!((&verdict["verdict"], &verdict["owner"]), (&"growing".into(), &"main/GPU".into()), "{verdict}");
@@ -150,8 +150,8 @@ fn what_grows_on_a_gpu_is_named_with_who_holds_it() {
 fn a_limit_of_gpu_memory_ends_it() {
     let workplace = Workplace::new();
     let Some(directory) = stand_in(&workplace).filter(|_| has_python()) else { return };
-    let said = on_gpu(&workplace, &directory, "0.01", &["--device-memory", "128MiB"]);
-    assert_eq!(said.code, 5, "{said:?}");
+    let output = on_gpu(&workplace, &directory, "0.01", &["--device-memory", "128MiB"]);
+    assert_eq!(output.code, 5, "{output:?}");
     let dead = json(&workplace.latest("gpu").join("post_mortem.json"));
     assert_eq!((&dead["place"], &dead["limit_key"]), (&"device".into(), &"--device-memory".into()), "{dead}");
     let (held, limit) = (dead["held"].as_u64().unwrap() as f64, dead["limit"].as_u64().unwrap());
@@ -163,8 +163,8 @@ fn a_limit_of_gpu_memory_ends_it() {
 fn a_trend_that_leaves_no_time_to_save_ends_it_on_a_gpu_too() {
     let workplace = Workplace::new();
     let Some(directory) = stand_in(&workplace).filter(|_| has_python()) else { return };
-    let said = on_gpu(&workplace, &directory, "0.03", &["--device-memory", "450MiB", "--grace", "5m"]);
-    assert_eq!(said.code, 5, "{said:?}");
+    let output = on_gpu(&workplace, &directory, "0.03", &["--device-memory", "450MiB", "--grace", "5m"]);
+    assert_eq!(output.code, 5, "{output:?}");
     let dead = json(&workplace.latest("gpu").join("post_mortem.json"));
     let (held, limit) = (dead["held"].as_u64().unwrap() as f64, dead["limit"].as_u64().unwrap());
     assert!(limit == 450 << 20 && held < 0.95 * limit as f64, "before the limit: {dead}");

@@ -121,12 +121,12 @@ impl Workplace {
     }
 
     pub fn xrun(&self, arguments: &[&str]) -> Output {
-        said(self.command(arguments).output().unwrap())
+        Output::from(self.command(arguments).output().unwrap())
     }
 
     /// As [`Workplace::xrun`], for a terminal of so many characters.
     pub fn xrun_within(&self, columns: usize, arguments: &[&str]) -> Output {
-        said(self.command(arguments).env("COLUMNS", columns.to_string()).output().unwrap())
+        Output::from(self.command(arguments).env("COLUMNS", columns.to_string()).output().unwrap())
     }
 
     pub fn spawn(&self, arguments: &[&str]) -> Child {
@@ -149,11 +149,13 @@ impl Workplace {
     }
 }
 
-pub fn said(output: std::process::Output) -> Output {
-    Output {
-        code: output.status.code().unwrap_or(-1),
-        out: String::from_utf8(output.stdout).unwrap(),
-        err: String::from_utf8(output.stderr).unwrap(),
+impl From<std::process::Output> for Output {
+    fn from(output: std::process::Output) -> Self {
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::workplace::{Output, Workplace, said, skipped};
+use crate::workplace::{Output, Workplace, skipped};
 
 /// Few-shot detection in a model so small that few kernels are compiled for it.
 const TINY: &str = include_str!("../../experiments/tiny/cuda-few-shot.toml");
@@ -85,7 +85,7 @@ impl Machine {
     }
 
     fn xrun(&self, arguments: &[&str]) -> Output {
-        said(self.command(arguments).output().unwrap())
+        Output::from(self.command(arguments).output().unwrap())
     }
 
     /// Trains `tiny.toml`, with overrides.

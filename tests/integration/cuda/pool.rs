@@ -11,8 +11,8 @@ const VISION_LANGUAGE: &str = include_str!("../../experiments/tiny/cuda-vision-l
 fn is_as_it_was(experiment: &str, last: u64) {
     let Some(machine) = Machine::new() else { return };
     machine.workplace.file("trial.toml", experiment);
-    let said = machine.xrun(&["trial.toml", "--progress", "none"]);
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = machine.xrun(&["trial.toml", "--progress", "none"]);
+    assert_eq!(output.code, 0, "{output:?}");
     let run = machine.workplace.latest("trial");
     assert_eq!(json(&run.join("summary.json"))["outcome"], "finished");
     let mut steps = lines(&run.join("memory.jsonl"));

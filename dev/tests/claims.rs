@@ -1,5 +1,7 @@
 //! `dev claims`: the page and the short table are those of the kept results.
 
+#![expect(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests write samples and stop at what is wrong")]
+
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 

@@ -86,7 +86,7 @@ fn every_example_of_the_manual_of_data_is_accepted_or_refused_by_both() {
     for (name, table, accepted) in [("one", table.clone(), false), ("four", format!("{table}{more}"), true)] {
         workplace.put(&format!("{name}/meta.csv"), table.as_bytes());
         for (pitch, line) in (1..).zip(table.lines().skip(1)) {
-            workplace.put(&format!("{name}/audio/{}", line.split(',').next().unwrap()), &wav(16_000, pitch));
+            workplace.put(&format!("{name}/audio/{}", line.split(',').next().unwrap()), wav(16_000, pitch));
         }
         let data = format!("[dataset.sound-clips]\nsource = \"directory\"\npath = \"{name}\"\nvalidation_fold = 2\n");
         workplace.file(&format!("{name}.toml"), &format!("{FEDERATED}{data}"));
@@ -145,7 +145,7 @@ fn weights_scripts_and_partitions_that_do_not_fit_are_refused_by_both() {
     let table = "filename,fold,target,category\na.wav,1,0,rain\nb.wav,1,1,dog\nc.wav,2,0,rain\nd.wav,2,1,dog\n";
     workplace.put("clips/meta.csv", table.as_bytes());
     for (pitch, name) in (1..).zip(["a", "b", "c", "d"]) {
-        workplace.put(&format!("clips/audio/{name}.wav"), &wav(16_000, pitch));
+        workplace.put(&format!("clips/audio/{name}.wav"), wav(16_000, pitch));
     }
     let clips = "[dataset.sound-clips]\nsource = \"directory\"\npath = \"clips\"\nvalidation_fold = 2\n";
     workplace

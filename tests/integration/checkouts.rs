@@ -73,7 +73,7 @@ fn no_scope_of_configuration_has_a_command_executed() {
         let workplace = checkout();
         let directory = workplace.directory.path();
         let mark = workplace.path(&format!("ran-{scope}"));
-        let own = workplace.put("traps", &traps(mark.to_str().unwrap()));
+        let own = workplace.put("traps", traps(mark.to_str().unwrap()));
         let own = own.to_str().unwrap();
         if scope == "submodule" {
             // It is where the commit of the outer one says, but for a changed file, and then is moved.

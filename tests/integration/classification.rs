@@ -45,7 +45,7 @@ fn data(workplace: &Workplace) -> Vec<(&'static str, String)> {
             annotations.push(object!({ "id": id, "image_id": id, "category_id": class, "bbox": bbox }));
             workplace.put(
                 &format!("voc/annotations/{file}.xml"),
-                &format!(
+                format!(
                     "<annotation><filename>{file}.png</filename><object><name>{name}</name><bndbox><xmin>{}</xmin>\
                      <ymin>{}</ymin><xmax>{right}</xmax><ymax>{bottom}</ymax></bndbox></object></annotation>",
                     left + 1,
@@ -59,14 +59,14 @@ fn data(workplace: &Workplace) -> Vec<(&'static str, String)> {
                 f64::from(bottom - top) / 30.0,
             ];
             let shares = shares.map(|share| share.to_string()).join(" ");
-            workplace.put(&format!("yolo/labels/{file}.txt"), &format!("{class} {shares}\n"));
+            workplace.put(&format!("yolo/labels/{file}.txt"), format!("{class} {shares}\n"));
         }
     }
     let categories: Vec<Value> =
         CLASSES.iter().enumerate().map(|(id, name)| object!({ "id": id, "name": name })).collect();
     let coco = object!({ "images": images, "annotations": annotations, "categories": categories });
-    workplace.put("coco/annotations.json", &coco.to_string());
-    workplace.put("yolo/data.yaml", &format!("names: [{}]\n", CLASSES.join(", ")));
+    workplace.put("coco/annotations.json", coco.to_string());
+    workplace.put("yolo/data.yaml", format!("names: [{}]\n", CLASSES.join(", ")));
     let table = |kind: &str| format!("[dataset.{kind}]\npath = \"{kind}\"\n");
     ["coco", "voc", "yolo", "image-folder"].map(|kind| (kind, table(kind))).into()
 }
@@ -83,7 +83,7 @@ fn classes_are_learnt_from_coco_voc_yolo_and_directories_of_images() {
     let workplace = Workplace::new();
     let mut learnt = Vec::new();
     for (name, table) in data(&workplace) {
-        workplace.put("mine.toml", &format!("{CLASSIFICATION}{table}"));
+        workplace.put("mine.toml", format!("{CLASSIFICATION}{table}"));
         let run = run(&workplace, name, &[]);
         let summary = json(&run.join("summary.json"));
         let metric = |when: &str, name: &str| summary[when][name].as_f64().unwrap();
@@ -104,7 +104,7 @@ fn classes_are_learnt_from_coco_voc_yolo_and_directories_of_images() {
 fn images_of_ones_own_are_answered_with_classes_and_probabilities() {
     let workplace = Workplace::new();
     let (_, table) = data(&workplace).pop().unwrap();
-    workplace.put("mine.toml", &format!("{CLASSIFICATION}{table}"));
+    workplace.put("mine.toml", format!("{CLASSIFICATION}{table}"));
     run(&workplace, "mine", &[]);
     let broken = workplace.file("broken.png", "no picture");
     let mut files: Vec<_> =
@@ -134,7 +134,7 @@ fn few_shot_detection_trains_on_coco_voc_and_yolo_alike() {
     let workplace = Workplace::new();
     let mut learnt = Vec::new();
     for (name, table) in data(&workplace).into_iter().take(3) {
-        workplace.put("mine.toml", &format!("{DETECTION}{table}validation_classes = [\"fox\", \"owl\"]\n"));
+        workplace.put("mine.toml", format!("{DETECTION}{table}validation_classes = [\"fox\", \"owl\"]\n"));
         learnt.push(text(&run(&workplace, name, &[]).join("metrics.jsonl")));
     }
     assert!(learnt[0] == learnt[1] && learnt[1] == learnt[2], "COCO, VOC and YOLO differ");
@@ -144,7 +144,7 @@ fn few_shot_detection_trains_on_coco_voc_and_yolo_alike() {
 fn a_classification_gives_the_same_bytes_for_any_number_of_workers_and_stays_below_its_caps() {
     let workplace = Workplace::new();
     let (_, table) = data(&workplace).pop().unwrap();
-    workplace.put("mine.toml", &format!("{CLASSIFICATION}{table}[limits]\nframe_cache = \"16 KiB\"\n"));
+    workplace.put("mine.toml", format!("{CLASSIFICATION}{table}[limits]\nframe_cache = \"16 KiB\"\n"));
     let one = run(&workplace, "one", &["limits.workers=1"]);
     let expected = text(&one.join("metrics.jsonl"));
     for (name, workers) in [("none", "limits.workers=0"), ("three", "limits.workers=3")] {
@@ -159,7 +159,7 @@ fn data_of_another_type_of_sample_is_refused_with_the_data_sets_that_serve() {
     let workplace = Workplace::new();
     let mut messages = String::new();
     for kind in ["sound-clips", "image-text", "yollo"] {
-        workplace.put("mine.toml", &format!("[pipeline.image-classification]\n[model.resnet]\n[dataset.{kind}]\n"));
+        workplace.put("mine.toml", format!("[pipeline.image-classification]\n[model.resnet]\n[dataset.{kind}]\n"));
         messages += &workplace.exits(2, &["check", "mine.toml"]).err;
     }
     insta::assert_snapshot!(messages);

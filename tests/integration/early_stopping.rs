@@ -122,7 +122,7 @@ fn what_cannot_be_meant_is_told_with_its_place() {
         "patience = 2\n[validation]\nevery_epochs = 0\n",
         "early_stopping_threshold = 0.1\npatience = 2\n",
     ] {
-        workplace.put("wrong.toml", &format!("[pipeline.dummy]\n[training.early_stopping]\n{table}"));
+        workplace.put("wrong.toml", format!("[pipeline.dummy]\n[training.early_stopping]\n{table}"));
         messages += &workplace.exits(2, &["check", "wrong.toml"]).err;
     }
     insta::assert_snapshot!(messages);

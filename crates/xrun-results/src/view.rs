@@ -495,6 +495,8 @@ fn read_tail<T: DeserializeOwned>(path: &Path) -> (Vec<T>, bool) {
 
 #[cfg(test)]
 mod tests {
+    use xrun_core::files::write;
+
     use super::*;
     use crate::format::Outcome;
     use crate::report::sample::{PLAIN, finished};
@@ -504,13 +506,15 @@ mod tests {
     fn what_a_process_holds_or_has_read_is_not_read_again() {
         let results = tempfile::tempdir().unwrap();
         let run = finished(results.path(), PLAIN);
+        let verdict = crate::judge::path(&run, &xrun_verdict::table::TableOptions::default()).unwrap().verdict;
+        write::replace_json(&run.join(layout::VERDICT), &verdict).unwrap();
         let before = RunView::open(&run);
         let (page_before, table) = (page::html(&before), epochs::table(&before, None));
         let records = EndRecords {
             manifest: read::manifest(&run).unwrap(),
             plan: read::plan(&run).ok(),
             summary: read::summary(&run).unwrap().unwrap(),
-            verdict: read::verdict(&run).unwrap().unwrap(),
+            verdict,
             post_mortem: None,
             explanation: None,
         };
@@ -523,7 +527,7 @@ mod tests {
         assert_eq!(page::html(&view), page_before);
         let text = summary::text(&view, None);
         for name in [layout::METRICS, layout::MEMORY] {
-            std::fs::write(run.join(name), "").unwrap();
+            write::replace(&run.join(name), b"").unwrap();
         }
         assert_eq!(summary::text(&view, None), text);
         assert_eq!(epochs::table(&view, None), table);

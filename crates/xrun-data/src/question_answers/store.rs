@@ -29,7 +29,7 @@ pub struct ExampleStore {
     buffers: [Buffer; 2],
 }
 
-/// QuestionAnswers by which examples are made.
+/// Settings by which examples are made.
 #[derive(Clone, Copy, Debug)]
 struct Cutting {
     /// Tokens that a model sees at once.

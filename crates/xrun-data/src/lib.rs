@@ -10,7 +10,6 @@ pub mod image_folder;
 pub mod image_text;
 pub mod json;
 pub mod micro_batches;
-pub mod named;
 pub mod order;
 pub mod question_answers;
 pub mod reading;

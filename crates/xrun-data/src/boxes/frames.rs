@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::classes::table_bytes;
 use super::library::{Frame, Library, Video};
 use crate::reading::decoding::{decode, head_bytes, needed};
 use crate::reading::orientation::ExifOrientation;
@@ -29,6 +30,8 @@ xrun_core::buffers! {
         pub decoding: Buffer,
         /// Names and boxes of the data set.
         pub index: Buffer,
+        /// Tables by which the images of each class are found; `None` where no pipeline needs them.
+        pub class_tables: Option<Buffer>,
         ;
         /// Bytes of the index once the data set is open.
         index_bytes: u64,
@@ -45,6 +48,7 @@ impl Buffers {
         let index = Cap { items: library.sample_count(), bytes: index_bytes(library).max(library.opening_bytes) };
         Self {
             index_bytes: index_bytes(library),
+            class_tables: None,
             cache: Buffer::new("frame_cache", Policy::Evict, cache)
                 .key("limits.frame_cache")
                 .because("`limits.frame_cache`")
@@ -57,10 +61,13 @@ impl Buffers {
         }
     }
 
-    /// Adds what a pipeline keeps about the data set.
-    pub fn with_index(mut self, bytes: u64) -> Self {
+    /// Adds the index of the classes, of these bytes, and the tables by which it is made.
+    pub fn with_class_index(mut self, library: &Library, bytes: u64) -> Self {
         self.index_bytes += bytes;
         self.index.cap.bytes = self.index.cap.bytes.max(self.index_bytes);
+        let cap = Cap { items: library.sample_count(), bytes: table_bytes(library) };
+        let because = "tables by which the images of each class are found, before the first step";
+        self.class_tables = Some(Buffer::new("class_tables", Policy::Refuse, cap).because(because));
         self
     }
 }
@@ -73,6 +80,7 @@ pub struct FrameStore {
     decoding: MemoryBudget,
     cache: ByteCache<PathBuf, HostImage>,
     _index: Registration,
+    _class_tables: Option<Registration>,
 }
 
 impl FrameStore {
@@ -81,12 +89,19 @@ impl FrameStore {
         let index = buffers.index.register(ledger);
         index.set(buffers.index.cap.items, buffers.index.cap.bytes);
         index.set(buffers.index.cap.items, buffers.index_bytes);
+        let class_tables = buffers.class_tables.as_ref().map(|buffer| {
+            let registration = buffer.register(ledger);
+            registration.set(buffer.cap.items, buffer.cap.bytes);
+            registration.set(0, 0);
+            registration
+        });
         Self {
             root: library.root.clone(),
             exif_orientation: library.exif_orientation,
             decoding: MemoryBudget::new(ledger, &buffers.decoding),
             cache: ByteCache::new(ledger, &buffers.cache),
             _index: index,
+            _class_tables: class_tables,
         }
     }
 

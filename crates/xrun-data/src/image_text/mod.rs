@@ -12,7 +12,6 @@ mod real_tests;
 pub mod record;
 pub mod settings;
 pub mod store;
-mod wrong_form;
 
 use std::path::PathBuf;
 

@@ -5,7 +5,6 @@ pub mod corpus;
 pub mod example;
 pub mod files;
 pub mod generate;
-mod question;
 pub mod settings;
 pub mod squad;
 pub mod store;

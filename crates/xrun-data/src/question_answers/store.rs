@@ -26,7 +26,8 @@ pub struct ExampleStore {
     cutting: Cutting,
     examples: Examples,
     _index: Registration,
-    buffers: [Buffer; 2],
+    _learning: Option<Registration>,
+    buffers: Vec<Buffer>,
 }
 
 /// Settings by which examples are made.
@@ -87,11 +88,13 @@ impl ExampleStore {
         let index = of_index.register(ledger);
         index.set(items, cap.bytes);
         index.set(items, bytes);
-        Ok(Self { corpus, cutting, examples, _index: index, buffers: [buffer, of_index] })
+        let (learning, _learning) = corpus.tokenizer.register_learning(ledger).unzip();
+        let buffers = [buffer, of_index].into_iter().chain(learning).collect();
+        Ok(Self { corpus, cutting, examples, _index: index, _learning, buffers })
     }
 
     /// Its buffers in the ledger.
-    pub fn buffers(&self) -> &[Buffer; 2] {
+    pub fn buffers(&self) -> &[Buffer] {
         &self.buffers
     }
 

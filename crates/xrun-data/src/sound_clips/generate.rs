@@ -6,7 +6,7 @@ use std::fs::OpenOptions;
 use std::io::{self, Cursor};
 use std::path::{Path, PathBuf};
 
-use super::library::Role;
+use super::library::ClassSplit;
 use super::open::AUDIO;
 use super::resample::RATE;
 use super::settings::Generated;
@@ -72,12 +72,12 @@ pub fn generate_in(settings: &Generated, cache: &Path) -> Result<PathBuf, DataEr
     generated::directory(cache, &name(settings), TABLE, |directory| write_all(settings, directory))
 }
 
-/// Role of the class of a target: by its remainder 0 and 1 to be learnt, 2 and 3 public, 4 unheard.
-pub fn role(target: u32) -> Role {
+/// ClassSplit of the class of a target: by its remainder 0 and 1 to be learnt, 2 and 3 public, 4 unheard.
+pub fn split(target: u32) -> ClassSplit {
     match target as usize / REMAINDER {
-        0 | 1 => Role::Nodes,
-        2 | 3 => Role::Public,
-        _ => Role::Unheard,
+        0 | 1 => ClassSplit::Federated,
+        2 | 3 => ClassSplit::Pretraining,
+        _ => ClassSplit::Unseen,
     }
 }
 
@@ -93,9 +93,9 @@ fn kind(target: u32) -> (Timbre, Modulation) {
 fn classes(settings: &Generated) -> impl Iterator<Item = (u32, usize)> {
     let (learnt, others) = (settings.classes, settings.other_clips_per_class);
     let count = settings.clips_per_class;
-    (0..25).filter_map(move |target| match role(target) {
-        Role::Nodes => ((target as usize) < learnt).then_some((target, count)),
-        Role::Public | Role::Unheard => Some((target, others)),
+    (0..25).filter_map(move |target| match split(target) {
+        ClassSplit::Federated => ((target as usize) < learnt).then_some((target, count)),
+        ClassSplit::Pretraining | ClassSplit::Unseen => Some((target, others)),
     })
 }
 

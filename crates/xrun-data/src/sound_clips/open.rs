@@ -6,7 +6,7 @@ use sha2::{Digest, Sha256};
 
 use super::describe::Heard;
 use super::generate;
-use super::library::{Class, Clip, Column, Library, Role};
+use super::library::{Class, ClassSplit, Clip, Column, Library};
 use super::settings::{Settings, Source};
 use super::sound;
 use super::table::{self, Row, Table};
@@ -164,18 +164,18 @@ fn indexed(
 ) -> Library {
     // Of what was left out nothing is a class.
     let used: std::collections::BTreeSet<u32> = rows.iter().map(|row| row.target).collect();
-    let role = |target| match settings.source {
-        Source::Generated => generate::role(target),
-        Source::Directory => Role::Nodes,
+    let split = |target| match settings.source {
+        Source::Generated => generate::split(target),
+        Source::Directory => ClassSplit::Federated,
     };
     let classes = categories.into_iter().filter(|(target, _)| used.contains(target));
     let words = |name: &str| match settings.source {
         Source::Generated => name.split('-').map(str::to_owned).collect(),
         Source::Directory => vec![name.to_owned()],
     };
-    let class = |(target, name): (u32, String)| Class { words: words(&name), role: role(target), name, target };
+    let class = |(target, name): (u32, String)| Class { words: words(&name), split: split(target), name, target };
     let mut classes: Vec<Class> = classes.map(class).collect();
-    classes.sort_by_key(|class| (class.role, class.target));
+    classes.sort_by_key(|class| (class.split, class.target));
     let number: std::collections::BTreeMap<u32, u32> =
         (0..).zip(&classes).map(|(number, class)| (class.target, number)).collect();
     let clip = |row: &Row| Clip { file: row.file.clone(), class: number[&row.target], fold: row.fold };
@@ -200,7 +200,7 @@ fn indexed(
 
 /// Refuses data that has too little to train on or to validate with.
 fn check_use(root: &Path, library: &Library) -> Result<(), DataError> {
-    let classes = library.classes_of(Role::Nodes).len();
+    let classes = library.classes_of(ClassSplit::Federated).len();
     if classes < 2 {
         return Err(DataError::file(root, format!("has {classes} classes of clips, at least 2 are needed")));
     }
@@ -209,7 +209,7 @@ fn check_use(root: &Path, library: &Library) -> Result<(), DataError> {
     folds.dedup();
     let fold = library.validation_fold;
     for (split, what) in [(Split::Validation, "in"), (Split::Train, "outside of")] {
-        if library.clips_of(Role::Nodes, split).is_empty() {
+        if library.clips_of(ClassSplit::Federated, split).is_empty() {
             let named: Vec<String> = folds.iter().take(FOLDS_NAMED_MAX).map(u32::to_string).collect();
             let message = format!(
                 "no clip is {what} fold {fold}, which `dataset.sound-clips.validation_fold` holds out; the folds are {}",

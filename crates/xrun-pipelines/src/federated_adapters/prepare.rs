@@ -21,7 +21,7 @@ use xrun_core::experiment::Experiment;
 use xrun_core::task::lowered::LoweredSetting;
 use xrun_core::task::{TaskError, TaskFacts};
 use xrun_core::units::pluralize;
-use xrun_data::sound_clips::library::{Library, Role};
+use xrun_data::sound_clips::library::{ClassSplit, Library};
 use xrun_data::sound_clips::store::ClipStore;
 use xrun_data::sound_clips::targets::TargetEmbeddings;
 use xrun_data::sound_clips::{ClipCounts, partition};
@@ -77,11 +77,11 @@ pub fn prepare(
     digests.extend(digests_of_nodes(&nodes, &library));
     let size = batch_size(&experiment.training);
     let personal = settings.personal().into_iter().map(|part| sizes::parameters_of(part, model)).sum();
-    let classes = library.classes_of(Role::Nodes).len();
+    let classes = library.classes_of(ClassSplit::Federated).len();
     let clips: Vec<u64> = nodes.iter().map(|clips| clips.len() as u64).collect();
     let validated = |clips: Vec<u32>| clips.len().min(experiment.validation.batches.saturating_mul(size)) as u64;
-    let held_out = validated(library.clips_of(Role::Nodes, Split::Validation));
-    let unheard = validated(library.all_of(Role::Unheard));
+    let held_out = validated(library.clips_of(ClassSplit::Federated, Split::Validation));
+    let unheard = validated(library.all_of(ClassSplit::Unseen));
     let clips_used = clips.iter().sum::<u64>() + held_out + unheard;
     let buffers = Buffers::new(
         settings,
@@ -130,7 +130,7 @@ pub fn prepare(
 
 /// Training clips of each node, by their number in the data set.
 fn nodes(settings: &Settings, library: &Library, seed: u32) -> Result<Vec<Vec<u32>>, DataError> {
-    let clips = library.clips_of(Role::Nodes, Split::Train);
+    let clips = library.clips_of(ClassSplit::Federated, Split::Train);
     let class = |clip: &u32| library.clips[*clip as usize].class;
     let classes = || clips.iter().map(class).collect::<Vec<u32>>();
     let (nodes, least) = (settings.nodes, settings.min_clips_per_node);

@@ -24,15 +24,6 @@ mod weights_header;
 mod without_burn;
 
 use xrun_core::experiment::kinds::Kinds;
-use xrun_data::boxes::format::DirectoryDataset;
-use xrun_data::coco::Coco;
-use xrun_data::image_folder::ImageFolder;
-use xrun_data::image_text::ImageText;
-use xrun_data::question_answers::QuestionAnswers;
-use xrun_data::sound_clips::SoundClips;
-use xrun_data::synthetic_video::SyntheticVideo;
-use xrun_data::voc::Voc;
-use xrun_data::yolo::Yolo;
 
 use federated_adapters::{AudioAdapters, FederatedAdapters};
 use fewshot_detection::{FewshotDetection, ReferenceDetector};
@@ -54,14 +45,7 @@ pub fn kinds() -> Kinds {
         .model::<AudioAdapters>()
         .model::<VisionLanguageModel>()
         .model::<ResNet>()
-        .dataset::<SyntheticVideo>()
-        .dataset::<DirectoryDataset<Coco>>()
-        .dataset::<DirectoryDataset<Voc>>()
-        .dataset::<DirectoryDataset<Yolo>>()
-        .dataset::<DirectoryDataset<ImageFolder>>()
-        .dataset::<QuestionAnswers>()
-        .dataset::<SoundClips>()
-        .dataset::<ImageText>()
+        .and(xrun_data::kinds())
 }
 
 /// Registers the built-in kinds before the first unit test.

@@ -20,6 +20,8 @@ use crate::units::{Bytes, pluralize, seconds};
 const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// Maximum number of data sets in the cache.
 const SETS_MAX: usize = 256;
+/// Bytes of a line without its name, about.
+const LINE_BYTES: usize = 144;
 /// First line of a list: the format version and the columns.
 const HEADER: &str = "# xrun digests 1: SHA-256, bytes, modified, changed, inode, name";
 /// Coarsest resolution of time stamps in file systems.
@@ -212,8 +214,12 @@ impl DigestCache {
         if self.files.values().all(|known| known.current && known.cached) {
             return;
         }
-        let mut text = format!("{HEADER}\n");
-        for (name, Known { stamp, digest, .. }) in self.files.iter().filter(|(_, known)| known.current) {
+        // The digests go as their lines come: each may be as long as the index of the data.
+        let lines = self.files.keys().map(|name| LINE_BYTES + name.len()).sum::<usize>();
+        let mut text = String::with_capacity(lines + 2 * LINE_BYTES);
+        text += HEADER;
+        text.push('\n');
+        for (name, Known { stamp, digest, .. }) in self.files.into_iter().filter(|(_, known)| known.current) {
             if stamp.settled(self.opened_at) && !name.contains('\n') {
                 let Stamp { length, modified, changed, inode } = stamp;
                 let _ = writeln!(text, "{digest} {length} {modified} {changed} {inode} {name}");
@@ -221,7 +227,7 @@ impl DigestCache {
         }
         let directory = self.cache_file.parent().unwrap_or(Path::new("."));
         if text.len() as u64 + 1024 < FILE_BYTES_MAX && cache::create(directory).is_ok() {
-            let _ = write::replace(&self.cache_file, &checksum::text(&text));
+            let _ = write::replace(&self.cache_file, &checksum::text(text));
             cache::remove_oldest(directory, SETS_MAX);
         }
     }

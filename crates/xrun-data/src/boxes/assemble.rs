@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
+use super::frames::index_bytes;
 use super::library::{Class, Frame, Library, Object, Reference, Video};
 use super::open::Rules;
 use super::raw::{Raw, RawClass, RawImage, RawObject, RawReference};
@@ -156,14 +157,20 @@ pub fn assemble(
         );
         invalid.add_fatal("boxes_as_fractions", || DataError::value(format!("{section}.path"), message));
     }
-    let opening_bytes = raw_bytes + known.bytes();
+    // With nodes of its map that are not full, and the text that is saved.
+    let known_bytes = known.bytes() * 2;
     known.save();
     let mut videos: Vec<Video> = videos.into_iter().map(VideoBuilder::video).collect();
     videos.shrink_to_fit();
     let (digest, skipped) = (hexadecimal(&digest.finalize()), invalid.found.clone());
     let root = root.path;
     let exif_orientation = rules.exif_orientation;
-    Ok(Library { section, root, exif_orientation, classes, videos, digest, skipped, largest, opening_bytes })
+    let mut library =
+        Library { section, root, exif_orientation, classes, videos, digest, skipped, largest, opening_bytes: 0 };
+    // Lists of objects are copied as they grow, and go as the index comes.
+    let raw_bytes_max = raw_bytes.iter().sum::<u64>() * 9 / 8;
+    library.opening_bytes = known_bytes + raw_bytes_max.max(raw_bytes[0] + index_bytes(&library));
+    Ok(library)
 }
 
 impl Assembly<'_> {

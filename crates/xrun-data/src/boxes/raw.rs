@@ -27,13 +27,13 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// Bytes of the images and their objects, and of the tables by which a reader finds them.
-    pub fn bytes(&self) -> u64 {
+    /// Bytes of the images, and of their objects, with the tables by which a reader finds them.
+    pub fn bytes(&self) -> [u64; 2] {
         /// Entry of a map of identifiers, of which nodes are half full.
         const ENTRY: usize = 32;
+        let image = |image: &RawImage| size_of::<RawImage>() + image.file.capacity() + ENTRY;
         let objects = |image: &RawImage| image.objects.capacity() * (size_of::<RawObject>() + ENTRY);
-        let image = |image: &RawImage| size_of::<RawImage>() + image.file.capacity() + objects(image) + ENTRY;
-        self.images.iter().map(image).sum::<usize>() as u64
+        [self.images.iter().map(image).sum::<usize>(), self.images.iter().map(objects).sum()].map(|bytes| bytes as u64)
     }
 }
 

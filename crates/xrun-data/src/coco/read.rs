@@ -242,7 +242,12 @@ pub fn read(
             let message = format!("{name} is of category {category_id}, which does not exist");
             return repeated.and(unknown("unknown_category", whole_categories, message));
         };
-        images[*image].objects.push(RawObject {
+        let objects = &mut images[*image].objects;
+        // By little: most images have few.
+        if objects.len() == objects.capacity() {
+            objects.reserve_exact(objects.len() / 2 + 1);
+        }
+        objects.push(RawObject {
             class: *class,
             corners: corners(bbox),
             // An area in fractions is not one in pixels.

@@ -11,8 +11,7 @@ use super::settings::{Settings, Source};
 use super::sound;
 use super::table::{self, Row, Table};
 use crate::reading::confined::{Root, annotation_file, confined};
-use crate::reading::invalid::InvalidCollector;
-use crate::reading::invalid::OnInvalid;
+use crate::reading::invalid::{Fault, InvalidCollector, OnInvalid};
 use xrun_core::dataset::digest::hexadecimal;
 use xrun_core::dataset::digest_cache::DigestCache;
 use xrun_core::dataset::error::DataError;
@@ -57,16 +56,11 @@ pub(super) fn open_generated(settings: &Settings, root: PathBuf) -> Result<Libra
 fn open_directory(settings: &Settings, root: &Path) -> Result<Library, DataError> {
     let link_root = settings.link_root.as_ref().filter(|_| settings.follow_links).map(Path::new);
     let root = Root::open(root)?.with_link_root(link_root)?;
-    let mut invalid = InvalidCollector::new(settings.on_invalid);
-    match read_directory(settings, root.clone(), &mut invalid) {
-        Err(fatal) => Err(invalid.with_error(fatal)),
-        Ok(library) => {
-            // Invalid clips may be the reason why a fold is empty, and are reported in its place.
-            invalid.result()?;
-            check_use(&root.path, &library)?;
-            Ok(library)
-        }
-    }
+    let library =
+        InvalidCollector::collect(settings.on_invalid, |invalid| read_directory(settings, root.clone(), invalid))?;
+    // Invalid clips may be the reason why a fold is empty, and were reported in its place.
+    check_use(&root.path, &library)?;
+    Ok(library)
 }
 
 fn read_directory(settings: &Settings, root: Root, invalid: &mut InvalidCollector) -> Result<Library, DataError> {
@@ -121,7 +115,7 @@ fn read_directory(settings: &Settings, root: Root, invalid: &mut InvalidCollecto
                     sounds.add(&sound);
                     samples = sound.samples.len() as u64;
                 }
-                Err(sound::Unusable { reason, message }) => {
+                Err((reason, message)) => {
                     invalid.add(reason, &whole, format!("{message} ({name} is in line {line} of the table)"));
                     continue;
                 }
@@ -147,9 +141,8 @@ fn read_directory(settings: &Settings, root: Root, invalid: &mut InvalidCollecto
 const GENERATED_SAMPLE_BYTES: u64 = 2;
 
 /// The sound in a file.
-fn heard(path: &Path) -> Result<sound::Sound, sound::Unusable> {
-    let failed =
-        |error: std::io::Error| sound::Unusable { reason: "unreadable", message: format!("cannot be read: {error}") };
+fn heard(path: &Path) -> Result<sound::Sound, Fault> {
+    let failed = |error: std::io::Error| ("unreadable", format!("cannot be read: {error}"));
     sound::read(&file::bytes(path, sound::FILE_BYTES_MAX).map_err(failed)?, u64::MAX)
 }
 

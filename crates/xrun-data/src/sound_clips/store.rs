@@ -151,7 +151,7 @@ impl ClipStore {
         let most = self.library.decoding_bytes.max(sound::decoding_bytes(length, 0)).min(self.decoding.cap().bytes);
         let _room = self.decoding.take(most).ok_or("no room to decode")?;
         let bytes = file::bytes(path, length.min(sound::FILE_BYTES_MAX)).map_err(|error| error.to_string())?;
-        let sound = sound::read(&bytes, most).map_err(|unusable| unusable.message)?;
+        let sound = sound::read(&bytes, most).map_err(|(_, message)| message)?;
         let mut samples = resample(&sound.samples, sound.rate)?;
         samples.resize(self.samples, 0.0);
         Ok(samples)

@@ -135,9 +135,7 @@ impl Tokenizer {
     pub fn register_learning(&self, ledger: &Ledger) -> Option<(Buffer, Registration)> {
         let buffer = Buffer::new("vocabulary_learning", Policy::Refuse, self.learning)
             .because("words of the training texts and tables of their pairs, before the first step");
-        let registration = (self.learning.items > 0).then(|| buffer.register(ledger))?;
-        registration.set(self.learning.items, self.learning.bytes);
-        registration.set(0, 0);
+        let registration = (self.learning.items > 0).then(|| buffer.register_opened(ledger, 0, 0))?;
         Some((buffer, registration))
     }
 

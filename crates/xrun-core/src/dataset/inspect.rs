@@ -2,6 +2,7 @@
 //!
 //! The result depends only on the data and its own settings. A change of any other key costs one `stat` per file.
 
+use std::any::Any;
 use std::path::{Path, PathBuf};
 
 use super::error::DataError;
@@ -19,24 +20,27 @@ const FORMAT: &str = "look 5";
 
 type InspectionResult = Result<DatasetSummary<serde_json::Value>, DataError>;
 
+/// Summary of a data set, and the open data set where this call opened it as for a run.
+pub type Inspected = (DatasetSummary<serde_json::Value>, Option<Box<dyn Any>>);
+
 /// Inspects data of the user, or returns the cached result; `None` for generated data.
 ///
 /// # Errors
 /// Every fault of the data that would end a run before its first step.
-pub fn inspect(dataset: &Dataset) -> Result<Option<DatasetSummary<serde_json::Value>>, DataError> {
+pub fn inspect(dataset: &Dataset) -> Result<Option<Inspected>, DataError> {
     let files = dataset.files();
     if files.is_empty() {
         return Ok(None);
     }
     let entry = stamp(&files).map(|stamp| cache_entry(dataset, &stamp));
     if let Some(cached) = entry.as_ref().and_then(|entry| load(entry)) {
-        return cached.map(Some);
+        return cached.map(|summary| Some((summary, None)));
     }
-    let inspected = dataset.kind().inspect(dataset.any());
+    let (summary, opened) = dataset.kind().inspect(dataset.any()).map_or_else(|e| (Err(e), None), |(s, o)| (Ok(s), o));
     if let Some(entry) = entry {
-        store(&entry, &inspected);
+        store(&entry, &summary);
     }
-    inspected.map(Some)
+    summary.map(|summary| Some((summary, opened)))
 }
 
 fn cache_entry(dataset: &Dataset, stamp: &str) -> PathBuf {

@@ -60,20 +60,24 @@ pub trait DatasetKind: Send + Sync + 'static {
     /// Every fault of the data that would end a run of any pipeline before its first step.
     fn open(settings: &Self::Settings) -> Result<Self::Opened, DataError>;
 
-    /// Summary of the data for `xrun check`.
+    /// Summary of the data for `xrun check`, and the open data where it was opened as for a run.
     ///
     /// # Errors
     /// As [`DatasetKind::open`].
-    fn inspect(settings: &Self::Settings) -> Result<DatasetSummary<<Self::Opened as OpenDataset>::Summary>, DataError> {
+    fn inspect(settings: &Self::Settings) -> Result<InspectedData<Self::Opened>, DataError> {
         let index = Self::open(settings)?;
-        Ok(DatasetSummary {
+        let summary = DatasetSummary {
             skipped: index.skipped(),
             notes: Vec::new(),
             description: index.description(),
             summary: index.summary(),
-        })
+        };
+        Ok((summary, Some(index)))
     }
 }
+
+/// Summary of a data set, and the open data set where it was opened as for a run.
+pub type InspectedData<D> = (DatasetSummary<<D as OpenDataset>::Summary>, Option<D>);
 
 /// Result of inspecting usable data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -115,7 +119,10 @@ pub trait AnyDataset: Kind {
     ///
     /// # Errors
     /// See there.
-    fn inspect(&self, settings: &dyn AnySettings) -> Result<DatasetSummary<serde_json::Value>, DataError>;
+    fn inspect(
+        &self,
+        settings: &dyn AnySettings,
+    ) -> Result<(DatasetSummary<serde_json::Value>, Option<Box<dyn Any>>), DataError>;
 }
 
 /// A data set: its kind and its settings.
@@ -189,11 +196,15 @@ impl<D: DatasetKind> AnyDataset for Erased<D> {
         Ok(Box::new(D::open(typed(settings))?))
     }
 
-    fn inspect(&self, settings: &dyn AnySettings) -> Result<DatasetSummary<serde_json::Value>, DataError> {
-        let DatasetSummary { skipped, notes, description, summary } = D::inspect(typed(settings))?;
+    fn inspect(
+        &self,
+        settings: &dyn AnySettings,
+    ) -> Result<(DatasetSummary<serde_json::Value>, Option<Box<dyn Any>>), DataError> {
+        let (DatasetSummary { skipped, notes, description, summary }, opened) = D::inspect(typed(settings))?;
         // Summaries contain no map with other keys than strings, so serialising cannot fail.
         let summary = serde_json::to_value(summary).unwrap_or_default();
-        Ok(DatasetSummary { skipped, notes, description, summary })
+        let opened = opened.map(|opened| Box::new(opened) as Box<dyn Any>);
+        Ok((DatasetSummary { skipped, notes, description, summary }, opened))
     }
 }
 

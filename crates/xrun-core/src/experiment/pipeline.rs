@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use schemars::{Schema, SchemaGenerator};
 
 use super::Experiment;
-use super::inspect::Inspection;
+use super::inspect::{InspectedData, Inspection};
 use super::leaks::Leak;
 use crate::bounded::ledger::Ledger;
 use crate::dataset::Dataset;
@@ -75,7 +75,7 @@ pub trait PipelineKind: Send + Sync + 'static {
     fn inspect(
         _settings: &Self::Settings,
         _experiment: &Experiment,
-        _summary: serde_json::Value,
+        _seen: InspectedData,
     ) -> Result<Inspection, DataError> {
         Ok(Inspection::default())
     }
@@ -160,7 +160,7 @@ pub trait AnyPipeline: Kind {
         &self,
         settings: &dyn AnySettings,
         experiment: &Experiment,
-        seen: serde_json::Value,
+        seen: InspectedData,
     ) -> Result<Inspection, DataError>;
     /// [`PipelineKind::prepare`].
     ///
@@ -294,7 +294,7 @@ impl<P: PipelineKind> AnyPipeline for ErasedPipeline<P> {
         &self,
         settings: &dyn AnySettings,
         experiment: &Experiment,
-        seen: serde_json::Value,
+        seen: InspectedData,
     ) -> Result<Inspection, DataError> {
         P::inspect(typed(settings), experiment, seen)
     }

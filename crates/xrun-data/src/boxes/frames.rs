@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::classes::table_bytes;
 use super::library::{Frame, Library, Video};
-use crate::reading::decoding::{decode, head_bytes, needed};
+use crate::reading::decoding::{decode, decoding_buffer, head_bytes, needed};
 use crate::reading::orientation::ExifOrientation;
 use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::buffer::Buffer;
@@ -42,9 +42,6 @@ impl Buffers {
     /// Declares them. A validation uses at most `validation_frames`, the same each time.
     pub fn new(library: &Library, limits: &sections::Limits, validation_frames: u64) -> Self {
         let cache = Cap { items: FRAMES_MAX, bytes: limits.frame_cache.0 };
-        let threads = limits.workers as u64 + 1;
-        let all = library.largest.as_ref().map_or(u64::MAX, |largest| largest.bytes.saturating_mul(threads));
-        let decoding = Cap { items: threads, bytes: limits.decode_memory.0.min(all) };
         let index = Cap { items: library.sample_count(), bytes: index_bytes(library).max(library.opening_bytes) };
         Self {
             index_bytes: index_bytes(library),
@@ -53,9 +50,7 @@ impl Buffers {
                 .key("limits.frame_cache")
                 .because("`limits.frame_cache`")
                 .working_set_bytes(decoded_bytes(library, validation_frames)),
-            decoding: Buffer::new("decoding", Policy::Block, decoding)
-                .key("limits.decode_memory")
-                .because("`limits.decode_memory`, or the largest image once for each thread"),
+            decoding: decoding_buffer(library.largest.as_ref().map(|largest| largest.bytes), "image", limits),
             index: Buffer::new("dataset_index", Policy::Refuse, index)
                 .because("names and boxes of the data set, and its annotations while it is opened"),
         }
@@ -86,15 +81,8 @@ pub struct FrameStore {
 impl FrameStore {
     /// Makes an empty store. The index enters the ledger here, too: it lives as long as the store.
     pub fn new(library: &Library, ledger: &Ledger, buffers: &Buffers) -> Self {
-        let index = buffers.index.register(ledger);
-        index.set(buffers.index.cap.items, buffers.index.cap.bytes);
-        index.set(buffers.index.cap.items, buffers.index_bytes);
-        let class_tables = buffers.class_tables.as_ref().map(|buffer| {
-            let registration = buffer.register(ledger);
-            registration.set(buffer.cap.items, buffer.cap.bytes);
-            registration.set(0, 0);
-            registration
-        });
+        let index = buffers.index.register_opened(ledger, buffers.index.cap.items, buffers.index_bytes);
+        let class_tables = buffers.class_tables.as_ref().map(|buffer| buffer.register_opened(ledger, 0, 0));
         Self {
             root: library.root.clone(),
             exif_orientation: library.exif_orientation,

@@ -234,13 +234,8 @@ mod tests {
             images: images
                 .iter()
                 .map(|(file, class)| RawImage {
-                    file: (*file).into(),
-                    size: None,
                     video: Some(0),
-                    frame: 0,
-                    objects: vec![object(*class)],
-                    part: None,
-                    unit: Unit::Pixel,
+                    ..RawImage::still((*file).into(), vec![object(*class)], Unit::Pixel)
                 })
                 .collect(),
             references: None,
@@ -258,29 +253,5 @@ mod tests {
         let found: Vec<_> = both.images.iter().map(of).collect();
         assert_eq!(found, [(train, 1, Some(0)), (validation, 1, Some(1)), (validation, 2, Some(1))]);
         assert!(both.references.is_none());
-    }
-
-    #[test]
-    fn pictures_are_found_in_the_directory_that_the_file_is_named_after_or_beside_it() {
-        let directory = tempfile::tempdir().unwrap();
-        let root = &Root::open(directory.path()).unwrap();
-        for place in ["val2017", "test", "images/Train", "images/default"] {
-            std::fs::create_dir_all(root.join(place)).unwrap();
-            let name = if place.starts_with("images") { "2.jpg" } else { "1.jpg" };
-            xrun_core::files::write::replace(&root.join(place).join(name), b"x").unwrap();
-        }
-        let placed = |annotations: &str, name: &str| {
-            let mut raw = raw(&["cat"], &[(name, 0)]);
-            locate_images(&mut raw, root, &root.join(annotations));
-            raw.images.remove(0).file
-        };
-        assert_eq!(placed("annotations/instances_val2017.json", "1.jpg"), "val2017/1.jpg");
-        assert_eq!(placed("annotations/instances_minival2017.json", "1.jpg"), "val2017/1.jpg");
-        assert_eq!(placed("annotations/person_keypoints_val2017.json", "1.jpg"), "val2017/1.jpg");
-        assert_eq!(placed("annotations/instances_default.json", "2.jpg"), "images/default/2.jpg");
-        assert_eq!(placed("annotations/instances_train.json", "2.jpg"), "images/Train/2.jpg");
-        assert_eq!(placed("test/_annotations.coco.json", "1.jpg"), "test/1.jpg");
-        assert_eq!(placed("annotations.json", "val2017/1.jpg"), "val2017/1.jpg");
-        assert_eq!(placed("annotations.json", "../1.jpg"), "../1.jpg", "reported as outside of the directory");
     }
 }

@@ -22,10 +22,10 @@ use super::reading::invalid::InvalidCollector;
 use super::reading::invalid::OnInvalid;
 use library::{Library, LoaderSettings};
 use settings::{Settings, Source};
-use xrun_core::dataset::digest_cache;
 use xrun_core::dataset::error::{DataError, InvalidItems};
-use xrun_core::dataset::kind::{DatasetKind, DatasetSummary};
+use xrun_core::dataset::kind::{DatasetKind, DatasetSummary, InspectedData};
 use xrun_core::dataset::open_dataset::OpenDataset;
+use xrun_core::dataset::{cache, digest_cache};
 use xrun_core::problem::Problems;
 
 /// Data set `[dataset.image-text]`.
@@ -119,9 +119,9 @@ impl DatasetKind for ImageText {
         if settings.source != Source::Generated {
             return None;
         }
-        let pending = generate::pending(&settings.generated)?;
-        let (images, side, directory) = (pending.images, pending.image_size, pending.directory.display());
-        Some(format!("{images} images of {side} pixels with their answers, once, in {directory}"))
+        let directory = generate::set(&settings.generated).missing(&cache::directory())?;
+        let (images, side) = (generate::images(&settings.generated), settings.generated.image_size);
+        Some(format!("{images} images of {side} pixels with their answers, once, in {}", directory.display()))
     }
 
     fn forget_digests(settings: &Settings) {
@@ -152,12 +152,13 @@ impl DatasetKind for ImageText {
     }
 
     /// Summarises the data with the lengths of its texts.
-    fn inspect(settings: &Settings) -> Result<DatasetSummary<ExampleCounts>, DataError> {
+    fn inspect(settings: &Settings) -> Result<InspectedData<Library>, DataError> {
         let library = open::open(settings)?;
         let tokenizer = library.tokenizer(&settings.loader_settings().vocabulary)?;
         let seen = ExampleCounts { texts: library.text_lengths(&tokenizer)?, ..library.summary() };
         let description = describe::describe(&library, &seen);
         let notes = tokenizer.note().map(str::to_owned).into_iter().collect();
-        Ok(DatasetSummary { skipped: library.skipped, notes, description, summary: seen })
+        let skipped = library.skipped.clone();
+        Ok((DatasetSummary { skipped, notes, description, summary: seen }, Some(library)))
     }
 }

@@ -23,8 +23,8 @@ use crate::reading::record_file::RecordFile;
 use xrun_core::dataset::digest::hexadecimal;
 use xrun_core::dataset::digest_cache::DigestCache;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::generated;
 use xrun_core::dataset::split::Split;
+use xrun_core::dataset::{cache, generated};
 use xrun_core::files::file;
 use xrun_core::printable;
 
@@ -42,7 +42,9 @@ pub(super) const LINE_COPIES: u64 = 2;
 /// All that would end a run before its first step.
 pub fn open(settings: &Settings) -> Result<Library, DataError> {
     match settings.source {
-        Source::Generated => open_generated(settings, &generate::generate(&settings.generated)?),
+        Source::Generated => {
+            open_generated(settings, &generate::generate_in(&settings.generated, &cache::directory())?)
+        }
         Source::Messages | Source::QuestionList => open_files(settings),
     }
 }
@@ -62,7 +64,7 @@ fn open_files(settings: &Settings) -> Result<Library, DataError> {
 /// The directories of the data set.
 pub fn directories(settings: &Settings) -> Vec<PathBuf> {
     match settings.source {
-        Source::Generated => vec![generate::directory(&settings.generated)],
+        Source::Generated => vec![generate::set(&settings.generated).directory(&cache::directory())],
         Source::Messages | Source::QuestionList => {
             let named = [&settings.path, &settings.validation_path];
             named.into_iter().flatten().map(|path| directory_of(Path::new(path))).collect()

@@ -250,7 +250,7 @@ fn an_inspection_counts_the_same_long_examples() {
     let long = line("images/0.png", &"long ".repeat(40));
     let directory = directory(&[long.into_bytes()]);
     let settings = settings(directory.path(), OnInvalid::Skip);
-    let inspected = ImageText::inspect(&settings).unwrap();
+    let (inspected, _) = ImageText::inspect(&settings).unwrap();
     assert_eq!(inspected.summary.texts.iter().map(|text| text.examples).fold([0; 3], add), [4, 1, 0]);
     let longest = inspected.summary.texts.last().unwrap().tokens;
     for (fit, on_invalid) in

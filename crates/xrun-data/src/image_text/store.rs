@@ -6,7 +6,7 @@ use super::image_file;
 use super::library::{ExampleLocation, Library, LoaderSettings};
 use super::open::{LINE_COPIES, located};
 use super::record::{Image, Record};
-use crate::reading::decoding::decoding_bytes;
+use crate::reading::decoding::{decoding_buffer, decoding_bytes};
 use crate::reading::image_head::Head;
 use crate::reading::invalid::Fault;
 use crate::tokenizer::Tokenizer;
@@ -82,18 +82,13 @@ impl Buffers {
         let key = format!("{}.image_cache", loader.section);
         let cache = Cap { items: IMAGES_MAX, bytes: loader.image_cache.0 };
         let one = (loader.image_size * loader.image_size * 3 + size_of::<HostImage>()) as u64;
-        let threads = limits.workers as u64 + 1;
-        let all = library.largest.as_ref().map_or(u64::MAX, |largest| largest.bytes.saturating_mul(threads));
-        let decoding = Cap { items: threads, bytes: limits.decode_memory.0.min(all) };
         let index = Cap { items: library.sample_count(), bytes: library.index_bytes().max(library.opening_bytes) };
         Self {
             cache: Buffer::new("image_cache", Policy::Evict, cache)
                 .because(format!("`{key}`"))
                 .key(key)
                 .working_set_bytes(library.images * one),
-            decoding: Buffer::new("decoding", Policy::Block, decoding)
-                .key("limits.decode_memory")
-                .because("`limits.decode_memory`, or the largest image once for each thread"),
+            decoding: decoding_buffer(library.largest.as_ref().map(|largest| largest.bytes), "image", limits),
             learning: None,
             index: Buffer::new("dataset_index", Policy::Refuse, index)
                 .because("position of each example in its file, and what finds repeated images while it is opened"),
@@ -125,9 +120,7 @@ impl ImageTextStore {
     ) -> Self {
         let (learning, _learning) = tokenizer.register_learning(ledger).unzip();
         let buffers = Buffers { learning, ..Buffers::new(&library, loader, limits) };
-        let index = buffers.index.register(ledger);
-        index.set(buffers.index.cap.items, buffers.index.cap.bytes);
-        index.set(buffers.index.cap.items, library.index_bytes());
+        let index = buffers.index.register_opened(ledger, buffers.index.cap.items, library.index_bytes());
         Self {
             library,
             tokenizer,

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use corpus::{Corpus, LoaderSettings};
 use settings::{Settings, Source};
 use xrun_core::dataset::error::{DataError, InvalidItems};
-use xrun_core::dataset::kind::{DatasetKind, DatasetSummary};
+use xrun_core::dataset::kind::{DatasetKind, InspectedData};
 use xrun_core::dataset::open_dataset::OpenDataset;
 use xrun_core::problem::Problems;
 
@@ -93,7 +93,7 @@ impl DatasetKind for QuestionAnswers {
     }
 
     /// Summarises the data without learning a vocabulary.
-    fn inspect(settings: &Settings) -> Result<DatasetSummary<QuestionCounts>, DataError> {
-        Corpus::summary(settings)
+    fn inspect(settings: &Settings) -> Result<InspectedData<Corpus>, DataError> {
+        Ok((Corpus::summary(settings)?, None))
     }
 }

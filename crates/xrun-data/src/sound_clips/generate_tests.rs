@@ -44,12 +44,12 @@ fn digests(directory: &Path) -> BTreeMap<String, String> {
 #[test]
 fn generated_bytes_are_reproducible() {
     let two = tempfile::tempdir().unwrap();
-    let pending = pending_in(&small(0), two.path()).unwrap();
-    assert_eq!(pending.clips, 5 * 7 + 15 * 5);
+    let pending = set(&small(0)).missing(two.path()).unwrap();
+    assert_eq!(clips(&small(0)), 5 * 7 + 15 * 5);
     let of = digests(&shared());
-    assert_eq!(of.len(), pending.clips + 2);
+    assert_eq!(of.len(), clips(&small(0)) + 2);
     let again = generate_in(&small(0), two.path()).unwrap();
-    assert_eq!((pending.directory.as_path(), pending_in(&small(0), two.path())), (again.as_path(), None));
+    assert_eq!((pending, set(&small(0)).missing(two.path())), (again.clone(), None));
     assert_eq!(digests(&again), of);
     let other = write_recording(&small(1), &Job { target: 0, recording: 0, takes: 1 }, &again);
     assert!(other.is_err(), "no file is written over");

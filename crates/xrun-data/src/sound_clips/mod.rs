@@ -27,9 +27,9 @@ use library::{Library, LoaderSettings};
 use settings::{Settings, Source};
 
 use crate::reading::confined::linked_directories;
-use xrun_core::dataset::digest_cache;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::kind::DatasetKind;
+use xrun_core::dataset::{cache, digest_cache};
 use xrun_core::problem::Problems;
 
 /// Data set `[dataset.sound-clips]`.
@@ -72,8 +72,9 @@ impl DatasetKind for SoundClips {
         if settings.source != Source::Generated {
             return None;
         }
-        let pending = generate::pending(&settings.generated)?;
-        Some(format!("{} sound clips of 1 second, once, in {}", pending.clips, pending.directory.display()))
+        let directory = generate::set(&settings.generated).missing(&cache::directory())?;
+        let clips = generate::clips(&settings.generated);
+        Some(format!("{clips} sound clips of 1 second, once, in {}", directory.display()))
     }
 
     fn forget_digests(settings: &Settings) {

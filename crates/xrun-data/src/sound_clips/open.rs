@@ -15,8 +15,8 @@ use crate::reading::invalid::{Fault, InvalidCollector, OnInvalid};
 use xrun_core::dataset::digest::hexadecimal;
 use xrun_core::dataset::digest_cache::DigestCache;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::generated;
 use xrun_core::dataset::split::Split;
+use xrun_core::dataset::{cache, generated};
 use xrun_core::files::file;
 use xrun_core::printable;
 
@@ -34,7 +34,7 @@ const FOLDS_NAMED_MAX: usize = 20;
 /// All that would end a run before its first step.
 pub fn open(settings: &Settings) -> Result<Library, DataError> {
     match settings.source {
-        Source::Generated => open_generated(settings, generate::generate(&settings.generated)?),
+        Source::Generated => open_generated(settings, generate::generate_in(&settings.generated, &cache::directory())?),
         Source::Directory => open_directory(settings, &root(settings)),
     }
 }
@@ -42,7 +42,7 @@ pub fn open(settings: &Settings) -> Result<Library, DataError> {
 /// The directory of the data set.
 pub fn root(settings: &Settings) -> PathBuf {
     match settings.source {
-        Source::Generated => generate::directory(&settings.generated),
+        Source::Generated => generate::set(&settings.generated).directory(&cache::directory()),
         Source::Directory => PathBuf::from(settings.path.as_deref().unwrap_or_default()),
     }
 }

@@ -63,7 +63,7 @@ fn a_directory_is_read_as_classes_clips_folds_and_columns() {
         assert_eq!(library.clips[2], Clip { file: "2.wav".into(), class: 1, fold: 1 });
         assert_eq!(library.column("src_file").unwrap().of_clip, [0, 1, 2, 3, 4]);
         assert_eq!(library.column("category").unwrap().values, ["dog", "rain"]);
-        let inspected = SoundClips::inspect(&settings(directory.path(), OnInvalid::Fail)).unwrap();
+        let (inspected, _) = SoundClips::inspect(&settings(directory.path(), OnInvalid::Fail)).unwrap();
         assert_eq!(
             (inspected.summary.train, inspected.summary.held_out, inspected.summary.silent),
             (vec![2, 1], vec![1, 1], 1)

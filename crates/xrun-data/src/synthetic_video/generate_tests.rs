@@ -33,7 +33,7 @@ fn shared() -> &'static Path {
 
 /// A cache with a copy of that set.
 fn copied() -> tempfile::TempDir {
-    let (cache, set) = (tempfile::tempdir().unwrap(), directory(&small(1), shared()));
+    let (cache, set) = (tempfile::tempdir().unwrap(), set(&small(1)).directory(shared()));
     let mut directories = vec![set.clone()];
     while let Some(next) = directories.pop() {
         std::fs::create_dir_all(cache.path().join(next.strip_prefix(shared()).unwrap())).unwrap();
@@ -82,13 +82,14 @@ fn directories(cache: &Path) -> Vec<String> {
 #[test]
 fn a_set_is_reported_until_it_is_generated() {
     let cache = tempfile::tempdir().unwrap();
-    let missing = pending(&small(1), cache.path()).unwrap();
-    assert_eq!((missing.frames, missing.references), (7 * 2 * 6, 7 * 2));
-    let place = directory(&small(1), shared());
-    assert_eq!(missing.directory.file_name(), place.file_name());
-    assert_eq!(pending(&small(1), shared()), None);
-    assert_eq!(digests(&place.join("frames")).len(), missing.frames);
-    assert_eq!(digests(&place.join("references")).len(), missing.references);
+    let missing = set(&small(1)).missing(cache.path()).unwrap();
+    let [frames, references] = counts(&small(1));
+    assert_eq!((frames, references), (7 * 2 * 6, 7 * 2));
+    let place = set(&small(1)).directory(shared());
+    assert_eq!(missing.file_name(), place.file_name());
+    assert_eq!(set(&small(1)).missing(shared()), None);
+    assert_eq!(digests(&place.join("frames")).len(), frames);
+    assert_eq!(digests(&place.join("references")).len(), references);
 }
 
 #[test]
@@ -117,7 +118,7 @@ fn settings_that_change_the_data_have_separate_directories() {
         Settings { frame_size: 48, ..base.clone() },
         base,
     ];
-    assert_eq!(others.iter().map(name).collect::<BTreeSet<String>>().len(), 5);
+    assert_eq!(others.iter().map(|one| set(one).directory(shared())).collect::<BTreeSet<PathBuf>>().len(), 5);
 }
 
 #[test]
@@ -217,7 +218,7 @@ fn a_damaged_set_is_reported_with_a_remedy() {
         assert!(!message.contains("on_invalid"), "leaving a part out is no advice: {message}");
     };
     let cache = copied();
-    let root = directory(&small(1), cache.path());
+    let root = set(&small(1)).directory(cache.path());
     let path = root.join("frames/video_0003/0002.jpg");
     let mut bytes = std::fs::read(&path).unwrap();
     let middle = bytes.len() / 2;
@@ -256,5 +257,5 @@ fn concurrent_generation_gives_one_complete_set() {
     assert_eq!(digests_seen.len(), 1, "all see the same data: {digests_seen:?}");
     assert_eq!(directories(cache.path()).len(), 1, "nothing is left over");
     let root = cache.path().join(&directories(cache.path())[0]);
-    assert_eq!(digests(&root), digests(&directory(&settings, shared())));
+    assert_eq!(digests(&root), digests(&set(&settings).directory(shared())));
 }

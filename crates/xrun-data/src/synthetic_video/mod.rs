@@ -47,9 +47,9 @@ impl DatasetKind for SyntheticVideo {
     }
 
     fn generation_notice(settings: &Settings) -> Option<String> {
-        let pending = generate::pending(settings, &cache::directory())?;
-        let (frames, side, directory) = (pending.frames, pending.frame_size, pending.directory.display());
-        let references = pending.references;
+        let directory = generate::set(settings).missing(&cache::directory())?;
+        let ([frames, references], side) = (generate::counts(settings), settings.frame_size);
+        let directory = directory.display();
         Some(format!("{frames} frames of {side} pixels and {references} reference images, once, in {directory}"))
     }
 
@@ -58,7 +58,7 @@ impl DatasetKind for SyntheticVideo {
     }
 
     fn forget_digests(settings: &Settings) {
-        digest_cache::remove(&generate::directory(settings, &cache::directory()));
+        digest_cache::remove(&generate::set(settings).directory(&cache::directory()));
     }
 
     fn open(settings: &Settings) -> Result<Library, DataError> {

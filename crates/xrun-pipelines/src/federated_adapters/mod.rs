@@ -39,13 +39,12 @@ use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::open_dataset::SampleType;
 use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
-use xrun_core::experiment::inspect::Inspection;
+use xrun_core::experiment::inspect::{InspectedData, Inspection};
 use xrun_core::experiment::leaks::Leak;
 use xrun_core::experiment::pipeline::{ModelKind, PipelineKind};
 use xrun_core::problem::Problems;
 use xrun_core::settings::sections::MICRO_BATCH_SIZE;
 use xrun_core::task::{Metric, Task, TaskError, TaskFacts};
-use xrun_data::sound_clips::ClipCounts;
 use xrun_data::sound_clips::library::Library;
 
 #[cfg(not(feature = "train"))]
@@ -72,9 +71,8 @@ impl PipelineKind for FederatedAdapters {
         check::check(settings, experiment, problems);
     }
 
-    fn inspect(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Inspection, DataError> {
-        let seen: ClipCounts = serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
-        prepare::inspect(settings, experiment, &seen).map(Inspection::from)
+    fn inspect(settings: &Settings, experiment: &Experiment, seen: InspectedData) -> Result<Inspection, DataError> {
+        prepare::inspect(settings, experiment, seen).map(Inspection::from)
     }
 
     fn prepare(

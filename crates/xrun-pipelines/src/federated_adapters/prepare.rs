@@ -18,6 +18,7 @@ use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::open_dataset::OpenDataset;
 use xrun_core::dataset::split::Split;
 use xrun_core::experiment::Experiment;
+use xrun_core::experiment::inspect::InspectedData;
 use xrun_core::task::lowered::LoweredSetting;
 use xrun_core::task::{TaskError, TaskFacts};
 use xrun_core::units::pluralize;
@@ -215,8 +216,9 @@ pub fn lowered_settings(settings: &Settings, experiment: &Experiment, seen: &Cli
 pub fn inspect(
     settings: &Settings,
     experiment: &Experiment,
-    seen: &ClipCounts,
+    data: InspectedData,
 ) -> Result<Vec<LoweredSetting>, DataError> {
+    let seen: ClipCounts = data.summary()?;
     let classes = seen.train.iter().filter(|clips| **clips > 0).count();
     if settings.partition == Partition::ByClass && settings.nodes > classes {
         let key = format!("{PIPELINE}.nodes");
@@ -233,13 +235,13 @@ pub fn inspect(
         return Err(unknown_column(&settings.partition_column, &seen.columns));
     }
     // Nodes without clips and files of targets that do not fit are found with the clips themselves.
-    let library: Library = experiment.open_dataset().map_err(|error| DataError::content(error.to_string()))?;
+    let library: Library = data.open(experiment)?;
     let (data, seed) = (experiment.loader_settings::<Library>().unwrap_or_default(), experiment.experiment.seed);
     if let Ok(model) = experiment.model_settings() {
         TargetEmbeddings::open(&data, &library, sizes::targets(model), seed)?;
     }
     nodes(settings, &library, seed)?;
-    Ok(lowered_settings(settings, experiment, seen))
+    Ok(lowered_settings(settings, experiment, &seen))
 }
 
 /// Returns whether the encoder is trained before the run.

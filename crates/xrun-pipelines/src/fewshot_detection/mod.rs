@@ -31,7 +31,7 @@ use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::open_dataset::SampleType;
 use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
-use xrun_core::experiment::inspect::Inspection;
+use xrun_core::experiment::inspect::{InspectedData, Inspection};
 use xrun_core::experiment::leaks::Leak;
 use xrun_core::experiment::pipeline::{ModelKind, PipelineKind};
 use xrun_core::problem::Problems;
@@ -63,9 +63,8 @@ impl PipelineKind for FewshotDetection {
         check::check(settings, experiment, problems);
     }
 
-    fn inspect(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Inspection, DataError> {
-        let BoxSummary { drawn, largest, lacking } =
-            serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
+    fn inspect(settings: &Settings, experiment: &Experiment, seen: InspectedData) -> Result<Inspection, DataError> {
+        let BoxSummary { drawn, largest, lacking } = seen.summary()?;
         lacking.map_or(Ok(()), Err)?;
         decoding::fits(largest.as_ref(), &experiment.limits)?;
         episode::check_class_counts(drawn.train.count, drawn.held_out.count, settings)?;

@@ -21,7 +21,7 @@ use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::open_dataset::SampleType;
 use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
-use xrun_core::experiment::inspect::Inspection;
+use xrun_core::experiment::inspect::{InspectedData, Inspection};
 use xrun_core::experiment::pipeline::{ModelKind, PipelineKind, PytorchModule};
 use xrun_core::problem::{Problem, Problems};
 use xrun_core::task::{Metric, Task, TaskError, TaskFacts};
@@ -61,11 +61,10 @@ impl PipelineKind for ImageClassification {
         Some(PytorchModule { source: include_str!("pytorch.py"), config })
     }
 
-    fn inspect(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Inspection, DataError> {
-        let seen: BoxSummary = serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
-        decoding::fits(seen.largest.as_ref(), &experiment.limits)?;
+    fn inspect(settings: &Settings, experiment: &Experiment, seen: InspectedData) -> Result<Inspection, DataError> {
+        decoding::fits(seen.summary::<BoxSummary>()?.largest.as_ref(), &experiment.limits)?;
         // The split depends on every image, which the summary does not have.
-        let library: Library = experiment.open_dataset().map_err(|error| DataError::content(error.to_string()))?;
+        let library: Library = seen.open(experiment)?;
         let labels = Labels::new(&library, settings.validation_fraction, experiment.experiment.seed)?;
         let (_, lowered) = prepare::batch_size(experiment, &labels);
         Ok(lowered.into_iter().collect::<Vec<_>>().into())

@@ -40,7 +40,7 @@ use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::open_dataset::SampleType;
 use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
-use xrun_core::experiment::inspect::Inspection;
+use xrun_core::experiment::inspect::{InspectedData, Inspection};
 use xrun_core::experiment::leaks::Leak;
 use xrun_core::experiment::pipeline::{ModelKind, PipelineKind, PytorchModule};
 use xrun_core::problem::Problems;
@@ -90,9 +90,8 @@ impl PipelineKind for QatLanguageModel {
         Some(PytorchModule { source: include_str!("pytorch.py"), config })
     }
 
-    fn inspect(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Inspection, DataError> {
-        let QuestionCounts { train, held_out } =
-            serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
+    fn inspect(settings: &Settings, experiment: &Experiment, seen: InspectedData) -> Result<Inspection, DataError> {
+        let QuestionCounts { train, held_out } = seen.summary()?;
         let batches = train.div_ceil(settings::batch_size(&experiment.training) as u64);
         prepare::check_pretraining(settings, &experiment.training, batches)?;
         Ok(prepare::lowered_settings(settings, experiment, [train, held_out]).into())

@@ -32,7 +32,7 @@ use xrun_core::dataset::error::{DataError, InvalidItems};
 use xrun_core::dataset::open_dataset::SampleType;
 use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
-use xrun_core::experiment::inspect::Inspection;
+use xrun_core::experiment::inspect::{InspectedData, Inspection};
 use xrun_core::experiment::leaks::Leak;
 use xrun_core::experiment::pipeline::{ModelKind, PipelineKind};
 use xrun_core::problem::Problems;
@@ -71,9 +71,8 @@ impl PipelineKind for VisionLanguage {
         after.map(|step| ("pipeline.vision-language.selective.after_step", step)).into_iter().collect()
     }
 
-    fn inspect(settings: &Settings, experiment: &Experiment, seen: serde_json::Value) -> Result<Inspection, DataError> {
-        let mut seen: ExampleCounts =
-            serde_json::from_value(seen).map_err(|error| DataError::content(error.to_string()))?;
+    fn inspect(settings: &Settings, experiment: &Experiment, seen: InspectedData) -> Result<Inspection, DataError> {
+        let mut seen: ExampleCounts = seen.summary()?;
         let mut skipped = InvalidItems::default();
         let options = experiment.loader_settings::<Library>();
         if let (Ok(model), Some(options)) = (experiment.model_settings::<Model>(), options) {

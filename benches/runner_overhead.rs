@@ -6,6 +6,7 @@
 
 #![expect(clippy::print_stdout, clippy::unwrap_used, reason = "a benchmark prints and may panic")]
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Instant;
 
@@ -13,10 +14,12 @@ use xrun::Program;
 use xrun::bounded::ledger::Ledger;
 use xrun::device;
 use xrun::directory;
+use xrun::experiment::pipeline::Opening;
 use xrun::experiment::read;
 use xrun::plan::{self, Plan};
 use xrun::results::format::LoopState;
 use xrun::run::launch::Launch;
+use xrun::run::manifest;
 use xrun::run::observer::Silent;
 use xrun::stop::StopSignal;
 use xrun::task::{Phases, Task};
@@ -46,7 +49,8 @@ fn open(ledger: &Ledger) -> (Plan, Box<dyn Task>) {
     let chosen = device::select(&checked.experiment.experiment.device).unwrap();
     let (facts, prepared) = checked.experiment.prepare(ledger).unwrap();
     let plan = plan::resolve(checked.experiment, facts);
-    let task = prepared.open(&plan.experiment, chosen.kind, ledger, 1).unwrap();
+    let task =
+        prepared.open(Opening { experiment: &plan.experiment, device: chosen.kind, ledger, first_step: 1 }).unwrap();
     (plan, task)
 }
 
@@ -67,10 +71,13 @@ fn through_the_runner(stop: &StopSignal) -> f64 {
     let (plan, task) = open(&ledger);
     let directory = tempfile::tempdir().unwrap();
     let directory = directory::create(directory.path(), "overhead", "000000000000", chrono::Utc::now()).unwrap();
+    let cpu = device::select("cpu").unwrap();
+    let manifest = manifest::manifest(&plan, "overhead", "", &cpu, &[], &BTreeMap::new());
     let launch = Launch {
         plan: &plan,
         ledger: &ledger,
         directory: &directory,
+        manifest: &manifest,
         state: LoopState::default(),
         segment: 0,
         gpu: None,

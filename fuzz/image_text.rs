@@ -4,7 +4,7 @@ use std::path::Path;
 
 use rand::RngExt;
 use xrun::bounded::ledger::Ledger;
-use xrun::data::image_text::settings::{AnswerFormat, Settings, Source};
+use xrun::data::image_text::settings::{AnswerFormat, ImageText, Source};
 use xrun::data::image_text::store::ImageTextStore;
 use xrun::data::image_text::{open, record};
 use xrun::metrics::fields;
@@ -45,11 +45,11 @@ pub fn image_text(directory: &Path) -> RunInput {
         let mut text = lines[..2].concat();
         text.extend(mutate(&line, &line, random));
         write(&path, &text);
-        let settings = Settings {
+        let settings = ImageText {
             source: Source::Messages,
             path: Some(path.display().to_string()),
             on_invalid: policy(random),
-            ..Settings::default()
+            ..ImageText::default()
         };
         let Ok(library) = open::open(&settings) else { return Ok(false) };
         let tokenizer = library.tokenizer(&settings.loader_settings().vocabulary).map_err(|error| error.to_string())?;

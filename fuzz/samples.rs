@@ -8,6 +8,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use xrun::bounded::ledger::Ledger;
+use xrun::experiment::pipeline::Opening;
 use xrun::experiment::{read, resolved};
 use xrun::files::write::replace_json;
 use xrun::pipelines::qat_language_model::ranges_file;
@@ -179,7 +180,9 @@ pub fn run(directory: &Path, killed: bool) -> PathBuf {
     let manifest = manifest::manifest(&plan, &directory.id, &fingerprint, &chosen, &[], &checked.origins);
     let resolved = resolved::to_toml(&plan.experiment, None);
     launch::write_inputs(&path, &checked.text, &resolved, &manifest, &plan, 1).unwrap();
-    let task = prepared.open(&plan.experiment, chosen.kind, &ledger, 1).unwrap();
+    let task = prepared
+        .open(Opening { experiment: &plan.experiment, device: chosen.kind, ledger: &ledger, first_step: 1 })
+        .unwrap();
     let state = LoopState { run: manifest.run_id(), fingerprint, ..LoopState::default() };
     let launch = Launch {
         plan: &plan,

@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 use xrun::data::boxes::few_shot;
-use xrun::data::boxes::format::{DirectoryDataset, Format};
+use xrun::data::boxes::format::{self, Format};
 use xrun::data::boxes::library::Library;
 use xrun::data::boxes::raw::Unit;
 use xrun::data::coco::{self, Coco};
@@ -18,16 +18,16 @@ use xrun::data::reading::invalid::{InvalidCollector, OnInvalid};
 use xrun::data::reading::orientation::ExifOrientation;
 use xrun::data::sound_clips::{sound, table};
 use xrun::data::tokenizer;
-use xrun::data::voc::{self, Voc};
-use xrun::data::yolo::{self, Yolo};
-use xrun::dataset::kind::DatasetKind;
+use xrun::data::voc::Voc;
+use xrun::data::yolo::Yolo;
 use xrun::experiment::{read, read_sweep};
 use xrun::export::tensorboard;
 use xrun::files::tensors;
 use xrun::judge;
 use xrun::pipelines::qat_language_model::ranges_file;
-use xrun::report::{self, compare, listing, summary};
-use xrun::results::{index, read as read_results};
+use xrun::report::{self, compare, listing, run_report, summary};
+use xrun::results::read as read_results;
+use xrun::results::view::RunView;
 use xrun::run::{checkpoint, reproduce, resume};
 use xrun::sweep::records::sweep::SweepRecord;
 use xrun::sweep::{plan, slurm};
@@ -146,12 +146,12 @@ fn coco_text(_: &Path) -> RunInput {
 fn dataset<F: Format>(
     root: PathBuf,
     (name, text): (&'static str, &'static str),
-    settings: impl Fn(Option<String>, OnInvalid) -> F::Settings + 'static,
+    settings: impl Fn(Option<String>, OnInvalid) -> F + 'static,
 ) -> RunInput {
     Box::new(move |random| {
         write(&root.join(name), &mutate(text.as_bytes(), text.as_bytes(), random));
         let settings = settings(Some(root.display().to_string()), policy(random));
-        DirectoryDataset::<F>::open(&settings).map_or(Ok(false), |library| check_library(&library))
+        format::open(&settings).map_or(Ok(false), |library| check_library(&library))
     })
 }
 
@@ -179,21 +179,21 @@ fn check_library(library: &Library) -> Result<bool, String> {
 fn coco_directory(directory: &Path) -> RunInput {
     let root = directory.join("data");
     samples::images().iter().for_each(|(name, bytes)| write(&root.join(name), bytes));
-    dataset::<Coco>(root, ("annotations.json", samples::COCO), |path, on_invalid| coco::Settings {
+    dataset::<Coco>(root, ("annotations.json", samples::COCO), |path, on_invalid| Coco {
         path,
         on_invalid,
-        ..coco::Settings::default()
+        ..Coco::default()
     })
 }
 
 fn voc_directory(directory: &Path) -> RunInput {
     let root = directory.join("data");
     samples::images().iter().for_each(|(name, bytes)| write(&root.join("images").join(name), bytes));
-    dataset::<Voc>(root, ("annotations/0.xml", samples::VOC), |path, on_invalid| voc::Settings {
+    dataset::<Voc>(root, ("annotations/0.xml", samples::VOC), |path, on_invalid| Voc {
         path,
         on_invalid,
         validation_classes: vec!["dog".into()],
-        ..voc::Settings::default()
+        ..Voc::default()
     })
 }
 
@@ -206,8 +206,8 @@ fn yolo_directory(directory: &Path) -> RunInput {
         let (name, text) = texts[random.random_range(0..texts.len())];
         write(&root.join(name), &mutate(text.as_bytes(), text.as_bytes(), random));
         let path = Some(root.display().to_string());
-        let settings = yolo::Settings { path, on_invalid: policy(random), ..yolo::Settings::default() };
-        DirectoryDataset::<Yolo>::open(&settings).map_or(Ok(false), |library| check_library(&library).map(|_| true))
+        let settings = Yolo { path, on_invalid: policy(random), ..Yolo::default() };
+        format::open(&settings).map_or(Ok(false), |library| check_library(&library).map(|_| true))
     })
 }
 
@@ -239,8 +239,8 @@ fn squad_text(_: &Path) -> RunInput {
         };
         for span in &index.places {
             let part = &text[span.offset as usize..][..span.length as usize];
-            let paragraph: Paragraph = Paragraph::read(part)
-                .map_err(|error| format!("a paragraph of the index is not JSON: {error}"))?;
+            let paragraph: Paragraph =
+                Paragraph::read(part).map_err(|error| format!("a paragraph of the index is not JSON: {error}"))?;
             let cut = Cut::Sliding { stride: 4, most: 8 };
             example::example(&paragraph, span.question as usize, 16, cut, &tokenizer)
                 .map_err(|error| error.to_string())?;
@@ -253,12 +253,12 @@ fn squad_corpus(directory: &Path) -> RunInput {
     let path = directory.join("train.json");
     Box::new(move |random| {
         write(&path, &mutate(samples::SQUAD.as_bytes(), samples::SQUAD.as_bytes(), random));
-        let settings = questions::Settings {
+        let settings = questions::QuestionAnswers {
             source: questions::Source::File,
             path: Some(path.display().to_string()),
             on_invalid: policy(random),
             vocabulary_size: 280,
-            ..questions::Settings::default()
+            ..questions::QuestionAnswers::default()
         };
         Ok(Corpus::open(&settings).is_ok())
     })
@@ -330,13 +330,13 @@ fn checkpoints(directory: &Path) -> RunInput {
 
 /// Returns the output of everything that reads a run, errors included.
 fn command_outputs(run: &Path, other: &Path, output: &Path) -> Vec<String> {
-    let entry = index::entry(run);
+    let entry = RunView::open(run);
     let text = |result: Result<String, String>| result.unwrap_or_else(|error| format!("damaged: {error}"));
     let both = [run.to_path_buf(), other.to_path_buf()];
     let mut all = vec![
         listing::text(std::slice::from_ref(&entry), Some(100)),
         listing::json(std::slice::from_ref(&entry)).to_string(),
-        text(summary::text(run, Some(80)).map_err(|error| error.to_string())),
+        text(run_report::open(run).map(|run| summary::text(&run, Some(80))).map_err(|error| error.to_string())),
         text(
             compare::gather(&both)
                 .map(|both| compare::text(&both, &compare::View::default(), 100))

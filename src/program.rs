@@ -3,7 +3,7 @@
 //! A program with everything of xrun and an additional pipeline:
 //!
 //! ```no_run
-//! # use xrun::pipelines::dummy::Dummy as Mine;
+//! # use xrun::pipelines::dummy::settings::Dummy as Mine;
 //! xrun::count_heap!();
 //!
 //! fn main() -> std::process::ExitCode {

@@ -8,7 +8,7 @@
 use xrun::bounded::ledger::Ledger;
 use xrun::data::sound_clips::library::ClassSplit;
 use xrun::data::sound_clips::open::open;
-use xrun::data::sound_clips::settings::Settings;
+use xrun::data::sound_clips::settings::SoundClips;
 use xrun::data::sound_clips::store::ClipStore;
 use xrun::dataset::split::Split;
 use xrun::settings::sections::Limits;
@@ -18,7 +18,7 @@ const BANDS: usize = 64;
 const FRAMES: usize = 98;
 
 fn main() {
-    let settings = Settings::default();
+    let settings = SoundClips::default();
     let loader = settings.loader_settings();
     let (limits, ledger) = (Limits::default(), Ledger::default());
     let store = ClipStore::new(open(&settings).unwrap(), &loader, &limits, [BANDS, FRAMES], &ledger).unwrap();

@@ -382,11 +382,7 @@ fn named(switches: &[Switch], is: impl Fn(&str) -> bool) -> Vec<Switch> {
 
 /// Growth of a series in bytes per step; 0 if it has ended or will end.
 fn endless(findings: &Findings) -> f64 {
-    use VerdictWord::{Bounded, Filling, GrewThenFlat, Stepped};
-    match findings.verdict {
-        Bounded | Stepped | GrewThenFlat | Filling => 0.0,
-        _ => findings.slope.unwrap_or_default(),
-    }
+    if findings.verdict.ends() { 0.0 } else { findings.slope.unwrap_or_default() }
 }
 
 fn newest_checkpoint(run: &Path) -> Result<u64, Failure> {

@@ -20,6 +20,7 @@ use crate::printable;
 use crate::probe;
 use crate::results::format::Manifest;
 use crate::results::verdict::VerdictWord;
+use crate::results::view::RunView;
 use crate::results::{read, secrets};
 use crate::run::new_run::NewRun;
 use crate::run::prepare::Planned;
@@ -125,23 +126,23 @@ fn steps(command: &Command, written: Option<StepSource>) -> Result<Option<StepSo
     })
 }
 
-/// Creates the directory of a new run and runs the command; returns the directory and the exit code.
+/// Creates the directory of a new run and runs the command; returns the outcome and the exit code.
 pub fn start(
     new: &NewRun<'_>,
     planned: Planned,
     mode: CommandMode<'_>,
     display: &Display,
     terminal: Terminal,
-) -> Result<(PathBuf, u8), Failure> {
+) -> Result<(RunOutcome, u8), Failure> {
     let opened = planned.without_task();
     let experiment = &opened.plan.experiment;
     // Before the directory is created, because a missing program is a mistake in the file.
     start::find(&request(experiment, Path::new(NO_RUN), mode, display)?).map_err(watch::failure)?;
-    let directory = new.create(&opened, 0)?.into_directory();
+    let (directory, manifest) = new.create(&opened, 0)?.into_directory();
     let run = absolute(&directory.path)?;
     let request = request(experiment, &run, mode, display)?;
-    let code = run_in(PreparedRun { directory, segment: 0, seconds: 0.0 }, &request, display, terminal)?;
-    Ok((run, code))
+    let prepared = PreparedRun { directory, segment: 0, seconds: 0.0, manifest, plan: opened.plan.to_file(0) };
+    run_in(prepared, &request, display, terminal)
 }
 
 fn absolute(path: &Path) -> Result<PathBuf, Failure> {
@@ -185,7 +186,9 @@ pub fn resume(
     }
     let seconds = seconds_of(&run);
     resume::rewind_command(&run, point, &opened.plan, overrides).map_err(Failure::failed)?;
-    run_in(PreparedRun { directory, segment: point.segment, seconds }, &request, display, terminal)
+    let (segment, manifest) = (point.segment, point.manifest.clone());
+    let prepared = PreparedRun { directory, segment, seconds, manifest, plan: opened.plan.to_file(0) };
+    run_in(prepared, &request, display, terminal).map(|(_, code)| code)
 }
 
 /// Seconds that the processes of a run have taken so far.
@@ -195,39 +198,47 @@ fn seconds_of(run: &Path) -> f64 {
     summed.or_else(sampled).unwrap_or_default()
 }
 
-fn run_in(begun: PreparedRun, request: &WatchRequest, display: &Display, terminal: Terminal) -> Result<u8, Failure> {
-    let run = begun.directory.path.clone();
+fn run_in(
+    begun: PreparedRun,
+    request: &WatchRequest,
+    display: &Display,
+    terminal: Terminal,
+) -> Result<(RunOutcome, u8), Failure> {
     let program = invocation::program();
     let watched = session::run_in(begun, request, &|text| watch::info(terminal, text));
     let watched = watched.map_err(watch::failure)?;
-    let reported = crate::report::write(&run);
+    let (outcome, message) = (watched.records.summary.outcome, watched.records.summary.message.clone());
+    let run = RunView::ended(&watched.directory.path, watched.records);
+    let reported = crate::report::write_view(&run);
     if watched.within_line {
         terminal.end_line();
     }
     let as_requested = watched.ended_early;
-    let ending = Ending::new(watched.summary.outcome, watched.summary.message.clone());
+    let ending = Ending::new(outcome, message);
     let code = if as_requested { 0 } else { ending.exit_code() };
-    let grows = watched.verdict.verdict >= VerdictWord::Suspect;
-    let (summary, verdict) = (Some(watched.summary), Some(watched.verdict));
-    let outcome = RunOutcome { summary, verdict, plan: watched.plan, ..RunOutcome::unrecorded(ending) };
-    training::report_outcome(&run, &outcome, as_requested, display, terminal);
-    if let Some(explanation) = watched.explanation {
+    let outcome = RunOutcome { ending, run };
+    let run = &outcome.run;
+    training::report_outcome(&outcome, as_requested, display, terminal);
+    let grows = run.verdict().is_some_and(|verdict| verdict.verdict >= VerdictWord::Suspect);
+    if let Some(explanation) = run.explanation() {
         terminal.info(&format!("explanation: {}", explanation.message));
     } else if grows && !request.explain && request.runs_python() {
         terminal.info(&format!("which line adds to it: {}", request.names.explain));
     }
-    match reported {
-        Ok(_) if !terminal.events => {
-            terminal.info(&format!("report: {}", run.join(layout::REPORT).display()));
-            Ok(code)
+    let code = match reported {
+        Ok(_) => {
+            if !terminal.events {
+                terminal.info(&format!("report: {}", run.path.join(layout::REPORT).display()));
+            }
+            code
         }
-        Ok(_) => Ok(code),
         Err(error) => {
             terminal
                 .error(&format!("cannot write the report: {error}; `{program} export --to report` writes it again"));
-            Ok(if code == 0 { exit_code(crate::results::format::Outcome::Failed) } else { code })
+            if code == 0 { exit_code(crate::results::format::Outcome::Failed) } else { code }
         }
-    }
+    };
+    Ok((outcome, code))
 }
 
 /// Working directory of the command of an earlier run, if it still exists.

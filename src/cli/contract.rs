@@ -9,7 +9,7 @@ use crate::invocation;
 use crate::plan::contract::{Contract, Contracts, Violation};
 use crate::printable;
 use crate::results::format::Forecast;
-use crate::results::read as results;
+use crate::results::view::RunView;
 use crate::run::fingerprint::fingerprint;
 use crate::run::prepare::Planned;
 
@@ -83,9 +83,8 @@ pub fn violations(contract: &Contract, planned: &Planned, forecast: &Forecast) -
 }
 
 /// Messages about violations of the contract by a run.
-pub fn run_violations(contract: &Contract, run: &Path) -> Vec<String> {
-    let Some(summary) = results::summary(run).ok().flatten() else { return Vec::new() };
-    contract.run_violations(&summary, results::verdict(run).ok().flatten().as_ref())
+pub fn run_violations(contract: &Contract, run: &RunView) -> Vec<String> {
+    run.summary().map_or_else(Vec::new, |summary| contract.run_violations(summary, run.verdict()))
 }
 
 /// Advice on a violation.

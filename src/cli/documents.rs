@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use clap::{Arg, Command, CommandFactory, Parser};
 
 use super::{CommandLine, EXIT_CODES, typo};
+use crate::verdict::training::TrainingVerdictWord;
+use crate::verdict::{VerdictWord, Word};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -41,7 +43,7 @@ fn argument_row(argument: &Arg) -> String {
     if !meaning.is_empty() && !meaning.ends_with(['.', '?']) {
         meaning.push('.');
     }
-    if takes_value && !possible.is_empty() {
+    if takes_value && !possible.is_empty() && !argument.is_hide_possible_values_set() {
         let shown = possible.iter().filter(|value| !value.is_hide_set()).map(|value| format!("`{}`", value.get_name()));
         write!(meaning, " Values: {}.", shown.collect::<Vec<_>>().join(", ")).unwrap();
     }
@@ -100,6 +102,38 @@ fn pages_of_commands_are_those_of_the_code() {
     }
     let committed = std::fs::read_dir(directory).unwrap().count();
     assert_eq!(committed, pages.len(), "docs/commands has a page of a command that is gone");
+}
+
+/// Rows of a table of words: the word as in JSON, its meaning, and what to do.
+fn word_rows(words: impl Iterator<Item = (String, Word)>) -> String {
+    let row = |(name, word): (String, Word)| format!("| {name} | {} | {} |\n", word.meaning, word.advice);
+    words.map(row).collect()
+}
+
+#[test]
+fn the_glossary_has_all_words_of_verdicts() {
+    let path = root().join("docs/glossary.md");
+    let committed = std::fs::read_to_string(&path).unwrap();
+    let json = |word: serde_json::Value| word.as_str().unwrap().to_owned();
+    let named = |word: &VerdictWord| (json(serde_json::to_value(word).unwrap()), word.word());
+    let of_training = |word: &TrainingVerdictWord| (json(serde_json::to_value(word).unwrap()), word.word());
+    let tables = [
+        ("## Verdicts on memory\n", word_rows(VerdictWord::ALL.iter().map(named))),
+        ("## Verdicts on training\n", word_rows(TrainingVerdictWord::ALL.iter().map(of_training))),
+    ];
+    let mut expected = committed.clone();
+    for (title, rows) in tables {
+        let head = "| verdict | meaning | what to do |\n|---|---|---|\n";
+        let (before, after) = expected.split_once(title).unwrap();
+        let (text, table) = after.split_once("| verdict").unwrap();
+        let end = table.find("\n\n").map_or("", |end| &table[end + 1..]);
+        expected = format!("{before}{title}{text}{head}{rows}{end}");
+    }
+    if std::env::var_os("XRUN_BLESS").is_some() {
+        crate::files::write::replace(&path, expected.as_bytes()).unwrap();
+    }
+    let committed = std::fs::read_to_string(&path).unwrap();
+    assert!(committed == expected, "glossary.md is stale: XRUN_BLESS=1 cargo test --no-default-features documents");
 }
 
 /// Markdown files whose commands people copy.

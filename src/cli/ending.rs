@@ -10,17 +10,17 @@ use crate::printable;
 use crate::report;
 use crate::results::command_line;
 use crate::results::format::Summary;
-use crate::results::read;
 use crate::results::verdict::VerdictWord;
+use crate::results::view::RunView;
 use crate::run::post_mortem;
 use crate::stop::RunOutcome;
 use crate::units::{Bytes, seconds};
 
 /// Prints how a run ended, the verdict first: at most eight lines, but for memory that grows or with `--verbose`, where the
 /// memory of each epoch follows.
-pub fn print(run: &Path, outcome: &RunOutcome, as_requested: bool, terminal: Terminal) {
-    let (ending, summary) = (&outcome.ending, outcome.summary.as_ref());
-    if let Some(verdict) = &outcome.verdict {
+pub fn print(RunOutcome { ending, run }: &RunOutcome, as_requested: bool, terminal: Terminal) {
+    let summary = run.summary();
+    if let Some(verdict) = run.verdict() {
         terminal.verdict(verdict.verdict, &verdict.message);
     }
     if let Some(training) = summary.and_then(|summary| summary.training.as_ref()) {
@@ -35,26 +35,24 @@ pub fn print(run: &Path, outcome: &RunOutcome, as_requested: bool, terminal: Ter
         terminal.error(&format!("{}: {}", ending.outcome.label(), ending.message));
     }
     if let Some(summary) = summary {
-        report::result::lines(run, summary, outcome.plan.as_ref()).iter().for_each(|line| terminal.info(line));
+        run.result_lines().iter().for_each(|line| terminal.info(line));
         terminal.info(&memory_line(run, summary));
     }
-    if let Some(verdict) = &outcome.verdict
-        && (terminal.verbose || grows(verdict.verdict))
-        && let Ok(table) = report::epochs::table(run, Some(stderr_width()))
-        && !table.is_empty()
-    {
-        terminal.info(table.trim_end());
+    if run.verdict().is_some_and(|verdict| terminal.verbose || grows(verdict.verdict)) {
+        let table = report::epochs::table(run, Some(stderr_width()));
+        if !table.is_empty() {
+            terminal.info(table.trim_end());
+        }
     }
     if as_requested || ending.exit_code() == 0 {
         return;
     }
     if ending.is_data_error {
         terminal.info(&invalid_data_advice(run));
-    } else if ending.outcome.is_resumable() && can_resume(run) {
-        let record = outcome.post_mortem.as_ref();
-        let option = record.and_then(|record| post_mortem::resume_option(record, resume::is_changeable));
+    } else if ending.outcome.is_resumable() && run.watched().is_none_or(|watched| watched.can_resume) {
+        let option = run.post_mortem().and_then(|record| post_mortem::resume_option(record, resume::is_changeable));
         let option = option.map_or_else(String::new, |option| format!(" {option}"));
-        let run = printable::shell_word(&run.to_string_lossy());
+        let run = printable::shell_word(&run.path.to_string_lossy());
         terminal.info(&format!("to continue: {} resume {run}{option}", invocation::program()));
     }
 }
@@ -65,31 +63,23 @@ fn grows(judgement: VerdictWord) -> bool {
 }
 
 /// Line with the peaks: `memory at its peak: heap 54.8 MiB (34.4 MiB at the end), RSS 98.2 MiB`.
-fn memory_line(run: &Path, summary: &Summary) -> String {
+fn memory_line(run: &RunView, summary: &Summary) -> String {
     let memory = &summary.memory;
-    let watched = read::manifest(run).is_ok_and(|manifest| manifest.watched.is_some());
-    let heap = if watched { "footprint" } else { "heap" };
-    let heap = format!("{heap} {} ({} at the end)", Bytes(memory.heap_peak), Bytes(memory.heap_at_end));
+    let heap = format!("{} {} ({} at the end)", run.heap_label(), Bytes(memory.heap_peak), Bytes(memory.heap_at_end));
     let named = |name: &str, peak: Option<u64>| peak.map(|bytes| format!("{name} {}", Bytes(bytes)));
     let others = [named("RSS", memory.rss_peak), named("device", memory.device_reserved_peak)];
     let peaks: Vec<String> = std::iter::once(heap).chain(others.into_iter().flatten()).collect();
     format!("memory at its peak: {}", peaks.join(", "))
 }
 
-/// Returns true if the run can be resumed, which a command must support.
-fn can_resume(run: &Path) -> bool {
-    read::manifest(run).ok().and_then(|manifest| manifest.watched).is_none_or(|watched| watched.can_resume)
-}
-
 /// Advice after an error of the data. Corrected data is other data, with which a run cannot be resumed.
-fn invalid_data_advice(run: &Path) -> String {
+fn invalid_data_advice(run: &RunView) -> String {
     let word = |path: &Path| printable::shell_word(&path.to_string_lossy());
     let program = invocation::program();
-    let whole =
-        read::manifest(run).ok().and_then(|manifest| command_line::command_without_shortening(&manifest.command));
-    let again = whole.unwrap_or_else(|| format!("{program} {}", word(&run.join(layout::RESOLVED))));
+    let whole = run.manifest().and_then(|manifest| command_line::command_without_shortening(&manifest.command));
+    let again = whole.unwrap_or_else(|| format!("{program} {}", word(&run.path.join(layout::RESOLVED))));
     format!(
         "fix the data, then start a new run: {again}; `{program} resume {}` works only with unchanged data",
-        word(run)
+        word(&run.path)
     )
 }

@@ -2,15 +2,14 @@
 
 use clap::{Args, ValueHint};
 
-use super::resume::{find_run, refuse_other_keys, refuse_watched};
+use super::resume::{find_run, recorded_experiment, refuse_other_keys, refuse_watched};
 use super::terminal::{Failure, Terminal};
 use super::{Data, Display, Overrides, Results};
+use crate::experiment::Experiment;
 use crate::experiment::overrides::overridden_key;
-use crate::experiment::{Experiment, read};
-use crate::files::layout;
 use crate::report::evaluation::text;
 use crate::results::format::Manifest;
-use crate::results::{read as read_results, resolved};
+use crate::results::read as read_results;
 use crate::run::evaluate::{self, CheckpointChoice};
 use crate::run::prepare::Planned;
 
@@ -79,8 +78,7 @@ pub fn run(arguments: &EvalArguments) -> Result<u8, Failure> {
     let checkpoint = evaluate::select_checkpoint(&run, &manifest, arguments.checkpoint).map_err(Failure::Failed)?;
     let overrides = arguments.overrides.all();
     refuse_other_keys(&overrides, CHANGEABLE, "cannot be changed for a trained checkpoint", "train another model")?;
-    resolved::read_text(&run).map_err(Failure::failed)?;
-    let experiment = read::read_resolved(&run.join(layout::RESOLVED), &overrides)?.experiment;
+    let experiment = recorded_experiment(&run, &overrides)?.experiment;
     let (planned, same_data) = plan_inference(experiment, &overrides, &manifest, arguments.data, terminal)?;
     let (opened, task) = planned.open(1)?;
     let (directory, evaluation) =

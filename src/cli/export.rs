@@ -5,19 +5,17 @@ use clap::ValueEnum;
 use std::path::Path;
 
 use super::ExportArguments;
+use super::resume::recorded_experiment;
 use super::terminal::{Failure, Terminal};
-use crate::experiment::read as read_experiment;
 use crate::export::tensorboard;
 use crate::files::{layout, write};
-use crate::judge;
 use crate::printable;
-use crate::report;
+use crate::report::{self, run_report};
 use crate::results::timestamp;
-use crate::results::{index, read, resolved, run_name};
+use crate::results::{index, read, run_name};
 use crate::run::evaluate::{self, CheckpointChoice};
 use crate::run::weights;
 use crate::units::pluralize;
-use crate::verdict::table::TableOptions;
 
 pub fn run(arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let Some(to) = arguments.to else {
@@ -78,12 +76,10 @@ fn report(run: &Path, arguments: &ExportArguments, terminal: &Terminal) -> Resul
     if arguments.output.is_some() {
         return Err(Failure::Usage("--to report writes into the run; --output is for the other formats".into()));
     }
+    let mut view = run_report::open(run).map_err(Failure::failed)?;
     // An active or killed run has no verdict yet.
-    let so_far = match read::verdict(run) {
-        Ok(None) => judge::path(run, &TableOptions::default()).ok().map(|judged| judged.verdict),
-        _ => None,
-    };
-    for damage in report::write_judged(run, so_far).map_err(Failure::failed)? {
+    view.judge_if_missing();
+    for damage in report::write_view(&view).map_err(Failure::failed)? {
         terminal.info(&format!("damaged: {damage}"));
     }
     let page = run.join(layout::REPORT).display().to_string();
@@ -97,8 +93,7 @@ fn report(run: &Path, arguments: &ExportArguments, terminal: &Terminal) -> Resul
 fn weights(run: &Path, output: &Path, arguments: &ExportArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let manifest = read::manifest(run).map_err(Failure::failed)?;
     let checkpoint = evaluate::select_checkpoint(run, &manifest, arguments.checkpoint).map_err(Failure::Failed)?;
-    resolved::read_text(run).map_err(Failure::failed)?;
-    let experiment = read_experiment::read_resolved(&run.join(layout::RESOLVED), &[])?.experiment;
+    let experiment = recorded_experiment(run, &[])?.experiment;
     let written = weights::export(run, &manifest, &experiment, &checkpoint, output).map_err(Failure::failed)?;
     let paths: Vec<String> = written.iter().map(|path| path.display().to_string()).collect();
     match arguments.json {

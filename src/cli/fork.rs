@@ -8,12 +8,12 @@ use clap::{Args, ValueHint};
 use super::eval::checkpoint_choice;
 use super::hooks::HookPolicy;
 use super::programs::{CommandLineOf, Programs};
-use super::resume::{find_run, new_run_advice, refuse_watched};
+use super::resume::{find_run, new_run_advice, recorded_experiment, refuse_watched};
 use super::terminal::Failure;
 use super::until::Until;
 use super::{Data, Display, Overrides, Results, training};
 use crate::experiment::overrides::overridden_key;
-use crate::experiment::{read, resolved};
+use crate::experiment::resolved;
 use crate::files::layout;
 use crate::invocation;
 use crate::panics;
@@ -21,7 +21,7 @@ use crate::plan::Plan;
 use crate::printable;
 use crate::results::format::Manifest;
 use crate::results::timestamp;
-use crate::results::{read as read_results, resolved as resolved_text, trust};
+use crate::results::{read as read_results, trust};
 use crate::run::evaluate::{self, CheckpointChoice};
 use crate::run::fork::Fork;
 use crate::run::new_run::{NewRun, RunLocation};
@@ -68,8 +68,7 @@ pub fn run(arguments: &ForkArguments) -> Result<u8, Failure> {
     let manifest = read_results::manifest(&path).map_err(Failure::failed)?;
     let mut overrides = arguments.overrides.all();
     overrides.extend(arguments.name.iter().map(|name| format!("--name={name}")));
-    resolved_text::read_text(&path).map_err(Failure::failed)?;
-    let mut experiment = read::read_resolved(&path.join(layout::RESOLVED), &overrides)?.experiment;
+    let mut experiment = recorded_experiment(&path, &overrides)?.experiment;
     if experiment.command().is_some() {
         return Err(Failure::Usage(format!(
             "{}: the checkpoints of a command are its own; start it again with an argument that names one",

@@ -61,8 +61,8 @@ impl Observer for HookObserver {
 }
 
 /// Runs the hooks at the end of a run, and reports those that failed.
-pub fn run_end_hooks(dispatcher: HookDispatcher, run: &Path, outcome: &RunOutcome, exit_code: u8, terminal: Terminal) {
-    for failure in dispatcher.ended(run, outcome, exit_code) {
+pub fn run_end_hooks(dispatcher: HookDispatcher, outcome: &RunOutcome, exit_code: u8, terminal: Terminal) {
+    for failure in dispatcher.ended(outcome, exit_code) {
         // Also with --quiet, since it is a failure.
         Terminal { quiet: false, ..terminal }.info(&format!("warning: {failure}"));
     }

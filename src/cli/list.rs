@@ -14,9 +14,10 @@ use crate::killed;
 use crate::printable;
 use crate::problem::nearest;
 use crate::report::{groups, listing};
-use crate::results::index::{self, RunEntry, RunState};
+use crate::results::index::{self, RunState};
 use crate::results::selection::{self, RunFilter, SORT_KEYS, SortKey, StateFilter, sort};
 use crate::results::verdict::{TrainingVerdictWord, VerdictWord};
+use crate::results::view::RunView;
 use crate::run::fingerprint::EXCLUDED_KEYS;
 use crate::sweep::listing::{sweeps, text as listing_of_sweeps};
 use crate::units::pluralize;
@@ -32,11 +33,11 @@ pub struct ListArguments {
     /// Only runs with this status.
     #[arg(long, value_enum, value_name = "STATUS")]
     status: Option<StateFilter>,
-    /// Only runs with this memory verdict.
-    #[arg(long, value_enum, value_name = "VERDICT")]
+    /// Only runs with this memory verdict, such as `growing`.
+    #[arg(long, value_enum, value_name = "VERDICT", hide_possible_values = true)]
     verdict: Option<VerdictWord>,
-    /// Only runs with this verdict on their training.
-    #[arg(long, value_enum, value_name = "VERDICT")]
+    /// Only runs with this verdict on their training, such as `diverged`.
+    #[arg(long, value_enum, value_name = "VERDICT", hide_possible_values = true)]
     training: Option<TrainingVerdictWord>,
     /// Only runs with this tag (repeatable; see the subcommand note).
     #[arg(long, value_name = "TAG")]
@@ -126,11 +127,11 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
 
 /// Lists groups of runs, at most as many as runs are asked for.
 fn list_groups(
-    runs: impl Iterator<Item = RunEntry>,
+    runs: impl Iterator<Item = RunView>,
     arguments: &ListArguments,
     terminal: &Terminal,
 ) -> Result<u8, Failure> {
-    let runs: Vec<RunEntry> = runs.collect();
+    let runs: Vec<RunView> = runs.collect();
     let mut found = groups::groups(&runs, EXCLUDED_KEYS);
     found.truncate(arguments.count);
     match arguments.json {
@@ -157,15 +158,15 @@ fn no_runs(results: &Path) -> String {
 }
 
 /// Lines about the killed runs whose killer is known from the kernel's counters.
-fn killers(runs: &[RunEntry]) -> String {
-    let killed = runs.iter().filter(|run| run.state == RunState::Killed).take(KILLED_MAX);
+fn killers(runs: &[RunView]) -> String {
+    let killed = runs.iter().filter(|run| *run.state() == RunState::Killed).take(KILLED_MAX);
     let known = killed.map(|run| (run, killed::killer(&run.path))).filter(|(_, killer)| killer.label().is_some());
     known.map(|(run, killer)| format!("{}: {}\n", printable::line(&run.run, 28), killer.message())).collect()
 }
 
-fn with_killers(mut listed: Value, runs: &[RunEntry]) -> Value {
+fn with_killers(mut listed: Value, runs: &[RunView]) -> Value {
     for (value, run) in listed.as_array_mut().into_iter().flatten().zip(runs) {
-        if let Some(object) = value.as_object_mut().filter(|_| run.state == RunState::Killed) {
+        if let Some(object) = value.as_object_mut().filter(|_| *run.state() == RunState::Killed) {
             object.insert("killed".into(), killed::killer(&run.path).message().into());
         }
     }

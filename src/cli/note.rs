@@ -8,6 +8,7 @@ use crate::files::{file, layout, write};
 use crate::results::format::VERSION;
 use crate::results::notes::{CHARACTERS_MAX, NOTES_MAX, Note, Notes, TAGS_MAX, tag_error};
 use crate::results::timestamp;
+use crate::results::view::RunView;
 use crate::results::{index, read, run_name};
 use crate::units::pluralize;
 
@@ -60,9 +61,8 @@ pub fn run(arguments: &NoteArguments, terminal: &Terminal) -> Result<u8, Failure
     let written = Notes { version: VERSION, notes, tags };
     write::replace_json(&run.join(layout::NOTES), &written).map_err(Failure::failed)?;
     drop(turn);
-    let entry = index::entry(&run);
     let tags = if written.tags.is_empty() { "none".to_owned() } else { written.tags.join(", ") };
-    let name = run_name::run(&run, &entry.experiment);
+    let name = run_name::run(&run, &RunView::open(&run).experiment);
     terminal.info(&format!("{name}: {}, tags: {tags}", pluralize(written.notes.len() as u64, "note")));
     Ok(0)
 }

@@ -3,7 +3,6 @@
 use super::PlanArguments;
 use super::contract;
 use super::terminal::{Failure, Terminal};
-use crate::dataset::Dataset;
 use crate::exit::{EXIT_DOES_NOT_FIT, exit_code};
 use crate::experiment::shape::{self, Shape};
 use crate::experiment::{Experiment, read, schema};
@@ -132,7 +131,7 @@ fn solve_for(key: &str, arguments: &PlanArguments, overrides: &[String], termina
     let start = match start {
         Some(value) if in_bytes => serde_json::from_value::<Bytes>(value.clone()).map_or(1 << 20, |bytes| bytes.0),
         Some(value) => value.as_u64().unwrap_or(range.0),
-        None => match checked.experiment.pipeline.kind().batch_size() {
+        None => match checked.experiment.pipeline.facts().batch_size {
             Some(size) if key == "training.batch_size" => size as u64,
             _ if key == "limits.prefetch" => checked.experiment.limits.batches_ahead(),
             _ => return Err(wrong("the key has no value to start from; set one with -s")),
@@ -177,7 +176,7 @@ fn effective_max_of(key: &str, experiment: &Experiment, terminal: &Terminal) -> 
         return Ok(None);
     }
     // Each probe reports the facts about the data again, so they are not shown here.
-    let pending = experiment.dataset.as_ref().and_then(Dataset::generation_notice).is_some();
+    let pending = experiment.dataset.as_ref().and_then(|dataset| dataset.generation_notice()).is_some();
     let planned = Planned::new(experiment.clone(), Terminal { quiet: !pending, verbose: false, ..*terminal })?;
     Ok(effective_max(key, &planned.plan.facts))
 }

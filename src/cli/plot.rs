@@ -4,8 +4,8 @@ use textplots::{Chart, LabelBuilder, LabelFormat, Plot, Shape};
 
 use crate::problem::nearest;
 use crate::report::formatting::number;
-use crate::report::run_report::RunReport;
 use crate::report::series::ThinnedSeries;
+use crate::results::view::RunView;
 use crate::units::{Bytes, seconds};
 
 /// Rows of characters of a plot.
@@ -59,15 +59,15 @@ const LARGEST: f64 = 1e30;
 ///
 /// # Errors
 /// The run has no series of a name.
-pub fn plot(report: &RunReport, names: &[String], width: Option<usize>) -> Result<String, String> {
+pub fn plot(report: &RunView, names: &[String], width: Option<usize>) -> Result<String, String> {
     let columns = width.map_or(COLUMNS.1, |width| width.saturating_sub(LABEL_COLUMNS)).clamp(COLUMNS.0, COLUMNS.1);
     let found: Vec<Vec<Curve>> = names.iter().map(|name| curves(report, name)).collect::<Result<_, _>>()?;
     Ok(found.iter().flatten().take(CURVES_MAX).map(|curve| draw(curve, columns)).collect::<Vec<_>>().join("\n"))
 }
 
 /// Names of the series that a run has.
-fn names(report: &RunReport) -> Vec<&str> {
-    let (curves, trace) = (&report.curves, &report.trace);
+fn names(report: &RunView) -> Vec<&str> {
+    let (curves, trace) = (report.curves(), report.trace());
     let series = [
         ("loss", curves.losses.is_empty()),
         ("rss", trace.rss.is_empty()),
@@ -80,7 +80,7 @@ fn names(report: &RunReport) -> Vec<&str> {
     own.chain(curves.metrics.iter().map(|(name, _)| name.as_str())).collect()
 }
 
-fn curves(report: &RunReport, name: &str) -> Result<Vec<Curve>, String> {
+fn curves(report: &RunView, name: &str) -> Result<Vec<Curve>, String> {
     use Quantity::{Bytes, Number, Seconds, Step};
     let known = names(report);
     if !known.contains(&name) {
@@ -88,7 +88,7 @@ fn curves(report: &RunReport, name: &str) -> Result<Vec<Curve>, String> {
         let near = near.map_or_else(String::new, |near| format!("did you mean `{near}`? "));
         return Err(format!("--plot {name}: the run has no such series; {near}known: {}", known.join(", ")));
     }
-    let (curves, trace) = (&report.curves, &report.trace);
+    let (curves, trace) = (report.curves(), report.trace());
     let one = |series, x, y| vec![Curve::new(name.to_owned(), series, x, y)];
     Ok(match name {
         "loss" => {

@@ -5,14 +5,13 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 
 use super::eval::{CHANGEABLE, checkpoint_choice, plan_inference};
-use super::resume::{find_run, refuse_other_keys, refuse_watched};
+use super::resume::{find_run, recorded_experiment, refuse_other_keys, refuse_watched};
 use super::terminal::{Failure, Terminal};
 use super::{Data, Display, Overrides, Results};
-use crate::experiment::read;
 use crate::files::layout;
 use crate::printable;
 use crate::results::prediction::Prediction;
-use crate::results::{read as read_results, resolved};
+use crate::results::read as read_results;
 use crate::run::evaluate::{self, CheckpointChoice};
 use crate::run::predict::{self, PredictError, PredictListener, PredictOptions};
 use crate::task::predict::Item;
@@ -61,8 +60,7 @@ pub fn run(arguments: &PredictArguments) -> Result<u8, Failure> {
         predict::check_output(out).map_err(Failure::Usage)?;
     }
     let manifest = read_results::manifest(&run).map_err(Failure::failed)?;
-    resolved::read_text(&run).map_err(Failure::failed)?;
-    let experiment = read::read_resolved(&run.join(layout::RESOLVED), &overrides)?.experiment;
+    let experiment = recorded_experiment(&run, &overrides)?.experiment;
     if experiment.command().is_some() {
         return Err(Failure::Usage(predict::unsupported_message(experiment.pipeline.name())));
     }

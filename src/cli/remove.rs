@@ -11,8 +11,9 @@ use super::terminal::{Failure, Terminal};
 use crate::files::layout;
 use crate::printable;
 use crate::results::format::Outcome;
-use crate::results::index::{self, RunEntry, RunState};
+use crate::results::index::{self, RunState};
 use crate::results::timestamp;
+use crate::results::view::RunView;
 use crate::results::{read, run_name, selection};
 use crate::run::remove::{self, Leftovers, Removable, RemoveError};
 use crate::units::{Bytes, pluralize};
@@ -82,10 +83,10 @@ fn all_but(count: u64, arguments: &RemoveArguments, terminal: &Terminal) -> Resu
     if let Some(name) = experiment {
         index::check_experiment(results, name)?;
     }
-    let found: Vec<RunEntry> = index::newest_first(results, experiment).collect();
+    let found: Vec<RunView> = index::newest_first(results, experiment).collect();
     let mut leftovers = remove::find_leftovers(results, experiment);
-    let mut experiments: BTreeMap<&str, Vec<&RunEntry>> = BTreeMap::new();
-    for run in found.iter().filter(|run| run.state != RunState::Running) {
+    let mut experiments: BTreeMap<&str, Vec<&RunView>> = BTreeMap::new();
+    for run in found.iter().filter(|run| *run.state() != RunState::Running) {
         match remove::verify_run(&run.path) {
             Ok(()) => experiments.entry(&run.experiment).or_default().push(run),
             Err(RemoveError::Gone) => {}
@@ -102,7 +103,7 @@ fn all_but(count: u64, arguments: &RemoveArguments, terminal: &Terminal) -> Resu
             if starts_in_the_future(run) {
                 kept_runs.report(run, &"its start time is in the future");
             } else if kept < count {
-                let counts = is_complete(&run.state);
+                let counts = is_complete(run.state());
                 kept += u64::from(counts);
                 kept_runs.unfinished += u64::from(!counts);
             } else if is_tagged(&run.path) {
@@ -111,7 +112,7 @@ fn all_but(count: u64, arguments: &RemoveArguments, terminal: &Terminal) -> Resu
                 kept_runs.report(run, &format!("it is the best run of {}", printable::line(&run.experiment, 100)));
             } else if let Some(fork) = found.iter().find(|fork| is_fork_of(fork, run)) {
                 kept_runs.report(run, &format!("`reproduce` of its fork {} needs it", printable::line(&fork.run, 100)));
-            } else if matches!(run.state, RunState::Unreadable(_)) {
+            } else if matches!(run.state(), RunState::Unreadable(_)) {
                 // It may be the best run.
                 kept_runs.damaged += 1;
             } else {
@@ -129,14 +130,11 @@ fn all_but(count: u64, arguments: &RemoveArguments, terminal: &Terminal) -> Resu
 }
 
 /// Best run of each experiment.
-fn best<'a>(
-    experiments: &BTreeMap<&str, Vec<&'a RunEntry>>,
-    metric: Option<&str>,
-) -> Result<Vec<&'a RunEntry>, Failure> {
+fn best<'a>(experiments: &BTreeMap<&str, Vec<&'a RunView>>, metric: Option<&str>) -> Result<Vec<&'a RunView>, Failure> {
     if metric == Some(NONE) {
         return Ok(Vec::new());
     }
-    let mut found: Vec<&RunEntry> = experiments.values().flat_map(|runs| selection::best(runs, metric)).collect();
+    let mut found: Vec<&RunView> = experiments.values().flat_map(|runs| selection::best(runs, metric)).collect();
     let Some(metric) = metric else { return Ok(found) };
     if found.is_empty() && !experiments.is_empty() {
         let metric = printable::line(metric, 100);
@@ -147,14 +145,14 @@ fn best<'a>(
     }
     // Experiments without this metric.
     let others = experiments.iter().filter(|(name, _)| !found.iter().any(|run| run.experiment == **name));
-    let others: Vec<&RunEntry> = others.flat_map(|(_, runs)| selection::best(runs, None)).collect();
+    let others: Vec<&RunView> = others.flat_map(|(_, runs)| selection::best(runs, None)).collect();
     found.extend(others);
     Ok(found)
 }
 
 /// Returns true if a run started from a checkpoint of `parent`.
-fn is_fork_of(fork: &RunEntry, parent: &RunEntry) -> bool {
-    let named = fork.parent.as_ref().and_then(|parent| parent.run.rsplit_once('/'));
+fn is_fork_of(fork: &RunView, parent: &RunView) -> bool {
+    let named = fork.parent().and_then(|parent| parent.run.rsplit_once('/'));
     named.is_some_and(|(experiment, run)| (experiment, run) == (&*parent.experiment, &*parent.run))
 }
 
@@ -164,8 +162,8 @@ fn is_complete(state: &RunState) -> bool {
 }
 
 /// Returns true if a clock was wrong, then or now, so that the order of runs is unknown.
-fn starts_in_the_future(run: &RunEntry) -> bool {
-    let started = run.started.as_deref().and_then(timestamp::seconds_of);
+fn starts_in_the_future(run: &RunView) -> bool {
+    let started = run.started().and_then(timestamp::seconds_of);
     started.is_none_or(|started| started > timestamp::time().timestamp() as f64)
 }
 
@@ -183,7 +181,7 @@ struct KeptRuns<'a> {
 }
 
 impl KeptRuns<'_> {
-    fn report(&mut self, run: &RunEntry, why: &dyn std::fmt::Display) {
+    fn report(&mut self, run: &RunView, why: &dyn std::fmt::Display) {
         self.lines += 1;
         if self.lines <= LISTED_MAX {
             self.terminal.info(&format!("kept {}: {why}", run_name::run(&run.path, &run.experiment)));

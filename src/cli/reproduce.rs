@@ -8,7 +8,7 @@ use clap::Args;
 use super::command;
 use super::hooks::HookPolicy;
 use super::programs::{CommandLineOf, Programs};
-use super::resume::{find_run, refuse_other_keys, refuse_watched};
+use super::resume::{find_run, recorded_experiment, refuse_other_keys, refuse_watched};
 use super::terminal::{Failure, Terminal};
 use super::training;
 use super::{Data, Display, Overrides, Results};
@@ -16,7 +16,6 @@ use crate::command::EarlyEnd;
 use crate::device::{self, DeviceKind};
 use crate::exit::exit_code;
 use crate::experiment::overrides::overridden_key;
-use crate::experiment::read;
 use crate::files::{file, layout, write};
 use crate::invocation;
 use crate::report;
@@ -110,7 +109,7 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     };
     let mut display = arguments.display.clone();
     display.json = false;
-    let (directory, code) = match planned.plan.experiment.command().is_some() {
+    let (outcome, code) = match planned.plan.experiment.command().is_some() {
         true => {
             let stop_after = new.stop_after.map(|steps| EarlyEnd { steps, after: None });
             let working_directory = command::working_directory(&original.manifest);
@@ -129,8 +128,9 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     }
     let on_cpu = chosen.kind == DeviceKind::Cpu && original.manifest.device.chosen.starts_with("cpu");
     let tolerance = arguments.tolerance.unwrap_or(if on_cpu { TOLERANCE_CPU } else { TOLERANCE_GPU });
+    let directory = outcome.run.path.as_path();
     let reproduction =
-        reproduce::conclude(&original, (&path, &directory), tolerance, &chosen, changes).map_err(Failure::failed)?;
+        reproduce::conclude(&original, (&path, &outcome.run), tolerance, &chosen, changes).map_err(Failure::failed)?;
     write::replace_json(&directory.join(layout::REPRODUCTION), &reproduction).map_err(Failure::failed)?;
     match arguments.display.json {
         true => terminal.json(&reproduction),
@@ -161,8 +161,7 @@ fn plan(
     terminal: Terminal,
 ) -> Result<Planned, Failure> {
     let overrides = arguments.overrides.all();
-    resolved::read_text(path).map_err(Failure::failed)?;
-    let mut experiment = read::read_resolved(&path.join(layout::RESOLVED), &overrides)?.experiment;
+    let mut experiment = recorded_experiment(path, &overrides)?.experiment;
     Programs::for_run(path, &experiment, CommandLineOf::Program, arguments.hooks).check(arguments.allow_command)?;
     let paths = data_path_keys(&experiment);
     let changeable: Vec<&str> =

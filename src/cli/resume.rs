@@ -16,7 +16,7 @@ use super::until::Until;
 use super::{Data, Display, Overrides, Results};
 use crate::directory;
 use crate::experiment::overrides::{as_arguments, overridden_key};
-use crate::experiment::read;
+use crate::experiment::read::{CheckedExperiment, read_resolved};
 use crate::files::{layout, write};
 use crate::invocation;
 use crate::killed;
@@ -105,6 +105,12 @@ pub fn find_run(results: &Results, text: &str) -> Result<PathBuf, Failure> {
     std::fs::canonicalize(&found).map_err(|error| Failure::Failed(format!("{}: {error}", found.display())))
 }
 
+/// Experiment of a run with overrides, from its intact `resolved.toml`.
+pub fn recorded_experiment(run: &Path, overrides: &[String]) -> Result<CheckedExperiment, Failure> {
+    resolved_text::read_text(run).map_err(Failure::failed)?;
+    Ok(read_resolved(&run.join(layout::RESOLVED), overrides)?)
+}
+
 pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     let started = Instant::now();
     let terminal = arguments.display.terminal();
@@ -119,8 +125,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     refuse_fixed_keys(&overrides, &path)?;
     let extend = arguments.extend;
     let overrides: Vec<String> = overrides.into_iter().chain(extend.overrides()).collect();
-    resolved_text::read_text(&path).map_err(Failure::failed)?;
-    let checked = read::read_resolved(&path.join(layout::RESOLVED), &overrides)?;
+    let checked = recorded_experiment(&path, &overrides)?;
     Programs::for_run(&path, &checked.experiment, CommandLineOf::Resume, arguments.hooks)
         .check(arguments.allow_command)?;
     let directory = directory::reopen(&path).map_err(|error| match error.source.kind() {
@@ -215,6 +220,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         plan: &opened.plan,
         ledger: &opened.ledger,
         directory: &directory,
+        manifest: &point.manifest,
         state: point.state,
         segment: point.segment,
         gpu: opened.gpu(),
@@ -222,7 +228,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         stop_after: None,
         until: arguments.until.step,
     };
-    Ok(training::train(launch, task, &stop, &arguments.display, terminal, hooks))
+    Ok(training::train(launch, task, &stop, &arguments.display, terminal, hooks).1)
 }
 
 /// Explains who killed a run, and after an OOM kill how to avoid the next one.

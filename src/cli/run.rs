@@ -1,6 +1,5 @@
 //! `xrun FILE`: check, plan and train an experiment.
 
-use std::path::Path;
 use std::time::Instant;
 
 use super::command;
@@ -10,13 +9,13 @@ use super::hooks::HookPolicy;
 use super::terminal::{Failure, Terminal};
 use super::training;
 use super::{Display, RunArguments};
-use crate::dataset::Dataset;
 use crate::exit::EXIT_VERDICT;
 use crate::experiment::{Experiment, read};
 use crate::invocation;
 use crate::plan::{Plan, describe, disk, fit, shorten};
 use crate::results::format::Outcome;
-use crate::results::{index, read as read_results};
+use crate::results::index;
+use crate::results::view::RunView;
 use crate::run::fingerprint::fingerprint;
 use crate::run::new_run::{NewRun, RunLocation};
 use crate::run::prepare::Planned;
@@ -95,7 +94,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
             .and_then(record::sweep_of)
             .is_none_or(|sweep| record::check_creator(sweep).is_ok()),
     };
-    let (run, code) = match is_command {
+    let (outcome, code) = match is_command {
         true if arguments.dry_run => {
             describe_plan(&planned.plan, 0, "", &arguments.display, terminal);
             return Ok(0);
@@ -121,7 +120,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
             training::start(&new, &opened, task, started, &arguments.display, terminal, hooks)?
         }
     };
-    let violations = locked.map_or_else(Vec::new, |locked| contract::run_violations(&locked, &run));
+    let violations = locked.map_or_else(Vec::new, |locked| contract::run_violations(&locked, &outcome.run));
     violations.iter().for_each(|violation| terminal.error(&format!("memory contract violated: {violation}")));
     Ok(if code == 0 && !violations.is_empty() { EXIT_VERDICT } else { code })
 }
@@ -153,7 +152,7 @@ fn short_run_overrides(
         return Ok(set);
     }
     // The run itself reports the facts about the data. Only generating the data, which may take minutes, is shown here.
-    let pending = experiment.dataset.as_ref().and_then(Dataset::generation_notice).is_some();
+    let pending = experiment.dataset.as_ref().and_then(|dataset| dataset.generation_notice()).is_some();
     let whole = Planned::new(experiment, Terminal { quiet: terminal.quiet || !pending, verbose: false, ..terminal })?;
     let experiment = &whole.plan.experiment;
     let mut set = shorten::overrides(experiment, whole.plan.steps, steps);
@@ -171,17 +170,16 @@ fn short_run_overrides(
 }
 
 /// Reports the finished run because of which `--if-changed` skips this one.
-fn report_skipped(run: &Path, arguments: &RunArguments, terminal: Terminal) -> u8 {
+fn report_skipped(run: &RunView, arguments: &RunArguments, terminal: Terminal) -> u8 {
     let message = "skipped: this run has the same experiment, data and code";
-    terminal.info(&format!("{}: {message}", run.display()));
+    terminal.info(&format!("{}: {message}", run.path.display()));
     if arguments.display.json {
-        let summary = read_results::summary(run).ok().flatten();
         terminal.json(&serde_json::json!({
-            "run": run.display().to_string(),
+            "run": run.path.display().to_string(),
             "outcome": Outcome::Finished,
             "exit_code": 0,
             "message": message,
-            "summary": summary,
+            "summary": run.summary(),
             "skipped": true,
         }));
     }

@@ -10,10 +10,10 @@ use crate::files::layout;
 use crate::killed;
 use crate::killed::KillReport;
 use crate::report::formatting::utc_time;
-use crate::report::run_report::gather;
+use crate::report::run_report::open;
 use crate::report::{brief, summary};
 use crate::results::index::RunState;
-use crate::results::{index, read, run_name};
+use crate::results::{index, run_name};
 use crate::sweep::records::sweep::SweepRecord;
 use crate::sweep::{listing, table, text};
 
@@ -44,19 +44,19 @@ pub fn run(arguments: &ShowArguments, terminal: &Terminal) -> Result<u8, Failure
         return show_sweep(&sweep, arguments.json, terminal);
     }
     let run = index::find(results, &arguments.run)?;
+    let view = open(&run).map_err(Failure::failed)?;
     if !arguments.plot.is_empty() {
-        let report = gather(&run).map_err(Failure::failed)?;
-        terminal.print(&plot::plot(&report, &arguments.plot, terminal.width()).map_err(Failure::Usage)?);
+        terminal.print(&plot::plot(&view, &arguments.plot, terminal.width()).map_err(Failure::Usage)?);
         return Ok(0);
     }
     if arguments.brief {
-        terminal.print(&brief::text(&run, terminal.width()).map_err(Failure::failed)?);
+        terminal.print(&brief::text(&view, terminal.width()));
         return Ok(0);
     }
-    let notes = read::notes(&run).map_err(Failure::failed)?;
-    let killed = (index::entry(&run).state == RunState::Killed).then(|| killed::explain(&run));
+    let notes = view.notes().map_err(Failure::failed)?;
+    let killed = (*view.state() == RunState::Killed).then(|| killed::explain(&run));
     if arguments.json {
-        let mut value = summary::json(&run).map_err(Failure::failed)?;
+        let mut value = summary::json(&view).map_err(Failure::failed)?;
         if let Some(object) = value.as_object_mut() {
             object.insert("notes".into(), serde_json::json!({ "tags": notes.tags, "notes": notes.notes }));
             object.extend(killed.iter().map(|killed| ("killed".to_owned(), serde_json::json!(killed))));
@@ -64,7 +64,7 @@ pub fn run(arguments: &ShowArguments, terminal: &Terminal) -> Result<u8, Failure
         terminal.json(&value);
         return Ok(0);
     }
-    let text = summary::text(&run, terminal.width()).map_err(Failure::failed)?;
+    let text = summary::text(&view, terminal.width());
     let tags = notes.tags.join(", ");
     let mut more = Vec::new();
     more.extend(killed.iter().flat_map(kill_lines));

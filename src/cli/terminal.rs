@@ -11,7 +11,7 @@ use crate::problem::Problems;
 use crate::report::width;
 use crate::results::format::Outcome;
 use crate::results::index::IndexError;
-use crate::results::verdict::VerdictWord;
+use crate::results::verdict::{Tone, VerdictWord};
 
 /// Terminal output: stdout for answers, stderr for everything else.
 #[derive(Clone, Copy, Debug, Default)]
@@ -97,10 +97,10 @@ impl Terminal {
             return;
         }
         let text = format!("verdict {}: {message}", judgement.words());
-        let colour = match judgement {
-            VerdictWord::Bounded | VerdictWord::Stepped | VerdictWord::GrewThenFlat => GREEN,
-            VerdictWord::Retained | VerdictWord::Growing | VerdictWord::Exceeded => RED,
-            _ => YELLOW,
+        let colour = match judgement.word().tone {
+            Tone::Good => GREEN,
+            Tone::Busy => YELLOW,
+            Tone::Bad => RED,
         };
         if self.events || !stderr_has_colours() {
             return self.note(&text);

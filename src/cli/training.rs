@@ -1,6 +1,5 @@
 //! Training of a new or resumed run: signals, progress, hooks, report and outcome.
 
-use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 use super::hooks::{HookObserver, HookPolicy};
@@ -9,7 +8,7 @@ use super::{Display, Progress, ending, hooks, progress};
 use crate::exit::exit_code;
 use crate::files::layout;
 use crate::invocation;
-use crate::report;
+use crate::report::{self, ReportError};
 use crate::results::format::Outcome;
 use crate::results::timestamp;
 use crate::run::hooks::HookDispatcher;
@@ -58,7 +57,7 @@ impl From<StartError> for Failure {
     }
 }
 
-/// Creates the directory of a new run and trains; returns the directory and the exit code.
+/// Creates the directory of a new run and trains; returns the outcome and the exit code.
 pub fn start(
     new: &NewRun<'_>,
     opened: &Opened,
@@ -67,12 +66,11 @@ pub fn start(
     display: &Display,
     terminal: Terminal,
     hooks: HookPolicy,
-) -> Result<(PathBuf, u8), Failure> {
+) -> Result<(RunOutcome, u8), Failure> {
     // Before this, signals have their default effect.
     let stop = listen(display, terminal)?;
     let run = new.create(opened, task.parameters())?;
-    let code = train(run.launch(opened, started), task, &stop, display, terminal, hooks);
-    Ok((run.directory.path.clone(), code))
+    Ok(train(run.launch(opened, started), task, &stop, display, terminal, hooks))
 }
 
 /// Message on the first signal.
@@ -86,7 +84,7 @@ pub fn listen(display: &Display, terminal: Terminal) -> Result<StopSignal, Failu
     stop.map_err(Failure::failed)
 }
 
-/// Trains, writes the report, runs hooks and reports the outcome; returns the exit code.
+/// Trains, writes the report, runs hooks and reports the outcome; returns it and the exit code.
 pub fn train(
     launch: Launch<'_>,
     task: Box<dyn Task>,
@@ -94,71 +92,73 @@ pub fn train(
     display: &Display,
     terminal: Terminal,
     hooks: HookPolicy,
-) -> u8 {
-    let run = launch.directory.path.clone();
+) -> (RunOutcome, u8) {
+    let directory = launch.directory;
     let stops_early = launch.stop_after.is_some() || launch.until.is_some();
-    let dispatcher = HookDispatcher::new(&launch.plan.experiment.hooks, hooks == HookPolicy::Run);
+    let dispatcher = HookDispatcher::new(&launch.plan.experiment.hooks, hooks == HookPolicy::Run, launch.manifest);
     let shown = progress::observer(display.progress, terminal);
-    let mut observer = HookObserver::new(shown, dispatcher, &run, launch.plan.steps);
+    let mut observer = HookObserver::new(shown, dispatcher, &directory.path, launch.plan.steps);
     let outcome = launch.train(task, stop, &mut observer);
     let ending = &outcome.ending;
     let dispatcher = observer.into_dispatcher();
-    let reported = report::write(&run);
+    // Otherwise the directory is that of another process now.
+    let reported = directory.check_held().map_err(ReportError::from).and_then(|()| report::write_view(&outcome.run));
     let as_requested = stops_early && ending.outcome == Outcome::Interrupted && !stop.raised();
     if let Err(error) = &reported {
         // Before the outcome, whose advice stands last.
         let program = invocation::program();
         terminal.error(&format!("cannot write the report: {error}; `{program} export --to report` writes it again"));
     }
-    report_outcome(&run, &outcome, as_requested, display, terminal);
+    report_outcome(&outcome, as_requested, display, terminal);
     let code = if as_requested { 0 } else { ending.exit_code() };
-    hooks::run_end_hooks(dispatcher, &run, &outcome, code, terminal);
-    match (reported, code) {
+    hooks::run_end_hooks(dispatcher, &outcome, code, terminal);
+    let code = match (reported, code) {
         (Err(_), 0) => exit_code(Outcome::Failed),
         (Err(_), code) => code,
         (Ok(damage), code) => {
             // Damage in records of earlier processes.
             damage.iter().for_each(|damage| terminal.info(&format!("damaged: {damage}")));
             if !terminal.events {
-                terminal.info(&format!("report: {}", run.join(layout::REPORT).display()));
+                terminal.info(&format!("report: {}", directory.path.join(layout::REPORT).display()));
             }
             code
         }
-    }
+    };
+    (outcome, code)
 }
 
 /// Reports the outcome of a run, as text or as an event, and on stdout with `--json`. `as_requested` is true for a run that
 /// stopped at the requested step, which is a success.
-pub fn report_outcome(run: &Path, outcome: &RunOutcome, as_requested: bool, display: &Display, terminal: Terminal) {
+pub fn report_outcome(outcome: &RunOutcome, as_requested: bool, display: &Display, terminal: Terminal) {
     match terminal.events {
-        true => emit_outcome(run, outcome, as_requested, terminal),
-        false => ending::print(run, outcome, as_requested, terminal),
+        true => emit_outcome(outcome, as_requested, terminal),
+        false => ending::print(outcome, as_requested, terminal),
     }
-    let ending = &outcome.ending;
+    let RunOutcome { ending, run } = outcome;
     if display.json {
         terminal.json(&serde_json::json!({
-            "run": run.display().to_string(),
+            "run": run.path.display().to_string(),
             "outcome": ending.outcome,
             "exit_code": if as_requested { 0 } else { ending.exit_code() },
             "is_data_error": ending.is_data_error,
             "stopped_as_requested": as_requested,
             "message": ending.message,
-            "parameters": outcome.plan.as_ref().map(|plan| plan.parameters),
-            "summary": outcome.summary,
+            "parameters": run.plan().map(|plan| plan.parameters),
+            "summary": run.summary(),
         }));
     }
 }
 
 /// Emits the last event of a run.
-fn emit_outcome(run: &Path, outcome: &RunOutcome, as_requested: bool, terminal: Terminal) {
-    let (ending, summary) = (&outcome.ending, outcome.summary.as_ref());
-    let report = run.join(layout::REPORT);
+fn emit_outcome(RunOutcome { ending, run }: &RunOutcome, as_requested: bool, terminal: Terminal) {
+    let summary = run.summary();
+    let report = run.path.join(layout::REPORT);
     terminal.event(&serde_json::json!({
-        "event": "ended", "time": timestamp::now(), "run": run.display().to_string(),
+        "event": "ended", "time": timestamp::now(), "run": run.path.display().to_string(),
         "outcome": ending.outcome, "exit_code": if as_requested { 0 } else { ending.exit_code() },
         "message": ending.message,
         "report": report.is_file().then(|| report.display().to_string()),
-        "verdict": outcome.verdict.as_ref().map(|found| serde_json::json!({ "verdict": found.verdict, "message": found.message })),
+        "verdict": run.verdict().map(|found| serde_json::json!({ "verdict": found.verdict, "message": found.message })),
         "training": summary.and_then(|summary| summary.training.as_ref()).map(|found| {
             serde_json::json!({ "verdict": found.verdict, "message": found.message })
         }),

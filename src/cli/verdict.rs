@@ -9,11 +9,12 @@ use crate::command::attach;
 use crate::exit::EXIT_VERDICT;
 use crate::files::{layout, write};
 use crate::judge::{VerdictError, fails, training_fails};
-use crate::report::run_report::{self, RunReport};
+use crate::report::run_report;
 use crate::report::verdict::text;
 use crate::report::width::fold;
 use crate::results::index;
 use crate::results::verdict::{LineDamage, UnjudgedColumn, Verdict};
+use crate::results::view::RunView;
 use crate::settings::sections::FailOn;
 use crate::stop::StopSignal;
 use crate::verdict::table::{POSITIONS, TableOptions};
@@ -92,16 +93,16 @@ pub fn run(arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Fail
     if path.is_dir() && !path.join(layout::MEMORY).exists() {
         terminal.info("no memory.jsonl: showing verdict.json");
     }
-    let report = if path.is_dir() { run_report::gather(&path).ok() } else { None };
+    let report = if path.is_dir() { run_report::open(&path).ok() } else { None };
     let of_metrics = |damage: &&LineDamage| damage.file == layout::METRICS;
-    let damage = report.iter().flat_map(RunReport::line_damage).filter(of_metrics).cloned().collect();
+    let damage = report.iter().flat_map(|run| &run.curves().line_damage).filter(of_metrics).cloned().collect();
     let code = print_verdict(&judge::add_damage(judged.verdict, damage), arguments, terminal);
     Ok(code.max(report.map_or(0, |report| print_training(report, arguments, terminal))))
 }
 
 /// Prints the verdict on the training of a run and returns the exit code.
-fn print_training(report: RunReport, arguments: &VerdictArguments, terminal: &Terminal) -> u8 {
-    let Some(training) = report.training else { return 0 };
+fn print_training(report: RunView, arguments: &VerdictArguments, terminal: &Terminal) -> u8 {
+    let Some(training) = report.training() else { return 0 };
     if !arguments.json {
         let text = format!("\ntraining {}: {}", training.verdict.words(), training.message);
         terminal.print(&fold(&printable::lines(&text), terminal.width(), 2));

@@ -17,6 +17,7 @@ use crate::files::layout;
 use crate::invocation;
 use crate::report;
 use crate::results::format::Outcome;
+use crate::results::view::{EndRecords, RunView};
 use crate::settings::signal::Signal;
 use crate::settings::step_pattern::StepPattern;
 use crate::units::{Bytes, Span, seconds};
@@ -101,16 +102,15 @@ pub fn run(arguments: &WatchArguments, terminal: &Terminal) -> Result<u8, Failur
     let request = request(arguments)?;
     let watched = session::run(&request, &|text| info(terminal, text));
     let watched = watched.map_err(failure)?;
-    let run = &watched.directory.path;
-    let reported = report::write(run);
-    let summary = &watched.summary;
-    let verdict = &watched.verdict;
+    let EndRecords { summary, verdict, explanation, .. } = watched.records.clone();
+    let run = RunView::ended(&watched.directory.path, watched.records);
+    let reported = report::write_view(&run);
     let program = invocation::program();
     if watched.within_line {
         terminal.end_line();
     }
     terminal.info(&format!("{program}: verdict {}: {}", verdict.verdict.words(), verdict.message));
-    if let Some(explanation) = &watched.explanation {
+    if let Some(explanation) = explanation {
         terminal.info(&format!("{program}: explanation: {}", explanation.message));
     }
     let ending = format!("{} ({})", summary.message, seconds(summary.seconds));
@@ -121,7 +121,7 @@ pub fn run(arguments: &WatchArguments, terminal: &Terminal) -> Result<u8, Failur
         outcome => terminal.error(&format!("{}: {ending}", outcome.label())),
     }
     match reported {
-        Ok(_) => terminal.info(&format!("{program}: report: {}", run.join(layout::REPORT).display())),
+        Ok(_) => terminal.info(&format!("{program}: report: {}", run.path.join(layout::REPORT).display())),
         Err(error) => terminal.error(&format!("cannot write the report: {error}")),
     }
     Ok(summary.exit_code)

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::workplace::{Workplace, text};
+use crate::workplace::{Workplace, text, without_pipelines};
 
 const SUBCOMMANDS: &[&str] = &[
     "run",
@@ -121,7 +121,7 @@ fn a_template_checks_clean() {
     }
     let said = workplace.xrun(&["new", "fewshot-detecton"]);
     assert_eq!(said.code, 2);
-    insta::assert_snapshot!("template_with_a_typo", said.err);
+    insta::assert_snapshot!("template_with_a_typo", without_pipelines(&said.err));
 }
 
 #[test]

@@ -4,9 +4,10 @@ use std::path::{Path, PathBuf};
 
 use xrun::export::tensorboard;
 use xrun::judge;
-use xrun::report::{self, compare, listing, summary};
+use xrun::report::{self, compare, listing, run_report, summary};
 use xrun::results::index;
 use xrun::results::selection::{RunFilter, SortKey};
+use xrun::results::view::RunView;
 use xrun::run::reproduce::Original;
 use xrun::verdict::table::TableOptions;
 
@@ -77,7 +78,7 @@ fn answers(results: &Path, run: &Path, other: &Path, output: &Path) -> Vec<(&'st
     let entries = index::runs(results);
     let by_key = RunFilter { values: vec![("limits.workers".into(), "1".into())], ..RunFilter::default() };
     let order = SortKey::parse("training.epochs").unwrap();
-    let listed = |entry: &&index::RunEntry| by_key.accepts(entry);
+    let listed = |entry: &&RunView| by_key.accepts(entry);
     let doubts: Vec<String> = entries.iter().filter_map(|entry| by_key.unreadable_reason(entry, &order)).collect();
     let doubts = if doubts.is_empty() { String::new() } else { format!("damaged: {doubts:?}") };
     let exported = || {
@@ -98,14 +99,22 @@ fn answers(results: &Path, run: &Path, other: &Path, output: &Path) -> Vec<(&'st
     };
     // First: where there is no page, the others say how to get one.
     let page = shown(page());
+    let opened = || run_report::open(run).map_err(|error| error.to_string());
     let compared = compare::gather(&[run.to_path_buf(), other.to_path_buf()]);
     vec![
         ("report", page),
         ("ls", listing::text(&entries, None)),
         ("ls --json", listing::json(&entries).to_string()),
         ("ls -s", doubts + &entries.iter().filter(listed).count().to_string()),
-        ("show", shown(summary::text(run, None).map_err(|error| error.to_string()))),
-        ("show --json", shown(summary::json(run).map(|json| json.to_string()).map_err(|error| error.to_string()))),
+        ("show", shown(opened().map(|run| summary::text(&run, None)))),
+        (
+            "show --json",
+            shown(
+                opened().and_then(|run| {
+                    summary::json(&run).map(|json| json.to_string()).map_err(|error| error.to_string())
+                }),
+            ),
+        ),
         (
             "compare",
             shown(
@@ -334,7 +343,7 @@ fn missing_doubled_and_swapped_lines_are_counted_by_every_reader() {
                 "file": file, "written": count, "missing": missing, "damaged": 0, "doubled": doubled, "out_of_order": out_of_order,
             }]);
             let path = run.to_str().unwrap();
-            let shown = summary::json(&run).unwrap();
+            let shown = summary::json(&RunView::open(&run)).unwrap();
             assert_eq!(shown["line_damage"], damage, "{path}");
             let verdict = workplace.xrun(&["verdict", path, "--json"]).json();
             assert_eq!((&verdict["line_damage"], &verdict["verdict"]), (&damage, &recorded["verdict"]), "{path}");
@@ -343,7 +352,7 @@ fn missing_doubled_and_swapped_lines_are_counted_by_every_reader() {
             assert_eq!((&compared[0]["line_damage"], &compared[1]["line_damage"]), (&serde_json::Value::Null, &damage));
             let exported = tensorboard::export(&run, &run, 0.0).unwrap();
             assert_eq!(serde_json::json!(exported.line_damage), damage, "{path}");
-            for answer in [report::write(&run).unwrap().concat(), summary::text(&run, None).unwrap()] {
+            for answer in [report::write(&run).unwrap().concat(), summary::text(&RunView::open(&run), None)] {
                 assert!(answer.contains(&format!("of {count}, ")), "{answer}");
             }
             let refused = Original::read(&run).map(|original| original.last_step);
@@ -364,7 +373,7 @@ fn a_killed_run_without_some_lines_before_its_checkpoint_never_goes_on_silently(
         let mut lines: Vec<&str> = whole.split_inclusive('\n').collect();
         lines.drain(3..6);
         std::fs::write(&path, lines.concat()).unwrap();
-        let before = summary::json(&run).unwrap()["line_damage"][0]["file"].clone();
+        let before = summary::json(&RunView::open(&run)).unwrap()["line_damage"][0]["file"].clone();
         assert_eq!(before, file);
         (workplace.xrun(&["resume", run.to_str().unwrap()]), run)
     };
@@ -375,11 +384,11 @@ fn a_killed_run_without_some_lines_before_its_checkpoint_never_goes_on_silently(
     let (said, run) = resume("memory.jsonl");
     assert!(said.code == 0 && said.err.contains("memory.jsonl"), "{said:?}");
     assert_eq!(text(&run.join("metrics.jsonl")), text(&workplace.latest("whole").join("metrics.jsonl")));
-    let damage = summary::json(&run).unwrap()["line_damage"].clone();
+    let damage = summary::json(&RunView::open(&run)).unwrap()["line_damage"].clone();
     assert_eq!((damage.as_array().unwrap().len(), &damage[0]["file"]), (1, &"memory.jsonl".into()), "{damage}");
     // Nothing is missing: the sums go on from those of the checkpoint.
     assert_eq!(workplace.xrun(&["resume", original.to_str().unwrap()]).code, 0);
-    assert_eq!(summary::json(&original).unwrap()["line_damage"], serde_json::json!([]));
+    assert_eq!(summary::json(&RunView::open(&original)).unwrap()["line_damage"], serde_json::json!([]));
 }
 
 /// Generated data of each kind, small. A build without Burn prepares it and then refuses to train.

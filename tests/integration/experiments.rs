@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::workplace::{Output, Workplace, said, text};
+use crate::workplace::{Output, Workplace, said, text, without_pipelines};
 
 fn samples(directory: &str) -> (PathBuf, Vec<String>) {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/experiments").join(directory);
@@ -36,7 +36,7 @@ fn every_wrong_file_is_refused_in_words_that_help() {
         settings.bind(|| {
             insta::assert_snapshot!(
                 name.trim_end_matches(".toml"),
-                said.err.replace(directory.to_str().unwrap(), "HERE")
+                without_pipelines(&said.err.replace(directory.to_str().unwrap(), "HERE"))
             )
         });
     }

@@ -157,7 +157,7 @@ fn what_leaks_tensors_is_where_the_device_is() {
     let mut plan = plan::resolve(dummy, facts);
     plan.experiment =
         toml::from_str("[pipeline.fewshot-detection]\n[leaks]\ngradients = true\nlog_history = true\n").unwrap();
-    let all = plan.experiment.pipeline.kind().leaks();
+    let all = plan.experiment.pipeline.facts().leaks;
     plan.owners.extend(plan.experiment.leaks.planned_buffers(all, |_| LeakGrowth::Total(0)));
     let on_device = |plan: &plan::Plan| {
         let owners = plan.owners.iter().filter(|owner| owner.place == MemoryKind::Device);

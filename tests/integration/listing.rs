@@ -38,7 +38,7 @@ fn runs_are_chosen_by_experiment_state_verdict_and_value() {
     assert_eq!(count(&["-s", "limits.frame_cache=50331648"]), 3);
     assert_eq!(count(&["-s", "limits.frame_cache=48 MiB", "--status", "finished"]), 2);
     let bounded = count(&["--verdict", "bounded"]);
-    let others = ["inconclusive", "stepped", "grew-then-flat", "retained", "suspect", "growing", "exceeded"];
+    let others = ["inconclusive", "stepped", "grew_then_flat", "retained", "suspect", "growing", "exceeded"];
     let all: usize = others.iter().map(|verdict| count(&["--verdict", verdict])).sum();
     assert_eq!(bounded + all, 4, "each run has one verdict");
 }

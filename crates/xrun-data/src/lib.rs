@@ -23,20 +23,19 @@ pub mod transform;
 pub mod voc;
 pub mod yolo;
 
-use boxes::format::DirectoryDataset;
 use xrun_core::experiment::kinds::Kinds;
 
 /// The data sets of this crate. A format of images with boxes is one line.
 pub fn kinds() -> Kinds {
     Kinds::default()
-        .dataset::<synthetic_video::SyntheticVideo>()
-        .dataset::<DirectoryDataset<coco::Coco>>()
-        .dataset::<DirectoryDataset<voc::Voc>>()
-        .dataset::<DirectoryDataset<yolo::Yolo>>()
-        .dataset::<DirectoryDataset<image_folder::ImageFolder>>()
-        .dataset::<question_answers::QuestionAnswers>()
-        .dataset::<sound_clips::SoundClips>()
-        .dataset::<image_text::ImageText>()
+        .dataset::<synthetic_video::settings::SyntheticVideo>()
+        .dataset::<coco::Coco>()
+        .dataset::<voc::Voc>()
+        .dataset::<yolo::Yolo>()
+        .dataset::<image_folder::ImageFolder>()
+        .dataset::<question_answers::settings::QuestionAnswers>()
+        .dataset::<sound_clips::settings::SoundClips>()
+        .dataset::<image_text::settings::ImageText>()
 }
 
 #[cfg(test)]

@@ -7,13 +7,12 @@ use std::path::Path;
 
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::kind::DatasetKind;
 use xrun_core::dataset::sample::{HostImage, ImageSource};
 use xrun_core::heap;
 use xrun_core::settings::sections::Limits;
 use xrun_core::units::Bytes;
 use xrun_data::boxes::classes::{ClassIndex, index_classes, table_bytes};
-use xrun_data::boxes::format::DirectoryDataset;
+use xrun_data::boxes::format;
 use xrun_data::boxes::frames::{Buffers, FrameStore, index_bytes};
 use xrun_data::coco::Coco;
 use xrun_data::question_answers::files::QuestionFile;
@@ -125,8 +124,8 @@ fn opening_takes_little_more_than_the_index_and_decoding_no_more_than_its_limit(
     }
     std::fs::write(root.join("annotations.json"), text + "]}").unwrap();
     let settings = serde_json::json!({ "path": root, "validation_classes": ["class 7"] });
-    let settings = serde_json::from_value(settings).unwrap();
-    let (mut library, opened) = peak(|| DirectoryDataset::<Coco>::open(&settings).unwrap());
+    let settings: Coco = serde_json::from_value(settings).unwrap();
+    let (mut library, opened) = peak(|| format::open(&settings).unwrap());
     let index = index_bytes(&library);
     assert_close("boxes", opened, index);
     assert!(library.opening_bytes.max(index) >= opened, "{} declared, {opened} taken", library.opening_bytes);
@@ -148,9 +147,9 @@ fn opening_takes_little_more_than_the_index_and_decoding_no_more_than_its_limit(
     drop((images, annotations));
     std::fs::write(many.join("annotations.json"), text).unwrap();
     let settings = serde_json::json!({ "path": many, "follow_links": true, "link_root": directory.path() });
-    let settings = serde_json::from_value(settings).unwrap();
+    let settings: Coco = serde_json::from_value(settings).unwrap();
     let before = heap::read().bytes;
-    let (many, opened) = peak(|| DirectoryDataset::<Coco>::open(&settings).unwrap());
+    let (many, opened) = peak(|| format::open(&settings).unwrap());
     let (held, index) = (heap::read().bytes - before, index_bytes(&many));
     println!(
         "2000 images: {opened} bytes at the peak, {held} held, the index has {index}, {} declared",

@@ -6,12 +6,15 @@
 #![warn(missing_docs)]
 
 pub mod backend;
+mod data_facts;
+mod declaration;
 pub mod federated_adapters;
 pub mod fewshot_detection;
 pub mod gpt2_shape;
 pub mod image_classification;
 pub mod leaks;
 pub mod metrics;
+mod model_checks;
 #[cfg(feature = "train")]
 pub mod nn;
 pub mod qat_language_model;
@@ -25,11 +28,11 @@ mod without_burn;
 
 use xrun_core::experiment::kinds::Kinds;
 
-use federated_adapters::{AudioAdapters, FederatedAdapters};
-use fewshot_detection::{FewshotDetection, ReferenceDetector};
-use image_classification::{ImageClassification, ResNet};
-use qat_language_model::{Gpt2, QatLanguageModel};
-use vision_language::{VisionLanguage, VisionLanguageModel};
+use federated_adapters::settings::{AudioAdapters, FederatedAdapters};
+use fewshot_detection::settings::{FewshotDetection, ReferenceDetector};
+use image_classification::settings::{ImageClassification, ResNet};
+use qat_language_model::settings::{Gpt2, QatLanguageModel};
+use vision_language::settings::{VisionLanguage, VisionLanguageModel};
 
 /// Pipelines, models and data sets built into xrun. This is the only list of them.
 pub fn kinds() -> Kinds {

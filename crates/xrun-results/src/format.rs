@@ -365,6 +365,19 @@ pub struct MemorySummary {
     pub trace_share: Option<f64>,
 }
 
+impl From<Peaks> for MemorySummary {
+    fn from(peaks: Peaks) -> Self {
+        let Peaks { heap, rss, device_in_use, device_reserved } = peaks;
+        Self {
+            heap_peak: heap,
+            rss_peak: rss,
+            device_in_use_peak: device_in_use,
+            device_reserved_peak: device_reserved,
+            ..Self::default()
+        }
+    }
+}
+
 /// Large live allocations of similar size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct SizeClass {

@@ -9,14 +9,10 @@ use std::fs::TryLockError;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use serde::de::DeserializeOwned;
-
-use super::format::{Best, MemoryLine, MetricsLine, Outcome, Parent, PlanFile, Summary};
+use super::format::{Manifest, Outcome, Summary};
 use super::index_error::CANDIDATES_MAX;
 pub use super::index_error::{Candidates, IndexError};
-use super::loss::{self, KindLoss};
-use super::read;
-use super::tail::{Appended, RecordTail};
+use super::view::RunView;
 use xrun_core::files::{file, layout};
 use xrun_core::printable;
 use xrun_core::problem::nearest;
@@ -26,9 +22,6 @@ pub const RUNS_MAX: usize = 10_000;
 
 /// Length of `2026-11-21T07-14-35`, the beginning of a run id.
 const SECOND_CHARACTERS: usize = 19;
-
-/// Maximum number of bytes read from the end of a file of a run without a summary.
-const TAIL_BYTES_MAX: u64 = 64 * 1024;
 
 /// State of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -55,36 +48,6 @@ impl RunState {
     }
 }
 
-/// Facts about a run, from its files.
-#[derive(Clone, Debug, PartialEq)]
-pub struct RunEntry {
-    /// The run's directory.
-    pub path: PathBuf,
-    /// Name of the experiment's directory.
-    pub experiment: String,
-    /// Name of the run's directory.
-    pub run: String,
-    /// State of the run.
-    pub state: RunState,
-    /// Start time (RFC 3339, UTC); `None` if the manifest cannot be read.
-    pub started: Option<String>,
-    /// Summary; `None` while the run is running, after a kill, and if it cannot be read.
-    pub summary: Option<Summary>,
-    /// Number of optimiser steps planned; `None` if unknown or unreadable.
-    pub steps_planned: Option<u64>,
-    /// Last step, from the summary or from the last lines of the metrics.
-    pub last_step: Option<u64>,
-    /// Kind of step and moving average of its loss, for the kind with the most steps; the kind is empty if there is
-    /// only one. Without a summary it is computed from the last lines of the metrics.
-    pub loss: Option<(String, f64)>,
-    /// Peak RSS in bytes, from the summary or from the last lines of the trace.
-    pub rss_peak: Option<u64>,
-    /// Best validation after a step, from the summary or from what was written so far.
-    pub best: Option<Best>,
-    /// Checkpoint of another run from which this one started.
-    pub parent: Option<Parent>,
-}
-
 /// A directory that may be a run; ordered by time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct RunLocation {
@@ -105,29 +68,20 @@ impl RunLocation {
 }
 
 /// All runs, newest first, at most [`RUNS_MAX`].
-pub fn runs(results: &Path) -> Vec<RunEntry> {
+pub fn runs(results: &Path) -> Vec<RunView> {
     newest_first(results, None).collect()
 }
 
-/// Iterates over the runs, newest first, optionally of one experiment. The files of a run are read on demand.
-pub fn newest_first(results: &Path, experiment: Option<&str>) -> impl ExactSizeIterator<Item = RunEntry> {
+/// Iterates over the runs, newest first, optionally of one experiment. No file is read.
+pub fn newest_first(results: &Path, experiment: Option<&str>) -> impl ExactSizeIterator<Item = RunView> {
     let mut directories = run_directories(results);
     directories.retain(|directory| experiment.is_none_or(|name| name == directory.experiment));
-    directories.into_iter().rev().map(|directory| read_entry(directory.path, directory.experiment, directory.run))
+    directories.into_iter().rev().map(|directory| RunView::new(directory.path, directory.experiment, directory.run))
 }
 
 /// Times and directories of all runs, newest first. No file is read.
 pub fn directories_newest_first(results: &Path) -> impl Iterator<Item = (String, PathBuf)> {
     run_directories(results).into_iter().rev().map(|directory| (directory.time, directory.path))
-}
-
-/// Reads one run by its directory.
-pub fn entry(run: &Path) -> RunEntry {
-    let absolute = std::path::absolute(run).unwrap_or_else(|_| run.to_path_buf());
-    let name = |path: Option<&Path>| {
-        path.and_then(Path::file_name).map_or(String::new(), |name| name.to_string_lossy().into_owned())
-    };
-    read_entry(run.to_path_buf(), name(absolute.parent()), name(Some(&absolute)))
 }
 
 /// Finds the directory of the run called `text`: a path, `experiment/run`, the beginning of a run id or the part
@@ -243,19 +197,15 @@ pub fn check_experiment(results: &Path, name: &str) -> Result<(), IndexError> {
 }
 
 /// Newest finished run of any experiment with this fingerprint on this kind of device (`cpu`, `cuda`, `vulkan`).
-pub fn find_finished(results: &Path, fingerprint: &str, device: &str) -> Option<PathBuf> {
-    let matches = |directory: &RunLocation| {
-        let manifest = read::manifest(&directory.path).ok()?;
-        let kind = manifest.device.chosen.split(':').next().unwrap_or_default();
-        let summary = read::summary(&directory.path).ok()??;
-        let succeeded = matches!(summary.outcome, Outcome::Finished | Outcome::StoppedEarly);
-        (manifest.fingerprint == fingerprint && kind == device && succeeded).then_some(())
-    };
-    run_directories(results)
-        .into_iter()
-        .rev()
-        .find(|directory| matches(directory).is_some())
-        .map(|directory| directory.path)
+pub fn find_finished(results: &Path, fingerprint: &str, device: &str) -> Option<RunView> {
+    newest_first(results, None).find(|run| {
+        let same = |manifest: &Manifest| {
+            let kind = manifest.device.chosen.split(':').next().unwrap_or_default();
+            manifest.fingerprint == fingerprint && kind == device
+        };
+        let succeeded = |summary: &Summary| matches!(summary.outcome, Outcome::Finished | Outcome::StoppedEarly);
+        run.manifest().is_some_and(same) && run.summary().is_some_and(succeeded)
+    })
 }
 
 fn candidates(directories: &[&RunLocation]) -> Candidates {
@@ -363,117 +313,11 @@ fn run_times(run: &str, path: &Path) -> (String, Option<SystemTime>) {
     (time, created)
 }
 
-fn read_entry(path: PathBuf, experiment: String, run: String) -> RunEntry {
-    let manifest = read::manifest(&path);
-    let summary = read::summary(&path);
-    let mut state = match (&manifest, &summary) {
-        // The summary is written last and removed first by a resume. The lock may still be held while the report is
-        // written.
-        (Ok(_), Ok(Some(summary))) => RunState::Ended(summary.outcome),
-        _ if is_locked(&path) => RunState::Running,
-        (Err(error), _) | (_, Err(error)) => RunState::Unreadable(error.to_string()),
-        (Ok(_), Ok(None)) => RunState::Killed,
-    };
-    let summary = summary.ok().flatten();
-    let (mut last_step, mut rss_peak, mut best) = (None, None, None);
-    let mut losses = Vec::new();
-    let plan = || read::plan(&path);
-    match &summary {
-        // With the lock held, a summary is from before the resume.
-        Some(summary) if state != RunState::Running => {
-            last_step = Some(summary.steps);
-            losses.clone_from(&summary.losses);
-            rss_peak = summary.memory.rss_peak;
-            best.clone_from(&summary.best);
-        }
-        _ => {
-            let (metrics, metrics_damaged) = read_tail::<MetricsLine>(&path.join(layout::METRICS));
-            let (memory, memory_damaged) = read_tail::<MemoryLine>(&path.join(layout::MEMORY));
-            for (name, damaged) in [(layout::METRICS, metrics_damaged), (layout::MEMORY, memory_damaged)] {
-                if damaged && state != RunState::Running {
-                    state = RunState::Unreadable(format!("a line of {} is damaged", path.join(name).display()));
-                }
-            }
-            let plan = plan().ok();
-            best = best_so_far(&path, &metrics, plan.as_ref());
-            let over = loss::averaging_window(plan.as_ref().and_then(PlanFile::known_steps));
-            for line in metrics {
-                last_step = last_step.max(Some(line.step()));
-                add_loss(&mut losses, &line, over);
-            }
-            for line in memory {
-                rss_peak = rss_peak.max(line.host.rss_peak).max(line.host.rss);
-            }
-        }
-    }
-    let steps_planned = summary.as_ref().map(|summary| summary.steps_planned).or_else(|| match plan() {
-        Ok(plan) => plan.known_steps(),
-        Err(error) => {
-            if !error.is_missing() && state == RunState::Killed {
-                state = RunState::Unreadable(error.to_string());
-            }
-            None
-        }
-    });
-    let kind = |loss: &KindLoss| if losses.len() > 1 { loss.kind.clone() } else { String::new() };
-    let loss = loss::dominant(&losses).map(|loss| (kind(loss), loss.last));
-    let (started, parent) = manifest.ok().map(|manifest| (manifest.started, manifest.parent)).unzip();
-    let parent = parent.flatten();
-    RunEntry { path, experiment, run, state, started, summary, steps_planned, last_step, loss, rss_peak, best, parent }
-}
-
-/// Best validation of a run without a summary. The newest checkpoint records it, and a better one is saved at once,
-/// so only the validation after that checkpoint, at the end of the metrics, can be missing from it.
-fn best_so_far(run: &Path, newest: &[MetricsLine], plan: Option<&PlanFile>) -> Option<Best> {
-    let checkpoints = read::checkpoints(run).unwrap_or_default().into_iter().rev();
-    let saved = checkpoints.filter_map(|(_, path)| read::loop_state(&path).ok()).next().and_then(|state| state.best);
-    let metric = plan.and_then(|plan| {
-        let name = plan.best_by.as_ref()?;
-        let direction = plan.metrics.iter().find(|metric| metric.name == *name)?.direction?;
-        Some((name, direction))
-    });
-    let Some((name, direction)) = metric else { return saved };
-    let better_of = |best: Option<Best>, line: &MetricsLine| match line {
-        MetricsLine::Validation { step, metrics, .. } if *step > 0 => {
-            let value = metrics.get(name).copied().flatten();
-            let value = value.filter(|value| best.as_ref().is_none_or(|best| direction.replaces(*value, best.value)));
-            value.map(|value| Best { metric: name.clone(), value, step: *step }).or(best)
-        }
-        _ => best,
-    };
-    let before = match saved {
-        // A command has no checkpoint that records its best, so a long file is read from the start.
-        None if is_longer_than_tail(run) => {
-            let lines = read::metrics(run).into_iter().flatten().flatten();
-            lines.fold(None, |best, line| better_of(best, &line))
-        }
-        saved => saved,
-    };
-    newest.iter().fold(before, better_of)
-}
-
-/// Returns `true` if the metrics are longer than the part that is read from their end.
-fn is_longer_than_tail(run: &Path) -> bool {
-    std::fs::metadata(run.join(layout::METRICS)).is_ok_and(|found| found.len() > TAIL_BYTES_MAX)
-}
-
-fn add_loss(losses: &mut Vec<KindLoss>, line: &MetricsLine, over: f64) {
-    if let MetricsLine::Train { batch, loss, .. } = line {
-        loss::add(losses, batch, *loss, over);
-    }
-}
-
 /// Returns `true` if a process holds the run's lock. Takes a shared lock, so that concurrent callers do not see each
 /// other.
 pub fn is_locked(run: &Path) -> bool {
     let Ok(file) = file::open(&run.join(layout::LOCK)) else { return false };
     matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
-}
-
-/// Records at the end of a file of lines, and whether one of them is damaged.
-fn read_tail<T: DeserializeOwned>(path: &Path) -> (Vec<T>, bool) {
-    let Appended { records, damaged, .. } = RecordTail::new(path, TAIL_BYTES_MAX).read_new();
-    (records, damaged)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Tests of finding, ordering and reading runs.
 
 use super::*;
+use crate::view::RunView;
 use serde_json::json;
 use xrun_core::files::write;
 
@@ -152,14 +153,14 @@ fn running_killed_and_damaged_runs_have_different_states() {
     let (_results, [first, second, third]) = three_runs();
     let held = std::fs::File::options().create(true).append(true).open(first.join(layout::LOCK)).unwrap();
     held.try_lock().unwrap();
-    assert_eq!(entry(&first).state, RunState::Running);
+    assert_eq!(*RunView::open(&first).state(), RunState::Running);
     assert!(is_locked(&first), "asking does not take the lock away");
     drop(held);
-    assert_eq!(entry(&first).state, RunState::Killed);
+    assert_eq!(*RunView::open(&first).state(), RunState::Killed);
     write::replace(&second.join(layout::SUMMARY), b"{ \"version\": 1").unwrap();
-    assert!(matches!(entry(&second).state, RunState::Unreadable(why) if why.contains("summary.json")));
+    assert!(matches!(RunView::open(&second).state(), RunState::Unreadable(why) if why.contains("summary.json")));
     write::replace(&third.join(layout::MANIFEST), &[0, 159, 146, 150]).unwrap();
-    assert!(matches!(entry(&third).state, RunState::Unreadable(why) if why.contains("manifest.json")));
+    assert!(matches!(RunView::open(&third).state(), RunState::Unreadable(why) if why.contains("manifest.json")));
 }
 
 #[test]
@@ -172,9 +173,9 @@ fn a_killed_run_has_its_last_step_and_average_loss() {
     let mut text: String = (1..2_000).map(|step| format!("{}\n", line(step, 1.0 / step as f64))).collect();
     text.push_str("{\"kind\":\"train\",\"step\":2000,\"ep");
     write::replace(&first.join(layout::METRICS), text.as_bytes()).unwrap();
-    let killed = entry(&first);
-    let (kind, loss) = killed.loss.unwrap();
-    assert_eq!((killed.last_step, kind.as_str()), (Some(1_999), ""), "of one kind there is no need to name it");
+    let killed = RunView::open(&first);
+    let (kind, loss) = killed.loss().unwrap();
+    assert_eq!((killed.steps(), kind), (Some(1_999), ""), "of one kind there is no need to name it");
     assert!((loss - 1.0 / 1_990.0).abs() < 1e-5, "the average of the last steps: {loss}");
     // The loss of a run is not that of a last step of another kind.
     let other = text.replace(
@@ -183,7 +184,8 @@ fn a_killed_run_has_its_last_step_and_average_loss() {
     );
     assert_ne!(other, text);
     write::replace(&first.join(layout::METRICS), other.as_bytes()).unwrap();
-    let (kind, again) = entry(&first).loss.unwrap();
+    let view = RunView::open(&first);
+    let (kind, again) = view.loss().unwrap();
     assert!(kind == "detection" && (again - loss).abs() < 1e-4, "{kind} {again}");
 }
 
@@ -196,7 +198,7 @@ fn unexpected_directories_are_listed_as_unreadable() {
     write::replace(&results.path().join("stage2/file"), b"not a directory").unwrap();
     let runs = runs(results.path());
     assert_eq!(runs.len(), 4);
-    assert_eq!(runs.iter().filter(|run| matches!(run.state, RunState::Unreadable(_))).count(), 1);
+    assert_eq!(runs.iter().filter(|run| matches!(run.state(), RunState::Unreadable(_))).count(), 1);
 }
 
 #[cfg(unix)]

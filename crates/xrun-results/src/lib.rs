@@ -39,13 +39,16 @@ pub mod state;
 pub mod tail;
 pub mod timestamp;
 pub mod trust;
+pub mod view;
 pub mod watched;
 
 /// Verdict types, as in `verdict.json`.
 pub mod verdict {
     pub use xrun_verdict::names::{FOOTPRINT, OWNER_PREFIX};
     pub use xrun_verdict::training::{TrainingVerdict, TrainingVerdictWord};
-    pub use xrun_verdict::{Findings, LineDamage, ProcessOfRun, SeriesVerdict, UnjudgedColumn, Verdict, VerdictWord};
+    pub use xrun_verdict::{
+        Findings, LineDamage, ProcessOfRun, SeriesVerdict, Tone, UnjudgedColumn, Verdict, VerdictWord,
+    };
 }
 
 /// Axis of a series and its unit.

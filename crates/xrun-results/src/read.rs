@@ -185,8 +185,12 @@ pub struct KnownLines {
 }
 
 /// Lines that a run is known to have written: by its summary, or without one by its newest checkpoint.
-fn known_lines(run: &Path, select: fn(WrittenLines) -> LineSum) -> Option<KnownLines> {
-    if let Ok(Some(summary)) = summary(run) {
+pub(crate) fn known_lines(
+    run: &Path,
+    summary: Option<&Summary>,
+    select: fn(WrittenLines) -> LineSum,
+) -> Option<KnownLines> {
+    if let Some(summary) = summary {
         return summary.lines.map(|lines| KnownLines { sum: select(lines), complete: true });
     }
     let newest = checkpoints(run).unwrap_or_default().into_iter().rev().find_map(|(_, path)| loop_state(&path).ok());
@@ -302,7 +306,7 @@ pub fn is_line_with_damaged_end(line: &[u8]) -> bool {
 /// the last item if lines are missing, doubled or out of order.
 pub fn metrics(run: &Path) -> Result<impl Iterator<Item = Result<MetricsLine, ReadError>> + use<>, ReadError> {
     // First, because a running process only appends.
-    let known = known_lines(run, |lines| lines.metrics);
+    let known = known_lines(run, summary(run).ok().flatten().as_ref(), |lines| lines.metrics);
     metrics_with(run, known)
 }
 
@@ -317,7 +321,7 @@ pub fn metrics_with(
 
 /// Records of `memory.jsonl`, as [`metrics`].
 pub fn memory(run: &Path) -> Result<impl Iterator<Item = Result<MemoryLine, ReadError>> + use<>, ReadError> {
-    memory_with(run, known_lines(run, |lines| lines.memory))
+    memory_with(run, known_lines(run, summary(run).ok().flatten().as_ref(), |lines| lines.memory))
 }
 
 /// As [`memory`], compared with these lines.
@@ -335,7 +339,8 @@ fn memory_position(line: &MemoryLine) -> (u32, u64) {
 /// Memory samples of a file with any name. In the directory of a run they are compared with what it wrote.
 pub fn memory_file(path: &Path) -> Result<impl Iterator<Item = Result<MemoryLine, ReadError>> + use<>, ReadError> {
     let run = path.parent().filter(|_| path.file_name().is_some_and(|name| name == layout::MEMORY));
-    checked_lines(path.to_path_buf(), run.and_then(|run| known_lines(run, |lines| lines.memory)), memory_position)
+    let known = run.and_then(|run| known_lines(run, summary(run).ok().flatten().as_ref(), |lines| lines.memory));
+    checked_lines(path.to_path_buf(), known, memory_position)
 }
 
 /// Steps and directories of a run's complete checkpoints, oldest first; empty if their directory is missing.

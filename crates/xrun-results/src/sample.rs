@@ -53,6 +53,29 @@ pub struct MemoryLine {
     pub processes: Option<ProcessMemory>,
 }
 
+/// Peaks of memory over samples, in bytes; `None` if they were never measured.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Peaks {
+    /// Heap in use.
+    pub heap: u64,
+    /// RSS.
+    pub rss: Option<u64>,
+    /// Live tensors in the device's pool.
+    pub device_in_use: Option<u64>,
+    /// Memory that the pool reserved from the driver.
+    pub device_reserved: Option<u64>,
+}
+
+impl Peaks {
+    /// Adds a sample, in any order and of any process.
+    pub fn add(&mut self, line: &MemoryLine) {
+        self.heap = self.heap.max(line.host.heap_peak).max(line.host.heap);
+        self.rss = self.rss.max(line.host.rss_peak).max(line.host.rss);
+        self.device_in_use = self.device_in_use.max(line.device.map(|pool| pool.in_use));
+        self.device_reserved = self.device_reserved.max(line.device.map(|pool| pool.reserved));
+    }
+}
+
 /// Sample point in the loop. All are between steps: the step's tensors are dropped and the device is idle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]

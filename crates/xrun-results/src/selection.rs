@@ -2,16 +2,15 @@
 
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use clap::ValueEnum;
 use serde_json::Value;
 
 use super::format::Outcome;
-use super::index::{RunEntry, RunState};
-use super::judge::recorded_training;
+use super::index::RunState;
+use super::resolved;
 use super::verdict::{TrainingVerdictWord, VerdictWord};
-use super::{read, resolved};
+use super::view::RunView;
 use xrun_core::task::metric::Direction;
 
 /// State of a run as a command-line value.
@@ -86,29 +85,25 @@ pub struct RunFilter {
 
 impl RunFilter {
     /// Reason why the filter or order cannot be applied to this run: a damaged file.
-    pub fn unreadable_reason(&self, run: &RunEntry, order: &SortKey) -> Option<String> {
+    pub fn unreadable_reason(&self, run: &RunView, order: &SortKey) -> Option<String> {
         let by_value = !self.values.is_empty() || matches!(order, SortKey::Value(_));
-        let values = by_value.then(|| resolved::read_text(&run.path).err()).flatten();
-        let verdict = self.verdict.and_then(|_| read::verdict(&run.path).err());
+        let values = by_value.then(|| run.values().err()).flatten();
+        let verdict = self.verdict.and_then(|_| run.verdict_error());
         let error = [values, verdict].into_iter().flatten().find(|error| !error.is_missing())?;
         Some(error.to_string())
     }
 
     /// Returns `true` if a run passes the filter. Files of the run are read as needed.
-    pub fn accepts(&self, run: &RunEntry) -> bool {
-        let verdict = || read::verdict(&run.path).ok().flatten().map(|verdict| verdict.verdict);
-        let training = || recorded_training(&run.path, run.summary.as_ref()).map(|training| training.verdict);
-        let values_fit = || {
-            let found = resolved::values(&run.path).unwrap_or_default();
-            self.values.iter().all(|(key, typed)| found.get(key).is_some_and(|value| resolved::matches(value, typed)))
-        };
-        let tagged = || {
-            let found = read::notes(&run.path).unwrap_or_default().tags;
-            self.tags.iter().all(|tag| found.contains(tag))
-        };
+    pub fn accepts(&self, run: &RunView) -> bool {
+        let verdict = || run.verdict().map(|verdict| verdict.verdict);
+        let training = || run.listed_training().map(|training| training.verdict);
+        let value = |key: &str| run.values().ok()?.get(key);
+        let values_fit =
+            || self.values.iter().all(|(key, typed)| value(key).is_some_and(|value| resolved::matches(value, typed)));
+        let tagged = || self.tags.iter().all(|tag| run.tags().contains(tag));
         // Conditions that read files come last.
         self.experiment.as_ref().is_none_or(|name| *name == run.experiment)
-            && self.status.is_none_or(|status| status == StateFilter::from_state(&run.state))
+            && self.status.is_none_or(|status| status == StateFilter::from_state(run.state()))
             && self.verdict.is_none_or(|asked| verdict() == Some(asked))
             && self.training.is_none_or(|asked| training() == Some(asked))
             && (self.tags.is_empty() || tagged())
@@ -172,30 +167,30 @@ impl SortKey {
         })
     }
 
-    fn value(&self, run: &RunEntry) -> Value {
-        let summary = run.summary.as_ref();
+    fn value(&self, run: &RunView) -> Value {
+        let summary = run.final_summary();
         let number = |value: Option<f64>| value.map_or(Value::Null, Value::from);
         match self {
-            Self::Started => run.started.clone().map_or(Value::Null, Value::from),
+            Self::Started => run.started().map_or(Value::Null, Value::from),
             Self::Experiment => run.experiment.clone().into(),
-            Self::State => run.state.label().into(),
-            Self::Steps => run.last_step.map_or(Value::Null, Value::from),
-            Self::Loss => number(run.loss.as_ref().map(|(_, loss)| *loss)),
-            Self::Best => number(run.best.as_ref().map(|best| best.value)),
-            Self::Memory => run.rss_peak.map_or(Value::Null, Value::from),
+            Self::State => run.state().label().into(),
+            Self::Steps => run.steps().map_or(Value::Null, Value::from),
+            Self::Loss => number(run.loss().map(|(_, loss)| loss)),
+            Self::Best => number(run.best().map(|best| best.value)),
+            Self::Memory => run.rss_peak().map_or(Value::Null, Value::from),
             Self::Seconds => number(summary.map(|summary| summary.seconds)),
             Self::Speed => number(summary.and_then(|summary| summary.steps_per_second)),
-            Self::Value(key) => resolved::values(&run.path).unwrap_or_default().remove(key).unwrap_or(Value::Null),
+            Self::Value(key) => run.values().ok().and_then(|values| values.get(key).cloned()).unwrap_or(Value::Null),
             Self::Metric(name) => number(summary.and_then(|summary| summary.metrics_last.get(name).copied().flatten())),
             Self::BestMetric(name) => number(metric_value(run, name)),
         }
     }
 
     /// Group of comparable values: name of the metric or kind of step; empty for all others.
-    fn group(&self, run: &RunEntry) -> String {
+    fn group(&self, run: &RunView) -> String {
         match self {
-            Self::Loss => run.loss.as_ref().map_or_else(String::new, |(kind, _)| kind.clone()),
-            Self::Best => run.best.as_ref().map_or_else(String::new, |best| best.metric.clone()),
+            Self::Loss => run.loss().map_or_else(String::new, |(kind, _)| kind.to_owned()),
+            Self::Best => run.best().map_or_else(String::new, |best| best.metric.clone()),
             Self::Metric(name) | Self::BestMetric(name) => name.clone(),
             _ => String::new(),
         }
@@ -205,7 +200,7 @@ impl SortKey {
 /// Sorts in ascending order, metrics by the best first; runs without a value come last, and equal runs are ordered
 /// newest first, as is sorting by start. Values of different metrics, or losses of different kinds of steps, form
 /// separate groups. `reverse` inverts the order, still with missing values last.
-pub fn sort(runs: &mut [RunEntry], order: &SortKey, reverse: bool) {
+pub fn sort(runs: &mut [RunView], order: &SortKey, reverse: bool) {
     let is_metric = matches!(order, SortKey::Best | SortKey::Metric(_) | SortKey::BestMetric(_));
     let directions = if is_metric { directions(runs, order) } else { BTreeMap::new() };
     // `runs` is ordered newest first, and the sort is stable.
@@ -217,14 +212,14 @@ pub fn sort(runs: &mut [RunEntry], order: &SortKey, reverse: bool) {
 }
 
 /// Better direction of each metric that a run has a value of, from the plan of any of them.
-fn directions(runs: &[RunEntry], order: &SortKey) -> BTreeMap<String, Direction> {
+fn directions(runs: &[RunView], order: &SortKey) -> BTreeMap<String, Direction> {
     let mut found = BTreeMap::new();
     for run in runs {
         let name = order.group(run);
         if name.is_empty() || found.contains_key(&name) || order.value(run).is_null() {
             continue;
         }
-        found.extend(direction(run, &name).map(|direction| (name, direction)));
+        found.extend(run.direction(&name).map(|direction| (name, direction)));
     }
     found
 }
@@ -232,13 +227,13 @@ fn directions(runs: &[RunEntry], order: &SortKey) -> BTreeMap<String, Direction>
 /// Best run by a metric, the newest of equals. A run counts with its best value if that metric selects its best
 /// checkpoint, otherwise with its last. Without a name, the best run by each selecting metric. If no plan states
 /// which direction is better, all runs with a value. `runs` is ordered newest first.
-pub fn best<'a>(runs: &[&'a RunEntry], metric: Option<&str>) -> Vec<&'a RunEntry> {
-    let chosen = runs.iter().filter_map(|run| run.best.as_ref().map(|best| best.metric.as_str()));
+pub fn best<'a>(runs: &[&'a RunView], metric: Option<&str>) -> Vec<&'a RunView> {
+    let chosen = runs.iter().filter_map(|run| run.best().map(|best| best.metric.as_str()));
     let names: BTreeSet<&str> = metric.map_or_else(|| chosen.collect(), |name| BTreeSet::from([name]));
     let mut found = Vec::new();
     for name in names {
         let mut with = runs.iter().filter_map(|run| Some((*run, metric_value(run, name)?)));
-        let direction = with.clone().find_map(|(run, _)| direction(run, name));
+        let direction = with.clone().find_map(|(run, _)| run.direction(name));
         match direction {
             Some(direction) => {
                 found.extend(with.reduce(|a, b| if direction.prefers(b.1, a.1) { b } else { a }).map(|(run, _)| run));
@@ -250,17 +245,17 @@ pub fn best<'a>(runs: &[&'a RunEntry], metric: Option<&str>) -> Vec<&'a RunEntry
 }
 
 /// Best value of a metric that selects a run's best checkpoint; the last value of another metric.
-fn metric_value(run: &RunEntry, name: &str) -> Option<f64> {
-    let best = run.best.as_ref().filter(|best| best.metric == name).map(|best| best.value);
-    best.or_else(|| run.summary.as_ref()?.metrics_last.get(name).copied().flatten())
+fn metric_value(run: &RunView, name: &str) -> Option<f64> {
+    let best = run.best().filter(|best| best.metric == name).map(|best| best.value);
+    best.or_else(|| run.final_summary()?.metrics_last.get(name).copied().flatten())
 }
 
 /// Names of the metrics of runs, at most [`METRICS_MAX`].
-pub fn metrics(runs: impl Iterator<Item = RunEntry>) -> BTreeSet<String> {
+pub fn metrics(runs: impl Iterator<Item = RunView>) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for run in runs {
-        let last = run.summary.iter().flat_map(|summary| summary.metrics_last.keys());
-        let best = run.best.iter().map(|best| &best.metric);
+        let last = run.final_summary().into_iter().flat_map(|summary| summary.metrics_last.keys());
+        let best = run.best().into_iter().map(|best| &best.metric);
         names.extend(last.chain(best).take(METRICS_MAX.saturating_sub(names.len())).cloned());
     }
     names
@@ -268,16 +263,6 @@ pub fn metrics(runs: impl Iterator<Item = RunEntry>) -> BTreeSet<String> {
 
 /// Maximum number of metrics of all runs.
 const METRICS_MAX: usize = 1000;
-
-/// Better direction of a metric, from the plan of a run.
-fn direction(run: &RunEntry, name: &str) -> Option<Direction> {
-    metric_direction(&run.path, name)
-}
-
-/// Better direction of a metric, from the plan of a run.
-pub fn metric_direction(run: &Path, name: &str) -> Option<Direction> {
-    read::plan(run).ok()?.metrics.into_iter().find(|metric| metric.name == name)?.direction
-}
 
 #[derive(PartialEq)]
 struct SortValue {

@@ -200,8 +200,8 @@ fn remove_old(run: &Path, state: &LoopState, keep_last: usize) -> Result<(), Wri
 mod tests {
     use super::*;
     use xrun_core::bounded::ledger::Ledger;
-    use xrun_core::pipelines::dummy::settings::Settings;
-    use xrun_core::pipelines::dummy::task::Dummy;
+    use xrun_core::pipelines::dummy::settings::Dummy;
+    use xrun_core::pipelines::dummy::task::DummyTask;
     use xrun_results::format::Best;
 
     fn steps(run: &Path) -> Vec<u64> {
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn the_last_checkpoints_and_the_best_are_kept() {
         let run = tempfile::tempdir().unwrap();
-        let mut task = Dummy::new(Settings::default(), 0, &Ledger::default());
+        let mut task = DummyTask::new(Dummy::default(), 0, &Ledger::default());
         for step in 1..=6 {
             let best = (step >= 2).then(|| Best { metric: "score".into(), value: 1.0, step: 2 });
             save(&mut task, &LoopState { step, best, ..LoopState::default() }, run.path(), 2).unwrap();
@@ -227,7 +227,7 @@ mod tests {
         let unnamed = run.path().join("checkpoints/step_00000004");
         std::fs::create_dir_all(&unnamed).unwrap();
         assert_eq!(steps(run.path()), [0u64; 0], "a directory without a state is not a checkpoint");
-        let mut task = Dummy::new(Settings::default(), 0, &Ledger::default());
+        let mut task = DummyTask::new(Dummy::default(), 0, &Ledger::default());
         save(&mut task, &LoopState { step: 4, ..LoopState::default() }, run.path(), 1).unwrap();
         assert_eq!(steps(run.path()), [4]);
         assert!(!half.exists());
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn only_an_unchanged_checkpoint_of_the_same_run_and_step_is_used() {
         let run = tempfile::tempdir().unwrap();
-        let mut task = Dummy::new(Settings::default(), 0, &Ledger::default());
+        let mut task = DummyTask::new(Dummy::default(), 0, &Ledger::default());
         let mine = manifest("r1", "ab");
         save(&mut task, &state_of(&mine), run.path(), 2).unwrap();
         let checkpoint = layout::checkpoint(run.path(), 4);
@@ -274,7 +274,7 @@ mod tests {
     #[test]
     fn exported_models_in_a_checkpoint_are_verified_too() {
         let run = tempfile::tempdir().unwrap();
-        let mut task = Dummy::new(Settings::default(), 0, &Ledger::default());
+        let mut task = DummyTask::new(Dummy::default(), 0, &Ledger::default());
         let mine = manifest("r", "ab");
         save(&mut task, &state_of(&mine), run.path(), 2).unwrap();
         let checkpoint = layout::checkpoint(run.path(), 4);
@@ -295,7 +295,7 @@ mod tests {
     #[test]
     fn a_step_that_is_saved_again_keeps_the_digests_of_its_files() {
         let run = tempfile::tempdir().unwrap();
-        let mut task = Dummy::new(Settings::default(), 0, &Ledger::default());
+        let mut task = DummyTask::new(Dummy::default(), 0, &Ledger::default());
         let mine = manifest("r", "ab");
         save(&mut task, &state_of(&mine), run.path(), 2).unwrap();
         save(&mut task, &LoopState { validated: true, ..state_of(&mine) }, run.path(), 2).unwrap();
@@ -307,7 +307,7 @@ mod tests {
     fn no_checkpoint_is_written_for_a_run_that_was_removed() {
         let directory = tempfile::tempdir().unwrap();
         let run = directory.path().join("run");
-        let mut task = Dummy::new(Settings::default(), 0, &Ledger::default());
+        let mut task = DummyTask::new(Dummy::default(), 0, &Ledger::default());
         let saved = save(&mut task, &LoopState { step: 1, ..LoopState::default() }, &run, 1);
         assert!(matches!(saved, Err(RunError::Write(_))) && !run.exists());
     }

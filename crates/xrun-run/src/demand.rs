@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use xrun_core::bounded::ledger::OWNERS_MAX;
-use xrun_results::format::{Demand, MemoryLine, OwnerDemand, OwnerSummary, SamplePoint};
+use xrun_results::format::{Demand, MemoryLine, OwnerDemand, OwnerSummary, Peaks, SamplePoint};
 
 /// Collector of a [`Demand`]. Its memory is constant, whatever the number of samples.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +16,7 @@ pub struct DemandCollector {
     /// Batches of a validation.
     episodes: u64,
     demand: Demand,
+    peaks: Peaks,
     /// Smallest number of bytes that each owner held after a step other than the first.
     minima: BTreeMap<String, u64>,
     before: Option<Baseline>,
@@ -70,13 +71,14 @@ impl DemandCollector {
             leaks: self.leaks.iter().filter_map(|name| line.owners.get(name)).sum(),
             step: line.step,
         };
-        demand.heap_peak = demand.heap_peak.max(line.host.heap_peak);
+        self.peaks.add(line);
+        demand.heap_peak = self.peaks.heap;
+        demand.rss_peak = self.peaks.rss;
+        demand.device_in_use_peak = self.peaks.device_in_use;
+        demand.device_reserved_peak = self.peaks.device_reserved;
         let leaked = self.before.map_or(0, |before| before.leaks);
         let without_leaks = line.host.heap_high.unwrap_or(line.host.heap_peak).saturating_sub(leaked);
         demand.heap_peak_beside_leaks = demand.heap_peak_beside_leaks.max(without_leaks);
-        demand.rss_peak = demand.rss_peak.max(line.host.rss_peak.max(line.host.rss));
-        demand.device_in_use_peak = demand.device_in_use_peak.max(line.device.map(|pool| pool.in_use));
-        demand.device_reserved_peak = demand.device_reserved_peak.max(line.device.map(|pool| pool.reserved));
         if line.point == SamplePoint::Step {
             demand.device_newest_step = line.device.map(|pool| pool.reserved);
         }

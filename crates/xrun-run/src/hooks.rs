@@ -19,9 +19,8 @@ use crate::stop::RunOutcome;
 use xrun_core::files::layout;
 use xrun_core::printable;
 use xrun_core::settings::sections::Hooks;
-use xrun_results::format::{Outcome, Summary, VERSION};
+use xrun_results::format::{Manifest, Outcome, Summary, VERSION};
 use xrun_results::hook::{HookDocument, HookName, HookVerdict};
-use xrun_results::read;
 use xrun_results::verdict::{Verdict, VerdictWord};
 use xrun_results::{log, timestamp};
 
@@ -36,6 +35,8 @@ const STDERR_GRACE: Duration = Duration::from_millis(200);
 #[derive(Debug)]
 pub struct HookDispatcher {
     hooks: Hooks,
+    /// Names of the experiment and of the run.
+    names: (String, String),
     /// Hook `on_growing` that was started during the run and not waited for yet.
     growing: Option<RunningHook>,
     growth_reported: bool,
@@ -45,9 +46,10 @@ pub struct HookDispatcher {
 
 impl HookDispatcher {
     /// Creates a dispatcher, which does nothing unless `enabled`.
-    pub fn new(hooks: &Hooks, enabled: bool) -> Self {
+    pub fn new(hooks: &Hooks, enabled: bool, manifest: &Manifest) -> Self {
         let hooks = if enabled { hooks.clone() } else { Hooks::default() };
-        Self { hooks, growing: None, growth_reported: false, failures: Vec::new() }
+        let names = (manifest.experiment.clone(), manifest.run.clone());
+        Self { hooks, names, growing: None, growth_reported: false, failures: Vec::new() }
     }
 
     /// Starts the hook `on_growing` once, and does not wait for it.
@@ -61,7 +63,7 @@ impl HookDispatcher {
             steps_planned,
             message: verdict.message.clone(),
             verdict: Some(hook_verdict(verdict)),
-            ..document(HookName::OnGrowing, run)
+            ..document(HookName::OnGrowing, run, &self.names)
         };
         match start(&self.hooks.on_growing, &document) {
             Ok(started) => self.growing = Some(started),
@@ -71,13 +73,14 @@ impl HookDispatcher {
 
     /// Runs the hooks that are due at the end of a run, after its records are written. Returns a message for each hook that
     /// failed, which the log has as well.
-    pub fn ended(mut self, run: &Path, outcome: &RunOutcome, exit_code: u8) -> Vec<String> {
-        let RunOutcome { ending, summary, verdict, .. } = outcome;
+    pub fn ended(mut self, outcome: &RunOutcome, exit_code: u8) -> Vec<String> {
+        let RunOutcome { ending, run } = outcome;
+        let (run, summary, verdict) = (run.path.as_path(), run.summary(), run.verdict());
         let outcome = ending.outcome;
         if let Some(started) = self.growing.take() {
             self.wait(HookName::OnGrowing, started);
         }
-        let grows = verdict.as_ref().is_some_and(|verdict| verdict.verdict >= VerdictWord::Growing);
+        let grows = verdict.is_some_and(|verdict| verdict.verdict >= VerdictWord::Growing);
         let failed = matches!(outcome, Outcome::Failed | Outcome::Panicked | Outcome::Diverged);
         let hooks = self.hooks.clone();
         let due = [
@@ -91,8 +94,8 @@ impl HookDispatcher {
                 outcome: Some(outcome),
                 exit_code: Some(exit_code),
                 message: ending.message.clone(),
-                verdict: verdict.as_ref().map(hook_verdict),
-                ..with_summary(document(name, run), summary.as_ref())
+                verdict: verdict.map(hook_verdict),
+                ..with_summary(document(name, run, &self.names), summary)
             };
             match start(command, &document) {
                 Ok(started) => self.wait(name, started),
@@ -137,19 +140,17 @@ fn hook_verdict(verdict: &Verdict) -> HookVerdict {
     HookVerdict { verdict: verdict.verdict, message: verdict.message.clone(), owner: verdict.owner.clone() }
 }
 
-fn document(hook: HookName, run: &Path) -> HookDocument {
+fn document(hook: HookName, run: &Path, (experiment, name): &(String, String)) -> HookDocument {
     let directory = std::fs::canonicalize(run).unwrap_or_else(|_| run.to_path_buf());
     let existing = |name: &str| {
         let path = directory.join(name);
         path.is_file().then(|| path.display().to_string())
     };
-    let manifest = read::manifest(run).ok();
-    let (experiment, name) = manifest.map(|manifest| (manifest.experiment, manifest.run)).unwrap_or_default();
     HookDocument {
         version: VERSION,
         hook,
-        experiment,
-        run: name,
+        experiment: experiment.clone(),
+        run: name.clone(),
         host: host::name(),
         time: timestamp::now(),
         step: 0,
@@ -350,7 +351,8 @@ mod tests {
 
     fn run(command: &[&str], limit: Duration) -> Result<(), HookError> {
         let command: Vec<String> = command.iter().map(|word| (*word).to_owned()).collect();
-        start(&command, &document(HookName::OnEnd, Path::new("/nowhere"))).and_then(|started| started.wait(limit))
+        start(&command, &document(HookName::OnEnd, Path::new("/nowhere"), &Default::default()))
+            .and_then(|started| started.wait(limit))
     }
 
     const LONG: Duration = Duration::from_secs(60);
@@ -393,7 +395,8 @@ mod tests {
             };
             let start_time = Instant::now();
             let command = ["sh".to_owned(), "-c".to_owned(), script];
-            let started = start(&command, &document(HookName::OnEnd, Path::new("/nowhere"))).unwrap();
+            let started =
+                start(&command, &document(HookName::OnEnd, Path::new("/nowhere"), &Default::default())).unwrap();
             let inner = process_id_in(&file, start_time);
             let error = started.wait(Duration::from_millis(1)).unwrap_err();
             assert!(matches!(error, HookError::TimeLimit { .. }), "{error}");

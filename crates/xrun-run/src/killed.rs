@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use crate::memory::killed;
 pub use crate::memory::killed::{Killer, killer};
-use xrun_core::experiment::read as read_experiment;
 use xrun_core::files::layout;
 use xrun_core::invocation;
 use xrun_core::printable;
@@ -87,13 +86,7 @@ fn is_local(killer: &Killer) -> bool {
 
 /// Verdict on the recorded samples of a run, also of one that was killed; `None` where nothing can be judged.
 pub fn verdict_on(run: &Path) -> Option<Verdict> {
-    if let Some(watched) = read::manifest(run).ok()?.watched {
-        let mut command = judge::CommandJudge::new(&watched);
-        read::memory(run).ok()?.flatten().for_each(|line| command.add(&line));
-        return Some(command.verdict());
-    }
-    let experiment = read_experiment::read_resolved(&run.join(layout::RESOLVED), &[]).ok()?.experiment;
-    judge::run(run, &experiment).ok()
+    judge::samples(run).ok()
 }
 
 /// Memory at a sample: `1.2 GiB of 2.0 GiB at the last sample (step 12, after 3 s): frame_cache 800.0 MiB`.

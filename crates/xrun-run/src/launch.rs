@@ -26,6 +26,7 @@ use xrun_results::format::{LoopState, Manifest, Outcome, Summary};
 use xrun_results::judge::{fails, training_end, training_fails};
 use xrun_results::resolved;
 use xrun_results::verdict::Verdict;
+use xrun_results::view::{EndRecords, RunView};
 
 /// Run that is ready to be trained.
 pub struct Launch<'a> {
@@ -35,6 +36,8 @@ pub struct Launch<'a> {
     pub ledger: &'a Ledger,
     /// Directory of the run.
     pub directory: &'a RunDirectory,
+    /// Contents of `manifest.json`.
+    pub manifest: &'a Manifest,
     /// State of the loop: all zero, or that of the checkpoint that was loaded.
     pub state: LoopState,
     /// Number of processes that wrote to the directory before this one.
@@ -78,7 +81,10 @@ impl Launch<'_> {
         });
         let recorder = match opened {
             Ok(recorder) => recorder,
-            Err(error) => return RunOutcome::unrecorded(Ending::new(Outcome::Failed, error.message_for_run())),
+            Err(error) => {
+                let ending = Ending::new(Outcome::Failed, error.message_for_run());
+                return RunOutcome { ending, run: RunView::open(&self.directory.path) };
+            }
         };
         // The post-mortem of an earlier process no longer applies.
         let _ = std::fs::remove_file(self.directory.path.join(layout::POST_MORTEM));
@@ -103,11 +109,17 @@ impl Launch<'_> {
             }
         }
         session.observer.event(Event::Ended { ending: &ending, step: session.state.step });
-        let plan = Some(self.plan.to_file(task.parameters()));
-        let post_mortem = session.post_mortem.take();
+        let records = EndRecords {
+            manifest: self.manifest.clone(),
+            plan: Some(self.plan.to_file(task.parameters())),
+            summary,
+            verdict,
+            post_mortem: session.post_mortem.take(),
+            explanation: None,
+        };
         // A backend that panicked may panic again when it is dropped.
         let _ = panics::caught(move || drop(task));
-        RunOutcome { ending, summary: Some(summary), verdict: Some(verdict), plan, post_mortem }
+        RunOutcome { ending, run: RunView::ended(&self.directory.path, records) }
     }
 }
 

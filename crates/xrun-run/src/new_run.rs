@@ -15,7 +15,7 @@ use xrun_core::experiment::read::CheckedExperiment;
 use xrun_core::experiment::resolved;
 use xrun_core::files::layout;
 use xrun_results::command_line;
-use xrun_results::format::LoopState;
+use xrun_results::format::{LoopState, Manifest};
 use xrun_results::timestamp;
 use xrun_results::trust;
 
@@ -54,6 +54,7 @@ pub struct NewRun<'a> {
 pub struct CreatedRun {
     /// Directory of the run.
     pub directory: RunDirectory,
+    manifest: Manifest,
     state: LoopState,
     stop_after: Option<u64>,
     until: Option<u64>,
@@ -107,14 +108,14 @@ impl<'a> NewRun<'a> {
             None => LoopState { run: manifest.run_id(), fingerprint, ..LoopState::default() },
             Some(fork) => fork.start(&directory.path, manifest.run_id(), fingerprint).map_err(StartError::failed)?,
         };
-        Ok(CreatedRun { directory, state, stop_after: self.stop_after, until: self.until })
+        Ok(CreatedRun { directory, manifest, state, stop_after: self.stop_after, until: self.until })
     }
 }
 
 impl CreatedRun {
-    /// Returns the directory alone, for a run whose work is done by a command.
-    pub fn into_directory(self) -> RunDirectory {
-        self.directory
+    /// Returns directory and manifest alone, for a run whose work is done by a command.
+    pub fn into_directory(self) -> (RunDirectory, Manifest) {
+        (self.directory, self.manifest)
     }
 
     /// Launch of its training. `started` is the start of the program, from which `training.time_limit` counts.
@@ -123,6 +124,7 @@ impl CreatedRun {
             plan: &opened.plan,
             ledger: &opened.ledger,
             directory: &self.directory,
+            manifest: &self.manifest,
             state: self.state.clone(),
             segment: 0,
             gpu: opened.gpu(),

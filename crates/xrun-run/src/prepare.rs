@@ -44,11 +44,11 @@ use crate::stop::ScopedStopSignal;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset;
 use xrun_core::dataset::error::InvalidItems;
-use xrun_core::dataset::{Dataset, generated};
+use xrun_core::dataset::generated;
 use xrun_core::device;
 use xrun_core::device::{DeviceKind, SelectedDevice};
 use xrun_core::experiment::Experiment;
-use xrun_core::experiment::pipeline::Prepared;
+use xrun_core::experiment::pipeline::{Opening, Prepared};
 use xrun_core::heap;
 use xrun_core::invocation;
 use xrun_core::panics;
@@ -116,7 +116,7 @@ pub struct Planned {
     pub ledger: Ledger,
     /// Device and the reason why it was chosen.
     pub chosen: SelectedDevice,
-    prepared: Prepared,
+    prepared: Box<dyn Prepared>,
     listener: Arc<dyn ProgressListener>,
     initial_weights: Option<InitialWeights>,
 }
@@ -150,7 +150,7 @@ impl Planned {
         }
         let ledger = Ledger::default();
         let start_time = Instant::now();
-        let pending = experiment.dataset.as_ref().and_then(Dataset::generation_notice);
+        let pending = experiment.dataset.as_ref().and_then(|dataset| dataset.generation_notice());
         let notified = listener.clone();
         dataset::digest_cache::set_notifier(move |message| notified.info(message));
         if let Some(what) = &pending {
@@ -313,7 +313,12 @@ impl Planned {
         let Self { mut plan, ledger, chosen, prepared, initial_weights, .. } = self;
         // A backend may panic if a library of its driver is missing.
         let opened = panics::caught(|| {
-            let mut task = prepared.open(&plan.experiment, chosen.kind, &ledger, first_step)?;
+            let mut task = prepared.open(Opening {
+                experiment: &plan.experiment,
+                device: chosen.kind,
+                ledger: &ledger,
+                first_step,
+            })?;
             if let Some(weights) = &initial_weights {
                 task.load_weights(&weights.file)?;
             }

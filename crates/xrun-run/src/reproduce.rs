@@ -15,6 +15,7 @@ use xrun_results::metrics_comparison::MetricsComparison;
 use xrun_results::read;
 use xrun_results::read::ReadError;
 use xrun_results::reproduction::{Agreement, EnvironmentChange, Reproduction};
+use xrun_results::view::RunView;
 
 /// Tolerance on the CPU: bit-identical metrics.
 pub const TOLERANCE_CPU: f64 = 0.0;
@@ -158,15 +159,14 @@ fn nondeterminism(chosen: &SelectedDevice) -> Vec<String> {
 /// A record of either run is missing or damaged.
 pub fn conclude(
     original: &Original,
-    paths: (&Path, &Path),
+    (from, reproduction): (&Path, &RunView),
     tolerance: f64,
     chosen: &SelectedDevice,
     changes: Vec<EnvironmentChange>,
 ) -> Result<Reproduction, ReadError> {
-    let (from, to) = paths;
+    let to = reproduction.path.as_path();
     let compared = metrics_comparison::compare(from, to)?;
-    let summary = read::summary(to)?;
-    let reproduction_outcome = summary.map(|summary| summary.outcome);
+    let reproduction_outcome = reproduction.summary().map(|summary| summary.outcome);
     let agreement = agreement_of(&compared, original, reproduction_outcome, tolerance);
     let exit_code = match agreement {
         Agreement::Identical | Agreement::WithinTolerance => exit_code(Outcome::Finished),

@@ -7,8 +7,8 @@ use signal_hook::SigId;
 use signal_hook::consts::{SIGBUS, SIGHUP, SIGINT, SIGQUIT, SIGSEGV, SIGTERM, SIGTSTP, SIGUSR1, SIGXCPU, SIGXFSZ};
 
 use crate::exit::exit_code;
-use xrun_results::format::{Outcome, PlanFile, PostMortem, Summary};
-use xrun_results::verdict::Verdict;
+use xrun_results::format::Outcome;
+use xrun_results::view::RunView;
 
 /// Outcome of a run, with a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,26 +38,13 @@ impl Ending {
     }
 }
 
-/// End of a run with its records; `None` for those that could not be written.
-#[derive(Clone, Debug)]
+/// End of a run with its records.
+#[derive(Debug)]
 pub struct RunOutcome {
     /// Outcome and message.
     pub ending: Ending,
-    /// Contents of `summary.json`.
-    pub summary: Option<Summary>,
-    /// Contents of `verdict.json`.
-    pub verdict: Option<Verdict>,
-    /// Contents of `plan.json`.
-    pub plan: Option<PlanFile>,
-    /// Contents of `post_mortem.json`, for a run that a memory limit ended.
-    pub post_mortem: Option<PostMortem>,
-}
-
-impl RunOutcome {
-    /// Outcome of a run that ended before anything was recorded.
-    pub fn unrecorded(ending: Ending) -> Self {
-        Self { ending, summary: None, verdict: None, plan: None, post_mortem: None }
-    }
+    /// The run, with the records that its process has written.
+    pub run: RunView,
 }
 
 /// Signals that request a stop; a second one ends the program immediately.

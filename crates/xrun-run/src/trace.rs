@@ -12,7 +12,9 @@ use crate::recorder::LoopPosition;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::heap;
 use xrun_core::task::DeviceMemory;
-use xrun_results::format::{DriverMemory, HostMemory, MemoryLine, MemorySummary, SamplePoint, SizeClass, VERSION};
+use xrun_results::format::{
+    DriverMemory, HostMemory, MemoryLine, MemorySummary, Peaks, SamplePoint, SizeClass, VERSION,
+};
 
 /// Fraction of the time since the start of the process that may be spent on reading the breakdown of the RSS.
 const BREAKDOWN_TIME_FRACTION: f64 = 0.001;
@@ -28,7 +30,10 @@ pub struct Tracer {
     /// Time spent on reading the breakdown of the RSS.
     breakdown_cost: Duration,
     driver: Option<sources::GpuDriver>,
-    peaks: MemorySummary,
+    /// Peaks of all processes.
+    peaks: Peaks,
+    samples: u64,
+    heap_at_end: u64,
     /// Large allocations at the first sample after a step.
     large_at_start: Option<[(u64, u64); heap::SIZE_CLASSES]>,
     load: MeanLoad,
@@ -58,7 +63,9 @@ impl Tracer {
             slow_every: slow_every.max(1),
             breakdown_cost: Duration::ZERO,
             driver: gpu.and_then(sources::GpuDriver::open),
-            peaks: MemorySummary::default(),
+            peaks: Peaks::default(),
+            samples: 0,
+            heap_at_end: 0,
             large_at_start: None,
             load: MeanLoad::default(),
             cost: Duration::ZERO,
@@ -71,7 +78,7 @@ impl Tracer {
         let heap = heap::read();
         let frequent =
             matches!(position.point, SamplePoint::Step | SamplePoint::BeforeCleanup | SamplePoint::AfterCleanup);
-        let slow = !frequent || self.peaks.samples.is_multiple_of(self.slow_every);
+        let slow = !frequent || self.samples.is_multiple_of(self.slow_every);
         let with_breakdown = slow && self.breakdown_due(position.point);
         let parts = if with_breakdown { self.breakdown() } else { sources::RssParts::default() };
         let line = MemoryLine {
@@ -104,8 +111,8 @@ impl Tracer {
             pressure: slow.then(sources::pressure).flatten(),
             processes: None,
         };
-        self.peaks.samples += 1;
-        self.peaks.heap_at_end = line.host.heap;
+        self.samples += 1;
+        self.heap_at_end = line.host.heap;
         if heap.allocations > 0 && position.point == SamplePoint::Step {
             self.large_at_start.get_or_insert_with(heap::size_classes);
         }
@@ -132,12 +139,7 @@ impl Tracer {
     /// Raises the run's peaks to those of a sample, which may be of an earlier process.
     pub fn raise_peaks(&mut self, line: &MemoryLine) {
         self.load.add(line.driver.and_then(|driver| driver.load));
-        let peaks = &mut self.peaks;
-        peaks.heap_peak = peaks.heap_peak.max(line.host.heap_peak);
-        let rss = line.host.rss_peak.max(line.host.rss);
-        peaks.rss_peak = peaks.rss_peak.max(rss);
-        peaks.device_in_use_peak = peaks.device_in_use_peak.max(line.device.map(|pool| pool.in_use));
-        peaks.device_reserved_peak = peaks.device_reserved_peak.max(line.device.map(|pool| pool.reserved));
+        self.peaks.add(line);
     }
 
     /// Memory of the GPU by its driver.
@@ -156,8 +158,16 @@ impl Tracer {
         let trace_share = (!training.is_zero()).then(|| trace_seconds / training.as_secs_f64());
         let (gpu_utilisation_mean, gpu_power_mean) = self.load.means();
         let size_classes = self.large_at_start.as_ref().map(size_classes).unwrap_or_default();
-        let peaks = self.peaks.clone();
-        MemorySummary { trace_seconds, trace_share, gpu_utilisation_mean, gpu_power_mean, size_classes, ..peaks }
+        MemorySummary {
+            heap_at_end: self.heap_at_end,
+            samples: self.samples,
+            trace_seconds,
+            trace_share,
+            gpu_utilisation_mean,
+            gpu_power_mean,
+            size_classes,
+            ..self.peaks.into()
+        }
     }
 }
 

@@ -28,7 +28,7 @@ pub fn export(
 ) -> Result<Vec<PathBuf>, WriteError> {
     write::create_directories(output)?;
     let own = output == run.join(layout::EXPORT);
-    let module = experiment.pytorch_module();
+    let module = experiment.pipeline.pytorch_module(experiment);
     let names = &[layout::WEIGHTS, CONFIG, MODULE][..2 + usize::from(module.is_some())];
     if !own {
         write::check_absent(output, names)?;

@@ -36,25 +36,21 @@ pub struct ListedSweep {
 
 /// The sweeps below the results, or of one experiment, newest first. Invalid ones are left out: `sweep --collect` reports them.
 pub fn sweeps(results: &Path, experiment: Option<&str>) -> Vec<ListedSweep> {
-    let mut found: Vec<(String, String, PathBuf)> = Vec::new();
-    for name in directories(results).filter(|name| experiment.is_none_or(|experiment| experiment == name)) {
-        let directory = results.join(&name).join(layout::SWEEPS);
-        for sweep in directories(&directory).filter(|name| name != layout::LATEST) {
-            let path = directory.join(&sweep);
-            if path.join(layout::SWEEP).is_file() {
-                found.push((sweep, name.clone(), path));
-            }
-        }
-    }
-    // Their names begin with the time.
-    found.sort_by(|a, b| b.cmp(a));
-    found.truncate(SWEEPS_MAX);
-    found
-        .into_iter()
-        .filter_map(|(sweep, experiment, directory)| {
-            listed(format!("{experiment}/{}/{sweep}", layout::SWEEPS), directory)
-        })
-        .collect()
+    let mut all: Vec<(String, String, PathBuf)> = directories_of_sweeps(results, experiment).collect();
+    all.sort_by(|a, b| b.cmp(a));
+    all.truncate(SWEEPS_MAX);
+    let name = |experiment, sweep| format!("{experiment}/{}/{sweep}", layout::SWEEPS);
+    all.into_iter().filter_map(|(sweep, experiment, directory)| listed(name(experiment, sweep), directory)).collect()
+}
+
+/// The sweeps below the results, or of one experiment: name, which begins with the time, experiment and directory.
+fn directories_of_sweeps(results: &Path, experiment: Option<&str>) -> impl Iterator<Item = (String, String, PathBuf)> {
+    let experiments = directories(results).filter(move |name| experiment.is_none_or(|experiment| experiment == name));
+    let sweeps = experiments.flat_map(move |experiment| {
+        let directory = results.join(&experiment).join(layout::SWEEPS);
+        directories(&directory).map(move |sweep| (sweep.clone(), experiment.clone(), directory.join(sweep)))
+    });
+    sweeps.filter(|(name, _, path)| name != layout::LATEST && path.join(layout::SWEEP).is_file())
 }
 
 /// Directory of the sweep called `text`: a path, `experiment/sweeps/sweep`, or for the newest sweep `latest`, `experiment`
@@ -70,15 +66,7 @@ pub fn find(results: &Path, text: &str) -> Option<PathBuf> {
 
 /// Directory of the newest sweep, of all experiments or of one.
 pub fn newest(results: &Path, experiment: Option<&str>) -> Option<PathBuf> {
-    let mut found: Vec<(String, PathBuf)> = Vec::new();
-    for name in directories(results).filter(|name| experiment.is_none_or(|experiment| experiment == name)) {
-        let directory = results.join(&name).join(layout::SWEEPS);
-        let sweeps = directories(&directory)
-            .filter(|name| name != layout::LATEST)
-            .map(|name| (name.clone(), directory.join(name)));
-        found.extend(sweeps.filter(|(_, path)| path.join(layout::SWEEP).is_file()).max());
-    }
-    found.into_iter().max().map(|(_, path)| path)
+    directories_of_sweeps(results, experiment).max().map(|(_, _, path)| path)
 }
 
 fn listed(name: String, directory: PathBuf) -> Option<ListedSweep> {

@@ -10,7 +10,7 @@ use super::trials::RunId;
 use crate::records::sweep::{Measured, Measurements, Process};
 use xrun_core::settings::sections::CleanupAction;
 use xrun_core::task::metric::Direction;
-use xrun_results::format::{Outcome, PlanFile, SamplePoint, Summary};
+use xrun_results::format::{Outcome, Peaks, PlanFile, SamplePoint, Summary};
 use xrun_results::read;
 use xrun_results::verdict::FOOTPRINT;
 
@@ -164,7 +164,7 @@ fn speed(summary: &Summary, trace: &Trace) -> Option<f64> {
 }
 
 fn trace(directory: &Path, planned: u64) -> Trace {
-    let mut trace = Trace::default();
+    let (mut trace, mut peaks) = (Trace::default(), Peaks::default());
     let Ok(lines) = read::memory(directory) else { return trace };
     for line in lines {
         let line = match line {
@@ -179,11 +179,10 @@ fn trace(directory: &Path, planned: u64) -> Trace {
             (trace.segment, trace.first_step) = (line.segment, Some(line.step));
         }
         trace.last_step = trace.last_step.max(Some(line.step));
+        peaks.add(&line);
         let memory = &mut trace.memory;
-        memory.heap_peak = memory.heap_peak.max(Some(line.host.heap_peak));
-        memory.rss_peak = memory.rss_peak.max(line.host.rss_peak).max(line.host.rss);
-        memory.device_in_use_peak = memory.device_in_use_peak.max(line.device.map(|pool| pool.in_use));
-        memory.device_reserved_peak = memory.device_reserved_peak.max(line.device.map(|pool| pool.reserved));
+        (memory.heap_peak, memory.rss_peak) = (Some(peaks.heap), peaks.rss);
+        (memory.device_in_use_peak, memory.device_reserved_peak) = (peaks.device_in_use, peaks.device_reserved);
         if line.point == SamplePoint::Step && line.step * 2 >= planned {
             lower(&mut memory.heap_floor, Some(line.host.heap));
             lower(&mut memory.rss_floor, line.host.rss);

@@ -1,59 +1,10 @@
 //! Findings on one series, and the verdict on all series of a run.
 
 use crate::axis::Axis;
+pub use crate::words::VerdictWord;
 
 /// Version of the format of [`Verdict`].
 pub const VERSION: u32 = 1;
-
-/// Judgement on a series, ordered from harmless to bad.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
-#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
-pub enum VerdictWord {
-    /// Too short for a verdict: too few windows after the warm-up.
-    Inconclusive,
-    /// Shown not to grow by an amount that matters (16 MiB over the run, or 1 % of the level).
-    Bounded,
-    /// Jumped once or twice and stayed flat since.
-    Stepped,
-    /// Grew, then stayed flat: the last third of the run is shown to be flat.
-    GrewThenFlat,
-    /// Grows towards a declared cap and will stop there: a cache that is not yet full.
-    Filling,
-    /// No growth found, but the interval does not exclude growth that matters: neither bounded nor growing is shown.
-    NoGrowthFound,
-    /// Rose, or its newest window minima rise; more samples are needed to decide.
-    Suspect,
-    /// Still rises, clearly slower than before.
-    Slowing,
-    /// Memory beyond what is in use grows: it is not returned to the system, or the counters miss its user.
-    Retained,
-    /// Grows, and no declared cap will stop it.
-    Growing,
-    /// Exceeded its declared cap.
-    Exceeded,
-}
-
-impl VerdictWord {
-    /// Judgement as text: `grew, then flat`.
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Inconclusive => "inconclusive",
-            Self::Bounded => "bounded",
-            Self::Stepped => "stepped",
-            Self::GrewThenFlat => "grew, then flat",
-            Self::Filling => "filling",
-            Self::NoGrowthFound => "no growth found",
-            Self::Suspect => "suspect",
-            Self::Slowing => "slowing",
-            Self::Retained => "retained",
-            Self::Growing => "growing",
-            Self::Exceeded => "exceeded",
-        }
-    }
-}
 
 /// Judgement on a series, and the statistics that it follows from.
 #[derive(Clone, Debug, PartialEq)]
@@ -244,6 +195,7 @@ pub struct ProcessVerdict {
     /// Steps done at its last sample.
     pub last_step: u64,
     /// Judgement on it.
+    #[cfg_attr(feature = "schema", schemars(schema_with = "VerdictWord::listed"))]
     pub verdict: VerdictWord,
 }
 

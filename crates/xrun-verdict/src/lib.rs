@@ -46,6 +46,7 @@ mod trend;
 pub mod units;
 mod watch;
 mod window_minima;
+mod words;
 
 pub use axis::{Axis, RateUnit};
 pub use context::{Context, DeclaredOwner, MemoryKind, NO_CAP};
@@ -58,6 +59,7 @@ pub use processes::ProcessVerdicts;
 pub use recent::{Recent, RecentGrowth};
 pub use sample::{Driver, Pool, Processes, Sample};
 pub use watch::Watch;
+pub use words::{Tone, Word};
 
 /// Judges a series of bytes in use, each with its step, in ascending order of steps.
 ///

@@ -7,28 +7,30 @@ use burn::tensor::{Device, Tensor};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use xrun::experiment::pipeline::ModelKind;
+use xrun::settings::variant::Kind;
 
-/// Model of a perceptron.
-pub struct Perceptron;
+/// Name of the model.
+pub const NAME: &str = "perceptron";
 
 /// Perceptron with one hidden layer and ReLU.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Settings {
+pub struct Perceptron {
     /// Width of the hidden layer.
     #[schemars(range(min = 1, max = 65536))]
     pub hidden: usize,
 }
 
-impl Default for Settings {
+impl Default for Perceptron {
     fn default() -> Self {
         Self { hidden: 16 }
     }
 }
 
 impl ModelKind for Perceptron {
-    const NAME: &'static str = "perceptron";
-    type Settings = Settings;
+    fn kind() -> &'static Kind<dyn ModelKind> {
+        const { &Kind::<dyn ModelKind>::new::<Self>(NAME, ()) }
+    }
 }
 
 /// Network with one output.
@@ -40,7 +42,7 @@ pub struct Network {
 
 impl Network {
     /// Creates the network for a number of inputs.
-    pub fn new(inputs: usize, settings: &Settings, device: &Device) -> Self {
+    pub fn new(inputs: usize, settings: &Perceptron, device: &Device) -> Self {
         Self {
             hidden: LinearConfig::new(inputs, settings.hidden).init(device),
             output: LinearConfig::new(settings.hidden, 1).init(device),

@@ -6,39 +6,35 @@ use burn::tensor::{Device, TensorData};
 use rand::seq::SliceRandom;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use xrun::backend::dispatch::TensorDevice;
 use xrun::bounded::DeepSize;
-use xrun::bounded::buffer::{Buffer, BufferSet};
+use xrun::bounded::buffer::Buffer;
 use xrun::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun::bounded::planned::PlannedBuffer;
-use xrun::data::feed::{self, Feed, FeedSettings};
+use xrun::data::feed;
 use xrun::dataset::open_dataset::SampleType;
-use xrun::device::DeviceKind;
 use xrun::experiment::Experiment;
-use xrun::experiment::pipeline::{ModelKind, PipelineKind};
+use xrun::experiment::pipeline::{Opening, PipelineFacts, PipelineKind, Prepared};
 use xrun::nn::module_task::{Evaluation, ModuleTask, Step};
 use xrun::nn::training_module::TrainingModule;
-use xrun::nn::{Tensor, parameters};
+use xrun::nn::{Tensor, opening, parameters};
 use xrun::seed::generator;
+use xrun::settings::variant::Kind;
 use xrun::task::lowered::LoweredSetting;
 use xrun::task::{Metric, Task, TaskError, TaskFacts, ValidationReport};
 
-use crate::perceptron::{Network, Perceptron};
+use crate::perceptron::{self, Network};
 use crate::table;
-
-/// Pipeline of a regression.
-pub struct Regression;
 
 /// Predicts one column of a table from the others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Settings {
+pub struct Regression {
     /// Fraction of the rows held out for validation.
     #[schemars(range(min = 0.01, max = 0.9))]
     pub held_out: f64,
 }
 
-impl Default for Settings {
+impl Default for Regression {
     fn default() -> Self {
         Self { held_out: 0.2 }
     }
@@ -47,56 +43,61 @@ impl Default for Settings {
 /// Default of `training.batch_size`.
 const BATCH_SIZE: usize = 16;
 
-impl PipelineKind for Regression {
-    const NAME: &'static str = "regression";
-    const MODELS: &'static [&'static str] = &[Perceptron::NAME];
-    const SAMPLE_TYPE: Option<SampleType> = Some(SampleType::of::<table::Rows>());
-    const METRICS: &'static [Metric] = &[
-        Metric::higher("r2", "share")
-            .chance(0.0)
-            .about("Coefficient of determination: the fraction of the target's variance that is explained."),
-        Metric::lower("rmse", "").about("Root of the mean squared error, in standard deviations of the target."),
-    ];
-    const BATCH_SIZE: Option<usize> = Some(BATCH_SIZE);
-    type Settings = Settings;
-    type Prepared = Prepared;
+/// Validation metrics; the first selects the best checkpoint.
+const METRICS: &[Metric] = &[
+    Metric::higher("r2", "share")
+        .chance(0.0)
+        .about("Coefficient of determination: the fraction of the target's variance that is explained."),
+    Metric::lower("rmse", "").about("Root of the mean squared error, in standard deviations of the target."),
+];
 
-    fn prepare(
-        settings: &Settings,
-        experiment: &Experiment,
-        ledger: &Ledger,
-    ) -> Result<(TaskFacts, Prepared), TaskError> {
+impl PipelineKind for Regression {
+    fn kind() -> &'static Kind<dyn PipelineKind> {
+        const FACTS: PipelineFacts = PipelineFacts {
+            models: &[perceptron::NAME],
+            sample_type: Some(SampleType::of::<table::Rows>()),
+            metrics: METRICS,
+            batch_size: Some(BATCH_SIZE),
+            ..PipelineFacts::NONE
+        };
+        const { &Kind::<dyn PipelineKind>::new::<Self>("regression", FACTS) }
+    }
+
+    fn prepare(&self, experiment: &Experiment, ledger: &Ledger) -> Result<(TaskFacts, Box<dyn Prepared>), TaskError> {
         let table::Rows { mut rows, digest } = experiment.open_dataset()?;
         rows.shuffle(&mut generator(experiment.experiment.seed, "split", 0));
-        let mut held_out = rows.split_off(rows.len() - ((rows.len() as f64 * settings.held_out) as usize).max(1));
+        let mut held_out = rows.split_off(rows.len() - ((rows.len() as f64 * self.held_out) as usize).max(1));
         table::standardize(&mut rows, &mut held_out);
-        let requested = experiment.training.batch_size.unwrap_or(BATCH_SIZE);
+        let requested = experiment.batch_size();
         let size = requested.min(rows.len());
         let cap = Cap { items: (rows.len() + held_out.len()) as u64, bytes: rows.deep_size() + held_out.deep_size() };
         let table = Buffer::new("rows", Policy::Refuse, cap).because("all rows of the table");
         let registration = table.register(ledger);
         registration.set(cap.items, cap.bytes);
         let feed = feed::Buffers::new(&experiment.limits, rows[..size].to_vec().deep_size());
-        let mut facts = TaskFacts::new((rows.len() / size) as u64, Self::METRICS);
-        facts.owners = feed.all().into_iter().chain([&table]).map(PlannedBuffer::from).collect();
+        let mut facts = TaskFacts::new((rows.len() / size) as u64, METRICS);
+        facts.owners = PlannedBuffer::all(&[&feed, &table]);
         facts.data_digests = vec![(experiment.dataset_name().into(), digest)];
         let because = format!("there are {size} training rows");
         facts.lowered.extend(LoweredSetting::detect("training.batch_size", requested as u64, size as u64, because));
         (facts.batch_items, facts.batch_keys) = (size as u64, &["training.batch_size"]);
         let rows = Arc::new(Split { train: rows, held_out, _registration: registration });
-        Ok((facts, Prepared { rows, size, feed }))
+        Ok((facts, Box::new(Data { rows, size, feed })))
     }
+}
 
-    fn open(
-        prepared: Prepared,
-        experiment: &Experiment,
-        kind: DeviceKind,
-        ledger: &Ledger,
-        first_step: u64,
-    ) -> Result<Box<dyn Task>, TaskError> {
-        let Prepared { rows, size, feed } = prepared;
-        let (seed, training) = (experiment.experiment.seed, &experiment.training);
-        let device = TensorDevice::open(kind, false)?;
+/// Data that `prepare` reads and `open` takes over.
+struct Data {
+    rows: Arc<Split>,
+    size: usize,
+    feed: feed::Buffers,
+}
+
+impl Prepared for Data {
+    fn open(self: Box<Self>, opening: Opening<'_>) -> Result<Box<dyn Task>, TaskError> {
+        let (Self { rows, size, feed }, experiment) = (*self, opening.experiment);
+        let seed = experiment.experiment.seed;
+        let device = opening::device(opening, false)?;
         let network = Network::new(rows.train[0].len() - 1, experiment.model_settings()?, &device.autodiff);
         let network = parameters::initialise(network, seed);
         let (source, batches) = (rows.clone(), (rows.train.len() / size) as u64);
@@ -107,18 +108,10 @@ impl PipelineKind for Regression {
             let first = (number % batches) as usize * size;
             Ok(order[first..first + size].iter().map(|row| source.train[*row].clone()).collect())
         };
-        let settings = FeedSettings::new(&experiment.limits, training, first_step);
-        let feed = Feed::new(ledger, &feed, settings, Arc::new(prepare))?;
+        let feed = opening::feed(opening, &feed, Arc::new(prepare))?;
         let regressor = Regressor { rows, micro_batch_size: experiment.limits.batch_size };
         Ok(Box::new(ModuleTask::new(regressor, network, device, feed, experiment)))
     }
-}
-
-/// Data that `prepare` reads and `open` takes over.
-pub struct Prepared {
-    rows: Arc<Split>,
-    size: usize,
-    feed: feed::Buffers,
 }
 
 /// Training and validation rows.
@@ -149,7 +142,7 @@ impl TrainingModule for Regressor {
     type Network = Network;
     type Output = ();
     const STEP: &'static str = "regression";
-    const MODEL: &'static str = Perceptron::NAME;
+    const MODEL: &'static str = perceptron::NAME;
 
     fn train(&mut self, batch: &Self::Batch, step: &mut Step<'_, Self::Network>) -> Result<(), TaskError> {
         step.describe(&format!("{} rows", batch.len()));

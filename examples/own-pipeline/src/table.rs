@@ -6,17 +6,15 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use xrun::dataset::digest::digest;
 use xrun::dataset::error::DataError;
-use xrun::dataset::kind::DatasetKind;
-use xrun::dataset::open_dataset::OpenDataset;
+use xrun::dataset::kind::{DatasetFacts, DatasetKind};
+use xrun::dataset::open_dataset::{AnyDataset, OpenDataset, SampleType};
 use xrun::problem::{Problem, Problems};
-
-/// Data set of a table.
-pub struct Table;
+use xrun::settings::variant::{Kind, Paths};
 
 /// Numbers in a CSV file with a header.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Settings {
+pub struct Table {
     /// CSV file. Relative to the experiment file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
@@ -26,12 +24,13 @@ pub struct Settings {
 }
 
 impl DatasetKind for Table {
-    const NAME: &'static str = "table";
-    type Settings = Settings;
-    type Opened = Rows;
+    fn kind() -> &'static Kind<dyn DatasetKind> {
+        const FACTS: DatasetFacts = DatasetFacts { sample_type: SampleType::of::<Rows>(), limit_keys: &[] };
+        const { &Kind::<dyn DatasetKind>::new::<Self>("table", FACTS) }
+    }
 
-    fn check(settings: &Settings, problems: &mut Problems) {
-        match &settings.path {
+    fn check(&self, problems: &mut Problems) {
+        match &self.path {
             None => problems.add(Problem::new("dataset.table.path", "is missing").help("add `path = \"numbers.csv\"`")),
             Some(path) if !PathBuf::from(path).is_file() => {
                 problems.add(Problem::new("dataset.table.path", format!("there is no file {path}")));
@@ -40,16 +39,16 @@ impl DatasetKind for Table {
         }
     }
 
-    fn paths(settings: &mut Settings) -> Vec<(&'static str, &mut Option<String>)> {
-        vec![("path", &mut settings.path)]
+    fn paths(&mut self) -> Paths<'_> {
+        vec![("path", &mut self.path)]
     }
 
-    fn files(settings: &Settings) -> Vec<PathBuf> {
-        settings.path.iter().map(PathBuf::from).collect()
+    fn files(&self) -> Vec<PathBuf> {
+        self.path.iter().map(PathBuf::from).collect()
     }
 
-    fn open(settings: &Settings) -> Result<Rows, DataError> {
-        read(settings)
+    fn open(&self) -> Result<Box<dyn AnyDataset>, DataError> {
+        Ok(Box::new(read(self)?))
     }
 }
 
@@ -79,7 +78,7 @@ impl OpenDataset for Rows {
 }
 
 /// Reads the table.
-fn read(settings: &Settings) -> Result<Rows, DataError> {
+fn read(settings: &Table) -> Result<Rows, DataError> {
     let path = settings.path.as_deref().unwrap_or_default();
     let error = |message: String| DataError::file(path.as_ref(), message);
     let bytes = std::fs::read(path).map_err(|cause| error(cause.to_string()))?;

@@ -1,6 +1,6 @@
 //! Row of `xrun top`: the current state of a run, read from its files.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::{Duration, SystemTime};
 
 use crate::directory::{WRITTEN, age};
@@ -10,11 +10,12 @@ use crate::judge::{LiveVerdict, add_metrics, training_context};
 use crate::killed;
 use crate::report::formatting::number;
 use crate::results::format::{MemoryLine, MetricsLine, PlanFile, SamplePoint};
-use crate::results::index::{self, RunState};
+use crate::results::index::RunState;
 use crate::results::loss::{self, KindLoss};
 use crate::results::tail::RecordTail;
 use crate::results::verdict::{TrainingVerdictWord, Verdict, VerdictWord};
-use crate::results::{read, resolved, run_name};
+use crate::results::view::RunView;
+use crate::results::{read, run_name};
 use crate::units::{Bytes, Span, seconds};
 use crate::verdict::training::TrainingWatch;
 use crate::{host, printable};
@@ -98,34 +99,30 @@ impl Row {
 
 /// Row of a run that has ended, was killed or is damaged.
 pub fn ended(run: &Path) -> Row {
-    let entry = index::entry(run);
+    let view = RunView::open(run);
     let mut row = Row::new(run);
-    row.state = entry.state.label().into();
-    row.set_progress(entry.last_step, entry.steps_planned);
-    row.loss = entry.loss.as_ref().map_or("-".into(), |(_, loss)| number(*loss));
-    row.memory = entry.rss_peak.map_or("-".into(), |bytes| Bytes(bytes).to_string());
-    match read::verdict(run) {
-        Ok(verdict) => row.set_verdict(verdict.as_ref()),
-        Err(error) => row.message = printable::line(&error.to_string(), MESSAGE_CHARACTERS_MAX),
-    }
-    match &entry.state {
-        RunState::Unreadable(why) => row.message = printable::line(why, MESSAGE_CHARACTERS_MAX),
-        RunState::Killed => row.message = printable::line(&killed::killer(run).message(), MESSAGE_CHARACTERS_MAX),
-        RunState::Running | RunState::Ended(_) => {}
-    }
+    row.state = view.state().label().into();
+    row.set_progress(view.steps(), view.steps_planned());
+    row.loss = view.loss().map_or("-".into(), |(_, loss)| number(loss));
+    row.memory = view.rss_peak().map_or("-".into(), |bytes| Bytes(bytes).to_string());
+    row.set_verdict(view.verdict());
+    let problem = match view.state() {
+        RunState::Unreadable(why) => Some(why.clone()),
+        RunState::Killed => Some(killed::killer(run).message()),
+        RunState::Running | RunState::Ended(_) => view.verdict_error().map(ToString::to_string),
+    };
+    row.message = problem.map_or(row.message, |problem| printable::line(&problem, MESSAGE_CHARACTERS_MAX));
     row
 }
 
 /// Active run, with what was read of it so far. The size does not depend on the length of the run.
 #[derive(Debug)]
 pub struct ActiveRun {
-    run: PathBuf,
+    view: RunView,
     row: Row,
     /// Modification time of the manifest, which a resume changes.
     manifest: Option<SystemTime>,
-    plan: Option<PlanFile>,
     time_limit: Option<Duration>,
-    is_command: bool,
     /// Host, if it is another one.
     host: Option<String>,
     so_far: LiveVerdict,
@@ -140,41 +137,36 @@ pub struct ActiveRun {
 impl ActiveRun {
     /// Starts to follow a run.
     pub fn new(run: &Path) -> Self {
-        let manifest = read::manifest(run).ok();
-        let watched = manifest.as_ref().and_then(|manifest| manifest.watched.clone());
+        let view = RunView::open(run);
         let limited = || {
-            let values = resolved::values(run).ok()?;
-            let text = values.get("training.time_limit")?.as_str()?.to_owned();
+            let text = view.values().ok()?.get("training.time_limit")?.as_str()?;
             Some(text.parse::<Span>().ok()?.0)
         };
-        let time_limit = match &watched {
+        let time_limit = match view.watched() {
             Some(watched) => watched.time_limit_seconds.and_then(|limit| Duration::try_from_secs_f64(limit).ok()),
             None => limited(),
         };
-        let plan = read::plan(run).ok();
         let host = read::process(run).ok().flatten().map(|note| note.host);
-        let host = host.or_else(|| manifest.map(|manifest| manifest.host.name));
+        let host = host.or_else(|| view.manifest().map(|manifest| manifest.host.name.clone()));
         Self {
-            run: run.to_path_buf(),
             row: Row::new(run),
             manifest: modified(&run.join(layout::MANIFEST)),
-            training: TrainingWatch::new(training_context(plan.as_ref())),
-            plan,
+            training: TrainingWatch::new(training_context(view.plan())),
             time_limit,
-            is_command: watched.is_some(),
             host: host.filter(|host| *host != host::name()),
-            so_far: LiveVerdict::new(run),
+            so_far: LiveVerdict::new(&view),
             metrics: RecordTail::new(&run.join(layout::METRICS), METRICS_BYTES_MAX),
             losses: Vec::new(),
             last_step: None,
             metric: None,
+            view,
         }
     }
 
     /// Reads what is new and returns the current row.
     pub fn update(&mut self) -> Row {
-        if modified(&self.run.join(layout::MANIFEST)) != self.manifest {
-            *self = Self::new(&self.run.clone());
+        if modified(&self.view.path.join(layout::MANIFEST)) != self.manifest {
+            *self = Self::new(&self.view.path.clone());
         }
         self.so_far.update();
         self.read_metrics();
@@ -182,14 +174,14 @@ impl ActiveRun {
         let mut row = self.row.clone();
         row.state = self.state(newest).into();
         let step = self.last_step.max(newest.map(|line| line.step));
-        let planned = self.plan.as_ref().and_then(PlanFile::known_steps);
+        let planned = self.view.plan().and_then(PlanFile::known_steps);
         row.set_progress(step, planned);
         row.loss = match (loss::dominant(&self.losses), &self.metric) {
             (Some(loss), _) => number(loss.last),
             (None, Some((name, value))) => format!("{} {}", printable::line(name, 14), number(*value)),
             (None, None) => "-".into(),
         };
-        let age = age(&self.run, &WRITTEN);
+        let age = age(&self.view.path, &WRITTEN);
         row.memory = newest.map_or("-".into(), memory);
         row.owners = newest.map(owners).unwrap_or_default();
         row.set_verdict(self.so_far.verdict());
@@ -216,9 +208,9 @@ impl ActiveRun {
         if news.restarted {
             (self.last_step, self.metric) = (None, None);
             self.losses.clear();
-            self.training = TrainingWatch::new(training_context(self.plan.as_ref()));
+            self.training = self.training.without_steps();
         }
-        let over = loss::averaging_window(self.plan.as_ref().and_then(PlanFile::known_steps));
+        let over = loss::averaging_window(self.view.plan().and_then(PlanFile::known_steps));
         for line in &news.records {
             // Not the maximum: a resume repeats some steps.
             self.last_step = Some(line.step());
@@ -226,7 +218,8 @@ impl ActiveRun {
             match line {
                 MetricsLine::Train { batch, loss, .. } => loss::add(&mut self.losses, batch, *loss, over),
                 MetricsLine::Validation { metrics, .. } => {
-                    let planned = self.plan.iter().flat_map(|plan| &plan.metrics).map(|metric| &metric.name);
+                    let planned =
+                        self.view.plan().into_iter().flat_map(|plan| &plan.metrics).map(|metric| &metric.name);
                     let mut names = planned.chain(metrics.keys());
                     self.metric = names.find_map(|name| Some((name.clone(), (*metrics.get(name)?)?)));
                 }
@@ -236,11 +229,11 @@ impl ActiveRun {
 
     fn state(&self, newest: Option<&MemoryLine>) -> &'static str {
         match newest {
-            _ if is_saving(&self.run) => "saving",
+            _ if is_saving(&self.view.path) => "saving",
             None => "starting",
             Some(line) if line.point == SamplePoint::BeforeValidation => "validating",
             Some(line) if line.point == SamplePoint::End => "ending",
-            Some(_) if self.is_command => "running",
+            Some(_) if self.view.watched().is_some() => "running",
             Some(_) => "training",
         }
     }
@@ -248,7 +241,7 @@ impl ActiveRun {
     /// Time until the run is done by its own estimate, or at the current speed of a command, or until the time limit if it is
     /// reached first.
     fn time_left(&self, newest: Option<&MemoryLine>, steps: Option<(u64, u64)>) -> String {
-        let age = age(&self.run, &[layout::MEMORY]).unwrap_or_default().as_secs_f64();
+        let age = age(&self.view.path, &[layout::MEMORY]).unwrap_or_default().as_secs_f64();
         let estimate = newest.and_then(|line| line.seconds_left).map(|left| (left - age).max(0.0));
         let at_speed = || {
             let ((step, planned), speed) = steps.zip(self.so_far.steps_per_second())?;

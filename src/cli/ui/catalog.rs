@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::cli::top::find;
 use crate::cli::top::row::{ActiveRun, Row};
@@ -16,12 +17,10 @@ use crate::cli::top::runs::{Stamp, is_active};
 use crate::dataset::digest::digest;
 use crate::files::layout;
 use crate::printable;
-use crate::report::page::tone::{memory_badge, outcome_tone, training_tone};
-use crate::results::index::{self, RunState};
-use crate::results::judge::recorded_training;
-use crate::results::read;
-use crate::results::selection::metric_direction;
+use crate::report::page::tone::outcome_tone;
+use crate::results::index::RunState;
 use crate::results::verdict::{TrainingVerdictWord, VerdictWord};
+use crate::results::view::RunView;
 use crate::sweep::listing;
 use crate::task::metric::Direction;
 
@@ -40,76 +39,19 @@ const TEXT_CHARACTERS_MAX: usize = 400;
 pub struct Listing {
     /// Name of the results directory.
     pub results: String,
-    /// Runs, newest first.
-    pub runs: Vec<RunRow>,
+    /// Runs, newest first; texts are escaped, unknown values are `null`.
+    pub runs: Vec<Value>,
     /// Sweeps, newest first.
-    pub sweeps: Vec<SweepRow>,
+    pub sweeps: Vec<Value>,
     /// Number of runs that are not read yet.
     pub pending: usize,
-}
-
-/// A run in the list; texts are escaped, unknown values are `null`.
-#[derive(Clone, Debug, Serialize)]
-pub struct RunRow {
-    /// Identifies the run in addresses.
-    pub id: String,
-    /// Name by which commands find it.
-    pub name: String,
-    pub experiment: String,
-    pub run: String,
-    /// Name of its sweep.
-    pub sweep: Option<String>,
-    pub state: String,
-    /// `good`, `busy` or `bad`.
-    pub tone: &'static str,
-    /// A process writes to it.
-    pub live: bool,
-    /// RFC 3339, UTC.
-    pub started: Option<String>,
-    pub steps: Option<u64>,
-    pub planned: Option<u64>,
-    /// Time left; empty if it is over or unknown.
-    pub left: String,
-    pub loss: Option<f64>,
-    /// Metric that selects the best checkpoint, and its best value.
-    pub metric: Option<String>,
-    pub best: Option<f64>,
-    /// `higher` or `lower`.
-    pub better: Option<&'static str>,
-    /// Peak RSS in bytes.
-    pub memory: Option<u64>,
-    /// Working time in seconds.
-    pub seconds: Option<f64>,
-    /// Verdict on training.
-    pub training: String,
-    pub training_tone: &'static str,
-    /// Verdict on memory.
-    pub verdict: String,
-    pub verdict_tone: &'static str,
-    /// Message of its end, or about its memory.
-    pub message: String,
-    pub tags: Vec<String>,
-}
-
-/// A sweep in the list.
-#[derive(Clone, Debug, Serialize)]
-pub struct SweepRow {
-    /// Identifies the sweep in addresses.
-    pub id: String,
-    /// Name by which commands find it.
-    pub name: String,
-    pub started: String,
-    pub keys: Vec<String>,
-    pub trials: usize,
-    pub runs: usize,
-    pub finished: usize,
 }
 
 /// Follower of a results directory.
 #[derive(Debug)]
 pub struct Catalog {
     results: PathBuf,
-    ended: BTreeMap<PathBuf, (Stamp, RunRow)>,
+    ended: BTreeMap<PathBuf, (Stamp, Value)>,
     active: BTreeMap<PathBuf, ActiveRun>,
     /// Directories of runs and of sweeps by their ids.
     directories: BTreeMap<String, PathBuf>,
@@ -160,14 +102,14 @@ impl Catalog {
             Listing { results: printable::line(&self.results.display().to_string(), 200), ..Listing::default() };
         for run in found {
             let row = if is_active(&run) && (self.active.contains_key(&run) || self.active.len() < ACTIVE_MAX) {
-                active_row(&run, self.active.entry(run.clone()).or_insert_with(|| ActiveRun::new(&run)))
+                row(&run, Some(self.active.entry(run.clone()).or_insert_with(|| ActiveRun::new(&run))))
             } else {
                 self.active.remove(&run);
                 let stamp = Stamp::new(&run);
                 match self.ended.get(&run).filter(|(before, _)| *before == stamp) {
                     Some((_, row)) => row.clone(),
                     None if begin.elapsed() < READING_MAX => {
-                        let row = row(&run);
+                        let row = row(&run, None);
                         self.ended.insert(run.clone(), (stamp, row.clone()));
                         row
                     }
@@ -177,21 +119,21 @@ impl Catalog {
                     }
                 }
             };
-            self.directories.insert(row.id.clone(), run);
+            self.directories.insert(id(&run), run);
             listing.runs.push(row);
         }
         for sweep in listing::sweeps(&self.results, None) {
-            let row = SweepRow {
-                id: id(&sweep.directory),
-                name: printable::line(&sweep.name, 120),
-                started: printable::line(&sweep.created, 40),
-                keys: sweep.keys.iter().map(|key| printable::line(key, 80)).collect(),
-                trials: sweep.trials,
-                runs: sweep.runs,
-                finished: sweep.finished,
-            };
-            self.directories.insert(row.id.clone(), sweep.directory);
-            listing.sweeps.push(row);
+            let keys: Vec<String> = sweep.keys.iter().map(|key| printable::line(key, 80)).collect();
+            listing.sweeps.push(json!({
+                "id": id(&sweep.directory),
+                "name": printable::line(&sweep.name, 120),
+                "started": printable::line(&sweep.created, 40),
+                "keys": keys,
+                "trials": sweep.trials,
+                "runs": sweep.runs,
+                "finished": sweep.finished,
+            }));
+            self.directories.insert(id(&sweep.directory), sweep.directory);
         }
         self.listing = listing;
     }
@@ -203,20 +145,10 @@ fn id(directory: &Path) -> String {
     digest(path.as_os_str().as_encoded_bytes())[..ID_DIGITS].to_owned()
 }
 
-fn active_row(run: &Path, active: &mut ActiveRun) -> RunRow {
-    let now = active.update();
-    let mut row = row(run);
-    (row.live, row.state, row.tone, row.left, row.message) = (true, now.state, "busy", now.left, now.message);
-    (row.training, row.training_tone) = training_cell(active.training());
-    if let Some(verdict) = active.verdict() {
-        (row.verdict, row.verdict_tone) = verdict_cell(verdict);
-    }
-    row
-}
-
-/// Row of a run from its files.
-fn row(run: &Path) -> RunRow {
-    let entry = index::entry(run);
+/// Row of a run from its files, and from its follower while it is active.
+fn row(run: &Path, active: Option<&mut ActiveRun>) -> Value {
+    let now = active.map(|active| (active.update(), active.training(), active.verdict()));
+    let view = RunView::open(run);
     let names = Row::new(run);
     let absolute = std::path::absolute(run).unwrap_or_else(|_| run.to_path_buf());
     let sweep = absolute.parent().filter(|parent| parent.ends_with(layout::TRIALS)).and_then(Path::parent);
@@ -224,53 +156,55 @@ fn row(run: &Path) -> RunRow {
         let name = name.to_string_lossy();
         printable::line(&format!("{}/{}/{name}", names.experiment, layout::SWEEPS), 120)
     });
-    let verdict = read::verdict(run);
-    let message = match (&entry.state, &verdict) {
-        (RunState::Unreadable(why), _) => why.clone(),
-        (_, Err(error)) => error.to_string(),
-        (_, Ok(Some(verdict))) if verdict.verdict >= VerdictWord::Suspect => verdict.message.clone(),
-        _ => entry.summary.as_ref().map_or(String::new(), |summary| summary.message.clone()),
+    let message = match (view.state(), view.verdict_error(), view.verdict()) {
+        (RunState::Unreadable(why), ..) => why.clone(),
+        (_, Some(error), _) => error.to_string(),
+        (_, _, Some(verdict)) if verdict.verdict >= VerdictWord::Suspect => verdict.message.clone(),
+        _ => view.final_summary().map_or(String::new(), |summary| summary.message.clone()),
     };
-    let (verdict, verdict_tone) = verdict.ok().flatten().map_or((String::new(), ""), |one| verdict_cell(one.verdict));
-    // An active run is judged as it is followed.
-    let training = (entry.state != RunState::Running).then(|| recorded_training(run, entry.summary.as_ref()));
-    let (training, training_tone) = training_cell(training.flatten().map(|training| training.verdict));
-    let best = entry.best.as_ref();
-    let better = best.and_then(|best| metric_direction(run, &best.metric)).map(Direction::words);
-    let tags = read::notes(run).unwrap_or_default().tags;
-    RunRow {
-        id: id(run),
-        name: names.name,
-        experiment: names.experiment,
-        run: names.run,
-        sweep,
-        tone: outcome_tone(&entry.state).class(),
-        state: entry.state.label().to_owned(),
-        live: false,
-        started: entry.started.as_ref().map(|time| printable::line(time, 40)),
-        steps: entry.last_step,
-        planned: entry.steps_planned,
-        left: String::new(),
-        loss: entry.loss.as_ref().map(|(_, loss)| *loss).filter(|loss| loss.is_finite()),
-        metric: best.map(|best| printable::line(&best.metric, 60)),
-        best: best.map(|best| best.value).filter(|value| value.is_finite()),
-        better,
-        memory: entry.rss_peak,
-        seconds: entry.summary.as_ref().map(|summary| summary.seconds),
-        training,
-        training_tone,
-        verdict,
-        verdict_tone,
-        message: printable::line(&message, TEXT_CHARACTERS_MAX),
-        tags: tags.iter().take(TAGS_MAX).map(|tag| printable::line(tag, 60)).collect(),
-    }
-}
-
-fn training_cell(verdict: Option<TrainingVerdictWord>) -> (String, &'static str) {
-    verdict.map_or((String::new(), ""), |verdict| (verdict.words().to_owned(), training_tone(verdict).class()))
-}
-
-fn verdict_cell(verdict: VerdictWord) -> (String, &'static str) {
-    let (_, tone) = memory_badge(verdict);
-    (verdict.words().to_owned(), tone.class())
+    let verdict = now.as_ref().and_then(|(_, _, verdict)| *verdict);
+    let verdict = verdict.or_else(|| view.verdict().map(|verdict| verdict.verdict));
+    let training = match &now {
+        Some((_, training, _)) => *training,
+        None if *view.state() == RunState::Running => None,
+        None => view.listed_training().map(|training| training.verdict),
+    };
+    let live = now.is_some();
+    let (state, tone, left, message) = match now {
+        Some((now, ..)) => (now.state, "busy", now.left, now.message),
+        None => {
+            let state = view.state();
+            let message = printable::line(&message, TEXT_CHARACTERS_MAX);
+            (state.label().to_owned(), outcome_tone(state).class(), String::new(), message)
+        }
+    };
+    let best = view.best();
+    let tags: Vec<String> = view.tags().iter().take(TAGS_MAX).map(|tag| printable::line(tag, 60)).collect();
+    json!({
+        // Identifies the run in addresses.
+        "id": id(run),
+        "name": names.name,
+        "experiment": names.experiment,
+        "run": names.run,
+        "sweep": sweep,
+        "state": state,
+        "tone": tone,
+        "live": live,
+        "started": view.started().map(|time| printable::line(time, 40)),
+        "steps": view.steps(),
+        "planned": view.steps_planned(),
+        "left": left,
+        "loss": view.loss().map(|(_, loss)| loss).filter(|loss| loss.is_finite()),
+        "metric": best.map(|best| printable::line(&best.metric, 60)),
+        "best": best.map(|best| best.value).filter(|value| value.is_finite()),
+        "better": best.and_then(|best| view.direction(&best.metric)).map(Direction::words),
+        "memory": view.rss_peak(),
+        "seconds": view.final_summary().map(|summary| summary.seconds),
+        "training": training.map_or("", TrainingVerdictWord::words),
+        "training_tone": training.map_or("", |training| training.word().tone.class()),
+        "verdict": verdict.map_or("", VerdictWord::words),
+        "verdict_tone": verdict.map_or("", |verdict| verdict.word().tone.class()),
+        "message": message,
+        "tags": tags,
+    })
 }

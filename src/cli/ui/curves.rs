@@ -5,10 +5,8 @@ use std::path::Path;
 use serde::Serialize;
 
 use crate::printable;
-use crate::report::curves;
 use crate::report::series::ThinnedSeries;
-use crate::report::trace;
-use crate::results::read;
+use crate::results::view::RunView;
 
 /// Largest number of points of a curve.
 const POINTS_MAX: usize = 400;
@@ -36,8 +34,8 @@ pub struct NamedCurve {
 
 /// Reads the curves; a run without records has none.
 pub fn read(run: &Path) -> RunCurves {
-    let steps = read::plan(run).ok().and_then(|plan| plan.known_steps());
-    let (curves, trace) = (curves::read(run, steps), trace::read(run));
+    let run = RunView::open(run);
+    let (curves, trace) = (run.curves(), run.trace());
     let several = curves.losses.len() > 1;
     let losses = curves.losses.iter().map(|loss| {
         let name = if several { format!("loss, {}", loss.kind) } else { "loss".into() };

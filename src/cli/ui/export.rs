@@ -63,28 +63,29 @@ pub fn write(results: &Path, directory: &Path) -> Result<Written, Failure> {
     let mut written = Written { runs: listing.runs.len(), sweeps: listing.sweeps.len(), ..Written::default() };
     let mut documents: BTreeMap<String, Value> = BTreeMap::new();
     let mut bytes = 0;
-    for row in &listing.runs {
-        let Some(run) = catalog.directory(&row.id) else { continue };
+    let id = |row: &Value| row["id"].as_str().unwrap_or_default().to_owned();
+    for id in listing.runs.iter().map(id) {
+        let Some(run) = catalog.directory(&id) else { continue };
         if bytes <= CURVES_BYTES_MAX {
             // Texts, numbers and lists always serialise.
             let curves = serde_json::to_value(curves::read(run)).unwrap_or_default();
             bytes += curves.to_string().len();
-            documents.insert(format!("curves/{}.json", row.id), curves);
+            documents.insert(format!("curves/{id}.json"), curves);
         } else {
             written.without_curves += 1;
         }
         match report_text(run) {
             Ok(Report::Written(text) | Report::Stored(text)) => {
-                write::replace(&directory.join("report").join(format!("{}.html", row.id)), text.as_bytes())
+                write::replace(&directory.join("report").join(format!("{id}.html")), text.as_bytes())
                     .map_err(Failure::failed)?;
             }
             Err(message) => written.failed.push(message),
         }
     }
-    for row in &listing.sweeps {
-        let Some(sweep) = catalog.directory(&row.id) else { continue };
+    for id in listing.sweeps.iter().map(id) {
+        let Some(sweep) = catalog.directory(&id) else { continue };
         match sweep_text(sweep) {
-            Ok(text) => write::replace(&directory.join("sweep").join(format!("{}.html", row.id)), text.as_bytes())
+            Ok(text) => write::replace(&directory.join("sweep").join(format!("{id}.html")), text.as_bytes())
                 .map_err(Failure::failed)?,
             Err(message) => written.failed.push(message),
         }

@@ -14,15 +14,12 @@ use clap::{Args, ValueHint};
 use super::Results;
 use super::terminal::{Failure, Terminal};
 use crate::files::{file, layout};
-use crate::judge;
 use crate::report;
 use crate::report::compare::{self, RUNS_MAX};
 use crate::report::page::document::{SCRIPT, policy};
 use crate::report::run_report;
-use crate::results::read;
 use crate::sweep::records::sweep::SweepRecord;
 use crate::sweep::table;
-use crate::verdict::table::TableOptions;
 use catalog::Catalog;
 use server::{Answer, BODY_BYTES_MAX, Server};
 
@@ -149,11 +146,9 @@ fn report_text(run: &Path) -> Result<Report, String> {
     {
         return Ok(Report::Stored(text));
     }
-    let mut gathered = run_report::gather(run).map_err(|error| error.to_string())?;
-    if gathered.verdict.is_none() && matches!(read::verdict(run), Ok(None)) {
-        gathered.verdict = judge::path(run, &TableOptions::default()).ok().map(|judged| judged.verdict);
-    }
-    Ok(Report::Written(report::page::html(&gathered)))
+    let mut view = run_report::open(run).map_err(|error| error.to_string())?;
+    view.judge_if_missing();
+    Ok(Report::Written(report::page::html(&view)))
 }
 
 fn sweep_report(sweep: &Path) -> Answer {

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::buffer::Buffer;
+use super::buffer::{Buffer, BufferSet};
 use super::leak_growth::LeakGrowth;
 use super::ledger::Policy;
 
@@ -49,6 +49,11 @@ impl From<&Buffer> for PlannedBuffer {
 }
 
 impl PlannedBuffer {
+    /// Buffers of several components, in host memory.
+    pub fn all(components: &[&dyn BufferSet]) -> Vec<Self> {
+        components.iter().flat_map(|component| component.all()).map(Self::from).collect()
+    }
+
     /// Bytes when full: the cap, or the size of everything to be put in if that is less.
     pub fn full(&self) -> u64 {
         self.working_set_bytes.map_or(self.bytes, |bytes| bytes.min(self.bytes))

@@ -201,10 +201,18 @@ impl DigestCache {
         }
     }
 
-    /// Bytes that it takes.
-    pub fn bytes(&self) -> u64 {
-        let file = |(name, known): (&String, &Known)| size_of::<(String, Known)>() + name.len() + known.digest.len();
-        self.files.iter().map(file).sum::<usize>() as u64
+    /// Maximum bytes that it takes until it is saved, with the text that [`save`](Self::save) writes.
+    pub fn bytes_max(&self) -> u64 {
+        // A node of a map has room for 11 entries, and at least 5.
+        let entry = |bytes: usize| bytes * 11 / 5;
+        let file = |(name, known): (&String, &Known)| {
+            entry(size_of::<(String, Known)>()) + known.digest.capacity() + LINE_BYTES + 2 * name.len()
+        };
+        let expected = |(name, digest): (&String, &String)| {
+            entry(size_of::<(String, String)>()) + name.capacity() + digest.capacity()
+        };
+        let expected = self.expected.iter().flatten().map(expected).sum::<usize>();
+        (self.files.iter().map(file).sum::<usize>() + 2 * LINE_BYTES + expected) as u64
     }
 
     /// Saves the digests for the next run. Errors are ignored: the cache is optional.

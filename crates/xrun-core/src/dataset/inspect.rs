@@ -2,11 +2,10 @@
 //!
 //! The result depends only on the data and its own settings. A change of any other key costs one `stat` per file.
 
-use std::any::Any;
 use std::path::{Path, PathBuf};
 
 use super::error::DataError;
-use super::kind::{Dataset, DatasetSummary};
+use super::kind::{Dataset, DatasetSummary, Inspected};
 use super::stamp::{program, stamp};
 use super::{cache, digest, digest_cache};
 use crate::files::{checksum, file, write};
@@ -19,9 +18,6 @@ const INSPECTION_BYTES_MAX: u64 = 1024 * 1024;
 const FORMAT: &str = "look 5";
 
 type InspectionResult = Result<DatasetSummary<serde_json::Value>, DataError>;
-
-/// Summary of a data set, and the open data set where this call opened it as for a run.
-pub type Inspected = (DatasetSummary<serde_json::Value>, Option<Box<dyn Any>>);
 
 /// Inspects data of the user, or returns the cached result; `None` for generated data.
 ///
@@ -36,7 +32,7 @@ pub fn inspect(dataset: &Dataset) -> Result<Option<Inspected>, DataError> {
     if let Some(cached) = entry.as_ref().and_then(|entry| load(entry)) {
         return cached.map(|summary| Some((summary, None)));
     }
-    let (summary, opened) = dataset.kind().inspect(dataset.any()).map_or_else(|e| (Err(e), None), |(s, o)| (Ok(s), o));
+    let (summary, opened) = dataset.inspect().map_or_else(|e| (Err(e), None), |(s, o)| (Ok(s), o));
     if let Some(entry) = entry {
         store(&entry, &summary);
     }

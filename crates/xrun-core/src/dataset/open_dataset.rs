@@ -1,6 +1,6 @@
 //! Interface through which a pipeline uses open data, whichever data set it comes from.
 
-use std::any::TypeId;
+use std::any::{Any, TypeId};
 use std::fmt;
 
 use serde::Serialize;
@@ -8,6 +8,7 @@ use serde::de::DeserializeOwned;
 
 use super::description::Description;
 use super::error::InvalidItems;
+use super::kind::DatasetSummary;
 
 /// An opened data set. Data sets with the same sample type open as the same Rust type, on which pipelines depend. It holds
 /// names and numbers; samples are read on demand.
@@ -37,6 +38,19 @@ pub trait OpenDataset: Send + Sync + 'static {
     /// Description of the data for people; empty by default.
     fn description(&self) -> Description {
         Description::default()
+    }
+}
+
+/// Object-safe [`OpenDataset`], which is downcast to its type.
+pub trait AnyDataset: Any {
+    /// Summary of the data for `xrun check`, as JSON.
+    fn summarise(&self) -> DatasetSummary<serde_json::Value>;
+}
+
+impl<D: OpenDataset> AnyDataset for D {
+    fn summarise(&self) -> DatasetSummary<serde_json::Value> {
+        let (skipped, description, summary) = (self.skipped(), self.description(), self.summary());
+        DatasetSummary { skipped, notes: Vec::new(), description, summary }.into_json()
     }
 }
 

@@ -31,7 +31,7 @@ pub fn check(experiment: &Experiment, problems: &mut Problems) {
     leaks(experiment, problems);
     batch_size(experiment, problems);
     limits_of_kinds(experiment, problems);
-    experiment.pipeline.kind().check(experiment.pipeline.any(), experiment, problems);
+    experiment.pipeline.check(experiment, problems);
     if let Some(model) = &experiment.model {
         model.check(problems);
     }
@@ -39,14 +39,13 @@ pub fn check(experiment: &Experiment, problems: &mut Problems) {
 
 /// Checks that model and data set are those that the pipeline supports.
 fn model_and_dataset(experiment: &Experiment, problems: &mut Problems) {
-    let kind = experiment.pipeline.kind();
-    let (samples, dataset) = (kind.samples(), experiment.dataset.as_ref());
-    section(experiment, "model", experiment.model.as_ref().map(Model::name), kind.models(), None, problems);
-    let mismatch = match (samples, dataset.map(Dataset::samples)) {
+    let (facts, dataset) = (experiment.pipeline.facts(), experiment.dataset.as_ref());
+    section(experiment, "model", experiment.model.as_ref().map(Model::name), facts.models, None, problems);
+    let mismatch = match (facts.sample_type, dataset.map(|dataset| dataset.facts().sample_type)) {
         (Some(expected), Some(found)) if expected != found => Some((found.name(), expected.name())),
         _ => None,
     };
-    let known = samples.map_or_else(Vec::new, Dataset::names_of);
+    let known = facts.sample_type.map_or_else(Vec::new, Dataset::names_of);
     section(experiment, "dataset", dataset.map(Dataset::name), &known, mismatch, problems);
 }
 
@@ -108,7 +107,7 @@ fn initial_weights(experiment: &Experiment, problems: &mut Problems) {
 
 /// Checks that the pipeline uses `training.batch_size`.
 fn batch_size(experiment: &Experiment, problems: &mut Problems) {
-    if experiment.training.batch_size.is_some() && experiment.pipeline.kind().batch_size().is_none() {
+    if experiment.training.batch_size.is_some() && experiment.pipeline.facts().batch_size.is_none() {
         let name = experiment.pipeline.name();
         let problem =
             Problem::new("training.batch_size", format!("has no effect: keys of `{name}` set the batch size"));
@@ -120,7 +119,7 @@ fn batch_size(experiment: &Experiment, problems: &mut Problems) {
 impl Experiment {
     /// Note that `limits.batch_size` was changed and the size of the batches was not, which may be meant.
     pub fn unset_batch_size(&self) -> Option<Problem> {
-        let size = self.pipeline.kind().batch_size().filter(|_| self.training.batch_size.is_none())?;
+        let size = self.pipeline.facts().batch_size.filter(|_| self.training.batch_size.is_none())?;
         // A command makes of the limit what it likes.
         let changed = self.limits.batch_size != Limits::default().batch_size && self.command().is_none();
         let message = format!("splits batches on the device; training.batch_size is still {size}");
@@ -131,8 +130,8 @@ impl Experiment {
 
 /// Checks that optional limits apply to the pipeline or the data set.
 fn limits_of_kinds(experiment: &Experiment, problems: &mut Problems) {
-    let of_dataset = experiment.dataset.as_ref().map_or(&[][..], Dataset::limits);
-    let of_pipeline = experiment.pipeline.kind().limits();
+    let of_dataset = experiment.dataset.as_ref().map_or(&[][..], |dataset| dataset.facts().limit_keys);
+    let of_pipeline = experiment.pipeline.facts().limit_keys;
     for limit in
         experiment.limits.of_kinds().filter(|limit| !of_dataset.contains(limit) && !of_pipeline.contains(limit))
     {
@@ -148,7 +147,7 @@ fn limits_of_kinds(experiment: &Experiment, problems: &mut Problems) {
 
 /// Checks that the pipeline has the leaks that are switched on.
 fn leaks(experiment: &Experiment, problems: &mut Problems) {
-    let known: Vec<&str> = experiment.pipeline.kind().leaks().iter().map(|leak| leak.key).collect();
+    let known: Vec<&str> = experiment.pipeline.facts().leaks.iter().map(|leak| leak.key).collect();
     for key in experiment.leaks.keys().filter(|key| !known.contains(key)) {
         let name = experiment.pipeline.name();
         let problem = Problem::new(format!("leaks.{key}"), format!("`{name}` has no such leak")).related("pipeline");
@@ -264,7 +263,7 @@ fn early_stopping(experiment: &Experiment, problems: &mut Problems) {
 
 /// Checks that the pipeline has this validation metric, and that it can select a checkpoint.
 fn metric(experiment: &Experiment, key: &str, best: &str, problems: &mut Problems) {
-    let all = experiment.pipeline.kind().metrics();
+    let all = experiment.pipeline.facts().metrics;
     let metrics: Vec<&str> = all.iter().filter(|metric| metric.direction.is_some()).map(|metric| metric.name).collect();
     if !metrics.contains(&best) {
         let name = experiment.pipeline.name();

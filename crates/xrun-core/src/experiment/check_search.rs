@@ -73,7 +73,7 @@ fn keys_of_other_modes(sweep: &Sweep, problems: &mut Problems) {
 fn known(experiment: &Experiment) -> Vec<(&str, Direction)> {
     let declared = experiment.command().into_iter().flat_map(|command| &command.metrics);
     let declared = declared.map(|(name, direction)| (name.as_str(), *direction));
-    let own = experiment.pipeline.kind().metrics().iter();
+    let own = experiment.pipeline.facts().metrics.iter();
     own.filter_map(|metric| Some((metric.name, metric.direction?))).chain(declared).collect()
 }
 

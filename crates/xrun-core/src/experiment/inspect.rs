@@ -2,13 +2,13 @@
 
 use std::any::Any;
 
-use serde::de::DeserializeOwned;
+use serde::Deserialize;
 
 use super::Experiment;
 use crate::dataset;
 use crate::dataset::description::Description;
 use crate::dataset::error::{DataError, InvalidItems};
-use crate::dataset::open_dataset::OpenDataset;
+use crate::dataset::open_dataset::{AnyDataset, OpenDataset};
 use crate::task::lowered::LoweredSetting;
 
 /// Result of inspecting usable data for a pipeline.
@@ -27,16 +27,16 @@ pub struct Inspection {
 /// Data that was inspected, as a pipeline sees it.
 pub struct InspectedData {
     summary: serde_json::Value,
-    opened: Option<Box<dyn Any>>,
+    opened: Option<Box<dyn AnyDataset>>,
 }
 
 impl InspectedData {
-    /// The summary, of the type that belongs to the pipeline's data.
+    /// The summary of the data of type `D`.
     ///
     /// # Errors
     /// It is of another type.
-    pub fn summary<T: DeserializeOwned>(&self) -> Result<T, DataError> {
-        T::deserialize(&self.summary).map_err(|error| DataError::content(error.to_string()))
+    pub fn summary<D: OpenDataset>(&self) -> Result<D::Summary, DataError> {
+        D::Summary::deserialize(&self.summary).map_err(|error| DataError::content(error.to_string()))
     }
 
     /// The data itself: as the inspection opened it, or opened now where the summary was cached.
@@ -44,7 +44,8 @@ impl InspectedData {
     /// # Errors
     /// It cannot be opened.
     pub fn open<D: OpenDataset>(self, experiment: &Experiment) -> Result<D, DataError> {
-        match self.opened.and_then(|opened| opened.downcast().ok()) {
+        let opened = self.opened.map(|opened| -> Box<dyn Any> { opened });
+        match opened.and_then(|opened| opened.downcast().ok()) {
             Some(opened) => Ok(*opened),
             None => experiment.open_dataset().map_err(|error| DataError::content(error.to_string())),
         }
@@ -64,9 +65,8 @@ impl From<Vec<LoweredSetting>> for Inspection {
 pub fn inspect(experiment: &Experiment) -> Result<Inspection, DataError> {
     let Some(dataset) = &experiment.dataset else { return Ok(Inspection::default()) };
     let Some((inspected, opened)) = dataset::inspect::inspect(dataset)? else { return Ok(Inspection::default()) };
-    let pipeline = &experiment.pipeline;
     let seen = InspectedData { summary: inspected.summary, opened };
-    let of_pipeline = pipeline.kind().inspect(pipeline.any(), experiment, seen)?;
+    let of_pipeline = experiment.pipeline.inspect(experiment, seen)?;
     let mut skipped = inspected.skipped;
     skipped.append(&of_pipeline.skipped);
     Ok(Inspection { skipped, notes: inspected.notes, description: inspected.description, ..of_pipeline })

@@ -2,12 +2,12 @@
 
 use serde_json::Value;
 
-use super::pipeline::{AnyModel, AnyPipeline};
+use super::pipeline::{ModelKind, PipelineKind};
 use super::schema;
 use super::shape::list;
 use super::validate::join;
-use crate::dataset::kind::AnyDataset;
-use crate::settings::variant::RegisteredKind;
+use crate::dataset::kind::DatasetKind;
+use crate::settings::variant::Section;
 
 /// Maximum number of sections in a message.
 const SECTIONS_MAX: usize = 6;
@@ -41,7 +41,7 @@ pub fn section_help(key: &str, sections: &[String]) -> Option<String> {
 /// Returns whether a section belongs to one pipeline, model or data set; other sections are shared by all experiments.
 fn is_specific(section: &str) -> bool {
     let first = section.split('.').next().unwrap_or_default();
-    [<dyn AnyPipeline>::SECTION, <dyn AnyModel>::SECTION, <dyn AnyDataset>::SECTION]
+    [<dyn PipelineKind>::SECTION, <dyn ModelKind>::SECTION, <dyn DatasetKind>::SECTION]
         .iter()
         .any(|name| name.eq_ignore_ascii_case(first))
 }

@@ -8,13 +8,13 @@ use serde::de::{MapAccess, Visitor};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::pipeline::AnyPipeline;
+use super::pipeline::PipelineKind;
 use crate::bounded::buffer::Buffer;
 use crate::bounded::leak_buffer::{self, LeakBuffer};
 use crate::bounded::leak_growth::LeakGrowth;
 use crate::bounded::ledger::Ledger;
 use crate::bounded::planned::PlannedBuffer;
-use crate::settings::variant::RegisteredKind;
+use crate::settings::variant::Section;
 
 /// A leak that can be injected into a pipeline; [`leak!`](crate::leak) declares one.
 #[derive(Debug, PartialEq, Eq)]
@@ -116,7 +116,7 @@ impl JsonSchema for Leaks {
     /// Leaks of all pipelines. Whether the pipeline of a file has a leak is checked later.
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
         let mut properties = serde_json::Map::new();
-        for leak in <dyn AnyPipeline>::registry().all().iter().flat_map(|kind| kind.leaks()) {
+        for leak in <dyn PipelineKind>::registry().all().iter().flat_map(|kind| kind.facts.leaks) {
             let property = serde_json::json!({ "type": "boolean", "description": leak.description, "default": false });
             properties.entry(leak.key).or_insert(property);
         }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-use super::pipeline::Pipeline;
+use super::pipeline::{Pipeline, PipelineFacts};
 use super::schema;
 use super::shape::{self, Shape};
 use crate::dataset::Dataset;
@@ -24,7 +24,8 @@ pub fn template(kind: &str) -> Option<String> {
                   # An experiment for {program}: `{program} check FILE` checks it, `{program} FILE` runs it.\n\
                   # A key in a comment shows its default; a key without a default shows the values that it takes.\n",
     );
-    let (models, datasets) = (pipeline.models(), pipeline.samples().map_or_else(Vec::new, Dataset::names_of));
+    let PipelineFacts { models, sample_type, .. } = pipeline.facts;
+    let datasets = sample_type.map_or_else(Vec::new, Dataset::names_of);
     for (section, part) in properties(schema) {
         match section.as_str() {
             // Not needed in a first file.

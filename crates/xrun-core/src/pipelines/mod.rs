@@ -4,8 +4,10 @@ pub mod command;
 pub mod dummy;
 
 use crate::experiment::kinds::Kinds;
+use crate::settings::command::Command;
+use dummy::settings::Dummy;
 
 /// Both kinds, for the registration.
 pub fn kinds() -> Kinds {
-    Kinds::default().pipeline::<command::Command>().pipeline::<dummy::Dummy>()
+    Kinds::default().pipeline::<Command>().pipeline::<Dummy>()
 }

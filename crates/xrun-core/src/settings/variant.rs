@@ -3,16 +3,16 @@
 //! It is serialised and described in the schema like the closed choices of [`super::kinds`]: one table named after the kind.
 //! Kinds are registered when the program starts, before an experiment is read.
 //!
-//! In code, `new` takes the kind as a type:
+//! In code, `new` takes the settings:
 //!
 //! ```
 //! use xrun_core::experiment::Experiment;
 //! use xrun_core::experiment::pipeline::Pipeline;
 //! use xrun_core::experiment::resolved::to_toml;
-//! use xrun_core::pipelines::dummy::{Dummy, settings::Settings};
+//! use xrun_core::pipelines::dummy::settings::Dummy;
 //!
-//! let settings = Settings { steps_per_epoch: 25, ..Settings::default() };
-//! let mut experiment = Experiment::new("quick", Pipeline::new::<Dummy>(settings));
+//! let dummy = Dummy { steps_per_epoch: 25, ..Dummy::default() };
+//! let mut experiment = Experiment::new("quick", Pipeline::new(dummy));
 //! experiment.training.epochs = 4;
 //! // The same experiment as a file.
 //! let text = to_toml(&experiment, None);
@@ -22,8 +22,10 @@
 use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::{Deref, DerefMut};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use dyn_clone::DynClone;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{DeserializeOwned, DeserializeSeed, Error as _, MapAccess, Visitor};
 use serde::ser::SerializeMap;
@@ -40,12 +42,10 @@ impl<T> SettingsTable for T where
 {
 }
 
-/// Object-safe settings of a kind.
-pub trait AnySettings: fmt::Debug + Send + Sync {
-    /// Boxed clone.
-    fn boxed(&self) -> Box<dyn AnySettings>;
+/// Object-safe settings of a kind; implemented for every [`SettingsTable`].
+pub trait AnySettings: fmt::Debug + DynClone + Send + Sync + 'static {
     /// `true` if `other` has the same type and equal values.
-    fn equals(&self, other: &dyn AnySettings) -> bool;
+    fn equals(&self, other: &dyn Any) -> bool;
     /// Upcast for a downcast to the concrete type.
     fn as_any(&self) -> &dyn Any;
     /// Mutable upcast for a downcast to the concrete type.
@@ -55,12 +55,8 @@ pub trait AnySettings: fmt::Debug + Send + Sync {
 }
 
 impl<T: SettingsTable> AnySettings for T {
-    fn boxed(&self) -> Box<dyn AnySettings> {
-        Box::new(self.clone())
-    }
-
-    fn equals(&self, other: &dyn AnySettings) -> bool {
-        other.as_any().downcast_ref::<T>() == Some(self)
+    fn equals(&self, other: &dyn Any) -> bool {
+        other.downcast_ref() == Some(self)
     }
 
     fn as_any(&self) -> &dyn Any {
@@ -76,65 +72,88 @@ impl<T: SettingsTable> AnySettings for T {
     }
 }
 
-/// Invariant: the settings of a kind have the type that the kind reads.
-const OF_THEIR_KIND: &str = "settings belong to their kind";
+/// Paths in settings, with the names of their fields.
+pub type Paths<'a> = Vec<(&'static str, &'a mut Option<String>)>;
 
-/// Settings as their concrete type. Panics for another type.
-pub fn typed<T: SettingsTable>(settings: &dyn AnySettings) -> &T {
-    settings.as_any().downcast_ref().expect(OF_THEIR_KIND)
-}
-
-/// Mutable settings as their concrete type. Panics for another type.
-pub fn typed_mut<T: SettingsTable>(settings: &mut dyn AnySettings) -> &mut T {
-    settings.as_any_mut().downcast_mut().expect(OF_THEIR_KIND)
-}
-
-/// Object-safe interface of every kind: pipelines, models and data sets.
-pub trait Kind: Send + Sync + 'static {
-    /// Name of its table.
-    fn name(&self) -> &'static str;
-    /// Schema of its settings.
-    fn schema(&self, generator: &mut SchemaGenerator) -> Schema;
-    /// Deserialises its settings.
-    ///
-    /// # Errors
-    /// The settings' type rejects the input.
-    fn read(&self, from: &mut dyn erased_serde::Deserializer<'_>) -> Result<Box<dyn AnySettings>, erased_serde::Error>;
-}
-
-/// Deserialises settings of type `T`, for [`Kind::read`].
-///
-/// # Errors
-/// The type rejects the input.
-pub fn read_settings<T: SettingsTable>(
-    from: &mut dyn erased_serde::Deserializer<'_>,
-) -> Result<Box<dyn AnySettings>, erased_serde::Error> {
-    erased_serde::deserialize::<T>(from).map(|settings| Box::new(settings) as Box<dyn AnySettings>)
-}
-
-/// Group of kinds with a registry, such as all pipelines.
-pub trait RegisteredKind: Kind {
+/// Section of an experiment that chooses a kind: the trait of its settings, as an object. [`section!`] implements it.
+pub trait Section: AnySettings {
     /// Name of the section, with a capital letter as the title in the schema.
     const SECTION: &'static str;
+    /// Properties of a kind that do not depend on settings.
+    type Facts: Send + Sync + 'static;
 
     /// Registry of its kinds.
     fn registry() -> &'static Registry<Self>;
+
+    /// Paths in the settings.
+    fn paths_in(settings: &mut Self) -> Paths<'_>;
 }
+
+/// Description of a kind, a constant.
+pub struct Kind<S: Section + ?Sized> {
+    /// Name of its table.
+    pub name: &'static str,
+    /// Properties that do not depend on settings.
+    pub facts: S::Facts,
+    /// Schema of its settings.
+    pub(crate) schema: fn(&mut SchemaGenerator) -> Schema,
+    /// Deserialises its settings.
+    pub(crate) read: Read<S>,
+}
+
+/// Function that deserialises settings.
+pub(crate) type Read<S> = fn(&mut dyn erased_serde::Deserializer<'_>) -> Result<Box<S>, erased_serde::Error>;
+
+/// Makes a trait of settings a [`Section`]: `section!(PipelineKind, "Pipeline", PipelineFacts)`. The trait has the functions
+/// `kind` and `paths`.
+macro_rules! section {
+    ($trait:ident, $section:literal, $facts:ty) => {
+        impl $crate::settings::variant::Section for dyn $trait {
+            const SECTION: &'static str = $section;
+            type Facts = $facts;
+
+            fn registry() -> &'static $crate::settings::variant::Registry<Self> {
+                static REGISTRY: $crate::settings::variant::Registry<dyn $trait> =
+                    $crate::settings::variant::Registry::new();
+                &REGISTRY
+            }
+
+            fn paths_in(settings: &mut Self) -> $crate::settings::variant::Paths<'_> {
+                settings.paths()
+            }
+        }
+
+        impl $crate::settings::variant::Kind<dyn $trait> {
+            /// Kind with the name of its table, whose settings are of type `T`.
+            pub const fn new<T: $trait + $crate::settings::variant::SettingsTable>(
+                name: &'static str,
+                facts: $facts,
+            ) -> Self {
+                let schema = |generator: &mut schemars::SchemaGenerator| generator.subschema_for::<T>();
+                Self { name, facts, schema, read: |from| Ok(Box::new(erased_serde::deserialize::<T>(from)?)) }
+            }
+        }
+
+        impl $crate::settings::variant::Variant<dyn $trait> {
+            /// Kind of these settings, for an experiment built in code. Only a registered kind can be read from a file.
+            pub fn new<T: $trait>(settings: T) -> Self {
+                Self { kind: T::kind(), settings: Box::new(settings) }
+            }
+        }
+    };
+}
+
+pub(crate) use section;
 
 /// Registry of kinds. It is filled when the program starts, and frozen by the first access.
-pub struct Registry<K: ?Sized + 'static> {
-    added: Mutex<Vec<&'static K>>,
-    frozen: OnceLock<Vec<&'static K>>,
+pub struct Registry<S: Section + ?Sized> {
+    added: Mutex<Vec<&'static Kind<S>>>,
+    frozen: OnceLock<Vec<&'static Kind<S>>>,
 }
 
-impl<K: RegisteredKind + ?Sized> Default for Registry<K> {
-    fn default() -> Self {
-        Self::new()
-    }
-}
-
-impl<K: RegisteredKind + ?Sized> Registry<K> {
+impl<S: Section + ?Sized> Registry<S> {
     /// Empty registry.
+    #[expect(clippy::new_without_default, reason = "only statics are registries")]
     pub const fn new() -> Self {
         Self { added: Mutex::new(Vec::new()), frozen: OnceLock::new() }
     }
@@ -143,55 +162,40 @@ impl<K: RegisteredKind + ?Sized> Registry<K> {
     ///
     /// # Panics
     /// If the registry is frozen and has no kind of this name.
-    pub fn add(&self, kind: &'static K) {
+    pub fn add(&self, kind: &'static Kind<S>) {
         let mut added = self.added.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(frozen) = self.frozen.get() {
-            let known = frozen.iter().any(|known| known.name() == kind.name());
-            assert!(known, "`{}` is registered after an experiment was read", kind.name());
+            let known = frozen.iter().any(|known| known.name == kind.name);
+            assert!(known, "`{}` is registered after an experiment was read", kind.name);
             return;
         }
-        match added.iter_mut().find(|known| known.name() == kind.name()) {
+        match added.iter_mut().find(|known| known.name == kind.name) {
             Some(known) => *known = kind,
             None => added.push(kind),
         }
     }
 
     /// All kinds in the order of registration; freezes the registry.
-    pub fn all(&self) -> &[&'static K] {
+    pub fn all(&self) -> &[&'static Kind<S>] {
         self.frozen.get_or_init(|| self.added.lock().unwrap_or_else(PoisonError::into_inner).clone())
     }
 }
 
-/// A kind with its settings.
-pub struct Variant<K: ?Sized + 'static> {
-    kind: &'static K,
-    settings: Box<dyn AnySettings>,
+/// A kind with its settings, to which it dereferences.
+pub struct Variant<S: Section + ?Sized> {
+    pub(crate) kind: &'static Kind<S>,
+    pub(crate) settings: Box<S>,
 }
 
-impl<K: RegisteredKind + ?Sized> Variant<K> {
-    /// A kind with settings of its type.
-    pub(crate) fn with(kind: &'static K, settings: impl SettingsTable) -> Self {
-        Self { kind, settings: Box::new(settings) }
-    }
-
+impl<S: Section + ?Sized> Variant<S> {
     /// Name of the table in the file.
     pub fn name(&self) -> &'static str {
-        self.kind.name()
+        self.kind.name
     }
 
-    /// Kind, which interprets the settings.
-    pub fn kind(&self) -> &'static K {
-        self.kind
-    }
-
-    /// Type-erased settings.
-    pub fn any(&self) -> &dyn AnySettings {
-        self.settings.as_ref()
-    }
-
-    /// Mutable type-erased settings.
-    pub fn any_mut(&mut self) -> &mut dyn AnySettings {
-        self.settings.as_mut()
+    /// Properties of the kind.
+    pub fn facts(&self) -> &'static S::Facts {
+        &self.kind.facts
     }
 
     /// Settings, if they are of type `T`.
@@ -204,62 +208,83 @@ impl<K: RegisteredKind + ?Sized> Variant<K> {
         self.settings.as_any_mut().downcast_mut()
     }
 
+    /// Paths in the settings with their dotted keys.
+    pub fn paths(&mut self) -> impl Iterator<Item = (String, &mut String)> {
+        let name = self.name();
+        let key = move |field| format!("{}.{name}.{field}", S::SECTION.to_ascii_lowercase());
+        S::paths_in(&mut self.settings).into_iter().filter_map(move |(field, path)| Some((key(field), path.as_mut()?)))
+    }
+
     /// Names of all registered kinds.
     pub fn names() -> impl Iterator<Item = &'static str> + Clone {
-        K::registry().all().iter().map(|kind| kind.name())
+        S::registry().all().iter().map(|kind| kind.name)
     }
 
     /// Registered kind of this name.
-    pub fn find(name: &str) -> Option<&'static K> {
-        K::registry().all().iter().copied().find(|kind| kind.name() == name)
+    pub fn find(name: &str) -> Option<&'static Kind<S>> {
+        S::registry().all().iter().copied().find(|kind| kind.name == name)
     }
 }
 
-impl<K: ?Sized> Clone for Variant<K> {
+impl<S: Section + ?Sized> Deref for Variant<S> {
+    type Target = S;
+
+    fn deref(&self) -> &S {
+        &self.settings
+    }
+}
+
+impl<S: Section + ?Sized> DerefMut for Variant<S> {
+    fn deref_mut(&mut self) -> &mut S {
+        &mut self.settings
+    }
+}
+
+impl<S: Section + ?Sized> Clone for Variant<S> {
     fn clone(&self) -> Self {
-        Self { kind: self.kind, settings: self.settings.boxed() }
+        Self { kind: self.kind, settings: dyn_clone::clone_box(&*self.settings) }
     }
 }
 
-impl<K: RegisteredKind + ?Sized> PartialEq for Variant<K> {
+impl<S: Section + ?Sized> PartialEq for Variant<S> {
     fn eq(&self, other: &Self) -> bool {
-        self.name() == other.name() && self.settings.equals(other.settings.as_ref())
+        self.name() == other.name() && self.settings.equals(other.settings.as_any())
     }
 }
 
-impl<K: ?Sized> fmt::Debug for Variant<K> {
+impl<S: Section + ?Sized> fmt::Debug for Variant<S> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.settings.fmt(formatter)
     }
 }
 
-impl<K: RegisteredKind + ?Sized> Serialize for Variant<K> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+impl<S: Section + ?Sized> Serialize for Variant<S> {
+    fn serialize<T: Serializer>(&self, serializer: T) -> Result<T::Ok, T::Error> {
         let mut map = serializer.serialize_map(Some(1))?;
         map.serialize_entry(self.name(), self.settings.as_serialize())?;
         map.end()
     }
 }
 
-impl<'de, K: RegisteredKind + ?Sized> Deserialize<'de> for Variant<K> {
+impl<'de, S: Section + ?Sized> Deserialize<'de> for Variant<S> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         deserializer.deserialize_map(OneTable(PhantomData))
     }
 }
 
-struct OneTable<K: ?Sized + 'static>(PhantomData<&'static K>);
+struct OneTable<S: ?Sized>(PhantomData<fn() -> Box<S>>);
 
-impl<'de, K: RegisteredKind + ?Sized> Visitor<'de> for OneTable<K> {
-    type Value = Variant<K>;
+impl<'de, S: Section + ?Sized> Visitor<'de> for OneTable<S> {
+    type Value = Variant<S>;
 
     fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = Variant::<K>::names().collect();
+        let names: Vec<&str> = Variant::<S>::names().collect();
         write!(formatter, "exactly one table of {}", names.join(", "))
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let name: String = map.next_key()?.ok_or_else(|| A::Error::invalid_length(0, &self))?;
-        let Some(kind) = Variant::<K>::find(&name) else {
+        let Some(kind) = Variant::<S>::find(&name) else {
             return Err(A::Error::custom(format!("unknown kind `{name}`, expected {}", Expected(&self))));
         };
         let settings = map.next_value_seed(SettingsOf(kind))?;
@@ -279,25 +304,25 @@ impl<'de, V: Visitor<'de>> fmt::Display for Expected<'_, V> {
     }
 }
 
-struct SettingsOf<K: ?Sized + 'static>(&'static K);
+struct SettingsOf<S: Section + ?Sized>(&'static Kind<S>);
 
-impl<'de, K: RegisteredKind + ?Sized> DeserializeSeed<'de> for SettingsOf<K> {
-    type Value = Box<dyn AnySettings>;
+impl<'de, S: Section + ?Sized> DeserializeSeed<'de> for SettingsOf<S> {
+    type Value = Box<S>;
 
     fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<Self::Value, D::Error> {
-        self.0.read(&mut <dyn erased_serde::Deserializer<'_>>::erase(deserializer)).map_err(D::Error::custom)
+        (self.0.read)(&mut <dyn erased_serde::Deserializer<'_>>::erase(deserializer)).map_err(D::Error::custom)
     }
 }
 
-impl<K: RegisteredKind + ?Sized> JsonSchema for Variant<K> {
+impl<S: Section + ?Sized> JsonSchema for Variant<S> {
     fn schema_name() -> std::borrow::Cow<'static, str> {
-        K::SECTION.into()
+        S::SECTION.into()
     }
 
     fn json_schema(generator: &mut SchemaGenerator) -> Schema {
-        let kinds = K::registry().all().iter();
+        let kinds = S::registry().all().iter();
         let properties: serde_json::Map<_, _> =
-            kinds.map(|kind| (kind.name().to_owned(), kind.schema(generator).to_value())).collect();
+            kinds.map(|kind| (kind.name.to_owned(), (kind.schema)(generator).to_value())).collect();
         super::kinds::one_of(properties)
     }
 }
@@ -318,43 +343,32 @@ mod tests {
         if number % 2 == 0 { Ok(number) } else { Err(D::Error::custom("an odd number of teeth")) }
     }
 
-    struct Gear;
+    trait Gear: AnySettings {
+        fn kind() -> &'static Kind<dyn Gear>
+        where
+            Self: Sized;
 
-    impl Kind for Gear {
-        fn name(&self) -> &'static str {
-            "gear"
-        }
-
-        fn schema(&self, generator: &mut SchemaGenerator) -> Schema {
-            generator.subschema_for::<Settings>()
-        }
-
-        fn read(
-            &self,
-            from: &mut dyn erased_serde::Deserializer<'_>,
-        ) -> Result<Box<dyn AnySettings>, erased_serde::Error> {
-            read_settings::<Settings>(from)
+        fn paths(&mut self) -> Paths<'_> {
+            Vec::new()
         }
     }
 
-    static GEARS: Registry<Gear> = Registry::new();
+    section!(Gear, "Gear", ());
 
-    impl RegisteredKind for Gear {
-        const SECTION: &'static str = "Gear";
-
-        fn registry() -> &'static Registry<Self> {
-            &GEARS
+    impl Gear for Settings {
+        fn kind() -> &'static Kind<dyn Gear> {
+            const { &Kind::<dyn Gear>::new::<Self>("gear", ()) }
         }
     }
 
     #[test]
     fn an_error_of_the_settings_type_has_the_path_of_its_field() {
-        GEARS.add(&Gear);
+        <dyn Gear>::registry().add(Settings::kind());
         let read = |teeth: u8| {
             let values = serde_json::json!({ "machine": { "gear": { "teeth": teeth } } });
-            serde_path_to_error::deserialize::<_, std::collections::BTreeMap<String, Variant<Gear>>>(values)
+            serde_path_to_error::deserialize::<_, std::collections::BTreeMap<String, Variant<dyn Gear>>>(values)
         };
-        assert_eq!(read(4).unwrap()["machine"], Variant::with(&Gear, Settings { teeth: 4 }));
+        assert_eq!(read(4).unwrap()["machine"], Variant::<dyn Gear>::new(Settings { teeth: 4 }));
         let error = read(3).unwrap_err();
         assert_eq!(error.path().to_string(), "machine.gear.teeth");
         assert_eq!(error.inner().to_string(), "an odd number of teeth");

@@ -157,8 +157,7 @@ pub fn assemble(
         );
         invalid.add_fatal("boxes_as_fractions", || DataError::value(format!("{section}.path"), message));
     }
-    // With nodes of its map that are not full, and the text that is saved.
-    let known_bytes = known.bytes() * 2;
+    let known_bytes = known.bytes_max();
     known.save();
     let mut videos: Vec<Video> = videos.into_iter().map(VideoBuilder::video).collect();
     videos.shrink_to_fit();

@@ -1,6 +1,5 @@
 //! A format of images with boxes: the settings of a directory that the user names, and the reader of its annotations.
 
-use std::marker::PhantomData;
 use std::path::{Path, PathBuf};
 
 use super::library::Library;
@@ -8,34 +7,34 @@ use super::open::{self, Rules, Source, check_classes};
 use super::raw::Raw;
 use crate::reading::confined::linked_directories;
 use crate::reading::settings_paths::{check_links, directory_at};
-use xrun_core::dataset::digest_cache::{self, DigestCache};
+use xrun_core::dataset::digest_cache::DigestCache;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::kind::DatasetKind;
+use xrun_core::dataset::kind::{DatasetFacts, DatasetKind};
+use xrun_core::dataset::open_dataset::SampleType;
 use xrun_core::problem::{Problem, Problems};
-use xrun_core::settings::variant::SettingsTable;
+use xrun_core::settings::variant::{Kind, SettingsTable};
 
-/// A format. [`DirectoryDataset`] of it is a data set.
-pub trait Format: Send + Sync + 'static {
+/// A format of images with boxes: the settings of a directory that the user names, made a data set by
+/// [`directory_settings`](crate::directory_settings).
+pub trait Format: DatasetKind + DirectorySettings {
     /// Name of the data set's table.
     const NAME: &'static str;
     /// Table of the settings in an experiment: `dataset.NAME`.
     const SECTION: &'static str;
     /// Advice on the directory to name, for people.
     const ADVICE: &'static str;
-    /// Settings, made by [`directory_settings`](crate::directory_settings).
-    type Settings: DirectorySettings;
 
     /// Adds what is wrong with the keys that this format alone has.
-    fn check(_settings: &Self::Settings, _problems: &mut Problems) {}
+    fn check_keys(&self, _problems: &mut Problems) {}
 
     /// Reads the annotations as they are written.
     ///
     /// # Errors
     /// The directory is not of this format.
-    fn read(settings: &Self::Settings, source: Source<'_>) -> Result<Raw, DataError>;
+    fn read(&self, source: Source<'_>) -> Result<Raw, DataError>;
 }
 
-/// Settings that every format has.
+/// Keys that every format has.
 pub trait DirectorySettings: SettingsTable {
     /// The directory.
     fn path(&self) -> Option<&str>;
@@ -43,8 +42,6 @@ pub trait DirectorySettings: SettingsTable {
     fn follow_links(&self) -> bool;
     /// The directory that they may lead into.
     fn link_root(&self) -> Option<&str>;
-    /// The directories, to be made absolute.
-    fn paths_mut(&mut self) -> Vec<(&'static str, &mut Option<String>)>;
     /// All other keys; `section` is their table.
     fn rules(&self, section: &'static str) -> Rules<'_>;
 }
@@ -110,10 +107,6 @@ macro_rules! directory_settings {
                 self.link_root.as_deref()
             }
 
-            fn paths_mut(&mut self) -> Vec<(&'static str, &mut Option<String>)> {
-                vec![("path", &mut self.path), ("link_root", &mut self.link_root)]
-            }
-
             fn rules(&self, section: &'static str) -> $crate::boxes::open::Rules<'_> {
                 $crate::boxes::open::Rules {
                     section,
@@ -125,47 +118,69 @@ macro_rules! directory_settings {
                 }
             }
         }
+
+        impl xrun_core::dataset::kind::DatasetKind for $name {
+            fn kind() -> &'static xrun_core::settings::variant::Kind<dyn xrun_core::dataset::kind::DatasetKind> {
+                const { &$crate::boxes::format::kind::<Self>() }
+            }
+
+            fn check(&self, problems: &mut xrun_core::problem::Problems) {
+                $crate::boxes::format::check(self, problems);
+            }
+
+            fn paths(&mut self) -> xrun_core::settings::variant::Paths<'_> {
+                vec![("path", &mut self.path), ("link_root", &mut self.link_root)]
+            }
+
+            fn forget_digests(&self) {
+                xrun_core::dataset::digest_cache::remove(std::path::Path::new(self.path.as_deref().unwrap_or_default()));
+            }
+
+            fn files(&self) -> Vec<std::path::PathBuf> {
+                $crate::boxes::format::files(self)
+            }
+
+            fn open(
+                &self,
+            ) -> Result<Box<dyn xrun_core::dataset::open_dataset::AnyDataset>, xrun_core::dataset::error::DataError> {
+                Ok(Box::new($crate::boxes::format::open(self)?))
+            }
+        }
     };
 }
 
-/// The data set of a format.
-#[derive(Debug)]
-pub struct DirectoryDataset<F>(PhantomData<F>);
+/// Kind of a format.
+pub const fn kind<F: Format>() -> Kind<dyn DatasetKind> {
+    let limit_keys = &["frame_cache", "decode_memory"];
+    Kind::<dyn DatasetKind>::new::<F>(F::NAME, DatasetFacts { sample_type: SampleType::of::<Library>(), limit_keys })
+}
 
-impl<F: Format> DatasetKind for DirectoryDataset<F> {
-    const NAME: &'static str = F::NAME;
-    const LIMIT_KEYS: &'static [&'static str] = &["frame_cache", "decode_memory"];
-    type Settings = F::Settings;
-    type Opened = Library;
-
-    fn check(settings: &Self::Settings, problems: &mut Problems) {
-        match settings.path() {
-            None => problems
-                .add(Problem::new(F::SECTION, "`path` is missing").help("add `path = \"…\"`, relative to this file")),
-            Some(path) => directory_at(&format!("{}.path", F::SECTION), Path::new(path), F::ADVICE, problems),
+/// Adds what is wrong with the settings.
+pub fn check<F: Format>(settings: &F, problems: &mut Problems) {
+    match settings.path() {
+        None => {
+            problems
+                .add(Problem::new(F::SECTION, "`path` is missing").help("add `path = \"…\"`, relative to this file"));
         }
-        check_links(F::SECTION, settings.follow_links(), settings.link_root(), problems);
-        check_classes(&settings.rules(F::SECTION), problems);
-        F::check(settings, problems);
+        Some(path) => directory_at(&format!("{}.path", F::SECTION), Path::new(path), F::ADVICE, problems),
     }
+    check_links(F::SECTION, settings.follow_links(), settings.link_root(), problems);
+    check_classes(&settings.rules(F::SECTION), problems);
+    settings.check_keys(problems);
+}
 
-    fn paths(settings: &mut Self::Settings) -> Vec<(&'static str, &mut Option<String>)> {
-        settings.paths_mut()
-    }
+/// Directories that an inspection reads.
+pub fn files(settings: &impl Format) -> Vec<PathBuf> {
+    let path: Option<PathBuf> = settings.path().map(PathBuf::from);
+    let linked = path.iter().filter(|_| settings.follow_links()).flat_map(|path| linked_directories(path)).collect();
+    path.into_iter().chain::<Vec<PathBuf>>(linked).collect()
+}
 
-    fn forget_digests(settings: &Self::Settings) {
-        digest_cache::remove(Path::new(settings.path().unwrap_or_default()));
-    }
-
-    fn files(settings: &Self::Settings) -> Vec<PathBuf> {
-        let path: Option<PathBuf> = settings.path().map(PathBuf::from);
-        let linked =
-            path.iter().filter(|_| settings.follow_links()).flat_map(|path| linked_directories(path)).collect();
-        path.into_iter().chain::<Vec<PathBuf>>(linked).collect()
-    }
-
-    fn open(settings: &Self::Settings) -> Result<Library, DataError> {
-        let root = Path::new(settings.path().unwrap_or_default());
-        open::dataset(settings.rules(F::SECTION), root, DigestCache::open, |source| F::read(settings, source))
-    }
+/// Opens the directory.
+///
+/// # Errors
+/// The directory is not of this format, or an item of it is invalid.
+pub fn open<F: Format>(settings: &F) -> Result<Library, DataError> {
+    let root = Path::new(settings.path().unwrap_or_default());
+    open::dataset(settings.rules(F::SECTION), root, DigestCache::open, |source| settings.read(source))
 }

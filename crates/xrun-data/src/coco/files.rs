@@ -6,7 +6,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::{Coco, Settings, read};
+use super::{Coco, read};
 use crate::boxes::format::Format;
 use crate::boxes::open::Source;
 use crate::boxes::raw::{ClassTable, HELD_OUT, Raw, RawClass};
@@ -41,7 +41,7 @@ struct Files {
 ///
 /// # Errors
 /// No file, several among which none is clearly meant, or one that is not COCO's JSON.
-pub fn read(settings: &Settings, source: Source<'_>) -> Result<Raw, DataError> {
+pub fn read(settings: &Coco, source: Source<'_>) -> Result<Raw, DataError> {
     let Source { root, known, invalid, digest } = source;
     let files = find(root, settings)?;
     let mut read = |path: &Path| {
@@ -59,7 +59,7 @@ pub fn read(settings: &Settings, source: Source<'_>) -> Result<Raw, DataError> {
 }
 
 /// The files that the settings name, or else those of the usual names.
-fn find(root: &Root, settings: &Settings) -> Result<Files, DataError> {
+fn find(root: &Root, settings: &Coco) -> Result<Files, DataError> {
     let there = json_files(&root.path);
     let named = |key: &str, name: &String| match root.join(name) {
         path if path.is_file() => Ok(path),

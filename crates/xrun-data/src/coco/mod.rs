@@ -15,14 +15,10 @@ use crate::directory_settings;
 use xrun_core::dataset::error::DataError;
 use xrun_core::problem::{Problem, Problems};
 
-/// `[dataset.coco]`.
-#[derive(Debug)]
-pub struct Coco;
-
 directory_settings! {
     /// Images with boxes in COCO's JSON; images may have `video_id` and `frame_index`. Categories whose `supercategory` is
     /// `novel` are held out where `validation_classes` names none.
-    Settings {
+    Coco {
         /// The annotation file below `path`. Default: `annotations.json`, the only JSON file of `annotations/`, its file of the
         /// training split (`instances_train*.json`, `person_keypoints_train*.json`), or `train/_annotations.coco.json`. Images are
         /// looked for below `path` as the file names them, and else in a directory that the file is named after (`train2017/` for
@@ -64,18 +60,16 @@ impl Format for Coco {
     const NAME: &'static str = "coco";
     const SECTION: &'static str = "dataset.coco";
     const ADVICE: &'static str = "name the directory that holds the annotations and the images";
-    type Settings = Settings;
 
-    fn check(settings: &Settings, problems: &mut Problems) {
+    fn check_keys(&self, problems: &mut Problems) {
         let key = |name: &str| format!("{}.{name}", Self::SECTION);
-        let files =
-            [("annotations", &settings.annotations), ("validation_annotations", &settings.validation_annotations)];
+        let files = [("annotations", &self.annotations), ("validation_annotations", &self.validation_annotations)];
         let plain = |part| matches!(part, Component::Normal(_) | Component::CurDir);
         for (name, file) in files.iter().filter_map(|(name, file)| Some((*name, file.as_ref()?))) {
             if Path::new(file).components().all(plain) {
                 continue;
             }
-            let within = settings.path.as_ref().and_then(|directory| Path::new(file).strip_prefix(directory).ok());
+            let within = self.path.as_ref().and_then(|directory| Path::new(file).strip_prefix(directory).ok());
             problems.add(match within {
                 Some(within) => {
                     Problem::new(key(name), format!("\"{file}\" is a whole path, expected one below `path`"))
@@ -85,13 +79,13 @@ impl Format for Coco {
                     .help("name a file below `path`, such as \"annotations/instances_train2017.json\""),
             });
         }
-        if settings.annotations.is_some() && settings.annotations == settings.validation_annotations {
+        if self.annotations.is_some() && self.annotations == self.validation_annotations {
             let problem = Problem::new(key("validation_annotations"), "is the file that is trained on");
             problems.add(problem.help("name another file").related(key("annotations")));
         }
     }
 
-    fn read(settings: &Settings, source: Source<'_>) -> Result<Raw, DataError> {
-        files::read(settings, source)
+    fn read(&self, source: Source<'_>) -> Result<Raw, DataError> {
+        files::read(self, source)
     }
 }

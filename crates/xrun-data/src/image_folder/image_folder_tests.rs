@@ -3,10 +3,9 @@
 use std::path::Path;
 
 use super::*;
-use crate::boxes::format::DirectoryDataset;
+use crate::boxes::format;
 use crate::boxes::library::Library;
 use crate::reading::invalid::OnInvalid;
-use xrun_core::dataset::kind::DatasetKind;
 
 fn image(root: &Path, name: &str) {
     let path = root.join(name);
@@ -16,7 +15,7 @@ fn image(root: &Path, name: &str) {
 
 fn opened(directory: &Path) -> Result<Library, DataError> {
     let path = Some(directory.display().to_string());
-    DirectoryDataset::<ImageFolder>::open(&Settings { path, on_invalid: OnInvalid::Fail, ..Settings::default() })
+    format::open(&ImageFolder { path, on_invalid: OnInvalid::Fail, ..ImageFolder::default() })
 }
 
 #[test]

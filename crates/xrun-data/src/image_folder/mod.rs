@@ -12,22 +12,17 @@ use crate::reading::confined::{directories, files};
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
 
-/// `[dataset.image-folder]`.
-#[derive(Debug)]
-pub struct ImageFolder;
-
 directory_settings! {
     /// Images in a directory for each class, whose name is the class: `cat/1.jpg`, or `train/cat/1.jpg` and `val/cat/2.jpg`.
-    Settings {}
+    ImageFolder {}
 }
 
 impl Format for ImageFolder {
     const NAME: &'static str = "image-folder";
     const SECTION: &'static str = "dataset.image-folder";
     const ADVICE: &'static str = "name the directory that holds a directory of images for each class";
-    type Settings = Settings;
 
-    fn read(_settings: &Settings, source: Source<'_>) -> Result<Raw, DataError> {
+    fn read(&self, source: Source<'_>) -> Result<Raw, DataError> {
         let root = source.root;
         let all = directories(root, "")?;
         let held_out = HELD_OUT.into_iter().find(|name| all.iter().any(|other| other == name));

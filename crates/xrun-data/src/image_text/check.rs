@@ -1,6 +1,6 @@
 //! Checks of the settings of images with conversations.
 
-use super::settings::{AnswerFormat, Settings, Source};
+use super::settings::{AnswerFormat, ImageText, Source};
 use crate::reading::settings_paths::{check_links, check_source, check_vocabulary, file};
 use xrun_core::problem::{Problem, Problems};
 
@@ -9,7 +9,7 @@ pub(super) const SECTION: &str = "dataset.image-text";
 const GENERATED_PIXELS_MAX: u128 = 100_000_000_000;
 
 /// Adds what is wrong; places are filled in by the caller.
-pub fn check(settings: &Settings, problems: &mut Problems) {
+pub fn check(settings: &ImageText, problems: &mut Problems) {
     let key = |name: &str| format!("{SECTION}.{name}");
     let generated = settings.source == Source::Generated;
     let files = [("path", &settings.path), ("validation_path", &settings.validation_path)];
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
     use crate::image_text::settings::Generated;
 
-    fn problems_of(settings: &Settings) -> Vec<(String, String)> {
+    fn problems_of(settings: &ImageText) -> Vec<(String, String)> {
         let mut problems = Problems::default();
         check(settings, &mut problems);
         problems.iter().map(|problem| (problem.key.clone(), problem.message.clone())).collect()
@@ -46,24 +46,24 @@ mod tests {
 
     #[test]
     fn the_defaults_are_right_and_what_contradicts_itself_is_said_at_its_key() {
-        assert_eq!(problems_of(&Settings::default()), []);
+        assert_eq!(problems_of(&ImageText::default()), []);
         let named = |path: &str| Some(path.to_owned());
-        let messages = Settings { source: Source::Messages, path: named("/etc/hostname"), ..Settings::default() };
+        let messages = ImageText { source: Source::Messages, path: named("/etc/hostname"), ..ImageText::default() };
         assert_eq!(problems_of(&messages), []);
         let many = Generated { examples: 100_000, image_size: 4096, ..Generated::default() };
         for (settings, key, part) in [
-            (Settings { path: None, ..messages.clone() }, "source", "needs `path`, which is missing"),
-            (Settings { path: named("/none/such"), ..messages.clone() }, "path", "there is no file /none/such"),
-            (Settings { path: named("/etc"), ..messages.clone() }, "path", "/etc is not a file"),
+            (ImageText { path: None, ..messages.clone() }, "source", "needs `path`, which is missing"),
+            (ImageText { path: named("/none/such"), ..messages.clone() }, "path", "there is no file /none/such"),
+            (ImageText { path: named("/etc"), ..messages.clone() }, "path", "/etc is not a file"),
             (
-                Settings { path: named("/etc/hostname"), ..Settings::default() },
+                ImageText { path: named("/etc/hostname"), ..ImageText::default() },
                 "path",
                 "no effect: `source` is \"generated\"",
             ),
-            (Settings { validation_path: named("/none"), ..messages.clone() }, "validation_path", "there is no file"),
-            (Settings { answer_format: AnswerFormat::Json, ..messages.clone() }, "answer_format", "question-list"),
-            (Settings { encoder: named("/etc/hostname"), ..Settings::default() }, "encoder", "without `merges`"),
-            (Settings { generated: many, ..Settings::default() }, "generated.examples", "pixels would be generated"),
+            (ImageText { validation_path: named("/none"), ..messages.clone() }, "validation_path", "there is no file"),
+            (ImageText { answer_format: AnswerFormat::Json, ..messages.clone() }, "answer_format", "question-list"),
+            (ImageText { encoder: named("/etc/hostname"), ..ImageText::default() }, "encoder", "without `merges`"),
+            (ImageText { generated: many, ..ImageText::default() }, "generated.examples", "pixels would be generated"),
         ] {
             let found = problems_of(&settings);
             assert_eq!(found.len(), 1, "{found:?}");

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::super::library::Library;
 use super::super::open::open_generated;
 use super::super::paint::{COLOURS, SHAPES, is_unseen};
-use super::super::settings::Settings;
+use super::super::settings::ImageText;
 use super::*;
 use xrun_core::dataset::open_dataset::OpenDataset;
 use xrun_core::dataset::split::Split;
@@ -16,7 +16,7 @@ fn small() -> Generated {
 
 fn opened(settings: &Generated, cache: &Path) -> Library {
     let directory = generate_in(settings, cache).unwrap();
-    open_generated(&Settings { generated: settings.clone(), ..Settings::default() }, &directory).unwrap()
+    open_generated(&ImageText { generated: settings.clone(), ..ImageText::default() }, &directory).unwrap()
 }
 
 #[test]
@@ -75,7 +75,7 @@ fn generated_bytes_are_reproducible_and_damage_is_reported() {
     let line = std::fs::read_to_string(directory.join(FILES[2])).unwrap();
     assert!(line.lines().next().unwrap().contains("\"image\": \"images/unseen-000/000000.png\""), "{line}");
     write::replace(&directory.join("images/train-000/000003.png"), b"other").unwrap();
-    let whole = Settings { generated: settings, ..Settings::default() };
+    let whole = ImageText { generated: settings, ..ImageText::default() };
     let message = open_generated(&whole, &directory).unwrap_err().to_string();
     assert!(message.contains("000003.png"), "{message}");
 }

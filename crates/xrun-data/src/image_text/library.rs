@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::record::{Record, of_item, of_line};
-use super::settings::{AnswerFormat, Settings};
+use super::settings::{AnswerFormat, ImageText};
 use super::{ExampleCounts, TextLength};
 use crate::reading::confined::Root;
 use crate::reading::decoding::Largest;
@@ -25,7 +25,7 @@ pub(super) const TOO_LONG: &str = "too_long";
 pub(super) const TO_TRAIN_ON: &str = "to train on";
 pub(super) const HELD_OUT: &str = "held out for validation";
 
-/// Settings that every data set of images with conversations has: how examples are made and images cached.
+/// ImageText that every data set of images with conversations has: how examples are made and images cached.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoaderSettings {
     /// Table of the data set in an experiment, such as `dataset.image-text`.
@@ -42,7 +42,7 @@ pub struct LoaderSettings {
 
 impl Default for LoaderSettings {
     fn default() -> Self {
-        Settings::default().loader_settings()
+        ImageText::default().loader_settings()
     }
 }
 

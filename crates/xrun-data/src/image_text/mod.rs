@@ -13,6 +13,7 @@ pub mod record;
 pub mod settings;
 pub mod store;
 
+use std::any::Any;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -20,17 +21,14 @@ use serde::{Deserialize, Serialize};
 use super::reading::confined::linked_directories;
 use super::reading::invalid::InvalidCollector;
 use super::reading::invalid::OnInvalid;
-use library::{Library, LoaderSettings};
-use settings::{Settings, Source};
+use library::Library;
+use settings::{ImageText, Source};
 use xrun_core::dataset::error::{DataError, InvalidItems};
-use xrun_core::dataset::kind::{DatasetKind, DatasetSummary, InspectedData};
-use xrun_core::dataset::open_dataset::OpenDataset;
+use xrun_core::dataset::kind::{DatasetFacts, DatasetKind, DatasetSummary, Inspected};
+use xrun_core::dataset::open_dataset::{AnyDataset, OpenDataset, SampleType};
 use xrun_core::dataset::{cache, digest_cache};
 use xrun_core::problem::Problems;
-
-/// Data set `[dataset.image-text]`.
-#[derive(Debug)]
-pub struct ImageText;
+use xrun_core::settings::variant::{Kind, Paths};
 
 /// Summary of a data set of images with conversations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -95,70 +93,72 @@ impl TextLength {
 }
 
 impl DatasetKind for ImageText {
-    const NAME: &'static str = "image-text";
-    /// Its images are decoded in `limits.decode_memory`.
-    const LIMIT_KEYS: &'static [&'static str] = &["decode_memory"];
-    type Settings = Settings;
-    type Opened = Library;
-
-    fn check(settings: &Settings, problems: &mut Problems) {
-        check::check(settings, problems);
+    fn kind() -> &'static Kind<dyn DatasetKind> {
+        // Its samples are decoded in `limits.decode_memory`.
+        const FACTS: DatasetFacts =
+            DatasetFacts { sample_type: SampleType::of::<Library>(), limit_keys: &["decode_memory"] };
+        const { &Kind::<dyn DatasetKind>::new::<Self>("image-text", FACTS) }
     }
 
-    fn paths(settings: &mut Settings) -> Vec<(&'static str, &mut Option<String>)> {
+    fn check(&self, problems: &mut Problems) {
+        check::check(self, problems);
+    }
+
+    fn paths(&mut self) -> Paths<'_> {
         vec![
-            ("path", &mut settings.path),
-            ("validation_path", &mut settings.validation_path),
-            ("encoder", &mut settings.encoder),
-            ("merges", &mut settings.merges),
-            ("link_root", &mut settings.link_root),
+            ("path", &mut self.path),
+            ("validation_path", &mut self.validation_path),
+            ("encoder", &mut self.encoder),
+            ("merges", &mut self.merges),
+            ("link_root", &mut self.link_root),
         ]
     }
 
-    fn generation_notice(settings: &Settings) -> Option<String> {
-        if settings.source != Source::Generated {
+    fn generation_notice(&self) -> Option<String> {
+        if self.source != Source::Generated {
             return None;
         }
-        let directory = generate::set(&settings.generated).missing(&cache::directory())?;
-        let (images, side) = (generate::images(&settings.generated), settings.generated.image_size);
+        let directory = generate::set(&self.generated).missing(&cache::directory())?;
+        let (images, side) = (generate::images(&self.generated), self.generated.image_size);
         Some(format!("{images} images of {side} pixels with their answers, once, in {}", directory.display()))
     }
 
-    fn forget_digests(settings: &Settings) {
-        open::directories(settings).iter().for_each(|directory| digest_cache::remove(directory));
+    fn forget_digests(&self) {
+        open::directories(self).iter().for_each(|directory| digest_cache::remove(directory));
     }
 
-    fn files(settings: &Settings) -> Vec<PathBuf> {
-        if settings.source == Source::Generated {
+    fn files(&self) -> Vec<PathBuf> {
+        if self.source == Source::Generated {
             return Vec::new();
         }
-        let named = [&settings.path, &settings.validation_path, &settings.encoder, &settings.merges];
+        let named = [&self.path, &self.validation_path, &self.encoder, &self.merges];
         // The images are in the directories.
-        let directories = open::directories(settings);
+        let directories = open::directories(self);
         let linked: Vec<PathBuf> = directories
             .iter()
-            .filter(|_| settings.follow_links)
+            .filter(|_| self.follow_links)
             .flat_map(|directory| linked_directories(directory))
             .collect();
         named.into_iter().flatten().map(PathBuf::from).chain(directories).chain(linked).collect()
     }
 
-    fn loader_settings(settings: &Settings) -> LoaderSettings {
-        settings.loader_settings()
+    fn loader_settings(&self) -> Box<dyn Any> {
+        Box::new(ImageText::loader_settings(self))
     }
 
-    fn open(settings: &Settings) -> Result<Library, DataError> {
-        open::open(settings)
+    fn open(&self) -> Result<Box<dyn AnyDataset>, DataError> {
+        Ok(Box::new(open::open(self)?))
     }
 
     /// Summarises the data with the lengths of its texts.
-    fn inspect(settings: &Settings) -> Result<InspectedData<Library>, DataError> {
-        let library = open::open(settings)?;
-        let tokenizer = library.tokenizer(&settings.loader_settings().vocabulary)?;
+    fn inspect(&self) -> Result<Inspected, DataError> {
+        let library = open::open(self)?;
+        let tokenizer = library.tokenizer(&ImageText::loader_settings(self).vocabulary)?;
         let seen = ExampleCounts { texts: library.text_lengths(&tokenizer)?, ..library.summary() };
         let description = describe::describe(&library, &seen);
         let notes = tokenizer.note().map(str::to_owned).into_iter().collect();
         let skipped = library.skipped.clone();
-        Ok((DatasetSummary { skipped, notes, description, summary: seen }, Some(library)))
+        let summary = DatasetSummary { skipped, notes, description, summary: seen };
+        Ok((summary.into_json(), Some(Box::new(library))))
     }
 }

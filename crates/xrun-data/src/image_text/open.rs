@@ -11,7 +11,7 @@ use super::generate::{self, FILES};
 use super::image_file::{self, BOUNDS};
 use super::library::{ExampleLocation, Form, Library, Records, TextFile};
 use super::record::{EXPECTED, Image, Record};
-use super::settings::{Settings, Source};
+use super::settings::{ImageText, Source};
 use crate::reading::confined::{Root, confined};
 use crate::reading::decoding::{Largest, decoding_bytes};
 use crate::reading::image_head::{Head, head_of_file};
@@ -40,7 +40,7 @@ pub(super) const LINE_COPIES: u64 = 2;
 ///
 /// # Errors
 /// All that would end a run before its first step.
-pub fn open(settings: &Settings) -> Result<Library, DataError> {
+pub fn open(settings: &ImageText) -> Result<Library, DataError> {
     match settings.source {
         Source::Generated => {
             open_generated(settings, &generate::generate_in(&settings.generated, &cache::directory())?)
@@ -50,19 +50,19 @@ pub fn open(settings: &Settings) -> Result<Library, DataError> {
 }
 
 /// Opens a generated set. No part of it is ever left out: results on it would not compare.
-pub(super) fn open_generated(settings: &Settings, directory: &Path) -> Result<Library, DataError> {
+pub(super) fn open_generated(settings: &ImageText, directory: &Path) -> Result<Library, DataError> {
     let paths = FILES.map(|name| directory.join(name));
     indexed(settings, &paths, OnInvalid::Fail).map_err(|error| generated::damaged(directory, error))
 }
 
-fn open_files(settings: &Settings) -> Result<Library, DataError> {
+fn open_files(settings: &ImageText) -> Result<Library, DataError> {
     let named = [&settings.path, &settings.validation_path];
     let paths: Vec<PathBuf> = named.into_iter().flatten().map(PathBuf::from).collect();
     indexed(settings, &paths, settings.on_invalid)
 }
 
 /// The directories of the data set.
-pub fn directories(settings: &Settings) -> Vec<PathBuf> {
+pub fn directories(settings: &ImageText) -> Vec<PathBuf> {
     match settings.source {
         Source::Generated => vec![generate::set(&settings.generated).directory(&cache::directory())],
         Source::Messages | Source::QuestionList => {
@@ -81,7 +81,7 @@ fn begins_a_list(line: &[u8]) -> bool {
     line.strip_prefix(b"[").is_some_and(|rest| matches!(rest.trim_ascii_start().first(), None | Some(b'{')))
 }
 
-fn indexed(settings: &Settings, paths: &[PathBuf], policy: OnInvalid) -> Result<Library, DataError> {
+fn indexed(settings: &ImageText, paths: &[PathBuf], policy: OnInvalid) -> Result<Library, DataError> {
     let mut indexing = Indexing {
         generated: settings.source == Source::Generated,
         known: BTreeMap::new(),
@@ -95,7 +95,7 @@ fn indexed(settings: &Settings, paths: &[PathBuf], policy: OnInvalid) -> Result<
             paths.iter().map(|path| indexing.file(settings, path, invalid)).collect();
         Ok((files?, invalid.found.clone()))
     })?;
-    indexing.opening_bytes += indexing.known.values().map(DigestCache::bytes).sum::<u64>();
+    indexing.opening_bytes += indexing.known.values().map(DigestCache::bytes_max).sum::<u64>();
     indexing.known.into_values().for_each(DigestCache::save);
     let images = files.iter().map(|file| u64::from(file.images)).sum();
     let source_of = std::array::from_fn(|split| split.min(files.len() - 1));
@@ -172,7 +172,7 @@ struct FileIndexer<'a> {
 impl Indexing {
     fn file(
         &mut self,
-        settings: &Settings,
+        settings: &ImageText,
         path: &Path,
         invalid: &mut InvalidCollector,
     ) -> Result<IndexedFile, DataError> {

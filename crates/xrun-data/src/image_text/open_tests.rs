@@ -5,9 +5,9 @@ use std::path::Path;
 use base64::Engine;
 use image::{ImageFormat, Rgb, RgbImage};
 
+use super::super::ExampleCounts;
 use super::super::image_file::tests::{claimed, encoded};
 use super::super::settings::AnswerFormat;
-use super::super::{ExampleCounts, ImageText};
 use super::*;
 use crate::reading::parquet::tests::{Column, write_rows};
 use xrun_core::dataset::kind::DatasetKind;
@@ -26,9 +26,9 @@ fn line(image: &str, answer: &str) -> String {
     format!("{{\"text\": \"What?\", \"image\": \"{image}\", \"response\": \"{answer}\"}}\n")
 }
 
-fn settings(directory: &Path, policy: OnInvalid) -> Settings {
+fn settings(directory: &Path, policy: OnInvalid) -> ImageText {
     let path = Some(directory.join("a.jsonl").display().to_string());
-    Settings { source: Source::Messages, path, on_invalid: policy, ..Settings::default() }
+    ImageText { source: Source::Messages, path, on_invalid: policy, ..ImageText::default() }
 }
 
 /// A directory with four good images and a file of examples with these lines behind four good ones.
@@ -130,7 +130,7 @@ fn examples_of_an_image_are_in_one_split_and_share_its_number() {
     // Some editors put a mark before the text.
     let text = std::fs::read(directory.path().join("a.jsonl")).unwrap();
     put(directory.path(), "a.jsonl", &[b"\xef\xbb\xbf".as_slice(), &text].concat());
-    let share = Settings { validation_fraction: 0.2, ..settings(directory.path(), OnInvalid::Fail) };
+    let share = ImageText { validation_fraction: 0.2, ..settings(directory.path(), OnInvalid::Fail) };
     let library = open(&share).unwrap();
     assert_eq!(
         library.summary(),
@@ -149,7 +149,7 @@ fn examples_of_an_image_are_in_one_split_and_share_its_number() {
     // A second file to validate with leaves the first whole.
     put(directory.path(), "b.jsonl", line("images/1.png", "x").as_bytes());
     let second = Some(directory.path().join("b.jsonl").display().to_string());
-    let library = open(&Settings { validation_path: second, ..share.clone() }).unwrap();
+    let library = open(&ImageText { validation_path: second, ..share.clone() }).unwrap();
     assert_eq!(
         library.summary(),
         super::super::ExampleCounts { train: 7, held_out: 1, unseen: 0, images: 6, texts: Vec::new() }
@@ -177,7 +177,7 @@ fn unusable_data_is_refused_as_a_whole() {
     let empty = tempfile::tempdir().unwrap();
     put(empty.path(), "a.jsonl", b"");
     put(empty.path(), "0.png", &png(1));
-    let failure = |settings: &Settings| open(settings).unwrap_err().to_string();
+    let failure = |settings: &ImageText| open(settings).unwrap_err().to_string();
     let of = |policy| settings(empty.path(), policy);
     assert!(
         failure(&of(OnInvalid::Fail)).contains("a.jsonl: the file is empty; expected an example a line: {\"messages\"")
@@ -193,7 +193,7 @@ fn unusable_data_is_refused_as_a_whole() {
     put(empty.path(), "a.jsonl", line("1.png", "red").as_bytes());
     let message = failure(&of(OnInvalid::Skip));
     assert!(message.contains("1 were left out: missing_image 1"), "{message}");
-    let list = Settings { source: Source::QuestionList, ..of(OnInvalid::Fail) };
+    let list = ImageText { source: Source::QuestionList, ..of(OnInvalid::Fail) };
     assert!(failure(&list).ends_with("is not a list of [question, answer, number of an image]: it is an object"));
     put(empty.path(), "a.jsonl", b"");
     assert!(failure(&list).ends_with("number of an image]: the file is empty"), "{}", failure(&list));
@@ -209,7 +209,7 @@ fn a_question_list_is_read_by_item_and_line() {
     }
     let text = "[[\"a?\", \"yes\", 0], [\"b?\", \"no\", 0],\n [\"c?\", \"red\", 1],\n [\"d?\", \"blue\", 2], [\"e?\", \"\", 2]]";
     put(directory.path(), "a.jsonl", text.as_bytes());
-    let list = |policy, answer_format| Settings {
+    let list = |policy, answer_format| ImageText {
         source: Source::QuestionList,
         validation_fraction: 0.3,
         answer_format,
@@ -250,20 +250,21 @@ fn an_inspection_counts_the_same_long_examples() {
     let long = line("images/0.png", &"long ".repeat(40));
     let directory = directory(&[long.into_bytes()]);
     let settings = settings(directory.path(), OnInvalid::Skip);
-    let (inspected, _) = ImageText::inspect(&settings).unwrap();
-    assert_eq!(inspected.summary.texts.iter().map(|text| text.examples).fold([0; 3], add), [4, 1, 0]);
-    let longest = inspected.summary.texts.last().unwrap().tokens;
+    let (inspected, _) = settings.inspect().unwrap();
+    let summary: ExampleCounts = serde_json::from_value(inspected.summary).unwrap();
+    assert_eq!(summary.texts.iter().map(|text| text.examples).fold([0; 3], add), [4, 1, 0]);
+    let longest = summary.texts.last().unwrap().tokens;
     for (fit, on_invalid) in
         [(300, OnInvalid::Fail), (30, OnInvalid::Fail), (30, OnInvalid::Skip), (3, OnInvalid::Skip)]
     {
-        let (mut seen, mut library) = (inspected.summary.clone(), open(&settings).unwrap());
+        let (mut seen, mut library) = (summary.clone(), open(&settings).unwrap());
         let tokenizer = library.tokenizer(&settings.loader_settings().vocabulary).unwrap();
         match (seen.fit(fit, on_invalid), library.fit(&tokenizer, fit, on_invalid)) {
             (Ok(broken), Ok(())) => {
                 assert_eq!(broken, library.skipped);
                 assert_eq!(
                     ExampleCounts { texts: Vec::new(), ..seen },
-                    ExampleCounts { images: inspected.summary.images, ..library.summary() }
+                    ExampleCounts { images: summary.images, ..library.summary() }
                 );
             }
             (Err(inspected), Err(ended)) => {
@@ -309,6 +310,6 @@ fn images_behind_a_symlink_are_read_where_it_may_lead() {
     let message = open(&closed).unwrap_err().to_string();
     assert!(message.contains("symlink") && message.contains("follow_links = true"), "{message}");
     let link_root = Some(scratch.path().display().to_string());
-    let library = open(&Settings { follow_links: true, link_root, ..closed }).unwrap();
+    let library = open(&ImageText { follow_links: true, link_root, ..closed }).unwrap();
     assert_eq!(library.sample_count(), 4);
 }

@@ -1,7 +1,7 @@
 //! easy-VQA as it is published; `docs/data.md` says where to get it.
 
 use super::open::open;
-use super::settings::{AnswerFormat, Settings, Source};
+use super::settings::{AnswerFormat, ImageText, Source};
 use super::store::ImageTextStore;
 use crate::real_data::real_data;
 use xrun_core::bounded::ledger::Ledger;
@@ -12,13 +12,13 @@ use xrun_core::settings::sections::Limits;
 #[test]
 fn easy_vqa_is_read_without_conversion() {
     let Some(path) = real_data("captions/easy-vqa/questions.json") else { return };
-    let settings = Settings {
+    let settings = ImageText {
         source: Source::QuestionList,
         path: Some(path.display().to_string()),
         validation_fraction: 0.2,
         answer_format: AnswerFormat::Json,
         image_size: 64,
-        ..Settings::default()
+        ..ImageText::default()
     };
     let mut library = open(&settings).unwrap();
     // By Python, from the file: 4,943 questions about 500 images, 1,009 of them about the last 100.

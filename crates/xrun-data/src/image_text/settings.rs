@@ -1,4 +1,4 @@
-//! Settings of a data set of images with conversations.
+//! ImageText of a data set of images with conversations.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use xrun_core::units::Bytes;
 /// when they are needed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Settings {
+pub struct ImageText {
     /// Source of the data. `generated` needs nothing.
     pub source: Source,
     /// The file, for `source = "messages"` or `"question-list"`; its images are in its directory or below. Relative to this
@@ -53,11 +53,11 @@ pub struct Settings {
     /// Tokens of the vocabulary that is learnt where `encoder` names none: 256 bytes, the end of text, and merges.
     #[schemars(range(min = 257, max = 65536))]
     pub vocabulary_size: usize,
-    /// Settings of the generated set, for `source = "generated"`.
+    /// ImageText of the generated set, for `source = "generated"`.
     pub generated: Generated,
 }
 
-impl Default for Settings {
+impl Default for ImageText {
     fn default() -> Self {
         Self {
             source: Source::Generated,
@@ -78,7 +78,7 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl ImageText {
     /// The settings that every data set of images with conversations has.
     pub fn loader_settings(&self) -> LoaderSettings {
         LoaderSettings {

@@ -4,13 +4,13 @@ use image::{ImageFormat, Rgb, RgbImage};
 
 use super::super::image_file::tests::{encoded, turned};
 use super::super::open::open;
-use super::super::settings::{Settings, Source};
+use super::super::settings::{ImageText, Source};
 use super::*;
 use xrun_core::bounded::buffer::BufferSet;
 use xrun_core::files::write::replace;
 
 /// Two images in a file of four examples, one of them turned by its camera.
-fn directory() -> (tempfile::TempDir, Settings) {
+fn directory() -> (tempfile::TempDir, ImageText) {
     let directory = tempfile::tempdir().unwrap();
     let half = RgbImage::from_fn(32, 16, |x, _| if x < 16 { Rgb([250, 250, 250]) } else { Rgb([5, 5, 5]) });
     replace(&directory.path().join("a.jpg"), &turned(half, 6)).unwrap();
@@ -22,11 +22,11 @@ fn directory() -> (tempfile::TempDir, Settings) {
     let text = line("a.jpg", "{\\\"a\\\": \\\"日本 é\\\"}") + &line("a.jpg", "red") + &line("b.png", "blue");
     replace(&directory.path().join("a.jsonl"), text.as_bytes()).unwrap();
     let path = Some(directory.path().join("a.jsonl").display().to_string());
-    let settings = Settings { source: Source::Messages, path, image_size: 8, ..Settings::default() };
+    let settings = ImageText { source: Source::Messages, path, image_size: 8, ..ImageText::default() };
     (directory, settings)
 }
 
-fn store(settings: &Settings, limits: &Limits, ledger: &Ledger) -> ImageTextStore {
+fn store(settings: &ImageText, limits: &Limits, ledger: &Ledger) -> ImageTextStore {
     let library = open(settings).unwrap();
     let tokenizer = library.tokenizer(&settings.loader_settings().vocabulary).unwrap();
     ImageTextStore::new(library, tokenizer, &settings.loader_settings(), limits, ledger)
@@ -53,7 +53,7 @@ fn examples_do_not_depend_on_the_cache_and_originals_are_dropped() {
     assert_eq!(&store.example(Split::Validation, 0).unwrap().image.rgb[..3], [10, 20, 30]);
     let original = store.original(Split::Train, 1).unwrap();
     assert_eq!((original.width, original.height), (16, 32));
-    let none = Settings { image_cache: Bytes(0), ..settings };
+    let none = ImageText { image_cache: Bytes(0), ..settings };
     let ledger = Ledger::default();
     let bare = self::store(&none, &Limits::default(), &ledger);
     assert_eq!(bare.example(Split::Train, 0).unwrap(), first);
@@ -65,7 +65,7 @@ fn examples_do_not_depend_on_the_cache_and_originals_are_dropped() {
 fn held_bytes_are_in_the_ledger_and_within_the_plan() {
     let (_directory, settings) = directory();
     let one = (8 * 8 * 3 + size_of::<HostImage>()) as u64;
-    let small = Settings { image_cache: Bytes(one), ..settings };
+    let small = ImageText { image_cache: Bytes(one), ..settings };
     let ledger = Ledger::default();
     let store = store(&small, &Limits::default(), &ledger);
     let held = |name: &str| ledger.read().into_iter().find(|owner| owner.name == name).map(|owner| owner.bytes);

@@ -1,6 +1,6 @@
 //! Checks of the settings of questions and answers.
 
-use super::settings::{Settings, Source};
+use super::settings::{QuestionAnswers, Source};
 use crate::reading::settings_paths::{check_source, check_vocabulary, file};
 use xrun_core::problem::{Problem, Problems};
 
@@ -9,7 +9,7 @@ pub(super) const SECTION: &str = "dataset.question-answers";
 const GENERATED_QUESTIONS_MAX: u128 = 10_000_000;
 
 /// Adds what is wrong; places are filled in by the caller.
-pub fn check(settings: &Settings, problems: &mut Problems) {
+pub fn check(settings: &QuestionAnswers, problems: &mut Problems) {
     let key = |name: &str| format!("{SECTION}.{name}");
     let files = [("path", &settings.path), ("validation_path", &settings.validation_path)];
     check_source(SECTION, settings.source == Source::Generated, &files, problems);

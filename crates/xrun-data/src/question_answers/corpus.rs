@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use super::QuestionCounts;
 use super::files::{Paragraphs, QuestionFile};
 use super::generate::generate_in;
-use super::settings::{Settings, Source};
+use super::settings::{QuestionAnswers, Source};
 use super::squad::{Index, QuestionLocation};
 use super::texts::Texts;
 use crate::reading::invalid::InvalidCollector;
@@ -20,7 +20,7 @@ use xrun_core::units::{Bytes, pluralize};
 /// Paragraphs that a vocabulary is learnt from; more change it little.
 const LEARN_PARAGRAPHS_MAX: usize = 20_000;
 
-/// Settings that every data set of questions and answers has: how examples are made of them and cached.
+/// QuestionAnswers that every data set of questions and answers has: how examples are made of them and cached.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoaderSettings {
     /// Table of the data set in an experiment, such as `dataset.question-answers`.
@@ -39,7 +39,7 @@ pub struct LoaderSettings {
 
 impl Default for LoaderSettings {
     fn default() -> Self {
-        Settings::default().loader_settings()
+        QuestionAnswers::default().loader_settings()
     }
 }
 
@@ -76,7 +76,7 @@ struct OpenedFiles {
 
 impl Corpus {
     /// Opens the files that the settings name.
-    pub fn open(settings: &Settings) -> Result<Self, DataError> {
+    pub fn open(settings: &QuestionAnswers) -> Result<Self, DataError> {
         let OpenedFiles { train, validation, train_places, validation_places, digests, skipped, opening_bytes, .. } =
             OpenedFiles::open(settings)?;
         let tokenizer = settings.loader_settings().vocabulary.tokenizer(|| {
@@ -99,7 +99,7 @@ impl Corpus {
     ///
     /// # Errors
     /// The errors of [`Corpus::open`].
-    pub fn summary(settings: &Settings) -> Result<DatasetSummary<QuestionCounts>, DataError> {
+    pub fn summary(settings: &QuestionAnswers) -> Result<DatasetSummary<QuestionCounts>, DataError> {
         let OpenedFiles { train, train_places, validation_places, skipped, texts, .. } = OpenedFiles::open(settings)?;
         let [train_count, held_out] = [&train_places, &validation_places].map(|places| places.len() as u64);
         let note = match settings.loader_settings().vocabulary.files {
@@ -138,7 +138,7 @@ impl Corpus {
 }
 
 impl OpenedFiles {
-    fn open(settings: &Settings) -> Result<Self, DataError> {
+    fn open(settings: &QuestionAnswers) -> Result<Self, DataError> {
         let (path, written, policy) = match settings.source {
             // Generated data is valid or damaged as a whole.
             Source::Generated => {

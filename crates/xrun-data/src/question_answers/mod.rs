@@ -11,20 +11,18 @@ pub mod store;
 pub mod texts;
 pub mod user_questions;
 
+use std::any::Any;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use corpus::{Corpus, LoaderSettings};
-use settings::{Settings, Source};
+use settings::{QuestionAnswers, Source};
 use xrun_core::dataset::error::{DataError, InvalidItems};
-use xrun_core::dataset::kind::{DatasetKind, InspectedData};
-use xrun_core::dataset::open_dataset::OpenDataset;
+use xrun_core::dataset::kind::{DatasetFacts, DatasetKind, Inspected};
+use xrun_core::dataset::open_dataset::{AnyDataset, OpenDataset, SampleType};
 use xrun_core::problem::Problems;
-
-/// Data set `[dataset.question-answers]`.
-#[derive(Debug)]
-pub struct QuestionAnswers;
+use xrun_core::settings::variant::{Kind, Paths};
 
 /// Summary of a corpus for pipelines.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -59,41 +57,42 @@ impl OpenDataset for Corpus {
 }
 
 impl DatasetKind for QuestionAnswers {
-    const NAME: &'static str = "question-answers";
-    type Settings = Settings;
-    type Opened = Corpus;
-
-    fn check(settings: &Settings, problems: &mut Problems) {
-        check::check(settings, problems);
+    fn kind() -> &'static Kind<dyn DatasetKind> {
+        const FACTS: DatasetFacts = DatasetFacts { sample_type: SampleType::of::<Corpus>(), limit_keys: &[] };
+        const { &Kind::<dyn DatasetKind>::new::<Self>("question-answers", FACTS) }
     }
 
-    fn paths(settings: &mut Settings) -> Vec<(&'static str, &mut Option<String>)> {
+    fn check(&self, problems: &mut Problems) {
+        check::check(self, problems);
+    }
+
+    fn paths(&mut self) -> Paths<'_> {
         vec![
-            ("path", &mut settings.path),
-            ("validation_path", &mut settings.validation_path),
-            ("encoder", &mut settings.encoder),
-            ("merges", &mut settings.merges),
+            ("path", &mut self.path),
+            ("validation_path", &mut self.validation_path),
+            ("encoder", &mut self.encoder),
+            ("merges", &mut self.merges),
         ]
     }
 
-    fn files(settings: &Settings) -> Vec<PathBuf> {
-        if settings.source != Source::File {
+    fn files(&self) -> Vec<PathBuf> {
+        if self.source != Source::File {
             return Vec::new();
         }
-        let named = [&settings.path, &settings.validation_path, &settings.encoder, &settings.merges];
+        let named = [&self.path, &self.validation_path, &self.encoder, &self.merges];
         named.into_iter().flatten().map(PathBuf::from).collect()
     }
 
-    fn loader_settings(settings: &Settings) -> LoaderSettings {
-        settings.loader_settings()
+    fn loader_settings(&self) -> Box<dyn Any> {
+        Box::new(QuestionAnswers::loader_settings(self))
     }
 
-    fn open(settings: &Settings) -> Result<Corpus, DataError> {
-        Corpus::open(settings)
+    fn open(&self) -> Result<Box<dyn AnyDataset>, DataError> {
+        Ok(Box::new(Corpus::open(self)?))
     }
 
     /// Summarises the data without learning a vocabulary.
-    fn inspect(settings: &Settings) -> Result<InspectedData<Corpus>, DataError> {
-        Ok((Corpus::summary(settings)?, None))
+    fn inspect(&self) -> Result<Inspected, DataError> {
+        Ok((Corpus::summary(self)?.into_json(), None))
     }
 }

@@ -1,4 +1,4 @@
-//! Settings of a data set of questions and answers.
+//! QuestionAnswers of a data set of questions and answers.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use xrun_core::units::Bytes;
 /// are needed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Settings {
+pub struct QuestionAnswers {
     /// Source of the data. `generated` needs nothing.
     pub source: Source,
     /// The file, for `source = "file"`, such as `dev-v1.1.json`. Relative to this file. `${NAME}` and
@@ -51,11 +51,11 @@ pub struct Settings {
     /// question. The model answers in each; the answer with the highest likelihood counts.
     #[schemars(range(min = 1, max = 4096))]
     pub validation_windows: usize,
-    /// Settings of the generated set, for `source = "generated"`.
+    /// QuestionAnswers of the generated set, for `source = "generated"`.
     pub generated: Generated,
 }
 
-impl Default for Settings {
+impl Default for QuestionAnswers {
     fn default() -> Self {
         Self {
             source: Source::Generated,
@@ -75,7 +75,7 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl QuestionAnswers {
     /// The settings that every data set of questions and answers has.
     pub fn loader_settings(&self) -> LoaderSettings {
         LoaderSettings {

@@ -30,7 +30,7 @@ pub struct ExampleStore {
     buffers: Vec<Buffer>,
 }
 
-/// Settings by which examples are made.
+/// QuestionAnswers by which examples are made.
 #[derive(Clone, Copy, Debug)]
 struct Cutting {
     /// Tokens that a model sees at once.

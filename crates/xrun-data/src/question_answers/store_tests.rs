@@ -1,6 +1,6 @@
 //! Examples are the same whatever the cache holds, and the cache is bounded.
 
-use super::super::settings::{Generated, Settings, Source};
+use super::super::settings::{Generated, QuestionAnswers, Source};
 use super::*;
 use crate::reading::parquet::tests::{Column, write_rows};
 use crate::real_data::real_data;
@@ -14,28 +14,28 @@ const SQUAD: &str = r#"{"data": [
   {"title": "B", "paragraphs": [{"context": "Bob has a dog.", "qas": [
     {"id": "3", "question": "Who has a dog?", "answers": [{"text": "Bob", "answer_start": 0}]}]}]}]}"#;
 
-fn of_file(text: &str) -> (tempfile::TempDir, Settings) {
+fn of_file(text: &str) -> (tempfile::TempDir, QuestionAnswers) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("questions.json");
     write::replace(&path, text.as_bytes()).unwrap();
-    let settings = Settings {
+    let settings = QuestionAnswers {
         source: Source::File,
         path: Some(path.to_str().unwrap().into()),
         vocabulary_size: 300,
-        ..Settings::default()
+        ..QuestionAnswers::default()
     };
     (directory, settings)
 }
 
-fn store(settings: &Settings, ledger: &Ledger) -> ExampleStore {
+fn store(settings: &QuestionAnswers, ledger: &Ledger) -> ExampleStore {
     ExampleStore::new(Corpus::open(settings).unwrap(), &settings.loader_settings(), 48, 5, ledger).unwrap()
 }
 
 #[test]
 fn examples_are_the_same_on_demand_and_preprocessed() {
     let (_directory, on_demand) = of_file(SQUAD);
-    let preprocessed = Settings { preprocess_all: true, ..on_demand.clone() };
-    let uncached = Settings { example_cache: Bytes(0), ..on_demand.clone() };
+    let preprocessed = QuestionAnswers { preprocess_all: true, ..on_demand.clone() };
+    let uncached = QuestionAnswers { example_cache: Bytes(0), ..on_demand.clone() };
     let ledgers = [Ledger::default(), Ledger::default(), Ledger::default()];
     let stores: Vec<ExampleStore> = [on_demand, preprocessed, uncached]
         .iter()
@@ -62,7 +62,7 @@ fn examples_are_the_same_on_demand_and_preprocessed() {
 fn the_cache_respects_its_cap() {
     let (_directory, settings) = of_file(SQUAD);
     let ledger = Ledger::default();
-    let store = store(&Settings { example_cache: Bytes(280), ..settings }, &ledger);
+    let store = store(&QuestionAnswers { example_cache: Bytes(280), ..settings }, &ledger);
     for number in [0, 1, 0, 1, 1] {
         store.example(Split::Train, number).unwrap();
     }
@@ -97,14 +97,15 @@ fn a_second_file_can_be_the_validation_split() {
     let (directory, settings) = of_file(SQUAD);
     let second = directory.path().join("second.json");
     write::replace(&second, SQUAD.as_bytes()).unwrap();
-    let settings = Settings { validation_path: Some(second.to_str().unwrap().into()), ..settings };
+    let settings = QuestionAnswers { validation_path: Some(second.to_str().unwrap().into()), ..settings };
     let store = store(&settings, &Ledger::default());
     assert_eq!((store.count(Split::Train), store.count(Split::Validation)), (3, 3));
 }
 
 #[test]
 fn the_generated_corpus_has_short_words_of_one_token() {
-    let settings = Settings { generated: Generated { articles: 8, ..Generated::default() }, ..Settings::default() };
+    let settings =
+        QuestionAnswers { generated: Generated { articles: 8, ..Generated::default() }, ..QuestionAnswers::default() };
     let store = store(&settings, &Ledger::default());
     assert_eq!(store.corpus().tokenizer.encode(" baker").unwrap().len(), 1);
     assert!(store.example(Split::Train, 0).unwrap().tokens.len() < 49);
@@ -113,7 +114,11 @@ fn the_generated_corpus_has_short_words_of_one_token() {
 #[test]
 fn the_real_file_is_indexed_in_full() {
     let Some(path) = real_data("text/squad/dev-v1.1.json") else { return };
-    let settings = Settings { source: Source::File, path: Some(path.to_str().unwrap().into()), ..Settings::default() };
+    let settings = QuestionAnswers {
+        source: Source::File,
+        path: Some(path.to_str().unwrap().into()),
+        ..QuestionAnswers::default()
+    };
     let store = store(&settings, &Ledger::default());
     assert_eq!(store.count(Split::Train) + store.count(Split::Validation), 10_570);
     let example = store.example(Split::Train, 1000).unwrap();
@@ -132,11 +137,11 @@ fn many_questions_of_a_long_context_take_at_most_the_memory_of_the_file() {
     let paragraph = format!(r#"{{"context":"{context}","qas":[{asked}]}}"#);
     let article = format!(r#"{{"title":"a","paragraphs":[{paragraph}]}}"#);
     xrun_core::files::write::replace(&path, format!(r#"{{"data":[{article},{article}]}}"#).as_bytes()).unwrap();
-    let settings = Settings {
+    let settings = QuestionAnswers {
         source: Source::File,
         path: Some(path.display().to_string()),
         vocabulary_size: 300,
-        ..Settings::default()
+        ..QuestionAnswers::default()
     };
     let corpus = Corpus::open(&settings).unwrap();
     assert_eq!(corpus.places(Split::Train).len(), 3_000);
@@ -167,7 +172,7 @@ fn rows_of_parquet_are_the_questions_of_the_same_json_lines() {
         Column::Numbers(4, &[0, 0]),
     ];
     write_rows(&path, schema, &columns);
-    let rows = Settings { path: Some(path.to_str().unwrap().into()), ..lines.clone() };
+    let rows = QuestionAnswers { path: Some(path.to_str().unwrap().into()), ..lines.clone() };
     let ledgers = [Ledger::default(), Ledger::default()];
     let [lines, rows] = [(&lines, &ledgers[0]), (&rows, &ledgers[1])].map(|(settings, ledger)| store(settings, ledger));
     for split in [Split::Train, Split::Validation] {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::settings::{Settings, Source};
+use super::settings::{SoundClips, Source};
 use super::synthesis::FOLDS;
 use crate::reading::settings_paths::{check_links, check_source, directory_at, file};
 use xrun_core::problem::{Problem, Problems};
@@ -10,7 +10,7 @@ use xrun_core::problem::{Problem, Problems};
 pub(super) const SECTION: &str = "dataset.sound-clips";
 
 /// Adds what is wrong; places are filled in by the caller.
-pub fn check(settings: &Settings, problems: &mut Problems) {
+pub fn check(settings: &SoundClips, problems: &mut Problems) {
     let key = |name: &str| format!("{SECTION}.{name}");
     let generated = settings.source == Source::Generated;
     check_source(SECTION, generated, &[("path", &settings.path)], problems);
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
     use xrun_core::units::Bytes;
 
-    fn problems_of(settings: &Settings) -> Vec<(String, String)> {
+    fn problems_of(settings: &SoundClips) -> Vec<(String, String)> {
         let mut problems = Problems::default();
         check(settings, &mut problems);
         problems.iter().map(|problem| (problem.key.clone(), problem.message.clone())).collect()
@@ -42,21 +42,25 @@ mod tests {
 
     #[test]
     fn the_defaults_are_right_and_what_contradicts_itself_is_said_at_its_key() {
-        assert_eq!(problems_of(&Settings::default()), []);
-        assert_eq!(problems_of(&Settings { clip_cache: Bytes(0), validation_fold: 1, ..Settings::default() }), []);
-        let directory = Settings { source: Source::Directory, ..Settings::default() };
+        assert_eq!(problems_of(&SoundClips::default()), []);
+        assert_eq!(problems_of(&SoundClips { clip_cache: Bytes(0), validation_fold: 1, ..SoundClips::default() }), []);
+        let directory = SoundClips { source: Source::Directory, ..SoundClips::default() };
         let named = |path: &str| Some(path.to_owned());
         for (settings, key, part) in [
             (directory.clone(), "source", "needs `path`, which is missing"),
-            (Settings { path: named("/tmp"), ..Settings::default() }, "path", "no effect: `source` is \"generated\""),
-            (Settings { path: named("/none/such"), ..directory.clone() }, "path", "there is no directory /none/such"),
-            (Settings { path: named("/etc/hostname"), ..directory.clone() }, "path", "is not a directory"),
             (
-                Settings { target_embeddings: named("/none/such"), ..Settings::default() },
+                SoundClips { path: named("/tmp"), ..SoundClips::default() },
+                "path",
+                "no effect: `source` is \"generated\"",
+            ),
+            (SoundClips { path: named("/none/such"), ..directory.clone() }, "path", "there is no directory /none/such"),
+            (SoundClips { path: named("/etc/hostname"), ..directory.clone() }, "path", "is not a directory"),
+            (
+                SoundClips { target_embeddings: named("/none/such"), ..SoundClips::default() },
                 "target_embeddings",
                 "there is no file",
             ),
-            (Settings { validation_fold: 0, ..Settings::default() }, "validation_fold", "the folds 1 to 5"),
+            (SoundClips { validation_fold: 0, ..SoundClips::default() }, "validation_fold", "the folds 1 to 5"),
         ] {
             let found = problems_of(&settings);
             assert_eq!(found.len(), 1, "{found:?}");

@@ -5,7 +5,7 @@ use std::sync::LazyLock;
 
 use super::super::library::Library;
 use super::super::open::open_generated;
-use super::super::settings::Settings;
+use super::super::settings::SoundClips;
 use super::super::sound;
 use super::*;
 use xrun_core::dataset::digest::digest_of_file;
@@ -23,7 +23,7 @@ fn shared() -> PathBuf {
 }
 
 fn library(directory: &Path) -> Library {
-    open_generated(&Settings::default(), directory.to_owned()).unwrap()
+    open_generated(&SoundClips::default(), directory.to_owned()).unwrap()
 }
 
 /// All files below a directory with their digests.
@@ -135,7 +135,7 @@ fn a_damaged_set_names_the_directory_to_delete() {
     let mut bytes = std::fs::read(&path).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
     write::replace(&path, &bytes).unwrap();
-    let message = open_generated(&Settings::default(), directory.clone()).unwrap_err().to_string();
+    let message = open_generated(&SoundClips::default(), directory.clone()).unwrap_err().to_string();
     assert!(message.contains("1-0000000-A-0.wav"), "{message}");
     std::fs::remove_file(directory.join(TABLE)).unwrap();
     let message = generate_in(&small(0), cache.path()).unwrap_err().to_string();

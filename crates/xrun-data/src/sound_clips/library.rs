@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::ClipCounts;
 use super::describe::{self, Heard};
-use super::settings::{EmbeddingDtype, Settings};
+use super::settings::{EmbeddingDtype, SoundClips};
 use xrun_core::dataset::description::Description;
 use xrun_core::dataset::error::InvalidItems;
 use xrun_core::dataset::open_dataset::OpenDataset;
@@ -22,7 +22,7 @@ pub enum ClassSplit {
     Unseen,
 }
 
-/// Settings that every data set of sounds has: how clips are read and cached.
+/// SoundClips that every data set of sounds has: how clips are read and cached.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoaderSettings {
     /// Table of the data set in an experiment, such as `dataset.sound-clips`.
@@ -43,7 +43,7 @@ pub struct LoaderSettings {
 
 impl Default for LoaderSettings {
     fn default() -> Self {
-        Settings::default().loader_settings()
+        SoundClips::default().loader_settings()
     }
 }
 

@@ -19,22 +19,21 @@ pub mod table;
 pub mod targets;
 mod wav;
 
+use std::any::Any;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use library::{Library, LoaderSettings};
-use settings::{Settings, Source};
+use library::Library;
+use settings::{SoundClips, Source};
 
 use crate::reading::confined::linked_directories;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::kind::DatasetKind;
+use xrun_core::dataset::kind::{DatasetFacts, DatasetKind};
+use xrun_core::dataset::open_dataset::{AnyDataset, SampleType};
 use xrun_core::dataset::{cache, digest_cache};
 use xrun_core::problem::Problems;
-
-/// Data set `[dataset.sound-clips]`.
-#[derive(Debug)]
-pub struct SoundClips;
+use xrun_core::settings::variant::{Kind, Paths};
 
 /// Summary of a data set of sounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -50,51 +49,52 @@ pub struct ClipCounts {
 }
 
 impl DatasetKind for SoundClips {
-    const NAME: &'static str = "sound-clips";
-    /// Its clips are decoded in `limits.decode_memory`.
-    const LIMIT_KEYS: &'static [&'static str] = &["decode_memory"];
-    type Settings = Settings;
-    type Opened = Library;
-
-    fn check(settings: &Settings, problems: &mut Problems) {
-        check::check(settings, problems);
+    fn kind() -> &'static Kind<dyn DatasetKind> {
+        // Its samples are decoded in `limits.decode_memory`.
+        const FACTS: DatasetFacts =
+            DatasetFacts { sample_type: SampleType::of::<Library>(), limit_keys: &["decode_memory"] };
+        const { &Kind::<dyn DatasetKind>::new::<Self>("sound-clips", FACTS) }
     }
 
-    fn paths(settings: &mut Settings) -> Vec<(&'static str, &mut Option<String>)> {
+    fn check(&self, problems: &mut Problems) {
+        check::check(self, problems);
+    }
+
+    fn paths(&mut self) -> Paths<'_> {
         vec![
-            ("path", &mut settings.path),
-            ("target_embeddings", &mut settings.target_embeddings),
-            ("link_root", &mut settings.link_root),
+            ("path", &mut self.path),
+            ("target_embeddings", &mut self.target_embeddings),
+            ("link_root", &mut self.link_root),
         ]
     }
 
-    fn generation_notice(settings: &Settings) -> Option<String> {
-        if settings.source != Source::Generated {
+    fn generation_notice(&self) -> Option<String> {
+        if self.source != Source::Generated {
             return None;
         }
-        let directory = generate::set(&settings.generated).missing(&cache::directory())?;
-        let clips = generate::clips(&settings.generated);
+        let directory = generate::set(&self.generated).missing(&cache::directory())?;
+        let clips = generate::clips(&self.generated);
         Some(format!("{clips} sound clips of 1 second, once, in {}", directory.display()))
     }
 
-    fn forget_digests(settings: &Settings) {
-        digest_cache::remove(&open::root(settings));
+    fn forget_digests(&self) {
+        digest_cache::remove(&open::root(self));
     }
 
-    fn files(settings: &Settings) -> Vec<PathBuf> {
-        if settings.source != Source::Directory {
+    fn files(&self) -> Vec<PathBuf> {
+        if self.source != Source::Directory {
             return Vec::new();
         }
-        let named = [&settings.path, &settings.target_embeddings].into_iter().flatten().map(PathBuf::from);
-        let linked = settings.path.iter().filter(|_| settings.follow_links);
+        let named = [&self.path, &self.target_embeddings].into_iter().flatten().map(PathBuf::from);
+        let linked = self.path.iter().filter(|_| self.follow_links);
         named.chain(linked.flat_map(|path| linked_directories(Path::new(path)))).collect()
     }
 
-    fn loader_settings(settings: &Settings) -> LoaderSettings {
-        settings.loader_settings()
+    fn loader_settings(&self) -> Box<dyn Any> {
+        Box::new(SoundClips::loader_settings(self))
     }
 
-    fn open(settings: &Settings) -> Result<Library, DataError> {
-        open::open(settings)
+    fn open(&self) -> Result<Box<dyn AnyDataset>, DataError> {
+        Ok(Box::new(open::open(self)?))
     }
 }

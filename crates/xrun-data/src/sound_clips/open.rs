@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 use super::describe::Heard;
 use super::generate;
 use super::library::{Class, ClassSplit, Clip, Column, Library};
-use super::settings::{Settings, Source};
+use super::settings::{SoundClips, Source};
 use super::sound;
 use super::table::{self, Row, Table};
 use crate::reading::confined::{Root, annotation_file, confined};
@@ -32,7 +32,7 @@ const FOLDS_NAMED_MAX: usize = 20;
 ///
 /// # Errors
 /// All that would end a run before its first step.
-pub fn open(settings: &Settings) -> Result<Library, DataError> {
+pub fn open(settings: &SoundClips) -> Result<Library, DataError> {
     match settings.source {
         Source::Generated => open_generated(settings, generate::generate_in(&settings.generated, &cache::directory())?),
         Source::Directory => open_directory(settings, &root(settings)),
@@ -40,7 +40,7 @@ pub fn open(settings: &Settings) -> Result<Library, DataError> {
 }
 
 /// The directory of the data set.
-pub fn root(settings: &Settings) -> PathBuf {
+pub fn root(settings: &SoundClips) -> PathBuf {
     match settings.source {
         Source::Generated => generate::set(&settings.generated).directory(&cache::directory()),
         Source::Directory => PathBuf::from(settings.path.as_deref().unwrap_or_default()),
@@ -48,12 +48,12 @@ pub fn root(settings: &Settings) -> PathBuf {
 }
 
 /// Opens a generated set. No part of it is ever left out: results on it would not compare.
-pub(super) fn open_generated(settings: &Settings, root: PathBuf) -> Result<Library, DataError> {
-    let strict = Settings { on_invalid: OnInvalid::Fail, ..settings.clone() };
+pub(super) fn open_generated(settings: &SoundClips, root: PathBuf) -> Result<Library, DataError> {
+    let strict = SoundClips { on_invalid: OnInvalid::Fail, ..settings.clone() };
     open_directory(&strict, &root).map_err(|error| generated::damaged(&root, error))
 }
 
-fn open_directory(settings: &Settings, root: &Path) -> Result<Library, DataError> {
+fn open_directory(settings: &SoundClips, root: &Path) -> Result<Library, DataError> {
     let link_root = settings.link_root.as_ref().filter(|_| settings.follow_links).map(Path::new);
     let root = Root::open(root)?.with_link_root(link_root)?;
     let library =
@@ -63,7 +63,7 @@ fn open_directory(settings: &Settings, root: &Path) -> Result<Library, DataError
     Ok(library)
 }
 
-fn read_directory(settings: &Settings, root: Root, invalid: &mut InvalidCollector) -> Result<Library, DataError> {
+fn read_directory(settings: &SoundClips, root: Root, invalid: &mut InvalidCollector) -> Result<Library, DataError> {
     let place = table::find(&root.path)?;
     let bytes = annotation_file(&root, &place, TABLE_BYTES_MAX)?;
     let mut known = match settings.source {
@@ -124,7 +124,7 @@ fn read_directory(settings: &Settings, root: Root, invalid: &mut InvalidCollecto
         decoding_bytes = sound::decoding_bytes(about, samples).max(decoding_bytes);
         kept.push(row);
     }
-    let opening_bytes = bytes.len() as u64 + known.bytes();
+    let opening_bytes = bytes.len() as u64 + known.bytes_max();
     known.save();
     Ok(indexed(
         settings,
@@ -147,7 +147,7 @@ fn heard(path: &Path) -> Result<sound::Sound, Fault> {
 }
 
 fn indexed(
-    settings: &Settings,
+    settings: &SoundClips,
     root: PathBuf,
     rows: &[Row],
     categories: std::collections::BTreeMap<u32, String>,

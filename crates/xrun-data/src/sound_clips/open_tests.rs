@@ -1,6 +1,6 @@
 //! Valid directories are read, and invalid ones refused or left out in part.
 
-use super::super::SoundClips;
+use super::super::ClipCounts;
 use super::*;
 use crate::sound_clips::store::{ClipStore, LogMel};
 use xrun_core::bounded::ledger::Ledger;
@@ -41,9 +41,9 @@ fn written(place: &str) -> tempfile::TempDir {
     directory
 }
 
-fn settings(directory: &Path, on_invalid: OnInvalid) -> Settings {
+fn settings(directory: &Path, on_invalid: OnInvalid) -> SoundClips {
     let path = Some(directory.display().to_string());
-    Settings { source: Source::Directory, path, validation_fold: 2, on_invalid, ..Settings::default() }
+    SoundClips { source: Source::Directory, path, validation_fold: 2, on_invalid, ..SoundClips::default() }
 }
 
 #[test]
@@ -63,12 +63,10 @@ fn a_directory_is_read_as_classes_clips_folds_and_columns() {
         assert_eq!(library.clips[2], Clip { file: "2.wav".into(), class: 1, fold: 1 });
         assert_eq!(library.column("src_file").unwrap().of_clip, [0, 1, 2, 3, 4]);
         assert_eq!(library.column("category").unwrap().values, ["dog", "rain"]);
-        let (inspected, _) = SoundClips::inspect(&settings(directory.path(), OnInvalid::Fail)).unwrap();
-        assert_eq!(
-            (inspected.summary.train, inspected.summary.held_out, inspected.summary.silent),
-            (vec![2, 1], vec![1, 1], 1)
-        );
-        assert_eq!(inspected.summary.columns, ["fold", "target", "category", "src_file"]);
+        let (inspected, _) = settings(directory.path(), OnInvalid::Fail).inspect().unwrap();
+        let summary: ClipCounts = serde_json::from_value(inspected.summary).unwrap();
+        assert_eq!((summary.train, summary.held_out, summary.silent), (vec![2, 1], vec![1, 1], 1));
+        assert_eq!(summary.columns, ["fold", "target", "category", "src_file"]);
     }
 }
 
@@ -121,7 +119,7 @@ fn a_symlink_out_of_the_directory_is_not_followed() {
 #[test]
 fn data_without_trainable_classes_is_refused() {
     let directory = written("meta.csv");
-    let with = |fold| open(&Settings { validation_fold: fold, ..settings(directory.path(), OnInvalid::Fail) });
+    let with = |fold| open(&SoundClips { validation_fold: fold, ..settings(directory.path(), OnInvalid::Fail) });
     let message = with(7).unwrap_err().to_string();
     assert!(message.contains("no clip is in fold 7") && message.contains("the folds are 1, 2"), "{message}");
     let table = directory.path().join("meta.csv");
@@ -144,7 +142,7 @@ fn the_cache_respects_its_cap_and_changes_no_result() {
     let (bands, frames) = (16, 40);
     let bytes = (bands * frames * 4) as u64;
     let of = |cache: u64| {
-        let settings = Settings { clip_cache: Bytes(cache), ..settings(directory.path(), OnInvalid::Fail) };
+        let settings = SoundClips { clip_cache: Bytes(cache), ..settings(directory.path(), OnInvalid::Fail) };
         let ledger = Ledger::default();
         let store = ClipStore::new(
             open(&settings).unwrap(),
@@ -173,7 +171,7 @@ fn the_cache_respects_its_cap_and_changes_no_result() {
 #[test]
 fn clips_have_the_length_of_the_settings() {
     let directory = written("meta.csv");
-    let settings = Settings { clip_seconds: 2.0, ..settings(directory.path(), OnInvalid::Fail) };
+    let settings = SoundClips { clip_seconds: 2.0, ..settings(directory.path(), OnInvalid::Fail) };
     let store = ClipStore::new(
         open(&settings).unwrap(),
         &settings.loader_settings(),

@@ -6,7 +6,7 @@ use super::library::ClassSplit;
 use super::log_mel::FilterBank;
 use super::open::{self, AUDIO};
 use super::resample::resample;
-use super::settings::{Settings, Source};
+use super::settings::{SoundClips, Source};
 use super::sound;
 use super::store::ClipStore;
 use crate::real_data::real_data;
@@ -15,9 +15,9 @@ use xrun_core::dataset::split::Split;
 use xrun_core::files::write;
 use xrun_core::settings::sections::Limits;
 
-fn settings(path: PathBuf, fold: u32) -> Settings {
+fn settings(path: PathBuf, fold: u32) -> SoundClips {
     let path = Some(path.display().to_string());
-    Settings { source: Source::Directory, path, clip_seconds: 5.0, validation_fold: fold, ..Settings::default() }
+    SoundClips { source: Source::Directory, path, clip_seconds: 5.0, validation_fold: fold, ..SoundClips::default() }
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Settings of a data set of sound clips.
+//! SoundClips of a data set of sound clips.
 
 use std::path::PathBuf;
 
@@ -14,7 +14,7 @@ use xrun_core::units::Bytes;
 /// layout. Clips are read and turned into log-mel spectra when they are needed.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Settings {
+pub struct SoundClips {
     /// Source of the data.
     pub source: Source,
     /// The directory, for `source = "directory"`: `meta/esc50.csv` or `meta.csv`, and the clips in `audio/`. Relative to this
@@ -46,11 +46,11 @@ pub struct Settings {
     /// The directory that symlinks may lead into, for `follow_links = true`, such as a scratch disk with the clips.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link_root: Option<String>,
-    /// Settings of the generated set, for `source = "generated"`.
+    /// SoundClips of the generated set, for `source = "generated"`.
     pub generated: Generated,
 }
 
-impl Default for Settings {
+impl Default for SoundClips {
     fn default() -> Self {
         Self {
             source: Source::Generated,
@@ -69,7 +69,7 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl SoundClips {
     /// The settings that every data set of sounds has.
     pub fn loader_settings(&self) -> LoaderSettings {
         LoaderSettings {

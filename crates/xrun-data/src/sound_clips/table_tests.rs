@@ -1,5 +1,7 @@
 //! Tests of the table: rows, and reports of invalid lines.
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::reading::invalid::OnInvalid;
 
@@ -89,4 +91,34 @@ fn a_line_that_is_not_utf_8_is_named() {
     let message = judged(&bytes, OnInvalid::Fail).0.unwrap_err().to_string();
     assert!(message.contains("line 4: the column `category` is not UTF-8"), "{message}");
     assert_eq!(judged(&bytes, OnInvalid::Skip).0.unwrap().rows.len(), 2);
+}
+
+proptest! {
+    #[test]
+    fn mutated_tables_never_panic_nor_break_invariants(
+        changes in prop::collection::vec((0..TEXT.len(), any::<u8>()), 0..12),
+        pieces in prop::collection::vec((0..TEXT.len(), prop::sample::select(vec![
+            "\"", "\n", ",,,", "../", "/", "\0", "4294967296", "\r\n\r\n", "filename", "ż", "7", "1-7-A-0.wav,9,0,dog,,7,\n",
+        ])), 0..4),
+    ) {
+        let mut bytes = TEXT.as_bytes().to_vec();
+        for (at, byte) in changes {
+            bytes[at] = byte;
+        }
+        for (at, piece) in pieces {
+            bytes.splice(at..at, piece.bytes());
+        }
+        if let Ok(table) = judged(&bytes, OnInvalid::Skip).0 {
+            let mut files = BTreeSet::new();
+            for row in &table.rows {
+                prop_assert!(files.insert(&row.file));
+                prop_assert!(table.categories.contains_key(&row.target));
+                prop_assert!(Path::new(&row.file).components().all(|part| matches!(part, Component::Normal(_))));
+                prop_assert_eq!(row.values.len(), table.columns.len());
+                for (value, (_, values)) in row.values.iter().zip(&table.columns) {
+                    prop_assert!((*value as usize) < values.len());
+                }
+            }
+        }
+    }
 }

@@ -11,7 +11,7 @@ use rand::{Rng, RngExt};
 use serde_json::{Value, json};
 
 use super::paint::{Appearance, Background, Canvas, Pose};
-use super::settings::Settings;
+use super::settings::SyntheticVideo;
 use crate::coco::files::ANNOTATIONS;
 use xrun_core::dataset::digest::{digest, digest_of_file};
 use xrun_core::dataset::digest_cache;
@@ -29,12 +29,12 @@ const JPEG_QUALITY: u8 = 92;
 const VISIBLE_MIN: f32 = 0.3;
 
 /// The set of these settings.
-pub fn set(settings: &Settings) -> GeneratedSet {
+pub fn set(settings: &SyntheticVideo) -> GeneratedSet {
     GeneratedSet::new("generated", VERSION, settings, ANNOTATIONS)
 }
 
 /// Numbers of its frames and of its reference images.
-pub fn counts(settings: &Settings) -> [usize; 2] {
+pub fn counts(settings: &SyntheticVideo) -> [usize; 2] {
     let classes = settings.train_classes + settings.validation_classes;
     [settings.videos_per_class * settings.frames_per_video, settings.references_per_class].map(|each| classes * each)
 }
@@ -43,7 +43,7 @@ pub fn counts(settings: &Settings) -> [usize; 2] {
 ///
 /// # Errors
 /// It cannot be written.
-pub fn generate_in(settings: &Settings, cache: &Path) -> Result<PathBuf, DataError> {
+pub fn generate_in(settings: &SyntheticVideo, cache: &Path) -> Result<PathBuf, DataError> {
     set(settings).generate(cache, |directory| write_all(settings, directory))
 }
 
@@ -57,7 +57,7 @@ struct Video {
     frames: Vec<(String, Vec<Marked>)>,
 }
 
-fn write_all(settings: &Settings, directory: &Path) -> io::Result<()> {
+fn write_all(settings: &SyntheticVideo, directory: &Path) -> io::Result<()> {
     let classes = classes(settings);
     let videos: Vec<(usize, usize)> =
         (0..classes.len()).flat_map(|class| (0..settings.videos_per_class).map(move |video| (class, video))).collect();
@@ -82,7 +82,7 @@ fn write_all(settings: &Settings, directory: &Path) -> io::Result<()> {
 }
 
 /// Distinct appearances: first those to train on, then the held-out ones.
-fn classes(settings: &Settings) -> Vec<Appearance> {
+fn classes(settings: &SyntheticVideo) -> Vec<Appearance> {
     let mut all = Appearance::all();
     all.shuffle(&mut generator(settings.seed, "classes", 0));
     all.truncate(settings.train_classes + settings.validation_classes);
@@ -90,7 +90,7 @@ fn classes(settings: &Settings) -> Vec<Appearance> {
 }
 
 fn paint_video(
-    settings: &Settings,
+    settings: &SyntheticVideo,
     classes: &[Appearance],
     class: usize,
     video: usize,
@@ -196,7 +196,7 @@ impl Actor {
     }
 }
 
-fn paint_references(settings: &Settings, classes: &[Appearance], directory: &Path) -> io::Result<Vec<Value>> {
+fn paint_references(settings: &SyntheticVideo, classes: &[Appearance], directory: &Path) -> io::Result<Vec<Value>> {
     let mut references = Vec::with_capacity(classes.len() * settings.references_per_class);
     for (class, appearance) in classes.iter().enumerate() {
         for number in 0..settings.references_per_class {
@@ -229,7 +229,7 @@ fn save(path: &Path, rgb: &[u8], side: usize) -> io::Result<()> {
     generated::write_new(path, &bytes)
 }
 
-fn annotations(settings: &Settings, classes: &[Appearance], videos: &[Video], references: Vec<Value>) -> Value {
+fn annotations(settings: &SyntheticVideo, classes: &[Appearance], videos: &[Video], references: Vec<Value>) -> Value {
     let categories: Vec<Value> = classes
         .iter()
         .enumerate()

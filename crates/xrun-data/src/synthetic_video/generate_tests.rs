@@ -9,15 +9,15 @@ use crate::boxes::library::Library;
 use xrun_core::dataset::digest::digest;
 use xrun_core::dataset::split::Split;
 
-fn small(seed: u32) -> Settings {
-    Settings {
+fn small(seed: u32) -> SyntheticVideo {
+    SyntheticVideo {
         train_classes: 4,
         validation_classes: 3,
         videos_per_class: 2,
         frames_per_video: 6,
         references_per_class: 2,
         seed,
-        ..Settings::default()
+        ..SyntheticVideo::default()
     }
 }
 
@@ -65,7 +65,7 @@ fn digests(directory: &Path) -> BTreeMap<PathBuf, String> {
     all
 }
 
-fn library(settings: &Settings, cache: &Path) -> Library {
+fn library(settings: &SyntheticVideo, cache: &Path) -> Library {
     open_in(settings, cache).unwrap()
 }
 
@@ -112,10 +112,10 @@ fn the_same_settings_give_the_same_files_and_another_seed_gives_others() {
 fn settings_that_change_the_data_have_separate_directories() {
     let base = small(1);
     let others = [
-        Settings { train_classes: 5, ..base.clone() },
-        Settings { frames_per_video: 5, ..base.clone() },
-        Settings { references_per_class: 3, ..base.clone() },
-        Settings { frame_size: 48, ..base.clone() },
+        SyntheticVideo { train_classes: 5, ..base.clone() },
+        SyntheticVideo { frames_per_video: 5, ..base.clone() },
+        SyntheticVideo { references_per_class: 3, ..base.clone() },
+        SyntheticVideo { frame_size: 48, ..base.clone() },
         base,
     ];
     assert_eq!(others.iter().map(|one| set(one).directory(shared())).collect::<BTreeSet<PathBuf>>().len(), 5);

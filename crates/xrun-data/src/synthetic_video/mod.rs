@@ -4,25 +4,24 @@ pub mod generate;
 pub mod paint;
 pub mod settings;
 
+use std::any::Any;
 use std::path::{Path, PathBuf};
 
-use settings::Settings;
+use settings::SyntheticVideo;
 
 use crate::boxes::format::Format;
 use crate::boxes::library::{Library, LoaderSettings};
 use crate::boxes::open::{self, Rules};
-use crate::coco::{self, Coco};
+use crate::coco::Coco;
 use crate::reading::invalid::OnInvalid;
 use crate::reading::orientation::ExifOrientation;
 use xrun_core::dataset::digest_cache::{self, DigestCache};
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::kind::DatasetKind;
+use xrun_core::dataset::kind::{DatasetFacts, DatasetKind};
+use xrun_core::dataset::open_dataset::{AnyDataset, SampleType};
 use xrun_core::dataset::{cache, generated};
 use xrun_core::problem::{Problem, Problems};
-
-/// `[dataset.synthetic-video]`.
-#[derive(Debug)]
-pub struct SyntheticVideo;
+use xrun_core::settings::variant::Kind;
 
 /// Section of the settings in an experiment.
 const SECTION: &str = "dataset.synthetic-video";
@@ -30,14 +29,15 @@ const SECTION: &str = "dataset.synthetic-video";
 const FRAMES_MAX: u128 = 10_000_000;
 
 impl DatasetKind for SyntheticVideo {
-    const NAME: &'static str = "synthetic-video";
-    const LIMIT_KEYS: &'static [&'static str] = &["frame_cache", "decode_memory"];
-    type Settings = Settings;
-    type Opened = Library;
+    fn kind() -> &'static Kind<dyn DatasetKind> {
+        const FACTS: DatasetFacts =
+            DatasetFacts { sample_type: SampleType::of::<Library>(), limit_keys: &["frame_cache", "decode_memory"] };
+        const { &Kind::<dyn DatasetKind>::new::<Self>("synthetic-video", FACTS) }
+    }
 
-    fn check(settings: &Settings, problems: &mut Problems) {
-        let classes = settings.train_classes as u128 + settings.validation_classes as u128;
-        let frames = classes * settings.videos_per_class as u128 * settings.frames_per_video as u128;
+    fn check(&self, problems: &mut Problems) {
+        let classes = self.train_classes as u128 + self.validation_classes as u128;
+        let frames = classes * self.videos_per_class as u128 * self.frames_per_video as u128;
         if frames > FRAMES_MAX {
             let message = format!("{frames} frames would be generated, more than {FRAMES_MAX}");
             let problem = Problem::new(format!("{SECTION}.videos_per_class"), message);
@@ -46,29 +46,29 @@ impl DatasetKind for SyntheticVideo {
         }
     }
 
-    fn generation_notice(settings: &Settings) -> Option<String> {
-        let directory = generate::set(settings).missing(&cache::directory())?;
-        let ([frames, references], side) = (generate::counts(settings), settings.frame_size);
+    fn generation_notice(&self) -> Option<String> {
+        let directory = generate::set(self).missing(&cache::directory())?;
+        let ([frames, references], side) = (generate::counts(self), self.frame_size);
         let directory = directory.display();
         Some(format!("{frames} frames of {side} pixels and {references} reference images, once, in {directory}"))
     }
 
-    fn loader_settings(settings: &Settings) -> LoaderSettings {
-        LoaderSettings { train_classes: Some(settings.train_classes) }
+    fn loader_settings(&self) -> Box<dyn Any> {
+        Box::new(LoaderSettings { train_classes: Some(self.train_classes) })
     }
 
-    fn forget_digests(settings: &Settings) {
-        digest_cache::remove(&generate::set(settings).directory(&cache::directory()));
+    fn forget_digests(&self) {
+        digest_cache::remove(&generate::set(self).directory(&cache::directory()));
     }
 
-    fn open(settings: &Settings) -> Result<Library, DataError> {
-        open_in(settings, &cache::directory())
+    fn open(&self) -> Result<Box<dyn AnyDataset>, DataError> {
+        Ok(Box::new(open_in(self, &cache::directory())?))
     }
 }
 
 /// Opens the set in a cache directory and generates it first where it is missing. No item of it is ever left out: results
 /// would not compare.
-fn open_in(settings: &Settings, cache: &Path) -> Result<Library, DataError> {
+fn open_in(settings: &SyntheticVideo, cache: &Path) -> Result<Library, DataError> {
     let root: PathBuf = generate::generate_in(settings, cache)?;
     let rules = Rules {
         section: SECTION,
@@ -78,6 +78,6 @@ fn open_in(settings: &Settings, cache: &Path) -> Result<Library, DataError> {
         validation_classes: &[],
         link_root: None,
     };
-    let read = |source: open::Source<'_>| Coco::read(&coco::Settings::default(), source);
+    let read = |source: open::Source<'_>| Coco::default().read(source);
     open::dataset(rules, &root, DigestCache::open_generated, read).map_err(|error| generated::damaged(&root, error))
 }

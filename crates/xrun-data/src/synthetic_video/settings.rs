@@ -1,4 +1,4 @@
-//! Settings of the synthetic videos.
+//! SyntheticVideo of the synthetic videos.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// size and pass behind one another, with a box around each object in each frame and reference images by class.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Settings {
+pub struct SyntheticVideo {
     /// Classes to train on.
     #[schemars(range(min = 2, max = 1000))]
     pub train_classes: usize,
@@ -31,7 +31,7 @@ pub struct Settings {
     pub seed: u32,
 }
 
-impl Default for Settings {
+impl Default for SyntheticVideo {
     fn default() -> Self {
         Self {
             train_classes: 24,

@@ -11,14 +11,10 @@ use crate::boxes::raw::Raw;
 use crate::directory_settings;
 use xrun_core::dataset::error::DataError;
 
-/// `[dataset.voc]`.
-#[derive(Debug)]
-pub struct Voc;
-
 directory_settings! {
     /// Images with boxes in Pascal VOC's XML: `annotations/*.xml` with the images in `images/`, or `Annotations` and
     /// `JPEGImages`; or files next to the images, in the directory itself or in `train/` and `valid/`.
-    Settings {
+    Voc {
         /// Origin and extent of the corners of a box.
         corners: Corners = Corners::OneBased,
     }
@@ -41,9 +37,8 @@ impl Format for Voc {
     const NAME: &'static str = "voc";
     const SECTION: &'static str = "dataset.voc";
     const ADVICE: &'static str = "name the directory that holds the annotations and the images";
-    type Settings = Settings;
 
-    fn read(settings: &Settings, source: Source<'_>) -> Result<Raw, DataError> {
-        read::read(settings.corners, source)
+    fn read(&self, source: Source<'_>) -> Result<Raw, DataError> {
+        read::read(self.corners, source)
     }
 }

@@ -9,22 +9,17 @@ use crate::boxes::raw::Raw;
 use crate::directory_settings;
 use xrun_core::dataset::error::DataError;
 
-/// `[dataset.yolo]`.
-#[derive(Debug)]
-pub struct Yolo;
-
 directory_settings! {
     /// Images in `images/` with boxes in text files of the same names in `labels/`, as YOLO reads them.
-    Settings {}
+    Yolo {}
 }
 
 impl Format for Yolo {
     const NAME: &'static str = "yolo";
     const SECTION: &'static str = "dataset.yolo";
     const ADVICE: &'static str = "name the directory that holds `images` and `labels`";
-    type Settings = Settings;
 
-    fn read(_settings: &Settings, source: Source<'_>) -> Result<Raw, DataError> {
+    fn read(&self, source: Source<'_>) -> Result<Raw, DataError> {
         read::read(source)
     }
 }

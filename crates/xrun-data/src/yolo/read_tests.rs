@@ -3,10 +3,9 @@
 use std::path::Path;
 
 use super::*;
-use crate::boxes::format::DirectoryDataset;
+use crate::boxes::format;
 use crate::boxes::library::Library;
 use crate::reading::invalid::OnInvalid;
-use xrun_core::dataset::kind::DatasetKind;
 use xrun_core::dataset::split::Split;
 use xrun_core::files::write;
 use xrun_core::problem::Problems;
@@ -35,7 +34,7 @@ fn directory() -> tempfile::TempDir {
 
 fn opened(directory: &Path, on_invalid: OnInvalid) -> Result<Library, DataError> {
     let path = Some(directory.display().to_string());
-    DirectoryDataset::<Yolo>::open(&Settings { path, on_invalid, ..Settings::default() })
+    format::open(&Yolo { path, on_invalid, ..Yolo::default() })
 }
 
 #[test]
@@ -143,7 +142,7 @@ fn a_directory_of_another_format_is_refused() {
     let message = opened(empty.path(), OnInvalid::Skip).unwrap_err().to_string();
     assert!(message.contains("has no images"), "{message}");
     let mut problems = Problems::default();
-    DirectoryDataset::<Yolo>::check(&Settings::default(), &mut problems);
+    format::check(&Yolo::default(), &mut problems);
     assert!(format!("{problems:?}").contains("`path` is missing"), "{problems:?}");
 }
 

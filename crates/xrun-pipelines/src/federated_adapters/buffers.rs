@@ -2,7 +2,7 @@
 
 use super::clips::{ClipBatch, embedding_cache};
 use super::server::Server;
-use super::settings::{Model, NodeOptimizer, Settings};
+use super::settings::{AudioAdapters, FederatedAdapters, NodeOptimizer};
 use super::sizes::{self, parameters};
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
@@ -63,8 +63,8 @@ pub struct BatchSizes {
 impl Buffers {
     /// Declares the buffers for the settings and the data.
     pub fn new(
-        settings: &Settings,
-        model: &Model,
+        settings: &FederatedAdapters,
+        model: &AudioAdapters,
         data: &LoaderSettings,
         library: &Library,
         experiment: &Experiment,
@@ -109,7 +109,7 @@ impl Buffers {
 }
 
 /// Maximum bytes of metadata in the record of an optimiser's state.
-fn record_bytes(model: &Model) -> u64 {
+fn record_bytes(model: &AudioAdapters) -> u64 {
     let hidden = (model.pooled.hidden.len() + model.tokens.hidden.len()) as u64;
     (TENSORS_PER_HIDDEN * hidden + 2 * TENSORS_PER_ADAPTER) * RECORD_BYTES_PER_TENSOR
 }

@@ -1,7 +1,7 @@
 //! Checks of settings of federated adapters that contradict each other.
 
 use super::prepare::pretrains;
-use super::settings::{Aggregation, EncoderKind, Model, NodeOptimizer, Partition, Server, Settings};
+use super::settings::{Aggregation, AudioAdapters, EncoderKind, FederatedAdapters, NodeOptimizer, Partition, Server};
 use crate::weights_header::WeightsLayout;
 use xrun_core::experiment::Experiment;
 use xrun_core::problem::{Problem, Problems};
@@ -12,7 +12,7 @@ const PIPELINE: &str = "pipeline.federated-adapters";
 const MODEL: &str = "model.audio-adapters";
 
 /// Adds the problems of the task; the caller fills in their locations.
-pub fn check(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
+pub fn check(settings: &FederatedAdapters, experiment: &Experiment, problems: &mut Problems) {
     let key = |name: &str| format!("{PIPELINE}.{name}");
     let per_round = settings.nodes_per_round();
     if per_round > settings.nodes {
@@ -25,7 +25,9 @@ pub fn check(settings: &Settings, experiment: &Experiment, problems: &mut Proble
         let problem = Problem::new(key("nodes_per_round"), message).related(key("local_epochs"));
         problems.add(problem.help("add `local_steps`, the steps of a node in a round, which replace `local_epochs`"));
     }
-    if settings.partition != Partition::ByColumn && settings.partition_column != Settings::default().partition_column {
+    if settings.partition != Partition::ByColumn
+        && settings.partition_column != FederatedAdapters::default().partition_column
+    {
         let problem = Problem::new(key("partition_column"), "has no effect without `partition = \"by-column\"`");
         problems.add(problem.help("write `partition = \"by-column\"`, or remove it").related(key("partition")));
     }
@@ -59,7 +61,7 @@ pub fn check(settings: &Settings, experiment: &Experiment, problems: &mut Proble
         problems.add(problem.help("remove it, or write a `momentum` above 0"));
     }
     let options = experiment.loader_settings::<Library>();
-    let (Ok(model), Some(options)) = (experiment.model_settings::<Model>(), options) else { return };
+    let (Ok(model), Some(options)) = (experiment.model_settings::<AudioAdapters>(), options) else { return };
     if pretrains(model) && !options.public_classes {
         let message = "the encoder has no training data: the data set has no public classes";
         let problem = Problem::new(format!("{MODEL}.encoder"), message).related(options.section);
@@ -68,7 +70,7 @@ pub fn check(settings: &Settings, experiment: &Experiment, problems: &mut Proble
 }
 
 /// Adds the problems of the model.
-pub fn check_model(model: &Model, problems: &mut Problems) {
+pub fn check_model(model: &AudioAdapters, problems: &mut Problems) {
     let key = |name: &str| format!("{MODEL}.{name}");
     if let Some(weights) = &model.weights {
         file(&key("weights"), weights, problems);

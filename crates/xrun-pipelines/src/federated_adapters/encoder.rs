@@ -11,7 +11,7 @@ use burn::module::{Module, Param};
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::tensor::Device;
 
-use super::settings::Model;
+use super::settings::AudioAdapters;
 use crate::nn::Tensor;
 use crate::nn::encoder_block;
 use crate::nn::encoder_block::{EPSILON, EncoderBlock, Norm};
@@ -60,7 +60,7 @@ const FILE: WeightFile = WeightFile {
 
 impl Encoder {
     /// Encoder with initial weights drawn from `seed`.
-    pub fn new(model: &Model, seed: u32, device: &Device) -> Self {
+    pub fn new(model: &AudioAdapters, seed: u32, device: &Device) -> Self {
         let learned = |tokens: usize| {
             let shape = [1, tokens, model.hidden_size];
             Param::from_tensor(Tensor::zeros(shape, device))
@@ -118,9 +118,16 @@ mod tests {
     use crate::nn::kernel_parity::{assert_kernels_agree, changed, numbers};
     use crate::nn::tests::{autodiff, close, plain, values};
 
-    fn tiny() -> Model {
-        let shape = Model { bands: 10, frames: 14, patch_size: 4, stride: 3, hidden_size: 8, ..Model::default() };
-        Model { layers: 2, heads: 2, ..shape }
+    fn tiny() -> AudioAdapters {
+        let shape = AudioAdapters {
+            bands: 10,
+            frames: 14,
+            patch_size: 4,
+            stride: 3,
+            hidden_size: 8,
+            ..AudioAdapters::default()
+        };
+        AudioAdapters { layers: 2, heads: 2, ..shape }
     }
 
     fn file() -> &'static Path {
@@ -145,8 +152,8 @@ mod tests {
     #[test]
     fn fused_operations_give_the_outputs_and_gradients_of_burns() {
         // The last model has more tokens than one tile of the attention kernel.
-        let long = Model { frames: 60, stride: 2, hidden_size: 15, heads: 3, layers: 1, ..tiny() };
-        for (model, clips) in [(tiny(), 2), (Model::default(), 3), (long, 1)] {
+        let long = AudioAdapters { frames: 60, stride: 2, hidden_size: 15, heads: 3, layers: 1, ..tiny() };
+        for (model, clips) in [(tiny(), 2), (AudioAdapters::default(), 3), (long, 1)] {
             let encoder = changed(Encoder::new(&model, 1, &autodiff()));
             let shape = [clips, model.frames, model.bands];
             let spectra = TensorData::new((0..shape.iter().product()).map(numbers).collect::<Vec<_>>(), shape);
@@ -162,9 +169,9 @@ mod tests {
     #[test]
     fn a_file_of_another_shape_is_refused_by_file_and_key() {
         for (model, expected) in [
-            (Model { hidden_size: 12, ..tiny() }, "hidden_size"),
-            (Model { layers: 1, ..tiny() }, "`layers`"),
-            (Model { layers: 3, ..tiny() }, "layer.2."),
+            (AudioAdapters { hidden_size: 12, ..tiny() }, "hidden_size"),
+            (AudioAdapters { layers: 1, ..tiny() }, "`layers`"),
+            (AudioAdapters { layers: 3, ..tiny() }, "layer.2."),
         ] {
             let message = Encoder::new(&model, 1, &plain()).read(file()).unwrap_err().to_string();
             assert!(message.contains(expected) && message.contains("ast_tiny.safetensors"), "{message}");

@@ -4,7 +4,7 @@ use burn::tensor::TensorData;
 
 use super::clips::{ClipBatch, ClipFeatures, ClipLoader};
 use super::encoder::{Encoder, statistics};
-use super::settings::Model;
+use super::settings::AudioAdapters;
 use super::sizes;
 use crate::nn::{Tensor, flat};
 
@@ -13,13 +13,13 @@ use crate::nn::{Tensor, flat};
 pub struct FrozenEncoder {
     /// Transformer; `None` for statistics.
     encoder: Option<Encoder>,
-    model: Model,
+    model: AudioAdapters,
     device: burn::tensor::Device,
 }
 
 impl FrozenEncoder {
     /// Wraps an encoder; `device` is the inner one.
-    pub fn new(encoder: Option<Encoder>, model: &Model, device: &burn::tensor::Device) -> Self {
+    pub fn new(encoder: Option<Encoder>, model: &AudioAdapters, device: &burn::tensor::Device) -> Self {
         Self { encoder, model: model.clone(), device: device.clone() }
     }
 
@@ -42,7 +42,7 @@ impl FrozenEncoder {
     /// Encodes the spectrogram of one clip as `[1, tokens, width]`. On an autodiff device the result has a graph only if the
     /// encoder has one.
     pub fn encode(&self, spectrum: &[f32], device: &burn::tensor::Device) -> Tensor<3> {
-        let Model { frames, bands, .. } = self.model;
+        let AudioAdapters { frames, bands, .. } = self.model;
         let spectrum = Tensor::from_data(TensorData::new(spectrum.to_vec(), [1, frames, bands]), device);
         match &self.encoder {
             Some(encoder) => encoder.forward(spectrum),

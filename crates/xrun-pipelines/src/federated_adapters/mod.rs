@@ -1,7 +1,5 @@
 //! Federated training of adapters from sound to the text conditioning of an image generator (docs/origins.md).
 
-#[cfg(feature = "train")]
-pub mod adapters;
 pub mod buffers;
 pub mod check;
 pub mod clips;
@@ -15,6 +13,8 @@ pub mod leaks;
 #[cfg(feature = "train")]
 pub mod loss;
 pub mod metrics;
+#[cfg(feature = "train")]
+pub mod network;
 #[cfg(feature = "train")]
 pub mod predict;
 pub mod prepare;
@@ -33,83 +33,61 @@ pub mod training;
 #[cfg(feature = "train")]
 pub mod validation;
 
-use settings::{Model, Settings};
-use xrun_core::bounded::ledger::Ledger;
-use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::open_dataset::SampleType;
-use xrun_core::device::DeviceKind;
-use xrun_core::experiment::Experiment;
-use xrun_core::experiment::inspect::{InspectedData, Inspection};
-use xrun_core::experiment::leaks::Leak;
-use xrun_core::experiment::pipeline::{ModelKind, PipelineKind};
-use xrun_core::problem::Problems;
-use xrun_core::settings::sections::MICRO_BATCH_SIZE;
-use xrun_core::task::{Metric, Task, TaskError, TaskFacts};
+use crate::declaration::*;
+use settings::{AudioAdapters, FederatedAdapters};
 use xrun_data::sound_clips::library::Library;
 
 #[cfg(not(feature = "train"))]
 use super::without_burn::open;
 #[cfg(feature = "train")]
-use leaks::callback::open;
+use training::open;
 
-/// Pipeline `[pipeline.federated-adapters]`.
-#[derive(Debug)]
-pub struct FederatedAdapters;
+/// Name of the model: `[model.audio-adapters]`.
+const MODEL: &str = "audio-adapters";
 
 impl PipelineKind for FederatedAdapters {
-    const NAME: &'static str = "federated-adapters";
-    const MODELS: &'static [&'static str] = &[AudioAdapters::NAME];
-    const SAMPLE_TYPE: Option<SampleType> = Some(SampleType::of::<Library>());
-    const METRICS: &'static [Metric] = metrics::METRICS;
-    const BATCH_SIZE: Option<usize> = Some(settings::BATCH_SIZE);
-    const LEAKS: &'static [&'static Leak] = leaks::LEAKS;
-    const LIMIT_KEYS: &'static [&'static str] = &[MICRO_BATCH_SIZE];
-    type Settings = Settings;
-    type Prepared = prepare::Prepared;
-
-    fn check(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
-        check::check(settings, experiment, problems);
+    fn kind() -> &'static Kind<dyn PipelineKind> {
+        const FACTS: PipelineFacts = PipelineFacts {
+            models: &[MODEL],
+            sample_type: Some(SampleType::of::<Library>()),
+            metrics: metrics::METRICS,
+            batch_size: Some(settings::BATCH_SIZE),
+            leaks: leaks::LEAKS,
+            limit_keys: &[MICRO_BATCH_SIZE],
+        };
+        const { &Kind::<dyn PipelineKind>::new::<Self>("federated-adapters", FACTS) }
     }
 
-    fn inspect(settings: &Settings, experiment: &Experiment, seen: InspectedData) -> Result<Inspection, DataError> {
-        prepare::inspect(settings, experiment, seen).map(Inspection::from)
+    fn check(&self, experiment: &Experiment, problems: &mut Problems) {
+        check::check(self, experiment, problems);
     }
 
-    fn prepare(
-        settings: &Settings,
-        experiment: &Experiment,
-        ledger: &Ledger,
-    ) -> Result<(TaskFacts, Self::Prepared), TaskError> {
-        let model = experiment.model_settings()?;
-        let (mut facts, prepared) = prepare::prepare(settings, model, experiment, ledger)?;
-        leaks::plan(&mut facts, &prepared, experiment);
-        Ok((facts, prepared))
+    fn inspect(&self, experiment: &Experiment, data: InspectedData) -> Result<Inspection, DataError> {
+        prepare::inspect(self, experiment, data).map(Inspection::from)
     }
 
-    fn open(
-        prepared: Self::Prepared,
-        experiment: &Experiment,
-        device: DeviceKind,
-        ledger: &Ledger,
-        first_step: u64,
-    ) -> Result<Box<dyn Task>, TaskError> {
-        open(prepared, experiment, device, ledger, first_step)
+    fn prepare(&self, experiment: &Experiment, ledger: &Ledger) -> Result<(TaskFacts, Box<dyn Prepared>), TaskError> {
+        let (facts, prepared) = prepare::prepare(self, experiment, ledger)?;
+        Ok((facts, Box::new(prepared)))
     }
 }
 
-/// Model `[model.audio-adapters]`.
-#[derive(Debug)]
-pub struct AudioAdapters;
+impl Prepared for prepare::Prepared {
+    fn open(self: Box<Self>, opening: Opening<'_>) -> Result<Box<dyn Task>, TaskError> {
+        Ok(Box::new(open(*self, opening)?))
+    }
+}
 
 impl ModelKind for AudioAdapters {
-    const NAME: &'static str = "audio-adapters";
-    type Settings = Model;
-
-    fn check(settings: &Model, problems: &mut Problems) {
-        check::check_model(settings, problems);
+    fn kind() -> &'static Kind<dyn ModelKind> {
+        const { &Kind::<dyn ModelKind>::new::<Self>(MODEL, ()) }
     }
 
-    fn paths(settings: &mut Model) -> Vec<(&'static str, &mut Option<String>)> {
-        vec![("weights", &mut settings.weights)]
+    fn check(&self, problems: &mut Problems) {
+        check::check_model(self, problems);
+    }
+
+    fn paths(&mut self) -> Paths<'_> {
+        vec![("weights", &mut self.weights)]
     }
 }

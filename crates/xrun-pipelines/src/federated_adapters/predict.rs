@@ -4,9 +4,9 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::adapters::Adapters;
 use super::clips::ClipLoader;
 use super::frozen_encoder::FrozenEncoder;
+use super::network::Adapters;
 use super::target_tensors::TargetTensors;
 use crate::nn::Tensor;
 use xrun_core::task::TaskError;

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use super::buffers::{self, Buffers};
 use super::clips::ClipLoader;
+use super::leaks;
 use super::metrics::METRICS;
 use super::rounds::Rounds;
-use super::settings::{EncoderKind, Model, Partition, Settings, batch_size};
+use super::settings::{AudioAdapters, EncoderKind, FederatedAdapters, Partition};
 use super::sizes;
 use super::trained_encoder;
-use xrun_core::bounded::buffer::BufferSet;
+use crate::data_facts::lowered_validation;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::bounded::planned::PlannedBuffer;
 use xrun_core::dataset::digest::{digest, digest_of_file};
@@ -38,9 +39,9 @@ const NODE_DIGESTS_MAX: usize = 20;
 #[derive(Debug)]
 pub struct Prepared {
     /// Settings of the task.
-    pub settings: Settings,
+    pub settings: FederatedAdapters,
     /// Settings of the model.
-    pub model: Model,
+    pub model: AudioAdapters,
     /// Schedule of nodes and steps.
     pub rounds: Rounds,
     /// Training clips of each node, by their number in the data set.
@@ -58,11 +59,11 @@ pub struct Prepared {
 /// # Errors
 /// The data, the targets or a file of weights cannot be read, or a node has too few clips.
 pub fn prepare(
-    settings: &Settings,
-    model: &Model,
+    settings: &FederatedAdapters,
     experiment: &Experiment,
     ledger: &Ledger,
 ) -> Result<(TaskFacts, Prepared), TaskError> {
+    let model: &AudioAdapters = experiment.model_settings()?;
     let library: Library = experiment.open_dataset()?;
     let data = experiment.loader_settings::<Library>().unwrap_or_default();
     let seed = experiment.experiment.seed;
@@ -76,7 +77,7 @@ pub fn prepare(
         digests.push(("weights".into(), digest_of_file(Path::new(weights))?));
     }
     digests.extend(digests_of_nodes(&nodes, &library));
-    let size = batch_size(&experiment.training);
+    let size = experiment.batch_size();
     let personal = settings.personal().into_iter().map(|part| sizes::parameters_of(part, model)).sum();
     let classes = library.classes_of(ClassSplit::Federated).len();
     let clips: Vec<u64> = nodes.iter().map(|clips| clips.len() as u64).collect();
@@ -101,12 +102,11 @@ pub fn prepare(
     let lowered = lowered_settings(settings, experiment, &library.summary());
     let made = trained_encoder::made(settings, model, &library.digest, seed);
     let store = ClipStore::new(library, &data, &experiment.limits, [model.bands, model.frames], ledger)?;
-    let owners: Vec<PlannedBuffer> =
-        store.buffers().all().into_iter().chain(buffers.all()).map(PlannedBuffer::from).collect();
+    let owners = PlannedBuffer::all(&[store.buffers(), &buffers]);
     let clip_loader = ClipLoader::new(store, &buffers.embedding_cache, data.embedding_dtype, ledger);
     let of_round = settings.nodes_per_round() as u64;
     let models = if settings.personal().is_empty() { 1 } else { nodes.len() as u64 };
-    let facts = TaskFacts {
+    let mut facts = TaskFacts {
         owners,
         data_digests: digests,
         data_skipped: skipped,
@@ -126,11 +126,13 @@ pub fn prepare(
     };
     let clip_loader = Arc::new(clip_loader);
     let (settings, model) = (settings.clone(), model.clone());
-    Ok((facts, Prepared { settings, model, rounds, nodes, clip_loader, targets, buffers }))
+    let prepared = Prepared { settings, model, rounds, nodes, clip_loader, targets, buffers };
+    leaks::plan(&mut facts, &prepared, experiment);
+    Ok((facts, prepared))
 }
 
 /// Training clips of each node, by their number in the data set.
-fn nodes(settings: &Settings, library: &Library, seed: u32) -> Result<Vec<Vec<u32>>, DataError> {
+fn nodes(settings: &FederatedAdapters, library: &Library, seed: u32) -> Result<Vec<Vec<u32>>, DataError> {
     let clips = library.clips_of(ClassSplit::Federated, Split::Train);
     let class = |clip: &u32| library.clips[*clip as usize].class;
     let classes = || clips.iter().map(class).collect::<Vec<u32>>();
@@ -194,19 +196,19 @@ fn digests_of_nodes(nodes: &[Vec<u32>], library: &Library) -> Vec<(String, Strin
 }
 
 /// Returns the settings for which the data has too few clips: batch size and validation.
-pub fn lowered_settings(settings: &Settings, experiment: &Experiment, seen: &ClipCounts) -> Vec<LoweredSetting> {
-    let mut all = Vec::new();
-    let size = batch_size(&experiment.training) as u64;
-    let mut cut = |key: &str, asked: u64, used: u64, because: String| {
-        all.extend(LoweredSetting::detect(key, asked, used, because));
-    };
+pub fn lowered_settings(
+    settings: &FederatedAdapters,
+    experiment: &Experiment,
+    seen: &ClipCounts,
+) -> Vec<LoweredSetting> {
     let (train, held_out): (u64, u64) = (seen.train.iter().sum(), seen.held_out.iter().sum());
     let of_node = train / settings.nodes.max(1) as u64;
     let because = format!("{} on {}", pluralize(train, "clip"), pluralize(settings.nodes as u64, "node"));
-    cut("training.batch_size", size, of_node.max(1), because);
-    let because = format!("the data has {}, {size} per batch", pluralize(held_out, "held-out clip"));
-    cut("validation.batches", experiment.validation.batches as u64, held_out.div_ceil(size), because);
-    all
+    let all = [
+        LoweredSetting::detect("training.batch_size", experiment.batch_size() as u64, of_node.max(1), because),
+        lowered_validation(experiment, held_out, "held-out clip"),
+    ];
+    all.into_iter().flatten().collect()
 }
 
 /// Checks the partition against the inspected data and returns the lowered settings.
@@ -214,11 +216,11 @@ pub fn lowered_settings(settings: &Settings, experiment: &Experiment, seen: &Cli
 /// # Errors
 /// There are more nodes than classes, the column of the partition is missing, a node has too few clips, or the targets do not fit.
 pub fn inspect(
-    settings: &Settings,
+    settings: &FederatedAdapters,
     experiment: &Experiment,
     data: InspectedData,
 ) -> Result<Vec<LoweredSetting>, DataError> {
-    let seen: ClipCounts = data.summary()?;
+    let seen = data.summary::<Library>()?;
     let classes = seen.train.iter().filter(|clips| **clips > 0).count();
     if settings.partition == Partition::ByClass && settings.nodes > classes {
         let key = format!("{PIPELINE}.nodes");
@@ -245,6 +247,6 @@ pub fn inspect(
 }
 
 /// Returns whether the encoder is trained before the run.
-pub fn pretrains(model: &Model) -> bool {
+pub fn pretrains(model: &AudioAdapters) -> bool {
     model.encoder == EncoderKind::SpectrogramTransformer && model.weights.is_none()
 }

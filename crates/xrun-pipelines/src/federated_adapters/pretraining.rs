@@ -15,7 +15,7 @@ use xrun_ops::{LossTargets, next_token_loss};
 use super::clips::ClipLoader;
 use super::encoder::Encoder;
 use super::prepare::Prepared;
-use super::settings::{EncoderKind, Model, Settings};
+use super::settings::{AudioAdapters, EncoderKind, FederatedAdapters};
 use super::trained_encoder;
 use crate::backend::dispatch::TensorDevice;
 use crate::nn::parameters::initialise_linear;
@@ -76,8 +76,8 @@ pub fn encoder(prepared: &Prepared, seed: u32, device: &TensorDevice) -> Result<
 
 /// Returns the file of the cached encoder, which is trained first if it is missing.
 fn cached_encoder(
-    settings: &Settings,
-    model: &Model,
+    settings: &FederatedAdapters,
+    model: &AudioAdapters,
     clip_loader: &ClipLoader,
     seed: u32,
 ) -> Result<PathBuf, TaskError> {
@@ -103,7 +103,12 @@ fn load(encoder: &mut Encoder, path: &Path) -> Result<(), TaskError> {
 }
 
 /// Trains the encoder to classify public classes.
-fn train(settings: &Settings, model: &Model, clip_loader: &ClipLoader, seed: u32) -> Result<Encoder, TaskError> {
+fn train(
+    settings: &FederatedAdapters,
+    model: &AudioAdapters,
+    clip_loader: &ClipLoader,
+    seed: u32,
+) -> Result<Encoder, TaskError> {
     let device = TensorDevice::open(DeviceKind::Cpu, false)?;
     let store = clip_loader.store();
     let (clips, classes) = (

@@ -3,7 +3,7 @@
 use rand::RngExt;
 use rand::seq::SliceRandom;
 
-use super::settings::{Aggregation, Settings};
+use super::settings::{Aggregation, FederatedAdapters};
 use xrun_core::seed::generator;
 
 /// Maximum number of steps that [`Rounds::fraction`] evaluates.
@@ -50,7 +50,7 @@ pub struct RoundPosition {
 
 impl Rounds {
     /// Schedule of nodes with `clips` training clips each, at least one per node, in batches of `batch_size`.
-    pub fn new(settings: &Settings, clips: Vec<u64>, batch_size: usize, seed: u32) -> Self {
+    pub fn new(settings: &FederatedAdapters, clips: Vec<u64>, batch_size: usize, seed: u32) -> Self {
         Self {
             seed,
             nodes_per_round: settings.nodes_per_round().min(clips.len()).max(1),
@@ -158,13 +158,13 @@ mod tests {
 
     use super::*;
 
-    fn rounds(settings: Settings, clips: &[u64]) -> Rounds {
+    fn rounds(settings: FederatedAdapters, clips: &[u64]) -> Rounds {
         Rounds::new(&settings, clips.to_vec(), 4, 7)
     }
 
     #[test]
     fn a_round_by_hand() {
-        let rounds = rounds(Settings { local_epochs: 2, ..Settings::default() }, &[5, 4]);
+        let rounds = rounds(FederatedAdapters { local_epochs: 2, ..FederatedAdapters::default() }, &[5, 4]);
         assert_eq!(rounds.steps(), 2 * 2 + 2, "two batches of five clips, one of four, twice");
         let positions: Vec<(u64, usize, u64, u64)> = (0..7)
             .map(|number| rounds.position(number))
@@ -181,11 +181,12 @@ mod tests {
 
     #[test]
     fn weights_of_results_that_arrive_sum_to_one() {
-        let all = rounds(Settings::default(), &[2, 6]);
+        let all = rounds(FederatedAdapters::default(), &[2, 6]);
         assert_eq!((all.weight(0, 0), all.weight(0, 1)), (Some(0.25), Some(0.75)));
-        let equal = rounds(Settings { aggregation: Aggregation::Equal, ..Settings::default() }, &[2, 6]);
+        let equal =
+            rounds(FederatedAdapters { aggregation: Aggregation::Equal, ..FederatedAdapters::default() }, &[2, 6]);
         assert_eq!(equal.weight(3, 1), Some(0.5));
-        let lossy = rounds(Settings { drop_rate: 0.4, ..Settings::default() }, &[2, 6, 9]);
+        let lossy = rounds(FederatedAdapters { drop_rate: 0.4, ..FederatedAdapters::default() }, &[2, 6, 9]);
         let (mut lost, mut none) = (0, 0);
         for round in 0..1000 {
             let weights: Vec<f64> = (0..3).filter_map(|node| lossy.weight(round, node)).collect();
@@ -198,7 +199,7 @@ mod tests {
 
     #[test]
     fn nodes_are_drawn_per_round_and_each_takes_part() {
-        let some = Settings { nodes_per_round: Some(2), local_steps: Some(3), ..Settings::default() };
+        let some = FederatedAdapters { nodes_per_round: Some(2), local_steps: Some(3), ..FederatedAdapters::default() };
         let rounds = rounds(some, &[9; 20]);
         assert_eq!(rounds.steps(), 6);
         let drawn: Vec<Vec<usize>> = (0..200).map(|round| rounds.participants(round)).collect();
@@ -213,7 +214,7 @@ mod tests {
             epochs in 1u64..4,
             round in 0u64..5,
         ) {
-            let rounds = rounds(Settings { local_epochs: epochs, ..Settings::default() }, &clips);
+            let rounds = rounds(FederatedAdapters { local_epochs: epochs, ..FederatedAdapters::default() }, &clips);
             let mut trained = vec![Vec::new(); clips.len()];
             let mut turns = 0;
             for number in round * rounds.steps()..(round + 1) * rounds.steps() {
@@ -233,8 +234,8 @@ mod tests {
         /// Local epochs are numbered across rounds.
         #[test]
         fn three_rounds_of_one_epoch_equal_one_round_of_three(clips in 1u64..20) {
-            let short = rounds(Settings { local_epochs: 1, ..Settings::default() }, &[clips]);
-            let long = rounds(Settings { local_epochs: 3, ..Settings::default() }, &[clips]);
+            let short = rounds(FederatedAdapters { local_epochs: 1, ..FederatedAdapters::default() }, &[clips]);
+            let long = rounds(FederatedAdapters { local_epochs: 3, ..FederatedAdapters::default() }, &[clips]);
             for number in 0..2 * long.steps() {
                 prop_assert_eq!(short.clips(&short.position(number)), long.clips(&long.position(number)));
             }

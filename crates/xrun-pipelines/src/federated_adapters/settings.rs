@@ -3,15 +3,13 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use xrun_core::settings::sections::Training;
-
 /// Federated training of adapters from sound to the text conditioning of an image generator. Nodes hold sound clips that may
 /// not leave them; each trains its own copy of the adapters, and a server averages the copies after each round (McMahan et al.
 /// 2017). An epoch is a round, and a step is one optimiser step of one node. `training.batch_size` counts clips; its default
 /// is 8.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Settings {
+pub struct FederatedAdapters {
     /// Number of nodes that hold clips.
     #[schemars(range(min = 1, max = 1000))]
     pub nodes: usize,
@@ -70,12 +68,7 @@ pub struct Settings {
 /// Default of `training.batch_size`.
 pub const BATCH_SIZE: usize = 8;
 
-/// Number of clips in a batch.
-pub fn batch_size(training: &Training) -> usize {
-    training.batch_size.unwrap_or(BATCH_SIZE)
-}
-
-impl Default for Settings {
+impl Default for FederatedAdapters {
     fn default() -> Self {
         Self {
             nodes: 5,
@@ -100,7 +93,7 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl FederatedAdapters {
     /// Number of nodes of a round.
     pub fn nodes_per_round(&self) -> usize {
         self.nodes_per_round.unwrap_or(self.nodes)
@@ -240,7 +233,7 @@ pub enum Loss {
 /// `pooled_prompt_embeds` and `prompt_embeds` of an image generator.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Model {
+pub struct AudioAdapters {
     /// Encoder of clips.
     pub encoder: EncoderKind,
     /// Number of mel bands of the spectrogram.
@@ -313,7 +306,7 @@ fn tokens() -> AdapterShape {
     AdapterShape { hidden: vec![128, 128], latents: 8, output_size: 96 }
 }
 
-impl Default for Model {
+impl Default for AudioAdapters {
     fn default() -> Self {
         Self {
             encoder: EncoderKind::SpectrogramTransformer,
@@ -335,7 +328,7 @@ impl Default for Model {
 /// Number of tokens of the transformer in addition to patches: class and distillation.
 pub const EXTRA_TOKENS: usize = 2;
 
-impl Model {
+impl AudioAdapters {
     /// Number of patches along the bands and along the frames.
     pub fn patches(&self) -> [usize; 2] {
         let along = |size: usize| if size < self.patch_size { 0 } else { (size - self.patch_size) / self.stride + 1 };
@@ -366,11 +359,12 @@ mod tests {
     /// The Audio Spectrogram Transformer of Hugging Face's `ASTConfig` has 12 x 101 + 2 tokens.
     #[test]
     fn tokens_equal_those_of_the_published_model() {
-        let published = Model { bands: 128, frames: 1024, stride: 10, hidden_size: 768, ..Model::default() };
+        let published =
+            AudioAdapters { bands: 128, frames: 1024, stride: 10, hidden_size: 768, ..AudioAdapters::default() };
         assert_eq!((published.patches(), published.encoder_tokens()), ([12, 101], 1214));
-        assert_eq!((Model::default().encoder_tokens(), Model::default().encoder_width()), (26, 64));
-        let statistics = Model { encoder: EncoderKind::Statistics, ..Model::default() };
+        assert_eq!((AudioAdapters::default().encoder_tokens(), AudioAdapters::default().encoder_width()), (26, 64));
+        let statistics = AudioAdapters { encoder: EncoderKind::Statistics, ..AudioAdapters::default() };
         assert_eq!((statistics.encoder_tokens(), statistics.encoder_width()), (1, 128));
-        assert_eq!(Model { bands: 8, ..Model::default() }.encoder_tokens(), EXTRA_TOKENS);
+        assert_eq!(AudioAdapters { bands: 8, ..AudioAdapters::default() }.encoder_tokens(), EXTRA_TOKENS);
     }
 }

@@ -2,7 +2,7 @@
 
 use burn::tensor::{Int, TensorData};
 
-use super::adapters::Conditioning;
+use super::network::Conditioning;
 use crate::nn::Tensor;
 use crate::nn::normalise::normalise;
 use xrun_core::bounded::buffer::Buffer;

@@ -6,39 +6,33 @@ use std::sync::Arc;
 use burn::optim::GradientsParams;
 use serde_json::Value;
 
-use super::adapters::{Adapters, Conditioning};
 use super::clips::{ClipBatch, ClipLoader};
 use super::federation::Federation;
 use super::frozen_encoder::FrozenEncoder;
 use super::loss::loss;
+use super::network::{Adapters, Conditioning};
 use super::prepare::Prepared;
 use super::rounds::{RoundPosition, Rounds};
-use super::settings::{NodeOptimizer, Settings};
+use super::settings::{FederatedAdapters, NodeOptimizer};
 use super::target_tensors::TargetTensors;
 use super::validation::{EvaluationInputs, Validation};
-use super::{AudioAdapters, predict, pretraining};
-use crate::backend::dispatch::TensorDevice;
-use crate::backend::threads;
+use super::{leaks, predict, pretraining};
 use crate::nn::micro_batches::MicroBatchExecutor;
 use crate::nn::module_task::{Evaluation, ModuleTask, Step};
 use crate::nn::proximal::ProximalAnchor;
 use crate::nn::step::{StepValues, TrainState};
 use crate::nn::training_module::TrainingModule;
-use crate::nn::{checkpoint_weights, flat};
-use xrun_core::bounded::ledger::{Ledger, Registration};
-use xrun_core::device::DeviceKind;
-use xrun_core::experiment::Experiment;
-use xrun_core::experiment::pipeline::ModelKind;
+use crate::nn::{checkpoint_weights, flat, opening};
+use xrun_core::bounded::ledger::Registration;
+use xrun_core::experiment::pipeline::Opening;
 use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
-use xrun_data::feed::{Feed, FeedSettings};
-use xrun_data::micro_batches;
 
 type Network = Adapters;
 
 /// Federated training of [`Adapters`].
 pub struct FederatedModule {
-    pub(super) settings: Settings,
+    pub(super) settings: FederatedAdapters,
     rounds: Rounds,
     executor: MicroBatchExecutor,
     pub(super) clip_loader: Arc<ClipLoader>,
@@ -52,20 +46,14 @@ pub struct FederatedModule {
     pub(super) position: RoundPosition,
 }
 
-/// Puts the model on the device and starts the workers at the batch of step `first_step`.
+/// Puts the model on the device and starts the workers.
 ///
 /// # Errors
 /// The device fails, a file of weights cannot be read, or the cache cannot be written.
-pub fn open(
-    prepared: Prepared,
-    experiment: &Experiment,
-    kind: DeviceKind,
-    ledger: &Ledger,
-    first_step: u64,
-) -> Result<ModuleTask<FederatedModule>, TaskError> {
-    threads::start(micro_batches::threads(&experiment.limits))?;
+pub fn open(prepared: Prepared, opening: Opening<'_>) -> Result<ModuleTask<FederatedModule>, TaskError> {
+    let Opening { experiment, ledger, first_step, .. } = opening;
     let seed = experiment.experiment.seed;
-    let device = TensorDevice::open(kind, experiment.training.activation_checkpointing)?;
+    let device = opening::device(opening, experiment.training.activation_checkpointing)?;
     let (encoder, encoder_digest) = pretraining::encoder(&prepared, seed, &device)?.unzip();
     let frozen_encoder = FrozenEncoder::new(encoder, &prepared.model, &device.inner);
     let network = Network::new(&prepared.model, seed, &device.autodiff);
@@ -81,11 +69,10 @@ pub fn open(
         let RoundPosition { round, node, batch, .. } = position;
         clip_loader.batch(clips, &format!("round {}, node {node}, batch {batch}", round + 1))
     });
-    let feed_settings = FeedSettings::new(&experiment.limits, &experiment.training, first_step);
-    let feed = Feed::new(ledger, &buffers.feed, feed_settings, prepare)?;
+    let feed = opening::feed(opening, &buffers.feed, prepare)?;
     let start = buffers.round_start.as_ref().map(|buffer| (ProximalAnchor::new(&network), buffer.register(ledger)));
     let module = FederatedModule {
-        executor: MicroBatchExecutor::new(kind, &experiment.limits, &buffers.part_gradients, ledger)?,
+        executor: opening::executor(opening, &buffers.part_gradients)?,
         position: rounds.position(first_step.saturating_sub(1)),
         settings,
         rounds,
@@ -96,7 +83,8 @@ pub fn open(
         start,
         validation,
     };
-    Ok(ModuleTask::new(module, network, device, feed, experiment))
+    let callbacks = leaks::callbacks::callbacks(&experiment.leaks, ledger);
+    Ok(ModuleTask::new(module, network, device, feed, experiment).with_callbacks(callbacks))
 }
 
 impl FederatedModule {
@@ -143,7 +131,7 @@ impl TrainingModule for FederatedModule {
     type Network = Network;
     /// Outputs for held-out clips.
     type Output = Conditioning;
-    const MODEL: &'static str = AudioAdapters::NAME;
+    const MODEL: &'static str = super::MODEL;
     const STEP: &'static str = "local";
     const PREDICTS: bool = true;
 
@@ -172,7 +160,7 @@ impl TrainingModule for FederatedModule {
         step.enter("forward_backward");
         let (frozen_encoder, targets, device) = (&self.frozen_encoder, &self.targets, &step.device().autodiff);
         let (network, accumulator) = (step.trained.network()?, &mut step.accumulator);
-        let Settings { pooled_weight, tokens_weight, loss: kind, .. } = self.settings;
+        let FederatedAdapters { pooled_weight, tokens_weight, loss: kind, .. } = self.settings;
         accumulator.run_micro_batches(
             network,
             &self.executor,

@@ -3,6 +3,9 @@
 use xrun_ops::CpuKernels;
 
 use super::*;
+use xrun_core::bounded::ledger::Ledger;
+use xrun_core::device::DeviceKind;
+use xrun_core::experiment::Experiment;
 use xrun_core::task::Task;
 use xrun_data::sound_clips::generate::generate_in;
 use xrun_data::sound_clips::settings::Generated;
@@ -64,7 +67,7 @@ impl Run {
         let ledger = Ledger::default();
         let (_, prepared) = experiment.prepare(&ledger).unwrap();
         let prepared: Prepared = prepared.into_parts().unwrap();
-        open(prepared, experiment, DeviceKind::Cpu, &ledger, first_step).unwrap()
+        open(prepared, Opening { experiment, device: DeviceKind::Cpu, ledger: &ledger, first_step }).unwrap()
     }
 
     /// The server's adapters after `rounds` rounds, the losses of all steps, and a validation.
@@ -261,7 +264,9 @@ fn no_buffer_exceeds_its_cap() {
     let ledger = Ledger::default();
     let (_, prepared) = experiment.prepare(&ledger).unwrap();
     let prepared: Prepared = prepared.into_parts().unwrap();
-    let mut task = open(prepared, &experiment, DeviceKind::Cpu, &ledger, 1).unwrap();
+    let mut task =
+        open(prepared, Opening { experiment: &experiment, device: DeviceKind::Cpu, ledger: &ledger, first_step: 1 })
+            .unwrap();
     for step in 1..=2 * task.module.rounds.steps() {
         step_of(&mut task, step);
     }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use super::adapters::{Adapters, Conditioning};
 use super::clips::ClipLoader;
 use super::frozen_encoder::FrozenEncoder;
 use super::loss::loss;
+use super::network::{Adapters, Conditioning};
 use super::prepare::Prepared;
 use super::retrieval::{RetrievalCounts, mean};
-use super::settings::{Loss, batch_size};
+use super::settings::Loss;
 use super::target_tensors::TargetTensors;
 use super::training::FederatedModule;
 use crate::nn::Tensor;
@@ -88,7 +88,7 @@ impl Validation {
     /// Selects the clips of all validations. Registers the buffer in the ledger.
     pub fn new(prepared: &Prepared, experiment: &Experiment, ledger: &Ledger) -> Self {
         let library = prepared.clip_loader.store().library();
-        let batch_size = batch_size(&experiment.training);
+        let batch_size = experiment.batch_size();
         let most = experiment.validation.batches.saturating_mul(batch_size);
         let limited = |mut clips: Vec<u32>| {
             // Evenly from the list, which is ordered by class.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use rand_chacha::ChaCha8Rng;
 
 use super::episode::{Episode, Episodes, Exemplar, Query};
-use super::settings::Settings;
+use super::settings::FewshotDetection;
 use super::step_kind::StepKind;
 use xrun_core::bounded::DeepSize;
 use xrun_core::dataset::error::DataError;
@@ -136,7 +136,7 @@ impl DeepSize for HostBatch {
 }
 
 /// Maximum size of a batch in bytes.
-pub fn batch_bytes_max(settings: &Settings) -> u64 {
+pub fn batch_bytes_max(settings: &FewshotDetection) -> u64 {
     let pixels = |side: usize| (side * side * 3) as u64;
     let fixed = (size_of::<HostBatch>() + DESCRIPTION_BYTES_MAX) as u64;
     let query = pixels(settings.image_size) + (size_of::<QueryFrame>() + TRUTHS_MAX * size_of::<QueryTruth>()) as u64;
@@ -225,7 +225,7 @@ impl BatchLoader {
     }
 
     fn references(&self, episode: &Episode, generator: &mut ChaCha8Rng) -> Result<Vec<u8>, DataError> {
-        let Settings { reference_size, augmentations, .. } = *self.episodes.settings();
+        let FewshotDetection { reference_size, augmentations, .. } = *self.episodes.settings();
         let reference_count = episode.references.iter().map(Vec::len).sum::<usize>() * augmentations;
         let mut reference_pixels = Vec::with_capacity(reference_count * reference_size * reference_size * 3);
         for exemplar in episode.references.iter().flatten() {

@@ -36,8 +36,8 @@ impl ImageSource for RandomImages {
     }
 }
 
-fn small() -> Settings {
-    Settings {
+fn small() -> FewshotDetection {
+    FewshotDetection {
         n_way: 2,
         n_shot: 2,
         n_query: 2,
@@ -45,11 +45,11 @@ fn small() -> Settings {
         triplet_ratio: 0.4,
         image_size: 32,
         reference_size: 16,
-        ..Settings::default()
+        ..FewshotDetection::default()
     }
 }
 
-fn batches(library: Library, settings: Settings) -> BatchLoader {
+fn batches(library: Library, settings: FewshotDetection) -> BatchLoader {
     BatchLoader::new(episodes(library, settings, 0).unwrap(), Arc::new(RandomImages::default()))
 }
 
@@ -214,7 +214,7 @@ fn a_description_names_classes_and_frames_and_has_a_maximum_length() {
     for frame in long.videos.iter_mut().flat_map(|video| &mut video.frames) {
         frame.path = "x".repeat(5000).into();
     }
-    let batches = batches(long, Settings { n_way: 5, triplet_ratio: 0.5, ..small() });
+    let batches = batches(long, FewshotDetection { n_way: 5, triplet_ratio: 0.5, ..small() });
     for number in 0..4 {
         let batch = batches.prepare(number).unwrap();
         assert!(batch.describe().len() <= DESCRIPTION_BYTES_MAX, "{}", batch.describe());
@@ -237,7 +237,7 @@ fn an_episode_of_crowded_frames_reaches_the_bound() {
     let bound = batch_bytes_max(&small());
     let unused = (DESCRIPTION_BYTES_MAX - batch.describe().len()) as u64;
     // The triplet batch is larger here; with a single triplet the episode is.
-    let detection = batch_bytes_max(&Settings { triplet_batch_size: 1, ..small() });
+    let detection = batch_bytes_max(&FewshotDetection { triplet_batch_size: 1, ..small() });
     assert_eq!(batch.deep_size(), detection - unused);
     assert!(detection <= bound);
 }
@@ -250,9 +250,9 @@ proptest! {
         n_way in 1usize..5, n_shot in 1usize..4, n_query in 1usize..5, augmentations in 1usize..4, triplets in 1usize..12,
         image in 2usize..4, reference in 1usize..3, ratio in 0.0f64..=1.0, frames in 1usize..4, seed in any::<u32>(),
     ) {
-        let settings = Settings {
+        let settings = FewshotDetection {
             n_way, n_shot, n_query, augmentations, triplet_ratio: ratio, image_size: image * 16, reference_size: reference * 16,
-            triplet_batch_size: triplets, ..Settings::default()
+            triplet_batch_size: triplets, ..FewshotDetection::default()
         };
         let draws = DrawSettings { seed, triplet_batch_size: triplets, accumulation: 1 };
         let library = Arc::new(library(Shape { frames, ..SHAPE }));

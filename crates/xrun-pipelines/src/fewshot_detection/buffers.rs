@@ -5,7 +5,7 @@ use super::coco_files;
 use super::overlay::image_bytes_max;
 use super::prepare::held_out;
 use super::scoring;
-use super::settings::{Model, Settings};
+use super::settings::{FewshotDetection, ReferenceDetector};
 use super::sizes;
 use crate::metrics::separation;
 use xrun_core::bounded::buffer::Buffer;
@@ -38,7 +38,12 @@ xrun_core::buffers! {
 
 impl Buffers {
     /// Caps for the settings and the data.
-    pub fn new(settings: &Settings, model: &Model, library: &Library, experiment: &Experiment) -> Self {
+    pub fn new(
+        settings: &FewshotDetection,
+        model: &ReferenceDetector,
+        library: &Library,
+        experiment: &Experiment,
+    ) -> Self {
         let limits = &experiment.limits;
         let bytes = batch_bytes_max(settings);
         let images = images_cap(experiment.validation.images, settings.image_size);

@@ -1,6 +1,7 @@
 //! Checks of the settings of few-shot reference detection.
 
-use super::settings::{Model, Settings};
+use super::settings::{FewshotDetection, ReferenceDetector};
+use crate::model_checks;
 use xrun_core::experiment::Experiment;
 use xrun_core::problem::{Problem, Problems};
 use xrun_data::boxes::library::Library;
@@ -11,7 +12,7 @@ const STRIDE: usize = 16;
 const PIPELINE: &str = "pipeline.fewshot-detection";
 
 /// Adds the problems of the pipeline's settings; the caller adds their locations.
-pub fn check(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
+pub fn check(settings: &FewshotDetection, experiment: &Experiment, problems: &mut Problems) {
     let key = |name: &str| format!("{PIPELINE}.{name}");
     match (settings.auto_episodes, settings.episodes) {
         (true, Some(count)) => {
@@ -44,16 +45,9 @@ pub fn check(settings: &Settings, experiment: &Experiment, problems: &mut Proble
 }
 
 /// Adds the problems of the model's settings.
-pub fn check_model(model: &Model, problems: &mut Problems) {
+pub fn check_model(model: &ReferenceDetector, problems: &mut Problems) {
     const MODEL: &str = "model.reference-detector";
-    let groups = model.norm_groups;
-    let uneven = |channels: usize| groups > 0 && !channels.is_multiple_of(groups);
-    let widths = [("channels", model.channels.as_slice()), ("pyramid_channels", &[model.pyramid_channels])];
-    for (name, widths) in widths {
-        if let Some(width) = widths.iter().copied().find(|width| uneven(*width)) {
-            let message = format!("{width} channels cannot be divided into {groups} groups of equal size");
-            let problem = Problem::new(format!("{MODEL}.{name}"), message).related(format!("{MODEL}.norm_groups"));
-            problems.add(problem.help(format!("for example {}", width.next_multiple_of(groups))));
-        }
+    for (name, widths) in [("channels", &model.channels[..]), ("pyramid_channels", &[model.pyramid_channels])] {
+        model_checks::groups(MODEL, name, widths, model.norm_groups, problems);
     }
 }

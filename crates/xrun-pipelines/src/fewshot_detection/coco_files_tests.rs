@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::super::episode::tests::{SHAPE, episodes, library};
 use super::super::scoring::{self, Scores, Scoring};
-use super::super::settings::Settings;
+use super::super::settings::FewshotDetection;
 use super::*;
 use xrun_core::files::{sums, write};
 use xrun_core::seed::generator;
@@ -17,8 +17,8 @@ use xrun_data::boxes::library::Library;
 
 const EPISODES: u64 = 5;
 
-fn settings() -> Settings {
-    Settings { n_way: 2, n_shot: 1, n_query: 5, ..Settings::default() }
+fn settings() -> FewshotDetection {
+    FewshotDetection { n_way: 2, n_shot: 1, n_query: 5, ..FewshotDetection::default() }
 }
 
 /// Library with frames of 384 x 288 and small, medium and large objects, some of them crowds or difficult.

@@ -4,7 +4,7 @@
 //! so that a diverged model gives no detections and no panic.
 
 use super::assignment::GridCell;
-use super::settings::Settings;
+use super::settings::FewshotDetection;
 use xrun_core::dataset::sample::BoundingBox;
 use xrun_data::transform::{Mapping, clip};
 
@@ -41,8 +41,8 @@ pub struct DecodeSettings {
     pub detections_per_frame: usize,
 }
 
-impl From<&Settings> for DecodeSettings {
-    fn from(settings: &Settings) -> Self {
+impl From<&FewshotDetection> for DecodeSettings {
+    fn from(settings: &FewshotDetection) -> Self {
         Self {
             score_threshold: settings.score_threshold as f32,
             nms_iou: settings.nms_iou as f32,

@@ -13,7 +13,7 @@ use rand::RngExt;
 use rand::seq::{SliceRandom, index};
 use rand_chacha::ChaCha8Rng;
 
-use super::settings::Settings;
+use super::settings::FewshotDetection;
 use super::step_kind::{StepKind, step_kind};
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
@@ -60,7 +60,7 @@ pub struct DrawSettings {
 #[derive(Clone, Debug)]
 pub struct Episodes {
     library: Arc<Library>,
-    settings: Settings,
+    settings: FewshotDetection,
     draws: DrawSettings,
     /// Index of each class of the library.
     classes: Vec<ClassIndex>,
@@ -72,7 +72,7 @@ pub struct Episodes {
 ///
 /// # Errors
 /// There are too few classes.
-pub fn check_class_counts(train: usize, held_out: usize, settings: &Settings) -> Result<(), DataError> {
+pub fn check_class_counts(train: usize, held_out: usize, settings: &FewshotDetection) -> Result<(), DataError> {
     let needed = if settings.triplet_ratio > 0.0 { 2 } else { 1 };
     let (purpose, found, needed) = match (train, held_out) {
         (train, _) if train < needed => ("train on", train, needed),
@@ -92,7 +92,7 @@ impl Episodes {
     /// # Errors
     /// The library has too few usable classes: a class needs a reference (or an object to crop one from) and a frame that is not the
     /// image of that reference.
-    pub fn new(library: Arc<Library>, settings: Settings, draws: DrawSettings) -> Result<Self, DataError> {
+    pub fn new(library: Arc<Library>, settings: FewshotDetection, draws: DrawSettings) -> Result<Self, DataError> {
         let classes = index_classes(&library);
         let (train, held_out) =
             (usable(&library, &classes, Split::Train), usable(&library, &classes, Split::Validation));
@@ -113,7 +113,7 @@ impl Episodes {
     }
 
     /// Settings as requested; the data may have fewer classes and images.
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &FewshotDetection {
         &self.settings
     }
 

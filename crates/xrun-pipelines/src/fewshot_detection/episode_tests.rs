@@ -76,13 +76,13 @@ pub fn library(shape: Shape) -> Library {
     library
 }
 
-pub fn episodes(library: Library, settings: Settings, seed: u32) -> Result<Episodes, DataError> {
+pub fn episodes(library: Library, settings: FewshotDetection, seed: u32) -> Result<Episodes, DataError> {
     let draws = DrawSettings { seed, triplet_batch_size: 8, accumulation: 1 };
     Episodes::new(Arc::new(library), settings, draws)
 }
 
-fn small() -> Settings {
-    Settings { n_way: 3, n_shot: 2, n_query: 4, ..Settings::default() }
+fn small() -> FewshotDetection {
+    FewshotDetection { n_way: 3, n_shot: 2, n_query: 4, ..FewshotDetection::default() }
 }
 
 fn shows(episodes: &Episodes, query: Query, class: usize) -> bool {
@@ -133,7 +133,7 @@ fn validation_has_held_out_classes_and_runs_of_consecutive_frames() {
 
 #[test]
 fn an_episode_has_at_most_the_classes_of_the_data() {
-    let settings = Settings { n_way: 10, ..small() };
+    let settings = FewshotDetection { n_way: 10, ..small() };
     let episodes = episodes(library(SHAPE), settings, 0).unwrap();
     assert_eq!((episodes.n_way(), episodes.draw(0).classes.len()), (5, 5));
     assert_eq!((episodes.n_way_validation(), episodes.draw_validation(0).classes.len()), (3, 3));
@@ -141,7 +141,8 @@ fn an_episode_has_at_most_the_classes_of_the_data() {
 
 #[test]
 fn without_reference_images_references_are_crops_of_other_videos_than_the_queries() {
-    let episodes = episodes(library(Shape { references: 0, ..SHAPE }), Settings { n_shot: 1, ..small() }, 0).unwrap();
+    let episodes =
+        episodes(library(Shape { references: 0, ..SHAPE }), FewshotDetection { n_shot: 1, ..small() }, 0).unwrap();
     for number in 0..50 {
         let episode = episodes.draw(number);
         for (way, references) in episode.references.iter().enumerate() {
@@ -191,7 +192,7 @@ fn the_class_with_the_fewest_references_and_frames_is_found() {
     // Frames 1 to 5 of its only video, and the last one of each of the 3 videos of the class before it.
     assert_eq!(drawn.train.frames, fewest("class 2", 8));
     // An episode draws as many different frames as were counted.
-    let settings = Settings { n_way: 5, n_query: 20, ..Settings::default() };
+    let settings = FewshotDetection { n_way: 5, n_query: 20, ..FewshotDetection::default() };
     let draws = DrawSettings { seed: 1, triplet_batch_size: 4, accumulation: 1 };
     let episode = Episodes::new(Arc::new(few), settings, draws).unwrap().draw(0);
     let at = episode.classes.iter().position(|class| *class == 2).unwrap();
@@ -263,7 +264,7 @@ fn triplets_are_two_images_of_one_class_and_one_of_another_of_few_classes() {
 #[test]
 fn all_batches_of_a_step_are_of_one_kind() {
     let draws = DrawSettings { seed: 0, triplet_batch_size: 2, accumulation: 3 };
-    let settings = Settings { triplet_ratio: 0.5, ..small() };
+    let settings = FewshotDetection { triplet_ratio: 0.5, ..small() };
     let episodes = Episodes::new(Arc::new(library(SHAPE)), settings, draws).unwrap();
     use StepKind::{Detection, Triplet};
     let kinds: Vec<StepKind> = (0..9).map(|number| episodes.kind_of_batch(number)).collect();
@@ -278,7 +279,7 @@ proptest! {
         seed in any::<u32>(),
     ) {
         let shape = Shape { train, held_out, videos, frames, references, sequence };
-        let settings = Settings { n_way, n_shot, n_query, ..Settings::default() };
+        let settings = FewshotDetection { n_way, n_shot, n_query, ..FewshotDetection::default() };
         let draws = DrawSettings { seed, triplet_batch_size: triplets, accumulation: 1 };
         let Ok(episodes) = Episodes::new(Arc::new(library(shape)), settings, draws) else { return Ok(()) };
         let episode = episodes.draw(u64::from(seed));

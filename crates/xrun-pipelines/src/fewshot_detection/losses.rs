@@ -7,8 +7,8 @@
 use burn::tensor::Device;
 
 use super::assignment::{GridCell, Targets};
-use super::model::Dense;
-use super::settings::{BoxLoss, Settings};
+use super::network::Dense;
+use super::settings::{BoxLoss, FewshotDetection};
 use crate::nn::Tensor;
 use crate::nn::box_loss::{ciou_loss, giou_loss};
 use crate::nn::focal_loss::{cross_entropy, focal_loss};
@@ -40,7 +40,7 @@ fn boxes(sides: Tensor<3>, centres: &Tensor<3>) -> Tensor<2> {
 
 /// Loss of query frames. `similarity` are logits, `[n, cells, ways]`.
 pub fn detection_loss(
-    settings: &Settings,
+    settings: &FewshotDetection,
     dense: Dense,
     similarity: Tensor<3>,
     targets: Targets,

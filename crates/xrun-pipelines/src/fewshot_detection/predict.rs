@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::coco_files::{DetectionsFile, bbox, category};
 use super::decode::{FrameDetection, FrameGeometry};
-use super::model::ReferenceDetector;
+use super::network::DetectorNetwork;
 use super::overlay;
 use super::validation::{HeadOutputs, Validation};
 use crate::backend::dispatch::TensorDevice;
@@ -73,7 +73,7 @@ struct Prototypes {
 /// References of the data set cannot be read, or an answer cannot be written.
 pub fn predict(
     validation: &Validation,
-    model: &ReferenceDetector,
+    model: &DetectorNetwork,
     device: &TensorDevice,
     request: &PredictRequest<'_>,
     sink: &mut dyn PredictionSink,
@@ -164,7 +164,7 @@ fn upright(validation: &Validation, path: &Path, request: &PredictRequest<'_>) -
 /// Held-out classes with references, and their prototypes.
 fn prototypes(
     validation: &Validation,
-    model: &ReferenceDetector,
+    model: &DetectorNetwork,
     device: &TensorDevice,
 ) -> Result<Prototypes, TaskError> {
     let episodes = validation.batches.episodes();
@@ -179,7 +179,7 @@ fn prototypes(
         }
         let references = validation.batches.validation_references(number)?;
         let embeddings = validation.embeddings(model, &references, &device.inner);
-        let prototypes = ReferenceDetector::prototypes(embeddings, classes.len());
+        let prototypes = DetectorNetwork::prototypes(embeddings, classes.len());
         for (class, row) in &mut rows {
             if let (None, Some(way)) = (&row, classes.iter().position(|one| one == class)) {
                 *row = Some(prototypes.clone().narrow(0, way, 1));

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use super::batch::BatchLoader;
 use super::buffers::Buffers;
 use super::episode::{DrawSettings, Episodes};
+use super::leaks;
 use super::scoring::PERMUTED;
-use super::settings::{Model, Settings};
+use super::settings::{FewshotDetection, ReferenceDetector};
 use super::step_kind::batches_per_epoch;
-use xrun_core::bounded::buffer::BufferSet;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::bounded::planned::PlannedBuffer;
 use xrun_core::dataset::split::Split;
@@ -90,9 +90,9 @@ const COSINE: &str = "cosine";
 #[derive(Debug)]
 pub struct Prepared {
     /// Settings of the task.
-    pub settings: Settings,
+    pub settings: FewshotDetection,
     /// Settings of the model.
-    pub model: Model,
+    pub model: ReferenceDetector,
     /// Source of batches.
     pub batches: BatchLoader,
     /// Decoder of images, with a cache.
@@ -114,7 +114,7 @@ pub fn held_out(library: &Library) -> Vec<usize> {
 }
 
 /// Number of steps of a probe: enough for two batches of each kind, and for allocators to reach a steady state.
-fn probe_steps(settings: &Settings, accumulation: usize) -> u64 {
+fn probe_steps(settings: &FewshotDetection, accumulation: usize) -> u64 {
     const MIN: u64 = 8;
     let rarer = settings.triplet_ratio.min(1.0 - settings.triplet_ratio);
     let batches = if rarer > 0.0 { (2.0 / rarer).ceil() as u64 } else { MIN };
@@ -127,7 +127,7 @@ const TRIPLET_BATCH_SIZE: &str = "pipeline.fewshot-detection.triplet_batch_size"
 const N_QUERY: &str = "pipeline.fewshot-detection.n_query";
 
 /// Settings that the data limits: classes, references and frames of an episode, and triplets of a batch.
-pub fn lowered_settings(settings: &Settings, drawn: &Drawn) -> Vec<LoweredSetting> {
+pub fn lowered_settings(settings: &FewshotDetection, drawn: &Drawn) -> Vec<LoweredSetting> {
     let mut all = Vec::new();
     let mut clamp = |key: &str, requested: usize, used: usize, because: String| {
         all.extend(LoweredSetting::detect(key, requested as u64, used as u64, because));
@@ -160,11 +160,11 @@ pub fn lowered_settings(settings: &Settings, drawn: &Drawn) -> Vec<LoweredSettin
 /// # Errors
 /// The data cannot be used.
 pub fn prepare(
-    settings: &Settings,
-    model: &Model,
+    settings: &FewshotDetection,
     experiment: &Experiment,
     ledger: &Ledger,
 ) -> Result<(TaskFacts, Prepared), TaskError> {
+    let model: &ReferenceDetector = experiment.model_settings()?;
     let library: Arc<Library> = Arc::new(experiment.open_dataset()?);
     few_shot::check(&library)?;
     let limits = &experiment.limits;
@@ -173,8 +173,10 @@ pub fn prepare(
     let drawn = drawn_classes(&library);
     let lowered = lowered_settings(settings, &drawn);
     // Buffers are planned for the actual size of episodes.
-    let settings =
-        &Settings { n_way: settings.n_way.min(drawn.train.count.max(drawn.held_out.count)).max(1), ..settings.clone() };
+    let settings = &FewshotDetection {
+        n_way: settings.n_way.min(drawn.train.count.max(drawn.held_out.count)).max(1),
+        ..settings.clone()
+    };
     let validation_frames = (experiment.validation.batches * settings.n_way * settings.n_query) as u64;
     let draws = DrawSettings {
         seed: experiment.experiment.seed,
@@ -186,9 +188,8 @@ pub fn prepare(
     let data_buffers = data_buffers.with_class_index(&library, episodes.index_bytes());
     let store = Arc::new(FrameStore::new(&library, ledger, &data_buffers));
     let buffers = Buffers::new(settings, model, &library, experiment);
-    let owners: Vec<PlannedBuffer> =
-        data_buffers.all().into_iter().chain(buffers.all()).map(PlannedBuffer::from).collect();
-    let facts = TaskFacts {
+    let owners = PlannedBuffer::all(&[&data_buffers, &buffers]);
+    let mut facts = TaskFacts {
         owners,
         data_digests: vec![(experiment.dataset_name().into(), library.digest.clone())],
         data_skipped: library.skipped.clone(),
@@ -201,5 +202,7 @@ pub fn prepare(
         ..TaskFacts::new(batches_per_epoch, METRICS)
     };
     let batches = BatchLoader::new(episodes, store.clone());
-    Ok((facts, Prepared { settings: settings.clone(), model: model.clone(), batches, store, buffers }))
+    let mut prepared = Prepared { settings: settings.clone(), model: model.clone(), batches, store, buffers };
+    leaks::inject(&mut facts, &mut prepared, experiment, ledger);
+    Ok((facts, prepared))
 }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::decode::FrameDetection;
 use super::episode::Query;
-use super::settings::Settings;
+use super::settings::FewshotDetection;
 use crate::metrics::average_precision;
 use crate::metrics::average_precision::AveragePrecision;
 use crate::metrics::matching;
@@ -55,7 +55,7 @@ pub struct Scoring {
 }
 
 /// Maximum number of detections of one episode: those that can count, and at most those of a validation.
-fn episode_predictions(settings: &Settings) -> usize {
+fn episode_predictions(settings: &FewshotDetection) -> usize {
     let per_frame = settings.n_way * settings.detections_per_frame.min(DETECTIONS_MAX);
     (settings.n_way * settings.n_query * per_frame).min(settings.validation_predictions)
 }
@@ -74,7 +74,7 @@ xrun_core::buffers! {
 
 impl Buffers {
     /// Caps for the settings.
-    pub fn new(settings: &Settings) -> Self {
+    pub fn new(settings: &FewshotDetection) -> Self {
         let key = "pipeline.fewshot-detection.validation_predictions";
         let per_episode = episode_predictions(settings);
         let episode = average_precision::buffer("episode_predictions", per_episode)
@@ -103,7 +103,7 @@ pub fn objects_of_ways<'a>(
 
 impl Scoring {
     /// Empty accumulator, with its buffers in the ledger.
-    pub fn new(library: Arc<Library>, settings: &Settings, buffers: &Buffers, ledger: &Ledger) -> Self {
+    pub fn new(library: Arc<Library>, settings: &FewshotDetection, buffers: &Buffers, ledger: &Ledger) -> Self {
         Self {
             library,
             presence: settings.presence_threshold as f32,

@@ -15,8 +15,8 @@ fn query(frame: usize) -> Query {
 }
 
 fn scoring(library: Library, ledger: &Ledger) -> Scoring {
-    let buffers = Buffers::new(&Settings::default());
-    Scoring::new(Arc::new(library), &Settings::default(), &buffers, ledger)
+    let buffers = Buffers::new(&FewshotDetection::default());
+    Scoring::new(Arc::new(library), &FewshotDetection::default(), &buffers, ledger)
 }
 
 /// Correct detection in a frame.
@@ -90,7 +90,7 @@ fn permuted_classes_are_the_chance_of_a_detector() {
 #[test]
 fn one_class_or_too_many_detections_have_no_permuted_classes() {
     let library = library(SHAPE);
-    let settings = Settings { validation_predictions: 100, ..Settings::default() };
+    let settings = FewshotDetection { validation_predictions: 100, ..FewshotDetection::default() };
     for (classes, frames, has_chance) in
         [(vec![CLASS], 1, false), (vec![CLASS, 0], 100, true), (vec![CLASS, 0], 101, false)]
     {
@@ -129,9 +129,9 @@ fn the_next_validation_starts_empty() {
 fn the_cap_holds_for_any_number_of_detections() {
     let library = library(SHAPE);
     let ledger = Ledger::default();
-    let settings = Settings { validation_predictions: 100, ..Settings::default() };
+    let settings = FewshotDetection { validation_predictions: 100, ..FewshotDetection::default() };
     let buffers = Buffers::new(&settings);
-    let mut scoring = Scoring::new(Arc::new(library.clone()), &Settings::default(), &buffers, &ledger);
+    let mut scoring = Scoring::new(Arc::new(library.clone()), &FewshotDetection::default(), &buffers, &ledger);
     for _ in 0..10 {
         scoring.begin_episode(&[CLASS]);
         for frame in 1..6 {
@@ -148,7 +148,7 @@ fn the_cap_holds_for_any_number_of_detections() {
 fn planned_and_registered_buffers_are_equal() {
     let ledger = Ledger::default();
     let _scoring = scoring(library(SHAPE), &ledger);
-    let buffers = Buffers::new(&Settings::default());
+    let buffers = Buffers::new(&FewshotDetection::default());
     let mut planned: Vec<_> = buffers.all().into_iter().map(|buffer| (buffer.name, buffer.cap)).collect();
     planned.sort_by_key(|(name, _)| *name);
     assert_eq!(ledger.read().iter().map(|owner| (owner.name, owner.cap)).collect::<Vec<_>>(), planned);

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// images of it. Detection episodes alternate with triplet batches on the embeddings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Settings {
+pub struct FewshotDetection {
     /// Classes in one episode.
     #[schemars(range(min = 1, max = 64))]
     pub n_way: usize,
@@ -85,7 +85,7 @@ pub struct Settings {
     pub save_detections: bool,
 }
 
-impl Default for Settings {
+impl Default for FewshotDetection {
     fn default() -> Self {
         Self {
             n_way: 4,
@@ -141,7 +141,7 @@ pub enum BoxLoss {
 /// encoder that shares it, and a dense head conditioned on class prototypes.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Model {
+pub struct ReferenceDetector {
     /// Channels of each of the four stages of stride 2; multiples of `norm_groups`.
     #[schemars(length(min = 4, max = 4), inner(range(min = 4, max = 4096)))]
     pub channels: Vec<usize>,
@@ -163,7 +163,7 @@ pub struct Model {
     pub norm_groups: usize,
 }
 
-impl Default for Model {
+impl Default for ReferenceDetector {
     fn default() -> Self {
         Self {
             channels: vec![16, 32, 64, 96],

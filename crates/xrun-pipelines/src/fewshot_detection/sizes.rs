@@ -1,10 +1,10 @@
 //! Number of parameters of the model from its settings, for the plan.
 
 use super::assignment::strides;
-use super::settings::Model;
+use super::settings::ReferenceDetector;
 
 /// Number of parameters of a detector for query frames of side `image_size`; all are trained.
-pub fn parameters(model: &Model, image_size: usize) -> u64 {
+pub fn parameters(model: &ReferenceDetector, image_size: usize) -> u64 {
     // 3 x 3 convolution without a bias, and scale and shift of its normalisation.
     let block = |from: usize, to: usize| 9 * from * to + 2 * to;
     // 1 x 1 convolution with a bias.
@@ -27,13 +27,13 @@ mod tests {
     /// By hand: two stages of 4 and 6 channels, a pyramid of 5 channels and embeddings of 7, on two levels.
     #[test]
     fn the_number_of_parameters_matches_a_hand_computed_case() {
-        let model = Model {
+        let model = ReferenceDetector {
             channels: vec![4, 6],
             blocks_per_stage: 1,
             pyramid_channels: 5,
             head_depth: 1,
             embedding_size: 7,
-            ..Model::default()
+            ..ReferenceDetector::default()
         };
         let stages = (9 * 3 * 4 + 8) + (9 * 4 * 4 + 8) + (9 * 4 * 6 + 12) + (9 * 6 * 6 + 12);
         let lateral = (4 * 5 + 5) + (6 * 5 + 5);

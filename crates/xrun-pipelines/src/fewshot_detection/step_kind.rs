@@ -1,6 +1,6 @@
 //! Sequence of detection and triplet steps, and the number of batches in an epoch.
 
-use super::settings::Settings;
+use super::settings::FewshotDetection;
 use xrun_core::dataset::split::Split;
 use xrun_data::boxes::library::{Library, Object, Video};
 
@@ -28,7 +28,7 @@ pub fn step_kind(step: u64, triplet_ratio: f64) -> StepKind {
 /// With `auto_episodes` the number of episodes is that of the frames that show a training class over `n_way * n_query` (with at most
 /// the classes of the data), rounded up: one pass over the data on average. It is divided by `1 - triplet_ratio` and rounded up; if
 /// all steps are triplet steps, it is the number of triplet batches.
-pub fn batches_per_epoch(library: &Library, settings: &Settings) -> u64 {
+pub fn batches_per_epoch(library: &Library, settings: &FewshotDetection) -> u64 {
     let of_training = |video: &Video, object: &Object| {
         let split = library.classes[object.class].split;
         object.ignored.is_none() && split == Some(Split::Train) && library.serves(video, object.class)
@@ -58,13 +58,13 @@ mod tests {
     fn an_epoch_is_one_pass_over_the_training_frames_and_triplet_batches() {
         // 5 train classes x 3 videos x 5 frames, and the last frame of the videos of the class before the first (unused).
         let library = library(SHAPE);
-        let batches = |settings: Settings| batches_per_epoch(&library, &settings);
-        let alone = Settings { triplet_ratio: 0.0, n_way: 3, n_query: 4, ..Settings::default() };
+        let batches = |settings: FewshotDetection| batches_per_epoch(&library, &settings);
+        let alone = FewshotDetection { triplet_ratio: 0.0, n_way: 3, n_query: 4, ..FewshotDetection::default() };
         assert_eq!(batches(alone.clone()), 7, "78 frames over 3 * 4, rounded up");
-        assert_eq!(batches(Settings { triplet_ratio: 0.3, ..alone.clone() }), 10, "7 of 10 are episodes");
-        assert_eq!(batches(Settings { triplet_ratio: 1.0, ..alone.clone() }), 7);
-        assert_eq!(batches(Settings { n_way: 50, ..alone.clone() }), 4, "78 over 5 * 4: there are 5 classes");
-        let fixed = Settings { auto_episodes: false, episodes: Some(100), triplet_ratio: 0.5, ..alone };
+        assert_eq!(batches(FewshotDetection { triplet_ratio: 0.3, ..alone.clone() }), 10, "7 of 10 are episodes");
+        assert_eq!(batches(FewshotDetection { triplet_ratio: 1.0, ..alone.clone() }), 7);
+        assert_eq!(batches(FewshotDetection { n_way: 50, ..alone.clone() }), 4, "78 over 5 * 4: there are 5 classes");
+        let fixed = FewshotDetection { auto_episodes: false, episodes: Some(100), triplet_ratio: 0.5, ..alone };
         assert_eq!(batches(fixed), 200);
     }
 

@@ -11,34 +11,29 @@ use super::assignment::{cells, targets};
 use super::batch::{DetectionBatch, HostBatch, TripletBatch};
 use super::decode::FrameDetection;
 use super::losses::{DetectionLoss, centres, detection_loss};
-use super::model::ReferenceDetector;
-use super::predict;
+use super::network::DetectorNetwork;
 use super::prepare::Prepared;
-use super::settings::{Settings, TripletMining};
+use super::settings::{FewshotDetection, TripletMining};
+use super::step_kind::batches_per_epoch;
 use super::validation::Validation;
-use crate::backend::dispatch::TensorDevice;
-use crate::backend::threads;
+use super::{leaks, predict};
 use crate::nn::micro_batches::{DeferredOutputs, MicroBatchExecutor};
 use crate::nn::module_task::{Evaluation, ModuleTask, Step};
 use crate::nn::pixels::images;
 use crate::nn::step::{StepValues, TrainState};
 use crate::nn::training_module::TrainingModule;
-use crate::nn::{Tensor, triplet_loss};
-use xrun_core::bounded::ledger::Ledger;
-use xrun_core::device::DeviceKind;
-use xrun_core::experiment::Experiment;
-use xrun_core::experiment::pipeline::ModelKind;
+use crate::nn::{Tensor, opening, triplet_loss};
+use xrun_core::experiment::pipeline::Opening;
 use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{StepReport, TaskError, ValidationReport};
 use xrun_data::boxes::frames::FrameStore;
-use xrun_data::feed::{Feed, FeedSettings, Prepare};
-use xrun_data::micro_batches;
+use xrun_data::feed::Prepare;
 
-type Network = ReferenceDetector;
+type Network = DetectorNetwork;
 
-/// Training of a [`ReferenceDetector`].
+/// Training of a [`DetectorNetwork`].
 pub struct FewshotDetectionModule {
-    pub(super) settings: Settings,
+    pub(super) settings: FewshotDetection,
     executor: Arc<MicroBatchExecutor>,
     pub(super) validation: Validation,
     store: Arc<FrameStore>,
@@ -60,27 +55,29 @@ pub(super) struct QueryLoss {
     unassigned: usize,
 }
 
-/// Opens the device, creates the network on it and starts the workers, which call `prepare`, at the batch of step `first_step`.
+/// Opens the device, creates the network on it and starts the workers.
 ///
 /// # Errors
 /// The device fails, or a thread cannot be started.
-pub fn open(
+pub fn open(prepared: Prepared, opening: Opening<'_>) -> Result<ModuleTask<FewshotDetectionModule>, TaskError> {
+    let prepare = leaks::data::prepare(prepared.batches.clone(), &opening.experiment.leaks, opening.ledger);
+    open_with(prepared, prepare, opening)
+}
+
+/// As [`open`], with workers that call `prepare`.
+fn open_with(
     prepared: Prepared,
     prepare: Prepare<HostBatch>,
-    experiment: &Experiment,
-    kind: DeviceKind,
-    ledger: &Ledger,
-    first_step: u64,
+    opening: Opening<'_>,
 ) -> Result<ModuleTask<FewshotDetectionModule>, TaskError> {
-    threads::start(micro_batches::threads(&experiment.limits))?;
-    let training = &experiment.training;
-    let device = TensorDevice::open(kind, training.activation_checkpointing)?;
+    let Opening { experiment, ledger, .. } = opening;
+    let batches = batches_per_epoch(prepared.library(), &prepared.settings);
+    let (steps_per_epoch, _) = experiment.training.steps(batches);
+    let device = opening::device(opening, experiment.training.activation_checkpointing)?;
     let side = prepared.settings.image_size;
-    let network = ReferenceDetector::new(&prepared.model, side, experiment.experiment.seed, &device.autodiff);
-    let executor = MicroBatchExecutor::new(kind, &experiment.limits, &prepared.buffers.part_gradients, ledger)?;
-    let executor = Arc::new(executor);
-    let feed_settings = FeedSettings::new(&experiment.limits, training, first_step);
-    let feed = Feed::new(ledger, &prepared.buffers.feed, feed_settings, prepare)?;
+    let network = DetectorNetwork::new(&prepared.model, side, experiment.experiment.seed, &device.autodiff);
+    let executor = Arc::new(opening::executor(opening, &prepared.buffers.part_gradients)?);
+    let feed = opening::feed(opening, &prepared.buffers.feed, prepare)?;
     let module = FewshotDetectionModule {
         centres: centres(&cells(side), &device.autodiff),
         validation: Validation::new(&prepared, experiment, executor.clone(), ledger),
@@ -90,7 +87,8 @@ pub fn open(
         store: prepared.store,
         settings: prepared.settings,
     };
-    Ok(ModuleTask::new(module, network, device, feed, experiment))
+    let callbacks = leaks::callbacks::callbacks(steps_per_epoch, &experiment.leaks, ledger);
+    Ok(ModuleTask::new(module, network, device, feed, experiment).with_callbacks(callbacks))
 }
 
 impl FewshotDetectionModule {
@@ -101,7 +99,7 @@ impl FewshotDetectionModule {
         let references = self.embedded(network, &batch.reference_pixels, device);
         // Graph from the embeddings of the references to the prototypes; the reference encoder is backpropagated last.
         let rows = references.leaf();
-        let prototypes = ReferenceDetector::prototypes(rows.clone(), batch.classes.len());
+        let prototypes = DetectorNetwork::prototypes(rows.clone(), batch.classes.len());
         let shared = prototypes.clone().detach().require_grad();
         let accumulator = &mut step.accumulator;
         let parts = self.executor.split(batch.queries.len());
@@ -192,7 +190,7 @@ impl TrainingModule for FewshotDetectionModule {
     type Network = Network;
     /// Detections in a query frame.
     type Output = [FrameDetection];
-    const MODEL: &'static str = super::ReferenceDetector::NAME;
+    const MODEL: &'static str = super::MODEL;
     const PREDICTS: bool = true;
 
     fn train(&mut self, batch: &HostBatch, step: &mut Step<'_, Network>) -> Result<(), TaskError> {

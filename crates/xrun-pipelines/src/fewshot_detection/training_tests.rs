@@ -7,11 +7,14 @@ use xrun_ops::CpuKernels;
 use super::*;
 use crate::nn::step::StepAccumulator;
 use crate::nn::tests::values;
+use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::kind::Dataset;
+use xrun_core::device::DeviceKind;
+use xrun_core::experiment::Experiment;
 use xrun_core::settings::sections::Limits;
 use xrun_core::task::{Phases, Task};
-use xrun_data::boxes::format::DirectoryDataset;
-use xrun_data::coco::{self, Coco};
+use xrun_data::coco::Coco;
+use xrun_data::micro_batches;
 use xrun_data::synthetic_video::generate::generate_in;
 
 type FewshotTask = ModuleTask<FewshotDetectionModule>;
@@ -52,15 +55,19 @@ fn opened(overrides: &str) -> FewshotTask {
     let mut experiment: Experiment = toml::from_str(&text).unwrap();
     let path = generate_in(experiment.dataset.as_ref().unwrap().settings().unwrap(), directory.path()).unwrap();
     let path = Some(path.to_str().unwrap().to_owned());
-    experiment.dataset =
-        Some(Dataset::new::<DirectoryDataset<Coco>>(coco::Settings { path, ..coco::Settings::default() }));
+    experiment.dataset = Some(Dataset::new(Coco { path, ..Coco::default() }));
     let ledger = Ledger::default();
     let (_, prepared) = experiment.prepare(&ledger).unwrap();
     let prepared: Prepared = prepared.into_parts().unwrap();
     // All images are read while the directory exists; the same four batches are repeated.
     let all: Vec<HostBatch> = (0..4).map(|number| prepared.batches.prepare(number).unwrap()).collect();
     let prepare = Arc::new(move |number: u64| Ok(all[number as usize % all.len()].clone()));
-    let mut task = open(prepared, prepare, &experiment, DeviceKind::Cpu, &ledger, 1).unwrap();
+    let mut task = open_with(
+        prepared,
+        prepare,
+        Opening { experiment: &experiment, device: DeviceKind::Cpu, ledger: &ledger, first_step: 1 },
+    )
+    .unwrap();
     task.trained.clip_norm = Some(1.0);
     task
 }
@@ -150,7 +157,7 @@ fn in_one_graph(task: &FewshotTask, batch: &DetectionBatch) -> (Vec<f32>, usize)
     let (network, settings, device) =
         (task.trained.network().unwrap(), &task.module.settings, &task.trained.device.autodiff);
     let references = images(&batch.reference_pixels, settings.reference_size, device);
-    let prototypes = ReferenceDetector::prototypes(network.embed(references), batch.classes.len());
+    let prototypes = DetectorNetwork::prototypes(network.embed(references), batch.classes.len());
     let queries = images(&batch.query_pixels, settings.image_size, device);
     let dense = network.dense(queries);
     let similarity = network.similarity(dense.embeddings.clone(), prototypes);

@@ -11,11 +11,11 @@ use super::assignment::{GridCell, cells};
 use super::batch::{BatchLoader, DetectionBatch, Role};
 use super::coco_files::{CocoFiles, DetectionsFile};
 use super::decode::{DecodeSettings, FrameDetection, FrameGeometry, FrameOutput, decode};
-use super::model::ReferenceDetector;
+use super::network::DetectorNetwork;
 use super::overlay;
 use super::prepare::{Prepared, held_out};
 use super::scoring::Scoring;
-use super::settings::Settings;
+use super::settings::FewshotDetection;
 use super::training::FewshotDetectionModule;
 use crate::backend::dispatch::TensorDevice;
 use crate::metrics::separation::Separation;
@@ -41,7 +41,7 @@ const COMPARED_MAX: usize = 16;
 pub struct Validation {
     pub(super) batches: BatchLoader,
     store: Arc<FrameStore>,
-    pub(super) settings: Settings,
+    pub(super) settings: FewshotDetection,
     executor: Arc<MicroBatchExecutor>,
     cadence: Cadence,
     cells: Vec<GridCell>,
@@ -103,7 +103,7 @@ impl Validation {
     /// The data or the device fails, or a file cannot be written.
     pub fn run(
         &mut self,
-        model: &ReferenceDetector,
+        model: &DetectorNetwork,
         evaluation: &mut Evaluation<'_, FewshotDetectionModule>,
     ) -> Result<ValidationReport, TaskError> {
         let device = &evaluation.trained.device;
@@ -139,7 +139,7 @@ impl Validation {
 
     fn episode(
         &mut self,
-        model: &ReferenceDetector,
+        model: &DetectorNetwork,
         number: u64,
         batch: &DetectionBatch,
         file: &mut Option<DetectionsFile>,
@@ -149,7 +149,7 @@ impl Validation {
         let device = &evaluation.trained.device;
         let ways = batch.classes.len();
         let embeddings = self.embeddings(model, &batch.reference_pixels, &device.inner);
-        let prototypes = ReferenceDetector::prototypes(embeddings, ways);
+        let prototypes = DetectorNetwork::prototypes(embeddings, ways);
         self.scoring.begin_episode(&batch.classes);
         for (range, outputs) in self.outputs(model, &batch.query_pixels, &prototypes, &device.inner) {
             for (offset, index) in range.enumerate() {
@@ -171,7 +171,7 @@ impl Validation {
     /// Outputs of the model for query frames, by micro-batch: the range of its frames, and their outputs.
     pub(super) fn outputs(
         &self,
-        model: &ReferenceDetector,
+        model: &DetectorNetwork,
         squares: &[u8],
         prototypes: &Tensor<2>,
         device: &Device,
@@ -196,7 +196,7 @@ impl Validation {
     }
 
     /// Embeddings `[n, D]` of reference images.
-    pub(super) fn embeddings(&self, model: &ReferenceDetector, pixels: &[u8], device: &Device) -> Tensor<2> {
+    pub(super) fn embeddings(&self, model: &DetectorNetwork, pixels: &[u8], device: &Device) -> Tensor<2> {
         let side = self.settings.reference_size;
         let each = side.pow(2) * 3;
         let rows = self.executor.forward(model, &self.executor.split(pixels.len() / each), |model, range| {
@@ -267,7 +267,7 @@ impl Validation {
     /// Mean cosine similarity of the embeddings of held-out reference images within a class, and between classes.
     fn compare_embeddings(
         &mut self,
-        model: &ReferenceDetector,
+        model: &DetectorNetwork,
         device: &TensorDevice,
     ) -> Result<(Option<f64>, Option<f64>), DataError> {
         let side = self.settings.reference_size;

@@ -6,7 +6,7 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
 use super::labels::{LabelledImage, Labels};
-use super::settings::Settings;
+use super::settings::ImageClassification;
 use xrun_core::bounded::DeepSize;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::{BoundingBox, HostImage, ImageSource};
@@ -45,7 +45,7 @@ pub struct BatchLoader {
     /// Decoder of images.
     pub source: Arc<dyn ImageSource>,
     /// Settings of the size and of augmentation.
-    pub settings: Settings,
+    pub settings: ImageClassification,
     /// Number of images in a batch.
     pub size: usize,
     /// `experiment.seed`.
@@ -102,7 +102,7 @@ impl BatchLoader {
 
     /// Random crop that contains the centre of the object, scaled to the square, and mirrored with probability 0.5.
     fn augmented(&self, image: &HostImage, object: &BoundingBox, generator: &mut ChaCha8Rng) -> HostImage {
-        let Settings { image_size, flip, crop, .. } = self.settings;
+        let ImageClassification { image_size, flip, crop, .. } = self.settings;
         // All numbers are drawn in any case, so that a setting of one augmentation does not change the other.
         let (area, x, y) = (generator.random_range(crop..=1.0), generator.random::<f32>(), generator.random::<f32>());
         let mirrored = generator.random_bool(0.5) && flip;

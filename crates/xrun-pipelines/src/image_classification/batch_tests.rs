@@ -18,7 +18,7 @@ impl ImageSource for PaintedImages {
     }
 }
 
-fn batches(count: u32, settings: Settings) -> BatchLoader {
+fn batches(count: u32, settings: ImageClassification) -> BatchLoader {
     let rectangle = BoundingBox { left: 14.0, top: 4.0, right: 17.0, bottom: 7.0 };
     let labelled = |number| LabelledImage { video: number, frame: 0, class: number % 2, rectangle };
     let labels = Labels {
@@ -47,8 +47,8 @@ fn batches(count: u32, settings: Settings) -> BatchLoader {
     BatchLoader { library, labels, source: Arc::new(PaintedImages), settings, size: 3, seed: 7 }
 }
 
-fn plain() -> Settings {
-    Settings { image_size: 20, flip: false, crop: 1.0, ..Settings::default() }
+fn plain() -> ImageClassification {
+    ImageClassification { image_size: 20, flip: false, crop: 1.0, ..ImageClassification::default() }
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn a_crop_contains_the_centre_of_the_object_and_is_inside_the_image() {
 
 #[test]
 fn training_augments_images_and_validation_does_not() {
-    let batches = batches(6, Settings { flip: true, crop: 0.3, ..plain() });
+    let batches = batches(6, ImageClassification { flip: true, crop: 0.3, ..plain() });
     let (one, other) = (batches.train(0).unwrap(), batches.train(2).unwrap());
     assert_ne!(one.pixels, other.pixels);
     let held_out = batches.held_out(0..2).unwrap();

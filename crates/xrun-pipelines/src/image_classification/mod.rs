@@ -4,56 +4,51 @@
 //! image is that of its largest box.
 
 pub mod batch;
-#[cfg(feature = "train")]
-pub mod classifier;
 pub mod labels;
+#[cfg(feature = "train")]
+pub mod network;
 #[cfg(feature = "train")]
 pub mod predict;
 pub mod prepare;
-#[cfg(feature = "train")]
-pub mod resnet;
 pub mod settings;
+#[cfg(feature = "train")]
+pub mod training;
 
+use crate::declaration::*;
+use crate::model_checks;
 use labels::Labels;
-use settings::{Model, Settings};
-use xrun_core::bounded::ledger::Ledger;
-use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::open_dataset::SampleType;
-use xrun_core::device::DeviceKind;
-use xrun_core::experiment::Experiment;
-use xrun_core::experiment::inspect::{InspectedData, Inspection};
-use xrun_core::experiment::pipeline::{ModelKind, PipelineKind, PytorchModule};
-use xrun_core::problem::{Problem, Problems};
-use xrun_core::task::{Metric, Task, TaskError, TaskFacts};
-use xrun_data::boxes::library::{BoxSummary, Library};
+use settings::{ImageClassification, ResNet};
+use xrun_data::boxes::library::Library;
 use xrun_data::reading::decoding;
 use xrun_data::transform;
 
 #[cfg(not(feature = "train"))]
 use super::without_burn::open;
 #[cfg(feature = "train")]
-use classifier::open;
+use training::open;
 
-/// `[pipeline.image-classification]`.
-#[derive(Debug)]
-pub struct ImageClassification;
+/// Name of the model: `[model.resnet]`.
+const MODEL: &str = "resnet";
 
 impl PipelineKind for ImageClassification {
-    const NAME: &'static str = "image-classification";
-    const MODELS: &'static [&'static str] = &[ResNet::NAME];
-    const SAMPLE_TYPE: Option<SampleType> = Some(SampleType::of::<Library>());
-    const METRICS: &'static [Metric] = prepare::METRICS;
-    const BATCH_SIZE: Option<usize> = Some(prepare::BATCH_SIZE);
-    type Settings = Settings;
-    type Prepared = prepare::Prepared;
+    fn kind() -> &'static Kind<dyn PipelineKind> {
+        const FACTS: PipelineFacts = PipelineFacts {
+            models: &[MODEL],
+            sample_type: Some(SampleType::of::<Library>()),
+            metrics: prepare::METRICS,
+            batch_size: Some(prepare::BATCH_SIZE),
+            ..PipelineFacts::NONE
+        };
+        const { &Kind::<dyn PipelineKind>::new::<Self>("image-classification", FACTS) }
+    }
 
-    fn pytorch_module(settings: &Settings, experiment: &Experiment) -> Option<PytorchModule> {
-        let model: &Model = experiment.model_settings().ok()?;
+    fn pytorch_module(&self, experiment: &Experiment) -> Option<PytorchModule> {
+        let model: &ResNet = experiment.model_settings().ok()?;
         let config = serde_json::json!({
             "channels": model.channels,
             "blocks": model.blocks,
             "norm_groups": model.norm_groups,
-            "image_size": settings.image_size,
+            "image_size": self.image_size,
             "mean": transform::PIXEL_MEAN,
             "deviation": transform::PIXEL_DEVIATION,
             "padding": transform::PADDING,
@@ -61,48 +56,33 @@ impl PipelineKind for ImageClassification {
         Some(PytorchModule { source: include_str!("pytorch.py"), config })
     }
 
-    fn inspect(settings: &Settings, experiment: &Experiment, seen: InspectedData) -> Result<Inspection, DataError> {
-        decoding::fits(seen.summary::<BoxSummary>()?.largest.as_ref(), &experiment.limits)?;
+    fn inspect(&self, experiment: &Experiment, data: InspectedData) -> Result<Inspection, DataError> {
+        decoding::fits(data.summary::<Library>()?.largest.as_ref(), &experiment.limits)?;
         // The split depends on every image, which the summary does not have.
-        let library: Library = seen.open(experiment)?;
-        let labels = Labels::new(&library, settings.validation_fraction, experiment.experiment.seed)?;
+        let library: Library = data.open(experiment)?;
+        let labels = Labels::new(&library, self.validation_fraction, experiment.experiment.seed)?;
         let (_, lowered) = prepare::batch_size(experiment, &labels);
         Ok(lowered.into_iter().collect::<Vec<_>>().into())
     }
 
-    fn prepare(
-        settings: &Settings,
-        experiment: &Experiment,
-        ledger: &Ledger,
-    ) -> Result<(TaskFacts, Self::Prepared), TaskError> {
-        prepare::prepare(settings, experiment, ledger)
-    }
-
-    fn open(
-        prepared: Self::Prepared,
-        experiment: &Experiment,
-        device: DeviceKind,
-        ledger: &Ledger,
-        first_step: u64,
-    ) -> Result<Box<dyn Task>, TaskError> {
-        open(prepared, experiment, device, ledger, first_step)
+    fn prepare(&self, experiment: &Experiment, ledger: &Ledger) -> Result<(TaskFacts, Box<dyn Prepared>), TaskError> {
+        let (facts, prepared) = prepare::prepare(self, experiment, ledger)?;
+        Ok((facts, Box::new(prepared)))
     }
 }
 
-/// `[model.resnet]`.
-#[derive(Debug)]
-pub struct ResNet;
+impl Prepared for prepare::Prepared {
+    fn open(self: Box<Self>, opening: Opening<'_>) -> Result<Box<dyn Task>, TaskError> {
+        Ok(Box::new(open(*self, opening)?))
+    }
+}
 
 impl ModelKind for ResNet {
-    const NAME: &'static str = "resnet";
-    type Settings = Model;
+    fn kind() -> &'static Kind<dyn ModelKind> {
+        const { &Kind::<dyn ModelKind>::new::<Self>(MODEL, ()) }
+    }
 
-    fn check(settings: &Model, problems: &mut Problems) {
-        let groups = settings.norm_groups;
-        if let Some(width) = settings.channels.iter().find(|width| groups > 0 && !width.is_multiple_of(groups)) {
-            let message = format!("{width} channels cannot be divided into {groups} groups of equal size");
-            let problem = Problem::new("model.resnet.channels", message).related("model.resnet.norm_groups");
-            problems.add(problem.help(format!("for example {}", width.next_multiple_of(groups))));
-        }
+    fn check(&self, problems: &mut Problems) {
+        model_checks::groups("model.resnet", "channels", &self.channels, self.norm_groups, problems);
     }
 }

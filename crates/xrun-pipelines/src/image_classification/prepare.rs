@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::batch::{BatchLoader, batch_bytes};
 use super::labels::Labels;
-use super::settings::{Model, Settings};
-use xrun_core::bounded::buffer::{Buffer, BufferSet};
+use super::settings::{ImageClassification, ResNet};
+use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun_core::bounded::planned::PlannedBuffer;
 use xrun_core::experiment::Experiment;
@@ -42,7 +42,7 @@ const LEARNED: &str = "its classes are those of that data";
 /// Opened data and settings of a task.
 pub struct Prepared {
     /// Settings of the model.
-    pub model: Model,
+    pub model: ResNet,
     /// Source of batches.
     pub batches: BatchLoader,
     /// Decoder of images, with a cache.
@@ -71,7 +71,7 @@ xrun_core::buffers! {
 
 /// Number of images of a batch, and the setting if the data has fewer.
 pub fn batch_size(experiment: &Experiment, labels: &Labels) -> (usize, Option<LoweredSetting>) {
-    let requested = experiment.training.batch_size.unwrap_or(BATCH_SIZE);
+    let requested = experiment.batch_size();
     let size = requested.min(labels.train.len());
     let because = format!("the data has {}", pluralize(labels.train.len() as u64, "training image"));
     (size, LoweredSetting::detect("training.batch_size", requested as u64, size as u64, because))
@@ -82,7 +82,7 @@ pub fn batch_size(experiment: &Experiment, labels: &Labels) -> (usize, Option<Lo
 /// # Errors
 /// The data cannot be used.
 pub fn prepare(
-    settings: &Settings,
+    settings: &ImageClassification,
     experiment: &Experiment,
     ledger: &Ledger,
 ) -> Result<(TaskFacts, Prepared), TaskError> {
@@ -106,7 +106,7 @@ pub fn prepare(
     let registration = buffers.labels.register(ledger);
     registration.set(buffers.labels.cap.items, buffers.labels.cap.bytes);
     let facts = TaskFacts {
-        owners: buffers.all().into_iter().map(PlannedBuffer::from).collect(),
+        owners: PlannedBuffer::all(&[&buffers]),
         data_digests: vec![(experiment.dataset_name().into(), library.digest.clone())],
         data_skipped: library.skipped.clone(),
         learned_from_data: Some(LEARNED),
@@ -130,6 +130,6 @@ pub fn prepare(
         size,
         seed,
     };
-    let model: &Model = experiment.model_settings()?;
+    let model: &ResNet = experiment.model_settings()?;
     Ok((facts, Prepared { model: model.clone(), batches, store, buffers, validated, registration }))
 }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 /// Image classification: the class of an image is that of its largest box, or of its directory.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Settings {
+pub struct ImageClassification {
     /// Side in pixels of the square that images are scaled to fit, with padding.
     #[schemars(range(min = 8, max = 1024))]
     pub image_size: usize,
@@ -21,7 +21,7 @@ pub struct Settings {
     pub validation_fraction: f64,
 }
 
-impl Default for Settings {
+impl Default for ImageClassification {
     fn default() -> Self {
         Self { image_size: 64, flip: true, crop: 0.6, validation_fraction: 0.2 }
     }
@@ -31,7 +31,7 @@ impl Default for Settings {
 /// convolution of stride 2 before them, then global average pooling and a linear layer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Model {
+pub struct ResNet {
     /// Channels of each stage, multiples of `norm_groups`.
     #[schemars(length(min = 1, max = 8), inner(range(min = 1, max = 4096)))]
     pub channels: Vec<usize>,
@@ -43,7 +43,7 @@ pub struct Model {
     pub norm_groups: usize,
 }
 
-impl Default for Model {
+impl Default for ResNet {
     fn default() -> Self {
         Self { channels: vec![16, 32, 64, 128], blocks: 1, norm_groups: 8 }
     }

@@ -6,7 +6,7 @@ use burn::tensor::TensorData;
 use burn::tensor::activation::log_softmax;
 
 use super::Tensor;
-use super::gpt2::{ForwardContext, Gpt2, KvCache};
+use super::gpt2::{ForwardContext, Gpt2Network, KvCache};
 use super::transformer::{Tokens, padding_mask, tokens};
 use xrun_core::bounded::ledger::Registration;
 
@@ -34,7 +34,7 @@ pub struct Completion {
 /// prompts (for example of an image); they count towards no limit. The network is without autodiff, and `cache` is the ledger entry
 /// of the KV cache.
 pub fn complete(
-    network: &Gpt2,
+    network: &Gpt2Network,
     prefix: Option<Tensor<3>>,
     prompts: &[&[u32]],
     limits: GenerationLimits,

@@ -87,7 +87,7 @@ pub struct Block {
 
 /// The network.
 #[derive(Module, Debug)]
-pub struct Gpt2 {
+pub struct Gpt2Network {
     /// Embedding of each token, and the output's weight.
     pub wte: Embedding,
     /// Embedding of each position.
@@ -165,7 +165,7 @@ impl Block {
     }
 }
 
-impl Gpt2 {
+impl Gpt2Network {
     /// Network whose matrices are zero. `projection` makes a linear layer of a block from its index and `[inputs, outputs]`.
     pub fn zeros(
         shape: Gpt2Shape,

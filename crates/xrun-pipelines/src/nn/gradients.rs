@@ -84,6 +84,7 @@ pub fn leak_gradients<M: Module>(
 }
 
 /// Adds a loss, `[1]`, to the sum in a leak after its backward pass, as a progress line does that shows the mean of the losses.
+#[inline(never)]
 pub fn leak_loss(in_use: impl Fn() -> u64, sum: &mut LeakBuffer<Tensor<1>>, loss: impl FnOnce() -> Tensor<1>) {
     if sum.is_on() {
         let loss = loss();

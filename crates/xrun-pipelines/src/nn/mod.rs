@@ -15,12 +15,14 @@ pub mod graph;
 pub mod hugging_face;
 #[cfg(test)]
 pub mod kernel_parity;
+pub mod leaks;
 pub mod learned_scale;
 pub mod matmul;
 pub mod micro_batches;
 pub mod module_task;
 pub mod moving_range;
 pub mod normalise;
+pub mod opening;
 pub mod optimizer;
 pub mod parameters;
 pub mod pixels;

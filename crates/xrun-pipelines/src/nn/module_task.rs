@@ -7,7 +7,7 @@ use burn::module::Module;
 use serde_json::Value;
 
 use super::Tensor;
-use super::callback::{Callback, CallbackContext};
+use super::callback::{Callback, Event};
 use super::step::{StepAccumulator, TrainState};
 use super::training_module::TrainingModule;
 use crate::backend::dispatch::TensorDevice;
@@ -81,7 +81,7 @@ pub struct Evaluation<'a, L: TrainingModule> {
     /// Network with autodiff, and its device.
     pub trained: &'a TrainState<L::Network>,
     phases: &'a mut dyn Phases,
-    callback: &'a mut dyn Callback<L>,
+    callbacks: &'a mut [Callback<L>],
 }
 
 impl<L: TrainingModule> Evaluation<'_, L> {
@@ -100,12 +100,12 @@ impl<L: TrainingModule> Evaluation<'_, L> {
         self.phases.batch_validated(done, all);
     }
 
-    /// Passes an intermediate result to the callback.
+    /// Passes an intermediate result to the callbacks.
     ///
     /// # Errors
-    /// The callback fails.
+    /// A callback fails.
     pub fn output(&mut self, output: &L::Output) -> Result<(), TaskError> {
-        self.callback.on_validation_output(output, self.trained)
+        notify(self.callbacks, self.trained, Event::ValidationOutput(output))
     }
 }
 
@@ -116,7 +116,7 @@ pub struct ModuleTask<L: TrainingModule> {
     pub(crate) feed: Feed<L::Batch>,
     pub(crate) accumulation: usize,
     cache_low_water: f64,
-    callback: Box<dyn Callback<L>>,
+    callbacks: Vec<Callback<L>>,
 }
 
 impl<L: TrainingModule> ModuleTask<L> {
@@ -135,38 +135,48 @@ impl<L: TrainingModule> ModuleTask<L> {
             feed,
             accumulation: training.gradient_accumulation,
             cache_low_water: experiment.cleanup.cache_low_water,
-            callback: Box::new(()),
+            callbacks: Vec::new(),
         }
     }
 
-    /// Replaces the callback.
-    pub fn with_callback(self, callback: impl Callback<L> + 'static) -> Self {
-        Self { callback: Box::new(callback), ..self }
+    /// Replaces the callbacks.
+    pub fn with_callbacks(self, callbacks: Vec<Callback<L>>) -> Self {
+        Self { callbacks, ..self }
     }
+}
+
+/// Calls all callbacks.
+fn notify<L: TrainingModule>(
+    callbacks: &mut [Callback<L>],
+    trained: &TrainState<L::Network>,
+    event: Event<'_, L>,
+) -> Result<(), TaskError> {
+    callbacks.iter_mut().try_for_each(|callback| callback(&event, trained))
 }
 
 impl<L: TrainingModule> Task for ModuleTask<L> {
     fn train_step(&mut self, step: u64, learning_rate: f64, phases: &mut dyn Phases) -> Result<StepReport, TaskError> {
-        let Self { module, trained, feed, callback, accumulation, .. } = self;
-        callback.on_step_start(step, &CallbackContext { module, trained })?;
+        let Self { module, trained, feed, callbacks, accumulation, .. } = self;
+        notify(callbacks, trained, Event::StepStart { module, step })?;
         module.before_step(step, trained, phases)?;
         let mut running = Step::new(module.gradient_sets(), trained, phases);
         for number in 1..=*accumulation {
             running.enter("data");
             let batch = feed.next()?;
             module.train(&batch, &mut running)?;
-            callback.on_batch_end(&batch, number == *accumulation, &CallbackContext { module, trained })?;
+            let is_last = number == *accumulation;
+            notify(callbacks, trained, Event::BatchEnd { module, batch: &batch, is_last })?;
         }
         let mut accumulator = running.accumulator;
         phases.enter("optimizer");
         let (gradients, norm) = trained.mean_and_clip(&mut accumulator)?;
-        callback.on_before_update(&gradients, &CallbackContext { module, trained })?;
+        notify(callbacks, trained, Event::BeforeUpdate(&gradients))?;
         module.update(learning_rate, gradients, trained)?;
         phases.enter("transfer");
         let fetched = accumulator.fetch(norm);
         module.after_step(trained, phases)?;
         let report = module.report(fetched);
-        callback.on_step_end(step, learning_rate, &report, &CallbackContext { module, trained })?;
+        notify(callbacks, trained, Event::StepEnd { module, step, learning_rate, report: &report })?;
         Ok(report)
     }
 
@@ -176,11 +186,11 @@ impl<L: TrainingModule> Task for ModuleTask<L> {
 
     fn validate(&mut self, phases: &mut dyn Phases) -> Result<ValidationReport, TaskError> {
         phases.enter("validation");
-        let Self { module, trained, callback, .. } = self;
-        callback.on_validation_start(&CallbackContext { module, trained })?;
+        let Self { module, trained, callbacks, .. } = self;
+        notify(callbacks, trained, Event::ValidationStart(module))?;
         let network = trained.inner()?;
-        let report = module.validate(&network, &mut Evaluation { trained, phases, callback: &mut **callback })?;
-        callback.on_validation_end();
+        let report = module.validate(&network, &mut Evaluation { trained, phases, callbacks })?;
+        notify(callbacks, trained, Event::ValidationEnd)?;
         Ok(report)
     }
 

@@ -77,56 +77,27 @@ impl TrainingModule for Slope {
     }
 }
 
-struct LoggingCallback(Log);
-
-impl Callback<Slope> for LoggingCallback {
-    fn on_step_start(&mut self, step: u64, _: &CallbackContext<'_, Slope>) -> Result<(), TaskError> {
-        self.0.add(format!("on_step_start {step}"));
+/// Callback that writes down the events.
+fn logging(log: &Log) -> Callback<Slope> {
+    let log = log.clone();
+    Box::new(move |event, _| {
+        log.add(match event {
+            Event::StepStart { step, .. } => format!("on_step_start {step}"),
+            Event::BatchEnd { batch, is_last, .. } => format!("on_batch_end {batch} {is_last}"),
+            Event::BeforeUpdate(gradients) => {
+                close(&values(gradients.get::<1>(ParamId::from(1)).unwrap()), &[1.5], 1e-6);
+                "on_before_update".into()
+            }
+            Event::StepEnd { step, learning_rate, report, .. } => {
+                format!("on_step_end {step} {learning_rate} {}", report.loss)
+            }
+            Event::ValidationStart(_) => "on_validation_start".into(),
+            Event::ValidationOutput(7.0) => "on_validation_output".into(),
+            Event::ValidationOutput(_) => return Err(TaskError::Rejected("another output".into())),
+            Event::ValidationEnd => "on_validation_end".into(),
+        });
         Ok(())
-    }
-
-    fn on_batch_end(&mut self, batch: &f64, is_last: bool, _: &CallbackContext<'_, Slope>) -> Result<(), TaskError> {
-        self.0.add(format!("on_batch_end {batch} {is_last}"));
-        Ok(())
-    }
-
-    fn on_before_update(
-        &mut self,
-        gradients: &GradientsParams,
-        _: &CallbackContext<'_, Slope>,
-    ) -> Result<(), TaskError> {
-        close(&values(gradients.get::<1>(ParamId::from(1)).unwrap()), &[1.5], 1e-6);
-        self.0.add("on_before_update");
-        Ok(())
-    }
-
-    fn on_step_end(
-        &mut self,
-        step: u64,
-        learning_rate: f64,
-        report: &StepReport,
-        _: &CallbackContext<'_, Slope>,
-    ) -> Result<(), TaskError> {
-        self.0.add(format!("on_step_end {step} {learning_rate} {}", report.loss));
-        Ok(())
-    }
-
-    fn on_validation_start(&mut self, _: &CallbackContext<'_, Slope>) -> Result<(), TaskError> {
-        self.0.add("on_validation_start");
-        Ok(())
-    }
-
-    fn on_validation_output(&mut self, output: &f64, _: &TrainState<Line>) -> Result<(), TaskError> {
-        match *output {
-            7.0 => self.0.add("on_validation_output"),
-            _ => return Err(TaskError::Rejected("another output".into())),
-        }
-        Ok(())
-    }
-
-    fn on_validation_end(&mut self) {
-        self.0.add("on_validation_end");
-    }
+    })
 }
 
 /// Task with the batches 1, 2, 3, …, two in each step.
@@ -146,7 +117,7 @@ fn task(log: &Log) -> ModuleTask<Slope> {
 #[test]
 fn hooks_of_module_and_callback_are_called_in_order() {
     let log = Log::default();
-    let mut task = task(&log).with_callback(LoggingCallback(log.clone()));
+    let mut task = task(&log).with_callbacks(vec![logging(&log)]);
     let report = task.train_step(1, 0.5, &mut log.clone()).unwrap();
     let expected = [
         "on_step_start 1",
@@ -172,7 +143,7 @@ fn a_callback_changes_no_bit_and_a_module_without_predict_has_no_predictor() {
     let slopes = [false, true].map(|observed| {
         let log = Log::default();
         let task = task(&log);
-        let mut task = if observed { task.with_callback(LoggingCallback(log.clone())) } else { task };
+        let mut task = if observed { task.with_callbacks(vec![logging(&log)]) } else { task };
         task.train_step(1, 0.5, &mut log.clone()).unwrap();
         assert!(task.predictor().is_none());
         values(task.trained.inner().unwrap().slope.val())

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use super::settings::{LossTokens, Settings};
+use super::settings::{LossTokens, QatLanguageModel};
 use xrun_core::bounded::DeepSize;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
@@ -129,13 +129,13 @@ pub fn validation_bytes(batch: &TokenBatch, examples: &[Arc<Example>]) -> u64 {
 }
 
 /// Upper bound on the bytes of the examples in [`validation_bytes`], with at most `windows` context windows per question.
-pub fn windows_bytes_max(settings: &Settings, batch_size: usize, windows: usize) -> u64 {
+pub fn windows_bytes_max(settings: &QatLanguageModel, batch_size: usize, windows: usize) -> u64 {
     let window = size_of::<Vec<u32>>() + (settings.sequence_length + 1) * size_of::<u32>();
     (batch_size * windows * window) as u64
 }
 
 /// Maximum of [`TokenBatch::deep_size`].
-pub fn batch_bytes_max(settings: &Settings, batch_size: usize) -> u64 {
+pub fn batch_bytes_max(settings: &QatLanguageModel, batch_size: usize) -> u64 {
     let numbers = 3 * batch_size * settings.sequence_length;
     let text_lengths = batch_size * size_of::<usize>();
     (size_of::<TokenBatch>() + numbers * size_of::<i32>() + text_lengths + DESCRIPTION_BYTES_MAX) as u64
@@ -153,7 +153,7 @@ pub struct BatchLoader {
 
 impl BatchLoader {
     /// Batches of `size` sequences; `seed` is the seed of the run.
-    pub fn new(store: Arc<ExampleStore>, settings: &Settings, seed: u32, size: usize) -> Self {
+    pub fn new(store: Arc<ExampleStore>, settings: &QatLanguageModel, seed: u32, size: usize) -> Self {
         Self { store, seed, size, length: settings.sequence_length, loss_tokens: settings.loss_tokens }
     }
 

@@ -9,9 +9,9 @@ use crate::metrics::squad::SquadScore;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::seed::generator;
 use xrun_data::question_answers::corpus::Corpus;
-use xrun_data::question_answers::settings::{Generated, Settings as Data, Source};
+use xrun_data::question_answers::settings::{Generated, QuestionAnswers as Data, Source};
 
-fn batches(settings: &Settings, size: usize) -> (tempfile::TempDir, BatchLoader) {
+fn batches(settings: &QatLanguageModel, size: usize) -> (tempfile::TempDir, BatchLoader) {
     let directory = tempfile::tempdir().unwrap();
     let generated = Generated { articles: 3, paragraphs_per_article: 2, ..Generated::default() };
     let (path, _) = xrun_data::question_answers::generate::generate_in(&generated, directory.path()).unwrap();
@@ -24,7 +24,7 @@ fn batches(settings: &Settings, size: usize) -> (tempfile::TempDir, BatchLoader)
 
 #[test]
 fn an_epoch_has_every_question_once_within_the_declared_bytes() {
-    let settings = Settings::default();
+    let settings = QatLanguageModel::default();
     let (_directory, batches) = batches(&settings, 4);
     let count = batches.store().count(Split::Train);
     assert_eq!((count, batches.per_epoch()), (24, 6));
@@ -71,7 +71,7 @@ fn a_target_is_the_next_input_and_loss_on_selects_the_weights() {
 
 #[test]
 fn validation_batches_are_repeatable_and_end_with_the_questions() {
-    let (_directory, batches) = batches(&Settings::default(), 4);
+    let (_directory, batches) = batches(&QatLanguageModel::default(), 4);
     let sizes: Vec<usize> = (0..4).map(|number| batches.held_out(number).unwrap().len()).collect();
     assert_eq!(sizes, [4, 4, 4, 0]);
     assert_eq!(batches.held_out(1).unwrap(), batches.held_out(1).unwrap());
@@ -82,7 +82,7 @@ fn validation_batches_are_repeatable_and_end_with_the_questions() {
 /// The end-of-text token has no bytes of text.
 #[test]
 fn counted_bytes_are_those_of_the_targets_that_count() {
-    let (_directory, batches) = batches(&Settings::default(), 4);
+    let (_directory, batches) = batches(&QatLanguageModel::default(), 4);
     let tokenizer = &batches.store().corpus().tokenizer;
     let [prompt, answer] = ["In Orn", " a red cat"].map(|text| tokenizer.encode(text).unwrap());
     let tokens = [&prompt[..], &answer, &[tokenizer.eos_token()]].concat();

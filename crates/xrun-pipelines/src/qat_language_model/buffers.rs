@@ -1,7 +1,7 @@
 //! Buffers of the task and their caps, declared once for the plan and for the code that fills them.
 
 use super::batch::{batch_bytes_max, windows_bytes_max};
-use super::settings::Settings;
+use super::settings::QatLanguageModel;
 use crate::gpt2_shape::Gpt2Shape;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
@@ -22,7 +22,7 @@ xrun_core::buffers! {
 
 impl Buffers {
     /// Buffers for batches of `size` questions with at most `windows` windows of their context.
-    pub fn new(settings: &Settings, shape: &Gpt2Shape, limits: &Limits, size: usize, windows: usize) -> Self {
+    pub fn new(settings: &QatLanguageModel, shape: &Gpt2Shape, limits: &Limits, size: usize, windows: usize) -> Self {
         let bytes = batch_bytes_max(settings, size);
         let (answered, positions) = (size.min(limits.batch_size), settings.sequence_length + settings.max_new_tokens);
         let with_windows = bytes + windows_bytes_max(settings, size, windows);

@@ -2,9 +2,8 @@
 
 use super::leaks::RANGE_HISTORY;
 use super::precision::FULL_PRECISION;
-use super::settings::{
-    BaseTraining, Granularity, Layer, Model, RangeSource, Scheme, Settings, WeightScale, batch_size,
-};
+use super::settings::{BaseTraining, Gpt2, Granularity, Layer, QatLanguageModel, RangeSource, Scheme, WeightScale};
+use crate::model_checks;
 use crate::weights_header::WeightsLayout;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leaks;
@@ -20,7 +19,7 @@ const MODEL: &str = "model.gpt2";
 const QUANTISED_BITS_MAX: u32 = 16;
 
 /// Adds a problem for a leak of ranges if the settings hold no ranges.
-pub fn check_leaks(leaks: &Leaks, settings: &Settings, problems: &mut Problems) {
+pub fn check_leaks(leaks: &Leaks, settings: &QatLanguageModel, problems: &mut Problems) {
     if settings.activation_ranges == RangeSource::PerToken && leaks.is_enabled(&RANGE_HISTORY) {
         let key = format!("leaks.{}", RANGE_HISTORY.key);
         let problem = Problem::new(key, "ranges per token are not held, and cannot leak");
@@ -30,7 +29,7 @@ pub fn check_leaks(leaks: &Leaks, settings: &Settings, problems: &mut Problems) 
 }
 
 /// Adds the problems of the task; the caller fills in their locations.
-pub fn check(settings: &Settings, model: Option<&Model>, problems: &mut Problems) {
+pub fn check(settings: &QatLanguageModel, model: Option<&Gpt2>, problems: &mut Problems) {
     let key = |name: &str| format!("{PIPELINE}.{name}");
     let count = settings.weight_bits.len();
     let lists = [
@@ -112,7 +111,7 @@ pub fn check(settings: &Settings, model: Option<&Model>, problems: &mut Problems
 }
 
 /// Adds a problem if the training ends before it is quantised.
-pub fn check_steps(settings: &Settings, training: &Training, problems: &mut Problems) {
+pub fn check_steps(settings: &QatLanguageModel, training: &Training, problems: &mut Problems) {
     let pretraining = settings.pretraining_steps;
     if let Some(most) = training.max_steps.filter(|most| *most <= pretraining) {
         let message =
@@ -123,8 +122,8 @@ pub fn check_steps(settings: &Settings, training: &Training, problems: &mut Prob
 }
 
 /// Adds a problem if batches are split although moving ranges need whole ones.
-pub fn check_micro_batches(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
-    let (batch, micro_batch) = (batch_size(&experiment.training), experiment.limits.batch_size);
+pub fn check_micro_batches(settings: &QatLanguageModel, experiment: &Experiment, problems: &mut Problems) {
+    let (batch, micro_batch) = (experiment.batch_size(), experiment.limits.batch_size);
     if settings.activation_ranges == RangeSource::Moving && micro_batch < batch {
         let message = format!("moving ranges need whole batches of {batch}, and micro-batches have {micro_batch}");
         let problem = Problem::new("limits.batch_size", message).related("training.batch_size");
@@ -138,20 +137,16 @@ pub fn check_micro_batches(settings: &Settings, experiment: &Experiment, problem
 /// Adds a problem if the file of weights does not fit the model or the vocabulary.
 pub fn check_weights(experiment: &Experiment, problems: &mut Problems) {
     let options = experiment.loader_settings::<Corpus>();
-    let (Ok(model), Some(options)) = (experiment.model_settings::<Model>(), options) else { return };
+    let (Ok(model), Some(options)) = (experiment.model_settings::<Gpt2>(), options) else { return };
     if let Some(path) = &model.weights {
         WeightsLayout::gpt2(&model.shape(), &options.vocabulary).check(&format!("{MODEL}.weights"), path, problems);
     }
 }
 
 /// Adds the problems of the model.
-pub fn check_model(model: &Model, problems: &mut Problems) {
+pub fn check_model(model: &Gpt2, problems: &mut Problems) {
     let shape = model.shape();
-    if !shape.hidden_size.is_multiple_of(shape.heads) {
-        let message = format!("a hidden size of {} is not divisible by {} heads", shape.hidden_size, shape.heads);
-        let problem = Problem::new(format!("{MODEL}.hidden_size"), message).related(format!("{MODEL}.heads"));
-        problems.add(problem.help(format!("for example {}", shape.hidden_size.next_multiple_of(shape.heads))));
-    }
+    model_checks::heads(MODEL, ("hidden_size", shape.hidden_size), ("heads", shape.heads), problems);
     if let Some(path) = &model.weights {
         file(&format!("{MODEL}.weights"), path, problems);
     }

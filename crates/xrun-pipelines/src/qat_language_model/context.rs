@@ -4,7 +4,7 @@ use xrun_ops::{QuantRange, Quantizer};
 
 use super::precision::{FULL_PRECISION, Precision};
 use super::ranges::{QUANTIZERS_PER_BLOCK, Ranges};
-use super::settings::{self, BaseTraining, Granularity, LoraProduct, Scheme, Settings, WeightScale};
+use super::settings::{self, BaseTraining, Granularity, LoraProduct, QatLanguageModel, Scheme, WeightScale};
 use crate::nn::Tensor;
 use crate::nn::graph::to_inner;
 use crate::nn::matmul::ComputeDtype;
@@ -38,7 +38,7 @@ pub struct QuantConfig {
 
 impl QuantConfig {
     /// Configuration of the settings, with matrix products in 32-bit floats.
-    pub fn new(settings: &Settings) -> Self {
+    pub fn new(settings: &QatLanguageModel) -> Self {
         Self {
             weights_symmetric: settings.weight_scheme == Scheme::Symmetric,
             weights_per_channel: settings.weight_granularity == Granularity::PerChannel,

@@ -17,10 +17,10 @@ use serde_json::{Value, json};
 use xrun_ops::QuantRange;
 
 use super::context::{QuantConfig, QuantContext};
-use super::gpt2::Gpt2;
+use super::network::Gpt2Network;
 use super::precision::{FULL_PRECISION, Precision};
 use super::ranges::{KEYS, QUANTIZERS_PER_BLOCK, Ranges, VALUES};
-use super::settings::{self, Layer, Settings};
+use super::settings::{self, Layer, QatLanguageModel};
 use super::weights;
 use crate::gpt2_shape::Gpt2Shape;
 use crate::nn::Tensor;
@@ -31,9 +31,9 @@ use xrun_data::tokenizer::{END_OF_TEXT, Tokenizer};
 /// Model to export.
 pub struct Export<'a> {
     /// Network on the inner device.
-    pub network: Gpt2,
+    pub network: Gpt2Network,
     /// Settings of the task.
-    pub settings: &'a Settings,
+    pub settings: &'a QatLanguageModel,
     /// Quantisation settings.
     pub config: &'a QuantConfig,
     /// Precisions in the order of the network's LoRA.
@@ -101,7 +101,7 @@ impl Export<'_> {
         &mut self,
         directory: &Path,
         at: Option<(usize, Precision)>,
-        change: impl FnOnce(Gpt2, &QuantContext<'_>) -> Gpt2,
+        change: impl FnOnce(Gpt2Network, &QuantContext<'_>) -> Gpt2Network,
     ) -> Result<(), TaskError> {
         create_directory(directory)?;
         let network = self.network.clone();
@@ -224,7 +224,7 @@ fn tokenizer_config(shape: Gpt2Shape) -> Value {
     })
 }
 
-fn adapter_config(settings: &Settings, base: &str) -> Value {
+fn adapter_config(settings: &QatLanguageModel, base: &str) -> Value {
     let layers: Vec<&str> = settings.lora_layers.iter().map(|layer| parameter_path(*layer)).collect();
     json!({
         "peft_type": "LORA",
@@ -241,7 +241,7 @@ fn adapter_config(settings: &Settings, base: &str) -> Value {
 }
 
 /// Content of `quantizers.json`, which documents the scales.
-fn quantizer_config(settings: &Settings, precision: Precision) -> Value {
+fn quantizer_config(settings: &QatLanguageModel, precision: Precision) -> Value {
     let bits = |bits: u32| if bits == FULL_PRECISION { Value::Null } else { bits.into() };
     let granularity = match settings.activation_ranges {
         settings::RangeSource::PerToken => json!("per-token"),

@@ -8,7 +8,7 @@ use burn::tensor::TensorData;
 use safetensors::SafeTensors;
 
 use super::super::precision::precisions;
-use super::super::settings::Model;
+use super::super::settings::Gpt2;
 use super::*;
 use crate::nn::tests::{autodiff, close, plain, values};
 use crate::nn::transformer::tokens;
@@ -17,15 +17,15 @@ use xrun_data::tokenizer::Words;
 /// LoRA rank of `tests/reference/merged_gpt2.py`.
 const RANK: usize = 2;
 
-fn settings() -> Settings {
-    Settings {
+fn settings() -> QatLanguageModel {
+    QatLanguageModel {
         weight_bits: vec![32, 4],
         activation_bits: vec![32, 32],
         kv_cache_bits: vec![32, 32],
         lora_rank: RANK,
         export_merged: true,
         export_components: true,
-        ..Settings::default()
+        ..QatLanguageModel::default()
     }
 }
 
@@ -37,20 +37,20 @@ fn numbers(value: &Value) -> Vec<f32> {
     value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap() as f32).collect()
 }
 
-fn model(settings: &Settings) -> Gpt2 {
+fn model(settings: &QatLanguageModel) -> Gpt2Network {
     let tiny =
-        Model { layers: Some(2), heads: Some(2), hidden_size: Some(8), context_length: Some(8), ..Model::default() };
-    Gpt2::new(settings, &tiny, 11, 1, &autodiff())
+        Gpt2 { layers: Some(2), heads: Some(2), hidden_size: Some(8), context_length: Some(8), ..Gpt2::default() };
+    Gpt2Network::new(settings, &tiny, 11, 1, &autodiff())
 }
 
-fn read(settings: &Settings, path: &Path) -> Gpt2 {
+fn read(settings: &QatLanguageModel, path: &Path) -> Gpt2Network {
     let mut network = model(settings);
     weights::read(&mut network, path).unwrap();
     network.valid()
 }
 
 /// Reference model with the LoRA of the script.
-fn network(settings: &Settings) -> Gpt2 {
+fn network(settings: &QatLanguageModel) -> Gpt2Network {
     let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../..")).join("tests/reference/gpt2_tiny.safetensors");
     let mut network = read(settings, &path);
     let drawn = |[rows, columns]: [usize; 2], factor: f64, function: fn(f64) -> f64, phase: f64| {
@@ -75,7 +75,7 @@ fn network(settings: &Settings) -> Gpt2 {
     network
 }
 
-fn exported(settings: &Settings) -> tempfile::TempDir {
+fn exported(settings: &QatLanguageModel) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
     let (config, precisions) = (QuantConfig::new(settings), precisions(settings));
     let tokenizer = Tokenizer::learn(&Words::default(), 257).unwrap();
@@ -107,7 +107,7 @@ fn record(path: PathBuf) -> Value {
 }
 
 fn logits(directory: PathBuf) -> Vec<f32> {
-    let settings = Settings { lora_rank: 0, ..settings() };
+    let settings = QatLanguageModel { lora_rank: 0, ..settings() };
     let network = read(&settings, &directory.join("model.safetensors"));
     let known: Value = serde_json::from_str(include_str!("../../../../tests/reference/gpt2_tiny.json")).unwrap();
     let rows: Vec<Vec<i32>> = serde_json::from_value(known["tokens"].clone()).unwrap();
@@ -162,7 +162,7 @@ fn only_models_named_on_grid_have_quantised_weights() {
         (settings::WeightScale::Learned, true),
     ] {
         let weight_scheme = if symmetric { settings::Scheme::Symmetric } else { settings::Scheme::Asymmetric };
-        let directory = exported(&Settings { weight_scale, weight_scheme, ..settings() });
+        let directory = exported(&QatLanguageModel { weight_scale, weight_scheme, ..settings() });
         let scales = tensors(directory.path().join("on_grid_w4/quantizers.safetensors"));
         // All values of the layers are levels of the quantizer of their column.
         let on_grid = |name: &str| {
@@ -186,11 +186,11 @@ fn only_models_named_on_grid_have_quantised_weights() {
 
 #[test]
 fn without_lora_only_the_quantised_base_is_exported() {
-    let settings = Settings { lora_rank: 0, export_components: false, ..settings() };
+    let settings = QatLanguageModel { lora_rank: 0, export_components: false, ..settings() };
     let directory = exported(&settings);
     assert_eq!(names(directory.path()), ["base", "on_grid_w4"]);
     let files = ["config.json", "merges.txt", "model.safetensors", "tokenizer_config.json", "vocab.json"];
     assert_eq!(names(&directory.path().join("on_grid_w4")), files);
-    let directory = exported(&Settings { export_components: true, ..settings });
+    let directory = exported(&QatLanguageModel { export_components: true, ..settings });
     assert_eq!(names(&directory.path().join("on_grid_w4")).len(), files.len() + 2, "with scales");
 }

@@ -1,5 +1,6 @@
 //! The pipeline trains on any data set of texts with answers, such as this one in memory that no registry lists.
 
+use std::any::Any;
 use std::path::Path;
 
 use schemars::JsonSchema;
@@ -8,9 +9,12 @@ use serde::{Deserialize, Serialize};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::Dataset;
 use xrun_core::dataset::error::{DataError, InvalidItems};
-use xrun_core::dataset::kind::DatasetKind;
+use xrun_core::dataset::kind::{DatasetFacts, DatasetKind};
+use xrun_core::dataset::open_dataset::{AnyDataset, SampleType};
 use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
+use xrun_core::experiment::pipeline::Opening;
+use xrun_core::settings::variant::Kind;
 use xrun_core::task::Phases;
 use xrun_core::units::Bytes;
 use xrun_data::question_answers::corpus::{Corpus, LoaderSettings};
@@ -21,11 +25,8 @@ use xrun_data::tokenizer::{Vocabulary, Words};
 const CACHE_BYTES: u64 = 4321;
 const VOCABULARY: usize = 300;
 
-#[derive(Debug)]
-struct InMemory;
-
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
-struct Settings {}
+struct InMemory {}
 
 /// Paragraphs of one sentence for each number.
 #[derive(Debug)]
@@ -44,28 +45,33 @@ impl Paragraphs for Towns {
     }
 }
 
-impl DatasetKind for InMemory {
-    const NAME: &'static str = "in-memory";
-    type Settings = Settings;
-    type Opened = Corpus;
+fn vocabulary() -> Vocabulary {
+    Vocabulary { files: None, size: VOCABULARY }
+}
 
-    fn loader_settings(_: &Settings) -> LoaderSettings {
-        let vocabulary = Vocabulary { files: None, size: VOCABULARY };
-        let example_cache = Bytes(CACHE_BYTES);
-        LoaderSettings { section: "dataset.in-memory", vocabulary, example_cache, ..LoaderSettings::default() }
+impl DatasetKind for InMemory {
+    fn kind() -> &'static Kind<dyn DatasetKind> {
+        const FACTS: DatasetFacts = DatasetFacts { sample_type: SampleType::of::<Corpus>(), limit_keys: &[] };
+        const { &Kind::<dyn DatasetKind>::new::<Self>("in-memory", FACTS) }
     }
 
-    fn open(settings: &Settings) -> Result<Corpus, DataError> {
+    fn loader_settings(&self) -> Box<dyn Any> {
+        let (vocabulary, example_cache) = (vocabulary(), Bytes(CACHE_BYTES));
+        let settings = LoaderSettings { section: "dataset.in-memory", vocabulary, example_cache, ..Default::default() };
+        Box::new(settings)
+    }
+
+    fn open(&self) -> Result<Box<dyn AnyDataset>, DataError> {
         let place = |number| QuestionLocation { offset: number, length: 0, question: 0, article: 0 };
         let places = [(0..8).map(place).collect(), (8..10).map(place).collect()];
-        let tokenizer = Self::loader_settings(settings).vocabulary.tokenizer(|| {
+        let tokenizer = vocabulary().tokenizer(|| {
             let mut words = Words::default();
             words.add("A baker lives in town 1. Who lives in town 2?", 2)?;
             Ok(words)
         })?;
         let (train, digest) = (Box::new(Towns), "towns".to_owned());
         let skipped = InvalidItems::default();
-        Ok(Corpus { train, validation: None, places, tokenizer, digest, skipped, opening_bytes: 0 })
+        Ok(Box::new(Corpus { train, validation: None, places, tokenizer, digest, skipped, opening_bytes: 0 }))
     }
 }
 
@@ -95,14 +101,16 @@ fn an_unregistered_data_set_of_texts_with_answers_is_trained_on_and_validated_wi
         workers = 0
         prefetch = 1";
     let mut experiment: Experiment = toml::from_str(text).unwrap();
-    experiment.dataset = Some(Dataset::new::<InMemory>(Settings {}));
+    experiment.dataset = Some(Dataset::new(InMemory {}));
     let ledger = Ledger::default();
     let (facts, prepared) = experiment.prepare(&ledger).unwrap();
     assert_eq!(facts.data_digests, [("in-memory".to_owned(), "towns".to_owned())]);
     assert_eq!(facts.batches_per_epoch, 4, "eight questions, batches of two");
     let cache = facts.owners.iter().find(|owner| owner.name == "example_cache").unwrap();
     assert_eq!((cache.key.as_deref(), cache.bytes), (Some("dataset.in-memory.example_cache"), CACHE_BYTES));
-    let mut task = prepared.open(&experiment, DeviceKind::Cpu, &ledger, 1).unwrap();
+    let mut task = prepared
+        .open(Opening { experiment: &experiment, device: DeviceKind::Cpu, ledger: &ledger, first_step: 1 })
+        .unwrap();
     let report = task.train_step(1, 1e-3, &mut Silent).unwrap();
     assert!(report.loss.is_finite());
     task.validate(&mut Silent).unwrap();

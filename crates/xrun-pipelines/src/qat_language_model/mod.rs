@@ -7,13 +7,13 @@ pub mod check;
 pub mod context;
 #[cfg(feature = "train")]
 pub mod export;
-#[cfg(feature = "train")]
-pub mod gpt2;
 #[cfg(all(test, feature = "train"))]
 mod in_memory_tests;
 pub mod leaks;
 #[cfg(feature = "train")]
 pub mod linear;
+#[cfg(feature = "train")]
+pub mod network;
 pub mod precision;
 #[cfg(feature = "train")]
 pub mod predict;
@@ -34,104 +34,84 @@ pub mod weights;
 #[cfg(feature = "train")]
 pub mod windowed_answers;
 
-use settings::{Model, Settings};
-use xrun_core::bounded::ledger::Ledger;
-use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::open_dataset::SampleType;
-use xrun_core::device::DeviceKind;
-use xrun_core::experiment::Experiment;
-use xrun_core::experiment::inspect::{InspectedData, Inspection};
-use xrun_core::experiment::leaks::Leak;
-use xrun_core::experiment::pipeline::{ModelKind, PipelineKind, PytorchModule};
-use xrun_core::problem::Problems;
-use xrun_core::task::{Metric, Task, TaskError, TaskFacts};
+use crate::declaration::*;
+use settings::{Gpt2, QatLanguageModel};
 use xrun_data::question_answers::QuestionCounts;
 use xrun_data::question_answers::corpus::Corpus;
 
 #[cfg(not(feature = "train"))]
 use super::without_burn::open;
 #[cfg(feature = "train")]
-use leaks::callback::open;
+use training::open;
 
-/// Pipeline `[pipeline.qat-language-model]`.
-#[derive(Debug)]
-pub struct QatLanguageModel;
+/// Name of the model: `[model.gpt2]`.
+const MODEL: &str = "gpt2";
 
 impl PipelineKind for QatLanguageModel {
-    const NAME: &'static str = "qat-language-model";
-    const MODELS: &'static [&'static str] = &[Gpt2::NAME];
-    const SAMPLE_TYPE: Option<SampleType> = Some(SampleType::of::<Corpus>());
-    const METRICS: &'static [Metric] = precision::METRICS;
-    const BATCH_SIZE: Option<usize> = Some(settings::BATCH_SIZE);
-    const LEAKS: &'static [&'static Leak] = leaks::LEAKS;
-    type Settings = Settings;
-    type Prepared = prepare::Prepared;
+    fn kind() -> &'static Kind<dyn PipelineKind> {
+        const FACTS: PipelineFacts = PipelineFacts {
+            models: &[MODEL],
+            sample_type: Some(SampleType::of::<Corpus>()),
+            metrics: precision::METRICS,
+            batch_size: Some(settings::BATCH_SIZE),
+            leaks: leaks::LEAKS,
+            ..PipelineFacts::NONE
+        };
+        const { &Kind::<dyn PipelineKind>::new::<Self>("qat-language-model", FACTS) }
+    }
 
-    fn check(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
-        check::check(settings, experiment.model_settings().ok(), problems);
-        check::check_steps(settings, &experiment.training, problems);
-        check::check_micro_batches(settings, experiment, problems);
-        check::check_leaks(&experiment.leaks, settings, problems);
+    fn check(&self, experiment: &Experiment, problems: &mut Problems) {
+        check::check(self, experiment.model_settings().ok(), problems);
+        check::check_steps(self, &experiment.training, problems);
+        check::check_micro_batches(self, experiment, problems);
+        check::check_leaks(&experiment.leaks, self, problems);
         check::check_weights(experiment, problems);
     }
 
-    fn steps_of_stages(settings: &Settings) -> Vec<(&'static str, u64)> {
-        vec![("pipeline.qat-language-model.pretraining_steps", settings.pretraining_steps)]
+    fn steps_of_stages(&self) -> Vec<(&'static str, u64)> {
+        vec![("pipeline.qat-language-model.pretraining_steps", self.pretraining_steps)]
     }
 
-    fn pytorch_module(settings: &Settings, experiment: &Experiment) -> Option<PytorchModule> {
-        let model: &Model = experiment.model_settings().ok()?;
+    fn pytorch_module(&self, experiment: &Experiment) -> Option<PytorchModule> {
+        let model: &Gpt2 = experiment.model_settings().ok()?;
         let config = serde_json::json!({
             "heads": model.shape().heads,
             // That of the widest precision.
             "lora_index": 0,
-            "lora_scale": settings.lora_alpha / settings.lora_rank.max(1) as f64,
+            "lora_scale": self.lora_alpha / self.lora_rank.max(1) as f64,
         });
         Some(PytorchModule { source: include_str!("pytorch.py"), config })
     }
 
-    fn inspect(settings: &Settings, experiment: &Experiment, seen: InspectedData) -> Result<Inspection, DataError> {
-        let QuestionCounts { train, held_out } = seen.summary()?;
-        let batches = train.div_ceil(settings::batch_size(&experiment.training) as u64);
-        prepare::check_pretraining(settings, &experiment.training, batches)?;
-        Ok(prepare::lowered_settings(settings, experiment, [train, held_out]).into())
+    fn inspect(&self, experiment: &Experiment, data: InspectedData) -> Result<Inspection, DataError> {
+        let QuestionCounts { train, held_out } = data.summary::<Corpus>()?;
+        let batches = train.div_ceil(experiment.batch_size() as u64);
+        prepare::check_pretraining(self, &experiment.training, batches)?;
+        Ok(prepare::lowered_settings(self, experiment, [train, held_out]).into())
     }
 
-    fn prepare(
-        settings: &Settings,
-        experiment: &Experiment,
-        ledger: &Ledger,
-    ) -> Result<(TaskFacts, Self::Prepared), TaskError> {
-        let model = experiment.model_settings()?;
-        let (mut facts, prepared) = prepare::prepare(settings, model, experiment, ledger)?;
-        leaks::plan(&mut facts, settings, experiment);
-        Ok((facts, prepared))
-    }
-
-    fn open(
-        prepared: Self::Prepared,
-        experiment: &Experiment,
-        device: DeviceKind,
-        ledger: &Ledger,
-        first_step: u64,
-    ) -> Result<Box<dyn Task>, TaskError> {
-        open(prepared, experiment, device, ledger, first_step)
+    fn prepare(&self, experiment: &Experiment, ledger: &Ledger) -> Result<(TaskFacts, Box<dyn Prepared>), TaskError> {
+        let (facts, prepared) = prepare::prepare(self, experiment, ledger)?;
+        Ok((facts, Box::new(prepared)))
     }
 }
 
-/// Model `[model.gpt2]`.
-#[derive(Debug)]
-pub struct Gpt2;
+impl Prepared for prepare::Prepared {
+    fn open(self: Box<Self>, opening: Opening<'_>) -> Result<Box<dyn Task>, TaskError> {
+        Ok(Box::new(open(*self, opening)?))
+    }
+}
 
 impl ModelKind for Gpt2 {
-    const NAME: &'static str = "gpt2";
-    type Settings = Model;
-
-    fn check(settings: &Model, problems: &mut Problems) {
-        check::check_model(settings, problems);
+    fn kind() -> &'static Kind<dyn ModelKind> {
+        const { &Kind::<dyn ModelKind>::new::<Self>(MODEL, ()) }
     }
 
-    fn paths(settings: &mut Model) -> Vec<(&'static str, &mut Option<String>)> {
-        vec![("weights", &mut settings.weights)]
+    fn check(&self, problems: &mut Problems) {
+        check::check_model(self, problems);
+    }
+
+    fn paths(&mut self) -> Paths<'_> {
+        vec![("weights", &mut self.weights)]
     }
 }

@@ -2,7 +2,7 @@
 
 use rand::RngExt;
 
-use super::settings::{PrecisionPolicy, Settings};
+use super::settings::{PrecisionPolicy, QatLanguageModel};
 use xrun_core::seed::generator;
 use xrun_core::task::{HeldOutLoss, Metric};
 
@@ -21,7 +21,7 @@ pub struct Precision {
 }
 
 /// Precisions of the settings, widest first.
-pub fn precisions(settings: &Settings) -> Vec<Precision> {
+pub fn precisions(settings: &QatLanguageModel) -> Vec<Precision> {
     let bits = settings.weight_bits.iter().zip(&settings.activation_bits).zip(&settings.kv_cache_bits);
     bits.map(|((weights, activations), key_values)| Precision {
         weights: *weights,

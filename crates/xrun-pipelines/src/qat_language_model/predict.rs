@@ -5,7 +5,7 @@ use std::path::Path;
 use serde::Serialize;
 
 use super::context::{QuantConfig, QuantContext};
-use super::gpt2::Gpt2;
+use super::network::Gpt2Network;
 use super::precision::{Precision, names};
 use super::ranges::Ranges;
 use super::validation::Validation;
@@ -17,7 +17,7 @@ use xrun_data::question_answers::user_questions::{UserQuestion as Question, User
 #[derive(Debug)]
 pub struct Predictor<'a> {
     /// Network on the inner device.
-    pub network: Gpt2,
+    pub network: Gpt2Network,
     /// Precisions of the training, widest first.
     pub precisions: &'a [Precision],
     /// Quantisation settings.

@@ -6,9 +6,11 @@ use std::sync::Arc;
 
 use super::batch::BatchLoader;
 use super::buffers::Buffers;
+use super::leaks;
 use super::precision::{METRICS, PERPLEXITY, draw};
-use super::settings::{Model, PrecisionPolicy, RangeSource, Settings, batch_size};
+use super::settings::{Gpt2, PrecisionPolicy, QatLanguageModel, RangeSource};
 use super::sizes::ParameterCounts;
+use crate::data_facts::{LEARNED, lowered_validation, lowered_vocabulary};
 use xrun_core::bounded::buffer::BufferSet;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::bounded::planned::PlannedBuffer;
@@ -23,8 +25,6 @@ use xrun_core::units::pluralize;
 use xrun_data::question_answers::corpus::Corpus;
 use xrun_data::question_answers::store::ExampleStore;
 
-const LEARNED: &str = "the vocabulary was learned from that (`encoder` and `merges` of the data set name one that does not \
-depend on the data)";
 /// Maximum number of pretraining steps of a probe; the quantised steps after them need more memory.
 const PROBE_PRETRAINING: u64 = 3;
 /// Minimum number of quantised steps of a probe, after which allocators have settled.
@@ -33,7 +33,7 @@ const PROBE_STEPS_MIN: u64 = 8;
 const PROBE_STEPS_MAX: u64 = 64;
 
 /// Policy of a probe: cyclic in place of uniform, which needs the same memory and draws all precisions sooner.
-fn probe_policy(settings: &Settings) -> PrecisionPolicy {
+fn probe_policy(settings: &QatLanguageModel) -> PrecisionPolicy {
     match settings.policy {
         PrecisionPolicy::Uniform | PrecisionPolicy::Cyclic => PrecisionPolicy::Cyclic,
         PrecisionPolicy::Sandwich => PrecisionPolicy::Sandwich,
@@ -42,7 +42,7 @@ fn probe_policy(settings: &Settings) -> PrecisionPolicy {
 
 /// Steps of a probe: a few of pretraining, and quantised ones until each precision has been drawn, because the optimiser
 /// state of its LoRA is allocated in its first step.
-fn probe_steps(settings: &Settings, seed: u32) -> u64 {
+fn probe_steps(settings: &QatLanguageModel, seed: u32) -> u64 {
     let before = settings.pretraining_steps.min(PROBE_PRETRAINING);
     let count = settings.weight_bits.len();
     let mut unmet: BTreeSet<usize> = (0..count).collect();
@@ -54,7 +54,7 @@ fn probe_steps(settings: &Settings, seed: u32) -> u64 {
     meets_all.unwrap_or(before + PROBE_STEPS_MAX).max(before + (2 * count as u64).max(PROBE_STEPS_MIN))
 }
 
-fn probe_overrides(settings: &Settings) -> Vec<String> {
+fn probe_overrides(settings: &QatLanguageModel) -> Vec<String> {
     let fewer = settings.pretraining_steps.min(PROBE_PRETRAINING);
     let mut overrides = vec![format!("pipeline.qat-language-model.pretraining_steps={fewer}")];
     if settings.policy != probe_policy(settings) {
@@ -67,9 +67,9 @@ fn probe_overrides(settings: &Settings) -> Vec<String> {
 #[derive(Debug)]
 pub struct Prepared {
     /// Settings of the task.
-    pub settings: Settings,
+    pub settings: QatLanguageModel,
     /// Settings of the model.
-    pub model: Model,
+    pub model: Gpt2,
     /// Source of batches.
     pub batches: BatchLoader,
     /// Buffers of the task.
@@ -81,11 +81,11 @@ pub struct Prepared {
 /// # Errors
 /// The data or a file of weights cannot be read, or has too few questions.
 pub fn prepare(
-    settings: &Settings,
-    model: &Model,
+    settings: &QatLanguageModel,
     experiment: &Experiment,
     ledger: &Ledger,
 ) -> Result<(TaskFacts, Prepared), TaskError> {
+    let model: &Gpt2 = experiment.model_settings()?;
     let corpus: Corpus = experiment.open_dataset()?;
     let options = experiment.loader_settings::<Corpus>().unwrap_or_default();
     let mut digests = vec![(experiment.dataset_name().into(), corpus.digest.clone())];
@@ -96,7 +96,7 @@ pub fn prepare(
     let skipped = corpus.skipped.clone();
     let seed = experiment.experiment.seed;
     let store = Arc::new(ExampleStore::new(corpus, &options, settings.sequence_length, seed, ledger)?);
-    let size = batch_size(&experiment.training);
+    let size = experiment.batch_size();
     let buffers = Buffers::new(settings, &model.shape(), &experiment.limits, size, store.windows());
     let owners: Vec<PlannedBuffer> = store.buffers().iter().chain(buffers.all()).map(PlannedBuffer::from).collect();
     let trained = ParameterCounts::new(settings, model, store.corpus().tokenizer.size()).trained(settings);
@@ -104,19 +104,19 @@ pub fn prepare(
     let mut lowered = lowered_settings(settings, experiment, counts);
     let tokens = store.corpus().tokenizer.size();
     let notes = store.corpus().tokenizer.note().map(str::to_owned).into_iter().collect();
-    let learnt = options.vocabulary.files.is_none();
-    if learnt {
-        let (key, asked) = (experiment.dataset_key("vocabulary_size"), options.vocabulary.size as u64);
-        let because = "the training articles have no more pairs to merge";
-        lowered.extend(LoweredSetting::detect(&key, asked, tokens as u64, because));
-    }
+    lowered.extend(lowered_vocabulary(
+        experiment,
+        &options.vocabulary,
+        &store.corpus().tokenizer,
+        "the training articles",
+    ));
     let batches = BatchLoader::new(store, settings, seed, size);
     check_pretraining(settings, &experiment.training, batches.per_epoch())?;
-    let facts = TaskFacts {
+    let mut facts = TaskFacts {
         owners,
         data_digests: digests,
         data_skipped: skipped,
-        learned_from_data: learnt.then_some(LEARNED),
+        learned_from_data: options.vocabulary.files.is_none().then_some(LEARNED),
         lowered,
         notes,
         trained_parameters: Some(trained),
@@ -129,6 +129,7 @@ pub fn prepare(
         validation_batches: batches.validation_batches(experiment.validation.batches as u64),
         ..TaskFacts::new(batches.per_epoch(), &with_chance(tokens))
     };
+    leaks::plan(&mut facts, settings, experiment);
     Ok((facts, Prepared { settings: settings.clone(), model: model.clone(), batches, buffers }))
 }
 
@@ -143,33 +144,31 @@ fn with_chance(tokens: usize) -> Vec<Metric> {
 
 /// Returns the settings for which the data has too few questions: batch size, calibration and validation.
 pub fn lowered_settings(
-    settings: &Settings,
+    settings: &QatLanguageModel,
     experiment: &Experiment,
     [train, held_out]: [u64; 2],
 ) -> Vec<LoweredSetting> {
-    let mut all = Vec::new();
-    let mut cut = |key: &str, asked: u64, used: u64, because: String| {
-        all.extend(LoweredSetting::detect(key, asked, used, because));
-    };
-    let size = batch_size(&experiment.training) as u64;
+    let (size, calibration) = (experiment.batch_size() as u64, settings.calibration_batches as u64);
     let available = format!("the data has {} to train on", pluralize(train, "question"));
-    cut("training.batch_size", size, train, format!("{available}; batches repeat some"));
-    cut(
-        "pipeline.qat-language-model.calibration_batches",
-        settings.calibration_batches as u64,
-        train.div_ceil(size),
-        format!("{available}; later batches repeat them"),
-    );
-    let because = format!("the data has {}, {size} per batch", pluralize(held_out, "held-out question"));
-    cut("validation.batches", experiment.validation.batches as u64, held_out.div_ceil(size), because);
-    all
+    let repeated = format!("{available}; later batches repeat them");
+    let key = "pipeline.qat-language-model.calibration_batches";
+    let all = [
+        LoweredSetting::detect("training.batch_size", size, train, format!("{available}; batches repeat some")),
+        LoweredSetting::detect(key, calibration, train.div_ceil(size), repeated),
+        lowered_validation(experiment, held_out, "held-out question"),
+    ];
+    all.into_iter().flatten().collect()
 }
 
 /// Refuses a training on this data that ends within pretraining.
 ///
 /// # Errors
 /// No step would be quantised.
-pub fn check_pretraining(settings: &Settings, training: &Training, batches_per_epoch: u64) -> Result<(), DataError> {
+pub fn check_pretraining(
+    settings: &QatLanguageModel,
+    training: &Training,
+    batches_per_epoch: u64,
+) -> Result<(), DataError> {
     let (pretraining, (_, steps)) = (settings.pretraining_steps, training.steps(batches_per_epoch));
     match pretraining < steps {
         true => Ok(()),

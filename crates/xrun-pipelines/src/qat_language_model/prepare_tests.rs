@@ -8,7 +8,7 @@ use super::*;
 use xrun_core::dataset::split::Split;
 use xrun_core::files::write;
 use xrun_data::question_answers::generate::generate_in;
-use xrun_data::question_answers::settings::{Generated, Settings as Data, Source};
+use xrun_data::question_answers::settings::{Generated, QuestionAnswers as Data, Source};
 use xrun_data::tokenizer::END_OF_TEXT;
 
 fn facts(directory: &Path, pipeline: &str, dataset: &str) -> Result<TaskFacts, TaskError> {
@@ -67,7 +67,7 @@ fn batches_and_validations_larger_than_the_data_are_lowered() {
     experiment.training.batch_size = Some(32);
     experiment.validation.batches = 3;
     let lowered = |train: u64, held_out: u64| -> Vec<(String, u64, u64)> {
-        let all = lowered_settings(&Settings::default(), &experiment, [train, held_out]);
+        let all = lowered_settings(&QatLanguageModel::default(), &experiment, [train, held_out]);
         all.into_iter().map(|one| (one.key, one.asked, one.used)).collect()
     };
     assert_eq!(lowered(256, 65), []);
@@ -112,7 +112,7 @@ fn a_probe_draws_every_precision_with_each_policy() {
     {
         let text =
             format!("policy = {policy:?}\nweight_bits = {bits}\nactivation_bits = {bits}\nkv_cache_bits = {bits}");
-        let settings = Settings { pretraining_steps: 900, ..toml::from_str(&text).unwrap() };
+        let settings = QatLanguageModel { pretraining_steps: 900, ..toml::from_str(&text).unwrap() };
         let steps = probe_steps(&settings, seed);
         let overrides = probe_overrides(&settings);
         let cyclic = overrides.iter().any(|text| text.ends_with("policy=\"cyclic\""));

@@ -13,7 +13,7 @@ use xrun_ops::{LossTargets, NextTokenLoss, next_token_loss};
 
 use super::batch::TokenBatch;
 use super::context::QuantContext;
-use super::gpt2::Gpt2;
+use super::network::Gpt2Network;
 use crate::nn::Tensor;
 use crate::nn::gpt2::AttentionMode;
 use crate::nn::transformer::{BatchLayout, tokens};
@@ -21,13 +21,13 @@ use crate::nn::transformer::{BatchLayout, tokens};
 /// Adds the gradients of the loss of one micro-batch to `into` and returns the detached loss. `teacher` receives the detached
 /// logits. With `recompute` the graph spans one block at a time, otherwise the whole network; the operations are the same.
 pub fn backward(
-    network: &Gpt2,
+    network: &Gpt2Network,
     batch: &TokenBatch,
     quant: &mut QuantContext<'_>,
     recompute: bool,
     targets: LossTargets,
     teacher: Option<&mut Option<Tensor<2>>>,
-    into: &mut GradientsAccumulator<Gpt2>,
+    into: &mut GradientsAccumulator<Gpt2Network>,
 ) -> NextTokenLoss {
     let loss_of = |logits: Tensor<2>| {
         if let Some(teacher) = teacher {
@@ -73,10 +73,10 @@ pub fn backward(
 
 /// Runs the backward pass of `loss`, adds the gradients of the parameters to `into` and returns the gradient of `input`.
 fn backward_step(
-    network: &Gpt2,
+    network: &Gpt2Network,
     input: &Tensor<2>,
     loss: Tensor<1>,
-    into: &mut GradientsAccumulator<Gpt2>,
+    into: &mut GradientsAccumulator<Gpt2Network>,
 ) -> Tensor<2> {
     let mut gradients = loss.backward();
     let gradient = input.grad_remove(&mut gradients).unwrap_or_else(|| input.clone().inner().zeros_like());
@@ -84,7 +84,7 @@ fn backward_step(
     gradient
 }
 
-fn accumulate(network: &Gpt2, loss: Tensor<1>, into: &mut GradientsAccumulator<Gpt2>) {
+fn accumulate(network: &Gpt2Network, loss: Tensor<1>, into: &mut GradientsAccumulator<Gpt2Network>) {
     into.accumulate(network, GradientsParams::from_grads(loss.backward(), network));
 }
 

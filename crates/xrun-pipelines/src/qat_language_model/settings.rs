@@ -5,14 +5,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::gpt2_shape::Gpt2Shape;
 pub use xrun_core::settings::matmul_dtype::MatmulDtype;
-use xrun_core::settings::sections::Training;
 
 /// Quantisation-aware training of a language model at several bit widths together: a frozen base, and a LoRA and ranges for
 /// each width. A step draws a width; the widest is the teacher of the others by its logits (LLM-QAT, Liu et al. 2023).
 /// `training.batch_size` counts sequences; its default is 8.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Settings {
+pub struct QatLanguageModel {
     /// Tokens of a sequence, at most the model's `context_length`. Shorter texts are padded.
     #[schemars(range(min = 32, max = 65536))]
     pub sequence_length: usize,
@@ -97,12 +96,7 @@ pub struct Settings {
 /// Default of `training.batch_size`.
 pub const BATCH_SIZE: usize = 8;
 
-/// Number of sequences in a batch.
-pub fn batch_size(training: &Training) -> usize {
-    training.batch_size.unwrap_or(BATCH_SIZE)
-}
-
-impl Default for Settings {
+impl Default for QatLanguageModel {
     fn default() -> Self {
         Self {
             sequence_length: 64,
@@ -263,7 +257,7 @@ impl Layer {
 /// GPT-2 (Radford et al. 2019): learned positions, pre-normalisation, tied output.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Model {
+pub struct Gpt2 {
     /// Shape of the model; the keys below replace parts of it.
     pub preset: Preset,
     /// Number of blocks.
@@ -303,7 +297,7 @@ pub enum Preset {
     Large,
 }
 
-impl Model {
+impl Gpt2 {
     /// Shape of the preset, with the keys that are given.
     pub fn shape(&self) -> Gpt2Shape {
         let (layers, heads, width, context) = match self.preset {

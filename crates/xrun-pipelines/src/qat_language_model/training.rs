@@ -12,38 +12,30 @@ use xrun_ops::Teacher;
 use super::batch::TokenBatch;
 use super::context::{QuantConfig, QuantContext, RangeObserver};
 use super::export::Export;
-use super::gpt2::{Gpt2, loss_targets, text_positions};
+use super::network::{Gpt2Network, loss_targets, text_positions};
 use super::precision::{Precision, draw, names, precisions};
-use super::predict;
 use super::prepare::Prepared;
 use super::ranges::{self, Ranges};
-use super::settings::{self, Settings};
+use super::settings::{self, QatLanguageModel};
 use super::validation::Validation;
-use super::{recompute, weights};
-use crate::backend::dispatch::TensorDevice;
-use crate::backend::threads;
+use super::{leaks, predict, recompute, weights};
 use crate::nn::matmul::ComputeDtype;
 use crate::nn::module_task::{Evaluation, ModuleTask, Step};
 use crate::nn::step::{StepValues, TrainState};
 use crate::nn::training_module::TrainingModule;
 use crate::nn::transformer::tokens;
-use crate::nn::{Tensor, gradients};
+use crate::nn::{Tensor, gradients, opening};
 use xrun_core::bounded::DeepSize;
-use xrun_core::bounded::ledger::Ledger;
-use xrun_core::device::DeviceKind;
-use xrun_core::experiment::Experiment;
-use xrun_core::experiment::pipeline::ModelKind;
+use xrun_core::experiment::pipeline::Opening;
 use xrun_core::files::write;
 use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
-use xrun_data::feed::{Feed, FeedSettings};
-use xrun_data::micro_batches;
 
-type Network = Gpt2;
+type Network = Gpt2Network;
 
-/// Training of a [`Gpt2`] at several precisions.
+/// Training of a [`Gpt2Network`] at several precisions.
 pub struct QatLanguageModule {
-    settings: Settings,
+    settings: QatLanguageModel,
     pub(super) config: QuantConfig,
     pub(super) precisions: Vec<Precision>,
     seed: u32,
@@ -74,21 +66,14 @@ struct Pass {
     is_teacher: bool,
 }
 
-/// Puts the model on the device and starts the workers at the batch of step `first_step`.
+/// Puts the model on the device and starts the workers.
 ///
 /// # Errors
 /// The device or a file of weights fails.
-pub fn open(
-    prepared: Prepared,
-    experiment: &Experiment,
-    kind: DeviceKind,
-    ledger: &Ledger,
-    first_step: u64,
-) -> Result<ModuleTask<QatLanguageModule>, TaskError> {
-    threads::start(micro_batches::threads(&experiment.limits))?;
-    let training = &experiment.training;
+pub fn open(prepared: Prepared, opening: Opening<'_>) -> Result<ModuleTask<QatLanguageModule>, TaskError> {
+    let Opening { experiment, ledger, first_step, .. } = opening;
     // Without Burn's checkpointing; the head of `recompute` says why.
-    let device = TensorDevice::open(kind, false)?;
+    let device = opening::device(opening, false)?;
     let settings = prepared.settings.clone();
     let vocabulary = prepared.batches.store().corpus().tokenizer.size();
     let seed = experiment.experiment.seed;
@@ -96,17 +81,16 @@ pub fn open(
     if let Some(path) = &prepared.model.weights {
         weights::read(&mut network, Path::new(path))?;
     }
-    let feed_settings = FeedSettings::new(&experiment.limits, training, first_step);
     let batches = prepared.batches.clone();
     let prepare = Arc::new(move |number| batches.training_batch(number));
-    let feed = Feed::new(ledger, &prepared.buffers.feed, feed_settings, prepare)?;
+    let feed = opening::feed(opening, &prepared.buffers.feed, prepare)?;
     let matmul = ComputeDtype::new(settings.matmul_dtype, &device)?;
     let precisions = precisions(&settings);
     let mut module = QatLanguageModule {
         config: QuantConfig::new(&settings).with_matmul(matmul),
         seed,
         micro_batch_size: experiment.limits.batch_size,
-        recompute: training.activation_checkpointing,
+        recompute: experiment.training.activation_checkpointing,
         clips_gradients: false,
         ranges: Ranges::new(precisions.len(), network.blocks()),
         validation: Validation::new(&prepared, experiment, ledger),
@@ -119,7 +103,8 @@ pub fn open(
     if first_step <= 1 {
         module.calibrate(&network.valid(), &device.inner)?;
     }
-    Ok(ModuleTask::new(module, network, device, feed, experiment))
+    let callbacks = leaks::callbacks::callbacks(&experiment.leaks, ledger);
+    Ok(ModuleTask::new(module, network, device, feed, experiment).with_callbacks(callbacks))
 }
 
 impl QatLanguageModule {
@@ -179,7 +164,7 @@ impl QatLanguageModule {
             step.enter("teacher");
             *teacher = Some(self.teacher(batch, step.trained)?);
         }
-        let Settings { distillation: share, distillation_temperature: temperature, .. } = self.settings;
+        let QatLanguageModel { distillation: share, distillation_temperature: temperature, .. } = self.settings;
         let distilled_from = teacher.clone().filter(|_| distils).map(|logits| Teacher {
             logits,
             divergence_fraction: share,
@@ -227,7 +212,7 @@ impl TrainingModule for QatLanguageModule {
     type Batch = TokenBatch;
     type Network = Network;
     type Output = ();
-    const MODEL: &'static str = super::Gpt2::NAME;
+    const MODEL: &'static str = super::MODEL;
     const PREDICTS: bool = true;
 
     fn before_step(

@@ -8,6 +8,9 @@ use xrun_ops::CpuKernels;
 use super::*;
 use crate::nn::tests::values;
 use crate::qat_language_model::settings::LossTokens;
+use xrun_core::bounded::ledger::Ledger;
+use xrun_core::device::DeviceKind;
+use xrun_core::experiment::Experiment;
 use xrun_core::task::Task;
 use xrun_data::question_answers::example::Example;
 use xrun_data::question_answers::generate::generate_in;
@@ -58,7 +61,9 @@ fn opened_with(directory: &Path, pipeline: &str, sections: &str) -> QatTask {
     let ledger = Ledger::default();
     let (_, prepared) = experiment.prepare(&ledger).unwrap();
     let prepared: Prepared = prepared.into_parts().unwrap();
-    let mut task = open(prepared, &experiment, DeviceKind::Cpu, &ledger, 1).unwrap();
+    let mut task =
+        open(prepared, Opening { experiment: &experiment, device: DeviceKind::Cpu, ledger: &ledger, first_step: 1 })
+            .unwrap();
     for step in 1..=STEPS_BEFORE {
         task.train_step(step, 0.05, &mut Entered::default()).unwrap();
     }

@@ -6,11 +6,11 @@ use xrun_ops::next_token_loss;
 
 use super::batch::{BatchLoader, TokenBatch, validation_bytes};
 use super::context::{QuantConfig, QuantContext};
-use super::gpt2::{Gpt2, loss_targets};
+use super::network::{Gpt2Network, loss_targets};
 use super::precision::{Precision, names};
 use super::prepare::Prepared;
 use super::ranges::Ranges;
-use super::settings::{Settings, batch_size};
+use super::settings::QatLanguageModel;
 use super::training::QatLanguageModule;
 use super::windowed_answers::best_answers;
 use crate::metrics::perplexity::perplexity;
@@ -28,7 +28,7 @@ use xrun_data::question_answers::example::Example;
 pub struct Validation {
     /// Source of the held-out questions.
     pub batches: BatchLoader,
-    settings: Settings,
+    settings: QatLanguageModel,
     /// Maximum number of batches of a validation.
     batches_max: u64,
     /// Number of sequences of a micro-batch.
@@ -55,7 +55,7 @@ impl Validation {
             batches: prepared.batches.clone(),
             settings: prepared.settings.clone(),
             batches_max: experiment.validation.batches as u64,
-            micro_batch_size: experiment.limits.batch_size.min(batch_size(&experiment.training)),
+            micro_batch_size: experiment.limits.batch_size.min(experiment.batch_size()),
             batch: prepared.buffers.validation_batch.register(ledger),
             cache: prepared.buffers.decode_cache.register(ledger),
         }
@@ -72,7 +72,7 @@ impl Validation {
     /// Evaluates all batches at all precisions. `network` is on the inner device.
     pub fn run(
         &self,
-        network: &Gpt2,
+        network: &Gpt2Network,
         precisions: &[Precision],
         config: &QuantConfig,
         ranges: &mut Ranges,
@@ -107,7 +107,7 @@ impl Validation {
     /// Adds the loss and the answers of a batch at one precision to `sums`.
     fn evaluate(
         &self,
-        network: &Gpt2,
+        network: &Gpt2Network,
         batch: &TokenBatch,
         examples: &[Arc<Example>],
         quant: &mut QuantContext<'_>,
@@ -132,7 +132,7 @@ impl Validation {
     /// Returns the most probable answer to each question, which is given by the prompts of its windows.
     pub fn answers(
         &self,
-        network: &Gpt2,
+        network: &Gpt2Network,
         prompts: &[Vec<&[u32]>],
         quant: &mut QuantContext<'_>,
     ) -> Vec<Option<Completion>> {

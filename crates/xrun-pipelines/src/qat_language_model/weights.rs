@@ -4,7 +4,7 @@ use std::path::Path;
 
 use burn_store::ModuleSnapshot;
 
-use super::gpt2::Gpt2;
+use super::network::Gpt2Network;
 use crate::nn::{checkpoint_weights, gpt2_file};
 use xrun_core::task::TaskError;
 
@@ -18,15 +18,15 @@ fn is_own(path: &str) -> bool {
 ///
 /// # Errors
 /// The file cannot be read or does not fit the network.
-pub fn read(network: &mut Gpt2, path: &Path) -> Result<(), TaskError> {
-    gpt2_file::read(network, path, is_own, Gpt2::embedding_matrix)
+pub fn read(network: &mut Gpt2Network, path: &Path) -> Result<(), TaskError> {
+    gpt2_file::read(network, path, is_own, Gpt2Network::embedding_matrix)
 }
 
 /// Writes a merged network of the inner device in Hugging Face's layout.
 ///
 /// # Errors
 /// The file cannot be written.
-pub fn write(network: &Gpt2, path: &Path) -> Result<(), TaskError> {
+pub fn write(network: &Gpt2Network, path: &Path) -> Result<(), TaskError> {
     let mut store = checkpoint_weights::to_file(path, "format", "pt");
     network
         .save_into(&mut store)
@@ -38,7 +38,7 @@ mod tests {
     use safetensors::SafeTensors;
     use safetensors::tensor::{Dtype, TensorView};
 
-    use super::super::settings::{Model, Settings};
+    use super::super::settings::{Gpt2, QatLanguageModel};
     use super::*;
     use crate::nn::tests::autodiff;
 
@@ -55,14 +55,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("model.safetensors");
         safetensors::serialize_to_file(tensors, None, &path).unwrap();
-        let tiny = Model {
-            layers: Some(2),
-            heads: Some(2),
-            hidden_size: Some(8),
-            context_length: Some(8),
-            ..Model::default()
-        };
-        read(&mut Gpt2::new(&Settings::default(), &tiny, 11, 1, &autodiff()), &path)
+        let tiny =
+            Gpt2 { layers: Some(2), heads: Some(2), hidden_size: Some(8), context_length: Some(8), ..Gpt2::default() };
+        read(&mut Gpt2Network::new(&QatLanguageModel::default(), &tiny, 11, 1, &autodiff()), &path)
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::selective::{self, AnswerWeights, StepSums, TokenKind, weigh_answer};
-use super::settings::Settings;
+use super::settings::VisionLanguage;
 use xrun_core::bounded::DeepSize;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
@@ -207,7 +207,7 @@ pub struct BatchShape {
 #[derive(Clone, Debug)]
 pub struct BatchLoader {
     store: Arc<ImageTextStore>,
-    selective: selective::Settings,
+    selective: selective::SelectiveLoss,
     seed: u32,
     shape: BatchShape,
     /// Examples of the first batch; `None` if it follows the order of the epoch.
@@ -216,7 +216,7 @@ pub struct BatchLoader {
 
 impl BatchLoader {
     /// Batches of a shape; `seed` is the seed of the run.
-    pub fn new(store: Arc<ImageTextStore>, settings: &Settings, seed: u32, shape: BatchShape) -> Self {
+    pub fn new(store: Arc<ImageTextStore>, settings: &VisionLanguage, seed: u32, shape: BatchShape) -> Self {
         Self { store, selective: settings.selective.clone(), seed, shape, first: None }
     }
 

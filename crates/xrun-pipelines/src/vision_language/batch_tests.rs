@@ -191,8 +191,11 @@ fn validation_batches_are_repeatable_and_end_with_the_split() {
 
 #[test]
 fn without_a_mask_all_tokens_of_an_answer_have_weights() {
-    let settings =
-        selective::Settings { mask: Mask::None, schedule: Schedule::Always, ..selective::Settings::default() };
+    let settings = selective::SelectiveLoss {
+        mask: Mask::None,
+        schedule: Schedule::Always,
+        ..selective::SelectiveLoss::default()
+    };
     assert!(!settings.is_on(1000));
     let made = Made::new();
     let none = "[pipeline.vision-language.selective]\nmask = \"none\"\nschedule = \"always\"";

@@ -1,7 +1,7 @@
 //! Buffers of the task and their caps, declared once for the plan and for the code that fills them.
 
 use super::batch::{BatchShape, batch_bytes_max, validation_bytes_max};
-use super::settings::{ModelShape, Settings};
+use super::settings::{ModelShape, VisionLanguage};
 use crate::metrics::fields::{FIELDS_MAX, FieldScores};
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
@@ -32,7 +32,7 @@ xrun_core::buffers! {
 impl Buffers {
     /// Declares the buffers; `trained` is the number of trained parameters.
     pub fn new(
-        settings: &Settings,
+        settings: &VisionLanguage,
         shape: &ModelShape,
         limits: &Limits,
         batch: BatchShape,

@@ -1,6 +1,6 @@
 //! Captions of the images of a validation: the answer, its errors and the masked tokens.
 
-use super::selective::{Settings, weigh_answer};
+use super::selective::{SelectiveLoss, weigh_answer};
 use crate::metrics::fields::AnswerComparison;
 use xrun_core::printable;
 use xrun_data::image_text::store::Text;
@@ -30,7 +30,7 @@ pub fn caption(question: &str, answer: &str, truth: &str, judged: &AnswerCompari
 }
 
 /// Tokens of an answer, separated by `|` and with masked ones in brackets; empty if nothing is masked.
-pub fn masking(text: &Text, tokenizer: &Tokenizer, settings: &Settings) -> String {
+pub fn masking(text: &Text, tokenizer: &Tokenizer, settings: &SelectiveLoss) -> String {
     let Ok(weighed) = weigh_answer(settings, true, &text.answer_text, &text.answer, tokenizer) else {
         return String::new();
     };
@@ -81,10 +81,10 @@ mod tests {
         let answer = r#"{"a": 1}"#;
         let tokens = tokenizer.encode(answer).unwrap();
         let text = Text { prompt: Vec::new(), answer: tokens, answer_text: answer.into(), question: String::new() };
-        let shown = masking(&text, &tokenizer, &Settings::default());
+        let shown = masking(&text, &tokenizer, &SelectiveLoss::default());
         assert!(shown.ends_with("⟦{⟧|⟦\"⟧|a|⟦\"⟧|⟦:⟧|⟦ ⟧|1|}"), "{shown}");
         assert!(shown.contains("5 of 9"), "{shown}");
-        let none = Settings { mask: super::super::selective::Mask::None, ..Settings::default() };
+        let none = SelectiveLoss { mask: super::super::selective::Mask::None, ..SelectiveLoss::default() };
         assert_eq!(masking(&text, &tokenizer, &none), "");
     }
 }

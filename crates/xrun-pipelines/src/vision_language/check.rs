@@ -1,6 +1,7 @@
 //! Checks of settings of a vision-language model that contradict each other.
 
-use super::settings::{Component, Model, Settings};
+use super::settings::{Component, VisionLanguage, VisionLanguageModel};
+use crate::model_checks;
 use crate::weights_header::WeightsLayout;
 use xrun_core::experiment::Experiment;
 use xrun_core::problem::{Problem, Problems};
@@ -13,7 +14,7 @@ const MODEL: &str = "model.vision-language";
 const TEXT_MIN: usize = 8;
 
 /// Adds the problems of the task; the caller fills in their locations.
-pub fn check(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
+pub fn check(settings: &VisionLanguage, experiment: &Experiment, problems: &mut Problems) {
     let key = |name: &str| format!("{PIPELINE}.{name}");
     settings.selective.check(&key("selective"), problems);
     let trained = &settings.trainable;
@@ -28,11 +29,12 @@ pub fn check(settings: &Settings, experiment: &Experiment, problems: &mut Proble
         let problem = Problem::new(key("lora_rank"), "LoRA is not trained: `trainable` lacks the language part");
         problems.add(problem.help("add \"language\" to `trainable`, or write 0").related(key("trainable")));
     }
-    if settings.lora_rank == 0 && settings.lora_alpha != Settings::default().lora_alpha {
+    if settings.lora_rank == 0 && settings.lora_alpha != VisionLanguage::default().lora_alpha {
         let problem = Problem::new(key("lora_alpha"), "has no effect without LoRA: `lora_rank` is 0");
         problems.add(problem.help("write a `lora_rank` above 0, or remove it").related(key("lora_rank")));
     }
-    if let (Ok(model), Some(options)) = (experiment.model_settings::<Model>(), experiment.loader_settings::<Library>())
+    if let (Ok(model), Some(options)) =
+        (experiment.model_settings::<VisionLanguageModel>(), experiment.loader_settings::<Library>())
     {
         check_lengths(settings, model, &options, problems);
         check_weights(model, &options, problems);
@@ -40,7 +42,7 @@ pub fn check(settings: &Settings, experiment: &Experiment, problems: &mut Proble
 }
 
 /// Adds a problem for each file of weights that does not fit the model, its images or its vocabulary.
-fn check_weights(model: &Model, options: &LoaderSettings, problems: &mut Problems) {
+fn check_weights(model: &VisionLanguageModel, options: &LoaderSettings, problems: &mut Problems) {
     let (shape, key) = (model.shape(), |name: &str| format!("{MODEL}.{name}"));
     if let Some(path) = &model.vision_weights {
         let patches = shape.patches(options.image_size);
@@ -53,7 +55,12 @@ fn check_weights(model: &Model, options: &LoaderSettings, problems: &mut Problem
 }
 
 /// Adds the problems of lengths: sequence, image, patches and answer.
-fn check_lengths(settings: &Settings, model: &Model, data: &LoaderSettings, problems: &mut Problems) {
+fn check_lengths(
+    settings: &VisionLanguage,
+    model: &VisionLanguageModel,
+    data: &LoaderSettings,
+    problems: &mut Problems,
+) {
     let key = |name: &str| format!("{PIPELINE}.{name}");
     let (shape, side) = (model.shape(), data.image_size);
     let image_size = || format!("{}.image_size", data.section);
@@ -104,19 +111,12 @@ fn nearest_multiple(value: usize, of: usize) -> usize {
 }
 
 /// Adds the problems of the model.
-pub fn check_model(model: &Model, problems: &mut Problems) {
+pub fn check_model(model: &VisionLanguageModel, problems: &mut Problems) {
     let key = |name: &str| format!("{MODEL}.{name}");
     let shape = model.shape();
-    for (name, width, of, heads) in [
-        ("vision_hidden_size", shape.vision_hidden_size, "vision_heads", shape.vision_heads),
-        ("hidden_size", shape.hidden_size, "heads", shape.heads),
-    ] {
-        if !width.is_multiple_of(heads) {
-            let message = format!("a hidden size of {width} is not divisible by {heads} heads");
-            let problem = Problem::new(key(name), message).related(key(of));
-            problems.add(problem.help(format!("for example {}", width.next_multiple_of(heads))));
-        }
-    }
+    let (vision, heads) = (shape.vision_hidden_size, shape.vision_heads);
+    model_checks::heads(MODEL, ("vision_hidden_size", vision), ("vision_heads", heads), problems);
+    model_checks::heads(MODEL, ("hidden_size", shape.hidden_size), ("heads", shape.heads), problems);
     for (name, path) in [("vision_weights", &model.vision_weights), ("language_weights", &model.language_weights)] {
         if let Some(path) = path {
             file(&key(name), path, problems);

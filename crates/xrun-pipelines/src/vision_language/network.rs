@@ -12,10 +12,10 @@ use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::tensor::Device;
 use burn::tensor::TensorData;
 
-use super::settings::{Component, ModelShape, Settings};
+use super::settings::{Component, ModelShape, VisionLanguage};
 use crate::nn::encoder_block;
 use crate::nn::encoder_block::{EncoderBlock, Norm};
-use crate::nn::gpt2::{ForwardContext, Gpt2, Projection};
+use crate::nn::gpt2::{ForwardContext, Gpt2Network, Projection};
 use crate::nn::graph::{has_graph, to_inner};
 use crate::nn::matmul::ComputeDtype;
 use crate::nn::transformer::{INIT_DEVIATION, Tokens, map_values, parameter, value};
@@ -41,7 +41,7 @@ pub struct ForwardConfig {
 
 impl ForwardConfig {
     /// Configuration of the settings; `matmul` is the element type of matrix products in the language part.
-    pub fn new(settings: &Settings, matmul: ComputeDtype) -> Self {
+    pub fn new(settings: &VisionLanguage, matmul: ComputeDtype) -> Self {
         let frozen = |component: Component| !settings.trainable.contains(&component);
         Self {
             vision_frozen: frozen(Component::Vision),
@@ -81,12 +81,12 @@ pub struct Projector {
 
 /// Vision-language model; the head of the file has its data flow.
 #[derive(Module, Debug)]
-pub struct VisionLanguage {
+pub struct VisionLanguageNetwork {
     /// Vision transformer of the image.
     pub vision: Vision,
     projector: Projector,
     /// Language model of the text.
-    pub language: Gpt2,
+    pub language: Gpt2Network,
 }
 
 /// Converts 8-bit RGB images `[batch, side, side, 3]` to a tensor `[batch, 3, side, side]` with values from -1 to 1.
@@ -158,7 +158,7 @@ impl ForwardContext for &ForwardConfig {
     }
 }
 
-impl VisionLanguage {
+impl VisionLanguageNetwork {
     /// Network with initial weights drawn from `seed`.
     pub fn new(
         shape: &ModelShape,
@@ -174,7 +174,7 @@ impl VisionLanguage {
         let network = Self {
             vision: Vision::new(shape, image_size, device),
             projector: Projector { weight: parameter([inputs, shape.hidden_size], 0.0, device), shuffle },
-            language: Gpt2::zeros(shape.language(), vocabulary, projection, device),
+            language: Gpt2Network::zeros(shape.language(), vocabulary, projection, device),
         };
         let mut network = parameters::initialise_linear(network, seed);
         // Summands and concatenated tokens need similar initial magnitudes, or the larger ones drown the smaller: positions and

@@ -47,12 +47,12 @@ fn whole(all: &Value) -> Vec<i32> {
 }
 
 fn config() -> ForwardConfig {
-    ForwardConfig::new(&Settings::default(), ComputeDtype::Float32)
+    ForwardConfig::new(&VisionLanguage::default(), ComputeDtype::Float32)
 }
 
 /// Network with the weights of the reference, on the autodiff device.
-fn network(all: &Value) -> VisionLanguage {
-    let mut network = VisionLanguage::new(&SHAPE, SIDE, 13, 0, 1, &autodiff());
+fn network(all: &Value) -> VisionLanguageNetwork {
+    let mut network = VisionLanguageNetwork::new(&SHAPE, SIDE, 13, 0, 1, &autodiff());
     weights::read_vision(&mut network.vision, &file("vit_tiny.safetensors")).unwrap();
     weights::read_language(&mut network.language, &file("gpt2_vl_tiny.safetensors")).unwrap();
     let projector = TensorData::new(row(&all["projector"]), [32, 8]);
@@ -128,9 +128,12 @@ fn fused_operations_give_the_outputs_and_gradients_of_burns() {
         context_length: 96,
         ..SHAPE
     };
-    let all = Settings::default();
-    let frozen =
-        Settings { trainable: vec![Component::Projector, Component::Language], lora_rank: 2, ..Settings::default() };
+    let all = VisionLanguage::default();
+    let frozen = VisionLanguage {
+        trainable: vec![Component::Projector, Component::Language],
+        lora_rank: 2,
+        ..VisionLanguage::default()
+    };
     let [wide, narrow] = [ComputeDtype::Float32, ComputeDtype::Bfloat16];
     // At a tie between two bfloat16 numbers, which are 1/256 apart, the last bit decides the rounding.
     for (shape, side, batch, length, settings, matmul, tolerance) in [
@@ -140,7 +143,7 @@ fn fused_operations_give_the_outputs_and_gradients_of_burns() {
         (SHAPE, 16, 2, 9, &all, narrow, 2e-2),
     ] {
         let vocabulary = 13;
-        let network = VisionLanguage::new(&shape, side, vocabulary, settings.lora_rank, 1, &autodiff());
+        let network = VisionLanguageNetwork::new(&shape, side, vocabulary, settings.lora_rank, 1, &autodiff());
         let (network, config) = (changed_network(network), ForwardConfig::new(settings, matmul));
         let rgb: Vec<u8> = (0..batch * side * side * 3).map(|at| (at * 31 % 256) as u8).collect();
         let text: Vec<i32> = (0..batch * length).map(|at| (at * 5 % vocabulary) as i32).collect();
@@ -195,7 +198,7 @@ fn greedy_answers_to_prompts_of_unequal_lengths_equal_those_of_hugging_face() {
 #[test]
 fn a_file_of_another_shape_is_refused_by_file_and_key() {
     let vision = |shape: ModelShape, side: usize| {
-        let mut network = VisionLanguage::new(&shape, side, 13, 0, 1, &autodiff());
+        let mut network = VisionLanguageNetwork::new(&shape, side, 13, 0, 1, &autodiff());
         weights::read_vision(&mut network.vision, &file("vit_tiny.safetensors")).unwrap_err().to_string()
     };
     for (message, expected) in [
@@ -210,9 +213,9 @@ fn a_file_of_another_shape_is_refused_by_file_and_key() {
 
 #[test]
 fn the_initial_network_depends_on_the_seed_and_its_lora_has_no_effect() {
-    let made = |rank: usize, seed: u32| VisionLanguage::new(&SHAPE, SIDE, 13, rank, seed, &autodiff()).valid();
+    let made = |rank: usize, seed: u32| VisionLanguageNetwork::new(&SHAPE, SIDE, 13, rank, seed, &autodiff()).valid();
     let all = reference();
-    let hidden = |network: &VisionLanguage| {
+    let hidden = |network: &VisionLanguageNetwork| {
         let image = network.image_tokens(images(&all, &plain()), &config());
         values(network.hidden(image, tokens(&inputs(&all), 2, 9, &plain()), &config()))
     };

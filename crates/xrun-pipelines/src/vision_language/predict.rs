@@ -3,7 +3,7 @@
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::network::{ForwardConfig, VisionLanguage};
+use super::network::{ForwardConfig, VisionLanguageNetwork};
 use super::validation::Validation;
 use xrun_core::dataset::split::Split;
 use xrun_core::printable;
@@ -75,7 +75,7 @@ pub fn question(validation: &Validation, request: &PredictRequest<'_>) -> Result
 /// There is no question, or an answer cannot be written.
 pub fn predict(
     validation: &Validation,
-    network: &VisionLanguage,
+    network: &VisionLanguageNetwork,
     config: &ForwardConfig,
     request: &PredictRequest<'_>,
     sink: &mut dyn PredictionSink,

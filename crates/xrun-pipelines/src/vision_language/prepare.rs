@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use super::batch::{BatchLoader, BatchShape};
 use super::buffers::Buffers;
-use super::metrics;
-use super::settings::{Model, ModelShape, Settings, batch_size};
+use super::settings::{ModelShape, VisionLanguage, VisionLanguageModel};
 use super::sizes::ParameterCounts;
+use super::{leaks, metrics};
+use crate::data_facts::{LEARNED, lowered_validation, lowered_vocabulary};
 use crate::metrics::fields::{FIELDS_MAX, compare_answer};
-use xrun_core::bounded::buffer::BufferSet;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::bounded::planned::PlannedBuffer;
 use xrun_core::dataset::digest::digest_of_file;
@@ -28,8 +28,6 @@ use xrun_data::reading::decoding;
 /// Number of held-out answers that are read for the names of fields.
 const SAMPLED_ANSWERS: usize = 64;
 
-const LEARNED: &str = "the vocabulary was learned from that (`encoder` and `merges` of the data set name one that does not \
-                       depend on the data)";
 /// Legend of the images of a validation.
 const LEGEND: &str = "Held-out images at the model's resolution, each with its question and the model's free answer. ✓: all \
 fields are right and there are no others, or the text equals the truth. ✗: the answer is wrong; wrong \
@@ -39,9 +37,9 @@ fields are named, followed by the truth.";
 #[derive(Debug)]
 pub struct Prepared {
     /// Settings of the task.
-    pub settings: Settings,
+    pub settings: VisionLanguage,
     /// Settings of the model.
-    pub model: Model,
+    pub model: VisionLanguageModel,
     /// Shape of the model.
     pub shape: ModelShape,
     /// Source of batches.
@@ -57,11 +55,11 @@ pub struct Prepared {
 /// # Errors
 /// The data cannot be read or is unsuitable.
 pub fn prepare(
-    settings: &Settings,
-    model: &Model,
+    settings: &VisionLanguage,
     experiment: &Experiment,
     ledger: &Ledger,
 ) -> Result<(TaskFacts, Prepared), TaskError> {
+    let model: &VisionLanguageModel = experiment.model_settings()?;
     let mut library: Library = experiment.open_dataset()?;
     let options = experiment.loader_settings::<Library>().unwrap_or_default();
     let (shape, limits, side) = (model.shape(), &experiment.limits, options.image_size);
@@ -81,19 +79,13 @@ pub fn prepare(
     let mut lowered = lowered_settings(experiment, &seen);
     let tokens = tokenizer.size();
     let notes = tokenizer.note().map(str::to_owned).into_iter().collect();
-    let learnt = options.vocabulary.files.is_none();
-    if learnt {
-        let (key, asked) = (experiment.dataset_key("vocabulary_size"), options.vocabulary.size as u64);
-        let because = "the training texts have no more pairs to merge";
-        lowered.extend(LoweredSetting::detect(&key, asked, tokens as u64, because));
-    }
-    let (size, accumulation) = (batch_size(&experiment.training), experiment.training.gradient_accumulation);
+    lowered.extend(lowered_vocabulary(experiment, &options.vocabulary, &tokenizer, "the training texts"));
+    let (size, accumulation) = (experiment.batch_size(), experiment.training.gradient_accumulation);
     let batch_shape = BatchShape { size, length, accumulation, side };
     let trained = ParameterCounts::new(settings, &shape, side, tokens).trained(settings);
     let buffers = Buffers::new(settings, &shape, limits, batch_shape, &tokenizer, trained);
     let store = Arc::new(ImageTextStore::new(library, tokenizer, &options, limits, ledger));
-    let owners: Vec<PlannedBuffer> =
-        store.buffers().all().into_iter().chain(buffers.all()).map(PlannedBuffer::from).collect();
+    let owners = PlannedBuffer::all(&[store.buffers(), &buffers]);
     let mut batches = BatchLoader::new(store, settings, experiment.experiment.seed, batch_shape);
     if settings.longest_first {
         batches.put_longest_first()?;
@@ -103,11 +95,11 @@ pub fn prepare(
     let named = fields.into_iter().map(|pointer| (metrics::field_metric_name(&pointer), pointer));
     let fields = named.filter(|(name, _)| metrics.iter().any(|metric| metric.name == name));
     let fields = fields.map(|(name, pointer)| (pointer, name)).collect();
-    let facts = TaskFacts {
+    let mut facts = TaskFacts {
         owners,
         data_digests: digests,
         data_skipped: skipped,
-        learned_from_data: learnt.then_some(LEARNED),
+        learned_from_data: options.vocabulary.files.is_none().then_some(LEARNED),
         lowered,
         notes,
         trained_parameters: Some(trained),
@@ -122,6 +114,7 @@ pub fn prepare(
         ),
         ..TaskFacts::new(batches.per_epoch(), &metrics)
     };
+    leaks::plan(&mut facts, &batches, experiment);
     let (settings, model) = (settings.clone(), model.clone());
     Ok((facts, Prepared { settings, model, shape, batches, buffers, fields }))
 }
@@ -145,16 +138,12 @@ fn fields(batches: &BatchLoader) -> Result<Vec<String>, DataError> {
 
 /// Returns the settings for which the data has too few examples: batch size and validation.
 pub fn lowered_settings(experiment: &Experiment, seen: &ExampleCounts) -> Vec<LoweredSetting> {
-    let mut all = Vec::new();
-    let mut cut = |key: &str, asked: u64, used: u64, because: String| {
-        all.extend(LoweredSetting::detect(key, asked, used, because));
-    };
-    let size = batch_size(&experiment.training) as u64;
     let because = format!("the data has {} to train on; batches repeat some", pluralize(seen.train, "example"));
-    cut("training.batch_size", size, seen.train, because);
-    let because = format!("the data has {}, {size} per batch", pluralize(seen.held_out, "held-out example"));
-    cut("validation.batches", experiment.validation.batches as u64, seen.held_out.div_ceil(size), because);
-    all
+    let all = [
+        LoweredSetting::detect("training.batch_size", experiment.batch_size() as u64, seen.train, because),
+        lowered_validation(experiment, seen.held_out, "held-out example"),
+    ];
+    all.into_iter().flatten().collect()
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use super::*;
 use xrun_core::files::write::replace;
 use xrun_data::image_text::generate::generate_in;
-use xrun_data::image_text::settings::{Generated, Settings as Data};
+use xrun_data::image_text::settings::{Generated, ImageText as Data};
 use xrun_data::reading::invalid::OnInvalid;
 
 /// Generated data in a temporary directory.
@@ -133,13 +133,13 @@ fn examples_that_are_too_long_are_invalid_and_never_cut() {
     let made = Made::new();
     let mut experiment = made.experiment("", "");
     // The image and the end of text take two tokens, which leaves 25.
-    let settings = Settings { sequence_length: 26, ..experiment.pipeline.settings::<Settings>().unwrap().clone() };
-    let model = experiment.model_settings::<Model>().unwrap().clone();
-    let failed = prepare(&settings, &model, &experiment, &Ledger::default()).unwrap_err().to_string();
+    let settings =
+        VisionLanguage { sequence_length: 26, ..experiment.pipeline.settings::<VisionLanguage>().unwrap().clone() };
+    let failed = prepare(&settings, &experiment, &Ledger::default()).unwrap_err().to_string();
     assert!(failed.contains("too_long") && failed.contains("`sequence_length`"), "{failed}");
     experiment.dataset.as_mut().unwrap().settings_mut::<Data>().unwrap().on_invalid = OnInvalid::Skip;
     experiment.training.epochs = 1;
-    match prepare(&settings, &model, &experiment, &Ledger::default()) {
+    match prepare(&settings, &experiment, &Ledger::default()) {
         Ok((facts, prepared)) => {
             let left = prepared.batches.store().count(Split::Train) + prepared.batches.store().count(Split::Validation);
             assert_eq!(facts.data_skipped.counts["too_long"] + left, 24);

@@ -1,6 +1,6 @@
 //! Test of spans with GPT-2's vocabulary against transformers, `tests/reference/answer_spans.py`.
 
-use super::selective::{Mask, Settings, spans, weigh_answer};
+use super::selective::{Mask, SelectiveLoss, spans, weigh_answer};
 use crate::real_data::real_data;
 use xrun_data::tokenizer::Tokenizer;
 
@@ -23,7 +23,7 @@ fn tokens_and_spans_of_200_answers_equal_those_of_transformers() {
         for (span, letters) in spans.iter().zip(letters.chunks_exact(2)) {
             assert_eq!([letter(span.start), letter(span.end - 1) + 1], letters, "{span:?} of {text}");
         }
-        let settings = Settings { mask: Mask::Structure, ..Settings::default() };
+        let settings = SelectiveLoss { mask: Mask::Structure, ..SelectiveLoss::default() };
         let weighed = weigh_answer(&settings, true, text, &tokens, &tokenizer).unwrap();
         masked += weighed.masked.iter().filter(|masked| **masked).count();
         tokens_in_all += weighed.masked.len();

@@ -19,7 +19,7 @@ use xrun_data::tokenizer::Tokenizer;
 /// Tokens of an answer that count in the loss. The structure of JSON is learned early; without it the loss measures values.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Settings {
+pub struct SelectiveLoss {
     /// Masked classes of tokens.
     pub mask: Mask,
     /// Method that finds masked tokens.
@@ -44,7 +44,7 @@ pub struct Settings {
     pub normalise: Normalise,
 }
 
-impl Default for Settings {
+impl Default for SelectiveLoss {
     fn default() -> Self {
         Self {
             mask: Mask::Structure,
@@ -115,7 +115,7 @@ pub enum Normalise {
     Answer,
 }
 
-impl Settings {
+impl SelectiveLoss {
     /// Returns whether the mask is on in step `step`, from 0.
     pub fn is_on(&self, step: u64) -> bool {
         match (self.mask, self.schedule) {
@@ -221,7 +221,7 @@ pub fn spans(
 /// # Errors
 /// The tokens do not match the answer.
 pub fn weigh_answer(
-    settings: &Settings,
+    settings: &SelectiveLoss,
     on: bool,
     answer: &str,
     tokens: &[u32],
@@ -234,7 +234,7 @@ pub fn weigh_answer(
 
 /// [`weigh_answer`] for given [`spans`]; `texts` returns the text of each token, which only `token-text` needs.
 pub fn weigh_answer_spans(
-    settings: &Settings,
+    settings: &SelectiveLoss,
     on: bool,
     answer: &str,
     spans: &[Range<usize>],

@@ -7,21 +7,21 @@ use super::*;
 use xrun_data::tokenizer::Words;
 
 /// Weights of an answer given by the texts of its tokens.
-fn weighed(settings: &Settings, tokens: &[&str]) -> AnswerWeights {
+fn weighed(settings: &SelectiveLoss, tokens: &[&str]) -> AnswerWeights {
     let answer = tokens.concat();
     let spans = spans(tokens.iter().map(|token| token.len()), answer.len()).unwrap();
     weigh_answer_spans(settings, true, &answer, &spans, || tokens.iter().map(|token| (*token).to_owned()).collect())
 }
 
 /// Texts of the unmasked tokens; `end` is the end of text.
-fn kept<'a>(settings: &Settings, tokens: &[&'a str]) -> Vec<&'a str> {
+fn kept<'a>(settings: &SelectiveLoss, tokens: &[&'a str]) -> Vec<&'a str> {
     let masked = weighed(settings, tokens).masked;
     assert_eq!(masked.len(), tokens.len() + 1);
     tokens.iter().copied().chain(["end"]).zip(masked).filter(|(_, masked)| !masked).map(|(token, _)| token).collect()
 }
 
-fn with(mask: Mask, method: MaskMethod) -> Settings {
-    Settings { mask, method, schedule: Schedule::Always, ..Settings::default() }
+fn with(mask: Mask, method: MaskMethod) -> SelectiveLoss {
+    SelectiveLoss { mask, method, schedule: Schedule::Always, ..SelectiveLoss::default() }
 }
 
 const CASE: [&str; 12] = ["{\"", "a", "\":", " \"", "b", " c", "\",", " \"", "n", "\":", " 3", "}"];
@@ -54,14 +54,14 @@ fn kinds_and_fields_do_not_depend_on_the_mask() {
 
 #[test]
 fn ends_of_values_and_nulls_follow_the_settings() {
-    let settings = Settings { value_end: false, ..with(Mask::Structure, MaskMethod::Spans) };
+    let settings = SelectiveLoss { value_end: false, ..with(Mask::Structure, MaskMethod::Spans) };
     assert_eq!(kept(&settings, &CASE), ["a", "b", " c", "n", " 3", "end"]);
     let empty = ["{\"", "m", "\":", " ", "null", "}"];
     let settings = with(Mask::Structure, MaskMethod::Spans);
     assert_eq!(kept(&settings, &empty), ["m", "null", "}", "end"]);
-    let nulls = Settings { nulls: Nulls::Structure, ..settings.clone() };
+    let nulls = SelectiveLoss { nulls: Nulls::Structure, ..settings.clone() };
     assert_eq!(kept(&nulls, &empty), ["m", "}", "end"]);
-    let both = Settings { value_end: false, ..nulls };
+    let both = SelectiveLoss { value_end: false, ..nulls };
     assert_eq!(kept(&both, &empty), ["m", "end"]);
     // Where quotes and words are one token, it is kept.
     assert_eq!(kept(&settings, &["{\"", "a\": \"b", "\"", "}"]), ["a\": \"b", "\"", "end"]);
@@ -101,26 +101,31 @@ fn the_token_text_method_masks_values_that_the_spans_method_keeps() {
 
 #[test]
 fn the_schedule_switches_the_mask() {
-    let on = |settings: &Settings| (0..8).filter(|step| settings.is_on(*step)).collect::<Vec<u64>>();
-    let of =
-        |schedule| Settings { schedule, after_step: 5, alternate_every: 4, alternate_for: 1, ..Settings::default() };
+    let on = |settings: &SelectiveLoss| (0..8).filter(|step| settings.is_on(*step)).collect::<Vec<u64>>();
+    let of = |schedule| SelectiveLoss {
+        schedule,
+        after_step: 5,
+        alternate_every: 4,
+        alternate_for: 1,
+        ..SelectiveLoss::default()
+    };
     assert_eq!(on(&of(Schedule::Always)), [0, 1, 2, 3, 4, 5, 6, 7]);
     assert_eq!(on(&of(Schedule::After)), [5, 6, 7]);
     assert_eq!(on(&of(Schedule::Alternating)), [3, 7]);
-    assert!(on(&Settings { mask: Mask::None, ..of(Schedule::Always) }).is_empty());
+    assert!(on(&SelectiveLoss { mask: Mask::None, ..of(Schedule::Always) }).is_empty());
     let mut problems = Problems::default();
-    Settings { alternate_for: 9, ..of(Schedule::Alternating) }.check("pipeline.x.selective", &mut problems);
+    SelectiveLoss { alternate_for: 9, ..of(Schedule::Alternating) }.check("pipeline.x.selective", &mut problems);
     let keys: Vec<_> = problems.iter().map(|problem| problem.key.clone()).collect();
     assert_eq!(keys, ["pipeline.x.selective.alternate_for"]);
 }
 
 #[test]
 fn a_weight_of_one_and_a_mask_that_is_off_mask_nothing() {
-    let half = Settings { structure_weight: 0.5, ..with(Mask::Structure, MaskMethod::Spans) };
+    let half = SelectiveLoss { structure_weight: 0.5, ..with(Mask::Structure, MaskMethod::Spans) };
     let weights = weighed(&half, &CASE).weights;
     assert_eq!(weights, [0.5, 1.0, 0.5, 0.5, 1.0, 1.0, 1.0, 0.5, 1.0, 0.5, 1.0, 1.0, 1.0]);
     assert_eq!(weighed(&half, &CASE).selected(), 8);
-    let one = Settings { structure_weight: 1.0, ..half.clone() };
+    let one = SelectiveLoss { structure_weight: 1.0, ..half.clone() };
     assert_eq!(weighed(&one, &CASE).weights, weighed(&with(Mask::None, MaskMethod::Spans), &CASE).weights);
     let answer = CASE.concat();
     let spans = spans(CASE.iter().map(|token| token.len()), answer.len()).unwrap();

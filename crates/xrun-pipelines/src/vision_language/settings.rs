@@ -6,13 +6,12 @@ use serde::{Deserialize, Serialize};
 use super::selective;
 use crate::gpt2_shape::Gpt2Shape;
 pub use xrun_core::settings::matmul_dtype::MatmulDtype;
-use xrun_core::settings::sections::Training;
 
 /// Fine-tuning of a model that answers an instruction about an image, for example with a JSON object of its content. The loss
 /// can mask the structure of JSON. `training.batch_size` counts examples; its default is 16.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Settings {
+pub struct VisionLanguage {
     /// Tokens of a sequence, image and text together; at most the model's `context_length`. Shorter texts are padded. Longer examples
     /// are invalid: they are never cut.
     #[schemars(range(min = 16, max = 65536))]
@@ -44,18 +43,13 @@ pub struct Settings {
     /// batch: a run that does not fit in memory fails in its first step. A memory probe always does so.
     pub longest_first: bool,
     /// Tokens of an answer that count in the loss.
-    pub selective: selective::Settings,
+    pub selective: selective::SelectiveLoss,
 }
 
 /// Default of `training.batch_size`.
 pub const BATCH_SIZE: usize = 16;
 
-/// Number of examples in a batch.
-pub fn batch_size(training: &Training) -> usize {
-    training.batch_size.unwrap_or(BATCH_SIZE)
-}
-
-impl Default for Settings {
+impl Default for VisionLanguage {
     fn default() -> Self {
         Self {
             sequence_length: 64,
@@ -68,12 +62,12 @@ impl Default for Settings {
             grey_images: true,
             generated_answers: 64,
             longest_first: false,
-            selective: selective::Settings::default(),
+            selective: selective::SelectiveLoss::default(),
         }
     }
 }
 
-impl Settings {
+impl VisionLanguage {
     /// Text tokens of a sequence, without the image tokens.
     pub fn text_length(&self, shape: &ModelShape, image_size: usize) -> usize {
         self.sequence_length.saturating_sub(shape.image_tokens(image_size))
@@ -117,7 +111,7 @@ impl Component {
 /// tokens before the text tokens.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Model {
+pub struct VisionLanguageModel {
     /// Shape of the model; the keys below replace parts of it.
     pub preset: Preset,
     /// Side of a patch in pixels.
@@ -229,7 +223,7 @@ impl Preset {
     }
 }
 
-impl Model {
+impl VisionLanguageModel {
     /// Shape of the preset, with the keys that are given.
     pub fn shape(&self) -> ModelShape {
         let preset = self.preset.shape();
@@ -272,13 +266,15 @@ mod tests {
     /// ViT-B/16 has 196 patches of an image of 224 pixels, which nanoVLM's projector turns into 49 tokens.
     #[test]
     fn patches_and_tokens_equal_those_of_the_published_model() {
-        let nano = Model { preset: Preset::Nano, ..Model::default() }.shape();
+        let nano = VisionLanguageModel { preset: Preset::Nano, ..VisionLanguageModel::default() }.shape();
         assert_eq!((nano.patches(224), nano.image_tokens(224)), (196, 49));
-        let tiny = Model::default().shape();
+        let tiny = VisionLanguageModel::default().shape();
         assert_eq!((tiny.patches(48), tiny.image_tokens(48)), (36, 9));
-        let coarse = Model { patch_size: Some(24), pixel_shuffle: Some(1), ..Model::default() }.shape();
+        let coarse =
+            VisionLanguageModel { patch_size: Some(24), pixel_shuffle: Some(1), ..VisionLanguageModel::default() }
+                .shape();
         assert_eq!((coarse.patches(48), coarse.image_tokens(48), coarse.hidden_size), (4, 4, 64));
-        let settings = Settings { sequence_length: 20, ..Settings::default() };
+        let settings = VisionLanguage { sequence_length: 20, ..VisionLanguage::default() };
         assert_eq!((settings.text_length(&tiny, 48), settings.text_length(&tiny, 480)), (11, 0));
     }
 }

@@ -1,6 +1,6 @@
 //! Counts of all parameters and of trainable ones, computed from the settings; used by the plan.
 
-use super::settings::{Component, ModelShape, Settings};
+use super::settings::{Component, ModelShape, VisionLanguage};
 
 /// Numbers of parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub struct ParameterCounts {
 
 impl ParameterCounts {
     /// Counts the parameters for images of `image_size` pixels per side and a vocabulary of `vocabulary` tokens.
-    pub fn new(settings: &Settings, shape: &ModelShape, image_size: usize, vocabulary: usize) -> Self {
+    pub fn new(settings: &VisionLanguage, shape: &ModelShape, image_size: usize, vocabulary: usize) -> Self {
         let ModelShape {
             patch_size: patch,
             vision_hidden_size,
@@ -44,7 +44,7 @@ impl ParameterCounts {
     }
 
     /// Number of trained parameters.
-    pub fn trained(&self, settings: &Settings) -> u64 {
+    pub fn trained(&self, settings: &VisionLanguage) -> u64 {
         let component_size = |component: &Component| match component {
             Component::Vision => self.vision,
             Component::Projector => self.projector,
@@ -63,20 +63,20 @@ fn block(width: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::vision_language::settings::{Model, Preset};
+    use crate::vision_language::settings::{Preset, VisionLanguageModel};
 
     /// Patches and positions have 12,352 + 2,304 parameters, a block 49,984, a normalisation 128.
     #[test]
     fn parameters_of_the_tiny_model_by_hand() {
-        let settings = Settings::default();
-        let sizes = ParameterCounts::new(&settings, &Model::default().shape(), 48, 512);
+        let settings = VisionLanguage::default();
+        let sizes = ParameterCounts::new(&settings, &VisionLanguageModel::default().shape(), 48, 512);
         let vision = 12_352 + 2_304 + 2 * 49_984 + 128;
         let language = (512 + 128) * 64 + 2 * 49_984 + 128;
         assert_eq!(sizes, ParameterCounts { vision, projector: 4 * 64 * 64, language, lora: 0 });
         assert_eq!((sizes.all(), sizes.trained(&settings)), (272_192, 272_192));
         let settings =
-            Settings { trainable: vec![Component::Projector, Component::Language], lora_rank: 8, ..settings };
-        let sizes = ParameterCounts::new(&settings, &Model::default().shape(), 48, 512);
+            VisionLanguage { trainable: vec![Component::Projector, Component::Language], lora_rank: 8, ..settings };
+        let sizes = ParameterCounts::new(&settings, &VisionLanguageModel::default().shape(), 48, 512);
         // Of each block 8 x (64 + 192), 8 x (64 + 64), 8 x (64 + 256) and 8 x (256 + 64).
         assert_eq!((sizes.lora, sizes.trained(&settings)), (2 * 8 * 1024, 16_384 + 16_384));
     }
@@ -85,8 +85,8 @@ mod tests {
     /// pooler, 2 x 768 of which are the class token and its position.
     #[test]
     fn parameters_of_the_nano_model_equal_those_of_the_published_parts() {
-        let shape = Model { preset: Preset::Nano, ..Model::default() }.shape();
-        let sizes = ParameterCounts::new(&Settings::default(), &shape, 224, 50_257);
+        let shape = VisionLanguageModel { preset: Preset::Nano, ..VisionLanguageModel::default() }.shape();
+        let sizes = ParameterCounts::new(&VisionLanguage::default(), &shape, 224, 50_257);
         assert_eq!((sizes.vision, sizes.language), (85_798_656 - 2 * 768, 124_439_808));
         assert_eq!(sizes.projector, 4 * 768 * 768);
     }

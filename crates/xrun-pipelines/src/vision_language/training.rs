@@ -8,29 +8,22 @@ use serde_json::Value;
 use xrun_ops::{LossTargets, next_token_loss};
 
 use super::batch::ExampleBatch;
-use super::network::{ForwardConfig, VisionLanguage as Network, image_tensor};
+use super::network::{ForwardConfig, VisionLanguageNetwork as Network, image_tensor};
 use super::prepare::Prepared;
 use super::selective::{Normalise, StepSums};
 use super::settings::Logits;
 use super::validation::Validation;
-use super::{VisionLanguageModel, predict, weights};
-use crate::backend::dispatch::TensorDevice;
-use crate::backend::threads;
-use crate::nn::Tensor;
+use super::{leaks, predict, weights};
 use crate::nn::matmul::ComputeDtype;
 use crate::nn::micro_batches::MicroBatchExecutor;
 use crate::nn::module_task::{Evaluation, ModuleTask, Step};
 use crate::nn::step::{StepValues, TrainState};
 use crate::nn::training_module::TrainingModule;
 use crate::nn::transformer::{Tokens, tokens};
-use xrun_core::bounded::ledger::Ledger;
-use xrun_core::device::DeviceKind;
-use xrun_core::experiment::Experiment;
-use xrun_core::experiment::pipeline::ModelKind;
+use crate::nn::{Tensor, opening};
+use xrun_core::experiment::pipeline::Opening;
 use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
-use xrun_data::feed::{Feed, FeedSettings, Prepare};
-use xrun_data::micro_batches;
 
 /// Fine-tuning of a [`Network`].
 pub struct VisionLanguageModule {
@@ -43,21 +36,15 @@ pub struct VisionLanguageModule {
     sums: StepSums,
 }
 
-/// Puts the model on the device and starts the workers, which call `prepare`, at the batch of step `first_step`.
+/// Puts the model on the device and starts the workers.
 ///
 /// # Errors
-/// The device or a file of weights fails.
-pub fn open(
-    prepared: Prepared,
-    prepare: Prepare<ExampleBatch>,
-    experiment: &Experiment,
-    kind: DeviceKind,
-    ledger: &Ledger,
-    first_step: u64,
-) -> Result<ModuleTask<VisionLanguageModule>, TaskError> {
-    threads::start(micro_batches::threads(&experiment.limits))?;
-    let training = &experiment.training;
-    let device = TensorDevice::open(kind, training.activation_checkpointing)?;
+/// The device or a file of weights fails, or data that a leak reads at the start.
+pub fn open(prepared: Prepared, opening: Opening<'_>) -> Result<ModuleTask<VisionLanguageModule>, TaskError> {
+    let Opening { experiment, ledger, .. } = opening;
+    let formatted = leaks::data::formatted(&prepared.batches, &experiment.leaks, ledger)?;
+    let prepare = leaks::data::prepare(prepared.batches.clone(), &experiment.leaks, ledger);
+    let device = opening::device(opening, experiment.training.activation_checkpointing)?;
     let matmul = ComputeDtype::new(prepared.settings.matmul_dtype, &device)?;
     let Prepared { settings, model, shape, batches, buffers, .. } = &prepared;
     let vocabulary = batches.store().tokenizer().size();
@@ -69,9 +56,8 @@ pub fn open(
     if let Some(path) = &model.language_weights {
         weights::read_language(&mut network.language, Path::new(path))?;
     }
-    let feed_settings = FeedSettings::new(&experiment.limits, training, first_step);
-    let feed = Feed::new(ledger, &buffers.feed, feed_settings, prepare)?;
-    let executor = Arc::new(MicroBatchExecutor::new(kind, &experiment.limits, &buffers.part_gradients, ledger)?);
+    let feed = opening::feed(opening, &buffers.feed, prepare)?;
+    let executor = Arc::new(opening::executor(opening, &buffers.part_gradients)?);
     let module = VisionLanguageModule {
         config: ForwardConfig::new(settings, matmul),
         normalise: settings.selective.normalise,
@@ -80,7 +66,8 @@ pub fn open(
         executor,
         sums: StepSums::default(),
     };
-    Ok(ModuleTask::new(module, network, device, feed, experiment))
+    let callbacks = leaks::callbacks::callbacks(&module.config, formatted, &experiment.leaks, ledger);
+    Ok(ModuleTask::new(module, network, device, feed, experiment).with_callbacks(callbacks))
 }
 
 /// Sum of the weighted losses of a micro-batch, `[1]`; `None` if all weights are 0.
@@ -125,7 +112,7 @@ impl TrainingModule for VisionLanguageModule {
     type Network = Network;
     /// Batch of held-out examples.
     type Output = ExampleBatch;
-    const MODEL: &'static str = VisionLanguageModel::NAME;
+    const MODEL: &'static str = super::MODEL;
     const PREDICTS: bool = true;
 
     fn before_step(&mut self, _: u64, _: &mut TrainState<Network>, _: &mut dyn Phases) -> Result<(), TaskError> {

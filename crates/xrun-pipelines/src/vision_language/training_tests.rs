@@ -4,6 +4,9 @@ use xrun_ops::CpuKernels;
 
 use super::*;
 use crate::nn::flat;
+use xrun_core::bounded::ledger::Ledger;
+use xrun_core::device::DeviceKind;
+use xrun_core::experiment::Experiment;
 use xrun_core::task::Task;
 use xrun_data::image_text::generate::generate_in;
 use xrun_data::image_text::settings::Generated;
@@ -72,9 +75,7 @@ impl Run {
         let ledger = Ledger::default();
         let (_, prepared) = experiment.prepare(&ledger).unwrap();
         let prepared: Prepared = prepared.into_parts().unwrap();
-        let batches = prepared.batches.clone();
-        let prepare = Arc::new(move |number| batches.training_batch(number));
-        open(prepared, prepare, experiment, DeviceKind::Cpu, &ledger, 1).unwrap()
+        open(prepared, Opening { experiment, device: DeviceKind::Cpu, ledger: &ledger, first_step: 1 }).unwrap()
     }
 
     /// Losses of `steps` steps and the parameters after them.

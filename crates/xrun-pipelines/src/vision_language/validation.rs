@@ -9,7 +9,7 @@ use burn::tensor::activation::log_softmax;
 use super::batch::{BatchLoader, ExampleBatch, validation_bytes};
 use super::captions;
 use super::metrics;
-use super::network::{ForwardConfig, VisionLanguage, image_tensor};
+use super::network::{ForwardConfig, VisionLanguageNetwork, image_tensor};
 use super::prepare::Prepared;
 use super::selective::{AnswerWeights, TokenKind};
 use super::training::{VisionLanguageModule, hidden_rows};
@@ -28,7 +28,7 @@ use xrun_core::experiment::Experiment;
 use xrun_core::task::{Metric, TaskError, ValidationReport};
 use xrun_data::image_text::store::{Example, ImageTextStore};
 
-type Network = VisionLanguage;
+type Network = VisionLanguageNetwork;
 
 /// Value of each byte of a grey image.
 const GREY: u8 = 128;
@@ -47,7 +47,7 @@ pub struct Validation {
     metrics: Vec<Metric>,
     /// Number of images in a report.
     report_images: usize,
-    selective: super::selective::Settings,
+    selective: super::selective::SelectiveLoss,
     executor: Arc<MicroBatchExecutor>,
     batch: Registration,
     cache: Registration,

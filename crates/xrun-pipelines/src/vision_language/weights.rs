@@ -6,7 +6,7 @@ use burn::tensor::TensorData;
 use burn_store::SafetensorsStore;
 
 use super::network::Vision;
-use crate::nn::gpt2::Gpt2;
+use crate::nn::gpt2::Gpt2Network;
 use crate::nn::hugging_face;
 use crate::nn::hugging_face::WeightFile;
 use crate::nn::{Tensor, encoder_block, gpt2_file};
@@ -69,6 +69,6 @@ fn positions_of(store: &mut SafetensorsStore, [_, patches, width]: [usize; 3]) -
 ///
 /// # Errors
 /// The file cannot be read or does not fit the model.
-pub fn read_language(language: &mut Gpt2, path: &Path) -> Result<(), TaskError> {
-    gpt2_file::read(language, path, |path| path.contains(".lora."), Gpt2::embedding_matrix)
+pub fn read_language(language: &mut Gpt2Network, path: &Path) -> Result<(), TaskError> {
+    gpt2_file::read(language, path, |path| path.contains(".lora."), Gpt2Network::embedding_matrix)
 }

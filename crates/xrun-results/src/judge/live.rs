@@ -4,7 +4,6 @@
 //! samples, so its cost does not depend on the length of the run.
 
 use std::collections::VecDeque;
-use std::path::Path;
 
 use xrun_verdict::{Context, Verdict, Watch};
 
@@ -12,8 +11,9 @@ use super::command::CommandJudge;
 use super::recording;
 use super::sample::{declared, sample};
 use crate::format::MemoryLine;
+use crate::resolved;
 use crate::tail::{Appended, RecordTail};
-use crate::{read, resolved};
+use crate::view::RunView;
 use xrun_core::files::layout;
 
 /// Maximum number of bytes read at a time: some thousand samples.
@@ -39,16 +39,15 @@ enum JudgeKind {
 }
 
 impl JudgeKind {
-    fn open(run: &Path) -> Self {
-        if let Some(watched) = read::manifest(run).ok().and_then(|manifest| manifest.watched) {
-            return Self::Command(Box::new(CommandJudge::new(&watched)));
+    fn open(run: &RunView) -> Self {
+        if let Some(watched) = run.watched() {
+            return Self::Command(Box::new(CommandJudge::new(watched)));
         }
-        let plan = read::plan(run).ok();
-        let is_intact = resolved::read_text(run).is_ok();
-        let checked = xrun_core::experiment::read::read_resolved(&run.join(layout::RESOLVED), &[]);
-        let context = match (plan, checked.ok().filter(|_| is_intact)) {
-            (Some(plan), Some(checked)) => recording::context(&plan, &checked.experiment),
-            (Some(plan), None) => Context { steps: plan.steps, owners: declared(&plan), ..Context::default() },
+        let is_intact = resolved::read_text(&run.path).is_ok();
+        let checked = xrun_core::experiment::read::read_resolved(&run.path.join(layout::RESOLVED), &[]);
+        let context = match (run.plan(), checked.ok().filter(|_| is_intact)) {
+            (Some(plan), Some(checked)) => recording::context(plan, &checked.experiment),
+            (Some(plan), None) => Context { steps: plan.steps, owners: declared(plan), ..Context::default() },
             (None, _) => Context::default(),
         };
         Self::Run(Box::new(Watch::new(context)))
@@ -57,9 +56,9 @@ impl JudgeKind {
 
 impl LiveVerdict {
     /// Follows a run, which may not have started yet. Reads no samples.
-    pub fn new(run: &Path) -> Self {
+    pub fn new(run: &RunView) -> Self {
         Self {
-            tail: RecordTail::new(&run.join(layout::MEMORY), READ_BYTES_MAX),
+            tail: RecordTail::new(&run.path.join(layout::MEMORY), READ_BYTES_MAX),
             judge: JudgeKind::open(run),
             recent: VecDeque::with_capacity(RECENT),
             newest: None,
@@ -165,7 +164,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join(layout::MEMORY);
         let mut file = std::fs::OpenOptions::new().create(true).append(true).open(&path).unwrap();
-        let mut live = LiveVerdict::new(directory.path());
+        let mut live = LiveVerdict::new(&RunView::open(directory.path()));
         assert!(!live.update() && live.verdict().is_none());
         for step in 0..10_000 {
             file.write_all(line(0, step, 50_000_000 + 100_000 * step).as_bytes()).unwrap();

@@ -10,9 +10,9 @@ mod training;
 
 pub use command::CommandJudge;
 pub use live::LiveVerdict;
-pub use recording::{VerdictError, add_damage, context, path, run, suspected_at, trace};
+pub use recording::{VerdictError, add_damage, context, path, samples, suspected_at};
 pub use sample::sample;
-pub use training::{add_metrics, recorded_training, training, training_context, training_end, training_fails};
+pub use training::{add_metrics, training, training_context, training_end, training_fails};
 
 use crate::verdict::VerdictWord;
 use xrun_core::settings::sections::FailOn;

@@ -72,11 +72,8 @@ pub fn context(plan: &PlanFile, experiment: &Experiment) -> Context {
     }
 }
 
-/// Judges a run by its directory: each of its processes separately; the worst verdict counts.
-///
-/// # Errors
-/// A record cannot be read.
-pub fn run(run: &Path, experiment: &Experiment) -> Result<Verdict, VerdictError> {
+/// Judges the samples of an experiment's run.
+fn run(run: &Path, experiment: &Experiment) -> Result<Verdict, VerdictError> {
     let plan = read::plan(run)?;
     let mut watch = Watch::new(context(&plan, experiment));
     let damaged = for_each_sample(&run.join(layout::MEMORY), |line| watch.add(&sample(&line)))?;
@@ -103,10 +100,7 @@ pub fn suspected_at(run: &Path, series: &str) -> Result<Option<u64>, VerdictErro
 }
 
 /// Judges a `memory.jsonl` without a plan.
-///
-/// # Errors
-/// A line cannot be read.
-pub fn trace(path: &Path) -> Result<Verdict, VerdictError> {
+fn trace(path: &Path) -> Result<Verdict, VerdictError> {
     let TraceExtent { steps, of_command } = trace_extent(path)?;
     if of_command {
         return judge_command_samples(path, &WatchSettings::default());
@@ -266,7 +260,7 @@ fn judge_directory(run: &Path) -> Result<Verdict, VerdictError> {
     {
         return Ok(recorded);
     }
-    match (recorded, judge_samples_of(run)) {
+    match (recorded, samples(run)) {
         (Some(recorded), Err(VerdictError::Read(ReadError::Lines { damage, .. }))) => {
             Ok(add_damage(recorded, vec![damage]))
         }
@@ -275,7 +269,11 @@ fn judge_directory(run: &Path) -> Result<Verdict, VerdictError> {
     }
 }
 
-fn judge_samples_of(run: &Path) -> Result<Verdict, VerdictError> {
+/// Judges the samples of a run by its directory, each of its processes separately; the worst verdict counts.
+///
+/// # Errors
+/// A record cannot be read.
+pub fn samples(run: &Path) -> Result<Verdict, VerdictError> {
     if let Ok(manifest) = read::manifest(run)
         && let Some(watched) = &manifest.watched
     {

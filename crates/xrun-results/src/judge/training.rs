@@ -1,21 +1,14 @@
 //! Verdict on the training of a run, from its losses and validations.
 
-use std::path::Path;
-
 use xrun_verdict::training::{
     JudgedMetric, LossScale, MetricValue, TrainingContext, TrainingEnd, TrainingVerdict, TrainingVerdictWord,
     TrainingWatch,
 };
 
-use crate::format::{MetricsLine, Outcome, PlanFile, Summary};
-use crate::read;
+use crate::format::{MetricsLine, Outcome, PlanFile};
 use crate::read::ReadError;
-use xrun_core::files::layout;
 use xrun_core::settings::sections::TrainingFailOn;
 use xrun_core::task::metric::{Direction, HeldOutLoss, PlannedMetric};
-
-/// Largest metrics file that a listing judges, in bytes.
-const LISTED_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// Facts for the judgement, from the plan of a run; a watched command may have none.
 pub fn training_context(plan: Option<&PlanFile>) -> TrainingContext {
@@ -72,28 +65,15 @@ pub fn training_end(outcome: Outcome) -> TrainingEnd {
 }
 
 /// Judges a run from its metrics; `end`: how it ended, `None` while it is running. `None` without a readable line.
-pub fn training(run: &Path, plan: Option<&PlanFile>, end: Option<TrainingEnd>) -> Option<TrainingVerdict> {
+pub fn training(
+    lines: impl Iterator<Item = Result<MetricsLine, ReadError>>,
+    plan: Option<&PlanFile>,
+    end: Option<TrainingEnd>,
+) -> Option<TrainingVerdict> {
     let mut watch = TrainingWatch::new(training_context(plan));
-    let mut lines = 0u64;
-    for line in read::metrics(run).ok()? {
-        match line {
-            Ok(line) => add_metrics(&mut watch, &line),
-            Err(ReadError::Content { .. }) => continue,
-            Err(_) => break,
-        }
-        lines += 1;
-    }
-    (lines > 0).then(|| watch.verdict(end))
-}
-
-/// Verdict that a summary records, or for an older summary or none one from the metrics, unless they are long.
-pub fn recorded_training(run: &Path, summary: Option<&Summary>) -> Option<TrainingVerdict> {
-    if let Some(verdict) = summary.and_then(|summary| summary.training.clone()) {
-        return Some(verdict);
-    }
-    let is_short = || run.join(layout::METRICS).metadata().is_ok_and(|file| file.len() <= LISTED_BYTES_MAX);
-    let end = summary.map(|summary| training_end(summary.outcome));
-    is_short().then(|| training(run, read::plan(run).ok().as_ref(), end)).flatten()
+    let readable = lines.take_while(|line| matches!(line, Ok(_) | Err(ReadError::Content { .. })));
+    readable.flatten().for_each(|line| add_metrics(&mut watch, &line));
+    (!watch.is_empty()).then(|| watch.verdict(end))
 }
 
 /// Returns `true` if a run with this verdict on its training fails.

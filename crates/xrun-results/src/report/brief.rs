@@ -1,35 +1,25 @@
 //! Output of `xrun show --brief`: some ten lines on a run, the verdict first.
 
-use std::path::Path;
-
-use super::ReportError;
 use super::formatting::number;
-use super::run_report::{RunReport, gather};
 use super::summary::{Page, files, progress};
+use crate::view::RunView;
 use xrun_core::printable;
 use xrun_core::units::Bytes;
 
 /// Text of some ten lines on a run, also a running, killed or damaged one, for a terminal of `width` characters. Ends with a
 /// line break.
-///
-/// # Errors
-/// The directory is not that of a run.
-pub fn text(run: &Path, width: Option<usize>) -> Result<String, ReportError> {
-    Ok(printable::lines(&describe(&gather(run)?, width)))
-}
-
-fn describe(report: &RunReport, width: Option<usize>) -> String {
+pub fn text(report: &RunView, width: Option<usize>) -> String {
     let mut page = Page { width, ..Page::default() };
-    if let Some(verdict) = &report.verdict {
+    if let Some(verdict) = report.verdict() {
         page.line("verdict", &format!("{}: {}", verdict.verdict.words(), verdict.message));
     }
-    if let Some(explanation) = &report.explanation {
+    if let Some(explanation) = report.explanation() {
         page.line("explanation", &explanation.message);
     }
-    if let Some(training) = &report.training {
+    if let Some(training) = report.training() {
         page.line("training", &format!("{}: {}", training.verdict.words(), training.message));
     }
-    page.line("outcome", &format!("{}: {}", report.state.label(), report.message()));
+    page.line("outcome", &format!("{}: {}", report.state().label(), report.message()));
     if let Some(result) = report.result_line() {
         page.line("result", &result);
     }
@@ -52,12 +42,12 @@ fn describe(report: &RunReport, width: Option<usize>) -> String {
         page.line("peak memory", &peaks.into_iter().flatten().collect::<Vec<_>>().join(", "));
     }
     progress(report, &mut page);
-    page.line("run", &report.run.display().to_string());
+    page.line("run", &report.path.display().to_string());
     files(report, &mut page);
-    match report.damage.len() {
+    match report.damage().len() {
         0 => {}
-        1 => page.line("damaged", &report.damage[0]),
-        count => page.line("damaged", &format!("{} (and {} more)", report.damage[0], count - 1)),
+        1 => page.line("damaged", &report.damage()[0]),
+        count => page.line("damaged", &format!("{} (and {} more)", report.damage()[0], count - 1)),
     }
-    page.text
+    printable::lines(&page.text)
 }

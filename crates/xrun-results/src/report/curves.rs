@@ -1,19 +1,23 @@
 //! Curves of a page, read from `metrics.jsonl` in one pass.
 //!
 //! Caps: [`KINDS_MAX`] kinds of steps and [`METRICS_MAX`] metrics, each with series as `series` bounds them: at most
-//! 64 * 48 KB for metrics, 64 * 64 KB for means over episodes, 2 * 6 * 48 KB for losses.
+//! 64 * 48 KB for metrics, 64 * 64 KB for means over episodes, 2 * 6 * 48 KB for losses; sums of epochs and stages as
+//! `epochs` and `stages` bound them.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
+use super::epochs::EpochLosses;
 use super::series::ThinnedSeries;
-use crate::format::MetricsLine;
+use super::stages::Stages;
+use crate::format::{MetricsLine, PlanFile};
+use crate::judge::{add_metrics, training_context};
 use crate::loss;
 use crate::loss::{KindLoss, OTHER_KINDS};
-use crate::read;
 use crate::read::ReadError;
-use crate::verdict::LineDamage;
+use crate::verdict::{LineDamage, TrainingVerdict};
+use crate::view::RunView;
 use xrun_core::task::metric::Interval;
+use xrun_verdict::training::{TrainingEnd, TrainingWatch};
 
 /// Maximum number of kinds of steps; the rest are `other kinds`.
 pub const KINDS_MAX: usize = 6;
@@ -61,33 +65,50 @@ pub struct Curves {
     pub line_damage: Option<LineDamage>,
     /// Reason why the file, or the rest of it, cannot be read.
     pub read_error: Option<String>,
-}
-
-/// Reads the curves; a missing file gives none. `steps`: planned length of the run.
-pub fn read(run: &Path, steps: Option<u64>) -> Curves {
-    let mut curves = Curves { averaging_window: loss::averaging_window(steps), ..Curves::default() };
-    let lines = match read::metrics(run) {
-        Ok(lines) => lines,
-        Err(error) => {
-            curves.read_error = (!error.is_missing()).then(|| error.to_string());
-            return curves;
-        }
-    };
-    for line in lines {
-        match line {
-            Ok(line) => curves.add(line),
-            Err(ReadError::Content { .. }) => curves.damaged_lines += 1,
-            Err(ReadError::Lines { damage, .. }) => curves.line_damage = Some(damage),
-            Err(error) => curves.read_error = Some(error.to_string()),
-        }
-    }
-    curves
+    /// Mean loss of each epoch.
+    pub(super) epoch_losses: EpochLosses,
+    /// Stages of the training, without their memory.
+    pub(super) stages: Stages,
+    watch: TrainingWatch,
 }
 
 impl Curves {
+    /// Reads the curves of a run; a missing file gives none.
+    pub fn read(run: &RunView) -> Self {
+        let plan = run.plan();
+        let mut curves = Self {
+            averaging_window: loss::averaging_window(plan.and_then(PlanFile::known_steps)),
+            stages: Stages::new(plan.map_or(&[], |plan| &plan.stages)),
+            watch: TrainingWatch::new(training_context(plan)),
+            ..Self::default()
+        };
+        match run.metrics_lines() {
+            Err(error) => curves.read_error = (!error.is_missing()).then(|| error.to_string()),
+            Ok(lines) => {
+                for line in lines {
+                    match line {
+                        Ok(line) => curves.add(line),
+                        Err(ReadError::Content { .. }) => curves.damaged_lines += 1,
+                        Err(ReadError::Lines { damage, .. }) => curves.line_damage = Some(damage),
+                        Err(error) => curves.read_error = Some(error.to_string()),
+                    }
+                }
+            }
+        }
+        curves
+    }
+
+    /// Verdict on the training of a run that ended so; `None` without a readable line.
+    pub fn training(&self, end: Option<TrainingEnd>) -> Option<TrainingVerdict> {
+        (!self.watch.is_empty()).then(|| self.watch.verdict(end))
+    }
+
     fn add(&mut self, line: MetricsLine) {
         self.last_step = self.last_step.max(Some(line.step()));
         let x = line.step() as f64;
+        add_metrics(&mut self.watch, &line);
+        self.stages.add_metrics(&line);
+        self.epoch_losses.add(&line);
         match line {
             MetricsLine::Train { batch, loss, learning_rate, gradient_norm, gradient_norm_median, .. } => {
                 self.learning_rate.add(x, learning_rate.unwrap_or(f64::NAN), ());

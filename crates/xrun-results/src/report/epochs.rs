@@ -1,24 +1,23 @@
 //! Memory by epoch: the file `memory_epochs.csv`, and a table for the terminal.
 //!
-//! One row per epoch and process (segment). Sizes are bytes; values that were not measured are empty, never 0. The
-//! trace is read twice, first for the names of the owners, and rows are written as they are read: only one is held.
+//! One row per epoch and process (segment). Sizes are bytes; values that were not measured are empty, never 0.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::io;
-use std::path::Path;
 
 use super::formatting::{bytes, number, percent};
 use super::width;
-use super::{ReportError, for_each_sample};
 use crate::format::{MemoryLine, MetricsLine};
-use crate::{read, resolved};
+use crate::view::RunView;
 use xrun_core::bounded::ledger::OWNERS_MAX;
+use xrun_core::files::write::WriteError;
 use xrun_core::files::{layout, write};
-use xrun_core::units::Bytes;
 
 /// Maximum number of rows (some 60 MB).
 const ROWS_MAX: usize = 100_000;
+
+/// Key of the limit of the process's memory.
+const HOST_MEMORY: &str = "limits.host_memory";
 
 /// Maximum number of epochs in the table for the terminal.
 const TABLE_ROWS_MAX: usize = 24;
@@ -28,7 +27,7 @@ const TABLE_ROWS_MAX: usize = 24;
 struct EpochRow {
     segment: u32,
     epoch: u64,
-    /// Step; only set for a row of one sample.
+    /// Step of the first sample.
     step: u64,
     samples: u64,
     heap: Extent,
@@ -37,7 +36,8 @@ struct EpochRow {
     reserved: Extent,
     /// Total memory of the device, or the memory limit of the container.
     total: Option<u64>,
-    owners: BTreeMap<String, u64>,
+    /// Peak of each owner, in the order of [`EpochRows::owners`].
+    owners: Vec<Option<u64>>,
 }
 
 /// First, last, lowest and highest value of a quantity.
@@ -56,25 +56,6 @@ impl Extent {
         self.end = Some(bytes);
         self.min = Some(self.min.map_or(bytes, |min| min.min(bytes)));
         self.peak = self.peak.max(Some(bytes));
-    }
-}
-
-/// Writes `memory_epochs.csv`; a run without a trace gets the header alone.
-pub fn write(run: &Path) -> Result<(), ReportError> {
-    let path = run.join(layout::MEMORY_EPOCHS);
-    let mut failed = None;
-    let written = write::replace_with(&path, |file| {
-        write_table(run, file).map_err(|error| match error {
-            ReportError::Write(error) => error.source,
-            other => {
-                failed = Some(other);
-                io::ErrorKind::Other.into()
-            }
-        })
-    });
-    match failed {
-        Some(error) => Err(error),
-        None => Ok(written?),
     }
 }
 
@@ -102,124 +83,123 @@ const COLUMNS: [&str; 20] = [
     "fraction_of_limit",
 ];
 
-/// Mean loss of each epoch, of the most frequent kind of step.
-#[derive(Debug, Default)]
-struct EpochLosses(BTreeMap<u64, f64>);
+/// Losses of each epoch by kind of step, at most [`ROWS_MAX`].
+#[derive(Clone, Debug, Default)]
+pub struct EpochLosses {
+    /// Sum and number of steps by epoch and kind.
+    sums: BTreeMap<(u64, String), (f64, u64)>,
+}
 
 impl EpochLosses {
-    fn read(run: &Path) -> Self {
-        let mut sums: BTreeMap<(u64, String), (f64, u64)> = BTreeMap::new();
-        for line in read::metrics(run).into_iter().flatten() {
-            let Ok(MetricsLine::Train { epoch, batch, loss, .. }) = line else { continue };
-            let key = (epoch, batch);
-            if loss.is_finite() && (sums.len() < ROWS_MAX || sums.contains_key(&key)) {
-                let (sum, count) = sums.entry(key).or_default();
-                (*sum, *count) = (*sum + loss, *count + 1);
-            }
+    pub(super) fn add(&mut self, line: &MetricsLine) {
+        let MetricsLine::Train { epoch, batch, loss, .. } = line else { return };
+        let key = (*epoch, batch.clone());
+        if loss.is_finite() && (self.sums.len() < ROWS_MAX || self.sums.contains_key(&key)) {
+            let (sum, count) = self.sums.entry(key).or_default();
+            (*sum, *count) = (*sum + loss, *count + 1);
         }
+    }
+
+    /// Mean loss of each epoch, of the most frequent kind of step.
+    fn means(&self) -> BTreeMap<u64, f64> {
         let mut steps: BTreeMap<&str, u64> = BTreeMap::new();
-        for ((_, kind), (_, count)) in &sums {
+        for ((_, kind), (_, count)) in &self.sums {
             *steps.entry(kind).or_default() += count;
         }
-        let Some((dominant, _)) = steps.into_iter().max_by_key(|(_, steps)| *steps) else { return Self::default() };
-        let means = sums.iter().filter(|((_, kind), _)| kind == dominant);
-        Self(means.map(|((epoch, _), (sum, count))| (*epoch, sum / *count as f64)).collect())
+        let Some((dominant, _)) = steps.into_iter().max_by_key(|(_, steps)| *steps) else { return BTreeMap::new() };
+        let means = self.sums.iter().filter(|((_, kind), _)| kind == dominant);
+        means.map(|((epoch, _), (sum, count))| (*epoch, sum / *count as f64)).collect()
     }
 }
 
-/// Limit of the host memory in the experiment, in bytes.
-fn host_limit(run: &Path) -> Option<u64> {
-    let value = resolved::values(run).ok()?.remove("limits.host_memory")?;
-    value.as_u64().or_else(|| value.as_str()?.parse::<Bytes>().ok().map(|bytes| bytes.0))
+/// Memory of all epochs and processes: at most [`ROWS_MAX`] rows of 400 bytes and 16 for each owner.
+#[derive(Clone, Debug, Default)]
+pub struct EpochRows {
+    rows: Vec<EpochRow>,
+    /// First and newest sample of the newest process.
+    process: Option<(EpochRow, EpochRow)>,
+    /// Names of the owners, at most `OWNERS_MAX`.
+    owners: Vec<String>,
+    /// [`ROWS_MAX`] was reached: further epochs are left out.
+    is_full: bool,
 }
 
-/// Writes header and rows to `file`.
-fn write_table(run: &Path, file: &mut dyn io::Write) -> Result<(), ReportError> {
-    let mut out = |text: &str| Ok(write::with_path(&run.join(layout::MEMORY_EPOCHS), file.write_all(text.as_bytes()))?);
-    let mut names = BTreeSet::new();
-    for_each_sample(run, |line| {
+impl EpochRows {
+    pub(super) fn add(&mut self, line: &MemoryLine) {
         for name in line.owners.keys() {
-            if names.len() < OWNERS_MAX && !names.contains(name) {
-                names.insert(name.clone());
+            if self.owners.len() < OWNERS_MAX && !self.owners.contains(name) {
+                self.owners.push(name.clone());
             }
         }
-        Ok(())
-    })?;
-    let owners = names.iter().map(|name| format!("owner_{name}_peak"));
-    out(&csv_line(COLUMNS.iter().map(ToString::to_string).chain(owners)))?;
-    let (losses, limit) = (EpochLosses::read(run), host_limit(run));
-    let csv_row = |row: Option<EpochRow>, start: &EpochRow, rows: &mut usize| {
-        let loss = row.as_ref().and_then(|row| losses.0.get(&row.epoch).copied());
-        csv_row(row, start, &names, loss, limit, rows)
-    };
-    let mut row: Option<EpochRow> = None;
-    let mut start = EpochRow::default();
-    let mut rows = 0;
-    for_each_sample(run, |line| {
-        if row.as_ref().is_none_or(|row| (row.segment, row.epoch) != (line.segment, line.epoch)) {
-            out(&csv_row(row.take(), &start, &mut rows))?;
-            if rows == 0 || start.segment != line.segment {
-                start = EpochRow::from_sample(&line);
-            }
-            row = Some(EpochRow { segment: line.segment, epoch: line.epoch, ..EpochRow::default() });
+        let sample = EpochRow::from_sample(line, &self.owners);
+        match &mut self.process {
+            Some((start, end)) if start.segment == line.segment => *end = sample.clone(),
+            process => *process = Some((sample.clone(), sample.clone())),
         }
-        if let Some(row) = &mut row {
-            row.add(&line);
+        let rows = self.rows.len();
+        match self.rows.last_mut().filter(|row| (row.segment, row.epoch) == (line.segment, line.epoch)) {
+            Some(row) if !self.is_full => row.add(line, &self.owners),
+            Some(_) => {}
+            None if rows < ROWS_MAX => self.rows.push(sample),
+            None => self.is_full = true,
+        }
+    }
+}
+
+/// Writes `memory_epochs.csv`; a run without samples gets the header alone.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write(run: &RunView) -> Result<(), WriteError> {
+    let epochs = &run.trace().epochs;
+    let mut owners: Vec<(usize, &String)> = epochs.owners.iter().enumerate().collect();
+    owners.sort_by_key(|(_, name)| *name);
+    let (losses, limit) = (run.curves().epoch_losses.means(), run.limit(HOST_MEMORY));
+    write::replace_with(&run.path.join(layout::MEMORY_EPOCHS), |file| {
+        let titles = owners.iter().map(|(_, name)| format!("owner_{name}_peak"));
+        file.write_all(csv_line(COLUMNS.iter().map(ToString::to_string).chain(titles)).as_bytes())?;
+        let mut start: Option<&EpochRow> = None;
+        for row in &epochs.rows {
+            let start = match start {
+                Some(start) if start.segment == row.segment => start,
+                _ => start.insert(row),
+            };
+            let loss = losses.get(&row.epoch).copied();
+            file.write_all(csv_row(row, start.first_levels(), &owners, loss, limit).as_bytes())?;
         }
         Ok(())
-    })?;
-    out(&csv_row(row, &start, &mut rows))
+    })
 }
 
 /// Table of memory at the start, by epoch and at the end, with the change since the start, as in docs/origins.md: the
 /// minimum of memory in use, and the last value of RSS and reserved memory. Below it the total and the largest
 /// growth. Only the first and last epochs of many are listed, and only the newest process of a resumed run. Empty for a run
 /// without epochs, such as a watched command; in a terminal narrower than the table, `width`, it is split.
-pub fn table(run: &Path, width: Option<usize>) -> Result<String, ReportError> {
-    let mut rows: Vec<EpochRow> = Vec::new();
-    let mut left_out = 0;
-    let mut first_and_last: Option<(EpochRow, EpochRow)> = None;
-    let mut largest = LargestGrowth::default();
-    for_each_sample(run, |line| {
-        let sample = EpochRow::from_sample(&line);
-        match &mut first_and_last {
-            Some((start, end)) if start.segment == line.segment => *end = sample,
-            _ => {
-                largest = LargestGrowth { before: sample.levels(), ..LargestGrowth::default() };
-                first_and_last = Some((sample.clone(), sample));
-                (rows, left_out) = (Vec::new(), 0);
-            }
-        }
-        // Samples before the first epoch belong to the start.
-        if line.epoch == 0 {
-            return Ok(());
-        }
-        if rows.last().is_none_or(|row| row.epoch != line.epoch) {
-            largest.add(rows.last());
-            if rows.len() == TABLE_ROWS_MAX {
-                rows.remove(TABLE_ROWS_MAX / 2);
-                left_out += 1;
-            }
-            rows.push(EpochRow { segment: line.segment, epoch: line.epoch, ..EpochRow::default() });
-        }
-        if let Some(row) = rows.last_mut() {
-            row.add(&line);
-        }
-        Ok(())
-    })?;
-    largest.add(rows.last());
-    let Some((start, end)) = first_and_last.filter(|_| !rows.is_empty()) else { return Ok(String::new()) };
+pub fn table(run: &RunView, width: Option<usize>) -> String {
+    let epochs = &run.trace().epochs;
+    let Some((start, end)) = &epochs.process else { return String::new() };
+    // Samples before the first epoch belong to the start.
+    let mut rows: Vec<&EpochRow> =
+        epochs.rows.iter().filter(|row| row.segment == start.segment && row.epoch > 0).collect();
+    if rows.is_empty() {
+        return String::new();
+    }
+    let mut largest = LargestGrowth { before: start.levels(), ..LargestGrowth::default() };
+    rows.iter().for_each(|row| largest.add(row));
+    let left_out = rows.len().saturating_sub(TABLE_ROWS_MAX);
+    if left_out > 0 {
+        rows.drain(TABLE_ROWS_MAX / 2..TABLE_ROWS_MAX / 2 + left_out);
+    }
     let names = ["heap", "RSS", "device in use", "device reserved"];
     let shown: Vec<usize> = (0..names.len()).filter(|at| start.levels()[*at].is_some()).collect();
     // The values of `levels`, named in the header.
     let suffixes = [" (min)", " (end)", " (min)", " (end)"];
     let titles: Vec<String> = shown.iter().map(|at| format!(">{}{}", names[*at], suffixes[*at])).collect();
     let header = std::iter::once("epoch").chain(titles.iter().flat_map(|title| [title.as_str(), ">since start"]));
-    let (losses, limit) = (EpochLosses::read(run), host_limit(run));
-    let fractions: Vec<Option<f64>> = rows.iter().map(|row| row.fraction_of_limit(limit)).collect();
-    let has_limit = fractions.iter().any(Option::is_some);
+    let (losses, limit) = (run.curves().epoch_losses.means(), run.limit(HOST_MEMORY));
+    let has_limit = rows.iter().any(|row| row.fraction_of_limit(limit).is_some());
     let header: Vec<&str> =
-        header.chain(has_limit.then_some(">of limit")).chain((!losses.0.is_empty()).then_some(">mean loss")).collect();
+        header.chain(has_limit.then_some(">of limit")).chain((!losses.is_empty()).then_some(">mean loss")).collect();
     let cells = |name: String, row: &EpochRow, loss: Option<f64>| {
         let level_and_change = |at: &usize| {
             let (now, before) = (row.levels()[*at], start.levels()[*at]);
@@ -229,13 +209,13 @@ pub fn table(run: &Path, width: Option<usize>) -> Result<String, ReportError> {
         std::iter::once(name)
             .chain(shown.iter().flat_map(level_and_change))
             .chain(has_limit.then(of_limit))
-            .chain((!losses.0.is_empty()).then(|| loss.map_or("-".into(), number)))
+            .chain((!losses.is_empty()).then(|| loss.map_or("-".into(), number)))
             .collect::<Vec<String>>()
     };
-    let epochs = rows.iter().map(|row| cells(row.epoch.to_string(), row, losses.0.get(&row.epoch).copied()));
-    let all: Vec<Vec<String>> = std::iter::once(cells("start".into(), &start, None))
-        .chain(epochs)
-        .chain(std::iter::once(cells("end".into(), &end, None)))
+    let by_epoch = rows.iter().map(|row| cells(row.epoch.to_string(), row, losses.get(&row.epoch).copied()));
+    let all: Vec<Vec<String>> = std::iter::once(cells("start".into(), start, None))
+        .chain(by_epoch)
+        .chain(std::iter::once(cells("end".into(), end, None)))
         .collect();
     let mut text = width::table(&header, &all, width);
     if start.segment > 0 {
@@ -261,7 +241,7 @@ pub fn table(run: &Path, width: Option<usize>) -> Result<String, ReportError> {
     if !largest.is_empty() {
         let _ = writeln!(text, "largest growth: {}", largest.join(", "));
     }
-    Ok(text)
+    text
 }
 
 /// Largest growth from one epoch to the next, including epochs that are not listed.
@@ -273,8 +253,7 @@ struct LargestGrowth {
 }
 
 impl LargestGrowth {
-    fn add(&mut self, row: Option<&EpochRow>) {
-        let Some(row) = row else { return };
+    fn add(&mut self, row: &EpochRow) {
         let levels = row.levels();
         for (at, level) in levels.into_iter().enumerate() {
             let grown = level.zip(self.before[at]).map_or(0, |(now, before)| now.saturating_sub(before));
@@ -296,10 +275,15 @@ pub(super) fn signed_change(now: Option<u64>, before: Option<u64>) -> String {
 
 impl EpochRow {
     /// Row of a single sample.
-    fn from_sample(line: &MemoryLine) -> Self {
+    fn from_sample(line: &MemoryLine, owners: &[String]) -> Self {
         let mut row = Self { segment: line.segment, epoch: line.epoch, step: line.step, ..Self::default() };
-        row.add(line);
+        row.add(line, owners);
         row
+    }
+
+    /// Levels of the first sample.
+    fn first_levels(&self) -> [Option<u64>; 4] {
+        [self.heap.start, self.rss.start, self.in_use.start, self.reserved.start]
     }
 
     /// Level of heap, RSS, device memory in use and reserved: minimum of memory in use, last value of the others.
@@ -317,7 +301,7 @@ impl EpochRow {
         (limit > 0).then(|| level as f64 / limit as f64)
     }
 
-    fn add(&mut self, line: &MemoryLine) {
+    fn add(&mut self, line: &MemoryLine, owners: &[String]) {
         self.samples += 1;
         let total = match line.device {
             Some(_) => line.driver.and_then(|driver| driver.total),
@@ -328,37 +312,29 @@ impl EpochRow {
         self.rss.add(line.host.rss);
         self.in_use.add(line.device.map(|pool| pool.in_use));
         self.reserved.add(line.device.map(|pool| pool.reserved));
-        for (name, &bytes) in &line.owners {
-            if let Some(peak) = self.owners.get_mut(name) {
-                *peak = bytes.max(*peak);
-            } else if self.owners.len() < OWNERS_MAX {
-                self.owners.insert(name.clone(), bytes);
-            }
+        self.owners.resize(owners.len(), None);
+        for (name, peak) in owners.iter().zip(&mut self.owners) {
+            *peak = (*peak).max(line.owners.get(name).copied());
         }
     }
 }
 
-/// Formats a row as a line of the file; empty beyond the cap.
+/// Formats a row as a line of the file, with the owners in this order of columns.
 fn csv_row(
-    row: Option<EpochRow>,
-    start: &EpochRow,
-    names: &BTreeSet<String>,
+    row: &EpochRow,
+    start: [Option<u64>; 4],
+    owners: &[(usize, &String)],
     loss: Option<f64>,
     limit: Option<u64>,
-    rows: &mut usize,
 ) -> String {
-    let mut text = String::new();
-    let Some(row) = row.filter(|_| *rows < ROWS_MAX) else { return text };
-    *rows += 1;
-    let _ = write!(text, "{},{},{}", row.segment, row.epoch, row.samples);
+    let mut text = format!("{},{},{}", row.segment, row.epoch, row.samples);
     let (heap, rss, in_use, reserved) = (row.heap, row.rss, row.in_use, row.reserved);
     let host = [heap.start, heap.end, heap.min, heap.peak, rss.start, rss.end, rss.peak];
     let device = [in_use.min, in_use.peak, reserved.end, reserved.peak];
-    let since_start = row.levels().into_iter().zip(start.levels());
+    let since_start = row.levels().into_iter().zip(start);
     let changes = since_start.map(|(now, before)| Some(i128::from(now?) - i128::from(before?)));
-    let owners = names.iter().map(|name| row.owners.get(name).copied());
+    let owners: Vec<Option<u64>> = owners.iter().map(|(at, _)| row.owners.get(*at).copied().flatten()).collect();
     let sizes = |sizes: &[Option<u64>]| sizes.iter().map(|size| size.map(i128::from)).collect::<Vec<_>>();
-    let owners: Vec<Option<u64>> = owners.collect();
     push_sizes(&mut text, sizes(&host).into_iter().chain(sizes(&device)).chain(changes));
     let optional = |value: Option<f64>| value.map_or_else(String::new, |value| value.to_string());
     let _ = write!(text, ",{},{}", optional(loss), optional(row.fraction_of_limit(limit)));
@@ -408,7 +384,7 @@ mod tests {
     fn the_largest_growth_includes_epochs_that_are_not_shown() {
         let results = tempfile::tempdir().unwrap();
         let run = finished(results.path(), PLAIN);
-        let first = read::memory(&run).unwrap().next().unwrap().unwrap();
+        let first = crate::read::memory(&run).unwrap().next().unwrap().unwrap();
         // 10 MiB per epoch for 60 epochs, except 12 MiB in epoch 30.
         let line = |epoch: u64| {
             let mut line = MemoryLine { epoch, step: epoch, ..first.clone() };
@@ -416,7 +392,7 @@ mod tests {
             line
         };
         write_lines(&run.join(layout::MEMORY), &(0..=60).map(line).collect::<Vec<_>>());
-        let table = table(&run, None).unwrap();
+        let table = table(&RunView::open(&run), None);
         assert!(!table.lines().any(|line| line.starts_with("30 ")), "that row is not shown: {table}");
         insta::assert_snapshot!(table);
     }

@@ -7,10 +7,10 @@ use serde_json::Value;
 
 use super::formatting::number;
 use super::width::columns_within;
-use crate::index::{RunEntry, RunState};
-use crate::judge::recorded_training;
+use crate::index::RunState;
+use crate::resolved;
 use crate::verdict::{TrainingVerdictWord, VerdictWord};
-use crate::{read, resolved};
+use crate::view::RunView;
 use xrun_core::printable;
 use xrun_core::units::Bytes;
 
@@ -33,7 +33,8 @@ pub struct Spread {
 }
 
 impl Spread {
-    fn of(values: &[f64]) -> Option<Self> {
+    /// Mean and deviation; `None` without values.
+    pub fn of(values: &[f64]) -> Option<Self> {
         let count = values.len();
         if count == 0 {
             return None;
@@ -78,15 +79,14 @@ pub struct Group {
 }
 
 /// Settings, runs and seeds of a group.
-type Members<'a> = (BTreeMap<String, Value>, Vec<&'a RunEntry>, BTreeSet<u64>);
+type Members<'a> = (BTreeMap<String, Value>, Vec<&'a RunView>, BTreeSet<u64>);
 
 /// Groups of the runs that have ended, in the order of their newest run. Keys of `ignored` do not separate groups. Runs whose
 /// experiment cannot be read are left out.
-pub fn groups(runs: &[RunEntry], ignored: &[&str]) -> Vec<Group> {
+pub fn groups(runs: &[RunView], ignored: &[&str]) -> Vec<Group> {
     let mut found: Vec<Members<'_>> = Vec::new();
-    for run in runs.iter().filter(|run| matches!(run.state, RunState::Ended(_))) {
-        let Ok(values) = resolved::values(&run.path) else { continue };
-        let mut values: BTreeMap<String, Value> = values.into_iter().collect();
+    for run in runs.iter().filter(|run| matches!(run.state(), RunState::Ended(_))) {
+        let Ok(mut values) = run.values().cloned() else { continue };
         let seed = values.remove(SEED).and_then(|seed| seed.as_u64());
         values.retain(|key, _| !ignored.contains(&key.as_str()));
         let same = found.iter_mut().find(|(known, members, _)| {
@@ -113,23 +113,21 @@ fn differences(all: &[Members<'_>], at: usize) -> BTreeMap<String, Value> {
     values.iter().filter(differs).map(|(key, value)| (key.clone(), value.clone())).collect()
 }
 
-fn group(runs: &[&RunEntry], seeds: BTreeSet<u64>, settings: BTreeMap<String, Value>) -> Group {
-    let metric = runs.iter().find_map(|run| run.best.as_ref()).map(|best| best.metric.clone());
-    let spread = |value: &dyn Fn(&RunEntry) -> Option<f64>| {
+fn group(runs: &[&RunView], seeds: BTreeSet<u64>, settings: BTreeMap<String, Value>) -> Group {
+    let metric = runs.iter().find_map(|run| run.best()).map(|best| best.metric.clone());
+    let spread = |value: &dyn Fn(&RunView) -> Option<f64>| {
         Spread::of(&runs.iter().filter_map(|run| value(run)).collect::<Vec<f64>>())
     };
-    let trainings = runs.iter().filter_map(|run| recorded_training(&run.path, run.summary.as_ref()));
-    let verdicts = runs.iter().filter_map(|run| read::verdict(&run.path).ok().flatten());
+    let trainings = runs.iter().filter_map(|run| run.listed_training());
+    let verdicts = runs.iter().filter_map(|run| run.verdict());
     Group {
         experiment: runs.first().map_or_else(String::new, |run| run.experiment.clone()),
         runs: runs.iter().map(|run| run.run.clone()).collect(),
         seeds,
         settings,
-        best: spread(&|run| {
-            run.best.as_ref().filter(|best| Some(&best.metric) == metric.as_ref()).map(|best| best.value)
-        }),
-        loss: spread(&|run| run.loss.as_ref().map(|(_, loss)| *loss)),
-        rss_peak: spread(&|run| run.rss_peak.map(|bytes| bytes as f64)),
+        best: spread(&|run| run.best().filter(|best| Some(&best.metric) == metric.as_ref()).map(|best| best.value)),
+        loss: spread(&|run| run.loss().map(|(_, loss)| loss)),
+        rss_peak: spread(&|run| run.rss_peak().map(|bytes| bytes as f64)),
         verdict: verdicts.map(|verdict| verdict.verdict).max(),
         training: trainings.map(|training| training.verdict).max(),
         metric,

@@ -18,7 +18,7 @@ pub mod reproduction;
 pub mod result;
 pub mod run_report;
 pub mod series;
-mod stages;
+pub mod stages;
 pub mod summary;
 pub mod trace;
 pub mod verdict;
@@ -32,11 +32,9 @@ mod tests;
 
 use std::path::Path;
 
-use crate::format::MemoryLine;
 use crate::index::RunState;
-use crate::read;
 use crate::read::ReadError;
-use crate::verdict::Verdict;
+use crate::view::RunView;
 use xrun_core::files::write;
 use xrun_core::files::write::WriteError;
 use xrun_core::files::{layout, sums};
@@ -76,54 +74,48 @@ pub enum ReportError {
 /// whole. Results are often kept without metrics and trace: then an existing page is left alone and the memory tables
 /// are not written. Returns descriptions of what could not be read.
 pub fn write(run: &Path) -> Result<Vec<String>, ReportError> {
-    write_judged(run, None)
+    write_view(&run_report::open(run)?)
 }
 
-/// Writes the reports of a run that may still be running. `so_far` is used if the run has written no verdict.
+/// Writes the reports of a run from what is known of it, as [`write()`].
 ///
 /// # Errors
 /// As [`write()`].
-pub fn write_judged(run: &Path, so_far: Option<Verdict>) -> Result<Vec<String>, ReportError> {
-    let mut report = run_report::gather(run)?;
+pub fn write_view(report: &RunView) -> Result<Vec<String>, ReportError> {
+    let run = report.path.as_path();
+    // Found before a file is replaced.
+    report.damage();
     write::with_path(run, write::remove_unfinished(run))?;
-    report.verdict = report.verdict.take().or(so_far);
     let missing: Vec<&str> = [layout::METRICS, layout::MEMORY].into_iter().filter(|name| !has(run, name)).collect();
     if !missing.is_empty() && has(run, layout::REPORT) {
         let path = run.display().to_string();
         return Err(ReportError::NothingToDrawFrom { path, missing: missing.join(" and no ") });
     }
-    let generated = [layout::REPORT, layout::MEMORY_EPOCHS];
-    if report.state != RunState::Running || generated.iter().any(|name| sums::has(run, name)) {
-        sums::remove(run, &generated);
+    let is_running = *report.state() == RunState::Running;
+    if !is_running || GENERATED.iter().any(|name| sums::has(run, name)) {
+        sums::remove(run, &GENERATED);
     }
-    // Damage of files that are generated again is not reported.
-    report.damage.retain(|damage| !generated.iter().any(|name| damage.starts_with(&*run.join(name).to_string_lossy())));
-    write::replace(&run.join(layout::REPORT), page::html(&report).as_bytes())?;
-    if has(run, layout::MEMORY) {
-        epochs::write(run)?;
+    write::replace(&run.join(layout::REPORT), page::html(report).as_bytes())?;
+    if has(run, layout::MEMORY) && report.trace().read_error.is_none() {
+        epochs::write(report)?;
     }
     // A running run maintains its list of checksums itself and adds these files when it ends.
-    if report.state != RunState::Running {
-        sums::record(run, &generated);
+    if !is_running {
+        sums::record(run, &GENERATED);
     }
-    Ok(report.damage)
+    Ok(damage(report).map(str::to_owned).collect())
+}
+
+/// Files that a report generates.
+const GENERATED: [&str; 2] = [layout::REPORT, layout::MEMORY_EPOCHS];
+
+/// Damage without that of files that are generated again.
+fn damage(report: &RunView) -> impl Iterator<Item = &str> {
+    let generated = GENERATED.map(|name| report.path.join(name).to_string_lossy().into_owned());
+    let is_generated = move |damage: &str| generated.iter().any(|path| damage.starts_with(path));
+    report.damage().iter().map(String::as_str).filter(move |damage| !is_generated(damage))
 }
 
 fn has(run: &Path, name: &str) -> bool {
     run.join(name).is_file()
-}
-
-/// Calls `handle` for each memory sample of a run. Damaged lines and a missing trace are skipped.
-fn for_each_sample(
-    run: &Path,
-    mut handle: impl FnMut(MemoryLine) -> Result<(), ReportError>,
-) -> Result<(), ReportError> {
-    match read::memory(run) {
-        Err(error) if error.is_missing() => Ok(()),
-        lines => lines?.try_for_each(|line| match line {
-            Ok(line) => handle(line),
-            Err(ReadError::Content { .. } | ReadError::Lines { .. }) => Ok(()),
-            Err(error) => Err(error.into()),
-        }),
-    }
 }

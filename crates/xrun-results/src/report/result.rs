@@ -5,10 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::formatting::number;
-use super::run_report::RunReport;
 use super::series::ThinnedSeries;
-use crate::format::{PlanFile, Summary};
-use crate::loss::{KindLoss, averaging_window};
+use crate::loss::KindLoss;
+use crate::view::RunView;
 use xrun_core::files::layout;
 use xrun_core::task::metric::{Direction, Interval, PlannedMetric};
 
@@ -54,20 +53,6 @@ pub fn intervals_note(metrics: &[MetricResult]) -> Option<String> {
     Some(format!("±: 95 % confidence interval of the mean over {count} episodes (Student's t, independent episodes)"))
 }
 
-/// Result lines of a run that ended: `map50 0 -> 0.4974, best 0.5111 after step 441 (checkpoints/step_00000441)` and
-/// `loss …`.
-pub fn lines(run: &Path, summary: &Summary, plan: Option<&PlanFile>) -> Vec<String> {
-    let by = plan.and_then(|plan| plan.best_by.as_ref()).or(summary.best.as_ref().map(|best| &best.metric));
-    let metric = by.map(|name| {
-        let planned = plan.and_then(|plan| plan.metrics.iter().find(|metric| metric.name == *name));
-        let value = |values: &BTreeMap<String, Option<f64>>| values.get(name).copied().flatten();
-        let best = summary.best.as_ref().filter(|best| best.metric == *name).map(|best| (best.value, best.step));
-        let (before, after) = (value(&summary.metrics_first), value(&summary.metrics_last));
-        metric_line(run, name, planned.map_or("", |metric| &metric.unit), [before, after], best)
-    });
-    metric.flatten().into_iter().chain(loss_line(&summary.losses, Some(summary.steps_planned))).collect()
-}
-
 /// Line with a metric before and after training and its best checkpoint; `None` if it was not measured.
 fn metric_line(
     run: &Path,
@@ -99,8 +84,7 @@ const KINDS_SHOWN: usize = 4;
 
 /// Line such as `loss detection 8.676 -> 1.724, triplet 0.31 -> 0.02 (moving average over 24 steps)`, most steps
 /// first.
-fn loss_line(losses: &[KindLoss], steps: Option<u64>) -> Option<String> {
-    let losses = most_steps_first(losses);
+fn loss_line(losses: &[KindLoss], over: f64) -> Option<String> {
     let shown = losses.iter().take(KINDS_SHOWN).map(|loss| {
         let kind = if losses.len() == 1 { String::new() } else { format!("{} ", loss.kind) };
         format!("{kind}{} -> {}", number(loss.first), number(loss.last))
@@ -108,7 +92,7 @@ fn loss_line(losses: &[KindLoss], steps: Option<u64>) -> Option<String> {
     let shown: Vec<String> = shown.collect();
     let more = losses.len() - shown.len();
     let more = if more > 0 { format!(" and {more} more kinds") } else { String::new() };
-    let over = number(averaging_window(steps));
+    let over = number(over);
     (!shown.is_empty()).then(|| format!("loss {}{more} (moving average over {over} steps)", shown.join(", ")))
 }
 
@@ -118,23 +102,29 @@ fn most_steps_first(losses: &[KindLoss]) -> Vec<KindLoss> {
     losses
 }
 
-impl RunReport {
+impl RunView {
     /// Loss of each kind of step, the kind with the most steps first.
     pub fn losses(&self) -> Vec<KindLoss> {
-        most_steps_first(self.final_summary().map_or(&self.curves.by_kind, |summary| &summary.losses))
+        most_steps_first(self.final_summary().map_or_else(|| &self.curves().by_kind, |summary| &summary.losses))
     }
 
     /// Name of the metric that selects the best checkpoint.
     pub fn best_by(&self) -> Option<&str> {
-        let planned = self.plan.as_ref().and_then(|plan| plan.best_by.as_deref());
-        planned.or_else(|| Some(self.summary.as_ref()?.best.as_ref()?.metric.as_str()))
+        let planned = self.plan().and_then(|plan| plan.best_by.as_deref());
+        planned.or_else(|| Some(self.summary()?.best.as_ref()?.metric.as_str()))
+    }
+
+    /// Result lines: `map50 0 -> 0.4974, best 0.5111 after step 441 (checkpoints/step_00000441)` and `loss …`.
+    pub fn result_lines(&self) -> Vec<String> {
+        let loss = loss_line(&self.losses(), self.curves().averaging_window);
+        self.result_line().into_iter().chain(loss).collect()
     }
 
     /// Line with the metric that selects the best checkpoint.
     pub fn result_line(&self) -> Option<String> {
         let metrics = self.metrics();
         let metric = metrics.iter().find(|metric| metric.selects_best)?;
-        metric_line(&self.run, &metric.name, &metric.unit, [metric.before, metric.after], metric.best)
+        metric_line(&self.path, &metric.name, &metric.unit, [metric.before, metric.after], metric.best)
     }
 
     /// Validation metrics by family: first the family of the metric that selects the best checkpoint, then in the
@@ -142,7 +132,7 @@ impl RunReport {
     pub fn metrics(&self) -> Vec<MetricResult> {
         let intervals = match self.final_summary() {
             Some(summary) => &summary.intervals_last,
-            None => &self.curves.intervals,
+            None => &self.curves().intervals,
         };
         let measured = |(name, before, after): (String, Option<f64>, Option<f64>)| {
             let planned = self.planned(&name);
@@ -160,7 +150,7 @@ impl RunReport {
                 before,
                 after,
                 interval,
-                best: direction.and_then(|direction| self.best(&name, direction)),
+                best: direction.and_then(|direction| self.best_value(&name, direction)),
                 selects_best: self.best_by() == Some(&name),
                 name,
             }
@@ -171,13 +161,13 @@ impl RunReport {
     }
 
     fn planned(&self, name: &str) -> Option<&PlannedMetric> {
-        self.plan.as_ref()?.metrics.iter().find(|metric| metric.name == name)
+        self.plan()?.metrics.iter().find(|metric| metric.name == name)
     }
 
     /// Sort key of a metric: its family, whether it selects the best checkpoint, and its index in the plan. Metrics
     /// that are not in the plan come last.
     pub fn metric_sort_key(&self, name: &str) -> (usize, bool, usize) {
-        let plan = self.plan.as_ref().map_or(&[][..], |plan| &plan.metrics);
+        let plan = self.plan().map_or(&[][..], |plan| &plan.metrics);
         let chosen = |name: &str| self.best_by() == Some(name);
         let Some(at) = plan.iter().position(|metric| metric.name == name) else { return (usize::MAX, true, 0) };
         let family = &plan[at].family;
@@ -187,13 +177,13 @@ impl RunReport {
     }
 
     /// Best value of all validations after a step.
-    fn best(&self, name: &str, direction: Direction) -> Option<(f64, u64)> {
+    fn best_value(&self, name: &str, direction: Direction) -> Option<(f64, u64)> {
         let recorded =
             self.final_summary().and_then(|summary| summary.best.as_ref()).filter(|best| best.metric == name);
         if let Some(best) = recorded {
             return Some((best.value, best.step));
         }
-        let (_, series) = self.curves.metrics.iter().find(|(known, _)| known == name)?;
+        let (_, series) = self.curves().metrics.iter().find(|(known, _)| known == name)?;
         let trained = series.points().into_iter().filter(|point| point.x > 0.0);
         let best = trained.reduce(|best, point| if direction.replaces(point.y, best.y) { point } else { best })?;
         Some((best.y, best.x as u64))
@@ -214,7 +204,7 @@ impl RunReport {
         }
         let before = |series: &ThinnedSeries| series.first.filter(|point| point.x == 0.0).map(|point| point.y);
         let after = |series: &ThinnedSeries| series.last.filter(|point| point.x > 0.0).map(|point| point.y);
-        (self.curves.metrics.iter()).map(|(name, series)| (name.clone(), before(series), after(series))).collect()
+        (self.curves().metrics.iter()).map(|(name, series)| (name.clone(), before(series), after(series))).collect()
     }
 }
 

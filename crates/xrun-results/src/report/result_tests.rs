@@ -1,9 +1,9 @@
 //! Tests of the results of a run.
 
 use super::*;
-use crate::format::{Best, Outcome};
+use crate::format::{Best, Outcome, Summary};
 use crate::read;
-use crate::report::run_report::gather;
+use crate::report::run_report::open;
 use crate::report::sample::{PLAIN, finished, killed};
 use xrun_core::files::write;
 
@@ -17,18 +17,18 @@ fn change(run: &Path, with: impl FnOnce(&mut Summary)) {
 fn losses_by_kind_need_no_summary() {
     let results = tempfile::tempdir().unwrap();
     let run = finished(results.path(), PLAIN);
-    let losses = gather(&run).unwrap().losses();
+    let losses = open(&run).unwrap().losses();
     let kinds: Vec<(&str, u64)> = losses.iter().map(|loss| (loss.kind.as_str(), loss.steps)).collect();
     assert_eq!(kinds, [("detection", 134), ("triplet", 66)]);
     // Equal to the table under the chart.
-    let curves = gather(&run).unwrap().curves;
+    let view = open(&run).unwrap();
     for loss in &losses {
-        let curve = curves.losses.iter().find(|curve| curve.kind == loss.kind).unwrap();
+        let curve = view.curves().losses.iter().find(|curve| curve.kind == loss.kind).unwrap();
         assert_eq!((curve.smooth.first.unwrap().y, curve.smooth.last.unwrap().y), (loss.first, loss.last));
     }
     std::fs::remove_file(run.join(layout::SUMMARY)).unwrap();
-    assert_eq!(gather(&run).unwrap().losses(), losses, "read from metrics.jsonl");
-    assert_eq!(gather(&killed(results.path())).unwrap().losses()[0].kind, "detection");
+    assert_eq!(open(&run).unwrap().losses(), losses, "read from metrics.jsonl");
+    assert_eq!(open(&killed(results.path())).unwrap().losses()[0].kind, "detection");
 }
 
 #[test]
@@ -40,11 +40,10 @@ fn after_is_never_the_validation_from_before_training() {
         summary.metrics_last = BTreeMap::new();
     };
     change(&run, untrained);
-    let metrics = gather(&run).unwrap().metrics();
+    let metrics = open(&run).unwrap().metrics();
     assert!(metrics.iter().any(|metric| metric.before.is_some()));
     assert!(metrics.iter().all(|metric| metric.after.is_none()), "{metrics:?}");
-    let (summary, plan) = (read::summary(&run).unwrap().unwrap(), read::plan(&run).unwrap());
-    insta::assert_snapshot!(lines(&run, &summary, Some(&plan))[0]);
+    insta::assert_snapshot!(open(&run).unwrap().result_lines()[0]);
 }
 
 #[test]
@@ -52,12 +51,10 @@ fn the_result_line_names_an_existing_best_checkpoint() {
     let results = tempfile::tempdir().unwrap();
     let run = finished(results.path(), PLAIN);
     change(&run, |summary| summary.best = Some(Best { metric: "map_50".into(), value: 0.5111, step: 150 }));
-    let (summary, plan) = (read::summary(&run).unwrap().unwrap(), read::plan(&run).unwrap());
-    let without_checkpoint = lines(&run, &summary, Some(&plan));
+    let without_checkpoint = open(&run).unwrap().result_lines();
     std::fs::create_dir_all(layout::checkpoint(&run, 150)).unwrap();
-    let result = lines(&run, &summary, Some(&plan));
-    insta::assert_snapshot!([without_checkpoint, result.clone()].concat().join("\n"));
-    assert_eq!(gather(&run).unwrap().result_line().unwrap(), result[0], "the page says the same");
+    let result = open(&run).unwrap().result_lines();
+    insta::assert_snapshot!([without_checkpoint, result].concat().join("\n"));
 }
 
 #[test]
@@ -67,7 +64,7 @@ fn the_family_of_the_selecting_metric_comes_first() {
     let mut plan = read::plan(&run).unwrap();
     plan.best_by = Some("embedding_margin".into());
     write::replace_json(&run.join(layout::PLAN), &plan).unwrap();
-    let metrics = gather(&run).unwrap().metrics();
+    let metrics = open(&run).unwrap().metrics();
     let names: Vec<&str> = metrics.iter().map(|metric| metric.name.as_str()).collect();
     // The last two are not in the plan.
     assert_eq!(names, ["embedding_margin", "map_50", "map", "recall", "episode_map", "st_iou"]);
@@ -82,7 +79,7 @@ fn a_metric_without_a_direction_has_no_best() {
     let mut plan = read::plan(&run).unwrap();
     plan.metrics.iter_mut().filter(|metric| metric.name == "recall").for_each(|metric| metric.direction = None);
     write::replace_json(&run.join(layout::PLAN), &plan).unwrap();
-    let report = gather(&run).unwrap();
+    let report = open(&run).unwrap();
     let metrics = report.metrics();
     let metric = |name: &str| metrics.iter().find(|metric| metric.name == name).unwrap();
     assert!(metric("recall").after.is_some() && metric("map").best.is_some(), "both were measured");

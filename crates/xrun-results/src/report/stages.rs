@@ -5,16 +5,13 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
-use std::path::Path;
 
 use maud::{Markup, html};
 
 use super::epochs::signed_change;
 use super::formatting::{bytes, number};
 use super::listing::columns;
-use super::{ReportError, for_each_sample};
-use crate::format::MetricsLine;
-use crate::read;
+use crate::format::{MemoryLine, MetricsLine};
 use xrun_core::printable;
 
 /// Maximum number of stages.
@@ -39,63 +36,66 @@ struct StageRow {
     reserved: Option<u64>,
 }
 
-/// Stages of a run.
+/// Stages of a run: first from the metrics, then from the trace.
 #[derive(Clone, Debug, Default)]
 pub struct Stages {
     names: Vec<String>,
-    rows: Vec<(StageKey, StageRow)>,
+    rows: BTreeMap<StageKey, StageRow>,
     has_pool: bool,
+    /// Consecutive steps in one stage, at most [`RANGES_MAX`].
+    ranges: Vec<StepRange>,
+    /// A cap was reached: further steps are left out.
+    is_full: bool,
 }
 
 /// Consecutive steps in one stage.
+#[derive(Clone, Debug)]
 struct StepRange {
     first: u64,
     last: u64,
     key: StageKey,
 }
 
-/// Reads the stages named by a plan; empty if it names none.
-///
-/// # Errors
-/// A file of the run cannot be read.
-pub fn read(run: &Path, names: &[String]) -> Result<Stages, ReportError> {
-    let mut stages = Stages { names: names.to_vec(), ..Stages::default() };
-    if names.is_empty() {
-        return Ok(stages);
+impl Stages {
+    /// Stages named by a plan; there are none if it names none.
+    pub(super) fn new(names: &[String]) -> Self {
+        Self { names: names.to_vec(), ..Self::default() }
     }
-    let mut rows: BTreeMap<StageKey, StageRow> = BTreeMap::new();
-    let mut ranges: Vec<StepRange> = Vec::new();
-    for line in read::metrics(run)? {
-        let Ok(MetricsLine::Train { step, loss, values, .. }) = line else { continue };
-        let key: Option<StageKey> = names.iter().map(|name| values.get(name).map(|value| *value as u64)).collect();
-        let Some(key) = key else { continue };
-        if (rows.len() == STAGES_MAX && !rows.contains_key(&key)) || ranges.len() == RANGES_MAX {
-            break;
+
+    /// Adds a line of the metrics.
+    pub(super) fn add_metrics(&mut self, line: &MetricsLine) {
+        let MetricsLine::Train { step, loss, values, .. } = line else { return };
+        if self.names.is_empty() || self.is_full {
+            return;
         }
-        let row = rows.entry(key.clone()).or_default();
+        let key: Option<StageKey> = self.names.iter().map(|name| values.get(name).map(|value| *value as u64)).collect();
+        let Some(key) = key else { return };
+        if (self.rows.len() == STAGES_MAX && !self.rows.contains_key(&key)) || self.ranges.len() == RANGES_MAX {
+            self.is_full = true;
+            return;
+        }
+        let row = self.rows.entry(key.clone()).or_default();
         (row.loss, row.steps) = (row.loss + loss, row.steps + 1);
-        match ranges.last_mut() {
-            Some(range) if range.key == key && range.last + 1 == step => range.last = step,
-            _ => ranges.push(StepRange { first: step, last: step, key }),
+        match self.ranges.last_mut() {
+            Some(range) if range.key == key && range.last + 1 == *step => range.last = *step,
+            _ => self.ranges.push(StepRange { first: *step, last: *step, key }),
         }
     }
-    for_each_sample(run, |line| {
-        let at = ranges.partition_point(|range| range.last < line.step);
-        if let Some(range) = ranges.get(at).filter(|range| range.first <= line.step)
-            && let Some(row) = rows.get_mut(&range.key)
+
+    /// Adds a memory sample, after all metrics.
+    pub(super) fn add_sample(&mut self, line: &MemoryLine) {
+        let at = self.ranges.partition_point(|range| range.last < line.step);
+        if let Some(range) = self.ranges.get(at).filter(|range| range.first <= line.step)
+            && let Some(row) = self.rows.get_mut(&range.key)
         {
-            stages.has_pool |= line.device.is_some();
+            self.has_pool |= line.device.is_some();
             let in_use = line.device.map_or(line.host.heap, |pool| pool.in_use);
             row.in_use = Some(row.in_use.map_or(in_use, |least| least.min(in_use)));
             row.reserved = line.device.map(|pool| pool.reserved).or(line.host.rss);
         }
-        Ok(())
-    })?;
-    stages.rows = rows.into_iter().collect();
-    Ok(stages)
-}
+    }
 
-impl Stages {
+    /// Returns `true` without a stage.
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
@@ -111,9 +111,10 @@ impl Stages {
     /// Cells of each row, with the changes since the row before.
     fn cells(&self) -> Vec<Vec<String>> {
         let size = |size: Option<u64>| size.map_or("-".into(), |size| bytes(size as f64));
+        let rows: Vec<(&StageKey, &StageRow)> = self.rows.iter().collect();
         let cells = |at: usize| {
-            let (key, row) = &self.rows[at];
-            let before = at.checked_sub(1).map(|at| &self.rows[at].1);
+            let (key, row) = rows[at];
+            let before = at.checked_sub(1).map(|at| rows[at].1);
             let changed =
                 |now: Option<u64>, get: &dyn Fn(&StageRow) -> Option<u64>| signed_change(now, before.and_then(get));
             let rest = [
@@ -126,17 +127,18 @@ impl Stages {
             ];
             key.iter().map(u64::to_string).chain(rest).collect()
         };
-        (0..self.rows.len()).map(cells).collect()
+        (0..rows.len()).map(cells).collect()
     }
 
     /// Sentence on the largest growth of memory in use from one row to the next.
     fn largest_growth(&self) -> Option<String> {
+        let rows: Vec<(&StageKey, &StageRow)> = self.rows.iter().collect();
         let grown = |at: usize| {
-            let (before, now) = (self.rows[at - 1].1.in_use?, self.rows[at].1.in_use?);
+            let (before, now) = (rows[at - 1].1.in_use?, rows[at].1.in_use?);
             Some((now.saturating_sub(before), at))
         };
-        let (most, at) = (1..self.rows.len()).filter_map(grown).max_by_key(|(most, at)| (*most, usize::MAX - at))?;
-        let named = self.names.iter().zip(&self.rows[at].0);
+        let (most, at) = (1..rows.len()).filter_map(grown).max_by_key(|(most, at)| (*most, usize::MAX - at))?;
+        let named = self.names.iter().zip(rows[at].0);
         let place: Vec<String> =
             named.map(|(name, key)| format!("{} {key}", printable::line(&name.replace('_', " "), 40))).collect();
         (most > 0).then(|| format!("largest growth: +{} in {}", bytes(most as f64), place.join(", ")))
@@ -181,9 +183,10 @@ impl Stages {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::MemoryLine;
+    use crate::read;
     use crate::report::sample::{PLAIN, finished, write_lines};
-    use xrun_core::files::layout;
+    use crate::view::RunView;
+    use xrun_core::files::{layout, write};
 
     /// Two rounds of two nodes with two local epochs each: 10 MiB per round, and 3 MiB more in the second epoch of
     /// the second.
@@ -214,12 +217,17 @@ mod tests {
         }
         write_lines(&run.join(layout::METRICS), &metrics);
         write_lines(&run.join(layout::MEMORY), &memory);
-        let text = read(&run, &names).unwrap().text();
+        let stages = |names: &[String]| {
+            let mut plan = read::plan(&run).unwrap();
+            plan.stages = names.to_vec();
+            write::replace_json(&run.join(layout::PLAN), &plan).unwrap();
+            RunView::open(&run).stages().map(Stages::text)
+        };
+        let text = stages(&names).unwrap();
         let rows: Vec<Vec<&str>> = text.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(rows.len(), 1 + 4 + 1, "{text}");
         assert_eq!((rows[1][..3].to_vec(), rows[1].last()), (vec!["1", "1", "2"], Some(&"2")), "steps 1 and 3: {text}");
         insta::assert_snapshot!(text);
-        assert!(read(&run, &[]).unwrap().is_empty());
-        assert!(read(&run, &["nowhere".into()]).unwrap().is_empty());
+        assert!(stages(&[]).is_none() && stages(&["nowhere".into()]).is_none());
     }
 }

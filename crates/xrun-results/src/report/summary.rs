@@ -1,17 +1,16 @@
 //! Output of `xrun show`.
 
 use std::fmt::Write;
-use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::ReportError;
 use super::formatting::{epochs, number, percent, signed_percent, utc_time};
 use super::result::{MetricResult, intervals_note};
-use super::run_report::{RunReport, gather, suggestion_effect};
+use super::run_report::suggestion_effect;
 use super::width::{columns_within, fold};
 use crate::format::Summary;
-use crate::read;
+use crate::read::{self, ReadError};
+use crate::view::RunView;
 use xrun_core::files::layout;
 use xrun_core::invocation;
 use xrun_core::printable;
@@ -29,21 +28,12 @@ const LINE_CHARACTERS_MAX: usize = 400;
 
 /// Text of about forty lines on a run, also a running, killed or damaged one, for a terminal of `width` characters.
 /// Ends with a line break.
-pub fn text(run: &Path, width: Option<usize>) -> Result<String, ReportError> {
-    Ok(printable::lines(&describe(&gather(run)?, width)))
+pub fn text(report: &RunView, width: Option<usize>) -> String {
+    printable::lines(&describe(report, width))
 }
 
 /// Facts about a run as JSON. Unknown values are `null`.
-pub fn json(run: &Path) -> Result<Value, ReportError> {
-    let report = gather(run)?;
-    let buffers: Vec<Value> = (report.buffers().iter())
-        .map(|buffer| {
-            json!({ "name": buffer.name, "policy": buffer.policy, "cap_bytes": buffer.cap_bytes, "peak_bytes": buffer.peak_bytes })
-        })
-        .collect();
-    let phases: Vec<Value> = (report.phases().iter())
-        .map(|phase| json!({ "name": phase.name, "seconds": phase.seconds, "longest": phase.longest, "count": phase.count }))
-        .collect();
+pub fn json(report: &RunView) -> Result<Value, ReadError> {
     let metrics: serde_json::Map<String, Value> = (report.metrics().into_iter())
         .map(|metric| {
             let MetricResult { name, unit, direction, before, after, interval, best, .. } = metric;
@@ -59,17 +49,17 @@ pub fn json(run: &Path) -> Result<Value, ReportError> {
         .collect();
     let ending = report.final_summary();
     Ok(json!({
-        "experiment": report.experiment,
-        "run": report.id,
-        "path": report.run.display().to_string(),
-        "state": report.state.label(),
+        "experiment": report.experiment_name(),
+        "run": report.run,
+        "path": report.path.display().to_string(),
+        "state": report.state().label(),
         "message": report.message(),
         "exit_code": ending.map(|summary| summary.exit_code),
-        "started": report.manifest.as_ref().map(|manifest| &manifest.started),
-        "resumed": report.manifest.as_ref().map(|manifest| &manifest.resumed),
-        "parent": report.manifest.as_ref().and_then(|manifest| manifest.parent.as_ref()),
-        "device": report.manifest.as_ref().map(|manifest| &manifest.device),
-        "lowered": report.manifest.as_ref().map(|manifest| &manifest.lowered),
+        "started": report.manifest().map(|manifest| &manifest.started),
+        "resumed": report.manifest().map(|manifest| &manifest.resumed),
+        "parent": report.manifest().and_then(|manifest| manifest.parent.as_ref()),
+        "device": report.manifest().map(|manifest| &manifest.device),
+        "lowered": report.manifest().map(|manifest| &manifest.lowered),
         "steps": report.steps(),
         "steps_planned": report.steps_planned(),
         "seconds": report.seconds(),
@@ -78,19 +68,19 @@ pub fn json(run: &Path) -> Result<Value, ReportError> {
         "losses": losses,
         "metrics": metrics,
         "best": ending.and_then(|summary| summary.best.as_ref()),
-        "training": report.training,
+        "training": report.training(),
         // Without a sample memory is unknown.
         "memory": Some(report.memory()).filter(|memory| memory.samples > 0),
         "plan_and_actual": ending.map(|summary| &summary.plan_and_actual),
-        "post_mortem": report.post_mortem,
-        "allocations": read::allocations(run)?,
-        "explanation": report.explanation,
-        "buffers": buffers,
-        "phases": phases,
+        "post_mortem": report.post_mortem(),
+        "allocations": read::allocations(&report.path)?,
+        "explanation": report.explanation(),
+        "buffers": report.buffers(),
+        "phases": report.phases(),
         "counters": ending.map(|summary| &summary.counters),
-        "checkpoints": report.checkpoints,
+        "checkpoints": report.checkpoints(),
         "resumable": report.resumable(),
-        "damage": report.damage,
+        "damage": report.damage(),
         "line_damage": report.line_damage().collect::<Vec<_>>(),
     }))
 }
@@ -135,32 +125,32 @@ impl Page {
     }
 }
 
-fn describe(report: &RunReport, width: Option<usize>) -> String {
+fn describe(report: &RunView, width: Option<usize>) -> String {
     let mut page = Page { width, ..Page::default() };
-    page.line("experiment", &report.experiment);
-    if let Some(manifest) = &report.manifest
+    page.line("experiment", report.experiment_name());
+    if let Some(manifest) = report.manifest()
         && !manifest.description.is_empty()
     {
         page.line("", manifest.description.lines().next().unwrap_or(""));
     }
-    page.line("run", &report.run.display().to_string());
-    page.line("outcome", &format!("{}: {}", report.state.label(), report.message()));
-    if let Some(verdict) = &report.verdict {
+    page.line("run", &report.path.display().to_string());
+    page.line("outcome", &format!("{}: {}", report.state().label(), report.message()));
+    if let Some(verdict) = report.verdict() {
         page.line("verdict", &format!("{}: {}", verdict.verdict.words(), verdict.message));
     }
-    if let Some(message) = read::allocations(&report.run).ok().flatten().and_then(|record| record.message()) {
+    if let Some(message) = read::allocations(&report.path).ok().flatten().and_then(|record| record.message()) {
         page.line("allocated in", &message);
     }
-    if let Some(explanation) = &report.explanation {
+    if let Some(explanation) = report.explanation() {
         page.line("explanation", &explanation.message);
     }
-    if let Some(training) = &report.training {
+    if let Some(training) = report.training() {
         page.line("training", &format!("{}: {}", training.verdict.words(), training.message));
     }
     if let Some(result) = report.result_line() {
         page.line("result", &result);
     }
-    if let Some(manifest) = &report.manifest {
+    if let Some(manifest) = report.manifest() {
         let device = &manifest.device;
         let because = if device.because.is_empty() { String::new() } else { format!(" ({})", device.because) };
         page.line("device", &format!("{}: {}{because}", device.chosen, device.name));
@@ -189,7 +179,7 @@ fn describe(report: &RunReport, width: Option<usize>) -> String {
             page.line("not measured", &watched.not_measured.join("; "));
         }
     }
-    if let Some(post_mortem) = &report.post_mortem {
+    if let Some(post_mortem) = report.post_mortem() {
         page.line("post-mortem", &post_mortem.message);
         if let Some(growth) = &post_mortem.growth {
             page.line("", &growth.message);
@@ -209,16 +199,16 @@ fn describe(report: &RunReport, width: Option<usize>) -> String {
     phases(report, &mut page);
     page.text.push('\n');
     files(report, &mut page);
-    for damage in &report.damage {
+    for damage in report.damage() {
         page.line("damaged", damage);
     }
     page.text
 }
 
 /// Checkpoints, path of the page, and the command that resumes the run.
-pub(super) fn files(report: &RunReport, page: &mut Page) {
-    let steps = report.checkpoints.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
-    let checkpoints = match report.checkpoints.len() {
+pub(super) fn files(report: &RunView, page: &mut Page) {
+    let steps = report.checkpoints().iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+    let checkpoints = match report.checkpoints().len() {
         0 if report.watched().is_some() => String::new(),
         0 => "none".into(),
         1 => format!("after step {steps}"),
@@ -227,11 +217,11 @@ pub(super) fn files(report: &RunReport, page: &mut Page) {
     if !checkpoints.is_empty() {
         page.line("checkpoints", &checkpoints);
     }
-    if let count @ 1.. = read::damaged_checkpoints(&report.run) {
+    if let count @ 1.. = read::damaged_checkpoints(&report.path) {
         let (checkpoints, name) = (pluralize(count, "damaged checkpoint"), layout::DAMAGED);
         page.line("set aside", &format!("{checkpoints}, `{}/{name}*`; remove when of no use", layout::CHECKPOINTS));
     }
-    let page_path = report.run.join(layout::REPORT);
+    let page_path = report.path.join(layout::REPORT);
     let written = if page_path.is_file() {
         String::new()
     } else {
@@ -239,30 +229,31 @@ pub(super) fn files(report: &RunReport, page: &mut Page) {
     };
     page.line("report", &format!("{}{written}", page_path.display()));
     if report.resumable() {
-        let begins = if report.checkpoints.is_empty() { " (no checkpoint: starts again)" } else { "" };
+        let begins = if report.checkpoints().is_empty() { " (no checkpoint: starts again)" } else { "" };
         page.line("resume", &format!("{} resume {}{begins}", invocation::program(), report.name()));
     }
 }
 
 /// Memory by epoch or, without a trace, the path of `memory_epochs.csv`.
-fn memory_by_epoch(report: &RunReport, page: &mut Page) {
-    let path = report.run.join(layout::MEMORY_EPOCHS);
-    if !report.run.join(layout::MEMORY).is_file() {
+fn memory_by_epoch(report: &RunView, page: &mut Page) {
+    let path = report.path.join(layout::MEMORY_EPOCHS);
+    if !report.path.join(layout::MEMORY).is_file() {
         let instead = match path.is_file() {
             true => format!("; memory by epoch: {}", path.display()),
             false => String::new(),
         };
         page.line("trace", &format!("no {}{instead}", layout::MEMORY));
-    } else if let Ok(table) = super::epochs::table(&report.run, page.width)
-        && !table.is_empty()
-    {
+        return;
+    }
+    let table = super::epochs::table(report, page.width);
+    if !table.is_empty() {
         page.text.push('\n');
         page.text.push_str(&table);
     }
 }
 
 /// Memory by stage of the training, if the pipeline has stages.
-fn memory_by_stage(report: &RunReport, page: &mut Page) {
+fn memory_by_stage(report: &RunView, page: &mut Page) {
     let stages = report.stages().map(|stages| stages.text()).unwrap_or_default();
     if !stages.is_empty() {
         page.text.push('\n');
@@ -270,7 +261,7 @@ fn memory_by_stage(report: &RunReport, page: &mut Page) {
     }
 }
 
-pub(super) fn progress(report: &RunReport, page: &mut Page) {
+pub(super) fn progress(report: &RunView, page: &mut Page) {
     let ending = report.final_summary();
     let planned = report.steps_planned().filter(|planned| *planned > 0);
     let planned = planned.map_or(String::new(), |planned| format!(" of {planned}"));
@@ -290,7 +281,7 @@ pub(super) fn progress(report: &RunReport, page: &mut Page) {
     page.line("time", &format!("{}{speed}{suffix}", seconds(report.seconds())));
 }
 
-fn results(report: &RunReport, page: &mut Page) {
+fn results(report: &RunView, page: &mut Page) {
     let losses = report.losses();
     for (at, loss) in losses.iter().enumerate() {
         let kind = if losses.len() > 1 { format!("{}: ", loss.kind) } else { String::new() };
@@ -299,7 +290,7 @@ fn results(report: &RunReport, page: &mut Page) {
         page.line(if at == 0 { "loss" } else { "" }, &text);
     }
     if !losses.is_empty() {
-        let over = number(report.curves.averaging_window);
+        let over = number(report.curves().averaging_window);
         page.line("", &format!("first step -> moving average over {over} steps of the kind"));
     }
     let metrics = report.metrics();
@@ -335,7 +326,7 @@ fn results(report: &RunReport, page: &mut Page) {
     }
 }
 
-fn memory(report: &RunReport, page: &mut Page) {
+fn memory(report: &RunView, page: &mut Page) {
     let memory = report.memory();
     let mut rows = Vec::new();
     let mut row = |what: &str, peak: Option<u64>, end: Option<u64>| {
@@ -373,7 +364,7 @@ fn memory(report: &RunReport, page: &mut Page) {
 
 /// Table of forecast and measured memory. The error of a component is a fraction of the peak: the error of a small one, even
 /// if it is many times its size, does not matter.
-fn planned(report: &RunReport, page: &mut Page) {
+fn planned(report: &RunView, page: &mut Page) {
     let pairs = report.final_summary().map_or(&[][..], |summary| &summary.plan_and_actual);
     let peak = pairs.iter().map(|pair| pair.actual).max().unwrap_or(0);
     let rows: Vec<Vec<String>> = (pairs.iter())
@@ -413,7 +404,7 @@ fn planned(report: &RunReport, page: &mut Page) {
     }
 }
 
-fn buffers(report: &RunReport, page: &mut Page) {
+fn buffers(report: &RunView, page: &mut Page) {
     let bytes = |size: Option<u64>| size.map_or("-".into(), |size| Bytes(size).to_string());
     // A watched command has process groups; the buffers of the watcher are not of interest.
     let watched = report.watched().is_some();
@@ -437,7 +428,7 @@ fn buffers(report: &RunReport, page: &mut Page) {
     }
 }
 
-fn phases(report: &RunReport, page: &mut Page) {
+fn phases(report: &RunView, page: &mut Page) {
     let all = report.phases();
     let total: f64 = all.iter().map(|phase| phase.seconds).sum();
     let rows: Vec<Vec<String>> = (all.iter().take(PHASES_SHOWN))

@@ -28,14 +28,14 @@ fn show_describes_a_finished_run() {
     let results = tempfile::tempdir().unwrap();
     let run = finished(results.path(), PLAIN);
     write(&run).unwrap();
-    insta::assert_snapshot!(without_directory(&summary::text(&run, None).unwrap(), results.path()));
+    insta::assert_snapshot!(without_directory(&summary::text(&RunView::open(&run), None), results.path()));
 }
 
 #[test]
 fn show_describes_a_killed_run() {
     let results = tempfile::tempdir().unwrap();
     let run = killed(results.path());
-    insta::assert_snapshot!(without_directory(&summary::text(&run, None).unwrap(), results.path()));
+    insta::assert_snapshot!(without_directory(&summary::text(&RunView::open(&run), None), results.path()));
 }
 
 #[test]
@@ -55,11 +55,11 @@ fn ls_lists_runs_and_explains_unreadable_ones() {
 #[test]
 fn json_has_null_for_unknown_values() {
     let results = tempfile::tempdir().unwrap();
-    let json = summary::json(&finished(results.path(), PLAIN)).unwrap();
+    let json = summary::json(&RunView::open(&finished(results.path(), PLAIN))).unwrap();
     assert_eq!(json["state"], "finished");
     assert_eq!(json["metrics"]["map_50"]["before"], 0.012);
     assert_eq!(json["best"]["step"], 200);
-    let json = summary::json(&killed(results.path())).unwrap();
+    let json = summary::json(&RunView::open(&killed(results.path()))).unwrap();
     assert_eq!(json["state"], "killed");
     assert_eq!(json["steps"], 56);
     assert!(json["steps_per_second"].is_null());
@@ -135,11 +135,11 @@ fn a_leak_has_no_cap_and_a_full_bar() {
     (leak.policy, leak.cap_bytes) =
         (xrun_core::bounded::ledger::Policy::Leak, xrun_core::bounded::ledger::NO_CAP.bytes);
     xrun_core::files::write::replace_json(&run.join(layout::SUMMARY), &summary).unwrap();
-    let page = page::html(&run_report::gather(&run).unwrap());
+    let page = page::html(&run_report::open(&run).unwrap());
     well_formed(&page);
     assert!(page.contains("<b class=\"bad\">none</b>") && !page.contains("8 EiB"));
     assert_eq!(page.matches("class=\"bar over\"").count(), 1);
-    let text = summary::text(&run, None).unwrap();
+    let text = summary::text(&RunView::open(&run), None);
     let is_uncapped =
         |line: &str| ["leak", "none"].iter().all(|word| line.split_whitespace().any(|cell| cell == *word));
     assert!(text.lines().any(is_uncapped) && !text.contains("8 EiB"), "{text}");
@@ -174,7 +174,7 @@ fn unknown_peaks_of_a_killed_run_are_null_and_not_zero() {
         .collect();
     let shown = |text: &str| {
         write::replace(&run.join(layout::MEMORY), text.as_bytes()).unwrap();
-        (summary::text(&run, None).unwrap(), summary::json(&run).unwrap())
+        (summary::text(&RunView::open(&run), None), summary::json(&RunView::open(&run)).unwrap())
     };
     let (text, json) = shown(&format!("{}\n", first.join("\n")));
     assert!(!text.contains(" 0 B"), "{text}");
@@ -202,7 +202,7 @@ fn a_running_run_is_not_resumable() {
     let run = killed(results.path());
     let lock = std::fs::File::options().create(true).append(true).open(run.join(layout::LOCK)).unwrap();
     lock.try_lock().unwrap();
-    let json = summary::json(&run).unwrap();
+    let json = summary::json(&RunView::open(&run)).unwrap();
     assert_eq!((&json["state"], &json["resumable"]), (&"running".into(), &false.into()));
 }
 
@@ -218,7 +218,7 @@ fn hostile_names_are_escaped() {
     assert!(page.contains("&lt;script&gt;alert(3)"), "the kind of step is shown");
     assert!(page.contains("&lt;script&gt;alert(4)"), "the caption is shown");
     assert!(!page.contains("<img src=x"));
-    let text = summary::text(&run, None).unwrap();
+    let text = summary::text(&RunView::open(&run), None);
     let listed = listing::text(&index::runs(results.path()), None);
     for shown in [&page, &text, &listed] {
         assert!(!shown.contains(['\u{1b}', '\u{7}', '\u{202e}']));
@@ -242,7 +242,7 @@ fn images_outside_their_directory_are_not_shown() {
         files.iter().map(|file| ImageEntry { file: (*file).into(), caption: String::new() }).collect();
     let images = ImageIndex { version: VERSION, images: entries };
     xrun_core::files::write::replace_json(&directory.join(layout::IMAGES_INDEX), &images).unwrap();
-    let page = page::html(&run_report::gather(&run).unwrap());
+    let page = page::html(&run_report::open(&run).unwrap());
     assert_eq!(page.matches("data:image/png").count(), 1);
     assert!(texts_of(&page, &["p"]).lines().any(|line| line.starts_with("p: 7 ")), "7 are left out");
 }
@@ -251,7 +251,7 @@ fn images_outside_their_directory_are_not_shown() {
 fn an_empty_directory_is_an_error() {
     let directory = tempfile::tempdir().unwrap();
     assert!(matches!(write(directory.path()).unwrap_err(), ReportError::NotARun { .. }));
-    assert!(summary::text(directory.path(), None).is_err());
+    assert!(run_report::open(directory.path()).is_err());
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0, "nothing is written into it");
 }
 
@@ -265,24 +265,24 @@ fn damaged_files_are_listed_and_the_rest_is_shown() {
     xrun_core::files::write::replace(&run.join(layout::PLAN), b"not json").unwrap();
     std::fs::remove_file(run.join(layout::MEMORY)).unwrap();
     std::fs::create_dir(run.join(layout::MEMORY)).unwrap();
-    let report = run_report::gather(&run).unwrap();
-    assert_eq!((report.curves.damaged_lines, report.plan.is_none(), report.damage.len()), (2, true, 3));
+    let report = run_report::open(&run).unwrap();
+    assert_eq!((report.curves().damaged_lines, report.plan().is_none(), report.damage().len()), (2, true, 3));
     for name in [layout::METRICS, layout::PLAN, layout::MEMORY] {
-        assert!(report.damage.iter().any(|damage| damage.contains(name)), "{name}: {:?}", report.damage);
+        assert!(report.damage().iter().any(|damage| damage.contains(name)), "{name}: {:?}", report.damage());
     }
     let page = page::html(&report);
     well_formed(&page);
     assert!(page.contains("class=\"damage\""));
     xrun_core::files::write::replace(&run.join(layout::SUMMARY), b"{}").unwrap();
-    assert!(matches!(index::entry(&run).state, RunState::Unreadable(_)));
-    well_formed(&page::html(&run_report::gather(&run).unwrap()));
+    assert!(matches!(RunView::open(&run).state(), RunState::Unreadable(_)));
+    well_formed(&page::html(&run_report::open(&run).unwrap()));
 }
 
 #[test]
 fn each_epoch_of_each_process_has_a_row() {
     let results = tempfile::tempdir().unwrap();
     let run = finished(results.path(), PLAIN);
-    epochs::write(&run).unwrap();
+    epochs::write(&RunView::open(&run)).unwrap();
     let csv = std::fs::read_to_string(run.join(layout::MEMORY_EPOCHS)).unwrap();
     let rows: Vec<Vec<&str>> = csv.lines().map(|line| line.split(',').collect()).collect();
     assert!(rows.iter().all(|row| row.len() == rows[0].len()));
@@ -314,11 +314,11 @@ fn each_epoch_of_each_process_has_a_row() {
 fn a_long_run_gives_a_page_of_bounded_size() {
     let results = tempfile::tempdir().unwrap();
     let run = finished(results.path(), PLAIN);
-    let short = page::html(&run_report::gather(&run).unwrap()).len();
+    let short = page::html(&run_report::open(&run).unwrap()).len();
     let text = std::fs::read_to_string(run.join(layout::MEMORY)).unwrap();
     xrun_core::files::write::replace(&run.join(layout::MEMORY), text.repeat(80).as_bytes()).unwrap();
-    let report = run_report::gather(&run).unwrap();
-    assert!(report.trace.heap.count > 10_000);
+    let report = run_report::open(&run).unwrap();
+    assert!(report.trace().heap.count > 10_000);
     let long = page::html(&report).len();
     assert!(long < short + 1_500_000, "{short} bytes became {long}");
 }

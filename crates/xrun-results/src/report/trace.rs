@@ -1,16 +1,17 @@
-//! Memory over time, read from `memory.jsonl` in one pass.
+//! Memory over time, by epoch and by stage, read from `memory.jsonl` in one pass.
 //!
 //! Caps: seven series of 48 KB, one of owners of 1.1 MB, [`PHASES_MAX`] names of phases, marks as `series` bounds
-//! them.
+//! them, epochs and stages as `epochs` and `stages` bound them.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
+use super::epochs::EpochRows;
 use super::series::{ThinnedSeries, TimeMarks};
-use crate::format::{MemoryLine, MemorySummary, SamplePoint};
-use crate::read;
+use super::stages::Stages;
+use crate::format::{MemoryLine, MemorySummary, Peaks, SamplePoint};
 use crate::read::ReadError;
 use crate::verdict::LineDamage;
+use crate::view::RunView;
 use xrun_core::bounded::ledger::OWNERS_MAX;
 use xrun_verdict::names::{GPU_SUFFIX, PRIVATE_SUFFIX, REPORTED_GPU_SUFFIX, is_group};
 
@@ -55,6 +56,10 @@ pub struct MemoryTrace {
     pub phases: BTreeMap<String, f64>,
     /// Peaks over all samples.
     pub peaks: MemorySummary,
+    /// Memory by epoch.
+    pub(super) epochs: EpochRows,
+    /// Memory by stage of the training.
+    pub stages: Stages,
     /// Working time up to the last sample, in seconds.
     pub seconds: f64,
     /// Newest step.
@@ -65,34 +70,33 @@ pub struct MemoryTrace {
     pub line_damage: Option<LineDamage>,
     /// Reason why the file, or the rest of it, cannot be read.
     pub read_error: Option<String>,
+    highest: Peaks,
     segment: u32,
     segment_start: f64,
     validation_start: Option<f64>,
 }
 
-/// Reads the trace; a missing file gives an empty one.
-pub fn read(run: &Path) -> MemoryTrace {
-    let mut trace = MemoryTrace::default();
-    let lines = match read::memory(run) {
-        Ok(lines) => lines,
-        Err(error) => {
-            trace.read_error = (!error.is_missing()).then(|| error.to_string());
-            return trace;
-        }
-    };
-    for line in lines {
-        match line {
-            Ok(line) => trace.add(line),
-            Err(ReadError::Content { .. }) => trace.damaged_lines += 1,
-            Err(ReadError::Lines { damage, .. }) => trace.line_damage = Some(damage),
-            Err(error) => trace.read_error = Some(error.to_string()),
-        }
-    }
-    trace
-}
-
 impl MemoryTrace {
-    fn add(&mut self, line: MemoryLine) {
+    /// Reads the trace of a run; a missing file gives an empty one.
+    pub fn read(run: &RunView) -> Self {
+        let mut trace = Self { stages: run.curves().stages.clone(), ..Self::default() };
+        match run.memory_lines() {
+            Err(error) => trace.read_error = (!error.is_missing()).then(|| error.to_string()),
+            Ok(lines) => {
+                for line in lines {
+                    match line {
+                        Ok(line) => trace.add(&line),
+                        Err(ReadError::Content { .. }) => trace.damaged_lines += 1,
+                        Err(ReadError::Lines { damage, .. }) => trace.line_damage = Some(damage),
+                        Err(error) => trace.read_error = Some(error.to_string()),
+                    }
+                }
+            }
+        }
+        trace
+    }
+
+    fn add(&mut self, line: &MemoryLine) {
         if self.peaks.samples == 0 {
             self.segment = line.segment;
         } else if line.segment != self.segment {
@@ -135,7 +139,7 @@ impl MemoryTrace {
             }
             _ => {}
         }
-        self.add_owners(x, &disjoint_owners(&line));
+        self.add_owners(x, &disjoint_owners(line));
         for (name, &spent) in &line.phases_us {
             if let Some(seconds) = self.phases.get_mut(name) {
                 *seconds += spent as f64 / 1e6;
@@ -143,7 +147,15 @@ impl MemoryTrace {
                 self.phases.insert(name.clone(), spent as f64 / 1e6);
             }
         }
-        self.update_peaks(&line);
+        self.stages.add_sample(line);
+        self.epochs.add(line);
+        self.highest.add(line);
+        self.peaks = MemorySummary {
+            heap_at_end: line.host.heap,
+            samples: self.peaks.samples + 1,
+            trace_seconds: self.peaks.trace_seconds + line.cost_us as f64 / 1e6,
+            ..MemorySummary::from(self.highest)
+        };
     }
 
     fn add_owners(&mut self, x: f64, owners: &BTreeMap<String, u64>) {
@@ -167,17 +179,6 @@ impl MemoryTrace {
         }
         let sum = bytes.iter().fold(0u64, |sum, &held| sum.saturating_add(held));
         self.owners.add(x, sum as f64, bytes);
-    }
-
-    fn update_peaks(&mut self, line: &MemoryLine) {
-        let peaks = &mut self.peaks;
-        peaks.samples += 1;
-        peaks.heap_peak = peaks.heap_peak.max(line.host.heap_peak).max(line.host.heap);
-        peaks.heap_at_end = line.host.heap;
-        peaks.rss_peak = peaks.rss_peak.max(line.host.rss_peak).max(line.host.rss);
-        peaks.device_in_use_peak = peaks.device_in_use_peak.max(line.device.map(|pool| pool.in_use));
-        peaks.device_reserved_peak = peaks.device_reserved_peak.max(line.device.map(|pool| pool.reserved));
-        peaks.trace_seconds += line.cost_us as f64 / 1e6;
     }
 }
 

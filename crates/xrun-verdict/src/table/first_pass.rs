@@ -1,7 +1,9 @@
 //! First pass over a trace: its series and their units, its range, and its processes.
 
-use super::column_names::{Role, is_resident};
-use super::{POSITIONS, SERIES_MAX, Sample, SeriesInfo, TableOptions, Trace, TraceError, Value};
+use super::columns::Columns;
+use super::names::{Role, is_resident, words};
+use super::rows::COLUMNS_MAX;
+use super::{POSITIONS, SERIES_MAX, Sample, SeriesInfo, TableOptions, TraceError, Value};
 use crate::axis::Axis;
 use crate::context::Context;
 use crate::findings::{UnitSource, UnjudgedColumn};
@@ -9,15 +11,10 @@ use crate::judge::{BYTES, Thresholds};
 
 /// Cap on the processes of a trace; a table with more restarts is not sorted.
 const PROCESSES_MAX: usize = 1000;
-/// Largest step back of a clock that is no restart.
-const MILLISECONDS_BACK: i64 = 1000;
-/// Rows by which a rank may lag behind another one of the same log.
-const LAG_ROWS: i64 = 8;
-/// Number of such steps back from which on the rows are those of ranks, and one of how many rows they are at least.
-const LAGS_MIN: u64 = 5;
-const ROWS_OF_LAG: u64 = 50;
 /// Smallest memory of a training in bytes: smaller numbers are in another unit.
 const BYTES_MIN: f64 = 1024.0 * 1024.0;
+/// Smallest unused memory of a machine that trains, in bytes.
+const UNUSED_MIN: f64 = 128.0 * 1024.0 * 1024.0;
 /// Numbers from here on are bytes: they would be a TiB and more in KiB.
 const SURELY_BYTES: f64 = 1024.0 * 1024.0 * 1024.0;
 /// Memory of the largest machines in bytes, 64 TiB.
@@ -133,11 +130,6 @@ impl ProcessSplitter {
     }
 }
 
-/// Largest step back of an axis that is no restart.
-fn tolerance(axis: Axis) -> i64 {
-    if axis == Axis::Clock { MILLISECONDS_BACK } else { 0 }
-}
-
 /// Range of the values of a series, and what they say about their unit.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct ValueRange {
@@ -206,6 +198,8 @@ pub struct FirstPass {
     pub tolerance: i64,
     series: Vec<SeriesInfo>,
     ranges: Vec<ValueRange>,
+    /// Ranges of all series of a column, of several GPUs or processes.
+    columns: Vec<ValueRange>,
     is_log: bool,
     notes: Vec<String>,
 }
@@ -214,6 +208,8 @@ pub struct FirstPass {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
     pub name: String,
+    /// Memory of which its values are the unused part.
+    pub whole: Option<f64>,
     /// Factor of its values.
     pub scale: f64,
     pub unit: &'static str,
@@ -254,51 +250,29 @@ enum Unit {
 }
 
 impl FirstPass {
-    pub fn read(trace: &mut dyn Trace) -> Result<Self, TraceError> {
-        let axis = trace.axis();
-        let strict = tolerance(axis);
-        let lag = match axis {
-            Axis::Steps | Axis::Epochs => LAG_ROWS.saturating_mul(trace.stride()),
-            Axis::Samples | Axis::Clock => strict,
-        };
-        let mut splitter = Ok(ProcessSplitter::new(axis, strict));
-        let mut lagging = Ok(ProcessSplitter::new(axis, lag));
-        let mut ranges = Vec::<ValueRange>::new();
+    pub fn read(trace: &mut Columns) -> Result<Self, TraceError> {
+        let (axis, tolerance) = (trace.axis(), trace.tolerance);
+        let mut splitter = ProcessSplitter::new(axis, tolerance);
+        let (mut ranges, mut columns) = (Vec::<ValueRange>::new(), Vec::<ValueRange>::new());
         let mut sample = Sample::default();
         while trace.next_sample(&mut sample)? {
-            // With more restarts than its cap one of the two fails, and the other may be the right one.
-            for one in [&mut splitter, &mut lagging] {
-                if let Ok(splitter) = one
-                    && let Err(error) = splitter.locate(&sample)
-                {
-                    *one = Err(error);
-                }
-            }
+            splitter.locate(&sample)?;
             for value in sample.values.iter().filter(|value| value.series < SERIES_MAX) {
-                if ranges.len() <= value.series {
-                    ranges.resize(value.series + 1, ValueRange::default());
+                for (ranges, at) in [(&mut ranges, value.series), (&mut columns, value.column)] {
+                    ranges.resize(ranges.len().max(at + 1), ValueRange::default());
+                    ranges[at].add(value);
                 }
-                ranges[value.series].add(value);
             }
         }
-        let descents = |splitter: &Result<ProcessSplitter, TraceError>| {
-            splitter.as_ref().map_or(u64::MAX, |splitter| splitter.descents)
-        };
-        let lags = descents(&splitter).saturating_sub(descents(&lagging));
-        let samples = lagging.as_ref().map_or(0, |lagging| lagging.samples);
-        let is_lag = lags >= LAGS_MIN && lags >= samples / ROWS_OF_LAG && descents(&lagging) < u64::MAX;
-        let (chosen, tolerance) = if is_lag { (lagging, lag) } else { (splitter, strict) };
-        let processes = chosen?.finish()?;
+        let processes = splitter.finish()?;
         let (mut series, mut notes) = (trace.series(), trace.notes());
-        if is_lag {
-            notes.push("steps that go back by a few rows are those of another rank, and no new process".into());
-        }
         if series.len() >= SERIES_MAX {
             series.truncate(SERIES_MAX);
             notes.push(format!("only the first {SERIES_MAX} series are judged"));
         }
         ranges.resize(series.len(), ValueRange::default());
-        Ok(Self { axis, processes, tolerance, series, ranges, is_log: trace.is_log(), notes })
+        columns.resize(COLUMNS_MAX, ValueRange::default());
+        Ok(Self { axis, processes, tolerance, series, ranges, columns, is_log: trace.is_log(), notes })
     }
 
     /// Splitter of the second pass.
@@ -313,29 +287,6 @@ impl FirstPass {
         Context { steps, axis: self.axis, columns: true, ..Context::default() }
     }
 
-    /// Range of all series of a column, of several GPUs or processes.
-    fn range_of_column(&self, column: &str) -> ValueRange {
-        let ranges =
-            self.series.iter().zip(&self.ranges).filter(|(info, range)| info.column == column && range.count > 0);
-        let mut ranges = ranges.map(|(_, range)| *range);
-        let Some(first) = ranges.next() else { return ValueRange::default() };
-        ranges.fold(first, |all, one| ValueRange {
-            count: all.count + one.count,
-            bare: all.bare + one.bare,
-            percent: all.percent + one.percent,
-            bare_peak: all.bare_peak.max(one.bare_peak),
-            peak: all.peak.max(one.peak),
-            divisor: if all.divisor == 0 || one.divisor == 0 {
-                all.divisor.max(one.divisor)
-            } else {
-                all.divisor.min(one.divisor)
-            },
-            is_whole: all.is_whole && one.is_whole,
-            moves: all.moves.max(one.moves),
-            ..all
-        })
-    }
-
     /// Unit of a series.
     fn unit(
         &self,
@@ -344,7 +295,7 @@ impl FirstPass {
         options: &TableOptions,
         requested: bool,
     ) -> Result<Unit, TraceError> {
-        let all = self.range_of_column(&info.column);
+        let all = self.columns[info.at];
         if range.count == 0 {
             return Ok(Unit::None("holds no number".into()));
         }
@@ -366,6 +317,8 @@ impl FirstPass {
         let unit = match unit {
             Some((unit, UnitSource::Tool)) if unit == 1024.0 && is_pages => Some((1.0, UnitSource::Assumed)),
             Some((unit, UnitSource::Tool)) if unit == 1.0 && all.bare_peak < BYTES_MIN => None,
+            // `vmstat -S M`
+            Some((unit, UnitSource::Tool)) if info.role == Role::Unused && all.bare_peak * unit < UNUSED_MIN => None,
             unit => unit,
         };
         let is_memory = info.role == Role::Memory || requested;
@@ -382,7 +335,7 @@ impl FirstPass {
             None if range.is_counter() && info.role != Role::Memory && !requested => {
                 Unit::None("rises from 0 in equal moves, as a counter of work".into())
             }
-            None if is_memory => Unit::Unknown,
+            None if is_memory || info.role == Role::Unused => Unit::Unknown,
             None => Unit::Anything,
         })
     }
@@ -397,11 +350,8 @@ impl FirstPass {
             }
         }
         let mut selection = Selection { judged: vec![None; self.series.len()], ..Selection::default() };
-        let mut anything = Vec::new();
+        let (mut anything, mut unused) = (Vec::new(), Vec::new());
         for (at, (info, range)) in self.series.iter().zip(&self.ranges).enumerate() {
-            if info.optional && range.count == 0 {
-                continue;
-            }
             let requested = options.columns.iter().any(|column| is(info, column));
             let excluded = match &info.role {
                 Role::Excluded(reason) if !requested => Some(reason.clone()),
@@ -418,7 +368,27 @@ impl FirstPass {
                 }
                 Unit::None(reason) => selection.leave_out(info, range, reason, options),
                 Unit::Anything => anything.push(at),
+                unit if info.role == Role::Unused && !requested => unused.push((at, unit)),
                 unit => selection.judge(at, info, unit, range),
+            }
+        }
+        // Unused memory is judged where no other is, and where it is not what the file cache leaves.
+        let has =
+            |info: &SeriesInfo, list: &[&str]| words(&info.column).iter().any(|word| list.contains(&word.as_str()));
+        let judged = |(at, _): &(usize, &SeriesInfo)| selection.get(*at).is_some();
+        let is_swap_only = self.series.iter().enumerate().filter(judged).all(|(_, info)| has(info, &["swap", "swpd"]));
+        for (at, unit) in unused {
+            let info = &self.series[at];
+            let says_all =
+                has(info, &["avail", "available", "kbavail", "gpu", "vram", "cuda", "cache"]) && !has(info, &["swap"]);
+            if is_swap_only && says_all {
+                let named = SeriesInfo { name: format!("fall of {}", info.name), ..info.clone() };
+                selection.judge(at, &named, unit, &self.ranges[at]);
+                if let Some(judged) = &mut selection.judged[at] {
+                    judged.whole = Some(self.ranges[at].peak.max(self.ranges[at].bare_peak * judged.scale));
+                }
+            } else {
+                selection.leave_out(info, &self.ranges[at], "unused memory".into(), options);
             }
         }
         let is_one_column = anything.windows(2).all(|pair| self.series[pair[0]].column == self.series[pair[1]].column);
@@ -456,7 +426,7 @@ impl Selection {
             Unit::Percent => ("percent", UnitSource::Unknown, 1.0, relative),
             _ => ("unknown", UnitSource::Unknown, 1.0, relative),
         };
-        self.judged[at] = Some(Judged { name: info.name.clone(), scale, unit, source, thresholds });
+        self.judged[at] = Some(Judged { name: info.name.clone(), whole: None, scale, unit, source, thresholds });
     }
 
     fn leave_out(&mut self, info: &SeriesInfo, range: &ValueRange, reason: String, options: &TableOptions) {
@@ -467,7 +437,8 @@ impl Selection {
         // A column of zeros is read, and has no leak; `memory_format` is text.
         let is_text = range.count == 0 && info.invalid.is_some() && info.unit.is_none();
         let is_unreadable = is_memory && !is_text && reason != ONLY_ZERO && reason != POSITIONS;
-        let unreadable_memory = is_unreadable && !matches!(info.role, Role::Excluded(_)) && options.columns.is_empty();
+        let unreadable_memory =
+            is_unreadable && !matches!(info.role, Role::Excluded(_) | Role::Unused) && options.columns.is_empty();
         self.not_judged.push(UnjudgedColumn { column: info.column.clone(), reason, unreadable_memory });
     }
 }
@@ -498,30 +469,36 @@ fn assumed_unit(column: &str, all: &ValueRange) -> Option<(f64, UnitSource)> {
 
 /// Beginning of a message on series whose unit is assumed or unknown.
 fn caveat(selection: &Selection) -> String {
-    let names = |is: &dyn Fn(&Judged) -> bool| {
-        let all: Vec<&Judged> = selection.series().filter(|one| is(one)).collect();
-        match all[..] {
-            [] => None,
-            [one] => Some((format!("`{}`", one.name), "is", "its")),
-            [one, two] => Some((format!("`{}` and `{}`", one.name, two.name), "are", "their")),
-            [one, ..] => Some((format!("`{}` and {} other columns", one.name, all.len() - 1), "are", "their")),
+    let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
+    for one in selection.series() {
+        let text = match (one.unit, one.source, one.scale) {
+            ("unknown", ..) => "judged relative to its level, because the unit is unknown (`--unit`)".to_owned(),
+            ("percent", ..) => "judged relative to its level (`--of 16GiB` sets 100 %)".to_owned(),
+            (_, UnitSource::Assumed, scale) => format!("assumed to be in {} (`--unit`)", unit_name(scale)),
+            _ => continue,
+        };
+        match groups.iter_mut().find(|(known, _)| *known == text) {
+            Some((_, names)) => names.push(&one.name),
+            None => groups.push((text, vec![&one.name])),
         }
-    };
-    let mut parts = Vec::new();
-    for (unit, text) in [(1.0, "bytes"), (1024.0, "KiB"), (BYTES_MIN, "MiB"), (SURELY_BYTES, "GiB")] {
-        let assumed = names(&|one: &Judged| one.source == UnitSource::Assumed && one.scale == unit);
-        parts.extend(assumed.map(|(names, is, _)| format!("{names} {is} assumed to be in {text} (`--unit`)")));
     }
-    let unknown = names(&|one: &Judged| one.unit == "unknown");
-    parts.extend(unknown.map(|(names, is, its)| {
-        format!("{names} {is} judged relative to {its} level, because the unit is unknown (`--unit`)")
-    }));
-    let percent = names(&|one: &Judged| one.unit == "percent");
-    parts.extend(
-        percent
-            .map(|(names, is, its)| format!("{names} {is} judged relative to {its} level (`--of 16GiB` sets 100 %)")),
-    );
+    let part = |(text, names): &(String, Vec<&str>)| match names[..] {
+        [one] => format!("`{one}` is {text}"),
+        [one, ..] => format!("`{one}` and {} more are {text}", names.len() - 1),
+        [] => String::new(),
+    };
+    let parts: Vec<String> = groups.iter().map(part).collect();
     if parts.is_empty() { String::new() } else { format!("{}: ", parts.join(", ")) }
+}
+
+/// Name of a unit that may be assumed.
+fn unit_name(scale: f64) -> &'static str {
+    match scale {
+        1.0 => "bytes",
+        1024.0 => "KiB",
+        BYTES_MIN => "MiB",
+        _ => "GiB",
+    }
 }
 
 /// Message for a trace without a column that can be judged.

@@ -1,50 +1,27 @@
-//! Tables with interleaved rows of several GPUs, processes or machines.
+//! Rows of several GPUs, processes or machines that are interleaved.
 
 use std::collections::VecDeque;
 
-use super::column_names::words;
+use super::names::plain;
 use super::rows::Row;
 
 /// Cap on the groups of a table; rows of further ones are ignored.
 pub const GROUPS_MAX: usize = 64;
-/// Columns of nvidia-smi that identify a group, in order of preference for its label.
-const NVIDIA_SMI_COLUMNS: &[&str] = &[
-    "index",
-    "gpu",
-    "uuid",
-    "gpu_uuid",
-    "pci_bus_id",
-    "gpu_bus_id",
-    "serial",
-    "gpu_serial",
-    "pid",
-    "name",
-    "gpu_name",
-    "process_name",
-];
-/// Columns of other tables and logs that identify a group.
-const OTHER_COLUMNS: &[&str] = &[
-    "gpu_index",
-    "gpu_id",
-    "gpu_uuid",
-    "gpu_idx",
-    "device_id",
-    "rank",
-    "local_rank",
-    "global_rank",
-    "pid",
-    "process_id",
-    "worker_id",
-    "host",
-    "hostname",
-    "container",
-    "container_id",
-    "pod",
-];
+/// Columns that identify a group, in order of preference for its label.
+const COLUMNS: &str = "index gpu_index gpu_id gpu_idx device_id uuid gpu_uuid pci_bus_id gpu_bus_id serial gpu_serial rank local_rank \
+                       global_rank pid process_id worker_id host hostname container container_id pod";
 /// Columns that identify a group where their cells are few and no sizes: `gpu` may be the memory of one.
-const LIKELY_COLUMNS: &[&str] = &["gpu", "device", "worker", "process", "node", "name", "source"];
+const LIKELY_COLUMNS: &str = "gpu device worker process node name gpu_name process_name source";
 /// Largest number of a GPU, a worker or a process in [`LIKELY_COLUMNS`].
 const NUMBER_MAX: u64 = 1024;
+/// Number of rows from which groups are recognised.
+pub const FIRST_ROWS: usize = 512;
+
+/// Returns whether a column of this name may be the label of a row.
+pub fn is_label(name: &str) -> bool {
+    let name = plain(name);
+    [COLUMNS, LIKELY_COLUMNS].iter().any(|list| list.split_whitespace().any(|one| one == name))
+}
 
 /// Groups of the rows of a table: one for each combination of values in its identifying columns.
 #[derive(Clone, Debug, Default)]
@@ -59,12 +36,13 @@ pub struct RowGroups {
 
 impl RowGroups {
     /// Groups of a table with these columns and first rows.
-    pub fn of(names: &[String], nvidia_smi: bool, rows: &[Row]) -> Self {
-        let normalized: Vec<String> = names.iter().map(|name| words(name).join("_")).collect();
-        let position = |wanted: &&str| normalized.iter().position(|name| name == wanted);
-        let listed = if nvidia_smi { NVIDIA_SMI_COLUMNS } else { OTHER_COLUMNS };
-        let likely = LIKELY_COLUMNS.iter().filter(|_| !nvidia_smi).filter_map(position);
-        let at = listed.iter().filter_map(position).chain(likely.filter(|at| identifies(rows, *at)));
+    pub fn of(names: &[String], rows: &[Row]) -> Self {
+        let normalized: Vec<String> = names.iter().map(|name| plain(name)).collect();
+        let position = |wanted: &str| normalized.iter().position(|name| name == wanted);
+        let likely = LIKELY_COLUMNS.split_whitespace().filter_map(position);
+        let listed = COLUMNS.split_whitespace().filter_map(position);
+        let at = listed.filter(|at| normalized[*at] != "index" || identifies(rows, *at));
+        let at = at.chain(likely.filter(|at| identifies(rows, *at)));
         Self { columns: at.map(|at| (at, names[at].clone())).collect(), ..Self::default() }
     }
 
@@ -99,7 +77,7 @@ impl RowGroups {
                 .all(|at| !self.groups[..at].iter().any(|before| value(before) == value(&self.groups[at])))
         };
         let has_words = |column: usize| self.groups.iter().all(|group| group[column].contains(char::is_alphabetic));
-        let is_name = |column: usize| words(&self.columns[column].1).join("_") == "name" && has_words(column);
+        let is_name = |column: usize| plain(&self.columns[column].1) == "name" && has_words(column);
         let unique = || (0..self.columns.len()).filter(|column| is_unique(*column));
         match unique().find(|column| is_name(*column)).or_else(|| unique().next()) {
             Some(column) => Some(value_label(&self.columns[column].1, &values[column])),
@@ -132,7 +110,7 @@ fn identifies(rows: &[Row], column: usize) -> bool {
 }
 
 fn value_label(column: &str, value: &str) -> String {
-    match words(column).join("_").as_str() {
+    match plain(column).as_str() {
         "index" | "gpu" | "gpu_index" | "gpu_id" => format!("GPU {value}"),
         "uuid" | "gpu_uuid" | "pci_bus_id" | "gpu_bus_id" | "name" | "gpu_name" | "process_name" => value.to_owned(),
         "container" | "container_id" | "pod" | "source" => value.to_owned(),
@@ -140,67 +118,37 @@ fn value_label(column: &str, value: &str) -> String {
     }
 }
 
-/// Rounds of rows of several GPUs without an identifying column: each round has one row of each GPU, in the same order
-/// and close together in time.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Rounds {
-    /// Rows in a round.
-    pub size: usize,
-    /// Longest gap within a round, in milliseconds.
-    gap: i64,
-    last: Option<i64>,
-    at: usize,
-}
-
-/// Number of rows from which rounds are recognised.
-pub const ROWS_FOR_ROUNDS: usize = 512;
-
-impl Rounds {
-    /// Recognises rounds from the times of the first rows; `None` where rows come one by one or irregularly.
-    pub fn find(times: &[i64]) -> Option<Self> {
-        let gaps: Vec<i64> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
-        let mut sorted = gaps.clone();
-        sorted.sort_unstable();
-        // With rounds of up to 16 rows, at least one gap in twenty lies between two rounds.
-        let gap = sorted.get(sorted.len() * 19 / 20)? / 4;
-        let rounds: Vec<usize> = gaps.split(|one| *one > gap).map(|inside| inside.len() + 1).collect();
-        // The last round may be incomplete.
-        let (_, whole) = rounds.split_last()?;
-        let size = *whole.first()?;
-        let (regular, enough) = (whole.iter().all(|one| *one == size), whole.len() >= 4);
-        (regular && enough && size > 1).then_some(Self { size, gap, last: None, at: 0 })
-    }
-
-    /// Index within its round of a row with this time.
-    pub fn index(&mut self, time: i64) -> usize {
-        let begins = self.last.is_none_or(|last| time.abs_diff(last) > self.gap.unsigned_abs());
-        self.at = if begins { 0 } else { (self.at + 1) % self.size };
-        self.last = Some(time);
-        self.at
-    }
-}
-
-/// Ranks that write the same steps into one log without a column that names them: each step has a row of each rank, in
-/// the same order.
+/// Ranks or GPUs that write into one log without a column that names them: each step has a row of each, in the same order; or
+/// their times are close together.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Ranks {
     /// Number of ranks.
     pub count: usize,
-    /// Newest steps, with the number of rows of each.
+    /// Longest distance of rows that belong together: 0 of steps, a part of the distance of others of times.
+    pub tolerance: u64,
+    /// Newest positions, with the number of rows of each.
     recent: VecDeque<(i64, usize)>,
 }
 
 /// Number of different steps in which rows of one step are expected.
 const RECENT_STEPS: usize = 32;
 
+/// Cap on the processes that take turns.
+const TURN_MAX: usize = 16;
+
 impl Ranks {
-    /// Recognises ranks from the steps of the first rows; `None` where nearly each row has a step of its own.
-    pub fn find(steps: &[i64]) -> Option<Self> {
-        let mut ranks = Self { count: usize::MAX, recent: VecDeque::new() };
+    /// Recognises ranks from the positions of the first rows; `None` where nearly each row has one of its own.
+    pub fn find(positions: &[i64], are_times: bool) -> Option<Self> {
+        let mut gaps: Vec<i64> = positions.windows(2).map(|pair| pair[1] - pair[0]).collect();
+        gaps.sort_unstable();
+        // With rounds of up to 16 rows, at least one gap in twenty lies between two rounds.
+        let gap = gaps.get(gaps.len() * 19 / 20)?.unsigned_abs() / 4;
+        let tolerance = if are_times { gap } else { 0 };
+        let mut ranks = Self { count: usize::MAX, tolerance, recent: VecDeque::new() };
         let mut counts = Vec::new();
-        for step in steps {
+        for position in positions {
             let oldest = ranks.recent.front().map(|(_, rows)| *rows);
-            if ranks.index(*step) == 0 && ranks.recent.len() == RECENT_STEPS {
+            if ranks.index(*position) == 0 && ranks.recent.len() == RECENT_STEPS {
                 counts.extend(oldest);
             }
         }
@@ -209,20 +157,33 @@ impl Ranks {
         counts.pop();
         let count = *counts.first()?;
         let regular = counts.iter().filter(|one| **one == count).count();
-        let is_regular = counts.len() >= 4 && regular * 4 >= counts.len() * 3 && count > 1;
-        is_regular.then(|| Self { count, recent: VecDeque::new() })
+        let enough = if are_times { counts.len() } else { counts.len() * 3 / 4 };
+        let is_regular = counts.len() >= 4 && regular >= enough && count > 1;
+        is_regular.then(|| Self { count, tolerance, recent: VecDeque::new() })
     }
 
-    /// Rank of a row with this step: the number of rows of the same step before it.
-    pub fn index(&mut self, step: i64) -> usize {
-        if let Some((_, rows)) = self.recent.iter_mut().find(|(recent, _)| *recent == step) {
+    /// Recognises processes whose rows take turns by their values, which are nearly the same again after each turn.
+    pub fn in_turn(values: &[f64]) -> Option<Self> {
+        let moved = |by: usize| {
+            let moves = values.iter().zip(values.iter().skip(by)).map(|(early, late)| (late - early).abs());
+            moves.sum::<f64>() / values.len().saturating_sub(by).max(1) as f64
+        };
+        let is_turn = |count: &usize| values.len() >= 8 * count && 20.0 * moved(*count) < moved(1);
+        let count = (2..=TURN_MAX).find(is_turn)?;
+        Some(Self { count, tolerance: 0, recent: VecDeque::new() })
+    }
+
+    /// Rank of a row at this position: the number of rows of the same position before it.
+    pub fn index(&mut self, position: i64) -> usize {
+        let same = |(recent, _): &&mut (i64, usize)| position.abs_diff(*recent) <= self.tolerance;
+        if let Some((_, rows)) = self.recent.iter_mut().rev().find(same) {
             *rows += 1;
             return (*rows - 1).min(self.count - 1);
         }
         if self.recent.len() == RECENT_STEPS {
             self.recent.pop_front();
         }
-        self.recent.push_back((step, 1));
+        self.recent.push_back((position, 1));
         0
     }
 }
@@ -237,25 +198,25 @@ mod tests {
 
     fn row(cells: &[&str]) -> Row {
         let mut row = Row::default();
-        cells.iter().enumerate().for_each(|(at, cell)| row.push(at, cell));
+        row.cells.extend(cells.iter().enumerate().map(|(at, cell)| (at, (*cell).to_owned())));
         row
     }
 
     #[test]
     fn ranks_are_recognised_by_rows_of_the_same_step() {
         let steps: Vec<i64> = (0..100).flat_map(|step| [step * 10, step * 10]).collect();
-        let mut ranks = Ranks::find(&steps).unwrap();
+        let mut ranks = Ranks::find(&steps, false).unwrap();
         assert_eq!(steps.iter().map(|step| ranks.index(*step)).collect::<Vec<_>>()[..4], [0, 1, 0, 1]);
-        assert_eq!(Ranks::find(&(0..100).collect::<Vec<i64>>()), None);
-        assert_eq!(Ranks::find(&(0..200).map(|row| row % 100).collect::<Vec<i64>>()), None, "two epochs");
-        assert_eq!(Ranks::find(&[1, 2, 2, 3, 4, 4, 5, 6, 6, 7]), None, "a validation after every second step");
+        assert_eq!(Ranks::find(&(0..100).collect::<Vec<i64>>(), false), None);
+        assert_eq!(Ranks::find(&(0..200).map(|row| row % 100).collect::<Vec<i64>>(), false), None, "two epochs");
+        assert_eq!(Ranks::find(&[1, 2, 2, 3, 4, 4, 5, 6, 6, 7], false), None, "a validation after every second step");
     }
 
     #[test]
     fn a_column_of_few_numbers_identifies_rows_and_one_of_sizes_does_not() {
         let of = |cells: &[&str]| {
             let rows: Vec<Row> = cells.iter().map(|cell| row(&["1", cell])).collect();
-            !RowGroups::of(&strings(&["step", "gpu"]), false, &rows).is_empty()
+            !RowGroups::of(&strings(&["step", "gpu"]), &rows).is_empty()
         };
         assert!(of(&["0", "1", "0", "1"]) && of(&["cuda:0", "cuda:1", "cuda:0", "cuda:1"]));
         assert!(
@@ -266,13 +227,13 @@ mod tests {
     #[test]
     fn the_first_column_that_distinguishes_all_groups_labels_them() {
         let names = strings(&["timestamp", "name", "index", "memory.used [MiB]"]);
-        let mut groups = RowGroups::of(&names, true, &[]);
+        let mut groups = RowGroups::of(&names, &[row(&["t", "H100", "0", "5"]), row(&["u", "H100", "0", "6"])]);
         let first = groups.index(&row(&["t", "H100", "0", "5"]));
         assert_eq!((first, groups.label(0)), (Some(0), None), "a single group has no label");
         assert_eq!(groups.index(&row(&["t", "H100", "1", "5"])), Some(1));
         assert_eq!(groups.index(&row(&["u", "H100", "0", "6"])), Some(0));
         assert_eq!((groups.label(0), groups.label(1)), (Some("GPU 0".into()), Some("GPU 1".into())));
-        let mut groups = RowGroups::of(&strings(&["rank", "host", "rss"]), false, &[]);
+        let mut groups = RowGroups::of(&strings(&["rank", "host", "rss"]), &[]);
         for (rank, host) in [("0", "a"), ("1", "a"), ("0", "b")] {
             groups.index(&row(&[rank, host, "7"]));
         }
@@ -281,24 +242,23 @@ mod tests {
 
     #[test]
     fn the_number_of_groups_is_bounded() {
-        let mut groups = RowGroups::of(&strings(&["pid", "rss"]), false, &[]);
+        let mut groups = RowGroups::of(&strings(&["pid", "rss"]), &[]);
         let numbers: Vec<Option<usize>> = (0..100).map(|pid| groups.index(&row(&[&pid.to_string(), "7"]))).collect();
         assert_eq!(numbers.iter().flatten().count(), GROUPS_MAX);
         assert!(groups.full && groups.index(&row(&["3", "8"])) == Some(3));
     }
 
     #[test]
-    fn rounds_are_recognised_by_the_gaps_between_them() {
+    fn gpus_are_recognised_by_the_gaps_between_their_times() {
         let times = |gpus: i64| -> Vec<i64> { (0..100).map(|row| row / gpus * 1003 + row % gpus * 4).collect() };
-        assert_eq!(Rounds::find(&times(1)), None);
+        assert_eq!(Ranks::find(&times(1), true), None);
         for size in [2usize, 4, 8] {
-            let mut rounds = Rounds::find(&times(size as i64)).unwrap();
-            let numbers: Vec<usize> = times(size as i64).into_iter().map(|time| rounds.index(time)).collect();
+            let mut ranks = Ranks::find(&times(size as i64), true).unwrap();
+            let numbers: Vec<usize> = times(size as i64).into_iter().map(|time| ranks.index(time)).collect();
             assert!(numbers.iter().enumerate().all(|(row, number)| *number == row % size), "{numbers:?}");
         }
         let uneven: Vec<i64> = (0..100).map(|row| row * 1000 + row * row % 700).collect();
-        assert_eq!(Rounds::find(&uneven), None, "one GPU on a busy machine");
-        assert_eq!(Rounds::find(&[]), None);
-        assert_eq!(Rounds::find(&[5; 100]), None);
+        assert_eq!(Ranks::find(&uneven, true), None, "one GPU on a busy machine");
+        assert_eq!((Ranks::find(&[], true), Ranks::find(&[5; 100], true)), (None, None));
     }
 }

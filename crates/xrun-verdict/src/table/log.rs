@@ -1,18 +1,19 @@
-//! Lines of a log: numbers behind their names, `step 10: rss 672 MB`, `mem=1.5GiB`, `VmRSS:  123 kB`.
+//! Lines of a log: numbers behind their names, `step 10: rss 672 MB`, `mem=1.5GiB`, `VmRSS:  123 kB`; and the lines of tools that
+//! are none of this, each made into such names and numbers.
 //!
 //! A row is what lies between two numbers of one name, on one line or several.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
-use std::ops::Range;
 use std::path::Path;
 
 use super::TraceError;
-use super::grid::COLUMNS_MAX;
+use super::groups::is_label;
+use super::names::{Role, role};
 use super::numbers::{Numbers, cell_unit};
-use super::rows::{Row, Rows};
-use super::text::{FileHead, Lines, quoted};
-use super::times::TimeParser;
+use super::rows::{Facts, Names, Row, Rows};
+use super::text::{FileHead, Lines, quoted, without_title};
+use super::times::{is_clock, is_date};
+use crate::findings::UnitSource;
 
 /// Cap on the words of a name.
 const WORDS_MAX: usize = 6;
@@ -49,11 +50,11 @@ impl<'a> Field<'a> {
 
 /// Time at the beginning of a line, and the rest of the line.
 fn timestamp(line: &str) -> (Option<String>, &str) {
-    let is_clock = |bytes: &[u8]| bytes[0].is_ascii_digit() && bytes[1] == b':' && bytes[2].is_ascii_digit();
-    if !line.as_bytes()[..line.len().min(TIMESTAMP_BYTES_MAX)].windows(3).any(is_clock) {
+    let begins_clock = |bytes: &[u8]| bytes[0].is_ascii_digit() && bytes[1] == b':' && bytes[2].is_ascii_digit();
+    if !line.as_bytes()[..line.len().min(TIMESTAMP_BYTES_MAX)].windows(3).any(begins_clock) {
         return (None, line);
     }
-    if TimeParser::of("").is_date(line) {
+    if is_date(line) {
         return (Some(line.to_owned()), "");
     }
     let mut end = 0;
@@ -64,8 +65,8 @@ fn timestamp(line: &str) -> (Option<String>, &str) {
         let plain = word.trim_matches(|letter: char| "[]()<>|,;".contains(letter));
         let time = plain.split(']').next().unwrap_or_default().trim_end_matches(':');
         let is_named = before.is_some_and(|before| before.ends_with([':', '=']));
-        if !is_named && TimeParser::of("").is_clock(&time.replace(',', ".")) {
-            let date = before.map(|before| format!("{before} {time}")).filter(|both| TimeParser::of("").is_date(both));
+        if !is_named && is_clock(&time.replace(',', ".")) {
+            let date = before.map(|before| format!("{before} {time}")).filter(|both| is_date(both));
             // `[11:13:00][module]` continues within the word.
             let rest = line[at..].find(time).map_or(end, |found| at + found + time.len());
             return (Some(date.unwrap_or_else(|| time.replace(',', "."))), &line[rest..]);
@@ -103,10 +104,18 @@ fn fields<'a>(line: &'a str, found: &mut Vec<Field<'a>>) {
             (Some(name), _) => found.push(Field::new(name, cell)),
             // `+5 MB` is a change.
             _ if sign == Some(b'+') => {}
+            // `Memory at iter 7 (MB): 53`
+            _ if kind == NumberKind::Plain && carried.is_some() && before.starts_with(" (") => {
+                let unit = before.trim_matches(|letter: char| " (:)=".contains(letter));
+                found.push(Field { name: format!("{} ({unit})", carried.take().unwrap_or_default()).into(), cell });
+            }
             // The limit of an amount: `5 GB of 16 GB`.
             (None, Some(name)) if name == "of" || name == "out of" => {}
             (None, Some(name))
-                if kind == NumberKind::Plain && bytes.get(at) == Some(&b':') && index(&name).is_some() =>
+                if kind == NumberKind::Plain
+                    && index(&name).is_some_and(|(rest, _)| {
+                        bytes.get(at) == Some(&b':') || (line[at..].starts_with(" (") && role(rest) == Role::Memory)
+                    }) =>
             {
                 let (rest, index) = index(&name).unwrap_or_default();
                 carried = Some(rest).filter(|rest| !rest.is_empty()).map(|rest| rest.to_owned().into());
@@ -126,6 +135,17 @@ fn fields<'a>(line: &'a str, found: &mut Vec<Field<'a>>) {
             _ => {}
         }
     }
+}
+
+/// Labels and number of a line of Prometheus: `memory_bytes{pod="train-0"} 5e9`.
+fn labelled<'a>(line: &'a str, found: &mut Vec<Field<'a>>) -> Option<()> {
+    let (name, rest) = line.split_once('{').filter(|(name, _)| !name.is_empty() && !name.contains(' '))?;
+    let (labels, value) = rest.split_once("} ")?;
+    let value = value.split(' ').next().filter(|value| value.parse::<f64>().is_ok())?;
+    let labels = labels.split("\",").filter_map(|label| label.trim_end_matches('"').split_once("=\""));
+    found.extend(labels.map(|(label, value)| Field::new(label, value)));
+    found.push(Field::new(name, value));
+    Some(())
 }
 
 /// Words before and the last word of a name that ends with that of an index: `Memory after`, `epoch`.
@@ -193,7 +213,7 @@ fn number(line: &str, begin: usize) -> Number<'_> {
             b':' if is_digit(end + 1) => colons += 1,
             // Thousands: three digits, and no more.
             b',' if (1..=3).all(|at| is_digit(end + at)) && !is_digit(end + 4) => {}
-            b'-' | b'/' if is_date(&line[begin..]) => colons += 1,
+            b'-' | b'/' if begins_with_date(&line[begin..]) => colons += 1,
             b'e' | b'E'
                 if is_digit(end + 1) || (matches!(bytes.get(end + 1), Some(b'-' | b'+')) && is_digit(end + 2)) =>
             {
@@ -211,7 +231,7 @@ fn number(line: &str, begin: usize) -> Number<'_> {
     // The limit of `20.5/80.0 GiB` is no amount of its own.
     let (mut kind, mut unit_at) = (NumberKind::Plain, end);
     let after = line[end..].trim_start();
-    if let Some(total) = after.strip_prefix('/').map(str::trim_start) {
+    if let Some(total) = after.strip_prefix('/').or(after.strip_prefix("of ")).map(str::trim_start) {
         let length = total.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(total.len());
         if length > 0 {
             kind = NumberKind::Count;
@@ -248,7 +268,7 @@ fn number(line: &str, begin: usize) -> Number<'_> {
 }
 
 /// Returns whether a text begins with a date: `2025-03-04`, `13/12/22`, `2025/03/04`.
-fn is_date(text: &str) -> bool {
+fn begins_with_date(text: &str) -> bool {
     let word = text.split(|letter: char| letter.is_whitespace() || "],T".contains(letter)).next().unwrap_or_default();
     ['-', '/'].iter().any(|separator| {
         let mut parts = word.split(*separator);
@@ -320,125 +340,252 @@ const LEVELS: &[&str] = &["DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL
 /// First words of the names of GPUs, as gpustat prints them.
 const GPU_MAKERS: &[&str] = &["NVIDIA", "Tesla", "GeForce", "Quadro", "TITAN", "RTX", "AMD"];
 
+/// Form of the lines: that of a log, or of a tool whose numbers have no names beside them.
+#[derive(Clone, Debug, PartialEq)]
+enum Form {
+    Log,
+    /// `mprof run`: `MEM <MiB> <seconds>`, `CHLD <pid> <MiB> <seconds>`, and `CMDLINE …` before each run.
+    Mprof,
+    /// `free` with its header, and the unit of its numbers by the memory of the machine; older versions have a line for memory
+    /// without caches.
+    Free {
+        unit: f64,
+        has_caches: bool,
+    },
+    /// Boxes of `nvidia-smi`.
+    NvidiaSmi,
+    /// `nvidia-smi -q`, with the section of the newest line.
+    NvidiaSmiQuery(String),
+}
+
+impl Form {
+    fn of(head: &FileHead) -> Self {
+        let is_memory = |line: &&str| {
+            line.starts_with("Mem:")
+                && line.split_whitespace().skip(1).filter(|cell| starts_with_digit(cell)).count() > 2
+        };
+        let first = head.lines().next().unwrap_or_default();
+        let mut words = first.split(' ');
+        let is_mprof = matches!(words.next(), Some("CMDLINE" | "MEM" | "CHLD"))
+            && (first.starts_with("CMDLINE") || words.all(|word| word.parse::<f64>().is_ok()));
+        match head.lines().take(5).find(is_memory) {
+            _ if is_mprof => Self::Mprof,
+            Some(line) => Self::Free {
+                unit: free_unit(
+                    &line.split_whitespace().skip(1).filter_map(|cell| cell.parse().ok()).collect::<Vec<f64>>(),
+                ),
+                has_caches: head.lines().any(|line| line.starts_with("-/+")),
+            },
+            None if head.lines().any(|line| line.contains("NVSMI LOG")) => Self::NvidiaSmiQuery(String::new()),
+            None if head.lines().any(|line| line.starts_with('|') && line.contains("NVIDIA-SMI")) => Self::NvidiaSmi,
+            None => Self::Log,
+        }
+    }
+
+    /// Adds the numbers of a line; the GPU they are of goes into `gpu`, and a time into `time`.
+    fn fields(&mut self, line: &str, gpu: &mut String, time: &mut String, found: &mut Vec<Field<'_>>) {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        match (self, &words[..]) {
+            // mprof writes -1 where a process could not be read.
+            (Self::Mprof, ["MEM" | "CHLD", .., size, seconds])
+                if starts_with_digit(size) && starts_with_digit(seconds) =>
+            {
+                (*seconds).clone_into(time);
+                let name = if words.len() > 3 { format!("child {}", words[1]) } else { MEMORY.into() };
+                found.push(Field::new(name, format!("{size} MiB")));
+            }
+            (Self::Free { has_caches, .. }, ["Mem:", _, used, _, shared, ..]) => {
+                found.extend((!*has_caches).then(|| Field::new("used", (*used).to_owned())));
+                found.push(Field::new("shared", (*shared).to_owned()));
+            }
+            (Self::Free { .. }, ["Swap:", _, used, ..]) => found.push(Field::new("swap used", (*used).to_owned())),
+            (Self::Free { .. }, ["-/+", _, used, ..]) => found.push(Field::new("used", (*used).to_owned())),
+            (Self::NvidiaSmi, ["|", index, ..]) if index.parse::<u32>().is_ok() => (*index).clone_into(gpu),
+            (Self::NvidiaSmi, _) => {
+                let used = line.split('|').find_map(|cell| cell.split_once("MiB /")).map(|(used, _)| used.trim());
+                let used = used.map(|used| Field::new("memory.used [MiB]", used.to_owned()));
+                found.extend(used.into_iter().flat_map(|used| [Field::new(GPU, gpu.clone()), used]));
+            }
+            (Self::NvidiaSmiQuery(section), _) => {
+                match line.split_once(" : ").map(|(key, value)| (key.trim(), value.trim())) {
+                    Some(("Timestamp", value)) => value.clone_into(time),
+                    Some((key, value)) if section.contains("Memory") && value.ends_with("iB") => {
+                        found.push(Field::new(GPU, gpu.clone()));
+                        found.push(Field::new(format!("{section} {key}"), value.to_owned()));
+                    }
+                    Some(_) => {}
+                    None if line.starts_with("GPU ") && line.contains(':') => line[4..].clone_into(gpu),
+                    None => line.clone_into(section),
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+fn starts_with_digit(text: &str) -> bool {
+    text.starts_with(|letter: char| letter.is_ascii_digit())
+}
+
+/// Bytes of the unit of the numbers of `free`, the first of which is the memory of the machine. In bytes and KiB they are
+/// multiples of a page, 4 KiB.
+fn free_unit(numbers: &[f64]) -> f64 {
+    let pages_of = |page: f64| numbers.iter().all(|number| number % page == 0.0);
+    match numbers.first().copied().unwrap_or_default() {
+        134_217_728.0.. if pages_of(4096.0) => 1.0,
+        // 8 TiB, were it in MiB.
+        8_388_608.0.. => 1024.0,
+        131_072.0.. if pages_of(4.0) => 1024.0,
+        128.0.. => 1024.0 * 1024.0,
+        _ => 1024.0 * 1024.0 * 1024.0,
+    }
+}
+
 /// Reader of a log.
 pub struct Log {
     lines: Lines,
-    names: Vec<String>,
-    index: HashMap<String, usize>,
-    /// Numbers of the newest line that are not yet in a row: column, and range of `text`.
-    pending: Vec<(usize, Range<usize>)>,
-    next_pending: usize,
-    text: String,
-    line: String,
+    form: Form,
+    names: Names,
+    /// Numbers of the newest line that are not yet in a row, the next one last.
+    pending: Vec<(usize, String)>,
+    /// Labels of the row that were repeated in it, for the row that may begin.
+    held: Vec<(usize, String)>,
+    restart: bool,
+    gpu: String,
     /// Time of the newest line, and whether times are dates.
     time: String,
     is_date: Option<bool>,
     has_times: bool,
+    bare: bool,
 }
 
 impl Log {
-    pub fn open(path: &Path, head: &FileHead) -> Result<Self, TraceError> {
-        let lines = Lines::open(path, head)?;
-        let has_times = head.lines().any(|line| timestamp(line).0.is_some());
-        let names = if has_times { vec![TIME.to_owned()] } else { Vec::new() };
+    /// Opens a log; one of bare numbers only where `bare` is true.
+    pub fn open(path: &Path, head: &FileHead, bare: bool) -> Result<Self, TraceError> {
+        let form = Form::of(head);
         let mut log = Self {
-            lines,
-            index: names.iter().cloned().zip(0..).collect(),
-            names,
+            lines: Lines::open(path, head)?,
+            names: Names::default(),
             pending: Vec::new(),
-            next_pending: 0,
-            text: String::new(),
-            line: String::new(),
+            held: Vec::new(),
+            restart: false,
+            gpu: String::new(),
             time: String::new(),
             is_date: None,
-            has_times,
+            has_times: true,
+            bare,
+            form: form.clone(),
         };
-        if !head.lines().any(|line| log.read_fields(line)) {
+        log.names.column(TIME);
+        let fields: Vec<bool> = head.lines().map(|line| log.read_fields(line)).collect();
+        if !fields.contains(&true) {
             let first = head.lines().next().unwrap_or_default();
             let message = "expected a table with a header, or lines of `name: value`, found";
             return Err(TraceError::at(1, format!("{message} {}", quoted(first))));
         }
-        log.pending.clear();
+        let has_times = !log.time.is_empty();
+        log = Self {
+            names: Names::default(),
+            pending: Vec::new(),
+            time: String::new(),
+            restart: false,
+            gpu: String::new(),
+            is_date: None,
+            form,
+            has_times,
+            ..log
+        };
+        if has_times {
+            log.names.column(if log.form == Form::Mprof { "time_s" } else { TIME });
+        }
         Ok(log)
+    }
+
+    /// Returns whether the form is one of a tool.
+    pub fn is_of_tool(head: &FileHead) -> bool {
+        Form::of(head) != Form::Log
     }
 
     /// Reads the numbers of a line into `self.pending`; returns whether there are any.
     fn read_fields(&mut self, line: &str) -> bool {
-        self.pending.clear();
-        self.text.clear();
-        self.next_pending = 0;
-        if Numbers::default().number(line).is_some_and(|number| number >= 0.0) {
-            self.add(&Field::new(VALUE, line));
-            return true;
-        }
-        let (time, rest) = timestamp(line);
-        if let Some(time) = time {
-            let is_date = TimeParser::of("").is_date(&time);
+        let mut found = Vec::new();
+        if self.form == Form::Log && Numbers::default().number(line).is_some_and(|number| number >= 0.0) {
+            if !self.bare {
+                return false;
+            }
+            found.push(Field::new(VALUE, line));
+        } else {
+            let (time, rest) = timestamp(without_title(line));
             // Times of another kind are part of the text.
-            if *self.is_date.get_or_insert(is_date) == is_date {
+            if let Some(time) = time.filter(|time| *self.is_date.get_or_insert(is_date(time)) == is_date(time)) {
                 self.time = time;
             }
-        }
-        let mut found = Vec::new();
-        fields(rest, &mut found);
-        if let Some(source) = source(rest.trim_start()).filter(|_| !found.is_empty()) {
-            self.add(&source);
-        }
-        found.iter().for_each(|field| self.add(field));
-        !found.is_empty()
-    }
-
-    fn add(&mut self, field: &Field<'_>) {
-        let column = match self.index.get(field.name.as_ref()) {
-            Some(column) => *column,
-            None if self.names.len() == COLUMNS_MAX => return,
-            None => {
-                let name = field.name.clone().into_owned();
-                self.names.push(name.clone());
-                self.index.insert(name, self.names.len() - 1);
-                self.names.len() - 1
+            if self.form == Form::Log {
+                if labelled(line, &mut found).is_none() {
+                    fields(rest, &mut found);
+                }
+                let source = source(rest.trim_start()).filter(|_| !found.is_empty());
+                found.splice(0..0, source);
+            } else {
+                self.restart |= line.starts_with("CMDLINE");
+                self.form.fields(line, &mut self.gpu, &mut self.time, &mut found);
             }
-        };
-        let begin = self.text.len();
-        self.text.push_str(&field.cell);
-        self.pending.push((column, begin..self.text.len()));
+        }
+        for Field { name, cell } in found.into_iter().rev() {
+            self.pending.extend(self.names.column(&name).map(|column| (column, cell.into_owned())));
+        }
+        !self.pending.is_empty()
     }
 }
 
 impl Rows for Log {
     fn next_row(&mut self, row: &mut Row) -> Result<bool, TraceError> {
-        row.clear();
+        *row = Row::default();
         loop {
-            while let Some((column, range)) = self.pending.get(self.next_pending).cloned() {
+            while let Some((column, text)) = self.pending.pop() {
                 if row.has(column) {
+                    // `[Rank 0 | Local Rank 0]`, and each line of `GPU[0]`, have the label of their row again.
+                    if row.get(column) == text && is_label(&self.names.list[column]) {
+                        self.held.push((column, text));
+                        continue;
+                    }
+                    self.pending.push((column, text));
+                    self.pending.extend(self.held.drain(..).rev());
                     return Ok(true);
                 }
-                if row.is_empty() {
-                    row.line = self.lines.number;
-                    if self.has_times {
-                        row.push(0, &self.time);
-                    }
+                if row.cells.is_empty() {
+                    (row.line, row.restart) = (self.lines.number, std::mem::take(&mut self.restart));
+                    row.cells.extend(self.has_times.then(|| (0, self.time.clone())));
                 }
-                row.push(column, &self.text[range]);
-                self.next_pending += 1;
+                self.held.clear();
+                row.cells.push((column, text));
             }
-            let mut line = std::mem::take(&mut self.line);
-            line.clear();
-            match self.lines.next_line()? {
-                Some(next) => line.push_str(next),
-                None => return Ok(!row.is_empty()),
-            }
+            let Some(line) = self.lines.next_line()?.map(str::to_owned) else { return Ok(!row.cells.is_empty()) };
             self.read_fields(&line);
-            self.line = line;
         }
     }
 
     fn names(&self) -> &[String] {
-        &self.names
+        &self.names.list
     }
 
-    fn is_log(&self) -> bool {
-        !self.names.iter().all(|name| name == VALUE || name == TIME)
+    fn facts(&self) -> Facts {
+        let is_values = self.names.list.iter().all(|name| name == VALUE || name == TIME);
+        let unit = match self.form {
+            Form::Free { unit, .. } => Some((unit, UnitSource::Assumed)),
+            _ => None,
+        };
+        Facts { is_log: self.form == Form::Log && !is_values, unit, ..Facts::default() }
+    }
+
+    fn notes(&self) -> Vec<String> {
+        let form = match self.form {
+            Form::Log => "log",
+            Form::Mprof => "trace of mprof, in MiB",
+            Form::Free { .. } => "output of `free`",
+            Form::NvidiaSmi | Form::NvidiaSmiQuery(_) => "output of nvidia-smi",
+        };
+        vec![form.to_owned()]
     }
 }
 

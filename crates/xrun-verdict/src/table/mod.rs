@@ -1,27 +1,21 @@
 //! Verdict on a memory trace of another tool, a table, or a log.
 //!
-//! A reader normalises any text into rows: `grid` tables, `log` lines of `name: value`, `json` records, `nvidia_smi`
-//! blocks. `columns` makes samples of them, with the position of each row, its process, and its sizes. Tools with a form
-//! of their own have another `Trace`. The file is read twice, because the units of the columns, the
-//! length of a window and the spans of the processes depend on all of it.
+//! A reader normalises any text into rows: `grid` tables, `log` lines of `name: value`, `json` records. `columns` makes samples of
+//! them, with the position of each row, its process, and its sizes; `names` says what is memory in use, and `first_pass` what is
+//! judged. The file is read twice, because the units of the columns, the length of a window and the spans of the processes depend
+//! on all of it.
 
-mod column_names;
 mod columns;
 mod first_pass;
-mod free;
 mod grid;
 mod groups;
 mod json;
 mod log;
-mod memray;
-mod mprof;
+mod names;
 mod numbers;
-mod nvidia_smi;
 mod rows;
 mod text;
 mod times;
-mod tools;
-mod vmstat;
 
 /// Names of columns of steps, in order of preference; they may have the prefix `train/` or `trainer/`.
 pub const STEP_COLUMNS: &[&str] = &["step", "global_step", "step_num", "iteration", "iterations", "iter", "iter_num"];
@@ -31,13 +25,13 @@ const MOVES_OF_GROWTH: f64 = 32.0;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use crate::axis::Axis;
 use crate::context::Context;
 use crate::findings::{UnitSource, Verdict, VerdictWord};
 use crate::judge::{SeriesKind, Thresholds};
 use crate::watch::Watch;
-use column_names::Role;
+use columns::Columns;
 use first_pass::{FirstPass, ProcessSpan};
+use names::Role;
 use rows::Rows;
 use text::FileHead;
 
@@ -112,7 +106,7 @@ impl TableOptions {
     fn unit_bytes(&self) -> Result<Option<f64>, TraceError> {
         let Some(unit) = &self.unit else { return Ok(None) };
         let units = "use B, KB, MB, GB, TB, KiB, MiB, GiB or TiB";
-        let bytes = column_names::bytes_of(&unit.to_lowercase());
+        let bytes = names::bytes_of(&unit.to_lowercase());
         bytes.map(Some).ok_or_else(|| TraceError::Options(format!("unknown unit `{unit}`; {units}")))
     }
 
@@ -144,9 +138,6 @@ impl From<Verdict> for TableVerdict {
 /// Error in a trace or in the options; the path is added by [`TraceError::into_table_error`].
 #[derive(Debug)]
 enum TraceError {
-    /// Error in a line.
-    AtLine(u64, String),
-    /// Error in the file as a whole.
     Content(String),
     Options(String),
     File(std::io::Error),
@@ -154,7 +145,7 @@ enum TraceError {
 
 impl TraceError {
     fn at(line: u64, message: impl Into<String>) -> Self {
-        Self::AtLine(line, message.into())
+        Self::Content(format!("line {line}: {}", message.into()))
     }
 
     fn content(message: impl Into<String>) -> Self {
@@ -165,18 +156,8 @@ impl TraceError {
         let path = path.to_path_buf();
         match self {
             Self::File(source) => TableError::File { path, source },
-            Self::Options(_) => TableError::Options(format!("{}: {self}", path.display())),
-            Self::AtLine(..) | Self::Content(_) => TableError::Content { path, message: self.to_string() },
-        }
-    }
-}
-
-impl fmt::Display for TraceError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::AtLine(line, message) => write!(formatter, "line {line}: {message}"),
-            Self::Content(message) | Self::Options(message) => formatter.write_str(message),
-            Self::File(error) => error.fmt(formatter),
+            Self::Options(message) => TableError::Options(format!("{}: {message}", path.display())),
+            Self::Content(message) => TableError::Content { path, message },
         }
     }
 }
@@ -193,29 +174,22 @@ struct SeriesInfo {
     /// Name: that of the column, and of the GPU or process where a column has those of several.
     name: String,
     column: String,
+    /// Index of its column.
+    at: usize,
     /// Bytes of its unit.
     unit: Option<(f64, UnitSource)>,
     /// Meaning of its name.
     role: Role,
     /// Reason why it cannot be judged.
     invalid: Option<String>,
-    /// True if its tool does not always print it.
-    optional: bool,
-}
-
-impl SeriesInfo {
-    /// Series of memory.
-    fn new(name: impl Into<String>, unit: (f64, UnitSource)) -> Self {
-        let name = name.into();
-        Self { column: name.clone(), name, unit: Some(unit), role: Role::Memory, invalid: None, optional: true }
-    }
 }
 
 /// Number of a sample.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Value {
-    /// Index of its series.
+    /// Index of its series and of its column.
     series: usize,
+    column: usize,
     number: f64,
     /// Bytes of the unit that follows the number in its cell.
     unit: Option<f64>,
@@ -236,31 +210,6 @@ struct Sample {
     values: Vec<Value>,
 }
 
-/// Reader of a trace.
-trait Trace {
-    /// Reads the next sample into `sample`; `false` at the end.
-    fn next_sample(&mut self, sample: &mut Sample) -> Result<bool, TraceError>;
-
-    /// Series read so far; their names are final at the end.
-    fn series(&mut self) -> Vec<SeriesInfo>;
-
-    /// Unit of the positions.
-    fn axis(&self) -> Axis;
-
-    /// Usual distance of two samples; 0 where unknown.
-    fn stride(&self) -> i64 {
-        0
-    }
-
-    /// Returns whether its names are words of a text, few of them of memory.
-    fn is_log(&self) -> bool {
-        false
-    }
-
-    /// Notes on how the file was interpreted, complete at the end.
-    fn notes(&self) -> Vec<String>;
-}
-
 /// Reason why the column of steps or times is not judged.
 pub const POSITIONS: &str = "holds the steps or times";
 /// Cap on the series of a trace.
@@ -279,13 +228,27 @@ fn judge(path: &Path, options: &TableOptions) -> Result<TableVerdict, TraceError
     options.unit_bytes()?;
     options.whole_bytes()?;
     let head = FileHead::read(path)?;
-    let mut source = open(path, &head, options)?;
-    let first_pass = FirstPass::read(source.as_mut())?;
+    refuse(&head)?;
+    // What is no table after all may be a log.
+    match judge_rows(&|| open(path, &head), options) {
+        Err(error @ TraceError::Content(_)) if !json::recognizes(&head) => {
+            judge_rows(&|| Ok(Box::new(log::Log::open(path, &head, false)?)), options).map_err(|_| error)
+        }
+        judged => judged,
+    }
+}
+
+/// Opener of a reader of rows.
+type Open<'a> = &'a dyn Fn() -> Result<Box<dyn Rows>, TraceError>;
+
+fn judge_rows(open: Open<'_>, options: &TableOptions) -> Result<TableVerdict, TraceError> {
+    let mut first = Columns::of(open()?, open()?, options)?;
+    let first_pass = FirstPass::read(&mut first)?;
     let selection = first_pass.select(options)?;
     let (mut splitter, mut sample) = (first_pass.splitter(), Sample::default());
     let mut verdicts: Vec<(usize, Verdict)> = Vec::new();
     let mut watch: Option<(usize, Watch)> = None;
-    let mut source = open(path, &head, options)?;
+    let mut source = Columns::of(open()?, open()?, options)?;
     while source.next_sample(&mut sample)? {
         let (process, position) = splitter.locate(&sample)?;
         let (_, open) = match &mut watch {
@@ -300,6 +263,7 @@ fn judge(path: &Path, options: &TableOptions) -> Result<TableVerdict, TraceError
         for value in &sample.values {
             if let Some(series) = selection.get(value.series) {
                 let number = value.number * value.unit.unwrap_or(series.scale);
+                let number = series.whole.map_or(number, |whole| whole - number);
                 let number = if series.unit == "bytes" { number.trunc() } else { number };
                 let unit = Some((series.unit, series.source));
                 let chosen = options.thresholds().filter(|_| series.unit == "bytes");
@@ -317,57 +281,33 @@ fn judge(path: &Path, options: &TableOptions) -> Result<TableVerdict, TraceError
     Ok(TableVerdict { verdict, notes: first_pass.notes() })
 }
 
-/// Opens a trace with the reader of its tool, recognised by the beginning of the file.
-fn open(path: &Path, head: &FileHead, options: &TableOptions) -> Result<Box<dyn Trace>, TraceError> {
-    let Some(first) = head.lines().next() else {
-        return Err(TraceError::content("the file is empty; expected a trace, a table, or a log"));
+/// Refuses files that are of a tool and have no memory over time.
+fn refuse(head: &FileHead) -> Result<(), TraceError> {
+    let first = head.lines().next().unwrap_or_default();
+    let of_memray = |what: &str| {
+        Err(TraceError::content(format!("the file {what}, not memory over time; {}", json::MEMRAY_EXPECTED)))
     };
-    let trace: Box<dyn Trace> = if mprof::recognizes(first) {
-        Box::new(mprof::Mprof::open(path, head)?)
-    } else if free::recognizes(head) {
-        Box::new(free::Free::open(path, head, options.unit_bytes()?)?)
-    } else if vmstat::recognizes(head) {
-        Box::new(vmstat::Vmstat::open(path, head, options.unit_bytes()?)?)
-    } else if first.starts_with('<') {
-        Box::new(memray::Memray::open(path, head)?)
-    } else if first.starts_with("allocator,num_allocations") {
-        return Err(TraceError::content(format!(
-            "the file lists allocations, not memory over time; {}",
-            memray::EXPECTED
-        )));
-    } else if head.text.starts_with('{') && head.text.contains("\"total_num_allocations\"") {
-        return Err(TraceError::content(format!("the file has totals, not memory over time; {}", memray::EXPECTED)));
-    } else if first.starts_with("Filename:")
-        && head.lines().any(|line| line.starts_with("Line #") && line.contains("Increment"))
-    {
-        return Err(TraceError::content(
-            "the file lists memory by lines of code, not over time; record it with `mprof run` and judge that file",
-        ));
-    } else {
-        let (rows, format) = open_rows(path, head)?;
-        let (first_rows, _) = open_rows(path, head)?;
-        return Ok(Box::new(columns::Columns::of(rows, first_rows, format, options)?));
-    };
-    match options.step_column {
-        Some(_) => {
-            Err(TraceError::Options("`--step-column` applies to tables only; this trace has its own times".into()))
+    match first {
+        "" => Err(TraceError::content("the file is empty; expected a trace, a table, or a log")),
+        _ if first.starts_with("allocator,num_allocations") => of_memray("lists allocations"),
+        _ if head.text.starts_with('{') && head.text.contains("\"total_num_allocations\"") => of_memray("has totals"),
+        _ if first.starts_with("Filename:") && head.lines().any(|line| line.starts_with("Line #")) => {
+            Err(TraceError::content(
+                "the file lists memory by lines of code, not over time; record it with `mprof run` and judge that file",
+            ))
         }
-        None => Ok(trace),
+        _ => Ok(()),
     }
 }
 
-/// Opens the reader of rows for a file, with the name of its form.
-fn open_rows(path: &Path, head: &FileHead) -> Result<(Box<dyn Rows>, &'static str), TraceError> {
-    Ok(if nvidia_smi::recognizes(head) {
-        (Box::new(nvidia_smi::NvidiaSmi::open(path, head)?), "output of nvidia-smi")
-    } else if json::recognizes(head) {
-        (Box::new(json::Json::open(path, head)?), "JSON")
-    } else if grid::recognizes(head) {
-        (Box::new(grid::Grid::open(path, head)?), "table")
-    } else if let Some(grid) = grid::Grid::open_headless(path, head) {
-        (Box::new(grid?), "table")
+/// Opens the reader of rows for a file.
+fn open(path: &Path, head: &FileHead) -> Result<Box<dyn Rows>, TraceError> {
+    Ok(if json::recognizes(head) {
+        Box::new(json::Json::open(path, head)?)
+    } else if let Some(grid) = grid::Grid::open(path, head).filter(|_| !log::Log::is_of_tool(head)) {
+        Box::new(grid?)
     } else {
-        (Box::new(log::Log::open(path, head)?), "log")
+        Box::new(log::Log::open(path, head, true)?)
     })
 }
 

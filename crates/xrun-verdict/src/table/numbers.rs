@@ -1,6 +1,6 @@
 //! Numbers and sizes in cells: decimal commas, separators of thousands, and units.
 
-use super::column_names::bytes_of;
+use super::names::bytes_of;
 
 /// Amount in a cell.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -77,7 +77,8 @@ impl Numbers {
             return text.replace(',', ".");
         }
         let whole = text.split('.').next().unwrap_or_default();
-        if is_grouped(whole, ',') { text.replace(',', "") } else { text }
+        let is_after_point = text[whole.len()..].contains(',');
+        if is_grouped(whole, ',') && !is_after_point { text.replace(',', "") } else { text }
     }
 
     /// Parses a cell. `kibi` is true where `kB` are KiB, as in `/proc`.
@@ -121,6 +122,14 @@ impl Numbers {
             }
             "" if after.starts_with('(') => Ok(Amount::Number(number)),
             _ => cell_unit(unit, kibi).map(|unit| Amount::Bytes(number * unit)).ok_or("has a unit that is no size"),
+        }
+    }
+
+    /// Number of a cell without a unit.
+    pub fn plain_amount(&self, cell: &str) -> Option<f64> {
+        match self.amount(cell, false) {
+            Ok(Amount::Number(number)) => Some(number),
+            _ => None,
         }
     }
 

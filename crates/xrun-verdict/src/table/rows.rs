@@ -1,73 +1,68 @@
-//! Rows that all readers of tables and logs produce: cells with the index of their column, and the line they are from.
+//! Rows that all readers of text produce: cells with the index of their column, and the line they are from.
+
+use std::collections::HashMap;
 
 use super::TraceError;
+use crate::findings::UnitSource;
 
-/// Cap on the bytes of the first rows, from which the form of all is recognised.
-pub const FIRST_ROWS_BYTES_MAX: usize = 1024 * 1024;
+/// Cap on the columns of a trace; further ones are ignored.
+pub const COLUMNS_MAX: usize = 256;
 
-/// Row of a table or a log. Its buffers are reused.
+/// Row of a table, a log or JSON.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Row {
     /// Line of the file, from 1.
     pub line: u64,
-    text: String,
-    /// Column and end in `text` of each cell.
-    cells: Vec<(usize, usize)>,
+    /// True if it is the first of another process.
+    pub restart: bool,
+    /// Column and text of each cell.
+    pub cells: Vec<(usize, String)>,
 }
 
 impl Row {
-    /// Removes all cells.
-    pub fn clear(&mut self) {
-        self.text.clear();
-        self.cells.clear();
-    }
-
-    /// Adds a cell.
-    pub fn push(&mut self, column: usize, cell: &str) {
-        self.text.push_str(cell);
-        self.cells.push((column, self.text.len()));
-    }
-
-    /// Number of cells.
-    pub fn len(&self) -> usize {
-        self.cells.len()
-    }
-
-    /// Bytes of all cells.
-    pub fn bytes(&self) -> usize {
-        self.text.len()
-    }
-
-    pub fn is_empty(&self) -> bool {
-        self.cells.is_empty()
+    /// Text of the cell of a column; empty where the row has none.
+    pub fn get(&self, column: usize) -> &str {
+        self.cells.iter().find(|(at, _)| *at == column).map_or("", |(_, text)| text)
     }
 
     /// Returns whether there is a cell of this column.
     pub fn has(&self, column: usize) -> bool {
         self.cells.iter().any(|(at, _)| *at == column)
     }
+}
 
-    /// Column and text of the cell at this index, in the order of the row.
-    pub fn cell(&self, at: usize) -> Option<(usize, &str)> {
-        let (column, end) = *self.cells.get(at)?;
-        let begin = at.checked_sub(1).map_or(0, |before| self.cells[before].1);
-        Some((column, &self.text[begin..end]))
-    }
+/// Names of columns in the order of their appearance, at most [`COLUMNS_MAX`].
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    pub list: Vec<String>,
+    index: HashMap<String, usize>,
+}
 
-    /// Text of the cell of a column; empty where the row has none.
-    pub fn get(&self, column: usize) -> &str {
-        // The cells of a table lie at the index of their column.
-        let at = match self.cells.get(column) {
-            Some((found, _)) if *found == column => Some(column),
-            _ => self.cells.iter().position(|(found, _)| *found == column),
-        };
-        at.and_then(|at| self.cell(at)).map_or("", |(_, text)| text)
+impl Names {
+    /// Index of the column of this name; `None` beyond the cap.
+    pub fn column(&mut self, name: &str) -> Option<usize> {
+        if let Some(column) = self.index.get(name) {
+            return Some(*column);
+        }
+        (self.list.len() < COLUMNS_MAX).then(|| {
+            self.index.insert(name.to_owned(), self.list.len());
+            self.list.push(name.to_owned());
+            self.list.len() - 1
+        })
     }
+}
 
-    /// Texts of all cells.
-    pub fn texts(&self) -> impl Iterator<Item = &str> {
-        (0..self.len()).filter_map(|at| self.cell(at)).map(|(_, text)| text)
-    }
+/// Properties of the rows of a reader.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Facts {
+    /// Column of the times that are printed between the rows.
+    pub clock: Option<usize>,
+    /// True if semicolons separate cells, as where decimals have commas.
+    pub semicolons: bool,
+    /// True if its names are words of a text, few of them of memory.
+    pub is_log: bool,
+    /// Bytes of the unit of numbers without one.
+    pub unit: Option<(f64, UnitSource)>,
 }
 
 /// Reader of rows.
@@ -78,23 +73,37 @@ pub trait Rows {
     /// Names of the columns found so far; more may follow in a log.
     fn names(&self) -> &[String];
 
-    /// Column of the times that are printed between the rows.
-    fn clock(&self) -> Option<usize> {
-        None
+    /// Properties of all rows.
+    fn facts(&self) -> Facts;
+
+    /// Notes on how the text was read, complete at the end; the first is the name of its form.
+    fn notes(&self) -> Vec<String>;
+}
+
+/// Notes on rows that were left out, or the error if they are more than one of twenty.
+#[derive(Clone, Debug, Default)]
+pub struct Misfits {
+    count: u64,
+    first: Option<(u64, String)>,
+}
+
+impl Misfits {
+    pub fn add(&mut self, line: u64, message: impl FnOnce() -> String) {
+        self.count += 1;
+        self.first.get_or_insert_with(|| (line, message()));
     }
 
-    /// Returns whether semicolons separate cells, as where decimals have commas.
-    fn semicolons(&self) -> bool {
-        false
+    /// Error where too many of `rows` do not fit.
+    pub fn check(&self, rows: u64) -> Result<(), TraceError> {
+        match &self.first {
+            Some((line, message)) if self.count * 20 > rows => Err(TraceError::at(*line, message)),
+            _ => Ok(()),
+        }
     }
 
-    /// Returns whether its names are words of a text, few of them of memory.
-    fn is_log(&self) -> bool {
-        false
-    }
-
-    /// Notes on how the text was read, complete at the end.
-    fn notes(&self) -> Vec<String> {
-        Vec::new()
+    pub fn note(&self) -> Option<String> {
+        let (line, message) = self.first.as_ref()?;
+        let rows = if self.count == 1 { "row is" } else { "rows are" };
+        Some(format!("{} {rows} left out; the first is line {line}: {message}", self.count))
     }
 }

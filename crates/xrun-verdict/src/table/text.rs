@@ -189,6 +189,10 @@ mod tests {
         file
     }
 
+    fn message(error: TraceError) -> String {
+        error.into_table_error(Path::new("x")).to_string().replace("x: ", "")
+    }
+
     fn lines(bytes: &[u8]) -> Vec<String> {
         let file = file(bytes);
         let head = FileHead::read(file.path()).unwrap();
@@ -213,7 +217,7 @@ mod tests {
         let files =
             [&b"memray\0\x0c"[..], b"\x04\x22\x4d\x18\x40", b"\xff\xfes\0t\0", b"\x1f\x8b\x08", b"a\0b"].map(file);
         let paths = files.iter().map(|file| file.path()).chain([Path::new("/dev/null")]);
-        let messages: Vec<String> = paths.map(|path| FileHead::read(path).unwrap_err().to_string()).collect();
+        let messages: Vec<String> = paths.map(|path| message(FileHead::read(path).unwrap_err())).collect();
         insta::assert_snapshot!(messages.join("\n"));
     }
 
@@ -222,6 +226,6 @@ mod tests {
         let long = file(&[b'x'; 600 * 1024]);
         let head = FileHead::read(long.path()).unwrap();
         let error = Lines::open(long.path(), &head).unwrap().next_line().unwrap_err();
-        assert!(matches!(error, TraceError::AtLine(1, _)), "{error}");
+        assert!(message(error).starts_with("line 1: "));
     }
 }

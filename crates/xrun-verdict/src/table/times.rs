@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, NaiveDateTime};
 
-use super::column_names::words;
+use super::names::words;
 
 const SECOND: f64 = 1e3;
 const DAY: i64 = 24 * 3600 * 1000;
@@ -89,16 +89,6 @@ impl TimeParser {
         Ok(time)
     }
 
-    /// Returns whether a cell is a date with a time of day.
-    pub fn is_date(&self, cell: &str) -> bool {
-        date(cell).is_some()
-    }
-
-    /// Returns whether a cell is a date with a time of day, or a time of day.
-    pub fn is_clock(&self, cell: &str) -> bool {
-        cell.contains(':') && (date(cell).is_some() || time_of_day(cell).is_some())
-    }
-
     /// Unit that was inferred from the size of the numbers; `None` where the name or the format implies it.
     pub fn inferred_unit(&self) -> Option<&'static str> {
         match (self.named_unit, self.format) {
@@ -111,6 +101,16 @@ impl TimeParser {
             _ => None,
         }
     }
+}
+
+/// Returns whether a cell is a date with a time of day.
+pub fn is_date(cell: &str) -> bool {
+    date(cell).is_some()
+}
+
+/// Returns whether a cell is a date with a time of day, or a time of day.
+pub fn is_clock(cell: &str) -> bool {
+    cell.contains(':') && (is_date(cell) || time_of_day(cell).is_some())
 }
 
 /// Returns whether local time went back by an hour at the end of summer time: at night, less the time between two samples.
@@ -145,64 +145,41 @@ fn unit(word: &str) -> Option<f64> {
     })
 }
 
+/// Forms of dates, without their zones. A month comes first where slashes or dashes separate the parts, and it can be one.
+const DATES: &[&str] = &[
+    "%Y-%m-%d %H:%M:%S%.f",
+    "%Y-%m-%d %H:%M",
+    "%d.%m.%Y %H:%M:%S%.f",
+    "%d.%m.%Y %H:%M",
+    "%m-%d-%Y %I:%M:%S %p",
+    "%m-%d-%Y %H:%M:%S%.f",
+    "%d-%m-%Y %I:%M:%S %p",
+    "%d-%m-%Y %H:%M:%S%.f",
+    "%a %b %e %H:%M:%S %Y",
+    "%a %b %e %I:%M:%S %p %Y",
+    "%a %e %b %Y %H:%M:%S",
+    "%a %e %b %Y %I:%M:%S %p",
+];
+
 /// Parses a date with a time of day: ISO 8601, with slashes as in nvidia-smi, with a comma as in Python's `logging`, or
 /// as `date` prints it. Without an offset UTC is assumed, since only differences count.
 fn date(cell: &str) -> Option<i64> {
-    let weekdays = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
-    let begins =
-        cell.starts_with(|letter: char| letter.is_ascii_digit()) || weekdays.iter().any(|day| cell.starts_with(day));
+    let begins = cell.starts_with(|letter: char| letter.is_ascii_digit()) || cell.get(3..4) == Some(" ");
     if cell.len() > 64 || !begins || !cell.contains(':') {
         return None;
     }
-    let cell = cell.strip_suffix(['Z', 'z']).unwrap_or(cell);
-    let normalized: String = cell
-        .char_indices()
-        .map(|(at, letter)| match letter {
-            '/' => '-',
-            ',' => '.',
-            'T' | 't' if at == 10 => ' ',
-            other => other,
-        })
-        .collect();
-    let naive = |text: &str, format| NaiveDateTime::parse_from_str(text, format).ok();
-    if let Some(time) = date_of_day_first(&normalized) {
-        return Some(time);
-    }
-    // `13-12-22` is no year 13.
-    if normalized.starts_with(|letter: char| letter.is_ascii_digit()) && normalized.as_bytes().get(4) != Some(&b'-') {
-        return None;
-    }
+    let cell = cell.strip_suffix(['Z', 'z']).unwrap_or(cell).replace('/', "-").replace(',', ".");
+    let has_t = matches!(cell.get(10..11), Some("T" | "t"));
+    let text = if has_t { format!("{} {}", &cell[..10], &cell[11..]) } else { cell };
     let with_offset = ["%Y-%m-%d %H:%M:%S%.f%#z", "%Y-%m-%d %H:%M:%S%.f %#z"];
-    if let Some(time) = with_offset.iter().find_map(|format| DateTime::parse_from_str(&normalized, format).ok()) {
+    if let Some(time) = with_offset.iter().find_map(|format| DateTime::parse_from_str(&text, format).ok()) {
         return Some(time.timestamp_millis());
     }
-    // A date may end with the name of a time zone.
-    let zone = normalized.rsplit_once(' ').filter(|(_, zone)| zone.chars().all(char::is_alphabetic));
-    let unzoned = zone.map_or(normalized.as_str(), |(before, _)| before);
-    let iso = ["%Y-%m-%d %H:%M:%S%.f", "%Y-%m-%d %H:%M"].iter().find_map(|format| naive(unzoned, format));
-    let printed_by_date = || {
-        let formats = [
-            "%a %b %e %H:%M:%S %Z %Y",
-            "%a %b %e %H:%M:%S %Y",
-            "%a %b %e %I:%M:%S %p %Z %Y",
-            "%a %e %b %Y %I:%M:%S %p %Z",
-            "%a %e %b %Y %H:%M:%S %Z",
-        ];
-        formats.iter().find_map(|format| naive(cell, format))
-    };
-    Some(iso.or_else(printed_by_date)?.and_utc().timestamp_millis())
-}
-
-/// Parses a date that begins with its day or its month: `24.02.2025 10:11:12`, `02-24-2025 10:11:12.345`. A month comes first
-/// where dashes, which stand for slashes, separate the parts, and it can be one.
-fn date_of_day_first(cell: &str) -> Option<i64> {
-    let separator = cell.get(2..3).filter(|separator| [".", "-"].contains(separator))?;
-    let formats = match separator {
-        "." => ["%d.%m.%Y %H:%M:%S%.f", "%d.%m.%Y %H:%M"].as_slice(),
-        _ => &["%m-%d-%Y %H:%M:%S%.f", "%d-%m-%Y %H:%M:%S%.f"],
-    };
-    let time = formats.iter().find_map(|format| NaiveDateTime::parse_from_str(cell, format).ok())?.and_utc();
-    (time.timestamp() > 0).then(|| time.timestamp_millis())
+    let is_zone = |word: &&str| word.bytes().all(|byte| byte.is_ascii_uppercase()) && !["AM", "PM"].contains(word);
+    let text = text.split_whitespace().filter(|word| !is_zone(word)).collect::<Vec<&str>>().join(" ");
+    let read = |format: &&str| NaiveDateTime::parse_from_str(&text, format).ok().map(|time| time.and_utc());
+    // `13-12-22` is no year 13.
+    DATES.iter().filter_map(read).find(|time| time.timestamp() > 0).map(|time| time.timestamp_millis())
 }
 
 /// Parses a time of day, `10:11:12.5`; more than 24 hours are hours since the start.

@@ -1,53 +1,6 @@
 //! Verdict on training, and the numbers that it follows from.
 
-/// Judgement on the training of a run, ordered from good to bad; `inconclusive` is first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[cfg_attr(feature = "clap", derive(clap::ValueEnum))]
-#[cfg_attr(feature = "clap", clap(rename_all = "snake_case"))]
-#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
-pub enum TrainingVerdictWord {
-    /// Too few steps, validations or validation examples for a verdict.
-    Inconclusive,
-    /// Better than untrained and than chance, and no longer improving.
-    Improved,
-    /// Better than untrained and than chance, and still improving at the end.
-    StillImproving,
-    /// Improved first, then became worse on held-out data while the loss of training fell.
-    Overfitting,
-    /// The loss of training fell, but the model is no better than chance on held-out data.
-    NoBetterThanChance,
-    /// Neither the loss nor the metric improved.
-    NoProgress,
-    /// The loss rose or is no number.
-    Diverged,
-}
-
-impl TrainingVerdictWord {
-    /// Judgement as text: `still improving`.
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Inconclusive => "inconclusive",
-            Self::Improved => "improved",
-            Self::StillImproving => "still improving",
-            Self::Overfitting => "overfitting",
-            Self::NoBetterThanChance => "no better than chance",
-            Self::NoProgress => "no progress",
-            Self::Diverged => "diverged",
-        }
-    }
-
-    /// Returns `true` if the model has learnt and nothing speaks against it.
-    pub fn is_good(self) -> bool {
-        matches!(self, Self::Improved | Self::StillImproving)
-    }
-
-    /// Returns `true` if the run should not be used as it is.
-    pub fn is_bad(self) -> bool {
-        self >= Self::Overfitting
-    }
-}
+pub use crate::words::TrainingVerdictWord;
 
 /// How a run ended, as far as it matters for its training.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +21,7 @@ pub enum TrainingEnd {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct TrainingVerdict {
     /// Judgement.
+    #[cfg_attr(feature = "schema", schemars(schema_with = "TrainingVerdictWord::listed"))]
     pub verdict: TrainingVerdictWord,
     /// Judgement as a sentence.
     pub message: String,

@@ -5,6 +5,7 @@ use rand::{RngExt, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::*;
+use crate::Tone;
 
 fn accuracy() -> JudgedMetric {
     JudgedMetric {
@@ -94,7 +95,7 @@ fn a_rise_of_the_loss_on_held_out_data_is_overfitting_unless_the_run_stopped_for
 fn the_metric_decides_where_the_loss_changes_its_meaning() {
     let loss = |progress: f64| if progress < 0.5 { falling(progress) } else { 2.0 };
     let watch = validated(loss, |progress| (0.1 + 0.8 * progress.min(0.5), 2.3 - progress));
-    assert!(word(&watch).is_good(), "{:?}", watch.verdict(None));
+    assert!(word(&watch).word().tone == Tone::Good, "{:?}", watch.verdict(None));
 }
 
 #[test]
@@ -158,7 +159,7 @@ fn an_early_phase_does_not_count_as_the_end() {
     let mut watch = TrainingWatch::default();
     (1..=200).for_each(|step| watch.add_step(step, "pretraining", falling(step as f64 / 200.0), None));
     (201..=400).for_each(|step| watch.add_step(step, "fine-tuning", 0.4 + falling(step as f64 / 200.0 - 1.0), None));
-    assert!(word(&watch).is_good());
+    assert!(word(&watch).word().tone == Tone::Good);
 }
 
 /// Noise never looks like learning: neither of the loss nor of the metric.
@@ -179,7 +180,7 @@ fn noise_is_never_praised() {
             }
         }
         for found in [watch, losses].map(|watch| watch.verdict(Some(TrainingEnd::Complete))) {
-            assert!(!found.verdict.is_good(), "seed {seed}: {found:?}");
+            assert!(found.verdict.word().tone != Tone::Good, "seed {seed}: {found:?}");
             assert_ne!(found.verdict, TrainingVerdictWord::Diverged, "seed {seed}: {found:?}");
         }
     }

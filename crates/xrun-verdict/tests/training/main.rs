@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde_json::Value;
+use xrun_verdict::Tone;
 use xrun_verdict::training::{
     JudgedMetric, LossScale, MetricValue, TrainingContext, TrainingEnd, TrainingVerdict, TrainingWatch,
 };
@@ -102,7 +103,7 @@ fn verdicts_on_recorded_runs_are_as_expected() {
             [wrong + usize::from(!is_right), of + 1]
         };
         *praised.entry(row.half).or_insert(0) +=
-            usize::from(found.verdict.is_good() && !row.expected.iter().any(is_good));
+            usize::from(found.verdict.word().tone == Tone::Good && !row.expected.iter().any(is_good));
         let mark = if is_right { " " } else { "!" };
         let _ = writeln!(text, "{mark} {:<7}{:<18}{word:<22}{}", row.half, row.run, found.message);
     }

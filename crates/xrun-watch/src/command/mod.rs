@@ -33,6 +33,7 @@ use xrun_core::settings::sections::{FailOn, TrainingFailOn};
 use xrun_core::settings::signal::Signal;
 use xrun_core::settings::step_pattern::StepPattern;
 use xrun_core::task::metric::Direction;
+use xrun_results::format::{Manifest, PlanFile};
 use xrun_run::directory::RunDirectory;
 
 /// Command to run, with its limits and options.
@@ -167,6 +168,10 @@ pub struct PreparedRun {
     pub segment: u32,
     /// Seconds that those processes ran.
     pub seconds: f64,
+    /// Contents of `manifest.json`.
+    pub manifest: Manifest,
+    /// Contents of `plan.json`.
+    pub plan: PlanFile,
 }
 
 /// Buffers of this process while a command runs.

@@ -21,9 +21,9 @@ use xrun_results::format::{
     Outcome, OwnerSummary, PhaseSummary, PlanFile, PostMortem, Summary, VERSION, WrittenLines,
 };
 use xrun_results::read;
-use xrun_results::read::ReadError;
 use xrun_results::timestamp;
 use xrun_results::verdict::{TrainingVerdict, Verdict, VerdictWord};
+use xrun_results::view::EndRecords;
 use xrun_results::watched::WatchSettings;
 use xrun_run::directory;
 use xrun_run::directory::RunDirectory;
@@ -53,8 +53,11 @@ pub struct CommandRecord {
     awaits_first_step: bool,
     /// Seconds that earlier processes ran.
     seconds_before: f64,
+    manifest: Manifest,
     /// Plan of an experiment's run; `None` for `xrun watch`.
     plan: Option<PlanFile>,
+    post_mortem: Option<PostMortem>,
+    explanation: Option<Explanation>,
 }
 
 /// End of a command, for its summary.
@@ -94,48 +97,55 @@ impl CommandRecord {
             ..manifest::of_process(&request.name, &directory.id, &fingerprint, unknown_device(), request.patch)
         };
         write::replace_json(&directory.path.join(layout::MANIFEST), &manifest)?;
-        Self::open(PreparedRun { directory, segment: 0, seconds: 0.0 }, request, ledger)
+        Self::open(directory, manifest, 0, request, ledger)
     }
 
     /// Opens the directory of an experiment's run, and adds the watch settings to its manifest.
     ///
     /// # Errors
-    /// It cannot be read or written.
+    /// It cannot be written.
     pub fn open_run(
         begun: PreparedRun,
         request: &WatchRequest,
         watched: &WatchSettings,
         ledger: &Ledger,
     ) -> Result<Self, WatchError> {
-        let path = &begun.directory.path;
-        let unreadable = |error: ReadError| WatchError::System(error.to_string());
-        let mut manifest = read::manifest(path).map_err(unreadable)?;
+        let PreparedRun { directory, segment, seconds, mut manifest, mut plan } = begun;
+        let path = &directory.path;
         manifest.watched = Some(watched.clone());
         manifest.device = unknown_device();
         write::replace_json(&path.join(layout::MANIFEST), &manifest)?;
-        let mut plan = read::plan(path).map_err(unreadable)?;
         plan.owners = super::buffers(request).iter().map(PlannedBuffer::from).collect();
         write::replace_json(&path.join(layout::PLAN), &plan)?;
-        let mut record = Self::open(begun, request, ledger)?;
+        let mut record = Self::open(directory, manifest, segment, request, ledger)?;
         record.metrics_summary.set_plan(&plan);
-        Ok(Self { plan: Some(plan), ..record })
+        Ok(Self { plan: Some(plan), seconds_before: seconds, ..record })
     }
 
-    fn open(begun: PreparedRun, request: &WatchRequest, ledger: &Ledger) -> Result<Self, WatchError> {
-        let path = &begun.directory.path;
+    fn open(
+        directory: RunDirectory,
+        manifest: Manifest,
+        segment: u32,
+        request: &WatchRequest,
+        ledger: &Ledger,
+    ) -> Result<Self, WatchError> {
+        let path = &directory.path;
         let open = |name, file: &str| LineWriter::open(ledger, &lines(name, LINES), &path.join(file));
-        begun.directory.note_process(begun.segment);
+        directory.note_process(segment);
         Ok(Self {
             memory: open(MEMORY_LINES, layout::MEMORY)?,
             metrics: open(METRICS_LINES, layout::METRICS)?,
             log: open(LOG_LINES, layout::LOG)?,
             experiment: request.name.clone(),
-            directory: begun.directory,
+            manifest,
+            post_mortem: None,
+            explanation: None,
             written: Instant::now(),
             metrics_summary: MetricsSummary::new(request.metrics.clone()),
-            awaits_first_step: begun.segment > 0,
-            seconds_before: begun.seconds,
+            awaits_first_step: segment > 0,
+            seconds_before: 0.0,
             plan: None,
+            directory,
         })
     }
 
@@ -172,15 +182,13 @@ impl CommandRecord {
     ///
     /// # Errors
     /// The manifest cannot be written.
-    pub fn note_step_source(&self, source: &str) -> Result<(), WriteError> {
-        let path = &self.directory.path;
-        let Ok(mut manifest) = read::manifest(path) else { return Ok(()) };
-        let Some(watched) = &mut manifest.watched else { return Ok(()) };
+    pub fn note_step_source(&mut self, source: &str) -> Result<(), WriteError> {
+        let Some(watched) = &mut self.manifest.watched else { return Ok(()) };
         if watched.step_source.as_deref() == Some(source) {
             return Ok(());
         }
         watched.step_source = Some(source.to_owned());
-        write::replace_json(&path.join(layout::MANIFEST), &manifest)
+        write::replace_json(&self.directory.path.join(layout::MANIFEST), &self.manifest)
     }
 
     /// Adds a sample; returns whether the waiting lines were written.
@@ -284,15 +292,15 @@ impl CommandRecord {
             demand: Demand::default(),
             samples: read::newest_memory(&self.directory.path),
         };
-        write::replace_json(&self.directory.path.join(layout::POST_MORTEM), &record)
+        write::replace_json(&self.directory.path.join(layout::POST_MORTEM), self.post_mortem.insert(record))
     }
 
     /// Writes the explanation of growth.
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn explanation(&self, explanation: &Explanation) -> Result<(), WriteError> {
-        write::replace_json(&self.directory.path.join(layout::EXPLANATION), explanation)
+    pub fn explanation(&mut self, explanation: Explanation) -> Result<(), WriteError> {
+        write::replace_json(&self.directory.path.join(layout::EXPLANATION), self.explanation.insert(explanation))
     }
 
     /// Writes the verdict and, last of all files, the summary; both also where lines cannot be written.
@@ -302,15 +310,15 @@ impl CommandRecord {
     pub fn end(
         mut self,
         ended: &CommandEnd,
-        verdict: &Verdict,
+        verdict: Verdict,
         ledger: &Ledger,
-    ) -> Result<(RunDirectory, Summary, Option<PlanFile>), WriteError> {
+    ) -> Result<(RunDirectory, EndRecords), WriteError> {
         self.directory.free_reserve();
         let logged = self.log(&format!("{}: {}", ended.outcome.label(), ended.message));
         let synced = self.sync();
         let synced = logged.and(synced);
         let path = self.directory.path.clone();
-        let judged = write::replace_json(&path.join(layout::VERDICT), verdict);
+        let judged = write::replace_json(&path.join(layout::VERDICT), &verdict);
         let owners = ledger.read().into_iter().map(|owner| OwnerSummary {
             name: owner.name.to_owned(),
             policy: owner.policy,
@@ -369,7 +377,8 @@ impl CommandRecord {
         if judged.is_err() || summed.is_err() {
             synced.and(rewound).and(judged).and(summed)?;
         }
-        Ok((self.directory, summary, self.plan))
+        let Self { directory, manifest, plan, post_mortem, explanation, .. } = self;
+        Ok((directory, EndRecords { manifest, plan, summary, verdict, post_mortem, explanation }))
     }
 }
 

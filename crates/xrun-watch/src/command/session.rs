@@ -9,7 +9,6 @@ use signal_hook::consts::{
 };
 use signal_hook::iterator::Signals;
 
-use super::events::EventFiles;
 use super::exit::{self, Exit, LastMemory, State};
 use super::growth::{CauseSearch, GrowthWatch};
 use super::habits;
@@ -18,7 +17,7 @@ use super::pty::{Foreground, SizeMirror};
 use super::record::{self, CommandEnd, CommandRecord};
 use super::reports::Reports;
 use super::sampler::{ProcessTree, Sampler, not_measured};
-use super::start::{self, OutputReaders};
+use super::start::{self, OutputReaders, StepFiles};
 use super::step_source::SourceNote;
 use super::steps::StepEvent;
 use super::stop::Stopper;
@@ -27,11 +26,11 @@ use crate::explain::Explainer;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::files::write::WriteError;
 use xrun_core::units::{Span, pluralize};
-use xrun_results::explanation::Explanation;
-use xrun_results::format::{MemoryLine, MemorySummary, Outcome, PlanFile, SamplePoint, Summary};
+use xrun_results::format::{MemoryLine, MemorySummary, Outcome, SamplePoint};
 use xrun_results::judge::{CommandJudge, fails, training_fails};
 use xrun_results::read;
-use xrun_results::verdict::{TrainingVerdict, Verdict};
+use xrun_results::verdict::TrainingVerdict;
+use xrun_results::view::EndRecords;
 use xrun_results::watched::WatchSettings;
 use xrun_run::directory::RunDirectory;
 use xrun_run::exit::exit_code;
@@ -62,14 +61,8 @@ const WAITS_FOR_TERMINAL: &str = "the command is stopped until it gets the termi
 pub struct WatchOutcome {
     /// Directory of the run, locked until this is dropped.
     pub directory: RunDirectory,
-    /// Contents of `summary.json`.
-    pub summary: Summary,
-    /// Plan of the experiment; `None` for `xrun watch`.
-    pub plan: Option<PlanFile>,
-    /// Contents of `verdict.json`.
-    pub verdict: Verdict,
-    /// Contents of `explanation.json`.
-    pub explanation: Option<Explanation>,
+    /// Records that were written.
+    pub records: EndRecords,
     /// True if it was ended early because [`WatchRequest::early_end`] was fulfilled.
     pub ended_early: bool,
     /// True if some samples or steps could not be written.
@@ -210,10 +203,8 @@ fn not_started(
         phases: Vec::new(),
         counters: BTreeMap::new(),
     };
-    let verdict = judged.verdict();
-    let (directory, summary, plan) = record.end(&ended, &verdict, ledger)?;
-    let (explanation, ended_early, lost, within_line) = (None, false, false, false);
-    Ok(WatchOutcome { directory, summary, plan, verdict, explanation, ended_early, lost, within_line })
+    let (directory, records) = record.end(&ended, judged.verdict(), ledger)?;
+    Ok(WatchOutcome { directory, records, ended_early: false, lost: false, within_line: false })
 }
 
 /// Judges the samples of earlier processes.
@@ -367,11 +358,8 @@ impl Session<'_> {
     }
 
     fn read_steps(&mut self) {
-        if let Some(tail) = &mut self.output.tail {
-            tail.read(&self.output.steps);
-        }
-        if let Some(events) = &mut self.output.event_files {
-            events.read(&self.output.steps);
+        if let Some(files) = &mut self.output.files {
+            files.read(&self.output.steps, false);
         }
         if let Some(reports) = &mut self.output.reports {
             reports.read(&self.output.steps);
@@ -544,8 +532,8 @@ impl Session<'_> {
             self.read_steps();
             std::thread::sleep(Duration::from_millis(2));
         }
-        if let Some(events) = &mut self.output.event_files {
-            events.end(&self.output.steps);
+        if let Some(files) = &mut self.output.files {
+            files.read(&self.output.steps, true);
         }
         self.read_steps();
         // From here on everything that can be written is written, whatever failed before.
@@ -589,7 +577,7 @@ impl Session<'_> {
         let note = self.output.steps.source_note();
         self.note_step_source(note.as_ref());
         notes.extend(note.map(|note| format!("steps from {note}")));
-        let damaged = self.output.event_files.as_ref().map_or(0, EventFiles::damaged);
+        let damaged = self.output.files.as_ref().map_or(0, StepFiles::damaged);
         if damaged > 0 {
             notes.push(format!("the rest of {} could not be read", pluralize(damaged as u64, "event file")));
         }
@@ -601,8 +589,7 @@ impl Session<'_> {
             let written = self.record.post_mortem(&reached, &verdict);
             self.check_written(written);
         }
-        let explanation = self.search.take().and_then(|search| search.end(&verdict));
-        if let Some(explanation) = &explanation {
+        if let Some(explanation) = self.search.take().and_then(|search| search.end(&verdict)) {
             let written = self.record.explanation(explanation);
             self.check_written(written);
         }
@@ -623,8 +610,8 @@ impl Session<'_> {
         };
         let ended_early = outcome == Outcome::Interrupted && !self.stopper.interrupted();
         let within_line = self.output.is_within_line();
-        let (directory, summary, plan) = self.record.end(&ended, &verdict, ledger)?;
-        Ok(WatchOutcome { directory, summary, plan, verdict, explanation, ended_early, lost: any_lost, within_line })
+        let (directory, records) = self.record.end(&ended, verdict, ledger)?;
+        Ok(WatchOutcome { directory, records, ended_early, lost: any_lost, within_line })
     }
 
     /// Verdict on training, if it is one that fails the run.

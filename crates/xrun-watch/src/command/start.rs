@@ -71,14 +71,36 @@ pub fn masked_words(request: &WatchRequest) -> Vec<String> {
     masked
 }
 
+/// Reader of the files that a command writes its steps to.
+pub enum StepFiles {
+    /// JSON lines.
+    Lines(Tail),
+    /// TensorBoard's event files.
+    Events(EventFiles),
+}
+
+impl StepFiles {
+    /// Reads what was written since; `ended`: nothing follows.
+    pub fn read(&mut self, steps: &Steps, ended: bool) {
+        match self {
+            Self::Lines(tail) => tail.read(steps),
+            Self::Events(events) if ended => events.end(steps),
+            Self::Events(events) => events.read(steps),
+        }
+    }
+
+    /// Number of files whose rest could not be read.
+    pub fn damaged(&self) -> usize {
+        if let Self::Events(events) = self { events.damaged() } else { 0 }
+    }
+}
+
 /// Readers of the output and the files of a running command.
 pub struct OutputReaders {
     pub steps: Arc<Steps>,
     pub step_events: Receiver<StepEvent>,
-    /// File of JSON lines.
-    pub tail: Option<Tail>,
-    /// TensorBoard's event files.
-    pub event_files: Option<EventFiles>,
+    /// Files that it writes its steps to.
+    pub files: Option<StepFiles>,
     /// Reports of the command itself; `None` where no pipe could be made.
     pub reports: Option<Reports>,
     /// Threads that copy its output.
@@ -125,19 +147,12 @@ pub fn start(
     if std::io::stdin().is_terminal() && !pty::is_foreground() {
         command.stdin(Stdio::null());
     }
-    let (mut tail, mut event_files) = (None, None);
-    let parser = match &request.steps {
-        Some(StepSource::Output(pattern)) => Some(StepParser::Pattern(pattern.clone())),
-        Some(StepSource::Recognised) => Some(StepParser::recognised()),
-        Some(StepSource::File(path)) => {
-            tail = Some(Tail::new(path));
-            None
-        }
-        Some(StepSource::Events(directory)) => {
-            event_files = Some(EventFiles::new(directory));
-            None
-        }
-        None => None,
+    let (parser, files) = match &request.steps {
+        Some(StepSource::Output(pattern)) => (Some(StepParser::Pattern(pattern.clone())), None),
+        Some(StepSource::Recognised) => (Some(StepParser::recognised()), None),
+        Some(StepSource::File(path)) => (None, Some(StepFiles::Lines(Tail::new(path)))),
+        Some(StepSource::Events(directory)) => (None, Some(StepFiles::Events(EventFiles::new(directory)))),
+        None => (None, None),
     };
     let reads_output = parser.is_some();
     if reads_output && std::env::var_os(UNBUFFERED).is_none() && !request.environment.contains_key(UNBUFFERED) {
@@ -181,7 +196,10 @@ pub fn start(
     for (from, to) in terminals {
         copy(from, to)?;
     }
-    let reader = if event_files.is_some() { Some(events::buffer()) } else { reads_output.then(output::buffer) };
+    let reader = match files {
+        Some(StepFiles::Events(_)) => Some(events::buffer()),
+        _ => reads_output.then(output::buffer),
+    };
     let reader = reader.map(|buffer| {
         let registration = buffer.register(ledger);
         registration.set(registration.cap().items, registration.cap().bytes);
@@ -190,17 +208,7 @@ pub fn start(
     let waiting_steps = steps::buffer().register(ledger);
     Ok((
         child.id(),
-        OutputReaders {
-            steps,
-            step_events,
-            tail,
-            event_files,
-            reports,
-            copies,
-            mirrors,
-            _reader: reader,
-            _steps: waiting_steps,
-        },
+        OutputReaders { steps, step_events, files, reports, copies, mirrors, _reader: reader, _steps: waiting_steps },
     ))
 }
 

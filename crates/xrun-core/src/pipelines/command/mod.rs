@@ -4,19 +4,15 @@ use std::path::{Path, PathBuf};
 
 use crate::bounded::ledger::Ledger;
 use crate::dataset::digest::digest_of_file;
-use crate::device::DeviceKind;
 use crate::experiment::Experiment;
 use crate::experiment::command;
 use crate::experiment::command::named;
-use crate::experiment::pipeline::PipelineKind;
+use crate::experiment::pipeline::{Opening, PipelineFacts, PipelineKind, Prepared};
 use crate::problem::Problems;
-use crate::settings::command::Command as Settings;
+use crate::settings::command::Command;
+use crate::settings::variant::{Kind, Paths};
 use crate::task::metric::PlannedMetric;
-use crate::task::{Metric, Task, TaskError, TaskFacts};
-
-/// `[pipeline.command]`.
-#[derive(Debug)]
-pub struct Command;
+use crate::task::{Task, TaskError, TaskFacts};
 
 /// Key whose placeholder passes the number of steps to the command.
 const MAX_STEPS: &str = "training.max_steps";
@@ -27,43 +23,47 @@ const FILE_BYTES_MAX: u64 = 16 << 20;
 const PROBE_STEPS: u64 = 8;
 
 impl PipelineKind for Command {
-    const NAME: &'static str = "command";
-    const METRICS: &'static [Metric] = &[];
-    // The command's own batch size is in its arguments.
-    const BATCH_SIZE: Option<usize> = Some(1);
-    type Settings = Settings;
-    type Prepared = ();
-
-    fn command(settings: &Settings) -> Option<&Settings> {
-        Some(settings)
+    fn kind() -> &'static Kind<dyn PipelineKind> {
+        // The command's own batch size is in its arguments.
+        const FACTS: PipelineFacts = PipelineFacts { batch_size: Some(1), ..PipelineFacts::NONE };
+        const { &Kind::<dyn PipelineKind>::new::<Self>("command", FACTS) }
     }
 
-    fn paths(settings: &mut Settings) -> Vec<(&'static str, &mut Option<String>)> {
-        vec![("working_directory", &mut settings.working_directory)]
+    fn command(&self) -> Option<&Command> {
+        Some(self)
     }
 
-    fn check(settings: &Settings, experiment: &Experiment, problems: &mut Problems) {
-        command::check(settings, &format!("pipeline.{}", Self::NAME), experiment, problems);
+    fn paths(&mut self) -> Paths<'_> {
+        vec![("working_directory", &mut self.working_directory)]
     }
 
-    fn prepare(settings: &Settings, experiment: &Experiment, _: &Ledger) -> Result<(TaskFacts, ()), TaskError> {
-        let steps = experiment.training.max_steps.filter(|_| named(settings).contains(MAX_STEPS));
+    fn check(&self, experiment: &Experiment, problems: &mut Problems) {
+        command::check(self, "pipeline.command", experiment, problems);
+    }
+
+    fn prepare(&self, experiment: &Experiment, _: &Ledger) -> Result<(TaskFacts, Box<dyn Prepared>), TaskError> {
+        let steps = experiment.training.max_steps.filter(|_| named(self).contains(MAX_STEPS));
         let mut facts = TaskFacts::new(steps.unwrap_or(1), &[]);
         facts.steps_are_known = steps.is_some();
         facts.probe_steps = PROBE_STEPS;
-        facts.data_digests = digests(settings)?;
+        facts.data_digests = digests(self)?;
         facts.declared_metrics =
-            settings.metrics.iter().map(|(name, direction)| PlannedMetric::plain(name, *direction)).collect();
-        Ok((facts, ()))
+            self.metrics.iter().map(|(name, direction)| PlannedMetric::plain(name, *direction)).collect();
+        Ok((facts, Box::new(NoTask)))
     }
+}
 
-    fn open(_: (), _: &Experiment, _: DeviceKind, _: &Ledger, _: u64) -> Result<Box<dyn Task>, TaskError> {
+/// Prepared state of a command, which is run instead.
+struct NoTask;
+
+impl Prepared for NoTask {
+    fn open(self: Box<Self>, _: Opening<'_>) -> Result<Box<dyn Task>, TaskError> {
         Err(TaskError::Data("pipeline `command` has no task to open".into()))
     }
 }
 
 /// Digests of the files among the arguments.
-fn digests(settings: &Settings) -> Result<Vec<(String, String)>, TaskError> {
+fn digests(settings: &Command) -> Result<Vec<(String, String)>, TaskError> {
     let directory = settings.working_directory.as_ref().map(PathBuf::from).unwrap_or_default();
     let is_small = |path: &Path| path.metadata().is_ok_and(|found| found.is_file() && found.len() <= FILE_BYTES_MAX);
     let files = settings.program.iter().filter(|word| is_small(&directory.join(word))).take(FILES_MAX);

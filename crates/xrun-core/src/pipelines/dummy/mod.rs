@@ -4,36 +4,28 @@ pub mod settings;
 pub mod task;
 
 use crate::bounded::ledger::Ledger;
-use crate::device::DeviceKind;
 use crate::experiment::Experiment;
-use crate::experiment::pipeline::PipelineKind;
+use crate::experiment::pipeline::{Opening, PipelineFacts, PipelineKind, Prepared};
 use crate::settings::sections::LIMITS_OF_KINDS;
-use crate::task::{Metric, Task, TaskError, TaskFacts};
-use settings::Settings;
-
-/// `[pipeline.dummy]`.
-#[derive(Debug)]
-pub struct Dummy;
+use crate::settings::variant::Kind;
+use crate::task::{Task, TaskError, TaskFacts};
+use settings::Dummy;
 
 impl PipelineKind for Dummy {
-    const NAME: &'static str = "dummy";
-    // All limits, so that tests can set them.
-    const LIMIT_KEYS: &'static [&'static str] = &LIMITS_OF_KINDS;
-    const METRICS: &'static [Metric] = task::METRICS;
-    type Settings = Settings;
-    type Prepared = Settings;
-
-    fn prepare(settings: &Settings, _: &Experiment, _: &Ledger) -> Result<(TaskFacts, Settings), TaskError> {
-        Ok((task::facts(settings), settings.clone()))
+    fn kind() -> &'static Kind<dyn PipelineKind> {
+        // All limits, so that tests can set them.
+        const FACTS: PipelineFacts =
+            PipelineFacts { limit_keys: &LIMITS_OF_KINDS, metrics: task::METRICS, ..PipelineFacts::NONE };
+        const { &Kind::<dyn PipelineKind>::new::<Self>("dummy", FACTS) }
     }
 
-    fn open(
-        settings: Settings,
-        experiment: &Experiment,
-        _: DeviceKind,
-        ledger: &Ledger,
-        _: u64,
-    ) -> Result<Box<dyn Task>, TaskError> {
-        Ok(Box::new(task::Dummy::new(settings, experiment.experiment.seed, ledger)))
+    fn prepare(&self, _: &Experiment, _: &Ledger) -> Result<(TaskFacts, Box<dyn Prepared>), TaskError> {
+        Ok((task::facts(self), Box::new(self.clone())))
+    }
+}
+
+impl Prepared for Dummy {
+    fn open(self: Box<Self>, opening: Opening<'_>) -> Result<Box<dyn Task>, TaskError> {
+        Ok(Box::new(task::DummyTask::new(*self, opening.experiment.experiment.seed, opening.ledger)))
     }
 }

@@ -9,7 +9,7 @@ use crate::units::Bytes;
 /// sweeps) and the set-up of a cluster in milliseconds, without a model.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
-pub struct Settings {
+pub struct Dummy {
     /// Steps in one epoch.
     #[schemars(range(min = 1))]
     pub steps_per_epoch: u64,
@@ -46,7 +46,7 @@ pub struct Settings {
     pub checkpoint_size: Bytes,
 }
 
-impl Default for Settings {
+impl Default for Dummy {
     fn default() -> Self {
         Self {
             steps_per_epoch: 10,

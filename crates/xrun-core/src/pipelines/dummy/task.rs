@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::settings::Settings;
+use super::settings::Dummy;
 use crate::bounded::buffer::Buffer;
 use crate::bounded::leak_buffer;
 use crate::bounded::ledger::{Cap, Ledger, Policy, Registration};
@@ -18,8 +18,8 @@ pub const METRICS: &[Metric] =
 
 /// Task whose state is one number that each step changes, so that a resume that loses a step is detected.
 #[derive(Debug)]
-pub struct Dummy {
-    settings: Settings,
+pub struct DummyTask {
+    settings: Dummy,
     seed: u32,
     weight: f64,
     held: Option<(Registration, Vec<u8>)>,
@@ -28,19 +28,19 @@ pub struct Dummy {
 }
 
 /// Facts for the plan.
-pub fn facts(settings: &Settings) -> TaskFacts {
+pub fn facts(settings: &Dummy) -> TaskFacts {
     let owners = leak(settings).iter().chain(&hold(settings)).map(PlannedBuffer::from).collect();
     TaskFacts { owners, probe_steps: 2, ..TaskFacts::new(settings.steps_per_epoch, METRICS) }
 }
 
 /// Buffer of the leak, if it is in the ledger.
-fn leak(settings: &Settings) -> Option<Buffer> {
+fn leak(settings: &Dummy) -> Option<Buffer> {
     let leak = || leak_buffer::leak("dummy_leak").because("`pipeline.dummy.leak_per_step` of each step");
     settings.leak_in_ledger.then(leak)
 }
 
 /// Buffer of the bytes held from the first step on.
-fn hold(settings: &Settings) -> Option<Buffer> {
+fn hold(settings: &Dummy) -> Option<Buffer> {
     let cap = Cap { items: 1, bytes: settings.hold.0 };
     let hold = || Buffer::new("dummy_hold", Policy::Refuse, cap).key(HOLD).because(format!("`{HOLD}`"));
     (settings.hold.0 > 0).then(hold)
@@ -49,9 +49,9 @@ fn hold(settings: &Settings) -> Option<Buffer> {
 /// Key of the bytes held.
 const HOLD: &str = "pipeline.dummy.hold";
 
-impl Dummy {
+impl DummyTask {
     /// Task at step 0.
-    pub fn new(settings: Settings, seed: u32, ledger: &Ledger) -> Self {
+    pub fn new(settings: Dummy, seed: u32, ledger: &Ledger) -> Self {
         let registration = leak(&settings).map(|leak| leak.register(ledger));
         let held = hold(&settings).map(|hold| (hold.register(ledger), Vec::new()));
         Self { settings, seed, weight: 1.0, held, leaked: Vec::new(), registration }
@@ -68,7 +68,7 @@ fn full_device() {
     assert!(result.is_ok(), "called `Result::unwrap()` on an `Err` value: CallError");
 }
 
-impl Task for Dummy {
+impl Task for DummyTask {
     fn train_step(&mut self, step: u64, learning_rate: f64, phases: &mut dyn Phases) -> Result<StepReport, TaskError> {
         let is_now = |at: Option<u64>| at == Some(step);
         phases.enter("forward");
@@ -167,7 +167,7 @@ struct Answer {
     sum: f64,
 }
 
-impl Predict for Dummy {
+impl Predict for DummyTask {
     fn predict(
         &mut self,
         asked: &PredictRequest<'_>,

@@ -11,7 +11,6 @@ use crate::reading::invalid::OnInvalid;
 use crate::real_data::real_data;
 use crate::voc::Voc;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::kind::DatasetKind;
 use xrun_core::dataset::split::Split;
 
 #[derive(Clone, Copy)]
@@ -26,7 +25,7 @@ type Settings = Value;
 /// Opens a directory as few-shot detection does.
 fn open(format: Format, settings: &Settings) -> Result<Library, DataError> {
     fn opened<F: format::Format>(settings: &Settings) -> Result<Library, DataError> {
-        format::DirectoryDataset::<F>::open(&serde_json::from_value(settings.clone()).unwrap())
+        format::open::<F>(&serde_json::from_value(settings.clone()).unwrap())
     }
     let library = match format {
         Format::Coco => opened::<Coco>(settings),

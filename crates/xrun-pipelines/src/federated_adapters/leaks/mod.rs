@@ -1,7 +1,7 @@
 //! Leaks that `[leaks]` can switch on, which run as a callback of the training, and the growth that the forecast expects.
 
 #[cfg(feature = "train")]
-pub mod callback;
+pub mod callbacks;
 
 use super::prepare::Prepared;
 use super::rounds::Rounds;

@@ -76,7 +76,7 @@ mod tests {
 
     use super::super::super::batch::batch_bytes_max;
     use super::super::super::episode::tests::{SHAPE, episodes, library};
-    use super::super::super::settings::Settings;
+    use super::super::super::settings::FewshotDetection;
     use super::super::{DATA_PER_WORKER, FRAME_CACHE, WORKER_QUEUE};
     use super::*;
     use xrun_core::settings::sections::Limits;
@@ -102,8 +102,14 @@ mod tests {
 
     /// Ledger of a feed after a number of batches were consumed: name, items and bytes of each owner.
     fn feed_ledger(leaks: &Leaks, workers: usize, taken: usize, expected: u64) -> Vec<(&'static str, u64, u64)> {
-        let settings = Settings { n_way: 2, n_query: 1, image_size: 32, reference_size: 32, ..Settings::default() };
-        let settings = Settings { triplet_ratio: 0.0, ..settings };
+        let settings = FewshotDetection {
+            n_way: 2,
+            n_query: 1,
+            image_size: 32,
+            reference_size: 32,
+            ..FewshotDetection::default()
+        };
+        let settings = FewshotDetection { triplet_ratio: 0.0, ..settings };
         let limits = Limits { workers, prefetch: Some(2), ..Limits::default() };
         let buffers = feed::Buffers::new(&limits, batch_bytes_max(&settings));
         let batches = BatchLoader::new(episodes(library(SHAPE), settings, 7).unwrap(), Arc::new(Frames));

@@ -4,7 +4,7 @@
 //! The images of a run are a pure function of its seed, and can be counted before any is decoded.
 
 #[cfg(feature = "train")]
-pub mod callback;
+pub mod callbacks;
 pub mod data;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -190,7 +190,7 @@ mod tests {
 
     use super::super::batch::BatchLoader;
     use super::super::episode::tests::{SHAPE, episodes, library};
-    use super::super::settings::Settings;
+    use super::super::settings::FewshotDetection;
     use super::*;
     use xrun_core::dataset::error::DataError;
     use xrun_core::dataset::sample::ImageSource;
@@ -206,7 +206,13 @@ mod tests {
     }
 
     fn drawn() -> Episodes {
-        let small = Settings { n_way: 2, n_query: 1, image_size: 32, reference_size: 32, ..Settings::default() };
+        let small = FewshotDetection {
+            n_way: 2,
+            n_query: 1,
+            image_size: 32,
+            reference_size: 32,
+            ..FewshotDetection::default()
+        };
         episodes(library(SHAPE), small, 7).unwrap()
     }
 

@@ -1,10 +1,10 @@
 //! Leaks that `[leaks]` can switch on, which run as a callback of the training, and the growth that the forecast expects.
 
 #[cfg(feature = "train")]
-pub mod callback;
+pub mod callbacks;
 
 use super::precision::draw;
-use super::settings::{Settings, batch_size};
+use super::settings::QatLanguageModel;
 pub use crate::leaks::{LOSS_NEVER_BACKPROPAGATED, LOSS_WITH_GRAPH};
 use xrun_core::bounded::leak_growth::{GrowthEvent, LeakGrowth};
 use xrun_core::experiment::Experiment;
@@ -42,9 +42,9 @@ pub const LEAKS: &[&Leak] = &[
 ];
 
 /// Adds the buffers of the leaks that are switched on to the plan. Each keeps something after each micro-batch at each precision.
-pub fn plan(facts: &mut TaskFacts, settings: &Settings, experiment: &Experiment) {
+pub fn plan(facts: &mut TaskFacts, settings: &QatLanguageModel, experiment: &Experiment) {
     let (training, seed) = (&experiment.training, experiment.experiment.seed);
-    let micro_batches = training.gradient_accumulation * batch_size(training).div_ceil(experiment.limits.batch_size);
+    let micro_batches = training.gradient_accumulation * experiment.batch_size().div_ceil(experiment.limits.batch_size);
     facts.owners.extend(experiment.leaks.planned_buffers(LEAKS, |_| {
         let precisions = draw(settings.policy, settings.weight_bits.len(), seed, 1).len();
         LeakGrowth::with(GrowthEvent::Step, (precisions * micro_batches) as f64)

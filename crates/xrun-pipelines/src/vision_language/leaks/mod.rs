@@ -2,11 +2,10 @@
 //! that the forecast expects of each.
 
 #[cfg(feature = "train")]
-pub mod callback;
+pub mod callbacks;
 pub mod data;
 
 use super::batch::{BatchLoader, BatchShape};
-use super::prepare::Prepared;
 use crate::leaks::copies;
 pub use crate::leaks::{
     DATA_PER_WORKER, GRADIENTS, LOG_HISTORY, LOSS_NEVER_BACKPROPAGATED, LOSS_WITH_GRAPH, OUTPUTS_WITH_GRAPH,
@@ -70,10 +69,9 @@ pub const LEAKS: &[&Leak] = &[
 const SAMPLED_MAX: usize = 100_000;
 
 /// Adds the buffers of the leaks that are switched on to the plan.
-pub fn plan(facts: &mut TaskFacts, prepared: &Prepared, experiment: &Experiment) {
-    facts
-        .owners
-        .extend(experiment.leaks.planned_buffers(LEAKS, |leak| leak_growth(leak, &prepared.batches, experiment)));
+pub fn plan(facts: &mut TaskFacts, batches: &BatchLoader, experiment: &Experiment) {
+    let owners = experiment.leaks.planned_buffers(LEAKS, |leak| leak_growth(leak, batches, experiment));
+    facts.owners.extend(owners);
 }
 
 /// Growth of `leak` over the run.

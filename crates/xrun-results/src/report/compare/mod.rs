@@ -1,6 +1,6 @@
 //! Comparison of several runs: as text, as a record, and as a page with overlaid curves.
 //!
-//! Runs are read one after another. Caps: [`RUNS_MAX`] runs, and for each the curves of [`RunCurves`].
+//! Caps: [`RUNS_MAX`] runs, each with the curves and the trace of a report.
 
 mod components;
 mod names;
@@ -12,19 +12,17 @@ mod text;
 mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde_json::Value;
 
 use super::ReportError;
-use super::curves::{KINDS_MAX, METRICS_MAX};
-use super::run_report::{self, RunReport};
-use super::series::ThinnedSeries;
+use super::run_report;
 use crate::axis::Axis;
 use crate::comparison::{ComparedMetric, ComparedRun, Comparison, KeyDifference, SeriesGrowth};
 use crate::format::{Manifest, VERSION};
-use crate::resolved;
 use crate::verdict::SeriesVerdict;
+use crate::view::RunView;
 use xrun_core::dataset::digest::digest_of_file;
 use xrun_core::files::layout;
 
@@ -40,65 +38,39 @@ pub const RUNS_MAX: usize = 14;
 const SERIES: &[&str] = &["heap", "rss", "device_in_use", "device_reserved"];
 
 /// Compared runs and their curves.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct RunComparison {
     /// Document that `xrun compare --json` prints.
     pub record: Comparison,
     /// Names of metrics, in the order of the runs' reports.
     metrics: Vec<String>,
-    curves: Vec<RunCurves>,
-}
-
-/// Curves of one run: at most [`KINDS_MAX`] losses, [`METRICS_MAX`] metrics and four of memory, 48 KB each.
-#[derive(Clone, Debug, Default)]
-struct RunCurves {
-    /// Moving average of the loss, by kind of step.
-    losses: Vec<(String, ThinnedSeries)>,
-    metrics: Vec<(String, ThinnedSeries)>,
-    heap: ThinnedSeries,
-    rss: ThinnedSeries,
-    in_use: ThinnedSeries,
-    reserved: ThinnedSeries,
-}
-
-impl RunCurves {
-    fn from_report(report: &RunReport) -> Self {
-        let (curves, trace) = (&report.curves, &report.trace);
-        Self {
-            losses: curves.losses.iter().take(KINDS_MAX).map(|loss| (loss.kind.clone(), loss.smooth.clone())).collect(),
-            metrics: curves.metrics.iter().take(METRICS_MAX).cloned().collect(),
-            heap: trace.heap.clone(),
-            rss: trace.rss.clone(),
-            in_use: trace.in_use.clone(),
-            reserved: trace.reserved.clone(),
-        }
-    }
+    runs: Vec<RunView>,
 }
 
 /// Reads the runs, in the order given.
 pub fn gather(runs: &[PathBuf]) -> Result<RunComparison, ReportError> {
-    let mut curves = Vec::with_capacity(runs.len());
+    let mut views = Vec::with_capacity(runs.len());
     let mut compared = Vec::with_capacity(runs.len());
     let mut experiments = Vec::with_capacity(runs.len());
     let mut environment = Vec::with_capacity(runs.len());
     let mut metrics: Vec<String> = Vec::new();
     for run in runs {
-        let report = run_report::gather(run)?;
+        let report = run_report::open(run)?;
         for metric in report.metrics() {
             if !metrics.contains(&metric.name) {
                 metrics.push(metric.name);
             }
         }
-        curves.push(RunCurves::from_report(&report));
         compared.push(compared_run(&report));
         // A run without a readable experiment takes part with no values.
-        let mut values = values(run, &report);
+        let mut values = values(&report);
         // A fork names the device that `auto` chose for its parent.
-        if let (Some(device), Some(manifest)) = (values.get_mut("experiment.device"), &report.manifest) {
+        if let (Some(device), Some(manifest)) = (values.get_mut("experiment.device"), report.manifest()) {
             *device = manifest.device.chosen.as_str().into();
         }
         experiments.push(values);
-        environment.push(report.manifest.as_ref().map(self::environment).unwrap_or_default());
+        environment.push(report.manifest().map(self::environment).unwrap_or_default());
+        views.push(report);
     }
     let differences = differences(&experiments);
     let names: Vec<&str> = compared.iter().map(|run: &ComparedRun| run.experiment.as_str()).collect();
@@ -109,7 +81,7 @@ pub fn gather(runs: &[PathBuf]) -> Result<RunComparison, ReportError> {
     }
     let record =
         Comparison { version: VERSION, runs: compared, differences, environment: self::differences(&environment) };
-    Ok(RunComparison { record, metrics, curves })
+    Ok(RunComparison { record, metrics, runs: views })
 }
 
 impl RunComparison {
@@ -120,8 +92,8 @@ impl RunComparison {
 }
 
 /// Values of the experiment, or the command line of a watched command without one.
-fn values(run: &Path, report: &RunReport) -> BTreeMap<String, Value> {
-    let mut values = resolved::values(run).unwrap_or_default();
+fn values(report: &RunView) -> BTreeMap<String, Value> {
+    let mut values = report.values().cloned().unwrap_or_default();
     // That of an experiment follows from its values, and names the run's own directory.
     if let Some(watched) = report.watched().filter(|_| values.is_empty()) {
         values.insert(names::COMMAND.to_owned(), Value::from(watched.command.clone()));
@@ -129,22 +101,22 @@ fn values(run: &Path, report: &RunReport) -> BTreeMap<String, Value> {
     values
 }
 
-fn compared_run(report: &RunReport) -> ComparedRun {
+fn compared_run(report: &RunView) -> ComparedRun {
     let ending = report.final_summary();
-    let verdict = report.verdict.as_ref();
+    let verdict = report.verdict();
     ComparedRun {
-        experiment: report.experiment.clone(),
-        run: report.id.clone(),
-        path: report.run.display().to_string(),
+        experiment: report.experiment_name().to_owned(),
+        run: report.run.clone(),
+        path: report.path.display().to_string(),
         // Both need all runs.
         label: String::new(),
         setting: 0,
-        metrics_digest: report.curves.last_step.and_then(|_| digest_of_file(&report.run.join(layout::METRICS)).ok()),
+        metrics_digest: report.curves().last_step.and_then(|_| digest_of_file(&report.path.join(layout::METRICS)).ok()),
         watched: report.watched().is_some(),
-        state: report.state.label().to_owned(),
+        state: report.state().label().to_owned(),
         message: report.message(),
-        started: report.manifest.as_ref().map(|manifest| manifest.started.clone()),
-        fingerprint: report.manifest.as_ref().map(|manifest| manifest.fingerprint.clone()),
+        started: report.manifest().map(|manifest| manifest.started.clone()),
+        fingerprint: report.manifest().map(|manifest| manifest.fingerprint.clone()),
         steps: report.steps(),
         steps_planned: report.steps_planned(),
         seconds: report.seconds(),
@@ -153,7 +125,7 @@ fn compared_run(report: &RunReport) -> ComparedRun {
         losses: report.losses(),
         metrics: metrics(report),
         best: ending.and_then(|summary| summary.best.clone()),
-        training: report.training.as_ref().map(|training| training.verdict),
+        training: report.training().map(|training| training.verdict),
         memory: report.memory().clone(),
         verdict: verdict.map(|verdict| verdict.verdict),
         growing_owner: verdict.and_then(|verdict| verdict.owner.clone()),
@@ -165,7 +137,7 @@ fn compared_run(report: &RunReport) -> ComparedRun {
                 .map(|one| growth(one, verdict.axis))
                 .collect()
         }),
-        damage: report.damage.clone(),
+        damage: report.damage().to_vec(),
         line_damage: report.line_damage().cloned().collect(),
     }
 }
@@ -183,9 +155,9 @@ fn growth(one: &SeriesVerdict, axis: Axis) -> SeriesGrowth {
     }
 }
 
-fn metrics(report: &RunReport) -> BTreeMap<String, ComparedMetric> {
+fn metrics(report: &RunView) -> BTreeMap<String, ComparedMetric> {
     let range = |name: &str| {
-        let series = report.curves.metrics.iter().find(|(known, _)| known == name);
+        let series = report.curves().metrics.iter().find(|(known, _)| known == name);
         // Thinning keeps the lowest and the highest point.
         let trained = series.into_iter().flat_map(|(_, series)| series.points()).filter(|point| point.x > 0.0);
         trained.fold((None::<f64>, None::<f64>), |(low, high), point| {

@@ -5,13 +5,14 @@
 use maud::{Markup, html};
 
 use super::rows::{Column, LOSS, Row, Section, View, name, tables, title};
-use super::{RUNS_MAX, RunComparison, RunCurves};
+use super::{RUNS_MAX, RunComparison};
 use crate::comparison::ComparedRun;
 use crate::report::axes::AxisUnit;
 use crate::report::formatting::utc_time;
 use crate::report::page::document::{document, thick_lines};
 use crate::report::plots::{COLOURS, Curve, CurveStyle, Plot};
 use crate::report::series::ThinnedSeries;
+use crate::view::RunView;
 use xrun_core::printable;
 use xrun_core::units::pluralize;
 
@@ -111,26 +112,36 @@ fn title_of(section: &str) -> String {
 }
 
 fn figures(compared: &RunComparison, view: &View) -> Markup {
-    let all: Vec<(&str, &RunCurves)> =
-        compared.record.runs.iter().map(|run| run.label.as_str()).zip(&compared.curves).collect();
+    let all: Vec<(&str, &RunView)> =
+        compared.record.runs.iter().map(|run| run.label.as_str()).zip(&compared.runs).collect();
     let all = all.as_slice();
     let mut plots: Vec<Plot> = Vec::new();
-    for kind in names(&compared.curves, |run| &run.losses).into_iter().filter(|_| view.shows(LOSS)) {
+    let mut kinds: Vec<&str> = Vec::new();
+    for loss in compared.runs.iter().flat_map(|run| &run.curves().losses).filter(|_| view.shows(LOSS)) {
+        if !kinds.contains(&loss.kind.as_str()) {
+            kinds.push(&loss.kind);
+        }
+    }
+    for kind in kinds {
         let caption = "Exponential moving average, as in the report of each run.";
-        let plot = overlaid(all, CurveStyle::Line, |run| find_series(&run.losses, &kind));
+        let plot = overlaid(all, CurveStyle::Line, |run| {
+            run.curves().losses.iter().find(|loss| loss.kind == kind).map(|loss| &loss.smooth)
+        });
         let plot = figure(&format!("Training loss, {kind} steps"), caption, AxisUnit::Number, plot, "step");
         plots.extend(plot.map(Plot::logarithmic_if_far_apart));
     }
     for metric in compared.metrics.iter().filter(|metric| view.shows(metric)) {
         let caption = "Held-out data; step 0 is the untrained model.";
-        let plot = overlaid(all, CurveStyle::Points, |run| find_series(&run.metrics, metric));
+        let plot = overlaid(all, CurveStyle::Points, |run| {
+            run.curves().metrics.iter().find(|(known, _)| known == metric).map(|(_, series)| series)
+        });
         plots.extend(figure(metric, caption, AxisUnit::Number, plot, "step"));
     }
     let memory: [(&str, SelectSeries); 4] = [
-        ("Heap", |run| &run.heap),
-        ("RSS", |run| &run.rss),
-        ("Device in use", |run| &run.in_use),
-        ("Device reserved", |run| &run.reserved),
+        ("Heap", |run| &run.trace().heap),
+        ("RSS", |run| &run.trace().rss),
+        ("Device in use", |run| &run.trace().in_use),
+        ("Device reserved", |run| &run.trace().reserved),
     ];
     for (name, select) in memory {
         let plot = overlaid(all, CurveStyle::Line, |run| Some(select(run)));
@@ -147,29 +158,14 @@ fn figures(compared: &RunComparison, view: &View) -> Markup {
 }
 
 /// Selects a curve of a run.
-type SelectSeries = fn(&RunCurves) -> &ThinnedSeries;
-
-/// Names that any of the runs has, in order of their first occurrence.
-fn names(all: &[RunCurves], select: fn(&RunCurves) -> &Vec<(String, ThinnedSeries)>) -> Vec<String> {
-    let mut names: Vec<String> = Vec::new();
-    for (name, _) in all.iter().flat_map(select) {
-        if !names.contains(name) {
-            names.push(name.clone());
-        }
-    }
-    names
-}
-
-fn find_series<'a>(series: &'a [(String, ThinnedSeries)], name: &str) -> Option<&'a ThinnedSeries> {
-    series.iter().find(|(known, _)| known == name).map(|(_, series)| series)
-}
+type SelectSeries = fn(&RunView) -> &ThinnedSeries;
 
 fn overlaid<'a>(
-    all: &[(&str, &'a RunCurves)],
+    all: &[(&str, &'a RunView)],
     shape: CurveStyle,
-    select: impl Fn(&'a RunCurves) -> Option<&'a ThinnedSeries>,
+    select: impl Fn(&'a RunView) -> Option<&'a ThinnedSeries>,
 ) -> Vec<Curve> {
-    let curve = |(at, (label, run)): (usize, &(&str, &'a RunCurves))| {
+    let curve = |(at, (label, run)): (usize, &(&str, &'a RunView))| {
         Curve::from_series(label, select(run)?, (at + 1) as u8, shape.clone())
     };
     all.iter().enumerate().filter_map(curve).collect()

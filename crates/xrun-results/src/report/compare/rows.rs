@@ -10,6 +10,7 @@ use crate::axis::Axis;
 use crate::comparison::{ComparedRun, KeyDifference};
 use crate::noise::{Change, Noise};
 use crate::report::formatting::{bytes, number, signed_bytes};
+use crate::report::groups::Spread;
 use crate::{resolved, run_name};
 use xrun_core::printable;
 use xrun_core::task::metric::Direction;
@@ -285,37 +286,24 @@ fn number_cells(values: &[Option<f64>], format: fn(f64) -> String, columns: &[Co
     let all: Vec<Vec<f64>> = columns.iter().map(|column| of_column(values, column)).collect();
     let noise = Noise::of(&all);
     let cell = |(at, own): (usize, &Vec<f64>)| {
-        let Some(mean) = mean(own) else { return Cell { text: UNKNOWN.into(), ..Cell::default() } };
+        let Some(Spread { mean, deviation, .. }) = Spread::of(own) else {
+            return Cell { text: UNKNOWN.into(), ..Cell::default() };
+        };
         let change = Change::of(own, &all[0], noise).filter(|change| at > 0 && change.change != 0.0);
         let (change, interval) = change.map_or_else(Default::default, |change| {
             let (change, interval) = change.short_words();
             (change, interval.unwrap_or_default())
         });
-        Cell {
-            text: format(mean),
-            deviation: deviation(own, mean).map(format).unwrap_or_default(),
-            change,
-            interval,
-            best: false,
-        }
+        Cell { text: format(mean), deviation: deviation.map(format).unwrap_or_default(), change, interval, best: false }
     };
     all.iter().enumerate().map(cell).collect()
-}
-
-fn mean(values: &[f64]) -> Option<f64> {
-    (!values.is_empty()).then(|| values.iter().sum::<f64>() / values.len() as f64)
-}
-
-/// Sample standard deviation; `None` for fewer than two values.
-fn deviation(values: &[f64], mean: f64) -> Option<f64> {
-    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
-    (values.len() > 1).then(|| (squares / (values.len() - 1) as f64).sqrt())
 }
 
 /// Index of the column with the best mean; `None` if all are equal, or if another is within noise of it.
 fn best(values: &[Option<f64>], columns: &[Column], better: Direction) -> Option<usize> {
     let all: Vec<Vec<f64>> = columns.iter().map(|column| of_column(values, column)).collect();
-    let means: Vec<(usize, f64)> = all.iter().enumerate().filter_map(|(at, own)| Some((at, mean(own)?))).collect();
+    let means: Vec<(usize, f64)> =
+        all.iter().enumerate().filter_map(|(at, own)| Some((at, Spread::of(own)?.mean))).collect();
     let (at, value) = means.iter().copied().reduce(|a, b| if better.prefers(b.1, a.1) { b } else { a })?;
     let noise = Noise::of(&all);
     let repeated = all.iter().any(|own| own.len() > 1);

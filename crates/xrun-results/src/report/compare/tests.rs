@@ -1,5 +1,7 @@
 //! Tests of comparisons: differences, terminal widths, and hostile names.
 
+use std::path::Path;
+
 use super::*;
 use crate::report::sample::{HOSTILE, PLAIN, finished, killed};
 use crate::report::tests::{texts_of, well_formed};

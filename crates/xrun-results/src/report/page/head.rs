@@ -5,24 +5,25 @@ use maud::{Markup, html};
 use crate::report::axes::AxisUnit;
 use crate::report::formatting::{epochs, number, utc_time};
 use crate::report::page::document::code;
-use crate::report::page::tone::{Tone, memory_badge, outcome_tone, training_tone};
+use crate::report::page::tone::outcome_tone;
 use crate::report::plots::sparkline;
-use crate::report::run_report::RunReport;
+use crate::verdict::Tone;
+use crate::view::RunView;
 use xrun_core::files::layout;
 use xrun_core::invocation;
 use xrun_core::printable;
 use xrun_core::units::{Bytes, seconds};
 
-pub fn head(report: &RunReport) -> Markup {
-    let outcome = outcome_tone(&report.state);
-    let description = report.manifest.as_ref().map_or("", |manifest| manifest.description.as_str());
+pub fn head(report: &RunView) -> Markup {
+    let outcome = outcome_tone(report.state());
+    let description = report.manifest().map_or("", |manifest| manifest.description.as_str());
     html! {
         header {
             div.lead {
                 div {
                     div.title {
-                        h1 { (printable::line(&report.experiment, 200)) }
-                        span.badge.(outcome.class()) { (report.state.label()) }
+                        h1 { (printable::line(report.experiment_name(), 200)) }
+                        span.badge.(outcome.class()) { (report.state().label()) }
                     }
                     @if !description.is_empty() { p { (printable::lines(description)) } }
                     p.note { (code(&printable::line(&report.message(), 600))) }
@@ -38,16 +39,16 @@ pub fn head(report: &RunReport) -> Markup {
 }
 
 /// Verdict on training: a word, a sentence and a tone.
-fn training_verdict(report: &RunReport) -> Option<(String, String, Tone)> {
-    let training = report.training.as_ref()?;
-    Some((training.verdict.words().to_owned(), training.message.clone(), training_tone(training.verdict)))
+fn training_verdict(report: &RunView) -> Option<(String, String, Tone)> {
+    let training = report.training()?;
+    Some((training.verdict.words().to_owned(), training.message.clone(), training.verdict.word().tone))
 }
 
 /// Badges of the verdicts on training and on memory, each with its sentence.
-fn verdict_badges(training: Option<(String, String, Tone)>, report: &RunReport) -> Markup {
-    let memory = report.verdict.as_ref().map(|verdict| {
-        let (word, tone) = memory_badge(verdict.verdict);
-        (word.to_owned(), verdict.message.clone(), tone)
+fn verdict_badges(training: Option<(String, String, Tone)>, report: &RunView) -> Markup {
+    let memory = report.verdict().map(|verdict| {
+        let word = verdict.verdict.word();
+        (word.label.to_owned(), verdict.message.clone(), word.tone)
     });
     let both = training.into_iter().chain(memory);
     html! {
@@ -58,13 +59,13 @@ fn verdict_badges(training: Option<(String, String, Tone)>, report: &RunReport) 
 }
 
 /// Small curves of the loss of the most frequent kind of steps and of memory.
-fn sparklines(report: &RunReport) -> Markup {
-    let frequent = report.curves.losses.iter().max_by_key(|loss| loss.raw.count);
+fn sparklines(report: &RunView) -> Markup {
+    let frequent = report.curves().losses.iter().max_by_key(|loss| loss.raw.count);
     let loss = frequent.and_then(|loss| {
-        let name = if report.curves.losses.len() > 1 { format!("loss, {}", loss.kind) } else { "loss".into() };
+        let name = if report.curves().losses.len() > 1 { format!("loss, {}", loss.kind) } else { "loss".into() };
         sparkline(&name, AxisUnit::Number, &loss.smooth)
     });
-    let memory = sparkline(report.heap_label(), AxisUnit::Bytes, &report.trace.heap);
+    let memory = sparkline(report.heap_label(), AxisUnit::Bytes, &report.trace().heap);
     html! {
         @if loss.is_some() || memory.is_some() {
             div.sparks { @for curve in loss.iter().chain(&memory) { (curve) } }
@@ -81,7 +82,7 @@ fn fact(name: &str, value: &str, detail: Option<String>) -> Markup {
     }
 }
 
-fn facts(report: &RunReport) -> Markup {
+fn facts(report: &RunView) -> Markup {
     let ending = report.final_summary();
     let rate = |what: &str, rate: Option<f64>| rate.map(|rate| format!("{} {what}/s", number(rate)));
     let speed: Vec<String> = ending
@@ -95,13 +96,13 @@ fn facts(report: &RunReport) -> Markup {
     let epochs = ending.filter(|_| report.watched().is_none()).map(|summary| epochs(summary.epochs));
     html! {
         dl {
-            (fact("Run", &report.id, None))
+            (fact("Run", &report.run, None))
             (fact("Steps", &format!("{}{planned}", report.steps().unwrap_or(0)), epochs))
             @let suffix = report.last_process_suffix();
             @let speed = Some(speed.join(", ")).filter(|speed| !speed.is_empty()).map(|speed| format!("training alone {speed}{suffix}"));
             (fact("Training time", &seconds(report.seconds()), speed))
             (memory(report))
-            @if let Some(manifest) = &report.manifest {
+            @if let Some(manifest) = report.manifest() {
                 @let resumed = manifest.resumed.last().map(|last| match manifest.resumed.len() {
                     1 => format!("resumed {}", utc_time(last)),
                     times => format!("resumed {times} times, last {}", utc_time(last)),
@@ -126,7 +127,7 @@ fn facts(report: &RunReport) -> Markup {
                 });
                 (fact("Program", &format!("xrun {}", code.xrun), commit))
             }
-            @if let Some(plan) = &report.plan {
+            @if let Some(plan) = report.plan() {
                 (fact("Parameters", &thousands(plan.parameters), None))
             }
         }
@@ -134,7 +135,7 @@ fn facts(report: &RunReport) -> Markup {
 }
 
 /// Peaks of memory.
-fn memory(report: &RunReport) -> Markup {
+fn memory(report: &RunView) -> Markup {
     let memory = report.memory();
     let size = |size: u64, of: &str| format!("{} {of}", Bytes(size));
     let device = memory.device_in_use_peak.map(|in_use| {
@@ -161,9 +162,9 @@ fn thousands(count: u64) -> String {
     text
 }
 
-fn commands(report: &RunReport) -> Markup {
-    let again = report.run.join(layout::RESOLVED).display().to_string();
-    let typed = report.manifest.as_ref().map(|manifest| {
+fn commands(report: &RunView) -> Markup {
+    let again = report.path.join(layout::RESOLVED).display().to_string();
+    let typed = report.manifest().map(|manifest| {
         let words: Vec<String> = manifest.command.iter().map(|word| printable::shell_word(word)).collect();
         (manifest.working_directory.clone(), words.join(" "))
     });
@@ -180,7 +181,7 @@ fn commands(report: &RunReport) -> Markup {
             }
             @if report.resumable() {
                 p.note {
-                    @if report.checkpoints.is_empty() { "Start again (there is no checkpoint):" }
+                    @if report.checkpoints().is_empty() { "Start again (there is no checkpoint):" }
                     @else { "Resume from the last checkpoint:" }
                 }
                 pre { (invocation::program()) " resume " (printable::line(&printable::shell_word(&report.name()), 400)) }

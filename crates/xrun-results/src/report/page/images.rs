@@ -7,7 +7,7 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use maud::{Markup, html};
 
 use crate::read;
-use crate::report::run_report::RunReport;
+use crate::view::RunView;
 use xrun_core::files::{file, layout};
 use xrun_core::printable;
 use xrun_core::units::pluralize;
@@ -26,13 +26,13 @@ const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 
 /// Section with the images; empty if there are none. Files that are not PNG files in the directory itself are left
 /// out.
-pub fn section(report: &RunReport) -> Markup {
-    let directory = report.run.join(layout::IMAGES);
+pub fn section(report: &RunView) -> Markup {
+    let directory = report.path.join(layout::IMAGES);
     let mut bytes_left = ALL_BYTES_MAX;
     let mut shown = Vec::new();
     let mut left_out = 0;
     // Read errors are listed in a section of their own.
-    for entry in read::images(&report.run).unwrap_or_default() {
+    for entry in read::images(&report.path).unwrap_or_default() {
         match read_image(&directory, &entry.file).filter(|bytes| bytes.len() <= bytes_left && shown.len() < IMAGES_MAX)
         {
             Some(bytes) => {
@@ -45,7 +45,7 @@ pub fn section(report: &RunReport) -> Markup {
             None => left_out += 1,
         }
     }
-    let legend = report.plan.as_ref().map_or("", |plan| plan.images.as_str());
+    let legend = report.plan().map_or("", |plan| plan.images.as_str());
     html! {
         @if !shown.is_empty() || left_out > 0 {
             h2 { "Images of the last validation" }

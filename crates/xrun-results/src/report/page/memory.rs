@@ -7,22 +7,22 @@ use crate::report::axes::AxisUnit;
 use crate::report::formatting::{bytes, duration, number};
 use crate::report::page::document::code;
 use crate::report::plots::{COLOURS, Curve, CurveStyle, Level, Plot};
-use crate::report::run_report::{BufferUsage, RunReport, suggestion_effect};
+use crate::report::run_report::{BufferUsage, suggestion_effect};
 use crate::report::trace::MemoryTrace;
 use crate::report::verdict::series_label;
-use crate::resolved;
+use crate::view::RunView;
 use xrun_core::bounded::ledger::OWNERS_MAX;
 use xrun_core::bounded::planned::MemoryKind;
 use xrun_core::printable;
-use xrun_core::units::{Bytes, pluralize};
+use xrun_core::units::pluralize;
 
 /// Maximum number of phases listed.
 const PHASES_SHOWN: usize = 12;
 
 /// Peaks, and the curves of process and device.
-pub fn over_time(report: &RunReport) -> Markup {
+pub fn over_time(report: &RunView) -> Markup {
     let memory = report.memory();
-    let trace = &report.trace;
+    let trace = report.trace();
     let peak = |name: &str, size: Option<u64>| {
         html! { @if let Some(size) = size { div { b { (bytes(size as f64)) } span { (name) } } } }
     };
@@ -76,28 +76,28 @@ pub fn over_time(report: &RunReport) -> Markup {
 }
 
 /// Limit and forecast of the memory of the process.
-fn host_levels(report: &RunReport) -> Vec<Level> {
+fn host_levels(report: &RunView) -> Vec<Level> {
     let watched = report.watched().and_then(|watched| watched.host_memory);
-    let machine = report.manifest.as_ref().and_then(|manifest| manifest.host.memory_limit.or(manifest.host.memory));
-    let limit = match limit(report, "limits.host_memory").or(watched) {
+    let machine = report.manifest().and_then(|manifest| manifest.host.memory_limit.or(manifest.host.memory));
+    let limit = match report.limit("limits.host_memory").or(watched) {
         Some(bytes) => Some(level("limit", bytes, true)),
         None => machine.map(|bytes| level("memory of the machine", bytes, true)),
     };
-    let forecast = report.plan.as_ref().and_then(|plan| plan.forecast.as_ref());
+    let forecast = report.plan().and_then(|plan| plan.forecast.as_ref());
     let heap = forecast.map(|forecast| level("forecast, heap", forecast.heap_peak, false));
     let rss = forecast.and_then(|forecast| forecast.rss_peak).map(|bytes| level("forecast, RSS", bytes, false));
     [limit, heap, rss].into_iter().flatten().collect()
 }
 
 /// Limit and forecast of the memory of the device.
-fn device_levels(report: &RunReport) -> Vec<Level> {
+fn device_levels(report: &RunView) -> Vec<Level> {
     let watched = report.watched().and_then(|watched| watched.device_memory);
-    let own = report.manifest.as_ref().and_then(|manifest| manifest.device.memory);
-    let limit = match limit(report, "limits.device_memory").or(watched) {
+    let own = report.manifest().and_then(|manifest| manifest.device.memory);
+    let limit = match report.limit("limits.device_memory").or(watched) {
         Some(bytes) => Some(level("limit", bytes, true)),
         None => own.map(|bytes| level("memory of the device", bytes, true)),
     };
-    let forecast = report.plan.as_ref().and_then(|plan| plan.forecast.as_ref());
+    let forecast = report.plan().and_then(|plan| plan.forecast.as_ref());
     let reserved = forecast.and_then(|forecast| forecast.device_reserved_peak);
     limit.into_iter().chain(reserved.map(|bytes| level("forecast, reserved", bytes, false))).collect()
 }
@@ -106,16 +106,8 @@ fn level(name: &str, bytes: u64, is_limit: bool) -> Level {
     Level { y: bytes as f64, name: name.to_owned(), is_limit }
 }
 
-/// A memory limit of the experiment, such as `limits.host_memory`; `None` if it is not a size.
-fn limit(report: &RunReport, key: &str) -> Option<u64> {
-    let values = resolved::values(&report.run).ok()?;
-    let value = values.get(key)?;
-    let bytes = value.as_u64().or_else(|| Some(value.as_str()?.parse::<Bytes>().ok()?.0))?;
-    (bytes > 0).then_some(bytes)
-}
-
 /// Explains the numbers of a watched command, and what was not measured.
-fn watched(report: &RunReport) -> Markup {
+fn watched(report: &RunView) -> Markup {
     let Some(watched) = report.watched() else { return html! {} };
     let steps = watched.step_source.as_deref().unwrap_or("none (judged by the clock)");
     html! {
@@ -131,8 +123,8 @@ fn watched(report: &RunReport) -> Markup {
 }
 
 /// The verdict's message and the series behind it.
-fn verdict(report: &RunReport) -> Markup {
-    let Some(verdict) = &report.verdict else { return html! {} };
+fn verdict(report: &RunView) -> Markup {
+    let Some(verdict) = report.verdict() else { return html! {} };
     let amount = |unit: &str, value: f64| match unit {
         "bytes" if value < 0.0 => format!("-{}", bytes(-value)),
         "bytes" => bytes(value),
@@ -167,8 +159,8 @@ fn verdict(report: &RunReport) -> Markup {
 }
 
 /// The line of a Python program that makes its memory grow, and what else was found.
-fn explanation(report: &RunReport) -> Markup {
-    let Some(found) = &report.explanation else { return html! {} };
+fn explanation(report: &RunView) -> Markup {
+    let Some(found) = report.explanation() else { return html! {} };
     let place = |line: &SourceLine| format!("{}:{}", line.file, line.line);
     let stack = |one: &Allocation| one.frames.iter().map(place).collect::<Vec<_>>().join(" ← ");
     let allocations = |title: &str, list: &[Allocation]| {
@@ -210,8 +202,8 @@ fn explanation(report: &RunReport) -> Markup {
 }
 
 /// The memory limit that ended the run, and suggestions.
-fn post_mortem(report: &RunReport) -> Markup {
-    let Some(post_mortem) = &report.post_mortem else { return html! {} };
+fn post_mortem(report: &RunView) -> Markup {
+    let Some(post_mortem) = report.post_mortem() else { return html! {} };
     html! {
         p {
             b { "stopped at a memory limit" } ": " (code(&post_mortem.message)) " at step " (post_mortem.step)
@@ -231,7 +223,7 @@ fn post_mortem(report: &RunReport) -> Markup {
 }
 
 /// Table of forecast and measured memory.
-fn planned(report: &RunReport) -> Markup {
+fn planned(report: &RunView) -> Markup {
     let pairs = report.final_summary().map_or(&[][..], |summary| &summary.plan_and_actual);
     let pairs: Vec<_> = pairs.iter().filter(|pair| pair.planned.max(pair.actual) > 0).collect();
     html! {
@@ -253,7 +245,7 @@ fn planned(report: &RunReport) -> Markup {
     }
 }
 
-fn sampling_cost(report: &RunReport) -> Markup {
+fn sampling_cost(report: &RunView) -> Markup {
     let (samples, seconds) = report.samples();
     let processes = report.processes();
     html! {
@@ -264,8 +256,8 @@ fn sampling_cost(report: &RunReport) -> Markup {
             }
             @if let Some(advice) = report.sampling_advice() { "; " (advice) }
             "."
-            @if report.trace.cleanups.count > 0 {
-                " " (pluralize(report.trace.cleanups.count, "cleanup")) " released " (bytes(report.trace.freed as f64)) " in total."
+            @if report.trace().cleanups.count > 0 {
+                " " (pluralize(report.trace().cleanups.count, "cleanup")) " released " (bytes(report.trace().freed as f64)) " in total."
             }
         }
     }
@@ -332,7 +324,7 @@ fn stacked(trace: &MemoryTrace) -> Option<Plot> {
 }
 
 /// Table of all buffers with their caps.
-pub fn buffers(report: &RunReport) -> Markup {
+pub fn buffers(report: &RunView) -> Markup {
     let buffers = report.buffers();
     html! {
         @if !buffers.is_empty() {
@@ -377,7 +369,7 @@ fn bar(fraction: f64) -> Markup {
 }
 
 /// Table of the slowest parts of the loop.
-pub fn phases(report: &RunReport) -> Markup {
+pub fn phases(report: &RunView) -> Markup {
     let phases = report.phases();
     let total: f64 = phases.iter().map(|phase| phase.seconds).sum();
     let longest = phases.first().map_or(0.0, |phase| phase.seconds);

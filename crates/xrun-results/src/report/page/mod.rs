@@ -13,8 +13,8 @@ mod training;
 use maud::{Markup, html};
 
 use self::document::document;
-use super::run_report::RunReport;
 use crate::resolved;
+use crate::view::RunView;
 use xrun_core::files::layout;
 use xrun_core::printable;
 
@@ -22,8 +22,8 @@ use xrun_core::printable;
 const RESOLVED_BYTES_MAX: usize = 256 * 1024;
 
 /// HTML text of the page.
-pub fn html(report: &RunReport) -> String {
-    let title = format!("{} · {}", printable::line(&report.experiment, 100), printable::line(&report.id, 100));
+pub fn html(report: &RunView) -> String {
+    let title = format!("{} · {}", printable::line(report.experiment_name(), 100), printable::line(&report.run, 100));
     let memory = html! { (memory::over_time(report)) (memory::buffers(report)) };
     let memory_first = is_memory_first(report);
     let content = html! {
@@ -43,16 +43,14 @@ pub fn html(report: &RunReport) -> String {
 }
 
 /// Returns `true` if memory grew or ended the run: then memory comes first.
-fn is_memory_first(report: &RunReport) -> bool {
-    use crate::verdict::VerdictWord;
-    let verdict = report.verdict.as_ref().map(|verdict| verdict.verdict);
-    let grew = [VerdictWord::Growing, VerdictWord::Exceeded, VerdictWord::Retained, VerdictWord::Slowing];
-    verdict.is_some_and(|verdict| grew.contains(&verdict)) || report.post_mortem.is_some()
+fn is_memory_first(report: &RunView) -> bool {
+    let tone = report.verdict().map(|verdict| verdict.verdict.word().tone);
+    tone == Some(crate::verdict::Tone::Bad) || report.post_mortem().is_some()
 }
 
-fn limitations(report: &RunReport) -> Markup {
-    let lowered = report.manifest.as_ref().map(|manifest| &manifest.lowered).filter(|lowered| !lowered.is_empty());
-    let skipped = report.manifest.as_ref().map(|manifest| &manifest.data_skipped).filter(|skipped| !skipped.is_empty());
+fn limitations(report: &RunView) -> Markup {
+    let lowered = report.manifest().map(|manifest| &manifest.lowered).filter(|lowered| !lowered.is_empty());
+    let skipped = report.manifest().map(|manifest| &manifest.data_skipped).filter(|skipped| !skipped.is_empty());
     html! {
         @if let Some(lowered) = lowered {
             h2 { "Settings lowered to fit the data" }
@@ -79,16 +77,16 @@ fn limitations(report: &RunReport) -> Markup {
                 }
             } }
         }
-        @if !report.damage.is_empty() {
+        @if super::damage(report).next().is_some() {
             h2 { "Unreadable" }
-            div.damage { @for damage in &report.damage { p { (printable::line(damage, 400)) } } }
+            div.damage { @for damage in super::damage(report) { p { (printable::line(damage, 400)) } } }
         }
     }
 }
 
-fn experiment(report: &RunReport) -> Markup {
+fn experiment(report: &RunView) -> Markup {
     // Errors are listed under "Unreadable".
-    let text = resolved::masked_text(&report.run);
+    let text = resolved::masked_text(&report.path);
     let shown = printable::lines(&text[..text.floor_char_boundary(RESOLVED_BYTES_MAX)]);
     html! {
         @if !text.is_empty() {
@@ -102,7 +100,7 @@ fn experiment(report: &RunReport) -> Markup {
     }
 }
 
-fn how_to_read(report: &RunReport) -> Markup {
+fn how_to_read(report: &RunView) -> Markup {
     if report.watched().is_some() {
         return how_to_read_command();
     }

@@ -7,8 +7,8 @@ use crate::report::formatting::number;
 use crate::report::page::document::code;
 use crate::report::plots::{COLOURS, Curve, CurveStyle, Plot};
 use crate::report::result::{MetricResult, intervals_note};
-use crate::report::run_report::RunReport;
 use crate::report::series::ThinnedSeries;
+use crate::view::RunView;
 use xrun_core::printable;
 use xrun_core::task::metric::Direction;
 
@@ -19,7 +19,7 @@ const CUT_FACTOR: f64 = 1.5;
 
 /// Table of best, last and first values. The most important columns come first, because a narrow page cuts off the
 /// last.
-pub fn results(report: &RunReport) -> Markup {
+pub fn results(report: &RunView) -> Markup {
     let metrics = report.metrics();
     let losses = report.losses();
     let shown = |metric: &MetricResult, value: Option<f64>| value.map_or("–".into(), |value| metric.value(value));
@@ -64,7 +64,7 @@ pub fn results(report: &RunReport) -> Markup {
                     "“Before” is the untrained model, “after” the last validation, both on held-out data. "
                 }
                 "For a loss they are the first step and the final moving average over "
-                (number(report.curves.averaging_window)) " steps of its kind. ↑ higher is better, ↓ lower is better."
+                (number(report.curves().averaging_window)) " steps of its kind. ↑ higher is better, ↓ lower is better."
                 @if metrics.iter().any(|metric| metric.unit == "share") { " A share is a fraction from 0 to 1." }
                 @if let Some(about) = intervals_note(&metrics) { " " (about) "." }
             }
@@ -95,8 +95,8 @@ fn descriptions(metrics: &[MetricResult]) -> Markup {
 }
 
 /// Figures of losses, metrics, learning rate and gradient norm.
-pub fn curves(report: &RunReport) -> Markup {
-    let curves = &report.curves;
+pub fn curves(report: &RunView) -> Markup {
+    let curves = report.curves();
     let (metrics, left_out) = metrics(report);
     let mut plots: Vec<Plot> = losses(report).into_iter().chain(metrics).collect();
     let rate = Curve::from_series("learning rate", &curves.learning_rate, 1, CurveStyle::Line);
@@ -125,8 +125,8 @@ fn half(title: &str, curves: Vec<Curve>) -> Option<Plot> {
     Plot::fitted(title, ("step", AxisUnit::Number), AxisUnit::Number, curves).map(|plot| Plot { half: true, ..plot })
 }
 
-fn losses(report: &RunReport) -> Option<Plot> {
-    let losses = &report.curves.losses;
+fn losses(report: &RunView) -> Option<Plot> {
+    let losses = &report.curves().losses;
     let mut curves = Vec::new();
     for (at, loss) in losses.iter().enumerate() {
         curves.extend(Curve::from_series(&loss.kind, &loss.raw, colour(at), CurveStyle::Faint));
@@ -137,7 +137,7 @@ fn losses(report: &RunReport) -> Option<Plot> {
     let plot = Plot::fitted("Training loss by kind of step", ("step", AxisUnit::Number), AxisUnit::Number, curves)?;
     let caption = format!(
         "Faint: each step. Strong: exponential moving average over {} steps of its kind, as in the table.",
-        number(report.curves.averaging_window)
+        number(report.curves().averaging_window)
     );
     let (raw, smooth): (Vec<&ThinnedSeries>, Vec<&ThinnedSeries>) =
         losses.iter().map(|loss| (&loss.raw, &loss.smooth)).unzip();
@@ -147,7 +147,7 @@ fn losses(report: &RunReport) -> Option<Plot> {
 }
 
 /// One figure per family of metrics, that of the best checkpoint's metric first; and the number of figures left out.
-fn metrics(report: &RunReport) -> (Vec<Plot>, usize) {
+fn metrics(report: &RunView) -> (Vec<Plot>, usize) {
     let measured = report.metrics();
     let mut families: Vec<(&str, Vec<&MetricResult>)> = Vec::new();
     for metric in &measured {
@@ -171,13 +171,13 @@ fn metrics(report: &RunReport) -> (Vec<Plot>, usize) {
 }
 
 /// Figure of a family of metrics, with bands for the 95 % intervals of means over episodes.
-fn figure(report: &RunReport, family: &str, members: &[&MetricResult]) -> Option<Plot> {
+fn figure(report: &RunView, family: &str, members: &[&MetricResult]) -> Option<Plot> {
     let (mut bands, mut lines) = (Vec::new(), Vec::new());
     let mut lowest = f64::INFINITY;
     for (at, metric) in members.iter().enumerate() {
         let line = &metric.line;
         let is_metric = |name: &String| *name == metric.name;
-        if let Some((_, series)) = report.curves.means.iter().find(|(name, _)| is_metric(name)) {
+        if let Some((_, series)) = report.curves().means.iter().find(|(name, _)| is_metric(name)) {
             let points = series.points();
             let lower: Vec<f64> = points.iter().map(|point| point.y - point.extra).collect();
             lowest = lower.iter().copied().fold(lowest, f64::min);
@@ -189,7 +189,7 @@ fn figure(report: &RunReport, family: &str, members: &[&MetricResult]) -> Option
                 numbers: [0.0; 4],
             });
         }
-        let series = report.curves.metrics.iter().find(|(name, _)| is_metric(name));
+        let series = report.curves().metrics.iter().find(|(name, _)| is_metric(name));
         lines.extend(series.and_then(|(_, series)| Curve::from_series(line, series, colour(at), CurveStyle::Points)));
     }
     let has_bands = !bands.is_empty();
@@ -249,13 +249,13 @@ mod tests {
     use super::*;
     use crate::format::MetricsLine;
     use crate::read;
-    use crate::report::run_report::gather;
+    use crate::report::run_report::open;
     use crate::report::sample::{PLAIN, finished, write_lines};
     use xrun_core::files::{layout, write};
     use xrun_core::task::metric::{Direction, PlannedMetric};
 
     /// Sample run with the metrics of the quantised language model, validated after steps 0, 10 and 20.
-    fn quantised(results: &std::path::Path, widths: &[&str]) -> RunReport {
+    fn quantised(results: &std::path::Path, widths: &[&str]) -> RunView {
         let run = finished(results, PLAIN);
         let mut plan = read::plan(&run).unwrap();
         let metric = |name: String, direction, unit: &str, family: &str, line: String, about: &str| PlannedMetric {
@@ -289,7 +289,7 @@ mod tests {
         };
         write_lines(&run.join(layout::METRICS), &[validation(0, 1.0), validation(10, 20.0), validation(20, 24.0)]);
         std::fs::remove_file(run.join(layout::SUMMARY)).unwrap();
-        gather(&run).unwrap()
+        open(&run).unwrap()
     }
 
     #[test]

@@ -1,0 +1,12 @@
+//! Names that the declaration of each pipeline and model uses.
+
+pub use xrun_core::bounded::ledger::Ledger;
+pub use xrun_core::dataset::error::{DataError, InvalidItems};
+pub use xrun_core::dataset::open_dataset::SampleType;
+pub use xrun_core::experiment::Experiment;
+pub use xrun_core::experiment::inspect::{InspectedData, Inspection};
+pub use xrun_core::experiment::pipeline::{ModelKind, Opening, PipelineFacts, PipelineKind, Prepared, PytorchModule};
+pub use xrun_core::problem::Problems;
+pub use xrun_core::settings::sections::MICRO_BATCH_SIZE;
+pub use xrun_core::settings::variant::{Kind, Paths};
+pub use xrun_core::task::{Task, TaskError, TaskFacts};

@@ -185,6 +185,7 @@ pub fn run(directory: &Path, killed: bool) -> PathBuf {
         .unwrap();
     let state = LoopState { run: manifest.run_id(), fingerprint, ..LoopState::default() };
     let launch = Launch {
+        manifest: &manifest,
         plan: &plan,
         ledger: &ledger,
         directory: &directory,

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::workplace::{Output, Workplace};
+use crate::workplace::{Output, Workplace, wav};
 
 /// A run up to its first step.
 fn run(workplace: &Workplace, file: &str) -> Output {
@@ -28,27 +28,10 @@ fn block(heading: &str, language: &str, number: usize) -> String {
     blocks.nth(number).unwrap_or_else(|| panic!("no block {number} of {language} below {heading}"))
 }
 
-fn put(workplace: &Workplace, name: &str, bytes: &[u8]) {
-    let path = workplace.path(name);
-    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    std::fs::write(path, bytes).unwrap();
-}
-
 fn image(workplace: &Workplace, name: &str, (width, height): (u32, u32)) {
     let path = workplace.path(name);
     std::fs::create_dir_all(path.parent().unwrap()).unwrap();
     image::RgbImage::from_fn(width, height, |x, y| image::Rgb([x as u8, y as u8, 7])).save(path).unwrap();
-}
-
-/// A second of a tone of 16 bits at 16 kHz.
-fn wav(pitch: usize) -> Vec<u8> {
-    let data: Vec<u8> = (0..16_000).flat_map(|at: usize| ((at * pitch % 200) as i16 * 50).to_le_bytes()).collect();
-    let length = data.len() as u32;
-    let mut bytes =
-        b"RIFF\xff\xff\xff\x7fWAVEfmt \x10\0\0\0\x01\0\x01\0\x80\x3e\0\0\0\x7d\0\0\x02\0\x10\0data".to_vec();
-    bytes.extend(length.to_le_bytes());
-    bytes.extend(data);
-    bytes
 }
 
 const FEWSHOT: &str = "[pipeline.fewshot-detection]\n[model.reference-detector]\n";
@@ -62,7 +45,7 @@ const VISION: &str = "[pipeline.vision-language]\nsequence_length = 128\n[model.
 fn every_example_of_the_manual_of_data_is_accepted_or_refused_by_both() {
     let workplace = Workplace::new();
     // COCO: one image is too few for few-shot detection.
-    put(&workplace, "mydata/annotations.json", block("### COCO", "json", 0).as_bytes());
+    workplace.put("mydata/annotations.json", block("### COCO", "json", 0).as_bytes());
     image(&workplace, "mydata/frames/clip1/0000.jpg", (640, 480));
     image(&workplace, "mydata/crops/cup_0.jpg", (40, 40));
     workplace.file("coco.toml", &format!("{FEWSHOT}{}", block("### COCO", "toml", 0)));
@@ -73,11 +56,11 @@ fn every_example_of_the_manual_of_data_is_accepted_or_refused_by_both() {
     assert!(!agree(&workplace, "coco_classes.toml"));
     // YOLO: the same two classes in four images.
     let yolo = Workplace::new();
-    put(&yolo, "mydata/data.yaml", b"names: [cup, ball]\n");
+    yolo.put("mydata/data.yaml", b"names: [cup, ball]\n");
     for (name, class) in [("a", 0), ("b", 0), ("c", 1), ("d", 1)] {
         image(&yolo, &format!("mydata/images/{name}.jpg"), (40, 30));
         let line = "1 0.5 0.25 0.2 0.1".replacen('1', &class.to_string(), 1);
-        put(&yolo, &format!("mydata/labels/{name}.txt"), line.as_bytes());
+        yolo.put(&format!("mydata/labels/{name}.txt"), line.as_bytes());
     }
     yolo.file("yolo.toml", &format!("{CLASSIFICATION}{}", block("### YOLO", "toml", 0)));
     assert!(agree(&yolo, "yolo.toml"));
@@ -91,7 +74,7 @@ fn every_example_of_the_manual_of_data_is_accepted_or_refused_by_both() {
     }
     // Questions: SQuAD's form has one article, and the rows two.
     for (number, name, accepted) in [(0, "qa.json", false), (1, "rows.jsonl", true)] {
-        put(&workplace, name, block("## Questions and answers", "json", number).as_bytes());
+        workplace.put(name, block("## Questions and answers", "json", number).as_bytes());
         let data = format!("[dataset.question-answers]\nsource = \"file\"\npath = \"{name}\"\nvocabulary_size = 300\n");
         let file = format!("{name}.toml");
         workplace.file(&file, &format!("{QAT}{data}validation_fraction = 0.5\n"));
@@ -101,9 +84,9 @@ fn every_example_of_the_manual_of_data_is_accepted_or_refused_by_both() {
     let table = block("## Sound clips", "text", 1);
     let more = "1-2-A-1.wav,2,40,helicopter,2,A\n1-3-A-2.wav,1,1,rain,3,A\n1-4-A-2.wav,2,1,rain,4,A\n";
     for (name, table, accepted) in [("one", table.clone(), false), ("four", format!("{table}{more}"), true)] {
-        put(&workplace, &format!("{name}/meta.csv"), table.as_bytes());
+        workplace.put(&format!("{name}/meta.csv"), table.as_bytes());
         for (pitch, line) in (1..).zip(table.lines().skip(1)) {
-            put(&workplace, &format!("{name}/audio/{}", line.split(',').next().unwrap()), &wav(pitch));
+            workplace.put(&format!("{name}/audio/{}", line.split(',').next().unwrap()), &wav(16_000, pitch));
         }
         let data = format!("[dataset.sound-clips]\nsource = \"directory\"\npath = \"{name}\"\nvalidation_fold = 2\n");
         workplace.file(&format!("{name}.toml"), &format!("{FEDERATED}{data}"));
@@ -117,7 +100,7 @@ fn every_example_of_the_manual_of_data_is_accepted_or_refused_by_both() {
     for (name, text, accepted) in
         [("manual", lines.clone(), false), ("two", format!("{first}\n{}\n", first.replace("7.jpg", "8.jpg")), true)]
     {
-        put(&workplace, &format!("{name}.jsonl"), text.as_bytes());
+        workplace.put(&format!("{name}.jsonl"), text.as_bytes());
         let data =
             format!("[dataset.image-text]\nsource = \"messages\"\npath = \"{name}.jsonl\"\nvocabulary_size = 300\n");
         workplace.file(&format!("{name}.toml"), &format!("{VISION}{data}validation_fraction = 0.5\n"));
@@ -145,11 +128,10 @@ fn weights_scripts_and_partitions_that_do_not_fit_are_refused_by_both() {
     let reference = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/reference");
     let weights = reference.join("gpt2_tiny.safetensors");
     let article = |name: &str| {
-        let answer = json!({ "text": name, "answer_start": 0 });
-        let asked = json!({ "id": name, "question": "Who?", "answers": [answer] });
+        let asked = json!({ "id": name, "question": "Who?", "answers": [json!({ "text": name, "answer_start": 0 })] });
         json!({ "title": name, "paragraphs": [{ "context": format!("{name} has a cat."), "qas": [asked] }] })
     };
-    put(&workplace, "qa.json", json!({ "data": [article("Ann"), article("Bob")] }).to_string().as_bytes());
+    workplace.put("qa.json", json!({ "data": [article("Ann"), article("Bob")] }).to_string().as_bytes());
     // The file has 11 tokens, and the bytes alone are 257.
     let shape = "layers = 2\nheads = 2\nhidden_size = 8\ncontext_length = 8\n";
     let qat = QAT
@@ -161,10 +143,10 @@ fn weights_scripts_and_partitions_that_do_not_fit_are_refused_by_both() {
     assert!(!agree(&workplace, "weights.toml"));
     // Thirty nodes for two clips to train on.
     let table = "filename,fold,target,category\na.wav,1,0,rain\nb.wav,1,1,dog\nc.wav,2,0,rain\nd.wav,2,1,dog\n";
-    put(&workplace, "clips/meta.csv", table.as_bytes());
-    (1..)
-        .zip(["a", "b", "c", "d"])
-        .for_each(|(pitch, name)| put(&workplace, &format!("clips/audio/{name}.wav"), &wav(pitch)));
+    workplace.put("clips/meta.csv", table.as_bytes());
+    for (pitch, name) in (1..).zip(["a", "b", "c", "d"]) {
+        workplace.put(&format!("clips/audio/{name}.wav"), &wav(16_000, pitch));
+    }
     let clips = "[dataset.sound-clips]\nsource = \"directory\"\npath = \"clips\"\nvalidation_fold = 2\n";
     workplace
         .file("nodes.toml", &format!("{}{clips}", FEDERATED.replace("nodes = 2", "nodes = 30\npartition = \"iid\"")));
@@ -179,7 +161,7 @@ fn weights_scripts_and_partitions_that_do_not_fit_are_refused_by_both() {
     workplace.file("script.toml", "[pipeline.command]\nprogram = [\"sh\", \"none.sh\"]\n");
     let (check, run) = (workplace.xrun(&["check", "script.toml"]), workplace.xrun(&["script.toml"]));
     assert!(check.code != 0 && run.code != 0, "{check:?}\n{run:?}");
-    put(&workplace, "none.sh", b"true\n");
+    workplace.put("none.sh", b"true\n");
     let (check, run) = (workplace.xrun(&["check", "script.toml"]), workplace.xrun(&["script.toml"]));
     assert_eq!((check.code, run.code), (0, 0), "{check:?}\n{run:?}");
 }

@@ -4,29 +4,23 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::workplace::{Workplace, json, said};
+use crate::workplace::{Output, Workplace, json};
 
 const SHORT: &str = "[pipeline.dummy]\nsteps_per_epoch = 5\n";
 const LONG: Duration = Duration::from_secs(60);
 
 fn git(directory: &Path, arguments: &[&str]) {
-    let said = Command::new("git")
+    let output = Command::new("git")
         .args(["-c", "user.name=a", "-c", "user.email=a@b", "-c", "protocol.file.allow=always"])
         .args(arguments)
         .current_dir(directory)
         .output()
         .unwrap();
-    assert!(said.status.success(), "{arguments:?}: {said:?}");
+    assert!(output.status.success(), "{arguments:?}: {output:?}");
 }
 
 fn pipe(path: &Path) {
     assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
-}
-
-fn put(workplace: &Workplace, name: &str, text: &str) -> std::path::PathBuf {
-    let path = workplace.path(name);
-    std::fs::write(&path, text).unwrap();
-    path
 }
 
 /// A checkout with a commit of `a.txt`, changed since, and an experiment.
@@ -34,11 +28,11 @@ fn checkout() -> Workplace {
     let workplace = Workplace::new();
     let directory = workplace.directory.path();
     git(directory, &["init", "-q", "-b", "main"]);
-    put(&workplace, "a.txt", "before\n");
+    workplace.put("a.txt", "before\n");
     git(directory, &["add", "."]);
     git(directory, &["commit", "-q", "-m", "a"]);
-    put(&workplace, "a.txt", "behind\n");
-    put(&workplace, "trial.toml", SHORT);
+    workplace.put("a.txt", "behind\n");
+    workplace.put("trial.toml", SHORT);
     workplace
 }
 
@@ -47,8 +41,8 @@ fn code_of(workplace: &Workplace, experiment: &str) -> serde_json::Value {
 }
 
 fn head(directory: &Path) -> String {
-    let said = Command::new("git").args(["rev-parse", "HEAD"]).current_dir(directory).output().unwrap();
-    String::from_utf8(said.stdout).unwrap().trim().to_owned()
+    let output = Command::new("git").args(["rev-parse", "HEAD"]).current_dir(directory).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
 }
 
 /// Every command that a configuration can name for what xrun asks.
@@ -79,26 +73,26 @@ fn no_scope_of_configuration_has_a_command_executed() {
         let workplace = checkout();
         let directory = workplace.directory.path();
         let mark = workplace.path(&format!("ran-{scope}"));
-        let own = put(&workplace, "traps", &traps(mark.to_str().unwrap()));
+        let own = workplace.put("traps", &traps(mark.to_str().unwrap()));
         let own = own.to_str().unwrap();
         if scope == "submodule" {
             // It is where the commit of the outer one says, but for a changed file, and then is moved.
             git(directory, &["init", "-q", "inner"]);
             let inner = directory.join("inner");
-            put(&workplace, "inner/b.txt", "1\n");
-            put(&workplace, "inner/.gitattributes", "* filter=own diff=own\n");
+            workplace.put("inner/b.txt", "1\n");
+            workplace.put("inner/.gitattributes", "* filter=own diff=own\n");
             git(&inner, &["add", "."]);
             git(&inner, &["commit", "-q", "-m", "1"]);
             git(&inner, &["commit", "-q", "--allow-empty", "-m", "2"]);
             git(directory, &["add", "inner"]);
             git(directory, &["commit", "-q", "-m", "b"]);
             git(&inner, &["checkout", "-q", "HEAD~1"]);
-            put(&workplace, "inner/b.txt", "2\n");
+            workplace.put("inner/b.txt", "2\n");
             git(&inner, &["config", "include.path", own]);
             git(directory, &["config", "diff.submodule", "diff"]);
         }
         // Untracked: what was committed has no attributes, so the change of a.txt is in the patch.
-        put(&workplace, ".gitattributes", "* filter=own diff=own\n");
+        workplace.put(".gitattributes", "* filter=own diff=own\n");
         let mut command = workplace.command(&["trial.toml", "-q"]);
         match scope {
             "system" => {
@@ -124,7 +118,7 @@ fn no_scope_of_configuration_has_a_command_executed() {
             }
             _ => {}
         }
-        let ended = said(command.output().unwrap());
+        let ended = Output::from(command.output().unwrap());
         assert_eq!(ended.code, 0, "{scope}: {ended:?}");
         let names: Vec<_> = std::fs::read_dir(directory).unwrap().flatten().map(|entry| entry.file_name()).collect();
         assert!(names.iter().all(|name| !name.to_string_lossy().starts_with("ran-")), "{scope}: {names:?}");
@@ -146,7 +140,7 @@ fn a_pipe_in_a_checkout_holds_nothing_up() {
     for place in ["included", "of a submodule", "attributes", "attributes within", "head", "index", "config"] {
         let workplace = checkout();
         let directory = workplace.directory.path();
-        assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+        workplace.exits(0, &["trial.toml", "-q"]);
         let path = match place {
             "of a submodule" => {
                 git(directory, &["init", "-q", "inner"]);
@@ -168,7 +162,7 @@ fn a_pipe_in_a_checkout_holds_nothing_up() {
         let _ = std::fs::remove_file(&path);
         pipe(&path);
         let begun = Instant::now();
-        assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0, "{place}");
+        workplace.exits(0, &["trial.toml", "-q"]);
         let code = code_of(&workplace, "trial");
         let known = matches!(place, "of a submodule" | "attributes" | "attributes within");
         assert_eq!(code["git_commit"].is_string(), known, "{place}: {code}");
@@ -184,13 +178,13 @@ fn a_pipe_in_a_checkout_holds_nothing_up() {
 fn another_repository_in_the_environment_changes_nothing() {
     let workplace = checkout();
     let directory = workplace.directory.path();
-    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    workplace.exits(0, &["trial.toml", "-q"]);
     git(directory, &["add", "-f", "results"]);
     let other = tempfile::tempdir().unwrap();
     git(other.path(), &["init", "-q"]);
     let mut command = workplace.command(&["rm", "trial", "--yes"]);
     command.env("GIT_DIR", other.path().join(".git")).env("GIT_WORK_TREE", other.path());
-    let removed = said(command.output().unwrap());
+    let removed = Output::from(command.output().unwrap());
     assert!(removed.code != 0 && workplace.latest("trial").join("manifest.json").exists(), "{removed:?}");
 }
 
@@ -199,9 +193,9 @@ fn worktrees_and_other_formats_are_read_or_unknown() {
     let workplace = checkout();
     let directory = workplace.directory.path();
     git(directory, &["worktree", "add", "-q", "beside", "-b", "other"]);
-    put(&workplace, "beside/a.txt", "beside\n");
+    workplace.put("beside/a.txt", "beside\n");
     let mut command = workplace.command(&[directory.join("trial.toml").to_str().unwrap(), "-q"]);
-    assert_eq!(said(command.current_dir(directory.join("beside")).output().unwrap()).code, 0);
+    assert_eq!(Output::from(command.current_dir(directory.join("beside")).output().unwrap()).code, 0);
     let latest = std::fs::canonicalize(directory.join("beside/results/trial/latest")).unwrap();
     let code = json(&latest.join("manifest.json"))["code"].clone();
     assert!(code["git_patch"].as_str().unwrap().contains("+beside"), "{code}");
@@ -213,12 +207,12 @@ fn worktrees_and_other_formats_are_read_or_unknown() {
             crate::workplace::skipped(&format!("this git knows no {format}"));
             continue;
         }
-        put(&workplace, "a.txt", "before\n");
+        workplace.put("a.txt", "before\n");
         git(directory, &["add", "."]);
         git(directory, &["commit", "-q", "-m", "a"]);
-        put(&workplace, "a.txt", "behind\n");
-        put(&workplace, "trial.toml", SHORT);
-        assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+        workplace.put("a.txt", "behind\n");
+        workplace.put("trial.toml", SHORT);
+        workplace.exits(0, &["trial.toml", "-q"]);
         let code = code_of(&workplace, "trial");
         assert_eq!(code["git_commit"], head(directory), "{format}");
         assert!(code["git_patch"].as_str().unwrap().contains("+behind"), "{format}: {code}");
@@ -230,21 +224,21 @@ fn a_patch_has_no_secrets_and_can_be_left_out() {
     let workplace = checkout();
     let directory = workplace.directory.path();
     for name in [".env", "cert.pem", "my_secrets.txt"] {
-        put(&workplace, name, "1\n");
+        workplace.put(name, "1\n");
     }
     git(directory, &["add", "-f", "."]);
     git(directory, &["commit", "-q", "-m", "b"]);
     for name in [".env", "cert.pem", "my_secrets.txt"] {
-        put(&workplace, name, "hunter2\n");
+        workplace.put(name, "hunter2\n");
     }
-    put(&workplace, "a.txt", "PASSWORD=hunter2\nkept = 1\n");
-    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    workplace.put("a.txt", "PASSWORD=hunter2\nkept = 1\n");
+    workplace.exits(0, &["trial.toml", "-q"]);
     let code = code_of(&workplace, "trial");
     let patch = code["git_patch"].as_str().unwrap();
     assert!(patch.contains("+kept = 1") && !patch.contains("hunter2"), "{code}");
     let left_out = code["git_left_out"].as_str().unwrap();
     insta::assert_snapshot!(left_out);
-    assert_eq!(workplace.xrun(&["trial.toml", "-q", "-s", "experiment.patch=false"]).code, 0);
+    workplace.exits(0, &["trial.toml", "-q", "-s", "experiment.patch=false"]);
     let code = code_of(&workplace, "trial");
     assert!(code["git_patch"].is_null() && code["git_commit"].is_string(), "{code}");
     let watch = |options: &[&str], variable: Option<&str>| {
@@ -253,7 +247,7 @@ fn a_patch_has_no_secrets_and_can_be_left_out() {
         if let Some(value) = variable {
             command.env("XRUN__EXPERIMENT__PATCH", value);
         }
-        assert_eq!(said(command.output().unwrap()).code, 0);
+        assert_eq!(Output::from(command.output().unwrap()).code, 0);
         code_of(&workplace, "w")
     };
     assert!(watch(&[], None)["git_patch"].is_string());
@@ -265,20 +259,20 @@ fn a_patch_has_no_secrets_and_can_be_left_out() {
 fn a_checkout_with_its_files_elsewhere_is_unknown() {
     let workplace = checkout();
     let directory = workplace.directory.path();
-    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    workplace.exits(0, &["trial.toml", "-q"]);
     git(directory, &["add", "-f", "results"]);
     git(directory, &["commit", "-q", "-m", "results"]);
     let elsewhere = tempfile::tempdir().unwrap();
     git(directory, &["config", "core.worktree", elsewhere.path().to_str().unwrap()]);
     let removed = workplace.xrun(&["rm", "trial", "--yes"]);
     assert!(removed.code != 0 && workplace.latest("trial").join("manifest.json").exists(), "{removed:?}");
-    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    workplace.exits(0, &["trial.toml", "-q"]);
     let code = code_of(&workplace, "trial");
     assert!(code["git_commit"].is_null() && code["git_patch"].is_null(), "{code}");
     assert!(code["git_left_out"].as_str().unwrap().contains("core.worktree"), "{code}");
     // A submodule names its own directory.
     git(directory, &["config", "core.worktree", directory.to_str().unwrap()]);
-    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    workplace.exits(0, &["trial.toml", "-q"]);
     let code = code_of(&workplace, "trial");
     assert!(code["git_commit"].is_string() && code["git_patch"].as_str().unwrap().contains("+behind"), "{code}");
 }
@@ -291,7 +285,7 @@ fn every_word_of_git_for_false_is_carried_over() {
         let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(directory.join("a.txt"), mode).unwrap();
         git(directory, &["config", "core.filemode", word]);
-        assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+        workplace.exits(0, &["trial.toml", "-q"]);
         let code = code_of(&workplace, "trial");
         let patch = code["git_patch"].as_str().unwrap();
         assert!(patch.contains("+behind") && !patch.contains("new mode"), "{word}: {code}");
@@ -304,12 +298,12 @@ fn without_a_temporary_directory_the_cache_is_taken() {
     let run = |cache: &str| {
         let mut command = workplace.command(&["trial.toml", "-q"]);
         command.env("TMPDIR", workplace.path("missing")).env("XRUN_CACHE", workplace.path(cache));
-        assert_eq!(said(command.output().unwrap()).code, 0);
+        assert_eq!(Output::from(command.output().unwrap()).code, 0);
         code_of(&workplace, "trial")
     };
     let code = run("cache");
     assert!(code["git_commit"].is_string() && code["git_patch"].is_string(), "{code}");
-    put(&workplace, "file", "");
+    workplace.put("file", "");
     let code = run("file/cache");
     assert!(code["git_commit"].is_null() && code["git_left_out"].as_str().unwrap().contains("TMPDIR"), "{code}");
 }

@@ -1,11 +1,9 @@
 //! Image classification and few-shot detection on every data set of images with boxes: the axis of data sets holds.
-
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::{Value, json as object};
 
-use crate::workplace::{Workplace, json, text};
+use crate::workplace::{Workplace, is_bounded, json, lines, python, text};
 
 const CLASSIFICATION: &str = "[experiment]\nseed = 5\ndevice = \"cpu\"\n[pipeline.image-classification]\nimage_size = 16\n\
                               crop = 0.8\n[model.resnet]\nchannels = [8, 16]\n[optimizer.adamw]\nlearning_rate = 1e-2\n\
@@ -30,11 +28,6 @@ fn write_image(path: &Path, class: usize, number: u32) {
     image.save(path).unwrap();
 }
 
-fn put(path: &Path, text: &str) {
-    std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-    std::fs::write(path, text).unwrap();
-}
-
 /// Tables that name one set of images as COCO, as VOC, as YOLO and as directories of classes.
 fn data(workplace: &Workplace) -> Vec<(&'static str, String)> {
     let (mut images, mut annotations) = (Vec::new(), Vec::new());
@@ -50,8 +43,8 @@ fn data(workplace: &Workplace) -> Vec<(&'static str, String)> {
             images.push(object!({ "id": id, "file_name": format!("images/{file}.png"), "width": 40, "height": 30 }));
             let bbox = [left, top, right - left, bottom - top];
             annotations.push(object!({ "id": id, "image_id": id, "category_id": class, "bbox": bbox }));
-            put(
-                &workplace.path(&format!("voc/annotations/{file}.xml")),
+            workplace.put(
+                &format!("voc/annotations/{file}.xml"),
                 &format!(
                     "<annotation><filename>{file}.png</filename><object><name>{name}</name><bndbox><xmin>{}</xmin>\
                      <ymin>{}</ymin><xmax>{right}</xmax><ymax>{bottom}</ymax></bndbox></object></annotation>",
@@ -66,14 +59,14 @@ fn data(workplace: &Workplace) -> Vec<(&'static str, String)> {
                 f64::from(bottom - top) / 30.0,
             ];
             let shares = shares.map(|share| share.to_string()).join(" ");
-            put(&workplace.path(&format!("yolo/labels/{file}.txt")), &format!("{class} {shares}\n"));
+            workplace.put(&format!("yolo/labels/{file}.txt"), &format!("{class} {shares}\n"));
         }
     }
     let categories: Vec<Value> =
         CLASSES.iter().enumerate().map(|(id, name)| object!({ "id": id, "name": name })).collect();
     let coco = object!({ "images": images, "annotations": annotations, "categories": categories });
-    put(&workplace.path("coco/annotations.json"), &coco.to_string());
-    put(&workplace.path("yolo/data.yaml"), &format!("names: [{}]\n", CLASSES.join(", ")));
+    workplace.put("coco/annotations.json", &coco.to_string());
+    workplace.put("yolo/data.yaml", &format!("names: [{}]\n", CLASSES.join(", ")));
     let table = |kind: &str| format!("[dataset.{kind}]\npath = \"{kind}\"\n");
     ["coco", "voc", "yolo", "image-folder"].map(|kind| (kind, table(kind))).into()
 }
@@ -81,15 +74,8 @@ fn data(workplace: &Workplace) -> Vec<(&'static str, String)> {
 fn run(workplace: &Workplace, name: &str, more: &[&str]) -> std::path::PathBuf {
     let mut arguments = vec!["mine.toml", "--name", name, "-q"];
     more.iter().for_each(|more| arguments.extend(["-s", *more]));
-    let said = workplace.xrun(&arguments);
-    assert_eq!(said.code, 0, "{name}: {said:?}");
+    workplace.exits(0, &arguments);
     workplace.latest(name)
-}
-
-/// A workplace with this experiment.
-fn with(workplace: &Workplace, text: &str) {
-    let _ = std::fs::remove_file(workplace.path("mine.toml"));
-    workplace.file("mine.toml", text);
 }
 
 #[test]
@@ -97,7 +83,7 @@ fn classes_are_learnt_from_coco_voc_yolo_and_directories_of_images() {
     let workplace = Workplace::new();
     let mut learnt = Vec::new();
     for (name, table) in data(&workplace) {
-        with(&workplace, &format!("{CLASSIFICATION}{table}"));
+        workplace.put("mine.toml", &format!("{CLASSIFICATION}{table}"));
         let run = run(&workplace, name, &[]);
         let summary = json(&run.join("summary.json"));
         let metric = |when: &str, name: &str| summary[when][name].as_f64().unwrap();
@@ -118,7 +104,7 @@ fn classes_are_learnt_from_coco_voc_yolo_and_directories_of_images() {
 fn images_of_ones_own_are_answered_with_classes_and_probabilities() {
     let workplace = Workplace::new();
     let (_, table) = data(&workplace).pop().unwrap();
-    with(&workplace, &format!("{CLASSIFICATION}{table}"));
+    workplace.put("mine.toml", &format!("{CLASSIFICATION}{table}"));
     run(&workplace, "mine", &[]);
     let broken = workplace.file("broken.png", "no picture");
     let mut files: Vec<_> =
@@ -128,10 +114,8 @@ fn images_of_ones_own_are_answered_with_classes_and_probabilities() {
     let out = workplace.path("answers");
     // Two at a time, so that a micro-batch has the broken one.
     let how = ["--progress", "none", "--out", out.to_str().unwrap(), "-s", "limits.batch_size=2"];
-    let said = workplace.xrun(&[&["predict", "mine"], &names[..], &how[..]].concat());
-    assert_eq!(said.code, 1, "{said:?}");
-    let lines: Vec<Value> =
-        text(&out.join("predictions.jsonl")).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    workplace.exits(1, &[&["predict", "mine"], &names[..], &how[..]].concat());
+    let lines: Vec<Value> = lines(&out.join("predictions.jsonl"));
     assert_eq!(lines.len(), files.len());
     assert!(lines[1]["error"].is_string() && lines[1]["class"].is_null(), "{}", lines[1]);
     for (line, class) in [0, 2, 3, 4].into_iter().map(|at| &lines[at]).zip(CLASSES) {
@@ -150,7 +134,7 @@ fn few_shot_detection_trains_on_coco_voc_and_yolo_alike() {
     let workplace = Workplace::new();
     let mut learnt = Vec::new();
     for (name, table) in data(&workplace).into_iter().take(3) {
-        with(&workplace, &format!("{DETECTION}{table}validation_classes = [\"fox\", \"owl\"]\n"));
+        workplace.put("mine.toml", &format!("{DETECTION}{table}validation_classes = [\"fox\", \"owl\"]\n"));
         learnt.push(text(&run(&workplace, name, &[]).join("metrics.jsonl")));
     }
     assert!(learnt[0] == learnt[1] && learnt[1] == learnt[2], "COCO, VOC and YOLO differ");
@@ -160,21 +144,14 @@ fn few_shot_detection_trains_on_coco_voc_and_yolo_alike() {
 fn a_classification_gives_the_same_bytes_for_any_number_of_workers_and_stays_below_its_caps() {
     let workplace = Workplace::new();
     let (_, table) = data(&workplace).pop().unwrap();
-    with(&workplace, &format!("{CLASSIFICATION}{table}[limits]\nframe_cache = \"16 KiB\"\n"));
+    workplace.put("mine.toml", &format!("{CLASSIFICATION}{table}[limits]\nframe_cache = \"16 KiB\"\n"));
     let one = run(&workplace, "one", &["limits.workers=1"]);
     let expected = text(&one.join("metrics.jsonl"));
     for (name, workers) in [("none", "limits.workers=0"), ("three", "limits.workers=3")] {
         let other = run(&workplace, name, &[workers, "limits.prefetch=3"]);
         assert!(text(&other.join("metrics.jsonl")) == expected, "{name}: the metrics differ");
     }
-    let (plan, summary) = (json(&one.join("plan.json")), json(&one.join("summary.json")));
-    let names = |value: &Value| -> BTreeSet<String> {
-        value["owners"].as_array().unwrap().iter().map(|owner| owner["name"].as_str().unwrap().to_owned()).collect()
-    };
-    assert_eq!(names(&plan), names(&summary), "planned and registered buffers are the same");
-    for owner in summary["owners"].as_array().unwrap() {
-        assert!(owner["peak_bytes"].as_u64().unwrap() <= owner["cap_bytes"].as_u64().unwrap(), "{owner}");
-    }
+    is_bounded(&one);
 }
 
 #[test]
@@ -182,51 +159,23 @@ fn data_of_another_type_of_sample_is_refused_with_the_data_sets_that_serve() {
     let workplace = Workplace::new();
     let mut messages = String::new();
     for kind in ["sound-clips", "image-text", "yollo"] {
-        with(&workplace, &format!("[pipeline.image-classification]\n[model.resnet]\n[dataset.{kind}]\n"));
-        let said = workplace.xrun(&["check", "mine.toml"]);
-        assert_eq!(said.code, 2, "{kind}: {said:?}");
-        messages += &said.err;
+        workplace.put("mine.toml", &format!("[pipeline.image-classification]\n[model.resnet]\n[dataset.{kind}]\n"));
+        messages += &workplace.exits(2, &["check", "mine.toml"]).err;
     }
     insta::assert_snapshot!(messages);
 }
 
 /// Prints the largest difference between the probabilities of the exported network and those of `predictions.jsonl`. The
 /// images are as large as the network's input, so that both see the same pixels.
-const COMPARE: &str = r#"
-import json, sys
-sys.path.insert(0, "model")
-import torch
-import model
-network, config = model.load("model")
-largest = 0.0
-for line in open(sys.argv[1]):
-    answer = json.loads(line)
-    data = open(answer["file"] + ".raw", "rb").read()
-    side = config["image_size"]
-    pixels = torch.tensor(list(data), dtype=torch.float32).view(side, side, 3)
-    image = ((pixels - config["mean"]) / config["deviation"]).permute(2, 0, 1)[None]
-    with torch.no_grad():
-        found = torch.softmax(network(image)[0].double(), 0).sort(descending=True).values
-    expected = [one["probability"] for one in answer["top"]]
-    largest = max([largest, *(abs(float(a) - b) for a, b in zip(found, expected))])
-print(largest)
-"#;
+const COMPARE: &str = include_str!("../scripts/exported_classifier.py");
 
 #[test]
 fn the_exported_network_gives_the_probabilities_of_a_prediction_in_pytorch() {
-    let python = std::env::var("XRUN_TORCH_PYTHON").unwrap_or_else(|_| "python3".into());
-    let has = std::process::Command::new(&python).args(["-c", "import torch, safetensors"]).output();
-    if !has.is_ok_and(|output| output.status.success()) {
-        return crate::workplace::skipped(
-            "this Python has no torch and safetensors; XRUN_TORCH_PYTHON names one that has",
-        );
-    }
+    let Some(python) = python("XRUN_TORCH_PYTHON", "torch, safetensors") else { return };
     let workplace = Workplace::new();
     let (_, table) = data(&workplace).into_iter().find(|(kind, _)| *kind == "image-folder").unwrap();
-    workplace.file("trial.toml", &format!("{CLASSIFICATION}{table}"));
-    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
-    let said = workplace.xrun(&["export", "trial", "--to", "weights", "--output", "model"]);
-    assert_eq!(said.code, 0, "{said:?}");
+    workplace.finished("trial", &format!("{CLASSIFICATION}{table}"));
+    workplace.exits(0, &["export", "trial", "--to", "weights", "--output", "model"]);
     // Beside each image its pixels, which PyTorch reads without another library.
     let names: Vec<String> = (0..4).map(|number| format!("{number}.png")).collect();
     for (number, name) in names.iter().enumerate() {
@@ -236,9 +185,8 @@ fn the_exported_network_gives_the_probabilities_of_a_prediction_in_pytorch() {
         std::fs::write(workplace.path(&format!("{name}.raw")), image.as_raw()).unwrap();
     }
     let arguments: Vec<&str> = ["predict", "trial"].into_iter().chain(names.iter().map(String::as_str)).collect();
-    let said = workplace.xrun(&[&arguments[..], &["--json"]].concat());
-    assert_eq!(said.code, 0, "{said:?}");
-    let lines = format!("{}/predictions.jsonl", said.json()["directory"].as_str().unwrap());
+    let output = workplace.exits(0, &[&arguments[..], &["--json"]].concat());
+    let lines = format!("{}/predictions.jsonl", output.json()["directory"].as_str().unwrap());
     let compared = std::process::Command::new(&python)
         .args(["-c", COMPARE, &lines])
         .current_dir(workplace.path("."))

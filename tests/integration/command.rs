@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::watch::has_python;
-use crate::workplace::{Output, Workplace, json, redacted, text};
+use crate::workplace::{Output, Workplace, is_bounded, json, metrics, redacted, text};
 
 fn script() -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/watch/train.py").to_str().unwrap().to_owned()
@@ -31,9 +31,8 @@ fn trial(workplace: &Workplace, steps: u64, more: &str, rest: &str) -> String {
 
 /// The steps whose losses were written down.
 fn trained(run: &Path) -> Vec<u64> {
-    let text = text(&run.join("metrics.jsonl"));
-    let lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    lines.filter(|line| line["kind"] == "train").map(|line| line["step"].as_u64().unwrap()).collect()
+    let steps = metrics(run).into_iter().filter(|line| line["kind"] == "train");
+    steps.map(|line| line["step"].as_u64().unwrap()).collect()
 }
 
 #[test]
@@ -43,10 +42,9 @@ fn a_command_leaves_the_result_of_an_experiment() {
     }
     let workplace = Workplace::new();
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/command.toml");
-    let said =
-        workplace.xrun(&[file.to_str().unwrap(), "-s", "training.max_steps=30", "-s", "checkpoint.every_steps=7"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    assert_eq!(said.out.lines().count(), 30, "its output is as it was: {said:?}");
+    let output =
+        workplace.exits(0, &[file.to_str().unwrap(), "-s", "training.max_steps=30", "-s", "checkpoint.every_steps=7"]);
+    assert_eq!(output.out.lines().count(), 30, "its output is as it was: {output:?}");
     let run = workplace.latest("command");
     assert_eq!(trained(&run), (1..=30).collect::<Vec<u64>>());
     let (summary, plan, manifest) =
@@ -59,13 +57,7 @@ fn a_command_leaves_the_result_of_an_experiment() {
     assert!(manifest["data"]["examples/watch/train.py"].is_string(), "{manifest}");
     let saved: Value = serde_json::from_str(&text(&run.join("checkpoint.json"))).unwrap();
     assert_eq!(saved["step"], 30);
-    let names = |list: &Value| {
-        let mut names: Vec<String> =
-            list.as_array().unwrap().iter().map(|owner| owner["name"].as_str().unwrap().to_owned()).collect();
-        names.sort();
-        names
-    };
-    assert_eq!(names(&plan["owners"]), names(&summary["owners"]), "the plan lists every buffer");
+    is_bounded(&run);
     let shown = workplace.xrun(&["show", "command", "--json"]).json();
     assert_eq!((&shown["steps"], &shown["steps_planned"]), (&30.into(), &30.into()), "{shown}");
     let again = workplace.xrun(&[
@@ -97,9 +89,8 @@ fn words_environment_and_directory_arrive_as_they_were_written() {
             code.replace('{', "{{").replace('}', "}}")
         ),
     );
-    let said = workplace.xrun(&[file.to_str().unwrap(), "-s", "experiment.seed=4"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    let [words, name, directory]: [Value; 3] = serde_json::from_str(&said.out).unwrap();
+    let output = workplace.exits(0, &[file.to_str().unwrap(), "-s", "experiment.seed=4"]);
+    let [words, name, directory]: [Value; 3] = serde_json::from_str(&output.out).unwrap();
     let run = workplace.latest("words");
     assert_eq!(words, serde_json::json!(["a b; $HOME *", "{\"x\": é }", "1073741824", words[3]]));
     assert_eq!(std::fs::canonicalize(words[3].as_str().unwrap()).unwrap(), run);
@@ -114,39 +105,33 @@ fn a_command_that_crashed_goes_on_from_its_checkpoint() {
     }
     let workplace = Workplace::new();
     let file = trial(&workplace, 40, ", \"--fail-at\", \"25\"", "");
-    let crashed = workplace.xrun(&[&file]);
-    assert_eq!(crashed.code, 1, "{crashed:?}");
+    let crashed = workplace.exits(1, &[&file]);
     assert!(crashed.err.contains("xrun resume"), "{crashed:?}");
     let run = workplace.latest("trial");
     let summary = json(&run.join("summary.json"));
     assert_eq!((&summary["outcome"], &summary["exit_code"]), (&"failed".into(), &1.into()), "{summary}");
     assert_eq!(trained(&run).last(), Some(&25));
-    let resumed = workplace.xrun(&["resume", "trial"]);
-    assert_eq!(resumed.code, 0, "{resumed:?}");
+    let resumed = workplace.exits(0, &["resume", "trial"]);
     assert!(resumed.out.starts_with("step 21 "), "{resumed:?}");
     assert_eq!(trained(&run), (1..=40).collect::<Vec<u64>>(), "each step stands there once");
     let (summary, manifest) = (json(&run.join("summary.json")), json(&run.join("manifest.json")));
     assert_eq!((&summary["outcome"], &summary["steps"]), (&"finished".into(), &40.into()), "{summary}");
     assert_eq!(manifest["resumed"].as_array().unwrap().len(), 1);
     assert!(text(&run.join("memory.jsonl")).contains("\"segment\":1"));
-    let finished = workplace.xrun(&["resume", "trial"]);
-    assert_eq!(finished.code, 2, "{finished:?}");
-    insta::assert_snapshot!("resume_of_a_finished_command", redacted(&finished.err));
+    insta::assert_snapshot!("resume_of_a_finished_command", redacted(&workplace.exits(2, &["resume", "trial"]).err));
 }
 
 #[test]
 fn a_command_that_does_not_say_how_is_not_resumed() {
     let workplace = Workplace::new();
     let file = workplace.file("false.toml", "[pipeline.command]\nprogram = [\"false\"]\n");
-    let said = workplace.xrun(&[file.to_str().unwrap()]);
-    assert!(said.code == 1 && !said.err.contains("xrun resume"), "{said:?}");
-    let resumed = workplace.xrun(&["resume", "false"]);
-    assert_eq!(resumed.code, 2, "{resumed:?}");
+    let output = workplace.xrun(&[file.to_str().unwrap()]);
+    assert!(output.code == 1 && !output.err.contains("xrun resume"), "{output:?}");
+    let resumed = workplace.exits(2, &["resume", "false"]);
     let nothing = workplace.file("nothing.toml", "[pipeline.command]\nprogram = [\"no-such-program\"]\n");
-    let said = workplace.xrun(&[nothing.to_str().unwrap()]);
-    assert_eq!(said.code, 2, "{said:?}");
+    let output = workplace.exits(2, &[nothing.to_str().unwrap()]);
     assert!(!workplace.path("results/nothing").exists(), "nothing was begun");
-    insta::assert_snapshot!(redacted(&(resumed.err + &said.err)));
+    insta::assert_snapshot!(redacted(&(resumed.err + &output.err)));
 }
 
 #[test]
@@ -156,8 +141,7 @@ fn its_own_knobs_are_swept_and_compared_and_a_result_is_reproduced() {
     }
     let workplace = Workplace::new();
     let file = trial(&workplace, 20, "", "");
-    let swept = workplace.xrun(&["sweep", &file, "-s", "pipeline.command.values.learning_rate=0.01,0.2", "--json"]);
-    assert_eq!(swept.code, 0, "{swept:?}");
+    let swept = workplace.exits(0, &["sweep", &file, "-s", "pipeline.command.values.learning_rate=0.01,0.2", "--json"]);
     let table = swept.json();
     assert_eq!(table["keys"], serde_json::json!(["pipeline.command.values.learning_rate"]));
     let rows = table["rows"].as_array().unwrap();
@@ -167,8 +151,7 @@ fn its_own_knobs_are_swept_and_compared_and_a_result_is_reproduced() {
     assert!(rows.iter().all(|row| row["runs"][0]["rss_peak"].as_u64().unwrap() > 1 << 20), "{table}");
 
     for rate in ["0.1", "0.2"] {
-        let said = workplace.xrun(&[&file, "-s", &format!("pipeline.command.values.learning_rate={rate}")]);
-        assert_eq!(said.code, 0, "{said:?}");
+        workplace.exits(0, &[&file, "-s", &format!("pipeline.command.values.learning_rate={rate}")]);
     }
     let compared = workplace.xrun(&["compare", "latest", "latest~1"]);
     assert!(compared.code == 0 && compared.out.contains("\n  learning_rate "), "{compared:?}");
@@ -185,8 +168,7 @@ fn at_a_limit_of_the_file_it_saves_first() {
     }
     let workplace = Workplace::new();
     let file = trial(&workplace, 1_000_000, ", \"--leak\"", "[limits]\nhost_memory = \"128 MiB\"\n");
-    let said = workplace.xrun(&[&file]);
-    assert_eq!(said.code, 5, "{said:?}");
+    let output = workplace.exits(5, &[&file]);
     let run = workplace.latest("trial");
     let post_mortem = json(&run.join("post_mortem.json"));
     let limit = (&post_mortem["limit_key"], &post_mortem["limit"]);
@@ -195,7 +177,7 @@ fn at_a_limit_of_the_file_it_saves_first() {
     let saved: Value = serde_json::from_str(&text(&run.join("checkpoint.json"))).unwrap();
     let last = *trained(&run).last().unwrap();
     assert!(saved["step"].as_u64().unwrap() + 10 > last, "saved after the signal: {saved}, {last} steps");
-    assert!(said.err.contains("checkpoint.json") && said.err.contains("128.0 MiB"), "{said:?}");
+    assert!(output.err.contains("checkpoint.json") && output.err.contains("128.0 MiB"), "{output:?}");
 }
 
 #[test]
@@ -205,9 +187,7 @@ fn a_plan_is_made_of_a_short_probe_and_leaves_nothing() {
     }
     let workplace = Workplace::new();
     let file = trial(&workplace, 1_000_000, "", "");
-    let said = workplace.xrun(&["plan", &file, "--json"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    let answer = said.json();
+    let answer = workplace.exits(0, &["plan", &file, "--json"]).json();
     let forecast = &answer["plan"]["forecast"];
     assert!(forecast["rss_peak"].as_u64().unwrap() > 4 << 20, "python alone needs more: {answer}");
     assert_eq!(forecast["rows"][0]["name"], "processes");
@@ -225,8 +205,7 @@ fn a_plan_is_made_of_a_short_probe_and_leaves_nothing() {
 
 #[test]
 fn knobs_come_from_all_layers() {
-    let workplace = Workplace::new();
-    workplace.file(
+    let workplace = Workplace::with(
         "base.toml",
         "[pipeline.command]\nprogram = [\"true\", \"{values.rate}\"]\n[pipeline.command.values]\nrate = 0.1\nkept = 1\n",
     );
@@ -237,12 +216,13 @@ fn knobs_come_from_all_layers() {
         variable.iter().for_each(|value| {
             command.env("XRUN__PIPELINE__COMMAND__VALUES__RATE", value);
         });
-        crate::workplace::said(command.output().unwrap())
+        crate::workplace::Output::from(command.output().unwrap())
     };
-    let has = |said: &Output, line: &str| assert!(said.out.lines().any(|other| other == line), "{line}: {said:?}");
-    let said = resolved(&[], None);
-    has(&said, "rate = 0.2");
-    has(&said, "kept = 1");
+    let has =
+        |output: &Output, line: &str| assert!(output.out.lines().any(|other| other == line), "{line}: {output:?}");
+    let output = resolved(&[], None);
+    has(&output, "rate = 0.2");
+    has(&output, "kept = 1");
     has(&resolved(&[], Some("0.3")), "rate = 0.3");
     has(&resolved(&["-s", "pipeline.command.values.rate=0.4"], Some("0.3")), "rate = 0.4");
     has(&resolved(&["-s", "pipeline.command.values.word=fast"], None), "word = \"fast\"");
@@ -269,14 +249,12 @@ fn growth_of_a_command_is_explained_if_its_experiment_says_it() {
     }
     let workplace = Workplace::new();
     let file = keeps(&workplace, 700, "explain = true");
-    let said = workplace.xrun(&[&file]);
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = workplace.exits(0, &[&file]);
     let found = json(&workplace.latest("keeps").join("explanation.json"));
     assert_eq!((&found["cause"], &found["holder"]), (&"container".into(), &"keeps.py: kept".into()), "{found}");
-    assert!(said.err.contains(found["message"].as_str().unwrap()), "{said:?}");
+    assert!(output.err.contains(found["message"].as_str().unwrap()), "{output:?}");
     assert_eq!(workplace.xrun(&["show", "keeps", "--json"]).json()["explanation"], found);
-    let bounded = workplace.xrun(&[&file, "-s", "pipeline.command.values.cache=false"]);
-    assert_eq!(bounded.code, 0, "{bounded:?}");
+    workplace.exits(0, &[&file, "-s", "pipeline.command.values.cache=false"]);
     assert!(!workplace.latest("keeps").join("explanation.json").exists());
 }
 
@@ -286,10 +264,8 @@ fn the_value_that_makes_a_command_grow_is_blamed() {
         return;
     }
     let workplace = Workplace::new();
-    assert_eq!(workplace.xrun(&[&keeps(&workplace, 20, "")]).code, 0);
-    let said = workplace.xrun(&["blame", "keeps", "--json"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    let blamed = said.json();
+    workplace.exits(0, &[&keeps(&workplace, 20, "")]);
+    let blamed = workplace.exits(0, &["blame", "keeps", "--json"]).json();
     assert_eq!(blamed["culprits"].as_array().unwrap().len(), 1, "{blamed}");
     assert_eq!(blamed["culprits"][0][0], "pipeline.command.values.cache", "{blamed}");
     // The control, all three, one, two.

@@ -31,10 +31,9 @@ fn help_and_manual_name_every_subcommand_and_the_exit_codes() {
     for subcommand in SUBCOMMANDS {
         assert!(help.out.contains(&format!("  {subcommand}")), "{subcommand} is not in the help");
         assert!(manual.out.contains(&format!("xrun\\-{subcommand}")), "{subcommand} is not in the manual");
-        let own = workplace.xrun(&[subcommand, "--help"]);
-        assert_eq!(own.code, 0);
+        let own = workplace.exits(0, &[subcommand, "--help"]);
         assert!(own.out.contains(&format!("xrun {subcommand}")), "{own:?}");
-        assert_eq!(workplace.xrun(&["generate", "man", subcommand]).code, 0);
+        workplace.exits(0, &["generate", "man", subcommand]);
     }
     for code in [0, 1, 2, 3, 4, 5, 6, 7, 8, 70] {
         assert!(help.out.contains(&format!("\n{code:>5}  ")), "{code}: {help:?}");
@@ -49,14 +48,12 @@ fn offered(workplace: &Workplace, words: &[&str]) -> Vec<String> {
     let mut command = workplace.command(&["--"]);
     let last = (words.len() - 1).to_string();
     let command = command.args(words).env("COMPLETE", "bash").env("_CLAP_IFS", "\n").env("_CLAP_COMPLETE_INDEX", last);
-    crate::workplace::said(command.output().unwrap()).out.lines().map(str::to_owned).collect()
+    crate::workplace::Output::from(command.output().unwrap()).out.lines().map(str::to_owned).collect()
 }
 
 #[test]
 fn pipelines_keys_runs_and_tags_are_completed() {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", "[pipeline.dummy]\n");
-    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    let workplace = Workplace::ran("trial", "[pipeline.dummy]\n");
     let has = |words: &[&str], word: &str| {
         let offered = offered(&workplace, words);
         assert!(offered.iter().any(|one| one.starts_with(word)), "{words:?}: {offered:?}");
@@ -67,7 +64,7 @@ fn pipelines_keys_runs_and_tags_are_completed() {
     for command in ["show", "fork", "keep", "blame", "compare", "rm", "verdict", "top"] {
         has(&["xrun", command, "tri"], "trial/2");
     }
-    assert_eq!(workplace.xrun(&["note", "trial", "--tag", "first", "--tag", "fine"]).code, 0);
+    workplace.exits(0, &["note", "trial", "--tag", "first", "--tag", "fine"]);
     assert_eq!(offered(&workplace, &["xrun", "ls", "--tag", "fi"]), ["fine", "first"]);
     assert_eq!(offered(&workplace, &["xrun", "note", "trial", "--tag", "fir"]), ["first"]);
     has(&["xrun", "run", "-s", "limits.wo"], "limits.workers=");
@@ -75,7 +72,7 @@ fn pipelines_keys_runs_and_tags_are_completed() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
         assert!(workplace.xrun(&["generate", "completions", shell]).out.contains("xrun"), "{shell}");
     }
-    assert_eq!(workplace.xrun(&["generate", "completions", "tcsh"]).code, 2);
+    workplace.exits(2, &["generate", "completions", "tcsh"]);
 }
 
 #[test]
@@ -87,11 +84,11 @@ fn every_command_with_json_fails_in_json() {
         if text(&page).contains("| `--json` |") {
             let command = page.file_stem().unwrap().to_str().unwrap();
             for wrong in ["no/such", "--no-such"] {
-                let said = workplace.xrun(&[command, "--json", wrong]);
-                assert!(said.code > 0 && said.code < 9, "{command}: {said:?}");
-                let answer = said.json();
+                let output = workplace.xrun(&[command, "--json", wrong]);
+                assert!(output.code > 0 && output.code < 9, "{command}: {output:?}");
+                let answer = output.json();
                 // `check` answers for each file.
-                assert!(answer.is_array() || answer["exit_code"] == said.code, "{command}: {said:?}");
+                assert!(answer.is_array() || answer["exit_code"] == output.code, "{command}: {output:?}");
             }
             tried += 1;
         }
@@ -102,26 +99,10 @@ fn every_command_with_json_fails_in_json() {
 #[test]
 fn nothing_typed_or_something_unknown_is_a_usage_error() {
     let workplace = Workplace::new();
-    assert_eq!(workplace.xrun(&[]).code, 2);
-    assert_eq!(workplace.xrun(&["--no-such-option"]).code, 2);
-    let said = workplace.xrun(&["no_such_file.toml"]);
-    assert_eq!(said.code, 2);
-    assert!(said.err.contains("no_such_file.toml"), "{said:?}");
-}
-
-#[test]
-fn a_template_checks_clean() {
-    let workplace = Workplace::new();
-    for kind in ["fewshot-detection", "dummy"] {
-        let template = workplace.xrun(&["new", kind]);
-        assert_eq!(template.code, 0, "{template:?}");
-        workplace.file(&format!("{kind}.toml"), &template.out);
-        let checked = workplace.xrun(&["check", &format!("{kind}.toml")]);
-        assert_eq!(checked.code, 0, "{checked:?}");
-    }
-    let said = workplace.xrun(&["new", "fewshot-detecton"]);
-    assert_eq!(said.code, 2);
-    insta::assert_snapshot!("template_with_a_typo", without_pipelines(&said.err));
+    workplace.exits(2, &[]);
+    workplace.exits(2, &["--no-such-option"]);
+    let output = workplace.exits(2, &["no_such_file.toml"]);
+    assert!(output.err.contains("no_such_file.toml"), "{output:?}");
 }
 
 #[test]
@@ -138,31 +119,14 @@ fn every_checked_in_experiment_checks_clean() {
     for entry in directories.iter().flat_map(|directory| std::fs::read_dir(directory).unwrap().flatten()) {
         let path = entry.path();
         if path.extension().is_some_and(|extension| extension == "toml") {
-            let said = workplace.xrun(&["check", path.to_str().unwrap()]);
+            let output = workplace.xrun(&["check", path.to_str().unwrap()]);
             // Data outside of the repository may be absent on this machine; nothing else may be wrong.
-            let absent = said.err.split("error: ").skip(1).all(|problem| problem.contains("XRUN_REAL_DATA"));
-            assert!(said.code == 0 || absent, "{}: {said:?}", path.display());
+            let absent = output.err.split("error: ").skip(1).all(|problem| problem.contains("XRUN_REAL_DATA"));
+            assert!(output.code == 0 || absent, "{}: {output:?}", path.display());
             count += 1;
         }
     }
     assert!(count >= 3, "{count} experiments");
-}
-
-#[test]
-fn runs_are_listed_and_shown() {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", "[pipeline.dummy]\n");
-    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
-    assert_eq!(workplace.xrun(&["trial.toml", "-q", "--name", "other"]).code, 0);
-    let listed = workplace.xrun(&["ls"]);
-    assert!(listed.out.contains("trial") && listed.out.contains("other"), "{listed:?}");
-    assert!(!workplace.xrun(&["ls", "trial"]).out.contains("other"));
-    let shown = workplace.xrun(&["show", "trial/latest", "--json"]).json();
-    assert_eq!(shown["state"], "finished", "{shown}");
-    let report = workplace.xrun(&["export", "latest", "--to", "report"]);
-    assert!(report.out.trim().ends_with("report.html"), "{report:?}");
-    let devices = workplace.xrun(&["check", "--devices"]);
-    assert!(devices.out.contains("cpu") && devices.out.contains("cuda"), "{devices:?}");
 }
 
 #[test]
@@ -180,13 +144,11 @@ fn variables_and_files_with_names_that_are_no_text_do_no_harm() {
 fn a_subcommand_with_a_typo_is_answered_with_the_one_that_was_meant() {
     let workplace = Workplace::new();
     for line in [&["verdit", "latest"][..], &["verdit"]] {
-        let said = workplace.xrun(line);
-        assert_eq!(said.code, 2, "{said:?}");
-        insta::assert_snapshot!("subcommand_with_a_typo", said.err);
+        insta::assert_snapshot!("subcommand_with_a_typo", workplace.exits(2, line).err);
     }
     // A file is a file, whatever it is called.
     workplace.file("verdit", "[pipeline.dummy]\n");
-    assert_eq!(workplace.xrun(&["verdit", "-q"]).code, 0);
+    workplace.exits(0, &["verdit", "-q"]);
 }
 
 #[test]
@@ -221,41 +183,40 @@ fn a_file_to_start_from_names_its_schema_and_examples_run_as_they_are() {
     for line in listed.out.lines().skip_while(|line| !line.starts_with("examples")).skip(1) {
         let name = line.split_whitespace().next().unwrap();
         let file = format!("{name}.toml");
-        assert_eq!(workplace.xrun(&["new", "--like", name, "-o", &file]).code, 0);
-        let said = workplace.xrun(&["check", "--no-data", &file]);
+        workplace.exits(0, &["new", "--like", name, "-o", &file]);
+        let output = workplace.xrun(&["check", "--no-data", &file]);
         let text = std::fs::read_to_string(workplace.path(&file)).unwrap();
         // Public data is somewhere else on each machine.
         let needs_data = text.contains("${XRUN_REAL_DATA}");
-        assert_eq!(said.code, if needs_data { 2 } else { 0 }, "{said:?}");
-        assert_eq!(said.err.contains("XRUN_REAL_DATA"), needs_data, "{said:?}");
+        assert_eq!(output.code, if needs_data { 2 } else { 0 }, "{output:?}");
+        assert_eq!(output.err.contains("XRUN_REAL_DATA"), needs_data, "{output:?}");
         assert!(!text.contains("extends"), "{name} needs another file");
         assert!(text.starts_with(&format!("#:schema {schema}\n")), "{name}");
     }
-    let said = workplace.xrun(&["new", "--like", "stage3"]);
-    assert_eq!(said.code, 2, "{said:?}");
-    insta::assert_snapshot!("example_with_a_typo", said.err);
+    insta::assert_snapshot!("example_with_a_typo", workplace.exits(2, &["new", "--like", "stage3"]).err);
+    insta::assert_snapshot!(
+        "template_with_a_typo",
+        without_pipelines(&workplace.exits(2, &["new", "fewshot-detecton"]).err)
+    );
 }
 
 #[test]
 fn problems_are_printed_as_annotations_of_github() {
-    let workplace = Workplace::new();
-    workplace.file("wrong.toml", "[pipeline.dummy]\n[limits]\nworkrs = 2\n");
+    let workplace = Workplace::with("wrong.toml", "[pipeline.dummy]\n[limits]\nworkrs = 2\n");
     workplace.file("right.toml", "[pipeline.dummy]\n");
-    let said = workplace.xrun(&["check", "right.toml", "wrong.toml", "--format", "github"]);
-    assert_eq!(said.code, 2, "{said:?}");
-    assert!(said.out.starts_with("::error file=wrong.toml,line=3,col=1,title=limits.workrs::"), "{said:?}");
-    insta::assert_snapshot!(said.out);
+    let output = workplace.exits(2, &["check", "right.toml", "wrong.toml", "--format", "github"]);
+    assert!(output.out.starts_with("::error file=wrong.toml,line=3,col=1,title=limits.workrs::"), "{output:?}");
+    insta::assert_snapshot!(output.out);
     assert_eq!(workplace.xrun(&["check", "right.toml", "--format", "github"]).out, "");
 }
 
 #[test]
 fn colours_can_be_forced_where_there_is_no_terminal_and_refused_everywhere() {
-    let workplace = Workplace::new();
-    workplace.file("wrong.toml", "[pipeline.dummy]\nx = 1\n");
+    let workplace = Workplace::with("wrong.toml", "[pipeline.dummy]\nx = 1\n");
     let coloured = |variables: &[(&str, &str)]| {
         let mut command = workplace.command(&["check", "wrong.toml"]);
         command.env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE").envs(variables.iter().copied());
-        crate::workplace::said(command.output().unwrap()).err.contains('\x1b')
+        crate::workplace::Output::from(command.output().unwrap()).err.contains('\x1b')
     };
     assert!(!coloured(&[]) && !coloured(&[("CLICOLOR_FORCE", "0")]));
     assert!(coloured(&[("CLICOLOR_FORCE", "1")]));
@@ -264,14 +225,13 @@ fn colours_can_be_forced_where_there_is_no_terminal_and_refused_everywhere() {
 
 #[test]
 fn backups_can_leave_the_cache_out() {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", "[pipeline.dummy]\n");
+    let workplace = Workplace::with("trial.toml", "[pipeline.dummy]\n");
     let own = workplace.path("own");
     let others = workplace.path("others");
     std::fs::create_dir(&others).unwrap();
     for cache in [&own, &others] {
-        let said = workplace.command(&["plan", "trial.toml"]).env("XRUN_CACHE", cache).output().unwrap();
-        assert!(said.status.success(), "{said:?}");
+        let output = workplace.command(&["plan", "trial.toml"]).env("XRUN_CACHE", cache).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
     }
     let tag = std::fs::read_to_string(own.join("CACHEDIR.TAG")).unwrap();
     assert!(tag.starts_with("Signature: 8a477f597d28d172789f06886806bc55\n"), "{tag}");

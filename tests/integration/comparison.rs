@@ -5,10 +5,9 @@ use std::path::Path;
 use crate::workplace::{Workplace, redacted, text};
 
 fn workplace() -> Workplace {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", "[pipeline.dummy]\n");
+    let workplace = Workplace::with("trial.toml", "[pipeline.dummy]\n");
     for arguments in [&["trial.toml"][..], &["trial.toml", "--name", "other", "-s", "training.epochs=3"]] {
-        assert_eq!(workplace.xrun(&[arguments, &["-q"]].concat()).code, 0);
+        workplace.exits(0, &[arguments, &["-q"]].concat());
     }
     workplace
 }
@@ -16,13 +15,11 @@ fn workplace() -> Workplace {
 #[test]
 fn two_runs_are_compared_in_text_as_a_record_and_on_a_page() {
     let workplace = workplace();
-    let said = workplace.xrun(&["compare", "trial", "other"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    let line = said.out.lines().find(|line| line.starts_with("  epochs ")).unwrap();
+    let output = workplace.exits(0, &["compare", "trial", "other"]);
+    let line = output.out.lines().find(|line| line.starts_with("  epochs ")).unwrap();
     assert_eq!(line.split_whitespace().collect::<Vec<_>>(), ["epochs", "1", "3"]);
-    assert!(!said.out.contains("seed"), "what is the same is not listed: {said:?}");
-    let said = workplace.xrun(&["compare", "trial", "other", "--json", "--html", "both.html"]);
-    let record = said.json();
+    assert!(!output.out.contains("seed"), "what is the same is not listed: {output:?}");
+    let record = workplace.xrun(&["compare", "trial", "other", "--json", "--html", "both.html"]).json();
     assert_eq!((&record["runs"][0]["steps"], &record["runs"][1]["steps"]), (&10.into(), &30.into()));
     let page = text(&workplace.path("both.html"));
     assert!(page.contains("epochs 3") && page.contains("<polyline"));
@@ -34,9 +31,8 @@ fn two_runs_are_compared_in_text_as_a_record_and_on_a_page() {
 #[test]
 fn a_directory_stands_for_its_runs_and_one_run_is_no_comparison() {
     let workplace = workplace();
-    assert_eq!(workplace.xrun(&["trial.toml", "-q", "-s", "experiment.seed=1"]).code, 0);
-    let said = workplace.xrun(&["compare", "results/trial", "--json"]);
-    let record = said.json();
+    workplace.exits(0, &["trial.toml", "-q", "-s", "experiment.seed=1"]);
+    let record = workplace.xrun(&["compare", "results/trial", "--json"]).json();
     assert_eq!(record["runs"].as_array().unwrap().len(), 2, "the link to the newest is not a third");
     let keys: Vec<&str> =
         record["differences"].as_array().unwrap().iter().map(|one| one["key"].as_str().unwrap()).collect();
@@ -51,26 +47,17 @@ fn a_directory_stands_for_its_runs_and_one_run_is_no_comparison() {
 }
 
 #[test]
-fn a_narrow_terminal_gets_narrow_lines() {
-    let workplace = workplace();
-    for columns in [60, 100] {
-        let said = workplace.xrun_within(columns, &["compare", "trial", "other", "trial", "other"]);
-        assert!(said.out.lines().all(|line| line.chars().count() <= columns), "{columns}: {said:?}");
-    }
-}
-
-#[test]
 fn identical_runs_and_one_metric_and_an_unknown_metric() {
     let workplace = workplace();
-    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    workplace.exits(0, &["trial.toml", "-q"]);
     let record = workplace.xrun(&["compare", "trial", "trial/latest~1", "--json"]).json();
     assert_eq!(record["runs"][0]["metrics_digest"], record["runs"][1]["metrics_digest"]);
-    let said = workplace.xrun(&["compare", "trial", "trial/latest~1", "--only-changed"]);
-    assert!(said.out.contains("identical") && !said.out.contains("result:"), "{said:?}");
-    let said = workplace.xrun(&["compare", "trial", "other", "--metric", "score", "--only-changed"]);
-    assert!(said.out.contains("score ↑, last") && !said.out.contains("loss"), "{said:?}");
-    let said = workplace.xrun(&["compare", "trial", "other", "--metric", "scor"]);
-    assert!(said.code == 2 && said.err.contains("`score`"), "{said:?}");
+    let output = workplace.xrun(&["compare", "trial", "trial/latest~1", "--only-changed"]);
+    assert!(output.out.contains("identical") && !output.out.contains("result:"), "{output:?}");
+    let output = workplace.xrun(&["compare", "trial", "other", "--metric", "score", "--only-changed"]);
+    assert!(output.out.contains("score ↑, last") && !output.out.contains("loss"), "{output:?}");
+    let output = workplace.xrun(&["compare", "trial", "other", "--metric", "scor"]);
+    assert!(output.code == 2 && output.err.contains("`score`"), "{output:?}");
 }
 
 #[test]
@@ -78,55 +65,50 @@ fn identical_runs_and_one_metric_and_an_unknown_metric() {
 fn watched_commands_differ_in_their_command_lines() {
     let workplace = Workplace::new();
     for words in [&["true"][..], &["true", "--leak"]] {
-        assert_eq!(workplace.xrun(&[&["watch", "--"], words].concat()).code, 0);
+        workplace.exits(0, &[&["watch", "--"], words].concat());
     }
     let record = workplace.xrun(&["compare", "true/latest~1", "true", "--json"]).json();
     assert_eq!(record["differences"][0]["key"], "command", "{record}");
     assert_eq!((&record["runs"][0]["label"], &record["runs"][1]["label"]), (&"true".into(), &"true --leak".into()));
     assert_eq!(record["runs"][0]["watched"], true);
-    let said = workplace.xrun(&["compare", "true/latest~1", "true"]);
-    assert!(said.out.contains("--leak") && !said.out.contains("heap"), "{said:?}");
+    let output = workplace.xrun(&["compare", "true/latest~1", "true"]);
+    assert!(output.out.contains("--leak") && !output.out.contains("heap"), "{output:?}");
 }
 
 /// A sweep below other results than those that commands look at first.
 fn swept(trials: &str, repeats: &str) -> Workplace {
-    let workplace = Workplace::new();
-    workplace.file("many.toml", "[pipeline.dummy]\nsteps_per_epoch = 2\n");
+    let workplace = Workplace::with("many.toml", "[pipeline.dummy]\nsteps_per_epoch = 2\n");
     let values = format!("limits.prefetch={trials}");
     let arguments = ["sweep", "many.toml", "-q", "-s", &values, "--repeats", repeats, "--results", "other"];
-    assert_eq!(workplace.xrun(&arguments).code, 0);
+    workplace.exits(0, &arguments);
     workplace
 }
 
 #[test]
 fn of_a_sweep_with_many_runs_one_of_each_point_is_compared_under_names_that_other_commands_know() {
     let workplace = swept("1,2,3,4,5", "3");
-    let said = workplace.xrun(&["compare", "many/sweeps/latest", "--results", "other"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    insta::assert_snapshot!("one_run_of_each_trial", redacted(&said.err));
-    let names: Vec<&str> = said.out.lines().filter_map(|line| line.split_whitespace().nth(1)).skip(1).take(5).collect();
+    let output = workplace.exits(0, &["compare", "many/sweeps/latest", "--results", "other"]);
+    insta::assert_snapshot!("one_run_of_each_trial", redacted(&output.err));
+    let names: Vec<&str> =
+        output.out.lines().filter_map(|line| line.split_whitespace().nth(1)).skip(1).take(5).collect();
     for (at, name) in names.iter().enumerate() {
-        assert!(name.starts_with("many/sweeps/2") && name.ends_with(&format!("trials/000{}-1", at + 1)), "{said:?}");
-        let said = workplace.xrun(&["show", name, "--results", "other", "--json"]);
-        let shown = said.json();
+        assert!(name.starts_with("many/sweeps/2") && name.ends_with(&format!("trials/000{}-1", at + 1)), "{output:?}");
+        let shown = workplace.xrun(&["show", name, "--results", "other", "--json"]).json();
         assert_eq!(shown["state"], "finished", "{shown}");
     }
     // The same name for those that go on with it and that collect it.
     for what in ["--resume", "--collect"] {
-        let said = workplace.xrun(&["sweep", what, "many/sweeps/latest", "--results", "other"]);
-        assert_eq!(said.code, 0, "{said:?}");
+        workplace.exits(0, &["sweep", what, "many/sweeps/latest", "--results", "other"]);
     }
-    let said = workplace.xrun(&["sweep", "--resume", "many/sweeps/latest"]);
-    assert_eq!(said.code, 2, "{said:?}");
-    insta::assert_snapshot!("a_sweep_of_other_results", redacted(&said.err));
+    let output = workplace.exits(2, &["sweep", "--resume", "many/sweeps/latest"]);
+    insta::assert_snapshot!("a_sweep_of_other_results", redacted(&output.err));
 }
 
 #[test]
 fn a_sweep_of_too_many_trials_has_a_table_of_its_own() {
     let workplace = swept("1,2,3,4,5,6,7,8,9,10,11,12,13,14,15", "1");
-    let said = workplace.xrun(&["compare", "other/many/sweeps/latest"]);
-    assert_eq!(said.code, 2, "{said:?}");
-    insta::assert_snapshot!("a_sweep_of_too_many_trials", redacted(&said.err));
-    let page = said.err.split_whitespace().find(|word| word.ends_with("report.html")).unwrap();
+    let output = workplace.exits(2, &["compare", "other/many/sweeps/latest"]);
+    insta::assert_snapshot!("a_sweep_of_too_many_trials", redacted(&output.err));
+    let page = output.err.split_whitespace().find(|word| word.ends_with("report.html")).unwrap();
     assert!(Path::new(page).is_file(), "{page}");
 }

@@ -11,35 +11,20 @@ use xrun::results::view::RunView;
 use xrun::run::reproduce::Original;
 use xrun::verdict::table::TableOptions;
 
-use crate::workplace::{Output, Workplace, json, lines_with, said, text, unsealed, wait_until};
+use crate::workplace::{Output, Workplace, end, json, lines_with, text, unsealed, wait_until};
 
-const EXPERIMENT: &str = "
-[pipeline.dummy]
-steps_per_epoch = 40
-step_microseconds = 2000
-[training]
-epochs = 2
-[validation]
-every_steps = 15
-[checkpoint]
-every_steps = 10
-keep_last = 2
-[limits]
-metrics_queue = 4
-";
+const EXPERIMENT: &str = include_str!("../experiments/tiny/damaged.toml");
 
 /// A run that finished, and the same that was killed after some checkpoints.
 fn workplace() -> Workplace {
-    let workplace = Workplace::new();
-    workplace.file("whole.toml", EXPERIMENT);
+    let workplace = Workplace::with("whole.toml", EXPERIMENT);
     workplace.file("cut.toml", EXPERIMENT);
-    assert_eq!(workplace.xrun(&["whole.toml", "-q"]).code, 0);
-    assert_eq!(workplace.xrun(&["export", "whole", "--to", "tensorboard"]).code, 0);
-    let mut child = workplace.spawn(&["cut.toml"]);
+    workplace.exits(0, &["whole.toml", "-q"]);
+    workplace.exits(0, &["export", "whole", "--to", "tensorboard"]);
+    let child = workplace.spawn(&["cut.toml"]);
     let checkpoint = workplace.path("results/cut/latest/checkpoints/step_00000030/state.json");
     wait_until("there are checkpoints", || checkpoint.exists());
-    child.kill().unwrap();
-    child.wait().unwrap();
+    end(child);
     workplace
 }
 
@@ -141,7 +126,7 @@ fn tells(answer: &str) -> bool {
     ["damaged", "Unreadable", "checksum", "unreadable", "is invalid"].iter().any(|word| answer.contains(word))
 }
 
-fn copy(from: &Path, to: &Path) {
+pub fn copy(from: &Path, to: &Path) {
     std::fs::create_dir_all(to).unwrap();
     for path in files(from) {
         let place = to.join(path.strip_prefix(from).unwrap());
@@ -213,33 +198,19 @@ fn a_killed_run_with_a_flipped_bit_goes_on_to_the_same_numbers_or_says_which_fil
         let run = workplace.path("resumed").join(number.to_string()).join("run");
         copy(&original, &run);
         let bit = flip(&run.join(inside), &mut bits);
-        let said = workplace.xrun(&["resume", run.to_str().unwrap()]);
-        let place = format!("bit {bit} of {}: {said:?}", inside.display());
-        let named = said.err.contains(inside.file_name().unwrap().to_str().unwrap());
-        match said.code {
+        let output = workplace.xrun(&["resume", run.to_str().unwrap()]);
+        let place = format!("bit {bit} of {}: {output:?}", inside.display());
+        let named = output.err.contains(inside.file_name().unwrap().to_str().unwrap());
+        match output.code {
             0 => assert_eq!(text(&run.join("metrics.jsonl")), expected, "{place}"),
             1 => assert!(named, "{place}"),
             _ => panic!("{place}"),
         }
-        refused += usize::from(said.code == 1);
-        passed_over += usize::from(said.code == 0 && named);
+        refused += usize::from(output.code == 1);
+        passed_over += usize::from(output.code == 0 && named);
     }
     // The manifest, the resolved experiment, metrics before the checkpoint; the newest checkpoint's two files.
     assert!(refused >= 3 && passed_over >= 2, "{refused} {passed_over}");
-}
-
-#[test]
-fn a_finished_run_with_a_flipped_bit_is_not_reproduced_from_what_it_says() {
-    let workplace = workplace();
-    let original = workplace.latest("whole");
-    let mut bits = Bits(13);
-    for name in ["manifest.json", "resolved.toml", "summary.json", "metrics.jsonl"] {
-        let run = workplace.path("copies").join(name.replace('.', "_")).join("run");
-        copy(&original, &run);
-        flip(&run.join(name), &mut bits);
-        let said = workplace.xrun(&["reproduce", run.to_str().unwrap(), "-q"]);
-        assert!(said.code == 1 && said.err.contains(name), "{name}: {said:?}");
-    }
 }
 
 #[test]
@@ -261,51 +232,54 @@ fn a_checkpoint_of_another_place_or_run_is_told_by_name_and_the_one_before_is_ta
         (workplace.xrun(&["resume", run.to_str().unwrap(), "--from-start"]), run)
     };
     // The end of all steps, written into the state by hand: no number is invented.
-    let (said, run) = resume("edited", &|run| {
+    let (output, run) = resume("edited", &|run| {
         let path = newest(run).join("state.json");
         let edited = text(&path).replacen("\"step\": ", "\"step\": 8", 1);
         std::fs::write(&path, edited).unwrap();
     });
-    assert!(said.code == 0 && said.err.contains("state.json"), "{said:?}");
+    assert!(output.code == 0 && output.err.contains("state.json"), "{output:?}");
     assert_eq!(text(&run.join("metrics.jsonl")), expected);
     // When it was killed, and so which checkpoints it has, is a matter of time.
     let step = regex_lite::Regex::new(r"step_\d+").unwrap();
-    let about = |said: &Output| {
-        let lines = step.replace_all(&lines_with(&said.err, "checkpoint"), "STEP").into_owned();
+    let about = |output: &Output| {
+        let lines = step.replace_all(&lines_with(&output.err, "checkpoint"), "STEP").into_owned();
         let mut lines: Vec<String> =
             lines.lines().filter(|line| !line.starts_with("score ")).map(str::to_owned).collect();
         lines.dedup();
         lines.join("\n") + "\n"
     };
-    let mut messages = about(&said);
+    let mut messages = about(&output);
     // The last checkpoint of the other run, which has the same experiment but for its name.
     let newest_step = json(&newest(&original).join("state.json"))["step"].as_u64().unwrap();
-    let (said, run) = resume("foreign", &|run| {
+    let (output, run) = resume("foreign", &|run| {
         let (to, from) = (newest(run), newest(&workplace.latest("whole")));
         std::fs::remove_dir_all(&to).unwrap();
         copy(&from, &run.join("checkpoints").join(from.file_name().unwrap()));
     });
-    assert_eq!(said.code, 0, "{said:?}");
-    assert!(resumed_at(&run) < newest_step, "the other run's checkpoint is not used: {said:?}");
-    messages += &about(&said);
+    assert_eq!(output.code, 0, "{output:?}");
+    assert!(resumed_at(&run) < newest_step, "the other run's checkpoint is not used: {output:?}");
+    messages += &about(&output);
     assert_eq!(text(&run.join("metrics.jsonl")), expected);
     // Metrics that end before the checkpoint.
     for (name, lines) in [("emptied", 0), ("shortened", 5)] {
-        let (said, _) = resume(name, &|run| {
+        let (output, _) = resume(name, &|run| {
             let path = run.join("metrics.jsonl");
             let kept: String = text(&path).split_inclusive('\n').take(lines).collect();
             std::fs::write(&path, kept).unwrap();
         });
-        assert!(said.code == 1 && said.err.contains("metrics.jsonl") && said.err.contains("checkpoint"), "{said:?}");
+        assert!(
+            output.code == 1 && output.err.contains("metrics.jsonl") && output.err.contains("checkpoint"),
+            "{output:?}"
+        );
     }
     // All checkpoints are damaged: it begins again, and says so.
-    let (said, run) = resume("all", &|run| {
+    let (output, run) = resume("all", &|run| {
         for entry in std::fs::read_dir(run.join("checkpoints")).unwrap().flatten() {
             std::fs::write(entry.path().join("model.safetensors"), b"12345678").unwrap();
         }
     });
-    assert!(said.code == 0 && resumed_at(&run) <= 1, "{said:?}");
-    messages += &about(&said);
+    assert!(output.code == 0 && resumed_at(&run) <= 1, "{output:?}");
+    messages += &about(&output);
     insta::assert_snapshot!(messages);
     assert_eq!(text(&run.join("metrics.jsonl")), expected);
 }
@@ -343,8 +317,7 @@ fn missing_doubled_and_swapped_lines_are_counted_by_every_reader() {
                 "file": file, "written": count, "missing": missing, "damaged": 0, "doubled": doubled, "out_of_order": out_of_order,
             }]);
             let path = run.to_str().unwrap();
-            let shown = summary::json(&RunView::open(&run)).unwrap();
-            assert_eq!(shown["line_damage"], damage, "{path}");
+            assert_eq!(summary::json(&RunView::open(&run)).unwrap()["line_damage"], damage, "{path}");
             let verdict = workplace.xrun(&["verdict", path, "--json"]).json();
             assert_eq!((&verdict["line_damage"], &verdict["verdict"]), (&damage, &recorded["verdict"]), "{path}");
             let compared = compare::gather(&[original.clone(), run.clone()]).unwrap();
@@ -377,17 +350,20 @@ fn a_killed_run_without_some_lines_before_its_checkpoint_never_goes_on_silently(
         assert_eq!(before, file);
         (workplace.xrun(&["resume", run.to_str().unwrap()]), run)
     };
-    let (said, run) = resume("metrics.jsonl");
-    assert!(said.code == 1 && said.err.contains("metrics.jsonl") && said.err.contains("checkpoint"), "{said:?}");
+    let (output, run) = resume("metrics.jsonl");
+    assert!(
+        output.code == 1 && output.err.contains("metrics.jsonl") && output.err.contains("checkpoint"),
+        "{output:?}"
+    );
     assert!(!run.join("summary.json").exists());
     // Samples are not needed to go on, but the result says for ever that some are missing.
-    let (said, run) = resume("memory.jsonl");
-    assert!(said.code == 0 && said.err.contains("memory.jsonl"), "{said:?}");
+    let (output, run) = resume("memory.jsonl");
+    assert!(output.code == 0 && output.err.contains("memory.jsonl"), "{output:?}");
     assert_eq!(text(&run.join("metrics.jsonl")), text(&workplace.latest("whole").join("metrics.jsonl")));
     let damage = summary::json(&RunView::open(&run)).unwrap()["line_damage"].clone();
     assert_eq!((damage.as_array().unwrap().len(), &damage[0]["file"]), (1, &"memory.jsonl".into()), "{damage}");
     // Nothing is missing: the sums go on from those of the checkpoint.
-    assert_eq!(workplace.xrun(&["resume", original.to_str().unwrap()]).code, 0);
+    workplace.exits(0, &["resume", original.to_str().unwrap()]);
     assert_eq!(summary::json(&RunView::open(&original)).unwrap()["line_damage"], serde_json::json!([]));
 }
 
@@ -412,12 +388,12 @@ fn no_flipped_bit_in_the_cache_is_trained_on() {
         workplace.file(&file, &format!("{experiment}[memory]\nprobe = false\n"));
         let dry_run = || {
             let mut command = workplace.command(&[&file, "--dry-run"]);
-            said(command.env("XRUN_CACHE", &cache).output().unwrap())
+            Output::from(command.env("XRUN_CACHE", &cache).output().unwrap())
         };
         let expected = dry_run();
-        let refused = |said: &Output| {
+        let refused = |output: &Output| {
             let named = |line: &str| line.starts_with("error: ") && line.contains(cache.to_str().unwrap());
-            said.code == 1 && said.err.lines().any(named)
+            output.code == 1 && output.err.lines().any(named)
         };
         assert!((0..=1).contains(&expected.code) && !refused(&expected), "{expected:?}");
         let kept = workplace.path(&format!("kept-{number}"));
@@ -432,14 +408,14 @@ fn no_flipped_bit_in_the_cache_is_trained_on() {
         for (at, file) in made.iter().enumerate().filter(|(at, file)| at % step == 0 || few(file)) {
             let inside = file.strip_prefix(&kept).unwrap();
             let bit = flip(&cache.join(inside), &mut bits);
-            let said = dry_run();
-            let place = format!("{at}: bit {bit} of {}: {said:?}", inside.display());
-            assert!(refused(&said), "{place}");
+            let output = dry_run();
+            let place = format!("{at}: bit {bit} of {}: {output:?}", inside.display());
+            assert!(refused(&output), "{place}");
             reported += 1;
             std::fs::copy(file, cache.join(inside)).unwrap();
             if reported == 1 {
                 // Without the file, which depends on the bits.
-                messages += &format!("{}\n", lines_with(&said.err, "error: ").split(" (").next().unwrap());
+                messages += &format!("{}\n", lines_with(&output.err, "error: ").split(" (").next().unwrap());
                 let again = dry_run();
                 assert_eq!((again.code, refused(&again)), (expected.code, false), "{again:?}");
             }
@@ -451,9 +427,9 @@ fn no_flipped_bit_in_the_cache_is_trained_on() {
 
 #[test]
 fn no_flipped_bit_in_a_sweep_changes_its_table_or_a_run_of_it_without_a_word() {
-    let workplace = Workplace::new();
-    workplace.file("swept.toml", "[pipeline.dummy]\nsteps_per_epoch = 10\n[checkpoint]\nevery_steps = 5\n");
-    assert_eq!(workplace.xrun(&["sweep", "swept.toml", "-s", "experiment.seed=1,2", "-q"]).code, 0);
+    let workplace =
+        Workplace::with("swept.toml", "[pipeline.dummy]\nsteps_per_epoch = 10\n[checkpoint]\nevery_steps = 5\n");
+    workplace.exits(0, &["sweep", "swept.toml", "-s", "experiment.seed=1,2", "-q"]);
     let original = workplace.latest_sweep("swept");
     let sweep = workplace.path("copied").join(original.file_name().unwrap());
     copy(&original, &sweep);
@@ -464,22 +440,22 @@ fn no_flipped_bit_in_a_sweep_changes_its_table_or_a_run_of_it_without_a_word() {
     for file in files(&original) {
         let inside = file.strip_prefix(&original).unwrap();
         let bit = flip(&sweep.join(inside), &mut bits);
-        let said = collect();
-        let reported = said.code == 1 && (tells(&said.err) || tells(&said.out));
-        let place = format!("bit {bit} of {}: {said:?}", inside.display());
-        assert!(reported || (said.code == 0 && said.out == expected.out), "{place}");
+        let output = collect();
+        let reported = output.code == 1 && (tells(&output.err) || tells(&output.out));
+        let place = format!("bit {bit} of {}: {output:?}", inside.display());
+        assert!(reported || (output.code == 0 && output.out == expected.out), "{place}");
         std::fs::copy(&file, sweep.join(inside)).unwrap();
     }
     // A run that is missing is made from what the sweep says of it.
     std::fs::remove_dir_all(sweep.join("trials/0002-1")).unwrap();
     for name in ["sweep.toml", "base.toml"] {
         flip(&sweep.join(name), &mut bits);
-        let said = workplace.xrun(&["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
-        assert!(said.code != 0 && said.err.contains(name), "{name}: {said:?}");
+        let output = workplace.xrun(&["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
+        assert!(output.code != 0 && output.err.contains(name), "{name}: {output:?}");
         assert!(!sweep.join("trials/0002-1").exists(), "nothing was run");
         std::fs::copy(original.join(name), sweep.join(name)).unwrap();
     }
-    assert_eq!(workplace.xrun(&["sweep", "--resume", sweep.to_str().unwrap(), "-q"]).code, 0);
+    workplace.exits(0, &["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
     let metrics = |sweep: &Path| text(&sweep.join("trials/0002-1/metrics.jsonl"));
     assert_eq!(metrics(&sweep), metrics(&original));
 }

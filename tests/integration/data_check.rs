@@ -71,16 +71,14 @@ fn words_cut_for_the_vocabulary_are_reported() {
     assert!(dry_run.err.contains(note), "{dry_run:?}");
     let [check, as_json, _] = said_of(800);
     assert!(check.code == 0 && !check.err.contains(note), "{check:?}");
-    let answer = as_json.json();
-    assert_eq!(answer[0]["data"]["notes"], json!([]));
+    assert_eq!(as_json.json()[0]["data"]["notes"], json!([]));
 }
 
 const HELD_OUT: &str = "dataset.coco.validation_classes=[\"fox\", \"owl\"]";
 
 #[test]
 fn all_mistakes_in_the_data_are_told_at_once_with_counts_by_reason() {
-    let workplace = Workplace::new();
-    workplace.file("mine.toml", MINE);
+    let workplace = Workplace::with("mine.toml", MINE);
     let mut data = coco(&workplace);
     for number in 0..30 {
         data["annotations"]
@@ -90,25 +88,23 @@ fn all_mistakes_in_the_data_are_told_at_once_with_counts_by_reason() {
     }
     data["images"].as_array_mut().unwrap().push(json!({ "id": 50, "file_name": "images/none.png" }));
     write(&workplace, "data/annotations.json", &data);
-    let said = check(&workplace, &["-s", HELD_OUT]);
-    assert_eq!(said.code, 2, "{said:?}");
-    let mut messages = said.err;
-    let said = check(&workplace, &["-s", HELD_OUT, "--json"]);
-    let answer = said.json();
+    let output = check(&workplace, &["-s", HELD_OUT]);
+    assert_eq!(output.code, 2, "{output:?}");
+    let mut messages = output.err;
+    let answer = check(&workplace, &["-s", HELD_OUT, "--json"]).json();
     assert_eq!(answer[0]["problems"].as_array().unwrap().len(), 20);
     assert_eq!(answer[0]["problems"][0]["line"], 4);
     assert_eq!(answer[0]["data"]["wrong"], json!({ "missing_image": 1, "unknown_category": 30 }));
     // The run says the same, and nothing is made.
-    let said = workplace.xrun(&["mine.toml", "-s", HELD_OUT]);
-    assert_eq!(said.code, 1, "{said:?}");
-    messages += &(lines_with(&said.err, "missing_image 1, unknown_category 30") + "\n");
-    let said = check(&workplace, &["-s", HELD_OUT, "--no-data"]);
-    assert!(said.code == 0 && !said.err.contains("unknown_category"), "{said:?}");
+    let output = workplace.exits(1, &["mine.toml", "-s", HELD_OUT]);
+    messages += &(lines_with(&output.err, "missing_image 1, unknown_category 30") + "\n");
+    let output = check(&workplace, &["-s", HELD_OUT, "--no-data"]);
+    assert!(output.code == 0 && !output.err.contains("unknown_category"), "{output:?}");
     // Left out, they are counted and the first are named.
     let skip = ["-s", HELD_OUT, "-s", "dataset.coco.on_invalid=skip"];
-    let said = check(&workplace, &skip);
-    assert_eq!(said.code, 0, "{said:?}");
-    messages += &said.err;
+    let output = check(&workplace, &skip);
+    assert_eq!(output.code, 0, "{output:?}");
+    messages += &output.err;
     insta::assert_snapshot!(redacted_names(&messages));
     let answer = check(&workplace, &[&skip[..], &["--json"]].concat()).json();
     assert_eq!(answer[0]["data"]["skipped"], json!({ "missing_image": 1, "unknown_category": 30 }));
@@ -116,20 +112,19 @@ fn all_mistakes_in_the_data_are_told_at_once_with_counts_by_reason() {
 
 #[test]
 fn a_malformed_annotation_hides_no_other_mistake_and_each_is_told_under_its_key() {
-    let workplace = Workplace::new();
-    workplace.file("mine.toml", &format!("{MINE}validation_classes = [\"fox\", \"elk\"]\n"));
+    let workplace = Workplace::with("mine.toml", &format!("{MINE}validation_classes = [\"fox\", \"elk\"]\n"));
     let mut data = coco(&workplace);
     data["annotations"][1]["bbox"] = json!([4, 5, 10]);
     data["annotations"][2]["category_id"] = json!("dog");
     data["annotations"][3]["bbox"] = json!([40, 5, 10, 12]);
     data["annotations"][5]["id"] = json!(4);
-    let again = data["annotations"][6].clone();
-    data["annotations"].as_array_mut().unwrap().push(again);
+    let repeated = data["annotations"][6].clone();
+    data["annotations"].as_array_mut().unwrap().push(repeated);
     data["annotations"][8]["id"] = json!(8);
     write(&workplace, "data/annotations.json", &data);
-    let said = check(&workplace, &["--json"]);
-    assert_eq!(said.code, 2, "{said:?}");
-    let answer = said.json();
+    let output = check(&workplace, &["--json"]);
+    assert_eq!(output.code, 2, "{output:?}");
+    let answer = output.json();
     assert_eq!(
         answer[0]["data"]["wrong"],
         json!({ "box_outside": 1, "malformed_annotation": 2, "repeated_box": 1, "repeated_id": 1, "unknown_class": 1 })
@@ -144,43 +139,40 @@ fn a_malformed_annotation_hides_no_other_mistake_and_each_is_told_under_its_key(
     let advice = lines_with(&check(&workplace, &[]).err, "box_outside, malformed_annotation, repeated_box");
     insta::assert_snapshot!(redacted_names(&(messages + &advice)));
     // Left out, only what cannot be skipped is reported.
-    let said = check(&workplace, &["-s", "dataset.coco.on_invalid=skip", "--json"]);
-    let answer = said.json();
-    assert_eq!(said.code, 2, "{said:?}");
+    let output = check(&workplace, &["-s", "dataset.coco.on_invalid=skip", "--json"]);
+    let answer = output.json();
+    assert_eq!(output.code, 2, "{output:?}");
     assert_eq!(answer[0]["data"]["wrong"], json!({ "repeated_id": 1, "unknown_class": 1 }));
 }
 
 #[test]
 fn the_whole_experiment_is_printed_though_its_data_is_not_there() {
-    let workplace = Workplace::new();
-    workplace.file("mine.toml", MINE);
-    let said = check(&workplace, &["--resolved"]);
-    assert_eq!(said.code, 2, "{said:?}");
-    insta::assert_snapshot!(redacted_names(&said.err));
-    assert!(said.out.contains("[pipeline.fewshot-detection]") && said.out.contains("n_way = 4"), "{said:?}");
+    let workplace = Workplace::with("mine.toml", MINE);
+    let output = check(&workplace, &["--resolved"]);
+    assert_eq!(output.code, 2, "{output:?}");
+    insta::assert_snapshot!(redacted_names(&output.err));
+    assert!(output.out.contains("[pipeline.fewshot-detection]") && output.out.contains("n_way = 4"), "{output:?}");
     // What was printed is a file that says the same.
-    workplace.file("whole.toml", &said.out);
+    workplace.file("whole.toml", &output.out);
     let again = workplace.xrun(&["check", "whole.toml", "--resolved", "-s", "experiment.name=mine"]);
-    assert_eq!((again.code, &again.out), (2, &said.out));
+    assert_eq!((again.code, &again.out), (2, &output.out));
     // Where the data is there and is wrong, the same; where the file itself is wrong, there is nothing to print.
     write(&workplace, "data/annotations.json", &json!([]));
-    let said = check(&workplace, &["--resolved"]);
-    assert!(said.code == 2 && said.out.contains("n_way = 4"), "{said:?}");
-    let said = check(&workplace, &["--resolved", "-s", "limits.workers=no"]);
-    assert!(said.code == 2 && said.out.is_empty(), "{said:?}");
+    let output = check(&workplace, &["--resolved"]);
+    assert!(output.code == 2 && output.out.contains("n_way = 4"), "{output:?}");
+    let output = check(&workplace, &["--resolved", "-s", "limits.workers=no"]);
+    assert!(output.code == 2 && output.out.is_empty(), "{output:?}");
 }
 
 #[test]
 fn a_data_set_that_is_too_small_for_an_episode_says_so_in_check_console_and_plan() {
-    let workplace = Workplace::new();
-    workplace.file("mine.toml", MINE);
+    let workplace = Workplace::with("mine.toml", MINE);
     write(&workplace, "data/annotations.json", &coco(&workplace));
-    let said = check(&workplace, &["-s", HELD_OUT]);
-    assert_eq!(said.code, 0, "{said:?}");
-    insta::assert_snapshot!(redacted(&said.err));
+    let output = check(&workplace, &["-s", HELD_OUT]);
+    assert_eq!(output.code, 0, "{output:?}");
+    insta::assert_snapshot!(redacted(&output.err));
     let lowered = |extra: &[&str]| {
-        let said = check(&workplace, &[&["-s", HELD_OUT, "--json"], extra].concat());
-        let answer = said.json();
+        let answer = check(&workplace, &[&["-s", HELD_OUT, "--json"], extra].concat()).json();
         let all = answer[0]["data"]["lowered"].as_array().unwrap().clone();
         let key = |one: &Value| one["key"].as_str().unwrap().rsplit_once('.').unwrap().1.to_owned();
         all.iter().map(|one| (key(one), one["asked"].clone(), one["used"].clone())).collect::<Vec<_>>()
@@ -198,14 +190,13 @@ fn a_data_set_that_is_too_small_for_an_episode_says_so_in_check_console_and_plan
     let enough = check(&workplace, &["-s", HELD_OUT, "-s", small[0], "-s", small[1], "-s", small[2]]);
     assert!(!enough.err.contains("->"), "{}", enough.err);
     // Burn is not needed to come as far as this line.
-    let said = workplace.xrun(&["mine.toml", "--dry-run", "-s", HELD_OUT, "-s", "memory.probe=false"]);
-    assert!(said.err.contains("n_way 4 -> 2"), "{said:?}");
+    let output = workplace.xrun(&["mine.toml", "--dry-run", "-s", HELD_OUT, "-s", "memory.probe=false"]);
+    assert!(output.err.contains("n_way 4 -> 2"), "{output:?}");
 }
 
 #[test]
 fn a_second_look_reads_nothing_again_and_a_change_is_seen() {
-    let workplace = Workplace::new();
-    workplace.file("mine.toml", MINE);
+    let workplace = Workplace::with("mine.toml", MINE);
     let mut data = coco(&workplace);
     write(&workplace, "data/annotations.json", &data);
     let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
@@ -229,8 +220,7 @@ fn a_second_look_reads_nothing_again_and_a_change_is_seen() {
 
 #[test]
 fn all_mistakes_of_both_question_files_are_told_at_once() {
-    let workplace = Workplace::new();
-    workplace.file(
+    let workplace = Workplace::with(
         "asked.toml",
         "[pipeline.qat-language-model]\n[model.gpt2]\n[dataset.question-answers]\nsource = \"file\"\npath = \"a.json\"\n\
          validation_path = \"b.json\"\n",
@@ -243,11 +233,10 @@ fn all_mistakes_of_both_question_files_are_told_at_once() {
     };
     write(&workplace, "a.json", &article(3));
     write(&workplace, "b.json", &article(0));
-    let said = workplace.xrun(&["check", "asked.toml"]);
-    assert_eq!(said.code, 2, "{said:?}");
+    let output = workplace.exits(2, &["check", "asked.toml"]);
     let answer = workplace.xrun(&["check", "asked.toml", "--json"]).json();
     assert_eq!(answer[0]["data"]["wrong"], json!({ "empty_question": 2, "misplaced_answer": 1 }));
-    assert!(said.err.contains("a.json") && said.err.contains("b.json"), "{}", said.err);
+    assert!(output.err.contains("a.json") && output.err.contains("b.json"), "{}", output.err);
 }
 
 /// As cocodataset.org gives it: two files, and images named without their directory.
@@ -266,11 +255,10 @@ fn as_coco_has_it(workplace: &Workplace) {
 
 #[test]
 fn cocos_usual_two_files_are_taken_as_they_are_and_can_be_named() {
-    let workplace = Workplace::new();
-    workplace.file("mine.toml", MINE);
+    let workplace = Workplace::with("mine.toml", MINE);
     as_coco_has_it(&workplace);
-    let said = check(&workplace, &["-s", HELD_OUT]);
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = check(&workplace, &["-s", HELD_OUT]);
+    assert_eq!(output.code, 0, "{output:?}");
     let named = [
         "-s",
         HELD_OUT,
@@ -285,12 +273,12 @@ fn cocos_usual_two_files_are_taken_as_they_are_and_can_be_named() {
         workplace.path("data/annotations/person_train2017.json"),
     )
     .unwrap();
-    let said = check(&workplace, &["-s", HELD_OUT]);
-    assert_eq!(said.code, 2);
+    let output = check(&workplace, &["-s", HELD_OUT]);
+    assert_eq!(output.code, 2);
     let outside = check(&workplace, &["-s", "dataset.coco.annotations=../x.json", "-s", HELD_OUT, "--json"]);
     let answer = outside.json();
     assert_eq!((outside.code, &answer[0]["problems"][0]["key"]), (2, &"dataset.coco.annotations".into()));
-    insta::assert_snapshot!(redacted_names(&(said.err + answer[0]["problems"][0]["message"].as_str().unwrap())));
+    insta::assert_snapshot!(redacted_names(&(output.err + answer[0]["problems"][0]["message"].as_str().unwrap())));
 }
 
 const CLASSIFICATION: &str = "[pipeline.image-classification]\nimage_size = 32\n[model.resnet]\n";
@@ -303,9 +291,8 @@ fn a_strict_check_refuses_what_a_run_would_lower() {
     }
     let data = "[dataset.image-folder]\npath = \"mydata\"\n[training]\nbatch_size = 16\n";
     workplace.file("mine.toml", &format!("{CLASSIFICATION}{data}"));
-    let said = workplace.xrun(&["check", "mine.toml", "--json"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    assert_eq!(said.json()[0]["data"]["lowered"][0]["used"], 2, "{said:?}");
+    let output = workplace.exits(0, &["check", "mine.toml", "--json"]);
+    assert_eq!(output.json()[0]["data"]["lowered"][0]["used"], 2, "{output:?}");
     let strict = workplace.xrun(&["check", "mine.toml", "--strict", "--json"]);
     let problem = &strict.json()[0]["problems"][0];
     assert_eq!(
@@ -313,8 +300,7 @@ fn a_strict_check_refuses_what_a_run_would_lower() {
         (2, &json!("training.batch_size"), &json!(7)),
         "{strict:?}"
     );
-    let fits = workplace.xrun(&["check", "mine.toml", "--strict", "-s", "training.batch_size=2"]);
-    assert_eq!(fits.code, 0, "{fits:?}");
+    workplace.exits(0, &["check", "mine.toml", "--strict", "-s", "training.batch_size=2"]);
 }
 
 #[test]

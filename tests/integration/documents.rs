@@ -9,7 +9,7 @@ use clap::ValueEnum;
 use xrun::verdict::VerdictWord;
 use xrun::verdict::training::TrainingVerdictWord;
 
-use crate::workplace::{Workplace, said, text};
+use crate::workplace::{Output, Workplace, text};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -91,8 +91,8 @@ fn execute(workplace: &Workplace, line: &str, document: &str) -> usize {
     let words: Vec<&str> =
         command.unwrap_or_else(|| panic!("{document}: neither run nor listed: {line}")).split_whitespace().collect();
     let expected = comment.split_once("exit code ").map_or("0", |(_, code)| &code[..1]);
-    let said = said(workplace.command(&words).output().unwrap());
-    assert_eq!(said.code.to_string(), expected, "{document}: {line}: {said:?}");
+    let output = Output::from(workplace.command(&words).output().unwrap());
+    assert_eq!(output.code.to_string(), expected, "{document}: {line}: {output:?}");
     1
 }
 

@@ -2,24 +2,11 @@
 
 use std::path::Path;
 
-use crate::workplace::{Workplace, json, redacted_names, text, wait_until};
+use crate::workplace::{Workplace, end, json, redacted_names, text, wait_until};
 
 /// The score rises until step 30 and falls after it. Validations at 10, 20, 30, 40, 50: the third is the best one, so the
 /// run stops after the fifth.
-const EXPERIMENT: &str = "
-[pipeline.dummy]
-steps_per_epoch = 10
-worse_after_step = 30
-[training]
-epochs = 20
-[training.early_stopping]
-patience = 2
-[checkpoint]
-every_steps = 4
-keep_last = 3
-[limits]
-metrics_queue = 4
-";
+const EXPERIMENT: &str = include_str!("../experiments/tiny/stopped-early.toml");
 
 fn checkpoints(run: &Path) -> Vec<String> {
     let names = std::fs::read_dir(run.join("checkpoints")).unwrap().flatten();
@@ -29,12 +16,10 @@ fn checkpoints(run: &Path) -> Vec<String> {
 }
 
 fn stopped(extra: &[&str]) -> (Workplace, std::path::PathBuf) {
-    let workplace = Workplace::new();
-    workplace.file("early.toml", EXPERIMENT);
-    let said = workplace.xrun(&[&["early.toml"], extra].concat());
-    assert_eq!(said.code, 0, "{said:?}");
+    let workplace = Workplace::with("early.toml", EXPERIMENT);
+    let output = workplace.exits(0, &[&["early.toml"], extra].concat());
     let run = workplace.latest("early");
-    assert_eq!(json(&run.join("summary.json"))["outcome"], "stopped_early", "{said:?}");
+    assert_eq!(json(&run.join("summary.json"))["outcome"], "stopped_early", "{output:?}");
     (workplace, run)
 }
 
@@ -52,8 +37,7 @@ fn a_run_that_no_longer_gets_better_ends_as_a_success_with_its_best_checkpoint_a
     let listed: Vec<serde_json::Value> = serde_json::from_str(&listed.out).unwrap();
     let shown = workplace.xrun(&["show", "early", "--json"]).json();
     assert_eq!((listed.len(), &listed[0]["state"], &shown["state"]), (1, &shown["state"], &"stopped early".into()));
-    let again = workplace.xrun(&["resume", "early"]);
-    assert_eq!(again.code, 2, "{again:?}");
+    let again = workplace.exits(2, &["resume", "early"]);
     insta::assert_snapshot!("resume_of_a_run_that_stopped_early", redacted_names(&again.err));
     let unchanged = workplace.xrun(&["run", "early.toml", "--if-changed"]);
     assert!(unchanged.code == 0 && workplace.latest("early") == run, "{unchanged:?}");
@@ -107,25 +91,22 @@ fn a_metric_may_be_wanted_low() {
 fn a_killed_and_resumed_run_stops_at_the_same_step_and_a_reproduction_too() {
     let (workplace, whole) = stopped(&[]);
     workplace.file("cut.toml", EXPERIMENT);
-    let mut child = workplace.spawn(&["cut.toml", "-s", "pipeline.dummy.step_microseconds=20000"]);
+    let child = workplace.spawn(&["cut.toml", "-s", "pipeline.dummy.step_microseconds=20000"]);
     let latest = workplace.path("results/cut/latest");
     // Past the best validation, so that what was waited for is in the checkpoint.
     wait_until("step 45 is written", || {
         let text = std::fs::read_to_string(latest.join("metrics.jsonl")).unwrap_or_default();
         text.contains("\"kind\":\"train\",\"step\":44") || latest.join("summary.json").exists()
     });
-    child.kill().unwrap();
-    child.wait().unwrap();
+    end(child);
     let run = workplace.latest("cut");
     if !run.join("summary.json").exists() {
-        let resumed = workplace.xrun(&["resume", "cut"]);
-        assert_eq!(resumed.code, 0, "{resumed:?}");
+        workplace.exits(0, &["resume", "cut"]);
         assert_eq!(json(&run.join("manifest.json"))["resumed"].as_array().unwrap().len(), 1);
     }
     assert_eq!(text(&run.join("metrics.jsonl")), text(&whole.join("metrics.jsonl")));
     assert_eq!(checkpoints(&run).last().unwrap(), "step_00000030");
-    let said = workplace.xrun(&["reproduce", "early"]);
-    assert_eq!(said.code, 0, "{said:?}");
+    workplace.exits(0, &["reproduce", "early"]);
     assert_eq!(json(&workplace.reproduction("early").join("reproduction.json"))["agreement"], "identical");
     assert_eq!(json(&workplace.reproduction("early").join("summary.json"))["outcome"], "stopped_early");
 }
@@ -141,12 +122,8 @@ fn what_cannot_be_meant_is_told_with_its_place() {
         "patience = 2\n[validation]\nevery_epochs = 0\n",
         "early_stopping_threshold = 0.1\npatience = 2\n",
     ] {
-        let file = workplace.path("wrong.toml");
-        let _ = std::fs::remove_file(&file);
-        workplace.file("wrong.toml", &format!("[pipeline.dummy]\n[training.early_stopping]\n{table}"));
-        let said = workplace.xrun(&["check", "wrong.toml"]);
-        assert_eq!(said.code, 2, "{said:?}");
-        messages += &said.err;
+        workplace.put("wrong.toml", &format!("[pipeline.dummy]\n[training.early_stopping]\n{table}"));
+        messages += &workplace.exits(2, &["check", "wrong.toml"]).err;
     }
     insta::assert_snapshot!(messages);
 }

@@ -2,38 +2,15 @@
 
 use crate::workplace::{Workplace, json, redacted, redacted_names, text};
 
-const EXPERIMENT: &str = "
-[experiment]
-seed = 5
-[pipeline.dummy]
-steps_per_epoch = 20
-[training]
-epochs = 3
-[validation]
-every_steps = 15
-[checkpoint]
-every_steps = 15
-keep_last = 2
-";
-
-fn trained() -> Workplace {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", EXPERIMENT);
-    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
-    workplace
-}
+const EXPERIMENT: &str = include_str!("../experiments/tiny/evaluated.toml");
 
 #[test]
 fn a_checkpoint_gives_the_metrics_that_the_run_measured() {
-    let workplace = trained();
-    let said = workplace.xrun(&["eval", "trial", "--json"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    let best = said.json();
+    let workplace = Workplace::ran("trial", EXPERIMENT);
+    let best = workplace.exits(0, &["eval", "trial", "--json"]).json();
     assert_eq!((&best["step"], &best["same_data"]), (&60.into(), &true.into()), "{best}");
     assert_eq!(best["metrics"], best["in_training"], "{best}");
-    let said = workplace.xrun(&["eval", "trial", "--checkpoint", "45"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    insta::assert_snapshot!(redacted(&said.out));
+    insta::assert_snapshot!(redacted(&workplace.exits(0, &["eval", "trial", "--checkpoint", "45"]).out));
     let evaluations = workplace.latest("trial").join("evaluations");
     let mut found: Vec<_> = std::fs::read_dir(evaluations).unwrap().map(|entry| entry.unwrap().path()).collect();
     found.sort();
@@ -44,32 +21,27 @@ fn a_checkpoint_gives_the_metrics_that_the_run_measured() {
     for command in
         [&["show", "trial"][..], &["ls"], &["export", "trial", "--to", "report"], &["compare", "trial", "trial"]]
     {
-        assert_eq!(workplace.xrun(command).code, 0, "{command:?}");
+        workplace.exits(0, command);
     }
     assert_eq!(json(&workplace.latest("trial").join("summary.json"))["steps"], 60);
 }
 
 #[test]
 fn what_cannot_be_evaluated_is_refused_with_the_reason() {
-    let workplace = trained();
+    let workplace = Workplace::ran("trial", EXPERIMENT);
     let mut messages = String::new();
     for (arguments, code) in
         [(&["--checkpoint", "15"][..], 1), (&["--checkpoint", "worst"], 2), (&["-s", "training.epochs=9"], 2)]
     {
-        let said = workplace.xrun(&[&["eval", "trial"], arguments].concat());
-        assert_eq!(said.code, code, "{said:?}");
-        messages += &said.err;
+        messages += &workplace.exits(code, &[&["eval", "trial"], arguments].concat()).err;
     }
     let weights = workplace.latest("trial").join("checkpoints/step_00000060/model.safetensors");
     let mut bytes = std::fs::read(&weights).unwrap();
     bytes[3] ^= 1;
     std::fs::write(&weights, bytes).unwrap();
-    let said = workplace.xrun(&["eval", "trial"]);
-    assert_eq!(said.code, 1, "{said:?}");
-    messages += &said.err;
+    messages += &workplace.exits(1, &["eval", "trial"]).err;
     insta::assert_snapshot!(redacted_names(&messages));
     assert!(!workplace.latest("trial").join("evaluations").exists());
-    let said = workplace.xrun(&["eval", "trial", "--checkpoint", "45", "-q"]);
-    assert_eq!(said.code, 0, "the other one is whole: {said:?}");
+    workplace.exits(0, &["eval", "trial", "--checkpoint", "45", "-q"]);
     assert!(text(&workplace.latest("trial").join("metrics.jsonl")).lines().count() > 60);
 }

@@ -6,18 +6,15 @@ use crate::limits::{FEDERATED, FEW_SHOT, LANGUAGE_MODEL, VISION_LANGUAGE};
 use crate::workplace::{Workplace, json, lines_with};
 
 fn evaluated(workplace: &Workplace, arguments: &[&str]) -> Value {
-    let said = workplace.xrun(&[&["eval", "tiny", "--json", "--progress", "none"], arguments].concat());
-    assert_eq!(said.code, 0, "{said:?}");
-    said.json()
+    let output = workplace.exits(0, &[&["eval", "tiny", "--json", "--progress", "none"], arguments].concat());
+    output.json()
 }
 
 #[test]
 fn the_metrics_of_a_checkpoint_are_those_of_its_run() {
     for experiment in [FEW_SHOT, LANGUAGE_MODEL, FEDERATED, VISION_LANGUAGE] {
-        let workplace = Workplace::new();
-        workplace.file("tiny.toml", experiment);
-        let said = workplace.xrun(&["tiny.toml", "-q", "--progress", "none"]);
-        assert_eq!(said.code, 0, "{said:?}");
+        let workplace = Workplace::with("tiny.toml", experiment);
+        workplace.exits(0, &["tiny.toml", "-q", "--progress", "none"]);
         for which in ["best", "last"] {
             let found = evaluated(&workplace, &["--checkpoint", which]);
             assert!(found["metrics"].as_object().is_some_and(|metrics| !metrics.is_empty()), "{found}");
@@ -26,8 +23,7 @@ fn the_metrics_of_a_checkpoint_are_those_of_its_run() {
         // A run that starts from these weights measures at first what they measured.
         let best = evaluated(&workplace, &[]);
         let start = ["-s", "training.initial_weights=results/tiny/latest", "-s", "validation.at_start=true"];
-        let said = workplace.xrun(&[&["tiny.toml", "-q", "--progress", "none", "--name", "warm"], &start[..]].concat());
-        assert_eq!(said.code, 0, "{said:?}");
+        workplace.exits(0, &[&["tiny.toml", "-q", "--progress", "none", "--name", "warm"], &start[..]].concat());
         let first = json(&workplace.latest("warm").join("summary.json"))["metrics_first"].clone();
         // Before its first round a federation has nothing to say of its nodes.
         let known = first.as_object().unwrap().iter().filter(|(_, value)| !value.is_null());
@@ -42,9 +38,8 @@ fn the_metrics_of_a_checkpoint_are_those_of_its_run() {
 
 #[test]
 fn validation_on_classes_that_no_node_has_is_a_phase_of_its_own() {
-    let workplace = Workplace::new();
-    workplace.file("tiny.toml", FEDERATED);
-    assert_eq!(workplace.xrun(&["tiny.toml", "-q", "--progress", "none"]).code, 0);
+    let workplace = Workplace::with("tiny.toml", FEDERATED);
+    workplace.exits(0, &["tiny.toml", "-q", "--progress", "none"]);
     let phases = json(&workplace.latest("tiny").join("summary.json"))["phases"].clone();
     let names: Vec<&str> = phases.as_array().unwrap().iter().filter_map(|phase| phase["name"].as_str()).collect();
     assert!(
@@ -55,9 +50,8 @@ fn validation_on_classes_that_no_node_has_is_a_phase_of_its_own() {
 
 #[test]
 fn a_check_refuses_the_initial_weights_that_a_run_refuses() {
-    let workplace = Workplace::new();
-    workplace.file("tiny.toml", FEW_SHOT);
-    assert_eq!(workplace.xrun(&["tiny.toml", "-q", "--progress", "none"]).code, 0);
+    let workplace = Workplace::with("tiny.toml", FEW_SHOT);
+    workplace.exits(0, &["tiny.toml", "-q", "--progress", "none"]);
     workplace.file(
         "other.toml",
         &VISION_LANGUAGE.replace("[training]", "[training]\ninitial_weights = \"results/tiny/latest\""),
@@ -81,16 +75,14 @@ fn a_check_refuses_the_initial_weights_that_a_run_refuses() {
 
 #[test]
 fn other_data_is_told_and_a_vocabulary_that_was_learned_fits_no_other() {
-    let workplace = Workplace::new();
-    workplace.file("tiny.toml", FEW_SHOT);
-    assert_eq!(workplace.xrun(&["tiny.toml", "-q", "--progress", "none"]).code, 0);
+    let workplace = Workplace::with("tiny.toml", FEW_SHOT);
+    workplace.exits(0, &["tiny.toml", "-q", "--progress", "none"]);
     let more = ["-s", "dataset.synthetic-video.validation_classes=3", "-s", "validation.batches=3"];
     let found = evaluated(&workplace, &more);
     assert_eq!(found["same_data"], false);
     assert_eq!(found["overrides"].as_array().map(Vec::len), Some(2));
     workplace.file("words.toml", LANGUAGE_MODEL);
-    assert_eq!(workplace.xrun(&["words.toml", "-q", "--progress", "none"]).code, 0);
-    let said = workplace.xrun(&["eval", "words", "-s", "dataset.question-answers.generated.articles=7"]);
-    assert_eq!(said.code, 1, "{said:?}");
-    insta::assert_snapshot!(lines_with(&said.err, "error: "));
+    workplace.exits(0, &["words.toml", "-q", "--progress", "none"]);
+    let output = workplace.exits(1, &["eval", "words", "-s", "dataset.question-answers.generated.articles=7"]);
+    insta::assert_snapshot!(lines_with(&output.err, "error: "));
 }

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::workplace::{Output, Workplace, said, text, without_pipelines};
+use crate::workplace::{Output, Workplace, text, without_pipelines};
 
 fn samples(directory: &str) -> (PathBuf, Vec<String>) {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/experiments").join(directory);
@@ -17,7 +17,7 @@ fn samples(directory: &str) -> (PathBuf, Vec<String>) {
 /// Runs in the directory of the samples, so that the names in messages are short and the same everywhere.
 fn check(directory: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xrun"));
-    said(command.arg("check").args(arguments).current_dir(directory).output().unwrap())
+    Output::from(command.arg("check").args(arguments).current_dir(directory).output().unwrap())
 }
 
 #[test]
@@ -29,14 +29,17 @@ fn every_wrong_file_is_refused_in_words_that_help() {
     settings.set_prepend_module_to_snapshot(false);
     settings.set_omit_expression(true);
     for name in names {
-        let said = check(&directory, &[&name]);
-        assert_eq!(said.code, 2, "{name}: {said:?}");
-        assert!(said.out.is_empty(), "{name}: {said:?}");
-        assert!(!said.err.contains('\u{1b}') && !said.err.contains('\u{202e}'), "{name} drives the terminal: {said:?}");
+        let output = check(&directory, &[&name]);
+        assert_eq!(output.code, 2, "{name}: {output:?}");
+        assert!(output.out.is_empty(), "{name}: {output:?}");
+        assert!(
+            !output.err.contains('\u{1b}') && !output.err.contains('\u{202e}'),
+            "{name} drives the terminal: {output:?}"
+        );
         settings.bind(|| {
             insta::assert_snapshot!(
                 name.trim_end_matches(".toml"),
-                without_pipelines(&said.err.replace(directory.to_str().unwrap(), "HERE"))
+                without_pipelines(&output.err.replace(directory.to_str().unwrap(), "HERE"))
             )
         });
     }
@@ -50,8 +53,7 @@ fn right_files_resolve_to_files_that_resolve_to_themselves() {
         let first = check(&directory, &[&name, "--resolved"]);
         assert_eq!(first.code, 0, "{name}: {first:?}");
         let resolved = workplace.file(&name, &first.out);
-        let again = check(&directory, &[resolved.to_str().unwrap(), "--resolved"]);
-        assert_eq!(first.out, again.out, "{name}");
+        assert_eq!(first.out, check(&directory, &[resolved.to_str().unwrap(), "--resolved"]).out, "{name}");
     }
 }
 
@@ -61,8 +63,8 @@ fn later_layers_win_and_each_value_knows_its_layer() {
     let mut command = Command::new(env!("CARGO_BIN_EXE_xrun"));
     command.args(["check", "--resolved", "--origins", "extends_two.toml", "-s", "limits.prefetch=9"]);
     command.env("XRUN__LIMITS__PREFETCH", "5").env("XRUN__PIPELINE__DUMMY__NAN_AT_STEP", "4").current_dir(&directory);
-    let said = said(command.output().unwrap());
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = Output::from(command.output().unwrap());
+    assert_eq!(output.code, 0, "{output:?}");
     for (key, value, origin) in [
         ("seed", "8", "bases/other_base.toml:2"),
         ("name", "\"from-the-base\"", "bases/base.toml:2"),
@@ -74,14 +76,18 @@ fn later_layers_win_and_each_value_knows_its_layer() {
         ("batch_size", "32", "default"),
     ] {
         let start = format!("{key} = {value} ");
-        let line = said
+        let line = output
             .out
             .lines()
             .find(|line| line.starts_with(&start))
-            .unwrap_or_else(|| panic!("no {start}: {}", said.out));
+            .unwrap_or_else(|| panic!("no {start}: {}", output.out));
         assert!(line.ends_with(&format!(" # {origin}")), "{line}");
     }
-    assert!(!said.out.contains("momentum"), "AdamW of the later file replaces SGD of the earlier one:\n{}", said.out);
+    assert!(
+        !output.out.contains("momentum"),
+        "AdamW of the later file replaces SGD of the earlier one:\n{}",
+        output.out
+    );
 }
 
 #[test]
@@ -94,10 +100,9 @@ fn files_that_are_no_experiments_are_refused_and_nothing_panics() {
     std::fs::create_dir(workplace.path("directory.toml")).unwrap();
     let mut messages = String::new();
     for name in ["binary.toml", "large.toml", "deep.toml", "wide.toml", "directory.toml", "stage3.toml"] {
-        let said = workplace.xrun(&["check", name]);
-        assert_eq!(said.code, 2, "{name}: {said:?}");
-        assert!(said.err.contains(name) && said.err.len() < 4000, "{name}: {said:?}");
-        messages += said.err.lines().next().unwrap_or_default();
+        let output = workplace.exits(2, &["check", name]);
+        assert!(output.err.contains(name) && output.err.len() < 4000, "{name}: {output:?}");
+        messages += output.err.lines().next().unwrap_or_default();
         messages.push('\n');
     }
     insta::assert_snapshot!(messages);
@@ -110,18 +115,16 @@ fn a_file_deeper_than_sixteen_extends_is_refused() {
         workplace.file(&format!("{number}.toml"), &format!("extends = \"{}.toml\"\n", number + 1));
     }
     workplace.file("20.toml", "[pipeline.dummy]\n");
-    let deep = workplace.xrun(&["check", "0.toml"]);
-    assert_eq!(deep.code, 2, "{deep:?}");
-    insta::assert_snapshot!(deep.err);
-    assert_eq!(workplace.xrun(&["check", "6.toml"]).code, 0);
+    insta::assert_snapshot!(workplace.exits(2, &["check", "0.toml"]).err);
+    workplace.exits(0, &["check", "6.toml"]);
 }
 
 #[test]
 fn programs_get_the_same_problems_as_json() {
     let (directory, _) = samples("invalid");
-    let said = check(&directory, &["--json", "unknown_key.toml", "negative.toml"]);
-    assert_eq!(said.code, 2);
-    let answers = said.json();
+    let output = check(&directory, &["--json", "unknown_key.toml", "negative.toml"]);
+    assert_eq!(output.code, 2);
+    let answers = output.json();
     assert_eq!(answers[0]["problems"][0]["key"], "limits.worker");
     assert_eq!(answers[0]["problems"][0]["line"], 3);
     assert_eq!(answers[1]["problems"][0]["column"], 11);
@@ -129,8 +132,7 @@ fn programs_get_the_same_problems_as_json() {
 
 #[test]
 fn a_wrong_override_is_shown_where_it_was_typed() {
-    let workplace = Workplace::new();
-    workplace.file("a.toml", "[pipeline.dummy]\n");
+    let workplace = Workplace::with("a.toml", "[pipeline.dummy]\n");
     let mut messages = String::new();
     for text in [
         "limits.wrokers=2",
@@ -140,9 +142,7 @@ fn a_wrong_override_is_shown_where_it_was_typed() {
         "limits.workers=[1, 2",
         "a.b.c.d.e.f.g.h.i.j.k.l.m.n.o.p.q=1",
     ] {
-        let said = workplace.xrun(&["a.toml", "-s", text]);
-        assert_eq!(said.code, 2, "{text}: {said:?}");
-        messages += &said.err;
+        messages += &workplace.exits(2, &["a.toml", "-s", text]).err;
     }
     insta::assert_snapshot!(messages);
     assert!(!workplace.path("results").exists(), "a wrong command line leaves nothing behind");

@@ -6,8 +6,7 @@ use crate::workplace::{Workplace, json, lines_with, redacted, text};
 fn trained() -> Workplace {
     let workplace = Workplace::new();
     let file = "[pipeline.dummy]\nsteps_per_epoch = 20\n[training]\nepochs = 2\n[checkpoint]\nevery_steps = 20\nkeep_last = 2\n";
-    workplace.file("first.toml", file);
-    assert_eq!(workplace.xrun(&["first.toml", "-q"]).code, 0);
+    workplace.finished("first", file);
     workplace
 }
 
@@ -21,8 +20,7 @@ fn after(metrics: &str, step: u64) -> Vec<&str> {
 fn a_fork_without_changes_repeats_the_numbers_and_names_its_parent() {
     let workplace = trained();
     let parent = workplace.latest("first");
-    let said = workplace.xrun(&["fork", "first", "--checkpoint", "20", "--name", "second"]);
-    assert_eq!(said.code, 0, "{said:?}");
+    workplace.exits(0, &["fork", "first", "--checkpoint", "20", "--name", "second"]);
     let fork = workplace.latest("second");
     let (whole, own) = (text(&parent.join("metrics.jsonl")), text(&fork.join("metrics.jsonl")));
     assert_eq!(own.lines().collect::<Vec<_>>(), after(&whole, 20), "a fork records its own steps");
@@ -36,39 +34,34 @@ fn a_fork_without_changes_repeats_the_numbers_and_names_its_parent() {
     assert_ne!(manifest["fingerprint"], json(&parent.join("manifest.json"))["fingerprint"]);
     assert_eq!(json(&fork.join("summary.json"))["steps"], 40);
     // A newer run of its experiment would otherwise let `gc` remove the parent.
-    assert_eq!(workplace.xrun(&["first.toml", "-q"]).code, 0);
-    let said = workplace.xrun(&["rm", "--keep", "1", "--keep-best", "none", "--yes"]);
-    assert!(said.code == 0 && parent.exists(), "{said:?}");
+    workplace.exits(0, &["first.toml", "-q"]);
+    let output = workplace.xrun(&["rm", "--keep", "1", "--keep-best", "none", "--yes"]);
+    assert!(output.code == 0 && parent.exists(), "{output:?}");
     for arguments in [&["show", "second"][..], &["ls"]] {
-        let said = workplace.xrun(arguments);
-        assert!(said.out.contains(&format!("first/{id} after step 20")), "{said:?}");
+        let output = workplace.xrun(arguments);
+        assert!(output.out.contains(&format!("first/{id} after step 20")), "{output:?}");
     }
-    let shown = workplace.xrun(&["show", "second", "--json"]).json();
-    assert_eq!(shown["parent"], manifest["parent"]);
+    assert_eq!(workplace.xrun(&["show", "second", "--json"]).json()["parent"], manifest["parent"]);
 }
 
 #[test]
 fn a_fork_changes_settings_and_is_resumed_after_a_failure() {
     let workplace = trained();
     let changes = ["-s", "training.epochs=3", "-s", "pipeline.dummy.fail_at_step=50"];
-    let said = workplace.xrun(&[&["fork", "first", "--name", "longer"], &changes[..]].concat());
-    assert_eq!(said.code, 1, "{said:?}");
+    workplace.exits(1, &[&["fork", "first", "--name", "longer"], &changes[..]].concat());
     let fork = workplace.latest("longer");
     // Only the copy of its parent's checkpoint is there.
     std::fs::remove_dir_all(workplace.path("results/first")).unwrap();
     let resolved = fork.join("resolved.toml");
     let changed = text(&resolved).replace("fail_at_step = 50\n", "");
     std::fs::write(&resolved, crate::workplace::unsealed(&changed)).unwrap();
-    let said = workplace.xrun(&["resume", "longer", "-q"]);
-    assert_eq!(said.code, 0, "{said:?}");
+    workplace.exits(0, &["resume", "longer", "-q"]);
     assert_eq!(
         after(&text(&fork.join("metrics.jsonl")), 40).iter().filter(|line| line.contains("\"train\"")).count(),
         20
     );
-    assert_eq!(workplace.xrun(&["eval", "longer"]).code, 0);
-    let said = workplace.xrun(&["reproduce", "longer"]);
-    assert_eq!(said.code, 2, "{said:?}");
-    insta::assert_snapshot!("a_fork_is_not_reproduced", redacted(&said.err));
+    workplace.exits(0, &["eval", "longer"]);
+    insta::assert_snapshot!("a_fork_is_not_reproduced", redacted(&workplace.exits(2, &["reproduce", "longer"]).err));
 }
 
 #[test]
@@ -80,13 +73,11 @@ fn what_cannot_be_forked_or_resumed_is_refused_with_the_command_that_works() {
         ("resume_with_more_epochs", vec!["resume", "first", "-s", "training.epochs=3"]),
         ("resume_with_another_seed", vec!["resume", "first", "-s", "experiment.seed=7"]),
     ] {
-        let said = workplace.xrun(&arguments);
-        assert_ne!(said.code, 0, "{said:?}");
-        insta::assert_snapshot!(name, redacted(&said.err));
+        let output = workplace.xrun(&arguments);
+        assert_ne!(output.code, 0, "{output:?}");
+        insta::assert_snapshot!(name, redacted(&output.err));
     }
-    workplace.file("command.toml", "[pipeline.command]\nprogram = [\"true\"]\n");
-    assert_eq!(workplace.xrun(&["command.toml", "-q"]).code, 0);
-    let said = workplace.xrun(&["fork", "command"]);
-    assert_eq!(said.code, 2, "{said:?}");
-    insta::assert_snapshot!("a_command_is_not_forked", lines_with(&redacted(&said.err), "checkpoints"));
+    workplace.finished("command", "[pipeline.command]\nprogram = [\"true\"]\n");
+    let output = workplace.exits(2, &["fork", "command"]);
+    insta::assert_snapshot!("a_command_is_not_forked", lines_with(&redacted(&output.err), "checkpoints"));
 }

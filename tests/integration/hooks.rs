@@ -9,15 +9,7 @@ use crate::workplace::{Workplace, json, lines_with, text};
 /// Writes what it reads into the directory `notified`, named by the hook. Its arguments are not seen by a shell of xrun's.
 const NOTE: &str = "#!/bin/sh\nmkdir -p notified\ncat > \"notified/$1.json\"\n";
 
-const HOOKS: &str = "
-[pipeline.dummy]
-steps_per_epoch = 20
-[hooks]
-on_end = [\"./note.sh\", \"on_end\"]
-on_growing = [\"./note.sh\", \"on_growing\"]
-on_limit = [\"./note.sh\", \"on_limit\"]
-on_failed = [\"./note.sh\", \"on_failed\"]
-";
+const HOOKS: &str = include_str!("../experiments/tiny/hooks.toml");
 
 fn workplace() -> Workplace {
     use std::os::unix::fs::PermissionsExt;
@@ -51,8 +43,7 @@ fn each_ending_tells_its_hooks_and_the_document_says_how_it_was() {
         ("pipeline.dummy.device_full_at_step=7", 5, vec!["on_end.json", "on_limit.json"]),
     ] {
         forget(&workplace);
-        let said = workplace.xrun(&["notified.toml", "-s", set]);
-        assert_eq!(said.code, code, "{said:?}");
+        workplace.exits(code, &["notified.toml", "-s", set]);
         assert_eq!(notified(&workplace), expected, "{set}");
         let document = json(&workplace.path("notified/on_end.json"));
         let run = workplace.latest("notified");
@@ -68,8 +59,7 @@ fn growth_is_told_while_the_run_goes_on() {
     let workplace = workplace();
     let set = ["pipeline.dummy.leak_per_step=1 MiB", "pipeline.dummy.leak_in_ledger=true", "training.epochs=15"];
     let set: Vec<&str> = set.iter().flat_map(|set| ["-s", set]).collect();
-    let said = workplace.xrun(&[&["notified.toml"], &set[..]].concat());
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = workplace.exits(0, &[&["notified.toml"], &set[..]].concat());
     assert_eq!(notified(&workplace), ["on_end.json", "on_growing.json"]);
     let document = json(&workplace.path("notified/on_growing.json"));
     assert_eq!(document["outcome"], Value::Null, "the run goes on: {document}");
@@ -78,14 +68,14 @@ fn growth_is_told_while_the_run_goes_on() {
     assert_eq!(json(&workplace.path("notified/on_end.json"))["verdict"]["verdict"], "growing");
     // A line that stays on the terminal, and one in the log, with the sentence of the hook.
     let line = format!("step {}: {}", document["step"], document["verdict"]["message"].as_str().unwrap());
-    assert_eq!(said.err.lines().filter(|shown| *shown == line).count(), 1, "{said:?}");
+    assert_eq!(output.err.lines().filter(|shown| *shown == line).count(), 1, "{output:?}");
     assert!(
         text(&workplace.latest("notified").join("log.txt")).lines().any(|logged| logged.ends_with(&line)),
         "{line}"
     );
     // As an event, also without a hook.
-    let said = workplace.xrun(&[&["notified.toml", "--no-hooks", "--progress", "json"], &set[..]].concat());
-    let events = said.err.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let output = workplace.xrun(&[&["notified.toml", "--no-hooks", "--progress", "json"], &set[..]].concat());
+    let events = output.err.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let growing: Vec<Value> = events.filter(|event| event["event"] == "growing").collect();
     assert!(growing.len() == 1 && growing[0]["owner"] == "dummy_leak", "{growing:?}");
 }
@@ -101,9 +91,8 @@ fn a_hook_that_fails_is_told_and_changes_nothing() {
         ("[\"test\", \"$HOME\", \"=\", \"\"]", "`test`"),
     ] {
         let set = format!("hooks.on_end={hook}");
-        let said = workplace.xrun(&["notified.toml", "-q", "-s", &set, "-s", "hooks.time_limit=2s"]);
-        assert_eq!(said.code, 0, "{said:?}");
-        messages += &(lines_with(&said.err, "`hooks.on_end`") + "\n");
+        let output = workplace.exits(0, &["notified.toml", "-q", "-s", &set, "-s", "hooks.time_limit=2s"]);
+        messages += &(lines_with(&output.err, "`hooks.on_end`") + "\n");
         let run = workplace.latest("notified");
         assert_eq!(json(&run.join("summary.json"))["outcome"], "finished");
         assert!(text(&run.join("log.txt")).contains(part));
@@ -114,35 +103,33 @@ fn a_hook_that_fails_is_told_and_changes_nothing() {
 #[test]
 fn a_result_starts_no_program_unless_it_is_asked_for() {
     let workplace = workplace();
-    assert_eq!(workplace.xrun(&["notified.toml", "--no-hooks"]).code, 0);
+    workplace.exits(0, &["notified.toml", "--no-hooks"]);
     assert!(notified(&workplace).is_empty());
-    let said = workplace.xrun(&["reproduce", "notified"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    assert!(notified(&workplace).is_empty(), "{said:?}");
-    insta::assert_snapshot!(lines_with(&said.err, "--hooks"));
-    assert_eq!(workplace.xrun(&["reproduce", "notified", "--hooks"]).code, 0);
+    let output = workplace.exits(0, &["reproduce", "notified"]);
+    assert!(notified(&workplace).is_empty(), "{output:?}");
+    insta::assert_snapshot!(lines_with(&output.err, "--hooks"));
+    workplace.exits(0, &["reproduce", "notified", "--hooks"]);
     assert_eq!(notified(&workplace), ["on_end.json"]);
 
     forget(&workplace);
-    assert_eq!(workplace.xrun(&["notified.toml", "--no-hooks", "-s", "pipeline.dummy.fail_at_step=9"]).code, 1);
-    assert_eq!(workplace.xrun(&["resume", "notified"]).code, 1);
+    workplace.exits(1, &["notified.toml", "--no-hooks", "-s", "pipeline.dummy.fail_at_step=9"]);
+    workplace.exits(1, &["resume", "notified"]);
     assert!(notified(&workplace).is_empty(), "it fails there again, and tells nobody");
-    assert_eq!(workplace.xrun(&["resume", "notified", "--hooks"]).code, 1);
+    workplace.exits(1, &["resume", "notified", "--hooks"]);
     assert_eq!(notified(&workplace), ["on_end.json", "on_failed.json"]);
 
     forget(&workplace);
-    let said = workplace.xrun(&["sweep", "notified.toml", "-s", "experiment.seed=1,2"]);
-    assert_eq!(said.code, 0, "{said:?}");
+    workplace.exits(0, &["sweep", "notified.toml", "-s", "experiment.seed=1,2"]);
     assert!(notified(&workplace).is_empty(), "a sweep would tell for each trial");
 }
 
 #[test]
 fn hooks_change_neither_the_numbers_nor_the_fingerprint() {
     let workplace = workplace();
-    assert_eq!(workplace.xrun(&["notified.toml"]).code, 0);
+    workplace.exits(0, &["notified.toml"]);
     let fingerprint = |run: &Path| json(&run.join("manifest.json"))["fingerprint"].clone();
     let with = workplace.latest("notified");
-    assert_eq!(workplace.xrun(&["notified.toml", "-s", "hooks.on_end=[]"]).code, 0);
+    workplace.exits(0, &["notified.toml", "-s", "hooks.on_end=[]"]);
     let without = workplace.latest("notified");
     assert_ne!(with, without);
     assert_eq!(fingerprint(&with), fingerprint(&without));
@@ -153,8 +140,8 @@ fn hooks_change_neither_the_numbers_nor_the_fingerprint() {
 fn where_no_temporary_file_can_be_made_the_hook_says_where() {
     let workplace = workplace();
     let output = workplace.command(&["notified.toml"]).env("TMPDIR", "/no/such/directory").output().unwrap();
-    let said = crate::workplace::said(output);
-    assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.err.contains("/no/such/directory") && said.err.contains("TMPDIR"), "{said:?}");
+    let output = crate::workplace::Output::from(output);
+    assert_eq!(output.code, 0, "{output:?}");
+    assert!(output.err.contains("/no/such/directory") && output.err.contains("TMPDIR"), "{output:?}");
     assert!(notified(&workplace).is_empty());
 }

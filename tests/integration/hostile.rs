@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::workplace::{
-    Output, Workplace, as_another, json, lines_with, redacted, redacted_names, said, text, unsealed, wait_until,
+    Output, Workplace, as_another, json, lines_with, redacted, redacted_names, text, unsealed, wait_until,
 };
 
 const SHORT: &str = "[pipeline.dummy]\nsteps_per_epoch = 5\n";
@@ -35,7 +35,7 @@ fn a_device_or_a_pipe_in_the_place_of_a_file_holds_nothing_up() {
     let workplace = Workplace::new();
     for name in ["trial", "other"] {
         workplace.file(&format!("{name}.toml"), SHORT);
-        assert_eq!(workplace.xrun(&[&format!("{name}.toml"), "-q"]).code, 0);
+        workplace.exits(0, &[&format!("{name}.toml"), "-q"]);
     }
     let run = workplace.latest("trial");
     for (at, name) in [
@@ -63,22 +63,19 @@ fn a_device_or_a_pipe_in_the_place_of_a_file_holds_nothing_up() {
             let begun = Instant::now();
             let mut child = workplace.spawn(command);
             wait_until(&format!("{command:?} with {name}"), || child.try_wait().unwrap().is_some());
-            let said = said(child.wait_with_output().unwrap());
-            assert!(begun.elapsed() < LONG && (0..=2).contains(&said.code), "{name}: {command:?}: {said:?}");
+            let output = Output::from(child.wait_with_output().unwrap());
+            assert!(begun.elapsed() < LONG && (0..=2).contains(&output.code), "{name}: {command:?}: {output:?}");
         }
         std::fs::remove_file(&path).unwrap();
         std::fs::write(&path, kept).unwrap();
     }
     pipe(&workplace.path("pipe.csv"));
-    let said = workplace.xrun(&["verdict", "pipe.csv"]);
-    assert_eq!(said.code, 1, "{said:?}");
-    insta::assert_snapshot!(said.err);
+    insta::assert_snapshot!(workplace.exits(1, &["verdict", "pipe.csv"]).err);
 }
 
 #[test]
 fn a_run_whose_directory_is_removed_ends_with_an_error_and_makes_nothing_in_its_place() {
-    let workplace = Workplace::new();
-    workplace.file(
+    let workplace = Workplace::with(
         "gone.toml",
         "[pipeline.dummy]\nsteps_per_epoch = 400\nstep_microseconds = 3000\n[checkpoint]\nevery_steps = 10\n[limits]\nmetrics_queue = 4\n",
     );
@@ -90,15 +87,17 @@ fn a_run_whose_directory_is_removed_ends_with_an_error_and_makes_nothing_in_its_
     let aside = workplace.path("aside");
     std::fs::rename(&run, &aside).unwrap();
     std::fs::remove_dir_all(&aside).unwrap();
-    let said = said(child.wait_with_output().unwrap());
-    assert_eq!(said.code, 1, "{said:?}");
+    let output = Output::from(child.wait_with_output().unwrap());
+    assert_eq!(output.code, 1, "{output:?}");
     // Which of its files is missed first is a matter of time.
-    let error = lines_with(&said.err, "error: ");
-    assert!(error.contains("results/gone/") && error.contains("removed") | error.contains("No such file"), "{said:?}");
+    let error = lines_with(&output.err, "error: ");
+    assert!(
+        error.contains("results/gone/") && error.contains("removed") | error.contains("No such file"),
+        "{output:?}"
+    );
     assert!(!run.join("checkpoints").exists(), "nothing that looks like a run");
 }
 
-/// A key of so many parts in quotes, more swept keys than there can be, more unknown ones than anybody reads.
 /// Replaces a file by a copy, as `mv`, `rsync` and `sed -i` do.
 fn replace(path: &Path) {
     let copy = path.with_extension("copy");
@@ -108,8 +107,7 @@ fn replace(path: &Path) {
 
 #[test]
 fn a_file_that_is_changed_under_a_run_ends_it_with_a_checkpoint_and_is_named() {
-    let workplace = Workplace::new();
-    workplace.file(
+    let workplace = Workplace::with(
         "changed.toml",
         "[experiment]\ntensorboard = true\n[pipeline.dummy]\nsteps_per_epoch = 300\nstep_microseconds = 3000\n\
          [checkpoint]\nevery_steps = 10\n[limits]\nmetrics_queue = 4\n",
@@ -132,10 +130,10 @@ fn a_file_that_is_changed_under_a_run_ends_it_with_a_checkpoint_and_is_named() {
         let place = run.join(name);
         let inside = place.read_dir().ok().and_then(|mut entries| entries.next());
         change(&inside.map_or(place, |entry| entry.unwrap().path()));
-        let said = said(child.wait_with_output().unwrap());
+        let output = Output::from(child.wait_with_output().unwrap());
         let summary = json(&run.join("summary.json"));
-        assert_eq!((said.code, &summary["exit_code"]), (1, &1.into()), "{name}: {said:?}");
-        let error = lines_with(&said.err, "error: ");
+        assert_eq!((output.code, &summary["exit_code"]), (1, &1.into()), "{name}: {output:?}");
+        let error = lines_with(&output.err, "error: ");
         assert!(error.contains(name) && error.contains("another program"), "{error}");
         let step = summary["steps"].as_u64().unwrap();
         assert!(step < 300 && run.join(format!("checkpoints/step_{step:08}/state.json")).exists(), "{name}: {step}");
@@ -157,9 +155,9 @@ fn a_file_that_is_replaced_under_a_watch_fails_it() {
         wait_until("something is written", || path.metadata().is_ok_and(|found| found.len() > 0));
         replace(&path);
         std::fs::remove_file(workplace.path("go")).unwrap();
-        let said = said(child.wait_with_output().unwrap());
-        assert_eq!(said.code, 1, "{name}: {said:?}");
-        assert!(lines_with(&said.err, "another program replaced the file").contains(name), "{said:?}");
+        let output = Output::from(child.wait_with_output().unwrap());
+        assert_eq!(output.code, 1, "{name}: {output:?}");
+        assert!(lines_with(&output.err, "another program replaced the file").contains(name), "{output:?}");
         assert_eq!(json(&workplace.latest(name).join("summary.json"))["outcome"], "failed");
     }
 }
@@ -180,19 +178,17 @@ fn files_with_very_many_keys_are_refused_at_once() {
     ] {
         workplace.file(name, &content);
         let begun = Instant::now();
-        let said = workplace.xrun(&["check", name]);
-        assert_eq!(said.code, 2, "{name}: {:.2000}", said.err);
+        let output = workplace.exits(2, &["check", name]);
         assert!(begun.elapsed() < LONG, "{name}: {:?}", begun.elapsed());
-        messages += &format!("{:.300}\n", said.err.lines().next().unwrap());
+        messages += &format!("{:.300}\n", output.err.lines().next().unwrap());
     }
     insta::assert_snapshot!(messages);
 }
 
 #[test]
 fn the_record_of_a_sweep_is_not_believed_when_it_does_not_add_up() {
-    let workplace = Workplace::new();
-    workplace.file("swept.toml", SHORT);
-    assert_eq!(workplace.xrun(&["sweep", "swept.toml", "-s", "experiment.seed=1,2", "-q"]).code, 0);
+    let workplace = Workplace::with("swept.toml", SHORT);
+    workplace.exits(0, &["sweep", "swept.toml", "-s", "experiment.seed=1,2", "-q"]);
     let sweep = workplace.latest_sweep("swept");
     let path = sweep.join("sweep.toml");
     let sealed = text(&path);
@@ -202,20 +198,20 @@ fn the_record_of_a_sweep_is_not_believed_when_it_does_not_add_up() {
         workplace.xrun(&["sweep", "--collect", sweep.to_str().unwrap()])
     };
     assert_eq!(collect(&record).code, 0, "without a check");
-    let said = collect(&record.replace("repeats = 1", "repeats = 4294967295"));
-    assert_eq!(said.code, 1, "{said:?}");
-    let mut messages = said.err;
+    let output = collect(&record.replace("repeats = 1", "repeats = 4294967295"));
+    assert_eq!(output.code, 1, "{output:?}");
+    let mut messages = output.err;
     for wrong in [record.replace("[2, 1]", "[1, 1]"), sealed.replacen("seed", "sead", 1)] {
-        let said = collect(&wrong);
-        assert_eq!(said.code, 1, "{said:?}");
-        messages += &said.err;
+        let output = collect(&wrong);
+        assert_eq!(output.code, 1, "{output:?}");
+        messages += &output.err;
     }
     insta::assert_snapshot!(redacted_names(&messages));
     // A run of it of which a sample is another: no number of it counts, and the table says so.
     let memory = sweep.join("trials/0001-1/memory.jsonl");
     std::fs::write(&memory, text(&memory).replacen("\"heap\":", "\"heap\":1", 1)).unwrap();
-    let said = collect(&sealed);
-    assert_eq!(said.code, 1, "not all of them finished: {said:?}");
+    let output = collect(&sealed);
+    assert_eq!(output.code, 1, "not all of them finished: {output:?}");
     let row = &json(&sweep.join("table.json"))["rows"][0];
     assert_eq!((&row["outcome"], &row["finished"]), (&"damaged".into(), &0.into()), "{row}");
 }
@@ -229,9 +225,9 @@ const QUESTIONS: &str = "[pipeline.qat-language-model]\n[model.gpt2]\npreset = \
 
 /// Returns whether the data were generated and the program did not panic. A build without Burn fails after that, and so does
 /// one with Burn that gets no threads.
-fn prepared(said: &Output, cache: &Path, prefix: &str) -> bool {
+fn prepared(output: &Output, cache: &Path, prefix: &str) -> bool {
     let mut entries = std::fs::read_dir(cache).unwrap().flatten();
-    (0..=1).contains(&said.code) && entries.any(|entry| entry.file_name().to_string_lossy().starts_with(prefix))
+    (0..=1).contains(&output.code) && entries.any(|entry| entry.file_name().to_string_lossy().starts_with(prefix))
 }
 
 #[test]
@@ -246,10 +242,10 @@ fn data_are_generated_where_the_system_gives_no_threads() {
         else {
             return;
         };
-        let limited = said(limited.output().unwrap());
+        let limited = Output::from(limited.output().unwrap());
         let prefix = format!("{name}-");
         assert!(prepared(&limited, &workplace.path("limited"), &prefix), "{limited:?}");
-        let own = said(command.env("XRUN_CACHE", workplace.path("own")).output().unwrap());
+        let own = Output::from(command.env("XRUN_CACHE", workplace.path("own")).output().unwrap());
         assert!(prepared(&own, &workplace.path("own"), &prefix), "{own:?}");
     }
     let names = |cache: &str| {
@@ -276,7 +272,7 @@ fn what_another_user_keeps_to_himself_in_a_shared_cache_is_not_called_damaged() 
         let mut command = workplace.command(&[&file, "--dry-run"]);
         command.env("XRUN_CACHE", &cache);
         let Some(mut other) = as_another(&command, "true") else { return };
-        assert!(prepared(&said(command.output().unwrap()), &cache, close));
+        assert!(prepared(&Output::from(command.output().unwrap()), &cache, close));
         for entry in std::fs::read_dir(&cache).unwrap().flatten() {
             if entry.file_name().to_string_lossy().starts_with(close) {
                 // As under a umask of 077.
@@ -284,24 +280,21 @@ fn what_another_user_keeps_to_himself_in_a_shared_cache_is_not_called_damaged() 
                 std::fs::set_permissions(entry.path(), std::fs::Permissions::from_mode(mode)).unwrap();
             }
         }
-        let said = said(other.output().unwrap());
-        assert_eq!(said.code, 1, "{said:?}");
-        messages += &said.err;
+        let output = Output::from(other.output().unwrap());
+        assert_eq!(output.code, 1, "{output:?}");
+        messages += &output.err;
     }
     insta::assert_snapshot!(redacted_names(&messages));
 }
 
 #[test]
 fn the_users_umask_holds_for_all_files_and_nothing_is_written_through_links() {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", SHORT);
+    let workplace = Workplace::with("trial.toml", SHORT);
     workplace.file("cut.toml", &format!("{SHORT}fail_at_step = 3\n[checkpoint]\nevery_steps = 1\n"));
     let program = env!("CARGO_BIN_EXE_xrun");
     let xrun = |arguments: &str| {
-        let mut shell = Command::new("sh");
-        shell.args(["-c", &format!("umask 077; exec '{program}' {arguments}")]).current_dir(workplace.directory.path());
-        shell.env("XRUN_CACHE", crate::workplace::cache()).env("XDG_STATE_HOME", crate::workplace::state());
-        said(shell.output().unwrap())
+        let script = format!("umask 077; exec '{program}' {arguments}");
+        Output::from(workplace.in_place("sh", &["-c", &script]).output().unwrap())
     };
     assert_eq!(xrun("trial.toml -q").code, 0);
     assert_eq!(xrun("cut.toml -q").code, 1);
@@ -315,19 +308,17 @@ fn the_users_umask_holds_for_all_files_and_nothing_is_written_through_links() {
     let own = workplace.path("own");
     std::fs::create_dir(&own).unwrap();
     symlink(&own, run.join("export")).unwrap();
-    let exported = workplace.xrun(&["export", "trial", "--to", "tensorboard"]);
-    assert_eq!(exported.code, 1, "{exported:?}");
+    let exported = workplace.exits(1, &["export", "trial", "--to", "tensorboard"]);
     assert_eq!(std::fs::read_dir(&own).unwrap().count(), 0);
     let cut = workplace.latest("cut");
     std::fs::rename(cut.join("checkpoints"), own.join("step")).unwrap();
     symlink(own.join("step"), cut.join("checkpoints")).unwrap();
     let kept = std::fs::read_dir(own.join("step")).unwrap().count();
-    let resumed = workplace.xrun(&["resume", "cut"]);
-    assert_eq!(resumed.code, 1, "{resumed:?}");
+    let resumed = workplace.exits(1, &["resume", "cut"]);
     assert_eq!(std::fs::read_dir(own.join("step")).unwrap().count(), kept);
     std::fs::remove_file(cut.join("run.lock")).unwrap();
     symlink(own.join("made"), cut.join("run.lock")).unwrap();
-    let said = workplace.xrun(&["resume", "cut"]);
-    assert!(said.code == 1 && !own.join("made").exists(), "{said:?}");
-    insta::assert_snapshot!(redacted(&(exported.err + &resumed.err + &said.err)));
+    let output = workplace.xrun(&["resume", "cut"]);
+    assert!(output.code == 1 && !own.join("made").exists(), "{output:?}");
+    insta::assert_snapshot!(redacted(&(exported.err + &resumed.err + &output.err)));
 }

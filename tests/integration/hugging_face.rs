@@ -1,48 +1,13 @@
 //! Exports read by transformers and PEFT, with equal numbers.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 
-use crate::workplace::{Workplace, json, skipped};
+use crate::workplace::{Workplace, json, python};
 
 /// Activations, keys and values are not quantised: what is exported is then all of the model.
-const EXPERIMENT: &str = r#"
-[experiment]
-seed = 2
-device = "cpu"
-[pipeline.qat-language-model]
-sequence_length = 160
-weight_bits = [32, 8, 4]
-activation_bits = [32, 32, 32]
-kv_cache_bits = [32, 32, 32]
-pretraining_steps = 10
-calibration_batches = 1
-max_new_tokens = 4
-lora_rank = 2
-export_merged = true
-export_components = true
-[model.gpt2]
-layers = 2
-heads = 2
-hidden_size = 16
-context_length = 160
-[dataset.question-answers]
-source = "file"
-path = "questions.json"
-validation_path = "questions.json"
-vocabulary_size = 300
-[optimizer.adamw]
-learning_rate = 1e-2
-[training]
-max_steps = 30
-epochs = 100
-batch_size = 4
-[validation]
-batches = 50
-every_steps = 30
-every_epochs = 0
-"#;
+const EXPERIMENT: &str = include_str!("../experiments/tiny/exported.toml");
 
 const QUESTIONS: &str = r#"{"data": [{"title": "Towns", "paragraphs": [
   {"context": "In Ostheim, Zoë the baker has 3 red cats; it's 'her' house.", "qas": [
@@ -53,19 +18,10 @@ const QUESTIONS: &str = r#"{"data": [{"title": "Towns", "paragraphs": [
     {"id": "4", "question": "On what did it sit?", "answers": [{"text": "1,000 stones", "answer_start": 32}]},
     {"id": "5", "question": "How is it written?", "answers": [{"text": "鶴", "answer_start": 7}]}]}]}]}"#;
 
-/// `XRUN_PYTHON`, or else `python3`, if it has what the script needs.
-fn python(modules: &str) -> Option<String> {
-    let python = std::env::var("XRUN_PYTHON").unwrap_or_else(|_| "python3".into());
-    let mut command = Command::new(&python);
-    command.args(["-c", &format!("import {modules}")]).stdout(Stdio::null()).stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success()).then_some(python)
-}
-
 #[test]
 #[expect(clippy::print_stderr, reason = "the figures that were compared")]
 fn perplexity_in_transformers_is_that_of_the_run() {
-    let workplace = Workplace::new();
-    workplace.file("tiny.toml", EXPERIMENT);
+    let workplace = Workplace::with("tiny.toml", EXPERIMENT);
     let questions = workplace.file("questions.json", QUESTIONS);
     let run = workplace.trained("exported", &[]);
     let checkpoint = run.join("checkpoints/step_00000030");
@@ -73,13 +29,11 @@ fn perplexity_in_transformers_is_that_of_the_run() {
     for name in names.into_iter().chain(["on_grid_w4", "on_grid_w8"]) {
         assert!(checkpoint.join(name).is_dir(), "{name}");
     }
-    let Some(python) = python("torch, transformers") else {
-        return skipped("there is no python3 with torch and transformers; `XRUN_PYTHON` can name one");
-    };
+    let Some(python) = python("XRUN_PYTHON", "torch, transformers") else { return };
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/reference/merged_in_transformers.py");
-    let said = Command::new(python).arg(script).args([&checkpoint, &questions]).arg("160").output().unwrap();
-    assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
-    let found: Value = serde_json::from_slice(&said.stdout).unwrap();
+    let output = Command::new(python).arg(script).args([&checkpoint, &questions]).arg("160").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let found: Value = serde_json::from_slice(&output.stdout).unwrap();
     let ours = &json(&run.join("summary.json"))["metrics_last"];
     let mut compared = 0;
     for (label, name) in [("full", "full"), ("w8", "8_bit"), ("w4", "4_bit")] {

@@ -1,50 +1,28 @@
 //! Ctrl-C, SIGTERM and SIGKILL: complete files, and equal numbers after a resume.
 
-use std::path::Path;
+use crate::workplace::{Output, Workplace, end, json, redacted, send, text, wait_for_lines, wait_until};
 
-use crate::workplace::{Workplace, json, redacted, text, wait_until};
-
-const EXPERIMENT: &str = "
-[pipeline.dummy]
-steps_per_epoch = 40
-step_microseconds = 3000
-[training]
-epochs = 3
-[validation]
-every_steps = 15
-[checkpoint]
-every_steps = 10
-[limits]
-metrics_queue = 4
-gradient_norm_window = 7
-";
+const EXPERIMENT: &str = include_str!("../experiments/tiny/interrupted.toml");
 
 /// The metrics of a run that nobody disturbed.
 fn undisturbed(workplace: &Workplace) -> String {
-    let said = workplace.xrun(&["whole.toml", "-s", "pipeline.dummy.step_microseconds=0"]);
-    assert_eq!(said.code, 0, "{said:?}");
+    workplace.exits(0, &["whole.toml", "-s", "pipeline.dummy.step_microseconds=0"]);
     text(&workplace.latest("whole").join("metrics.jsonl"))
 }
 
-fn steps_written(run: &Path) -> usize {
-    std::fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default().lines().count()
-}
-
 fn workplace() -> Workplace {
-    let workplace = Workplace::new();
-    workplace.file("whole.toml", EXPERIMENT);
+    let workplace = Workplace::with("whole.toml", EXPERIMENT);
     workplace.file("cut.toml", EXPERIMENT);
     workplace
 }
 
-/// Starts `cut.toml`, waits for `lines` of metrics, sends a signal, and returns the exit code.
-fn cut(workplace: &Workplace, lines: usize, signal: i32) -> Option<i32> {
-    let mut child = workplace.spawn(&["cut.toml"]);
+/// Starts `cut.toml`, waits for `lines` of metrics, and sends a signal.
+fn cut(workplace: &Workplace, lines: usize, signal: i32) -> Output {
+    let child = workplace.spawn(&["cut.toml"]);
     let latest = workplace.path("results/cut/latest");
-    wait_until("the run writes metrics", || steps_written(&latest) >= lines);
-    // SAFETY: a signal to a child that is not yet waited for.
-    unsafe { libc::kill(child.id() as i32, signal) };
-    child.wait().unwrap().code()
+    wait_for_lines(&latest, lines);
+    send(&child, signal);
+    Output::from(child.wait_with_output().unwrap())
 }
 
 #[test]
@@ -54,15 +32,12 @@ fn a_signal_is_answered_at_once_however_long_the_step() {
     let mut child = workplace.spawn(&[&["cut.toml"][..], &settings.map(|set| ["-s", set]).concat()].concat());
     let latest = workplace.path("results/cut/latest");
     wait_until("training starts", || latest.join("log.txt").exists());
-    // SAFETY: a signal to a child that is not yet waited for.
-    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    send(&child, libc::SIGINT);
     let lines = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
-    let answer = lines.map_while(Result::ok).find(|line| line.contains("signal"));
-    insta::assert_snapshot!(answer.unwrap());
+    insta::assert_snapshot!(lines.map_while(Result::ok).find(|line| line.contains("signal")).unwrap());
     let metrics = std::fs::read_to_string(latest.join("metrics.jsonl")).unwrap_or_default();
     assert!(!metrics.contains("\"kind\":\"train\""), "before the end of the first step: {metrics}");
-    // SAFETY: as above.
-    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
+    send(&child, libc::SIGINT);
     let code = child.wait().unwrap().code();
     // The first signal may have come before the first step, and the run may have ended before the second signal.
     let before_first_step = || json(&latest.join("summary.json"))["steps"] == 0;
@@ -84,8 +59,7 @@ fn a_signal_while_memory_is_measured_is_answered_and_leaves_nothing() {
         // The first line announces the probe, which starts a moment later.
         assert!(lines.next().is_some(), "{arguments:?}");
         wait_until("the signal is heard", || listens(child.id(), signal));
-        // SAFETY: a signal to a child that is not yet waited for.
-        unsafe { libc::kill(child.id() as i32, signal) };
+        send(&child, signal);
         assert_eq!(child.wait().unwrap().code(), Some(8), "{arguments:?}");
         messages.push(lines.last().unwrap());
         assert!(!workplace.path("results").exists(), "{arguments:?}");
@@ -103,24 +77,20 @@ fn listens(process: u32, signal: i32) -> bool {
 
 #[test]
 fn a_signal_ends_the_run_with_a_checkpoint_and_a_resume_gives_the_same_bytes() {
+    let workplace = workplace();
+    let expected = undisturbed(&workplace);
     for signal in [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT, libc::SIGXCPU] {
-        let workplace = workplace();
-        assert_eq!(cut(&workplace, 20, signal), Some(8));
+        let output = cut(&workplace, 20, signal);
+        assert!(output.code == 8 && output.err.contains("xrun resume results/cut/"), "{output:?}");
         let run = workplace.latest("cut");
-        let summary = json(&run.join("summary.json"));
-        assert_eq!(summary["outcome"], "interrupted");
-        let resumed = workplace.xrun(&["resume", run.to_str().unwrap()]);
-        assert_eq!(resumed.code, 0, "{resumed:?}");
+        assert_eq!(json(&run.join("summary.json"))["outcome"], "interrupted");
+        workplace.exits(0, &["resume", run.to_str().unwrap()]);
         let forecast = json(&run.join("summary.json"))["plan_and_actual"].clone();
         assert!(forecast.as_array().is_some_and(|pairs| !pairs.is_empty()), "the forecast is still there");
-        assert_eq!(text(&run.join("metrics.jsonl")), undisturbed(&workplace));
+        assert_eq!(text(&run.join("metrics.jsonl")), expected);
         assert_eq!(json(&run.join("manifest.json"))["resumed"].as_array().unwrap().len(), 1);
+        std::fs::remove_dir_all(workplace.path("results/cut")).unwrap();
     }
-}
-
-fn send(child: &std::process::Child, signal: i32) {
-    // SAFETY: a signal to a child that is not yet waited for.
-    unsafe { libc::kill(child.id() as i32, signal) };
 }
 
 /// The shell and the kernel signal a terminal that goes away; whoever ends a session sends SIGTERM after that.
@@ -153,7 +123,7 @@ fn a_run_that_was_started_without_a_terminal_to_lose_goes_on() {
     command.stdout(std::process::Stdio::null()).stderr(std::process::Stdio::null());
     let mut child = command.spawn().unwrap();
     let latest = workplace.path("results/cut/latest");
-    wait_until("the run writes metrics", || steps_written(&latest) >= 8);
+    wait_for_lines(&latest, 8);
     send(&child, libc::SIGHUP);
     assert_eq!(child.wait().unwrap().code(), Some(0));
     assert_eq!(text(&workplace.latest("cut").join("metrics.jsonl")), undisturbed(&workplace));
@@ -164,7 +134,7 @@ fn sigusr1_saves_a_checkpoint_and_the_run_goes_on_to_the_same_bytes() {
     let workplace = workplace();
     let mut child = workplace.spawn(&["cut.toml", "-s", "checkpoint.every_steps=119"]);
     let latest = workplace.path("results/cut/latest");
-    wait_until("the run writes metrics", || steps_written(&latest) >= 8);
+    wait_for_lines(&latest, 8);
     send(&child, libc::SIGUSR1);
     assert_eq!(child.wait().unwrap().code(), Some(0));
     let log = text(&latest.join("log.txt"));
@@ -177,7 +147,7 @@ fn sigusr1_saves_a_checkpoint_and_the_run_goes_on_to_the_same_bytes() {
 #[test]
 fn what_a_kill_left_half_written_goes_with_the_resume_and_nothing_behind_a_link() {
     let workplace = workplace();
-    assert_eq!(cut(&workplace, 12, libc::SIGKILL), None);
+    assert_eq!(cut(&workplace, 12, libc::SIGKILL).code, -1);
     let (run, elsewhere) = (workplace.latest("cut"), workplace.path("elsewhere"));
     std::fs::create_dir(run.join("images")).unwrap();
     std::fs::create_dir(&elsewhere).unwrap();
@@ -185,18 +155,18 @@ fn what_a_kill_left_half_written_goes_with_the_resume_and_nothing_behind_a_link(
     let foreign = elsewhere.join(".writing-abc123");
     left.iter().chain([&foreign]).for_each(|path| std::fs::write(path, "half").unwrap());
     let stop = &["resume", run.to_str().unwrap(), "--until", "30"];
-    assert_eq!(workplace.xrun(stop).code, 0);
+    workplace.exits(0, stop);
     assert!(left.iter().all(|path| !path.exists()));
     std::fs::remove_dir_all(run.join("images")).unwrap();
     std::os::unix::fs::symlink(&elsewhere, run.join("images")).unwrap();
-    assert_eq!(workplace.xrun(&["resume", run.to_str().unwrap()]).code, 0);
+    workplace.exits(0, &["resume", run.to_str().unwrap()]);
     assert!(foreign.exists());
 }
 
 #[test]
 fn killed_again_and_again_a_resumed_run_gives_the_same_bytes() {
     let workplace = workplace();
-    assert_eq!(cut(&workplace, 8, libc::SIGKILL), None);
+    assert_eq!(cut(&workplace, 8, libc::SIGKILL).code, -1);
     let run = workplace.latest("cut");
     assert!(!run.join("summary.json").exists(), "a killed run has not ended");
     let mut kills = 0;
@@ -221,50 +191,21 @@ fn killed_again_and_again_a_resumed_run_gives_the_same_bytes() {
 }
 
 #[test]
-fn the_line_says_how_to_go_on() {
-    let workplace = workplace();
-    let child = workplace.spawn(&["cut.toml"]);
-    let latest = workplace.path("results/cut/latest");
-    wait_until("the run writes metrics", || steps_written(&latest) >= 5);
-    // SAFETY: as above.
-    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
-    let said = crate::workplace::said(child.wait_with_output().unwrap());
-    assert!(said.err.contains("xrun resume results/cut/"), "{said:?}");
-}
-
-#[test]
 fn a_run_that_is_being_written_is_not_resumed() {
     let workplace = workplace();
-    let mut child = workplace.spawn(&["cut.toml", "-s", "pipeline.dummy.step_microseconds=50000"]);
+    let child = workplace.spawn(&["cut.toml", "-s", "pipeline.dummy.step_microseconds=50000"]);
     let latest = workplace.path("results/cut/latest");
     wait_until("the run starts", || latest.join("manifest.json").exists());
-    let said = workplace.xrun(&["resume", latest.to_str().unwrap()]);
-    assert_eq!(said.code, 1);
-    insta::assert_snapshot!(redacted(&said.err));
-    child.kill().unwrap();
-    child.wait().unwrap();
-}
-
-#[test]
-fn a_finished_run_is_not_resumed_and_stays_as_it_is() {
-    let workplace = workplace();
-    undisturbed(&workplace);
-    let run = workplace.latest("whole");
-    let before = text(&run.join("summary.json"));
-    let said = workplace.xrun(&["resume", run.to_str().unwrap()]);
-    assert_eq!(said.code, 2, "{said:?}");
-    insta::assert_snapshot!(redacted(&said.err));
-    assert_eq!(text(&run.join("summary.json")), before);
+    insta::assert_snapshot!(redacted(&workplace.exits(1, &["resume", latest.to_str().unwrap()]).err));
+    end(child);
 }
 
 #[test]
 fn a_time_limit_stops_in_good_order_and_a_resume_with_more_time_finishes() {
     let workplace = workplace();
-    let said = workplace.xrun(&["cut.toml", "-s", "training.time_limit=60ms"]);
-    assert_eq!(said.code, 7, "{said:?}");
+    workplace.exits(7, &["cut.toml", "-s", "training.time_limit=60ms"]);
     let run = workplace.latest("cut");
-    let said = workplace.xrun(&["resume", run.to_str().unwrap(), "-s", "training.time_limit=1h"]);
-    assert_eq!(said.code, 0, "{said:?}");
+    workplace.exits(0, &["resume", run.to_str().unwrap(), "-s", "training.time_limit=1h"]);
     let manifest = json(&run.join("manifest.json"));
     let command = manifest["resume_commands"][0].as_array().unwrap();
     assert!(command.iter().any(|word| word == "training.time_limit=1h"), "{command:?}");
@@ -273,41 +214,18 @@ fn a_time_limit_stops_in_good_order_and_a_resume_with_more_time_finishes() {
 }
 
 #[test]
-fn a_value_that_the_numbers_depend_on_cannot_change_in_a_resume() {
-    let workplace = workplace();
-    cut(&workplace, 5, libc::SIGINT);
-    let run = workplace.latest("cut");
-    let said = workplace.xrun(&["resume", run.to_str().unwrap(), "-s", "experiment.seed=7"]);
-    assert_eq!(said.code, 2, "{said:?}");
-    assert!(said.err.contains("experiment.seed"), "{said:?}");
-}
-
-#[test]
 fn a_resume_by_the_link_to_the_newest_run_stays_in_its_run() {
     let workplace = workplace();
-    assert_eq!(cut(&workplace, 20, libc::SIGINT), Some(8));
+    assert_eq!(cut(&workplace, 20, libc::SIGINT).code, 8);
     let run = workplace.latest("cut");
     let mut resumed = workplace.spawn(&["resume", "results/cut/latest"]);
     wait_until("the resumed run goes on", || !run.join("summary.json").exists());
     // Another run takes the link while the first one works.
-    assert_eq!(workplace.xrun(&["cut.toml", "-s", "pipeline.dummy.step_microseconds=0"]).code, 0);
+    workplace.exits(0, &["cut.toml", "-s", "pipeline.dummy.step_microseconds=0"]);
     assert_eq!(resumed.wait().unwrap().code(), Some(0));
     assert_ne!(workplace.latest("cut"), run);
     assert_eq!(text(&run.join("metrics.jsonl")), undisturbed(&workplace));
-    let summary = json(&run.join("summary.json"));
-    assert_eq!(summary["run"], run.file_name().unwrap().to_str().unwrap());
-}
-
-#[test]
-fn a_checkpoint_that_does_not_read_is_passed_over_and_does_not_take_the_next_ones_with_it() {
-    let workplace = workplace();
-    assert_eq!(cut(&workplace, 45, libc::SIGINT), Some(8));
-    let run = workplace.latest("cut");
-    let newest = std::fs::read_dir(run.join("checkpoints")).unwrap().flatten().map(|entry| entry.path()).max().unwrap();
-    std::fs::OpenOptions::new().write(true).truncate(true).open(newest.join("state.json")).unwrap();
-    let resumed = workplace.xrun(&["resume", run.to_str().unwrap(), "--from-start"]);
-    assert_eq!(resumed.code, 0, "{resumed:?}");
-    assert_eq!(text(&run.join("metrics.jsonl")), undisturbed(&workplace));
+    assert_eq!(json(&run.join("summary.json"))["run"], run.file_name().unwrap().to_str().unwrap());
 }
 
 #[test]
@@ -322,22 +240,19 @@ fn a_signal_before_the_first_step_ends_the_program_and_leaves_nothing() {
     let mut command = workplace.command(&["large.toml"]);
     let mut child = command.env("XRUN_CACHE", &cache).stderr(std::process::Stdio::null()).spawn().unwrap();
     wait_until("data is generated", || cache.exists());
-    // SAFETY: a signal to a child that is not yet waited for.
-    unsafe { libc::kill(child.id() as i32, libc::SIGTERM) };
+    send(&child, libc::SIGTERM);
     assert!(!child.wait().unwrap().success());
     assert!(!workplace.path("results").exists());
 }
 
 #[test]
 fn an_abort_from_outside_ends_it() {
-    let workplace = Workplace::new();
-    workplace.file(
+    let workplace = Workplace::with(
         "long.toml",
         "[pipeline.dummy]\nsteps_per_epoch = 100\nstep_microseconds = 60000000\n[memory]\nprobe = false\n",
     );
     let mut child = workplace.spawn(&["long.toml"]);
     wait_until("it runs", || workplace.path("results/long/latest/manifest.json").exists());
-    // SAFETY: a signal to a process that this test started.
-    unsafe { libc::kill(i32::try_from(child.id()).unwrap(), libc::SIGABRT) };
+    send(&child, libc::SIGABRT);
     assert_eq!(std::os::unix::process::ExitStatusExt::signal(&child.wait().unwrap()), Some(libc::SIGABRT));
 }

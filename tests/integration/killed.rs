@@ -1,43 +1,30 @@
 //! Reports after a kill: cause, memory, growth and advice.
-
-use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 
 use serde_json::Value;
 
 use crate::plan::Cgroup;
-use crate::workplace::{Output, Workplace, json, skipped, text, unsealed, wait_until};
+use crate::workplace::{Output, Workplace, end, json, skipped, text, unsealed, wait_for_lines, wait_until};
 
-const SLOW: &str = "
-[pipeline.dummy]
-steps_per_epoch = 50
-step_microseconds = 2000
-[training]
-epochs = 40
-[memory]
-probe = false
-[limits]
-metrics_queue = 4
-";
+const SLOW: &str = include_str!("../experiments/tiny/killed.toml");
+
+/// Stands for the one of Slurm: it answers for this job only.
+const SACCT: &str = "#!/bin/sh\ncase \"$*\" in *4711) echo OUT_OF_MEMORY;; esac\n";
 
 /// Starts an experiment, waits for so many lines of metrics, and kills it as nobody can refuse.
 fn killed(workplace: &Workplace, arguments: &[&str], environment: &[(&str, &str)], lines: usize) -> std::path::PathBuf {
     workplace.file("slow.toml", SLOW);
     let mut command = workplace.command(&[&["slow.toml", "--progress", "none"], arguments].concat());
-    let mut child = command.envs(environment.iter().copied()).spawn().unwrap();
-    let metrics = workplace.path("results/slow/latest/metrics.jsonl");
-    wait_until("the run writes metrics", || {
-        std::fs::read_to_string(&metrics).unwrap_or_default().lines().count() >= lines
-    });
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let child = command.envs(environment.iter().copied()).spawn().unwrap();
+    wait_for_lines(&workplace.path("results/slow/latest"), lines);
+    end(child);
     workplace.latest("slow")
 }
 
 /// Returns whether a wrapped output has a text.
-fn shows(said: &Output, text: &str) -> bool {
+fn shows(output: &Output, text: &str) -> bool {
     let folded = |text: &str| text.split_whitespace().collect::<Vec<_>>().join(" ");
-    folded(&(said.out.clone() + &said.err)).contains(&folded(text))
+    folded(&(output.out.clone() + &output.err)).contains(&folded(text))
 }
 
 /// Part of an explanation before the counts and the log of the kernel, which differ from machine to machine.
@@ -71,12 +58,11 @@ fn an_oom_kill_is_reported_with_the_memory_before() {
     }
     let who = explained(&as_json, "who");
     insta::assert_snapshot!(begin(&who));
-    for said in [workplace.xrun(&["show", "trial"]), workplace.xrun(&["ls"])] {
-        assert!(shows(&said, begin(&who)), "{who}: {said:?}");
+    for output in [workplace.xrun(&["show", "trial"]), workplace.xrun(&["ls"])] {
+        assert!(shows(&output, begin(&who)), "{who}: {output:?}");
     }
 
-    let resumed = workplace.xrun(&["resume", "trial"]);
-    assert_eq!(resumed.code, 0, "there is enough outside of the group: {resumed:?}");
+    let resumed = workplace.exits(0, &["resume", "trial"]);
     assert!(shows(&resumed, begin(&who)), "{resumed:?}");
 
     // The sweep in the group is small; its trial is not.
@@ -107,8 +93,8 @@ fn a_kill_from_outside_is_reported_with_the_growth() {
         std::fs::write(run.join("process.json"), other.to_string()).unwrap();
         let who = explained(&shown(), "who");
         insta::assert_snapshot!("killed_before_a_reboot", who);
-        for said in [workplace.xrun(&["show", "slow"]), workplace.xrun(&["ls"])] {
-            assert!(shows(&said, &who), "{said:?}");
+        for output in [workplace.xrun(&["show", "slow"]), workplace.xrun(&["ls"])] {
+            assert!(shows(&output, &who), "{output:?}");
         }
     }
     other["host"] = "another-machine".into();
@@ -131,12 +117,8 @@ fn in_slurm_the_accounting_is_asked_and_the_job_is_in_the_manifest() {
     let run = killed(&workplace, &[], &job, 5);
     let slurm = &json(&run.join("manifest.json"))["slurm"];
     assert_eq!((&slurm["job"], &slurm["task"], &slurm["node"]), (&"4711".into(), &"11".into(), &"n7".into()));
-    // Stands for Slurm's: it answers for this job only.
-    let sacct = workplace.file("bin/sacct", "#!/bin/sh\ncase \"$*\" in *4711) echo OUT_OF_MEMORY;; esac\n");
-    std::fs::set_permissions(&sacct, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let path = format!("{}:{}", workplace.path("bin").display(), std::env::var("PATH").unwrap());
-    let shown = workplace.command(&["show", "slow", "--json"]).env("PATH", path).output().unwrap();
-    let shown = crate::workplace::said(shown);
+    workplace.program("sacct", SACCT);
+    let shown = workplace.xrun(&["show", "slow", "--json"]);
     insta::assert_snapshot!("killed_by_slurm", explained(&shown, "who").rsplit("; ").next().unwrap());
     assert!(explained(&shown, "to_do").contains("xrun plan"), "it was memory: {shown:?}");
 }
@@ -145,18 +127,15 @@ fn in_slurm_the_accounting_is_asked_and_the_job_is_in_the_manifest() {
 fn a_command_that_was_killed_with_its_watcher_is_explained() {
     let workplace = Workplace::new();
     let words = ["watch", "--name", "trial", "--every", "20ms", "--", "sleep", "60"];
-    let mut watch = workplace.command(&words).env("SLURM_JOB_ID", "4711").spawn().unwrap();
+    let watch = workplace.command(&words).env("SLURM_JOB_ID", "4711").spawn().unwrap();
     let samples = workplace.path("results/trial/latest/memory.jsonl");
     wait_until("samples are written", || std::fs::read_to_string(&samples).unwrap_or_default().lines().count() > 2);
-    watch.kill().unwrap();
-    watch.wait().unwrap();
+    let id = watch.id();
+    end(watch);
     let run = workplace.latest("trial");
-    assert_eq!(json(&run.join("process.json"))["process"], watch.id());
-    let sacct = workplace.file("bin/sacct", "#!/bin/sh\ncase \"$*\" in *4711) echo OUT_OF_MEMORY;; esac\n");
-    std::fs::set_permissions(&sacct, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let path = format!("{}:{}", workplace.path("bin").display(), std::env::var("PATH").unwrap());
-    let shown = workplace.command(&["show", "trial", "--json"]).env("PATH", path).output().unwrap();
-    let shown = crate::workplace::said(shown);
+    assert_eq!(json(&run.join("process.json"))["process"], id);
+    workplace.program("sacct", SACCT);
+    let shown = workplace.xrun(&["show", "trial", "--json"]);
     insta::assert_snapshot!("killed_by_slurm", explained(&shown, "who").rsplit("; ").next().unwrap());
     for (key, part) in [("held", "step 0"), ("to_do", "`--host-memory SIZE`")] {
         assert!(explained(&shown, key).contains(part), "{part}: {shown:?}");
@@ -165,9 +144,8 @@ fn a_command_that_was_killed_with_its_watcher_is_explained() {
 
 #[test]
 fn pressure_is_in_the_trace_where_the_kernel_tells() {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", "[pipeline.dummy]\n");
-    assert_eq!(workplace.xrun(&["trial.toml"]).code, 0);
+    let workplace = Workplace::with("trial.toml", "[pipeline.dummy]\n");
+    workplace.exits(0, &["trial.toml"]);
     let trace = unsealed(&text(&workplace.latest("trial").join("memory.jsonl")));
     let first: Value = serde_json::from_str(trace.lines().next().unwrap()).unwrap();
     if !std::path::Path::new("/proc/pressure/memory").exists() {

@@ -1,6 +1,6 @@
 //! Experiments with every kind that xrun brings: templates, the schema, and what is said of keys.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use serde_json::Value;
 use xrun::bounded::leak_growth::LeakGrowth;
@@ -13,6 +13,7 @@ use xrun::files::write;
 use xrun::plan::{self, shorten};
 
 use crate::schemas::known;
+use crate::workplace::toml_files;
 
 /// The template with every default written out, and not as a comment.
 fn uncommented(text: &str) -> String {
@@ -111,22 +112,11 @@ fn every_pattern_in_the_schema_is_put_into_words() {
     look(&known());
 }
 
-fn files(directory: &Path, found: &mut Vec<PathBuf>) {
-    for entry in std::fs::read_dir(directory).unwrap().flatten() {
-        let path = entry.path();
-        match path.is_dir() {
-            true => files(&path, found),
-            false if path.extension().is_some_and(|end| end == "toml") => found.push(path),
-            false => {}
-        }
-    }
-}
-
 #[test]
 fn every_committed_experiment_is_correct_when_it_is_shortened() {
     known();
     let mut found = Vec::new();
-    files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments"), &mut found);
+    toml_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments"), &mut found);
     let mut count = 0;
     for path in found {
         // Some name data that has to be fetched first; what is wrong then is no matter of steps.

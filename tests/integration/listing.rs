@@ -6,8 +6,7 @@ use crate::workplace::{Workplace, lines_with, redacted};
 
 /// Three finished runs and one that diverged.
 fn workplace() -> Workplace {
-    let workplace = Workplace::new();
-    workplace.file("small.toml", "[pipeline.dummy]\n[limits]\nframe_cache = \"48 MiB\"\n");
+    let workplace = Workplace::with("small.toml", "[pipeline.dummy]\n[limits]\nframe_cache = \"48 MiB\"\n");
     workplace.file("large.toml", "[pipeline.dummy]\n[training]\nepochs = 30\n");
     for arguments in [
         &["small.toml"][..],
@@ -21,9 +20,8 @@ fn workplace() -> Workplace {
 }
 
 fn listed(workplace: &Workplace, arguments: &[&str]) -> Vec<Value> {
-    let said = workplace.xrun(&[&["ls", "--json"], arguments].concat());
-    assert_eq!(said.code, 0, "{said:?}");
-    serde_json::from_value(said.json()).unwrap()
+    let output = workplace.exits(0, &[&["ls", "--json"], arguments].concat());
+    serde_json::from_value(output.json()).unwrap()
 }
 
 #[test]
@@ -72,9 +70,7 @@ fn runs_are_sorted_by_columns_values_and_metrics() {
 
 #[test]
 fn the_best_of_a_killed_run_is_listed_as_it_is_shown() {
-    let workplace = Workplace::new();
-    workplace.file("killed.toml", "[pipeline.dummy]\n[training]\nepochs = 3\n[checkpoint]\nkeep_last = 3\n");
-    assert_eq!(workplace.xrun(&["killed.toml", "-q"]).code, 0);
+    let workplace = Workplace::ran("killed", "[pipeline.dummy]\n[training]\nepochs = 3\n[checkpoint]\nkeep_last = 3\n");
     let ended = listed(&workplace, &[]).remove(0)["best"].clone();
     assert_eq!((&ended["metric"], &ended["step"]), (&"score".into(), &30.into()), "{ended}");
     let run = workplace.latest("killed");
@@ -104,45 +100,28 @@ fn what_does_not_exist_is_an_error_with_what_was_probably_meant() {
         &["-s", "seed=3"],
         &["--status", "done"],
     ] {
-        let said = workplace.xrun(&[&["ls"], arguments].concat());
-        assert_eq!(said.code, 2, "{arguments:?}: {said:?}");
-        assert!(said.out.is_empty(), "{arguments:?}: {said:?}");
-        messages += &said.err;
+        let output = workplace.exits(2, &[&["ls"], arguments].concat());
+        assert!(output.out.is_empty(), "{arguments:?}: {output:?}");
+        messages += &output.err;
     }
     insta::assert_snapshot!(redacted(&messages));
 }
 
 #[test]
-fn the_name_of_an_experiment_means_its_newest_run() {
-    let workplace = Workplace::new();
-    workplace.file("small.toml", "[pipeline.dummy]\n");
-    assert_eq!(workplace.xrun(&["small.toml", "-q"]).code, 0);
-    assert_eq!(workplace.xrun(&["small.toml", "-q", "-s", "training.epochs=2"]).code, 0);
-    let shown = workplace.xrun(&["show", "small", "--json"]).json();
-    assert_eq!(shown["steps"], 20);
-    for command in [&["export", "small", "--to", "report"][..], &["verdict", "small"]] {
-        assert_eq!(workplace.xrun(command).code, 0, "{command:?}");
-    }
-}
-
-#[test]
 fn sweeps_are_found_by_ls_and_show() {
-    let workplace = Workplace::new();
-    workplace.file("swf.toml", "[pipeline.dummy]\n");
-    let swept = workplace.xrun(&["sweep", "swf.toml", "-s", "optimizer.adamw.learning_rate=1e-4,1e-3"]);
-    assert_eq!(swept.code, 0, "{swept:?}");
+    let workplace = Workplace::with("swf.toml", "[pipeline.dummy]\n");
+    let swept = workplace.exits(0, &["sweep", "swf.toml", "-s", "optimizer.adamw.learning_rate=1e-4,1e-3"]);
     let best = lines_with(&swept.out, "best: ");
     insta::assert_snapshot!(best);
     for arguments in [&["ls"][..], &["ls", "swf"]] {
-        let said = workplace.xrun(arguments);
-        assert_eq!(said.code, 0, "{said:?}");
+        let output = workplace.exits(0, arguments);
         let parts = ["swf/sweeps/", "2/2", "optimizer.adamw.learning_rate"];
-        assert!(parts.iter().all(|part| said.out.contains(part)), "{said:?}");
+        assert!(parts.iter().all(|part| output.out.contains(part)), "{output:?}");
     }
     // Its name, and that of the experiment, which has no other runs.
     for name in ["swf/sweeps/latest", "swf"] {
-        let said = workplace.xrun(&["show", name]);
-        assert!(said.code == 0 && said.out.contains(&best) && said.out.contains("report.html"), "{said:?}");
+        let output = workplace.xrun(&["show", name]);
+        assert!(output.code == 0 && output.out.contains(&best) && output.out.contains("report.html"), "{output:?}");
     }
     let table = workplace.xrun(&["show", "swf", "--json"]).json();
     assert_eq!((&table["best"], &table["direction"], &table["metric"]), (&2.into(), &"higher".into(), &"score".into()));
@@ -151,19 +130,18 @@ fn sweeps_are_found_by_ls_and_show() {
 
 #[test]
 fn a_run_ends_with_eight_lines_and_its_verdict_first() {
-    let workplace = Workplace::new();
-    workplace.file("good.toml", "[pipeline.dummy]\n");
-    let said = workplace.xrun(&["good.toml"]);
-    let result = said.err.find("checkpoints/step_00000010").unwrap_or_else(|| panic!("{said:?}"));
-    insta::assert_snapshot!("result_of_a_run", lines_with(&said.err, "checkpoints/step_00000010"));
-    let verdict = said.err.find("\nverdict ").unwrap();
-    assert!(verdict < result && said.err[verdict..].trim().lines().count() <= 8, "{said:?}");
+    let workplace = Workplace::with("good.toml", "[pipeline.dummy]\n");
+    let output = workplace.xrun(&["good.toml"]);
+    let result = output.err.find("checkpoints/step_00000010").unwrap_or_else(|| panic!("{output:?}"));
+    insta::assert_snapshot!("result_of_a_run", lines_with(&output.err, "checkpoints/step_00000010"));
+    let verdict = output.err.find("\nverdict ").unwrap();
+    assert!(verdict < result && output.err[verdict..].trim().lines().count() <= 8, "{output:?}");
     let table = "\nepoch ";
-    assert!(!said.err.contains(table), "{said:?}");
-    let said = workplace.xrun(&["good.toml", "-v", "--name", "verbose"]);
-    assert!(said.err.find("\nverdict ").unwrap() < said.err.find(table).unwrap(), "{said:?}");
-    let said = workplace.xrun(&["good.toml", "--progress", "none", "--name", "without-progress"]);
-    assert!(said.err.contains("verdict ") && !said.err.contains("step 1/"), "{said:?}");
+    assert!(!output.err.contains(table), "{output:?}");
+    let output = workplace.xrun(&["good.toml", "-v", "--name", "verbose"]);
+    assert!(output.err.find("\nverdict ").unwrap() < output.err.find(table).unwrap(), "{output:?}");
+    let output = workplace.xrun(&["good.toml", "--progress", "none", "--name", "without-progress"]);
+    assert!(output.err.contains("verdict ") && !output.err.contains("step 1/"), "{output:?}");
     assert_eq!(workplace.xrun(&["good.toml", "-q", "--name", "quiet"]).err, "");
     // It ended before a validation after training: that before it is not the result.
     let stopped = workplace.xrun(&["good.toml", "-s", "pipeline.dummy.fail_at_step=4"]);
@@ -180,11 +158,10 @@ fn a_run_ends_with_eight_lines_and_its_verdict_first() {
 
 /// Runs of two learning rates, the first with three seeds.
 fn seeds() -> Workplace {
-    let workplace = Workplace::new();
-    workplace.file("seeds.toml", "[pipeline.dummy]\n[memory]\nprobe = false\n");
+    let workplace = Workplace::with("seeds.toml", "[pipeline.dummy]\n[memory]\nprobe = false\n");
     for (seed, rate) in [("1", "0.1"), ("2", "0.1"), ("3", "0.1"), ("1", "0.2")] {
         let (seed, rate) = (format!("experiment.seed={seed}"), format!("optimizer.adamw.learning_rate={rate}"));
-        assert_eq!(workplace.xrun(&["seeds.toml", "-q", "-s", &seed, "-s", &rate]).code, 0);
+        workplace.exits(0, &["seeds.toml", "-q", "-s", &seed, "-s", &rate]);
     }
     workplace
 }
@@ -213,47 +190,24 @@ fn runs_that_differ_in_their_seed_are_one_group() {
 }
 
 #[test]
-fn runs_are_sorted_by_the_bare_name_of_a_metric() {
-    let workplace = seeds();
-    let bests = |arguments: &[&str]| -> Vec<f64> {
-        listed(&workplace, arguments).iter().map(|run| run["best"]["value"].as_f64().unwrap()).collect()
-    };
-    let sorted = bests(&["--sort", "score"]);
-    assert!(sorted.len() == 4 && sorted.windows(2).all(|pair| pair[0] >= pair[1]), "{sorted:?}");
-    let said = workplace.xrun(&["ls", "--sort", "scor"]);
-    assert_eq!(said.code, 2, "{said:?}");
-    insta::assert_snapshot!("a_misspelt_metric", said.err);
-    let said = workplace.xrun(&["ls", "-s", "epochs=3"]);
-    assert_eq!(said.code, 2, "{said:?}");
-    insta::assert_snapshot!("a_key_without_its_section", said.err);
-}
-
-#[test]
 fn a_fresh_clone_names_its_committed_results() {
-    let workplace = Workplace::new();
-    workplace.file("good.toml", "[pipeline.dummy]\n");
-    assert_eq!(workplace.xrun(&["good.toml", "-q"]).code, 0);
-    assert_eq!(workplace.xrun(&["keep", "good"]).code, 0);
+    let workplace = Workplace::ran("good", "[pipeline.dummy]\n");
+    workplace.exits(0, &["keep", "good"]);
     std::fs::remove_dir_all(workplace.path("results/good")).unwrap();
-    let said = workplace.xrun(&["ls"]);
-    assert_eq!((said.code, said.out.as_str()), (0, ""));
-    insta::assert_snapshot!("ls_in_a_fresh_clone", said.err);
+    let output = workplace.xrun(&["ls"]);
+    assert_eq!((output.code, output.out.as_str()), (0, ""));
+    insta::assert_snapshot!("ls_in_a_fresh_clone", output.err);
 }
 
 #[test]
 fn a_run_is_shown_briefly_and_plotted() {
-    let workplace = Workplace::new();
-    workplace.file("good.toml", "[pipeline.dummy]\n");
-    assert_eq!(workplace.xrun(&["good.toml", "-q"]).code, 0);
-    let said = workplace.xrun(&["show", "--brief"]);
-    assert!(said.code == 0 && said.out.starts_with("verdict ") && said.out.lines().count() <= 11, "{said:?}");
-    let said = workplace.xrun(&["show", "good", "--plot", "loss,rss,score"]);
-    assert_eq!(said.code, 0, "{said:?}");
+    let workplace = Workplace::ran("good", "[pipeline.dummy]\n");
+    let output = workplace.xrun(&["show", "--brief"]);
+    assert!(output.code == 0 && output.out.starts_with("verdict ") && output.out.lines().count() <= 11, "{output:?}");
+    let output = workplace.exits(0, &["show", "good", "--plot", "loss,rss,score"]);
     let titles = ["loss, moving average", "rss: ", "score: "];
-    assert!(titles.iter().all(|title| said.out.lines().any(|line| line.starts_with(title))), "{}", said.out);
-    let said = workplace.xrun_within(60, &["show", "good", "--plot", "loss"]);
-    assert!(said.out.lines().all(|line| line.chars().count() <= 60), "{}", said.out);
-    let said = workplace.xrun(&["show", "good", "--plot", "los"]);
-    assert_eq!(said.code, 2, "{said:?}");
-    insta::assert_snapshot!("no_such_series", said.err);
+    assert!(titles.iter().all(|title| output.out.lines().any(|line| line.starts_with(title))), "{}", output.out);
+    let output = workplace.xrun_within(60, &["show", "good", "--plot", "loss"]);
+    assert!(output.out.lines().all(|line| line.chars().count() <= 60), "{}", output.out);
+    insta::assert_snapshot!("no_such_series", workplace.exits(2, &["show", "good", "--plot", "los"]).err);
 }

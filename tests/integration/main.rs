@@ -19,6 +19,7 @@ mod cuda;
 mod cuda_absent;
 mod damage;
 mod data_check;
+#[cfg(target_os = "linux")]
 mod disk;
 #[cfg(all(feature = "train", target_os = "linux"))]
 mod documents;

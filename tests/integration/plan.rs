@@ -3,24 +3,22 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::workplace::{Workplace, json, lines_with, redacted, redacted_names, said, skipped};
+use crate::workplace::{Output, Workplace, end, json, lines_with, redacted, redacted_names, skipped};
 
 const LEAKY: &str = "[pipeline.dummy]\nsteps_per_epoch = 60\nleak_per_step = \"1 MiB\"\nleak_in_ledger = true\n";
 
 /// The plan of `trial.toml` as JSON.
 fn planned(workplace: &Workplace, more: &[&str]) -> serde_json::Value {
-    let said = workplace.xrun(&[&["plan", "trial.toml", "--json"], more].concat());
-    said.json()
+    let output = workplace.xrun(&[&["plan", "trial.toml", "--json"], more].concat());
+    output.json()
 }
 
 #[test]
 fn a_plan_says_what_is_needed_and_that_it_fits() {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", "[pipeline.dummy]\n");
-    let said = workplace.xrun(&["plan", "trial.toml"]);
-    assert_eq!(said.code, 0, "{said:?}");
+    let workplace = Workplace::with("trial.toml", "[pipeline.dummy]\n");
+    let output = workplace.exits(0, &["plan", "trial.toml"]);
     for name in ["gradient_norms", "weights", "\nfits: "] {
-        assert!(said.out.contains(name), "{name}: {}", said.out);
+        assert!(output.out.contains(name), "{name}: {}", output.out);
     }
     let plan = planned(&workplace, &[]);
     assert_eq!((&plan["fits"], &plan["budgets"][0]["place"]), (&true.into(), &"host".into()));
@@ -30,9 +28,7 @@ fn a_plan_says_what_is_needed_and_that_it_fits() {
 
 #[test]
 fn tables_can_be_read_in_60_columns() {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", "[pipeline.dummy]\n[validation]\nevery_steps = 5\n");
-    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    let workplace = Workplace::ran("trial", "[pipeline.dummy]\n[validation]\nevery_steps = 5\n");
     let sweep = ["sweep", "trial.toml", "-s", "pipeline.dummy.checkpoint_size=1 KiB,2 KiB"];
     for (arguments, words) in [
         (vec!["plan", "trial.toml"], vec!["gradient_norms", "because", "description"]),
@@ -42,41 +38,37 @@ fn tables_can_be_read_in_60_columns() {
         (vec!["ls"], vec!["verdict", "inconclusive", "training", "still improving"]),
         (vec!["check", "--devices"], vec!["auto is    cpu"]),
     ] {
-        let said = workplace.xrun_within(60, &arguments);
-        assert_eq!(said.code, 0, "{said:?}");
-        let wide: Vec<&str> = said.out.lines().filter(|line| line.chars().count() > 60).collect();
+        let output = workplace.xrun_within(60, &arguments);
+        assert_eq!(output.code, 0, "{output:?}");
+        let wide: Vec<&str> = output.out.lines().filter(|line| line.chars().count() > 60).collect();
         // A word that is longer stays whole, as a path.
         assert!(wide.iter().all(|line| line.split_whitespace().count() == 1), "{arguments:?}: {wide:#?}");
-        words.iter().for_each(|words| assert!(said.out.contains(words), "{words}: {}", said.out));
+        words.iter().for_each(|words| assert!(output.out.contains(words), "{words}: {}", output.out));
     }
 }
 
 #[test]
 fn a_plan_that_does_not_fit_the_limit_has_its_own_exit_code() {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", &format!("{LEAKY}[limits]\nhost_memory = \"16 MiB\"\n"));
-    let said = workplace.xrun(&["plan", "trial.toml"]);
-    assert_eq!(said.code, 3, "{said:?}");
+    let workplace = Workplace::with("trial.toml", &format!("{LEAKY}[limits]\nhost_memory = \"16 MiB\"\n"));
+    let output = workplace.exits(3, &["plan", "trial.toml"]);
     let plan = planned(&workplace, &[]);
     assert_eq!((&plan["fits"], &plan["budgets"][0]["bytes"]), (&false.into(), &(16 << 20).into()), "{plan}");
     assert!(plan["sentence"].as_str().unwrap().contains("`limits.host_memory`"), "{plan}");
     // The memory that is missing leaks.
     let advice = plan["advice"].as_str().unwrap();
-    assert!(advice.contains("(`limits.metrics_queue`)") && said.out.contains(advice), "{}", said.out);
-    assert!(!said.out.contains("--solve"), "{}", said.out);
+    assert!(advice.contains("(`limits.metrics_queue`)") && output.out.contains(advice), "{}", output.out);
+    assert!(!output.out.contains("--solve"), "{}", output.out);
     insta::assert_snapshot!(redacted(advice));
     let fits = planned(&workplace, &["-s", "limits.host_memory=1 GiB"]);
     assert_eq!((&fits["fits"], &fits["advice"]), (&true.into(), &serde_json::Value::Null));
-    assert_eq!(workplace.xrun(&["plan", "nothing.toml"]).code, 2);
+    workplace.exits(2, &["plan", "nothing.toml"]);
 }
 
 #[test]
 fn what_a_leak_will_need_is_in_the_plan() {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", LEAKY);
+    let workplace = Workplace::with("trial.toml", LEAKY);
     let peak = |arguments: &[&str]| {
-        let said = workplace.xrun(arguments);
-        let plan = said.json();
+        let plan = workplace.xrun(arguments).json();
         plan["plan"]["forecast"]["heap_peak"].as_f64().unwrap()
     };
     let short = peak(&["plan", "trial.toml", "--json", "-s", "training.max_steps=10"]);
@@ -87,11 +79,8 @@ fn what_a_leak_will_need_is_in_the_plan() {
 
 #[test]
 fn reading_a_checkpoint_as_a_resume_does_is_in_the_plan() {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", "[pipeline.dummy]\ncheckpoint_size = \"24 MiB\"\n");
-    let said = workplace.xrun(&["plan", "trial.toml", "--json"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    let plan = said.json();
+    let workplace = Workplace::with("trial.toml", "[pipeline.dummy]\ncheckpoint_size = \"24 MiB\"\n");
+    let plan = workplace.exits(0, &["plan", "trial.toml", "--json"]).json();
     let forecast = &plan["plan"]["forecast"];
     let row = forecast["rows"].as_array().unwrap().iter().find(|row| row["name"] == "resume").unwrap();
     let needed = row["bytes"].as_u64().unwrap();
@@ -99,7 +88,7 @@ fn reading_a_checkpoint_as_a_resume_does_is_in_the_plan() {
     assert!(forecast["heap_peak"].as_u64().unwrap() >= needed, "{forecast}");
     assert!((24 << 20..25 << 20).contains(&forecast["disk"]["checkpoint"].as_u64().unwrap()), "{plan}");
     // A run that does not begin at a checkpoint needs none of it, and nothing of it is reported beside what came.
-    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    workplace.exits(0, &["trial.toml", "-q"]);
     let summary = json(&workplace.latest("trial").join("summary.json"));
     assert_eq!(summary["demand"]["load"], 0);
     assert!(summary["plan_and_actual"].as_array().unwrap().iter().all(|pair| pair["name"] != "resume"), "{summary}");
@@ -107,100 +96,77 @@ fn reading_a_checkpoint_as_a_resume_does_is_in_the_plan() {
 
 #[test]
 fn solving_finds_the_largest_value_that_fits() {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", &format!("{LEAKY}[limits]\nhost_memory = \"100 MiB\"\n"));
-    let said = workplace.xrun(&["plan", "trial.toml", "--solve", "pipeline.dummy.steps_per_epoch", "--json"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    let answer = said.json();
-    let found = answer["value"].as_u64().unwrap();
+    let workplace = Workplace::with("trial.toml", &format!("{LEAKY}[limits]\nhost_memory = \"100 MiB\"\n"));
+    let output = workplace.exits(0, &["plan", "trial.toml", "--solve", "pipeline.dummy.steps_per_epoch", "--json"]);
+    let found = output.json()["value"].as_u64().unwrap();
     // Of the 100 MiB the process itself takes some, and more without optimisation.
     let least = if cfg!(debug_assertions) { 40 } else { 60 };
     assert!((least..100).contains(&found), "{found} steps of 1 MiB fit in 100 MiB");
     let over = format!("pipeline.dummy.steps_per_epoch={}", found + found / 20 + 4);
-    assert_eq!(workplace.xrun(&["plan", "trial.toml", "-s", &over]).code, 3);
+    workplace.exits(3, &["plan", "trial.toml", "-s", &over]);
 }
 
 #[test]
 fn a_probe_that_ends_early_is_no_measurement() {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", "[pipeline.dummy]\n");
+    let workplace = Workplace::with("trial.toml", "[pipeline.dummy]\n");
     let mut failures = String::new();
     for at in ["fail_at_step=2", "nan_at_step=2"] {
-        let said = workplace.xrun(&["plan", "trial.toml", "-s", &format!("pipeline.dummy.{at}")]);
-        assert_eq!(said.code, 1, "{at}: {said:?}");
-        assert_eq!(said.out, "", "{at}: {said:?}");
-        failures += &said.err;
+        let output = workplace.exits(1, &["plan", "trial.toml", "-s", &format!("pipeline.dummy.{at}")]);
+        assert_eq!(output.out, "", "{at}: {output:?}");
+        failures += &output.err;
     }
     insta::assert_snapshot!(redacted(&failures));
-    let said = workplace.xrun(&["plan", "trial.toml", "-s", "pipeline.dummy.panic_at_step=2"]);
-    assert_eq!((said.code, said.out.as_str()), (1, ""), "{said:?}");
-    insta::assert_snapshot!("a_probe_that_panics", lines_with(&said.err, "error: "));
+    let output = workplace.xrun(&["plan", "trial.toml", "-s", "pipeline.dummy.panic_at_step=2"]);
+    assert_eq!((output.code, output.out.as_str()), (1, ""), "{output:?}");
+    insta::assert_snapshot!("a_probe_that_panics", lines_with(&output.err, "error: "));
 }
 
 #[test]
-fn data_that_cannot_be_used_end_a_run_before_it_begins() {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", "[pipeline.dummy]\nbroken_data_at_step = 2\n");
-    for arguments in [vec!["trial.toml"], vec!["plan", "trial.toml"]] {
-        let said = workplace.xrun(&arguments);
-        assert_eq!(said.code, 1, "{said:?}");
-        assert_eq!(said.out, "", "{said:?}");
-        insta::assert_snapshot!("data_found_invalid_by_the_probe", redacted(&said.err));
+fn data_that_cannot_be_used_end_a_run_before_it_begins_or_have_a_new_one_advised_and_no_resume() {
+    let workplace = Workplace::with("trial.toml", "[pipeline.dummy]\n");
+    for arguments in [["run", "trial.toml"], ["plan", "trial.toml"]] {
+        let output = workplace.exits(1, &[&arguments[..], &["-s", "pipeline.dummy.broken_data_at_step=2"]].concat());
+        assert_eq!(output.out, "", "{output:?}");
+        insta::assert_snapshot!("data_found_invalid_by_the_probe", redacted(&output.err));
     }
     assert!(!workplace.path("results").exists(), "nothing was begun");
-}
-
-#[test]
-fn after_data_that_cannot_be_used_a_new_run_is_advised_and_no_resume() {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", "[pipeline.dummy]\nbroken_data_at_step = 5\n");
-    let said = workplace.xrun(&["trial.toml"]);
-    assert_eq!(said.code, 1, "{said:?}");
-    let advice = redacted(said.err.lines().find(|line| line.contains("xrun resume")).unwrap());
+    let output = workplace.exits(1, &["trial.toml", "-s", "pipeline.dummy.broken_data_at_step=5"]);
+    let advice = redacted(output.err.lines().find(|line| line.contains("xrun resume")).unwrap());
     assert!(advice.find("xrun results/trial/RUN/resolved.toml") < advice.find("xrun resume"), "{advice}");
-    insta::assert_snapshot!(advice);
-    let run = workplace.latest("trial");
-    assert_eq!(json(&run.join("summary.json"))["is_data_error"], true);
-    assert!(!workplace.xrun(&["show", "latest"]).out.contains("xrun resume"));
+    insta::assert_snapshot!("a_new_run_is_advised", advice);
+    assert_eq!(json(&workplace.latest("trial").join("summary.json"))["is_data_error"], true);
+    assert!(!workplace.exits(0, &["show", "latest"]).out.contains("xrun resume"));
 }
 
 #[test]
 fn after_a_short_run_the_experiment_itself_is_advised() {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", "[pipeline.dummy]\nbroken_data_at_step = 5\n");
+    let workplace = Workplace::with("trial.toml", "[pipeline.dummy]\nbroken_data_at_step = 5\n");
     for short in [&["--steps", "8"][..], &["--steps=8"], &["--smoke", "-s", "training.epochs=5"]] {
-        let said = workplace.xrun(&[&["trial.toml"], short].concat());
-        assert_eq!(said.code, 1, "{said:?}");
+        let output = workplace.exits(1, &[&["trial.toml"], short].concat());
         let whole = if short.len() > 2 { "xrun trial.toml -s training.epochs=5; " } else { "xrun trial.toml; " };
-        assert!(said.err.contains(whole), "{}", said.err);
+        assert!(output.err.contains(whole), "{}", output.err);
     }
-    assert_eq!(workplace.xrun(&["trial.toml", "--steps", "4", "-q"]).code, 0);
-    let said = workplace.xrun(&["resume", workplace.latest("trial-short").to_str().unwrap()]);
-    assert_eq!(said.code, 2, "{said:?}");
-    insta::assert_snapshot!(redacted_names(&said.err));
+    workplace.exits(0, &["trial.toml", "--steps", "4", "-q"]);
+    let output = workplace.exits(2, &["resume", workplace.latest("trial-short").to_str().unwrap()]);
+    insta::assert_snapshot!(redacted_names(&output.err));
 }
 
 #[test]
 fn a_step_that_does_not_fit_at_all_does_not_fit() {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", "[pipeline.dummy]\nleak_per_step = \"900 TiB\"\n");
-    let said = workplace.xrun(&["plan", "trial.toml", "--json"]);
-    assert_eq!(said.code, 3, "{said:?}");
-    let plan = said.json();
+    let workplace = Workplace::with("trial.toml", "[pipeline.dummy]\nleak_per_step = \"900 TiB\"\n");
+    let plan = workplace.exits(3, &["plan", "trial.toml", "--json"]).json();
     assert_eq!(plan["fits"], false);
     insta::assert_snapshot!(plan["sentence"].as_str().unwrap());
 }
 
 #[test]
 fn a_device_that_is_full_in_the_probe_is_too_large_and_a_search_goes_down() {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", "[pipeline.dummy]\ndevice_full_at_step = 2\n[limits]\nbatch_size = 8\n");
+    let workplace =
+        Workplace::with("trial.toml", "[pipeline.dummy]\ndevice_full_at_step = 2\n[limits]\nbatch_size = 8\n");
     let plan = planned(&workplace, &[]);
     assert_eq!(plan["fits"], false, "{plan}");
     insta::assert_snapshot!(plan["sentence"].as_str().unwrap().split(';').next().unwrap());
-    let said = workplace.xrun(&["plan", "trial.toml", "--solve", "limits.batch_size", "--json"]);
-    assert_eq!(said.code, 3, "{said:?}");
-    let answer = said.json();
+    let answer = workplace.exits(3, &["plan", "trial.toml", "--solve", "limits.batch_size", "--json"]).json();
     let tried: Vec<u64> =
         answer["tried"].as_array().unwrap().iter().map(|one| one["value"].as_u64().unwrap()).collect();
     assert_eq!((tried.first(), tried.last()), (Some(&8), Some(&1)), "{answer}");
@@ -208,20 +174,15 @@ fn a_device_that_is_full_in_the_probe_is_too_large_and_a_search_goes_down() {
 
 #[test]
 fn solving_for_what_is_no_number_says_so() {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", "[pipeline.dummy]\n");
+    let workplace = Workplace::with("trial.toml", "[pipeline.dummy]\n");
     for key in ["limits.batch", "experiment.device"] {
-        let said = workplace.xrun(&["plan", "trial.toml", "--solve", key]);
-        assert_eq!(said.code, 2, "{said:?}");
-        insta::assert_snapshot!(key, said.err);
+        insta::assert_snapshot!(key, workplace.exits(2, &["plan", "trial.toml", "--solve", key]).err);
     }
 }
 
 #[test]
 fn a_run_puts_its_forecast_beside_what_came_of_it() {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", LEAKY);
-    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    let workplace = Workplace::ran("trial", LEAKY);
     let summary = json(&workplace.latest("trial").join("summary.json"));
     let pairs = summary["plan_and_actual"].as_array().unwrap();
     let peak = pairs.iter().find(|pair| pair["name"] == "heap in use, peak").unwrap();
@@ -231,14 +192,11 @@ fn a_run_puts_its_forecast_beside_what_came_of_it() {
 }
 
 #[test]
-fn a_limit_leaves_a_post_mortem_that_a_resume_takes_away() {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", &format!("{LEAKY}[limits]\nhost_memory = \"60 MiB\"\n"));
-    let said = workplace.xrun(&["trial.toml", "--progress", "none"]);
-    assert_eq!(said.code, 3, "a plan that does not fit is not started: {said:?}");
-    assert!(!workplace.path("results").exists() && said.err.contains("--force"), "{said:?}");
-    let said = workplace.xrun(&["trial.toml", "--progress", "none", "--force"]);
-    assert_eq!(said.code, 5, "{said:?}");
+fn a_limit_leaves_a_post_mortem_that_the_resume_which_is_advised_takes_away() {
+    let workplace = Workplace::with("trial.toml", &format!("{LEAKY}[limits]\nhost_memory = \"60 MiB\"\n"));
+    let refused = workplace.exits(3, &["trial.toml", "--progress", "none"]);
+    assert!(!workplace.path("results").exists() && refused.err.contains("--force"), "{refused:?}");
+    let ended = workplace.exits(5, &["trial.toml", "--progress", "none", "--force"]);
     let run = workplace.latest("trial");
     let dead = json(&run.join("post_mortem.json"));
     assert_eq!(dead["limit_key"], "limits.host_memory");
@@ -248,47 +206,28 @@ fn a_limit_leaves_a_post_mortem_that_a_resume_takes_away() {
     let shown = workplace.xrun(&["show", "latest", "--json"]).json();
     assert_eq!(shown["post_mortem"]["limit_key"], "limits.host_memory", "{shown}");
     assert_eq!(dead["step"], json(&run.join("summary.json"))["steps"], "it is that of the ending");
-    let resumed = workplace.xrun(&["resume", "latest", "-s", "limits.host_memory=\"2 GiB\"", "-q"]);
-    assert_eq!(resumed.code, 0, "{resumed:?}");
+    // The advice, followed to the letter as a shell would.
+    let (_, command) = ended.err.lines().find_map(|line| line.split_once("xrun resume ")).unwrap();
+    assert!(command.contains(" -s limits.host_memory="), "{command}");
+    let script = format!("'{}' resume {command} -q", env!("CARGO_BIN_EXE_xrun"));
+    let followed = Output::from(workplace.in_place("sh", &["-c", &script]).output().unwrap());
+    assert_eq!(followed.code, 0, "{command}: {followed:?}");
     assert!(!run.join("post_mortem.json").exists());
     let summary = json(&run.join("summary.json"));
     assert!(!summary["plan_and_actual"].as_array().unwrap().is_empty(), "what was resumed has a forecast, too");
 }
 
-/// The advice, followed to the letter as a shell would.
-#[test]
-fn the_command_that_a_memory_limit_ends_with_finishes_the_run() {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", &format!("{LEAKY}[limits]\nhost_memory = \"60 MiB\"\n"));
-    let said = workplace.xrun(&["trial.toml", "--progress", "none", "--force"]);
-    assert_eq!(said.code, 5, "{said:?}");
-    let (_, command) = said.err.lines().find_map(|line| line.split_once("xrun resume ")).unwrap();
-    let command = format!("resume {command}");
-    assert!(command.contains(" -s limits.host_memory="), "{command}");
-    let xrun = env!("CARGO_BIN_EXE_xrun");
-    let followed = Command::new("sh")
-        .arg("-c")
-        .arg(format!("'{xrun}' {command} -q"))
-        .current_dir(workplace.directory.path())
-        .env("XRUN_CACHE", crate::workplace::cache())
-        .env("XDG_STATE_HOME", crate::workplace::state())
-        .output();
-    let followed = crate::workplace::said(followed.unwrap());
-    assert_eq!(followed.code, 0, "{command}: {followed:?}");
-}
-
 #[test]
 fn the_first_word_comes_before_the_first_step() {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", "[pipeline.dummy]\nstep_microseconds = 20_000_000\n[training]\nmax_steps = 2\n");
+    let workplace =
+        Workplace::with("trial.toml", "[pipeline.dummy]\nstep_microseconds = 20_000_000\n[training]\nmax_steps = 2\n");
     let begun = std::time::Instant::now();
     let mut run = workplace.spawn(&["trial.toml"]);
     let mut line = String::new();
     std::io::BufRead::read_line(&mut std::io::BufReader::new(run.stderr.take().unwrap()), &mut line).unwrap();
     assert_eq!(line, "memory probe: 2 steps, up to 2 min 10 s\n");
     assert!(begun.elapsed() < std::time::Duration::from_secs(20), "not before the end of the first step");
-    run.kill().unwrap();
-    run.wait().unwrap();
+    end(run);
 }
 
 #[test]
@@ -296,8 +235,7 @@ fn a_leak_that_reaches_a_limit_is_told_as_one() {
     let workplace = Workplace::new();
     let hidden = LEAKY.replace("= 60", "= 600").replace("leak_in_ledger = true\n", "");
     workplace.file("trial.toml", &format!("{hidden}[memory]\nprobe = false\n[limits]\nhost_memory = \"200 MiB\"\n"));
-    let said = workplace.xrun(&["trial.toml", "--progress", "none"]);
-    assert_eq!(said.code, 5, "{said:?}");
+    let output = workplace.exits(5, &["trial.toml", "--progress", "none"]);
     let dead = json(&workplace.latest("trial").join("post_mortem.json"));
     assert_eq!(dead["growth"]["verdict"], "growing", "{}", dead["growth"]);
     assert!((dead["growth"]["slope"].as_f64().unwrap() / f64::from(1 << 20) - 1.0).abs() < 0.02);
@@ -305,24 +243,24 @@ fn a_leak_that_reaches_a_limit_is_told_as_one() {
     assert!(dead["unattributed"].as_u64().unwrap() > step << 20, "a MiB of each step");
     assert_eq!(dead["suggestions"].as_array().unwrap().len(), 0, "nothing of the file helps: {dead}");
     assert_eq!((&dead["limit_key"], &dead["limit"]), (&"limits.host_memory".into(), &(200 << 20).into()));
-    assert!(said.err.contains("xrun verdict ") && said.err.contains("1.0 MiB a step"), "{}", said.err);
+    assert!(output.err.contains("xrun verdict ") && output.err.contains("1.0 MiB a step"), "{}", output.err);
     let message = json(&workplace.latest("trial").join("summary.json"))["message"].as_str().unwrap().to_owned();
-    assert!(said.err.contains(&message), "{message}: {}", said.err);
+    assert!(output.err.contains(&message), "{message}: {}", output.err);
     assert!(message.contains(&format!("step {step}")) && message.contains("200.0 MiB"), "{message}");
 }
 
 /// Needs the right to make a memory cgroup; where that is missing the test says so and ends.
 #[test]
 fn a_run_in_a_cgroup_that_is_too_small_ends_by_itself_and_not_by_the_kernel() {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", &format!("{LEAKY}[checkpoint]\nevery_steps = 0\n").replace("= 60", "= 200"));
+    let workplace =
+        Workplace::with("trial.toml", &format!("{LEAKY}[checkpoint]\nevery_steps = 0\n").replace("= 60", "= 200"));
     let Some(group) = Cgroup::new("small", 100 << 20) else {
         return skipped("no memory cgroup can be made here");
     };
     let arguments = ["trial.toml", "--progress", "none", "-s", "memory.probe=false"];
     let mut command = group.command(&workplace, &arguments);
-    let said = said(command.output().unwrap());
-    assert_eq!(said.code, 5, "{said:?}");
+    let output = Output::from(command.output().unwrap());
+    assert_eq!(output.code, 5, "{output:?}");
     let run = workplace.latest("trial");
     let dead = json(&run.join("post_mortem.json"));
     assert_eq!(
@@ -345,25 +283,22 @@ fn a_run_with_little_address_space_and_a_declared_limit_ends_by_itself() {
     let endless = LEAKY.replace("= 60", "= 2000");
     workplace.file("trial.toml", &format!("{endless}[checkpoint]\nevery_steps = 0\n[memory]\nprobe = false\n"));
     let limited = |arguments: &[&str]| {
-        let mut command = Command::new("sh");
-        command.args(["-c", "ulimit -v 800000 && exec \"$@\"", "sh"]).arg(env!("CARGO_BIN_EXE_xrun"));
-        command.args(["trial.toml", "--progress", "none"]).args(arguments);
-        command
-            .current_dir(workplace.directory.path())
-            .env("XRUN_CACHE", crate::workplace::cache())
-            .env("XDG_STATE_HOME", crate::workplace::state());
-        said(command.output().unwrap())
+        let script = ["-c", "ulimit -v 800000 && exec \"$@\"", "sh", env!("CARGO_BIN_EXE_xrun"), "trial.toml"];
+        Output::from(
+            workplace.in_place("sh", &[&script[..], &["--progress", "none"], arguments].concat()).output().unwrap(),
+        )
     };
-    let said = limited(&["-s", "limits.host_memory=200 MiB"]);
-    assert_eq!(said.code, 5, "{said:?}");
+    let output = limited(&["-s", "limits.host_memory=200 MiB"]);
+    assert_eq!(output.code, 5, "{output:?}");
     let run = workplace.latest("trial");
     let step = json(&run.join("summary.json"))["steps"].as_u64().unwrap();
     assert!((100..200).contains(&step), "of 200 MiB, at 1 MiB a step, it used most: {step}");
     assert!(run.join(format!("checkpoints/step_{step:08}/state.json")).exists(), "what was done is saved");
     assert_eq!(json(&run.join("post_mortem.json"))["limit_key"], "limits.host_memory");
     // Without it the address space is what ends the run, at once: without a checkpoint and a summary.
-    let said = limited(&["--name", "unlimited"]);
-    assert_eq!(said.code, 5, "{said:?}");
+    let output = limited(&["--name", "unlimited"]);
+    assert_eq!(output.code, 5, "{output:?}");
+    insta::assert_snapshot!("no_address_space", lines_with(&output.err, "ulimit -v"));
     assert!(!workplace.latest("unlimited").join("summary.json").exists());
     assert!(!workplace.latest("unlimited").join("post_mortem.json").exists());
 }
@@ -391,14 +326,9 @@ impl Cgroup {
 impl Cgroup {
     /// xrun inside of it, in the directory of this workplace.
     pub fn command(&self, workplace: &Workplace, arguments: &[&str]) -> Command {
-        let mut command = Command::new("sh");
-        command.args(["-c", "echo $$ > \"$1\" && shift && exec \"$@\"", "sh"]).arg(self.directory.join("cgroup.procs"));
-        command.arg(env!("CARGO_BIN_EXE_xrun")).args(arguments);
-        command
-            .current_dir(workplace.directory.path())
-            .env("XRUN_CACHE", crate::workplace::cache())
-            .env("XDG_STATE_HOME", crate::workplace::state());
-        command
+        let group = self.directory.join("cgroup.procs");
+        let script = ["-c", "echo $$ > \"$1\" && shift && exec \"$@\"", "sh", group.to_str().unwrap()];
+        workplace.in_place("sh", &[&script[..], &[env!("CARGO_BIN_EXE_xrun")], arguments].concat())
     }
 }
 

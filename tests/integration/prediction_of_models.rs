@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use crate::limits::{FEDERATED, FEW_SHOT, LANGUAGE_MODEL, VISION_LANGUAGE};
-use crate::workplace::{Output, Workplace, json, redacted, text};
+use crate::workplace::{Output, Workplace, json, lines, redacted, text};
 
 /// A run of a tiny experiment, with a cache of its own, so that each of its files is found in one place.
 struct Tiny(Workplace);
@@ -14,14 +14,14 @@ impl Tiny {
     fn new(experiment: &str) -> Self {
         let tiny = Self(Workplace::new());
         tiny.0.file("tiny.toml", experiment);
-        let said = tiny.xrun(&["tiny.toml", "-q", "--progress", "none"]);
-        assert_eq!(said.code, 0, "{said:?}");
+        let output = tiny.xrun(&["tiny.toml", "-q", "--progress", "none"]);
+        assert_eq!(output.code, 0, "{output:?}");
         tiny
     }
 
     fn xrun(&self, arguments: &[&str]) -> Output {
         let mut command = self.0.command(arguments);
-        crate::workplace::said(command.env("XRUN_CACHE", self.0.path("cache")).output().unwrap())
+        crate::workplace::Output::from(command.env("XRUN_CACHE", self.0.path("cache")).output().unwrap())
     }
 
     fn run(&self) -> PathBuf {
@@ -30,24 +30,30 @@ impl Tiny {
 
     /// The newest values of the metrics, with what `-s` changes of the validation.
     fn metrics(&self, more: &[&str]) -> Value {
-        let said =
+        let output =
             self.xrun(&[&["eval", "tiny", "--checkpoint", "last", "--json", "--progress", "none"], more].concat());
-        assert_eq!(said.code, 0, "{said:?}");
-        let found = said.json();
+        assert_eq!(output.code, 0, "{output:?}");
+        let found = output.json();
         found["metrics"].clone()
     }
 
     /// A file of the generated data whose path ends so.
     fn data(&self, end: &str) -> PathBuf {
-        fn find(directory: &Path, end: &str) -> Option<PathBuf> {
-            let entries = std::fs::read_dir(directory).unwrap().flatten().map(|entry| entry.path());
-            let (directories, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
-            files
-                .into_iter()
-                .find(|path| path.ends_with(end))
-                .or_else(|| directories.iter().find_map(|path| find(path, end)))
+        self.find(&|path| path.ends_with(end)).unwrap_or_else(|| panic!("no {end}"))
+    }
+
+    fn find(&self, is_it: &dyn Fn(&Path) -> bool) -> Option<PathBuf> {
+        let mut directories = vec![self.0.path("cache")];
+        while let Some(directory) = directories.pop() {
+            for path in std::fs::read_dir(directory).unwrap().flatten().map(|entry| entry.path()) {
+                match path.is_dir() {
+                    true => directories.push(path),
+                    false if is_it(&path) => return Some(path),
+                    false => {}
+                }
+            }
         }
-        find(&self.0.path("cache"), end).unwrap_or_else(|| panic!("no {end}"))
+        None
     }
 
     /// Predicts for these files with the last checkpoint: the exit code, what was said, and the lines.
@@ -55,9 +61,9 @@ impl Tiny {
         let out = self.0.path(&format!("answers_{}", std::fs::read_dir(self.0.directory.path()).unwrap().count()));
         let files: Vec<&str> = files.iter().map(|path| path.to_str().unwrap()).collect();
         let how = ["--checkpoint", "last", "--progress", "none", "--out", out.to_str().unwrap()];
-        let said = self.xrun(&[&["predict", "tiny"], &files[..], &how[..], more].concat());
+        let output = self.xrun(&[&["predict", "tiny"], &files[..], &how[..], more].concat());
         let answers = std::fs::read_to_string(out.join("predictions.jsonl")).unwrap_or_default();
-        (said, answers.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
+        (output, answers.lines().map(|line| serde_json::from_str(line).unwrap()).collect())
     }
 }
 
@@ -78,13 +84,13 @@ fn a_frame_of_the_validation_has_the_detections_that_the_validation_found() {
     let broken = tiny.0.file("broken.png", "no picture");
     files.insert(1, broken);
     // Two at a time, so that a part begins behind the broken one.
-    let (said, lines) = tiny.predict(&files, &["-s", "limits.batch_size=2"]);
-    assert_eq!(said.code, 1, "{said:?}");
+    let (output, lines) = tiny.predict(&files, &["-s", "limits.batch_size=2"]);
+    assert_eq!(output.code, 1, "{output:?}");
     let error = lines[1]["error"].as_str().unwrap();
-    assert!(said.err.contains("broken.png") && said.err.contains(error), "{said:?}");
+    assert!(output.err.contains("broken.png") && output.err.contains(error), "{output:?}");
     insta::assert_snapshot!(redacted(error));
     let answered: Vec<&Value> = lines.iter().filter(|line| line["error"].is_null()).collect();
-    assert_eq!(answered.len(), images.len(), "{said:?}");
+    assert_eq!(answered.len(), images.len(), "{output:?}");
     for (image, answer) in images.iter().zip(answered) {
         let of_image = |one: &&Value| one["image_id"] == image["id"];
         let expected: Vec<&Value> = found.as_array().unwrap().iter().filter(of_image).collect();
@@ -124,8 +130,8 @@ fn boxes_are_in_pixels_of_the_image_as_it_was_given() {
     let large = image::RgbImage::from_fn(128, 128, |x, y| *image.get_pixel(x / 4, y / 4));
     let path = tiny.0.path("large.png");
     large.save(&path).unwrap();
-    let (said, lines) = tiny.predict(&[small, path], &[]);
-    assert_eq!(said.code, 0, "{said:?}");
+    let (output, lines) = tiny.predict(&[small, path], &[]);
+    assert_eq!(output.code, 0, "{output:?}");
     assert_eq!((&lines[1]["width"], &lines[1]["height"]), (&128.into(), &128.into()));
     let right = |line: &Value, from: usize| {
         let all = line["detections"].as_array().unwrap();
@@ -141,7 +147,8 @@ fn boxes_are_in_pixels_of_the_image_as_it_was_given() {
 fn answers_to_held_out_questions_are_those_of_the_validation() {
     let tiny = Tiny::new(LANGUAGE_MODEL);
     let metrics = tiny.metrics(&["-s", "validation.batches=1000"]);
-    let data: Value = json(&tiny.data_of_questions());
+    let has_questions = |path: &Path| std::fs::read_to_string(path).is_ok_and(|text| text.contains("\"paragraphs\""));
+    let data: Value = json(&tiny.find(&has_questions).unwrap());
     let articles = data["data"].as_array().unwrap();
     let share = 0.1_f64;
     let held_out = ((articles.len() as f64 * share).round() as usize).max(1);
@@ -158,9 +165,9 @@ fn answers_to_held_out_questions_are_those_of_the_validation() {
     }
     questions += "{\"question\": \"Who?\"}\n";
     let file = tiny.0.file("mine.jsonl", &questions);
-    let (said, lines) = tiny.predict(&[file], &["-s", "limits.batch_size=4"]);
-    assert_eq!(said.code, 1, "{said:?}");
-    assert!(said.err.contains(&format!("mine.jsonl:{}: ", truths.len() + 1)), "{said:?}");
+    let (output, lines) = tiny.predict(&[file], &["-s", "limits.batch_size=4"]);
+    assert_eq!(output.code, 1, "{output:?}");
+    assert!(output.err.contains(&format!("mine.jsonl:{}: ", truths.len() + 1)), "{output:?}");
     insta::assert_snapshot!(lines[truths.len()]["error"].as_str().unwrap());
     assert_eq!(lines.len(), truths.len() + 1);
     for (at, precision) in ["8_bit", "4_bit"].into_iter().enumerate() {
@@ -179,26 +186,6 @@ fn answers_to_held_out_questions_are_those_of_the_validation() {
     assert!(lines[0]["question"].is_string());
 }
 
-impl Tiny {
-    /// The generated file of questions.
-    fn data_of_questions(&self) -> PathBuf {
-        fn all(directory: &Path, into: &mut Vec<PathBuf>) {
-            for path in std::fs::read_dir(directory).unwrap().flatten().map(|entry| entry.path()) {
-                match path.is_dir() {
-                    true => all(&path, into),
-                    false => into.push(path),
-                }
-            }
-        }
-        let mut files = Vec::new();
-        all(&self.0.path("cache"), &mut files);
-        let has_questions = |path: &PathBuf| {
-            std::fs::read_to_string(path).is_ok_and(|text| text.contains("\"qas\"") && text.contains("\"paragraphs\""))
-        };
-        files.into_iter().find(has_questions).unwrap()
-    }
-}
-
 /// A caption of the report has the question, what was said, and the truth.
 fn captions(run: &Path) -> Vec<String> {
     let index = json(&run.join("images/index.json"));
@@ -212,7 +199,7 @@ fn held_out_images_are_answered_as_in_the_validation() {
     let tiny = Tiny::new(&experiment.replace("[validation]", "[validation]\nimages = 8"));
     let captions = captions(&tiny.run());
     let list = tiny.data("held-out.jsonl");
-    let examples: Vec<Value> = text(&list).lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let examples: Vec<Value> = lines(&list);
     assert_eq!((examples.len(), captions.len()), (8, 8));
     let of = |example: &Value| {
         let [user, assistant] = [&example["messages"][0]["content"], &example["messages"][1]["content"]];
@@ -222,8 +209,8 @@ fn held_out_images_are_answered_as_in_the_validation() {
     let (_, question, _) = of(&examples[0]);
     let same = examples.iter().map(of).filter(|(_, asked, _)| *asked == question);
     let (files, truths): (Vec<PathBuf>, Vec<String>) = same.map(|(file, _, truth)| (file, truth)).unzip();
-    let (said, lines) = tiny.predict(&files, &["--question", &question, "-s", "limits.batch_size=2"]);
-    assert_eq!((said.code, lines.len()), (0, files.len()), "{said:?}");
+    let (output, lines) = tiny.predict(&files, &["--question", &question, "-s", "limits.batch_size=2"]);
+    assert_eq!((output.code, lines.len()), (0, files.len()), "{output:?}");
     for (line, truth) in lines.iter().zip(&truths) {
         let answer = xrun::printable::line(line["answer"].as_str().unwrap(), 300);
         let begins = format!("{question} → {answer} ");
@@ -234,12 +221,12 @@ fn held_out_images_are_answered_as_in_the_validation() {
     // The data asks several questions, so one must be chosen, and one that has a place.
     let asked: std::collections::BTreeSet<String> = examples.iter().map(|example| of(example).1).collect();
     assert!(asked.len() > 1, "{asked:?}");
-    let (said, _) = tiny.predict(&files, &[]);
-    assert_eq!(said.code, 2, "{said:?}");
-    insta::assert_snapshot!("a_question_that_is_not_chosen", redacted(&said.err));
-    let (said, _) = tiny.predict(&files, &["--question", &"colour ".repeat(100)]);
-    assert_eq!(said.code, 2, "{said:?}");
-    insta::assert_snapshot!("a_question_that_is_too_long", redacted(&said.err));
+    let (output, _) = tiny.predict(&files, &[]);
+    assert_eq!(output.code, 2, "{output:?}");
+    insta::assert_snapshot!("a_question_that_is_not_chosen", redacted(&output.err));
+    let (output, _) = tiny.predict(&files, &["--question", &"colour ".repeat(100)]);
+    assert_eq!(output.code, 2, "{output:?}");
+    insta::assert_snapshot!("a_question_that_is_too_long", redacted(&output.err));
 }
 
 #[test]
@@ -258,8 +245,8 @@ fn held_out_sounds_are_nearest_to_the_classes_that_the_validation_found() {
         held_out.map(|row| (directory.join("audio").join(row[file]), row[category].to_owned())).collect();
     let mut files: Vec<PathBuf> = held_out.iter().map(|(file, _)| file.clone()).collect();
     files.insert(1, tiny.0.file("broken.wav", "RIFF and no sound"));
-    let (said, lines) = tiny.predict(&files, &["-s", "limits.batch_size=2"]);
-    assert!(said.code == 1 && said.err.contains("broken.wav: "), "{said:?}");
+    let (output, lines) = tiny.predict(&files, &["-s", "limits.batch_size=2"]);
+    assert!(output.code == 1 && output.err.contains("broken.wav: "), "{output:?}");
     let answered: Vec<&Value> = lines.iter().filter(|line| line["error"].is_null()).collect();
     assert_eq!((answered.len(), lines.len()), (held_out.len(), held_out.len() + 1));
     let right =

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use xrun::results::secrets::mask_experiment;
 
-use crate::workplace::{Workplace, json, said, text};
+use crate::workplace::{Output, Workplace, json, text};
 
 /// All files below a directory that have one of these texts in them.
 fn with_any(directory: &Path, texts: &[&str]) -> Vec<(PathBuf, String)> {
@@ -30,20 +30,9 @@ fn with_any(directory: &Path, texts: &[&str]) -> Vec<(PathBuf, String)> {
 fn secrets_on_the_command_line_of_a_watched_command_are_not_recorded() {
     let workplace = Workplace::new();
     let script = "true --api-key hunter2 https://me:hunter3@host/x; true";
-    let words = [
-        "watch",
-        "--name",
-        "w",
-        "--",
-        "sh",
-        "-c",
-        script,
-        "--hf-token",
-        "hunter4",
-        "--key-frames=3",
-        "hf_abcdefghijklmnopqrstuvwx1",
-    ];
-    assert_eq!(workplace.xrun(&words).code, 0);
+    let secrets = ["--hf-token", "hunter4", "--key-frames=3", "hf_abcdefghijklmnopqrstuvwx1"];
+    let words = [&["watch", "--name", "w", "--", "sh", "-c", script], &secrets[..]].concat();
+    workplace.exits(0, &words);
     let run = workplace.latest("w");
     let found = with_any(&run, &["hunter2", "hunter3", "hunter4", "hf_abc"]);
     assert!(found.is_empty(), "{found:?}");
@@ -62,10 +51,8 @@ const WITH_SECRETS: &str = "[pipeline.command]\nprogram = [\"sh\", \"-c\", \"tes
 
 #[test]
 fn secret_values_of_an_experiment_reach_its_command_and_only_files_of_their_owner() {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", WITH_SECRETS);
-    let ended = workplace.xrun(&["trial.toml", "-q", "-s", "pipeline.command.values.api_key=hunter2"]);
-    assert_eq!(ended.code, 0, "{ended:?}");
+    let workplace = Workplace::with("trial.toml", WITH_SECRETS);
+    workplace.exits(0, &["trial.toml", "-q", "-s", "pipeline.command.values.api_key=hunter2"]);
     let run = workplace.latest("trial");
     for (path, _) in with_any(&run, &["hunter2", "hunter3"]) {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
@@ -77,14 +64,14 @@ fn secret_values_of_an_experiment_reach_its_command_and_only_files_of_their_owne
 
 #[test]
 fn a_public_copy_is_a_result_without_host_user_directories_and_words() {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", &format!("{WITH_SECRETS}note = \"private-value\"\n").replace("note", "NOTE"));
+    let workplace =
+        Workplace::with("trial.toml", &format!("{WITH_SECRETS}note = \"private-value\"\n").replace("note", "NOTE"));
     workplace.file("dummy.toml", "[pipeline.dummy]\nsteps_per_epoch = 30\n[checkpoint]\nevery_steps = 10\n");
     let home = workplace.path("home/ada");
     std::fs::create_dir_all(&home).unwrap();
     let xrun = |words: &[&str]| {
         let mut command = workplace.command(words);
-        let ended = said(command.env("HOME", &home).env("USER", "ada").output().unwrap());
+        let ended = Output::from(command.env("HOME", &home).env("USER", "ada").output().unwrap());
         assert_eq!(ended.code, 0, "{words:?}: {ended:?}");
         ended
     };
@@ -114,8 +101,7 @@ fn a_public_copy_is_a_result_without_host_user_directories_and_words() {
         assert!(!Path::new(run).join("checkpoints").exists());
         assert_eq!(Path::new(run).join("log.txt").exists(), name == "dummy", "{name}: of other programs");
     }
-    let again = workplace.xrun(&["keep", "dummy", "-o", "public"]);
-    assert_eq!(again.code, 2, "it is there already: {again:?}");
+    workplace.exits(2, &["keep", "dummy", "-o", "public"]);
     for _ in 0..2 {
         xrun(&["keep", "dummy", "--with-checkpoints", "--replace", "-o", "other"]);
     }
@@ -125,21 +111,10 @@ fn a_public_copy_is_a_result_without_host_user_directories_and_words() {
 #[test]
 fn a_public_copy_has_no_paths_in_words_and_no_digest_of_them() {
     let workplace = Workplace::new();
-    let words = [
-        "watch",
-        "--name",
-        "w",
-        "--",
-        "sh",
-        "-c",
-        ":",
-        "-padalovpw",
-        "-I/mnt/hiddenplace",
-        "--data",
-        "/tmp/odd dir/privateplace",
-    ];
-    assert_eq!(workplace.xrun(&words).code, 0);
-    assert_eq!(workplace.xrun(&["keep", "w", "-o", "public"]).code, 0);
+    let places = ["-padalovpw", "-I/mnt/hiddenplace", "--data", "/tmp/odd dir/privateplace"];
+    let words = [&["watch", "--name", "w", "--", "sh", "-c", ":"], &places[..]].concat();
+    workplace.exits(0, &words);
+    workplace.exits(0, &["keep", "w", "-o", "public"]);
     let original = json(&workplace.latest("w").join("manifest.json"));
     let fingerprint = original["fingerprint"].as_str().unwrap();
     let found =
@@ -151,9 +126,7 @@ fn a_public_copy_has_no_paths_in_words_and_no_digest_of_them() {
 
 #[test]
 fn a_copy_of_a_damaged_run_leaves_nothing() {
-    let workplace = Workplace::new();
-    workplace.file("dummy.toml", "[pipeline.dummy]\nsteps_per_epoch = 5\n");
-    assert_eq!(workplace.xrun(&["dummy.toml", "-q"]).code, 0);
+    let workplace = Workplace::ran("dummy", "[pipeline.dummy]\nsteps_per_epoch = 5\n");
     let path = workplace.latest("dummy").join("summary.json");
     std::fs::write(&path, text(&path).replacen("steps", "stops", 1)).unwrap();
     assert_ne!(workplace.xrun(&["keep", "dummy", "-o", "public"]).code, 0);
@@ -172,8 +145,7 @@ fn a_sweep_over_a_secret_shows_and_writes_it_for_its_owner_alone() {
         &["sweep", "trial.toml", "--dry-run"],
         &["sweep", "trial.toml", "--dry-run", "--json"],
     ] {
-        let ended = workplace.xrun(words);
-        assert_eq!(ended.code, 0, "{ended:?}");
+        let ended = workplace.exits(0, words);
         assert!(!format!("{ended:?}").contains("hunter"), "{ended:?}");
     }
     for (path, _) in with_any(&workplace.path("results"), &["hunter2", "hunter3"]) {
@@ -186,25 +158,13 @@ fn a_sweep_over_a_secret_shows_and_writes_it_for_its_owner_alone() {
     }
 }
 
-/// Calls `check` with each TOML file below a directory.
-fn for_each_toml(directory: &Path, check: &mut impl FnMut(&Path)) {
-    for entry in std::fs::read_dir(directory).unwrap().flatten() {
-        let path = entry.path();
-        if path.is_dir() {
-            for_each_toml(&path, check);
-        } else if path.extension().is_some_and(|extension| extension == "toml") {
-            check(&path);
-        }
-    }
-}
-
 #[test]
 fn no_value_of_a_committed_experiment_is_taken_for_a_secret() {
-    let mut count = 0;
-    for_each_toml(&Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments"), &mut |path| {
+    let mut found = Vec::new();
+    crate::workplace::toml_files(&Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments"), &mut found);
+    for path in &found {
         let content = text(path);
         assert_eq!(mask_experiment(&content), content, "{}", path.display());
-        count += 1;
-    });
-    assert!(count > 50, "{count}");
+    }
+    assert!(found.len() > 50, "{}", found.len());
 }

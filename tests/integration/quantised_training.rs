@@ -1,57 +1,15 @@
 //! Training of quantised language models: learning at each precision, bit-identical for any workers and interruptions.
-
-use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde_json::Value;
 
-use crate::workplace::{Workplace, json, text, wait_until};
+use crate::workplace::{Workplace, is_bounded, json, metrics, send, text, wait_for_lines};
 
 /// A language model as small as it gets: a step takes milliseconds.
-const EXPERIMENT: &str = r#"
-[experiment]
-seed = 2
-device = "cpu"
-[pipeline.qat-language-model]
-sequence_length = 48
-pretraining_steps = 6
-calibration_batches = 2
-max_new_tokens = 4
-lora_rank = 2
-[model.gpt2]
-layers = 1
-heads = 2
-hidden_size = 16
-context_length = 48
-[dataset.question-answers]
-example_cache = "16 KiB"
-vocabulary_size = 400
-[dataset.question-answers.generated]
-articles = 6
-paragraphs_per_article = 4
-[optimizer.adamw]
-learning_rate = 1e-2
-[training]
-max_steps = 20
-epochs = 100
-clip_norm = 1.0
-batch_size = 4
-[validation]
-batches = 2
-every_steps = 10
-every_epochs = 0
-[checkpoint]
-every_steps = 5
-"#;
+const EXPERIMENT: &str = include_str!("../experiments/tiny/quantised.toml");
 
 fn workplace() -> Workplace {
-    let workplace = Workplace::new();
-    workplace.file("tiny.toml", EXPERIMENT);
-    workplace
-}
-
-fn lines(run: &Path) -> Vec<Value> {
-    text(&run.join("metrics.jsonl")).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    Workplace::with("tiny.toml", EXPERIMENT)
 }
 
 #[test]
@@ -76,7 +34,7 @@ fn the_same_experiment_gives_the_same_bytes_however_it_is_fed() {
 fn steps_go_through_pretraining_and_then_the_precisions_of_their_policy() {
     let workplace = workplace();
     let kinds = |run: &Path| -> Vec<String> {
-        let steps = lines(run).into_iter().filter(|line| line["kind"] == "train");
+        let steps = metrics(run).into_iter().filter(|line| line["kind"] == "train");
         steps.map(|line| line["batch"].as_str().unwrap().to_owned()).collect()
     };
     let cyclic = kinds(&workplace.trained("cyclic", &[]));
@@ -91,7 +49,7 @@ fn steps_go_through_pretraining_and_then_the_precisions_of_their_policy() {
 fn a_step_of_several_batches_is_the_step_of_one_large_batch() {
     let workplace = workplace();
     let steps = |run: &Path| -> Vec<[f64; 2]> {
-        let steps = lines(run).into_iter().filter(|line| line["batch"] == "pretraining");
+        let steps = metrics(run).into_iter().filter(|line| line["batch"] == "pretraining");
         steps.map(|line| ["loss", "gradient_norm"].map(|name| line[name].as_f64().unwrap())).collect()
     };
     let whole = steps(&workplace.trained("whole", &[]));
@@ -119,7 +77,7 @@ fn quantised_steps_warm_up_and_have_a_cosine_of_their_own() {
     let workplace = workplace();
     let rates = |name: &str, per_stage: &str| -> Vec<f64> {
         let cosine = ["training.schedule.cosine.warmup_steps=2", per_stage];
-        let steps = lines(&workplace.trained(name, &cosine)).into_iter().filter(|line| line["kind"] == "train");
+        let steps = metrics(&workplace.trained(name, &cosine)).into_iter().filter(|line| line["kind"] == "train");
         steps.map(|line| line["learning_rate"].as_f64().unwrap() / 1e-2).collect()
     };
     let close = |found: f64, expected: f64| assert!((found - expected).abs() < 1e-9, "{found}, expected {expected}");
@@ -138,7 +96,7 @@ fn quantised_steps_warm_up_and_have_a_cosine_of_their_own() {
 #[test]
 fn activations_computed_again_make_the_same_first_steps() {
     let workplace = workplace();
-    let losses = |run: &Path| -> Vec<f64> { lines(run).iter().filter_map(|line| line["loss"].as_f64()).collect() };
+    let losses = |run: &Path| -> Vec<f64> { metrics(run).iter().filter_map(|line| line["loss"].as_f64()).collect() };
     let kept = losses(&workplace.trained("kept", &[]));
     let again = losses(&workplace.trained("again", &["training.activation_checkpointing=true"]));
     assert_eq!(kept.len(), again.len());
@@ -186,7 +144,7 @@ fn training_lowers_perplexity_at_every_precision_and_more_bits_are_not_worse() {
     let overrides =
         ["training.max_steps=240", "pipeline.qat-language-model.pretraining_steps=60", "validation.every_steps=60"];
     let run = workplace.trained("learns", &overrides);
-    let validations: Vec<Value> = lines(&run).into_iter().filter(|line| line["kind"] == "validation").collect();
+    let validations: Vec<Value> = metrics(&run).into_iter().filter(|line| line["kind"] == "validation").collect();
     let of = |at: usize, name: &str| {
         validations[at]["metrics"][name].as_f64().unwrap_or_else(|| panic!("no {name} in {}", validations[at]))
     };
@@ -205,8 +163,7 @@ fn a_frozen_base_has_no_gradients_in_the_plan() {
     let workplace = workplace();
     let planned = |pretraining: &str| {
         let pretraining = format!("pipeline.qat-language-model.pretraining_steps={pretraining}");
-        let said = workplace.xrun(&["plan", "tiny.toml", "--json", "-s", &pretraining]);
-        let plan = said.json();
+        let plan = workplace.xrun(&["plan", "tiny.toml", "--json", "-s", &pretraining]).json();
         let rows = plan["plan"]["forecast"]["rows"].as_array().unwrap().clone();
         ["weights", "gradients", "optimizer"]
             .map(|name| rows.iter().find(|row| row["name"] == name).unwrap()["bytes"].as_u64().unwrap())
@@ -220,21 +177,8 @@ fn a_frozen_base_has_no_gradients_in_the_plan() {
 #[test]
 fn every_buffer_is_planned_and_stays_below_its_cap() {
     let workplace = workplace();
-    for (name, overrides) in [
-        ("on-demand", &["limits.workers=2", "limits.prefetch=3"][..]),
-        ("preprocessed", &["dataset.question-answers.preprocess_all=true"]),
-    ] {
-        let run = workplace.trained(name, overrides);
-        let (plan, summary) = (json(&run.join("plan.json")), json(&run.join("summary.json")));
-        let names = |value: &Value| -> BTreeSet<String> {
-            value["owners"].as_array().unwrap().iter().map(|owner| owner["name"].as_str().unwrap().to_owned()).collect()
-        };
-        assert_eq!(names(&plan), names(&summary), "planned and registered buffers are the same");
-        for owner in summary["owners"].as_array().unwrap() {
-            assert!(owner["peak_items"].as_u64().unwrap() <= owner["cap_items"].as_u64().unwrap(), "{owner}");
-            assert!(owner["peak_bytes"].as_u64().unwrap() <= owner["cap_bytes"].as_u64().unwrap(), "{owner}");
-        }
-    }
+    is_bounded(&workplace.trained("on-demand", &["limits.workers=2", "limits.prefetch=3"]));
+    is_bounded(&workplace.trained("preprocessed", &["dataset.question-answers.preprocess_all=true"]));
 }
 
 #[test]
@@ -257,18 +201,13 @@ fn stopped_or_killed_in_each_stage_a_resumed_run_gives_the_same_bytes() {
         let arguments: Vec<&str> =
             ["tiny.toml", "--name", name, "--progress", "none"].into_iter().chain(overrides).collect();
         let mut child = workplace.spawn(&arguments);
-        let written = workplace.path("results").join(name).join("latest/metrics.jsonl");
-        wait_until("the run writes metrics", || {
-            std::fs::read_to_string(&written).unwrap_or_default().lines().count() >= after
-        });
-        // SAFETY: a signal to a child that is not yet waited for.
-        unsafe { libc::kill(child.id() as i32, signal) };
+        wait_for_lines(&workplace.path("results").join(name).join("latest"), after);
+        send(&child, signal);
         child.wait().unwrap();
         let run = workplace.latest(name);
-        let last = lines(&run).iter().filter_map(|line| line["step"].as_u64()).max().unwrap();
+        let last = metrics(&run).iter().filter_map(|line| line["step"].as_u64()).max().unwrap();
         assert_eq!(last < before, name != "late", "{name} after step {last}, and pretraining has {before}");
-        let resumed = workplace.xrun(&["resume", run.to_str().unwrap(), "-q"]);
-        assert_eq!(resumed.code, 0, "{resumed:?}");
+        workplace.exits(0, &["resume", run.to_str().unwrap(), "-q"]);
         assert!(text(&run.join("metrics.jsonl")) == expected, "{name}: the metrics differ");
     }
 }
@@ -285,7 +224,7 @@ fn learnt_scales_keep_every_precision_under_adamw() {
         "validation.every_steps=60",
     ];
     let run = workplace.trained("learnt", &overrides);
-    let validations: Vec<Value> = lines(&run).into_iter().filter(|line| line["kind"] == "validation").collect();
+    let validations: Vec<Value> = metrics(&run).into_iter().filter(|line| line["kind"] == "validation").collect();
     for name in ["perplexity_full", "perplexity_8_bit", "perplexity_4_bit"] {
         let all: Vec<f64> = validations.iter().map(|line| line["metrics"][name].as_f64().unwrap_or(f64::NAN)).collect();
         assert!(all.iter().all(|perplexity| perplexity.is_finite()), "{name}: {all:?}");
@@ -361,23 +300,12 @@ fn ranges_of_each_token_train_and_resume() {
         "training.max_steps=60",
     ];
     let run = workplace.trained("tokens", &per_token);
-    let metrics = |when: &str| json(&run.join("summary.json"))[when]["perplexity_8_bit"].as_f64().unwrap();
-    assert!(metrics("metrics_last") < 0.5 * metrics("metrics_first"), "{}", metrics("metrics_last"));
+    let perplexity = |when: &str| json(&run.join("summary.json"))[when]["perplexity_8_bit"].as_f64().unwrap();
+    assert!(perplexity("metrics_last") < 0.5 * perplexity("metrics_first"), "{}", perplexity("metrics_last"));
     let ranges = text(&run.join("checkpoints/step_00000060/ranges.json"));
     assert!(ranges.contains("null") && !ranges.contains('.'), "no range is held: {ranges}");
     // Computed again, activations have the same ranges.
     let again = workplace.trained("again", &[&per_token[..], &["training.activation_checkpointing=true"]].concat());
-    let loss = |run: &Path| lines(run).iter().filter_map(|line| line["loss"].as_f64()).nth(8).unwrap();
+    let loss = |run: &Path| metrics(run).iter().filter_map(|line| line["loss"].as_f64()).nth(8).unwrap();
     assert!((loss(&run) - loss(&again)).abs() < 1e-3 * loss(&run));
-}
-
-#[test]
-fn a_question_whose_answer_is_not_there_is_named() {
-    let workplace = workplace();
-    let text = r#"{"data": [{"title": "A", "paragraphs": [{"context": "One.", "qas": [
-        {"id": "q7", "question": "Who?", "answers": [{"text": "Two", "answer_start": 0}]}]}]}]}"#;
-    workplace.file("questions.json", text);
-    let source = ["dataset.question-answers.source=\"file\"", "dataset.question-answers.path=\"questions.json\""];
-    let said = workplace.attempt("broken", &source);
-    assert!(said.code == 1 && said.err.contains("questions.json") && said.err.contains("q7"), "{said:?}");
 }

@@ -34,8 +34,7 @@ fn committed_results_are_whole_small_and_name_no_place_of_their_machine() {
             size += entry.metadata().unwrap().len();
         }
         assert!(size < 2 << 20, "{shown} has {size} bytes");
-        let summary = json(&reference.join("summary.json"));
-        assert_eq!(summary["outcome"], "finished", "{shown}");
+        assert_eq!(json(&reference.join("summary.json"))["outcome"], "finished", "{shown}");
         let name = reference.file_name().unwrap().to_str().unwrap();
         let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("experiments/{name}.toml"));
         assert_eq!(text(&reference.join("experiment.toml")), text(&file), "{shown} is of another file: make it again");
@@ -118,10 +117,10 @@ fn baselines_in_the_documents_are_those_measured() {
         let measured = json(&root.join(format!("benches/baselines/{name}.json")));
         let baselines = measured["baselines"].as_object().unwrap().iter();
         let baselines: Vec<String> = baselines.map(|(name, value)| format!("{name} {value}")).collect();
-        let said = |key: &str| measured[key].as_str().unwrap();
-        let by = format!("[{name}.py](../benches/baselines/{name}.py): {}", said("note"));
+        let output = |key: &str| measured[key].as_str().unwrap();
+        let by = format!("[{name}.py](../benches/baselines/{name}.py): {}", output("note"));
         let xrun = measured["xrun"].as_f64().map_or_else(|| "-".to_owned(), |value| value.to_string());
-        rows.push(row(said("experiment"), said("metric"), &xrun, &baselines.join(", "), &by));
+        rows.push(row(output("experiment"), output("metric"), &xrun, &baselines.join(", "), &by));
     }
     let table = format!("|---|---|---|---|---|\n{}\n\n", rows.join("\n"));
     assert!(text(&root.join("docs/experiments.md")).contains(&table), "docs/experiments.md needs\n{table}");
@@ -133,16 +132,16 @@ fn short_committed_results_come_out_again() {
     let with_burn = if cfg!(feature = "train") { SHORT_WITH_BURN } else { &[] };
     for name in SHORT.iter().chain(with_burn) {
         let path = reference(name);
-        let said = workplace.xrun(&["reproduce", path.to_str().unwrap(), "--tolerance", TOLERANCE, "-q"]);
+        let output = workplace.xrun(&["reproduce", path.to_str().unwrap(), "--tolerance", TOLERANCE, "-q"]);
         let again = workplace.reproduction(name);
         let sets = |run: &Path| json(&run.join("manifest.json"))["host"]["instruction_sets"].clone();
-        if said.code == 1 && sets(&path) != sets(&again) {
+        if output.code == 1 && sets(&path) != sets(&again) {
             let changes = json(&again.join("reproduction.json"))["changes"].to_string();
             assert!(changes.contains("instruction sets"), "{name}: the reason is in the record: {changes}");
-            assert!(begin_alike(&path, &again), "{name}: {said:?}");
+            assert!(begin_alike(&path, &again), "{name}: {output:?}");
             continue;
         }
-        assert_eq!(said.code, 0, "{name}: {said:?}");
+        assert_eq!(output.code, 0, "{name}: {output:?}");
     }
 }
 
@@ -161,13 +160,11 @@ fn a_result_that_is_kept_without_its_trace_loses_nothing_to_a_command() {
         workplace.file(&format!("kept/{name}"), &text);
     }
     let before = files(&kept);
-    let said = workplace.xrun(&["export", "kept", "--to", "report"]);
-    assert_eq!(said.code, 1, "{said:?}");
-    let mut messages = lines_with(&said.err, "memory.jsonl") + "\n";
-    let said = workplace.xrun(&["show", "kept"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    messages += &(lines_with(&said.out, "memory.jsonl") + "\n");
-    assert!(said.out.contains("kept/memory_epochs.csv"), "{said:?}");
+    let output = workplace.exits(1, &["export", "kept", "--to", "report"]);
+    let mut messages = lines_with(&output.err, "memory.jsonl") + "\n";
+    let output = workplace.exits(0, &["show", "kept"]);
+    messages += &(lines_with(&output.out, "memory.jsonl") + "\n");
+    assert!(output.out.contains("kept/memory_epochs.csv"), "{output:?}");
     insta::assert_snapshot!(messages);
     assert_eq!(files(&kept), before);
 }

@@ -3,13 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::workplace::{Workplace, json, lines_with, redacted, skipped, text, wait_until};
+use crate::workplace::{Workplace, end, json, lines_with, redacted, skipped, text, wait_until};
 
 fn with_runs(count: usize) -> (Workplace, Vec<PathBuf>) {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", "[pipeline.dummy]\nsteps_per_epoch = 3\n[memory]\nprobe = false\n");
+    let workplace = Workplace::with("trial.toml", "[pipeline.dummy]\nsteps_per_epoch = 3\n[memory]\nprobe = false\n");
     let run = |_| {
-        assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+        workplace.exits(0, &["trial.toml", "-q"]);
         workplace.latest("trial")
     };
     let runs = (0..count).map(run).collect();
@@ -27,8 +26,7 @@ fn notes_and_tags_are_shown_and_tags_select() {
     for words in
         [vec!["the one of the paper", "--tag", "paper", "--tag", "v1"], vec!["second look"], vec!["--untag", "v1"]]
     {
-        let said = workplace.xrun(&[&["note", &first], &words[..]].concat());
-        assert_eq!(said.code, 0, "{said:?}");
+        workplace.exits(0, &[&["note", &first], &words[..]].concat());
     }
     let shown = workplace.xrun(&["show", &first]).out;
     assert!(shown.contains("the one of the paper") && shown.contains("second look"), "{shown}");
@@ -39,7 +37,7 @@ fn notes_and_tags_are_shown_and_tags_select() {
     assert_eq!((&listed[0]["run"], &listed[0]["tags"][0]), (&name(&runs[0]).into(), &"paper".into()));
     assert_eq!(workplace.xrun(&["ls", "--tag", "v1", "--json"]).out.trim(), "[]");
     for wrong in [vec!["note", &first], vec!["note", &first, "  "], vec!["note", &first, "--tag", "two words"]] {
-        assert_eq!(workplace.xrun(&wrong).code, 2, "{wrong:?}");
+        workplace.exits(2, &wrong);
     }
 }
 
@@ -61,34 +59,30 @@ fn notes_that_are_written_at_once_are_all_kept() {
 #[test]
 fn a_run_goes_when_it_is_agreed_to_and_latest_means_the_one_before() {
     let (workplace, runs) = with_runs(2);
-    let said = workplace.xrun(&["rm", "trial"]);
-    assert!(said.code == 2 && said.err.contains("--yes"), "stdin is not a terminal: {said:?}");
-    let dry = workplace.xrun(&["rm", "trial", "--dry-run"]);
-    assert_eq!(dry.code, 0, "{dry:?}");
+    let output = workplace.xrun(&["rm", "trial"]);
+    assert!(output.code == 2 && output.err.contains("--yes"), "stdin is not a terminal: {output:?}");
+    let dry = workplace.exits(0, &["rm", "trial", "--dry-run"]);
     assert!(runs[1].exists());
-    let removed = workplace.xrun(&["rm", "trial", "--yes"]);
-    assert_eq!(removed.code, 0, "{removed:?}");
-    insta::assert_snapshot!(redacted(&[said.err, dry.err, removed.err].join("\n")));
+    let removed = workplace.exits(0, &["rm", "trial", "--yes"]);
+    insta::assert_snapshot!(redacted(&[output.err, dry.err, removed.err].join("\n")));
     assert!(!runs[1].exists() && runs[0].exists());
     assert_eq!(workplace.latest("trial"), runs[0]);
-    let said = workplace.xrun(&["rm", "trial", "no-such-run", "--yes"]);
-    assert!(said.code == 2 && runs[0].exists(), "nothing goes unless all may: {said:?}");
-    assert_eq!(workplace.xrun(&["rm", "latest", "-y"]).code, 0);
+    let output = workplace.xrun(&["rm", "trial", "no-such-run", "--yes"]);
+    assert!(output.code == 2 && runs[0].exists(), "nothing goes unless all may: {output:?}");
+    workplace.exits(0, &["rm", "latest", "-y"]);
     assert!(std::fs::symlink_metadata(workplace.path("results/trial/latest")).is_err(), "the link goes with the last");
 }
 
 #[test]
 fn what_runs_is_committed_or_of_a_sweep_stays() {
     let (workplace, runs) = with_runs(1);
-    let mut child = workplace.spawn(&["trial.toml", "-s", "pipeline.dummy.step_microseconds=60000000"]);
+    let child = workplace.spawn(&["trial.toml", "-s", "pipeline.dummy.step_microseconds=60000000"]);
     wait_until("the run starts", || {
         workplace.latest("trial") != runs[0] && workplace.latest("trial").join("manifest.json").exists()
     });
-    let said = workplace.xrun(&["rm", "trial", "--yes"]);
-    assert_eq!(said.code, 2, "{said:?}");
-    insta::assert_snapshot!("a_run_that_is_being_written", redacted(&said.err));
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let output = workplace.exits(2, &["rm", "trial", "--yes"]);
+    insta::assert_snapshot!("a_run_that_is_being_written", redacted(&output.err));
+    end(child);
 
     let git = |arguments: &[&str]| {
         let mut command = Command::new("git");
@@ -100,44 +94,41 @@ fn what_runs_is_committed_or_of_a_sweep_stays() {
     }
     let committed = format!("results/trial/{}", name(&runs[0]));
     assert!(git(&["add", "-f", &format!("{committed}/summary.json")]) && git(&["commit", "-m", "a result"]));
-    let said = workplace.xrun(&["rm", &committed, "--yes"]);
-    assert_eq!(said.code, 2, "{said:?}");
-    insta::assert_snapshot!("a_run_that_is_committed", redacted(&said.err));
-    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
-    let said = workplace.xrun(&["rm", "--keep", "1", "--yes"]);
-    assert!(said.code == 0 && said.err.contains(&name(&runs[0])), "{said:?}");
-    insta::assert_snapshot!("a_committed_run_is_kept", lines_with(&said.err, &name(&runs[0])));
+    let output = workplace.exits(2, &["rm", &committed, "--yes"]);
+    insta::assert_snapshot!("a_run_that_is_committed", redacted(&output.err));
+    workplace.exits(0, &["trial.toml", "-q"]);
+    let output = workplace.xrun(&["rm", "--keep", "1", "--yes"]);
+    assert!(output.code == 0 && output.err.contains(&name(&runs[0])), "{output:?}");
+    insta::assert_snapshot!("a_committed_run_is_kept", lines_with(&output.err, &name(&runs[0])));
     assert!(runs[0].exists());
 
-    assert_eq!(workplace.xrun(&["sweep", "trial.toml", "-q", "-s", "experiment.seed=1,2"]).code, 0);
+    workplace.exits(0, &["sweep", "trial.toml", "-q", "-s", "experiment.seed=1,2"]);
     let sweep = workplace.latest_sweep("trial");
-    let said = workplace.xrun(&["rm", sweep.join("trials/0001-1").to_str().unwrap(), "--yes"]);
-    assert_eq!(said.code, 2, "{said:?}");
-    insta::assert_snapshot!("a_run_of_a_sweep", redacted(&said.err));
+    let output = workplace.exits(2, &["rm", sweep.join("trials/0001-1").to_str().unwrap(), "--yes"]);
+    insta::assert_snapshot!("a_run_of_a_sweep", redacted(&output.err));
 }
 
 #[test]
 fn collecting_keeps_the_newest_those_with_a_tag_and_takes_what_a_kill_left() {
     let (workplace, runs) = with_runs(4);
     let tagged = format!("trial/{}", name(&runs[0]));
-    assert_eq!(workplace.xrun(&["note", &tagged, "--tag", "keep"]).code, 0);
+    workplace.exits(0, &["note", &tagged, "--tag", "keep"]);
     let left = workplace.path("results/trial/.removing-2020-01-01T00-00-00_abcdef");
     std::fs::create_dir(&left).unwrap();
-    let said = workplace.xrun(&["rm", "trial", "--keep", "1", "--dry-run"]);
-    assert_eq!((said.code, removable(&said.err, &runs)), (0, vec![false, true, true, false]), "{said:?}");
-    assert_eq!(there(&runs), [true; 4], "{said:?}");
-    insta::assert_snapshot!(redacted(&said.err));
-    let said = workplace.xrun(&["rm", "trial", "--keep", "1", "--yes"]);
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = workplace.xrun(&["rm", "trial", "--keep", "1", "--dry-run"]);
+    assert_eq!((output.code, removable(&output.err, &runs)), (0, vec![false, true, true, false]), "{output:?}");
+    assert_eq!(there(&runs), [true; 4], "{output:?}");
+    insta::assert_snapshot!(redacted(&output.err));
+    workplace.exits(0, &["rm", "trial", "--keep", "1", "--yes"]);
     assert_eq!(runs.iter().map(|run| run.exists()).collect::<Vec<_>>(), [true, false, false, true]);
     assert!(!left.exists());
-    let said = workplace.xrun(&["rm", "--keep", "1"]);
-    assert_eq!((said.code, said.err.lines().count()), (0, 1), "nothing is left to remove: {said:?}");
+    let output = workplace.xrun(&["rm", "--keep", "1"]);
+    assert_eq!((output.code, output.err.lines().count()), (0, 1), "nothing is left to remove: {output:?}");
 }
 
 /// Returns for each run whether a list of runs to remove has it.
-fn removable(said: &str, runs: &[PathBuf]) -> Vec<bool> {
-    runs.iter().map(|run| said.lines().any(|line| line.split("  ").next() == run.to_str())).collect()
+fn removable(output: &str, runs: &[PathBuf]) -> Vec<bool> {
+    runs.iter().map(|run| output.lines().any(|line| line.split("  ").next() == run.to_str())).collect()
 }
 
 fn there(runs: &[PathBuf]) -> Vec<bool> {
@@ -176,9 +167,7 @@ fn what_is_not_proven_to_be_a_run_stays_and_is_counted() {
         "results/trial/2999-copy/summary.json",
     ]
     .map(|file| workplace.path(file));
-    let said = workplace.xrun(&["rm", "--keep", "1", "--yes"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    insta::assert_snapshot!(redacted(&said.err));
+    insta::assert_snapshot!(redacted(&workplace.exits(0, &["rm", "--keep", "1", "--yes"]).err));
     assert_eq!(there(&runs), [true, false, true]);
     assert_eq!(there(&foreign), [true; 5]);
 
@@ -186,10 +175,10 @@ fn what_is_not_proven_to_be_a_run_stays_and_is_counted() {
         true => path.clone(),
         false => path.parent().unwrap().to_path_buf(),
     }) {
-        let said = workplace.xrun(&["rm", directory.to_str().unwrap(), "--yes"]);
-        assert!(said.code == 2 && said.err.contains(&name(&directory)) && directory.exists(), "{said:?}");
+        let output = workplace.xrun(&["rm", directory.to_str().unwrap(), "--yes"]);
+        assert!(output.code == 2 && output.err.contains(&name(&directory)) && directory.exists(), "{output:?}");
     }
-    assert_eq!(workplace.xrun(&["rm", "trial/notes", "--yes"]).code, 2);
+    workplace.exits(2, &["rm", "trial/notes", "--yes"]);
     // One directory too high, and one too low.
     for (directory, results) in [("results", ".."), ("results/trial", ".")] {
         let mut command = workplace.command(&["rm", "--keep", "1", "--yes", "--results", results]);
@@ -208,23 +197,26 @@ fn a_killed_run_and_one_of_the_future_do_not_count_among_those_to_keep() {
     }
     let future = workplace.path("results/trial/2999-01-01T00-00-00_abcdef");
     copied(&runs[2], &future, Some("2999-01-01T00:00:00Z"));
-    let said = gc();
-    assert_eq!(said.code, 0, "{said:?}");
-    insta::assert_snapshot!("a_run_of_the_future_is_kept", lines_with(&said.err, &format!("trial/{}", name(&future))));
-    assert_eq!(there(&runs), [false, false, true, true], "{said:?}");
+    let output = gc();
+    assert_eq!(output.code, 0, "{output:?}");
+    insta::assert_snapshot!(
+        "a_run_of_the_future_is_kept",
+        lines_with(&output.err, &format!("trial/{}", name(&future)))
+    );
+    assert_eq!(there(&runs), [false, false, true, true], "{output:?}");
     assert!(future.exists());
     assert_eq!(gc().code, 0);
     assert_eq!(there(&runs), [false, false, true, true]);
 
     // One that failed is no better.
-    assert_eq!(workplace.xrun(&["trial.toml", "-q", "-s", "pipeline.dummy.fail_at_step=1"]).code, 1);
+    workplace.exits(1, &["trial.toml", "-q", "-s", "pipeline.dummy.fail_at_step=1"]);
     let is_failed = |path: &PathBuf| json(&path.join("summary.json"))["outcome"] == "failed";
     let all = std::fs::read_dir(workplace.path("results/trial")).unwrap().flatten().map(|entry| entry.path());
     let failed = all.filter(|path| path.join("summary.json").exists()).find(is_failed).unwrap();
     assert_eq!(gc().code, 0);
     assert!(failed.exists() && there(&runs) == [false, false, true, true]);
     // A finished one is. Runs of one second have no order, so any of the finished ones may stay.
-    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    workplace.exits(0, &["trial.toml", "-q"]);
     assert_eq!(gc().code, 0);
     let all = std::fs::read_dir(workplace.path("results/trial")).unwrap().flatten().map(|entry| entry.path());
     let left: Vec<PathBuf> = all.filter(|path| path.is_dir() && !path.is_symlink() && *path != future).collect();
@@ -237,16 +229,16 @@ fn the_run_with_the_best_metric_stays() {
     let (workplace, mut runs) = with_runs(1);
     for steps in ["9", "6", "3"] {
         let set = format!("pipeline.dummy.steps_per_epoch={steps}");
-        assert_eq!(workplace.xrun(&["trial.toml", "-q", "-s", &set]).code, 0);
+        workplace.exits(0, &["trial.toml", "-q", "-s", &set]);
         runs.push(workplace.latest("trial"));
     }
     let gc = |more: &[&str]| workplace.xrun(&[&["rm", "trial", "--keep", "1"], more].concat());
     assert_eq!(gc(&["--keep-best", "no_such_metric", "--yes"]).code, 2);
     for same in [&["--dry-run", "--keep-best", "score"][..], &["--dry-run", "--keep-best"], &["--dry-run"]] {
-        let said = gc(same);
-        assert_eq!((said.code, removable(&said.err, &runs)), (0, vec![true, false, true, false]), "{said:?}");
-        insta::assert_snapshot!("the_best_run_is_kept", lines_with(&said.err, &format!("trial/{}:", name(&runs[1]))));
-        assert_eq!(there(&runs), [true; 4], "{said:?}");
+        let output = gc(same);
+        assert_eq!((output.code, removable(&output.err, &runs)), (0, vec![true, false, true, false]), "{output:?}");
+        insta::assert_snapshot!("the_best_run_is_kept", lines_with(&output.err, &format!("trial/{}:", name(&runs[1]))));
+        assert_eq!(there(&runs), [true; 4], "{output:?}");
     }
     // Also where it was killed, and only its metrics say so.
     std::fs::remove_file(runs[1].join("summary.json")).unwrap();
@@ -266,30 +258,28 @@ fn what_a_kill_left_goes_only_where_it_was_asked_for_and_is_proven() {
     std::fs::remove_file(aside(&runs[1]).join("manifest.json")).unwrap();
     workplace.file("results/other/.removing-run/run.lock", "");
     let foreign = workplace.file("results/trial/.removing-mine/a.md", "mine");
-    let said = workplace.xrun(&["rm", "trial", "--keep", "1", "--yes"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    insta::assert_snapshot!(redacted(&said.err));
-    assert!(!aside(&runs[0]).exists() && aside(&runs[1]).exists() && foreign.exists(), "{said:?}");
+    let output = workplace.exits(0, &["rm", "trial", "--keep", "1", "--yes"]);
+    insta::assert_snapshot!(redacted(&output.err));
+    assert!(!aside(&runs[0]).exists() && aside(&runs[1]).exists() && foreign.exists(), "{output:?}");
     assert!(workplace.path("results/other/.removing-run").exists(), "it is of another experiment");
-    assert_eq!(workplace.xrun(&["rm", "--keep", "1", "--yes"]).code, 0);
+    workplace.exits(0, &["rm", "--keep", "1", "--yes"]);
     assert!(!workplace.path("results/other/.removing-run").exists() && foreign.exists());
 }
 
 #[test]
 fn a_directory_called_sweeps_is_no_reason_to_stay() {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", "[pipeline.dummy]\nsteps_per_epoch = 3\n[memory]\nprobe = false\n");
+    let workplace = Workplace::with("trial.toml", "[pipeline.dummy]\nsteps_per_epoch = 3\n[memory]\nprobe = false\n");
     let results = ["--results", "sweeps/trials"];
     let run = |_| {
         let run = [&["trial.toml", "-q", "-s", "experiment.name=sweeps"], &results[..]].concat();
-        assert_eq!(workplace.xrun(&run).code, 0);
+        workplace.exits(0, &run);
         std::fs::canonicalize(workplace.path("sweeps/trials/sweeps/latest")).unwrap()
     };
     let runs: Vec<PathBuf> = (0..3).map(run).collect();
-    let said = workplace.xrun(&[&["rm", "sweeps", "--yes"], &results[..]].concat());
-    assert_eq!((said.code, there(&runs)), (0, vec![true, true, false]), "{said:?}");
-    let said = workplace.xrun(&[&["rm", "--keep", "1", "--yes"], &results[..]].concat());
-    assert_eq!((said.code, there(&runs)), (0, vec![false, true, false]), "{said:?}");
+    let output = workplace.xrun(&[&["rm", "sweeps", "--yes"], &results[..]].concat());
+    assert_eq!((output.code, there(&runs)), (0, vec![true, true, false]), "{output:?}");
+    let output = workplace.xrun(&[&["rm", "--keep", "1", "--yes"], &results[..]].concat());
+    assert_eq!((output.code, there(&runs)), (0, vec![false, true, false]), "{output:?}");
 }
 
 #[test]
@@ -297,8 +287,8 @@ fn four_that_collect_at_once_all_succeed() {
     let (workplace, runs) = with_runs(6);
     let children: Vec<_> = (0..4).map(|_| workplace.spawn(&["rm", "--keep", "1", "--yes"])).collect();
     for child in children {
-        let said = child.wait_with_output().unwrap();
-        assert!(said.status.success(), "{said:?}");
+        let output = child.wait_with_output().unwrap();
+        assert!(output.status.success(), "{output:?}");
     }
     assert_eq!(there(&runs), [false, false, false, false, false, true]);
     assert_eq!(workplace.latest("trial"), runs[5]);
@@ -320,10 +310,13 @@ fn results_that_cannot_be_written_are_named_as_such() {
         // Nothing is forbidden to root.
         command.uid(65_534);
     }
-    let Ok(said) = command.output().map(crate::workplace::said) else {
+    let Ok(output) = command.output().map(crate::workplace::Output::from) else {
         return skipped("another user cannot start the program");
     };
     // Another code than that of a run that a process is writing.
-    assert!(said.code == 1 && said.err.contains("Permission denied") && said.err.contains("run.lock"), "{said:?}");
-    assert!(runs[0].join("summary.json").exists(), "{said:?}");
+    assert!(
+        output.code == 1 && output.err.contains("Permission denied") && output.err.contains("run.lock"),
+        "{output:?}"
+    );
+    assert!(runs[0].join("summary.json").exists(), "{output:?}");
 }

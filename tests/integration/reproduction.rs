@@ -2,37 +2,17 @@
 
 use std::path::Path;
 
-use crate::workplace::{Workplace, json, text, unsealed, wait_until};
+use crate::damage::copy;
+use crate::workplace::{Workplace, json, send, text, unsealed, wait_for_lines};
 
-const EXPERIMENT: &str = "
-[experiment]
-seed = 5
-[pipeline.dummy]
-steps_per_epoch = 20
-[training]
-epochs = 3
-[training.schedule.cosine]
-warmup_steps = 5
-[validation]
-every_steps = 15
-";
+const EXPERIMENT: &str = include_str!("../experiments/tiny/reproduced.toml");
 
 fn workplace(overrides: &[&str]) -> Workplace {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", EXPERIMENT);
+    let workplace = Workplace::with("trial.toml", EXPERIMENT);
     let mut arguments = vec!["trial.toml", "-q"];
     arguments.extend(overrides.iter().flat_map(|text| ["-s", text]));
     workplace.xrun(&arguments);
     workplace
-}
-
-fn copy(from: &Path, to: &Path) {
-    std::fs::create_dir_all(to).unwrap();
-    for entry in std::fs::read_dir(from).unwrap().flatten() {
-        if entry.path().is_file() {
-            std::fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
-        }
-    }
 }
 
 /// Changes one piece of a file, which must be there, and leaves it without the checks of its bytes.
@@ -47,8 +27,7 @@ fn a_copy_of_a_result_in_another_place_gives_the_same_bytes() {
     let first = workplace(&[]);
     let elsewhere = Workplace::new();
     copy(&first.latest("trial"), &elsewhere.path("a copy"));
-    let said = elsewhere.xrun(&["reproduce", "a copy", "--progress", "none"]);
-    assert_eq!(said.code, 0, "{said:?}");
+    elsewhere.exits(0, &["reproduce", "a copy", "--progress", "none"]);
     let again = elsewhere.reproduction("trial");
     let record = json(&again.join("reproduction.json"));
     assert_eq!((&record["lines_compared"], &record["values_compared"]), (&67.into(), &307.into()));
@@ -64,11 +43,10 @@ fn a_copy_of_a_result_in_another_place_gives_the_same_bytes() {
 fn a_reproduction_does_not_take_the_place_of_what_it_reproduces() {
     let workplace = workplace(&[]);
     let run = workplace.latest("trial");
-    assert_eq!(workplace.xrun(&["reproduce", "latest", "-q"]).code, 0);
+    workplace.exits(0, &["reproduce", "latest", "-q"]);
     assert_eq!(workplace.latest("trial"), run);
     let meant = |name: &str| -> serde_json::Value {
-        let shown = workplace.xrun(&["show", name, "--json"]);
-        assert_eq!(shown.code, 0, "{name}: {shown:?}");
+        let shown = workplace.exits(0, &["show", name, "--json"]);
         shown.json()["run"].clone()
     };
     let again = workplace.reproduction("trial");
@@ -99,16 +77,14 @@ fn a_number_that_differs_is_named_with_its_step() {
     let mut summary = json(&run.join("summary.json"));
     summary.as_object_mut().unwrap().retain(|name, _| !["lines", "sha256"].contains(&name.as_str()));
     std::fs::write(run.join("summary.json"), summary.to_string()).unwrap();
-    let said = workplace.xrun(&["reproduce", run.to_str().unwrap(), "-q"]);
-    assert_eq!(said.code, 1, "{said:?}");
+    let output = workplace.exits(1, &["reproduce", run.to_str().unwrap(), "-q"]);
     let record = json(&workplace.reproduction("trial").join("reproduction.json"));
     assert_eq!((&record["values_different"], &record["values_compared"]), (&1.into(), &307.into()), "{record}");
-    assert!(said.out.contains(record["message"].as_str().unwrap()), "{said:?}");
+    assert!(output.out.contains(record["message"].as_str().unwrap()), "{output:?}");
     let message = record["message"].as_str().unwrap();
     let message = message.replace(&loss.next_up().to_string(), "EDITED").replace(&loss.to_string(), "LOSS");
     insta::assert_snapshot!(message);
-    let near = workplace.xrun(&["reproduce", run.to_str().unwrap(), "-q", "--tolerance", "1e-9", "--json"]);
-    assert_eq!(near.code, 0, "{near:?}");
+    let near = workplace.exits(0, &["reproduce", run.to_str().unwrap(), "-q", "--tolerance", "1e-9", "--json"]);
     let record = near.json();
     assert_eq!((&record["agreement"], &record["tolerance"]), (&"within_tolerance".into(), &1e-9.into()));
 }
@@ -122,65 +98,55 @@ fn what_is_not_as_it_was_is_said_by_name() {
     let processor = manifest["host"]["processor"].as_str().unwrap();
     edit(&run.join("manifest.json"), lock, "0000");
     edit(&run.join("manifest.json"), &format!("\"processor\": \"{processor}\""), "\"processor\": \"Z80\"");
-    let said = workplace.xrun(&["reproduce", run.to_str().unwrap()]);
-    assert_eq!(said.code, 0, "the numbers are the same all the same: {said:?}");
+    let output = workplace.exits(0, &["reproduce", run.to_str().unwrap()]);
     let record = json(&workplace.reproduction("trial").join("reproduction.json"));
     let changes = record["changes"].as_array().unwrap();
     let named: Vec<&str> = changes.iter().map(|change| change["what"].as_str().unwrap()).collect();
     assert_eq!(named, ["code: lock file", "machine: processor"], "{record}");
     assert_eq!((&changes[0]["then"], &changes[1]["then"]), (&"0000".into(), &"Z80".into()), "{record}");
-    assert!(said.err.contains(named[0]) && said.out.contains(named[1]), "{said:?}");
+    assert!(output.err.contains(named[0]) && output.out.contains(named[1]), "{output:?}");
 }
 
 /// A run that a signal ended before its last step.
 fn cut(signal: i32) -> Workplace {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", EXPERIMENT);
+    let workplace = Workplace::with("trial.toml", EXPERIMENT);
     let slow = "pipeline.dummy.step_microseconds=20000";
     let mut child = workplace.spawn(&["trial.toml", "-s", slow, "-s", "limits.metrics_queue=1"]);
-    let metrics = workplace.path("results/trial/latest/metrics.jsonl");
-    wait_until("steps are written", || std::fs::read_to_string(&metrics).unwrap_or_default().lines().count() > 5);
-    // SAFETY: a signal to a child that is not yet waited for.
-    unsafe { libc::kill(child.id() as i32, signal) };
+    wait_for_lines(&workplace.path("results/trial/latest"), 5);
+    send(&child, signal);
     child.wait().unwrap();
     workplace
 }
 
 #[test]
 fn a_run_that_ended_early_is_compared_as_far_as_it_came() {
-    let workplace = cut(libc::SIGINT);
-    let run = workplace.latest("trial");
-    let steps = json(&run.join("summary.json"))["steps"].as_u64().unwrap();
-    assert!(steps < 60);
-    let said = workplace.xrun(&["reproduce", run.to_str().unwrap()]);
-    assert_eq!(said.code, 0, "{said:?}");
-    let record = json(&workplace.reproduction("trial").join("reproduction.json"));
-    assert_eq!((&record["original_outcome"], &record["agreement"]), (&"interrupted".into(), &"identical".into()));
-    let again = json(&workplace.reproduction("trial").join("summary.json"));
-    assert_eq!(again["steps"], steps, "no farther than the run came");
-    assert_eq!(again["steps_planned"], 60, "with the schedule of the whole run");
-}
-
-#[test]
-fn a_killed_run_is_reproduced_up_to_its_last_line() {
-    let workplace = cut(libc::SIGKILL);
-    let run = workplace.latest("trial");
-    let said = workplace.xrun(&["reproduce", run.to_str().unwrap(), "-q"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    let record = json(&workplace.reproduction("trial").join("reproduction.json"));
-    assert_eq!((&record["original_outcome"], &record["agreement"]), (&serde_json::Value::Null, &"identical".into()));
+    for (signal, outcome) in
+        [(libc::SIGINT, serde_json::json!("interrupted")), (libc::SIGKILL, serde_json::Value::Null)]
+    {
+        let workplace = cut(signal);
+        let run = workplace.latest("trial");
+        workplace.exits(0, &["reproduce", run.to_str().unwrap()]);
+        let reproduction = workplace.reproduction("trial");
+        let record = json(&reproduction.join("reproduction.json"));
+        assert_eq!((&record["original_outcome"], &record["agreement"]), (&outcome, &"identical".into()));
+        let again = json(&reproduction.join("summary.json"));
+        assert_eq!(again["steps_planned"], 60, "with the schedule of the whole run");
+        if signal == libc::SIGINT {
+            assert!(again["steps"] == json(&run.join("summary.json"))["steps"] && again["steps"].as_u64() < Some(60));
+        }
+    }
 }
 
 #[test]
 fn a_loss_that_was_no_number_has_to_be_none_again() {
     let workplace = workplace(&["pipeline.dummy.nan_at_step=33"]);
     let run = workplace.latest("trial");
-    let said = workplace.xrun(&["reproduce", run.to_str().unwrap(), "-q"]);
+    let output = workplace.xrun(&["reproduce", run.to_str().unwrap(), "-q"]);
     let agreement = || json(&workplace.reproduction("trial").join("reproduction.json"))["agreement"].clone();
-    assert_eq!((said.code, agreement()), (0, "identical".into()), "{said:?}");
+    assert_eq!((output.code, agreement()), (0, "identical".into()), "{output:?}");
     edit(&run.join("resolved.toml"), "nan_at_step = 33\n", "");
-    let said = workplace.xrun(&["reproduce", run.to_str().unwrap(), "-q"]);
-    assert!(said.code == 1 && agreement() != "identical", "{said:?}");
+    let output = workplace.xrun(&["reproduce", run.to_str().unwrap(), "-q"]);
+    assert!(output.code == 1 && agreement() != "identical", "{output:?}");
     assert_eq!(json(&workplace.reproduction("trial").join("reproduction.json"))["original_outcome"], "diverged");
 }
 
@@ -189,9 +155,7 @@ fn values_that_the_numbers_depend_on_stay_and_others_may_change() {
     let workplace = workplace(&[]);
     let refused = workplace.xrun(&["reproduce", "trial", "-s", "experiment.seed=6"]);
     assert!(refused.code == 2 && refused.err.contains("experiment.seed"), "{refused:?}");
-    let renamed =
-        workplace.xrun(&["reproduce", "trial", "-q", "-s", "experiment.name=again", "-s", "limits.workers=0"]);
-    assert_eq!(renamed.code, 0, "{renamed:?}");
+    workplace.exits(0, &["reproduce", "trial", "-q", "-s", "experiment.name=again", "-s", "limits.workers=0"]);
     assert!(workplace.reproduction("again").join("reproduction.json").is_file());
 }
 
@@ -200,16 +164,15 @@ fn an_experiment_that_has_not_changed_is_not_run_again() {
     let workplace = workplace(&[]);
     let run = workplace.latest("trial");
     let id = run.file_name().unwrap().to_str().unwrap();
-    let said = workplace.xrun(&["run", "trial.toml", "--if-changed", "--name", "other"]);
-    assert!(said.code == 0 && said.err.contains(id), "{said:?}");
+    let output = workplace.xrun(&["run", "trial.toml", "--if-changed", "--name", "other"]);
+    assert!(output.code == 0 && output.err.contains(id), "{output:?}");
     assert!(!workplace.path("results/other").exists());
     let answer = workplace.xrun(&["trial.toml", "--if-changed", "--json", "-q"]).json();
     assert_eq!((&answer["skipped"], &answer["summary"]["steps"]), (&true.into(), &60.into()));
-    let changed = workplace.xrun(&["trial.toml", "--if-changed", "-q", "-s", "training.epochs=2"]);
-    assert_eq!(changed.code, 0, "{changed:?}");
+    workplace.exits(0, &["trial.toml", "--if-changed", "-q", "-s", "training.epochs=2"]);
     assert_ne!(workplace.latest("trial"), run, "other values are run");
     std::fs::remove_file(run.join("summary.json")).unwrap();
     let unfinished = workplace.latest("trial");
-    assert_eq!(workplace.xrun(&["trial.toml", "--if-changed", "-q"]).code, 0);
+    workplace.exits(0, &["trial.toml", "--if-changed", "-q"]);
     assert_ne!(workplace.latest("trial"), unfinished, "a run that was killed is no result");
 }

@@ -6,48 +6,11 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::workplace::{Workplace, json, redacted, redacted_names, text, unsealed};
+use crate::workplace::{Workplace, end, json, lines, redacted, redacted_names, text, unsealed};
 
-pub const HALVING: &str = "
-[pipeline.dummy]
-steps_per_epoch = 24
-step_microseconds = 2000
-[optimizer.adamw]
-learning_rate = 1e-4
-[training]
-epochs = 3
-[training.schedule.cosine]
-warmup_steps = 4
-[validation]
-every_steps = 8
-[checkpoint]
-every_steps = 20
-[sweep]
-method = \"asha\"
-trials = 9
-seed = 3
-metric = \"score\"
-\"optimizer.adamw.learning_rate\" = { from = 1e-5, to = 1e-3, scale = \"log\" }
-[sweep.asha]
-min_steps = 8
-reduction_factor = 3
-";
+pub const HALVING: &str = include_str!("../experiments/tiny/asha.toml");
 
-pub const CHOOSING: &str = "
-[pipeline.dummy]
-steps_per_epoch = 20
-step_microseconds = 1000
-worse_after_step = 12
-[sweep]
-method = \"tpe\"
-trials = 12
-metric = \"score\"
-\"optimizer.adamw.learning_rate\" = { from = 1e-6, to = 1e-2, scale = \"log\" }
-\"training.schedule.constant.warmup_steps\" = { from = 0, to = 15 }
-\"experiment.seed\" = [1, 2, 3]
-[sweep.tpe]
-startup_trials = 5
-";
+pub const CHOOSING: &str = include_str!("../experiments/tiny/tpe.toml");
 
 /// Machine-independent part of each trial: values, last step, outcome and metric.
 pub fn rows(sweep: &Path) -> Vec<Value> {
@@ -69,11 +32,9 @@ pub fn rows(sweep: &Path) -> Vec<Value> {
 
 #[test]
 fn halving_trains_the_best_trials_on_and_the_winner_is_the_run_that_never_stopped() {
-    let workplace = Workplace::new();
-    workplace.file("half.toml", HALVING);
-    let said = workplace.xrun(&["sweep", "half.toml"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    insta::assert_snapshot!(redacted(&said.err));
+    let workplace = Workplace::with("half.toml", HALVING);
+    let output = workplace.exits(0, &["sweep", "half.toml"]);
+    insta::assert_snapshot!(redacted(&output.err));
     let sweep = workplace.latest_sweep("half");
     let table = json(&sweep.join("table.json"));
     assert_eq!(table["rungs"], serde_json::json!([8, 24, 72]));
@@ -90,21 +51,19 @@ fn halving_trains_the_best_trials_on_and_the_winner_is_the_run_that_never_stoppe
     let best = all.iter().find(|row| row["trial"] == table["best"]).unwrap();
     let rates = || all.iter().map(|row| row["values"][0].as_f64().unwrap());
     assert_eq!(best["values"][0].as_f64().unwrap(), rates().fold(0.0, f64::max));
-    let last: Vec<&str> = said.out.lines().rev().take(2).collect();
+    let last: Vec<&str> = output.out.lines().rev().take(2).collect();
     insta::assert_snapshot!("below_the_table_of_a_search", redacted(&last.join("\n")));
     let csv = text(&sweep.join("table.csv"));
     assert!(csv.lines().next().unwrap().ends_with(",pareto,steps,rung,interrupted,training"), "{csv}");
     assert!(text(&sweep.join("report.html")).contains("stopped at a rung"));
     let resolved = sweep.join(format!("trials/{:04}-1/resolved.toml", best["trial"].as_u64().unwrap()));
     let alone = workplace.path("alone");
-    let ran = workplace.xrun(&["run", resolved.to_str().unwrap(), "--directory", alone.to_str().unwrap(), "-q"]);
-    assert_eq!(ran.code, 0, "{ran:?}");
+    workplace.exits(0, &["run", resolved.to_str().unwrap(), "--directory", alone.to_str().unwrap(), "-q"]);
     let there = text(&resolved.with_file_name("metrics.jsonl"));
     assert_eq!(there, text(&alone.join("metrics.jsonl")), "to the bit, though it stopped twice on its way");
     let checkpoint = |run: &Path| std::fs::read(run.join("checkpoints/step_00000072/model.safetensors")).unwrap();
     assert_eq!(checkpoint(resolved.parent().unwrap()), checkpoint(&alone));
-    let again = workplace.xrun(&["sweep", "--resume", sweep.to_str().unwrap()]);
-    assert_eq!(again.code, 0, "{again:?}");
+    workplace.exits(0, &["sweep", "--resume", sweep.to_str().unwrap()]);
     assert_eq!(unsealed(&text(&sweep.join("processes.jsonl"))).lines().count(), 9 + at(2) + 2 * at(3), "nothing twice");
 }
 
@@ -127,8 +86,7 @@ fn kill_until_done(workplace: &Workplace, file: &str) -> PathBuf {
             assert_eq!(status.code(), Some(0));
             break;
         }
-        sweep.kill().unwrap();
-        sweep.wait().unwrap();
+        end(sweep);
         kills += 1;
     }
     assert!(kills > 0);
@@ -140,16 +98,15 @@ fn a_search_by_halving_that_is_killed_again_and_again_has_the_same_table() {
     let (whole, killed) = (Workplace::new(), Workplace::new());
     whole.file("half.toml", HALVING);
     killed.file("half.toml", HALVING);
-    assert_eq!(whole.xrun(&["sweep", "half.toml", "-q"]).code, 0);
+    whole.exits(0, &["sweep", "half.toml", "-q"]);
     let sweep = kill_until_done(&killed, "half.toml");
     assert_eq!(rows(&sweep), rows(&whole.latest_sweep("half")));
 }
 
 #[test]
 fn a_run_that_had_not_written_how_far_it_goes_goes_no_further_than_its_rung() {
-    let workplace = Workplace::new();
-    workplace.file("half.toml", HALVING);
-    assert_eq!(workplace.xrun(&["sweep", "half.toml", "-q"]).code, 0);
+    let workplace = Workplace::with("half.toml", HALVING);
+    workplace.exits(0, &["sweep", "half.toml", "-q"]);
     let sweep = workplace.latest_sweep("half");
     let whole = rows(&sweep);
     // As a sweep leaves it that was killed just after it had started its first run: held, and without a manifest.
@@ -160,8 +117,8 @@ fn a_run_that_had_not_written_how_far_it_goes_goes_no_further_than_its_rung() {
     let held = std::fs::File::create(first.join("run.lock")).unwrap();
     held.lock().unwrap();
     let mut resumed = workplace.spawn(&["sweep", "--resume", sweep.to_str().unwrap()]);
-    let mut said = BufReader::new(resumed.stderr.take().unwrap()).lines();
-    let waits = said.find_map(|line| line.ok().filter(|line| line.contains("0001-1: "))).unwrap();
+    let mut output = BufReader::new(resumed.stderr.take().unwrap()).lines();
+    let waits = output.find_map(|line| line.ok().filter(|line| line.contains("0001-1: "))).unwrap();
     assert!(resumed.try_wait().unwrap().is_none(), "it waits for whoever holds the run: {waits}");
     insta::assert_snapshot!(waits);
     drop(held);
@@ -174,16 +131,11 @@ fn a_search_by_choosing_that_is_killed_again_and_again_has_the_same_trials() {
     let (whole, killed) = (Workplace::new(), Workplace::new());
     whole.file("choose.toml", CHOOSING);
     killed.file("choose.toml", CHOOSING);
-    let said = whole.xrun(&["sweep", "choose.toml"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    insta::assert_snapshot!(redacted(said.err.lines().next().unwrap()));
+    insta::assert_snapshot!(redacted(whole.exits(0, &["sweep", "choose.toml"]).err.lines().next().unwrap()));
     let first = whole.latest_sweep("choose");
     let sweep = kill_until_done(&killed, "choose.toml");
     assert_eq!(rows(&sweep), rows(&first));
-    let proposals_of = |sweep: &Path| {
-        let lines = unsealed(&text(&sweep.join("proposals.jsonl")));
-        lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).collect::<Vec<_>>()
-    };
+    let proposals_of = |sweep: &Path| lines(&sweep.join("proposals.jsonl"));
     assert_eq!(proposals_of(&sweep), proposals_of(&first));
     let proposals = proposals_of(&first);
     assert_eq!(proposals.len(), 12);
@@ -196,19 +148,15 @@ fn a_search_by_choosing_that_is_killed_again_and_again_has_the_same_trials() {
     let scores = || table["rows"].as_array().unwrap().iter().map(|row| row["metric"]["median"].as_f64().unwrap());
     let best = scores().nth(table["best"].as_u64().unwrap() as usize - 1).unwrap();
     assert_eq!(best, scores().fold(f64::NEG_INFINITY, f64::max));
-    let other = whole.xrun(&["sweep", "choose.toml", "-s", "sweep.seed=1", "--trials", "3", "-q"]);
-    assert_eq!(other.code, 0, "{other:?}");
+    whole.exits(0, &["sweep", "choose.toml", "-s", "sweep.seed=1", "--trials", "3", "-q"]);
     assert_ne!(rows(&whole.latest_sweep("choose"))[0], rows(&first)[0], "another seed, other trials");
 }
 
 #[test]
 fn a_point_that_fails_is_the_worst_and_the_search_goes_on() {
-    let workplace = Workplace::new();
-    workplace.file("half.toml", HALVING);
+    let workplace = Workplace::with("half.toml", HALVING);
     let fails = "pipeline.dummy.fail_at_step=5,500";
-    let said =
-        workplace.xrun(&["sweep", "half.toml", "-s", fails, "-s", "pipeline.dummy.step_microseconds=0", "--jobs", "2"]);
-    assert_eq!(said.code, 1, "{said:?}");
+    workplace.exits(1, &["sweep", "half.toml", "-s", fails, "-s", "pipeline.dummy.step_microseconds=0", "--jobs", "2"]);
     let table = json(&workplace.latest_sweep("half").join("table.json"));
     let rows = table["rows"].as_array().unwrap();
     let failed = |row: &&Value| row["values"][1] == 5;
@@ -220,37 +168,31 @@ fn a_point_that_fails_is_the_worst_and_the_search_goes_on() {
 
 #[test]
 fn a_run_stops_after_the_step_that_it_is_told_and_goes_on_as_if_it_had_not() {
-    let workplace = Workplace::new();
-    workplace.file("half.toml", HALVING);
-    assert_eq!(workplace.xrun(&["half.toml", "-q"]).code, 0);
+    let workplace = Workplace::ran("half", HALVING);
     let whole = workplace.latest("half");
-    let said = workplace.xrun(&["half.toml", "--until", "10"]);
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = workplace.exits(0, &["half.toml", "--until", "10"]);
     let parts = workplace.latest("half");
     assert_ne!(parts, whole);
     let message = json(&parts.join("summary.json"))["message"].as_str().unwrap().to_owned();
-    assert!(said.err.contains(&message), "{said:?}");
+    assert!(output.err.contains(&message), "{output:?}");
     insta::assert_snapshot!(message);
     let run = parts.to_str().unwrap();
     assert_eq!(
         (&json(&parts.join("summary.json"))["steps"], &json(&parts.join("manifest.json"))["until"]),
         (&10.into(), &10.into())
     );
-    let plan = json(&parts.join("plan.json"));
-    assert_eq!(plan["steps"], 72, "the schedule is that of all steps");
-    assert_eq!(workplace.xrun(&["resume", run, "--until", "40", "-q"]).code, 0);
+    assert_eq!(json(&parts.join("plan.json"))["steps"], 72, "the schedule is that of all steps");
+    workplace.exits(0, &["resume", run, "--until", "40", "-q"]);
     assert_eq!(json(&parts.join("summary.json"))["steps"], 40);
-    assert_eq!(workplace.xrun(&["resume", run, "-q"]).code, 0);
+    workplace.exits(0, &["resume", run, "-q"]);
     assert!(json(&parts.join("manifest.json"))["until"].is_null());
     assert_eq!(text(&parts.join("metrics.jsonl")), text(&whole.join("metrics.jsonl")));
 }
 
 #[test]
 fn a_smoke_run_of_a_search_has_all_its_rungs() {
-    let workplace = Workplace::new();
-    workplace.file("half.toml", HALVING);
-    let said = workplace.xrun(&["sweep", "half.toml", "--smoke", "-q"]);
-    assert_eq!(said.code, 0, "{said:?}");
+    let workplace = Workplace::with("half.toml", HALVING);
+    workplace.exits(0, &["sweep", "half.toml", "--smoke", "-q"]);
     let table = json(&workplace.latest_sweep("half-short").join("table.json"));
     assert_eq!((&table["rungs"][2], table["rungs"].as_array().unwrap().len()), (&20.into(), 3));
 }
@@ -261,12 +203,11 @@ fn what_a_search_cannot_do_is_said_before_anything_runs() {
     let mut refusals = String::new();
     let mut wrong = |name: &str, from: &str, to: &str, arguments: &[&str], keys: &[&str]| {
         workplace.file(name, &HALVING.replace(from, to));
-        let said = workplace.xrun(&[&["sweep", name, "--json"], arguments].concat());
-        assert_eq!(said.code, 2, "{said:?}");
-        let refusal = said.json();
+        let output = workplace.exits(2, &[&["sweep", name, "--json"], arguments].concat());
+        let refusal = output.json();
         let found = refusal["problems"].as_array().unwrap().iter().map(|problem| problem["key"].as_str().unwrap());
         assert_eq!(found.collect::<Vec<_>>(), keys, "{name}: {refusal}");
-        refusals += &format!("{}\n", said.err);
+        refusals += &format!("{}\n", output.err);
     };
     let metric = "metric = \"score\"";
     wrong("a.toml", metric, "", &[], &["sweep.metric"]);
@@ -284,7 +225,6 @@ fn what_a_search_cannot_do_is_said_before_anything_runs() {
     insta::assert_snapshot!(refusals);
     assert!(!workplace.path("results").exists());
     workplace.file("command.toml", "[pipeline.command]\nprogram = [\"true\"]\n");
-    let said = workplace.xrun(&["run", "command.toml", "--until", "3"]);
-    assert_eq!(said.code, 2, "{said:?}");
-    insta::assert_snapshot!("until_of_a_command", redacted_names(&said.err));
+    let output = workplace.exits(2, &["run", "command.toml", "--until", "3"]);
+    insta::assert_snapshot!("until_of_a_command", redacted_names(&output.err));
 }

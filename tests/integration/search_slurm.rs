@@ -7,22 +7,21 @@ use serde_json::Value;
 
 use crate::search::{CHOOSING, HALVING, rows};
 use crate::sweep_slurm::{Cluster, interrupt, outcomes};
-use crate::workplace::{Workplace, json, lines_with, redacted, said, text, unsealed, wait_until};
+use crate::workplace::{Output, Workplace, end, lines_with, redacted, text, unsealed, wait_until};
 
 const ONE_AT_A_TIME: &str = "[launcher.slurm]\narray_limit = 1\nmemory = \"64 MiB\"\n";
 
 /// A stand-in cluster with a search by halving, one job at a time, with more lines in its job.
 fn cluster(lines: &str) -> Cluster {
     let cluster = Cluster::new();
-    cluster.workplace.file("half.toml", &format!("{HALVING}{ONE_AT_A_TIME}{lines}"));
+    cluster.file("half.toml", &format!("{HALVING}{ONE_AT_A_TIME}{lines}"));
     cluster
 }
 
 /// The table of the same search on this machine, and how many processes it took.
 fn here(file: &str, content: &str) -> (Vec<Value>, usize) {
-    let workplace = Workplace::new();
-    workplace.file(file, content);
-    assert_eq!(workplace.xrun(&["sweep", file, "-q"]).code, 0);
+    let workplace = Workplace::with(file, content);
+    workplace.exits(0, &["sweep", file, "-q"]);
     let sweep = workplace.latest_sweep(file.trim_end_matches(".toml"));
     (rows(&sweep), processes(&sweep))
 }
@@ -32,7 +31,7 @@ fn processes(sweep: &Path) -> usize {
 }
 
 fn directory(cluster: &Cluster) -> PathBuf {
-    cluster.workplace.latest_sweep("half")
+    cluster.latest_sweep("half")
 }
 
 /// A process that goes on with the search.
@@ -42,13 +41,13 @@ fn resume(cluster: &Cluster) -> Child {
 
 /// The state of a job that was submitted, as the queue has it.
 fn state(cluster: &Cluster, job: usize) -> Option<String> {
-    let files = std::fs::read_dir(cluster.workplace.path("bin")).unwrap().flatten();
+    let files = std::fs::read_dir(cluster.path("bin")).unwrap().flatten();
     let mut tasks = files.filter(|file| file.file_name().to_string_lossy().starts_with(&format!("task_{job}_")));
     Some(text(&tasks.next()?.path()).split('|').nth(2)?.to_owned())
 }
 
 fn script(cluster: &Cluster, job: usize) -> String {
-    text(&cluster.workplace.path(&format!("bin/job_{job}")))
+    text(&cluster.path(&format!("bin/job_{job}")))
 }
 
 #[test]
@@ -59,12 +58,11 @@ fn halving_on_slurm_has_the_table_of_this_machine() {
     // The first job is killed in the middle of its run, which is no failure of the trial.
     cluster.tell("end_1_0", "NODE_FAIL");
     let slow = ["-s", "limits.metrics_queue=1", "-s", "pipeline.dummy.step_microseconds=30000"];
-    let said = cluster.xrun(&[&["sweep", "half.toml", "--launcher", "slurm"][..], &slow].concat());
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = cluster.exits(0, &[&["sweep", "half.toml", "--launcher", "slurm"][..], &slow].concat());
     let sweep = directory(&cluster);
     assert_eq!(rows(&sweep), expected);
     assert_eq!(cluster.submissions(), (count + 1).to_string(), "a job a run and rung, and one again");
-    let lines = said.err.lines().filter(|line| line.contains("0001-1") || line.contains(" of 9 "));
+    let lines = output.err.lines().filter(|line| line.contains("0001-1") || line.contains(" of 9 "));
     let lines: Vec<&str> = lines.map(|line| line.split_once("/9 · ").map_or(line, |(_, rest)| rest)).collect();
     insta::assert_snapshot!(redacted(&lines.join("\n")));
     let name = sweep.file_name().unwrap().to_str().unwrap();
@@ -75,7 +73,7 @@ fn halving_on_slurm_has_the_table_of_this_machine() {
     assert!(all.iter().all(|one| one.contains("#SBATCH --mem=64M\n")), "{all:?}");
     let resumed = cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
     assert_eq!((resumed.code, cluster.submissions()), (0, (count + 1).to_string()), "nothing twice: {resumed:?}");
-    assert_eq!(cluster.xrun(&["sweep", "--collect", sweep.to_str().unwrap(), "-q"]).code, 0);
+    cluster.exits(0, &["sweep", "--collect", sweep.to_str().unwrap(), "-q"]);
 }
 
 #[test]
@@ -89,14 +87,13 @@ fn a_watcher_that_is_killed_again_and_again_finds_its_jobs_and_submits_none_twic
             state(&cluster, job).is_some_and(|state| state != "PENDING") || watcher.try_wait().unwrap().is_some()
         });
         if watcher.try_wait().unwrap().is_some() {
-            panic!("before job {job}: {:?}", said(watcher.wait_with_output().unwrap()));
+            panic!("before job {job}: {:?}", Output::from(watcher.wait_with_output().unwrap()));
         }
-        watcher.kill().unwrap();
-        watcher.wait().unwrap();
+        end(watcher);
         watcher = resume(&cluster);
     }
-    let said = said(watcher.wait_with_output().unwrap());
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = Output::from(watcher.wait_with_output().unwrap());
+    assert_eq!(output.code, 0, "{output:?}");
     assert_eq!(rows(&directory(&cluster)), expected);
     assert_eq!(cluster.submissions(), count.to_string());
 }
@@ -107,13 +104,12 @@ fn choosing_on_slurm_has_the_trials_of_this_machine() {
     let (expected, count) = here("half.toml", &content);
     let cluster = Cluster::new();
     // The memory is that which a probe of a trial says.
-    cluster.workplace.file("half.toml", &format!("{content}[launcher.slurm]\narray_limit = 1\n"));
-    let mut watcher = cluster.spawn(&["sweep", "half.toml", "--launcher", "slurm"]);
+    cluster.file("half.toml", &format!("{content}[launcher.slurm]\narray_limit = 1\n"));
+    let watcher = cluster.spawn(&["sweep", "half.toml", "--launcher", "slurm"]);
     wait_until("the trial after the start runs", || state(&cluster, 6).is_some_and(|state| state != "PENDING"));
-    watcher.kill().unwrap();
-    watcher.wait().unwrap();
-    let said = said(resume(&cluster).wait_with_output().unwrap());
-    assert_eq!(said.code, 0, "{said:?}");
+    end(watcher);
+    let output = Output::from(resume(&cluster).wait_with_output().unwrap());
+    assert_eq!(output.code, 0, "{output:?}");
     let sweep = directory(&cluster);
     assert_eq!(rows(&sweep), expected);
     assert_eq!(cluster.submissions(), count.to_string());
@@ -128,24 +124,27 @@ fn ctrl_c_leaves_the_jobs_of_a_search_and_says_that_no_other_is_submitted() {
     let several = "launcher.slurm.array_limit=3";
     let watcher = cluster.spawn(&["sweep", "half.toml", "--launcher", "slurm", "-s", several]);
     wait_until("three jobs are submitted", || state(&cluster, 3).is_some());
-    let said = interrupt(watcher);
-    assert_eq!(said.code, 8, "{said:?}");
+    let output = interrupt(watcher);
+    assert_eq!(output.code, 8, "{output:?}");
     insta::assert_snapshot!(
         "jobs_that_go_on",
-        ["9 of 9", "scancel", "sweep --"].map(|part| lines_with(&said.err, part)).join("\n")
+        ["9 of 9", "scancel", "sweep --"].map(|part| lines_with(&output.err, part)).join("\n")
     );
     let sweep = directory(&cluster);
     let path = sweep.to_str().unwrap();
-    let said = cluster.xrun(&["sweep", "--collect", path]);
-    assert_eq!(said.code, 8, "{said:?}");
-    insta::assert_snapshot!("collected_while_jobs_wait", lines_with(&said.err, "of 9"));
+    let output = cluster.exits(8, &["sweep", "--collect", path]);
+    insta::assert_snapshot!("collected_while_jobs_wait", lines_with(&output.err, "of 9"));
     assert_eq!(outcomes(&sweep), [&["waiting"; 3][..], &["not run"; 6]].concat());
-    let said = cluster.xrun(&["sweep", "--resume", path, "--launcher", "local"]);
-    assert!(said.code == 2 && said.err.contains("scancel 1 2 3"), "{said:?}");
-    let said = interrupt(cluster.watch(&sweep));
-    assert_eq!((said.code, cluster.submissions().as_str()), (8, "3"), "what waits is not submitted again: {said:?}");
-    insta::assert_snapshot!("jobs_that_were_taken_over", lines_with(&said.err, "3 waiting"));
-    assert_eq!(said.err.matches("sweep --resume").count(), 1, "{said:?}");
+    let output = cluster.xrun(&["sweep", "--resume", path, "--launcher", "local"]);
+    assert!(output.code == 2 && output.err.contains("scancel 1 2 3"), "{output:?}");
+    let output = interrupt(cluster.watch(&sweep));
+    assert_eq!(
+        (output.code, cluster.submissions().as_str()),
+        (8, "3"),
+        "what waits is not submitted again: {output:?}"
+    );
+    insta::assert_snapshot!("jobs_that_were_taken_over", lines_with(&output.err, "3 waiting"));
+    assert_eq!(output.err.matches("sweep --resume").count(), 1, "{output:?}");
 }
 
 #[test]
@@ -156,43 +155,28 @@ fn a_run_whose_next_job_waits_is_said_to_wait() {
     wait_until("the third job runs", || state(&cluster, 3).is_some_and(|state| state != "PENDING"));
     cluster.tell("hold", "");
     wait_until("the fourth job waits", || state(&cluster, 4).is_some());
-    let said = interrupt(watcher);
-    assert!(said.code == 8 && script(&cluster, 4).contains("--until 24 "), "{said:?}");
+    let output = interrupt(watcher);
+    assert!(output.code == 8 && script(&cluster, 4).contains("--until 24 "), "{output:?}");
     let sweep = directory(&cluster);
-    assert_eq!(cluster.xrun(&["sweep", "--collect", sweep.to_str().unwrap(), "-q"]).code, 8);
+    cluster.exits(8, &["sweep", "--collect", sweep.to_str().unwrap(), "-q"]);
     let mut first = outcomes(&sweep)[..4].to_vec();
     first.sort();
     assert_eq!(first, ["not run", "stopped at a rung", "stopped at a rung", "waiting"]);
     // Who takes it back takes back the search, though its run had begun.
     let watcher = cluster.watch(&sweep);
-    assert!(std::process::Command::new(cluster.workplace.path("bin/scancel")).arg("4").status().unwrap().success());
-    let said = crate::workplace::said(watcher.wait_with_output().unwrap());
-    assert_eq!(said.code, 8, "{said:?}");
-    insta::assert_snapshot!("a_job_that_was_cancelled", lines_with(&said.err, "error: "));
+    assert!(std::process::Command::new(cluster.path("bin/scancel")).arg("4").status().unwrap().success());
+    let output = crate::workplace::Output::from(watcher.wait_with_output().unwrap());
+    assert_eq!(output.code, 8, "{output:?}");
+    insta::assert_snapshot!("a_job_that_was_cancelled", lines_with(&output.err, "error: "));
     assert_eq!(cluster.submissions(), "4");
-}
-
-#[test]
-fn a_point_that_fails_on_slurm_is_the_worst_and_the_search_goes_on() {
-    let cluster = cluster("");
-    let fails = "pipeline.dummy.fail_at_step=5,500";
-    let several = "launcher.slurm.array_limit=3";
-    let said = cluster.xrun(&["sweep", "half.toml", "--launcher", "slurm", "-s", fails, "-s", several]);
-    assert_eq!(said.code, 1, "{said:?}");
-    let table = json(&directory(&cluster).join("table.json"));
-    let rows = table["rows"].as_array().unwrap();
-    let failed = |row: &&Value| row["values"][1] == 5;
-    assert!(rows.iter().filter(failed).all(|row| row["outcome"] == "failed (exit 1)" && row["rung"] == 0), "{rows:?}");
-    assert!(rows.iter().filter(failed).count() > 0 && rows.iter().any(|row| row["rung"] == 3), "{rows:?}");
 }
 
 #[test]
 fn a_job_that_never_gets_as_far_as_to_go_on_is_the_worst_at_its_rung_and_not_tried_for_ever() {
     let cluster =
         cluster("extra_lines = [\"! grep -q 'until 2[4]' \\\"$0\\\" || { echo no such module; exit 3; }\"]\n");
-    let said = cluster.xrun(&["sweep", "half.toml", "--launcher", "slurm"]);
-    assert_eq!(said.code, 1, "{said:?}");
-    let mut outputs: Vec<&str> = said
+    let output = cluster.exits(1, &["sweep", "half.toml", "--launcher", "slurm"]);
+    let mut outputs: Vec<&str> = output
         .err
         .lines()
         .filter_map(|line| Some(line.split_once(": ")?.1))
@@ -211,11 +195,11 @@ fn a_refusal_in_the_middle_of_a_search_can_be_gone_on_from() {
     let watcher = cluster.spawn(&["sweep", "half.toml", "--launcher", "slurm"]);
     wait_until("the second job runs", || state(&cluster, 2).is_some_and(|state| state != "PENDING"));
     cluster.tell("refuse", "sbatch: error: Batch job submission failed: Invalid account\n");
-    let said = said(watcher.wait_with_output().unwrap());
-    assert!(said.code == 1 && said.err.contains("sweep --resume"), "{said:?}");
-    insta::assert_snapshot!(lines_with(&said.err, "`account`"));
+    let output = Output::from(watcher.wait_with_output().unwrap());
+    assert!(output.code == 1 && output.err.contains("sweep --resume"), "{output:?}");
+    insta::assert_snapshot!(lines_with(&output.err, "`account`"));
     cluster.forget("refuse");
-    let said = crate::workplace::said(resume(&cluster).wait_with_output().unwrap());
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = crate::workplace::Output::from(resume(&cluster).wait_with_output().unwrap());
+    assert_eq!(output.code, 0, "{output:?}");
     assert_eq!((rows(&directory(&cluster)), cluster.submissions()), (expected, count.to_string()));
 }

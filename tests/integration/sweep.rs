@@ -4,14 +4,7 @@ use serde_json::Value;
 
 use crate::workplace::{Workplace, json, lines_with, redacted, text};
 
-const SMALL: &str = "
-[pipeline.dummy]
-steps_per_epoch = 8
-[sweep]
-repeats = 2
-[sweep.values]
-\"cleanup.every_steps\" = [0, 1, 4]
-";
+const SMALL: &str = include_str!("../experiments/tiny/swept.toml");
 
 fn rows(table: &Value) -> Vec<Value> {
     table["rows"].as_array().unwrap().clone()
@@ -19,30 +12,17 @@ fn rows(table: &Value) -> Vec<Value> {
 
 #[test]
 fn a_dry_run_lists_every_point_and_leaves_nothing() {
-    let workplace = Workplace::new();
-    workplace.file("small.toml", SMALL);
-    let said = workplace.xrun(&["sweep", "small.toml", "--dry-run", "-s", "limits.prefetch=2,3"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    insta::assert_snapshot!("dry_run", redacted(&said.out));
-    let said = workplace.xrun(&["sweep", "small.toml", "--dry-run", "--json", "--repeats", "1"]);
-    let plan = said.json();
+    let workplace = Workplace::with("small.toml", SMALL);
+    let output = workplace.exits(0, &["sweep", "small.toml", "--dry-run", "-s", "limits.prefetch=2,3"]);
+    insta::assert_snapshot!("dry_run", redacted(&output.out));
+    let plan = workplace.xrun(&["sweep", "small.toml", "--dry-run", "--json", "--repeats", "1"]).json();
     assert_eq!(plan["keys"][0], "cleanup.every_steps");
     assert_eq!(plan["trials"][2]["values"][0], 4);
     assert_eq!((&plan["repeats"], plan["trials"].as_array().map(Vec::len)), (&1.into(), Some(3)));
-    let said = workplace.xrun(&["sweep", "small.toml", "--dry-run", "--repeats", "1"]);
-    insta::assert_snapshot!("dry_run_without_repeats", said.out.lines().last().unwrap());
+    let output = workplace.xrun(&["sweep", "small.toml", "--dry-run", "--repeats", "1"]);
+    insta::assert_snapshot!("dry_run_without_repeats", output.out.lines().last().unwrap());
+    workplace.exits(0, &["sweep", "small.toml", "--dry-run", "-s", "limits.workers=1,2,4"]);
     assert!(!workplace.path("results").exists());
-}
-
-#[test]
-fn workers_are_swept_without_another_key() {
-    let workplace = Workplace::new();
-    workplace.file("small.toml", SMALL);
-    for overrides in [&[][..], &["-s", "limits.prefetch=2"]] {
-        let said =
-            workplace.xrun(&[&["sweep", "small.toml", "--dry-run", "-s", "limits.workers=1,2,4"], overrides].concat());
-        assert_eq!(said.code, 0, "{said:?}");
-    }
 }
 
 #[test]
@@ -52,9 +32,8 @@ fn a_limit_on_the_items_at_once_is_not_taken_for_the_size_of_a_batch() {
     workplace.file("set.toml", federated);
     workplace.file("unset.toml", &federated.replace("\nbatch_size = 8\n", "\n"));
     let is_noted = |arguments: &[&str]| {
-        let said = workplace.xrun(arguments);
-        assert_eq!(said.code, 0, "{said:?}");
-        said.err.contains("training.batch_size is still 8")
+        let output = workplace.exits(0, arguments);
+        output.err.contains("training.batch_size is still 8")
     };
     for limit in ["limits.batch_size=4", "limits.batch_size=64"] {
         assert!(
@@ -68,13 +47,11 @@ fn a_limit_on_the_items_at_once_is_not_taken_for_the_size_of_a_batch() {
 
 #[test]
 fn a_sweep_leaves_ordinary_runs_and_a_table_of_them() {
-    let workplace = Workplace::new();
-    workplace.file("small.toml", SMALL);
-    let said = workplace.xrun(&["sweep", "small.toml", "--json"]);
-    assert_eq!(said.code, 0, "{said:?}");
+    let workplace = Workplace::with("small.toml", SMALL);
+    let output = workplace.exits(0, &["sweep", "small.toml", "--json"]);
     let sweep = workplace.latest_sweep("small");
     let table = json(&sweep.join("table.json"));
-    assert_eq!(table, said.json());
+    assert_eq!(table, output.json());
     assert_eq!(table["reference"], 1, "the trial without cleanups");
     let rows = rows(&table);
     assert_eq!(rows.iter().map(|row| row["values"][0].clone()).collect::<Vec<_>>(), [0, 1, 4]);
@@ -114,17 +91,15 @@ fn a_sweep_leaves_ordinary_runs_and_a_table_of_them() {
 
 #[test]
 fn a_finished_sweep_resumed_runs_nothing_and_repairs_its_reports() {
-    let workplace = Workplace::new();
-    workplace.file("small.toml", SMALL);
-    assert_eq!(workplace.xrun(&["sweep", "small.toml", "-q"]).code, 0);
+    let workplace = Workplace::with("small.toml", SMALL);
+    workplace.exits(0, &["sweep", "small.toml", "-q"]);
     let sweep = workplace.latest_sweep("small");
     let processes = text(&sweep.join("processes.jsonl"));
     let page = sweep.join("trials/0001-1/report.html");
     std::fs::remove_file(&page).unwrap();
     std::fs::remove_file(sweep.join("table.csv")).unwrap();
-    let said = workplace.xrun(&["sweep", "--resume", "results/small/sweeps/latest"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    insta::assert_snapshot!(lines_with(&said.err, "6 runs"));
+    let output = workplace.exits(0, &["sweep", "--resume", "results/small/sweeps/latest"]);
+    insta::assert_snapshot!(lines_with(&output.err, "6 runs"));
     assert_eq!(text(&sweep.join("processes.jsonl")), processes);
     assert!(page.exists() && sweep.join("table.csv").exists());
 }
@@ -133,9 +108,8 @@ fn a_finished_sweep_resumed_runs_nothing_and_repairs_its_reports() {
 /// run ended.
 #[test]
 fn a_row_says_what_the_summary_of_its_run_says() {
-    let workplace = Workplace::new();
-    workplace.file("small.toml", SMALL);
-    assert_eq!(workplace.xrun(&["sweep", "small.toml", "-q"]).code, 0);
+    let workplace = Workplace::with("small.toml", SMALL);
+    workplace.exits(0, &["sweep", "small.toml", "-q"]);
     let sweep = workplace.latest_sweep("small");
     let mut lines = text(&sweep.join("processes.jsonl"));
     let mut last: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
@@ -143,7 +117,7 @@ fn a_row_says_what_the_summary_of_its_run_says() {
     last["signal"] = 9.into();
     lines.push_str(&format!("{last}\n"));
     xrun::files::write::replace(&sweep.join("processes.jsonl"), lines.as_bytes()).unwrap();
-    assert_eq!(workplace.xrun(&["sweep", "--collect", sweep.to_str().unwrap(), "-q"]).code, 0);
+    workplace.exits(0, &["sweep", "--collect", sweep.to_str().unwrap(), "-q"]);
     let rows = rows(&json(&sweep.join("table.json")));
     assert!(rows.iter().all(|row| row["exit_code"] == 0 && row["outcome"] == "finished"), "{rows:?}");
     let runs = rows.iter().flat_map(|row| row["runs"].as_array().unwrap());
@@ -152,26 +126,27 @@ fn a_row_says_what_the_summary_of_its_run_says() {
 
 #[test]
 fn every_ending_is_a_row_and_none_ends_the_sweep() {
-    let workplace = Workplace::new();
-    workplace.file("ends.toml", "[pipeline.dummy]\nsteps_per_epoch = 20\nleak_per_step = \"1 MiB\"\n");
-    let said = workplace.xrun(&[
-        "sweep",
-        "ends.toml",
-        "--method",
-        "zip",
-        "--jobs",
-        "2",
-        "-s",
-        "pipeline.dummy.fail_at_step=3,99,99,99,99",
-        "-s",
-        "pipeline.dummy.nan_at_step=99,3,99,99,99",
-        "-s",
-        "pipeline.dummy.panic_at_step=99,99,3,99,99",
-        "-s",
-        "limits.host_memory=1 GiB,1 GiB,1 GiB,16 MiB,1 GiB",
-    ]);
-    assert_eq!(said.code, 1, "{said:?}");
-    insta::assert_snapshot!(lines_with(&said.err, "of 5 runs"));
+    let workplace = Workplace::with("ends.toml", "[pipeline.dummy]\nsteps_per_epoch = 20\nleak_per_step = \"1 MiB\"\n");
+    let output = workplace.exits(
+        1,
+        &[
+            "sweep",
+            "ends.toml",
+            "--method",
+            "zip",
+            "--jobs",
+            "2",
+            "-s",
+            "pipeline.dummy.fail_at_step=3,99,99,99,99",
+            "-s",
+            "pipeline.dummy.nan_at_step=99,3,99,99,99",
+            "-s",
+            "pipeline.dummy.panic_at_step=99,99,3,99,99",
+            "-s",
+            "limits.host_memory=1 GiB,1 GiB,1 GiB,16 MiB,1 GiB",
+        ],
+    );
+    insta::assert_snapshot!(lines_with(&output.err, "of 5 runs"));
     let sweep = workplace.latest_sweep("ends");
     let rows = rows(&json(&sweep.join("table.json")));
     let found: Vec<(String, i64)> = rows
@@ -186,81 +161,63 @@ fn every_ending_is_a_row_and_none_ends_the_sweep() {
         ("finished", 0),
     ];
     assert_eq!(found, expected.map(|(words, code)| (words.to_owned(), code)));
-    let page = text(&sweep.join("report.html"));
-    assert!(expected.iter().all(|(outcome, _)| page.contains(outcome)));
-    let again = workplace.xrun(&["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
-    assert_eq!(again.code, 1, "a failure is a result: {again:?}");
+    assert!(expected.iter().all(|(outcome, _)| text(&sweep.join("report.html")).contains(outcome)));
+    workplace.exits(1, &["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
     assert_eq!(text(&sweep.join("processes.jsonl")).lines().count(), 5, "and is not run again");
-    let again = workplace.xrun(&["sweep", "--resume", sweep.to_str().unwrap(), "--retry-failed"]);
-    assert_eq!(again.code, 1, "{again:?}");
+    workplace.exits(1, &["sweep", "--resume", sweep.to_str().unwrap(), "--retry-failed"]);
     assert_eq!(text(&sweep.join("processes.jsonl")).lines().count(), 8, "unless that is asked for");
 }
 
 #[test]
 fn fail_fast_starts_nothing_after_a_failure() {
-    let workplace = Workplace::new();
-    workplace.file("ends.toml", "[pipeline.dummy]\nsteps_per_epoch = 8\nfail_at_step = 2\n");
-    let said = workplace.xrun(&["sweep", "ends.toml", "-s", "cleanup.every_steps=0,1,2", "--fail-fast"]);
-    assert_eq!(said.code, 1, "{said:?}");
-    insta::assert_snapshot!(lines_with(&said.err, "2 runs"));
+    let workplace = Workplace::with("ends.toml", "[pipeline.dummy]\nsteps_per_epoch = 8\nfail_at_step = 2\n");
+    let output = workplace.exits(1, &["sweep", "ends.toml", "-s", "cleanup.every_steps=0,1,2", "--fail-fast"]);
+    insta::assert_snapshot!(lines_with(&output.err, "2 runs"));
     let rows = rows(&json(&workplace.latest_sweep("ends").join("table.json")));
     assert_eq!(rows.iter().filter(|row| row["outcome"] == "not run").count(), 2, "{rows:?}");
 }
 
 #[test]
 fn what_is_wrong_with_a_point_is_said_before_anything_runs() {
-    let workplace = Workplace::new();
-    workplace.file("small.toml", SMALL);
+    let workplace = Workplace::with("small.toml", SMALL);
     workplace.file("plain.toml", "[pipeline.dummy]\n");
-    let mut refusals = String::new();
-    for (arguments, code) in [
-        (&["small.toml", "-s", "cleanup.every_step=1,2"][..], 2),
-        (&["small.toml", "-s", "limits.workers=0,x"], 2),
-        (&["small.toml", "-s", "limits.workers=0..4"], 2),
-        (&["small.toml", "-s", "limits.workers=..4:3"], 2),
-        (&["small.toml", "-s", "limits.workers=4..1:3"], 2),
-        (&["small.toml", "--method", "random"], 2),
-        (&["small.toml", "--repeats", "0"], 2),
-        (&["small.toml", "--repeats", "9000"], 2),
-        (&["small.toml", "--device", "gpu"], 2),
-        (&["plain.toml"], 2),
-        (&["--resume", "."], 1),
-    ] {
-        let said = workplace.xrun(&[&["sweep"], arguments].concat());
-        assert_eq!(said.code, code, "{arguments:?}: {said:?}");
-        refusals += &format!("sweep {}\n{}\n", arguments.join(" "), said.err);
-    }
+    let refusals = workplace.refusals(&[
+        (2, &["sweep", "small.toml", "-s", "cleanup.every_step=1,2"]),
+        (2, &["sweep", "small.toml", "-s", "limits.workers=0,x"]),
+        (2, &["sweep", "small.toml", "-s", "limits.workers=0..4"]),
+        (2, &["sweep", "small.toml", "-s", "limits.workers=..4:3"]),
+        (2, &["sweep", "small.toml", "-s", "limits.workers=4..1:3"]),
+        (2, &["sweep", "small.toml", "--method", "random"]),
+        (2, &["sweep", "small.toml", "--repeats", "0"]),
+        (2, &["sweep", "small.toml", "--repeats", "9000"]),
+        (2, &["sweep", "small.toml", "--device", "gpu"]),
+        (2, &["sweep", "plain.toml"]),
+        (1, &["sweep", "--resume", "."]),
+    ]);
     insta::assert_snapshot!(redacted(&refusals));
     assert!(!workplace.path("results").exists());
 }
 
 #[test]
 fn one_value_of_a_swept_key_takes_the_place_of_its_list() {
-    let workplace = Workplace::new();
-    workplace.file("small.toml", SMALL);
-    let said = workplace.xrun(&["sweep", "small.toml", "--dry-run", "--json", "-s", "cleanup.every_steps=7"]);
-    let plan = said.json();
+    let workplace = Workplace::with("small.toml", SMALL);
+    let plan = workplace.xrun(&["sweep", "small.toml", "--dry-run", "--json", "-s", "cleanup.every_steps=7"]).json();
     assert_eq!(plan["trials"].as_array().unwrap().len(), 1);
     assert_eq!(plan["trials"][0]["values"][0], 7);
 }
 
 #[test]
 fn a_file_with_a_sweep_runs_once_by_itself_and_says_so() {
-    let workplace = Workplace::new();
-    workplace.file("small.toml", SMALL);
-    let said = workplace.xrun(&["small.toml"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.err.contains("`xrun sweep small.toml`"), "{said:?}");
+    let workplace = Workplace::with("small.toml", SMALL);
+    let output = workplace.exits(0, &["small.toml"]);
+    assert!(output.err.contains("`xrun sweep small.toml`"), "{output:?}");
     assert!(!text(&workplace.latest("small").join("resolved.toml")).contains("[sweep"));
-    let said = workplace.xrun(&["check", "small.toml"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    insta::assert_snapshot!("check_of_a_sweep", said.err);
+    insta::assert_snapshot!("check_of_a_sweep", workplace.exits(0, &["check", "small.toml"]).err);
 }
 
 #[test]
 fn the_environment_of_a_later_shell_changes_no_point() {
-    let workplace = Workplace::new();
-    workplace.file("small.toml", SMALL);
+    let workplace = Workplace::with("small.toml", SMALL);
     let mut command = workplace.command(&["sweep", "small.toml", "-q", "--repeats", "1"]);
     let status = command.env("XRUN__LIMITS__PREFETCH", "5").status().unwrap();
     assert_eq!(status.code(), Some(0));
@@ -274,25 +231,12 @@ fn the_environment_of_a_later_shell_changes_no_point() {
 }
 
 #[test]
-fn names_cannot_drive_the_terminal_or_the_page() {
-    let workplace = Workplace::new();
-    workplace.file("odd.toml", "[pipeline.dummy]\nsteps_per_epoch = 2\nfail_at_step = 1\n");
-    let metrics = "checkpoint.best=<b>\u{1b}[2J,score";
-    let said = workplace.xrun(&["sweep", "odd.toml", "-s", metrics]);
-    assert!(said.code == 2 && !said.err.contains('\u{1b}'), "{said:?}");
-    let device = "dataset.coco.path=<b>x</b>,=1+1";
-    let said = workplace.xrun(&["sweep", "odd.toml", "-s", device]);
-    assert!(said.code == 2 && !said.err.contains('\u{1b}'), "{said:?}");
-}
-
-#[test]
 fn a_kind_is_swept_by_name_or_with_values_of_its_own() {
     let workplace = Workplace::new();
     let file = "[pipeline.dummy]\nsteps_per_epoch = 4\n[optimizer.adamw]\nlearning_rate = 5e-4\n[sweep]\nrepeats = 1\n";
     workplace.file("small.toml", file);
     let kinds = "optimizer=adamw,sgd,{ sgd = { learning_rate = 0.2 } }";
-    let said = workplace.xrun(&["sweep", "small.toml", "-s", kinds]);
-    assert_eq!(said.code, 0, "{said:?}");
+    workplace.exits(0, &["sweep", "small.toml", "-s", kinds]);
     let sweep = workplace.latest_sweep("small");
     let resolved = |trial: u32| text(&sweep.join(format!("trials/000{trial}-1/resolved.toml")));
     let (first, second, third) = (resolved(1), resolved(2), resolved(3));
@@ -307,7 +251,6 @@ fn a_kind_is_swept_by_name_or_with_values_of_its_own() {
     assert!(table.contains("{ sgd = { learning_rate = 0.2 } }"), "{table}");
     // The same in a file, and a name that is none.
     workplace.file("file.toml", &format!("{file}optimizer = [\"adamw\", \"sdg\"]\n"));
-    let said = workplace.xrun(&["sweep", "file.toml", "--dry-run"]);
-    assert_eq!(said.code, 2, "{said:?}");
-    insta::assert_snapshot!("an_unknown_kind_in_a_sweep", said.err);
+    let output = workplace.exits(2, &["sweep", "file.toml", "--dry-run"]);
+    insta::assert_snapshot!("an_unknown_kind_in_a_sweep", output.err);
 }

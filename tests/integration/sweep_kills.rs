@@ -5,24 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::time::{Duration, Instant};
 
-use crate::workplace::{Workplace, json, lines_with, redacted, text, wait_until};
+use crate::workplace::{Workplace, end, json, lines_with, metrics, redacted, text, wait_until};
 
-const EXPERIMENT: &str = "
-[pipeline.dummy]
-steps_per_epoch = 30
-step_microseconds = 12000
-[checkpoint]
-every_steps = 7
-[validation]
-every_steps = 11
-[limits]
-metrics_queue = 3
-[sweep]
-repeats = 2
-[sweep.values]
-\"cleanup.every_steps\" = [0, 5]
-\"optimizer.adamw.learning_rate\" = { from = 1e-4, to = 1e-2, steps = 3, scale = \"log\" }
-";
+const EXPERIMENT: &str = include_str!("../experiments/tiny/swept-slowly.toml");
 const RUNS: usize = 12;
 const STEPS: u64 = 30;
 /// The longest wait for a kill. Two processes sleep at least 12 runs * 30 steps * 12 ms / 2 = 2.16 s, whatever the machine:
@@ -30,13 +15,17 @@ const STEPS: u64 = 30;
 const PATIENCE_MILLISECONDS: u64 = 400;
 
 fn workplace() -> Workplace {
-    let workplace = Workplace::new();
-    workplace.file("cut.toml", EXPERIMENT);
-    workplace
+    Workplace::with("cut.toml", EXPERIMENT)
 }
 
 fn directory(workplace: &Workplace) -> PathBuf {
     workplace.path("results/cut/sweeps/latest")
+}
+
+/// The runs that make steps.
+fn begun(workplace: &Workplace) -> Vec<PathBuf> {
+    let runs = std::fs::read_dir(directory(workplace).join("trials")).into_iter().flatten().flatten();
+    runs.map(|run| run.path()).filter(|run| run.join("metrics.jsonl").exists()).collect()
 }
 
 /// The processes that a process started and that still run.
@@ -64,13 +53,8 @@ fn finished(sweep: &Path) -> BTreeMap<String, String> {
 fn is_whole(sweep: &Path) {
     assert_eq!(finished(sweep).len(), RUNS);
     for run in finished(sweep).keys() {
-        let lines = text(&sweep.join("trials").join(run).join("metrics.jsonl"));
-        let steps: Vec<u64> = lines
-            .lines()
-            .map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap())
-            .filter(|line| line["kind"] == "train")
-            .map(|line| line["step"].as_u64().unwrap())
-            .collect();
+        let steps = metrics(&sweep.join("trials").join(run)).into_iter().filter(|line| line["kind"] == "train");
+        let steps: Vec<u64> = steps.map(|line| line["step"].as_u64().unwrap()).collect();
         assert_eq!(steps, (1..=STEPS).collect::<Vec<_>>(), "{run}");
     }
     let table = json(&sweep.join("table.json"));
@@ -110,9 +94,8 @@ fn a_killed_run_is_a_row_and_a_resume_goes_on_with_it() {
     assert_eq!((&bad[0]["outcome"], &bad[0]["signal"]), (&"killed".into(), &9.into()));
     assert!(good.iter().all(|run| run["outcome"] == "finished"));
     let before = finished(&path);
-    let said = workplace.xrun(&["sweep", "--resume", path.to_str().unwrap()]);
-    assert_eq!(said.code, 0, "{said:?}");
-    insta::assert_snapshot!(lines_with(&said.err, "11 runs"));
+    let output = workplace.exits(0, &["sweep", "--resume", path.to_str().unwrap()]);
+    insta::assert_snapshot!(lines_with(&output.err, "11 runs"));
     assert_eq!(json(&path.join("trials").join(&name).join("manifest.json"))["resumed"].as_array().unwrap().len(), 1);
     assert!(before.iter().all(|(run, summary)| finished(&path)[run] == *summary), "nothing is done twice");
     is_whole(&path);
@@ -122,21 +105,18 @@ fn a_killed_run_is_a_row_and_a_resume_goes_on_with_it() {
 fn ctrl_c_stops_the_run_in_good_order_and_says_how_to_go_on() {
     let workplace = workplace();
     let sweep = workplace.spawn(&["sweep", "cut.toml", "--jobs", "2", "-s", "pipeline.dummy.step_microseconds=20000"]);
-    wait_until("two runs make steps", || {
-        let runs = std::fs::read_dir(directory(&workplace).join("trials")).into_iter().flatten().flatten();
-        runs.filter(|run| run.path().join("metrics.jsonl").exists()).count() == 2
-    });
+    wait_until("two runs make steps", || begun(&workplace).len() == 2);
     signal(sweep.id() as i32, libc::SIGINT);
-    let said = crate::workplace::said(sweep.wait_with_output().unwrap());
-    assert_eq!(said.code, 8, "{said:?}");
-    insta::assert_snapshot!(lines_with(&said.err, "sweep --resume"));
+    let output = crate::workplace::Output::from(sweep.wait_with_output().unwrap());
+    assert_eq!(output.code, 8, "{output:?}");
+    insta::assert_snapshot!(lines_with(&output.err, "sweep --resume"));
     let path = std::fs::canonicalize(directory(&workplace)).unwrap();
     let runs: Vec<PathBuf> = std::fs::read_dir(path.join("trials")).unwrap().flatten().map(|run| run.path()).collect();
     let stopped = runs
         .iter()
         .filter(|run| run.join("summary.json").exists() && json(&run.join("summary.json"))["outcome"] == "interrupted");
     assert_eq!(stopped.count(), 2, "both wrote their checkpoints");
-    assert_eq!(workplace.xrun(&["sweep", "--resume", path.to_str().unwrap(), "-q"]).code, 0);
+    workplace.exits(0, &["sweep", "--resume", path.to_str().unwrap(), "-q"]);
     is_whole(&path);
 }
 
@@ -145,14 +125,10 @@ fn sigusr1_to_a_sweep_has_its_runs_save_and_go_on() {
     let workplace = workplace();
     let mut sweep =
         workplace.spawn(&["sweep", "cut.toml", "--jobs", "2", "-s", "pipeline.dummy.step_microseconds=20000"]);
-    let runs = || {
-        let runs = std::fs::read_dir(directory(&workplace).join("trials")).into_iter().flatten().flatten();
-        runs.map(|run| run.path()).filter(|run| run.join("metrics.jsonl").exists()).collect::<Vec<PathBuf>>()
-    };
-    wait_until("two runs make steps", || runs().len() == 2);
+    wait_until("two runs make steps", || begun(&workplace).len() == 2);
     signal(sweep.id() as i32, libc::SIGUSR1);
     let log = |run: &PathBuf| std::fs::read_to_string(run.join("log.txt")).unwrap_or_default();
-    wait_until("both save", || runs().iter().filter(|run| log(run).contains("SIGUSR1")).count() == 2);
+    wait_until("both save", || begun(&workplace).iter().filter(|run| log(run).contains("SIGUSR1")).count() == 2);
     assert!(sweep.try_wait().unwrap().is_none(), "the sweep goes on");
     signal(sweep.id() as i32, libc::SIGINT);
     assert_eq!(sweep.wait().unwrap().code(), Some(8));
@@ -163,9 +139,7 @@ fn a_sweep_that_another_process_works_on_is_not_taken() {
     let workplace = workplace();
     let mut sweep = workplace.spawn(&["sweep", "cut.toml"]);
     wait_until("the sweep begins", || directory(&workplace).join("sweep.toml").exists());
-    let said = workplace.xrun(&["sweep", "--resume", "results/cut/sweeps/latest"]);
-    assert_eq!(said.code, 1, "{said:?}");
-    insta::assert_snapshot!(redacted(&said.err));
+    insta::assert_snapshot!(redacted(&workplace.exits(1, &["sweep", "--resume", "results/cut/sweeps/latest"]).err));
     signal(sweep.id() as i32, libc::SIGINT);
     sweep.wait().unwrap();
 }
@@ -173,13 +147,9 @@ fn a_sweep_that_another_process_works_on_is_not_taken() {
 #[test]
 fn runs_of_a_killed_sweep_stop_by_themselves() {
     let workplace = workplace();
-    let mut sweep = workplace.spawn(&["sweep", "cut.toml", "-s", "pipeline.dummy.step_microseconds=50000"]);
-    wait_until("a run makes steps", || {
-        let runs = std::fs::read_dir(directory(&workplace).join("trials")).into_iter().flatten().flatten();
-        runs.filter(|run| run.path().join("metrics.jsonl").exists()).count() == 1
-    });
-    sweep.kill().unwrap();
-    sweep.wait().unwrap();
+    let sweep = workplace.spawn(&["sweep", "cut.toml", "-s", "pipeline.dummy.step_microseconds=50000"]);
+    wait_until("a run makes steps", || begun(&workplace).len() == 1);
+    end(sweep);
     let path = directory(&workplace);
     wait_until("its run stops in good order", || {
         let runs = std::fs::read_dir(path.join("trials")).unwrap().flatten();
@@ -249,14 +219,4 @@ fn kill_until_done(wanted: u32, seed: u64) -> u32 {
 #[test]
 fn killed_at_any_moment_a_sweep_loses_nothing_and_does_nothing_twice() {
     assert!(kill_until_done(8, 1) >= 4);
-}
-
-/// `cargo test --no-default-features --test integration -- --ignored many_kills --nocapture`
-#[test]
-#[ignore = "takes minutes"]
-#[expect(clippy::print_stdout, reason = "the figure is what it is run for")]
-fn many_kills() {
-    let kills: u32 = (0..6).map(|seed| kill_until_done(20, seed)).sum();
-    println!("{kills} kills in 6 sweeps of {RUNS} runs: none lost, none done twice");
-    assert!(kills >= 50);
 }

@@ -7,20 +7,10 @@ use xrun::files::write;
 
 use crate::plan::Cgroup;
 use crate::sweep_slurm::{Cluster, outcomes};
-use crate::workplace::{Output, Workplace, lines_with, redacted, skipped, text};
+use crate::workplace::{Output, Workplace, lines, lines_with, redacted, skipped, text};
 
 /// Four trials: two that are alike in memory, and two that need clearly more.
-const HELD: &str = "
-[pipeline.dummy]
-steps_per_epoch = 20
-step_microseconds = 10000
-[limits]
-metrics_queue = 1
-[sweep]
-method = \"zip\"
-\"pipeline.dummy.hold\" = [\"0\", \"400 MiB\", \"0\", \"410 MiB\"]
-\"optimizer.adamw.learning_rate\" = [0.001, 0.002, 0.003, 0.004]
-";
+const HELD: &str = include_str!("../experiments/tiny/swept-memory.toml");
 
 fn toml(path: &Path) -> toml::Table {
     text(path).parse().unwrap()
@@ -34,23 +24,23 @@ fn jobs(cluster: &Cluster) -> Vec<(String, u64)> {
         rest.lines().next().unwrap().to_owned()
     };
     let job = |number: usize| {
-        let script = text(&cluster.workplace.path(&format!("bin/job_{number}")));
+        let script = text(&cluster.path(&format!("bin/job_{number}")));
         (of(&script, "array"), of(&script, "mem").trim_end_matches('M').parse().unwrap())
     };
     (1..=count).map(job).collect()
 }
 
 fn processes(sweep: &Path) -> Vec<Value> {
-    text(&sweep.join("processes.jsonl")).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    lines(&sweep.join("processes.jsonl"))
 }
 
 #[test]
 fn trials_of_different_memory_are_submitted_by_size_and_a_resume_reads_the_same_sizes() {
     let cluster = Cluster::new();
-    cluster.workplace.file("held.toml", HELD);
+    cluster.file("held.toml", HELD);
     cluster.tell("refuse", "no");
-    assert_eq!(cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm"]).code, 1);
-    let sweep = cluster.workplace.latest_sweep("held");
+    cluster.exits(1, &["sweep", "held.toml", "--launcher", "slurm"]);
+    let sweep = cluster.latest_sweep("held");
     let memory = toml(&sweep.join("memory.toml"));
     let probed: Vec<i64> =
         memory["forecasts"].as_array().unwrap().iter().map(|one| one["probed"].as_integer().unwrap()).collect();
@@ -63,8 +53,7 @@ fn trials_of_different_memory_are_submitted_by_size_and_a_resume_reads_the_same_
     cluster.forget("refuse");
     let edited = text(&sweep.join("memory.toml")).replacen("memory = ", "memory = \"333 MiB\" # ", 1);
     write::replace(&sweep.join("memory.toml"), edited.as_bytes()).unwrap();
-    let said = cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap()]);
-    assert_eq!(said.code, 0, "{said:?}");
+    cluster.exits(0, &["sweep", "--resume", sweep.to_str().unwrap()]);
     assert_eq!(text(&sweep.join("memory.toml")), edited, "forecasts are not measured again");
     assert_eq!(outcomes(&sweep), ["finished"; 4]);
     let jobs = jobs(&cluster);
@@ -87,17 +76,19 @@ fn trials_of_different_memory_are_submitted_by_size_and_a_resume_reads_the_same_
 }
 
 #[test]
-fn sizes_by_hand_need_no_forecast() {
+fn sizes_by_hand_need_no_forecast_and_a_wrong_one_is_refused_with_its_line() {
     let cluster = Cluster::new();
-    cluster.workplace.file("held.toml", HELD);
+    cluster.file("held.toml", HELD);
     cluster.tell("refuse", "no");
-    assert_eq!(cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm"]).code, 1);
+    cluster.exits(1, &["sweep", "held.toml", "--launcher", "slurm"]);
     cluster.forget("refuse");
-    let sweep = cluster.workplace.latest_sweep("held");
+    let sweep = cluster.latest_sweep("held");
+    write::replace(&sweep.join("memory.toml"), b"version = 1\n[[sizes]]\nmemory = \"lots\"\ntrials = [1]\n").unwrap();
+    let output = cluster.exits(1, &["sweep", "--resume", sweep.to_str().unwrap()]);
+    assert!(output.err.contains("memory.toml") && output.err.contains("line 3"), "{output:?}");
     let by_hand = "version = 1\n[[sizes]]\nmemory = \"700 MiB\"\ntrials = [1, 2]\n";
     write::replace(&sweep.join("memory.toml"), by_hand.as_bytes()).unwrap();
-    let said = cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap()]);
-    assert_eq!(said.code, 0, "{said:?}");
+    cluster.exits(0, &["sweep", "--resume", sweep.to_str().unwrap()]);
     assert_eq!(jobs(&cluster), [("0-3".to_owned(), 700)]);
     assert_eq!(text(&sweep.join("memory.toml")), by_hand);
 }
@@ -105,14 +96,14 @@ fn sizes_by_hand_need_no_forecast() {
 #[test]
 fn a_retry_that_no_node_can_hold_ends_its_run_and_no_other() {
     let cluster = Cluster::new();
-    cluster.workplace.file("held.toml", HELD);
+    cluster.file("held.toml", HELD);
     cluster.tell("end_1_0", "OUT_OF_MEMORY");
     cluster.tell("most", "300");
-    let said = cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=200 MiB"]);
-    let refused = |said: &str| said.contains("node configuration");
-    assert!(said.code == 1 && refused(&said.err), "{said:?}");
-    insta::assert_snapshot!(about(&said.err, "node configuration"));
-    let sweep = cluster.workplace.latest_sweep("held");
+    let output = cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=200 MiB"]);
+    let refused = |output: &str| output.contains("node configuration");
+    assert!(output.code == 1 && refused(&output.err), "{output:?}");
+    insta::assert_snapshot!(about(&output.err, "node configuration"));
+    let sweep = cluster.latest_sweep("held");
     let finished = || outcomes(&sweep).iter().filter(|outcome| *outcome == "finished").count();
     assert_eq!((finished(), cluster.submissions().as_str()), (3, "1"));
     // A line that is damaged takes nothing from those after it; and of runs that the sweep does not have nothing is taken.
@@ -130,36 +121,23 @@ fn a_retry_that_no_node_can_hold_ends_its_run_and_no_other() {
 #[test]
 fn one_size_for_all_needs_no_probe() {
     let cluster = Cluster::new();
-    cluster.workplace.file("held.toml", HELD);
-    let said = cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=1 GiB"]);
-    assert_eq!(said.code, 0, "{said:?}");
+    cluster.file("held.toml", HELD);
+    cluster.exits(0, &["sweep", "held.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=1 GiB"]);
     assert_eq!(jobs(&cluster), [("0-3".to_owned(), 1024)]);
-    assert!(!cluster.workplace.path("results/held/sweeps/latest/memory.toml").exists());
-}
-
-#[test]
-fn a_sizes_file_that_cannot_be_is_refused_with_its_line() {
-    let cluster = Cluster::new();
-    cluster.workplace.file("held.toml", HELD);
-    cluster.tell("refuse", "no");
-    assert_eq!(cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm"]).code, 1);
-    let sweep = cluster.workplace.latest_sweep("held");
-    write::replace(&sweep.join("memory.toml"), b"version = 1\n[[sizes]]\nmemory = \"lots\"\ntrials = [1]\n").unwrap();
-    let said = cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap()]);
-    assert!(said.code == 1 && said.err.contains("memory.toml") && said.err.contains("line 3"), "{said:?}");
+    assert!(!cluster.path("results/held/sweeps/latest/memory.toml").exists());
 }
 
 #[test]
 fn a_run_that_died_of_memory_is_submitted_once_more_with_more_and_not_twice() {
     let cluster = Cluster::new();
-    cluster.workplace.file("held.toml", HELD);
+    cluster.file("held.toml", HELD);
     cluster.tell("end_1_0", "OUT_OF_MEMORY");
-    let said = cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=200 MiB"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    let messages = |said: &Output| about(&said.err, "OUT_OF_MEMORY") + "\n";
-    let mut retries = messages(&said);
-    assert!(said.err.contains("200.0 MiB"), "{said:?}");
-    let sweep = cluster.workplace.latest_sweep("held");
+    let output =
+        cluster.exits(0, &["sweep", "held.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=200 MiB"]);
+    let messages = |output: &Output| about(&output.err, "OUT_OF_MEMORY") + "\n";
+    let mut retries = messages(&output);
+    assert!(output.err.contains("200.0 MiB"), "{output:?}");
+    let sweep = cluster.latest_sweep("held");
     assert_eq!(outcomes(&sweep), ["finished"; 4]);
     let jobs = jobs(&cluster);
     assert!(jobs.len() == 2 && jobs[1].0 == "0" && jobs[1].1 >= 320, "{jobs:?}");
@@ -167,35 +145,33 @@ fn a_run_that_died_of_memory_is_submitted_once_more_with_more_and_not_twice() {
     assert_eq!(again, [jobs[1].1 << 20]);
     // With all the memory of the second time, too.
     let cluster = Cluster::new();
-    cluster.workplace.file("held.toml", HELD);
+    cluster.file("held.toml", HELD);
     cluster.tell("end_1_0", "OUT_OF_MEMORY");
     cluster.tell("end_2_0", "OUT_OF_MEMORY 30");
-    let said = cluster.xrun(&["sweep", "held.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=200 MiB"]);
-    assert_eq!(said.code, 1, "{said:?}");
-    retries += &messages(&said);
+    let output =
+        cluster.exits(1, &["sweep", "held.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=200 MiB"]);
+    retries += &messages(&output);
     insta::assert_snapshot!(retries);
-    assert_eq!(cluster.submissions(), "2", "{said:?}");
-    let sweep = cluster.workplace.latest_sweep("held");
+    assert_eq!(cluster.submissions(), "2", "{output:?}");
+    let sweep = cluster.latest_sweep("held");
     assert_eq!(outcomes(&sweep).iter().filter(|outcome| *outcome == "killed").count(), 1);
     let settings = text(&sweep.join("slurm.toml")).replace("200 MiB", "900 MiB");
     write::replace(&sweep.join("slurm.toml"), settings.as_bytes()).unwrap();
-    assert_eq!(cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap(), "-q"]).code, 0);
+    cluster.exits(0, &["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
     assert_eq!(self::jobs(&cluster)[2], ("0".to_owned(), 900));
 }
 
 #[test]
 fn a_leak_that_died_of_memory_is_a_row_that_says_what_grew_and_is_not_submitted_again() {
     let cluster = Cluster::new();
-    let leak = "[pipeline.dummy]\nsteps_per_epoch = 400\nstep_microseconds = 4000\nleak_per_step = \"1 MiB\"\nleak_in_ledger = true\n\
-                [limits]\nmetrics_queue = 1\n[memory]\nevery_steps = 1\n[sweep]\n\"experiment.seed\" = [1]\n";
-    cluster.workplace.file("leak.toml", leak);
+    cluster.file("leak.toml", crate::sweep_unwatched::LEAK);
     cluster.tell("end_1_0", "OUT_OF_MEMORY 150");
-    let said = cluster.xrun(&["sweep", "leak.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=150 MiB"]);
-    assert_eq!(said.code, 1, "{said:?}");
-    assert!(said.err.contains("`dummy_leak`"), "{said:?}");
-    insta::assert_snapshot!(not_retried(&said.err));
+    let output =
+        cluster.exits(1, &["sweep", "leak.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=150 MiB"]);
+    assert!(output.err.contains("`dummy_leak`"), "{output:?}");
+    insta::assert_snapshot!(not_retried(&output.err));
     assert_eq!(cluster.submissions(), "1");
-    let sweep = cluster.workplace.latest_sweep("leak");
+    let sweep = cluster.latest_sweep("leak");
     let table = crate::workplace::json(&sweep.join("table.json"));
     let message = table["rows"][0]["runs"][0]["message"].as_str().unwrap();
     assert!(
@@ -206,12 +182,10 @@ fn a_leak_that_died_of_memory_is_a_row_that_says_what_grew_and_is_not_submitted_
 
 #[test]
 fn runs_are_packed_by_their_forecasts_and_give_the_same_numbers() {
-    let workplace = Workplace::new();
-    workplace.file("held.toml", &HELD.replace("400 MiB", "40 MiB").replace("410 MiB", "41 MiB"));
-    assert_eq!(workplace.xrun(&["sweep", "held.toml", "--name", "one", "-q"]).code, 0);
-    let said = workplace.xrun(&["sweep", "held.toml", "--jobs", "auto"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    insta::assert_snapshot!(lines_with(&said.err, "probes for"));
+    let workplace = Workplace::with("held.toml", &HELD.replace("400 MiB", "40 MiB").replace("410 MiB", "41 MiB"));
+    workplace.exits(0, &["sweep", "held.toml", "--name", "one", "-q"]);
+    let output = workplace.exits(0, &["sweep", "held.toml", "--jobs", "auto"]);
+    insta::assert_snapshot!(lines_with(&output.err, "probes for"));
     let sweep = workplace.latest_sweep("held");
     let memory = text(&sweep.join("memory.toml"));
     assert_eq!(toml(&sweep.join("memory.toml"))["forecasts"].as_array().map(Vec::len), Some(3), "{memory}");
@@ -221,21 +195,18 @@ fn runs_are_packed_by_their_forecasts_and_give_the_same_numbers() {
         assert_eq!(metrics("one"), metrics("held"), "{run}");
     }
     // What was forecast is kept.
-    let said = workplace.xrun(&["sweep", "--resume", "held/sweeps/latest", "--jobs", "auto"]);
-    assert_eq!((said.code, text(&sweep.join("memory.toml"))), (0, memory), "{said:?}");
-    let said = workplace.xrun(&["sweep", "held.toml", "--jobs", "none"]);
-    assert_eq!(said.code, 2, "{said:?}");
-    insta::assert_snapshot!("jobs_that_are_no_number", redacted(&said.err));
+    let output = workplace.xrun(&["sweep", "--resume", "held/sweeps/latest", "--jobs", "auto"]);
+    assert_eq!((output.code, text(&sweep.join("memory.toml"))), (0, memory), "{output:?}");
+    let output = workplace.exits(2, &["sweep", "held.toml", "--jobs", "none"]);
+    insta::assert_snapshot!("jobs_that_are_no_number", redacted(&output.err));
 }
 
 #[test]
 fn a_point_that_a_search_chooses_is_forecast_when_it_is_chosen() {
-    let workplace = Workplace::new();
-    workplace.file("held.toml", &HELD.replace("400 MiB", "40 MiB").replace("410 MiB", "80 MiB"));
+    let workplace = Workplace::with("held.toml", &HELD.replace("400 MiB", "40 MiB").replace("410 MiB", "80 MiB"));
     let tpe = ["--method", "tpe", "--trials", "7", "-s", "sweep.metric=score", "-s", "sweep.tpe.startup_trials=2"];
-    let said = workplace.xrun(&[&["sweep", "held.toml", "--jobs", "auto"], &tpe[..]].concat());
-    assert_eq!(said.code, 0, "{said:?}");
-    insta::assert_snapshot!(lines_with(&said.err, "probes for").lines().next().unwrap());
+    let output = workplace.exits(0, &[&["sweep", "held.toml", "--jobs", "auto"], &tpe[..]].concat());
+    insta::assert_snapshot!(lines_with(&output.err, "probes for").lines().next().unwrap());
     let sweep = workplace.latest_sweep("held");
     let memory = toml(&sweep.join("memory.toml"));
     let table = crate::workplace::json(&sweep.join("table.json"));
@@ -262,23 +233,22 @@ fn a_search_asks_slurm_for_memory_by_point() {
     let held = format!("{search}[launcher.slurm]\narray_limit = 1\n")
         .replace("[sweep.asha]", "\"pipeline.dummy.hold\" = [\"0\", \"400 MiB\"]\n[sweep.asha]");
     let cluster = Cluster::new();
-    cluster.workplace.file("half.toml", &held);
-    let said = cluster.xrun(&["sweep", "half.toml", "--launcher", "slurm"]);
-    assert_eq!(said.code, 0, "{said:?}");
+    cluster.file("half.toml", &held);
+    cluster.exits(0, &["sweep", "half.toml", "--launcher", "slurm"]);
     let sizes: std::collections::BTreeSet<u64> = jobs(&cluster).iter().map(|(_, memory)| *memory).collect();
     let sizes: Vec<u64> = sizes.into_iter().collect();
     assert!(sizes.len() == 2 && sizes[0] < 350 && (656..800).contains(&sizes[1]), "{sizes:?}");
 }
 
 /// Returns what is said about a memory: the parts of lines of progress, without counts and times, and whole other lines.
-pub fn about(said: &str, part: &str) -> String {
-    let lines = said.lines().filter_map(|line| line.split(" · ").find(|text| text.contains(part)));
+pub fn about(output: &str, part: &str) -> String {
+    let lines = output.lines().filter_map(|line| line.split(" · ").find(|text| text.contains(part)));
     redacted(&lines.collect::<Vec<_>>().join("\n"))
 }
 
 /// Returns why runs are not retried, without what grew.
-pub fn not_retried(said: &str) -> String {
-    let about = about(said, "not retried");
+pub fn not_retried(output: &str) -> String {
+    let about = about(output, "not retried");
     let mut reasons: Vec<&str> =
         about.lines().filter_map(|line| line[line.find("not retried")?..].split(':').next()).collect();
     reasons.dedup();
@@ -301,10 +271,10 @@ fn a_run_that_died_beside_others_is_tried_again_by_itself_and_a_leak_is_not() {
         let output = group.command(&workplace, &[arguments, &short[..]].concat()).output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     };
-    let (code, said) = with(&["sweep", "held.toml", "--jobs", "auto", "--fail-fast"]);
-    assert_eq!(code, Some(0), "one at a time: {said}");
+    let (code, output) = with(&["sweep", "held.toml", "--jobs", "auto", "--fail-fast"]);
+    assert_eq!(code, Some(0), "one at a time: {output}");
     let sweep = workplace.latest_sweep("held");
-    assert!(processes(&sweep).iter().all(|process| process["retry_memory"].is_null()), "{said}");
+    assert!(processes(&sweep).iter().all(|process| process["retry_memory"].is_null()), "{output}");
 
     // The same in a sweep whose forecasts were lowered.
     let prepared = workplace.path("results/held/sweeps/latest");
@@ -322,8 +292,8 @@ fn a_run_that_died_beside_others_is_tried_again_by_itself_and_a_leak_is_not() {
     }
     let output =
         group.command(&workplace, &["sweep", "--resume", "held/sweeps/latest", "--jobs", "auto"]).output().unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(0), "{said}");
+    let output = Output::from(output);
+    assert_eq!(output.code, 0, "{output:?}");
     let again = processes(&std::fs::canonicalize(&prepared).unwrap());
     assert!(
         again.iter().any(|process| process["retry_memory"].as_u64().is_some_and(|bytes| bytes > 256 << 20)),
@@ -345,9 +315,9 @@ fn a_run_that_died_beside_others_is_tried_again_by_itself_and_a_leak_is_not() {
         )
         .output()
         .unwrap();
-    let said = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(1), "{said}");
+    let output = Output::from(output);
+    assert_eq!(output.code, 1, "{output:?}");
     let sweep = workplace.latest_sweep("leak");
-    assert!(processes(&sweep).iter().all(|process| process["retry_memory"].is_null()), "{said}");
-    insta::assert_snapshot!("a_leak_beside_others", not_retried(&said));
+    assert!(processes(&sweep).iter().all(|process| process["retry_memory"].is_null()), "{output:?}");
+    insta::assert_snapshot!("a_leak_beside_others", not_retried(&output.err));
 }

@@ -1,129 +1,47 @@
 //! A sweep on Slurm, with commands of ours in place of Slurm's. `.ci/slurm-test` has a real one.
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command};
 
-use crate::workplace::{Output, Workplace, json, lines_with, redacted, redacted_names, said, text, wait_until};
+use crate::workplace::{Output, Workplace, json, lines_with, redacted, redacted_names, send, text, wait_until};
 
-const EXPERIMENT: &str = "
-[pipeline.dummy]
-steps_per_epoch = 20
-step_microseconds = 10000
-[checkpoint]
-every_steps = 5
-[limits]
-metrics_queue = 1
-[sweep.values]
-\"cleanup.every_steps\" = [0, 1, 4, 5]
-[launcher.slurm]
-partition = \"short\"
-time = \"90m\"
-array_limit = 2
-extra_lines = [\"#SBATCH --constraint=fast\", \"export LOADED=yes\"]
-";
+const EXPERIMENT: &str = include_str!("../experiments/tiny/swept-on-slurm.toml");
 
 /// Runs the tasks of an array one after another, and keeps the state of each in a file, unless a file beside it says
 /// something else: `refuse` (with these words), `most` (refuse what asks for more MiB), `queue` (refuse while this number of tasks is active), `hold` (start nothing), `lose` (a node that sees nothing), `end_1_0`
 /// (kill task 0 of job 1 when it makes steps, or so many: the second word; the first word in the file is its state).
-const SBATCH: &str = r#"#!/bin/bash
-here=$(dirname "$0")
-[ "$1" = --version ] && { echo "slurm-wlm 0"; exit; }
-script=${@: -1}
-[ -f "$here/refuse" ] && { cat "$here/refuse" >&2; exit 1; }
-asked=$(sed -n 's/^#SBATCH --mem=\([0-9]*\)M$/\1/p' "$script")
-[ -f "$here/most" ] && [ "${asked:-0}" -gt "$(cat "$here/most")" ] && {
-    echo "sbatch: error: Requested node configuration is not available" >&2
-    exit 1
-}
-active=$(cat "$here"/task_* 2>/dev/null | grep -cE '[|](PENDING|RUNNING)[|]')
-[ -f "$here/queue" ] && [ "$active" -ge "$(cat "$here/queue")" ] && { echo "sbatch: error: job submit limit" >&2; exit 1; }
-job=$(($(cat "$here/last" 2>/dev/null || echo 0) + 1))
-echo "$job" >"$here/last"
-directory=$(dirname "$script")
-cp "$script" "$here/job_$job"
-name=$(sed -n 's/^#SBATCH --job-name=//p' "$script")
-array=$(sed -n 's/^#SBATCH --array=\([^%]*\).*/\1/p' "$script")
-said=$(sed -n 's/^#SBATCH --output="\(.*\)"/\1/p' "$script")
-state() {
-    echo "$job|$1|$2|$name|Priority" >"$here/writing_$job"
-    mv "$here/writing_$job" "$here/task_${job}_$1"
-}
-tasks=$(for range in ${array//,/ }; do seq "${range%-*}" "${range#*-}"; done)
-for task in $tasks; do state "$task" PENDING; done
-[ -f "$here/hold" ] && { echo "$job"; exit; }
-(
-    for task in $tasks; do
-        [ -f "$here/lose" ] && { state "$task" FAILED; continue; }
-        state "$task" RUNNING
-        output=${said/\%A/$job}
-        SLURM_JOB_ID=$job SLURM_MEM_PER_NODE=$asked SLURM_ARRAY_TASK_ID=$task bash "$here/job_$job" >>"${output/\%a/$task}" 2>&1 &
-        if [ -f "$here/end_${job}_$task" ]; then
-            read -r word steps <"$here/end_${job}_$task"
-            until [ "$(cat "$directory"/trials/*/metrics.jsonl 2>/dev/null | wc -l)" -ge "${steps:-1}" ]; do sleep 0.01; done
-            kill -9 $!
-            wait
-            state "$task" "$word"
-        elif wait $!; then
-            state "$task" COMPLETED
-        else
-            state "$task" FAILED
-        fi
-    done
-) </dev/null >/dev/null 2>&1 &
-echo "$job"
-"#;
+const SBATCH: &str = include_str!("../stand_in/slurm/sbatch");
 
-const SQUEUE: &str = r#"#!/bin/bash
-here=$(dirname "$0")
-[ "$1" = --version ] && { echo "slurm-wlm 0"; exit; }
-[ -f "$here/silent" ] && { echo >>"$here/unanswered"; echo "slurm_load_jobs error: Unable to contact slurm controller (connect failure)" >&2; exit 1; }
-echo >>"$here/answered"
-for word; do case $word in --name=*) names=${word#--name=} ;; esac; done
-cat "$here"/task_* 2>/dev/null | awk -F'|' -v names=",$names," 'index(names, "," $4 ",")'
-"#;
+const SQUEUE: &str = include_str!("../stand_in/slurm/squeue");
 
-const SCONTROL: &str = r#"#!/bin/bash
-echo "Configuration data as of 2026-11-21T07:14:35"
-echo "MaxArraySize            = $(cat "$(dirname "$0")/array_size" 2>/dev/null || echo 1001)"
-"#;
+const SCONTROL: &str = include_str!("../stand_in/slurm/scontrol");
 
-const SCANCEL: &str = r#"#!/bin/bash
-sed -i "s/|PENDING|/|CANCELLED|/" "$(dirname "$0")"/task_"$1"_*
-"#;
+const SCANCEL: &str = include_str!("../stand_in/slurm/scancel");
 
 /// A workplace with commands of ours in place of Slurm's.
 pub struct Cluster {
     pub workplace: Workplace,
 }
 
+impl std::ops::Deref for Cluster {
+    type Target = Workplace;
+
+    fn deref(&self) -> &Workplace {
+        &self.workplace
+    }
+}
+
 impl Cluster {
     pub fn new() -> Self {
-        let workplace = Workplace::new();
-        workplace.file("four.toml", EXPERIMENT);
+        let workplace = Workplace::with("four.toml", EXPERIMENT);
         for (name, script) in [("sbatch", SBATCH), ("squeue", SQUEUE), ("scancel", SCANCEL), ("scontrol", SCONTROL)] {
-            let path = workplace.file(&format!("bin/{name}"), script);
-            std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+            workplace.program(name, script);
         }
         Self { workplace }
     }
 
-    pub fn command(&self, arguments: &[&str]) -> Command {
-        let path = std::env::var("PATH").unwrap();
-        let mut command = self.workplace.command(arguments);
-        command.env("PATH", format!("{}:{path}", self.workplace.path("bin").display()));
-        command
-    }
-
-    pub fn xrun(&self, arguments: &[&str]) -> Output {
-        said(self.command(arguments).output().unwrap())
-    }
-
     fn sweep(&self, more: &[&str]) -> Output {
         self.xrun(&[&["sweep", "four.toml", "--launcher", "slurm"], more].concat())
-    }
-
-    pub fn spawn(&self, arguments: &[&str]) -> Child {
-        self.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
 
     pub fn tell(&self, name: &str, text: &str) {
@@ -157,15 +75,14 @@ impl Cluster {
 }
 
 pub fn interrupt(child: Child) -> Output {
-    // SAFETY: a signal to a process that a test started.
-    unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
-    said(child.wait_with_output().unwrap())
+    send(&child, libc::SIGINT);
+    Output::from(child.wait_with_output().unwrap())
 }
 
 /// Returns what is said of the jobs that are submitted, and of the runs at the end.
-fn jobs_and_end(said: &Output) -> String {
+fn jobs_and_end(output: &Output) -> String {
     let lines: Vec<&str> =
-        said.err.lines().filter(|line| line.starts_with("job ") || line.contains(" runs finished")).collect();
+        output.err.lines().filter(|line| line.starts_with("job ") || line.contains(" runs finished")).collect();
     redacted(&lines.join("\n"))
 }
 
@@ -177,9 +94,9 @@ pub fn outcomes(sweep: &Path) -> Vec<String> {
 #[test]
 fn all_trials_are_one_array_that_asks_for_what_the_file_and_the_plan_say() {
     let cluster = Cluster::new();
-    let said = cluster.sweep(&[]);
-    assert_eq!(said.code, 0, "{said:?}");
-    insta::assert_snapshot!(jobs_and_end(&said));
+    let output = cluster.sweep(&[]);
+    assert_eq!(output.code, 0, "{output:?}");
+    insta::assert_snapshot!(jobs_and_end(&output));
     let sweep = cluster.directory();
     assert_eq!(outcomes(&sweep), ["finished"; 4]);
     let script = text(&sweep.join("slurm.sh"));
@@ -194,28 +111,27 @@ fn all_trials_are_one_array_that_asks_for_what_the_file_and_the_plan_say() {
     }
     assert!(!script.contains("--gres"), "the dummy runs on the CPU: {script}");
     let memory = script.split("--mem=").nth(1).unwrap().split('M').next().unwrap().parse::<u64>().unwrap();
-    let table = json(&sweep.join("table.json"));
-    let peak = table["rows"][0]["rss_peak"]["median"].as_f64().unwrap() / f64::from(1 << 20);
+    let peak = json(&sweep.join("table.json"))["rows"][0]["rss_peak"]["median"].as_f64().unwrap() / f64::from(1 << 20);
     assert!(memory as f64 > peak + 200.0 && (memory as f64) < peak + 400.0, "{memory} M for a run of {peak} MiB");
     let forecasts: toml::Table = text(&sweep.join("memory.toml")).parse().unwrap();
     assert_eq!(forecasts["forecasts"].as_array().map(Vec::len), Some(4), "{forecasts}");
     assert!(!text(&sweep.join("trials/0001-1/resolved.toml")).contains("launcher"), "no part of a run");
-    let said = cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap()]);
-    assert_eq!((said.code, cluster.submissions().as_str()), (0, "1"), "nothing twice: {said:?}");
-    assert_eq!(cluster.xrun(&["sweep", "--collect", sweep.to_str().unwrap(), "-q"]).code, 0);
+    let output = cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap()]);
+    assert_eq!((output.code, cluster.submissions().as_str()), (0, "1"), "nothing twice: {output:?}");
+    cluster.exits(0, &["sweep", "--collect", sweep.to_str().unwrap(), "-q"]);
 }
 
 #[test]
 fn more_runs_than_one_array_takes_become_several_one_after_another() {
     let cluster = Cluster::new();
     cluster.tell("array_size", "3");
-    let said = cluster.sweep(&["--repeats", "2"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    assert_eq!(cluster.submissions(), "3", "{said:?}");
-    insta::assert_snapshot!(jobs_and_end(&said));
+    let output = cluster.sweep(&["--repeats", "2"]);
+    assert_eq!(output.code, 0, "{output:?}");
+    assert_eq!(cluster.submissions(), "3", "{output:?}");
+    insta::assert_snapshot!(jobs_and_end(&output));
     let sweep = cluster.directory();
     assert_eq!(outcomes(&sweep), ["finished"; 4]);
-    let job = |number: u32| text(&cluster.workplace.path(&format!("bin/job_{number}")));
+    let job = |number: u32| text(&cluster.path(&format!("bin/job_{number}")));
     assert!(job(1).contains("--array=0-2%2\n") && !job(1).contains("dependency"), "{}", job(1));
     assert!(job(2).contains("--array=0-2%2\n"), "{}", job(2));
     assert!(job(3).contains("--array=0-1%2\n") && job(3).contains("--dependency=afterany:2\n"), "{}", job(3));
@@ -229,8 +145,8 @@ fn an_array_that_is_refused_while_another_is_active_is_submitted_when_that_has_e
     let cluster = Cluster::new();
     cluster.tell("array_size", "3");
     cluster.tell("queue", "1");
-    let said = cluster.sweep(&["--repeats", "2"]);
-    assert_eq!((said.code, cluster.submissions().as_str()), (0, "3"), "{said:?}");
+    let output = cluster.sweep(&["--repeats", "2"]);
+    assert_eq!((output.code, cluster.submissions().as_str()), (0, "3"), "{output:?}");
     let sweep = cluster.directory();
     assert_eq!(outcomes(&sweep), ["finished"; 4]);
     let processes = text(&sweep.join("processes.jsonl"));
@@ -238,31 +154,14 @@ fn an_array_that_is_refused_while_another_is_active_is_submitted_when_that_has_e
 }
 
 #[test]
-fn runs_of_a_later_array_that_wait_are_known_and_are_not_submitted_twice() {
-    let cluster = Cluster::new();
-    cluster.tell("array_size", "3");
-    cluster.tell("hold", "");
-    let sweep = cluster.spawn(&["sweep", "four.toml", "--launcher", "slurm"]);
-    wait_until("the jobs are submitted", || cluster.workplace.path("bin/task_2_0").exists());
-    let said = interrupt(sweep);
-    assert!(said.code == 8 && said.err.contains("scancel 1 2\n"), "{said:?}");
-    let directory = cluster.directory();
-    assert_eq!(cluster.xrun(&["sweep", "--collect", directory.to_str().unwrap(), "-q"]).code, 8);
-    assert_eq!(outcomes(&directory), ["waiting"; 4]);
-    let again = cluster.watch(&directory);
-    let said = interrupt(again);
-    assert_eq!((said.code, cluster.submissions().as_str()), (8, "2"), "{said:?}");
-}
-
-#[test]
 fn a_cluster_whose_arrays_are_too_small_is_told_as_such() {
     let cluster = Cluster::new();
     cluster.tell("array_size", "0");
-    let said = cluster.sweep(&[]);
-    assert_eq!(said.code, 2, "{said:?}");
+    let output = cluster.sweep(&[]);
+    assert_eq!(output.code, 2, "{output:?}");
     let more = cluster.sweep(&["-s", "launcher.slurm.array_size=1", "--repeats", "26"]);
     assert_eq!(more.code, 2, "{more:?}");
-    insta::assert_snapshot!(redacted(&(said.err + &more.err)));
+    insta::assert_snapshot!(redacted(&(output.err + &more.err)));
     assert_eq!(cluster.submissions(), "");
 }
 
@@ -270,10 +169,10 @@ fn a_cluster_whose_arrays_are_too_small_is_told_as_such() {
 fn a_killed_run_is_submitted_again_and_goes_on() {
     let cluster = Cluster::new();
     cluster.tell("end_1_0", "NODE_FAIL");
-    let said = cluster.sweep(&[]);
-    assert_eq!(said.code, 0, "{said:?}");
-    insta::assert_snapshot!(lines_with(&said.err, "NODE_FAIL"));
-    assert!(text(&cluster.workplace.path("bin/job_2")).contains("--array=0%2\n"));
+    let output = cluster.sweep(&[]);
+    assert_eq!(output.code, 0, "{output:?}");
+    insta::assert_snapshot!(lines_with(&output.err, "NODE_FAIL"));
+    assert!(text(&cluster.path("bin/job_2")).contains("--array=0%2\n"));
     let sweep = cluster.directory();
     assert_eq!(outcomes(&sweep), ["finished"; 4]);
     let mut resumed = 0;
@@ -289,13 +188,13 @@ fn a_killed_run_is_submitted_again_and_goes_on() {
 fn a_refusal_is_shown_with_advice_and_can_be_gone_on_from() {
     let cluster = Cluster::new();
     cluster.tell("refuse", "sbatch: error: Batch job submission failed: Invalid partition name specified\n");
-    let said = cluster.sweep(&[]);
-    assert_eq!(said.code, 1, "{said:?}");
-    assert!(said.err.contains("xrun sweep --resume"), "{said:?}");
-    insta::assert_snapshot!(lines_with(&said.err, "Invalid partition name specified"));
+    let output = cluster.sweep(&[]);
+    assert_eq!(output.code, 1, "{output:?}");
+    assert!(output.err.contains("xrun sweep --resume"), "{output:?}");
+    insta::assert_snapshot!(lines_with(&output.err, "Invalid partition name specified"));
     cluster.forget("refuse");
     let sweep = cluster.directory();
-    assert_eq!(cluster.xrun(&["sweep", "--resume", sweep.to_str().unwrap(), "-q"]).code, 0);
+    cluster.exits(0, &["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
     assert_eq!(outcomes(&sweep), ["finished"; 4]);
 }
 
@@ -303,18 +202,18 @@ fn a_refusal_is_shown_with_advice_and_can_be_gone_on_from() {
 fn a_machine_without_slurm_is_told_as_such_before_anything_is_written() {
     let cluster = Cluster::new();
     let mut command = cluster.command(&["sweep", "four.toml", "--launcher", "slurm"]);
-    let said = said(command.env("PATH", "/no/such/directory").output().unwrap());
-    assert_eq!(said.code, 1, "{said:?}");
-    insta::assert_snapshot!(redacted(&said.err));
-    assert!(!cluster.workplace.path("results").exists());
+    let output = Output::from(command.env("PATH", "/no/such/directory").output().unwrap());
+    assert_eq!(output.code, 1, "{output:?}");
+    insta::assert_snapshot!(redacted(&output.err));
+    assert!(!cluster.path("results").exists());
 }
 
 #[test]
 fn nodes_that_do_not_see_the_directory_are_told_as_such() {
     let cluster = Cluster::new();
     cluster.tell("lose", "");
-    let said = cluster.sweep(&[]);
-    assert_eq!(said.code, 1, "{said:?}");
+    let output = cluster.sweep(&[]);
+    assert_eq!(output.code, 1, "{output:?}");
     let table = json(&cluster.directory().join("table.json"));
     insta::assert_snapshot!(redacted(table["rows"][0]["runs"][0]["message"].as_str().unwrap()));
     assert_eq!(cluster.submissions(), "1", "again would be the same");
@@ -324,8 +223,8 @@ fn nodes_that_do_not_see_the_directory_are_told_as_such() {
 #[test]
 fn what_a_job_says_before_xrun_begins_is_in_the_table() {
     let cluster = Cluster::new();
-    let said = cluster.sweep(&["-s", "launcher.slurm.extra_lines=[\"no_such_command || exit 3\"]"]);
-    assert!(said.code == 1 && said.err.contains("no_such_command: command not found"), "{said:?}");
+    let output = cluster.sweep(&["-s", "launcher.slurm.extra_lines=[\"no_such_command || exit 3\"]"]);
+    assert!(output.code == 1 && output.err.contains("no_such_command: command not found"), "{output:?}");
 }
 
 #[test]
@@ -333,26 +232,28 @@ fn ctrl_c_leaves_the_jobs_and_says_how_to_go_on() {
     let cluster = Cluster::new();
     cluster.tell("hold", "");
     let sweep = cluster.spawn(&["sweep", "four.toml", "--launcher", "slurm"]);
-    wait_until("the jobs are submitted", || cluster.workplace.path("bin/task_1_3").exists());
-    let said = interrupt(sweep);
-    assert_eq!(said.code, 8, "{said:?}");
+    wait_until("the jobs are submitted", || cluster.path("bin/task_1_3").exists());
+    let output = interrupt(sweep);
+    assert_eq!(output.code, 8, "{output:?}");
     let directory = cluster.directory();
     let path = directory.to_str().unwrap();
     insta::assert_snapshot!(
         "jobs_that_go_on",
-        ["4 of 4", "scancel", "sweep --"].map(|part| lines_with(&said.err, part)).join("\n")
+        ["4 of 4", "scancel", "sweep --"].map(|part| lines_with(&output.err, part)).join("\n")
     );
-    let said = cluster.xrun(&["sweep", "--collect", path]);
-    assert_eq!(said.code, 8, "{said:?}");
-    insta::assert_snapshot!("collected_while_jobs_wait", lines_with(&said.err, "of 4"));
+    let output = cluster.exits(8, &["sweep", "--collect", path]);
+    insta::assert_snapshot!("collected_while_jobs_wait", lines_with(&output.err, "of 4"));
     assert_eq!(outcomes(&directory), ["waiting"; 4]);
-    let said = cluster.xrun(&["sweep", "--resume", path, "--launcher", "local"]);
-    assert!(said.code == 2 && said.err.contains("scancel 1"), "{said:?}");
+    let output = cluster.xrun(&["sweep", "--resume", path, "--launcher", "local"]);
+    assert!(output.code == 2 && output.err.contains("scancel 1"), "{output:?}");
     let again = cluster.watch(&directory);
-    let collected = cluster.xrun(&["sweep", "--collect", path, "-q"]);
-    assert_eq!(collected.code, 8, "beside a watcher: {collected:?}");
-    let said = interrupt(again);
-    assert_eq!((said.code, cluster.submissions().as_str()), (8, "1"), "what waits is not submitted again: {said:?}");
+    cluster.exits(8, &["sweep", "--collect", path, "-q"]);
+    let output = interrupt(again);
+    assert_eq!(
+        (output.code, cluster.submissions().as_str()),
+        (8, "1"),
+        "what waits is not submitted again: {output:?}"
+    );
 }
 
 #[test]
@@ -360,11 +261,11 @@ fn cancelled_jobs_end_the_watching_and_are_not_submitted_again() {
     let cluster = Cluster::new();
     cluster.tell("hold", "");
     let sweep = cluster.spawn(&["sweep", "four.toml", "--launcher", "slurm"]);
-    wait_until("the jobs are submitted", || cluster.workplace.path("bin/task_1_3").exists());
-    assert!(Command::new(cluster.workplace.path("bin/scancel")).arg("1").status().unwrap().success());
-    let said = said(sweep.wait_with_output().unwrap());
-    assert_eq!(said.code, 8, "{said:?}");
-    insta::assert_snapshot!(lines_with(&said.err, "of 4"));
+    wait_until("the jobs are submitted", || cluster.path("bin/task_1_3").exists());
+    assert!(Command::new(cluster.path("bin/scancel")).arg("1").status().unwrap().success());
+    let output = Output::from(sweep.wait_with_output().unwrap());
+    assert_eq!(output.code, 8, "{output:?}");
+    insta::assert_snapshot!(lines_with(&output.err, "of 4"));
     assert_eq!(cluster.submissions(), "1");
 }
 
@@ -373,15 +274,15 @@ fn a_controller_that_does_not_answer_is_asked_again() {
     let cluster = Cluster::new();
     cluster.tell("hold", "");
     let sweep = cluster.spawn(&["sweep", "four.toml", "--launcher", "slurm"]);
-    wait_until("the jobs are submitted", || cluster.workplace.path("bin/task_1_3").exists());
+    wait_until("the jobs are submitted", || cluster.path("bin/task_1_3").exists());
     cluster.tell("silent", "");
     wait_until("nobody answers", || cluster.asked("unanswered") > 1);
     cluster.forget("silent");
     let before = cluster.asked("answered");
     wait_until("Slurm answers", || cluster.asked("answered") > before);
-    let said = interrupt(sweep);
-    assert_eq!(said.err.matches("retrying until Slurm answers").count(), 1, "{said:?}");
-    assert_eq!((said.code, cluster.submissions().as_str()), (8, "1"), "{said:?}");
+    let output = interrupt(sweep);
+    assert_eq!(output.err.matches("retrying until Slurm answers").count(), 1, "{output:?}");
+    assert_eq!((output.code, cluster.submissions().as_str()), (8, "1"), "{output:?}");
 }
 
 #[test]
@@ -391,9 +292,9 @@ fn gpus_follow_from_the_device_and_a_number_that_slurm_does_not_give_is_refused(
     let gpu = ["--device", "cuda", "-s", "launcher.slurm.memory=1 GiB"];
     assert_eq!(cluster.sweep(&gpu).code, 1);
     assert!(text(&cluster.directory().join("slurm.sh")).contains("#SBATCH --gres=gpu:1\n"));
-    let said = cluster.sweep(&["--device", "cuda:2", "-s", "launcher.slurm.memory=1 GiB"]);
-    assert_eq!(said.code, 2, "{said:?}");
-    insta::assert_snapshot!("a_number_of_a_device", redacted_names(&said.err));
+    let output = cluster.sweep(&["--device", "cuda:2", "-s", "launcher.slurm.memory=1 GiB"]);
+    assert_eq!(output.code, 2, "{output:?}");
+    insta::assert_snapshot!("a_number_of_a_device", redacted_names(&output.err));
 }
 
 #[test]
@@ -410,12 +311,10 @@ fn what_cannot_be_asked_of_slurm_is_refused_where_it_stands() {
         &["-s", "launcher.slurm.extra_lines=[\"a\\nb\"]"],
         &["-s", "launcher.slurm.cpus=1,2"],
     ] {
-        let said = cluster.sweep(arguments);
-        assert_eq!(said.code, 2, "{arguments:?}: {said:?}");
-        refusals += &format!("{}\n{}\n", arguments.join(" "), said.err);
+        let output = cluster.sweep(arguments);
+        assert_eq!(output.code, 2, "{arguments:?}: {output:?}");
+        refusals += &format!("{}\n{}\n", arguments.join(" "), output.err);
     }
-    assert!(!cluster.workplace.path("results").exists());
-    let said = cluster.xrun(&["sweep", "--collect", "."]);
-    assert_eq!(said.code, 1, "{said:?}");
-    insta::assert_snapshot!(redacted_names(&(refusals + &said.err)));
+    assert!(!cluster.path("results").exists());
+    insta::assert_snapshot!(redacted_names(&(refusals + &cluster.exits(1, &["sweep", "--collect", "."]).err)));
 }

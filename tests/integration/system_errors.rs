@@ -4,52 +4,17 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-use crate::workplace::{Output, Workplace, lines_with, said, skipped, text, wait_until};
+use crate::workplace::{Output, Workplace, lines_with, skipped, text, wait_until};
 
-const EXPERIMENT: &str = "
-[experiment]
-patch = false
-[pipeline.dummy]
-steps_per_epoch = 30
-step_microseconds = 100
-[training]
-epochs = 2
-[checkpoint]
-every_steps = 10
-keep_last = 3
-[memory]
-probe = false
-";
+const EXPERIMENT: &str = include_str!("../experiments/tiny/cut.toml");
 
 /// `read` fails with the error `FAILS` for files whose path has `IN`; `flock` does nothing, or fails with the error `LOCK`;
 /// `renameat2` fails.
-const PRELOAD: &str = r#"
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <errno.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-ssize_t read(int file, void *bytes, size_t count) {
-    char link[64], path[4096], *in = getenv("IN");
-    snprintf(link, sizeof link, "/proc/self/fd/%d", file);
-    ssize_t length = in ? readlink(link, path, sizeof path - 1) : -1;
-    if (length > 0 && (path[length] = 0, strstr(path, in))) { errno = atoi(getenv("FAILS")); return -1; }
-    return ((ssize_t (*)(int, void *, size_t))dlsym(RTLD_NEXT, "read"))(file, bytes, count);
-}
-int renameat2(int from, const char *old, int to, const char *new, unsigned how) { errno = EINVAL; return -1; }
-int flock(int file, int how) {
-    if (!getenv("LOCK")) return 0;
-    errno = atoi(getenv("LOCK"));
-    return -1;
-}
-"#;
+const PRELOAD: &str = include_str!("../stand_in/faults.c");
 
 /// Workplace with a run that stopped after step 40 of 60, and the library of faults; `None` without a C compiler.
 fn workplace() -> Option<(Workplace, PathBuf)> {
-    let workplace = Workplace::new();
-    workplace.file("cut.toml", EXPERIMENT);
+    let workplace = Workplace::with("cut.toml", EXPERIMENT);
     let source = workplace.file("faults.c", PRELOAD);
     let library = source.with_extension("so");
     let compiled = Command::new("cc").args(["-shared", "-fPIC", "-o"]).args([&library, &source]).arg("-ldl").status();
@@ -57,7 +22,7 @@ fn workplace() -> Option<(Workplace, PathBuf)> {
         skipped("no C compiler");
         return None;
     }
-    assert_eq!(workplace.xrun(&["cut.toml", "-q", "--until", "40"]).code, 0);
+    workplace.exits(0, &["cut.toml", "-q", "--until", "40"]);
     let run = workplace.latest("cut");
     Some((workplace, run))
 }
@@ -86,8 +51,7 @@ fn contents(directory: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
 
 /// The metrics of a run that nobody disturbed.
 fn undisturbed(workplace: &Workplace) -> String {
-    workplace.file("whole.toml", EXPERIMENT);
-    assert_eq!(workplace.xrun(&["whole.toml", "-q"]).code, 0);
+    workplace.finished("whole", EXPERIMENT);
     text(&workplace.latest("whole").join("metrics.jsonl"))
 }
 
@@ -108,8 +72,9 @@ fn a_file_that_cannot_be_read_ends_the_command_and_nothing_changes() {
                 if command[0] == "fork" && !file.contains('/') && file != "state.json" {
                     continue; // It reads the checkpoint only.
                 }
-                let ended =
-                    said(faulty(&workplace, command, &[("IN", file), ("FAILS", &error.to_string())]).output().unwrap());
+                let ended = Output::from(
+                    faulty(&workplace, command, &[("IN", file), ("FAILS", &error.to_string())]).output().unwrap(),
+                );
                 let named = ended.err.contains(file.rsplit('/').next().unwrap());
                 assert!(ended.code == 1 && named, "{error} {file} {command:?}: {ended:?}");
                 assert!(contents(&run) == before, "{error} {file} {command:?}");
@@ -155,7 +120,7 @@ fn lost_checkpoints_are_said_and_a_start_from_step_0_is_asked_for() {
 fn a_file_system_without_lock_service_is_named_and_leaves_no_empty_run() {
     let Some((workplace, run)) = workplace() else { return };
     let refusing = [("LOCK", &*libc::ENOLCK.to_string())];
-    let ended = said(faulty(&workplace, &["cut.toml", "--results", "other"], &refusing).output().unwrap());
+    let ended = Output::from(faulty(&workplace, &["cut.toml", "--results", "other"], &refusing).output().unwrap());
     assert_eq!(ended.code, 1, "{ended:?}");
     insta::assert_snapshot!(lines_with(&ended.err, "error: "));
     assert_eq!(std::fs::read_dir(workplace.path("other/cut")).unwrap().count(), 0);
@@ -182,7 +147,7 @@ fn of_two_processes_that_hold_one_run_the_first_ends_and_no_line_is_doubled() {
     workplace.file("slow.toml", &slow);
     // A lock that holds on another machine only, and one that was removed.
     for preload in [true, false] {
-        assert_eq!(workplace.xrun(&["slow.toml", "-q", "--until", "10"]).code, 0);
+        workplace.exits(0, &["slow.toml", "-q", "--until", "10"]);
         let run = workplace.latest("slow");
         let first = resume_slowly(&workplace, &run, preload);
         if !preload {
@@ -190,11 +155,10 @@ fn of_two_processes_that_hold_one_run_the_first_ends_and_no_line_is_doubled() {
         }
         let arguments = ["resume", run.to_str().unwrap(), "-q"];
         let mut second = if preload { faulty(&workplace, &arguments, &[]) } else { workplace.command(&arguments) };
-        let (second, first) = (said(second.output().unwrap()), said(first.wait_with_output().unwrap()));
+        let (second, first) = (Output::from(second.output().unwrap()), Output::from(first.wait_with_output().unwrap()));
         assert_eq!((first.code, second.code), (1, 0), "{first:?} {second:?}");
         assert_eq!(metrics(&run), expected, "{first:?} {second:?}");
-        let judged = workplace.xrun(&["verdict", run.to_str().unwrap()]);
-        assert_eq!(judged.code, 0, "{judged:?}");
+        workplace.exits(0, &["verdict", run.to_str().unwrap()]);
     }
 }
 
@@ -202,13 +166,13 @@ fn of_two_processes_that_hold_one_run_the_first_ends_and_no_line_is_doubled() {
 fn where_directories_cannot_be_exchanged_the_kept_copy_stays_and_the_cure_is_said() {
     let Some((workplace, _)) = workplace() else { return };
     let keep = ["keep", "cut", "--replace"];
-    assert_eq!(workplace.xrun(&keep).code, 0);
+    workplace.exits(0, &keep);
     let copy = workplace.path("results/reference");
     let before = contents(&copy);
-    let refused = said(faulty(&workplace, &keep, &[]).output().unwrap());
+    let refused = Output::from(faulty(&workplace, &keep, &[]).output().unwrap());
     assert_eq!(refused.code, 1, "{refused:?}");
     insta::assert_snapshot!(lines_with(&refused.err, "error: "));
     assert!(contents(&copy) == before);
     std::fs::rename(copy.join("cut"), workplace.path("old")).unwrap();
-    assert_eq!(said(faulty(&workplace, &keep, &[]).output().unwrap()).code, 0);
+    assert_eq!(Output::from(faulty(&workplace, &keep, &[]).output().unwrap()).code, 0);
 }

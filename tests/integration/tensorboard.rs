@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::workplace::{Workplace, skipped, text, unsealed, wait_until};
+use crate::workplace::{Workplace, end, python, text, unsealed, wait_until};
 
 /// Value by tag and step.
 type Scalars = BTreeMap<(String, u64), f32>;
@@ -113,9 +113,7 @@ fn scalars(bytes: &[u8]) -> Scalars {
 }
 
 fn exported(workplace: &Workplace, run: &str) -> PathBuf {
-    let said = workplace.xrun(&["export", run, "--to", "tensorboard", "--json"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    let answer = said.json();
+    let answer = workplace.exits(0, &["export", run, "--to", "tensorboard", "--json"]).json();
     let path = PathBuf::from(answer["path"].as_str().unwrap());
     if path.is_absolute() { path } else { workplace.directory.path().join(path) }
 }
@@ -145,8 +143,7 @@ fn expected(run: &Path) -> Scalars {
 fn trial() -> Workplace {
     let workplace = Workplace::new();
     let leak = "leak_per_step = \"64 KiB\"\nleak_in_ledger = true\n";
-    workplace.file("trial.toml", &format!("[pipeline.dummy]\nsteps_per_epoch = 20\n{leak}[training]\nepochs = 2\n"));
-    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    workplace.finished("trial", &format!("[pipeline.dummy]\nsteps_per_epoch = 20\n{leak}[training]\nepochs = 2\n"));
     workplace
 }
 
@@ -173,22 +170,6 @@ fn every_number_of_the_lines_is_in_the_event_file() {
     assert_eq!(bytes, again, "a second export replaces the first and says the same");
     let shown = workplace.xrun(&["show", "trial", "--json"]).json();
     assert_eq!(shown["damage"], serde_json::json!([]), "{shown}");
-}
-
-#[test]
-fn a_killed_run_is_exported_as_far_as_it_came() {
-    let workplace = Workplace::new();
-    let slow = "[pipeline.dummy]\nsteps_per_epoch = 500\nstep_microseconds = 2000\n[memory]\nprobe = false\n[limits]\nmetrics_queue = 4\n";
-    workplace.file("slow.toml", slow);
-    let mut child = workplace.spawn(&["slow.toml"]);
-    let metrics = workplace.path("results/slow/latest/metrics.jsonl");
-    wait_until("metrics are written", || std::fs::read_to_string(&metrics).unwrap_or_default().lines().count() > 40);
-    child.kill().unwrap();
-    child.wait().unwrap();
-    let found = scalars(&std::fs::read(exported(&workplace, "slow")).unwrap());
-    for (place, value) in expected(&workplace.latest("slow")) {
-        assert_eq!(found.get(&place), Some(&value), "{place:?}");
-    }
 }
 
 /// The event files of a run that writes them itself, in the order of their names.
@@ -220,15 +201,14 @@ fn a_run_writes_event_files_while_it_goes_on_and_they_are_whole_after_a_kill_and
     let slow = "[experiment]\ntensorboard = true\n[pipeline.dummy]\nsteps_per_epoch = 200\nstep_microseconds = 3000\n\
                 [memory]\nprobe = false\n[checkpoint]\nevery_steps = 20\n";
     workplace.file("slow.toml", slow);
-    let mut child = workplace.spawn(&["slow.toml", "-q"]);
+    let child = workplace.spawn(&["slow.toml", "-q"]);
     let directory = workplace.path("results/slow/latest/tensorboard");
     let size = || -> u64 {
         let files = std::fs::read_dir(&directory).into_iter().flatten().flatten();
         files.map(|entry| entry.metadata().map_or(0, |found| found.len())).sum()
     };
     wait_until("events are written", || size() > 30_000);
-    child.kill().unwrap();
-    child.wait().unwrap();
+    end(child);
     let run = workplace.latest("slow");
     let [first] = live(&run).try_into().unwrap();
     let bytes = std::fs::read(&first).unwrap();
@@ -240,7 +220,7 @@ fn a_run_writes_event_files_while_it_goes_on_and_they_are_whole_after_a_kill_and
     assert!(restarts(&bytes).is_empty() && String::from_utf8_lossy(&bytes).contains("step_microseconds = 3000"));
     // A kill within a write leaves the beginning of an event.
     std::fs::OpenOptions::new().append(true).open(&first).unwrap().set_len(bytes.len() as u64 - 7).unwrap();
-    assert_eq!(workplace.xrun(&["resume", "slow", "-q"]).code, 0);
+    workplace.exits(0, &["resume", "slow", "-q"]);
     let [_, second] = live(&run).try_into().unwrap();
     let again = std::fs::read(second).unwrap();
     let [from] = restarts(&again).try_into().unwrap();
@@ -252,8 +232,7 @@ fn a_run_writes_event_files_while_it_goes_on_and_they_are_whole_after_a_kill_and
     assert!(all.contains_key(&("train/loss".to_owned(), 200)));
     all.iter().for_each(|(place, value)| assert_eq!(found.get(place), Some(value), "{place:?}"));
     // They change no number, and are asked for.
-    workplace.file("plain.toml", "[pipeline.dummy]\n");
-    assert_eq!(workplace.xrun(&["plain.toml", "-q"]).code, 0);
+    workplace.finished("plain", "[pipeline.dummy]\n");
     assert!(!workplace.latest("plain").join("tensorboard").exists());
 }
 
@@ -272,19 +251,15 @@ for tag in events.Tags()['tensors']:
 
 #[test]
 fn tensorboards_own_reader_reads_the_same() {
-    let python = std::env::var("XRUN_TENSORBOARD_PYTHON").unwrap_or_else(|_| "python3".into());
-    let has =
-        Command::new(&python).args(["-c", "import tensorboard.backend.event_processing.event_accumulator"]).output();
-    if !has.is_ok_and(|output| output.status.success()) {
-        return skipped("this Python has no tensorboard; XRUN_TENSORBOARD_PYTHON names one that has");
-    }
+    let modules = "tensorboard.backend.event_processing.event_accumulator";
+    let Some(python) = python("XRUN_TENSORBOARD_PYTHON", modules) else { return };
     let workplace = trial();
     let path = exported(&workplace, "trial");
     let output = Command::new(&python).args(["-c", READER]).arg(&path).output().unwrap();
     assert!(output.status.success(), "{output:?}");
-    let said = String::from_utf8(output.stdout).unwrap();
+    let output = String::from_utf8(output.stdout).unwrap();
     let mut found = Scalars::new();
-    for line in said.lines().filter(|line| !line.starts_with("text\t")) {
+    for line in output.lines().filter(|line| !line.starts_with("text\t")) {
         let parts: Vec<&str> = line.split('\t').collect();
         found.insert((parts[0].to_owned(), parts[1].parse().unwrap()), parts[2].parse::<f64>().unwrap() as f32);
     }
@@ -293,5 +268,5 @@ fn tensorboards_own_reader_reads_the_same() {
     for (place, value) in &ours {
         assert_eq!(found[place], *value, "{place:?}");
     }
-    assert!(said.lines().any(|line| line.starts_with("text\texperiment\t```toml")), "{said}");
+    assert!(output.lines().any(|line| line.starts_with("text\texperiment\t```toml")), "{output}");
 }

@@ -6,7 +6,6 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use crate::workplace::{Workplace, json, text, wait_until};
 
@@ -54,11 +53,7 @@ impl Terminal {
     }
 
     pub fn wait_for(&mut self, text: &str) {
-        let begun = Instant::now();
-        while !self.text().contains(text) {
-            assert!(begun.elapsed() < Duration::from_secs(60), "no {text:?} in {:?}", self.text());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until(text, || self.text().contains(text));
     }
 
     /// Terminal modes that determine how keys and characters are handled.
@@ -74,11 +69,7 @@ impl Terminal {
 
     /// Types a command of a shell, whose prompt must be there: what is typed before may be lost.
     fn at_prompt(&mut self, line: &str) {
-        let begun = Instant::now();
-        while !self.text().ends_with("$ ") {
-            assert!(begun.elapsed() < Duration::from_secs(60), "no prompt: {:?}", self.text());
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until("a prompt", || self.text().ends_with("$ "));
         self.type_line(line);
     }
 
@@ -202,8 +193,7 @@ fn a_stop_and_its_end_reach_the_command() {
 
 #[test]
 fn a_stop_and_its_end_reach_the_runs_of_a_sweep() {
-    let workplace = Workplace::new();
-    workplace.file(
+    let workplace = Workplace::with(
         "long.toml",
         "[pipeline.dummy]\nsteps_per_epoch = 100000\nstep_microseconds = 5000\n[memory]\nprobe = false\n",
     );

@@ -14,8 +14,8 @@ impl Workplace {
 
     /// As [`Self::attempt`]; the run's directory. It must finish.
     pub fn trained(&self, name: &str, overrides: &[&str]) -> PathBuf {
-        let said = self.attempt(name, overrides);
-        assert_eq!(said.code, 0, "{name}: {said:?}");
+        let output = self.attempt(name, overrides);
+        assert_eq!(output.code, 0, "{name}: {output:?}");
         self.latest(name)
     }
 }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use unicode_width::UnicodeWidthStr;
 
 use crate::terminal::{Terminal, resize};
-use crate::workplace::{Workplace, json, wait_until};
+use crate::workplace::{Workplace, end, json, send, wait_until};
 
 const SLOW: &str = "[pipeline.dummy]\nsteps_per_epoch = 100000\nstep_microseconds = 20000\n";
 
@@ -24,16 +24,11 @@ fn begin(workplace: &Workplace, name: &str, more: &[&str]) -> Child {
     child
 }
 
-fn end(mut child: Child) {
-    child.kill().unwrap();
-    child.wait().unwrap();
-}
-
 /// Running runs and the ten newest that ended.
 fn once(workplace: &Workplace, arguments: &[&str]) -> String {
-    let said = workplace.xrun(&[&["top", "--once", "-n", "10"], arguments].concat());
-    assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
-    said.out
+    let output = workplace.xrun(&[&["top", "--once", "-n", "10"], arguments].concat());
+    assert_eq!((output.code, output.err.as_str()), (0, ""), "{output:?}");
+    output.out
 }
 
 /// The numbers of runs that are active and that have ended, from the first line.
@@ -49,8 +44,7 @@ fn row<'a>(frame: &'a str, word: &str) -> &'a str {
 fn runs_that_go_on_have_ended_or_were_killed_are_seen_with_their_state() {
     let workplace = Workplace::new();
     insta::assert_snapshot!(once(&workplace, &[]));
-    workplace.file("done.toml", "[pipeline.dummy]\n");
-    assert_eq!(workplace.xrun(&["done.toml", "-q"]).code, 0);
+    workplace.finished("done", "[pipeline.dummy]\n");
     end(begin(&workplace, "dead", &[]));
     let going_on = begin(&workplace, "live", &["-s", "training.time_limit=\"1h\""]);
     let frame = once(&workplace, &[]);
@@ -72,9 +66,8 @@ fn runs_that_go_on_have_ended_or_were_killed_are_seen_with_their_state() {
         let one = once(&workplace, &[name]);
         assert!(one.contains(" live ") && !one.contains(" done "), "{one}");
     }
-    let said = workplace.xrun(&["top", "--once", "liv"]);
-    assert_eq!(said.code, 2, "{said:?}");
-    insta::assert_snapshot!("no_run_of_this_name", said.err.lines().next().unwrap());
+    let output = workplace.exits(2, &["top", "--once", "liv"]);
+    insta::assert_snapshot!("no_run_of_this_name", output.err.lines().next().unwrap());
     end(going_on);
 }
 
@@ -94,9 +87,8 @@ fn a_run_that_leaks_is_seen_to_grow_before_it_ends() {
 
 #[test]
 fn the_runs_of_a_sweep_are_seen_below_their_experiment() {
-    let workplace = Workplace::new();
-    workplace.file("swept.toml", "[pipeline.dummy]\n");
-    assert_eq!(workplace.xrun(&["sweep", "swept.toml", "-s", "experiment.seed=1,2", "-q"]).code, 0);
+    let workplace = Workplace::with("swept.toml", "[pipeline.dummy]\n");
+    workplace.exits(0, &["sweep", "swept.toml", "-s", "experiment.seed=1,2", "-q"]);
     let frame = once(&workplace, &[]);
     for run in ["0001-1", "0002-1"] {
         assert!(row(&frame, run).contains("swept") && row(&frame, run).contains("finished"), "{frame}");
@@ -111,8 +103,7 @@ fn the_runs_of_a_sweep_are_seen_below_their_experiment() {
 
 #[test]
 fn broken_directories_are_named_and_their_texts_do_nothing_to_the_terminal() {
-    let workplace = Workplace::new();
-    workplace.file("results/evil\u{1b}[2J/2026-11-21T07-56-17_57d022/manifest.json", "{\u{1b}[31m");
+    let workplace = Workplace::with("results/evil\u{1b}[2J/2026-11-21T07-56-17_57d022/manifest.json", "{\u{1b}[31m");
     workplace.file("results/pipes/2026-11-21T07-56-18_57d022/summary.json", "{}");
     workplace.file("results/pipes/2026-11-21T07-56-18_57d022/run.lock", "");
     let memory = workplace.path("results/pipes/2026-11-21T07-56-18_57d022/memory.jsonl");
@@ -153,17 +144,17 @@ fn a_report_of_a_run_that_goes_on_says_so_and_what_is_known_so_far() {
     let workplace = Workplace::new();
     let child = begin(&workplace, "live", &[]);
     let run = workplace.latest("live");
-    let said = workplace.xrun(&["export", "live", "--to", "report"]);
-    assert_eq!((said.code, said.err.as_str()), (0, ""), "{said:?}");
+    let output = workplace.xrun(&["export", "live", "--to", "report"]);
+    assert_eq!((output.code, output.err.as_str()), (0, ""), "{output:?}");
     let page = std::fs::read_to_string(run.join("report.html")).unwrap();
     for words in [">running<", " of 100000", "inconclusive"] {
         assert!(page.contains(words), "{words}");
     }
     assert!(!run.join("SHA256SUMS").exists(), "the list of digests is the run's own while it goes on");
     end(child);
-    let said = workplace.xrun(&["export", "live", "--to", "report"]);
+    let output = workplace.xrun(&["export", "live", "--to", "report"]);
     let page = std::fs::read_to_string(run.join("report.html")).unwrap();
-    assert!(said.code == 0 && !page.contains(">running<") && page.contains(">killed<"), "{said:?}");
+    assert!(output.code == 0 && !page.contains(">running<") && page.contains(">killed<"), "{output:?}");
 }
 
 impl Terminal {
@@ -218,8 +209,7 @@ fn a_narrow_terminal_is_drawn_on_follows_its_size_and_is_left_whole_by_keys_and_
             terminal.wait_for(" experiment ");
         }
         match signal {
-            // SAFETY: a process of ours that was not waited for yet.
-            Some(signal) => assert_eq!(unsafe { libc::kill(terminal.child.id() as i32, signal) }, 0),
+            Some(signal) => send(&terminal.child, signal),
             None => terminal.ours.write_all(keys.as_bytes()).unwrap(),
         }
         let mut before = raw;

@@ -1,67 +1,26 @@
 //! Training of networks: learning, bit-identical for any workers and interruptions.
 
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use serde_json::Value;
-
-use crate::workplace::{Workplace, json, lines_with, redacted, said, text, wait_until};
+use crate::workplace::{
+    Output, Workplace, is_bounded, json, lines_with, metrics, redacted, send, text, wait_for_lines,
+};
 
 /// Few-shot detection as small as it gets: a step takes milliseconds.
-const EXPERIMENT: &str = r#"
-[experiment]
-seed = 5
-device = "cpu"
-[pipeline.fewshot-detection]
-n_way = 2
-n_query = 3
-augmentations = 2
-image_size = 32
-reference_size = 16
-triplet_ratio = 0.3
-triplet_batch_size = 3
-[model.reference-detector]
-channels = [8, 8, 16, 16]
-pyramid_channels = 16
-embedding_size = 8
-[dataset.synthetic-video]
-train_classes = 4
-validation_classes = 2
-videos_per_class = 2
-frames_per_video = 6
-references_per_class = 3
-frame_size = 32
-[optimizer.adamw]
-learning_rate = 3e-3
-[training]
-epochs = 4
-[limits]
-batch_size = 8
-frame_cache = "64 KiB"
-[validation]
-batches = 2
-images = 2
-[checkpoint]
-every_steps = 5
-"#;
+const EXPERIMENT: &str = concat!(
+    include_str!("../experiments/tiny/few-shot.toml"),
+    "triplet_ratio = 0.3\ntriplet_batch_size = 3\n[optimizer.adamw]\nlearning_rate = 3e-3\n[training]\nepochs = 4\n\
+     [limits]\nbatch_size = 8\nframe_cache = \"64 KiB\"\n[validation]\nbatches = 2\nimages = 2\n[checkpoint]\nevery_steps = 5\n"
+);
 
 fn workplace() -> Workplace {
-    let workplace = Workplace::new();
-    workplace.file("tiny.toml", EXPERIMENT);
-    workplace
-}
-
-fn lines(run: &Path, file: &str) -> Vec<Value> {
-    text(&run.join(file)).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    Workplace::with("tiny.toml", EXPERIMENT)
 }
 
 /// The losses of all training steps, in order.
 fn losses(run: &Path) -> Vec<f64> {
-    lines(run, "metrics.jsonl")
-        .iter()
-        .filter(|line| line["kind"] != "validation")
-        .filter_map(|line| line["loss"].as_f64())
-        .collect()
+    metrics(run).iter().filter(|line| line["kind"] != "validation").filter_map(|line| line["loss"].as_f64()).collect()
 }
 
 #[test]
@@ -98,7 +57,7 @@ fn a_batch_that_is_split_gives_the_same_step() {
 #[test]
 fn accumulated_batches_make_one_step_of_all_of_them() {
     let workplace = workplace();
-    let plain = lines(&workplace.trained("plain", &[]), "metrics.jsonl").len();
+    let plain = metrics(&workplace.trained("plain", &[])).len();
     let run = workplace.trained("accumulated", &["training.gradient_accumulation=2"]);
     let fewer = losses(&run).len();
     assert!(fewer < plain && losses(&run).iter().all(|loss| loss.is_finite()));
@@ -153,10 +112,9 @@ fn a_validation_leaves_what_was_found_and_what_there_was_to_find() {
         assert!(images.contains(&entry["image_id"].as_u64().unwrap()), "{entry}");
         assert!(categories.contains(&entry["category_id"].as_u64().unwrap()), "{entry}");
     }
-    let validation = lines(&run, "metrics.jsonl").into_iter().rfind(|line| line["kind"] == "validation").unwrap();
+    let validation = metrics(&run).into_iter().rfind(|line| line["kind"] == "validation").unwrap();
     assert_eq!(validation["intervals"]["episode_map50"]["episodes"], 2);
-    let summary = json(&run.join("summary.json"));
-    assert_eq!(summary["intervals_last"], validation["intervals"]);
+    assert_eq!(json(&run.join("summary.json"))["intervals_last"], validation["intervals"]);
     let shown = workplace.xrun(&["show", run.to_str().unwrap(), "--json"]).json();
     assert_eq!(shown["metrics"]["episode_map50"]["interval"], validation["intervals"]["episode_map50"], "{shown}");
     let without = workplace.trained("without", &["pipeline.fewshot-detection.save_detections=false"]);
@@ -167,20 +125,8 @@ fn a_validation_leaves_what_was_found_and_what_there_was_to_find() {
 fn every_buffer_is_planned_and_stays_below_its_cap() {
     let workplace = workplace();
     let run = workplace.trained("bounded", &["limits.workers=2", "limits.prefetch=3"]);
-    let plan = json(&run.join("plan.json"));
+    is_bounded(&run);
     let summary = json(&run.join("summary.json"));
-    let names = |value: &Value| -> BTreeSet<String> {
-        value["owners"].as_array().unwrap().iter().map(|owner| owner["name"].as_str().unwrap().to_owned()).collect()
-    };
-    assert_eq!(names(&plan), names(&summary), "planned and registered buffers are the same");
-    for owner in summary["owners"].as_array().unwrap() {
-        assert!(owner["peak_items"].as_u64().unwrap() <= owner["cap_items"].as_u64().unwrap(), "{owner}");
-        assert!(owner["peak_bytes"].as_u64().unwrap() <= owner["cap_bytes"].as_u64().unwrap(), "{owner}");
-    }
-    for planned in plan["owners"].as_array().unwrap() {
-        let registered = summary["owners"].as_array().unwrap().iter().find(|owner| owner["name"] == planned["name"]);
-        assert_eq!(registered.unwrap()["cap_bytes"], planned["bytes"], "{planned}");
-    }
     let cache = summary["owners"].as_array().unwrap().iter().find(|owner| owner["name"] == "frame_cache").unwrap();
     assert!(cache["peak_bytes"].as_u64() > Some(32 * 1024), "the cache is in use: {cache}");
 }
@@ -194,18 +140,13 @@ fn stopped_or_killed_at_any_step_a_resumed_run_gives_the_same_bytes() {
         [("interrupted", 9, libc::SIGINT), ("killed", 17, libc::SIGKILL), ("ended", 26, libc::SIGTERM)]
     {
         let mut child = workplace.spawn(&["tiny.toml", "--name", name, "--progress", "none", "-s", long[0]]);
-        let written = workplace.path("results").join(name).join("latest/metrics.jsonl");
-        wait_until("the run writes metrics", || {
-            std::fs::read_to_string(&written).unwrap_or_default().lines().count() >= after
-        });
-        // SAFETY: a signal to a child that is not yet waited for.
-        unsafe { libc::kill(child.id() as i32, signal) };
+        wait_for_lines(&workplace.path("results").join(name).join("latest"), after);
+        send(&child, signal);
         let code = child.wait().unwrap().code();
         let run = workplace.latest(name);
         let killed = signal == libc::SIGKILL;
         assert_eq!(code, if killed { None } else { Some(8) }, "{name}");
-        let resumed = workplace.xrun(&["resume", run.to_str().unwrap(), "-q"]);
-        assert_eq!(resumed.code, 0, "{resumed:?}");
+        workplace.exits(0, &["resume", run.to_str().unwrap(), "-q"]);
         assert!(text(&run.join("metrics.jsonl")) == expected, "{name}: the metrics differ");
         let found = |run: &Path| text(&run.join("detections.json"));
         assert!(found(&run) == found(&workplace.latest("whole")), "{name}: the detections differ");
@@ -221,64 +162,19 @@ fn stopped_or_killed_at_any_step_a_resumed_run_gives_the_same_bytes() {
 #[test]
 fn a_step_too_large_ends_the_run_with_the_step_and_the_last_good_checkpoint() {
     let workplace = workplace();
-    let said = workplace.attempt(
+    let output = workplace.attempt(
         "diverges",
         &["optimizer.adamw.learning_rate=1000", "checkpoint.every_steps=1", "checkpoint.keep_last=9"],
     );
-    assert_eq!(said.code, 4, "{said:?}");
-    assert!(said.err.contains("checkpoints/step_0"), "{said:?}");
+    assert_eq!(output.code, 4, "{output:?}");
+    assert!(output.err.contains("checkpoints/step_0"), "{output:?}");
     let run = workplace.latest("diverges");
     assert_eq!(json(&run.join("summary.json"))["outcome"], "diverged");
 }
 
-/// A copy of the generated data that can be damaged.
-fn directory(workplace: &Workplace) -> PathBuf {
-    workplace.trained("once", &["training.max_steps=1"]);
-    let manifest = text(&workplace.latest("once").join("plan.json"));
-    assert!(manifest.contains("frame_cache"));
-    let cache = crate::workplace::cache();
-    let mut sets: Vec<PathBuf> = walk(&cache).into_iter().filter(|path| path.ends_with("annotations.json")).collect();
-    sets.retain(|path| text(path).contains("\"width\":32"));
-    let from = sets[0].parent().unwrap().to_owned();
-    let to = workplace.path("data");
-    for file in walk(&from) {
-        let target = to.join(file.strip_prefix(&from).unwrap());
-        std::fs::create_dir_all(target.parent().unwrap()).unwrap();
-        std::fs::copy(&file, &target).unwrap();
-    }
-    to
-}
-
-fn walk(directory: &Path) -> Vec<PathBuf> {
-    let mut files = Vec::new();
-    for entry in std::fs::read_dir(directory).into_iter().flatten().flatten() {
-        let path = entry.path();
-        if path.is_dir() { files.extend(walk(&path)) } else { files.push(path) }
-    }
-    files.sort();
-    files
-}
-
-#[test]
-fn an_image_that_is_cut_off_is_named() {
-    let workplace = workplace();
-    let data = directory(&workplace);
-    let source = ["dataset.coco.path=\"data\""];
-    for image in walk(&data).into_iter().filter(|path| path.extension().is_some_and(|e| e == "jpg" || e == "png")) {
-        let bytes = std::fs::read(&image).unwrap();
-        std::fs::remove_file(&image).unwrap();
-        let file = std::fs::OpenOptions::new().create_new(true).write(true).open(&image).unwrap();
-        std::io::Write::write_all(&mut &file, &bytes[..bytes.len() * 2 / 3]).unwrap();
-    }
-    let said = workplace.attempt("broken", &source);
-    assert_eq!(said.code, 1, "{said:?}");
-    insta::assert_snapshot!(said.err.lines().take(2).collect::<Vec<&str>>().join("\n"));
-}
-
 #[test]
 fn that_an_encoder_is_trained_first_is_said_once() {
-    let workplace = Workplace::new();
-    workplace.file("tiny.toml", crate::limits::FEDERATED);
+    let workplace = Workplace::with("tiny.toml", crate::limits::FEDERATED);
     let cache = workplace.path("cache of its own");
     let opened = || {
         let output = workplace.command(&["tiny.toml", "--dry-run"]).env("XRUN_CACHE", &cache).output().unwrap();
@@ -303,13 +199,13 @@ fn an_encoder_that_is_kept_is_held_against_its_digest_which_is_part_of_the_finge
     workplace.file("mine.toml", experiment);
     let xrun = |arguments: &[&str]| {
         let mut command = workplace.command(arguments);
-        said(command.env("XRUN_CACHE", workplace.path("cache")).output().unwrap())
+        Output::from(command.env("XRUN_CACHE", workplace.path("cache")).output().unwrap())
     };
     let run = |name: &str| xrun(&["mine.toml", "--name", name, "-q"]);
     let of = |name: &str, file: &str| std::fs::read(workplace.latest(name).join(file)).unwrap();
     let manifest = |name: &str| json(&workplace.latest(name).join("manifest.json"));
-    let said = run("first");
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = run("first");
+    assert_eq!(output.code, 0, "{output:?}");
     let kept = std::fs::read_dir(workplace.path("cache/encoders")).unwrap().flatten().map(|entry| entry.path());
     let kept = kept.into_iter().find(|path| path.extension().is_some_and(|it| it == "safetensors")).unwrap();
     let whole = std::fs::read(&kept).unwrap();
@@ -323,10 +219,14 @@ fn an_encoder_that_is_kept_is_held_against_its_digest_which_is_part_of_the_finge
     flipped[middle] ^= 0x10;
     std::fs::write(&kept, &flipped).unwrap();
     let name = kept.file_name().unwrap().to_str().unwrap().to_owned();
-    for said in [run("second"), xrun(&["reproduce", "first"]), xrun(&["mine.toml", "--name", "first", "--if-changed"])]
+    for output in
+        [run("second"), xrun(&["reproduce", "first"]), xrun(&["mine.toml", "--name", "first", "--if-changed"])]
     {
-        assert!(said.code == 1 && said.err.contains(&name), "{said:?}");
-        insta::assert_snapshot!("an_encoder_that_was_changed", lines_with(&said.err, &name).replace(&name, "ENCODER"));
+        assert!(output.code == 1 && output.err.contains(&name), "{output:?}");
+        insta::assert_snapshot!(
+            "an_encoder_that_was_changed",
+            lines_with(&output.err, &name).replace(&name, "ENCODER")
+        );
     }
     std::fs::remove_file(&kept).unwrap();
     assert_eq!(run("second").code, 0);
@@ -344,8 +244,8 @@ fn an_encoder_that_is_kept_is_held_against_its_digest_which_is_part_of_the_finge
     // Since `unchanged` has run it again, the newest run called `first` has this encoder, too.
     assert_ne!(manifest("third")["fingerprint"], manifest("second")["fingerprint"]);
     assert_ne!(of("third", "metrics.jsonl"), of("second", "metrics.jsonl"));
-    let said = xrun(&["reproduce", "second"]);
-    assert!(said.err.contains("encoder") || said.out.contains("encoder"), "{said:?}");
-    let said = xrun(&["compare", "second", "third"]);
-    assert!(said.code == 0 && said.out.contains("encoder"), "{said:?}");
+    let output = xrun(&["reproduce", "second"]);
+    assert!(output.err.contains("encoder") || output.out.contains("encoder"), "{output:?}");
+    let output = xrun(&["compare", "second", "third"]);
+    assert!(output.code == 0 && output.out.contains("encoder"), "{output:?}");
 }

@@ -5,29 +5,24 @@ use crate::workplace::{Workplace, json, unsealed};
 const EXPERIMENT: &str = "[pipeline.dummy]\nsteps_per_epoch = 50\n[training]\nepochs = 4\n[memory]\nprobe = false\n";
 
 fn workplace() -> Workplace {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", EXPERIMENT);
-    workplace
+    Workplace::with("trial.toml", EXPERIMENT)
 }
 
 #[test]
 fn a_run_that_learns_nothing_is_told_and_fails_if_asked() {
     let workplace = workplace();
     let still = ["trial.toml", "-s", "optimizer.adamw.learning_rate=0"];
-    let said = workplace.xrun(&still);
-    assert_eq!(said.code, 0, "a verdict fails nothing unless asked: {said:?}");
+    let output = workplace.exits(0, &still);
     let summary = json(&workplace.latest("trial").join("summary.json"));
     assert_eq!(summary["training"]["verdict"], "no_progress", "{summary}");
-    assert!(said.err.contains(summary["training"]["message"].as_str().unwrap()), "{said:?}");
-    let said = workplace.xrun(&[&still[..], &["--fail-on", "no_progress"]].concat());
-    assert_eq!(said.code, 6, "{said:?}");
+    assert!(output.err.contains(summary["training"]["message"].as_str().unwrap()), "{output:?}");
+    workplace.exits(6, &[&still[..], &["--fail-on", "no_progress"]].concat());
     let run = workplace.latest("trial");
     assert_eq!(json(&run.join("summary.json"))["outcome"], "did_not_learn");
-    assert_eq!(workplace.xrun(&["resume", "latest"]).code, 2, "all its steps are done");
-    assert_eq!(workplace.xrun(&["trial.toml", "--fail-on", "overfitting", "-q"]).code, 0, "it learns");
+    workplace.exits(2, &["resume", "latest"]); // all its steps are done
+    workplace.exits(0, &["trial.toml", "--fail-on", "overfitting", "-q"]); // it learns
     for (word, code) in [("no_progress", 6), ("diverged", 0), ("growing", 0)] {
-        let judged = workplace.xrun(&["verdict", run.to_str().unwrap(), "--fail-on", word]);
-        assert_eq!(judged.code, code, "{word}: {judged:?}");
+        workplace.exits(code, &["verdict", run.to_str().unwrap(), "--fail-on", word]);
     }
 }
 
@@ -35,15 +30,14 @@ fn a_run_that_learns_nothing_is_told_and_fails_if_asked() {
 fn training_is_judged_in_every_listing_and_in_older_results() {
     let workplace = workplace();
     let worse = ["trial.toml", "-q", "-s", "pipeline.dummy.worse_after_step=80"];
-    assert_eq!(workplace.xrun(&worse).code, 0);
+    workplace.exits(0, &worse);
     let run = workplace.latest("trial");
     let shown = || workplace.xrun(&["show", "latest", "--json"]).json()["training"]["verdict"].clone();
     let listed = || workplace.xrun(&["ls", "--json"]).json()[0]["training"].clone();
     assert_eq!((shown(), listed()), ("diverged".into(), "diverged".into()));
     let log = std::fs::read_to_string(run.join("log.txt")).unwrap();
     assert_eq!(log.matches("diverged: ").count(), 1, "while it runs, once: {log}");
-    let page = std::fs::read_to_string(run.join("report.html")).unwrap();
-    assert!(page.contains(">diverged</span>"));
+    assert!(std::fs::read_to_string(run.join("report.html")).unwrap().contains(">diverged</span>"));
     // As an older version wrote it.
     let path = run.join("summary.json");
     let mut summary: serde_json::Value = serde_json::from_str(&unsealed(&crate::workplace::text(&path))).unwrap();
@@ -58,8 +52,8 @@ fn training_is_judged_in_every_listing_and_in_older_results() {
 #[test]
 fn a_resumed_run_is_judged_as_a_whole() {
     let workplace = workplace();
-    assert_eq!(workplace.xrun(&["trial.toml", "-q", "--until", "150"]).code, 0);
-    assert_eq!(workplace.xrun(&["resume", "latest", "-q"]).code, 0);
+    workplace.exits(0, &["trial.toml", "-q", "--until", "150"]);
+    workplace.exits(0, &["resume", "latest", "-q"]);
     let training = json(&workplace.latest("trial").join("summary.json"))["training"].clone();
     assert_eq!(
         (&training["loss"]["steps"], &training["metric"]["validations"]),
@@ -78,8 +72,7 @@ fn the_loss_of_a_watched_command_is_judged() {
     let breaks = print(r#"if (n < 50) printf "step %d loss %f\n", n, 1 / n; else printf "step %d loss nan\n", n"#);
     for (name, script, verdict, code) in [("falls", falls, "improved", 0), ("breaks", breaks, "diverged", 6)] {
         let options = ["watch", "--name", name, "--every", "20ms", "--fail-on", "diverged", "--", "sh", "-c", &script];
-        let said = workplace.xrun(&options);
-        assert_eq!(said.code, code, "{said:?}");
+        workplace.exits(code, &options);
         let summary = json(&workplace.latest(name).join("summary.json"));
         assert_eq!(summary["training"]["verdict"], verdict, "{summary}");
     }
@@ -94,8 +87,8 @@ fn a_plan_and_a_run_forecast_the_time() {
     let seconds = |name: &str| plan["duration"][name].as_f64().unwrap();
     assert!(seconds("steps") >= 0.1 && seconds("low") <= seconds("seconds"), "{plan}");
     assert!(seconds("seconds") <= seconds("high"), "{plan}");
-    let said = workplace.xrun(&["trial.toml", "--progress", "json"]);
-    let events: Vec<serde_json::Value> = said.err.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let output = workplace.xrun(&["trial.toml", "--progress", "json"]);
+    let events: Vec<serde_json::Value> = output.err.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let left = |event: &&serde_json::Value| event["event"] == "step" && event["seconds_left"].is_number();
     assert_eq!(events.iter().filter(left).count(), 50, "the probe knows before the first step");
     let durations = &json(&workplace.latest("trial").join("summary.json"))["durations"];

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use crate::workplace::{Output, Workplace, json, lines_with, redacted, said, skipped, text, unsealed};
+use crate::workplace::{Output, Workplace, json, lines_with, redacted, skipped, text, unsealed};
 
 /// Two trials whose command leaves a trace of itself.
 const SWEPT: &str = "[pipeline.command]\nprogram = [\"sh\", \"-c\", \"echo step 1 loss 1\"]\n\
@@ -19,7 +19,7 @@ fn as_another(workplace: &Workplace, arguments: &[&str]) -> Output {
         workplace.file("another/xrun/key", &"k".repeat(32));
         std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
     }
-    said(workplace.command(arguments).env("XDG_STATE_HOME", workplace.path("another")).output().unwrap())
+    Output::from(workplace.command(arguments).env("XDG_STATE_HOME", workplace.path("another")).output().unwrap())
 }
 
 fn copied(from: &Path, to: &Path) {
@@ -35,26 +35,25 @@ fn changed(path: &Path, from: &str, to: &str) {
 }
 
 /// Refused as a mistake on the command line, with the cure, the program and one of the reasons; nothing was started.
-fn refuses(workplace: &Workplace, said: &Output, program: &str, why: &str) {
-    assert_eq!(said.code, 2, "{said:?}");
+fn refuses(workplace: &Workplace, output: &Output, program: &str, why: &str) {
+    assert_eq!(output.code, 2, "{output:?}");
     for part in [ALLOW, program, why] {
-        assert!(said.err.contains(part), "{part}: {said:?}");
+        assert!(output.err.contains(part), "{part}: {output:?}");
     }
-    assert!(!workplace.path("started").exists(), "{said:?}");
+    assert!(!workplace.path("started").exists(), "{output:?}");
 }
 
 #[test]
 fn a_sweep_from_elsewhere_starts_its_command_only_where_that_is_allowed() {
-    let workplace = Workplace::new();
-    workplace.file("us.toml", SWEPT);
-    assert_eq!(workplace.xrun(&["sweep", "us.toml", "-q"]).code, 0);
+    let workplace = Workplace::with("us.toml", SWEPT);
+    workplace.exits(0, &["sweep", "us.toml", "-q"]);
     let sweep = workplace.latest_sweep("us");
     let gone = |sweep: &Path| std::fs::remove_dir_all(sweep.join("trials/0002-1")).unwrap();
     let moved = workplace.path("moved");
     copied(&sweep, &moved);
     gone(&moved);
     let resume = ["sweep", "--resume", "moved", "-q"];
-    assert_eq!(workplace.xrun(&resume).code, 0, "one's own may be moved");
+    workplace.exits(0, &resume); // one's own may be moved
     assert!(moved.join("trials/0002-1/summary.json").exists());
 
     gone(&moved);
@@ -71,15 +70,14 @@ fn a_sweep_from_elsewhere_starts_its_command_only_where_that_is_allowed() {
     refuses(&workplace, &unsigned, "touch started", "creator.hmac");
     insta::assert_snapshot!("a_sweep_without_a_record", lines_with(&unsigned.err, "creator.hmac"));
     assert!(!moved.join("trials/0002-1").exists());
-    assert_eq!(workplace.xrun(&[&resume[..], &[ALLOW]].concat()).code, 0);
+    workplace.exits(0, &[&resume[..], &[ALLOW]].concat());
     assert!(workplace.path("started").exists());
 }
 
 #[test]
 fn runs_of_ones_own_sweep_go_on_and_so_do_those_of_another_where_that_is_allowed() {
-    let workplace = Workplace::new();
-    workplace.file("fails.toml", &format!("{FAILS}[sweep]\n\"experiment.seed\" = [1, 2]\n"));
-    assert_eq!(workplace.xrun(&["sweep", "fails.toml", "-q"]).code, 1);
+    let workplace = Workplace::with("fails.toml", &format!("{FAILS}[sweep]\n\"experiment.seed\" = [1, 2]\n"));
+    workplace.exits(1, &["sweep", "fails.toml", "-q"]);
     let resume = ["sweep", "--resume", "results/fails/sweeps/latest", "-q", "--retry-failed"];
     refuses(&workplace, &as_another(&workplace, &resume), "`false`", "base.toml");
     assert_eq!(as_another(&workplace, &[&resume[..], &[ALLOW]].concat()).code, 0);
@@ -87,55 +85,37 @@ fn runs_of_ones_own_sweep_go_on_and_so_do_those_of_another_where_that_is_allowed
 
     std::fs::remove_file(workplace.path("started")).unwrap();
     std::fs::remove_dir_all(workplace.path("results")).unwrap();
-    assert_eq!(workplace.xrun(&["sweep", "fails.toml", "-q"]).code, 1);
+    workplace.exits(1, &["sweep", "fails.toml", "-q"]);
     // Each run has a record of its own: the sweep's says nothing of a run that was put there.
     let run = workplace.path("results/fails/sweeps/latest/trials/0001-1");
     changed(&run.join("resolved.toml"), "started", "elsewhere");
-    assert_eq!(workplace.xrun(&resume).code, 1);
+    workplace.exits(1, &resume);
     assert!(workplace.path("started").exists() && !workplace.path("elsewhere").exists());
     let table = json(&workplace.path("results/fails/sweeps/latest/table.json"));
     let processes = text(&workplace.path("results/fails/sweeps/latest/processes.jsonl"));
     assert!(processes.contains("touch elsewhere") && processes.contains(ALLOW), "{table} {processes}");
 }
 
-#[test]
-fn a_point_of_another_pipeline_than_the_base_names_a_program_too() {
-    let workplace = Workplace::new();
-    workplace.file("plain.toml", "[pipeline.dummy]\nsteps_per_epoch = 3\n");
-    let set = "pipeline.command.program=[[\"touch\",\"started\"],[\"touch\",\"also\"]]";
-    let made = workplace.xrun(&["sweep", "plain.toml", "-q", "-s", set]);
-    if made.code == 2 {
-        // No such sweep can be made, so none comes from elsewhere but by hand.
-        return;
-    }
-    std::fs::remove_file(workplace.path("started")).unwrap();
-    let sweep = workplace.path("results/plain/sweeps/latest");
-    std::fs::remove_dir_all(sweep.join("trials")).unwrap();
-    std::fs::create_dir(sweep.join("trials")).unwrap();
-    let resume = ["sweep", "--resume", "results/plain/sweeps/latest", "-q"];
-    refuses(&workplace, &as_another(&workplace, &resume), "pipeline.command.program", "base.toml");
-}
-
 /// A key in quotes is the same key to `-s`, and no key that xrun writes.
 #[test]
 fn a_sweep_whose_keys_are_written_in_another_way_is_refused() {
-    let workplace = Workplace::new();
-    workplace.file("plain.toml", "[pipeline.dummy]\nsteps_per_epoch = 5\n[sweep]\n\"experiment.seed\" = [1, 2]\n");
-    assert_eq!(workplace.xrun(&["sweep", "plain.toml", "-q"]).code, 0);
+    let workplace =
+        Workplace::with("plain.toml", "[pipeline.dummy]\nsteps_per_epoch = 5\n[sweep]\n\"experiment.seed\" = [1, 2]\n");
+    workplace.exits(0, &["sweep", "plain.toml", "-q"]);
     let sweep = workplace.latest_sweep("plain");
     std::fs::remove_dir_all(sweep.join("trials/0002-1")).unwrap();
     changed(&sweep.join("sweep.toml"), "experiment.seed", "\\\"pipeline\\\".command.program");
-    let said = as_another(&workplace, &["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
-    assert_ne!(said.code, 0, "{said:?}");
-    assert!(!sweep.join("trials/0002-1").exists(), "{said:?}");
-    insta::assert_snapshot!(redacted(&said.err));
+    let output = as_another(&workplace, &["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
+    assert_ne!(output.code, 0, "{output:?}");
+    assert!(!sweep.join("trials/0002-1").exists(), "{output:?}");
+    insta::assert_snapshot!(redacted(&output.err));
 }
 
 #[test]
 fn a_sweep_writes_through_no_link_and_removes_no_directory_that_it_does_not_know() {
-    let workplace = Workplace::new();
-    workplace.file("plain.toml", "[pipeline.dummy]\nsteps_per_epoch = 5\n[sweep]\n\"experiment.seed\" = [1, 2]\n");
-    assert_eq!(workplace.xrun(&["sweep", "plain.toml", "-q"]).code, 0);
+    let workplace =
+        Workplace::with("plain.toml", "[pipeline.dummy]\nsteps_per_epoch = 5\n[sweep]\n\"experiment.seed\" = [1, 2]\n");
+    workplace.exits(0, &["sweep", "plain.toml", "-q"]);
     let sweep = workplace.latest_sweep("plain");
     let resume = || workplace.xrun(&["sweep", "--resume", sweep.to_str().unwrap(), "-q"]);
     let trial = sweep.join("trials/0002-1");
@@ -152,24 +132,23 @@ fn a_sweep_writes_through_no_link_and_removes_no_directory_that_it_does_not_know
     for file in ["manifest.json", "summary.json"] {
         std::fs::remove_file(trial.join(file)).unwrap();
     }
-    let said = resume();
-    assert_ne!(said.code, 0, "{said:?}");
-    insta::assert_snapshot!("a_run_without_records", redacted(&said.err));
+    let output = resume();
+    assert_ne!(output.code, 0, "{output:?}");
+    insta::assert_snapshot!("a_run_without_records", redacted(&output.err));
     assert!(trial.join("metrics.jsonl").exists());
     std::fs::rename(&trial, workplace.path("aside")).unwrap();
     assert_eq!(resume().code, 0);
     std::fs::rename(sweep.join("trials"), workplace.path("elsewhere")).unwrap();
     std::os::unix::fs::symlink(workplace.path("elsewhere"), sweep.join("trials")).unwrap();
-    let said = resume();
-    assert_ne!(said.code, 0, "{said:?}");
-    insta::assert_snapshot!("trials_behind_a_symlink", redacted(&said.err));
+    let output = resume();
+    assert_ne!(output.code, 0, "{output:?}");
+    insta::assert_snapshot!("trials_behind_a_symlink", redacted(&output.err));
 }
 
 #[test]
 fn a_run_from_elsewhere_starts_its_command_only_where_that_is_allowed() {
-    let workplace = Workplace::new();
-    workplace.file("fails.toml", &FAILS.replace("\"started\"", "\"started\", \"\\u001b[2J\""));
-    assert_eq!(workplace.xrun(&["fails.toml", "-q"]).code, 1);
+    let workplace = Workplace::with("fails.toml", &FAILS.replace("\"started\"", "\"started\", \"\\u001b[2J\""));
+    workplace.exits(1, &["fails.toml", "-q"]);
     let run = workplace.latest("fails");
     let moved = workplace.path("moved");
     copied(&run, &moved);
@@ -178,11 +157,11 @@ fn a_run_from_elsewhere_starts_its_command_only_where_that_is_allowed() {
     insta::assert_snapshot!("a_run_of_another_user", lines_with(&other.err, "creator.hmac"));
     // Whoever changes what it does in the directory says so with `-s`, and it stays one's own.
     let set = ["-s", "limits.host_memory=900GiB"];
-    assert_eq!(workplace.xrun(&[&["resume", "moved", "-q"][..], &set].concat()).code, 0, "one's own, moved");
+    workplace.exits(0, &[&["resume", "moved", "-q"][..], &set].concat()); // one's own, moved
     assert!(workplace.path("started").exists() && text(&moved.join("resolved.toml")).contains("900 GiB"));
     std::fs::remove_file(workplace.path("started")).unwrap();
     std::fs::remove_file(moved.join("summary.json")).unwrap();
-    assert_eq!(workplace.xrun(&["resume", "moved", "-q"]).code, 0, "one's own, changed by xrun");
+    workplace.exits(0, &["resume", "moved", "-q"]); // one's own, changed by xrun
     std::fs::remove_file(workplace.path("started")).unwrap();
 
     std::fs::remove_file(moved.join("summary.json")).unwrap();
@@ -194,7 +173,7 @@ fn a_run_from_elsewhere_starts_its_command_only_where_that_is_allowed() {
     std::fs::write(moved.join("manifest.json"), manifest).unwrap();
     changed(&moved.join("resolved.toml"), "\"touch\"", "\"touch\", \"--\"");
     refuses(&workplace, &workplace.xrun(&["resume", "moved"]), "touch -- started", "resolved.toml");
-    assert_eq!(workplace.xrun(&["resume", "moved", "-q", ALLOW]).code, 0);
+    workplace.exits(0, &["resume", "moved", "-q", ALLOW]);
     assert!(workplace.path("started").exists());
     std::fs::remove_file(workplace.path("started")).unwrap();
     std::fs::remove_file(moved.join("summary.json")).unwrap();
@@ -203,9 +182,7 @@ fn a_run_from_elsewhere_starts_its_command_only_where_that_is_allowed() {
 
 #[test]
 fn a_command_of_a_directory_from_elsewhere_is_not_reproduced_unasked() {
-    let workplace = Workplace::new();
-    workplace.file("us.toml", &SWEPT.replace("echo", "touch started; echo"));
-    assert_eq!(workplace.xrun(&["us.toml", "-q"]).code, 0);
+    let workplace = Workplace::ran("us", &SWEPT.replace("echo", "touch started; echo"));
     std::fs::remove_file(workplace.path("started")).unwrap();
     refuses(&workplace, &as_another(&workplace, &["reproduce", "us"]), "touch started", "resolved.toml");
     for only_reads in [
@@ -223,15 +200,17 @@ fn a_command_of_a_directory_from_elsewhere_is_not_reproduced_unasked() {
 
 #[test]
 fn hooks_of_a_directory_from_elsewhere_need_the_same() {
-    let workplace = Workplace::new();
-    workplace.file("notified.toml", "[pipeline.dummy]\nfail_at_step = 9\n[hooks]\non_end = [\"touch\", \"started\"]\n");
-    assert_eq!(workplace.xrun(&["notified.toml", "-q", "--no-hooks"]).code, 1);
+    let workplace = Workplace::with(
+        "notified.toml",
+        "[pipeline.dummy]\nfail_at_step = 9\n[hooks]\non_end = [\"touch\", \"started\"]\n",
+    );
+    workplace.exits(1, &["notified.toml", "-q", "--no-hooks"]);
     let begun = workplace.latest("notified");
     let without = as_another(&workplace, &["resume", "notified"]);
     assert!(without.code == 1 && !workplace.path("started").exists(), "nothing is started: {without:?}");
     for command in ["resume", "reproduce"] {
-        let said = as_another(&workplace, &[command, "notified", "--hooks"]);
-        refuses(&workplace, &said, "touch started", "resolved.toml");
+        let output = as_another(&workplace, &[command, "notified", "--hooks"]);
+        refuses(&workplace, &output, "touch started", "resolved.toml");
     }
     assert_eq!(begun, workplace.latest("notified"));
     assert_eq!(as_another(&workplace, &["resume", "notified", "--hooks", ALLOW, "-q"]).code, 1);
@@ -240,23 +219,23 @@ fn hooks_of_a_directory_from_elsewhere_need_the_same() {
 
 #[test]
 fn a_reproduction_of_a_directory_from_elsewhere_is_not_ones_own() {
-    let workplace = Workplace::new();
-    workplace
-        .file("notified.toml", "[pipeline.dummy]\nsteps_per_epoch = 5\n[hooks]\non_end = [\"touch\", \"started\"]\n");
-    assert_eq!(workplace.xrun(&["notified.toml", "-q", "--no-hooks"]).code, 0);
+    let workplace = Workplace::with(
+        "notified.toml",
+        "[pipeline.dummy]\nsteps_per_epoch = 5\n[hooks]\non_end = [\"touch\", \"started\"]\n",
+    );
+    workplace.exits(0, &["notified.toml", "-q", "--no-hooks"]);
     assert_eq!(as_another(&workplace, &["reproduce", "notified", "-q"]).code, 0);
     let made = std::fs::canonicalize(workplace.path("results/notified/reproductions/latest")).unwrap();
-    let said = as_another(&workplace, &["reproduce", made.to_str().unwrap(), "--hooks"]);
-    refuses(&workplace, &said, "touch started", "creator.hmac");
+    let output = as_another(&workplace, &["reproduce", made.to_str().unwrap(), "--hooks"]);
+    refuses(&workplace, &output, "touch started", "creator.hmac");
 }
 
 #[test]
 fn without_a_state_directory_a_run_goes_on_and_a_later_resume_asks() {
-    let workplace = Workplace::new();
-    workplace.file("fails.toml", FAILS);
+    let workplace = Workplace::with("fails.toml", FAILS);
     let homeless = |arguments: &[&str]| {
         let mut command = workplace.command(arguments);
-        said(command.env_remove("XDG_STATE_HOME").env_remove("HOME").output().unwrap())
+        Output::from(command.env_remove("XDG_STATE_HOME").env_remove("HOME").output().unwrap())
     };
     assert_eq!(homeless(&["fails.toml", "-q"]).code, 1);
     let run = workplace.latest("fails");
@@ -279,11 +258,10 @@ fn a_directory_of_another_owner_is_not_ones_own() {
     if unsafe { libc::geteuid() } != 0 {
         return skipped("only root can give a file to another user");
     }
-    let workplace = Workplace::new();
-    workplace.file("fails.toml", FAILS);
-    assert_eq!(workplace.xrun(&["fails.toml", "-q"]).code, 1);
+    let workplace = Workplace::with("fails.toml", FAILS);
+    workplace.exits(1, &["fails.toml", "-q"]);
     let run = workplace.latest("fails");
     std::os::unix::fs::chown(run.join("resolved.toml"), Some(12345), None).unwrap();
     refuses(&workplace, &workplace.xrun(&["resume", "fails"]), "touch started", "12345");
-    assert_eq!(workplace.xrun(&["resume", "fails", "-q", ALLOW]).code, 0);
+    workplace.exits(0, &["resume", "fails", "-q", ALLOW]);
 }

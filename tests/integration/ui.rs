@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::workplace::{Workplace, json, skipped, text, wait_until};
+use crate::workplace::{Workplace, end, json, skipped, text, wait_until};
 
 /// A served results directory.
 struct Served {
@@ -64,11 +64,9 @@ impl Drop for Served {
 }
 
 fn workplace() -> Workplace {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", "[pipeline.dummy]\n");
-    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
-    assert_eq!(workplace.xrun(&["trial.toml", "-q", "--name", "other", "-s", "experiment.seed=5"]).code, 0);
-    assert_eq!(workplace.xrun(&["sweep", "trial.toml", "-q", "-s", "training.epochs=1,2"]).code, 0);
+    let workplace = Workplace::ran("trial", "[pipeline.dummy]\n");
+    workplace.exits(0, &["trial.toml", "-q", "--name", "other", "-s", "experiment.seed=5"]);
+    workplace.exits(0, &["sweep", "trial.toml", "-q", "-s", "training.epochs=1,2"]);
     workplace
 }
 
@@ -153,9 +151,9 @@ fn connections_that_say_nothing_do_not_keep_others_out_for_long() {
 
 #[test]
 fn a_run_that_goes_on_is_followed() {
-    let workplace = Workplace::new();
-    workplace.file("live.toml", "[pipeline.dummy]\nsteps_per_epoch = 100000\nstep_microseconds = 5000\n");
-    let mut child = workplace.spawn(&["live.toml", "-q"]);
+    let workplace =
+        Workplace::with("live.toml", "[pipeline.dummy]\nsteps_per_epoch = 100000\nstep_microseconds = 5000\n");
+    let child = workplace.spawn(&["live.toml", "-q"]);
     let served = Served::new(&workplace);
     let row = || served.listing()["runs"].as_array().unwrap().first().cloned().unwrap_or_default();
     wait_until("a running run", || row()["live"] == true && row()["steps"].as_u64() > Some(3));
@@ -164,8 +162,7 @@ fn a_run_that_goes_on_is_followed() {
     let id = row()["id"].as_str().unwrap().to_owned();
     let (status, _, page) = served.get(&format!("report/{id}.html"));
     assert!(status == 200 && page.contains(">running<"), "{page}");
-    child.kill().unwrap();
-    child.wait().unwrap();
+    end(child);
     wait_until("the end", || row()["state"] == "killed" && row()["live"] == false);
 }
 
@@ -194,9 +191,7 @@ fn data(page: &str) -> Value {
 #[test]
 fn an_export_has_the_list_the_curves_and_all_reports() {
     let workplace = workplace();
-    let said = workplace.xrun(&["ui", "--export", "site"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    assert_eq!(said.out.trim(), "site/index.html");
+    assert_eq!(workplace.exits(0, &["ui", "--export", "site"]).out.trim(), "site/index.html");
     let data = data(&text(&workplace.path("site/index.html")));
     let runs = data["runs.json"]["runs"].as_array().unwrap();
     assert_eq!(runs.len(), 4);
@@ -231,7 +226,7 @@ fn a_browser_shows_the_rows_of_the_served_and_of_the_exported_page() {
     let mut notes = json(&workplace.latest("trial").join("manifest.json"));
     notes = serde_json::json!({ "version": notes["version"], "tags": ["<img src=x onerror=alert(1)>"], "notes": [] });
     std::fs::write(hostile, notes.to_string()).unwrap();
-    assert_eq!(workplace.xrun(&["ui", "--export", "site"]).code, 0);
+    workplace.exits(0, &["ui", "--export", "site"]);
     let served = Served::new(&workplace);
     let site = workplace.path("site/index.html");
     for address in [format!("http://127.0.0.1:{}/{}/", served.port, served.token), format!("file://{}", site.display())]

@@ -6,30 +6,25 @@ const EXPERIMENT: &str =
     "[pipeline.dummy]\nsteps_per_epoch = 100\n[training]\nepochs = 3\n[checkpoint]\nevery_steps = 50\n";
 
 fn workplace() -> Workplace {
-    let workplace = Workplace::new();
-    workplace.file("trial.toml", EXPERIMENT);
-    workplace
+    Workplace::with("trial.toml", EXPERIMENT)
 }
 
 #[test]
 fn a_leak_is_called_growing_with_its_speed_and_fails_the_run_if_asked() {
     let workplace = workplace();
     let leak = ["trial.toml", "-s", "pipeline.dummy.leak_per_step=256 KiB"];
-    let said = workplace.xrun(&leak);
-    assert_eq!(said.code, 0, "a verdict fails nothing unless asked: {said:?}");
+    let output = workplace.exits(0, &leak);
     let verdict = json(&workplace.latest("trial").join("verdict.json"));
     assert_eq!(verdict["verdict"], "growing", "{verdict}");
     let slope = series(&verdict, "heap")["slope"].as_f64().unwrap();
     assert!((slope / (256.0 * 1024.0) - 1.0).abs() < 0.02, "{slope} bytes a step");
-    assert!(said.err.contains(verdict["message"].as_str().unwrap()), "{said:?}");
+    assert!(output.err.contains(verdict["message"].as_str().unwrap()), "{output:?}");
 
-    let said = workplace.xrun(&[&leak[..], &["--fail-on", "growing"]].concat());
-    assert_eq!(said.code, 6, "{said:?}");
+    workplace.exits(6, &[&leak[..], &["--fail-on", "growing"]].concat());
     let run = workplace.latest("trial");
     assert_eq!(json(&run.join("summary.json"))["outcome"], "memory_grew");
-    assert_eq!(workplace.xrun(&["resume", "latest"]).code, 2, "all its steps are done");
-    let judged = workplace.xrun(&["verdict", "latest", "--fail-on", "growing"]);
-    assert_eq!(judged.code, 6);
+    workplace.exits(2, &["resume", "latest"]); // all its steps are done
+    let judged = workplace.exits(6, &["verdict", "latest", "--fail-on", "growing"]);
     let message = json(&run.join("verdict.json"))["message"].as_str().unwrap().to_owned();
     assert_eq!(judged.out.lines().next(), Some(format!("growing: {message}").as_str()), "{judged:?}");
 }
@@ -40,17 +35,15 @@ fn a_resume_hides_no_leak() {
     let leak = "[pipeline.dummy]\nsteps_per_epoch = 100\nleak_per_step = \"512 KiB\"\nleak_in_ledger = true\n";
     let rest = "[training]\nepochs = 3\n[memory]\nfail_on = \"growing\"\nprobe = false\n";
     workplace.file("leak.toml", &format!("{leak}{rest}[limits]\nhost_memory = \"160 MiB\"\n"));
-    let said = workplace.xrun(&["leak.toml", "-q"]);
-    assert_eq!(said.code, 5, "{said:?}");
+    workplace.exits(5, &["leak.toml", "-q"]);
     let run = workplace.latest("leak");
     let first = json(&run.join("summary.json"));
     assert_eq!(json(&run.join("verdict.json"))["verdict"], "growing", "before the resume");
-    let said = workplace.xrun(&["resume", "latest", "-s", "limits.host_memory=2 GiB"]);
-    assert_eq!(said.code, 6, "{said:?}");
+    let output = workplace.exits(6, &["resume", "latest", "-s", "limits.host_memory=2 GiB"]);
     let (verdict, last) = (json(&run.join("verdict.json")), json(&run.join("summary.json")));
     assert_eq!((&verdict["verdict"], &verdict["owner"]), (&"growing".into(), &"dummy_leak".into()), "{verdict}");
     let message = verdict["message"].as_str().unwrap();
-    assert!(said.err.contains(message), "{said:?}");
+    assert!(output.err.contains(message), "{output:?}");
     assert!(message.contains("1 of 2") && message.contains(&format!("0 to {}", first["steps"])), "{message}");
     assert_eq!(verdict["process"]["segment"], 0);
     assert_eq!(verdict["process"]["last_step"], first["steps"]);
@@ -58,35 +51,30 @@ fn a_resume_hides_no_leak() {
     for peak in ["heap_peak", "rss_peak"] {
         assert_eq!(last["memory"][peak], first["memory"][peak], "{peak}");
     }
-    let judged = workplace.xrun(&["verdict", "latest", "--json", "--fail-on", "growing"]);
-    assert_eq!(judged.code, 6, "{judged:?}");
-    assert_eq!(judged.json(), verdict);
+    assert_eq!(workplace.exits(6, &["verdict", "latest", "--json", "--fail-on", "growing"]).json(), verdict);
 }
 
 #[test]
 fn a_result_without_its_trace_is_judged_by_its_verdict() {
     let workplace = workplace();
-    assert_eq!(workplace.xrun(&["trial.toml", "-q"]).code, 0);
+    workplace.exits(0, &["trial.toml", "-q"]);
     let run = workplace.latest("trial");
     std::fs::remove_file(run.join("memory.jsonl")).unwrap();
-    let said = workplace.xrun(&["verdict", "latest"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    assert!(said.out.starts_with("bounded: "), "{said:?}");
-    let mut messages = said.err;
+    let output = workplace.exits(0, &["verdict", "latest"]);
+    assert!(output.out.starts_with("bounded: "), "{output:?}");
+    let mut messages = output.err;
     std::fs::remove_file(run.join("verdict.json")).unwrap();
-    let said = workplace.xrun(&["verdict", "latest"]);
-    assert_eq!(said.code, 1, "{said:?}");
-    messages += &said.err;
+    messages += &workplace.exits(1, &["verdict", "latest"]).err;
     insta::assert_snapshot!(redacted(&messages));
 }
 
 #[test]
 fn a_run_without_a_leak_is_bounded_and_a_short_one_says_nothing() {
     let workplace = workplace();
-    assert_eq!(workplace.xrun(&["trial.toml", "--fail-on", "suspect"]).code, 0);
+    workplace.exits(0, &["trial.toml", "--fail-on", "suspect"]);
     let verdict = json(&workplace.latest("trial").join("verdict.json"));
     assert_eq!(verdict["verdict"], "bounded", "{verdict}");
-    assert_eq!(workplace.xrun(&["trial.toml", "-s", "training.max_steps=30", "--fail-on", "suspect"]).code, 0);
+    workplace.exits(0, &["trial.toml", "-s", "training.max_steps=30", "--fail-on", "suspect"]);
     let verdict = json(&workplace.latest("trial").join("verdict.json"));
     assert_eq!(verdict["verdict"], "inconclusive", "{verdict}");
 }

@@ -2,24 +2,7 @@
 
 use crate::workplace::{Workplace, json, lines_with, redacted, text};
 
-const FIRST: &str = "
-[experiment]
-seed = 5
-[pipeline.dummy]
-steps_per_epoch = 20
-[validation]
-at_start = true
-every_steps = 10
-[checkpoint]
-every_steps = 10
-";
-
-fn trained() -> Workplace {
-    let workplace = Workplace::new();
-    workplace.file("first.toml", FIRST);
-    assert_eq!(workplace.xrun(&["first.toml", "-q"]).code, 0);
-    workplace
-}
+const FIRST: &str = include_str!("../experiments/tiny/first.toml");
 
 /// The last metric of a run, and its first.
 fn scores(workplace: &Workplace, experiment: &str) -> (serde_json::Value, serde_json::Value) {
@@ -29,12 +12,11 @@ fn scores(workplace: &Workplace, experiment: &str) -> (serde_json::Value, serde_
 
 #[test]
 fn a_run_starts_where_another_ended_and_says_so() {
-    let workplace = trained();
+    let workplace = Workplace::ran("first", FIRST);
     let (_, ended) = scores(&workplace, "first");
     workplace.file("second.toml", "extends = \"first.toml\"\n[training]\ninitial_weights = \"results/first/latest\"\n");
-    let said = workplace.xrun(&["second.toml"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    let notice = said.err.lines().find(|line| line.contains("first/")).unwrap();
+    let output = workplace.exits(0, &["second.toml"]);
+    let notice = output.err.lines().find(|line| line.contains("first/")).unwrap();
     insta::assert_snapshot!(redacted(notice));
     assert_eq!(scores(&workplace, "second").0, ended, "it measures at first what the other measured last");
     let manifest = json(&workplace.latest("second").join("manifest.json"));
@@ -43,21 +25,20 @@ fn a_run_starts_where_another_ended_and_says_so() {
     // A checkpoint and a file name the same weights.
     for place in ["checkpoints/step_00000020", "checkpoints/step_00000020/model.safetensors"] {
         let place = format!("training.initial_weights=results/first/latest/{place}");
-        assert_eq!(workplace.xrun(&["second.toml", "-q", "-s", &place]).code, 0);
+        workplace.exits(0, &["second.toml", "-q", "-s", &place]);
         let manifest = json(&workplace.latest("second").join("manifest.json"));
         assert_eq!(manifest["data"]["initial_weights"], digest.as_str());
     }
-    assert_eq!(workplace.xrun(&["reproduce", "second", "-q"]).code, 0);
+    workplace.exits(0, &["reproduce", "second", "-q"]);
     let record = json(&workplace.reproduction("second").join("reproduction.json"));
     assert_eq!(record["agreement"], "identical", "{record}");
 }
 
 #[test]
 fn a_run_that_has_a_checkpoint_needs_the_weights_no_more_that_it_started_from() {
-    let workplace = trained();
+    let workplace = Workplace::ran("first", FIRST);
     let start = "training.initial_weights=results/first/latest";
-    let uninterrupted = workplace.xrun(&["first.toml", "-q", "--name", "whole", "-s", start]);
-    assert_eq!(uninterrupted.code, 0, "{uninterrupted:?}");
+    workplace.exits(0, &["first.toml", "-q", "--name", "whole", "-s", start]);
     let fails = ["-s", "pipeline.dummy.fail_at_step=15"];
     assert_ne!(workplace.xrun(&[&["first.toml", "-q", "--name", "cut", "-s", start], &fails[..]].concat()).code, 0);
     let run = workplace.latest("cut");
@@ -66,51 +47,40 @@ fn a_run_that_has_a_checkpoint_needs_the_weights_no_more_that_it_started_from() 
     let changed = text(&resolved).replace("fail_at_step = 15\n", "");
     std::fs::write(&resolved, crate::workplace::unsealed(&changed)).unwrap();
     std::fs::remove_dir_all(workplace.path("results/first")).unwrap();
-    let said = workplace.xrun(&["resume", "cut", "-q"]);
-    assert_eq!(said.code, 0, "{said:?}");
+    workplace.exits(0, &["resume", "cut", "-q"]);
     assert_eq!(text(&run.join("metrics.jsonl")), text(&workplace.latest("whole").join("metrics.jsonl")));
     // To evaluate it, neither; to run it again they are needed.
-    assert_eq!(workplace.xrun(&["eval", "cut"]).code, 0);
-    let said = workplace.xrun(&["reproduce", "whole"]);
-    assert!(said.code == 1 && said.err.contains("training.initial_weights"), "{said:?}");
+    workplace.exits(0, &["eval", "cut"]);
+    let output = workplace.xrun(&["reproduce", "whole"]);
+    assert!(output.code == 1 && output.err.contains("training.initial_weights"), "{output:?}");
 }
 
 #[test]
 fn weights_that_are_not_there_or_do_not_serve_are_refused_with_their_place() {
-    let workplace = trained();
+    let workplace = Workplace::ran("first", FIRST);
     workplace.file("second.toml", "extends = \"first.toml\"\n[training]\ninitial_weights = \"gone\"\n");
-    let said = workplace.xrun(&["check", "second.toml", "--json"]);
-    assert_eq!(said.code, 2, "{said:?}");
-    let problem = said.json()[0]["problems"][0].clone();
+    let problem = workplace.exits(2, &["check", "second.toml", "--json"]).json()[0]["problems"][0].clone();
     assert_eq!(
         (&problem["key"], &problem["layer"], &problem["line"], &problem["column"]),
         (&"training.initial_weights".into(), &"second.toml".into(), &3.into(), &19.into()),
         "{problem}"
     );
     insta::assert_snapshot!("weights_that_are_not_there", redacted(problem["message"].as_str().unwrap()));
-    let said = workplace.xrun(&["first.toml", "-s", "training.initial_weights=results/first"]);
-    assert_eq!(said.code, 1, "{said:?}");
-    insta::assert_snapshot!("weights_that_are_no_run", redacted(&said.err));
+    let output = workplace.exits(1, &["first.toml", "-s", "training.initial_weights=results/first"]);
+    insta::assert_snapshot!("weights_that_are_no_run", redacted(&output.err));
     let command = "[pipeline.command]\nprogram = [\"true\"]\n[training]\ninitial_weights = \"first.toml\"\n";
     workplace.file("command.toml", command);
-    let said = workplace.xrun(&["check", "command.toml"]);
-    assert_eq!(said.code, 2, "{said:?}");
-    insta::assert_snapshot!("weights_of_a_command", said.err);
+    insta::assert_snapshot!("weights_of_a_command", workplace.exits(2, &["check", "command.toml"]).err);
 }
 
 #[test]
 fn a_finished_run_is_trained_further_to_the_bits_of_a_longer_one() {
-    let workplace = trained();
-    assert_eq!(workplace.xrun(&["first.toml", "-q", "--name", "longer", "-s", "training.epochs=2"]).code, 0);
-    let said = workplace.xrun(&["resume", "first"]);
-    assert_eq!(said.code, 2, "{said:?}");
-    insta::assert_snapshot!("resume_of_a_finished_run", redacted(&said.err));
-    let said = workplace.xrun(&["resume", "first", "--epochs", "1"]);
-    assert_eq!(said.code, 2, "{said:?}");
-    insta::assert_snapshot!("no_more_epochs_than_before", redacted(&said.err));
-    let said = workplace.xrun(&["resume", "first", "--epochs", "2"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    insta::assert_snapshot!(lines_with(&said.err, "step 20"));
+    let workplace = Workplace::ran("first", FIRST);
+    workplace.exits(0, &["first.toml", "-q", "--name", "longer", "-s", "training.epochs=2"]);
+    insta::assert_snapshot!("resume_of_a_finished_run", redacted(&workplace.exits(2, &["resume", "first"]).err));
+    let output = workplace.exits(2, &["resume", "first", "--epochs", "1"]);
+    insta::assert_snapshot!("no_more_epochs_than_before", redacted(&output.err));
+    insta::assert_snapshot!(lines_with(&workplace.exits(0, &["resume", "first", "--epochs", "2"]).err, "step 20"));
     let run = workplace.latest("first");
     assert_eq!(text(&run.join("metrics.jsonl")), text(&workplace.latest("longer").join("metrics.jsonl")));
     assert_eq!(json(&run.join("summary.json"))["steps"], 40);
@@ -119,14 +89,11 @@ fn a_finished_run_is_trained_further_to_the_bits_of_a_longer_one() {
 
 #[test]
 fn a_schedule_that_is_stretched_is_said_and_steps_may_be_counted() {
-    let workplace = Workplace::new();
-    workplace.file("first.toml", &format!("{FIRST}[training]\nmax_steps = 12\n[training.schedule.cosine]\n"));
-    assert_eq!(workplace.xrun(&["first.toml", "-q"]).code, 0);
-    let said = workplace.xrun(&["resume", "first", "--epochs", "2"]);
-    assert_eq!(said.code, 2, "{said:?}");
-    insta::assert_snapshot!("steps_that_end_it_before", redacted(&said.err));
-    let said = workplace.xrun(&["resume", "first", "--max-steps", "20"]);
-    assert_eq!(said.code, 0, "{said:?}");
-    let notice = said.err.lines().find(|line| line.contains("0.000e0")).unwrap();
+    let workplace =
+        Workplace::ran("first", &format!("{FIRST}[training]\nmax_steps = 12\n[training.schedule.cosine]\n"));
+    let output = workplace.exits(2, &["resume", "first", "--epochs", "2"]);
+    insta::assert_snapshot!("steps_that_end_it_before", redacted(&output.err));
+    let output = workplace.exits(0, &["resume", "first", "--max-steps", "20"]);
+    let notice = output.err.lines().find(|line| line.contains("0.000e0")).unwrap();
     insta::assert_snapshot!(redacted(notice));
 }

@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::watch::has_python;
-use crate::workplace::{Output, Workplace, json, lines_with, said, series, skipped, text, wait_until};
+use crate::workplace::{Output, Workplace, end, json, lines_with, series, skipped, text, wait_until};
 
 const ROOT: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -33,8 +33,7 @@ fn saves_before_the_kill(name: &str, limit: u64, steps: &str) {
     let most = format!("{limit}MiB");
     let options =
         ["watch", "--name", "leak", "--every", "20ms", "--hard-limit", &most, "--at", "0.7", "--grace", "60s", "--"];
-    let said = workplace.xrun(&[&options[..], &["python3", script.to_str().unwrap(), "--steps", steps]].concat());
-    assert_eq!(said.code, 5, "{name}: {said:?}");
+    workplace.exits(5, &[&options[..], &["python3", script.to_str().unwrap(), "--steps", steps]].concat());
     let saved: Value = serde_json::from_str(&text(&workplace.path("checkpoint.json"))).unwrap();
     assert!(saved["step"].as_u64().unwrap() > 50, "{name}: {saved}");
     let run = workplace.latest("leak");
@@ -78,23 +77,17 @@ fn an_oom_kill_is_reported() {
         return;
     }
     let code = "held = bytearray(b'x') * (512 << 20)";
-    let said = workplace.xrun(&[
-        "watch",
-        "--name",
-        "killed",
-        "--every",
-        "1h",
-        "--hard-limit",
-        "48MiB",
-        "--",
-        "python3",
-        "-c",
-        code,
-    ]);
-    if said.code == 0 {
+    let output = workplace.xrun(
+        &[
+            &"watch --name killed --every 1h --hard-limit 48MiB -- python3 -c".split(' ').collect::<Vec<_>>()[..],
+            &[code],
+        ]
+        .concat(),
+    );
+    if output.code == 0 {
         return skipped("the kernel swaps in place of killing");
     }
-    assert_eq!(said.code, 137, "{said:?}");
+    assert_eq!(output.code, 137, "{output:?}");
     let summary = json(&workplace.latest("killed").join("summary.json"));
     insta::assert_snapshot!(summary["message"].as_str().unwrap().split(" (").next().unwrap());
     assert_eq!(summary["outcome"], "failed");
@@ -113,17 +106,7 @@ pub fn stand_in(workplace: &Workplace) -> Option<PathBuf> {
 }
 
 /// Holds a MiB more of the GPU with each step.
-const TRAINER: &str = r#"
-import os, time
-path = os.environ["STAND_IN_GPU_FILE"]
-for step in range(1, 401):
-    with open(path + ".part", "w") as file:
-        print(os.getpid(), (64 + step) << 20, file=file)
-        print(1, 1 << 30, file=file)
-    os.replace(path + ".part", path)
-    print(f"step {step} loss 1", flush=True)
-    time.sleep(float(os.environ["PAUSE"]))
-"#;
+const TRAINER: &str = include_str!("../scripts/gpu_trainer.py");
 
 /// `pause` are the seconds of a step, which takes 1 MiB.
 fn on_gpu(workplace: &Workplace, directory: &Path, pause: &str, more: &[&str]) -> Output {
@@ -133,15 +116,15 @@ fn on_gpu(workplace: &Workplace, directory: &Path, pause: &str, more: &[&str]) -
     let mut command = workplace.command(&[&options[..], more, &["--", "python3", script.to_str().unwrap()]].concat());
     command.env("LD_LIBRARY_PATH", directory).env("STAND_IN_GPU_FILE", workplace.path("held.txt"));
     command.env("PAUSE", pause);
-    said(command.output().unwrap())
+    Output::from(command.output().unwrap())
 }
 
 #[test]
 fn what_grows_on_a_gpu_is_named_with_who_holds_it() {
     let workplace = Workplace::new();
     let Some(directory) = stand_in(&workplace).filter(|_| has_python()) else { return };
-    let said = on_gpu(&workplace, &directory, "0.01", &[]);
-    assert_eq!(said.code, 0, "{said:?}");
+    let output = on_gpu(&workplace, &directory, "0.01", &[]);
+    assert_eq!(output.code, 0, "{output:?}");
     let run = workplace.latest("gpu");
     let verdict = json(&run.join("verdict.json"));
     assert_eq!((&verdict["verdict"], &verdict["owner"]), (&"growing".into(), &"main/GPU".into()), "{verdict}");
@@ -167,8 +150,8 @@ fn what_grows_on_a_gpu_is_named_with_who_holds_it() {
 fn a_limit_of_gpu_memory_ends_it() {
     let workplace = Workplace::new();
     let Some(directory) = stand_in(&workplace).filter(|_| has_python()) else { return };
-    let said = on_gpu(&workplace, &directory, "0.01", &["--device-memory", "128MiB"]);
-    assert_eq!(said.code, 5, "{said:?}");
+    let output = on_gpu(&workplace, &directory, "0.01", &["--device-memory", "128MiB"]);
+    assert_eq!(output.code, 5, "{output:?}");
     let dead = json(&workplace.latest("gpu").join("post_mortem.json"));
     assert_eq!((&dead["place"], &dead["limit_key"]), (&"device".into(), &"--device-memory".into()), "{dead}");
     let (held, limit) = (dead["held"].as_u64().unwrap() as f64, dead["limit"].as_u64().unwrap());
@@ -180,8 +163,8 @@ fn a_limit_of_gpu_memory_ends_it() {
 fn a_trend_that_leaves_no_time_to_save_ends_it_on_a_gpu_too() {
     let workplace = Workplace::new();
     let Some(directory) = stand_in(&workplace).filter(|_| has_python()) else { return };
-    let said = on_gpu(&workplace, &directory, "0.03", &["--device-memory", "450MiB", "--grace", "5m"]);
-    assert_eq!(said.code, 5, "{said:?}");
+    let output = on_gpu(&workplace, &directory, "0.03", &["--device-memory", "450MiB", "--grace", "5m"]);
+    assert_eq!(output.code, 5, "{output:?}");
     let dead = json(&workplace.latest("gpu").join("post_mortem.json"));
     let (held, limit) = (dead["held"].as_u64().unwrap() as f64, dead["limit"].as_u64().unwrap());
     assert!(limit == 450 << 20 && held < 0.95 * limit as f64, "before the limit: {dead}");
@@ -206,13 +189,12 @@ fn group_of(xrun: u32) -> Option<std::path::PathBuf> {
 #[test]
 fn the_cgroup_of_a_watcher_that_was_killed_goes_with_the_next_one() {
     let workplace = Workplace::new();
-    let mut child = workplace.spawn(&["watch", "--name", "killed", "--", "sh", "-c", "echo $$ > number; sleep 600"]);
+    let child = workplace.spawn(&["watch", "--name", "killed", "--", "sh", "-c", "echo $$ > number; sleep 600"]);
     wait_until("the command runs", || {
         std::fs::read_to_string(workplace.path("number")).is_ok_and(|text| text.ends_with('\n'))
     });
     let group = group_of(child.id());
-    child.kill().unwrap();
-    child.wait().unwrap();
+    end(child);
     let leader = text(&workplace.path("number")).trim().to_owned();
     let killed = std::process::Command::new("kill").args(["-KILL", "--", &format!("-{leader}")]).status().unwrap();
     assert!(killed.success());
@@ -223,6 +205,6 @@ fn the_cgroup_of_a_watcher_that_was_killed_goes_with_the_next_one() {
     wait_until("nobody is in it", || {
         std::fs::read_to_string(group.join("cgroup.procs")).map_or(!group.exists(), |processes| processes.is_empty())
     });
-    assert_eq!(workplace.xrun(&["watch", "--name", "next", "--", "true"]).code, 0);
+    workplace.exits(0, &["watch", "--name", "next", "--", "true"]);
     assert!(!group.exists(), "{}", group.display());
 }

@@ -39,6 +39,21 @@ impl Workplace {
         Self { directory: tempfile::tempdir().unwrap() }
     }
 
+    /// A new one with an experiment file.
+    pub fn with(name: &str, text: &str) -> Self {
+        let workplace = Self::new();
+        workplace.file(name, text);
+        workplace
+    }
+
+    /// A new one with a finished run of an experiment.
+    #[track_caller]
+    pub fn ran(name: &str, text: &str) -> Self {
+        let workplace = Self::new();
+        workplace.finished(name, text);
+        workplace
+    }
+
     pub fn path(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
@@ -52,24 +67,66 @@ impl Workplace {
         path
     }
 
+    /// Writes a file, or writes it anew.
+    pub fn put(&self, name: &str, content: impl AsRef<[u8]>) -> PathBuf {
+        let path = self.path(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, content).unwrap();
+        path
+    }
+
+    /// Writes a program into `bin`, which comes first in the path of each command.
+    pub fn program(&self, name: &str, script: &str) {
+        let path = self.file(&format!("bin/{name}"), script);
+        std::fs::set_permissions(path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    }
+
     pub fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_xrun"));
-        command
-            .args(arguments)
-            .current_dir(self.directory.path())
-            .env("XRUN_CACHE", cache())
-            .env_remove("XRUN_REAL_DATA");
-        command.env("XDG_STATE_HOME", state());
+        self.in_place(env!("CARGO_BIN_EXE_xrun"), arguments)
+    }
+
+    /// Another program with the directory and the environment of [`Self::command`].
+    pub fn in_place(&self, program: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(program);
+        command.args(arguments).current_dir(self.directory.path());
+        command.env("XRUN_CACHE", cache()).env("XDG_STATE_HOME", state()).env_remove("XRUN_REAL_DATA");
+        command.env("PATH", format!("{}:{}", self.path("bin").display(), std::env::var("PATH").unwrap()));
         command
     }
 
+    /// As [`Self::xrun`]; it must end with this code.
+    #[track_caller]
+    pub fn exits(&self, code: i32, arguments: &[&str]) -> Output {
+        let output = self.xrun(arguments);
+        assert_eq!(output.code, code, "{arguments:?}: {output:?}");
+        output
+    }
+
+    /// What commands that fail with their codes print, each after its arguments.
+    #[track_caller]
+    pub fn refusals(&self, commands: &[(i32, &[&str])]) -> String {
+        commands
+            .iter()
+            .map(|(code, arguments)| format!("{}\n{}\n", arguments.join(" "), self.exits(*code, arguments).err))
+            .collect()
+    }
+
+    /// Writes an experiment file, and runs it; the run's directory. It must finish.
+    #[track_caller]
+    pub fn finished(&self, name: &str, text: &str) -> PathBuf {
+        let file = format!("{name}.toml");
+        self.file(&file, text);
+        self.exits(0, &[&file, "-q"]);
+        self.latest(name)
+    }
+
     pub fn xrun(&self, arguments: &[&str]) -> Output {
-        said(self.command(arguments).output().unwrap())
+        Output::from(self.command(arguments).output().unwrap())
     }
 
     /// As [`Workplace::xrun`], for a terminal of so many characters.
     pub fn xrun_within(&self, columns: usize, arguments: &[&str]) -> Output {
-        said(self.command(arguments).env("COLUMNS", columns.to_string()).output().unwrap())
+        Output::from(self.command(arguments).env("COLUMNS", columns.to_string()).output().unwrap())
     }
 
     pub fn spawn(&self, arguments: &[&str]) -> Child {
@@ -92,11 +149,13 @@ impl Workplace {
     }
 }
 
-pub fn said(output: std::process::Output) -> Output {
-    Output {
-        code: output.status.code().unwrap_or(-1),
-        out: String::from_utf8(output.stdout).unwrap(),
-        err: String::from_utf8(output.stderr).unwrap(),
+impl From<std::process::Output> for Output {
+    fn from(output: std::process::Output) -> Self {
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            out: String::from_utf8(output.stdout).unwrap(),
+            err: String::from_utf8(output.stderr).unwrap(),
+        }
     }
 }
 
@@ -200,10 +259,90 @@ pub fn unsealed(text: &str) -> String {
         .collect()
 }
 
+/// Records of a file of lines.
+pub fn lines(path: &Path) -> Vec<serde_json::Value> {
+    unsealed(&text(path)).lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// Records of the metrics of a run.
+pub fn metrics(run: &Path) -> Vec<serde_json::Value> {
+    lines(&run.join("metrics.jsonl"))
+}
+
+/// Waits until a run has written so many lines of metrics.
+pub fn wait_for_lines(run: &Path, count: usize) {
+    let written = || std::fs::read_to_string(run.join("metrics.jsonl")).unwrap_or_default().lines().count();
+    wait_until("metrics are written", || written() >= count);
+}
+
+/// A WAV file of so many 16-bit samples of a tone at 16 kHz.
+pub fn wav(samples: u32, pitch: u32) -> Vec<u8> {
+    let mut bytes =
+        b"RIFF\xff\xff\xff\x7fWAVEfmt \x10\0\0\0\x01\0\x01\0\x80\x3e\0\0\0\x7d\0\0\x02\0\x10\0data".to_vec();
+    bytes.extend((2 * samples).to_le_bytes());
+    bytes.extend((0..samples).flat_map(|at| ((at * pitch % 200) as i16 * 50).to_le_bytes()));
+    bytes
+}
+
+/// Python that has modules: the one that a variable names, or else `python3`.
+pub fn python(variable: &str, modules: &str) -> Option<String> {
+    let python = std::env::var(variable).unwrap_or_else(|_| "python3".into());
+    let found = Command::new(&python).args(["-c", &format!("import {modules}")]).output();
+    if found.is_ok_and(|output| output.status.success()) {
+        return Some(python);
+    }
+    skipped(&format!("this Python has no {modules}; {variable} names one that has"));
+    None
+}
+
+/// Sends a signal to a process that is not yet waited for.
+pub fn send(child: &Child, signal: i32) {
+    // SAFETY: takes numbers.
+    assert_eq!(unsafe { libc::kill(child.id() as i32, signal) }, 0);
+}
+
+/// Kills a process as nobody can refuse.
+pub fn end(mut child: Child) {
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+/// The names of the buffers of a plan or summary, sorted.
+fn owners(record: &serde_json::Value) -> Vec<&str> {
+    let mut names: Vec<&str> =
+        record["owners"].as_array().unwrap().iter().map(|owner| owner["name"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    names
+}
+
+/// Holds a finished run against its plan: the same buffers with the same caps, and none above them.
+pub fn is_bounded(run: &Path) {
+    let (plan, summary) = (json(&run.join("plan.json")), json(&run.join("summary.json")));
+    assert_eq!(owners(&plan), owners(&summary), "planned and registered buffers are the same");
+    for owner in summary["owners"].as_array().unwrap() {
+        assert!(owner["peak_items"].as_u64() <= owner["cap_items"].as_u64(), "{owner}");
+        assert!(owner["peak_bytes"].as_u64() <= owner["cap_bytes"].as_u64(), "{owner}");
+        let planned = plan["owners"].as_array().unwrap().iter().find(|planned| planned["name"] == owner["name"]);
+        assert_eq!(planned.unwrap()["bytes"], owner["cap_bytes"], "{owner}");
+    }
+}
+
 /// Returns a series of a verdict.
 pub fn series<'a>(verdict: &'a serde_json::Value, name: &str) -> &'a serde_json::Value {
     let all = verdict["series"].as_array().unwrap();
     all.iter().find(|one| one["name"] == name).unwrap_or_else(|| panic!("no series {name}: {verdict}"))
+}
+
+/// All TOML files below a directory.
+pub fn toml_files(directory: &Path, found: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(directory).unwrap().flatten() {
+        let path = entry.path();
+        match path.is_dir() {
+            true => toml_files(&path, found),
+            false if path.extension().is_some_and(|end| end == "toml") => found.push(path),
+            false => {}
+        }
+    }
 }
 
 pub fn text(path: &Path) -> String {

@@ -8,14 +8,14 @@ use crate::workplace::skipped;
 /// Asked for by name the device is refused, with these words and a cure; `auto` goes on on the CPU and says why.
 fn refused(machine: Machine, words: &[&str]) {
     let machine = machine.with("XRUN__MEMORY__PROBE", "false");
-    let said = machine.xrun(&["tiny.toml", "--dry-run"]);
-    assert_eq!(said.code, 1, "{said:?}");
+    let output = machine.xrun(&["tiny.toml", "--dry-run"]);
+    assert_eq!(output.code, 1, "{output:?}");
     let listed = machine.xrun(&["check", "--devices"]);
     for word in words {
-        assert!(said.err.contains(word), "{word}: {}", said.err);
+        assert!(output.err.contains(word), "{word}: {}", output.err);
         assert!(listed.out.contains(word), "{word}: {}", listed.out);
     }
-    assert!(said.err.len() < 1200, "no source, no stack: {}", said.err);
+    assert!(output.err.len() < 1200, "no source, no stack: {}", output.err);
     assert!(listed.out.contains("auto is    cpu"), "{}", listed.out);
     let auto = machine.xrun(&["tiny.toml", "--dry-run", "--device", "auto"]);
     assert_eq!(auto.code, 0, "{auto:?}");
@@ -29,33 +29,27 @@ fn without_a_driver_there_is_no_gpu_and_auto_says_nothing_of_it() {
         return skipped("this machine has a driver");
     }
     let machine = machine.without(&["libcuda.so.1"]);
-    let said = machine.xrun(&["tiny.toml", "--dry-run"]);
-    assert_eq!(said.code, 1, "{said:?}");
-    assert!(said.err.contains("the NVIDIA driver (libcuda.so.1) is not installed"), "{said:?}");
-    assert!(said.err.contains("--gpus all"), "{said:?}");
+    let output = machine.xrun(&["tiny.toml", "--dry-run"]);
+    assert_eq!(output.code, 1, "{output:?}");
+    assert!(output.err.contains("the NVIDIA driver (libcuda.so.1) is not installed"), "{output:?}");
+    assert!(output.err.contains("--gpus all"), "{output:?}");
     let auto = machine.xrun(&["tiny.toml", "--dry-run", "--device", "auto"]);
     assert!(auto.code == 0 && !auto.err.contains("GPU"), "{auto:?}");
 }
 
 #[test]
-fn without_the_management_library_it_is_named() {
+fn what_is_missing_or_too_old_is_named() {
     let Some(machine) = Machine::new() else { return };
     let words = ["cannot load the NVIDIA management library", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"];
     refused(machine.without(&["libnvidia-ml.so.1"]), &words);
-}
-
-#[test]
-fn without_the_functions_of_the_toolkit_they_are_named() {
-    let Some(machine) = Machine::new() else { return };
-    refused(machine.with("CUDA_PATH", "/nonexistent"), &["libdevice.10.bc is not in CUDA_PATH", "nvidia-nvvm"]);
-}
-
-#[test]
-fn a_driver_or_a_gpu_that_is_too_old_is_told() {
-    let Some(machine) = Machine::new() else { return };
-    refused(machine.with("STAND_IN_DRIVER", 11080), &["supports only CUDA 11.8", "version 525"]);
-    let Some(machine) = Machine::new() else { return };
-    refused(machine.with("STAND_IN_COMPUTE", 5.2), &["compute capability 5.2", "requires 6.0"]);
+    for (variable, value, words) in [
+        ("CUDA_PATH", "/nonexistent", ["libdevice.10.bc is not in CUDA_PATH", "nvidia-nvvm"]),
+        ("STAND_IN_DRIVER", "11080", ["supports only CUDA 11.8", "version 525"]),
+        ("STAND_IN_COMPUTE", "5.2", ["compute capability 5.2", "requires 6.0"]),
+    ] {
+        let Some(machine) = Machine::new() else { return };
+        refused(machine.with(variable, value), &words);
+    }
 }
 
 #[test]
@@ -84,16 +78,16 @@ fn visible_devices_are_numbers_or_uuids_and_nothing_else() {
     let Some(machine) = Machine::new() else { return };
     let machine = machine.with("STAND_IN_DEVICES", 2);
     assert!(machine.xrun(&["check", "--devices"]).out.contains("cuda:1"));
-    let said = machine.xrun(&["tiny.toml", "--dry-run", "--device", "cuda:2"]);
-    assert!(said.code == 1 && said.err.contains("the last index is 1"), "{said:?}");
+    let output = machine.xrun(&["tiny.toml", "--dry-run", "--device", "cuda:2"]);
+    assert!(output.code == 1 && output.err.contains("the last index is 1"), "{output:?}");
     for (visible, number) in [("1", 1), ("GPU-00000002-0000-0000-0000-0000000057ad", 1), ("gpu-00000001", 0)] {
-        let said = machine.command(&["check", "--devices"]).env("CUDA_VISIBLE_DEVICES", visible).output().unwrap();
-        let out = String::from_utf8(said.stdout).unwrap();
+        let output = machine.command(&["check", "--devices"]).env("CUDA_VISIBLE_DEVICES", visible).output().unwrap();
+        let out = String::from_utf8(output.stdout).unwrap();
         assert!(out.contains(&format!("number {number}")) && !out.contains("cuda:1"), "{visible}: {out}");
     }
     for visible in ["", "7", "GPU-ffff", "none"] {
-        let said = machine.command(&["check", "--devices"]).env("CUDA_VISIBLE_DEVICES", visible).output().unwrap();
-        let out = String::from_utf8(said.stdout).unwrap();
+        let output = machine.command(&["check", "--devices"]).env("CUDA_VISIBLE_DEVICES", visible).output().unwrap();
+        let out = String::from_utf8(output.stdout).unwrap();
         assert!(out.contains(&format!("CUDA_VISIBLE_DEVICES = \"{visible}\" hides all GPUs")), "{visible}: {out}");
         assert!(out.contains("nvidia-smi -L"), "{visible}: {out}");
     }

@@ -4,55 +4,17 @@
 //! without a C compiler, they say SKIPPED and pass.
 
 mod faults;
-mod federated;
 mod missing;
-mod vision_language;
+mod pool;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
 
-use crate::workplace::{Output, Workplace, said, skipped};
+use crate::workplace::{Output, Workplace, skipped};
 
 /// Few-shot detection in a model so small that few kernels are compiled for it.
-const TINY: &str = r#"
-[experiment]
-seed = 5
-device = "cuda"
-[pipeline.fewshot-detection]
-n_way = 2
-n_query = 2
-augmentations = 2
-image_size = 32
-reference_size = 16
-auto_episodes = false
-episodes = 10
-triplet_ratio = 0.0
-[model.reference-detector]
-channels = [8, 8, 8, 8]
-pyramid_channels = 8
-embedding_size = 8
-[dataset.synthetic-video]
-train_classes = 4
-validation_classes = 2
-videos_per_class = 2
-frames_per_video = 8
-references_per_class = 4
-frame_size = 64
-[training]
-max_steps = 6
-[limits]
-workers = 0
-batch_size = 4
-[validation]
-at_start = false
-batches = 1
-images = 0
-[checkpoint]
-every_steps = 2
-[memory]
-probe = false
-"#;
+const TINY: &str = include_str!("../../experiments/tiny/cuda-few-shot.toml");
 
 /// The stand-in's directory, which has the driver's libraries; `None` where it cannot be built.
 fn stand_in() -> Option<&'static Path> {
@@ -83,8 +45,7 @@ impl Machine {
     /// `None`, and says so, where there is no stand-in.
     fn new() -> Option<Self> {
         let driver = stand_in()?.to_owned();
-        let workplace = Workplace::new();
-        workplace.file("tiny.toml", TINY);
+        let workplace = Workplace::with("tiny.toml", TINY);
         let cache = workplace.path("cache");
         Some(Self { workplace, driver, cache, variables: Vec::new() })
     }
@@ -124,7 +85,7 @@ impl Machine {
     }
 
     fn xrun(&self, arguments: &[&str]) -> Output {
-        said(self.command(arguments).output().unwrap())
+        Output::from(self.command(arguments).output().unwrap())
     }
 
     /// Trains `tiny.toml`, with overrides.

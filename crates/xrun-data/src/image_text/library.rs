@@ -25,7 +25,7 @@ pub(super) const TOO_LONG: &str = "too_long";
 pub(super) const TO_TRAIN_ON: &str = "to train on";
 pub(super) const HELD_OUT: &str = "held out for validation";
 
-/// ImageText that every data set of images with conversations has: how examples are made and images cached.
+/// Settings that every data set of images with conversations has: how examples are made and images cached.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoaderSettings {
     /// Table of the data set in an experiment, such as `dataset.image-text`.

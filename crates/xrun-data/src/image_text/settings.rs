@@ -1,4 +1,4 @@
-//! ImageText of a data set of images with conversations.
+//! Settings of a data set of images with conversations.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -53,7 +53,7 @@ pub struct ImageText {
     /// Tokens of the vocabulary that is learnt where `encoder` names none: 256 bytes, the end of text, and merges.
     #[schemars(range(min = 257, max = 65536))]
     pub vocabulary_size: usize,
-    /// ImageText of the generated set, for `source = "generated"`.
+    /// Settings of the generated set, for `source = "generated"`.
     pub generated: Generated,
 }
 

@@ -20,7 +20,7 @@ use xrun_core::units::{Bytes, pluralize};
 /// Paragraphs that a vocabulary is learnt from; more change it little.
 const LEARN_PARAGRAPHS_MAX: usize = 20_000;
 
-/// QuestionAnswers that every data set of questions and answers has: how examples are made of them and cached.
+/// Settings that every data set of questions and answers has: how examples are made of them and cached.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoaderSettings {
     /// Table of the data set in an experiment, such as `dataset.question-answers`.

@@ -1,4 +1,4 @@
-//! QuestionAnswers of a data set of questions and answers.
+//! Settings of a data set of questions and answers.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -51,7 +51,7 @@ pub struct QuestionAnswers {
     /// question. The model answers in each; the answer with the highest likelihood counts.
     #[schemars(range(min = 1, max = 4096))]
     pub validation_windows: usize,
-    /// QuestionAnswers of the generated set, for `source = "generated"`.
+    /// Settings of the generated set, for `source = "generated"`.
     pub generated: Generated,
 }
 

@@ -22,7 +22,7 @@ pub enum ClassSplit {
     Unseen,
 }
 
-/// SoundClips that every data set of sounds has: how clips are read and cached.
+/// Settings that every data set of sounds has: how clips are read and cached.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoaderSettings {
     /// Table of the data set in an experiment, such as `dataset.sound-clips`.

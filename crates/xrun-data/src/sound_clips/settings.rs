@@ -1,4 +1,4 @@
-//! SoundClips of a data set of sound clips.
+//! Settings of a data set of sound clips.
 
 use std::path::PathBuf;
 
@@ -46,7 +46,7 @@ pub struct SoundClips {
     /// The directory that symlinks may lead into, for `follow_links = true`, such as a scratch disk with the clips.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub link_root: Option<String>,
-    /// SoundClips of the generated set, for `source = "generated"`.
+    /// Settings of the generated set, for `source = "generated"`.
     pub generated: Generated,
 }
 

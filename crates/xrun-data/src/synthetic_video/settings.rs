@@ -1,4 +1,4 @@
-//! SyntheticVideo of the synthetic videos.
+//! Settings of the synthetic videos.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};

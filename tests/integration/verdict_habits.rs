@@ -87,6 +87,8 @@ fn the_verdict_reaches_its_goals_on_short_runs_of_the_judged_half() {
     let rows: Vec<Row> = SHORT.habits.iter().flat_map(judged).collect();
     let goals = goals::goals(&SHORT, &rows);
     let text = table::markdown(&SHORT, &rows);
+    let by_habit = table::habits(&SHORT, &rows);
+    assert!(SHORT.habits.iter().all(|habit| by_habit.contains(habit.name)), "{by_habit}");
     assert!(goals.iter().all(|goal| text.contains(goal.name)), "{text}");
     let fraction = |named: &str| goals.iter().find(|goal| goal.name.starts_with(named)).unwrap().rate.fraction();
     assert!(fraction("bounded, called growing") <= 0.03, "{text}");

@@ -46,6 +46,8 @@ mod trend;
 pub mod units;
 mod watch;
 mod window_minima;
+#[cfg(feature = "schema")]
+mod word_schemas;
 mod words;
 
 pub use axis::{Axis, RateUnit};

@@ -25,7 +25,7 @@ type Settings = Value;
 /// Opens a directory as few-shot detection does.
 fn open(format: Format, settings: &Settings) -> Result<Library, DataError> {
     fn opened<F: format::Format>(settings: &Settings) -> Result<Library, DataError> {
-        format::open::<F>(&serde_json::from_value(settings.clone()).unwrap())
+        format::open(&serde_json::from_value::<F>(settings.clone()).unwrap())
     }
     let library = match format {
         Format::Coco => opened::<Coco>(settings),

@@ -172,7 +172,7 @@ pub fn read<'de, T: Deserialize<'de>>(text: &'de [u8], advice: Advice) -> Result
     };
     let is_form = error.is_data();
     let path = path.filter(|path| is_form && path.iter().len() > 0);
-    let last = path.as_ref().and_then(|path| path.iter().last());
+    let last = path.as_ref().and_then(|path| path.iter().next_back());
     let advice = advice.iter().find(|(key, _)| matches!(last, Some(Segment::Map { key: found }) if found == key));
     let advice = advice.map_or_else(String::new, |(_, advice)| format!("; {advice}"));
     let path = path.as_ref().map_or_else(String::new, |path| format!("`{path}`: "));

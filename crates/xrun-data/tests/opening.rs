@@ -151,10 +151,6 @@ fn opening_takes_little_more_than_the_index_and_decoding_no_more_than_its_limit(
     let before = heap::read().bytes;
     let (many, opened) = peak(|| format::open(&settings).unwrap());
     let (held, index) = (heap::read().bytes - before, index_bytes(&many));
-    println!(
-        "2000 images: {opened} bytes at the peak, {held} held, the index has {index}, {} declared",
-        many.opening_bytes
-    );
     assert_close("many images, held", held, index);
     assert!(many.opening_bytes >= opened, "{} declared, {opened} taken", many.opening_bytes);
     let (classes, taken) = peak(|| index_classes(&many));
@@ -167,7 +163,6 @@ fn opening_takes_little_more_than_the_index_and_decoding_no_more_than_its_limit(
     let (tokenizer, taken) = peak(|| Tokenizer::learn(&words, 2000).unwrap());
     let ledger = Ledger::default();
     let (buffer, _registration) = tokenizer.register_learning(&ledger).unwrap();
-    println!("learning: {taken} bytes, {} declared", buffer.cap.bytes);
     assert!(taken <= buffer.cap.bytes && buffer.cap.bytes < 4 * taken, "{taken} bytes, {} declared", buffer.cap.bytes);
     assert_eq!((ledger.read()[0].peak_bytes, ledger.read()[0].bytes), (buffer.cap.bytes, 0));
 

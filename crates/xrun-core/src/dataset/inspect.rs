@@ -58,7 +58,7 @@ fn load(entry: &Path) -> Option<InspectionResult> {
 fn store(entry: &Path, inspected: &InspectionResult) {
     let (Ok(text), Some(directory)) = (serde_json::to_string(inspected), entry.parent()) else { return };
     if cache::create(directory).is_ok() {
-        let _ = write::replace(entry, &checksum::text(&format!("{text}\n")));
+        let _ = write::replace(entry, &checksum::text(format!("{text}\n")));
         cache::remove_oldest(directory, INSPECTIONS_MAX);
     }
 }

@@ -239,8 +239,8 @@ fn squad_text(_: &Path) -> RunInput {
         };
         for span in &index.places {
             let part = &text[span.offset as usize..][..span.length as usize];
-            let paragraph: Paragraph = serde_json::from_slice(part)
-                .map_err(|error| format!("a paragraph of the index is not JSON: {error}"))?;
+            let paragraph: Paragraph =
+                Paragraph::read(part).map_err(|error| format!("a paragraph of the index is not JSON: {error}"))?;
             let cut = Cut::Sliding { stride: 4, most: 8 };
             example::example(&paragraph, span.question as usize, 16, cut, &tokenizer)
                 .map_err(|error| error.to_string())?;

@@ -6,7 +6,7 @@
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark may panic, and prints its result")]
 
 use xrun::bounded::ledger::Ledger;
-use xrun::data::sound_clips::library::Role;
+use xrun::data::sound_clips::library::ClassSplit;
 use xrun::data::sound_clips::open::open;
 use xrun::data::sound_clips::settings::SoundClips;
 use xrun::data::sound_clips::store::ClipStore;
@@ -23,7 +23,7 @@ fn main() {
     let (limits, ledger) = (Limits::default(), Ledger::default());
     let store = ClipStore::new(open(&settings).unwrap(), &loader, &limits, [BANDS, FRAMES], &ledger).unwrap();
     for (split, is_held_out) in [(Split::Train, false), (Split::Validation, true)] {
-        for clip in store.library().clips_of(Role::Nodes, split) {
+        for clip in store.library().clips_of(ClassSplit::Federated, split) {
             let log_mel = store.log_mel(clip).unwrap();
             let moments = |band: usize| {
                 let values = log_mel.iter().skip(band).step_by(BANDS);

@@ -148,6 +148,6 @@ mod tests {
             assert!(parsed(&flipped).is_err(), "bit {bit}: {}", String::from_utf8_lossy(&flipped));
         }
         assert!(parsed(text.as_bytes()).is_err(), "without its checksum");
-        assert!(parsed(&checksum::text(&text.replace("steps", "stops"))).is_err(), "an unknown key");
+        assert!(parsed(&checksum::text(text.replace("steps", "stops"))).is_err(), "an unknown key");
     }
 }

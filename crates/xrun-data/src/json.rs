@@ -3,9 +3,10 @@
 
 use std::fmt;
 
-use serde::Deserializer;
 use serde::de::{Error, Visitor};
+use serde::{Deserialize, Deserializer};
 use serde_json::error::Category;
+use serde_path_to_error::Segment;
 
 /// Refuses a list; `expected` completes "expected …". Of any other text the parser has the better word.
 ///
@@ -144,9 +145,38 @@ pub fn optional_integer<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Op
     Ok(value.map(|Integer(value)| value))
 }
 
-/// Returns whether [`integer`] reads a value.
-pub fn is_integer(value: &serde_json::Value) -> bool {
-    integer(value).is_ok()
+/// Advice on what to write, by key.
+pub type Advice = &'static [(&'static str, &'static str)];
+
+/// Error of a value that cannot be read.
+#[derive(Debug)]
+pub struct ReadError {
+    /// `true` where it is JSON of another form, `false` where it is no JSON.
+    pub is_form: bool,
+    /// Cause, with the path of the key.
+    pub message: String,
+}
+
+/// Reads a value, one line of JSON.
+///
+/// # Errors
+/// The path of the key that is wrong, the expected and the found value, and advice on that key.
+pub fn read<'de, T: Deserialize<'de>>(text: &'de [u8], advice: Advice) -> Result<T, ReadError> {
+    let mut json = serde_json::Deserializer::from_slice(text);
+    let (path, error) = match serde_path_to_error::deserialize(&mut json) {
+        Ok(value) => match json.end() {
+            Ok(()) => return Ok(value),
+            Err(error) => (None, error),
+        },
+        Err(error) => (Some(error.path().clone()), error.into_inner()),
+    };
+    let is_form = error.is_data();
+    let path = path.filter(|path| is_form && path.iter().len() > 0);
+    let last = path.as_ref().and_then(|path| path.iter().next_back());
+    let advice = advice.iter().find(|(key, _)| matches!(last, Some(Segment::Map { key: found }) if found == key));
+    let advice = advice.map_or_else(String::new, |(_, advice)| format!("; {advice}"));
+    let path = path.as_ref().map_or_else(String::new, |path| format!("`{path}`: "));
+    Err(ReadError { is_form, message: format!("{path}{}{advice}", why_of_line(text, &error)) })
 }
 
 #[cfg(test)]

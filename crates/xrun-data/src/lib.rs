@@ -10,7 +10,6 @@ pub mod image_folder;
 pub mod image_text;
 pub mod json;
 pub mod micro_batches;
-pub mod named;
 pub mod order;
 pub mod question_answers;
 pub mod reading;
@@ -23,6 +22,21 @@ pub mod tokenizer;
 pub mod transform;
 pub mod voc;
 pub mod yolo;
+
+use xrun_core::experiment::kinds::Kinds;
+
+/// The data sets of this crate. A format of images with boxes is one line.
+pub fn kinds() -> Kinds {
+    Kinds::default()
+        .dataset::<synthetic_video::settings::SyntheticVideo>()
+        .dataset::<coco::Coco>()
+        .dataset::<voc::Voc>()
+        .dataset::<yolo::Yolo>()
+        .dataset::<image_folder::ImageFolder>()
+        .dataset::<question_answers::settings::QuestionAnswers>()
+        .dataset::<sound_clips::settings::SoundClips>()
+        .dataset::<image_text::settings::ImageText>()
+}
 
 #[cfg(test)]
 xrun_core::count_heap!();

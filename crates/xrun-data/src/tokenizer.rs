@@ -4,7 +4,6 @@
 //! of a text is not taken for it.
 
 use std::collections::{BTreeMap, HashMap};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use tokenizers::models::bpe::{BPE, BpeTrainer, Merges, Vocab};
@@ -13,8 +12,11 @@ use tokenizers::utils::parallelism;
 use tokenizers::{AddedToken, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, Tokenizer as Inner};
 
 use crate::json::why;
+use xrun_core::bounded::buffer::Buffer;
+use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun_core::dataset::digest::digest_of_file;
 use xrun_core::dataset::error::DataError;
+use xrun_core::files::file;
 use xrun_core::units::{Bytes, pluralize};
 
 /// Token of GPT-2 for the end of a text.
@@ -80,6 +82,8 @@ pub struct Tokenizer {
     bytes: Vec<u32>,
     /// Notes about the words that it was learnt from.
     note: Option<String>,
+    /// Number of the words that it was learnt from, and bytes that learning took at most; 0 for a vocabulary of files.
+    learning: Cap,
 }
 
 impl Tokenizer {
@@ -116,7 +120,7 @@ impl Tokenizer {
         let eos_token =
             inner.token_to_id(END_OF_TEXT).ok_or_else(|| DataError::content("no end of text was learnt"))?;
         let size = inner.get_vocab_size(false);
-        Ok(Self { note: words.note(), ..Self::with(inner, size, eos_token) })
+        Ok(Self { note: words.note(), learning: words.learning(size), ..Self::with(inner, size, eos_token) })
     }
 
     fn with(inner: Inner, size: usize, eos_token: u32) -> Self {
@@ -124,7 +128,15 @@ impl Tokenizer {
         let bytes =
             |token: u32| inner.id_to_token(token).filter(|_| token != eos_token).map_or(0, |text| text.chars().count());
         let bytes = (0..size as u32).map(|token| bytes(token) as u32).collect();
-        Self { inner, size, eos_token, bytes, note: None }
+        Self { inner, size, eos_token, bytes, note: None, learning: Cap { items: 0, bytes: 0 } }
+    }
+
+    /// Enters what learning took into the ledger, as a buffer that is empty again; `None` for a vocabulary of files.
+    pub fn register_learning(&self, ledger: &Ledger) -> Option<(Buffer, Registration)> {
+        let buffer = Buffer::new("vocabulary_learning", Policy::Refuse, self.learning)
+            .because("words of the training texts and tables of their pairs, before the first step");
+        let registration = (self.learning.items > 0).then(|| buffer.register_opened(ledger, 0, 0))?;
+        Some((buffer, registration))
     }
 
     /// Tokens in the vocabulary.
@@ -224,6 +236,20 @@ impl Words {
         }
     }
 
+    /// Number of words, and an upper bound of the bytes that learning `size` tokens takes, with the words themselves.
+    fn learning(&self, size: usize) -> Cap {
+        /// A letter in the trainer's words, and the word in the list of each of its pairs.
+        const LETTER: usize = 64;
+        /// A word in a hash table, which may be half empty.
+        const WORD: usize = 160;
+        /// A pair of letters with its count, its list of words and its place in the queue.
+        const PAIR: usize = 256;
+        let pairs = self.bytes.min(1 << 16) + size;
+        let words = self.counts.capacity() * (size_of::<(String, u64)>() + 1) + self.bytes;
+        let trainer = self.bytes * LETTER + self.counts.len() * WORD + pairs * PAIR;
+        Cap { items: self.counts.len() as u64, bytes: (words + trainer) as u64 }
+    }
+
     /// Does the same as [`Words::add`] for a text that has room for a word that would be cut; of others nothing is counted. For
     /// [`Words::note`] alone, without the time that all texts take.
     ///
@@ -257,12 +283,8 @@ fn around(model: BPE) -> Inner {
 }
 
 fn text(path: &Path) -> Result<String, DataError> {
-    let failed = |error: std::io::Error| DataError::file(path, format!("cannot be read: {error}"));
-    let mut bytes = Vec::new();
-    std::fs::File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes)).map_err(failed)?;
-    if bytes.len() as u64 > FILE_BYTES_MAX {
-        return Err(DataError::file(path, format!("has more than {FILE_BYTES_MAX} bytes, and is no vocabulary")));
-    }
+    let bytes = file::bytes(path, FILE_BYTES_MAX);
+    let bytes = bytes.map_err(|error| DataError::file(path, format!("cannot be read: {error}")))?;
     String::from_utf8(bytes).map_err(|error| DataError::file(path, format!("is not UTF-8: {error}")))
 }
 

@@ -11,15 +11,17 @@ use xrun_core::dataset::sample::{HostImage, ImageSource};
 use xrun_core::heap;
 use xrun_core::settings::sections::Limits;
 use xrun_core::units::Bytes;
+use xrun_data::boxes::classes::{ClassIndex, index_classes, table_bytes};
 use xrun_data::boxes::format;
 use xrun_data::boxes::frames::{Buffers, FrameStore, index_bytes};
 use xrun_data::coco::Coco;
-use xrun_data::named::read_image_file;
 use xrun_data::question_answers::files::QuestionFile;
 use xrun_data::question_answers::squad::QuestionLocation;
 use xrun_data::reading::decoding::{decode_bytes, decoding_bytes};
 use xrun_data::reading::invalid::{InvalidCollector, OnInvalid};
+use xrun_data::reading::named_image::read_image_file;
 use xrun_data::reading::orientation::ExifOrientation;
+use xrun_data::tokenizer::{Tokenizer, Words};
 
 xrun_core::count_heap!();
 
@@ -127,6 +129,42 @@ fn opening_takes_little_more_than_the_index_and_decoding_no_more_than_its_limit(
     let index = index_bytes(&library);
     assert_close("boxes", opened, index);
     assert!(library.opening_bytes.max(index) >= opened, "{} declared, {opened} taken", library.opening_bytes);
+
+    // Many images of few objects: the index is mostly names.
+    let many = at("many");
+    std::fs::create_dir(&many).unwrap();
+    let (mut images, mut annotations) = (Vec::new(), Vec::new());
+    for image in 0..2000 {
+        std::os::unix::fs::symlink("../coco/0.png", many.join(format!("{image:012}.png"))).unwrap();
+        images.push(serde_json::json!({ "id": image, "file_name": format!("{image:012}.png") }));
+        annotations.push(
+            serde_json::json!({ "id": image, "image_id": image, "category_id": image % 2, "bbox": [1, 2, 3, 4] }),
+        );
+    }
+    let categories = serde_json::json!([{ "id": 0, "name": "cat" }, { "id": 1, "name": "dog" }]);
+    let text =
+        serde_json::json!({ "images": images, "annotations": annotations, "categories": categories }).to_string();
+    drop((images, annotations));
+    std::fs::write(many.join("annotations.json"), text).unwrap();
+    let settings = serde_json::json!({ "path": many, "follow_links": true, "link_root": directory.path() });
+    let settings: Coco = serde_json::from_value(settings).unwrap();
+    let before = heap::read().bytes;
+    let (many, opened) = peak(|| format::open(&settings).unwrap());
+    let (held, index) = (heap::read().bytes - before, index_bytes(&many));
+    assert_close("many images, held", held, index);
+    assert!(many.opening_bytes >= opened, "{} declared, {opened} taken", many.opening_bytes);
+    let (classes, taken) = peak(|| index_classes(&many));
+    let most = table_bytes(&many) + classes.iter().map(ClassIndex::bytes).sum::<u64>();
+    assert!(taken <= most + 64 * 1024, "{taken} bytes for the classes, {most} declared");
+    drop((classes, many));
+
+    let mut words = Words::default();
+    (0..20_000).for_each(|number: u32| words.add(&format!(" w{:x}", number.wrapping_mul(2_654_435_761)), 2).unwrap());
+    let (tokenizer, taken) = peak(|| Tokenizer::learn(&words, 2000).unwrap());
+    let ledger = Ledger::default();
+    let (buffer, _registration) = tokenizer.register_learning(&ledger).unwrap();
+    assert!(taken <= buffer.cap.bytes && buffer.cap.bytes < 4 * taken, "{taken} bytes, {} declared", buffer.cap.bytes);
+    assert_eq!((ledger.read()[0].peak_bytes, ledger.read()[0].bytes), (buffer.cap.bytes, 0));
 
     // As if the largest image were any.
     library.largest = None;

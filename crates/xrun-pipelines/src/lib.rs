@@ -27,14 +27,6 @@ mod weights_header;
 mod without_burn;
 
 use xrun_core::experiment::kinds::Kinds;
-use xrun_data::coco::Coco;
-use xrun_data::image_folder::ImageFolder;
-use xrun_data::image_text::settings::ImageText;
-use xrun_data::question_answers::settings::QuestionAnswers;
-use xrun_data::sound_clips::settings::SoundClips;
-use xrun_data::synthetic_video::settings::SyntheticVideo;
-use xrun_data::voc::Voc;
-use xrun_data::yolo::Yolo;
 
 use federated_adapters::settings::{AudioAdapters, FederatedAdapters};
 use fewshot_detection::settings::{FewshotDetection, ReferenceDetector};
@@ -56,14 +48,7 @@ pub fn kinds() -> Kinds {
         .model::<AudioAdapters>()
         .model::<VisionLanguageModel>()
         .model::<ResNet>()
-        .dataset::<SyntheticVideo>()
-        .dataset::<Coco>()
-        .dataset::<Voc>()
-        .dataset::<Yolo>()
-        .dataset::<ImageFolder>()
-        .dataset::<QuestionAnswers>()
-        .dataset::<SoundClips>()
-        .dataset::<ImageText>()
+        .and(xrun_data::kinds())
 }
 
 /// Registers the built-in kinds before the first unit test.

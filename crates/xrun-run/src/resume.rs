@@ -348,7 +348,7 @@ pub fn replace_experiment(run: &Path, plan: &Plan) -> Result<(), WriteError> {
     let own = trust::check_run(run).is_ok();
     xrun_results::resolved::write(
         &run.join(layout::RESOLVED),
-        &checksum::text(&resolved::to_toml(&plan.experiment, None)),
+        &checksum::text(resolved::to_toml(&plan.experiment, None)),
     )?;
     if own {
         trust::sign_run(run, &plan.experiment);

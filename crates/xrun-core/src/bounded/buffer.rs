@@ -59,6 +59,14 @@ impl Buffer {
         ledger.register(self.name, self.cap, self.policy)
     }
 
+    /// Registers a buffer that was full while its data was opened, and holds this much from now on.
+    pub fn register_opened(&self, ledger: &Ledger, items: u64, bytes: u64) -> Registration {
+        let registration = self.register(ledger);
+        registration.set(self.cap.items, self.cap.bytes);
+        registration.set(items, bytes);
+        registration
+    }
+
     /// Registers the buffer for a container that implements `policy`. Panics when the declaration has another policy.
     pub(super) fn register_as(&self, policy: Policy, ledger: &Ledger) -> Registration {
         assert!(

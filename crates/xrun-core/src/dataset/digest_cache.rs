@@ -20,6 +20,8 @@ use crate::units::{Bytes, pluralize, seconds};
 const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// Maximum number of data sets in the cache.
 const SETS_MAX: usize = 256;
+/// Bytes of a line without its name, about.
+const LINE_BYTES: usize = 144;
 /// First line of a list: the format version and the columns.
 const HEADER: &str = "# xrun digests 1: SHA-256, bytes, modified, changed, inode, name";
 /// Coarsest resolution of time stamps in file systems.
@@ -199,10 +201,18 @@ impl DigestCache {
         }
     }
 
-    /// Bytes that it takes.
-    pub fn bytes(&self) -> u64 {
-        let file = |(name, known): (&String, &Known)| size_of::<(String, Known)>() + name.len() + known.digest.len();
-        self.files.iter().map(file).sum::<usize>() as u64
+    /// Maximum bytes that it takes until it is saved, with the text that [`save`](Self::save) writes.
+    pub fn bytes_max(&self) -> u64 {
+        // A node of a map has room for 11 entries, and at least 5.
+        let entry = |bytes: usize| bytes * 11 / 5;
+        let file = |(name, known): (&String, &Known)| {
+            entry(size_of::<(String, Known)>()) + known.digest.capacity() + LINE_BYTES + 2 * name.len()
+        };
+        let expected = |(name, digest): (&String, &String)| {
+            entry(size_of::<(String, String)>()) + name.capacity() + digest.capacity()
+        };
+        let expected = self.expected.iter().flatten().map(expected).sum::<usize>();
+        (self.files.iter().map(file).sum::<usize>() + 2 * LINE_BYTES + expected) as u64
     }
 
     /// Saves the digests for the next run. Errors are ignored: the cache is optional.
@@ -212,8 +222,12 @@ impl DigestCache {
         if self.files.values().all(|known| known.current && known.cached) {
             return;
         }
-        let mut text = format!("{HEADER}\n");
-        for (name, Known { stamp, digest, .. }) in self.files.iter().filter(|(_, known)| known.current) {
+        // The digests go as their lines come: each may be as long as the index of the data.
+        let lines = self.files.keys().map(|name| LINE_BYTES + name.len()).sum::<usize>();
+        let mut text = String::with_capacity(lines + 2 * LINE_BYTES);
+        text += HEADER;
+        text.push('\n');
+        for (name, Known { stamp, digest, .. }) in self.files.into_iter().filter(|(_, known)| known.current) {
             if stamp.settled(self.opened_at) && !name.contains('\n') {
                 let Stamp { length, modified, changed, inode } = stamp;
                 let _ = writeln!(text, "{digest} {length} {modified} {changed} {inode} {name}");
@@ -221,7 +235,7 @@ impl DigestCache {
         }
         let directory = self.cache_file.parent().unwrap_or(Path::new("."));
         if text.len() as u64 + 1024 < FILE_BYTES_MAX && cache::create(directory).is_ok() {
-            let _ = write::replace(&self.cache_file, &checksum::text(&text));
+            let _ = write::replace(&self.cache_file, &checksum::text(text));
             cache::remove_oldest(directory, SETS_MAX);
         }
     }

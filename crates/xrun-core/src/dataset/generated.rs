@@ -4,11 +4,13 @@
 //! Readers compare, and reject a file with other bytes: results would change silently.
 
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 use super::cache;
-use super::digest::digest_of_file;
+use super::digest::{digest as digest_of_bytes, digest_of_file};
 use super::digest_cache::CHANGED;
 use super::error::DataError;
 use crate::files::{file as regular, write};
@@ -17,6 +19,49 @@ use crate::files::{file as regular, write};
 const THREADS_MAX: usize = 8;
 /// Maximum size of the list of one file.
 const LIST_BYTES_MAX: u64 = 4096;
+
+/// A generated directory of the cache. Other settings have another.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GeneratedSet {
+    name: String,
+    /// Its file that is written last.
+    last: &'static str,
+}
+
+impl GeneratedSet {
+    /// The set of these settings. A change of what is written needs another `version`: old directories stay valid for old code.
+    pub fn new(prefix: &str, version: u32, settings: &impl Serialize, last: &'static str) -> Self {
+        let identity = format!("{version} {}", serde_json::to_string(settings).unwrap_or_default());
+        Self { name: format!("{prefix}-{}", &digest_of_bytes(identity.as_bytes())[..16]), last }
+    }
+
+    /// Its directory below a cache directory, existing or not.
+    pub fn directory(&self, cache: &Path) -> PathBuf {
+        cache.join(&self.name)
+    }
+
+    /// Its directory, where it is still to be generated.
+    pub fn missing(&self, cache: &Path) -> Option<PathBuf> {
+        Some(self.directory(cache)).filter(|directory| is_missing(&directory.join(self.last)))
+    }
+
+    /// Its directory, written now if it is missing.
+    ///
+    /// # Errors
+    /// As [`directory`].
+    pub fn generate(&self, cache: &Path, make: impl FnOnce(&Path) -> io::Result<()>) -> Result<PathBuf, DataError> {
+        directory(cache, &self.name, self.last, make)
+    }
+}
+
+/// Writes a new file of a directory that is being generated.
+///
+/// # Errors
+/// It is there, or cannot be written.
+pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    // The whole directory is renamed when it is complete, so a half-written file is never seen.
+    OpenOptions::new().create_new(true).write(true).open(path)?.write_all(bytes)
+}
 
 /// Path of the directory `name` of the cache; `make` writes it if it is missing. The presence of its file `last`, which is
 /// written last, marks it as complete. Other processes wait for the one that writes.

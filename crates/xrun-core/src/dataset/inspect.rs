@@ -5,7 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use super::error::DataError;
-use super::kind::{Dataset, DatasetSummary};
+use super::kind::{Dataset, DatasetSummary, Inspected};
 use super::stamp::{program, stamp};
 use super::{cache, digest, digest_cache};
 use crate::files::{checksum, file, write};
@@ -23,20 +23,20 @@ type InspectionResult = Result<DatasetSummary<serde_json::Value>, DataError>;
 ///
 /// # Errors
 /// Every fault of the data that would end a run before its first step.
-pub fn inspect(dataset: &Dataset) -> Result<Option<DatasetSummary<serde_json::Value>>, DataError> {
+pub fn inspect(dataset: &Dataset) -> Result<Option<Inspected>, DataError> {
     let files = dataset.files();
     if files.is_empty() {
         return Ok(None);
     }
     let entry = stamp(&files).map(|stamp| cache_entry(dataset, &stamp));
     if let Some(cached) = entry.as_ref().and_then(|entry| load(entry)) {
-        return cached.map(Some);
+        return cached.map(|summary| Some((summary, None)));
     }
-    let inspected = dataset.inspect();
+    let (summary, opened) = dataset.inspect().map_or_else(|e| (Err(e), None), |(s, o)| (Ok(s), o));
     if let Some(entry) = entry {
-        store(&entry, &inspected);
+        store(&entry, &summary);
     }
-    inspected.map(Some)
+    summary.map(|summary| Some((summary, opened)))
 }
 
 fn cache_entry(dataset: &Dataset, stamp: &str) -> PathBuf {
@@ -58,7 +58,7 @@ fn load(entry: &Path) -> Option<InspectionResult> {
 fn store(entry: &Path, inspected: &InspectionResult) {
     let (Ok(text), Some(directory)) = (serde_json::to_string(inspected), entry.parent()) else { return };
     if cache::create(directory).is_ok() {
-        let _ = write::replace(entry, &checksum::text(&format!("{text}\n")));
+        let _ = write::replace(entry, &checksum::text(format!("{text}\n")));
         cache::remove_oldest(directory, INSPECTIONS_MAX);
     }
 }

@@ -64,14 +64,18 @@ pub trait DatasetKind: AnySettings {
     /// Every fault of the data that would end a run of any pipeline before its first step.
     fn open(&self) -> Result<Box<dyn AnyDataset>, DataError>;
 
-    /// Summary of the data for `xrun check`.
+    /// Summary of the data for `xrun check`, and the open data where it was opened as for a run.
     ///
     /// # Errors
     /// As [`DatasetKind::open`].
-    fn inspect(&self) -> Result<DatasetSummary<serde_json::Value>, DataError> {
-        Ok(self.open()?.summarise())
+    fn inspect(&self) -> Result<Inspected, DataError> {
+        let opened = self.open()?;
+        Ok((opened.summarise(), Some(opened)))
     }
 }
+
+/// Summary of a data set, and the open data set where it was opened as for a run.
+pub type Inspected = (DatasetSummary<serde_json::Value>, Option<Box<dyn AnyDataset>>);
 
 /// Result of inspecting usable data.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]

@@ -1,10 +1,14 @@
 //! Inspection of an experiment's data for `xrun check`.
 
+use std::any::Any;
+
+use serde::Deserialize;
+
 use super::Experiment;
-use super::pipeline::DataSummary;
 use crate::dataset;
 use crate::dataset::description::Description;
 use crate::dataset::error::{DataError, InvalidItems};
+use crate::dataset::open_dataset::{AnyDataset, OpenDataset};
 use crate::task::lowered::LoweredSetting;
 
 /// Result of inspecting usable data for a pipeline.
@@ -20,6 +24,34 @@ pub struct Inspection {
     pub lowered: Vec<LoweredSetting>,
 }
 
+/// Data that was inspected, as a pipeline sees it.
+pub struct InspectedData {
+    summary: serde_json::Value,
+    opened: Option<Box<dyn AnyDataset>>,
+}
+
+impl InspectedData {
+    /// The summary of the data of type `D`.
+    ///
+    /// # Errors
+    /// It is of another type.
+    pub fn summary<D: OpenDataset>(&self) -> Result<D::Summary, DataError> {
+        D::Summary::deserialize(&self.summary).map_err(|error| DataError::content(error.to_string()))
+    }
+
+    /// The data itself: as the inspection opened it, or opened now where the summary was cached.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn open<D: OpenDataset>(self, experiment: &Experiment) -> Result<D, DataError> {
+        let opened = self.opened.map(|opened| -> Box<dyn Any> { opened });
+        match opened.and_then(|opened| opened.downcast().ok()) {
+            Some(opened) => Ok(*opened),
+            None => experiment.open_dataset().map_err(|error| DataError::content(error.to_string())),
+        }
+    }
+}
+
 impl From<Vec<LoweredSetting>> for Inspection {
     fn from(lowered: Vec<LoweredSetting>) -> Self {
         Self { lowered, ..Self::default() }
@@ -32,8 +64,9 @@ impl From<Vec<LoweredSetting>> for Inspection {
 /// Every fault of the data that would end a run before its first step.
 pub fn inspect(experiment: &Experiment) -> Result<Inspection, DataError> {
     let Some(dataset) = &experiment.dataset else { return Ok(Inspection::default()) };
-    let Some(inspected) = dataset::inspect::inspect(dataset)? else { return Ok(Inspection::default()) };
-    let of_pipeline = experiment.pipeline.inspect(experiment, DataSummary(inspected.summary))?;
+    let Some((inspected, opened)) = dataset::inspect::inspect(dataset)? else { return Ok(Inspection::default()) };
+    let seen = InspectedData { summary: inspected.summary, opened };
+    let of_pipeline = experiment.pipeline.inspect(experiment, seen)?;
     let mut skipped = inspected.skipped;
     skipped.append(&of_pipeline.skipped);
     Ok(Inspection { skipped, notes: inspected.notes, description: inspected.description, ..of_pipeline })

@@ -3,7 +3,7 @@
 use std::any::Any;
 
 use super::Experiment;
-use super::inspect::Inspection;
+use super::inspect::{InspectedData, Inspection};
 use super::leaks::Leak;
 use crate::bounded::ledger::Ledger;
 use crate::dataset::Dataset;
@@ -75,7 +75,7 @@ pub trait PipelineKind: AnySettings {
     ///
     /// # Errors
     /// The data is unsuitable.
-    fn inspect(&self, _experiment: &Experiment, _summary: DataSummary) -> Result<Inspection, DataError> {
+    fn inspect(&self, _experiment: &Experiment, _data: InspectedData) -> Result<Inspection, DataError> {
         Ok(Inspection::default())
     }
 
@@ -114,20 +114,6 @@ pub struct Opening<'a> {
     pub ledger: &'a Ledger,
     /// First step of the training, which is above 1 for a resumed run.
     pub first_step: u64,
-}
-
-/// Summary of the data's index, as JSON: [`OpenDataset::Summary`].
-#[derive(Clone, Debug)]
-pub struct DataSummary(pub(super) serde_json::Value);
-
-impl DataSummary {
-    /// Summary of the data of type `D`.
-    ///
-    /// # Errors
-    /// The summary is of another type.
-    pub fn of<D: OpenDataset>(self) -> Result<D::Summary, DataError> {
-        serde_json::from_value(self.0).map_err(|error| DataError::content(error.to_string()))
-    }
 }
 
 /// A kind of model, the network that a pipeline trains: implemented by its settings, the table `[model.NAME]`.

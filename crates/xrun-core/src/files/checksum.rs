@@ -4,6 +4,7 @@
 //! file has `crc32`, the CRC-32 of zlib over the bytes before that comma, which detects every burst of up to 32 bits. A
 //! TOML file ends with a comment. A record without a checksum is accepted, because other tools write such files.
 
+use std::borrow::Cow;
 use std::io::{self, Read};
 
 use schemars::JsonSchema;
@@ -97,9 +98,11 @@ pub fn line(text: String) -> String {
 }
 
 /// Adds the checksum as the last line of a text, a comment.
-pub fn text(text: &str) -> Vec<u8> {
-    let checksum = digest(text.as_bytes());
-    [text.as_bytes(), TEXT_BEGIN, checksum.as_bytes(), TEXT_END].concat()
+pub fn text<'a>(text: impl Into<Cow<'a, str>>) -> Vec<u8> {
+    let mut text = text.into().into_owned().into_bytes();
+    let checksum = digest(&text);
+    [TEXT_BEGIN, checksum.as_bytes(), TEXT_END].iter().for_each(|part| text.extend_from_slice(part));
+    text
 }
 
 /// Text of [`text`] without its checksum; another text is unchanged.

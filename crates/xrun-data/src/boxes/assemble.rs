@@ -1,21 +1,20 @@
 //! Check of the annotations against the images on the disk, which makes the index.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
-use std::io::BufReader;
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
 
-use image::{ImageDecoder, ImageError};
 use sha2::{Digest, Sha256};
 
+use super::frames::index_bytes;
 use super::library::{Class, Frame, Library, Object, Reference, Video};
 use super::open::Rules;
 use super::raw::{Raw, RawClass, RawImage, RawObject, RawReference};
 use crate::reading::confined::{Root, confined};
-use crate::reading::decoding::{Largest, decoding_bytes, head_of};
-use crate::reading::invalid::InvalidCollector;
+use crate::reading::decoding::{Largest, decoding_bytes};
+use crate::reading::image_head::{Bounds, NOT_PNG_OR_JPEG, head_of_file};
+use crate::reading::invalid::{Fault, InvalidCollector};
 use crate::reading::orientation::{self, ExifOrientation};
-use crate::reading::whole::{FILE_BYTES_MAX, is_whole};
+use crate::reading::whole::FILE_BYTES_MAX;
 use xrun_core::dataset::digest::hexadecimal;
 use xrun_core::dataset::digest_cache::DigestCache;
 use xrun_core::dataset::error::{DataError, UNKNOWN_CLASS};
@@ -24,10 +23,8 @@ use xrun_core::dataset::split::Split;
 use xrun_core::printable;
 use xrun_core::problem::nearest;
 
-/// Maximum number of pixels of an image.
-const PIXELS_MAX: u64 = 100_000_000;
-/// Maximum side of an image in pixels, as in JPEG: scaling holds rows in proportion to the length.
-const SIDE_MAX: u32 = 65_535;
+/// Bounds of an image. Its sides are at most those of a JPEG: scaling holds rows in proportion to the length.
+const BOUNDS: Bounds = Bounds { pixels: 100_000_000, side: 65_535, file_bytes: FILE_BYTES_MAX };
 /// Maximum length of the name of a class in bytes.
 const NAME_BYTES_MAX: usize = 200;
 /// Distance in pixels that boxes may reach beyond the image, as rounding makes them; they are cut off at its edge.
@@ -62,8 +59,8 @@ struct Assembly<'a> {
     /// Index into `videos` by index into [`Raw::videos`].
     video_index: BTreeMap<usize, usize>,
     names: Vec<String>,
-    /// Files of still images.
-    stills: BTreeSet<PathBuf>,
+    /// Beginnings of the digests of the names of still images, which take less than the names.
+    stills: HashSet<[u8; 16]>,
     known: DigestCache,
     largest: Option<Largest>,
     /// Number of boxes, and of those that lie in the first pixel of their image.
@@ -81,7 +78,20 @@ struct VideoBuilder {
     name: String,
     sequence: bool,
     part: Option<Split>,
-    frames: BTreeMap<i64, Frame>,
+    /// Each with its number.
+    frames: Vec<(i64, Frame)>,
+    /// Index into `frames` by number; empty for a still image.
+    by_number: BTreeMap<i64, u32>,
+}
+
+impl VideoBuilder {
+    /// The video with its frames in order, without room for others.
+    fn video(mut self) -> Video {
+        self.frames.sort_by_key(|(number, _)| *number);
+        let mut frames: Vec<Frame> = self.frames.into_iter().map(|(_, frame)| frame).collect();
+        frames.shrink_to_fit();
+        Video { name: self.name, sequence: self.sequence, part: self.part, frames }
+    }
 }
 
 /// Checks every image and box. `digest` has the bytes of the annotations already.
@@ -113,7 +123,7 @@ pub fn assemble(
         videos: Vec::new(),
         video_index: BTreeMap::new(),
         names: raw.videos,
-        stills: BTreeSet::new(),
+        stills: HashSet::new(),
         known,
         largest: None,
         boxes: 0,
@@ -147,19 +157,19 @@ pub fn assemble(
         );
         invalid.add_fatal("boxes_as_fractions", || DataError::value(format!("{section}.path"), message));
     }
-    let opening_bytes = raw_bytes + known.bytes();
+    let known_bytes = known.bytes_max();
     known.save();
-    let videos = videos
-        .into_iter()
-        .map(|video| {
-            let frames = video.frames.into_values().collect();
-            Video { name: video.name, sequence: video.sequence, part: video.part, frames }
-        })
-        .collect();
+    let mut videos: Vec<Video> = videos.into_iter().map(VideoBuilder::video).collect();
+    videos.shrink_to_fit();
     let (digest, skipped) = (hexadecimal(&digest.finalize()), invalid.found.clone());
     let root = root.path;
     let exif_orientation = rules.exif_orientation;
-    Ok(Library { section, root, exif_orientation, classes, videos, digest, skipped, largest, opening_bytes })
+    let mut library =
+        Library { section, root, exif_orientation, classes, videos, digest, skipped, largest, opening_bytes: 0 };
+    // Lists of objects are copied as they grow, and go as the index comes.
+    let raw_bytes_max = raw_bytes.iter().sum::<u64>() * 9 / 8;
+    library.opening_bytes = known_bytes + raw_bytes_max.max(raw_bytes[0] + index_bytes(&library));
+    Ok(library)
 }
 
 impl Assembly<'_> {
@@ -181,15 +191,15 @@ impl Assembly<'_> {
         }
         let repeated = repeated(&raw.objects);
         for (at, object) in raw.objects.iter().enumerate() {
-            let (class, called) = (class_number[object.class], &object.called);
+            let (class, name) = (class_number[object.class], &object.name);
             if let Some(first) = repeated.get(&(at as u32)) {
-                let ([left, top, right, bottom], other) = (object.corners, &raw.objects[*first as usize].called);
+                let ([left, top, right, bottom], other) = (object.corners, &raw.objects[*first as usize].name);
                 self.invalid.add_with("repeated_box", &path, || {
-                    format!("{called} has the class and the box of {other}: {left}, {top} to {right}, {bottom}")
+                    format!("{name} has the class and the box of {other}: {left}, {top} to {right}, {bottom}")
                 });
                 continue;
             }
-            match self.rectangle(object.corners, size, &path, called)? {
+            match self.rectangle(object.corners, size, &path, name) {
                 Position::Inside(rectangle) => {
                     let area = object.area.unwrap_or_else(|| rectangle.area());
                     objects.push(Object { class, rectangle, area, ignored: object.ignored });
@@ -204,28 +214,30 @@ impl Assembly<'_> {
         }
         let frame = Frame { path, width: size.0 as usize, height: size.1 as usize, objects };
         let Some(video) = raw.video else {
-            if !self.stills.insert(frame.path.clone()) {
+            let digest = Sha256::digest(frame.path.as_os_str().as_encoded_bytes());
+            if !self.stills.insert(std::array::from_fn(|at| digest[at])) {
                 let message = "is listed twice: objects of the one are missing in the other".into();
                 self.invalid.add("repeated_image", &frame.path, message);
                 return Ok(());
             }
-            let frames = BTreeMap::from([(raw.frame, frame)]);
-            self.videos.push(VideoBuilder { name: raw.file, sequence: false, part: raw.part, frames });
+            let (frames, by_number) = (vec![(raw.frame, frame)], BTreeMap::new());
+            self.videos.push(VideoBuilder { name: raw.file, sequence: false, part: raw.part, frames, by_number });
             return Ok(());
         };
         let number = *self.video_index.entry(video).or_insert(self.videos.len());
         if number == self.videos.len() {
-            let name = self.names[video].clone();
-            self.videos.push(VideoBuilder { name, sequence: true, part: raw.part, frames: BTreeMap::new() });
+            let (name, frames, by_number) = (self.names[video].clone(), Vec::new(), BTreeMap::new());
+            self.videos.push(VideoBuilder { name, sequence: true, part: raw.part, frames, by_number });
         }
         let builder = &mut self.videos[number];
-        if let Some(other) = builder.frames.get(&raw.frame) {
-            let (other, name) = (other.path.display(), &builder.name);
+        if let Some(other) = builder.by_number.get(&raw.frame) {
+            let (other, name) = (builder.frames[*other as usize].1.path.display(), &builder.name);
             let message = format!("is frame {} of the video \"{name}\", and so is {other}", raw.frame);
             self.invalid.add("repeated_frame", &frame.path, message);
             return Ok(());
         }
-        builder.frames.insert(raw.frame, frame);
+        builder.by_number.insert(raw.frame, builder.frames.len() as u32);
+        builder.frames.push((raw.frame, frame));
         Ok(())
     }
 
@@ -233,11 +245,10 @@ impl Assembly<'_> {
         let Some((path, Oriented { size, .. })) = self.file(&raw.file)? else { return Ok(None) };
         let unit = raw.unit.pixels(size);
         let corners = raw.corners.map(|corners| std::array::from_fn(|at| corners[at] * unit[at]));
-        let rectangle = match corners {
-            Some(corners) => match self.rectangle(corners, size, &path, "the reference")? {
-                Position::Inside(rectangle) => Some(rectangle),
-                Position::Outside(_) => return Ok(None),
-            },
+        let position = corners.map(|corners| self.rectangle(corners, size, &path, "the reference"));
+        let rectangle = match position {
+            Some(Position::Outside(_)) => return Ok(None),
+            Some(Position::Inside(rectangle)) => Some(rectangle),
             None => None,
         };
         let video = raw.video.and_then(|video| self.video_index.get(&video).copied());
@@ -247,7 +258,7 @@ impl Assembly<'_> {
     /// Adds the objects of the images as references, to be cropped.
     fn crop_references(&self, classes: &mut [Class]) {
         for (number, video) in self.videos.iter().enumerate() {
-            for frame in video.frames.values() {
+            for frame in video.frames.iter().map(|(_, frame)| frame) {
                 let serves = |object: &&Object| {
                     let split = classes[object.class].split;
                     object.ignored.is_none() && video.part.is_none_or(|part| Some(part) == split)
@@ -299,46 +310,41 @@ impl Assembly<'_> {
         [left, top, right, bottom]: [f64; 4],
         (width, height): Size,
         path: &Path,
-        called: impl std::fmt::Display,
-    ) -> Result<Position, DataError> {
+        name: impl std::fmt::Display,
+    ) -> Position {
         let (width, height) = (width as f64, height as f64);
         self.boxes += 1;
         self.in_first_pixel += u64::from(right <= 1.0 && bottom <= 1.0);
-        let description = format!("{called} has the box {left}, {top} to {right}, {bottom}");
-        let finite = [left, top, right, bottom].iter().all(|value| value.is_finite());
-        if !finite || right <= left || bottom <= top {
-            let why = if finite { "which is empty" } else { "which is no number" };
-            self.invalid.add("empty_box", path, format!("{description}, {why}"));
-            return Ok(Position::Outside(None));
-        }
         let cut = BoundingBox {
             left: left.max(0.0) as f32,
             top: top.max(0.0) as f32,
             right: right.min(width) as f32,
             bottom: bottom.min(height) as f32,
         };
-        let seen = (cut.right > cut.left && cut.bottom > cut.top).then_some(cut);
-        let inside =
+        let is_finite = [left, top, right, bottom].iter().all(|value| value.is_finite());
+        let is_there = is_finite && right > left && bottom > top;
+        let seen = (is_there && cut.right > cut.left && cut.bottom > cut.top).then_some(cut);
+        let is_inside =
             left >= -TOLERANCE && top >= -TOLERANCE && right <= width + TOLERANCE && bottom <= height + TOLERANCE;
-        if !inside {
-            // Its last two numbers may be the other corner.
-            let corner = [right - left, bottom - top];
-            let fits = corner[0] > left && corner[1] > top && corner[0] <= width && corner[1] <= height;
-            let hint = match self.has_width_and_height && fits {
-                true => "; it would fit as [left, top, right, bottom], and COCO's boxes are [left, top, width, height]",
-                false => "",
-            };
-            let message = format!("{description}, outside of the image of {width} x {height}{hint}");
-            self.invalid.add("box_outside", path, message);
-            return Ok(Position::Outside(seen));
-        }
-        match seen {
-            Some(rectangle) => Ok(Position::Inside(rectangle)),
-            None => {
-                self.invalid.add("empty_box", path, format!("{description}, which is empty"));
-                Ok(Position::Outside(None))
+        let (reason, what) = match (seen, is_inside) {
+            (Some(rectangle), true) => return Position::Inside(rectangle),
+            _ if is_there && !is_inside => {
+                // Its last two numbers may be the other corner.
+                let corner = [right - left, bottom - top];
+                let fits = corner[0] > left && corner[1] > top && corner[0] <= width && corner[1] <= height;
+                let hint = match self.has_width_and_height && fits {
+                    true => {
+                        "; it would fit as [left, top, right, bottom], and COCO's boxes are [left, top, width, height]"
+                    }
+                    false => "",
+                };
+                ("box_outside", format!("outside of the image of {width} x {height}{hint}"))
             }
-        }
+            _ => ("empty_box", format!("which is {}", if is_finite { "empty" } else { "no number" })),
+        };
+        let message = || format!("{name} has the box {left}, {top} to {right}, {bottom}, {what}");
+        self.invalid.add_with(reason, path, message);
+        Position::Outside(seen)
     }
 }
 
@@ -354,7 +360,7 @@ fn repeated(objects: &[RawObject]) -> BTreeMap<u32, u32> {
 /// Takes classes out of both splits that no image shows and no key names, such as the parent category of an export.
 fn leave_out_empty(classes: &mut [Class], videos: &[VideoBuilder], rules: &Rules<'_>) {
     let mut shown = vec![false; classes.len()];
-    let frames = videos.iter().flat_map(|video| video.frames.values());
+    let frames = videos.iter().flat_map(|video| video.frames.iter().map(|(_, frame)| frame));
     frames.flat_map(|frame| &frame.objects).for_each(|object| shown[object.class] = true);
     for (class, shown) in classes.iter_mut().zip(shown) {
         let named = rules.train_classes.contains(&class.name) || rules.validation_classes.contains(&class.name);
@@ -364,47 +370,18 @@ fn leave_out_empty(classes: &mut [Class], videos: &[VideoBuilder], rules: &Rules
     }
 }
 
-/// Size of an image, or the reason why it cannot be used and a message.
-fn size_of_image(path: &Path, length: u64, rule: ExifOrientation) -> Result<Oriented, (&'static str, String)> {
-    let broken = |error: &dyn std::fmt::Display| {
-        ("broken_image", format!("is no JPEG or PNG that can be read: {}", error.to_string().trim_end()))
-    };
+/// Size of an image, with its orientation applied.
+fn size_of_image(path: &Path, length: u64, rule: ExifOrientation) -> Result<Oriented, Fault> {
     if length == 0 {
         return Err(("broken_image", "is an empty file".into()));
     }
-    if length > FILE_BYTES_MAX {
-        return Err(("too_large_image", format!("has {length} bytes, at most {FILE_BYTES_MAX} are read")));
-    }
-    let reader = File::open(path).and_then(|file| head_of(BufReader::new(file)));
-    let reader = reader.map_err(|error| broken(&error))?;
-    let format = reader.format().ok_or_else(|| broken(&"it begins like neither"))?;
-    let failed = |error| match error {
-        ImageError::Limits(_) => {
-            ("too_large_image", format!("has more pixels than can be read, which are {PIXELS_MAX}, or more metadata"))
-        }
-        error => broken(&error),
-    };
-    let mut decoder = reader.into_decoder().map_err(failed)?;
-    let (width, height) = decoder.dimensions();
-    if width == 0 || height == 0 {
-        return Err(("broken_image", format!("is {width} x {height} pixels: it is empty")));
-    }
-    if width.max(height) > SIDE_MAX {
-        return Err(("too_large_image", format!("is {width} x {height} pixels, a side may have at most {SIDE_MAX}")));
-    }
-    let pixels = u64::from(width) * u64::from(height);
-    if pixels > PIXELS_MAX {
-        return Err(("too_large_image", format!("has {pixels} pixels, at most {PIXELS_MAX} are read")));
-    }
-    match is_whole(path, format) {
-        Ok(true) => {
-            let (width, height) = (u64::from(width), u64::from(height));
-            let turned = orientation::swaps_sides(orientation::of(&mut decoder, rule).map_err(failed)?);
-            Ok(Oriented { size: if turned { (height, width) } else { (width, height) }, turned })
-        }
-        Ok(false) => Err(("broken_image", "is cut off: the end of the image is missing".into())),
-        Err(error) => Err(broken(&error)),
-    }
+    let head = head_of_file(path, length, BOUNDS, rule).map_err(|(reason, message)| match reason {
+        NOT_PNG_OR_JPEG => ("broken_image", message),
+        _ => (reason, message),
+    })?;
+    let (width, height) = (u64::from(head.width), u64::from(head.height));
+    let turned = orientation::swaps_sides(head.orientation);
+    Ok(Oriented { size: if turned { (height, width) } else { (width, height) }, turned })
 }
 
 /// Refuses names that cannot be shown, compared and written to results.

@@ -10,6 +10,7 @@ use rand::seq::index;
 use rand_chacha::ChaCha8Rng;
 
 use super::library::{Library, Object};
+use xrun_core::dataset::open_dataset::OpenDataset;
 use xrun_core::dataset::sample::BoundingBox;
 use xrun_core::dataset::split::Split;
 
@@ -195,6 +196,15 @@ pub fn usable(library: &Library, classes: &[ClassIndex], split: Split) -> Vec<us
 /// Key that is equal for the same image of an object.
 fn image_key<'a>(path: &'a Path, rectangle: Option<&BoundingBox>) -> (&'a Path, Option<[u32; 4]>) {
     (path, rectangle.map(|r| [r.left, r.top, r.right, r.bottom].map(f32::to_bits)))
+}
+
+/// Upper bound of the bytes of the tables that [`index_classes`] makes and drops.
+pub fn table_bytes(library: &Library) -> u64 {
+    /// A node of a B-tree is at least nearly half full, and has room for edges.
+    const NODES: u64 = 3;
+    let frames = library.sample_count() * (size_of::<(&Path, Query)>() + size_of::<&Path>()) as u64;
+    let references = library.classes.iter().map(|class| class.references.len() as u64).max().unwrap_or(0);
+    (frames + references * size_of::<(&Path, Option<[u32; 4]>)>() as u64) * NODES
 }
 
 /// The index of each class, by its number.

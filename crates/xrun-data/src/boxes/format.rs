@@ -6,7 +6,7 @@ use super::library::Library;
 use super::open::{self, Rules, Source, check_classes};
 use super::raw::Raw;
 use crate::reading::confined::linked_directories;
-use crate::reading::named::{check_links, directory_at};
+use crate::reading::settings_paths::{check_links, directory_at};
 use xrun_core::dataset::digest_cache::DigestCache;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::kind::{DatasetFacts, DatasetKind};

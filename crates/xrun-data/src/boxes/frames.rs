@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use super::classes::table_bytes;
 use super::library::{Frame, Library, Video};
-use crate::reading::decoding::{decode, head_bytes, needed};
+use crate::reading::decoding::{decode, decoding_buffer, head_bytes, needed};
 use crate::reading::orientation::ExifOrientation;
 use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::buffer::Buffer;
@@ -29,6 +30,8 @@ xrun_core::buffers! {
         pub decoding: Buffer,
         /// Names and boxes of the data set.
         pub index: Buffer,
+        /// Tables by which the images of each class are found; `None` where no pipeline needs them.
+        pub class_tables: Option<Buffer>,
         ;
         /// Bytes of the index once the data set is open.
         index_bytes: u64,
@@ -39,28 +42,27 @@ impl Buffers {
     /// Declares them. A validation uses at most `validation_frames`, the same each time.
     pub fn new(library: &Library, limits: &sections::Limits, validation_frames: u64) -> Self {
         let cache = Cap { items: FRAMES_MAX, bytes: limits.frame_cache.0 };
-        let threads = limits.workers as u64 + 1;
-        let all = library.largest.as_ref().map_or(u64::MAX, |largest| largest.bytes.saturating_mul(threads));
-        let decoding = Cap { items: threads, bytes: limits.decode_memory.0.min(all) };
         let index = Cap { items: library.sample_count(), bytes: index_bytes(library).max(library.opening_bytes) };
         Self {
             index_bytes: index_bytes(library),
+            class_tables: None,
             cache: Buffer::new("frame_cache", Policy::Evict, cache)
                 .key("limits.frame_cache")
                 .because("`limits.frame_cache`")
                 .working_set_bytes(decoded_bytes(library, validation_frames)),
-            decoding: Buffer::new("decoding", Policy::Block, decoding)
-                .key("limits.decode_memory")
-                .because("`limits.decode_memory`, or the largest image once for each thread"),
+            decoding: decoding_buffer(library.largest.as_ref().map(|largest| largest.bytes), "image", limits),
             index: Buffer::new("dataset_index", Policy::Refuse, index)
                 .because("names and boxes of the data set, and its annotations while it is opened"),
         }
     }
 
-    /// Adds what a pipeline keeps about the data set.
-    pub fn with_index(mut self, bytes: u64) -> Self {
+    /// Adds the index of the classes, of these bytes, and the tables by which it is made.
+    pub fn with_class_index(mut self, library: &Library, bytes: u64) -> Self {
         self.index_bytes += bytes;
         self.index.cap.bytes = self.index.cap.bytes.max(self.index_bytes);
+        let cap = Cap { items: library.sample_count(), bytes: table_bytes(library) };
+        let because = "tables by which the images of each class are found, before the first step";
+        self.class_tables = Some(Buffer::new("class_tables", Policy::Refuse, cap).because(because));
         self
     }
 }
@@ -73,20 +75,21 @@ pub struct FrameStore {
     decoding: MemoryBudget,
     cache: ByteCache<PathBuf, HostImage>,
     _index: Registration,
+    _class_tables: Option<Registration>,
 }
 
 impl FrameStore {
     /// Makes an empty store. The index enters the ledger here, too: it lives as long as the store.
     pub fn new(library: &Library, ledger: &Ledger, buffers: &Buffers) -> Self {
-        let index = buffers.index.register(ledger);
-        index.set(buffers.index.cap.items, buffers.index.cap.bytes);
-        index.set(buffers.index.cap.items, buffers.index_bytes);
+        let index = buffers.index.register_opened(ledger, buffers.index.cap.items, buffers.index_bytes);
+        let class_tables = buffers.class_tables.as_ref().map(|buffer| buffer.register_opened(ledger, 0, 0));
         Self {
             root: library.root.clone(),
             exif_orientation: library.exif_orientation,
             decoding: MemoryBudget::new(ledger, &buffers.decoding),
             cache: ByteCache::new(ledger, &buffers.cache),
             _index: index,
+            _class_tables: class_tables,
         }
     }
 

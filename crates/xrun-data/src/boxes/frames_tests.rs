@@ -1,7 +1,5 @@
 //! The store keeps to its cap, and counts hits and misses.
 
-use proptest::prelude::*;
-
 use super::*;
 use crate::reading::decoding::{Largest, decoding_bytes, fits};
 use xrun_core::bounded::buffer::BufferSet;
@@ -141,47 +139,4 @@ fn the_plan_lists_what_the_store_registers() {
     let mut planned: Vec<_> = buffers.all().into_iter().map(|buffer| (buffer.name, buffer.cap)).collect();
     planned.sort_by_key(|(name, _)| *name);
     assert_eq!(ledger.read().iter().map(|owner| (owner.name, owner.cap)).collect::<Vec<_>>(), planned);
-}
-
-proptest! {
-    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
-
-    #[test]
-    fn the_bound_holds_for_any_sizes_and_order(
-        sides in proptest::collection::vec(1..300u32, 1..12),
-        order in proptest::collection::vec(any::<usize>(), 1..80),
-        bound in 0..6_000u64,
-    ) {
-        let (_directory, library) = images(&sides);
-        let ledger = Ledger::default();
-        let store = store(&library, &ledger, bound);
-        // Independent: the least recently used is at the front.
-        let mut kept: Vec<usize> = Vec::new();
-        let mut counted = CacheCounters::default();
-        for number in order.iter().map(|number| number % sides.len()) {
-            let image = store.image(&name(number)).unwrap();
-            prop_assert_eq!((image.width as u32, image.rgb[0]), (sides[number], number as u8));
-            if let Some(at) = kept.iter().position(|other| *other == number) {
-                kept.remove(at);
-                kept.push(number);
-                counted.hits += 1;
-            } else {
-                counted.misses += 1;
-                if bytes(sides[number]) > bound {
-                    counted.too_large += 1;
-                } else {
-                    kept.push(number);
-                    while kept.iter().map(|number| bytes(sides[*number])).sum::<u64>() > bound {
-                        kept.remove(0);
-                        counted.evictions += 1;
-                    }
-                }
-            }
-            let snapshot = cache(&ledger);
-            prop_assert!(!snapshot.exceeds_cap(), "{:?}", snapshot);
-            prop_assert_eq!(snapshot.bytes, kept.iter().map(|number| bytes(sides[*number])).sum::<u64>());
-            prop_assert_eq!(snapshot.items, kept.len() as u64);
-        }
-        prop_assert_eq!(store.counters(), counted);
-    }
 }

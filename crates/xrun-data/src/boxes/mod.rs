@@ -6,9 +6,9 @@ mod describe;
 pub mod drawn;
 pub mod few_shot;
 pub mod format;
-#[cfg(test)]
-mod format_tests;
 pub mod frames;
 pub mod library;
 pub mod open;
 pub mod raw;
+#[cfg(test)]
+mod tests;

@@ -54,14 +54,11 @@ pub fn dataset(
     read: impl FnOnce(Source<'_>) -> Result<Raw, DataError>,
 ) -> Result<Library, DataError> {
     let root = Root::open(root)?.with_link_root(rules.link_root)?;
-    let mut invalid = InvalidCollector::new(rules.on_invalid);
-    match read_directory(rules, root, known, read, &mut invalid) {
-        Err(fatal) => Err(invalid.with_error(fatal)),
-        Ok(library) => {
-            invalid.result()?;
-            Ok(library)
-        }
-    }
+    InvalidCollector::collect(rules.on_invalid, |invalid| {
+        let (mut digest, known) = (Sha256::new(), known(&root.path));
+        let raw = read(Source { root: &root, known: &known, invalid, digest: &mut digest })?;
+        assemble(rules, root, raw, invalid, digest, known)
+    })
 }
 
 /// Adds classes that are written twice, or that are held out and trained on.
@@ -78,16 +75,4 @@ pub fn check_classes(rules: &Rules<'_>, problems: &mut Problems) {
         let problem = Problem::new(key("validation_classes"), message).related(key("train_classes"));
         problems.add(problem.help("a class held out must never be trained on: take it out of one of the lists"));
     }
-}
-
-fn read_directory(
-    rules: Rules<'_>,
-    root: Root,
-    known: fn(&Path) -> DigestCache,
-    read: impl FnOnce(Source<'_>) -> Result<Raw, DataError>,
-    invalid: &mut InvalidCollector,
-) -> Result<Library, DataError> {
-    let (mut digest, known) = (Sha256::new(), known(&root.path));
-    let raw = read(Source { root: &root, known: &known, invalid, digest: &mut digest })?;
-    assemble(rules, root, raw, invalid, digest, known)
 }

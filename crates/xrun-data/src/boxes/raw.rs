@@ -1,10 +1,13 @@
 //! Images with boxes as the annotations of any format have them, before anything is checked against the disk.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use xrun_core::dataset::sample::IgnoreReason;
 use xrun_core::dataset::split::Split;
 
+/// Directories of a split to validate on, the preferred first.
+pub const HELD_OUT: [&str; 3] = ["val", "valid", "validation"];
 /// Extensions of image files, also of those that are refused because they are neither JPEG nor PNG.
 pub const IMAGE_ENDINGS: [&str; 10] = ["jpg", "jpeg", "png", "bmp", "gif", "tif", "tiff", "webp", "heic", "avif"];
 
@@ -24,13 +27,32 @@ pub struct Raw {
 }
 
 impl Raw {
-    /// Bytes of the images and their objects, and of the tables by which a reader finds them.
-    pub fn bytes(&self) -> u64 {
+    /// Bytes of the images, and of their objects, with the tables by which a reader finds them.
+    pub fn bytes(&self) -> [u64; 2] {
         /// Entry of a map of identifiers, of which nodes are half full.
         const ENTRY: usize = 32;
+        let image = |image: &RawImage| size_of::<RawImage>() + image.file.capacity() + ENTRY;
         let objects = |image: &RawImage| image.objects.capacity() * (size_of::<RawObject>() + ENTRY);
-        let image = |image: &RawImage| size_of::<RawImage>() + image.file.capacity() + objects(image) + ENTRY;
-        self.images.iter().map(image).sum::<usize>() as u64
+        [self.images.iter().map(image).sum::<usize>(), self.images.iter().map(objects).sum()].map(|bytes| bytes as u64)
+    }
+}
+
+/// Classes by name, numbered in the order of their first occurrence.
+#[derive(Debug, Default)]
+pub struct ClassTable {
+    /// The classes.
+    pub list: Vec<RawClass>,
+    numbers: BTreeMap<String, usize>,
+}
+
+impl ClassTable {
+    /// Number of the class of this name; a new one is added.
+    pub fn number(&mut self, name: &str, supercategory: Option<String>) -> usize {
+        self.numbers.get(name).copied().unwrap_or_else(|| {
+            self.numbers.insert(name.to_owned(), self.list.len());
+            self.list.push(RawClass { name: name.to_owned(), supercategory });
+            self.list.len() - 1
+        })
     }
 }
 
@@ -60,6 +82,13 @@ pub struct RawImage {
     pub part: Option<Split>,
     /// Unit of the corners of its objects.
     pub unit: Unit,
+}
+
+impl RawImage {
+    /// A still image without a split or an annotated size.
+    pub fn still(file: String, objects: Vec<RawObject>, unit: Unit) -> Self {
+        Self { file, size: None, video: None, frame: 0, objects, part: None, unit }
+    }
 }
 
 /// Unit of the corners of a box.
@@ -93,12 +122,12 @@ pub struct RawObject {
     /// Reason why it is neither right nor wrong to find it; `None` where it is to be found.
     pub ignored: Option<IgnoreReason>,
     /// Its name in messages.
-    pub called: Called,
+    pub name: ObjectName,
 }
 
 /// Name of an object in messages.
 #[derive(Clone, Debug)]
-pub enum Called {
+pub enum ObjectName {
     /// Annotation of this `id`.
     Id(i64),
     /// Annotation without an `id`, by its index.
@@ -111,7 +140,7 @@ pub enum Called {
     Other(Box<String>),
 }
 
-impl fmt::Display for Called {
+impl fmt::Display for ObjectName {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Id(id) => write!(formatter, "annotation {id}"),

@@ -4,13 +4,12 @@
 //! `train2017/` and `val2017/` and are named without that directory. Subsets have names such as `instances_minitrain2017.json`, CVAT
 //! has `instances_default.json` with `images/default/`, and Roboflow `train/_annotations.coco.json` next to the images.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::{Coco, read};
 use crate::boxes::format::Format;
 use crate::boxes::open::Source;
-use crate::boxes::raw::{Raw, RawClass};
+use crate::boxes::raw::{ClassTable, HELD_OUT, Raw, RawClass};
 use crate::reading::confined::{Root, directories, open_annotations};
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
@@ -119,22 +118,19 @@ fn find(root: &Root, settings: &Coco) -> Result<Files, DataError> {
 fn beside_images(root: &Root, validation: Option<&PathBuf>) -> Option<Files> {
     let file = |directory: &str| Some(root.join(directory).join(BESIDE_IMAGES)).filter(|path| path.is_file());
     let train = file("train").or_else(|| file(""))?;
-    let held_out = || ["valid", "val", "validation"].into_iter().find_map(file);
+    let held_out = || HELD_OUT.into_iter().find_map(file);
     let validation = validation.cloned().or_else(|| held_out().filter(|_| train != root.join(BESIDE_IMAGES)));
     Some(Files { train, validation })
 }
 
 /// Message about a directory without annotations, with what is there instead.
 fn nothing_found(root: &Root) -> String {
-    let named = |directories: Vec<String>| {
-        let shown: Vec<String> =
-            directories.iter().take(LISTED_MAX).map(|name| format!("{}/", printable::line(name, 40))).collect();
-        if shown.is_empty() { String::new() } else { format!("; there are {}", shown.join(", ")) }
-    };
+    let there: Vec<PathBuf> =
+        directories(root, "").unwrap_or_default().iter().map(|name| root.join(name).join("")).collect();
     format!(
         "has neither annotations.json nor a JSON file in annotations/ nor train/{BESIDE_IMAGES}{}; name the file with \
          `annotations`",
-        named(directories(root, "").unwrap_or_default())
+        listed(&root.path, &there)
     )
 }
 
@@ -195,17 +191,11 @@ fn locate_images(raw: &mut Raw, root: &Root, annotations: &Path) {
 /// Joins both files to one data set: classes are the same where their names are, and each image has its split.
 fn together(mut train: Raw, validation: Raw) -> Raw {
     train.images.iter_mut().for_each(|image| image.part = Some(Split::Train));
-    let mut number: BTreeMap<String, usize> =
-        train.classes.iter().enumerate().map(|(number, class)| (class.name.clone(), number)).collect();
-    let mut class_of = Vec::with_capacity(validation.classes.len());
-    for RawClass { name, supercategory } in validation.classes {
-        let next = train.classes.len();
-        let class = *number.entry(name.clone()).or_insert(next);
-        if class == next {
-            train.classes.push(RawClass { name, supercategory });
-        }
-        class_of.push(class);
-    }
+    let mut classes = ClassTable::default();
+    let mut number = |class: RawClass| classes.number(&class.name, class.supercategory);
+    // The classes of the first file have different names, and keep their numbers.
+    std::mem::take(&mut train.classes).into_iter().for_each(|class| _ = number(class));
+    let class_of: Vec<usize> = validation.classes.into_iter().map(number).collect();
     let videos = train.videos.len();
     train.videos.extend(validation.videos);
     train.images.extend(validation.images.into_iter().map(|mut image| {
@@ -214,22 +204,21 @@ fn together(mut train: Raw, validation: Raw) -> Raw {
         image.objects.iter_mut().for_each(|object| object.class = class_of[object.class]);
         image
     }));
-    let references = validation.references.into_iter().flatten().map(|mut reference| {
+    let mut references = validation.references.unwrap_or_default();
+    for reference in &mut references {
         reference.class = class_of[reference.class];
         reference.video = reference.video.map(|video| video + videos);
-        reference
-    });
-    let references: Vec<_> = references.collect();
+    }
     if !references.is_empty() {
         train.references.get_or_insert_default().extend(references);
     }
-    train
+    Raw { classes: classes.list, ..train }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::boxes::raw::{Called, RawImage, RawObject, Unit};
+    use crate::boxes::raw::{ObjectName, RawImage, RawObject, Unit};
 
     fn raw(names: &[&str], images: &[(&str, usize)]) -> Raw {
         let object = |class| RawObject {
@@ -237,7 +226,7 @@ mod tests {
             corners: [0.0, 0.0, 9.0, 9.0],
             area: None,
             ignored: None,
-            called: Called::Image,
+            name: ObjectName::Image,
         };
         Raw {
             classes: names.iter().map(|name| RawClass { name: (*name).into(), supercategory: None }).collect(),
@@ -245,13 +234,8 @@ mod tests {
             images: images
                 .iter()
                 .map(|(file, class)| RawImage {
-                    file: (*file).into(),
-                    size: None,
                     video: Some(0),
-                    frame: 0,
-                    objects: vec![object(*class)],
-                    part: None,
-                    unit: Unit::Pixel,
+                    ..RawImage::still((*file).into(), vec![object(*class)], Unit::Pixel)
                 })
                 .collect(),
             references: None,
@@ -269,29 +253,5 @@ mod tests {
         let found: Vec<_> = both.images.iter().map(of).collect();
         assert_eq!(found, [(train, 1, Some(0)), (validation, 1, Some(1)), (validation, 2, Some(1))]);
         assert!(both.references.is_none());
-    }
-
-    #[test]
-    fn pictures_are_found_in_the_directory_that_the_file_is_named_after_or_beside_it() {
-        let directory = tempfile::tempdir().unwrap();
-        let root = &Root::open(directory.path()).unwrap();
-        for place in ["val2017", "test", "images/Train", "images/default"] {
-            std::fs::create_dir_all(root.join(place)).unwrap();
-            let name = if place.starts_with("images") { "2.jpg" } else { "1.jpg" };
-            xrun_core::files::write::replace(&root.join(place).join(name), b"x").unwrap();
-        }
-        let placed = |annotations: &str, name: &str| {
-            let mut raw = raw(&["cat"], &[(name, 0)]);
-            locate_images(&mut raw, root, &root.join(annotations));
-            raw.images.remove(0).file
-        };
-        assert_eq!(placed("annotations/instances_val2017.json", "1.jpg"), "val2017/1.jpg");
-        assert_eq!(placed("annotations/instances_minival2017.json", "1.jpg"), "val2017/1.jpg");
-        assert_eq!(placed("annotations/person_keypoints_val2017.json", "1.jpg"), "val2017/1.jpg");
-        assert_eq!(placed("annotations/instances_default.json", "2.jpg"), "images/default/2.jpg");
-        assert_eq!(placed("annotations/instances_train.json", "2.jpg"), "images/Train/2.jpg");
-        assert_eq!(placed("test/_annotations.coco.json", "1.jpg"), "test/1.jpg");
-        assert_eq!(placed("annotations.json", "val2017/1.jpg"), "val2017/1.jpg");
-        assert_eq!(placed("annotations.json", "../1.jpg"), "../1.jpg", "reported as outside of the directory");
     }
 }

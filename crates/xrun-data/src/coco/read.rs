@@ -9,11 +9,10 @@ use std::path::Path;
 
 use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
-use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-use crate::boxes::raw::{Called, Raw, RawClass, RawImage, RawObject, RawReference, Unit};
-use crate::json::{integer, is_integer, optional_integer};
+use crate::boxes::raw::{ObjectName, Raw, RawClass, RawImage, RawObject, RawReference, Unit};
+use crate::json::{self, integer, optional_integer};
 use crate::reading::invalid::InvalidCollector;
 use crate::reading::json_stream::{FILE, JsonStream, Place};
 use xrun_core::dataset::digest::hexadecimal;
@@ -60,6 +59,7 @@ fn lists(stream: &mut JsonStream<'_, impl Read>) -> Result<[Option<List>; 5], Da
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct Image {
     #[serde(deserialize_with = "integer")]
     id: i64,
@@ -78,6 +78,7 @@ struct Image {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct Annotation {
     #[serde(default, deserialize_with = "optional_integer")]
     id: Option<i64>,
@@ -92,6 +93,7 @@ struct Annotation {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct Category {
     #[serde(deserialize_with = "integer")]
     id: i64,
@@ -100,6 +102,7 @@ struct Category {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct Video {
     #[serde(deserialize_with = "integer")]
     id: i64,
@@ -107,6 +110,7 @@ struct Video {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct Reference {
     #[serde(deserialize_with = "integer")]
     category_id: i64,
@@ -167,208 +171,163 @@ pub fn read(
     let counts = found.map(|list| list.map_or(0, |list| list.count));
     let [categories, listed_images, annotations, listed_videos, listed_references] = found;
     let mut seen = |_: &[u8]| {};
-    let mut stream = JsonStream::new(&mut file, path, FORM, &mut seen)?;
+    let stream = JsonStream::new(&mut file, path, FORM, &mut seen)?;
+    let mut reading = Reading { stream, path, invalid };
     // What refers to an item that was not read, or to one of two, is no mistake of its own.
     let (mut whole_categories, mut whole_images) = (true, true);
     let mut classes = Vec::with_capacity(counts[0]);
-    let mut class_of = BTreeMap::new();
-    let mut named = BTreeMap::new();
-    items(&mut stream, categories, |Item { at, line, .. }, read| {
-        let category: Category = match read {
-            Ok(category) => category,
-            Err(error) => {
-                whole_categories = false;
-                invalid.add_fatal(FATAL, || malformed(path, line, "category", at, &error));
-                return;
-            }
-        };
-        if let Some(other) = named.insert(category.name.clone(), category.id) {
-            let message = format!("categories {other} and {} are both named \"{}\"", category.id, category.name);
-            invalid.add_fatal(FATAL, || DataError::file(path, format!("{message}; a class has one id")));
-        }
-        if class_of.insert(category.id, classes.len()).is_some() {
+    let (mut class_of, mut named) = (BTreeMap::new(), BTreeMap::new());
+    reading.items(categories, "category", |_, read| {
+        let Category { id, name, supercategory } = read.map_err(|error| {
             whole_categories = false;
-            invalid
-                .add_fatal(REPEATED_ID, || DataError::file(path, format!("category id {} occurs twice", category.id)));
-        }
-        classes.push(RawClass { name: category.name, supercategory: category.supercategory });
+            Fault::Form(error)
+        })?;
+        let other = named.insert(name.clone(), id);
+        let repeated = class_of.insert(id, classes.len()).is_some();
+        whole_categories &= !repeated;
+        let fault = match other {
+            _ if repeated => Err(Fault::Fatal(REPEATED_ID, format!("category id {id} occurs twice"))),
+            Some(other) => {
+                let message = format!("categories {other} and {id} are both named \"{name}\"; a class has one id");
+                Err(Fault::Fatal(FATAL, message))
+            }
+            None => Ok(()),
+        };
+        classes.push(RawClass { name, supercategory });
+        fault
     })?;
     let mut videos = Videos::default();
-    items(&mut stream, listed_videos, |Item { at, line, .. }, read| {
-        let video: Video = match read {
-            Ok(video) => video,
-            Err(error) => {
-                invalid.add_fatal(FATAL, || malformed(path, line, "video", at, &error));
-                return;
-            }
-        };
-        if videos.number.contains_key(&video.id) {
-            invalid.add_fatal(REPEATED_ID, || DataError::file(path, format!("video id {} occurs twice", video.id)));
-            return;
+    reading.items(listed_videos, "video", |_, read| {
+        let Video { id, name } = read.map_err(Fault::Form)?;
+        if videos.number.contains_key(&id) {
+            return Err(Fault::Fatal(REPEATED_ID, format!("video id {id} occurs twice")));
         }
-        videos.add(video.id, video.name);
+        videos.add(id, name);
+        Ok(())
     })?;
     let mut images: Vec<RawImage> = Vec::with_capacity(counts[1]);
     let mut image_of = BTreeMap::new();
-    items(&mut stream, listed_images, |Item { at, line, .. }, read| {
-        let image: Image = match read {
-            Ok(image) => image,
-            Err(error) => {
-                whole_images = false;
-                invalid.add_fatal(FATAL, || malformed(path, line, "image", at, &error));
-                return;
-            }
-        };
-        if image_of.insert(image.id, images.len()).is_some() {
-            // One of the two may have lost its own id, and with it all that refers to that.
+    reading.items(listed_images, "image", |_, read| {
+        let image: Image = read.map_err(|error| {
             whole_images = false;
-            invalid.add_fatal(REPEATED_ID, || DataError::file(path, format!("image id {} occurs twice", image.id)));
-        }
+            Fault::Form(error)
+        })?;
+        let repeated = image_of.insert(image.id, images.len()).is_some();
         images.push(RawImage {
-            file: image.file_name,
             size: image.width.zip(image.height),
             video: image.video_id.map(|id| videos.number(id)),
             frame: image.frame_index.or(image.frame_id).unwrap_or(image.id),
-            objects: Vec::new(),
-            part: None,
-            unit,
+            ..RawImage::still(image.file_name, Vec::new(), unit)
         });
+        // One of the two may have lost its own id, and with it all that refers to that.
+        whole_images &= !repeated;
+        match repeated {
+            true => Err(Fault::Fatal(REPEATED_ID, format!("image id {} occurs twice", image.id))),
+            false => Ok(()),
+        }
     })?;
     let mut ids = BTreeSet::new();
-    items(&mut stream, annotations, |Item { at, line, raw }, read| {
-        let annotation: Annotation = match read {
-            Ok(annotation) => annotation,
-            Err(error) => {
-                invalid.add_with("malformed_annotation", path, || malformed_annotation(line, raw, at, &error));
-                return;
-            }
+    reading.items(annotations, "annotation", |Item { at, line }, read| {
+        let Annotation { id, image_id, category_id, bbox, area, iscrowd } =
+            read.map_err(|error| Fault::LeftOut("malformed_annotation", error))?;
+        let name = id.map_or(ObjectName::Annotation(at as u32), ObjectName::Id);
+        let repeated = id.is_some_and(|id| !ids.insert(id));
+        let repeated = repeated.then(|| format!("the id of {name} occurs twice, the second time in line {line}"));
+        let repeated = repeated.map_or(Ok(()), |message| Err(Fault::Fatal(REPEATED_ID, message)));
+        let Some(image) = image_of.get(&image_id) else {
+            let message = format!("{name} is of image {image_id}, which does not exist");
+            return repeated.and(unknown("unknown_image", whole_images, message));
         };
-        let called = annotation.id.map_or(Called::Annotation(at as u32), Called::Id);
-        if annotation.id.is_some_and(|id| !ids.insert(id)) {
-            invalid.add_fatal(REPEATED_ID, || {
-                DataError::file(path, format!("the id of {called} occurs twice, the second time in line {line}"))
-            });
+        let Some(class) = class_of.get(&category_id) else {
+            let message = format!("{name} is of category {category_id}, which does not exist");
+            return repeated.and(unknown("unknown_category", whole_categories, message));
+        };
+        let objects = &mut images[*image].objects;
+        // By little: most images have few.
+        if objects.len() == objects.capacity() {
+            objects.reserve_exact(objects.len() / 2 + 1);
         }
-        let Some(image) = image_of.get(&annotation.image_id) else {
-            if whole_images {
-                invalid.add_with("unknown_image", path, || {
-                    format!("{called} is of image {}, which does not exist", annotation.image_id)
-                });
-            }
-            return;
-        };
-        let Some(class) = class_of.get(&annotation.category_id) else {
-            if whole_categories {
-                invalid.add_with("unknown_category", path, || {
-                    format!("{called} is of category {}, which does not exist", annotation.category_id)
-                });
-            }
-            return;
-        };
-        images[*image].objects.push(RawObject {
+        objects.push(RawObject {
             class: *class,
-            corners: corners(annotation.bbox),
+            corners: corners(bbox),
             // An area in fractions is not one in pixels.
-            area: annotation.area.filter(|_| unit == Unit::Pixel).map(|area| area as f32),
-            ignored: annotation.iscrowd.is_some_and(|crowd| crowd != 0).then_some(IgnoreReason::Crowd),
-            called,
+            area: area.filter(|_| unit == Unit::Pixel).map(|area| area as f32),
+            ignored: iscrowd.is_some_and(|crowd| crowd != 0).then_some(IgnoreReason::Crowd),
+            name,
         });
+        repeated
     })?;
-    if listed_references.is_none() {
-        return Ok(Raw { classes, videos: videos.names, images, references: None, has_width_and_height: true });
-    }
     let mut references = Vec::with_capacity(counts[4]);
-    items(&mut stream, listed_references, |Item { at, line, .. }, read| {
-        let reference: Reference = match read {
-            Ok(reference) => reference,
-            Err(error) => {
-                invalid.add_with("malformed_reference", path, || {
-                    let message = parser_message(&error);
-                    format!("reference {at} of the list (line {line}) cannot be read: {message}")
-                });
-                return;
-            }
+    reading.items(listed_references, "reference", |_, read| {
+        let Reference { category_id, file_name: file, bbox, video_id } =
+            read.map_err(|error| Fault::LeftOut("malformed_reference", error))?;
+        let Some(class) = class_of.get(&category_id) else {
+            let message = format!("reference {file} is of category {category_id}, which does not exist");
+            return unknown("unknown_category", whole_categories, message);
         };
-        let Some(class) = class_of.get(&reference.category_id) else {
-            if whole_categories {
-                invalid.add_with("unknown_category", path, || {
-                    let (file, category) = (&reference.file_name, reference.category_id);
-                    format!("reference {file} is of category {category}, which does not exist")
-                });
-            }
-            return;
-        };
-        references.push(RawReference {
-            class: *class,
-            file: reference.file_name,
-            corners: reference.bbox.map(corners),
-            unit,
-            video: reference.video_id.map(|id| videos.number(id)),
-        });
+        let video = video_id.map(|id| videos.number(id));
+        references.push(RawReference { class: *class, file, corners: bbox.map(corners), unit, video });
+        Ok(())
     })?;
-    Ok(Raw { classes, videos: videos.names, images, references: Some(references), has_width_and_height: true })
+    let references = listed_references.map(|_| references);
+    Ok(Raw { classes, videos: videos.names, images, references, has_width_and_height: true })
 }
 
-/// An item of a list: its index, its line in the file, and its text.
-struct Item<'a> {
+/// Fault of an item of a list.
+enum Fault {
+    /// It has not the form of one.
+    Form(String),
+    /// It is refused whatever the policy, for a reason.
+    Fatal(&'static str, String),
+    /// It may be left out, for a reason.
+    LeftOut(&'static str, String),
+}
+
+/// Fault of an item that refers to one that does not exist; none where that may be one that was not read.
+fn unknown(reason: &'static str, is_complete: bool, message: String) -> Result<(), Fault> {
+    if is_complete { Err(Fault::LeftOut(reason, message)) } else { Ok(()) }
+}
+
+/// An item of a list: its index, and its line in the file.
+struct Item {
     at: usize,
     line: u64,
-    raw: &'a [u8],
 }
 
-/// Reads the items of a list, one after the other.
-fn items<T: DeserializeOwned>(
-    stream: &mut JsonStream<'_, impl Read + Seek>,
-    list: Option<List>,
-    mut each: impl FnMut(Item<'_>, serde_json::Result<T>),
-) -> Result<(), DataError> {
-    let Some(List { place, count }) = list else { return Ok(()) };
-    stream.enter_at(place)?;
-    for at in 0..count {
-        stream.more()?;
-        stream.peek()?;
-        let line = stream.place().line;
-        let raw = stream.value()?;
-        each(Item { at, line, raw }, serde_json::from_slice(raw));
-    }
-    Ok(())
+struct Reading<'a, R> {
+    stream: JsonStream<'a, R>,
+    path: &'a Path,
+    invalid: &'a mut InvalidCollector,
 }
 
-/// Message of the parser without its position, which is one within the item.
-fn parser_message(error: &serde_json::Error) -> String {
-    let message = error.to_string();
-    let place = format!(" at line {} column {}", error.line(), error.column());
-    message.strip_suffix(&place).unwrap_or(&message).to_owned()
-}
-
-fn malformed(path: &Path, line: u64, what: &str, at: usize, error: &serde_json::Error) -> DataError {
-    let message = parser_message(error);
-    DataError::file(path, format!("is not COCO detection JSON: {what} {at} of the list (line {line}): {message}"))
-}
-
-/// Message with the name of an annotation and its invalid key.
-fn malformed_annotation(line: u64, item: &[u8], at: usize, error: &serde_json::Error) -> String {
-    let Ok(Value::Object(keys)) = serde_json::from_slice::<Value>(item) else {
-        return format!("annotation {at} of the list (line {line}) cannot be read: {}", parser_message(error));
-    };
-    let called = match keys.get("id") {
-        Some(id @ (Value::Number(_) | Value::String(_))) => format!("annotation {id} (line {line})"),
-        _ => format!("annotation {at} of the list (line {line})"),
-    };
-    let is_box =
-        |value: &Value| value.as_array().is_some_and(|list| list.len() == 4 && list.iter().all(Value::is_number));
-    let wrong = |key: &str, needed: bool, right: &dyn Fn(&Value) -> bool, expected: &str| match keys.get(key) {
-        None if needed => Some(format!("{called} has no `{key}`, which is {expected}")),
-        Some(value) if !right(value) && (needed || !value.is_null()) => {
-            Some(format!("{called} has `{key}` = {value}, expected {expected}"))
+impl<R: Read + Seek> Reading<'_, R> {
+    /// Reads the items of a list, one after the other; `noun` is one of them, in messages.
+    fn items<T: DeserializeOwned>(
+        &mut self,
+        list: Option<List>,
+        noun: &str,
+        mut each: impl FnMut(Item, Result<T, String>) -> Result<(), Fault>,
+    ) -> Result<(), DataError> {
+        let Some(List { place, count }) = list else { return Ok(()) };
+        let path = self.path;
+        self.stream.enter_at(place)?;
+        for at in 0..count {
+            self.stream.more()?;
+            self.stream.peek()?;
+            let line = self.stream.place().line;
+            let read = json::read(self.stream.value()?, &[]);
+            let read = read.map_err(|error| format!("{noun} {at} of the list (line {line}): {}", error.message));
+            match each(Item { at, line }, read) {
+                Ok(()) => {}
+                Err(Fault::LeftOut(reason, message)) => self.invalid.add(reason, path, message),
+                Err(Fault::Fatal(reason, message)) => {
+                    self.invalid.add_fatal(reason, || DataError::file(path, message));
+                }
+                Err(Fault::Form(message)) => {
+                    self.invalid.add_fatal(FATAL, || DataError::file(path, format!("is not {FORM}: {message}")));
+                }
+            }
         }
-        _ => None,
-    };
-    wrong("bbox", true, &is_box, "a list of four numbers: left, top, width, height")
-        .or_else(|| wrong("category_id", true, &is_integer, "a whole number, the id of a category"))
-        .or_else(|| wrong("image_id", true, &is_integer, "a whole number, the id of an image"))
-        .or_else(|| wrong("id", false, &is_integer, "a whole number"))
-        .or_else(|| wrong("area", false, &Value::is_number, "a number"))
-        .or_else(|| wrong("iscrowd", false, &is_integer, "0 or 1"))
-        .unwrap_or_else(|| format!("{called} cannot be read: {}", parser_message(error)))
+        Ok(())
+    }
 }

@@ -2,11 +2,11 @@
 //!
 //! Directories of classes are at the root; or below `train/` and `val/`, whose images are validated on and never trained on.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use crate::boxes::format::Format;
 use crate::boxes::open::Source;
-use crate::boxes::raw::{Called, IMAGE_ENDINGS, Raw, RawClass, RawImage, RawObject, Unit};
+use crate::boxes::raw::{ClassTable, HELD_OUT, IMAGE_ENDINGS, ObjectName, Raw, RawImage, RawObject, Unit};
 use crate::directory_settings;
 use crate::reading::confined::{directories, files};
 use xrun_core::dataset::error::DataError;
@@ -24,42 +24,26 @@ impl Format for ImageFolder {
 
     fn read(&self, source: Source<'_>) -> Result<Raw, DataError> {
         let root = source.root;
-        let all: BTreeSet<String> = directories(root, "")?.into_iter().collect();
-        let held_out = ["val", "valid", "validation"].into_iter().find(|name| all.contains(*name));
-        let parts = match held_out.filter(|_| all.contains("train")) {
+        let all = directories(root, "")?;
+        let held_out = HELD_OUT.into_iter().find(|name| all.iter().any(|other| other == name));
+        let parts = match held_out.filter(|_| all.iter().any(|name| name == "train")) {
             Some(held_out) => vec![("train", Some(Split::Train)), (held_out, Some(Split::Validation))],
             None => vec![("", None)],
         };
-        let (mut raw, mut number) = (Raw::default(), BTreeMap::new());
+        let (mut raw, mut classes) = (Raw::default(), ClassTable::default());
         for (part, split) in parts {
-            let prefix = if part.is_empty() { String::new() } else { format!("{part}/") };
             for name in directories(root, part)? {
-                let directory = format!("{prefix}{name}");
-                let images = files(root, &directory, &IMAGE_ENDINGS)?;
-                if images.is_empty() {
-                    continue;
+                let directory = Path::new(part).join(&name).display().to_string();
+                for image in files(root, &directory, &IMAGE_ENDINGS)? {
+                    let class = classes.number(&name, None);
+                    let corners = [0.0, 0.0, 1.0, 1.0];
+                    let whole = RawObject { class, corners, area: None, ignored: None, name: ObjectName::Image };
+                    let image = RawImage::still(format!("{directory}/{image}"), vec![whole], Unit::Fraction);
+                    raw.images.push(RawImage { part: split, ..image });
                 }
-                let class = *number.entry(name).or_insert_with_key(|name| {
-                    raw.classes.push(RawClass { name: name.clone(), supercategory: None });
-                    raw.classes.len() - 1
-                });
-                raw.images.extend(images.into_iter().map(|image| RawImage {
-                    file: format!("{directory}/{image}"),
-                    size: None,
-                    video: None,
-                    frame: 0,
-                    objects: vec![RawObject {
-                        class,
-                        corners: [0.0, 0.0, 1.0, 1.0],
-                        area: None,
-                        ignored: None,
-                        called: Called::Image,
-                    }],
-                    part: split,
-                    unit: Unit::Fraction,
-                }));
             }
         }
+        raw.classes = classes.list;
         if raw.images.is_empty() {
             let message =
                 "has no images in directories of classes, such as cat/1.jpg, or train/cat/1.jpg and val/cat/2.jpg";

@@ -1,7 +1,7 @@
 //! Checks of the settings of images with conversations.
 
 use super::settings::{AnswerFormat, ImageText, Source};
-use crate::reading::named::{check_links, file};
+use crate::reading::settings_paths::{check_links, check_source, check_vocabulary, file};
 use xrun_core::problem::{Problem, Problems};
 
 pub(super) const SECTION: &str = "dataset.image-text";
@@ -12,37 +12,17 @@ const GENERATED_PIXELS_MAX: u128 = 100_000_000_000;
 pub fn check(settings: &ImageText, problems: &mut Problems) {
     let key = |name: &str| format!("{SECTION}.{name}");
     let generated = settings.source == Source::Generated;
-    if !generated && settings.path.is_none() {
-        let problem = Problem::new(key("source"), "needs a file, and `path` does not say which");
-        problems.add(problem.help("add `path = \"…\"`, relative to this file"));
-    }
-    for (name, path) in [("path", &settings.path), ("validation_path", &settings.validation_path)] {
-        match path {
-            Some(_) if generated => {
-                let problem = Problem::new(key(name), "a file is named, and `source` is \"generated\"");
-                let help = "write `source = \"messages\"` or `\"question-list\"`, or leave the file out";
-                problems.add(problem.help(help).related(key("source")));
-            }
-            Some(path) => file(&key(name), path, problems),
-            None => {}
-        }
+    let files = [("path", &settings.path), ("validation_path", &settings.validation_path)];
+    check_source(SECTION, generated, &files, problems);
+    for (name, path) in files.into_iter().filter(|_| !generated) {
+        path.iter().for_each(|path| file(&key(name), path, problems));
     }
     check_links(SECTION, settings.follow_links, settings.link_root.as_deref(), problems);
     if settings.answer_format == AnswerFormat::Json && settings.source != Source::QuestionList {
         let problem = Problem::new(key("answer_format"), "is for `source = \"question-list\"` only");
         problems.add(problem.help("leave it out: answers are taken as the file has them").related(key("source")));
     }
-    for (name, other, path, missing) in [
-        ("encoder", "merges", &settings.encoder, settings.merges.is_none()),
-        ("merges", "encoder", &settings.merges, settings.encoder.is_none()),
-    ] {
-        let Some(path) = path else { continue };
-        if missing {
-            let problem = Problem::new(key(name), format!("is of no use without `{other}`"));
-            problems.add(problem.help("name GPT-2's `encoder.json` and `vocab.bpe`, or neither"));
-        }
-        file(&key(name), path, problems);
-    }
+    check_vocabulary(SECTION, &settings.encoder, &settings.merges, problems);
     let set = &settings.generated;
     let examples = (set.examples + set.held_out_examples + set.unseen_examples) as u128;
     let pixels = examples * set.image_size as u128 * set.image_size as u128;
@@ -72,10 +52,14 @@ mod tests {
         assert_eq!(problems_of(&messages), []);
         let many = Generated { examples: 100_000, image_size: 4096, ..Generated::default() };
         for (settings, key, part) in [
-            (ImageText { path: None, ..messages.clone() }, "source", "`path` does not say which"),
+            (ImageText { path: None, ..messages.clone() }, "source", "needs `path`, which is missing"),
             (ImageText { path: named("/none/such"), ..messages.clone() }, "path", "there is no file /none/such"),
             (ImageText { path: named("/etc"), ..messages.clone() }, "path", "/etc is not a file"),
-            (ImageText { path: named("/etc/hostname"), ..ImageText::default() }, "path", "`source` is \"generated\""),
+            (
+                ImageText { path: named("/etc/hostname"), ..ImageText::default() },
+                "path",
+                "no effect: `source` is \"generated\"",
+            ),
             (ImageText { validation_path: named("/none"), ..messages.clone() }, "validation_path", "there is no file"),
             (ImageText { answer_format: AnswerFormat::Json, ..messages.clone() }, "answer_format", "question-list"),
             (ImageText { encoder: named("/etc/hostname"), ..ImageText::default() }, "encoder", "without `merges`"),

@@ -2,23 +2,22 @@
 //!
 //! Equal settings give the same bytes on any machine and with any number of threads.
 
-use std::fs::OpenOptions;
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 use rand::{Rng, RngExt};
 
 use super::paint::Scene;
 use super::settings::Generated;
-use crate::reading::decoding::Largest;
-use crate::reading::decoding::decoding_bytes;
+use crate::reading::decoding::{Largest, decoding_bytes};
 use xrun_core::dataset::digest::digest;
+use xrun_core::dataset::digest_cache;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::{cache, digest_cache, generated};
+use xrun_core::dataset::generated::{self, GeneratedSet};
 use xrun_core::files::write;
 use xrun_core::seed::generator;
 
-/// A change to what is written needs a new number: old directories stay valid for old code.
+/// Version of what is written.
 const VERSION: u32 = 1;
 /// The files of the splits. The first is written last: its presence says that the directory is whole.
 pub const FILES: [&str; 3] = ["train.jsonl", "held-out.jsonl", "unseen.jsonl"];
@@ -29,54 +28,22 @@ pub const FIELDS: [&str; 5] = ["shape", "colour", "place", "size", "mark"];
 /// Images in a directory.
 const IMAGES_PER_DIRECTORY_MAX: usize = 1000;
 
-/// A set that is still to be generated.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pending {
-    /// Number of PNG files.
-    pub images: usize,
-    /// Side of an image in pixels.
-    pub image_size: usize,
-    /// The directory of the data set.
-    pub directory: PathBuf,
+/// The set of these settings.
+pub fn set(settings: &Generated) -> GeneratedSet {
+    GeneratedSet::new("images", VERSION, settings, FILES[0])
 }
 
-/// The set that [`generate`] would write now; `None` when it is there.
-pub fn pending(settings: &Generated) -> Option<Pending> {
-    pending_in(settings, &cache::directory())
+/// Number of its PNG files.
+pub fn images(settings: &Generated) -> usize {
+    counts(settings).iter().sum()
 }
 
-fn pending_in(settings: &Generated, cache: &Path) -> Option<Pending> {
-    let directory = cache.join(name(settings));
-    let images = counts(settings).iter().sum();
-    let image_size = settings.image_size;
-    generated::is_missing(&directory.join(FILES[0])).then_some(Pending { images, image_size, directory })
-}
-
-/// Directory of the set, existing or not.
-pub fn directory(settings: &Generated) -> PathBuf {
-    cache::directory().join(name(settings))
-}
-
-/// Name of the directory: other settings have another.
-fn name(settings: &Generated) -> String {
-    let identity = format!("{VERSION} {}", serde_json::to_string(settings).unwrap_or_default());
-    format!("images-{}", &digest(identity.as_bytes())[..16])
-}
-
-/// The directory of the generated set, written now if it is not there yet.
-///
-/// # Errors
-/// It cannot be written.
-pub fn generate(settings: &Generated) -> Result<PathBuf, DataError> {
-    generate_in(settings, &cache::directory())
-}
-
-/// Does the same as [`generate`] below the cache directory `cache`.
+/// The directory of the set below the cache directory `cache`, written now if it is not there yet.
 ///
 /// # Errors
 /// It cannot be written.
 pub fn generate_in(settings: &Generated, cache: &Path) -> Result<PathBuf, DataError> {
-    generated::directory(cache, &name(settings), FILES[0], |directory| write_all(settings, directory))
+    set(settings).generate(cache, |directory| write_all(settings, directory))
 }
 
 /// The image that takes most memory to decode: no file of noise has more bytes than its pixels and a little.
@@ -134,8 +101,7 @@ fn write_example(settings: &Generated, split: usize, number: usize, directory: &
     let (question, answer) = question_and_answer(random, &scene);
     let image = format!("{}/{number:06}.png", subdirectory(split, number));
     let bytes = scene.paint(random, settings.image_size).to_png()?;
-    // The whole directory is renamed when it is complete, so a half-written file is never seen.
-    OpenOptions::new().create_new(true).write(true).open(directory.join(&image))?.write_all(&bytes)?;
+    generated::write_new(&directory.join(&image), &bytes)?;
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let line = format!(
         "{{\"messages\": [{{\"role\": \"user\", \"content\": [{{\"type\": \"image\", \"image\": {}}}, {{\"type\": \

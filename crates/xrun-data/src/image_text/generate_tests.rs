@@ -64,10 +64,10 @@ fn splits_have_disjoint_pairs_and_answers_match_their_questions() {
 fn generated_bytes_are_reproducible_and_damage_is_reported() {
     let settings = Generated { examples: 20, held_out_examples: 8, unseen_examples: 8, ..small() };
     let [one, other] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    assert!(pending_in(&settings, one.path()).is_some());
+    assert!(set(&settings).missing(one.path()).is_some());
     let digests = [&one, &other].map(|cache| opened(&settings, cache.path()).digest);
     assert_eq!(digests[0], digests[1]);
-    assert_eq!(pending_in(&settings, one.path()), None);
+    assert_eq!((set(&settings).missing(one.path()), images(&settings)), (None, 36));
     let directory = generate_in(&settings, one.path()).unwrap();
     // The bytes are part of every result that was taken with them.
     let sums = std::fs::read(directory.join(digest_cache::SUMS)).unwrap();

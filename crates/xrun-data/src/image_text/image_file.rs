@@ -5,75 +5,32 @@ use std::io::{BufRead, Cursor, Seek};
 
 use base64::engine::general_purpose::STANDARD;
 use base64::{DecodeError, Engine};
-use image::{DynamicImage, ImageDecoder, ImageError, ImageFormat, RgbImage};
+use image::{DynamicImage, ImageFormat, RgbImage};
 
-use super::record::Wrong;
-use crate::reading::decoding::{decoder, head_of};
+use crate::reading::decoding::decoder;
+use crate::reading::image_head::{self, Bounds, Head, broken, failed};
+use crate::reading::invalid::Fault;
 use crate::reading::orientation::{self, ExifOrientation};
-use crate::reading::whole::is_whole_in;
+use crate::reading::whole::{cut_off, is_whole_in};
 use xrun_core::dataset::sample::HostImage;
 use xrun_core::printable;
 
-/// Maximum number of pixels: 192 MB when they are decoded.
-pub const PIXELS_MAX: u64 = 64_000_000;
-/// A longer side is not decoded.
-pub const SIDE_MAX: u32 = 32_768;
-/// A longer file is not read.
-pub const FILE_BYTES_MAX: u64 = 256 * 1024 * 1024;
-
-/// Header of an image file. Width and height are as the pixels are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Head {
-    /// Pixels in a row.
-    pub width: u32,
-    /// Rows.
-    pub height: u32,
-    /// Format by the first bytes, whatever the file's name.
-    pub format: ImageFormat,
-}
+/// Bounds of an image: at most 192 MB when it is decoded.
+pub const BOUNDS: Bounds = Bounds { pixels: 64_000_000, side: 32_768, file_bytes: 256 * 1024 * 1024 };
 
 /// Looks at the beginning of an image and refuses what must not be decoded.
 ///
 /// # Errors
 /// It is neither PNG nor JPEG, broken, empty or too large.
-pub fn head(reader: impl BufRead + Seek) -> Result<Head, Wrong> {
-    let reader = head_of(reader).map_err(|error| broken(&error))?;
-    let format = reader.format().filter(|format| matches!(format, ImageFormat::Png | ImageFormat::Jpeg));
-    let Some(format) = format else {
-        return Err(("not_png_or_jpeg", "the image begins neither as PNG nor as JPEG".into()));
-    };
-    let decoder = reader.into_decoder().map_err(|error| failed(&error))?;
-    let (width, height) = decoder.dimensions();
-    let size = format!("the image is {width} x {height} pixels");
-    if width == 0 || height == 0 {
-        return Err(("broken_image", format!("{size}: it is empty")));
-    }
-    if width.max(height) > SIDE_MAX {
-        return Err(("too_large_image", format!("{size}, a side may have at most {SIDE_MAX}")));
-    }
-    let pixels = u64::from(width) * u64::from(height);
-    if pixels > PIXELS_MAX {
-        return Err(("too_large_image", format!("{size}, {pixels} in all, at most {PIXELS_MAX} are decoded")));
-    }
-    Ok(Head { width, height, format })
-}
-
-fn broken(error: &dyn std::fmt::Display) -> Wrong {
-    ("broken_image", format!("the image cannot be read: {}", printable::line(error.to_string().trim_end(), 200)))
-}
-
-fn failed(error: &ImageError) -> Wrong {
-    match error {
-        ImageError::Limits(_) => ("too_large_image", format!("decoding the image takes too much: {error}")),
-        error => broken(error),
-    }
+pub fn head(reader: impl BufRead + Seek) -> Result<Head, Fault> {
+    image_head::head(reader, BOUNDS, ExifOrientation::Apply)
 }
 
 /// The bytes of a `data:` URL.
 ///
 /// # Errors
 /// It is none of base64, or too long.
-pub fn inline(url: &str) -> Result<Vec<u8>, Wrong> {
+pub fn inline(url: &str) -> Result<Vec<u8>, Fault> {
     let shown = || printable::line(url.get(..url.floor_char_boundary(40)).unwrap_or_default(), 40);
     let wrong = |message: String| Err(("wrong_base64", message));
     let Some((_, text)) = url.split_once(',').filter(|(head, _)| head.ends_with(";base64")) else {
@@ -102,7 +59,7 @@ pub fn inline(url: &str) -> Result<Vec<u8>, Wrong> {
 ///
 /// # Errors
 /// The errors of [`head`], or the file is cut off or damaged.
-pub fn decode(bytes: &[u8], most: u64) -> Result<HostImage, Wrong> {
+pub fn decode(bytes: &[u8], most: u64) -> Result<HostImage, Fault> {
     let Head { format, .. } = head(Cursor::new(bytes))?;
     whole(bytes, format)?;
     let (decoder, turn) = decoder(bytes, ExifOrientation::Apply, most).map_err(|error| broken(&error))?;
@@ -115,16 +72,11 @@ pub fn decode(bytes: &[u8], most: u64) -> Result<HostImage, Wrong> {
 ///
 /// # Errors
 /// It is cut off.
-pub fn whole(bytes: &[u8], format: ImageFormat) -> Result<(), Wrong> {
+pub fn whole(bytes: &[u8], format: ImageFormat) -> Result<(), Fault> {
     match is_whole_in(bytes, format) {
         true => Ok(()),
         false => Err(cut_off()),
     }
-}
-
-/// Error about an image whose end is missing.
-pub fn cut_off() -> Wrong {
-    ("broken_image", "the image is cut off: its end is missing".into())
 }
 
 fn on_white(image: DynamicImage) -> RgbImage {

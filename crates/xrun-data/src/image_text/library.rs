@@ -1,17 +1,15 @@
 //! Index of images with conversations: positions of the examples in their files, never text or images.
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::path::Path;
 
-use super::record::{Record, Wrong, of_item, of_line};
+use super::record::{Record, of_item, of_line};
 use super::settings::{AnswerFormat, ImageText};
 use super::{ExampleCounts, TextLength};
 use crate::reading::confined::Root;
 use crate::reading::decoding::Largest;
-use crate::reading::invalid::{InvalidCollector, OnInvalid};
+use crate::reading::invalid::{Fault, InvalidCollector, OnInvalid};
+use crate::reading::record_file::RecordFile;
 use crate::tokenizer::{Tokenizer, Vocabulary, Words};
 use xrun_core::dataset::error::{DataError, InvalidItems};
 use xrun_core::dataset::open_dataset::OpenDataset;
@@ -100,28 +98,25 @@ pub enum Form {
 /// An open file of examples.
 #[derive(Debug)]
 pub struct TextFile {
-    /// The file, as the settings name it.
-    pub path: PathBuf,
+    pub(super) file: RecordFile,
     /// Directory of the images.
     pub root: Root,
     /// Format of its examples.
     pub form: Form,
-    pub(super) file: Mutex<File>,
 }
 
 impl Records for TextFile {
     fn record(&self, place: &ExampleLocation) -> Result<Record, DataError> {
-        let mut bytes = vec![0; place.length as usize];
-        let read = {
-            let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-            file.seek(SeekFrom::Start(place.offset)).and_then(|_| file.read_exact(&mut bytes))
+        let changed = |message: String| {
+            let message = format!("{}: {message}; it was changed during the run", place.called());
+            DataError::file(self.file.path(), message)
         };
-        read.map_err(|error| self.changed(place, &error.to_string()))?;
-        self.form.read(&bytes).map_err(|(_, message)| self.changed(place, &message))
+        let bytes = self.file.read(place.offset, place.length).map_err(|error| changed(error.to_string()))?;
+        self.form.read(&bytes).map_err(|(_, message)| changed(message))
     }
 
     fn path(&self) -> &Path {
-        &self.path
+        self.file.path()
     }
 
     fn root(&self) -> &Root {
@@ -129,15 +124,8 @@ impl Records for TextFile {
     }
 }
 
-impl TextFile {
-    /// Error about an example that was valid when the file was indexed.
-    fn changed(&self, place: &ExampleLocation, message: &str) -> DataError {
-        DataError::file(&self.path, format!("{}: {message}; it was changed during the run", place.called()))
-    }
-}
-
 impl Form {
-    pub(super) fn read(self, bytes: &[u8]) -> Result<Record, Wrong> {
+    pub(super) fn read(self, bytes: &[u8]) -> Result<Record, Fault> {
         match self {
             Self::Lines => of_line(bytes),
             Self::List(form) => {
@@ -271,25 +259,25 @@ impl Library {
     /// # Errors
     /// Some are too long and must not be left out, or nothing is left of a split.
     pub fn fit(&mut self, tokenizer: &Tokenizer, fit: usize, on_invalid: OnInvalid) -> Result<(), DataError> {
-        let mut invalid = InvalidCollector::new(on_invalid);
-        for split in Split::ALL {
-            let (mut kept, source) = (Vec::new(), self.source(split));
-            for place in self.places(split) {
-                let tokens = text_tokens(&source.record(place)?, tokenizer)?;
-                match tokens <= fit {
-                    true => kept.push(*place),
-                    false => {
-                        invalid.add_with(TOO_LONG, source.path(), || TextLength::too_long(tokens, fit, &place.called()))
+        let skipped = InvalidCollector::collect(on_invalid, |invalid| {
+            for split in Split::ALL {
+                let (mut kept, source) = (Vec::new(), self.source(split));
+                for place in self.places(split) {
+                    let tokens = text_tokens(&source.record(place)?, tokenizer)?;
+                    if tokens <= fit {
+                        kept.push(*place);
+                        continue;
                     }
+                    invalid.add_with(TOO_LONG, source.path(), || TextLength::too_long(tokens, fit, &place.called()));
+                }
+                if kept.len() < self.places(split).len() {
+                    kept.shrink_to_fit();
+                    self.places[split as usize] = kept;
                 }
             }
-            if kept.len() < self.places(split).len() {
-                kept.shrink_to_fit();
-                self.places[split as usize] = kept;
-            }
-        }
-        invalid.result()?;
-        self.skipped.append(&invalid.found);
+            Ok(invalid.found.clone())
+        })?;
+        self.skipped.append(&skipped);
         self.check_use()
     }
 

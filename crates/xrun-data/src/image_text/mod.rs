@@ -12,23 +12,21 @@ mod real_tests;
 pub mod record;
 pub mod settings;
 pub mod store;
-mod wrong_form;
 
 use std::any::Any;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use super::reading::confined::linked_directories;
 use super::reading::invalid::InvalidCollector;
 use super::reading::invalid::OnInvalid;
 use library::Library;
 use settings::{ImageText, Source};
-use xrun_core::dataset::digest_cache;
 use xrun_core::dataset::error::{DataError, InvalidItems};
-use xrun_core::dataset::kind::{DatasetFacts, DatasetKind, DatasetSummary};
+use xrun_core::dataset::kind::{DatasetFacts, DatasetKind, DatasetSummary, Inspected};
 use xrun_core::dataset::open_dataset::{AnyDataset, OpenDataset, SampleType};
+use xrun_core::dataset::{cache, digest_cache};
 use xrun_core::problem::Problems;
 use xrun_core::settings::variant::{Kind, Paths};
 
@@ -120,9 +118,9 @@ impl DatasetKind for ImageText {
         if self.source != Source::Generated {
             return None;
         }
-        let pending = generate::pending(&self.generated)?;
-        let (images, side, directory) = (pending.images, pending.image_size, pending.directory.display());
-        Some(format!("{images} images of {side} pixels with their answers, once, in {directory}"))
+        let directory = generate::set(&self.generated).missing(&cache::directory())?;
+        let (images, side) = (generate::images(&self.generated), self.generated.image_size);
+        Some(format!("{images} images of {side} pixels with their answers, once, in {}", directory.display()))
     }
 
     fn forget_digests(&self) {
@@ -153,12 +151,14 @@ impl DatasetKind for ImageText {
     }
 
     /// Summarises the data with the lengths of its texts.
-    fn inspect(&self) -> Result<DatasetSummary<Value>, DataError> {
+    fn inspect(&self) -> Result<Inspected, DataError> {
         let library = open::open(self)?;
         let tokenizer = library.tokenizer(&ImageText::loader_settings(self).vocabulary)?;
         let seen = ExampleCounts { texts: library.text_lengths(&tokenizer)?, ..library.summary() };
         let description = describe::describe(&library, &seen);
         let notes = tokenizer.note().map(str::to_owned).into_iter().collect();
-        Ok(DatasetSummary { skipped: library.skipped, notes, description, summary: seen }.into_json())
+        let skipped = library.skipped.clone();
+        let summary = DatasetSummary { skipped, notes, description, summary: seen };
+        Ok((summary.into_json(), Some(Box::new(library))))
     }
 }

@@ -4,28 +4,27 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Cursor, Read};
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
 
 use sha2::{Digest, Sha256};
 
 use super::generate::{self, FILES};
-use super::image_file::{self, Head};
+use super::image_file::{self, BOUNDS};
 use super::library::{ExampleLocation, Form, Library, Records, TextFile};
-use super::record::{EXPECTED, Image, Record, Wrong};
+use super::record::{EXPECTED, Image, Record};
 use super::settings::{ImageText, Source};
 use crate::reading::confined::{Root, confined};
-use crate::reading::decoding::Largest;
-use crate::reading::decoding::decoding_bytes;
-use crate::reading::invalid::InvalidCollector;
-use crate::reading::invalid::OnInvalid;
+use crate::reading::decoding::{Largest, decoding_bytes};
+use crate::reading::image_head::{Head, head_of_file};
+use crate::reading::invalid::{Fault, InvalidCollector, OnInvalid};
 use crate::reading::json_stream::{FILE, JsonStream, Place};
+use crate::reading::orientation::ExifOrientation;
 use crate::reading::parquet;
-use crate::reading::whole::is_whole;
+use crate::reading::record_file::RecordFile;
 use xrun_core::dataset::digest::hexadecimal;
 use xrun_core::dataset::digest_cache::DigestCache;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::generated;
 use xrun_core::dataset::split::Split;
+use xrun_core::dataset::{cache, generated};
 use xrun_core::files::file;
 use xrun_core::printable;
 
@@ -43,7 +42,9 @@ pub(super) const LINE_COPIES: u64 = 2;
 /// All that would end a run before its first step.
 pub fn open(settings: &ImageText) -> Result<Library, DataError> {
     match settings.source {
-        Source::Generated => open_generated(settings, &generate::generate(&settings.generated)?),
+        Source::Generated => {
+            open_generated(settings, &generate::generate_in(&settings.generated, &cache::directory())?)
+        }
         Source::Messages | Source::QuestionList => open_files(settings),
     }
 }
@@ -63,7 +64,7 @@ fn open_files(settings: &ImageText) -> Result<Library, DataError> {
 /// The directories of the data set.
 pub fn directories(settings: &ImageText) -> Vec<PathBuf> {
     match settings.source {
-        Source::Generated => vec![generate::directory(&settings.generated)],
+        Source::Generated => vec![generate::set(&settings.generated).directory(&cache::directory())],
         Source::Messages | Source::QuestionList => {
             let named = [&settings.path, &settings.validation_path];
             named.into_iter().flatten().map(|path| directory_of(Path::new(path))).collect()
@@ -81,7 +82,6 @@ fn begins_a_list(line: &[u8]) -> bool {
 }
 
 fn indexed(settings: &ImageText, paths: &[PathBuf], policy: OnInvalid) -> Result<Library, DataError> {
-    let mut invalid = InvalidCollector::new(policy);
     let mut indexing = Indexing {
         generated: settings.source == Source::Generated,
         known: BTreeMap::new(),
@@ -89,16 +89,13 @@ fn indexed(settings: &ImageText, paths: &[PathBuf], policy: OnInvalid) -> Result
         largest: None,
         opening_bytes: 0,
     };
-    let mut files = Vec::new();
-    for path in paths {
-        // Problems of both files are reported together.
-        match indexing.file(settings, path, &mut invalid) {
-            Ok(found) => files.push(found),
-            Err(fatal) => return Err(invalid.with_error(fatal)),
-        }
-    }
-    invalid.result()?;
-    indexing.opening_bytes += indexing.known.values().map(DigestCache::bytes).sum::<u64>();
+    // Problems of both files are reported together.
+    let (mut files, skipped) = InvalidCollector::collect(policy, |invalid| {
+        let files: Result<Vec<IndexedFile>, _> =
+            paths.iter().map(|path| indexing.file(settings, path, invalid)).collect();
+        Ok((files?, invalid.found.clone()))
+    })?;
+    indexing.opening_bytes += indexing.known.values().map(DigestCache::bytes_max).sum::<u64>();
     indexing.known.into_values().for_each(DigestCache::save);
     let images = files.iter().map(|file| u64::from(file.images)).sum();
     let source_of = std::array::from_fn(|split| split.min(files.len() - 1));
@@ -126,7 +123,7 @@ fn indexed(settings: &ImageText, paths: &[PathBuf], policy: OnInvalid) -> Result
             _ => indexing.largest,
         },
         digest: hexadecimal(&indexing.digest.finalize()),
-        skipped: invalid.found,
+        skipped,
         opening_bytes,
     };
     library.check_use()?;
@@ -205,7 +202,7 @@ impl Indexing {
         let table = images.capacity() * (size_of::<([u8; 16], InspectedImage)>() + 1);
         self.opening_bytes = self.opening_bytes.max(text_bytes) + table as u64;
         let images = images.len() as u32;
-        let text = TextFile { path: path.to_owned(), root, form, file: Mutex::new(opened) };
+        let text = TextFile { file: RecordFile::new(path, opened), root, form };
         Ok(IndexedFile { text, places, images })
     }
 
@@ -315,7 +312,7 @@ impl Indexing {
         record: &Record,
         place: &ExampleLocation,
         found: &mut FileIndexer<'_>,
-    ) -> Result<Result<u32, Wrong>, DataError> {
+    ) -> Result<Result<u32, Fault>, DataError> {
         let (name, key) = match &record.image {
             Image::Inline(url) => (None, Sha256::digest(url.as_bytes())),
             Image::File(name) => match located(found.root, name) {
@@ -355,34 +352,25 @@ impl Indexing {
     }
 
     /// Looks at the file of an image; `None` where it need not be looked at.
-    fn of_file(&mut self, root: &Root, name: &str) -> Result<Result<Option<(Head, u64)>, Wrong>, DataError> {
+    fn of_file(&mut self, root: &Root, name: &str) -> Result<Result<Option<(Head, u64)>, Fault>, DataError> {
         let whole = root.join(name);
-        let shown = printable::line(name, 100);
-        let prefixed = |(reason, message): Wrong| (reason, format!("{shown}: {message}"));
         let length = std::fs::metadata(&whole).map_or(0, |about| about.len());
-        if length > image_file::FILE_BYTES_MAX {
-            let message = format!("has {length} bytes, at most {} are read", image_file::FILE_BYTES_MAX);
-            return Ok(Err(prefixed(("too_large_image", message))));
+        if length <= BOUNDS.file_bytes {
+            let digest = self.known(&root.path).digest(name, &whole)?;
+            self.digest.update(name.as_bytes());
+            self.digest.update(length.to_le_bytes());
+            self.digest.update(digest.as_bytes());
         }
-        let digest = self.known(&root.path).digest(name, &whole)?;
-        self.digest.update(name.as_bytes());
-        self.digest.update(length.to_le_bytes());
-        self.digest.update(digest.as_bytes());
         if self.generated {
             return Ok(Ok(None));
         }
-        let unreadable = |error: std::io::Error| ("broken_image", format!("cannot be read: {error}"));
-        let head = file::open(&whole).map_err(unreadable).and_then(|file| image_file::head(BufReader::new(file)));
-        let head = head.and_then(|head| match is_whole(&whole, head.format) {
-            Ok(true) => Ok(Some((head, length))),
-            Ok(false) => Err(image_file::cut_off()),
-            Err(error) => Err(unreadable(error)),
-        });
-        Ok(head.map_err(prefixed))
+        let head = head_of_file(&whole, length, BOUNDS, ExifOrientation::Apply);
+        let prefixed = |(reason, message)| (reason, format!("{}: {message}", printable::line(name, 100)));
+        Ok(head.map(|head| Some((head, length))).map_err(prefixed))
     }
 }
 
-fn of_url(url: &str) -> Result<Option<(Head, u64)>, Wrong> {
+fn of_url(url: &str) -> Result<Option<(Head, u64)>, Fault> {
     let bytes = image_file::inline(url)?;
     let head = image_file::head(Cursor::new(&bytes))?;
     image_file::whole(&bytes, head.format)?;
@@ -390,7 +378,7 @@ fn of_url(url: &str) -> Result<Option<(Head, u64)>, Wrong> {
 }
 
 /// The path of an image below the directory, without `.` in it.
-pub(super) fn located(root: &Root, name: &str) -> Result<String, Wrong> {
+pub(super) fn located(root: &Root, name: &str) -> Result<String, Fault> {
     let shown = || printable::line(name, 100);
     // A whole path may be that of a file below the directory.
     let below = Path::new(name).strip_prefix(&root.path).ok().and_then(Path::to_str);

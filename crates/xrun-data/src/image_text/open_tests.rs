@@ -250,7 +250,8 @@ fn an_inspection_counts_the_same_long_examples() {
     let long = line("images/0.png", &"long ".repeat(40));
     let directory = directory(&[long.into_bytes()]);
     let settings = settings(directory.path(), OnInvalid::Skip);
-    let summary: ExampleCounts = serde_json::from_value(settings.inspect().unwrap().summary).unwrap();
+    let (inspected, _) = settings.inspect().unwrap();
+    let summary: ExampleCounts = serde_json::from_value(inspected.summary).unwrap();
     assert_eq!(summary.texts.iter().map(|text| text.examples).fold([0; 3], add), [4, 1, 0]);
     let longest = summary.texts.last().unwrap().tokens;
     for (fit, on_invalid) in

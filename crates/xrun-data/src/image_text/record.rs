@@ -2,15 +2,18 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::path::Path;
 
 use percent_encoding::percent_decode_str;
 use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error as _, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::settings::AnswerFormat;
-use super::wrong_form;
-use crate::json::{object_with, why_of_line};
+use crate::json::{self, Advice, object_with};
+use crate::reading::invalid::Fault;
+use crate::reading::json_stream::{FILE, JsonStream};
+use xrun_core::dataset::error::DataError;
 use xrun_core::printable;
 use xrun_core::problem::nearest;
 
@@ -18,9 +21,6 @@ use xrun_core::problem::nearest;
 const LIST_MAX: usize = 4096;
 /// Keys that are looked at for one that is written wrong.
 const KEYS_MAX: usize = 20;
-
-/// The word under which a broken example is counted, and what is wrong with it.
-pub type Wrong = (&'static str, String);
 
 /// An example as the file tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,36 +58,46 @@ pub fn prompt(question: &str) -> String {
 pub const EXPECTED: &str =
     "{\"messages\": [{\"role\": …, \"content\": …}, …]} or {\"text\": …, \"image\": …, \"response\": …}";
 
-/// Names of the same keys in other programs.
-const SAME: &[(&str, &str)] = &[
-    ("instruction", "text"),
-    ("prompt", "text"),
-    ("question", "text"),
-    ("answer", "response"),
-    ("output", "response"),
-    ("completion", "response"),
-    ("picture", "image"),
-    ("image_path", "image"),
+/// Advice on keys of other programs, and on values that are not as expected.
+const ADVICE: Advice = &[
+    (
+        "conversations",
+        "this is the form of LLaVA and ShareGPT: write `messages` in place of `conversations`, `role` of `from` (user of \
+         human, assistant of gpt), `content` of `value`, and the image as a part of a content, without `<image>`",
+    ),
+    ("images", "write the one image as \"image\": \"images/7.jpg\" in place of the list `images`"),
+    ("instruction", "did you mean `text` by `instruction`?"),
+    ("prompt", "did you mean `text` by `prompt`?"),
+    ("question", "did you mean `text` by `question`?"),
+    ("answer", "did you mean `response` by `answer`?"),
+    ("output", "did you mean `response` by `output`?"),
+    ("completion", "did you mean `response` by `completion`?"),
+    ("picture", "did you mean `image` by `picture`?"),
+    ("image_path", "did you mean `image` by `image_path`?"),
+    ("image", "write the one image alone: \"image\": \"images/7.jpg\""),
+    ("response", JSON_ANSWER),
+    ("content", JSON_ANSWER),
 ];
+const JSON_ANSWER: &str =
+    "an answer in JSON is written as a text, its quotation marks with `\\` before them: \"{\\\"name\\\": …}\"";
+/// Keys of an example.
+const KEYS: [&str; 4] = ["messages", "text", "image", "response"];
 
 /// A line of JSON lines.
 ///
 /// # Errors
 /// Why it is of no use.
-pub fn of_line(line: &[u8]) -> Result<Record, Wrong> {
+pub fn of_line(line: &[u8]) -> Result<Record, Fault> {
     // So that columns are those of this line.
     let line = line.trim_ascii_end();
-    let whole = std::str::from_utf8(line)
+    std::str::from_utf8(line)
         .map_err(|error| ("not_utf8", format!("is not UTF-8 from byte {} of the line", error.valid_up_to())))?;
     object_with(line, EXPECTED).map_err(|message| ("wrong_form", message))?;
-    let Object(read) = serde_json::from_str::<Object<Line>>(whole).map_err(|error| match error.is_data() {
-        true => ("wrong_form", wrong_form::line_problem(whole).unwrap_or_else(|| why_of_line(line, &error))),
-        false => ("not_json", why_of_line(line, &error)),
-    })?;
-    match read {
+    let read = json::read::<Line>(line, ADVICE);
+    match read.map_err(|error| (if error.is_form { "wrong_form" } else { "not_json" }, error.message))? {
         Line { messages: Some(AtMost(messages)), response: None, image, images, .. } => {
             let beside = image.into_iter().chain(images.into_iter().flat_map(|AtMost(images)| images));
-            of_messages(messages, beside.map(|Place(place)| place).collect(), || hint_next_to_messages(whole))
+            of_messages(messages, beside.map(|Place(place)| place).collect())
         }
         Line { messages: None, text: Some(text), image: Some(Place(image)), response: Some(response), .. } => {
             if response.is_empty() {
@@ -98,73 +108,52 @@ pub fn of_line(line: &[u8]) -> Result<Record, Wrong> {
         Line { messages: Some(_), .. } => {
             Err(("wrong_form", "has both `messages` and `response`; keep one of them".into()))
         }
-        Line { messages: None, text, image, response, .. } => {
-            let missing = [("text", text.is_none()), ("image", image.is_none()), ("response", response.is_none())];
-            let missing: Vec<&str> = missing.iter().filter(|(_, missing)| *missing).map(|(name, _)| *name).collect();
-            if missing == ["response"] {
-                return Err(("no_answer", "has no `response`".into()));
-            }
-            let keys = keys_of(whole);
+        Line { messages: None, text: Some(_), image: Some(_), .. } => Err(("no_answer", "has no `response`".into())),
+        Line { .. } => {
+            let keys = keys_of(line);
             let shown: Vec<String> = keys.iter().map(|key| format!("`{}`", printable::line(key, 40))).collect();
-            let wanted = ["messages", "text", "image", "response"];
-            // A key that is there, and yet is missing.
-            if let Some(null) = missing.iter().find(|name| keys.iter().any(|key| key == *name)) {
-                return Err(("wrong_form", format!("`{null}` is null, expected {EXPECTED}")));
-            }
-            let misspelt = |key: &str| -> Option<&'static str> {
-                let open = wanted.into_iter().filter(|name| !keys.iter().any(|key| key == name));
-                if wanted.contains(&key) {
-                    return None;
-                }
-                let same = SAME.iter().find(|(other, _)| *other == key).map(|(_, name)| *name);
-                same.or_else(|| nearest(key, open))
+            let advised = ADVICE.iter().find(|(key, _)| !KEYS.contains(key) && keys.iter().any(|one| one == key));
+            let misspelt = || {
+                let open = KEYS.into_iter().filter(|name| !keys.iter().any(|key| key == name));
+                let close = |key: &&String| nearest(key, open.clone()).filter(|_| !KEYS.contains(&key.as_str()));
+                let (key, meant) = keys.iter().find_map(|key| Some((key, close(&key)?)))?;
+                Some(format!("; did you mean `{meant}` by `{}`?", printable::line(key, 40)))
             };
-            let close = keys.iter().find_map(|key| Some((key, misspelt(key)?)));
-            let close = close.map_or_else(String::new, |(key, meant)| {
-                format!("; did you mean `{meant}` by `{}`?", printable::line(key, 40))
-            });
-            let other = habit(&keys).map_or(close, |habit| format!("; {habit}"));
-            Err(("wrong_form", format!("expected {EXPECTED}, found the keys {}{other}", shown.join(", "))))
+            let advice = advised.map(|(_, advice)| format!("; {advice}")).or_else(misspelt).unwrap_or_default();
+            Err((
+                "wrong_form",
+                format!("expected {EXPECTED}, none of them null, found the keys {}{advice}", shown.join(", ")),
+            ))
         }
     }
 }
 
-fn keys_of(line: &str) -> Vec<String> {
-    serde_json::from_str::<Keys>(line).map_or_else(|_| Vec::new(), |keys| keys.0)
-}
-
-/// Hint on keys of other programs.
-fn habit(keys: &[String]) -> Option<&'static str> {
-    let has = |key: &str| keys.iter().any(|one| one == key);
-    if has("conversations") {
-        return Some(
-            "this is the form of LLaVA and ShareGPT: write `messages` in place of `conversations`, `role` of `from` (user of \
-             human, assistant of gpt), `content` of `value`, and the image as a part of a content, without `<image>`",
-        );
-    }
-    has("images").then_some("write the one image as \"image\": \"images/7.jpg\" in place of the list `images`")
-}
-
-/// Hint on the image of messages without one.
-fn hint_next_to_messages(line: &str) -> &'static str {
-    match keys_of(line).iter().any(|key| ["images", "image"].contains(&key.as_str())) {
-        true => {
-            "; an image next to `messages` is not read: make it a part of a content, {\"type\": \"image\", \"image\": \
-             \"images/7.jpg\"}, and take `<image>` out of the text"
+/// The first keys of an object.
+fn keys_of(line: &[u8]) -> Vec<String> {
+    let mut keys = Vec::new();
+    let mut read = || -> Result<(), DataError> {
+        let mut seen = |_: &[u8]| {};
+        let mut stream = JsonStream::new(line, Path::new(""), "JSON", &mut seen)?;
+        stream.enter(b'{', FILE, "an object")?;
+        while let Some(key) = stream.key()?.filter(|_| keys.len() < KEYS_MAX) {
+            keys.push(key);
+            stream.skip()?;
         }
-        false => "; it is a part of a content: {\"type\": \"image\", \"image\": \"images/7.jpg\"}",
-    }
+        Ok(())
+    };
+    // What cannot be read was reported before.
+    let _ = read();
+    keys
 }
 
 /// An item of a question list: `[question, answer, image]`.
 ///
 /// # Errors
 /// Why it is of no use.
-pub fn of_item(item: &str, form: AnswerFormat) -> Result<Record, Wrong> {
-    let (question, answer, image): (String, String, u64) = serde_json::from_str(item).map_err(|error| {
-        let why = wrong_form::item_problem(item).unwrap_or_else(|| why_of_line(item.as_bytes(), &error));
-        ("wrong_form", format!("is not [question, answer, number of an image]: {why}"))
-    })?;
+pub fn of_item(item: &str, form: AnswerFormat) -> Result<Record, Fault> {
+    let read = json::read::<(String, String, u64)>(item.as_bytes(), &[]);
+    let (question, answer, image) = read
+        .map_err(|error| ("wrong_form", format!("is not [question, answer, number of an image]: {}", error.message)))?;
     if answer.is_empty() {
         return Err(("no_answer", "the answer is empty".into()));
     }
@@ -176,14 +165,8 @@ pub fn of_item(item: &str, form: AnswerFormat) -> Result<Record, Wrong> {
 }
 
 /// Reads messages, with the images that stand next to them for the parts that name none.
-fn of_messages(
-    messages: Vec<Object<Message>>,
-    mut beside: Vec<String>,
-    hint: impl Fn() -> &'static str,
-) -> Result<Record, Wrong> {
+fn of_messages(messages: Vec<Object<Message>>, mut beside: Vec<String>) -> Result<Record, Fault> {
     const ROLES: [&str; 3] = ["system", "user", "assistant"];
-    // LLaVA's and ShareGPT's. Their texts have `<image>` in them, so that another word for the role would not be all.
-    const OTHER_ROLES: [(&str, &str); 3] = [("human", "user"), ("gpt", "assistant"), ("model", "assistant")];
     let (mut question, mut answers, mut images) = (Vec::new(), Vec::new(), Vec::new());
     let last = messages.len();
     beside.reverse();
@@ -191,10 +174,7 @@ fn of_messages(
         let at = format!("message {number}");
         if !ROLES.contains(&role.as_str()) {
             let shown = printable::line(&role, 40);
-            let meant = match OTHER_ROLES.iter().find(|(other, _)| *other == role) {
-                Some((_, ours)) => format!("; write \"{ours}\""),
-                None => nearest(&role, ROLES).map_or_else(String::new, |role| format!("; is it {role}?")),
-            };
+            let meant = nearest(&role, ROLES).map_or_else(String::new, |role| format!("; did you mean {role}?"));
             let message = format!("{at} has the role \"{shown}\", expected {}{meant}", ROLES.join(", "));
             return Err(("unknown_role", message));
         }
@@ -229,14 +209,14 @@ fn of_messages(
         (Some(image), 0) => Ok(Record { question: question.join("\n"), answer, image: place(image)? }),
         (image, before) => {
             let found = before + usize::from(image.is_some());
-            let where_it_stands = if found == 0 { hint() } else { "" };
-            Err(("not_one_image", format!("{found} images, expected exactly one{where_it_stands}")))
+            const EXAMPLE: &str = "a part of a content such as {\"type\": \"image\", \"image\": \"images/7.jpg\"}";
+            Err(("not_one_image", format!("{found} images, expected exactly one, {EXAMPLE}")))
         }
     }
 }
 
 /// Location of an image, by the text of its key.
-fn place(text: String) -> Result<Image, Wrong> {
+fn place(text: String) -> Result<Image, Fault> {
     if text.starts_with("data:") {
         return Ok(Image::Inline(text));
     }
@@ -324,7 +304,7 @@ enum PartContent {
 }
 
 impl Part {
-    fn read(self, at: &str) -> Result<PartContent, Wrong> {
+    fn read(self, at: &str) -> Result<PartContent, Fault> {
         const TYPES: [&str; 3] = ["text", "image", "image_url"];
         let Self { r#type, text, image, image_url } = self;
         let (found, needed) = match r#type.as_str() {
@@ -334,7 +314,7 @@ impl Part {
             _ => {
                 let shown = printable::line(&r#type, 40);
                 let meant = nearest(&r#type, TYPES);
-                let meant = meant.map_or_else(String::new, |meant| format!("; is it {meant}?"));
+                let meant = meant.map_or_else(String::new, |meant| format!("; did you mean {meant}?"));
                 let message = format!("{at} has a part of the type \"{shown}\", expected {}{meant}", TYPES.join(", "));
                 return Err(("unknown_part", message));
             }
@@ -365,7 +345,7 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 }
 
 /// List of at most [`LIST_MAX`] items.
-pub(super) struct AtMost<T>(pub Vec<T>);
+struct AtMost<T>(Vec<T>);
 
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for AtMost<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -420,34 +400,6 @@ impl<'de> Deserialize<'de> for Content {
             }
         }
         deserializer.deserialize_any(OfEither)
-    }
-}
-
-/// The first keys of an object.
-struct Keys(Vec<String>);
-
-impl<'de> Deserialize<'de> for Keys {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OfMap;
-        impl<'de> Visitor<'de> for OfMap {
-            type Value = Keys;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Keys, A::Error> {
-                let mut keys = Vec::new();
-                while let Some(key) = map.next_key::<String>()? {
-                    map.next_value::<IgnoredAny>()?;
-                    if keys.len() < KEYS_MAX {
-                        keys.push(key);
-                    }
-                }
-                Ok(Keys(keys))
-            }
-        }
-        deserializer.deserialize_map(OfMap)
     }
 }
 

@@ -2,11 +2,13 @@
 
 use std::io::{BufReader, Cursor};
 
-use super::image_file::{self, Head};
+use super::image_file;
 use super::library::{ExampleLocation, Library, LoaderSettings};
 use super::open::{LINE_COPIES, located};
-use super::record::{Image, Record, Wrong};
-use crate::reading::decoding::decoding_bytes;
+use super::record::{Image, Record};
+use crate::reading::decoding::{decoding_buffer, decoding_bytes};
+use crate::reading::image_head::Head;
+use crate::reading::invalid::Fault;
 use crate::tokenizer::Tokenizer;
 use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::buffer::Buffer;
@@ -69,6 +71,8 @@ xrun_core::buffers! {
         pub decoding: Buffer,
         /// Position of each example in its file.
         pub index: Buffer,
+        /// Tables from which the vocabulary was learnt; `None` for one of files.
+        pub learning: Option<Buffer>,
     }
 }
 
@@ -78,18 +82,14 @@ impl Buffers {
         let key = format!("{}.image_cache", loader.section);
         let cache = Cap { items: IMAGES_MAX, bytes: loader.image_cache.0 };
         let one = (loader.image_size * loader.image_size * 3 + size_of::<HostImage>()) as u64;
-        let threads = limits.workers as u64 + 1;
-        let all = library.largest.as_ref().map_or(u64::MAX, |largest| largest.bytes.saturating_mul(threads));
-        let decoding = Cap { items: threads, bytes: limits.decode_memory.0.min(all) };
         let index = Cap { items: library.sample_count(), bytes: library.index_bytes().max(library.opening_bytes) };
         Self {
             cache: Buffer::new("image_cache", Policy::Evict, cache)
                 .because(format!("`{key}`"))
                 .key(key)
                 .working_set_bytes(library.images * one),
-            decoding: Buffer::new("decoding", Policy::Block, decoding)
-                .key("limits.decode_memory")
-                .because("`limits.decode_memory`, or the largest image once for each thread"),
+            decoding: decoding_buffer(library.largest.as_ref().map(|largest| largest.bytes), "image", limits),
+            learning: None,
             index: Buffer::new("dataset_index", Policy::Refuse, index)
                 .because("position of each example in its file, and what finds repeated images while it is opened"),
         }
@@ -105,6 +105,7 @@ pub struct ImageTextStore {
     cache: ByteCache<(u32, u32), HostImage>,
     decoding: MemoryBudget,
     _index: Registration,
+    _learning: Option<Registration>,
     buffers: Buffers,
 }
 
@@ -117,10 +118,9 @@ impl ImageTextStore {
         limits: &Limits,
         ledger: &Ledger,
     ) -> Self {
-        let buffers = Buffers::new(&library, loader, limits);
-        let index = buffers.index.register(ledger);
-        index.set(buffers.index.cap.items, buffers.index.cap.bytes);
-        index.set(buffers.index.cap.items, library.index_bytes());
+        let (learning, _learning) = tokenizer.register_learning(ledger).unzip();
+        let buffers = Buffers { learning, ..Buffers::new(&library, loader, limits) };
+        let index = buffers.index.register_opened(ledger, buffers.index.cap.items, library.index_bytes());
         Self {
             library,
             tokenizer,
@@ -128,6 +128,7 @@ impl ImageTextStore {
             cache: ByteCache::new(ledger, &buffers.cache),
             decoding: MemoryBudget::new(ledger, &buffers.decoding),
             _index: index,
+            _learning,
             buffers,
         }
     }
@@ -244,7 +245,7 @@ impl ImageTextStore {
 
     fn decoded(&self, split: Split, place: &ExampleLocation, record: &Record) -> Result<HostImage, DataError> {
         let root = self.library.source(split).root();
-        let failure = |wrong: Wrong| self.failure(split, place, record, wrong);
+        let failure = |wrong: Fault| self.failure(split, place, record, wrong);
         let file = match &record.image {
             Image::Inline(_) => None,
             Image::File(name) => Some(root.join(located(root, name).map_err(failure)?)),
@@ -254,7 +255,7 @@ impl ImageTextStore {
             (None, Image::Inline(text) | Image::File(text)) => text.len() as u64,
         };
         let read = || match (&file, &record.image) {
-            (Some(path), _) => file::bytes(path, image_file::FILE_BYTES_MAX).map_err(|error| unreadable(&error)),
+            (Some(path), _) => file::bytes(path, image_file::BOUNDS.file_bytes).map_err(|error| unreadable(&error)),
             (None, Image::Inline(text) | Image::File(text)) => image_file::inline(text),
         };
         let room = |pixels: [u32; 2]| {
@@ -275,7 +276,7 @@ impl ImageTextStore {
         read().and_then(|bytes| image_file::decode(&bytes, most)).map_err(failure)
     }
 
-    fn failure(&self, split: Split, place: &ExampleLocation, record: &Record, (_, message): Wrong) -> DataError {
+    fn failure(&self, split: Split, place: &ExampleLocation, record: &Record, (_, message): Fault) -> DataError {
         let name = match &record.image {
             Image::File(name) => format!("{}: ", printable::line(name, 100)),
             Image::Inline(_) => String::new(),
@@ -284,7 +285,7 @@ impl ImageTextStore {
     }
 }
 
-fn unreadable(error: &std::io::Error) -> Wrong {
+fn unreadable(error: &std::io::Error) -> Fault {
     ("missing_image", format!("cannot be read: {error}"))
 }
 

@@ -76,7 +76,7 @@ fn held_bytes_are_in_the_ledger_and_within_the_plan() {
     assert_eq!(held("decoding"), Some(0));
     assert_eq!(store.evict_to_fraction(0.0), one);
     let names: Vec<&str> = store.buffers().all().into_iter().map(|buffer| buffer.name).collect();
-    assert_eq!(names, ["image_cache", "decoding", "dataset_index"]);
+    assert_eq!(names, ["image_cache", "decoding", "dataset_index", "vocabulary_learning"]);
     assert_eq!(store.buffers().cache.working_set_bytes, Some(2 * one));
 }
 

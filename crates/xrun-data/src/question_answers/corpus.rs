@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use super::QuestionCounts;
 use super::files::{Paragraphs, QuestionFile};
-use super::generate::generate;
+use super::generate::generate_in;
 use super::settings::{QuestionAnswers, Source};
 use super::squad::{Index, QuestionLocation};
 use super::texts::Texts;
@@ -12,9 +12,9 @@ use crate::reading::invalid::InvalidCollector;
 use crate::reading::invalid::OnInvalid;
 use crate::tokenizer::{Tokenizer, Vocabulary, Words};
 use xrun_core::dataset::error::{DataError, InvalidItems};
-use xrun_core::dataset::generated;
 use xrun_core::dataset::kind::DatasetSummary;
 use xrun_core::dataset::split::Split;
+use xrun_core::dataset::{cache, generated};
 use xrun_core::units::{Bytes, pluralize};
 
 /// Paragraphs that a vocabulary is learnt from; more change it little.
@@ -142,7 +142,7 @@ impl OpenedFiles {
         let (path, written, policy) = match settings.source {
             // Generated data is valid or damaged as a whole.
             Source::Generated => {
-                let (path, written) = generate(&settings.generated)?;
+                let (path, written) = generate_in(&settings.generated, &cache::directory())?;
                 (path, Some(written), OnInvalid::Fail)
             }
             Source::File => (PathBuf::from(settings.path.as_deref().unwrap_or_default()), None, settings.on_invalid),

@@ -2,7 +2,7 @@
 //!
 //! A context that does not fit is cut into windows. Which windows a validation looks at does not depend on the answer: they
 //! slide over the context, as in SQuAD's own baselines (Devlin et al. 2018). Training takes one window that holds the
-//! answer, at a place drawn by chance. So in neither does the place of a token tell whether it is the answer.
+//! answer, at a random position. In neither case does the position of a token reveal the answer.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -83,7 +83,7 @@ struct Parts {
 
 impl Parts {
     fn new(context: &str, question: &str, length: usize, tokenizer: &Tokenizer) -> Result<Self, DataError> {
-        // The same for all questions: room that followed from the answer would tell how long it is.
+        // The same for all questions: a size that depended on the answer would reveal its length.
         let reserved = (length / 4).max(1) + 1;
         let mut before = tokenizer.encode(&format!("Question: {}", question.trim()))?;
         before.truncate(length / 2);

@@ -1,13 +1,12 @@
 //! Files of questions: paragraphs are read from them when they are needed.
 
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::path::Path;
 
 use super::squad::{self, Index, Paragraph, QuestionLocation};
 use crate::reading::invalid::InvalidCollector;
 use crate::reading::parquet;
+use crate::reading::record_file::RecordFile;
 use xrun_core::dataset::error::DataError;
 
 /// Maximum size of a question file; SQuAD's training file has 30 MB.
@@ -27,10 +26,7 @@ pub trait Paragraphs: std::fmt::Debug + Send + Sync + 'static {
 
 /// An open question file, or the rows of a Parquet file. Only the index of it is held.
 #[derive(Debug)]
-pub struct QuestionFile {
-    path: PathBuf,
-    file: Mutex<File>,
-}
+pub struct QuestionFile(RecordFile);
 
 impl QuestionFile {
     /// Opens a file and indexes it; its text is read once and not kept.
@@ -42,25 +38,21 @@ impl QuestionFile {
             return Err(DataError::file(path, format!("has more than {FILE_BYTES_MAX} bytes; cut it into several")));
         }
         let index = squad::index(&file, path, invalid)?;
-        Ok((Self { path: path.to_owned(), file: Mutex::new(file) }, index))
+        Ok((Self(RecordFile::new(path, file)), index))
     }
 }
 
 impl Paragraphs for QuestionFile {
     fn paragraph(&self, place: &QuestionLocation) -> Result<Paragraph, DataError> {
-        let mut bytes = vec![0; place.length as usize];
-        let read = {
-            let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
-            file.seek(SeekFrom::Start(place.offset)).and_then(|_| file.read_exact(&mut bytes))
-        };
-        let at = place.offset;
-        let said = |what: String| DataError::file(&self.path, format!("the paragraph at byte {at} {what}"));
-        read.map_err(|error| said(format!("cannot be read: {error}")))?;
-        serde_json::from_slice(&bytes)
-            .map_err(|error| said(format!("is not what it was: {error}; the file was changed during the run")))
+        let failed =
+            |what: String| DataError::file(self.path(), format!("the paragraph at byte {} {what}", place.offset));
+        let bytes = self.0.read(place.offset, place.length);
+        let bytes = bytes.map_err(|error| failed(format!("cannot be read: {error}")))?;
+        Paragraph::read(&bytes)
+            .map_err(|error| failed(format!("is not what it was: {error}; the file was changed during the run")))
     }
 
     fn path(&self) -> &Path {
-        &self.path
+        self.0.path()
     }
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::settings::Generated;
 use xrun_core::dataset::digest::digest;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::{cache, generated};
+use xrun_core::dataset::generated;
 use xrun_core::files::write;
 use xrun_core::seed::generator;
 
@@ -35,12 +35,8 @@ const ANIMALS: [&str; 12] =
 const FIRST: [&str; 8] = ["Nor", "Sal", "Ber", "Kal", "Mon", "Tur", "Vel", "Ost"];
 const LAST: [&str; 6] = ["burg", "stad", "heim", "wick", "ford", "mouth"];
 
-/// The generated file, written now if it is not there yet, and the digest that it was written with.
-pub fn generate(settings: &Generated) -> Result<(PathBuf, String), DataError> {
-    generate_in(settings, &cache::directory())
-}
-
-/// Does the same as [`generate`] below the cache directory `cache`.
+/// The generated file below the cache directory `cache`, written now if it is not there yet, and the digest that it was written
+/// with.
 pub fn generate_in(settings: &Generated, cache: &Path) -> Result<(PathBuf, String), DataError> {
     let identity = format!("{VERSION} {}", serde_json::to_string(settings).unwrap_or_default());
     let place = cache.join(format!("questions-{}.json", &digest(identity.as_bytes())[..16]));

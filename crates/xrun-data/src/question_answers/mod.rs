@@ -5,7 +5,6 @@ pub mod corpus;
 pub mod example;
 pub mod files;
 pub mod generate;
-mod question;
 pub mod settings;
 pub mod squad;
 pub mod store;
@@ -16,12 +15,11 @@ use std::any::Any;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 
 use corpus::{Corpus, LoaderSettings};
 use settings::{QuestionAnswers, Source};
 use xrun_core::dataset::error::{DataError, InvalidItems};
-use xrun_core::dataset::kind::{DatasetFacts, DatasetKind, DatasetSummary};
+use xrun_core::dataset::kind::{DatasetFacts, DatasetKind, Inspected};
 use xrun_core::dataset::open_dataset::{AnyDataset, OpenDataset, SampleType};
 use xrun_core::problem::Problems;
 use xrun_core::settings::variant::{Kind, Paths};
@@ -94,7 +92,7 @@ impl DatasetKind for QuestionAnswers {
     }
 
     /// Summarises the data without learning a vocabulary.
-    fn inspect(&self) -> Result<DatasetSummary<Value>, DataError> {
-        Corpus::summary(self).map(DatasetSummary::into_json)
+    fn inspect(&self) -> Result<Inspected, DataError> {
+        Ok((Corpus::summary(self)?.into_json(), None))
     }
 }

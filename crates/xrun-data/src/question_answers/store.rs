@@ -26,7 +26,8 @@ pub struct ExampleStore {
     cutting: Cutting,
     examples: Examples,
     _index: Registration,
-    buffers: [Buffer; 2],
+    _learning: Option<Registration>,
+    buffers: Vec<Buffer>,
 }
 
 /// Settings by which examples are made.
@@ -84,14 +85,14 @@ impl ExampleStore {
         let cap = Cap { items, bytes: bytes.max(corpus.opening_bytes) };
         let of_index = Buffer::new("dataset_index", Policy::Refuse, cap)
             .because("position of each question in its file, and a paragraph while it is opened");
-        let index = of_index.register(ledger);
-        index.set(items, cap.bytes);
-        index.set(items, bytes);
-        Ok(Self { corpus, cutting, examples, _index: index, buffers: [buffer, of_index] })
+        let index = of_index.register_opened(ledger, items, bytes);
+        let (learning, _learning) = corpus.tokenizer.register_learning(ledger).unzip();
+        let buffers = [buffer, of_index].into_iter().chain(learning).collect();
+        Ok(Self { corpus, cutting, examples, _index: index, _learning, buffers })
     }
 
     /// Its buffers in the ledger.
-    pub fn buffers(&self) -> &[Buffer; 2] {
+    pub fn buffers(&self) -> &[Buffer] {
         &self.buffers
     }
 

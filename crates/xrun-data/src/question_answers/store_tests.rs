@@ -51,7 +51,7 @@ fn examples_are_the_same_on_demand_and_preprocessed() {
     }
     assert_eq!(stores[0].example(Split::Validation, 0).unwrap().answers, ["Bob"]);
     for (store, ledger) in stores.iter().zip(&ledgers) {
-        let mut planned = store.buffers().each_ref().map(|buffer| (buffer.name, buffer.cap));
+        let mut planned: Vec<_> = store.buffers().iter().map(|buffer| (buffer.name, buffer.cap)).collect();
         planned.sort_by_key(|(name, _)| *name);
         assert_eq!(ledger.read().iter().map(|owner| (owner.name, owner.cap)).collect::<Vec<_>>(), planned);
         assert!(ledger.read().iter().all(|owner| !owner.exceeds_cap()), "{:?}", ledger.read());

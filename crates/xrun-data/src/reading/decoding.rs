@@ -10,6 +10,8 @@ use serde::{Deserialize, Serialize};
 
 use super::orientation::{self, ExifOrientation};
 use super::whole::FILE_BYTES_MAX;
+use xrun_core::bounded::buffer::Buffer;
+use xrun_core::bounded::ledger::{Cap, Policy};
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::HostImage;
 use xrun_core::settings::sections;
@@ -88,6 +90,16 @@ pub fn decoder(bytes: &[u8], rule: ExifOrientation, most: u64) -> Result<(impl I
         }
         _ => Ok((decoder, orientation)),
     }
+}
+
+/// Buffer of what all threads together may use to decode: the workers, and the training thread in a validation. `largest` is what
+/// the largest file takes, a `noun`.
+pub fn decoding_buffer(largest: Option<u64>, noun: &str, limits: &sections::Limits) -> Buffer {
+    let threads = limits.workers as u64 + 1;
+    let all = largest.map_or(u64::MAX, |largest| largest.saturating_mul(threads));
+    Buffer::new("decoding", Policy::Block, Cap { items: threads, bytes: limits.decode_memory.0.min(all) })
+        .key("limits.decode_memory")
+        .because(format!("`limits.decode_memory`, or the largest {noun} once for each thread"))
 }
 
 /// The image of a data set that takes most memory to decode.

@@ -17,6 +17,9 @@ pub enum OnInvalid {
     Skip,
 }
 
+/// Reason under which an invalid item is counted, one of a few fixed words, and a message without the item's name.
+pub type Fault = (&'static str, String);
+
 /// The cure for one broken item.
 const LEAVE_OUT: &str = "correct it, or leave it out with on_invalid = \"skip\"";
 
@@ -54,6 +57,18 @@ impl InvalidCollector {
     /// Returns whether there is an item that no policy leaves out.
     pub fn has_fatal(&self) -> bool {
         self.fatal.total() > 0
+    }
+
+    /// Collects the invalid items of data that `read` opens, and reports all of them at once, if the policy does not leave them out.
+    ///
+    /// # Errors
+    /// The data cannot be opened, or there are items that may not be left out.
+    pub fn collect<T>(policy: OnInvalid, read: impl FnOnce(&mut Self) -> Result<T, DataError>) -> Result<T, DataError> {
+        let mut invalid = Self::new(policy);
+        match read(&mut invalid) {
+            Ok(read) => invalid.result().map(|()| read),
+            Err(fatal) => Err(invalid.with_error(fatal)),
+        }
     }
 
     /// Reports all invalid items after everything was read, if the policy does not leave them out.

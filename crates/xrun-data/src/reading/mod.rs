@@ -1,10 +1,13 @@
-//! Shared parts of all data sets, which none owns: files of others, and what becomes of those that are broken.
+//! Shared parts of all data sets: reading of files that xrun did not write, within bounds, and the treatment of invalid ones.
 
 pub mod confined;
 pub mod decoding;
+pub mod image_head;
 pub mod invalid;
 pub mod json_stream;
-pub mod named;
+pub mod named_image;
 pub mod orientation;
 pub mod parquet;
+pub mod record_file;
+pub mod settings_paths;
 pub mod whole;

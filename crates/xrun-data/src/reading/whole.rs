@@ -8,6 +8,8 @@ use std::path::Path;
 
 use image::ImageFormat;
 
+use super::invalid::Fault;
+
 /// Bytes that some cameras add after the end.
 const TAIL: u64 = 64;
 /// Maximum size of an image file.
@@ -24,6 +26,11 @@ pub fn is_whole(path: &Path, format: ImageFormat) -> io::Result<bool> {
 /// Returns the same as [`is_whole`] from the bytes of the file.
 pub fn is_whole_in(bytes: &[u8], format: ImageFormat) -> bool {
     has_end(Cursor::new(bytes), format).unwrap_or(false)
+}
+
+/// Fault of an image whose end is missing: the rest of a JPEG would be decoded as grey.
+pub fn cut_off() -> Fault {
+    ("broken_image", "the image is cut off: its end is missing".into())
 }
 
 fn has_end(mut file: impl BufRead + Seek, format: ImageFormat) -> io::Result<bool> {

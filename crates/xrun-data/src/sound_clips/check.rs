@@ -4,7 +4,7 @@ use std::path::Path;
 
 use super::settings::{SoundClips, Source};
 use super::synthesis::FOLDS;
-use crate::reading::named::{check_links, directory_at, file};
+use crate::reading::settings_paths::{check_links, check_source, directory_at, file};
 use xrun_core::problem::{Problem, Problems};
 
 pub(super) const SECTION: &str = "dataset.sound-clips";
@@ -12,30 +12,17 @@ pub(super) const SECTION: &str = "dataset.sound-clips";
 /// Adds what is wrong; places are filled in by the caller.
 pub fn check(settings: &SoundClips, problems: &mut Problems) {
     let key = |name: &str| format!("{SECTION}.{name}");
-    match (settings.source, &settings.path) {
-        (Source::Directory, None) => {
-            let problem = Problem::new(key("source"), "is \"directory\", and `path` does not say which");
-            problems.add(problem.help("add `path = \"…\"`, relative to this file"));
-        }
-        (Source::Generated, Some(_)) => {
-            let problem = Problem::new(key("path"), "a directory is named, and `source` is \"generated\"");
-            problems.add(problem.help("write `source = \"directory\"`, or leave `path` out").related(key("source")));
-        }
-        (Source::Directory, Some(path)) => {
-            directory_at(
-                &key("path"),
-                Path::new(path),
-                "name the directory that holds the table and `audio/`",
-                problems,
-            );
-        }
-        (Source::Generated, None) => {}
+    let generated = settings.source == Source::Generated;
+    check_source(SECTION, generated, &[("path", &settings.path)], problems);
+    if let Some(path) = settings.path.as_ref().filter(|_| !generated) {
+        let help = "name the directory that holds the table and `audio/`";
+        directory_at(&key("path"), Path::new(path), help, problems);
     }
     check_links(SECTION, settings.follow_links, settings.link_root.as_deref(), problems);
     if let Some(path) = &settings.target_embeddings {
         file(&key("target_embeddings"), path, problems);
     }
-    if settings.source == Source::Generated && !(1..=FOLDS).contains(&settings.validation_fold) {
+    if generated && !(1..=FOLDS).contains(&settings.validation_fold) {
         let message = format!("is {}, and generated clips are in the folds 1 to {FOLDS}", settings.validation_fold);
         let problem = Problem::new(key("validation_fold"), message);
         problems.add(problem.help(format!("name a fold from 1 to {FOLDS}")).related(key("source")));
@@ -60,10 +47,14 @@ mod tests {
         let directory = SoundClips { source: Source::Directory, ..SoundClips::default() };
         let named = |path: &str| Some(path.to_owned());
         for (settings, key, part) in [
-            (directory.clone(), "source", "`path` does not say which"),
-            (SoundClips { path: named("/tmp"), ..SoundClips::default() }, "path", "`source` is \"generated\""),
+            (directory.clone(), "source", "needs `path`, which is missing"),
+            (
+                SoundClips { path: named("/tmp"), ..SoundClips::default() },
+                "path",
+                "no effect: `source` is \"generated\"",
+            ),
             (SoundClips { path: named("/none/such"), ..directory.clone() }, "path", "there is no directory /none/such"),
-            (SoundClips { path: named("/etc/hostname"), ..directory.clone() }, "path", "is a file, not a directory"),
+            (SoundClips { path: named("/etc/hostname"), ..directory.clone() }, "path", "is not a directory"),
             (
                 SoundClips { target_embeddings: named("/none/such"), ..SoundClips::default() },
                 "target_embeddings",

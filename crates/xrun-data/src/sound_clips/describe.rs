@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::library::{Library, Role};
+use super::library::{ClassSplit, Library};
 use super::resample::RATE;
 use super::sound::Sound;
 use crate::describe::{counts, similar_names, single, splits};
@@ -52,7 +52,7 @@ pub(super) fn describe(library: &Library) -> Description {
     let mut clips = vec![0_u64; library.classes.len()];
     library.clips.iter().for_each(|clip| clips[clip.class as usize] += 1);
     let classes = || library.classes.iter().zip(&clips).map(|(class, count)| (class.name.as_str(), *count));
-    let of = |split| library.clips_of(Role::Nodes, split).len() as u64;
+    let of = |split| library.clips_of(ClassSplit::Federated, split).len() as u64;
     let parts = splits(of(Split::Train), of(Split::Validation));
     let all = pluralize(library.clips.len() as u64, "clip");
     let mut lines = vec![

@@ -9,7 +9,8 @@ fn clips_classes_splits_lengths_and_rates_are_told_with_what_is_odd() {
     for (rate, seconds) in [(16_000, 1), (16_000, 2), (44_100, 3)] {
         heard.add(&Sound { rate, samples: vec![0.5; rate as usize * seconds] });
     }
-    let class = |name: &str, target| Class { name: name.into(), target, role: Role::Nodes, words: Vec::new() };
+    let class =
+        |name: &str, target| Class { name: name.into(), target, split: ClassSplit::Federated, words: Vec::new() };
     let clip = |class, fold| Clip { file: "a.wav".into(), class, fold };
     let library = Library {
         directory: "audio".into(),

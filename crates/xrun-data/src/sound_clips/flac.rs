@@ -4,7 +4,8 @@ use std::io::Cursor;
 
 use claxon::{Error, FlacReader, FlacReaderOptions};
 
-use super::sound::{Mono, SECONDS_MAX, Sound, Unusable, check_format, check_length, unusable};
+use super::sound::{Mono, SECONDS_MAX, Sound, check_format, check_length, unusable};
+use crate::reading::invalid::Fault;
 
 /// Samples that are allocated for before any is read: what the head declares is not believed.
 const CAPACITY_MAX: u64 = 1 << 20;
@@ -13,7 +14,7 @@ const CAPACITY_MAX: u64 = 1 << 20;
 ///
 /// # Errors
 /// It is damaged or too long.
-pub(super) fn read(bytes: &[u8], check: impl Fn(u64) -> Result<(), Unusable>) -> Result<Sound, Unusable> {
+pub(super) fn read(bytes: &[u8], check: impl Fn(u64) -> Result<(), Fault>) -> Result<Sound, Fault> {
     let options = FlacReaderOptions { read_vorbis_comment: false, ..FlacReaderOptions::default() };
     let reader = FlacReader::new_ext(Cursor::new(bytes), options);
     let mut reader = reader.map_err(|error| match error {

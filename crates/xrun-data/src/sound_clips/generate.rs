@@ -2,82 +2,53 @@
 //!
 //! Equal settings give the same bytes on any machine and with any number of threads.
 
-use std::fs::OpenOptions;
 use std::io::{self, Cursor};
 use std::path::{Path, PathBuf};
 
-use super::library::Role;
+use super::library::ClassSplit;
 use super::open::AUDIO;
 use super::resample::RATE;
 use super::settings::Generated;
 use super::synthesis::{FOLDS, Modulation, Timbre, clip_of, recording};
 use super::table::PLACES;
 use xrun_core::dataset::digest::digest;
+use xrun_core::dataset::digest_cache;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::{cache, digest_cache, generated};
+use xrun_core::dataset::generated::{self, GeneratedSet};
 use xrun_core::files::write;
 use xrun_core::seed::generator;
 
-/// A change to what is written needs a new number: old directories stay valid for old code.
+/// Version of what is written.
 const VERSION: u32 = 1;
 /// Written last: its presence says that the directory is whole.
 pub const TABLE: &str = PLACES[0];
 /// Classes of one remainder of timbre + 2 modulation by 5: all timbres and all modulations, each once.
 const REMAINDER: usize = 5;
 
-/// A set that is still to be generated.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pending {
-    /// Number of WAV files.
-    pub clips: usize,
-    /// The directory of the data set.
-    pub directory: PathBuf,
+/// The set of these settings.
+pub fn set(settings: &Generated) -> GeneratedSet {
+    GeneratedSet::new("sounds", VERSION, settings, TABLE)
 }
 
-/// The set that [`generate`] would write now; `None` when it is there.
-pub fn pending(settings: &Generated) -> Option<Pending> {
-    pending_in(settings, &cache::directory())
+/// Number of its WAV files.
+pub fn clips(settings: &Generated) -> usize {
+    classes(settings).map(|(_, clips)| clips).sum()
 }
 
-fn pending_in(settings: &Generated, cache: &Path) -> Option<Pending> {
-    let directory = cache.join(name(settings));
-    let clips = classes(settings).map(|(_, clips)| clips).sum();
-    generated::is_missing(&directory.join(TABLE)).then_some(Pending { clips, directory })
-}
-
-/// Directory of the set, existing or not.
-pub fn directory(settings: &Generated) -> PathBuf {
-    cache::directory().join(name(settings))
-}
-
-/// Name of the directory: other settings have another.
-fn name(settings: &Generated) -> String {
-    let identity = format!("{VERSION} {}", serde_json::to_string(settings).unwrap_or_default());
-    format!("sounds-{}", &digest(identity.as_bytes())[..16])
-}
-
-/// The directory of the generated set, written now if it is not there yet.
-///
-/// # Errors
-/// It cannot be written.
-pub fn generate(settings: &Generated) -> Result<PathBuf, DataError> {
-    generate_in(settings, &cache::directory())
-}
-
-/// Does the same as [`generate`] below the cache directory `cache`.
+/// The directory of the set below the cache directory `cache`, written now if it is not there yet.
 ///
 /// # Errors
 /// It cannot be written.
 pub fn generate_in(settings: &Generated, cache: &Path) -> Result<PathBuf, DataError> {
-    generated::directory(cache, &name(settings), TABLE, |directory| write_all(settings, directory))
+    set(settings).generate(cache, |directory| write_all(settings, directory))
 }
 
-/// Role of the class of a target: by its remainder 0 and 1 to be learnt, 2 and 3 public, 4 unheard.
-pub fn role(target: u32) -> Role {
+/// ClassSplit of the class of a target: by its remainder 0 and 1 to be learnt, 2 and 3 public, 4 unheard.
+pub fn split(target: u32) -> ClassSplit {
     match target as usize / REMAINDER {
-        0 | 1 => Role::Nodes,
-        2 | 3 => Role::Public,
-        _ => Role::Unheard,
+        0 | 1 => ClassSplit::Federated,
+        2 | 3 => ClassSplit::Pretraining,
+        _ => ClassSplit::Unseen,
     }
 }
 
@@ -93,9 +64,9 @@ fn kind(target: u32) -> (Timbre, Modulation) {
 fn classes(settings: &Generated) -> impl Iterator<Item = (u32, usize)> {
     let (learnt, others) = (settings.classes, settings.other_clips_per_class);
     let count = settings.clips_per_class;
-    (0..25).filter_map(move |target| match role(target) {
-        Role::Nodes => ((target as usize) < learnt).then_some((target, count)),
-        Role::Public | Role::Unheard => Some((target, others)),
+    (0..25).filter_map(move |target| match split(target) {
+        ClassSplit::Federated => ((target as usize) < learnt).then_some((target, count)),
+        ClassSplit::Pretraining | ClassSplit::Unseen => Some((target, others)),
     })
 }
 
@@ -149,9 +120,7 @@ fn write_recording(settings: &Generated, job: &Job, directory: &Path) -> io::Res
             let letter = char::from(b'A' + at as u8);
             let file = format!("{fold}-{source:07}-{letter}-{target}.wav");
             let bytes = wav(&samples)?;
-            // The whole directory is renamed when it is complete, so a half-written file is never seen.
-            let mut opened = OpenOptions::new().create_new(true).write(true).open(directory.join(AUDIO).join(&file))?;
-            io::Write::write_all(&mut opened, &bytes)?;
+            generated::write_new(&directory.join(AUDIO).join(&file), &bytes)?;
             let category = format!("{}-{}", timbre.word(), modulation.word());
             let line = format!("{file},{fold},{target},{category},{source},{letter}\n");
             Ok(Written { line, sum: format!("{}  {AUDIO}/{file}\n", digest(&bytes)) })

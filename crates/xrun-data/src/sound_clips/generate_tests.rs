@@ -1,6 +1,7 @@
 //! Generated sets are always the same, and valid.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use super::super::library::Library;
 use super::super::open::open_generated;
@@ -13,6 +14,12 @@ use xrun_core::dataset::split::Split;
 
 fn small(seed: u32) -> Generated {
     Generated { classes: 5, clips_per_class: 7, other_clips_per_class: 5, seed }
+}
+
+/// A cache that all tests of the process read, with the set of `small(0)`.
+fn shared() -> PathBuf {
+    static SHARED: LazyLock<tempfile::TempDir> = LazyLock::new(|| tempfile::tempdir().unwrap());
+    generate_in(&small(0), SHARED.path()).unwrap()
 }
 
 fn library(directory: &Path) -> Library {
@@ -36,15 +43,19 @@ fn digests(directory: &Path) -> BTreeMap<String, String> {
 
 #[test]
 fn generated_bytes_are_reproducible() {
-    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let pending = pending_in(&small(0), one.path()).unwrap();
-    assert_eq!(pending.clips, 5 * 7 + 15 * 5);
-    let first = generate_in(&small(0), one.path()).unwrap();
-    assert_eq!((pending.directory.as_path(), pending_in(&small(0), one.path())), (first.as_path(), None));
-    let of = digests(&first);
-    assert_eq!(of.len(), pending.clips + 2);
-    assert_eq!(digests(&generate_in(&small(0), two.path()).unwrap()), of);
-    assert_ne!(digests(&generate_in(&small(1), two.path()).unwrap()), of);
+    let two = tempfile::tempdir().unwrap();
+    let pending = set(&small(0)).missing(two.path()).unwrap();
+    assert_eq!(clips(&small(0)), 5 * 7 + 15 * 5);
+    let of = digests(&shared());
+    assert_eq!(of.len(), clips(&small(0)) + 2);
+    let again = generate_in(&small(0), two.path()).unwrap();
+    assert_eq!((pending, set(&small(0)).missing(two.path())), (again.clone(), None));
+    assert_eq!(digests(&again), of);
+    let other = write_recording(&small(1), &Job { target: 0, recording: 0, takes: 1 }, &again);
+    assert!(other.is_err(), "no file is written over");
+    std::fs::remove_file(again.join(AUDIO).join("1-0000000-A-0.wav")).unwrap();
+    write_recording(&small(1), &Job { target: 0, recording: 0, takes: 1 }, &again).unwrap();
+    assert_ne!(digests(&again), of, "another seed");
     // A steady flute, a bell and a breath. A change here changes every result on generated sounds.
     let names = ["1-0000000-A-0.wav", "2-1200001-A-12.wav", "5-2400004-A-24.wav"];
     let found = names.map(|name| of[&format!("{AUDIO}/{name}")].as_str());
@@ -57,7 +68,7 @@ fn generated_bytes_are_reproducible() {
 }
 
 #[test]
-fn each_combination_belongs_to_one_role() {
+fn each_combination_belongs_to_one_split() {
     let kinds: BTreeSet<String> = (0..25).map(|target| format!("{:?}", kind(target))).collect();
     assert_eq!(kinds.len(), 25);
     for remainder in 0..5 {
@@ -69,36 +80,38 @@ fn each_combination_belongs_to_one_role() {
         let modulations: BTreeSet<String> = of.iter().map(|(_, modulation)| format!("{modulation:?}")).collect();
         assert_eq!(modulations.len(), 5, "each once");
     }
-    let roles: Vec<Role> = (0..25).map(role).collect();
-    let count = |role| roles.iter().filter(|other| **other == role).count();
-    assert_eq!([Role::Nodes, Role::Public, Role::Unheard].map(count), [10, 10, 5]);
+    let splits: Vec<ClassSplit> = (0..25).map(split).collect();
+    let count = |split| splits.iter().filter(|other| **other == split).count();
+    assert_eq!([ClassSplit::Federated, ClassSplit::Pretraining, ClassSplit::Unseen].map(count), [10, 10, 5]);
 }
 
 #[test]
-fn generated_data_is_read_with_roles_folds_and_recordings() {
-    let cache = tempfile::tempdir().unwrap();
-    let settings = Generated { clips_per_class: 12, ..small(3) };
-    let library = library(&generate_in(&settings, cache.path()).unwrap());
+fn generated_data_is_read_with_splits_folds_and_recordings() {
+    let library = library(&shared());
     assert_eq!(library.classes.len(), 20);
-    assert_eq!([Role::Nodes, Role::Public, Role::Unheard].map(|role| library.classes_of(role)), [0..5, 5..15, 15..20]);
-    assert_eq!(library.all_of(Role::Public).len(), 50);
+    assert_eq!(
+        [ClassSplit::Federated, ClassSplit::Pretraining, ClassSplit::Unseen].map(|split| library.classes_of(split)),
+        [0..5, 5..15, 15..20]
+    );
+    assert_eq!(library.all_of(ClassSplit::Pretraining).len(), 50);
     assert!(library.classes.iter().all(|class| class.words.len() == 2));
-    let (train, held_out) =
-        (library.clips_of(Role::Nodes, Split::Train), library.clips_of(Role::Nodes, Split::Validation));
-    assert_eq!((train.len(), held_out.len()), (50, 10), "a fifth is held out");
+    let (train, held_out) = (
+        library.clips_of(ClassSplit::Federated, Split::Train),
+        library.clips_of(ClassSplit::Federated, Split::Validation),
+    );
+    assert_eq!((train.len(), held_out.len()), (30, 5), "a fold is held out");
     let recording = library.column("src_file").unwrap();
     let mut folds = BTreeMap::new();
     for (clip, source) in library.clips.iter().zip(&recording.of_clip) {
         assert_eq!(*folds.entry(source).or_insert((clip.fold, clip.class)), (clip.fold, clip.class));
     }
     let seen = library.summary();
-    assert_eq!((seen.train, seen.held_out), (vec![10; 5], vec![2; 5]));
+    assert_eq!((seen.train, seen.held_out), (vec![6; 5], vec![1; 5]));
 }
 
 #[test]
 fn clips_are_one_second_audible_and_distinct() {
-    let cache = tempfile::tempdir().unwrap();
-    let directory = generate_in(&small(4), cache.path()).unwrap();
+    let directory = shared();
     let mut seen = BTreeSet::new();
     for clip in library(&directory).clips {
         let bytes = std::fs::read(directory.join(AUDIO).join(&clip.file)).unwrap();
@@ -113,7 +126,11 @@ fn clips_are_one_second_audible_and_distinct() {
 #[test]
 fn a_damaged_set_names_the_directory_to_delete() {
     let cache = tempfile::tempdir().unwrap();
-    let directory = generate_in(&small(5), cache.path()).unwrap();
+    let directory = cache.path().join(shared().file_name().unwrap());
+    ["", AUDIO, "meta"].iter().for_each(|part| std::fs::create_dir_all(directory.join(part)).unwrap());
+    for name in digests(&shared()).keys() {
+        std::fs::copy(shared().join(name), directory.join(name)).unwrap();
+    }
     let path = directory.join(AUDIO).join("1-0000000-A-0.wav");
     let mut bytes = std::fs::read(&path).unwrap();
     *bytes.last_mut().unwrap() ^= 1;
@@ -121,6 +138,6 @@ fn a_damaged_set_names_the_directory_to_delete() {
     let message = open_generated(&SoundClips::default(), directory.clone()).unwrap_err().to_string();
     assert!(message.contains("1-0000000-A-0.wav"), "{message}");
     std::fs::remove_file(directory.join(TABLE)).unwrap();
-    let message = generate_in(&small(5), cache.path()).unwrap_err().to_string();
+    let message = generate_in(&small(0), cache.path()).unwrap_err().to_string();
     assert!(message.contains("meta/esc50.csv"), "{message}");
 }

@@ -11,15 +11,15 @@ use xrun_core::dataset::open_dataset::OpenDataset;
 use xrun_core::dataset::split::Split;
 use xrun_core::units::Bytes;
 
-/// Role of the clips of a class.
+/// Split of the classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Role {
-    /// Learnt by the nodes. All classes of a directory are.
-    Nodes,
+pub enum ClassSplit {
+    /// Classes that the nodes train on. All classes of a directory are.
+    Federated,
     /// Classes that train an encoder before the run; only generated sets have them.
-    Public,
-    /// Untrained classes, which show whether features or labels were learned; only generated sets have them.
-    Unheard,
+    Pretraining,
+    /// Classes in no training, which show whether features or labels were learned; only generated sets have them.
+    Unseen,
 }
 
 /// Settings that every data set of sounds has: how clips are read and cached.
@@ -37,7 +37,7 @@ pub struct LoaderSettings {
     pub embedding_dtype: EmbeddingDtype,
     /// File with the target vectors of each class; `None` where they are drawn.
     pub targets: Option<PathBuf>,
-    /// `true` where there are classes of [`Role::Public`].
+    /// `true` where there are classes of [`ClassSplit::Pretraining`].
     pub public_classes: bool,
 }
 
@@ -54,8 +54,8 @@ pub struct Class {
     pub name: String,
     /// Number of the class in the table, by which classes are ordered.
     pub target: u32,
-    /// Role of its clips.
-    pub role: Role,
+    /// Its split.
+    pub split: ClassSplit,
     /// Words whose drawn vectors add up to the class's targets: classes that share one have related targets.
     pub words: Vec<String>,
 }
@@ -110,22 +110,22 @@ pub struct Library {
 }
 
 impl Library {
-    /// Numbers of the clips of a role and a split, ascending.
-    pub fn clips_of(&self, role: Role, split: Split) -> Vec<u32> {
-        let wanted = |clip: &Clip| self.classes[clip.class as usize].role == role && self.split(clip) == split;
+    /// Numbers of the clips of a split of the classes and of the folds, ascending.
+    pub fn clips_of(&self, of: ClassSplit, split: Split) -> Vec<u32> {
+        let wanted = |clip: &Clip| self.classes[clip.class as usize].split == of && self.split(clip) == split;
         (0_u32..).zip(&self.clips).filter(|(_, clip)| wanted(clip)).map(|(number, _)| number).collect()
     }
 
-    /// Numbers of all clips of a role, ascending, whatever their fold.
-    pub fn all_of(&self, role: Role) -> Vec<u32> {
-        let wanted = |clip: &Clip| self.classes[clip.class as usize].role == role;
+    /// Numbers of all clips of a split of the classes, ascending, whatever their fold.
+    pub fn all_of(&self, split: ClassSplit) -> Vec<u32> {
+        let wanted = |clip: &Clip| self.classes[clip.class as usize].split == split;
         (0_u32..).zip(&self.clips).filter(|(_, clip)| wanted(clip)).map(|(number, _)| number).collect()
     }
 
-    /// The indices of the classes of a role, which follow one another.
-    pub fn classes_of(&self, role: Role) -> std::ops::Range<usize> {
-        let first = self.classes.iter().take_while(|class| class.role < role).count();
-        first..first + self.classes.iter().filter(|class| class.role == role).count()
+    /// The indices of the classes of a split, which follow one another.
+    pub fn classes_of(&self, split: ClassSplit) -> std::ops::Range<usize> {
+        let first = self.classes.iter().take_while(|class| class.split < split).count();
+        first..first + self.classes.iter().filter(|class| class.split == split).count()
     }
 
     /// Split of a clip, by its fold.
@@ -169,7 +169,7 @@ impl OpenDataset for Library {
     }
 
     fn summary(&self) -> Self::Summary {
-        let [mut train, mut held_out] = [vec![0; self.classes_of(Role::Nodes).len()], Vec::new()];
+        let [mut train, mut held_out] = [vec![0; self.classes_of(ClassSplit::Federated).len()], Vec::new()];
         held_out.clone_from(&train);
         for clip in &self.clips {
             let counts = if self.split(clip) == Split::Train { &mut train } else { &mut held_out };

@@ -28,10 +28,10 @@ use library::Library;
 use settings::{SoundClips, Source};
 
 use crate::reading::confined::linked_directories;
-use xrun_core::dataset::digest_cache;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::kind::{DatasetFacts, DatasetKind};
 use xrun_core::dataset::open_dataset::{AnyDataset, SampleType};
+use xrun_core::dataset::{cache, digest_cache};
 use xrun_core::problem::Problems;
 use xrun_core::settings::variant::{Kind, Paths};
 
@@ -72,8 +72,9 @@ impl DatasetKind for SoundClips {
         if self.source != Source::Generated {
             return None;
         }
-        let pending = generate::pending(&self.generated)?;
-        Some(format!("{} sound clips of 1 second, once, in {}", pending.clips, pending.directory.display()))
+        let directory = generate::set(&self.generated).missing(&cache::directory())?;
+        let clips = generate::clips(&self.generated);
+        Some(format!("{clips} sound clips of 1 second, once, in {}", directory.display()))
     }
 
     fn forget_digests(&self) {

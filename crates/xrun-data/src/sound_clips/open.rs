@@ -6,18 +6,17 @@ use sha2::{Digest, Sha256};
 
 use super::describe::Heard;
 use super::generate;
-use super::library::{Class, Clip, Column, Library, Role};
+use super::library::{Class, ClassSplit, Clip, Column, Library};
 use super::settings::{SoundClips, Source};
 use super::sound;
 use super::table::{self, Row, Table};
 use crate::reading::confined::{Root, annotation_file, confined};
-use crate::reading::invalid::InvalidCollector;
-use crate::reading::invalid::OnInvalid;
+use crate::reading::invalid::{Fault, InvalidCollector, OnInvalid};
 use xrun_core::dataset::digest::hexadecimal;
 use xrun_core::dataset::digest_cache::DigestCache;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::generated;
 use xrun_core::dataset::split::Split;
+use xrun_core::dataset::{cache, generated};
 use xrun_core::files::file;
 use xrun_core::printable;
 
@@ -35,7 +34,7 @@ const FOLDS_NAMED_MAX: usize = 20;
 /// All that would end a run before its first step.
 pub fn open(settings: &SoundClips) -> Result<Library, DataError> {
     match settings.source {
-        Source::Generated => open_generated(settings, generate::generate(&settings.generated)?),
+        Source::Generated => open_generated(settings, generate::generate_in(&settings.generated, &cache::directory())?),
         Source::Directory => open_directory(settings, &root(settings)),
     }
 }
@@ -43,7 +42,7 @@ pub fn open(settings: &SoundClips) -> Result<Library, DataError> {
 /// The directory of the data set.
 pub fn root(settings: &SoundClips) -> PathBuf {
     match settings.source {
-        Source::Generated => generate::directory(&settings.generated),
+        Source::Generated => generate::set(&settings.generated).directory(&cache::directory()),
         Source::Directory => PathBuf::from(settings.path.as_deref().unwrap_or_default()),
     }
 }
@@ -57,16 +56,11 @@ pub(super) fn open_generated(settings: &SoundClips, root: PathBuf) -> Result<Lib
 fn open_directory(settings: &SoundClips, root: &Path) -> Result<Library, DataError> {
     let link_root = settings.link_root.as_ref().filter(|_| settings.follow_links).map(Path::new);
     let root = Root::open(root)?.with_link_root(link_root)?;
-    let mut invalid = InvalidCollector::new(settings.on_invalid);
-    match read_directory(settings, root.clone(), &mut invalid) {
-        Err(fatal) => Err(invalid.with_error(fatal)),
-        Ok(library) => {
-            // Invalid clips may be the reason why a fold is empty, and are reported in its place.
-            invalid.result()?;
-            check_use(&root.path, &library)?;
-            Ok(library)
-        }
-    }
+    let library =
+        InvalidCollector::collect(settings.on_invalid, |invalid| read_directory(settings, root.clone(), invalid))?;
+    // Invalid clips may be the reason why a fold is empty, and were reported in its place.
+    check_use(&root.path, &library)?;
+    Ok(library)
 }
 
 fn read_directory(settings: &SoundClips, root: Root, invalid: &mut InvalidCollector) -> Result<Library, DataError> {
@@ -121,7 +115,7 @@ fn read_directory(settings: &SoundClips, root: Root, invalid: &mut InvalidCollec
                     sounds.add(&sound);
                     samples = sound.samples.len() as u64;
                 }
-                Err(sound::Unusable { reason, message }) => {
+                Err((reason, message)) => {
                     invalid.add(reason, &whole, format!("{message} ({name} is in line {line} of the table)"));
                     continue;
                 }
@@ -130,7 +124,7 @@ fn read_directory(settings: &SoundClips, root: Root, invalid: &mut InvalidCollec
         decoding_bytes = sound::decoding_bytes(about, samples).max(decoding_bytes);
         kept.push(row);
     }
-    let opening_bytes = bytes.len() as u64 + known.bytes();
+    let opening_bytes = bytes.len() as u64 + known.bytes_max();
     known.save();
     Ok(indexed(
         settings,
@@ -147,9 +141,8 @@ fn read_directory(settings: &SoundClips, root: Root, invalid: &mut InvalidCollec
 const GENERATED_SAMPLE_BYTES: u64 = 2;
 
 /// The sound in a file.
-fn heard(path: &Path) -> Result<sound::Sound, sound::Unusable> {
-    let failed =
-        |error: std::io::Error| sound::Unusable { reason: "unreadable", message: format!("cannot be read: {error}") };
+fn heard(path: &Path) -> Result<sound::Sound, Fault> {
+    let failed = |error: std::io::Error| ("unreadable", format!("cannot be read: {error}"));
     sound::read(&file::bytes(path, sound::FILE_BYTES_MAX).map_err(failed)?, u64::MAX)
 }
 
@@ -164,18 +157,18 @@ fn indexed(
 ) -> Library {
     // Of what was left out nothing is a class.
     let used: std::collections::BTreeSet<u32> = rows.iter().map(|row| row.target).collect();
-    let role = |target| match settings.source {
-        Source::Generated => generate::role(target),
-        Source::Directory => Role::Nodes,
+    let split = |target| match settings.source {
+        Source::Generated => generate::split(target),
+        Source::Directory => ClassSplit::Federated,
     };
     let classes = categories.into_iter().filter(|(target, _)| used.contains(target));
     let words = |name: &str| match settings.source {
         Source::Generated => name.split('-').map(str::to_owned).collect(),
         Source::Directory => vec![name.to_owned()],
     };
-    let class = |(target, name): (u32, String)| Class { words: words(&name), role: role(target), name, target };
+    let class = |(target, name): (u32, String)| Class { words: words(&name), split: split(target), name, target };
     let mut classes: Vec<Class> = classes.map(class).collect();
-    classes.sort_by_key(|class| (class.role, class.target));
+    classes.sort_by_key(|class| (class.split, class.target));
     let number: std::collections::BTreeMap<u32, u32> =
         (0..).zip(&classes).map(|(number, class)| (class.target, number)).collect();
     let clip = |row: &Row| Clip { file: row.file.clone(), class: number[&row.target], fold: row.fold };
@@ -200,7 +193,7 @@ fn indexed(
 
 /// Refuses data that has too little to train on or to validate with.
 fn check_use(root: &Path, library: &Library) -> Result<(), DataError> {
-    let classes = library.classes_of(Role::Nodes).len();
+    let classes = library.classes_of(ClassSplit::Federated).len();
     if classes < 2 {
         return Err(DataError::file(root, format!("has {classes} classes of clips, at least 2 are needed")));
     }
@@ -209,7 +202,7 @@ fn check_use(root: &Path, library: &Library) -> Result<(), DataError> {
     folds.dedup();
     let fold = library.validation_fold;
     for (split, what) in [(Split::Validation, "in"), (Split::Train, "outside of")] {
-        if library.clips_of(Role::Nodes, split).is_empty() {
+        if library.clips_of(ClassSplit::Federated, split).is_empty() {
             let named: Vec<String> = folds.iter().take(FOLDS_NAMED_MAX).map(u32::to_string).collect();
             let message = format!(
                 "no clip is {what} fold {fold}, which `dataset.sound-clips.validation_fold` holds out; the folds are {}",

@@ -53,14 +53,17 @@ fn a_directory_is_read_as_classes_clips_folds_and_columns() {
         let library = open(&settings(directory.path(), OnInvalid::Fail)).unwrap();
         let classes: Vec<_> = library.classes.iter().map(|class| (class.name.as_str(), class.target)).collect();
         assert_eq!(classes, [("dog", 4), ("rain", 9)]);
-        assert_eq!(library.clips_of(Role::Nodes, Split::Train), [0, 2, 4]);
-        assert_eq!(library.clips_of(Role::Nodes, Split::Validation), [1, 3]);
-        assert_eq!(library.classes_of(Role::Nodes), 0..2);
-        assert!(library.all_of(Role::Public).is_empty() && library.classes_of(Role::Public).is_empty());
+        assert_eq!(library.clips_of(ClassSplit::Federated, Split::Train), [0, 2, 4]);
+        assert_eq!(library.clips_of(ClassSplit::Federated, Split::Validation), [1, 3]);
+        assert_eq!(library.classes_of(ClassSplit::Federated), 0..2);
+        assert!(
+            library.all_of(ClassSplit::Pretraining).is_empty()
+                && library.classes_of(ClassSplit::Pretraining).is_empty()
+        );
         assert_eq!(library.clips[2], Clip { file: "2.wav".into(), class: 1, fold: 1 });
         assert_eq!(library.column("src_file").unwrap().of_clip, [0, 1, 2, 3, 4]);
         assert_eq!(library.column("category").unwrap().values, ["dog", "rain"]);
-        let inspected = settings(directory.path(), OnInvalid::Fail).inspect().unwrap();
+        let (inspected, _) = settings(directory.path(), OnInvalid::Fail).inspect().unwrap();
         let summary: ClipCounts = serde_json::from_value(inspected.summary).unwrap();
         assert_eq!((summary.train, summary.held_out, summary.silent), (vec![2, 1], vec![1, 1], 1));
         assert_eq!(summary.columns, ["fold", "target", "category", "src_file"]);

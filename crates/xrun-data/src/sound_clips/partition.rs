@@ -29,10 +29,7 @@ pub fn iid(clips: usize, nodes: usize, seed: u32) -> Result<Nodes, DataError> {
 /// # Errors
 /// There are fewer classes than nodes.
 pub fn by_class(classes: &[u32], nodes: usize) -> Result<Nodes, DataError> {
-    let numbers = numbered(classes);
-    let place = |number: &u32| numbers.partition_point(|other| other < number);
-    let dealt = round_robin(classes.iter().map(place).zip(0..), nodes);
-    finished(dealt, "by-class", &format!("{} classes for {nodes} nodes", numbers.len()))
+    whole_values(classes, nodes, "by-class", "classes")
 }
 
 /// Each value of a column is with one node, dealt round robin in the order of their numbers. `values` has the value of each
@@ -41,10 +38,14 @@ pub fn by_class(classes: &[u32], nodes: usize) -> Result<Nodes, DataError> {
 /// # Errors
 /// There are fewer values than nodes.
 pub fn by_column(values: &[u32], nodes: usize) -> Result<Nodes, DataError> {
+    whole_values(values, nodes, "by-column", "different values")
+}
+
+fn whole_values(values: &[u32], nodes: usize, how: &str, noun: &str) -> Result<Nodes, DataError> {
     let numbers = numbered(values);
     let place = |number: &u32| numbers.partition_point(|other| other < number);
     let dealt = round_robin(values.iter().map(place).zip(0..), nodes);
-    finished(dealt, "by-column", &format!("{} different values for {nodes} nodes", numbers.len()))
+    finished(dealt, how, &format!("{} {noun} for {nodes} nodes", numbers.len()))
 }
 
 /// Each class is shared among the nodes by proportions drawn from a Dirichlet distribution whose parameters are all `alpha`

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::library::Role;
+use super::library::ClassSplit;
 use super::log_mel::FilterBank;
 use super::open::{self, AUDIO};
 use super::resample::resample;
@@ -49,12 +49,12 @@ fn esc_10_is_read_and_nearest_class_means_beat_chance() {
             (0..bands).flat_map(moments).collect()
         };
         let mut means = vec![(vec![0.0; 2 * bands], 0.0_f32); 10];
-        for clip in library.clips_of(Role::Nodes, Split::Train) {
+        for clip in library.clips_of(ClassSplit::Federated, Split::Train) {
             let (sum, count) = &mut means[library.clips[clip as usize].class as usize];
             sum.iter_mut().zip(of(clip)).for_each(|(sum, value)| *sum += value);
             *count += 1.0;
         }
-        for clip in library.clips_of(Role::Nodes, Split::Validation) {
+        for clip in library.clips_of(ClassSplit::Federated, Split::Validation) {
             let found = of(clip);
             let distance = |(sum, count): &(Vec<f32>, f32)| {
                 sum.iter().zip(&found).map(|(sum, value)| (sum / count - value).powi(2)).sum::<f32>()

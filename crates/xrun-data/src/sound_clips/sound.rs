@@ -1,6 +1,7 @@
 //! Sounds in files: one channel of samples between -1 and 1, from WAV or FLAC.
 
 use super::{flac, wav};
+use crate::reading::invalid::Fault;
 use xrun_core::units::Bytes;
 
 /// Larger files are not read.
@@ -30,17 +31,8 @@ impl Sound {
     }
 }
 
-/// Why a file is no sound: the word under which it is counted, and what is wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unusable {
-    /// One of a few fixed words.
-    pub reason: &'static str,
-    /// Message without the file's name.
-    pub message: String,
-}
-
-pub(super) fn unusable(reason: &'static str, message: impl Into<String>) -> Unusable {
-    Unusable { reason, message: message.into() }
+pub(super) fn unusable(reason: &'static str, message: impl Into<String>) -> Fault {
+    (reason, message.into())
 }
 
 /// Bytes that decoding a file takes at most: its bytes, twice where it was piped, its samples in a list that may be twice as long,
@@ -55,7 +47,7 @@ pub fn decoding_bytes(length: u64, samples: u64) -> u64 {
 ///
 /// # Errors
 /// It is something else, damaged, too long, or has samples that are no numbers.
-pub fn read(bytes: &[u8], most: u64) -> Result<Sound, Unusable> {
+pub fn read(bytes: &[u8], most: u64) -> Result<Sound, Fault> {
     let check = |samples: u64| match decoding_bytes(bytes.len() as u64, samples) {
         needed if needed > most => {
             let message = format!("takes up to {} to decode, and there are {}", Bytes(needed), Bytes(most));
@@ -76,7 +68,7 @@ enum Format {
 }
 
 /// Checks the number of channels and the sample rate.
-pub(super) fn check_format(channels: u32, rate: u32) -> Result<(), Unusable> {
+pub(super) fn check_format(channels: u32, rate: u32) -> Result<(), Fault> {
     if channels == 0 || channels > CHANNELS_MAX {
         return Err(unusable("channels", format!("has {channels} channels, expected 1 to {CHANNELS_MAX}")));
     }
@@ -88,7 +80,7 @@ pub(super) fn check_format(channels: u32, rate: u32) -> Result<(), Unusable> {
 }
 
 /// Checks the declared number of samples of each channel.
-pub(super) fn check_length(declared: u64, rate: u32) -> Result<(), Unusable> {
+pub(super) fn check_length(declared: u64, rate: u32) -> Result<(), Fault> {
     if declared == 0 {
         return Err(unusable("no_samples", "has no samples"));
     }
@@ -128,7 +120,7 @@ impl Mono {
 }
 
 /// Format of a file, by its first bytes; what people often have instead is refused by its name.
-fn format(bytes: &[u8]) -> Result<Format, Unusable> {
+fn format(bytes: &[u8]) -> Result<Format, Fault> {
     let length = bytes.len() as u64;
     if length > FILE_BYTES_MAX {
         let message = format!("has {}, at most {} are read of a clip", Bytes(length), Bytes(FILE_BYTES_MAX));

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 
-fn read(bytes: &[u8]) -> Result<Sound, Unusable> {
+fn read(bytes: &[u8]) -> Result<Sound, Fault> {
     super::read(bytes, u64::MAX)
 }
 
@@ -77,43 +77,44 @@ fn invalid_files_are_refused_with_a_reason() {
     let end = huge.len();
     huge[end - 4..].copy_from_slice(&1e30_f32.to_le_bytes());
     let three = |format| head(format, 1, 16_000, 16, 4, &[0; 4]);
-    for (bytes, reason, part) in [
-        (Vec::new(), "no_wav_file", "is empty"),
-        (b"OggS and so on".to_vec(), "no_wav_file", "Ogg"),
-        (b"fLaC and so on".to_vec(), "cut_off", "before its samples"),
-        (flac(1, 16_000, &[5; 20])[..30].to_vec(), "cut_off", "before its samples"),
-        (flac(1, 16_000, &[5; 20])[..60].to_vec(), "cut_off", "declares 20 samples and has 0"),
-        (flac(1, 4_000, &[5; 20]), "sample_rate", "4000 samples"),
-        (flac(1, 16_000, &[]), "no_samples", "no samples"),
-        (b"ID3\x04 and so on".to_vec(), "no_wav_file", "MP3"),
-        (b"RIFX\0\0\0\0WAVE".to_vec(), "no_wav_file", "RIFX"),
-        (b"RF64\0\0\0\0WAVE".to_vec(), "no_wav_file", "RF64"),
-        (b"RIFF\0\0\0\0AVI ".to_vec(), "no_wav_file", "begins neither"),
-        (b"RIFF\0\0\0\0WAVE".to_vec(), "cut_off", "before its samples"),
-        (sixteen(1000)[..30].to_vec(), "cut_off", "before its samples"),
-        (cut, "cut_off", "declares 1000 samples and has 150"),
-        (sixteen(0), "no_samples", "no samples"),
-        (three(2), "compressed", "ffmpeg"),
-        (three(0x55), "compressed", "ffmpeg"),
-        (head(1, 0, 16_000, 16, 4, &[0; 4]), "channels", "0 channels"),
-        (head(1, 64, 16_000, 16, 128, &[0; 128]), "channels", "64 channels"),
-        (head(1, 9, 16_000, 16, 18, &[0; 18]), "channels", "9 channels"),
-        (head(1, 1, 1, 16, 4, &[0; 4]), "sample_rate", "1 samples a second"),
-        (head(1, 1, 192_001, 16, 4, &[0; 4]), "sample_rate", "192001 samples"),
-        (seconds(61), "too_long", "60 seconds"),
+    let files: Vec<Vec<u8>> = vec![
+        Vec::new(),
+        b"OggS and so on".to_vec(),
+        b"fLaC and so on".to_vec(),
+        flac(1, 16_000, &[5; 20])[..30].to_vec(),
+        flac(1, 16_000, &[5; 20])[..60].to_vec(),
+        flac(1, 4_000, &[5; 20]),
+        flac(1, 16_000, &[]),
+        b"ID3\x04 and so on".to_vec(),
+        b"RIFX\0\0\0\0WAVE".to_vec(),
+        b"RF64\0\0\0\0WAVE".to_vec(),
+        b"RIFF\0\0\0\0AVI ".to_vec(),
+        b"RIFF\0\0\0\0WAVE".to_vec(),
+        sixteen(1000)[..30].to_vec(),
+        cut,
+        sixteen(0),
+        three(2),
+        three(0x55),
+        head(1, 0, 16_000, 16, 4, &[0; 4]),
+        head(1, 64, 16_000, 16, 128, &[0; 128]),
+        head(1, 9, 16_000, 16, 18, &[0; 18]),
+        head(1, 1, 1, 16, 4, &[0; 4]),
+        head(1, 1, 192_001, 16, 4, &[0; 4]),
+        seconds(61),
         // A gigabyte is declared, and four bytes are there.
-        (head(1, 1, 192_000, 16, 0x4000_0000, &[0; 4]), "too_long", "declares 536870912"),
-        (head(1, 1, 16_000, 16, u32::MAX, &[]), "no_samples", "no samples"),
-        (head(1, 8, 192_000, 16, 180_000_000, &[0; 4]), "cut_off", "has 0"),
-        (head(1, 1, 16_000, 12, 4, &[0; 4]), "damaged_head", "sample bits exceeds"),
-        (floats(1, &[0.0, f32::NAN]), "no_number", "sample 1 is NaN"),
-        (floats(1, &[f32::INFINITY]), "no_number", "inf"),
-        (huge, "no_number", "sample 3"),
-    ] {
-        let found = read(&bytes).unwrap_err();
-        assert_eq!(found.reason, reason, "{}", found.message);
-        assert!(found.message.contains(part), "{}", found.message);
-    }
+        head(1, 1, 192_000, 16, 0x4000_0000, &[0; 4]),
+        head(1, 1, 16_000, 16, u32::MAX, &[]),
+        head(1, 8, 192_000, 16, 180_000_000, &[0; 4]),
+        head(1, 1, 16_000, 12, 4, &[0; 4]),
+        floats(1, &[0.0, f32::NAN]),
+        floats(1, &[f32::INFINITY]),
+        huge,
+    ];
+    let shown = |bytes: &Vec<u8>| {
+        let (reason, message) = read(bytes).unwrap_err();
+        format!("{reason}: {message}\n")
+    };
+    insta::assert_snapshot!(files.iter().map(shown).collect::<String>());
     assert_eq!(read(&seconds(60)).unwrap().samples.len(), 960_000);
 }
 
@@ -161,7 +162,7 @@ fn a_flac_file_has_the_samples_of_the_wav_file_that_it_was_made_from() {
     let mut damaged = flac(1, 16_000, &[1, 2, 3]);
     let end = damaged.len() - 3;
     damaged[end] ^= 1;
-    assert_eq!(read(&damaged).unwrap_err().reason, "damaged");
+    assert_eq!(read(&damaged).unwrap_err().0, "damaged");
 }
 
 #[test]

@@ -7,6 +7,7 @@ use super::library::{Library, LoaderSettings};
 use super::log_mel::FilterBank;
 use super::resample::{RATE, resample};
 use super::sound;
+use crate::reading::decoding::decoding_buffer;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::cache::{ByteCache, CacheCounters};
 use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
@@ -42,17 +43,12 @@ impl Buffers {
         let cap = Cap { items: CLIPS_MAX, bytes: loader.clip_cache.0 };
         let working_set_bytes = clips * (bands * frames * size_of::<f32>()) as u64;
         let index = Cap { items: clips, bytes: library.index_bytes() + library.opening_bytes };
-        let threads = limits.workers as u64 + 1;
-        let all = library.decoding_bytes.saturating_mul(threads);
-        let decoding = Cap { items: threads, bytes: limits.decode_memory.0.min(all) };
         Self {
             cache: Buffer::new("clip_cache", Policy::Evict, cap)
                 .because(format!("`{key}`"))
                 .key(key)
                 .working_set_bytes(working_set_bytes),
-            decoding: Buffer::new("decoding", Policy::Block, decoding)
-                .key("limits.decode_memory")
-                .because("`limits.decode_memory`, or the largest clip once for each thread"),
+            decoding: decoding_buffer(Some(library.decoding_bytes), "clip", limits),
             index: Buffer::new("dataset_index", Policy::Refuse, index).because("names, classes and folds of the clips"),
         }
     }
@@ -93,9 +89,7 @@ impl ClipStore {
             return Err(DataError::file(&library.directory, format!("{message}; make it shorter, or raise the limit")));
         }
         let buffers = Buffers::new(&library, loader, limits, bands, frames);
-        let index = buffers.index.register(ledger);
-        index.set(buffers.index.cap.items, buffers.index.cap.bytes);
-        index.set(buffers.index.cap.items, library.index_bytes());
+        let index = buffers.index.register_opened(ledger, buffers.index.cap.items, library.index_bytes());
         Ok(Self {
             library,
             samples: clip_samples(loader),
@@ -151,7 +145,7 @@ impl ClipStore {
         let most = self.library.decoding_bytes.max(sound::decoding_bytes(length, 0)).min(self.decoding.cap().bytes);
         let _room = self.decoding.take(most).ok_or("no room to decode")?;
         let bytes = file::bytes(path, length.min(sound::FILE_BYTES_MAX)).map_err(|error| error.to_string())?;
-        let sound = sound::read(&bytes, most).map_err(|unusable| unusable.message)?;
+        let sound = sound::read(&bytes, most).map_err(|(_, message)| message)?;
         let mut samples = resample(&sound.samples, sound.rate)?;
         samples.resize(self.samples, 0.0);
         Ok(samples)

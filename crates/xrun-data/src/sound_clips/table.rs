@@ -5,7 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use csv::StringRecord;
 
-use crate::reading::invalid::InvalidCollector;
+use crate::reading::invalid::{Fault, InvalidCollector};
 use xrun_core::dataset::error::DataError;
 use xrun_core::printable;
 use xrun_core::problem::nearest;
@@ -142,9 +142,8 @@ fn column_positions(header: &StringRecord) -> Result<ColumnPositions, String> {
         at(wanted).ok_or_else(|| {
             let names: Vec<String> = header.iter().take(20).map(|name| printable::line(name, 60)).collect();
             let close = nearest(wanted, header.iter().filter(|name| !NEEDED.contains(name)));
-            let close = close.map_or_else(String::new, |name| {
-                format!("; is it the column `{}` that is meant?", printable::line(name, 60))
-            });
+            let close = close
+                .map_or_else(String::new, |name| format!("; did you mean the column `{}`?", printable::line(name, 60)));
             format!("no column `{wanted}`, expected {}, found {}{close}", NEEDED.join(","), names.join(","))
         })
     };
@@ -190,11 +189,8 @@ struct Reading {
     table: Table,
 }
 
-/// Reason by which an invalid line is counted, and its message.
-type Wrong = (&'static str, String);
-
 impl Reading {
-    fn row(&mut self, record: &StringRecord, line: u64) -> Result<(), Wrong> {
+    fn row(&mut self, record: &StringRecord, line: u64) -> Result<(), Fault> {
         if record.len() != self.width {
             return Err(("wrong_columns", format!("has {} columns, the header has {}", record.len(), self.width)));
         }
@@ -237,7 +233,7 @@ impl Reading {
     }
 
     /// A target has one category, and a category one target.
-    fn agree(&self, target: u32, category: &str) -> Result<(), Wrong> {
+    fn agree(&self, target: u32, category: &str) -> Result<(), Fault> {
         let shown = |name: &str| printable::line(name, 60);
         if let Some(other) = self.table.categories.get(&target)
             && other != category
@@ -262,7 +258,7 @@ impl Reading {
 }
 
 /// A name of a file below `audio/`, without `.` in it.
-fn plain(name: &str) -> Result<String, Wrong> {
+fn plain(name: &str) -> Result<String, Fault> {
     let shown = printable::line(name, 60);
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains('\0') {
         let message = format!("the column `filename` has 1 to {NAME_BYTES_MAX} bytes and no zero, found \"{shown}\"");
@@ -276,7 +272,7 @@ fn plain(name: &str) -> Result<String, Wrong> {
     Ok(parts.join("/"))
 }
 
-fn whole(column: &str, text: &str) -> Result<u32, Wrong> {
+fn whole(column: &str, text: &str) -> Result<u32, Fault> {
     text.parse().map_err(|_| {
         let shown = printable::line(text, 60);
         let expected = format!("expected a whole number from 0 to {}", u32::MAX);

@@ -33,56 +33,51 @@ fn the_table_of_esc_50_is_read() {
 
 #[test]
 fn invalid_lines_are_reported_with_their_number_or_skipped() {
-    for (from, to, reason, part) in [
-        ("2-8-A-3.wav", "1-7-A-0.wav", "repeated_file", "line 4: the file \"1-7-A-0.wav\" is already in line 2"),
-        ("2-8-A-3.wav", "./1-7-A-0.wav", "repeated_file", "line 4"),
-        ("2-8-A-3.wav", "../2.wav", "outside", "line 4: \"../2.wav\" names a file outside"),
-        ("2-8-A-3.wav", "/etc/passwd", "outside", "line 4"),
-        ("2-8-A-3.wav", "", "no_file_name", "line 4"),
-        (",2,3,", ",two,3,", "no_whole_number", "line 4: the column `fold` is \"two\""),
-        (",2,3,", ",2.5,3,", "no_whole_number", "\"2.5\""),
-        (",2,3,", ",,3,", "no_whole_number", "`fold` is \"\""),
-        (",2,3,", ",2,-3,", "no_whole_number", "`target` is \"-3\", expected a whole number from 0"),
-        (",2,3,", ",2,99999999999,", "no_whole_number", "`target`"),
-        (
-            ",2,3,Żaba",
-            ",2,0,Żaba",
-            "two_categories",
-            "line 4: target 0 is the category \"Żaba\", and in line 2 \"dog\"",
-        ),
-        (",2,3,Żaba", ",2,3,dog", "two_targets", "line 4: the category \"dog\" is target 3, and in line 2 0"),
-        ("Żaba", "", "no_category", "line 4"),
-        (",False,8,", ",False,7,", "recording_in_two_folds", "\"7\" is in fold 2, and in line 2 in fold 1"),
-        (",8,A", ",8", "wrong_columns", "line 4: has 6 columns, the header has 7"),
-        (",8,A", ",8,A,9", "wrong_columns", "8 columns"),
-    ] {
+    let changes = [
+        ("2-8-A-3.wav", "1-7-A-0.wav"),
+        ("2-8-A-3.wav", "./1-7-A-0.wav"),
+        ("2-8-A-3.wav", "../2.wav"),
+        ("2-8-A-3.wav", "/etc/passwd"),
+        ("2-8-A-3.wav", ""),
+        (",2,3,", ",two,3,"),
+        (",2,3,", ",2.5,3,"),
+        (",2,3,", ",,3,"),
+        (",2,3,", ",2,-3,"),
+        (",2,3,", ",2,99999999999,"),
+        (",2,3,Żaba", ",2,0,Żaba"),
+        (",2,3,Żaba", ",2,3,dog"),
+        ("Żaba", ""),
+        (",False,8,", ",False,7,"),
+        (",8,A", ",8"),
+        (",8,A", ",8,A,9"),
+    ];
+    let shown = |(from, to): (&str, &str)| {
         let broken = TEXT.replacen(from, to, 1);
-        let broken = if from == "2-8-A-3.wav" || broken != TEXT { broken } else { panic!("{from} is not there") };
-        let message = judged(broken.as_bytes(), OnInvalid::Fail).0.unwrap_err().to_string();
-        assert!(message.contains(part) && message.contains("meta.csv"), "{message}");
-        assert!(message.contains("on_invalid = \"skip\""), "{message}");
+        assert_ne!(broken, TEXT);
+        let message = judged(broken.as_bytes(), OnInvalid::Fail).0.unwrap_err();
         let (table, invalid) = judged(broken.as_bytes(), OnInvalid::Skip);
         assert_eq!(table.unwrap().rows.len(), 2);
-        assert_eq!(invalid.found.counts, [(reason.to_owned(), 1)].into());
-    }
+        format!("{message}\n    skip: {}\n", invalid.found.by_reason())
+    };
+    insta::assert_snapshot!(changes.map(shown).concat());
 }
 
 #[test]
 fn an_invalid_header_is_fatal() {
-    for (header, part) in [
-        ("file_name,fold,target,category", "line 1: no column `filename`, expected filename,fold,target,category"),
-        ("file_name,fold,target,category", "is it the column `file_name` that is meant?"),
-        ("filename,fold,target", "no column `category`"),
-        ("filename,fold,fold,target,category", "`fold` is there twice"),
-        ("", "no column `filename`"),
-        ("filename;fold;target;category", "columns are separated by ';' here"),
-    ] {
+    let headers = [
+        "file_name,fold,target,category",
+        "filename,fold,target",
+        "filename,fold,fold,target,category",
+        "",
+        "filename;fold;target;category",
+    ];
+    let shown = |header: &str| {
         let text = TEXT.replacen("filename,fold,target,category,esc10,src_file,take", header, 1);
-        for policy in [OnInvalid::Fail, OnInvalid::Skip] {
-            let message = judged(text.as_bytes(), policy).0.unwrap_err().to_string();
-            assert!(message.contains(part), "{message}");
-        }
-    }
+        let message = |policy| judged(text.as_bytes(), policy).0.unwrap_err().to_string();
+        assert_eq!(message(OnInvalid::Fail), message(OnInvalid::Skip));
+        message(OnInvalid::Fail) + "\n"
+    };
+    insta::assert_snapshot!(headers.map(shown).concat());
     assert!(judged(b"", OnInvalid::Skip).0.is_err());
     let many = format!("{}\n", vec!["a"; 70].join(","));
     assert!(judged(many.as_bytes(), OnInvalid::Skip).0.unwrap_err().to_string().contains("at most 64"));

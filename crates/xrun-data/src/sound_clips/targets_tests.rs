@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use safetensors::tensor::TensorView;
 
 use super::*;
-use crate::sound_clips::library::{Class, Role};
+use crate::sound_clips::library::{Class, ClassSplit};
 use xrun_core::dataset::error::InvalidItems;
 use xrun_core::files::write;
 
@@ -16,7 +16,7 @@ fn library(names: &[&str]) -> Library {
     let class = |(target, name): (u32, &&str)| Class {
         name: (*name).to_owned(),
         target,
-        role: Role::Nodes,
+        split: ClassSplit::Federated,
         words: name.split('-').map(str::to_owned).collect(),
     };
     Library {

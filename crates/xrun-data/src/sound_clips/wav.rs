@@ -5,14 +5,15 @@ use std::io::Cursor;
 
 use hound::{Error, SampleFormat, WavReader};
 
-use super::sound::{CHANNELS_MAX, Mono, SAMPLE_MAX, Sound, Unusable, check_format, check_length, unusable};
+use super::sound::{CHANNELS_MAX, Mono, SAMPLE_MAX, Sound, check_format, check_length, unusable};
+use crate::reading::invalid::Fault;
 
 /// Reads a RIFF WAV file: PCM of 8, 16, 24 or 32 bits, or floats of 32 bits, with 1 to 8 channels, which are averaged. All
 /// samples are read, whatever the head declares.
 ///
 /// # Errors
 /// It is something else, damaged, too long, or has samples that are no numbers.
-pub(super) fn read(bytes: &[u8], check: impl Fn(u64) -> Result<(), Unusable>) -> Result<Sound, Unusable> {
+pub(super) fn read(bytes: &[u8], check: impl Fn(u64) -> Result<(), Fault>) -> Result<Sound, Fault> {
     let bytes = with_lengths(bytes);
     let mut reader = WavReader::new(Cursor::new(bytes.as_ref())).map_err(|error| head(&error))?;
     let spec = reader.spec();
@@ -74,7 +75,7 @@ fn with_lengths(bytes: &[u8]) -> Cow<'_, [u8]> {
     Cow::Borrowed(bytes)
 }
 
-fn head(error: &Error) -> Unusable {
+fn head(error: &Error) -> Fault {
     match error {
         Error::IoError(_) => unusable("cut_off", "is cut off: it ends before its samples begin"),
         Error::Unsupported | Error::InvalidSampleFormat => compressed(),
@@ -86,7 +87,7 @@ fn head(error: &Error) -> Unusable {
     }
 }
 
-fn body(error: &Error, mono: &Mono, declared: u32) -> Unusable {
+fn body(error: &Error, mono: &Mono, declared: u32) -> Fault {
     let there = mono.samples.len();
     match error {
         Error::IoError(_) => unusable("cut_off", format!("is cut off: it declares {declared} samples and has {there}")),
@@ -94,7 +95,7 @@ fn body(error: &Error, mono: &Mono, declared: u32) -> Unusable {
     }
 }
 
-fn compressed() -> Unusable {
+fn compressed() -> Fault {
     let message = "is compressed, or of a form that is not read; expected PCM of 8, 16, 24 or 32 bits or floats of 32 \
                    bits: convert it, such as with `ffmpeg -i IN -c:a pcm_s16le OUT.wav`";
     unusable("compressed", message)

@@ -3,7 +3,6 @@
 //! Equal settings give the same bytes on any machine and with any number of threads. The files are an ordinary directory
 //! in COCO's layout, read by the same reader as real data.
 
-use std::fs::OpenOptions;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -15,8 +14,9 @@ use super::paint::{Appearance, Background, Canvas, Pose};
 use super::settings::SyntheticVideo;
 use crate::coco::files::ANNOTATIONS;
 use xrun_core::dataset::digest::{digest, digest_of_file};
+use xrun_core::dataset::digest_cache;
 use xrun_core::dataset::error::DataError;
-use xrun_core::dataset::{digest_cache, generated};
+use xrun_core::dataset::generated::{self, GeneratedSet};
 use xrun_core::files::write;
 use xrun_core::seed::generator;
 
@@ -28,46 +28,23 @@ const JPEG_QUALITY: u8 = 92;
 /// Objects of which less can be seen are not annotated.
 const VISIBLE_MIN: f32 = 0.3;
 
-/// A set that is still to be generated.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pending {
-    /// Number of frames.
-    pub frames: usize,
-    /// Number of reference images.
-    pub references: usize,
-    /// Side of a frame, in pixels.
-    pub frame_size: usize,
-    /// Directory of the data set.
-    pub directory: PathBuf,
+/// The set of these settings.
+pub fn set(settings: &SyntheticVideo) -> GeneratedSet {
+    GeneratedSet::new("generated", VERSION, settings, ANNOTATIONS)
 }
 
-/// The set that [`generate_in`] would write now; `None` when it is there.
-pub fn pending(settings: &SyntheticVideo, cache: &Path) -> Option<Pending> {
-    let directory = directory(settings, cache);
+/// Numbers of its frames and of its reference images.
+pub fn counts(settings: &SyntheticVideo) -> [usize; 2] {
     let classes = settings.train_classes + settings.validation_classes;
-    generated::is_missing(&directory.join(ANNOTATIONS)).then(|| Pending {
-        frames: classes * settings.videos_per_class * settings.frames_per_video,
-        references: classes * settings.references_per_class,
-        frame_size: settings.frame_size,
-        directory,
-    })
+    [settings.videos_per_class * settings.frames_per_video, settings.references_per_class].map(|each| classes * each)
 }
 
-/// Directory of the set below a cache directory.
-pub fn directory(settings: &SyntheticVideo, cache: &Path) -> PathBuf {
-    cache.join(name(settings))
-}
-
-/// Name of the directory: other settings have another.
-fn name(settings: &SyntheticVideo) -> String {
-    let identity = format!("{VERSION} {}", serde_json::to_string(settings).unwrap_or_default());
-    format!("generated-{}", &digest(identity.as_bytes())[..16])
-}
-
-/// Directory of the set below a cache directory, generated now if it is missing. One process writes a set; others that
-/// need it wait. `annotations.json` is written last: its presence says that the directory is whole.
+/// Directory of the set below a cache directory, generated now if it is missing.
+///
+/// # Errors
+/// It cannot be written.
 pub fn generate_in(settings: &SyntheticVideo, cache: &Path) -> Result<PathBuf, DataError> {
-    generated::directory(cache, &name(settings), ANNOTATIONS, |directory| write_all(settings, directory))
+    set(settings).generate(cache, |directory| write_all(settings, directory))
 }
 
 /// Class, and left, top, width, height.
@@ -249,9 +226,7 @@ fn save(path: &Path, rgb: &[u8], side: usize) -> io::Result<()> {
     let mut bytes = Vec::new();
     let mut encoder = image::codecs::jpeg::JpegEncoder::new_with_quality(&mut bytes, JPEG_QUALITY);
     encoder.encode(rgb, side as u32, side as u32, image::ExtendedColorType::Rgb8).map_err(io::Error::other)?;
-    // The whole directory is renamed when it is complete, so a half-written file is never seen.
-    let mut file = OpenOptions::new().create_new(true).write(true).open(path)?;
-    io::Write::write_all(&mut file, &bytes)
+    generated::write_new(path, &bytes)
 }
 
 fn annotations(settings: &SyntheticVideo, classes: &[Appearance], videos: &[Video], references: Vec<Value>) -> Value {

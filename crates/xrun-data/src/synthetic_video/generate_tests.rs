@@ -1,6 +1,7 @@
 //! Generated sets are the same each time, valid, and whole after an interruption.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 use super::super::open_in;
 use super::*;
@@ -18,6 +19,32 @@ fn small(seed: u32) -> SyntheticVideo {
         seed,
         ..SyntheticVideo::default()
     }
+}
+
+/// A cache that all tests of the process read, with the set of `small(1)`.
+fn shared() -> &'static Path {
+    static SHARED: LazyLock<tempfile::TempDir> = LazyLock::new(|| {
+        let cache = tempfile::tempdir().unwrap();
+        generate_in(&small(1), cache.path()).unwrap();
+        cache
+    });
+    SHARED.path()
+}
+
+/// A cache with a copy of that set.
+fn copied() -> tempfile::TempDir {
+    let (cache, set) = (tempfile::tempdir().unwrap(), set(&small(1)).directory(shared()));
+    let mut directories = vec![set.clone()];
+    while let Some(next) = directories.pop() {
+        std::fs::create_dir_all(cache.path().join(next.strip_prefix(shared()).unwrap())).unwrap();
+        for path in std::fs::read_dir(next).unwrap().map(|entry| entry.unwrap().path()) {
+            match path.is_dir() {
+                true => directories.push(path),
+                false => _ = std::fs::copy(&path, cache.path().join(path.strip_prefix(shared()).unwrap())).unwrap(),
+            }
+        }
+    }
+    cache
 }
 
 /// Digest of each file below a directory, by its name.
@@ -55,20 +82,20 @@ fn directories(cache: &Path) -> Vec<String> {
 #[test]
 fn a_set_is_reported_until_it_is_generated() {
     let cache = tempfile::tempdir().unwrap();
-    let missing = pending(&small(1), cache.path()).unwrap();
-    assert_eq!((missing.frames, missing.references), (7 * 2 * 6, 7 * 2));
-    let place = generate_in(&small(1), cache.path()).unwrap();
-    assert_eq!(missing.directory, place);
-    let written = |directory: &str| std::fs::read_dir(place.join(directory)).unwrap().flatten().count();
-    assert_eq!(pending(&small(1), cache.path()), None);
-    assert!(digests(&place.join("frames")).len() == missing.frames && written("references") > 0);
-    assert_eq!(digests(&place.join("references")).len(), missing.references);
+    let missing = set(&small(1)).missing(cache.path()).unwrap();
+    let [frames, references] = counts(&small(1));
+    assert_eq!((frames, references), (7 * 2 * 6, 7 * 2));
+    let place = set(&small(1)).directory(shared());
+    assert_eq!(missing.file_name(), place.file_name());
+    assert_eq!(set(&small(1)).missing(shared()), None);
+    assert_eq!(digests(&place.join("frames")).len(), frames);
+    assert_eq!(digests(&place.join("references")).len(), references);
 }
 
 #[test]
 fn the_same_settings_give_the_same_files_and_another_seed_gives_others() {
-    let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let first = generate_in(&small(1), one.path()).unwrap();
+    let two = tempfile::tempdir().unwrap();
+    let first = generate_in(&small(1), shared()).unwrap();
     let second = generate_in(&small(1), two.path()).unwrap();
     let other = generate_in(&small(2), two.path()).unwrap();
     assert_eq!(first.file_name(), second.file_name());
@@ -83,8 +110,7 @@ fn the_same_settings_give_the_same_files_and_another_seed_gives_others() {
 
 #[test]
 fn settings_that_change_the_data_have_separate_directories() {
-    let cache = tempfile::tempdir().unwrap();
-    let base = SyntheticVideo { videos_per_class: 1, ..small(1) };
+    let base = small(1);
     let others = [
         SyntheticVideo { train_classes: 5, ..base.clone() },
         SyntheticVideo { frames_per_video: 5, ..base.clone() },
@@ -92,14 +118,12 @@ fn settings_that_change_the_data_have_separate_directories() {
         SyntheticVideo { frame_size: 48, ..base.clone() },
         base,
     ];
-    let places: BTreeSet<PathBuf> = others.iter().map(|one| generate_in(one, cache.path()).unwrap()).collect();
-    assert_eq!(places.len(), 5);
+    assert_eq!(others.iter().map(|one| set(one).directory(shared())).collect::<BTreeSet<PathBuf>>().len(), 5);
 }
 
 #[test]
 fn held_out_classes_are_in_no_training_video_and_every_box_is_inside_its_frame() {
-    let cache = tempfile::tempdir().unwrap();
-    let library = library(&small(3), cache.path());
+    let library = library(&small(1), shared());
     let names = |split| library.classes.iter().filter(move |class| class.split == Some(split)).map(|class| &class.name);
     let (train, held_out): (BTreeSet<_>, BTreeSet<_>) =
         (names(Split::Train).collect(), names(Split::Validation).collect());
@@ -128,8 +152,7 @@ fn held_out_classes_are_in_no_training_video_and_every_box_is_inside_its_frame()
 #[test]
 fn boxes_enclose_the_visible_object() {
     use super::super::paint::COLOURS;
-    let cache = tempfile::tempdir().unwrap();
-    let library = library(&SyntheticVideo { references_per_class: 4, ..small(4) }, cache.path());
+    let library = library(&small(1), shared());
     let (mut inside, mut outside, mut touched, mut sides) = (0, 0, 0, 0);
     for class in &library.classes {
         let colours: Vec<[f32; 3]> = COLOURS
@@ -171,8 +194,8 @@ fn boxes_enclose_the_visible_object() {
 
 #[test]
 fn leftovers_of_a_killed_run_are_removed() {
-    let cache = tempfile::tempdir().unwrap();
-    let place = generate_in(&small(5), cache.path()).unwrap();
+    let cache = copied();
+    let place = generate_in(&small(1), cache.path()).unwrap();
     let whole = digests(&place);
     let name = place.file_name().unwrap().to_string_lossy().into_owned();
     let left = cache.path().join(format!(".generating-{name}-xyz"));
@@ -180,7 +203,7 @@ fn leftovers_of_a_killed_run_are_removed() {
     std::fs::rename(&place, &left).unwrap();
     std::fs::remove_file(left.join("annotations.json")).unwrap();
     std::fs::create_dir(&of_another).unwrap();
-    assert_eq!(digests(&generate_in(&small(5), cache.path()).unwrap()), whole);
+    assert_eq!(digests(&generate_in(&small(1), cache.path()).unwrap()), whole);
     let expected = [of_another.file_name().unwrap().to_string_lossy().into_owned(), name];
     assert_eq!(directories(cache.path()), expected, "another set may be at work at this moment");
 }
@@ -188,14 +211,14 @@ fn leftovers_of_a_killed_run_are_removed() {
 #[test]
 fn a_damaged_set_is_reported_with_a_remedy() {
     let refused = |cache: &Path, word: &str| {
-        let message = open_in(&small(6), cache).unwrap_err().to_string();
+        let message = open_in(&small(1), cache).unwrap_err().to_string();
         for part in ["generated-", word] {
             assert!(message.contains(part), "{part:?} is not in {message}");
         }
         assert!(!message.contains("on_invalid"), "leaving a part out is no advice: {message}");
     };
-    let cache = tempfile::tempdir().unwrap();
-    let root = generate_in(&small(6), cache.path()).unwrap();
+    let cache = copied();
+    let root = set(&small(1)).directory(cache.path());
     let path = root.join("frames/video_0003/0002.jpg");
     let mut bytes = std::fs::read(&path).unwrap();
     let middle = bytes.len() / 2;
@@ -225,7 +248,7 @@ fn a_read_only_cache_is_named_with_a_remedy() {
 #[test]
 fn concurrent_generation_gives_one_complete_set() {
     let cache = tempfile::tempdir().unwrap();
-    let settings = small(7);
+    let settings = small(1);
     let digests_seen: BTreeSet<String> = std::thread::scope(|scope| {
         let open = || open_in(&settings, cache.path()).unwrap().digest;
         let threads: Vec<_> = (0..4).map(|_| scope.spawn(open)).collect();
@@ -233,7 +256,6 @@ fn concurrent_generation_gives_one_complete_set() {
     });
     assert_eq!(digests_seen.len(), 1, "all see the same data: {digests_seen:?}");
     assert_eq!(directories(cache.path()).len(), 1, "nothing is left over");
-    let alone = tempfile::tempdir().unwrap();
     let root = cache.path().join(&directories(cache.path())[0]);
-    assert_eq!(digests(&root), digests(&generate_in(&settings, alone.path()).unwrap()));
+    assert_eq!(digests(&root), digests(&set(&settings).directory(shared())));
 }

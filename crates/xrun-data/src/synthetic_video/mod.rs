@@ -47,9 +47,9 @@ impl DatasetKind for SyntheticVideo {
     }
 
     fn generation_notice(&self) -> Option<String> {
-        let pending = generate::pending(self, &cache::directory())?;
-        let (frames, side, directory) = (pending.frames, pending.frame_size, pending.directory.display());
-        let references = pending.references;
+        let directory = generate::set(self).missing(&cache::directory())?;
+        let ([frames, references], side) = (generate::counts(self), self.frame_size);
+        let directory = directory.display();
         Some(format!("{frames} frames of {side} pixels and {references} reference images, once, in {directory}"))
     }
 
@@ -58,7 +58,7 @@ impl DatasetKind for SyntheticVideo {
     }
 
     fn forget_digests(&self) {
-        digest_cache::remove(&generate::directory(self, &cache::directory()));
+        digest_cache::remove(&generate::set(self).directory(&cache::directory()));
     }
 
     fn open(&self) -> Result<Box<dyn AnyDataset>, DataError> {

@@ -5,11 +5,10 @@
 
 use roxmltree::{Document, Node};
 use sha2::Digest;
-use std::collections::BTreeMap;
 
 use super::Corners;
 use crate::boxes::open::Source;
-use crate::boxes::raw::{Called, Raw, RawClass, RawImage, RawObject, Unit};
+use crate::boxes::raw::{ClassTable, HELD_OUT, ObjectName, Raw, RawImage, RawObject, Unit};
 use crate::reading::confined::{Root, annotation_file, files};
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::IgnoreReason;
@@ -29,16 +28,14 @@ const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// A file that does not read, or is broken and not to be left out.
 pub fn read(corners: Corners, source: Source<'_>) -> Result<Raw, DataError> {
     let Source { root, invalid, digest, .. } = source;
-    let mut raw = Raw::default();
-    let mut number = BTreeMap::new();
+    let (mut raw, mut classes) = (Raw::default(), ClassTable::default());
     let parts = parts(root)?;
-    let named = |(directory, names, part): (String, Vec<String>, Part)| {
-        names.into_iter().map(move |name| (root.join(&directory).join(name), part.clone()))
-    };
-    for (path, Part { images, split }) in parts.into_iter().flat_map(named) {
+    let named = parts.iter().flat_map(|part| part.names.iter().map(move |name| (part, name)));
+    for (Part { annotations, images, split, .. }, name) in named {
+        let path = root.join(annotations).join(name);
         let bytes = annotation_file(root, &path, FILE_BYTES_MAX)?;
         digest.update(&bytes);
-        let (mut image, names) = match image(&bytes, &images, corners) {
+        let (mut image, names) = match image(&bytes, images, corners) {
             Ok(read) => read,
             Err(message) => {
                 invalid.add("broken_annotation", &path, message);
@@ -48,59 +45,51 @@ pub fn read(corners: Corners, source: Source<'_>) -> Result<Raw, DataError> {
         // Only now: a file that is left out brings no class that nothing shows.
         for (object, name) in image.objects.iter_mut().zip(names) {
             if corners == Corners::OneBased && object.corners[..2].iter().any(|first| (-1.0..0.0).contains(first)) {
-                let called = &object.called;
-                let message = format!("{called} begins at pixel 0, and VOC counts from 1; {COUNTED_OTHERWISE}");
+                let message = format!("{} begins at pixel 0, and VOC counts from 1; {COUNTED_OTHERWISE}", object.name);
                 invalid.add("box_outside", &path, message);
                 object.ignored = Some(IgnoreReason::Difficult);
             }
-            object.class = *number.entry(name).or_insert_with_key(|name| {
-                raw.classes.push(RawClass { name: name.clone(), supercategory: None });
-                raw.classes.len() - 1
-            });
+            object.class = classes.number(&name, None);
         }
-        image.part = split;
+        image.part = *split;
         raw.images.push(image);
     }
+    raw.classes = classes.list;
     Ok(raw)
 }
 
-/// Directory of the images of some annotation files, and their split.
-#[derive(Clone)]
+/// Annotation files of a directory, the directory of their images, and their split.
 struct Part {
+    annotations: String,
+    names: Vec<String>,
     images: String,
     split: Option<Split>,
 }
 
-/// Directories of annotation files with their names: one of them all, one of each split, or that of the images.
+/// Directories of annotation files: one of them all, one of each split, or that of the images.
 ///
 /// # Errors
 /// None has an annotation file, or a directory cannot be read.
-fn parts(root: &Root) -> Result<Vec<(String, Vec<String>, Part)>, DataError> {
+fn parts(root: &Root) -> Result<Vec<Part>, DataError> {
     let first = |names: &[&str]| names.iter().find(|name| root.join(name).is_dir()).map(|name| (*name).to_owned());
+    let part = |annotations: &str, images: String, split| {
+        Ok(Part { annotations: annotations.to_owned(), names: files(root, annotations, &["xml"])?, images, split })
+    };
     if let Some(annotations) = first(&["annotations", "Annotations"]) {
-        let images = first(&["images", "JPEGImages"]);
         let missing = || DataError::file(&root.path, "has no directory `images`, as Pascal VOC data has");
-        let part = Part { images: images.ok_or_else(missing)?, split: None };
-        let names = files(root, &annotations, &["xml"])?;
-        return Ok(vec![(annotations, names, part)]);
+        return Ok(vec![part(&annotations, first(&["images", "JPEGImages"]).ok_or_else(missing)?, None)?]);
     }
     let beside = |directory: &str, split| -> Result<_, DataError> {
-        let names = files(root, directory, &["xml"])?;
-        let part = Part { images: directory.to_owned(), split };
-        Ok((!names.is_empty()).then(|| (directory.to_owned(), names, part)))
+        let part: Result<Part, DataError> = part(directory, directory.to_owned(), split);
+        part.map(|part| Some(part).filter(|part| !part.names.is_empty()))
     };
-    let mut held_out = None;
-    for directory in ["valid", "val", "validation"] {
-        held_out = match held_out {
-            Some(found) => Some(found),
-            None => beside(directory, Some(Split::Validation))?,
-        };
-    }
+    let held_out = HELD_OUT.iter().find_map(|directory| beside(directory, Some(Split::Validation)).transpose());
+    let held_out = held_out.transpose()?;
     let train = beside("train", held_out.as_ref().map(|_| Split::Train))?;
-    match (train, held_out, beside("", None)?) {
-        (Some(train), held_out, _) => Ok([Some(train), held_out].into_iter().flatten().collect()),
-        (None, _, Some(all)) => Ok(vec![all]),
-        (None, _, None) => {
+    match (train, beside("", None)?) {
+        (Some(train), _) => Ok(std::iter::once(train).chain(held_out).collect()),
+        (None, Some(all)) => Ok(vec![all]),
+        (None, None) => {
             let message = "has no directory `annotations`, as Pascal VOC data has, and no XML file next to images, in it or in \
                            train/ and valid/";
             Err(DataError::file(&root.path, message))
@@ -122,36 +111,25 @@ fn image(bytes: &[u8], images: &str, corners: Corners) -> Result<(RawImage, Vec<
         let pixels = number(size, tag).filter(|pixels| *pixels >= 0.0 && pixels.fract() == 0.0);
         pixels.map(|pixels| pixels as u64).ok_or_else(|| format!("<size> has no number of pixels in <{tag}>"))
     };
-    let size = match child(root, "size") {
-        Some(size) => Some((side(size, "width")?, side(size, "height")?)),
-        None => None,
-    };
+    let size =
+        child(root, "size").map(|size| Ok::<_, String>((side(size, "width")?, side(size, "height")?))).transpose()?;
     let (mut objects, mut names) = (Vec::new(), Vec::new());
     for (at, object) in root.children().filter(|node| node.has_tag_name("object")).enumerate() {
-        let called = format!("object {}", at + 1);
-        let class = text_of(object, "name").ok_or_else(|| format!("{called} has no <name>"))?;
-        let place = child(object, "bndbox").ok_or_else(|| format!("{called} has no <bndbox>"))?;
-        let corner = |tag: &str| number(place, tag).ok_or_else(|| format!("{called} has no number in <{tag}>"));
+        let shown = format!("object {}", at + 1);
+        let class = text_of(object, "name").ok_or_else(|| format!("{shown} has no <name>"))?;
+        let place = child(object, "bndbox").ok_or_else(|| format!("{shown} has no <bndbox>"))?;
+        let corner = |tag: &str| number(place, tag).ok_or_else(|| format!("{shown} has no number in <{tag}>"));
         let written = [corner("xmin")?, corner("ymin")?, corner("xmax")?, corner("ymax")?];
         names.push(class.to_owned());
         let difficult = number(object, "difficult").is_some_and(|value| value != 0.0);
         let ignored = difficult.then_some(IgnoreReason::Difficult);
         // As the file has them: messages about the box give edges.
-        let called = Called::Other(format!("{called} ({})", written.map(|value| value.to_string()).join(", ")).into());
-        objects.push(RawObject { class: 0, corners: edges(written, corners), area: None, ignored, called });
+        let name = format!("{shown} ({})", written.map(|value| value.to_string()).join(", "));
+        let (corners, name) = (edges(written, corners), ObjectName::Other(name.into()));
+        objects.push(RawObject { class: 0, corners, area: None, ignored, name });
     }
-    Ok((
-        RawImage {
-            file: if images.is_empty() { name.to_owned() } else { format!("{images}/{name}") },
-            size,
-            video: None,
-            frame: 0,
-            objects,
-            part: None,
-            unit: Unit::Pixel,
-        },
-        names,
-    ))
+    let file = if images.is_empty() { name.to_owned() } else { format!("{images}/{name}") };
+    Ok((RawImage { size, ..RawImage::still(file, objects, Unit::Pixel) }, names))
 }
 
 /// Edges of a box from its corners.

@@ -1,10 +1,12 @@
 //! Names of the classes, which YOLO's label files number.
 //!
-//! Source: `data.yaml`, or one name per line of `classes.txt`. Only the key `names` of the YAML is read, in the three forms that
-//! tools write: a list in brackets, a list of lines, numbers with names.
+//! Source: `data.yaml`, or one name per line of `classes.txt`. Only the key `names` of the YAML is read: a list, or numbers with
+//! names.
 
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
+
+use saphyr_parser::{Event, Parser};
 
 use crate::reading::confined::{Root, annotation_file};
 use xrun_core::dataset::error::DataError;
@@ -47,90 +49,49 @@ pub fn read(root: &Root, digest: &mut Sha256) -> Result<Vec<String>, DataError> 
 
 const EXPECTED: &str = "`names` is expected as `[cat, dog]`, as lines `- cat`, or as lines `0: cat`";
 
-/// The value of the key `names`.
+/// The value of the key `names`. Aliases are not followed, and what is behind the names is not read.
 fn of_yaml(text: &str) -> Result<Vec<String>, String> {
-    let mut lines = text.lines().enumerate().skip_while(|(_, line)| !line.starts_with("names:"));
-    let (_, first) = lines.next().ok_or_else(|| format!("has no key `names`; {EXPECTED}"))?;
-    let rest = uncommented(&first["names:".len()..]);
-    if rest.starts_with('[') {
-        let mut list = rest.to_owned();
-        while !list.ends_with(']') {
-            let (_, line) = lines.next().ok_or("the list `names` has no end")?;
-            list = format!("{list} {}", uncommented(line));
+    let mut parser = Parser::new_from_str(text);
+    let mut next = || match parser.next() {
+        Some(event) => {
+            event.map(|(event, span)| (event, span.start.line())).map_err(|error| format!("is no YAML: {error}"))
         }
-        return of_list(&list[1..list.len() - 1]);
-    }
-    if !rest.is_empty() {
-        return Err(format!("`names` is \"{rest}\"; {EXPECTED}"));
-    }
-    let mut names = Vec::new();
-    for (at, line) in lines {
-        let item = uncommented(line);
-        let is_next_key = !line.starts_with([' ', '\t', '-', '#']) && !item.is_empty();
-        if is_next_key {
-            break;
-        }
-        if item.is_empty() {
-            continue;
-        }
-        let wrong = || format!("line {}: \"{item}\" is no name of a class; {EXPECTED}", at + 1);
-        let name = match item.strip_prefix("- ") {
-            Some(name) => name,
-            None => {
-                let (number, name) = item.split_once(':').ok_or_else(wrong)?;
-                let number: usize = unquoted(number)?.parse().map_err(|_| wrong())?;
-                if number != names.len() {
-                    return Err(format!(
-                        "line {}: class {number} follows class {}; numbers go from 0 without a gap",
-                        at + 1,
-                        names.len().wrapping_sub(1) as isize
-                    ));
-                }
-                name
-            }
-        };
-        names.push(unquoted(name)?);
-    }
-    Ok(names)
-}
-
-/// Names between commas, which may be in quotes.
-fn of_list(text: &str) -> Result<Vec<String>, String> {
-    let (mut names, mut from, mut quote) = (Vec::new(), 0, None);
-    for (at, letter) in text.char_indices() {
-        match (letter, quote) {
-            ('"' | '\'', None) => quote = Some(letter),
-            (letter, Some(open)) if letter == open => quote = None,
-            (',', None) => {
-                names.push(unquoted(&text[from..at])?);
-                from = at + 1;
-            }
+        None => Ok((Event::StreamEnd, 0)),
+    };
+    // A key is a scalar at depth 1 whose value comes next.
+    let (mut depth, mut is_key) = (0_usize, false);
+    loop {
+        match next()?.0 {
+            Event::StreamEnd => return Err(format!("has no key `names`; {EXPECTED}")),
+            Event::Scalar(key, ..) if is_key && key == "names" => break,
+            Event::SequenceStart(..) | Event::MappingStart(..) => depth += 1,
+            Event::SequenceEnd | Event::MappingEnd => depth = depth.saturating_sub(1),
             _ => {}
         }
+        is_key = depth == 1 && !is_key;
     }
-    if !text[from..].trim().is_empty() {
-        names.push(unquoted(&text[from..])?);
-    }
-    Ok(names)
-}
-
-/// A plain or quoted scalar.
-fn unquoted(text: &str) -> Result<String, String> {
-    let text = text.trim();
-    let inner = ['"', '\''].into_iter().find_map(|quote| text.strip_prefix(quote)?.strip_suffix(quote));
-    match inner {
-        Some(inner) if text.starts_with('"') && inner.contains('\\') => {
-            Err(format!("the name {text} has an escape sequence; write it without, or in a classes.txt"))
+    let wrong = |line: usize| Err(format!("line {line}: {EXPECTED}"));
+    let numbered = match next()? {
+        (Event::SequenceStart(..), _) => false,
+        (Event::MappingStart(..), _) => true,
+        (_, line) => return wrong(line),
+    };
+    let mut names = Vec::new();
+    loop {
+        let (name, line) = match next()? {
+            (Event::SequenceEnd | Event::MappingEnd, _) => return Ok(names),
+            (Event::Scalar(number, ..), line) if numbered && number.parse() != Ok(names.len()) => {
+                let message = format!("line {line}: class {number} where {} is expected", names.len());
+                return Err(format!("{message}; numbers go from 0 without a gap"));
+            }
+            (Event::Scalar(..), _) if numbered => next()?,
+            item => item,
+        };
+        match name {
+            Event::Scalar(name, ..) => names.push(name.into_owned()),
+            _ => return wrong(line),
         }
-        Some(inner) => Ok(inner.replace("''", "'")),
-        None => Ok(text.to_owned()),
     }
-}
-
-/// A line without the comment at its end.
-fn uncommented(line: &str) -> &str {
-    let line = if line.trim_start().starts_with('#') { "" } else { line };
-    line.split(" #").next().unwrap_or_default().trim()
 }
 
 #[cfg(test)]
@@ -138,32 +99,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_forms_that_tools_write_are_read() {
+    fn lists_and_numbered_names_are_read_in_every_style() {
         for text in [
             "path: ../x # root\nnames: ['cat', \"big dog\", owl]\nnc: 3\n",
             "names:\n  - cat\n  - big dog  # of two words\n\n  - 'owl'\nnc: 3\n",
             "names:\n- cat\n- big dog\n- owl\ntrain: images/train\n",
-            "train: a\nnames:\n  0: cat\n  1: big dog\n  2: owl\n",
+            "train: {names: [a]}\nnames:\n  0: cat\n  1: big dog\n  2: owl\ndownload: |\n  names: x\n",
             "names: [cat, big dog,\n  owl]\n",
         ] {
             assert_eq!(of_yaml(text).unwrap(), ["cat", "big dog", "owl"], "{text}");
         }
-        assert_eq!(of_yaml("names: ['it''s', 'a, b']").unwrap(), ["it's", "a, b"]);
+        assert_eq!(of_yaml("names: ['it''s', 'a, b', \"a\\tb\"]").unwrap(), ["it's", "a, b", "a\tb"]);
     }
 
     #[test]
     fn what_is_no_list_of_names_is_refused_with_the_line() {
-        for (text, words) in [
-            ("nc: 3\n", "has no key `names`"),
-            ("names: [a, b\n", "has no end"),
-            ("names: cat\n", "`names` is \"cat\""),
-            ("names: {0: cat}\n", "`names` is \"{0: cat}\""),
-            ("names:\n  0: cat\n  2: dog\n", "line 3: class 2 follows class 0"),
-            ("names:\n  cat\n", "line 2: \"cat\" is no name"),
-            ("names:\n  - \"a\\tb\"\n", "escape sequence"),
-        ] {
-            let message = of_yaml(text).unwrap_err();
-            assert!(message.contains(words), "{text}: {message}");
-        }
+        let texts = [
+            "nc: 3\n",
+            "names: [a, b\n",
+            "names: cat\n",
+            "names:\n  0: cat\n  2: dog\n",
+            "names:\n  - [a]\n",
+            "a: &b [x]\nnames: *b\n",
+            "names: \"a",
+        ];
+        let messages = texts.map(|text| format!("{text:?}: {}\n", of_yaml(text).unwrap_err()));
+        insta::assert_snapshot!(messages.concat());
     }
 }

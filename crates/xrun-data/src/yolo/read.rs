@@ -10,7 +10,7 @@ use sha2::Digest;
 
 use super::names;
 use crate::boxes::open::Source;
-use crate::boxes::raw::{Called, IMAGE_ENDINGS, Raw, RawClass, RawImage, RawObject, Unit};
+use crate::boxes::raw::{IMAGE_ENDINGS, ObjectName, Raw, RawClass, RawImage, RawObject, Unit};
 use crate::reading::confined::{Root, annotation_file, files};
 use crate::reading::invalid::InvalidCollector;
 use xrun_core::dataset::error::DataError;
@@ -54,8 +54,8 @@ pub fn read(source: Source<'_>) -> Result<Raw, DataError> {
                     }
                 }
             }
-            let file = format!("{images}/{image}");
-            raw.images.push(RawImage { file, size: None, video: None, frame: 0, objects, part, unit: Unit::Fraction });
+            let image = RawImage::still(format!("{images}/{image}"), objects, Unit::Fraction);
+            raw.images.push(RawImage { part, ..image });
         }
         for text in without {
             let path = root.join(&labels).join(&text);
@@ -101,13 +101,10 @@ fn objects_of(text: &str, classes: usize, path: &Path, invalid: &mut InvalidColl
     let lines = text.strip_prefix('\u{feff}').unwrap_or(text).lines().enumerate();
     for (at, line) in lines.filter(|(_, line)| !line.trim().is_empty()) {
         match object(line, classes) {
-            Ok((class, corners)) => objects.push(RawObject {
-                class,
-                corners,
-                area: None,
-                ignored: None,
-                called: Called::Line(at as u32 + 1),
-            }),
+            Ok((class, corners)) => {
+                let name = ObjectName::Line(at as u32 + 1);
+                objects.push(RawObject { class, corners, area: None, ignored: None, name });
+            }
             Err((reason, message)) => {
                 invalid.add_with(reason, path, || format!("line {} {message}", at + 1));
             }
@@ -120,13 +117,12 @@ fn objects_of(text: &str, classes: usize, path: &Path, invalid: &mut InvalidColl
 fn object(line: &str, classes: usize) -> Result<(usize, [f64; 4]), (&'static str, String)> {
     const MALFORMED: &str = "malformed_annotation";
     let fields: Vec<&str> = line.split_whitespace().take(FIELDS + 1).collect();
-    let &[class, ..] = fields.as_slice() else { return Err((MALFORMED, "is empty".into())) };
-    if fields.len() != FIELDS {
+    let &[class, _, _, _, _] = fields.as_slice() else {
         let count = line.split_whitespace().count();
         let hint = if count > FIELDS + 1 { "; outlines and poses are not read: export boxes" } else { "" };
         let message = format!("has {count} fields, expected {FIELDS}: class centre_x centre_y width height{hint}");
         return Err((MALFORMED, message));
-    }
+    };
     let shown = |text: &str| printable::line(text, 40);
     let number = |text: &&str| text.parse::<f64>().ok().filter(|value| value.is_finite());
     let numbers: Vec<f64> = fields[1..].iter().filter_map(number).collect();
@@ -143,10 +139,7 @@ fn object(line: &str, classes: usize) -> Result<(usize, [f64; 4]), (&'static str
         return Err((MALFORMED, format!("begins with \"{}\", expected the number of a class", shown(class))));
     };
     if whole >= classes as f64 {
-        return Err((
-            "unknown_category",
-            format!("is of class {}, and {classes} classes have names, from 0", shown(class)),
-        ));
+        return Err(("unknown_category", format!("has the class id {}, out of range 0..{classes}", shown(class))));
     }
     let (half_width, half_height) = (width / 2.0, height / 2.0);
     Ok((whole as usize, [x - half_width, y - half_height, x + half_width, y + half_height]))

@@ -5,7 +5,7 @@ use super::settings::{Aggregation, AudioAdapters, EncoderKind, FederatedAdapters
 use crate::weights_header::WeightsLayout;
 use xrun_core::experiment::Experiment;
 use xrun_core::problem::{Problem, Problems};
-use xrun_data::reading::named::file;
+use xrun_data::reading::settings_paths::file;
 use xrun_data::sound_clips::library::Library;
 
 const PIPELINE: &str = "pipeline.federated-adapters";

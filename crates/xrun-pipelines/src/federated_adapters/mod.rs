@@ -62,8 +62,8 @@ impl PipelineKind for FederatedAdapters {
         check::check(self, experiment, problems);
     }
 
-    fn inspect(&self, experiment: &Experiment, summary: DataSummary) -> Result<Inspection, DataError> {
-        prepare::inspect(self, experiment, &summary.of::<Library>()?).map(Inspection::from)
+    fn inspect(&self, experiment: &Experiment, data: InspectedData) -> Result<Inspection, DataError> {
+        prepare::inspect(self, experiment, data).map(Inspection::from)
     }
 
     fn prepare(&self, experiment: &Experiment, ledger: &Ledger) -> Result<(TaskFacts, Box<dyn Prepared>), TaskError> {

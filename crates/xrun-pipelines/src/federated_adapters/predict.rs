@@ -11,7 +11,7 @@ use super::target_tensors::TargetTensors;
 use crate::nn::Tensor;
 use xrun_core::task::TaskError;
 use xrun_core::task::predict::{Item, PredictRequest, PredictionSink};
-use xrun_data::sound_clips::library::Role;
+use xrun_data::sound_clips::library::ClassSplit;
 
 /// Number of classes in an answer.
 const NEAREST: usize = 5;
@@ -56,7 +56,7 @@ impl Predictor<'_> {
         sink: &mut dyn PredictionSink,
     ) -> Result<serde_json::Value, TaskError> {
         let library = self.clip_loader.store().library();
-        let trained_classes = &library.classes[library.classes_of(Role::Nodes)];
+        let trained_classes = &library.classes[library.classes_of(ClassSplit::Federated)];
         for files in request.files.chunks(request.limits.batch_size) {
             let mut rows = Vec::new();
             let failures: Vec<Option<String>> = files.iter().map(|path| self.encode(path, &mut rows).err()).collect();

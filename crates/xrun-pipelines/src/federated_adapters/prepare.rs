@@ -19,10 +19,11 @@ use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::open_dataset::OpenDataset;
 use xrun_core::dataset::split::Split;
 use xrun_core::experiment::Experiment;
+use xrun_core::experiment::inspect::InspectedData;
 use xrun_core::task::lowered::LoweredSetting;
 use xrun_core::task::{TaskError, TaskFacts};
 use xrun_core::units::pluralize;
-use xrun_data::sound_clips::library::{Library, Role};
+use xrun_data::sound_clips::library::{ClassSplit, Library};
 use xrun_data::sound_clips::store::ClipStore;
 use xrun_data::sound_clips::targets::TargetEmbeddings;
 use xrun_data::sound_clips::{ClipCounts, partition};
@@ -78,11 +79,11 @@ pub fn prepare(
     digests.extend(digests_of_nodes(&nodes, &library));
     let size = experiment.batch_size();
     let personal = settings.personal().into_iter().map(|part| sizes::parameters_of(part, model)).sum();
-    let classes = library.classes_of(Role::Nodes).len();
+    let classes = library.classes_of(ClassSplit::Federated).len();
     let clips: Vec<u64> = nodes.iter().map(|clips| clips.len() as u64).collect();
     let validated = |clips: Vec<u32>| clips.len().min(experiment.validation.batches.saturating_mul(size)) as u64;
-    let held_out = validated(library.clips_of(Role::Nodes, Split::Validation));
-    let unheard = validated(library.all_of(Role::Unheard));
+    let held_out = validated(library.clips_of(ClassSplit::Federated, Split::Validation));
+    let unheard = validated(library.all_of(ClassSplit::Unseen));
     let clips_used = clips.iter().sum::<u64>() + held_out + unheard;
     let buffers = Buffers::new(
         settings,
@@ -132,7 +133,7 @@ pub fn prepare(
 
 /// Training clips of each node, by their number in the data set.
 fn nodes(settings: &FederatedAdapters, library: &Library, seed: u32) -> Result<Vec<Vec<u32>>, DataError> {
-    let clips = library.clips_of(Role::Nodes, Split::Train);
+    let clips = library.clips_of(ClassSplit::Federated, Split::Train);
     let class = |clip: &u32| library.clips[*clip as usize].class;
     let classes = || clips.iter().map(class).collect::<Vec<u32>>();
     let (nodes, least) = (settings.nodes, settings.min_clips_per_node);
@@ -217,8 +218,9 @@ pub fn lowered_settings(
 pub fn inspect(
     settings: &FederatedAdapters,
     experiment: &Experiment,
-    seen: &ClipCounts,
+    data: InspectedData,
 ) -> Result<Vec<LoweredSetting>, DataError> {
+    let seen = data.summary::<Library>()?;
     let classes = seen.train.iter().filter(|clips| **clips > 0).count();
     if settings.partition == Partition::ByClass && settings.nodes > classes {
         let key = format!("{PIPELINE}.nodes");
@@ -235,13 +237,13 @@ pub fn inspect(
         return Err(unknown_column(&settings.partition_column, &seen.columns));
     }
     // Nodes without clips and files of targets that do not fit are found with the clips themselves.
-    let library: Library = experiment.open_dataset().map_err(|error| DataError::content(error.to_string()))?;
+    let library: Library = data.open(experiment)?;
     let (data, seed) = (experiment.loader_settings::<Library>().unwrap_or_default(), experiment.experiment.seed);
     if let Ok(model) = experiment.model_settings() {
         TargetEmbeddings::open(&data, &library, sizes::targets(model), seed)?;
     }
     nodes(settings, &library, seed)?;
-    Ok(lowered_settings(settings, experiment, seen))
+    Ok(lowered_settings(settings, experiment, &seen))
 }
 
 /// Returns whether the encoder is trained before the run.

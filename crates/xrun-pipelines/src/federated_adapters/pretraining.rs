@@ -28,7 +28,7 @@ use xrun_core::device::DeviceKind;
 use xrun_core::seed::generator;
 use xrun_core::settings::sections::{AdamW, Optimizer, Training};
 use xrun_core::task::TaskError;
-use xrun_data::sound_clips::library::Role;
+use xrun_data::sound_clips::library::ClassSplit;
 
 /// Number of clips in a batch.
 const BATCH: usize = 32;
@@ -111,8 +111,10 @@ fn train(
 ) -> Result<Encoder, TaskError> {
     let device = TensorDevice::open(DeviceKind::Cpu, false)?;
     let store = clip_loader.store();
-    let (clips, classes) =
-        (store.library().clips_of(Role::Public, Split::Train), store.library().classes_of(Role::Public));
+    let (clips, classes) = (
+        store.library().clips_of(ClassSplit::Pretraining, Split::Train),
+        store.library().classes_of(ClassSplit::Pretraining),
+    );
     let head = LinearConfig::new(model.hidden_size, classes.len().max(1)).init(&device.autodiff);
     let classifier = Classifier { encoder: Encoder::new(model, seed, &device.autodiff), head };
     let classifier = initialise_linear(classifier, seed);

@@ -18,7 +18,7 @@ use xrun_core::bounded::ledger::{Ledger, Registration};
 use xrun_core::dataset::split::Split;
 use xrun_core::experiment::Experiment;
 use xrun_core::task::TaskError;
-use xrun_data::sound_clips::library::Role;
+use xrun_data::sound_clips::library::ClassSplit;
 
 /// Clips and state of all validations of a run.
 #[derive(Debug)]
@@ -104,11 +104,11 @@ impl Validation {
             classes.dedup();
             classes
         };
-        let unheard = library.classes_of(Role::Unheard);
+        let unheard = library.classes_of(ClassSplit::Unseen);
         Self {
-            held_out: limited(library.clips_of(Role::Nodes, Split::Validation)),
-            unheard: limited(library.all_of(Role::Unheard)),
-            classes: library.classes_of(Role::Nodes).len(),
+            held_out: limited(library.clips_of(ClassSplit::Federated, Split::Validation)),
+            unheard: limited(library.all_of(ClassSplit::Unseen)),
+            classes: library.classes_of(ClassSplit::Federated).len(),
             first_unheard: unheard.start,
             unheard_classes: unheard.len(),
             all_classes: library.classes.len(),

@@ -55,8 +55,8 @@ impl PipelineKind for FewshotDetection {
         check::check(self, experiment, problems);
     }
 
-    fn inspect(&self, experiment: &Experiment, summary: DataSummary) -> Result<Inspection, DataError> {
-        let BoxSummary { drawn, largest, lacking } = summary.of::<Library>()?;
+    fn inspect(&self, experiment: &Experiment, data: InspectedData) -> Result<Inspection, DataError> {
+        let BoxSummary { drawn, largest, lacking } = data.summary::<Library>()?;
         lacking.map_or(Ok(()), Err)?;
         decoding::fits(largest.as_ref(), &experiment.limits)?;
         episode::check_class_counts(drawn.train.count, drawn.held_out.count, self)?;

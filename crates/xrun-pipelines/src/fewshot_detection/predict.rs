@@ -19,8 +19,8 @@ use xrun_core::dataset::sample::HostImage;
 use xrun_core::files::{layout, write};
 use xrun_core::task::TaskError;
 use xrun_core::task::predict::{Item, PredictRequest, PredictionSink};
-use xrun_data::named::read_image_file;
 use xrun_data::reading::decoding::decode_bytes;
+use xrun_data::reading::named_image::read_image_file;
 use xrun_data::transform;
 
 /// Maximum number of validation episodes that are searched for references of a class.

@@ -184,7 +184,8 @@ pub fn prepare(
         accumulation: experiment.training.gradient_accumulation,
     };
     let episodes = Episodes::new(library.clone(), settings.clone(), draws)?;
-    let data_buffers = frames::Buffers::new(&library, limits, validation_frames).with_index(episodes.index_bytes());
+    let data_buffers = frames::Buffers::new(&library, limits, validation_frames);
+    let data_buffers = data_buffers.with_class_index(&library, episodes.index_bytes());
     let store = Arc::new(FrameStore::new(&library, ledger, &data_buffers));
     let buffers = Buffers::new(settings, model, &library, experiment);
     let owners = PlannedBuffer::all(&[&data_buffers, &buffers]);

@@ -56,10 +56,10 @@ impl PipelineKind for ImageClassification {
         Some(PytorchModule { source: include_str!("pytorch.py"), config })
     }
 
-    fn inspect(&self, experiment: &Experiment, summary: DataSummary) -> Result<Inspection, DataError> {
-        decoding::fits(summary.of::<Library>()?.largest.as_ref(), &experiment.limits)?;
+    fn inspect(&self, experiment: &Experiment, data: InspectedData) -> Result<Inspection, DataError> {
+        decoding::fits(data.summary::<Library>()?.largest.as_ref(), &experiment.limits)?;
         // The split depends on every image, which the summary does not have.
-        let library: Library = experiment.open_dataset().map_err(|error| DataError::content(error.to_string()))?;
+        let library: Library = data.open(experiment)?;
         let labels = Labels::new(&library, self.validation_fraction, experiment.experiment.seed)?;
         let (_, lowered) = prepare::batch_size(experiment, &labels);
         Ok(lowered.into_iter().collect::<Vec<_>>().into())

@@ -6,8 +6,8 @@ use serde_json::Value;
 use super::batch::BatchLoader;
 use xrun_core::task::TaskError;
 use xrun_core::task::predict::{Item, PredictRequest, PredictionSink};
-use xrun_data::named::read_image_file;
 use xrun_data::reading::decoding::decode_bytes;
+use xrun_data::reading::named_image::read_image_file;
 use xrun_data::transform;
 
 /// Number of classes in an answer.

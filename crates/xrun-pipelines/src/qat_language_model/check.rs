@@ -11,7 +11,7 @@ use xrun_core::problem::{Problem, Problems};
 use xrun_core::settings::sections::Training;
 use xrun_core::units::pluralize;
 use xrun_data::question_answers::corpus::Corpus;
-use xrun_data::reading::named::file;
+use xrun_data::reading::settings_paths::file;
 
 const PIPELINE: &str = "pipeline.qat-language-model";
 const MODEL: &str = "model.gpt2";

@@ -83,8 +83,8 @@ impl PipelineKind for QatLanguageModel {
         Some(PytorchModule { source: include_str!("pytorch.py"), config })
     }
 
-    fn inspect(&self, experiment: &Experiment, summary: DataSummary) -> Result<Inspection, DataError> {
-        let QuestionCounts { train, held_out } = summary.of::<Corpus>()?;
+    fn inspect(&self, experiment: &Experiment, data: InspectedData) -> Result<Inspection, DataError> {
+        let QuestionCounts { train, held_out } = data.summary::<Corpus>()?;
         let batches = train.div_ceil(experiment.batch_size() as u64);
         prepare::check_pretraining(self, &experiment.training, batches)?;
         Ok(prepare::lowered_settings(self, experiment, [train, held_out]).into())

@@ -6,7 +6,7 @@ use crate::weights_header::WeightsLayout;
 use xrun_core::experiment::Experiment;
 use xrun_core::problem::{Problem, Problems};
 use xrun_data::image_text::library::{Library, LoaderSettings};
-use xrun_data::reading::named::file;
+use xrun_data::reading::settings_paths::file;
 
 const PIPELINE: &str = "pipeline.vision-language";
 const MODEL: &str = "model.vision-language";

@@ -61,8 +61,8 @@ impl PipelineKind for VisionLanguage {
         after.map(|step| ("pipeline.vision-language.selective.after_step", step)).into_iter().collect()
     }
 
-    fn inspect(&self, experiment: &Experiment, summary: DataSummary) -> Result<Inspection, DataError> {
-        let mut seen = summary.of::<Library>()?;
+    fn inspect(&self, experiment: &Experiment, data: InspectedData) -> Result<Inspection, DataError> {
+        let mut seen = data.summary::<Library>()?;
         let mut skipped = InvalidItems::default();
         let options = experiment.loader_settings::<Library>();
         if let (Ok(model), Some(options)) = (experiment.model_settings::<VisionLanguageModel>(), options) {

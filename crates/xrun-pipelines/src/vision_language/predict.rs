@@ -11,7 +11,7 @@ use xrun_core::task::TaskError;
 use xrun_core::task::predict::{Item, PredictRequest, PredictionSink};
 use xrun_data::image_text::store::{Example, Text};
 use xrun_data::image_text::{image_file, record};
-use xrun_data::named::read_image_file;
+use xrun_data::reading::named_image::read_image_file;
 
 /// Number of held-out examples that must ask the same question for it to be the default.
 const COMPARED_EXAMPLES: u64 = 64;

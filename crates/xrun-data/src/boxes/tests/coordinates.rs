@@ -1,5 +1,7 @@
 //! Boxes are where people see them, whatever the corners of VOC count from and however an image is rotated.
 
+use proptest::prelude::*;
+
 use super::*;
 use crate::boxes::library::Object;
 use crate::reading::decoding::decode;
@@ -175,4 +177,29 @@ fn a_declared_size_in_stored_orientation_is_reported() {
     text["images"][0]["height"] = json!(WIDTH);
     directory.annotate(&text);
     assert_eq!(opened(&directory, Format::Coco).videos[0].frames[0].height, WIDTH as usize);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn boxes_of_any_numbers_are_inside_their_image_or_skipped(
+        corners in proptest::collection::vec(proptest::array::uniform4(prop_oneof![any::<f64>(), -2.0..34.0f64]), 1..20)
+    ) {
+        let (directory, mut text) = Directory::coco();
+        let written = corners.len();
+        for bbox in corners.into_iter().filter(|bbox| bbox.iter().all(|value| value.is_finite())) {
+            let annotation = json!({ "image_id": 1, "category_id": 0, "bbox": bbox });
+            text["annotations"].as_array_mut().unwrap().push(annotation);
+        }
+        directory.annotate(&text);
+        let library = open(Format::Coco, &directory.settings(Format::Coco, OnInvalid::Skip)).unwrap();
+        assert_sound(&library);
+        let frames = library.videos.iter().flat_map(|video| &video.frames);
+        // What can be seen of one that is left out stays as a mask.
+        let kept = frames.flat_map(|frame| &frame.objects).filter(|object| object.ignored.is_none()).count();
+        let skipped: u64 = library.skipped.counts.values().sum();
+        prop_assert!(kept as u64 + skipped <= (8 + written) as u64 && kept >= 8);
+        prop_assert_eq!(kept as u64 + skipped, text["annotations"].as_array().unwrap().len() as u64);
+    }
 }

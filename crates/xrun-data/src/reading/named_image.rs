@@ -3,8 +3,8 @@
 use std::io::Cursor;
 use std::path::Path;
 
-use super::image_text::image_file;
-use super::reading::decoding::decoding_bytes;
+use super::decoding::decoding_bytes;
+use crate::image_text::image_file;
 use xrun_core::files::file;
 use xrun_core::units::Bytes;
 
@@ -13,7 +13,7 @@ use xrun_core::units::Bytes;
 /// # Errors
 /// Message without the name: the file cannot be read, is not an image, is cut off, or too large.
 pub fn read_image_file(path: &Path, most: Bytes) -> Result<Vec<u8>, String> {
-    let bytes = file::bytes(path, image_file::FILE_BYTES_MAX).map_err(|error| format!("cannot be read: {error}"))?;
+    let bytes = file::bytes(path, image_file::BOUNDS.file_bytes).map_err(|error| format!("cannot be read: {error}"))?;
     let head = image_file::head(Cursor::new(&bytes)).map_err(|(_, message)| message)?;
     let needed = decoding_bytes(head.width.into(), head.height.into(), bytes.len() as u64);
     if needed > most.0 {

@@ -69,6 +69,7 @@ fn facts_have_sizes_clamped_settings_digests_and_owners() {
             "image_cache",
             "decoding",
             "dataset_index",
+            "vocabulary_learning",
             "feed_ready",
             "feed_in_use",
             "validation_batch",

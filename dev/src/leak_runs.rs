@@ -12,12 +12,10 @@ use serde::Deserialize;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::Result;
 use xrun_core::experiment::leaks::ExpectedGrowth;
 use xrun_results::read;
 use xrun_results::verdict::Verdict;
-
-/// Result of a function of this program.
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 /// A run with its verdict.
 #[derive(Clone, Debug)]

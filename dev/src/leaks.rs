@@ -8,7 +8,7 @@ use std::time::Instant;
 use clap::{Args, ValueHint};
 use serde::Serialize;
 
-use xrun_core::experiment::leaks::{ExpectedGrowth, GrowingMemory, GrowingSeries, LeakDevice};
+use xrun_core::experiment::leaks::{ExpectedGrowth, GrowingMemory};
 use xrun_core::printable;
 use xrun_core::units::{Bytes, seconds};
 use xrun_results::judge;
@@ -17,10 +17,8 @@ use xrun_results::report::formatting::bytes;
 use xrun_results::report::width::table;
 use xrun_results::verdict::{OWNER_PREFIX, Verdict, VerdictWord};
 
+use crate::Result;
 use crate::leak_runs::{Judged, LeakRuns};
-
-/// Result of a function of this program.
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
 #[derive(Debug, Args)]
 pub struct LeaksArguments {
@@ -50,6 +48,9 @@ pub fn run(arguments: &LeaksArguments) -> Result<(String, bool)> {
         Some(program) => std::path::absolute(program)?,
         None => std::env::current_exe()?.with_file_name("xrun"),
     };
+    if !program.is_file() {
+        return Err(format!("there is no program {}: cargo build --release", program.display()).into());
+    }
     let runs = LeakRuns::new(program, arguments.device.clone())?;
     let device = match arguments.device.split(':').next() {
         Some("cpu") => LeakDevice::Cpu,
@@ -146,25 +147,44 @@ struct DeviceGrowth {
     allocated_in: Vec<String>,
 }
 
+/// Device that a leak is measured on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LeakDevice {
+    /// CPU, whose tensors are on the heap.
+    Cpu,
+    /// A device with a memory pool.
+    Pool,
+    /// CUDA, whose pool rounds sizes up.
+    Cuda,
+}
+
 impl DeviceGrowth {
+    /// Growth of memory of a device; `None` if the leak does not grow that, or if the test on the CPU already covers it.
     fn new(expected: &ExpectedGrowth, device: LeakDevice) -> Option<Self> {
-        let (series, bytes_per_step) = expected.on(device)?;
         let owner_series = format!("{OWNER_PREFIX}{}", expected.owner);
-        let series = match series {
-            GrowingSeries::Total(name) => name.to_owned(),
-            GrowingSeries::Owner => owner_series.clone(),
+        let on_cuda = expected.bytes_per_step_on_cuda.filter(|_| device == LeakDevice::Cuda);
+        let in_pool = on_cuda.or(expected.bytes_per_step_in_pool).unwrap_or(expected.bytes_per_step);
+        let (series, bytes_per_step) = match (expected.grows, device) {
+            (GrowingMemory::Heap | GrowingMemory::Tensors, LeakDevice::Cpu) => {
+                ("heap".to_owned(), expected.bytes_per_step)
+            }
+            (GrowingMemory::Tensors | GrowingMemory::Pool, LeakDevice::Pool | LeakDevice::Cuda) => {
+                ("device_in_use".to_owned(), in_pool)
+            }
+            (GrowingMemory::PerThreadPools, LeakDevice::Pool | LeakDevice::Cuda) => (owner_series.clone(), in_pool),
+            (GrowingMemory::Heap, _) | (GrowingMemory::Pool | GrowingMemory::PerThreadPools, LeakDevice::Cpu) => {
+                return None;
+            }
         };
-        let ExpectedGrowth { total_bytes, tolerance, .. } = *expected;
         let functions = expected.allocated_in.iter().filter(|_| device == LeakDevice::Cpu);
-        let allocated_in = functions.cloned().collect();
         Some(Self {
             series,
             owner_series,
             bytes_per_step,
-            total_bytes,
-            tolerance,
+            total_bytes: expected.total_bytes,
+            tolerance: expected.tolerance,
             owner: expected.owner.clone(),
-            allocated_in,
+            allocated_in: functions.cloned().collect(),
         })
     }
 }
@@ -348,4 +368,36 @@ fn leak_table(all: &[LeakCheck]) -> String {
     let table = if rows.is_empty() { String::new() } else { table(&header, &rows, None) };
     let lines: Vec<String> = std::iter::once(table).filter(|table| !table.is_empty()).chain(left_out).collect();
     printable::lines(&lines.join("\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_leak_is_expected_on_the_devices_that_show_it() {
+        let expected = |grows| ExpectedGrowth {
+            grows,
+            bytes_per_step: 10.0,
+            owner: "leak_it".into(),
+            ..ExpectedGrowth::default()
+        };
+        let on = |expected: &ExpectedGrowth, device| {
+            DeviceGrowth::new(expected, device).map(|growth| (growth.series, growth.bytes_per_step))
+        };
+        let shown = |expected: &ExpectedGrowth| [LeakDevice::Cpu, LeakDevice::Pool].map(|device| on(expected, device));
+        let series = |name: &str, bytes| Some((name.to_owned(), bytes));
+        assert_eq!(shown(&expected(GrowingMemory::Heap)), [series("heap", 10.0), None]);
+        assert_eq!(shown(&expected(GrowingMemory::Tensors)), [series("heap", 10.0), series("device_in_use", 10.0)]);
+        assert_eq!(shown(&expected(GrowingMemory::Pool)), [None, series("device_in_use", 10.0)]);
+        assert_eq!(shown(&expected(GrowingMemory::PerThreadPools)), [None, series("owner:leak_it", 10.0)]);
+        let other = ExpectedGrowth { bytes_per_step_in_pool: Some(12.0), ..expected(GrowingMemory::Tensors) };
+        assert_eq!(shown(&other), [series("heap", 10.0), series("device_in_use", 12.0)]);
+        assert_eq!(on(&other, LeakDevice::Cuda), series("device_in_use", 12.0));
+        let rounded = ExpectedGrowth { bytes_per_step_on_cuda: Some(14.0), ..other };
+        assert_eq!(
+            (on(&rounded, LeakDevice::Cuda), on(&rounded, LeakDevice::Pool)),
+            (series("device_in_use", 14.0), series("device_in_use", 12.0))
+        );
+    }
 }

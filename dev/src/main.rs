@@ -10,6 +10,9 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
+/// Result of a function of this program.
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+
 /// Tools of the repository of xrun.
 #[derive(Debug, Parser)]
 enum Arguments {
@@ -24,9 +27,11 @@ enum Arguments {
 }
 
 fn main() -> ExitCode {
+    // With them the experiment of a run can be read.
+    xrun_pipelines::kinds().register();
     let outcome = match Arguments::parse() {
         Arguments::Leaks(arguments) => leaks::run(&arguments),
-        Arguments::Claims { results } => claims_page(&results).map(|page| (page, true)).map_err(Into::into),
+        Arguments::Claims { results } => claims_page(&results).map(|page| (page, true)),
     };
     match outcome {
         Ok((text, as_expected)) => {
@@ -47,7 +52,7 @@ fn note(line: &str) {
 }
 
 /// Page of the answered claims.
-fn claims_page(results: &Path) -> Result<String, claims::ClaimsError> {
+fn claims_page(results: &Path) -> Result<String> {
     let claims = claims::Claims::read(&results.join(claims::CLAIMS))?;
     Ok(claims::markdown(&claims.answer(&mut claims::Results::new(results))?))
 }

@@ -35,6 +35,7 @@ fn a_leak_is_found_with_its_owner_and_a_wrong_owner_is_a_failure() {
         rows.iter().map(|row| (row["name"].as_str().unwrap(), row["wrong"].as_array().unwrap().len())).collect();
     assert_eq!(wrong, [("blamed", 1), ("kept", 0)]);
     assert_eq!((&rows[1]["leaky"], &rows[1]["owner_named"]), (&"growing".into(), &"dummy_leak".into()));
+    assert!(rows[1]["suspected_at"].as_u64().is_some_and(|step| step < 300), "{rows:?}");
     let one = leaks(directory.path(), &["kept"]);
     assert!(one.status.success() && String::from_utf8_lossy(&one.stdout).contains("as expected"), "{one:?}");
 }

@@ -174,17 +174,6 @@ impl Default for ExpectedGrowth {
     }
 }
 
-/// Device that a leak is measured on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LeakDevice {
-    /// CPU, whose tensors are on the heap.
-    Cpu,
-    /// A device with a memory pool.
-    Pool,
-    /// CUDA, whose pool rounds sizes up.
-    Cuda,
-}
-
 /// Memory that a leak grows, which determines the devices that show it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -199,35 +188,6 @@ pub enum GrowingMemory {
     /// Pools of ended threads. Only on a device with a memory pool, and only in the owner's series, because their reserved
     /// memory is not in use.
     PerThreadPools,
-}
-
-/// Series of a verdict that a leak grows.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GrowingSeries {
-    /// Total of the process, by the name of its series.
-    Total(&'static str),
-    /// Bytes of the owner.
-    Owner,
-}
-
-impl ExpectedGrowth {
-    /// Series that grows on a device, and its rate in bytes per step; `None` if the leak does not grow memory of this device, or
-    /// if the test on the CPU already covers it.
-    pub fn on(&self, device: LeakDevice) -> Option<(GrowingSeries, f64)> {
-        let pool = device != LeakDevice::Cpu;
-        let on_cuda = self.bytes_per_step_on_cuda.filter(|_| device == LeakDevice::Cuda);
-        let in_pool = on_cuda.or(self.bytes_per_step_in_pool).unwrap_or(self.bytes_per_step);
-        match (self.grows, pool) {
-            (GrowingMemory::Heap | GrowingMemory::Tensors, false) => {
-                Some((GrowingSeries::Total("heap"), self.bytes_per_step))
-            }
-            (GrowingMemory::Tensors | GrowingMemory::Pool, true) => {
-                Some((GrowingSeries::Total("device_in_use"), in_pool))
-            }
-            (GrowingMemory::PerThreadPools, true) => Some((GrowingSeries::Owner, in_pool)),
-            (GrowingMemory::Heap, true) | (GrowingMemory::Pool | GrowingMemory::PerThreadPools, false) => None,
-        }
-    }
 }
 
 impl Leaks {
@@ -267,35 +227,5 @@ impl Leaks {
     /// Returns whether no leak is switched on and none is expected.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_leak_is_expected_on_the_devices_that_show_it() {
-        let expected = |grows| ExpectedGrowth {
-            grows,
-            bytes_per_step: 10.0,
-            owner: "leak_it".into(),
-            ..ExpectedGrowth::default()
-        };
-        let shown = |expected: &ExpectedGrowth| [LeakDevice::Cpu, LeakDevice::Pool].map(|device| expected.on(device));
-        let series = |name, bytes| Some((GrowingSeries::Total(name), bytes));
-        assert_eq!(shown(&expected(GrowingMemory::Heap)), [series("heap", 10.0), None]);
-        assert_eq!(shown(&expected(GrowingMemory::Tensors)), [series("heap", 10.0), series("device_in_use", 10.0)]);
-        assert_eq!(shown(&expected(GrowingMemory::Pool)), [None, series("device_in_use", 10.0)]);
-        assert_eq!(shown(&expected(GrowingMemory::PerThreadPools)), [None, Some((GrowingSeries::Owner, 10.0))]);
-        let other = ExpectedGrowth { bytes_per_step_in_pool: Some(12.0), ..expected(GrowingMemory::Tensors) };
-        assert_eq!(shown(&other), [series("heap", 10.0), series("device_in_use", 12.0)]);
-        let on_cuda = |expected: &ExpectedGrowth| expected.on(LeakDevice::Cuda);
-        assert_eq!(on_cuda(&other), series("device_in_use", 12.0));
-        let rounded = ExpectedGrowth { bytes_per_step_on_cuda: Some(14.0), ..other };
-        assert_eq!(
-            (on_cuda(&rounded), rounded.on(LeakDevice::Pool)),
-            (series("device_in_use", 14.0), series("device_in_use", 12.0))
-        );
     }
 }

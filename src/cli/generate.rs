@@ -3,7 +3,6 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use clap::builder::StyledStr;
 use clap::{Args, Command, CommandFactory, Subcommand};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use clap_complete::env::Shells;
@@ -129,11 +128,9 @@ fn completions(shell: &str) -> Result<String, Failure> {
     Ok(String::from_utf8_lossy(&script).into_owned())
 }
 
-/// Answers a shell that asks for completions, and ends the process then.
+/// Answers a shell that asks for completions by its variable, and ends the process then.
 pub fn complete() {
-    if std::env::var_os(COMPLETE).is_some() {
-        clap_complete::CompleteEnv::with_factory(completed).var(COMPLETE).complete();
-    }
+    clap_complete::CompleteEnv::with_factory(completed).var(COMPLETE).complete();
 }
 
 /// Command line with the candidates of its values.
@@ -162,7 +159,7 @@ fn completed() -> Command {
 }
 
 fn candidates(values: impl IntoIterator<Item = String>) -> Vec<CompletionCandidate> {
-    values.into_iter().map(|value| CompletionCandidate::new(value).help(None::<StyledStr>)).collect()
+    values.into_iter().map(CompletionCandidate::new).collect()
 }
 
 /// Largest number of runs, and of tags, that are offered.

@@ -4,7 +4,6 @@
 //! `xrun reproduce` can run it again. Checkpoints, images and the lines of the memory trace are left out unless they are asked
 //! for; the report has the curves.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, Read};
 use std::path::{Path, PathBuf};
@@ -526,14 +525,14 @@ impl Anonymizer {
             return whole;
         }
         for word in &self.words {
-            text = replace_word(&text, word, MASK).into_owned();
+            text = replace_word(&text, word, MASK);
         }
         if let Some(path) = PATH.as_ref() {
             text = path.replace_all(&text, without_path).into_owned();
         }
         // Not if the whole text is the name: a machine may be called `train` or `heap`.
         for (name, mark) in self.names.iter().filter(|(name, _)| *name != whole_text) {
-            text = replace_word(&text, name, mark).into_owned();
+            text = replace_word(&text, name, mark);
         }
         secrets::mask_text(&text)
     }
@@ -541,30 +540,28 @@ impl Anonymizer {
 
 /// Replaces a directory where it is not the beginning of another name.
 fn replace_directory(text: &str, path: &str, by: &str) -> String {
-    let mut rest = text;
-    let mut replaced = String::new();
-    while let Some(at) = rest.find(path) {
-        let after = &rest[at + path.len()..];
-        let continues = after.starts_with(|next: char| next.is_alphanumeric() || "_-".contains(next));
-        replaced.push_str(&rest[..at]);
-        replaced.push_str(if continues { path } else { by });
-        rest = after;
-    }
-    replaced + rest
+    let continues = |next: char| next.is_alphanumeric() || "_-".contains(next);
+    replace_where(text, path, by, |_, after| !after.starts_with(continues))
 }
 
 /// Replaces `word` where it is not part of a longer word.
-fn replace_word<'a>(text: &'a str, word: &str, mark: &str) -> Cow<'a, str> {
+fn replace_word(text: &str, word: &str, mark: &str) -> String {
+    let is_inside =
+        |before: &str, after: &str| before.ends_with(char::is_alphanumeric) || after.starts_with(char::is_alphanumeric);
+    replace_where(text, word, mark, |before, after| !is_inside(before, after))
+}
+
+/// Replaces `part` where the text before, since the last `part`, and the text after it are accepted.
+fn replace_where(text: &str, part: &str, by: &str, accepts: impl Fn(&str, &str) -> bool) -> String {
     let mut rest = text;
-    let mut cleaned = String::new();
-    while let Some(at) = rest.find(word) {
-        let (before, after) = (&rest[..at], &rest[at + word.len()..]);
-        let is_whole_word = !before.ends_with(char::is_alphanumeric) && !after.starts_with(char::is_alphanumeric);
-        cleaned.push_str(before);
-        cleaned.push_str(if is_whole_word { mark } else { word });
+    let mut replaced = String::new();
+    while let Some(at) = rest.find(part) {
+        let (before, after) = (&rest[..at], &rest[at + part.len()..]);
+        replaced.push_str(before);
+        replaced.push_str(if accepts(before, after) { by } else { part });
         rest = after;
     }
-    if cleaned.is_empty() { text.into() } else { (cleaned + rest).into() }
+    replaced + rest
 }
 
 #[cfg(test)]

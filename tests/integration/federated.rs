@@ -23,7 +23,7 @@ fn check(workplace: &Workplace, set: &[&str]) -> Output {
     workplace.xrun(&["check", "mine.toml"].into_iter().chain(overrides).collect::<Vec<_>>())
 }
 
-/// What else may be broken in a clip and in the table is tested where they are read.
+/// Other faults of clips and of the table are tested where they are read.
 #[test]
 fn a_directory_of_sounds_is_correct_and_what_is_broken_in_it_is_named_or_left_out() {
     let workplace = Workplace::new();

@@ -102,7 +102,7 @@ impl Workplace {
         output
     }
 
-    /// What commands that fail with their codes print, each after its arguments.
+    /// Messages of commands that fail with their codes, each after its arguments.
     #[track_caller]
     pub fn refusals(&self, commands: &[(i32, &[&str])]) -> String {
         commands

@@ -32,7 +32,7 @@ impl History {
     }
 }
 
-/// What is known of the runs of a sweep, at most one entry for each: its processes, and its measurements once it has finished.
+/// Knowledge of the runs of a sweep, at most one entry for each: its processes, and its measurements once it has finished.
 #[derive(Clone, Debug, Default)]
 pub struct Histories {
     processes: BTreeMap<RunId, History>,

@@ -25,7 +25,7 @@ impl Tone {
     }
 }
 
-/// What follows from a word of a verdict.
+/// Consequences of a word of a verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Word {
     /// Word as text: `grew, then flat`.
@@ -36,7 +36,7 @@ pub struct Word {
     pub tone: Tone,
     /// Meaning, as a sentence.
     pub meaning: &'static str,
-    /// What to do.
+    /// Action for the reader.
     pub advice: &'static str,
 }
 
@@ -59,7 +59,7 @@ macro_rules! words {
             /// All words, from harmless to bad.
             pub const ALL: &[Self] = &[$(Self::$word),+];
 
-            /// What follows from the word.
+            /// Consequences of the word.
             pub fn word(self) -> Word {
                 match self {
                     $(Self::$word => Word {

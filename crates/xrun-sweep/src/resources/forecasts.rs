@@ -87,7 +87,7 @@ impl<'a> Forecasts<'a> {
         Ok(forecasts)
     }
 
-    /// What is known, and what Slurm is asked for.
+    /// Known sizes, and the request to Slurm.
     pub fn memory(&self) -> &SweepMemory {
         &self.memory
     }

@@ -20,8 +20,15 @@ pub struct Thresholds {
     pub move_min: f64,
 }
 
+impl Thresholds {
+    /// Thresholds by the growth that counts, of which a move is a thirty-second part.
+    pub const fn of_growth(growth_min: f64) -> Self {
+        Self { growth_min, move_min: growth_min / 32.0 }
+    }
+}
+
 /// Thresholds of bytes: 16 MiB over the run, half a MiB between windows.
-pub const BYTES: Thresholds = Thresholds { growth_min: 16.0 * 1024.0 * 1024.0, move_min: 512.0 * 1024.0 };
+pub const BYTES: Thresholds = Thresholds::of_growth(16.0 * 1024.0 * 1024.0);
 /// Thresholds of counts: 16 over the run; between windows more than half, by which any change is a move.
 pub const COUNT: Thresholds = Thresholds { growth_min: 16.0, move_min: 0.5 };
 /// Smallest number of windows that allows a verdict.

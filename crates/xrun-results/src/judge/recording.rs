@@ -58,10 +58,8 @@ pub fn context(plan: &PlanFile, experiment: &Experiment) -> Context {
     // A cadence that occurs only near the end is not waited for.
     let early = cadences.iter().copied().filter(|cadence| *cadence <= plan.steps / 4);
     let settled = early.max().unwrap_or_default();
-    let growth_min = experiment.memory.growth_min.0 as f64;
-    let thresholds = Some(Thresholds { growth_min, move_min: growth_min / 32.0 });
     Context {
-        thresholds,
+        thresholds: Some(Thresholds::of_growth(experiment.memory.growth_min.0 as f64)),
         steps: plan.steps,
         steps_per_epoch: per_epoch,
         settled,

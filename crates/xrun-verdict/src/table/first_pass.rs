@@ -420,7 +420,7 @@ impl FirstPass {
 impl Selection {
     fn judge(&mut self, at: usize, info: &SeriesInfo, unit: Unit, range: &ValueRange) {
         let growth_min = (GROWTH_OF_LEVEL * range.peak).max(f64::MIN_POSITIVE);
-        let relative = Thresholds { growth_min, move_min: growth_min / 32.0 };
+        let relative = Thresholds::of_growth(growth_min);
         let (unit, source, scale, thresholds) = match unit {
             Unit::Bytes(scale, source) => ("bytes", source, scale, BYTES),
             Unit::Percent => ("percent", UnitSource::Unknown, 1.0, relative),

@@ -19,8 +19,6 @@ mod times;
 
 /// Names of columns of steps, in order of preference; they may have the prefix `train/` or `trainer/`.
 pub const STEP_COLUMNS: &[&str] = &["step", "global_step", "step_num", "iteration", "iterations", "iter", "iter_num"];
-/// Ratio of the growth that counts and a move between two windows, as of [`BYTES`](crate::BYTES).
-const MOVES_OF_GROWTH: f64 = 32.0;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -98,8 +96,7 @@ impl TableOptions {
 
     /// Thresholds of [`Self::growth_min`].
     fn thresholds(&self) -> Option<Thresholds> {
-        let growth_min = self.growth_min? as f64;
-        Some(Thresholds { growth_min, move_min: growth_min / MOVES_OF_GROWTH })
+        self.growth_min.map(|bytes| Thresholds::of_growth(bytes as f64))
     }
 
     /// Bytes of [`Self::unit`].

@@ -349,23 +349,25 @@ impl RunView {
         }
     }
 
+    fn recorded_training(&self) -> Option<&TrainingVerdict> {
+        self.final_summary()?.training.as_ref()
+    }
+
     /// Verdict on training, as recorded or judged now.
     pub fn training(&self) -> Option<&TrainingVerdict> {
         let judged = || self.curves().training(self.training_end());
-        let recorded = || self.final_summary().and_then(|summary| summary.training.clone());
-        self.training.get_or_init(|| recorded().or_else(judged)).as_ref()
+        self.training.get_or_init(|| self.recorded_training().cloned().or_else(judged)).as_ref()
     }
 
     /// Verdict on training as recorded, or judged if the metrics are not long.
     pub fn listed_training(&self) -> Option<&TrainingVerdict> {
         let is_short = || self.path.join(layout::METRICS).metadata().is_ok_and(|file| file.len() <= LISTED_BYTES_MAX);
-        if self.final_summary().is_none_or(|summary| summary.training.is_none()) && !is_short() {
+        if self.recorded_training().is_none() && !is_short() {
             return None;
         }
-        let recorded = || self.final_summary().and_then(|summary| summary.training.clone());
         // Without the curves, which are large for a list.
         let judged = || judge::training(self.metrics_lines().ok()?, self.plan(), self.training_end());
-        self.training.get_or_init(|| recorded().or_else(judged)).as_ref()
+        self.training.get_or_init(|| self.recorded_training().cloned().or_else(judged)).as_ref()
     }
 
     /// Steps that have a complete checkpoint.

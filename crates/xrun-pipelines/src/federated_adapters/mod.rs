@@ -37,11 +37,6 @@ use crate::declaration::*;
 use settings::{AudioAdapters, FederatedAdapters};
 use xrun_data::sound_clips::library::Library;
 
-#[cfg(not(feature = "train"))]
-use super::without_burn::open;
-#[cfg(feature = "train")]
-use training::open;
-
 /// Name of the model: `[model.audio-adapters]`.
 const MODEL: &str = "audio-adapters";
 
@@ -72,11 +67,7 @@ impl PipelineKind for FederatedAdapters {
     }
 }
 
-impl Prepared for prepare::Prepared {
-    fn open(self: Box<Self>, opening: Opening<'_>) -> Result<Box<dyn Task>, TaskError> {
-        Ok(Box::new(open(*self, opening)?))
-    }
-}
+opened_by_training!(prepare::Prepared);
 
 impl ModelKind for AudioAdapters {
     fn kind() -> &'static Kind<dyn ModelKind> {

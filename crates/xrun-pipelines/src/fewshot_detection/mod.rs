@@ -30,11 +30,6 @@ use settings::{FewshotDetection, ReferenceDetector};
 use xrun_data::boxes::library::{BoxSummary, Library};
 use xrun_data::reading::decoding;
 
-#[cfg(not(feature = "train"))]
-use super::without_burn::open;
-#[cfg(feature = "train")]
-use training::open;
-
 /// Name of the model: `[model.reference-detector]`.
 const MODEL: &str = "reference-detector";
 
@@ -69,11 +64,7 @@ impl PipelineKind for FewshotDetection {
     }
 }
 
-impl Prepared for prepare::Prepared {
-    fn open(self: Box<Self>, opening: Opening<'_>) -> Result<Box<dyn Task>, TaskError> {
-        Ok(Box::new(open(*self, opening)?))
-    }
-}
+opened_by_training!(prepare::Prepared);
 
 impl ModelKind for ReferenceDetector {
     fn kind() -> &'static Kind<dyn ModelKind> {

@@ -22,11 +22,6 @@ use xrun_data::boxes::library::Library;
 use xrun_data::reading::decoding;
 use xrun_data::transform;
 
-#[cfg(not(feature = "train"))]
-use super::without_burn::open;
-#[cfg(feature = "train")]
-use training::open;
-
 /// Name of the model: `[model.resnet]`.
 const MODEL: &str = "resnet";
 
@@ -71,11 +66,7 @@ impl PipelineKind for ImageClassification {
     }
 }
 
-impl Prepared for prepare::Prepared {
-    fn open(self: Box<Self>, opening: Opening<'_>) -> Result<Box<dyn Task>, TaskError> {
-        Ok(Box::new(open(*self, opening)?))
-    }
-}
+opened_by_training!(prepare::Prepared);
 
 impl ModelKind for ResNet {
     fn kind() -> &'static Kind<dyn ModelKind> {

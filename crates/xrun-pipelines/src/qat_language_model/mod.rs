@@ -39,11 +39,6 @@ use settings::{Gpt2, QatLanguageModel};
 use xrun_data::question_answers::QuestionCounts;
 use xrun_data::question_answers::corpus::Corpus;
 
-#[cfg(not(feature = "train"))]
-use super::without_burn::open;
-#[cfg(feature = "train")]
-use training::open;
-
 /// Name of the model: `[model.gpt2]`.
 const MODEL: &str = "gpt2";
 
@@ -96,11 +91,7 @@ impl PipelineKind for QatLanguageModel {
     }
 }
 
-impl Prepared for prepare::Prepared {
-    fn open(self: Box<Self>, opening: Opening<'_>) -> Result<Box<dyn Task>, TaskError> {
-        Ok(Box::new(open(*self, opening)?))
-    }
-}
+opened_by_training!(prepare::Prepared);
 
 impl ModelKind for Gpt2 {
     fn kind() -> &'static Kind<dyn ModelKind> {

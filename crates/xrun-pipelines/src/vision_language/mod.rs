@@ -30,11 +30,6 @@ use selective::Schedule;
 use settings::{VisionLanguage, VisionLanguageModel};
 use xrun_data::image_text::library::Library;
 
-#[cfg(not(feature = "train"))]
-use super::without_burn::open;
-#[cfg(feature = "train")]
-use training::open;
-
 /// Name of the model: `[model.vision-language]`.
 const MODEL: &str = "vision-language";
 
@@ -77,11 +72,7 @@ impl PipelineKind for VisionLanguage {
     }
 }
 
-impl Prepared for prepare::Prepared {
-    fn open(self: Box<Self>, opening: Opening<'_>) -> Result<Box<dyn Task>, TaskError> {
-        Ok(Box::new(open(*self, opening)?))
-    }
-}
+opened_by_training!(prepare::Prepared);
 
 impl ModelKind for VisionLanguageModel {
     fn kind() -> &'static Kind<dyn ModelKind> {

@@ -20,6 +20,8 @@ use xrun_results::verdict::Verdict;
 /// A run with its verdict.
 #[derive(Clone, Debug)]
 pub struct Judged {
+    /// First step at which each series was suspected of growing, by its name.
+    pub suspected_at: BTreeMap<String, u64>,
     /// Verdict on the run.
     pub verdict: Verdict,
     /// Directory of the run.
@@ -51,11 +53,15 @@ impl LeakRuns {
     pub fn run(&self, file: &Path) -> Result<Judged> {
         let mut command = self.command(file, &[]);
         command.arg("--results").arg(self.results.path());
-        let output = command.args(["--no-hooks", "--force", "--quiet", "--json", "--fail-on", "never"]).output()?;
-        let answer: Value = serde_json::from_slice(&output.stdout)?;
+        command.args(["--no-hooks", "--force", "--quiet", "--json", "--progress", "json", "--fail-on", "never"]);
+        let output = command.stderr(Stdio::piped()).output()?;
+        let answer: Value = serde_json::from_slice(&output.stdout)
+            .map_err(|error| format!("{}: the run printed no JSON: {error}", file.display()))?;
         let run = PathBuf::from(answer["run"].as_str().unwrap_or_default());
         match read::verdict(&run)? {
-            Some(verdict) if output.status.success() => Ok(Judged { verdict, run }),
+            Some(verdict) if output.status.success() => {
+                Ok(Judged { suspected_at: suspected_at(&output.stderr), verdict, run })
+            }
             _ => Err(format!("{}: {}", file.display(), answer["message"].as_str().unwrap_or("the run failed")).into()),
         }
     }
@@ -92,4 +98,18 @@ impl LeakRuns {
         command.args(subcommand).arg(file).args(["--device", &self.device]).stderr(Stdio::inherit());
         command
     }
+}
+
+/// First step at which each series was suspected, by the events of a run.
+fn suspected_at(events: &[u8]) -> BTreeMap<String, u64> {
+    let mut first = BTreeMap::new();
+    for line in events.split(|byte| *byte == b'\n') {
+        let Ok(event) = serde_json::from_slice::<Value>(line) else { continue };
+        if let (Some(step), Some(suspects)) = (event["step"].as_u64(), event["suspects"].as_array()) {
+            for series in suspects.iter().filter_map(Value::as_str) {
+                first.entry(series.to_owned()).or_insert(step);
+            }
+        }
+    }
+    first
 }

@@ -11,7 +11,6 @@ use serde::Serialize;
 use xrun_core::experiment::leaks::{ExpectedGrowth, GrowingMemory};
 use xrun_core::printable;
 use xrun_core::units::{Bytes, seconds};
-use xrun_results::judge;
 use xrun_results::read;
 use xrun_results::report::formatting::bytes;
 use xrun_results::report::width::table;
@@ -192,7 +191,7 @@ impl DeviceGrowth {
 /// Runs a leaky experiment and its control.
 fn pair(name: &str, file: &Path, expected: &DeviceGrowth, runs: &LeakRuns) -> Result<LeakCheck> {
     let start_time = Instant::now();
-    let Judged { verdict: leaky, run } = runs.run(file)?;
+    let Judged { verdict: leaky, run, suspected_at } = runs.run(file)?;
     let bounded = runs.control(&file.with_file_name(format!("{name}{CONTROL}")))?.verdict;
     let series = leaky.series.iter().find(|one| one.name == expected.series);
     let slope = series.and_then(|one| one.findings.slope);
@@ -207,7 +206,7 @@ fn pair(name: &str, file: &Path, expected: &DeviceGrowth, runs: &LeakRuns) -> Re
         slope_measured: if ends { held } else { slope },
         ends,
         owner_named: leaky.owner.clone(),
-        suspected_at: judge::suspected_at(&run, &expected.series)?,
+        suspected_at: suspected_at.get(&expected.series).copied(),
         allocated_in: allocations.as_ref().and_then(|record| Some(record.function()?.0.to_owned())),
         wrong: match expected.total_bytes {
             Some(bytes) => filling_mismatches(bytes, expected, &leaky, &bounded, held),

@@ -27,8 +27,6 @@ enum Arguments {
 }
 
 fn main() -> ExitCode {
-    // With them the experiment of a run can be read.
-    xrun_pipelines::kinds().register();
     let outcome = match Arguments::parse() {
         Arguments::Leaks(arguments) => leaks::run(&arguments),
         Arguments::Claims { results } => claims_page(&results).map(|page| (page, true)),

@@ -10,7 +10,7 @@ mod training;
 
 pub use command::CommandJudge;
 pub use live::LiveVerdict;
-pub use recording::{VerdictError, add_damage, context, path, samples, suspected_at};
+pub use recording::{VerdictError, add_damage, context, path, samples};
 pub use sample::sample;
 pub use training::{add_metrics, training, training_context, training_end, training_fails};
 

@@ -8,7 +8,7 @@ use xrun_verdict::{Context, LineDamage, Thresholds, Verdict, Watch};
 
 use super::command::CommandJudge;
 use super::sample::{declared, sample};
-use crate::format::{MemoryLine, PlanFile, SamplePoint};
+use crate::format::{MemoryLine, PlanFile};
 use crate::read;
 use crate::read::ReadError;
 use crate::resolved;
@@ -76,25 +76,6 @@ fn run(run: &Path, experiment: &Experiment) -> Result<Verdict, VerdictError> {
     let mut watch = Watch::new(context(&plan, experiment));
     let damaged = for_each_sample(&run.join(layout::MEMORY), |line| watch.add(&sample(&line)))?;
     Ok(damaged.annotate(watch.verdict()))
-}
-
-/// First step at which a series of a run was suspected of growing; `None` if it never was.
-///
-/// # Errors
-/// A record cannot be read.
-pub fn suspected_at(run: &Path, series: &str) -> Result<Option<u64>, VerdictError> {
-    let plan = read::plan(run)?;
-    let checked = xrun_core::experiment::read::read_resolved(&run.join(layout::RESOLVED), &[]);
-    let Ok(checked) = checked else { return Ok(None) };
-    let mut watch = Watch::new(context(&plan, &checked.experiment));
-    let mut first = None;
-    for_each_sample(&run.join(layout::MEMORY), |line| {
-        watch.add(&sample(&line));
-        if first.is_none() && line.point == SamplePoint::Step && watch.suspects().contains(&series) {
-            first = Some(line.step);
-        }
-    })?;
-    Ok(first)
 }
 
 /// Judges a `memory.jsonl` without a plan.

@@ -17,13 +17,14 @@ use serde_json::{Value, json};
 use xrun_ops::QuantRange;
 
 use super::context::{QuantConfig, QuantContext};
-use super::network::Gpt2Network;
+use super::network::{Gpt2Network, layers, with_weights};
 use super::precision::{FULL_PRECISION, Precision};
 use super::ranges::{KEYS, QUANTIZERS_PER_BLOCK, Ranges, VALUES};
 use super::settings::{self, Layer, QatLanguageModel};
 use super::weights;
 use crate::gpt2_shape::Gpt2Shape;
 use crate::nn::Tensor;
+use crate::nn::gpt2::Projection;
 use xrun_core::files::write;
 use xrun_core::task::TaskError;
 use xrun_data::tokenizer::{END_OF_TEXT, Tokenizer};
@@ -59,9 +60,9 @@ impl Export<'_> {
     /// A file cannot be written.
     pub fn write(&mut self, directory: &Path) -> Result<(), TaskError> {
         let (merged, parts) = (self.settings.export_merged, self.settings.export_components);
-        let lora = self.network.layers(0).any(|(_, linear)| !linear.lora.is_empty());
+        let lora = layers(&self.network, 0).any(|(_, linear)| !linear.lora.is_empty());
         if parts {
-            self.write_model(&directory.join("base"), None, |network, quant| network.quantised_base(quant))?;
+            self.write_model(&directory.join("base"), None, |quant, linear| quant.quantised_base(linear))?;
         }
         for (at, precision) in self.precisions.iter().copied().enumerate() {
             let (label, at) = (label(precision), Some((at, precision)));
@@ -71,11 +72,11 @@ impl Export<'_> {
             };
             if merged && lora {
                 let directory = directory.join(format!("merged_lora_{label}"));
-                self.write_model(&directory, at, |network, quant| network.merged(quant))?;
+                self.write_model(&directory, at, |quant, linear| quant.merged_weight(linear))?;
             }
             // Without LoRA, the merged model is the quantised base.
             if (parts || (merged && !lora)) && !directory.join(&on_grid).exists() {
-                self.write_model(&directory.join(&on_grid), at, |network, quant| network.quantised_base(quant))?;
+                self.write_model(&directory.join(&on_grid), at, |quant, linear| quant.quantised_base(linear))?;
             }
             if parts {
                 if precision.weights != FULL_PRECISION
@@ -101,13 +102,14 @@ impl Export<'_> {
         &mut self,
         directory: &Path,
         at: Option<(usize, Precision)>,
-        change: impl FnOnce(Gpt2Network, &QuantContext<'_>) -> Gpt2Network,
+        weight: fn(&QuantContext<'_>, &Projection) -> Tensor<2>,
     ) -> Result<(), TaskError> {
         create_directory(directory)?;
         let network = self.network.clone();
         let vocabulary = network.embedding_matrix().dims()[0];
         let config = config(network.shape(), vocabulary, self.tokenizer.eos_token());
-        let changed = change(network, &self.context(at));
+        let quant = self.context(at);
+        let changed = with_weights(network, |linear| weight(&quant, linear));
         weights::write(&changed, &directory.join("model.safetensors"))?;
         let (tokens, merges) = self.tokenizer.files();
         write_file(&directory.join("config.json"), &pretty_json(&config))?;
@@ -123,8 +125,8 @@ impl Export<'_> {
         let quant = self.context(at);
         let mut tensors = Vec::new();
         for block in 0..network.blocks() {
-            for (layer, linear) in network.layers(block) {
-                let Some((a, b)) = linear.adapter(&quant) else { continue };
+            for (layer, linear) in layers(&network, block) {
+                let Some((a, b)) = quant.adapter(linear) else { continue };
                 let name = format!("base_model.model.transformer.h.{block}.{}", parameter_path(layer));
                 tensors.push((format!("{name}.lora_A.weight"), Floats::new(a.transpose())));
                 tensors.push((format!("{name}.lora_B.weight"), Floats::new(b.transpose())));
@@ -144,9 +146,9 @@ impl Export<'_> {
             tensors.push((format!("{name}_zero_point"), Floats::new(zero)));
         };
         for block in 0..network.blocks() {
-            for (quantizer, (layer, linear)) in network.layers(block).enumerate() {
+            for (quantizer, (layer, linear)) in layers(&network, block).enumerate() {
                 let name = format!("h.{block}.{}", parameter_path(layer));
-                if let Some(grid) = linear.weight_scale(&self.context(at)) {
+                if let Some(grid) = self.context(at).weight_scale(linear) {
                     add(format!("{name}.weight"), grid);
                 }
                 if let Some(grid) = self.activation_scale(number, precision.activations, block, quantizer) {

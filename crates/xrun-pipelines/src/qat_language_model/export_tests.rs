@@ -7,6 +7,7 @@ use burn::module::{Module, Param};
 use burn::tensor::TensorData;
 use safetensors::SafeTensors;
 
+use super::super::network;
 use super::super::precision::precisions;
 use super::super::settings::Gpt2;
 use super::*;
@@ -40,7 +41,7 @@ fn numbers(value: &Value) -> Vec<f32> {
 fn model(settings: &QatLanguageModel) -> Gpt2Network {
     let tiny =
         Gpt2 { layers: Some(2), heads: Some(2), hidden_size: Some(8), context_length: Some(8), ..Gpt2::default() };
-    Gpt2Network::new(settings, &tiny, 11, 1, &autodiff())
+    network::new(settings, &tiny, 11, 1, &autodiff())
 }
 
 fn read(settings: &QatLanguageModel, path: &Path) -> Gpt2Network {

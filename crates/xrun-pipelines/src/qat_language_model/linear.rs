@@ -17,47 +17,47 @@ use crate::nn::matmul::ComputeDtype;
 use crate::nn::{Tensor, learned_scale};
 use xrun_core::heap;
 
-impl Projection {
-    fn quantised_weight(&self, quant: &QuantContext<'_>) -> Tensor<2> {
-        let weight = quant.base(self.weight.val());
-        let (Some((precision, _)), Some(bits)) = (quant.precision, quant.weight_bits()) else { return weight };
-        match self.scale_logarithms.get(precision) {
+impl QuantContext<'_> {
+    fn quantised_weight(&self, projection: &Projection) -> Tensor<2> {
+        let weight = self.base(projection.weight.val());
+        let (Some((precision, _)), Some(bits)) = (self.precision, self.weight_bits()) else { return weight };
+        match projection.scale_logarithms.get(precision) {
             Some(logarithm) => learned_scale::quantise(weight, logarithm.val(), bits),
-            None => quant.weight(weight, bits),
+            None => self.weight(weight, bits),
         }
     }
 
-    fn quantised_lora(&self, quant: &QuantContext<'_>) -> Option<(Tensor<2>, Tensor<2>)> {
-        let (precision, _) = quant.precision?;
-        let lora = self.lora.get(precision)?;
-        Some((quant.lora(lora.a.val()), quant.lora(lora.b.val())))
+    fn quantised_lora(&self, projection: &Projection) -> Option<(Tensor<2>, Tensor<2>)> {
+        let (precision, _) = self.precision?;
+        let lora = projection.lora.get(precision)?;
+        Some((self.lora(lora.a.val()), self.lora(lora.b.val())))
     }
 
     /// Detached weight of a forward pass, LoRA included, `[inputs, outputs]`.
-    pub fn merged_weight(&self, quant: &QuantContext<'_>) -> Tensor<2> {
-        let weight = self.quantised_base(quant);
-        match self.adapter(quant) {
-            Some((a, b)) => weight + a.matmul(b).mul_scalar(quant.config.lora_scale),
+    pub fn merged_weight(&self, projection: &Projection) -> Tensor<2> {
+        let weight = self.quantised_base(projection);
+        match self.adapter(projection) {
+            Some((a, b)) => weight + a.matmul(b).mul_scalar(self.config.lora_scale),
             None => weight,
         }
     }
 
     /// Detached quantised weight of the base, without LoRA, `[inputs, outputs]`.
-    pub fn quantised_base(&self, quant: &QuantContext<'_>) -> Tensor<2> {
-        to_inner(&self.quantised_weight(quant))
+    pub fn quantised_base(&self, projection: &Projection) -> Tensor<2> {
+        to_inner(&self.quantised_weight(projection))
     }
 
     /// Detached quantised LoRA matrices, `[inputs, rank]` and `[rank, outputs]`; `None` without LoRA.
-    pub fn adapter(&self, quant: &QuantContext<'_>) -> Option<(Tensor<2>, Tensor<2>)> {
-        self.quantised_lora(quant).map(|(a, b)| (to_inner(&a), to_inner(&b)))
+    pub fn adapter(&self, projection: &Projection) -> Option<(Tensor<2>, Tensor<2>)> {
+        self.quantised_lora(projection).map(|(a, b)| (to_inner(&a), to_inner(&b)))
     }
 
     /// Scale and zero point of the quantised weight, each `[1]` or `[outputs]`; `None` if it is not quantised.
-    pub fn weight_scale(&self, quant: &QuantContext<'_>) -> Option<(Tensor<1>, Tensor<1>)> {
-        let (precision, _) = quant.precision?;
-        let bits = quant.weight_bits()?;
-        let weight = to_inner(&self.weight.val());
-        match self.scale_logarithms.get(precision) {
+    pub fn weight_scale(&self, projection: &Projection) -> Option<(Tensor<1>, Tensor<1>)> {
+        let (precision, _) = self.precision?;
+        let bits = self.weight_bits()?;
+        let weight = to_inner(&projection.weight.val());
+        match projection.scale_logarithms.get(precision) {
             Some(logarithm) => {
                 let logarithm = to_inner(&logarithm.val());
                 let first = learned_scale::initial_scale(&weight, logarithm.dims()[0] > 1, bits);
@@ -66,8 +66,8 @@ impl Projection {
                 Some((scale, zero))
             }
             None => {
-                let QuantRange { low, high } = QuantRange::min_max(&weight, quant.config.weights_per_channel);
-                Some(quant.config.weight_quantizer(bits).scale_and_zero(low, high))
+                let QuantRange { low, high } = QuantRange::min_max(&weight, self.config.weights_per_channel);
+                Some(self.config.weight_quantizer(bits).scale_and_zero(low, high))
             }
         }
     }
@@ -93,8 +93,8 @@ impl ForwardContext for QuantContext<'_> {
         let bias = self.base(projection.bias.val()).unsqueeze_dim::<2>(0);
         let matmul = self.config.matmul;
         let input = matmul.operand(input);
-        let output = matmul.output(input.clone().matmul(matmul.operand(projection.quantised_weight(self)))) + bias;
-        match projection.quantised_lora(self) {
+        let output = matmul.output(input.clone().matmul(matmul.operand(self.quantised_weight(projection)))) + bias;
+        match self.quantised_lora(projection) {
             Some((a, b)) if self.config.lora_product == LoraProduct::MatricesFirst => {
                 let product = matmul.operand(matmul.output(matmul.operand(a).matmul(matmul.operand(b))));
                 output + matmul.output(input.matmul(product)).mul_scalar(self.config.lora_scale)

@@ -55,7 +55,7 @@ fn reference_values() -> Value {
 
 /// Reference model with the LoRA of the settings, whose second matrices are not zero.
 fn network(settings: &QatLanguageModel) -> Gpt2Network {
-    let mut network = Gpt2Network::new(settings, &tiny(), VOCABULARY, 1, &autodiff());
+    let mut network = new(settings, &tiny(), VOCABULARY, 1, &autodiff());
     weights::read(&mut network, &reference("gpt2_tiny.safetensors")).unwrap();
     for block in &mut network.h {
         for linear in block.projections_mut() {
@@ -170,7 +170,7 @@ fn logits_loss_and_gradients_equal_those_of_transformers() {
 #[test]
 fn weights_that_do_not_fit_are_refused_by_file_and_tensor() {
     let refusal = |model: Gpt2, file: &str| {
-        let mut network = Gpt2Network::new(&settings(), &model, VOCABULARY, 1, &autodiff());
+        let mut network = new(&settings(), &model, VOCABULARY, 1, &autodiff());
         weights::read(&mut network, &reference(file)).unwrap_err().to_string()
     };
     let weights = "gpt2_tiny.safetensors";
@@ -333,13 +333,13 @@ fn a_merged_model_has_the_logits_of_the_model_with_lora() {
                 frozen: true,
             };
             let expected = values(network.forward(tokens(&batch.inputs, 2, 8, &plain()), &mut quant));
-            let merged = network.clone().merged(&quant);
+            let merged = with_weights(network.clone(), |linear| quant.merged_weight(linear));
             let directory = tempfile::tempdir().unwrap();
             let path = directory.path().join("merged.safetensors");
             weights::write(&merged, &path).unwrap();
             // Read into an unquantised model without LoRA, as GPT-2's own weights are.
             let bare = QatLanguageModel { lora_rank: 0, ..settings.clone() };
-            let mut read = Gpt2Network::new(&bare, &tiny(), VOCABULARY, 2, &autodiff());
+            let mut read = new(&bare, &tiny(), VOCABULARY, 2, &autodiff());
             weights::read(&mut read, &path).unwrap();
             let mut whole = QuantContext { precision: None, ..quant };
             let found = values(read.valid().forward(tokens(&batch.inputs, 2, 8, &plain()), &mut whole));

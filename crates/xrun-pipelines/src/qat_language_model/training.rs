@@ -18,7 +18,7 @@ use super::prepare::Prepared;
 use super::ranges::{self, Ranges};
 use super::settings::{self, QatLanguageModel};
 use super::validation::Validation;
-use super::{leaks, predict, recompute, weights};
+use super::{leaks, network, predict, recompute, weights};
 use crate::nn::matmul::ComputeDtype;
 use crate::nn::module_task::{Evaluation, ModuleTask, Step};
 use crate::nn::step::{StepValues, TrainState};
@@ -77,7 +77,7 @@ pub fn open(prepared: Prepared, opening: Opening<'_>) -> Result<ModuleTask<QatLa
     let settings = prepared.settings.clone();
     let vocabulary = prepared.batches.store().corpus().tokenizer.size();
     let seed = experiment.experiment.seed;
-    let mut network = Network::new(&settings, &prepared.model, vocabulary, seed, &device.autodiff);
+    let mut network = network::new(&settings, &prepared.model, vocabulary, seed, &device.autodiff);
     if let Some(path) = &prepared.model.weights {
         weights::read(&mut network, Path::new(path))?;
     }
@@ -261,7 +261,7 @@ impl TrainingModule for QatLanguageModule {
         trained: &mut TrainState<Network>,
     ) -> Result<(), TaskError> {
         let factor = self.settings.scale_learning_rate_factor;
-        let scales = if factor == 1.0 { Vec::new() } else { trained.network()?.scales() };
+        let scales = if factor == 1.0 { Vec::new() } else { network::scales(trained.network()?) };
         let scale_gradients = gradients::take(&mut gradients, &scales);
         trained.update(learning_rate, gradients)?;
         if !scale_gradients.is_empty() {

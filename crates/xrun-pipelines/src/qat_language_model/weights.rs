@@ -38,6 +38,7 @@ mod tests {
     use safetensors::SafeTensors;
     use safetensors::tensor::{Dtype, TensorView};
 
+    use super::super::network;
     use super::super::settings::{Gpt2, QatLanguageModel};
     use super::*;
     use crate::nn::tests::autodiff;
@@ -57,7 +58,7 @@ mod tests {
         safetensors::serialize_to_file(tensors, None, &path).unwrap();
         let tiny =
             Gpt2 { layers: Some(2), heads: Some(2), hidden_size: Some(8), context_length: Some(8), ..Gpt2::default() };
-        read(&mut Gpt2Network::new(&QatLanguageModel::default(), &tiny, 11, 1, &autodiff()), &path)
+        read(&mut network::new(&QatLanguageModel::default(), &tiny, 11, 1, &autodiff()), &path)
     }
 
     #[test]

@@ -5,7 +5,7 @@ use xrun_ops::{QuantRange, next_token_loss};
 
 use super::super::batch::TokenBatch;
 use super::super::context::QuantContext;
-use super::super::network::{Gpt2Network, loss_targets};
+use super::super::network::{Gpt2Network, loss_targets, quantised_weights};
 use super::super::training::QatLanguageModule;
 use crate::nn::Tensor;
 use crate::nn::callback::Callback;
@@ -32,7 +32,7 @@ pub fn callbacks(leaks: &Leaks, ledger: &Ledger) -> Vec<Callback<QatLanguageModu
         })
         .on_batch(&super::RANGE_HISTORY, |kept, at| passes(at, |_, quant| keep_ranges(kept, at, quant)))
         .on_batch(&super::QUANTISED_WEIGHTS, |kept, at| {
-            passes(at, |_, quant| at.keep_measured(kept, || at.network.valid().quantised_weights(quant)))
+            passes(at, |_, quant| at.keep_measured(kept, || quantised_weights(&at.network.valid(), quant)))
         })
         .on_batch(&super::PREPROCESSED_EXAMPLES, |kept, at| passes(at, |batch, _| keep_examples(kept, batch)))
         .on_batch(&super::BLOCK_INPUTS, |kept, at| {

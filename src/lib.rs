@@ -19,23 +19,28 @@ pub mod schemas;
 
 pub use program::Program;
 pub use xrun_core::{
-    bounded, count_heap, dataset, device, experiment, files, heap, invocation, leak, panics, printable, problem, seed,
-    settings, task, units,
+    bounded, buffers, count_heap, dataset, device, experiment, files, heap, invocation, leak, panics, printable,
+    problem, seed, settings, task, units,
 };
 pub use xrun_data as data;
-#[cfg(feature = "train")]
-pub use xrun_pipelines::nn;
-pub use xrun_pipelines::{backend, metrics};
 pub use xrun_results::{self as results, export, judge, report};
 pub use xrun_run::{self as run, child, directory, exit, host, killed, memory, plan, probe, stop};
 pub use xrun_sweep as sweep;
+pub use xrun_training::{backend, data_facts, declaration, gpt2_shape, metrics, model_checks, weights_header};
+#[cfg(feature = "train")]
+pub use xrun_training::{nn, ops};
 pub use xrun_verdict as verdict;
 pub use xrun_watch::command;
 
-/// Pipelines, each in a module of its own.
+/// Pipelines, each a crate of its own.
 pub mod pipelines {
     pub use xrun_core::pipelines::*;
-    pub use xrun_pipelines::{federated_adapters, fewshot_detection, leaks, qat_language_model, vision_language};
+    pub use xrun_training::leaks;
+    pub use {
+        xrun_federated_adapters as federated_adapters, xrun_fewshot_detection as fewshot_detection,
+        xrun_image_classification as image_classification, xrun_qat_language_model as qat_language_model,
+        xrun_vision_language as vision_language,
+    };
 }
 
 /// Registers the built-in kinds for unit tests.

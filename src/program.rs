@@ -41,6 +41,9 @@ use crate::exit::EXIT_OUT_OF_MEMORY;
 use crate::experiment::kinds::Kinds;
 use crate::experiment::pipeline::{ModelKind, PipelineKind};
 use crate::heap;
+use crate::pipelines::{
+    federated_adapters, fewshot_detection, image_classification, qat_language_model, vision_language,
+};
 use crate::results::build_info::{self, BuildInfo, register_foreign_kinds};
 use crate::{child, cli, device, invocation};
 
@@ -58,9 +61,18 @@ impl Program {
         Self::default()
     }
 
-    /// Adds the built-in kinds of xrun.
+    /// Adds the built-in kinds of xrun. This is the only list of its pipelines.
     pub fn built_in(self) -> Self {
-        Self { kinds: self.kinds.and(xrun_pipelines::kinds()), ..self }
+        let kinds = self
+            .kinds
+            .and(fewshot_detection::kinds())
+            .and(qat_language_model::kinds())
+            .and(federated_adapters::kinds())
+            .and(vision_language::kinds())
+            .and(image_classification::kinds())
+            .and(crate::pipelines::kinds())
+            .and(crate::data::kinds());
+        Self { kinds, ..self }
     }
 
     /// Adds a pipeline.

@@ -4,7 +4,7 @@ pip install pycocotools numpy scipy; python tests/reference/check_run.py results
 
 Prints each metric of the last validation beside what pycocotools makes of the two files, and exits with 1 when one differs by
 more than 1e-6. `--record DIRECTORY` writes what pycocotools says as DIRECTORY/pycocotools.json, for the test of
-crates/xrun-pipelines/src/fewshot_detection/coco_files.rs.
+crates/pipelines/fewshot-detection/src/coco_files.rs.
 """
 import contextlib
 import io

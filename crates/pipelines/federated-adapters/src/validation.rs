@@ -1,0 +1,307 @@
+//! Validation: retrieval and losses on held-out clips, on the inner device, one batch at a time.
+
+use std::sync::Arc;
+
+use super::clips::ClipLoader;
+use super::frozen_encoder::FrozenEncoder;
+use super::loss::loss;
+use super::network::{Adapters, Conditioning};
+use super::prepare::Prepared;
+use super::retrieval::{RetrievalCounts, mean};
+use super::settings::Loss;
+use super::target_tensors::TargetTensors;
+use super::training::FederatedModule;
+use xrun_core::bounded::DeepSize;
+use xrun_core::bounded::ledger::{Ledger, Registration};
+use xrun_core::dataset::split::Split;
+use xrun_core::experiment::Experiment;
+use xrun_core::task::TaskError;
+use xrun_data::sound_clips::library::ClassSplit;
+use xrun_training::nn::Tensor;
+use xrun_training::nn::module_task::Evaluation;
+
+/// Clips and state of all validations of a run.
+#[derive(Debug)]
+pub struct Validation {
+    clip_loader: Arc<ClipLoader>,
+    /// Held-out clips of trained classes.
+    held_out: Vec<u32>,
+    /// Clips of untrained classes.
+    unheard: Vec<u32>,
+    /// Number of trained classes, which come first.
+    classes: usize,
+    first_unheard: usize,
+    unheard_classes: usize,
+    all_classes: usize,
+    /// Classes of the clips of each node.
+    node_classes: Vec<Vec<usize>>,
+    batch_size: usize,
+    /// Number of clips of a micro-batch.
+    micro_batch_size: usize,
+    loss: Loss,
+    batch: Registration,
+}
+
+/// Encoder and targets of an evaluation.
+#[derive(Clone, Copy, Debug)]
+pub struct EvaluationInputs<'a> {
+    /// Frozen encoder.
+    pub encoder: &'a FrozenEncoder,
+    /// Targets of all classes.
+    pub targets: &'a TargetTensors,
+}
+
+/// Results of a model on the clips of a validation.
+#[derive(Clone, Debug)]
+pub struct ModelEvaluation {
+    /// Retrieval by the pooled output.
+    pub pooled: RetrievalCounts,
+    /// Retrieval by the tokens.
+    pub tokens: RetrievalCounts,
+    /// Retrieval of untrained classes by the pooled output, among all classes.
+    pub unheard: RetrievalCounts,
+    loss_pooled: f64,
+    loss_tokens: f64,
+    clips: f64,
+}
+
+/// Progress of an evaluation.
+enum Progress<'a> {
+    /// The embeddings of a batch were computed, and not taken from the cache.
+    FirstUse,
+    /// The outputs of a micro-batch were computed.
+    Output { outputs: &'a Conditioning, ends_batch: bool },
+}
+
+/// Results of a micro-batch on the host.
+struct MicroBatchResult<'a> {
+    classes: &'a [u32],
+    /// Cosine similarities of the pooled outputs, `[clips, classes]`.
+    pooled: Vec<f32>,
+    /// Cosine similarities of the tokens, `[clips, classes]`.
+    tokens: Vec<f32>,
+    /// Losses of the pooled outputs and of the tokens.
+    losses: [f64; 2],
+}
+
+impl Validation {
+    /// Selects the clips of all validations. Registers the buffer in the ledger.
+    pub fn new(prepared: &Prepared, experiment: &Experiment, ledger: &Ledger) -> Self {
+        let library = prepared.clip_loader.store().library();
+        let batch_size = experiment.batch_size();
+        let most = experiment.validation.batches.saturating_mul(batch_size);
+        let limited = |mut clips: Vec<u32>| {
+            // Evenly from the list, which is ordered by class.
+            let count = clips.len().min(most);
+            (0..count).for_each(|at| clips[at] = clips[at * clips.len() / count]);
+            clips.truncate(count);
+            clips
+        };
+        let class_of = |clip: &u32| library.clips[*clip as usize].class as usize;
+        let classes_of = |clips: &Vec<u32>| {
+            let mut classes: Vec<usize> = clips.iter().map(class_of).collect();
+            classes.sort_unstable();
+            classes.dedup();
+            classes
+        };
+        let unheard = library.classes_of(ClassSplit::Unseen);
+        Self {
+            held_out: limited(library.clips_of(ClassSplit::Federated, Split::Validation)),
+            unheard: limited(library.all_of(ClassSplit::Unseen)),
+            classes: library.classes_of(ClassSplit::Federated).len(),
+            first_unheard: unheard.start,
+            unheard_classes: unheard.len(),
+            all_classes: library.classes.len(),
+            node_classes: prepared.nodes.iter().map(classes_of).collect(),
+            batch_size,
+            micro_batch_size: experiment.limits.batch_size.min(batch_size),
+            loss: prepared.settings.loss,
+            batch: prepared.buffers.validation_batch.register(ledger),
+            clip_loader: prepared.clip_loader.clone(),
+        }
+    }
+
+    /// Number of trained classes.
+    pub fn classes(&self) -> usize {
+        self.classes
+    }
+
+    /// Number of batches of an evaluation of one model.
+    pub fn batches(&self) -> u64 {
+        (self.held_out.len().div_ceil(self.batch_size) + self.unheard.len().div_ceil(self.batch_size)) as u64
+    }
+
+    /// Number of batches of an evaluation of a node's own model.
+    pub fn batches_of_node(&self) -> u64 {
+        self.held_out.len().div_ceil(self.batch_size) as u64
+    }
+
+    /// Evaluates `clips` by micro-batches: calls `on_progress` with the outputs of each, and `on_result` with its results.
+    fn for_each_micro_batch(
+        &self,
+        clips: &[u32],
+        network: &Adapters,
+        inputs: EvaluationInputs<'_>,
+        mut on_progress: impl FnMut(Progress<'_>) -> Result<(), TaskError>,
+        mut on_result: impl FnMut(&MicroBatchResult<'_>),
+    ) -> Result<(), TaskError> {
+        for clips in clips.chunks(self.batch_size) {
+            let batch = self.clip_loader.batch(clips.to_vec(), "")?;
+            self.batch.set(1, batch.deep_size());
+            let embeddings = inputs.encoder.embed(&batch, &self.clip_loader);
+            if batch.is_first_use() {
+                on_progress(Progress::FirstUse)?;
+            }
+            for from in (0..batch.size()).step_by(self.micro_batch_size) {
+                let to = (from + self.micro_batch_size).min(batch.size());
+                let classes = &batch.classes[from..to];
+                let tokens = inputs.encoder.on_device(&embeddings, from, to, inputs.encoder.device());
+                let outputs = network.forward(tokens);
+                on_progress(Progress::Output { outputs: &outputs, ends_batch: to == batch.size() })?;
+                let targets = inputs.targets.select(classes);
+                let losses = [
+                    loss(outputs.pooled.clone(), targets.pooled, self.loss),
+                    loss(outputs.token_embeds.clone(), targets.token_embeds, self.loss),
+                ];
+                let numbers = |tensor: Tensor<2>| tensor.into_data().iter::<f32>().collect();
+                let losses: Vec<f64> = Tensor::cat(losses.into(), 0).into_data().iter::<f32>().map(f64::from).collect();
+                let cosines = inputs.targets.cosines(outputs);
+                let (pooled, tokens) = (numbers(cosines.pooled), numbers(cosines.token_embeds));
+                on_result(&MicroBatchResult { classes, pooled, tokens, losses: [losses[0], losses[1]] });
+            }
+            self.batch.set(0, 0);
+        }
+        Ok(())
+    }
+
+    /// Class of each clip with its row of cosine similarities.
+    fn by_clip<'a>(&self, classes: &'a [u32], rows: &'a [f32]) -> impl Iterator<Item = (usize, &'a [f32])> {
+        classes.iter().map(|class| *class as usize).zip(rows.chunks(self.all_classes))
+    }
+
+    /// Retrieval of a node's own model on all held-out clips, by the pooled output.
+    pub fn evaluate_node(
+        &self,
+        network: &Adapters,
+        inputs: EvaluationInputs<'_>,
+    ) -> Result<RetrievalCounts, TaskError> {
+        let mut answers = RetrievalCounts::new(self.classes, self.classes);
+        self.for_each_micro_batch(
+            &self.held_out,
+            network,
+            inputs,
+            |_| Ok(()),
+            |result| {
+                for (class, cosines) in self.by_clip(result.classes, &result.pooled) {
+                    answers.add(class, &cosines[..self.classes]);
+                }
+            },
+        )?;
+        Ok(answers)
+    }
+
+    /// Evaluates the model `number` of `count` on held-out clips and on untrained classes.
+    pub fn evaluate(
+        &self,
+        network: &Adapters,
+        inputs: EvaluationInputs<'_>,
+        (number, count): (usize, usize),
+        evaluation: &mut Evaluation<'_, FederatedModule>,
+    ) -> Result<ModelEvaluation, TaskError> {
+        let (mut done, all) = (number as u64 * self.batches(), count as u64 * self.batches());
+        evaluation.enter("validation");
+        let mut results = ModelEvaluation {
+            pooled: RetrievalCounts::new(self.classes, self.classes),
+            tokens: RetrievalCounts::new(self.classes, self.classes),
+            unheard: RetrievalCounts::new(self.unheard_classes, self.all_classes),
+            loss_pooled: 0.0,
+            loss_tokens: 0.0,
+            clips: self.held_out.len() as f64,
+        };
+        let mut advance = |evaluation: &mut Evaluation<'_, FederatedModule>, progress: &Progress<'_>| match progress {
+            Progress::FirstUse => evaluation.first_use(),
+            Progress::Output { ends_batch, .. } => {
+                done += u64::from(*ends_batch);
+                evaluation.batch_done(done, all);
+            }
+        };
+        self.for_each_micro_batch(
+            &self.held_out,
+            network,
+            inputs,
+            |progress| {
+                if let Progress::Output { outputs, .. } = &progress {
+                    evaluation.output(outputs)?;
+                }
+                advance(evaluation, &progress);
+                Ok(())
+            },
+            |result| {
+                for (class, cosines) in self.by_clip(result.classes, &result.pooled) {
+                    results.pooled.add(class, &cosines[..self.classes]);
+                }
+                for (class, cosines) in self.by_clip(result.classes, &result.tokens) {
+                    results.tokens.add(class, &cosines[..self.classes]);
+                }
+                results.loss_pooled += result.losses[0];
+                results.loss_tokens += result.losses[1];
+            },
+        )?;
+        evaluation.enter("validation_unheard");
+        self.for_each_micro_batch(
+            &self.unheard,
+            network,
+            inputs,
+            |progress| {
+                advance(evaluation, &progress);
+                Ok(())
+            },
+            |result| {
+                for (class, cosines) in self.by_clip(result.classes, &result.pooled) {
+                    results.unheard.add(class - self.first_unheard, cosines);
+                }
+            },
+        )?;
+        Ok(results)
+    }
+
+    /// Computes the metrics. `evaluations` are those of the server's model or of one model per node; `local` are the retrieval
+    /// counts of each node's own model at the end of its last turn, empty before its first.
+    pub fn metrics(
+        &self,
+        evaluations: &[ModelEvaluation],
+        local: &[RetrievalCounts],
+        drift: Option<f64>,
+    ) -> Vec<(String, Option<f64>)> {
+        let mean_of = |value: &dyn Fn(&ModelEvaluation) -> Option<f64>| mean(evaluations.iter().filter_map(value));
+        let accuracy = |counts: &RetrievalCounts| counts.accuracy(0..self.classes, |class| class);
+        let node_accuracies: Vec<f64> = self
+            .node_classes
+            .iter()
+            .enumerate()
+            .filter_map(|(node, classes)| {
+                let evaluation = evaluations.get(node).or(evaluations.first())?;
+                evaluation.pooled.accuracy(classes.iter().copied(), |class| class)
+            })
+            .collect();
+        let percent = |choices: usize| (choices > 0).then(|| 100.0 / choices as f64);
+        let finite = |value: f64| Some(value).filter(|value| value.is_finite());
+        let unheard =
+            |one: &ModelEvaluation| one.unheard.accuracy(0..self.unheard_classes, |class| class + self.first_unheard);
+        let chance_unheard = percent(self.all_classes).filter(|_| !self.unheard.is_empty());
+        let named = [
+            ("retrieval", mean_of(&|one| accuracy(&one.pooled))),
+            ("retrieval_tokens", mean_of(&|one| accuracy(&one.tokens))),
+            ("retrieval_node_mean", mean(node_accuracies.iter().copied())),
+            ("retrieval_node_least", node_accuracies.iter().copied().reduce(f64::min)),
+            ("retrieval_local", mean(local.iter().filter_map(accuracy))),
+            ("chance", percent(self.classes)),
+            ("retrieval_unheard", mean_of(&unheard)),
+            ("chance_unheard", chance_unheard),
+            ("loss_pooled", mean_of(&|one| finite(one.loss_pooled / one.clips))),
+            ("loss_tokens", mean_of(&|one| finite(one.loss_tokens / one.clips))),
+            ("drift", drift),
+        ];
+        named.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+}

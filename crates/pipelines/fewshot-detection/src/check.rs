@@ -1,0 +1,53 @@
+//! Checks of the settings of few-shot reference detection.
+
+use super::settings::{FewshotDetection, ReferenceDetector};
+use xrun_core::experiment::Experiment;
+use xrun_core::problem::{Problem, Problems};
+use xrun_data::boxes::library::Library;
+use xrun_training::model_checks;
+
+/// Total stride of the backbone, of which sides are multiples.
+const STRIDE: usize = 16;
+/// Section of the pipeline's keys.
+const PIPELINE: &str = "pipeline.fewshot-detection";
+
+/// Adds the problems of the pipeline's settings; the caller adds their locations.
+pub fn check(settings: &FewshotDetection, experiment: &Experiment, problems: &mut Problems) {
+    let key = |name: &str| format!("{PIPELINE}.{name}");
+    match (settings.auto_episodes, settings.episodes) {
+        (true, Some(count)) => {
+            let message =
+                format!("{count} conflicts with `auto_episodes`, which takes the number of episodes from the data");
+            let problem = Problem::new(key("episodes"), message);
+            problems
+                .add(problem.help("write `auto_episodes = false`, or remove `episodes`").related(key("auto_episodes")));
+        }
+        (false, None) => {
+            let problem = Problem::new(key("auto_episodes"), "is false, but `episodes` is missing");
+            problems.add(problem.help("add `episodes = 100`, or write `auto_episodes = true`"));
+        }
+        _ => {}
+    }
+    for (name, side) in [("image_size", settings.image_size), ("reference_size", settings.reference_size)] {
+        if !side.is_multiple_of(STRIDE) {
+            let near = side.next_multiple_of(STRIDE);
+            let message = format!("expected a multiple of {STRIDE}, found {side}");
+            problems.add(Problem::new(key(name), message).help(format!("for example `{name} = {near}`")));
+        }
+    }
+    // The number of classes of a generated data set is known before it is generated.
+    let classes = experiment.loader_settings::<Library>().and_then(|options| options.train_classes);
+    if let Some(classes) = classes.filter(|classes| settings.n_way > *classes) {
+        let message = format!("{} exceeds the {} training classes that are generated", settings.n_way, classes);
+        let problem = Problem::new(key("n_way"), message).related(experiment.dataset_key("train_classes"));
+        problems.add(problem.help(format!("write at most {classes}, or generate more classes")));
+    }
+}
+
+/// Adds the problems of the model's settings.
+pub fn check_model(model: &ReferenceDetector, problems: &mut Problems) {
+    const MODEL: &str = "model.reference-detector";
+    for (name, widths) in [("channels", &model.channels[..]), ("pyramid_channels", &[model.pyramid_channels])] {
+        model_checks::groups(MODEL, name, widths, model.norm_groups, problems);
+    }
+}

@@ -1,0 +1,79 @@
+//! Few-shot reference detection in video frames, as in docs/origins.md.
+
+#![warn(missing_docs)]
+
+pub mod assignment;
+pub mod batch;
+pub mod buffers;
+pub mod check;
+pub mod coco_files;
+pub mod decode;
+pub mod episode;
+pub mod leaks;
+#[cfg(feature = "train")]
+pub mod losses;
+#[cfg(feature = "train")]
+pub mod network;
+pub mod overlay;
+#[cfg(feature = "train")]
+pub mod predict;
+pub mod prepare;
+pub mod scoring;
+pub mod settings;
+pub mod sizes;
+pub mod step_kind;
+#[cfg(feature = "train")]
+pub mod training;
+#[cfg(feature = "train")]
+pub mod validation;
+
+use settings::{FewshotDetection, ReferenceDetector};
+use xrun_data::boxes::library::{BoxSummary, Library};
+use xrun_data::reading::decoding;
+use xrun_training::declaration::*;
+
+/// Name of the model: `[model.reference-detector]`.
+const MODEL: &str = "reference-detector";
+
+impl PipelineKind for FewshotDetection {
+    fn kind() -> &'static Kind<dyn PipelineKind> {
+        const FACTS: PipelineFacts = PipelineFacts {
+            models: &[MODEL],
+            sample_type: Some(SampleType::of::<Library>()),
+            metrics: prepare::METRICS,
+            leaks: leaks::LEAKS,
+            limit_keys: &[MICRO_BATCH_SIZE],
+            ..PipelineFacts::NONE
+        };
+        const { &Kind::<dyn PipelineKind>::new::<Self>("fewshot-detection", FACTS) }
+    }
+
+    fn check(&self, experiment: &Experiment, problems: &mut Problems) {
+        check::check(self, experiment, problems);
+    }
+
+    fn inspect(&self, experiment: &Experiment, data: InspectedData) -> Result<Inspection, DataError> {
+        let BoxSummary { drawn, largest, lacking } = data.summary::<Library>()?;
+        lacking.map_or(Ok(()), Err)?;
+        decoding::fits(largest.as_ref(), &experiment.limits)?;
+        episode::check_class_counts(drawn.train.count, drawn.held_out.count, self)?;
+        Ok(prepare::lowered_settings(self, &drawn).into())
+    }
+
+    fn prepare(&self, experiment: &Experiment, ledger: &Ledger) -> Result<(TaskFacts, Box<dyn Prepared>), TaskError> {
+        let (facts, prepared) = prepare::prepare(self, experiment, ledger)?;
+        Ok((facts, Box::new(prepared)))
+    }
+}
+
+pipeline_crate!(FewshotDetection, ReferenceDetector, prepare::Prepared);
+
+impl ModelKind for ReferenceDetector {
+    fn kind() -> &'static Kind<dyn ModelKind> {
+        const { &Kind::<dyn ModelKind>::new::<Self>(MODEL, ()) }
+    }
+
+    fn check(&self, problems: &mut Problems) {
+        check::check_model(self, problems);
+    }
+}

@@ -1,0 +1,272 @@
+//! The gradients of a step do not depend on how its frames are split into batches and micro-batches.
+
+use burn::module::{Module, ModuleVisitor, Param};
+use burn::optim::GradientsParams;
+use xrun_ops::CpuKernels;
+
+use super::*;
+use xrun_core::bounded::ledger::Ledger;
+use xrun_core::dataset::kind::Dataset;
+use xrun_core::device::DeviceKind;
+use xrun_core::experiment::Experiment;
+use xrun_core::settings::sections::Limits;
+use xrun_core::task::{Phases, Task};
+use xrun_data::coco::Coco;
+use xrun_data::micro_batches;
+use xrun_data::synthetic_video::generate::generate_in;
+use xrun_training::nn::step::StepAccumulator;
+use xrun_training::nn::testing::values;
+
+type FewshotTask = ModuleTask<FewshotDetectionModule>;
+
+struct Silent;
+
+impl Phases for Silent {
+    fn enter(&mut self, _: &'static str) {}
+}
+
+/// Task on generated data, at its first step.
+fn opened(overrides: &str) -> FewshotTask {
+    let directory = tempfile::tempdir().unwrap();
+    let text = format!(
+        "[pipeline.fewshot-detection]
+        n_way = 2
+        n_query = 5
+        augmentations = 1
+        image_size = 64
+        reference_size = 16
+        triplet_batch_size = 4
+        {overrides}
+        [model.reference-detector]
+        channels = [8, 8, 16, 16]
+        pyramid_channels = 16
+        embedding_size = 8
+        [dataset.synthetic-video]
+        train_classes = 4
+        validation_classes = 2
+        videos_per_class = 2
+        frames_per_video = 6
+        references_per_class = 3
+        frame_size = 64
+        [limits]
+        workers = 0
+        prefetch = 1"
+    );
+    let mut experiment: Experiment = toml::from_str(&text).unwrap();
+    let path = generate_in(experiment.dataset.as_ref().unwrap().settings().unwrap(), directory.path()).unwrap();
+    let path = Some(path.to_str().unwrap().to_owned());
+    experiment.dataset = Some(Dataset::new(Coco { path, ..Coco::default() }));
+    let ledger = Ledger::default();
+    let (_, prepared) = experiment.prepare(&ledger).unwrap();
+    let prepared: Prepared = prepared.into_parts().unwrap();
+    // All images are read while the directory exists; the same four batches are repeated.
+    let all: Vec<HostBatch> = (0..4).map(|number| prepared.batches.prepare(number).unwrap()).collect();
+    let prepare = Arc::new(move |number: u64| Ok(all[number as usize % all.len()].clone()));
+    let mut task = open_with(
+        prepared,
+        prepare,
+        Opening { experiment: &experiment, device: DeviceKind::Cpu, ledger: &ledger, first_step: 1 },
+    )
+    .unwrap();
+    task.trained.clip_norm = Some(1.0);
+    task
+}
+
+fn episode(task: &mut FewshotTask) -> DetectionBatch {
+    match &*task.feed.next().unwrap() {
+        HostBatch::Detection(batch) => batch.clone(),
+        HostBatch::Triplet(_) => panic!("the first batches are episodes"),
+    }
+}
+
+/// Episode with the frames `from..to` of an episode.
+fn slice(batch: &DetectionBatch, from: usize, to: usize, side: usize) -> DetectionBatch {
+    let mut slice = batch.clone();
+    slice.queries = batch.queries[from..to].to_vec();
+    slice.query_pixels = batch.query_pixels[from * side * side * 3..to * side * side * 3].to_vec();
+    slice
+}
+
+/// Mean gradients of the batches of a step, and its count.
+fn gradients(task: &FewshotTask, batches: &[DetectionBatch]) -> (Vec<f32>, usize) {
+    let mut phases = Silent;
+    let mut step = Step::new(1, &task.trained, &mut phases);
+    for batch in batches {
+        task.module.detection(batch, &mut step).unwrap();
+    }
+    let network = task.trained.network().unwrap();
+    let divisor = step.accumulator.divisor() as usize;
+    let (gradients, _) = task.trained.mean_and_clip(&mut step.accumulator).unwrap();
+    let mut all = All { gradients, found: Vec::new() };
+    network.visit(&mut all);
+    (all.found, divisor)
+}
+
+struct All {
+    gradients: GradientsParams,
+    found: Vec<f32>,
+}
+
+impl ModuleVisitor for All {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        let gradient = self.gradients.get::<D>(param.id);
+        self.found.extend(gradient.map(values).unwrap_or_default());
+    }
+}
+
+fn within(found: &[f32], expected: &[f32], tolerance: f32) {
+    assert!(expected.len() > 1000 && found.len() == expected.len());
+    let largest = found.iter().zip(expected).map(|(found, expected)| (found - expected).abs()).fold(0.0, f32::max);
+    assert!(largest < tolerance, "difference {largest}; the global norm is one");
+}
+
+#[test]
+fn the_gradients_of_an_episode_do_not_depend_on_the_micro_batch_size() {
+    let mut task = opened("");
+    let batch = episode(&mut task);
+    let (expected, positives) = CpuKernels::Plain.scope(|| in_one_graph(&task, &batch));
+    for (micro_batch_size, threads) in [(32, 1), (1, 2), (3, 1), (3, 4), (7, 2)] {
+        let limits = Limits { micro_batch_size, threads, ..Limits::default() };
+        let buffer = micro_batches::gradient_buffer(task.trained.parameters(), &limits);
+        task.module.executor =
+            Arc::new(MicroBatchExecutor::new(DeviceKind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
+        let (found, divisor) = gradients(&task, std::slice::from_ref(&batch));
+        assert_eq!(divisor, positives);
+        // Burn's operations round differently than the fused kernels of the micro-batches.
+        within(&found, &expected, 5e-5);
+    }
+}
+
+#[test]
+fn gradients_are_bit_identical_on_any_number_of_threads() {
+    let mut task = opened("");
+    let batch = episode(&mut task);
+    let mut on = |threads: usize| {
+        let limits = Limits { micro_batch_size: 3, threads, ..Limits::default() };
+        let buffer = micro_batches::gradient_buffer(task.trained.parameters(), &limits);
+        task.module.executor =
+            Arc::new(MicroBatchExecutor::new(DeviceKind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
+        gradients(&task, std::slice::from_ref(&batch)).0
+    };
+    let alone = on(1);
+    assert!([2, 3, 8].into_iter().all(|threads| on(threads) == alone));
+}
+
+/// Mean gradients of an episode whose references and queries are in one graph of Burn's operations.
+fn in_one_graph(task: &FewshotTask, batch: &DetectionBatch) -> (Vec<f32>, usize) {
+    let (network, settings, device) =
+        (task.trained.network().unwrap(), &task.module.settings, &task.trained.device.autodiff);
+    let references = images(&batch.reference_pixels, settings.reference_size, device);
+    let prototypes = DetectorNetwork::prototypes(network.embed(references), batch.classes.len());
+    let queries = images(&batch.query_pixels, settings.image_size, device);
+    let dense = network.dense(queries);
+    let similarity = network.similarity(dense.embeddings.clone(), prototypes);
+    let targets = targets(batch.queries.iter().map(|query| &*query.truths), settings.image_size);
+    let divisor = targets.positives;
+    let loss = detection_loss(settings, dense, similarity, targets, &task.module.centres).total();
+    let mut accumulator = StepAccumulator::new(1);
+    accumulator.add_to_divisor(divisor as f64);
+    accumulator.backward(network, loss);
+    let (gradients, _) = task.trained.mean_and_clip(&mut accumulator).unwrap();
+    let mut all = All { gradients, found: Vec::new() };
+    network.visit(&mut all);
+    (all.found, divisor)
+}
+
+/// Batches of `training.gradient_accumulation` have separate references and backward passes.
+#[test]
+fn gradients_of_accumulated_batches_equal_those_of_one_large_batch() {
+    let mut task = opened("");
+    let side = task.module.settings.image_size;
+    let mut batch = episode(&mut task);
+    // One frame without objects, and one with a single object.
+    batch.queries[0].truths = Box::new([]);
+    batch.queries[1].truths = batch.queries[1].truths.iter().take(1).copied().collect();
+    let count = batch.queries.len();
+    let (expected, positives) = gradients(&task, std::slice::from_ref(&batch));
+    let splits: [&[usize]; 3] = [&[0, 1, 2, count], &[0, 2, count], &[0, count - 1, count]];
+    for split in splits {
+        let parts: Vec<DetectionBatch> = split.windows(2).map(|ends| slice(&batch, ends[0], ends[1], side)).collect();
+        let (_, first) = gradients(&task, &parts[..1]);
+        assert!(first < positives && (split[1] > 1 || first == 0), "{first} of {positives}");
+        let (found, divisor) = gradients(&task, &parts);
+        assert_eq!(divisor, positives);
+        within(&found, &expected, 1e-5);
+    }
+}
+
+#[test]
+fn a_step_of_two_episodes_divides_by_the_count_of_both() {
+    let mut task = opened("");
+    let batches: Vec<DetectionBatch> = (0..2).map(|_| episode(&mut task)).collect();
+    let sums = |batches: &[DetectionBatch]| {
+        let mut phases = Silent;
+        let mut step = Step::new(1, &task.trained, &mut phases);
+        for batch in batches {
+            task.module.detection(batch, &mut step).unwrap();
+        }
+        let divisor = step.accumulator.divisor();
+        (step.accumulator.fetch(None).values.iter().map(|number| number.sum).sum::<f64>(), divisor)
+    };
+    let [(one, few), (two, many)] = [sums(&batches[..1]), sums(&batches[1..])];
+    let expected = (one + two) / (few + many);
+    let mut task = opened("");
+    task.accumulation = 2;
+    let report = task.train_step(1, 0.0, &mut Silent).unwrap();
+    assert!((report.loss - expected).abs() < 1e-5 * expected, "{}, expected {expected}", report.loss);
+    assert!((one / few - two / many).abs() > 1e-3 * expected, "the mean of the means would differ");
+}
+
+/// Triplets are mined within each batch; their sum is divided by the count of the step.
+#[test]
+fn triplet_losses_of_several_batches_are_divided_by_the_count_of_all() {
+    let sums = |task: &mut FewshotTask, batches: usize| {
+        let mut phases = Silent;
+        let mut step = Step::new(1, &task.trained, &mut phases);
+        for _ in 0..batches {
+            match &*task.feed.next().unwrap() {
+                HostBatch::Triplet(batch) => task.module.triplets(batch, &mut step).unwrap(),
+                HostBatch::Detection(_) => panic!("all are triplets"),
+            }
+        }
+        let divisor = step.accumulator.divisor();
+        (step.accumulator.fetch(None).values.iter().map(|number| number.sum).sum::<f64>(), divisor)
+    };
+    for mining in ["given", "batch-hard"] {
+        let overrides = format!("triplet_ratio = 1.0\ntriplet_mining = {mining:?}");
+        let (sum, divisor) = sums(&mut opened(&overrides), 2);
+        assert_eq!(divisor, if mining == "given" { 8.0 } else { 24.0 });
+        let mut task = opened(&overrides);
+        task.accumulation = 2;
+        let report = task.train_step(1, 0.0, &mut Silent).unwrap();
+        let expected = sum / divisor;
+        assert!((report.loss - expected).abs() < 1e-5 * expected, "{}, expected {expected}", report.loss);
+    }
+}
+
+/// Losses of 50 detection steps on one thread, since kernels are selected for a thread.
+fn trained(kernels: CpuKernels) -> Vec<f64> {
+    kernels.scope(|| {
+        let mut task = opened("triplet_ratio = 0.0");
+        let limits = Limits { micro_batch_size: 3, threads: 1, ..Limits::default() };
+        let buffer = micro_batches::gradient_buffer(task.trained.parameters(), &limits);
+        task.module.executor =
+            Arc::new(MicroBatchExecutor::new(DeviceKind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
+        (1..=50).map(|number| task.train_step(number, 3e-4, &mut Silent).unwrap().loss).collect()
+    })
+}
+
+/// Rounding differs by 1e-7 of a value. Adam normalises gradients, however small, and ReLU is discontinuous, so differences grow with
+/// each step: the first steps are compared tightly, all of them loosely, and the curves by their ends.
+#[test]
+fn fifty_steps_with_fused_and_with_plain_kernels_learn_the_same() {
+    let (fused, plain) = (trained(CpuKernels::Fused), trained(CpuKernels::Plain));
+    let differences: Vec<f64> = fused.iter().zip(&plain).map(|(one, other)| (one / other - 1.0).abs()).collect();
+    let max = |steps: &[f64]| steps.iter().copied().fold(0.0, f64::max);
+    let mean = |steps: &[f64]| steps.iter().sum::<f64>() / steps.len() as f64;
+    assert!(max(&differences[..5]) < 1e-5, "{differences:?}");
+    assert!(max(&differences) < 0.1, "{differences:?}");
+    assert!((mean(&fused[40..]) / mean(&plain[40..]) - 1.0).abs() < 0.02, "{fused:?} {plain:?}");
+    assert!(fused != plain, "both runs used the same kernels");
+    assert!(mean(&fused[40..]) < 0.9 * mean(&fused[..10]), "the loss does not fall: {fused:?}");
+}

@@ -1,0 +1,173 @@
+//! Training and validation of a classifier: cross-entropy and accuracy.
+
+use std::sync::Arc;
+
+use burn::tensor::activation::log_softmax;
+use burn::tensor::{Device, Int, TensorData};
+use serde_json::Value;
+
+use super::batch::{Batch, BatchLoader};
+use super::network::ResNetNetwork;
+use super::predict;
+use super::prepare::{Buffers, Prepared};
+use xrun_core::bounded::DeepSize;
+use xrun_core::bounded::ledger::Registration;
+use xrun_core::experiment::pipeline::Opening;
+use xrun_core::task::predict::{PredictRequest, PredictionSink};
+use xrun_core::task::{TaskError, ValidationReport};
+use xrun_core::units::pluralize;
+use xrun_data::boxes::frames::FrameStore;
+use xrun_training::metrics::running_mean::RunningMean;
+use xrun_training::nn::module_task::{Evaluation, ModuleTask, Step};
+use xrun_training::nn::pixels::images;
+use xrun_training::nn::step::TrainState;
+use xrun_training::nn::training_module::TrainingModule;
+use xrun_training::nn::{Tensor, opening};
+
+/// Training of a [`ResNetNetwork`].
+pub struct Classifier {
+    batches: BatchLoader,
+    store: Arc<FrameStore>,
+    /// Number of held-out images in a validation.
+    validated: usize,
+    /// Number of images on the device at once.
+    micro_batch_size: usize,
+    validation_batch: Registration,
+    /// Ledger entry of the labels.
+    _labels: Registration,
+}
+
+/// Opens the device, creates the network on it and starts the workers.
+///
+/// # Errors
+/// The device fails, or a thread cannot be started.
+pub fn open(prepared: Prepared, opening: Opening<'_>) -> Result<ModuleTask<Classifier>, TaskError> {
+    let Opening { experiment, ledger, .. } = opening;
+    let Prepared { model, batches, store, buffers, validated, registration } = prepared;
+    let Buffers { feed, validation_batch, .. } = buffers;
+    let device = opening::device(opening, experiment.training.activation_checkpointing)?;
+    let network =
+        ResNetNetwork::new(&model, batches.labels.classes.len(), experiment.experiment.seed, &device.autodiff);
+    let source = batches.clone();
+    let feed = opening::feed(opening, &feed, Arc::new(move |number| source.train(number)))?;
+    let classifier = Classifier {
+        batches,
+        store,
+        validated,
+        micro_batch_size: experiment.limits.batch_size,
+        validation_batch: validation_batch.register(ledger),
+        _labels: registration,
+    };
+    Ok(ModuleTask::new(classifier, network, device, feed, experiment))
+}
+
+/// Sum over images of the negative log probability of their classes, `[1]`.
+fn cross_entropy(logits: Tensor<2>, classes: &[i64], device: &Device) -> Tensor<1> {
+    let index = TensorData::new(classes.to_vec(), [classes.len(), 1]);
+    let index = burn::tensor::Tensor::<2, Int>::from_data(index, device);
+    log_softmax(logits, 1).gather(1, index).sum().neg()
+}
+
+impl Classifier {
+    /// Logits `[n, classes]` for pixels `[n, S, S, 3]`.
+    fn logits(&self, network: &ResNetNetwork, pixels: &[u8], device: &Device) -> Tensor<2> {
+        network.forward(images(pixels, self.batches.settings.image_size, device))
+    }
+}
+
+impl TrainingModule for Classifier {
+    type Batch = Batch;
+    type Network = ResNetNetwork;
+    type Output = ();
+    const STEP: &'static str = "classification";
+    const MODEL: &'static str = super::MODEL;
+    const PREDICTS: bool = true;
+
+    fn train(&mut self, batch: &Batch, step: &mut Step<'_, ResNetNetwork>) -> Result<(), TaskError> {
+        step.describe(&pluralize(batch.classes.len() as u64, "image"));
+        let (device, size) = (&step.device().autodiff, self.micro_batch_size);
+        let bytes = self.batches.settings.image_size.pow(2) * 3;
+        for (classes, pixels) in batch.classes.chunks(size).zip(batch.pixels.chunks(size * bytes)) {
+            step.micro_batch("cross_entropy", classes.len(), |network| {
+                cross_entropy(self.logits(network, pixels, device), classes, device)
+            })?;
+        }
+        Ok(())
+    }
+
+    fn validate(
+        &mut self,
+        network: &ResNetNetwork,
+        evaluation: &mut Evaluation<'_, Self>,
+    ) -> Result<ValidationReport, TaskError> {
+        let device = &evaluation.trained.device.inner;
+        let (mut correct, mut loss) = (RunningMean::default(), 0.0);
+        let batches = self.validated.div_ceil(self.micro_batch_size) as u64;
+        for from in (0..self.validated).step_by(self.micro_batch_size) {
+            let batch = self.batches.held_out(from..(from + self.micro_batch_size).min(self.validated))?;
+            self.validation_batch.set(1, batch.deep_size());
+            let logits: Vec<f32> = self.logits(network, &batch.pixels, device).into_data().iter::<f32>().collect();
+            let rows = logits.chunks(self.batches.labels.classes.len());
+            for (row, class) in rows.zip(&batch.classes) {
+                let (predicted, cross_entropy) = prediction_and_loss(row, *class as usize);
+                correct.add(Some(f64::from(u8::from(predicted == *class as usize))));
+                loss += cross_entropy;
+            }
+            evaluation.batch_done((from / self.micro_batch_size) as u64 + 1, batches);
+        }
+        self.validation_batch.set(0, 0);
+        let metrics = vec![
+            ("accuracy".into(), correct.mean()),
+            ("largest_class".into(), Some(self.batches.labels.majority_fraction(self.validated))),
+            ("cross_entropy".into(), Some(loss / self.validated as f64).filter(|loss| loss.is_finite())),
+        ];
+        let intervals = correct.interval().map(|interval| ("accuracy".into(), interval)).into_iter().collect();
+        Ok(ValidationReport { metrics, intervals, ..ValidationReport::default() })
+    }
+
+    fn evict_caches(&self, low_water: f64) -> u64 {
+        self.store.evict_to_fraction(low_water)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let counters = self.store.counters();
+        vec![("frame_cache_hits", counters.hits), ("frame_cache_misses", counters.misses)]
+    }
+
+    fn predict(
+        &mut self,
+        trained: &TrainState<ResNetNetwork>,
+        request: &PredictRequest<'_>,
+        sink: &mut dyn PredictionSink,
+    ) -> Result<Value, TaskError> {
+        let network = trained.inner()?;
+        let logits = |pixels: &[u8]| self.logits(&network, pixels, &trained.device.inner).into_data().iter().collect();
+        predict::predict(&self.batches, request, sink, logits)
+    }
+}
+
+/// Class with the highest logit, the first of equal ones, and the cross-entropy of `class`.
+fn prediction_and_loss(logits: &[f32], class: usize) -> (usize, f64) {
+    let highest = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    let predicted = logits.iter().position(|logit| *logit == highest).unwrap_or(0);
+    let sum: f64 = logits.iter().map(|logit| f64::from(logit - highest).exp()).sum();
+    (predicted, f64::from(highest) + sum.ln() - f64::from(logits[class]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use xrun_training::nn::testing::{autodiff, values};
+
+    /// By hand: the logarithm of e^1 + e^2 + e^3 is 3.407606, that of e^0 + e^0 + e^4 is 4.035976.
+    #[test]
+    fn loss_and_cross_entropy_match_hand_computed_values() {
+        let rows = [[1.0_f32, 2.0, 3.0], [0.0, 0.0, 4.0]];
+        let logits = Tensor::<2>::from_floats(rows, &autodiff());
+        let loss = values(cross_entropy(logits, &[1, 0], &autodiff()))[0];
+        assert!((loss - (1.407_606 + 4.035_976)).abs() < 1e-5, "{loss}");
+        let ((first, one), (second, other)) = (prediction_and_loss(&rows[0], 1), prediction_and_loss(&rows[1], 0));
+        assert_eq!((first, second), (2, 2));
+        assert!((one - 1.407_606).abs() < 1e-6 && (other - 4.035_976).abs() < 1e-6, "{one} {other}");
+    }
+}

@@ -1,0 +1,78 @@
+//! GPT-2 with quantised linear layers. Embeddings, normalisation and the output stay in full precision, as in LLM-QAT (Liu et
+//! al. 2023).
+
+use burn::module::ParamId;
+use burn::tensor::{Device, TensorData};
+use xrun_ops::{LossTargets, Teacher};
+
+use super::batch::TokenBatch;
+use super::context::{QuantConfig, QuantContext};
+use super::precision::precisions;
+use super::settings::{Gpt2, Layer, QatLanguageModel};
+pub use xrun_training::nn::gpt2::Gpt2Network;
+use xrun_training::nn::gpt2::Projection;
+use xrun_training::nn::transformer::{INIT_DEVIATION, Tokens};
+use xrun_training::nn::{Tensor, parameters};
+
+/// Positions of the text tokens of a batch, as [`super::context::RangeObserver`] takes them.
+pub fn text_positions(batch: &TokenBatch, device: &Device) -> Tokens<1> {
+    let numbers = batch.text_positions();
+    let count = numbers.len();
+    Tokens::from_data(TensorData::new(numbers, [count]), device)
+}
+
+/// Loss targets of a batch, with the logits of a teacher if there is one.
+pub fn loss_targets(batch: &TokenBatch, teacher: Option<Teacher>) -> LossTargets {
+    LossTargets { labels: batch.targets.clone(), weights: batch.loss_mask.clone(), teacher }
+}
+
+/// Network with initial weights drawn from `seed`.
+pub fn new(settings: &QatLanguageModel, model: &Gpt2, vocabulary: usize, seed: u32, device: &Device) -> Gpt2Network {
+    let (shape, precisions, config) = (model.shape(), precisions(settings).len(), QuantConfig::new(settings));
+    let projection = |layer: usize, sizes: [usize; 2]| {
+        let rank = if settings.lora_layers.contains(&Layer::ALL[layer]) { settings.lora_rank } else { 0 };
+        let scales = match (config.learned_scale, config.weights_per_channel) {
+            (false, _) => 0,
+            (true, false) => 1,
+            (true, true) => sizes[1],
+        };
+        Projection::zeros(sizes, precisions, rank, scales, device)
+    };
+    let network = Gpt2Network::zeros(shape, vocabulary, projection, device);
+    let mut network = parameters::initialise_normal(network, seed, INIT_DEVIATION);
+    network.initialise(f64::from(1.0 / (2.0 * shape.layers as f32).sqrt()));
+    network
+}
+
+/// Ids of the logarithms of learned scales, of all precisions.
+pub fn scales(network: &Gpt2Network) -> Vec<ParamId> {
+    let linears = network.h.iter().flat_map(|block| block.projections());
+    linears.flat_map(|linear| &linear.scale_logarithms).map(|logarithm| logarithm.id).collect()
+}
+
+/// Detached weights of all linear layers in a forward pass, for the leak that keeps them.
+pub fn quantised_weights(network: &Gpt2Network, quant: &QuantContext<'_>) -> Vec<Tensor<2>> {
+    network.h.iter().flat_map(|block| block.projections()).map(|linear| quant.merged_weight(linear)).collect()
+}
+
+/// Replaces the weights of all linear layers, and removes LoRA and scales.
+pub fn with_weights(mut network: Gpt2Network, weight: impl Fn(&Projection) -> Tensor<2>) -> Gpt2Network {
+    for block in &mut network.h {
+        for linear in block.projections_mut() {
+            let weight = weight(linear);
+            linear.weight = linear.weight.clone().map(|_| weight);
+            linear.lora = Vec::new();
+            linear.scale_logarithms = Vec::new();
+        }
+    }
+    network
+}
+
+/// Linear layers of a block, in the order of [`Layer::ALL`].
+pub fn layers(network: &Gpt2Network, block: usize) -> impl Iterator<Item = (Layer, &Projection)> {
+    Layer::ALL.into_iter().zip(network.h[block].projections())
+}
+
+#[cfg(test)]
+#[path = "network_tests.rs"]
+mod tests;

@@ -1,0 +1,200 @@
+//! Training module: opening of the task, loss of a batch, report of a step.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use burn::tensor::{Device, TensorData};
+use serde_json::Value;
+use xrun_ops::{LossTargets, next_token_loss};
+
+use super::batch::ExampleBatch;
+use super::network::{ForwardConfig, VisionLanguageNetwork as Network, image_tensor};
+use super::prepare::Prepared;
+use super::selective::{Normalise, StepSums};
+use super::settings::Logits;
+use super::validation::Validation;
+use super::{leaks, predict, weights};
+use xrun_core::experiment::pipeline::Opening;
+use xrun_core::task::predict::{PredictRequest, PredictionSink};
+use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
+use xrun_training::nn::matmul::ComputeDtype;
+use xrun_training::nn::micro_batches::MicroBatchExecutor;
+use xrun_training::nn::module_task::{Evaluation, ModuleTask, Step};
+use xrun_training::nn::step::{StepValues, TrainState};
+use xrun_training::nn::training_module::TrainingModule;
+use xrun_training::nn::transformer::{Tokens, tokens};
+use xrun_training::nn::{Tensor, opening};
+
+/// Fine-tuning of a [`Network`].
+pub struct VisionLanguageModule {
+    pub(super) config: ForwardConfig,
+    normalise: Normalise,
+    logits: Logits,
+    executor: Arc<MicroBatchExecutor>,
+    validation: Validation,
+    /// Sums over the batches of the step.
+    sums: StepSums,
+}
+
+/// Puts the model on the device and starts the workers.
+///
+/// # Errors
+/// The device or a file of weights fails, or data that a leak reads at the start.
+pub fn open(prepared: Prepared, opening: Opening<'_>) -> Result<ModuleTask<VisionLanguageModule>, TaskError> {
+    let Opening { experiment, ledger, .. } = opening;
+    let formatted = leaks::data::formatted(&prepared.batches, &experiment.leaks, ledger)?;
+    let prepare = leaks::data::prepare(prepared.batches.clone(), &experiment.leaks, ledger);
+    let device = opening::device(opening, experiment.training.activation_checkpointing)?;
+    let matmul = ComputeDtype::new(prepared.settings.matmul_dtype, &device)?;
+    let Prepared { settings, model, shape, batches, buffers, .. } = &prepared;
+    let vocabulary = batches.store().tokenizer().size();
+    let seed = experiment.experiment.seed;
+    let mut network = Network::new(shape, batches.side(), vocabulary, settings.lora_rank, seed, &device.autodiff);
+    if let Some(path) = &model.vision_weights {
+        weights::read_vision(&mut network.vision, Path::new(path))?;
+    }
+    if let Some(path) = &model.language_weights {
+        weights::read_language(&mut network.language, Path::new(path))?;
+    }
+    let feed = opening::feed(opening, &buffers.feed, prepare)?;
+    let executor = Arc::new(opening::executor(opening, &buffers.part_gradients)?);
+    let module = VisionLanguageModule {
+        config: ForwardConfig::new(settings, matmul),
+        normalise: settings.selective.normalise,
+        logits: settings.logits,
+        validation: Validation::new(&prepared, experiment, executor.clone(), ledger),
+        executor,
+        sums: StepSums::default(),
+    };
+    let callbacks = leaks::callbacks::callbacks(&module.config, formatted, &experiment.leaks, ledger);
+    Ok(ModuleTask::new(module, network, device, feed, experiment).with_callbacks(callbacks))
+}
+
+/// Sum of the weighted losses of a micro-batch, `[1]`; `None` if all weights are 0.
+fn loss(
+    network: &Network,
+    batch: &ExampleBatch,
+    config: &ForwardConfig,
+    logits: Logits,
+    device: &Device,
+) -> Option<Tensor<1>> {
+    let weighted = batch.selected();
+    if weighted.is_empty() {
+        return None;
+    }
+    let selected = match logits {
+        Logits::Weighted => weighted,
+        Logits::All => (0..batch.weights.len()).collect(),
+    };
+    let image = network.image_tokens(image_tensor(&batch.images, batch.side, device), config);
+    let image_tokens = image.dims()[1];
+    let text = tokens(&batch.inputs, batch.size, batch.length, device);
+    let hidden = network.hidden(image, text, config);
+    // By default only logits with a weight are computed: `[selected, vocabulary]` in place of `[size * length, vocabulary]`.
+    let rows = hidden_rows(&selected, batch.length, image_tokens);
+    let count = selected.len();
+    let hidden = hidden.select(0, Tokens::<1>::from_data(TensorData::new(rows, [count]), device));
+    let logits = network.logits(hidden, config);
+    let labels = selected.iter().map(|at| batch.targets[*at]).collect();
+    let weights = selected.iter().map(|at| batch.weights[*at]).collect();
+    Some(next_token_loss(logits, LossTargets { labels, weights, teacher: None }).total)
+}
+
+/// Maps text positions `row * length + column` to rows of the hidden states of image and text tokens, `row * (image_tokens +
+/// length) + image_tokens + column`.
+pub(super) fn hidden_rows(positions: &[usize], length: usize, image_tokens: usize) -> Vec<i32> {
+    let row = |at: &usize| (at + (at / length + 1) * image_tokens) as i32;
+    positions.iter().map(row).collect()
+}
+
+impl TrainingModule for VisionLanguageModule {
+    type Batch = ExampleBatch;
+    type Network = Network;
+    /// Batch of held-out examples.
+    type Output = ExampleBatch;
+    const MODEL: &'static str = super::MODEL;
+    const PREDICTS: bool = true;
+
+    fn before_step(&mut self, _: u64, _: &mut TrainState<Network>, _: &mut dyn Phases) -> Result<(), TaskError> {
+        self.sums = StepSums::default();
+        Ok(())
+    }
+
+    fn train(&mut self, batch: &ExampleBatch, step: &mut Step<'_, Network>) -> Result<(), TaskError> {
+        step.describe(batch.description());
+        self.sums.add(&batch.sums());
+        step.accumulator.set_divisor(self.sums.divisor(self.normalise).unwrap_or(0.0));
+        step.enter("forward_backward");
+        let (config, logits, device) = (&self.config, self.logits, &step.device().autodiff);
+        let (network, parts) = (step.trained.network()?, self.executor.split(batch.size));
+        step.accumulator.run_micro_batches(network, &self.executor, &parts, |network, rows, micro_batch| {
+            let batch = batch.rows_or_all(rows.clone());
+            micro_batch.add_items(batch.size);
+            let loss = loss(network, &batch, config, logits, device);
+            if let Some(loss) = &loss {
+                micro_batch.record("loss", loss.clone().inner(), 1.0);
+            }
+            (loss, ())
+        });
+        Ok(())
+    }
+
+    fn report(&mut self, fetched: StepValues) -> StepReport {
+        let sums = &mut self.sums;
+        sums.weighted_loss = fetched.values.iter().map(|number| number.sum).sum();
+        StepReport {
+            kind: "answers",
+            loss: sums.loss(self.normalise).unwrap_or(0.0),
+            values: vec![
+                ("tokens_answer", sums.tokens as f64),
+                ("tokens_selected", sums.selected as f64),
+                ("share_masked", sums.masked_fraction().unwrap_or(0.0)),
+            ],
+            gradient_norm: fetched.norm,
+            items: fetched.items,
+            batch: fetched.batch,
+        }
+    }
+
+    fn validate(
+        &mut self,
+        network: &Network,
+        evaluation: &mut Evaluation<'_, Self>,
+    ) -> Result<ValidationReport, TaskError> {
+        self.validation.run(network, &self.config, evaluation)
+    }
+
+    fn evict_caches(&self, low_water: f64) -> u64 {
+        self.validation.store().evict_to_fraction(low_water)
+    }
+
+    fn device_name(&self, device: String) -> String {
+        self.config.matmul.device_label(device)
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        let images = self.validation.store().counters();
+        vec![
+            ("image_cache_hits", images.hits),
+            ("image_cache_misses", images.misses),
+            ("image_cache_evictions", images.evictions),
+        ]
+    }
+
+    fn refuses(&self, request: &PredictRequest<'_>) -> Option<String> {
+        predict::question(&self.validation, request).err()
+    }
+
+    fn predict(
+        &mut self,
+        trained: &TrainState<Network>,
+        request: &PredictRequest<'_>,
+        sink: &mut dyn PredictionSink,
+    ) -> Result<Value, TaskError> {
+        predict::predict(&self.validation, &trained.inner()?, &self.config, request, sink)
+    }
+}
+
+#[cfg(test)]
+#[path = "training_tests.rs"]
+mod tests;

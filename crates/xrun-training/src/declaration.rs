@@ -1,0 +1,48 @@
+//! Names that the declaration of each pipeline and model uses.
+
+pub use xrun_core::bounded::ledger::Ledger;
+pub use xrun_core::dataset::error::{DataError, InvalidItems};
+pub use xrun_core::dataset::open_dataset::SampleType;
+pub use xrun_core::experiment::Experiment;
+pub use xrun_core::experiment::inspect::{InspectedData, Inspection};
+pub use xrun_core::experiment::kinds::Kinds;
+pub use xrun_core::experiment::pipeline::{ModelKind, Opening, PipelineFacts, PipelineKind, Prepared, PytorchModule};
+pub use xrun_core::problem::Problems;
+pub use xrun_core::settings::sections::MICRO_BATCH_SIZE;
+pub use xrun_core::settings::variant::{Kind, Paths};
+pub use xrun_core::task::{Task, TaskError, TaskFacts};
+
+pub use crate::pipeline_crate;
+
+/// Completes the crate of a pipeline: `kinds` for the registration, and [`Prepared`] by `open` of its module `training`, which needs
+/// Burn. The crate has the feature `train`.
+#[macro_export]
+macro_rules! pipeline_crate {
+    ($pipeline:ty, $model:ty, $prepared:ty) => {
+        /// Pipeline and model of this crate.
+        pub fn kinds() -> Kinds {
+            Kinds::default().pipeline::<$pipeline>().model::<$model>()
+        }
+
+        #[cfg(feature = "train")]
+        use training::open;
+        #[cfg(not(feature = "train"))]
+        use $crate::without_burn::open;
+
+        impl Prepared for $prepared {
+            fn open(self: Box<Self>, opening: Opening<'_>) -> Result<Box<dyn Task>, TaskError> {
+                Ok(Box::new(open(*self, opening)?))
+            }
+        }
+
+        /// Registers kinds for experiments of unit tests.
+        #[cfg(test)]
+        #[ctor::ctor(unsafe)]
+        fn register() {
+            kinds().and(xrun_core::pipelines::kinds()).and(xrun_data::kinds()).register();
+        }
+
+        #[cfg(test)]
+        xrun_core::count_heap!();
+    };
+}

@@ -1,0 +1,31 @@
+//! Parts of training that several pipelines use: layers, losses and the training step (`nn`), metrics, devices, leak switches.
+//!
+//! Burn is used with the feature `train`. `docs/add-a-pipeline.md` shows how to add a pipeline.
+
+#![warn(missing_docs)]
+
+pub mod backend;
+pub mod data_facts;
+pub mod declaration;
+pub mod gpt2_shape;
+pub mod leaks;
+pub mod metrics;
+pub mod model_checks;
+#[cfg(feature = "train")]
+pub mod nn;
+pub mod weights_header;
+#[cfg(not(feature = "train"))]
+pub mod without_burn;
+
+#[cfg(feature = "train")]
+pub use xrun_ops as ops;
+
+/// Registers kinds for experiments of unit tests.
+#[cfg(test)]
+#[ctor::ctor(unsafe)]
+fn register() {
+    xrun_core::pipelines::kinds().and(xrun_data::kinds()).register();
+}
+
+#[cfg(test)]
+xrun_core::count_heap!();

@@ -1,0 +1,259 @@
+//! Task of a pipeline that trains one network: accumulation, clipping, the update, checkpoints and the device, which all pipelines
+//! share. A pipeline implements [`TrainingModule`].
+
+use std::path::Path;
+
+use burn::module::Module;
+use serde_json::Value;
+
+use super::Tensor;
+use super::callback::{Callback, Event};
+use super::step::{StepAccumulator, TrainState};
+use super::training_module::TrainingModule;
+use crate::backend::dispatch::TensorDevice;
+use xrun_core::experiment::Experiment;
+use xrun_core::settings::sections::CleanupAction;
+use xrun_core::task::DeviceMemory;
+use xrun_core::task::predict::{Predict, PredictRequest, PredictionSink};
+use xrun_core::task::{Phases, StepReport, Task, TaskError, ValidationReport};
+use xrun_data::feed::Feed;
+
+/// Training step whose batches are being computed.
+pub struct Step<'a, M: Module> {
+    /// Sums of gradients, and values for the report.
+    pub accumulator: StepAccumulator<M>,
+    /// Network before the update.
+    pub trained: &'a TrainState<M>,
+    phases: &'a mut dyn Phases,
+}
+
+impl<'a, M: Module> Step<'a, M> {
+    /// Starts a step with `sets` sets of gradients.
+    pub fn new(sets: usize, trained: &'a TrainState<M>, phases: &'a mut dyn Phases) -> Self {
+        Self { accumulator: StepAccumulator::new(sets), trained, phases }
+    }
+
+    /// Device of the network.
+    pub fn device(&self) -> &'a TensorDevice {
+        &self.trained.device
+    }
+
+    /// Begins a phase, for the times of the report.
+    pub fn enter(&mut self, phase: &'static str) {
+        self.phases.enter(phase);
+    }
+
+    /// Notes that a cache will save the time of the step so far when its data is used again.
+    pub fn first_use(&mut self) {
+        self.phases.first_use();
+    }
+
+    /// Describes a batch, for the message when its loss is not a number.
+    pub fn describe(&mut self, batch: &str) {
+        self.accumulator.describe(batch);
+    }
+
+    /// Runs the forward and backward pass of a micro-batch of `items` items. `loss` returns the sum over them, `[1]`; the step
+    /// divides by the items of all.
+    ///
+    /// # Errors
+    /// The network was lost in an earlier step.
+    pub fn micro_batch(
+        &mut self,
+        name: &'static str,
+        items: usize,
+        loss: impl FnOnce(&M) -> Tensor<1>,
+    ) -> Result<(), TaskError> {
+        self.enter("forward");
+        let network = self.trained.network()?;
+        let loss = loss(network);
+        self.accumulator.add_to_divisor(items as f64);
+        self.accumulator.items += items as u64;
+        self.accumulator.record(name, loss.clone().inner(), items as f64);
+        self.enter("backward");
+        self.accumulator.backward(network, loss);
+        Ok(())
+    }
+}
+
+/// Validation that is being computed.
+pub struct Evaluation<'a, L: TrainingModule> {
+    /// Network with autodiff, and its device.
+    pub trained: &'a TrainState<L::Network>,
+    phases: &'a mut dyn Phases,
+    callbacks: &'a mut [Callback<L>],
+}
+
+impl<L: TrainingModule> Evaluation<'_, L> {
+    /// Begins a phase, for the times of the report.
+    pub fn enter(&mut self, phase: &'static str) {
+        self.phases.enter(phase);
+    }
+
+    /// Notes that a cache will save the time of the batch so far when its data is used again.
+    pub fn first_use(&mut self) {
+        self.phases.first_use();
+    }
+
+    /// Notes that `done` of `all` batches are done.
+    pub fn batch_done(&mut self, done: u64, all: u64) {
+        self.phases.batch_validated(done, all);
+    }
+
+    /// Passes an intermediate result to the callbacks.
+    ///
+    /// # Errors
+    /// A callback fails.
+    pub fn output(&mut self, output: &L::Output) -> Result<(), TaskError> {
+        notify(self.callbacks, self.trained, Event::ValidationOutput(output))
+    }
+}
+
+/// [`Task`] of a [`TrainingModule`].
+pub struct ModuleTask<L: TrainingModule> {
+    /// Module of the pipeline.
+    pub module: L,
+    /// Network, optimizer and device.
+    pub trained: TrainState<L::Network>,
+    /// Batches, prepared ahead.
+    pub feed: Feed<L::Batch>,
+    /// Number of batches of a step.
+    pub accumulation: usize,
+    cache_low_water: f64,
+    callbacks: Vec<Callback<L>>,
+}
+
+impl<L: TrainingModule> ModuleTask<L> {
+    /// Takes a network that is on `device.autodiff`.
+    pub fn new(
+        module: L,
+        network: L::Network,
+        device: TensorDevice,
+        feed: Feed<L::Batch>,
+        experiment: &Experiment,
+    ) -> Self {
+        let training = &experiment.training;
+        Self {
+            module,
+            trained: TrainState::new(network, device, &experiment.optimizer, training),
+            feed,
+            accumulation: training.gradient_accumulation,
+            cache_low_water: experiment.cleanup.cache_low_water,
+            callbacks: Vec::new(),
+        }
+    }
+
+    /// Replaces the callbacks.
+    pub fn with_callbacks(self, callbacks: Vec<Callback<L>>) -> Self {
+        Self { callbacks, ..self }
+    }
+}
+
+/// Calls all callbacks.
+fn notify<L: TrainingModule>(
+    callbacks: &mut [Callback<L>],
+    trained: &TrainState<L::Network>,
+    event: Event<'_, L>,
+) -> Result<(), TaskError> {
+    callbacks.iter_mut().try_for_each(|callback| callback(&event, trained))
+}
+
+impl<L: TrainingModule> Task for ModuleTask<L> {
+    fn train_step(&mut self, step: u64, learning_rate: f64, phases: &mut dyn Phases) -> Result<StepReport, TaskError> {
+        let Self { module, trained, feed, callbacks, accumulation, .. } = self;
+        notify(callbacks, trained, Event::StepStart { module, step })?;
+        module.before_step(step, trained, phases)?;
+        let mut running = Step::new(module.gradient_sets(), trained, phases);
+        for number in 1..=*accumulation {
+            running.enter("data");
+            let batch = feed.next()?;
+            module.train(&batch, &mut running)?;
+            let is_last = number == *accumulation;
+            notify(callbacks, trained, Event::BatchEnd { module, batch: &batch, is_last })?;
+        }
+        let mut accumulator = running.accumulator;
+        phases.enter("optimizer");
+        let (gradients, norm) = trained.mean_and_clip(&mut accumulator)?;
+        notify(callbacks, trained, Event::BeforeUpdate(&gradients))?;
+        module.update(learning_rate, gradients, trained)?;
+        phases.enter("transfer");
+        let fetched = accumulator.fetch(norm);
+        module.after_step(trained, phases)?;
+        let report = module.report(fetched);
+        notify(callbacks, trained, Event::StepEnd { module, step, learning_rate, report: &report })?;
+        Ok(report)
+    }
+
+    fn set_run_directory(&mut self, run: &Path) {
+        self.module.set_run_directory(run);
+    }
+
+    fn validate(&mut self, phases: &mut dyn Phases) -> Result<ValidationReport, TaskError> {
+        phases.enter("validation");
+        let Self { module, trained, callbacks, .. } = self;
+        notify(callbacks, trained, Event::ValidationStart(module))?;
+        let network = trained.inner()?;
+        let report = module.validate(&network, &mut Evaluation { trained, phases, callbacks })?;
+        notify(callbacks, trained, Event::ValidationEnd)?;
+        Ok(report)
+    }
+
+    fn save(&mut self, directory: &Path) -> Result<(), TaskError> {
+        self.module.save(&mut self.trained, directory)
+    }
+
+    fn load(&mut self, directory: &Path) -> Result<(), TaskError> {
+        self.module.load(&mut self.trained, directory)
+    }
+
+    fn load_weights(&mut self, weights: &Path) -> Result<(), TaskError> {
+        self.module.load_weights(&mut self.trained, weights)
+    }
+
+    fn clean(&mut self, action: CleanupAction) -> u64 {
+        match action {
+            CleanupAction::Caches => self.module.evict_caches(self.cache_low_water),
+            CleanupAction::DevicePool => self.trained.device.clean_pool(),
+            // The training loop returns pages of the heap.
+            CleanupAction::Heap => 0,
+        }
+    }
+
+    fn counters(&self) -> Vec<(&'static str, u64)> {
+        self.module.counters()
+    }
+
+    fn synchronise(&mut self) -> Result<(), TaskError> {
+        self.trained.device.synchronise()
+    }
+
+    fn device_memory(&mut self) -> Option<DeviceMemory> {
+        self.trained.device.memory()
+    }
+
+    fn parameters(&self) -> u64 {
+        self.trained.parameters()
+    }
+
+    fn device_name(&self) -> String {
+        self.module.device_name(self.trained.device.name())
+    }
+
+    fn predictor(&mut self) -> Option<&mut dyn Predict> {
+        L::PREDICTS.then_some(self as &mut dyn Predict)
+    }
+}
+
+impl<L: TrainingModule> Predict for ModuleTask<L> {
+    fn refuses(&self, request: &PredictRequest<'_>) -> Option<String> {
+        self.module.refuses(request)
+    }
+
+    fn predict(&mut self, request: &PredictRequest<'_>, sink: &mut dyn PredictionSink) -> Result<Value, TaskError> {
+        self.module.predict(&self.trained, request, sink)
+    }
+}
+
+#[cfg(test)]
+#[path = "module_task_tests.rs"]
+mod tests;

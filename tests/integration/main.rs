@@ -33,7 +33,6 @@ mod federated;
 mod fork;
 mod fuzz;
 mod habits;
-mod hooks;
 mod hostile;
 #[cfg(feature = "train")]
 mod hugging_face;

@@ -23,7 +23,6 @@ use xrun_results::format::VERSION;
 use xrun_results::read;
 use xrun_results::timestamp::now;
 use xrun_run::child;
-use xrun_run::child::ParentDeathSignal;
 use xrun_run::killed;
 use xrun_run::killed::Killer;
 use xrun_run::stop;
@@ -266,5 +265,5 @@ fn send(child: &Child, signal: i32) {
 /// Ctrl-C reaches the sweep only, which signals each run once; and when the sweep is killed, its runs stop with a checkpoint.
 fn bind(command: &mut Command) {
     std::os::unix::process::CommandExt::process_group(command, 0);
-    child::end_with_parent(command, ParentDeathSignal::Terminate);
+    child::end_with_parent(command, libc::SIGTERM);
 }

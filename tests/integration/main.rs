@@ -64,7 +64,6 @@ mod sweep;
 mod sweep_kills;
 mod sweep_memory;
 mod sweep_slurm;
-mod sweep_unwatched;
 #[cfg(target_os = "linux")]
 mod system_errors;
 mod tensorboard;

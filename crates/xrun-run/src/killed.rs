@@ -66,11 +66,6 @@ pub fn cluster_state(run: &Path) -> Option<String> {
     slurm_state(killed::noted(run)?.slurm.as_ref()?)
 }
 
-/// Bytes that Slurm allocated to the newest process of a run; `None` where unknown.
-pub fn cluster_memory(run: &Path) -> Option<u64> {
-    killed::noted(run)?.slurm?.memory
-}
-
 /// Verdict on the recorded samples of a run, also of one that was killed; `None` where nothing can be judged.
 pub fn verdict_on(run: &Path) -> Option<Verdict> {
     judge::samples(run).ok()

@@ -444,7 +444,7 @@ mod tests {
             ("pipeline.command.values.seed".to_owned(), Value::from(0)),
             ("limits.workers".to_owned(), Value::from(2)),
         ]);
-        let off: Vec<String> = switches(&values, &[], false).into_iter().flat_map(|switch| switch.off).collect();
+        let off: Vec<String> = switches(&values, &[]).into_iter().flat_map(|switch| switch.off).collect();
         assert_eq!(off, ["pipeline.command.values.cache=false", "pipeline.command.values.workers=0"]);
     }
 }

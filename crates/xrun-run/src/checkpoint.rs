@@ -243,7 +243,7 @@ mod tests {
         let mut bytes = std::fs::read(&weights).unwrap();
         bytes[3] ^= 1;
         write::replace(&weights, &bytes).unwrap();
-        assert!(matches!(verify(4, &mine), Err(Damaged { path }) if path == weights));
+        assert!(matches!(verify(4, &mine), Err(UnusableCheckpoint::Other { path, .. }) if path == weights));
         std::fs::remove_file(&weights).unwrap();
         assert!(verify(4, &mine).is_err_and(|error| !error.may_be_intact()), "a part is missing");
         std::fs::create_dir(&weights).unwrap();

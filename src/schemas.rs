@@ -8,7 +8,6 @@ use crate::results::comparison::Comparison;
 use crate::results::evaluation::Evaluation;
 use crate::results::explanation::Explanation;
 use crate::results::format::{LoopState, Manifest, MemoryLine, MetricsLine, PlanFile, PostMortem, Summary};
-use crate::results::hook::HookDocument;
 use crate::results::notes::Notes;
 use crate::results::prediction::Prediction;
 use crate::results::process::ProcessRecord;
@@ -39,7 +38,6 @@ pub fn record_schemas() -> Vec<(&'static str, Value)> {
         ("prediction", titled("prediction", "prediction.json of xrun predict", generate::<Prediction>(false))),
         ("notes", titled("notes", "notes.json of a run", generate::<Notes>(false))),
         ("process", titled("process", "process.json of a run", generate::<ProcessRecord>(false))),
-        ("hook", titled("hook", "What a hook reads on its standard input", generate::<HookDocument>(false))),
         ("loop_state", titled("loop_state", "state.json of a checkpoint", generate::<LoopState>(false))),
     ]
 }

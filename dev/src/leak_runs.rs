@@ -53,7 +53,7 @@ impl LeakRuns {
     pub fn run(&self, file: &Path) -> Result<Judged> {
         let mut command = self.command(file, &[]);
         command.arg("--results").arg(self.results.path());
-        command.args(["--no-hooks", "--force", "--quiet", "--json", "--progress", "json", "--fail-on", "never"]);
+        command.args(["--force", "--quiet", "--json", "--progress", "json", "--fail-on", "never"]);
         let output = command.stderr(Stdio::piped()).output()?;
         let answer: Value = serde_json::from_slice(&output.stdout)
             .map_err(|error| format!("{}: the run printed no JSON: {error}", file.display()))?;

@@ -65,8 +65,6 @@ def test_every_record_follows_its_schema(xrun: Any) -> None:
     (directory / "leaking.toml").write_text('[pipeline.dummy]\nsteps_per_epoch = 400\nleak_per_step = "1 MiB"\n[memory]\nprobe = false\n')
     (directory / "swept.toml").write_text("[pipeline.dummy]\nsteps_per_epoch = 6\n")
     xrun("trial.toml", "-q")
-    hook = '["sh", "-c", "cat > notified.json"]'
-    xrun("trial.toml", "-q", "--name", "notified", "-s", f"hooks.on_end={hook}")
     xrun("reproduce", "trial", "-q")
     xrun("note", "trial", "a note", "--tag", "tag")
     xrun("leaking.toml", "-q", "--force")
@@ -87,7 +85,6 @@ def test_every_record_follows_its_schema(xrun: Any) -> None:
         "post_mortem": [json.loads((directory / "results/limited/latest/post_mortem.json").read_text())],
         "evaluation": [json.loads(xrun("eval", "trial", "--json", "-q"))],
         "prediction": [json.loads(xrun("predict", "trial", "trial.toml", "nowhere", "--json", "-q", code=1))],
-        "hook": [json.loads((directory / "notified.json").read_text())],
         "comparison": [json.loads(xrun("compare", "trial", "trial/reproductions/latest", "--json"))],
         "sweep": [experiment(sweep / "sweep.toml")],
         "sweep_memory": [experiment(sweep / "memory.toml")],

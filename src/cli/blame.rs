@@ -32,9 +32,6 @@ pub struct BlameArguments {
     /// Steps of each twin; more find slower growth.
     #[arg(long, value_name = "STEPS", default_value_t = 200, value_parser = clap::value_parser!(u64).range(20..))]
     steps: u64,
-    /// Run the programs in `[hooks]` in the twins, and test whether they make memory grow.
-    #[arg(long)]
-    hooks: bool,
     /// Key to leave as it is in all twins (repeatable).
     #[arg(long, value_name = "KEY")]
     keep: Vec<String>,
@@ -49,7 +46,7 @@ pub struct BlameArguments {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Switch {
     name: String,
-    /// Overrides that switch it off; none for the hooks, which are an option.
+    /// Overrides that switch it off.
     off: Vec<String>,
 }
 
@@ -95,7 +92,7 @@ pub fn run(arguments: &BlameArguments, terminal: &Terminal) -> Result<u8, Failur
     let owners = read::plan(&run).map_err(Failure::failed)?.owners.into_iter();
     let caches: Vec<String> =
         owners.filter(|buffer| buffer.policy == Policy::Evict).filter_map(|buffer| buffer.key).collect();
-    let mut switches = switches(&values, &caches, arguments.hooks);
+    let mut switches = switches(&values, &caches);
     switches.retain(|switch| !arguments.keep.contains(&switch.name) && is_valid(switch, &run));
     if switches.is_empty() {
         return Err(Failure::Usage(format!("{}: nothing in this experiment can be switched off", run.display())));
@@ -110,7 +107,7 @@ pub fn run(arguments: &BlameArguments, terminal: &Terminal) -> Result<u8, Failur
 }
 
 /// Parts of an experiment that are on and can be switched off, by its values and the keys of its caches.
-fn switches(values: &BTreeMap<String, Value>, caches: &[String], hooks: bool) -> Vec<Switch> {
+fn switches(values: &BTreeMap<String, Value>, caches: &[String]) -> Vec<Switch> {
     let mut switches = Vec::new();
     let mut add = |name: &str, off: &[&str]| {
         switches.push(Switch { name: name.to_owned(), off: off.iter().map(|text| (*text).to_owned()).collect() });
@@ -151,15 +148,12 @@ fn switches(values: &BTreeMap<String, Value>, caches: &[String], hooks: bool) ->
     for (key, _) in values.iter().filter(|(key, value)| key.ends_with(".flip") && **value == Value::Bool(true)) {
         add(key, &[&format!("{key}=false")]);
     }
-    if hooks {
-        add("hooks", &[]);
-    }
     switches
 }
 
 /// Returns whether the experiment of a run is valid without a part: a pipeline has no effect on keys of buffers that it lacks.
 fn is_valid(switch: &Switch, run: &Path) -> bool {
-    switch.off.is_empty() || experiment_of(run, &switch.off).is_some()
+    experiment_of(run, &switch.off).is_some()
 }
 
 fn experiment_of(run: &Path, overrides: &[String]) -> Option<Experiment> {
@@ -361,9 +355,6 @@ impl<'a> Search<'a> {
             false => command.arg("fork").arg(&self.run),
         };
         command.args(["--name", &self.name, "--results"]).arg(&self.arguments.results.directory);
-        if self.arguments.hooks && !off.iter().any(|switch| switch.off.is_empty()) {
-            command.arg("--hooks");
-        }
         let common = self.common();
         let overrides = common.iter().chain(off.iter().flat_map(|switch| &switch.off));
         command.args(overrides.flat_map(|text| as_arguments(text)));
@@ -440,8 +431,8 @@ mod tests {
             ("checkpoint.every_steps".to_owned(), Value::from(0)),
         ]);
         let names: Vec<String> =
-            switches(&values, &["limits.frame_cache".to_owned()], true).into_iter().map(|switch| switch.name).collect();
-        assert_eq!(names, ["leaks.frame_cache", "limits.workers", "limits.frame_cache", "validation", "hooks"]);
+            switches(&values, &["limits.frame_cache".to_owned()]).into_iter().map(|switch| switch.name).collect();
+        assert_eq!(names, ["leaks.frame_cache", "limits.workers", "limits.frame_cache", "validation"]);
     }
 
     #[test]
@@ -453,7 +444,7 @@ mod tests {
             ("pipeline.command.values.seed".to_owned(), Value::from(0)),
             ("limits.workers".to_owned(), Value::from(2)),
         ]);
-        let off: Vec<String> = switches(&values, &[], false).into_iter().flat_map(|switch| switch.off).collect();
+        let off: Vec<String> = switches(&values, &[]).into_iter().flat_map(|switch| switch.off).collect();
         assert_eq!(off, ["pipeline.command.values.cache=false", "pipeline.command.values.workers=0"]);
     }
 }

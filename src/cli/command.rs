@@ -22,7 +22,7 @@ use crate::results::format::Manifest;
 use crate::results::verdict::VerdictWord;
 use crate::results::view::RunView;
 use crate::results::{read, secrets};
-use crate::run::new_run::NewRun;
+use crate::run::new_run::{CreatedRun, NewRun};
 use crate::run::prepare::Planned;
 use crate::run::resume::{self, ResumePoint};
 use crate::settings::command::{Command, ParameterValue};
@@ -138,7 +138,7 @@ pub fn start(
     let experiment = &opened.plan.experiment;
     // Before the directory is created, because a missing program is a mistake in the file.
     start::find(&request(experiment, Path::new(NO_RUN), mode, display)?).map_err(watch::failure)?;
-    let (directory, manifest) = new.create(&opened, 0)?.into_directory();
+    let CreatedRun { directory, manifest, .. } = new.create(&opened, 0)?;
     let run = absolute(&directory.path)?;
     let request = request(experiment, &run, mode, display)?;
     let prepared = PreparedRun { directory, segment: 0, seconds: 0.0, manifest, plan: opened.plan.to_file(0) };

@@ -6,7 +6,6 @@ use std::time::Instant;
 use clap::{Args, ValueHint};
 
 use super::eval::checkpoint_choice;
-use super::hooks::HookPolicy;
 use super::programs::{CommandLineOf, Programs};
 use super::resume::{find_run, new_run_advice, recorded_experiment, refuse_watched};
 use super::terminal::Failure;
@@ -44,9 +43,6 @@ pub struct ForkArguments {
     /// Start even if the plan does not fit the limits or the machine.
     #[arg(long)]
     force: bool,
-    /// Run the programs in `[hooks]`.
-    #[arg(long)]
-    hooks: bool,
     /// Run the programs that the run names, even if another user created its directory.
     #[arg(long)]
     allow_command: bool,
@@ -75,7 +71,7 @@ pub fn run(arguments: &ForkArguments) -> Result<u8, Failure> {
             path.display()
         )));
     }
-    Programs::for_run(&path, &experiment, CommandLineOf::Program, arguments.hooks).check(arguments.allow_command)?;
+    Programs::for_run(&path, &experiment, CommandLineOf::Program).check(arguments.allow_command)?;
     let checkpoint = evaluate::select_checkpoint(&path, &manifest, arguments.checkpoint).map_err(Failure::Failed)?;
     let fork = Fork::new(&manifest, &checkpoint, &overrides).map_err(Failure::failed)?;
     if !overrides.iter().any(|text| overridden_key(text) == "experiment.device") {
@@ -107,8 +103,7 @@ pub fn run(arguments: &ForkArguments) -> Result<u8, Failure> {
         fork: Some(&fork),
     };
     terminal.info(&format!("fork of {}", fork.parent));
-    let hooks = HookPolicy::for_result(arguments.hooks, &opened.plan.experiment.hooks, terminal);
-    let (_, code) = training::start(&new, &opened, task, started, &arguments.display, terminal, hooks)?;
+    let (_, code) = training::start(&new, &opened, task, started, &arguments.display, terminal)?;
     Ok(code)
 }
 

@@ -18,7 +18,6 @@ mod extend;
 mod fail_on;
 mod fork;
 mod generate;
-mod hooks;
 mod keep;
 mod list;
 mod new;
@@ -202,9 +201,6 @@ pub struct RunArguments {
     /// Start even if the plan does not fit the limits or the machine.
     #[arg(long)]
     force: bool,
-    /// Do not run the programs in `[hooks]`.
-    #[arg(long)]
-    no_hooks: bool,
     /// Fail with exit code 6 if the forecast or the run exceeds the memory contract NAME.memory.lock.
     #[arg(long, conflicts_with_all = ["steps", "smoke", "if_changed"])]
     locked: bool,
@@ -351,8 +347,6 @@ pub struct PlanArguments {
     /// Find the largest value of this key that fits, for example limits.batch_size.
     #[arg(long, value_name = "SECTION.KEY")]
     solve: Option<String>,
-    #[command(flatten)]
-    results: Results,
     /// Print as JSON.
     #[arg(long)]
     json: bool,

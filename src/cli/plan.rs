@@ -1,4 +1,4 @@
-//! `xrun plan FILE`: forecast memory and disk space, check that they fit, or find the largest value of a key that fits.
+//! `xrun plan FILE`: forecast memory, check that it fits, or find the largest value of a key that fits.
 
 use super::PlanArguments;
 use super::contract;
@@ -7,7 +7,7 @@ use crate::exit::{EXIT_DOES_NOT_FIT, exit_code};
 use crate::experiment::shape::{self, Shape};
 use crate::experiment::{Experiment, read, schema};
 use crate::invocation;
-use crate::plan::{Plan, describe, disk, duration, fit};
+use crate::plan::{Plan, describe, duration, fit};
 use crate::printable;
 use crate::probe::ProbeError;
 use crate::probe::solve::{SearchEnd, Solution, solve};
@@ -50,10 +50,6 @@ pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure
     unset.iter().for_each(|warning| terminal.info(&format!("warning: {warning}")));
     let budgets = planned.memory_budgets();
     let (fits, message) = fit::message(&forecast, &budgets);
-    let results = &arguments.results.directory;
-    let free = disk::free_bytes(results);
-    let on_disk = forecast.disk.map(|disk| disk::message(&disk, free, results, &planned.plan));
-    let disk_fits = on_disk.as_ref().is_none_or(|(fits, _)| *fits);
     let work = duration::work_after(&planned.plan, 0, false);
     let lasts = forecast.duration.map(|found| duration::message(&planned.plan, &work, &found));
     let advice = fit::advice(&planned.plan, &forecast, &budgets).map(|(largest, key)| match key {
@@ -65,12 +61,9 @@ pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure
     });
     match arguments.json {
         true => terminal.json(&serde_json::json!({
-            "fits": fits && disk_fits,
+            "fits": fits,
             "sentence": message,
             "advice": advice,
-            "disk": on_disk.as_ref().map(|(fits, message)| serde_json::json!({
-                "fits": fits, "sentence": message, "free": free,
-            })),
             "duration": forecast.duration.zip(lasts.as_ref()).map(|(found, message)| serde_json::json!({
                 "sentence": message, "seconds": found.seconds, "low": found.low, "high": found.high, "steps": found.steps,
                 "validations": found.validations, "checkpoints": found.checkpoints,
@@ -91,14 +84,11 @@ pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure
             terminal.print(&describe::forecast(&forecast, terminal.width()));
             terminal.print(&format!("\n{message}"));
             advice.iter().for_each(|advice| terminal.print(&width::fold(advice, terminal.width(), 2)));
-            let unknown = "disk: unknown, because the number of steps or the files of the command are unknown";
-            let on_disk = on_disk.as_ref().map_or(unknown, |(_, message)| message);
-            terminal.print(&width::fold(on_disk, terminal.width(), 2));
             let lasts = lasts.unwrap_or_else(|| "time: unknown, because the probe measured too little".to_owned());
             terminal.print(&width::fold(&lasts, terminal.width(), 2));
         }
     }
-    Ok(if fits && disk_fits { 0 } else { EXIT_DOES_NOT_FIT })
+    Ok(if fits { 0 } else { EXIT_DOES_NOT_FIT })
 }
 
 /// Planned experiment, its forecast and its number of parameters; or the error of a probe that does not fit or is too slow.

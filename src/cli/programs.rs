@@ -1,4 +1,4 @@
-//! Programs that a directory of results names: commands, hooks and lines of Slurm scripts. They are started without
+//! Programs that a directory of results names: commands and lines of Slurm scripts. They are started without
 //! confirmation only if this user created the directory and it has not been changed since.
 
 use std::path::{Path, PathBuf};
@@ -36,15 +36,9 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Programs of a run: its command, and its hooks if they are enabled.
-    pub fn for_run(run: &Path, experiment: &Experiment, which: CommandLineOf, hooks: bool) -> Self {
-        let mut command_lines: Vec<String> = command(run, experiment, which).into_iter().collect();
-        if hooks {
-            let hooks = &experiment.hooks;
-            let all = [&hooks.on_end, &hooks.on_growing, &hooks.on_limit, &hooks.on_failed];
-            command_lines.extend(all.into_iter().filter(|words| !words.is_empty()).map(|words| quoted(words)));
-        }
-        Self::checked(run, command_lines, trust::check_run)
+    /// Programs of a run: its command.
+    pub fn for_run(run: &Path, experiment: &Experiment, which: CommandLineOf) -> Self {
+        Self::checked(run, command(run, experiment, which).into_iter().collect(), trust::check_run)
     }
 
     /// Programs of a sweep: the command, the arguments that differ between trials, and the extra lines of Slurm scripts.

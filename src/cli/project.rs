@@ -53,7 +53,7 @@ Experiments for PROGRAM, a declarative experiment runner.
 
 ```console
 PROGRAM check NAME.toml    # check the file and its data
-PROGRAM plan NAME.toml     # forecast memory and disk space
+PROGRAM plan NAME.toml     # forecast memory
 PROGRAM NAME.toml          # run it; the last line names the report
 PROGRAM ls                 # list runs
 ```

@@ -6,7 +6,6 @@ use std::time::Instant;
 use clap::Args;
 
 use super::command;
-use super::hooks::HookPolicy;
 use super::programs::{CommandLineOf, Programs};
 use super::resume::{find_run, recorded_experiment, refuse_other_keys, refuse_watched};
 use super::terminal::{Failure, Terminal};
@@ -50,9 +49,6 @@ pub struct ReproduceArguments {
     /// Largest mean relative error of a metric. Default: 0 (bit-identical) on the CPU, 0.1 on a GPU.
     #[arg(long, value_name = "FRACTION", value_parser = tolerance)]
     tolerance: Option<f64>,
-    /// Run the programs in `[hooks]`.
-    #[arg(long)]
-    hooks: bool,
     /// Run the programs that the run names, even if another user created its directory.
     #[arg(long)]
     allow_command: bool,
@@ -118,8 +114,7 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
         }
         false => {
             let (opened, task) = planned.open(1)?;
-            let hooks = HookPolicy::for_result(arguments.hooks, &opened.plan.experiment.hooks, terminal);
-            training::start(&new, &opened, task, started, &display, terminal, hooks)?
+            training::start(&new, &opened, task, started, &display, terminal)?
         }
     };
     if code == exit_code(Outcome::Interrupted) {
@@ -162,7 +157,7 @@ fn plan(
 ) -> Result<Planned, Failure> {
     let overrides = arguments.overrides.all();
     let mut experiment = recorded_experiment(path, &overrides)?.experiment;
-    Programs::for_run(path, &experiment, CommandLineOf::Program, arguments.hooks).check(arguments.allow_command)?;
+    Programs::for_run(path, &experiment, CommandLineOf::Program).check(arguments.allow_command)?;
     let paths = data_path_keys(&experiment);
     let changeable: Vec<&str> =
         EXCLUDED_KEYS.iter().chain(CHANGEABLE).copied().chain(paths.iter().map(String::as_str)).collect();

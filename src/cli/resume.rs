@@ -8,7 +8,6 @@ use clap::{Args, ValueHint};
 
 use super::command;
 use super::extend::ExtendArguments;
-use super::hooks::HookPolicy;
 use super::programs::{CommandLineOf, Programs};
 use super::terminal::{Failure, Terminal};
 use super::training;
@@ -50,7 +49,6 @@ const CHANGEABLE: &[&str] = &[
     "training.activation_checkpointing",
     "cleanup.",
     "memory.",
-    "hooks.",
     "checkpoint.every_steps",
     "checkpoint.keep_last",
 ];
@@ -69,9 +67,6 @@ pub struct ResumeArguments {
     /// Start again at step 0 if the run has lost its checkpoints.
     #[arg(long)]
     from_start: bool,
-    /// Run the programs in `[hooks]`.
-    #[arg(long)]
-    hooks: bool,
     /// Run the programs that the run names, even if another user created its directory.
     #[arg(long)]
     allow_command: bool,
@@ -126,11 +121,10 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     let extend = arguments.extend;
     let overrides: Vec<String> = overrides.into_iter().chain(extend.overrides()).collect();
     let checked = recorded_experiment(&path, &overrides)?;
-    Programs::for_run(&path, &checked.experiment, CommandLineOf::Resume, arguments.hooks)
-        .check(arguments.allow_command)?;
+    Programs::for_run(&path, &checked.experiment, CommandLineOf::Resume).check(arguments.allow_command)?;
     let directory = directory::reopen(&path).map_err(|error| match error.source.kind() {
         ErrorKind::WouldBlock => {
-            Failure::failed(ResumeError::Busy { run: path.clone(), why: error.source.to_string() })
+            Failure::failed(ResumeError::refused(&path, format!("{}; wait for it or stop it", error.source)))
         }
         _ => Failure::failed(error),
     })?;
@@ -138,7 +132,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     let from_start = arguments.from_start || checked.experiment.command().is_some();
     let mut point =
         resume::find_resume_point(&path, extend.is_requested(), from_start).map_err(|error| match error {
-            ResumeError::Finished { .. } | ResumeError::StoppedEarly { .. } => Failure::Usage(error.to_string()),
+            ResumeError::Ended { .. } => Failure::Usage(error.to_string()),
             other => Failure::failed(other),
         })?;
     if !path.join(layout::SUMMARY).is_file() {
@@ -212,7 +206,6 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         point.manifest.fingerprint = CHANGED_BY_RESUME.into();
     }
     point.manifest.until = arguments.until.step;
-    let hooks = HookPolicy::for_result(arguments.hooks, &opened.plan.experiment.hooks, terminal);
     let stop = training::listen(&arguments.display, terminal)?;
     directory.note_process(point.segment);
     resume::rewind(&path, &mut point, &overrides).map_err(Failure::failed)?;
@@ -228,7 +221,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         stop_after: None,
         until: arguments.until.step,
     };
-    Ok(training::train(launch, task, &stop, &arguments.display, terminal, hooks).1)
+    Ok(training::train(launch, task, &stop, &arguments.display, terminal).1)
 }
 
 /// Explains who killed a run, and after an OOM kill how to avoid the next one.

@@ -5,14 +5,13 @@ use std::time::Instant;
 use super::command;
 use super::contract;
 use super::fail_on;
-use super::hooks::HookPolicy;
 use super::terminal::{Failure, Terminal};
 use super::training;
 use super::{Display, RunArguments};
 use crate::exit::EXIT_VERDICT;
 use crate::experiment::{Experiment, read};
 use crate::invocation;
-use crate::plan::{Plan, describe, disk, fit, shorten};
+use crate::plan::{Plan, describe, fit, shorten};
 use crate::results::format::Outcome;
 use crate::results::index;
 use crate::results::view::RunView;
@@ -69,14 +68,6 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
             }
         }
     }
-    if let Some(expected) = planned.plan.forecast.as_ref().and_then(|forecast| forecast.disk) {
-        let results = arguments.directory.as_ref().unwrap_or(&arguments.results.directory);
-        let (fits, message) = disk::message(&expected, disk::free_bytes(results), results, &planned.plan);
-        match fits {
-            true => terminal.detail(&format!("plan {message}")),
-            false => terminal.info(&format!("plan {message}")),
-        }
-    }
     let new = NewRun {
         location: match arguments.directory.as_deref() {
             Some(directory) => RunLocation::Exact(directory),
@@ -115,9 +106,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
                 }
                 return Ok(0);
             }
-            let skip_hooks = arguments.no_hooks || arguments.probe.is_some();
-            let hooks = if skip_hooks { HookPolicy::Skip } else { HookPolicy::Run };
-            training::start(&new, &opened, task, started, &arguments.display, terminal, hooks)?
+            training::start(&new, &opened, task, started, &arguments.display, terminal)?
         }
     };
     let violations = locked.map_or_else(Vec::new, |locked| contract::run_violations(&locked, &outcome.run));

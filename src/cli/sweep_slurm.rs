@@ -78,7 +78,7 @@ pub fn launcher<'a>(
     };
     let memory = forecasts(sweep, &known, &settings, terminal)?;
     if let Some(forecasts) = &memory {
-        terminal.info(&format!("memory by trial: {}", forecasts.memory().sizes_as_text()));
+        terminal.info(&format!("memory by trial: {}", forecasts.memory.sizes_as_text()));
     }
     if record.search.is_some() {
         let most = pluralize(settings.array_limit.unwrap_or(SEARCH_JOBS).into(), "job");

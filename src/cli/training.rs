@@ -1,17 +1,15 @@
-//! Training of a new or resumed run: signals, progress, hooks, report and outcome.
+//! Training of a new or resumed run: signals, progress, report and outcome.
 
 use std::time::Instant;
 
-use super::hooks::{HookObserver, HookPolicy};
 use super::terminal::{Failure, Terminal};
-use super::{Display, Progress, ending, hooks, progress};
+use super::{Display, Progress, ending, progress};
 use crate::exit::exit_code;
 use crate::files::layout;
 use crate::invocation;
 use crate::report::{self, ReportError};
 use crate::results::format::Outcome;
 use crate::results::timestamp;
-use crate::run::hooks::HookDispatcher;
 use crate::run::launch::Launch;
 use crate::run::new_run::NewRun;
 use crate::run::prepare::{Opened, ProgressListener, StartError, Work};
@@ -65,12 +63,11 @@ pub fn start(
     started: Instant,
     display: &Display,
     terminal: Terminal,
-    hooks: HookPolicy,
 ) -> Result<(RunOutcome, u8), Failure> {
     // Before this, signals have their default effect.
     let stop = listen(display, terminal)?;
     let run = new.create(opened, task.parameters())?;
-    Ok(train(run.launch(opened, started), task, &stop, display, terminal, hooks))
+    Ok(train(run.launch(opened, started), task, &stop, display, terminal))
 }
 
 /// Message on the first signal.
@@ -84,23 +81,20 @@ pub fn listen(display: &Display, terminal: Terminal) -> Result<StopSignal, Failu
     stop.map_err(Failure::failed)
 }
 
-/// Trains, writes the report, runs hooks and reports the outcome; returns it and the exit code.
+/// Trains, writes the report and reports the outcome; returns it and the exit code.
 pub fn train(
     launch: Launch<'_>,
     task: Box<dyn Task>,
     stop: &StopSignal,
     display: &Display,
     terminal: Terminal,
-    hooks: HookPolicy,
 ) -> (RunOutcome, u8) {
     let directory = launch.directory;
     let stops_early = launch.stop_after.is_some() || launch.until.is_some();
-    let dispatcher = HookDispatcher::new(&launch.plan.experiment.hooks, hooks == HookPolicy::Run, launch.manifest);
-    let shown = progress::observer(display.progress, terminal);
-    let mut observer = HookObserver::new(shown, dispatcher, &directory.path, launch.plan.steps);
-    let outcome = launch.train(task, stop, &mut observer);
+    let mut observer = progress::observer(display.progress, terminal);
+    let outcome = launch.train(task, stop, &mut *observer);
+    drop(observer);
     let ending = &outcome.ending;
-    let dispatcher = observer.into_dispatcher();
     // Otherwise the directory is that of another process now.
     let reported = directory.check_held().map_err(ReportError::from).and_then(|()| report::write_view(&outcome.run));
     let as_requested = stops_early && ending.outcome == Outcome::Interrupted && !stop.raised();
@@ -111,7 +105,6 @@ pub fn train(
     }
     report_outcome(&outcome, as_requested, display, terminal);
     let code = if as_requested { 0 } else { ending.exit_code() };
-    hooks::run_end_hooks(dispatcher, &outcome, code, terminal);
     let code = match (reported, code) {
         (Err(_), 0) => exit_code(Outcome::Failed),
         (Err(_), code) => code,

@@ -33,7 +33,6 @@ mod federated;
 mod fork;
 mod fuzz;
 mod habits;
-mod hooks;
 mod hostile;
 #[cfg(feature = "train")]
 mod hugging_face;
@@ -65,7 +64,6 @@ mod sweep;
 mod sweep_kills;
 mod sweep_memory;
 mod sweep_slurm;
-mod sweep_unwatched;
 #[cfg(target_os = "linux")]
 mod system_errors;
 mod tensorboard;

@@ -86,7 +86,6 @@ fn reading_a_checkpoint_as_a_resume_does_is_in_the_plan() {
     let needed = row["bytes"].as_u64().unwrap();
     assert!((24 << 20..25 << 20).contains(&needed), "{row}");
     assert!(forecast["heap_peak"].as_u64().unwrap() >= needed, "{forecast}");
-    assert!((24 << 20..25 << 20).contains(&forecast["disk"]["checkpoint"].as_u64().unwrap()), "{plan}");
     // A run that does not begin at a checkpoint needs none of it, and nothing of it is reported beside what came.
     workplace.exits(0, &["trial.toml", "-q"]);
     let summary = json(&workplace.latest("trial").join("summary.json"));

@@ -12,6 +12,8 @@ use crate::workplace::{Output, Workplace, lines, lines_with, redacted, skipped, 
 /// Four trials: two that are alike in memory, and two that need clearly more.
 const HELD: &str = include_str!("../experiments/tiny/swept-memory.toml");
 
+const LEAK: &str = include_str!("../experiments/tiny/swept-leak.toml");
+
 fn toml(path: &Path) -> toml::Table {
     text(path).parse().unwrap()
 }
@@ -164,7 +166,7 @@ fn a_run_that_died_of_memory_is_submitted_once_more_with_more_and_not_twice() {
 #[test]
 fn a_leak_that_died_of_memory_is_a_row_that_says_what_grew_and_is_not_submitted_again() {
     let cluster = Cluster::new();
-    cluster.file("leak.toml", crate::sweep_unwatched::LEAK);
+    cluster.file("leak.toml", LEAK);
     cluster.tell("end_1_0", "OUT_OF_MEMORY 150");
     let output =
         cluster.exits(1, &["sweep", "leak.toml", "--launcher", "slurm", "-s", "launcher.slurm.memory=150 MiB"]);

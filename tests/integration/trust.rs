@@ -195,39 +195,10 @@ fn a_command_of_a_directory_from_elsewhere_is_not_reproduced_unasked() {
     }
     assert!(!workplace.path("started").exists());
     assert_eq!(as_another(&workplace, &["reproduce", "us", ALLOW]).code, 0);
-    assert!(workplace.path("started").exists());
-}
-
-#[test]
-fn hooks_of_a_directory_from_elsewhere_need_the_same() {
-    let workplace = Workplace::with(
-        "notified.toml",
-        "[pipeline.dummy]\nfail_at_step = 9\n[hooks]\non_end = [\"touch\", \"started\"]\n",
-    );
-    workplace.exits(1, &["notified.toml", "-q", "--no-hooks"]);
-    let begun = workplace.latest("notified");
-    let without = as_another(&workplace, &["resume", "notified"]);
-    assert!(without.code == 1 && !workplace.path("started").exists(), "nothing is started: {without:?}");
-    for command in ["resume", "reproduce"] {
-        let output = as_another(&workplace, &[command, "notified", "--hooks"]);
-        refuses(&workplace, &output, "touch started", "resolved.toml");
-    }
-    assert_eq!(begun, workplace.latest("notified"));
-    assert_eq!(as_another(&workplace, &["resume", "notified", "--hooks", ALLOW, "-q"]).code, 1);
-    assert!(workplace.path("started").exists());
-}
-
-#[test]
-fn a_reproduction_of_a_directory_from_elsewhere_is_not_ones_own() {
-    let workplace = Workplace::with(
-        "notified.toml",
-        "[pipeline.dummy]\nsteps_per_epoch = 5\n[hooks]\non_end = [\"touch\", \"started\"]\n",
-    );
-    workplace.exits(0, &["notified.toml", "-q", "--no-hooks"]);
-    assert_eq!(as_another(&workplace, &["reproduce", "notified", "-q"]).code, 0);
-    let made = std::fs::canonicalize(workplace.path("results/notified/reproductions/latest")).unwrap();
-    let output = as_another(&workplace, &["reproduce", made.to_str().unwrap(), "--hooks"]);
-    refuses(&workplace, &output, "touch started", "creator.hmac");
+    std::fs::remove_file(workplace.path("started")).unwrap();
+    let made = std::fs::canonicalize(workplace.path("results/us/reproductions/latest")).unwrap();
+    let again = as_another(&workplace, &["reproduce", made.to_str().unwrap()]);
+    refuses(&workplace, &again, "touch started", "creator.hmac");
 }
 
 #[test]

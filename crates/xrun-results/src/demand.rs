@@ -33,42 +33,12 @@ pub struct Forecast {
     /// are listed: no queues, caches and leaks.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub floors: BTreeMap<String, u64>,
-    /// Disk space of the results; `null` if unknown.
-    pub disk: Option<DiskForecast>,
     /// Duration of the run; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub duration: Option<DurationForecast>,
     /// Durations in the probe, from which `duration` follows; absent if unknown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub probe_durations: Option<Durations>,
-}
-
-/// Maximum disk space of a run's results, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct DiskForecast {
-    /// Size of one checkpoint.
-    pub checkpoint: u64,
-    /// Maximum number of checkpoints at a time: those kept and one being written.
-    pub checkpoints: u64,
-    /// `memory.jsonl` and `metrics.jsonl`.
-    pub trace: u64,
-    /// Size of everything else, as measured in the probe.
-    pub rest: u64,
-    /// Total: all checkpoints, the trace and the rest.
-    pub total: u64,
-}
-
-/// Disk space used by a probe, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct DiskDemand {
-    /// Size of the largest checkpoint.
-    pub checkpoint: u64,
-    /// Mean length of a line of `memory.jsonl`.
-    pub sample: u64,
-    /// Mean length of a line of `metrics.jsonl`.
-    pub metrics_line: u64,
-    /// Size of everything else.
-    pub rest: u64,
 }
 
 /// A component of a forecast.

@@ -14,7 +14,6 @@ pub mod explanation;
 pub mod export;
 pub mod format;
 pub mod git;
-pub mod hook;
 pub mod index;
 mod index_error;
 pub mod judge;

@@ -70,8 +70,7 @@ pub fn check_run(run: &Path) -> Result<(), Untrusted> {
 /// Records that this user created the run. On failure the run continues; if it names programs, `log.txt` says so.
 pub fn sign_run(run: &Path, experiment: &Experiment) {
     let Some(contents) = run_contents(run) else { return };
-    let names_programs = experiment.command().is_some() || !experiment.hooks.is_default();
-    if let (Err(why), true) = (sign(run, &contents), names_programs) {
+    if let (Err(why), true) = (sign(run, &contents), experiment.command().is_some()) {
         log::append(run, &[unsigned_message(&why)]);
     }
 }

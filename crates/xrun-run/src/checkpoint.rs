@@ -85,37 +85,13 @@ pub enum UnusableCheckpoint {
     /// The state, or a file that it lists, is missing, damaged or cannot be read.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// The state is that of another step than its directory.
-    #[error("{}: the state is of step {found}, but the directory is of step {expected}", path.display())]
-    OtherStep {
-        /// File of the state.
-        path: PathBuf,
-        /// Step of the state.
-        found: u64,
-        /// Step of the directory.
-        expected: u64,
-    },
-    /// Another run wrote the checkpoint.
-    #[error("{}: written by the run {found}, not by {expected}", path.display())]
-    OtherRun {
-        /// File of the state.
-        path: PathBuf,
-        /// Run that wrote the checkpoint.
-        found: String,
-        /// Run in whose directory it is.
-        expected: String,
-    },
-    /// The fingerprint differs.
-    #[error("{}: the fingerprint is of another experiment, other data or another program", path.display())]
-    OtherFingerprint {
-        /// File of the state.
-        path: PathBuf,
-    },
-    /// A file has changed since it was written.
-    #[error("{}: {}", path.display(), checksum::DAMAGED)]
-    Damaged {
+    /// A file is not as this run wrote it after this step.
+    #[error("{}: {why}", path.display())]
+    Other {
         /// The file.
         path: PathBuf,
+        /// What differs.
+        why: String,
     },
 }
 
@@ -131,20 +107,21 @@ impl UnusableCheckpoint {
 pub fn verify(checkpoint: &Path, step: u64, manifest: &Manifest) -> Result<LoopState, UnusableCheckpoint> {
     let state = read::loop_state(checkpoint)?;
     let path = checkpoint.join(layout::LOOP_STATE);
+    let other = |path, why: String| Err(UnusableCheckpoint::Other { path, why });
     if state.step != step {
-        return Err(UnusableCheckpoint::OtherStep { path, found: state.step, expected: step });
+        return other(path, format!("the state is of step {}, but the directory is of step {step}", state.step));
     }
     if state.run != manifest.run_id() {
-        return Err(UnusableCheckpoint::OtherRun { path, found: state.run, expected: manifest.run_id() });
+        return other(path, format!("written by the run {}, not by {}", state.run, manifest.run_id()));
     }
     if manifest.fingerprint != CHANGED_BY_RESUME && state.fingerprint != manifest.fingerprint {
-        return Err(UnusableCheckpoint::OtherFingerprint { path });
+        return other(path, "the fingerprint is of another experiment, other data or another program".into());
     }
     for (name, written) in &state.files {
         let path = checkpoint.join(name);
         match digest_at(&path) {
             Ok(digest) if digest == *written => {}
-            Ok(_) => return Err(UnusableCheckpoint::Damaged { path }),
+            Ok(_) => return other(path, checksum::DAMAGED.into()),
             Err(source) => return Err(ReadError::File { path, source }.into()),
         }
     }
@@ -255,16 +232,18 @@ mod tests {
         let verify = |step, manifest: &Manifest| verify(&checkpoint, step, manifest);
         assert_eq!(verify(4, &mine).unwrap().files.len(), 1);
         assert!(verify(4, &manifest("r1", CHANGED_BY_RESUME)).is_ok(), "its run was resumed with another value");
-        use UnusableCheckpoint::{Damaged, OtherFingerprint, OtherRun, OtherStep};
-        assert!(matches!(verify(5, &mine), Err(OtherStep { found: 4, expected: 5, .. })));
-        let error = verify(4, &manifest("r2", "ab")).unwrap_err();
-        assert!(matches!(&error, OtherRun { found, .. } if found.ends_with("/r1")), "{error}");
-        assert!(matches!(verify(4, &manifest("r1", "cd")), Err(OtherFingerprint { .. })));
+        let refused = |step, manifest: &Manifest| match verify(step, manifest) {
+            Err(UnusableCheckpoint::Other { why, .. }) => why,
+            other => panic!("{other:?}"),
+        };
+        assert!(refused(5, &mine).contains("of step 4, but the directory is of step 5"));
+        assert!(refused(4, &manifest("r2", "ab")).contains("/r1"));
+        assert!(refused(4, &manifest("r1", "cd")).contains("fingerprint"));
         let weights = checkpoint.join(layout::WEIGHTS);
         let mut bytes = std::fs::read(&weights).unwrap();
         bytes[3] ^= 1;
         write::replace(&weights, &bytes).unwrap();
-        assert!(matches!(verify(4, &mine), Err(Damaged { path }) if path == weights));
+        assert!(matches!(verify(4, &mine), Err(UnusableCheckpoint::Other { path, .. }) if path == weights));
         std::fs::remove_file(&weights).unwrap();
         assert!(verify(4, &mine).is_err_and(|error| !error.may_be_intact()), "a part is missing");
         std::fs::create_dir(&weights).unwrap();
@@ -289,7 +268,7 @@ mod tests {
         assert!(verify(&checkpoint, 4, &mine).is_ok());
         write::replace(&exported, b"weighty").unwrap();
         let damaged = verify(&checkpoint, 4, &mine).unwrap_err();
-        assert!(matches!(&damaged, UnusableCheckpoint::Damaged { path } if *path == exported), "{damaged}");
+        assert!(matches!(&damaged, UnusableCheckpoint::Other { path, .. } if *path == exported), "{damaged}");
     }
 
     #[test]

@@ -15,7 +15,8 @@ pub struct DemandCollector {
     leaks: Vec<String>,
     /// Batches of a validation.
     episodes: u64,
-    demand: Demand,
+    /// Demand so far, without the owners.
+    pub so_far: Demand,
     peaks: Peaks,
     /// Smallest number of bytes that each owner held after a step other than the first.
     minima: BTreeMap<String, u64>,
@@ -61,10 +62,10 @@ impl DemandCollector {
         if std::mem::take(&mut self.checkpoint_loaded) {
             let before = self.before.map_or(0, |before| before.heap);
             let working = line.host.heap_high.unwrap_or_default().saturating_sub(before);
-            self.demand.load = self.demand.load.max(working);
+            self.so_far.load = self.so_far.load.max(working);
             return;
         }
-        let demand = &mut self.demand;
+        let demand = &mut self.so_far;
         let now = Baseline {
             heap: line.host.heap,
             owners: line.owners.values().sum(),
@@ -145,12 +146,7 @@ impl DemandCollector {
 
     /// Notes the bytes that the pool had reserved at the end of autotuning.
     pub fn autotuned(&mut self, reserved: u64) {
-        self.demand.device_tuning_peak = self.demand.device_tuning_peak.max(Some(reserved));
-    }
-
-    /// Demand so far, without the owners.
-    pub fn so_far(&self) -> &Demand {
-        &self.demand
+        self.so_far.device_tuning_peak = self.so_far.device_tuning_peak.max(Some(reserved));
     }
 
     /// Demand so far, with the peaks of the owners.
@@ -160,7 +156,7 @@ impl DemandCollector {
             let held = OwnerDemand { peak: owner.peak_bytes, floor, policy: owner.policy };
             (owner.name.clone(), held)
         });
-        Demand { owners: owners.collect(), ..self.demand.clone() }
+        Demand { owners: owners.collect(), ..self.so_far.clone() }
     }
 }
 
@@ -272,7 +268,7 @@ mod tests {
                 driver: Some(driver),
                 ..line(SamplePoint::Step, 1, 10 * MIB, 10 * MIB, 0)
             });
-            collector.so_far().device_beside_pool
+            collector.so_far.device_beside_pool
         };
         assert_eq!(with(None, 63 * MIB), Some(40 * MIB), "63 less the 3 of others and the pool's 20");
         assert_eq!(with(Some(70 * MIB), 100 * MIB), Some(50 * MIB), "by the driver");

@@ -108,23 +108,27 @@ pub fn create(
     let parent = results.join(experiment);
     write::create_directories(&parent)?;
     let base = format!("{}_{}", now.format("%Y-%m-%dT%H-%M-%S"), &fingerprint[..6.min(fingerprint.len())]);
-    for attempt in 1..=ATTEMPTS {
-        let id = if attempt == 1 { base.clone() } else { format!("{base}-{attempt}") };
-        let path = parent.join(&id);
+    let path = create_numbered(&parent, &base)?;
+    let directory = RunDirectory::locked_new(path.clone(), name_of(&path))?;
+    link_latest(&parent, &directory.id);
+    Ok(directory)
+}
+
+/// Creates a directory with this name, or the same with a number if there is one.
+///
+/// # Errors
+/// It cannot be created.
+pub fn create_numbered(parent: &Path, name: &str) -> Result<PathBuf, WriteError> {
+    let numbered = (2..=ATTEMPTS).map(|number| format!("{name}-{number}"));
+    for name in std::iter::once(name.to_owned()).chain(numbered) {
+        let path = parent.join(name);
         match write::create_new_directory(&path) {
-            Ok(()) => {
-                let directory = RunDirectory::locked_new(path, id)?;
-                link_latest(&parent, &directory.id);
-                return Ok(directory);
-            }
             Err(error) if error.source.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => return Err(error),
+            made => return made.map(|()| path),
         }
     }
-    write::with_path(
-        &parent,
-        Err(io::Error::new(io::ErrorKind::AlreadyExists, "too many runs of this name within one second")),
-    )
+    let error = io::Error::new(io::ErrorKind::AlreadyExists, "too many runs of this name within one second");
+    write::with_path(parent, Err(error))
 }
 
 /// Creates exactly this directory for a run, and its parents.
@@ -212,14 +216,11 @@ pub fn age(run: &Path, files: &[&str]) -> Option<Duration> {
 
 /// Points the symlink `latest` to a run; failures are ignored, as file systems may lack symlinks.
 pub fn link_latest(parent: &Path, id: &str) {
-    #[cfg(unix)]
-    {
-        let temporary = parent.join(format!(".{}-{id}", layout::LATEST));
-        let latest = parent.join(layout::LATEST);
-        let linked = std::os::unix::fs::symlink(id, &temporary).and_then(|()| std::fs::rename(&temporary, &latest));
-        if linked.and_then(|()| write::sync_entry(&latest)).is_err() {
-            let _ = std::fs::remove_file(&temporary);
-        }
+    let temporary = parent.join(format!(".{}-{id}", layout::LATEST));
+    let latest = parent.join(layout::LATEST);
+    let linked = std::os::unix::fs::symlink(id, &temporary).and_then(|()| std::fs::rename(&temporary, &latest));
+    if linked.and_then(|()| write::sync_entry(&latest)).is_err() {
+        let _ = std::fs::remove_file(&temporary);
     }
 }
 

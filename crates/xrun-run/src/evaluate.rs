@@ -7,6 +7,7 @@ use std::time::Instant;
 use super::clock::Clock;
 use super::prepare::{Opened, StartError, device_error};
 use super::{checkpoint, images, manifest};
+use crate::directory;
 use crate::memory::sources;
 use crate::plan::Plan;
 use xrun_core::files::{layout, write};
@@ -153,16 +154,9 @@ pub fn evaluate(
 
 /// Creates a directory that is named by the time, as runs are.
 pub(super) fn create_dated_directory(parent: &Path) -> Result<PathBuf, StartError> {
-    let base = timestamp::time().format("%Y-%m-%dT%H-%M-%S").to_string();
     write::create_directory(parent).map_err(StartError::failed)?;
-    let mut names = std::iter::once(base.clone()).chain((2_u32..).map(|number| format!("{base}_{number}")));
-    loop {
-        let directory = parent.join(names.next().unwrap_or_default());
-        match write::create_new_directory(&directory) {
-            Err(error) if error.source.kind() == std::io::ErrorKind::AlreadyExists => {}
-            made => return made.map(|()| directory).map_err(StartError::failed),
-        }
-    }
+    let name = timestamp::time().format("%Y-%m-%dT%H-%M-%S").to_string();
+    directory::create_numbered(parent, &name).map_err(StartError::failed)
 }
 
 /// Metrics of the run's own validation after `wanted` steps; the last one if a resume repeated it.

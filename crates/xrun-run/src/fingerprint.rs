@@ -12,7 +12,7 @@ use xrun_core::experiment::resolved::flat;
 use xrun_results::build_info::{build_info, code_digest, lock_digest};
 
 /// Keys that change neither the numbers nor the memory of a run that does all its steps: name, device, limits that only stop
-/// it, the probe and the hooks.
+/// it, and the probe.
 ///
 /// Keys that change memory but no metric (buffers, cleanup, trace) are not excluded: memory is a result.
 pub const EXCLUDED_KEYS: &[&str] = &[
@@ -25,11 +25,6 @@ pub const EXCLUDED_KEYS: &[&str] = &[
     "limits.host_memory",
     "limits.device_memory",
     "memory.probe",
-    "hooks.on_end",
-    "hooks.on_growing",
-    "hooks.on_limit",
-    "hooks.on_failed",
-    "hooks.time_limit",
 ];
 
 /// Computes the fingerprint of a planned experiment.
@@ -76,7 +71,6 @@ mod tests {
             "[training]\ntime_limit = \"1 h\"\n",
             "[limits]\nhost_memory = \"1 GiB\"\ndevice_memory = \"2 GiB\"\n",
             "[limits]\nworkers = 1\n",
-            "[hooks]\non_end = [\"true\"]\n",
         ] {
             assert_eq!(of(same), plain, "{same}");
         }

@@ -14,7 +14,6 @@ pub mod exit;
 pub mod fingerprint;
 pub mod fork;
 pub mod gradient_norms;
-pub mod hooks;
 pub mod host;
 pub mod images;
 pub mod initial_weights;

@@ -54,7 +54,8 @@ pub struct NewRun<'a> {
 pub struct CreatedRun {
     /// Directory of the run.
     pub directory: RunDirectory,
-    manifest: Manifest,
+    /// Contents of `manifest.json`.
+    pub manifest: Manifest,
     state: LoopState,
     stop_after: Option<u64>,
     until: Option<u64>,
@@ -113,11 +114,6 @@ impl<'a> NewRun<'a> {
 }
 
 impl CreatedRun {
-    /// Returns directory and manifest alone, for a run whose work is done by a command.
-    pub fn into_directory(self) -> (RunDirectory, Manifest) {
-        (self.directory, self.manifest)
-    }
-
     /// Launch of its training. `started` is the start of the program, from which `training.time_limit` counts.
     pub fn launch<'a>(&'a self, opened: &'a Opened, started: Instant) -> Launch<'a> {
         Launch {

@@ -30,7 +30,7 @@ pub fn build(
     mut owners: Vec<OwnerSummary>,
     parameters: u64,
 ) -> PostMortem {
-    let demand = recorder.demand(&owners);
+    let demand = recorder.demand.demand(&owners);
     let growth = growth(recorder.verdict(), reached);
     owners.sort_by_key(|owner| std::cmp::Reverse(line.owners.get(&owner.name).copied().unwrap_or_default()));
     PostMortem {
@@ -206,19 +206,13 @@ pub fn message(record: &PostMortem, run: &Path) -> String {
     let tips: Vec<String> =
         record.suggestions.iter().take(3).map(|one| format!("-s {}={}", one.key, one.value)).collect();
     let growth = record.growth.as_ref().map_or_else(String::new, |growth| format!("; {}", growth.message));
+    let advice = format!("try {}", tips.join(" or "));
+    let shows = format!("`{} verdict {}` shows what grows", invocation::program(), run.display());
     let tips = match (&record.growth, tips.is_empty()) {
-        (Some(_), true) => {
-            format!(
-                "`{} verdict {}` shows what grows; a higher limit only delays the end",
-                invocation::program(),
-                run.display()
-            )
-        }
-        (Some(_), false) => {
-            format!("try {}; `{} verdict {}` shows what grows", tips.join(" or "), invocation::program(), run.display())
-        }
+        (Some(_), true) => format!("{shows}; a higher limit only delays the end"),
+        (Some(_), false) => format!("{advice}; {shows}"),
         (None, true) => "use a machine with more memory".into(),
-        (None, false) => format!("try {}", tips.join(" or ")),
+        (None, false) => advice,
     };
     let step = match record.demand.step {
         0 => String::new(),

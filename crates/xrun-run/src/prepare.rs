@@ -37,7 +37,7 @@ use crate::memory::sources::GpuInUse;
 use crate::plan;
 use crate::plan::fit;
 use crate::plan::fit::MemoryBudget;
-use crate::plan::{Plan, disk, duration, forecast};
+use crate::plan::{Plan, duration, forecast};
 use crate::probe;
 use crate::probe::{Probe, ProbeError, cache};
 use crate::stop::ScopedStopSignal;
@@ -200,7 +200,6 @@ impl Planned {
     pub fn forecast(&mut self, file: &Path, overrides: &[String]) -> Result<(Forecast, u64), ProbeError> {
         let probe = self.probe(file, overrides)?;
         let mut forecast = self.forecast_from(&probe);
-        forecast.disk = probe.disk.and_then(|left| disk::forecast(&self.plan, &left));
         let work = duration::work_after(&self.plan, 0, false);
         forecast.duration = duration::forecast(&work, &Durations::default(), probe.durations.as_ref());
         forecast.probe_durations.clone_from(&probe.durations);

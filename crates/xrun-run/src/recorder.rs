@@ -15,9 +15,7 @@ use xrun_core::files::layout;
 use xrun_core::files::write::{LineWriter, WriteError};
 use xrun_core::task::Task;
 use xrun_results::export::event_file_writer::EventFileWriter;
-use xrun_results::format::{
-    Demand, DriverMemory, MemoryLine, MemorySummary, MetricsLine, OwnerSummary, SamplePoint, WrittenLines,
-};
+use xrun_results::format::{MemoryLine, MetricsLine, SamplePoint, WrittenLines};
 use xrun_results::judge;
 use xrun_results::read;
 use xrun_results::read::ReadError;
@@ -40,15 +38,18 @@ pub struct Recorder {
     events: Option<EventFileWriter>,
     /// Time of the last flush.
     flushed: Instant,
-    tracer: Tracer,
+    /// Sampler of memory.
+    pub tracer: Tracer,
     watch: Watch,
     training: TrainingWatch,
-    demand: DemandCollector,
-    /// At most as many as there are series.
-    suspects: Vec<String>,
+    /// Collector of the memory that each phase needs.
+    pub demand: DemandCollector,
+    /// Names of the series that seem to grow: at most as many as there are series.
+    pub suspects: Vec<String>,
     /// First step at which the suspects are updated again.
     next_suspect_step: u64,
-    newest: Option<MemoryLine>,
+    /// Newest memory sample of this process.
+    pub newest: Option<MemoryLine>,
 }
 
 /// Longest time that a line stays in a buffer: readers of an active or killed run miss at most the lines of this period.
@@ -163,21 +164,6 @@ impl Recorder {
         Ok(self.newest.insert(line))
     }
 
-    /// Notes that a checkpoint was loaded: the next sample measures that alone.
-    pub fn checkpoint_loaded(&mut self) {
-        self.demand.checkpoint_loaded();
-    }
-
-    /// Notes the kind of a step that was done: the next sample measures it.
-    pub fn step_done(&mut self, kind: &'static str) {
-        self.demand.step_done(kind);
-    }
-
-    /// Notes the bytes that the device's pool had reserved at the end of autotuning.
-    pub fn autotuned(&mut self, reserved: u64) {
-        self.demand.autotuned(reserved);
-    }
-
     /// Adds a line with the time to `log.txt`.
     pub fn log(&mut self, text: &str) -> Result<(), WriteError> {
         let text: String = text
@@ -211,16 +197,6 @@ impl Recorder {
         !self.suspects.is_empty()
     }
 
-    /// Newest memory sample of this process.
-    pub fn newest_sample(&self) -> Option<&MemoryLine> {
-        self.newest.as_ref()
-    }
-
-    /// Names of the series that seem to grow.
-    pub fn suspects(&self) -> &[String] {
-        &self.suspects
-    }
-
     /// Verdict on all samples of the run.
     pub fn verdict(&self) -> Verdict {
         self.watch.verdict()
@@ -229,26 +205,6 @@ impl Recorder {
     /// Verdict on the training so far; `None` without a loss and a validation.
     pub fn training_verdict(&self, end: Option<TrainingEnd>) -> Option<TrainingVerdict> {
         (!self.training.is_empty()).then(|| self.training.verdict(end))
-    }
-
-    /// Memory that each phase needed so far, without the owners.
-    pub fn demand_so_far(&self) -> &Demand {
-        self.demand.so_far()
-    }
-
-    /// Memory that each phase needed so far, with the `owners` of the ledger.
-    pub fn demand(&self, owners: &[OwnerSummary]) -> Demand {
-        self.demand.demand(owners)
-    }
-
-    /// Memory of the GPU by its driver; `None` without a GPU or where the driver does not report it.
-    pub fn gpu_memory(&self) -> Option<DriverMemory> {
-        self.tracer.gpu_memory()
-    }
-
-    /// Peaks so far, and the overhead of measuring relative to the time of the steps.
-    pub fn memory_summary(&self, training: Duration) -> MemorySummary {
-        self.tracer.summary(training)
     }
 }
 

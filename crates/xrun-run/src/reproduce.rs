@@ -9,7 +9,7 @@ use crate::plan::Plan;
 use xrun_core::device::{DeviceKind, SelectedDevice, supports_tf32};
 use xrun_core::units::pluralize;
 use xrun_results::build_info;
-use xrun_results::format::{Code, Host, Manifest, Outcome, Summary, VERSION};
+use xrun_results::format::{Code, Device, Host, Manifest, Outcome, Summary, VERSION};
 use xrun_results::metrics_comparison;
 use xrun_results::metrics_comparison::MetricsComparison;
 use xrun_results::read;
@@ -65,75 +65,76 @@ impl Original {
     }
 }
 
-/// Changes of code, data, machine and device since the original run.
+/// Changes of code, data, machine and device since the original run. A value that is unknown on one side is no change.
 pub fn changes(before: &Manifest, plan: &Plan, chosen: &SelectedDevice) -> Vec<EnvironmentChange> {
     let here = std::env::current_dir().unwrap_or_default();
-    let mut changes = Changes::default();
-    changes.compare_code(&before.code, &build_info::code(&here, false));
-    for (name, now) in &plan.facts.data_digests {
-        if let Some(then) = before.data.get(name) {
-            changes.compare(&format!("data: {name}"), then, now);
-        }
-    }
-    changes.compare_host(&before.host, &host::host());
-    if before.watched.is_some() {
+    let data = plan.facts.data_digests.iter().map(|(name, now)| {
+        let value = |digest: Option<&String>| (format!("data: {name}"), digest.cloned());
+        (value(before.data.get(name)), value(Some(now)))
+    });
+    let on_device = |device: &Device| if before.watched.is_some() { Vec::new() } else { device_values(device) };
+    let now = (build_info::code(&here, false), manifest::device(chosen, &plan.experiment.device));
+    let pairs = std::iter::zip(code_values(&before.code), code_values(&now.0))
+        .chain(data)
+        .chain(std::iter::zip(host_values(&before.host), host_values(&host::host())))
         // The device of a command is unknown.
-        return changes.0;
+        .chain(std::iter::zip(on_device(&before.device), on_device(&now.1)));
+    let changed = pairs.filter_map(|((what, then), (_, now))| {
+        let (then, now) = then.zip(now).filter(|(then, now)| then != now)?;
+        Some(EnvironmentChange { what, then, now })
+    });
+    let mut changes: Vec<EnvironmentChange> = changed.collect();
+    // Several commits may have the same sources.
+    if before.code.source_digest == now.0.source_digest {
+        changes.retain(|change| change.what != COMMIT);
     }
-    let (then, now) = (&before.device, manifest::device(chosen, &plan.experiment.device));
-    changes.compare("device", &then.chosen, &now.chosen);
-    changes.compare("device: name", &then.name, &now.name);
-    let driver = |driver: &Option<String>| driver.clone().unwrap_or_else(|| "none".into());
-    changes.compare("device: driver", &driver(&then.driver), &driver(&now.driver));
-    changes.compare_known("device: compute capability", &then.compute_capability, &now.compute_capability);
-    changes.compare_known("device: LLVM", &then.llvm, &now.llvm);
-    changes.compare_known("device: kernels on the CPU", &then.cpu_kernels, &now.cpu_kernels);
-    changes.compare_known("device: products of 32-bit floats", &then.float32_products, &now.float32_products);
     // On the CPU the device is the processor, which is compared above.
-    changes.0.dedup_by(|later, earlier| {
+    changes.dedup_by(|later, earlier| {
         later.what == "device: name" && (&later.then, &later.now) == (&earlier.then, &earlier.now)
     });
-    changes.0
+    changes
 }
 
-#[derive(Default)]
-struct Changes(Vec<EnvironmentChange>);
+/// Name of a value that is compared, and the value; `None` if it is unknown.
+type Named = (String, Option<String>);
 
-impl Changes {
-    fn compare(&mut self, what: &str, then: &str, now: &str) {
-        if then != now {
-            self.0.push(EnvironmentChange { what: what.into(), then: then.into(), now: now.into() });
-        }
-    }
+fn named<const N: usize>(values: [(&str, Option<String>); N]) -> Vec<Named> {
+    values.map(|(name, value)| (name.to_owned(), value)).into()
+}
 
-    /// Compares values of which both are known.
-    fn compare_known(&mut self, what: &str, then: &Option<String>, now: &Option<String>) {
-        if let (Some(then), Some(now)) = (then, now) {
-            self.compare(what, then, now);
-        }
-    }
+/// Name of the commit among the values.
+const COMMIT: &str = "code: built from commit";
 
-    fn compare_code(&mut self, then: &Code, now: &Code) {
-        self.compare("code: version", &then.xrun, &now.xrun);
-        self.compare("code: lock file", &then.lock_digest, &now.lock_digest);
-        self.compare("code: features", &then.features.join(" "), &now.features.join(" "));
-        self.compare_known("code: sources", &then.source_digest, &now.source_digest);
-        let commit = |code: &Code| {
-            let changed = if code.built_with_changes == Some(true) { " with changes" } else { "" };
-            code.built_commit.as_ref().map(|commit| format!("{commit}{changed}"))
-        };
-        // Several commits may have the same sources.
-        if then.source_digest != now.source_digest {
-            self.compare_known("code: built from commit", &commit(then), &commit(now));
-        }
-    }
+fn code_values(code: &Code) -> Vec<Named> {
+    let changed = if code.built_with_changes == Some(true) { " with changes" } else { "" };
+    named([
+        ("code: version", Some(code.xrun.clone())),
+        ("code: lock file", Some(code.lock_digest.clone())),
+        ("code: features", Some(code.features.join(" "))),
+        ("code: sources", code.source_digest.clone()),
+        (COMMIT, code.built_commit.as_ref().map(|commit| format!("{commit}{changed}"))),
+    ])
+}
 
-    fn compare_host(&mut self, then: &Host, now: &Host) {
-        self.compare("machine: processor", &then.processor, &now.processor);
-        self.compare("machine: instruction sets", &then.instruction_sets, &now.instruction_sets);
-        self.compare("machine: cores", &then.cores.to_string(), &now.cores.to_string());
-        self.compare("machine: system", &then.system, &now.system);
-    }
+fn host_values(host: &Host) -> Vec<Named> {
+    named([
+        ("machine: processor", Some(host.processor.clone())),
+        ("machine: instruction sets", Some(host.instruction_sets.clone())),
+        ("machine: cores", Some(host.cores.to_string())),
+        ("machine: system", Some(host.system.clone())),
+    ])
+}
+
+fn device_values(device: &Device) -> Vec<Named> {
+    named([
+        ("device", Some(device.chosen.clone())),
+        ("device: name", Some(device.name.clone())),
+        ("device: driver", Some(device.driver.clone().unwrap_or_else(|| "none".into()))),
+        ("device: compute capability", device.compute_capability.clone()),
+        ("device: LLVM", device.llvm.clone()),
+        ("device: kernels on the CPU", device.cpu_kernels.clone()),
+        ("device: products of 32-bit floats", device.float32_products.clone()),
+    ])
 }
 
 /// Sources of nondeterminism of a device.

@@ -3,7 +3,7 @@
 use std::fmt::Display;
 use std::path::{Path, PathBuf};
 
-use super::checkpoint::{self, UnusableCheckpoint};
+use super::checkpoint;
 use super::fingerprint::fingerprint;
 use crate::plan::Plan;
 use xrun_core::experiment::overrides::overridden_key;
@@ -43,82 +43,29 @@ pub enum ResumeError {
     /// A record of the run is missing or damaged.
     #[error(transparent)]
     Read(#[from] ReadError),
-    /// A checkpoint cannot be read now.
-    #[error("{0}; nothing was changed: try again when the file can be read")]
-    Checkpoint(UnusableCheckpoint),
-    /// The run has trained, and none of its checkpoints is left.
-    #[error(
-        "{}: no intact checkpoint, although {why}; restore one below `{}`, or start again at step 0 with `--from-start`",
-        run.display(),
-        layout::CHECKPOINTS
-    )]
-    NoCheckpoint {
+    /// The run has ended, and is not to be trained further.
+    #[error("{}: {why}", run.display())]
+    Ended {
         /// Directory of the run.
         run: PathBuf,
-        /// Evidence of a checkpoint.
+        /// How it ended, and how to train further.
         why: String,
     },
-    /// All steps of the run are done.
-    #[error("{}: all steps are done; {hint}", run.display())]
-    Finished {
-        /// Directory of the run.
-        run: PathBuf,
-        /// Advice on how to train further.
-        hint: String,
-    },
-    /// Early stopping ended the run.
-    #[error(
-        "{}: the run {why}; to train further, start a new run of its `{}` with a larger `training.early_stopping.patience`",
-        run.display(),
-        layout::RESOLVED
-    )]
-    StoppedEarly {
-        /// Directory of the run.
-        run: PathBuf,
-        /// Message of the ending.
-        why: String,
-    },
-    /// Another process holds the run's lock, or may hold one on another machine.
-    #[error("{}: {why}; wait for it or stop it", run.display())]
-    Busy {
-        /// Directory of the run.
-        run: PathBuf,
-        /// Process that holds it.
-        why: String,
-    },
-    /// The metrics are incomplete or damaged before the checkpoint.
-    #[error("{}: {message}; restore the file from a copy, or continue from the checkpoint in a new run with `xrun fork`", path.display())]
-    Metrics {
-        /// The file.
+    /// Something that the run needs cannot be used.
+    #[error("{}: {why}", path.display())]
+    Refused {
+        /// The run, or one of its files.
         path: PathBuf,
-        /// Description of the damage.
-        message: String,
+        /// Reason, and what to do.
+        why: String,
     },
-    /// The directory of the checkpoints is a symlink.
-    #[error(
-        "{} is a symlink, which a resume does not follow because it deletes checkpoints; replace it by the directory",
-        path.display()
-    )]
-    Symlink {
-        /// The symlink.
-        path: PathBuf,
-    },
-    /// The data is not what the run was trained on.
-    #[error(
-        "{}: the data `{name}` has changed since the run was started (digest {then}, now {found}); restore the original data \
-         or start a new run",
-        run.display()
-    )]
-    OtherData {
-        /// Directory of the run.
-        run: PathBuf,
-        /// Name of the data.
-        name: String,
-        /// Digest of the data now.
-        found: String,
-        /// Digest in the run's manifest.
-        then: String,
-    },
+}
+
+impl ResumeError {
+    /// Refusal of a run because of itself or one of its files.
+    pub fn refused(path: &Path, why: String) -> Self {
+        Self::Refused { path: path.to_path_buf(), why }
+    }
 }
 
 /// Finds the point from which a run can be resumed. Changes nothing. `extend` allows a run that has done all its steps, and
@@ -133,7 +80,12 @@ pub fn find_resume_point(run: &Path, extend: bool, from_start: bool) -> Result<R
     let trained = summary.as_ref().is_some_and(|summary| summary.steps > 0);
     let done = summary.filter(|summary| summary.outcome.is_complete());
     if let Some(summary) = done.as_ref().filter(|summary| summary.steps < summary.steps_planned) {
-        return Err(ResumeError::StoppedEarly { run: run.to_path_buf(), why: summary.message.clone() });
+        let why = format!(
+            "the run {}; to train further, start a new run of its `{}` with a larger `training.early_stopping.patience`",
+            summary.message,
+            layout::RESOLVED
+        );
+        return Err(ResumeError::Ended { run: run.to_path_buf(), why });
     }
     if done.is_some() && !extend {
         let hint = match command_line::command_without_shortening(&manifest.command) {
@@ -142,11 +94,13 @@ pub fn find_resume_point(run: &Path, extend: bool, from_start: bool) -> Result<R
                 format!("use `resume --epochs N` to train it further, or start a new run of its `{}`", layout::RESOLVED)
             }
         };
-        return Err(ResumeError::Finished { run: run.to_path_buf(), hint });
+        return Err(ResumeError::Ended { run: run.to_path_buf(), why: format!("all steps are done; {hint}") });
     }
     let directory = run.join(layout::CHECKPOINTS);
     if std::fs::symlink_metadata(&directory).is_ok_and(|found| found.is_symlink()) {
-        return Err(ResumeError::Symlink { path: directory });
+        let why =
+            "is a symlink, which a resume does not follow because it deletes checkpoints; replace it by the directory";
+        return Err(ResumeError::refused(&directory, why.into()));
     }
     let (mut ignored, mut damaged) = (Vec::new(), Vec::new());
     let (mut state, mut checkpoint) = (LoopState::default(), None);
@@ -157,7 +111,10 @@ pub fn find_resume_point(run: &Path, extend: bool, from_start: bool) -> Result<R
                 (state, checkpoint) = (found, Some(path));
                 break;
             }
-            Err(error) if error.may_be_intact() => return Err(ResumeError::Checkpoint(error)),
+            Err(error) if error.may_be_intact() => {
+                let why = format!("{error}; nothing was changed: try again when the file can be read");
+                return Err(ResumeError::refused(run, why));
+            }
             Err(error) => {
                 ignored.push(error.to_string());
                 damaged.push(path);
@@ -176,7 +133,11 @@ pub fn find_resume_point(run: &Path, extend: bool, from_start: bool) -> Result<R
             _ => evidence_of_checkpoint(run, trained)?,
         };
         if let Some(why) = why {
-            return Err(ResumeError::NoCheckpoint { run: run.to_path_buf(), why });
+            let why = format!(
+                "no intact checkpoint, although {why}; restore one below `{}`, or start again at step 0 with `--from-start`",
+                layout::CHECKPOINTS
+            );
+            return Err(ResumeError::refused(run, why));
         }
     }
     let segment = u32::try_from(manifest.resumed.len() + 1).unwrap_or(u32::MAX);
@@ -254,7 +215,6 @@ fn check_memory(
 /// Checks that the metrics are complete up to the checkpoint: lines that are missing would not be noticed after the resume.
 fn check_metrics(run: &Path, state: &LoopState) -> Result<(), ResumeError> {
     let path = run.join(layout::METRICS);
-    let damaged = |message: String| Err(ResumeError::Metrics { path: path.clone(), message });
     let written = state.lines.map(|lines| lines.metrics);
     let known = written.map(|sum| KnownLines { sum, complete: false });
     let lines = match read::metrics_with(run, known) {
@@ -262,7 +222,12 @@ fn check_metrics(run: &Path, state: &LoopState) -> Result<(), ResumeError> {
         lines => lines?,
     };
     let needed = |message: &dyn Display| {
-        damaged(format!("{message}; a resume needs all lines up to the checkpoint of step {}", state.step))
+        let why = format!(
+            "{message}; a resume needs all lines up to the checkpoint of step {}; restore the file from a copy, or continue \
+             from the checkpoint in a new run with `xrun fork`",
+            state.step
+        );
+        Err(ResumeError::refused(&path, why))
     };
     for (before, line) in (0..).zip(lines) {
         match line {
@@ -285,8 +250,11 @@ fn check_metrics(run: &Path, state: &LoopState) -> Result<(), ResumeError> {
 pub fn check_data(run: &Path, before: &Manifest, plan: &Plan) -> Result<(), ResumeError> {
     for (name, found) in &plan.facts.data_digests {
         if let Some(then) = before.data.get(name).filter(|then| *then != found) {
-            let run = run.to_path_buf();
-            return Err(ResumeError::OtherData { run, name: name.clone(), found: found.clone(), then: then.clone() });
+            let why = format!(
+                "the data `{name}` has changed since the run was started (digest {then}, now {found}); restore the original \
+                 data or start a new run"
+            );
+            return Err(ResumeError::refused(run, why));
         }
     }
     Ok(())

@@ -182,8 +182,8 @@ impl<'a> Session<'a> {
     /// Handles an allocation that the device refused as a limit that is reached. The pool is not queried: its state may be
     /// invalid.
     pub fn device_out_of_memory(&mut self, requested: Option<u64>, parameters: u64) -> Result<Ending, RunError> {
-        let reserved = self.recorder.newest_sample().and_then(|line| line.device).map_or(0, |pool| pool.reserved);
-        let reached = LimitReached::refused(requested, self.recorder.gpu_memory(), reserved);
+        let reserved = self.recorder.newest.as_ref().and_then(|line| line.device).map_or(0, |pool| pool.reserved);
+        let reached = LimitReached::refused(requested, self.recorder.tracer.gpu_memory(), reserved);
         self.limit_reached(&reached, parameters)
     }
 
@@ -192,7 +192,7 @@ impl<'a> Session<'a> {
         self.recorder.sync()?;
         let owners = self.owners();
         let run = &self.recorder.run;
-        let Some(line) = self.recorder.newest_sample() else {
+        let Some(line) = &self.recorder.newest else {
             return Ok(Ending::new(Outcome::MemoryLimit, reached.message()));
         };
         let record = post_mortem::build(&self.recorder, self.plan, reached, line, owners, parameters);
@@ -230,7 +230,7 @@ impl<'a> Session<'a> {
     pub fn summary(&mut self, task: &dyn Task, ending: &Ending, run: &str) -> Summary {
         let state = self.checkpoint_state();
         let owners = self.owners();
-        let demand = self.recorder.demand(&owners);
+        let demand = self.recorder.demand.demand(&owners);
         let plan_and_actual = self.plan.forecast.as_ref().map(|forecast| {
             let file = self.plan.to_file(task.parameters());
             forecast::compare(forecast, &file, &self.plan.experiment, &demand)
@@ -263,7 +263,7 @@ impl<'a> Session<'a> {
             best: state.best,
             restored: self.restored,
             training: self.recorder.training_verdict(Some(training_end(ending.outcome))),
-            memory: self.recorder.memory_summary(self.training),
+            memory: self.recorder.tracer.summary(self.training),
             demand,
             plan_and_actual: plan_and_actual.unwrap_or_default(),
             owners,

@@ -131,7 +131,7 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
     session.clock.enter(LOOP);
     session.training += start_time.elapsed();
     session.step_finished();
-    session.recorder.step_done(report.kind);
+    session.recorder.demand.step_done(report.kind);
     if let Some(what) = non_finite(&report) {
         return Ok(Some(diverged(session, step, what, &report)));
     }
@@ -180,8 +180,8 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
         report: &report,
         learning_rate: rate,
         norm,
-        memory: session.recorder.newest_sample(),
-        suspects: session.recorder.suspects(),
+        memory: session.recorder.newest.as_ref(),
+        suspects: &session.recorder.suspects,
         left: session.left(),
     });
     Ok(None)
@@ -191,7 +191,7 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
 /// afterwards. Done before the next sample: it measures what a step and a validation need.
 fn free_tuning_pages(task: &mut dyn Task, session: &mut Session<'_>) {
     if let Some(pool) = task.device_memory() {
-        session.recorder.autotuned(pool.reserved);
+        session.recorder.demand.autotuned(pool.reserved);
         clean(task, &[CleanupAction::DevicePool], &mut session.clock);
     }
 }
@@ -413,7 +413,7 @@ fn measure_load(task: &mut dyn Task, session: &mut Session<'_>) -> Result<(), Ru
     let path = layout::checkpoint(&session.recorder.run, session.state.step);
     let loaded = panics::caught(|| task.load(&path).and_then(|()| task.synchronise()));
     if matches!(loaded, Ok(Ok(()))) {
-        session.recorder.checkpoint_loaded();
+        session.recorder.demand.checkpoint_loaded();
         sample(task, session, SamplePoint::End, None)?;
     }
     Ok(())
@@ -450,8 +450,8 @@ fn sample(
     let left = if point == SamplePoint::BeforeValidation { session.left_with_validation() } else { session.left() };
     let position = LoopPosition { step: session.state.step, epoch: session.state.epoch, point, freed, left };
     session.recorder.sample(task, &mut session.clock, position)?;
-    let line = session.recorder.newest_sample();
-    let reached = line.and_then(|line| session.limits.reached(line, session.recorder.demand_so_far()));
+    let line = session.recorder.newest.as_ref();
+    let reached = line.and_then(|line| session.limits.reached(line, &session.recorder.demand.so_far));
     session.clock.enter(LOOP);
     if session.is_probe() {
         // A probe reads the slow sources at each sample.

@@ -6,6 +6,7 @@ use super::pareto::RESOLUTION;
 use super::records::sweep::{Row, Table};
 use super::table::{CLEANUP, MEASURED};
 use super::text::{compared, metric_name, metric_value, settings};
+use super::trials;
 use xrun_core::files::layout;
 use xrun_core::invocation;
 use xrun_core::printable;
@@ -18,8 +19,6 @@ const WANTED_DIFFERENCE: f64 = 0.2;
 const REPEATS_MAX: u64 = 100;
 /// Saving of memory, relative, up to which going without a cleanup loses nothing that matters.
 const LOSS_MAX: f64 = 0.05;
-/// Maximum number of trials named in a sentence.
-const NAMED_MAX: usize = 3;
 
 /// Sentences on the metric, and on speed and memory; empty without finished trials.
 pub fn conclusion(table: &Table) -> Vec<String> {
@@ -123,12 +122,9 @@ fn power(table: &Table, noise: Noise) -> String {
     )
 }
 
-/// `trial 2 and trial 4`, `trials 2, 4, 5 and 7 more`.
+/// The trials of these rows, as in [`trials::named`].
 fn named(rows: &[&Row]) -> String {
-    let numbers: Vec<String> = rows.iter().take(NAMED_MAX).map(|row| row.trial.to_string()).collect();
-    let more = rows.len() - numbers.len();
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("{} {}{more}", if rows.len() == 1 { "trial" } else { "trials" }, numbers.join(", "))
+    trials::named(&rows.iter().map(|row| row.trial).collect::<Vec<_>>())
 }
 
 /// The largest difference beyond noise in speed and in each kind of memory, and what differs within noise only.

@@ -120,8 +120,6 @@ impl Start {
         let mut arguments: Vec<OsString> = vec!["run".into(), sweep.join(layout::BASE).into()];
         arguments.extend(record.overrides(job.run).into_iter().flat_map(|text| ["-s".into(), text.into()]));
         arguments.extend(["--directory".into(), run_directory(sweep, job.run).into()]);
-        // Sixty trials would notify the user sixty times; and a sweep that is resumed may be another user's.
-        arguments.push("--no-hooks".into());
         Self::quiet(sweep, job, arguments, false)
     }
 

@@ -23,7 +23,6 @@ use xrun_results::format::VERSION;
 use xrun_results::read;
 use xrun_results::timestamp::now;
 use xrun_run::child;
-use xrun_run::child::ParentDeathSignal;
 use xrun_run::killed;
 use xrun_run::killed::Killer;
 use xrun_run::stop;
@@ -138,7 +137,7 @@ impl<'a> Local<'a> {
         }
         let peak = read::summary(&directory).ok().flatten().and_then(|summary| summary.memory.rss_peak);
         // One that was killed early has no summary, and perhaps no sample: its forecast is known.
-        let forecast = Requirement::new(forecasts.memory(), run.trial).host;
+        let forecast = Requirement::new(&forecasts.memory, run.trial).host;
         match retry::decide(&directory, peak.unwrap_or_default().max(forecast)) {
             RetryDecision::Retry(bytes) => Some(bytes),
             RetryDecision::Growing(what) => {
@@ -199,11 +198,11 @@ impl Launcher for Local<'_> {
     fn start(&mut self, job: Job, context: &mut SweepContext<'_>) -> Result<Started, SweepError> {
         if let Some((co_schedule, forecasts)) = &mut self.co_schedule {
             // A new trial is probed beside the active runs, and its probe needs what the largest known one needs.
-            if !co_schedule.fits(job.run, Requirement::new(forecasts.memory(), job.run.trial)) {
+            if !co_schedule.fits(job.run, Requirement::new(&forecasts.memory, job.run.trial)) {
                 return Ok(Started::Later);
             }
             forecasts.add(context.record, job.run.trial);
-            if !co_schedule.fits(job.run, Requirement::new(forecasts.memory(), job.run.trial)) {
+            if !co_schedule.fits(job.run, Requirement::new(&forecasts.memory, job.run.trial)) {
                 return Ok(Started::Later);
             }
         }
@@ -222,7 +221,7 @@ impl Launcher for Local<'_> {
         self.idle = 0;
         self.running.push(Running { start, child, begun: Instant::now() });
         if let Some((co_schedule, forecasts)) = &mut self.co_schedule {
-            co_schedule.started(job.run, Requirement::new(forecasts.memory(), job.run.trial));
+            co_schedule.started(job.run, Requirement::new(&forecasts.memory, job.run.trial));
         }
         Ok(Started::Active)
     }
@@ -266,5 +265,5 @@ fn send(child: &Child, signal: i32) {
 /// Ctrl-C reaches the sweep only, which signals each run once; and when the sweep is killed, its runs stop with a checkpoint.
 fn bind(command: &mut Command) {
     std::os::unix::process::CommandExt::process_group(command, 0);
-    child::end_with_parent(command, ParentDeathSignal::Terminate);
+    child::end_with_parent(command, libc::SIGTERM);
 }

@@ -44,8 +44,6 @@ pub fn html(table: &Table) -> String {
         (changes_section(table))
         @if !table.is_search() {
             (speed_and_memory(table))
-            h2 { "Memory and what stays" }
-            (as_table(table, rows(table, TableView::Memory)))
         }
         (how_to_read(table))
     };
@@ -104,7 +102,7 @@ fn changes_section(table: &Table) -> Markup {
 
 fn speed_and_memory(table: &Table) -> Markup {
     let fronts = FRONTS.iter().filter_map(|(name, memory)| pareto_plot(table, name, memory));
-    plots("Speed against memory", fronts.chain(plots_by_value(table)).collect())
+    plots("Speed against memory", fronts.collect())
 }
 
 fn plots(title: &str, plots: Vec<Plot>) -> Markup {
@@ -188,14 +186,6 @@ fn metric_plots(table: &Table) -> Markup {
     plots("Result", table.keys.iter().enumerate().take(KEYS_MAX).filter_map(plot).collect())
 }
 
-/// The rows whose value of a key is a number, by that number.
-fn along(table: &Table, key: usize) -> Vec<(f64, &Row)> {
-    let mut rows: Vec<(f64, &Row)> =
-        table.rows.iter().filter_map(|row| Some((row.values.get(key)?.as_f64()?, row))).collect();
-    rows.sort_by(|a, b| a.0.total_cmp(&b.0));
-    rows
-}
-
 /// A measurement of each finished run by the value of a key, with a line through the medians where it is the only key. `None`
 /// with fewer than two values.
 fn by_value(
@@ -205,7 +195,9 @@ fn by_value(
     of_run: impl Fn(&Measured) -> Option<f64>,
     median: impl Fn(&Row) -> Option<f64>,
 ) -> Option<Plot> {
-    let rows = along(table, key);
+    let mut rows: Vec<(f64, &Row)> =
+        table.rows.iter().filter_map(|row| Some((row.values.get(key)?.as_f64()?, row))).collect();
+    rows.sort_by(|a, b| a.0.total_cmp(&b.0));
     let runs = rows.iter().flat_map(|(value, row)| row.runs.iter().filter(|run| run.finished).map(|run| (*value, run)));
     let each: Vec<(f64, f64)> = runs.filter_map(|(value, run)| Some((value, of_run(run)?))).collect();
     if !each.windows(2).any(|pair| pair[0].0 != pair[1].0) {
@@ -227,27 +219,6 @@ fn logarithmic_if_wide(plot: Plot) -> Plot {
     let xs = || plot.curves.iter().flat_map(|curve| &curve.points).map(|point| point.0);
     let (low, high) = (xs().fold(f64::INFINITY, f64::min), xs().fold(f64::NEG_INFINITY, f64::max));
     if low > 0.0 && high >= 10.0 * low { plot.on_logarithmic_x() } else { plot }
-}
-
-/// Speed and peaks along the one swept key, when its values are numbers.
-fn plots_by_value(table: &Table) -> Vec<Plot> {
-    let [key] = table.keys.as_slice() else { return Vec::new() };
-    let name = printable::line(key, 60);
-    let speed = |row: &Row| Some(row.speed_and_memory("heap_peak")?.0);
-    let title = format!("Steps per second by {name}");
-    let Some(speed) = by_value(table, 0, &title, |run| run.measurements.steps_per_second, speed) else {
-        return Vec::new();
-    };
-    let rows = along(table, 0);
-    let lines = [("heap", "heap_peak"), ("rss", "rss_peak"), ("device reserved", "device_reserved_peak")];
-    let line = |(colour, (name, memory)): (u8, (&str, &str))| {
-        let point = |(value, row): &(f64, &Row)| Some((*value, row.speed_and_memory(memory)?.1));
-        let points: Vec<(f64, f64)> = rows.iter().filter_map(point).collect();
-        (points.len() > 1).then(|| curve(name, points, colour, CurveStyle::Points))
-    };
-    let lines = (1..).zip(lines).filter_map(line).collect();
-    let memory = Plot::fitted(&format!("Peaks by {name}"), ("value", AxisUnit::Number), AxisUnit::Bytes, lines);
-    std::iter::once(speed).chain(memory.map(|plot| Plot { half: true, ..logarithmic_if_wide(plot) })).collect()
 }
 
 fn how_to_read(table: &Table) -> Markup {

@@ -1,6 +1,6 @@
 //! The record of a sweep, `sweep.toml`: written before the first run and never changed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -33,40 +33,21 @@ use xrun_run::directory::RunDirectory;
 /// A larger record was not written by xrun.
 const RECORD_BYTES_MAX: u64 = 64 * 1024 * 1024;
 
-/// A directory is not that of a sweep, or its record cannot be read.
+/// A directory is not that of a sweep, or its record cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum RecordError {
-    /// The directory has no `sweep.toml`.
-    #[error("{} is not the directory of a sweep: it has no {}", directory.display(), layout::SWEEP)]
-    NotASweep {
-        /// The directory.
-        directory: PathBuf,
-    },
-    /// `sweep.toml` cannot be read, is damaged, or contradicts itself.
-    #[error("{} is invalid: {message}", path.display())]
-    Content {
-        /// The file.
-        path: PathBuf,
-        /// The reason, as a message.
-        message: String,
-    },
-    /// A later xrun wrote it.
-    #[error("{} was written by a newer xrun (format {found}, this one reads up to {VERSION}); update xrun", path.display())]
-    Newer {
-        /// The file.
-        path: PathBuf,
-        /// The version of the format that it states.
-        found: u32,
-    },
-    /// The lock on the directory is held: a process works on the sweep.
-    #[error("another process works on the sweep {}; wait for it or stop it first", directory.display())]
-    Busy {
-        /// The directory of the sweep.
-        directory: PathBuf,
-    },
-    /// The record or the lock cannot be written.
+    /// The record is missing, damaged or from a later xrun, or another process works on the sweep: a message.
+    #[error("{0}")]
+    Refused(String),
+    /// The lock cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
+}
+
+impl RecordError {
+    fn invalid(path: &Path, message: &str) -> Self {
+        Self::Refused(format!("{} is invalid: {message}", path.display()))
+    }
 }
 
 impl SweepRecord {
@@ -148,7 +129,10 @@ impl SweepRecord {
     pub fn open(directory: &Path) -> Result<(RunDirectory, Self), RecordError> {
         let record = Self::read(directory)?;
         let held = directory::reopen(directory).map_err(|error| match error.source.kind() {
-            std::io::ErrorKind::WouldBlock => RecordError::Busy { directory: directory.to_path_buf() },
+            std::io::ErrorKind::WouldBlock => RecordError::Refused(format!(
+                "another process works on the sweep {}; wait for it or stop it first",
+                directory.display()
+            )),
             _ => error.into(),
         })?;
         Ok((held, record))
@@ -161,20 +145,25 @@ impl SweepRecord {
     pub fn read(directory: &Path) -> Result<Self, RecordError> {
         let path = directory.join(layout::SWEEP);
         if !path.is_file() {
-            return Err(RecordError::NotASweep { directory: directory.to_path_buf() });
+            let (directory, file) = (directory.display(), layout::SWEEP);
+            return Err(RecordError::Refused(format!("{directory} is not the directory of a sweep: it has no {file}")));
         }
-        let content = |message: String| RecordError::Content { path: path.clone(), message };
+        let content = |message: String| RecordError::invalid(&path, &message);
         let bytes = file::bytes(&path, RECORD_BYTES_MAX).map_err(|error| content(error.to_string()))?;
         checksum::check_text(&bytes).map_err(|_| content(checksum::DAMAGED.into()))?;
         // Its runs are of the base that it was made with.
         let base = resolved_text::read_sealed(&directory.join(layout::BASE));
         if let Err(ReadError::Content { path, message }) = base {
-            return Err(RecordError::Content { path, message });
+            return Err(RecordError::invalid(&path, &message));
         }
         let text = String::from_utf8(bytes).map_err(|_| content("is not UTF-8".into()))?;
         let mut record: Self = toml::from_str(&text).map_err(|error| content(printable::line(error.message(), 400)))?;
         if record.version > VERSION {
-            return Err(RecordError::Newer { path, found: record.version });
+            return Err(RecordError::Refused(format!(
+                "{} was written by a newer xrun (format {}, this one reads up to {VERSION}); update xrun",
+                path.display(),
+                record.version
+            )));
         }
         // Keys become arguments of `-s`, and a key that names a program is recognized by its spelling.
         let plain = |key: &String| key.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"._-".contains(&byte));
@@ -185,7 +174,7 @@ impl SweepRecord {
             return Err(content(format!("`{}` in the same directory is a symlink", layout::TRIALS)));
         }
         proposals::read_into(directory, &mut record).map_err(|error| match error {
-            ReadError::Content { path, message } => RecordError::Content { path, message },
+            ReadError::Content { path, message } => RecordError::invalid(&path, &message),
             error => content(error.to_string()),
         })?;
         let count = record.trials.len() as u64;
@@ -210,26 +199,9 @@ impl SweepRecord {
         Ok(record)
     }
 
-    /// The record as TOML, a line for each trial.
     fn to_toml(&self) -> String {
-        let head = Self { trials: Vec::new(), order: Vec::new(), search: None, ..self.clone() };
-        // Text, numbers and lists of text always serialise.
-        let head = toml::to_string(&head).unwrap_or_default();
-        let kept = head.lines().filter(|line| !line.starts_with("trials = ") && !line.starts_with("order = "));
-        let mut text: String = kept.flat_map(|line| [line, "\n"]).collect();
-        text.push_str("trials = [\n");
-        for values in &self.trials {
-            text.push_str(&format!("    [{}],\n", values.iter().map(written).collect::<Vec<_>>().join(", ")));
-        }
-        text.push_str("]\norder = [\n");
-        for [trial, repeat] in &self.order {
-            text.push_str(&format!("    [{trial}, {repeat}],\n"));
-        }
-        text.push_str("]\n");
-        // Tables are last.
-        let search = self.search.as_ref().map(|search| toml::to_string(&BTreeMap::from([("search", search)])));
-        text.extend(search.and_then(Result::ok).map(|search| format!("\n{search}")));
-        text
+        // Text, numbers and lists of them always serialise.
+        toml::to_string(self).unwrap_or_default()
     }
 }
 

@@ -131,6 +131,11 @@ pub enum SweepError {
     Slurm(#[from] SlurmError),
 }
 
+/// Shortest time between two tables.
+const TABLE_EVERY: Duration = Duration::from_secs(5);
+/// At most this fraction of the time is spent on tables, as its inverse.
+const TABLE_COST_MAX: u32 = 20;
+
 /// Runs everything that is not done. The caller holds the sweep's directory. A search adds the trials that it chooses to the
 /// record.
 ///
@@ -153,7 +158,8 @@ pub fn schedule(
     let (mut stopping, mut cancelled, mut failed) = (false, false, false);
     // The scheduler had no job, and none has ended since.
     let mut exhausted = false;
-    let mut table = TableCadence::new();
+    // The last table: its time and its cost.
+    let (mut written, mut cost) = (Instant::now(), Duration::ZERO);
     loop {
         if stop.raised() && !stopping {
             stopping = true;
@@ -210,7 +216,11 @@ pub fn schedule(
             }
         }
         // Convenience while the sweep runs: the caller writes the last table, and reports its errors.
-        table.at_most_every(|| drop(table::write(sweep, record, &mut journal.histories, &launcher.queued(record))));
+        if written.elapsed() > TABLE_EVERY.max(TABLE_COST_MAX * cost) {
+            let begun = Instant::now();
+            let _ = table::write(sweep, record, &mut journal.histories, &launcher.queued(record));
+            (written, cost) = (Instant::now(), begun.elapsed());
+        }
     }
     Ok(match scheduler.left(record) {
         left if stopping => Scheduled::Stopped { left },
@@ -218,29 +228,4 @@ pub fn schedule(
         left if failed && options.fail_fast => Scheduled::FailedFast { left },
         _ => Scheduled::AllDone,
     })
-}
-
-/// Time of the last table, and its cost.
-struct TableCadence {
-    written: Instant,
-    cost: Duration,
-}
-
-impl TableCadence {
-    /// Shortest time between two tables.
-    const EVERY: Duration = Duration::from_secs(5);
-    /// At most this fraction of the time is spent on tables, as its inverse.
-    const COST_MAX: u32 = 20;
-
-    fn new() -> Self {
-        Self { written: Instant::now(), cost: Duration::ZERO }
-    }
-
-    fn at_most_every(&mut self, write: impl FnOnce()) {
-        if self.written.elapsed() > Self::EVERY.max(Self::COST_MAX * self.cost) {
-            let begun = Instant::now();
-            write();
-            *self = Self { written: Instant::now(), cost: begun.elapsed() };
-        }
-    }
 }

@@ -63,8 +63,6 @@ pub enum TableView {
     Terminal,
     /// Results, speed, memory peaks and outcomes, with their ranges.
     Page,
-    /// The minimum of the second half beside each peak, and the time of cleanups.
-    Memory,
 }
 
 /// A cell of a table.
@@ -121,7 +119,7 @@ pub fn rows(table: &Table, view: TableView) -> Cells {
 }
 
 fn columns<'a>(table: &'a Table, view: TableView) -> Vec<Column<'a>> {
-    let (terminal, page, memory) = (view == TableView::Terminal, view == TableView::Page, view == TableView::Memory);
+    let (terminal, page) = (view == TableView::Terminal, view == TableView::Page);
     // A search is for the metric; the record has all measurements.
     let timed = !table.is_search();
     let device = table.rows.iter().any(|row| row.measurements.device_reserved_peak.is_some());
@@ -150,11 +148,11 @@ fn columns<'a>(table: &'a Table, view: TableView) -> Vec<Column<'a>> {
     let words = |words: fn(&Row) -> Option<String>| -> CellOf<'a> {
         Box::new(move |row| words(row).map_or_else(Cell::none, Cell::new))
     };
-    let rungs = !table.rungs.is_empty() && !memory;
+    let rungs = !table.rungs.is_empty();
     add(rungs, ">steps", count(|row| row.steps));
     add(rungs, ">rung", count(|row| row.rung));
     add(page, "outcome", words(|row| Some(outcome(row))));
-    if let Some(metric) = table.metric.as_ref().filter(|_| !memory) {
+    if let Some(metric) = &table.metric {
         let arrow = table.direction.map_or_else(String::new, |direction| format!(" {}", direction.arrow()));
         let cell = move |row: &Row| {
             let cell = row.metric.map_or_else(Cell::none, plain);
@@ -162,33 +160,27 @@ fn columns<'a>(table: &'a Table, view: TableView) -> Vec<Column<'a>> {
         };
         add(true, &format!(">{}{arrow}", printable::line(metric, CELL_CHARACTERS_MAX)), Box::new(cell));
     }
-    if let Some(kind) = table.loss_kind.as_ref().filter(|_| !memory) {
+    if let Some(kind) = &table.loss_kind {
         let several = table.rows.iter().flat_map(|row| &row.runs).any(|run| run.losses.len() > 1);
         let kind = if several { format!(", {}", printable::line(kind, CELL_CHARACTERS_MAX)) } else { String::new() };
         add(true, &format!(">loss{kind} ↓"), words(|row| Some(number(row.loss?.median))));
     }
     // Cleanups are part of the cost; `show` has the speed of the steps alone.
     let speed = |row: &Row| row.measurements.steps_per_second.map_or_else(Cell::none, plain);
-    add(timed && !memory, ">steps/s with cleanup", Box::new(speed));
+    add(timed, ">steps/s with cleanup", Box::new(speed));
     add(timed && terminal, ">cleanup", Box::new(seconds));
     add(timed, ">heap peak", size(|row| row.heap_peak));
-    add(timed && !page, ">heap floor", size(|row| row.heap_floor));
+    add(timed && terminal, ">heap floor", size(|row| row.heap_floor));
     add(true, ">RSS peak", size(|row| row.rss_peak));
-    add(memory, ">RSS floor", size(|row| row.rss_floor));
     add(device && timed && terminal, ">device in use", size(|row| row.device_in_use_peak));
-    add(device && !memory, ">device reserved", size(|row| row.device_reserved_peak));
-    add(device && memory, ">device in use, peak", size(|row| row.device_in_use_peak));
-    add(device && memory, ">device in use, floor", size(|row| row.device_in_use_floor));
-    add(device && memory, ">device reserved, peak", size(|row| row.device_reserved_peak));
-    add(device && memory, ">device reserved, floor", size(|row| row.device_reserved_floor));
-    add(memory, ">cleanup", Box::new(seconds));
-    add(timed && !memory, ">growth per step", words(|row| Some(signed(row.measurements.growth?.median))));
-    add(!memory, "verdict", words(|row| Some(row.verdict?.words().to_owned())));
+    add(device, ">device reserved", size(|row| row.device_reserved_peak));
+    add(timed, ">growth per step", words(|row| Some(signed(row.measurements.growth?.median))));
+    add(true, "verdict", words(|row| Some(row.verdict?.words().to_owned())));
     // Runs that measure memory are too short for one.
     let conclusive = |row: &Row| row.training.is_some_and(|verdict| verdict != TrainingVerdictWord::Inconclusive);
-    let trained = !memory && table.rows.iter().any(conclusive);
+    let trained = table.rows.iter().any(conclusive);
     add(trained, "training", words(|row| Some(row.training?.words().to_owned())));
-    add(timed && !memory, "Pareto front", words(|row| Some(row.pareto.join(" "))));
+    add(timed, "Pareto front", words(|row| Some(row.pareto.join(" "))));
     add(terminal, "outcome", words(|row| Some(outcome(row))));
     all
 }

@@ -105,6 +105,17 @@ pub fn words<'a>(keys: impl Iterator<Item = &'a str>, values: impl Iterator<Item
         .join(", ")
 }
 
+/// Maximum number of trials named in a sentence.
+const NAMED_MAX: usize = 3;
+
+/// Trials by their numbers: `trial 3`, `trials 3, 4, 5 and 7 more`.
+pub fn named(trials: &[u64]) -> String {
+    let numbers: Vec<String> = trials.iter().take(NAMED_MAX).map(u64::to_string).collect();
+    let more = trials.len() - numbers.len();
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{} {}{more}", if trials.len() == 1 { "trial" } else { "trials" }, numbers.join(", "))
+}
+
 /// The value, or a mask where the last part of the key names a secret.
 pub fn masked(key: &str, value: &serde_json::Value) -> serde_json::Value {
     let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);

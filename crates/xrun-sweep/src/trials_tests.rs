@@ -89,3 +89,9 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn many_trials_are_abbreviated() {
+    assert_eq!(named(&[7]), "trial 7");
+    assert_eq!(named(&[1, 2, 3, 4, 5]), "trials 1, 2, 3 and 2 more");
+}

@@ -38,7 +38,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::dataset::Dataset;
 use crate::settings::sections::{
-    AdamW, Checkpoint, Cleanup, DeviceSettings, ExperimentInfo, Hooks, Limits, Memory, Optimizer, Training, Validation,
+    AdamW, Checkpoint, Cleanup, DeviceSettings, ExperimentInfo, Limits, Memory, Optimizer, Training, Validation,
 };
 use launcher::LauncherSettings;
 use leaks::Leaks;
@@ -84,9 +84,6 @@ pub struct Experiment {
     /// Measurement and judgement of memory.
     #[serde(default)]
     pub memory: Memory,
-    /// Programs to run on events of a run.
-    #[serde(default, skip_serializing_if = "Hooks::is_default")]
-    pub hooks: Hooks,
     /// Leaks to inject, to test that xrun finds them.
     #[serde(default, skip_serializing_if = "Leaks::is_empty")]
     pub leaks: Leaks,
@@ -114,7 +111,6 @@ impl Experiment {
             validation: Validation::default(),
             checkpoint: Checkpoint::default(),
             memory: Memory::default(),
-            hooks: Hooks::default(),
             leaks: Leaks::default(),
             sweep: None,
             launcher: None,

@@ -2,7 +2,6 @@
 
 pub mod command;
 pub mod early_stopping;
-pub mod hooks;
 pub mod kinds;
 pub mod limits;
 pub mod matmul_dtype;

@@ -7,7 +7,6 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use super::early_stopping::EarlyStopping;
-pub use super::hooks::Hooks;
 pub use super::limits::{LIMITS_OF_KINDS, Limits, MICRO_BATCH_SIZE};
 pub use super::schedule::{Constant, Cosine, Linear, Schedule, WarmUpStableDecay};
 use crate::units::{Bytes, Span};

@@ -326,11 +326,8 @@ fn copy_directory(from: &Path, to: &Path) -> Result<(), ExportError> {
     Ok(())
 }
 
-/// Removes arguments, string values and environment of a command, and hooks; hyperparameters stay.
+/// Removes arguments, string values and environment of a command; hyperparameters stay.
 fn mask_command(experiment: &mut Value) {
-    if let Some(hooks) = experiment.get_mut("hooks").and_then(Value::as_object_mut) {
-        hooks.retain(|_, words| !words.is_array());
-    }
     if let Some(command) = experiment.pointer_mut("/pipeline/command").and_then(Value::as_object_mut) {
         for name in ["program", "resume"] {
             if let Some(Value::Array(words)) = command.get_mut(name) {

@@ -144,14 +144,8 @@ fn up_seconds() -> Option<f64> {
     std::fs::read_to_string("/proc/uptime").ok()?.split_ascii_whitespace().next()?.parse().ok()
 }
 
-#[cfg(unix)]
 fn inode(directory: &Path) -> Option<u64> {
     std::fs::metadata(directory).ok().map(|found| std::os::unix::fs::MetadataExt::ino(&found))
-}
-
-#[cfg(not(unix))]
-fn inode(_: &Path) -> Option<u64> {
-    None
 }
 
 #[cfg(test)]

@@ -126,8 +126,12 @@ mod tests {
 
     const MIB: u64 = 1 << 20;
 
+    /// Both tests count what this process has open.
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+
     #[test]
     fn files_that_the_command_opened_count_and_those_of_neighbours_do_not() {
+        let _alone = ALONE.lock();
         let processes = [std::process::id()];
         let mut shared = SharedFiles::default();
         let path = |name: &str| std::path::Path::new(DIRECTORY).join(format!("xrun-test-{name}"));
@@ -147,6 +151,7 @@ mod tests {
 
     #[test]
     fn files_without_a_name_count_while_they_are_open() {
+        let _alone = ALONE.lock();
         // SAFETY: the name ends with a zero.
         let descriptor = unsafe { libc::memfd_create(c"xrun-test".as_ptr(), 0) };
         assert!(descriptor >= 0);

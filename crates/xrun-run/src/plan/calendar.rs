@@ -80,24 +80,6 @@ pub fn checkpoints(plan: &Plan) -> u64 {
     before_last.checked_div(plan.experiment.checkpoint.every_steps).unwrap_or_default() + 1
 }
 
-/// Largest number of memory samples of the plan, without those of checkpoints.
-pub fn samples(plan: &Plan) -> u64 {
-    let experiment = &plan.experiment;
-    let every = |cadence: u64| plan.steps.checked_div(cadence).unwrap_or_default();
-    let after_validation = 2 + 2 * u64::from(experiment.cleanup.after_validation);
-    let after_epoch = 1 + 2 * u64::from(experiment.cleanup.after_epoch);
-    [
-        every(experiment.memory.every_steps),
-        every(experiment.cleanup.every_steps).saturating_mul(2),
-        validations(plan).saturating_mul(after_validation),
-        plan.epochs().saturating_mul(after_epoch),
-        // Start and end.
-        2,
-    ]
-    .iter()
-    .fold(0, |sum, count| sum.saturating_add(*count))
-}
-
 /// Least common multiple; 0 if either is 0.
 fn least_common_multiple(a: u128, b: u128) -> u128 {
     let (mut divisor, mut rest) = (a, b);

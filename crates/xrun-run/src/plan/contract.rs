@@ -187,82 +187,60 @@ impl Contract {
     pub fn violations(&self, now: &Self) -> Vec<Violation> {
         let mut violations = Vec::new();
         for (name, owner) in &now.owners {
-            let mut check = |of, locked: Option<u64>, now: Option<u64>, tolerance: u64| {
-                let Some(now) = now else { return };
-                if locked.is_none_or(|locked| now > locked.saturating_add(tolerance)) {
-                    violations.push(Violation { what: name.clone(), of, key: owner.key.clone(), locked, now });
-                }
-            };
+            let key = owner.key.as_ref();
             let Some(locked) = self.owners.get(name) else {
                 let (of, bytes) = if owner.cap.is_some() { (CAP, owner.cap) } else { (PEAK, owner.peak) };
-                check(of, None, bytes.or(Some(0)), 0);
+                violations.extend(violation(name, of, key, None, bytes.or(Some(0)), 0));
                 continue;
             };
-            check(CAP, locked.cap, owner.cap, 0);
-            if let Some(peak) = locked.peak {
-                check(PEAK, locked.peak, owner.peak, tolerance(peak, OWNER_TOLERANCE_MIN));
-            }
-            if let Some(floor) = locked.floor {
-                check(FLOOR, locked.floor, owner.floor, tolerance(floor, OWNER_TOLERANCE_MIN));
+            violations.extend(violation(name, CAP, key, locked.cap, owner.cap, 0));
+            for (of, limit, bytes) in
+                [(PEAK, locked.peak.or(locked.cap), owner.peak), (FLOOR, locked.floor, owner.floor)]
+            {
+                let known = limit.and_then(|_| violation(name, of, key, limit, bytes, OWNER_TOLERANCE_MIN));
+                violations.extend(known);
             }
         }
         // A larger buffer explains a larger total.
         if violations.is_empty() {
-            let part = |(name, now): (&String, &u64)| {
+            let part = |(name, bytes): (&String, &u64)| {
                 let locked = self.parts.get(name).copied();
-                let limit = locked.unwrap_or(0).saturating_add(tolerance(locked.unwrap_or(0), PART_TOLERANCE_MIN));
-                (*now > limit).then(|| Violation { what: name.clone(), of: SIZE, key: None, locked, now: *now })
+                let larger = *bytes > PART_TOLERANCE_MIN || locked.is_some();
+                violation(name, SIZE, None, locked, Some(*bytes), PART_TOLERANCE_MIN).filter(|_| larger)
             };
             violations.extend(now.parts.iter().filter_map(part));
         }
         if violations.is_empty() {
-            violations.extend(self.totals(Some(now.heap_peak), now.rss_peak, now.device_reserved_peak));
+            let totals = [
+                ("heap in use", Some(self.heap_peak), Some(now.heap_peak)),
+                ("RSS", self.rss_peak, now.rss_peak),
+                ("device memory reserved", self.device_reserved_peak, now.device_reserved_peak),
+            ];
+            let total = |(name, locked, now): (&str, Option<u64>, Option<u64>)| {
+                violation(name, PEAK, None, Some(locked?), now, TOTAL_TOLERANCE_MIN)
+            };
+            violations.extend(totals.into_iter().filter_map(total));
         }
         violations
     }
 
-    fn totals(&self, heap: Option<u64>, rss: Option<u64>, device: Option<u64>) -> impl Iterator<Item = Violation> {
-        [
-            total("heap in use", Some(self.heap_peak), heap),
-            total("RSS", self.rss_peak, rss),
-            total("device memory reserved", self.device_reserved_peak, device),
-        ]
-        .into_iter()
-        .flatten()
-    }
-
     /// Messages about the violations by a finished run.
     pub fn run_violations(&self, summary: &Summary, verdict: Option<&Verdict>) -> Vec<String> {
-        let exceeded = |owner: &OwnerSummary| {
-            let locked = self.owners.get(&owner.name);
-            let limit = locked.and_then(|locked| locked.peak.or(locked.cap));
-            let exceeds = limit
-                .is_none_or(|limit| owner.peak_bytes > limit.saturating_add(tolerance(limit, OWNER_TOLERANCE_MIN)));
-            let key = locked.and_then(|locked| locked.key.clone());
-            exceeds.then(|| Violation { what: owner.name.clone(), of: PEAK, key, locked: limit, now: owner.peak_bytes })
+        let owner = |owner: &OwnerSummary| {
+            let floor = summary.demand.owners.get(&owner.name).and_then(|held| held.floor);
+            let key = self.owners.get(&owner.name).and_then(|locked| locked.key.clone());
+            (owner.name.clone(), OwnerContract { cap: None, peak: Some(owner.peak_bytes), floor, key })
         };
-        let mut violations: Vec<Violation> = summary.owners.iter().filter_map(exceeded).collect();
-        for (name, owner) in &self.owners {
-            let now = summary.demand.owners.get(name).and_then(|held| held.floor);
-            let risen = owner
-                .floor
-                .zip(now)
-                .filter(|(floor, now)| *now > floor.saturating_add(tolerance(*floor, OWNER_TOLERANCE_MIN)));
-            violations.extend(risen.map(|(floor, now)| Violation {
-                what: name.clone(),
-                of: FLOOR,
-                key: owner.key.clone(),
-                locked: Some(floor),
-                now,
-            }));
-        }
-        let memory = &summary.memory;
-        if violations.is_empty() {
-            violations.extend(self.totals(Some(memory.heap_peak), memory.rss_peak, memory.device_reserved_peak));
-        }
-        let mut messages: Vec<String> = violations.iter().map(ToString::to_string).collect();
-        messages.extend(verdict.and_then(|verdict| self.growth_violation(verdict)));
-        messages
+        let now = Self {
+            heap_peak: summary.memory.heap_peak,
+            rss_peak: summary.memory.rss_peak,
+            device_reserved_peak: summary.memory.device_reserved_peak,
+            owners: summary.owners.iter().map(owner).collect(),
+            parts: BTreeMap::new(),
+            ..self.clone()
+        };
+        let messages = self.violations(&now).iter().map(ToString::to_string).collect::<Vec<_>>();
+        messages.into_iter().chain(verdict.and_then(|verdict| self.growth_violation(verdict))).collect()
     }
 
     /// Message about memory that grows faster than the contract allows.
@@ -282,14 +260,20 @@ impl Contract {
     }
 }
 
-fn tolerance(bytes: u64, minimum: u64) -> u64 {
-    (bytes / TOLERANCE_DIVISOR).max(minimum)
-}
-
-fn total(what: &str, locked: Option<u64>, now: Option<u64>) -> Option<Violation> {
-    let (locked, now) = locked.zip(now)?;
-    let exceeds = now > locked.saturating_add(tolerance(locked, TOTAL_TOLERANCE_MIN));
-    exceeds.then(|| Violation { what: what.to_owned(), of: PEAK, key: None, locked: Some(locked), now })
+/// Violation by a quantity that is known now, and that is not listed or exceeds its limit by more than the tolerance: 10 % and
+/// at least `tolerance_min`, or none where that is 0.
+fn violation(
+    what: &str,
+    of: &'static str,
+    key: Option<&String>,
+    locked: Option<u64>,
+    now: Option<u64>,
+    tolerance_min: u64,
+) -> Option<Violation> {
+    let relative = |locked: u64| if tolerance_min > 0 { locked / TOLERANCE_DIVISOR } else { 0 };
+    let limit = |locked: u64| locked.saturating_add(relative(locked).max(tolerance_min));
+    let now = now.filter(|now| locked.is_none_or(|locked| *now > limit(locked)))?;
+    Some(Violation { what: what.to_owned(), of, key: key.cloned(), locked, now })
 }
 
 #[cfg(test)]

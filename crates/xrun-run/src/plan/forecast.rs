@@ -34,22 +34,13 @@ pub fn forecast(plan: &PlanFile, experiment: &Experiment, probe: &Demand) -> For
     let resumed = probe.heap_at_start.saturating_add(probe.load);
     let heap_peak = heap_peak.max(probe.heap_peak).max(resumed);
     let rss = probe.rss_peak.map(|peak| peak.saturating_add(heap_peak - probe.heap_peak));
-    rows.extend(rss.map(|rss| ForecastRow {
-        name: "headroom".into(),
-        place: MemoryKind::Host,
-        bytes: headroom(rss),
-        basis: Basis::Sizes,
-        about: "RSS of a long run beyond that of a short one: 1 MiB and 1 %".into(),
-    }));
+    let about = "RSS of a long run beyond that of a short one: 1 MiB and 1 %";
+    rows.extend(rss.map(|rss| row("headroom", MemoryKind::Host, headroom(rss), Basis::Sizes, about)));
     let reserved = probe.device_reserved_peak.map(|peak| peak.saturating_add(device_growth));
     let on_device = reserved.map(|reserved| reserved.saturating_add(probe.device_beside_pool.unwrap_or_default()));
-    rows.extend(on_device.map(|on_device| ForecastRow {
-        name: "device headroom".into(),
-        place: MemoryKind::Device,
-        bytes: on_device / DEVICE_HEADROOM_PART,
-        basis: Basis::Sizes,
-        about: "pages of sizes that the probe did not need: 5 %".into(),
-    }));
+    let about = "pages of sizes that the probe did not need: 5 %";
+    let spare = |bytes: u64| bytes / DEVICE_HEADROOM_PART;
+    rows.extend(on_device.map(|bytes| row("device headroom", MemoryKind::Device, spare(bytes), Basis::Sizes, about)));
     Forecast {
         probe_steps: probe.steps,
         rows,
@@ -57,9 +48,8 @@ pub fn forecast(plan: &PlanFile, experiment: &Experiment, probe: &Demand) -> For
         rss_peak: rss.map(|rss| rss.saturating_add(headroom(rss))),
         device_in_use_peak: probe.device_in_use_peak.map(|peak| peak.saturating_add(device_growth)),
         device_reserved_peak: reserved,
-        device_peak: on_device.map(|bytes| bytes.saturating_add(bytes / DEVICE_HEADROOM_PART)),
+        device_peak: on_device.map(|bytes| bytes.saturating_add(spare(bytes))),
         floors: steady_floors(probe),
-        disk: None,
         duration: None,
         probe_durations: None,
     }
@@ -179,118 +169,66 @@ fn place_of(plan: &PlanFile, owner: &str) -> MemoryKind {
     plan.owners.iter().find(|planned| planned.name == owner).map_or(MemoryKind::Host, |planned| planned.place)
 }
 
+fn row(name: &str, place: MemoryKind, bytes: u64, basis: Basis, about: &str) -> ForecastRow {
+    ForecastRow { name: name.into(), place, bytes, basis, about: about.into() }
+}
+
 fn rows(
     plan: &PlanFile,
     experiment: &Experiment,
     demand: &Demand,
     owner: impl Fn(&str, &OwnerDemand) -> (u64, Basis),
 ) -> Vec<ForecastRow> {
+    let measured = |name: &str, place, bytes, about: &str| row(name, place, bytes, Basis::Probe, about);
+    let host = |name: &str, bytes, about: &str| measured(name, MemoryKind::Host, bytes, about);
+    let beyond_heap = demand.rss_peak.map(|rss| rss.saturating_sub(demand.heap_peak));
     if experiment.command().is_some() {
-        return command_rows(demand);
+        // Only the memory of its processes is known.
+        let gpu = demand
+            .device_reserved_peak
+            .map(|bytes| measured("GPU", MemoryKind::Device, bytes, "memory of all processes on GPUs"));
+        let processes =
+            host("processes", demand.heap_peak, "private and shared memory of all processes of the command");
+        let about = "mapped file pages, which the kernel can drop";
+        return [processes, host("files", beyond_heap.unwrap_or_default(), about)].into_iter().chain(gpu).collect();
     }
-    let place = if demand.device_in_use_peak.is_some() { MemoryKind::Device } else { MemoryKind::Host };
+    let on_device = demand.device_in_use_peak.is_some();
+    let place = if on_device { MemoryKind::Device } else { MemoryKind::Host };
     let weights = plan.parameters.saturating_mul(FLOAT_BYTES);
     let trained = plan.trained_parameters.unwrap_or(plan.parameters);
     let gradients = trained.saturating_mul(FLOAT_BYTES);
-    let row = |name: &str, place, bytes, basis, about: &str| ForecastRow {
-        name: name.into(),
-        place,
-        bytes,
-        basis,
-        about: about.into(),
-    };
-    let on_host = |bytes: u64| if place == MemoryKind::Host { bytes } else { 0 };
+    let state = experiment.optimizer.running_copies() * trained * FLOAT_BYTES;
+    let on_host = |bytes: u64| if on_device { 0 } else { bytes };
     let program = demand.heap_at_start.saturating_sub(demand.owners_at_start + on_host(weights));
     let mut rows = vec![
-        row(
-            "program",
-            MemoryKind::Host,
-            program,
-            Basis::Probe,
-            "libraries, data index, everything outside of the ledger",
-        ),
+        host("program", program, "libraries, data index, everything outside of the ledger"),
         row("weights", place, weights, Basis::Sizes, "parameters, 4 bytes each"),
         row("gradients", place, gradients, Basis::Sizes, "one per trained parameter, during a step"),
-        row("optimizer", place, optimizer_bytes(experiment, trained), Basis::Sizes, "state of the optimiser"),
+        row("optimizer", place, state, Basis::Sizes, "state of the optimiser"),
     ];
-    let activations = demand.step.saturating_sub(on_host(gradients));
     let about = "activations of a training step and temporary tensors";
-    match place {
-        MemoryKind::Host => rows.push(row(ACTIVATIONS, MemoryKind::Host, activations, Basis::Probe, about)),
-        MemoryKind::Device => {
-            let held = demand.device_in_use_at_start.unwrap_or_default();
-            let reserved = demand.device_reserved_peak.unwrap_or_default();
-            rows.push(row(
-                ACTIVATIONS_AND_PAGES,
-                MemoryKind::Device,
-                reserved.saturating_sub(held),
-                Basis::Probe,
-                about,
-            ));
-            if let Some(beside) = demand.device_beside_pool {
-                let about = "context of the driver, code, pools of other streams";
-                rows.push(row("context", MemoryKind::Device, beside, Basis::Probe, about));
-            }
-            rows.push(row(
-                "host work of a step",
-                MemoryKind::Host,
-                demand.step,
-                Basis::Probe,
-                "working memory on the host",
-            ));
-        }
+    if on_device {
+        let held = demand.device_in_use_at_start.unwrap_or_default();
+        let pages = demand.device_reserved_peak.unwrap_or_default().saturating_sub(held);
+        rows.push(measured(ACTIVATIONS_AND_PAGES, place, pages, about));
+        let context = "context of the driver, code, pools of other streams";
+        rows.extend(demand.device_beside_pool.map(|beside| measured("context", place, beside, context)));
+        rows.push(host("host work of a step", demand.step, "working memory on the host"));
+    } else {
+        rows.push(host(ACTIVATIONS, demand.step.saturating_sub(gradients), about));
     }
-    rows.push(row(
-        "validation",
-        MemoryKind::Host,
-        demand.validation,
-        Basis::Probe,
-        "working memory, not during a step",
-    ));
-    rows.push(row(
-        "checkpoint",
-        MemoryKind::Host,
-        demand.checkpoint,
-        Basis::Probe,
-        "working memory, not during a step",
-    ));
+    rows.push(host("validation", demand.validation, "working memory, not during a step"));
+    rows.push(host("checkpoint", demand.checkpoint, "working memory, not during a step"));
     if demand.load > 0 {
-        let about = "working memory of loading a checkpoint, before the first step";
-        rows.push(row("resume", MemoryKind::Host, demand.load, Basis::Probe, about));
+        rows.push(host("resume", demand.load, "working memory of loading a checkpoint, before the first step"));
     }
     for (name, held) in &demand.owners {
         let (bytes, basis) = owner(name, held);
         rows.push(row(name, place_of(plan, name), bytes, basis, "buffer in the ledger"));
     }
-    if let Some(rss) = demand.rss_peak {
-        let about = "code, stacks, free pages of the allocator (RSS only)";
-        rows.push(row("runtime", MemoryKind::Host, rss.saturating_sub(demand.heap_peak), Basis::Probe, about));
-    }
+    let about = "code, stacks, free pages of the allocator (RSS only)";
+    rows.extend(beyond_heap.map(|bytes| host("runtime", bytes, about)));
     rows
-}
-
-/// Rows of a command, of which only the memory of its processes is known.
-fn command_rows(demand: &Demand) -> Vec<ForecastRow> {
-    let row = |name: &str, bytes, about: &str| ForecastRow {
-        name: name.into(),
-        place: MemoryKind::Host,
-        bytes,
-        basis: Basis::Probe,
-        about: about.into(),
-    };
-    let files = demand.rss_peak.unwrap_or_default().saturating_sub(demand.heap_peak);
-    let mut rows = vec![
-        row("processes", demand.heap_peak, "private and shared memory of all processes of the command"),
-        row("files", files, "mapped file pages, which the kernel can drop"),
-    ];
-    let on_gpus = demand.device_reserved_peak.map(|bytes| row("GPU", bytes, "memory of all processes on GPUs"));
-    rows.extend(on_gpus.map(|row| ForecastRow { place: MemoryKind::Device, ..row }));
-    rows
-}
-
-/// Bytes of the optimiser's state for a number of parameters.
-fn optimizer_bytes(experiment: &Experiment, parameters: u64) -> u64 {
-    experiment.optimizer.running_copies() * parameters * FLOAT_BYTES
 }
 
 #[cfg(test)]

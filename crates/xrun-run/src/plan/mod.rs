@@ -3,7 +3,6 @@
 pub mod calendar;
 pub mod contract;
 pub mod describe;
-pub mod disk;
 pub mod duration;
 pub mod fit;
 pub mod forecast;

@@ -10,21 +10,16 @@ use xrun_core::dataset::stamp::program;
 use xrun_core::dataset::{cache, digest_cache};
 use xrun_core::experiment::{Experiment, resolved};
 use xrun_core::files::{checksum, file, write};
-use xrun_results::durations::Durations;
-use xrun_results::format::{Demand, DiskDemand, VERSION};
+use xrun_results::format::VERSION;
 
 /// Largest number of files.
 const FILES_MAX: usize = 256;
 const FILE_BYTES_MAX: u64 = 1024 * 1024;
 
 #[derive(Serialize, Deserialize)]
-struct Record {
+struct Record<P> {
     version: u32,
-    parameters: u64,
-    demand: Demand,
-    disk: Option<DiskDemand>,
-    #[serde(default)]
-    durations: Option<Durations>,
+    probe: P,
 }
 
 /// Digest of everything that a probe depends on: the experiment without its name, the data, the program, the device and the
@@ -46,22 +41,15 @@ pub fn load(key: &str) -> Option<Probe> {
     checksum::check_record(&text)
         .inspect_err(|_| digest_cache::report_damaged(&path, "memory is measured again"))
         .ok()?;
-    let record: Record = serde_json::from_slice(&text).ok()?;
-    let Record { version, parameters, demand, disk, durations } = record;
-    (version == VERSION).then_some(Probe { demand, parameters, disk, durations })
+    let record: Record<Probe> = serde_json::from_slice(&text).ok()?;
+    (record.version == VERSION).then_some(record.probe)
 }
 
 /// Stores a probe. A cache that cannot be written is ignored.
 pub fn store(key: &str, probe: &Probe) {
     let path = path(key);
     let Some(directory) = path.parent() else { return };
-    let record = Record {
-        version: VERSION,
-        parameters: probe.parameters,
-        demand: probe.demand.clone(),
-        disk: probe.disk,
-        durations: probe.durations.clone(),
-    };
+    let record = Record { version: VERSION, probe };
     if cache::create(directory).is_ok() && write::replace_json(&path, &record).is_ok() {
         cache::remove_oldest(directory, FILES_MAX);
     }

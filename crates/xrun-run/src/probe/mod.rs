@@ -2,24 +2,22 @@
 //! count as that of the caller, and running out of memory is a result.
 
 pub mod cache;
-pub mod disk_usage;
 pub mod solve;
 
-use std::fs::File;
-use std::io::{Read, Seek};
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
-use std::time::{Duration, Instant};
+use std::process::{Output, Stdio};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 use crate::child;
-use crate::child::ParentDeathSignal;
 use crate::exit::exit_code;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::overrides::as_arguments;
 use xrun_core::files::scratch::Scratch;
 use xrun_core::units::{pluralize, seconds};
 use xrun_results::durations::Durations;
-use xrun_results::format::{Demand, DiskDemand, Outcome, Summary};
+use xrun_results::format::{Demand, Outcome, Summary};
 
 /// `training.time_limit` of a probe, which it checks between steps.
 const TIME_LIMIT: &str = "2m";
@@ -32,20 +30,13 @@ const EPISODES_MAX: usize = 2;
 /// Value that disables a memory limit: a probe that stops at a limit would not measure the demand.
 const NO_LIMIT: &str = "4 PiB";
 
-/// Period at which the probe's process is polled.
-const POLL_EVERY: Duration = Duration::from_millis(20);
-/// Largest number of bytes read of its output.
-const OUTPUT_BYTES_MAX: u64 = 16 << 20;
-
 /// Measurements of a probe.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Probe {
     /// Memory demand of its process by phase.
     pub demand: Demand,
     /// Number of parameters of the model.
     pub parameters: u64,
-    /// Disk space that it used; `None` for a command.
-    pub disk: Option<DiskDemand>,
     /// Durations of its parts; `None` for a command.
     pub durations: Option<Durations>,
 }
@@ -104,8 +95,12 @@ pub fn probe(
     command.args(["--quiet", "--json", "--progress", "none", "--probe", &steps.to_string()]);
     command
         .args(overrides.iter().cloned().chain(probe_overrides(experiment, steps)).flat_map(|text| as_arguments(&text)));
-    child::end_with_parent(&mut command, ParentDeathSignal::Kill);
-    let ended = output(command.stdin(Stdio::null()), stopped, KILL_AFTER)?;
+    child::end_with_parent(&mut command, libc::SIGKILL);
+    let ended = child::output(command.stdin(Stdio::null()), stopped, KILL_AFTER).map_err(ProbeError::Start)?;
+    // The signal that ended it may arrive here a moment later.
+    if stopped() {
+        return Err(ProbeError::Stopped);
+    }
     let output = ended.ok_or(ProbeError::TooSlow { after: KILL_AFTER, steps })?;
     let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap_or_default();
     let summary: Option<Summary> = serde_json::from_value(answer["summary"].clone()).ok();
@@ -114,8 +109,7 @@ pub fn probe(
         // An experiment may have fewer steps than a probe would take.
         Some(summary) if summary.outcome.is_orderly() && (summary.steps >= steps || did_all(&summary, &answer)) => {
             let parameters = answer["parameters"].as_u64().unwrap_or_default();
-            let disk = disk_usage::measure(results.path());
-            Ok(Probe { parameters, demand: summary.demand, disk, durations: summary.durations })
+            Ok(Probe { parameters, demand: summary.demand, durations: summary.durations })
         }
         Some(summary) if summary.outcome == Outcome::MemoryLimit => Err(ProbeError::OutOfMemory(summary.message)),
         Some(summary) if summary.is_data_error => Err(ProbeError::Data(summary.message)),
@@ -130,42 +124,6 @@ pub fn probe(
 /// Returns true if the probe did all there was to do: the number of steps of a command is not known in advance.
 fn did_all(summary: &Summary, answer: &serde_json::Value) -> bool {
     summary.outcome == Outcome::Finished || answer["stopped_as_requested"] == true
-}
-
-/// Runs the command and returns its output; `None` if it was killed after `limit`. The output goes to files, because a full
-/// pipe would block the process.
-fn output(command: &mut Command, stopped: &dyn Fn() -> bool, limit: Duration) -> Result<Option<Output>, ProbeError> {
-    let files = || Ok((tempfile::tempfile()?, tempfile::tempfile()?));
-    let (stdout, stderr) = files().map_err(ProbeError::Start)?;
-    let clone = |file: &File| file.try_clone().map_err(ProbeError::Start);
-    command.stdout(clone(&stdout)?).stderr(clone(&stderr)?);
-    let mut child = command.spawn().map_err(ProbeError::Start)?;
-    let since = Instant::now();
-    let status = loop {
-        let is_stopped = stopped();
-        if is_stopped || since.elapsed() >= limit {
-            // It may have exited already, since the signal reached it as well.
-            let _ = child.kill();
-            let _ = child.wait();
-            return if is_stopped { Err(ProbeError::Stopped) } else { Ok(None) };
-        }
-        if let Some(status) = child.try_wait().map_err(ProbeError::Start)? {
-            break status;
-        }
-        std::thread::sleep(POLL_EVERY);
-    };
-    // The signal that ended it may arrive here a moment later.
-    if stopped() {
-        return Err(ProbeError::Stopped);
-    }
-    let read = |mut file: File| -> std::io::Result<Vec<u8>> {
-        let mut bytes = Vec::new();
-        file.rewind()?;
-        file.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes)?;
-        Ok(bytes)
-    };
-    let (stdout, stderr) = read(stdout).and_then(|stdout| Ok((stdout, read(stderr)?))).map_err(ProbeError::Start)?;
-    Ok(Some(Output { status, stdout, stderr }))
 }
 
 /// Returns true if the process was OOM-killed, reached a memory limit, or had an allocation refused.
@@ -221,21 +179,8 @@ fn failure_message(answer: &serde_json::Value, output: &Output) -> String {
 mod tests {
     use super::*;
 
-    /// Runs `script` in a shell.
-    fn within(script: &str, limit: Duration) -> Result<Option<Output>, ProbeError> {
-        let mut command = Command::new("sh");
-        command.args(["-c", script]);
-        output(&mut command, &|| false, limit)
-    }
-
     #[test]
-    fn a_probe_that_exceeds_its_time_is_killed() {
-        let start_time = Instant::now();
-        // `exec`, because only the process itself is killed.
-        let ended = within("exec sleep 60", Duration::from_millis(200)).unwrap();
-        assert!(ended.is_none() && start_time.elapsed() < Duration::from_secs(20), "{ended:?}");
-        let whole = within("echo done", Duration::from_secs(60)).unwrap().unwrap();
-        assert_eq!((whole.status.code(), whole.stdout.as_slice()), (Some(0), b"done\n".as_slice()));
+    fn a_probe_that_is_too_slow_says_so() {
         insta::assert_snapshot!(
             ProbeError::TooSlow { after: KILL_AFTER, steps: 3 },
             @"the memory probe did not finish its 3 steps within 2 min 10 s; steps are slow on this device"

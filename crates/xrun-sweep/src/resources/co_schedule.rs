@@ -53,11 +53,6 @@ impl CoSchedule {
         Self { budget, running: BTreeMap::new(), co_scheduled: BTreeSet::new(), alone: BTreeSet::new() }
     }
 
-    /// The budget of all runs together.
-    pub fn budget(&self) -> Budget {
-        self.budget
-    }
-
     /// Returns whether a run may start now. The only run always may: its forecast may be wrong, and waiting would not help.
     pub fn fits(&self, run: RunId, need: Requirement) -> bool {
         let is_apart = || self.alone.contains(&run) || self.running.keys().any(|running| self.alone.contains(running));

@@ -1,15 +1,16 @@
 //! Forecasts of the memory of the trials of a sweep, by few probes, in `memory.toml`. Trials that need the same memory share one.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::probe_group::ProbeGroup;
-use super::{SweepMemoryError, read_memory, sizes, with_margin, write_memory};
+use super::probe_group::probe_group;
+use super::{SweepMemoryError, read_memory, with_margin, write_memory};
 use crate::records::sweep::SweepRecord;
 use crate::records::sweep_memory::{AskedSize, SweepMemory, TrialsNeed};
-use crate::trials::RunId;
+use crate::trials::{RunId, named};
 use xrun_core::experiment::{Experiment, read};
 use xrun_core::files::layout;
 use xrun_core::files::write::WriteError;
@@ -17,12 +18,15 @@ use xrun_core::problem::Problems;
 use xrun_core::units::{Bytes, pluralize};
 use xrun_run::observer::Silent;
 use xrun_run::prepare::{Planned, StartError};
-use xrun_run::probe::{Probe, ProbeError};
+use xrun_run::probe::ProbeError;
 
 /// Largest number of probes of a sweep, spread from the trials with the largest buffers to those with the smallest.
 const PROBES_MAX: usize = 16;
 /// No probe begins after this time.
 const PROBING_MAX: Duration = Duration::from_secs(600);
+
+/// Largest number of sizes that Slurm is asked for.
+const SIZES_MAX: usize = 4;
 
 /// Trials cannot be forecast.
 #[derive(Debug, thiserror::Error)]
@@ -44,18 +48,19 @@ pub enum ForecastError {
 /// Forecasts of a sweep. Those of trials that a search chooses later are added.
 pub struct Forecasts<'a> {
     sweep: &'a Path,
-    memory: SweepMemory,
+    /// Known sizes, and the request to Slurm.
+    pub memory: SweepMemory,
     report: Box<dyn Fn(&str) + 'a>,
 }
 
-/// Trials with one forecast: they differ in nothing that memory depends on.
+/// Trials with one forecast: they differ in nothing that memory depends on but their length. The longest comes first.
 struct Group {
     trials: Vec<u64>,
+    /// Experiment of the longest trial, and its settings, for the probe.
     experiment: Experiment,
-    /// Settings of the first trial, for the probe.
     overrides: Vec<String>,
-    /// Number of steps, and bytes of all buffers; or the reason why there is no plan.
-    size: Result<(u64, u64), String>,
+    /// Bytes of all buffers, or the reason why there is no plan.
+    bytes: Result<u64, String>,
 }
 
 impl<'a> Forecasts<'a> {
@@ -87,11 +92,6 @@ impl<'a> Forecasts<'a> {
         Ok(forecasts)
     }
 
-    /// Known sizes, and the request to Slurm.
-    pub fn memory(&self) -> &SweepMemory {
-        &self.memory
-    }
-
     /// Adds the forecast of a trial that has none: that of its group, or by a probe, which takes seconds to minutes, or else the
     /// largest known one. After a signal there is none, since no run starts.
     pub fn add(&mut self, record: &SweepRecord, trial: u64) {
@@ -114,7 +114,7 @@ impl<'a> Forecasts<'a> {
     }
 
     fn of_new(&self, record: &SweepRecord, trial: u64) -> Result<TrialsNeed, ForecastError> {
-        let group = |trial| Ok::<_, ForecastError>(ProbeGroup::new(&self.experiment(record, trial)?.0).forecast);
+        let group = |trial| Ok::<_, ForecastError>(probe_group(&self.experiment(record, trial)?.0));
         let own = group(trial)?;
         let probed = || self.memory.forecasts.iter().filter(|need| need.probed.is_some());
         let there = 1..=record.trials.len() as u64;
@@ -126,7 +126,7 @@ impl<'a> Forecasts<'a> {
             }
         }
         let groups = self.groups(record, trial..=trial)?;
-        let needs = self.probe(&groups, PROBES_MAX.saturating_sub(probed().count()))?;
+        let needs = self.probe(groups, PROBES_MAX.saturating_sub(probed().count()))?;
         Ok(needs.into_iter().next().unwrap_or_else(|| TrialsNeed::unknown(vec![trial], String::new())))
     }
 
@@ -137,7 +137,7 @@ impl<'a> Forecasts<'a> {
         let limit =
             if groups.len() > PROBES_MAX { format!(", where {} would be needed", groups.len()) } else { String::new() };
         (self.report)(&format!("measuring memory: {probes} for {trials}{limit}"));
-        let mut needs = self.probe(&groups, PROBES_MAX)?;
+        let mut needs = self.probe(groups, PROBES_MAX)?;
         let known: Vec<TrialsNeed> = needs.iter().filter(|need| need.probed.is_some()).cloned().collect();
         let Some(largest) = known.iter().map(|need| need.host).max() else {
             let why = needs.into_iter().find_map(|need| need.because).unwrap_or_else(|| "there is no trial".into());
@@ -156,7 +156,7 @@ impl<'a> Forecasts<'a> {
         let device = known.iter().filter_map(|need| need.device).max();
         for need in needs.iter_mut().filter(|need| need.probed.is_none()) {
             (need.host, need.device) = (host, device);
-            let (trials, because) = (trials_as_text(&need.trials), need.because.as_deref().unwrap_or_default());
+            let (trials, because) = (named(&need.trials), need.because.as_deref().unwrap_or_default());
             (self.report)(&format!("{trials}: no forecast, because {because}; using the largest known one, {host}"));
         }
     }
@@ -169,75 +169,66 @@ impl<'a> Forecasts<'a> {
         Ok((read.experiment, overrides))
     }
 
-    /// Groups of trials that share a probe, the largest buffers first. The longest is the first of its group: the probe of a
-    /// short one is shorter, too.
-    fn groups(&self, record: &SweepRecord, trials: RangeInclusive<u64>) -> Result<Vec<Vec<Group>>, ForecastError> {
-        let mut groups: BTreeMap<String, BTreeMap<String, Group>> = BTreeMap::new();
+    /// Groups of trials that share a probe, the largest buffers first.
+    fn groups(&self, record: &SweepRecord, trials: RangeInclusive<u64>) -> Result<Vec<Group>, ForecastError> {
+        let length =
+            |experiment: &Experiment| (experiment.training.max_steps.unwrap_or(u64::MAX), experiment.training.epochs);
+        let mut groups: BTreeMap<String, Group> = BTreeMap::new();
         for trial in trials {
             let (experiment, overrides) = self.experiment(record, trial)?;
-            let key = ProbeGroup::new(&experiment);
-            let same = groups.entry(key.probe).or_default();
-            if let Some(group) = same.get_mut(&key.forecast) {
-                group.trials.push(trial);
-                continue;
+            match groups.get_mut(&probe_group(&experiment)) {
+                Some(group) if length(&experiment) > length(&group.experiment) => {
+                    group.trials.insert(0, trial);
+                    (group.experiment, group.overrides) = (experiment, overrides);
+                }
+                Some(group) => group.trials.push(trial),
+                None => {
+                    let key = probe_group(&experiment);
+                    groups.insert(key, Group { trials: vec![trial], experiment, overrides, bytes: Ok(0) });
+                }
             }
-            let size = unless_stopped(Planned::new(experiment.clone(), Silent))?.map(|planned| {
-                let bytes = planned.plan.owners.iter().map(|owner| owner.bytes).fold(0, u64::saturating_add);
-                (planned.plan.steps, bytes)
-            });
-            same.insert(key.forecast, Group { trials: vec![trial], experiment, overrides, size });
         }
-        let mut groups: Vec<Vec<Group>> = groups.into_values().map(|same| same.into_values().collect()).collect();
-        let size = |group: &Group| group.size.clone().unwrap_or_default();
-        groups.iter_mut().for_each(|same| same.sort_by_key(|group| std::cmp::Reverse(size(group))));
-        groups.sort_by_key(|same| {
-            let bytes = same.iter().map(|group| size(group).1).max();
-            (std::cmp::Reverse(bytes), same.first().and_then(|group| group.trials.first().copied()))
-        });
+        let mut groups: Vec<Group> = groups.into_values().collect();
+        for group in &mut groups {
+            let planned = unless_stopped(Planned::new(group.experiment.clone(), Silent))?;
+            let all =
+                |planned: Planned| planned.plan.owners.iter().fold(0, |sum: u64, one| sum.saturating_add(one.bytes));
+            group.bytes = planned.map(all);
+        }
+        groups.sort_by_key(|group| (Reverse(group.bytes.clone().unwrap_or_default()), group.trials[0]));
         Ok(groups)
     }
 
     /// The needs of all trials of the groups; without bytes where there is no probe.
-    fn probe(&self, groups: &[Vec<Group>], probes_max: usize) -> Result<Vec<TrialsNeed>, ForecastError> {
+    fn probe(&self, groups: Vec<Group>, probes_max: usize) -> Result<Vec<TrialsNeed>, ForecastError> {
         let chosen = spread_evenly(groups.len(), probes_max);
         let (begun, mut needs) = (Instant::now(), Vec::new());
-        for (at, same) in groups.iter().enumerate() {
-            let probe = match same.iter().find_map(|group| group.size.clone().err()) {
-                Some(because) => Err(because),
-                None if !chosen.contains(&at) => Err(format!("a sweep has at most {PROBES_MAX} probes")),
-                None if begun.elapsed() > PROBING_MAX => Err("the probes before it took too long".into()),
-                None => unless_stopped(same[0].probe(&self.sweep.join(layout::BASE)))?,
+        for (at, group) in groups.into_iter().enumerate() {
+            let measured = match &group.bytes {
+                Err(because) => Err(because.clone()),
+                Ok(_) if !chosen.contains(&at) => Err(format!("a sweep has at most {PROBES_MAX} probes")),
+                Ok(_) if begun.elapsed() > PROBING_MAX => Err("the probes before it took too long".into()),
+                Ok(_) => unless_stopped(self.measured(&group))?,
             };
-            needs.extend(same.iter().map(|group| match &probe {
-                Ok(probe) => group.need(same[0].trials[0], probe),
-                Err(because) => TrialsNeed::unknown(group.trials.clone(), because.clone()),
-            }));
+            let (trials, probed) = (group.trials.clone(), Some(group.trials[0]));
+            needs.push(match measured {
+                Ok((host, device)) => TrialsNeed { host, device, probed, because: None, trials },
+                Err(because) => TrialsNeed::unknown(trials, because),
+            });
         }
         Ok(needs)
     }
-}
 
-impl Group {
-    fn probe(&self, base: &Path) -> Result<Probe, StartError> {
-        let probe = Planned::new(self.experiment.clone(), Silent)?.probe(base, &self.overrides);
-        probe.map_err(|error| match error {
+    /// Memory of the host and of the device that the longest trial of a group needs, by a probe.
+    fn measured(&self, group: &Group) -> Result<(Bytes, Option<Bytes>), StartError> {
+        let planned = Planned::new(group.experiment.clone(), Silent)?;
+        let probe = planned.probe(&self.sweep.join(layout::BASE), &group.overrides).map_err(|error| match error {
             ProbeError::Stopped => StartError::Interrupted(error.to_string()),
             _ => StartError::failed(error),
-        })
-    }
-
-    /// The need of the group by the probe of a trial.
-    fn need(&self, probed: u64, probe: &Probe) -> TrialsNeed {
-        let trials = self.trials.clone();
-        match Planned::new(self.experiment.clone(), Silent) {
-            Ok(planned) => {
-                let forecast = planned.forecast_from(probe);
-                let host = Bytes(forecast.rss_peak.unwrap_or(forecast.heap_peak));
-                let device = forecast.device_peak.or(forecast.device_reserved_peak).map(Bytes);
-                TrialsNeed { host, device, probed: Some(probed), because: None, trials }
-            }
-            Err(error) => TrialsNeed::unknown(trials, error.to_string()),
-        }
+        })?;
+        let forecast = planned.forecast_from(&probe);
+        let device = forecast.device_peak.or(forecast.device_reserved_peak);
+        Ok((Bytes(forecast.rss_peak.unwrap_or(forecast.heap_peak)), device.map(Bytes)))
     }
 }
 
@@ -249,27 +240,22 @@ fn unless_stopped<T>(result: Result<T, StartError>) -> Result<Result<T, String>,
     }
 }
 
-/// The sizes that Slurm is asked for.
+/// The sizes that Slurm is asked for. Each is a job array, so there are few: a size is at most half of the next larger one.
 fn asked_sizes(memory: &SweepMemory, record: &SweepRecord) -> Vec<AskedSize> {
-    // A search runs each trial once, also those that it has not chosen yet.
-    let runs = |trial: u64| record.order.iter().filter(|[of, _]| *of == trial).count().max(1) as u64;
-    let needed = |trial: u64| memory.forecast(trial).map_or(0, |need| with_margin(need.host.0));
-    let needs: Vec<(u64, u64)> = (1..=record.trials.len() as u64).map(|trial| (needed(trial), runs(trial))).collect();
-    let sizes = sizes::sizes(&needs);
-    let mut by_size: BTreeMap<u64, Vec<u64>> = BTreeMap::new();
-    for (trial, (needed, _)) in (1..).zip(&needs) {
-        by_size.entry(sizes::size_of(&sizes, *needed).unwrap_or(*needed)).or_default().push(trial);
+    let needed = |trial: u64| with_margin(memory.forecast(trial).map_or(0, |need| need.host.0));
+    let mut needs: Vec<(u64, u64)> = (1..=record.trials.len() as u64).map(|trial| (needed(trial), trial)).collect();
+    needs.sort_unstable_by_key(|(bytes, trial)| (Reverse(*bytes), *trial));
+    let mut sizes: Vec<AskedSize> = Vec::new();
+    for (bytes, trial) in needs {
+        let is_last = sizes.len() == SIZES_MAX;
+        match sizes.last_mut() {
+            Some(size) if is_last || bytes > size.memory.0 / 2 => size.trials.push(trial),
+            _ => sizes.push(AskedSize { memory: Bytes(bytes), trials: vec![trial] }),
+        }
     }
-    by_size.into_iter().map(|(memory, trials)| AskedSize { memory: Bytes(memory), trials }).collect()
-}
-
-/// `trial 3`, `trials 3, 4, 5, 6 and 7 more`
-fn trials_as_text(trials: &[u64]) -> String {
-    const NAMED: usize = 4;
-    let named: Vec<String> = trials.iter().take(NAMED).map(u64::to_string).collect();
-    let more = trials.len().saturating_sub(NAMED);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("{} {}{more}", if trials.len() == 1 { "trial" } else { "trials" }, named.join(", "))
+    sizes.iter_mut().for_each(|size| size.trials.sort_unstable());
+    sizes.reverse();
+    sizes
 }
 
 /// Indices of at most `most` of `count` items, spread evenly from the first to the last.
@@ -290,11 +276,5 @@ mod tests {
         assert_eq!(spread_evenly(3, 16), [0, 1, 2]);
         assert_eq!(spread_evenly(100, 4), [0, 33, 66, 99]);
         assert_eq!((spread_evenly(0, 4), spread_evenly(1, 0)), (vec![], vec![]));
-    }
-
-    #[test]
-    fn many_trials_are_abbreviated() {
-        assert_eq!(trials_as_text(&[7]), "trial 7");
-        assert_eq!(trials_as_text(&[1, 2, 3, 4, 5, 6]), "trials 1, 2, 3, 4 and 2 more");
     }
 }

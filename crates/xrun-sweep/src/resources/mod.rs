@@ -1,9 +1,8 @@
 //! Resources of the trials of a sweep: forecasts of memory, and the decisions that follow from them.
 //!
 //! ```text
-//! probe_group::ProbeGroup  an experiment         -> the trials that share a probe
-//! forecasts::Forecasts     probes                -> the memory of each trial, in `memory.toml`
-//! sizes::sizes             forecasts             -> at most four sizes, which Slurm is asked for
+//! probe_group::probe_group an experiment         -> the trials that share a probe
+//! forecasts::Forecasts     probes                -> the memory of each trial, and the sizes for Slurm, in `memory.toml`
 //! co_schedule::CoSchedule  forecasts, a budget   -> the runs that fit side by side on this machine
 //! retry::decide            a run that died       -> one retry with more memory, or none since memory was growing
 //! ```
@@ -12,7 +11,6 @@ pub mod co_schedule;
 pub mod forecasts;
 pub mod probe_group;
 pub mod retry;
-pub mod sizes;
 
 use std::path::{Path, PathBuf};
 

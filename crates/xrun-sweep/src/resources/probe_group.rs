@@ -6,64 +6,47 @@ use xrun_core::dataset::digest::digest;
 use xrun_core::experiment::Experiment;
 
 /// Sections and keys that change nothing in memory, or that a probe sets itself.
-const IGNORED_KEYS: [&str; 15] = [
+const IGNORED_KEYS: [&str; 16] = [
     "experiment.name",
     "experiment.description",
     "experiment.patch",
     "sweep",
     "launcher",
-    "hooks",
     "memory",
     "checkpoint.every_steps",
     "checkpoint.keep_last",
     "checkpoint.best",
     "limits.host_memory",
     "limits.device_memory",
+    "training.epochs",
+    "training.max_steps",
     "training.time_limit",
     "training.early_stopping",
     "training.schedule",
 ];
 /// Names of keys that change nothing in memory in any section: of an optimiser, or among the values of a command.
 const IGNORED_KEY_NAMES: [&str; 7] = ["learning_rate", "lr", "weight_decay", "beta_1", "beta_2", "epsilon", "seed"];
-/// Keys that set the number of steps: they change the forecast and not the probe.
-const LENGTH: [&str; 2] = ["training.epochs", "training.max_steps"];
-
-/// Digests that experiments have in common.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ProbeGroup {
-    /// Equal where experiments share a probe.
-    pub probe: String,
-    /// Equal where they share a forecast as well, since they train equally long.
-    pub forecast: String,
+/// Digest that is equal where experiments share a probe.
+pub fn probe_group(experiment: &Experiment) -> String {
+    // Serialises: no map in it has keys other than strings.
+    let mut value = serde_json::to_value(experiment).unwrap_or_default();
+    strip(&mut value, "");
+    digest(value.to_string().as_bytes())
 }
 
-impl ProbeGroup {
-    /// The group of an experiment.
-    pub fn new(experiment: &Experiment) -> Self {
-        // Serialises: no map in it has keys other than strings.
-        let mut value = serde_json::to_value(experiment).unwrap_or_default();
-        strip(&mut value, "", &|path, name| IGNORED_KEYS.contains(&path) || IGNORED_KEY_NAMES.contains(&name));
-        let forecast = digest(value.to_string().as_bytes());
-        strip(&mut value, "", &|path, _| LENGTH.contains(&path));
-        Self { probe: digest(value.to_string().as_bytes()), forecast }
-    }
-}
-
-fn strip(value: &mut Value, path: &str, goes: &dyn Fn(&str, &str) -> bool) {
+fn strip(value: &mut Value, path: &str) {
     let Value::Object(keys) = value else { return };
     let below = |key: &str| if path.is_empty() { key.to_owned() } else { format!("{path}.{key}") };
-    keys.retain(|key, _| !goes(&below(key), key));
-    keys.iter_mut().for_each(|(key, value)| strip(value, &below(key), goes));
+    keys.retain(|key, _| !IGNORED_KEYS.contains(&below(key).as_str()) && !IGNORED_KEY_NAMES.contains(&key.as_str()));
+    keys.iter_mut().for_each(|(key, value)| strip(value, &below(key)));
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn group(text: &str) -> ProbeGroup {
-        ProbeGroup::new(
-            &toml::from_str::<Experiment>(&format!("[pipeline.dummy]\nsteps_per_epoch = 7\n{text}")).unwrap(),
-        )
+    fn group(text: &str) -> String {
+        probe_group(&toml::from_str(&format!("[pipeline.dummy]\nsteps_per_epoch = 7\n{text}")).unwrap())
     }
 
     #[test]
@@ -74,16 +57,10 @@ mod tests {
             "[training]\ntime_limit = \"1 h\"\n[training.schedule.cosine]\nwarmup_steps = 3\n",
             "[limits]\nhost_memory = \"1 GiB\"\n",
             "[memory]\nevery_steps = 3\n",
+            "[training]\nepochs = 50\nmax_steps = 20\n",
         ] {
             assert_eq!(group(text), group(""), "{text}");
         }
-    }
-
-    #[test]
-    fn another_length_is_another_forecast_by_the_same_probe() {
-        let (short, long) = (group(""), group("[training]\nepochs = 50\n"));
-        assert_eq!(short.probe, long.probe);
-        assert_ne!(short.forecast, long.forecast);
     }
 
     #[test]
@@ -96,11 +73,8 @@ mod tests {
             "[experiment]\ndevice = \"cuda\"\n",
             "[cleanup]\nevery_steps = 1\n",
         ] {
-            assert_ne!(group(text).probe, group("").probe, "{text}");
+            assert_ne!(group(text), group(""), "{text}");
         }
-        let held = ProbeGroup::new(
-            &toml::from_str::<Experiment>("[pipeline.dummy]\nsteps_per_epoch = 7\nhold = \"1 MiB\"\n").unwrap(),
-        );
-        assert_ne!(held.probe, group("").probe);
+        assert_ne!(group("hold = \"1 MiB\"\n"), group(""));
     }
 }

@@ -90,13 +90,13 @@ fn validated_from(plan: &Plan, step: u64) -> Option<u64> {
 }
 
 #[cfg(test)]
-pub mod tests {
+mod tests {
     use super::*;
     use xrun_core::bounded::ledger::Ledger;
     use xrun_core::experiment::Experiment;
 
     /// The plan of a dummy experiment.
-    pub fn plan_of(text: &str) -> Plan {
+    fn plan_of(text: &str) -> Plan {
         let experiment: Experiment = toml::from_str(text).unwrap();
         let (facts, _) = experiment.prepare(&Ledger::default()).unwrap();
         xrun_run::plan::resolve(experiment, facts)

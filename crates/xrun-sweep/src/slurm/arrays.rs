@@ -48,11 +48,6 @@ impl Arrays {
         self
     }
 
-    /// Number of arrays.
-    pub fn count(&self) -> usize {
-        self.runs.div_ceil(self.size)
-    }
-
     /// The name of the job whose first task is the run at this place.
     pub fn name(&self, first: usize) -> String {
         if first == 0 { self.name.clone() } else { format!("{}_from_{first}", self.name) }
@@ -98,7 +93,7 @@ mod tests {
             for (first, task) in (0..runs).rev().map(|place| arrays.block(place)) {
                 blocks.entry(first).or_default().push(task);
             }
-            prop_assert_eq!(blocks.len(), arrays.count());
+            prop_assert_eq!(blocks.len(), arrays.names().split(',').count());
             let names: Vec<String> = arrays.names().split(',').map(str::to_owned).collect();
             let mut found = Vec::new();
             for (first, tasks) in blocks {

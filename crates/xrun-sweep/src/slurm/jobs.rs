@@ -7,16 +7,12 @@ use std::path::Path;
 
 use super::arrays::Arrays;
 use super::queue::{self, QueuedTask};
-use super::{SlurmError, arrays_of};
+use super::{SlurmError, read_settings};
 use crate::records::sweep::SweepRecord;
 
-/// The names of the jobs of a sweep.
+/// The names of the jobs of a sweep: for each step after which runs of a search stop, of which `None` is their end.
 #[derive(Clone, Debug)]
-pub struct JobNames {
-    arrays: Arrays,
-    /// Steps after which runs of a search stop; `None` in the list is their end.
-    stops: Option<Vec<Option<u64>>>,
-}
+pub struct JobNames(Vec<(Option<u64>, Arrays)>);
 
 impl JobNames {
     /// The jobs of a sweep, cut into arrays as `slurm.toml` says.
@@ -24,17 +20,21 @@ impl JobNames {
     /// # Errors
     /// `slurm.toml` cannot be read.
     pub fn new(sweep: &Path, record: &SweepRecord) -> Result<Self, SlurmError> {
-        let stops = record.search.as_ref().map(|search| {
-            let before_end = search.rungs().split_last().map_or(&[][..], |(_, before)| before);
-            before_end.iter().copied().map(Some).chain([None]).collect()
-        });
-        Ok(Self { arrays: arrays_of(sweep, record.runs_at_most())?, stops })
+        let size = read_settings(sweep)?.and_then(|settings| settings.array_size);
+        let arrays = Arrays::new(sweep, record.runs_at_most(), size);
+        let Some(search) = &record.search else { return Ok(Self(vec![(None, arrays)])) };
+        let before_end = search.rungs().split_last().map_or(&[][..], |(_, before)| before);
+        Ok(Self::stopping_at(&arrays, before_end.iter().copied().map(Some).chain([None])))
+    }
+
+    fn stopping_at(arrays: &Arrays, stops: impl Iterator<Item = Option<u64>>) -> Self {
+        Self(stops.map(|until| (until, arrays.clone().going_to(until))).collect())
     }
 
     /// The arrays of jobs that stop after this step; `None` is the end of their runs.
-    pub fn arrays(&self, until: Option<u64>) -> Arrays {
-        let arrays = self.arrays.clone();
-        if self.stops.is_some() { arrays.going_to(until) } else { arrays }
+    pub fn arrays(&self, until: Option<u64>) -> &Arrays {
+        let at = self.0.iter().position(|(stop, _)| *stop == until);
+        &self.0[at.unwrap_or(self.0.len() - 1)].1
     }
 
     /// The tasks of the sweep in the queue.
@@ -42,16 +42,12 @@ impl JobNames {
     /// # Errors
     /// Slurm does not answer.
     pub fn tasks(&self) -> Result<Vec<QueuedTask>, SlurmError> {
-        let names: Vec<String> = self.stops().iter().map(|until| self.arrays(*until).names()).collect();
+        let names: Vec<String> = self.0.iter().map(|(_, arrays)| arrays.names()).collect();
         Ok(queue::lines(&names.join(","))?.lines().filter_map(|line| self.task(line)).collect())
     }
 
-    fn stops(&self) -> &[Option<u64>] {
-        self.stops.as_deref().unwrap_or(&[None])
-    }
-
     fn task(&self, line: &str) -> Option<QueuedTask> {
-        self.stops().iter().find_map(|until| queue::task(line, &self.arrays(*until), *until))
+        self.0.iter().find_map(|(until, arrays)| queue::task(line, arrays, *until))
     }
 }
 
@@ -61,7 +57,7 @@ mod tests {
 
     fn jobs(stops: &[Option<u64>]) -> JobNames {
         let arrays = Arrays::new(Path::new("/results/s/one"), 30, Some(10));
-        JobNames { arrays, stops: Some(stops.to_vec()) }
+        JobNames::stopping_at(&arrays, stops.iter().copied())
     }
 
     #[test]

@@ -16,13 +16,12 @@ use super::super::resources::forecasts::Forecasts;
 use super::super::run_status::RunStatus;
 use super::super::schedule::{Event, Options, SweepError};
 use super::super::scheduler::Job;
-use super::super::search::progress::arrived;
 use super::super::trials::RunId;
+use super::SlurmError;
 use super::jobs::JobNames;
 use super::outcome::{ActiveJob, TaskOutcome};
 use super::queue::{self, QueuedTask};
 use super::script::{self, Array};
-use super::{SlurmError, unwatched_deaths};
 use crate::records::search::Search;
 use crate::records::sweep::{Process, SweepRecord};
 use xrun_core::experiment::launcher::Slurm;
@@ -35,10 +34,10 @@ use xrun_run::stop::StopSignal;
 /// Default of `array_limit` for a search: with more jobs at once, each is chosen by fewer results.
 pub const SEARCH_JOBS: u32 = 4;
 
-/// Shortest and longest time between two questions to the queue: they become rarer while nothing changes.
+/// Shortest and longest time between two questions to the queue: they become rarer while nothing changes. A search has few jobs,
+/// and waits for each.
 const POLL_EVERY: (Duration, Duration) = (Duration::from_millis(250), Duration::from_secs(15));
-/// Time between two looks at the run directories of a search, while the queue is not asked.
-const DIRECTORIES_EVERY: Duration = Duration::from_secs(1);
+const POLL_SEARCH_MAX: Duration = Duration::from_secs(5);
 /// Shortest time between two reports of the queue's state, of a search.
 const QUEUE_REPORT_EVERY: Duration = Duration::from_secs(10);
 
@@ -57,7 +56,7 @@ pub struct Submission<'a> {
 impl Submission<'_> {
     /// Bytes that a run is given, at least `retry_bytes`; `None` where Slurm decides.
     pub fn memory_of(&self, run: RunId, retry_bytes: Option<u64>) -> Option<u64> {
-        let of_trial = || self.memory.as_ref().and_then(|forecasts| forecasts.memory().size(run.trial));
+        let of_trial = || self.memory.as_ref().and_then(|forecasts| forecasts.memory.size(run.trial));
         self.settings.memory.or_else(of_trial).map(|bytes| bytes.0).max(retry_bytes)
     }
 }
@@ -127,8 +126,6 @@ impl<'a> SlurmLauncher<'a> {
             retry_bytes: self.retry_bytes.get(&job.run).copied(),
             gone: None,
             seconds_before: seconds(self.sweep, job.run),
-            stopped: false,
-            died_unwatched: None,
         }
     }
 
@@ -144,7 +141,7 @@ impl<'a> SlurmLauncher<'a> {
             if !std::mem::replace(&mut reported, true) {
                 (context.report)(Event::Waits { run });
             }
-            pause(DIRECTORIES_EVERY, context.stop, || false);
+            pause(POLL_EVERY.0, context.stop);
         }
     }
 
@@ -268,7 +265,7 @@ impl<'a> SlurmLauncher<'a> {
                 }
                 None => job.resubmissions += 1,
             }
-            (job.gone, job.stopped, job.seconds_before) = (None, false, seconds(self.sweep, job.job.run));
+            (job.gone, job.seconds_before) = (None, seconds(self.sweep, job.job.run));
             self.pending.push(job);
         }
         outcomes
@@ -304,19 +301,6 @@ impl Launcher for SlurmLauncher<'_> {
         };
         let (sweep, record) = (self.sweep, context.record);
         self.retry_bytes = context.histories.retries().collect();
-        let asked = |run| self.submission.memory_of(run, self.retry_bytes.get(&run).copied());
-        for (run, why) in unwatched_deaths::find(sweep, record, &self.tasks, context.histories, &asked) {
-            let directory = run_directory(sweep, run);
-            let until = match &self.search {
-                None => None,
-                Some(search) => match read::manifest(&directory) {
-                    Ok(manifest) if !arrived(&directory, search, manifest.until) => manifest.until,
-                    _ => continue,
-                },
-            };
-            let job = ActiveJob { died_unwatched: Some(why), ..self.job(Job { run, until }) };
-            self.active.push(job);
-        }
         for job in under_way(record, &self.tasks) {
             let mut job = self.job(job);
             // The seconds of a process that has arrived cannot be separated from those of the processes before it.
@@ -346,13 +330,8 @@ impl Launcher for SlurmLauncher<'_> {
         if self.active.is_empty() {
             return Ok(outcomes);
         }
-        let (sweep, search) = (self.sweep, self.search.as_ref());
-        let active = &mut self.active;
-        // A search has few jobs, and waits for each: their directories are read between two questions.
-        pause(self.wait, context.stop, || {
-            search.is_some() && active.iter_mut().any(|job| job.has_newly_stopped(sweep, search))
-        });
-        self.wait = (self.wait * 3 / 2).min(POLL_EVERY.1);
+        pause(self.wait, context.stop);
+        self.wait = (self.wait * 3 / 2).min(if self.search.is_some() { POLL_SEARCH_MAX } else { POLL_EVERY.1 });
         match self.jobs.tasks() {
             Ok(tasks) => (self.tasks, self.silent) = (tasks, false),
             Err(error) => {
@@ -427,16 +406,10 @@ fn seconds(sweep: &Path, run: RunId) -> f64 {
     read::summary(&run_directory(sweep, run)).ok().flatten().map_or(0.0, |summary| summary.seconds)
 }
 
-/// Waits, but not longer than until a signal or until `due`.
-fn pause(time: Duration, stop: &StopSignal, mut due: impl FnMut() -> bool) {
-    let (begun, mut asked) = (Instant::now(), Instant::now());
+/// Waits, but not longer than until a signal.
+fn pause(time: Duration, stop: &StopSignal) {
+    let begun = Instant::now();
     while begun.elapsed() < time && !stop.raised() {
         std::thread::sleep(Duration::from_millis(50).min(time));
-        if asked.elapsed() >= DIRECTORIES_EVERY {
-            if due() {
-                return;
-            }
-            asked = Instant::now();
-        }
     }
 }

@@ -4,7 +4,6 @@
 //! ```text
 //! launcher::SlurmLauncher  runs -> script::script -> queue::submit, then squeue and the run directories until they end
 //! outcome::ActiveJob       a job that left the queue -> the end of its run, or another submission
-//! unwatched_deaths::find   out-of-memory deaths before the launcher started
 //! task::start              the number of a task -> the process of its run, on the node
 //! ```
 //! The jobs have the sweep's name: with the queue and the run directories, any shell can continue the sweep.
@@ -16,11 +15,9 @@ pub mod outcome;
 pub mod queue;
 pub mod script;
 pub mod task;
-pub mod unwatched_deaths;
 
 use std::path::{Path, PathBuf};
 
-use self::arrays::Arrays;
 use super::record;
 use crate::records::read_text;
 use xrun_core::experiment::launcher::{Slurm, check_slurm};
@@ -105,11 +102,6 @@ fn advice(message: &str) -> &'static str {
     .into_iter()
     .find(|(part, _)| message.contains(part))
     .map_or("", |(_, advice)| advice)
-}
-
-/// The arrays of a sweep with this number of runs, as it was submitted.
-pub fn arrays_of(sweep: &Path, runs: usize) -> Result<Arrays, SlurmError> {
-    Ok(Arrays::new(sweep, runs, read_settings(sweep)?.and_then(|settings| settings.array_size)))
 }
 
 /// Writes `slurm.toml`: what each run asks Slurm for.

@@ -27,9 +27,9 @@ const SETTLED: Duration = Duration::from_secs(2);
 /// Slurm's state of a task that a user cancelled.
 const CANCELLED: &str = "CANCELLED";
 /// Slurm's state of a task that was killed for its memory.
-pub const OUT_OF_MEMORY: &str = "OUT_OF_MEMORY";
+const OUT_OF_MEMORY: &str = "OUT_OF_MEMORY";
 /// Slurm's state of a task whose process ended with an error, or was killed.
-pub const FAILED: &str = "FAILED";
+const FAILED: &str = "FAILED";
 
 /// A job that was submitted and has not ended.
 pub struct ActiveJob {
@@ -45,10 +45,6 @@ pub struct ActiveJob {
     pub gone: Option<Instant>,
     /// Seconds that the run had taken when the job was submitted.
     pub seconds_before: f64,
-    /// The run has stopped, by its directory.
-    pub stopped: bool,
-    /// The run died of memory before this launcher started, and this is known of it. It has no task.
-    pub died_unwatched: Option<String>,
 }
 
 /// Outcome of a job by the queue and the directory of its run.
@@ -82,11 +78,6 @@ impl ActiveJob {
             || self.has_arrived(sweep, search)
     }
 
-    /// Returns whether it has stopped since the last call.
-    pub fn has_newly_stopped(&mut self, sweep: &Path, search: Option<&Search>) -> bool {
-        self.has_stopped(sweep, search) && !std::mem::replace(&mut self.stopped, true)
-    }
-
     /// Returns whether the run waits at the rung that the job was to stop at.
     fn has_arrived(&self, sweep: &Path, search: Option<&Search>) -> bool {
         search.is_some_and(|search| arrived(&run_directory(sweep, self.job.run), search, self.job.until))
@@ -101,9 +92,6 @@ impl ActiveJob {
         submission: &Submission<'_>,
         cancelled: bool,
     ) -> TaskOutcome {
-        if let Some(why) = self.died_unwatched.take() {
-            return self.died_of_memory(sweep, submission, why);
-        }
         let last = tasks.iter().filter(|task| task.place == self.place).max_by_key(|task| task.job);
         if !queue::is_active(tasks, self.place) && self.has_arrived(sweep, search) {
             tidy(sweep, last);

@@ -9,32 +9,9 @@ use super::super::run_status::RunStatus;
 use super::super::scheduler::Job;
 use super::super::search::progress;
 use crate::records::sweep::SweepRecord;
-use xrun_core::files::write::WriteError;
 
 /// Longest wait for an earlier process, which may be writing its checkpoint after a requeue.
 const OTHER_MAX: Duration = Duration::from_secs(30);
-
-/// A task cannot start its run.
-#[derive(Debug, thiserror::Error)]
-pub enum RunStartError {
-    /// The sweep has no run at this place.
-    #[error("the sweep has {runs} runs, and none at place {place}")]
-    Place {
-        /// The place in the order of the sweep, from 0.
-        place: usize,
-        /// Number of runs.
-        runs: usize,
-    },
-    /// Another process works on the run.
-    #[error("another process works on {run}")]
-    Busy {
-        /// The run.
-        run: String,
-    },
-    /// A file cannot be written.
-    #[error(transparent)]
-    Write(#[from] WriteError),
-}
 
 /// Reads the record of the sweep. A node may see a trial that a search added only after a while.
 ///
@@ -63,20 +40,24 @@ pub fn start(
     until: Option<u64>,
     retry_failed: bool,
     allowed: bool,
-) -> Result<Option<Start>, RunStartError> {
-    let run = record.runs().nth(place).ok_or(RunStartError::Place { place, runs: record.order.len() })?;
+) -> Result<Option<Start>, String> {
+    let missing = || format!("the sweep has {} runs, and none at place {place}", record.order.len());
+    let run = record.runs().nth(place).ok_or_else(missing)?;
     let directory = run_directory(sweep, run);
     let arrived = || record.search.as_ref().is_some_and(|search| progress::arrived(&directory, search, until));
     let begun = Instant::now();
     loop {
         match RunStatus::read(&directory) {
             RunStatus::Running if begun.elapsed() > OTHER_MAX => {
-                return Err(RunStartError::Busy { run: run.to_string() });
+                return Err(format!("another process works on {run}"));
             }
             RunStatus::Running => std::thread::sleep(Duration::from_millis(200)),
             // Slurm may requeue a job that had ended.
             RunStatus::Unfinished if arrived() => return Ok(None),
-            status => return Ok(Start::next(sweep, record, Job { run, until }, status, retry_failed, allowed)?),
+            status => {
+                let next = Start::next(sweep, record, Job { run, until }, status, retry_failed, allowed);
+                return next.map_err(|error| error.to_string());
+            }
         }
     }
 }

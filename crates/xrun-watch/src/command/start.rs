@@ -20,7 +20,7 @@ use super::{StepSource, WatchError, WatchRequest};
 use crate::explain::Explainer;
 use xrun_core::bounded::ledger::{Ledger, Registration};
 use xrun_results::secrets;
-use xrun_run::child::{ParentDeathSignal, end_with_parent};
+use xrun_run::child::end_with_parent;
 use xrun_run::memory::own_cgroup::OwnCgroup;
 
 /// Environment variable that has Python write its output without buffering.
@@ -132,7 +132,7 @@ pub fn start(
 ) -> Result<(u32, OutputReaders), WatchError> {
     let mut command = std::process::Command::new(program);
     command.arg0(&request.command[0]).args(&request.command[1..]).process_group(0);
-    end_with_parent(&mut command, ParentDeathSignal::Terminate);
+    end_with_parent(&mut command, libc::SIGTERM);
     command.envs(&request.environment);
     if let Some(explainer) = explainer {
         let set = request.environment.get(PYTHON_PATH).map(OsString::from);

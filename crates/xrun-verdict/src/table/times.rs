@@ -42,7 +42,10 @@ const AUTUMN_HOURS: i64 = 4;
 impl TimeParser {
     /// Parser for a column of this name.
     pub fn of(name: &str) -> Self {
-        Self { named_unit: words(name).last().and_then(|word| unit(word)), format: None, ahead: 0, last: 0 }
+        let words = words(name);
+        let first = words.first().filter(|word| ["ns", "us", "µs", "ms"].contains(&word.as_str()));
+        let named_unit = words.last().and_then(|word| unit(word)).or_else(|| unit(first?));
+        Self { named_unit, format: None, ahead: 0, last: 0 }
     }
 
     /// Parses a cell into milliseconds.
@@ -241,6 +244,7 @@ mod tests {
     fn the_unit_of_numbers_follows_from_their_name_or_size() {
         assert_eq!(between("elapsed", "0.5", "2"), 1500);
         assert_eq!(between("time_ms", "500", "2000"), 1500);
+        assert_eq!(between("ms_elapsed", "500", "2000"), 1500);
         assert_eq!(between("minutes", "1", "2.5"), 90_000);
         assert_eq!(between("timestamp", "1764189075", "1764189076.5"), 1500);
         assert_eq!(between("ts", "1764189075000", "1764189076500"), 1500);

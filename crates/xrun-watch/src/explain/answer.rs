@@ -43,29 +43,6 @@ pub struct Answer {
     pub notes: Vec<String>,
 }
 
-impl Answer {
-    /// Replaces the paths of files, which are those of a process with another root directory, by paths of ours.
-    pub fn move_below(&mut self, root: &std::path::Path) {
-        let mut paths: Vec<&mut String> = Vec::new();
-        for found in &mut self.holders {
-            paths.extend(found.births.iter_mut().flat_map(files));
-            paths.extend(found.line.as_mut().map(|Frame(file, _)| file));
-            paths.extend(found.holder.as_mut().and_then(|holder| holder.file.as_mut()));
-        }
-        paths.extend(self.lines.iter_mut().chain(&mut self.cuda).flat_map(files));
-        paths.extend(&mut self.script);
-        for path in paths {
-            if path.starts_with('/') {
-                path.insert_str(0, &root.to_string_lossy());
-            }
-        }
-    }
-}
-
-fn files(stack: &mut Stack) -> impl Iterator<Item = &mut String> {
-    stack.frames.iter_mut().map(|Frame(file, _)| file)
-}
-
 /// Container, tensor, group of objects or threads.
 #[derive(Clone, Debug, Default, Deserialize)]
 pub struct Found {

@@ -11,13 +11,12 @@ use signal_hook::iterator::Signals;
 
 use super::exit::{self, Exit, LastMemory, State};
 use super::growth::{CauseSearch, GrowthWatch};
-use super::habits;
 use super::limits::{CommandLimits, LimitReached, unreclaimable};
 use super::pty::{Foreground, SizeMirror};
 use super::record::{self, CommandEnd, CommandRecord};
 use super::reports::Reports;
 use super::sampler::{ProcessTree, Sampler, not_measured};
-use super::start::{self, OutputReaders, StepFiles};
+use super::start::{self, OutputReaders};
 use super::step_source::SourceNote;
 use super::steps::StepEvent;
 use super::stop::Stopper;
@@ -172,14 +171,6 @@ impl<'a> Launch<'a> {
         let directory = session.record.directory.path.display().to_string();
         session.info(&format!("watching process {main}; results: {directory}"));
         session.log(&format!("command: {}", start::command_line(request)));
-        let variable = |name: &str| {
-            let set =
-                request.environment.iter().find(|(known, _)| known.as_str() == name).map(|(_, value)| value.clone());
-            set.or_else(|| std::env::var(name).ok())
-        };
-        for notice in habits::notices(&request.command, variable) {
-            session.info(&notice);
-        }
         let exit = session.run_until_exit(main, &mut signals);
         session.end(&exit, ledger)
     }
@@ -358,8 +349,8 @@ impl Session<'_> {
     }
 
     fn read_steps(&mut self) {
-        if let Some(files) = &mut self.output.files {
-            files.read(&self.output.steps, false);
+        if let Some(file) = &mut self.output.file {
+            file.read(&self.output.steps);
         }
         if let Some(reports) = &mut self.output.reports {
             reports.read(&self.output.steps);
@@ -428,15 +419,16 @@ impl Session<'_> {
             return None;
         }
         let (lines, key) = (pluralize(lines, "line"), self.request.names.steps);
-        let shown = |path: &Path| xrun_core::printable::line(&path.display().to_string(), 200);
         let problem = match (&self.request.steps, matched) {
             (None, _) | (Some(_), 1..) => return None,
             (Some(StepSource::Output(_)), 0) => format!("the pattern of {key} matched none of {lines} of output"),
             (Some(StepSource::Recognised), 0) => format!(
                 "no step was found in {lines} of output; if it prints steps, describe them with `{key} 'step (?<step>\\d+)'`"
             ),
-            (Some(StepSource::Events(path)), 0) => format!("no scalar was found in event files below {}", shown(path)),
-            (Some(StepSource::File(path)), 0) => format!("no step was found in {lines} of {}", shown(path)),
+            (Some(StepSource::File(path)), 0) => {
+                let shown = xrun_core::printable::line(&path.display().to_string(), 200);
+                format!("no step was found in {lines} of {shown}")
+            }
         };
         Some(format!("{problem}; memory is judged by time instead of steps"))
     }
@@ -532,9 +524,6 @@ impl Session<'_> {
             self.read_steps();
             std::thread::sleep(Duration::from_millis(2));
         }
-        if let Some(files) = &mut self.output.files {
-            files.read(&self.output.steps, true);
-        }
         self.read_steps();
         // From here on everything that can be written is written, whatever failed before.
         self.record.directory.free_reserve();
@@ -577,10 +566,6 @@ impl Session<'_> {
         let note = self.output.steps.source_note();
         self.note_step_source(note.as_ref());
         notes.extend(note.map(|note| format!("steps from {note}")));
-        let damaged = self.output.files.as_ref().map_or(0, StepFiles::damaged);
-        if damaged > 0 {
-            notes.push(format!("the rest of {} could not be read", pluralize(damaged as u64, "event file")));
-        }
         let lost = self.lost();
         let any_lost = lost.is_some();
         notes.extend(lost);

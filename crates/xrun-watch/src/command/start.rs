@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
 
-use super::events::{self, EventFiles};
 use super::output;
 use super::pty::{self, Pty, SizeMirror};
 use super::reports::{self, Reports};
@@ -71,36 +70,12 @@ pub fn masked_words(request: &WatchRequest) -> Vec<String> {
     masked
 }
 
-/// Reader of the files that a command writes its steps to.
-pub enum StepFiles {
-    /// JSON lines.
-    Lines(Tail),
-    /// TensorBoard's event files.
-    Events(EventFiles),
-}
-
-impl StepFiles {
-    /// Reads what was written since; `ended`: nothing follows.
-    pub fn read(&mut self, steps: &Steps, ended: bool) {
-        match self {
-            Self::Lines(tail) => tail.read(steps),
-            Self::Events(events) if ended => events.end(steps),
-            Self::Events(events) => events.read(steps),
-        }
-    }
-
-    /// Number of files whose rest could not be read.
-    pub fn damaged(&self) -> usize {
-        if let Self::Events(events) = self { events.damaged() } else { 0 }
-    }
-}
-
-/// Readers of the output and the files of a running command.
+/// Readers of the output and the reports of a running command.
 pub struct OutputReaders {
     pub steps: Arc<Steps>,
     pub step_events: Receiver<StepEvent>,
-    /// Files that it writes its steps to.
-    pub files: Option<StepFiles>,
+    /// File that it writes its steps to.
+    pub file: Option<Tail>,
     /// Reports of the command itself; `None` where no pipe could be made.
     pub reports: Option<Reports>,
     /// Threads that copy its output.
@@ -147,11 +122,10 @@ pub fn start(
     if std::io::stdin().is_terminal() && !pty::is_foreground() {
         command.stdin(Stdio::null());
     }
-    let (parser, files) = match &request.steps {
+    let (parser, file) = match &request.steps {
         Some(StepSource::Output(pattern)) => (Some(StepParser::Pattern(pattern.clone())), None),
         Some(StepSource::Recognised) => (Some(StepParser::recognised()), None),
-        Some(StepSource::File(path)) => (None, Some(StepFiles::Lines(Tail::new(path)))),
-        Some(StepSource::Events(directory)) => (None, Some(StepFiles::Events(EventFiles::new(directory)))),
+        Some(StepSource::File(path)) => (None, Some(Tail::new(path))),
         None => (None, None),
     };
     let reads_output = parser.is_some();
@@ -196,19 +170,15 @@ pub fn start(
     for (from, to) in terminals {
         copy(from, to)?;
     }
-    let reader = match files {
-        Some(StepFiles::Events(_)) => Some(events::buffer()),
-        _ => reads_output.then(output::buffer),
-    };
-    let reader = reader.map(|buffer| {
-        let registration = buffer.register(ledger);
+    let reader = reads_output.then(|| {
+        let registration = output::buffer().register(ledger);
         registration.set(registration.cap().items, registration.cap().bytes);
         registration
     });
     let waiting_steps = steps::buffer().register(ledger);
     Ok((
         child.id(),
-        OutputReaders { steps, step_events, files, reports, copies, mirrors, _reader: reader, _steps: waiting_steps },
+        OutputReaders { steps, step_events, file, reports, copies, mirrors, _reader: reader, _steps: waiting_steps },
     ))
 }
 

@@ -181,14 +181,12 @@ fn line_growth_max(windows: &WindowMinima, all: &WindowMinima, planned: u64) -> 
 fn rise_of(minima: &WindowMinima, thresholds: Thresholds) -> (End, Option<Rise>) {
     let end = end_of(minima, thresholds);
     let rise = match end {
-        End::OnTread { steps_grow: true, .. } => {
-            fit_line(&minima.steps, &minima.values, Z).map(|line| Rise {
-                windows: minima.clone(),
-                start: minima.first,
-                line,
-                earlier: None,
-            })
-        }
+        End::OnTread { steps_grow: true, .. } => fit_line(&minima.steps, &minima.values, Z).map(|line| Rise {
+            windows: minima.clone(),
+            start: minima.first,
+            line,
+            earlier: None,
+        }),
         End::Moving | End::OnTread { is_usual: true, .. } => find_rise(minima, thresholds),
         End::Flat(_) | End::OnTread { .. } => None,
     };

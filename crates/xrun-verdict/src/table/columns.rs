@@ -6,15 +6,18 @@ use super::groups::{FIRST_ROWS, GROUPS_MAX, Ranks, RowGroups};
 use super::names::{Role, has_kibi, is_nvidia_smi, is_ps, known, plain, role, unit, words};
 use super::numbers::{Amount, Numbers, is_missing};
 use super::rows::{COLUMNS_MAX, Facts, Row, Rows};
+use super::selection::ValueRange;
 use super::text::quoted;
 use super::times::{TimeParser, is_clock, is_date, is_time};
-use super::{POSITIONS, SERIES_MAX, STEP_COLUMNS, Sample, SeriesInfo, TableOptions, TraceError, Value};
+use super::{POSITIONS, STEP_COLUMNS, Sample, TableError, TableOptions};
 use crate::axis::Axis;
 use crate::findings::UnitSource;
 use crate::names::{OWNER_PREFIX, UNCAPPED};
 
 /// Upper bound of epochs: a larger number in a column `epoch` is a time in seconds since 1970.
 const EPOCHS_MAX: f64 = 1e8;
+/// Cap on the series of a trace.
+pub const SERIES_MAX: usize = 256;
 /// Upper bound of positions; `f64` is exact below it.
 const POSITION_MAX: f64 = 9e12;
 /// Largest step back of a clock that is no restart, in milliseconds.
@@ -33,13 +36,27 @@ pub fn is_position(name: &str) -> bool {
     STEP_COLUMNS.contains(&name.as_str()) || name == "epoch"
 }
 
-/// Column of a table; its fields are those of [`SeriesInfo`].
+/// Column of a table.
 #[derive(Clone, Debug)]
-struct Column {
-    name: String,
-    unit: Option<(f64, UnitSource)>,
-    role: Role,
-    invalid: Option<String>,
+pub struct Column {
+    pub name: String,
+    /// Bytes of its unit.
+    pub unit: Option<(f64, UnitSource)>,
+    /// Meaning of its name.
+    pub role: Role,
+    /// Reason why it cannot be judged.
+    pub invalid: Option<String>,
+    /// Range of all its series, of several GPUs or processes.
+    pub range: ValueRange,
+}
+
+/// Series of a trace: numbers of a column, and of one GPU or process where it has those of several.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// Index of its column.
+    pub column: usize,
+    group: usize,
+    pub range: ValueRange,
 }
 
 impl Column {
@@ -52,13 +69,7 @@ impl Column {
             (Some(Ok(unit)), _) => (Some((unit, UnitSource::Tool)), Role::Memory),
             (None, role) => (by_name.or(facts.unit), role),
         };
-        Self { name: name.to_owned(), unit, role, invalid: None }
-    }
-
-    /// Name of its series, which must not look like that of an owner.
-    fn series_name(&self) -> String {
-        let is_reserved = [OWNER_PREFIX, UNCAPPED].iter().any(|prefix| self.name.starts_with(prefix));
-        if is_reserved { self.name.replacen(':', " ", 1) } else { self.name.clone() }
+        Self { name: name.to_owned(), unit, role, invalid: None, range: ValueRange::default() }
     }
 }
 
@@ -86,27 +97,29 @@ struct EpochCounter {
 pub struct Columns {
     rows: Box<dyn Rows>,
     row: Row,
-    columns: Vec<Column>,
-    facts: Facts,
+    pub columns: Vec<Column>,
+    /// Series so far; those of columns without a number are added at the end.
+    pub series: Vec<Series>,
+    /// Index of the series of a column and a group.
+    index: BTreeMap<(usize, usize), usize>,
+    pub facts: Facts,
     kibi: bool,
     numbers: Numbers,
     position: PositionColumn,
     epochs: Option<EpochCounter>,
+    /// State of both before the first row.
+    begin: (PositionColumn, Option<EpochCounter>),
     groups: RowGroups,
     ranks: Option<Ranks>,
     /// Largest step back that is no restart: of a clock that is set, or of a rank that lags behind another one.
     pub tolerance: i64,
     /// Newest position of a log, in which sizes may follow the line of their step.
     newest: Option<i64>,
-    /// Index of the series of each column, for each group.
-    series: Vec<BTreeMap<usize, usize>>,
-    /// Column and group of each series.
-    by_index: Vec<(usize, usize)>,
 }
 
 impl Columns {
     /// Samples of `rows`; `first` reads the same rows, for what depends on the first of them.
-    pub fn of(rows: Box<dyn Rows>, mut first: Box<dyn Rows>, options: &TableOptions) -> Result<Self, TraceError> {
+    pub fn of(rows: Box<dyn Rows>, mut first: Box<dyn Rows>, options: &TableOptions) -> Result<Self, TableError> {
         let mut head: Vec<Row> = Vec::new();
         let (mut row, mut bytes) = (Row::default(), 0);
         while head.len() < FIRST_ROWS && bytes < 1 << 20 && first.next_row(&mut row)? {
@@ -119,25 +132,43 @@ impl Columns {
         let numbers = Numbers::of(cells(), facts.semicolons);
         let reading = Reading { names: &names, head: &head, numbers, clock: facts.clock };
         let position = reading.position_column(options)?;
+        let epochs = reading.epochs(&position);
         let mut table = Self {
             rows,
             row: Row::default(),
             columns: Vec::new(),
+            series: Vec::new(),
+            index: BTreeMap::new(),
             facts,
             kibi: has_kibi(&names),
             numbers,
-            epochs: reading.epochs(&position),
-            groups: RowGroups::of(&names, &head),
+            begin: (position.clone(), epochs),
             position,
+            epochs,
+            groups: RowGroups::of(&names, &head),
             ranks: None,
             tolerance: 0,
             newest: None,
-            series: Vec::new(),
-            by_index: Vec::new(),
         };
         table.add_columns(&names);
+        for at in table.position_columns() {
+            table.columns[at].invalid = Some(POSITIONS.into());
+        }
         table.recognize_ranks(&names, &head);
         Ok(table)
+    }
+
+    /// Begins anew with the same rows, and keeps what is known of columns, series and groups.
+    pub fn begin_anew(&mut self, rows: Box<dyn Rows>) {
+        self.rows = rows;
+        self.restore_position();
+        self.newest = None;
+        self.ranks.iter_mut().for_each(Ranks::begin_anew);
+    }
+
+    fn restore_position(&mut self) {
+        self.position.clone_from(&self.begin.0);
+        self.epochs = self.begin.1;
     }
 
     /// Adds columns whose names the reader has found.
@@ -157,7 +188,6 @@ impl Columns {
 
     /// Recognises GPUs or ranks without a column that names them, also by steps that go back by a few rows.
     fn recognize_ranks(&mut self, names: &[String], head: &[Row]) {
-        let before = (self.position.clone(), self.epochs);
         let (mut positions, mut of_column) = (Vec::new(), BTreeMap::<usize, Vec<i64>>::new());
         let own = self.position_columns();
         for row in head {
@@ -172,7 +202,7 @@ impl Columns {
                 of_column.entry(*column).or_default().push(position);
             }
         }
-        (self.position, self.epochs) = before;
+        self.restore_position();
         let mut distances: Vec<i64> = positions.windows(2).map(|pair| pair[1] - pair[0]).collect();
         distances.retain(|distance| *distance != 0);
         distances.sort_unstable();
@@ -221,7 +251,7 @@ impl Columns {
     }
 
     /// Position of the newest row, which belongs to `group`; `None` where its cell is empty.
-    fn row_position(&mut self, group: usize) -> Result<Option<i64>, TraceError> {
+    fn row_position(&mut self, group: usize) -> Result<Option<i64>, TableError> {
         let line = self.row.line;
         let at = match &mut self.position {
             PositionColumn::Rows(counts) => {
@@ -238,7 +268,7 @@ impl Columns {
         if is_missing(cell) {
             return Ok(None);
         }
-        let error = |problem: &str| TraceError::at(line, format!("column `{column}`: {} {problem}", quoted(cell)));
+        let error = |problem: &str| TableError::at(line, format!("column `{column}`: {} {problem}", quoted(cell)));
         let number = self.numbers.plain_amount(cell).filter(|number| (0.0..POSITION_MAX).contains(number));
         match &mut self.position {
             PositionColumn::Times(_, of_day, times) => {
@@ -268,20 +298,17 @@ impl Columns {
         }
     }
 
-    /// Index of the series of a column and a group; [`SERIES_MAX`] beyond the cap.
-    fn series_index(&mut self, column: usize, group: usize) -> usize {
-        if self.series.len() <= group {
-            self.series.resize(group + 1, BTreeMap::new());
-        }
-        let next = self.by_index.len();
+    /// Index of the series of a column and a group; `None` beyond the cap.
+    fn series_index(&mut self, column: usize, group: usize) -> Option<usize> {
+        let next = self.series.len();
         if next == SERIES_MAX {
-            return self.series[group].get(&column).copied().unwrap_or(SERIES_MAX);
+            return self.index.get(&(column, group)).copied();
         }
-        let index = *self.series[group].entry(column).or_insert(next);
+        let index = *self.index.entry((column, group)).or_insert(next);
         if index == next {
-            self.by_index.push((column, group));
+            self.series.push(Series { column, group, range: ValueRange::default() });
         }
-        index
+        Some(index)
     }
 
     fn position_columns(&self) -> Vec<usize> {
@@ -293,7 +320,7 @@ impl Columns {
     }
 
     /// Reads the next sample into `sample`; `false` at the end.
-    pub fn next_sample(&mut self, sample: &mut Sample) -> Result<bool, TraceError> {
+    pub fn next_sample(&mut self, sample: &mut Sample) -> Result<bool, TableError> {
         loop {
             if !self.rows.next_row(&mut self.row)? {
                 return Ok(false);
@@ -323,53 +350,53 @@ impl Columns {
                 if column.invalid.is_some() || self.groups.has(*at) {
                     continue;
                 }
-                let (number, unit, percent) = match self.numbers.amount(cell, self.kibi) {
+                let problem = match self.numbers.amount(cell, self.kibi) {
                     Ok(Amount::Missing) => continue,
-                    Ok(Amount::Number(number)) => (number, None, false),
-                    Ok(Amount::Bytes(bytes)) if !cell.ends_with('m') || column.role == Role::Memory => {
-                        (bytes, Some(1.0), false)
+                    Ok(Amount::Bytes(_)) if cell.ends_with('m') && column.role != Role::Memory => {
+                        "has a unit that is no size"
                     }
-                    Ok(Amount::Percent(percent)) => (percent, None, true),
-                    other => {
-                        let problem = other.err().unwrap_or("has a unit that is no size");
-                        column.invalid = Some(format!("line {}: {} {problem}", self.row.line, quoted(cell)));
+                    Ok(amount) => {
+                        sample.values.extend(self.series_index(*at, group).map(|series| (series, amount)));
                         continue;
                     }
+                    Err(problem) => problem,
                 };
-                let series = self.series_index(*at, group);
-                sample.values.push(Value { series, column: *at, number, unit, percent });
+                column.invalid = Some(format!("line {}: {} {problem}", self.row.line, quoted(cell)));
             }
             return Ok(true);
         }
     }
 
-    /// Series read so far; their names are final at the end.
-    pub fn series(&mut self) -> Vec<SeriesInfo> {
-        // A column without a number has no series yet, but belongs to those that are not judged.
+    /// Adds the values of a sample to the ranges of their series and columns.
+    pub fn add_to_ranges(&mut self, sample: &Sample) {
+        for (at, amount) in &sample.values {
+            let series = &mut self.series[*at];
+            series.range.add(*amount);
+            self.columns[series.column].range.add(*amount);
+        }
+    }
+
+    /// Adds series without a number for columns that have none: they belong to those that are not judged.
+    pub fn add_empty_series(&mut self) {
         for at in 0..self.columns.len() {
-            if !self.by_index.iter().any(|(column, _)| *column == at) {
+            if !self.series.iter().any(|series| series.column == at) {
                 self.series_index(at, 0);
             }
         }
-        let positions = self.position_columns();
-        let series = self.by_index.iter().map(|(at, group)| {
-            let column = &self.columns[*at];
-            let rank = self.ranks.as_ref().map(|ranks| match self.axis() {
-                Axis::Clock => format!("GPU {} of {}", group + 1, ranks.count),
-                Axis::Samples => format!("{} of {} in turn", group + 1, ranks.count),
-                _ => format!("rank {group}"),
-            });
-            let label = rank.or_else(|| self.groups.label(*group)).filter(|_| !self.groups.has(*at));
-            SeriesInfo {
-                name: label.map_or_else(|| column.series_name(), |label| format!("{}, {label}", column.series_name())),
-                column: column.name.clone(),
-                at: *at,
-                unit: column.unit,
-                role: column.role.clone(),
-                invalid: if positions.contains(at) { Some(POSITIONS.into()) } else { column.invalid.clone() },
-            }
+    }
+
+    /// Name of a series: that of its column, and of its GPU or process. It must not look like that of an owner.
+    pub fn name(&self, series: &Series) -> String {
+        let name = &self.columns[series.column].name;
+        let is_reserved = [OWNER_PREFIX, UNCAPPED].iter().any(|prefix| name.starts_with(prefix));
+        let name = if is_reserved { name.replacen(':', " ", 1) } else { name.clone() };
+        let rank = self.ranks.as_ref().map(|ranks| match self.axis() {
+            Axis::Clock => format!("GPU {} of {}", series.group + 1, ranks.count),
+            Axis::Samples => format!("{} of {} in turn", series.group + 1, ranks.count),
+            _ => format!("rank {}", series.group),
         });
-        series.collect()
+        let label = rank.or_else(|| self.groups.label(series.group)).filter(|_| !self.groups.has(series.column));
+        label.map_or(name.clone(), |label| format!("{name}, {label}"))
     }
 
     /// Unit of the positions.
@@ -380,11 +407,6 @@ impl Columns {
             PositionColumn::Times(..) => Axis::Clock,
             PositionColumn::Rows(_) => Axis::Samples,
         }
-    }
-
-    /// Returns whether its names are words of a text, few of them of memory.
-    pub fn is_log(&self) -> bool {
-        self.facts.is_log
     }
 
     /// Notes on how the file was interpreted, complete at the end.
@@ -414,6 +436,8 @@ impl Columns {
         let full = self.groups.full;
         notes.extend(full.then(|| format!("only rows of the first {GROUPS_MAX} GPUs, processes or hosts are judged")));
         notes.extend(of_rows);
+        let all = self.series.len() == SERIES_MAX;
+        notes.extend(all.then(|| format!("only the first {SERIES_MAX} series are judged")));
         notes
     }
 }
@@ -436,7 +460,7 @@ struct Reading<'a> {
 
 impl Reading<'_> {
     /// Finds the column of steps or times: the requested one, or by its name.
-    fn position_column(&self, options: &TableOptions) -> Result<PositionColumn, TraceError> {
+    fn position_column(&self, options: &TableOptions) -> Result<PositionColumn, TableError> {
         let normalized: Vec<String> = self.names.iter().map(|name| plain(name)).collect();
         let columns = || 0..self.names.len();
         let position = |wanted: &str| {
@@ -465,7 +489,7 @@ impl Reading<'_> {
                 let exact = self.names.iter().position(|name| name.trim() == wanted.trim());
                 let at = exact.or_else(|| self.names.iter().position(same));
                 let found = self.names.join(", ");
-                Some(at.ok_or_else(|| TraceError::Options(format!("there is no column `{wanted}` (found: {found})")))?)
+                Some(at.ok_or_else(|| TableError::Options(format!("there is no column `{wanted}` (found: {found})")))?)
             }
             None => {
                 let named = |wanted: &str| normalized.iter().position(|name| name == wanted);

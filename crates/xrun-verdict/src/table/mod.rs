@@ -168,7 +168,7 @@ type Open<'a> = &'a dyn Fn() -> Result<Box<dyn Rows>, TableError>;
 
 fn judge_rows(open: Open<'_>, options: &TableOptions) -> Result<TableVerdict, TableError> {
     let mut columns = Columns::of(open()?, open()?, options)?;
-    let (axis, mut sample) = (columns.axis(), Sample::default());
+    let (axis, mut sample) = (columns.positions.axis, Sample::default());
     let mut splitter = ProcessSplitter::new(axis, columns.tolerance);
     while columns.next_sample(&mut sample)? {
         splitter.locate(&sample)?;

@@ -1,5 +1,7 @@
 //! Selection of the series that are judged, with their units.
 
+use std::collections::BTreeMap;
+
 use super::columns::{Column, Columns};
 use super::names::{Role, is_resident, words};
 use super::numbers::Amount;
@@ -282,7 +284,7 @@ fn assumed_unit(column: &str, all: &ValueRange) -> Option<(f64, UnitSource)> {
 
 /// Beginning of a message on series whose unit is assumed or unknown.
 fn caveat(selection: &Selection) -> String {
-    let mut groups: Vec<(String, Vec<&str>)> = Vec::new();
+    let mut groups: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     for one in selection.judged.iter().flatten() {
         let text = match (one.unit, one.source, one.scale) {
             ("unknown", ..) => "judged relative to its level, because the unit is unknown (`--unit`)".to_owned(),
@@ -290,12 +292,9 @@ fn caveat(selection: &Selection) -> String {
             (_, UnitSource::Assumed, scale) => format!("assumed to be in {} (`--unit`)", unit_name(scale)),
             _ => continue,
         };
-        match groups.iter_mut().find(|(known, _)| *known == text) {
-            Some((_, names)) => names.push(&one.name),
-            None => groups.push((text, vec![&one.name])),
-        }
+        groups.entry(text).or_default().push(&one.name);
     }
-    let part = |(text, names): &(String, Vec<&str>)| match names[..] {
+    let part = |(text, names): (&String, &Vec<&str>)| match names[..] {
         [one] => format!("`{one}` is {text}"),
         [one, ..] => format!("`{one}` and {} more are {text}", names.len() - 1),
         [] => String::new(),

@@ -11,7 +11,7 @@ use signal_hook::iterator::Signals;
 
 use super::exit::{self, Exit, LastMemory, State};
 use super::growth::{CauseSearch, GrowthWatch};
-use super::limits::{CommandLimits, LimitReached, unreclaimable};
+use super::limits::{self, LimitReached, unreclaimable};
 use super::pty::{Foreground, SizeMirror};
 use super::record::{self, CommandEnd, CommandRecord};
 use super::reports::Reports;
@@ -161,7 +161,7 @@ impl<'a> Launch<'a> {
             last_step: None,
             last: LastMemory { kills_before, host_memory: request.host_memory, cgroups, line: None },
             scan_at_sample: 0,
-            limits: CommandLimits::new(),
+            trend_checked: Instant::now(),
             reported_step_source: None,
             growth: GrowthWatch::default(),
             search: explainer.map(|explainer| CauseSearch::new(explainer, main)),
@@ -231,7 +231,8 @@ struct Session<'a> {
     last: LastMemory,
     /// Footprint by the scan before the newest sample.
     scan_at_sample: u64,
-    limits: CommandLimits,
+    /// Time of the last check whether the trend reaches a limit.
+    trend_checked: Instant,
     /// Name of the source of steps that was reported last, `None` for none; absent before the first report.
     reported_step_source: Option<Option<String>>,
     growth: GrowthWatch,
@@ -458,7 +459,7 @@ impl Session<'_> {
             written => self.check_written(written.map(drop)),
         }
         if self.stopper.is_running()
-            && let Some(reached) = self.limits.reached(self.request, &line, &self.judged)
+            && let Some(reached) = limits::reached(self.request, &line, &self.judged, &mut self.trend_checked)
         {
             self.stop(Outcome::MemoryLimit, reached.message.clone());
             self.limit_reached = Some(reached);
@@ -534,7 +535,7 @@ impl Session<'_> {
         let now_us = u64::try_from(seconds.as_micros()).unwrap_or(u64::MAX);
         let killed = self.stopper.killed();
         let how = exit::exit_message(exit, killed, &self.last, now_us);
-        let (outcome, code, message) = match self.stopper.reason() {
+        let (outcome, code, message) = match &self.stopper.reason {
             Some((outcome, message)) => (*outcome, exit_code(*outcome), format!("{message}; {how}")),
             None if self.stopper.interrupted() => {
                 (Outcome::Interrupted, exit.code, format!("stopped by a signal; {how}"))
@@ -559,7 +560,7 @@ impl Session<'_> {
         let exit_code = if self.request.own_exit_code { code } else { exit_code(outcome) };
         let mut notes = Vec::new();
         notes.extend(self.saved(outcome));
-        if orphans > 0 && self.stopper.reason().is_none() && !killed {
+        if orphans > 0 && self.stopper.reason.is_none() && !killed {
             notes.push(format!("{} still running, no longer watched", processes(orphans)));
         }
         notes.extend(self.no_steps());
@@ -624,7 +625,7 @@ impl Session<'_> {
         };
         // The clock of files is coarse: a file that was written just now has an earlier time.
         let after = |since: std::time::SystemTime| written + FILE_TICK >= since;
-        Some(match self.stopper.signalled_at() {
+        Some(match self.stopper.signalled_at {
             Some(since) if after(since) => format!("{name} was written after the signal"),
             Some(_) => format!("{name} was written before the signal, and not after it"),
             None => format!("{name} was written before"),

@@ -145,11 +145,9 @@ pub fn start(
     let name = xrun_core::printable::line(&request.command[0].to_string_lossy(), 200);
     let copy_error = |error| system("copy the output of the command", error);
     let targets = OutputTargets::new(request).map_err(copy_error)?;
-    let mut terminals = Vec::new();
-    let mut mirrors = Vec::new();
+    let (mut terminals, mut mirrors) = Terminals::default();
     if reads_output {
-        let streams = targets.redirect(&mut command).map_err(copy_error)?;
-        (terminals, mirrors) = (streams.terminals, streams.mirrors);
+        (terminals, mirrors) = targets.redirect(&mut command).map_err(copy_error)?;
     } else if request.stdout_to_stderr {
         command.stdout(targets.out.try_clone().map_err(copy_error)?);
     }
@@ -208,12 +206,8 @@ struct OutputTargets {
     err: File,
 }
 
-/// Pseudo-terminals of the command; each is read and copied to the file next to it.
-#[derive(Default)]
-struct Streams {
-    terminals: Vec<(File, File)>,
-    mirrors: Vec<SizeMirror>,
-}
+/// Pseudo-terminals of the command, each with the file that its output is copied to, and those whose size follows the user's.
+type Terminals = (Vec<(File, File)>, Vec<SizeMirror>);
 
 impl OutputTargets {
     fn new(request: &WatchRequest) -> std::io::Result<Self> {
@@ -227,14 +221,12 @@ impl OutputTargets {
 
     /// Redirects the output of the command to us. Where it would go to a terminal, the command gets a pseudo-terminal, because
     /// programs draw progress bars differently, or not at all, without a terminal.
-    fn redirect(&self, command: &mut std::process::Command) -> std::io::Result<Streams> {
-        let mut streams = Streams::default();
+    fn redirect(&self, command: &mut std::process::Command) -> std::io::Result<Terminals> {
+        let (mut terminals, mut mirrors) = Terminals::default();
         let mut terminal = |target: &File| -> std::io::Result<OwnedFd> {
             let pty = Pty::open(target.as_fd())?;
-            streams
-                .mirrors
-                .push(SizeMirror { user_terminal: target.try_clone()?, controller: pty.controller.try_clone()? });
-            streams.terminals.push((pty.controller, target.try_clone()?));
+            mirrors.push(SizeMirror { user_terminal: target.try_clone()?, controller: pty.controller.try_clone()? });
+            terminals.push((pty.controller, target.try_clone()?));
             Ok(pty.replica)
         };
         let out = if self.out.is_terminal() { Some(terminal(&self.out)?) } else { None };
@@ -244,6 +236,6 @@ impl OutputTargets {
             (_, false) => None,
         };
         command.stdout(out.map_or_else(Stdio::piped, Stdio::from)).stderr(err.map_or_else(Stdio::piped, Stdio::from));
-        Ok(streams)
+        Ok((terminals, mirrors))
     }
 }

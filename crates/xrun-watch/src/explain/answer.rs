@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use xrun_results::explanation::TensorCounts;
+use xrun_results::explanation::{Cause, TensorCounts};
 
 /// Message of the agent.
 #[derive(Debug, Deserialize)]
@@ -44,9 +44,9 @@ pub struct Answer {
 }
 
 /// Container, tensor, group of objects or threads.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 pub struct Found {
-    pub kind: FoundKind,
+    pub kind: Cause,
     pub before: Option<u64>,
     pub after: u64,
     pub bytes: u64,
@@ -68,19 +68,6 @@ pub struct Found {
     /// Line at which a thread is.
     #[serde(default)]
     pub line: Option<Frame>,
-}
-
-/// Kind of [`Found`], as the agent names it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FoundKind {
-    #[default]
-    Container,
-    Graph,
-    Replaced,
-    Objects,
-    Threads,
-    Read,
 }
 
 /// Path of names to an object.

@@ -96,11 +96,7 @@ fn request(
         time_limit: experiment.training.time_limit.map(|limit| limit.0),
         fail_on: experiment.memory.fail_on,
         training_fail_on: experiment.training.fail_on,
-        steps: {
-            let file = one(&command.steps_file)?.map(within).map(StepSource::File);
-            let events = one(&command.tensorboard)?.map(within).map(StepSource::Events);
-            steps(command, file.or(events))?
-        },
+        steps: steps(command, one(&command.steps_file)?.map(within).map(StepSource::File))?,
         environment,
         secrets,
         checkpoint: one(&command.checkpoint)?.map(within),

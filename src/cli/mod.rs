@@ -383,17 +383,6 @@ pub struct VerdictArguments {
     /// Sampling period for --pid.
     #[arg(long, value_name = "TIME", default_value = "1s", requires = "pid")]
     every: Span,
-    /// Explain the growth of a process of Python 3.14 or later, and write the details into FILE (`explanation.json` without it).
-    #[arg(
-        long,
-        value_name = "FILE",
-        num_args = 0..=1,
-        require_equals = true,
-        default_missing_value = crate::files::layout::EXPLANATION,
-        requires = "pid",
-        value_hint = ValueHint::FilePath
-    )]
-    explain: Option<PathBuf>,
     /// Column of a table to judge (repeatable). Default: all columns that look like sizes.
     #[arg(long, value_name = "NAME")]
     column: Vec<String>,

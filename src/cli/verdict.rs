@@ -7,7 +7,7 @@ use super::terminal::{Failure, Terminal};
 use super::{fail_on, watch};
 use crate::command::attach;
 use crate::exit::EXIT_VERDICT;
-use crate::files::{layout, write};
+use crate::files::layout;
 use crate::judge::{VerdictError, fails, training_fails};
 use crate::report::run_report;
 use crate::report::verdict::text;
@@ -27,14 +27,9 @@ const LEFT_OUT_CHARACTERS_MAX: usize = 2000;
 fn judge_process(process: u32, arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let every = watch::interval(arguments.every)?;
     let stop = StopSignal::listen().map_err(Failure::failed)?;
-    let explain = arguments.explain.is_some();
-    let attached = attach::attach(process, every, explain, &|| stop.raised(), &|text| terminal.info(text));
-    let attached = attached.map_err(|error| Failure::Usage(error.to_string()))?;
-    if let Some((file, explanation)) = arguments.explain.as_ref().zip(attached.explanation.as_ref()) {
-        write::replace_json(file, explanation).map_err(Failure::failed)?;
-        terminal.info(&format!("explanation: {} ({})", explanation.message, file.display()));
-    }
-    Ok(print_verdict(&attached.verdict, arguments, terminal))
+    let verdict = attach::attach(process, every, &|| stop.raised(), &|text| terminal.info(text));
+    let verdict = verdict.map_err(|error| Failure::Usage(error.to_string()))?;
+    Ok(print_verdict(&verdict, arguments, terminal))
 }
 
 /// Prints a verdict and returns the exit code.

@@ -75,9 +75,6 @@ pub struct WatchArguments {
     /// JSON lines file with `step` and optionally `loss`, to which the command appends.
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     steps_file: Option<PathBuf>,
-    /// Directory to which the command writes TensorBoard event files.
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with_all = ["steps", "steps_file"])]
-    tensorboard: Option<PathBuf>,
     /// Omit the uncommitted changes of the git checkout from the manifest.
     #[arg(long)]
     no_patch: bool,
@@ -167,9 +164,7 @@ fn request(arguments: &WatchArguments) -> Result<WatchRequest, Failure> {
             return Err(Failure::Usage(format!("{option}: expected a size such as 14GiB, found 0")));
         }
     }
-    let file = arguments.steps_file.clone().map(StepSource::File);
-    let source = file.or_else(|| arguments.tensorboard.clone().map(StepSource::Events));
-    let steps = match (arguments.steps.as_deref(), source) {
+    let steps = match (arguments.steps.as_deref(), arguments.steps_file.clone().map(StepSource::File)) {
         (_, Some(source)) => Some(source),
         (None | Some(RECOGNISE), None) => Some(StepSource::Recognised),
         (Some(NO_STEPS), None) => None,

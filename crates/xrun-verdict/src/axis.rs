@@ -39,75 +39,69 @@ const HOUR: f64 = 60.0 * MINUTE;
 const DAY: f64 = 24.0 * HOUR;
 
 impl Axis {
+    /// Name of a unit that is counted, and its length on the axis; `None` of times.
+    fn counted(self) -> Option<(&'static str, f64)> {
+        match self {
+            Self::Steps => Some(("step", 1.0)),
+            Self::Epochs => Some(("epoch", 1e3)),
+            Self::Samples => Some(("sample", 1e3)),
+            Self::Clock => None,
+        }
+    }
+
+    /// Number of units, with at most one decimal; steps are whole.
+    fn number(self, length: f64) -> String {
+        let text = match self.counted() {
+            Some((_, unit)) if unit > 1.0 => format!("{:.1}", length / unit),
+            _ => length.round().to_string(),
+        };
+        text.strip_suffix(".0").unwrap_or(&text).to_owned()
+    }
+
     /// Returns the unit of rates for windows of this length on the axis. For times it is the largest unit that fits into
     /// two windows: a rate per minute is given only where many minutes were observed.
     pub fn rate_unit(self, window: u64) -> RateUnit {
-        let per = |length, text| RateUnit { length, text };
-        match self {
-            Self::Steps => per(1.0, "a step"),
-            Self::Epochs => per(1e3, "an epoch"),
-            Self::Samples => per(1e3, "a sample"),
-            Self::Clock => match 2.0 * window as f64 {
-                DAY.. => per(DAY, "a day"),
-                HOUR.. => per(HOUR, "an hour"),
-                MINUTE.. => per(MINUTE, "a minute"),
-                _ => per(SECOND, "a second"),
-            },
-        }
+        let (length, text) = match (self, 2.0 * window as f64) {
+            (Self::Steps, _) => (1.0, "a step"),
+            (Self::Epochs, _) => (1e3, "an epoch"),
+            (Self::Samples, _) => (1e3, "a sample"),
+            (Self::Clock, DAY..) => (DAY, "a day"),
+            (Self::Clock, HOUR..) => (HOUR, "an hour"),
+            (Self::Clock, MINUTE..) => (MINUTE, "a minute"),
+            (Self::Clock, _) => (SECOND, "a second"),
+        };
+        RateUnit { length, text }
     }
 
     /// Length on the axis as text: `58 steps`, `2.5 epochs`, `12 min 30 s`.
     pub fn length(self, length: f64) -> String {
-        match self {
-            Self::Steps => count_text(length.round(), "", "step"),
-            Self::Epochs => count_text(length / 1e3, "", "epoch"),
-            Self::Samples => count_text(length / 1e3, "", "sample"),
-            Self::Clock => duration(length),
-        }
+        self.count_text(length, "").unwrap_or_else(|| duration(length))
     }
 
     /// Length that is still to come, as text: `240 more steps`, `another 12 min 30 s`.
     pub fn more(self, length: f64) -> String {
-        match self {
-            Self::Steps => count_text(length.round(), "more ", "step"),
-            Self::Epochs => count_text(length / 1e3, "more ", "epoch"),
-            Self::Samples => count_text(length / 1e3, "more ", "sample"),
-            Self::Clock => format!("another {}", duration(length)),
-        }
+        self.count_text(length, "more ").unwrap_or_else(|| format!("another {}", duration(length)))
+    }
+
+    /// Count with its unit, singular or plural: `1 more step`, `2 more steps`.
+    fn count_text(self, length: f64, more: &str) -> Option<String> {
+        let ((unit, _), count) = (self.counted()?, self.number(length));
+        let plural = if count == "1" { "" } else { "s" };
+        Some(format!("{count} {more}{unit}{plural}"))
     }
 
     /// Position as text, to follow `since`: `step 300`, `epoch 2.5`, `12 min 30 s`.
     pub fn position(self, position: f64) -> String {
-        match self {
-            Self::Steps => format!("step {position:.0}"),
-            Self::Epochs => format!("epoch {}", number(position / 1e3)),
-            Self::Samples => format!("sample {}", number(position / 1e3)),
-            Self::Clock => duration(position),
-        }
+        self.counted().map_or_else(|| duration(position), |(unit, _)| format!("{unit} {}", self.number(position)))
     }
 
     /// Range of positions as text: `steps 0 to 150`, `0.0 s to 12 min 30 s`.
     pub fn between(self, first: f64, last: f64) -> String {
-        match self {
-            Self::Steps => format!("steps {first:.0} to {last:.0}"),
-            Self::Epochs => format!("epochs {} to {}", number(first / 1e3), number(last / 1e3)),
-            Self::Samples => format!("samples {} to {}", number(first / 1e3), number(last / 1e3)),
-            Self::Clock => format!("{} to {}", duration(first), duration(last)),
+        match self.counted() {
+            Some((unit, _)) => format!("{unit}s {} to {}", self.number(first), self.number(last)),
+            None => format!("{} to {}", duration(first), duration(last)),
         }
     }
-}
-
-/// Count with its unit, singular or plural: `1 more step`, `2 more steps`.
-fn count_text(count: f64, more: &str, unit: &str) -> String {
-    let count = number(count);
-    let plural = if count == "1" { "" } else { "s" };
-    format!("{count} {more}{unit}{plural}")
-}
-
-/// Number with at most one decimal.
-fn number(count: f64) -> String {
-    let text = format!("{count:.1}");
-    text.strip_suffix(".0").unwrap_or(&text).to_owned()
 }
 
 fn duration(milliseconds: f64) -> String {

@@ -80,12 +80,20 @@ pub fn judge(series: &WindowMinima, kind: SeriesKind, thresholds: Thresholds, pl
     let whole = fit_line(&judged.steps, &judged.values, Z);
     let last_third = judged.last_part(3);
     let late = fit_line(&last_third.steps, &last_third.values, Z);
+    // The word, the date and the rate rest on one line.
+    let dated = rise.as_ref().map(|rise| match end {
+        End::OnTread { steps_grow: true, .. } => (judged.first, rise.line),
+        _ => dated(rise),
+    });
+    let line = dated.map(|(_, line)| line).or(whole);
+    let is_shown = line.is_some_and(|line| line.slope.low > 0.0);
     let verdict = match &rise {
         _ if short && rises_evenly(judged, thresholds) => VerdictWord::Suspect,
         _ if short => VerdictWord::Inconclusive,
-        Some(rise) if rise.earlier.is_none() && kind == SeriesKind::Overhead => VerdictWord::Retained,
-        Some(rise) if rise.earlier.is_none() => VerdictWord::Growing,
-        Some(_) => VerdictWord::Slowing,
+        Some(rise) if rise.earlier.is_some() => VerdictWord::Slowing,
+        Some(_) if !is_shown => VerdictWord::Suspect,
+        Some(_) if kind == SeriesKind::Overhead => VerdictWord::Retained,
+        Some(_) => VerdictWord::Growing,
         None => judge_without_rise(judged, end, whole, late, thresholds),
     };
     let bounds = [
@@ -100,19 +108,6 @@ pub fn judge(series: &WindowMinima, kind: SeriesKind, thresholds: Thresholds, pl
         }
         verdict => verdict,
     };
-    let since = rise.as_ref().map(|rise| match end {
-        End::OnTread { steps_grow: true, .. } => judged.first,
-        _ => onset(&rise.windows),
-    });
-    // The rate is that since the onset; windows before it belong to another rate.
-    let since_onset = rise.as_ref().zip(since).filter(|(rise, _)| rise.earlier.is_none()).and_then(|(rise, since)| {
-        let start = rise.windows.steps.iter().position(|step| *step >= since as f64)?;
-        let windows = rise.windows.from(start);
-        (start > 0 && windows.values.len() >= RATE_WINDOWS_MIN)
-            .then(|| fit_line(&windows.steps, &windows.values, Z))
-            .flatten()
-    });
-    let line = since_onset.or_else(|| rise.as_ref().map(|rise| rise.line)).or(whole);
     let flat_from = match end {
         End::Flat(start) => Some(judged.steps[start] as u64),
         _ => None,
@@ -126,7 +121,7 @@ pub fn judge(series: &WindowMinima, kind: SeriesKind, thresholds: Thresholds, pl
         slope_high: line.map(|line| line.slope.high),
         growth_max,
         mann_kendall: mann_kendall(&judged.values),
-        since,
+        since: dated.map(|(since, _)| since),
         earlier_slope: rise.as_ref().and_then(|rise| rise.earlier),
         flat_since: match verdict {
             VerdictWord::GrewThenFlat | VerdictWord::Stepped => flat_from.or_else(|| flat_since(judged, thresholds)),
@@ -136,6 +131,21 @@ pub fn judge(series: &WindowMinima, kind: SeriesKind, thresholds: Thresholds, pl
         late_slope: late.map(|line| line.slope.median),
         late_slope_high: late.map(|line| line.slope.high),
         more_steps: more_steps(series, verdict, short, flat_from),
+    }
+}
+
+/// Step at which a rise began, and the line that shows it: since its onset, as windows before that belong to another rate. Where
+/// that line may be level, the onset is none, and the rise is dated from the part in which it was found.
+fn dated(rise: &Rise) -> (u64, Line) {
+    let since = onset(&rise.windows);
+    let start = rise.windows.steps.partition_point(|step| *step < since as f64);
+    let windows = rise.windows.from(start);
+    if rise.earlier.is_some() || start == 0 || windows.values.len() < RATE_WINDOWS_MIN {
+        return (since, rise.line);
+    }
+    match fit_line(&windows.steps, &windows.values, Z) {
+        Some(line) if line.slope.low > 0.0 => (since, line),
+        _ => (rise.start, rise.line),
     }
 }
 
@@ -171,9 +181,12 @@ fn line_growth_max(windows: &WindowMinima, all: &WindowMinima, planned: u64) -> 
 fn rise_of(minima: &WindowMinima, thresholds: Thresholds) -> (End, Option<Rise>) {
     let end = end_of(minima, thresholds);
     let rise = match end {
-        End::OnTread { steps_grow: true, .. } => {
-            fit_line(&minima.steps, &minima.values, Z).map(|line| Rise { windows: minima.clone(), line, earlier: None })
-        }
+        End::OnTread { steps_grow: true, .. } => fit_line(&minima.steps, &minima.values, Z).map(|line| Rise {
+            windows: minima.clone(),
+            start: minima.first,
+            line,
+            earlier: None,
+        }),
         End::Moving | End::OnTread { is_usual: true, .. } => find_rise(minima, thresholds),
         End::Flat(_) | End::OnTread { .. } => None,
     };

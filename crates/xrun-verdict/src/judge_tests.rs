@@ -60,6 +60,28 @@ fn a_late_leak_is_growing_since_its_onset() {
     }
 }
 
+/// A heap with four to eight jumps of 14 to 16 KiB under noise: the jumps are the growth, and the onset was dated by the noise.
+#[test]
+fn growing_is_said_only_of_a_rate_whose_interval_excludes_zero() {
+    const KIB: f64 = 1024.0;
+    let mut growing = 0;
+    for seed in 0..120 {
+        let random = &mut ChaCha8Rng::seed_from_u64(seed);
+        let jumps: Vec<(u64, f64)> =
+            (0..4 + seed % 5).map(|_| (random.random_range(0..400), random.random_range(14.0..16.0))).collect();
+        let level = |step: u64| jumps.iter().filter(|(at, _)| *at <= step).map(|(_, height)| height).sum::<f64>();
+        let points: Vec<(u64, f64)> =
+            (0..400).map(|step| (step, (5000.0 + level(step) + 3.0 * normal(random)) * KIB)).collect();
+        let thresholds = Thresholds::of_growth(32.0 * KIB);
+        let found = judge(&window_minima(points.into_iter(), 0), SeriesKind::InUse, thresholds, 0);
+        if found.verdict == VerdictWord::Growing {
+            growing += 1;
+            assert!(found.slope_low.unwrap() > 0.0, "seed {seed}: {found:?}");
+        }
+    }
+    assert!(growing > 20, "{growing} of 120");
+}
+
 #[test]
 fn a_long_run_is_judged_as_a_whole() {
     always(20_000, 0.5, &[VerdictWord::Growing], |step| (step / 100) as f64 * 0.6);

@@ -11,6 +11,8 @@ use crate::window_minima::WindowMinima;
 pub struct Rise {
     /// Windows in which it was found.
     pub windows: WindowMinima,
+    /// Step at which the part that was tested begins.
+    pub start: u64,
     /// Line through the part that was tested.
     pub line: Line,
     /// Slope before it became slower; `None` where it is as fast at its end as before.
@@ -100,7 +102,8 @@ fn rise_from(minima: &WindowMinima, start: usize, thresholds: Thresholds) -> Opt
         [slope_of_first_half(&part), slope_before(minima, start, &line), was_flat.then_some(line.slope.median)];
     // The last third shows it, too.
     let earlier = slopes.into_iter().flatten().find(|earlier| late.slope.median < SLOWER.sqrt() * earlier);
-    Some(Rise { windows: minima.clone(), line, earlier })
+    let begin = if start == 0 { minima.first } else { (steps[0] as u64 + 1).saturating_sub(minima.length) };
+    Some(Rise { windows: minima.clone(), start: begin, line, earlier })
 }
 
 /// Largest fall of a smoothed series without its jumps, from a value to a later one: what falls by as much as it rises

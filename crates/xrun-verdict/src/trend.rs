@@ -51,11 +51,7 @@ pub fn theil_sen(steps: &[f64], values: &[f64], z: f64) -> Option<Slope> {
     // Counted from 1, the ends are the M1-th smallest and the M1-th largest slope (Gilbert 1987, 16.4.2).
     let outside = ((count as f64 - reach) / 2.0).floor().max(1.0) as usize - 1;
     let (low, high) = (slopes[outside.min(last)], slopes[last - outside.min(last)]);
-    let median = match count % 2 {
-        1 => slopes[count / 2],
-        _ => (slopes[count / 2 - 1] + slopes[count / 2]) / 2.0,
-    };
-    Some(Slope { median, low, high })
+    Some(Slope { median: median(&slopes), low, high })
 }
 
 /// Straight line through a series, with the standard error of its growth.

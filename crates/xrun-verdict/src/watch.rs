@@ -102,59 +102,51 @@ impl Watch {
         // Totals are noisier than memory in use.
         let coarse = Thresholds { growth_min: thresholds.growth_min.max(BYTES.growth_min), ..BYTES };
         self.add_in_use(at, "heap", heap, MemoryKind::Host, sample);
-        if let Some(rss) = sample.rss {
-            self.add_value(at, "rss", rss, SeriesKind::Total, thresholds);
-            self.add_value(at, RSS_BEYOND, rss.saturating_sub(heap), SeriesKind::Overhead, coarse);
-        }
         if let Some(pool) = sample.pool {
             self.add_in_use(at, "device_in_use", pool.in_use, MemoryKind::Device, sample);
-            self.add_value(at, "device_allocations", pool.allocations, SeriesKind::InUse, COUNT);
-            self.add_value(at, "device_reserved", pool.reserved, SeriesKind::Total, thresholds);
-            self.add_value(
-                at,
-                RESERVED_BEYOND,
-                pool.reserved.saturating_sub(pool.in_use),
-                SeriesKind::Overhead,
-                coarse,
-            );
         }
-        if let Some(anonymous) = sample.anonymous {
-            self.add_value(at, "anonymous", anonymous, SeriesKind::Total, thresholds);
-        }
-        if let Some(libraries) = sample.libraries {
-            self.add_value(at, LIBRARIES, libraries, SeriesKind::Total, coarse);
-        }
-        if let Some(driver) = sample.driver {
-            let name = if driver.process.is_some() { "driver_process" } else { "driver_device" };
-            self.add_value(at, name, driver.process.unwrap_or(driver.device), SeriesKind::Total, thresholds);
+        let Sample { rss, pool, driver, .. } = *sample;
+        let (process, reserved) = (driver.and_then(|driver| driver.process), pool.map(|pool| pool.reserved));
+        let beyond = |whole: Option<u64>, part: Option<u64>| Some(whole?.saturating_sub(part?));
+        for (name, value, kind, thresholds) in [
+            ("rss", rss, SeriesKind::Total, thresholds),
+            (RSS_BEYOND, beyond(rss, Some(heap)), SeriesKind::Overhead, coarse),
+            ("device_allocations", pool.map(|pool| pool.allocations), SeriesKind::InUse, COUNT),
+            ("device_reserved", reserved, SeriesKind::Total, thresholds),
+            (RESERVED_BEYOND, beyond(reserved, pool.map(|pool| pool.in_use)), SeriesKind::Overhead, coarse),
+            ("anonymous", sample.anonymous, SeriesKind::Total, thresholds),
+            (LIBRARIES, sample.libraries, SeriesKind::Total, coarse),
+            ("driver_process", process, SeriesKind::Total, thresholds),
             // Memory of the whole device may belong to other processes.
-            if let Some((process, pool)) = driver.process.zip(sample.pool) {
-                self.add_value(at, DRIVER_BEYOND, process.saturating_sub(pool.reserved), SeriesKind::Overhead, coarse);
-            }
-        }
-        if let Some(bytes) = sample.container {
-            self.add_value(at, "container", bytes, SeriesKind::Total, thresholds);
+            (
+                "driver_device",
+                driver.filter(|_| process.is_none()).map(|one| one.device),
+                SeriesKind::Total,
+                thresholds,
+            ),
+            (DRIVER_BEYOND, beyond(process, reserved), SeriesKind::Overhead, coarse),
+            ("container", sample.container, SeriesKind::Total, thresholds),
+        ] {
+            value.into_iter().for_each(|value| self.add_value(at, name, value, kind, thresholds));
         }
         self.add_owners(at, sample, thresholds);
     }
 
     /// Adds a sample of a command. Its memory in use is what only its processes can free; the kernel can drop pages of files.
     fn add_command(&mut self, at: u64, sample: &Sample<'_>, processes: Processes) {
-        self.add_value(at, FOOTPRINT, sample.heap, SeriesKind::InUse, BYTES);
-        if let Some(on_gpus) = processes.on_gpus {
-            self.add_value(at, GPU_FOOTPRINT, on_gpus, SeriesKind::InUse, BYTES);
-        }
         self.add_owners(at, sample, BYTES);
-        let Processes { count, threads, open_files, files, .. } = processes;
-        for (name, bytes) in [("rss", sample.rss), ("files", files), ("container", sample.container)] {
-            if let Some(bytes) = bytes {
-                self.add_value(at, name, bytes, SeriesKind::Total, BYTES);
-            }
-        }
-        for (name, count) in [("processes", Some(count)), ("threads", Some(threads)), ("open_files", open_files)] {
-            if let Some(count) = count {
-                self.add_value(at, name, count, SeriesKind::Total, COUNT);
-            }
+        let Processes { count, threads, open_files, files, on_gpus } = processes;
+        for (name, value, kind, thresholds) in [
+            (FOOTPRINT, Some(sample.heap), SeriesKind::InUse, BYTES),
+            (GPU_FOOTPRINT, on_gpus, SeriesKind::InUse, BYTES),
+            ("rss", sample.rss, SeriesKind::Total, BYTES),
+            ("files", files, SeriesKind::Total, BYTES),
+            ("container", sample.container, SeriesKind::Total, BYTES),
+            ("processes", Some(count), SeriesKind::Total, COUNT),
+            ("threads", Some(threads), SeriesKind::Total, COUNT),
+            ("open_files", open_files, SeriesKind::Total, COUNT),
+        ] {
+            value.into_iter().for_each(|value| self.add_value(at, name, value, kind, thresholds));
         }
     }
 

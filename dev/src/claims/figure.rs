@@ -283,7 +283,14 @@ fn numbers(values: &[Value]) -> Vec<f64> {
 }
 
 fn is_time(name: &str) -> bool {
-    ["steps_per_second", "seconds", "cleanup_seconds"].contains(&name) || name.starts_with("phase.")
+    ["steps_per_second", "seconds", "cleanup_seconds"].contains(&name)
+        || name.starts_with("phase.")
+        || is_in_milliseconds(name)
+}
+
+/// Returns whether a metric of a command has the unit in its name, first or last: `ms_gc`, `gc_ms`.
+fn is_in_milliseconds(name: &str) -> bool {
+    name.starts_with("ms_") || name.ends_with("_ms")
 }
 
 fn shown(name: &str, value: f64) -> String {
@@ -294,7 +301,7 @@ fn shown(name: &str, value: f64) -> String {
         "steps_per_second" => format!("{} steps/s", number(value)),
         "seconds" | "cleanup_seconds" => duration(value),
         name if name.starts_with("phase.") => format!("{} ms", number(1e3 * value)),
-        name if name.starts_with("ms_") => format!("{} ms", number(value)),
+        name if is_in_milliseconds(name) => format!("{} ms", number(value)),
         name if ends.iter().any(|end| name.ends_with(end)) || begins.iter().any(|begin| name.starts_with(begin)) => {
             signed_bytes(value)
         }

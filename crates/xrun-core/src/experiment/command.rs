@@ -211,11 +211,8 @@ pub fn check(command: &Command, section: &str, experiment: &Experiment, problems
     if let Some(Err(error)) = pattern.map(StepPattern::new) {
         add("steps", error, "or write `steps = \"auto\"` for common progress bars, or remove the key");
     }
-    let sources =
-        [("steps", &command.steps), ("steps_file", &command.steps_file), ("tensorboard", &command.tensorboard)];
-    let given: Vec<&str> = sources.iter().filter(|(_, source)| source.is_some()).map(|(field, _)| *field).collect();
-    if let [first, second, ..] = given.as_slice() {
-        add(second, format!("`{first}` is already the source of steps"), "keep one of the two");
+    if command.steps.is_some() && command.steps_file.is_some() {
+        add("steps_file", "`steps` is already the source of steps".into(), "keep one of the two");
     }
     for name in command.environment.keys().filter(|name| name.contains('-')) {
         add(

@@ -44,10 +44,6 @@ pub struct Command {
     /// JSON Lines file with `step` and optionally `loss` that the program appends to, in place of `steps`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub steps_file: Option<String>,
-    /// Directory of the program's TensorBoard event files, in place of `steps`. In metric names, characters of a tag other
-    /// than letters, digits and `-` become `_`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tensorboard: Option<String>,
     /// Interval between memory samples, at least 10 ms.
     pub every: Span,
     /// Explain growth if the program is a Python program: the line that adds, the object that holds, and the usual repair. An
@@ -85,7 +81,6 @@ impl Default for Command {
             checkpoint: None,
             steps: None,
             steps_file: None,
-            tensorboard: None,
             explain: false,
             every: Span(Duration::from_secs(1)),
             signal: Signal::Term,
@@ -108,8 +103,7 @@ impl Command {
         let resume = self.resume.as_deref().unwrap_or_default();
         let listed = fields("program", &self.program).into_iter().zip(&self.program);
         let listed = listed.chain(fields("resume", resume).into_iter().zip(resume));
-        let single =
-            [("checkpoint", &self.checkpoint), ("steps_file", &self.steps_file), ("tensorboard", &self.tensorboard)];
+        let single = [("checkpoint", &self.checkpoint), ("steps_file", &self.steps_file)];
         let single = single.into_iter().filter_map(|(field, text)| Some((field.to_owned(), text.as_ref()?)));
         let variables = self.environment.iter().map(|(name, text)| (format!("environment.{name}"), text));
         listed.chain(single).chain(variables).map(|(field, text)| (field, text.as_str()))

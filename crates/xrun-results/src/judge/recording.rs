@@ -36,12 +36,13 @@ pub enum VerdictError {
     Usage(String),
 }
 
-impl From<TableError> for VerdictError {
-    fn from(error: TableError) -> Self {
+impl VerdictError {
+    fn of_table(path: &Path, error: TableError) -> Self {
+        let path = path.to_path_buf();
         match error {
-            TableError::File { path, source } => Self::Read(ReadError::File { path, source }),
-            TableError::Content { path, message } => Self::Table { path, message },
-            TableError::Options(message) => Self::Usage(message),
+            TableError::File(source) => Self::Read(ReadError::File { path, source }),
+            TableError::Content(message) => Self::Table { path, message },
+            TableError::Options(message) => Self::Usage(format!("{}: {message}", path.display())),
         }
     }
 }
@@ -159,7 +160,7 @@ pub fn path(path: &Path, asked: &TableOptions) -> Result<TableVerdict, VerdictEr
     let is_run = path.is_dir();
     let is_lines = !is_run && path.extension().is_some_and(|extension| extension == "jsonl");
     if !is_run && (!is_lines || is_foreign(path)) {
-        return Ok(table::judge_table(path, asked)?);
+        return table::judge_table(path, asked).map_err(|error| VerdictError::of_table(path, error));
     }
     if !asked.is_empty() {
         let message =

@@ -6,15 +6,18 @@ use super::groups::{FIRST_ROWS, GROUPS_MAX, Ranks, RowGroups};
 use super::names::{Role, has_kibi, is_nvidia_smi, is_ps, known, plain, role, unit, words};
 use super::numbers::{Amount, Numbers, is_missing};
 use super::rows::{COLUMNS_MAX, Facts, Row, Rows};
+use super::selection::ValueRange;
 use super::text::quoted;
-use super::times::{TimeParser, is_clock, is_date, is_time};
-use super::{POSITIONS, SERIES_MAX, STEP_COLUMNS, Sample, SeriesInfo, TableOptions, TraceError, Value};
+use super::times::{TimeParser, is_clock, is_time};
+use super::{POSITIONS, STEP_COLUMNS, Sample, TableError, TableOptions};
 use crate::axis::Axis;
 use crate::findings::UnitSource;
 use crate::names::{OWNER_PREFIX, UNCAPPED};
 
 /// Upper bound of epochs: a larger number in a column `epoch` is a time in seconds since 1970.
 const EPOCHS_MAX: f64 = 1e8;
+/// Cap on the series of a trace.
+pub const SERIES_MAX: usize = 256;
 /// Upper bound of positions; `f64` is exact below it.
 const POSITION_MAX: f64 = 9e12;
 /// Largest step back of a clock that is no restart, in milliseconds.
@@ -33,13 +36,27 @@ pub fn is_position(name: &str) -> bool {
     STEP_COLUMNS.contains(&name.as_str()) || name == "epoch"
 }
 
-/// Column of a table; its fields are those of [`SeriesInfo`].
+/// Column of a table.
 #[derive(Clone, Debug)]
-struct Column {
-    name: String,
-    unit: Option<(f64, UnitSource)>,
-    role: Role,
-    invalid: Option<String>,
+pub struct Column {
+    pub name: String,
+    /// Bytes of its unit.
+    pub unit: Option<(f64, UnitSource)>,
+    /// Meaning of its name.
+    pub role: Role,
+    /// Reason why it cannot be judged.
+    pub invalid: Option<String>,
+    /// Range of all its series, of several GPUs or processes.
+    pub range: ValueRange,
+}
+
+/// Series of a trace: numbers of a column, and of one GPU or process where it has those of several.
+#[derive(Clone, Debug)]
+pub struct Series {
+    /// Index of its column.
+    pub column: usize,
+    group: usize,
+    pub range: ValueRange,
 }
 
 impl Column {
@@ -52,25 +69,21 @@ impl Column {
             (Some(Ok(unit)), _) => (Some((unit, UnitSource::Tool)), Role::Memory),
             (None, role) => (by_name.or(facts.unit), role),
         };
-        Self { name: name.to_owned(), unit, role, invalid: None }
-    }
-
-    /// Name of its series, which must not look like that of an owner.
-    fn series_name(&self) -> String {
-        let is_reserved = [OWNER_PREFIX, UNCAPPED].iter().any(|prefix| self.name.starts_with(prefix));
-        if is_reserved { self.name.replacen(':', " ", 1) } else { self.name.clone() }
+        Self { name: name.to_owned(), unit, role, invalid: None, range: ValueRange::default() }
     }
 }
 
-/// Column that holds the positions of the rows.
+/// Positions of the rows.
 #[derive(Clone, Debug)]
-enum PositionColumn {
-    Steps(usize),
-    Epochs(usize),
-    /// Column of the times, and of the time of day where they are two.
-    Times(usize, Option<usize>, TimeParser),
-    /// None: rows are counted, separately for each group.
-    Rows(Vec<i64>),
+pub struct Positions {
+    /// Unit of the positions.
+    pub axis: Axis,
+    /// Column that holds them; `None` where rows are counted.
+    column: Option<usize>,
+    times: TimeParser,
+    /// Number of rows so far, for each group.
+    counts: Vec<i64>,
+    epochs: Option<EpochCounter>,
 }
 
 /// Steps that begin again with each epoch, counted on.
@@ -86,27 +99,28 @@ struct EpochCounter {
 pub struct Columns {
     rows: Box<dyn Rows>,
     row: Row,
-    columns: Vec<Column>,
-    facts: Facts,
+    pub columns: Vec<Column>,
+    /// Series so far; those of columns without a number are added at the end.
+    pub series: Vec<Series>,
+    /// Index of the series of a column and a group.
+    index: BTreeMap<(usize, usize), usize>,
+    pub facts: Facts,
     kibi: bool,
     numbers: Numbers,
-    position: PositionColumn,
-    epochs: Option<EpochCounter>,
+    pub positions: Positions,
+    /// Their state before the first row.
+    begin: Positions,
     groups: RowGroups,
     ranks: Option<Ranks>,
     /// Largest step back that is no restart: of a clock that is set, or of a rank that lags behind another one.
     pub tolerance: i64,
     /// Newest position of a log, in which sizes may follow the line of their step.
     newest: Option<i64>,
-    /// Index of the series of each column, for each group.
-    series: Vec<BTreeMap<usize, usize>>,
-    /// Column and group of each series.
-    by_index: Vec<(usize, usize)>,
 }
 
 impl Columns {
     /// Samples of `rows`; `first` reads the same rows, for what depends on the first of them.
-    pub fn of(rows: Box<dyn Rows>, mut first: Box<dyn Rows>, options: &TableOptions) -> Result<Self, TraceError> {
+    pub fn of(rows: Box<dyn Rows>, mut first: Box<dyn Rows>, options: &TableOptions) -> Result<Self, TableError> {
         let mut head: Vec<Row> = Vec::new();
         let (mut row, mut bytes) = (Row::default(), 0);
         while head.len() < FIRST_ROWS && bytes < 1 << 20 && first.next_row(&mut row)? {
@@ -118,26 +132,44 @@ impl Columns {
         let cells = || head.iter().flat_map(|row| row.cells.iter().map(|(_, text)| text.as_str()));
         let numbers = Numbers::of(cells(), facts.semicolons);
         let reading = Reading { names: &names, head: &head, numbers, clock: facts.clock };
-        let position = reading.position_column(options)?;
+        let (axis, column) = reading.position_column(options)?;
+        let positions = Positions {
+            axis,
+            column,
+            times: TimeParser::of(column.map_or("", |at| &names[at])),
+            counts: Vec::new(),
+            epochs: reading.epochs(axis),
+        };
         let mut table = Self {
             rows,
             row: Row::default(),
             columns: Vec::new(),
+            series: Vec::new(),
+            index: BTreeMap::new(),
             facts,
             kibi: has_kibi(&names),
             numbers,
-            epochs: reading.epochs(&position),
+            begin: positions.clone(),
+            positions,
             groups: RowGroups::of(&names, &head),
-            position,
             ranks: None,
             tolerance: 0,
             newest: None,
-            series: Vec::new(),
-            by_index: Vec::new(),
         };
         table.add_columns(&names);
+        if let Some(at) = column {
+            table.columns[at].invalid = Some(POSITIONS.into());
+        }
         table.recognize_ranks(&names, &head);
         Ok(table)
+    }
+
+    /// Begins anew with the same rows, and keeps what is known of columns, series and groups.
+    pub fn begin_anew(&mut self, rows: Box<dyn Rows>) {
+        self.rows = rows;
+        self.positions.clone_from(&self.begin);
+        self.newest = None;
+        self.ranks.iter_mut().for_each(Ranks::begin_anew);
     }
 
     /// Adds columns whose names the reader has found.
@@ -157,9 +189,8 @@ impl Columns {
 
     /// Recognises GPUs or ranks without a column that names them, also by steps that go back by a few rows.
     fn recognize_ranks(&mut self, names: &[String], head: &[Row]) {
-        let before = (self.position.clone(), self.epochs);
         let (mut positions, mut of_column) = (Vec::new(), BTreeMap::<usize, Vec<i64>>::new());
-        let own = self.position_columns();
+        let own = self.positions.column;
         for row in head {
             self.row.clone_from(row);
             let group = if self.groups.is_empty() { 0 } else { self.groups.index(row).unwrap_or_default() };
@@ -167,32 +198,32 @@ impl Columns {
             positions.push(position);
             let is_size =
                 |at: usize| !matches!(self.columns.get(at), None | Some(Column { role: Role::Excluded(_), .. }));
-            let is_own = |column: &usize| own.contains(column) || !is_size(*column);
+            let is_own = |column: &usize| own == Some(*column) || !is_size(*column);
             for (column, _) in row.cells.iter().filter(|(column, text)| !is_own(column) && !is_missing(text)) {
                 of_column.entry(*column).or_default().push(position);
             }
         }
-        (self.position, self.epochs) = before;
+        self.positions.clone_from(&self.begin);
         let mut distances: Vec<i64> = positions.windows(2).map(|pair| pair[1] - pair[0]).collect();
         distances.retain(|distance| *distance != 0);
         distances.sort_unstable();
         let rising = distances.partition_point(|distance| *distance < 0);
         let stride = distances.get((distances.len() + rising) / 2).copied().unwrap_or_default();
         let lags = distances[..rising].iter().filter(|distance| **distance >= -LAG_ROWS * stride).count();
-        self.tolerance = match self.axis() {
+        self.tolerance = match self.positions.axis {
             Axis::Clock => CLOCK_BACK,
             Axis::Steps | Axis::Epochs if lags >= LAGS_MIN.max(positions.len() / ROWS_OF_LAG) => LAG_ROWS * stride,
             _ => 0,
         };
-        self.ranks = match &self.position {
+        self.ranks = match self.positions.axis {
             _ if !self.groups.is_empty() => None,
-            PositionColumn::Times(..) if is_nvidia_smi(names) => Ranks::find(&positions, true),
-            PositionColumn::Steps(_) | PositionColumn::Epochs(_) => {
+            Axis::Clock if is_nvidia_smi(names) => Ranks::find(&positions, true),
+            Axis::Steps | Axis::Epochs => {
                 // Ranks write the same numbers; other lines of a step have others.
                 let commonest = of_column.values().max_by_key(|positions| positions.len());
                 commonest.and_then(|positions| Ranks::find(positions, false))
             }
-            PositionColumn::Rows(_) if names.len() == 1 => {
+            Axis::Samples if names.len() == 1 => {
                 let numbers = head.iter().filter_map(|row| match self.numbers.amount(row.get(0), self.kibi) {
                     Ok(Amount::Number(number) | Amount::Bytes(number)) => Some(number),
                     _ => None,
@@ -204,58 +235,47 @@ impl Columns {
     }
 
     fn position_note(&self) -> String {
-        let (at, what) = match &self.position {
-            PositionColumn::Steps(at) => (*at, "steps"),
-            PositionColumn::Epochs(at) => (*at, "epochs"),
-            PositionColumn::Times(at, ..) if Some(*at) == self.facts.clock => {
-                return "times from the lines between".into();
-            }
-            PositionColumn::Times(at, ..) => (*at, "times"),
-            PositionColumn::Rows(_) => {
-                return "rows are counted, because no column is named like steps or times; name one with \
-                        `--step-column NAME`"
-                    .into();
-            }
+        let Some(at) = self.positions.column else {
+            return "rows are counted, because no column is named like steps or times; name one with `--step-column NAME`"
+                .into();
+        };
+        let what = match self.positions.axis {
+            Axis::Clock if Some(at) == self.facts.clock => return "times from the lines between".into(),
+            Axis::Steps => "steps",
+            Axis::Epochs => "epochs",
+            Axis::Clock | Axis::Samples => "times",
         };
         format!("{what} from `{}`", self.columns[at].name)
     }
 
     /// Position of the newest row, which belongs to `group`; `None` where its cell is empty.
-    fn row_position(&mut self, group: usize) -> Result<Option<i64>, TraceError> {
-        let line = self.row.line;
-        let at = match &mut self.position {
-            PositionColumn::Rows(counts) => {
-                if counts.len() <= group {
-                    counts.resize(group + 1, 0);
-                }
-                counts[group] += 1;
-                return Ok(Some(counts[group] - 1));
-            }
-            PositionColumn::Steps(at) | PositionColumn::Epochs(at) | PositionColumn::Times(at, ..) => *at,
+    fn row_position(&mut self, group: usize) -> Result<Option<i64>, TableError> {
+        let (line, positions) = (self.row.line, &mut self.positions);
+        let Some(at) = positions.column else {
+            positions.counts.resize(positions.counts.len().max(group + 1), 0);
+            positions.counts[group] += 1;
+            return Ok(Some(positions.counts[group] - 1));
         };
         let column = self.columns.get(at).map_or("", |column| column.name.as_str());
         let cell = self.row.get(at);
         if is_missing(cell) {
             return Ok(None);
         }
-        let error = |problem: &str| TraceError::at(line, format!("column `{column}`: {} {problem}", quoted(cell)));
+        let error = |problem: &str| TableError::at(line, format!("column `{column}`: {} {problem}", quoted(cell)));
         let number = self.numbers.plain_amount(cell).filter(|number| (0.0..POSITION_MAX).contains(number));
-        match &mut self.position {
-            PositionColumn::Times(_, of_day, times) => {
-                let text = match of_day {
-                    Some(of_day) => format!("{} {}", iso_date(cell), self.row.get(*of_day)),
-                    None => self.numbers.with_decimal_point(cell).into_owned(),
-                };
-                times.read(&text).map(Some).map_err(|problem| error(&problem))
+        match positions.axis {
+            Axis::Clock => {
+                let time = positions.times.read(&self.numbers.with_decimal_point(cell));
+                time.map(Some).map_err(|problem| error(&problem))
             }
-            PositionColumn::Epochs(_) => {
+            Axis::Epochs => {
                 let number = number.ok_or_else(|| error("is no number of epochs"))?;
                 Ok(Some((number * 1e3).round() as i64))
             }
             _ => {
                 let whole = number.filter(|step| step.fract() == 0.0).map(|step| step as i64);
                 let step = whole.ok_or_else(|| error("is no whole number"))?;
-                let Some(counter) = &mut self.epochs else { return Ok(Some(step)) };
+                let Some(counter) = &mut positions.epochs else { return Ok(Some(step)) };
                 let epoch = self.numbers.plain_amount(self.row.get(counter.column)).unwrap_or(counter.epoch);
                 if epoch > counter.epoch && counter.base + step < counter.last {
                     counter.base = counter.last;
@@ -268,32 +288,21 @@ impl Columns {
         }
     }
 
-    /// Index of the series of a column and a group; [`SERIES_MAX`] beyond the cap.
-    fn series_index(&mut self, column: usize, group: usize) -> usize {
-        if self.series.len() <= group {
-            self.series.resize(group + 1, BTreeMap::new());
-        }
-        let next = self.by_index.len();
+    /// Index of the series of a column and a group; `None` beyond the cap.
+    fn series_index(&mut self, column: usize, group: usize) -> Option<usize> {
+        let next = self.series.len();
         if next == SERIES_MAX {
-            return self.series[group].get(&column).copied().unwrap_or(SERIES_MAX);
+            return self.index.get(&(column, group)).copied();
         }
-        let index = *self.series[group].entry(column).or_insert(next);
+        let index = *self.index.entry((column, group)).or_insert(next);
         if index == next {
-            self.by_index.push((column, group));
+            self.series.push(Series { column, group, range: ValueRange::default() });
         }
-        index
-    }
-
-    fn position_columns(&self) -> Vec<usize> {
-        match &self.position {
-            PositionColumn::Steps(at) | PositionColumn::Epochs(at) => vec![*at],
-            PositionColumn::Times(at, of_day, _) => [Some(*at), *of_day].into_iter().flatten().collect(),
-            PositionColumn::Rows(_) => Vec::new(),
-        }
+        Some(index)
     }
 
     /// Reads the next sample into `sample`; `false` at the end.
-    pub fn next_sample(&mut self, sample: &mut Sample) -> Result<bool, TraceError> {
+    pub fn next_sample(&mut self, sample: &mut Sample) -> Result<bool, TableError> {
         loop {
             if !self.rows.next_row(&mut self.row)? {
                 return Ok(false);
@@ -307,10 +316,8 @@ impl Columns {
             let own_position = self.row_position(group)?;
             let Some(position) = own_position.or(self.newest.filter(|_| self.facts.is_log)) else { continue };
             self.newest = Some(position);
-            let (group, position) = match (&mut self.ranks, &self.position) {
-                (Some(ranks), PositionColumn::Rows(_)) => {
-                    (position as usize % ranks.count, position / ranks.count as i64)
-                }
+            let (group, position) = match (&mut self.ranks, self.positions.axis) {
+                (Some(ranks), Axis::Samples) => (position as usize % ranks.count, position / ranks.count as i64),
                 (Some(ranks), _) if own_position.is_some() => (ranks.index(position), position),
                 _ => (group, position),
             };
@@ -323,80 +330,63 @@ impl Columns {
                 if column.invalid.is_some() || self.groups.has(*at) {
                     continue;
                 }
-                let (number, unit, percent) = match self.numbers.amount(cell, self.kibi) {
+                let problem = match self.numbers.amount(cell, self.kibi) {
                     Ok(Amount::Missing) => continue,
-                    Ok(Amount::Number(number)) => (number, None, false),
-                    Ok(Amount::Bytes(bytes)) if !cell.ends_with('m') || column.role == Role::Memory => {
-                        (bytes, Some(1.0), false)
+                    Ok(Amount::Bytes(_)) if cell.ends_with('m') && column.role != Role::Memory => {
+                        "has a unit that is no size"
                     }
-                    Ok(Amount::Percent(percent)) => (percent, None, true),
-                    other => {
-                        let problem = other.err().unwrap_or("has a unit that is no size");
-                        column.invalid = Some(format!("line {}: {} {problem}", self.row.line, quoted(cell)));
+                    Ok(amount) => {
+                        sample.values.extend(self.series_index(*at, group).map(|series| (series, amount)));
                         continue;
                     }
+                    Err(problem) => problem,
                 };
-                let series = self.series_index(*at, group);
-                sample.values.push(Value { series, column: *at, number, unit, percent });
+                column.invalid = Some(format!("line {}: {} {problem}", self.row.line, quoted(cell)));
             }
             return Ok(true);
         }
     }
 
-    /// Series read so far; their names are final at the end.
-    pub fn series(&mut self) -> Vec<SeriesInfo> {
-        // A column without a number has no series yet, but belongs to those that are not judged.
+    /// Adds the values of a sample to the ranges of their series and columns.
+    pub fn add_to_ranges(&mut self, sample: &Sample) {
+        for (at, amount) in &sample.values {
+            let series = &mut self.series[*at];
+            series.range.add(*amount);
+            self.columns[series.column].range.add(*amount);
+        }
+    }
+
+    /// Adds series without a number for columns that have none: they belong to those that are not judged.
+    pub fn add_empty_series(&mut self) {
         for at in 0..self.columns.len() {
-            if !self.by_index.iter().any(|(column, _)| *column == at) {
+            if !self.series.iter().any(|series| series.column == at) {
                 self.series_index(at, 0);
             }
         }
-        let positions = self.position_columns();
-        let series = self.by_index.iter().map(|(at, group)| {
-            let column = &self.columns[*at];
-            let rank = self.ranks.as_ref().map(|ranks| match self.axis() {
-                Axis::Clock => format!("GPU {} of {}", group + 1, ranks.count),
-                Axis::Samples => format!("{} of {} in turn", group + 1, ranks.count),
-                _ => format!("rank {group}"),
-            });
-            let label = rank.or_else(|| self.groups.label(*group)).filter(|_| !self.groups.has(*at));
-            SeriesInfo {
-                name: label.map_or_else(|| column.series_name(), |label| format!("{}, {label}", column.series_name())),
-                column: column.name.clone(),
-                at: *at,
-                unit: column.unit,
-                role: column.role.clone(),
-                invalid: if positions.contains(at) { Some(POSITIONS.into()) } else { column.invalid.clone() },
-            }
+    }
+
+    /// Name of a series: that of its column, and of its GPU or process. It must not look like that of an owner.
+    pub fn name(&self, series: &Series) -> String {
+        let name = &self.columns[series.column].name;
+        let is_reserved = [OWNER_PREFIX, UNCAPPED].iter().any(|prefix| name.starts_with(prefix));
+        let name = if is_reserved { name.replacen(':', " ", 1) } else { name.clone() };
+        let rank = self.ranks.as_ref().map(|ranks| match self.positions.axis {
+            Axis::Clock => format!("GPU {} of {}", series.group + 1, ranks.count),
+            Axis::Samples => format!("{} of {} in turn", series.group + 1, ranks.count),
+            _ => format!("rank {}", series.group),
         });
-        series.collect()
-    }
-
-    /// Unit of the positions.
-    pub fn axis(&self) -> Axis {
-        match &self.position {
-            PositionColumn::Steps(_) => Axis::Steps,
-            PositionColumn::Epochs(_) => Axis::Epochs,
-            PositionColumn::Times(..) => Axis::Clock,
-            PositionColumn::Rows(_) => Axis::Samples,
-        }
-    }
-
-    /// Returns whether its names are words of a text, few of them of memory.
-    pub fn is_log(&self) -> bool {
-        self.facts.is_log
+        let label = rank.or_else(|| self.groups.label(series.group)).filter(|_| !self.groups.has(series.column));
+        label.map_or(name.clone(), |label| format!("{name}, {label}"))
     }
 
     /// Notes on how the file was interpreted, complete at the end.
     pub fn notes(&self) -> Vec<String> {
         let mut of_rows = self.rows.notes().into_iter();
         let mut notes = vec![format!("{}; {}", of_rows.next().unwrap_or_default(), self.position_note())];
-        if let PositionColumn::Times(at, _, times) = &self.position
-            && let Some(unit) = times.inferred_unit()
-        {
-            notes.push(format!("`{}` is assumed to be in {unit}", self.columns[*at].name));
+        if let Some((at, unit)) = self.positions.column.zip(self.positions.times.inferred_unit()) {
+            notes.push(format!("`{}` is assumed to be in {unit}", self.columns[at].name));
         }
-        notes.extend(self.ranks.as_ref().map(|ranks| match self.axis() {
+        notes.extend(self.ranks.as_ref().map(|ranks| match self.positions.axis {
             Axis::Clock => {
                 "GPUs are identified by the order of the rows, because no column names them; query `index`, too".into()
             }
@@ -405,7 +395,7 @@ impl Columns {
             }
             _ => format!("each step has {0} rows; they are taken for those of {0} ranks, in their order", ranks.count),
         }));
-        let lags = self.axis() != Axis::Clock && self.tolerance > 0;
+        let lags = self.positions.axis != Axis::Clock && self.tolerance > 0;
         notes.extend(
             lags.then(|| "steps that go back by a few rows are those of another rank, and no new process".into()),
         );
@@ -414,15 +404,9 @@ impl Columns {
         let full = self.groups.full;
         notes.extend(full.then(|| format!("only rows of the first {GROUPS_MAX} GPUs, processes or hosts are judged")));
         notes.extend(of_rows);
+        let all = self.series.len() == SERIES_MAX;
+        notes.extend(all.then(|| format!("only the first {SERIES_MAX} series are judged")));
         notes
-    }
-}
-
-/// Date of eight digits, `20250224`, with its parts separated.
-fn iso_date(cell: &str) -> String {
-    match cell.len() == 8 && cell.bytes().all(|byte| byte.is_ascii_digit()) {
-        true => format!("{}-{}-{}", &cell[..4], &cell[4..6], &cell[6..]),
-        false => cell.to_owned(),
     }
 }
 
@@ -436,7 +420,7 @@ struct Reading<'a> {
 
 impl Reading<'_> {
     /// Finds the column of steps or times: the requested one, or by its name.
-    fn position_column(&self, options: &TableOptions) -> Result<PositionColumn, TraceError> {
+    fn position_column(&self, options: &TableOptions) -> Result<(Axis, Option<usize>), TableError> {
         let normalized: Vec<String> = self.names.iter().map(|name| plain(name)).collect();
         let columns = || 0..self.names.len();
         let position = |wanted: &str| {
@@ -465,41 +449,30 @@ impl Reading<'_> {
                 let exact = self.names.iter().position(|name| name.trim() == wanted.trim());
                 let at = exact.or_else(|| self.names.iter().position(same));
                 let found = self.names.join(", ");
-                Some(at.ok_or_else(|| TraceError::Options(format!("there is no column `{wanted}` (found: {found})")))?)
+                Some(at.ok_or_else(|| TableError::Options(format!("there is no column `{wanted}` (found: {found})")))?)
             }
             None => {
-                let named = |wanted: &str| normalized.iter().position(|name| name == wanted);
-                let both = named("date").zip(named("time")).filter(|(date, time)| self.are_dates(*date, *time));
-                if let Some((date, time)) = both.filter(|_| step().is_none()) {
-                    return Ok(PositionColumn::Times(date, Some(time), TimeParser::of("")));
-                }
                 let clocks = || columns().find(|at| self.are_clocks(*at));
                 let by_time = || self.clock.or_else(|| times(false)).or_else(|| times(true));
                 step().or_else(of_epoch).or_else(by_time).or_else(|| position("epoch")).or_else(clocks)
             }
         };
-        let Some(at) = at else { return Ok(PositionColumn::Rows(Vec::new())) };
+        let Some(at) = at else { return Ok((Axis::Samples, None)) };
         let name = &self.names[at];
-        let times = || Ok(PositionColumn::Times(at, None, TimeParser::of(name)));
         if is_time(name) || (!requested && self.are_clocks(at)) {
-            return times();
+            return Ok((Axis::Clock, Some(at)));
         }
         // For other names the first cell decides.
         let first = self.head.iter().map(|row| row.get(at)).find(|cell| !cell.is_empty()).unwrap_or_default();
         let epochs = words(name).iter().any(|word| word == "epoch" || word == "epochs");
-        match self.numbers.plain_amount(first) {
-            Some(number) if epochs && number < EPOCHS_MAX => Ok(PositionColumn::Epochs(at)),
-            Some(_) if epochs => times(),
-            None if requested && TimeParser::of(name).read(first).is_ok() => times(),
-            Some(number) if requested && number.fract() != 0.0 => times(),
-            _ => Ok(PositionColumn::Steps(at)),
-        }
-    }
-
-    /// Returns whether two columns are a date and a time of day.
-    fn are_dates(&self, date: usize, time: usize) -> bool {
-        let both = |row: &Row| format!("{} {}", iso_date(row.get(date)), row.get(time));
-        !self.head.is_empty() && self.head.iter().all(|row| is_date(&both(row)))
+        let axis = match self.numbers.plain_amount(first) {
+            Some(number) if epochs && number < EPOCHS_MAX => Axis::Epochs,
+            Some(_) if epochs => Axis::Clock,
+            None if requested && TimeParser::of(name).read(first).is_ok() => Axis::Clock,
+            Some(number) if requested && number.fract() != 0.0 => Axis::Clock,
+            _ => Axis::Steps,
+        };
+        Ok((axis, Some(at)))
     }
 
     /// Returns whether a column of any name holds dates or times of day.
@@ -526,10 +499,9 @@ impl Reading<'_> {
     }
 
     /// Counter of steps that begin again with each epoch, where there is a column of whole epochs.
-    fn epochs(&self, position: &PositionColumn) -> Option<EpochCounter> {
-        let PositionColumn::Steps(_) = position else { return None };
+    fn epochs(&self, axis: Axis) -> Option<EpochCounter> {
         let is_epoch = |name: &String| words(name).first().is_some_and(|word| word == "epoch");
-        let column = self.names.iter().position(is_epoch)?;
+        let column = self.names.iter().position(is_epoch).filter(|_| axis == Axis::Steps)?;
         Some(EpochCounter { column, epoch: f64::MIN, base: 0, last: 0 })
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::TraceError;
+use super::TableError;
 use super::names::{Role, known, role, unit};
 use super::numbers::{Amount, Numbers, cell_unit, is_missing};
 use super::rows::{COLUMNS_MAX, Facts, Misfits, Row, Rows};
@@ -264,7 +264,10 @@ pub struct Grid {
     header: Header,
     /// Names of the header, and of the columns that are added to it.
     names: Vec<String>,
-    form: Form,
+    /// Columns that hold numbers in the first whole row.
+    numeric: Vec<bool>,
+    /// True if the last column is text and may have separators in it.
+    text_at_end: bool,
     /// True if the columns `free`, `buff` and `cache` have a sum.
     has_unused: bool,
     /// Column of the times between the rows, and the newest of them.
@@ -274,18 +277,9 @@ pub struct Grid {
     misfits: Misfits,
 }
 
-/// Form of the rows of a table, from the first of them.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Form {
-    /// Columns that hold numbers.
-    numeric: Vec<bool>,
-    /// True if the last column is text and may have separators in it.
-    text_at_end: bool,
-}
-
 impl Grid {
     /// Opens a table with a header, or one whose columns are known by their cells; `None` for other text.
-    pub fn open(path: &Path, head: &FileHead) -> Option<Result<Self, TraceError>> {
+    pub fn open(path: &Path, head: &FileHead) -> Option<Result<Self, TableError>> {
         let mut header = find_header(head).or_else(|| names_by_cells(head))?;
         let split = header.split;
         let lines = head
@@ -315,10 +309,7 @@ impl Grid {
         let last_is_text = |row: &Vec<String>| !is_value(&row[names - 1]) && !is_missing(&row[names - 1]);
         let mut whole = rows.iter().filter(|row| row.len() >= names).peekable();
         let numeric = whole.peek().map(|row| row.iter().take(names).map(|cell| is_number(cell)).collect());
-        let form = Form {
-            numeric: numeric.unwrap_or_default(),
-            text_at_end: names > 1 && whole.peek().is_some() && whole.all(last_is_text),
-        };
+        let text_at_end = names > 1 && whole.peek().is_some() && whole.all(last_is_text);
         let mut all = header.names.clone();
         let has = |name: &str| all.iter().any(|one| one == name);
         let has_unused = UNUSED.iter().all(|name| has(name));
@@ -328,14 +319,11 @@ impl Grid {
         all.extend(has_clock.then(|| "time".to_owned()));
         // Those before the header belong to its first rows.
         let before = head.text.lines().take(header.skipped as usize).filter_map(|line| clock(line.trim())).last();
-        let opened = Lines::open(path, head).and_then(|mut lines| {
-            lines.skip(header.skipped)?;
-            Ok(lines)
-        });
-        Some(opened.map(|lines| Self {
+        Some(Lines::open(path, head).map(|lines| Self {
             lines,
             header,
-            form,
+            numeric: numeric.unwrap_or_default(),
+            text_at_end,
             has_unused,
             clock: has_clock.then(|| all.len() - 1),
             names: all,
@@ -373,7 +361,7 @@ impl Grid {
             cells[at] = joined(at, between);
             cells.remove(at + 1);
         }
-        if cells.len() > names && self.form.text_at_end {
+        if cells.len() > names && self.text_at_end {
             let tail = cells.split_off(names - 1).join(" ");
             cells.push(tail);
         }
@@ -381,7 +369,7 @@ impl Grid {
         let is_other = |(cell, numeric): &(&String, &bool)| {
             **numeric && !cell.starts_with(|one: char| one.is_ascii_digit() || "-+.".contains(one)) && !is_missing(cell)
         };
-        let is_of_kind = cells.iter().zip(&self.form.numeric).filter(is_other).count() <= cells.len() / 5;
+        let is_of_kind = cells.iter().zip(&self.numeric).filter(is_other).count() <= cells.len() / 5;
         // A row of spaces has no empty cells, and one that is short has lost any.
         let is_short = cells.len() < names && (split.is_by_spaces() || split == Split::Bars);
         if cells.len() <= names && !is_short && (is_of_kind || !split.is_by_spaces()) {
@@ -401,13 +389,13 @@ impl Grid {
 }
 
 impl Rows for Grid {
-    fn next_row(&mut self, row: &mut Row) -> Result<bool, TraceError> {
+    fn next_row(&mut self, row: &mut Row) -> Result<bool, TableError> {
         loop {
             let Some(line) = self.lines.next_line()?.map(str::to_owned) else {
                 self.misfits.check(self.rows)?;
                 return Ok(false);
             };
-            if is_rule(&line) {
+            if self.lines.number <= self.header.skipped || is_rule(&line) {
                 continue;
             }
             if let Some(time) = clock(&line).filter(|_| self.clock.is_some()) {

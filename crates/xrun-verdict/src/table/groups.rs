@@ -173,6 +173,11 @@ impl Ranks {
         Some(Self { count, tolerance: 0, recent: VecDeque::new() })
     }
 
+    /// Forgets the rows so far.
+    pub fn begin_anew(&mut self) {
+        self.recent.clear();
+    }
+
     /// Rank of a row at this position: the number of rows of the same position before it.
     pub fn index(&mut self, position: i64) -> usize {
         let same = |(recent, _): &&mut (i64, usize)| position.abs_diff(*recent) <= self.tolerance;

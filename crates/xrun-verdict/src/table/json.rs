@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::TraceError;
+use super::TableError;
 use super::rows::{Facts, Misfits, Names, Row, Rows};
 use super::text::{FileHead, Lines, open, quoted};
 use crate::findings::UnitSource;
@@ -80,7 +80,7 @@ pub struct Json {
 }
 
 impl Json {
-    pub fn open(path: &Path, head: &FileHead) -> Result<Self, TraceError> {
+    pub fn open(path: &Path, head: &FileHead) -> Result<Self, TableError> {
         let is_memray = head.text.trim_start().starts_with('<');
         let is_whole = |line: &str| serde_json::from_str::<Value>(line).is_ok();
         let mut json = Self {
@@ -97,8 +97,8 @@ impl Json {
             return Ok(json);
         }
         if head.length > WHOLE_BYTES_MAX {
-            return Err(TraceError::content(
-                "JSON of more than 64 MiB must have a record on each line; use `jq -c '.[]'`",
+            return Err(TableError::Content(
+                "JSON of more than 64 MiB must have a record on each line; use `jq -c '.[]'`".into(),
             ));
         }
         let mut text = Vec::new();
@@ -108,7 +108,7 @@ impl Json {
         let mut begin = text.find(['{', '[']).unwrap_or(0);
         if is_memray {
             let mark = text.find(MEMRAY_MARK).map(|at| at + MEMRAY_MARK.len() - 1);
-            let missing = || TraceError::content(format!("the page has no `memory_records`; {MEMRAY_EXPECTED}"));
+            let missing = || TableError::Content(format!("the page has no `memory_records`; {MEMRAY_EXPECTED}"));
             begin = mark.ok_or_else(missing)?;
         }
         let line_at = |at: usize| 1 + text[..at].matches('\n').count() as u64;
@@ -126,7 +126,7 @@ impl Json {
                 Some(Err(error)) => {
                     let at = line_of.1 + error.line().saturating_sub(1) as u64;
                     let rest = quoted(text[from..].trim().lines().next().unwrap_or_default());
-                    return Err(TraceError::at(at, format!("invalid JSON ({error}): {rest}")));
+                    return Err(TableError::at(at, format!("invalid JSON ({error}): {rest}")));
                 }
             }
             if is_memray {
@@ -171,7 +171,7 @@ impl Json {
 }
 
 impl Rows for Json {
-    fn next_row(&mut self, row: &mut Row) -> Result<bool, TraceError> {
+    fn next_row(&mut self, row: &mut Row) -> Result<bool, TableError> {
         loop {
             while let Some((line, value)) = self.waiting.pop() {
                 *row = Row { line, ..Row::default() };

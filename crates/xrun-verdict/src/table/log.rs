@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use super::TraceError;
+use super::TableError;
 use super::groups::is_label;
 use super::names::{Role, role};
 use super::numbers::{Numbers, cell_unit};
@@ -87,7 +87,7 @@ fn fields<'a>(line: &'a str, found: &mut Vec<Field<'a>>) {
             at += 1;
             continue;
         }
-        if at > 0 && !starts_number(&bytes[..at]) {
+        if at > 0 && !starts_number(&line[..at]) {
             // The rest of `A100` or of a version.
             let is_part = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_');
             at += bytes[at..].iter().position(|byte| !is_part(byte)).unwrap_or(bytes.len() - at);
@@ -155,30 +155,29 @@ fn index(name: &str) -> Option<(&str, &str)> {
 }
 
 /// Returns whether a digit that follows these bytes begins a number, and is no part of a word, a date or a version.
-fn starts_number(before: &[u8]) -> bool {
-    match before {
+fn starts_number(before: &str) -> bool {
+    match before.as_bytes() {
         [.., letter, b':'] if letter.is_ascii_digit() => false,
-        [.., last] if last.is_ascii_alphabetic() => ends_with_numbered(before),
+        [.., last] if last.is_ascii_alphabetic() => numbered_word(before).is_some(),
         [.., b'_' | b'.' | b'#' | b'/' | b'\\' | b'%'] => false,
         [.., word, b'-' | b'+'] => !word.is_ascii_alphanumeric(),
         _ => true,
     }
 }
 
-fn ends_with_numbered(before: &[u8]) -> bool {
-    let word_from = before.iter().rposition(|byte| !byte.is_ascii_alphabetic()).map_or(0, |at| at + 1);
-    NUMBERED.iter().any(|word| before[word_from..].eq_ignore_ascii_case(word.as_bytes()))
+/// Word of [`NUMBERED`] that a text ends with.
+fn numbered_word(text: &str) -> Option<&'static str> {
+    let word_from = text.bytes().rposition(|byte| !byte.is_ascii_alphabetic()).map_or(0, |at| at + 1);
+    let word = text.get(word_from..)?;
+    NUMBERED.iter().copied().find(|name| word.eq_ignore_ascii_case(name))
 }
 
 /// Number of a process or device, `rank0` or `cuda:1`, that the text before a number ends with.
 fn numbered(before: &str) -> Option<&'static str> {
-    let text = before.trim_end_matches([' ', ':', '=', '[', '#']);
-    let word_from = text.bytes().rposition(|byte| !byte.is_ascii_alphabetic()).map_or(0, |at| at + 1);
-    let word = text.get(word_from..)?;
-    let name = NUMBERED.iter().find(|name| word.eq_ignore_ascii_case(name))?;
+    let name = numbered_word(before.trim_end_matches([' ', ':', '=', '[', '#']))?;
     // `GPU: 5000 MiB` and `gpu = 5` are amounts.
     let is_amount = before.ends_with(' ') && before.trim_end().ends_with([':', '=']);
-    (!is_amount).then_some(if *name == "cuda" { "gpu" } else { name })
+    (!is_amount).then_some(if name == "cuda" { "gpu" } else { name })
 }
 
 /// Meaning of a number of a line.
@@ -461,44 +460,33 @@ pub struct Log {
 
 impl Log {
     /// Opens a log; one of bare numbers only where `bare` is true.
-    pub fn open(path: &Path, head: &FileHead, bare: bool) -> Result<Self, TraceError> {
-        let form = Form::of(head);
-        let mut log = Self {
-            lines: Lines::open(path, head)?,
-            names: Names::default(),
-            pending: Vec::new(),
-            held: Vec::new(),
-            restart: false,
-            gpu: String::new(),
-            time: String::new(),
-            is_date: None,
-            has_times: true,
-            bare,
-            form: form.clone(),
+    pub fn open(path: &Path, head: &FileHead, bare: bool) -> Result<Self, TableError> {
+        let begin = |has_times| -> Result<Self, TableError> {
+            let mut log = Self {
+                lines: Lines::open(path, head)?,
+                form: Form::of(head),
+                names: Names::default(),
+                pending: Vec::new(),
+                held: Vec::new(),
+                restart: false,
+                gpu: String::new(),
+                time: String::new(),
+                is_date: None,
+                has_times,
+                bare,
+            };
+            if has_times {
+                log.names.column(if log.form == Form::Mprof { "time_s" } else { TIME });
+            }
+            Ok(log)
         };
-        log.names.column(TIME);
-        let fields: Vec<bool> = head.lines().map(|line| log.read_fields(line)).collect();
-        if !fields.contains(&true) {
-            let first = head.lines().next().unwrap_or_default();
+        let mut first = begin(true)?;
+        if head.lines().filter(|line| first.read_fields(line)).count() == 0 {
+            let line = quoted(head.lines().next().unwrap_or_default());
             let message = "expected a table with a header, or lines of `name: value`, found";
-            return Err(TraceError::at(1, format!("{message} {}", quoted(first))));
+            return Err(TableError::at(1, format!("{message} {line}")));
         }
-        let has_times = !log.time.is_empty();
-        log = Self {
-            names: Names::default(),
-            pending: Vec::new(),
-            time: String::new(),
-            restart: false,
-            gpu: String::new(),
-            is_date: None,
-            form,
-            has_times,
-            ..log
-        };
-        if has_times {
-            log.names.column(if log.form == Form::Mprof { "time_s" } else { TIME });
-        }
-        Ok(log)
+        begin(!first.time.is_empty())
     }
 
     /// Returns whether the form is one of a tool.
@@ -539,7 +527,7 @@ impl Log {
 }
 
 impl Rows for Log {
-    fn next_row(&mut self, row: &mut Row) -> Result<bool, TraceError> {
+    fn next_row(&mut self, row: &mut Row) -> Result<bool, TableError> {
         *row = Row::default();
         loop {
             while let Some((column, text)) = self.pending.pop() {

@@ -1,19 +1,20 @@
 //! Verdict on a memory trace of another tool, a table, or a log.
 //!
 //! A reader normalises any text into rows: `grid` tables, `log` lines of `name: value`, `json` records. `columns` makes samples of
-//! them, with the position of each row, its process, and its sizes; `names` says what is memory in use, and `first_pass` what is
+//! them, with the position of each row, its process, and its sizes; `names` says what is memory in use, and `selection` what is
 //! judged. The file is read twice, because the units of the columns, the length of a window and the spans of the processes depend
 //! on all of it.
 
 mod columns;
-mod first_pass;
 mod grid;
 mod groups;
 mod json;
 mod log;
 mod names;
 mod numbers;
+mod processes;
 mod rows;
+mod selection;
 mod text;
 mod times;
 
@@ -21,15 +22,15 @@ mod times;
 pub const STEP_COLUMNS: &[&str] = &["step", "global_step", "step_num", "iteration", "iterations", "iter", "iter_num"];
 
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::context::Context;
-use crate::findings::{UnitSource, Verdict, VerdictWord};
+use crate::findings::{Verdict, VerdictWord};
 use crate::judge::{SeriesKind, Thresholds};
 use crate::watch::Watch;
 use columns::Columns;
-use first_pass::{FirstPass, ProcessSpan};
-use names::Role;
+use numbers::Amount;
+use processes::{ProcessSpan, ProcessSplitter};
 use rows::Rows;
 use text::FileHead;
 
@@ -37,39 +38,33 @@ use text::FileHead;
 #[derive(Debug)]
 pub enum TableError {
     /// The file is missing or cannot be read.
-    File {
-        /// Path of the file.
-        path: PathBuf,
-        /// Error of the system.
-        source: std::io::Error,
-    },
-    /// The file is no trace, or nothing in it can be judged.
-    Content {
-        /// Path of the file.
-        path: PathBuf,
-        /// Reason, for people.
-        message: String,
-    },
+    File(std::io::Error),
+    /// The file is no trace, or nothing in it can be judged; with the reason, for people.
+    Content(String),
     /// An option does not fit the file.
     Options(String),
+}
+
+impl TableError {
+    fn at(line: u64, message: impl fmt::Display) -> Self {
+        Self::Content(format!("line {line}: {message}"))
+    }
 }
 
 impl fmt::Display for TableError {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::File { path, source } => write!(formatter, "cannot read {}: {source}", path.display()),
-            Self::Content { path, message } => write!(formatter, "{}: {message}", path.display()),
-            Self::Options(message) => formatter.write_str(message),
+            Self::File(source) => write!(formatter, "cannot be read: {source}"),
+            Self::Content(message) | Self::Options(message) => formatter.write_str(message),
         }
     }
 }
 
-impl std::error::Error for TableError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::File { source, .. } => Some(source),
-            Self::Content { .. } | Self::Options(_) => None,
-        }
+impl std::error::Error for TableError {}
+
+impl From<std::io::Error> for TableError {
+    fn from(error: std::io::Error) -> Self {
+        Self::File(error)
     }
 }
 
@@ -100,19 +95,19 @@ impl TableOptions {
     }
 
     /// Bytes of [`Self::unit`].
-    fn unit_bytes(&self) -> Result<Option<f64>, TraceError> {
+    fn unit_bytes(&self) -> Result<Option<f64>, TableError> {
         let Some(unit) = &self.unit else { return Ok(None) };
         let units = "use B, KB, MB, GB, TB, KiB, MiB, GiB or TiB";
         let bytes = names::bytes_of(&unit.to_lowercase());
-        bytes.map(Some).ok_or_else(|| TraceError::Options(format!("unknown unit `{unit}`; {units}")))
+        bytes.map(Some).ok_or_else(|| TableError::Options(format!("unknown unit `{unit}`; {units}")))
     }
 
     /// Bytes of [`Self::of`].
-    fn whole_bytes(&self) -> Result<Option<f64>, TraceError> {
+    fn whole_bytes(&self) -> Result<Option<f64>, TableError> {
         let Some(of) = &self.of else { return Ok(None) };
         match numbers::Numbers::default().amount(of, false) {
             Ok(numbers::Amount::Bytes(bytes)) if bytes > 0.0 => Ok(Some(bytes)),
-            _ => Err(TraceError::Options(format!("`--of {of}` is no size; write one with its unit, such as 16GiB"))),
+            _ => Err(TableError::Options(format!("`--of {of}` is no size; write one with its unit, such as 16GiB"))),
         }
     }
 }
@@ -132,68 +127,6 @@ impl From<Verdict> for TableVerdict {
     }
 }
 
-/// Error in a trace or in the options; the path is added by [`TraceError::into_table_error`].
-#[derive(Debug)]
-enum TraceError {
-    Content(String),
-    Options(String),
-    File(std::io::Error),
-}
-
-impl TraceError {
-    fn at(line: u64, message: impl Into<String>) -> Self {
-        Self::Content(format!("line {line}: {}", message.into()))
-    }
-
-    fn content(message: impl Into<String>) -> Self {
-        Self::Content(message.into())
-    }
-
-    fn into_table_error(self, path: &Path) -> TableError {
-        let path = path.to_path_buf();
-        match self {
-            Self::File(source) => TableError::File { path, source },
-            Self::Options(message) => TableError::Options(format!("{}: {message}", path.display())),
-            Self::Content(message) => TableError::Content { path, message },
-        }
-    }
-}
-
-impl From<std::io::Error> for TraceError {
-    fn from(error: std::io::Error) -> Self {
-        Self::File(error)
-    }
-}
-
-/// Description of a series of a trace.
-#[derive(Clone, Debug, PartialEq)]
-struct SeriesInfo {
-    /// Name: that of the column, and of the GPU or process where a column has those of several.
-    name: String,
-    column: String,
-    /// Index of its column.
-    at: usize,
-    /// Bytes of its unit.
-    unit: Option<(f64, UnitSource)>,
-    /// Meaning of its name.
-    role: Role,
-    /// Reason why it cannot be judged.
-    invalid: Option<String>,
-}
-
-/// Number of a sample.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Value {
-    /// Index of its series and of its column.
-    series: usize,
-    column: usize,
-    number: f64,
-    /// Bytes of the unit that follows the number in its cell.
-    unit: Option<f64>,
-    /// True if a percent sign follows it.
-    percent: bool,
-}
-
 /// Values that were measured at one position.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Sample {
@@ -204,13 +137,12 @@ struct Sample {
     restart: bool,
     /// Index of its GPU, rank or process, where rows of several are interleaved.
     group: usize,
-    values: Vec<Value>,
+    /// Index of the series of each amount.
+    values: Vec<(usize, Amount)>,
 }
 
 /// Reason why the column of steps or times is not judged.
 pub const POSITIONS: &str = "holds the steps or times";
-/// Cap on the series of a trace.
-const SERIES_MAX: usize = 256;
 
 /// Judges a trace of another tool, recognised by its content: mprof, psrecord, HTML pages of memray, nvidia-smi, free,
 /// vmstat, top, ps, docker and kubectl, tables with a header, JSON, and lines of `name: value`.
@@ -218,17 +150,13 @@ const SERIES_MAX: usize = 256;
 /// # Errors
 /// The file cannot be read, is no trace, has nothing that can be judged, or an option does not fit it.
 pub fn judge_table(path: &Path, options: &TableOptions) -> Result<TableVerdict, TableError> {
-    judge(path, options).map_err(|error| error.into_table_error(path))
-}
-
-fn judge(path: &Path, options: &TableOptions) -> Result<TableVerdict, TraceError> {
     options.unit_bytes()?;
     options.whole_bytes()?;
     let head = FileHead::read(path)?;
     refuse(&head)?;
     // What is no table after all may be a log.
     match judge_rows(&|| open(path, &head), options) {
-        Err(error @ TraceError::Content(_)) if !json::recognizes(&head) => {
+        Err(error @ TableError::Content(_)) if !json::recognizes(&head) => {
             judge_rows(&|| Ok(Box::new(log::Log::open(path, &head, false)?)), options).map_err(|_| error)
         }
         judged => judged,
@@ -236,17 +164,30 @@ fn judge(path: &Path, options: &TableOptions) -> Result<TableVerdict, TraceError
 }
 
 /// Opener of a reader of rows.
-type Open<'a> = &'a dyn Fn() -> Result<Box<dyn Rows>, TraceError>;
+type Open<'a> = &'a dyn Fn() -> Result<Box<dyn Rows>, TableError>;
 
-fn judge_rows(open: Open<'_>, options: &TableOptions) -> Result<TableVerdict, TraceError> {
-    let mut first = Columns::of(open()?, open()?, options)?;
-    let first_pass = FirstPass::read(&mut first)?;
-    let selection = first_pass.select(options)?;
-    let (mut splitter, mut sample) = (first_pass.splitter(), Sample::default());
+fn judge_rows(open: Open<'_>, options: &TableOptions) -> Result<TableVerdict, TableError> {
+    let mut columns = Columns::of(open()?, open()?, options)?;
+    let (axis, mut sample) = (columns.positions.axis, Sample::default());
+    let mut splitter = ProcessSplitter::new(axis, columns.tolerance);
+    while columns.next_sample(&mut sample)? {
+        splitter.locate(&sample)?;
+        columns.add_to_ranges(&sample);
+    }
+    let processes = splitter.finish()?;
+    columns.add_empty_series();
+    let selection = selection::select(&columns, options)?;
+    let mut notes = columns.notes();
+    if let [_, second, ..] = &processes[..] {
+        let (count, line) = (processes.len(), second.first_line);
+        notes.push(format!("{count} processes, each judged separately; the second begins at line {line}"));
+    }
+    columns.begin_anew(open()?);
+    let mut splitter = ProcessSplitter::new(axis, columns.tolerance);
     let mut verdicts: Vec<(usize, Verdict)> = Vec::new();
     let mut watch: Option<(usize, Watch)> = None;
-    let mut source = Columns::of(open()?, open()?, options)?;
-    while source.next_sample(&mut sample)? {
+    let context = |steps| Context { steps, axis, columns: true, ..Context::default() };
+    while columns.next_sample(&mut sample)? {
         let (process, position) = splitter.locate(&sample)?;
         let (_, open) = match &mut watch {
             Some(open) if open.0 == process => open,
@@ -254,43 +195,47 @@ fn judge_rows(open: Open<'_>, options: &TableOptions) -> Result<TableVerdict, Tr
                 let ended = watch.take();
                 verdicts.extend(ended.map(|(process, ended)| (process, ended.verdict())));
                 keep_worst_and_newest(&mut verdicts);
-                watch.insert((process, Watch::new(first_pass.context(process))))
+                let length = processes.get(process).map_or(0, ProcessSpan::length);
+                watch.insert((process, Watch::new(context(length))))
             }
         };
-        for value in &sample.values {
-            if let Some(series) = selection.get(value.series) {
-                let number = value.number * value.unit.unwrap_or(series.scale);
-                let number = series.whole.map_or(number, |whole| whole - number);
-                let number = if series.unit == "bytes" { number.trunc() } else { number };
-                let unit = Some((series.unit, series.source));
-                let chosen = options.thresholds().filter(|_| series.unit == "bytes");
-                let thresholds = chosen.unwrap_or(series.thresholds);
-                open.add_number(position, &series.name, number, (SeriesKind::InUse, thresholds), unit);
-            }
+        for (series, amount) in &sample.values {
+            let Some(Some(series)) = selection.judged.get(*series) else { continue };
+            let number = match *amount {
+                Amount::Bytes(bytes) => bytes,
+                Amount::Number(number) | Amount::Percent(number) => number * series.scale,
+                Amount::Missing => continue,
+            };
+            let number = series.whole.map_or(number, |whole| whole - number);
+            let number = if series.unit == "bytes" { number.trunc() } else { number };
+            let unit = Some((series.unit, series.source));
+            let chosen = options.thresholds().filter(|_| series.unit == "bytes");
+            let thresholds = chosen.unwrap_or(series.thresholds);
+            open.add_number(position, &series.name, number, (SeriesKind::InUse, thresholds), unit);
         }
     }
     verdicts.extend(watch.map(|(process, open)| (process, open.verdict())));
     keep_worst_and_newest(&mut verdicts);
-    let verdict = combined(verdicts, &first_pass.processes)
-        .unwrap_or_else(|| Watch::new(Context { axis: first_pass.axis, ..Context::default() }).verdict());
+    let verdict = combined(verdicts, &processes).unwrap_or_else(|| Watch::new(context(0)).verdict());
     let message = format!("{}{}", selection.caveat, verdict.message);
     let verdict = Verdict { message, not_judged: selection.not_judged, ..verdict };
-    Ok(TableVerdict { verdict, notes: first_pass.notes() })
+    Ok(TableVerdict { verdict, notes })
 }
 
 /// Refuses files that are of a tool and have no memory over time.
-fn refuse(head: &FileHead) -> Result<(), TraceError> {
+fn refuse(head: &FileHead) -> Result<(), TableError> {
     let first = head.lines().next().unwrap_or_default();
     let of_memray = |what: &str| {
-        Err(TraceError::content(format!("the file {what}, not memory over time; {}", json::MEMRAY_EXPECTED)))
+        Err(TableError::Content(format!("the file {what}, not memory over time; {}", json::MEMRAY_EXPECTED)))
     };
     match first {
-        "" => Err(TraceError::content("the file is empty; expected a trace, a table, or a log")),
+        "" => Err(TableError::Content("the file is empty; expected a trace, a table, or a log".into())),
         _ if first.starts_with("allocator,num_allocations") => of_memray("lists allocations"),
         _ if head.text.starts_with('{') && head.text.contains("\"total_num_allocations\"") => of_memray("has totals"),
         _ if first.starts_with("Filename:") && head.lines().any(|line| line.starts_with("Line #")) => {
-            Err(TraceError::content(
-                "the file lists memory by lines of code, not over time; record it with `mprof run` and judge that file",
+            Err(TableError::Content(
+                "the file lists memory by lines of code, not over time; record it with `mprof run` and judge that file"
+                    .into(),
             ))
         }
         _ => Ok(()),
@@ -298,7 +243,7 @@ fn refuse(head: &FileHead) -> Result<(), TraceError> {
 }
 
 /// Opens the reader of rows for a file.
-fn open(path: &Path, head: &FileHead) -> Result<Box<dyn Rows>, TraceError> {
+fn open(path: &Path, head: &FileHead) -> Result<Box<dyn Rows>, TableError> {
     Ok(if json::recognizes(head) {
         Box::new(json::Json::open(path, head)?)
     } else if let Some(grid) = grid::Grid::open(path, head).filter(|_| !log::Log::is_of_tool(head)) {

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use super::TraceError;
+use super::TableError;
 use crate::findings::UnitSource;
 
 /// Cap on the columns of a trace; further ones are ignored.
@@ -68,7 +68,7 @@ pub struct Facts {
 /// Reader of rows.
 pub trait Rows {
     /// Reads the next row into `row`; `false` at the end.
-    fn next_row(&mut self, row: &mut Row) -> Result<bool, TraceError>;
+    fn next_row(&mut self, row: &mut Row) -> Result<bool, TableError>;
 
     /// Names of the columns found so far; more may follow in a log.
     fn names(&self) -> &[String];
@@ -94,9 +94,9 @@ impl Misfits {
     }
 
     /// Error where too many of `rows` do not fit.
-    pub fn check(&self, rows: u64) -> Result<(), TraceError> {
+    pub fn check(&self, rows: u64) -> Result<(), TableError> {
         match &self.first {
-            Some((line, message)) if self.count * 20 > rows => Err(TraceError::at(*line, message)),
+            Some((line, message)) if self.count * 20 > rows => Err(TableError::at(*line, message)),
             _ => Ok(()),
         }
     }

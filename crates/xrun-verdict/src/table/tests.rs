@@ -282,7 +282,7 @@ fn errors_name_the_line() {
     ];
     let message = |text: &&str| judged(text.replace('|', "\n").as_bytes(), &TableOptions::default()).unwrap_err();
     let file = |error: TableError| match error {
-        TableError::Content { message, .. } => message,
+        TableError::Content(message) => message,
         other => panic!("{other}"),
     };
     insta::assert_snapshot!(texts.iter().map(message).map(file).collect::<Vec<String>>().join("\n"));
@@ -346,7 +346,7 @@ fn assert_sound(result: &Result<TableVerdict, TableError>) {
             let json = serde_json::to_string(&judged.verdict).unwrap();
             let read: Verdict = serde_json::from_str(&json).unwrap();
             assert_eq!(read.series.len(), judged.verdict.series.len());
-            assert!(judged.verdict.series.len() <= SERIES_MAX && !judged.verdict.message.is_empty());
+            assert!(judged.verdict.series.len() <= columns::SERIES_MAX && !judged.verdict.message.is_empty());
         }
     }
 }

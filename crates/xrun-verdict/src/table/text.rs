@@ -1,11 +1,11 @@
 //! Lines of a text file, with a cap on their length; another process may still write to the file.
 
 use std::borrow::Cow;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Take};
 use std::path::Path;
 
-use super::TraceError;
+use super::TableError;
 
 /// Cap on the length of a line; a quotation mark that is never closed makes longer ones.
 pub const LINE_BYTES_MAX: u64 = 256 * 1024;
@@ -28,12 +28,12 @@ impl FileHead {
     ///
     /// # Errors
     /// The file cannot be read, or is no text.
-    pub fn read(path: &Path) -> Result<Self, TraceError> {
+    pub fn read(path: &Path) -> Result<Self, TableError> {
         let mut file = open(path)?;
         let mut bytes = Vec::new();
         Read::by_ref(&mut file).take(HEAD_BYTES).read_to_end(&mut bytes)?;
         if let Some(message) = not_text(&bytes) {
-            return Err(TraceError::content(message));
+            return Err(TableError::Content(message.into()));
         }
         let mut length = file.metadata()?.len();
         if bytes.iter().filter(|byte| **byte == b'\n').count() >= LINES_BEFORE_DROP {
@@ -74,23 +74,11 @@ fn not_text(bytes: &[u8]) -> Option<&'static str> {
 }
 
 /// Opens a regular file; a pipe or a device cannot be read twice.
-pub fn open(path: &Path) -> Result<File, TraceError> {
+pub fn open(path: &Path) -> Result<File, TableError> {
     if !std::fs::metadata(path)?.is_file() {
-        return Err(TraceError::content("not a regular file; write its contents to a file first"));
+        return Err(TableError::Content("not a regular file; write its contents to a file first".into()));
     }
-    Ok(nonblocking(OpenOptions::new().read(true)).open(path)?)
-}
-
-/// Options that do not wait for a writer, should a pipe have replaced the file after the check.
-#[cfg(unix)]
-fn nonblocking(options: &mut OpenOptions) -> &mut OpenOptions {
-    use std::os::unix::fs::OpenOptionsExt;
-    options.custom_flags(libc::O_NONBLOCK)
-}
-
-#[cfg(not(unix))]
-fn nonblocking(options: &mut OpenOptions) -> &mut OpenOptions {
-    options
+    Ok(File::open(path)?)
 }
 
 /// Reader of the lines of a file.
@@ -103,23 +91,13 @@ pub struct Lines {
 }
 
 impl Lines {
-    pub fn open(path: &Path, head: &FileHead) -> Result<Self, TraceError> {
+    pub fn open(path: &Path, head: &FileHead) -> Result<Self, TableError> {
         let reader = BufReader::new(open(path)?.take(head.length));
         Ok(Self { reader, bytes: Vec::new(), text: String::new(), number: 0 })
     }
 
-    /// Skips lines, blank ones too.
-    pub fn skip(&mut self, lines: u64) -> Result<(), TraceError> {
-        for _ in 0..lines {
-            self.bytes.clear();
-            Read::by_ref(&mut self.reader).take(LINE_BYTES_MAX).read_until(b'\n', &mut self.bytes)?;
-            self.number += 1;
-        }
-        Ok(())
-    }
-
     /// Next non-blank line, trimmed; `None` at the end.
-    pub fn next_line(&mut self) -> Result<Option<&str>, TraceError> {
+    pub fn next_line(&mut self) -> Result<Option<&str>, TableError> {
         loop {
             self.bytes.clear();
             if Read::by_ref(&mut self.reader).take(LINE_BYTES_MAX).read_until(b'\n', &mut self.bytes)? == 0 {
@@ -127,7 +105,7 @@ impl Lines {
             }
             self.number += 1;
             if self.bytes.len() as u64 == LINE_BYTES_MAX && self.bytes.last() != Some(&b'\n') {
-                return Err(self.error("longer than 256 KiB, too long for a trace"));
+                return Err(TableError::at(self.number, "longer than 256 KiB, too long for a trace"));
             }
             let text = String::from_utf8_lossy(&self.bytes);
             let plain = without_escapes(text.trim_start_matches('\u{feff}'));
@@ -138,11 +116,6 @@ impl Lines {
                 return Ok(Some(&self.text));
             }
         }
-    }
-
-    /// Error in the newest line.
-    pub fn error(&self, message: impl Into<String>) -> TraceError {
-        TraceError::at(self.number, message)
     }
 }
 
@@ -189,10 +162,6 @@ mod tests {
         file
     }
 
-    fn message(error: TraceError) -> String {
-        error.into_table_error(Path::new("x")).to_string().replace("x: ", "")
-    }
-
     fn lines(bytes: &[u8]) -> Vec<String> {
         let file = file(bytes);
         let head = FileHead::read(file.path()).unwrap();
@@ -217,7 +186,7 @@ mod tests {
         let files =
             [&b"memray\0\x0c"[..], b"\x04\x22\x4d\x18\x40", b"\xff\xfes\0t\0", b"\x1f\x8b\x08", b"a\0b"].map(file);
         let paths = files.iter().map(|file| file.path()).chain([Path::new("/dev/null")]);
-        let messages: Vec<String> = paths.map(|path| message(FileHead::read(path).unwrap_err())).collect();
+        let messages: Vec<String> = paths.map(|path| FileHead::read(path).unwrap_err().to_string()).collect();
         insta::assert_snapshot!(messages.join("\n"));
     }
 
@@ -226,6 +195,6 @@ mod tests {
         let long = file(&[b'x'; 600 * 1024]);
         let head = FileHead::read(long.path()).unwrap();
         let error = Lines::open(long.path(), &head).unwrap().next_line().unwrap_err();
-        assert!(message(error).starts_with("line 1: "));
+        assert!(error.to_string().starts_with("line 1: "));
     }
 }

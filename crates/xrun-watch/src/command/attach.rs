@@ -1,13 +1,10 @@
-//! Sampling of a process that is already running, from outside. Only the cause of its growth is asked of the process itself.
+//! Sampling of a process that is already running, from outside.
 
 use std::time::{Duration, Instant};
 
 use super::WatchError;
-use super::growth::{CauseSearch, GrowthWatch};
 use super::sampler::{ProcessTree, Sampler};
-use crate::explain::{ExplainError, Explainer};
 use xrun_core::bounded::ledger::Ledger;
-use xrun_results::explanation::Explanation;
 use xrun_results::format::SamplePoint;
 use xrun_results::judge::CommandJudge;
 use xrun_results::verdict::Verdict;
@@ -18,27 +15,17 @@ use xrun_run::memory::processes::{Pages, Status, age};
 /// Cap on the time between two checks whether to stop.
 const TICK_MAX: Duration = Duration::from_millis(50);
 
-/// Result of a process that was sampled.
-#[derive(Debug)]
-pub struct Attached {
-    /// Verdict on its memory and that of its descendants.
-    pub verdict: Verdict,
-    /// Explanation of its growth, if that was requested and found.
-    pub explanation: Option<Explanation>,
-}
-
-/// Samples a process and its descendants until it ends or `stopped` returns true, and returns the verdict. With `explain`, growth
-/// of a process of Python is explained. `info` receives messages for people.
+/// Samples a process and its descendants until it ends or `stopped` returns true, and returns the verdict. `info` receives messages
+/// for people.
 ///
 /// # Errors
-/// There is no such process, or it cannot be read, or not be asked for the cause.
+/// There is no such process, or it cannot be read.
 pub fn attach(
     process: u32,
     every: Duration,
-    explain: bool,
     stopped: &dyn Fn() -> bool,
     info: &dyn Fn(&str),
-) -> Result<Attached, WatchError> {
+) -> Result<Verdict, WatchError> {
     if Status::read(process).is_none() {
         let message = format!("there is no process {process} that can be read; `ps -e` lists all processes");
         return Err(WatchError::Input(message));
@@ -48,9 +35,6 @@ pub fn attach(
             "the pages of process {process} cannot be read (another user's?): shared pages count once for each process"
         ));
     }
-    let explainer = if explain { Some(Explainer::attach(process).map_err(not_attached)?) } else { None };
-    let mut search = explainer.map(|explainer| CauseSearch::new(explainer, process));
-    let mut growth = GrowthWatch::default();
     let ledger = Ledger::default();
     let mut sampler = Sampler::new(ProcessTree::Attached { main: process }, every, Cgroups::of_self(), &ledger);
     let sampling_period_ms = u64::try_from(every.as_millis()).unwrap_or(u64::MAX);
@@ -68,27 +52,8 @@ pub fn attach(
             && let Some(line) = sampler.sample(0, std::mem::replace(&mut point, SamplePoint::Step))
         {
             command.add(&line);
-            if let Some(search) = &mut search
-                && let Some(verdict) = growth.look(&command, search.is_needed())
-            {
-                growth.report(&verdict).iter().for_each(|message| info(message));
-                search.ask(&verdict, &sampler.member_ids());
-            }
-        }
-        if let Some(search) = &mut search {
-            search.poll(0);
-            search.report(growth.has_reported()).iter().for_each(|message| info(message));
         }
         std::thread::sleep(every.min(TICK_MAX));
     }
-    let verdict = command.verdict();
-    let explanation = search.and_then(|search| search.end(&verdict));
-    Ok(Attached { verdict, explanation })
-}
-
-fn not_attached(error: ExplainError) -> WatchError {
-    match error {
-        ExplainError::Write(error) => WatchError::Write(error),
-        ExplainError::Remote(error) => WatchError::Input(error.to_string()),
-    }
+    Ok(command.verdict())
 }

@@ -13,12 +13,6 @@ const TREND_INTERVAL: Duration = Duration::from_secs(5);
 /// Fraction of a limit from which on the trend is checked.
 const TREND_FRACTION: f64 = 0.5;
 
-/// Check of the memory limits.
-pub struct CommandLimits {
-    /// Time of the last check of the trend.
-    trend_checked: Instant,
-}
-
 /// Limit that ended a command.
 #[derive(Clone, Debug)]
 pub struct LimitReached {
@@ -55,46 +49,40 @@ impl LimitUse {
     }
 }
 
-impl CommandLimits {
-    /// Check whose first interval begins now.
-    pub fn new() -> Self {
-        Self { trend_checked: Instant::now() }
+/// First limit that a sample reaches, or that the trend would reach within the grace period. `trend_checked` is the time of the last
+/// check of the trend.
+pub fn reached(
+    request: &WatchRequest,
+    line: &MemoryLine,
+    judged: &CommandJudge,
+    trend_checked: &mut Instant,
+) -> Option<LimitReached> {
+    let limits = limits(request, line);
+    let reached = |limit: &LimitUse, message| LimitReached { message, limit: *limit, line: line.clone() };
+    if let Some(limit) = limits.iter().find(|limit| limit.is_at(request.limit_fraction)) {
+        let percent = 100.0 * request.limit_fraction;
+        let (memory, used) = (limit.memory(), Bytes(limit.used));
+        let message = format!("{memory} reached {percent:.0} % of {}: {used} in use", limit.label());
+        return Some(reached(limit, message));
     }
-
-    /// First limit that a sample reaches, or that the trend would reach within the grace period.
-    pub fn reached(
-        &mut self,
-        request: &WatchRequest,
-        line: &MemoryLine,
-        judged: &CommandJudge,
-    ) -> Option<LimitReached> {
-        let limits = limits(request, line);
-        let reached = |limit: &LimitUse, message| LimitReached { message, limit: *limit, line: line.clone() };
-        if let Some(limit) = limits.iter().find(|limit| limit.is_at(request.limit_fraction)) {
-            let percent = 100.0 * request.limit_fraction;
-            let (memory, used) = (limit.memory(), Bytes(limit.used));
-            let message = format!("{memory} reached {percent:.0} % of {}: {used} in use", limit.label());
-            return Some(reached(limit, message));
-        }
-        let near = limits.iter().filter(|limit| limit.is_at(TREND_FRACTION)).collect::<Vec<_>>();
-        if near.is_empty() || self.trend_checked.elapsed() < TREND_INTERVAL {
-            return None;
-        }
-        self.trend_checked = Instant::now();
-        near.into_iter().find_map(|limit| {
-            let rate = judged.bytes_per_second(limit.place)?;
-            let expected = limit.used as f64 + rate * request.grace.as_secs_f64();
-            let message = format!(
-                "{} would reach {} within the grace period of {}: {} in use, growing by {} per second",
-                limit.memory(),
-                limit.label(),
-                Span(request.grace),
-                Bytes(limit.used),
-                Bytes(rate as u64)
-            );
-            (rate > 0.0 && expected >= limit.limit as f64).then(|| reached(limit, message))
-        })
+    let near = limits.iter().filter(|limit| limit.is_at(TREND_FRACTION)).collect::<Vec<_>>();
+    if near.is_empty() || trend_checked.elapsed() < TREND_INTERVAL {
+        return None;
     }
+    *trend_checked = Instant::now();
+    near.into_iter().find_map(|limit| {
+        let rate = judged.bytes_per_second(limit.place)?;
+        let expected = limit.used as f64 + rate * request.grace.as_secs_f64();
+        let message = format!(
+            "{} would reach {} within the grace period of {}: {} in use, growing by {} per second",
+            limit.memory(),
+            limit.label(),
+            Span(request.grace),
+            Bytes(limit.used),
+            Bytes(rate as u64)
+        );
+        (rate > 0.0 && expected >= limit.limit as f64).then(|| reached(limit, message))
+    })
 }
 
 /// Limits of a command, with their use at a sample.

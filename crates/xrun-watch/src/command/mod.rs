@@ -3,11 +3,9 @@
 //! `session` is the main flow: it starts the command, samples its processes, stops it at a limit and records its end.
 
 pub mod attach;
-mod events;
 mod exit;
 mod groups;
 mod growth;
-mod habits;
 mod limits;
 mod metrics;
 mod output;
@@ -155,8 +153,6 @@ pub enum StepSource {
     Recognised,
     /// File of JSON lines that it appends to.
     File(PathBuf),
-    /// Directory of event files for TensorBoard.
-    Events(PathBuf),
 }
 
 /// Run of an experiment whose directory is prepared.
@@ -178,7 +174,6 @@ pub struct PreparedRun {
 pub fn buffers(request: &WatchRequest) -> Vec<Buffer> {
     let read = match request.steps {
         Some(StepSource::Output(_) | StepSource::Recognised) => Some(output::buffer()),
-        Some(StepSource::Events(_)) => Some(events::buffer()),
         Some(StepSource::File(_)) | None => None,
     };
     let always = [steps::buffer(), sampler::buffer(), reports::buffer()];

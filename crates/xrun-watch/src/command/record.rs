@@ -403,7 +403,6 @@ pub fn watched(request: &WatchRequest, not_measured: Vec<String>) -> WatchSettin
         StepSource::Output(pattern) => format!("lines of the output that match {}", pattern.text()),
         StepSource::Recognised => "progress bars and lines of the output".to_owned(),
         StepSource::File(path) => format!("the file {}", path.display()),
-        StepSource::Events(path) => format!("event files for TensorBoard in {}", path.display()),
     });
     WatchSettings {
         sampling_period_ms: u64::try_from(request.interval.as_millis()).unwrap_or(u64::MAX),

@@ -11,13 +11,12 @@ use signal_hook::iterator::Signals;
 
 use super::exit::{self, Exit, LastMemory, State};
 use super::growth::{CauseSearch, GrowthWatch};
-use super::habits;
-use super::limits::{CommandLimits, LimitReached, unreclaimable};
+use super::limits::{self, LimitReached, unreclaimable};
 use super::pty::{Foreground, SizeMirror};
 use super::record::{self, CommandEnd, CommandRecord};
 use super::reports::Reports;
 use super::sampler::{ProcessTree, Sampler, not_measured};
-use super::start::{self, OutputReaders, StepFiles};
+use super::start::{self, OutputReaders};
 use super::step_source::SourceNote;
 use super::steps::StepEvent;
 use super::stop::Stopper;
@@ -162,7 +161,7 @@ impl<'a> Launch<'a> {
             last_step: None,
             last: LastMemory { kills_before, host_memory: request.host_memory, cgroups, line: None },
             scan_at_sample: 0,
-            limits: CommandLimits::new(),
+            trend_checked: Instant::now(),
             reported_step_source: None,
             growth: GrowthWatch::default(),
             search: explainer.map(|explainer| CauseSearch::new(explainer, main)),
@@ -172,14 +171,6 @@ impl<'a> Launch<'a> {
         let directory = session.record.directory.path.display().to_string();
         session.info(&format!("watching process {main}; results: {directory}"));
         session.log(&format!("command: {}", start::command_line(request)));
-        let variable = |name: &str| {
-            let set =
-                request.environment.iter().find(|(known, _)| known.as_str() == name).map(|(_, value)| value.clone());
-            set.or_else(|| std::env::var(name).ok())
-        };
-        for notice in habits::notices(&request.command, variable) {
-            session.info(&notice);
-        }
         let exit = session.run_until_exit(main, &mut signals);
         session.end(&exit, ledger)
     }
@@ -240,7 +231,8 @@ struct Session<'a> {
     last: LastMemory,
     /// Footprint by the scan before the newest sample.
     scan_at_sample: u64,
-    limits: CommandLimits,
+    /// Time of the last check whether the trend reaches a limit.
+    trend_checked: Instant,
     /// Name of the source of steps that was reported last, `None` for none; absent before the first report.
     reported_step_source: Option<Option<String>>,
     growth: GrowthWatch,
@@ -358,8 +350,8 @@ impl Session<'_> {
     }
 
     fn read_steps(&mut self) {
-        if let Some(files) = &mut self.output.files {
-            files.read(&self.output.steps, false);
+        if let Some(file) = &mut self.output.file {
+            file.read(&self.output.steps);
         }
         if let Some(reports) = &mut self.output.reports {
             reports.read(&self.output.steps);
@@ -428,15 +420,16 @@ impl Session<'_> {
             return None;
         }
         let (lines, key) = (pluralize(lines, "line"), self.request.names.steps);
-        let shown = |path: &Path| xrun_core::printable::line(&path.display().to_string(), 200);
         let problem = match (&self.request.steps, matched) {
             (None, _) | (Some(_), 1..) => return None,
             (Some(StepSource::Output(_)), 0) => format!("the pattern of {key} matched none of {lines} of output"),
             (Some(StepSource::Recognised), 0) => format!(
                 "no step was found in {lines} of output; if it prints steps, describe them with `{key} 'step (?<step>\\d+)'`"
             ),
-            (Some(StepSource::Events(path)), 0) => format!("no scalar was found in event files below {}", shown(path)),
-            (Some(StepSource::File(path)), 0) => format!("no step was found in {lines} of {}", shown(path)),
+            (Some(StepSource::File(path)), 0) => {
+                let shown = xrun_core::printable::line(&path.display().to_string(), 200);
+                format!("no step was found in {lines} of {shown}")
+            }
         };
         Some(format!("{problem}; memory is judged by time instead of steps"))
     }
@@ -466,7 +459,7 @@ impl Session<'_> {
             written => self.check_written(written.map(drop)),
         }
         if self.stopper.is_running()
-            && let Some(reached) = self.limits.reached(self.request, &line, &self.judged)
+            && let Some(reached) = limits::reached(self.request, &line, &self.judged, &mut self.trend_checked)
         {
             self.stop(Outcome::MemoryLimit, reached.message.clone());
             self.limit_reached = Some(reached);
@@ -532,9 +525,6 @@ impl Session<'_> {
             self.read_steps();
             std::thread::sleep(Duration::from_millis(2));
         }
-        if let Some(files) = &mut self.output.files {
-            files.read(&self.output.steps, true);
-        }
         self.read_steps();
         // From here on everything that can be written is written, whatever failed before.
         self.record.directory.free_reserve();
@@ -545,7 +535,7 @@ impl Session<'_> {
         let now_us = u64::try_from(seconds.as_micros()).unwrap_or(u64::MAX);
         let killed = self.stopper.killed();
         let how = exit::exit_message(exit, killed, &self.last, now_us);
-        let (outcome, code, message) = match self.stopper.reason() {
+        let (outcome, code, message) = match &self.stopper.reason {
             Some((outcome, message)) => (*outcome, exit_code(*outcome), format!("{message}; {how}")),
             None if self.stopper.interrupted() => {
                 (Outcome::Interrupted, exit.code, format!("stopped by a signal; {how}"))
@@ -570,17 +560,13 @@ impl Session<'_> {
         let exit_code = if self.request.own_exit_code { code } else { exit_code(outcome) };
         let mut notes = Vec::new();
         notes.extend(self.saved(outcome));
-        if orphans > 0 && self.stopper.reason().is_none() && !killed {
+        if orphans > 0 && self.stopper.reason.is_none() && !killed {
             notes.push(format!("{} still running, no longer watched", processes(orphans)));
         }
         notes.extend(self.no_steps());
         let note = self.output.steps.source_note();
         self.note_step_source(note.as_ref());
         notes.extend(note.map(|note| format!("steps from {note}")));
-        let damaged = self.output.files.as_ref().map_or(0, StepFiles::damaged);
-        if damaged > 0 {
-            notes.push(format!("the rest of {} could not be read", pluralize(damaged as u64, "event file")));
-        }
         let lost = self.lost();
         let any_lost = lost.is_some();
         notes.extend(lost);
@@ -639,7 +625,7 @@ impl Session<'_> {
         };
         // The clock of files is coarse: a file that was written just now has an earlier time.
         let after = |since: std::time::SystemTime| written + FILE_TICK >= since;
-        Some(match self.stopper.signalled_at() {
+        Some(match self.stopper.signalled_at {
             Some(since) if after(since) => format!("{name} was written after the signal"),
             Some(_) => format!("{name} was written before the signal, and not after it"),
             None => format!("{name} was written before"),

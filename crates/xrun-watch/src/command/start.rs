@@ -11,7 +11,6 @@ use std::sync::Arc;
 use std::sync::mpsc::Receiver;
 use std::thread::JoinHandle;
 
-use super::events::{self, EventFiles};
 use super::output;
 use super::pty::{self, Pty, SizeMirror};
 use super::reports::{self, Reports};
@@ -71,36 +70,12 @@ pub fn masked_words(request: &WatchRequest) -> Vec<String> {
     masked
 }
 
-/// Reader of the files that a command writes its steps to.
-pub enum StepFiles {
-    /// JSON lines.
-    Lines(Tail),
-    /// TensorBoard's event files.
-    Events(EventFiles),
-}
-
-impl StepFiles {
-    /// Reads what was written since; `ended`: nothing follows.
-    pub fn read(&mut self, steps: &Steps, ended: bool) {
-        match self {
-            Self::Lines(tail) => tail.read(steps),
-            Self::Events(events) if ended => events.end(steps),
-            Self::Events(events) => events.read(steps),
-        }
-    }
-
-    /// Number of files whose rest could not be read.
-    pub fn damaged(&self) -> usize {
-        if let Self::Events(events) = self { events.damaged() } else { 0 }
-    }
-}
-
-/// Readers of the output and the files of a running command.
+/// Readers of the output and the reports of a running command.
 pub struct OutputReaders {
     pub steps: Arc<Steps>,
     pub step_events: Receiver<StepEvent>,
-    /// Files that it writes its steps to.
-    pub files: Option<StepFiles>,
+    /// File that it writes its steps to.
+    pub file: Option<Tail>,
     /// Reports of the command itself; `None` where no pipe could be made.
     pub reports: Option<Reports>,
     /// Threads that copy its output.
@@ -147,11 +122,10 @@ pub fn start(
     if std::io::stdin().is_terminal() && !pty::is_foreground() {
         command.stdin(Stdio::null());
     }
-    let (parser, files) = match &request.steps {
+    let (parser, file) = match &request.steps {
         Some(StepSource::Output(pattern)) => (Some(StepParser::Pattern(pattern.clone())), None),
         Some(StepSource::Recognised) => (Some(StepParser::recognised()), None),
-        Some(StepSource::File(path)) => (None, Some(StepFiles::Lines(Tail::new(path)))),
-        Some(StepSource::Events(directory)) => (None, Some(StepFiles::Events(EventFiles::new(directory)))),
+        Some(StepSource::File(path)) => (None, Some(Tail::new(path))),
         None => (None, None),
     };
     let reads_output = parser.is_some();
@@ -171,11 +145,9 @@ pub fn start(
     let name = xrun_core::printable::line(&request.command[0].to_string_lossy(), 200);
     let copy_error = |error| system("copy the output of the command", error);
     let targets = OutputTargets::new(request).map_err(copy_error)?;
-    let mut terminals = Vec::new();
-    let mut mirrors = Vec::new();
+    let (mut terminals, mut mirrors) = Terminals::default();
     if reads_output {
-        let streams = targets.redirect(&mut command).map_err(copy_error)?;
-        (terminals, mirrors) = (streams.terminals, streams.mirrors);
+        (terminals, mirrors) = targets.redirect(&mut command).map_err(copy_error)?;
     } else if request.stdout_to_stderr {
         command.stdout(targets.out.try_clone().map_err(copy_error)?);
     }
@@ -196,19 +168,15 @@ pub fn start(
     for (from, to) in terminals {
         copy(from, to)?;
     }
-    let reader = match files {
-        Some(StepFiles::Events(_)) => Some(events::buffer()),
-        _ => reads_output.then(output::buffer),
-    };
-    let reader = reader.map(|buffer| {
-        let registration = buffer.register(ledger);
+    let reader = reads_output.then(|| {
+        let registration = output::buffer().register(ledger);
         registration.set(registration.cap().items, registration.cap().bytes);
         registration
     });
     let waiting_steps = steps::buffer().register(ledger);
     Ok((
         child.id(),
-        OutputReaders { steps, step_events, files, reports, copies, mirrors, _reader: reader, _steps: waiting_steps },
+        OutputReaders { steps, step_events, file, reports, copies, mirrors, _reader: reader, _steps: waiting_steps },
     ))
 }
 
@@ -238,12 +206,8 @@ struct OutputTargets {
     err: File,
 }
 
-/// Pseudo-terminals of the command; each is read and copied to the file next to it.
-#[derive(Default)]
-struct Streams {
-    terminals: Vec<(File, File)>,
-    mirrors: Vec<SizeMirror>,
-}
+/// Pseudo-terminals of the command, each with the file that its output is copied to, and those whose size follows the user's.
+type Terminals = (Vec<(File, File)>, Vec<SizeMirror>);
 
 impl OutputTargets {
     fn new(request: &WatchRequest) -> std::io::Result<Self> {
@@ -257,14 +221,12 @@ impl OutputTargets {
 
     /// Redirects the output of the command to us. Where it would go to a terminal, the command gets a pseudo-terminal, because
     /// programs draw progress bars differently, or not at all, without a terminal.
-    fn redirect(&self, command: &mut std::process::Command) -> std::io::Result<Streams> {
-        let mut streams = Streams::default();
+    fn redirect(&self, command: &mut std::process::Command) -> std::io::Result<Terminals> {
+        let (mut terminals, mut mirrors) = Terminals::default();
         let mut terminal = |target: &File| -> std::io::Result<OwnedFd> {
             let pty = Pty::open(target.as_fd())?;
-            streams
-                .mirrors
-                .push(SizeMirror { user_terminal: target.try_clone()?, controller: pty.controller.try_clone()? });
-            streams.terminals.push((pty.controller, target.try_clone()?));
+            mirrors.push(SizeMirror { user_terminal: target.try_clone()?, controller: pty.controller.try_clone()? });
+            terminals.push((pty.controller, target.try_clone()?));
             Ok(pty.replica)
         };
         let out = if self.out.is_terminal() { Some(terminal(&self.out)?) } else { None };
@@ -274,6 +236,6 @@ impl OutputTargets {
             (_, false) => None,
         };
         command.stdout(out.map_or_else(Stdio::piped, Stdio::from)).stderr(err.map_or_else(Stdio::piped, Stdio::from));
-        Ok(streams)
+        Ok((terminals, mirrors))
     }
 }

@@ -23,9 +23,9 @@ use xrun_results::format::MetricsLine;
 /// Cap on the steps that wait to be written; those beyond it are dropped and counted.
 const WAITING_MAX: usize = 1024;
 /// Cap on the values of a step besides loss and learning rate.
-pub const VALUES_MAX: usize = 32;
+const VALUES_MAX: usize = 32;
 /// Cap on the bytes of a file that are read at once.
-pub const READ_BYTES_MAX: u64 = 1 << 20;
+const READ_BYTES_MAX: u64 = 1 << 20;
 const LOSS: &str = "loss";
 const EPOCH: &str = "epoch";
 /// Name of the source of steps that the command reports itself.
@@ -278,7 +278,7 @@ impl Steps {
     }
 
     /// Counts a step and sends its values.
-    fn add(&self, values: StepValues) {
+    fn add(&self, mut values: StepValues) {
         self.matched.fetch_add(1, Relaxed);
         let count = || self.counter.lock().unwrap_or_else(PoisonError::into_inner).count(values.number);
         let step = match (!values.is_log).then(count).flatten() {
@@ -289,27 +289,19 @@ impl Steps {
             }
             None => return,
         };
-        self.send_values(step, values);
-    }
-
-    /// Sends the values of a step as lines of training and validation.
-    fn send_values(&self, step: u64, mut values: StepValues) {
         let (metrics, others) = std::mem::take(&mut values.values)
             .into_iter()
             .partition::<BTreeMap<String, f64>, _>(|(name, _)| self.metrics.contains(name));
         self.send_train(step, &values, others);
         if !metrics.is_empty() {
             let metrics = metrics.into_iter().map(|(name, value)| (name, Some(value))).collect();
-            self.send(MetricsLine::Validation { step, epoch: 0, metrics, intervals: BTreeMap::new() });
+            self.send(StepEvent::Metrics(MetricsLine::Validation {
+                step,
+                epoch: 0,
+                metrics,
+                intervals: BTreeMap::new(),
+            }));
         }
-    }
-
-    /// Adds the scalars of a step of an event file, whose steps do not restart.
-    pub fn add_scalars(&self, values: StepValues) {
-        self.lines.fetch_add(1, Relaxed);
-        self.matched.fetch_add(1, Relaxed);
-        self.newest.fetch_max(values.number.step, Relaxed);
-        self.send_values(values.number.step, values);
     }
 
     fn send_train(&self, step: u64, values: &StepValues, others: BTreeMap<String, f64>) {
@@ -317,9 +309,9 @@ impl Steps {
         let Some(loss) = values.loss.filter(|_| is_new()) else { return };
         if !loss.is_finite() {
             // JSON has no such number.
-            return self.send_event(StepEvent::LossNotFinite(step));
+            return self.send(StepEvent::LossNotFinite(step));
         }
-        let line = MetricsLine::Train {
+        self.send(StepEvent::Metrics(MetricsLine::Train {
             step,
             epoch: 0,
             batch: STEP.to_owned(),
@@ -328,15 +320,10 @@ impl Steps {
             gradient_norm: None,
             gradient_norm_median: None,
             values: others,
-        };
-        self.send(line);
+        }));
     }
 
-    fn send(&self, line: MetricsLine) {
-        self.send_event(StepEvent::Metrics(line));
-    }
-
-    fn send_event(&self, event: StepEvent) {
+    fn send(&self, event: StepEvent) {
         if self.sender.try_send(event).is_err() {
             self.dropped.fetch_add(1, Relaxed);
         }
@@ -346,15 +333,6 @@ impl Steps {
 /// First 64 characters of a name from a file.
 fn truncated(name: &str) -> String {
     name.chars().take(64).collect()
-}
-
-/// Next bytes of a file of this length after those that were read, at most [`READ_BYTES_MAX`]; `None` where there are none.
-pub fn read_appended(path: &Path, at: u64, length: u64) -> Option<Vec<u8>> {
-    let mut file = file::open(path).ok().filter(|_| length > at)?;
-    file.seek(SeekFrom::Start(at)).ok()?;
-    let mut bytes = Vec::with_capacity((length - at).min(READ_BYTES_MAX) as usize);
-    file.take(READ_BYTES_MAX).read_to_end(&mut bytes).ok()?;
-    Some(bytes)
 }
 
 /// Reader of the lines that are appended to a file.
@@ -381,7 +359,10 @@ impl Tail {
         if starts_pass {
             (self.at, self.lines) = (0, Lines::default());
         }
-        if let Some(bytes) = read_appended(&self.path, self.at, length) {
+        let Some(mut file) = file::open(&self.path).ok().filter(|_| length > self.at) else { return };
+        let mut bytes = Vec::with_capacity((length - self.at).min(READ_BYTES_MAX) as usize);
+        let read = file.seek(SeekFrom::Start(self.at)).and_then(|_| file.take(READ_BYTES_MAX).read_to_end(&mut bytes));
+        if read.is_ok() {
             self.at += bytes.len() as u64;
             self.lines.add(&bytes, |line| steps.read_json(line, std::mem::take(&mut starts_pass)));
         }

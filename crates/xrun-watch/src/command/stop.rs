@@ -40,9 +40,10 @@ pub struct Stopper {
     signal: Signal,
     grace: Duration,
     stage: Stage,
-    reason: Option<(Outcome, String)>,
+    /// Reason of a stop by xrun; `None` where there was none, or the stop was requested by a signal from outside.
+    pub reason: Option<(Outcome, String)>,
     /// Time of the first signal, by the clock of files.
-    signalled_at: Option<SystemTime>,
+    pub signalled_at: Option<SystemTime>,
     /// Number of forwarded signals that request an end.
     forwarded: u32,
     /// True if a signal of [`repeated_signals`] was sent and not ignored.
@@ -77,11 +78,6 @@ impl Stopper {
         self.stage == Stage::Running && self.forwarded == 0
     }
 
-    /// Reason of a stop by xrun; `None` where there was none, or the stop was requested by a signal from outside.
-    pub fn reason(&self) -> Option<&(Outcome, String)> {
-        self.reason.as_ref()
-    }
-
     /// Returns whether a signal that requests an end was forwarded and not ignored.
     pub fn interrupted(&self) -> bool {
         self.forwarded > 0 || self.hung_up
@@ -105,11 +101,6 @@ impl Stopper {
         send(self.main, number(self.signal));
         let grace = xrun_core::units::Span(self.grace);
         format!("{message}; sent SIG{} to the command, which has {grace} to save", self.signal.as_str())
-    }
-
-    /// Time of the first signal.
-    pub fn signalled_at(&self) -> Option<SystemTime> {
-        self.signalled_at
     }
 
     /// Kills the command immediately, without a chance to save.

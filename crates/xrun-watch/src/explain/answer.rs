@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-use xrun_results::explanation::TensorCounts;
+use xrun_results::explanation::{Cause, TensorCounts};
 
 /// Message of the agent.
 #[derive(Debug, Deserialize)]
@@ -43,33 +43,10 @@ pub struct Answer {
     pub notes: Vec<String>,
 }
 
-impl Answer {
-    /// Replaces the paths of files, which are those of a process with another root directory, by paths of ours.
-    pub fn move_below(&mut self, root: &std::path::Path) {
-        let mut paths: Vec<&mut String> = Vec::new();
-        for found in &mut self.holders {
-            paths.extend(found.births.iter_mut().flat_map(files));
-            paths.extend(found.line.as_mut().map(|Frame(file, _)| file));
-            paths.extend(found.holder.as_mut().and_then(|holder| holder.file.as_mut()));
-        }
-        paths.extend(self.lines.iter_mut().chain(&mut self.cuda).flat_map(files));
-        paths.extend(&mut self.script);
-        for path in paths {
-            if path.starts_with('/') {
-                path.insert_str(0, &root.to_string_lossy());
-            }
-        }
-    }
-}
-
-fn files(stack: &mut Stack) -> impl Iterator<Item = &mut String> {
-    stack.frames.iter_mut().map(|Frame(file, _)| file)
-}
-
 /// Container, tensor, group of objects or threads.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 pub struct Found {
-    pub kind: FoundKind,
+    pub kind: Cause,
     pub before: Option<u64>,
     pub after: u64,
     pub bytes: u64,
@@ -91,19 +68,6 @@ pub struct Found {
     /// Line at which a thread is.
     #[serde(default)]
     pub line: Option<Frame>,
-}
-
-/// Kind of [`Found`], as the agent names it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum FoundKind {
-    #[default]
-    Container,
-    Graph,
-    Replaced,
-    Objects,
-    Threads,
-    Read,
 }
 
 /// Path of names to an object.

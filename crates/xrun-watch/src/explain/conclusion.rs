@@ -1,6 +1,6 @@
 //! Conclusion from the answer of an agent: cause, holder, line, certainty and the usual repair.
 
-use super::answer::{Answer, Found, FoundKind, Frame, Stack};
+use super::answer::{Answer, Found, Frame, Stack};
 use super::source;
 use xrun_core::printable;
 use xrun_core::units::Bytes;
@@ -29,7 +29,7 @@ pub fn conclude(answer: &Answer, step: u64, steps: u64, main: u32, unmapped: boo
     let candidate = best(answer, growth);
     let explained = candidate.as_ref().map_or(0, |one| one.bytes);
     let fraction = |bytes: u64| if growth == 0 { 1.0 } else { (bytes as f64 / growth as f64).min(1.0) };
-    let read = answer.holders.iter().find(|one| one.kind == FoundKind::Read).filter(|_| answer.forked);
+    let read = answer.holders.iter().find(|one| one.kind == Cause::CopyOnWrite).filter(|_| answer.forked);
     let native_fraction = if growth == 0 { 0.0 } else { 1.0 - fraction(explained.max(seen)) };
     let has_graph = candidate.as_ref().is_some_and(|one| one.found.graph.is_some());
     let small = growth >= GROWTH_MIN && fraction(explained) < MEDIUM && !has_graph;
@@ -42,7 +42,7 @@ pub fn conclude(answer: &Answer, step: u64, steps: u64, main: u32, unmapped: boo
                 part if part >= MEDIUM => Certainty::Medium,
                 _ => Certainty::Low,
             };
-            (cause_of(one.found), Some(one.found), certainty)
+            (one.found.kind, Some(one.found), certainty)
         }
         _ if growth < GROWTH_MIN => return None,
         _ => match answer.lines.first().filter(|line| fraction(line.bytes) >= MEDIUM) {
@@ -98,7 +98,7 @@ fn path(found: &Found) -> Option<String> {
 
 /// Returns whether a group of objects is held by nothing that has a name, such as what a graph has saved.
 fn is_unheld(found: &Found) -> bool {
-    found.kind == FoundKind::Objects && path(found).is_none()
+    found.kind == Cause::Objects && path(found).is_none()
 }
 
 /// The candidate that accounts for most of the growth. What a graph has saved has no name, and counts for the holder of the
@@ -108,12 +108,12 @@ fn best(answer: &Answer, growth: u64) -> Option<Candidate<'_>> {
     let unexplained = growth.saturating_sub(visible(answer));
     // Without a name it is an intermediate result that something else has saved.
     let chains: Vec<&Found> =
-        answer.holders.iter().filter(|one| one.kind == FoundKind::Graph && path(one).is_some()).collect();
+        answer.holders.iter().filter(|one| one.kind == Cause::Graph && path(one).is_some()).collect();
     // Several tensors contain the state that is carried from step to step: its own line uses its name.
     let carried = chains.iter().find(|one| is_recurrent(one)).or(chains.first()).copied();
-    let candidates = answer.holders.iter().filter(|one| one.kind != FoundKind::Read);
+    let candidates = answer.holders.iter().filter(|one| one.kind != Cause::CopyOnWrite);
     let candidates =
-        candidates.filter(|one| one.kind != FoundKind::Graph || carried.is_some_and(|best| std::ptr::eq(*one, best)));
+        candidates.filter(|one| one.kind != Cause::Graph || carried.is_some_and(|best| std::ptr::eq(*one, best)));
     let scored = candidates.map(|found| {
         let holds_graph = found.graph.is_some() && !is_unheld(found);
         // A list in which tensors with a graph accumulate holds a graph for each.
@@ -133,17 +133,6 @@ fn is_recurrent(found: &Found) -> bool {
     name.is_some_and(|name| frames.map(source::line).any(|line| source::is_recurrence(&line.text, name)))
 }
 
-fn cause_of(found: &Found) -> Cause {
-    match found.kind {
-        FoundKind::Container => Cause::Container,
-        FoundKind::Graph => Cause::Graph,
-        FoundKind::Replaced => Cause::Replaced,
-        FoundKind::Objects => Cause::Objects,
-        FoundKind::Threads => Cause::Threads,
-        FoundKind::Read => Cause::CopyOnWrite,
-    }
-}
-
 /// The line that adds to a holder or creates what it holds.
 fn line_of(found: &Found, answer: &Answer) -> Option<SourceLine> {
     let frames: Vec<Frame> = found.births.iter().flat_map(|birth| birth.frames.clone()).collect();
@@ -153,7 +142,7 @@ fn line_of(found: &Found, answer: &Answer) -> Option<SourceLine> {
     let adding = named.and_then(|path| source::adding_line(&names(path), &frames, file));
     let within = file.filter(|_| named.is_some()).or(answer.script.as_deref());
     adding.or_else(|| place(&frames, within)).or_else(|| found.line.as_ref().map(source::line)).or_else(|| {
-        let used = answer.lines.first().filter(|_| found.kind == FoundKind::Read)?;
+        let used = answer.lines.first().filter(|_| found.kind == Cause::CopyOnWrite)?;
         place(&used.frames, None)
     })
 }
@@ -297,7 +286,7 @@ fn message(
 
 fn holder(found: &Found) -> Holder {
     Holder {
-        kind: cause_of(found),
+        kind: found.kind,
         path: path(found),
         type_name: found.type_name.clone(),
         before: found.before,

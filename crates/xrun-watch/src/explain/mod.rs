@@ -2,29 +2,25 @@
 //!
 //! The agent is pure Python (`agent/`), written into a directory that only this user can open, and found by Python through
 //! PYTHONPATH. It is asked once growth is suspected: for a window of some steps, at whose end it says what was born in the
-//! window, lives, and is held by whom. [`conclusion`] turns its answer into a record. A process that runs already executes the
-//! agent by [`remote`] execution once it is asked.
+//! window, lives, and is held by whom. [`conclusion`] turns its answer into a record.
 
 mod answer;
 mod conclusion;
-pub mod remote;
 mod source;
 
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use answer::{Answer, Reply};
-use remote::{RemoteError, RunningPython};
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
 use xrun_core::files::scratch::Scratch;
 use xrun_core::files::write::{WriteError, replace, with_path};
 use xrun_results::explanation::Explanation;
-use xrun_run::memory::processes::age;
 
 /// Files of the agent.
 const AGENT: &[(&str, &str)] = &[
@@ -39,10 +35,6 @@ const AGENT: &[(&str, &str)] = &[
     ("paths.py", include_str!("agent/paths.py")),
     ("encode.py", include_str!("agent/encode.py")),
 ];
-/// Entry of the agent by remote execution.
-const ATTACH: &str = include_str!("agent/attach.py");
-/// Its name in the agent's directory.
-const ATTACH_FILE: &str = "attach.py";
 /// Name of the socket in the agent's directory.
 const SOCKET: &str = "socket";
 /// Cap on the processes that are asked at a time.
@@ -59,12 +51,6 @@ const WINDOW: Duration = Duration::from_secs(5);
 const WINDOW_MAX: Duration = Duration::from_secs(30);
 /// Cap on the time for a process to begin its window: agents look for a request twice a second.
 const BEGIN_MAX: Duration = Duration::from_secs(5);
-/// Cap on the time for a process to begin that executes the agent first: its main thread may be in a library for long.
-const ATTACH_MAX: Duration = Duration::from_secs(30);
-/// Age of a process until which it may not be Python yet.
-const START_MAX: Duration = Duration::from_secs(2);
-/// Cap on the time for an agent to leave a process whose answer is not awaited any more.
-const LEAVE_MAX: Duration = Duration::from_secs(5);
 /// Cap on the time of an answer after the end of the window.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 /// Frames that are recorded of each allocation: calls of TensorFlow are deep.
@@ -85,30 +71,9 @@ pub fn buffer() -> Buffer {
 pub struct Explainer {
     directory: Scratch,
     listener: UnixListener,
-    entry: Entry,
     windows: Vec<Window>,
     /// Processes that were asked, and the time, while an answer is awaited.
     asked: Option<(Instant, Vec<u32>)>,
-}
-
-/// Error of an agent that cannot be prepared.
-#[derive(Debug, thiserror::Error)]
-pub enum ExplainError {
-    /// A file of it cannot be written.
-    #[error(transparent)]
-    Write(#[from] WriteError),
-    /// The process cannot be asked.
-    #[error(transparent)]
-    Remote(#[from] RemoteError),
-}
-
-/// Way of the agent into a process.
-#[derive(Debug)]
-enum Entry {
-    /// Python imports it at its start.
-    Start,
-    /// The process executes it when it is asked. Its root directory, by a path of ours; `None` if it is ours.
-    Remote { root: Option<PathBuf> },
 }
 
 /// State of a window.
@@ -149,38 +114,8 @@ impl Explainer {
     /// # Errors
     /// They cannot be created.
     pub fn create() -> Result<Self, WriteError> {
-        Self::create_in(&std::env::temp_dir(), Entry::Start)
-    }
-
-    /// Prepares the agent for a process that runs already, and tests whether it can be asked.
-    ///
-    /// # Errors
-    /// The process cannot be asked, or the agent cannot be written.
-    pub fn attach(process: u32) -> Result<Self, ExplainError> {
-        let find = || {
-            let python = RunningPython::find(process)?;
-            python.execute(Path::new(remote::NOTHING)).map(|()| python)
-        };
-        let mut found = find();
-        // Python may be about to start, also by a script that is replaced by it.
-        while found.is_err() && age(process).is_some_and(|age| age < START_MAX) {
-            std::thread::sleep(START_MAX / 10);
-            found = find();
-        }
-        let python = found?;
-        let (root, temporary) = (python.root(), std::env::temp_dir());
-        let within = root.as_ref().map_or_else(|| temporary.clone(), |root| below(root, &temporary));
-        let other = || root.as_ref().map(|root| root.join("tmp"));
-        let temporary = if within.is_dir() { within } else { other().unwrap_or(within) };
-        let explainer = Self::create_in(&temporary, Entry::Remote { root })?;
-        let here = explainer.path_of_process(explainer.directory.path());
-        let text = format!("HERE = {}\n{ATTACH}", serde_json::Value::from(here.display().to_string()));
-        replace(&explainer.directory.path().join(ATTACH_FILE), text.as_bytes())?;
-        Ok(explainer)
-    }
-
-    fn create_in(temporary: &Path, entry: Entry) -> Result<Self, WriteError> {
-        let directory = with_path(temporary, Scratch::create(temporary, "xrun-watch-"))?;
+        let temporary = std::env::temp_dir();
+        let directory = with_path(&temporary, Scratch::create(&temporary, "xrun-watch-"))?;
         for (name, text) in AGENT {
             replace(&directory.path().join(name), text.as_bytes())?;
         }
@@ -189,17 +124,7 @@ impl Explainer {
             listener.set_nonblocking(true)?;
             Ok(listener)
         });
-        Ok(Self { listener: with_path(&socket, listener)?, directory, entry, windows: Vec::new(), asked: None })
-    }
-
-    /// Path of a file, as the processes see it.
-    fn path_of_process(&self, path: &Path) -> PathBuf {
-        match &self.entry {
-            Entry::Remote { root: Some(root) } => {
-                path.strip_prefix(root).map_or_else(|_| path.to_owned(), |path| Path::new("/").join(path))
-            }
-            _ => path.to_owned(),
-        }
+        Ok(Self { listener: with_path(&socket, listener)?, directory, windows: Vec::new(), asked: None })
     }
 
     /// Returns whether an answer is awaited.
@@ -222,35 +147,10 @@ impl Explainer {
         if self.asked.is_some() {
             return;
         }
-        let asked = |process: &u32| match &self.entry {
-            // Without the file the process does not answer.
-            Entry::Start => replace(&self.request(*process), &[]).is_ok(),
-            Entry::Remote { .. } => self.execute(*process, &self.directory.path().join(ATTACH_FILE)).is_ok(),
-        };
+        // Without the file the process does not answer.
+        let asked = |process: &u32| replace(&self.request(*process), &[]).is_ok();
         let processes = processes.iter().copied().filter(asked).take(PROCESSES_MAX).collect();
         self.asked = Some((Instant::now(), processes));
-    }
-
-    /// Makes a process execute a file of ours, if it sees the agent's directory.
-    fn execute(&self, process: u32, file: &Path) -> Result<(), RemoteError> {
-        let python = RunningPython::find(process)?;
-        python.execute(&self.path_of_process(file))
-    }
-
-    /// Takes back the request of processes that have not begun.
-    fn withdraw(&self, processes: &[u32]) {
-        for process in processes {
-            match &self.entry {
-                Entry::Start => {
-                    let _ = std::fs::remove_file(self.request(*process));
-                }
-                Entry::Remote { .. } if self.windows.iter().any(|window| window.process == *process) => {}
-                // A process that has ended needs nothing.
-                Entry::Remote { .. } => {
-                    let _ = self.execute(*process, Path::new(remote::NOTHING));
-                }
-            }
-        }
     }
 
     fn request(&self, process: u32) -> PathBuf {
@@ -261,8 +161,7 @@ impl Explainer {
     pub fn poll(&mut self, newest_step: u64) -> Option<Vec<WindowAnswer>> {
         let (asked, processes) = self.asked.as_ref()?;
         // A process that waits, as the tracker of resources of `multiprocessing` does, delays no answer.
-        let waits_long = matches!(self.entry, Entry::Remote { .. }) && self.windows.is_empty();
-        let may_begin = asked.elapsed() < if waits_long { ATTACH_MAX } else { BEGIN_MAX };
+        let may_begin = asked.elapsed() < BEGIN_MAX;
         let expected = processes.len();
         while let Ok((stream, _)) = self.listener.accept() {
             if self.windows.len() < PROCESSES_MAX
@@ -277,30 +176,12 @@ impl Explainer {
             return None;
         }
         let (_, processes) = self.asked.take()?;
-        self.withdraw(&processes);
-        let mut answers: Vec<WindowAnswer> = self.windows.drain(..).filter_map(|window| window.answer).collect();
-        if let Entry::Remote { root: Some(root) } = &self.entry {
-            answers.iter_mut().for_each(|one| one.answer.move_below(root));
+        for process in processes {
+            // That of a process which has not begun.
+            let _ = std::fs::remove_file(self.request(process));
         }
-        Some(answers)
+        Some(self.windows.drain(..).filter_map(|window| window.answer).collect())
     }
-}
-
-impl Drop for Explainer {
-    /// Waits until the agents have left processes that xrun did not start.
-    fn drop(&mut self) {
-        if matches!(self.entry, Entry::Remote { .. }) {
-            if let Some((_, processes)) = self.asked.take() {
-                self.withdraw(&processes);
-            }
-            self.windows.drain(..).for_each(Window::leave);
-        }
-    }
-}
-
-/// A path of another root directory, by a path of ours.
-fn below(root: &Path, path: &Path) -> PathBuf {
-    root.join(path.strip_prefix("/").unwrap_or(path))
 }
 
 /// Concludes from the answers: that of the process that grew most. `main` is the first process of the command; `unmapped`
@@ -363,15 +244,6 @@ impl Window {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => self.stage = Stage::Ended,
             }
-        }
-    }
-
-    /// Ends the window without an answer, and waits until the agent has closed the connection.
-    fn leave(self) {
-        let stream = &self.stream;
-        let ended = stream.shutdown(std::net::Shutdown::Write).and_then(|()| stream.set_nonblocking(false));
-        if ended.and_then(|()| stream.set_read_timeout(Some(LEAVE_MAX))).is_ok() {
-            let _ = std::io::copy(&mut (&self.stream).take(ANSWER_BYTES_MAX as u64), &mut std::io::sink());
         }
     }
 

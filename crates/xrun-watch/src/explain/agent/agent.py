@@ -1,8 +1,7 @@
 """Waits in a thread of its own until xrun asks, and answers through a Unix socket.
 
 The thread polls for a file, because that needs neither a file descriptor nor a signal of the program. It imports modules of C only and takes
-them out of `sys.modules` again, as a program may have modules of the same names. It ends before a fork and begins anew after it. In a process
-that xrun did not start, it answers once and leaves nothing behind.
+them out of `sys.modules` again, as a program may have modules of the same names. It ends before a fork and begins anew after it.
 """
 
 import os
@@ -176,16 +175,12 @@ def after_in_parent():
         begin(agent.forked)
 
 
-def abandon():
+def after_in_child():
     # Neither the thread nor its work exists in a child.
     if agent.window:
         agent.window.abandon()
     if agent.connection:
         agent.connection.close()
-
-
-def after_in_child():
-    abandon()
     begin(True)
 
 
@@ -216,36 +211,3 @@ def start():
         return
     begin(False)
     os.register_at_fork(before=before_fork, after_in_parent=after_in_parent, after_in_child=after_in_child)
-
-
-def is_fork():
-    """Returns whether this process has the command line of its parent, as a forked one has."""
-    lines = []
-    for process in ("self", os.getppid()):
-        try:
-            with open("/proc/%s/cmdline" % process, "rb") as file:
-                lines.append(file.read())
-        except OSError:
-            return False
-    return lines[0] == lines[1]
-
-
-def answer_once():
-    """Answers a request, then takes back what the interpreter knows of the agent."""
-    try:
-        agent.respond()
-    finally:
-        # Python has no function for that: its list of such functions is known as that which refers to this one.
-        for one in load("gc").get_referrers(abandon):
-            if type(one) is list and all(map(callable, one)):
-                one[:] = [function for function in one if function is not abandon]
-        globals().clear()
-
-
-def attach():
-    global agent
-    if not is_main_interpreter():
-        return
-    agent = Agent(is_fork())
-    os.register_at_fork(after_in_child=abandon)
-    _thread.start_new_thread(answer_once, ())

@@ -278,7 +278,7 @@ class Census:
             if function is not None and one is not self.objects and function(one) >= MANY:
                 found.append((function(one), one))
         found.sort(key=lambda entry: -entry[0])
-        return [Entry(one, {"kind": "read", "before": count, "after": count, **Contents().facts()}) for count, one in found[:2]]
+        return [Entry(one, {"kind": "copy_on_write", "before": count, "after": count, **Contents().facts()}) for count, one in found[:2]]
 
 
 def lines():

@@ -7,6 +7,7 @@ use super::pipeline::Model;
 use super::read::INITIAL_WEIGHTS;
 use super::{Experiment, check_search};
 use crate::dataset::Dataset;
+use crate::files::layout::{LATEST, REFERENCE};
 use crate::problem::{Problem, Problems, nearest};
 use crate::settings::sections::{Limits, MICRO_BATCH_SIZE, Optimizer};
 use crate::units::{Bytes, pluralize};
@@ -202,10 +203,11 @@ fn training(experiment: &Experiment, problems: &mut Problems) {
     }
 }
 
-/// Checks that the name does not clash with the symlink to the newest run.
+/// Checks that the name does not clash with another entry of the directory of results.
 fn name(experiment: &Experiment, problems: &mut Problems) {
-    if experiment.experiment.name == crate::files::layout::LATEST {
-        let problem = Problem::new("experiment.name", "`latest` is reserved for the symlink to the newest run");
+    let reserved = [(LATEST, "the symlink to the newest run"), (REFERENCE, "committed results")];
+    if let Some((name, purpose)) = reserved.iter().find(|(name, _)| experiment.experiment.name == *name) {
+        let problem = Problem::new("experiment.name", format!("`{name}` is reserved for {purpose}"));
         problems.add(problem.help("choose another name"));
     }
 }

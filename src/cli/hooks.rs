@@ -8,27 +8,13 @@ use crate::run::observer::{Event, Observer};
 use crate::settings::sections::Hooks;
 use crate::stop::RunOutcome;
 
-/// Policy on the hooks of an experiment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HookPolicy {
-    /// Run the hooks.
-    Run,
-    /// Do not run the hooks.
-    Skip,
-}
-
-impl HookPolicy {
-    /// Policy for an experiment from an existing result, which may be another user's: hooks are run only if `requested`. Reports
-    /// hooks that are skipped.
-    pub fn for_result(requested: bool, hooks: &Hooks, terminal: Terminal) -> Self {
-        if requested {
-            return Self::Run;
-        }
-        if !hooks.is_default() {
-            terminal.info("hooks of this result are not run; use --hooks to run them");
-        }
-        Self::Skip
+/// Returns whether the hooks of an experiment from an existing result are run: only if `requested`, as it may be another user's.
+/// Reports hooks that are skipped.
+pub fn of_result(requested: bool, hooks: &Hooks, terminal: Terminal) -> bool {
+    if !requested && *hooks != Hooks::default() {
+        terminal.info("hooks of this result are not run; use --hooks to run them");
     }
+    requested
 }
 
 /// Observer that starts the hook for growth and passes all events on.

@@ -2,7 +2,6 @@
 
 mod blame;
 mod check;
-mod child_run;
 mod choice;
 mod command;
 mod compare;
@@ -10,11 +9,11 @@ mod contract;
 mod devices;
 mod dispatch;
 #[cfg(test)]
+#[path = "documents_tests.rs"]
 mod documents;
 mod ending;
 mod eval;
 mod export;
-mod extend;
 mod fail_on;
 mod fork;
 mod generate;
@@ -24,11 +23,9 @@ mod list;
 mod new;
 mod note;
 mod plan;
-mod plot;
 mod predict;
 mod programs;
 mod progress;
-mod project;
 mod remove;
 mod reproduce;
 mod resume;
@@ -120,9 +117,9 @@ enum Command {
     /// Forecast the memory of an experiment, check that it fits, or find the largest value that fits.
     #[command(after_help = EXIT_CODES)]
     Plan(PlanArguments),
-    /// Print a commented experiment file as a starting point, or create a project.
+    /// Print a commented experiment file as a starting point.
     New(NewArguments),
-    /// Resume a run that was stopped or killed, or train a finished run further.
+    /// Resume a run that was stopped or killed.
     #[command(after_help = EXIT_CODES)]
     Resume(resume::ResumeArguments),
     /// Start a new run from a checkpoint of a run, with other settings.
@@ -152,7 +149,7 @@ enum Command {
     /// Monitor runs: state, progress, memory by owner, and the verdict so far.
     #[command(after_help = top::HELP)]
     Top(top::TopArguments),
-    /// Serve a local page with all runs and sweeps, their curves and reports, or write it as files.
+    /// Serve a local page with all runs and sweeps, their curves and reports.
     #[command(after_help = ui::HELP)]
     Ui(ui::UiArguments),
     /// Judge whether memory grows, in a run, a memory.jsonl or a trace of another tool.
@@ -307,7 +304,7 @@ pub struct CheckArguments {
     #[arg(required_unless_present = "devices", value_name = "FILE", value_hint = ValueHint::FilePath)]
     files: Vec<PathBuf>,
     /// List the devices of this machine with their memory and driver, and what the unusable ones lack.
-    #[arg(long, conflicts_with_all = ["files", "set", "device", "resolved", "origins", "locked", "no_data", "strict", "format", "verbose"])]
+    #[arg(long, conflicts_with_all = ["files", "set", "device", "resolved", "origins", "locked", "no_data", "strict"])]
     devices: bool,
     #[command(flatten)]
     overrides: Overrides,
@@ -328,14 +325,8 @@ pub struct CheckArguments {
     /// the data as a run does.
     #[arg(long, conflicts_with = "no_data")]
     strict: bool,
-    /// Format of problems.
-    #[arg(long, value_enum, value_name = "FORMAT", default_value = "human")]
-    format: check::Format,
-    /// Print also the values that are not defaults, with their origin.
-    #[arg(short, long, conflicts_with_all = ["json", "resolved", "origins", "format"])]
-    verbose: bool,
-    /// Print problems as JSON (--format json).
-    #[arg(long, conflicts_with_all = ["resolved", "origins", "format"])]
+    /// Print problems as JSON.
+    #[arg(long, conflicts_with_all = ["resolved", "origins"])]
     json: bool,
 }
 
@@ -363,7 +354,7 @@ pub struct NewArguments {
     /// Pipeline, such as fewshot-detection. Default: list all.
     pipeline: Option<String>,
     /// List pipelines and the examples for --like.
-    #[arg(long, conflicts_with_all = ["pipeline", "like", "output", "project"])]
+    #[arg(long, conflicts_with_all = ["pipeline", "like", "output"])]
     list: bool,
     /// Print an example, such as stage2, instead of a file with every key.
     #[arg(long, value_name = "EXAMPLE", conflicts_with = "pipeline")]
@@ -371,10 +362,6 @@ pub struct NewArguments {
     /// Write to this new file.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
-    /// Create a project in this directory: the experiment, its schema, a CI workflow, .gitignore and README. Existing files are
-    /// never overwritten.
-    #[arg(long, value_name = "DIR", conflicts_with = "output", value_hint = ValueHint::DirPath)]
-    project: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Args)]

@@ -6,9 +6,9 @@ use std::time::Instant;
 use clap::Args;
 
 use super::command;
-use super::hooks::HookPolicy;
+use super::hooks;
 use super::programs::{CommandLineOf, Programs};
-use super::resume::{find_run, recorded_experiment, refuse_other_keys, refuse_watched};
+use super::resume::{find_experiment_run, recorded_experiment, refuse_other_keys};
 use super::terminal::{Failure, Terminal};
 use super::training;
 use super::{Data, Display, Overrides, Results};
@@ -72,8 +72,7 @@ fn tolerance(text: &str) -> Result<f64, String> {
 pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     let started = Instant::now();
     let terminal = arguments.display.terminal();
-    let path = find_run(&arguments.results, &arguments.run)?;
-    refuse_watched(&path)?;
+    let path = find_experiment_run(&arguments.results, &arguments.run)?;
     let original = Original::read(&path).map_err(Failure::failed)?;
     if original.last_step.is_none() {
         return Err(Failure::Failed(format!("{}: the run has no metrics to compare", path.display())));
@@ -118,7 +117,7 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
         }
         false => {
             let (opened, task) = planned.open(1)?;
-            let hooks = HookPolicy::for_result(arguments.hooks, &opened.plan.experiment.hooks, terminal);
+            let hooks = hooks::of_result(arguments.hooks, &opened.plan.experiment.hooks, terminal);
             training::start(&new, &opened, task, started, &display, terminal, hooks)?
         }
     };

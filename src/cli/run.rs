@@ -5,7 +5,6 @@ use std::time::Instant;
 use super::command;
 use super::contract;
 use super::fail_on;
-use super::hooks::HookPolicy;
 use super::terminal::{Failure, Terminal};
 use super::training;
 use super::{Display, RunArguments};
@@ -115,8 +114,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
                 }
                 return Ok(0);
             }
-            let skip_hooks = arguments.no_hooks || arguments.probe.is_some();
-            let hooks = if skip_hooks { HookPolicy::Skip } else { HookPolicy::Run };
+            let hooks = !arguments.no_hooks && arguments.probe.is_none();
             training::start(&new, &opened, task, started, &arguments.display, terminal, hooks)?
         }
     };

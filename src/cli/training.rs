@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use super::hooks::{HookObserver, HookPolicy};
+use super::hooks::HookObserver;
 use super::terminal::{Failure, Terminal};
 use super::{Display, Progress, ending, hooks, progress};
 use crate::exit::exit_code;
@@ -65,7 +65,7 @@ pub fn start(
     started: Instant,
     display: &Display,
     terminal: Terminal,
-    hooks: HookPolicy,
+    hooks: bool,
 ) -> Result<(RunOutcome, u8), Failure> {
     // Before this, signals have their default effect.
     let stop = listen(display, terminal)?;
@@ -91,11 +91,11 @@ pub fn train(
     stop: &StopSignal,
     display: &Display,
     terminal: Terminal,
-    hooks: HookPolicy,
+    hooks: bool,
 ) -> (RunOutcome, u8) {
     let directory = launch.directory;
     let stops_early = launch.stop_after.is_some() || launch.until.is_some();
-    let dispatcher = HookDispatcher::new(&launch.plan.experiment.hooks, hooks == HookPolicy::Run, launch.manifest);
+    let dispatcher = HookDispatcher::new(&launch.plan.experiment.hooks, hooks, launch.manifest);
     let shown = progress::observer(display.progress, terminal);
     let mut observer = HookObserver::new(shown, dispatcher, &directory.path, launch.plan.steps);
     let outcome = launch.train(task, stop, &mut observer);

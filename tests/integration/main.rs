@@ -37,7 +37,6 @@ mod hooks;
 mod hostile;
 #[cfg(feature = "train")]
 mod hugging_face;
-mod init;
 mod interruption;
 mod keep;
 #[cfg(target_os = "linux")]

@@ -121,12 +121,12 @@ pub enum ResumeError {
     },
 }
 
-/// Finds the point from which a run can be resumed. Changes nothing. `extend` allows a run that has done all its steps, and
-/// `from_start` one that has lost its checkpoints.
+/// Finds the point from which a run can be resumed. Changes nothing. `from_start` allows a run that has lost its
+/// checkpoints.
 ///
 /// # Errors
 /// The run is finished, or its records are missing, damaged or cannot be read.
-pub fn find_resume_point(run: &Path, extend: bool, from_start: bool) -> Result<ResumePoint, ResumeError> {
+pub fn find_resume_point(run: &Path, from_start: bool) -> Result<ResumePoint, ResumeError> {
     let manifest = read::manifest(run)?;
     let summary = read::summary(run)?;
     let written = summary.as_ref().and_then(|summary| summary.lines);
@@ -135,12 +135,13 @@ pub fn find_resume_point(run: &Path, extend: bool, from_start: bool) -> Result<R
     if let Some(summary) = done.as_ref().filter(|summary| summary.steps < summary.steps_planned) {
         return Err(ResumeError::StoppedEarly { run: run.to_path_buf(), why: summary.message.clone() });
     }
-    if done.is_some() && !extend {
+    if done.is_some() {
         let hint = match command_line::command_without_shortening(&manifest.command) {
             Some(whole) => format!("it was a short run: `{whole}` runs all steps of the experiment"),
-            None => {
-                format!("use `resume --epochs N` to train it further, or start a new run of its `{}`", layout::RESOLVED)
-            }
+            None => format!(
+                "`fork RUN -s training.epochs=N` trains further, or start a new run of its `{}`",
+                layout::RESOLVED
+            ),
         };
         return Err(ResumeError::Finished { run: run.to_path_buf(), hint });
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::workplace::{Output, Workplace, cache, lines_with, redacted, redacted_names};
+use crate::workplace::{Output, Workplace, lines_with, redacted, redacted_names};
 
 const MINE: &str = "[pipeline.fewshot-detection]\n[model.reference-detector]\n[dataset.coco]\n\
                     path = \"data\"\n";
@@ -192,30 +192,6 @@ fn a_data_set_that_is_too_small_for_an_episode_says_so_in_check_console_and_plan
     // Burn is not needed to come as far as this line.
     let output = workplace.xrun(&["mine.toml", "--dry-run", "-s", HELD_OUT, "-s", "memory.probe=false"]);
     assert!(output.err.contains("n_way 4 -> 2"), "{output:?}");
-}
-
-#[test]
-fn a_second_look_reads_nothing_again_and_a_change_is_seen() {
-    let workplace = Workplace::with("mine.toml", MINE);
-    let mut data = coco(&workplace);
-    write(&workplace, "data/annotations.json", &data);
-    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
-    let age = |name: &str| {
-        let file = std::fs::OpenOptions::new().write(true).open(workplace.path(name)).unwrap();
-        file.set_modified(old).unwrap();
-    };
-    age("data/annotations.json");
-    // The times of change are of now: only after two seconds is a look remembered.
-    std::thread::sleep(std::time::Duration::from_millis(2100));
-    assert_eq!(check(&workplace, &["-s", HELD_OUT]).code, 0);
-    let inspections = || std::fs::read_dir(cache().join("inspections")).into_iter().flatten().count();
-    let before = inspections();
-    assert!(before > 0);
-    assert_eq!(check(&workplace, &["-s", HELD_OUT, "-s", "optimizer.adamw.learning_rate=0.1"]).code, 0);
-    assert_eq!(inspections(), before, "another learning rate is no other data");
-    data["annotations"][0]["category_id"] = json!(99);
-    write(&workplace, "data/annotations.json", &data);
-    assert_eq!(check(&workplace, &["-s", HELD_OUT]).code, 2);
 }
 
 #[test]

@@ -26,7 +26,7 @@ mod weights_header;
 #[cfg(not(feature = "train"))]
 mod without_burn;
 
-use xrun_core::experiment::kinds::Kinds;
+use xrun_core::experiment::pipeline::{Model, Pipeline};
 
 use federated_adapters::settings::{AudioAdapters, FederatedAdapters};
 use fewshot_detection::settings::{FewshotDetection, ReferenceDetector};
@@ -34,28 +34,27 @@ use image_classification::settings::{ImageClassification, ResNet};
 use qat_language_model::settings::{Gpt2, QatLanguageModel};
 use vision_language::settings::{VisionLanguage, VisionLanguageModel};
 
-/// Pipelines, models and data sets built into xrun. This is the only list of them.
-pub fn kinds() -> Kinds {
-    Kinds::default()
-        .pipeline::<FewshotDetection>()
-        .pipeline::<QatLanguageModel>()
-        .pipeline::<FederatedAdapters>()
-        .pipeline::<VisionLanguage>()
-        .pipeline::<ImageClassification>()
-        .and(xrun_core::pipelines::kinds())
-        .model::<ReferenceDetector>()
-        .model::<Gpt2>()
-        .model::<AudioAdapters>()
-        .model::<VisionLanguageModel>()
-        .model::<ResNet>()
-        .and(xrun_data::kinds())
+/// Registers the pipelines, models and data sets built into xrun. This is the only list of them.
+pub fn register_kinds() {
+    Pipeline::register::<FewshotDetection>();
+    Pipeline::register::<QatLanguageModel>();
+    Pipeline::register::<FederatedAdapters>();
+    Pipeline::register::<VisionLanguage>();
+    Pipeline::register::<ImageClassification>();
+    xrun_core::pipelines::register_kinds();
+    Model::register::<ReferenceDetector>();
+    Model::register::<Gpt2>();
+    Model::register::<AudioAdapters>();
+    Model::register::<VisionLanguageModel>();
+    Model::register::<ResNet>();
+    xrun_data::register_kinds();
 }
 
 /// Registers the built-in kinds before the first unit test.
 #[cfg(test)]
 #[ctor::ctor(unsafe)]
 fn register() {
-    kinds().register();
+    register_kinds();
 }
 
 #[cfg(test)]

@@ -10,7 +10,6 @@ mod expand;
 pub mod flatten;
 pub mod inspect;
 pub mod key_lookup;
-pub mod kinds;
 pub mod launcher;
 mod layers;
 pub mod leaks;

@@ -55,6 +55,7 @@ mod privacy;
 #[cfg(feature = "train")]
 mod quantised_training;
 mod reference;
+mod reference_manual;
 mod removal;
 mod reproduction;
 mod schemas;

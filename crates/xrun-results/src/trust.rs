@@ -15,6 +15,7 @@ use super::log;
 use crate::read;
 use xrun_core::experiment::Experiment;
 use xrun_core::files::{file, layout, write};
+use xrun_core::settings::sections::Hooks;
 
 /// Reason not to start the programs that a directory names.
 #[derive(Debug, thiserror::Error)]
@@ -70,7 +71,7 @@ pub fn check_run(run: &Path) -> Result<(), Untrusted> {
 /// Records that this user created the run. On failure the run continues; if it names programs, `log.txt` says so.
 pub fn sign_run(run: &Path, experiment: &Experiment) {
     let Some(contents) = run_contents(run) else { return };
-    let names_programs = experiment.command().is_some() || !experiment.hooks.is_default();
+    let names_programs = experiment.command().is_some() || experiment.hooks != Hooks::default();
     if let (Err(why), true) = (sign(run, &contents), names_programs) {
         log::append(run, &[unsigned_message(&why)]);
     }

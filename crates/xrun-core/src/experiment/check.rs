@@ -9,6 +9,7 @@ use super::{Experiment, check_search};
 use crate::dataset::Dataset;
 use crate::files::layout::{LATEST, REFERENCE};
 use crate::problem::{Problem, Problems, nearest};
+use crate::settings::is_default;
 use crate::settings::sections::{Limits, MICRO_BATCH_SIZE, Optimizer};
 use crate::units::{Bytes, pluralize};
 
@@ -43,7 +44,7 @@ fn model_and_dataset(experiment: &Experiment, problems: &mut Problems) {
     let (facts, dataset) = (experiment.pipeline.facts(), experiment.dataset.as_ref());
     section(experiment, "model", experiment.model.as_ref().map(Model::name), facts.models, None, problems);
     let mismatch = match (facts.sample_type, dataset.map(|dataset| dataset.facts().sample_type)) {
-        (Some(expected), Some(found)) if expected != found => Some((found.name(), expected.name())),
+        (Some(expected), Some(found)) if expected != found => Some((found.name, expected.name)),
         _ => None,
     };
     let known = facts.sample_type.map_or_else(Vec::new, Dataset::names_of);
@@ -237,7 +238,7 @@ fn early_stopping(experiment: &Experiment, problems: &mut Problems) {
     const METRIC: &str = "training.early_stopping.metric";
     let settings = &experiment.training.early_stopping;
     if settings.patience.is_none() {
-        if !settings.is_default() {
+        if !is_default(settings) {
             let problem = Problem::new(PATIENCE, "is missing, so the other keys of the table have no effect");
             let help = "for example `patience = 5`, or remove the table";
             problems.add(problem.help(help).related("training.early_stopping"));

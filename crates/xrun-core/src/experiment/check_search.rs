@@ -3,6 +3,7 @@
 use super::Experiment;
 use super::sweep::{Sweep, SweepMethod};
 use crate::problem::{Problem, Problems, nearest};
+use crate::settings::is_default;
 use crate::task::metric::Direction;
 
 /// Maximum number of trials of method `tpe`; the cost of a proposal grows with the number of earlier trials.
@@ -58,8 +59,8 @@ pub fn check(experiment: &Experiment, problems: &mut Problems) {
 fn keys_of_other_modes(sweep: &Sweep, problems: &mut Problems) {
     let method = sweep.method.as_str();
     let set = [
-        ("sweep.asha", !sweep.asha.is_default() && sweep.method != SweepMethod::Asha, "asha"),
-        ("sweep.tpe", !sweep.tpe.is_default() && sweep.method != SweepMethod::Tpe, "tpe"),
+        ("sweep.asha", !is_default(&sweep.asha) && sweep.method != SweepMethod::Asha, "asha"),
+        ("sweep.tpe", !is_default(&sweep.tpe) && sweep.method != SweepMethod::Tpe, "tpe"),
         ("sweep.metric", sweep.metric.is_some() && !sweep.method.is_search(), "asha\" or \"tpe"),
         ("sweep.direction", sweep.direction.is_some() && !sweep.method.is_search(), "asha\" or \"tpe"),
     ];

@@ -1,13 +1,10 @@
 //! The experiment file: reading its layers, checking it, and resolving every value with its origin.
 
-pub mod annotate;
 pub mod axes;
 mod check;
 pub mod check_search;
 pub mod command;
-mod command_script;
 mod expand;
-pub mod flatten;
 pub mod inspect;
 pub mod key_lookup;
 pub mod launcher;
@@ -21,7 +18,6 @@ pub mod pattern;
 pub mod pipeline;
 pub mod read;
 pub mod read_sweep;
-pub mod reference;
 pub mod render;
 pub mod resolved;
 pub mod schema;
@@ -66,7 +62,7 @@ pub struct Experiment {
     #[serde(default)]
     pub training: Training,
     /// Use of the device. `experiment.device` selects it.
-    #[serde(default, skip_serializing_if = "DeviceSettings::is_default")]
+    #[serde(default, skip_serializing_if = "crate::settings::is_default")]
     pub device: DeviceSettings,
     /// Caps of the buffers.
     #[serde(default)]
@@ -84,10 +80,10 @@ pub struct Experiment {
     #[serde(default)]
     pub memory: Memory,
     /// Programs to run on events of a run.
-    #[serde(default, skip_serializing_if = "Hooks::is_default")]
+    #[serde(default, skip_serializing_if = "crate::settings::is_default")]
     pub hooks: Hooks,
     /// Leaks to inject, to test that xrun finds them.
-    #[serde(default, skip_serializing_if = "Leaks::is_empty")]
+    #[serde(default, skip_serializing_if = "crate::settings::is_default")]
     pub leaks: Leaks,
     /// Variations of the experiment, run and compared by `xrun sweep`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::axes::{Axis, SweptValue, axes};
 use super::launcher::LauncherSettings;
 use super::layers::Layer;
-use super::merge::Merged;
+use super::merge;
 use super::overrides_sweep::{VALUES, from_command_line};
 use super::read::Loaded;
 use super::sweep::Sweep;
@@ -26,9 +26,8 @@ pub struct SweepFile {
     /// Resources to request from a cluster.
     pub launcher: Option<LauncherSettings>,
     loaded: Loaded,
-    /// Entries of the section, merged from all layers.
-    written: Vec<Entry>,
-    section: Option<Location>,
+    /// Layers with the section, which `loaded` lacks.
+    written: Vec<Layer>,
 }
 
 /// Reads and checks a file for a sweep. `command_line` has overrides, in which several values are swept.
@@ -46,27 +45,34 @@ pub fn read(
     let (mut base, _) = loaded.check()?;
     let sweep = base.sweep.take().unwrap_or_default();
     let launcher = base.launcher.take();
-    let union = Merged::new(&loaded.layers, None).union();
-    let axes = match tree::find(&union, &VALUES.join(".")).map(|entry| &entry.node.tree) {
-        Some(Tree::Table(entries)) => axes(entries, schema::shared()),
-        _ => Vec::new(),
-    };
-    let section = tree::find(&union, VALUES[0]).map(|entry| tree::location_of(entry).clone());
-    let written = match tree::find(&union, VALUES[0]).map(|entry| &entry.node.tree) {
-        Some(Tree::Table(entries)) => entries.clone(),
-        _ => Vec::new(),
-    };
+    let written = loaded.layers.clone();
+    let mut all: Vec<Axis> = Vec::new();
+    for layer in &written {
+        let values = tree::find(&layer.entries, &VALUES.join(".")).map(|entry| &entry.node.tree);
+        let Some(Tree::Table(entries)) = values else { continue };
+        let own = axes(entries, schema::shared());
+        // A later layer replaces a key, and a table or the keys in it.
+        all.retain(|before| !own.iter().any(|axis| overlap(&axis.key, &before.key)));
+        all.extend(own);
+    }
+    all.sort_by(|a, b| a.key.cmp(&b.key));
     // A trial has no sweep and no launcher.
     for layer in &mut loaded.layers {
         layer.entries.retain(|entry| entry.key != VALUES[0] && entry.key != "launcher");
     }
-    Ok(SweepFile { base, sweep, axes, launcher, loaded, written, section })
+    Ok(SweepFile { base, sweep, axes: all, launcher, loaded, written })
+}
+
+/// `true` if two dotted keys are the same, or one is in the table of the other.
+fn overlap(one: &str, other: &str) -> bool {
+    let is_within = |key: &str, table: &str| key.strip_prefix(table).is_some_and(|rest| rest.starts_with('.'));
+    one == other || is_within(one, other) || is_within(other, one)
 }
 
 impl SweepFile {
     /// Location of a key of `[sweep]`, or else of the section.
     pub fn location(&self, key: &str) -> Option<Location> {
-        tree::find(&self.written, key).map(|entry| tree::location_of(entry).clone()).or_else(|| self.section.clone())
+        merge::location(&self.written, &format!("{}.{key}", VALUES[0]))
     }
 
     /// Experiment of a trial, with a value for each axis.

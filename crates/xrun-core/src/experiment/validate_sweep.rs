@@ -136,10 +136,10 @@ impl Validator<'_> {
 
     fn swept_range(&mut self, node: &Node, schema: &Value, shape: &Shape<'_>, key: &str) -> bool {
         let Tree::Table(entries) = &node.tree else { return false };
-        let range = match AxisRange::read(entries, &node.location, shape, key) {
+        let range = match AxisRange::read(node, shape, key) {
             Ok(range) => range,
-            Err(problems) => {
-                problems.into_iter().for_each(|problem| self.findings.add(problem));
+            Err(problem) => {
+                self.findings.add(problem);
                 return false;
             }
         };

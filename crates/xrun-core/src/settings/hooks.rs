@@ -40,10 +40,3 @@ impl Default for Hooks {
         }
     }
 }
-
-impl Hooks {
-    /// `true` if nothing is set.
-    pub fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-}

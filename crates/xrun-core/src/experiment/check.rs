@@ -264,20 +264,20 @@ fn early_stopping(experiment: &Experiment, problems: &mut Problems) {
     }
 }
 
-/// Checks that the pipeline has this validation metric, and that it can select a checkpoint.
-fn metric(experiment: &Experiment, key: &str, best: &str, problems: &mut Problems) {
-    let all = experiment.pipeline.facts().metrics;
-    let metrics: Vec<&str> = all.iter().filter(|metric| metric.direction.is_some()).map(|metric| metric.name).collect();
-    if !metrics.contains(&best) {
-        let name = experiment.pipeline.name();
-        let message = match all.iter().any(|metric| metric.name == best) {
-            true => "is a constant of the data and cannot select a checkpoint".to_owned(),
-            false => format!("`{name}` has no validation metric of this name"),
-        };
-        let problem = Problem::new(key, message);
-        problems.add(problem.help(match nearest(best, metrics.iter().copied()) {
-            Some(near) => format!("did you mean \"{near}\"?"),
-            None => format!("its metrics are {}", metrics.join(", ")),
-        }));
+/// Checks that the pipeline has this validation metric, and that it has a better direction.
+pub(super) fn metric(experiment: &Experiment, key: &str, name: &str, problems: &mut Problems) {
+    let known: Vec<&str> = check_search::known(experiment).into_iter().map(|(name, _)| name).collect();
+    if known.contains(&name) {
+        return;
     }
+    let message = match experiment.pipeline.facts().metrics.iter().any(|metric| metric.name == name) {
+        true => "is a constant of the data and cannot select a checkpoint".to_owned(),
+        false => format!("`{}` has no validation metric of this name", experiment.pipeline.name()),
+    };
+    let help = match nearest(name, known.iter().copied()) {
+        Some(near) => format!("did you mean \"{near}\"?"),
+        None if known.is_empty() => check_search::suggestion(experiment),
+        None => format!("its metrics are {}", known.join(", ")),
+    };
+    problems.add(Problem::new(key, message).help(help));
 }

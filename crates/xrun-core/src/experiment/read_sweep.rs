@@ -90,7 +90,12 @@ impl SweepFile {
         let experiment = self.loaded.with_layer(Layer { entries, source, directory: None })?;
         let json = serde_json::to_value(&experiment).unwrap_or_default();
         let unused = self.axes.iter().zip(values).filter(|(axis, _)| !kind_is_selected(&axis.key, &json));
-        let problems: Vec<Problem> = unused.map(|(axis, swept)| unused_value(axis, swept)).collect();
+        let problem = |(axis, swept): (&Axis, &SweptValue)| {
+            let kind = axis.key.rsplit_once('.').map_or(axis.key.as_str(), |(table, _)| table);
+            let message = format!("has no effect in a trial with another kind than `{kind}`");
+            Problem::new(&axis.key, message).help("sweep keys of one kind only").at(Some(swept.location.clone()))
+        };
+        let problems: Vec<Problem> = unused.map(problem).collect();
         if problems.is_empty() { Ok(experiment) } else { Err(problems) }
     }
 }
@@ -104,16 +109,6 @@ fn kind_is_selected(key: &str, experiment: &serde_json::Value) -> bool {
         path = format!("{path}/{name}");
         !choice || experiment.pointer(&path).is_some()
     })
-}
-
-/// Problem of a swept key whose kind another axis replaces.
-fn unused_value(axis: &Axis, swept: &SweptValue) -> Problem {
-    let message = format!("has no effect in a trial with another kind than `{}`", kind(&axis.key));
-    Problem::new(&axis.key, message).help("sweep keys of one kind only").at(Some(swept.location.clone()))
-}
-
-fn kind(key: &str) -> &str {
-    key.rsplit_once('.').map_or(key, |(table, _)| table)
 }
 
 fn tree_from_json(value: &serde_json::Value, location: &Location) -> Tree {

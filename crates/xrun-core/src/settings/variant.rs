@@ -363,7 +363,7 @@ mod tests {
 
     #[test]
     fn an_error_of_the_settings_type_has_the_path_of_its_field() {
-        <dyn Gear>::registry().add(Settings::kind());
+        Variant::<dyn Gear>::register::<Settings>();
         let read = |teeth: u8| {
             let values = serde_json::json!({ "machine": { "gear": { "teeth": teeth } } });
             serde_path_to_error::deserialize::<_, std::collections::BTreeMap<String, Variant<dyn Gear>>>(values)

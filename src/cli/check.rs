@@ -6,7 +6,6 @@ use super::CheckArguments;
 use super::contract;
 use super::devices;
 use super::terminal::{Failure, Terminal};
-use crate::bounded::ledger::Ledger;
 use crate::dataset::error::{DataError, InvalidItems, NAMED_MAX};
 use crate::device::DeviceKind;
 use crate::exit::{EXIT_BAD_INPUT, EXIT_VERDICT};
@@ -17,7 +16,6 @@ use crate::problem::{Location, Problem, Problems};
 use crate::run::observer::Silent;
 use crate::run::prepare::{Planned, skipped_lines};
 use crate::sweep::plan;
-use crate::task::lowered::LoweredSetting;
 use crate::units::pluralize;
 
 /// Result of a check.
@@ -146,19 +144,13 @@ fn check_file(file: &Path, overrides: &[String], arguments: &CheckArguments) -> 
         Err(problems) => return CheckResult::InvalidFile { problems, checked: None },
     };
     let inspection = if arguments.no_data { Ok(Inspection::default()) } else { inspect::inspect(&checked.experiment) };
-    let lowered = inspection.and_then(|inspection| {
-        Ok((if arguments.strict { lowered(&checked)? } else { Problems::default() }, inspection))
-    });
-    match lowered {
-        Err(error) => CheckResult::InvalidData { checked, error },
-        Ok((mut problems, inspection)) => {
-            let weights = (!arguments.no_data).then(|| initial_weights(&checked)).flatten();
-            weights.into_iter().for_each(|problem| problems.add(problem));
-            match problems.is_empty() {
-                true => CheckResult::Valid { checked, trials, inspection },
-                false => CheckResult::InvalidFile { problems, checked: Some(checked) },
-            }
-        }
+    let inspection = match inspection {
+        Ok(inspection) => inspection,
+        Err(error) => return CheckResult::InvalidData { checked, error },
+    };
+    match (!arguments.no_data).then(|| initial_weights(&checked)).flatten() {
+        None => CheckResult::Valid { checked, trials, inspection },
+        Some(problem) => CheckResult::InvalidFile { problems: problem.into(), checked: Some(checked) },
     }
 }
 
@@ -176,27 +168,6 @@ fn initial_weights(checked: &CheckedExperiment) -> Option<Problem> {
     let message = message.strip_prefix(&format!("{INITIAL_WEIGHTS}: ")).unwrap_or(&message);
     let help = "name weights of a model with these settings, or remove the key";
     Some(Problem::new(INITIAL_WEIGHTS, message).help(help).at(checked.locations.get(INITIAL_WEIGHTS).cloned()))
-}
-
-/// Problem for each setting that a run would lower, as the preparation of a run finds them.
-fn lowered(checked: &CheckedExperiment) -> Result<Problems, DataError> {
-    let mut problems = Problems::default();
-    if checked.experiment.command().is_some() {
-        return Ok(problems);
-    }
-    let prepared = checked.experiment.prepare(&Ledger::default());
-    let (facts, _) = prepared.map_err(|error| DataError::content(error.to_string()))?;
-    // Two reasons may lower one setting; the lowest value decides.
-    let mut lowered = facts.lowered;
-    lowered.sort_by(|one, other| (&one.key, one.used).cmp(&(&other.key, other.used)));
-    lowered.dedup_by(|later, first| later.key == first.key);
-    for LoweredSetting { key, asked, used, because } in lowered {
-        let place = checked.locations.get(&key).cloned();
-        let name = key.rsplit('.').next().unwrap_or(&key).to_owned();
-        let problem = Problem::new(key, format!("a run would lower {asked} to {used}: {because}"));
-        problems.add(problem.help(format!("write `{name} = {used}`")).at(place));
-    }
-    Ok(problems)
 }
 
 fn print_resolved(checked: &CheckedExperiment, with_origins: bool, terminal: &Terminal) {

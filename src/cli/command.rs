@@ -13,7 +13,7 @@ use crate::command::{EarlyEnd, LimitNames, PreparedRun, StepSource, WatchRequest
 use crate::directory::RunDirectory;
 use crate::exit::exit_code;
 use crate::experiment::Experiment;
-use crate::experiment::command::{NO_STEPS, Placeholders, RECOGNISE};
+use crate::experiment::command::Placeholders;
 use crate::files::layout;
 use crate::invocation;
 use crate::printable;
@@ -25,8 +25,7 @@ use crate::results::{read, secrets};
 use crate::run::new_run::NewRun;
 use crate::run::prepare::Planned;
 use crate::run::resume::{self, ResumePoint};
-use crate::settings::command::{Command, ParameterValue};
-use crate::settings::step_pattern::StepPattern;
+use crate::settings::command::ParameterValue;
 use crate::stop::{Ending, RunOutcome};
 
 /// Largest sampling period of a probe, which is short and measures the peak.
@@ -99,7 +98,7 @@ fn request(
         steps: {
             let file = one(&command.steps_file)?.map(within).map(StepSource::File);
             let events = one(&command.tensorboard)?.map(within).map(StepSource::Events);
-            steps(command, file.or(events))?
+            watch::step_source(command.steps.as_deref(), file.or(events)).map_err(Failure::Failed)?
         },
         environment,
         secrets,
@@ -113,16 +112,6 @@ fn request(
         can_resume: command.resume.is_some(),
         patch: experiment.experiment.patch,
         explain: command.explain && !is_probe,
-    })
-}
-
-/// Source of the command's steps.
-fn steps(command: &Command, written: Option<StepSource>) -> Result<Option<StepSource>, Failure> {
-    Ok(match (command.steps.as_deref(), written) {
-        (_, Some(written)) => Some(written),
-        (Some(NO_STEPS), None) => None,
-        (Some(RECOGNISE) | None, None) => Some(StepSource::Recognised),
-        (Some(pattern), None) => Some(StepSource::Output(StepPattern::new(pattern).map_err(Failure::Failed)?)),
     })
 }
 

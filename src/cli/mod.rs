@@ -304,7 +304,7 @@ pub struct CheckArguments {
     #[arg(required_unless_present = "devices", value_name = "FILE", value_hint = ValueHint::FilePath)]
     files: Vec<PathBuf>,
     /// List the devices of this machine with their memory and driver, and what the unusable ones lack.
-    #[arg(long, conflicts_with_all = ["files", "set", "device", "resolved", "origins", "locked", "no_data", "strict"])]
+    #[arg(long, conflicts_with_all = ["files", "set", "device", "resolved", "origins", "locked", "no_data"])]
     devices: bool,
     #[command(flatten)]
     overrides: Overrides,
@@ -321,10 +321,6 @@ pub struct CheckArguments {
     /// Check the experiment files only, not the data.
     #[arg(long)]
     no_data: bool,
-    /// Fail if the data is too small for a setting that a run would lower, such as n_way or batch_size. Generates or tokenises
-    /// the data as a run does.
-    #[arg(long, conflicts_with = "no_data")]
-    strict: bool,
     /// Print problems as JSON.
     #[arg(long, conflicts_with_all = ["resolved", "origins"])]
     json: bool,
@@ -351,11 +347,8 @@ pub struct PlanArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct NewArguments {
-    /// Pipeline, such as fewshot-detection. Default: list all.
+    /// Pipeline, such as fewshot-detection. Default: list all, and the examples for --like.
     pipeline: Option<String>,
-    /// List pipelines and the examples for --like.
-    #[arg(long, conflicts_with_all = ["pipeline", "like", "output"])]
-    list: bool,
     /// Print an example, such as stage2, instead of a file with every key.
     #[arg(long, value_name = "EXAMPLE", conflicts_with = "pipeline")]
     like: Option<String>,

@@ -260,20 +260,28 @@ pub fn new_run_advice(run: &Path, overrides: &[String]) -> String {
 
 /// Refuses overrides of keys that a resume cannot change, and names the command that can.
 fn refuse_fixed_keys(overrides: &[String], run: &Path) -> Result<(), Failure> {
-    let fixed = |text: &&String| !is_changeable(overridden_key(text));
     let (program, word) = (invocation::program(), printable::shell_word(&run.to_string_lossy()));
-    let mut problems = Problems::default();
-    for text in overrides.iter().filter(fixed) {
-        let key = overridden_key(text);
+    refuse_keys(overrides, CHANGEABLE, "cannot be changed by a resume", |key, text| {
+        if key.starts_with("model.") {
+            return new_run_advice(run, &[text.to_owned()]);
+        }
         let value = text.split_once('=').map_or("N", |(_, value)| value.trim());
-        let help = match key.starts_with("model.") {
-            true => new_run_advice(run, std::slice::from_ref(text)),
-            false => {
-                let set = printable::shell_word(&format!("{key}={value}"));
-                format!("`{program} fork {word} -s {set}` starts a new run from the last checkpoint")
-            }
-        };
-        problems.add(Problem::new(key, "cannot be changed by a resume").help(help));
+        let set = printable::shell_word(&format!("{key}={value}"));
+        format!("`{program} fork {word} -s {set}` starts a new run from the last checkpoint")
+    })
+}
+
+/// Refuses overrides of keys that are not in the list; `help` returns advice on a key and the text of its override.
+fn refuse_keys(
+    overrides: &[String],
+    changeable: &[&str],
+    message: &str,
+    help: impl Fn(&str, &str) -> String,
+) -> Result<(), Failure> {
+    let mut problems = Problems::default();
+    for text in overrides.iter().filter(|text| !is_among(changeable, overridden_key(text))) {
+        let key = overridden_key(text);
+        problems.add(Problem::new(key, message).help(help(key, text)));
     }
     Ok(problems.into_result()?)
 }
@@ -286,14 +294,7 @@ pub fn refuse_other_keys(
     message: &str,
     alternative: &str,
 ) -> Result<(), Failure> {
-    let mut problems = Problems::default();
-    for text in overrides {
-        let key = overridden_key(text);
-        if !is_among(changeable, key) {
-            let keys: Vec<String> = changeable.iter().map(|key| section_pattern(key)).collect();
-            let help = format!("{alternative}, or change one of: {}", keys.join(", "));
-            problems.add(Problem::new(key, message).help(help));
-        }
-    }
-    Ok(problems.into_result()?)
+    let keys: Vec<String> = changeable.iter().map(|key| section_pattern(key)).collect();
+    let help = format!("{alternative}, or change one of: {}", keys.join(", "));
+    refuse_keys(overrides, changeable, message, |_, _| help.clone())
 }

@@ -172,7 +172,7 @@ fn an_answer_that_cannot_be_written_is_a_failure_and_a_reader_that_left_is_not()
 #[test]
 fn a_file_to_start_from_names_its_schema_and_examples_run_as_they_are() {
     let workplace = Workplace::new();
-    let listed = workplace.xrun(&["new", "--list"]);
+    let listed = workplace.xrun(&["new"]);
     assert!(listed.out.contains("fewshot-detection") && listed.out.contains("xrun new --like EXAMPLE"), "{listed:?}");
     let template = workplace.xrun(&["new", "dummy"]).out;
     let schema = template.lines().next().unwrap().strip_prefix("#:schema ").unwrap().to_owned();

@@ -29,7 +29,7 @@ fn runs_are_chosen_by_experiment_state_verdict_and_value() {
     let workplace = workplace();
     let count = |arguments: &[&str]| listed(&workplace, arguments).len();
     assert_eq!(count(&[]), 4);
-    assert_eq!((count(&["small"]), count(&["--experiment", "large"])), (3, 1));
+    assert_eq!((count(&["small"]), count(&["large"])), (3, 1));
     assert_eq!((count(&["--status", "finished"]), count(&["--status", "diverged"])), (3, 1));
     assert_eq!(count(&["--status", "time-limit"]), 0);
     assert_eq!(count(&["-s", "optimizer.adamw.learning_rate=0.0002"]), 1);
@@ -92,7 +92,7 @@ fn what_does_not_exist_is_an_error_with_what_was_probably_meant() {
     let (workplace, mut messages) = (workplace(), String::new());
     for arguments in [
         &["smal"][..],
-        &["--experiment", "nope"],
+        &["nope"],
         &["--sort", "step"],
         &["--sort", "training.epoch"],
         &["-s", "limits.worker=2"],

@@ -305,7 +305,7 @@ fn checkpoints(directory: &Path) -> RunInput {
         let (path, bytes) = &all[random.random_range(0..all.len())];
         let damaged = if random.random() { flip_bit(bytes, random) } else { mutate(bytes, bytes, random) };
         write(path, &damaged);
-        let found = resume::find_resume_point(&run, false, false);
+        let found = resume::find_resume_point(&run, false);
         let state = found.as_ref().ok().map(|found| found.checkpoint.is_some());
         if let Ok(found) = &found
             && let Some(checkpoint) = &found.checkpoint

@@ -36,10 +36,9 @@ use std::process::ExitCode;
 
 use crate::backend::Burn;
 use crate::backend::visible::{ORDER_BY_BUS, ORDER_VARIABLE};
-use crate::dataset::kind::DatasetKind;
+use crate::dataset::kind::{Dataset, DatasetKind};
 use crate::exit::EXIT_OUT_OF_MEMORY;
-use crate::experiment::kinds::Kinds;
-use crate::experiment::pipeline::{ModelKind, PipelineKind};
+use crate::experiment::pipeline::{Model, ModelKind, Pipeline, PipelineKind};
 use crate::heap;
 use crate::pipelines::{
     federated_adapters, fewshot_detection, image_classification, qat_language_model, vision_language,
@@ -47,10 +46,10 @@ use crate::pipelines::{
 use crate::results::build_info::{self, BuildInfo, register_foreign_kinds};
 use crate::{child, cli, device, invocation};
 
-/// Kinds that a program knows. A kind replaces an earlier one with the same name.
+/// Program with the kinds that were added, each in place of an earlier one with the same name. They must be added before an
+/// experiment or its schema is read.
 #[derive(Debug, Default)]
 pub struct Program {
-    kinds: Kinds,
     /// True if kinds of other crates were added.
     has_external_kinds: bool,
 }
@@ -63,47 +62,44 @@ impl Program {
 
     /// Adds the built-in kinds of xrun. This is the only list of its pipelines.
     pub fn built_in(self) -> Self {
-        let kinds = self
-            .kinds
-            .and(fewshot_detection::kinds())
-            .and(qat_language_model::kinds())
-            .and(federated_adapters::kinds())
-            .and(vision_language::kinds())
-            .and(image_classification::kinds())
-            .and(crate::pipelines::kinds())
-            .and(crate::data::kinds());
-        Self { kinds, ..self }
+        fewshot_detection::register_kinds();
+        qat_language_model::register_kinds();
+        federated_adapters::register_kinds();
+        vision_language::register_kinds();
+        image_classification::register_kinds();
+        crate::pipelines::register_kinds();
+        crate::data::register_kinds();
+        self
     }
 
     /// Adds a pipeline.
     pub fn pipeline<P: PipelineKind>(self) -> Self {
-        Self { kinds: self.kinds.pipeline::<P>(), has_external_kinds: true }
+        Pipeline::register::<P>();
+        Self { has_external_kinds: true }
     }
 
     /// Adds a model.
     pub fn model<M: ModelKind>(self) -> Self {
-        Self { kinds: self.kinds.model::<M>(), has_external_kinds: true }
+        Model::register::<M>();
+        Self { has_external_kinds: true }
     }
 
     /// Adds a data set.
     pub fn dataset<D: DatasetKind>(self) -> Self {
-        Self { kinds: self.kinds.dataset::<D>(), has_external_kinds: true }
+        Dataset::register::<D>();
+        Self { has_external_kinds: true }
     }
 
-    /// Registers the kinds in this process, for a program with its own command line. Must be called before the program reads
-    /// its command line or an experiment.
+    /// Completes the registration in this process, for a program with its own command line. Must be called before the program
+    /// reads its command line or an experiment.
     ///
     /// Forecasts and sweeps start the program again with xrun's command line. In such a process this function runs it and does
     /// not return.
-    ///
-    /// # Panics
-    /// If an experiment or its schema was read before without one of the kinds.
     pub fn register(self) {
         build_info::register(BUILT);
         if self.has_external_kinds {
             register_foreign_kinds();
         }
-        self.kinds.register();
         device::register(&Burn);
         if child::is_child_of_this_program() {
             std::process::exit(i32::from(cli::run_from_args()));

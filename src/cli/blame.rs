@@ -6,6 +6,7 @@
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use clap::{Args, ValueHint};
 use serde::Serialize;
@@ -13,7 +14,7 @@ use serde_json::Value;
 
 use super::resume::find_run;
 use super::terminal::{Failure, Terminal};
-use super::{RUN_HELP, Results, child_run};
+use super::{RUN_HELP, Results};
 use crate::bounded::ledger::Policy;
 use crate::child;
 use crate::experiment::overrides::as_arguments;
@@ -358,10 +359,14 @@ impl<'a> Search<'a> {
         let common = self.common();
         let overrides = common.iter().chain(off.iter().flat_map(|switch| &switch.off));
         command.args(overrides.flat_map(|text| as_arguments(text)));
-        let ended = child_run::run(command, &self.run.display().to_string())?;
-        match ended.code {
-            0 => Ok(ended.run),
-            _ => Err(Failure::Failed(format!("a twin failed: {}", ended.message))),
+        command.args(["-q", "--json", "--force", "--progress", "none"]);
+        let output = command.stderr(Stdio::inherit()).output().map_err(Failure::failed)?;
+        let answer: Value = serde_json::from_slice(&output.stdout)
+            .map_err(|_| Failure::Failed(format!("{}: the twin printed no JSON", self.run.display())))?;
+        let text = |key: &str| answer[key].as_str().unwrap_or_default();
+        match output.status.success() {
+            true => Ok(PathBuf::from(text("run"))),
+            false => Err(Failure::Failed(format!("a twin failed: {}", text("message")))),
         }
     }
 }

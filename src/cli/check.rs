@@ -1,26 +1,21 @@
 //! `xrun check FILE…`: check experiment files and their data, and report all problems.
 
-use std::borrow::Cow;
 use std::path::Path;
-
-use clap::ValueEnum;
 
 use super::CheckArguments;
 use super::contract;
 use super::devices;
 use super::terminal::{Failure, Terminal};
-use crate::bounded::ledger::Ledger;
 use crate::dataset::error::{DataError, InvalidItems, NAMED_MAX};
 use crate::device::DeviceKind;
 use crate::exit::{EXIT_BAD_INPUT, EXIT_VERDICT};
 use crate::experiment::inspect::{self, Inspection};
-use crate::experiment::read::{CheckedExperiment, DEFAULT, INITIAL_WEIGHTS};
-use crate::experiment::{annotate, read, read_sweep, render, resolved};
+use crate::experiment::read::{CheckedExperiment, INITIAL_WEIGHTS};
+use crate::experiment::{read, read_sweep, render, resolved};
 use crate::problem::{Location, Problem, Problems};
 use crate::run::observer::Silent;
 use crate::run::prepare::{Planned, skipped_lines};
 use crate::sweep::plan;
-use crate::task::lowered::LoweredSetting;
 use crate::units::pluralize;
 
 /// Result of a check.
@@ -37,23 +32,11 @@ enum CheckResult {
     InvalidData { checked: Box<CheckedExperiment>, error: DataError },
 }
 
-/// Format of problems.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Format {
-    /// Text with excerpts, on stderr.
-    Human,
-    /// JSON with an object per file, on stdout.
-    Json,
-    /// Annotations for pull requests on GitHub.
-    Github,
-}
-
 pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failure> {
     if arguments.devices {
         return devices::list(arguments.json, terminal);
     }
     let overrides = arguments.overrides.all();
-    let format = if arguments.json { Format::Json } else { arguments.format };
     let mut answers = Vec::with_capacity(arguments.files.len());
     let (mut invalid, mut violated) = (false, false);
     for file in &arguments.files {
@@ -67,20 +50,9 @@ pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failur
             _ => Problems::default(),
         };
         violated |= !violations.is_empty();
-        match format {
-            Format::Human => {}
-            Format::Json => {
-                answers.push(as_json(&name, &result, arguments.locked.then_some(&violations)));
-                continue;
-            }
-            Format::Github => {
-                for problems in [problems(&result).as_deref(), Some(&violations)].into_iter().flatten() {
-                    if !problems.is_empty() {
-                        terminal.print(&annotate::github(&name, problems));
-                    }
-                }
-                continue;
-            }
+        if arguments.json {
+            answers.push(as_json(&name, &result, arguments.locked.then_some(&violations)));
+            continue;
         }
         if !violations.is_empty() {
             terminal.problems(&violations);
@@ -94,9 +66,6 @@ pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failur
                 let sweep = trials
                     .map_or_else(String::new, |trials| format!(", sweep of {}", pluralize(trials as u64, "trial")));
                 terminal.info(&format!("{name}: valid ({}{sweep})", checked.experiment.pipeline.name()));
-                if arguments.verbose {
-                    values_set(&checked).iter().for_each(|line| terminal.info(line));
-                }
                 checked.warnings.iter().for_each(|warning| terminal.info(&format!("warning: {warning}")));
                 inspection.description.lines.iter().for_each(|line| terminal.info(&format!("{name}: data: {line}")));
                 for warning in &inspection.description.warnings {
@@ -128,7 +97,7 @@ pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failur
             }
         }
     }
-    if format == Format::Json {
+    if arguments.json {
         terminal.json(&answers);
     }
     Ok(match (invalid, violated) {
@@ -136,15 +105,6 @@ pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failur
         (false, true) => EXIT_VERDICT,
         (false, false) => 0,
     })
-}
-
-/// Problems of a file or its data; `None` if it is valid.
-fn problems(result: &CheckResult) -> Option<Cow<'_, Problems>> {
-    match result {
-        CheckResult::Valid { .. } => None,
-        CheckResult::InvalidFile { problems, .. } => Some(Cow::Borrowed(problems)),
-        CheckResult::InvalidData { checked, error } => Some(Cow::Owned(data_problems(checked, error))),
-    }
 }
 
 /// Violations of the memory contract by a valid experiment, as problems.
@@ -184,19 +144,13 @@ fn check_file(file: &Path, overrides: &[String], arguments: &CheckArguments) -> 
         Err(problems) => return CheckResult::InvalidFile { problems, checked: None },
     };
     let inspection = if arguments.no_data { Ok(Inspection::default()) } else { inspect::inspect(&checked.experiment) };
-    let lowered = inspection.and_then(|inspection| {
-        Ok((if arguments.strict { lowered(&checked)? } else { Problems::default() }, inspection))
-    });
-    match lowered {
-        Err(error) => CheckResult::InvalidData { checked, error },
-        Ok((mut problems, inspection)) => {
-            let weights = (!arguments.no_data).then(|| initial_weights(&checked)).flatten();
-            weights.into_iter().for_each(|problem| problems.add(problem));
-            match problems.is_empty() {
-                true => CheckResult::Valid { checked, trials, inspection },
-                false => CheckResult::InvalidFile { problems, checked: Some(checked) },
-            }
-        }
+    let inspection = match inspection {
+        Ok(inspection) => inspection,
+        Err(error) => return CheckResult::InvalidData { checked, error },
+    };
+    match (!arguments.no_data).then(|| initial_weights(&checked)).flatten() {
+        None => CheckResult::Valid { checked, trials, inspection },
+        Some(problem) => CheckResult::InvalidFile { problems: problem.into(), checked: Some(checked) },
     }
 }
 
@@ -216,51 +170,12 @@ fn initial_weights(checked: &CheckedExperiment) -> Option<Problem> {
     Some(Problem::new(INITIAL_WEIGHTS, message).help(help).at(checked.locations.get(INITIAL_WEIGHTS).cloned()))
 }
 
-/// Problem for each setting that a run would lower, as the preparation of a run finds them.
-fn lowered(checked: &CheckedExperiment) -> Result<Problems, DataError> {
-    let mut problems = Problems::default();
-    if checked.experiment.command().is_some() {
-        return Ok(problems);
-    }
-    let prepared = checked.experiment.prepare(&Ledger::default());
-    let (facts, _) = prepared.map_err(|error| DataError::content(error.to_string()))?;
-    // Two reasons may lower one setting; the lowest value decides.
-    let mut lowered = facts.lowered;
-    lowered.sort_by(|one, other| (&one.key, one.used).cmp(&(&other.key, other.used)));
-    lowered.dedup_by(|later, first| later.key == first.key);
-    for LoweredSetting { key, asked, used, because } in lowered {
-        let place = checked.locations.get(&key).cloned();
-        let name = key.rsplit('.').next().unwrap_or(&key).to_owned();
-        let problem = Problem::new(key, format!("a run would lower {asked} to {used}: {because}"));
-        problems.add(problem.help(format!("write `{name} = {used}`")).at(place));
-    }
-    Ok(problems)
-}
-
-/// Lines about the values that are not defaults: `  training.epochs = 3 (a.toml:12)`.
-fn values_set(checked: &CheckedExperiment) -> Vec<String> {
-    let values = serde_json::to_value(&checked.experiment).unwrap_or_default();
-    let line = |(key, origin): (&String, &String)| {
-        let value = key.split('.').try_fold(&values, |value, key| value.get(key))?;
-        Some(format!("  {key} = {value} ({origin})"))
-    };
-    checked.origins.iter().filter(|(_, origin)| *origin != DEFAULT).filter_map(line).collect()
-}
-
 fn print_resolved(checked: &CheckedExperiment, with_origins: bool, terminal: &Terminal) {
     terminal.print(&resolved::to_toml(&checked.experiment, with_origins.then_some(&checked.origins)));
 }
 
 fn as_json(name: &str, result: &CheckResult, violations: Option<&Problems>) -> serde_json::Value {
-    let mut value = as_json_without_contract(name, result);
-    if let (Some(object), Some(violations)) = (value.as_object_mut(), violations) {
-        object.insert("beyond_contract".into(), render::json(violations));
-    }
-    value
-}
-
-fn as_json_without_contract(name: &str, result: &CheckResult) -> serde_json::Value {
-    match result {
+    let mut value = match result {
         CheckResult::Valid { checked, inspection, .. } => {
             let data = serde_json::json!({
                 "skipped": inspection.skipped.counts,
@@ -287,7 +202,11 @@ fn as_json_without_contract(name: &str, result: &CheckResult) -> serde_json::Val
                 "data": { "wrong": counts },
             })
         }
+    };
+    if let Some(violations) = violations {
+        value["beyond_contract"] = render::json(violations);
     }
+    value
 }
 
 /// Problem for each invalid item that is named; the first has the position of the key that names the data.

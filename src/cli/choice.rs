@@ -4,8 +4,6 @@ use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 
-use crate::settings::signal::Signal;
-
 /// The values of a setting, by their names in a file, with their help.
 pub fn possible_values<T: JsonSchema + DeserializeOwned>(name: fn(T) -> &'static str) -> Vec<PossibleValue> {
     let schema = schemars::schema_for!(T).to_value();
@@ -26,21 +24,12 @@ where
     PossibleValuesParser::new(possible_values(name)).try_map(|text| serde_json::from_value(text.into()))
 }
 
-/// Parser of a signal, with or without `SIG`, in upper or lower case.
-pub fn signal() -> impl TypedValueParser<Value = Signal> {
-    let aliases = ["SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2"];
-    let values = possible_values(Signal::as_str).into_iter().zip(aliases).map(|(value, alias)| value.alias(alias));
-    PossibleValuesParser::new(values).try_map(|text| {
-        let name = text.to_ascii_uppercase();
-        serde_json::from_value(name.strip_prefix("SIG").unwrap_or(&name).into())
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::experiment::sweep::SweepMethod;
     use crate::settings::sections::{FailOn, TrainingFailOn};
+    use crate::settings::signal::Signal;
 
     #[test]
     fn each_value_has_its_name_and_help() {

@@ -13,7 +13,7 @@ use crate::command::{EarlyEnd, LimitNames, PreparedRun, StepSource, WatchRequest
 use crate::directory::RunDirectory;
 use crate::exit::exit_code;
 use crate::experiment::Experiment;
-use crate::experiment::command::{NO_STEPS, Placeholders, RECOGNISE};
+use crate::experiment::command::Placeholders;
 use crate::files::layout;
 use crate::invocation;
 use crate::printable;
@@ -25,8 +25,7 @@ use crate::results::{read, secrets};
 use crate::run::new_run::{CreatedRun, NewRun};
 use crate::run::prepare::Planned;
 use crate::run::resume::{self, ResumePoint};
-use crate::settings::command::{Command, ParameterValue};
-use crate::settings::step_pattern::StepPattern;
+use crate::settings::command::ParameterValue;
 use crate::stop::{Ending, RunOutcome};
 
 /// Largest sampling period of a probe, which is short and measures the peak.
@@ -96,7 +95,10 @@ fn request(
         time_limit: experiment.training.time_limit.map(|limit| limit.0),
         fail_on: experiment.memory.fail_on,
         training_fail_on: experiment.training.fail_on,
-        steps: steps(command, one(&command.steps_file)?.map(within).map(StepSource::File))?,
+        steps: {
+            let file = one(&command.steps_file)?.map(within).map(StepSource::File);
+            watch::step_source(command.steps.as_deref(), file).map_err(Failure::Failed)?
+        },
         environment,
         secrets,
         checkpoint: one(&command.checkpoint)?.map(within),
@@ -109,16 +111,6 @@ fn request(
         can_resume: command.resume.is_some(),
         patch: experiment.experiment.patch,
         explain: command.explain && !is_probe,
-    })
-}
-
-/// Source of the command's steps.
-fn steps(command: &Command, written: Option<StepSource>) -> Result<Option<StepSource>, Failure> {
-    Ok(match (command.steps.as_deref(), written) {
-        (_, Some(written)) => Some(written),
-        (Some(NO_STEPS), None) => None,
-        (Some(RECOGNISE) | None, None) => Some(StepSource::Recognised),
-        (Some(pattern), None) => Some(StepSource::Output(StepPattern::new(pattern).map_err(Failure::Failed)?)),
     })
 }
 

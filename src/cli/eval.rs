@@ -2,7 +2,7 @@
 
 use clap::{Args, ValueHint};
 
-use super::resume::{find_run, recorded_experiment, refuse_other_keys, refuse_watched};
+use super::resume::{find_experiment_run, recorded_experiment, refuse_other_keys};
 use super::terminal::{Failure, Terminal};
 use super::{Data, Display, Overrides, Results};
 use crate::experiment::Experiment;
@@ -72,8 +72,7 @@ pub fn plan_inference(
 
 pub fn run(arguments: &EvalArguments) -> Result<u8, Failure> {
     let terminal = arguments.display.terminal();
-    let run = find_run(&arguments.results, &arguments.run)?;
-    refuse_watched(&run)?;
+    let run = find_experiment_run(&arguments.results, &arguments.run)?;
     let manifest = read_results::manifest(&run).map_err(Failure::failed)?;
     let checkpoint = evaluate::select_checkpoint(&run, &manifest, arguments.checkpoint).map_err(Failure::Failed)?;
     let overrides = arguments.overrides.all();

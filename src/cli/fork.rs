@@ -7,7 +7,7 @@ use clap::{Args, ValueHint};
 
 use super::eval::checkpoint_choice;
 use super::programs::{CommandLineOf, Programs};
-use super::resume::{find_run, new_run_advice, recorded_experiment, refuse_watched};
+use super::resume::{find_experiment_run, new_run_advice, recorded_experiment};
 use super::terminal::Failure;
 use super::until::Until;
 use super::{Data, Display, Overrides, Results, training};
@@ -59,8 +59,7 @@ pub struct ForkArguments {
 pub fn run(arguments: &ForkArguments) -> Result<u8, Failure> {
     let started = Instant::now();
     let terminal = arguments.display.terminal();
-    let path = find_run(&arguments.results, &arguments.run)?;
-    refuse_watched(&path)?;
+    let path = find_experiment_run(&arguments.results, &arguments.run)?;
     let manifest = read_results::manifest(&path).map_err(Failure::failed)?;
     let mut overrides = arguments.overrides.all();
     overrides.extend(arguments.name.iter().map(|name| format!("--name={name}")));

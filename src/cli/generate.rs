@@ -6,7 +6,6 @@ use std::path::Path;
 use clap::{Args, Command, CommandFactory, Subcommand};
 use clap_complete::engine::{ArgValueCandidates, CompletionCandidate};
 use clap_complete::env::Shells;
-use clap_mangen::roff::{Roff, bold, roman};
 
 use super::terminal::{Failure, Terminal};
 use super::{CommandLine, RESULTS};
@@ -41,38 +40,6 @@ enum What {
     },
 }
 
-const ENVIRONMENT: &[(&str, &str)] = &[
-    ("XRUN_CACHE", "Directory of generated data and cached probes. Default: ~/.cache/xrun."),
-    ("XDG_STATE_HOME", "Directory of the key that signs this user's own results directories. Default: ~/.local/state."),
-    (
-        "XRUN__SECTION__KEY",
-        "Value of the experiment, with two underscores between section and key: XRUN__LIMITS__WORKERS=2. It overrides \
-         the file, and -s overrides it.",
-    ),
-    ("NO_COLOR", "Disables colours if set and not empty."),
-    ("CUDA_VISIBLE_DEVICES", "GPUs that are visible, also for cuda:N."),
-];
-
-const FILES: &[(&str, &str)] = &[
-    ("FILE.toml", "Experiment. `xrun new` prints one with every key, `xrun generate schema` its JSON Schema."),
-    ("results/<experiment>/<run>/", "Run: records, metrics, memory samples, checkpoints, report.html."),
-    ("results/<experiment>/latest", "Symlink to the newest run."),
-    ("results/<experiment>/<run>/summary.json", "Outcome of the run, written last."),
-    ("~/.cache/xrun", "Generated data and cached probes."),
-    ("~/.local/state/xrun/key", "Key that signs this user's own results directories."),
-];
-
-fn list(title: &str, entries: &[(&str, &str)]) -> Roff {
-    let mut section = Roff::new();
-    section.control("SH", [title]);
-    for (name, meaning) in entries {
-        section.control("TP", []);
-        section.text([bold(*name)]);
-        section.text([roman(*meaning)]);
-    }
-    section
-}
-
 pub fn run(arguments: &GenerateArguments, terminal: &Terminal) -> Result<u8, Failure> {
     match &arguments.what {
         What::Schema { record } => terminal.json(&schema_of(record)?),
@@ -96,21 +63,12 @@ fn schema_of(record: &str) -> Result<serde_json::Value, Failure> {
 fn manual(subcommand: Option<&str>) -> Result<String, Failure> {
     let mut command = CommandLine::command();
     command.build();
-    let mut page = Vec::new();
-    match subcommand {
-        None => {
-            clap_mangen::Man::new(command).render(&mut page).map_err(Failure::failed)?;
-            list("ENVIRONMENT", ENVIRONMENT).to_writer(&mut page).map_err(Failure::failed)?;
-            list("FILES", FILES).to_writer(&mut page).map_err(Failure::failed)?;
-        }
-        Some(name) => {
-            let unknown =
-                || Failure::Usage(format!("unknown subcommand `{name}`; see {} --help", invocation::program()));
-            let found = command.find_subcommand(name).cloned().ok_or_else(unknown)?;
-            let found = found.version(env!("CARGO_PKG_VERSION"));
-            clap_mangen::Man::new(found).render(&mut page).map_err(Failure::failed)?;
-        }
+    if let Some(name) = subcommand {
+        let unknown = || Failure::Usage(format!("unknown subcommand `{name}`; see {} --help", invocation::program()));
+        command = command.find_subcommand(name).cloned().ok_or_else(unknown)?.version(env!("CARGO_PKG_VERSION"));
     }
+    let mut page = Vec::new();
+    clap_mangen::Man::new(command).render(&mut page).map_err(Failure::failed)?;
     Ok(String::from_utf8_lossy(&page).into_owned())
 }
 

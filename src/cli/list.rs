@@ -24,10 +24,7 @@ use crate::units::pluralize;
 #[derive(Clone, Debug, Args)]
 pub struct ListArguments {
     /// Only runs of this experiment.
-    #[arg(value_name = "EXPERIMENT", conflicts_with = "experiment")]
-    named: Option<String>,
-    /// Only runs of this experiment.
-    #[arg(long, value_name = "EXPERIMENT")]
+    #[arg(value_name = "EXPERIMENT")]
     experiment: Option<String>,
     /// Only runs with this status.
     #[arg(long, value_enum, value_name = "STATUS")]
@@ -68,7 +65,7 @@ const KILLED_MAX: usize = 20;
 
 pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let results = &arguments.results.directory;
-    let experiment = arguments.experiment.as_ref().or(arguments.named.as_ref());
+    let experiment = arguments.experiment.as_ref();
     let by_run = arguments.status.is_some()
         || arguments.verdict.is_some()
         || arguments.training.is_some()

@@ -2,7 +2,6 @@
 
 mod blame;
 mod check;
-mod child_run;
 mod choice;
 mod command;
 mod compare;
@@ -10,11 +9,11 @@ mod contract;
 mod devices;
 mod dispatch;
 #[cfg(test)]
+#[path = "documents_tests.rs"]
 mod documents;
 mod ending;
 mod eval;
 mod export;
-mod extend;
 mod fail_on;
 mod fork;
 mod generate;
@@ -23,11 +22,9 @@ mod list;
 mod new;
 mod note;
 mod plan;
-mod plot;
 mod predict;
 mod programs;
 mod progress;
-mod project;
 mod remove;
 mod reproduce;
 mod resume;
@@ -119,9 +116,9 @@ enum Command {
     /// Forecast the memory of an experiment, check that it fits, or find the largest value that fits.
     #[command(after_help = EXIT_CODES)]
     Plan(PlanArguments),
-    /// Print a commented experiment file as a starting point, or create a project.
+    /// Print a commented experiment file as a starting point.
     New(NewArguments),
-    /// Resume a run that was stopped or killed, or train a finished run further.
+    /// Resume a run that was stopped or killed.
     #[command(after_help = EXIT_CODES)]
     Resume(resume::ResumeArguments),
     /// Start a new run from a checkpoint of a run, with other settings.
@@ -151,7 +148,7 @@ enum Command {
     /// Monitor runs: state, progress, memory by owner, and the verdict so far.
     #[command(after_help = top::HELP)]
     Top(top::TopArguments),
-    /// Serve a local page with all runs and sweeps, their curves and reports, or write it as files.
+    /// Serve a local page with all runs and sweeps, their curves and reports.
     #[command(after_help = ui::HELP)]
     Ui(ui::UiArguments),
     /// Judge whether memory grows, in a run, a memory.jsonl or a trace of another tool.
@@ -303,7 +300,7 @@ pub struct CheckArguments {
     #[arg(required_unless_present = "devices", value_name = "FILE", value_hint = ValueHint::FilePath)]
     files: Vec<PathBuf>,
     /// List the devices of this machine with their memory and driver, and what the unusable ones lack.
-    #[arg(long, conflicts_with_all = ["files", "set", "device", "resolved", "origins", "locked", "no_data", "strict", "format", "verbose"])]
+    #[arg(long, conflicts_with_all = ["files", "set", "device", "resolved", "origins", "locked", "no_data"])]
     devices: bool,
     #[command(flatten)]
     overrides: Overrides,
@@ -320,18 +317,8 @@ pub struct CheckArguments {
     /// Check the experiment files only, not the data.
     #[arg(long)]
     no_data: bool,
-    /// Fail if the data is too small for a setting that a run would lower, such as n_way or batch_size. Generates or tokenises
-    /// the data as a run does.
-    #[arg(long, conflicts_with = "no_data")]
-    strict: bool,
-    /// Format of problems.
-    #[arg(long, value_enum, value_name = "FORMAT", default_value = "human")]
-    format: check::Format,
-    /// Print also the values that are not defaults, with their origin.
-    #[arg(short, long, conflicts_with_all = ["json", "resolved", "origins", "format"])]
-    verbose: bool,
-    /// Print problems as JSON (--format json).
-    #[arg(long, conflicts_with_all = ["resolved", "origins", "format"])]
+    /// Print problems as JSON.
+    #[arg(long, conflicts_with_all = ["resolved", "origins"])]
     json: bool,
 }
 
@@ -354,21 +341,14 @@ pub struct PlanArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct NewArguments {
-    /// Pipeline, such as fewshot-detection. Default: list all.
+    /// Pipeline, such as fewshot-detection. Default: list all, and the examples for --like.
     pipeline: Option<String>,
-    /// List pipelines and the examples for --like.
-    #[arg(long, conflicts_with_all = ["pipeline", "like", "output", "project"])]
-    list: bool,
     /// Print an example, such as stage2, instead of a file with every key.
     #[arg(long, value_name = "EXAMPLE", conflicts_with = "pipeline")]
     like: Option<String>,
     /// Write to this new file.
     #[arg(short, long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     output: Option<PathBuf>,
-    /// Create a project in this directory: the experiment, its schema, a CI workflow, .gitignore and README. Existing files are
-    /// never overwritten.
-    #[arg(long, value_name = "DIR", conflicts_with = "output", value_hint = ValueHint::DirPath)]
-    project: Option<PathBuf>,
 }
 
 #[derive(Clone, Debug, Args)]

@@ -7,12 +7,12 @@ use crate::exit::{EXIT_DOES_NOT_FIT, exit_code};
 use crate::experiment::shape::{self, Shape};
 use crate::experiment::{Experiment, read, schema};
 use crate::invocation;
-use crate::plan::{Plan, describe, duration, fit};
+use crate::plan::{describe, duration, fit};
 use crate::printable;
 use crate::probe::ProbeError;
 use crate::probe::solve::{SearchEnd, Solution, solve};
 use crate::report::width;
-use crate::results::format::{Forecast, ForecastRow, Outcome};
+use crate::results::format::{Forecast, Outcome};
 use crate::run::prepare::Planned;
 use crate::task::TaskFacts;
 use crate::units::{Bytes, pluralize};
@@ -132,7 +132,7 @@ fn solve_for(key: &str, arguments: &PlanArguments, overrides: &[String], termina
     let effective_max = effective_max_of(key, &checked.experiment, terminal)?.map(|max| max.max(range.0));
     let range = (range.0, effective_max.map_or(range.1, |max| range.1.min(max)));
     let formatted = |value: u64| if in_bytes { format!("\"{}\"", Bytes(value).exact()) } else { value.to_string() };
-    let (mut bound, mut advice) = (String::new(), SolveAdvice::default());
+    let mut bound = String::new();
     let left = |value: u64| -> Result<i128, Failure> {
         let mut with = overrides.to_vec();
         with.push(format!("{key}={value}"));
@@ -144,7 +144,6 @@ fn solve_for(key: &str, arguments: &PlanArguments, overrides: &[String], termina
                 return Ok(-OUT_OF_MEMORY);
             }
         };
-        advice = SolveAdvice::new(&planned.plan, &forecast);
         let budgets = planned.memory_budgets();
         let (_, message) = fit::message(&forecast, &budgets);
         terminal.info(&format!("{key} = {}: {message}", formatted(value)));
@@ -156,7 +155,7 @@ fn solve_for(key: &str, arguments: &PlanArguments, overrides: &[String], termina
     if solution.end == SearchEnd::LargestAllowed && effective_max.is_some() {
         solution.end = SearchEnd::DoesNotMatter;
     }
-    report_solution(key, &solution, &formatted, (&bound, &advice), arguments.json, terminal);
+    report_solution(key, &solution, &formatted, &bound, arguments.json, terminal);
     Ok(if solution.value.is_some() { 0 } else { EXIT_DOES_NOT_FIT })
 }
 
@@ -178,53 +177,13 @@ fn effective_max(key: &str, facts: &TaskFacts) -> Option<u64> {
 /// Bytes assumed to be missing if a probe ran out of memory, since the real number is unknown.
 const OUT_OF_MEMORY: i128 = 1 << 40;
 
-/// Facts for advice if the key has no effect on memory.
-#[derive(Debug, Default)]
-struct SolveAdvice {
-    batch_items: u64,
-    /// Keys whose product is the number of items in a batch.
-    batch_keys: Vec<String>,
-    /// Largest part of the forecast.
-    largest: Option<ForecastRow>,
-}
-
-impl SolveAdvice {
-    fn new(plan: &Plan, forecast: &Forecast) -> Self {
-        Self {
-            batch_items: plan.facts.batch_items,
-            batch_keys: plan.facts.batch_keys.iter().map(|key| (*key).to_owned()).collect(),
-            largest: forecast.rows.iter().max_by_key(|row| row.bytes).cloned(),
-        }
-    }
-
-    /// Keys to solve for instead of this one.
-    fn other_keys(&self, key: &str) -> &[String] {
-        if key == BATCH_SIZE { &self.batch_keys } else { &[] }
-    }
-
-    fn message(&self, key: &str) -> String {
-        let largest = self.largest.as_ref().map_or_else(String::new, |row| {
-            format!("; the largest part is {}: {} ({})", row.name, Bytes(row.bytes), row.about)
-        });
-        match self.other_keys(key) {
-            [] => format!("memory does not depend on it here{largest}"),
-            keys => format!(
-                "a larger {key} has no effect, as a batch has only {} ({}); solve for {} instead{largest}",
-                pluralize(self.batch_items, "item"),
-                keys.join(" x "),
-                keys.join(" or ")
-            ),
-        }
-    }
-}
-
 const BATCH_SIZE: &str = "limits.batch_size";
 
 fn report_solution(
     key: &str,
     solution: &Solution,
     formatted: &dyn Fn(u64) -> String,
-    (bound, advice): (&str, &SolveAdvice),
+    bound: &str,
     json: bool,
     terminal: &Terminal,
 ) {
@@ -241,7 +200,6 @@ fn report_solution(
                 SearchEnd::GaveUp => "probe_limit",
             },
             "budget": bound,
-            "solve_for": advice.other_keys(key),
             "tried": tried.collect::<Vec<_>>(),
         }));
     }
@@ -253,14 +211,12 @@ fn report_solution(
                 SearchEnd::Found => format!("{fits} is the largest value that fits ({bound}); measured by probes"),
                 SearchEnd::LargestAllowed => format!("{fits} fits and is the largest value that is allowed"),
                 SearchEnd::DoesNotMatter => {
-                    format!("{fits} fits, as would larger values: {}", advice.message(key))
+                    format!("{fits} fits, as would larger values: memory does not depend on it from there on")
                 }
-                SearchEnd::GaveUp => {
-                    format!(
-                        "{fits} fits; larger values may fit too (stopped after {})",
-                        pluralize(solution.tried.len() as u64, "probe")
-                    )
-                }
+                SearchEnd::GaveUp => format!(
+                    "{fits} fits; larger values may fit too (stopped after {})",
+                    pluralize(solution.tried.len() as u64, "probe")
+                ),
             }
         }
     });
@@ -278,18 +234,5 @@ mod tests {
         assert_eq!(effective_max(BATCH_SIZE, &TaskFacts::new(10, &[])), None, "unknown");
         let solution = solve(4, (1, max), |_| Ok::<_, ()>(1 << 30)).unwrap();
         assert_eq!(solution.value, Some(32), "and not 65536: {solution:?}");
-    }
-
-    #[test]
-    fn advice_names_the_keys_that_set_the_size_of_a_batch() {
-        let keys = ["pipeline.fewshot-detection.n_way", "pipeline.fewshot-detection.n_query"];
-        let advice = SolveAdvice { batch_items: 32, batch_keys: keys.map(str::to_owned).to_vec(), largest: None };
-        assert_eq!(advice.other_keys(BATCH_SIZE), keys);
-        assert!(advice.other_keys("limits.prefetch").is_empty());
-        insta::assert_snapshot!(
-            advice.message(BATCH_SIZE),
-            @"a larger limits.batch_size has no effect, as a batch has only 32 items (pipeline.fewshot-detection.n_way x pipeline.fewshot-detection.n_query); solve for pipeline.fewshot-detection.n_way or pipeline.fewshot-detection.n_query instead"
-        );
-        insta::assert_snapshot!(advice.message("limits.prefetch"), @"memory does not depend on it here");
     }
 }

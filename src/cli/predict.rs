@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueHint};
 
 use super::eval::{CHANGEABLE, checkpoint_choice, plan_inference};
-use super::resume::{find_run, recorded_experiment, refuse_other_keys, refuse_watched};
+use super::resume::{find_experiment_run, recorded_experiment, refuse_other_keys};
 use super::terminal::{Failure, Terminal};
 use super::{Data, Display, Overrides, Results};
 use crate::files::layout;
@@ -52,8 +52,7 @@ pub struct PredictArguments {
 
 pub fn run(arguments: &PredictArguments) -> Result<u8, Failure> {
     let terminal = arguments.display.terminal();
-    let run = find_run(&arguments.results, &arguments.run)?;
-    refuse_watched(&run)?;
+    let run = find_experiment_run(&arguments.results, &arguments.run)?;
     let overrides = arguments.overrides.all();
     refuse_other_keys(&overrides, CHANGEABLE, "cannot be changed for a trained checkpoint", "train another model")?;
     if let Some(out) = &arguments.out {

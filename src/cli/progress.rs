@@ -36,16 +36,10 @@ pub fn observer(format: Progress, terminal: Terminal) -> Box<dyn Observer> {
     }
 }
 
-/// Shows that long work is in progress, until the spinner is dropped; without a terminal by a line at intervals. Shows nothing
-/// with `--quiet`.
+/// Shows that long work is in progress, until the spinner is dropped. Shows nothing with `--quiet` and without a terminal.
 pub fn spinner(terminal: Terminal, what: &'static str) -> Option<Spinner> {
-    if terminal.quiet {
+    if terminal.quiet || !terminal::stderr_is_terminal() {
         return None;
-    }
-    if !terminal::stderr_is_terminal() {
-        let start_time = Instant::now();
-        let report = move || terminal.info(&format!("{what}: {} so far", seconds(start_time.elapsed().as_secs_f64())));
-        return Some(Spinner { bar: None, _lines: Periodic::every(SPINNER_LINE_EVERY, report) });
     }
     let bar = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr_with_hz(5)).with_message(what);
     if let Ok(style) = ProgressStyle::with_template("{spinner} {msg} {time}") {
@@ -56,43 +50,18 @@ pub fn spinner(terminal: Terminal, what: &'static str) -> Option<Spinner> {
         bar.set_style(style.with_key("time", time));
     }
     bar.enable_steady_tick(Duration::from_millis(200));
-    Some(Spinner { bar: Some(bar), _lines: None })
+    Some(Spinner(bar))
 }
 
 /// Indicator of long work. Its line is cleared when it is dropped.
-pub struct Spinner {
-    bar: Option<ProgressBar>,
-    _lines: Option<Periodic>,
-}
+pub struct Spinner(ProgressBar);
 
 impl Drop for Spinner {
     fn drop(&mut self) {
-        if let Some(bar) = &self.bar {
-            bar.finish_and_clear();
-        }
+        self.0.finish_and_clear();
     }
 }
 
-/// Thread that does work periodically until this is dropped.
-struct Periodic(#[expect(dead_code, reason = "its drop ends the thread")] std::sync::mpsc::SyncSender<()>);
-
-impl Periodic {
-    /// Starts the thread; `None` if that fails.
-    fn every(period: Duration, mut work: impl FnMut() + Send + 'static) -> Option<Self> {
-        let (end, ended) = std::sync::mpsc::sync_channel::<()>(1);
-        let repeat = move || {
-            // Until the sender is dropped.
-            while ended.recv_timeout(period) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
-                work();
-            }
-        };
-        std::thread::Builder::new().name("xrun waiting".into()).spawn(repeat).ok()?;
-        Some(Self(end))
-    }
-}
-
-/// Interval of the lines of a spinner without a terminal.
-const SPINNER_LINE_EVERY: Duration = Duration::from_secs(10);
 /// Interval of the lines of progress without a bar.
 const LINE_EVERY: Duration = Duration::from_secs(5);
 
@@ -170,16 +139,16 @@ impl TextProgress {
         }
     }
 
-    /// Shows a step. `fields` are in order of importance, each with a short form; `left`: remaining seconds.
-    fn step(&mut self, step: u64, fields: &[[String; 2]], left: Option<f64>) {
+    /// Shows a step. `fields` are in order of importance; `left`: remaining seconds.
+    fn step(&mut self, step: u64, fields: &[String], left: Option<f64>) {
         if let Some(bar) = &self.bar {
             bar.set_position(step);
             bar.set_prefix(left_text(left, ""));
-            bar.set_message(join_forms(fields, message_width(terminal::stderr_width())));
+            bar.set_message(join_fitting(fields, message_width(terminal::stderr_width())));
             return;
         }
         // The step begins the line.
-        let own = fields.iter().map(|[whole, _]| whole.as_str()).filter(|field| !field.starts_with(STEP));
+        let own = fields.iter().map(String::as_str).filter(|field| !field.starts_with(STEP));
         let message = own.collect::<Vec<_>>().join(" · ");
         if step == self.steps || !self.printed_line || self.last_line.elapsed() >= LINE_EVERY {
             self.printed_line = true;
@@ -214,18 +183,20 @@ impl Observer for TextProgress {
                 loss::add(&mut self.losses, report.kind, report.loss, loss::averaging_window(Some(self.steps)));
                 // Most important first: fields that do not fit are omitted.
                 let [heap, rss, device] = memory.map(memory_texts).unwrap_or_default();
-                let alone = |field: String| [field.clone(), field];
                 let fields = [
-                    alone(format!("epoch {epoch}/{}", self.epochs)),
-                    [loss_text(&self.losses, report.kind), short_loss_text(&self.losses, report.kind)],
-                    [rss.clone(), rss.trim_start_matches(RSS).to_owned()],
-                    alone(suspect_text(suspects)),
-                    alone(format!("{STEP}{step}/{}", self.steps)),
-                    alone(device),
-                    alone(heap),
-                    alone(format!("{:.1} steps/s overall", self.steps_per_second(step))),
+                    format!("epoch {epoch}/{}", self.epochs),
+                    match self.bar.is_some() {
+                        true => short_loss_text(&self.losses, report.kind),
+                        false => loss_text(&self.losses, report.kind),
+                    },
+                    rss,
+                    suspect_text(suspects),
+                    format!("{STEP}{step}/{}", self.steps),
+                    device,
+                    heap,
+                    format!("{:.1} steps/s overall", self.steps_per_second(step)),
                 ];
-                let fields: Vec<[String; 2]> = fields.into_iter().filter(|[whole, _]| !whole.is_empty()).collect();
+                let fields: Vec<String> = fields.into_iter().filter(|field| !field.is_empty()).collect();
                 self.step(step, &fields, left.filter(|_| step < self.steps));
             }
             // One line that stays, whatever fits into the bar.
@@ -277,8 +248,6 @@ fn bar_width(columns: usize) -> usize {
 
 /// Beginning of the field with the number of the step.
 const STEP: &str = "step ";
-/// Beginning of the field with the RSS. A size alone can only be that in a narrow terminal.
-const RSS: &str = "RSS ";
 
 /// Columns left for the message next to the bar and the remaining time.
 fn message_width(columns: usize) -> usize {
@@ -289,36 +258,6 @@ fn message_width(columns: usize) -> usize {
         width => width + 1,
     };
     columns.saturating_sub(bar + LEFT)
-}
-
-/// Number of fields that are shown in their short form rather than omitted: epoch, loss, RSS.
-const IMPORTANT: usize = 3;
-
-/// Joins the fields that fit into `width` characters, most important first. The long form of an important field is shown only
-/// if no other important field is omitted for it.
-fn join_forms(fields: &[[String; 2]], width: usize) -> String {
-    const SEPARATOR: &str = " · ";
-    let joined = |shown: &[&str]| shown.join(SEPARATOR);
-    let fits = |shown: &[&str]| joined(shown).chars().count() <= width;
-    let (important, others) = fields.split_at(IMPORTANT.min(fields.len()));
-    let mut shown: Vec<&str> = important.iter().map(|[_, short]| short.as_str()).collect();
-    while shown.len() > 1 && !fits(&shown) {
-        shown.pop();
-    }
-    // The label of the RSS before the kinds of the loss, which take more room.
-    for at in (0..shown.len()).rev() {
-        let short = std::mem::replace(&mut shown[at], &important[at][0]);
-        if !fits(&shown) {
-            shown[at] = short;
-        }
-    }
-    for [whole, _] in others {
-        shown.push(whole);
-        if !fits(&shown) {
-            shown.pop();
-        }
-    }
-    joined(&shown)
 }
 
 /// Joins the fields that fit into `width` characters as a whole; the first one is always included.
@@ -412,7 +351,7 @@ fn metric_fields(metrics: &[(String, Option<f64>)], planned: &[Metric], best_by:
 /// Fields of a memory sample: heap, RSS, device; a field is empty where it is not measured.
 fn memory_texts(line: &MemoryLine) -> [String; 3] {
     let device = line.device.map(|pool| format!("device {} of {}", Bytes(pool.in_use), Bytes(pool.reserved)));
-    let rss = line.host.rss.map(|bytes| format!("{RSS}{}", Bytes(bytes)));
+    let rss = line.host.rss.map(|bytes| format!("RSS {}", Bytes(bytes)));
     [format!("heap {}", Bytes(line.host.heap)), rss.unwrap_or_default(), device.unwrap_or_default()]
 }
 
@@ -506,19 +445,6 @@ mod tests {
     use crate::pipelines::{fewshot_detection, qat_language_model};
 
     #[test]
-    fn periodic_work_is_repeated_until_it_is_dropped() {
-        let (sender, receiver) = std::sync::mpsc::sync_channel(64);
-        let periodic = Periodic::every(Duration::from_millis(2), move || {
-            let _ = sender.try_send(());
-        });
-        (0..3).for_each(|_| receiver.recv_timeout(Duration::from_secs(20)).unwrap());
-        drop(periodic);
-        // The thread ends and drops its sender.
-        while receiver.recv_timeout(Duration::from_secs(20)).is_ok() {}
-        assert_eq!(receiver.try_recv(), Err(std::sync::mpsc::TryRecvError::Disconnected));
-    }
-
-    #[test]
     fn fields_that_do_not_fit_are_omitted_as_a_whole() {
         let fields = ["epoch 1/10", "loss 1.7", "5.1 steps/s", "heap 16 MiB"].map(str::to_owned);
         assert_eq!(join_fitting(&fields, 80), "epoch 1/10 · loss 1.7 · 5.1 steps/s · heap 16 MiB");
@@ -531,22 +457,18 @@ mod tests {
         let mut losses = Vec::new();
         loss::add(&mut losses, "detection", 1.7241, 5.0);
         loss::add(&mut losses, "triplet", 0.0282, 5.0);
-        let two_losses = [loss_text(&losses, "triplet"), short_loss_text(&losses, "triplet")];
-        let alone = |text: &str| [text.to_owned(), text.to_owned()];
         let fields = [
-            alone("epoch 30/50"),
-            two_losses,
-            ["RSS 612.9 MiB", "612.9 MiB"].map(str::to_owned),
-            alone("step 358/600"),
-            alone("heap 204.3 MiB"),
-            alone("51.3 steps/s overall"),
-        ];
-        let shown = |columns: usize| join_forms(&fields, message_width(columns));
-        assert_eq!(shown(60), "epoch 30/50 · loss 1.72, 0.028 · 612.9 MiB");
+            "epoch 30/50",
+            &short_loss_text(&losses, "triplet"),
+            "RSS 612.9 MiB",
+            "step 358/600",
+            "heap 204.3 MiB",
+            "51.3 steps/s overall",
+        ]
+        .map(str::to_owned);
+        let shown = |columns: usize| join_fitting(&fields, message_width(columns));
+        assert_eq!(shown(62), "epoch 30/50 · loss 1.72, 0.028 · RSS 612.9 MiB");
         assert_eq!(shown(80), "epoch 30/50 · loss 1.72, 0.028 · RSS 612.9 MiB · step 358/600");
-        let whole = "epoch 30/50 · loss detection 1.7241, triplet 0.0282 · RSS 612.9 MiB";
-        assert_eq!(shown(100), whole);
-        assert_eq!(shown(140), format!("{whole} · step 358/600 · heap 204.3 MiB"));
         assert_eq!(shown(0), "epoch 30/50");
     }
 

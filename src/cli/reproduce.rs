@@ -1,13 +1,13 @@
 //! `xrun reproduce RUN`: run the experiment of an existing run again and compare the metrics.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Instant;
 
 use clap::Args;
 
 use super::command;
 use super::programs::{CommandLineOf, Programs};
-use super::resume::{find_run, recorded_experiment, refuse_other_keys, refuse_watched};
+use super::resume::{find_experiment_run, recorded_experiment, refuse_other_keys};
 use super::terminal::{Failure, Terminal};
 use super::training;
 use super::{Data, Display, Overrides, Results};
@@ -15,10 +15,10 @@ use crate::command::EarlyEnd;
 use crate::device::{self, DeviceKind};
 use crate::exit::exit_code;
 use crate::experiment::overrides::overridden_key;
-use crate::files::{file, layout, write};
+use crate::files::{layout, write};
 use crate::invocation;
 use crate::report;
-use crate::results::format::{Manifest, Outcome};
+use crate::results::format::Outcome;
 use crate::results::resolved;
 use crate::results::trust;
 use crate::run::fingerprint::{EXCLUDED_KEYS, data_path_keys};
@@ -68,8 +68,7 @@ fn tolerance(text: &str) -> Result<f64, String> {
 pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     let started = Instant::now();
     let terminal = arguments.display.terminal();
-    let path = find_run(&arguments.results, &arguments.run)?;
-    refuse_watched(&path)?;
+    let path = find_experiment_run(&arguments.results, &arguments.run)?;
     let original = Original::read(&path).map_err(Failure::failed)?;
     if original.last_step.is_none() {
         return Err(Failure::Failed(format!("{}: the run has no metrics to compare", path.display())));
@@ -85,13 +84,6 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     let changes = reproduce::changes(&original.manifest, &planned.plan, &chosen);
     for change in &changes {
         terminal.info(&format!("changed: {}", report::reproduction::change(change)));
-    }
-    if let Some(file) = changed_file(&path, &original.manifest) {
-        terminal.info(&format!(
-            "note: {} is different now; the experiment as it was is run, from {}",
-            file.display(),
-            path.join(layout::RESOLVED).display()
-        ));
     }
     let text = resolved::read_text(&path).map_err(Failure::failed)?;
     let new = NewRun {
@@ -133,19 +125,6 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     }
     Ok(reproduction.exit_code)
 }
-
-/// Experiment file of the original's command, if it is there and differs from the copy in the run.
-fn changed_file(run: &Path, manifest: &Manifest) -> Option<PathBuf> {
-    let copy = file::bytes(&run.join(layout::EXPERIMENT), EXPERIMENT_BYTES_MAX).ok()?;
-    let named =
-        manifest.command.iter().skip(1).map(Path::new).filter(|word| word.extension().is_some_and(|end| end == "toml"));
-    let places = named.flat_map(|word| [Path::new(&manifest.working_directory).join(word), word.to_path_buf()]);
-    let now = places.into_iter().find(|path| path.is_file())?;
-    (file::bytes(&now, EXPERIMENT_BYTES_MAX).ok()? != copy).then_some(now)
-}
-
-/// Largest size of an experiment file.
-const EXPERIMENT_BYTES_MAX: u64 = 4 * 1024 * 1024;
 
 /// Plans the experiment of the original on its device, without limits that only stop a run: a slower machine must not change
 /// the result.

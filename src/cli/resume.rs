@@ -1,4 +1,4 @@
-//! `xrun resume RUN`: resume a run that was stopped or killed, or train a finished run further.
+//! `xrun resume RUN`: resume a run that was stopped or killed.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,6 @@ use std::time::Instant;
 use clap::{Args, ValueHint};
 
 use super::command;
-use super::extend::ExtendArguments;
 use super::programs::{CommandLineOf, Programs};
 use super::terminal::{Failure, Terminal};
 use super::training;
@@ -58,8 +57,6 @@ pub struct ResumeArguments {
     #[arg(help = super::RUN_HELP, value_hint = ValueHint::DirPath)]
     run: String,
     #[command(flatten)]
-    extend: ExtendArguments,
-    #[command(flatten)]
     overrides: Overrides,
     /// Start even if the plan does not fit the limits or the machine.
     #[arg(long)]
@@ -81,7 +78,7 @@ pub struct ResumeArguments {
 }
 
 /// Refuses a run of `xrun watch`, which is not an experiment.
-pub fn refuse_watched(run: &Path) -> Result<(), Failure> {
+fn refuse_watched(run: &Path) -> Result<(), Failure> {
     let Ok(manifest) = read_results::manifest(run) else { return Ok(()) };
     if manifest.watched.is_none() || run.join(layout::RESOLVED).exists() {
         return Ok(());
@@ -92,6 +89,12 @@ pub fn refuse_watched(run: &Path) -> Result<(), Failure> {
         run.display(),
         words.join(" ")
     )))
+}
+
+/// Directory of the run of an experiment with this name; refuses a watched command.
+pub fn find_experiment_run(results: &Results, text: &str) -> Result<PathBuf, Failure> {
+    let run = find_run(results, text)?;
+    refuse_watched(&run).map(|()| run)
 }
 
 /// Directory of the run with this name. `latest` is resolved, because another run may start meanwhile.
@@ -118,8 +121,6 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     refuse_watched(&path)?;
     let overrides = arguments.overrides.all();
     refuse_fixed_keys(&overrides, &path)?;
-    let extend = arguments.extend;
-    let overrides: Vec<String> = overrides.into_iter().chain(extend.overrides()).collect();
     let checked = recorded_experiment(&path, &overrides)?;
     Programs::for_run(&path, &checked.experiment, CommandLineOf::Resume).check(arguments.allow_command)?;
     let directory = directory::reopen(&path).map_err(|error| match error.source.kind() {
@@ -130,11 +131,10 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     })?;
     // Only a command knows its own checkpoints.
     let from_start = arguments.from_start || checked.experiment.command().is_some();
-    let mut point =
-        resume::find_resume_point(&path, extend.is_requested(), from_start).map_err(|error| match error {
-            ResumeError::Ended { .. } => Failure::Usage(error.to_string()),
-            other => Failure::failed(other),
-        })?;
+    let mut point = resume::find_resume_point(&path, from_start).map_err(|error| match error {
+        ResumeError::Ended { .. } => Failure::Usage(error.to_string()),
+        other => Failure::failed(other),
+    })?;
     if !path.join(layout::SUMMARY).is_file() {
         explain_kill(&path, terminal);
     }
@@ -150,10 +150,6 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
     let mut experiment = checked.experiment;
     arguments.until.check(experiment.command().is_some())?;
     if experiment.command().is_some() {
-        if extend.is_requested() {
-            let message = "the length of a command is set by its own arguments; start a new run";
-            return Err(Failure::Usage(format!("{}: {message}", path.display())));
-        }
         let planned = Planned::new(experiment, terminal)?;
         return command::resume(directory, &mut point, planned, &overrides, &arguments.display, terminal);
     }
@@ -177,8 +173,6 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         let step = point.state.step;
         return Err(Failure::Usage(format!("--until {until}: the run is already at step {step}; choose a later step")));
     }
-    let planned_before = read_results::plan(&path).map_or(0, |plan| plan.steps);
-    extend.check(&planned.plan, &point.state, planned_before, terminal)?;
     match overrides.is_empty() {
         true => planned.plan.forecast = read_results::plan(&path).ok().and_then(|plan| plan.forecast),
         // A changed value, such as another batch size, may not fit.
@@ -259,22 +253,28 @@ pub fn new_run_advice(run: &Path, overrides: &[String]) -> String {
 
 /// Refuses overrides of keys that a resume cannot change, and names the command that can.
 fn refuse_fixed_keys(overrides: &[String], run: &Path) -> Result<(), Failure> {
-    let fixed = |text: &&String| !is_changeable(overridden_key(text));
     let (program, word) = (invocation::program(), printable::shell_word(&run.to_string_lossy()));
-    let mut problems = Problems::default();
-    for text in overrides.iter().filter(fixed) {
-        let key = overridden_key(text);
+    refuse_keys(overrides, CHANGEABLE, "cannot be changed by a resume", |key, text| {
+        if key.starts_with("model.") {
+            return new_run_advice(run, &[text.to_owned()]);
+        }
         let value = text.split_once('=').map_or("N", |(_, value)| value.trim());
-        let help = match key {
-            "training.epochs" => format!("`{program} resume {word} --epochs {value}` trains further"),
-            "training.max_steps" => format!("`{program} resume {word} --max-steps {value}` trains further"),
-            _ if key.starts_with("model.") => new_run_advice(run, std::slice::from_ref(text)),
-            _ => {
-                let set = printable::shell_word(&format!("{key}={value}"));
-                format!("`{program} fork {word} -s {set}` starts a new run from the last checkpoint")
-            }
-        };
-        problems.add(Problem::new(key, "cannot be changed by a resume").help(help));
+        let set = printable::shell_word(&format!("{key}={value}"));
+        format!("`{program} fork {word} -s {set}` starts a new run from the last checkpoint")
+    })
+}
+
+/// Refuses overrides of keys that are not in the list; `help` returns advice on a key and the text of its override.
+fn refuse_keys(
+    overrides: &[String],
+    changeable: &[&str],
+    message: &str,
+    help: impl Fn(&str, &str) -> String,
+) -> Result<(), Failure> {
+    let mut problems = Problems::default();
+    for text in overrides.iter().filter(|text| !is_among(changeable, overridden_key(text))) {
+        let key = overridden_key(text);
+        problems.add(Problem::new(key, message).help(help(key, text)));
     }
     Ok(problems.into_result()?)
 }
@@ -287,14 +287,7 @@ pub fn refuse_other_keys(
     message: &str,
     alternative: &str,
 ) -> Result<(), Failure> {
-    let mut problems = Problems::default();
-    for text in overrides {
-        let key = overridden_key(text);
-        if !is_among(changeable, key) {
-            let keys: Vec<String> = changeable.iter().map(|key| section_pattern(key)).collect();
-            let help = format!("{alternative}, or change one of: {}", keys.join(", "));
-            problems.add(Problem::new(key, message).help(help));
-        }
-    }
-    Ok(problems.into_result()?)
+    let keys: Vec<String> = changeable.iter().map(|key| section_pattern(key)).collect();
+    let help = format!("{alternative}, or change one of: {}", keys.join(", "));
+    refuse_keys(overrides, changeable, message, |_, _| help.clone())
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use clap::{Args, ValueHint};
 
 use super::terminal::{Failure, Terminal};
-use super::{RUN_HELP, Results, plot};
+use super::{RUN_HELP, Results};
 use crate::files::layout;
 use crate::killed;
 use crate::killed::KillReport;
@@ -22,11 +22,8 @@ pub struct ShowArguments {
     #[arg(help = RUN_HELP, default_value = "latest", value_hint = ValueHint::DirPath)]
     run: String,
     /// Show some ten lines, the verdict first.
-    #[arg(long, conflicts_with_all = ["json", "plot"])]
+    #[arg(long, conflicts_with = "json")]
     brief: bool,
-    /// Plot these series in the terminal: loss, rss, heap, device, learning_rate, gradient_norm, or a metric.
-    #[arg(long, value_name = "SERIES", value_delimiter = ',', conflicts_with = "json")]
-    plot: Vec<String>,
     #[command(flatten)]
     results: Results,
     /// Print as JSON.
@@ -37,18 +34,13 @@ pub struct ShowArguments {
 pub fn run(arguments: &ShowArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let results = &arguments.results.directory;
     if let Some(sweep) = find_sweep(results, &arguments.run) {
-        if arguments.brief || !arguments.plot.is_empty() {
-            let message = format!("{}: a sweep; --brief and --plot show a run", arguments.run);
-            return Err(Failure::Usage(message));
+        if arguments.brief {
+            return Err(Failure::Usage(format!("{}: a sweep; --brief shows a run", arguments.run)));
         }
         return show_sweep(&sweep, arguments.json, terminal);
     }
     let run = index::find(results, &arguments.run)?;
     let view = open(&run).map_err(Failure::failed)?;
-    if !arguments.plot.is_empty() {
-        terminal.print(&plot::plot(&view, &arguments.plot, terminal.width()).map_err(Failure::Usage)?);
-        return Ok(0);
-    }
     if arguments.brief {
         terminal.print(&summary::brief(&view, terminal.width()));
         return Ok(0);

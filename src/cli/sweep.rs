@@ -17,7 +17,6 @@ use crate::experiment::read_sweep::{self, SweepFile};
 use crate::experiment::sweep::SweepMethod;
 use crate::files::layout;
 use crate::invocation;
-use crate::plan::shorten;
 use crate::results::format::Outcome;
 use crate::results::trust;
 use crate::stop::StopSignal;
@@ -72,12 +71,6 @@ pub struct SweepArguments {
     /// Name of the directory below the results, in place of `experiment.name`.
     #[arg(long, value_name = "NAME")]
     name: Option<String>,
-    /// A short run of each trial in which everything happens once, as with `xrun --steps`.
-    #[arg(long, value_name = "STEPS", value_parser = clap::value_parser!(u64).range(1..), conflicts_with_all = ["resume", "collect"])]
-    steps: Option<u64>,
-    /// A short run of each trial of 20 steps with small validations, to see that every trial works.
-    #[arg(long, conflicts_with_all = ["steps", "resume", "collect"])]
-    smoke: bool,
     /// Number of runs at the same time, or `auto`: as many as fit by their memory forecasts, at most one per processor.
     /// Runs that share the machine are slower than one alone.
     #[arg(long, value_name = "COUNT", default_value = "1")]
@@ -167,7 +160,7 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
             OpenSweep { directory, record, launcher_kind, launcher: None, allowed: arguments.allow_command }
         }
         (None, Some(file)) => {
-            let sweep_file = sweep_file(file, arguments, terminal)?;
+            let sweep_file = read_sweep::read(file, &overrides(arguments), super::environment())?;
             let planned = plan::plan(&sweep_file)?;
             planned.warning.iter().for_each(|warning| terminal.info(&format!("warning: {warning}")));
             if arguments.dry_run {
@@ -388,24 +381,6 @@ impl RunCounts {
 
 fn resume_hint(sweep: &Path) -> String {
     format!("to continue: {} sweep --resume {}", invocation::program(), sweep.display())
-}
-
-/// Reads the sweep file, shortened by `--steps` or `--smoke`.
-fn sweep_file(file: &Path, arguments: &SweepArguments, terminal: Terminal) -> Result<SweepFile, Failure> {
-    let mut overrides = overrides(arguments);
-    let sweep_file = read_sweep::read(file, &overrides, super::environment())?;
-    let Some(steps) = arguments.steps.or(arguments.smoke.then_some(shorten::SMOKE_STEPS)) else {
-        return Ok(sweep_file);
-    };
-    let (mut set, whole) = plan::shortened(&sweep_file, steps, arguments.smoke)?;
-    let words = if set.is_empty() { "no changes needed".to_owned() } else { set.join(", ") };
-    terminal.info(&format!("{steps} of {whole} steps: {words}"));
-    if arguments.name.is_none() {
-        set.push(shorten::name_override(&sweep_file.base));
-    }
-    set.extend(sweep_search::shortened(&sweep_file.sweep, whole, steps));
-    overrides.extend(set);
-    Ok(read_sweep::read(file, &overrides, super::environment())?)
 }
 
 fn overrides(arguments: &SweepArguments) -> Vec<String> {

@@ -1,7 +1,6 @@
 //! Messages and settings of a sweep that searches.
 
 use crate::experiment::launcher::Slurm;
-use crate::experiment::sweep::{self, Sweep};
 use crate::sweep::records::search::{Search, SearchMethod};
 use crate::sweep::records::sweep::SweepRecord;
 use crate::sweep::search::with_known_trials;
@@ -20,14 +19,6 @@ pub fn description(search: &Search) -> String {
             format!("{trials} trials, the first {} at random and the others chosen {by}", tpe.startup.min(*trials))
         }
     }
-}
-
-/// The first rung of a sweep that was made as short as `steps`, at the same fraction of a run.
-pub fn shortened(sweep: &Sweep, whole: u64, steps: u64) -> Option<String> {
-    let first = sweep.asha.min_steps.filter(|_| sweep.method == sweep::SweepMethod::Asha && steps < whole)?;
-    // Rounded up: with more rungs than before, too few trials might reach the last.
-    let first = (u128::from(first) * u128::from(steps)).div_ceil(u128::from(whole));
-    Some(format!("sweep.asha.min_steps={}", first.max(1)))
 }
 
 /// The sweep with all trials that are known, and the Slurm settings with the number of jobs of a search.

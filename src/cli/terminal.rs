@@ -72,7 +72,7 @@ impl Terminal {
     fn note(self, text: &str) {
         match self.events {
             true => self.event(&serde_json::json!({ "event": "note", "text": text })),
-            false => self.line(&folded(&escape_control(text))),
+            false => self.line(&folded(&printable::lines(text))),
         }
     }
 
@@ -87,7 +87,7 @@ impl Terminal {
             return self.event(&serde_json::json!({ "event": "error", "message": text }));
         }
         let (start, end) = if stderr_has_colours() { (RED, PLAIN) } else { ("", "") };
-        let text = folded(&format!("error: {}", escape_control(text)));
+        let text = folded(&format!("error: {}", printable::lines(text)));
         self.line(&format!("{start}error{end}{}", text.trim_start_matches("error")));
     }
 
@@ -105,7 +105,7 @@ impl Terminal {
         if self.events || !stderr_has_colours() {
             return self.note(&text);
         }
-        let folded = folded(&escape_control(&text));
+        let folded = folded(&printable::lines(&text));
         let (label, rest) = folded.split_once(": ").unwrap_or((&folded, ""));
         self.line(&format!("{colour}{label}{PLAIN}: {rest}"));
     }
@@ -206,21 +206,6 @@ fn stderr_terminal_width() -> Option<usize> {
 /// Returns true if stderr is a terminal.
 pub fn stderr_is_terminal() -> bool {
     std::io::stderr().is_terminal()
-}
-
-/// Escapes control characters, so that untrusted text cannot control the terminal.
-fn escape_control(text: &str) -> String {
-    let mut escaped = String::with_capacity(text.len());
-    for character in text.chars() {
-        match character {
-            '\n' | '\t' => escaped.push(character),
-            control if control.is_control() => escaped.extend(control.escape_default()),
-            // Bidirectional overrides and isolates.
-            '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' => escaped.extend(character.escape_unicode()),
-            other => escaped.push(other),
-        }
-    }
-    escaped
 }
 
 /// Escapes characters in JSON that could control the terminal; the value is unchanged. JSON already escapes characters below
@@ -339,10 +324,5 @@ mod tests {
         let text = escape_json(&serde_json::to_string_pretty(&value).unwrap());
         assert!(text.contains("a\\u202eb\\u009b2J\\ufeff è 猫") && text.contains("\\u007f"), "{text}");
         assert_eq!(serde_json::from_str::<serde_json::Value>(&text).unwrap(), value);
-    }
-
-    #[test]
-    fn control_characters_are_escaped() {
-        assert_eq!(escape_control("a\x1b[2Jb\u{7}\u{202e}c\n"), "a\\u{1b}[2Jb\\u{7}\\u{202e}c\n");
     }
 }

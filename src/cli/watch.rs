@@ -57,7 +57,7 @@ pub struct WatchArguments {
     #[arg(long, value_name = "FRACTION", default_value_t = STOP_FRACTION, value_parser = fraction)]
     at: f64,
     /// Signal to send first at a limit, so that the command can save a checkpoint.
-    #[arg(long, value_parser = choice::signal(), value_name = "SIGNAL", default_value = "TERM", ignore_case = true)]
+    #[arg(long, value_parser = choice::parser(Signal::as_str), value_name = "SIGNAL", default_value = "TERM")]
     signal: Signal,
     /// Time between that signal and SIGKILL.
     #[arg(long, value_name = "TIME", default_value = "30s")]
@@ -164,15 +164,9 @@ fn request(arguments: &WatchArguments) -> Result<WatchRequest, Failure> {
             return Err(Failure::Usage(format!("{option}: expected a size such as 14GiB, found 0")));
         }
     }
-    let steps = match (arguments.steps.as_deref(), arguments.steps_file.clone().map(StepSource::File)) {
-        (_, Some(source)) => Some(source),
-        (None | Some(RECOGNISE), None) => Some(StepSource::Recognised),
-        (Some(NO_STEPS), None) => None,
-        (Some(text), None) => {
-            let pattern = StepPattern::new(text).map_err(|error| Failure::Usage(format!("--steps: {error}")))?;
-            Some(StepSource::Output(pattern))
-        }
-    };
+    let file = arguments.steps_file.clone().map(StepSource::File);
+    let steps =
+        step_source(arguments.steps.as_deref(), file).map_err(|error| Failure::Usage(format!("--steps: {error}")))?;
     Ok(WatchRequest {
         name: name(arguments)?,
         command: arguments.command.clone(),
@@ -200,6 +194,16 @@ fn request(arguments: &WatchArguments) -> Result<WatchRequest, Failure> {
         patch: patch(arguments)?,
         explain: arguments.explain,
         steps,
+    })
+}
+
+/// Source of steps: the one that is given, else the output by `pattern`, which may also be a word.
+pub fn step_source(pattern: Option<&str>, given: Option<StepSource>) -> Result<Option<StepSource>, String> {
+    Ok(match (pattern, given) {
+        (_, Some(given)) => Some(given),
+        (Some(NO_STEPS), None) => None,
+        (Some(RECOGNISE) | None, None) => Some(StepSource::Recognised),
+        (Some(pattern), None) => Some(StepSource::Output(StepPattern::new(pattern)?)),
     })
 }
 

@@ -38,9 +38,6 @@ fn help_and_manual_name_every_subcommand_and_the_exit_codes() {
     for code in [0, 1, 2, 3, 4, 5, 6, 7, 8, 70] {
         assert!(help.out.contains(&format!("\n{code:>5}  ")), "{code}: {help:?}");
     }
-    for word in [".SH ENVIRONMENT", "XRUN_CACHE", "CUDA_VISIBLE_DEVICES", ".SH FILES", "summary.json"] {
-        assert!(manual.out.contains(word), "{word} is not in the manual");
-    }
 }
 
 /// Completions of the last of these words, as the script of bash asks for them.
@@ -175,7 +172,7 @@ fn an_answer_that_cannot_be_written_is_a_failure_and_a_reader_that_left_is_not()
 #[test]
 fn a_file_to_start_from_names_its_schema_and_examples_run_as_they_are() {
     let workplace = Workplace::new();
-    let listed = workplace.xrun(&["new", "--list"]);
+    let listed = workplace.xrun(&["new"]);
     assert!(listed.out.contains("fewshot-detection") && listed.out.contains("xrun new --like EXAMPLE"), "{listed:?}");
     let template = workplace.xrun(&["new", "dummy"]).out;
     let schema = template.lines().next().unwrap().strip_prefix("#:schema ").unwrap().to_owned();
@@ -186,10 +183,7 @@ fn a_file_to_start_from_names_its_schema_and_examples_run_as_they_are() {
         workplace.exits(0, &["new", "--like", name, "-o", &file]);
         let output = workplace.xrun(&["check", "--no-data", &file]);
         let text = std::fs::read_to_string(workplace.path(&file)).unwrap();
-        // Public data is somewhere else on each machine.
-        let needs_data = text.contains("${XRUN_REAL_DATA}");
-        assert_eq!(output.code, if needs_data { 2 } else { 0 }, "{output:?}");
-        assert_eq!(output.err.contains("XRUN_REAL_DATA"), needs_data, "{output:?}");
+        assert_eq!(output.code, 0, "{output:?}");
         assert!(!text.contains("extends"), "{name} needs another file");
         assert!(text.starts_with(&format!("#:schema {schema}\n")), "{name}");
     }
@@ -198,16 +192,6 @@ fn a_file_to_start_from_names_its_schema_and_examples_run_as_they_are() {
         "template_with_a_typo",
         without_pipelines(&workplace.exits(2, &["new", "fewshot-detecton"]).err)
     );
-}
-
-#[test]
-fn problems_are_printed_as_annotations_of_github() {
-    let workplace = Workplace::with("wrong.toml", "[pipeline.dummy]\n[limits]\nworkrs = 2\n");
-    workplace.file("right.toml", "[pipeline.dummy]\n");
-    let output = workplace.exits(2, &["check", "right.toml", "wrong.toml", "--format", "github"]);
-    assert!(output.out.starts_with("::error file=wrong.toml,line=3,col=1,title=limits.workrs::"), "{output:?}");
-    insta::assert_snapshot!(output.out);
-    assert_eq!(workplace.xrun(&["check", "right.toml", "--format", "github"]).out, "");
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::workplace::{Output, Workplace, cache, lines_with, redacted, redacted_names};
+use crate::workplace::{Output, Workplace, lines_with, redacted, redacted_names};
 
 const MINE: &str = "[pipeline.fewshot-detection]\n[model.reference-detector]\n[dataset.coco]\n\
                     path = \"data\"\n";
@@ -195,30 +195,6 @@ fn a_data_set_that_is_too_small_for_an_episode_says_so_in_check_console_and_plan
 }
 
 #[test]
-fn a_second_look_reads_nothing_again_and_a_change_is_seen() {
-    let workplace = Workplace::with("mine.toml", MINE);
-    let mut data = coco(&workplace);
-    write(&workplace, "data/annotations.json", &data);
-    let old = std::time::SystemTime::now() - std::time::Duration::from_secs(60);
-    let age = |name: &str| {
-        let file = std::fs::OpenOptions::new().write(true).open(workplace.path(name)).unwrap();
-        file.set_modified(old).unwrap();
-    };
-    age("data/annotations.json");
-    // The times of change are of now: only after two seconds is a look remembered.
-    std::thread::sleep(std::time::Duration::from_millis(2100));
-    assert_eq!(check(&workplace, &["-s", HELD_OUT]).code, 0);
-    let inspections = || std::fs::read_dir(cache().join("inspections")).into_iter().flatten().count();
-    let before = inspections();
-    assert!(before > 0);
-    assert_eq!(check(&workplace, &["-s", HELD_OUT, "-s", "optimizer.adamw.learning_rate=0.1"]).code, 0);
-    assert_eq!(inspections(), before, "another learning rate is no other data");
-    data["annotations"][0]["category_id"] = json!(99);
-    write(&workplace, "data/annotations.json", &data);
-    assert_eq!(check(&workplace, &["-s", HELD_OUT]).code, 2);
-}
-
-#[test]
 fn all_mistakes_of_both_question_files_are_told_at_once() {
     let workplace = Workplace::with(
         "asked.toml",
@@ -284,7 +260,7 @@ fn cocos_usual_two_files_are_taken_as_they_are_and_can_be_named() {
 const CLASSIFICATION: &str = "[pipeline.image-classification]\nimage_size = 32\n[model.resnet]\n";
 
 #[test]
-fn a_strict_check_refuses_what_a_run_would_lower() {
+fn a_check_tells_what_a_run_would_lower() {
     let workplace = Workplace::new();
     for name in ["cat/1.png", "cat/2.png", "dog/3.png", "dog/4.png"] {
         write_image(&workplace, &format!("mydata/{name}"), 7);
@@ -293,14 +269,6 @@ fn a_strict_check_refuses_what_a_run_would_lower() {
     workplace.file("mine.toml", &format!("{CLASSIFICATION}{data}"));
     let output = workplace.exits(0, &["check", "mine.toml", "--json"]);
     assert_eq!(output.json()[0]["data"]["lowered"][0]["used"], 2, "{output:?}");
-    let strict = workplace.xrun(&["check", "mine.toml", "--strict", "--json"]);
-    let problem = &strict.json()[0]["problems"][0];
-    assert_eq!(
-        (strict.code, &problem["key"], &problem["line"]),
-        (2, &json!("training.batch_size"), &json!(7)),
-        "{strict:?}"
-    );
-    workplace.exits(0, &["check", "mine.toml", "--strict", "-s", "training.batch_size=2"]);
 }
 
 #[test]

@@ -29,7 +29,7 @@ fn runs_are_chosen_by_experiment_state_verdict_and_value() {
     let workplace = workplace();
     let count = |arguments: &[&str]| listed(&workplace, arguments).len();
     assert_eq!(count(&[]), 4);
-    assert_eq!((count(&["small"]), count(&["--experiment", "large"])), (3, 1));
+    assert_eq!((count(&["small"]), count(&["large"])), (3, 1));
     assert_eq!((count(&["--status", "finished"]), count(&["--status", "diverged"])), (3, 1));
     assert_eq!(count(&["--status", "time-limit"]), 0);
     assert_eq!(count(&["-s", "optimizer.adamw.learning_rate=0.0002"]), 1);
@@ -92,7 +92,7 @@ fn what_does_not_exist_is_an_error_with_what_was_probably_meant() {
     let (workplace, mut messages) = (workplace(), String::new());
     for arguments in [
         &["smal"][..],
-        &["--experiment", "nope"],
+        &["nope"],
         &["--sort", "step"],
         &["--sort", "training.epoch"],
         &["-s", "limits.worker=2"],
@@ -177,14 +177,8 @@ fn a_fresh_clone_names_its_committed_results() {
 }
 
 #[test]
-fn a_run_is_shown_briefly_and_plotted() {
+fn a_run_is_shown_briefly() {
     let workplace = Workplace::ran("good", "[pipeline.dummy]\n");
     let output = workplace.xrun(&["show", "--brief"]);
     assert!(output.code == 0 && output.out.starts_with("verdict ") && output.out.lines().count() <= 11, "{output:?}");
-    let output = workplace.exits(0, &["show", "good", "--plot", "loss,rss,score"]);
-    let titles = ["loss, moving average", "rss: ", "score: "];
-    assert!(titles.iter().all(|title| output.out.lines().any(|line| line.starts_with(title))), "{}", output.out);
-    let output = workplace.xrun_within(60, &["show", "good", "--plot", "loss"]);
-    assert!(output.out.lines().all(|line| line.chars().count() <= 60), "{}", output.out);
-    insta::assert_snapshot!("no_such_series", workplace.exits(2, &["show", "good", "--plot", "los"]).err);
 }

@@ -36,7 +36,6 @@ mod habits;
 mod hostile;
 #[cfg(feature = "train")]
 mod hugging_face;
-mod init;
 mod interruption;
 mod keep;
 #[cfg(target_os = "linux")]
@@ -55,6 +54,7 @@ mod privacy;
 #[cfg(feature = "train")]
 mod quantised_training;
 mod reference;
+mod reference_manual;
 mod removal;
 mod reproduction;
 mod schemas;

@@ -5,8 +5,10 @@
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
-use xrun::experiment::{reference, schema};
+use xrun::experiment::schema;
 use xrun::schemas;
+
+use crate::reference_manual::reference;
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -17,7 +19,7 @@ fn generated() -> Vec<(PathBuf, String)> {
     let pretty = |value: &Value| serde_json::to_string_pretty(value).unwrap() + "\n";
     let mut files = vec![
         (root().join("schemas/experiment.schema.json"), pretty(&known())),
-        (root().join("docs/reference.md"), reference::reference()),
+        (root().join("docs/reference.md"), reference()),
     ];
     for (name, record) in schemas::record_schemas() {
         files.push((root().join(format!("schemas/{name}.schema.json")), pretty(&record)));

@@ -190,14 +190,6 @@ fn a_run_stops_after_the_step_that_it_is_told_and_goes_on_as_if_it_had_not() {
 }
 
 #[test]
-fn a_smoke_run_of_a_search_has_all_its_rungs() {
-    let workplace = Workplace::with("half.toml", HALVING);
-    workplace.exits(0, &["sweep", "half.toml", "--smoke", "-q"]);
-    let table = json(&workplace.latest_sweep("half-short").join("table.json"));
-    assert_eq!((&table["rungs"][2], table["rungs"].as_array().unwrap().len()), (&20.into(), 3));
-}
-
-#[test]
 fn what_a_search_cannot_do_is_said_before_anything_runs() {
     let workplace = Workplace::new();
     let mut refusals = String::new();

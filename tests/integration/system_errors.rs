@@ -126,6 +126,8 @@ fn a_file_system_without_lock_service_is_named_and_leaves_no_empty_run() {
     assert_eq!(std::fs::read_dir(workplace.path("other/cut")).unwrap().count(), 0);
     let before = contents(&run);
     assert_eq!(faulty(&workplace, &["resume", run.to_str().unwrap()], &refusing).status().unwrap().code(), Some(1));
+    let kept = Output::from(faulty(&workplace, &["rm", "--yes", run.to_str().unwrap()], &refusing).output().unwrap());
+    assert!(kept.code == 1 && kept.err.contains("start its lock service"), "{kept:?}");
     assert!(contents(&run) == before);
 }
 

@@ -12,7 +12,8 @@ use crate::workplace::{Workplace, json, text, wait_until};
 /// A terminal whose session a program leads.
 pub struct Terminal {
     pub ours: File,
-    pub theirs: OwnedFd,
+    /// Keeps the terminal open.
+    _theirs: OwnedFd,
     pub child: Child,
     seen: Vec<u8>,
 }
@@ -37,7 +38,7 @@ impl Terminal {
             })
         };
         let child = command.env_remove("COLUMNS").stdin(end()).stdout(end()).stderr(end()).spawn().unwrap();
-        Self { ours, theirs, child, seen: Vec::new() }
+        Self { ours, _theirs: theirs, child, seen: Vec::new() }
     }
 
     /// All that was written so far, as text.
@@ -54,17 +55,6 @@ impl Terminal {
 
     pub fn wait_for(&mut self, text: &str) {
         wait_until(text, || self.text().contains(text));
-    }
-
-    /// Terminal modes that determine how keys and characters are handled.
-    pub fn settings(&self) -> [u32; 3] {
-        let mut settings = std::mem::MaybeUninit::<libc::termios>::uninit();
-        // SAFETY: the place lives until the call returns, and is read only where it was filled.
-        let settings = unsafe {
-            assert_eq!(libc::tcgetattr(self.theirs.as_raw_fd(), settings.as_mut_ptr()), 0);
-            settings.assume_init()
-        };
-        [settings.c_iflag, settings.c_oflag, settings.c_lflag]
     }
 
     /// Types a command of a shell, whose prompt must be there: what is typed before may be lost.

@@ -1,4 +1,4 @@
-//! `xrun ui`: the server over a real socket, what it refuses, and the exported page.
+//! `xrun ui`: the server over a real socket, and what it refuses.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::workplace::{Workplace, end, json, skipped, text, wait_until};
+use crate::workplace::{Workplace, end, json, skipped, wait_until};
 
 /// A served results directory.
 struct Served {
@@ -182,35 +182,8 @@ fn a_hostile_report_gets_no_script_and_no_origin() {
     assert!(policy.contains("sandbox;") && !policy.contains("script-src"), "{policy}");
 }
 
-/// Embedded data of an exported page.
-fn data(page: &str) -> Value {
-    let (_, rest) = page.split_once("<script id=\"data\" type=\"application/json\">").unwrap();
-    serde_json::from_str(rest.split_once("</script>").unwrap().0).unwrap()
-}
-
 #[test]
-fn an_export_has_the_list_the_curves_and_all_reports() {
-    let workplace = workplace();
-    assert_eq!(workplace.exits(0, &["ui", "--export", "site"]).out.trim(), "site/index.html");
-    let data = data(&text(&workplace.path("site/index.html")));
-    let runs = data["runs.json"]["runs"].as_array().unwrap();
-    assert_eq!(runs.len(), 4);
-    for run in runs {
-        let id = run["id"].as_str().unwrap();
-        assert!(
-            data[format!("curves/{id}.json")]["curves"].as_array().is_some_and(|curves| !curves.is_empty()),
-            "{id}"
-        );
-        assert!(text(&workplace.path(&format!("site/report/{id}.html"))).contains(">finished<"));
-    }
-    let sweep = data["runs.json"]["sweeps"][0]["id"].as_str().unwrap();
-    assert!(workplace.path(&format!("site/sweep/{sweep}.html")).is_file());
-    let again = workplace.xrun(&["ui", "--export", "site"]);
-    assert!(again.code == 2 && again.err.contains("not empty"), "{again:?}");
-}
-
-#[test]
-fn a_browser_shows_the_rows_of_the_served_and_of_the_exported_page() {
+fn a_browser_shows_the_rows_of_the_page() {
     let Some(chromium) = ["chromium", "chromium-browser", "google-chrome"].into_iter().find(|name| {
         Command::new(name)
             .arg("--version")
@@ -226,24 +199,19 @@ fn a_browser_shows_the_rows_of_the_served_and_of_the_exported_page() {
     let mut notes = json(&workplace.latest("trial").join("manifest.json"));
     notes = serde_json::json!({ "version": notes["version"], "tags": ["<img src=x onerror=alert(1)>"], "notes": [] });
     std::fs::write(hostile, notes.to_string()).unwrap();
-    workplace.exits(0, &["ui", "--export", "site"]);
     let served = Served::new(&workplace);
-    let site = workplace.path("site/index.html");
-    for address in [format!("http://127.0.0.1:{}/{}/", served.port, served.token), format!("file://{}", site.display())]
-    {
-        let profile = tempfile::tempdir().unwrap();
-        let output = Command::new(chromium)
-            .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
-            .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
-            .args(["--virtual-time-budget=4000", "--dump-dom"])
-            .arg(format!("--user-data-dir={}", profile.path().display()))
-            .arg(&address)
-            .output()
-            .unwrap();
-        let page = String::from_utf8_lossy(&output.stdout).into_owned();
-        let rows = page.matches("type=\"checkbox\" aria-label=\"curves of ").count();
-        assert_eq!(rows, 2, "{address}: {page}");
-        assert!(page.contains("2 of 4 runs") && page.contains("trial/sweeps/"), "{address}: {page}");
-        assert!(page.contains("&lt;img src=x") && !page.contains("<img"), "{address}: {page}");
-    }
+    let profile = tempfile::tempdir().unwrap();
+    let output = Command::new(chromium)
+        .args(["--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"])
+        .args(["--disable-background-networking", "--disable-component-update", "--disable-sync"])
+        .args(["--virtual-time-budget=4000", "--dump-dom"])
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg(format!("http://127.0.0.1:{}/{}/", served.port, served.token))
+        .output()
+        .unwrap();
+    let page = String::from_utf8_lossy(&output.stdout).into_owned();
+    let rows = page.matches("type=\"checkbox\" aria-label=\"curves of ").count();
+    assert_eq!(rows, 2, "{page}");
+    assert!(page.contains("2 of 4 runs") && page.contains("trial/sweeps/"), "{page}");
+    assert!(page.contains("&lt;img src=x") && !page.contains("<img"), "{page}");
 }

@@ -139,7 +139,7 @@ impl Samples {
 }
 
 /// Live memory of one call stack.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Site {
     /// Estimated bytes.
     pub bytes: f64,
@@ -188,12 +188,7 @@ pub fn stop(steps_min: u64, sites_max: usize) -> Vec<Site> {
     let live = samples.places.iter().filter(|sample| sample.address != 0);
     let mut sites: HashMap<Vec<usize>, Site> = HashMap::new();
     for sample in live.filter(|sample| now - sample.moment >= steps_min) {
-        let site = sites.entry(sample.frames[..sample.depth as usize].to_vec()).or_insert_with(|| Site {
-            bytes: 0.0,
-            allocations: 0.0,
-            samples: 0,
-            frames: Vec::new(),
-        });
+        let site = sites.entry(sample.frames[..sample.depth as usize].to_vec()).or_default();
         site.bytes += f64::from(sample.weight) * sample.size as f64;
         site.allocations += f64::from(sample.weight);
         site.samples += 1;

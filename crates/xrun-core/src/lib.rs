@@ -29,5 +29,5 @@ count_heap!();
 #[cfg(test)]
 #[ctor::ctor(unsafe)]
 fn register() {
-    pipelines::kinds().register();
+    pipelines::register_kinds();
 }

@@ -62,31 +62,18 @@ impl Serialize for Bytes {
     }
 }
 
-struct BytesVisitor;
-
-impl de::Visitor<'_> for BytesVisitor {
-    type Value = Bytes;
-
-    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        formatter.write_str("a size such as \"300 MiB\" or an integer of bytes")
-    }
-
-    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Bytes, E> {
-        Ok(Bytes(value))
-    }
-
-    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Bytes, E> {
-        u64::try_from(value).map(Bytes).map_err(|_| E::invalid_value(de::Unexpected::Signed(value), &self))
-    }
-
-    fn visit_str<E: de::Error>(self, text: &str) -> Result<Bytes, E> {
-        text.parse().map_err(E::custom)
-    }
-}
-
 impl<'de> Deserialize<'de> for Bytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(BytesVisitor)
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "expected a size such as \"300 MiB\" or an integer of bytes")]
+        enum Written {
+            Number(u64),
+            Text(String),
+        }
+        match Written::deserialize(deserializer)? {
+            Written::Number(bytes) => Ok(Self(bytes)),
+            Written::Text(text) => text.parse().map_err(de::Error::custom),
+        }
     }
 }
 

@@ -23,19 +23,18 @@ pub mod transform;
 pub mod voc;
 pub mod yolo;
 
-use xrun_core::experiment::kinds::Kinds;
+use xrun_core::dataset::Dataset;
 
-/// The data sets of this crate. A format of images with boxes is one line.
-pub fn kinds() -> Kinds {
-    Kinds::default()
-        .dataset::<synthetic_video::settings::SyntheticVideo>()
-        .dataset::<coco::Coco>()
-        .dataset::<voc::Voc>()
-        .dataset::<yolo::Yolo>()
-        .dataset::<image_folder::ImageFolder>()
-        .dataset::<question_answers::settings::QuestionAnswers>()
-        .dataset::<sound_clips::settings::SoundClips>()
-        .dataset::<image_text::settings::ImageText>()
+/// Registers the data sets of this crate. A format of images with boxes is one line.
+pub fn register_kinds() {
+    Dataset::register::<synthetic_video::settings::SyntheticVideo>();
+    Dataset::register::<coco::Coco>();
+    Dataset::register::<voc::Voc>();
+    Dataset::register::<yolo::Yolo>();
+    Dataset::register::<image_folder::ImageFolder>();
+    Dataset::register::<question_answers::settings::QuestionAnswers>();
+    Dataset::register::<sound_clips::settings::SoundClips>();
+    Dataset::register::<image_text::settings::ImageText>();
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ pub enum RunError {
 #[cfg(test)]
 #[ctor::ctor(unsafe)]
 fn register() {
-    xrun_core::pipelines::kinds().register();
+    xrun_core::pipelines::register_kinds();
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@
 //! use xrun_run::stop::StopSignal;
 //!
 //! // A program based on xrun calls `Program::register` instead.
-//! xrun_core::pipelines::kinds().register();
+//! xrun_core::pipelines::register_kinds();
 //! let directory = tempfile::tempdir()?;
 //! let file = directory.path().join("mine.toml");
 //! std::fs::write(&file, "[pipeline.dummy]\nsteps_per_epoch = 3\n[memory]\nprobe = false\n")?;

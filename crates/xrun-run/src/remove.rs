@@ -48,13 +48,23 @@ pub enum RemoveError {
     #[error("it does not exist any more")]
     Gone,
     /// A file cannot be removed.
-    #[error("cannot remove {}: {source}", path.display())]
+    #[error("cannot remove {}: {source}{}", path.display(), advice(source))]
     Failed {
         /// Path that cannot be removed.
         path: PathBuf,
         /// Error of the system.
         source: io::Error,
     },
+}
+
+/// Advice as the end of a message; may be empty.
+fn advice(error: &io::Error) -> &'static str {
+    match error.raw_os_error() {
+        Some(libc::ENOLCK) => {
+            "; the file system has no locks now: start its lock service, or mount it with locks (NFS: `local_lock=flock`)"
+        }
+        _ => "",
+    }
 }
 
 impl RemoveError {

@@ -68,12 +68,12 @@ impl ResumeError {
     }
 }
 
-/// Finds the point from which a run can be resumed. Changes nothing. `extend` allows a run that has done all its steps, and
-/// `from_start` one that has lost its checkpoints.
+/// Finds the point from which a run can be resumed. Changes nothing. `from_start` allows a run that has lost its
+/// checkpoints.
 ///
 /// # Errors
 /// The run is finished, or its records are missing, damaged or cannot be read.
-pub fn find_resume_point(run: &Path, extend: bool, from_start: bool) -> Result<ResumePoint, ResumeError> {
+pub fn find_resume_point(run: &Path, from_start: bool) -> Result<ResumePoint, ResumeError> {
     let manifest = read::manifest(run)?;
     let summary = read::summary(run)?;
     let written = summary.as_ref().and_then(|summary| summary.lines);
@@ -87,12 +87,13 @@ pub fn find_resume_point(run: &Path, extend: bool, from_start: bool) -> Result<R
         );
         return Err(ResumeError::Ended { run: run.to_path_buf(), why });
     }
-    if done.is_some() && !extend {
+    if done.is_some() {
         let hint = match command_line::command_without_shortening(&manifest.command) {
             Some(whole) => format!("it was a short run: `{whole}` runs all steps of the experiment"),
-            None => {
-                format!("use `resume --epochs N` to train it further, or start a new run of its `{}`", layout::RESOLVED)
-            }
+            None => format!(
+                "`fork RUN -s training.epochs=N` trains further, or start a new run of its `{}`",
+                layout::RESOLVED
+            ),
         };
         return Err(ResumeError::Ended { run: run.to_path_buf(), why: format!("all steps are done; {hint}") });
     }

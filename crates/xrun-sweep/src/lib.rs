@@ -38,5 +38,5 @@ pub mod trials;
 #[cfg(test)]
 #[ctor::ctor(unsafe)]
 fn register() {
-    xrun_core::pipelines::kinds().register();
+    xrun_core::pipelines::register_kinds();
 }

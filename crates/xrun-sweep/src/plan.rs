@@ -7,12 +7,10 @@ use super::trials::{trials, words};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::axes::SweptValue;
-use xrun_core::experiment::overrides::overridden_key;
 use xrun_core::experiment::read_sweep::SweepFile;
 use xrun_core::experiment::sweep::SweepMethod;
 use xrun_core::problem::{PROBLEMS_MAX, Problem, Problems};
 use xrun_run::plan;
-use xrun_run::plan::shorten;
 
 /// A trial that is valid.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,32 +32,6 @@ pub struct SweepPlan {
     pub warning: Option<Problem>,
     /// Steps after which runs of method `asha` stop until they are promoted; the last is the end.
     pub rungs: Vec<u64>,
-}
-
-/// Settings that make every trial as short as `steps`, as `section.key=value`, and the number of steps of the experiment
-/// itself. Swept keys stay swept.
-///
-/// # Errors
-/// Data that cannot be used, or a number of steps that is swept itself.
-pub fn shortened(sweep_file: &SweepFile, steps: u64, small: bool) -> Result<(Vec<String>, u64), Problems> {
-    let swept = |key: &str| sweep_file.axes.iter().find(|axis| axis.key == key);
-    if swept(shorten::MAX_STEPS).is_some() {
-        let problem =
-            Problem::new(shorten::MAX_STEPS, "is swept, and --steps and --smoke say how many steps there are");
-        return Err(problem.help("leave one of them out").into());
-    }
-    if let Some(set) = shorten::command_overrides(&sweep_file.base, steps) {
-        return Ok((set?, sweep_file.base.training.max_steps.unwrap_or(steps)));
-    }
-    let prepared = sweep_file.base.prepare(&Ledger::default());
-    let (facts, _) = prepared.map_err(|error| Problem::new("", error.to_string()))?;
-    let whole = plan::resolve(sweep_file.base.clone(), facts);
-    let mut set = shorten::overrides(&whole.experiment, whole.steps, steps);
-    if small {
-        set.push(shorten::small_validations(&whole.experiment));
-    }
-    set.retain(|text| swept(overridden_key(text)).is_none());
-    Ok((set, whole.steps))
 }
 
 /// Checks every trial that is known, without the data. Returns the number of trials that the sweep will have.

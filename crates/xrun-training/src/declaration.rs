@@ -5,7 +5,6 @@ pub use xrun_core::dataset::error::{DataError, InvalidItems};
 pub use xrun_core::dataset::open_dataset::SampleType;
 pub use xrun_core::experiment::Experiment;
 pub use xrun_core::experiment::inspect::{InspectedData, Inspection};
-pub use xrun_core::experiment::kinds::Kinds;
 pub use xrun_core::experiment::pipeline::{ModelKind, Opening, PipelineFacts, PipelineKind, Prepared, PytorchModule};
 pub use xrun_core::problem::Problems;
 pub use xrun_core::settings::sections::MICRO_BATCH_SIZE;
@@ -14,14 +13,15 @@ pub use xrun_core::task::{Task, TaskError, TaskFacts};
 
 pub use crate::pipeline_crate;
 
-/// Completes the crate of a pipeline: `kinds` for the registration, and [`Prepared`] by `open` of its module `training`, which needs
+/// Completes the crate of a pipeline: `register_kinds`, and [`Prepared`] by `open` of its module `training`, which needs
 /// Burn. The crate has the feature `train`.
 #[macro_export]
 macro_rules! pipeline_crate {
     ($pipeline:ty, $model:ty, $prepared:ty) => {
-        /// Pipeline and model of this crate.
-        pub fn kinds() -> Kinds {
-            Kinds::default().pipeline::<$pipeline>().model::<$model>()
+        /// Registers the pipeline and the model of this crate.
+        pub fn register_kinds() {
+            xrun_core::experiment::pipeline::Pipeline::register::<$pipeline>();
+            xrun_core::experiment::pipeline::Model::register::<$model>();
         }
 
         #[cfg(feature = "train")]
@@ -39,7 +39,9 @@ macro_rules! pipeline_crate {
         #[cfg(test)]
         #[ctor::ctor(unsafe)]
         fn register() {
-            kinds().and(xrun_core::pipelines::kinds()).and(xrun_data::kinds()).register();
+            register_kinds();
+            xrun_core::pipelines::register_kinds();
+            xrun_data::register_kinds();
         }
 
         #[cfg(test)]

@@ -24,7 +24,8 @@ pub use xrun_ops as ops;
 #[cfg(test)]
 #[ctor::ctor(unsafe)]
 fn register() {
-    xrun_core::pipelines::kinds().and(xrun_data::kinds()).register();
+    xrun_core::pipelines::register_kinds();
+    xrun_data::register_kinds();
 }
 
 #[cfg(test)]

@@ -18,16 +18,15 @@ use crate::exit::exit_code;
 use crate::results::format::Outcome;
 use crate::units::Span;
 use runs::Runs;
-use screen::{Exit, Screen};
 
 pub const HELP: &str = "\
-Keys: q, Esc or Ctrl-C quit; the arrows, j and k scroll.
+Ctrl-C quits.
 
 Exit codes:
-    0  quit by a key, or printed
+    0  ended by Ctrl-C, or printed
     1  the terminal cannot be used
     2  no such run or directory
-    8  ended by a signal";
+    8  ended by another signal";
 
 #[derive(Clone, Debug, Args)]
 pub struct TopArguments {
@@ -62,18 +61,14 @@ pub fn run(arguments: &TopArguments, terminal: &Terminal) -> Result<u8, Failure>
         directories => directories.iter().map(|text| find::directory(results, text)).collect::<Result<_, _>>()?,
     };
     let mut runs = Runs::new(selected, arguments.count);
-    if arguments.once || !std::io::stdin().is_terminal() || !std::io::stdout().is_terminal() {
+    if arguments.once || !std::io::stdout().is_terminal() {
         let snapshot = runs.snapshot();
         terminal.print(&frame::text(&snapshot, terminal.width()));
         return Ok(0);
     }
-    let failure = |error| Failure::Failed(format!("cannot use the terminal: {error}"));
-    let mut screen = Screen::open().map_err(failure)?;
-    let exit = screen.show(every, |width| frame::lines(&runs.snapshot(), Some(width)));
-    // Restores the terminal before anything is printed.
-    drop(screen);
-    match exit.map_err(failure)? {
-        Exit::Key => Ok(0),
-        Exit::Signal => Ok(exit_code(Outcome::Interrupted)),
+    let by_user = screen::show(every, |width| frame::lines(&runs.snapshot(), Some(width)));
+    match by_user.map_err(|error| Failure::Failed(format!("cannot use the terminal: {error}")))? {
+        true => Ok(0),
+        false => Ok(exit_code(Outcome::Interrupted)),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use serde::Serialize;
+use serde_json::{Value, json};
 
 use crate::printable;
 use crate::report::series::ThinnedSeries;
@@ -12,28 +12,9 @@ use crate::results::view::RunView;
 const POINTS_MAX: usize = 400;
 const METRICS_MAX: usize = 24;
 
-/// Curves of one run.
-#[derive(Clone, Debug, Serialize)]
-pub struct RunCurves {
-    /// Loss of each kind of steps (a moving average), metrics by step, and memory by time.
-    pub curves: Vec<NamedCurve>,
-}
-
-/// A curve.
-#[derive(Clone, Debug, Serialize)]
-pub struct NamedCurve {
-    /// `loss, detection`, `map50`, `heap`.
-    pub name: String,
-    /// Label of the x axis: `step` or `training time`.
-    pub x_label: &'static str,
-    /// `number` or `bytes`.
-    pub unit: &'static str,
-    pub x: Vec<f64>,
-    pub y: Vec<f64>,
-}
-
-/// Reads the curves; a run without records has none.
-pub fn read(run: &Path) -> RunCurves {
+/// Curves of a run: the loss of each kind of steps (a moving average) and metrics by step, and memory by training time. A run
+/// without records has none.
+pub fn read(run: &Path) -> Value {
     let run = RunView::open(run);
     let (curves, trace) = (run.curves(), run.trace());
     let several = curves.losses.len() > 1;
@@ -49,13 +30,15 @@ pub fn read(run: &Path) -> RunCurves {
         ("device reserved", &trace.reserved),
     ];
     let memory = memory.into_iter().map(|(name, series)| named(name, "training time", "bytes", series));
-    RunCurves { curves: losses.chain(metrics).chain(memory).filter(|curve| !curve.x.is_empty()).collect() }
+    json!({ "curves": losses.chain(metrics).chain(memory).flatten().collect::<Vec<Value>>() })
 }
 
-fn named<T: Copy>(name: &str, x_label: &'static str, unit: &'static str, series: &ThinnedSeries<T>) -> NamedCurve {
+/// Curve with its name, such as `loss, detection` or `heap`; `None` without points.
+fn named<T: Copy>(name: &str, x_label: &str, unit: &str, series: &ThinnedSeries<T>) -> Option<Value> {
     let points: Vec<(f64, f64)> = series.points().iter().map(|point| (point.x, point.y)).collect();
-    let (x, y) = thinned(&points).into_iter().map(|(x, y)| (rounded(x), rounded(y))).unzip();
-    NamedCurve { name: printable::line(name, 60), x_label, unit, x, y }
+    let (x, y): (Vec<f64>, Vec<f64>) = thinned(&points).into_iter().map(|(x, y)| (rounded(x), rounded(y))).unzip();
+    let curve = json!({ "name": printable::line(name, 60), "x_label": x_label, "unit": unit, "x": x, "y": y });
+    (!points.is_empty()).then_some(curve)
 }
 
 /// The lowest and the highest of neighbouring points, in order.

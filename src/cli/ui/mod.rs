@@ -2,14 +2,13 @@
 
 mod catalog;
 mod curves;
-mod export;
 mod page;
 mod server;
 
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-use clap::{Args, ValueHint};
+use clap::Args;
 
 use super::Results;
 use super::terminal::{Failure, Terminal};
@@ -28,35 +27,25 @@ The page is served on 127.0.0.1 only, below a random path; it reads results and 
 On another machine: ssh -L PORT:127.0.0.1:PORT MACHINE, and --port PORT there.
 
 Exit codes:
-    0  exported
-    1  the port or a file cannot be used
+    1  the port cannot be used
     2  invalid command line";
 
 #[derive(Clone, Debug, Args)]
 pub struct UiArguments {
     /// Port to listen on. Default: a free one.
-    #[arg(long, value_name = "PORT", conflicts_with = "export")]
+    #[arg(long, value_name = "PORT")]
     port: Option<u16>,
-    /// Write the page and the reports of all runs and sweeps to this new directory instead, for a browser without a server.
-    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
-    export: Option<PathBuf>,
     #[command(flatten)]
     results: Results,
 }
 
 pub fn run(arguments: &UiArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let results = &arguments.results.directory;
-    if let Some(directory) = &arguments.export {
-        let written = export::write(results, directory)?;
-        terminal.info(&written.message());
-        terminal.print(&directory.join(export::INDEX).display().to_string());
-        return Ok(0);
-    }
     let port = arguments.port.unwrap_or(0);
     let server = Server::bind(port).map_err(|error| Failure::Failed(format!("port {port} cannot be used: {error}")))?;
     terminal.print(&server.address());
     terminal.info(&format!("serving {}; Ctrl-C ends it", results.display()));
-    let pages = Pages { catalog: Mutex::new(Catalog::new(results)), page: page::html(None) };
+    let pages = Pages { catalog: Mutex::new(Catalog::new(results)), page: page::html() };
     server.serve(&|path| pages.answer(path)).map_err(Failure::failed)?;
     Ok(0)
 }
@@ -72,7 +61,7 @@ impl Pages {
         if path.is_empty() {
             return Answer::page(self.page.clone(), page::policy());
         }
-        if path == RUNS {
+        if path == "runs.json" {
             let mut catalog = self.catalog.lock().unwrap_or_else(PoisonError::into_inner);
             // Texts, numbers and lists always serialise.
             return Answer::json(serde_json::to_vec(catalog.listing()).unwrap_or_default());
@@ -108,57 +97,38 @@ impl Pages {
     }
 }
 
-/// Name of the document with the list.
-const RUNS: &str = "runs.json";
-
 /// Page that xrun has just written, with its own script.
 fn own_page(text: String) -> Answer {
     Answer::page(text, format!("{}; frame-ancestors 'none'", policy(SCRIPT)))
 }
 
-/// Report of a run, written now: a file in its directory may be from someone else.
-fn report(run: &Path) -> Answer {
-    match report_text(run) {
-        Ok(Report::Written(text)) => own_page(text),
-        // Without scripts, and as a page of another origin, which cannot read this one.
-        Ok(Report::Stored(text)) => Answer::page(text, STORED_POLICY.into()),
-        Err(message) => Answer::message(500, &message),
-    }
-}
-
+/// Policy of a page from a file in a run's directory, which may be from someone else: no scripts, and another origin, which
+/// cannot read this one.
 const STORED_POLICY: &str =
     "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'; frame-ancestors 'none'";
 
-/// Report of a run.
-enum Report {
-    /// Written from the records.
-    Written(String),
-    /// The file in the run's directory.
-    Stored(String),
-}
-
-fn report_text(run: &Path) -> Result<Report, String> {
+/// Report of a run, written now from its records; the file in its directory where they are missing.
+fn report(run: &Path) -> Answer {
     let has = |name: &str| run.join(name).is_file();
     // Results are often kept without the files that curves are drawn from.
     if !(has(layout::METRICS) && has(layout::MEMORY))
         && let Ok(bytes) = file::bytes(&run.join(layout::REPORT), BODY_BYTES_MAX as u64)
         && let Ok(text) = String::from_utf8(bytes)
     {
-        return Ok(Report::Stored(text));
+        return Answer::page(text, STORED_POLICY.into());
     }
-    let mut view = run_report::open(run).map_err(|error| error.to_string())?;
-    view.judge_if_missing();
-    Ok(Report::Written(report::page::html(&view)))
+    match run_report::open(run) {
+        Ok(mut view) => {
+            view.judge_if_missing();
+            own_page(report::page::html(&view))
+        }
+        Err(error) => Answer::message(500, &error.to_string()),
+    }
 }
 
 fn sweep_report(sweep: &Path) -> Answer {
-    match sweep_text(sweep) {
-        Ok(text) => own_page(text),
-        Err(message) => Answer::message(500, &message),
+    match SweepRecord::read(sweep) {
+        Ok(record) => own_page(crate::sweep::page::html(&table::read(sweep, &record))),
+        Err(error) => Answer::message(500, &error.to_string()),
     }
-}
-
-fn sweep_text(sweep: &Path) -> Result<String, String> {
-    let record = SweepRecord::read(sweep).map_err(|error| error.to_string())?;
-    Ok(crate::sweep::page::html(&table::read(sweep, &record)))
 }

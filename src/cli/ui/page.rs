@@ -1,6 +1,6 @@
 //! Page of `xrun ui`: a frame that its script fills.
 
-use maud::{Markup, PreEscaped, html};
+use maud::html;
 
 use crate::report::page::document::{self, SCRIPT, frame, thick_lines};
 
@@ -19,8 +19,8 @@ pub fn policy() -> String {
     )
 }
 
-/// HTML text of the page. `data` is a JSON object of all documents by their paths, for a page without a server.
-pub fn html(data: Option<&str>) -> String {
+/// HTML text of the page.
+pub fn html() -> String {
     let body = html! {
         main.list {
             header {
@@ -38,16 +38,10 @@ pub fn html(data: Option<&str>) -> String {
             div #figure { }
             div.wide #runs { }
             div #sweeps { }
-            @if let Some(data) = data { (embedded(data)) }
             footer { "Written by xrun " (env!("CARGO_PKG_VERSION")) "; reads only." }
         }
     };
     // The directive on frames is not allowed in a page.
     let policy = policy().replace("; frame-ancestors 'none'", "");
     frame("xrun: runs", &format!("{STYLE}{}", thick_lines()), &body, &script(), &policy)
-}
-
-/// JSON inside of the page; `<` would end its element.
-fn embedded(data: &str) -> Markup {
-    html! { script #data type="application/json" { (PreEscaped(data.replace('<', "\\u003c"))) } }
 }

@@ -131,41 +131,41 @@ impl Server {
     fn handle(&self, request: Waiting, answer: &(dyn Fn(&str) -> Answer + Sync)) -> io::Result<()> {
         let Waiting { mut connection, head, .. } = request;
         connection.set_nonblocking(false)?;
-        let (answer, with_body) = match head.len() > HEAD_BYTES_MAX {
-            true => (Answer::message(431, "the head of the request is too long"), true),
+        let answer = match head.len() > HEAD_BYTES_MAX {
+            true => Answer::message(431, "the head of the request is too long"),
             false => self.respond(&head, answer),
         };
         let answer = match answer.body.len() > BODY_BYTES_MAX {
             true => Answer::message(507, "the answer is too large"),
             false => answer,
         };
-        write_answer(&mut connection, &answer, with_body)
+        write_answer(&mut connection, &answer)
     }
 
-    /// Answer to the head of a request, and whether its body is sent.
-    fn respond(&self, head: &[u8], answer: &(dyn Fn(&str) -> Answer + Sync)) -> (Answer, bool) {
+    /// Answer to the head of a request.
+    fn respond(&self, head: &[u8], answer: &(dyn Fn(&str) -> Answer + Sync)) -> Answer {
         let mut headers = [httparse::EMPTY_HEADER; HEADERS_MAX];
         let mut request = httparse::Request::new(&mut headers);
         let parsed = request.parse(head);
         let (Ok(httparse::Status::Complete(_)), Some(method), Some(path)) = (parsed, request.method, request.path)
         else {
-            return (Answer::message(400, "the request is not HTTP/1.1"), true);
+            return Answer::message(400, "the request is not HTTP/1.1");
         };
-        if !["GET", "HEAD"].contains(&method) {
-            return (Answer::message(405, "only GET is served"), true);
+        if method != "GET" {
+            return Answer::message(405, "only GET is served");
         }
         // A page of another site reaches this address by a name of its own (DNS rebinding).
         let mut hosts = request.headers.iter().filter(|header| header.name.eq_ignore_ascii_case("host"));
         let known = [format!("127.0.0.1:{}", self.port), format!("localhost:{}", self.port)];
         let is_known = |header: &httparse::Header<'_>| known.iter().any(|host| host.as_bytes() == header.value);
         if !hosts.next().is_some_and(is_known) || hosts.next().is_some() {
-            return (Answer::message(421, "the host is not this server"), true);
+            return Answer::message(421, "the host is not this server");
         }
         let path = path.split('?').next().unwrap_or_default();
         let below = path.strip_prefix('/').and_then(|path| path.split_once('/'));
         match below.filter(|(token, _)| is_equal(token.as_bytes(), self.token.as_bytes())) {
-            Some((_, path)) => (answer(path), method == "GET"),
-            None => (Answer::message(404, "no such page; the address is printed at the start of `ui`"), true),
+            Some((_, path)) => answer(path),
+            None => Answer::message(404, "no such page; the address is printed at the start of `ui`"),
         }
     }
 }
@@ -216,7 +216,7 @@ fn wait_readable(listener: &TcpListener, waiting: &VecDeque<Waiting>) -> io::Res
     }
 }
 
-fn write_answer(connection: &mut TcpStream, answer: &Answer, with_body: bool) -> io::Result<()> {
+fn write_answer(connection: &mut TcpStream, answer: &Answer) -> io::Result<()> {
     let reason = match answer.status {
         200 => "OK",
         400 => "Bad Request",
@@ -237,8 +237,7 @@ fn write_answer(connection: &mut TcpStream, answer: &Answer, with_body: bool) ->
         answer.policy
     );
     let deadline = Instant::now() + WRITE_TIMEOUT;
-    let body = if with_body { answer.body.as_slice() } else { &[] };
-    for block in [head.as_bytes()].into_iter().chain(body.chunks(64 * 1024)) {
+    for block in [head.as_bytes()].into_iter().chain(answer.body.chunks(64 * 1024)) {
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() {
             return Err(io::ErrorKind::TimedOut.into());
@@ -258,7 +257,7 @@ mod tests {
         let address = server.address();
         let token = address.trim_end_matches('/').rsplit('/').next().unwrap().to_owned();
         let head = head.replace("TOKEN", &token).replace("PORT", &server.port.to_string());
-        let (answer, _) = server.respond(head.as_bytes(), &|path| Answer::message(200, path));
+        let answer = server.respond(head.as_bytes(), &|path| Answer::message(200, path));
         if answer.status == 200 {
             assert_eq!(answer.body, b"runs.json\n");
         }
@@ -273,7 +272,7 @@ mod tests {
         assert_eq!(status(&request("GET /00000000000000000000000000000000/runs.json", "127.0.0.1:PORT")), 404);
         assert_eq!(status(&request("GET /TOKEN", "127.0.0.1:PORT")), 404);
         assert_eq!(status(&request("GET http://127.0.0.1:PORT/TOKEN/runs.json", "127.0.0.1:PORT")), 404);
-        for method in ["POST", "PUT", "DELETE", "OPTIONS"] {
+        for method in ["HEAD", "POST", "PUT", "DELETE", "OPTIONS"] {
             assert_eq!(status(&request(&format!("{method} /TOKEN/runs.json"), "127.0.0.1:PORT")), 405);
         }
         for host in ["evil.example:PORT", "127.0.0.1", "127.0.0.1:1", "127.0.0.1:PORT\r\nHost: evil.example"] {

@@ -4,7 +4,6 @@
   const ROWS_MAX = 300;
   const CHOSEN_MAX = 14;
   const byId = (id) => document.getElementById(id);
-  const exported = byId("data") ? JSON.parse(byId("data").textContent) : null;
   const make = (name, parent, text) => {
     const made = document.createElement(name);
     if (text !== undefined) made.textContent = text;
@@ -16,7 +15,6 @@
   let listing = { runs: [], sweeps: [], pending: 0 };
 
   const load = async (path) => {
-    if (exported) return exported[path];
     const answer = await fetch(path, { cache: "no-store" });
     if (!answer.ok) throw new Error(`${answer.status}`);
     return answer.json();
@@ -316,7 +314,7 @@
     } catch (error) {
       byId("lost").hidden = false;
     }
-    if (!exported) setTimeout(update, listing.pending > 0 ? 300 : 2000);
+    setTimeout(update, listing.pending > 0 ? 300 : 2000);
   };
 
   for (const column of columns) make("option", byId("sort-by"), `by ${column.title}`).value = column.key;
@@ -327,7 +325,6 @@
     drawList();
     loadCurves(false);
   });
-  byId("compare").hidden = Boolean(exported);
   byId("compare").addEventListener("click", () => {
     window.location.href = `compare/${view.chosen.join("+")}.html`;
   });

@@ -1,4 +1,4 @@
-//! Cache directory for data that can be regenerated: generated data sets, digests, inspections, probes.
+//! Cache directory for data that can be regenerated: generated data sets, digests, probes.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -49,8 +49,8 @@ pub fn set_notifier(notifier: impl Fn(&str) + Send + Sync + 'static) {
 }
 
 /// File metadata that changes when a file is written, replaced or restored. Times are in nanoseconds since 1970.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Stamp {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stamp {
     length: u64,
     modified: i128,
     changed: i128,
@@ -58,14 +58,14 @@ pub(super) struct Stamp {
 }
 
 impl Stamp {
-    pub(super) fn of(metadata: &Metadata) -> Self {
+    fn of(metadata: &Metadata) -> Self {
         let (changed, inode) = changed_and_inode(metadata);
         let modified = metadata.modified().map_or(0, nanoseconds);
         Self { length: metadata.len(), modified, changed: changed.unwrap_or(modified), inode }
     }
 
     /// `true` if the last change is old enough for any later one to change the times.
-    pub(super) fn settled(&self, now: i128) -> bool {
+    fn settled(&self, now: i128) -> bool {
         self.modified.max(self.changed) < now - TIME_RESOLUTION.as_nanos() as i128
     }
 }
@@ -82,7 +82,7 @@ fn changed_and_inode(_: &Metadata) -> (Option<i128>, u64) {
 }
 
 /// Nanoseconds since 1970; negative before.
-pub(super) fn nanoseconds(time: SystemTime) -> i128 {
+fn nanoseconds(time: SystemTime) -> i128 {
     match time.duration_since(SystemTime::UNIX_EPOCH) {
         Ok(since) => since.as_nanos() as i128,
         Err(before) => -(before.duration().as_nanos() as i128),

@@ -45,12 +45,42 @@ impl GeneratedSet {
         Some(self.directory(cache)).filter(|directory| is_missing(&directory.join(self.last)))
     }
 
-    /// Its directory, written now if it is missing.
+    /// Its directory, which `make` writes if it is missing. The presence of its last file marks it as complete. Other processes
+    /// wait for the one that writes.
     ///
     /// # Errors
-    /// As [`directory`].
+    /// It cannot be written or read, or an existing directory is incomplete.
     pub fn generate(&self, cache: &Path, make: impl FnOnce(&Path) -> io::Result<()>) -> Result<PathBuf, DataError> {
-        directory(cache, &self.name, self.last, make)
+        let place = self.directory(cache);
+        let is_there = || is_there(&place, &place.join(self.last));
+        cache::create(cache).map_err(|error| not_made(&place, &error))?;
+        if is_there()? {
+            return Ok(place);
+        }
+        let prefix = prefix(&self.name);
+        let _lock = lock(cache, &self.name, &prefix);
+        if is_there()? {
+            return Ok(place); // another process created it
+        }
+        if place.exists() {
+            let message = format!(
+                "the generated data set is incomplete: {} is missing; delete this directory to generate it again",
+                self.last
+            );
+            return Err(DataError::file(&place, message));
+        }
+        let failed = |error: io::Error| not_made(&place, &error);
+        let temporary = temporary(&prefix).tempdir_in(cache).map_err(failed)?;
+        make(temporary.path()).map_err(failed)?;
+        match std::fs::rename(temporary.path(), &place) {
+            Ok(()) => {
+                let _ = temporary.keep(); // renamed: nothing to remove
+                Ok(place)
+            }
+            // On a file system without locks another process was faster; it wrote the same bytes.
+            Err(_) if is_there()? => Ok(place),
+            Err(error) => Err(failed(error)),
+        }
     }
 }
 
@@ -61,48 +91,6 @@ impl GeneratedSet {
 pub fn write_new(path: &Path, bytes: &[u8]) -> io::Result<()> {
     // The whole directory is renamed when it is complete, so a half-written file is never seen.
     OpenOptions::new().create_new(true).write(true).open(path)?.write_all(bytes)
-}
-
-/// Path of the directory `name` of the cache; `make` writes it if it is missing. The presence of its file `last`, which is
-/// written last, marks it as complete. Other processes wait for the one that writes.
-///
-/// # Errors
-/// It cannot be written or read, or an existing directory is incomplete.
-pub fn directory(
-    cache: &Path,
-    name: &str,
-    last: &str,
-    make: impl FnOnce(&Path) -> io::Result<()>,
-) -> Result<PathBuf, DataError> {
-    let place = cache.join(name);
-    let is_there = || is_there(&place, &place.join(last));
-    cache::create(cache).map_err(|error| not_made(&place, &error))?;
-    if is_there()? {
-        return Ok(place);
-    }
-    let prefix = prefix(name);
-    let _lock = lock(cache, name, &prefix);
-    if is_there()? {
-        return Ok(place); // another process created it
-    }
-    if place.exists() {
-        let message = format!(
-            "the generated data set is incomplete: {last} is missing; delete this directory to generate it again"
-        );
-        return Err(DataError::file(&place, message));
-    }
-    let failed = |error: io::Error| not_made(&place, &error);
-    let temporary = temporary(&prefix).tempdir_in(cache).map_err(failed)?;
-    make(temporary.path()).map_err(failed)?;
-    match std::fs::rename(temporary.path(), &place) {
-        Ok(()) => {
-            let _ = temporary.keep(); // renamed: nothing to remove
-            Ok(place)
-        }
-        // On a file system without locks another process was faster; it wrote the same bytes.
-        Err(_) if is_there()? => Ok(place),
-        Err(error) => Err(failed(error)),
-    }
 }
 
 /// Digest that the cached file `place` was written with; `make` writes it to the path given if it is missing. Other

@@ -6,11 +6,9 @@ pub mod digest;
 pub mod digest_cache;
 pub mod error;
 pub mod generated;
-pub mod inspect;
 pub mod kind;
 pub mod open_dataset;
 pub mod sample;
 pub mod split;
-pub mod stamp;
 
 pub use kind::Dataset;

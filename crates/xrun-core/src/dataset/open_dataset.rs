@@ -1,7 +1,6 @@
 //! Interface through which a pipeline uses open data, whichever data set it comes from.
 
 use std::any::{Any, TypeId};
-use std::fmt;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -15,7 +14,7 @@ use super::kind::DatasetSummary;
 pub trait OpenDataset: Send + Sync + 'static {
     /// Plural name of the samples in messages: `images with boxes`.
     const SAMPLE_NOUN: &'static str;
-    /// Summary for the checks of pipelines, cached until a file of the data changes; `()` for none.
+    /// Summary for the checks of pipelines; `()` for none.
     type Summary: Serialize + DeserializeOwned;
     /// Settings that every data set of these samples has: how samples are read and cached. They are known before the data is
     /// opened. `()` for none.
@@ -55,26 +54,16 @@ impl<D: OpenDataset> AnyDataset for D {
 }
 
 /// Type of sample, identified by the type of its index.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SampleType {
     index: TypeId,
-    name: &'static str,
+    /// [`OpenDataset::SAMPLE_NOUN`].
+    pub name: &'static str,
 }
 
 impl SampleType {
     /// Type of the samples of `D`.
     pub const fn of<D: OpenDataset>() -> Self {
         Self { index: TypeId::of::<D>(), name: D::SAMPLE_NOUN }
-    }
-
-    /// [`OpenDataset::SAMPLE_NOUN`].
-    pub fn name(self) -> &'static str {
-        self.name
-    }
-}
-
-impl fmt::Debug for SampleType {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "SampleType({})", self.name)
     }
 }

@@ -1,12 +1,13 @@
 //! Axes of a sweep: parsing of `[sweep.values]` into lists and ranges.
 
-use serde_json::Value;
+use serde::Deserialize;
+use serde_json::{Number, Value};
 
 use super::shape::{self, Shape};
 use super::tree::{Entry, Node, Tree, location_of};
-use super::validate::{found, join};
+use super::validate::join;
 use crate::experiment::number_range::NumberRange;
-use crate::problem::{Location, Problem, nearest};
+use crate::problem::{Location, Problem};
 
 /// Maximum number of values of one key.
 pub const VALUES_MAX: usize = 10_000;
@@ -49,97 +50,74 @@ pub struct AxisRange {
     pub location: Location,
 }
 
+/// A range as it is written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WrittenRange {
+    from: Number,
+    to: Number,
+    steps: Option<u64>,
+    #[serde(default)]
+    scale: Scale,
+}
+
+#[derive(Default, PartialEq, Deserialize)]
+#[serde(rename_all = "lowercase")]
+enum Scale {
+    #[default]
+    Linear,
+    Log,
+}
+
 impl AxisRange {
     /// Parses `{ from, to, steps, scale }` for a key of this shape.
     ///
     /// # Errors
-    /// All problems of the range.
-    pub(crate) fn read(
-        entries: &[Entry],
-        location: &Location,
-        shape: &Shape<'_>,
-        key: &str,
-    ) -> Result<Self, Vec<Problem>> {
+    /// The first problem of the range.
+    pub(crate) fn read(node: &Node, shape: &Shape<'_>, key: &str) -> Result<Self, Problem> {
         const FORM: &str = "write `{ from = 1, to = 9, steps = 5 }`, with `scale = \"log\"` for a logarithmic range";
-        const KEYS: [&str; 4] = ["from", "to", "steps", "scale"];
-        let mut problems = Vec::new();
-        let mut wrong = |message: String, help: String, at: &Location| {
-            problems.push(Problem::new(key, message).help(help).at(Some(at.clone())));
+        let wrong = |end: &str, message: String, help: &str| {
+            let Tree::Table(entries) = &node.tree else { return Problem::new(key, message) };
+            let entry = entries.iter().find(|entry| entry.key == end);
+            let location = entry.map_or(&node.location, |entry| &entry.node.location);
+            Problem::new(key, message).help(help).at(Some(location.clone()))
         };
-        let whole = |entry: &Entry| {
-            !["from", "to"].contains(&entry.key.as_str()) || matches!(entry.node.tree, Tree::Integer(_))
-        };
+        if !matches!(shape, Shape::Integer { .. } | Shape::Number { .. } | Shape::Scalar) {
+            let message = format!("expected {}, found a range of numbers", shape.words());
+            return Err(wrong("", message, &format!("write a list: `[{}]`", shape.example())));
+        }
+        let written: WrittenRange = serde_json::from_value(value(node))
+            .map_err(|error| wrong("", format!("is not a valid range: {error}"), FORM))?;
+        // Integer ends give integer values, where the key takes any.
         let integer = match shape {
             Shape::Integer { .. } => true,
-            // Integer ends give integer values.
-            Shape::Scalar => entries.iter().all(whole),
+            Shape::Scalar => written.from.is_i64() && written.to.is_i64(),
             _ => false,
         };
-        if !integer && !matches!(shape, Shape::Number { .. } | Shape::Scalar) {
-            let message = format!("expected {}, found a range of numbers", shape.words());
-            wrong(message, format!("write a list: `[{}]`", shape.example()), location);
-            return Err(problems);
+        let end = |number: &Number| number.as_f64().unwrap_or_default();
+        let (from, to) = (end(&written.from), end(&written.to));
+        let logarithmic = written.scale == Scale::Log;
+        if from >= to {
+            return Err(wrong("to", format!("the end of the range, {to}, is not above its start, {from}"), FORM));
         }
-        for entry in entries.iter().filter(|entry| !KEYS.contains(&entry.key.as_str())) {
-            let near = nearest(&entry.key, KEYS).map_or_else(|| FORM.into(), |near| format!("did you mean `{near}`?"));
-            wrong(format!("unknown key `{}` in a range", entry.key), near, &entry.key_location);
+        if logarithmic && from <= 0.0 {
+            return Err(wrong("from", format!("a logarithmic range cannot start at {from}"), "start above 0"));
         }
-        let entry = |name: &str| entries.iter().find(|entry| entry.key == name);
-        let mut end = |name: &str| match entry(name).map(|entry| (&entry.node.tree, &entry.node.location)) {
-            Some((Tree::Integer(number), _)) => Some(*number as f64),
-            Some((Tree::Float(number), _)) if number.is_finite() => Some(*number),
-            Some((tree, at)) => {
-                wrong(format!("`{name}`: expected a number, found {}", found(tree)), FORM.into(), at);
-                None
-            }
-            None => {
-                wrong(format!("the range has no `{name}`"), FORM.into(), location);
-                None
-            }
-        };
-        let (from, to) = (end("from"), end("to"));
-        let steps = match entry("steps").map(|entry| (&entry.node.tree, &entry.node.location)) {
-            Some((Tree::Integer(steps), _)) if (2..=VALUES_MAX as i64).contains(steps) => Some(*steps as u64),
-            Some((tree, at)) => {
-                let message = format!("`steps`: expected an integer from 2 to {VALUES_MAX}, found {}", found(tree));
-                wrong(message, FORM.into(), at);
-                None
-            }
-            None => None,
-        };
-        let logarithmic = match entry("scale").map(|entry| (&entry.node.tree, &entry.node.location)) {
-            None => false,
-            Some((Tree::Text(text), _)) if text == "linear" => false,
-            Some((Tree::Text(text), _)) if text == "log" => true,
-            Some((tree, at)) => {
-                let message = format!("`scale`: expected \"linear\" or \"log\", found {}", found(tree));
-                wrong(message, FORM.into(), at);
-                false
-            }
-        };
-        if let (Some(from), Some(to)) = (from, to) {
-            let at = entry("to").map_or(location, |entry| &entry.node.location);
-            if from >= to {
-                wrong(format!("the end of the range, {to}, is not above its start, {from}"), FORM.into(), at);
-            }
-            if logarithmic && from <= 0.0 {
-                let at = entry("from").map_or(location, |entry| &entry.node.location);
-                wrong(format!("a logarithmic range cannot start at {from}"), "start above 0".into(), at);
-            }
-            if integer && (from.fract() != 0.0 || to.fract() != 0.0) {
-                wrong(
-                    "this key takes integers, so both ends of the range must be integers".into(),
-                    FORM.into(),
-                    location,
-                );
-            }
+        if integer && (from.fract() != 0.0 || to.fract() != 0.0) {
+            return Err(wrong("", "this key takes integers, so both ends of the range must be integers".into(), FORM));
         }
-        match (from, to) {
-            (Some(from), Some(to)) if problems.is_empty() => {
-                Ok(Self { numbers: NumberRange { from, to, logarithmic, integer }, steps, location: location.clone() })
-            }
-            _ => Err(problems),
+        if let Some(steps) = written.steps.filter(|steps| !(2..=VALUES_MAX as u64).contains(steps)) {
+            return Err(wrong(
+                "steps",
+                format!("`steps`: expected an integer from 2 to {VALUES_MAX}, found {steps}"),
+                FORM,
+            ));
         }
+        Ok(Self {
+            numbers: NumberRange { from, to, logarithmic, integer },
+            steps: written.steps,
+            location: node.location.clone(),
+        })
     }
 
     /// Both ends.
@@ -166,11 +144,10 @@ impl AxisRange {
     }
 }
 
-/// Axes in alphabetical order of their keys, from a checked `[sweep.values]`.
+/// Axes of a checked `[sweep.values]`.
 pub fn axes(entries: &[Entry], schema: &Value) -> Vec<Axis> {
     let mut found = Vec::new();
     collect(entries, schema, "", &mut found);
-    found.sort_by(|a, b| a.key.cmp(&b.key));
     found
 }
 
@@ -184,7 +161,7 @@ fn collect(entries: &[Entry], schema: &Value, path: &str, into: &mut Vec<Axis>) 
                 collect(inner, part, &key, into);
                 continue;
             }
-            (Tree::Table(inner), _) => match AxisRange::read(inner, &entry.node.location, &shape, &key) {
+            (Tree::Table(_), _) => match AxisRange::read(&entry.node, &shape, &key) {
                 Ok(range) => range.list().map_or(AxisValues::Range(range), AxisValues::List),
                 Err(_) => continue,
             },

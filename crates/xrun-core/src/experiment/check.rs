@@ -7,7 +7,9 @@ use super::pipeline::Model;
 use super::read::INITIAL_WEIGHTS;
 use super::{Experiment, check_search};
 use crate::dataset::Dataset;
+use crate::files::layout::{LATEST, REFERENCE};
 use crate::problem::{Problem, Problems, nearest};
+use crate::settings::is_default;
 use crate::settings::sections::{Limits, MICRO_BATCH_SIZE, Optimizer};
 use crate::units::{Bytes, pluralize};
 
@@ -42,7 +44,7 @@ fn model_and_dataset(experiment: &Experiment, problems: &mut Problems) {
     let (facts, dataset) = (experiment.pipeline.facts(), experiment.dataset.as_ref());
     section(experiment, "model", experiment.model.as_ref().map(Model::name), facts.models, None, problems);
     let mismatch = match (facts.sample_type, dataset.map(|dataset| dataset.facts().sample_type)) {
-        (Some(expected), Some(found)) if expected != found => Some((found.name(), expected.name())),
+        (Some(expected), Some(found)) if expected != found => Some((found.name, expected.name)),
         _ => None,
     };
     let known = facts.sample_type.map_or_else(Vec::new, Dataset::names_of);
@@ -202,10 +204,11 @@ fn training(experiment: &Experiment, problems: &mut Problems) {
     }
 }
 
-/// Checks that the name does not clash with the symlink to the newest run.
+/// Checks that the name does not clash with another entry of the directory of results.
 fn name(experiment: &Experiment, problems: &mut Problems) {
-    if experiment.experiment.name == crate::files::layout::LATEST {
-        let problem = Problem::new("experiment.name", "`latest` is reserved for the symlink to the newest run");
+    let reserved = [(LATEST, "the symlink to the newest run"), (REFERENCE, "committed results")];
+    if let Some((name, purpose)) = reserved.iter().find(|(name, _)| experiment.experiment.name == *name) {
+        let problem = Problem::new("experiment.name", format!("`{name}` is reserved for {purpose}"));
         problems.add(problem.help("choose another name"));
     }
 }
@@ -235,7 +238,7 @@ fn early_stopping(experiment: &Experiment, problems: &mut Problems) {
     const METRIC: &str = "training.early_stopping.metric";
     let settings = &experiment.training.early_stopping;
     if settings.patience.is_none() {
-        if !settings.is_default() {
+        if !is_default(settings) {
             let problem = Problem::new(PATIENCE, "is missing, so the other keys of the table have no effect");
             let help = "for example `patience = 5`, or remove the table";
             problems.add(problem.help(help).related("training.early_stopping"));
@@ -261,20 +264,20 @@ fn early_stopping(experiment: &Experiment, problems: &mut Problems) {
     }
 }
 
-/// Checks that the pipeline has this validation metric, and that it can select a checkpoint.
-fn metric(experiment: &Experiment, key: &str, best: &str, problems: &mut Problems) {
-    let all = experiment.pipeline.facts().metrics;
-    let metrics: Vec<&str> = all.iter().filter(|metric| metric.direction.is_some()).map(|metric| metric.name).collect();
-    if !metrics.contains(&best) {
-        let name = experiment.pipeline.name();
-        let message = match all.iter().any(|metric| metric.name == best) {
-            true => "is a constant of the data and cannot select a checkpoint".to_owned(),
-            false => format!("`{name}` has no validation metric of this name"),
-        };
-        let problem = Problem::new(key, message);
-        problems.add(problem.help(match nearest(best, metrics.iter().copied()) {
-            Some(near) => format!("did you mean \"{near}\"?"),
-            None => format!("its metrics are {}", metrics.join(", ")),
-        }));
+/// Checks that the pipeline has this validation metric, and that it has a better direction.
+pub(super) fn metric(experiment: &Experiment, key: &str, name: &str, problems: &mut Problems) {
+    let known: Vec<&str> = check_search::known(experiment).into_iter().map(|(name, _)| name).collect();
+    if known.contains(&name) {
+        return;
     }
+    let message = match experiment.pipeline.facts().metrics.iter().any(|metric| metric.name == name) {
+        true => "is a constant of the data and cannot select a checkpoint".to_owned(),
+        false => format!("`{}` has no validation metric of this name", experiment.pipeline.name()),
+    };
+    let help = match nearest(name, known.iter().copied()) {
+        Some(near) => format!("did you mean \"{near}\"?"),
+        None if known.is_empty() => check_search::suggestion(experiment),
+        None => format!("its metrics are {}", known.join(", ")),
+    };
+    problems.add(Problem::new(key, message).help(help));
 }

@@ -1,8 +1,10 @@
 //! Checks of `[sweep]` for the search methods `asha` and `tpe`.
 
 use super::Experiment;
+use super::check::metric;
 use super::sweep::{Sweep, SweepMethod};
-use crate::problem::{Problem, Problems, nearest};
+use crate::problem::{Problem, Problems};
+use crate::settings::is_default;
 use crate::task::metric::Direction;
 
 /// Maximum number of trials of method `tpe`; the cost of a proposal grows with the number of earlier trials.
@@ -21,7 +23,7 @@ pub fn check(experiment: &Experiment, problems: &mut Problems) {
             let problem = Problem::new("sweep.metric", format!("method {method} needs a metric to optimise"));
             problems.add(problem.help(suggestion(experiment)).related("sweep.method"));
         }
-        Some(name) => metric(experiment, name, problems),
+        Some(name) => metric(experiment, "sweep.metric", name, problems),
     }
     if sweep.repeats > 1 {
         let problem = Problem::new("sweep.repeats", format!("method {method} runs each trial once"));
@@ -58,8 +60,8 @@ pub fn check(experiment: &Experiment, problems: &mut Problems) {
 fn keys_of_other_modes(sweep: &Sweep, problems: &mut Problems) {
     let method = sweep.method.as_str();
     let set = [
-        ("sweep.asha", !sweep.asha.is_default() && sweep.method != SweepMethod::Asha, "asha"),
-        ("sweep.tpe", !sweep.tpe.is_default() && sweep.method != SweepMethod::Tpe, "tpe"),
+        ("sweep.asha", !is_default(&sweep.asha) && sweep.method != SweepMethod::Asha, "asha"),
+        ("sweep.tpe", !is_default(&sweep.tpe) && sweep.method != SweepMethod::Tpe, "tpe"),
         ("sweep.metric", sweep.metric.is_some() && !sweep.method.is_search(), "asha\" or \"tpe"),
         ("sweep.direction", sweep.direction.is_some() && !sweep.method.is_search(), "asha\" or \"tpe"),
     ];
@@ -70,33 +72,18 @@ fn keys_of_other_modes(sweep: &Sweep, problems: &mut Problems) {
 }
 
 /// Validation metrics that can be optimised, with their better direction.
-fn known(experiment: &Experiment) -> Vec<(&str, Direction)> {
+pub(super) fn known(experiment: &Experiment) -> Vec<(&str, Direction)> {
     let declared = experiment.command().into_iter().flat_map(|command| &command.metrics);
     let declared = declared.map(|(name, direction)| (name.as_str(), *direction));
     let own = experiment.pipeline.facts().metrics.iter();
     own.filter_map(|metric| Some((metric.name, metric.direction?))).chain(declared).collect()
 }
 
-fn suggestion(experiment: &Experiment) -> String {
+pub(super) fn suggestion(experiment: &Experiment) -> String {
     match known(experiment).first() {
         Some((name, _)) => format!("for example `metric = \"{name}\"`"),
         None => "this pipeline declares none; declare those of a command in its `metrics`".into(),
     }
-}
-
-fn metric(experiment: &Experiment, name: &str, problems: &mut Problems) {
-    let known = known(experiment);
-    if known.iter().any(|(known, _)| *known == name) {
-        return;
-    }
-    let message = format!("`{}` has no validation metric of this name to optimise", experiment.pipeline.name());
-    let names = || known.iter().map(|(name, _)| *name);
-    let help = match (nearest(name, names()), known.is_empty()) {
-        (Some(near), _) => format!("did you mean \"{near}\"?"),
-        (None, false) => format!("its metrics are {}", names().collect::<Vec<_>>().join(", ")),
-        (None, true) => suggestion(experiment),
-    };
-    problems.add(Problem::new("sweep.metric", message).help(help));
 }
 
 /// Better direction of a search's metric; `None` for an unknown metric.

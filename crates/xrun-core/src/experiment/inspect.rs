@@ -5,7 +5,6 @@ use std::any::Any;
 use serde::Deserialize;
 
 use super::Experiment;
-use crate::dataset;
 use crate::dataset::description::Description;
 use crate::dataset::error::{DataError, InvalidItems};
 use crate::dataset::open_dataset::{AnyDataset, OpenDataset};
@@ -39,7 +38,7 @@ impl InspectedData {
         D::Summary::deserialize(&self.summary).map_err(|error| DataError::content(error.to_string()))
     }
 
-    /// The data itself: as the inspection opened it, or opened now where the summary was cached.
+    /// The data itself: as the inspection opened it, or opened now where the inspection did not open all of it.
     ///
     /// # Errors
     /// It cannot be opened.
@@ -63,8 +62,10 @@ impl From<Vec<LoweredSetting>> for Inspection {
 /// # Errors
 /// Every fault of the data that would end a run before its first step.
 pub fn inspect(experiment: &Experiment) -> Result<Inspection, DataError> {
-    let Some(dataset) = &experiment.dataset else { return Ok(Inspection::default()) };
-    let Some((inspected, opened)) = dataset::inspect::inspect(dataset)? else { return Ok(Inspection::default()) };
+    let Some(dataset) = experiment.dataset.as_ref().filter(|dataset| !dataset.files().is_empty()) else {
+        return Ok(Inspection::default());
+    };
+    let (inspected, opened) = dataset.inspect()?;
     let seen = InspectedData { summary: inspected.summary, opened };
     let of_pipeline = experiment.pipeline.inspect(experiment, seen)?;
     let mut skipped = inspected.skipped;

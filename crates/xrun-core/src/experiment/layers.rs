@@ -4,13 +4,14 @@
 //! environment, the command line. Tables are merged key by key; arrays are replaced. A kind in a later layer replaces
 //! another kind in earlier ones with all its keys.
 
-use std::io::Read;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::template;
 use super::tree::{self, Entry, Tree};
 use super::validate::join;
+use crate::files::file;
 use crate::problem::{Location, Problem, Problems, Source};
 
 /// Maximum size of a file.
@@ -95,7 +96,7 @@ fn load_into(path: &Path, named_at: Option<&Location>, chain: &mut Chain, files:
     }
     let bytes = match read_bytes(path) {
         Ok(bytes) => bytes,
-        Err(Unreadable { message, help }) => {
+        Err((message, help)) => {
             let names: Vec<&str> = chain.iter().map(|(name, _)| name.as_str()).collect();
             let via = if names.len() < 2 { String::new() } else { format!(" (via {})", names.join(" -> ")) };
             return refuse(files, format!("{message}{via}"), Some(help));
@@ -159,54 +160,30 @@ fn extended(entries: &[Entry]) -> Vec<(String, Location)> {
     }
 }
 
-struct Unreadable {
-    message: String,
-    help: String,
-}
-
-fn read_bytes(path: &Path) -> Result<Vec<u8>, Unreadable> {
+/// Content of a file, or a message and its help.
+fn read_bytes(path: &Path) -> Result<Vec<u8>, (String, String)> {
     let name = path.display();
-    let refuse = |message: String, help: &str| Err(Unreadable { message, help: help.into() });
-    let metadata = match std::fs::metadata(path) {
-        Ok(metadata) => metadata,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let help = similar_file(path).map(|similar| format!("did you mean {similar}?"));
+    file::bytes(path, FILE_BYTES_MAX).map_err(|error| match error.kind() {
+        ErrorKind::NotFound => {
+            let usual = path.with_file_name(USUAL_DIRECTORY).join(path.file_name().unwrap_or_default());
+            let similar = similar_file(path).or_else(|| similar_file(&usual));
+            let help = similar.map(|similar| format!("did you mean {similar}?"));
             let help = help.unwrap_or_else(|| "check the name and the directory".to_owned());
-            return Err(Unreadable { message: format!("{name} does not exist"), help });
+            (format!("{name} does not exist"), help)
         }
-        Err(error) => return refuse(format!("cannot read {name}: {error}"), "check the name and its permissions"),
-    };
-    if metadata.is_dir() {
-        return refuse(format!("{name} is a directory"), "name an experiment file in it");
-    }
-    if !metadata.is_file() {
-        return refuse(format!("{name} is not a regular file"), "name an experiment file");
-    }
-    let mut bytes = Vec::new();
-    let read = std::fs::File::open(path).and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes));
-    match read {
-        Err(error) => refuse(format!("cannot read {name}: {error}"), "check its permissions"),
-        Ok(_) if bytes.len() as u64 > FILE_BYTES_MAX => {
-            refuse(format!("{name} is larger than 1 MiB"), "an experiment is a short TOML file; is this another file?")
-        }
-        Ok(_) => Ok(bytes),
-    }
+        _ if path.is_dir() => (format!("{name} is a directory"), "name an experiment file in it".to_owned()),
+        _ => (
+            format!("cannot read {name}: {error}"),
+            "check the name and its permissions; an experiment is a short TOML file".to_owned(),
+        ),
+    })
 }
 
 /// Usual directory of experiments.
 const USUAL_DIRECTORY: &str = "experiments";
 
-/// Existing file that a wrong path may mean: with the extension added, in the usual directory, or with a similar name.
-fn similar_file(path: &Path) -> Option<String> {
-    let name = path.file_stem()?.to_str()?;
-    let usual = path.with_file_name(USUAL_DIRECTORY).join(path.file_name()?);
-    let exact = [path, &usual].map(|path| path.with_file_name(format!("{name}.toml")));
-    let found = exact.into_iter().find(|path| path.is_file());
-    found.map(|path| path.display().to_string()).or_else(|| similar_name(path)).or_else(|| similar_name(&usual))
-}
-
 /// TOML file with a similar name in the same directory, among the first thousand entries.
-fn similar_name(path: &Path) -> Option<String> {
+fn similar_file(path: &Path) -> Option<String> {
     let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut names: Vec<String> = std::fs::read_dir(directory)
         .ok()?

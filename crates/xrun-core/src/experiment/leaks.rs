@@ -1,12 +1,9 @@
 //! `[leaks]`: injection of known leaks, to test that the verdict finds them.
 
-use std::collections::BTreeSet;
-use std::fmt;
+use std::collections::BTreeMap;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator};
-use serde::de::{MapAccess, Visitor};
-use serde::ser::SerializeMap;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::pipeline::PipelineKind;
 use crate::bounded::buffer::Buffer;
@@ -58,55 +55,24 @@ macro_rules! leak {
 
 /// Leaks of real trainers (`docs/origins.md`), each with a switch, to test that the verdict finds them. All are off by
 /// default; a leak that the pipeline does not have is an error.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Leaks {
-    on: BTreeSet<String>,
+    /// Leaks that are switched on.
+    #[serde(flatten, deserialize_with = "switched_on")]
+    on: BTreeMap<String, bool>,
     /// Result that `cargo dev leaks` requires of this file.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub expected: Option<ExpectedGrowth>,
 }
 
+/// Omits the leaks that are switched off, as if they were not in the file.
+fn switched_on<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeMap<String, bool>, D::Error> {
+    let mut all = BTreeMap::<String, bool>::deserialize(deserializer)?;
+    all.retain(|_, is_on| *is_on);
+    Ok(all)
+}
+
 const EXPECTED: &str = "expected";
-
-impl Serialize for Leaks {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let mut map = serializer.serialize_map(None)?;
-        for key in &self.on {
-            map.serialize_entry(key, &true)?;
-        }
-        if let Some(expected) = &self.expected {
-            map.serialize_entry(EXPECTED, expected)?;
-        }
-        map.end()
-    }
-}
-
-impl<'de> Deserialize<'de> for Leaks {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct LeaksVisitor;
-
-        impl<'de> Visitor<'de> for LeaksVisitor {
-            type Value = Leaks;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("keys of leaks with true or false, and `expected`")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Leaks, A::Error> {
-                let mut leaks = Leaks::default();
-                while let Some(key) = map.next_key::<String>()? {
-                    if key == EXPECTED {
-                        leaks.expected = Some(map.next_value()?);
-                    } else if map.next_value()? {
-                        leaks.on.insert(key);
-                    }
-                }
-                Ok(leaks)
-            }
-        }
-
-        deserializer.deserialize_map(LeaksVisitor)
-    }
-}
 
 impl JsonSchema for Leaks {
     fn schema_name() -> std::borrow::Cow<'static, str> {
@@ -193,17 +159,17 @@ pub enum GrowingMemory {
 impl Leaks {
     /// Keys of the leaks that are switched on.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
-        self.on.iter().map(String::as_str)
+        self.on.keys().map(String::as_str)
     }
 
     /// Returns whether this leak is switched on.
     pub fn is_enabled(&self, leak: &Leak) -> bool {
-        self.on.contains(leak.key)
+        self.on.contains_key(leak.key)
     }
 
     /// Switches a leak on.
     pub fn switch_on(&mut self, leak: &Leak) {
-        self.on.insert(leak.key.to_owned());
+        self.on.insert(leak.key.to_owned(), true);
     }
 
     /// Planned buffers of the leaks among `all` that are switched on; `growth_of` returns the expected growth of one.
@@ -222,10 +188,5 @@ impl Leaks {
     /// Buffer of a leak, which stores nothing unless the leak is switched on.
     pub fn leak_buffer<T>(&self, leak: &Leak, ledger: &Ledger) -> LeakBuffer<T> {
         LeakBuffer::new(self.is_enabled(leak), &leak.buffer(), ledger)
-    }
-
-    /// Returns whether no leak is switched on and none is expected.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
     }
 }

@@ -1,4 +1,4 @@
-//! Merging of layers with the origin of each value, by Figment.
+//! Merging of layers with the origin of each value, by Figment, and the locations of keys in the layers.
 
 use std::collections::BTreeMap;
 
@@ -46,7 +46,7 @@ fn value(node: &Node) -> Value {
 
 /// Merged layers.
 pub struct Merged<'a> {
-    layers: &'a [Layer],
+    pub layers: &'a [Layer],
     figment: Figment,
 }
 
@@ -71,15 +71,14 @@ impl<'a> Merged<'a> {
     pub fn extract(&self) -> Result<Experiment, Problem> {
         self.figment.extract().map_err(|error| {
             let key = self.rejected_key().unwrap_or_else(|| error.path.join("."));
-            let location = self.location(&key);
+            let location = location(self.layers, &key);
             Problem::new(key, error.kind.to_string()).at(location)
         })
     }
 
     /// Key that deserialisation rejects. Figment's own path ends at a kind, whose type is erased.
     fn rejected_key(&self) -> Option<String> {
-        let values: serde_json::Value = self.figment.extract().ok()?;
-        let error = serde_path_to_error::deserialize::<_, Experiment>(values).err()?;
+        let error = serde_path_to_error::deserialize::<_, Experiment>(self.values()).err()?;
         Some(error.path().to_string()).filter(|key| key != ".")
     }
 
@@ -89,29 +88,9 @@ impl<'a> Merged<'a> {
         self.layers.get(number)
     }
 
-    /// Location where a key was set last, or that of its section if it was not set.
-    pub fn location(&self, key: &str) -> Option<Location> {
-        let mut key = key;
-        while !key.is_empty() {
-            let set = self.layers.iter().rev().find_map(|layer| tree::find(&layer.entries, key));
-            if let Some(entry) = set {
-                return Some(tree::location_of(entry).clone());
-            }
-            key = key.rsplit_once('.').map_or("", |(before, _)| before);
-        }
-        None
-    }
-
-    /// Location where exactly this key, or an entry of a list, was set.
-    pub fn exact_location(&self, key: &str) -> Option<Location> {
-        let found = |key: &str| self.layers.iter().rev().find_map(|layer| tree::find(&layer.entries, key));
-        if let Some(entry) = found(key) {
-            return Some(tree::location_of(entry).clone());
-        }
-        // `pipeline.command.program.2` is the third entry of a list.
-        let (list, at) = key.rsplit_once('.')?;
-        let Tree::Array(nodes) = &found(list)?.node.tree else { return None };
-        Some(nodes.get(at.parse::<usize>().ok()?)?.location.clone())
+    /// All values as JSON, without defaults.
+    pub fn values(&self) -> serde_json::Value {
+        self.figment.extract().unwrap_or_default()
     }
 
     /// Origins of all values of an experiment, by dotted key.
@@ -141,23 +120,32 @@ impl<'a> Merged<'a> {
             }
         }
     }
-
-    /// All keys of all layers as one table.
-    pub fn union(&self) -> Vec<Entry> {
-        let mut all: Vec<Entry> = Vec::new();
-        self.layers.iter().for_each(|layer| unite(&mut all, &layer.entries));
-        all
-    }
 }
 
-fn unite(all: &mut Vec<Entry>, more: &[Entry]) {
-    for entry in more {
-        match all.iter_mut().find(|before| before.key == entry.key) {
-            Some(before) => match (&mut before.node.tree, &entry.node.tree) {
-                (Tree::Table(inner), Tree::Table(more)) => unite(inner, more),
-                _ => *before = entry.clone(),
-            },
-            None => all.push(entry.clone()),
+/// Location where a key was set last, or that of its section if it was not set.
+pub fn location(layers: &[Layer], key: &str) -> Option<Location> {
+    let mut key = key;
+    while !key.is_empty() {
+        if let Some(entry) = last(layers, key) {
+            return Some(tree::location_of(entry).clone());
         }
+        key = key.rsplit_once('.').map_or("", |(before, _)| before);
     }
+    None
+}
+
+/// Location where exactly this key, or an entry of a list, was set last.
+pub fn exact_location(layers: &[Layer], key: &str) -> Option<Location> {
+    if let Some(entry) = last(layers, key) {
+        return Some(tree::location_of(entry).clone());
+    }
+    // `pipeline.command.program.2` is the third entry of a list.
+    let (list, at) = key.rsplit_once('.')?;
+    let Tree::Array(nodes) = &last(layers, list)?.node.tree else { return None };
+    Some(nodes.get(at.parse::<usize>().ok()?)?.location.clone())
+}
+
+/// Entry of a key in the last layer that sets it.
+fn last<'a>(layers: &'a [Layer], key: &str) -> Option<&'a Entry> {
+    layers.iter().rev().find_map(|layer| tree::find(&layer.entries, key))
 }

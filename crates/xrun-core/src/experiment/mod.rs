@@ -1,16 +1,12 @@
 //! The experiment file: reading its layers, checking it, and resolving every value with its origin.
 
-pub mod annotate;
 pub mod axes;
 mod check;
 pub mod check_search;
 pub mod command;
-mod command_script;
 mod expand;
-pub mod flatten;
 pub mod inspect;
 pub mod key_lookup;
-pub mod kinds;
 pub mod launcher;
 mod layers;
 pub mod leaks;
@@ -22,7 +18,6 @@ pub mod pattern;
 pub mod pipeline;
 pub mod read;
 pub mod read_sweep;
-pub mod reference;
 pub mod render;
 pub mod resolved;
 pub mod schema;
@@ -67,7 +62,7 @@ pub struct Experiment {
     #[serde(default)]
     pub training: Training,
     /// Use of the device. `experiment.device` selects it.
-    #[serde(default, skip_serializing_if = "DeviceSettings::is_default")]
+    #[serde(default, skip_serializing_if = "crate::settings::is_default")]
     pub device: DeviceSettings,
     /// Caps of the buffers.
     #[serde(default)]
@@ -85,7 +80,7 @@ pub struct Experiment {
     #[serde(default)]
     pub memory: Memory,
     /// Leaks to inject, to test that xrun finds them.
-    #[serde(default, skip_serializing_if = "Leaks::is_empty")]
+    #[serde(default, skip_serializing_if = "crate::settings::is_default")]
     pub leaks: Leaks,
     /// Variations of the experiment, run and compared by `xrun sweep`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -140,12 +140,7 @@ fn command_line(text: &str, schema: &Value, problems: &mut Problems) -> Option<L
         problems.add(problem.help(help).at(Some(Location { source: source.clone(), span: value })));
         return None;
     }
-    let mut node = tree::parse_for(&source, value.clone(), part);
-    if let (Tree::Text(_), Some(Shape::Array { items, .. })) = (&node.tree, part.map(shape::parse))
-        && let Some(list) = list_without_quotes(&source, value, items)
-    {
-        node = list;
-    }
+    let node = tree::parse_for(&source, value, part);
     let entry = nest(&keys, &key, node)?;
     Some(Layer { entries: vec![entry], source, directory: None })
 }
@@ -163,19 +158,6 @@ fn takes_single_value(shape: &Shape<'_>) -> bool {
         | Shape::Span => true,
         Shape::Table { .. } | Shape::Free { .. } | Shape::Array { .. } | Shape::Files | Shape::SweptValues => false,
     }
-}
-
-/// Parses `[box, cup]` for a key that takes a list of texts: shells remove quotes, and other tools need none.
-fn list_without_quotes(source: &Arc<Source>, value: Range<usize>, items: &Value) -> Option<Node> {
-    let text = &source.text[value.clone()];
-    let begin = value.start + text.len() - text.trim_start().len();
-    let inner = text.trim().strip_prefix('[')?.strip_suffix(']')?;
-    if !shape::wants_text(items) || inner.contains(['[', ']', '"', '\'']) {
-        return None;
-    }
-    let pieces = split_at_commas(&source.text, begin + 1..begin + 1 + inner.len());
-    let nodes = pieces.into_iter().map(|span| tree::parse_value(source, span, true));
-    Some(Node { tree: Tree::Array(nodes.collect()), location: Location { source: source.clone(), span: value } })
 }
 
 /// Both sides of the `=` of an override.

@@ -4,8 +4,6 @@ use std::sync::LazyLock;
 
 use regex_lite::Regex;
 
-use crate::problem::nearest;
-
 /// A pattern of the schema.
 #[derive(Debug)]
 pub struct Pattern {
@@ -15,8 +13,6 @@ pub struct Pattern {
     pub words: &'static str,
     /// A valid value.
     pub example: &'static str,
-    /// Suggests a valid value for an invalid one.
-    pub suggest: fn(&str) -> Option<String>,
 }
 
 const NAME: &str = "^[A-Za-z0-9][A-Za-z0-9._-]*$";
@@ -40,25 +36,21 @@ pub static PATTERNS: LazyLock<[Pattern; 4]> = LazyLock::new(|| {
             expression: expression(NAME),
             words: "a name of letters, digits, `-`, `_` and `.` that begins with a letter or digit",
             example: "stage2_small",
-            suggest: |_| None,
         },
         Pattern {
             expression: expression(DEVICE),
             words: "`auto`, `cpu`, `cuda`, `cuda:1` or `vulkan`",
             example: "auto",
-            suggest: suggest_device,
         },
         Pattern {
             expression: expression("^[A-Za-z0-9][A-Za-z0-9._,-]*$"),
             words: "one name, or several separated by commas",
             example: "gpu",
-            suggest: |_| None,
         },
         Pattern {
             expression: expression("^[^\\x00-\\x08\\x0A-\\x1F\\x7F]+$"),
             words: "one line of text without control characters",
             example: "#SBATCH --constraint=a100",
-            suggest: |_| None,
         },
     ]
 });
@@ -66,20 +58,6 @@ pub static PATTERNS: LazyLock<[Pattern; 4]> = LazyLock::new(|| {
 /// Pattern with this expression; `None` if it has no description.
 pub fn find(expression: &str) -> Option<&'static Pattern> {
     PATTERNS.iter().find(|pattern| pattern.expression.as_str() == expression)
-}
-
-/// Suggests a device for names of other tools and misspellings. `gpu` is similar to `cpu` only in its letters.
-fn suggest_device(text: &str) -> Option<String> {
-    let text = text.to_lowercase();
-    let (kind, number) = match text.split_once(':') {
-        Some((kind, number)) => (kind, format!(":{number}")),
-        None => (text.as_str(), String::new()),
-    };
-    let kind = match kind {
-        "gpu" | "nvidia" => "cuda",
-        other => nearest(other, ["auto", "cpu", "cuda", "vulkan"])?,
-    };
-    Some(format!("{kind}{number}")).filter(|name| find(DEVICE).is_some_and(|device| device.matches(name)))
 }
 
 /// Valid name of an experiment from any text: invalid characters become `-`.
@@ -100,16 +78,6 @@ pub fn valid_name(text: &str) -> String {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-
-    #[test]
-    fn devices_of_other_tools_are_suggested() {
-        let suggested = |text: &str| suggest_device(text).unwrap_or_default();
-        assert_eq!(
-            [suggested("gpu"), suggested("GPU:1"), suggested("cuda0"), suggested("vulcan")],
-            ["cuda", "cuda:1", "cuda", "vulkan"]
-        );
-        assert_eq!([suggested("tpu:x"), suggested("cpu:1"), suggested("mps")], ["", "", ""]);
-    }
 
     proptest! {
         #[test]

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::expand::expand;
 use super::layers::{self, Layer};
-use super::merge::Merged;
+use super::merge::{Merged, exact_location, location};
 use super::pipeline::Model;
 use super::{Experiment, check, overrides, pattern, schema, validate, validate_sweep};
 use crate::dataset::Dataset;
@@ -63,22 +63,15 @@ pub fn read_with_disk_problems(
     };
     let mut loaded = Loaded::new(path, environment.collect(), set);
     let (experiment, origins, disk_problems) = loaded.check_as_written()?;
-    let data = loaded.data(&experiment);
-    let (locations, mut warnings) = (loaded.locations(origins.keys()), std::mem::take(&mut loaded.warnings));
+    let Loaded { files, layers, mut warnings, .. } = loaded;
+    let data = experiment.dataset.as_ref().map_or_else(String::new, |data| format!("dataset.{}.path", data.name()));
+    let data = (data.clone(), location(&layers, &data));
+    let locations: BTreeMap<String, Location> =
+        origins.keys().filter_map(|key| Some((key.clone(), location(&layers, key)?))).collect();
     let unset = experiment.unset_batch_size();
     warnings.extend(unset.map(|problem| problem.at(locations.get("limits.batch_size").cloned())));
-    Ok((
-        CheckedExperiment {
-            experiment,
-            origins,
-            text: loaded.files.text,
-            files: loaded.files.paths,
-            data,
-            locations,
-            warnings,
-        },
-        disk_problems,
-    ))
+    let (text, files) = (files.text, files.paths);
+    Ok((CheckedExperiment { experiment, origins, text, files, data, locations, warnings }, disk_problems))
 }
 
 /// Layers of an experiment, each checked against the schema.
@@ -119,7 +112,7 @@ impl Loaded {
         layers::keep_last_kinds(&mut layers, schema);
         let name = path.file_stem().map(|stem| pattern::valid_name(&stem.to_string_lossy()));
         if let (Some(start), false) = (&files.start, files.incomplete) {
-            validate::missing(&Merged::new(&layers, None).union(), schema, start, &mut findings);
+            validate::missing(&Merged::new(&layers, None), schema, start, &mut findings);
         }
         problems.extend(findings.problems);
         Self { files, layers, problems, doubtful: findings.doubtful, warnings: findings.warnings, environment, name }
@@ -135,15 +128,10 @@ impl Loaded {
     fn check_as_written(&mut self) -> Result<(Experiment, BTreeMap<String, String>, Problems), Problems> {
         let mut problems = std::mem::take(&mut self.problems);
         let merged = Merged::new(&self.layers, self.name.as_deref());
-        let extracted = if self.files.incomplete { None } else { merged.extract().ok() };
-        let Some(experiment) = extracted else {
-            if problems.is_empty() {
-                // The schema is satisfied, but deserialisation fails.
-                if let Err(problem) = merged.extract() {
-                    problems.add(problem);
-                }
-            }
-            return Err(in_order(problems, &self.layers));
+        let experiment = match merged.extract() {
+            Ok(experiment) if !self.files.incomplete => experiment,
+            Err(problem) if problems.is_empty() => return Err(problem.into()),
+            _ => return Err(in_order(problems, &self.layers)),
         };
         let (experiment, found) = self.check_merged(experiment, &merged);
         found.into_iter().for_each(|problem| problems.add(problem));
@@ -154,18 +142,6 @@ impl Loaded {
         }
         let origins = merged.origins(&experiment);
         Ok((experiment, origins, problems))
-    }
-
-    fn data(&self, experiment: &Experiment) -> (String, Option<Location>) {
-        let merged = Merged::new(&self.layers, self.name.as_deref());
-        let key = experiment.dataset.as_ref().map_or_else(String::new, |data| format!("dataset.{}.path", data.name()));
-        let location = merged.location(&key);
-        (key, location)
-    }
-
-    fn locations<'a>(&self, keys: impl Iterator<Item = &'a String>) -> BTreeMap<String, Location> {
-        let merged = Merged::new(&self.layers, self.name.as_deref());
-        keys.filter_map(|key| Some((key.clone(), merged.location(key)?))).collect()
     }
 
     /// The experiment with one more layer on top, whose values satisfy the schema.
@@ -197,16 +173,6 @@ impl Loaded {
                     );
                     problem.help = Some(help.into());
                 }
-                // The help of the check is about paths in files.
-                Some((key, Some(written)))
-                    if problem.help.is_some()
-                        && Path::new(written).is_relative()
-                        && merged.layer(key).is_some_and(|layer| layer.directory.is_none()) =>
-                {
-                    let help =
-                        "relative paths on the command line or in the environment start at the current directory";
-                    problem.help = Some(help.into());
-                }
                 _ => {}
             }
             whole.add(problem);
@@ -223,17 +189,13 @@ impl Loaded {
 pub fn read_resolved(path: &Path, command_line: &[String]) -> Result<CheckedExperiment, Problems> {
     let (checked, disk_problems) = read_with_disk_problems(path, command_line, std::iter::empty())?;
     // A run with a checkpoint no longer needs its initial weights. If they are needed, they are checked later.
-    // A command is resumed in the directory of its run, which need not be this one.
-    let is_checked_later = |key: &str| key == INITIAL_WEIGHTS || key.starts_with(COMMAND);
-    let is_fatal = disk_problems.iter().any(|problem| !is_checked_later(&problem.key));
+    let is_fatal = disk_problems.iter().any(|problem| problem.key != INITIAL_WEIGHTS);
     if is_fatal { Err(disk_problems) } else { Ok(checked) }
 }
 
 /// Key of a path, and the path as written; `None` if it is invalid.
 type WrittenPath = (String, Option<String>);
 
-/// Beginning of the keys of an external program.
-const COMMAND: &str = "pipeline.command.";
 /// Key of the initial weights.
 pub const INITIAL_WEIGHTS: &str = "training.initial_weights";
 
@@ -298,13 +260,13 @@ fn locate_problems(
             continue;
         }
         for related in &mut problem.related {
-            related.location = merged.exact_location(&related.key);
+            related.location = exact_location(merged.layers, &related.key);
         }
         if problem.location.is_none() {
             // The key itself, else a related key, else the section.
             let elsewhere = || problem.related.iter().find_map(|related| related.location.clone());
-            let location = merged.exact_location(&problem.key).or_else(elsewhere);
-            problem.location = location.or_else(|| merged.location(&problem.key)).or_else(|| start.cloned());
+            let found = exact_location(merged.layers, &problem.key).or_else(elsewhere);
+            problem.location = found.or_else(|| location(merged.layers, &problem.key)).or_else(|| start.cloned());
         }
         let main = problem.location.clone();
         problem.related.retain(|related| related.location.is_some() && related.location != main);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::axes::{Axis, SweptValue, axes};
 use super::launcher::LauncherSettings;
 use super::layers::Layer;
-use super::merge::Merged;
+use super::merge;
 use super::overrides_sweep::{VALUES, from_command_line};
 use super::read::Loaded;
 use super::sweep::Sweep;
@@ -26,9 +26,8 @@ pub struct SweepFile {
     /// Resources to request from a cluster.
     pub launcher: Option<LauncherSettings>,
     loaded: Loaded,
-    /// Entries of the section, merged from all layers.
-    written: Vec<Entry>,
-    section: Option<Location>,
+    /// Layers with the section, which `loaded` lacks.
+    written: Vec<Layer>,
 }
 
 /// Reads and checks a file for a sweep. `command_line` has overrides, in which several values are swept.
@@ -46,27 +45,34 @@ pub fn read(
     let (mut base, _) = loaded.check()?;
     let sweep = base.sweep.take().unwrap_or_default();
     let launcher = base.launcher.take();
-    let union = Merged::new(&loaded.layers, None).union();
-    let axes = match tree::find(&union, &VALUES.join(".")).map(|entry| &entry.node.tree) {
-        Some(Tree::Table(entries)) => axes(entries, schema::shared()),
-        _ => Vec::new(),
-    };
-    let section = tree::find(&union, VALUES[0]).map(|entry| tree::location_of(entry).clone());
-    let written = match tree::find(&union, VALUES[0]).map(|entry| &entry.node.tree) {
-        Some(Tree::Table(entries)) => entries.clone(),
-        _ => Vec::new(),
-    };
+    let written = loaded.layers.clone();
+    let mut all: Vec<Axis> = Vec::new();
+    for layer in &written {
+        let values = tree::find(&layer.entries, &VALUES.join(".")).map(|entry| &entry.node.tree);
+        let Some(Tree::Table(entries)) = values else { continue };
+        let own = axes(entries, schema::shared());
+        // A later layer replaces a key, and a table or the keys in it.
+        all.retain(|before| !own.iter().any(|axis| overlap(&axis.key, &before.key)));
+        all.extend(own);
+    }
+    all.sort_by(|a, b| a.key.cmp(&b.key));
     // A trial has no sweep and no launcher.
     for layer in &mut loaded.layers {
         layer.entries.retain(|entry| entry.key != VALUES[0] && entry.key != "launcher");
     }
-    Ok(SweepFile { base, sweep, axes, launcher, loaded, written, section })
+    Ok(SweepFile { base, sweep, axes: all, launcher, loaded, written })
+}
+
+/// `true` if two dotted keys are the same, or one is in the table of the other.
+fn overlap(one: &str, other: &str) -> bool {
+    let is_within = |key: &str, table: &str| key.strip_prefix(table).is_some_and(|rest| rest.starts_with('.'));
+    one == other || is_within(one, other) || is_within(other, one)
 }
 
 impl SweepFile {
     /// Location of a key of `[sweep]`, or else of the section.
     pub fn location(&self, key: &str) -> Option<Location> {
-        tree::find(&self.written, key).map(|entry| tree::location_of(entry).clone()).or_else(|| self.section.clone())
+        merge::location(&self.written, &format!("{}.{key}", VALUES[0]))
     }
 
     /// Experiment of a trial, with a value for each axis.
@@ -84,7 +90,12 @@ impl SweepFile {
         let experiment = self.loaded.with_layer(Layer { entries, source, directory: None })?;
         let json = serde_json::to_value(&experiment).unwrap_or_default();
         let unused = self.axes.iter().zip(values).filter(|(axis, _)| !kind_is_selected(&axis.key, &json));
-        let problems: Vec<Problem> = unused.map(|(axis, swept)| unused_value(axis, swept)).collect();
+        let problem = |(axis, swept): (&Axis, &SweptValue)| {
+            let kind = axis.key.rsplit_once('.').map_or(axis.key.as_str(), |(table, _)| table);
+            let message = format!("has no effect in a trial with another kind than `{kind}`");
+            Problem::new(&axis.key, message).help("sweep keys of one kind only").at(Some(swept.location.clone()))
+        };
+        let problems: Vec<Problem> = unused.map(problem).collect();
         if problems.is_empty() { Ok(experiment) } else { Err(problems) }
     }
 }
@@ -98,16 +109,6 @@ fn kind_is_selected(key: &str, experiment: &serde_json::Value) -> bool {
         path = format!("{path}/{name}");
         !choice || experiment.pointer(&path).is_some()
     })
-}
-
-/// Problem of a swept key whose kind another axis replaces.
-fn unused_value(axis: &Axis, swept: &SweptValue) -> Problem {
-    let message = format!("has no effect in a trial with another kind than `{}`", kind(&axis.key));
-    Problem::new(&axis.key, message).help("sweep keys of one kind only").at(Some(swept.location.clone()))
-}
-
-fn kind(key: &str) -> &str {
-    key.rsplit_once('.').map_or(key, |(table, _)| table)
 }
 
 fn tree_from_json(value: &serde_json::Value, location: &Location) -> Tree {

@@ -29,10 +29,10 @@ pub struct Sweep {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub direction: Option<Direction>,
     /// Settings of method `asha`.
-    #[serde(skip_serializing_if = "Asha::is_default")]
+    #[serde(skip_serializing_if = "crate::settings::is_default")]
     pub asha: Asha,
     /// Settings of method `tpe`.
-    #[serde(skip_serializing_if = "Tpe::is_default")]
+    #[serde(skip_serializing_if = "crate::settings::is_default")]
     pub tpe: Tpe,
     /// Values of each swept key: a list, or a range `{ from = 1e-4, to = 1e-2, steps = 5, scale = "log" }`. The default scale
     /// is `linear`; without `steps`, the methods `random`, `asha` and `tpe` draw any number in the range. Keys are written as for
@@ -76,13 +76,6 @@ impl Default for Asha {
     }
 }
 
-impl Asha {
-    /// `true` if nothing is set.
-    pub fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 /// Tree-structured Parzen estimator: the first trials are drawn as with method `random`, later ones close to the best earlier
 /// trials and far from the others.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -102,13 +95,6 @@ pub struct Tpe {
 impl Default for Tpe {
     fn default() -> Self {
         Self { startup_trials: 10, gamma: 0.15, candidates: 24 }
-    }
-}
-
-impl Tpe {
-    /// `true` if nothing is set.
-    pub fn is_default(&self) -> bool {
-        *self == Self::default()
     }
 }
 

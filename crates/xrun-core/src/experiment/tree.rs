@@ -46,37 +46,14 @@ pub fn parse(source: &Arc<Source>) -> Result<Vec<Entry>, Problem> {
     match Document::parse(source.text.as_str()) {
         Ok(document) => Ok(spans.table(document.as_table(), 0..source.text.len())),
         Err(error) => {
-            let problem = match error.span().and_then(|span| key_without_value(&source.text, span.start)) {
-                Some(key) => Problem::new("", format!("a value is missing: `{key} = …`"))
-                    .help("write the value after `=`, or remove the line"),
-                None => not_toml(error.message()),
+            let message = error.message().trim().to_owned();
+            let problem = match message.contains("duplicate key") {
+                true => Problem::new("", "duplicate key or table").help("keep one of the two"),
+                false => Problem::new("", format!("invalid TOML: {message}")),
             };
             Err(problem.at(error.span().map(|span| spans.location(span))))
         }
     }
-}
-
-/// Key of a line without a value after `=`, if a syntax error is in this line or at the start of the next.
-fn key_without_value(text: &str, at: usize) -> Option<&str> {
-    let before = text.get(..at)?.trim_end_matches(['\n', '\r', ' ', '\t']);
-    let start = before.rfind('\n').map_or(0, |end| end + 1);
-    let line = text.get(start..)?.lines().next()?;
-    let (key, value) = line.split_once('=')?;
-    let value = value.trim();
-    (value.is_empty() || value.starts_with('#')).then(|| key.trim()).filter(|key| !key.is_empty())
-}
-
-fn not_toml(message: &str) -> Problem {
-    let message = message.trim();
-    let mut problem = Problem::new("", format!("invalid TOML: {message}"));
-    if message.contains("duplicate key") {
-        problem = Problem::new("", "duplicate key or table").help("keep one of the two");
-    } else if message.contains("overflow") || message.contains("too large") || message.contains("number too") {
-        problem = problem.help("the largest integer is 9223372036854775807");
-    } else if message.contains("string values must be quoted") || message.contains("quot") {
-        problem = problem.help("put text in quotes: key = \"text\"");
-    }
-    problem
 }
 
 /// Parses the value of an override at the span `at`. A value that is not valid TOML is text; with `wants_text`, so is

@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
+use super::merge::{Merged, location};
 use super::shape::{self, Shape, list};
-use super::tree::{Entry, Node, Tree, location_of};
+use super::tree::{Entry, Node, Tree};
 use super::{key_lookup, template};
 use crate::problem::{Location, Problem, Problems, nearest};
 use crate::units::{Bytes, Span, pluralize};
@@ -181,22 +182,7 @@ impl Validator<'_> {
         }
         match scalar(&shape, &node.tree) {
             Ok(()) => true,
-            Err(Invalid::Found(found)) => {
-                let suggestion = match (&shape, &node.tree) {
-                    (Shape::Text { pattern: Some(pattern), .. }, Tree::Text(text)) => (pattern.suggest)(text),
-                    _ => None,
-                };
-                let Some(suggestion) = suggestion else {
-                    return self.wrong(&shape, &found, &node.location, schema, key);
-                };
-                let problem = Problem::new(key, format!("expected {}, found {found}", shape.words()));
-                let help = match option(&node.location, key) {
-                    Some(option) => format!("did you mean `{option} {suggestion}`?"),
-                    None => format!("did you mean \"{suggestion}\"?"),
-                };
-                self.findings.add(problem.help(help).at(Some(node.location.clone())));
-                false
-            }
+            Err(Invalid::Found(found)) => self.wrong(&shape, &found, &node.location, schema, key),
             Err(Invalid::Choice(word)) => {
                 let Shape::Choice(words) = &shape else { return false };
                 let mut problem = Problem::new(key, format!("expected {}, found {}", shape.words(), quote_text(&word)));
@@ -375,28 +361,29 @@ pub fn join(path: &str, key: &str) -> String {
 }
 
 /// Adds missing required sections, and sections without a kind. `start` is the location of a missing section.
-pub fn missing(entries: &[Entry], schema: &Value, start: &Location, findings: &mut Findings) {
+pub fn missing(merged: &Merged<'_>, schema: &Value, start: &Location, findings: &mut Findings) {
+    let values = merged.values();
     for section in super::schema::required(schema) {
-        if entries.iter().all(|entry| entry.key != section) && !findings.doubtful.contains(section) {
+        if values.get(section).is_none() && !findings.doubtful.contains(section) {
             let kinds = kinds_of(shape::schema_at(schema, section), section);
             let problem = Problem::new(section, format!("`[{section}.…]` is missing"))
                 .help(format!("add {kinds}; `{}` writes a template", template::command()));
             findings.add(problem.at(Some(start.clone())));
         }
     }
-    without_kind(entries, schema, "", findings);
+    without_kind(&values, schema, "", merged, findings);
 }
 
-fn without_kind(entries: &[Entry], schema: &Value, path: &str, findings: &mut Findings) {
-    for entry in entries {
-        let Tree::Table(inner) = &entry.node.tree else { continue };
-        let Some(part) = shape::key_of(schema, &entry.key) else { continue };
-        let key = join(path, &entry.key);
-        if super::schema::is_kinds(part) && inner.is_empty() && !findings.doubtful.contains(&key) {
+fn without_kind(values: &Value, schema: &Value, path: &str, merged: &Merged<'_>, findings: &mut Findings) {
+    for (name, inner) in values.as_object().into_iter().flatten() {
+        let Some(part) = shape::key_of(schema, name) else { continue };
+        let key = join(path, name);
+        let is_empty = inner.as_object().is_some_and(Map::is_empty);
+        if super::schema::is_kinds(part) && is_empty && !findings.doubtful.contains(&key) {
             let problem = Problem::new(&key, "missing kind").help(format!("write {}", kinds_of(Some(part), &key)));
-            findings.add(problem.at(Some(location_of(entry).clone())));
+            findings.add(problem.at(location(merged.layers, &key)));
         }
-        without_kind(inner, part, &key, findings);
+        without_kind(inner, part, &key, merged, findings);
     }
 }
 

@@ -96,10 +96,7 @@ impl Validator<'_> {
                 }
                 (Shape::Table { .. } | Shape::Free { .. }, _) => {
                     let problem = Problem::new(&key, format!("`{swept_key}` is a table and has no value of its own"));
-                    let help = first_value(part, &swept_key);
-                    let help = help
-                        .map_or_else(|| "name a key".into(), |key| format!("name one of its keys, such as `{key}`"));
-                    self.findings.add(problem.help(help).at(Some(entry.key_location.clone())));
+                    self.findings.add(problem.help("name one of its keys").at(Some(entry.key_location.clone())));
                     false
                 }
                 (_, Tree::Table(_)) => self.swept_range(&entry.node, part, &shape, &key),
@@ -136,10 +133,10 @@ impl Validator<'_> {
 
     fn swept_range(&mut self, node: &Node, schema: &Value, shape: &Shape<'_>, key: &str) -> bool {
         let Tree::Table(entries) = &node.tree else { return false };
-        let range = match AxisRange::read(entries, &node.location, shape, key) {
+        let range = match AxisRange::read(node, shape, key) {
             Ok(range) => range,
-            Err(problems) => {
-                problems.into_iter().for_each(|problem| self.findings.add(problem));
+            Err(problem) => {
+                self.findings.add(problem);
                 return false;
             }
         };
@@ -195,16 +192,5 @@ pub(super) fn insert(all: &mut Vec<Entry>, entry: Entry) -> bool {
             inserted
         }
         _ => false,
-    }
-}
-
-/// First key with a value in a table or its subtables.
-fn first_value(schema: &Value, path: &str) -> Option<String> {
-    match shape::parse(schema) {
-        Shape::Table { properties, .. } => {
-            properties.iter().find_map(|(name, part)| first_value(part, &join(path, name)))
-        }
-        Shape::Free { .. } => None,
-        _ => Some(path.to_owned()),
     }
 }

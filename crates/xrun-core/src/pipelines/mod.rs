@@ -3,11 +3,12 @@
 pub mod command;
 pub mod dummy;
 
-use crate::experiment::kinds::Kinds;
+use crate::experiment::pipeline::Pipeline;
 use crate::settings::command::Command;
 use dummy::settings::Dummy;
 
-/// Both kinds, for the registration.
-pub fn kinds() -> Kinds {
-    Kinds::default().pipeline::<Command>().pipeline::<Dummy>()
+/// Registers both kinds.
+pub fn register_kinds() {
+    Pipeline::register::<Command>();
+    Pipeline::register::<Dummy>();
 }

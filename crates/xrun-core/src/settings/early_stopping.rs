@@ -35,11 +35,6 @@ impl Default for EarlyStopping {
 }
 
 impl EarlyStopping {
-    /// `true` if nothing is set.
-    pub fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-
     /// Metric in the file, if early stopping is on.
     pub fn named_metric(&self) -> Option<&str> {
         self.patience.and(self.metric.as_deref())

@@ -1,7 +1,7 @@
 //! `kinds!`: a closed choice between kinds, selected by the name of a table.
 //!
 //! `[optimizer.adamw]` is an externally tagged enum, which gives exact messages and spans and a schema that editors
-//! understand. The macro generates the enum, its schema (one property per kind, exactly one of them) and the list of names.
+//! understand. The macro generates the enum and its schema (one property per kind, exactly one of them).
 
 /// `kinds! { pub enum Optimizer { "adamw" => AdamW(AdamW), … } }`
 #[macro_export]
@@ -21,9 +21,6 @@ macro_rules! kinds {
             pub fn kind(&self) -> &'static str {
                 match self { $(Self::$variant(_) => $kind,)+ }
             }
-
-            /// Names of all kinds.
-            pub const KINDS: &'static [&'static str] = &[$($kind),+];
         }
 
         impl schemars::JsonSchema for $name {

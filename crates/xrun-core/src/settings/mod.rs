@@ -10,3 +10,8 @@ pub mod sections;
 pub mod signal;
 pub mod step_pattern;
 pub mod variant;
+
+/// `true` for a default value, which a resolved file omits.
+pub fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}

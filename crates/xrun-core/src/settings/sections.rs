@@ -61,13 +61,6 @@ pub struct DeviceSettings {
     pub cpu_kernels: CpuKernels,
 }
 
-impl DeviceSettings {
-    /// `true` if nothing is set.
-    pub fn is_default(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 /// Implementation of fused operations on the CPU.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -219,10 +212,10 @@ pub struct Training {
     pub activation_checkpointing: bool,
     /// Ends the run when the validation metric no longer improves. This counts as success: outcome `stopped_early`, exit
     /// code 0.
-    #[serde(skip_serializing_if = "EarlyStopping::is_default")]
+    #[serde(skip_serializing_if = "crate::settings::is_default")]
     pub early_stopping: EarlyStopping,
     /// Mildest verdict on training that makes a completed run fail with exit code 6; `never` by default.
-    #[serde(skip_serializing_if = "TrainingFailOn::is_never")]
+    #[serde(skip_serializing_if = "crate::settings::is_default")]
     pub fail_on: TrainingFailOn,
     /// Learning-rate schedule.
     pub schedule: Schedule,
@@ -255,11 +248,6 @@ impl TrainingFailOn {
             Self::NoBetterThanChance => "no_better_than_chance",
             Self::Overfitting => "overfitting",
         }
-    }
-
-    /// Returns `true` for the default.
-    fn is_never(&self) -> bool {
-        *self == Self::Never
     }
 }
 

@@ -139,6 +139,15 @@ macro_rules! section {
             pub fn new<T: $trait>(settings: T) -> Self {
                 Self { kind: T::kind(), settings: Box::new(settings) }
             }
+
+            /// Registers a kind for this process, in place of an earlier one of the same name. Must be called before the first
+            /// experiment is read.
+            ///
+            /// # Panics
+            /// If an experiment or its schema was read before, and the kind is new.
+            pub fn register<T: $trait>() {
+                <dyn $trait as $crate::settings::variant::Section>::registry().add(T::kind());
+            }
         }
     };
 }
@@ -285,22 +294,13 @@ impl<'de, S: Section + ?Sized> Visitor<'de> for OneTable<S> {
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let name: String = map.next_key()?.ok_or_else(|| A::Error::invalid_length(0, &self))?;
         let Some(kind) = Variant::<S>::find(&name) else {
-            return Err(A::Error::custom(format!("unknown kind `{name}`, expected {}", Expected(&self))));
+            return Err(A::Error::custom(format!("unknown kind `{name}`")));
         };
         let settings = map.next_value_seed(SettingsOf(kind))?;
         match map.next_key::<String>()? {
             None => Ok(Variant { kind, settings }),
             Some(_) => Err(A::Error::invalid_length(2, &self)),
         }
-    }
-}
-
-/// Displays what a visitor expects.
-struct Expected<'a, V>(&'a V);
-
-impl<'de, V: Visitor<'de>> fmt::Display for Expected<'_, V> {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.expecting(formatter)
     }
 }
 
@@ -363,7 +363,7 @@ mod tests {
 
     #[test]
     fn an_error_of_the_settings_type_has_the_path_of_its_field() {
-        <dyn Gear>::registry().add(Settings::kind());
+        Variant::<dyn Gear>::register::<Settings>();
         let read = |teeth: u8| {
             let values = serde_json::json!({ "machine": { "gear": { "teeth": teeth } } });
             serde_path_to_error::deserialize::<_, std::collections::BTreeMap<String, Variant<dyn Gear>>>(values)

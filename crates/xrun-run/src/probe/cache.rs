@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use super::Probe;
 use xrun_core::dataset::digest::digest;
-use xrun_core::dataset::stamp::program;
 use xrun_core::dataset::{cache, digest_cache};
 use xrun_core::experiment::{Experiment, resolved};
 use xrun_core::files::{checksum, file, write};
@@ -29,7 +28,9 @@ pub fn key(experiment: &Experiment, data: &[(String, String)], device: &str) -> 
     nameless.experiment.name.clear();
     nameless.experiment.description.clear();
     nameless.experiment.patch = false;
-    let program = program();
+    // Size and modification time: another build may need other memory.
+    let program = std::env::current_exe().and_then(|path| path.metadata()).ok();
+    let program = program.map(|file| (file.len(), file.modified().ok()));
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     digest(format!("{}\n{data:?}\n{program:?}\n{device}\n{cores}", resolved::to_toml(&nameless, None)).as_bytes())
 }

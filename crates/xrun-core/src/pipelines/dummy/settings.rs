@@ -36,7 +36,7 @@ pub struct Dummy {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub worse_after_step: Option<u64>,
     /// Bytes allocated in the first step and held to the end.
-    #[serde(skip_serializing_if = "is_zero")]
+    #[serde(skip_serializing_if = "crate::settings::is_default")]
     pub hold: Bytes,
     /// Bytes that each step leaks.
     pub leak_per_step: Bytes,
@@ -63,9 +63,4 @@ impl Default for Dummy {
             checkpoint_size: Bytes(1024),
         }
     }
-}
-
-/// Omits the default, so that older experiments keep their fingerprint.
-fn is_zero(bytes: &Bytes) -> bool {
-    bytes.0 == 0
 }

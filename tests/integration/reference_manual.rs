@@ -4,8 +4,8 @@ use std::fmt::Write;
 
 use serde_json::Value;
 
-use super::schema;
-use super::shape::{self, Shape};
+use xrun::experiment::schema;
+use xrun::experiment::shape::{self, Shape};
 
 const HEAD: &str = "# The experiment file
 

@@ -18,7 +18,6 @@ use crate::reading::image_head::{Head, head_of_file};
 use crate::reading::invalid::{Fault, InvalidCollector, OnInvalid};
 use crate::reading::json_stream::{FILE, JsonStream, Place};
 use crate::reading::orientation::ExifOrientation;
-use crate::reading::parquet;
 use crate::reading::record_file::RecordFile;
 use xrun_core::dataset::digest::hexadecimal;
 use xrun_core::dataset::digest_cache::DigestCache;
@@ -186,11 +185,7 @@ impl Indexing {
             Source::QuestionList => Form::List(settings.answer_format),
             Source::Generated | Source::Messages => Form::Lines,
         };
-        let rows = match settings.source {
-            Source::Messages => parquet::json_lines(path)?,
-            Source::Generated | Source::QuestionList => None,
-        };
-        let opened = file::open(rows.as_deref().unwrap_or(path)).map_err(failed)?;
+        let opened = file::open(path).map_err(failed)?;
         let mut found =
             FileIndexer { path, root: &root, form, places: Vec::new(), images: HashMap::new(), text_bytes: 0, invalid };
         match form {

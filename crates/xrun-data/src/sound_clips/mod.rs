@@ -2,7 +2,6 @@
 
 pub mod check;
 pub mod describe;
-mod flac;
 pub mod generate;
 pub mod library;
 pub mod log_mel;

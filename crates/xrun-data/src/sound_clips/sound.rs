@@ -1,10 +1,10 @@
-//! Sounds in files: one channel of samples between -1 and 1, from WAV or FLAC.
+//! Sounds in files: one channel of samples between -1 and 1, from WAV.
 
-use super::{flac, wav};
+use super::wav;
 use crate::reading::invalid::Fault;
 use xrun_core::units::Bytes;
 
-/// Larger files are not read.
+/// Maximum size of a file that is read.
 pub const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Longer sounds are no clips.
 pub const SECONDS_MAX: u32 = 60;
@@ -36,13 +36,13 @@ pub(super) fn unusable(reason: &'static str, message: impl Into<String>) -> Faul
 }
 
 /// Bytes that decoding a file takes at most: its bytes, twice where it was piped, its samples in a list that may be twice as long,
-/// and those at the rate of the models, which are at most twice as many; and a block of FLAC.
+/// and those at the rate of the models, which are at most twice as many; and 2 MiB of buffers.
 pub fn decoding_bytes(length: u64, samples: u64) -> u64 {
-    const BLOCK_BYTES: u64 = 2 * 1024 * 1024;
-    2 * length + 4 * samples * size_of::<f32>() as u64 + BLOCK_BYTES
+    const BUFFER_BYTES: u64 = 2 * 1024 * 1024;
+    2 * length + 4 * samples * size_of::<f32>() as u64 + BUFFER_BYTES
 }
 
-/// Reads a WAV or FLAC file of 1 to 8 channels, which are averaged, in at most `most` bytes. All samples are read, whatever the
+/// Reads a WAV file of 1 to 8 channels, which are averaged, in at most `most` bytes. All samples are read, whatever the
 /// head declares.
 ///
 /// # Errors
@@ -55,16 +55,8 @@ pub fn read(bytes: &[u8], most: u64) -> Result<Sound, Fault> {
         }
         _ => Ok(()),
     };
-    match format(bytes)? {
-        Format::Wav => wav::read(bytes, check),
-        Format::Flac => flac::read(bytes, check),
-    }
-}
-
-/// Formats that are read.
-enum Format {
-    Wav,
-    Flac,
+    check_is_wav(bytes)?;
+    wav::read(bytes, check)
 }
 
 /// Checks the number of channels and the sample rate.
@@ -119,8 +111,8 @@ impl Mono {
     }
 }
 
-/// Format of a file, by its first bytes; what people often have instead is refused by its name.
-fn format(bytes: &[u8]) -> Result<Format, Fault> {
+/// Refuses a file that is not WAV by its first bytes; what people often have instead is named.
+fn check_is_wav(bytes: &[u8]) -> Result<(), Fault> {
     let length = bytes.len() as u64;
     if length > FILE_BYTES_MAX {
         let message = format!("has {}, at most {} are read of a clip", Bytes(length), Bytes(FILE_BYTES_MAX));
@@ -128,16 +120,16 @@ fn format(bytes: &[u8]) -> Result<Format, Fault> {
     }
     let found = match bytes {
         [] => "is empty",
-        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'A', b'V', b'E', ..] => return Ok(Format::Wav),
-        [b'f', b'L', b'a', b'C', ..] => return Ok(Format::Flac),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'A', b'V', b'E', ..] => return Ok(()),
+        [b'f', b'L', b'a', b'C', ..] => "is a FLAC file",
         [b'R', b'I', b'F', b'X', ..] => "is a big-endian WAV file (RIFX)",
         [b'R', b'F', b'6', b'4', ..] => "is a WAV file of more than 4 GiB (RF64)",
         [b'O', b'g', b'g', b'S', ..] => "is an Ogg file",
         [b'I', b'D', b'3', ..] | [0xff, 0xf2..=0xfb, ..] => "is an MP3 file",
         [b'F', b'O', b'R', b'M', ..] => "is an AIFF file",
-        _ => "begins neither as a RIFF WAV nor as a FLAC file does",
+        _ => "does not begin as a RIFF WAV file does",
     };
-    let advice = "expected a WAV or FLAC file; convert it, such as with `ffmpeg -i IN -c:a pcm_s16le OUT.wav`";
+    let advice = "expected a WAV file; convert it, such as with `ffmpeg -i IN -c:a pcm_s16le OUT.wav`";
     Err(unusable("no_wav_file", format!("{found}, {advice}")))
 }
 

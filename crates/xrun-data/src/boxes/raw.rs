@@ -42,16 +42,17 @@ impl Raw {
 pub struct ClassTable {
     /// The classes.
     pub list: Vec<RawClass>,
-    numbers: BTreeMap<String, usize>,
+    numbers: BTreeMap<String, u32>,
 }
 
 impl ClassTable {
     /// Number of the class of this name; a new one is added.
-    pub fn number(&mut self, name: &str, supercategory: Option<String>) -> usize {
+    pub fn number(&mut self, name: &str, supercategory: Option<String>) -> u32 {
         self.numbers.get(name).copied().unwrap_or_else(|| {
-            self.numbers.insert(name.to_owned(), self.list.len());
+            let number = self.list.len() as u32;
+            self.numbers.insert(name.to_owned(), number);
             self.list.push(RawClass { name: name.to_owned(), supercategory });
-            self.list.len() - 1
+            number
         })
     }
 }
@@ -114,7 +115,7 @@ impl Unit {
 #[derive(Debug)]
 pub struct RawObject {
     /// Index into [`Raw::classes`].
-    pub class: usize,
+    pub class: u32,
     /// Left, top, right, bottom: distances from the left and the upper edge of the image, in [`RawImage::unit`].
     pub corners: [f64; 4],
     /// Square pixels, where the annotation says how many; then they need not be those of the box.
@@ -156,7 +157,7 @@ impl fmt::Display for ObjectName {
 #[derive(Debug)]
 pub struct RawReference {
     /// Index into [`Raw::classes`].
-    pub class: usize,
+    pub class: u32,
     /// Relative to the root, as written; not yet checked.
     pub file: String,
     /// Left, top, right and bottom of the object in it, in [`RawReference::unit`]; `None` is all of the image.

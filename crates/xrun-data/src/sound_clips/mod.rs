@@ -7,8 +7,6 @@ pub mod library;
 pub mod log_mel;
 pub mod open;
 pub mod partition;
-#[cfg(test)]
-mod real_tests;
 pub mod resample;
 pub mod settings;
 pub mod sound;

@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use xrun_core::dataset::sample::IgnoreReason;
 use xrun_core::dataset::split::Split;
 
@@ -92,21 +95,23 @@ impl RawImage {
     }
 }
 
-/// Unit of the corners of a box.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Unit of the numbers of a box.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(rename = "BoxUnits")]
 pub enum Unit {
-    /// Pixels of the image.
-    Pixel,
-    /// Fractions of its sides, from 0 to 1.
-    Fraction,
+    /// Pixels of the image, as in COCO.
+    Pixels,
+    /// Fractions of the image's width and height, from 0 to 1.
+    Fractions,
 }
 
 impl Unit {
     /// The unit in pixels along left, top, right and bottom, in an image of these sides.
     pub fn pixels(self, (width, height): (u64, u64)) -> [f64; 4] {
         match self {
-            Self::Pixel => [1.0; 4],
-            Self::Fraction => [width, height, width, height].map(|side| side as f64),
+            Self::Pixels => [1.0; 4],
+            Self::Fractions => [width, height, width, height].map(|side| side as f64),
         }
     }
 }

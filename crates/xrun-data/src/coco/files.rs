@@ -47,7 +47,7 @@ pub fn read(settings: &Coco, source: Source<'_>) -> Result<Raw, DataError> {
     let mut read = |path: &Path| {
         let file = open_annotations(root, path, FILE_BYTES_MAX)?;
         let checked = |digest: &str| known.expect(ANNOTATIONS, digest, path);
-        let mut raw = read::read(file, path, settings.box_units.unit(), invalid, digest, checked)?;
+        let mut raw = read::read(file, path, settings.box_units, invalid, digest, checked)?;
         locate_images(&mut raw, root, path);
         Ok(raw)
     };
@@ -235,7 +235,7 @@ mod tests {
                 .iter()
                 .map(|(file, class)| RawImage {
                     video: Some(0),
-                    ..RawImage::still((*file).into(), vec![object(*class)], Unit::Pixel)
+                    ..RawImage::still((*file).into(), vec![object(*class)], Unit::Pixels)
                 })
                 .collect(),
             references: None,

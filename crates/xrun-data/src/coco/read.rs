@@ -251,7 +251,7 @@ pub fn read(
             class: *class,
             corners: corners(bbox),
             // An area in fractions is not one in pixels.
-            area: area.filter(|_| unit == Unit::Pixel).map(|area| area as f32),
+            area: area.filter(|_| unit == Unit::Pixels).map(|area| area as f32),
             ignored: iscrowd.is_some_and(|crowd| crowd != 0).then_some(IgnoreReason::Crowd),
             name,
         });

@@ -54,7 +54,7 @@ pub fn read(source: Source<'_>) -> Result<Raw, DataError> {
                     }
                 }
             }
-            let image = RawImage::still(format!("{images}/{image}"), objects, Unit::Fraction);
+            let image = RawImage::still(format!("{images}/{image}"), objects, Unit::Fractions);
             raw.images.push(RawImage { part, ..image });
         }
         for text in without {

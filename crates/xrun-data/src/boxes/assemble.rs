@@ -109,8 +109,14 @@ pub fn assemble(
         in_first_pixel: 0,
         has_width_and_height: raw.has_width_and_height,
     };
-    for image in raw.images {
+    // Their room goes as that of the index comes.
+    let mut images = raw.images;
+    images.reverse();
+    while let Some(image) = images.pop() {
         assembly.image(image, &class_number)?;
+        if images.len() < images.capacity() / 2 {
+            images.shrink_to_fit();
+        }
     }
     let are_cropped = raw.references.is_none();
     for reference in raw.references.unwrap_or_default() {

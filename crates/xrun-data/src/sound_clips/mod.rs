@@ -14,7 +14,6 @@ pub mod store;
 pub mod synthesis;
 pub mod table;
 pub mod targets;
-mod wav;
 
 use std::any::Any;
 use std::path::{Path, PathBuf};

@@ -1,6 +1,10 @@
-//! Sounds in files: one channel of samples between -1 and 1, from WAV.
+//! Sounds in WAV files, with those that were written to a pipe: one channel of samples between -1 and 1.
 
-use super::wav;
+use std::borrow::Cow;
+use std::io::Cursor;
+
+use hound::{Error, SampleFormat, WavReader, WavSpec};
+
 use crate::reading::invalid::Fault;
 use xrun_core::units::Bytes;
 
@@ -9,11 +13,11 @@ pub const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Longer sounds are no clips.
 pub const SECONDS_MAX: u32 = 60;
 /// Maximum number of channels.
-pub(super) const CHANNELS_MAX: u32 = 8;
+const CHANNELS_MAX: u32 = 8;
 /// Samples a second.
 const RATES: std::ops::RangeInclusive<u32> = 8_000..=192_000;
 /// A float sample is about 1 at the most; squares of larger ones than this would leave the range of a float.
-pub(super) const SAMPLE_MAX: f32 = 1e6;
+const SAMPLE_MAX: f32 = 1e6;
 
 /// A sound, its channels averaged.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,7 +35,7 @@ impl Sound {
     }
 }
 
-pub(super) fn unusable(reason: &'static str, message: impl Into<String>) -> Fault {
+fn unusable(reason: &'static str, message: impl Into<String>) -> Fault {
     (reason, message.into())
 }
 
@@ -42,25 +46,62 @@ pub fn decoding_bytes(length: u64, samples: u64) -> u64 {
     2 * length + 4 * samples * size_of::<f32>() as u64 + BUFFER_BYTES
 }
 
-/// Reads a WAV file of 1 to 8 channels, which are averaged, in at most `most` bytes. All samples are read, whatever the
-/// head declares.
+/// Reads a RIFF WAV file: PCM of 8, 16, 24 or 32 bits, or floats of 32 bits, with 1 to 8 channels, which are averaged, in at most
+/// `most` bytes. All samples are read, whatever the head declares.
 ///
 /// # Errors
 /// It is something else, damaged, too long, or has samples that are no numbers.
 pub fn read(bytes: &[u8], most: u64) -> Result<Sound, Fault> {
-    let check = |samples: u64| match decoding_bytes(bytes.len() as u64, samples) {
-        needed if needed > most => {
-            let message = format!("takes up to {} to decode, and there are {}", Bytes(needed), Bytes(most));
-            Err(unusable("too_large", message))
-        }
-        _ => Ok(()),
-    };
     check_is_wav(bytes)?;
-    wav::read(bytes, check)
+    let bytes = with_lengths(bytes);
+    let mut reader = WavReader::new(Cursor::new(bytes.as_ref())).map_err(|error| head(&error))?;
+    let WavSpec { channels, sample_rate: rate, bits_per_sample: bits, sample_format } = reader.spec();
+    check_format(channels.into(), rate)?;
+    let declared = reader.duration();
+    check_length(declared.into(), rate)?;
+    // A sample takes a byte at least: what is declared is not believed.
+    let capacity = (declared as usize).min(bytes.len() / usize::from(channels));
+    let needed = decoding_bytes(bytes.len() as u64, capacity as u64);
+    if needed > most {
+        let message = format!("takes up to {} to decode, and there are {}", Bytes(needed), Bytes(most));
+        return Err(unusable("too_large", message));
+    }
+    let samples = match sample_format {
+        SampleFormat::Int => {
+            let scale = 1.0 / (1_u64 << (bits.clamp(1, 32) - 1)) as f64;
+            let scaled = |sample: hound::Result<i32>| sample.map(|sample| (f64::from(sample) * scale) as f32);
+            averaged(reader.samples().map(scaled), channels, capacity, declared)
+        }
+        SampleFormat::Float => averaged(reader.samples(), channels, capacity, declared),
+    };
+    Ok(Sound { rate, samples: samples? })
+}
+
+/// Averages of the channels, whose samples come one after the other.
+fn averaged(
+    read: impl Iterator<Item = hound::Result<f32>>,
+    channels: u16,
+    capacity: usize,
+    declared: u32,
+) -> Result<Vec<f32>, Fault> {
+    let (mut samples, mut sum, mut left) = (Vec::with_capacity(capacity), 0.0, channels);
+    for sample in read {
+        let sample = sample.map_err(|error| body(&error, samples.len(), declared))?;
+        if sample.is_nan() || sample.abs() > SAMPLE_MAX {
+            return Err(unusable("no_number", format!("sample {} is {sample}, expected -1 to 1", samples.len())));
+        }
+        sum += sample;
+        left -= 1;
+        if left == 0 {
+            samples.push(sum / f32::from(channels));
+            (sum, left) = (0.0, channels);
+        }
+    }
+    Ok(samples)
 }
 
 /// Checks the number of channels and the sample rate.
-pub(super) fn check_format(channels: u32, rate: u32) -> Result<(), Fault> {
+fn check_format(channels: u32, rate: u32) -> Result<(), Fault> {
     if channels == 0 || channels > CHANNELS_MAX {
         return Err(unusable("channels", format!("has {channels} channels, expected 1 to {CHANNELS_MAX}")));
     }
@@ -72,7 +113,7 @@ pub(super) fn check_format(channels: u32, rate: u32) -> Result<(), Fault> {
 }
 
 /// Checks the declared number of samples of each channel.
-pub(super) fn check_length(declared: u64, rate: u32) -> Result<(), Fault> {
+fn check_length(declared: u64, rate: u32) -> Result<(), Fault> {
     if declared == 0 {
         return Err(unusable("no_samples", "has no samples"));
     }
@@ -83,32 +124,6 @@ pub(super) fn check_length(declared: u64, rate: u32) -> Result<(), Fault> {
         return Err(unusable("too_long", message));
     }
     Ok(())
-}
-
-/// Samples as they come, channel after channel.
-pub(super) struct Mono {
-    channels: u16,
-    left: u16,
-    sum: f32,
-    /// Averages of whole groups of channels.
-    pub samples: Vec<f32>,
-}
-
-impl Mono {
-    /// Makes an empty list, of `channels` above 0.
-    pub fn new(channels: u16, capacity: usize) -> Self {
-        Self { channels, left: channels, sum: 0.0, samples: Vec::with_capacity(capacity) }
-    }
-
-    /// Adds the next sample.
-    pub fn add(&mut self, sample: f32) {
-        self.sum += sample;
-        self.left -= 1;
-        if self.left == 0 {
-            self.samples.push(self.sum / f32::from(self.channels));
-            (self.sum, self.left) = (0.0, self.channels);
-        }
-    }
 }
 
 /// Refuses a file that is not WAV by its first bytes; what people often have instead is named.
@@ -131,6 +146,59 @@ fn check_is_wav(bytes: &[u8]) -> Result<(), Fault> {
     };
     let advice = "expected a WAV file; convert it, such as with `ffmpeg -i IN -c:a pcm_s16le OUT.wav`";
     Err(unusable("no_wav_file", format!("{found}, {advice}")))
+}
+
+/// Lengths from this one on are those of a program that wrote to a pipe and did not know how much would come.
+const STREAMED_MIN: u32 = 0x7fff_0000;
+
+/// The file with the length of its samples that are there, where its head declares that of a stream.
+fn with_lengths(bytes: &[u8]) -> Cow<'_, [u8]> {
+    const CHUNK: usize = 8;
+    let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+    let (mut at, mut block) = (12, 1);
+    while let (Some(name), Some(length)) = (bytes.get(at..at + 4), word(at + 4)) {
+        if name == b"fmt " {
+            block = bytes.get(at + 20..at + 22).map_or(1, |block| u16::from_le_bytes([block[0], block[1]]));
+        }
+        if name == b"data" {
+            let there = bytes.len() - at - CHUNK;
+            if length < STREAMED_MIN || there >= length as usize {
+                return Cow::Borrowed(bytes);
+            }
+            let whole = there - there % usize::from(block.max(1));
+            let mut bytes = bytes.to_vec();
+            // Files are below 4 GiB.
+            bytes[at + 4..at + CHUNK].copy_from_slice(&(whole as u32).to_le_bytes());
+            return Cow::Owned(bytes);
+        }
+        at = at.saturating_add(CHUNK).saturating_add(length as usize).saturating_add(length as usize % 2);
+    }
+    Cow::Borrowed(bytes)
+}
+
+fn head(error: &Error) -> Fault {
+    match error {
+        Error::IoError(_) => unusable("cut_off", "is cut off: it ends before its samples begin"),
+        Error::Unsupported | Error::InvalidSampleFormat => compressed(),
+        // hound counts channels itself.
+        Error::FormatError("file contains zero channels") => {
+            unusable("channels", format!("has 0 channels, expected 1 to {CHANNELS_MAX}"))
+        }
+        other => unusable("damaged_head", format!("is no sound WAV file: {other}")),
+    }
+}
+
+fn body(error: &Error, there: usize, declared: u32) -> Fault {
+    match error {
+        Error::IoError(_) => unusable("cut_off", format!("is cut off: it declares {declared} samples and has {there}")),
+        _ => compressed(),
+    }
+}
+
+fn compressed() -> Fault {
+    let message = "is compressed, or of a form that is not read; expected PCM of 8, 16, 24 or 32 bits or floats of 32 \
+                   bits: convert it, such as with `ffmpeg -i IN -c:a pcm_s16le OUT.wav`";
+    unusable("compressed", message)
 }
 
 #[cfg(test)]

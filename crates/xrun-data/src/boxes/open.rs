@@ -57,7 +57,7 @@ pub fn dataset(
     known: fn(&Path) -> DigestCache,
     read: impl FnOnce(Source<'_>) -> Result<Raw, DataError>,
 ) -> Result<Library, DataError> {
-    let root = Root::open(root)?.with_link_root(rules.link_root.filter(|_| rules.follow_links).map(Path::new))?;
+    let root = Root::open(root, rules.follow_links, rules.link_root)?;
     InvalidCollector::collect(rules.on_invalid, |invalid| {
         let (mut digest, known) = (Sha256::new(), known(&root.path));
         let raw = read(Source { root: &root, known: &known, invalid, digest: &mut digest })?;

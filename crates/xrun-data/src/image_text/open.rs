@@ -167,8 +167,7 @@ impl Indexing {
         invalid: &mut InvalidCollector,
     ) -> Result<IndexedFile, DataError> {
         let failed = |error: std::io::Error| DataError::file(path, format!("cannot be read: {error}"));
-        let link_root = settings.link_root.as_ref().filter(|_| settings.follow_links).map(Path::new);
-        let root = Root::open(&directory_of(path))?.with_link_root(link_root)?;
+        let root = Root::open(&directory_of(path), settings.follow_links, settings.link_root.as_deref())?;
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let digest = self.known(&root.path).digest(&name, path)?;
         self.digest.update(digest.as_bytes());

@@ -55,8 +55,7 @@ pub(super) fn open_generated(settings: &SoundClips, root: PathBuf) -> Result<Lib
 }
 
 fn open_directory(settings: &SoundClips, root: &Path) -> Result<Library, DataError> {
-    let link_root = settings.link_root.as_ref().filter(|_| settings.follow_links).map(Path::new);
-    let root = Root::open(root)?.with_link_root(link_root)?;
+    let root = Root::open(root, settings.follow_links, settings.link_root.as_deref())?;
     let library =
         InvalidCollector::collect(settings.on_invalid, |invalid| read_directory(settings, root.clone(), invalid))?;
     // Invalid clips may be the reason why a fold is empty, and were reported in its place.

@@ -137,7 +137,7 @@ fn coco_text(_: &Path) -> RunInput {
         let text = mutate(samples::COCO.as_bytes(), samples::COCO.as_bytes(), random);
         let mut invalid = InvalidCollector::new(policy(random));
         let (file, path) = (std::io::Cursor::new(&text), Path::new("annotations.json"));
-        Ok(coco::read::read(file, path, Unit::Pixel, &mut invalid, &mut Default::default(), |_| Ok(())).is_ok()
+        Ok(coco::read::read(file, path, Unit::Pixels, &mut invalid, &mut Default::default(), |_| Ok(())).is_ok()
             && !invalid.has_fatal())
     })
 }

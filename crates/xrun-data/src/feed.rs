@@ -4,7 +4,6 @@
 //! them in the order of their numbers. What is ahead is bounded from the claim on, so that the bound holds while a
 //! worker is still at it. Workers live as long as the feed.
 
-use std::any::Any;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -15,6 +14,7 @@ use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun_core::bounded::queue::OrderedQueue;
 use xrun_core::dataset::error::DataError;
+use xrun_core::panics;
 use xrun_core::settings::sections::{Limits, Training};
 
 /// A failure travels through the queue in place of its batch and counts as this many bytes at most; its message is cut
@@ -223,19 +223,10 @@ fn prepared<T: DeepSize>(
         Ok(Err(DataError::Content(message))) => DataError::Content(format!("batch {number}: {}", cut(&message))),
         Ok(Err(whole @ (DataError::Several(_) | DataError::Value { .. }))) => whole,
         Err(payload) => {
-            DataError::Content(format!("batch {number}: a worker panicked: {}", cut(panic_message(&*payload))))
+            DataError::Content(format!("batch {number}: a worker panicked: {}", cut(&panics::payload(&*payload))))
         }
     };
     Item::Failure(failure)
-}
-
-/// Message of a panic.
-fn panic_message(payload: &(dyn Any + Send)) -> &str {
-    payload
-        .downcast_ref::<String>()
-        .map(String::as_str)
-        .or_else(|| payload.downcast_ref::<&str>().copied())
-        .unwrap_or("without a message")
 }
 
 fn cut(text: &str) -> String {

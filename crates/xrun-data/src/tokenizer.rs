@@ -250,15 +250,6 @@ impl Words {
         Cap { items: self.counts.len() as u64, bytes: (words + trainer) as u64 }
     }
 
-    /// Does the same as [`Words::add`] for a text that has room for a word that would be cut; of others nothing is counted. For
-    /// [`Words::note`] alone, without the time that all texts take.
-    ///
-    /// # Errors
-    /// The text cannot be cut into words.
-    pub fn add_long(&mut self, text: &str) -> Result<(), DataError> {
-        if text.len() > WORD_BYTES_MAX { self.add(text, 1) } else { Ok(()) }
-    }
-
     /// A note for people about words that were cut; `None` where none was.
     pub fn note(&self) -> Option<String> {
         let words = pluralize(self.cut, "word");

@@ -130,16 +130,17 @@ fn opening_takes_little_more_than_the_index_and_decoding_no_more_than_its_limit(
     assert_close("boxes", opened, index);
     assert!(library.opening_bytes.max(index) >= opened, "{} declared, {opened} taken", library.opening_bytes);
 
-    // Many images of few objects: the index is mostly names.
+    // Many images of few objects, as COCO has: the index is names as much as boxes.
     let many = at("many");
     std::fs::create_dir(&many).unwrap();
     let (mut images, mut annotations) = (Vec::new(), Vec::new());
     for image in 0..2000 {
         std::os::unix::fs::symlink("../coco/0.png", many.join(format!("{image:012}.png"))).unwrap();
         images.push(serde_json::json!({ "id": image, "file_name": format!("{image:012}.png") }));
-        annotations.push(
-            serde_json::json!({ "id": image, "image_id": image, "category_id": image % 2, "bbox": [1, 2, 3, 4] }),
-        );
+        for object in 0..7 {
+            let (id, bbox) = (image * 7 + object, [object, 2, 3, 4]);
+            annotations.push(serde_json::json!({ "id": id, "image_id": image, "category_id": id % 2, "bbox": bbox }));
+        }
     }
     let categories = serde_json::json!([{ "id": 0, "name": "cat" }, { "id": 1, "name": "dog" }]);
     let text =
@@ -152,6 +153,7 @@ fn opening_takes_little_more_than_the_index_and_decoding_no_more_than_its_limit(
     let (many, opened) = peak(|| format::open(&settings).unwrap());
     let (held, index) = (heap::read().bytes - before, index_bytes(&many));
     assert_close("many images, held", held, index);
+    assert_close("many images", opened, index);
     assert!(many.opening_bytes >= opened, "{} declared, {opened} taken", many.opening_bytes);
     let (classes, taken) = peak(|| index_classes(&many));
     let most = table_bytes(&many) + classes.iter().map(ClassIndex::bytes).sum::<u64>();

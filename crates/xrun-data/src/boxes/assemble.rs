@@ -55,9 +55,9 @@ struct Assembly<'a> {
     exif_orientation: ExifOrientation,
     invalid: &'a mut InvalidCollector,
     digest: Sha256,
-    videos: Vec<VideoBuilder>,
-    /// Index into `videos` by index into [`Raw::videos`].
-    video_index: BTreeMap<usize, usize>,
+    videos: Vec<Video>,
+    /// Index into `videos` by index into [`Raw::videos`], and the places of the frames by their number.
+    sequences: BTreeMap<usize, (usize, BTreeMap<i64, u32>)>,
     names: Vec<String>,
     /// Beginnings of the digests of the names of still images, which take less than the names.
     stills: HashSet<[u8; 16]>,
@@ -72,27 +72,6 @@ struct Assembly<'a> {
 
 /// Smallest number of boxes in the first pixel that is no coincidence.
 const FIRST_PIXEL_MIN: u64 = 3;
-
-/// Video that is assembled from frames in any order.
-struct VideoBuilder {
-    name: String,
-    sequence: bool,
-    part: Option<Split>,
-    /// Each with its number.
-    frames: Vec<(i64, Frame)>,
-    /// Index into `frames` by number; empty for a still image.
-    by_number: BTreeMap<i64, u32>,
-}
-
-impl VideoBuilder {
-    /// The video with its frames in order, without room for others.
-    fn video(mut self) -> Video {
-        self.frames.sort_by_key(|(number, _)| *number);
-        let mut frames: Vec<Frame> = self.frames.into_iter().map(|(_, frame)| frame).collect();
-        frames.shrink_to_fit();
-        Video { name: self.name, sequence: self.sequence, part: self.part, frames }
-    }
-}
 
 /// Checks every image and box. `digest` has the bytes of the annotations already.
 pub fn assemble(
@@ -121,7 +100,7 @@ pub fn assemble(
         invalid,
         digest,
         videos: Vec::new(),
-        video_index: BTreeMap::new(),
+        sequences: BTreeMap::new(),
         names: raw.videos,
         stills: HashSet::new(),
         known,
@@ -130,21 +109,21 @@ pub fn assemble(
         in_first_pixel: 0,
         has_width_and_height: raw.has_width_and_height,
     };
-    for image in raw.images {
+    // Their room goes as that of the index comes.
+    let mut images = raw.images;
+    images.reverse();
+    while let Some(image) = images.pop() {
         assembly.image(image, &class_number)?;
-    }
-    match raw.references {
-        Some(listed) => {
-            for reference in listed {
-                let class = class_number[reference.class];
-                classes[class].references.extend(assembly.reference(reference)?);
-            }
+        if images.len() < images.capacity() / 2 {
+            images.shrink_to_fit();
         }
-        None => assembly.crop_references(&mut classes),
     }
-    let (boxes, in_first_pixel) = (assembly.boxes, assembly.in_first_pixel);
-    leave_out_empty(&mut classes, &assembly.videos, &rules);
-    let Assembly { root, invalid, digest, videos, known, largest, .. } = assembly;
+    let are_cropped = raw.references.is_none();
+    for reference in raw.references.unwrap_or_default() {
+        let class = class_number[reference.class as usize];
+        classes[class].references.extend(assembly.reference(reference)?);
+    }
+    let Assembly { root, invalid, digest, mut videos, sequences, known, largest, boxes, in_first_pixel, .. } = assembly;
     if boxes == in_first_pixel && boxes >= FIRST_PIXEL_MIN {
         let message = format!(
             "all {boxes} boxes lie in the first pixel of their images: they seem to be fractions of width and height, and are \
@@ -159,16 +138,25 @@ pub fn assemble(
     }
     let known_bytes = known.bytes_max();
     known.save();
-    let mut videos: Vec<Video> = videos.into_iter().map(VideoBuilder::video).collect();
+    for (video, by_number) in sequences.into_values() {
+        let mut frames: Vec<Option<Frame>> = std::mem::take(&mut videos[video].frames).into_iter().map(Some).collect();
+        videos[video].frames = by_number.into_values().filter_map(|at| frames[at as usize].take()).collect();
+        videos[video].frames.shrink_to_fit();
+    }
     videos.shrink_to_fit();
     let (digest, skipped) = (hexadecimal(&digest.finalize()), invalid.found.clone());
-    let root = root.path;
-    let exif_orientation = rules.exif_orientation;
+    let (root, exif_orientation) = (root.path, rules.exif_orientation);
     let mut library =
         Library { section, root, exif_orientation, classes, videos, digest, skipped, largest, opening_bytes: 0 };
-    // Lists of objects are copied as they grow, and go as the index comes.
+    // Annotations go as frames and digests come, and references come when both are gone.
+    let assembly_bytes = raw_bytes[0] + known_bytes + index_bytes(&library);
+    if are_cropped {
+        crop_references(&mut library);
+    }
+    leave_out_empty(&mut library, &rules);
+    // Lists of objects are copied as they grow.
     let raw_bytes_max = raw_bytes.iter().sum::<u64>() * 9 / 8;
-    library.opening_bytes = known_bytes + raw_bytes_max.max(raw_bytes[0] + index_bytes(&library));
+    library.opening_bytes = raw_bytes_max.max(assembly_bytes).max(index_bytes(&library));
     Ok(library)
 }
 
@@ -191,7 +179,7 @@ impl Assembly<'_> {
         }
         let repeated = repeated(&raw.objects);
         for (at, object) in raw.objects.iter().enumerate() {
-            let (class, name) = (class_number[object.class], &object.name);
+            let (class, name) = (class_number[object.class as usize], &object.name);
             if let Some(first) = repeated.get(&(at as u32)) {
                 let ([left, top, right, bottom], other) = (object.corners, &raw.objects[*first as usize].name);
                 self.invalid.add_with("repeated_box", &path, || {
@@ -220,24 +208,23 @@ impl Assembly<'_> {
                 self.invalid.add("repeated_image", &frame.path, message);
                 return Ok(());
             }
-            let (frames, by_number) = (vec![(raw.frame, frame)], BTreeMap::new());
-            self.videos.push(VideoBuilder { name: raw.file, sequence: false, part: raw.part, frames, by_number });
+            self.videos.push(Video { name: raw.file, sequence: false, part: raw.part, frames: vec![frame] });
             return Ok(());
         };
-        let number = *self.video_index.entry(video).or_insert(self.videos.len());
-        if number == self.videos.len() {
-            let (name, frames, by_number) = (self.names[video].clone(), Vec::new(), BTreeMap::new());
-            self.videos.push(VideoBuilder { name, sequence: true, part: raw.part, frames, by_number });
+        let (number, by_number) = self.sequences.entry(video).or_insert((self.videos.len(), BTreeMap::new()));
+        if *number == self.videos.len() {
+            let name = self.names[video].clone();
+            self.videos.push(Video { name, sequence: true, part: raw.part, frames: Vec::new() });
         }
-        let builder = &mut self.videos[number];
-        if let Some(other) = builder.by_number.get(&raw.frame) {
-            let (other, name) = (builder.frames[*other as usize].1.path.display(), &builder.name);
+        let video = &mut self.videos[*number];
+        if let Some(other) = by_number.get(&raw.frame) {
+            let (other, name) = (video.frames[*other as usize].path.display(), &video.name);
             let message = format!("is frame {} of the video \"{name}\", and so is {other}", raw.frame);
             self.invalid.add("repeated_frame", &frame.path, message);
             return Ok(());
         }
-        builder.by_number.insert(raw.frame, builder.frames.len() as u32);
-        builder.frames.push((raw.frame, frame));
+        by_number.insert(raw.frame, video.frames.len() as u32);
+        video.frames.push(frame);
         Ok(())
     }
 
@@ -251,25 +238,8 @@ impl Assembly<'_> {
             Some(Position::Inside(rectangle)) => Some(rectangle),
             None => None,
         };
-        let video = raw.video.and_then(|video| self.video_index.get(&video).copied());
+        let video = raw.video.and_then(|video| self.sequences.get(&video)).map(|(number, _)| *number);
         Ok(Some(Reference { path, rectangle, video }))
-    }
-
-    /// Adds the objects of the images as references, to be cropped.
-    fn crop_references(&self, classes: &mut [Class]) {
-        for (number, video) in self.videos.iter().enumerate() {
-            for frame in video.frames.iter().map(|(_, frame)| frame) {
-                let serves = |object: &&Object| {
-                    let split = classes[object.class].split;
-                    object.ignored.is_none() && video.part.is_none_or(|part| Some(part) == split)
-                };
-                let objects: Vec<&Object> = frame.objects.iter().filter(serves).collect();
-                for object in objects {
-                    let (path, rectangle) = (frame.path.clone(), Some(object.rectangle));
-                    classes[object.class].references.push(Reference { path, rectangle, video: Some(number) });
-                }
-            }
-        }
     }
 
     /// Path and size of an image that is there and complete.
@@ -357,12 +327,33 @@ fn repeated(objects: &[RawObject]) -> BTreeMap<u32, u32> {
     same.flat_map(|same| same[1..].iter().map(|at| (*at, same[0]))).collect()
 }
 
+/// Adds the objects of the images as references, to be cropped.
+fn crop_references(library: &mut Library) {
+    let is_used = |video: &Video, object: &Object| object.ignored.is_none() && library.serves(video, object.class);
+    let mut counts = vec![0; library.classes.len()];
+    for video in &library.videos {
+        let objects = video.frames.iter().flat_map(|frame| &frame.objects);
+        objects.filter(|object| is_used(video, object)).for_each(|object| counts[object.class] += 1);
+    }
+    // Lists that grow would take half as much again.
+    let mut references: Vec<Vec<Reference>> = counts.into_iter().map(Vec::with_capacity).collect();
+    for (number, video) in library.videos.iter().enumerate() {
+        for frame in &video.frames {
+            for object in frame.objects.iter().filter(|object| is_used(video, object)) {
+                let (path, rectangle) = (frame.path.clone(), Some(object.rectangle));
+                references[object.class].push(Reference { path, rectangle, video: Some(number) });
+            }
+        }
+    }
+    library.classes.iter_mut().zip(references).for_each(|(class, references)| class.references = references);
+}
+
 /// Takes classes out of both splits that no image shows and no key names, such as the parent category of an export.
-fn leave_out_empty(classes: &mut [Class], videos: &[VideoBuilder], rules: &Rules<'_>) {
-    let mut shown = vec![false; classes.len()];
-    let frames = videos.iter().flat_map(|video| video.frames.iter().map(|(_, frame)| frame));
+fn leave_out_empty(library: &mut Library, rules: &Rules<'_>) {
+    let mut shown = vec![false; library.classes.len()];
+    let frames = library.videos.iter().flat_map(|video| &video.frames);
     frames.flat_map(|frame| &frame.objects).for_each(|object| shown[object.class] = true);
-    for (class, shown) in classes.iter_mut().zip(shown) {
+    for (class, shown) in library.classes.iter_mut().zip(shown) {
         let named = rules.train_classes.contains(&class.name) || rules.validation_classes.contains(&class.name);
         if !shown && !named && class.references.is_empty() {
             class.split = None;

@@ -36,13 +36,7 @@ pub trait Format: DatasetKind + DirectorySettings {
 
 /// Keys that every format has.
 pub trait DirectorySettings: SettingsTable {
-    /// The directory.
-    fn path(&self) -> Option<&str>;
-    /// Whether symlinks are followed out of the directory.
-    fn follow_links(&self) -> bool;
-    /// The directory that they may lead into.
-    fn link_root(&self) -> Option<&str>;
-    /// All other keys; `section` is their table.
+    /// Their values; `section` is their table.
     fn rules(&self, section: &'static str) -> Rules<'_>;
 }
 
@@ -95,18 +89,6 @@ macro_rules! directory_settings {
         }
 
         impl $crate::boxes::format::DirectorySettings for $name {
-            fn path(&self) -> Option<&str> {
-                self.path.as_deref()
-            }
-
-            fn follow_links(&self) -> bool {
-                self.follow_links
-            }
-
-            fn link_root(&self) -> Option<&str> {
-                self.link_root.as_deref()
-            }
-
             fn rules(&self, section: &'static str) -> $crate::boxes::open::Rules<'_> {
                 $crate::boxes::open::Rules {
                     section,
@@ -114,7 +96,9 @@ macro_rules! directory_settings {
                     on_invalid: self.on_invalid,
                     train_classes: &self.train_classes,
                     validation_classes: &self.validation_classes,
-                    link_root: self.link_root.as_ref().filter(|_| self.follow_links).map(std::path::Path::new),
+                    path: self.path.as_deref(),
+                    follow_links: self.follow_links,
+                    link_root: self.link_root.as_deref(),
                 }
             }
         }
@@ -157,22 +141,24 @@ pub const fn kind<F: Format>() -> Kind<dyn DatasetKind> {
 
 /// Adds what is wrong with the settings.
 pub fn check<F: Format>(settings: &F, problems: &mut Problems) {
-    match settings.path() {
+    let rules = settings.rules(F::SECTION);
+    match rules.path {
         None => {
             problems
                 .add(Problem::new(F::SECTION, "`path` is missing").help("add `path = \"…\"`, relative to this file"));
         }
         Some(path) => directory_at(&format!("{}.path", F::SECTION), Path::new(path), F::ADVICE, problems),
     }
-    check_links(F::SECTION, settings.follow_links(), settings.link_root(), problems);
-    check_classes(&settings.rules(F::SECTION), problems);
+    check_links(F::SECTION, rules.follow_links, rules.link_root, problems);
+    check_classes(&rules, problems);
     settings.check_keys(problems);
 }
 
 /// Directories that an inspection reads.
-pub fn files(settings: &impl Format) -> Vec<PathBuf> {
-    let path: Option<PathBuf> = settings.path().map(PathBuf::from);
-    let linked = path.iter().filter(|_| settings.follow_links()).flat_map(|path| linked_directories(path)).collect();
+pub fn files<F: Format>(settings: &F) -> Vec<PathBuf> {
+    let rules = settings.rules(F::SECTION);
+    let path: Option<PathBuf> = rules.path.map(PathBuf::from);
+    let linked = path.iter().filter(|_| rules.follow_links).flat_map(|path| linked_directories(path)).collect();
     path.into_iter().chain::<Vec<PathBuf>>(linked).collect()
 }
 
@@ -181,6 +167,6 @@ pub fn files(settings: &impl Format) -> Vec<PathBuf> {
 /// # Errors
 /// The directory is not of this format, or an item of it is invalid.
 pub fn open<F: Format>(settings: &F) -> Result<Library, DataError> {
-    let root = Path::new(settings.path().unwrap_or_default());
-    open::dataset(settings.rules(F::SECTION), root, DigestCache::open, |source| settings.read(source))
+    let rules = settings.rules(F::SECTION);
+    open::dataset(rules, Path::new(rules.path.unwrap_or_default()), DigestCache::open, |source| settings.read(source))
 }

@@ -27,8 +27,12 @@ pub struct Rules<'a> {
     pub train_classes: &'a [String],
     /// Names of the classes held out; those of the supercategory `novel` where it is empty.
     pub validation_classes: &'a [String],
-    /// Directory that symlinks may lead into; `None` where they must stay in the data set's.
-    pub link_root: Option<&'a Path>,
+    /// The directory.
+    pub path: Option<&'a str>,
+    /// Whether symlinks are followed out of the directory.
+    pub follow_links: bool,
+    /// Directory that they may lead into.
+    pub link_root: Option<&'a str>,
 }
 
 /// The input of the reader of a format: it gives the annotations as they are written, and puts their bytes into the digest.
@@ -53,7 +57,7 @@ pub fn dataset(
     known: fn(&Path) -> DigestCache,
     read: impl FnOnce(Source<'_>) -> Result<Raw, DataError>,
 ) -> Result<Library, DataError> {
-    let root = Root::open(root)?.with_link_root(rules.link_root)?;
+    let root = Root::open(root, rules.follow_links, rules.link_root)?;
     InvalidCollector::collect(rules.on_invalid, |invalid| {
         let (mut digest, known) = (Sha256::new(), known(&root.path));
         let raw = read(Source { root: &root, known: &known, invalid, digest: &mut digest })?;

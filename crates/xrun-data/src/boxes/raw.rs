@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 use xrun_core::dataset::sample::IgnoreReason;
 use xrun_core::dataset::split::Split;
 
@@ -42,16 +45,17 @@ impl Raw {
 pub struct ClassTable {
     /// The classes.
     pub list: Vec<RawClass>,
-    numbers: BTreeMap<String, usize>,
+    numbers: BTreeMap<String, u32>,
 }
 
 impl ClassTable {
     /// Number of the class of this name; a new one is added.
-    pub fn number(&mut self, name: &str, supercategory: Option<String>) -> usize {
+    pub fn number(&mut self, name: &str, supercategory: Option<String>) -> u32 {
         self.numbers.get(name).copied().unwrap_or_else(|| {
-            self.numbers.insert(name.to_owned(), self.list.len());
+            let number = self.list.len() as u32;
+            self.numbers.insert(name.to_owned(), number);
             self.list.push(RawClass { name: name.to_owned(), supercategory });
-            self.list.len() - 1
+            number
         })
     }
 }
@@ -91,21 +95,23 @@ impl RawImage {
     }
 }
 
-/// Unit of the corners of a box.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// Unit of the numbers of a box.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(rename = "BoxUnits")]
 pub enum Unit {
-    /// Pixels of the image.
-    Pixel,
-    /// Fractions of its sides, from 0 to 1.
-    Fraction,
+    /// Pixels of the image, as in COCO.
+    Pixels,
+    /// Fractions of the image's width and height, from 0 to 1.
+    Fractions,
 }
 
 impl Unit {
     /// The unit in pixels along left, top, right and bottom, in an image of these sides.
     pub fn pixels(self, (width, height): (u64, u64)) -> [f64; 4] {
         match self {
-            Self::Pixel => [1.0; 4],
-            Self::Fraction => [width, height, width, height].map(|side| side as f64),
+            Self::Pixels => [1.0; 4],
+            Self::Fractions => [width, height, width, height].map(|side| side as f64),
         }
     }
 }
@@ -114,7 +120,7 @@ impl Unit {
 #[derive(Debug)]
 pub struct RawObject {
     /// Index into [`Raw::classes`].
-    pub class: usize,
+    pub class: u32,
     /// Left, top, right, bottom: distances from the left and the upper edge of the image, in [`RawImage::unit`].
     pub corners: [f64; 4],
     /// Square pixels, where the annotation says how many; then they need not be those of the box.
@@ -156,7 +162,7 @@ impl fmt::Display for ObjectName {
 #[derive(Debug)]
 pub struct RawReference {
     /// Index into [`Raw::classes`].
-    pub class: usize,
+    pub class: u32,
     /// Relative to the root, as written; not yet checked.
     pub file: String,
     /// Left, top, right and bottom of the object in it, in [`RawReference::unit`]; `None` is all of the image.

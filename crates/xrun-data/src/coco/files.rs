@@ -47,7 +47,7 @@ pub fn read(settings: &Coco, source: Source<'_>) -> Result<Raw, DataError> {
     let mut read = |path: &Path| {
         let file = open_annotations(root, path, FILE_BYTES_MAX)?;
         let checked = |digest: &str| known.expect(ANNOTATIONS, digest, path);
-        let mut raw = read::read(file, path, settings.box_units.unit(), invalid, digest, checked)?;
+        let mut raw = read::read(file, path, settings.box_units, invalid, digest, checked)?;
         locate_images(&mut raw, root, path);
         Ok(raw)
     };
@@ -195,18 +195,18 @@ fn together(mut train: Raw, validation: Raw) -> Raw {
     let mut number = |class: RawClass| classes.number(&class.name, class.supercategory);
     // The classes of the first file have different names, and keep their numbers.
     std::mem::take(&mut train.classes).into_iter().for_each(|class| _ = number(class));
-    let class_of: Vec<usize> = validation.classes.into_iter().map(number).collect();
+    let class_of: Vec<u32> = validation.classes.into_iter().map(number).collect();
     let videos = train.videos.len();
     train.videos.extend(validation.videos);
     train.images.extend(validation.images.into_iter().map(|mut image| {
         image.part = Some(Split::Validation);
         image.video = image.video.map(|video| video + videos);
-        image.objects.iter_mut().for_each(|object| object.class = class_of[object.class]);
+        image.objects.iter_mut().for_each(|object| object.class = class_of[object.class as usize]);
         image
     }));
     let mut references = validation.references.unwrap_or_default();
     for reference in &mut references {
-        reference.class = class_of[reference.class];
+        reference.class = class_of[reference.class as usize];
         reference.video = reference.video.map(|video| video + videos);
     }
     if !references.is_empty() {
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
     use crate::boxes::raw::{ObjectName, RawImage, RawObject, Unit};
 
-    fn raw(names: &[&str], images: &[(&str, usize)]) -> Raw {
+    fn raw(names: &[&str], images: &[(&str, u32)]) -> Raw {
         let object = |class| RawObject {
             class,
             corners: [0.0, 0.0, 9.0, 9.0],
@@ -235,7 +235,7 @@ mod tests {
                 .iter()
                 .map(|(file, class)| RawImage {
                     video: Some(0),
-                    ..RawImage::still((*file).into(), vec![object(*class)], Unit::Pixel)
+                    ..RawImage::still((*file).into(), vec![object(*class)], Unit::Pixels)
                 })
                 .collect(),
             references: None,

@@ -5,9 +5,6 @@ pub mod read;
 
 use std::path::{Component, Path};
 
-use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
-
 use crate::boxes::format::Format;
 use crate::boxes::open::Source;
 use crate::boxes::raw::{Raw, Unit};
@@ -33,26 +30,7 @@ directory_settings! {
         #[schemars(length(min = 1, max = 1000))]
         validation_annotations: Option<String> = None,
         /// Unit of `bbox`.
-        box_units: BoxUnits = BoxUnits::Pixels,
-    }
-}
-
-/// Unit of the numbers of a box.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-pub enum BoxUnits {
-    /// Pixels of the image, as in COCO.
-    Pixels,
-    /// Fractions of the image's width and height, from 0 to 1.
-    Fractions,
-}
-
-impl BoxUnits {
-    fn unit(self) -> Unit {
-        match self {
-            Self::Pixels => Unit::Pixel,
-            Self::Fractions => Unit::Fraction,
-        }
+        box_units: Unit = Unit::Pixels,
     }
 }
 

@@ -183,7 +183,7 @@ pub fn read(
             Fault::Form(error)
         })?;
         let other = named.insert(name.clone(), id);
-        let repeated = class_of.insert(id, classes.len()).is_some();
+        let repeated = class_of.insert(id, classes.len() as u32).is_some();
         whole_categories &= !repeated;
         let fault = match other {
             _ if repeated => Err(Fault::Fatal(REPEATED_ID, format!("category id {id} occurs twice"))),
@@ -245,13 +245,13 @@ pub fn read(
         let objects = &mut images[*image].objects;
         // By little: most images have few.
         if objects.len() == objects.capacity() {
-            objects.reserve_exact(objects.len() / 2 + 1);
+            objects.reserve_exact(objects.len() / 4 + 1);
         }
         objects.push(RawObject {
             class: *class,
             corners: corners(bbox),
             // An area in fractions is not one in pixels.
-            area: area.filter(|_| unit == Unit::Pixel).map(|area| area as f32),
+            area: area.filter(|_| unit == Unit::Pixels).map(|area| area as f32),
             ignored: iscrowd.is_some_and(|crowd| crowd != 0).then_some(IgnoreReason::Crowd),
             name,
         });

@@ -38,7 +38,7 @@ impl Format for ImageFolder {
                     let class = classes.number(&name, None);
                     let corners = [0.0, 0.0, 1.0, 1.0];
                     let whole = RawObject { class, corners, area: None, ignored: None, name: ObjectName::Image };
-                    let image = RawImage::still(format!("{directory}/{image}"), vec![whole], Unit::Fraction);
+                    let image = RawImage::still(format!("{directory}/{image}"), vec![whole], Unit::Fractions);
                     raw.images.push(RawImage { part: split, ..image });
                 }
             }

@@ -13,10 +13,7 @@ pub fn check(settings: &ImageText, problems: &mut Problems) {
     let key = |name: &str| format!("{SECTION}.{name}");
     let generated = settings.source == Source::Generated;
     let files = [("path", &settings.path), ("validation_path", &settings.validation_path)];
-    check_source(SECTION, generated, &files, problems);
-    for (name, path) in files.into_iter().filter(|_| !generated) {
-        path.iter().for_each(|path| file(&key(name), path, problems));
-    }
+    check_source(SECTION, generated, &files, file, problems);
     check_links(SECTION, settings.follow_links, settings.link_root.as_deref(), problems);
     if settings.answer_format == AnswerFormat::Json && settings.source != Source::QuestionList {
         let problem = Problem::new(key("answer_format"), "is for `source = \"question-list\"` only");

@@ -1,7 +1,6 @@
 //! Index of images with conversations: positions of the examples in their files, never text or images.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 
 use super::record::{Record, of_item, of_line};
 use super::settings::{AnswerFormat, ImageText};
@@ -71,21 +70,6 @@ impl ExampleLocation {
     }
 }
 
-/// Source of examples, which are read when they are needed.
-pub trait Records: std::fmt::Debug + Send + Sync + 'static {
-    /// Reads one example.
-    ///
-    /// # Errors
-    /// It was changed since the index was made.
-    fn record(&self, place: &ExampleLocation) -> Result<Record, DataError>;
-
-    /// Name of the source in messages.
-    fn path(&self) -> &Path;
-
-    /// Directory that holds the image files.
-    fn root(&self) -> &Root;
-}
-
 /// Format of the examples of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
@@ -98,29 +82,26 @@ pub enum Form {
 /// An open file of examples.
 #[derive(Debug)]
 pub struct TextFile {
-    pub(super) file: RecordFile,
+    /// The file.
+    pub file: RecordFile,
     /// Directory of the images.
     pub root: Root,
     /// Format of its examples.
     pub form: Form,
 }
 
-impl Records for TextFile {
-    fn record(&self, place: &ExampleLocation) -> Result<Record, DataError> {
+impl TextFile {
+    /// Reads one example.
+    ///
+    /// # Errors
+    /// It was changed since the index was made.
+    pub fn record(&self, place: &ExampleLocation) -> Result<Record, DataError> {
         let changed = |message: String| {
             let message = format!("{}: {message}; it was changed during the run", place.called());
             DataError::file(self.file.path(), message)
         };
         let bytes = self.file.read(place.offset, place.length).map_err(|error| changed(error.to_string()))?;
         self.form.read(&bytes).map_err(|(_, message)| changed(message))
-    }
-
-    fn path(&self) -> &Path {
-        self.file.path()
-    }
-
-    fn root(&self) -> &Root {
-        &self.root
     }
 }
 
@@ -139,8 +120,8 @@ impl Form {
 /// The index of a data set.
 #[derive(Debug)]
 pub struct Library {
-    /// Sources of the examples, one or more.
-    pub sources: Vec<Box<dyn Records>>,
+    /// Files of the examples, one or more.
+    pub sources: Vec<TextFile>,
     /// Index into `sources` of each split, in the order of [`Split::ALL`].
     pub source_of: [usize; 3],
     /// Positions of the examples of each split, by their number.
@@ -187,9 +168,9 @@ impl Library {
         &self.places[split as usize]
     }
 
-    /// Source of the examples of a split.
-    pub fn source(&self, split: Split) -> &dyn Records {
-        self.sources[self.source_of[split as usize]].as_ref()
+    /// File of the examples of a split.
+    pub fn source(&self, split: Split) -> &TextFile {
+        &self.sources[self.source_of[split as usize]]
     }
 
     /// Identity of an image: equal for two examples that share it.
@@ -210,7 +191,7 @@ impl Library {
     /// Bytes of the index.
     pub fn index_bytes(&self) -> u64 {
         let places: usize = self.places.iter().map(Vec::capacity).sum();
-        let paths: usize = self.sources.iter().map(|source| source.path().as_os_str().len()).sum();
+        let paths: usize = self.sources.iter().map(|source| source.file.path().as_os_str().len()).sum();
         (places * size_of::<ExampleLocation>() + paths) as u64
     }
 
@@ -227,7 +208,7 @@ impl Library {
                 let length = lengths.entry(tokens).or_insert_with(|| TextLength {
                     tokens,
                     examples: [0; 3],
-                    one: (source.path().to_owned(), place.called()),
+                    one: (source.file.path().to_owned(), place.called()),
                 });
                 length.examples[split as usize] += 1;
             }
@@ -268,7 +249,8 @@ impl Library {
                         kept.push(*place);
                         continue;
                     }
-                    invalid.add_with(TOO_LONG, source.path(), || TextLength::too_long(tokens, fit, &place.called()));
+                    invalid
+                        .add_with(TOO_LONG, source.file.path(), || TextLength::too_long(tokens, fit, &place.called()));
                 }
                 if kept.len() < self.places(split).len() {
                     kept.shrink_to_fit();
@@ -286,7 +268,7 @@ impl Library {
         for (split, what) in [(Split::Train, TO_TRAIN_ON), (Split::Validation, HELD_OUT)] {
             if self.places(split).is_empty() {
                 let message = none_left(what, &self.skipped, self.images);
-                return Err(DataError::file(self.source(split).path(), message));
+                return Err(DataError::file(self.source(split).file.path(), message));
             }
         }
         Ok(())

@@ -7,8 +7,6 @@ pub mod image_file;
 pub mod library;
 pub mod open;
 pub mod paint;
-#[cfg(test)]
-mod real_tests;
 pub mod record;
 pub mod settings;
 pub mod store;

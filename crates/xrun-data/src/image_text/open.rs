@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 
 use super::generate::{self, FILES};
 use super::image_file::{self, BOUNDS};
-use super::library::{ExampleLocation, Form, Library, Records, TextFile};
+use super::library::{ExampleLocation, Form, Library, TextFile};
 use super::record::{EXPECTED, Image, Record};
 use super::settings::{ImageText, Source};
 use crate::reading::confined::{Root, confined};
@@ -18,7 +18,6 @@ use crate::reading::image_head::{Head, head_of_file};
 use crate::reading::invalid::{Fault, InvalidCollector, OnInvalid};
 use crate::reading::json_stream::{FILE, JsonStream, Place};
 use crate::reading::orientation::ExifOrientation;
-use crate::reading::parquet;
 use crate::reading::record_file::RecordFile;
 use xrun_core::dataset::digest::hexadecimal;
 use xrun_core::dataset::digest_cache::DigestCache;
@@ -97,24 +96,24 @@ fn indexed(settings: &ImageText, paths: &[PathBuf], policy: OnInvalid) -> Result
     })?;
     indexing.opening_bytes += indexing.known.values().map(DigestCache::bytes_max).sum::<u64>();
     indexing.known.into_values().for_each(DigestCache::save);
-    let images = files.iter().map(|file| u64::from(file.images)).sum();
+    let images = files.iter().map(|(.., images)| u64::from(*images)).sum();
     let source_of = std::array::from_fn(|split| split.min(files.len() - 1));
     let mut places: [Vec<ExampleLocation>; 3] = Default::default();
-    if let [only] = files.as_mut_slice() {
-        let held_out = (f64::from(only.images) * settings.validation_fraction).round().max(1.0) as u32;
-        let first = only.images.saturating_sub(held_out);
-        let mut train = std::mem::take(&mut only.places);
+    if let [(_, all, images)] = files.as_mut_slice() {
+        let held_out = (f64::from(*images) * settings.validation_fraction).round().max(1.0) as u32;
+        let first = images.saturating_sub(held_out);
+        let mut train = std::mem::take(all);
         train.shrink_to_fit();
         let validation = train.extract_if(.., |place| place.image >= first).collect();
         [places[Split::Train as usize], places[Split::Validation as usize]] = [train, validation];
     } else {
-        files.iter_mut().zip(&mut places).for_each(|(file, places)| *places = std::mem::take(&mut file.places));
+        files.iter_mut().zip(&mut places).for_each(|((_, all, _), places)| *places = std::mem::take(all));
     }
     places.iter_mut().for_each(Vec::shrink_to_fit);
     let index = places.iter().map(Vec::capacity).sum::<usize>() * size_of::<ExampleLocation>();
     let opening_bytes = indexing.opening_bytes + (index + index / 4) as u64;
     let library = Library {
-        sources: files.into_iter().map(|file| Box::new(file.text) as Box<dyn Records>).collect(),
+        sources: files.into_iter().map(|(text, ..)| text).collect(),
         source_of,
         places,
         images,
@@ -130,12 +129,8 @@ fn indexed(settings: &ImageText, paths: &[PathBuf], policy: OnInvalid) -> Result
     Ok(library)
 }
 
-/// Index of a file.
-struct IndexedFile {
-    text: TextFile,
-    places: Vec<ExampleLocation>,
-    images: u32,
-}
+/// A file of examples, their places, and the number of its images.
+type IndexedFile = (TextFile, Vec<ExampleLocation>, u32);
 
 struct Indexing {
     /// `true` for a generated set, whose files are hashed and not read.
@@ -148,13 +143,8 @@ struct Indexing {
     opening_bytes: u64,
 }
 
-/// Image that was inspected.
-#[derive(Clone, Copy)]
-struct InspectedImage {
-    number: u32,
-    /// Head and bytes of the file; `None` for an image that needs no inspection.
-    head: Option<(Head, u64)>,
-}
+/// Number of an image, with the head and the bytes of its file; `None` for one that needs no inspection.
+type InspectedImage = (u32, Option<(Head, u64)>);
 
 /// Reader of one file.
 struct FileIndexer<'a> {
@@ -177,8 +167,7 @@ impl Indexing {
         invalid: &mut InvalidCollector,
     ) -> Result<IndexedFile, DataError> {
         let failed = |error: std::io::Error| DataError::file(path, format!("cannot be read: {error}"));
-        let link_root = settings.link_root.as_ref().filter(|_| settings.follow_links).map(Path::new);
-        let root = Root::open(&directory_of(path))?.with_link_root(link_root)?;
+        let root = Root::open(&directory_of(path), settings.follow_links, settings.link_root.as_deref())?;
         let name = path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let digest = self.known(&root.path).digest(&name, path)?;
         self.digest.update(digest.as_bytes());
@@ -186,11 +175,7 @@ impl Indexing {
             Source::QuestionList => Form::List(settings.answer_format),
             Source::Generated | Source::Messages => Form::Lines,
         };
-        let rows = match settings.source {
-            Source::Messages => parquet::json_lines(path)?,
-            Source::Generated | Source::QuestionList => None,
-        };
-        let opened = file::open(rows.as_deref().unwrap_or(path)).map_err(failed)?;
+        let opened = file::open(path).map_err(failed)?;
         let mut found =
             FileIndexer { path, root: &root, form, places: Vec::new(), images: HashMap::new(), text_bytes: 0, invalid };
         match form {
@@ -202,8 +187,7 @@ impl Indexing {
         let table = images.capacity() * (size_of::<([u8; 16], InspectedImage)>() + 1);
         self.opening_bytes = self.opening_bytes.max(text_bytes) + table as u64;
         let images = images.len() as u32;
-        let text = TextFile { file: RecordFile::new(path, opened), root, form };
-        Ok(IndexedFile { text, places, images })
+        Ok((TextFile { file: RecordFile::new(path, opened), root, form }, places, images))
     }
 
     fn known(&mut self, directory: &Path) -> &mut DigestCache {
@@ -322,7 +306,7 @@ impl Indexing {
         };
         let mut short = [u8::from(name.is_some()); 16];
         short[1..].copy_from_slice(&key[..15]);
-        if let Some(InspectedImage { number, head }) = found.images.get(&short).copied() {
+        if let Some((number, head)) = found.images.get(&short).copied() {
             // Another line may be longer.
             self.decoded(head, name.as_deref(), place, found.path);
             return Ok(Ok(number));
@@ -335,7 +319,7 @@ impl Indexing {
         Ok(head.map(|head| {
             self.decoded(head, name.as_deref(), place, found.path);
             let number = found.images.len() as u32;
-            found.images.insert(short, InspectedImage { number, head });
+            found.images.insert(short, (number, head));
             number
         }))
     }

@@ -9,7 +9,6 @@ use super::super::ExampleCounts;
 use super::super::image_file::tests::{claimed, encoded};
 use super::super::settings::AnswerFormat;
 use super::*;
-use crate::reading::parquet::tests::{Column, write_rows};
 use xrun_core::dataset::kind::DatasetKind;
 use xrun_core::dataset::open_dataset::OpenDataset;
 
@@ -280,23 +279,6 @@ fn an_inspection_counts_the_same_long_examples() {
 
 fn add(one: [u64; 3], other: [u64; 3]) -> [u64; 3] {
     std::array::from_fn(|at| one[at] + other[at])
-}
-
-#[test]
-fn rows_of_parquet_with_the_bytes_of_images_are_examples() {
-    let directory = tempfile::tempdir().unwrap();
-    let schema = "message rows { optional group image { optional binary bytes; optional binary path (UTF8); }
-        optional binary text (UTF8); optional binary response (UTF8); }";
-    let images: Vec<Vec<u8>> = (0..4).map(png).collect();
-    let images: Vec<&[u8]> = images.iter().map(Vec::as_slice).collect();
-    let [paths, texts, answers] = ["0.png", "What?", "red"].map(|text| vec![text.as_bytes(); 4]);
-    let columns = [(2, &images), (2, &paths), (1, &texts), (1, &answers)];
-    let path = directory.path().join("a.jsonl");
-    write_rows(&path, schema, &columns.map(|(level, values)| Column::Bytes(level, values)));
-    let library = open(&settings(directory.path(), OnInvalid::Fail)).unwrap();
-    assert_eq!((library.sample_count(), library.images), (4, 4));
-    let (_, record) = library.record(Split::Train, 1).unwrap();
-    assert_eq!((record.image, record.answer.as_str()), (Image::Inline(inline(&png(1))), "red"));
 }
 
 #[cfg(unix)]

@@ -5,8 +5,7 @@ use std::marker::PhantomData;
 use std::path::Path;
 
 use percent_encoding::percent_decode_str;
-use serde::de::value::MapAccessDeserializer;
-use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::settings::AnswerFormat;
@@ -97,9 +96,9 @@ pub fn of_line(line: &[u8]) -> Result<Record, Fault> {
     match read.map_err(|error| (if error.is_form { "wrong_form" } else { "not_json" }, error.message))? {
         Line { messages: Some(AtMost(messages)), response: None, image, images, .. } => {
             let beside = image.into_iter().chain(images.into_iter().flat_map(|AtMost(images)| images));
-            of_messages(messages, beside.map(|Place(place)| place).collect())
+            of_messages(messages, beside.collect())
         }
-        Line { messages: None, text: Some(text), image: Some(Place(image)), response: Some(response), .. } => {
+        Line { messages: None, text: Some(text), image: Some(image), response: Some(response), .. } => {
             if response.is_empty() {
                 return Err(("no_answer", "`response` is empty".into()));
             }
@@ -165,12 +164,12 @@ pub fn of_item(item: &str, form: AnswerFormat) -> Result<Record, Fault> {
 }
 
 /// Reads messages, with the images that stand next to them for the parts that name none.
-fn of_messages(messages: Vec<Object<Message>>, mut beside: Vec<String>) -> Result<Record, Fault> {
+fn of_messages(messages: Vec<Message>, mut beside: Vec<String>) -> Result<Record, Fault> {
     const ROLES: [&str; 3] = ["system", "user", "assistant"];
     let (mut question, mut answers, mut images) = (Vec::new(), Vec::new(), Vec::new());
     let last = messages.len();
     beside.reverse();
-    for (number, Object(Message { role, content })) in (1..).zip(messages) {
+    for (number, Message { role, content }) in (1..).zip(messages) {
         let at = format!("message {number}");
         if !ROLES.contains(&role.as_str()) {
             let shown = printable::line(&role, 40);
@@ -182,7 +181,7 @@ fn of_messages(messages: Vec<Object<Message>>, mut beside: Vec<String>) -> Resul
         for part in content.0 {
             // A part without an image stands for the next of those next to the messages.
             let part = match part.r#type == "image" && part.image.is_none() {
-                true => Part { image: beside.pop().map(Place), ..part },
+                true => Part { image: beside.pop(), ..part },
                 false => part,
             };
             match part.read(&at)? {
@@ -237,63 +236,32 @@ fn place(text: String) -> Result<Image, Fault> {
 
 #[derive(Deserialize)]
 struct Line {
-    messages: Option<AtMost<Object<Message>>>,
+    messages: Option<AtMost<Message>>,
     text: Option<String>,
-    image: Option<Place>,
-    images: Option<AtMost<Place>>,
+    image: Option<String>,
+    images: Option<AtMost<String>>,
     response: Option<String>,
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct Message {
     role: String,
     content: Content,
 }
 
 #[derive(Default, Deserialize)]
+#[serde(expecting = "an object")]
 struct Part {
     #[serde(default)]
     r#type: String,
     text: Option<String>,
-    image: Option<Place>,
-    image_url: Option<Object<Url>>,
-}
-
-/// Text that says where an image is. `datasets` writes an object with its path or its bytes, in base64.
-struct Place(String);
-
-impl<'de> Deserialize<'de> for Place {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        #[derive(Deserialize)]
-        struct Stored {
-            bytes: Option<String>,
-            path: Option<String>,
-        }
-        struct OfEither;
-        impl<'de> Visitor<'de> for OfEither {
-            type Value = Place;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a text, or an object with `bytes` or `path`")
-            }
-
-            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Place, E> {
-                Ok(Place(text.to_owned()))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Place, A::Error> {
-                let Stored { bytes, path } = Stored::deserialize(MapAccessDeserializer::new(map))?;
-                // The first bytes of PNG; of any other format the reader of images has the word.
-                let kind = |bytes: &str| if bytes.starts_with("iVBOR") { "png" } else { "jpeg" };
-                let inline = bytes.map(|bytes| format!("data:image/{};base64,{bytes}", kind(&bytes)));
-                inline.or(path).map(Place).ok_or_else(|| A::Error::custom("an image without `bytes` and `path`"))
-            }
-        }
-        deserializer.deserialize_any(OfEither)
-    }
+    image: Option<String>,
+    image_url: Option<Url>,
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "an object")]
 struct Url {
     url: String,
 }
@@ -309,8 +277,8 @@ impl Part {
         let Self { r#type, text, image, image_url } = self;
         let (found, needed) = match r#type.as_str() {
             "text" => (text.map(PartContent::Text), "text"),
-            "image" => (image.map(|Place(image)| PartContent::Image(image)), "image"),
-            "image_url" => (image_url.map(|Object(Url { url })| PartContent::Image(url)), "image_url"),
+            "image" => (image.map(PartContent::Image), "image"),
+            "image_url" => (image_url.map(|Url { url }| PartContent::Image(url)), "image_url"),
             _ => {
                 let shown = printable::line(&r#type, 40);
                 let meant = nearest(&r#type, TYPES);
@@ -320,27 +288,6 @@ impl Part {
             }
         };
         found.ok_or_else(|| ("wrong_form", format!("{at} has a part of the type {needed} without `{needed}`")))
-    }
-}
-
-/// Read from an object only: serde would take a list as well.
-struct Object<T>(T);
-
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OfMap<T>(PhantomData<T>);
-        impl<'de, T: Deserialize<'de>> Visitor<'de> for OfMap<T> {
-            type Value = Object<T>;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
-            }
-        }
-        deserializer.deserialize_map(OfMap(PhantomData))
     }
 }
 
@@ -395,8 +342,7 @@ impl<'de> Deserialize<'de> for Content {
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Content, A::Error> {
-                let parts = at_most::<Object<Part>, A>(list)?;
-                Ok(Content(parts.into_iter().map(|Object(part)| part).collect()))
+                at_most(list).map(Content)
             }
         }
         deserializer.deserialize_any(OfEither)

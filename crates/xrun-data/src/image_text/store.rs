@@ -188,7 +188,7 @@ impl ImageTextStore {
     /// The errors of [`ImageTextStore::example`].
     pub fn original_pixels(&self, split: Split, number: u64) -> Result<u64, DataError> {
         let (place, record) = self.library.record(split, number)?;
-        let root = self.library.source(split).root();
+        let root = &self.library.source(split).root;
         let head = match &record.image {
             Image::Inline(url) => image_file::inline(url).and_then(|bytes| image_file::head(Cursor::new(bytes))),
             Image::File(name) => located(root, name).and_then(|name| {
@@ -227,7 +227,7 @@ impl ImageTextStore {
                 place.called(),
                 record.answer.len()
             );
-            return Err(DataError::file(self.library.source(split).path(), message));
+            return Err(DataError::file(self.library.source(split).file.path(), message));
         }
         Ok(Text { prompt, answer, answer_text: record.answer, question: record.question })
     }
@@ -244,7 +244,7 @@ impl ImageTextStore {
     }
 
     fn decoded(&self, split: Split, place: &ExampleLocation, record: &Record) -> Result<HostImage, DataError> {
-        let root = self.library.source(split).root();
+        let root = &self.library.source(split).root;
         let failure = |wrong: Fault| self.failure(split, place, record, wrong);
         let file = match &record.image {
             Image::Inline(_) => None,
@@ -281,7 +281,7 @@ impl ImageTextStore {
             Image::File(name) => format!("{}: ", printable::line(name, 100)),
             Image::Inline(_) => String::new(),
         };
-        DataError::file(self.library.source(split).path(), format!("{}: {name}{message}", place.called()))
+        DataError::file(self.library.source(split).file.path(), format!("{}: {name}{message}", place.called()))
     }
 }
 

@@ -12,12 +12,8 @@ const GENERATED_QUESTIONS_MAX: u128 = 10_000_000;
 pub fn check(settings: &QuestionAnswers, problems: &mut Problems) {
     let key = |name: &str| format!("{SECTION}.{name}");
     let files = [("path", &settings.path), ("validation_path", &settings.validation_path)];
-    check_source(SECTION, settings.source == Source::Generated, &files, problems);
+    check_source(SECTION, settings.source == Source::Generated, &files, file, problems);
     check_vocabulary(SECTION, &settings.encoder, &settings.merges, problems);
-    // Files that are not read need not be there.
-    for (name, path) in files.into_iter().filter(|_| settings.source == Source::File) {
-        path.iter().for_each(|path| file(&key(name), path, problems));
-    }
     let generated = &settings.generated;
     let questions = generated.articles as u128
         * generated.paragraphs_per_article as u128

@@ -2,7 +2,6 @@
 
 use std::path::{Path, PathBuf};
 
-use super::QuestionCounts;
 use super::files::{Paragraphs, QuestionFile};
 use super::generate::generate_in;
 use super::settings::{QuestionAnswers, Source};
@@ -12,7 +11,6 @@ use crate::reading::invalid::InvalidCollector;
 use crate::reading::invalid::OnInvalid;
 use crate::tokenizer::{Tokenizer, Vocabulary, Words};
 use xrun_core::dataset::error::{DataError, InvalidItems};
-use xrun_core::dataset::kind::DatasetSummary;
 use xrun_core::dataset::split::Split;
 use xrun_core::dataset::{cache, generated};
 use xrun_core::units::{Bytes, pluralize};
@@ -58,87 +56,18 @@ pub struct Corpus {
     pub digest: String,
     /// Items that were left out.
     pub skipped: InvalidItems,
+    /// Numbers and lengths of its texts.
+    pub texts: Texts,
     /// Bytes that opening it took at most, with the index.
     pub opening_bytes: u64,
 }
 
-/// Content of the files before it is tokenised.
-struct OpenedFiles {
-    train: QuestionFile,
-    validation: Option<QuestionFile>,
-    train_places: Vec<QuestionLocation>,
-    validation_places: Vec<QuestionLocation>,
-    digests: String,
-    skipped: InvalidItems,
-    texts: Texts,
-    opening_bytes: u64,
-}
-
 impl Corpus {
     /// Opens the files that the settings name.
-    pub fn open(settings: &QuestionAnswers) -> Result<Self, DataError> {
-        let OpenedFiles { train, validation, train_places, validation_places, digests, skipped, opening_bytes, .. } =
-            OpenedFiles::open(settings)?;
-        let tokenizer = settings.loader_settings().vocabulary.tokenizer(|| {
-            let mut words = Words::default();
-            texts_to_learn(&train, &train_places, |text, times| words.add(text, times))?;
-            Ok(words)
-        })?;
-        Ok(Self {
-            train: Box::new(train),
-            validation: validation.map(|file| Box::new(file) as Box<dyn Paragraphs>),
-            places: [train_places, validation_places],
-            tokenizer,
-            digest: xrun_core::dataset::digest::digest(digests.as_bytes()),
-            skipped,
-            opening_bytes,
-        })
-    }
-
-    /// Summarises the files without learning a vocabulary; a vocabulary of files is read.
     ///
     /// # Errors
-    /// The errors of [`Corpus::open`].
-    pub fn summary(settings: &QuestionAnswers) -> Result<DatasetSummary<QuestionCounts>, DataError> {
-        let OpenedFiles { train, train_places, validation_places, skipped, texts, .. } = OpenedFiles::open(settings)?;
-        let [train_count, held_out] = [&train_places, &validation_places].map(|places| places.len() as u64);
-        let note = match settings.loader_settings().vocabulary.files {
-            Some([encoder, merges]) => {
-                Tokenizer::read(&encoder, &merges)?;
-                None
-            }
-            None => {
-                let mut words = Words::default();
-                texts_to_learn(&train, &train_places, |text, _| words.add_long(text))?;
-                words.note()
-            }
-        };
-        let summary = QuestionCounts { train: train_count, held_out };
-        let description = texts.description(&summary);
-        Ok(DatasetSummary { skipped, notes: note.into_iter().collect(), description, summary })
-    }
-
-    /// Positions of the questions of a split, by their number.
-    pub fn places(&self, split: Split) -> &[QuestionLocation] {
-        self.places.get(split as usize).map_or(&[], Vec::as_slice)
-    }
-
-    /// Source of the questions of a split.
-    pub fn source(&self, split: Split) -> &dyn Paragraphs {
-        match (split, &self.validation) {
-            (Split::Validation, Some(source)) => source.as_ref(),
-            _ => self.train.as_ref(),
-        }
-    }
-
-    /// Bytes of the index.
-    pub fn index_bytes(&self) -> u64 {
-        (self.places.iter().map(Vec::capacity).sum::<usize>() * size_of::<QuestionLocation>()) as u64
-    }
-}
-
-impl OpenedFiles {
-    fn open(settings: &QuestionAnswers) -> Result<Self, DataError> {
+    /// All that would end a run before its first step.
+    pub fn open(settings: &QuestionAnswers) -> Result<Self, DataError> {
         let (path, written, policy) = match settings.source {
             // Generated data is valid or damaged as a whole.
             Source::Generated => {
@@ -192,18 +121,42 @@ impl OpenedFiles {
                 ));
             }
         }
+        let tokenizer = settings.loader_settings().vocabulary.tokenizer(|| words_to_learn(&train, &train_places))?;
         let places = (train_places.capacity() + validation_places.capacity()) * size_of::<QuestionLocation>();
-        let (skipped, opening_bytes) = (invalid.found, opening_bytes + (places + places / 4) as u64);
-        Ok(Self { train, validation, train_places, validation_places, digests, skipped, texts, opening_bytes })
+        Ok(Self {
+            train: Box::new(train),
+            validation: validation.map(|file| Box::new(file) as Box<dyn Paragraphs>),
+            places: [train_places, validation_places],
+            tokenizer,
+            digest: xrun_core::dataset::digest::digest(digests.as_bytes()),
+            skipped: invalid.found,
+            texts,
+            opening_bytes: opening_bytes + (places + places / 4) as u64,
+        })
+    }
+
+    /// Positions of the questions of a split, by their number.
+    pub fn places(&self, split: Split) -> &[QuestionLocation] {
+        self.places.get(split as usize).map_or(&[], Vec::as_slice)
+    }
+
+    /// Source of the questions of a split.
+    pub fn source(&self, split: Split) -> &dyn Paragraphs {
+        match (split, &self.validation) {
+            (Split::Validation, Some(source)) => source.as_ref(),
+            _ => self.train.as_ref(),
+        }
+    }
+
+    /// Bytes of the index.
+    pub fn index_bytes(&self) -> u64 {
+        (self.places.iter().map(Vec::capacity).sum::<usize>() * size_of::<QuestionLocation>()) as u64
     }
 }
 
-/// Texts that a vocabulary is learnt from, and how often each counts.
-fn texts_to_learn(
-    file: &QuestionFile,
-    places: &[QuestionLocation],
-    mut each: impl FnMut(&str, u64) -> Result<(), DataError>,
-) -> Result<(), DataError> {
+/// Words that a vocabulary is learnt from.
+fn words_to_learn(file: &QuestionFile, places: &[QuestionLocation]) -> Result<Words, DataError> {
+    let mut words = Words::default();
     let first_of_each = places
         .iter()
         .enumerate()
@@ -212,11 +165,11 @@ fn texts_to_learn(
         let paragraph = file.paragraph(place)?;
         // As if each question stood before a context of its own, which it does in an example.
         let questions = paragraph.qas.len() as u64;
-        each(&format!("Context: {}\nAnswer:", paragraph.context), questions)?;
-        each("\n", questions.saturating_sub(1))?;
+        words.add(&format!("Context: {}\nAnswer:", paragraph.context), questions)?;
+        words.add("\n", questions.saturating_sub(1))?;
         for asked in &paragraph.qas {
-            each(&format!("Question: {}\n", asked.question), 1)?;
+            words.add(&format!("Question: {}\n", asked.question), 1)?;
         }
     }
-    Ok(())
+    Ok(words)
 }

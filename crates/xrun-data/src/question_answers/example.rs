@@ -9,7 +9,7 @@ use std::ops::Range;
 
 use rand::RngExt;
 
-use super::squad::{Paragraph, at};
+use super::squad::{self, Paragraph};
 use crate::tokenizer::Tokenizer;
 use xrun_core::bounded::DeepSize;
 use xrun_core::dataset::error::DataError;
@@ -148,7 +148,7 @@ pub fn example(
         return Err(DataError::content(format!("the paragraph has no question {question}")));
     };
     let first = asked.answers.first();
-    let start = first.and_then(|answer| at(paragraph, answer));
+    let start = first.and_then(|answer| squad::start(&paragraph.context, answer));
     let (Some(first), Some(start)) = (first, start) else {
         return Err(DataError::content(format!("the question {} has no answer", asked.id)));
     };

@@ -5,7 +5,6 @@ use std::path::Path;
 
 use super::squad::{self, Index, Paragraph, QuestionLocation};
 use crate::reading::invalid::InvalidCollector;
-use crate::reading::parquet;
 use crate::reading::record_file::RecordFile;
 use xrun_core::dataset::error::DataError;
 
@@ -24,7 +23,7 @@ pub trait Paragraphs: std::fmt::Debug + Send + Sync + 'static {
     fn path(&self) -> &Path;
 }
 
-/// An open question file, or the rows of a Parquet file. Only the index of it is held.
+/// An open question file. Only the index of it is held.
 #[derive(Debug)]
 pub struct QuestionFile(RecordFile);
 
@@ -32,8 +31,7 @@ impl QuestionFile {
     /// Opens a file and indexes it; its text is read once and not kept.
     pub fn open(path: &Path, invalid: &mut InvalidCollector) -> Result<(Self, Index), DataError> {
         let failed = |error: std::io::Error| DataError::file(path, format!("cannot be read: {error}"));
-        let rows = parquet::json_lines(path)?;
-        let file = File::open(rows.as_deref().unwrap_or(path)).map_err(failed)?;
+        let file = File::open(path).map_err(failed)?;
         if file.metadata().map_err(failed)?.len() > FILE_BYTES_MAX {
             return Err(DataError::file(path, format!("has more than {FILE_BYTES_MAX} bytes; cut it into several")));
         }

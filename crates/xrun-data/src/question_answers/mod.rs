@@ -18,8 +18,9 @@ use serde::{Deserialize, Serialize};
 
 use corpus::{Corpus, LoaderSettings};
 use settings::{QuestionAnswers, Source};
+use xrun_core::dataset::description::Description;
 use xrun_core::dataset::error::{DataError, InvalidItems};
-use xrun_core::dataset::kind::{DatasetFacts, DatasetKind, Inspected};
+use xrun_core::dataset::kind::{DatasetFacts, DatasetKind, DatasetSummary, Inspected};
 use xrun_core::dataset::open_dataset::{AnyDataset, OpenDataset, SampleType};
 use xrun_core::problem::Problems;
 use xrun_core::settings::variant::{Kind, Paths};
@@ -53,6 +54,10 @@ impl OpenDataset for Corpus {
     fn summary(&self) -> Self::Summary {
         let [train, held_out] = self.places.each_ref().map(|places| places.len() as u64);
         QuestionCounts { train, held_out }
+    }
+
+    fn description(&self) -> Description {
+        self.texts.description(&self.summary())
     }
 }
 
@@ -91,8 +96,10 @@ impl DatasetKind for QuestionAnswers {
         Ok(Box::new(Corpus::open(self)?))
     }
 
-    /// Summarises the data without learning a vocabulary.
+    /// Summarises the data with a note about the words that its vocabulary was learnt from.
     fn inspect(&self) -> Result<Inspected, DataError> {
-        Ok((Corpus::summary(self)?.into_json(), None))
+        let corpus = Corpus::open(self)?;
+        let notes = corpus.tokenizer.note().map(str::to_owned).into_iter().collect();
+        Ok((DatasetSummary { notes, ..corpus.summarise() }, Some(Box::new(corpus))))
     }
 }

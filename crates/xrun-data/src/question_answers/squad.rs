@@ -13,7 +13,7 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
-use super::texts::Texts;
+use super::texts::{Texts, add_length};
 use crate::json::{self, integer, kind, why_of_line};
 use crate::reading::invalid::InvalidCollector;
 use crate::reading::json_stream::{FILE, JsonStream, Place};
@@ -347,7 +347,7 @@ impl Reading<'_, '_> {
         at: &Place,
         called: impl Fn() -> String,
     ) {
-        self.texts.contexts.add(context.chars().count());
+        add_length(&mut self.texts.contexts, context.chars().count());
         let single = questions.len() == 1;
         let mut broken: Vec<(&'static str, usize, String)> = Vec::new();
         for (number, asked) in questions.into_iter().enumerate() {
@@ -362,7 +362,7 @@ impl Reading<'_, '_> {
             };
             match wrong {
                 None => {
-                    self.texts.answers.add(answer);
+                    add_length(&mut self.texts.answers, answer);
                     self.add(QuestionLocation { question: number as u32, ..location });
                 }
                 Some((reason, wrong)) => broken.push((reason, number, wrong)),
@@ -436,11 +436,7 @@ fn wrong(context: &str, question: &Question) -> Option<(&'static str, String)> {
 }
 
 /// Offset in bytes of an answer in its context; `None` if it is not there.
-pub fn at(paragraph: &Paragraph, answer: &Answer) -> Option<usize> {
-    start(&paragraph.context, answer)
-}
-
-fn start(context: &str, answer: &Answer) -> Option<usize> {
+pub fn start(context: &str, answer: &Answer) -> Option<usize> {
     let byte = match context.is_ascii() {
         true => answer.answer_start,
         false => context.char_indices().map(|(byte, _)| byte).nth(answer.answer_start)?,
@@ -474,7 +470,7 @@ mod tests {
         let part = &TEXT[place.offset as usize..][..place.length as usize];
         let paragraph = Paragraph::read(part.as_bytes()).unwrap();
         let question = &paragraph.qas[place.question as usize];
-        let start = at(&paragraph, &question.answers[0]).unwrap();
+        let start = start(&paragraph.context, &question.answers[0]).unwrap();
         assert_eq!(&paragraph.context[start..], "też.");
     }
 

@@ -2,7 +2,6 @@
 
 use super::super::settings::{Generated, QuestionAnswers, Source};
 use super::*;
-use crate::reading::parquet::tests::{Column, write_rows};
 use crate::real_data::real_data;
 use xrun_core::files::write;
 use xrun_core::units::Bytes;
@@ -148,35 +147,4 @@ fn many_questions_of_a_long_context_take_at_most_the_memory_of_the_file() {
     // Other tests run beside this one: written out, 156 MB of text would be some gigabytes of words.
     let most = xrun_core::heap::read().peak;
     assert!(most < 1 << 30, "{most}");
-}
-
-#[test]
-fn rows_of_parquet_are_the_questions_of_the_same_json_lines() {
-    let row = |context: &str, text: &str| {
-        let answers = serde_json::json!({ "text": [text], "answer_start": [0] });
-        serde_json::json!({ "title": context, "context": context, "question": "Who?", "answers": answers }).to_string()
-    };
-    let (_directory, lines) = of_file(&[row("Ann has a cat.", "Ann"), row("Bob has a dog.", "Bob")].join("\n"));
-    let path = std::path::Path::new(lines.path.as_deref().unwrap()).with_extension("parquet");
-    let schema =
-        "message rows { optional binary title (UTF8); optional binary context (UTF8); optional binary question (UTF8);
-        optional group answers {
-            optional group text (LIST) { repeated group list { optional binary element (UTF8); } }
-            optional group answer_start (LIST) { repeated group list { optional int32 element; } } } }";
-    let contexts: [&[u8]; 2] = [b"Ann has a cat.", b"Bob has a dog."];
-    let columns = [
-        Column::Bytes(1, &contexts),
-        Column::Bytes(1, &contexts),
-        Column::Bytes(1, &[b"Who?", b"Who?"]),
-        Column::Bytes(4, &[b"Ann", b"Bob"]),
-        Column::Numbers(4, &[0, 0]),
-    ];
-    write_rows(&path, schema, &columns);
-    let rows = QuestionAnswers { path: Some(path.to_str().unwrap().into()), ..lines.clone() };
-    let ledgers = [Ledger::default(), Ledger::default()];
-    let [lines, rows] = [(&lines, &ledgers[0]), (&rows, &ledgers[1])].map(|(settings, ledger)| store(settings, ledger));
-    for split in [Split::Train, Split::Validation] {
-        assert_eq!((lines.count(split), rows.count(split)), (1, 1));
-        assert_eq!(lines.example(split, 0).unwrap(), rows.example(split, 0).unwrap());
-    }
 }

@@ -5,19 +5,13 @@ use crate::describe::splits;
 use xrun_core::dataset::description::Description;
 use xrun_core::units::pluralize;
 
-/// Lengths of texts in characters.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Lengths {
-    /// The shortest and the longest; `None` without a text.
-    pub range: Option<(usize, usize)>,
-}
+/// Lengths of the shortest and the longest text in characters; `None` without a text.
+pub type Lengths = Option<(usize, usize)>;
 
-impl Lengths {
-    /// Adds a text of this length.
-    pub fn add(&mut self, length: usize) {
-        let (least, most) = self.range.unwrap_or((length, length));
-        self.range = Some((least.min(length), most.max(length)));
-    }
+/// Adds a text to the lengths of others.
+pub(super) fn add_length(lengths: &mut Lengths, length: usize) {
+    let (least, most) = lengths.unwrap_or((length, length));
+    *lengths = Some((least.min(length), most.max(length)));
 }
 
 /// Texts of one or two files.
@@ -36,10 +30,7 @@ impl Texts {
     pub fn add(&mut self, other: &Self) {
         self.articles += other.articles;
         for (own, more) in [(&mut self.contexts, &other.contexts), (&mut self.answers, &other.answers)] {
-            more.range.into_iter().for_each(|(least, most)| {
-                own.add(least);
-                own.add(most);
-            });
+            more.iter().flat_map(|(least, most)| [*least, *most]).for_each(|length| add_length(own, length));
         }
     }
 
@@ -48,7 +39,7 @@ impl Texts {
         let QuestionCounts { train, held_out } = *questions;
         let (all, articles) = (pluralize(train + held_out, "question"), pluralize(self.articles, "article"));
         let mut lines = vec![format!("{all} about {articles}: {}", splits(train, held_out))];
-        if let (Some(contexts), Some(answers)) = (self.contexts.range, self.answers.range) {
+        if let (Some(contexts), Some(answers)) = (self.contexts, self.answers) {
             let span = |(least, most): (usize, usize)| format!("{least} to {most} characters");
             lines.push(format!("contexts of {}, answers of {}", span(contexts), span(answers)));
         }

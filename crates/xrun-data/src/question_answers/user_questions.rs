@@ -42,23 +42,6 @@ impl UserQuestions {
         let file = file::open(path).map_err(|error| format!("cannot be read: {error}"))?;
         Ok(Self { reader: BufReader::new(file), line: 0, ended: false })
     }
-
-    fn next_line(&mut self) -> Result<Option<Vec<u8>>, String> {
-        let mut line = Vec::new();
-        let failed = |error: std::io::Error| format!("cannot be read: {error}");
-        self.reader.by_ref().take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut line).map_err(|error| {
-            self.ended = true;
-            failed(error)
-        })?;
-        self.ended |= line.is_empty();
-        self.line += u64::from(!self.ended);
-        if line.len() as u64 > LINE_BYTES_MAX {
-            // The rest of the file may be the rest of this line.
-            self.ended = true;
-            return Err(format!("has more than {LINE_BYTES_MAX} bytes, expected {EXPECTED}; the rest is not read"));
-        }
-        Ok((!self.ended).then_some(line))
-    }
 }
 
 impl Iterator for UserQuestions {
@@ -66,12 +49,20 @@ impl Iterator for UserQuestions {
 
     fn next(&mut self) -> Option<Self::Item> {
         while !self.ended {
-            match self.next_line() {
-                Ok(None) => return None,
-                Ok(Some(line)) if line.trim_ascii().is_empty() => {}
-                Ok(Some(line)) => return Some((self.line, parse(&line))),
-                Err(error) => return Some((self.line, Err(error))),
-            }
+            let mut line = Vec::new();
+            let read = self.reader.by_ref().take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut line);
+            let is_too_long = line.len() as u64 > LINE_BYTES_MAX;
+            // The rest of the file may be the rest of a line that is too long.
+            (self.line, self.ended) = (self.line + 1, is_too_long || !matches!(read, Ok(1..)));
+            let question = match read {
+                Err(error) => Err(format!("cannot be read: {error}")),
+                Ok(_) if is_too_long => {
+                    Err(format!("has more than {LINE_BYTES_MAX} bytes, expected {EXPECTED}; the rest is not read"))
+                }
+                Ok(_) if line.trim_ascii().is_empty() => continue,
+                Ok(_) => parse(&line),
+            };
+            return Some((self.line, question));
         }
         None
     }

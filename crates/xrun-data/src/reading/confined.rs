@@ -16,23 +16,16 @@ pub struct Root {
 }
 
 impl Root {
-    /// Opens a directory whose symlinks lead nowhere else.
+    /// Opens a directory. Its symlinks may lead into `link_root` where they are followed, and nowhere else out of it.
     ///
     /// # Errors
-    /// It cannot be read.
-    pub fn open(path: &Path) -> Result<Self, DataError> {
-        let failed = |error| DataError::file(path, format!("the data set's directory cannot be read: {error}"));
-        Ok(Self { path: path.canonicalize().map_err(failed)?, link_root: None })
-    }
-
-    /// Allows symlinks to lead into a directory, if one is given.
-    ///
-    /// # Errors
-    /// That directory cannot be read.
-    pub fn with_link_root(self, link_root: Option<&Path>) -> Result<Self, DataError> {
-        let failed = |path: &Path, error| DataError::file(path, format!("`link_root` cannot be read: {error}"));
-        let link_root = link_root.map(|path| path.canonicalize().map_err(|error| failed(path, error))).transpose()?;
-        Ok(Self { link_root, ..self })
+    /// A directory cannot be read.
+    pub fn open(path: &Path, follow_links: bool, link_root: Option<&str>) -> Result<Self, DataError> {
+        let opened = |path: &Path, noun: &str| {
+            path.canonicalize().map_err(|error| DataError::file(path, format!("{noun} cannot be read: {error}")))
+        };
+        let link_root = link_root.filter(|_| follow_links).map(|path| opened(Path::new(path), "`link_root`"));
+        Ok(Self { path: opened(path, "the data set's directory")?, link_root: link_root.transpose()? })
     }
 
     /// A path below the directory.
@@ -47,9 +40,9 @@ impl Root {
 
     /// Message about a missing file whose path has a symlink that leads nowhere; `None` where it has none.
     pub fn dangling(&self, name: &str) -> Option<String> {
-        let mut parts: Vec<&Path> = Path::new(name).ancestors().filter(|part| !part.as_os_str().is_empty()).collect();
-        parts.reverse();
-        let link = parts.into_iter().find(|part| self.join(part).is_symlink() && !self.join(part).exists())?;
+        let link = beginnings(Path::new(name))
+            .into_iter()
+            .find(|part| self.join(part).is_symlink() && !self.join(part).exists())?;
         let target = std::fs::read_link(self.join(link)).unwrap_or_default();
         Some(format!("the symlink {} leads to {}, which does not exist", link.display(), target.display()))
     }
@@ -58,10 +51,8 @@ impl Root {
     fn leads_out(&self, path: &Path, target: &Path) -> DataError {
         let relative = path.strip_prefix(&self.path).unwrap_or(path);
         // The first part of the path that leads out is the symlink.
-        let mut parts: Vec<&Path> = relative.ancestors().filter(|part| !part.as_os_str().is_empty()).collect();
-        parts.reverse();
         let out = |part: &&Path| self.join(part).canonicalize().is_ok_and(|found| !self.holds(&found));
-        let link = parts.into_iter().find(out).unwrap_or(relative);
+        let link = beginnings(relative).into_iter().find(out).unwrap_or(relative);
         let target = self.join(link).canonicalize().unwrap_or_else(|_| target.to_path_buf());
         let root =
             self.link_root.as_ref().map_or_else(String::new, |link_root| format!(" and of {}", link_root.display()));
@@ -77,6 +68,13 @@ impl Root {
         );
         DataError::file(relative, message)
     }
+}
+
+/// The beginnings of a relative path, the shortest first.
+fn beginnings(path: &Path) -> Vec<&Path> {
+    let mut parts: Vec<&Path> = path.ancestors().filter(|part| !part.as_os_str().is_empty()).collect();
+    parts.reverse();
+    parts
 }
 
 /// Directories that symlinks in a directory, or in its directories, lead to; for digests of what is read.

@@ -7,7 +7,6 @@ pub mod invalid;
 pub mod json_stream;
 pub mod named_image;
 pub mod orientation;
-pub mod parquet;
 pub mod record_file;
 pub mod settings_paths;
 pub mod whole;

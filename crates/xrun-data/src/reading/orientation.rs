@@ -28,15 +28,8 @@ pub fn of(decoder: &mut impl ImageDecoder, rule: ExifOrientation) -> ImageResult
 
 /// Returns whether width and height are exchanged.
 pub fn swaps_sides(orientation: Orientation) -> bool {
-    match orientation {
-        Orientation::Rotate90 | Orientation::Rotate270 | Orientation::Rotate90FlipH | Orientation::Rotate270FlipH => {
-            true
-        }
-        Orientation::NoTransforms
-        | Orientation::Rotate180
-        | Orientation::FlipHorizontal
-        | Orientation::FlipVertical => false,
-    }
+    use Orientation::{Rotate90, Rotate90FlipH, Rotate270, Rotate270FlipH};
+    matches!(orientation, Rotate90 | Rotate270 | Rotate90FlipH | Rotate270FlipH)
 }
 
 /// Applies an orientation. A rotation by 90 degrees takes memory for a second image.

@@ -35,10 +35,18 @@ fn check(
 }
 
 /// Adds what is wrong with the keys `source` and those of files: a source that is read needs `path`, and a generated one has none.
-pub fn check_source(section: &str, is_generated: bool, paths: &[(&str, &Option<String>)], problems: &mut Problems) {
+/// `check` adds what is wrong with the file of a key.
+pub fn check_source(
+    section: &str,
+    is_generated: bool,
+    paths: &[(&str, &Option<String>)],
+    check: impl Fn(&str, &str, &mut Problems),
+    problems: &mut Problems,
+) {
     let key = |name: &str| format!("{section}.{name}");
     for (name, path) in paths {
         match (is_generated, path) {
+            (false, Some(path)) => check(&key(name), path, problems),
             (true, Some(_)) => {
                 let problem = Problem::new(key(name), "has no effect: `source` is \"generated\"");
                 problems.add(problem.help(format!("set another `source`, or remove `{name}`")).related(key("source")));

@@ -13,11 +13,10 @@ pub(super) const SECTION: &str = "dataset.sound-clips";
 pub fn check(settings: &SoundClips, problems: &mut Problems) {
     let key = |name: &str| format!("{SECTION}.{name}");
     let generated = settings.source == Source::Generated;
-    check_source(SECTION, generated, &[("path", &settings.path)], problems);
-    if let Some(path) = settings.path.as_ref().filter(|_| !generated) {
-        let help = "name the directory that holds the table and `audio/`";
-        directory_at(&key("path"), Path::new(path), help, problems);
-    }
+    let directory = |key: &str, path: &str, problems: &mut Problems| {
+        directory_at(key, Path::new(path), "name the directory that holds the table and `audio/`", problems);
+    };
+    check_source(SECTION, generated, &[("path", &settings.path)], directory, problems);
     check_links(SECTION, settings.follow_links, settings.link_root.as_deref(), problems);
     if let Some(path) = &settings.target_embeddings {
         file(&key("target_embeddings"), path, problems);

@@ -1,7 +1,5 @@
 //! Description of a data set of sounds for `xrun check`.
 
-use std::collections::BTreeMap;
-
 use super::library::{ClassSplit, Library};
 use super::resample::RATE;
 use super::sound::Sound;
@@ -9,9 +7,6 @@ use crate::describe::{counts, similar_names, single, splits};
 use xrun_core::dataset::description::Description;
 use xrun_core::dataset::split::Split;
 use xrun_core::units::pluralize;
-
-/// Maximum number of sample rates that are counted separately.
-const RATES_MAX: usize = 16;
 
 /// Lengths and sample rates of the clips that were read.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -24,8 +19,8 @@ pub struct Heard {
     half_empty: u64,
     /// Clips whose end a model does not see.
     cut: u64,
-    /// Number of clips by samples a second.
-    rates: BTreeMap<u32, u64>,
+    /// Clips of another sample rate than a model hears.
+    resampled: u64,
 }
 
 impl Heard {
@@ -41,13 +36,11 @@ impl Heard {
         self.seconds = Some((least.min(seconds), most.max(seconds)));
         self.half_empty += u64::from(seconds <= self.clip_seconds / 2.0);
         self.cut += u64::from(seconds > self.clip_seconds);
-        if self.rates.len() < RATES_MAX || self.rates.contains_key(&sound.rate) {
-            *self.rates.entry(sound.rate).or_default() += 1;
-        }
+        self.resampled += u64::from(sound.rate != RATE);
     }
 }
 
-/// Clips, classes, splits, lengths and sample rates.
+/// Clips, classes, splits and lengths.
 pub(super) fn describe(library: &Library) -> Description {
     let mut clips = vec![0_u64; library.classes.len()];
     library.clips.iter().for_each(|clip| clips[clip.class as usize] += 1);
@@ -59,19 +52,17 @@ pub(super) fn describe(library: &Library) -> Description {
         format!("{all} of {} classes: {parts} (fold {})", library.classes.len(), library.validation_fold),
         format!("classes: {}", counts(classes())),
     ];
-    let Heard { clip_seconds, seconds, half_empty, cut, rates } = &library.heard;
+    let Heard { clip_seconds, seconds, half_empty, cut, resampled } = &library.heard;
     if let Some((least, most)) = seconds {
-        let names: Vec<String> = rates.iter().map(|(rate, count)| format!("{rate} Hz {count}")).collect();
-        lines.push(format!("clips of {least:.2} to {most:.2} s; sample rates: {}", names.join(", ")));
+        lines.push(format!("clips of {least:.2} to {most:.2} s"));
     }
     let mut warnings: Vec<String> = similar_names(classes().map(|(name, _)| name)).into_iter().collect();
     warnings.extend(single(classes(), "clip"));
     let total: u64 = clips.iter().sum();
-    let other: u64 = rates.iter().filter(|(rate, _)| **rate != RATE).map(|(_, count)| count).sum();
     for (count, what) in [
         (*half_empty, format!("clips of at most half of `clip_seconds = {clip_seconds:?}`, padded with zeros")),
         (*cut, format!("clips longer than `clip_seconds = {clip_seconds:?}`, whose end is not used")),
-        (other, format!("clips resampled to {RATE} Hz")),
+        (*resampled, format!("clips resampled to {RATE} Hz")),
         (library.silent, "silent clips".to_owned()),
     ] {
         if count > 0 {

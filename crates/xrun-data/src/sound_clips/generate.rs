@@ -121,7 +121,7 @@ fn write_recording(settings: &Generated, job: &Job, directory: &Path) -> io::Res
             let file = format!("{fold}-{source:07}-{letter}-{target}.wav");
             let bytes = wav(&samples)?;
             generated::write_new(&directory.join(AUDIO).join(&file), &bytes)?;
-            let category = format!("{}-{}", timbre.word(), modulation.word());
+            let category = format!("{timbre:?}-{modulation:?}").to_lowercase();
             let line = format!("{file},{fold},{target},{category},{source},{letter}\n");
             Ok(Written { line, sum: format!("{}  {AUDIO}/{file}\n", digest(&bytes)) })
         })

@@ -122,22 +122,3 @@ fn clips_are_one_second_audible_and_distinct() {
         assert!((0.05..=1.0).contains(&loudest), "{}: {loudest}", clip.file);
     }
 }
-
-#[test]
-fn a_damaged_set_names_the_directory_to_delete() {
-    let cache = tempfile::tempdir().unwrap();
-    let directory = cache.path().join(shared().file_name().unwrap());
-    ["", AUDIO, "meta"].iter().for_each(|part| std::fs::create_dir_all(directory.join(part)).unwrap());
-    for name in digests(&shared()).keys() {
-        std::fs::copy(shared().join(name), directory.join(name)).unwrap();
-    }
-    let path = directory.join(AUDIO).join("1-0000000-A-0.wav");
-    let mut bytes = std::fs::read(&path).unwrap();
-    *bytes.last_mut().unwrap() ^= 1;
-    write::replace(&path, &bytes).unwrap();
-    let message = open_generated(&SoundClips::default(), directory.clone()).unwrap_err().to_string();
-    assert!(message.contains("1-0000000-A-0.wav"), "{message}");
-    std::fs::remove_file(directory.join(TABLE)).unwrap();
-    let message = generate_in(&small(0), cache.path()).unwrap_err().to_string();
-    assert!(message.contains("meta/esc50.csv"), "{message}");
-}

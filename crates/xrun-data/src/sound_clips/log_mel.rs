@@ -125,16 +125,15 @@ impl FilterBank {
     }
 }
 
-/// The log-mel spectrum of samples at 16 kHz: `[frames, bands]`, row by row, normalised as AST expects it.
-pub fn log_mel(samples: &[f32], bands: usize, frames: usize) -> Vec<f32> {
-    FilterBank::new(bands).log_mel(samples, frames)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::Value;
 
     use super::*;
+
+    fn log_mel(samples: &[f32], bands: usize, frames: usize) -> Vec<f32> {
+        FilterBank::new(bands).log_mel(samples, frames)
+    }
 
     /// As `made` in `tests/reference/log_mel.py`.
     fn made(count: u64) -> Vec<i64> {

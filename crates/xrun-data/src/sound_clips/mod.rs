@@ -2,14 +2,11 @@
 
 pub mod check;
 pub mod describe;
-mod flac;
 pub mod generate;
 pub mod library;
 pub mod log_mel;
 pub mod open;
 pub mod partition;
-#[cfg(test)]
-mod real_tests;
 pub mod resample;
 pub mod settings;
 pub mod sound;
@@ -17,7 +14,6 @@ pub mod store;
 pub mod synthesis;
 pub mod table;
 pub mod targets;
-mod wav;
 
 use std::any::Any;
 use std::path::{Path, PathBuf};

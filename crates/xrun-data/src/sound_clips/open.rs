@@ -1,5 +1,6 @@
 //! Opens a directory of clips: checks the table and every file, and makes the index.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -54,8 +55,7 @@ pub(super) fn open_generated(settings: &SoundClips, root: PathBuf) -> Result<Lib
 }
 
 fn open_directory(settings: &SoundClips, root: &Path) -> Result<Library, DataError> {
-    let link_root = settings.link_root.as_ref().filter(|_| settings.follow_links).map(Path::new);
-    let root = Root::open(root)?.with_link_root(link_root)?;
+    let root = Root::open(root, settings.follow_links, settings.link_root.as_deref())?;
     let library =
         InvalidCollector::collect(settings.on_invalid, |invalid| read_directory(settings, root.clone(), invalid))?;
     // Invalid clips may be the reason why a fold is empty, and were reported in its place.
@@ -126,15 +126,37 @@ fn read_directory(settings: &SoundClips, root: Root, invalid: &mut InvalidCollec
     }
     let opening_bytes = bytes.len() as u64 + known.bytes_max();
     known.save();
-    Ok(indexed(
-        settings,
-        root.path,
-        &kept,
-        categories,
-        columns,
-        (silent, sounds, hexadecimal(&digest.finalize()), invalid),
-        [decoding_bytes, opening_bytes],
-    ))
+    // Of what was left out nothing is a class.
+    let used: BTreeSet<u32> = kept.iter().map(|row| row.target).collect();
+    let class = |(target, name): (u32, String)| match settings.source {
+        Source::Generated => {
+            let words = name.split('-').map(str::to_owned).collect();
+            Class { split: generate::split(target), words, name, target }
+        }
+        Source::Directory => Class { split: ClassSplit::Federated, words: vec![name.clone()], name, target },
+    };
+    let mut classes: Vec<Class> =
+        categories.into_iter().filter(|(target, _)| used.contains(target)).map(class).collect();
+    classes.sort_by_key(|class| (class.split, class.target));
+    let number: BTreeMap<u32, u32> = (0..).zip(&classes).map(|(number, class)| (class.target, number)).collect();
+    let columns = columns.into_iter().enumerate().map(|(at, (name, values))| {
+        let of_clip = kept.iter().map(|row| row.values[at]).collect();
+        Column { name, values, of_clip }
+    });
+    let clip = |row: &Row| Clip { file: row.file.clone(), class: number[&row.target], fold: row.fold };
+    Ok(Library {
+        directory: root.path.join(AUDIO),
+        clips: kept.iter().map(clip).collect(),
+        classes,
+        columns: columns.collect(),
+        validation_fold: settings.validation_fold,
+        silent,
+        heard: sounds,
+        digest: hexadecimal(&digest.finalize()),
+        skipped: invalid.found.clone(),
+        decoding_bytes,
+        opening_bytes,
+    })
 }
 
 /// Bytes of a sample in a generated file.
@@ -144,51 +166,6 @@ const GENERATED_SAMPLE_BYTES: u64 = 2;
 fn heard(path: &Path) -> Result<sound::Sound, Fault> {
     let failed = |error: std::io::Error| ("unreadable", format!("cannot be read: {error}"));
     sound::read(&file::bytes(path, sound::FILE_BYTES_MAX).map_err(failed)?, u64::MAX)
-}
-
-fn indexed(
-    settings: &SoundClips,
-    root: PathBuf,
-    rows: &[Row],
-    categories: std::collections::BTreeMap<u32, String>,
-    columns: Vec<(String, Vec<String>)>,
-    (silent, heard, digest, invalid): (u64, Heard, String, &InvalidCollector),
-    [decoding_bytes, opening_bytes]: [u64; 2],
-) -> Library {
-    // Of what was left out nothing is a class.
-    let used: std::collections::BTreeSet<u32> = rows.iter().map(|row| row.target).collect();
-    let split = |target| match settings.source {
-        Source::Generated => generate::split(target),
-        Source::Directory => ClassSplit::Federated,
-    };
-    let classes = categories.into_iter().filter(|(target, _)| used.contains(target));
-    let words = |name: &str| match settings.source {
-        Source::Generated => name.split('-').map(str::to_owned).collect(),
-        Source::Directory => vec![name.to_owned()],
-    };
-    let class = |(target, name): (u32, String)| Class { words: words(&name), split: split(target), name, target };
-    let mut classes: Vec<Class> = classes.map(class).collect();
-    classes.sort_by_key(|class| (class.split, class.target));
-    let number: std::collections::BTreeMap<u32, u32> =
-        (0..).zip(&classes).map(|(number, class)| (class.target, number)).collect();
-    let clip = |row: &Row| Clip { file: row.file.clone(), class: number[&row.target], fold: row.fold };
-    let columns = columns.into_iter().enumerate().map(|(at, (name, values))| {
-        let of_clip = rows.iter().map(|row| row.values[at]).collect();
-        Column { name, values, of_clip }
-    });
-    Library {
-        directory: root.join(AUDIO),
-        clips: rows.iter().map(clip).collect(),
-        classes,
-        columns: columns.collect(),
-        validation_fold: settings.validation_fold,
-        silent,
-        heard,
-        digest,
-        skipped: invalid.found.clone(),
-        decoding_bytes,
-        opening_bytes,
-    }
 }
 
 /// Refuses data that has too little to train on or to validate with.

@@ -1,19 +1,23 @@
-//! Sounds in files: one channel of samples between -1 and 1, from WAV or FLAC.
+//! Sounds in WAV files, with those that were written to a pipe: one channel of samples between -1 and 1.
 
-use super::{flac, wav};
+use std::borrow::Cow;
+use std::io::Cursor;
+
+use hound::{Error, SampleFormat, WavReader, WavSpec};
+
 use crate::reading::invalid::Fault;
 use xrun_core::units::Bytes;
 
-/// Larger files are not read.
+/// Maximum size of a file that is read.
 pub const FILE_BYTES_MAX: u64 = 64 * 1024 * 1024;
 /// Longer sounds are no clips.
 pub const SECONDS_MAX: u32 = 60;
 /// Maximum number of channels.
-pub(super) const CHANNELS_MAX: u32 = 8;
+const CHANNELS_MAX: u32 = 8;
 /// Samples a second.
 const RATES: std::ops::RangeInclusive<u32> = 8_000..=192_000;
 /// A float sample is about 1 at the most; squares of larger ones than this would leave the range of a float.
-pub(super) const SAMPLE_MAX: f32 = 1e6;
+const SAMPLE_MAX: f32 = 1e6;
 
 /// A sound, its channels averaged.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,44 +35,73 @@ impl Sound {
     }
 }
 
-pub(super) fn unusable(reason: &'static str, message: impl Into<String>) -> Fault {
+fn unusable(reason: &'static str, message: impl Into<String>) -> Fault {
     (reason, message.into())
 }
 
 /// Bytes that decoding a file takes at most: its bytes, twice where it was piped, its samples in a list that may be twice as long,
-/// and those at the rate of the models, which are at most twice as many; and a block of FLAC.
+/// and those at the rate of the models, which are at most twice as many; and 2 MiB of buffers.
 pub fn decoding_bytes(length: u64, samples: u64) -> u64 {
-    const BLOCK_BYTES: u64 = 2 * 1024 * 1024;
-    2 * length + 4 * samples * size_of::<f32>() as u64 + BLOCK_BYTES
+    const BUFFER_BYTES: u64 = 2 * 1024 * 1024;
+    2 * length + 4 * samples * size_of::<f32>() as u64 + BUFFER_BYTES
 }
 
-/// Reads a WAV or FLAC file of 1 to 8 channels, which are averaged, in at most `most` bytes. All samples are read, whatever the
-/// head declares.
+/// Reads a RIFF WAV file: PCM of 8, 16, 24 or 32 bits, or floats of 32 bits, with 1 to 8 channels, which are averaged, in at most
+/// `most` bytes. All samples are read, whatever the head declares.
 ///
 /// # Errors
 /// It is something else, damaged, too long, or has samples that are no numbers.
 pub fn read(bytes: &[u8], most: u64) -> Result<Sound, Fault> {
-    let check = |samples: u64| match decoding_bytes(bytes.len() as u64, samples) {
-        needed if needed > most => {
-            let message = format!("takes up to {} to decode, and there are {}", Bytes(needed), Bytes(most));
-            Err(unusable("too_large", message))
-        }
-        _ => Ok(()),
-    };
-    match format(bytes)? {
-        Format::Wav => wav::read(bytes, check),
-        Format::Flac => flac::read(bytes, check),
+    check_is_wav(bytes)?;
+    let bytes = with_lengths(bytes);
+    let mut reader = WavReader::new(Cursor::new(bytes.as_ref())).map_err(|error| head(&error))?;
+    let WavSpec { channels, sample_rate: rate, bits_per_sample: bits, sample_format } = reader.spec();
+    check_format(channels.into(), rate)?;
+    let declared = reader.duration();
+    check_length(declared.into(), rate)?;
+    // A sample takes a byte at least: what is declared is not believed.
+    let capacity = (declared as usize).min(bytes.len() / usize::from(channels));
+    let needed = decoding_bytes(bytes.len() as u64, capacity as u64);
+    if needed > most {
+        let message = format!("takes up to {} to decode, and there are {}", Bytes(needed), Bytes(most));
+        return Err(unusable("too_large", message));
     }
+    let samples = match sample_format {
+        SampleFormat::Int => {
+            let scale = 1.0 / (1_u64 << (bits.clamp(1, 32) - 1)) as f64;
+            let scaled = |sample: hound::Result<i32>| sample.map(|sample| (f64::from(sample) * scale) as f32);
+            averaged(reader.samples().map(scaled), channels, capacity, declared)
+        }
+        SampleFormat::Float => averaged(reader.samples(), channels, capacity, declared),
+    };
+    Ok(Sound { rate, samples: samples? })
 }
 
-/// Formats that are read.
-enum Format {
-    Wav,
-    Flac,
+/// Averages of the channels, whose samples come one after the other.
+fn averaged(
+    read: impl Iterator<Item = hound::Result<f32>>,
+    channels: u16,
+    capacity: usize,
+    declared: u32,
+) -> Result<Vec<f32>, Fault> {
+    let (mut samples, mut sum, mut left) = (Vec::with_capacity(capacity), 0.0, channels);
+    for sample in read {
+        let sample = sample.map_err(|error| body(&error, samples.len(), declared))?;
+        if sample.is_nan() || sample.abs() > SAMPLE_MAX {
+            return Err(unusable("no_number", format!("sample {} is {sample}, expected -1 to 1", samples.len())));
+        }
+        sum += sample;
+        left -= 1;
+        if left == 0 {
+            samples.push(sum / f32::from(channels));
+            (sum, left) = (0.0, channels);
+        }
+    }
+    Ok(samples)
 }
 
 /// Checks the number of channels and the sample rate.
-pub(super) fn check_format(channels: u32, rate: u32) -> Result<(), Fault> {
+fn check_format(channels: u32, rate: u32) -> Result<(), Fault> {
     if channels == 0 || channels > CHANNELS_MAX {
         return Err(unusable("channels", format!("has {channels} channels, expected 1 to {CHANNELS_MAX}")));
     }
@@ -80,7 +113,7 @@ pub(super) fn check_format(channels: u32, rate: u32) -> Result<(), Fault> {
 }
 
 /// Checks the declared number of samples of each channel.
-pub(super) fn check_length(declared: u64, rate: u32) -> Result<(), Fault> {
+fn check_length(declared: u64, rate: u32) -> Result<(), Fault> {
     if declared == 0 {
         return Err(unusable("no_samples", "has no samples"));
     }
@@ -93,34 +126,8 @@ pub(super) fn check_length(declared: u64, rate: u32) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Samples as they come, channel after channel.
-pub(super) struct Mono {
-    channels: u16,
-    left: u16,
-    sum: f32,
-    /// Averages of whole groups of channels.
-    pub samples: Vec<f32>,
-}
-
-impl Mono {
-    /// Makes an empty list, of `channels` above 0.
-    pub fn new(channels: u16, capacity: usize) -> Self {
-        Self { channels, left: channels, sum: 0.0, samples: Vec::with_capacity(capacity) }
-    }
-
-    /// Adds the next sample.
-    pub fn add(&mut self, sample: f32) {
-        self.sum += sample;
-        self.left -= 1;
-        if self.left == 0 {
-            self.samples.push(self.sum / f32::from(self.channels));
-            (self.sum, self.left) = (0.0, self.channels);
-        }
-    }
-}
-
-/// Format of a file, by its first bytes; what people often have instead is refused by its name.
-fn format(bytes: &[u8]) -> Result<Format, Fault> {
+/// Refuses a file that is not WAV by its first bytes; what people often have instead is named.
+fn check_is_wav(bytes: &[u8]) -> Result<(), Fault> {
     let length = bytes.len() as u64;
     if length > FILE_BYTES_MAX {
         let message = format!("has {}, at most {} are read of a clip", Bytes(length), Bytes(FILE_BYTES_MAX));
@@ -128,17 +135,70 @@ fn format(bytes: &[u8]) -> Result<Format, Fault> {
     }
     let found = match bytes {
         [] => "is empty",
-        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'A', b'V', b'E', ..] => return Ok(Format::Wav),
-        [b'f', b'L', b'a', b'C', ..] => return Ok(Format::Flac),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'A', b'V', b'E', ..] => return Ok(()),
+        [b'f', b'L', b'a', b'C', ..] => "is a FLAC file",
         [b'R', b'I', b'F', b'X', ..] => "is a big-endian WAV file (RIFX)",
         [b'R', b'F', b'6', b'4', ..] => "is a WAV file of more than 4 GiB (RF64)",
         [b'O', b'g', b'g', b'S', ..] => "is an Ogg file",
         [b'I', b'D', b'3', ..] | [0xff, 0xf2..=0xfb, ..] => "is an MP3 file",
         [b'F', b'O', b'R', b'M', ..] => "is an AIFF file",
-        _ => "begins neither as a RIFF WAV nor as a FLAC file does",
+        _ => "does not begin as a RIFF WAV file does",
     };
-    let advice = "expected a WAV or FLAC file; convert it, such as with `ffmpeg -i IN -c:a pcm_s16le OUT.wav`";
+    let advice = "expected a WAV file; convert it, such as with `ffmpeg -i IN -c:a pcm_s16le OUT.wav`";
     Err(unusable("no_wav_file", format!("{found}, {advice}")))
+}
+
+/// Lengths from this one on are those of a program that wrote to a pipe and did not know how much would come.
+const STREAMED_MIN: u32 = 0x7fff_0000;
+
+/// The file with the length of its samples that are there, where its head declares that of a stream.
+fn with_lengths(bytes: &[u8]) -> Cow<'_, [u8]> {
+    const CHUNK: usize = 8;
+    let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+    let (mut at, mut block) = (12, 1);
+    while let (Some(name), Some(length)) = (bytes.get(at..at + 4), word(at + 4)) {
+        if name == b"fmt " {
+            block = bytes.get(at + 20..at + 22).map_or(1, |block| u16::from_le_bytes([block[0], block[1]]));
+        }
+        if name == b"data" {
+            let there = bytes.len() - at - CHUNK;
+            if length < STREAMED_MIN || there >= length as usize {
+                return Cow::Borrowed(bytes);
+            }
+            let whole = there - there % usize::from(block.max(1));
+            let mut bytes = bytes.to_vec();
+            // Files are below 4 GiB.
+            bytes[at + 4..at + CHUNK].copy_from_slice(&(whole as u32).to_le_bytes());
+            return Cow::Owned(bytes);
+        }
+        at = at.saturating_add(CHUNK).saturating_add(length as usize).saturating_add(length as usize % 2);
+    }
+    Cow::Borrowed(bytes)
+}
+
+fn head(error: &Error) -> Fault {
+    match error {
+        Error::IoError(_) => unusable("cut_off", "is cut off: it ends before its samples begin"),
+        Error::Unsupported | Error::InvalidSampleFormat => compressed(),
+        // hound counts channels itself.
+        Error::FormatError("file contains zero channels") => {
+            unusable("channels", format!("has 0 channels, expected 1 to {CHANNELS_MAX}"))
+        }
+        other => unusable("damaged_head", format!("is no sound WAV file: {other}")),
+    }
+}
+
+fn body(error: &Error, there: usize, declared: u32) -> Fault {
+    match error {
+        Error::IoError(_) => unusable("cut_off", format!("is cut off: it declares {declared} samples and has {there}")),
+        _ => compressed(),
+    }
+}
+
+fn compressed() -> Fault {
+    let message = "is compressed, or of a form that is not read; expected PCM of 8, 16, 24 or 32 bits or floats of 32 \
+                   bits: convert it, such as with `ffmpeg -i IN -c:a pcm_s16le OUT.wav`";
+    unusable("compressed", message)
 }
 
 #[cfg(test)]

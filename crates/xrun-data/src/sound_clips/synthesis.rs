@@ -45,17 +45,6 @@ pub enum Timbre {
 impl Timbre {
     /// All variants, in the order in which classes are made of them.
     pub const ALL: [Self; 5] = [Self::Flute, Self::Reed, Self::Bell, Self::Pluck, Self::Breath];
-
-    /// The word in the names of classes.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Flute => "flute",
-            Self::Reed => "reed",
-            Self::Bell => "bell",
-            Self::Pluck => "pluck",
-            Self::Breath => "breath",
-        }
-    }
 }
 
 /// Modulation of a clip over time.
@@ -76,17 +65,6 @@ pub enum Modulation {
 impl Modulation {
     /// All variants, in the order in which classes are made of them.
     pub const ALL: [Self; 5] = [Self::Steady, Self::Tremolo, Self::Vibrato, Self::Pulses, Self::Glide];
-
-    /// The word in the names of classes.
-    pub const fn word(self) -> &'static str {
-        match self {
-            Self::Steady => "steady",
-            Self::Tremolo => "tremolo",
-            Self::Vibrato => "vibrato",
-            Self::Pulses => "pulses",
-            Self::Glide => "glide",
-        }
-    }
 
     /// Largest ratio of the pitch to the drawn one.
     const fn pitch_ratio_max(self) -> f64 {

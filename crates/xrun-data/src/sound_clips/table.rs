@@ -73,11 +73,12 @@ pub fn read(bytes: &[u8], path: &Path, invalid: &mut InvalidCollector) -> Result
     let mut reader = csv::ReaderBuilder::new().flexible(true).trim(csv::Trim::All).from_reader(bytes);
     let header = reader.headers().map_err(|error| failed(format!("line 1: the header cannot be read: {error}")))?;
     let header = header.clone();
-    let places = column_positions(&header).map_err(|message| failed(format!("line 1: {message}")))?;
-    let others: Vec<usize> = (0..header.len()).filter(|at| *at != places.filename).collect();
+    let positions = column_positions(&header).map_err(|message| failed(format!("line 1: {message}")))?;
+    let others: Vec<usize> = (0..header.len()).filter(|at| *at != positions[0]).collect();
     let mut reading = Reading {
         width: header.len(),
-        places,
+        positions,
+        recording: header.iter().position(|name| name == RECORDING),
         columns: others.iter().map(|at| Interned { at: *at, numbers: BTreeMap::new(), values: Vec::new() }).collect(),
         files: BTreeMap::new(),
         numbers: BTreeMap::new(),
@@ -116,16 +117,8 @@ pub fn read(bytes: &[u8], path: &Path, invalid: &mut InvalidCollector) -> Result
     Ok(table)
 }
 
-/// Positions of the columns that are used.
-struct ColumnPositions {
-    filename: usize,
-    fold: usize,
-    target: usize,
-    category: usize,
-    recording: Option<usize>,
-}
-
-fn column_positions(header: &StringRecord) -> Result<ColumnPositions, String> {
+/// Positions of the columns that must be there, in the order of [`NEEDED`].
+fn column_positions(header: &StringRecord) -> Result<[usize; 4], String> {
     if header.len() > COLUMNS_MAX {
         return Err(format!("{} columns, at most {COLUMNS_MAX} are read", header.len()));
     }
@@ -137,23 +130,17 @@ fn column_positions(header: &StringRecord) -> Result<ColumnPositions, String> {
         let shown = printable::line(&header[0], 80);
         return Err(format!("columns are separated by {other:?} here (\"{shown}\"), expected commas"));
     }
-    let at = |wanted: &str| header.iter().position(|name| name == wanted);
-    let needed = |wanted: &str| {
-        at(wanted).ok_or_else(|| {
+    let mut positions = [0; 4];
+    for (position, wanted) in positions.iter_mut().zip(NEEDED) {
+        *position = header.iter().position(|name| name == wanted).ok_or_else(|| {
             let names: Vec<String> = header.iter().take(20).map(|name| printable::line(name, 60)).collect();
             let close = nearest(wanted, header.iter().filter(|name| !NEEDED.contains(name)));
             let close = close
                 .map_or_else(String::new, |name| format!("; did you mean the column `{}`?", printable::line(name, 60)));
             format!("no column `{wanted}`, expected {}, found {}{close}", NEEDED.join(","), names.join(","))
-        })
-    };
-    Ok(ColumnPositions {
-        filename: needed("filename")?,
-        fold: needed("fold")?,
-        target: needed("target")?,
-        category: needed("category")?,
-        recording: at(RECORDING),
-    })
+        })?;
+    }
+    Ok(positions)
 }
 
 /// The different values of a column.
@@ -178,7 +165,9 @@ impl Interned {
 struct Reading {
     /// Columns of the header.
     width: usize,
-    places: ColumnPositions,
+    positions: [usize; 4],
+    /// Position of the column [`RECORDING`], if there is one.
+    recording: Option<usize>,
     columns: Vec<Interned>,
     /// Line of each file.
     files: BTreeMap<String, u64>,
@@ -194,7 +183,7 @@ impl Reading {
         if record.len() != self.width {
             return Err(("wrong_columns", format!("has {} columns, the header has {}", record.len(), self.width)));
         }
-        let ColumnPositions { filename, fold, target, category, recording } = self.places;
+        let [filename, fold, target, category] = self.positions;
         let file = plain(&record[filename])?;
         if let Some(other) = self.files.get(&file) {
             let shown = printable::line(&file, 60);
@@ -208,7 +197,7 @@ impl Reading {
             return Err(("no_category", message));
         }
         self.agree(target, category)?;
-        let recording = recording.map(|at| &record[at]).filter(|recording| !recording.is_empty());
+        let recording = self.recording.map(|at| &record[at]).filter(|recording| !recording.is_empty());
         if let Some(recording) = recording
             && let Some((other, first)) = self.folds.get(recording)
             && *other != fold

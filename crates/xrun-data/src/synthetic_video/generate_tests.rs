@@ -109,19 +109,6 @@ fn the_same_settings_give_the_same_files_and_another_seed_gives_others() {
 }
 
 #[test]
-fn settings_that_change_the_data_have_separate_directories() {
-    let base = small(1);
-    let others = [
-        SyntheticVideo { train_classes: 5, ..base.clone() },
-        SyntheticVideo { frames_per_video: 5, ..base.clone() },
-        SyntheticVideo { references_per_class: 3, ..base.clone() },
-        SyntheticVideo { frame_size: 48, ..base.clone() },
-        base,
-    ];
-    assert_eq!(others.iter().map(|one| set(one).directory(shared())).collect::<BTreeSet<PathBuf>>().len(), 5);
-}
-
-#[test]
 fn held_out_classes_are_in_no_training_video_and_every_box_is_inside_its_frame() {
     let library = library(&small(1), shared());
     let names = |split| library.classes.iter().filter(move |class| class.split == Some(split)).map(|class| &class.name);

@@ -76,6 +76,8 @@ fn open_in(settings: &SyntheticVideo, cache: &Path) -> Result<Library, DataError
         on_invalid: OnInvalid::Fail,
         train_classes: &[],
         validation_classes: &[],
+        path: None,
+        follow_links: false,
         link_root: None,
     };
     let read = |source: open::Source<'_>| Coco::default().read(source);

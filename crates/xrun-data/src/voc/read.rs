@@ -129,7 +129,7 @@ fn image(bytes: &[u8], images: &str, corners: Corners) -> Result<(RawImage, Vec<
         objects.push(RawObject { class: 0, corners, area: None, ignored, name });
     }
     let file = if images.is_empty() { name.to_owned() } else { format!("{images}/{name}") };
-    Ok((RawImage { size, ..RawImage::still(file, objects, Unit::Pixel) }, names))
+    Ok((RawImage { size, ..RawImage::still(file, objects, Unit::Pixels) }, names))
 }
 
 /// Edges of a box from its corners.

@@ -12,7 +12,7 @@ use super::names;
 use crate::boxes::open::Source;
 use crate::boxes::raw::{IMAGE_ENDINGS, ObjectName, Raw, RawClass, RawImage, RawObject, Unit};
 use crate::reading::confined::{Root, annotation_file, files};
-use crate::reading::invalid::InvalidCollector;
+use crate::reading::invalid::{Fault, InvalidCollector};
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
 use xrun_core::printable;
@@ -54,7 +54,7 @@ pub fn read(source: Source<'_>) -> Result<Raw, DataError> {
                     }
                 }
             }
-            let image = RawImage::still(format!("{images}/{image}"), objects, Unit::Fraction);
+            let image = RawImage::still(format!("{images}/{image}"), objects, Unit::Fractions);
             raw.images.push(RawImage { part, ..image });
         }
         for text in without {
@@ -114,7 +114,7 @@ fn objects_of(text: &str, classes: usize, path: &Path, invalid: &mut InvalidColl
 }
 
 /// Class and corners in fractions; or the reason why a line is invalid, and a message.
-fn object(line: &str, classes: usize) -> Result<(usize, [f64; 4]), (&'static str, String)> {
+fn object(line: &str, classes: usize) -> Result<(u32, [f64; 4]), Fault> {
     const MALFORMED: &str = "malformed_annotation";
     let fields: Vec<&str> = line.split_whitespace().take(FIELDS + 1).collect();
     let &[class, _, _, _, _] = fields.as_slice() else {
@@ -142,5 +142,5 @@ fn object(line: &str, classes: usize) -> Result<(usize, [f64; 4]), (&'static str
         return Err(("unknown_category", format!("has the class id {}, out of range 0..{classes}", shown(class))));
     }
     let (half_width, half_height) = (width / 2.0, height / 2.0);
-    Ok((whole as usize, [x - half_width, y - half_height, x + half_width, y + half_height]))
+    Ok((whole as u32, [x - half_width, y - half_height, x + half_width, y + half_height]))
 }

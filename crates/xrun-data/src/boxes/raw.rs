@@ -98,7 +98,6 @@ impl RawImage {
 /// Unit of the numbers of a box.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-#[schemars(rename = "BoxUnits")]
 pub enum Unit {
     /// Pixels of the image, as in COCO.
     Pixels,

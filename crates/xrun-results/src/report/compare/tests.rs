@@ -98,7 +98,7 @@ fn a_change_is_in_percent_and_the_best_run_is_marked() {
     assert_eq!(row.cells.iter().map(|cell| cell.best).collect::<Vec<_>>(), [false, true, false]);
     assert!(tables.same.iter().any(|(label, value)| label == "steps" && value == "200"));
     assert!(tables.notes.is_empty(), "{:?}", tables.notes);
-    let shown = text(&compared, &View { metrics: vec!["map_50".into()], only_changed: true }, 100);
+    let shown = text(&compared, &View { metrics: vec!["map_50".into()], only_changed: true, ..View::default() }, 100);
     assert!(shown.contains("map_50") && !shown.contains("recall") && !shown.contains("loss"), "{shown}");
     assert!(!shown.contains("200"), "what is the same: {shown}");
 }

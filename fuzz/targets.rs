@@ -351,10 +351,11 @@ fn command_outputs(run: &Path, other: &Path, output: &Path) -> Vec<String> {
         text(report::write(run).map(|damage| damage.join(" ")).map_err(|error| error.to_string())),
     ];
     let exported = tensorboard::export(run, output, 0.0);
-    let damaged = exported.as_ref().is_ok_and(|events| events.lines_left_out > 0 || !events.line_damage.is_empty());
-    let bytes = exported.map(|events| {
-        let bytes = std::fs::read(&events.path).unwrap_or_default();
-        std::fs::remove_file(&events.path).unwrap();
+    let damaged =
+        exported.as_ref().is_ok_and(|(_, events)| events.skipped.lines > 0 || events.skipped.damage.is_some());
+    let bytes = exported.map(|(path, _)| {
+        let bytes = std::fs::read(&path).unwrap_or_default();
+        std::fs::remove_file(&path).unwrap();
         String::from_utf8_lossy(&bytes).into_owned()
     });
     all.push(text(bytes.map_err(|error| error.to_string())) + if damaged { "damaged" } else { "" });

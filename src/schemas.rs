@@ -4,7 +4,6 @@ use serde_json::Value;
 
 use crate::experiment::schema::{generate, titled};
 use crate::results::allocations::AllocationRecord;
-use crate::results::comparison::Comparison;
 use crate::results::evaluation::Evaluation;
 use crate::results::explanation::Explanation;
 use crate::results::format::{LoopState, Manifest, MemoryLine, MetricsLine, PlanFile, PostMortem, Summary};
@@ -29,7 +28,6 @@ pub fn record_schemas() -> Vec<(&'static str, Value)> {
         ("allocations", titled("allocations", "allocations.json of a run", generate::<AllocationRecord>(false))),
         ("post_mortem", titled("post_mortem", "post_mortem.json of a run", generate::<PostMortem>(false))),
         ("explanation", titled("explanation", "explanation.json of a run", generate::<Explanation>(false))),
-        ("comparison", titled("comparison", "What xrun compare --json prints", generate::<Comparison>(false))),
         ("sweep", titled("sweep", "sweep.toml of a sweep", generate::<SweepRecord>(false))),
         ("sweep_memory", titled("sweep_memory", "memory.toml of a sweep", generate::<SweepMemory>(false))),
         ("processes", titled("processes", "A line of processes.jsonl of a sweep", generate::<Process>(false))),

@@ -88,7 +88,6 @@ def test_every_record_follows_its_schema(xrun: Any) -> None:
         "evaluation": [json.loads(xrun("eval", "trial", "--json", "-q"))],
         "prediction": [json.loads(xrun("predict", "trial", "trial.toml", "nowhere", "--json", "-q", code=1))],
         "hook": [json.loads((directory / "notified.json").read_text())],
-        "comparison": [json.loads(xrun("compare", "trial", "trial/reproductions/latest", "--json"))],
         "sweep": [experiment(sweep / "sweep.toml")],
         "sweep_memory": [experiment(sweep / "memory.toml")],
         "processes": lines(sweep / "processes.jsonl"),

@@ -56,24 +56,25 @@ pub fn run(arguments: &CompareArguments, terminal: &Terminal) -> Result<u8, Fail
         }
         _ => {}
     }
-    if arguments.components {
-        terminal.print(&compare::components(&runs, stdout_width()).map_err(Failure::failed)?);
-        return Ok(0);
-    }
     let compared = compare::gather(&runs).map_err(Failure::failed)?;
-    if let Some(unknown) = arguments.metric.iter().find(|name| compared.metrics().all(|known| known != *name)) {
+    let names = compared.names();
+    if let Some(unknown) = arguments.metric.iter().find(|name| !names.contains(&name.as_str())) {
         let near =
-            nearest(unknown, compared.metrics()).map_or(String::new(), |near| format!("did you mean `{near}`? "));
-        let known = compared.metrics().map(|name| printable::line(name, 60)).collect::<Vec<_>>().join(", ");
+            nearest(unknown, names.iter().copied()).map_or(String::new(), |near| format!("did you mean `{near}`? "));
+        let known = names.iter().map(|name| printable::line(name, 60)).collect::<Vec<_>>().join(", ");
         return Err(Failure::Usage(format!("no compared run has the metric `{unknown}`; {near}known: {known}")));
     }
-    let view = View { metrics: arguments.metric.clone(), only_changed: arguments.only_changed };
+    let view = View {
+        metrics: arguments.metric.clone(),
+        only_changed: arguments.only_changed,
+        components: arguments.components,
+    };
     if let Some(path) = &arguments.html {
         write::replace(path, compare::html(&compared, &view).as_bytes()).map_err(Failure::failed)?;
         terminal.info(&format!("page: {}", path.display()));
     }
     match arguments.json {
-        true => terminal.json(&compared.record),
+        true => terminal.json(&compared.json().map_err(Failure::failed)?),
         false => terminal.print(&compare::text(&compared, &view, stdout_width())),
     }
     Ok(0)

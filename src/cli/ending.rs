@@ -7,14 +7,12 @@ use super::terminal::{Terminal, stderr_width};
 use crate::files::layout;
 use crate::invocation;
 use crate::printable;
-use crate::report;
 use crate::results::command_line;
-use crate::results::format::Summary;
 use crate::results::verdict::VerdictWord;
 use crate::results::view::RunView;
 use crate::run::post_mortem;
 use crate::stop::RunOutcome;
-use crate::units::{Bytes, seconds};
+use crate::units::seconds;
 
 /// Prints how a run ended, the verdict first: at most eight lines, but for memory that grows or with `--verbose`, where the
 /// memory of each epoch follows.
@@ -34,12 +32,13 @@ pub fn print(RunOutcome { ending, run }: &RunOutcome, as_requested: bool, termin
     } else {
         terminal.error(&format!("{}: {}", ending.outcome.label(), ending.message));
     }
-    if let Some(summary) = summary {
-        run.result_lines().iter().for_each(|line| terminal.info(line));
-        terminal.info(&memory_line(run, summary));
+    if summary.is_some() {
+        let loss = run.loss_line().map(|loss| format!("loss {loss}"));
+        run.result_line().iter().chain(&loss).for_each(|line| terminal.info(line));
+        terminal.info(&format!("memory at its peak: {}", run.memory_line()));
     }
     if run.verdict().is_some_and(|verdict| terminal.verbose || grows(verdict.verdict)) {
-        let table = report::epochs::table(run, Some(stderr_width()));
+        let table = run.trace().epochs.text(Some(stderr_width()));
         if !table.is_empty() {
             terminal.info(table.trim_end());
         }
@@ -60,16 +59,6 @@ pub fn print(RunOutcome { ending, run }: &RunOutcome, as_requested: bool, termin
 /// Returns true if the memory of each epoch belongs to the verdict.
 fn grows(judgement: VerdictWord) -> bool {
     judgement >= VerdictWord::Suspect
-}
-
-/// Line with the peaks: `memory at its peak: heap 54.8 MiB (34.4 MiB at the end), RSS 98.2 MiB`.
-fn memory_line(run: &RunView, summary: &Summary) -> String {
-    let memory = &summary.memory;
-    let heap = format!("{} {} ({} at the end)", run.heap_label(), Bytes(memory.heap_peak), Bytes(memory.heap_at_end));
-    let named = |name: &str, peak: Option<u64>| peak.map(|bytes| format!("{name} {}", Bytes(bytes)));
-    let others = [named("RSS", memory.rss_peak), named("device", memory.device_reserved_peak)];
-    let peaks: Vec<String> = std::iter::once(heap).chain(others.into_iter().flatten()).collect();
-    format!("memory at its peak: {}", peaks.join(", "))
 }
 
 /// Advice after an error of the data. Corrected data is other data, with which a run cannot be resumed.

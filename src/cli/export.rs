@@ -105,24 +105,24 @@ fn weights(run: &Path, output: &Path, arguments: &ExportArguments, terminal: &Te
 
 fn events(run: &Path, output: &Path, json: bool, terminal: &Terminal) -> Result<u8, Failure> {
     let started = read::manifest(run).ok().and_then(|manifest| timestamp::seconds_of(&manifest.started));
-    let written = tensorboard::export(run, output, started.unwrap_or_default()).map_err(Failure::failed)?;
-    if written.lines_left_out > 0 {
-        terminal.info(&format!("skipped {}", pluralize(written.lines_left_out, "damaged line")));
+    let (path, written) = tensorboard::export(run, output, started.unwrap_or_default()).map_err(Failure::failed)?;
+    if written.skipped.lines > 0 {
+        terminal.info(&format!("skipped {}", pluralize(written.skipped.lines, "damaged line")));
     }
-    written.line_damage.iter().for_each(|damage| terminal.info(&format!("damaged: {damage}")));
+    written.skipped.damage.iter().for_each(|damage| terminal.info(&format!("damaged: {damage}")));
     if written.tags_left_out {
         terminal.info("omitted metrics beyond the limits of a chart (length of a name, number of charts)");
     }
-    let path = written.path.display().to_string();
+    let path = path.display().to_string();
     match json {
         true => terminal.json(&serde_json::json!({
-            "path": path, "events": written.events, "tags": written.tags, "lines_left_out": written.lines_left_out,
-            "line_damage": written.line_damage,
+            "path": path, "events": written.events, "tags": written.tags.len(), "lines_left_out": written.skipped.lines,
+            "line_damage": Vec::from_iter(&written.skipped.damage),
         })),
         false => terminal.print(&format!(
             "{path}: {}, {}",
             pluralize(written.events, "event"),
-            pluralize(written.tags as u64, "chart")
+            pluralize(written.tags.len() as u64, "chart")
         )),
     }
     Ok(0)

@@ -29,9 +29,6 @@ pub struct KeepArguments {
     /// Include the lines of the memory trace, with which `xrun verdict` judges the copy anew.
     #[arg(long)]
     with_trace: bool,
-    /// Include the checkpoints, unchanged.
-    #[arg(long)]
-    with_checkpoints: bool,
     #[command(flatten)]
     results: Results,
     /// Print as JSON.
@@ -42,31 +39,31 @@ pub struct KeepArguments {
 pub fn run(arguments: &KeepArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let results = &arguments.results.directory;
     let parent = arguments.output.clone().unwrap_or_else(|| results.join(REFERENCE));
-    let options = |name| KeepOptions {
-        parent: &parent,
-        name,
-        replace: arguments.replace,
-        with_trace: arguments.with_trace,
-        with_checkpoints: arguments.with_checkpoints,
-    };
+    let (replace, with_trace) = (arguments.replace, arguments.with_trace);
     let named = Path::new(&arguments.run);
     if let Some(sweep) = run_name::sweep(results, named) {
         let experiment = sweep.parent().and_then(Path::parent).and_then(Path::file_name);
         let experiment = experiment.map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let name = checked_name(arguments.name.as_ref().unwrap_or(&experiment))?;
-        return report(&keep::keep_table(&sweep, options(name)).map_err(failure)?, arguments, terminal);
+        return report(
+            &keep::keep_table(&sweep, KeepOptions { path: &parent.join(name), replace, with_trace })
+                .map_err(failure)?,
+            arguments,
+            terminal,
+        );
     }
     let run = find_run(&arguments.results, &arguments.run)?;
     let manifest = read::manifest(&run).map_err(Failure::failed)?;
     let name = checked_name(arguments.name.as_ref().unwrap_or(&manifest.experiment))?;
-    let kept = keep::keep(&run, options(name)).map_err(failure)?;
-    if kept.lines_left_out > 0 {
-        terminal.info(&format!("skipped {}", pluralize(kept.lines_left_out, "damaged line")));
+    let (kept, lines_left_out) =
+        keep::keep(&run, KeepOptions { path: &parent.join(name), replace, with_trace }).map_err(failure)?;
+    if lines_left_out > 0 {
+        terminal.info(&format!("skipped {}", pluralize(lines_left_out, "damaged line")));
     }
     if manifest.code.git_patch.is_some() {
         terminal.info("note: the run was started with uncommitted changes, which the copy lacks");
     }
-    report(&kept.path, arguments, terminal)
+    report(&kept, arguments, terminal)
 }
 
 fn checked_name(name: &String) -> Result<&str, Failure> {

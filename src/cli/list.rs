@@ -13,12 +13,11 @@ use crate::invocation;
 use crate::killed;
 use crate::printable;
 use crate::problem::nearest;
-use crate::report::{groups, listing};
+use crate::report::listing;
 use crate::results::index::{self, RunState};
-use crate::results::selection::{self, RunFilter, SORT_KEYS, SortKey, StateFilter, sort};
+use crate::results::selection::{self, RunFilter, SORT_KEYS, STARTED, SortKey, StateFilter, sort};
 use crate::results::verdict::{TrainingVerdictWord, VerdictWord};
 use crate::results::view::RunView;
-use crate::run::fingerprint::EXCLUDED_KEYS;
 use crate::sweep::listing::{sweeps, text as listing_of_sweeps};
 use crate::units::pluralize;
 
@@ -49,9 +48,6 @@ pub struct ListArguments {
     /// (its best, best first), metrics.NAME (of the last validation), or a key of the experiment such as training.epochs.
     #[arg(long, value_name = "KEY", default_value = "started")]
     sort: String,
-    /// Group runs that differ only in their seed, with mean and standard deviation of result, loss and memory.
-    #[arg(long, conflicts_with_all = ["sort", "reverse"])]
-    group: bool,
     /// Reverse the order.
     #[arg(long)]
     reverse: bool,
@@ -101,11 +97,8 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
         }
         selection.accepts(run)
     });
-    if arguments.group {
-        return list_groups(taken, arguments, terminal);
-    }
     // In the default order, older runs need not be read.
-    let in_order = order == SortKey::Started && !arguments.reverse;
+    let in_order = order == SortKey::Word(STARTED) && !arguments.reverse;
     let mut runs: Vec<_> = taken.take(if in_order { arguments.count } else { usize::MAX }).collect();
     sort(&mut runs, &order, arguments.reverse);
     runs.truncate(arguments.count);
@@ -121,23 +114,6 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
             let gap = if swept.is_empty() { "" } else { "\n" };
             terminal.print(&format!("{runs}{killed}{gap}{swept}"));
         }
-    }
-    Ok(0)
-}
-
-/// Lists groups of runs, at most as many as runs are asked for.
-fn list_groups(
-    runs: impl Iterator<Item = RunView>,
-    arguments: &ListArguments,
-    terminal: &Terminal,
-) -> Result<u8, Failure> {
-    let runs: Vec<RunView> = runs.collect();
-    let mut found = groups::groups(&runs, EXCLUDED_KEYS);
-    found.truncate(arguments.count);
-    match arguments.json {
-        true => terminal.json(&found),
-        false if found.is_empty() => terminal.info("no run that has ended"),
-        false => terminal.print(&groups::text(&found, terminal.width())),
     }
     Ok(0)
 }

@@ -46,7 +46,7 @@ struct Curve {
 }
 
 impl Curve {
-    fn new(title: String, series: &ThinnedSeries, x: Quantity, y: Quantity) -> Self {
+    fn new<T: Copy>(title: String, series: &ThinnedSeries<T>, x: Quantity, y: Quantity) -> Self {
         let points = series.points().into_iter().map(|point| (point.x, point.y));
         Self { title, points: points.filter(|(_, y)| y.abs() < LARGEST).collect(), x, y }
     }
@@ -105,8 +105,8 @@ fn curves(report: &RunView, name: &str) -> Result<Vec<Curve>, String> {
         "learning_rate" => one(&curves.learning_rate, Step, Number),
         "gradient_norm" => one(&curves.gradient_norm, Step, Number),
         metric => {
-            let series = curves.metrics.iter().filter(|(known, _)| known == metric);
-            series.flat_map(|(_, series)| one(series, Step, Number)).collect()
+            let series = curves.metric(metric).into_iter();
+            series.map(|series| Curve::new(metric.to_owned(), series, Step, Number)).collect()
         }
     })
 }

@@ -11,7 +11,7 @@ use crate::killed;
 use crate::killed::KillReport;
 use crate::report::formatting::utc_time;
 use crate::report::run_report::open;
-use crate::report::{brief, summary};
+use crate::report::summary;
 use crate::results::index::RunState;
 use crate::results::{index, run_name};
 use crate::sweep::records::sweep::SweepRecord;
@@ -50,7 +50,7 @@ pub fn run(arguments: &ShowArguments, terminal: &Terminal) -> Result<u8, Failure
         return Ok(0);
     }
     if arguments.brief {
-        terminal.print(&brief::text(&view, terminal.width()));
+        terminal.print(&summary::brief(&view, terminal.width()));
         return Ok(0);
     }
     let notes = view.notes().map_err(Failure::failed)?;
@@ -65,13 +65,10 @@ pub fn run(arguments: &ShowArguments, terminal: &Terminal) -> Result<u8, Failure
         return Ok(0);
     }
     let text = summary::text(&view, terminal.width());
-    let tags = notes.tags.join(", ");
     let mut more = Vec::new();
     more.extend(killed.iter().flat_map(kill_lines));
-    more.extend((!tags.is_empty()).then_some(("tags", tags.as_str())));
-    let written: Vec<String> =
-        notes.notes.iter().map(|note| format!("{} {}", utc_time(&note.time), note.text)).collect();
-    more.extend(written.iter().map(|note| ("note", note.as_str())));
+    more.extend((!notes.tags.is_empty()).then(|| ("tags", notes.tags.join(", "))));
+    more.extend(notes.notes.iter().map(|note| ("note", format!("{} {}", utc_time(&note.time), note.text))));
     terminal.print(&match more.as_slice() {
         [] => text,
         more => format!("{}\n\n{}", text.trim_end(), summary::labelled(more, terminal.width())),
@@ -80,10 +77,10 @@ pub fn run(arguments: &ShowArguments, terminal: &Terminal) -> Result<u8, Failure
 }
 
 /// Labelled lines about a kill.
-fn kill_lines(killed: &KillReport) -> Vec<(&'static str, &str)> {
-    let held = killed.held.as_deref().map(|held| ("memory", held));
-    let growing = killed.growing.as_deref().map(|growing| ("growing", growing));
-    [Some(("killed", killed.who.as_str())), held, growing, Some(("advice", killed.to_do.as_str()))]
+fn kill_lines(killed: &KillReport) -> Vec<(&'static str, String)> {
+    let held = killed.held.clone().map(|held| ("memory", held));
+    let growing = killed.growing.clone().map(|growing| ("growing", growing));
+    [Some(("killed", killed.who.clone())), held, growing, Some(("advice", killed.to_do.clone()))]
         .into_iter()
         .flatten()
         .collect()

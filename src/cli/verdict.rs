@@ -95,7 +95,7 @@ pub fn run(arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Fail
     }
     let report = if path.is_dir() { run_report::open(&path).ok() } else { None };
     let of_metrics = |damage: &&LineDamage| damage.file == layout::METRICS;
-    let damage = report.iter().flat_map(|run| &run.curves().line_damage).filter(of_metrics).cloned().collect();
+    let damage = report.iter().flat_map(|run| &run.curves().skipped.damage).filter(of_metrics).cloned().collect();
     let code = print_verdict(&judge::add_damage(judged.verdict, damage), arguments, terminal);
     Ok(code.max(report.map_or(0, |report| print_training(report, arguments, terminal))))
 }

@@ -67,10 +67,10 @@ fn answers(results: &Path, run: &Path, other: &Path, output: &Path) -> Vec<(&'st
     let doubts: Vec<String> = entries.iter().filter_map(|entry| by_key.unreadable_reason(entry, &order)).collect();
     let doubts = if doubts.is_empty() { String::new() } else { format!("damaged: {doubts:?}") };
     let exported = || {
-        let written = tensorboard::export(run, output, 0.0).map_err(|error| error.to_string())?;
-        let events = std::fs::read(&written.path).unwrap();
-        std::fs::remove_file(&written.path).unwrap();
-        let damaged = written.lines_left_out > 0 || !written.line_damage.is_empty();
+        let (path, written) = tensorboard::export(run, output, 0.0).map_err(|error| error.to_string())?;
+        let events = std::fs::read(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        let damaged = written.skipped.lines > 0 || written.skipped.damage.is_some();
         let damage = if damaged { "damaged" } else { "" };
         Ok(damage.to_owned() + &String::from_utf8_lossy(&events))
     };
@@ -321,10 +321,11 @@ fn missing_doubled_and_swapped_lines_are_counted_by_every_reader() {
             let verdict = workplace.xrun(&["verdict", path, "--json"]).json();
             assert_eq!((&verdict["line_damage"], &verdict["verdict"]), (&damage, &recorded["verdict"]), "{path}");
             let compared = compare::gather(&[original.clone(), run.clone()]).unwrap();
-            let compared = serde_json::to_value(&compared.record.runs).unwrap();
-            assert_eq!((&compared[0]["line_damage"], &compared[1]["line_damage"]), (&serde_json::Value::Null, &damage));
-            let exported = tensorboard::export(&run, &run, 0.0).unwrap();
-            assert_eq!(serde_json::json!(exported.line_damage), damage, "{path}");
+            let compared = compared.json().unwrap();
+            let of_run = |at: usize| &compared["runs"][at]["line_damage"];
+            assert_eq!((of_run(0), of_run(1)), (&serde_json::json!([]), &damage));
+            let (_, exported) = tensorboard::export(&run, &run, 0.0).unwrap();
+            assert_eq!(serde_json::json!([exported.skipped.damage]), damage, "{path}");
             for answer in [report::write(&run).unwrap().concat(), summary::text(&RunView::open(&run), None)] {
                 assert!(answer.contains(&format!("of {count}, ")), "{answer}");
             }

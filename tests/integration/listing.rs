@@ -167,29 +167,6 @@ fn seeds() -> Workplace {
 }
 
 #[test]
-fn runs_that_differ_in_their_seed_are_one_group() {
-    let workplace = seeds();
-    let groups = workplace.xrun(&["ls", "--group", "--json"]).json();
-    let groups = groups.as_array().unwrap();
-    let of_rate = |rate: f64| {
-        let has = |group: &&Value| group["settings"]["optimizer.adamw.learning_rate"] == rate;
-        groups.iter().find(has).unwrap_or_else(|| panic!("{groups:?}"))
-    };
-    let three = of_rate(0.1);
-    assert_eq!((groups.len(), three["runs"].as_array().unwrap().len()), (2, 3));
-    assert_eq!(three["seeds"], serde_json::json!([1, 2, 3]));
-    let values: Vec<f64> = listed(&workplace, &["-s", "optimizer.adamw.learning_rate=0.1"])
-        .iter()
-        .map(|run| run["best"]["value"].as_f64().unwrap())
-        .collect();
-    let mean = values.iter().sum::<f64>() / 3.0;
-    assert!((three["best"]["mean"].as_f64().unwrap() - mean).abs() < 1e-12, "{three}");
-    assert_eq!((&of_rate(0.2)["best"]["count"], &of_rate(0.2)["best"]["deviation"]), (&1.into(), &Value::Null));
-    let text = workplace.xrun(&["ls", "--group"]).out;
-    assert!(text.contains("learning_rate=0.1") && text.contains(" ± "), "{text}");
-}
-
-#[test]
 fn a_fresh_clone_names_its_committed_results() {
     let workplace = Workplace::ran("good", "[pipeline.dummy]\n");
     workplace.exits(0, &["keep", "good"]);

@@ -16,8 +16,7 @@ fn a_finished_run_leaves_everything_that_the_manual_names() {
     let (workplace, output) = run_dummy(&[]);
     assert_eq!(output.code, 0, "{output:?}");
     let run = workplace.latest("trial");
-    let files =
-        "resolved.toml manifest.json plan.json metrics.jsonl memory.jsonl memory_epochs.csv log.txt checkpoints";
+    let files = "resolved.toml manifest.json plan.json metrics.jsonl memory.jsonl log.txt checkpoints";
     files.split(' ').for_each(|name| assert!(run.join(name).exists(), "{name} is missing"));
     assert_eq!(text(&run.join("experiment.toml")), text(&workplace.path("trial.toml")), "byte for byte");
     let (report, summary) = (text(&run.join("report.html")), json(&run.join("summary.json")));
@@ -162,7 +161,7 @@ fn growth_that_no_buffer_holds_is_told_at_the_head_of_the_page_and_beside_the_fo
         let page = text(&workplace.latest(name).join("report.html"));
         let (head, _) = page.split_once("<details>").unwrap();
         assert_eq!(head.contains(">memory grows<") && head.contains("KiB a step"), leaks, "{name}");
-        assert!(head.contains("MiB RSS"), "{name}: the peak of memory");
+        assert!(head.contains(", RSS "), "{name}: the peak of memory");
         if let Some(caveat) = caveat {
             assert!(page.contains(caveat), "{name}");
             insta::assert_snapshot!(caveat);

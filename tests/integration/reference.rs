@@ -164,7 +164,6 @@ fn a_result_that_is_kept_without_its_trace_loses_nothing_to_a_command() {
     let mut messages = lines_with(&output.err, "memory.jsonl") + "\n";
     let output = workplace.exits(0, &["show", "kept"]);
     messages += &(lines_with(&output.out, "memory.jsonl") + "\n");
-    assert!(output.out.contains("kept/memory_epochs.csv"), "{output:?}");
     insta::assert_snapshot!(messages);
     assert_eq!(files(&kept), before);
 }

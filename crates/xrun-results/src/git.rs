@@ -7,7 +7,7 @@
 
 use std::ffi::OsString;
 use std::fs::OpenOptions;
-use std::io::{self, BufRead, BufReader, Read};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
@@ -26,7 +26,7 @@ const TIME_LIMIT: Duration = Duration::from_secs(5);
 /// Maximum number of changed files; beyond it the patch is left out.
 const PATHS_MAX: usize = 1000;
 /// Maximum length of all their names together, as they go onto a command line.
-const PATH_BYTES_MAX: u64 = 96 * 1024;
+const PATH_BYTES_MAX: usize = 96 * 1024;
 /// Maximum size of the file `.git` of a linked worktree or submodule.
 const LINK_BYTES_MAX: u64 = 64 * 1024;
 /// Maximum size of an index: some million files.
@@ -97,14 +97,11 @@ pub fn checkout_state(directory: &Path, patch: bool) -> CheckoutState {
 pub fn tracked(directory: &Path) -> Tracked {
     match Checkout::open(directory) {
         Ok(None) => Tracked::No,
-        Ok(Some(checkout)) => {
-            let files = checkout.command(directory, &["ls-files", "-z", "--", "."], &[]);
-            match output(files, |out| out.take(1).read_to_end(&mut Vec::new())) {
-                Ok(0) => Tracked::No,
-                Ok(_) => Tracked::Yes,
-                Err(_) => Tracked::Unknown,
-            }
-        }
+        Ok(Some(checkout)) => match output(checkout.command(directory, &["ls-files", "-z", "--", "."], &[])) {
+            Ok(files) if files.is_empty() => Tracked::No,
+            Ok(_) => Tracked::Yes,
+            Err(_) => Tracked::Unknown,
+        },
         Err(_) => Tracked::Unknown,
     }
 }
@@ -144,7 +141,7 @@ impl Checkout {
         let words = ["config", "--file", &file, "--no-includes", "--null", "--list"];
         let mut command = self.command(&self.root, &words, &[]);
         command.env("GIT_DIR", self.temporary.path());
-        output(command, |out| text_of(out))
+        output(command)
     }
 
     /// Rejects a `core.worktree` that names another directory: files there would be compared with the commit. A
@@ -181,8 +178,14 @@ impl Checkout {
         let diff = ["--literal-pathspecs", "diff", "--no-ext-diff", "--no-textconv", "--ignore-submodules=all"];
         let diff = [&diff[..], &["--no-renames", "--no-color"]].concat();
         let names = [&diff[..], &["--name-only", "-z", "HEAD", "--"]].concat();
-        let changed = output(self.command(&self.root, &names, &[]), paths)?;
-        let (hidden, shown): (Vec<_>, Vec<_>) = changed.into_iter().partition(|path| secrets::is_secret_file(path));
+        let changed = self.text(&names, &[])?;
+        if changed.len() > PATH_BYTES_MAX || changed.matches('\0').count() > PATHS_MAX {
+            return Err(io::Error::other("too many files"));
+        }
+        // A name that is not UTF-8 is skipped: no argument list could hold it.
+        let is_text = |path: &&str| !path.is_empty() && !path.contains(char::REPLACEMENT_CHARACTER);
+        let changed = changed.split('\0').filter(is_text).map(str::to_owned);
+        let (hidden, shown): (Vec<_>, Vec<_>) = changed.partition(|path| secrets::is_secret_file(path));
         let patch = match shown.is_empty() {
             true => String::new(),
             false => secrets::mask_text(&self.text(&[&diff[..], &["HEAD", "--"]].concat(), &shown)?),
@@ -193,7 +196,7 @@ impl Checkout {
     }
 
     fn text(&self, arguments: &[&str], paths: &[String]) -> io::Result<String> {
-        output(self.command(&self.root, arguments, paths), |out| text_of(out))
+        output(self.command(&self.root, arguments, paths))
     }
 
     fn command(&self, directory: &Path, arguments: &[&str], paths: &[String]) -> Command {
@@ -220,20 +223,18 @@ impl Checkout {
     }
 }
 
-/// Runs git and returns the result of `read` on its output. If `read` stops early, git's exit status is ignored.
-fn output<T: Send + 'static>(
-    mut command: Command,
-    read: impl FnOnce(&mut dyn Read) -> io::Result<T> + Send + 'static,
-) -> io::Result<T> {
+/// Runs git and returns its output, at most [`PATCH_BYTES_MAX`]. If there is more, git's exit status is ignored.
+fn output(mut command: Command) -> io::Result<String> {
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
-    #[cfg(unix)]
     std::os::unix::process::CommandExt::process_group(&mut command, 0);
     let mut child = command.spawn()?;
     let Some(mut out) = child.stdout.take() else { return Err(io::ErrorKind::BrokenPipe.into()) };
     let (answer, answered) = mpsc::sync_channel(1);
     // Not joined after a timeout: it may be blocked in a read.
     std::thread::Builder::new().name("xrun git".into()).spawn(move || {
-        let read = read(&mut out);
+        let mut bytes = Vec::new();
+        let read = out.by_ref().take(PATCH_BYTES_MAX).read_to_end(&mut bytes);
+        let read = read.map(|_| String::from_utf8_lossy(&bytes).into_owned());
         let rest = out.read(&mut [0]).unwrap_or_default();
         // Closes the pipe, so that a git that still writes ends.
         drop(out);
@@ -259,12 +260,6 @@ fn output<T: Send + 'static>(
     }
 }
 
-fn text_of(out: &mut dyn Read) -> io::Result<String> {
-    let mut bytes = Vec::new();
-    out.take(PATCH_BYTES_MAX).read_to_end(&mut bytes)?;
-    Ok(String::from_utf8_lossy(&bytes).into_owned())
-}
-
 /// Creates a directory in the temporary directory or, if that is missing or full, in the cache.
 fn temporary_directory() -> io::Result<Scratch> {
     let create = |parent: &Path| Scratch::create(parent, "xrun-git-");
@@ -277,7 +272,6 @@ fn temporary_directory() -> io::Result<Scratch> {
 
 /// Kills the process group of the child.
 fn kill(child: &mut Child) {
-    #[cfg(unix)]
     // SAFETY: a signal to the group of a child that is not yet waited for.
     unsafe {
         libc::kill(-(child.id() as i32), libc::SIGKILL);
@@ -316,23 +310,4 @@ fn copy(from: &Path, to: &Path) -> io::Result<()> {
         return Err(io::Error::other("the index of the checkout is too large"));
     }
     copy.set_modified(changed)
-}
-
-/// NUL-terminated paths, at most [`PATHS_MAX`].
-fn paths(out: &mut dyn Read) -> io::Result<Vec<String>> {
-    let (mut reader, mut accepted, mut bytes, mut text) = (BufReader::new(out), Vec::new(), 0, Vec::new());
-    loop {
-        text.clear();
-        let length = reader.by_ref().take(PATH_BYTES_MAX).read_until(0, &mut text)? as u64;
-        let Some((0, text)) = text.split_last() else {
-            return if text.is_empty() { Ok(accepted) } else { Err(io::Error::other("a file name is not terminated")) };
-        };
-        // A name that is not UTF-8 is skipped: no argument list could hold it.
-        let Ok(path) = std::str::from_utf8(text) else { continue };
-        accepted.push(path.to_owned());
-        bytes += length;
-        if accepted.len() > PATHS_MAX || bytes > PATH_BYTES_MAX {
-            return Err(io::Error::other("too many files"));
-        }
-    }
 }

@@ -167,6 +167,7 @@ fn not_found(directories: &[RunLocation], text: &str) -> IndexError {
             .map(str::to_owned),
     };
     IndexError::NotFound {
+        what: "run",
         text: printable::line(text, 200),
         suggestion: suggestion.map(|near| printable::line(&near, 200)),
         candidates: candidates(&directories.iter().collect::<Vec<_>>()),
@@ -189,7 +190,8 @@ pub fn check_experiment(results: &Path, name: &str) -> Result<(), IndexError> {
         return Err(IndexError::Empty { results: results.to_path_buf() });
     }
     let shown = |name: &String| printable::line(name, 200);
-    Err(IndexError::NoExperiment {
+    Err(IndexError::NotFound {
+        what: "experiment",
         text: printable::line(name, 200),
         suggestion: nearest(name, known.iter().map(String::as_str)).map(|near| printable::line(near, 200)),
         candidates: Candidates { names: known.iter().take(CANDIDATES_MAX).map(shown).collect(), count: known.len() },

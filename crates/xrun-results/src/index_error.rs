@@ -15,14 +15,16 @@ pub enum IndexError {
         /// The results directory.
         results: PathBuf,
     },
-    /// No run has this name.
-    #[error("no run named \"{text}\"; {} runs are:{candidates}", did_you_mean(suggestion))]
+    /// No run, or no experiment with runs, has this name.
+    #[error("no {what} named \"{text}\"; {} {what}s are:{candidates}", did_you_mean(suggestion))]
     NotFound {
+        /// `run` or `experiment`.
+        what: &'static str,
         /// The name, escaped for a terminal.
         text: String,
         /// A similar name.
         suggestion: Option<String>,
-        /// The runs that there are.
+        /// Those that there are.
         candidates: Candidates,
     },
     /// The name is that of a directory without the files of a run.
@@ -37,16 +39,6 @@ pub enum IndexError {
         /// The name, escaped for a terminal.
         text: String,
         /// The runs that it matches.
-        candidates: Candidates,
-    },
-    /// No experiment with runs has this name.
-    #[error("no experiment named \"{text}\"; {} experiments are:{candidates}", did_you_mean(suggestion))]
-    NoExperiment {
-        /// The name, escaped for a terminal.
-        text: String,
-        /// A similar name.
-        suggestion: Option<String>,
-        /// Experiments that have runs.
         candidates: Candidates,
     },
     /// `latest~5` of fewer than six runs.

@@ -99,7 +99,7 @@ fn an_unknown_experiment_is_an_error_with_a_suggestion() {
     let (results, _) = three_runs();
     assert!(check_experiment(results.path(), "cards").is_ok());
     let error = check_experiment(results.path(), "stage3").unwrap_err();
-    let IndexError::NoExperiment { suggestion, candidates, .. } = &error else { panic!("{error}") };
+    let IndexError::NotFound { suggestion, candidates, .. } = &error else { panic!("{error}") };
     assert_eq!(
         (suggestion.as_deref(), candidates.names.as_slice()),
         (Some("stage2"), &["cards", "stage2"].map(str::to_owned)[..])

@@ -5,7 +5,6 @@
 pub mod allocations;
 pub mod build_info;
 pub mod command_line;
-pub mod comparison;
 pub mod demand;
 pub mod durations;
 pub mod evaluation;

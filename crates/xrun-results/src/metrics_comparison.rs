@@ -32,19 +32,8 @@ pub struct MetricsComparison {
     pub first_difference: Option<FirstDifference>,
     /// The lines describe different things (another step, kind or set of names). No line after this one is compared.
     pub diverged: bool,
-    series: BTreeMap<String, SeriesSums>,
-}
-
-#[derive(Clone, Copy, Debug, Default)]
-struct SeriesSums {
-    values: u64,
-    different: u64,
-    original: f64,
-    difference: f64,
-    largest: f64,
-    largest_at: Option<u64>,
-    /// A value is present in one run and missing in the other.
-    missing_in_one: bool,
+    /// Sums in place of means; `share` is `None` if a value is present in one run and missing in the other.
+    series: BTreeMap<String, SeriesAgreement>,
 }
 
 /// Compares the lines that both runs have, in order.
@@ -89,16 +78,17 @@ impl MetricsComparison {
         if self.series.len() >= SERIES_MAX && !self.series.contains_key(&name) {
             return;
         }
-        let sums = self.series.entry(name).or_default();
+        let known = SeriesAgreement { name: name.clone(), share: Some(0.0), ..SeriesAgreement::default() };
+        let sums = self.series.entry(name).or_insert(known);
         sums.values += 1;
         sums.different += u64::from(!same);
-        sums.missing_in_one |= a.is_some() != b.is_some();
+        sums.share = sums.share.filter(|_| a.is_some() == b.is_some());
         let (Some(a), Some(b)) = (a, b) else { return };
         let difference = (a - b).abs();
-        sums.original += a.abs();
-        sums.difference += difference;
-        if difference > sums.largest {
-            (sums.largest, sums.largest_at) = (difference, Some(step));
+        sums.mean_size += a.abs();
+        sums.mean_difference += difference;
+        if difference > sums.largest_difference {
+            (sums.largest_difference, sums.largest_at) = (difference, Some(step));
         }
     }
 
@@ -115,31 +105,22 @@ impl MetricsComparison {
     /// Returns `true` if the mean absolute difference of each series is at most `tolerance` times its mean absolute
     /// value.
     pub fn within(&self, tolerance: f64) -> bool {
-        let near = |sums: &SeriesSums| !sums.missing_in_one && sums.difference <= tolerance * sums.original;
+        let near = |sums: &SeriesAgreement| sums.share.is_some() && sums.mean_difference <= tolerance * sums.mean_size;
         !self.diverged && self.series.len() < SERIES_MAX && self.series.values().all(near)
     }
 
     /// Statistics of each series, largest relative difference first.
     pub fn series(&self) -> Vec<SeriesAgreement> {
-        let mut series: Vec<SeriesAgreement> = self.series.iter().map(|(name, sums)| agreement(name, sums)).collect();
+        let mut series: Vec<SeriesAgreement> = self.series.values().cloned().collect();
+        for one in &mut series {
+            let relative = if one.mean_difference == 0.0 { 0.0 } else { one.mean_difference / one.mean_size };
+            one.share = one.share.map(|_| relative).filter(|relative| relative.is_finite());
+            one.mean_size /= one.values.max(1) as f64;
+            one.mean_difference /= one.values.max(1) as f64;
+        }
         let rank = |one: &SeriesAgreement| one.share.unwrap_or(f64::INFINITY);
         series.sort_by(|a, b| rank(b).total_cmp(&rank(a)));
         series
-    }
-}
-
-fn agreement(name: &str, sums: &SeriesSums) -> SeriesAgreement {
-    let mean = |sum: f64| sum / sums.values.max(1) as f64;
-    let relative = if sums.difference == 0.0 { Some(0.0) } else { Some(sums.difference / sums.original) };
-    SeriesAgreement {
-        name: name.to_owned(),
-        values: sums.values,
-        different: sums.different,
-        mean_size: mean(sums.original),
-        mean_difference: mean(sums.difference),
-        share: relative.filter(|relative| relative.is_finite() && !sums.missing_in_one),
-        largest_difference: sums.largest,
-        largest_at: sums.largest_at,
     }
 }
 

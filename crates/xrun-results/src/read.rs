@@ -290,6 +290,49 @@ fn checked_lines<T: DeserializeOwned, P: PartialOrd>(
     }))
 }
 
+/// Lines of a file that were not handled by [`for_each`].
+#[derive(Debug, Default)]
+pub struct Skipped {
+    /// Number of damaged lines.
+    pub lines: u64,
+    /// Error of the first of them.
+    pub first: Option<ReadError>,
+    /// Difference from the lines that were written.
+    pub damage: Option<LineDamage>,
+    /// Reason why the file, or the rest of it, cannot be read.
+    pub error: Option<ReadError>,
+}
+
+/// Calls `handle` for each sound line of a file. A missing file is no error.
+pub fn for_each<T>(
+    lines: Result<impl Iterator<Item = Result<T, ReadError>>, ReadError>,
+    mut handle: impl FnMut(T),
+) -> Skipped {
+    let mut skipped = Skipped::default();
+    match lines {
+        Err(error) => skipped.error = Some(error).filter(|error| !error.is_missing()),
+        Ok(lines) => lines.for_each(|line| match line {
+            Ok(line) => handle(line),
+            Err(error) => skipped.add(error),
+        }),
+    }
+    skipped
+}
+
+impl Skipped {
+    /// Adds the error of a line.
+    pub fn add(&mut self, error: ReadError) {
+        match error {
+            ReadError::Content { .. } => {
+                self.lines += 1;
+                self.first.get_or_insert(error);
+            }
+            ReadError::Lines { damage, .. } => self.damage = Some(damage),
+            error => self.error = Some(error),
+        }
+    }
+}
+
 /// Parses a line, with or without its line break, and checks its checksum.
 pub fn parse_line<T: DeserializeOwned>(line: &[u8]) -> Result<T, String> {
     checksum::check_line(line.strip_suffix(b"\n").unwrap_or(line)).map_err(|_| checksum::DAMAGED.to_owned())?;

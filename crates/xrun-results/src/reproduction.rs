@@ -90,7 +90,7 @@ pub struct FirstDifference {
 }
 
 /// Statistics of one number over all lines.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SeriesAgreement {
     /// Name, such as `loss of dummy steps` or `metric map50`.
     pub name: String,

@@ -87,25 +87,9 @@ fn name_confidence(name: &str) -> Option<Confidence> {
     (key || token || word).then_some(Confidence::Possible)
 }
 
-fn is_key(name: &str) -> bool {
-    name.to_ascii_lowercase().ends_with("key")
-}
-
-/// Returns `true` for a text in the format of a hexadecimal key, such as the 40 digits of W&B's.
-fn is_hexadecimal(value: &str) -> bool {
-    value.len() >= 32 && value.bytes().all(|byte| byte.is_ascii_hexdigit())
-}
-
 fn is_number_or_constant(value: &str) -> bool {
-    is_number(value) || is_constant(value)
-}
-
-fn is_number(value: &str) -> bool {
-    value.parse::<f64>().is_ok()
-}
-
-fn is_constant(value: &str) -> bool {
-    ["true", "false", "none", "null", "auto"].iter().any(|plain| value.eq_ignore_ascii_case(plain))
+    let is_constant = ["true", "false", "none", "null", "auto"].iter().any(|plain| value.eq_ignore_ascii_case(plain));
+    is_constant || value.parse::<f64>().is_ok()
 }
 
 /// Returns `true` for a text that only names the location of a secret: `$NAME`, `${NAME}`, `{name}`.
@@ -127,7 +111,11 @@ fn is_secret(name: &str, value: &str) -> bool {
         _ if value.is_empty() || is_placeholder(value) => false,
         Some(Confidence::Certain) => true,
         Some(Confidence::Possible) => !is_number_or_constant(value),
-        None => is_key(name) && is_hexadecimal(value),
+        // The format of a hexadecimal key, such as the 40 digits of W&B's.
+        None => {
+            let is_hexadecimal = value.len() >= 32 && value.bytes().all(|byte| byte.is_ascii_hexdigit());
+            is_hexadecimal && name.to_ascii_lowercase().ends_with("key")
+        }
     }
 }
 
@@ -179,16 +167,23 @@ pub fn mask_known(text: &str, secret: &str) -> String {
     if secret.len() < KNOWN_SECRET_BYTES_MIN || is_number_or_constant(secret) {
         return text.to_owned();
     }
-    let is_word_letter = |letter: Option<char>| letter.is_some_and(|letter| letter.is_alphanumeric() || letter == '_');
-    let (mut masked, mut copied) = (String::with_capacity(text.len()), 0);
-    for (at, _) in text.match_indices(secret) {
-        let end = at + secret.len();
-        if !is_word_letter(text[..at].chars().next_back()) && !is_word_letter(text[end..].chars().next()) {
-            masked.extend([&text[copied..at], MASK]);
+    let is_word_letter = |letter: char| letter.is_alphanumeric() || letter == '_';
+    replace_where(text, secret, MASK, |before, after| {
+        !before.ends_with(is_word_letter) && !after.starts_with(is_word_letter)
+    })
+}
+
+/// Replaces `part` where the text before it and the text after it are accepted.
+pub fn replace_where(text: &str, part: &str, by: &str, accepts: impl Fn(&str, &str) -> bool) -> String {
+    let (mut replaced, mut copied) = (String::with_capacity(text.len()), 0);
+    for (at, _) in text.match_indices(part) {
+        let end = at + part.len();
+        if accepts(&text[..at], &text[end..]) {
+            replaced.extend([&text[copied..at], by]);
             copied = end;
         }
     }
-    masked + &text[copied..]
+    replaced + &text[copied..]
 }
 
 fn mask_occurrences(given: &mut Value, secrets: &[String]) {
@@ -237,67 +232,37 @@ pub fn mask_experiment(text: &str) -> Cow<'_, str> {
 /// web tokens.
 const TOKEN_PATTERN: &str = r"\b(hf_[A-Za-z0-9]{20,}|npm_[A-Za-z0-9]{20,}|r8_[A-Za-z0-9]{20,}|pypi-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,}|glpat-[A-Za-z0-9_-]{16,}|(AKIA|ASIA)[0-9A-Z]{16}|sk-[A-Za-z0-9_-]{20,}|xox[a-z]-[A-Za-z0-9-]{8,}|AIza[A-Za-z0-9_-]{35}|eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+)";
 /// Prefixes, one of which each token has.
-const TOKEN_PREFIXES: &[&str] = &[
-    "hf_",
-    "npm_",
-    "r8_",
-    "pypi-",
-    "ghp_",
-    "gho_",
-    "ghu_",
-    "ghs_",
-    "ghr_",
-    "github_pat_",
-    "glpat-",
-    "AKIA",
-    "ASIA",
-    "sk-",
-    "xox",
-    "AIza",
-    "eyJ",
-];
+const TOKEN_PREFIXES: &str =
+    "hf_ npm_ r8_ pypi- ghp_ gho_ ghu_ ghs_ ghr_ github_pat_ glpat- AKIA ASIA sk- xox AIza eyJ";
 const KEY_BLOCK: &str = r"(?s)(-----BEGIN [A-Z ]*PRIVATE KEY-----).*?(-----END|$)";
 const ADDRESS: &str = r#"\b([A-Za-z][A-Za-z0-9+.-]*://)([^\s/'"<>]*:[^\s/'"<>]*|[^\s/'"<>:@]{16,})@"#;
 /// An option with its value, or an assignment of a shell. Assignments of source code have spaces around their sign.
 const NAMED: &str = r#"(^|[+\s"'`?&;(])(-{1,2}[A-Za-z][\w.-]*[= ]|[A-Za-z_][\w.-]*=)("[^"\n]*"|'[^'\n]*'|[^\s"'&;,]+)"#;
 const LOGIN: &str = r#"(\bwandb[ \t]+login[ \t]+(?:--?[^\s"']+[ \t]+)*)[^\s"'&;|-][^\s"'&;|]*"#;
 
-struct Patterns {
-    token: Regex,
-    key_block: Regex,
-    address: Regex,
-    login: Regex,
-    named: Regex,
-}
-
-/// Never `None`: a test compiles the patterns.
-static PATTERNS: LazyLock<Option<Patterns>> = LazyLock::new(|| {
-    Some(Patterns {
-        token: Regex::new(TOKEN_PATTERN).ok()?,
-        key_block: Regex::new(KEY_BLOCK).ok()?,
-        address: Regex::new(ADDRESS).ok()?,
-        login: Regex::new(LOGIN).ok()?,
-        named: Regex::new(NAMED).ok()?,
-    })
+/// Never fewer than all: a test compiles the patterns.
+static PATTERNS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
+    let all = [KEY_BLOCK, ADDRESS, TOKEN_PATTERN, LOGIN, NAMED];
+    all.iter().filter_map(|pattern| Regex::new(pattern).ok()).collect()
 });
 
 /// Masks tokens of known formats, private keys, passwords in URLs, and values of options and variables of a shell in any text.
 /// Values in source code are kept.
 pub fn mask_text(text: &str) -> String {
-    let Some(patterns) = PATTERNS.as_ref() else { return MASK.into() };
+    let [key_block, address, token, login, named] = PATTERNS.as_slice() else { return MASK.into() };
     let mut text = Cow::Borrowed(text);
     // Searching for a substring is far faster than matching a pattern.
     for (parts, pattern, by) in [
-        (&["PRIVATE KEY-----"][..], &patterns.key_block, "${1}***${2}"),
-        (&["://"], &patterns.address, "${1}***@"),
-        (TOKEN_PREFIXES, &patterns.token, MASK),
-        (&["wandb"], &patterns.login, "${1}***"),
+        ("KEY-----", key_block, "${1}***${2}"),
+        ("://", address, "${1}***@"),
+        (TOKEN_PREFIXES, token, MASK),
+        ("wandb", login, "${1}***"),
     ] {
-        if parts.iter().any(|part| text.contains(part)) {
+        if parts.split(' ').any(|part| text.contains(part)) {
             text = pattern.replace_all(&text, by).into_owned().into();
         }
     }
-    let masked = patterns.named.replace_all(&text, |found: &Captures<'_>| {
+    let masked = named.replace_all(&text, |found: &Captures<'_>| {
         let name = found[2].trim_matches(['-', '=', ' ']);
         match is_secret(name, found[3].trim_matches(['"', '\''])) {
             true => format!("{}{}{MASK}", &found[1], &found[2]),

@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use clap::ValueEnum;
 use serde_json::Value;
 
-use super::format::Outcome;
 use super::index::RunState;
 use super::resolved;
 use super::verdict::{TrainingVerdictWord, VerdictWord};
@@ -45,24 +44,9 @@ pub enum StateFilter {
 }
 
 impl StateFilter {
-    fn from_state(state: &RunState) -> Self {
-        match state {
-            RunState::Running => Self::Running,
-            RunState::Killed => Self::Killed,
-            RunState::Unreadable(_) => Self::Unreadable,
-            RunState::Ended(outcome) => match outcome {
-                Outcome::Finished => Self::Finished,
-                Outcome::StoppedEarly => Self::StoppedEarly,
-                Outcome::Interrupted => Self::Interrupted,
-                Outcome::TimeLimit => Self::TimeLimit,
-                Outcome::MemoryGrew => Self::MemoryGrew,
-                Outcome::DidNotLearn => Self::DidNotLearn,
-                Outcome::Diverged => Self::Diverged,
-                Outcome::MemoryLimit => Self::MemoryLimit,
-                Outcome::Failed => Self::Failed,
-                Outcome::Panicked => Self::Panicked,
-            },
-        }
+    fn accepts(self, state: &RunState) -> bool {
+        // The words are those of the labels: `stopped-early`, `stopped early`.
+        self.to_possible_value().is_some_and(|value| value.get_name().replace('-', " ") == state.label())
     }
 }
 
@@ -103,7 +87,7 @@ impl RunFilter {
         let tagged = || self.tags.iter().all(|tag| run.tags().contains(tag));
         // Conditions that read files come last.
         self.experiment.as_ref().is_none_or(|name| *name == run.experiment)
-            && self.status.is_none_or(|status| status == StateFilter::from_state(run.state()))
+            && self.status.is_none_or(|status| status.accepts(run.state()))
             && self.verdict.is_none_or(|asked| verdict() == Some(asked))
             && self.training.is_none_or(|asked| training() == Some(asked))
             && (self.tags.is_empty() || tagged())
@@ -114,24 +98,8 @@ impl RunFilter {
 /// Sort key for runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SortKey {
-    /// Start time.
-    Started,
-    /// The experiment's name.
-    Experiment,
-    /// State, by its word.
-    State,
-    /// Number of steps done.
-    Steps,
-    /// Loss as listed.
-    Loss,
-    /// The best validation.
-    Best,
-    /// Peak RSS.
-    Memory,
-    /// Working time.
-    Seconds,
-    /// Steps per second.
-    Speed,
+    /// One of [`SORT_KEYS`].
+    Word(&'static str),
     /// A dotted key of the resolved experiment.
     Value(String),
     /// A metric of the last validation.
@@ -140,30 +108,21 @@ pub enum SortKey {
     BestMetric(String),
 }
 
-/// Sort keys that are not keys of an experiment.
-pub const SORT_KEYS: &[&str] =
-    &["started", "experiment", "state", "steps", "loss", "best", "memory", "seconds", "speed"];
+/// Sort keys that are not keys of an experiment: the start time, the name, the state by its word, the number of steps, the loss
+/// as listed, the best validation, peak RSS, the working time, and steps per second.
+pub const SORT_KEYS: &[&str] = &[STARTED, "experiment", "state", "steps", "loss", "best", "memory", "seconds", "speed"];
+/// Sort key of the order in which runs are found: the newest first.
+pub const STARTED: &str = "started";
 /// Prefix of the name of a metric.
 const METRIC_PREFIX: &str = "metrics.";
 
 impl SortKey {
     /// Parses a sort key; `None` for an unknown word. A text with a dot is a metric or a key of the experiment.
     pub fn parse(text: &str) -> Option<Self> {
-        Some(match text {
-            "started" => Self::Started,
-            "experiment" => Self::Experiment,
-            "state" => Self::State,
-            "steps" => Self::Steps,
-            "loss" => Self::Loss,
-            "best" => Self::Best,
-            "memory" => Self::Memory,
-            "seconds" => Self::Seconds,
-            "speed" => Self::Speed,
-            other => match other.strip_prefix(METRIC_PREFIX) {
-                Some(name) => Self::Metric(name.to_owned()),
-                None if other.contains('.') => Self::Value(other.to_owned()),
-                None => return None,
-            },
+        let word = SORT_KEYS.iter().find(|known| **known == text).map(|known| Self::Word(known));
+        word.or_else(|| match text.strip_prefix(METRIC_PREFIX) {
+            Some(name) => Some(Self::Metric(name.to_owned())),
+            None => text.contains('.').then(|| Self::Value(text.to_owned())),
         })
     }
 
@@ -171,15 +130,15 @@ impl SortKey {
         let summary = run.final_summary();
         let number = |value: Option<f64>| value.map_or(Value::Null, Value::from);
         match self {
-            Self::Started => run.started().map_or(Value::Null, Value::from),
-            Self::Experiment => run.experiment.clone().into(),
-            Self::State => run.state().label().into(),
-            Self::Steps => run.steps().map_or(Value::Null, Value::from),
-            Self::Loss => number(run.loss().map(|(_, loss)| loss)),
-            Self::Best => number(run.best().map(|best| best.value)),
-            Self::Memory => run.rss_peak().map_or(Value::Null, Value::from),
-            Self::Seconds => number(summary.map(|summary| summary.seconds)),
-            Self::Speed => number(summary.and_then(|summary| summary.steps_per_second)),
+            Self::Word("experiment") => run.experiment.clone().into(),
+            Self::Word("state") => run.state().label().into(),
+            Self::Word("steps") => run.steps().map_or(Value::Null, Value::from),
+            Self::Word("loss") => number(run.loss().map(|(_, loss)| loss)),
+            Self::Word("best") => number(run.best().map(|best| best.value)),
+            Self::Word("memory") => run.rss_peak().map_or(Value::Null, Value::from),
+            Self::Word("seconds") => number(summary.map(|summary| summary.seconds)),
+            Self::Word("speed") => number(summary.and_then(|summary| summary.steps_per_second)),
+            Self::Word(_) => run.started().map_or(Value::Null, Value::from),
             Self::Value(key) => run.values().ok().and_then(|values| values.get(key).cloned()).unwrap_or(Value::Null),
             Self::Metric(name) => number(summary.and_then(|summary| summary.metrics_last.get(name).copied().flatten())),
             Self::BestMetric(name) => number(metric_value(run, name)),
@@ -189,8 +148,8 @@ impl SortKey {
     /// Group of comparable values: name of the metric or kind of step; empty for all others.
     fn group(&self, run: &RunView) -> String {
         match self {
-            Self::Loss => run.loss().map_or_else(String::new, |(kind, _)| kind.to_owned()),
-            Self::Best => run.best().map_or_else(String::new, |best| best.metric.clone()),
+            Self::Word("loss") => run.loss().map_or_else(String::new, |(kind, _)| kind.to_owned()),
+            Self::Word("best") => run.best().map_or_else(String::new, |best| best.metric.clone()),
             Self::Metric(name) | Self::BestMetric(name) => name.clone(),
             _ => String::new(),
         }
@@ -201,12 +160,12 @@ impl SortKey {
 /// newest first, as is sorting by start. Values of different metrics, or losses of different kinds of steps, form
 /// separate groups. `reverse` inverts the order, still with missing values last.
 pub fn sort(runs: &mut [RunView], order: &SortKey, reverse: bool) {
-    let is_metric = matches!(order, SortKey::Best | SortKey::Metric(_) | SortKey::BestMetric(_));
+    let is_metric = matches!(order, SortKey::Word("best") | SortKey::Metric(_) | SortKey::BestMetric(_));
     let directions = if is_metric { directions(runs, order) } else { BTreeMap::new() };
     // `runs` is ordered newest first, and the sort is stable.
     runs.sort_by_cached_key(|run| {
         let group = order.group(run);
-        let down = *order == SortKey::Started || directions.get(&group) == Some(&Direction::Higher);
+        let down = *order == SortKey::Word(STARTED) || directions.get(&group) == Some(&Direction::Higher);
         SortValue { value: order.value(run), group, downwards: reverse != down }
     });
 }

@@ -29,12 +29,6 @@ pub struct Appended<T> {
     pub restarted: bool,
 }
 
-impl<T> Default for Appended<T> {
-    fn default() -> Self {
-        Self { records: Vec::new(), damaged: false, restarted: false }
-    }
-}
-
 impl RecordTail {
     /// Follows a file. The first read covers at most its last `max_bytes` bytes, each later one at most `max_bytes` appended
     /// bytes.

@@ -5,6 +5,7 @@
 //! may be moved.
 
 use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use rand::TryRng;
@@ -194,22 +195,16 @@ fn make_key(path: &Path) -> io::Result<()> {
     }
 }
 
-#[cfg(unix)]
 fn private_directory(directory: &Path) -> io::Result<()> {
-    use std::os::unix::fs::DirBuilderExt;
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
 }
 
-#[cfg(unix)]
 fn is_private(path: &Path) -> io::Result<bool> {
-    use std::os::unix::fs::MetadataExt;
     let found = std::fs::metadata(path)?;
     Ok(found.uid() == this_user() && found.mode() & 0o077 == 0)
 }
 
-#[cfg(unix)]
 fn check_owner(path: &Path) -> Result<(), Untrusted> {
-    use std::os::unix::fs::MetadataExt;
     match std::fs::metadata(path) {
         Ok(found) if found.uid() != this_user() => Err(Untrusted::Owner { path: path.into(), uid: found.uid() }),
         // An unreadable file is reported where it is read.
@@ -217,25 +212,9 @@ fn check_owner(path: &Path) -> Result<(), Untrusted> {
     }
 }
 
-#[cfg(unix)]
 fn this_user() -> u32 {
     // SAFETY: `geteuid` has no preconditions and cannot fail.
     unsafe { libc::geteuid() }
-}
-
-#[cfg(not(unix))]
-fn private_directory(directory: &Path) -> io::Result<()> {
-    std::fs::create_dir_all(directory)
-}
-
-#[cfg(not(unix))]
-fn is_private(_: &Path) -> io::Result<bool> {
-    Ok(true)
-}
-
-#[cfg(not(unix))]
-fn check_owner(_: &Path) -> Result<(), Untrusted> {
-    Ok(())
 }
 
 #[cfg(test)]

@@ -18,7 +18,6 @@ use crate::loss::{self, KindLoss};
 use crate::notes::Notes;
 use crate::read::{self, ReadError};
 use crate::report::curves::Curves;
-use crate::report::stages::Stages;
 use crate::report::trace::MemoryTrace;
 use crate::tail::{Appended, RecordTail};
 use crate::verdict::{LineDamage, TrainingVerdict, Verdict};
@@ -301,6 +300,15 @@ impl RunView {
         self.summary().map(|summary| summary.steps_planned).or_else(summed)
     }
 
+    /// Number of steps done, and of those planned where it is another: `200`, `56/200`; `-` if it is unknown.
+    pub fn steps_text(&self) -> String {
+        match (self.steps(), self.steps_planned()) {
+            (Some(step), Some(planned)) if step != planned => format!("{step}/{planned}"),
+            (Some(step), _) => step.to_string(),
+            (None, _) => "-".into(),
+        }
+    }
+
     /// Kind of step and moving average of its loss, for the kind with the most steps; the kind is empty if there is
     /// only one. Without a summary it is computed from the last lines of the metrics.
     pub fn loss(&self) -> Option<(&str, f64)> {
@@ -408,14 +416,9 @@ impl RunView {
         self.trace.get_or_init(|| MemoryTrace::read(self))
     }
 
-    /// Memory by stage of the training; `None` if the pipeline has no stages or the metrics are missing.
-    pub fn stages(&self) -> Option<&Stages> {
-        Some(&self.trace().stages).filter(|stages| !stages.is_empty())
-    }
-
     /// Files whose lines are not those that were written.
     pub fn line_damage(&self) -> impl Iterator<Item = &LineDamage> {
-        [&self.curves().line_damage, &self.trace().line_damage].into_iter().flatten()
+        [&self.curves().skipped.damage, &self.trace().skipped.damage].into_iter().flatten()
     }
 
     /// Files or lines that could not be read, for people. All records are read.
@@ -435,17 +438,14 @@ impl RunView {
             ];
             let files = files.iter().filter_map(|file| file.as_ref().err().filter(|error| content(error)));
             let mut damage: Vec<String> = records.into_iter().flatten().chain(files).map(ToString::to_string).collect();
-            let (curves, trace) = (self.curves(), self.trace());
-            for (name, lines) in [(layout::METRICS, curves.damaged_lines), (layout::MEMORY, trace.damaged_lines)] {
-                if lines > 0 {
-                    damage.push(format!("skipped {} of {name}", pluralize(lines, "damaged line")));
-                }
+            let lines = [(layout::METRICS, &self.curves().skipped), (layout::MEMORY, &self.trace().skipped)];
+            for (name, skipped) in lines.iter().filter(|(_, skipped)| skipped.lines > 0) {
+                damage.push(format!("skipped {} of {name}", pluralize(skipped.lines, "damaged line")));
             }
             damage.extend(self.line_damage().map(ToString::to_string));
-            damage.extend([&curves.read_error, &trace.read_error].into_iter().flatten().cloned());
-            damage.extend(
-                [self.path.clone(), self.path.join(layout::EXPORT)].iter().flat_map(|path| sums::damaged(path)),
-            );
+            damage.extend(lines.iter().filter_map(|(_, skipped)| skipped.error.as_ref()).map(ToString::to_string));
+            damage
+                .extend([&self.path, &self.path.join(layout::EXPORT)].into_iter().flat_map(|path| sums::damaged(path)));
             damage.extend(self.checkpoint_steps().1.clone());
             damage
         })
@@ -502,7 +502,7 @@ mod tests {
     use super::*;
     use crate::format::Outcome;
     use crate::report::sample::{PLAIN, finished};
-    use crate::report::{epochs, page, summary};
+    use crate::report::{page, summary};
 
     #[test]
     fn what_a_process_holds_or_has_read_is_not_read_again() {
@@ -511,7 +511,7 @@ mod tests {
         let verdict = crate::judge::path(&run, &xrun_verdict::table::TableOptions::default()).unwrap().verdict;
         write::replace_json(&run.join(layout::VERDICT), &verdict).unwrap();
         let before = RunView::open(&run);
-        let (page_before, table) = (page::html(&before), epochs::table(&before, None));
+        let (page_before, table) = (page::html(&before), before.trace().epochs.text(None));
         let records = EndRecords {
             manifest: read::manifest(&run).unwrap(),
             plan: read::plan(&run).ok(),
@@ -532,6 +532,6 @@ mod tests {
             write::replace(&run.join(name), b"").unwrap();
         }
         assert_eq!(summary::text(&view, None), text);
-        assert_eq!(epochs::table(&view, None), table);
+        assert_eq!(view.trace().epochs.text(None), table);
     }
 }

@@ -20,7 +20,7 @@ use xrun_core::task::metric::Direction;
 use xrun_results::format::VERSION;
 use xrun_results::loss;
 use xrun_results::noise::{Change, Noise, Repeats, Spread};
-use xrun_results::report::epochs::csv_line;
+use xrun_results::report::formatting::csv_line;
 use xrun_results::verdict::{TrainingVerdictWord, VerdictWord};
 
 /// Measurements of a machine that are compared with the reference.

@@ -52,7 +52,7 @@ pub fn read(run: &Path) -> RunCurves {
     RunCurves { curves: losses.chain(metrics).chain(memory).filter(|curve| !curve.x.is_empty()).collect() }
 }
 
-fn named(name: &str, x_label: &'static str, unit: &'static str, series: &ThinnedSeries) -> NamedCurve {
+fn named<T: Copy>(name: &str, x_label: &'static str, unit: &'static str, series: &ThinnedSeries<T>) -> NamedCurve {
     let points: Vec<(f64, f64)> = series.points().iter().map(|point| (point.x, point.y)).collect();
     let (x, y) = thinned(&points).into_iter().map(|(x, y)| (rounded(x), rounded(y))).unzip();
     NamedCurve { name: printable::line(name, 60), x_label, unit, x, y }

@@ -14,8 +14,6 @@ pub const PLAN: &str = "plan.json";
 pub const METRICS: &str = "metrics.jsonl";
 /// Memory samples, one per line.
 pub const MEMORY: &str = "memory.jsonl";
-/// Memory by epoch as CSV.
-pub const MEMORY_EPOCHS: &str = "memory_epochs.csv";
 /// Verdict on memory growth.
 pub const VERDICT: &str = "verdict.json";
 /// Functions whose allocations stay alive, if growth of the heap was suspected.

@@ -8,7 +8,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::tensorboard::{Counts, EventFile, line_scalars};
+use super::tensorboard::{EventFile, WrittenEvents, line_scalars};
 use crate::format::{MemoryLine, MetricsLine};
 use crate::resolved;
 use xrun_core::files::write::{WriteError, check_unchanged, create_directory, with_path};
@@ -38,7 +38,7 @@ impl EventFileWriter {
         let opened = file::open_own(&path, OpenOptions::new().create(true).append(true));
         let file = with_path(&path, opened)?;
         let opened = with_path(&path, file.metadata())?;
-        let events = EventFile { file, counts: Counts::default() };
+        let events = EventFile { file, written: WrittenEvents::default() };
         let mut this = Self { length: opened.len(), opened, events, path };
         let experiment = resolved::masked_text(run);
         this.append(|events| {

@@ -1,8 +1,8 @@
 //! Copy of a run that can be committed or published: without names of the machine, the user and directories, arguments of watched
 //! commands and changes of the checkout.
 //!
-//! `xrun reproduce` can run it again. Checkpoints, images and the lines of the memory trace are left out unless they are asked
-//! for; the report has the curves.
+//! `xrun reproduce` can run it again. Checkpoints, images and, unless they are asked for, the lines of the memory trace are left
+//! out; the report has the curves.
 
 use std::collections::BTreeSet;
 use std::io::{self, BufRead, Read};
@@ -12,7 +12,6 @@ use std::sync::LazyLock;
 use regex_lite::{Captures, Regex};
 use serde_json::Value;
 
-use super::ExportError;
 use crate::format::{DESCRIPTION_CHARACTERS_MAX, Manifest};
 use crate::proof;
 use crate::read::{self, ReadError};
@@ -28,6 +27,8 @@ const RECORDS: &[&str] = &[layout::PLAN, layout::VERDICT, layout::POST_MORTEM, l
 /// Texts, which are copied unless a program that is not xrun's wrote into them.
 const TEXTS: &[&str] = &[layout::EXPERIMENT, layout::LOG];
 const LINES: &[&str] = &[layout::METRICS, layout::MEMORY];
+/// Other files of a copy; the last one of copies that were made before the page had memory by epoch.
+const OTHERS: &[&str] = &[layout::MANIFEST, layout::REPORT, layout::RESOLVED, "memory_epochs.csv"];
 const RECORD_BYTES_MAX: u64 = 64 * 1024 * 1024;
 const TEXT_BYTES_MAX: u64 = 64 * 1024 * 1024;
 const LINE_BYTES_MAX: u64 = 64 * 1024;
@@ -43,33 +44,23 @@ const HOME: &str = "<home>";
 /// Place of a copy, and what it has beyond the small files.
 #[derive(Clone, Copy, Debug)]
 pub struct KeepOptions<'a> {
-    /// Directory above the copy, such as `results/reference`.
-    pub parent: &'a Path,
-    /// Name of the copy.
-    pub name: &'a str,
-    /// An older copy of this name is replaced.
+    /// Directory of the copy, such as `results/reference/stage2`.
+    pub path: &'a Path,
+    /// An older copy is replaced.
     pub replace: bool,
     /// Include the lines of the memory trace.
     pub with_trace: bool,
-    /// Include the checkpoints, unchanged.
-    pub with_checkpoints: bool,
-}
-
-/// A copy that was written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct KeptCopy {
-    /// Directory of the copy.
-    pub path: PathBuf,
-    /// Number of damaged lines left out.
-    pub lines_left_out: u64,
 }
 
 /// Error of keeping a run.
 #[derive(Debug, thiserror::Error)]
 pub enum KeepError {
-    /// A file cannot be read or written.
+    /// A file cannot be read.
     #[error(transparent)]
-    Export(#[from] ExportError),
+    Read(#[from] ReadError),
+    /// A file cannot be written.
+    #[error(transparent)]
+    Write(#[from] write::WriteError),
     /// The report cannot be written.
     #[error(transparent)]
     Report(#[from] ReportError),
@@ -97,23 +88,11 @@ pub enum KeepError {
     },
 }
 
-impl From<write::WriteError> for KeepError {
-    fn from(error: write::WriteError) -> Self {
-        Self::Export(error.into())
-    }
-}
-
-impl From<read::ReadError> for KeepError {
-    fn from(error: read::ReadError) -> Self {
-        Self::Export(error.into())
-    }
-}
-
-/// Writes the copy.
+/// Writes the copy; returns its directory and the number of damaged lines left out.
 ///
 /// # Errors
 /// The run has not ended, a record is damaged, the copy exists, or it cannot be written.
-pub fn keep(run: &Path, options: KeepOptions<'_>) -> Result<KeptCopy, KeepError> {
+pub fn keep(run: &Path, options: KeepOptions<'_>) -> Result<(PathBuf, u64), KeepError> {
     let refuse = |reason| Err(KeepError::NotKept { run: run.to_path_buf(), reason });
     if read::summary(run)?.is_none() {
         return refuse("the run has not ended");
@@ -121,10 +100,10 @@ pub fn keep(run: &Path, options: KeepOptions<'_>) -> Result<KeptCopy, KeepError>
     if !run.join(layout::MEMORY).is_file() {
         return refuse("the run has no memory trace, from which the report is drawn; a kept result is not kept again");
     }
-    let path = options.parent.join(options.name);
+    let path = options.path.to_path_buf();
     let mut lines_left_out = 0;
     install(&path, options.replace, is_kept_run, |copy| {
-        lines_left_out = copy_files(run, copy, options.with_checkpoints)?;
+        lines_left_out = copy_files(run, copy)?;
         report::write(copy)?;
         name_final_place(copy, &path)?;
         let superfluous = [Some(sums::SUMS), Some(layout::MEMORY).filter(|_| !options.with_trace)];
@@ -135,7 +114,7 @@ pub fn keep(run: &Path, options: KeepOptions<'_>) -> Result<KeptCopy, KeepError>
         }
         Ok(())
     })?;
-    Ok(KeptCopy { path, lines_left_out })
+    Ok((path, lines_left_out))
 }
 
 /// Fills a temporary directory and puts it at `path`: half a copy would look like a result. An older copy is exchanged for
@@ -178,8 +157,7 @@ fn install(
 
 fn is_kept_run(copy: &Path) -> Result<(), String> {
     proof::manifest_of(copy, &[layout::SUMMARY]).map_err(|error| error.to_string())?;
-    let generated = [layout::MANIFEST, layout::REPORT, layout::MEMORY_EPOCHS, layout::RESOLVED];
-    proof::has_only(copy, &[RECORDS, TEXTS, LINES, &generated].concat(), &[layout::CHECKPOINTS])
+    proof::has_only(copy, &[RECORDS, TEXTS, LINES, OTHERS].concat(), &[layout::CHECKPOINTS])
 }
 
 fn is_kept_table(copy: &Path) -> Result<(), String> {
@@ -198,7 +176,7 @@ pub fn keep_table(sweep: &Path, options: KeepOptions<'_>) -> Result<PathBuf, Kee
         let reason = "the sweep has no table yet; `xrun sweep --collect` writes it";
         return Err(KeepError::NotKept { run: sweep.to_path_buf(), reason });
     }
-    let path = options.parent.join(options.name);
+    let path = options.path.to_path_buf();
     install(&path, options.replace, is_kept_table, |copy| {
         let mut table = read_record(&sweep.join(layout::TABLE_JSON))?;
         let here = std::env::current_dir().map_or_else(|_| String::new(), |path| path.display().to_string());
@@ -209,7 +187,7 @@ pub fn keep_table(sweep: &Path, options: KeepOptions<'_>) -> Result<PathBuf, Kee
 }
 
 /// Writes the files of the copy; returns the number of damaged lines, which are left out.
-fn copy_files(run: &Path, copy: &Path, with_checkpoints: bool) -> Result<u64, KeepError> {
+fn copy_files(run: &Path, copy: &Path) -> Result<u64, KeepError> {
     let mut manifest = read::manifest(run)?;
     let text = if run.join(layout::RESOLVED).exists() { resolved::read_text(run)? } else { String::new() };
     let mut experiment: Value = toml::from_str(checksum::without_checksum(&text)).unwrap_or_default();
@@ -231,9 +209,6 @@ fn copy_files(run: &Path, copy: &Path, with_checkpoints: bool) -> Result<u64, Ke
             toml::to_string(&experiment).unwrap_or_default()
         };
         write::replace(&copy.join(layout::RESOLVED), &checksum::text(&text))?;
-    }
-    if with_checkpoints && run.join(layout::CHECKPOINTS).is_dir() {
-        copy_directory(&run.join(layout::CHECKPOINTS), &copy.join(layout::CHECKPOINTS))?;
     }
     write::replace_json(&copy.join(layout::MANIFEST), &anonymizer.manifest(manifest))?;
     for name in RECORDS.iter().filter(|name| run.join(name).exists()) {
@@ -279,7 +254,7 @@ fn read_record(path: &Path) -> Result<Value, ReadError> {
 }
 
 /// Copies a `.jsonl` file; returns the number of damaged lines, and the sums of the original and of the copy.
-fn copy_lines(from: &Path, to: &Path, anonymizer: &Anonymizer) -> Result<(u64, LineSum, LineSum), ExportError> {
+fn copy_lines(from: &Path, to: &Path, anonymizer: &Anonymizer) -> Result<(u64, LineSum, LineSum), KeepError> {
     let unreadable = |source| ReadError::File { path: from.to_path_buf(), source };
     let mut reader = io::BufReader::new(file::open(from).map_err(unreadable)?);
     let (mut left_out, mut before, mut after) = (0, LineSum::default(), LineSum::default());
@@ -308,22 +283,6 @@ fn copy_lines(from: &Path, to: &Path, anonymizer: &Anonymizer) -> Result<(u64, L
         }
     })?;
     Ok((left_out, before, after))
-}
-
-fn copy_directory(from: &Path, to: &Path) -> Result<(), ExportError> {
-    write::create_new_directory(to)?;
-    for entry in write::with_path(from, std::fs::read_dir(from))?.flatten() {
-        let (path, copy) = (entry.path(), to.join(entry.file_name()));
-        match write::with_path(&path, entry.file_type())? {
-            kind if kind.is_dir() => copy_directory(&path, &copy)?,
-            kind if kind.is_file() => {
-                let mut file = write::with_path(&path, file::open(&path))?;
-                write::replace_with(&copy, |out| io::copy(&mut file, out).map(drop))?;
-            }
-            _ => {}
-        }
-    }
-    Ok(())
 }
 
 /// Removes arguments, string values and environment of a command, and hooks; hyperparameters stay.
@@ -541,27 +500,14 @@ impl Anonymizer {
 /// Replaces a directory where it is not the beginning of another name.
 fn replace_directory(text: &str, path: &str, by: &str) -> String {
     let continues = |next: char| next.is_alphanumeric() || "_-".contains(next);
-    replace_where(text, path, by, |_, after| !after.starts_with(continues))
+    secrets::replace_where(text, path, by, |_, after| !after.starts_with(continues))
 }
 
 /// Replaces `word` where it is not part of a longer word.
 fn replace_word(text: &str, word: &str, mark: &str) -> String {
     let is_inside =
         |before: &str, after: &str| before.ends_with(char::is_alphanumeric) || after.starts_with(char::is_alphanumeric);
-    replace_where(text, word, mark, |before, after| !is_inside(before, after))
-}
-
-/// Replaces `part` where the text before, since the last `part`, and the text after it are accepted.
-fn replace_where(text: &str, part: &str, by: &str, accepts: impl Fn(&str, &str) -> bool) -> String {
-    let mut rest = text;
-    let mut replaced = String::new();
-    while let Some(at) = rest.find(part) {
-        let (before, after) = (&rest[..at], &rest[at + part.len()..]);
-        replaced.push_str(before);
-        replaced.push_str(if accepts(before, after) { by } else { part });
-        rest = after;
-    }
-    replaced + rest
+    secrets::replace_where(text, word, mark, |before, after| !is_inside(before, after))
 }
 
 #[cfg(test)]
@@ -569,8 +515,8 @@ mod tests {
     use super::*;
     use crate::report::sample::{PLAIN, finished};
 
-    fn options(parent: &Path) -> KeepOptions<'_> {
-        KeepOptions { parent, name: "trial", replace: false, with_trace: false, with_checkpoints: false }
+    fn options(path: &Path) -> KeepOptions<'_> {
+        KeepOptions { path, replace: false, with_trace: false }
     }
 
     #[test]
@@ -622,7 +568,7 @@ mod tests {
     fn a_copy_has_the_small_files_and_no_name_of_the_machine() {
         let results = tempfile::tempdir().unwrap();
         let run = finished(results.path(), PLAIN);
-        let kept = keep(&run, options(results.path())).unwrap().path;
+        let kept = keep(&run, options(&results.path().join("trial"))).unwrap().0;
         assert_eq!(kept, results.path().join("trial"));
         let manifest = read::manifest(&kept).unwrap();
         assert_eq!((manifest.host.name.as_str(), manifest.working_directory.as_str()), (HOST, PROJECT));
@@ -644,11 +590,12 @@ mod tests {
         let results = tempfile::tempdir().unwrap();
         let run = finished(results.path(), PLAIN);
         let parent = results.path().join("reference");
-        let once = options(&parent);
-        let kept = keep(&run, once).unwrap().path;
+        let (copy, again) = (parent.join("trial"), parent.join("again"));
+        let once = options(&copy);
+        let kept = keep(&run, once).unwrap().0;
         assert!(matches!(keep(&run, once), Err(KeepError::Exists { path }) if path == kept));
-        assert_eq!(keep(&run, KeepOptions { replace: true, ..once }).unwrap().path, kept);
-        assert!(matches!(keep(&kept, KeepOptions { name: "again", ..once }), Err(KeepError::NotKept { .. })));
+        assert_eq!(keep(&run, KeepOptions { replace: true, ..once }).unwrap().0, kept);
+        assert!(matches!(keep(&kept, KeepOptions { path: &again, ..once }), Err(KeepError::NotKept { .. })));
         let names = || std::fs::read_dir(&parent).unwrap().count();
         assert_eq!(names(), 1, "no temporary directory is left");
         // At each place where a kill could fall, there is a whole copy.
@@ -660,7 +607,7 @@ mod tests {
             is_kept_run(copy)
         };
         let files = |copy: &Path| {
-            copy_files(&run, copy, false)
+            copy_files(&run, copy)
                 .and_then(|_| Ok(write::with_path(copy, std::fs::remove_file(copy.join(layout::MEMORY)))?))
         };
         let fill = |copy: &Path| {

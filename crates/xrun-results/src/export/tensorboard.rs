@@ -10,11 +10,9 @@ use std::path::{Path, PathBuf};
 use super::ExportError;
 use crate::event_file::masked_crc32c;
 use crate::format::{MemoryLine, MetricsLine};
-use crate::read;
-use crate::read::ReadError;
+use crate::read::{self, ReadError, Skipped};
 use crate::resolved;
 use crate::secrets;
-use crate::verdict::LineDamage;
 use xrun_core::files::{layout, sums, write};
 
 /// Maximum number of tags; each is a chart.
@@ -24,29 +22,12 @@ const TAG_BYTES_MAX: usize = 200;
 /// File name. TensorBoard looks for `tfevents`; the constant rest makes a second export into the run replace the first.
 const FILE: &str = "events.out.tfevents.0000000000.xrun";
 
-/// An event file that was written.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExportedEvents {
-    /// Path of the file.
-    pub path: PathBuf,
-    /// Number of events.
-    pub events: u64,
-    /// Number of tags.
-    pub tags: usize,
-    /// Number of damaged lines left out.
-    pub lines_left_out: u64,
-    /// Files whose lines are not those that were written.
-    pub line_damage: Vec<LineDamage>,
-    /// Tags beyond [`TAGS_MAX`], or too long, were left out.
-    pub tags_left_out: bool,
-}
-
-/// Writes the event file of a run into an existing directory; only that in the run itself is replaced. `started`: start of the run in
-/// seconds since 1970.
+/// Writes the event file of a run into an existing directory, and returns its path; only that in the run itself is replaced.
+/// `started`: start of the run in seconds since 1970.
 ///
 /// # Errors
 /// There are no metrics, or the file cannot be written.
-pub fn export(run: &Path, output: &Path, started: f64) -> Result<ExportedEvents, ExportError> {
+pub fn export(run: &Path, output: &Path, started: f64) -> Result<(PathBuf, WrittenEvents), ExportError> {
     let path = output.join(FILE);
     let own = output == run.join(layout::EXPORT);
     match own {
@@ -57,79 +38,49 @@ pub fn export(run: &Path, output: &Path, started: f64) -> Result<ExportedEvents,
         Err(error) if error.is_missing() => String::new(),
         text => secrets::mask_experiment(&text?).into_owned(),
     };
-    let mut failed = None;
-    let mut counts = Counts::default();
-    let replaced = write::replace_with(&path, |file| {
-        let mut events = EventFile { file, counts: Counts::default() };
+    let (metrics, samples) = (read::metrics(run)?, read::memory(run).into_iter().flatten());
+    let mut written = WrittenEvents::default();
+    write::replace_with(&path, |file| {
+        let mut events = EventFile { file, written: WrittenEvents::default() };
         events.version(started)?;
         events.text(started, "experiment", &format!("```toml\n{experiment}\n```"))?;
-        let fed = feed(run, started, &mut events);
-        counts = std::mem::take(&mut events.counts);
-        fed.map_err(|error| match error {
-            FeedError::Write(error) => error,
-            FeedError::Read(error) => {
-                failed = Some(error);
-                io::ErrorKind::Other.into()
-            }
-        })
-    });
-    if let Some(error) = failed {
-        return Err(error.into());
-    }
-    replaced?;
+        feed(metrics, samples, started, &mut events)?;
+        written = events.written;
+        Ok(())
+    })?;
     if own {
         sums::record(output, &[FILE]);
     }
-    let Counts { events, tags, lines_left_out, line_damage, tags_left_out } = counts;
-    Ok(ExportedEvents { path, events, tags: tags.len(), lines_left_out, line_damage, tags_left_out })
-}
-
-enum FeedError {
-    Read(ReadError),
-    Write(io::Error),
-}
-
-impl From<io::Error> for FeedError {
-    fn from(error: io::Error) -> Self {
-        Self::Write(error)
-    }
+    Ok((path, written))
 }
 
 /// Merges the lines of both files by step. Metrics have no clock: they get the time of the newest memory sample
 /// before them.
-fn feed(run: &Path, started: f64, events: &mut EventFile<impl Write>) -> Result<(), FeedError> {
+fn feed(
+    metrics: impl Iterator<Item = Result<MetricsLine, ReadError>>,
+    samples: impl Iterator<Item = Result<MemoryLine, ReadError>>,
+    started: f64,
+    events: &mut EventFile<impl Write>,
+) -> io::Result<()> {
     let mut clock = WallClock { started, wall: started, segment_offset: 0.0, segment: 0 };
-    let mut samples = read::memory(run).ok().into_iter().flatten().peekable();
-    for line in read::metrics(run).map_err(FeedError::Read)? {
-        let line = match line {
-            Ok(line) => line,
-            Err(ReadError::Content { .. }) => {
-                events.counts.lines_left_out += 1;
-                continue;
-            }
-            Err(ReadError::Lines { damage, .. }) => {
-                events.counts.line_damage.push(damage);
-                continue;
-            }
-            Err(error) => return Err(FeedError::Read(error)),
+    let mut samples = samples.peekable();
+    for line in metrics.map(Some).chain([None]) {
+        let step = match &line {
+            Some(Ok(line)) => line.step(),
+            Some(Err(_)) => 0,
+            None => u64::MAX,
         };
-        while samples.peek().is_some_and(|sample| sample.as_ref().map_or(true, |sample| sample.step <= line.step())) {
-            match samples.next() {
-                Some(Ok(sample)) => events.sample(clock.wall_time(&sample), &sample)?,
-                Some(Err(ReadError::Content { .. })) => events.counts.lines_left_out += 1,
-                Some(Err(ReadError::Lines { damage, .. })) => events.counts.line_damage.push(damage),
-                // Reading on would repeat the same error forever.
-                _ => break,
+        while let Some(sample) = samples.next_if(|sample| sample.as_ref().map_or(true, |sample| sample.step <= step)) {
+            match sample {
+                Ok(sample) => events.sample(clock.wall_time(&sample), &sample)?,
+                Err(error) => events.written.skipped.add(error),
             }
         }
-        events.scalars(clock.wall, line.step(), &line_scalars(&line))?;
-    }
-    for sample in samples {
-        match sample {
-            Ok(sample) => events.sample(clock.wall_time(&sample), &sample)?,
-            Err(ReadError::Content { .. }) => events.counts.lines_left_out += 1,
-            Err(ReadError::Lines { damage, .. }) => events.counts.line_damage.push(damage),
-            Err(_) => break,
+        match line {
+            Some(Ok(line)) => events.scalars(clock.wall, line.step(), &line_scalars(&line))?,
+            Some(Err(error @ ReadError::File { .. })) => return Err(io::Error::other(error)),
+            Some(Err(error)) => events.written.skipped.add(error),
+            None => {}
         }
     }
     Ok(())
@@ -171,22 +122,24 @@ pub(super) fn line_scalars(line: &MetricsLine) -> BTreeMap<String, f64> {
     found
 }
 
-/// Counts of the events written.
+/// Events that were written.
 #[derive(Debug, Default)]
-pub(super) struct Counts {
+pub struct WrittenEvents {
+    /// Number of events.
     pub events: u64,
-    /// At most [`TAGS_MAX`].
-    tags: BTreeSet<String>,
-    lines_left_out: u64,
-    line_damage: Vec<LineDamage>,
-    tags_left_out: bool,
+    /// Tags, at most [`TAGS_MAX`].
+    pub tags: BTreeSet<String>,
+    /// Lines that were left out.
+    pub skipped: Skipped,
+    /// Tags beyond [`TAGS_MAX`], or too long, were left out.
+    pub tags_left_out: bool,
 }
 
 /// Event file; each event is one write.
 #[derive(Debug)]
 pub(super) struct EventFile<W> {
     pub file: W,
-    pub counts: Counts,
+    pub written: WrittenEvents,
 }
 
 impl<W: Write> EventFile<W> {
@@ -248,12 +201,12 @@ impl<W: Write> EventFile<W> {
     pub fn scalars(&mut self, wall: f64, step: u64, values: &BTreeMap<String, f64>) -> io::Result<()> {
         let mut all = Vec::with_capacity(values.len());
         for (tag, number) in values {
-            if !self.counts.tags.contains(tag) {
-                if tag.len() > TAG_BYTES_MAX || self.counts.tags.len() >= TAGS_MAX {
-                    self.counts.tags_left_out = true;
+            if !self.written.tags.contains(tag) {
+                if tag.len() > TAG_BYTES_MAX || self.written.tags.len() >= TAGS_MAX {
+                    self.written.tags_left_out = true;
                     continue;
                 }
-                self.counts.tags.insert(tag.clone());
+                self.written.tags.insert(tag.clone());
             }
             let mut value = ProtobufMessage::default();
             value.bytes(1, tag.as_bytes()).float(2, *number as f32);
@@ -272,7 +225,7 @@ impl<W: Write> EventFile<W> {
     }
 
     fn record(&mut self, event: &ProtobufMessage) -> io::Result<()> {
-        self.counts.events += 1;
+        self.written.events += 1;
         let length = (event.0.len() as u64).to_le_bytes();
         let (length_checksum, checksum) = (masked_crc32c(&length).to_le_bytes(), masked_crc32c(&event.0).to_le_bytes());
         self.file.write_all(&[&length[..], &length_checksum, &event.0, &checksum].concat())

@@ -9,8 +9,7 @@ use xrun_verdict::{Context, LineDamage, Thresholds, Verdict, Watch};
 use super::command::CommandJudge;
 use super::sample::{declared, sample};
 use crate::format::{MemoryLine, PlanFile};
-use crate::read;
-use crate::read::ReadError;
+use crate::read::{self, ReadError, Skipped};
 use crate::resolved;
 use crate::watched::WatchSettings;
 use xrun_core::experiment::Experiment;
@@ -73,39 +72,36 @@ pub fn context(plan: &PlanFile, experiment: &Experiment) -> Context {
 /// Judges the samples of an experiment's run.
 fn run(run: &Path, experiment: &Experiment) -> Result<Verdict, VerdictError> {
     let plan = read::plan(run)?;
-    let mut watch = Watch::new(context(&plan, experiment));
-    let damaged = for_each_sample(&run.join(layout::MEMORY), |line| watch.add(&sample(&line)))?;
-    Ok(damaged.annotate(watch.verdict()))
+    watch_samples(&run.join(layout::MEMORY), context(&plan, experiment))
+}
+
+fn watch_samples(path: &Path, context: Context) -> Result<Verdict, VerdictError> {
+    let mut watch = Watch::new(context);
+    let skipped = for_each_sample(path, |line| watch.add(&sample(&line)))?;
+    Ok(with_skipped(watch.verdict(), skipped, path))
 }
 
 /// Judges a `memory.jsonl` without a plan.
 fn trace(path: &Path) -> Result<Verdict, VerdictError> {
-    let TraceExtent { steps, of_command } = trace_extent(path)?;
-    if of_command {
-        return judge_command_samples(path, &WatchSettings::default());
+    let (mut first, mut last, mut of_command) = (u64::MAX, 0_u64, false);
+    for_each_sample(path, |line| {
+        (first, last) = (first.min(line.step), last.max(line.step));
+        of_command |= line.processes.is_some();
+    })?;
+    match of_command {
+        true => judge_command_samples(path, &WatchSettings::default()),
+        false => watch_samples(path, Context { steps: last.saturating_sub(first), ..Context::default() }),
     }
-    let mut watch = Watch::new(Context { steps, ..Context::default() });
-    let damaged = for_each_sample(path, |line| watch.add(&sample(&line)))?;
-    Ok(damaged.annotate(watch.verdict()))
 }
 
-/// Count of damaged lines of a trace that were left out.
-struct DamagedLines {
-    file: String,
-    lines: u64,
-    /// Difference from the lines that were written.
-    damage: Option<LineDamage>,
-}
-
-impl DamagedLines {
-    /// Adds the damage to the verdict.
-    fn annotate(self, mut verdict: Verdict) -> Verdict {
-        if self.lines > 0 {
-            let lines = pluralize(self.lines, "damaged line");
-            verdict.message = format!("{}; skipped {lines} of {}", verdict.message, self.file);
-        }
-        add_damage(verdict, self.damage.into_iter().collect())
+/// Adds the damage of a trace to its verdict.
+fn with_skipped(mut verdict: Verdict, skipped: Skipped, path: &Path) -> Verdict {
+    if skipped.lines > 0 {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        let (lines, file) = (pluralize(skipped.lines, "damaged line"), printable::line(&name, NAME_CHARACTERS_MAX));
+        verdict.message = format!("{}; skipped {lines} of {file}", verdict.message);
     }
+    add_damage(verdict, skipped.damage.into_iter().collect())
 }
 
 /// Adds damage of lines to a verdict and to its message.
@@ -118,45 +114,30 @@ pub fn add_damage(mut verdict: Verdict, line_damage: Vec<LineDamage>) -> Verdict
 /// Calls `with` for each sample of a trace. Damaged lines are counted and skipped, unless all are damaged. Lines in
 /// the wrong order are an error: each one is intact, but the verdict could be another. Where the lines are known not to be
 /// those that were written, that is the error.
-fn for_each_sample(path: &Path, mut handle: impl FnMut(MemoryLine)) -> Result<DamagedLines, VerdictError> {
-    let (mut lines, mut damage, mut line_damage, mut disorder, mut before) = (0, None, None, None, None);
-    for line in read::memory_file(path)? {
-        let line = match line {
-            Ok(line) => line,
-            Err(error @ ReadError::Content { .. }) => {
-                lines += 1;
-                damage.get_or_insert(error);
-                continue;
-            }
-            Err(ReadError::Lines { damage, .. }) => {
-                line_damage = Some(damage);
-                continue;
-            }
-            Err(error) => return Err(error.into()),
-        };
-        if disorder.is_some() {
-            continue;
-        }
+fn for_each_sample(path: &Path, mut handle: impl FnMut(MemoryLine)) -> Result<Skipped, VerdictError> {
+    let (mut disorder, mut before) = (None, None);
+    let mut skipped = read::for_each(Ok(read::memory_file(path)?), |line: MemoryLine| {
         let now = (line.segment, line.step);
-        if let Some((segment, step)) = before.replace(now).filter(|before| now < *before) {
-            let (process, later) = now;
-            let message = format!(
-                "lines are out of order: step {later} of process {process} follows step {step} of process {segment}"
-            );
-            disorder = Some(ReadError::content(path, &message));
-            continue;
+        match before.replace(now) {
+            _ if disorder.is_some() => {}
+            Some(earlier) if now < earlier => {
+                let ((process, later), (segment, step)) = (now, earlier);
+                let message = format!(
+                    "lines are out of order: step {later} of process {process} follows step {step} of process {segment}"
+                );
+                disorder = Some(ReadError::content(path, &message));
+            }
+            _ => handle(line),
         }
-        handle(line);
-    }
-    match (damage.filter(|_| before.is_none()).or(disorder), line_damage) {
+    });
+    let error = skipped.error.take().or(skipped.first.take().filter(|_| before.is_none())).or(disorder);
+    match (error, skipped.damage.take()) {
+        (Some(error @ ReadError::File { .. }), _) => Err(error.into()),
         (error, Some(damage)) if error.is_some() || before.is_none() => {
             Err(ReadError::Lines { path: path.to_path_buf(), damage }.into())
         }
         (Some(error), _) => Err(error.into()),
-        (None, damage) => {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            Ok(DamagedLines { file: printable::line(&name, NAME_CHARACTERS_MAX), lines, damage })
-        }
+        (None, damage) => Ok(Skipped { damage, ..skipped }),
     }
 }
 
@@ -165,25 +146,8 @@ const NAME_CHARACTERS_MAX: usize = 100;
 /// Judges the samples of a watched command.
 fn judge_command_samples(path: &Path, watched: &WatchSettings) -> Result<Verdict, VerdictError> {
     let mut command = CommandJudge::new(watched);
-    let damaged = for_each_sample(path, |line| command.add(&line))?;
-    Ok(damaged.annotate(command.verdict()))
-}
-
-/// Extent of a trace.
-struct TraceExtent {
-    /// Difference between the largest and the smallest step.
-    steps: u64,
-    /// The samples are from a watched command.
-    of_command: bool,
-}
-
-fn trace_extent(path: &Path) -> Result<TraceExtent, VerdictError> {
-    let (mut first, mut last, mut of_command) = (u64::MAX, 0, false);
-    for_each_sample(path, |line| {
-        (first, last) = (first.min(line.step), last.max(line.step));
-        of_command |= line.processes.is_some();
-    })?;
-    Ok(TraceExtent { steps: last.saturating_sub(first), of_command })
+    let skipped = for_each_sample(path, |line| command.add(&line))?;
+    Ok(with_skipped(command.verdict(), skipped, path))
 }
 
 /// Judges what a path names: a run directory, a `memory.jsonl`, or a trace of another tool, for which `asked` selects

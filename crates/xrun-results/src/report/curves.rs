@@ -1,20 +1,18 @@
 //! Curves of a page, read from `metrics.jsonl` in one pass.
 //!
 //! Caps: [`KINDS_MAX`] kinds of steps and [`METRICS_MAX`] metrics, each with series as `series` bounds them: at most
-//! 64 * 48 KB for metrics, 64 * 64 KB for means over episodes, 2 * 6 * 48 KB for losses; sums of epochs and stages as
-//! `epochs` and `stages` bound them.
+//! 64 * 64 KB for metrics, 2 * 6 * 48 KB for losses; sums of epochs and stages as `periods` bounds them.
 
 use std::collections::BTreeMap;
 
-use super::epochs::EpochLosses;
+use super::periods::Periods;
 use super::series::ThinnedSeries;
-use super::stages::Stages;
 use crate::format::{MetricsLine, PlanFile};
 use crate::judge::{add_metrics, training_context};
 use crate::loss;
 use crate::loss::{KindLoss, OTHER_KINDS};
-use crate::read::ReadError;
-use crate::verdict::{LineDamage, TrainingVerdict};
+use crate::read::{self, Skipped};
+use crate::verdict::TrainingVerdict;
 use crate::view::RunView;
 use xrun_core::task::metric::Interval;
 use xrun_verdict::training::{TrainingEnd, TrainingWatch};
@@ -37,7 +35,7 @@ pub struct LossCurve {
 }
 
 /// Curves and last values of `metrics.jsonl`.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct Curves {
     /// Loss curves, at most [`KINDS_MAX`].
     pub losses: Vec<LossCurve>,
@@ -49,26 +47,18 @@ pub struct Curves {
     pub gradient_norm: ThinnedSeries,
     /// Running median of the gradient norm.
     pub gradient_norm_median: ThinnedSeries,
-    /// Validation metrics, at most [`METRICS_MAX`].
-    pub metrics: Vec<(String, ThinnedSeries)>,
-    /// Metrics that are means over episodes; each point carries the half width of its interval, 0 if it has none.
-    pub means: Vec<(String, ThinnedSeries<f64>)>,
+    /// Validation metrics, at most [`METRICS_MAX`]. Each point carries the half width of its interval, 0 if it has none.
+    pub metrics: Vec<(String, ThinnedSeries<f64>)>,
     /// Intervals of the last validation.
     pub intervals: BTreeMap<String, Interval>,
     /// Number of steps over which losses are averaged.
     pub averaging_window: f64,
     /// Newest step.
     pub last_step: Option<u64>,
-    /// Number of damaged lines.
-    pub damaged_lines: u64,
-    /// Difference from the lines that were written.
-    pub line_damage: Option<LineDamage>,
-    /// Reason why the file, or the rest of it, cannot be read.
-    pub read_error: Option<String>,
-    /// Mean loss of each epoch.
-    pub(super) epoch_losses: EpochLosses,
-    /// Stages of the training, without their memory.
-    pub(super) stages: Stages,
+    /// Damage of the file.
+    pub skipped: Skipped,
+    /// Epochs and stages of the training, without their memory.
+    pub(super) periods: [Periods; 2],
     watch: TrainingWatch,
 }
 
@@ -78,23 +68,11 @@ impl Curves {
         let plan = run.plan();
         let mut curves = Self {
             averaging_window: loss::averaging_window(plan.and_then(PlanFile::known_steps)),
-            stages: Stages::new(plan.map_or(&[], |plan| &plan.stages)),
+            periods: [Periods::epochs(), Periods::stages(plan.map_or(&[], |plan| &plan.stages))],
             watch: TrainingWatch::new(training_context(plan)),
             ..Self::default()
         };
-        match run.metrics_lines() {
-            Err(error) => curves.read_error = (!error.is_missing()).then(|| error.to_string()),
-            Ok(lines) => {
-                for line in lines {
-                    match line {
-                        Ok(line) => curves.add(line),
-                        Err(ReadError::Content { .. }) => curves.damaged_lines += 1,
-                        Err(ReadError::Lines { damage, .. }) => curves.line_damage = Some(damage),
-                        Err(error) => curves.read_error = Some(error.to_string()),
-                    }
-                }
-            }
-        }
+        curves.skipped = read::for_each(run.metrics_lines(), |line| curves.add(line));
         curves
     }
 
@@ -103,12 +81,16 @@ impl Curves {
         (!self.watch.is_empty()).then(|| self.watch.verdict(end))
     }
 
+    /// Curve of a metric.
+    pub fn metric(&self, name: &str) -> Option<&ThinnedSeries<f64>> {
+        self.metrics.iter().find(|(known, _)| known == name).map(|(_, series)| series)
+    }
+
     fn add(&mut self, line: MetricsLine) {
         self.last_step = self.last_step.max(Some(line.step()));
         let x = line.step() as f64;
         add_metrics(&mut self.watch, &line);
-        self.stages.add_metrics(&line);
-        self.epoch_losses.add(&line);
+        self.periods.iter_mut().for_each(|periods| periods.add_metrics(&line));
         match line {
             MetricsLine::Train { batch, loss, learning_rate, gradient_norm, gradient_norm_median, .. } => {
                 self.learning_rate.add(x, learning_rate.unwrap_or(f64::NAN), ());
@@ -126,7 +108,7 @@ impl Curves {
             MetricsLine::Validation { metrics, intervals, .. } => {
                 for (name, value) in metrics {
                     let value = value.unwrap_or(f64::NAN);
-                    self.add_mean(&name, x, value, intervals.get(&name));
+                    let half_width = intervals.get(&name).map_or(0.0, |interval| interval.half_width);
                     let known = self.metrics.iter().position(|(known, _)| *known == name);
                     let at = match known {
                         Some(at) => at,
@@ -136,25 +118,11 @@ impl Curves {
                         }
                         None => continue,
                     };
-                    self.metrics[at].1.add(x, value, ());
+                    self.metrics[at].1.add(x, value, if half_width.is_finite() { half_width } else { 0.0 });
                 }
                 self.intervals = intervals.into_iter().take(METRICS_MAX).collect();
             }
         }
-    }
-
-    fn add_mean(&mut self, name: &str, x: f64, value: f64, interval: Option<&Interval>) {
-        let known = self.means.iter().position(|(known, _)| known == name);
-        let at = match (known, interval) {
-            (Some(at), _) => at,
-            (None, Some(_)) if self.means.len() < METRICS_MAX => {
-                self.means.push((name.to_owned(), ThinnedSeries::default()));
-                self.means.len() - 1
-            }
-            (None, _) => return,
-        };
-        let half_width = interval.map_or(0.0, |interval| interval.half_width);
-        self.means[at].1.add(x, value, if half_width.is_finite() { half_width } else { 0.0 });
     }
 
     fn loss_curve(&mut self, kind: String) -> &mut LossCurve {

@@ -1,7 +1,7 @@
 //! Evaluation as text.
 
 use super::formatting::number;
-use super::width::table;
+use super::table::Table;
 use crate::evaluation::Evaluation;
 use xrun_core::printable;
 use xrun_core::task::metric::PlannedMetric;
@@ -30,8 +30,6 @@ pub fn text(evaluation: &Evaluation, width: Option<usize>) -> String {
         })
         .collect();
     let header = ["metric", "direction", ">value", "95 %", ">in training"];
-    let nonempty: Vec<usize> = (0..header.len()).filter(|&at| rows.iter().any(|row| !row[at].is_empty())).collect();
-    let rows: Vec<Vec<String>> = rows.iter().map(|row| nonempty.iter().map(|&at| row[at].clone()).collect()).collect();
     let data = if evaluation.same_data { "the data of the run" } else { "other data than the run's" };
     let run = format!("{}/{}", name(&evaluation.experiment), name(&evaluation.run));
     let after = xrun_core::units::pluralize(evaluation.step, "step");
@@ -39,6 +37,6 @@ pub fn text(evaluation: &Evaluation, width: Option<usize>) -> String {
         "{run} after {after}, on {data}, {}: {}\n{}",
         evaluation.device,
         seconds(evaluation.seconds),
-        table(&nonempty.iter().map(|&at| header[at]).collect::<Vec<_>>(), &rows, width)
+        Table::new(&header, rows).text(width)
     )
 }

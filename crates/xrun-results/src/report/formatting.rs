@@ -118,6 +118,22 @@ pub fn utc_time(text: &str) -> String {
     }
 }
 
+/// Formats a line of CSV (RFC 4180) without formulas.
+pub fn csv_line(cells: impl IntoIterator<Item = String>) -> String {
+    let mut line = csv::Writer::from_writer(Vec::new());
+    // Writing to memory cannot fail, and text stays valid UTF-8.
+    let _ = line.write_record(cells.into_iter().map(|cell| without_formula(cell).into_bytes()));
+    String::from_utf8(line.into_inner().unwrap_or_default()).unwrap_or_default()
+}
+
+/// Marks a text that a spreadsheet would execute as a text, by an apostrophe. Numbers stay.
+fn without_formula(cell: String) -> String {
+    match cell.starts_with(['=', '+', '-', '@', '\t', '\r']) && cell.parse::<f64>().is_err() {
+        true => format!("'{cell}"),
+        false => cell,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -129,5 +145,11 @@ mod tests {
         assert_eq!([1.0, 2.5, 4.0].map(epochs), ["1 epoch", "2.5 epochs", "4 epochs"]);
         assert_eq!([0.0, 1023.0, 1536.0, 3e8].map(bytes), ["0 B", "1023 B", "1.5 KiB", "286 MiB"]);
         assert_eq!([0.000_21, 0.0042, 0.43, 185.0].map(duration), ["210 µs", "4.2 ms", "430 ms", "3 min 05 s"]);
+    }
+
+    #[test]
+    fn no_cell_is_a_formula() {
+        let cells = ["=HYPERLINK(\"x\")", "-1.5", "-rf", "a=b", "@x", "+1e3"].map(str::to_owned);
+        assert_eq!(csv_line(cells), "\"'=HYPERLINK(\"\"x\"\")\",-1.5,'-rf,a=b,'@x,+1e3\n");
     }
 }

@@ -1,7 +1,6 @@
 //! Output of `xrun ls`.
 
 use serde_json::{Value, json};
-use unicode_width::UnicodeWidthStr;
 
 use super::formatting::{number, utc_time};
 pub use super::width::columns_within;
@@ -40,16 +39,11 @@ pub fn text(runs: &[RunView], width: Option<usize>) -> String {
 const FORKS_MAX: usize = 20;
 
 fn row(run: &RunView) -> Vec<String> {
-    let steps = match (run.steps(), run.steps_planned()) {
-        (Some(step), Some(planned)) if step != planned => format!("{step}/{planned}"),
-        (Some(step), _) => step.to_string(),
-        (None, _) => "-".into(),
-    };
     vec![
         printable::line(&run.run, 28),
         printable::line(&run.experiment, 20),
         run.state().label().to_owned(),
-        steps,
+        run.steps_text(),
         run.loss().map_or("-".into(), |(kind, loss)| {
             format!("{} {}", number(loss), printable::line(kind, 10)).trim_end().to_owned()
         }),
@@ -92,28 +86,4 @@ pub fn json(runs: &[RunView]) -> Value {
         })
     };
     Value::Array(runs.iter().map(object).collect())
-}
-
-/// Table with two spaces between columns, measured in terminal cells. A column whose title begins with `>` is
-/// right-aligned.
-pub fn columns(header: &[&str], rows: &[Vec<String>]) -> String {
-    let width = |column: usize| {
-        let title = header[column].trim_start_matches('>').width();
-        rows.iter().map(|row| row[column].width()).max().unwrap_or(0).max(title)
-    };
-    let widths: Vec<usize> = (0..header.len()).map(width).collect();
-    let mut text = String::new();
-    let mut line = |cells: Vec<&str>| {
-        let padded = cells.iter().enumerate().map(|(column, cell)| {
-            let space = " ".repeat(widths[column] - cell.width());
-            if header[column].starts_with('>') { format!("{space}{cell}") } else { format!("{cell}{space}") }
-        });
-        text.push_str(padded.collect::<Vec<_>>().join("  ").trim_end());
-        text.push('\n');
-    };
-    line(header.iter().map(|title| title.trim_start_matches('>')).collect());
-    for row in rows {
-        line(row.iter().map(String::as_str).collect());
-    }
-    text
 }

@@ -4,22 +4,20 @@
 //! what is held of them is capped in [`series`], whatever the length of the run.
 
 pub mod axes;
-pub mod brief;
 pub mod compare;
 pub mod curves;
-pub mod epochs;
 pub mod evaluation;
 pub mod formatting;
-pub mod groups;
 pub mod listing;
 pub mod page;
+pub mod periods;
 pub mod plots;
 pub mod reproduction;
 pub mod result;
 pub mod run_report;
 pub mod series;
-pub mod stages;
 pub mod summary;
+pub mod table;
 pub mod trace;
 pub mod verdict;
 pub mod width;
@@ -70,9 +68,8 @@ pub enum ReportError {
     Write(#[from] WriteError),
 }
 
-/// Writes `report.html` and `memory_epochs.csv` into the run's directory, each replaced as a
-/// whole. Results are often kept without metrics and trace: then an existing page is left alone and the memory tables
-/// are not written. Returns descriptions of what could not be read.
+/// Writes `report.html` into the run's directory, replaced as a whole. Results are often kept without metrics and trace: then
+/// an existing page is left alone. Returns descriptions of what could not be read.
 pub fn write(run: &Path) -> Result<Vec<String>, ReportError> {
     write_view(&run_report::open(run)?)
 }
@@ -92,28 +89,21 @@ pub fn write_view(report: &RunView) -> Result<Vec<String>, ReportError> {
         return Err(ReportError::NothingToDrawFrom { path, missing: missing.join(" and no ") });
     }
     let is_running = *report.state() == RunState::Running;
-    if !is_running || GENERATED.iter().any(|name| sums::has(run, name)) {
-        sums::remove(run, &GENERATED);
+    if !is_running || sums::has(run, layout::REPORT) {
+        sums::remove(run, &[layout::REPORT]);
     }
     write::replace(&run.join(layout::REPORT), page::html(report).as_bytes())?;
-    if has(run, layout::MEMORY) && report.trace().read_error.is_none() {
-        epochs::write(report)?;
-    }
-    // A running run maintains its list of checksums itself and adds these files when it ends.
+    // A running run maintains its list of checksums itself and adds the page when it ends.
     if !is_running {
-        sums::record(run, &GENERATED);
+        sums::record(run, &[layout::REPORT]);
     }
     Ok(damage(report).map(str::to_owned).collect())
 }
 
-/// Files that a report generates.
-const GENERATED: [&str; 2] = [layout::REPORT, layout::MEMORY_EPOCHS];
-
-/// Damage without that of files that are generated again.
+/// Damage without that of the page, which is generated again.
 fn damage(report: &RunView) -> impl Iterator<Item = &str> {
-    let generated = GENERATED.map(|name| report.path.join(name).to_string_lossy().into_owned());
-    let is_generated = move |damage: &str| generated.iter().any(|path| damage.starts_with(path));
-    report.damage().iter().map(String::as_str).filter(move |damage| !is_generated(damage))
+    let page = report.path.join(layout::REPORT).to_string_lossy().into_owned();
+    report.damage().iter().map(String::as_str).filter(move |damage| !damage.starts_with(&page))
 }
 
 fn has(run: &Path, name: &str) -> bool {

@@ -79,9 +79,7 @@ impl Curve {
         let points = series.points().iter().map(|point| (point.x, point.y)).collect();
         Some(Self { name: printable::line(name, 60), points, colour, shape, numbers })
     }
-}
 
-impl Curve {
     /// Returns `true` if the curve is listed in the table.
     fn is_listed(&self) -> bool {
         !matches!(self.shape, CurveStyle::Faint | CurveStyle::Dots | CurveStyle::Band { .. })
@@ -133,11 +131,8 @@ impl Plot {
     /// number says more.
     pub fn fitted(title: &str, x: (&'static str, AxisUnit), y_unit: AxisUnit, curves: Vec<Curve>) -> Option<Self> {
         let points = || curves.iter().flat_map(|curve| &curve.points);
-        let range = |values: &mut dyn Iterator<Item = f64>| {
-            values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)))
-        };
-        let x_range = range(&mut points().map(|point| point.0));
-        let (low, high) = range(&mut points().map(|point| point.1));
+        let x_range = range(points().map(|point| point.0));
+        let (low, high) = range(points().map(|point| point.1));
         if !(x_range.0.is_finite() && low.is_finite()) {
             return None;
         }
@@ -189,17 +184,15 @@ impl Plot {
     }
 
     /// Minimum and maximum y over all curves.
-    pub fn y_range(&self) -> (f64, f64) {
-        let points = self.curves.iter().flat_map(|curve| &curve.points);
-        points.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), point| (low.min(point.1), high.max(point.1)))
+    fn y_range(&self) -> (f64, f64) {
+        range(self.curves.iter().flat_map(|curve| &curve.points).map(|point| point.1))
     }
 
     /// Makes the y axis logarithmic if all values are positive and those of the listed curves span more than a factor
     /// of [`LOG_FROM`]; adds a sentence to the caption.
     pub fn logarithmic_if_far_apart(self) -> Self {
         let listed = self.curves.iter().filter(|curve| curve.is_listed()).flat_map(|curve| &curve.points);
-        let range = |(low, high): (f64, f64), point: &(f64, f64)| (low.min(point.1), high.max(point.1));
-        let (low, high) = listed.fold((f64::INFINITY, 0.0), range);
+        let (low, high) = range(listed.map(|point| point.1));
         match self.y_range().0 > 0.0 && high > LOG_FROM * low {
             true => {
                 let caption = format!("{} The axis is logarithmic.", self.caption);
@@ -210,48 +203,23 @@ impl Plot {
     }
 
     /// Makes the y axis logarithmic; all values must be positive.
-    pub fn on_logarithmic_y(self) -> Self {
+    fn on_logarithmic_y(self) -> Self {
         let (low, high) = self.y_range();
         Self { y: (low / 1.15, high * 1.15), log_y: true, ..self }
     }
 
     /// Makes the x axis logarithmic; all values must be positive.
     pub fn on_logarithmic_x(self) -> Self {
-        let xs = || self.curves.iter().flat_map(|curve| &curve.points).map(|point| point.0);
-        let (low, high) = (xs().fold(f64::INFINITY, f64::min), xs().fold(f64::NEG_INFINITY, f64::max));
+        let (low, high) = range(self.curves.iter().flat_map(|curve| &curve.points).map(|point| point.0));
         Self { x: (low / 1.1, high * 1.1), log_x: true, ..self }
     }
 
-    fn scale_x(&self, x: f64) -> f64 {
-        if self.log_x { x.max(f64::MIN_POSITIVE).log10() } else { x }
-    }
-
-    fn scale_y(&self, y: f64) -> f64 {
-        if self.log_y { y.max(f64::MIN_POSITIVE).log10() } else { y }
-    }
-
     fn x_ticks(&self) -> Vec<(f64, String)> {
-        match self.log_x {
-            true => axes::logarithmic_ticks(self.x_unit, self.x.0, self.x.1),
-            false => axes::ticks(self.x_unit, self.x.0, self.x.1, if self.half { 3 } else { 5 }),
-        }
+        ticks(self.x_unit, self.x, self.log_x, if self.half { 3 } else { 5 })
     }
 
     fn y_ticks(&self) -> Vec<(f64, String)> {
-        match self.log_y {
-            true => axes::logarithmic_ticks(self.y_unit, self.y.0, self.y.1),
-            false => axes::ticks(self.y_unit, self.y.0, self.y.1, 4),
-        }
-    }
-
-    /// Names of the logarithmic axes, for the script.
-    fn logarithmic_axes(&self) -> &'static str {
-        match (self.log_x, self.log_y) {
-            (true, true) => "x y",
-            (true, false) => "x",
-            (false, true) => "y",
-            (false, false) => "",
-        }
+        ticks(self.y_unit, self.y, self.log_y, 4)
     }
 
     /// Text alternative for screen readers.
@@ -270,9 +238,9 @@ impl Plot {
 
     /// HTML of the figure.
     pub fn figure(&self) -> Markup {
-        let percent = |low: f64, high: f64, value: f64| format!("{:.2}%", 100.0 * (value - low) / (high - low));
-        let left = |x: f64| percent(self.scale_x(self.x.0), self.scale_x(self.x.1), self.scale_x(x));
-        let bottom = |y: f64| percent(self.scale_y(self.y.0), self.scale_y(self.y.1), self.scale_y(y));
+        let left = |x: f64| format!("{:.2}%", 100.0 * place(x, self.x, self.log_x));
+        let bottom = |y: f64| format!("{:.2}%", 100.0 * place(y, self.y, self.log_y));
+        let logarithmic = if self.log_x { "x " } else { "" }.to_owned() + if self.log_y { "y" } else { "" };
         html! {
             figure.plot.half[self.half] {
                 h3 { (self.title) }
@@ -285,8 +253,8 @@ impl Plot {
                     }
                     svg viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) preserveAspectRatio="none" role="img"
                         aria-label=(self.text_alternative()) data-x=(format!("{} {}", self.x.0, self.x.1))
-                        data-y=(format!("{} {}", self.y.0, self.y.1)) data-log=(self.logarithmic_axes())
-                        data-units=(format!("{} {}", unit_name(self.x_unit), unit_name(self.y_unit)))
+                        data-y=(format!("{} {}", self.y.0, self.y.1)) data-log=(logarithmic.trim_end())
+                        data-units=(format!("{:?} {:?}", self.x_unit, self.y_unit).to_lowercase())
                         data-label=(self.x_label) {
                         (self.drawing())
                     }
@@ -343,14 +311,12 @@ impl Plot {
 
     /// Distance from the left edge of the drawing.
     fn place_x(&self, x: f64) -> i64 {
-        let (left, right) = (self.scale_x(self.x.0), self.scale_x(self.x.1));
-        (f64::from(WIDTH) * (self.scale_x(x) - left) / (right - left)).round() as i64
+        (f64::from(WIDTH) * place(x, self.x, self.log_x)).round() as i64
     }
 
     /// Distance from the top edge of the drawing.
     fn place_y(&self, y: f64) -> i64 {
-        let (bottom, top) = (self.scale_y(self.y.0), self.scale_y(self.y.1));
-        (f64::from(HEIGHT) * (top - self.scale_y(y).clamp(bottom, top)) / (top - bottom)).round() as i64
+        (f64::from(HEIGHT) * (1.0 - place(y.clamp(self.y.0, self.y.1), self.y, self.log_y))).round() as i64
     }
 
     fn place(&self, point: &(f64, f64)) -> String {
@@ -406,31 +372,19 @@ impl Plot {
     }
 }
 
-/// Small curve without axes, with its ends as text; `None` with fewer than two points. Numbers that are positive and far
-/// apart are logarithmic; sizes are not, because growth would look like a bound.
-pub fn sparkline(name: &str, unit: AxisUnit, series: &ThinnedSeries) -> Option<Markup> {
-    let curve = Curve::from_series(name, series, 1, CurveStyle::Line)?;
-    let name = printable::line(name, 24);
-    let plot = Plot::fitted(&name, ("", AxisUnit::Number), unit, vec![curve])?;
-    let plot = if unit == AxisUnit::Number { plot.logarithmic_if_far_apart() } else { plot };
-    let [first, _, highest, last] = plot.curves[0].numbers.map(|number| axes::value(unit, number));
-    let peak = if highest == first || highest == last { String::new() } else { format!(", peak {highest}") };
-    Some(html! {
-        figure.spark {
-            div.chart { svg viewBox=(format!("0 0 {WIDTH} {HEIGHT}")) preserveAspectRatio="none" role="img"
-                aria-label=(plot.text_alternative()) { polyline.line.c1 points=(plot.line(&plot.curves[0].points)) { } } }
-            figcaption { b { (name) } " " (first) " → " (last) (peak) }
-        }
-    })
+/// Position of a value on an axis, from 0 to 1.
+fn place(value: f64, (low, high): (f64, f64), log: bool) -> f64 {
+    let scaled = |value: f64| if log { value.max(f64::MIN_POSITIVE).log10() } else { value };
+    (scaled(value) - scaled(low)) / (scaled(high) - scaled(low))
 }
 
-/// Name of a unit, for the script.
-fn unit_name(unit: AxisUnit) -> &'static str {
-    match unit {
-        AxisUnit::Number => "number",
-        AxisUnit::Bytes => "bytes",
-        AxisUnit::Seconds => "seconds",
-    }
+fn ticks(unit: AxisUnit, (low, high): (f64, f64), log: bool, ticks_min: usize) -> Vec<(f64, String)> {
+    if log { axes::logarithmic_ticks(unit, low, high) } else { axes::ticks(unit, low, high, ticks_min) }
+}
+
+/// Lowest and highest of some values.
+fn range(values: impl Iterator<Item = f64>) -> (f64, f64) {
+    values.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), value| (low.min(value), high.max(value)))
 }
 
 /// SVG path; empty without steps.

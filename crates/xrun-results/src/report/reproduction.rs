@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use super::formatting::number;
-use super::listing::columns;
+use super::summary::labelled;
+use super::table::Table;
 use crate::reproduction::{Agreement, EnvironmentChange, Reproduction};
 use xrun_core::printable;
 
@@ -14,28 +15,20 @@ const VALUE_CHARACTERS_MAX: usize = 60;
 
 /// Conclusion and evidence. Ends with a line break.
 pub fn text(reproduction: &Reproduction) -> String {
-    let mut text = String::new();
-    let mut line = |label: &str, value: &str| {
-        let _ = writeln!(text, "{label:<14}{}", printable::line(value, 400));
+    let tolerance = match reproduction.tolerance {
+        0.0 => "none (compared bit for bit)".to_owned(),
+        share => format!("mean difference of each number at most {} of its mean size", number(share)),
     };
-    line("run", &reproduction.original);
-    line("reproduction", &reproduction.reproduction);
-    line("result", &format!("{}: {}", reproduction.agreement.label(), reproduction.message));
-    match reproduction.tolerance {
-        0.0 => line("tolerance", "none (compared bit for bit)"),
-        share => {
-            line("tolerance", &format!("mean difference of each number at most {} of its mean size", number(share)))
-        }
-    }
-    for note in &reproduction.notes {
-        line("note", note);
-    }
-    for change in &reproduction.changes {
-        line("changed", &self::change(change));
-    }
-    for reason in &reproduction.not_deterministic {
-        line("not exact", reason);
-    }
+    let mut lines = vec![
+        ("run", reproduction.original.clone()),
+        ("reproduction", reproduction.reproduction.clone()),
+        ("result", format!("{}: {}", reproduction.agreement.label(), reproduction.message)),
+        ("tolerance", tolerance),
+    ];
+    lines.extend(reproduction.notes.iter().map(|note| ("note", note.clone())));
+    lines.extend(reproduction.changes.iter().map(|change| ("changed", self::change(change))));
+    lines.extend(reproduction.not_deterministic.iter().map(|reason| ("not exact", reason.clone())));
+    let mut text = labelled(&lines, None);
     if reproduction.agreement != Agreement::Identical && reproduction.values_different > 0 {
         text.push('\n');
         text.push_str(&series(reproduction));
@@ -66,10 +59,11 @@ fn series(reproduction: &Reproduction) -> String {
             ]
         })
         .collect();
-    let mut text =
-        columns(&["number", ">differ", ">mean size", ">mean difference", ">relative", ">largest difference"], &rows);
-    if all.len() > rows.len() {
-        let _ = writeln!(text, "and {} more", all.len() - rows.len());
+    let header = ["number", ">differ", ">mean size", ">mean difference", ">relative", ">largest difference"];
+    let more = all.len() - rows.len();
+    let mut text = Table::new(&header, rows).text(None);
+    if more > 0 {
+        let _ = writeln!(text, "and {more} more");
     }
     text
 }

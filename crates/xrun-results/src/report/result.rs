@@ -2,7 +2,6 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 
 use super::formatting::number;
 use super::series::ThinnedSeries;
@@ -10,22 +9,13 @@ use crate::loss::KindLoss;
 use crate::view::RunView;
 use xrun_core::files::layout;
 use xrun_core::task::metric::{Direction, Interval, PlannedMetric};
+use xrun_core::units::Bytes;
 
 /// Values of a validation metric.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetricResult {
-    /// Name of the metric.
-    pub name: String,
-    /// Unit; empty if it has none or the plan does not describe the metric.
-    pub unit: String,
-    /// Direction in which it is better; `None` if neither is or the plan does not describe it.
-    pub direction: Option<Direction>,
-    /// Title of its figure; the metric's name if the plan does not describe it.
-    pub family: String,
-    /// Name of its curve in the figure of its family.
-    pub line: String,
-    /// Description; empty if the plan does not describe it.
-    pub about: String,
+    /// Its description; that of a metric without a plan has only the name.
+    pub planned: PlannedMetric,
     /// Value before training.
     pub before: Option<f64>,
     /// Value of the last validation after a step.
@@ -41,7 +31,7 @@ pub struct MetricResult {
 impl MetricResult {
     /// Formats a value, with its unit if that is `%`.
     pub fn value(&self, value: f64) -> String {
-        format!("{}{}", number(value), PlannedMetric::percent(&self.unit))
+        format!("{}{}", number(value), PlannedMetric::percent(&self.planned.unit))
     }
 }
 
@@ -53,59 +43,16 @@ pub fn intervals_note(metrics: &[MetricResult]) -> Option<String> {
     Some(format!("±: 95 % confidence interval of the mean over {count} episodes (Student's t, independent episodes)"))
 }
 
-/// Line with a metric before and after training and its best checkpoint; `None` if it was not measured.
-fn metric_line(
-    run: &Path,
-    name: &str,
-    unit: &str,
-    [before, after]: [Option<f64>; 2],
-    best: Option<(f64, u64)>,
-) -> Option<String> {
-    let value = |value: f64| format!("{}{}", number(value), PlannedMetric::percent(unit));
-    let mut line = match (before, after) {
-        (Some(before), Some(after)) => format!("{name} {} -> {}", value(before), value(after)),
-        (None, Some(after)) => format!("{name} {}", value(after)),
-        (Some(before), None) => return Some(format!("{name} {} before training, not measured since", value(before))),
-        (None, None) => return None,
-    };
-    if let Some((best, step)) = best {
-        line.push_str(&format!(", best {} after step {step}", value(best)));
-        let directory = layout::checkpoint(run, step);
-        if directory.is_dir() {
-            let directory = directory.strip_prefix(run).unwrap_or(&directory).display().to_string();
-            line.push_str(&format!(" ({directory})"));
-        }
-    }
-    Some(line)
-}
-
 /// Maximum number of kinds of steps listed.
 const KINDS_SHOWN: usize = 4;
-
-/// Line such as `loss detection 8.676 -> 1.724, triplet 0.31 -> 0.02 (moving average over 24 steps)`, most steps
-/// first.
-fn loss_line(losses: &[KindLoss], over: f64) -> Option<String> {
-    let shown = losses.iter().take(KINDS_SHOWN).map(|loss| {
-        let kind = if losses.len() == 1 { String::new() } else { format!("{} ", loss.kind) };
-        format!("{kind}{} -> {}", number(loss.first), number(loss.last))
-    });
-    let shown: Vec<String> = shown.collect();
-    let more = losses.len() - shown.len();
-    let more = if more > 0 { format!(" and {more} more kinds") } else { String::new() };
-    let over = number(over);
-    (!shown.is_empty()).then(|| format!("loss {}{more} (moving average over {over} steps)", shown.join(", ")))
-}
-
-fn most_steps_first(losses: &[KindLoss]) -> Vec<KindLoss> {
-    let mut losses: Vec<KindLoss> = losses.iter().filter(|loss| loss.steps > 0).cloned().collect();
-    losses.sort_by_key(|loss| Reverse(loss.steps));
-    losses
-}
 
 impl RunView {
     /// Loss of each kind of step, the kind with the most steps first.
     pub fn losses(&self) -> Vec<KindLoss> {
-        most_steps_first(self.final_summary().map_or_else(|| &self.curves().by_kind, |summary| &summary.losses))
+        let losses = self.final_summary().map_or_else(|| &self.curves().by_kind, |summary| &summary.losses);
+        let mut losses: Vec<KindLoss> = losses.iter().filter(|loss| loss.steps > 0).cloned().collect();
+        losses.sort_by_key(|loss| Reverse(loss.steps));
+        losses
     }
 
     /// Name of the metric that selects the best checkpoint.
@@ -114,17 +61,54 @@ impl RunView {
         planned.or_else(|| Some(self.summary()?.best.as_ref()?.metric.as_str()))
     }
 
-    /// Result lines: `map50 0 -> 0.4974, best 0.5111 after step 441 (checkpoints/step_00000441)` and `loss …`.
-    pub fn result_lines(&self) -> Vec<String> {
-        let loss = loss_line(&self.losses(), self.curves().averaging_window);
-        self.result_line().into_iter().chain(loss).collect()
+    /// Line such as `detection 8.676 -> 1.724, triplet 0.31 -> 0.02 (moving average over 24 steps)`, most steps first.
+    pub fn loss_line(&self) -> Option<String> {
+        let losses = self.losses();
+        let shown = losses.iter().take(KINDS_SHOWN).map(|loss| {
+            let kind = if losses.len() == 1 { String::new() } else { format!("{} ", loss.kind) };
+            format!("{kind}{} -> {}", number(loss.first), number(loss.last))
+        });
+        let more = losses.len().saturating_sub(KINDS_SHOWN);
+        let more = if more > 0 { format!(" and {more} more kinds") } else { String::new() };
+        let shown = shown.collect::<Vec<_>>().join(", ");
+        let over = number(self.curves().averaging_window);
+        (!shown.is_empty()).then(|| format!("{shown}{more} (moving average over {over} steps)"))
     }
 
-    /// Line with the metric that selects the best checkpoint.
+    /// Line with the metric that selects the best checkpoint: `map50 0 -> 0.4974, best 0.5111 after step 441
+    /// (checkpoints/step_00000441)`.
     pub fn result_line(&self) -> Option<String> {
         let metrics = self.metrics();
         let metric = metrics.iter().find(|metric| metric.selects_best)?;
-        metric_line(&self.path, &metric.name, &metric.unit, [metric.before, metric.after], metric.best)
+        let (name, value) = (&metric.planned.name, |value: f64| metric.value(value));
+        let mut line = match (metric.before, metric.after) {
+            (Some(before), Some(after)) => format!("{name} {} -> {}", value(before), value(after)),
+            (None, Some(after)) => format!("{name} {}", value(after)),
+            (before, None) => return Some(format!("{name} {} before training, not measured since", value(before?))),
+        };
+        if let Some((best, step)) = metric.best {
+            line.push_str(&format!(", best {} after step {step}", value(best)));
+            let directory = layout::checkpoint(&self.path, step);
+            if directory.is_dir() {
+                let directory = directory.strip_prefix(&self.path).unwrap_or(&directory).display().to_string();
+                line.push_str(&format!(" ({directory})"));
+            }
+        }
+        Some(line)
+    }
+
+    /// Peaks of memory: `heap 54.8 MiB (34.4 MiB at the end), RSS 98.2 MiB`.
+    pub fn memory_line(&self) -> String {
+        let memory = self.memory();
+        let heap =
+            format!("{} {} ({} at the end)", self.heap_label(), Bytes(memory.heap_peak), Bytes(memory.heap_at_end));
+        let others = [
+            ("RSS", memory.rss_peak),
+            ("device in use", memory.device_in_use_peak),
+            ("device reserved", memory.device_reserved_peak),
+        ];
+        let others = others.into_iter().filter_map(|(name, peak)| Some(format!("{name} {}", Bytes(peak?))));
+        std::iter::once(heap).chain(others).collect::<Vec<_>>().join(", ")
     }
 
     /// Validation metrics by family: first the family of the metric that selects the best checkpoint, then in the
@@ -135,38 +119,26 @@ impl RunView {
             None => &self.curves().intervals,
         };
         let measured = |(name, before, after): (String, Option<f64>, Option<f64>)| {
-            let planned = self.planned(&name);
-            let interval = intervals.get(&name).copied().filter(|_| after.is_some());
-            let direction = planned.and_then(|metric| metric.direction);
-            let text = |field: fn(&PlannedMetric) -> &String, otherwise: &str| {
-                planned.map_or(otherwise, |metric| field(metric)).to_owned()
-            };
+            let planned = self.plan().and_then(|plan| plan.metrics.iter().find(|metric| metric.name == name)).cloned();
+            let unknown = || PlannedMetric { direction: None, ..PlannedMetric::plain(&name, Direction::Higher) };
+            let planned = planned.unwrap_or_else(unknown);
             MetricResult {
-                unit: text(|metric| &metric.unit, ""),
-                family: text(|metric| &metric.family, &name),
-                line: text(|metric| &metric.line, &name),
-                about: text(|metric| &metric.about, ""),
-                direction,
                 before,
                 after,
-                interval,
-                best: direction.and_then(|direction| self.best_value(&name, direction)),
+                interval: intervals.get(&name).copied().filter(|_| after.is_some()),
+                best: planned.direction.and_then(|direction| self.best_value(&name, direction)),
                 selects_best: self.best_by() == Some(&name),
-                name,
+                planned,
             }
         };
         let mut metrics: Vec<MetricResult> = self.first_and_last().into_iter().map(measured).collect();
-        metrics.sort_by_cached_key(|metric| self.metric_sort_key(&metric.name));
+        metrics.sort_by_cached_key(|metric| self.metric_sort_key(&metric.planned.name));
         metrics
-    }
-
-    fn planned(&self, name: &str) -> Option<&PlannedMetric> {
-        self.plan()?.metrics.iter().find(|metric| metric.name == name)
     }
 
     /// Sort key of a metric: its family, whether it selects the best checkpoint, and its index in the plan. Metrics
     /// that are not in the plan come last.
-    pub fn metric_sort_key(&self, name: &str) -> (usize, bool, usize) {
+    fn metric_sort_key(&self, name: &str) -> (usize, bool, usize) {
         let plan = self.plan().map_or(&[][..], |plan| &plan.metrics);
         let chosen = |name: &str| self.best_by() == Some(name);
         let Some(at) = plan.iter().position(|metric| metric.name == name) else { return (usize::MAX, true, 0) };
@@ -183,8 +155,7 @@ impl RunView {
         if let Some(best) = recorded {
             return Some((best.value, best.step));
         }
-        let (_, series) = self.curves().metrics.iter().find(|(known, _)| known == name)?;
-        let trained = series.points().into_iter().filter(|point| point.x > 0.0);
+        let trained = self.curves().metric(name)?.points().into_iter().filter(|point| point.x > 0.0);
         let best = trained.reduce(|best, point| if direction.replaces(point.y, best.y) { point } else { best })?;
         Some((best.y, best.x as u64))
     }
@@ -202,8 +173,8 @@ impl RunView {
                 .map(|name| (name.clone(), value(&summary.metrics_first, name), value(after, name)))
                 .collect();
         }
-        let before = |series: &ThinnedSeries| series.first.filter(|point| point.x == 0.0).map(|point| point.y);
-        let after = |series: &ThinnedSeries| series.last.filter(|point| point.x > 0.0).map(|point| point.y);
+        let before = |series: &ThinnedSeries<f64>| series.first.filter(|point| point.x == 0.0).map(|point| point.y);
+        let after = |series: &ThinnedSeries<f64>| series.last.filter(|point| point.x > 0.0).map(|point| point.y);
         (self.curves().metrics.iter()).map(|(name, series)| (name.clone(), before(series), after(series))).collect()
     }
 }

@@ -1,5 +1,7 @@
 //! Tests of the results of a run.
 
+use std::path::Path;
+
 use super::*;
 use crate::format::{Best, Outcome, Summary};
 use crate::read;
@@ -43,7 +45,7 @@ fn after_is_never_the_validation_from_before_training() {
     let metrics = open(&run).unwrap().metrics();
     assert!(metrics.iter().any(|metric| metric.before.is_some()));
     assert!(metrics.iter().all(|metric| metric.after.is_none()), "{metrics:?}");
-    insta::assert_snapshot!(open(&run).unwrap().result_lines()[0]);
+    insta::assert_snapshot!(open(&run).unwrap().result_line().unwrap());
 }
 
 #[test]
@@ -51,10 +53,13 @@ fn the_result_line_names_an_existing_best_checkpoint() {
     let results = tempfile::tempdir().unwrap();
     let run = finished(results.path(), PLAIN);
     change(&run, |summary| summary.best = Some(Best { metric: "map_50".into(), value: 0.5111, step: 150 }));
-    let without_checkpoint = open(&run).unwrap().result_lines();
+    let lines = || {
+        let view = open(&run).unwrap();
+        [view.result_line().unwrap(), view.loss_line().unwrap()].join("\n")
+    };
+    let without_checkpoint = lines();
     std::fs::create_dir_all(layout::checkpoint(&run, 150)).unwrap();
-    let result = open(&run).unwrap().result_lines();
-    insta::assert_snapshot!([without_checkpoint, result].concat().join("\n"));
+    insta::assert_snapshot!([without_checkpoint, lines()].join("\n"));
 }
 
 #[test]
@@ -65,7 +70,7 @@ fn the_family_of_the_selecting_metric_comes_first() {
     plan.best_by = Some("embedding_margin".into());
     write::replace_json(&run.join(layout::PLAN), &plan).unwrap();
     let metrics = open(&run).unwrap().metrics();
-    let names: Vec<&str> = metrics.iter().map(|metric| metric.name.as_str()).collect();
+    let names: Vec<&str> = metrics.iter().map(|metric| metric.planned.name.as_str()).collect();
     // The last two are not in the plan.
     assert_eq!(names, ["embedding_margin", "map_50", "map", "recall", "episode_map", "st_iou"]);
     assert!(metrics[0].selects_best && !metrics[1].selects_best);
@@ -81,7 +86,7 @@ fn a_metric_without_a_direction_has_no_best() {
     write::replace_json(&run.join(layout::PLAN), &plan).unwrap();
     let report = open(&run).unwrap();
     let metrics = report.metrics();
-    let metric = |name: &str| metrics.iter().find(|metric| metric.name == name).unwrap();
+    let metric = |name: &str| metrics.iter().find(|metric| metric.planned.name == name).unwrap();
     assert!(metric("recall").after.is_some() && metric("map").best.is_some(), "both were measured");
-    assert_eq!((metric("recall").direction, metric("recall").best), (None, None));
+    assert_eq!((metric("recall").planned.direction, metric("recall").best), (None, None));
 }

@@ -1,5 +1,6 @@
 //! Facts for the reports on a run.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use serde::Serialize;
@@ -10,12 +11,8 @@ use crate::index::RunState;
 use crate::read::ReadError;
 use crate::verdict::VerdictWord;
 use crate::view::RunView;
-use xrun_core::bounded::ledger::{OWNERS_MAX, Policy};
-use xrun_core::bounded::planned::MemoryKind;
+use xrun_core::bounded::ledger::Policy;
 use xrun_core::units::Bytes;
-
-/// Share of the training time up to which the cost of sampling needs no advice.
-const SAMPLING_SHARE_MAX: f64 = 0.02;
 
 /// Relative error from which a forecast needs an explanation.
 const FAR_OFF: f64 = 0.1;
@@ -25,9 +22,6 @@ const FAR_OFF: f64 = 0.1;
 pub struct BufferUsage {
     /// Name of the owner in the ledger.
     pub name: String,
-    /// Host or device memory; `None` if the plan does not list the buffer.
-    #[serde(skip)]
-    pub place: Option<MemoryKind>,
     /// Policy at the cap.
     pub policy: Option<Policy>,
     /// Cap in bytes.
@@ -63,19 +57,6 @@ pub fn suggestion_effect(post_mortem: &PostMortem, suggestion: &Suggestion) -> S
     }
 }
 
-/// Time of a part of the loop.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct PhaseTime {
-    /// Name of the phase.
-    pub name: String,
-    /// Total time in seconds.
-    pub seconds: f64,
-    /// Longest time in seconds; `None` if only a trace is known.
-    pub longest: Option<f64>,
-    /// Number of times it was entered; `None` if only a trace is known.
-    pub count: Option<u64>,
-}
-
 /// View of a run for a report. Damaged files are skipped and listed in its `damage`.
 ///
 /// # Errors
@@ -103,39 +84,26 @@ impl RunView {
 
     /// All buffers, the largest first.
     pub fn buffers(&self) -> Vec<BufferUsage> {
-        let mut buffers: Vec<BufferUsage> = Vec::new();
-        let at =
-            |name: &str, buffers: &mut Vec<BufferUsage>| match buffers.iter().position(|buffer| buffer.name == name) {
-                Some(at) => Some(at),
-                None if buffers.len() < 2 * OWNERS_MAX => {
-                    buffers.push(BufferUsage { name: name.to_owned(), ..BufferUsage::default() });
-                    Some(buffers.len() - 1)
-                }
-                None => None,
-            };
+        let mut buffers: BTreeMap<&str, BufferUsage> = BTreeMap::new();
         for owner in self.plan().into_iter().flat_map(|plan| &plan.owners) {
-            if let Some(at) = at(&owner.name, &mut buffers) {
-                let buffer = &mut buffers[at];
-                (buffer.place, buffer.policy) = (Some(owner.place), Some(owner.policy));
-                buffer.cap_bytes = Some(owner.bytes);
-                buffer.because.clone_from(&owner.because);
-            }
+            let buffer = buffers.entry(&owner.name).or_default();
+            (buffer.policy, buffer.cap_bytes) = (Some(owner.policy), Some(owner.bytes));
+            buffer.because.clone_from(&owner.because);
         }
         for owner in self.summary().into_iter().flat_map(|summary| &summary.owners) {
-            if let Some(at) = at(&owner.name, &mut buffers) {
-                let buffer = &mut buffers[at];
-                (buffer.policy, buffer.cap_bytes) = (Some(owner.policy), Some(owner.cap_bytes));
-                buffer.peak_bytes = Some(owner.peak_bytes);
-            }
+            let buffer = buffers.entry(&owner.name).or_default();
+            (buffer.policy, buffer.cap_bytes) = (Some(owner.policy), Some(owner.cap_bytes));
+            buffer.peak_bytes = Some(owner.peak_bytes);
         }
         // A killed run has only samples, taken between steps: a buffer that was empty in all of them may have held
         // something in between.
         for (name, &peak) in self.trace().owner_names.iter().zip(&self.trace().owner_peaks) {
-            if let Some(at) = at(name, &mut buffers) {
-                buffers[at].peak_bytes = buffers[at].peak_bytes.max(Some(peak).filter(|peak| *peak > 0));
-            }
+            let buffer = buffers.entry(name).or_default();
+            buffer.peak_bytes = buffer.peak_bytes.max(Some(peak).filter(|peak| *peak > 0));
         }
-        buffers.sort_by(|a, b| b.peak_bytes.cmp(&a.peak_bytes).then_with(|| a.name.cmp(&b.name)));
+        let named = |(name, buffer): (&str, BufferUsage)| BufferUsage { name: name.to_owned(), ..buffer };
+        let mut buffers: Vec<BufferUsage> = buffers.into_iter().map(named).collect();
+        buffers.sort_by(|a, b| b.peak_bytes.cmp(&a.peak_bytes));
         buffers
     }
 
@@ -153,35 +121,17 @@ impl RunView {
         (memory.samples, memory.trace_seconds)
     }
 
-    /// Advice where sampling took more of the time than [`SAMPLING_SHARE_MAX`].
-    pub fn sampling_advice(&self) -> Option<&'static str> {
-        self.memory().trace_share.filter(|share| *share > SAMPLING_SHARE_MAX)?;
-        Some(match self.watched() {
-            Some(_) => "a longer `--every` costs less",
-            None => "a larger `memory.every_steps` costs less",
-        })
-    }
-
-    /// Parts of the loop, the slowest first. A summary covers only the last process, so those of a resumed run come
-    /// from its trace, if there is one.
-    pub fn phases(&self) -> Vec<PhaseTime> {
+    /// Seconds of each part of the loop, the slowest first. A summary covers only the last process, so those of a resumed run
+    /// come from its trace, if there is one.
+    pub fn phases(&self) -> Vec<(String, f64)> {
         let from_trace = self.processes() > 1 && !self.trace().phases.is_empty();
-        let mut phases: Vec<PhaseTime> = match self.final_summary().filter(|_| !from_trace) {
-            Some(summary) if !summary.phases.is_empty() => summary
-                .phases
-                .iter()
-                .map(|phase| PhaseTime {
-                    name: phase.name.clone(),
-                    seconds: phase.seconds,
-                    longest: Some(phase.longest),
-                    count: Some(phase.count),
-                })
-                .collect(),
-            _ => (self.trace().phases.iter())
-                .map(|(name, &seconds)| PhaseTime { name: name.clone(), seconds, longest: None, count: None })
-                .collect(),
+        let mut phases: Vec<(String, f64)> = match self.final_summary().filter(|_| !from_trace) {
+            Some(summary) if !summary.phases.is_empty() => {
+                summary.phases.iter().map(|phase| (phase.name.clone(), phase.seconds)).collect()
+            }
+            _ => self.trace().phases.clone().into_iter().collect(),
         };
-        phases.sort_by(|a, b| b.seconds.total_cmp(&a.seconds).then_with(|| a.name.cmp(&b.name)));
+        phases.sort_by(|a, b| b.1.total_cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
         phases
     }
 

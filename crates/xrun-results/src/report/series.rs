@@ -135,10 +135,11 @@ impl<T: Copy> ThinnedSeries<T> {
 }
 
 /// Marks on a time line, at most [`MARKS_MAX`]: beyond it every second one is dropped, repeatedly.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct TimeMarks<T> {
     marks: Vec<T>,
-    every: u64,
+    /// How often every second mark was dropped.
+    halved: u32,
     /// Number of marks added.
     pub count: u64,
 }
@@ -146,25 +147,19 @@ pub struct TimeMarks<T> {
 /// Maximum number of marks.
 pub const MARKS_MAX: usize = 400;
 
-impl<T> Default for TimeMarks<T> {
-    fn default() -> Self {
-        Self { marks: Vec::new(), every: 1, count: 0 }
-    }
-}
-
 impl<T> TimeMarks<T> {
     /// Adds a mark.
     pub fn add(&mut self, mark: T) {
-        if self.count.is_multiple_of(self.every) {
+        if self.count.is_multiple_of(self.every()) {
             if self.marks.len() == MARKS_MAX {
                 let mut keep = false;
                 self.marks.retain(|_| {
                     keep = !keep;
                     keep
                 });
-                self.every *= 2;
+                self.halved += 1;
             }
-            if self.count.is_multiple_of(self.every) {
+            if self.count.is_multiple_of(self.every()) {
                 self.marks.push(mark);
             }
         }
@@ -178,7 +173,7 @@ impl<T> TimeMarks<T> {
 
     /// Interval of the kept marks: 1 if all are kept, 2 for every second.
     pub fn every(&self) -> u64 {
-        self.every
+        1 << self.halved
     }
 }
 

@@ -1,14 +1,16 @@
-//! Output of `xrun show`.
+//! Facts on a run, from which `xrun show` and the page are made.
 
 use std::fmt::Write;
 
+use maud::{Markup, html};
 use serde_json::{Value, json};
 
 use super::formatting::{epochs, number, percent, signed_percent, utc_time};
 use super::result::{MetricResult, intervals_note};
 use super::run_report::suggestion_effect;
-use super::width::{columns_within, fold};
-use crate::format::Summary;
+use super::table::Table;
+use super::width::fold;
+use crate::format::{Manifest, Summary};
 use crate::read::{self, ReadError};
 use crate::view::RunView;
 use xrun_core::files::layout;
@@ -25,28 +27,69 @@ const BUFFERS_SHOWN: usize = 16;
 const PLANNED_SHOWN_MIN: u64 = 64 * 1024;
 /// Maximum length of a value.
 const LINE_CHARACTERS_MAX: usize = 400;
+/// Maximum number of lowered settings, and of reasons why data was left out.
+const LOWERED_MAX: usize = 16;
+/// Column at which values begin.
+const INDENT: usize = 14;
+/// Columns of tables that are left out in a narrow terminal, in this order.
+const OPTIONAL_COLUMNS: &[&str] = &["cap set by", "policy", "unit", "best", "of cap", "of total", "direction"];
 
 /// Text of about forty lines on a run, also a running, killed or damaged one, for a terminal of `width` characters.
 /// Ends with a line break.
 pub fn text(report: &RunView, width: Option<usize>) -> String {
-    printable::lines(&describe(report, width))
+    let mut text = labelled(&conclusion(report), width);
+    text.push_str(&labelled(&facts(report), width));
+    let without_trace = !report.path.join(layout::MEMORY).is_file();
+    if without_trace {
+        text.push_str(&labelled(&[("trace", format!("no {}", layout::MEMORY))], width));
+    }
+    for section in [metrics(report), planned(report), buffers(report), phases(report)] {
+        if !section.table.rows.is_empty() {
+            text.push('\n');
+            text.push_str(&section.table.text_within(width, OPTIONAL_COLUMNS));
+        }
+        let notes: Vec<(&str, String)> = section.notes.into_iter().map(|note| ("", note)).collect();
+        text.push_str(&labelled(&notes, width));
+    }
+    for periods in [&report.trace().epochs, &report.trace().stages].into_iter().filter(|periods| !periods.is_empty()) {
+        text.push('\n');
+        text.push_str(&periods.text(width));
+    }
+    text.push('\n');
+    text.push_str(&labelled(&files(report), width));
+    let damage: Vec<(&str, String)> = report.damage().iter().map(|damage| ("damaged", damage.clone())).collect();
+    text.push_str(&labelled(&damage, width));
+    printable::lines(&text)
+}
+
+/// Some ten lines of [`text`] (`xrun show --brief`).
+pub fn brief(report: &RunView, width: Option<usize>) -> String {
+    let mut lines = conclusion(report);
+    let is_brief = |(label, _): &(&str, String)| ["loss", "steps", "time", "memory", "run"].contains(label);
+    lines.extend(facts(report).into_iter().filter(is_brief));
+    lines.extend(files(report));
+    if let [first, others @ ..] = report.damage() {
+        let more = if others.is_empty() { String::new() } else { format!(" (and {} more)", others.len()) };
+        lines.push(("damaged", format!("{first}{more}")));
+    }
+    printable::lines(&labelled(&lines, width))
 }
 
 /// Facts about a run as JSON. Unknown values are `null`.
 pub fn json(report: &RunView) -> Result<Value, ReadError> {
     let metrics: serde_json::Map<String, Value> = (report.metrics().into_iter())
         .map(|metric| {
-            let MetricResult { name, unit, direction, before, after, interval, best, .. } = metric;
+            let MetricResult { planned, before, after, interval, best, .. } = metric;
             let best = best.map(|(value, step)| json!({ "value": value, "step": step }));
             let values = json!({
-                "before": before, "after": after, "interval": interval, "best": best, "unit": unit, "direction": direction,
+                "before": before, "after": after, "interval": interval, "best": best,
+                "unit": planned.unit, "direction": planned.direction,
             });
-            (name, values)
+            (planned.name, values)
         })
         .collect();
-    let losses: Vec<Value> = (report.losses().into_iter())
-        .map(|loss| json!({ "kind": loss.kind, "steps": loss.steps, "first": loss.first, "last": loss.last }))
-        .collect();
+    let phases: Vec<Value> =
+        (report.phases().into_iter()).map(|(name, seconds)| json!({ "name": name, "seconds": seconds })).collect();
     let ending = report.final_summary();
     Ok(json!({
         "experiment": report.experiment_name(),
@@ -55,9 +98,11 @@ pub fn json(report: &RunView) -> Result<Value, ReadError> {
         "state": report.state().label(),
         "message": report.message(),
         "exit_code": ending.map(|summary| summary.exit_code),
-        "started": report.manifest().map(|manifest| &manifest.started),
+        "started": report.started(),
         "resumed": report.manifest().map(|manifest| &manifest.resumed),
-        "parent": report.manifest().and_then(|manifest| manifest.parent.as_ref()),
+        "parent": report.parent(),
+        "watched": report.watched().is_some(),
+        "fingerprint": report.manifest().map(|manifest| &manifest.fingerprint),
         "device": report.manifest().map(|manifest| &manifest.device),
         "lowered": report.manifest().map(|manifest| &manifest.lowered),
         "steps": report.steps(),
@@ -65,10 +110,12 @@ pub fn json(report: &RunView) -> Result<Value, ReadError> {
         "seconds": report.seconds(),
         "steps_per_second": ending.and_then(|summary| summary.steps_per_second),
         "items_per_second": ending.and_then(|summary| summary.items_per_second),
-        "losses": losses,
+        "losses": report.losses(),
         "metrics": metrics,
         "best": ending.and_then(|summary| summary.best.as_ref()),
         "training": report.training(),
+        "verdict": report.verdict().map(|verdict| verdict.verdict),
+        "growing_owner": report.verdict().and_then(|verdict| verdict.owner.as_ref()),
         // Without a sample memory is unknown.
         "memory": Some(report.memory()).filter(|memory| memory.samples > 0),
         "plan_and_actual": ending.map(|summary| &summary.plan_and_actual),
@@ -76,7 +123,7 @@ pub fn json(report: &RunView) -> Result<Value, ReadError> {
         "allocations": read::allocations(&report.path)?,
         "explanation": report.explanation(),
         "buffers": report.buffers(),
-        "phases": report.phases(),
+        "phases": phases,
         "counters": ending.map(|summary| &summary.counters),
         "checkpoints": report.checkpoints(),
         "resumable": report.resumable(),
@@ -85,183 +132,72 @@ pub fn json(report: &RunView) -> Result<Value, ReadError> {
     }))
 }
 
-/// Lines of `label  value` to append to [`text`].
-pub fn labelled(lines: &[(&str, &str)], width: Option<usize>) -> String {
-    let mut page = Page { width, ..Page::default() };
-    lines.iter().for_each(|(label, value)| page.line(label, value));
-    page.text
-}
-
-/// Lines of `label  value`, and tables.
-#[derive(Default)]
-pub(super) struct Page {
-    pub(super) text: String,
-    pub(super) width: Option<usize>,
-}
-
-/// Maximum number of lowered settings listed.
-const LOWERED_MAX: usize = 16;
-/// Column at which values begin.
-const INDENT: usize = 14;
-
-/// Columns of tables that are left out in a narrow terminal, in this order.
-const OPTIONAL_COLUMNS: &[&str] = &["longest", "policy", "unit", "best", "of cap", "of total", "direction"];
-
-impl Page {
-    pub(super) fn line(&mut self, label: &str, value: &str) {
+/// Lines of `label  value`.
+pub fn labelled(lines: &[(&str, String)], width: Option<usize>) -> String {
+    let mut text = String::new();
+    for (label, value) in lines {
         let value = printable::line(value, LINE_CHARACTERS_MAX);
         let gap = if label.len() < INDENT { "" } else { "  " };
         let line = format!("{label:<INDENT$}{gap}{value}");
-        let _ = writeln!(self.text, "{}", fold(line.trim_end(), self.width, INDENT));
+        let _ = writeln!(text, "{}", fold(line.trim_end(), width, INDENT));
     }
-
-    /// Adds a table. A column whose title begins with `>` is aligned to the right.
-    fn table(&mut self, header: &[&str], rows: &[Vec<String>]) {
-        if rows.is_empty() {
-            return;
-        }
-        self.text.push('\n');
-        self.text.push_str(&columns_within(header, rows, self.width, OPTIONAL_COLUMNS));
-    }
+    text
 }
 
-fn describe(report: &RunView, width: Option<usize>) -> String {
-    let mut page = Page { width, ..Page::default() };
-    page.line("experiment", report.experiment_name());
-    if let Some(manifest) = report.manifest()
-        && !manifest.description.is_empty()
-    {
-        page.line("", manifest.description.lines().next().unwrap_or(""));
+/// Verdicts, outcome and main result, each with its label; what is wrong comes first.
+fn conclusion(report: &RunView) -> Vec<(&'static str, String)> {
+    let verdict = report.verdict().map(|verdict| format!("{}: {}", verdict.verdict.words(), verdict.message));
+    let training = report.training().map(|training| format!("{}: {}", training.verdict.words(), training.message));
+    let lines = [
+        ("verdict", verdict),
+        ("allocated in", read::allocations(&report.path).ok().flatten().and_then(|record| record.message())),
+        ("explanation", report.explanation().map(|explanation| explanation.message.clone())),
+        ("training", training),
+        ("outcome", Some(format!("{}: {}", report.state().label(), report.message()))),
+        ("result", report.result_line()),
+    ];
+    lines.into_iter().filter_map(|(label, value)| Some((label, value?))).collect()
+}
+
+/// Facts on a run, each with its label; a fact without a label belongs to the one before.
+pub(super) fn facts(report: &RunView) -> Vec<(&'static str, String)> {
+    let mut facts: Vec<(&str, String)> = Vec::new();
+    facts.extend(report.loss_line().map(|loss| ("loss", loss)));
+    progress(report, &mut facts);
+    let memory = report.memory();
+    if memory.samples > 0 {
+        facts.push(("memory", format!("at its peak {}", report.memory_line())));
     }
-    page.line("run", &report.path.display().to_string());
-    page.line("outcome", &format!("{}: {}", report.state().label(), report.message()));
-    if let Some(verdict) = report.verdict() {
-        page.line("verdict", &format!("{}: {}", verdict.verdict.words(), verdict.message));
-    }
-    if let Some(message) = read::allocations(&report.path).ok().flatten().and_then(|record| record.message()) {
-        page.line("allocated in", &message);
-    }
-    if let Some(explanation) = report.explanation() {
-        page.line("explanation", &explanation.message);
-    }
-    if let Some(training) = report.training() {
-        page.line("training", &format!("{}: {}", training.verdict.words(), training.message));
-    }
-    if let Some(result) = report.result_line() {
-        page.line("result", &result);
-    }
-    if let Some(manifest) = report.manifest() {
-        let device = &manifest.device;
-        let because = if device.because.is_empty() { String::new() } else { format!(" ({})", device.because) };
-        page.line("device", &format!("{}: {}{because}", device.chosen, device.name));
-        let resumed = match manifest.resumed.len() {
-            0 => String::new(),
-            1 => format!(", resumed {}", utc_time(&manifest.resumed[0])),
-            times => format!(", resumed {times} times"),
-        };
-        page.line("started", &format!("{}{resumed}", utc_time(&manifest.started)));
-        if let Some(parent) = &manifest.parent {
-            let changed = if parent.changed.is_empty() {
-                String::new()
-            } else {
-                format!("; changed: {}", parent.changed.join(", "))
-            };
-            page.line("fork of", &format!("{parent}{changed}"));
-        }
-        manifest.lowered.iter().take(LOWERED_MAX).for_each(|lowered| page.line("lowered", &lowered.to_string()));
-    }
-    progress(report, &mut page);
-    results(report, &mut page);
-    memory(report, &mut page);
+    let at_work = memory.gpu_utilisation_mean.map(|percent| format!("{percent:.0} % utilisation"));
+    let power = memory.gpu_power_mean.map(|watts| format!("{watts:.0} W"));
+    let load: Vec<String> = at_work.into_iter().chain(power).collect();
+    facts.extend((!load.is_empty()).then(|| ("GPU", format!("{} (means)", load.join(", ")))));
+    facts.extend(sampling(report).map(|sampling| ("sampling", sampling)));
     if let Some(watched) = report.watched() {
-        page.line("steps from", watched.step_source.as_deref().unwrap_or("none (judged by the clock)"));
-        if !watched.not_measured.is_empty() {
-            page.line("not measured", &watched.not_measured.join("; "));
-        }
+        facts.push(("steps from", watched.step_source.clone().unwrap_or("none (judged by the clock)".into())));
+        let not_measured = watched.not_measured.join("; ");
+        facts.extend((!not_measured.is_empty()).then_some(("not measured", not_measured)));
     }
     if let Some(post_mortem) = report.post_mortem() {
-        page.line("post-mortem", &post_mortem.message);
-        if let Some(growth) = &post_mortem.growth {
-            page.line("", &growth.message);
-        }
-        page.line("", &format!("outside all buffers: {}", Bytes(post_mortem.unattributed)));
-        for suggestion in &post_mortem.suggestions {
-            page.line(
-                "",
-                &format!("-s {}={} {}", suggestion.key, suggestion.value, suggestion_effect(post_mortem, suggestion)),
-            );
-        }
+        facts.push(("post-mortem", format!("{} at step {}", post_mortem.message, post_mortem.step)));
+        facts.extend(post_mortem.growth.iter().map(|growth| ("", growth.message.clone())));
+        facts.push(("", format!("outside all buffers: {}", Bytes(post_mortem.unattributed))));
+        facts.extend(post_mortem.suggestions.iter().map(|suggestion| {
+            let effect = suggestion_effect(post_mortem, suggestion);
+            ("", format!("-s {}={} {effect}", suggestion.key, suggestion.value))
+        }));
     }
-    memory_by_epoch(report, &mut page);
-    memory_by_stage(report, &mut page);
-    planned(report, &mut page);
-    buffers(report, &mut page);
-    phases(report, &mut page);
-    page.text.push('\n');
-    files(report, &mut page);
-    for damage in report.damage() {
-        page.line("damaged", damage);
+    if let Some(summary) = report.final_summary() {
+        demand(summary, &mut facts);
     }
-    page.text
+    if let Some(manifest) = report.manifest() {
+        origin(manifest, &mut facts);
+    }
+    facts.push(("run", report.path.display().to_string()));
+    facts
 }
 
-/// Checkpoints, path of the page, and the command that resumes the run.
-pub(super) fn files(report: &RunView, page: &mut Page) {
-    let steps = report.checkpoints().iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
-    let checkpoints = match report.checkpoints().len() {
-        0 if report.watched().is_some() => String::new(),
-        0 => "none".into(),
-        1 => format!("after step {steps}"),
-        _ => format!("after steps {steps}"),
-    };
-    if !checkpoints.is_empty() {
-        page.line("checkpoints", &checkpoints);
-    }
-    if let count @ 1.. = read::damaged_checkpoints(&report.path) {
-        let (checkpoints, name) = (pluralize(count, "damaged checkpoint"), layout::DAMAGED);
-        page.line("set aside", &format!("{checkpoints}, `{}/{name}*`; remove when of no use", layout::CHECKPOINTS));
-    }
-    let page_path = report.path.join(layout::REPORT);
-    let written = if page_path.is_file() {
-        String::new()
-    } else {
-        format!(" (not written yet; `{} export --to report` writes it)", invocation::program())
-    };
-    page.line("report", &format!("{}{written}", page_path.display()));
-    if report.resumable() {
-        let begins = if report.checkpoints().is_empty() { " (no checkpoint: starts again)" } else { "" };
-        page.line("resume", &format!("{} resume {}{begins}", invocation::program(), report.name()));
-    }
-}
-
-/// Memory by epoch or, without a trace, the path of `memory_epochs.csv`.
-fn memory_by_epoch(report: &RunView, page: &mut Page) {
-    let path = report.path.join(layout::MEMORY_EPOCHS);
-    if !report.path.join(layout::MEMORY).is_file() {
-        let instead = match path.is_file() {
-            true => format!("; memory by epoch: {}", path.display()),
-            false => String::new(),
-        };
-        page.line("trace", &format!("no {}{instead}", layout::MEMORY));
-        return;
-    }
-    let table = super::epochs::table(report, page.width);
-    if !table.is_empty() {
-        page.text.push('\n');
-        page.text.push_str(&table);
-    }
-}
-
-/// Memory by stage of the training, if the pipeline has stages.
-fn memory_by_stage(report: &RunView, page: &mut Page) {
-    let stages = report.stages().map(|stages| stages.text()).unwrap_or_default();
-    if !stages.is_empty() {
-        page.text.push('\n');
-        page.text.push_str(&stages);
-    }
-}
-
-pub(super) fn progress(report: &RunView, page: &mut Page) {
+fn progress(report: &RunView, facts: &mut Vec<(&'static str, String)>) {
     let ending = report.final_summary();
     let planned = report.steps_planned().filter(|planned| *planned > 0);
     let planned = planned.map_or(String::new(), |planned| format!(" of {planned}"));
@@ -270,173 +206,202 @@ pub(super) fn progress(report: &RunView, page: &mut Page) {
     let length = length.map_or(String::new(), |summary| format!(", {}", epochs(summary.epochs)));
     match report.steps() {
         None | Some(0) if report.watched().is_some() => {}
-        steps => page.line("steps", &format!("{}{planned}{length}", steps.unwrap_or(0))),
+        steps => facts.push(("steps", format!("{}{planned}{length}", steps.unwrap_or(0)))),
     }
     // Without validations and everything else between steps.
-    let rate = |what: &str, rate: Option<f64>| rate.map(|rate| format!("{} {what}/s", number(rate)));
-    let rates = |summary: &Summary| [rate("steps", summary.steps_per_second), rate("items", summary.items_per_second)];
-    let rates: Vec<String> = ending.map(rates).into_iter().flatten().flatten().collect();
-    let speed = if rates.is_empty() { String::new() } else { format!("; training alone {}", rates.join(", ")) };
-    let suffix = if speed.is_empty() { "" } else { report.last_process_suffix() };
-    page.line("time", &format!("{}{speed}{suffix}", seconds(report.seconds())));
+    let rates = ending.map(|summary| [("steps", summary.steps_per_second), ("items", summary.items_per_second)]);
+    let rates = rates.into_iter().flatten().filter_map(|(what, rate)| Some(format!("{} {what}/s", number(rate?))));
+    let rates = rates.collect::<Vec<_>>().join(", ");
+    let suffix = report.last_process_suffix();
+    let speed = if rates.is_empty() { String::new() } else { format!("; training alone {rates}{suffix}") };
+    facts.push(("time", format!("{}{speed}", seconds(report.seconds()))));
 }
 
-fn results(report: &RunView, page: &mut Page) {
-    let losses = report.losses();
-    for (at, loss) in losses.iter().enumerate() {
-        let kind = if losses.len() > 1 { format!("{}: ", loss.kind) } else { String::new() };
-        let steps = if losses.len() > 1 { format!(" in {} steps", loss.steps) } else { String::new() };
-        let text = format!("{kind}{} -> {}{steps}", number(loss.first), number(loss.last));
-        page.line(if at == 0 { "loss" } else { "" }, &text);
-    }
-    if !losses.is_empty() {
-        let over = number(report.curves().averaging_window);
-        page.line("", &format!("first step -> moving average over {over} steps of the kind"));
-    }
-    let metrics = report.metrics();
-    let rows: Vec<Vec<String>> = (metrics.iter())
-        .map(|metric| {
-            let shown = |value: Option<f64>| value.map_or("-".into(), |value| metric.value(value));
-            let chosen = if metric.selects_best { ", the best checkpoint" } else { "" };
-            let best = metric
-                .best
-                .map_or(String::new(), |(value, step)| format!("{} after step {step}{chosen}", metric.value(value)));
-            let interval =
-                metric.interval.map_or(String::new(), |interval| format!("± {}", number(interval.half_width)));
-            let direction = metric.direction.map_or("", Direction::words).to_owned();
-            vec![
-                metric.name.clone(),
-                printable::line(&metric.unit, 16),
-                direction,
-                shown(metric.before),
-                shown(metric.after),
-                interval,
-                best,
-            ]
-        })
-        .collect();
-    let header = ["metric", "unit", "direction", ">before", ">after", "95 %", "best"];
-    // Columns that are empty for all metrics are left out.
-    let nonempty: Vec<usize> =
-        (0..header.len()).filter(|&at| rows.iter().any(|row| !row[at].is_empty()) || header[at] == "best").collect();
-    let rows: Vec<Vec<String>> = rows.iter().map(|row| nonempty.iter().map(|&at| row[at].clone()).collect()).collect();
-    page.table(&nonempty.iter().map(|&at| header[at]).collect::<Vec<_>>(), &rows);
-    if let Some(about) = intervals_note(&metrics) {
-        page.line("", &about);
-    }
-}
-
-fn memory(report: &RunView, page: &mut Page) {
-    let memory = report.memory();
-    let mut rows = Vec::new();
-    let mut row = |what: &str, peak: Option<u64>, end: Option<u64>| {
-        if let Some(peak) = peak {
-            rows.push(vec![
-                what.to_owned(),
-                Bytes(peak).to_string(),
-                end.map_or(String::new(), |end| Bytes(end).to_string()),
-            ]);
-        }
-    };
-    if memory.samples > 0 {
-        row(report.heap_label(), Some(memory.heap_peak), Some(memory.heap_at_end));
-    }
-    row("RSS", memory.rss_peak, None);
-    row("device in use", memory.device_in_use_peak, None);
-    row("device reserved", memory.device_reserved_peak, None);
-    page.table(&["memory", ">peak", ">at the end"], &rows);
-    let at_work = memory.gpu_utilisation_mean.map(|percent| format!("{percent:.0} % utilisation"));
-    let power = memory.gpu_power_mean.map(|watts| format!("{watts:.0} W"));
-    let load: Vec<String> = at_work.into_iter().chain(power).collect();
-    if !load.is_empty() {
-        page.line("GPU", &format!("{} (means)", load.join(", ")));
-    }
+fn sampling(report: &RunView) -> Option<String> {
     let (samples, spent) = report.samples();
-    if samples > 0 {
-        let suffix = report.last_process_suffix();
-        let fraction = memory
-            .trace_share
-            .map_or(String::new(), |fraction| format!(", {} of training time{suffix}", percent(fraction)));
-        let advice = report.sampling_advice().map_or(String::new(), |advice| format!("; {advice}"));
-        page.line("sampling", &format!("{samples} samples, {}{fraction}{advice}", seconds(spent)));
-    }
+    let suffix = report.last_process_suffix();
+    let fraction = report.memory().trace_share;
+    let fraction = fraction.map_or(String::new(), |part| format!(", {} of training time{suffix}", percent(part)));
+    (samples > 0).then(|| format!("{samples} samples, {}{fraction}", seconds(spent)))
 }
 
-/// Table of forecast and measured memory. The error of a component is a fraction of the peak: the error of a small one, even
-/// if it is many times its size, does not matter.
-fn planned(report: &RunView, page: &mut Page) {
-    let pairs = report.final_summary().map_or(&[][..], |summary| &summary.plan_and_actual);
-    let peak = pairs.iter().map(|pair| pair.actual).max().unwrap_or(0);
-    let rows: Vec<Vec<String>> = (pairs.iter())
-        .filter(|pair| pair.planned.max(pair.actual) >= PLANNED_SHOWN_MIN)
-        .map(|pair| {
-            let difference = pair.planned as f64 - pair.actual as f64;
-            let error = if peak > 0 { signed_percent(difference / peak as f64) } else { "-".into() };
-            let name = printable::line(&pair.name, 32);
-            vec![name, Bytes(pair.planned).to_string(), Bytes(pair.actual).to_string(), error]
-        })
-        .collect();
-    page.table(&["component", ">forecast", ">actual", ">error, of peak"], &rows);
-    if let Some(why) = report.forecast_error_reason() {
-        page.line("", why);
-    }
-    let Some(summary) = report.final_summary() else { return };
+/// Memory that parts of the run need.
+fn demand(summary: &Summary, facts: &mut Vec<(&'static str, String)>) {
     let demand = &summary.demand;
     // Of a single kind the table has it as activations and gradients.
     if demand.step_kinds.len() > 1 {
         let kinds =
             demand.step_kinds.iter().map(|(kind, bytes)| format!("{} {}", printable::line(kind, 32), Bytes(*bytes)));
-        page.line("a step needs", &kinds.collect::<Vec<_>>().join(", "));
+        facts.push(("a step needs", kinds.collect::<Vec<_>>().join(", ")));
     }
     if let Some(left) = demand.validation_left.filter(|_| demand.validation > 0) {
         let sign = if left < 0 { "-" } else { "" };
         let text = format!("{}, and leaves at most {sign}{}", Bytes(demand.validation), Bytes(left.unsigned_abs()));
-        page.line("a validation needs", &text);
+        facts.push(("a validation needs", text));
     }
     let classes = summary.memory.size_classes.iter().filter(|class| class.allocations > 0);
     let classes = classes.map(|class| {
         let change = i128::from(class.allocations) - i128::from(class.allocations_at_start);
         format!("{} of {} and more ({change:+})", class.allocations, Bytes(class.from_bytes))
     });
-    let classes: Vec<String> = classes.collect();
-    if !classes.is_empty() {
-        page.line("large allocations", &format!("{}; change since the first step", classes.join(", ")));
+    let classes = classes.collect::<Vec<_>>().join(", ");
+    facts.extend(
+        (!classes.is_empty()).then(|| ("large allocations", format!("{classes}; change since the first step"))),
+    );
+}
+
+/// Program, machine, settings and data of a run.
+fn origin(manifest: &Manifest, facts: &mut Vec<(&'static str, String)>) {
+    let device = &manifest.device;
+    let because = if device.because.is_empty() { String::new() } else { format!(" ({})", device.because) };
+    let size = device.memory.map_or(String::new(), |bytes| format!(", {}", Bytes(bytes)));
+    facts.push(("device", format!("{}: {}{size}{because}", device.chosen, device.name)));
+    let host = &manifest.host;
+    let limit = host.memory_limit.or(host.memory).map_or(String::new(), |bytes| format!(", {}", Bytes(bytes)));
+    facts.push(("machine", format!("{}: {}, {} cores{limit}", host.name, host.processor, host.cores)));
+    let code = &manifest.code;
+    let dirty = if code.built_with_changes == Some(true) { " with changes" } else { "" };
+    let commit = code.built_commit.as_ref().map(|commit| format!(", commit {}{dirty}", printable::line(commit, 13)));
+    facts.push(("program", format!("xrun {}{}", code.xrun, commit.unwrap_or_default())));
+    // A command without an experiment file has no seed.
+    if manifest.watched.is_none() || !manifest.origins.is_empty() {
+        let fingerprint = printable::line(&manifest.fingerprint, 13);
+        facts.push(("seed", format!("{}, fingerprint {fingerprint}", manifest.seed)));
+    }
+    let resumed = match manifest.resumed.as_slice() {
+        [] => String::new(),
+        [last] => format!(", resumed {}", utc_time(last)),
+        [.., last] => format!(", resumed {} times, last {}", manifest.resumed.len(), utc_time(last)),
+    };
+    facts.push(("started", format!("{}{resumed}", utc_time(&manifest.started))));
+    if let Some(parent) = &manifest.parent {
+        let changed = parent.changed.join(", ");
+        let changed = if changed.is_empty() { changed } else { format!("; changed: {changed}") };
+        facts.push(("fork of", format!("{parent}{changed}")));
+    }
+    facts.extend(manifest.lowered.iter().take(LOWERED_MAX).map(|lowered| ("lowered", lowered.to_string())));
+    let skipped = manifest.data_skipped.iter().take(LOWERED_MAX);
+    facts.extend(skipped.map(|(reason, count)| ("left out", format!("{count}: {reason}"))));
+}
+
+/// Checkpoints, path of the page, and the command that resumes the run.
+fn files(report: &RunView) -> Vec<(&'static str, String)> {
+    let mut lines = Vec::new();
+    let steps = report.checkpoints().iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
+    match report.checkpoints().len() {
+        0 if report.watched().is_some() => {}
+        0 => lines.push(("checkpoints", "none".into())),
+        1 => lines.push(("checkpoints", format!("after step {steps}"))),
+        _ => lines.push(("checkpoints", format!("after steps {steps}"))),
+    }
+    if let count @ 1.. = read::damaged_checkpoints(&report.path) {
+        let (checkpoints, name) = (pluralize(count, "damaged checkpoint"), layout::DAMAGED);
+        lines.push(("set aside", format!("{checkpoints}, `{}/{name}*`; remove when of no use", layout::CHECKPOINTS)));
+    }
+    let page = report.path.join(layout::REPORT);
+    let written = match page.is_file() {
+        true => String::new(),
+        false => format!(" (not written yet; `{} export --to report` writes it)", invocation::program()),
+    };
+    lines.push(("report", format!("{}{written}", page.display())));
+    if report.resumable() {
+        let begins = if report.checkpoints().is_empty() { " (no checkpoint: starts again)" } else { "" };
+        lines.push(("resume", format!("{} resume {}{begins}", invocation::program(), report.name())));
+    }
+    lines
+}
+
+/// Table with a title, and sentences below it.
+pub(super) struct Section {
+    pub(super) title: &'static str,
+    pub(super) table: Table,
+    pub(super) notes: Vec<String>,
+}
+
+impl Section {
+    /// HTML; empty without rows.
+    pub(super) fn html(&self) -> Markup {
+        html! {
+            @if !self.table.rows.is_empty() {
+                h2 { (self.title) }
+                (self.table.html())
+                @for note in &self.notes { p.note { (printable::line(note, LINE_CHARACTERS_MAX)) "." } }
+            }
+        }
     }
 }
 
-fn buffers(report: &RunView, page: &mut Page) {
+/// Metrics before, after and at their best. On a narrow page the first columns are visible.
+pub(super) fn metrics(report: &RunView) -> Section {
+    let metrics = report.metrics();
+    let row = |metric: &MetricResult| {
+        let shown = |value: Option<f64>| value.map_or("-".into(), |value| metric.value(value));
+        let chosen = if metric.selects_best { ", the best checkpoint" } else { "" };
+        let best = metric.best.map(|(value, step)| format!("{} after step {step}{chosen}", metric.value(value)));
+        let interval = metric.interval.map(|interval| format!("± {}", number(interval.half_width)));
+        vec![
+            printable::line(&metric.planned.name, 80),
+            best.unwrap_or_default(),
+            shown(metric.after),
+            interval.unwrap_or_default(),
+            shown(metric.before),
+            metric.planned.direction.map_or("", Direction::words).to_owned(),
+            printable::line(&metric.planned.unit, 16),
+        ]
+    };
+    let header = ["metric", "best", ">after", "95 %", ">before", "direction", "unit"];
+    let table = Table::new(&header, metrics.iter().map(row).collect());
+    Section { title: "Result", table, notes: intervals_note(&metrics).into_iter().collect() }
+}
+
+/// Forecast and measured memory. The error of a component is a fraction of the peak: the error of a small one, even if it is
+/// many times its size, does not matter.
+pub(super) fn planned(report: &RunView) -> Section {
+    let pairs = report.final_summary().map_or(&[][..], |summary| &summary.plan_and_actual);
+    let peak = pairs.iter().map(|pair| pair.actual).max().unwrap_or(0);
+    let rows = pairs.iter().filter(|pair| pair.planned.max(pair.actual) >= PLANNED_SHOWN_MIN).map(|pair| {
+        let difference = pair.planned as f64 - pair.actual as f64;
+        let error = if peak > 0 { signed_percent(difference / peak as f64) } else { "-".into() };
+        vec![printable::line(&pair.name, 32), Bytes(pair.planned).to_string(), Bytes(pair.actual).to_string(), error]
+    });
+    let table = Table::new(&["component", ">forecast", ">actual", ">error, of peak"], rows.collect());
+    let notes = report.forecast_error_reason().map(str::to_owned).into_iter().collect();
+    Section { title: "Forecast and actual memory", table, notes }
+}
+
+/// Buffers and their caps; of a watched command its process groups, as the buffers of the watcher are not of interest.
+pub(super) fn buffers(report: &RunView) -> Section {
     let bytes = |size: Option<u64>| size.map_or("-".into(), |size| Bytes(size).to_string());
-    // A watched command has process groups; the buffers of the watcher are not of interest.
     let watched = report.watched().is_some();
     let mut all = report.buffers();
     all.retain(|buffer| !watched || buffer.policy.is_none());
-    let rows: Vec<Vec<String>> = (all.iter().take(BUFFERS_SHOWN))
-        .map(|buffer| {
-            let fraction = buffer.fraction_of_cap().map_or("-".into(), percent);
-            let policy = buffer.policy.map_or("-".into(), |policy| format!("{policy:?}").to_lowercase());
-            let cap = if buffer.is_leak() { "none".into() } else { bytes(buffer.cap_bytes) };
-            vec![printable::line(&buffer.name, 32), policy, cap, bytes(buffer.peak_bytes), fraction]
-        })
-        .collect();
-    if watched {
-        let rows: Vec<Vec<String>> = rows.iter().map(|row| vec![row[0].clone(), row[3].clone()]).collect();
-        return page.table(&["processes", ">peak"], &rows);
-    }
-    page.table(&["buffer", "policy", ">cap", ">peak", ">of cap"], &rows);
-    if all.len() > rows.len() {
-        page.line("", &format!("and {} smaller buffers", all.len() - rows.len()));
-    }
+    let rows = all.iter().take(BUFFERS_SHOWN).map(|buffer| {
+        let name = printable::line(&buffer.name, 32);
+        if watched {
+            return vec![name, bytes(buffer.peak_bytes)];
+        }
+        let cap = if buffer.is_leak() { "none".into() } else { bytes(buffer.cap_bytes) };
+        let fraction = buffer.fraction_of_cap().map_or("-".into(), percent);
+        let policy = buffer.policy.map_or("-".into(), |policy| format!("{policy:?}").to_lowercase());
+        vec![name, policy, cap, bytes(buffer.peak_bytes), fraction, printable::line(&buffer.because, 120)]
+    });
+    let header = match watched {
+        true => &["processes", ">peak"][..],
+        false => &["buffer", "policy", ">cap", ">peak", ">of cap", "cap set by"],
+    };
+    let table = Table::new(header, rows.collect());
+    let more = all.len() - table.rows.len();
+    let notes = (more > 0).then(|| format!("and {more} smaller buffers")).into_iter().collect();
+    Section { title: if watched { "Processes" } else { "Buffers and their caps" }, table, notes }
 }
 
-fn phases(report: &RunView, page: &mut Page) {
+/// Slowest parts of the loop.
+pub(super) fn phases(report: &RunView) -> Section {
     let all = report.phases();
-    let total: f64 = all.iter().map(|phase| phase.seconds).sum();
-    let rows: Vec<Vec<String>> = (all.iter().take(PHASES_SHOWN))
-        .map(|phase| {
-            let fraction = percent(phase.seconds / total);
-            let longest = phase.longest.map_or("-".into(), super::formatting::duration);
-            vec![printable::line(&phase.name, 32), super::formatting::duration(phase.seconds), fraction, longest]
-        })
-        .collect();
-    page.table(&["phase", ">time", ">of total", ">longest"], &rows);
+    let total: f64 = all.iter().map(|(_, seconds)| seconds).sum();
+    let rows = all.iter().take(PHASES_SHOWN).map(|(name, seconds)| {
+        vec![printable::line(name, 32), super::formatting::duration(*seconds), percent(seconds / total)]
+    });
+    let table = Table::new(&["phase", ">time", ">of total"], rows.collect());
+    Section { title: "Where the time went", table, notes: Vec::new() }
 }

@@ -1,16 +1,14 @@
 //! Memory over time, by epoch and by stage, read from `memory.jsonl` in one pass.
 //!
 //! Caps: seven series of 48 KB, one of owners of 1.1 MB, [`PHASES_MAX`] names of phases, marks as `series` bounds
-//! them, epochs and stages as `epochs` and `stages` bound them.
+//! them, epochs and stages as `periods` bounds them.
 
 use std::collections::BTreeMap;
 
-use super::epochs::EpochRows;
+use super::periods::Periods;
 use super::series::{ThinnedSeries, TimeMarks};
-use super::stages::Stages;
 use crate::format::{MemoryLine, MemorySummary, Peaks, SamplePoint};
-use crate::read::ReadError;
-use crate::verdict::LineDamage;
+use crate::read::{self, Skipped};
 use crate::view::RunView;
 use xrun_core::bounded::ledger::OWNERS_MAX;
 use xrun_verdict::names::{GPU_SUFFIX, PRIVATE_SUFFIX, REPORTED_GPU_SUFFIX, is_group};
@@ -20,7 +18,7 @@ const PHASES_MAX: usize = 64;
 
 /// Series and peaks of `memory.jsonl`. The x of all series is working time in seconds: pauses between a stop and a
 /// resume are left out.
-#[derive(Clone, Debug, Default)]
+#[derive(Debug, Default)]
 pub struct MemoryTrace {
     /// Heap in use, in bytes.
     pub heap: ThinnedSeries,
@@ -46,10 +44,8 @@ pub struct MemoryTrace {
     pub owner_peaks: Vec<u64>,
     /// Start and end.
     pub validations: TimeMarks<(f64, f64)>,
-    /// Time and bytes released.
-    pub cleanups: TimeMarks<(f64, u64)>,
-    /// Bytes released by all cleanups.
-    pub freed: u64,
+    /// Times of the cleanups.
+    pub cleanups: TimeMarks<f64>,
     /// Times of the resumes.
     pub resumes: TimeMarks<f64>,
     /// Seconds by phase.
@@ -57,19 +53,15 @@ pub struct MemoryTrace {
     /// Peaks over all samples.
     pub peaks: MemorySummary,
     /// Memory by epoch.
-    pub(super) epochs: EpochRows,
-    /// Memory by stage of the training.
-    pub stages: Stages,
+    pub epochs: Periods,
+    /// Memory by stage of the training; none if the pipeline has no stages.
+    pub stages: Periods,
     /// Working time up to the last sample, in seconds.
     pub seconds: f64,
     /// Newest step.
     pub last_step: Option<u64>,
-    /// Number of damaged lines.
-    pub damaged_lines: u64,
-    /// Difference from the lines that were written.
-    pub line_damage: Option<LineDamage>,
-    /// Reason why the file, or the rest of it, cannot be read.
-    pub read_error: Option<String>,
+    /// Damage of the file.
+    pub skipped: Skipped,
     highest: Peaks,
     segment: u32,
     segment_start: f64,
@@ -79,20 +71,9 @@ pub struct MemoryTrace {
 impl MemoryTrace {
     /// Reads the trace of a run; a missing file gives an empty one.
     pub fn read(run: &RunView) -> Self {
-        let mut trace = Self { stages: run.curves().stages.clone(), ..Self::default() };
-        match run.memory_lines() {
-            Err(error) => trace.read_error = (!error.is_missing()).then(|| error.to_string()),
-            Ok(lines) => {
-                for line in lines {
-                    match line {
-                        Ok(line) => trace.add(&line),
-                        Err(ReadError::Content { .. }) => trace.damaged_lines += 1,
-                        Err(ReadError::Lines { damage, .. }) => trace.line_damage = Some(damage),
-                        Err(error) => trace.read_error = Some(error.to_string()),
-                    }
-                }
-            }
-        }
+        let [epochs, stages] = run.curves().periods.clone();
+        let mut trace = Self { epochs, stages, ..Self::default() };
+        trace.skipped = read::for_each(run.memory_lines(), |line| trace.add(&line));
         trace
     }
 
@@ -133,10 +114,7 @@ impl MemoryTrace {
                     self.validations.add((began, x));
                 }
             }
-            SamplePoint::AfterCleanup => {
-                self.cleanups.add((x, line.freed.unwrap_or(0)));
-                self.freed = self.freed.saturating_add(line.freed.unwrap_or(0));
-            }
+            SamplePoint::AfterCleanup => self.cleanups.add(x),
             _ => {}
         }
         self.add_owners(x, &disjoint_owners(line));
@@ -148,7 +126,7 @@ impl MemoryTrace {
             }
         }
         self.stages.add_sample(line);
-        self.epochs.add(line);
+        self.epochs.add_sample(line);
         self.highest.add(line);
         self.peaks = MemorySummary {
             heap_at_end: line.host.heap,

@@ -1,8 +1,8 @@
 //! Verdicts as text.
 
-use super::formatting::{bytes, number};
-use super::width::{columns_within, fold};
-use crate::axis::RateUnit;
+use super::formatting::{bytes, number, signed_bytes};
+use super::table::Table;
+use super::width::fold;
 use crate::verdict::{SeriesVerdict, Verdict, VerdictWord};
 use xrun_core::printable;
 use xrun_core::units;
@@ -21,10 +21,7 @@ pub fn text(verdict: &Verdict, width: Option<usize>) -> String {
             .then_with(by_growth)
             .then_with(|| a.name.cmp(&b.name))
     });
-    let per = verdict.axis.rate_unit(verdict.window);
-    let rows: Vec<Vec<String>> = series.into_iter().map(|one| row(one, per)).collect();
-    let rate = format!(">{}", per.text);
-    let header = ["series", "verdict", ">first", ">last", ">peak", &rate, ">interval", ">windows"];
+    let table = series_table(verdict, series.into_iter());
     let length = |places: u64| verdict.axis.length(places as f64);
     let is_judged = verdict.series.iter().any(|one| one.findings.windows > 0);
     let windows = match is_judged {
@@ -47,7 +44,7 @@ pub fn text(verdict: &Verdict, width: Option<usize>) -> String {
         "{}\n{}\n\n{}{left_out}",
         fold(&format!("{}: {}", verdict.verdict.words(), verdict.message), width, 2),
         fold(&windows, width, 2),
-        columns_within(&header, &rows, width, &["windows", "interval", "first", "peak"])
+        table.text_within(width, &["windows", "since", "interval", "first", "peak"])
     ))
 }
 
@@ -60,11 +57,6 @@ fn is_own_process(one: &SeriesVerdict) -> bool {
 /// Name of the series of the whole container's memory.
 const CONTAINER: &str = "container";
 
-/// Label of a series in a table of verdicts.
-pub fn series_label(one: &SeriesVerdict) -> &str {
-    if is_own_process(one) { &one.name } else { "container (all processes)" }
-}
-
 /// Peak in bytes below which a series is not listed.
 const LISTED_BYTES_MIN: f64 = 65_536.0;
 
@@ -75,28 +67,35 @@ fn is_listed(one: &SeriesVerdict) -> bool {
     (moves && !small) || one.findings.verdict > VerdictWord::Stepped
 }
 
-fn row(one: &SeriesVerdict, per: RateUnit) -> Vec<String> {
-    let amount = |value: f64| match one.unit.as_str() {
-        "bytes" if value < 0.0 => format!("-{}", bytes(-value)),
-        "bytes" => bytes(value),
-        "percent" => format!("{} %", number(value)),
-        _ => number(value),
+/// Table of series.
+pub fn series_table<'a>(verdict: &Verdict, series: impl Iterator<Item = &'a SeriesVerdict>) -> Table {
+    let per = verdict.axis.rate_unit(verdict.window);
+    let row = |one: &SeriesVerdict| {
+        let amount = |value: f64| match one.unit.as_str() {
+            "bytes" => signed_bytes(value),
+            "percent" => format!("{} %", number(value)),
+            _ => number(value),
+        };
+        let findings = &one.findings;
+        let rate = |slope: Option<f64>| slope.map(|slope| slope * per.length);
+        let interval = |(low, high): (f64, f64)| match one.unit.as_str() {
+            "bytes" => units::interval(low, high),
+            _ => format!("{} to {}", number(low), number(high)),
+        };
+        let interval_ends = rate(findings.slope_low).zip(rate(findings.slope_high));
+        vec![
+            if is_own_process(one) { one.name.clone() } else { "container (all processes)".into() },
+            findings.verdict.words().to_owned(),
+            amount(one.first),
+            amount(one.last),
+            amount(one.peak),
+            rate(findings.slope).map_or_else(|| "-".into(), amount),
+            interval_ends.map_or_else(|| "-".into(), interval),
+            findings.since.map_or(String::new(), |since| verdict.axis.position(since as f64)),
+            findings.windows.to_string(),
+        ]
     };
-    let findings = &one.findings;
-    let rate = |slope: Option<f64>| slope.map(|slope| slope * per.length);
-    let interval = |(low, high): (f64, f64)| match one.unit.as_str() {
-        "bytes" => units::interval(low, high),
-        _ => format!("{} to {}", number(low), number(high)),
-    };
-    let interval_ends = rate(findings.slope_low).zip(rate(findings.slope_high));
-    vec![
-        series_label(one).to_owned(),
-        findings.verdict.words().to_owned(),
-        amount(one.first),
-        amount(one.last),
-        amount(one.peak),
-        rate(findings.slope).map_or_else(|| "-".into(), amount),
-        interval_ends.map_or_else(|| "-".into(), interval),
-        findings.windows.to_string(),
-    ]
+    let rate = format!(">{}", per.text);
+    let header = ["series", "verdict", ">first", ">last", ">peak", &rate, ">interval", ">since", ">windows"];
+    Table::new(&header, series.map(row).collect())
 }

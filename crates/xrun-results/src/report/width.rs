@@ -3,7 +3,23 @@
 
 use unicode_width::UnicodeWidthStr;
 
-use super::listing::columns;
+/// Table with two spaces between columns, measured in terminal cells. A column whose title begins with `>` is
+/// right-aligned.
+pub fn columns(header: &[&str], rows: &[Vec<String>]) -> String {
+    let widths: Vec<usize> = (0..header.len()).map(|at| column_width(header, rows, at)).collect();
+    let mut text = String::new();
+    let mut line = |cells: &mut dyn Iterator<Item = &str>| {
+        let padded = cells.enumerate().map(|(column, cell)| {
+            let space = " ".repeat(widths[column] - cell.width());
+            if header[column].starts_with('>') { format!("{space}{cell}") } else { format!("{cell}{space}") }
+        });
+        text.push_str(padded.collect::<Vec<_>>().join("  ").trim_end());
+        text.push('\n');
+    };
+    line(&mut header.iter().map(|title| title.trim_start_matches('>')));
+    rows.iter().for_each(|row| line(&mut row.iter().map(String::as_str)));
+    text
+}
 
 /// Table as [`columns`] formats it. If it is wider than `width` characters, the columns of `optional` are removed in that
 /// order until it fits.

@@ -2,7 +2,6 @@
 //!
 //! Caps: [`RUNS_MAX`] runs, each with the curves and the trace of a report.
 
-mod components;
 mod names;
 mod page;
 mod rows;
@@ -14,19 +13,18 @@ mod tests;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
-use serde_json::Value;
+use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::ReportError;
-use super::run_report;
-use crate::axis::Axis;
-use crate::comparison::{ComparedMetric, ComparedRun, Comparison, KeyDifference, SeriesGrowth};
+use super::result::MetricResult;
+use super::table::distinct;
+use super::{run_report, summary};
 use crate::format::{Manifest, VERSION};
-use crate::verdict::SeriesVerdict;
 use crate::view::RunView;
 use xrun_core::dataset::digest::digest_of_file;
 use xrun_core::files::layout;
 
-pub use components::components;
 pub use page::html;
 pub use rows::{LOSS, View};
 pub use text::text;
@@ -34,143 +32,106 @@ pub use text::text;
 /// Maximum number of runs: seven colours, each with its dashes, in two line widths.
 pub const RUNS_MAX: usize = 14;
 
-/// Series of a verdict that measure all memory of one kind.
-const SERIES: &[&str] = &["heap", "rss", "device_in_use", "device_reserved"];
+/// A key whose value is not the same in all runs.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct KeyDifference {
+    /// A dotted key such as `cleanup.every_steps`, or a name such as `machine: processor`.
+    pub key: String,
+    /// Value of each run; `None` if it has none.
+    pub values: Vec<Option<Value>>,
+}
 
-/// Compared runs and their curves.
+/// One of the compared runs.
+#[derive(Debug)]
+pub struct ComparedRun {
+    /// The run.
+    pub view: RunView,
+    /// Name by what differs from the other runs: `lr 0.005, epochs 3`.
+    pub label: String,
+    /// Number of its setting, from 1. Runs whose experiments differ in the seed only have the same one.
+    pub setting: usize,
+    /// SHA-256 of `metrics.jsonl`; runs with the same one are identical. `None` if the run has no metrics.
+    pub metrics_digest: Option<String>,
+    /// Its metrics.
+    metrics: Vec<MetricResult>,
+}
+
+impl ComparedRun {
+    fn metric(&self, name: &str) -> Option<&MetricResult> {
+        self.metrics.iter().find(|metric| metric.planned.name == name)
+    }
+}
+
+/// Compared runs, in the order of the command line.
 #[derive(Debug)]
 pub struct RunComparison {
-    /// Document that `xrun compare --json` prints.
-    pub record: Comparison,
-    /// Names of metrics, in the order of the runs' reports.
-    metrics: Vec<String>,
-    runs: Vec<RunView>,
+    /// The runs.
+    pub runs: Vec<ComparedRun>,
+    /// Keys of the resolved experiments whose values differ; `command` for the command lines of watched commands.
+    pub differences: Vec<KeyDifference>,
+    /// Differences in code, data, machine and device.
+    pub environment: Vec<KeyDifference>,
 }
 
 /// Reads the runs, in the order given.
 pub fn gather(runs: &[PathBuf]) -> Result<RunComparison, ReportError> {
-    let mut views = Vec::with_capacity(runs.len());
-    let mut compared = Vec::with_capacity(runs.len());
-    let mut experiments = Vec::with_capacity(runs.len());
-    let mut environment = Vec::with_capacity(runs.len());
-    let mut metrics: Vec<String> = Vec::new();
-    for run in runs {
-        let report = run_report::open(run)?;
-        for metric in report.metrics() {
-            if !metrics.contains(&metric.name) {
-                metrics.push(metric.name);
-            }
-        }
-        compared.push(compared_run(&report));
-        // A run without a readable experiment takes part with no values.
-        let mut values = values(&report);
-        // A fork names the device that `auto` chose for its parent.
-        if let (Some(device), Some(manifest)) = (values.get_mut("experiment.device"), report.manifest()) {
-            *device = manifest.device.chosen.as_str().into();
-        }
-        experiments.push(values);
-        environment.push(report.manifest().map(self::environment).unwrap_or_default());
-        views.push(report);
-    }
+    let views: Vec<RunView> = runs.iter().map(|run| run_report::open(run)).collect::<Result<_, _>>()?;
+    let experiments: Vec<BTreeMap<String, Value>> = views.iter().map(values).collect();
+    let environment = views.iter().map(|view| view.manifest().map(self::environment).unwrap_or_default());
+    let environment = differences(&environment.collect::<Vec<_>>());
     let differences = differences(&experiments);
-    let names: Vec<&str> = compared.iter().map(|run: &ComparedRun| run.experiment.as_str()).collect();
+    let names: Vec<&str> = views.iter().map(RunView::experiment_name).collect();
     let labels = names::labels(&names, &differences);
+    let compared = |((view, label), setting): ((RunView, String), usize)| {
+        let digest = || digest_of_file(&view.path.join(layout::METRICS)).ok();
+        let metrics_digest = view.curves().last_step.and_then(|_| digest());
+        ComparedRun { label, setting, metrics_digest, metrics: view.metrics(), view }
+    };
     let settings = names::settings(&experiments);
-    for ((run, label), setting) in compared.iter_mut().zip(labels).zip(settings) {
-        (run.label, run.setting) = (label, setting);
-    }
-    let record =
-        Comparison { version: VERSION, runs: compared, differences, environment: self::differences(&environment) };
-    Ok(RunComparison { record, metrics, runs: views })
+    let runs = views.into_iter().zip(labels).zip(settings).map(compared).collect();
+    Ok(RunComparison { runs, differences, environment })
 }
 
 impl RunComparison {
+    /// Names of all metrics, in the order of the runs' reports.
+    fn metrics(&self) -> Vec<&str> {
+        distinct(self.runs.iter().flat_map(|run| &run.metrics).map(|metric| metric.planned.name.as_str()))
+    }
+
     /// Names that [`View::metrics`] may have: all metrics, and the loss.
-    pub fn metrics(&self) -> impl Iterator<Item = &str> {
-        self.metrics.iter().map(String::as_str).chain([LOSS])
+    pub fn names(&self) -> Vec<&str> {
+        self.metrics().into_iter().chain([LOSS]).collect()
+    }
+
+    /// Document that `xrun compare --json` prints: each run as `xrun show --json` prints it, and what differs.
+    pub fn json(&self) -> Result<Value, ReportError> {
+        let run = |run: &ComparedRun| {
+            let mut shown = summary::json(&run.view)?;
+            shown["label"] = run.label.as_str().into();
+            shown["setting"] = run.setting.into();
+            shown["metrics_digest"] = json!(run.metrics_digest);
+            Ok(shown)
+        };
+        let runs = self.runs.iter().map(run).collect::<Result<Vec<Value>, ReportError>>()?;
+        Ok(json!({
+            "version": VERSION, "runs": runs, "differences": self.differences, "environment": self.environment,
+        }))
     }
 }
 
-/// Values of the experiment, or the command line of a watched command without one.
+/// Values of the experiment, or the command line of a watched command without one. A run without a readable experiment takes
+/// part with no values.
 fn values(report: &RunView) -> BTreeMap<String, Value> {
     let mut values = report.values().cloned().unwrap_or_default();
     // That of an experiment follows from its values, and names the run's own directory.
     if let Some(watched) = report.watched().filter(|_| values.is_empty()) {
         values.insert(names::COMMAND.to_owned(), Value::from(watched.command.clone()));
     }
+    // A fork names the device that `auto` chose for its parent.
+    if let (Some(device), Some(manifest)) = (values.get_mut("experiment.device"), report.manifest()) {
+        *device = manifest.device.chosen.as_str().into();
+    }
     values
-}
-
-fn compared_run(report: &RunView) -> ComparedRun {
-    let ending = report.final_summary();
-    let verdict = report.verdict();
-    ComparedRun {
-        experiment: report.experiment_name().to_owned(),
-        run: report.run.clone(),
-        path: report.path.display().to_string(),
-        // Both need all runs.
-        label: String::new(),
-        setting: 0,
-        metrics_digest: report.curves().last_step.and_then(|_| digest_of_file(&report.path.join(layout::METRICS)).ok()),
-        watched: report.watched().is_some(),
-        state: report.state().label().to_owned(),
-        message: report.message(),
-        started: report.manifest().map(|manifest| manifest.started.clone()),
-        fingerprint: report.manifest().map(|manifest| manifest.fingerprint.clone()),
-        steps: report.steps(),
-        steps_planned: report.steps_planned(),
-        seconds: report.seconds(),
-        steps_per_second: ending.and_then(|summary| summary.steps_per_second),
-        items_per_second: ending.and_then(|summary| summary.items_per_second),
-        losses: report.losses(),
-        metrics: metrics(report),
-        best: ending.and_then(|summary| summary.best.clone()),
-        training: report.training().map(|training| training.verdict),
-        memory: report.memory().clone(),
-        verdict: verdict.map(|verdict| verdict.verdict),
-        growing_owner: verdict.and_then(|verdict| verdict.owner.clone()),
-        growth: verdict.map_or(Vec::new(), |verdict| {
-            verdict
-                .series
-                .iter()
-                .filter(|one| SERIES.contains(&one.name.as_str()))
-                .map(|one| growth(one, verdict.axis))
-                .collect()
-        }),
-        damage: report.damage().to_vec(),
-        line_damage: report.line_damage().cloned().collect(),
-    }
-}
-
-fn growth(one: &SeriesVerdict, axis: Axis) -> SeriesGrowth {
-    let findings = &one.findings;
-    SeriesGrowth {
-        series: one.name.clone(),
-        verdict: findings.verdict,
-        growth: findings.growth,
-        axis,
-        slope: findings.slope,
-        slope_low: findings.slope_low,
-        slope_high: findings.slope_high,
-    }
-}
-
-fn metrics(report: &RunView) -> BTreeMap<String, ComparedMetric> {
-    let range = |name: &str| {
-        let series = report.curves().metrics.iter().find(|(known, _)| known == name);
-        // Thinning keeps the lowest and the highest point.
-        let trained = series.into_iter().flat_map(|(_, series)| series.points()).filter(|point| point.x > 0.0);
-        trained.fold((None::<f64>, None::<f64>), |(low, high), point| {
-            (Some(low.map_or(point.y, |low| low.min(point.y))), Some(high.map_or(point.y, |high| high.max(point.y))))
-        })
-    };
-    (report.metrics().into_iter())
-        .map(|metric| {
-            let (lowest, highest) = range(&metric.name);
-            let (direction, best) = (metric.direction, metric.best.map(|(value, _)| value));
-            (metric.name, ComparedMetric { last: metric.after, lowest, highest, direction, best })
-        })
-        .collect()
 }
 
 /// Code, data, machine and device, by name.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::comparison::KeyDifference;
+use super::KeyDifference;
 use crate::resolved::{format_rounded, short_keys};
 use xrun_core::printable;
 

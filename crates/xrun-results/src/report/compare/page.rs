@@ -4,20 +4,18 @@
 
 use maud::{Markup, html};
 
-use super::rows::{Column, LOSS, Row, Section, View, name, tables, title};
-use super::{RUNS_MAX, RunComparison};
-use crate::comparison::ComparedRun;
+use super::rows::{Column, LOSS, Row, View, tables, title};
+use super::{ComparedRun, RUNS_MAX, RunComparison};
 use crate::report::axes::AxisUnit;
 use crate::report::formatting::utc_time;
 use crate::report::page::document::{document, thick_lines};
 use crate::report::plots::{COLOURS, Curve, CurveStyle, Plot};
 use crate::report::series::ThinnedSeries;
+use crate::report::table::{Table, distinct};
 use crate::view::RunView;
 use xrun_core::printable;
 use xrun_core::units::pluralize;
 
-/// Number of rows of a section that are not folded.
-const ROWS_OPEN: usize = 20;
 /// Maximum number of figures.
 const FIGURES_MAX: usize = 24;
 const _: () = assert!(RUNS_MAX <= 2 * COLOURS, "each run has a line of its own");
@@ -31,8 +29,11 @@ pub fn html(compared: &RunComparison, view: &View) -> String {
             div.title { h1 { (title) } }
             @for note in &tables.notes { p { (note) "." } }
         }
-        (legend(&compared.record.runs))
-        @for section in &tables.sections { (section_table(section, &tables.columns)) }
+        (legend(&compared.runs))
+        @for section in &tables.sections {
+            h2 { (section.title[..1].to_uppercase()) (&section.title[1..]) }
+            (rows_table(&section.rows, &tables.columns))
+        }
         (figures(compared, view))
         (same(&tables.same))
     };
@@ -46,27 +47,15 @@ fn legend(runs: &[ComparedRun]) -> Markup {
             tbody { @for (at, run) in runs.iter().enumerate() { tr {
                 td data-title="run" { i.swatch.line.(format!("c{}", at + 1)) { } (at + 1) }
                 td.strong data-title="name" { (run.label) }
-                td data-title="directory" { (printable::line(&name(run), 200)) }
-                td data-title="state" { (run.state) }
-                td data-title="started" { (run.started.as_deref().map_or("–".into(), utc_time)) }
+                td data-title="directory" { (printable::line(&run.view.name(), 200)) }
+                td data-title="state" { (run.view.state().label()) }
+                td data-title="started" { (run.view.started().map_or("–".into(), utc_time)) }
                 td.why {
-                    (printable::line(&run.message, 160))
-                    @for damage in &run.damage { br; b { "damaged: " } (printable::line(damage, 400)) }
+                    (printable::line(&run.view.message(), 160))
+                    @for damage in run.view.damage() { br; b { "damaged: " } (printable::line(damage, 400)) }
                 }
             } } }
         } }
-    }
-}
-
-/// Rows of a section; those after the first [`ROWS_OPEN`] are folded.
-fn section_table(section: &Section, columns: &[Column]) -> Markup {
-    let (open, folded) = section.rows.split_at(section.rows.len().min(ROWS_OPEN));
-    html! {
-        h2 { (title_of(section.title)) }
-        (rows_table(open, columns))
-        @if !folded.is_empty() {
-            details { summary { (folded.len()) " more" } (rows_table(folded, columns)) }
-        }
     }
 }
 
@@ -95,46 +84,27 @@ fn same(same: &[(String, String)]) -> Markup {
             h2 { "The same in all runs" }
             details {
                 summary { (pluralize(same.len() as u64, "value")) }
-                div.wide { table { tbody { @for (label, value) in same { tr {
-                    th scope="row" { (label) } td.r { (value) }
-                } } } } }
+                (Table::new(&["value", ">in all"], same.iter().map(|(label, value)| vec![label.clone(), value.clone()]).collect()).html())
             }
         }
     }
 }
 
-fn title_of(section: &str) -> String {
-    match section {
-        "experiment" => "Differences in the experiments".into(),
-        "code, data, machine" => "Differences in code, data and machine".into(),
-        other => other[..1].to_uppercase() + &other[1..],
-    }
-}
-
 fn figures(compared: &RunComparison, view: &View) -> Markup {
-    let all: Vec<(&str, &RunView)> =
-        compared.record.runs.iter().map(|run| run.label.as_str()).zip(&compared.runs).collect();
-    let all = all.as_slice();
+    let all = compared.runs.as_slice();
     let mut plots: Vec<Plot> = Vec::new();
-    let mut kinds: Vec<&str> = Vec::new();
-    for loss in compared.runs.iter().flat_map(|run| &run.curves().losses).filter(|_| view.shows(LOSS)) {
-        if !kinds.contains(&loss.kind.as_str()) {
-            kinds.push(&loss.kind);
-        }
-    }
-    for kind in kinds {
+    let losses = all.iter().flat_map(|run| &run.view.curves().losses).filter(|_| view.shows(LOSS));
+    for kind in distinct(losses.map(|loss| &loss.kind)) {
         let caption = "Exponential moving average, as in the report of each run.";
         let plot = overlaid(all, CurveStyle::Line, |run| {
-            run.curves().losses.iter().find(|loss| loss.kind == kind).map(|loss| &loss.smooth)
+            run.curves().losses.iter().find(|loss| loss.kind == *kind).map(|loss| &loss.smooth)
         });
         let plot = figure(&format!("Training loss, {kind} steps"), caption, AxisUnit::Number, plot, "step");
         plots.extend(plot.map(Plot::logarithmic_if_far_apart));
     }
-    for metric in compared.metrics.iter().filter(|metric| view.shows(metric)) {
+    for metric in compared.metrics().into_iter().filter(|metric| view.shows(metric)) {
         let caption = "Held-out data; step 0 is the untrained model.";
-        let plot = overlaid(all, CurveStyle::Points, |run| {
-            run.curves().metrics.iter().find(|(known, _)| known == metric).map(|(_, series)| series)
-        });
+        let plot = overlaid(all, CurveStyle::Points, |run| run.curves().metric(metric));
         plots.extend(figure(metric, caption, AxisUnit::Number, plot, "step"));
     }
     let memory: [(&str, SelectSeries); 4] = [
@@ -160,13 +130,13 @@ fn figures(compared: &RunComparison, view: &View) -> Markup {
 /// Selects a curve of a run.
 type SelectSeries = fn(&RunView) -> &ThinnedSeries;
 
-fn overlaid<'a>(
-    all: &[(&str, &'a RunView)],
+fn overlaid<'a, T: Copy + 'a>(
+    all: &'a [ComparedRun],
     shape: CurveStyle,
-    select: impl Fn(&'a RunView) -> Option<&'a ThinnedSeries>,
+    select: impl Fn(&'a RunView) -> Option<&'a ThinnedSeries<T>>,
 ) -> Vec<Curve> {
-    let curve = |(at, (label, run)): (usize, &(&str, &'a RunView))| {
-        Curve::from_series(label, select(run)?, (at + 1) as u8, shape.clone())
+    let curve = |(at, run): (usize, &'a ComparedRun)| {
+        Curve::from_series(&run.label, select(&run.view)?, (at + 1) as u8, shape.clone())
     };
     all.iter().enumerate().filter_map(curve).collect()
 }

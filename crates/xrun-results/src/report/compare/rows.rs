@@ -3,15 +3,14 @@
 //! A column is a run. If some runs are repeats with other seeds, a column is a setting instead: cells are means over its
 //! runs, and changes are compared with the noise between repeats.
 
-use std::path::Path;
-
-use super::{RunComparison, names};
+use super::{ComparedRun, KeyDifference, RunComparison, names};
 use crate::axis::Axis;
-use crate::comparison::{ComparedRun, KeyDifference};
+use crate::format::MemorySummary;
+use crate::loss::KindLoss;
 use crate::noise::{Change, Noise};
 use crate::report::formatting::{bytes, number, signed_bytes};
-use crate::report::groups::Spread;
-use crate::{resolved, run_name};
+use crate::report::table::{distinct, grouped};
+use crate::resolved;
 use xrun_core::printable;
 use xrun_core::task::metric::Direction;
 use xrun_core::units::{pluralize, seconds};
@@ -29,6 +28,8 @@ pub struct View {
     pub metrics: Vec<String>,
     /// Leave out what is the same in all runs.
     pub only_changed: bool,
+    /// Show only the memory of each component, also of those that need the same.
+    pub components: bool,
 }
 
 impl View {
@@ -69,8 +70,6 @@ pub struct Row {
     pub label: String,
     /// Cells, in the order of the columns.
     pub cells: Vec<Cell>,
-    /// The cells are words and not numbers.
-    pub is_text: bool,
 }
 
 /// Rows with a title.
@@ -101,27 +100,26 @@ enum Values {
     Numbers { values: Vec<Option<f64>>, format: fn(f64) -> String, better: Option<Direction> },
 }
 
-/// Name by which commands find the run.
-pub fn name(run: &ComparedRun) -> String {
-    run_name::run(Path::new(&run.path), &run.experiment)
-}
-
 /// Tables of a comparison.
 pub fn tables(compared: &RunComparison, view: &View) -> Tables {
-    let runs = &compared.record.runs;
+    let runs = &compared.runs;
     let columns = columns(compared);
     let repeated = columns.len() < runs.len();
     // The seeds of repeats are in their names.
     let differences: Vec<&KeyDifference> =
-        compared.record.differences.iter().filter(|one| !(repeated && one.key == names::SEED)).collect();
-    let measured = [
-        ("experiment", keys(&differences)),
-        ("code, data, machine", keys(&compared.record.environment.iter().collect::<Vec<_>>())),
-        ("outcome", outcome(runs)),
-        (RESULT, results(compared, view)),
-        ("memory", memory(runs)),
-        ("speed", speed(runs)),
-    ];
+        compared.differences.iter().filter(|one| !(repeated && one.key == names::SEED)).collect();
+    let measured = if view.components {
+        vec![("memory by component", components(runs))]
+    } else {
+        vec![
+            ("differences in the experiments", keys(&differences)),
+            ("differences in code, data and machine", keys(&compared.environment.iter().collect::<Vec<_>>())),
+            ("outcome", outcome(runs)),
+            (RESULT, results(compared, view)),
+            ("memory", memory(runs)),
+            ("speed", speed(runs)),
+        ]
+    };
     // Between runs that differ in the seed only, differences are noise and none is the best.
     let comparable = repeated || !is_one_setting(runs);
     let (mut sections, mut same) = (Vec::new(), Vec::new());
@@ -136,13 +134,9 @@ pub fn tables(compared: &RunComparison, view: &View) -> Tables {
             if texts.iter().all(|text| text == UNKNOWN) {
                 continue;
             }
-            match texts.windows(2).all(|pair| pair[0] == pair[1]) {
+            match !view.components && texts.windows(2).all(|pair| pair[0] == pair[1]) {
                 true => same.push((label, texts[0].clone())),
-                false => rows.push(Row {
-                    label,
-                    is_text: matches!(values, Values::Texts(_)),
-                    cells: values.cells(columns, comparable),
-                }),
+                false => rows.push(Row { label, cells: values.cells(columns, comparable) }),
             }
         }
         if !rows.is_empty() {
@@ -176,40 +170,28 @@ fn is_one_setting(runs: &[ComparedRun]) -> bool {
 
 /// A column for each setting if there are several and one of them has repeats, otherwise for each run.
 fn columns(compared: &RunComparison) -> Vec<Column> {
-    let runs = &compared.record.runs;
-    let mut settings: Vec<(usize, Vec<usize>)> = Vec::new();
-    for (at, run) in runs.iter().enumerate() {
-        match settings.iter_mut().find(|(setting, _)| *setting == run.setting) {
-            Some((_, members)) => members.push(at),
-            None => settings.push((run.setting, vec![at])),
-        }
-    }
+    let runs = &compared.runs;
+    let settings = grouped(runs.iter().enumerate().map(|(at, run)| (run.setting, at)));
     if settings.len() == 1 || settings.len() == runs.len() {
         return (0..runs.len()).map(|at| Column { label: runs[at].label.clone(), runs: vec![at] }).collect();
     }
     // By what differs between settings: repeats differ in the seed only.
     let first: Vec<usize> = settings.iter().map(|(_, members)| members[0]).collect();
-    let named: Vec<&str> = first.iter().map(|&at| runs[at].experiment.as_str()).collect();
+    let named: Vec<&str> = first.iter().map(|&at| runs[at].view.experiment_name()).collect();
     let of_first = |one: &KeyDifference| KeyDifference {
         key: one.key.clone(),
         values: first.iter().map(|&at| one.values[at].clone()).collect(),
     };
-    let differences = compared.record.differences.iter().filter(|one| one.key != names::SEED).map(of_first);
+    let differences = compared.differences.iter().filter(|one| one.key != names::SEED).map(of_first);
     let labels = names::labels(&named, &differences.collect::<Vec<_>>());
     labels.into_iter().zip(settings).map(|(label, (_, runs))| Column { label, runs }).collect()
 }
 
 fn notes(runs: &[ComparedRun], columns: &[Column], compared: &RunComparison) -> Vec<String> {
     let mut notes = Vec::new();
-    let mut identical: Vec<Vec<usize>> = Vec::new();
-    for (at, run) in runs.iter().enumerate().filter(|(_, run)| run.metrics_digest.is_some()) {
-        match identical.iter_mut().find(|group| runs[group[0]].metrics_digest == run.metrics_digest) {
-            Some(group) => group.push(at),
-            None => identical.push(vec![at]),
-        }
-    }
+    let identical = grouped(runs.iter().enumerate().filter_map(|(at, run)| Some((run.metrics_digest.as_ref()?, at))));
     let place = |runs: &[usize]| runs.iter().map(|at| (at + 1).to_string()).collect::<Vec<_>>().join(", ");
-    for group in identical.iter().filter(|group| group.len() > 1) {
+    for (_, group) in identical.iter().filter(|(_, group)| group.len() > 1) {
         let which =
             if group.len() == runs.len() { "the runs".to_owned() } else { format!("the runs {}", place(group)) };
         notes.push(format!("{which} have identical results: the same bits in all losses and metrics"));
@@ -223,8 +205,8 @@ fn notes(runs: &[ComparedRun], columns: &[Column], compared: &RunComparison) -> 
             members.join("; ")
         ));
     } else if is_one_setting(runs)
-        && runs.windows(2).all(|pair| pair[0].steps == pair[1].steps)
-        && compared.record.differences.iter().any(|one| one.key == names::SEED)
+        && runs.windows(2).all(|pair| pair[0].view.steps() == pair[1].view.steps())
+        && compared.differences.iter().any(|one| one.key == names::SEED)
     {
         notes.push("the runs differ in the seed only: differences of their results are noise".into());
     }
@@ -249,11 +231,7 @@ impl Values {
                 columns.iter().map(|column| Cell { text: combined(&texts, column), ..Cell::default() }).collect()
             }
             Self::Numbers { values, format, better } => {
-                let mut cells = number_cells(values, *format, columns);
-                if comparable && let Some(at) = better.and_then(|better| best(values, columns, better)) {
-                    cells[at].best = true;
-                }
-                cells
+                number_cells(values, *format, columns, better.filter(|_| comparable))
             }
         }
     }
@@ -261,20 +239,12 @@ impl Values {
 
 /// Text of the runs of a column: `finished`, or `2 finished, 1 killed`.
 fn combined(texts: &[String], column: &Column) -> String {
-    let mut counts: Vec<(&String, usize)> = Vec::new();
-    for text in column.runs.iter().map(|&run| &texts[run]) {
-        match counts.iter_mut().find(|(known, _)| *known == text) {
-            Some((_, count)) => *count += 1,
-            None => counts.push((text, 1)),
-        }
-    }
-    match counts.as_slice() {
-        [(text, _)] => (*text).clone(),
-        counts if counts.iter().all(|(_, count)| *count == 1) => {
-            counts.iter().map(|(text, _)| text.as_str()).collect::<Vec<_>>().join(", ")
-        }
-        counts => counts.iter().map(|(text, count)| format!("{count} {text}")).collect::<Vec<_>>().join(", "),
-    }
+    let counts = grouped(column.runs.iter().map(|&run| (&texts[run], ())));
+    let counted = |(text, count): &(&String, Vec<()>)| match count.len() {
+        count if counts.len() > 1 && counts.len() < column.runs.len() => format!("{count} {text}"),
+        _ => (*text).clone(),
+    };
+    counts.iter().map(counted).collect::<Vec<_>>().join(", ")
 }
 
 /// Known values of the runs of a column.
@@ -282,11 +252,26 @@ fn of_column(values: &[Option<f64>], column: &Column) -> Vec<f64> {
     column.runs.iter().filter_map(|&run| values[run]).filter(|value| value.is_finite()).collect()
 }
 
-fn number_cells(values: &[Option<f64>], format: fn(f64) -> String, columns: &[Column]) -> Vec<Cell> {
+/// Mean and sample standard deviation, which a single value has not; `None` without values.
+fn mean_and_deviation(values: &[f64]) -> Option<(f64, Option<f64>)> {
+    let count = values.len() as f64;
+    let mean = values.iter().sum::<f64>() / count;
+    let squares: f64 = values.iter().map(|value| (value - mean).powi(2)).sum();
+    let deviation = (values.len() > 1).then(|| (squares / (count - 1.0)).sqrt());
+    (!values.is_empty()).then_some((mean, deviation))
+}
+
+fn number_cells(
+    values: &[Option<f64>],
+    format: fn(f64) -> String,
+    columns: &[Column],
+    better: Option<Direction>,
+) -> Vec<Cell> {
     let all: Vec<Vec<f64>> = columns.iter().map(|column| of_column(values, column)).collect();
     let noise = Noise::of(&all);
+    let best = better.and_then(|better| best(&all, noise, better));
     let cell = |(at, own): (usize, &Vec<f64>)| {
-        let Some(Spread { mean, deviation, .. }) = Spread::of(own) else {
+        let Some((mean, deviation)) = mean_and_deviation(own) else {
             return Cell { text: UNKNOWN.into(), ..Cell::default() };
         };
         let change = Change::of(own, &all[0], noise).filter(|change| at > 0 && change.change != 0.0);
@@ -294,18 +279,22 @@ fn number_cells(values: &[Option<f64>], format: fn(f64) -> String, columns: &[Co
             let (change, interval) = change.short_words();
             (change, interval.unwrap_or_default())
         });
-        Cell { text: format(mean), deviation: deviation.map(format).unwrap_or_default(), change, interval, best: false }
+        Cell {
+            text: format(mean),
+            deviation: deviation.map(format).unwrap_or_default(),
+            change,
+            interval,
+            best: best == Some(at),
+        }
     };
     all.iter().enumerate().map(cell).collect()
 }
 
 /// Index of the column with the best mean; `None` if all are equal, or if another is within noise of it.
-fn best(values: &[Option<f64>], columns: &[Column], better: Direction) -> Option<usize> {
-    let all: Vec<Vec<f64>> = columns.iter().map(|column| of_column(values, column)).collect();
+fn best(all: &[Vec<f64>], noise: Option<Noise>, better: Direction) -> Option<usize> {
     let means: Vec<(usize, f64)> =
-        all.iter().enumerate().filter_map(|(at, own)| Some((at, Spread::of(own)?.mean))).collect();
+        all.iter().enumerate().filter_map(|(at, own)| Some((at, mean_and_deviation(own)?.0))).collect();
     let (at, value) = means.iter().copied().reduce(|a, b| if better.prefers(b.1, a.1) { b } else { a })?;
-    let noise = Noise::of(&all);
     let repeated = all.iter().any(|own| own.len() > 1);
     let beaten = |other: usize, mean: f64| {
         // Noise relative to 0 is unknown.
@@ -362,46 +351,29 @@ fn abbreviated(value: &serde_json::Value) -> String {
 
 fn outcome(runs: &[ComparedRun]) -> LabelledValues {
     vec![
-        texts("state", runs, |run| Some(run.state.clone())),
-        texts("training", runs, |run| run.training.map(|verdict| verdict.words().to_owned())),
-        texts("steps", runs, |run| {
-            let planned = run.steps_planned.filter(|planned| Some(*planned) != run.steps);
-            Some(match planned {
-                Some(planned) => format!("{}/{planned}", run.steps?),
-                None => run.steps?.to_string(),
-            })
-        }),
+        texts("state", runs, |run| Some(run.view.state().label().to_owned())),
+        texts("training", runs, |run| Some(run.view.training()?.verdict.words().to_owned())),
+        texts("steps", runs, |run| run.view.steps().map(|_| run.view.steps_text())),
     ]
 }
 
 fn results(compared: &RunComparison, view: &View) -> LabelledValues {
-    let runs = &compared.record.runs;
+    let runs = &compared.runs;
     let mut rows = Vec::new();
-    for name in compared.metrics.iter().filter(|name| view.shows(name)) {
-        let better = runs.iter().find_map(|run| run.metrics.get(name)?.direction);
+    for name in compared.metrics().into_iter().filter(|name| view.shows(name)) {
+        let better = runs.iter().find_map(|run| run.metric(name)?.planned.direction);
         let shown = format!("{name}{}", better.map_or_else(String::new, |better| format!(" {}", better.arrow())));
-        rows.push(numbers(&format!("{shown}, last"), runs, better, number, |run| run.metrics.get(name)?.last));
-        rows.push(match better {
-            Some(_) => numbers(&format!("{shown}, best"), runs, better, number, |run| run.metrics.get(name)?.best),
-            None => texts(&format!("{shown}, min and max"), runs, |run| {
-                let metric = run.metrics.get(name)?;
-                Some(format!("{} to {}", number(metric.lowest?), number(metric.highest?)))
-            }),
-        });
+        rows.push(numbers(&format!("{shown}, last"), runs, better, number, |run| run.metric(name)?.after));
+        rows.push(numbers(&format!("{shown}, best"), runs, better, number, |run| Some(run.metric(name)?.best?.0)));
     }
     // After the metric that selects the best checkpoint, which is first: there may be many others.
     let others = rows.split_off(rows.len().min(2));
-    let of_best = |run: &ComparedRun| run.best.clone().filter(|best| view.shows(&best.metric));
+    let of_best = |run: &ComparedRun| run.view.final_summary()?.best.clone().filter(|best| view.shows(&best.metric));
     rows.push(texts("best checkpoint", runs, |run| Some(format!("step {}", of_best(run)?.step))));
     // Losses are compared only between steps of one kind.
-    let mut kinds: Vec<&str> = Vec::new();
-    for loss in runs.iter().flat_map(|run| &run.losses).filter(|_| view.shows(LOSS)) {
-        if !kinds.contains(&loss.kind.as_str()) {
-            kinds.push(&loss.kind);
-        }
-    }
-    for kind in kinds {
-        let loss = |run: &ComparedRun| run.losses.iter().find(|loss| loss.kind == kind).cloned();
+    let losses: Vec<KindLoss> = runs.iter().flat_map(|run| run.view.losses()).filter(|_| view.shows(LOSS)).collect();
+    for kind in distinct(losses.iter().map(|loss| &loss.kind)) {
+        let loss = |run: &ComparedRun| run.view.losses().into_iter().find(|loss| loss.kind == *kind);
         let name = |end: &str| format!("loss ↓, {kind}, {end}");
         let better = Some(Direction::Lower);
         rows.push(numbers(&name("average"), runs, better, number, |run| Some(loss(run)?.last)));
@@ -415,62 +387,95 @@ fn results(compared: &RunComparison, view: &View) -> LabelledValues {
 pub const LOSS: &str = "loss";
 
 fn memory(runs: &[ComparedRun]) -> LabelledValues {
-    let size = |size: Option<u64>| size.map(|size| size as f64);
-    let measured = |run: &ComparedRun| run.memory.samples > 0;
     let lower = Some(Direction::Lower);
-    let heap = match (runs.iter().any(|run| run.watched), runs.iter().all(|run| run.watched)) {
-        (_, true) => "footprint",
-        (true, false) => "heap or footprint",
-        (false, false) => "heap",
+    let heap = distinct(runs.iter().map(|run| run.view.heap_label())).join(" or ");
+    let verdict = |run: &ComparedRun| run.view.verdict().cloned();
+    let peak = |label: &str, select: fn(&MemorySummary) -> Option<u64>| {
+        numbers(label, runs, lower, bytes, |run| {
+            let memory = run.view.memory();
+            select(memory).filter(|_| memory.samples > 0).map(|size| size as f64)
+        })
     };
     let mut rows = vec![
-        texts("verdict", runs, |run| run.verdict.map(|verdict| verdict.words().to_owned())),
-        texts("growing buffer", runs, |run| run.growing_owner.clone()),
-        numbers(&format!("{heap} (peak)"), runs, lower, bytes, |run| {
-            size(Some(run.memory.heap_peak)).filter(|_| measured(run))
-        }),
-        numbers(&format!("{heap} (end)"), runs, lower, bytes, |run| {
-            size(Some(run.memory.heap_at_end)).filter(|_| measured(run))
-        }),
-        numbers("RSS (peak)", runs, lower, bytes, |run| size(run.memory.rss_peak)),
-        numbers("device in use (peak)", runs, lower, bytes, |run| size(run.memory.device_in_use_peak)),
-        numbers("device reserved (peak)", runs, lower, bytes, |run| size(run.memory.device_reserved_peak)),
+        texts("verdict", runs, |run| Some(verdict(run)?.verdict.words().to_owned())),
+        texts("growing buffer", runs, |run| verdict(run)?.owner),
+        peak(&format!("{heap} (peak)"), |memory| Some(memory.heap_peak)),
+        peak(&format!("{heap} (end)"), |memory| Some(memory.heap_at_end)),
+        peak("RSS (peak)", |memory| memory.rss_peak),
+        peak("device in use (peak)", |memory| memory.device_in_use_peak),
+        peak("device reserved (peak)", |memory| memory.device_reserved_peak),
     ];
-    for series in super::SERIES {
-        let growth = |run: &ComparedRun| run.growth.iter().find(|one| one.series == *series).cloned();
-        let name = match *series {
-            "rss" => "RSS".into(),
-            "heap" => heap.to_owned(),
-            other => other.replace('_', " "),
-        };
-        rows.push(numbers(&format!("{name}, growth"), runs, None, signed_bytes, |run| Some(growth(run)?.growth)));
+    for (series, name) in SERIES {
+        let name = if *series == "heap" { heap.as_str() } else { *name };
+        let growth = |run: &ComparedRun| verdict(run)?.series.into_iter().find(|one| one.name == *series);
+        rows.push(numbers(&format!("{name}, growth"), runs, None, signed_bytes, |run| {
+            Some(growth(run)?.findings.growth)
+        }));
         for axis in [Axis::Steps, Axis::Clock] {
             let per = axis.rate_unit(0);
-            let slope = |run: &ComparedRun| growth(run).filter(|one| one.axis == axis)?.slope;
+            let on_axis = |run: &ComparedRun| verdict(run).is_some_and(|verdict| verdict.axis == axis);
             rows.push(numbers(&format!("{name}, {}", per.text), runs, None, signed_bytes, |run| {
-                Some(slope(run)? * per.length)
+                Some(growth(run).filter(|_| on_axis(run))?.findings.slope? * per.length)
             }));
         }
     }
     rows
 }
 
+/// Components of the plan that belong to the model.
+const MODEL: [&str; 3] = ["weights", "gradients", "optimizer"];
+
+/// Peak of each component that a run has more than 0 bytes of: what it holds before the first step, the parts of a step,
+/// validation, each buffer.
+fn components(runs: &[ComparedRun]) -> LabelledValues {
+    let of_run = |run: &ComparedRun| {
+        let Some(summary) = run.view.final_summary() else { return Vec::new() };
+        let (demand, memory) = (&summary.demand, &summary.memory);
+        let model = summary.plan_and_actual.iter().filter(|part| MODEL.contains(&part.name.as_str()));
+        let mut rows = vec![("before the first step".to_owned(), demand.heap_at_start as f64)];
+        rows.extend(model.map(|part| (part.name.clone(), part.actual as f64)));
+        rows.extend(demand.step_kinds.iter().map(|(kind, bytes)| (format!("{kind} step"), *bytes as f64)));
+        rows.push(("validation".into(), demand.validation as f64));
+        rows.extend(demand.validation_left.map(|left| ("left by a validation".into(), left as f64)));
+        rows.push(("checkpoint".into(), demand.checkpoint as f64));
+        rows.extend(summary.owners.iter().map(|owner| (owner.name.clone(), owner.peak_bytes as f64)));
+        rows.push(("heap, peak".into(), memory.heap_peak as f64));
+        rows.extend(memory.rss_peak.map(|peak| ("RSS, peak".into(), peak as f64)));
+        rows.extend(memory.device_reserved_peak.map(|peak| ("device, peak".into(), peak as f64)));
+        rows
+    };
+    let all: Vec<Vec<(String, f64)>> = runs.iter().map(of_run).collect();
+    let names = distinct(all.iter().flatten().filter(|(_, bytes)| *bytes != 0.0).map(|(name, _)| name));
+    let row = |name: &String| {
+        let value = |rows: &Vec<(String, f64)>| rows.iter().find(|(known, _)| known == name).map(|(_, bytes)| *bytes);
+        let values = all.iter().map(value).collect();
+        (name.clone(), Values::Numbers { values, format: signed_bytes, better: None })
+    };
+    names.into_iter().map(row).collect()
+}
+
+/// Series of a verdict that measure all memory of one kind.
+const SERIES: &[(&str, &str)] =
+    &[("heap", "heap"), ("rss", "RSS"), ("device_in_use", "device in use"), ("device_reserved", "device reserved")];
+
 fn speed(runs: &[ComparedRun]) -> LabelledValues {
     let percent = |fraction: f64| format!("{} %", number(100.0 * fraction));
     let higher = Some(Direction::Higher);
     vec![
-        numbers("training steps/s", runs, higher, number, |run| run.steps_per_second),
-        numbers("training items/s", runs, higher, number, |run| run.items_per_second),
-        numbers("training time", runs, None, seconds, |run| Some(run.seconds)),
+        numbers("training steps/s", runs, higher, number, |run| run.view.final_summary()?.steps_per_second),
+        numbers("training items/s", runs, higher, number, |run| run.view.final_summary()?.items_per_second),
+        numbers("training time", runs, None, seconds, |run| Some(run.view.seconds())),
         // Steps that took less time than their samples are no measure of it.
-        numbers("sampling cost", runs, None, percent, |run| run.memory.trace_share.filter(|share| *share <= 1.0)),
+        numbers("sampling cost", runs, None, percent, |run| {
+            run.view.memory().trace_share.filter(|share| *share <= 1.0)
+        }),
     ]
 }
 
 /// `3 runs compared`, or `4 runs of 2 settings compared`.
 pub fn title(compared: &RunComparison, columns: &[Column]) -> String {
-    let runs = pluralize(compared.record.runs.len() as u64, "run");
-    match columns.len() == compared.record.runs.len() {
+    let runs = pluralize(compared.runs.len() as u64, "run");
+    match columns.len() == compared.runs.len() {
         true => format!("{runs} compared"),
         false => format!("{runs} of {} compared", pluralize(columns.len() as u64, "setting")),
     }

@@ -21,12 +21,12 @@ fn two() -> (tempfile::TempDir, RunComparison) {
 #[test]
 fn only_differing_keys_are_listed() {
     let (_results, compared) = two();
-    let keys: Vec<&str> = compared.record.differences.iter().map(|one| one.key.as_str()).collect();
+    let keys: Vec<&str> = compared.differences.iter().map(|one| one.key.as_str()).collect();
     assert_eq!(keys, ["experiment.seed"]);
-    assert_eq!(compared.record.differences[0].values, [Some(7.into()), Some(8.into())]);
-    assert!(compared.record.environment.is_empty(), "the same program on the same machine");
-    assert_eq!(compared.record.runs[1].state, "killed");
-    assert_eq!(compared.record.runs[1].steps_per_second, None);
+    assert_eq!(compared.differences[0].values, [Some(7.into()), Some(8.into())]);
+    assert!(compared.environment.is_empty(), "the same program on the same machine");
+    assert_eq!(compared.json().unwrap()["runs"][1]["state"], "killed");
+    assert_eq!(compared.runs[1].view.steps_text(), "56/200");
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn a_change_is_in_percent_and_the_best_run_is_marked() {
     assert_eq!(row.cells.iter().map(|cell| cell.best).collect::<Vec<_>>(), [false, true, false]);
     assert!(tables.same.iter().any(|(label, value)| label == "steps" && value == "200"));
     assert!(tables.notes.is_empty(), "{:?}", tables.notes);
-    let shown = text(&compared, &View { metrics: vec!["map_50".into()], only_changed: true }, 100);
+    let shown = text(&compared, &View { metrics: vec!["map_50".into()], only_changed: true, ..View::default() }, 100);
     assert!(shown.contains("map_50") && !shown.contains("recall") && !shown.contains("loss"), "{shown}");
     assert!(!shown.contains("200"), "what is the same: {shown}");
 }
@@ -108,7 +108,7 @@ fn repeats_share_a_column_and_their_noise_decides() {
     let results = tempfile::tempdir().unwrap();
     let near = [(4, 1, 0.40), (4, 2, 0.46), (3, 1, 0.42), (3, 2, 0.47)];
     let compared = gather(&with_values(results.path(), &near)).unwrap();
-    assert_eq!(compared.record.runs.iter().map(|run| run.setting).collect::<Vec<_>>(), [1, 1, 2, 2]);
+    assert_eq!(compared.runs.iter().map(|run| run.setting).collect::<Vec<_>>(), [1, 1, 2, 2]);
     let row = |compared: &RunComparison| {
         let tables = rows::tables(compared, &View::default());
         let section = tables.sections.into_iter().find(|section| section.title == "result").unwrap();
@@ -130,7 +130,7 @@ fn identical_runs_are_called_so_and_have_no_table() {
     let results = tempfile::tempdir().unwrap();
     let run = finished(results.path(), PLAIN);
     let compared = gather(&[run.clone(), run]).unwrap();
-    assert_eq!(compared.record.runs[0].metrics_digest, compared.record.runs[1].metrics_digest);
+    assert_eq!(compared.runs[0].metrics_digest, compared.runs[1].metrics_digest);
     let tables = rows::tables(&compared, &View::default());
     assert!(tables.sections.is_empty() && tables.notes.len() == 1, "{tables:?}");
     insta::assert_snapshot!(text(&compared, &View { only_changed: true, ..View::default() }, 100));

@@ -20,8 +20,6 @@ const IMAGE_BYTES_MAX: u64 = 4 * 1024 * 1024;
 const ALL_BYTES_MAX: usize = 24 * 1024 * 1024;
 /// Maximum length of a caption.
 const CAPTION_CHARACTERS_MAX: usize = 600;
-/// Maximum length of a word of a caption, usually the name of a class; the tooltip has the whole caption.
-const WORD_CHARACTERS_MAX: usize = 18;
 const PNG: &[u8] = b"\x89PNG\r\n\x1a\n";
 
 /// Section with the images; empty if there are none. Files that are not PNG files in the directory itself are left
@@ -52,11 +50,7 @@ pub fn section(report: &RunView) -> Markup {
             @if !legend.is_empty() { p.note { (printable::line(legend, 600)) } }
             div.images {
                 @for (source, caption) in &shown {
-                    @let short = shortened(caption);
-                    figure {
-                        img src=(source) alt=(caption);
-                        figcaption title=[(short != *caption).then_some(caption)] { (short) }
-                    }
+                    figure { img src=(source) alt=(caption); figcaption { (caption) } }
                 }
             }
             @if left_out > 0 { p.note { (pluralize(left_out, "image")) " not shown: missing, too large or too many." } }
@@ -68,40 +62,8 @@ pub fn section(report: &RunView) -> Markup {
 fn read_image(directory: &Path, file: &str) -> Option<Vec<u8>> {
     let mut parts = Path::new(file).components();
     let (Some(Component::Normal(name)), None) = (parts.next(), parts.next()) else { return None };
-    read_file(&directory.join(name), IMAGE_BYTES_MAX).filter(|bytes| bytes.starts_with(PNG))
-}
-
-fn read_file(path: &Path, max_bytes: u64) -> Option<Vec<u8>> {
+    let path = directory.join(name);
     // No symlink: it may lead to another file of this machine.
-    if !std::fs::symlink_metadata(path).ok()?.is_file() {
-        return None;
-    }
-    file::bytes(path, max_bytes).ok()
-}
-
-/// Shortens long words of a caption with an ellipsis.
-fn shortened(caption: &str) -> String {
-    let word = |word: &str| match word.char_indices().nth(WORD_CHARACTERS_MAX) {
-        None => word.to_owned(),
-        Some(_) => {
-            // Trailing punctuation is kept.
-            let end = word.trim_end_matches([',', ':', ')']).len();
-            let start: String = word.chars().take(WORD_CHARACTERS_MAX - 1).collect();
-            format!("{start}…{}", &word[end..])
-        }
-    };
-    caption.split(' ').map(word).collect::<Vec<_>>().join(" ")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_words_are_shortened_and_punctuation_is_kept() {
-        let caption = "✗ 1 of 2 found · asked for striped_circle_with_a_hole_17, bus · a.mp4, frame 3";
-        assert_eq!(shortened(caption), "✗ 1 of 2 found · asked for striped_circle_wi…, bus · a.mp4, frame 3");
-        assert_eq!(shortened("short words stay"), "short words stay");
-        assert_eq!(shortened("ääääääääääääääääääääääää: x"), "äääääääääääääääää…: x");
-    }
+    let is_file = std::fs::symlink_metadata(&path).is_ok_and(|found| found.is_file());
+    is_file.then(|| file::bytes(&path, IMAGE_BYTES_MAX).ok())?.filter(|bytes| bytes.starts_with(PNG))
 }

@@ -4,69 +4,29 @@ use maud::{Markup, html};
 
 use crate::report::axes::AxisUnit;
 use crate::report::formatting::number;
-use crate::report::page::document::code;
 use crate::report::plots::{COLOURS, Curve, CurveStyle, Plot};
-use crate::report::result::{MetricResult, intervals_note};
+use crate::report::result::MetricResult;
 use crate::report::series::ThinnedSeries;
+use crate::report::summary;
+use crate::report::table::{Table, grouped};
 use crate::view::RunView;
 use xrun_core::printable;
-use xrun_core::task::metric::Direction;
 
 /// Maximum number of figures of metrics; the table lists all metrics.
 const METRIC_FIGURES_MAX: usize = 12;
 /// Ratio of maximum to 98th percentile from which the top of a figure is cut.
 const CUT_FACTOR: f64 = 1.5;
 
-/// Table of best, last and first values. The most important columns come first, because a narrow page cuts off the
-/// last.
+/// Table of best, last and first values.
 pub fn results(report: &RunView) -> Markup {
     let metrics = report.metrics();
-    let losses = report.losses();
-    let shown = |metric: &MetricResult, value: Option<f64>| value.map_or("–".into(), |value| metric.value(value));
-    let arrow = |direction: Option<Direction>| {
-        html! { @if let Some(direction) = direction { " " span.arrow title=(format!("{} is better", direction.words())) { (direction.arrow()) } } }
-    };
+    let result = summary::metrics(report);
     html! {
-        @if !losses.is_empty() || !metrics.is_empty() {
-            h2 { "Result" }
-            div.wide { table.results {
-                thead { tr {
-                    th { "" } th.r { "best" } th.r { "after" } th.r { "before" }
-                } }
-                tbody {
-                    @for metric in &metrics {
-                        tr {
-                            th scope="row" {
-                                (printable::line(&metric.name, 80)) (arrow(metric.direction))
-                                @if !metric.unit.is_empty() { " " small { (printable::line(&metric.unit, 16)) } }
-                            }
-                            td.r { @if let Some((value, step)) = metric.best {
-                                (metric.value(value))
-                                " " small { "after step " (step) } @if metric.selects_best { " " small { "best checkpoint" } }
-                            } @else { "–" } }
-                            td.r.strong {
-                                (shown(metric, metric.after))
-                                @if let Some(interval) = metric.interval { " " small { "± " (number(interval.half_width)) } }
-                            }
-                            td.r { (shown(metric, metric.before)) }
-                        }
-                    }
-                    @for loss in &losses {
-                        tr {
-                            th scope="row" { "loss" @if losses.len() > 1 { ", " (printable::line(&loss.kind, 60)) } (arrow(Some(Direction::Lower))) }
-                            td.r { "" } td.r.strong { (number(loss.last)) } td.r { (number(loss.first)) }
-                        }
-                    }
-                }
-            } }
+        (result.html())
+        @if !result.table.rows.is_empty() {
             p.note {
-                @if report.watched().is_none() {
-                    "“Before” is the untrained model, “after” the last validation, both on held-out data. "
-                }
-                "For a loss they are the first step and the final moving average over "
-                (number(report.curves().averaging_window)) " steps of its kind. ↑ higher is better, ↓ lower is better."
-                @if metrics.iter().any(|metric| metric.unit == "share") { " A share is a fraction from 0 to 1." }
-                @if let Some(about) = intervals_note(&metrics) { " " (about) "." }
+                "“Before” is the untrained model, “after” the last validation, both on held-out data."
+                @if metrics.iter().any(|metric| metric.planned.unit == "share") { " A share is a fraction from 0 to 1." }
             }
             (descriptions(&metrics))
         }
@@ -75,21 +35,14 @@ pub fn results(report: &RunView) -> Markup {
 
 /// Descriptions of the metrics, each once for all metrics that share it.
 fn descriptions(metrics: &[MetricResult]) -> Markup {
-    let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
-    for metric in metrics.iter().filter(|metric| !metric.about.is_empty()) {
-        match groups.iter_mut().find(|(about, _)| *about == metric.about) {
-            Some((_, names)) => names.push(&metric.name),
-            None => groups.push((&metric.about, vec![&metric.name])),
-        }
-    }
+    let described = metrics.iter().filter(|metric| !metric.planned.about.is_empty());
+    let groups = grouped(described.map(|metric| (metric.planned.about.as_str(), metric.planned.name.as_str())));
+    let row =
+        |(about, names): &(&str, Vec<&str>)| vec![printable::line(&names.join(", "), 200), printable::line(about, 300)];
+    let table = Table::new(&["metric", "description"], groups.iter().map(row).collect());
     html! {
         @if !groups.is_empty() {
-            details {
-                summary { "Descriptions of the metrics" }
-                div.wide { table { tbody { @for (about, names) in &groups { tr {
-                    th scope="row" { (printable::line(&names.join(", "), 200)) } td { (code(&printable::line(about, 300))) }
-                } } } } }
-            }
+            details { summary { "Descriptions of the metrics" } (table.html()) }
         }
     }
 }
@@ -149,13 +102,7 @@ fn losses(report: &RunView) -> Option<Plot> {
 /// One figure per family of metrics, that of the best checkpoint's metric first; and the number of figures left out.
 fn metrics(report: &RunView) -> (Vec<Plot>, usize) {
     let measured = report.metrics();
-    let mut families: Vec<(&str, Vec<&MetricResult>)> = Vec::new();
-    for metric in &measured {
-        match families.iter_mut().find(|(known, _)| *known == metric.family) {
-            Some((_, members)) => members.push(metric),
-            None => families.push((&metric.family, vec![metric])),
-        }
-    }
+    let families = grouped(measured.iter().map(|metric| (metric.planned.family.as_str(), metric)));
     let mut plots: Vec<Plot> = Vec::new();
     for (family, members) in &families {
         for group in members.chunks(COLOURS) {
@@ -175,10 +122,11 @@ fn figure(report: &RunView, family: &str, members: &[&MetricResult]) -> Option<P
     let (mut bands, mut lines) = (Vec::new(), Vec::new());
     let mut lowest = f64::INFINITY;
     for (at, metric) in members.iter().enumerate() {
-        let line = &metric.line;
-        let is_metric = |name: &String| *name == metric.name;
-        if let Some((_, series)) = report.curves().means.iter().find(|(name, _)| is_metric(name)) {
-            let points = series.points();
+        let line = &metric.planned.line;
+        let Some(series) = report.curves().metric(&metric.planned.name) else { continue };
+        let points = series.points();
+        // A metric that is no mean over episodes has no intervals.
+        if points.iter().any(|point| point.extra > 0.0) {
             let lower: Vec<f64> = points.iter().map(|point| point.y - point.extra).collect();
             lowest = lower.iter().copied().fold(lowest, f64::min);
             bands.push(Curve {
@@ -189,11 +137,10 @@ fn figure(report: &RunView, family: &str, members: &[&MetricResult]) -> Option<P
                 numbers: [0.0; 4],
             });
         }
-        let series = report.curves().metrics.iter().find(|(name, _)| is_metric(name));
-        lines.extend(series.and_then(|(_, series)| Curve::from_series(line, series, colour(at), CurveStyle::Points)));
+        lines.extend(Curve::from_series(line, series, colour(at), CurveStyle::Points));
     }
     let has_bands = !bands.is_empty();
-    let unit = members.first().map_or("", |metric| metric.unit.as_str());
+    let unit = members.first().map_or("", |metric| metric.planned.unit.as_str());
     let unit = if unit.is_empty() || unit == "share" { String::new() } else { format!(" ({unit})") };
     let title = printable::line(&format!("{family}{unit}"), 80);
     let plot = half(&title, bands.into_iter().chain(lines).collect())?;
@@ -203,7 +150,7 @@ fn figure(report: &RunView, family: &str, members: &[&MetricResult]) -> Option<P
     }
     // A quantity that starts at 0 has no values below it, but an interval may.
     let bottom = if plot.y.0 >= 0.0 { plot.y.0.min(lowest.max(0.0)) } else { plot.y.0.min(lowest) };
-    let highest_possible = match members.first().map(|metric| metric.unit.as_str()) {
+    let highest_possible = match members.first().map(|metric| metric.planned.unit.as_str()) {
         Some("share") => 1.04,
         Some("%") => 104.0,
         _ => f64::INFINITY,
@@ -306,7 +253,8 @@ mod tests {
         assert!(plots[0].log_y && !plots[1].log_y, "532 and 22 on one axis");
         assert!(!plots[0].half && plots[1].half);
         assert!(plots[1].y.0 == 0.0 && plots[1].y.1 <= 104.0, "{:?}", plots[1].y);
-        let exact_match = report.metrics().into_iter().find(|metric| metric.name == "exact_match_full").unwrap();
+        let exact_match =
+            report.metrics().into_iter().find(|metric| metric.planned.name == "exact_match_full").unwrap();
         assert_eq!(exact_match.value(exact_match.after.unwrap()), "96 %");
         let page = super::results(&report).into_string();
         assert_eq!(page.matches("Greedy answers that are an accepted one").count(), 1, "said once of all widths");

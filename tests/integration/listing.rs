@@ -156,16 +156,6 @@ fn a_run_ends_with_eight_lines_and_its_verdict_first() {
     insta::assert_snapshot!("no_run_of_this_name", redacted(&none.err));
 }
 
-/// Runs of two learning rates, the first with three seeds.
-fn seeds() -> Workplace {
-    let workplace = Workplace::with("seeds.toml", "[pipeline.dummy]\n[memory]\nprobe = false\n");
-    for (seed, rate) in [("1", "0.1"), ("2", "0.1"), ("3", "0.1"), ("1", "0.2")] {
-        let (seed, rate) = (format!("experiment.seed={seed}"), format!("optimizer.adamw.learning_rate={rate}"));
-        workplace.exits(0, &["seeds.toml", "-q", "-s", &seed, "-s", &rate]);
-    }
-    workplace
-}
-
 #[test]
 fn a_fresh_clone_names_its_committed_results() {
     let workplace = Workplace::ran("good", "[pipeline.dummy]\n");

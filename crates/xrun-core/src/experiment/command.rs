@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::shape::{self, Shape};
-use super::{Experiment, schema};
+use super::{Experiment, command_script, schema};
 use crate::experiment::resolved::flat;
 use crate::problem::{Problem, Problems, nearest};
 use crate::settings::command::Command;
@@ -226,6 +226,10 @@ pub fn check(command: &Command, section: &str, experiment: &Experiment, problems
         if let Err((message, help)) = words.fill(text) {
             add(&field, message, &help);
         }
+    }
+    // A cluster may have what this machine has not.
+    if experiment.launcher.is_none() {
+        command_script::check(command, section, &words, problems);
     }
     unused(command, section, experiment, problems);
 }

@@ -4,6 +4,7 @@ pub mod axes;
 mod check;
 pub mod check_search;
 pub mod command;
+mod command_script;
 mod expand;
 pub mod inspect;
 pub mod key_lookup;

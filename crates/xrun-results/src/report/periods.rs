@@ -30,8 +30,8 @@ static LEVELS: [(&str, &str); 4] =
 /// Memory and loss of one period.
 #[derive(Clone, Debug, Default)]
 struct PeriodRow {
-    loss: f64,
-    steps: u64,
+    /// Sum of the losses and number of steps, by kind of step.
+    losses: BTreeMap<String, (f64, u64)>,
     levels: Levels,
 }
 
@@ -71,13 +71,16 @@ impl Periods {
 
     /// Adds a line of the metrics.
     pub(super) fn add_metrics(&mut self, line: &MetricsLine) {
-        let MetricsLine::Train { step, epoch, loss, values, .. } = line else { return };
+        let MetricsLine::Train { step, epoch, batch, loss, values, .. } = line else { return };
         let value =
             |name: &String| if name == EPOCH { Some(*epoch) } else { values.get(name).map(|value| *value as u64) };
         let key: Option<Vec<u64>> = self.names.iter().map(value).collect();
         let Some(key) = key.filter(|key| !key.is_empty() && self.ranges.len() < ROWS_MAX) else { return };
         let Some(row) = self.row(&key) else { return };
-        (row.loss, row.steps) = (row.loss + loss, row.steps + 1);
+        if loss.is_finite() {
+            let (sum, steps) = row.losses.entry(batch.clone()).or_default();
+            (*sum, *steps) = (*sum + loss, *steps + 1);
+        }
         match self.ranges.last_mut() {
             Some((_, last, known)) if *known == key && *last + 1 == *step => *last = *step,
             _ => self.ranges.push((*step, *step, key)),
@@ -115,6 +118,15 @@ impl Periods {
         self.sampled().next().is_none()
     }
 
+    /// The most frequent kind of step: losses of different kinds have no common mean.
+    fn dominant_kind(&self) -> Option<&str> {
+        let mut steps: BTreeMap<&str, u64> = BTreeMap::new();
+        for (kind, (_, count)) in self.rows.values().flat_map(|row| &row.losses) {
+            *steps.entry(kind).or_default() += count;
+        }
+        steps.into_iter().max_by_key(|(_, steps)| *steps).map(|(kind, _)| kind)
+    }
+
     fn titles(&self) -> Vec<String> {
         self.names.iter().map(|name| printable::line(&name.replace('_', " "), 40)).collect()
     }
@@ -135,8 +147,10 @@ impl Periods {
             key[0] = name.to_owned();
             cells(key, levels, "-".into())
         };
+        let kind = self.dominant_kind();
         let row = |(key, row): (&Vec<u64>, &PeriodRow)| {
-            let loss = if row.steps > 0 { number(row.loss / row.steps as f64) } else { "-".into() };
+            let loss = kind.and_then(|kind| row.losses.get(kind));
+            let loss = loss.map_or("-".into(), |(sum, steps)| number(sum / *steps as f64));
             cells(key.iter().map(u64::to_string).collect(), &row.levels, loss)
         };
         let count = self.sampled().count();

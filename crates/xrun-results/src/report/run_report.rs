@@ -103,7 +103,7 @@ impl RunView {
         }
         let named = |(name, buffer): (&str, BufferUsage)| BufferUsage { name: name.to_owned(), ..buffer };
         let mut buffers: Vec<BufferUsage> = buffers.into_iter().map(named).collect();
-        buffers.sort_by(|a, b| b.peak_bytes.cmp(&a.peak_bytes));
+        buffers.sort_by_key(|buffer| std::cmp::Reverse(buffer.peak_bytes));
         buffers
     }
 

@@ -8,12 +8,13 @@ use std::fmt::Write;
 
 use maud::{Markup, html};
 
+use super::curves::KINDS_MAX;
 use super::formatting::{bytes, number};
 use super::table::Table;
 use crate::format::{MemoryLine, MetricsLine};
 use xrun_core::printable;
 
-/// Maximum number of rows (some 15 MB), and of runs of consecutive steps in one stage.
+/// Maximum number of rows (some 30 MB), and of runs of consecutive steps in one stage.
 const ROWS_MAX: usize = 100_000;
 /// Maximum number of rows in a table: the first and the last.
 const ROWS_SHOWN: usize = 24;
@@ -30,8 +31,8 @@ static LEVELS: [(&str, &str); 4] =
 /// Memory and loss of one period.
 #[derive(Clone, Debug, Default)]
 struct PeriodRow {
-    /// Sum of the losses and number of steps, by kind of step.
-    losses: BTreeMap<String, (f64, u64)>,
+    /// Sum of the losses and number of steps, by the index of the kind of step.
+    losses: Vec<(f64, u64)>,
     levels: Levels,
 }
 
@@ -40,6 +41,8 @@ struct PeriodRow {
 pub struct Periods {
     /// Names of the values of a key.
     names: Vec<String>,
+    /// Kinds of steps, at most [`KINDS_MAX`]; the losses of others are left out.
+    kinds: Vec<String>,
     rows: BTreeMap<Vec<u64>, PeriodRow>,
     /// First and last of consecutive steps in one stage, and its key; at most [`ROWS_MAX`].
     ranges: Vec<(u64, u64, Vec<u64>)>,
@@ -69,6 +72,15 @@ impl Periods {
         has_room.then(|| self.rows.entry(key.to_vec()).or_default())
     }
 
+    /// Index of a kind of step; `None` if there are too many.
+    fn kind(&mut self, name: &str) -> Option<usize> {
+        let at = self.kinds.iter().position(|known| known == name).unwrap_or(self.kinds.len());
+        if at == self.kinds.len() && at < KINDS_MAX {
+            self.kinds.push(name.to_owned());
+        }
+        (at < KINDS_MAX).then_some(at)
+    }
+
     /// Adds a line of the metrics.
     pub(super) fn add_metrics(&mut self, line: &MetricsLine) {
         let MetricsLine::Train { step, epoch, batch, loss, values, .. } = line else { return };
@@ -76,9 +88,11 @@ impl Periods {
             |name: &String| if name == EPOCH { Some(*epoch) } else { values.get(name).map(|value| *value as u64) };
         let key: Option<Vec<u64>> = self.names.iter().map(value).collect();
         let Some(key) = key.filter(|key| !key.is_empty() && self.ranges.len() < ROWS_MAX) else { return };
+        let kind = self.kind(batch).filter(|_| loss.is_finite());
         let Some(row) = self.row(&key) else { return };
-        if loss.is_finite() {
-            let (sum, steps) = row.losses.entry(batch.clone()).or_default();
+        if let Some(kind) = kind {
+            row.losses.resize(row.losses.len().max(kind + 1), (0.0, 0));
+            let (sum, steps) = &mut row.losses[kind];
             (*sum, *steps) = (*sum + loss, *steps + 1);
         }
         match self.ranges.last_mut() {
@@ -118,13 +132,12 @@ impl Periods {
         self.sampled().next().is_none()
     }
 
-    /// The most frequent kind of step: losses of different kinds have no common mean.
-    fn dominant_kind(&self) -> Option<&str> {
-        let mut steps: BTreeMap<&str, u64> = BTreeMap::new();
-        for (kind, (_, count)) in self.rows.values().flat_map(|row| &row.losses) {
-            *steps.entry(kind).or_default() += count;
-        }
-        steps.into_iter().max_by_key(|(_, steps)| *steps).map(|(kind, _)| kind)
+    /// Index of the most frequent kind of step: losses of different kinds have no common mean.
+    fn dominant_kind(&self) -> Option<usize> {
+        let steps = |kind: usize| {
+            self.rows.values().filter_map(|row| row.losses.get(kind)).map(|(_, steps)| steps).sum::<u64>()
+        };
+        (0..self.kinds.len()).max_by_key(|kind| steps(*kind))
     }
 
     fn titles(&self) -> Vec<String> {
@@ -149,7 +162,7 @@ impl Periods {
         };
         let kind = self.dominant_kind();
         let row = |(key, row): (&Vec<u64>, &PeriodRow)| {
-            let loss = kind.and_then(|kind| row.losses.get(kind));
+            let loss = kind.and_then(|kind| row.losses.get(kind)).filter(|(_, steps)| *steps > 0);
             let loss = loss.map_or("-".into(), |(sum, steps)| number(sum / *steps as f64));
             cells(key.iter().map(u64::to_string).collect(), &row.levels, loss)
         };

@@ -11,6 +11,7 @@ use crate::noise::{Change, Noise};
 use crate::report::formatting::{bytes, number, signed_bytes};
 use crate::report::table::{distinct, grouped};
 use crate::resolved;
+use crate::verdict::SeriesVerdict;
 use xrun_core::printable;
 use xrun_core::task::metric::Direction;
 use xrun_core::units::{pluralize, seconds};
@@ -386,10 +387,14 @@ fn results(compared: &RunComparison, view: &View) -> LabelledValues {
 /// Name of the loss in [`View::metrics`].
 pub const LOSS: &str = "loss";
 
+/// Series of the verdict on a run.
+fn found<'a>(run: &'a ComparedRun, series: &str) -> Option<&'a SeriesVerdict> {
+    run.view.verdict()?.series.iter().find(|one| one.name == series)
+}
+
 fn memory(runs: &[ComparedRun]) -> LabelledValues {
     let lower = Some(Direction::Lower);
     let heap = distinct(runs.iter().map(|run| run.view.heap_label())).join(" or ");
-    let verdict = |run: &ComparedRun| run.view.verdict().cloned();
     let peak = |label: &str, select: fn(&MemorySummary) -> Option<u64>| {
         numbers(label, runs, lower, bytes, |run| {
             let memory = run.view.memory();
@@ -397,8 +402,8 @@ fn memory(runs: &[ComparedRun]) -> LabelledValues {
         })
     };
     let mut rows = vec![
-        texts("verdict", runs, |run| Some(verdict(run)?.verdict.words().to_owned())),
-        texts("growing buffer", runs, |run| verdict(run)?.owner),
+        texts("verdict", runs, |run| Some(run.view.verdict()?.verdict.words().to_owned())),
+        texts("growing buffer", runs, |run| run.view.verdict()?.owner.clone()),
         peak(&format!("{heap} (peak)"), |memory| Some(memory.heap_peak)),
         peak(&format!("{heap} (end)"), |memory| Some(memory.heap_at_end)),
         peak("RSS (peak)", |memory| memory.rss_peak),
@@ -407,15 +412,14 @@ fn memory(runs: &[ComparedRun]) -> LabelledValues {
     ];
     for (series, name) in SERIES {
         let name = if *series == "heap" { heap.as_str() } else { *name };
-        let growth = |run: &ComparedRun| verdict(run)?.series.into_iter().find(|one| one.name == *series);
         rows.push(numbers(&format!("{name}, growth"), runs, None, signed_bytes, |run| {
-            Some(growth(run)?.findings.growth)
+            Some(found(run, series)?.findings.growth)
         }));
         for axis in [Axis::Steps, Axis::Clock] {
             let per = axis.rate_unit(0);
-            let on_axis = |run: &ComparedRun| verdict(run).is_some_and(|verdict| verdict.axis == axis);
             rows.push(numbers(&format!("{name}, {}", per.text), runs, None, signed_bytes, |run| {
-                Some(growth(run).filter(|_| on_axis(run))?.findings.slope? * per.length)
+                let one = found(run, series).filter(|_| run.view.verdict().is_some_and(|verdict| verdict.axis == axis));
+                Some(one?.findings.slope? * per.length)
             }));
         }
     }

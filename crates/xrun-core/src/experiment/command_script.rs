@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 use super::command::Placeholders;
+use super::layers::names_beside;
 use crate::problem::{Problem, Problems, nearest};
 use crate::settings::command::Command;
 
@@ -25,8 +26,6 @@ const INTERPRETERS: [&str; 13] = [
 ];
 /// Endings of scripts.
 const SCRIPTS: [&str; 8] = ["py", "sh", "R", "jl", "pl", "js", "rb", "lua"];
-/// Maximum number of files of a directory that are compared with a misspelled name.
-const COMPARED_MAX: usize = 1000;
 
 /// Adds a problem for a program or script that is not there; `section` is that of the command.
 pub(super) fn check(command: &Command, section: &str, words: &Placeholders, problems: &mut Problems) {
@@ -47,7 +46,8 @@ pub(super) fn check(command: &Command, section: &str, words: &Placeholders, prob
             let place = directory.join(script);
             let problem =
                 Problem::new(key(at + 1), format!("there is no script {}", place.display())).as_disk_problem();
-            let help = similar(&place).map_or_else(
+            let (name, beside) = (place.file_name().and_then(OsStr::to_str), names_beside(&place));
+            let help = name.and_then(|name| nearest(name, beside.iter().map(String::as_str))).map_or_else(
                 || "relative paths start at `working_directory`, by default the current directory".to_owned(),
                 |near| format!("did you mean {near}?"),
             );
@@ -85,15 +85,6 @@ fn script<'a>(program: &str, arguments: &'a [String]) -> Option<(usize, &'a str)
         }
     }
     None
-}
-
-/// Name of a file next to a missing one that it may be meant for.
-fn similar(place: &Path) -> Option<String> {
-    let (directory, name) = (place.parent()?, place.file_name()?.to_str()?);
-    let directory = if directory.as_os_str().is_empty() { Path::new(".") } else { directory };
-    let entries = std::fs::read_dir(directory).ok()?.flatten().take(COMPARED_MAX);
-    let names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
-    nearest(name, names.iter().map(String::as_str)).map(str::to_owned)
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::template;
 use super::tree::{self, Entry, Tree};
 use super::validate::join;
 use crate::files::file;
-use crate::problem::{Location, Problem, Problems, Source};
+use crate::problem::{Location, Problem, Problems, Source, nearest};
 
 /// Maximum size of a file.
 pub const FILE_BYTES_MAX: u64 = 1024 * 1024;
@@ -182,20 +182,20 @@ fn read_bytes(path: &Path) -> Result<Vec<u8>, (String, String)> {
 /// Usual directory of experiments.
 const USUAL_DIRECTORY: &str = "experiments";
 
-/// TOML file with a similar name in the same directory, among the first thousand entries.
+/// TOML file with a similar name in the same directory.
 fn similar_file(path: &Path) -> Option<String> {
-    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    let mut names: Vec<String> = std::fs::read_dir(directory)
-        .ok()?
-        .take(1000)
-        .flatten()
-        .filter_map(|entry| entry.file_name().into_string().ok())
-        .filter(|name| name.ends_with(".toml"))
-        .collect();
-    names.sort();
-    let near =
-        crate::problem::nearest(path.file_stem()?.to_str()?, names.iter().map(|name| name.trim_end_matches(".toml")))?;
+    let names = names_beside(path);
+    let near = nearest(path.file_stem()?.to_str()?, names.iter().filter_map(|name| name.strip_suffix(".toml")))?;
     Some(path.with_file_name(format!("{near}.toml")).display().to_string())
+}
+
+/// Names in the directory of a path, of the first thousand entries.
+pub fn names_beside(path: &Path) -> Vec<String> {
+    let directory = path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let entries = std::fs::read_dir(directory).into_iter().flatten().take(1000).flatten();
+    let mut names: Vec<String> = entries.filter_map(|entry| entry.file_name().into_string().ok()).collect();
+    names.sort();
+    names
 }
 
 /// Removes a kind from earlier layers if a later layer has another one.

@@ -45,12 +45,9 @@ pub fn run(arguments: &KeepArguments, terminal: &Terminal) -> Result<u8, Failure
         let experiment = sweep.parent().and_then(Path::parent).and_then(Path::file_name);
         let experiment = experiment.map_or_else(String::new, |name| name.to_string_lossy().into_owned());
         let name = checked_name(arguments.name.as_ref().unwrap_or(&experiment))?;
-        return report(
-            &keep::keep_table(&sweep, KeepOptions { path: &parent.join(name), replace, with_trace })
-                .map_err(failure)?,
-            arguments,
-            terminal,
-        );
+        let options = KeepOptions { path: &parent.join(name), replace, with_trace };
+        let kept = keep::keep_table(&sweep, options).map_err(failure)?;
+        return report(&kept, arguments, terminal);
     }
     let run = find_run(&arguments.results, &arguments.run)?;
     let manifest = read::manifest(&run).map_err(Failure::failed)?;

@@ -90,7 +90,7 @@ pub enum UnusableCheckpoint {
     Other {
         /// The file.
         path: PathBuf,
-        /// What differs.
+        /// Difference, for people.
         why: String,
     },
 }

@@ -176,16 +176,14 @@ impl<'a> Forecasts<'a> {
         let mut groups: BTreeMap<String, Group> = BTreeMap::new();
         for trial in trials {
             let (experiment, overrides) = self.experiment(record, trial)?;
-            match groups.get_mut(&probe_group(&experiment)) {
+            let key = probe_group(&experiment);
+            match groups.get_mut(&key) {
                 Some(group) if length(&experiment) > length(&group.experiment) => {
                     group.trials.insert(0, trial);
                     (group.experiment, group.overrides) = (experiment, overrides);
                 }
                 Some(group) => group.trials.push(trial),
-                None => {
-                    let key = probe_group(&experiment);
-                    groups.insert(key, Group { trials: vec![trial], experiment, overrides, bytes: Ok(0) });
-                }
+                None => _ = groups.insert(key, Group { trials: vec![trial], experiment, overrides, bytes: Ok(0) }),
             }
         }
         let mut groups: Vec<Group> = groups.into_values().collect();

@@ -100,15 +100,7 @@ pub fn read(bytes: &[u8], path: &Path, invalid: &mut InvalidCollector) -> Result
             }
             Err(error) => {
                 let line = error.position().map_or(0, csv::Position::line);
-                match error.kind() {
-                    csv::ErrorKind::Utf8 { err, .. } => {
-                        let column = header.get(err.field()).unwrap_or("");
-                        let column = printable::line(column, 60);
-                        let message = format!("line {line}: the column `{column}` is not UTF-8");
-                        invalid.add("not_utf8", path, message);
-                    }
-                    _ => return Err(failed(format!("line {line}: cannot be read: {error}"))),
-                }
+                return Err(failed(format!("line {line}: cannot be read: {error}")));
             }
         }
     }
@@ -125,10 +117,6 @@ fn column_positions(header: &StringRecord) -> Result<[usize; 4], String> {
     let mut seen = BTreeSet::new();
     if let Some(twice) = header.iter().find(|name| !seen.insert(*name)) {
         return Err(format!("the column `{}` is there twice; keep one of them", printable::line(twice, 60)));
-    }
-    if let Some(other) = [';', '\t', '|'].into_iter().find(|other| header.len() == 1 && header[0].contains(*other)) {
-        let shown = printable::line(&header[0], 80);
-        return Err(format!("columns are separated by {other:?} here (\"{shown}\"), expected commas"));
     }
     let mut positions = [0; 4];
     for (position, wanted) in positions.iter_mut().zip(NEEDED) {

@@ -15,7 +15,7 @@ use xrun_data::boxes::classes::{ClassIndex, index_classes, table_bytes};
 use xrun_data::boxes::format;
 use xrun_data::boxes::frames::{Buffers, FrameStore, index_bytes};
 use xrun_data::coco::Coco;
-use xrun_data::question_answers::files::QuestionFile;
+use xrun_data::question_answers::files::open_questions;
 use xrun_data::question_answers::squad::QuestionLocation;
 use xrun_data::reading::decoding::{decode_bytes, decoding_bytes};
 use xrun_data::reading::invalid::{InvalidCollector, OnInvalid};
@@ -38,7 +38,7 @@ fn assert_close(name: &str, peak: u64, index: u64) {
 }
 
 fn questions(path: &Path) -> u64 {
-    let (opened, peak) = peak(|| QuestionFile::open(path, &mut InvalidCollector::new(OnInvalid::Fail)).unwrap());
+    let (opened, peak) = peak(|| open_questions(path, &mut InvalidCollector::new(OnInvalid::Fail)).unwrap());
     let (_, index) = opened;
     assert_close("questions", peak, (index.places.capacity() * size_of::<QuestionLocation>()) as u64);
     index.articles.into()

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::files::{Paragraphs, QuestionFile};
+use super::files::{Paragraphs, open_questions};
 use super::generate::generate_in;
 use super::settings::{QuestionAnswers, Source};
 use super::squad::{Index, QuestionLocation};
@@ -77,8 +77,8 @@ impl Corpus {
         };
         // Problems of both files are reported together.
         let opened = InvalidCollector::collect(policy, |invalid| {
-            let opened = QuestionFile::open(&path, invalid);
-            let second = settings.validation_path.as_ref().map(|path| QuestionFile::open(Path::new(path), invalid));
+            let opened = open_questions(&path, invalid);
+            let second = settings.validation_path.as_ref().map(|path| open_questions(Path::new(path), invalid));
             Ok((opened?, second.transpose()?, invalid.found.clone()))
         });
         let (opened, second, skipped) = opened.map_err(|error| match settings.source {
@@ -151,7 +151,7 @@ impl Corpus {
 }
 
 /// Words that a vocabulary is learnt from.
-fn words_to_learn(file: &QuestionFile, places: &[QuestionLocation]) -> Result<Words, DataError> {
+fn words_to_learn(file: &dyn Paragraphs, places: &[QuestionLocation]) -> Result<Words, DataError> {
     let mut words = Words::default();
     let first_of_each = places
         .iter()

@@ -8,7 +8,6 @@ use csv::StringRecord;
 use crate::reading::invalid::{Fault, InvalidCollector};
 use xrun_core::dataset::error::DataError;
 use xrun_core::printable;
-use xrun_core::problem::nearest;
 
 /// Names of the table below the directory of the data set.
 pub const PLACES: [&str; 2] = ["meta/esc50.csv", "meta.csv"];
@@ -122,10 +121,7 @@ fn column_positions(header: &StringRecord) -> Result<[usize; 4], String> {
     for (position, wanted) in positions.iter_mut().zip(NEEDED) {
         *position = header.iter().position(|name| name == wanted).ok_or_else(|| {
             let names: Vec<String> = header.iter().take(20).map(|name| printable::line(name, 60)).collect();
-            let close = nearest(wanted, header.iter().filter(|name| !NEEDED.contains(name)));
-            let close = close
-                .map_or_else(String::new, |name| format!("; did you mean the column `{}`?", printable::line(name, 60)));
-            format!("no column `{wanted}`, expected {}, found {}{close}", NEEDED.join(","), names.join(","))
+            format!("no column `{wanted}`, expected {}, found {}", NEEDED.join(","), names.join(","))
         })?;
     }
     Ok(positions)

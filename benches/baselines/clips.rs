@@ -23,7 +23,7 @@ fn main() {
     let (limits, ledger) = (Limits::default(), Ledger::default());
     let store = ClipStore::new(open(&settings).unwrap(), &loader, &limits, [BANDS, FRAMES], &ledger).unwrap();
     for (split, is_held_out) in [(Split::Train, false), (Split::Validation, true)] {
-        for clip in store.library().clips_of(ClassSplit::Federated, split) {
+        for clip in store.library.clips_of(ClassSplit::Federated, split) {
             let log_mel = store.log_mel(clip).unwrap();
             let moments = |band: usize| {
                 let values = log_mel.iter().skip(band).step_by(BANDS);
@@ -31,7 +31,7 @@ fn main() {
                 [mean, (values.map(|value| (value - mean).powi(2)).sum::<f32>() / FRAMES as f32).sqrt()]
             };
             let x: Vec<f32> = (0..BANDS).flat_map(moments).collect();
-            let class = store.library().clips[clip as usize].class;
+            let class = store.library.clips[clip as usize].class;
             println!("{}", serde_json::json!({ "class": class, "is_held_out": is_held_out, "x": x }));
         }
     }

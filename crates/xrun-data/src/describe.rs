@@ -48,22 +48,3 @@ pub(crate) fn single<'a>(classes: impl Iterator<Item = (&'a str, u64)>, sample: 
     let found: Vec<&str> = classes.filter(|(_, count)| *count == 1).map(|(name, _)| name).collect();
     (!found.is_empty()).then(|| format!("classes with a single {sample}: {}", names(found.into_iter())))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn classes_are_listed_with_counts_and_similar_and_single_ones_are_found() {
-        let classes = [("Queen", 1), ("ace", 13), ("queen", 18), ("Ace ", 2), ("ten", 1)];
-        let names = || classes.into_iter().map(|(name, _)| name);
-        assert_eq!(counts(classes.into_iter()), "Queen 1, ace 13, queen 18, Ace  2, ten 1");
-        let similar = similar_names(names()).unwrap();
-        assert!(similar.contains("(\"ace\", \"Ace \")") && similar.contains("(\"Queen\", \"queen\")"), "{similar}");
-        assert!(!similar.contains("ten"));
-        assert_eq!(similar_names(["a", "b"].into_iter()), None);
-        assert!(single(classes.into_iter(), "image").unwrap().ends_with("\"Queen\", \"ten\""));
-        let many: Vec<String> = (0..25).map(|number| number.to_string()).collect();
-        assert!(counts(many.iter().map(|name| (name.as_str(), 2))).ends_with("19 2 and 5 more"));
-    }
-}

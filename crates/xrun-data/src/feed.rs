@@ -20,7 +20,7 @@ use xrun_core::settings::sections::{Limits, Training};
 /// A failure travels through the queue in place of its batch and counts as this many bytes at most; its message is cut
 /// to fit.
 const FAILURE_BYTES_MAX: u64 = 4096;
-const MESSAGE_BYTES_MAX: usize = 1200; // three times (path, message and hint) and the rest stay below FAILURE_BYTES_MAX
+const MESSAGE_BYTES_MAX: usize = 3600;
 
 /// Makes the batch of a number; called by several threads at once.
 pub type Prepare<T> = Arc<dyn Fn(u64) -> Result<T, DataError> + Send + Sync>;
@@ -83,19 +83,14 @@ pub struct Feed<T: DeepSize + Send + 'static> {
 
 enum Item<T> {
     Batch(T),
-    Failure(DataError),
+    Failure(String),
 }
 
 impl<T: DeepSize> DeepSize for Item<T> {
     fn deep_size(&self) -> u64 {
         match self {
             Self::Batch(batch) => batch.deep_size(),
-            Self::Failure(DataError::File { path, message, hint }) => {
-                path.deep_size() + message.deep_size() + hint.as_ref().map_or(0, DeepSize::deep_size)
-            }
-            Self::Failure(DataError::Content(message)) => message.deep_size(),
-            // Of a whole data set, never of a batch.
-            Self::Failure(DataError::Several(_) | DataError::Value { .. }) => 0,
+            Self::Failure(message) => message.deep_size(),
         }
     }
 }
@@ -105,16 +100,13 @@ impl<T: DeepSize> DeepSize for Item<T> {
 #[derive(Debug)]
 pub struct InUse<T> {
     batch: T,
-    _held: Held,
+    /// The only other owner of it, by which the feed knows that a batch is in use.
+    registration: Arc<Registration>,
 }
 
-/// The only other owner of the registration, by which the feed knows that a batch is in use.
-#[derive(Debug)]
-struct Held(Arc<Registration>);
-
-impl Drop for Held {
+impl<T> Drop for InUse<T> {
     fn drop(&mut self) {
-        self.0.set(0, 0);
+        self.registration.set(0, 0);
     }
 }
 
@@ -180,14 +172,15 @@ impl<T: DeepSize + Send + 'static> Feed<T> {
         match self.queue.take() {
             Some(Item::Batch(batch)) => {
                 self.in_use.set(1, batch.deep_size());
-                Ok(InUse { batch, _held: Held(self.in_use.clone()) })
+                Ok(InUse { batch, registration: self.in_use.clone() })
             }
-            Some(Item::Failure(failure)) => Err(self.fail(failure)),
-            None => Err(self.fail(DataError::Content("the feed is closed".into()))),
+            Some(Item::Failure(message)) => Err(self.fail(message)),
+            None => Err(self.fail("the feed is closed".into())),
         }
     }
 
-    fn fail(&mut self, failure: DataError) -> DataError {
+    fn fail(&mut self, message: String) -> DataError {
+        let failure = DataError::Content(message);
         self.queue.close();
         self.failure = Some(failure.clone());
         failure
@@ -211,26 +204,14 @@ fn prepared<T: DeepSize>(
 ) -> Item<T> {
     let failure = match catch_unwind(AssertUnwindSafe(|| prepare(number))) {
         Ok(Ok(batch)) if batch.deep_size() <= item_bytes_max => return Item::Batch(batch),
-        Ok(Ok(batch)) => DataError::Content(format!(
-            "batch {number}: it holds {} bytes where the plan says at most {item_bytes_max}; this is a fault in xrun",
+        Ok(Ok(batch)) => format!(
+            "it holds {} bytes where the plan says at most {item_bytes_max}; this is a fault in xrun",
             batch.deep_size()
-        )),
-        Ok(Err(DataError::File { path, message, hint })) => DataError::File {
-            path: cut(&path),
-            message: format!("batch {number}: {}", cut(&message)),
-            hint: hint.as_deref().map(cut),
-        },
-        Ok(Err(DataError::Content(message))) => DataError::Content(format!("batch {number}: {}", cut(&message))),
-        Ok(Err(whole @ (DataError::Several(_) | DataError::Value { .. }))) => whole,
-        Err(payload) => {
-            DataError::Content(format!("batch {number}: a worker panicked: {}", cut(&panics::payload(&*payload))))
-        }
+        ),
+        Ok(Err(error)) => error.to_string(),
+        Err(payload) => format!("a worker panicked: {}", panics::payload(&*payload)),
     };
-    Item::Failure(failure)
-}
-
-fn cut(text: &str) -> String {
-    text[..text.floor_char_boundary(MESSAGE_BYTES_MAX)].to_owned()
+    Item::Failure(format!("batch {number}: {}", &failure[..failure.floor_char_boundary(MESSAGE_BYTES_MAX)]))
 }
 
 #[cfg(test)]
@@ -274,34 +255,24 @@ mod tests {
     }
 
     #[test]
-    fn an_error_arrives_at_its_batch_with_its_number_and_ends_the_feed() {
-        for workers in [0, 1, 4] {
-            let prepare: Prepare<f64> = Arc::new(|number| match number {
+    fn an_error_or_a_panic_arrives_at_its_batch_with_its_number_and_ends_the_feed() {
+        for (workers, panics) in [(0, false), (1, false), (4, false), (0, true), (1, true), (4, true)] {
+            let prepare: Prepare<f64> = Arc::new(move |number| match number {
+                7 if panics => panic!("frame {} is cursed", "x".repeat(10_000)),
                 7 => Err(DataError::file("frames/7.png".as_ref(), "not an image")),
                 _ => Ok(number as f64),
             });
-            let mut feed = feed(&Ledger::default(), workers, prepare);
-            assert_eq!(*feed.next().unwrap(), 5.0);
-            assert_eq!(*feed.next().unwrap(), 6.0);
-            for _ in 0..2 {
-                assert_eq!(feed.next().unwrap_err().to_string(), "frames/7.png: batch 7: not an image");
-            }
-        }
-    }
-
-    #[test]
-    fn a_panic_arrives_at_its_batch_with_its_message() {
-        for workers in [0, 1, 4] {
-            let prepare: Prepare<f64> = Arc::new(|number| {
-                assert!(number != 6, "frame {} is cursed", "x".repeat(10_000));
-                Ok(number as f64)
-            });
             let ledger = Ledger::default();
             let mut feed = feed(&ledger, workers, prepare);
-            feed.next().unwrap();
-            let message = feed.next().unwrap_err().to_string();
-            assert!(message.starts_with("batch 6: a worker panicked: frame xxx"), "{message}");
-            assert!(message.len() < 2000, "the message is cut");
+            assert_eq!([0, 1].map(|_| *feed.next().unwrap()), [5.0, 6.0]);
+            for _ in 0..2 {
+                let message = feed.next().unwrap_err().to_string();
+                match panics {
+                    true => assert!(message.starts_with("batch 7: a worker panicked: frame xxx"), "{message}"),
+                    false => assert_eq!(message, "batch 7: frames/7.png: not an image"),
+                }
+                assert!(message.len() < 4000, "the message is cut");
+            }
             assert!(ledger.read().iter().all(|owner| !owner.exceeds_cap()), "{:?}", ledger.read());
         }
     }
@@ -335,20 +306,16 @@ mod tests {
 
     #[test]
     fn batches_ahead_follow_the_workers_unless_they_are_set() {
-        for (workers, prefetch, key, ahead) in [
+        for (workers, prefetch, key, items) in [
             (0, Some(1), "limits.prefetch", 1),
-            (1, Some(2), "limits.prefetch", 2),
             (4, Some(2), "limits.workers", 4),
             (2, Some(7), "limits.prefetch", 7),
             (0, None, "limits.prefetch", 2),
-            (1, None, "limits.prefetch", 2),
             (4, None, "limits.prefetch", 8),
         ] {
-            let buffers = Buffers::new(&Limits { workers, prefetch, ..Limits::default() }, 9000);
-            assert_eq!(
-                (buffers.ready.key, buffers.ready.cap),
-                (Some(key.into()), Cap { items: ahead, bytes: ahead * 9000 })
-            );
+            let Buffer { key: found, cap, .. } =
+                Buffers::new(&Limits { workers, prefetch, ..Limits::default() }, 9000).ready;
+            assert_eq!((found, cap), (Some(key.into()), Cap { items, bytes: items * 9000 }));
         }
     }
 }

@@ -11,7 +11,6 @@ use tokenizers::pre_tokenizers::byte_level::ByteLevel;
 use tokenizers::utils::parallelism;
 use tokenizers::{AddedToken, OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, Tokenizer as Inner};
 
-use crate::json::why;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun_core::dataset::digest::digest_of_file;
@@ -284,10 +283,7 @@ fn vocabulary(text: &str, path: &Path) -> Result<BTreeMap<String, u32>, DataErro
     let wrong = |message: String| Err(DataError::file(path, format!("is not GPT-2's encoder: {message}")));
     let tokens: BTreeMap<String, u32> = match serde_json::from_str(text) {
         Ok(tokens) => tokens,
-        Err(error) => {
-            let why = why(text.as_bytes(), &error);
-            return wrong(format!("{why}; expected an object of texts and numbers"));
-        }
+        Err(error) => return wrong(format!("{error}; expected an object of texts and numbers")),
     };
     let mut numbers: Vec<u32> = tokens.values().copied().collect();
     numbers.sort_unstable();

@@ -10,9 +10,9 @@ use xrun_core::files::write;
 
 const TEXTS: [&str; 4] = ["the cat sat on the mat", "the dog sat on the log", "the cat and the dog", "on and on"];
 
-fn counted(texts: [&str; 4]) -> Words {
+fn counted(texts: &[&str]) -> Words {
     let mut words = Words::default();
-    texts.into_iter().for_each(|text| words.add(text, 1).unwrap());
+    texts.iter().for_each(|text| words.add(text, 1).unwrap());
     words
 }
 
@@ -21,13 +21,11 @@ fn a_shared_context_counts_once_per_question() {
     let (context, questions) = ("Ala ma kota. Żuraw  też.\n\nEnd", ["Who?", "What has  Ala?", "Why not?"]);
     let joined: Vec<String> =
         questions.iter().map(|asked| format!("Question: {asked}\nContext: {context}\nAnswer:")).collect();
-    let mut all = Words::default();
-    all.add(&joined.join("\n"), 1).unwrap();
     let mut parts = Words::default();
     parts.add(&format!("Context: {context}\nAnswer:"), 3).unwrap();
     parts.add("\n", 2).unwrap();
     questions.iter().for_each(|asked| parts.add(&format!("Question: {asked}\n"), 1).unwrap());
-    assert_eq!(parts, all);
+    assert_eq!(parts, counted(&[&joined.join("\n")]));
 }
 
 /// Merges of words without an end would take hours: DNA, base64, a language without spaces.
@@ -37,11 +35,7 @@ fn only_overlong_words_are_cut_and_reported() {
         let letter = |at: usize| char::from(b"ACGT"[(at * at + at / 7 + at / 1013) % 4]);
         (0..count).map(letter).collect()
     };
-    let words_of = |text: &str| {
-        let mut words = Words::default();
-        words.add(text, 2).unwrap();
-        words
-    };
+    let words_of = |text: &str| counted(&[text, text]);
     // The space in front of a word belongs to it, and a letter may have several bytes.
     let longest =
         format!("{} {} {}", letters(WORD_BYTES_MAX), letters(WORD_BYTES_MAX - 1), "ż".repeat(WORD_BYTES_MAX / 2 - 1));
@@ -50,19 +44,19 @@ fn only_overlong_words_are_cut_and_reported() {
     for (longer, pieces) in [(letters(WORD_BYTES_MAX + 1), 2), ("ż".repeat(WORD_BYTES_MAX), 1), (" ".repeat(5000), 2)]
     {
         let words = words_of(&longer);
-        assert_eq!((words.cut, words.counts.len()), (1, pieces), "{}", longer.len());
+        assert_eq!((words.cut, words.counts.len()), (2, pieces), "{}", longer.len());
         let bytes = words.counts.iter().map(|(word, times)| word.chars().count() as u64 * times).sum::<u64>();
         assert_eq!(bytes, 2 * longer.len() as u64, "nothing of it is lost");
     }
     let words = words_of(&format!("{} and {}", letters(100_000), letters(200_000)));
-    assert_eq!(words.cut, 2);
+    assert_eq!(words.cut, 4);
     let tokenizer = Tokenizer::learn(&words, 400).unwrap();
     assert!(tokenizer.size() > 300 && tokenizer.note().is_some());
     assert_eq!(tokenizer.decode(&tokenizer.encode(&longest).unwrap()), longest);
 }
 
 fn learnt(size: usize) -> Tokenizer {
-    Tokenizer::learn(&counted(TEXTS), size).unwrap()
+    Tokenizer::learn(&counted(&TEXTS), size).unwrap()
 }
 
 /// Files of a vocabulary of bytes with two merges.
@@ -87,9 +81,8 @@ fn a_learned_vocabulary_compresses_and_is_reproducible() {
     assert!(large.size() > 260 && large.encode("the cat").unwrap().len() <= 3);
     let mut backwards = TEXTS;
     backwards.reverse();
-    let again = Tokenizer::learn(&counted(backwards), 280).unwrap();
+    let again = Tokenizer::learn(&counted(&backwards), 280).unwrap();
     assert_eq!(large.encode("the dog sat").unwrap(), again.encode("the dog sat").unwrap());
-    assert_eq!(large.eos_token(), again.eos_token());
 }
 
 #[test]
@@ -141,14 +134,6 @@ fn invalid_files_are_refused_with_line_and_reason() {
     assert!(gone.contains("cannot be read"), "{gone}");
 }
 
-#[test]
-fn text_like_the_end_token_is_text() {
-    let tokenizer = learnt(257);
-    let tokens = tokenizer.encode(END_OF_TEXT).unwrap();
-    assert!(!tokens.contains(&tokenizer.eos_token()), "{tokens:?}");
-    assert_eq!(tokenizer.decode(&tokens), END_OF_TEXT);
-}
-
 proptest! {
     #[test]
     fn encoding_round_trips(text in "\\PC{0,40}") {
@@ -157,6 +142,7 @@ proptest! {
         prop_assert_eq!(tokens.iter().map(|token| tokenizer.bytes(*token)).sum::<usize>(), text.len());
         prop_assert_eq!(tokenizer.bytes(tokenizer.eos_token()), 0);
         prop_assert_eq!(tokenizer.decode(&tokens), text);
+        prop_assert!(!tokenizer.encode(END_OF_TEXT).unwrap().contains(&tokenizer.eos_token()), "text like it is text");
     }
 }
 

@@ -16,19 +16,6 @@ fn pixel(image: &HostImage, x: usize, y: usize) -> [u8; 3] {
 }
 
 #[test]
-fn scaling_to_the_same_size_changes_nothing() {
-    let image = painted(7, 5, |x, y| [(x * 30) as u8, (y * 50) as u8, (x * y) as u8]);
-    assert_eq!(resize(&image, 7, 5), image);
-}
-
-#[test]
-fn downscaling_averages_pixels() {
-    let stripes = painted(64, 64, |x, _| [(x % 2 * 200) as u8; 3]);
-    let small = resize(&stripes, 8, 8);
-    assert!(small.rgb.iter().all(|&value| (90..=110).contains(&value)), "{:?}", &small.rgb[..24]);
-}
-
-#[test]
 fn scaling_equals_that_of_pillow() {
     // Pillow 13.0.0: im = Image.new("L", (6, 1)); im.putdata([...]); im.resize((n, 1), Image.BILINEAR).getdata()
     let row = painted(6, 1, |x, _| [[0, 80, 160, 240, 100, 20][x]; 3]);
@@ -140,15 +127,6 @@ proptest! {
                 prop_assert!((found - expected).abs() < 0.05 + expected.abs() * 1e-3, "{back:?} for {rectangle:?}");
             }
         }
-    }
-
-    #[test]
-    fn the_letterbox_holds_the_whole_image(image in any_image(), side in 16usize..100) {
-        let (_, mapping) = letterbox(&image, side);
-        let inside = mapping.forth(&whole(&image));
-        prop_assert!(inside.left >= -0.01 && inside.top >= -0.01, "{inside:?}");
-        prop_assert!(inside.right <= side as f32 + 0.01 && inside.bottom <= side as f32 + 0.01, "{inside:?}");
-        prop_assert!(inside.width() > side as f32 - 0.6 || inside.height() > side as f32 - 0.6, "{inside:?}");
     }
 
     #[test]

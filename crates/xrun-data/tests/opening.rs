@@ -2,9 +2,9 @@
 
 #![expect(clippy::disallowed_methods, clippy::unwrap_used, reason = "a test writes samples and stops at what is wrong")]
 
-use std::fmt::Write;
 use std::path::Path;
 
+use serde_json::{Value, json};
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::{HostImage, ImageSource};
@@ -15,7 +15,7 @@ use xrun_data::boxes::classes::{ClassIndex, index_classes, table_bytes};
 use xrun_data::boxes::format;
 use xrun_data::boxes::frames::{Buffers, FrameStore, index_bytes};
 use xrun_data::coco::Coco;
-use xrun_data::question_answers::files::QuestionFile;
+use xrun_data::question_answers::files::open_questions;
 use xrun_data::question_answers::squad::QuestionLocation;
 use xrun_data::reading::decoding::{decode_bytes, decoding_bytes};
 use xrun_data::reading::invalid::{InvalidCollector, OnInvalid};
@@ -24,8 +24,6 @@ use xrun_data::reading::orientation::ExifOrientation;
 use xrun_data::tokenizer::{Tokenizer, Words};
 
 xrun_core::count_heap!();
-
-const FILE_BYTES: usize = 8_000_000;
 
 /// Highest bytes of the heap beyond those before, while something is made; what is made is still held.
 fn peak<T>(make: impl FnOnce() -> T) -> (T, u64) {
@@ -40,7 +38,7 @@ fn assert_close(name: &str, peak: u64, index: u64) {
 }
 
 fn questions(path: &Path) -> u64 {
-    let (opened, peak) = peak(|| QuestionFile::open(path, &mut InvalidCollector::new(OnInvalid::Fail)).unwrap());
+    let (opened, peak) = peak(|| open_questions(path, &mut InvalidCollector::new(OnInvalid::Fail)).unwrap());
     let (_, index) = opened;
     assert_close("questions", peak, (index.places.capacity() * size_of::<QuestionLocation>()) as u64);
     index.articles.into()
@@ -55,27 +53,28 @@ fn png_with(name: &[u8; 4], content: &[u8]) -> Vec<u8> {
     [&png[..33], &(content.len() as u32).to_be_bytes(), &chunk, &sum, &png[33..]].concat()
 }
 
-/// 461 MB of zeros as zlib stores them: of a stream of fixed Huffman codes, each match repeats 258 bytes in 13 bits.
+/// 12 MB of zeros as zlib stores them: the pixels of a black PNG.
 fn zeros() -> Vec<u8> {
-    let (mut bytes, mut held, mut count) = (vec![0x78, 0x9c], 0_u64, 0);
-    let mut put = |bits: u64, length: u32, bytes: &mut Vec<u8>| {
-        held |= bits << count;
-        count += length;
-        while count >= 8 {
-            bytes.push(held as u8);
-            (held, count) = (held >> 8, count - 8);
+    let png = HostImage { width: 2000, height: 2000, rgb: vec![0; 2000 * 2000 * 3].into() }.to_png().unwrap();
+    let (mut rest, mut zlib) = (&png[8..], Vec::new());
+    // Chunks: length, name, content, checksum.
+    while let Some((length, chunk)) = rest.split_first_chunk() {
+        let length = u32::from_be_bytes(*length) as usize;
+        if chunk.starts_with(b"IDAT") {
+            zlib.extend(&chunk[4..][..length]);
         }
-    };
-    // The last block, fixed codes; then the literal 0 (00110000, its first bit first).
-    put(0b011, 3, &mut bytes);
-    put(0b0000_1100, 8, &mut bytes);
-    for _ in 0..461_000_000 / 258 {
-        // Length 258 is code 285 (11000101), at distance 1 (00000).
-        put(0b1010_0011, 8, &mut bytes);
-        put(0, 5, &mut bytes);
+        rest = &chunk[length + 8..];
     }
-    put(0, 7 + 8, &mut bytes);
-    bytes
+    zlib
+}
+
+/// Writes annotations of eight classes, and returns the settings that read them.
+fn annotated(root: &Path, images: Vec<Value>, annotations: Vec<Value>, mut settings: Value) -> Coco {
+    let categories: Vec<Value> = (0..8).map(|id| json!({ "id": id, "name": format!("class {id}") })).collect();
+    let text = json!({ "images": images, "annotations": annotations, "categories": categories }).to_string();
+    std::fs::write(root.join("annotations.json"), text).unwrap();
+    settings["path"] = json!(root);
+    serde_json::from_value(settings).unwrap()
 }
 
 #[test]
@@ -83,48 +82,34 @@ fn opening_takes_little_more_than_the_index_and_decoding_no_more_than_its_limit(
     let directory = tempfile::tempdir().unwrap();
     let at = |name: &str| directory.path().join(name);
 
-    let (mut rows, mut plain, mut count) =
-        (String::new(), String::from("{\"data\": [{\"title\": \"T\", \"paragraphs\": ["), 0);
-    while rows.len() < FILE_BYTES {
-        let asked = format!(
-            "\"context\": \"Ann met Bob {count} times.\", \"question\": \"Who met Bob?\", \"answers\": {{\"text\": [\"Ann\"], \"answer_start\": [0]}}"
-        );
-        writeln!(rows, "{{\"id\": \"{count}\", \"title\": \"Article {count}\", {asked}}}").unwrap();
-        let comma = if count > 0 { "," } else { "" };
-        write!(plain, "{comma}{{\"context\": \"Ann met Bob.\", \"qas\": [{{\"id\": \"a\", \"question\": \"Who?\", \"answers\": [{{\"text\": \"Ann\", \"answer_start\": 0}}]}}]}}").unwrap();
-        count += 1;
-    }
-    std::fs::write(at("rows.jsonl"), &rows).unwrap();
-    std::fs::write(at("squad.json"), plain + "]}]}").unwrap();
-    drop(rows);
-    assert_eq!(questions(&at("rows.jsonl")), count, "each title is another article");
+    let row = |number: u32| {
+        let (id, context) = (number.to_string(), format!("Ann met Bob {number} times."));
+        let answers = json!({ "text": ["Ann"], "answer_start": [0] });
+        let title = format!("Article {number}");
+        json!({ "id": id, "title": title, "context": context, "question": "Who met Bob?", "answers": answers })
+            .to_string()
+    };
+    std::fs::write(at("rows.jsonl"), (0..60_000).map(row).collect::<Vec<_>>().join("\n")).unwrap();
+    let asked = json!({ "id": "a", "question": "Who?", "answers": [{ "text": "Ann", "answer_start": 0 }] });
+    let paragraphs = vec![json!({ "context": "Ann met Bob.", "qas": [asked] }); 80_000];
+    let squad = json!({ "data": [{ "title": "T", "paragraphs": paragraphs }] });
+    std::fs::write(at("squad.json"), squad.to_string()).unwrap();
+    drop(squad);
+    assert_eq!(questions(&at("rows.jsonl")), 60_000, "each title is another article");
     assert_eq!(questions(&at("squad.json")), 1);
 
     let root = at("coco");
-    std::fs::create_dir(&root).unwrap();
-    let mut text = String::from("{\"annotations\": [");
-    let mut id = 0;
-    while text.len() < FILE_BYTES {
-        let (comma, left, top) = (if id > 0 { "," } else { "" }, id / 4 % 600, id / 2400);
-        let (image, class) = (id % 4, id % 8);
-        write!(text, "{comma}{{\"id\": {id}, \"image_id\": {image}, \"category_id\": {class}, \"bbox\": [{left}.25, {top}, 9.5, 9], \"segmentation\": []}}").unwrap();
-        id += 1;
-    }
-    text += "], \"images\": [";
     let png = HostImage { width: 640, height: 640, rgb: vec![7; 640 * 640 * 3].into() }.to_png().unwrap();
+    std::fs::create_dir(&root).unwrap();
     for image in 0..4 {
         std::fs::write(root.join(format!("{image}.png")), &png).unwrap();
-        let comma = if image > 0 { "," } else { "" };
-        write!(text, "{comma}{{\"id\": {image}, \"file_name\": \"{image}.png\"}}").unwrap();
     }
-    text += "], \"categories\": [";
-    for class in 0..8 {
-        let comma = if class > 0 { "," } else { "" };
-        write!(text, "{comma}{{\"id\": {class}, \"name\": \"class {class}\"}}").unwrap();
-    }
-    std::fs::write(root.join("annotations.json"), text + "]}").unwrap();
-    let settings = serde_json::json!({ "path": root, "validation_classes": ["class 7"] });
-    let settings: Coco = serde_json::from_value(settings).unwrap();
+    let boxes = (0..80_000).map(|id| {
+        let (left, top) = ((id / 4 % 600) as f64 + 0.25, id / 2400);
+        json!({ "id": id, "image_id": id % 4, "category_id": id % 8, "bbox": [left, top, 9.5, 9], "segmentation": [] })
+    });
+    let images = (0..4).map(|image| json!({ "id": image, "file_name": format!("{image}.png") }));
+    let settings = annotated(&root, images.collect(), boxes.collect(), json!({ "validation_classes": ["class 7"] }));
     let (mut library, opened) = peak(|| format::open(&settings).unwrap());
     let index = index_bytes(&library);
     assert_close("boxes", opened, index);
@@ -133,22 +118,14 @@ fn opening_takes_little_more_than_the_index_and_decoding_no_more_than_its_limit(
     // Many images of few objects, as COCO has: the index is names as much as boxes.
     let many = at("many");
     std::fs::create_dir(&many).unwrap();
-    let (mut images, mut annotations) = (Vec::new(), Vec::new());
     for image in 0..2000 {
         std::os::unix::fs::symlink("../coco/0.png", many.join(format!("{image:012}.png"))).unwrap();
-        images.push(serde_json::json!({ "id": image, "file_name": format!("{image:012}.png") }));
-        for object in 0..7 {
-            let (id, bbox) = (image * 7 + object, [object, 2, 3, 4]);
-            annotations.push(serde_json::json!({ "id": id, "image_id": image, "category_id": id % 2, "bbox": bbox }));
-        }
     }
-    let categories = serde_json::json!([{ "id": 0, "name": "cat" }, { "id": 1, "name": "dog" }]);
-    let text =
-        serde_json::json!({ "images": images, "annotations": annotations, "categories": categories }).to_string();
-    drop((images, annotations));
-    std::fs::write(many.join("annotations.json"), text).unwrap();
-    let settings = serde_json::json!({ "path": many, "follow_links": true, "link_root": directory.path() });
-    let settings: Coco = serde_json::from_value(settings).unwrap();
+    let images = (0..2000).map(|image| json!({ "id": image, "file_name": format!("{image:012}.png") }));
+    let boxes =
+        (0..14_000).map(|id| json!({ "id": id, "image_id": id / 7, "category_id": id % 2, "bbox": [id % 7, 2, 3, 4] }));
+    let links = json!({ "follow_links": true, "link_root": directory.path() });
+    let settings = annotated(&many, images.collect(), boxes.collect(), links);
     let before = heap::read().bytes;
     let (many, opened) = peak(|| format::open(&settings).unwrap());
     let (held, index) = (heap::read().bytes - before, index_bytes(&many));

@@ -165,7 +165,7 @@ impl ClipLoader {
     }
 
     fn class(&self, clip: u32) -> u32 {
-        self.store.library().clips[clip as usize].class
+        self.store.library.clips[clip as usize].class
     }
 
     /// Rounds the embedding of a clip and caches it.
@@ -187,7 +187,6 @@ impl ClipLoader {
 
     /// Evicts the caches of embeddings and clips down to a fraction of their caps; returns the evicted bytes.
     pub fn evict_to_fraction(&self, fraction: f64) -> u64 {
-        let bytes = (self.embeddings.cap().bytes as f64 * fraction) as u64;
-        self.embeddings.evict_to(bytes) + self.store.evict_to_fraction(fraction)
+        self.embeddings.evict_to_fraction(fraction) + self.store.cache.evict_to_fraction(fraction)
     }
 }

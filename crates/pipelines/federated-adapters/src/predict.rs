@@ -55,7 +55,7 @@ impl Predictor<'_> {
         request: &PredictRequest<'_>,
         sink: &mut dyn PredictionSink,
     ) -> Result<serde_json::Value, TaskError> {
-        let library = self.clip_loader.store().library();
+        let library = &self.clip_loader.store().library;
         let trained_classes = &library.classes[library.classes_of(ClassSplit::Federated)];
         for files in request.files.chunks(request.limits.batch_size) {
             let mut rows = Vec::new();

@@ -102,7 +102,7 @@ pub fn prepare(
     let lowered = lowered_settings(settings, experiment, &library.summary());
     let made = trained_encoder::made(settings, model, &library.digest, seed);
     let store = ClipStore::new(library, &data, &experiment.limits, [model.bands, model.frames], ledger)?;
-    let owners = PlannedBuffer::all(&[store.buffers(), &buffers]);
+    let owners = PlannedBuffer::all(&[&store.buffers, &buffers]);
     let clip_loader = ClipLoader::new(store, &buffers.embedding_cache, data.embedding_dtype, ledger);
     let of_round = settings.nodes_per_round() as u64;
     let models = if settings.personal().is_empty() { 1 } else { nodes.len() as u64 };
@@ -139,13 +139,13 @@ fn nodes(settings: &FederatedAdapters, library: &Library, seed: u32) -> Result<V
     let (nodes, least) = (settings.nodes, settings.min_clips_per_node);
     let dealt = match settings.partition {
         Partition::Iid => partition::iid(clips.len(), nodes, seed)?,
-        Partition::ByClass => partition::by_class(&classes(), nodes)?,
+        Partition::ByClass => partition::by_value(&classes(), nodes, "by-class", "classes")?,
         Partition::Dirichlet => partition::dirichlet(&classes(), nodes, settings.dirichlet_alpha, least, seed)?,
         Partition::ByColumn => {
             let name = &settings.partition_column;
             let column = library.column(name).ok_or_else(|| unknown_column(name, &library.summary().columns))?;
             let values: Vec<u32> = clips.iter().map(|clip| column.of_clip[*clip as usize]).collect();
-            partition::by_column(&values, nodes)?
+            partition::by_value(&values, nodes, "by-column", "different values")?
         }
     };
     let small = dealt.iter().position(|clips| clips.len() < least);

@@ -81,7 +81,7 @@ fn cached_encoder(
     clip_loader: &ClipLoader,
     seed: u32,
 ) -> Result<PathBuf, TaskError> {
-    let path = trained_encoder::path(settings, model, &clip_loader.store().library().digest, seed);
+    let path = trained_encoder::path(settings, model, &clip_loader.store().library.digest, seed);
     generated::file(&path, |at| {
         let trained = train(settings, model, clip_loader, seed)?;
         let mut store = checkpoint_weights::to_file(at, "model", "spectrogram-transformer");
@@ -112,8 +112,8 @@ fn train(
     let device = TensorDevice::open(DeviceKind::Cpu, false)?;
     let store = clip_loader.store();
     let (clips, classes) = (
-        store.library().clips_of(ClassSplit::Pretraining, Split::Train),
-        store.library().classes_of(ClassSplit::Pretraining),
+        store.library.clips_of(ClassSplit::Pretraining, Split::Train),
+        store.library.classes_of(ClassSplit::Pretraining),
     );
     let head = LinearConfig::new(model.hidden_size, classes.len().max(1)).init(&device.autodiff);
     let classifier = Classifier { encoder: Encoder::new(model, seed, &device.autodiff), head };
@@ -130,7 +130,7 @@ fn train(
         let mut answers = Vec::with_capacity(batch.len());
         for clip in batch {
             spectra.extend(store.log_mel(*clip)?.iter());
-            answers.push((store.library().clips[*clip as usize].class as usize - classes.start) as i32);
+            answers.push((store.library.clips[*clip as usize].class as usize - classes.start) as i32);
         }
         let spectra = TensorData::new(spectra, [batch.len(), model.frames, model.bands]);
         let mut accumulator = StepAccumulator::new(1);

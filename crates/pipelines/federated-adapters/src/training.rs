@@ -270,7 +270,7 @@ impl TrainingModule for FederatedModule {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let (clips, embeddings) = (self.clip_loader.store().counters(), self.clip_loader.counters());
+        let (clips, embeddings) = (self.clip_loader.store().cache.counters(), self.clip_loader.counters());
         vec![
             ("clip_cache_hits", clips.hits),
             ("clip_cache_misses", clips.misses),
@@ -278,7 +278,7 @@ impl TrainingModule for FederatedModule {
             ("embedding_cache_hits", embeddings.hits),
             ("embedding_cache_misses", embeddings.misses),
             ("embedding_cache_evictions", embeddings.evictions),
-            ("silent_clips", self.clip_loader.store().library().silent),
+            ("silent_clips", self.clip_loader.store().library.silent),
         ]
     }
 

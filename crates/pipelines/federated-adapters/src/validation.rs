@@ -87,7 +87,7 @@ struct MicroBatchResult<'a> {
 impl Validation {
     /// Selects the clips of all validations. Registers the buffer in the ledger.
     pub fn new(prepared: &Prepared, experiment: &Experiment, ledger: &Ledger) -> Self {
-        let library = prepared.clip_loader.store().library();
+        let library = &prepared.clip_loader.store().library;
         let batch_size = experiment.batch_size();
         let most = experiment.validation.batches.saturating_mul(batch_size);
         let limited = |mut clips: Vec<u32>| {

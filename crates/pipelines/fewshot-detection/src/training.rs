@@ -242,11 +242,11 @@ impl TrainingModule for FewshotDetectionModule {
     }
 
     fn evict_caches(&self, low_water: f64) -> u64 {
-        self.store.evict_to_fraction(low_water)
+        self.store.cache.evict_to_fraction(low_water)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let cache = self.store.counters();
+        let cache = self.store.cache.counters();
         vec![
             ("frame_cache_hits", cache.hits),
             ("frame_cache_misses", cache.misses),

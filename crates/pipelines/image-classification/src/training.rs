@@ -126,11 +126,11 @@ impl TrainingModule for Classifier {
     }
 
     fn evict_caches(&self, low_water: f64) -> u64 {
-        self.store.evict_to_fraction(low_water)
+        self.store.cache.evict_to_fraction(low_water)
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let counters = self.store.counters();
+        let counters = self.store.cache.counters();
         vec![("frame_cache_hits", counters.hits), ("frame_cache_misses", counters.misses)]
     }
 

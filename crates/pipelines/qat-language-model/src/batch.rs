@@ -192,7 +192,7 @@ impl BatchLoader {
             description += &format!(" {question}");
             examples.push(self.store.example(split, question)?);
         }
-        let eos_token = self.store.corpus().tokenizer.eos_token();
+        let eos_token = self.store.corpus.tokenizer.eos_token();
         Ok(TokenBatch::new(&examples, self.length, self.loss_tokens, eos_token, &description))
     }
 
@@ -213,7 +213,7 @@ impl BatchLoader {
 
     /// Returns the batch of the questions of validation batch `batch_index`.
     pub fn validation_batch(&self, examples: &[Arc<Example>], loss_tokens: LossTokens, batch_index: u64) -> TokenBatch {
-        let eos_token = self.store.corpus().tokenizer.eos_token();
+        let eos_token = self.store.corpus.tokenizer.eos_token();
         TokenBatch::new(examples, self.length, loss_tokens, eos_token, &format!("validation batch {batch_index}"))
     }
 }

@@ -83,7 +83,7 @@ fn validation_batches_are_repeatable_and_end_with_the_questions() {
 #[test]
 fn counted_bytes_are_those_of_the_targets_that_count() {
     let (_directory, batches) = batches(&QatLanguageModel::default(), 4);
-    let tokenizer = &batches.store().corpus().tokenizer;
+    let tokenizer = &batches.store().corpus.tokenizer;
     let [prompt, answer] = ["In Orn", " a red cat"].map(|text| tokenizer.encode(text).unwrap());
     let tokens = [&prompt[..], &answer, &[tokenizer.eos_token()]].concat();
     let example = [Arc::new(Example { tokens, prompt_length: prompt.len(), answers: vec![], others: vec![] })];
@@ -114,7 +114,7 @@ fn random_contexts(count: usize) -> String {
 
 /// F1 of a model that copies the words at a fraction of the window, with equal confidence in every window.
 fn f1_of_a_copy(store: &ExampleStore, split: Split, fraction: f64) -> f64 {
-    let tokenizer = &store.corpus().tokenizer;
+    let tokenizer = &store.corpus.tokenizer;
     let mut answers = SquadScore::default();
     for number in 0..store.count(split) {
         let example = store.example(split, number).unwrap();

@@ -20,7 +20,6 @@ use xrun_core::units::Bytes;
 use xrun_data::question_answers::corpus::{Corpus, LoaderSettings};
 use xrun_data::question_answers::files::Paragraphs;
 use xrun_data::question_answers::squad::{Answer, Paragraph, Question, QuestionLocation};
-use xrun_data::question_answers::texts::Texts;
 use xrun_data::tokenizer::{Vocabulary, Words};
 
 const CACHE_BYTES: u64 = 4321;
@@ -71,8 +70,17 @@ impl DatasetKind for InMemory {
             Ok(words)
         })?;
         let (train, digest) = (Box::new(Towns), "towns".to_owned());
-        let (skipped, texts) = (InvalidItems::default(), Texts::default());
-        Ok(Box::new(Corpus { train, validation: None, places, tokenizer, digest, skipped, texts, opening_bytes: 0 }))
+        let skipped = InvalidItems::default();
+        Ok(Box::new(Corpus {
+            train,
+            validation: None,
+            places,
+            tokenizer,
+            digest,
+            skipped,
+            articles: 1,
+            opening_bytes: 0,
+        }))
     }
 }
 

@@ -112,7 +112,7 @@ impl Predictor<'_> {
             let completions = self.validation.answers(&self.network, &prompts, &mut quant);
             for (answers, completion) in answers.iter_mut().zip(completions) {
                 let mean = completion.as_ref().map(|one| one.mean_log_probability).filter(|mean| mean.is_finite());
-                let text = completion.map_or(String::new(), |one| store.corpus().tokenizer.decode(&one.tokens));
+                let text = completion.map_or(String::new(), |one| store.corpus.tokenizer.decode(&one.tokens));
                 answers.push(PrecisionAnswer {
                     precision: names(precision.weights).kind,
                     answer: text.trim().to_owned(),

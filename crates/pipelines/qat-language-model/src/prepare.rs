@@ -98,16 +98,16 @@ pub fn prepare(
     let store = Arc::new(ExampleStore::new(corpus, &options, settings.sequence_length, seed, ledger)?);
     let size = experiment.batch_size();
     let buffers = Buffers::new(settings, &model.shape(), &experiment.limits, size, store.windows());
-    let owners: Vec<PlannedBuffer> = store.buffers().iter().chain(buffers.all()).map(PlannedBuffer::from).collect();
-    let trained = ParameterCounts::new(settings, model, store.corpus().tokenizer.size()).trained(settings);
+    let owners: Vec<PlannedBuffer> = store.buffers.iter().chain(buffers.all()).map(PlannedBuffer::from).collect();
+    let trained = ParameterCounts::new(settings, model, store.corpus.tokenizer.size()).trained(settings);
     let counts = [Split::Train, Split::Validation].map(|split| store.count(split));
     let mut lowered = lowered_settings(settings, experiment, counts);
-    let tokens = store.corpus().tokenizer.size();
-    let notes = store.corpus().tokenizer.note().map(str::to_owned).into_iter().collect();
+    let tokens = store.corpus.tokenizer.size();
+    let notes = store.corpus.tokenizer.note().map(str::to_owned).into_iter().collect();
     lowered.extend(lowered_vocabulary(
         experiment,
         &options.vocabulary,
-        &store.corpus().tokenizer,
+        &store.corpus.tokenizer,
         "the training articles",
     ));
     let batches = BatchLoader::new(store, settings, seed, size);

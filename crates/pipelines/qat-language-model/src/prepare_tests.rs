@@ -137,7 +137,7 @@ fn contexts_of_the_small_experiment_are_never_cut() {
     let store = prepared.batches.store();
     for number in 0..store.count(Split::Train) {
         let example = store.example(Split::Train, number).unwrap();
-        let text = store.corpus().tokenizer.decode(&example.tokens);
+        let text = store.corpus.tokenizer.decode(&example.tokens);
         assert!(text.contains("\nContext: In ") && text.contains(".\nAnswer: "), "{text}");
         assert!(example.tokens.len() - example.prompt_length <= prepared.settings.max_new_tokens, "{text}");
     }

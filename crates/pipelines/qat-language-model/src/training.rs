@@ -75,7 +75,7 @@ pub fn open(prepared: Prepared, opening: Opening<'_>) -> Result<ModuleTask<QatLa
     // Without Burn's checkpointing; the head of `recompute` says why.
     let device = opening::device(opening, false)?;
     let settings = prepared.settings.clone();
-    let vocabulary = prepared.batches.store().corpus().tokenizer.size();
+    let vocabulary = prepared.batches.store().corpus.tokenizer.size();
     let seed = experiment.experiment.seed;
     let mut network = network::new(&settings, &prepared.model, vocabulary, seed, &device.autodiff);
     if let Some(path) = &prepared.model.weights {
@@ -307,7 +307,7 @@ impl TrainingModule for QatLanguageModule {
             let network = trained.inner()?;
             let store = self.validation.batches.store().clone();
             let (settings, config, precisions) = (&self.settings, &self.config, &self.precisions);
-            let tokenizer = &store.corpus().tokenizer;
+            let tokenizer = &store.corpus.tokenizer;
             Export { network, settings, config, precisions, ranges: &mut self.ranges, tokenizer }.write(directory)?;
         }
         Ok(())

@@ -231,7 +231,7 @@ impl BatchLoader {
         let mut longest: Vec<(usize, u64)> = Vec::with_capacity(self.shape.size + 1);
         for number in 0..self.store.count(Split::Train) {
             let text = self.store.text(Split::Train, number)?;
-            let weighed = weigh_answer(&self.selective, on, &text.answer_text, &text.answer, self.store.tokenizer())?;
+            let weighed = weigh_answer(&self.selective, on, &text.answer_text, &text.answer, &self.store.tokenizer)?;
             let tokens = weighed.weights.iter().filter(|weight| **weight > 0.0).count();
             let rank = longest.partition_point(|(other, _)| *other >= tokens);
             longest.insert(rank, (tokens, number));
@@ -282,7 +282,7 @@ impl BatchLoader {
         for number in numbers {
             let example = self.store.example(Split::Train, number)?;
             let weighed = self.weighed(&example, on)?;
-            batch.push(&example, number, &weighed, self.store.tokenizer().eos_token());
+            batch.push(&example, number, &weighed, self.store.tokenizer.eos_token());
         }
         Ok(batch)
     }
@@ -348,19 +348,19 @@ impl BatchLoader {
             examples.iter().map(|example| self.weighed(example, on)).collect::<Result<_, DataError>>()?;
         let mut batch = self.empty(examples.len(), description);
         for ((example, number), weighed) in examples.iter().zip(numbers).zip(&weighed) {
-            batch.push(example, *number, weighed, self.store.tokenizer().eos_token());
+            batch.push(example, *number, weighed, self.store.tokenizer.eos_token());
         }
         Ok((batch, weighed))
     }
 
     fn empty(&self, size: usize, description: &str) -> ExampleBatch {
         let BatchShape { length, side, .. } = self.shape;
-        ExampleBatch::empty(size, length, side, self.store.tokenizer().eos_token(), description)
+        ExampleBatch::empty(size, length, side, self.store.tokenizer.eos_token(), description)
     }
 
     fn weighed(&self, example: &Example, on: bool) -> Result<AnswerWeights, DataError> {
         let text = &example.text;
-        weigh_answer(&self.selective, on, &text.answer_text, &text.answer, self.store.tokenizer())
+        weigh_answer(&self.selective, on, &text.answer_text, &text.answer, &self.store.tokenizer)
     }
 }
 

@@ -184,7 +184,7 @@ fn validation_batches_are_repeatable_and_end_with_the_split() {
     assert_eq!((batch.masked(), batch.numbers.as_slice(), weighed.len()), (0, numbers.as_slice(), 4));
     let held = validation_bytes(&batch, &examples, &weighed);
     assert!(held <= prepared.buffers.validation_batch.cap.bytes, "{held}");
-    assert_eq!(batches.store().tokenizer().decode(&examples[0].text.prompt), {
+    assert_eq!(batches.store().tokenizer.decode(&examples[0].text.prompt), {
         format!("question: {}\nanswer: ", examples[0].text.question)
     });
 }

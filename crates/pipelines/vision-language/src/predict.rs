@@ -57,7 +57,7 @@ pub fn question(validation: &Validation, request: &PredictRequest<'_>) -> Result
             first
         }
     };
-    let prompt = store.tokenizer().encode(&record::prompt(&text)).map_err(|error| error.to_string())?;
+    let prompt = store.tokenizer.encode(&record::prompt(&text)).map_err(|error| error.to_string())?;
     // At least one token is left for the answer.
     match prompt.len() < batches.length() {
         true => Ok(Question { text, prompt }),

@@ -85,7 +85,7 @@ pub fn prepare(
     let trained = ParameterCounts::new(settings, &shape, side, tokens).trained(settings);
     let buffers = Buffers::new(settings, &shape, limits, batch_shape, &tokenizer, trained);
     let store = Arc::new(ImageTextStore::new(library, tokenizer, &options, limits, ledger));
-    let owners = PlannedBuffer::all(&[store.buffers(), &buffers]);
+    let owners = PlannedBuffer::all(&[&store.buffers, &buffers]);
     let mut batches = BatchLoader::new(store, settings, experiment.experiment.seed, batch_shape);
     if settings.longest_first {
         batches.put_longest_first()?;

@@ -54,7 +54,7 @@ fn facts_have_sizes_clamped_settings_digests_and_owners() {
     let (facts, prepared) = prepared(&made.experiment("", "batch_size = 32\n[validation]\nbatches = 4")).unwrap();
     assert_eq!((facts.batches_per_epoch, facts.batch_items), (1, 32));
     // The model has 4 patches in place of 36, and the vocabulary of the data in place of 512 tokens.
-    let vocabulary = prepared.batches.store().tokenizer().size() as u64;
+    let vocabulary = prepared.batches.store().tokenizer.size() as u64;
     assert_eq!(facts.trained_parameters, Some(272_192 - (36 - 4) * 64 - (512 - vocabulary) * 64));
     let lowered: Vec<(&str, u64, u64)> =
         facts.lowered.iter().map(|one| (one.key.as_str(), one.asked, one.used)).collect();

@@ -47,7 +47,7 @@ pub fn open(prepared: Prepared, opening: Opening<'_>) -> Result<ModuleTask<Visio
     let device = opening::device(opening, experiment.training.activation_checkpointing)?;
     let matmul = ComputeDtype::new(prepared.settings.matmul_dtype, &device)?;
     let Prepared { settings, model, shape, batches, buffers, .. } = &prepared;
-    let vocabulary = batches.store().tokenizer().size();
+    let vocabulary = batches.store().tokenizer.size();
     let seed = experiment.experiment.seed;
     let mut network = Network::new(shape, batches.side(), vocabulary, settings.lora_rank, seed, &device.autodiff);
     if let Some(path) = &model.vision_weights {
@@ -165,7 +165,7 @@ impl TrainingModule for VisionLanguageModule {
     }
 
     fn evict_caches(&self, low_water: f64) -> u64 {
-        self.validation.store().evict_to_fraction(low_water)
+        self.validation.store().cache.evict_to_fraction(low_water)
     }
 
     fn device_name(&self, device: String) -> String {
@@ -173,7 +173,7 @@ impl TrainingModule for VisionLanguageModule {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let images = self.validation.store().counters();
+        let images = self.validation.store().cache.counters();
         vec![
             ("image_cache_hits", images.hits),
             ("image_cache_misses", images.misses),

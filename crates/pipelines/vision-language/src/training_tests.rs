@@ -201,7 +201,7 @@ fn a_validation_reports_metrics_and_captioned_images() {
         run.open(&run.experiment("generated_answers = 2", "", &format!("{BATCH}\n[validation]\nimages = 1")));
     let report = task.validate(&mut Entered::default()).unwrap();
     let metric = |name: &str| report.metrics.iter().find(|(known, _)| known == name).and_then(|(_, value)| *value);
-    let vocabulary = task.module.validation.store().tokenizer().size() as f64;
+    let vocabulary = task.module.validation.store().tokenizer.size() as f64;
     for name in ["loss_value", "loss_key", "loss_structure", "loss_all"] {
         let loss = metric(name).unwrap();
         assert!((loss - vocabulary.ln()).abs() < 1.0, "{name} of an untrained model is {loss}");

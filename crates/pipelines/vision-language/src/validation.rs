@@ -254,7 +254,7 @@ impl Validation {
         shown: ShownImage,
     ) -> impl Iterator<Item = (&'a Example, String)> + use<'a> {
         let device = network.inner_device();
-        let tokenizer = self.store().tokenizer();
+        let tokenizer = &self.store().tokenizer;
         let limits = GenerationLimits {
             eos_token: tokenizer.eos_token(),
             tokens: self.answer_tokens,
@@ -285,7 +285,7 @@ impl Validation {
     ) -> (HostImage, String) {
         let mut caption = captions::caption(&example.text.question, answer, &example.text.answer_text, judged);
         if first {
-            caption += &captions::masking(&example.text, self.store().tokenizer(), &self.selective);
+            caption += &captions::masking(&example.text, &self.store().tokenizer, &self.selective);
         }
         (example.image.clone(), caption)
     }

@@ -80,6 +80,11 @@ impl<K: Hash + Eq, V: Clone + DeepSize> ByteCache<K, V> {
         inner.report();
     }
 
+    /// Evicts down to a fraction of the maximum; returns the bytes freed.
+    pub fn evict_to_fraction(&self, share: f64) -> u64 {
+        self.evict_to((self.cap().bytes as f64 * share) as u64)
+    }
+
     /// Evicts until at most `bytes` remain; returns the bytes freed.
     pub fn evict_to(&self, bytes: u64) -> u64 {
         let mut inner = self.inner();

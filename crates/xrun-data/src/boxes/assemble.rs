@@ -30,10 +30,6 @@ const NAME_BYTES_MAX: usize = 200;
 /// Distance in pixels that boxes may reach beyond the image, as rounding makes them; they are cut off at its edge.
 const TOLERANCE: f64 = 1.0;
 
-/// Hint on an annotated size that is that of the stored pixels, before the EXIF orientation.
-const STORED_SIZE_HINT: &str = "; its EXIF orientation turns it by a quarter, and the annotation has the sides as they are stored: if \
-    the boxes are of that image, too, write `exif_orientation = \"ignore\"`";
-
 /// Width and height in pixels.
 type Size = (u64, u64);
 
@@ -63,15 +59,7 @@ struct Assembly<'a> {
     stills: HashSet<[u8; 16]>,
     known: DigestCache,
     largest: Option<Largest>,
-    /// Number of boxes, and of those that lie in the first pixel of their image.
-    boxes: u64,
-    in_first_pixel: u64,
-    /// Whether boxes are written as left, top, width, height.
-    has_width_and_height: bool,
 }
-
-/// Smallest number of boxes in the first pixel that is no coincidence.
-const FIRST_PIXEL_MIN: u64 = 3;
 
 /// Checks every image and box. `digest` has the bytes of the annotations already.
 pub fn assemble(
@@ -105,9 +93,6 @@ pub fn assemble(
         stills: HashSet::new(),
         known,
         largest: None,
-        boxes: 0,
-        in_first_pixel: 0,
-        has_width_and_height: raw.has_width_and_height,
     };
     // Their room goes as that of the index comes.
     let mut images = raw.images;
@@ -123,19 +108,7 @@ pub fn assemble(
         let class = class_number[reference.class as usize];
         classes[class].references.extend(assembly.reference(reference)?);
     }
-    let Assembly { root, invalid, digest, mut videos, sequences, known, largest, boxes, in_first_pixel, .. } = assembly;
-    if boxes == in_first_pixel && boxes >= FIRST_PIXEL_MIN {
-        let message = format!(
-            "all {boxes} boxes lie in the first pixel of their images: they seem to be fractions of width and height, and are \
-             read as pixels; {}",
-            if raw.has_width_and_height {
-                "write `box_units = \"fractions\"`"
-            } else {
-                "multiply them by the sides of their images"
-            }
-        );
-        invalid.add_fatal("boxes_as_fractions", || DataError::value(format!("{section}.path"), message));
-    }
+    let Assembly { root, invalid, digest, mut videos, sequences, known, largest, .. } = assembly;
     let known_bytes = known.bytes_max();
     known.save();
     for (video, by_number) in sequences.into_values() {
@@ -164,11 +137,9 @@ impl Assembly<'_> {
     fn image(&mut self, mut raw: RawImage, class_number: &[usize]) -> Result<(), DataError> {
         let Some((path, Oriented { size, turned })) = self.file(&raw.file)? else { return Ok(()) };
         if let Some(annotated) = raw.size.filter(|annotated| *annotated != size) {
-            let mut message =
-                format!("is {} x {} pixels, annotated as {} x {}", size.0, size.1, annotated.0, annotated.1);
-            if turned && annotated == (size.1, size.0) {
-                message += STORED_SIZE_HINT;
-            }
+            let rotated = if turned { " by its EXIF orientation" } else { "" };
+            let (width, height) = annotated;
+            let message = format!("is {} x {} pixels{rotated}, annotated as {width} x {height}", size.0, size.1);
             self.invalid.add("wrong_size", &path, message);
             return Ok(());
         }
@@ -247,8 +218,7 @@ impl Assembly<'_> {
         let Some(path) = confined(&self.root, name)? else {
             // The whole path: where an image was looked for is half of the answer.
             let tried = self.root.join(name);
-            let why = self.root.dangling(name).unwrap_or_else(|| "the image is missing, or is not a file".into());
-            self.invalid.add("missing_image", &tried, why);
+            self.invalid.add("missing_image", &tried, "the image is missing, or is not a file".into());
             return Ok(None);
         };
         let whole = self.root.join(&path);
@@ -283,8 +253,6 @@ impl Assembly<'_> {
         name: impl std::fmt::Display,
     ) -> Position {
         let (width, height) = (width as f64, height as f64);
-        self.boxes += 1;
-        self.in_first_pixel += u64::from(right <= 1.0 && bottom <= 1.0);
         let cut = BoundingBox {
             left: left.max(0.0) as f32,
             top: top.max(0.0) as f32,
@@ -298,18 +266,7 @@ impl Assembly<'_> {
             left >= -TOLERANCE && top >= -TOLERANCE && right <= width + TOLERANCE && bottom <= height + TOLERANCE;
         let (reason, what) = match (seen, is_inside) {
             (Some(rectangle), true) => return Position::Inside(rectangle),
-            _ if is_there && !is_inside => {
-                // Its last two numbers may be the other corner.
-                let corner = [right - left, bottom - top];
-                let fits = corner[0] > left && corner[1] > top && corner[0] <= width && corner[1] <= height;
-                let hint = match self.has_width_and_height && fits {
-                    true => {
-                        "; it would fit as [left, top, right, bottom], and COCO's boxes are [left, top, width, height]"
-                    }
-                    false => "",
-                };
-                ("box_outside", format!("outside of the image of {width} x {height}{hint}"))
-            }
+            _ if is_there && !is_inside => ("box_outside", format!("outside of the image of {width} x {height}")),
             _ => ("empty_box", format!("which is {}", if is_finite { "empty" } else { "no number" })),
         };
         let message = || format!("{name} has the box {left}, {top} to {right}, {bottom}, {what}");

@@ -143,7 +143,11 @@ impl ClassIndex {
                 continue;
             }
             seen.frames.extend(frame);
-            seen.videos.extend(frame.map(|query| query.video).or(video_of(library, &pool[candidate])));
+            seen.videos.extend(match (frame, pool[candidate]) {
+                (Some(query), _) => Some(query.video),
+                (None, Exemplar::Reference { class, reference }) => library.classes[class].references[reference].video,
+                (None, Exemplar::Object { .. }) => None,
+            });
             chosen.push(pool[candidate]);
         }
         (chosen, seen)
@@ -156,15 +160,6 @@ impl ClassIndex {
         let found = only(&|query| !seen.video(query) && !shown.contains(query));
         let found = if found.is_empty() { only(&|query| !shown.contains(query)) } else { found };
         if found.is_empty() { only(&|query| !seen.frame(query)) } else { found }
-    }
-
-    /// Returns whether an episode can be drawn from it: a reference leaves a frame to query.
-    pub fn usable(&self) -> bool {
-        let leaves_a_frame = |exemplar: &Exemplar| {
-            let shown = self.shown_in(exemplar);
-            self.frames.iter().any(|query| Some(*query) != shown)
-        };
-        self.reference_pool().iter().any(leaves_a_frame)
     }
 
     /// `count` images of the class, references and objects alike, none twice in a row and none twice at all as far as
@@ -180,16 +175,13 @@ impl ClassIndex {
     }
 }
 
-fn video_of(library: &Library, exemplar: &Exemplar) -> Option<usize> {
-    match *exemplar {
-        Exemplar::Reference { class, reference } => library.classes[class].references[reference].video,
-        Exemplar::Object { query, .. } => Some(query.video),
-    }
-}
-
 /// Classes of a split from which episodes can be drawn.
 pub fn usable(library: &Library, classes: &[ClassIndex], split: Split) -> Vec<usize> {
-    let of_split = |&class: &usize| library.classes[class].split == Some(split) && classes[class].usable();
+    let is_usable = |class: &ClassIndex| {
+        // A reference leaves a frame to query.
+        !class.choose_references(library, 0..class.reference_pool().len(), 1).0.is_empty()
+    };
+    let of_split = |&class: &usize| library.classes[class].split == Some(split) && is_usable(&classes[class]);
     (0..classes.len()).filter(of_split).collect()
 }
 

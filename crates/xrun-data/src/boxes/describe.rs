@@ -78,7 +78,3 @@ pub(super) fn describe(library: &Library) -> Description {
 fn classes_of(count: u64) -> String {
     if count == 1 { "1 class".to_owned() } else { format!("{count} classes") }
 }
-
-#[cfg(test)]
-#[path = "describe_tests.rs"]
-mod tests;

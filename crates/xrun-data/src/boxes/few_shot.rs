@@ -3,12 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::library::Library;
+use crate::describe::names;
 use xrun_core::dataset::error::{DataError, InvalidItems, UNUSABLE_CLASS};
 use xrun_core::dataset::split::Split;
 use xrun_core::printable;
-
-/// Maximum number of classes that a message names.
-const CLASSES_NAMED_MAX: usize = 20;
 
 /// Refuses data that has too little to train on or to validate with. The error names all that is missing.
 ///
@@ -36,12 +34,10 @@ pub fn lacking(library: &Library) -> Option<DataError> {
             (0..library.classes.len()).filter(|class| library.classes[*class].split == Some(split)).collect();
         if classes.len() < least {
             let what = if split == Split::Train { "to train on" } else { "held out for validation" };
-            let there = match classes.len() {
-                1 => "1 class is".to_owned(),
-                count => format!("{count} classes are"),
-            };
-            let message =
-                format!("{there} {what}, at least {least} are needed; name them here ({})", classes_there(library));
+            let (count, there) = (classes.len(), names(library.classes.iter().map(|class| class.name.as_str())));
+            let message = format!(
+                "classes {what}: {count}, at least {least} are needed; name them here (the data has the classes {there})"
+            );
             found.add(UNUSABLE_CLASS, || DataError::value(format!("{section}.{key}"), message));
         }
         for class in classes {
@@ -49,10 +45,9 @@ pub fn lacking(library: &Library) -> Option<DataError> {
             let shown = shown_of[class];
             let references = library.classes[class].references.len();
             if shown == 0 || references == 0 {
-                let usable = usable(library, split, &shown_of);
                 let message = format!(
                     "the class \"{name}\" is in {shown} images and has {references} reference images; it needs \
-                     both. Without it, and all that lack them: `{key} = [{usable}]`"
+                     both: name classes that have them"
                 );
                 found.add(UNUSABLE_CLASS, || DataError::value(format!("{section}.{key}"), message));
             }
@@ -66,22 +61,4 @@ pub fn lacking(library: &Library) -> Option<DataError> {
         }
         (_, None) => None,
     }
-}
-
-/// The names of the classes of a split that can be used, as a list in TOML.
-fn usable(library: &Library, split: Split, shown: &[u64]) -> String {
-    let classes = library.classes.iter().zip(shown);
-    let usable =
-        classes.filter(|(class, shown)| class.split == Some(split) && **shown > 0 && !class.references.is_empty());
-    let named: Vec<String> =
-        usable.take(CLASSES_NAMED_MAX).map(|(class, _)| format!("\"{}\"", printable::line(&class.name, 60))).collect();
-    named.join(", ")
-}
-
-fn classes_there(library: &Library) -> String {
-    let named = library.classes.iter().take(CLASSES_NAMED_MAX);
-    let named: Vec<String> = named.map(|class| format!("\"{}\"", printable::line(&class.name, 60))).collect();
-    let more = library.classes.len().saturating_sub(CLASSES_NAMED_MAX);
-    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("the data has the classes {}{more}", named.join(", "))
 }

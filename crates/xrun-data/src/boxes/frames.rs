@@ -8,7 +8,7 @@ use crate::reading::decoding::{decode, decoding_buffer, head_bytes, needed};
 use crate::reading::orientation::ExifOrientation;
 use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::buffer::Buffer;
-use xrun_core::bounded::cache::{ByteCache, CacheCounters};
+use xrun_core::bounded::cache::ByteCache;
 use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun_core::bounded::memory_budget::MemoryBudget;
 use xrun_core::dataset::error::DataError;
@@ -73,7 +73,8 @@ pub struct FrameStore {
     root: PathBuf,
     exif_orientation: ExifOrientation,
     decoding: MemoryBudget,
-    cache: ByteCache<PathBuf, HostImage>,
+    /// Decoded images by their paths.
+    pub cache: ByteCache<PathBuf, HostImage>,
     _index: Registration,
     _class_tables: Option<Registration>,
 }
@@ -91,16 +92,6 @@ impl FrameStore {
             _index: index,
             _class_tables: class_tables,
         }
-    }
-
-    /// Hits and misses of the cache.
-    pub fn counters(&self) -> CacheCounters {
-        self.cache.counters()
-    }
-
-    /// Evicts down to a fraction of the cap; returns the number of evicted bytes.
-    pub fn evict_to_fraction(&self, share: f64) -> u64 {
-        self.cache.evict_to((self.cache.cap().bytes as f64 * share) as u64)
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::reading::decoding::{Largest, decoding_bytes, fits};
-use xrun_core::bounded::buffer::BufferSet;
+use xrun_core::bounded::cache::CacheCounters;
 use xrun_core::bounded::ledger::OwnerSnapshot;
 
 /// Images `0.png`, `1.png` … of the sides given.
@@ -58,23 +58,11 @@ fn hits_misses_and_evictions_are_counted() {
         assert_eq!((image.rgb[0], image.height), (number as u8, 2));
     }
     // 0 and 1 are read; 0 is there; 2 drives out 1; 0 is there; 1 drives out 2; 3 is larger than the cache.
-    assert_eq!(store.counters(), CacheCounters { hits: 2, misses: 5, evictions: 2, too_large: 1 });
+    assert_eq!(store.cache.counters(), CacheCounters { hits: 2, misses: 5, evictions: 2, too_large: 1 });
     assert_eq!(cache(&ledger).bytes, 2 * bytes(10));
-    assert_eq!(store.evict_to_fraction(0.5), bytes(10));
-    assert_eq!(store.evict_to_fraction(0.0), bytes(10));
+    assert_eq!(store.cache.evict_to_fraction(0.5), bytes(10));
+    assert_eq!(store.cache.evict_to_fraction(0.0), bytes(10));
     assert_eq!(cache(&ledger).bytes, 0);
-}
-
-#[test]
-fn an_empty_cache_decodes_each_image_again() {
-    let (_directory, library) = images(&[10]);
-    let ledger = Ledger::default();
-    let store = store(&library, &ledger, 0);
-    for _ in 0..3 {
-        assert_eq!(store.image(&name(0)).unwrap().width, 10);
-    }
-    assert_eq!(store.counters(), CacheCounters { hits: 0, misses: 3, evictions: 0, too_large: 3 });
-    assert_eq!((cache(&ledger).peak_bytes, cache(&ledger).peak_items), (0, 0));
 }
 
 #[test]
@@ -128,15 +116,4 @@ fn concurrent_decoding_is_bounded_and_an_image_that_never_fits_is_named() {
     let small = FrameStore::new(&library, &Ledger::default(), &buffers(largest / 2));
     let message = small.image(&name(0)).unwrap_err().to_string();
     assert!(message.contains("0.png") && message.contains("the plan has"), "{message}");
-}
-
-#[test]
-fn the_plan_lists_what_the_store_registers() {
-    let (_directory, library) = images(&[1]);
-    let ledger = Ledger::default();
-    let buffers = buffers(&library, 10_000);
-    let _store = FrameStore::new(&library, &ledger, &buffers);
-    let mut planned: Vec<_> = buffers.all().into_iter().map(|buffer| (buffer.name, buffer.cap)).collect();
-    planned.sort_by_key(|(name, _)| *name);
-    assert_eq!(ledger.read().iter().map(|owner| (owner.name, owner.cap)).collect::<Vec<_>>(), planned);
 }

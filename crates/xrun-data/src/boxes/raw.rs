@@ -25,8 +25,6 @@ pub struct Raw {
     pub images: Vec<RawImage>,
     /// `None` when the format names none: then objects are cut out of the images.
     pub references: Option<Vec<RawReference>>,
-    /// `true` where the format writes a box as its corner and its size.
-    pub has_width_and_height: bool,
 }
 
 impl Raw {

@@ -98,9 +98,11 @@ fn find(root: &Root, settings: &Coco) -> Result<Files, DataError> {
     match (others.as_slice(), of("train")) {
         ([only], _) => Ok(Files { train: (*only).clone(), validation }),
         ([], _) => {
-            let voc = root.join("annotations").is_dir() || root.join("Annotations").is_dir();
-            let hint = if voc { "; for Pascal VOC's XML write [dataset.voc]" } else { "" };
-            Err(DataError::file(&root.path, format!("{}{hint}", nothing_found(root))))
+            let message = format!(
+                "has neither annotations.json nor a JSON file in annotations/ nor train/{BESIDE_IMAGES}; name the file with \
+                 `annotations`"
+            );
+            Err(DataError::file(&root.path, message))
         }
         (_, Some(train)) => Ok(Files { train, validation: validation.or_else(|| of("val")) }),
         (_, None) => Err(DataError::file(
@@ -121,17 +123,6 @@ fn beside_images(root: &Root, validation: Option<&PathBuf>) -> Option<Files> {
     let held_out = || HELD_OUT.into_iter().find_map(file);
     let validation = validation.cloned().or_else(|| held_out().filter(|_| train != root.join(BESIDE_IMAGES)));
     Some(Files { train, validation })
-}
-
-/// Message about a directory without annotations, with what is there instead.
-fn nothing_found(root: &Root) -> String {
-    let there: Vec<PathBuf> =
-        directories(root, "").unwrap_or_default().iter().map(|name| root.join(name).join("")).collect();
-    format!(
-        "has neither annotations.json nor a JSON file in annotations/ nor train/{BESIDE_IMAGES}{}; name the file with \
-         `annotations`",
-        listed(&root.path, &there)
-    )
 }
 
 /// JSON files of `annotations/`, sorted by name.
@@ -213,45 +204,4 @@ fn together(mut train: Raw, validation: Raw) -> Raw {
         train.references.get_or_insert_default().extend(references);
     }
     Raw { classes: classes.list, ..train }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::boxes::raw::{ObjectName, RawImage, RawObject, Unit};
-
-    fn raw(names: &[&str], images: &[(&str, u32)]) -> Raw {
-        let object = |class| RawObject {
-            class,
-            corners: [0.0, 0.0, 9.0, 9.0],
-            area: None,
-            ignored: None,
-            name: ObjectName::Image,
-        };
-        Raw {
-            classes: names.iter().map(|name| RawClass { name: (*name).into(), supercategory: None }).collect(),
-            videos: vec!["clip".into()],
-            images: images
-                .iter()
-                .map(|(file, class)| RawImage {
-                    video: Some(0),
-                    ..RawImage::still((*file).into(), vec![object(*class)], Unit::Pixels)
-                })
-                .collect(),
-            references: None,
-            has_width_and_height: true,
-        }
-    }
-
-    #[test]
-    fn two_files_share_classes_by_name_and_no_videos() {
-        let both = together(raw(&["cat", "dog"], &[("a.jpg", 1)]), raw(&["dog", "owl"], &[("b.jpg", 0), ("c.jpg", 1)]));
-        let names: Vec<&str> = both.classes.iter().map(|class| class.name.as_str()).collect();
-        assert_eq!(names, ["cat", "dog", "owl"]);
-        let of = |image: &RawImage| (image.part, image.objects[0].class, image.video);
-        let (train, validation) = (Some(Split::Train), Some(Split::Validation));
-        let found: Vec<_> = both.images.iter().map(of).collect();
-        assert_eq!(found, [(train, 1, Some(0)), (validation, 1, Some(1)), (validation, 2, Some(1))]);
-        assert!(both.references.is_none());
-    }
 }

@@ -47,15 +47,8 @@ impl Format for Coco {
             if Path::new(file).components().all(plain) {
                 continue;
             }
-            let within = self.path.as_ref().and_then(|directory| Path::new(file).strip_prefix(directory).ok());
-            problems.add(match within {
-                Some(within) => {
-                    Problem::new(key(name), format!("\"{file}\" is a whole path, expected one below `path`"))
-                        .help(format!("write \"{}\"", within.display()))
-                }
-                None => Problem::new(key(name), format!("\"{file}\" leads out of the data set's directory"))
-                    .help("name a file below `path`, such as \"annotations/instances_train2017.json\""),
-            });
+            let problem = Problem::new(key(name), format!("\"{file}\" leads out of the data set's directory"));
+            problems.add(problem.help("name a file below `path`, such as \"annotations/instances_train2017.json\""));
         }
         if self.annotations.is_some() && self.annotations == self.validation_annotations {
             let problem = Problem::new(key("validation_annotations"), "is the file that is trained on");

@@ -173,18 +173,12 @@ pub fn read(
     let mut seen = |_: &[u8]| {};
     let stream = JsonStream::new(&mut file, path, FORM, &mut seen)?;
     let mut reading = Reading { stream, path, invalid };
-    // What refers to an item that was not read, or to one of two, is no mistake of its own.
-    let (mut whole_categories, mut whole_images) = (true, true);
     let mut classes = Vec::with_capacity(counts[0]);
     let (mut class_of, mut named) = (BTreeMap::new(), BTreeMap::new());
     reading.items(categories, "category", |_, read| {
-        let Category { id, name, supercategory } = read.map_err(|error| {
-            whole_categories = false;
-            Fault::Form(error)
-        })?;
+        let Category { id, name, supercategory } = read.map_err(Fault::form)?;
         let other = named.insert(name.clone(), id);
         let repeated = class_of.insert(id, classes.len() as u32).is_some();
-        whole_categories &= !repeated;
         let fault = match other {
             _ if repeated => Err(Fault::Fatal(REPEATED_ID, format!("category id {id} occurs twice"))),
             Some(other) => {
@@ -198,7 +192,7 @@ pub fn read(
     })?;
     let mut videos = Videos::default();
     reading.items(listed_videos, "video", |_, read| {
-        let Video { id, name } = read.map_err(Fault::Form)?;
+        let Video { id, name } = read.map_err(Fault::form)?;
         if videos.number.contains_key(&id) {
             return Err(Fault::Fatal(REPEATED_ID, format!("video id {id} occurs twice")));
         }
@@ -208,10 +202,7 @@ pub fn read(
     let mut images: Vec<RawImage> = Vec::with_capacity(counts[1]);
     let mut image_of = BTreeMap::new();
     reading.items(listed_images, "image", |_, read| {
-        let image: Image = read.map_err(|error| {
-            whole_images = false;
-            Fault::Form(error)
-        })?;
+        let image: Image = read.map_err(Fault::form)?;
         let repeated = image_of.insert(image.id, images.len()).is_some();
         images.push(RawImage {
             size: image.width.zip(image.height),
@@ -219,8 +210,6 @@ pub fn read(
             frame: image.frame_index.or(image.frame_id).unwrap_or(image.id),
             ..RawImage::still(image.file_name, Vec::new(), unit)
         });
-        // One of the two may have lost its own id, and with it all that refers to that.
-        whole_images &= !repeated;
         match repeated {
             true => Err(Fault::Fatal(REPEATED_ID, format!("image id {} occurs twice", image.id))),
             false => Ok(()),
@@ -236,11 +225,11 @@ pub fn read(
         let repeated = repeated.map_or(Ok(()), |message| Err(Fault::Fatal(REPEATED_ID, message)));
         let Some(image) = image_of.get(&image_id) else {
             let message = format!("{name} is of image {image_id}, which does not exist");
-            return repeated.and(unknown("unknown_image", whole_images, message));
+            return repeated.and(Err(Fault::LeftOut("unknown_image", message)));
         };
         let Some(class) = class_of.get(&category_id) else {
             let message = format!("{name} is of category {category_id}, which does not exist");
-            return repeated.and(unknown("unknown_category", whole_categories, message));
+            return repeated.and(Err(Fault::LeftOut("unknown_category", message)));
         };
         let objects = &mut images[*image].objects;
         // By little: most images have few.
@@ -263,29 +252,29 @@ pub fn read(
             read.map_err(|error| Fault::LeftOut("malformed_reference", error))?;
         let Some(class) = class_of.get(&category_id) else {
             let message = format!("reference {file} is of category {category_id}, which does not exist");
-            return unknown("unknown_category", whole_categories, message);
+            return Err(Fault::LeftOut("unknown_category", message));
         };
         let video = video_id.map(|id| videos.number(id));
         references.push(RawReference { class: *class, file, corners: bbox.map(corners), unit, video });
         Ok(())
     })?;
     let references = listed_references.map(|_| references);
-    Ok(Raw { classes, videos: videos.names, images, references, has_width_and_height: true })
+    Ok(Raw { classes, videos: videos.names, images, references })
 }
 
 /// Fault of an item of a list.
 enum Fault {
-    /// It has not the form of one.
-    Form(String),
     /// It is refused whatever the policy, for a reason.
     Fatal(&'static str, String),
     /// It may be left out, for a reason.
     LeftOut(&'static str, String),
 }
 
-/// Fault of an item that refers to one that does not exist; none where that may be one that was not read.
-fn unknown(reason: &'static str, is_complete: bool, message: String) -> Result<(), Fault> {
-    if is_complete { Err(Fault::LeftOut(reason, message)) } else { Ok(()) }
+impl Fault {
+    /// Fault of an item that has not the form of one.
+    fn form(message: String) -> Self {
+        Self::Fatal(FATAL, format!("is not {FORM}: {message}"))
+    }
 }
 
 /// An item of a list: its index, and its line in the file.
@@ -315,16 +304,13 @@ impl<R: Read + Seek> Reading<'_, R> {
             self.stream.more()?;
             self.stream.peek()?;
             let line = self.stream.place().line;
-            let read = json::read(self.stream.value()?, &[]);
+            let read = json::read(self.stream.value()?);
             let read = read.map_err(|error| format!("{noun} {at} of the list (line {line}): {}", error.message));
             match each(Item { at, line }, read) {
                 Ok(()) => {}
                 Err(Fault::LeftOut(reason, message)) => self.invalid.add(reason, path, message),
                 Err(Fault::Fatal(reason, message)) => {
                     self.invalid.add_fatal(reason, || DataError::file(path, message));
-                }
-                Err(Fault::Form(message)) => {
-                    self.invalid.add_fatal(FATAL, || DataError::file(path, format!("is not {FORM}: {message}")));
                 }
             }
         }

@@ -21,32 +21,18 @@ fn opened(directory: &Path) -> Result<Library, DataError> {
 #[test]
 fn the_directory_is_the_class_and_the_image_is_the_object() {
     let directory = tempfile::tempdir().unwrap();
-    for name in ["owl/1.png", "cat/2.JPG", "cat/1.png", "cat/.hidden.png", "empty/notes.txt"] {
-        match name.ends_with("txt") {
-            true => {
-                std::fs::create_dir_all(directory.path().join("empty")).unwrap();
-                xrun_core::files::write::replace(&directory.path().join(name), b"x").unwrap();
-            }
-            false if name.contains("hidden") => {}
-            false => image(directory.path(), name),
-        }
+    for name in ["owl/1.png", "cat/2.JPG", "cat/1.png", "cat/.hidden.png"] {
+        image(directory.path(), name);
     }
+    std::fs::create_dir(directory.path().join("empty")).unwrap();
     let library = opened(directory.path()).unwrap();
-    let found: Vec<_> = library
-        .videos
-        .iter()
-        .map(|video| {
-            let object = &video.frames[0].objects[0];
-            let place = object.rectangle;
-            let class = library.classes[object.class].name.as_str();
-            (video.name.as_str(), class, [place.left, place.top, place.right, place.bottom], video.part)
-        })
-        .collect();
-    let all = [0.0, 0.0, 8.0, 4.0];
-    assert_eq!(
-        found,
-        [("cat/1.png", "cat", all, None), ("cat/2.JPG", "cat", all, None), ("owl/1.png", "owl", all, None)]
-    );
+    let found = library.videos.iter().map(|video| {
+        let object = &video.frames[0].objects[0];
+        let class = library.classes[object.class].name.as_str();
+        (video.name.as_str(), class, object.rectangle.right, object.rectangle.bottom, video.part)
+    });
+    let expected = [("cat/1.png", "cat"), ("cat/2.JPG", "cat"), ("owl/1.png", "owl")];
+    assert!(found.eq(expected.map(|(image, class)| (image, class, 8.0, 4.0, None))));
 }
 
 #[test]
@@ -65,14 +51,9 @@ fn splits_need_two_directories() {
 }
 
 #[test]
-fn a_directory_without_classes_and_a_symlink_out_of_it_are_refused() {
+fn a_directory_without_classes_is_refused() {
     let directory = tempfile::tempdir().unwrap();
     image(directory.path(), "1.png");
     let message = opened(directory.path()).unwrap_err().to_string();
     assert!(message.contains("has no images in directories of classes"), "{message}");
-    let outside = tempfile::tempdir().unwrap();
-    image(outside.path(), "1.png");
-    std::os::unix::fs::symlink(outside.path(), directory.path().join("cat")).unwrap();
-    let message = opened(directory.path()).unwrap_err().to_string();
-    assert!(message.contains("outside of the data set's directory"), "{message}");
 }

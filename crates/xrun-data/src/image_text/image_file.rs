@@ -3,15 +3,15 @@
 
 use std::io::{BufRead, Cursor, Seek};
 
+use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use base64::{DecodeError, Engine};
-use image::{DynamicImage, ImageFormat, RgbImage};
+use image::{DynamicImage, RgbImage};
 
 use crate::reading::decoding::decoder;
 use crate::reading::image_head::{self, Bounds, Head, broken, failed};
 use crate::reading::invalid::Fault;
 use crate::reading::orientation::{self, ExifOrientation};
-use crate::reading::whole::{cut_off, is_whole_in};
+use crate::reading::whole::check_whole;
 use xrun_core::dataset::sample::HostImage;
 use xrun_core::printable;
 
@@ -37,20 +37,7 @@ pub fn inline(url: &str) -> Result<Vec<u8>, Fault> {
         return wrong(format!("a data URL begins with \"data:image/png;base64,\", found \"{}\"", shown()));
     };
     STANDARD.decode(text).or_else(|error| {
-        let why = match error {
-            DecodeError::InvalidByte(at, _) => {
-                let found: String = text.get(at..).and_then(|rest| rest.chars().next()).into_iter().collect();
-                format!("character {} of it is `{}`", at + 1, printable::line(&found, 10))
-            }
-            DecodeError::InvalidLength(_) | DecodeError::InvalidPadding => {
-                format!(
-                    "it has {} characters, and base64 comes in fours, with `=` at its end: it is cut off",
-                    text.len()
-                )
-            }
-            DecodeError::InvalidLastSymbol(..) => "its last character ends within a byte: it is cut off".to_owned(),
-        };
-        wrong(format!("the image is no valid base64: {why}; encode its file again, or name the file"))
+        wrong(format!("the image is no valid base64 ({error}); encode its file again, or name the file"))
     })
 }
 
@@ -61,22 +48,11 @@ pub fn inline(url: &str) -> Result<Vec<u8>, Fault> {
 /// The errors of [`head`], or the file is cut off or damaged.
 pub fn decode(bytes: &[u8], most: u64) -> Result<HostImage, Fault> {
     let Head { format, .. } = head(Cursor::new(bytes))?;
-    whole(bytes, format)?;
+    check_whole(Cursor::new(bytes), format)?;
     let (decoder, turn) = decoder(bytes, ExifOrientation::Apply, most).map_err(|error| broken(&error))?;
     let decoded = DynamicImage::from_decoder(decoder).map_err(|error| failed(&error))?;
     let decoded = orientation::applied(on_white(decoded), turn);
     Ok(HostImage { width: decoded.width() as usize, height: decoded.height() as usize, rgb: decoded.into_raw().into() })
-}
-
-/// Refuses a file whose end is missing: the rest of a JPEG would be decoded as grey.
-///
-/// # Errors
-/// It is cut off.
-pub fn whole(bytes: &[u8], format: ImageFormat) -> Result<(), Fault> {
-    match is_whole_in(bytes, format) {
-        true => Ok(()),
-        false => Err(cut_off()),
-    }
 }
 
 fn on_white(image: DynamicImage) -> RgbImage {
@@ -142,4 +118,4 @@ fn covered(at: usize, from: usize, to: usize) -> impl Iterator<Item = (usize, u6
 
 #[cfg(test)]
 #[path = "image_file_tests.rs"]
-pub(super) mod tests;
+pub(crate) mod tests;

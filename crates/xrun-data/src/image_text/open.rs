@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::io::{BufRead, BufReader, Cursor, Read};
+use std::io::Cursor;
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -16,9 +16,10 @@ use crate::reading::confined::{Root, confined};
 use crate::reading::decoding::{Largest, decoding_bytes};
 use crate::reading::image_head::{Head, head_of_file};
 use crate::reading::invalid::{Fault, InvalidCollector, OnInvalid};
-use crate::reading::json_stream::{FILE, JsonStream, Place};
+use crate::reading::json_stream::{FILE, JsonStream, Place, VALUE_BYTES_MAX};
 use crate::reading::orientation::ExifOrientation;
 use crate::reading::record_file::RecordFile;
+use crate::reading::whole::check_whole;
 use xrun_core::dataset::digest::hexadecimal;
 use xrun_core::dataset::digest_cache::DigestCache;
 use xrun_core::dataset::error::DataError;
@@ -27,8 +28,6 @@ use xrun_core::dataset::{cache, generated};
 use xrun_core::files::file;
 use xrun_core::printable;
 
-/// Maximum length of a line in bytes. The text of a line and its base64 are in memory while it is read.
-pub const LINE_BYTES_MAX: u64 = 32 * 1024 * 1024;
 /// Maximum number of examples.
 const EXAMPLES_MAX: usize = 10_000_000;
 /// Copies of a line in memory while its image is decoded: the line, and the base64 in it.
@@ -199,46 +198,36 @@ impl Indexing {
     }
 
     fn lines(&mut self, file: &File, found: &mut FileIndexer<'_>) -> Result<(), DataError> {
-        let failed = |error: std::io::Error| DataError::file(found.path, format!("cannot be read: {error}"));
-        let mut reader = BufReader::new(file);
-        let path = found.path;
+        let (path, mut seen, mut blank) = (found.path, |_: &[u8]| {}, true);
         let nothing = |what: &str| DataError::file(path, format!("{what}; expected an example a line: {EXPECTED}"));
-        let (mut offset, mut line, mut bytes, mut blank) = (0_u64, 0_u32, Vec::new(), true);
+        let mut stream = JsonStream::new(file, path, "JSON lines", &mut seen)?;
         loop {
-            bytes.clear();
-            let read = reader.by_ref().take(LINE_BYTES_MAX + 1).read_until(b'\n', &mut bytes).map_err(failed)? as u64;
-            if read == 0 {
-                return match (line, blank) {
+            let Place { offset, line, .. } = stream.place();
+            let Some(text) = stream.line()? else {
+                let message = format!("line {line}: has more than {VALUE_BYTES_MAX} bytes, which is no example");
+                found.invalid.add("too_long_line", path, message);
+                blank = false;
+                continue;
+            };
+            if text.is_empty() {
+                found.text_bytes = stream.bytes();
+                return match (offset, blank) {
                     (0, _) => Err(nothing("the file is empty")),
                     (_, true) => Err(nothing("the file has only empty lines")),
                     _ => Ok(()),
                 };
             }
-            line = line.saturating_add(1);
-            found.text_bytes = bytes.capacity() as u64;
-            let mut begin = offset;
-            offset += read;
-            blank &= bytes.trim_ascii().is_empty();
-            if read > LINE_BYTES_MAX && bytes.last() != Some(&b'\n') {
-                offset += reader.skip_until(b'\n').map_err(failed)? as u64;
-                let message = format!("line {line}: has more than {LINE_BYTES_MAX} bytes, which is no example");
-                found.invalid.add("too_long_line", found.path, message);
-                continue;
-            }
-            let mut text = bytes.as_slice();
-            // Some editors put a byte order mark before the text.
-            if line == 1 && text.starts_with(b"\xef\xbb\xbf") {
-                (text, begin) = (&text[3..], begin + 3);
-            }
             let whole = text.trim_ascii();
             if whole.is_empty() {
                 continue;
             }
+            blank = false;
             if begins_a_list(whole) && found.places.is_empty() {
                 let what = "the file is one JSON list (`jq -c '.[]'` puts each of its items on a line)";
                 return Err(nothing(what));
             }
-            let place = ExampleLocation { offset: begin, length: text.len() as u32, line, item: 0, image: 0 };
+            let line = line.try_into().unwrap_or(u32::MAX);
+            let place = ExampleLocation { offset, length: text.len() as u32, line, item: 0, image: 0 };
             self.example(text, place, found)?;
         }
     }
@@ -357,7 +346,7 @@ impl Indexing {
 fn of_url(url: &str) -> Result<Option<(Head, u64)>, Fault> {
     let bytes = image_file::inline(url)?;
     let head = image_file::head(Cursor::new(&bytes))?;
-    image_file::whole(&bytes, head.format)?;
+    check_whole(Cursor::new(&bytes), head.format)?;
     Ok(Some((head, bytes.len() as u64)))
 }
 

@@ -2,24 +2,19 @@
 
 use std::fmt;
 use std::marker::PhantomData;
-use std::path::Path;
 
 use percent_encoding::percent_decode_str;
 use serde::de::{Error as _, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use super::settings::AnswerFormat;
-use crate::json::{self, Advice, object_with};
+use crate::json::{self, object_with};
 use crate::reading::invalid::Fault;
-use crate::reading::json_stream::{FILE, JsonStream};
-use xrun_core::dataset::error::DataError;
 use xrun_core::printable;
 use xrun_core::problem::nearest;
 
 /// Messages of an example, and parts of a message. More are no conversation about an image.
 const LIST_MAX: usize = 4096;
-/// Keys that are looked at for one that is written wrong.
-const KEYS_MAX: usize = 20;
 
 /// An example as the file tells it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,31 +52,6 @@ pub fn prompt(question: &str) -> String {
 pub const EXPECTED: &str =
     "{\"messages\": [{\"role\": …, \"content\": …}, …]} or {\"text\": …, \"image\": …, \"response\": …}";
 
-/// Advice on keys of other programs, and on values that are not as expected.
-const ADVICE: Advice = &[
-    (
-        "conversations",
-        "this is the form of LLaVA and ShareGPT: write `messages` in place of `conversations`, `role` of `from` (user of \
-         human, assistant of gpt), `content` of `value`, and the image as a part of a content, without `<image>`",
-    ),
-    ("images", "write the one image as \"image\": \"images/7.jpg\" in place of the list `images`"),
-    ("instruction", "did you mean `text` by `instruction`?"),
-    ("prompt", "did you mean `text` by `prompt`?"),
-    ("question", "did you mean `text` by `question`?"),
-    ("answer", "did you mean `response` by `answer`?"),
-    ("output", "did you mean `response` by `output`?"),
-    ("completion", "did you mean `response` by `completion`?"),
-    ("picture", "did you mean `image` by `picture`?"),
-    ("image_path", "did you mean `image` by `image_path`?"),
-    ("image", "write the one image alone: \"image\": \"images/7.jpg\""),
-    ("response", JSON_ANSWER),
-    ("content", JSON_ANSWER),
-];
-const JSON_ANSWER: &str =
-    "an answer in JSON is written as a text, its quotation marks with `\\` before them: \"{\\\"name\\\": …}\"";
-/// Keys of an example.
-const KEYS: [&str; 4] = ["messages", "text", "image", "response"];
-
 /// A line of JSON lines.
 ///
 /// # Errors
@@ -92,7 +62,7 @@ pub fn of_line(line: &[u8]) -> Result<Record, Fault> {
     std::str::from_utf8(line)
         .map_err(|error| ("not_utf8", format!("is not UTF-8 from byte {} of the line", error.valid_up_to())))?;
     object_with(line, EXPECTED).map_err(|message| ("wrong_form", message))?;
-    let read = json::read::<Line>(line, ADVICE);
+    let read = json::read::<Line>(line);
     match read.map_err(|error| (if error.is_form { "wrong_form" } else { "not_json" }, error.message))? {
         Line { messages: Some(AtMost(messages)), response: None, image, images, .. } => {
             let beside = image.into_iter().chain(images.into_iter().flat_map(|AtMost(images)| images));
@@ -108,41 +78,8 @@ pub fn of_line(line: &[u8]) -> Result<Record, Fault> {
             Err(("wrong_form", "has both `messages` and `response`; keep one of them".into()))
         }
         Line { messages: None, text: Some(_), image: Some(_), .. } => Err(("no_answer", "has no `response`".into())),
-        Line { .. } => {
-            let keys = keys_of(line);
-            let shown: Vec<String> = keys.iter().map(|key| format!("`{}`", printable::line(key, 40))).collect();
-            let advised = ADVICE.iter().find(|(key, _)| !KEYS.contains(key) && keys.iter().any(|one| one == key));
-            let misspelt = || {
-                let open = KEYS.into_iter().filter(|name| !keys.iter().any(|key| key == name));
-                let close = |key: &&String| nearest(key, open.clone()).filter(|_| !KEYS.contains(&key.as_str()));
-                let (key, meant) = keys.iter().find_map(|key| Some((key, close(&key)?)))?;
-                Some(format!("; did you mean `{meant}` by `{}`?", printable::line(key, 40)))
-            };
-            let advice = advised.map(|(_, advice)| format!("; {advice}")).or_else(misspelt).unwrap_or_default();
-            Err((
-                "wrong_form",
-                format!("expected {EXPECTED}, none of them null, found the keys {}{advice}", shown.join(", ")),
-            ))
-        }
+        Line { .. } => Err(("wrong_form", format!("expected {EXPECTED}, none of them null"))),
     }
-}
-
-/// The first keys of an object.
-fn keys_of(line: &[u8]) -> Vec<String> {
-    let mut keys = Vec::new();
-    let mut read = || -> Result<(), DataError> {
-        let mut seen = |_: &[u8]| {};
-        let mut stream = JsonStream::new(line, Path::new(""), "JSON", &mut seen)?;
-        stream.enter(b'{', FILE, "an object")?;
-        while let Some(key) = stream.key()?.filter(|_| keys.len() < KEYS_MAX) {
-            keys.push(key);
-            stream.skip()?;
-        }
-        Ok(())
-    };
-    // What cannot be read was reported before.
-    let _ = read();
-    keys
 }
 
 /// An item of a question list: `[question, answer, image]`.
@@ -150,7 +87,7 @@ fn keys_of(line: &[u8]) -> Vec<String> {
 /// # Errors
 /// Why it is of no use.
 pub fn of_item(item: &str, form: AnswerFormat) -> Result<Record, Fault> {
-    let read = json::read::<(String, String, u64)>(item.as_bytes(), &[]);
+    let read = json::read::<(String, String, u64)>(item.as_bytes());
     let (question, answer, image) = read
         .map_err(|error| ("wrong_form", format!("is not [question, answer, number of an image]: {}", error.message)))?;
     if answer.is_empty() {

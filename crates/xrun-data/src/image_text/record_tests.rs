@@ -27,6 +27,10 @@ fn both_forms_and_all_content_types_are_read() {
     assert_eq!((record.question.as_str(), record.answer.as_str()), ("", "red"));
     let record = of_line(br#"{"text": "What?", "image": "b/c.jpg", "response": "red"}"#).unwrap();
     assert_eq!((record.image, record.answer.as_str()), (Image::File("b/c.jpg".into()), "red"));
+    for url in ["file:///data/a%20b.png", "file://localhost/data/a%20b.png"] {
+        let record = of_line(line(&format!("{},{ANSWER}", IMAGE.replace("a.png", url))).as_bytes()).unwrap();
+        assert_eq!(record.image, Image::File("/data/a b.png".into()));
+    }
 }
 
 #[test]
@@ -38,15 +42,6 @@ fn an_image_next_to_the_messages_belongs_to_the_part_that_names_none() {
     }
     assert_eq!(with("\"images\": []").unwrap_err().0, "wrong_form");
     assert_eq!(with("\"image\": {\"path\": \"a.png\"}").unwrap_err().0, "wrong_form");
-}
-
-#[test]
-fn a_file_url_is_a_path() {
-    let image =
-        |url: &str| of_line(line(&format!("{},{ANSWER}", IMAGE.replace("a.png", url))).as_bytes()).unwrap().image;
-    for url in ["file:///data/a%20b.png", "file://localhost/data/a%20b.png"] {
-        assert_eq!(image(url), Image::File("/data/a b.png".into()));
-    }
 }
 
 #[test]
@@ -63,38 +58,16 @@ fn invalid_records_have_a_reason_and_a_message() {
         line(&format!("{},{ANSWER}", IMAGE.replace("user", "usr"))),
         line(&format!("{},{ANSWER}", IMAGE.replace("\"type\": \"image\"", "\"type\": \"imagee\""))),
         line(&format!("{},{ANSWER}", IMAGE.replace("\"type\": \"text\"", "\"type\": \"image\""))),
-        line(&format!("{},{ANSWER}", IMAGE.replace("a.png", "https://x.org/a.png"))),
         line(&format!("{},{ANSWER}", IMAGE.replace("a.png", "file:///%ff.png"))),
         line(r#"{"role": "user", "content": 3}"#),
-        line(r#"{"role": "user"}"#),
-        r#"{"message": []}"#.into(),
-        r#"{"text": "a", "image": "b"}"#.into(),
-        r#"{"text": "a", "image": null, "response": "b"}"#.into(),
-        r#"{"text": "a", "img": "b", "response": "c"}"#.into(),
-        r#"{"image": "b", "instruction": "a", "answer": "c"}"#.into(),
-        r#"{"text": "a", "response": "b"}"#.into(),
         r#"{"messages": [], "response": "b"}"#.into(),
         r#"{"text": "a", "image": "b", "response": ""}"#.into(),
         "[1]".into(),
-        "{\"messages\": [".into(),
         "nonsense".into(),
-        "{'text': 'a'}".into(),
         r#"{"text": "a", "image": "b", "response": {"a": 1}}"#.into(),
-        r#"{"text": "a", "images": ["b"], "response": "c"}"#.into(),
-        format!("{{\"messages\": [{user}, {ANSWER}], \"images\": [\"b\"]}}"),
         r#"{"id": "1", "image": "b", "conversations": [{"from": "human", "value": "a"}]}"#.into(),
-        line(&format!("{},{ANSWER}", IMAGE.replace("user", "human"))),
-        line(&format!("{IMAGE},{}", ANSWER.replace("assistant", "gpt"))),
         line(&"{\"role\":\"user\",\"content\":\"\"},".repeat(LIST_MAX + 1)),
         line(&format!(r#"{{"role":"user","content":[{}{{}}]}}"#, "{},".repeat(LIST_MAX))),
-        line(r#"{"role": true, "content": "a"}"#),
-        line(r#"{"role": "assistant", "content": {"name": "Orn"}}"#),
-        line(r#"{"role": "user", "content": ["a"]}"#),
-        line(r#"{"role": "user", "content": [{"type": "text", "text": 1}]}"#),
-        line(r#"{"role": "user", "content": [{"type": "image", "image": ["a.png"]}]}"#),
-        line(r#"{"role": "user", "content": [{"type": "image_url", "image_url": "a"}]}"#),
-        line(r#"{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}"#),
-        r#"{"messages": "a"}"#.into(),
     ];
     let shown = |text: &String| {
         let (reason, message) = of_line(text.as_bytes()).unwrap_err();

@@ -12,7 +12,7 @@ use crate::reading::invalid::Fault;
 use crate::tokenizer::Tokenizer;
 use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::buffer::Buffer;
-use xrun_core::bounded::cache::{ByteCache, CacheCounters};
+use xrun_core::bounded::cache::ByteCache;
 use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun_core::bounded::memory_budget::MemoryBudget;
 use xrun_core::dataset::error::DataError;
@@ -99,14 +99,18 @@ impl Buffers {
 /// Examples of a data set by their split and number; used by many threads at once.
 #[derive(Debug)]
 pub struct ImageTextStore {
-    library: Library,
-    tokenizer: Tokenizer,
+    /// The index that it reads by.
+    pub library: Library,
+    /// Tokenizer of its texts.
+    pub tokenizer: Tokenizer,
     side: usize,
-    cache: ByteCache<(u32, u32), HostImage>,
+    /// Scaled images by [`ImageTextStore::image_key`].
+    pub cache: ByteCache<(u32, u32), HostImage>,
     decoding: MemoryBudget,
     _index: Registration,
     _learning: Option<Registration>,
-    buffers: Buffers,
+    /// Its buffers in the ledger.
+    pub buffers: Buffers,
 }
 
 impl ImageTextStore {
@@ -131,21 +135,6 @@ impl ImageTextStore {
             _learning,
             buffers,
         }
-    }
-
-    /// The index that it reads by.
-    pub fn library(&self) -> &Library {
-        &self.library
-    }
-
-    /// Tokenizer of its texts.
-    pub fn tokenizer(&self) -> &Tokenizer {
-        &self.tokenizer
-    }
-
-    /// Its buffers in the ledger.
-    pub fn buffers(&self) -> &Buffers {
-        &self.buffers
     }
 
     /// Examples of a split.
@@ -204,16 +193,6 @@ impl ImageTextStore {
     pub fn image_key(&self, split: Split, number: u64) -> Option<(u32, u32)> {
         let place = self.library.places(split).get(usize::try_from(number).ok()?)?;
         Some(self.library.image_key(split, place))
-    }
-
-    /// Hits and misses of the cache.
-    pub fn counters(&self) -> CacheCounters {
-        self.cache.counters()
-    }
-
-    /// Evicts down to a fraction of the cap; returns the number of evicted bytes.
-    pub fn evict_to_fraction(&self, share: f64) -> u64 {
-        self.cache.evict_to((self.cache.cap().bytes as f64 * share) as u64)
     }
 
     fn tokenised(&self, split: Split, place: &ExampleLocation, record: Record) -> Result<Text, DataError> {

@@ -43,12 +43,12 @@ fn examples_do_not_depend_on_the_cache_and_originals_are_dropped() {
     assert_eq!((first.image.width, first.image.height), (8, 8));
     assert!(first.image.rgb[0] > 240 && *first.image.rgb.last().unwrap() < 15);
     assert_eq!(first.text.answer_text, "{\"a\": \"日本 é\"}");
-    assert_eq!(store.tokenizer().decode(&first.text.answer), first.text.answer_text);
-    assert_eq!(store.tokenizer().decode(&first.text.prompt), "question: What?\nanswer: ");
+    assert_eq!(store.tokenizer.decode(&first.text.answer), first.text.answer_text);
+    assert_eq!(store.tokenizer.decode(&first.text.prompt), "question: What?\nanswer: ");
     assert_eq!(store.text(Split::Train, 0).unwrap(), first.text);
     // The second question of an image finds it decoded.
     let second = store.example(Split::Train, 1).unwrap();
-    assert_eq!((second.image, store.counters().hits, store.counters().misses), (first.image.clone(), 1, 1));
+    assert_eq!((second.image, store.cache.counters().hits, store.cache.counters().misses), (first.image.clone(), 1, 1));
     assert_eq!(store.image_key(Split::Train, 0), store.image_key(Split::Train, 1));
     assert_eq!(&store.example(Split::Validation, 0).unwrap().image.rgb[..3], [10, 20, 30]);
     let original = store.original(Split::Train, 1).unwrap();
@@ -58,7 +58,7 @@ fn examples_do_not_depend_on_the_cache_and_originals_are_dropped() {
     let bare = self::store(&none, &Limits::default(), &ledger);
     assert_eq!(bare.example(Split::Train, 0).unwrap(), first);
     assert_eq!(bare.example(Split::Train, 0).unwrap(), first);
-    assert_eq!((bare.counters().hits, bare.counters().too_large), (0, 2));
+    assert_eq!((bare.cache.counters().hits, bare.cache.counters().too_large), (0, 2));
 }
 
 #[test]
@@ -69,15 +69,15 @@ fn held_bytes_are_in_the_ledger_and_within_the_plan() {
     let ledger = Ledger::default();
     let store = store(&small, &Limits::default(), &ledger);
     let held = |name: &str| ledger.read().into_iter().find(|owner| owner.name == name).map(|owner| owner.bytes);
-    assert_eq!(held("dataset_index"), Some(store.library().index_bytes()));
+    assert_eq!(held("dataset_index"), Some(store.library.index_bytes()));
     store.example(Split::Train, 0).unwrap();
     store.example(Split::Validation, 0).unwrap();
-    assert_eq!((held("image_cache"), store.counters().evictions), (Some(one), 1));
+    assert_eq!((held("image_cache"), store.cache.counters().evictions), (Some(one), 1));
     assert_eq!(held("decoding"), Some(0));
-    assert_eq!(store.evict_to_fraction(0.0), one);
-    let names: Vec<&str> = store.buffers().all().into_iter().map(|buffer| buffer.name).collect();
+    assert_eq!(store.cache.evict_to_fraction(0.0), one);
+    let names: Vec<&str> = store.buffers.all().into_iter().map(|buffer| buffer.name).collect();
     assert_eq!(names, ["image_cache", "decoding", "dataset_index", "vocabulary_learning"]);
-    assert_eq!(store.buffers().cache.working_set_bytes, Some(2 * one));
+    assert_eq!(store.buffers.cache.working_set_bytes, Some(2 * one));
 }
 
 #[test]

@@ -2,11 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
-use super::files::{Paragraphs, QuestionFile};
+use super::files::{Paragraphs, open_questions};
 use super::generate::generate_in;
 use super::settings::{QuestionAnswers, Source};
 use super::squad::{Index, QuestionLocation};
-use super::texts::Texts;
 use crate::reading::invalid::InvalidCollector;
 use crate::reading::invalid::OnInvalid;
 use crate::tokenizer::{Tokenizer, Vocabulary, Words};
@@ -56,8 +55,8 @@ pub struct Corpus {
     pub digest: String,
     /// Items that were left out.
     pub skipped: InvalidItems,
-    /// Numbers and lengths of its texts.
-    pub texts: Texts,
+    /// Articles of all files.
+    pub articles: u32,
     /// Bytes that opening it took at most, with the index.
     pub opening_bytes: u64,
 }
@@ -76,20 +75,17 @@ impl Corpus {
             }
             Source::File => (PathBuf::from(settings.path.as_deref().unwrap_or_default()), None, settings.on_invalid),
         };
-        let mut invalid = InvalidCollector::new(policy);
-        let opened = QuestionFile::open(&path, &mut invalid);
         // Problems of both files are reported together.
-        let second = settings.validation_path.as_ref().map(|path| QuestionFile::open(Path::new(path), &mut invalid));
-        let with_advice = |error: DataError| match settings.source {
+        let opened = InvalidCollector::collect(policy, |invalid| {
+            let opened = open_questions(&path, invalid);
+            let second = settings.validation_path.as_ref().map(|path| open_questions(Path::new(path), invalid));
+            Ok((opened?, second.transpose()?, invalid.found.clone()))
+        });
+        let (opened, second, skipped) = opened.map_err(|error| match settings.source {
             Source::Generated => generated::damaged(&path, error),
             Source::File => error,
-        };
-        let (opened, second) = match (opened, second.transpose()) {
-            (Ok(opened), Ok(second)) => (opened, second),
-            (Err(fatal), _) | (_, Err(fatal)) => return Err(with_advice(invalid.with_error(fatal))),
-        };
-        invalid.result().map_err(with_advice)?;
-        let (train, Index { mut places, articles, mut texts, digest, mut opening_bytes }) = opened;
+        })?;
+        let (train, Index { mut places, mut articles, digest, mut opening_bytes }) = opened;
         if let Some(written) = &written {
             generated::expect(&path, written, &digest)?;
         }
@@ -98,7 +94,7 @@ impl Corpus {
             Some((file, index)) => {
                 digests += &index.digest;
                 opening_bytes = opening_bytes.max(index.opening_bytes);
-                texts.add(&index.texts);
+                articles += index.articles;
                 (Some(file), places, index.places)
             }
             None => {
@@ -129,8 +125,8 @@ impl Corpus {
             places: [train_places, validation_places],
             tokenizer,
             digest: xrun_core::dataset::digest::digest(digests.as_bytes()),
-            skipped: invalid.found,
-            texts,
+            skipped,
+            articles,
             opening_bytes: opening_bytes + (places + places / 4) as u64,
         })
     }
@@ -155,7 +151,7 @@ impl Corpus {
 }
 
 /// Words that a vocabulary is learnt from.
-fn words_to_learn(file: &QuestionFile, places: &[QuestionLocation]) -> Result<Words, DataError> {
+fn words_to_learn(file: &dyn Paragraphs, places: &[QuestionLocation]) -> Result<Words, DataError> {
     let mut words = Words::default();
     let first_of_each = places
         .iter()

@@ -345,29 +345,6 @@ mod tests {
         }
 
         #[test]
-        fn held_out_windows_leave_nothing_out(count in 0usize..400, stride in 1usize..200, length in 64usize..120) {
-            let tokenizer = bytes();
-            // No part of it occurs twice.
-            let pair = |at: usize| [at / 26, at % 26].map(|letter| char::from(b'a' + letter as u8));
-            let context: String = (0..count / 2).flat_map(pair).chain("END".chars()).collect();
-            let cut = Cut::Sliding { stride, most: 1000 };
-            let example = example(&paragraph(&context, "END"), 0, length, cut, tokenizer).unwrap();
-            let windows = windows(&example, tokenizer);
-            let whole = format!(" {context}");
-            let mut places: Vec<(usize, &String)> =
-                windows.iter().map(|window| (whole.find(window.as_str()).unwrap(), window)).collect();
-            places.sort();
-            let mut covered = 0;
-            for (at, window) in places {
-                prop_assert!(at <= covered, "a gap from {covered} to {at} of {whole}");
-                covered = at + window.len();
-            }
-            prop_assert_eq!(covered, whole.len());
-            let bytes = (2 * windows.len() + 2) * (length + 1) * size_of::<u32>();
-            prop_assert!(example.token_bytes() <= (bytes + windows.len() * size_of::<Vec<u32>>()) as u64);
-        }
-
-        #[test]
         fn nothing_is_longer_than_it_may_be(question in "[a-z ]{1,300}", text in "[a-z]{1,200}", length in 32usize..100) {
             let tokenizer = bytes();
             let mut paragraph = paragraph(&text, &text);

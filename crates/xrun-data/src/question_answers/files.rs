@@ -23,34 +23,28 @@ pub trait Paragraphs: std::fmt::Debug + Send + Sync + 'static {
     fn path(&self) -> &Path;
 }
 
-/// An open question file. Only the index of it is held.
-#[derive(Debug)]
-pub struct QuestionFile(RecordFile);
-
-impl QuestionFile {
-    /// Opens a file and indexes it; its text is read once and not kept.
-    pub fn open(path: &Path, invalid: &mut InvalidCollector) -> Result<(Self, Index), DataError> {
-        let failed = |error: std::io::Error| DataError::file(path, format!("cannot be read: {error}"));
-        let file = File::open(path).map_err(failed)?;
-        if file.metadata().map_err(failed)?.len() > FILE_BYTES_MAX {
-            return Err(DataError::file(path, format!("has more than {FILE_BYTES_MAX} bytes; cut it into several")));
-        }
-        let index = squad::index(&file, path, invalid)?;
-        Ok((Self(RecordFile::new(path, file)), index))
+/// Opens a question file and indexes it; its text is read once and not kept.
+pub fn open_questions(path: &Path, invalid: &mut InvalidCollector) -> Result<(RecordFile, Index), DataError> {
+    let failed = |error: std::io::Error| DataError::file(path, format!("cannot be read: {error}"));
+    let file = File::open(path).map_err(failed)?;
+    if file.metadata().map_err(failed)?.len() > FILE_BYTES_MAX {
+        return Err(DataError::file(path, format!("has more than {FILE_BYTES_MAX} bytes; cut it into several")));
     }
+    let index = squad::index(&file, path, invalid)?;
+    Ok((RecordFile::new(path, file), index))
 }
 
-impl Paragraphs for QuestionFile {
+impl Paragraphs for RecordFile {
     fn paragraph(&self, place: &QuestionLocation) -> Result<Paragraph, DataError> {
         let failed =
             |what: String| DataError::file(self.path(), format!("the paragraph at byte {} {what}", place.offset));
-        let bytes = self.0.read(place.offset, place.length);
+        let bytes = self.read(place.offset, place.length);
         let bytes = bytes.map_err(|error| failed(format!("cannot be read: {error}")))?;
         Paragraph::read(&bytes)
             .map_err(|error| failed(format!("is not what it was: {error}; the file was changed during the run")))
     }
 
     fn path(&self) -> &Path {
-        self.0.path()
+        RecordFile::path(self)
     }
 }

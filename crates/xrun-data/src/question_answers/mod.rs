@@ -8,7 +8,6 @@ pub mod generate;
 pub mod settings;
 pub mod squad;
 pub mod store;
-pub mod texts;
 pub mod user_questions;
 
 use std::any::Any;
@@ -16,6 +15,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+use crate::describe::splits;
 use corpus::{Corpus, LoaderSettings};
 use settings::{QuestionAnswers, Source};
 use xrun_core::dataset::description::Description;
@@ -24,6 +24,7 @@ use xrun_core::dataset::kind::{DatasetFacts, DatasetKind, DatasetSummary, Inspec
 use xrun_core::dataset::open_dataset::{AnyDataset, OpenDataset, SampleType};
 use xrun_core::problem::Problems;
 use xrun_core::settings::variant::{Kind, Paths};
+use xrun_core::units::pluralize;
 
 /// Summary of a corpus for pipelines.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -57,7 +58,10 @@ impl OpenDataset for Corpus {
     }
 
     fn description(&self) -> Description {
-        self.texts.description(&self.summary())
+        let QuestionCounts { train, held_out } = self.summary();
+        let (all, articles) = (pluralize(train + held_out, "question"), pluralize(self.articles.into(), "article"));
+        let line = format!("{all} about {articles}: {}", splits(train, held_out));
+        Description { lines: vec![line], warnings: Vec::new() }
     }
 }
 

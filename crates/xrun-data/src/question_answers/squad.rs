@@ -13,10 +13,9 @@ use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
-use super::texts::{Texts, add_length};
-use crate::json::{self, integer, kind, why_of_line};
+use crate::json::{self, integer, why_of_line};
 use crate::reading::invalid::InvalidCollector;
-use crate::reading::json_stream::{FILE, JsonStream, Place};
+use crate::reading::json_stream::{FILE, JsonStream, VALUE_BYTES_MAX};
 use xrun_core::dataset::digest::hexadecimal;
 use xrun_core::dataset::error::DataError;
 
@@ -121,7 +120,7 @@ struct Written<'a> {
 impl Written<'_> {
     /// Its questions, or the reason why one cannot be read; `text` is all of it.
     fn questions(&self, text: &[u8]) -> Vec<Result<Question, String>> {
-        let read = |text: &[u8]| json::read(text, &[]).map_err(|error| error.message);
+        let read = |text: &[u8]| json::read(text).map_err(|error| error.message);
         match &self.qas {
             Some(qas) => qas.iter().map(|question| read(question.get().as_bytes())).collect(),
             None => vec![read(text)],
@@ -161,8 +160,6 @@ pub struct Index {
     pub places: Vec<QuestionLocation>,
     /// Articles of the file, those without a sound question among them.
     pub articles: u32,
-    /// Lengths of its texts.
-    pub texts: Texts,
     /// SHA-256 of the file's bytes, in hexadecimal.
     pub digest: String,
     /// Bytes that reading took beside the index.
@@ -181,12 +178,11 @@ pub fn index(mut file: impl Read + Seek, path: &Path, invalid: &mut InvalidColle
     let mut digest = Sha256::new();
     let mut seen = |bytes: &[u8]| digest.update(bytes);
     let stream = JsonStream::new(file, path, FORM, &mut seen)?;
-    let mut reading = Reading { path, invalid, places: Vec::new(), texts: Texts::default(), opening_bytes: 0 };
+    let mut reading = Reading { path, invalid, places: Vec::new(), opening_bytes: 0 };
     let articles = if rows { reading.rows(stream)? } else { reading.squad(stream)? };
-    let Reading { mut places, texts, opening_bytes, .. } = reading;
+    let Reading { mut places, opening_bytes, .. } = reading;
     places.shrink_to_fit();
-    let (digest, texts) = (hexadecimal(&digest.finalize()), Texts { articles: articles.into(), ..texts });
-    Ok(Index { places, articles, texts, digest, opening_bytes })
+    Ok(Index { places, articles, digest: hexadecimal(&digest.finalize()), opening_bytes })
 }
 
 /// Returns whether the first object is a row, and not all of SQuAD's file.
@@ -206,7 +202,6 @@ struct Reading<'a, 'b> {
     path: &'a Path,
     invalid: &'b mut InvalidCollector,
     places: Vec<QuestionLocation>,
-    texts: Texts,
     opening_bytes: u64,
 }
 
@@ -215,7 +210,15 @@ impl Reading<'_, '_> {
     fn rows(&mut self, mut stream: JsonStream<'_, impl Read>) -> Result<u32, DataError> {
         loop {
             let place = stream.place();
-            let bytes = stream.line()?;
+            let called = format!("line {}", place.line);
+            let Some(bytes) = stream.line()? else {
+                self.invalid.add(
+                    "too_long_line",
+                    self.path,
+                    format!("{called}: has more than {VALUE_BYTES_MAX} bytes"),
+                );
+                continue;
+            };
             if bytes.is_empty() {
                 break;
             }
@@ -223,11 +226,10 @@ impl Reading<'_, '_> {
             if bytes.is_empty() {
                 continue;
             }
-            let called = format!("line {}", place.line);
             let mut row: Written<'_> = match serde_json::from_slice(bytes) {
                 Ok(row) => row,
                 Err(error) => {
-                    let message = format!("{called}: {}", why_of_line(bytes, &error));
+                    let message = format!("{called}: {}", why_of_line(&error));
                     self.invalid.add("unreadable_paragraph", self.path, message);
                     continue;
                 }
@@ -235,7 +237,7 @@ impl Reading<'_, '_> {
             let title = row.title.take().filter(|title| !title.is_empty());
             let location = QuestionLocation { offset: place.offset, length: length(bytes), question: 0, article: 0 };
             let (before, key) = (self.places.len(), hash(title.as_deref().unwrap_or(&row.context)));
-            self.questions(&row.context, row.questions(bytes), location, &place, || called.clone());
+            self.questions(&row.context, row.questions(bytes), location, || called.clone());
             // A row that is left out counts as one of its article, and its place ends with the numbering.
             let unsound = QuestionLocation { length: 0, ..location };
             if self.places.len() == before {
@@ -277,14 +279,15 @@ impl Reading<'_, '_> {
         let at = stream.place();
         let (mut title, mut wrong, mut read) = (String::new(), None, false);
         if stream.peek()? != Some(b'{') {
-            wrong = Some(format!("it is {}, expected an object", kind(&String::from_utf8_lossy(stream.value()?))));
+            stream.value()?;
+            wrong = Some("it is no object".to_owned());
         } else {
             stream.enter(b'{', "", "")?;
             while let Some(key) = stream.key()? {
                 match key.as_str() {
                     "title" => match serde_json::from_slice(stream.value()?) {
                         Ok(text) => title = text,
-                        Err(error) => wrong = Some(format!("`title`: {}", why_of_line(b"", &error))),
+                        Err(error) => wrong = Some(format!("`title`: {}", why_of_line(&error))),
                     },
                     "paragraphs" if wrong.is_none() && stream.peek()? == Some(b'[') => {
                         read = true;
@@ -316,11 +319,11 @@ impl Reading<'_, '_> {
         stream.peek()?;
         let place = stream.place();
         let raw = stream.value()?;
-        let wrong = match json::read::<Written<'_>>(raw, &[]) {
+        let wrong = match json::read::<Written<'_>>(raw) {
             Ok(paragraph) if paragraph.qas.is_some() => {
                 let location = QuestionLocation { offset: place.offset, length: length(raw), question: 0, article };
                 let questions = paragraph.questions(raw);
-                self.questions(&paragraph.context, questions, location, &place, || called.to_owned());
+                self.questions(&paragraph.context, questions, location, || format!("{called} ({})", place.shown()));
                 return Ok(());
             }
             Ok(_) => "has no `qas`".to_owned(),
@@ -344,15 +347,10 @@ impl Reading<'_, '_> {
         context: &str,
         questions: Vec<Result<Question, String>>,
         location: QuestionLocation,
-        at: &Place,
         called: impl Fn() -> String,
     ) {
-        add_length(&mut self.texts.contexts, context.chars().count());
         let single = questions.len() == 1;
-        let mut broken: Vec<(&'static str, usize, String)> = Vec::new();
         for (number, asked) in questions.into_iter().enumerate() {
-            let answer =
-                asked.as_ref().map_or(0, |asked| asked.answers.first().map_or(0, |answer| answer.text.chars().count()));
             let wrong = match asked {
                 Ok(asked) => wrong(context, &asked).map(|(reason, wrong)| match asked.id.is_empty() {
                     true => (reason, wrong),
@@ -361,19 +359,12 @@ impl Reading<'_, '_> {
                 Err(wrong) => Some(("unreadable_question", wrong)),
             };
             match wrong {
-                None => {
-                    add_length(&mut self.texts.answers, answer);
-                    self.add(QuestionLocation { question: number as u32, ..location });
+                None => self.add(QuestionLocation { question: number as u32, ..location }),
+                Some((reason, wrong)) => {
+                    let question = if single { String::new() } else { format!(", question {number}") };
+                    self.invalid.add_with(reason, self.path, || format!("{}{question}: {wrong}", called()));
                 }
-                Some((reason, wrong)) => broken.push((reason, number, wrong)),
             }
-        }
-        for (reason, number, wrong) in broken {
-            let question = if single { String::new() } else { format!(", question {number}") };
-            self.invalid.add_with(reason, self.path, || match called() {
-                line if line.starts_with("line ") => format!("{line}{question}: {wrong}"),
-                paragraph => format!("{paragraph} ({}){question}: {wrong}", at.shown()),
-            });
         }
     }
 }

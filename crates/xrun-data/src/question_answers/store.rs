@@ -22,12 +22,14 @@ type Shared = Arc<Example>;
 /// Examples of a data set by their number; used by many threads at once.
 #[derive(Debug)]
 pub struct ExampleStore {
-    corpus: Corpus,
+    /// The index that it reads by.
+    pub corpus: Corpus,
     cutting: Cutting,
     examples: Examples,
     _index: Registration,
     _learning: Option<Registration>,
-    buffers: Vec<Buffer>,
+    /// Its buffers in the ledger.
+    pub buffers: Vec<Buffer>,
 }
 
 /// Settings by which examples are made.
@@ -91,16 +93,6 @@ impl ExampleStore {
         Ok(Self { corpus, cutting, examples, _index: index, _learning, buffers })
     }
 
-    /// Its buffers in the ledger.
-    pub fn buffers(&self) -> &[Buffer] {
-        &self.buffers
-    }
-
-    /// The index that it reads by.
-    pub fn corpus(&self) -> &Corpus {
-        &self.corpus
-    }
-
     /// Questions of a split.
     pub fn count(&self, split: Split) -> u64 {
         self.corpus.places(split).len() as u64
@@ -150,7 +142,7 @@ impl ExampleStore {
     /// Evicts down to a fraction of the cap; returns the number of evicted bytes.
     pub fn evict_to_fraction(&self, share: f64) -> u64 {
         match &self.examples {
-            Examples::Cache(cache) => cache.evict_to((cache.cap().bytes as f64 * share) as u64),
+            Examples::Cache(cache) => cache.evict_to_fraction(share),
             Examples::All { .. } => 0,
         }
     }

@@ -1,6 +1,6 @@
 //! Examples are the same whatever the cache holds, and the cache is bounded.
 
-use super::super::settings::{Generated, QuestionAnswers, Source};
+use super::super::settings::{QuestionAnswers, Source};
 use super::*;
 use crate::real_data::real_data;
 use xrun_core::files::write;
@@ -50,26 +50,11 @@ fn examples_are_the_same_on_demand_and_preprocessed() {
     }
     assert_eq!(stores[0].example(Split::Validation, 0).unwrap().answers, ["Bob"]);
     for (store, ledger) in stores.iter().zip(&ledgers) {
-        let mut planned: Vec<_> = store.buffers().iter().map(|buffer| (buffer.name, buffer.cap)).collect();
+        let mut planned: Vec<_> = store.buffers.iter().map(|buffer| (buffer.name, buffer.cap)).collect();
         planned.sort_by_key(|(name, _)| *name);
         assert_eq!(ledger.read().iter().map(|owner| (owner.name, owner.cap)).collect::<Vec<_>>(), planned);
         assert!(ledger.read().iter().all(|owner| !owner.exceeds_cap()), "{:?}", ledger.read());
     }
-}
-
-#[test]
-fn the_cache_respects_its_cap() {
-    let (_directory, settings) = of_file(SQUAD);
-    let ledger = Ledger::default();
-    let store = store(&QuestionAnswers { example_cache: Bytes(280), ..settings }, &ledger);
-    for number in [0, 1, 0, 1, 1] {
-        store.example(Split::Train, number).unwrap();
-    }
-    let counters = store.counters();
-    assert!(counters.hits >= 1 && counters.evictions >= 1, "{counters:?}");
-    assert!(ledger.read().iter().all(|owner| !owner.exceeds_cap()), "{:?}", ledger.read());
-    store.evict_to_fraction(0.0);
-    assert_eq!(ledger.read().iter().find(|owner| owner.name == "example_cache").unwrap().bytes, 0);
 }
 
 #[test]
@@ -89,35 +74,15 @@ fn a_file_without_enough_articles_is_refused() {
     let (_directory, settings) = of_file(&only);
     let message = Corpus::open(&settings).unwrap_err().to_string();
     assert!(message.contains("held out for validation") && message.contains("validation_path"), "{message}");
-}
-
-#[test]
-fn a_second_file_can_be_the_validation_split() {
-    let (directory, settings) = of_file(SQUAD);
-    let second = directory.path().join("second.json");
-    write::replace(&second, SQUAD.as_bytes()).unwrap();
-    let settings = QuestionAnswers { validation_path: Some(second.to_str().unwrap().into()), ..settings };
-    let store = store(&settings, &Ledger::default());
-    assert_eq!((store.count(Split::Train), store.count(Split::Validation)), (3, 3));
-}
-
-#[test]
-fn the_generated_corpus_has_short_words_of_one_token() {
-    let settings =
-        QuestionAnswers { generated: Generated { articles: 8, ..Generated::default() }, ..QuestionAnswers::default() };
-    let store = store(&settings, &Ledger::default());
-    assert_eq!(store.corpus().tokenizer.encode(" baker").unwrap().len(), 1);
-    assert!(store.example(Split::Train, 0).unwrap().tokens.len() < 49);
+    let both = QuestionAnswers { validation_path: settings.path.clone(), ..settings };
+    assert_eq!(Corpus::open(&both).unwrap().places.map(|places| places.len()), [2, 2]);
 }
 
 #[test]
 fn the_real_file_is_indexed_in_full() {
     let Some(path) = real_data("text/squad/dev-v1.1.json") else { return };
-    let settings = QuestionAnswers {
-        source: Source::File,
-        path: Some(path.to_str().unwrap().into()),
-        ..QuestionAnswers::default()
-    };
+    let path = Some(path.to_str().unwrap().into());
+    let settings = QuestionAnswers { source: Source::File, path, ..QuestionAnswers::default() };
     let store = store(&settings, &Ledger::default());
     assert_eq!(store.count(Split::Train) + store.count(Split::Validation), 10_570);
     let example = store.example(Split::Train, 1000).unwrap();
@@ -127,21 +92,13 @@ fn the_real_file_is_indexed_in_full() {
 /// A long document with many questions: its words are counted once.
 #[test]
 fn many_questions_of_a_long_context_take_at_most_the_memory_of_the_file() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("long.json");
     let context = "Ala ma kota. ".repeat(4_000);
     let asked =
         |at: usize| format!(r#"{{"id":"{at}","question":"Who {at}?","answers":[{{"text":"Ala","answer_start":0}}]}}"#);
     let asked = (0..3_000).map(asked).collect::<Vec<_>>().join(",");
     let paragraph = format!(r#"{{"context":"{context}","qas":[{asked}]}}"#);
     let article = format!(r#"{{"title":"a","paragraphs":[{paragraph}]}}"#);
-    xrun_core::files::write::replace(&path, format!(r#"{{"data":[{article},{article}]}}"#).as_bytes()).unwrap();
-    let settings = QuestionAnswers {
-        source: Source::File,
-        path: Some(path.display().to_string()),
-        vocabulary_size: 300,
-        ..QuestionAnswers::default()
-    };
+    let (_directory, settings) = of_file(&format!(r#"{{"data":[{article},{article}]}}"#));
     let corpus = Corpus::open(&settings).unwrap();
     assert_eq!(corpus.places(Split::Train).len(), 3_000);
     // Other tests run beside this one: written out, 156 MB of text would be some gigabytes of words.

@@ -72,8 +72,8 @@ fn parse(line: &[u8]) -> Result<UserQuestion, String> {
     let line = line.strip_prefix(b"\xef\xbb\xbf").unwrap_or(line).trim_ascii_end();
     object_with(line, EXPECTED)?;
     let question: UserQuestion = serde_json::from_slice(line).map_err(|error| match error.is_data() {
-        true => format!("{}; expected {EXPECTED}", why_of_line(line, &error)),
-        false => why_of_line(line, &error),
+        true => format!("{}; expected {EXPECTED}", why_of_line(&error)),
+        false => why_of_line(&error),
     })?;
     match question.question.trim().is_empty() {
         true => Err("the question is empty".into()),
@@ -98,7 +98,7 @@ mod tests {
         let asked = UserQuestion { context: "One.".into(), question: "What?".into(), id: Some("a".into()) };
         assert_eq!(found[0], (1, Ok(asked)));
         let wrong =
-            [(3, "missing field `question`"), (4, "a list"), (5, "is empty"), (6, "ends at"), (7, "has more than")];
+            [(3, "missing field `question`"), (4, "a list"), (5, "is empty"), (6, "is no JSON"), (7, "has more than")];
         for ((line, found), (at, words)) in found[1..].iter().zip(wrong) {
             let error = found.as_ref().unwrap_err();
             assert!(*line == at && error.contains(words), "{line}: {error}");

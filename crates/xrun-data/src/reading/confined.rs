@@ -38,43 +38,19 @@ impl Root {
         path.starts_with(&self.path) || self.link_root.as_ref().is_some_and(|link_root| path.starts_with(link_root))
     }
 
-    /// Message about a missing file whose path has a symlink that leads nowhere; `None` where it has none.
-    pub fn dangling(&self, name: &str) -> Option<String> {
-        let link = beginnings(Path::new(name))
-            .into_iter()
-            .find(|part| self.join(part).is_symlink() && !self.join(part).exists())?;
-        let target = std::fs::read_link(self.join(link)).unwrap_or_default();
-        Some(format!("the symlink {} leads to {}, which does not exist", link.display(), target.display()))
-    }
-
     /// Error of a path that leads out of the directory by a symlink to `target`.
     fn leads_out(&self, path: &Path, target: &Path) -> DataError {
         let relative = path.strip_prefix(&self.path).unwrap_or(path);
-        // The first part of the path that leads out is the symlink.
-        let out = |part: &&Path| self.join(part).canonicalize().is_ok_and(|found| !self.holds(&found));
-        let link = beginnings(relative).into_iter().find(out).unwrap_or(relative);
-        let target = self.join(link).canonicalize().unwrap_or_else(|_| target.to_path_buf());
         let root =
             self.link_root.as_ref().map_or_else(String::new, |link_root| format!(" and of {}", link_root.display()));
-        let above = target.parent().unwrap_or(&target).display();
-        let what = match link == relative {
-            true => "is a symlink".to_owned(),
-            false => format!("is behind the symlink {}", link.display()),
-        };
         let message = format!(
-            "{what} to {}, outside of the data set's directory{root}; allow it with `follow_links = true` and `link_root = \"{above}\"`, or copy \
-             the files",
-            target.display()
+            "is behind a symlink to {}, outside of the data set's directory{root}; allow it with `follow_links = true` and \
+             `link_root = \"{}\"`, or copy the files",
+            target.display(),
+            target.parent().unwrap_or(target).display()
         );
         DataError::file(relative, message)
     }
-}
-
-/// The beginnings of a relative path, the shortest first.
-fn beginnings(path: &Path) -> Vec<&Path> {
-    let mut parts: Vec<&Path> = path.ancestors().filter(|part| !part.as_os_str().is_empty()).collect();
-    parts.reverse();
-    parts
 }
 
 /// Directories that symlinks in a directory, or in its directories, lead to; for digests of what is read.

@@ -1,7 +1,7 @@
 //! Decoding of image files, and an upper bound of the memory that it takes.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Cursor, Read, Seek, SeekFrom, Take};
+use std::io::{self, BufRead, BufReader, Cursor, Seek, SeekFrom, Take};
 use std::path::{Path, PathBuf};
 
 use image::metadata::Orientation;
@@ -14,6 +14,7 @@ use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::HostImage;
+use xrun_core::files::file;
 use xrun_core::settings::sections;
 use xrun_core::units::Bytes;
 
@@ -159,7 +160,8 @@ pub fn needed(path: &Path, name: &Path) -> Result<u64, DataError> {
 /// # Errors
 /// The file does not read, or is no image that can be decoded.
 pub fn decode(path: &Path, name: &Path, rule: ExifOrientation, most: u64) -> Result<HostImage, DataError> {
-    let bytes = read(path).map_err(|error| DataError::file(name, format!("cannot be read: {error}")))?;
+    let bytes = file::bytes(path, FILE_BYTES_MAX);
+    let bytes = bytes.map_err(|error| DataError::file(name, format!("cannot be read: {error}")))?;
     decode_bytes(&bytes, rule, most)
         .map_err(|error| DataError::file(name, format!("{error}; repair it or take it out of the annotations")))
 }
@@ -174,13 +176,4 @@ pub fn decode_bytes(bytes: &[u8], rule: ExifOrientation, most: u64) -> Result<Ho
     let decoded = DynamicImage::from_decoder(decoder).map_err(|error| broken(error.to_string()))?;
     let decoded = orientation::applied(decoded.into_rgb8(), orientation);
     Ok(HostImage { width: decoded.width() as usize, height: decoded.height() as usize, rgb: decoded.into_raw().into() })
-}
-
-/// Reads a file up to the cap, in case it grew since the data set was opened.
-fn read(path: &Path) -> std::io::Result<Vec<u8>> {
-    let file = File::open(path)?;
-    let length = file.metadata()?.len().min(FILE_BYTES_MAX);
-    let mut bytes = Vec::with_capacity(length as usize + 1);
-    file.take(FILE_BYTES_MAX).read_to_end(&mut bytes)?;
-    Ok(bytes)
 }

@@ -10,7 +10,7 @@ use image::{ImageDecoder, ImageError, ImageFormat};
 use super::decoding::head_of;
 use super::invalid::Fault;
 use super::orientation::{self, ExifOrientation};
-use super::whole::{cut_off, is_whole};
+use super::whole::check_whole;
 use xrun_core::printable;
 
 /// The reason of a file that is neither JPEG nor PNG.
@@ -74,11 +74,10 @@ pub fn head_of_file(path: &Path, length: u64, bounds: Bounds, rule: ExifOrientat
     if length > bounds.file_bytes {
         return Err(("too_large_image", format!("has {length} bytes, at most {} are read", bounds.file_bytes)));
     }
-    let head = head(BufReader::new(File::open(path).map_err(unreadable)?), bounds, rule)?;
-    match is_whole(path, head.format).map_err(unreadable)? {
-        true => Ok(head),
-        false => Err(cut_off()),
-    }
+    let mut file = BufReader::new(File::open(path).map_err(unreadable)?);
+    let head = head(&mut file, bounds, rule)?;
+    check_whole(file, head.format)?;
+    Ok(head)
 }
 
 /// Fault of an image that a decoder does not read.

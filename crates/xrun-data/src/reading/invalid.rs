@@ -54,11 +54,6 @@ impl InvalidCollector {
         self.fatal.add(reason, error);
     }
 
-    /// Returns whether there is an item that no policy leaves out.
-    pub fn has_fatal(&self) -> bool {
-        self.fatal.total() > 0
-    }
-
     /// Collects the invalid items of data that `read` opens, and reports all of them at once, if the policy does not leave them out.
     ///
     /// # Errors
@@ -93,7 +88,7 @@ impl InvalidCollector {
     }
 
     /// Joins an error that ended the reading with the items that were found before it.
-    pub fn with_error(mut self, error: DataError) -> DataError {
+    fn with_error(mut self, error: DataError) -> DataError {
         self.add_fatal(FATAL, || error.clone());
         self.result().err().unwrap_or(error)
     }

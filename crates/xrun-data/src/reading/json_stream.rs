@@ -6,7 +6,6 @@ use std::path::Path;
 
 use serde_json::value::RawValue;
 
-use crate::json::{self, kind, near};
 use xrun_core::dataset::error::DataError;
 use xrun_core::units::Bytes;
 
@@ -105,10 +104,9 @@ impl<'a, R: Read> JsonStream<'a, R> {
             None if name == FILE => Err(self.error("the file is empty")),
             None => Err(self.cut_off()),
             Some(_) => {
-                let Place { offset, line, begin } = self.place;
-                let found = kind(&String::from_utf8_lossy(self.value()?));
-                let column = offset - begin + 1;
-                Err(self.error(format!("{name} is {found}, expected {expected} at line {line} column {column}")))
+                let at = self.place.shown();
+                self.value()?;
+                Err(self.error(format!("{name} is not {expected}, in {at}")))
             }
         }
     }
@@ -198,18 +196,25 @@ impl<'a, R: Read> JsonStream<'a, R> {
         Ok(count)
     }
 
-    /// The next line, with its end; empty after the last.
-    pub fn line(&mut self) -> Result<&[u8], DataError> {
+    /// The next line, with its end; empty after the last, and `None` for one that is too long, which is passed over.
+    pub fn line(&mut self) -> Result<Option<&[u8]>, DataError> {
+        let mut is_too_long = false;
         let length = loop {
             let text = &self.buffer[self.at..];
             match text.iter().position(|byte| *byte == b'\n') {
                 Some(end) => break end + 1,
                 None if self.ended => break text.len(),
-                None => self.fill()?,
+                None if text.len() > VALUE_BYTES_MAX => {
+                    is_too_long = true;
+                    self.advance(self.buffer.len() - self.at);
+                }
+                None => {}
             }
+            self.fill()?;
         };
         self.advance(length);
-        Ok(&self.buffer[self.at - length..self.at])
+        let line = &self.buffer[self.at - length..self.at];
+        Ok(Some(line).filter(|_| !is_too_long && length <= VALUE_BYTES_MAX))
     }
 
     /// Checks that nothing follows.
@@ -250,7 +255,10 @@ impl<'a, R: Read> JsonStream<'a, R> {
     fn cut_off(&self) -> DataError {
         let rest = &self.buffer[self.at..];
         let line = self.place.line + rest.trim_ascii_end().iter().filter(|byte| **byte == b'\n').count() as u64;
-        self.error(json::cut_off(line))
+        self.error(format!(
+            "the file ends in line {line} before its JSON does: a bracket or a quotation mark is never closed; it may have been \
+             cut off"
+        ))
     }
 
     /// Error about the byte at an index of the buffer.
@@ -258,11 +266,11 @@ impl<'a, R: Read> JsonStream<'a, R> {
         let index = index.min(self.buffer.len());
         let between = &self.buffer[self.at.min(index)..index];
         let line = self.place.line + between.iter().filter(|byte| **byte == b'\n').count() as u64;
-        let (begin, column) = match self.buffer[..index].iter().rposition(|byte| *byte == b'\n') {
-            Some(end) => (end + 1, index - end),
-            None => (0, (self.place.offset - self.place.begin) as usize + between.len() + 1),
+        let column = match between.iter().rposition(|byte| *byte == b'\n') {
+            Some(end) => between.len() - end,
+            None => (self.place.offset - self.place.begin) as usize + between.len() + 1,
         };
-        self.error(json::no_json(line, column, &near(&self.buffer[begin..], index - begin)))
+        self.error(format!("it is no JSON in line {line}, column {column}"))
     }
 }
 

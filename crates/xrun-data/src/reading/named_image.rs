@@ -4,6 +4,7 @@ use std::io::Cursor;
 use std::path::Path;
 
 use super::decoding::decoding_bytes;
+use super::whole::check_whole;
 use crate::image_text::image_file;
 use xrun_core::files::file;
 use xrun_core::units::Bytes;
@@ -25,7 +26,7 @@ pub fn read_image_file(path: &Path, most: Bytes) -> Result<Vec<u8>, String> {
             Bytes(needed)
         ));
     }
-    image_file::whole(&bytes, head.format).map_err(|(_, message)| message)?;
+    check_whole(Cursor::new(&bytes), head.format).map_err(|(_, message)| message)?;
     Ok(bytes)
 }
 

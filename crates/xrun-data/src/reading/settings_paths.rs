@@ -93,3 +93,48 @@ pub fn check_links(section: &str, follow: bool, root: Option<&str>, problems: &m
         (false, None) => {}
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::image_text::settings::ImageText;
+    use crate::sound_clips::settings::SoundClips;
+    use xrun_core::dataset::kind::DatasetKind;
+
+    fn problems_of<S: DatasetKind + serde::de::DeserializeOwned>(settings: &Value) -> Vec<(String, String)> {
+        let mut problems = Problems::default();
+        serde_json::from_value::<S>(settings.clone()).unwrap().check(&mut problems);
+        problems.iter().map(|problem| (problem.key.clone(), problem.message.clone())).collect()
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_said_at_its_key() {
+        let name = "/etc/hostname";
+        assert_eq!(problems_of::<ImageText>(&json!({ "source": "messages", "path": name })), []);
+        assert_eq!(problems_of::<ImageText>(&json!({})), []);
+        assert_eq!(problems_of::<SoundClips>(&json!({})), []);
+        let many = json!({ "examples": 100_000, "image_size": 4096 });
+        let json_answers = json!({ "source": "messages", "path": name, "answer_format": "json" });
+        for (settings, key, part) in [
+            (json!({ "source": "messages" }), "image-text.source", "needs `path`, which is missing"),
+            (json!({ "source": "messages", "path": "/etc" }), "image-text.path", "/etc is not a file"),
+            (json!({ "source": "messages", "path": "/none" }), "image-text.path", "there is no file /none"),
+            (json!({ "path": name }), "image-text.path", "no effect: `source` is \"generated\""),
+            (json_answers, "image-text.answer_format", "question-list"),
+            (json!({ "encoder": name }), "image-text.encoder", "without `merges`"),
+            (json!({ "generated": many }), "image-text.generated.examples", "pixels would be generated"),
+            (json!({ "source": "directory", "path": name }), "sound-clips.path", "is not a directory"),
+            (json!({ "target_embeddings": "/none" }), "sound-clips.target_embeddings", "there is no file"),
+            (json!({ "validation_fold": 0 }), "sound-clips.validation_fold", "the folds 1 to 5"),
+        ] {
+            let found = match key.starts_with("image") {
+                true => problems_of::<ImageText>(&settings),
+                false => problems_of::<SoundClips>(&settings),
+            };
+            assert!(found.len() == 1 && found[0].0 == format!("dataset.{key}"), "{key}: {found:?}");
+            assert!(found[0].1.contains(part), "{found:?}");
+        }
+    }
+}

@@ -2,9 +2,7 @@
 //!
 //! The JPEG decoder fills what is missing with grey and reports no error, so a file cut off would be trained on.
 
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Cursor, Read, Seek, SeekFrom};
-use std::path::Path;
+use std::io::{self, BufRead, Read, Seek, SeekFrom};
 
 use image::ImageFormat;
 
@@ -15,25 +13,24 @@ const TAIL: u64 = 64;
 /// Maximum size of an image file.
 pub const FILE_BYTES_MAX: u64 = 1024 * 1024 * 1024;
 
-/// Returns whether the end of the image is in the file. Bytes after it (a film, a second image) are allowed.
-pub fn is_whole(path: &Path, format: ImageFormat) -> io::Result<bool> {
-    let mut file = BufReader::new(File::open(path)?);
-    let length = file.get_ref().metadata()?.len();
+/// Refuses an image whose end is missing. Bytes after it (a film, a second image) are allowed.
+///
+/// # Errors
+/// It is cut off, or cannot be read.
+pub fn check_whole(file: impl BufRead + Seek, format: ImageFormat) -> Result<(), Fault> {
+    match is_whole(file, format) {
+        Ok(true) => Ok(()),
+        Ok(false) => Err(("broken_image", "the image is cut off: its end is missing".into())),
+        Err(error) => Err(("broken_image", format!("cannot be read: {error}"))),
+    }
+}
+
+fn is_whole(mut file: impl BufRead + Seek, format: ImageFormat) -> io::Result<bool> {
+    let length = file.seek(SeekFrom::End(0))?;
     file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
-    Ok(contains(&mut file, end_of(format))? || has_end(file, format)?)
-}
-
-/// Returns the same as [`is_whole`] from the bytes of the file.
-pub fn is_whole_in(bytes: &[u8], format: ImageFormat) -> bool {
-    has_end(Cursor::new(bytes), format).unwrap_or(false)
-}
-
-/// Fault of an image whose end is missing: the rest of a JPEG would be decoded as grey.
-pub fn cut_off() -> Fault {
-    ("broken_image", "the image is cut off: its end is missing".into())
-}
-
-fn has_end(mut file: impl BufRead + Seek, format: ImageFormat) -> io::Result<bool> {
+    if contains(&mut file, end_of(format))? {
+        return Ok(true);
+    }
     let begin = if format == ImageFormat::Png { Some(0) } else { after_headers(&mut file)? };
     let Some(begin) = begin else { return Ok(false) };
     file.seek(SeekFrom::Start(begin))?;

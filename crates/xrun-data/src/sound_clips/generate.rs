@@ -128,7 +128,7 @@ fn write_recording(settings: &Generated, job: &Job, directory: &Path) -> io::Res
         .collect()
 }
 
-fn wav(samples: &[i16]) -> io::Result<Vec<u8>> {
+pub(super) fn wav(samples: &[i16]) -> io::Result<Vec<u8>> {
     let spec =
         hound::WavSpec { channels: 1, sample_rate: RATE, bits_per_sample: 16, sample_format: hound::SampleFormat::Int };
     let mut bytes = Cursor::new(Vec::new());

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::ClipCounts;
-use super::describe::{self, Heard};
+use super::describe;
 use super::settings::{EmbeddingDtype, SoundClips};
 use xrun_core::dataset::description::Description;
 use xrun_core::dataset::error::InvalidItems;
@@ -97,8 +97,6 @@ pub struct Library {
     pub validation_fold: u32,
     /// Clips of nothing but zeros. Not counted in a generated set, which has none.
     pub silent: u64,
-    /// Lengths and rates of the clips of a directory; empty for a generated set.
-    pub heard: Heard,
     /// SHA-256 of the table and of all clips, in hexadecimal.
     pub digest: String,
     /// Items that were left out.

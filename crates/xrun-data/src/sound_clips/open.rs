@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
 
-use super::describe::Heard;
 use super::generate;
 use super::library::{Class, ClassSplit, Clip, Column, Library};
 use super::settings::{SoundClips, Source};
@@ -76,7 +75,7 @@ fn read_directory(settings: &SoundClips, root: Root, invalid: &mut InvalidCollec
     digest.update((bytes.len() as u64).to_le_bytes());
     digest.update(&bytes);
     let Table { rows, categories, columns } = table::read(&bytes, &place, invalid)?;
-    let (mut silent, mut sounds, mut decoding_bytes) = (0, Heard::new(settings.clip_seconds), 0);
+    let (mut silent, mut decoding_bytes) = (0, 0);
     let mut kept: Vec<Row> = Vec::with_capacity(rows.len());
     for row in rows {
         let (line, name) = (row.line, format!("{AUDIO}/{}", row.file));
@@ -85,8 +84,7 @@ fn read_directory(settings: &SoundClips, root: Root, invalid: &mut InvalidCollec
         match confined(&root, &name) {
             Ok(Some(_)) => {}
             Ok(None) => {
-                let why = root.dangling(&name).unwrap_or_else(|| "is not there".into());
-                invalid.add("missing_clip", &place, format!("line {line}: {} {why}", whole.display()));
+                invalid.add("missing_clip", &place, format!("line {line}: {} is not there", whole.display()));
                 continue;
             }
             Err(error) => {
@@ -112,7 +110,6 @@ fn read_directory(settings: &SoundClips, root: Root, invalid: &mut InvalidCollec
             match heard(&whole) {
                 Ok(sound) => {
                     silent += u64::from(sound.is_silent());
-                    sounds.add(&sound);
                     samples = sound.samples.len() as u64;
                 }
                 Err((reason, message)) => {
@@ -151,7 +148,6 @@ fn read_directory(settings: &SoundClips, root: Root, invalid: &mut InvalidCollec
         columns: columns.collect(),
         validation_fold: settings.validation_fold,
         silent,
-        heard: sounds,
         digest: hexadecimal(&digest.finalize()),
         skipped: invalid.found.clone(),
         decoding_bytes,

@@ -23,25 +23,12 @@ pub fn iid(clips: usize, nodes: usize, seed: u32) -> Result<Nodes, DataError> {
     finished(dealt, "iid", &format!("{clips} clips for {nodes} nodes"))
 }
 
-/// Deals whole classes round robin in the order of their numbers: node k has the classes k, k + nodes, and so on of those
-/// that have clips. `classes` has the class of each clip.
-///
-/// # Errors
-/// There are fewer classes than nodes.
-pub fn by_class(classes: &[u32], nodes: usize) -> Result<Nodes, DataError> {
-    whole_values(classes, nodes, "by-class", "classes")
-}
-
-/// Each value of a column is with one node, dealt round robin in the order of their numbers. `values` has the value of each
-/// clip: [`super::library::Column::of_clip`].
+/// Each class, or each value of a column, is with one node: dealt round robin in the order of their numbers, of those that have
+/// clips. `values` has that of each clip; `how` is the partition and `noun` the values in messages.
 ///
 /// # Errors
 /// There are fewer values than nodes.
-pub fn by_column(values: &[u32], nodes: usize) -> Result<Nodes, DataError> {
-    whole_values(values, nodes, "by-column", "different values")
-}
-
-fn whole_values(values: &[u32], nodes: usize, how: &str, noun: &str) -> Result<Nodes, DataError> {
+pub fn by_value(values: &[u32], nodes: usize, how: &str, noun: &str) -> Result<Nodes, DataError> {
     let numbers = numbered(values);
     let place = |number: &u32| numbers.partition_point(|other| other < number);
     let dealt = round_robin(values.iter().map(place).zip(0..), nodes);
@@ -192,8 +179,7 @@ mod tests {
             let all: Vec<u32> = (0..classes.len() as u32).collect();
             for (least, dealt) in [
                 (1, iid(classes.len(), nodes, seed)),
-                (1, by_class(&classes, nodes)),
-                (1, by_column(&classes, nodes)),
+                (1, by_value(&classes, nodes, "by-class", "classes")),
                 (least.max(1), dirichlet(&classes, nodes, alpha, least, seed)),
             ] {
                 match dealt {
@@ -211,10 +197,11 @@ mod tests {
 
     #[test]
     fn classes_and_values_stay_whole_and_are_dealt_round_robin() {
-        let dealt = by_class(&[7, 3, 3, 5, 7, 9], 2).unwrap();
+        let by_value = |values: &[u32], nodes| by_value(values, nodes, "by-class", "classes");
+        let dealt = by_value(&[7, 3, 3, 5, 7, 9], 2).unwrap();
         assert_eq!(dealt, [vec![0, 1, 2, 4], vec![3, 5]], "3 and 7, 5 and 9");
-        assert_eq!(by_column(&[0, 1, 0, 2], 3).unwrap(), [vec![0, 2], vec![1], vec![3]]);
-        let message = by_class(&[1, 1, 2], 3).unwrap_err().to_string();
+        assert_eq!(by_value(&[0, 1, 0, 2], 3).unwrap(), [vec![0, 2], vec![1], vec![3]]);
+        let message = by_value(&[1, 1, 2], 3).unwrap_err().to_string();
         assert!(message.contains("leaves node 2 without a clip: 2 classes for 3 nodes"), "{message}");
     }
 
@@ -258,13 +245,5 @@ mod tests {
         assert!(few < 6.0 && all > 9.9, "{few} and {all}");
         assert_eq!(dirichlet(&of, 5, 0.5, 8, 1).unwrap(), dirichlet(&of, 5, 0.5, 8, 1).unwrap());
         assert_ne!(dirichlet(&of, 5, 0.5, 8, 1).unwrap(), dirichlet(&of, 5, 0.5, 8, 2).unwrap());
-    }
-
-    #[test]
-    fn what_cannot_be_drawn_ends_with_the_keys_to_change() {
-        let message = dirichlet(&classes(2, 20), 10, 0.01, 3, 0).unwrap_err().to_string();
-        assert!(message.contains("40 clips of 2 classes over 10 nodes"), "{message}");
-        assert!(message.contains("`min_clips_per_node`") && message.contains("1000 times"), "{message}");
-        assert!(dirichlet(&classes(2, 20), 10, 1.0, 5, 0).is_err(), "there are too few clips");
     }
 }

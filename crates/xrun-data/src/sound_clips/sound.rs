@@ -1,6 +1,5 @@
-//! Sounds in WAV files, with those that were written to a pipe: one channel of samples between -1 and 1.
+//! Sounds in WAV files: one channel of samples between -1 and 1.
 
-use std::borrow::Cow;
 use std::io::Cursor;
 
 use hound::{Error, SampleFormat, WavReader, WavSpec};
@@ -39,7 +38,7 @@ fn unusable(reason: &'static str, message: impl Into<String>) -> Fault {
     (reason, message.into())
 }
 
-/// Bytes that decoding a file takes at most: its bytes, twice where it was piped, its samples in a list that may be twice as long,
+/// Bytes that decoding a file takes at most: its bytes and a copy of them, its samples in a list that may be twice as long,
 /// and those at the rate of the models, which are at most twice as many; and 2 MiB of buffers.
 pub fn decoding_bytes(length: u64, samples: u64) -> u64 {
     const BUFFER_BYTES: u64 = 2 * 1024 * 1024;
@@ -53,8 +52,7 @@ pub fn decoding_bytes(length: u64, samples: u64) -> u64 {
 /// It is something else, damaged, too long, or has samples that are no numbers.
 pub fn read(bytes: &[u8], most: u64) -> Result<Sound, Fault> {
     check_is_wav(bytes)?;
-    let bytes = with_lengths(bytes);
-    let mut reader = WavReader::new(Cursor::new(bytes.as_ref())).map_err(|error| head(&error))?;
+    let mut reader = WavReader::new(Cursor::new(bytes)).map_err(|error| head(&error))?;
     let WavSpec { channels, sample_rate: rate, bits_per_sample: bits, sample_format } = reader.spec();
     check_format(channels.into(), rate)?;
     let declared = reader.duration();
@@ -126,64 +124,25 @@ fn check_length(declared: u64, rate: u32) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Refuses a file that is not WAV by its first bytes; what people often have instead is named.
+/// Refuses a file that is not WAV by its first bytes.
 fn check_is_wav(bytes: &[u8]) -> Result<(), Fault> {
     let length = bytes.len() as u64;
     if length > FILE_BYTES_MAX {
         let message = format!("has {}, at most {} are read of a clip", Bytes(length), Bytes(FILE_BYTES_MAX));
         return Err(unusable("too_large", message));
     }
-    let found = match bytes {
-        [] => "is empty",
-        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'A', b'V', b'E', ..] => return Ok(()),
-        [b'f', b'L', b'a', b'C', ..] => "is a FLAC file",
-        [b'R', b'I', b'F', b'X', ..] => "is a big-endian WAV file (RIFX)",
-        [b'R', b'F', b'6', b'4', ..] => "is a WAV file of more than 4 GiB (RF64)",
-        [b'O', b'g', b'g', b'S', ..] => "is an Ogg file",
-        [b'I', b'D', b'3', ..] | [0xff, 0xf2..=0xfb, ..] => "is an MP3 file",
-        [b'F', b'O', b'R', b'M', ..] => "is an AIFF file",
-        _ => "does not begin as a RIFF WAV file does",
-    };
-    let advice = "expected a WAV file; convert it, such as with `ffmpeg -i IN -c:a pcm_s16le OUT.wav`";
-    Err(unusable("no_wav_file", format!("{found}, {advice}")))
-}
-
-/// Lengths from this one on are those of a program that wrote to a pipe and did not know how much would come.
-const STREAMED_MIN: u32 = 0x7fff_0000;
-
-/// The file with the length of its samples that are there, where its head declares that of a stream.
-fn with_lengths(bytes: &[u8]) -> Cow<'_, [u8]> {
-    const CHUNK: usize = 8;
-    let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-    let (mut at, mut block) = (12, 1);
-    while let (Some(name), Some(length)) = (bytes.get(at..at + 4), word(at + 4)) {
-        if name == b"fmt " {
-            block = bytes.get(at + 20..at + 22).map_or(1, |block| u16::from_le_bytes([block[0], block[1]]));
-        }
-        if name == b"data" {
-            let there = bytes.len() - at - CHUNK;
-            if length < STREAMED_MIN || there >= length as usize {
-                return Cow::Borrowed(bytes);
-            }
-            let whole = there - there % usize::from(block.max(1));
-            let mut bytes = bytes.to_vec();
-            // Files are below 4 GiB.
-            bytes[at + 4..at + CHUNK].copy_from_slice(&(whole as u32).to_le_bytes());
-            return Cow::Owned(bytes);
-        }
-        at = at.saturating_add(CHUNK).saturating_add(length as usize).saturating_add(length as usize % 2);
+    if bytes.starts_with(b"RIFF") && bytes[4..].get(4..8) == Some(b"WAVE") {
+        return Ok(());
     }
-    Cow::Borrowed(bytes)
+    let message =
+        "does not begin as a RIFF WAV file does; convert it, such as with `ffmpeg -i IN -c:a pcm_s16le OUT.wav`";
+    Err(unusable("no_wav_file", message))
 }
 
 fn head(error: &Error) -> Fault {
     match error {
         Error::IoError(_) => unusable("cut_off", "is cut off: it ends before its samples begin"),
         Error::Unsupported | Error::InvalidSampleFormat => compressed(),
-        // hound counts channels itself.
-        Error::FormatError("file contains zero channels") => {
-            unusable("channels", format!("has 0 channels, expected 1 to {CHANNELS_MAX}"))
-        }
         other => unusable("damaged_head", format!("is no sound WAV file: {other}")),
     }
 }

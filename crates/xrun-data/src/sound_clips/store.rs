@@ -9,7 +9,7 @@ use super::resample::{RATE, resample};
 use super::sound;
 use crate::reading::decoding::decoding_buffer;
 use xrun_core::bounded::buffer::Buffer;
-use xrun_core::bounded::cache::{ByteCache, CacheCounters};
+use xrun_core::bounded::cache::ByteCache;
 use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun_core::bounded::memory_budget::MemoryBudget;
 use xrun_core::dataset::error::DataError;
@@ -57,15 +57,18 @@ impl Buffers {
 /// Log-mel spectra of the clips of a data set by their number; used by many threads at once.
 #[derive(Debug)]
 pub struct ClipStore {
-    library: Library,
-    /// Samples of a clip at 16 kHz.
-    samples: usize,
+    /// The index that it reads by.
+    pub library: Library,
+    /// Number of samples of a clip at 16 kHz.
+    pub samples_of_clip: usize,
     frames: usize,
     bank: FilterBank,
-    cache: ByteCache<u32, LogMel>,
+    /// Log-mel spectra by the numbers of their clips.
+    pub cache: ByteCache<u32, LogMel>,
     decoding: MemoryBudget,
     _index: Registration,
-    buffers: Buffers,
+    /// Its buffers in the ledger.
+    pub buffers: Buffers,
 }
 
 impl ClipStore {
@@ -92,7 +95,7 @@ impl ClipStore {
         let index = buffers.index.register_opened(ledger, buffers.index.cap.items, library.index_bytes());
         Ok(Self {
             library,
-            samples: clip_samples(loader),
+            samples_of_clip: (loader.clip_seconds * f64::from(RATE)).round() as usize,
             frames,
             bank: FilterBank::new(bands),
             cache: ByteCache::new(ledger, &buffers.cache),
@@ -100,16 +103,6 @@ impl ClipStore {
             _index: index,
             buffers,
         })
-    }
-
-    /// The index that it reads by.
-    pub fn library(&self) -> &Library {
-        &self.library
-    }
-
-    /// Its buffers in the ledger.
-    pub fn buffers(&self) -> &Buffers {
-        &self.buffers
     }
 
     /// The log-mel spectrum of clip `number` of [`Library::clips`]: `[frames, bands]`. The same whatever is kept.
@@ -147,7 +140,7 @@ impl ClipStore {
         let bytes = file::bytes(path, length.min(sound::FILE_BYTES_MAX)).map_err(|error| error.to_string())?;
         let sound = sound::read(&bytes, most).map_err(|(_, message)| message)?;
         let mut samples = resample(&sound.samples, sound.rate)?;
-        samples.resize(self.samples, 0.0);
+        samples.resize(self.samples_of_clip, 0.0);
         Ok(samples)
     }
 
@@ -158,24 +151,4 @@ impl ClipStore {
     pub fn log_mel_of(&self, path: &Path) -> Result<LogMel, String> {
         Ok(self.bank.log_mel(&self.samples_of(path)?, self.frames).into())
     }
-
-    /// Number of samples of a clip at 16 kHz.
-    pub fn samples_of_clip(&self) -> usize {
-        self.samples
-    }
-
-    /// Hits and misses of the cache.
-    pub fn counters(&self) -> CacheCounters {
-        self.cache.counters()
-    }
-
-    /// Evicts down to a fraction of the cap; returns the number of evicted bytes.
-    pub fn evict_to_fraction(&self, share: f64) -> u64 {
-        self.cache.evict_to((self.cache.cap().bytes as f64 * share) as u64)
-    }
-}
-
-/// Samples of a clip at 16 kHz.
-fn clip_samples(loader: &LoaderSettings) -> usize {
-    (loader.clip_seconds * f64::from(RATE)).round() as usize
 }

@@ -8,7 +8,6 @@ use csv::StringRecord;
 use crate::reading::invalid::{Fault, InvalidCollector};
 use xrun_core::dataset::error::DataError;
 use xrun_core::printable;
-use xrun_core::problem::nearest;
 
 /// Names of the table below the directory of the data set.
 pub const PLACES: [&str; 2] = ["meta/esc50.csv", "meta.csv"];
@@ -100,15 +99,7 @@ pub fn read(bytes: &[u8], path: &Path, invalid: &mut InvalidCollector) -> Result
             }
             Err(error) => {
                 let line = error.position().map_or(0, csv::Position::line);
-                match error.kind() {
-                    csv::ErrorKind::Utf8 { err, .. } => {
-                        let column = header.get(err.field()).unwrap_or("");
-                        let column = printable::line(column, 60);
-                        let message = format!("line {line}: the column `{column}` is not UTF-8");
-                        invalid.add("not_utf8", path, message);
-                    }
-                    _ => return Err(failed(format!("line {line}: cannot be read: {error}"))),
-                }
+                return Err(failed(format!("line {line}: cannot be read: {error}")));
             }
         }
     }
@@ -126,18 +117,11 @@ fn column_positions(header: &StringRecord) -> Result<[usize; 4], String> {
     if let Some(twice) = header.iter().find(|name| !seen.insert(*name)) {
         return Err(format!("the column `{}` is there twice; keep one of them", printable::line(twice, 60)));
     }
-    if let Some(other) = [';', '\t', '|'].into_iter().find(|other| header.len() == 1 && header[0].contains(*other)) {
-        let shown = printable::line(&header[0], 80);
-        return Err(format!("columns are separated by {other:?} here (\"{shown}\"), expected commas"));
-    }
     let mut positions = [0; 4];
     for (position, wanted) in positions.iter_mut().zip(NEEDED) {
         *position = header.iter().position(|name| name == wanted).ok_or_else(|| {
             let names: Vec<String> = header.iter().take(20).map(|name| printable::line(name, 60)).collect();
-            let close = nearest(wanted, header.iter().filter(|name| !NEEDED.contains(name)));
-            let close = close
-                .map_or_else(String::new, |name| format!("; did you mean the column `{}`?", printable::line(name, 60)));
-            format!("no column `{wanted}`, expected {}, found {}{close}", NEEDED.join(","), names.join(","))
+            format!("no column `{wanted}`, expected {}, found {}", NEEDED.join(","), names.join(","))
         })?;
     }
     Ok(positions)

@@ -12,9 +12,7 @@ use xrun_core::dataset::digest::digest_of_numbers;
 use xrun_core::dataset::error::DataError;
 use xrun_core::files::file;
 use xrun_core::printable;
-use xrun_core::problem::nearest;
 use xrun_core::seed::generator;
-use xrun_core::units::Bytes;
 
 /// Maximum size of a file of targets.
 const FILE_BYTES_MAX: u64 = 4 * 1024 * 1024 * 1024;
@@ -67,17 +65,6 @@ impl TargetEmbeddings {
         let digest = digest_of_numbers(prompt_embeds.iter().chain(&pooled));
         Ok(Self { shape, prompt_embeds, pooled, digest })
     }
-
-    /// `prompt_embeds` of a class: `[tokens, width]`.
-    pub fn prompt_embeds_of(&self, class: usize) -> &[f32] {
-        let numbers = self.shape.prompt_embeds_len();
-        &self.prompt_embeds[class * numbers..][..numbers]
-    }
-
-    /// `pooled_prompt_embeds` of a class: `[pooled_width]`.
-    pub fn pooled_of(&self, class: usize) -> &[f32] {
-        &self.pooled[class * self.shape.pooled_width..][..self.shape.pooled_width]
-    }
 }
 
 /// Buffer of the targets on the host.
@@ -119,10 +106,6 @@ fn normal(seed: u32, kind: &str, word: &str, count: usize) -> Vec<f64> {
 
 fn read(path: &Path, library: &Library, shape: TargetShape) -> Result<(Vec<f32>, Vec<f32>), DataError> {
     let failed = |message: String| DataError::file(path, message);
-    let length = std::fs::metadata(path).map_or(0, |about| about.len());
-    if length > FILE_BYTES_MAX {
-        return Err(failed(format!("has {}, at most {} are read", Bytes(length), Bytes(FILE_BYTES_MAX))));
-    }
     let bytes = file::bytes(path, FILE_BYTES_MAX).map_err(|error| failed(format!("cannot be read: {error}")))?;
     let tensors =
         SafeTensors::deserialize(&bytes).map_err(|error| failed(format!("is no safetensors file: {error}")))?;
@@ -143,11 +126,7 @@ fn read(path: &Path, library: &Library, shape: TargetShape) -> Result<(Vec<f32>,
 fn tensor(tensors: &SafeTensors<'_>, name: &str, expected: &[usize]) -> Result<Vec<f32>, String> {
     let shown = printable::line(name, 200);
     let found = tensors.tensor(name).map_err(|_| {
-        let close = nearest(name, tensors.names());
-        let close = close.map_or_else(String::new, |close| {
-            format!("; did you mean the class of `{}`?", printable::line(close, 200))
-        });
-        format!("has no tensor `{shown}`; each class of the data set needs `CATEGORY.{PROMPT_EMBEDS}` and `CATEGORY.{POOLED_PROMPT_EMBEDS}`{close}")
+        format!("has no tensor `{shown}`; each class of the data set needs `CATEGORY.{PROMPT_EMBEDS}` and `CATEGORY.{POOLED_PROMPT_EMBEDS}`")
     })?;
     if found.shape() != expected {
         return Err(format!(

@@ -26,7 +26,6 @@ fn library(names: &[&str]) -> Library {
         columns: Vec::new(),
         validation_fold: 5,
         silent: 0,
-        heard: Default::default(),
         digest: String::new(),
         skipped: InvalidItems::default(),
         decoding_bytes: 0,
@@ -45,20 +44,16 @@ fn classes_that_share_a_word_have_related_targets() {
     let library = library(&["flute-steady", "flute-glide", "reed-glide"]);
     let targets = TargetEmbeddings::open(&LoaderSettings::default(), &library, shape, 1).unwrap();
     assert_eq!((targets.prompt_embeds.len(), targets.pooled.len()), (3 * 768, 3 * 4096));
-    let [steady, flute, reed] = [0, 1, 2].map(|class| targets.pooled_of(class));
+    let [steady, flute, reed] = [0, 1, 2].map(|class| &targets.pooled[class * 4096..][..4096]);
     let power = steady.iter().map(|number| number * number).sum::<f32>() / 4096.0;
     assert!((power - 1.0).abs() < 0.1, "{power}");
     for (one, other, expected) in [(steady, flute, 0.5), (flute, reed, 0.5), (steady, reed, 0.0)] {
         let found = correlation(one, other);
         assert!((found - expected).abs() < 0.06, "{found}, expected {expected}");
     }
-    assert!(correlation(&targets.prompt_embeds_of(0)[..384], &targets.prompt_embeds_of(0)[384..]).abs() < 0.2);
+    assert!(correlation(&targets.prompt_embeds[..384], &targets.prompt_embeds[384..768]).abs() < 0.2);
     assert_eq!(TargetEmbeddings::open(&LoaderSettings::default(), &library, shape, 1).unwrap(), targets);
     assert_ne!(TargetEmbeddings::open(&LoaderSettings::default(), &library, shape, 2).unwrap().digest, targets.digest);
-    let mut without_words_in_common = library;
-    without_words_in_common.classes.iter_mut().for_each(|class| class.words = vec![class.name.clone()]);
-    let targets = TargetEmbeddings::open(&LoaderSettings::default(), &without_words_in_common, shape, 1).unwrap();
-    assert!(correlation(targets.pooled_of(0), targets.pooled_of(1)).abs() < 0.06, "a vector for each class");
 }
 
 /// A file with these tensors: name, type, shape, bytes.
@@ -95,9 +90,9 @@ fn a_file_of_any_float_type_is_read_for_the_classes_of_the_data() {
         ],
     );
     let targets = TargetEmbeddings::open(&settings, &library(&["cat", "dog"]), SHAPE, 1).unwrap();
-    assert_eq!((targets.prompt_embeds_of(0), targets.pooled_of(0)), (&[6.0; 6][..], &[7.0; 4][..]));
-    assert_eq!(targets.prompt_embeds_of(1), [1.0, -2.0, 0.5, 65_504.0, 2f32.powi(-24), 0.0]);
-    assert_eq!(targets.pooled_of(1), [1.0, -2.0, 0.5, 0.0]);
+    assert_eq!((&targets.prompt_embeds[..6], &targets.pooled[..4]), (&[6.0; 6][..], &[7.0; 4][..]));
+    assert_eq!(targets.prompt_embeds[6..], [1.0, -2.0, 0.5, 65_504.0, 2f32.powi(-24), 0.0]);
+    assert_eq!(targets.pooled[4..], [1.0, -2.0, 0.5, 0.0]);
 }
 
 #[test]
@@ -108,10 +103,8 @@ fn absent_classes_wrong_shapes_and_non_finite_numbers_are_named() {
     };
     let (tokens, pooled) = ("dog.prompt_embeds", "dog.pooled_prompt_embeds");
     for (tensors, part) in [
-        (vec![whole("dogs.prompt_embeds", &[2, 3], 0.0)], "did you mean the class of `dogs.prompt_embeds`?"),
         (vec![whole(tokens, &[2, 3], 0.0)], "has no tensor `dog.pooled_prompt_embeds`"),
         (vec![whole(tokens, &[3, 2], 0.0), whole(pooled, &[4], 0.0)], "has the shape [3, 2], expected [2, 3]"),
-        (vec![whole(tokens, &[2, 3], 0.0), whole(pooled, &[5], 0.0)], "has the shape [5], expected [4]"),
         (vec![whole(tokens, &[2, 3], f32::NAN), whole(pooled, &[4], 0.0)], "number 0 is NaN"),
         (vec![(tokens, Dtype::U8, &[2, 3], vec![0; 6])], "the type U8"),
     ] {
@@ -119,9 +112,8 @@ fn absent_classes_wrong_shapes_and_non_finite_numbers_are_named() {
         let message = TargetEmbeddings::open(&settings, &library(&["dog"]), SHAPE, 1).unwrap_err().to_string();
         assert!(message.contains(part) && message.contains("targets.safetensors"), "{message}");
     }
-    write::replace(&directory.path().join("targets.safetensors"), &[255; 40]).unwrap();
-    let settings =
-        LoaderSettings { targets: Some(directory.path().join("targets.safetensors")), ..LoaderSettings::default() };
+    let settings = file_of(directory.path(), &[]);
+    write::replace(settings.targets.as_ref().unwrap(), &[255; 40]).unwrap();
     let message = TargetEmbeddings::open(&settings, &library(&["dog"]), SHAPE, 1).unwrap_err().to_string();
     assert!(message.contains("is no safetensors file"), "{message}");
 }

@@ -119,8 +119,7 @@ fn object(line: &str, classes: usize) -> Result<(u32, [f64; 4]), Fault> {
     let fields: Vec<&str> = line.split_whitespace().take(FIELDS + 1).collect();
     let &[class, _, _, _, _] = fields.as_slice() else {
         let count = line.split_whitespace().count();
-        let hint = if count > FIELDS + 1 { "; outlines and poses are not read: export boxes" } else { "" };
-        let message = format!("has {count} fields, expected {FIELDS}: class centre_x centre_y width height{hint}");
+        let message = format!("has {count} fields, expected {FIELDS}: class centre_x centre_y width height");
         return Err((MALFORMED, message));
     };
     let shown = |text: &str| printable::line(text, 40);
@@ -130,8 +129,7 @@ fn object(line: &str, classes: usize) -> Result<(u32, [f64; 4]), Fault> {
         return Err((MALFORMED, format!("has a field that is no number: \"{}\"", shown(line))));
     };
     if let Some(value) = numbers.iter().find(|value| !(0.0..=1.0).contains(*value)) {
-        let pixels = if *value > 2.0 { "; it looks like pixels: divide by width and height" } else { "" };
-        return Err((MALFORMED, format!("has {value}, expected a fraction of the image from 0 to 1{pixels}")));
+        return Err((MALFORMED, format!("has {value}, expected a fraction of the image from 0 to 1")));
     }
     // Some tools write `0.0`.
     let whole = number(&class).filter(|value| value.fract() == 0.0 && *value >= 0.0);

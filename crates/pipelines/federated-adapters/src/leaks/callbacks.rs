@@ -102,7 +102,7 @@ pub fn callbacks(leaks: &Leaks, ledger: &Ledger) -> Vec<Callback<FederatedModule
             if let Event::StepEnd { module, .. } = event
                 && module.position.ends_round
             {
-                let (device, numbers) = (&trained.device.inner, module.clip_loader.store().samples_of_clip());
+                let (device, numbers) = (&trained.device.inner, module.clip_loader.store().samples_of_clip);
                 let put = || drop(Tensor::<1>::from_data(TensorData::new(vec![0f32; numbers], [numbers]), device));
                 let left = trained.device.on_new_thread(put)?;
                 kept.keep(|| ((), left));

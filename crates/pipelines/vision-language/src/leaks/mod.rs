@@ -121,7 +121,7 @@ fn distinct_examples(batches: &BatchLoader, prepared: u64) -> Box<dyn Iterator<I
 fn original_bytes(batches: &BatchLoader, prepared: u64) -> u64 {
     let store = batches.store();
     // All training examples are in one file, which numbers its images.
-    let mut known = vec![false; store.library().images as usize];
+    let mut known = vec![false; store.library.images as usize];
     let is_new = |number: &u64| {
         let image = store.image_key(Split::Train, *number).map(|(_, image)| image as usize);
         image.and_then(|image| known.get_mut(image)).is_some_and(|known| !std::mem::replace(known, true))

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::boxes::library::Object;
+use crate::image_text::image_file::tests::turned;
 use crate::reading::decoding::decode;
 use crate::reading::orientation::ExifOrientation;
 use crate::voc::Corners;
@@ -43,14 +44,6 @@ fn a_box_of_the_whole_image_is_the_same_in_all_corner_conventions() {
     }
 }
 
-/// The Blood Cell set has one, 504, 337 to 504, 337.
-#[test]
-fn a_box_from_a_pixel_to_itself_is_one_pixel_and_between_edges_it_is_empty() {
-    assert_eq!(edges(&objects([7, 9, 7, 9], &|_| {}).unwrap()), [6.0, 8.0, 7.0, 9.0]);
-    let message = objects([7, 9, 7, 9], &|settings| settings["corners"] = json!("edges")).unwrap_err();
-    assert!(message.contains("object 1 (7, 9, 7, 9)") && message.contains("empty"), "{message}");
-}
-
 #[test]
 fn a_voc_coordinate_of_0_is_refused_with_the_key_to_set() {
     let message = objects([0, 9, 7, 12], &|_| {}).unwrap_err();
@@ -64,16 +57,14 @@ fn a_voc_coordinate_of_0_is_refused_with_the_key_to_set() {
 #[test]
 fn difficult_and_skipped_objects_are_no_crowds() {
     let directory = Directory::voc();
-    let difficult = xml("cat0.jpg", "cat", [5, 6, 15, 18]).replace("<difficult>0", "<difficult>1");
-    directory.xml("cat0", &difficult);
+    directory.xml("cat0", &xml("cat0.jpg", "cat", [5, 6, 15, 18]).replace("<difficult>0", "<difficult>1"));
     directory.xml("cat1", &xml("cat1.jpg", "cat", [5, 6, 50, 18]));
-    painted().save(directory.root.join("images/extra.png")).unwrap();
-    directory.xml("extra", &xml("extra.png", "cat", [1, 1, 9, 9]));
+    directory.xml("dog0", &xml("dog0.jpg", "cat", [1, 1, 9, 9]));
+    directory.xml("owl0", &xml("owl0.jpg", "dog", [1, 1, 9, 9]));
     let library = open(Format::Voc, &directory.settings(Format::Voc, OnInvalid::Skip)).unwrap();
-    for name in ["images/cat0.jpg", "images/cat1.jpg"] {
-        let video = library.videos.iter().find(|video| video.name == name).unwrap();
-        assert_eq!(video.frames[0].objects[0].ignored, Some(IgnoreReason::Difficult), "{name}");
-    }
+    let ignored = library.videos.iter().map(|video| video.frames[0].objects[0].ignored);
+    let expected = [Some(IgnoreReason::Difficult), Some(IgnoreReason::Difficult), None];
+    assert!(ignored.take(3).eq(expected), "cat0, cat1, dog0");
 }
 
 #[test]
@@ -89,29 +80,10 @@ fn coco_areas_are_those_of_outlines_and_crowds_are_kept() {
     assert_eq!(object(1).area, object(1).rectangle.area(), "the area of the box by default");
 }
 
-/// The EXIF data that says nothing but an orientation: TIFF 6.0, little endian, one entry.
-fn exif(orientation: u8) -> Vec<u8> {
-    let entry = [0x12, 0x01, 3, 0, 1, 0, 0, 0, orientation, 0, 0, 0];
-    [b"II*\0\x08\0\0\0\x01\0".as_slice(), &entry, &[0; 4]].concat()
-}
-
 /// An image of 32 x 24 with a white upper left quarter as stored, and this orientation.
-fn turned(path: &Path, orientation: u8) {
-    let stored = image::RgbImage::from_fn(WIDTH, HEIGHT, |x, y| {
-        image::Rgb([if x < WIDTH / 2 && y < HEIGHT / 2 { 255 } else { 0 }; 3])
-    });
-    stored.save(path).unwrap();
-    let bytes = std::fs::read(path).unwrap();
-    if path.extension().unwrap() == "png" {
-        let mut with_exif = Vec::new();
-        let mut encoder = image::codecs::png::PngEncoder::new(&mut with_exif);
-        image::ImageEncoder::set_exif_metadata(&mut encoder, exif(orientation)).unwrap();
-        image::ImageEncoder::write_image(encoder, &stored, WIDTH, HEIGHT, image::ExtendedColorType::Rgb8).unwrap();
-        return write(path, with_exif);
-    }
-    let segment = [b"Exif\0\0".as_slice(), &exif(orientation)].concat();
-    let marker = [0xff, 0xe1, 0, segment.len() as u8 + 2];
-    write(path, [&bytes[..2], &marker, &segment, &bytes[2..]].concat());
+fn quartered(orientation: u8) -> Vec<u8> {
+    let white = |x, y| if x < WIDTH / 2 && y < HEIGHT / 2 { 255 } else { 0 };
+    turned(image::RgbImage::from_fn(WIDTH, HEIGHT, |x, y| image::Rgb([white(x, y); 3])), orientation)
 }
 
 /// Position of the white quarter by TIFF 6.0, "Orientation", which defines the first row and column.
@@ -129,54 +101,37 @@ const SEEN: [(u8, bool, bool, bool); 8] = [
 
 #[test]
 fn images_are_decoded_and_measured_in_their_exif_orientation() {
-    for kind in ["jpg", "png"] {
-        let directory = Directory::voc();
-        for (orientation, swapped, right, bottom) in SEEN {
-            let name = format!("images/cat{orientation}.{kind}");
-            let path = directory.root.join(&name);
-            turned(&path, orientation);
-            let (width, height) = if swapped { (HEIGHT, WIDTH) } else { (WIDTH, HEIGHT) };
-            let image = decode(&path, Path::new(&name), ExifOrientation::Apply, u64::MAX).unwrap();
-            assert_eq!((image.width, image.height), (width as usize, height as usize), "{name}");
-            let x = if right { width - 4 } else { 3 };
-            let y = if bottom { height - 4 } else { 3 };
-            let (x, y, row) = (x as usize, y as usize, image.width);
-            assert!(image.rgb[(y * row + x) * 3] > 200, "{name}: the white quarter is elsewhere");
-            let across = image.rgb[((image.height - 1 - y) * row + row - 1 - x) * 3];
-            assert!(across < 50, "{name}");
-            let stored = decode(&path, Path::new(&name), ExifOrientation::Ignore, u64::MAX).unwrap();
-            assert_eq!((stored.width, stored.rgb[0] > 200), (WIDTH as usize, true), "{name}");
-        }
-        // A box in a corner of what is seen: orientation 6 of 32 x 24 is 24 x 32.
-        let box_below = format!(
-            "<annotation><filename>cat6.{kind}</filename><object><name>cat</name><bndbox><xmin>13</xmin><ymin>1</ymin>\
-             <xmax>24</xmax><ymax>16</ymax></bndbox></object></annotation>"
-        );
-        directory.xml("turned", &box_below);
-        let library = opened(&directory, Format::Voc);
-        let frame = &library.videos.iter().find(|video| video.name.contains("cat6")).unwrap().frames[0];
-        assert_eq!((frame.width, frame.height), (24, 32));
-        assert_eq!(frame.objects[0].rectangle.bottom, 16.0);
-    }
-}
-
-#[test]
-fn a_declared_size_in_stored_orientation_is_reported() {
     let (directory, mut text) = Directory::coco();
-    turned(&directory.root.join("images/cat0.jpg"), 6);
-    directory.annotate(&text);
-    let message = open(Format::Coco, &directory.settings(Format::Coco, OnInvalid::Fail)).unwrap_err().to_string();
-    for words in ["images/cat0.jpg: is 24 x 32 pixels, annotated as 32 x 24", "EXIF", "exif_orientation = \"ignore\""] {
-        assert!(message.contains(words), "{words}: {message}");
+    let name = "images/cat0.jpg";
+    let path = directory.root.join(name);
+    for (orientation, swapped, right, bottom) in SEEN {
+        write(&path, quartered(orientation));
+        let (width, height) = if swapped { (HEIGHT, WIDTH) } else { (WIDTH, HEIGHT) };
+        let image = decode(&path, Path::new(name), ExifOrientation::Apply, u64::MAX).unwrap();
+        assert_eq!((image.width, image.height), (width as usize, height as usize), "{orientation}");
+        let x = if right { image.width - 4 } else { 3 };
+        let y = if bottom { image.height - 4 } else { 3 };
+        let red = |x: usize, y: usize| image.rgb[(y * image.width + x) * 3];
+        let across = red(image.width - 1 - x, image.height - 1 - y);
+        assert!(red(x, y) > 200 && across < 50, "{orientation}: the white quarter is elsewhere");
+        let stored = decode(&path, Path::new(name), ExifOrientation::Ignore, u64::MAX).unwrap();
+        assert_eq!((stored.width, stored.rgb[0] > 200), (WIDTH as usize, true), "{orientation}");
     }
-    let mut stored = directory.settings(Format::Coco, OnInvalid::Fail);
-    stored["exif_orientation"] = json!("ignore");
-    let library = open(Format::Coco, &stored).unwrap();
+    // The last one turns it by a quarter, and the annotation has its sides as they are stored.
+    directory.annotate(&text);
+    let mut settings = directory.settings(Format::Coco, OnInvalid::Fail);
+    let message = open(Format::Coco, &settings).unwrap_err().to_string();
+    assert!(message.contains("cat0.jpg: is 24 x 32 pixels by its EXIF orientation, annotated as 32 x 24"), "{message}");
+    settings["exif_orientation"] = json!("ignore");
+    let library = open(Format::Coco, &settings).unwrap();
     assert_eq!((library.videos[0].frames[0].width, library.exif_orientation), (32, ExifOrientation::Ignore));
+    // A box in a corner of what is seen.
     text["images"][0]["width"] = json!(HEIGHT);
     text["images"][0]["height"] = json!(WIDTH);
+    text["annotations"][0]["bbox"] = json!([12, 0, 12, 32]);
     directory.annotate(&text);
-    assert_eq!(opened(&directory, Format::Coco).videos[0].frames[0].height, WIDTH as usize);
+    let frame = &opened(&directory, Format::Coco).videos[0].frames[0];
+    assert_eq!((frame.height, frame.objects[0].rectangle.bottom), (WIDTH as usize, 32.0));
 }
 
 proptest! {

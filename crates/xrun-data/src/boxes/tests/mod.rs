@@ -8,7 +8,6 @@ use super::{few_shot, format};
 use crate::boxes::library::Library;
 use crate::coco::Coco;
 use crate::reading::invalid::OnInvalid;
-use crate::real_data::real_data;
 use crate::voc::Voc;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
@@ -278,27 +277,4 @@ fn voc_is_read_and_an_image_without_objects_is_background() {
     assert_eq!([place.left, place.top, place.right, place.bottom], [4.0, 5.0, 15.0, 18.0]);
     let empty = library.videos.iter().find(|video| video.name == "images/empty.jpg").unwrap();
     assert!(empty.frames[0].objects.is_empty());
-}
-
-#[test]
-fn the_photographs_of_playing_cards_are_read_with_every_card() {
-    let Some(path) = real_data("detection/cards") else { return };
-    let settings = json!({ "path": path, "validation_classes": ["ace", "jack"] });
-    let library = open(Format::Voc, &settings).unwrap();
-    assert_sound(&library);
-    // Python: xml.etree.ElementTree over annotations/*.xml, a Counter of every object/name; images are distinct files.
-    let expected =
-        [("ace", 13, 13), ("jack", 8, 7), ("king", 16, 16), ("nine", 18, 17), ("queen", 18, 17), ("ten", 14, 14)];
-    let frames: Vec<_> = library.videos.iter().flat_map(|video| &video.frames).collect();
-    let counted: Vec<(&str, usize, usize)> = library
-        .classes
-        .iter()
-        .enumerate()
-        .map(|(class, about)| {
-            let of = |frame: &&crate::boxes::library::Frame| frame.objects.iter().filter(|o| o.class == class).count();
-            (about.name.as_str(), frames.iter().map(of).sum(), frames.iter().filter(|frame| of(frame) > 0).count())
-        })
-        .collect();
-    assert_eq!(counted, expected);
-    assert_eq!((frames.len(), library.skipped.counts.len()), (60, 0));
 }

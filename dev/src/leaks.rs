@@ -197,21 +197,19 @@ fn pair(name: &str, file: &Path, expected: &DeviceGrowth, runs: &LeakRuns) -> Re
     let slope = series.and_then(|one| one.findings.slope);
     let held = leaky.series.iter().find(|one| one.name == expected.owner_series).map(|one| one.last);
     let ends = expected.total_bytes.is_some();
+    let measured = if ends { held } else { slope };
     let allocations = read::allocations(&run)?;
     Ok(LeakCheck {
         name: name.to_owned(),
         leaky: leaky.verdict,
         bounded: bounded.verdict,
         slope_expected: expected.total_bytes.unwrap_or(expected.bytes_per_step),
-        slope_measured: if ends { held } else { slope },
+        slope_measured: measured,
         ends,
         owner_named: leaky.owner.clone(),
         suspected_at: suspected_at.get(&expected.series).copied(),
         allocated_in: allocations.as_ref().and_then(|record| Some(record.function()?.0.to_owned())),
-        wrong: match expected.total_bytes {
-            Some(bytes) => filling_mismatches(bytes, expected, &leaky, &bounded, held),
-            None => leak_mismatches(expected, &leaky, &bounded, slope),
-        },
+        wrong: mismatches(expected, &leaky, &bounded, measured),
         series: expected.series.clone(),
         owner_expected: expected.owner.clone(),
         seconds: start_time.elapsed().as_secs_f64(),
@@ -219,17 +217,23 @@ fn pair(name: &str, file: &Path, expected: &DeviceGrowth, runs: &LeakRuns) -> Re
     })
 }
 
-/// Differences from an unbounded leak: its verdict, its owner and its slope.
-fn leak_mismatches(expected: &DeviceGrowth, leaky: &Verdict, bounded: &Verdict, slope: Option<f64>) -> Vec<String> {
-    let mut mismatches = Vec::new();
-    if leaky.verdict != VerdictWord::Growing {
+/// What is wrong with the verdicts on a leak, of which `measured` bytes were seen: a step, or in all of one that ends.
+fn mismatches(expected: &DeviceGrowth, leaky: &Verdict, bounded: &Verdict, measured: Option<f64>) -> Vec<String> {
+    use VerdictWord::{Filling, GrewThenFlat, Growing, Stepped};
+    let (ends, mut mismatches) = (expected.total_bytes.is_some(), Vec::new());
+    let rightly: &[VerdictWord] = if ends { &[GrewThenFlat, Stepped, Filling] } else { &[Growing] };
+    if !rightly.contains(&leaky.verdict) {
         mismatches.push(format!("the leak is judged {}", leaky.verdict.words()));
     }
-    mismatches.extend(owner_mismatch(expected, leaky.owner.as_deref()));
-    let error = slope.map(|slope| slope / expected.bytes_per_step - 1.0);
-    match error {
+    let unplanned = leaky.beyond_plan.as_ref().and_then(|beyond| beyond.owner.as_deref());
+    let of_rest = || owner_mismatch(expected, unplanned).filter(|_| ends);
+    mismatches.extend(owner_mismatch(expected, leaky.owner.as_deref()).or_else(of_rest));
+    if let Some(beyond) = bounded.beyond_plan.as_ref().filter(|_| ends) {
+        mismatches.push(format!("the control run holds {} beyond its plan", Bytes(beyond.bytes)));
+    }
+    match measured.map(|measured| measured / expected.total_bytes.unwrap_or(expected.bytes_per_step) - 1.0) {
         Some(error) if error.abs() <= expected.tolerance => {}
-        Some(error) => mismatches.push(format!("the slope is off by {:.0} %", error * 100.0)),
+        Some(error) => mismatches.push(format!("its growth is off by {:.0} %", error * 100.0)),
         None => mismatches.push(format!("there is no series `{}`", expected.series)),
     }
     mismatches.extend(control_mismatch(bounded));
@@ -252,33 +256,6 @@ fn function_mismatch(expected: &DeviceGrowth, named: Option<&str>) -> Option<Str
 fn control_mismatch(bounded: &Verdict) -> Option<String> {
     let is_wrong = bounded.verdict >= VerdictWord::Suspect || bounded.verdict == VerdictWord::Inconclusive;
     is_wrong.then(|| format!("the control run is judged {}", bounded.verdict.words()))
-}
-
-/// Differences from growth that ends on its own: it must not be judged a leak, its owner must hold the expected bytes, and
-/// the verdicts must name it in the leaky run alone.
-fn filling_mismatches(
-    bytes: f64,
-    expected: &DeviceGrowth,
-    leaky: &Verdict,
-    bounded: &Verdict,
-    held: Option<f64>,
-) -> Vec<String> {
-    let mut mismatches = Vec::new();
-    if !matches!(leaky.verdict, VerdictWord::GrewThenFlat | VerdictWord::Stepped | VerdictWord::Filling) {
-        mismatches.push(format!("growth that ends on its own is judged {}", leaky.verdict.words()));
-    }
-    let beyond = leaky.beyond_plan.as_ref().and_then(|beyond| beyond.owner.as_deref());
-    mismatches.extend(owner_mismatch(expected, leaky.owner.as_deref()).or_else(|| owner_mismatch(expected, beyond)));
-    if let Some(beyond) = &bounded.beyond_plan {
-        mismatches.push(format!("the control run holds {} beyond its plan", Bytes(beyond.bytes)));
-    }
-    match held.map(|held| held / bytes - 1.0) {
-        Some(error) if error.abs() <= expected.tolerance => {}
-        Some(error) => mismatches.push(format!("its final size is off by {:.0} %", error * 100.0)),
-        None => mismatches.push(format!("there is no owner `{}`", expected.owner)),
-    }
-    mismatches.extend(control_mismatch(bounded));
-    mismatches
 }
 
 /// Result of one leak: the leaking run and its control run.

@@ -100,10 +100,7 @@ pub fn run(arguments: &BlameArguments, terminal: &Terminal) -> Result<u8, Failur
     }
     let mut search = Search::new(&run, &values, arguments, terminal)?;
     let blamed = search.run(&switches)?;
-    match arguments.json {
-        true => terminal.json(&blamed),
-        false => terminal.print(&text(&blamed, terminal.width())),
-    }
+    terminal.answer(arguments.json, &blamed, || text(&blamed, terminal.width()));
     Ok(0)
 }
 
@@ -438,18 +435,5 @@ mod tests {
         let names: Vec<String> =
             switches(&values, &["limits.frame_cache".to_owned()]).into_iter().map(|switch| switch.name).collect();
         assert_eq!(names, ["leaks.frame_cache", "limits.workers", "limits.frame_cache", "validation"]);
-    }
-
-    #[test]
-    fn the_switches_of_a_command_are_its_values() {
-        let values = BTreeMap::from([
-            ("pipeline.command.program".to_owned(), Value::from("python3")),
-            ("pipeline.command.values.cache".to_owned(), Value::from(true)),
-            ("pipeline.command.values.workers".to_owned(), Value::from(4)),
-            ("pipeline.command.values.seed".to_owned(), Value::from(0)),
-            ("limits.workers".to_owned(), Value::from(2)),
-        ]);
-        let off: Vec<String> = switches(&values, &[]).into_iter().flat_map(|switch| switch.off).collect();
-        assert_eq!(off, ["pipeline.command.values.cache=false", "pipeline.command.values.workers=0"]);
     }
 }

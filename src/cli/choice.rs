@@ -23,23 +23,3 @@ where
 {
     PossibleValuesParser::new(possible_values(name)).try_map(|text| serde_json::from_value(text.into()))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::experiment::sweep::SweepMethod;
-    use crate::settings::sections::{FailOn, TrainingFailOn};
-    use crate::settings::signal::Signal;
-
-    #[test]
-    fn each_value_has_its_name_and_help() {
-        let all = [
-            possible_values(SweepMethod::as_str),
-            possible_values(FailOn::as_str),
-            possible_values(TrainingFailOn::as_str),
-            possible_values(Signal::as_str),
-        ];
-        assert_eq!(all.each_ref().map(Vec::len), [5; 4]);
-        assert!(all.iter().flatten().all(|value| value.get_help().is_some()));
-    }
-}

@@ -11,7 +11,6 @@ use super::training;
 use super::watch;
 use crate::command::{EarlyEnd, LimitNames, PreparedRun, StepSource, WatchRequest, session, start};
 use crate::directory::RunDirectory;
-use crate::exit::exit_code;
 use crate::experiment::Experiment;
 use crate::experiment::command::Placeholders;
 use crate::files::layout;
@@ -84,7 +83,6 @@ fn request(
     Ok(WatchRequest {
         command: words.into_iter().map(OsString::from).collect(),
         name: experiment.experiment.name.clone(),
-        results: PathBuf::new(),
         interval: if is_probe { command.every.0.min(PROBE_EVERY) } else { command.every.0 },
         host_memory: experiment.limits.host_memory.map(|limit| limit.0),
         hard_limit: command.hard_limit.map(|limit| limit.0),
@@ -106,11 +104,11 @@ fn request(
         metrics: command.metrics.clone(),
         early_end: mode.stop_after,
         stdout_to_stderr: display.json,
-        own_exit_code: false,
         names: LimitNames::KEYS,
         can_resume: command.resume.is_some(),
         patch: experiment.experiment.patch,
         explain: command.explain && !is_probe,
+        ..WatchRequest::default()
     })
 }
 
@@ -192,7 +190,6 @@ fn run_in(
     display: &Display,
     terminal: Terminal,
 ) -> Result<(RunOutcome, u8), Failure> {
-    let program = invocation::program();
     let watched = session::run_in(begun, request, &|text| watch::info(terminal, text));
     let watched = watched.map_err(watch::failure)?;
     let (outcome, message) = (watched.records.summary.outcome, watched.records.summary.message.clone());
@@ -201,31 +198,15 @@ fn run_in(
     if watched.within_line {
         terminal.end_line();
     }
-    let as_requested = watched.ended_early;
-    let ending = Ending::new(outcome, message);
-    let code = if as_requested { 0 } else { ending.exit_code() };
-    let outcome = RunOutcome { ending, run };
+    let outcome = RunOutcome { ending: Ending::new(outcome, message), run };
     let run = &outcome.run;
-    training::report_outcome(&outcome, as_requested, display, terminal);
+    let code = training::report_end(&outcome, reported, watched.ended_early, display, terminal);
     let grows = run.verdict().is_some_and(|verdict| verdict.verdict >= VerdictWord::Suspect);
     if let Some(explanation) = run.explanation() {
         terminal.info(&format!("explanation: {}", explanation.message));
     } else if grows && !request.explain && request.runs_python() {
         terminal.info(&format!("which line adds to it: {}", request.names.explain));
     }
-    let code = match reported {
-        Ok(_) => {
-            if !terminal.events {
-                terminal.info(&format!("report: {}", run.path.join(layout::REPORT).display()));
-            }
-            code
-        }
-        Err(error) => {
-            terminal
-                .error(&format!("cannot write the report: {error}; `{program} export --to report` writes it again"));
-            if code == 0 { exit_code(crate::results::format::Outcome::Failed) } else { code }
-        }
-    };
     Ok((outcome, code))
 }
 

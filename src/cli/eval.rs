@@ -46,6 +46,13 @@ pub(super) fn checkpoint_choice(text: &str) -> Result<CheckpointChoice, String> 
     }
 }
 
+/// Sets the device that a run chose, where no override names one: another device gives other numbers.
+pub fn keep_device(experiment: &mut Experiment, overrides: &[String], manifest: &Manifest) {
+    if !overrides.iter().any(|text| overridden_key(text) == "experiment.device") {
+        experiment.experiment.device.clone_from(&manifest.device.chosen);
+    }
+}
+
 /// Plans the experiment of a run for inference with a checkpoint. Returns whether the data is the run's own.
 ///
 /// # Errors
@@ -57,9 +64,7 @@ pub fn plan_inference(
     data: Data,
     terminal: Terminal,
 ) -> Result<(Planned, bool), Failure> {
-    if !overrides.iter().any(|text| overridden_key(text) == "experiment.device") {
-        experiment.experiment.device.clone_from(&manifest.device.chosen);
-    }
+    keep_device(&mut experiment, overrides, manifest);
     // Without training no batch is prefetched, and the checkpoint has all weights.
     experiment.limits.workers = 0;
     experiment.training.initial_weights = None;
@@ -82,10 +87,7 @@ pub fn run(arguments: &EvalArguments) -> Result<u8, Failure> {
     let (opened, task) = planned.open(1)?;
     let (directory, evaluation) =
         evaluate::evaluate(&opened, task, &run, &manifest, &checkpoint, &overrides, same_data)?;
-    match arguments.display.json {
-        true => terminal.json(&evaluation),
-        false => terminal.print(&text(&evaluation, terminal.width())),
-    }
+    terminal.answer(arguments.display.json, &evaluation, || text(&evaluation, terminal.width()));
     terminal.info(&format!("evaluation: {}", directory.display()));
     Ok(0)
 }

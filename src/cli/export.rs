@@ -83,10 +83,7 @@ fn report(run: &Path, arguments: &ExportArguments, terminal: &Terminal) -> Resul
         terminal.info(&format!("damaged: {damage}"));
     }
     let page = run.join(layout::REPORT).display().to_string();
-    match arguments.json {
-        true => terminal.json(&serde_json::json!({ "report": page })),
-        false => terminal.print(&page),
-    }
+    terminal.answer(arguments.json, &serde_json::json!({ "report": page }), || page.clone());
     Ok(0)
 }
 
@@ -96,10 +93,9 @@ fn weights(run: &Path, output: &Path, arguments: &ExportArguments, terminal: &Te
     let experiment = recorded_experiment(run, &[])?.experiment;
     let written = weights::export(run, &manifest, &experiment, &checkpoint, output).map_err(Failure::failed)?;
     let paths: Vec<String> = written.iter().map(|path| path.display().to_string()).collect();
-    match arguments.json {
-        true => terminal.json(&serde_json::json!({ "step": checkpoint.step, "paths": paths })),
-        false => terminal.print(&format!("{}\ncheckpoint after step {}", paths.join("\n"), checkpoint.step)),
-    }
+    terminal.answer(arguments.json, &serde_json::json!({ "step": checkpoint.step, "paths": paths }), || {
+        format!("{}\ncheckpoint after step {}", paths.join("\n"), checkpoint.step)
+    });
     Ok(0)
 }
 

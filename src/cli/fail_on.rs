@@ -61,20 +61,3 @@ pub fn overrides(all: &[FailingVerdict]) -> impl Iterator<Item = String> + use<>
     let memory = memory.map(|on| format!("--fail-on={}", on.as_str()));
     memory.into_iter().chain(training.map(|on| format!("training.fail_on={:?}", on.as_str())))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn options_on_memory_and_on_training_are_independent() {
-        let (growing, diverged) =
-            (FailingVerdict::Memory(FailOn::Growing), FailingVerdict::Training(TrainingFailOn::Diverged));
-        assert_eq!(both(&[growing, diverged]), (Some(FailOn::Growing), Some(TrainingFailOn::Diverged)));
-        assert_eq!(both(&[]), (None, None));
-        let never = both(&[growing, diverged, FailingVerdict::Never]);
-        assert_eq!(never, (Some(FailOn::Never), Some(TrainingFailOn::Never)));
-        let written: Vec<String> = overrides(&[diverged]).collect();
-        assert_eq!(written, ["training.fail_on=\"diverged\""]);
-    }
-}

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use clap::{Args, ValueHint};
 
-use super::eval::checkpoint_choice;
+use super::eval::{checkpoint_choice, keep_device};
 use super::programs::{CommandLineOf, Programs};
 use super::resume::{find_experiment_run, new_run_advice, recorded_experiment};
 use super::terminal::Failure;
@@ -73,9 +73,7 @@ pub fn run(arguments: &ForkArguments) -> Result<u8, Failure> {
     Programs::for_run(&path, &experiment, CommandLineOf::Program).check(arguments.allow_command)?;
     let checkpoint = evaluate::select_checkpoint(&path, &manifest, arguments.checkpoint).map_err(Failure::Failed)?;
     let fork = Fork::new(&manifest, &checkpoint, &overrides).map_err(Failure::failed)?;
-    if !overrides.iter().any(|text| overridden_key(text) == "experiment.device") {
-        experiment.experiment.device.clone_from(&manifest.device.chosen);
-    }
+    keep_device(&mut experiment, &overrides, &manifest);
     arguments.data.prepare(&experiment);
     // The checkpoint replaces them.
     experiment.training.initial_weights = None;

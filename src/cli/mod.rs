@@ -418,11 +418,4 @@ mod tests {
     fn the_command_line_is_consistent() {
         CommandLine::command().debug_assert();
     }
-
-    #[test]
-    fn a_file_without_a_subcommand_is_run() {
-        let line = CommandLine::try_parse_from(["xrun", "experiments/stage2.toml", "-s", "limits.workers=0"]).unwrap();
-        assert!(line.command.is_none());
-        assert_eq!(line.run.overrides.all(), ["limits.workers=0"]);
-    }
 }

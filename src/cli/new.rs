@@ -109,23 +109,3 @@ fn pipelines() -> String {
     }
     text
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn every_committed_experiment_that_needs_no_other_file_is_an_example() {
-        let directory = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments");
-        let paths = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
-        let is_whole = |path: &std::path::PathBuf| {
-            path.extension().is_some_and(|end| end == "toml")
-                && !std::fs::read_to_string(path).unwrap().contains("\nextends = ")
-        };
-        let mut names: Vec<String> =
-            paths.filter(is_whole).map(|path| path.file_stem().unwrap().to_str().unwrap().to_owned()).collect();
-        names.sort();
-        names.retain(|name| name != "command");
-        assert_eq!(EXAMPLES.iter().map(|(name, _)| *name).collect::<Vec<_>>(), names);
-    }
-}

@@ -24,21 +24,18 @@ pub fn run(arguments: &PlanArguments, terminal: &Terminal) -> Result<u8, Failure
     }
     let (planned, forecast, parameters) = match forecast_of(arguments, &overrides, terminal)? {
         Ok(planned) => planned,
-        Err(error @ ProbeError::TooSlow { .. }) => {
-            let message = format!("no forecast: {error}; whether the experiment fits is unknown");
-            match arguments.json {
-                true => terminal.json(&serde_json::json!({ "fits": null, "sentence": message })),
-                false => terminal.print(&message),
-            }
-            return Ok(exit_code(Outcome::TimeLimit));
-        }
         Err(error) => {
-            let message = error.to_string();
-            match arguments.json {
-                true => terminal.json(&serde_json::json!({ "fits": false, "sentence": message })),
-                false => terminal.print(&format!("does not fit: {message}")),
-            }
-            return Ok(EXIT_DOES_NOT_FIT);
+            let (fits, code, message) = match error {
+                ProbeError::TooSlow { .. } => {
+                    let message = format!("no forecast: {error}; whether the experiment fits is unknown");
+                    (None, exit_code(Outcome::TimeLimit), message)
+                }
+                error => (Some(false), EXIT_DOES_NOT_FIT, error.to_string()),
+            };
+            let prefix = if fits.is_some() { "does not fit: " } else { "" };
+            let answer = serde_json::json!({ "fits": fits, "sentence": message });
+            terminal.answer(arguments.json, &answer, || format!("{prefix}{message}"));
+            return Ok(code);
         }
     };
     if arguments.lock {

@@ -6,7 +6,6 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 
 use super::Progress;
 use super::terminal::{self, Terminal};
-use crate::files::layout;
 use crate::plan::Plan;
 use crate::report::formatting::number;
 use crate::results::format::MemoryLine;
@@ -185,10 +184,7 @@ impl Observer for TextProgress {
                 let [heap, rss, device] = memory.map(memory_texts).unwrap_or_default();
                 let fields = [
                     format!("epoch {epoch}/{}", self.epochs),
-                    match self.bar.is_some() {
-                        true => short_loss_text(&self.losses, report.kind),
-                        false => loss_text(&self.losses, report.kind),
-                    },
+                    loss_text(&self.losses, report.kind),
                     rss,
                     suspect_text(suspects),
                     format!("{STEP}{step}/{}", self.steps),
@@ -215,8 +211,7 @@ impl Observer for TextProgress {
             Event::BatchValidated { step, done, all, left } => self.batch_validated(step, done, all, left),
             Event::Validated { step, metrics } => {
                 let fields = metric_fields(metrics, &self.metrics, self.best_by.as_deref());
-                let width = if self.terminal.verbose { usize::MAX } else { terminal::stderr_width() };
-                self.line(&validation_line(step, &fields, width));
+                self.line(&format!("step {step}: validation · {}", fields.join(" · ")));
             }
             Event::Saved { step, best } => {
                 if self.terminal.verbose {
@@ -290,35 +285,6 @@ fn loss_text(losses: &[KindLoss], kind: &str) -> String {
             current.map_or_else(String::new, |loss| format!("loss {}", with_kind(loss)))
         }
     }
-}
-
-/// Moving average of the loss without the names of the kinds: `loss 1.72, 0.028`.
-fn short_loss_text(losses: &[KindLoss], kind: &str) -> String {
-    let shown = losses.iter().filter(|loss| losses.len() <= KINDS_SHOWN_MAX || loss.kind == kind);
-    let values: Vec<String> = shown.map(|loss| three_digits(loss.last)).collect();
-    format!("loss {}", values.join(", "))
-}
-
-/// Value with three significant digits, at most three of them after the point.
-fn three_digits(value: f64) -> String {
-    let decimals = (2 - value.abs().max(1e-3).log10().floor() as i32).clamp(0, 3) as usize;
-    format!("{value:.decimals$}")
-}
-
-/// Line of a validation: `step 8: validation · map50 0.4974 · map 0.2500`. If it is wider than the terminal, it has only the
-/// first fields, which are the most important.
-fn validation_line(step: u64, fields: &[String], width: usize) -> String {
-    let prefix = format!("step {step}: validation · ");
-    let all = fields.join(" · ");
-    if fields.len() < 2 || prefix.chars().count() + all.chars().count() <= width {
-        return prefix + &all;
-    }
-    // The width of the number is reserved for the largest number of omitted fields.
-    let suffix = |omitted: usize| format!(" (+{omitted} in {})", layout::METRICS);
-    let reserved = prefix.chars().count() + suffix(fields.len()).chars().count();
-    let shown = join_fitting(fields, width.saturating_sub(reserved));
-    let omitted = fields.len() - shown.split(" · ").count();
-    prefix + &shown + &suffix(omitted)
 }
 
 /// Fields of a validation such as `map50 0.4974`. Metrics of one family share a field: `perplexity full 1.01, 8 bit 1.01`.
@@ -453,26 +419,6 @@ mod tests {
     }
 
     #[test]
-    fn epoch_loss_and_rss_fit_into_narrow_terminals() {
-        let mut losses = Vec::new();
-        loss::add(&mut losses, "detection", 1.7241, 5.0);
-        loss::add(&mut losses, "triplet", 0.0282, 5.0);
-        let fields = [
-            "epoch 30/50",
-            &short_loss_text(&losses, "triplet"),
-            "RSS 612.9 MiB",
-            "step 358/600",
-            "heap 204.3 MiB",
-            "51.3 steps/s overall",
-        ]
-        .map(str::to_owned);
-        let shown = |columns: usize| join_fitting(&fields, message_width(columns));
-        assert_eq!(shown(62), "epoch 30/50 · loss 1.72, 0.028 · RSS 612.9 MiB");
-        assert_eq!(shown(80), "epoch 30/50 · loss 1.72, 0.028 · RSS 612.9 MiB · step 358/600");
-        assert_eq!(shown(0), "epoch 30/50");
-    }
-
-    #[test]
     fn the_loss_does_not_jump_from_kind_to_kind() {
         let mut losses = Vec::new();
         loss::add(&mut losses, "detection", 8.0, 5.0);
@@ -496,16 +442,5 @@ mod tests {
         assert_eq!(fields, ["map50 0.5000", "map 0.2500", "unknown 1.0000"]);
         let fields = metric_fields(&detection, fewshot_detection::prepare::METRICS, Some("map"));
         assert_eq!(fields, ["map 0.2500", "map50 0.5000", "unknown 1.0000"]);
-    }
-
-    #[test]
-    fn a_long_validation_line_has_only_the_first_fields() {
-        let fields = ["map50 0.5000", "map 0.2500", "recall 0.1000"].map(str::to_owned);
-        let whole = "step 8: validation · map50 0.5000 · map 0.2500 · recall 0.1000";
-        assert_eq!(validation_line(8, &fields, whole.chars().count()), whole);
-        let shorter = validation_line(8, &fields, whole.chars().count() - 1);
-        assert_eq!(shorter, "step 8: validation · map50 0.5000 (+2 in metrics.jsonl)");
-        assert_eq!(validation_line(8, &fields, 10), shorter, "the first field is always shown");
-        assert_eq!(validation_line(8, &fields[..1], 10), "step 8: validation · map50 0.5000", "nothing is omitted");
     }
 }

@@ -119,10 +119,7 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     let reproduction =
         reproduce::conclude(&original, (&path, &outcome.run), tolerance, &chosen, changes).map_err(Failure::failed)?;
     write::replace_json(&directory.join(layout::REPRODUCTION), &reproduction).map_err(Failure::failed)?;
-    match arguments.display.json {
-        true => terminal.json(&reproduction),
-        false => terminal.print(&report::reproduction::text(&reproduction)),
-    }
+    terminal.answer(arguments.display.json, &reproduction, || report::reproduction::text(&reproduction));
     Ok(reproduction.exit_code)
 }
 

@@ -7,6 +7,7 @@ use std::time::Instant;
 use clap::{Args, ValueHint};
 
 use super::command;
+use super::eval::keep_device;
 use super::programs::{CommandLineOf, Programs};
 use super::terminal::{Failure, Terminal};
 use super::training;
@@ -153,10 +154,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         let planned = Planned::new(experiment, terminal)?;
         return command::resume(directory, &mut point, planned, &overrides, &arguments.display, terminal);
     }
-    if !overrides.iter().any(|text| overridden_key(text) == "experiment.device") {
-        // Another device gives other numbers, so `auto` must not choose again.
-        experiment.experiment.device.clone_from(&point.manifest.device.chosen);
-    }
+    keep_device(&mut experiment, &overrides, &point.manifest);
     if point.manifest.code.lock_digest != build_info::lock_digest() {
         terminal
             .info("the dependencies of this build differ from those with which the run started: numbers may differ");

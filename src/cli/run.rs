@@ -118,10 +118,8 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
 const UNKNOWN_DEVICE: &str = "unknown";
 
 fn describe_plan(plan: &Plan, parameters: u64, device: &str, display: &Display, terminal: Terminal) {
-    match display.json {
-        true => terminal.json(&plan.to_file(parameters)),
-        false => terminal.print(&describe::describe(plan, parameters, device, terminal.width())),
-    }
+    let text = || describe::describe(plan, parameters, device, terminal.width());
+    terminal.answer(display.json, &plan.to_file(parameters), text);
 }
 
 /// Overrides that make a short run of the experiment, whose full length depends on the data.

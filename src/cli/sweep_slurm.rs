@@ -209,8 +209,5 @@ pub fn become_run(
     let program = child::program_path().map_err(Failure::failed)?;
     let mut command = start.command(&program).map_err(Failure::failed)?;
     // By `exec`: Slurm signals some processes of a job, or all.
-    #[cfg(unix)]
-    return Err(Failure::failed(std::os::unix::process::CommandExt::exec(&mut command)));
-    #[cfg(not(unix))]
-    return command.status().map_err(Failure::failed).map(|status| status.code().unwrap_or(1) as u8);
+    Err(Failure::failed(std::os::unix::process::CommandExt::exec(&mut command)))
 }

@@ -48,6 +48,14 @@ impl Terminal {
         self.print(&escape_json(&serde_json::to_string_pretty(value).unwrap_or_default()));
     }
 
+    /// Prints an answer: `value` with `--json`, and the text otherwise.
+    pub fn answer(self, json: bool, value: &impl serde::Serialize, text: impl FnOnce() -> String) {
+        match json {
+            true => self.json(value),
+            false => self.print(&text()),
+        }
+    }
+
     /// Prints a message, except with `--quiet`.
     pub fn info(self, text: &str) {
         if !self.quiet {
@@ -162,7 +170,6 @@ pub fn final_exit_code(code: u8) -> u8 {
     }
 }
 
-#[cfg(unix)]
 fn raise_sigpipe() {
     // SAFETY: the default action runs no code of this program, and all files are written by now.
     unsafe {
@@ -170,9 +177,6 @@ fn raise_sigpipe() {
         libc::raise(libc::SIGPIPE);
     }
 }
-
-#[cfg(not(unix))]
-fn raise_sigpipe() {}
 
 /// Returns true if stderr supports colours.
 pub fn stderr_has_colours() -> bool {

@@ -94,35 +94,44 @@ pub fn train(
     let mut observer = progress::observer(display.progress, terminal);
     let outcome = launch.train(task, stop, &mut *observer);
     drop(observer);
-    let ending = &outcome.ending;
     // Otherwise the directory is that of another process now.
     let reported = directory.check_held().map_err(ReportError::from).and_then(|()| report::write_view(&outcome.run));
-    let as_requested = stops_early && ending.outcome == Outcome::Interrupted && !stop.raised();
+    let as_requested = stops_early && outcome.ending.outcome == Outcome::Interrupted && !stop.raised();
+    let code = report_end(&outcome, reported, as_requested, display, terminal);
+    (outcome, code)
+}
+
+/// Reports the outcome of a run and where its report is; returns the exit code.
+pub fn report_end(
+    outcome: &RunOutcome,
+    reported: Result<Vec<String>, ReportError>,
+    as_requested: bool,
+    display: &Display,
+    terminal: Terminal,
+) -> u8 {
     if let Err(error) = &reported {
         // Before the outcome, whose advice stands last.
         let program = invocation::program();
         terminal.error(&format!("cannot write the report: {error}; `{program} export --to report` writes it again"));
     }
-    report_outcome(&outcome, as_requested, display, terminal);
-    let code = if as_requested { 0 } else { ending.exit_code() };
-    let code = match (reported, code) {
+    report_outcome(outcome, as_requested, display, terminal);
+    match (reported, if as_requested { 0 } else { outcome.ending.exit_code() }) {
         (Err(_), 0) => exit_code(Outcome::Failed),
         (Err(_), code) => code,
         (Ok(damage), code) => {
             // Damage in records of earlier processes.
             damage.iter().for_each(|damage| terminal.info(&format!("damaged: {damage}")));
             if !terminal.events {
-                terminal.info(&format!("report: {}", directory.path.join(layout::REPORT).display()));
+                terminal.info(&format!("report: {}", outcome.run.path.join(layout::REPORT).display()));
             }
             code
         }
-    };
-    (outcome, code)
+    }
 }
 
 /// Reports the outcome of a run, as text or as an event, and on stdout with `--json`. `as_requested` is true for a run that
 /// stopped at the requested step, which is a success.
-pub fn report_outcome(outcome: &RunOutcome, as_requested: bool, display: &Display, terminal: Terminal) {
+fn report_outcome(outcome: &RunOutcome, as_requested: bool, display: &Display, terminal: Terminal) {
     match terminal.events {
         true => emit_outcome(outcome, as_requested, terminal),
         false => ending::print(outcome, as_requested, terminal),

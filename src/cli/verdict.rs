@@ -34,10 +34,7 @@ fn judge_process(process: u32, arguments: &VerdictArguments, terminal: &Terminal
 
 /// Prints a verdict and returns the exit code.
 fn print_verdict(verdict: &Verdict, arguments: &VerdictArguments, terminal: &Terminal) -> u8 {
-    match arguments.json {
-        true => terminal.json(verdict),
-        false => terminal.print(&text(verdict, terminal.width())),
-    }
+    terminal.answer(arguments.json, verdict, || text(verdict, terminal.width()));
     let on_memory = fail_on::both(&arguments.fail_on).0.unwrap_or_default();
     let unreadable = verdict.not_judged.iter().find(|one| one.unreadable_memory && on_memory != FailOn::Never);
     if let Some(UnjudgedColumn { column, reason, .. }) = unreadable {

@@ -1,6 +1,5 @@
 //! `xrun watch -- COMMAND`: run any command, record its memory and judge whether it grows.
 
-use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -181,19 +180,12 @@ fn request(arguments: &WatchArguments) -> Result<WatchRequest, Failure> {
         time_limit: arguments.time_limit.map(|limit| limit.0),
         fail_on: fail_on::both(&arguments.fail_on).0.unwrap_or_default(),
         training_fail_on: fail_on::both(&arguments.fail_on).1.unwrap_or_default(),
-        environment: BTreeMap::new(),
-        working_directory: None,
-        checkpoint: None,
-        metrics: BTreeMap::new(),
-        early_end: None,
-        stdout_to_stderr: false,
         own_exit_code: true,
         names: LimitNames::OPTIONS,
-        can_resume: false,
-        secrets: Vec::new(),
         patch: patch(arguments)?,
         explain: arguments.explain,
         steps,
+        ..WatchRequest::default()
     })
 }
 

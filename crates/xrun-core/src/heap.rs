@@ -177,7 +177,6 @@ unsafe impl GlobalAlloc for CountingAllocator {
 
 /// Makes an allocation failure end the process with `exit_code` and `message` on stderr, in place of Rust's bare SIGABRT.
 /// Fallible allocations are unaffected. Does nothing where SIGABRT already has a handler.
-#[cfg(unix)]
 pub fn exit_on_allocation_failure(exit_code: u8, message: &'static str) {
     if ON_FAILURE.set((exit_code, message)).is_err() {
         return;
@@ -193,14 +192,9 @@ pub fn exit_on_allocation_failure(exit_code: u8, message: &'static str) {
     }
 }
 
-#[cfg(not(unix))]
-pub fn exit_on_allocation_failure(_: u8, _: &'static str) {}
-
-#[cfg(unix)]
 static ON_FAILURE: std::sync::OnceLock<(u8, &'static str)> = std::sync::OnceLock::new();
 
 /// Handler of SIGABRT. `abort` raises the signal in the calling thread, so the thread's flag tells the cause.
-#[cfg(unix)]
 extern "C" fn aborted(signal: libc::c_int) {
     if let Some((exit_code, message)) = ON_FAILURE.get().filter(|_| ALLOCATION_FAILED.get()) {
         // SAFETY: the message is static. Lines of results are written whole, or cut by the next reader.

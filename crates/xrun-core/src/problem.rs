@@ -236,35 +236,3 @@ pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) ->
         .max_by(|a, b| a.0.total_cmp(&b.0))
         .map(|(_, candidate)| candidate)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn lines_and_columns_count_from_one() {
-        let source = Arc::new(Source::new("a.toml", "a = 1\nè = 2\n"));
-        let location = Location { source: source.clone(), span: 11..12 };
-        assert_eq!(location.line_and_column(), (2, 5));
-        let past_the_end = Location { source, span: 999..1000 };
-        assert_eq!(past_the_end.line_and_column(), (3, 1));
-    }
-
-    #[test]
-    fn only_similar_names_are_suggested() {
-        let names = ["workers", "prefetch", "frame_cache"];
-        assert_eq!(nearest("worker", names), Some("workers"));
-        assert_eq!(nearest("frame-cahce", names), Some("frame_cache"));
-        assert_eq!(nearest("colour", names), None);
-    }
-
-    #[test]
-    fn the_number_of_problems_is_bounded() {
-        let mut problems = Problems::default();
-        for number in 0..1_000 {
-            problems.add(Problem::new(format!("key{number}"), "unknown key"));
-        }
-        assert_eq!(problems.iter().count(), PROBLEMS_MAX);
-        assert_eq!(problems.left_out, 900);
-    }
-}

@@ -75,39 +75,3 @@ pub fn without_jumps(points: Vec<f64>) -> Vec<f64> {
     });
     without.collect()
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::window_minima::window_minima;
-
-    /// Onset as a fraction of a run, of which the warm-up is a tenth.
-    fn found(value: impl Fn(f64) -> f64) -> f64 {
-        let minima = window_minima((0..1280u64).map(|step| (step, value(step as f64 / 1280.0))), 0);
-        onset(&minima) as f64 / 1280.0
-    }
-
-    #[test]
-    fn the_onset_is_where_the_rise_begins_and_0_for_a_line() {
-        assert_eq!(found(|at| 3.0 * at), 0.0);
-        for onset in [0.2, 0.45, 0.7] {
-            let late = found(|at| 100.0 * (at - onset).max(0.0));
-            assert!((late - onset).abs() < 0.05, "{late}, truly {onset}");
-        }
-    }
-
-    #[test]
-    fn neither_a_warm_up_nor_a_jump_nor_teeth_hide_the_onset() {
-        let warm = |at: f64| 300.0 * (1.0 - (-at / 0.06).exp());
-        let teeth = |at: f64| 50.0 * (at * 17.0).fract();
-        let late = found(|at| warm(at) + teeth(at) + 400.0 * (at - 0.5).max(0.0));
-        assert!((late - 0.5).abs() < 0.1, "{late}");
-        let late = found(|at| if at > 0.3 { 80.0 } else { 0.0 } + 400.0 * (at - 0.5).max(0.0));
-        assert!((late - 0.5).abs() < 0.1, "{late}");
-    }
-
-    #[test]
-    fn stairs_begin_at_the_first_sample() {
-        assert_eq!(found(|at| (at * 9.0).floor()), 0.0);
-    }
-}

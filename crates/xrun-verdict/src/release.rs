@@ -80,35 +80,3 @@ fn after(minima: &WindowMinima, fall: &Fall) -> Option<WindowMinima> {
     let enough = part.values.len() >= (count / PART).max(WINDOWS_NEEDED);
     enough.then(|| WindowMinima { first, warm_up: 0, warming: Vec::new(), ..part })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::judge::BYTES;
-    use crate::window_minima::window_minima;
-
-    const MIB: f64 = 1024.0 * 1024.0;
-
-    fn first(value: impl Fn(u64) -> f64) -> u64 {
-        let minima = window_minima((0..1280u64).map(|step| (step, value(step) * MIB)), 0);
-        after_release(&minima, BYTES).map_or(0, |part| part.first)
-    }
-
-    #[test]
-    fn a_series_is_judged_from_its_last_release_on() {
-        assert!((480..=520).contains(&first(|step| if step < 500 { 900.0 } else { 300.0 + step as f64 / 10.0 })));
-        let twice = first(|step| match step {
-            0..300 => 900.0,
-            300..700 => 700.0,
-            _ => 300.0,
-        });
-        assert!((680..=720).contains(&twice), "{twice}");
-    }
-
-    #[test]
-    fn neither_a_tooth_nor_a_late_release_begins_anew() {
-        assert_eq!(first(|step| 300.0 + (step % 500) as f64), 0);
-        assert_eq!(first(|step| if step < 1100 { 900.0 } else { 300.0 }), 0);
-        assert_eq!(first(|_| 900.0), 0);
-    }
-}

@@ -97,33 +97,3 @@ pub fn is_flat_at_end(steps: &[f64], values: &[f64], slope: f64, longest_plateau
         end.growth < 0.4 * expected && expected - end.growth > 3.0 * end.error && values.len() > longest_plateau + 1
     })
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn steps(count: usize) -> Vec<f64> {
-        (0..count).map(|at| at as f64).collect()
-    }
-
-    #[test]
-    fn a_profile_distinguishes_one_jump_stairs_and_a_line() {
-        let profile = |value: &dyn Fn(usize) -> f64| RiseProfile::of(&(0..60).map(value).collect::<Vec<_>>());
-        let jump = profile(&|at| if at < 30 { 0.0 } else { 100.0 }).unwrap();
-        assert_eq!((jump.moves(), jump.largest_move()), (1, 9));
-        let stairs = profile(&|at| (at / 12) as f64).unwrap();
-        assert_eq!((stairs.moves(), stairs.longest_plateau()), (4, 12));
-        assert_eq!(profile(&|at| at as f64).unwrap().moves(), 9);
-        assert_eq!(profile(&|_| 7.0), None);
-        assert_eq!(profile(&|at| -(at as f64)), None);
-    }
-
-    #[test]
-    fn a_series_that_stopped_is_flat_at_its_end_and_one_in_stairs_is_not() {
-        let full: Vec<f64> = steps(60).iter().map(|x| x.min(50.0)).collect();
-        assert!(is_flat_at_end(&steps(60), &full, 1.0, 1));
-        assert!(!is_flat_at_end(&steps(60), &steps(60), 1.0, 1));
-        let stairs: Vec<f64> = steps(60).iter().map(|x| (x / 15.0).floor() * 15.0).collect();
-        assert!(!is_flat_at_end(&steps(60), &stairs, 1.0, 15));
-    }
-}

@@ -274,15 +274,6 @@ mod tests {
     }
 
     #[test]
-    fn a_sawtooth_has_flat_minima_where_windows_are_longer_than_its_period() {
-        let mut found = minima((1..=400u64).map(|step| (step, 100.0 + (step % 10) as f64)));
-        while found.length < 16 {
-            found = found.coarser();
-        }
-        assert!(found.values.len() >= 20 && found.values.iter().all(|value| *value == 100.0), "{found:?}");
-    }
-
-    #[test]
     fn the_warm_up_is_the_first_tenth_or_until_the_run_has_settled() {
         let rising = || (0..100u64).map(|step| (step, step as f64));
         let found = minima(rising());
@@ -306,12 +297,6 @@ mod tests {
         let (early, late) = (from(0), from(1_000_001));
         assert_eq!(early.values, late.values);
         assert!(early.steps.iter().zip(&late.steps).all(|(a, b)| b - a == 1_000_001.0));
-    }
-
-    #[test]
-    fn each_sparse_sample_has_its_own_window() {
-        let found = minima((0..60u64).map(|at| (at * 500, at as f64)));
-        assert_eq!((found.values.len(), found.values[0]), (54, 6.0));
     }
 
     proptest! {

@@ -1,5 +1,4 @@
 //! `xrun watch`: runs, samples and limits a command of others, and writes the records of a run.
 
 pub mod command;
-#[cfg(unix)]
 mod explain;

@@ -128,14 +128,6 @@ mod tests {
     const CAP: Cap = Cap { items: 2, bytes: 100 };
 
     #[test]
-    fn the_ledger_has_the_declared_name_cap_and_policy() {
-        let ledger = Ledger::default();
-        let _registration = Buffer::new("queue", Policy::Block, CAP).key("limits.queue").register(&ledger);
-        let snapshot = &ledger.read()[0];
-        assert_eq!((snapshot.name, snapshot.policy, snapshot.cap), ("queue", Policy::Block, CAP));
-    }
-
-    #[test]
     #[should_panic(expected = "lines")]
     fn a_container_of_another_policy_than_declared_panics() {
         CappedList::<f64>::new(&Ledger::default(), &Buffer::new("lines", Policy::Evict, CAP));

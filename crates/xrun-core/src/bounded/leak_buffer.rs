@@ -59,21 +59,3 @@ impl<T> LeakBuffer<T> {
         });
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_leak_is_registered_and_filled_only_when_it_is_on() {
-        let ledger = Ledger::default();
-        let mut off = LeakBuffer::new(false, &leak("leak_off"), &ledger);
-        off.keep(|| -> (u8, u64) { unreachable!() });
-        let mut on = LeakBuffer::new(true, &leak("leak_on"), &ledger);
-        on.keep(|| (1u8, 10));
-        on.keep(|| (2u8, 10));
-        let snapshots = ledger.read();
-        assert_eq!(snapshots.len(), 1);
-        assert_eq!((snapshots[0].name, snapshots[0].items, snapshots[0].bytes), ("leak_on", 2, 20));
-    }
-}

@@ -19,15 +19,9 @@ fn configured() -> Option<PathBuf> {
         .or_else(|| variable("HOME").map(|directory| directory.join(".cache/xrun")))
 }
 
-#[cfg(unix)]
 fn fallback() -> PathBuf {
     // SAFETY: `geteuid` takes no arguments and cannot fail.
     std::env::temp_dir().join(format!("xrun-{}", unsafe { libc::geteuid() }))
-}
-
-#[cfg(not(unix))]
-fn fallback() -> PathBuf {
-    std::env::temp_dir().join("xrun")
 }
 
 /// Creates a directory of the cache if it is missing. A cache in the temporary directory must belong to the user.
@@ -66,7 +60,6 @@ fn create_all(directory: &Path) -> io::Result<()> {
 }
 
 /// Creates a directory for the user alone, or checks that an existing one is.
-#[cfg(unix)]
 fn create_private(directory: &Path) -> io::Result<()> {
     use std::os::unix::fs::{DirBuilderExt, MetadataExt};
     match std::fs::DirBuilder::new().mode(0o700).create(directory) {
@@ -81,11 +74,6 @@ fn create_private(directory: &Path) -> io::Result<()> {
         let message = format!("{} must be a directory that only this user can write to", directory.display());
         io::Error::new(io::ErrorKind::PermissionDenied, message)
     })
-}
-
-#[cfg(not(unix))]
-fn create_private(directory: &Path) -> io::Result<()> {
-    std::fs::create_dir_all(directory)
 }
 
 /// Extension of the file with the digest of a cached file.

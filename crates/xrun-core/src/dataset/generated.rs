@@ -271,7 +271,6 @@ fn prefix(name: &str) -> String {
 }
 
 /// Builder of temporary directories with the permissions of the user's umask, so that a cache can be shared.
-#[cfg(unix)]
 fn temporary(prefix: &str) -> tempfile::Builder<'_, 'static> {
     use std::os::unix::fs::PermissionsExt;
     let mut builder = tempfile::Builder::new();
@@ -279,51 +278,9 @@ fn temporary(prefix: &str) -> tempfile::Builder<'_, 'static> {
     builder
 }
 
-#[cfg(not(unix))]
-fn temporary(prefix: &str) -> tempfile::Builder<'_, 'static> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(prefix);
-    builder
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::dataset::digest::digest as digest_of;
-
-    #[test]
-    fn every_flipped_bit_of_a_file_or_its_digest_is_detected() {
-        let cache = tempfile::tempdir().unwrap();
-        let place = cache.path().join("texts-1.json");
-        let make = |path: &Path| write::replace(path, b"[1]").map_err(|error| not_made(path, &error.source));
-        assert_eq!(digest(&place).unwrap(), None);
-        assert_eq!(file(&place, make).unwrap(), digest_of(b"[1]"));
-        let cached = || file::<DataError>(&place, |_| panic!("the file exists"));
-        assert_eq!(cached().unwrap(), digest_of(b"[1]"));
-        assert_eq!(digest(&place).unwrap(), Some(digest_of(b"[1]")));
-        let names = || std::fs::read_dir(cache.path()).unwrap().count();
-        assert_eq!(names(), 3, "the file, its digest, the lock");
-        for path in [&place, &sums_of(&place)] {
-            let whole = std::fs::read(path).unwrap();
-            for bit in 0..whole.len() * 8 {
-                let mut bytes = whole.clone();
-                bytes[bit / 8] ^= 1 << (bit % 8);
-                write::replace(path, &bytes).unwrap();
-                let error = digest(&place).unwrap_err();
-                assert!(matches!(&error, DataError::File { path, .. } if Path::new(path) == place), "{error:?}");
-            }
-            std::fs::remove_file(path).unwrap();
-            match path == &place {
-                true => assert_eq!(digest(&place).unwrap(), None),
-                false => assert!(cached().is_err() && digest(&place).is_err(), "the digest is missing"),
-            }
-            write::replace(path, &whole).unwrap();
-            assert!(digest(&place).unwrap().is_some());
-        }
-        // The advice of the message.
-        std::fs::remove_file(&place).unwrap();
-        assert_eq!(file(&place, make).unwrap(), digest_of(b"[1]"));
-    }
 
     #[test]
     fn an_interrupted_file_does_not_appear_and_old_files_are_removed() {

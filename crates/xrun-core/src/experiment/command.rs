@@ -268,23 +268,6 @@ fn unused(command: &Command, section: &str, experiment: &Experiment, problems: &
 mod tests {
     use super::*;
 
-    #[test]
-    fn single_braces_are_placeholders_and_double_ones_literal() {
-        assert_eq!(
-            parts("a{b.c}d{{e}}").unwrap(),
-            [
-                Part::Text("a"),
-                Part::Name("b.c"),
-                Part::Text("d"),
-                Part::Text("{"),
-                Part::Text("e"),
-                Part::Text("}"),
-                Part::Text("")
-            ]
-        );
-        assert!(parts("a{b").is_err() && parts("a}b").is_err());
-    }
-
     fn experiment(text: &str) -> Experiment {
         toml::from_str(text).unwrap()
     }
@@ -304,23 +287,6 @@ mod tests {
         assert_eq!(filled("{limits.host_memory} {training.time_limit}"), "2147483648 90");
         assert_eq!(filled("{checkpoint}"), "/results/a/1/last.pt");
         assert_eq!(filled("{{\"seed\": {experiment.seed}}}"), "{\"seed\": 0}");
-    }
-
-    #[test]
-    fn an_unknown_placeholder_is_an_error_with_help() {
-        let text = "[pipeline.command]\n[pipeline.command.values]\nrate = 1e-4\n";
-        let wrong = ["{values.rat}", "{training.max_steps}", "{cleanup.actions}", "{checkpoint}", "{quite different}"];
-        let messages = wrong.map(|argument| {
-            let (message, help) = filled(text, argument).unwrap_err();
-            format!("{message}: {help}")
-        });
-        insta::assert_snapshot!(messages.join("\n"), @r###"
-        unknown placeholder `{values.rat}`: did you mean `{values.rate}`?
-        `{training.max_steps}` has no value: set `training.max_steps`, or remove the argument
-        `{cleanup.actions}` is a table or array, expected a single value: name one of its keys
-        `{checkpoint}` has no value: set the path: `checkpoint = "{run}/…"`
-        unknown placeholder `{quite different}`: expected a key of the experiment, `{run}`, or a key of `values` (values.rate); `{{` is a literal brace
-        "###);
     }
 
     fn problems(text: &str) -> Vec<String> {

@@ -72,15 +72,3 @@ pub fn all_keys() -> Vec<String> {
     collect(schema::shared(), "", &mut keys);
     keys
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_bare_name_is_completed_to_dotted_keys() {
-        assert_eq!(dotted_keys("epochs"), ["training.epochs"]);
-        assert_eq!(dotted_keys("learning-rate"), ["optimizer.adamw.learning_rate", "optimizer.sgd.learning_rate"]);
-        assert_eq!(dotted_keys("nothing-like-it"), [""; 0]);
-    }
-}

@@ -4,6 +4,7 @@
 
 use std::fs::{File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -12,7 +13,7 @@ use std::time::{Duration, Instant};
 /// # Errors
 /// It is missing, cannot be opened, or is a directory, pipe, socket or device.
 pub fn open(path: &Path) -> io::Result<File> {
-    regular(nonblocking(OpenOptions::new().read(true)).open(path)?)
+    regular(OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?)
 }
 
 /// Opens a regular file with `options`, which may create it. Follows no symlink, and never blocks.
@@ -23,7 +24,7 @@ pub fn open_own(path: &Path, options: &mut OpenOptions) -> io::Result<File> {
     if std::fs::symlink_metadata(path).is_ok_and(|found| found.is_symlink()) {
         return Err(io::Error::other("is a symlink; xrun does not write through symlinks"));
     }
-    regular(nonblocking_nofollow(options).open(path)?)
+    regular(options.custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW).open(path)?)
 }
 
 /// Reads a regular file.
@@ -75,15 +76,8 @@ const LOCK_TIMEOUT: Duration = Duration::from_secs(30);
 const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Returns true if both are the same file, under whatever names.
-#[cfg(unix)]
 pub fn is_same(a: &Metadata, b: &Metadata) -> bool {
-    use std::os::unix::fs::MetadataExt;
     (a.dev(), a.ino()) == (b.dev(), b.ino())
-}
-
-#[cfg(not(unix))]
-pub fn is_same(_: &Metadata, _: &Metadata) -> bool {
-    true
 }
 
 fn regular(file: File) -> io::Result<File> {
@@ -91,28 +85,6 @@ fn regular(file: File) -> io::Result<File> {
         true => Ok(file),
         false => Err(io::Error::other("is not a regular file")),
     }
-}
-
-#[cfg(unix)]
-fn nonblocking(options: &mut OpenOptions) -> &mut OpenOptions {
-    use std::os::unix::fs::OpenOptionsExt;
-    options.custom_flags(libc::O_NONBLOCK)
-}
-
-#[cfg(unix)]
-fn nonblocking_nofollow(options: &mut OpenOptions) -> &mut OpenOptions {
-    use std::os::unix::fs::OpenOptionsExt;
-    options.custom_flags(libc::O_NONBLOCK | libc::O_NOFOLLOW)
-}
-
-#[cfg(not(unix))]
-fn nonblocking(options: &mut OpenOptions) -> &mut OpenOptions {
-    options
-}
-
-#[cfg(not(unix))]
-fn nonblocking_nofollow(options: &mut OpenOptions) -> &mut OpenOptions {
-    options
 }
 
 #[cfg(all(test, unix))]

@@ -4,6 +4,7 @@
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use super::file;
@@ -29,8 +30,7 @@ impl Scratch {
         remove_rests(parent, prefix);
         for _ in 0..ATTEMPTS {
             let mut builder = tempfile::Builder::new();
-            #[cfg(unix)]
-            builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o700));
+            builder.permissions(PermissionsExt::from_mode(0o700));
             let path = builder.prefix(prefix).tempdir_in(parent)?.keep();
             let lock = file::open_own(&path.join(LOCK), OpenOptions::new().append(true).create_new(true))?;
             if is_kept(&lock)? {
@@ -58,19 +58,8 @@ pub(super) fn is_kept(new: &File) -> io::Result<bool> {
     match new.try_lock() {
         Err(TryLockError::WouldBlock) => Ok(false),
         // On a file system without locks nothing is ever taken for a rest.
-        _ => is_linked(new),
+        _ => Ok(new.metadata()?.nlink() > 0),
     }
-}
-
-#[cfg(unix)]
-fn is_linked(file: &File) -> io::Result<bool> {
-    use std::os::unix::fs::MetadataExt;
-    Ok(file.metadata()?.nlink() > 0)
-}
-
-#[cfg(not(unix))]
-fn is_linked(_: &File) -> io::Result<bool> {
-    Ok(true)
 }
 
 fn remove_rests(parent: &Path, prefix: &str) {

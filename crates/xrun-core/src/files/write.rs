@@ -258,18 +258,10 @@ impl Replacement {
 pub const WRITING: &str = ".writing-";
 
 /// Builder of temporary files with the permissions of the user's umask, in place of 0600.
-#[cfg(unix)]
 fn temporary() -> tempfile::Builder<'static, 'static> {
     use std::os::unix::fs::PermissionsExt;
     let mut builder = tempfile::Builder::new();
     builder.prefix(WRITING).permissions(std::fs::Permissions::from_mode(0o666));
-    builder
-}
-
-#[cfg(not(unix))]
-fn temporary() -> tempfile::Builder<'static, 'static> {
-    let mut builder = tempfile::Builder::new();
-    builder.prefix(WRITING);
     builder
 }
 

@@ -3,19 +3,6 @@
 use super::*;
 
 #[test]
-#[cfg(unix)]
-fn a_symlink_in_place_of_a_directory_is_an_error() {
-    let root = tempfile::tempdir().unwrap();
-    let (directory, elsewhere) = (root.path().join("predictions"), root.path().join("elsewhere"));
-    create_directory(&directory).unwrap();
-    create_directory(&directory).unwrap();
-    std::fs::remove_dir(&directory).unwrap();
-    std::fs::create_dir(&elsewhere).unwrap();
-    std::os::unix::fs::symlink(&elsewhere, &directory).unwrap();
-    assert_eq!(create_directory(&directory).unwrap_err().source.kind(), io::ErrorKind::NotADirectory);
-}
-
-#[test]
 fn a_file_is_replaced_without_leftovers() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("summary.json");
@@ -23,17 +10,6 @@ fn a_file_is_replaced_without_leftovers() {
     replace(&path, b"new").unwrap();
     assert_eq!(std::fs::read(&path).unwrap(), b"new");
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 1);
-}
-
-#[test]
-fn appending_continues_after_the_last_complete_line() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("metrics.jsonl");
-    replace(&path, b"{\"step\":1}\n{\"st").unwrap();
-    let mut writer = LineWriter::open(&Ledger::default(), &lines("metrics_lines", 4), &path).unwrap();
-    writer.line("{\"step\":2}".into()).unwrap();
-    writer.flush().unwrap();
-    assert_eq!(std::fs::read_to_string(&path).unwrap(), "{\"step\":1}\n{\"step\":2}\n");
 }
 
 /// Writer with space for a few bytes, which takes at most three at a time.
@@ -132,60 +108,6 @@ fn a_replacement_takes_effect_when_it_is_finished() {
 }
 
 #[test]
-fn an_error_names_the_file_and_not_the_temporary_one() {
-    let error = replace(Path::new("/no/such/directory/summary.json"), b"").unwrap_err();
-    assert_eq!(error.path, Path::new("/no/such/directory/summary.json"));
-    assert!(!error.to_string().contains(WRITING), "{error}");
-}
-
-#[test]
-fn writing_to_a_removed_file_is_an_error() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("run/metrics.jsonl");
-    std::fs::create_dir(directory.path().join("run")).unwrap();
-    let mut writer = LineWriter::open(&Ledger::default(), &lines("metrics_lines", 4), &path).unwrap();
-    writer.line("1".into()).unwrap();
-    writer.sync().unwrap();
-    std::fs::remove_dir_all(directory.path().join("run")).unwrap();
-    assert_eq!(change(&writer.sync()), Some(FileChange::Removed));
-    writer.line("2".into()).unwrap();
-    assert_eq!(change(&writer.flush()), Some(FileChange::Removed));
-}
-
-fn change(written: &Result<(), WriteError>) -> Option<FileChange> {
-    let error = written.as_ref().unwrap_err();
-    assert!(error.is_change());
-    error.source.get_ref()?.downcast_ref().copied()
-}
-
-#[test]
-#[cfg(unix)]
-fn writing_to_a_file_that_another_program_changed_is_an_error() {
-    let directory = tempfile::tempdir().unwrap();
-    let at = |name: &str| directory.path().join(name);
-    let written = |name: &str| {
-        let mut writer = LineWriter::open(&Ledger::default(), &lines("metrics_lines", 4), &at(name)).unwrap();
-        writer.line("1".into()).unwrap();
-        writer.sync().unwrap();
-        writer
-    };
-    let mut writer = written("replaced");
-    replace(&at("replaced"), b"1\n").unwrap();
-    assert_eq!(change(&writer.sync()), Some(FileChange::Replaced), "with the same bytes");
-    let mut writer = written("linked");
-    std::fs::rename(at("linked"), at("elsewhere")).unwrap();
-    std::os::unix::fs::symlink("elsewhere", at("linked")).unwrap();
-    assert_eq!(change(&writer.sync()), Some(FileChange::Replaced));
-    let mut writer = written("cut");
-    OpenOptions::new().write(true).open(at("cut")).unwrap().set_len(0).unwrap();
-    writer.line("2".into()).unwrap();
-    assert_eq!(change(&writer.flush()), Some(FileChange::Resized { found: 2, own: 4 }));
-    let mut writer = written("extended");
-    OpenOptions::new().append(true).open(at("extended")).unwrap().write_all(b"2\n").unwrap();
-    assert_eq!(change(&writer.sync()), Some(FileChange::Resized { found: 4, own: 2 }));
-}
-
-#[test]
 fn the_sum_of_a_writer_is_that_of_its_file() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("metrics.jsonl");
@@ -206,15 +128,4 @@ fn the_sum_of_a_writer_is_that_of_its_file() {
     writer.line("8".into()).unwrap();
     writer.sync().unwrap();
     assert_eq!(sum(&writer), 7);
-}
-
-#[test]
-fn only_temporary_files_are_removed() {
-    let directory = tempfile::tempdir().unwrap();
-    for name in [".writing-abc123", "summary.json"] {
-        replace(&directory.path().join(name), b"{}").unwrap();
-    }
-    remove_unfinished(directory.path()).unwrap();
-    let left: Vec<_> = std::fs::read_dir(directory.path()).unwrap().flatten().map(|entry| entry.file_name()).collect();
-    assert_eq!(left, ["summary.json"]);
 }

@@ -438,25 +438,3 @@ impl Rows for Grid {
         std::iter::once("table".to_owned()).chain(headless).chain(self.misfits.note()).collect()
     }
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_header_is_a_line_of_names_followed_by_values() {
-        let header = |text: &str| {
-            find_header(&FileHead { text: text.into(), length: text.len() as u64 })
-                .map(|header| (header.split, header.skipped, header.names.join("|")))
-        };
-        assert_eq!(header("a,rss\n1,2"), Some((Split::Character(b','), 1, "a|rss".into())));
-        assert_eq!(header("hello\nstep rss\n1 2"), Some((Split::Words, 2, "step|rss".into())));
-        assert_eq!(header("# Elapsed time   Real (MB)\n 1.0   5.0").unwrap().2, "Elapsed time|Real (MB)");
-        assert_eq!(header("| Step | RSS |\n|---|---|\n| 1 | 2 |").unwrap().2, "Step|RSS");
-        for text in
-            ["1,2\n3,4", "usage: 5 KB\nusage: 6 KB", "a b\nc d", "iteration 1: rss 5 MB\niteration 2: rss 6 MB", ""]
-        {
-            assert_eq!(header(text), None, "{text}");
-        }
-    }
-}

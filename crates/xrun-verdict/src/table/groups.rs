@@ -208,44 +208,6 @@ mod tests {
     }
 
     #[test]
-    fn ranks_are_recognised_by_rows_of_the_same_step() {
-        let steps: Vec<i64> = (0..100).flat_map(|step| [step * 10, step * 10]).collect();
-        let mut ranks = Ranks::find(&steps, false).unwrap();
-        assert_eq!(steps.iter().map(|step| ranks.index(*step)).collect::<Vec<_>>()[..4], [0, 1, 0, 1]);
-        assert_eq!(Ranks::find(&(0..100).collect::<Vec<i64>>(), false), None);
-        assert_eq!(Ranks::find(&(0..200).map(|row| row % 100).collect::<Vec<i64>>(), false), None, "two epochs");
-        assert_eq!(Ranks::find(&[1, 2, 2, 3, 4, 4, 5, 6, 6, 7], false), None, "a validation after every second step");
-    }
-
-    #[test]
-    fn a_column_of_few_numbers_identifies_rows_and_one_of_sizes_does_not() {
-        let of = |cells: &[&str]| {
-            let rows: Vec<Row> = cells.iter().map(|cell| row(&["1", cell])).collect();
-            !RowGroups::of(&strings(&["step", "gpu"]), &rows).is_empty()
-        };
-        assert!(of(&["0", "1", "0", "1"]) && of(&["cuda:0", "cuda:1", "cuda:0", "cuda:1"]));
-        assert!(
-            !of(&["10.5", "10.6", "10.5", "10.6"]) && !of(&["1000", "1010", "1020", "1030"]) && !of(&["5000", "5000"])
-        );
-    }
-
-    #[test]
-    fn the_first_column_that_distinguishes_all_groups_labels_them() {
-        let names = strings(&["timestamp", "name", "index", "memory.used [MiB]"]);
-        let mut groups = RowGroups::of(&names, &[row(&["t", "H100", "0", "5"]), row(&["u", "H100", "0", "6"])]);
-        let first = groups.index(&row(&["t", "H100", "0", "5"]));
-        assert_eq!((first, groups.label(0)), (Some(0), None), "a single group has no label");
-        assert_eq!(groups.index(&row(&["t", "H100", "1", "5"])), Some(1));
-        assert_eq!(groups.index(&row(&["u", "H100", "0", "6"])), Some(0));
-        assert_eq!((groups.label(0), groups.label(1)), (Some("GPU 0".into()), Some("GPU 1".into())));
-        let mut groups = RowGroups::of(&strings(&["rank", "host", "rss"]), &[]);
-        for (rank, host) in [("0", "a"), ("1", "a"), ("0", "b")] {
-            groups.index(&row(&[rank, host, "7"]));
-        }
-        assert_eq!(groups.label(2), Some("rank 0, host b".into()));
-    }
-
-    #[test]
     fn the_number_of_groups_is_bounded() {
         let mut groups = RowGroups::of(&strings(&["pid", "rss"]), &[]);
         let numbers: Vec<Option<usize>> = (0..100).map(|pid| groups.index(&row(&[&pid.to_string(), "7"]))).collect();

@@ -184,7 +184,7 @@ fn judge_rows(open: Open<'_>, options: &TableOptions) -> Result<TableVerdict, Ta
     }
     columns.begin_anew(open()?);
     let mut splitter = ProcessSplitter::new(axis, columns.tolerance);
-    let mut verdicts: Vec<(usize, Verdict)> = Vec::new();
+    let mut worst: Option<(usize, Verdict)> = None;
     let mut watch: Option<(usize, Watch)> = None;
     let context = |steps| Context { steps, axis, columns: true, ..Context::default() };
     while columns.next_sample(&mut sample)? {
@@ -192,9 +192,9 @@ fn judge_rows(open: Open<'_>, options: &TableOptions) -> Result<TableVerdict, Ta
         let (_, open) = match &mut watch {
             Some(open) if open.0 == process => open,
             _ => {
-                let ended = watch.take();
-                verdicts.extend(ended.map(|(process, ended)| (process, ended.verdict())));
-                keep_worst_and_newest(&mut verdicts);
+                let ended = watch.take().map(|(process, ended)| (process, ended.verdict()));
+                let is_worse = |ended: &Verdict| worst.as_ref().is_none_or(|(_, worst)| ended.verdict > worst.verdict);
+                worst = ended.filter(|(_, ended)| is_worse(ended)).or(worst);
                 let length = processes.get(process).map_or(0, ProcessSpan::length);
                 watch.insert((process, Watch::new(context(length))))
             }
@@ -214,9 +214,8 @@ fn judge_rows(open: Open<'_>, options: &TableOptions) -> Result<TableVerdict, Ta
             open.add_number(position, &series.name, number, (SeriesKind::InUse, thresholds), unit);
         }
     }
-    verdicts.extend(watch.map(|(process, open)| (process, open.verdict())));
-    keep_worst_and_newest(&mut verdicts);
-    let verdict = combined(verdicts, &processes).unwrap_or_else(|| Watch::new(context(0)).verdict());
+    let (process, newest) = watch.unwrap_or_else(|| (0, Watch::new(context(0))));
+    let verdict = combined(worst, (process, newest.verdict()), &processes);
     let message = format!("{}{}", selection.caveat, verdict.message);
     let verdict = Verdict { message, not_judged: selection.not_judged, ..verdict };
     Ok(TableVerdict { verdict, notes })
@@ -253,30 +252,19 @@ fn open(path: &Path, head: &FileHead) -> Result<Box<dyn Rows>, TableError> {
     })
 }
 
-/// Removes all verdicts but the worst on an ended process and the newest.
-fn keep_worst_and_newest(verdicts: &mut Vec<(usize, Verdict)>) {
-    while verdicts.len() > 2 {
-        let worse = verdicts[1].1.verdict > verdicts[0].1.verdict;
-        verdicts.remove(usize::from(!worse));
-    }
-}
-
 /// Verdict on the newest process, or on an earlier one that grew where the newest did not.
-fn combined(mut verdicts: Vec<(usize, Verdict)>, processes: &[ProcessSpan]) -> Option<Verdict> {
-    let (newest_at, newest) = verdicts.pop()?;
+fn combined(worst: Option<(usize, Verdict)>, newest: (usize, Verdict), processes: &[ProcessSpan]) -> Verdict {
     let count = processes.len();
-    let labelled = |at: usize, message: &str| match processes.get(at).filter(|_| count > 1) {
+    let labelled = |(at, verdict): &(usize, Verdict)| match processes.get(*at).filter(|_| count > 1) {
         Some(ProcessSpan { first_line, last_line, .. }) => {
-            format!("process {} of {count} (lines {first_line} to {last_line}): {message}", at + 1)
+            format!("process {} of {count} (lines {first_line} to {last_line}): {}", at + 1, verdict.message)
         }
-        None => message.to_owned(),
+        None => verdict.message.clone(),
     };
-    let newest = Verdict { message: labelled(newest_at, &newest.message), ..newest };
-    match verdicts.pop() {
-        Some((at, worst)) if worst.verdict > VerdictWord::Suspect && worst.verdict > newest.verdict => {
-            Some(Verdict { message: format!("{}; {}", labelled(at, &worst.message), newest.message), ..worst })
-        }
-        _ => Some(newest),
+    let is_worse = |worst: VerdictWord| worst > VerdictWord::Suspect && worst > newest.1.verdict;
+    match worst.filter(|(_, worst)| is_worse(worst.verdict)) {
+        Some(worst) => Verdict { message: format!("{}; {}", labelled(&worst), labelled(&newest)), ..worst.1 },
+        None => Verdict { message: labelled(&newest), ..newest.1 },
     }
 }
 

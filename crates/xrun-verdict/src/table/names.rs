@@ -222,36 +222,3 @@ pub fn known(name: &str, names: &[String]) -> Option<Result<f64, &'static str>> 
     });
     found.map(|(.., meaning)| *meaning)
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_have_units_or_are_excluded() {
-        for (name, expected) in [
-            ("rss_mb", Some(1e6)),
-            ("rssMiB", Some(MIB)),
-            ("memory.used [MiB]", Some(MIB)),
-            ("RES(M)", Some(MIB)),
-            ("Maximum resident set size (kbytes)", Some(KIB)),
-            ("gpuMemoryBytes", Some(1.0)),
-            ("allocated_bytes.all.current", Some(1.0)),
-            ("rss", None),
-            ("b", None),
-            ("mem_b", Some(1.0)),
-        ] {
-            assert_eq!(unit(name), expected, "{name}");
-        }
-        let excluded = "time_ms|epoch|step_us|Wall Time|heap_allocations|gpu_util|%CPU|tokens|total_flos|read_bytes|net_sent_mb|\
-                        VSZ|vms|allocated_bytes.all.allocated|Tot Alloc|out of memory. Tried to allocate|cached";
-        for name in excluded.split('|') {
-            assert!(matches!(role(name), Role::Excluded(_)), "{name}");
-        }
-        for name in "rss|heap|gpu_mem|maxrss|step_memory_mb|kbmemused|VRAM|max_mem|Speicher|memory_cached".split('|') {
-            assert_eq!(role(name), Role::Memory, "{name}");
-        }
-        assert_eq!(["%MEM", "mem_percent", "memory%"].map(role), [Role::Percent, Role::Percent, Role::Percent]);
-        assert_eq!(["device_in_use", "free_mb"].map(role), [Role::Other, Role::Unused]);
-    }
-}

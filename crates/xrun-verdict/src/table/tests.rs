@@ -325,19 +325,6 @@ fn a_short_series_says_how_much_is_missing() {
     }
 }
 
-#[test]
-fn a_column_of_memory_that_cannot_be_read_is_marked() {
-    for (column, cell, unreadable) in [
-        ("gpu_mem_mb", "many", true),
-        ("gpu_mem_mb", "[N/A]", true),
-        ("gpu_mem_mb", "0", false),
-        ("memory_format", "channels_last", false),
-    ] {
-        let read = by_default(&table(&format!("step,{column},rss_mb"), 120, |at| format!("{at},{cell},500")));
-        assert_eq!(read.verdict.not_judged.iter().any(|one| one.unreadable_memory), unreadable, "{cell}");
-    }
-}
-
 /// Asserts that an error is short, and that a verdict survives a round trip through JSON.
 fn assert_sound(result: &Result<TableVerdict, TableError>) {
     match result {

@@ -35,7 +35,7 @@ use xrun_results::format::{Manifest, PlanFile};
 use xrun_run::directory::RunDirectory;
 
 /// Command to run, with its limits and options.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct WatchRequest {
     /// Program and arguments.
     pub command: Vec<OsString>,
@@ -111,7 +111,7 @@ pub struct EarlyEnd {
 }
 
 /// Names of the options or keys that set limits, for messages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitNames {
     /// Name of [`WatchRequest::host_memory`].
     pub host_memory: &'static str,

@@ -18,7 +18,7 @@ use xrun_results::command_line;
 use xrun_results::explanation::Explanation;
 use xrun_results::format::{
     DESCRIPTION_CHARACTERS_MAX, Demand, Device, GrowthToLimit, Manifest, MemoryLine, MemorySummary, MetricsLine,
-    Outcome, OwnerSummary, PhaseSummary, PlanFile, PostMortem, Summary, VERSION, WrittenLines,
+    Outcome, OwnerSummary, PlanFile, PostMortem, Summary, VERSION, WrittenLines,
 };
 use xrun_results::read;
 use xrun_results::timestamp;
@@ -58,20 +58,6 @@ pub struct CommandRecord {
     plan: Option<PlanFile>,
     post_mortem: Option<PostMortem>,
     explanation: Option<Explanation>,
-}
-
-/// End of a command, for its summary.
-#[derive(Clone, Debug)]
-pub struct CommandEnd {
-    pub outcome: Outcome,
-    pub exit_code: u8,
-    pub message: String,
-    pub steps: u64,
-    pub seconds: f64,
-    pub steps_per_second: Option<f64>,
-    pub memory: MemorySummary,
-    pub phases: Vec<PhaseSummary>,
-    pub counters: BTreeMap<String, u64>,
 }
 
 /// Buffers of the lines that wait to be written.
@@ -303,18 +289,55 @@ impl CommandRecord {
         write::replace_json(&self.directory.path.join(layout::EXPLANATION), self.explanation.insert(explanation))
     }
 
+    /// Summary of a command that ended before its first step.
+    pub fn summary(&self, outcome: Outcome, exit_code: u8, message: String) -> Summary {
+        Summary {
+            version: VERSION,
+            experiment: self.experiment.clone(),
+            run: self.directory.id.clone(),
+            outcome,
+            is_data_error: false,
+            message,
+            exit_code,
+            finished: String::new(),
+            seconds: self.seconds_before,
+            steps: 0,
+            steps_planned: 0,
+            epochs: 0.0,
+            steps_per_second: None,
+            items_per_second: None,
+            loss_first: None,
+            loss_last: None,
+            losses: Vec::new(),
+            metrics_first: BTreeMap::new(),
+            metrics_last: BTreeMap::new(),
+            intervals_last: BTreeMap::new(),
+            best: None,
+            restored: None,
+            training: None,
+            memory: MemorySummary::default(),
+            demand: Demand::default(),
+            plan_and_actual: Vec::new(),
+            owners: Vec::new(),
+            durations: None,
+            phases: Vec::new(),
+            counters: BTreeMap::new(),
+            lines: None,
+        }
+    }
+
     /// Writes the verdict and, last of all files, the summary; both also where lines cannot be written.
     ///
     /// # Errors
     /// The verdict or the summary cannot be written; the first error is returned.
     pub fn end(
         mut self,
-        ended: &CommandEnd,
+        mut summary: Summary,
         verdict: Verdict,
         ledger: &Ledger,
     ) -> Result<(RunDirectory, EndRecords), WriteError> {
         self.directory.free_reserve();
-        let logged = self.log(&format!("{}: {}", ended.outcome.label(), ended.message));
+        let logged = self.log(&format!("{}: {}", summary.outcome.label(), summary.message));
         let synced = self.sync();
         let synced = logged.and(synced);
         let path = self.directory.path.clone();
@@ -329,49 +352,19 @@ impl CommandRecord {
         });
         // Without a step all earlier lines stay.
         let rewound = if std::mem::take(&mut self.awaits_first_step) { self.rewind(u64::MAX) } else { Ok(()) };
-        let (validations, memory) = (self.metrics_summary.validations(), &ended.memory);
-        let demand = Demand {
-            steps: ended.steps,
-            validations,
-            heap_peak: memory.heap_peak,
-            heap_peak_beside_leaks: memory.heap_peak,
-            rss_peak: memory.rss_peak,
-            device_reserved_peak: memory.device_reserved_peak,
+        summary.owners = owners.collect();
+        summary.finished = timestamp::now();
+        summary.steps_planned = self.plan.as_ref().and_then(PlanFile::known_steps).unwrap_or(summary.steps);
+        summary.demand = Demand {
+            steps: summary.steps,
+            validations: self.metrics_summary.validations(),
+            heap_peak: summary.memory.heap_peak,
+            heap_peak_beside_leaks: summary.memory.heap_peak,
+            rss_peak: summary.memory.rss_peak,
+            device_reserved_peak: summary.memory.device_reserved_peak,
             ..Demand::default()
         };
-        let mut summary = Summary {
-            version: VERSION,
-            experiment: self.experiment.clone(),
-            run: self.directory.id.clone(),
-            outcome: ended.outcome,
-            is_data_error: false,
-            message: ended.message.clone(),
-            exit_code: ended.exit_code,
-            finished: timestamp::now(),
-            seconds: self.seconds_before + ended.seconds,
-            steps: ended.steps,
-            steps_planned: self.plan.as_ref().and_then(PlanFile::known_steps).unwrap_or(ended.steps),
-            epochs: 0.0,
-            steps_per_second: ended.steps_per_second,
-            items_per_second: None,
-            loss_first: None,
-            loss_last: None,
-            losses: Vec::new(),
-            metrics_first: BTreeMap::new(),
-            metrics_last: BTreeMap::new(),
-            intervals_last: BTreeMap::new(),
-            best: None,
-            restored: None,
-            training: None,
-            memory: ended.memory.clone(),
-            demand,
-            plan_and_actual: Vec::new(),
-            owners: owners.collect(),
-            durations: None,
-            phases: ended.phases.clone(),
-            counters: ended.counters.clone(),
-            lines: Some(WrittenLines { metrics: self.metrics.sum(), memory: self.memory.sum() }),
-        };
+        summary.lines = Some(WrittenLines { metrics: self.metrics.sum(), memory: self.memory.sum() });
         self.metrics_summary.fill(&mut summary);
         let summed = write::replace_json(&path.join(layout::SUMMARY), &summary);
         if judged.is_err() || summed.is_err() {

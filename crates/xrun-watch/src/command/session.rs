@@ -1,6 +1,5 @@
 //! Main flow of `xrun watch`: a command is started, sampled, limited and recorded.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -13,7 +12,7 @@ use super::exit::{self, Exit, LastMemory, State};
 use super::growth::{CauseSearch, GrowthWatch};
 use super::limits::{self, LimitReached, unreclaimable};
 use super::pty::{Foreground, SizeMirror};
-use super::record::{self, CommandEnd, CommandRecord};
+use super::record::{self, CommandRecord};
 use super::reports::Reports;
 use super::sampler::{ProcessTree, Sampler, not_measured};
 use super::start::{self, OutputReaders};
@@ -25,7 +24,7 @@ use crate::explain::Explainer;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::files::write::WriteError;
 use xrun_core::units::{Span, pluralize};
-use xrun_results::format::{MemoryLine, MemorySummary, Outcome, SamplePoint};
+use xrun_results::format::{MemoryLine, Outcome, SamplePoint};
 use xrun_results::judge::{CommandJudge, fails, training_fails};
 use xrun_results::read;
 use xrun_results::verdict::TrainingVerdict;
@@ -183,18 +182,8 @@ fn not_started(
     message: &str,
     ledger: &Ledger,
 ) -> Result<WatchOutcome, WatchError> {
-    let ended = CommandEnd {
-        outcome: Outcome::Failed,
-        exit_code: EXIT_CANNOT_START,
-        message: message.to_owned(),
-        steps: 0,
-        seconds: 0.0,
-        steps_per_second: None,
-        memory: MemorySummary::default(),
-        phases: Vec::new(),
-        counters: BTreeMap::new(),
-    };
-    let (directory, records) = record.end(&ended, judged.verdict(), ledger)?;
+    let summary = record.summary(Outcome::Failed, EXIT_CANNOT_START, message.to_owned());
+    let (directory, records) = record.end(summary, judged.verdict(), ledger)?;
     Ok(WatchOutcome { directory, records, ended_early: false, lost: false, within_line: false })
 }
 
@@ -579,24 +568,17 @@ impl Session<'_> {
             let written = self.record.explanation(explanation);
             self.check_written(written);
         }
-        let memory = self.sampler.summary();
         let dropped = self.output.steps.dropped();
-        let counters: BTreeMap<String, u64> =
-            (dropped > 0).then(|| ("steps_left_out".to_owned(), dropped)).into_iter().collect();
-        let ended = CommandEnd {
-            outcome,
-            exit_code,
-            message,
-            steps: self.last_step.map_or(0, |(step, _)| step),
-            seconds: seconds.as_secs_f64(),
-            steps_per_second: self.speed(),
-            memory,
-            phases: self.output.reports.as_ref().map(Reports::phases).unwrap_or_default(),
-            counters,
-        };
+        let mut summary = self.record.summary(outcome, exit_code, message);
+        summary.steps = self.last_step.map_or(0, |(step, _)| step);
+        summary.seconds += seconds.as_secs_f64();
+        summary.steps_per_second = self.speed();
+        summary.memory = self.sampler.summary();
+        summary.phases = self.output.reports.as_ref().map(Reports::phases).unwrap_or_default();
+        summary.counters = (dropped > 0).then(|| ("steps_left_out".to_owned(), dropped)).into_iter().collect();
         let ended_early = outcome == Outcome::Interrupted && !self.stopper.interrupted();
         let within_line = self.output.is_within_line();
-        let (directory, records) = self.record.end(&ended, verdict, ledger)?;
+        let (directory, records) = self.record.end(summary, verdict, ledger)?;
         Ok(WatchOutcome { directory, records, ended_early, lost: any_lost, within_line })
     }
 

@@ -449,16 +449,6 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_prone_to_backtracking_is_fast() {
-        let (steps, _numbers) =
-            Steps::new(Some(StepParser::Pattern(StepPattern::new(r"(a+)+(?<step>\d)$").unwrap())), BTreeSet::new());
-        let begun = std::time::Instant::now();
-        steps.read_output(&vec![b'a'; 16 * 1024]);
-        assert!(begun.elapsed().as_secs() < 20, "{:?}", begun.elapsed());
-        assert_eq!(steps.newest(), 0);
-    }
-
-    #[test]
     fn only_lines_appended_to_a_file_are_read() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("metrics.jsonl");

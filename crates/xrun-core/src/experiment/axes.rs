@@ -86,7 +86,7 @@ impl AxisRange {
             let message = format!("expected {}, found a range of numbers", shape.words());
             return Err(wrong("", message, &format!("write a list: `[{}]`", shape.example())));
         }
-        let written: WrittenRange = serde_json::from_value(node.json())
+        let written: WrittenRange = serde_json::from_value(value(node))
             .map_err(|error| wrong("", format!("is not a valid range: {error}"), FORM))?;
         // Integer ends give integer values, where the key takes any.
         let integer = match shape {
@@ -166,10 +166,21 @@ fn collect(entries: &[Entry], schema: &Value, path: &str, into: &mut Vec<Axis>) 
                 Err(_) => continue,
             },
             (Tree::Array(nodes), _) => AxisValues::List(
-                nodes.iter().map(|node| SweptValue { value: node.json(), location: node.location.clone() }).collect(),
+                nodes.iter().map(|node| SweptValue { value: value(node), location: node.location.clone() }).collect(),
             ),
             _ => continue,
         };
         into.push(Axis { key, values, location: location_of(entry).clone() });
+    }
+}
+
+fn value(node: &Node) -> Value {
+    match &node.tree {
+        Tree::Table(entries) => entries.iter().map(|entry| (entry.key.clone(), value(&entry.node))).collect(),
+        Tree::Array(list) => list.iter().map(value).collect(),
+        Tree::Text(text) | Tree::Date(text) => Value::from(text.as_str()),
+        Tree::Integer(number) => Value::from(*number),
+        Tree::Float(number) => Value::from(*number),
+        Tree::Boolean(truth) => Value::from(*truth),
     }
 }

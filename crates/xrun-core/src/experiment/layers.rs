@@ -198,14 +198,16 @@ pub fn names_beside(path: &Path) -> Vec<String> {
     names
 }
 
-/// Keeps one kind of each choice: the first one in the last layer that has any.
+/// Removes a kind from earlier layers if a later layer has another one.
 pub fn keep_last_kinds(layers: &mut [Layer], schema: &serde_json::Value) {
     for path in kind_tables(schema, "") {
         let mut selected: Option<String> = None;
         for layer in layers.iter_mut().rev() {
             let Some(kinds) = table_at(&mut layer.entries, &path) else { continue };
-            selected = selected.or_else(|| kinds.first().map(|entry| entry.key.clone()));
-            kinds.retain(|entry| selected.as_ref() == Some(&entry.key));
+            match &selected {
+                Some(kind) => kinds.retain(|entry| entry.key == *kind),
+                None => selected = kinds.first().map(|entry| entry.key.clone()),
+            }
         }
     }
 }

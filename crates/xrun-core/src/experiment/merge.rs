@@ -1,29 +1,66 @@
-//! Merging of layers, and the origin and the location of each value in them.
+//! Merging of layers with the origin of each value, by Figment, and the locations of keys in the layers.
 
 use std::collections::BTreeMap;
 
-use serde_json::{Value, json};
+use figment::providers::Serialized;
+use figment::value::{Dict, Map, Value};
+use figment::{Figment, Metadata, Profile, Provider, Source};
 
 use super::Experiment;
 use super::layers::Layer;
 use super::read::DEFAULT;
-use super::tree::{self, Entry, Tree};
+use super::tree::{self, Entry, Node, Tree};
 use super::validate::join;
 use crate::problem::{Location, Problem};
+
+/// A layer as a provider of Figment, identified by its index.
+struct Numbered<'a> {
+    number: usize,
+    layer: &'a Layer,
+}
+
+impl Provider for Numbered<'_> {
+    fn metadata(&self) -> Metadata {
+        Metadata::from(self.layer.source.name.clone(), Source::Custom(self.number.to_string()))
+    }
+
+    fn data(&self) -> figment::Result<Map<Profile, Dict>> {
+        Ok(Map::from([(Profile::Default, dict(&self.layer.entries))]))
+    }
+}
+
+fn dict(entries: &[Entry]) -> Dict {
+    entries.iter().map(|entry| (entry.key.clone(), value(&entry.node))).collect()
+}
+
+fn value(node: &Node) -> Value {
+    match &node.tree {
+        Tree::Table(entries) => Value::from(dict(entries)),
+        Tree::Array(list) => Value::from(list.iter().map(value).collect::<Vec<_>>()),
+        Tree::Text(text) | Tree::Date(text) => Value::from(text.as_str()),
+        Tree::Integer(number) => Value::from(*number),
+        Tree::Float(number) => Value::from(*number),
+        Tree::Boolean(truth) => Value::from(*truth),
+    }
+}
 
 /// Merged layers.
 pub struct Merged<'a> {
     pub layers: &'a [Layer],
-    /// All values, without defaults.
-    pub values: Value,
+    figment: Figment,
 }
 
 impl<'a> Merged<'a> {
     /// Merges layers in ascending precedence. `name` is the default of `experiment.name`.
     pub fn new(layers: &'a [Layer], name: Option<&str>) -> Self {
-        let mut values = name.map_or_else(|| json!({}), |name| json!({ "experiment": { "name": name } }));
-        layers.iter().for_each(|layer| merge(&mut values, tree::json(&layer.entries)));
-        Self { layers, values }
+        let mut figment = Figment::new();
+        if let Some(name) = name {
+            figment = figment.merge(Serialized::default("experiment.name", name));
+        }
+        for (number, layer) in layers.iter().enumerate() {
+            figment = figment.merge(Numbered { number, layer });
+        }
+        Self { layers, figment }
     }
 
     /// The experiment with all values.
@@ -32,16 +69,28 @@ impl<'a> Merged<'a> {
     /// Deserialisation fails although the schema is satisfied: a key is missing, or the settings type of another crate rejects
     /// a value.
     pub fn extract(&self) -> Result<Experiment, Problem> {
-        serde_path_to_error::deserialize(&self.values).map_err(|error| {
-            let key = Some(error.path().to_string()).filter(|key| key != ".").unwrap_or_default();
+        self.figment.extract().map_err(|error| {
+            let key = self.rejected_key().unwrap_or_else(|| error.path.join("."));
             let location = location(self.layers, &key);
-            Problem::new(key, error.inner().to_string()).at(location)
+            Problem::new(key, error.kind.to_string()).at(location)
         })
+    }
+
+    /// Key that deserialisation rejects. Figment's own path ends at a kind, whose type is erased.
+    fn rejected_key(&self) -> Option<String> {
+        let error = serde_path_to_error::deserialize::<_, Experiment>(self.values()).err()?;
+        Some(error.path().to_string()).filter(|key| key != ".")
     }
 
     /// Layer that a value came from; `None` for a default.
     pub fn layer(&self, key: &str) -> Option<&'a Layer> {
-        self.layers.iter().rev().find(|layer| tree::find(&layer.entries, key).is_some())
+        let number: usize = self.figment.find_metadata(key)?.source.as_ref()?.custom()?.parse().ok()?;
+        self.layers.get(number)
+    }
+
+    /// All values as JSON, without defaults.
+    pub fn values(&self) -> serde_json::Value {
+        self.figment.extract().unwrap_or_default()
     }
 
     /// Origins of all values of an experiment, by dotted key.
@@ -52,9 +101,9 @@ impl<'a> Merged<'a> {
         origins
     }
 
-    fn collect(&self, json: &Value, path: &str, origins: &mut BTreeMap<String, String>) {
+    fn collect(&self, json: &serde_json::Value, path: &str, origins: &mut BTreeMap<String, String>) {
         match json {
-            Value::Object(object) if path.is_empty() || !object.is_empty() => {
+            serde_json::Value::Object(object) if path.is_empty() || !object.is_empty() => {
                 for (key, part) in object {
                     self.collect(part, &join(path, key), origins);
                 }
@@ -70,16 +119,6 @@ impl<'a> Merged<'a> {
                 origins.insert(path.to_owned(), origin);
             }
         }
-    }
-}
-
-/// Sets later values. Tables are merged key by key.
-fn merge(into: &mut Value, later: Value) {
-    match (into, later) {
-        (Value::Object(into), Value::Object(later)) => {
-            later.into_iter().for_each(|(key, value)| merge(into.entry(key).or_insert(Value::Null), value));
-        }
-        (into, later) => *into = later,
     }
 }
 

@@ -37,25 +37,6 @@ pub struct Entry {
     pub node: Node,
 }
 
-impl Node {
-    /// Value as JSON.
-    pub fn json(&self) -> serde_json::Value {
-        match &self.tree {
-            Tree::Table(entries) => json(entries),
-            Tree::Array(list) => list.iter().map(Self::json).collect(),
-            Tree::Text(text) | Tree::Date(text) => text.as_str().into(),
-            Tree::Integer(number) => (*number).into(),
-            Tree::Float(number) => (*number).into(),
-            Tree::Boolean(truth) => (*truth).into(),
-        }
-    }
-}
-
-/// Entries of a table as JSON.
-pub fn json(entries: &[Entry]) -> serde_json::Value {
-    entries.iter().map(|entry| (entry.key.clone(), entry.node.json())).collect()
-}
-
 /// Parses a TOML text.
 ///
 /// # Errors
@@ -199,6 +180,16 @@ mod tests {
 
     fn text_at(location: &Location) -> &str {
         &location.source.text[location.span.clone()]
+    }
+
+    #[test]
+    fn keys_and_values_have_locations() {
+        let text = "[limits]\nworkers = 2\n[training.schedule.cosine]\nwarmup_steps = 3\n";
+        let entries = parse(&source(text)).unwrap();
+        let workers = find(&entries, "limits.workers").unwrap();
+        assert_eq!((text_at(&workers.key_location), text_at(&workers.node.location)), ("workers", "2"));
+        assert_eq!(text_at(location_of(find(&entries, "training.schedule.cosine").unwrap())), "cosine");
+        assert!(find(&entries, "limits.workers.deeper").is_none());
     }
 
     #[test]

@@ -362,7 +362,7 @@ pub fn join(path: &str, key: &str) -> String {
 
 /// Adds missing required sections, and sections without a kind. `start` is the location of a missing section.
 pub fn missing(merged: &Merged<'_>, schema: &Value, start: &Location, findings: &mut Findings) {
-    let values = &merged.values;
+    let values = merged.values();
     for section in super::schema::required(schema) {
         if values.get(section).is_none() && !findings.doubtful.contains(section) {
             let kinds = kinds_of(shape::schema_at(schema, section), section);
@@ -371,7 +371,7 @@ pub fn missing(merged: &Merged<'_>, schema: &Value, start: &Location, findings: 
             findings.add(problem.at(Some(start.clone())));
         }
     }
-    without_kind(values, schema, "", merged, findings);
+    without_kind(&values, schema, "", merged, findings);
 }
 
 fn without_kind(values: &Value, schema: &Value, path: &str, merged: &Merged<'_>, findings: &mut Findings) {

@@ -26,6 +26,28 @@ fn main() {
     let (commit, changed) = commit(&root).unwrap_or_default();
     println!("cargo:rustc-env=XRUN_BUILT_COMMIT={commit}");
     println!("cargo:rustc-env=XRUN_BUILT_WITH_CHANGES={changed}");
+    write_examples(&root).expect("the list of examples is written");
+}
+
+/// Writes `examples.rs`: names and texts of the committed experiments that need no other file.
+#[expect(clippy::disallowed_methods, reason = "cargo runs a build script that was interrupted again")]
+fn write_examples(root: &Path) -> std::io::Result<()> {
+    println!("cargo:rerun-if-changed=experiments");
+    let mut list = String::from("&[\n");
+    let mut paths: Vec<PathBuf> = Vec::new();
+    for entry in std::fs::read_dir(root.join("experiments"))? {
+        paths.push(entry?.path());
+    }
+    paths.sort();
+    for path in paths.iter().filter(|path| path.extension().is_some_and(|end| end == "toml")) {
+        let text = std::fs::read_to_string(path)?;
+        // The trainer of a command is another file.
+        if !text.contains("\nextends = ") && !text.contains("\n[pipeline.command]") {
+            let name = path.file_stem().unwrap_or_default().to_string_lossy();
+            list += &format!("    ({name:?}, include_str!({path:?})),\n");
+        }
+    }
+    std::fs::write(PathBuf::from(std::env::var_os("OUT_DIR").unwrap_or_default()).join("examples.rs"), list + "]\n")
 }
 
 /// Strips the symbols of libraries, which would be almost a third of the program. Those of xrun and the markers of short backtraces

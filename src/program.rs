@@ -40,9 +40,6 @@ use crate::dataset::kind::{Dataset, DatasetKind};
 use crate::exit::EXIT_OUT_OF_MEMORY;
 use crate::experiment::pipeline::{Model, ModelKind, Pipeline, PipelineKind};
 use crate::heap;
-use crate::pipelines::{
-    federated_adapters, fewshot_detection, image_classification, qat_language_model, vision_language,
-};
 use crate::results::build_info::{self, BuildInfo, register_foreign_kinds};
 use crate::{child, cli, device, invocation};
 
@@ -62,11 +59,11 @@ impl Program {
 
     /// Adds the built-in kinds of xrun. This is the only list of its pipelines.
     pub fn built_in(self) -> Self {
-        fewshot_detection::register_kinds();
-        qat_language_model::register_kinds();
-        federated_adapters::register_kinds();
-        vision_language::register_kinds();
-        image_classification::register_kinds();
+        xrun_fewshot_detection::register_kinds();
+        xrun_qat_language_model::register_kinds();
+        xrun_federated_adapters::register_kinds();
+        xrun_vision_language::register_kinds();
+        xrun_image_classification::register_kinds();
         crate::pipelines::register_kinds();
         crate::data::register_kinds();
         self

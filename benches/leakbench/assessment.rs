@@ -23,7 +23,7 @@ pub fn reports_growth(judgement: VerdictWord) -> bool {
 
 /// Returns whether a judgement says that memory is at rest.
 pub fn reports_rest(judgement: VerdictWord) -> bool {
-    matches!(judgement, VerdictWord::Bounded | VerdictWord::GrewThenFlat | VerdictWord::Stepped)
+    VerdictWord::AT_REST.contains(&judgement)
 }
 
 impl Assessment {

@@ -55,10 +55,7 @@ pub struct Expected {
 }
 
 /// Memory that is at rest when the run ends.
-pub const REST: Expected = Expected {
-    category: Category::Bounded,
-    right: &[VerdictWord::Bounded, VerdictWord::GrewThenFlat, VerdictWord::Stepped],
-};
+pub const REST: Expected = Expected { category: Category::Bounded, right: VerdictWord::AT_REST };
 /// Memory that has come to rest so late that *suspect* is right, too.
 pub const LATE_REST: Expected = Expected {
     category: Category::Bounded,

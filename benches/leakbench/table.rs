@@ -116,22 +116,16 @@ fn goals_met(text: &mut String, set: &Set, rows: &[Row]) {
 }
 
 /// Judgements with a column; others cannot occur.
-const JUDGEMENTS: [VerdictWord; 8] = [
-    VerdictWord::Bounded,
-    VerdictWord::GrewThenFlat,
-    VerdictWord::Stepped,
-    VerdictWord::NoGrowthFound,
-    VerdictWord::Suspect,
-    VerdictWord::Slowing,
-    VerdictWord::Growing,
-    VerdictWord::Inconclusive,
-];
+fn judgements() -> impl Iterator<Item = VerdictWord> {
+    use VerdictWord::{Exceeded, Filling, Retained};
+    VerdictWord::ALL.iter().copied().filter(|judgement| !matches!(judgement, Filling | Retained | Exceeded))
+}
 
 /// Formats one line for each habit.
 pub fn habits(set: &Set, rows: &[Row]) -> String {
     let mut text = String::new();
     let mut columns = vec!["habit", "truth", "runs", "right, %"];
-    columns.extend(JUDGEMENTS.map(VerdictWord::words));
+    columns.extend(judgements().map(VerdictWord::words));
     columns.push("dates within 10 %, %");
     heading(&mut text, &format!("The {} half: verdicts of xrun by habit", set.name), &columns);
     for habit in set.habits {
@@ -148,7 +142,7 @@ pub fn habits(set: &Set, rows: &[Row]) -> String {
         let right = Rate::of(&rows, |row| row.expected.right.contains(&row.assessment.judgement));
         let right = Some(right.fraction()).filter(|_| !habit.expected.right.is_empty());
         let mut cells = vec![truth.to_owned(), rows.len().to_string(), percentage(right)];
-        cells.extend(JUDGEMENTS.map(|judgement| {
+        cells.extend(judgements().map(|judgement| {
             match rows.iter().filter(|row| row.assessment.judgement == judgement).count() {
                 0 => String::new(),
                 count => count.to_string(),

@@ -24,6 +24,7 @@ use crate::report::formatting::{bytes, percent};
 use crate::report::width;
 use crate::results::verdict::{FOOTPRINT, Findings, VerdictWord};
 use crate::results::{read, resolved, run_name};
+use crate::settings::sections::TRACKERS;
 use crate::units::pluralize;
 
 #[derive(Clone, Debug, Args)]
@@ -137,8 +138,8 @@ fn switches(values: &BTreeMap<String, Value>, caches: &[String]) -> Vec<Switch> 
     if number("checkpoint.every_steps") > 0.0 {
         add("checkpoint.every_steps", &["checkpoint.every_steps=0"]);
     }
-    if values.get("experiment.tensorboard") == Some(&Value::Bool(true)) {
-        add("experiment.tensorboard", &["experiment.tensorboard=false"]);
+    for key in TRACKERS.iter().filter(|key| values.get(**key) == Some(&Value::Bool(true))) {
+        add(key, &[&format!("{key}=false")]);
     }
     for key in values.keys().filter(|key| key.ends_with(".augmentations") && number(key) > 1.0) {
         add(key, &[&format!("{key}=1")]);

@@ -5,10 +5,7 @@ use std::process::ExitCode;
 use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 use super::terminal::{self, Failure, Terminal};
-use super::{
-    Command, CommandLine, Progress, blame, check, compare, eval, export, fork, generate, keep, list, new, note, plan,
-    predict, remove, reproduce, resume, run, show, sweep, top, typo, ui, verdict, watch,
-};
+use super::{Command, CommandLine, Progress, generate, typo};
 use crate::stop::{end_on_sent_faults, fail_writes_at_size_limit, listen_for_checkpoint_requests};
 use crate::{invocation, panics};
 
@@ -86,30 +83,5 @@ fn dispatch(line: CommandLine, json: bool, events: bool) -> u8 {
         // From the start: a run that has not started yet saves after its first step. Unhandled, the signal kills the program.
         let _ = listen_for_checkpoint_requests();
     }
-    let code: Result<u8, Failure> = match command {
-        Command::Run(arguments) => run::run(&arguments),
-        Command::Resume(arguments) => resume::run(&arguments),
-        Command::Sweep(arguments) => sweep::run(&arguments),
-        Command::Fork(arguments) => fork::run(&arguments),
-        Command::Reproduce(arguments) => reproduce::run(&arguments),
-        Command::Eval(arguments) => eval::run(&arguments),
-        Command::Predict(arguments) => predict::run(&arguments),
-        Command::Verdict(arguments) => verdict::run(&arguments, &terminal),
-        Command::Watch(arguments) => watch::run(&arguments, &terminal),
-        Command::Blame(arguments) => blame::run(&arguments, &terminal),
-        Command::Check(arguments) => check::run(&arguments, &terminal),
-        Command::Plan(arguments) => plan::run(&arguments, &terminal),
-        Command::New(arguments) => new::run(&arguments, &terminal),
-        Command::Ls(arguments) => list::run(&arguments, &terminal),
-        Command::Note(arguments) => note::run(&arguments, &terminal),
-        Command::Keep(arguments) => keep::run(&arguments, &terminal),
-        Command::Rm(arguments) => remove::run(&arguments, &terminal),
-        Command::Compare(arguments) => compare::run(&arguments, &terminal),
-        Command::Show(arguments) => show::run(&arguments, &terminal),
-        Command::Top(arguments) => top::run(&arguments, &terminal),
-        Command::Ui(arguments) => ui::run(&arguments, &terminal),
-        Command::Export(arguments) => export::run(&arguments, &terminal),
-        Command::Generate(arguments) => generate::run(&arguments, &terminal),
-    };
-    code.unwrap_or_else(|failure| fail(&failure, json, Terminal { events, ..terminal }))
+    command.run(&terminal).unwrap_or_else(|failure| fail(&failure, json, Terminal { events, ..terminal }))
 }

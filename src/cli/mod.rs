@@ -166,6 +166,37 @@ enum Command {
     Generate(generate::GenerateArguments),
 }
 
+impl Command {
+    /// Runs the subcommand and returns the exit code.
+    fn run(self, terminal: &Terminal) -> Result<u8, terminal::Failure> {
+        match self {
+            Self::Run(arguments) => run::run(&arguments),
+            Self::Resume(arguments) => resume::run(&arguments),
+            Self::Sweep(arguments) => sweep::run(&arguments),
+            Self::Fork(arguments) => fork::run(&arguments),
+            Self::Reproduce(arguments) => reproduce::run(&arguments),
+            Self::Eval(arguments) => eval::run(&arguments),
+            Self::Predict(arguments) => predict::run(&arguments),
+            Self::Verdict(arguments) => verdict::run(&arguments, terminal),
+            Self::Watch(arguments) => watch::run(&arguments, terminal),
+            Self::Blame(arguments) => blame::run(&arguments, terminal),
+            Self::Check(arguments) => check::run(&arguments, terminal),
+            Self::Plan(arguments) => plan::run(&arguments, terminal),
+            Self::New(arguments) => new::run(&arguments, terminal),
+            Self::Ls(arguments) => list::run(&arguments, terminal),
+            Self::Note(arguments) => note::run(&arguments, terminal),
+            Self::Keep(arguments) => keep::run(&arguments, terminal),
+            Self::Rm(arguments) => remove::run(&arguments, terminal),
+            Self::Compare(arguments) => compare::run(&arguments, terminal),
+            Self::Show(arguments) => show::run(&arguments, terminal),
+            Self::Top(arguments) => top::run(&arguments, terminal),
+            Self::Ui(arguments) => ui::run(&arguments, terminal),
+            Self::Export(arguments) => export::run(&arguments, terminal),
+            Self::Generate(arguments) => generate::run(&arguments, terminal),
+        }
+    }
+}
+
 #[derive(Clone, Debug, Args)]
 pub struct RunArguments {
     /// Experiment file to run.

@@ -31,26 +31,8 @@ pub fn run(arguments: &NewArguments, terminal: &Terminal) -> Result<u8, Failure>
     Ok(0)
 }
 
-/// Examples by name.
-macro_rules! examples {
-    ($($name:literal,)*) => {
-        &[$(($name, include_str!(concat!("../../experiments/", $name, ".toml"))),)*]
-    };
-}
-
-/// Committed experiments that need no other file.
-const EXAMPLES: &[(&str, &str)] = examples! {
-    "dummy",
-    "federated",
-    "federated_soak",
-    "images",
-    "qat_gpt2",
-    "qat_soak",
-    "soak",
-    "stage2",
-    "vision_language",
-    "vision_soak",
-};
+/// Committed experiments that need no other file, with their names, listed by the build script.
+const EXAMPLES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/examples.rs"));
 
 /// Examples whose pipeline this program has.
 fn known_examples() -> impl Iterator<Item = (&'static str, &'static str)> {

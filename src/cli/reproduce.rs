@@ -21,7 +21,7 @@ use crate::report;
 use crate::results::format::Outcome;
 use crate::results::resolved;
 use crate::results::trust;
-use crate::run::fingerprint::{EXCLUDED_KEYS, data_path_keys};
+use crate::run::fingerprint::{data_path_keys, excluded_keys};
 use crate::run::new_run::{NewRun, RunLocation};
 use crate::run::prepare::Planned;
 use crate::run::reproduce::{self, Original, TOLERANCE_CPU, TOLERANCE_GPU};
@@ -136,7 +136,7 @@ fn plan(
     Programs::for_run(path, &experiment, CommandLineOf::Program).check(arguments.allow_command)?;
     let paths = data_path_keys(&experiment);
     let changeable: Vec<&str> =
-        EXCLUDED_KEYS.iter().chain(CHANGEABLE).copied().chain(paths.iter().map(String::as_str)).collect();
+        excluded_keys().iter().chain(CHANGEABLE).copied().chain(paths.iter().map(String::as_str)).collect();
     refuse_other_keys(&overrides, &changeable, "cannot be changed in a reproduction", "run the experiment")?;
     arguments.data.prepare(&experiment);
     let named = |key: &str| overrides.iter().any(|text| overridden_key(text) == key);

@@ -30,11 +30,11 @@ use crate::run::fork;
 use crate::run::launch::Launch;
 use crate::run::prepare::{self, Planned};
 use crate::run::resume::{self, ResumeError};
+use crate::settings::sections::TRACKERS;
 
-/// Keys and sections that a resume may change: the metrics do not depend on them.
+/// Keys and sections that a resume may change besides [`TRACKERS`]: the metrics do not depend on them.
 const CHANGEABLE: &[&str] = &[
     "experiment.device",
-    "experiment.tensorboard",
     "device.autotune",
     "limits.batch_size",
     "limits.workers",
@@ -233,7 +233,7 @@ fn section_pattern(key: &str) -> String {
 
 /// Returns true if a resume may change this key.
 pub fn is_changeable(key: &str) -> bool {
-    is_among(CHANGEABLE, key)
+    is_among(&[CHANGEABLE, TRACKERS].concat(), key)
 }
 
 fn is_among(keys: &[&str], key: &str) -> bool {
@@ -252,7 +252,7 @@ pub fn new_run_advice(run: &Path, overrides: &[String]) -> String {
 /// Refuses overrides of keys that a resume cannot change, and names the command that can.
 fn refuse_fixed_keys(overrides: &[String], run: &Path) -> Result<(), Failure> {
     let (program, word) = (invocation::program(), printable::shell_word(&run.to_string_lossy()));
-    refuse_keys(overrides, CHANGEABLE, "cannot be changed by a resume", |key, text| {
+    refuse_keys(overrides, &[CHANGEABLE, TRACKERS].concat(), "cannot be changed by a resume", |key, text| {
         if key.starts_with("model.") {
             return new_run_advice(run, &[text.to_owned()]);
         }

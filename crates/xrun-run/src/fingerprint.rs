@@ -1,6 +1,6 @@
 //! Fingerprint of an experiment: one digest of its settings, data and code.
 //!
-//! It covers every value of the resolved experiment except [`EXCLUDED_KEYS`], the digests of the data and of what was derived
+//! It covers every value of the resolved experiment except [`excluded_keys`], the digests of the data and of what was derived
 //! from it, xrun's version, and the digests of its sources and its lock file. It does not cover the machine and the device,
 //! which are compared by name.
 
@@ -9,23 +9,28 @@ use xrun_core::dataset::digest::digest;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::read::INITIAL_WEIGHTS;
 use xrun_core::experiment::resolved::flat;
+use xrun_core::settings::sections::TRACKERS;
 use xrun_results::build_info::{build_info, code_digest, lock_digest};
 
 /// Keys that change neither the numbers nor the memory of a run that does all its steps: name, device, limits that only stop
 /// it, and the probe.
 ///
 /// Keys that change memory but no metric (buffers, cleanup, trace) are not excluded: memory is a result.
-pub const EXCLUDED_KEYS: &[&str] = &[
+const EXCLUDED_KEYS: &[&str] = &[
     "experiment.name",
     "experiment.description",
     "experiment.device",
     "experiment.patch",
-    "experiment.tensorboard",
     "training.time_limit",
     "limits.host_memory",
     "limits.device_memory",
     "memory.probe",
 ];
+
+/// Returns [`EXCLUDED_KEYS`] and the keys of trackers.
+pub fn excluded_keys() -> Vec<&'static str> {
+    [EXCLUDED_KEYS, TRACKERS].concat()
+}
 
 /// Computes the fingerprint of a planned experiment.
 pub fn fingerprint(plan: &Plan) -> String {
@@ -52,7 +57,7 @@ fn setting_lines(experiment: &Experiment) -> Vec<String> {
     // Cannot fail: all maps have strings as keys.
     let values = flat(&serde_json::to_value(experiment).unwrap_or_default());
     let paths = data_path_keys(experiment);
-    let counts = |key: &str| !EXCLUDED_KEYS.contains(&key) && !paths.iter().any(|path| path == key);
+    let counts = |key: &str| !excluded_keys().contains(&key) && !paths.iter().any(|path| path == key);
     values.into_iter().filter(|(key, _)| counts(key)).map(|(key, value)| format!("{key} = {value}")).collect()
 }
 
@@ -95,7 +100,7 @@ mod tests {
 
     #[test]
     fn every_excluded_key_exists() {
-        for key in EXCLUDED_KEYS {
+        for key in excluded_keys() {
             assert!(shape::schema_at(schema::shared(), key).is_some(), "{key}");
         }
     }

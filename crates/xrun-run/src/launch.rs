@@ -72,13 +72,9 @@ impl Launch<'_> {
     /// Trains and records how the run ended. The outcome is returned even if it cannot be written; then it is a failure.
     pub fn train(self, mut task: Box<dyn Task>, stop: &StopSignal, observer: &mut dyn Observer) -> RunOutcome {
         let damaged = self.state.lines.map(|lines| lines.memory);
-        let opened = Recorder::open(&self.directory.path, self.plan, self.ledger, self.segment, self.gpu, damaged);
-        let opened = opened.and_then(|mut recorder| {
-            if self.plan.experiment.experiment.tensorboard {
-                recorder.enable_events(self.segment, self.state.step + u64::from(self.state.validated))?;
-            }
-            Ok(recorder)
-        });
+        let next = self.state.step + u64::from(self.state.validated);
+        let opened =
+            Recorder::open(&self.directory.path, self.plan, self.ledger, self.segment, next, self.gpu, damaged);
         let recorder = match opened {
             Ok(recorder) => recorder,
             Err(error) => {

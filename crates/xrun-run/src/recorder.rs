@@ -14,7 +14,7 @@ use xrun_core::files::checksum::LineSum;
 use xrun_core::files::layout;
 use xrun_core::files::write::{LineWriter, WriteError};
 use xrun_core::task::Task;
-use xrun_results::export::event_file_writer::EventFileWriter;
+use xrun_results::export::trackers::{self, Trackers};
 use xrun_results::format::{MemoryLine, MetricsLine, SamplePoint, WrittenLines};
 use xrun_results::judge;
 use xrun_results::read;
@@ -34,8 +34,8 @@ pub struct Recorder {
     metrics: LineWriter,
     memory: LineWriter,
     log: LineWriter,
-    /// Event files for TensorBoard, if enabled.
-    events: Option<EventFileWriter>,
+    /// Writers for other tools.
+    trackers: Trackers,
     /// Time of the last flush.
     flushed: Instant,
     /// Sampler of memory.
@@ -58,13 +58,14 @@ const FLUSH_EVERY: Duration = Duration::from_secs(1);
 const LOG_LINE_CHARACTERS_MAX: usize = 4000;
 
 impl Recorder {
-    /// Opens the files for appending. `segment` is the number of processes that wrote to the directory before, `damaged` the
-    /// sum that their damaged `memory.jsonl` should have; `None` if it is whole.
+    /// Opens the files for appending. `segment` is the number of processes that wrote to the directory before, `next` the step
+    /// from which this one counts, `damaged` the sum that their damaged `memory.jsonl` should have; `None` if it is whole.
     pub fn open(
         run: &Path,
         plan: &Plan,
         ledger: &Ledger,
         segment: u32,
+        next: u64,
         gpu: Option<GpuInUse>,
         damaged: Option<LineSum>,
     ) -> Result<Self, WriteError> {
@@ -79,7 +80,7 @@ impl Recorder {
             metrics: open(&buffers.metrics_lines, layout::METRICS)?,
             memory: open(&buffers.memory_lines, layout::MEMORY)?,
             log: open(&buffers.log_lines, layout::LOG)?,
-            events: None,
+            trackers: trackers::open(&plan.experiment.experiment, run, segment, next)?,
             flushed: Instant::now(),
             tracer: Tracer::new(ledger, segment, plan.experiment.memory.components_every_samples, gpu),
             watch: Watch::new(judge::context(&plan.to_file(0), &plan.experiment)),
@@ -124,13 +125,7 @@ impl Recorder {
         judge::add_metrics(&mut self.training, line);
         // First, so that a checkpoint after an error includes the line.
         let recorded = self.metrics.record(line);
-        recorded.and(self.events.as_mut().map_or(Ok(()), |events| events.metrics(line)))
-    }
-
-    /// Enables event files for TensorBoard. Events of the step `next` and later ones are superseded.
-    pub fn enable_events(&mut self, segment: u32, next: u64) -> Result<(), WriteError> {
-        self.events = Some(EventFileWriter::create(&self.run, segment, next)?);
-        Ok(())
+        recorded.and(self.trackers.iter_mut().try_for_each(|tracker| tracker.metrics(line)))
     }
 
     /// Measures memory. Must be called between steps, when the tensors of the step are dropped and the device is idle.
@@ -151,9 +146,7 @@ impl Recorder {
         self.watch.add(&judge::sample(&line));
         self.demand.add(&line);
         self.memory.record(&line)?;
-        if let Some(events) = &mut self.events {
-            events.sample(&line)?;
-        }
+        self.trackers.iter_mut().try_for_each(|tracker| tracker.sample(&line))?;
         // A validation may take long, and readers should know that it has started.
         if position.point == SamplePoint::BeforeValidation || self.flushed.elapsed() >= FLUSH_EVERY {
             self.flushed = Instant::now();

@@ -272,20 +272,22 @@ impl Watch {
         }
         let verdict = if self.context.columns { worst_column(&series) } else { worst(&series) };
         let total = |verdict| series.iter().find(move |one| is_total(&one.name) && one.findings.verdict == verdict);
-        let total = total(VerdictWord::Growing).or_else(|| total(verdict)).filter(|one| rises(one.findings.verdict));
+        let total = total(VerdictWord::Growing).or_else(|| total(verdict)).filter(|one| one.findings.verdict.rises());
         let owners = || series.iter().filter(|one| one.name.starts_with(OWNER_PREFIX));
         let explained = total.and_then(|total| self.explain_growth(total, &series));
         let exceeded = owners().find(|one| one.findings.verdict == VerdictWord::Exceeded);
-        let growing = owners().find(|one| one.findings.verdict == verdict && rises(verdict));
+        let growing = owners().find(|one| one.findings.verdict == verdict && verdict.rises());
         let owner = explained
             .as_ref()
             .map(|(name, _)| name.clone())
             .or_else(|| exceeded.or(growing).and_then(|one| Some(one.name.strip_prefix(OWNER_PREFIX)?.to_owned())))
             .or_else(|| fastest_owner(total?, &series));
-        let flat = series.iter().find(|one| is_flat(verdict) && is_total(&one.name) && one.findings.verdict == verdict);
+        let flat = series
+            .iter()
+            .find(|one| verdict.rose_and_rests() && is_total(&one.name) && one.findings.verdict == verdict);
         let holder = flat.and_then(|total| self.main_owner(total, &series, |one| one.last - one.first));
         let beyond_plan = self.beyond_plan(&series);
-        let unplanned_owner = || beyond_plan.as_ref().filter(|_| is_flat(verdict))?.owner.clone();
+        let unplanned_owner = || beyond_plan.as_ref().filter(|_| verdict.rose_and_rests())?.owner.clone();
         let owner = owner.or_else(unplanned_owner).or_else(|| holder.as_ref().map(|(name, _)| name.clone()));
         // That of another owner is none of this one.
         let holder = holder.filter(|(name, _)| owner.as_ref() == Some(name));
@@ -379,8 +381,8 @@ impl Watch {
             };
             findings.more_steps = findings.more_steps.map(whole);
         }
-        if rises(findings.verdict)
-            && self.growth_ends(name, tracked, |uncapped| rises(judged(uncapped, &uncapped.minima()).verdict))
+        if findings.verdict.rises()
+            && self.growth_ends(name, tracked, |uncapped| judged(uncapped, &uncapped.minima()).verdict.rises())
         {
             findings.verdict = VerdictWord::Filling;
         }
@@ -390,7 +392,7 @@ impl Watch {
             findings.verdict = VerdictWord::Exceeded;
         }
         let limit = cap.map(|cap| (cap, tracked.last)).or_else(|| self.limit(name));
-        let growing = findings.slope.filter(|slope| *slope > 0.0 && rises(findings.verdict));
+        let growing = findings.slope.filter(|slope| *slope > 0.0 && findings.verdict.rises());
         let reached_in = |((limit, used), slope): ((u64, f64), f64)| ((limit as f64 - used) / slope).max(0.0);
         let per_epoch = Some(self.context.steps_per_epoch as f64).filter(|steps| *steps > 0.0);
         SeriesVerdict {
@@ -413,9 +415,7 @@ impl Watch {
     /// Peaks of memory in use whose floor is level, as a series of their own; `None` where they do not grow. Peaks are
     /// noisier than floors.
     fn judge_peaks(&self, tracked: &TrackedSeries, floor: &SeriesVerdict) -> Option<SeriesVerdict> {
-        let is_level =
-            matches!(floor.findings.verdict, VerdictWord::Bounded | VerdictWord::NoGrowthFound | VerdictWord::Suspect);
-        if !is_level || tracked.may_vanish || tracked.kind != SeriesKind::InUse {
+        if !floor.findings.verdict.may_be_level() || tracked.may_vanish || tracked.kind != SeriesKind::InUse {
             return None;
         }
         let Thresholds { growth_min, move_min } = tracked.thresholds;
@@ -462,7 +462,7 @@ impl Watch {
             return None;
         }
         let cap = |owner: &str| self.context.owners.get(owner).map_or(NO_CAP, |owner| owner.cap);
-        let rests = series.iter().filter(|one| is_flat(one.findings.verdict));
+        let rests = series.iter().filter(|one| one.findings.verdict.rose_and_rests());
         let owners = rests.filter_map(|one| Some((one, one.name.strip_prefix(OWNER_PREFIX)?)));
         let uncapped = owners.filter(|(_, owner)| cap(owner) == NO_CAP).max_by(|a, b| a.0.last.total_cmp(&b.0.last));
         if let Some((one, owner)) = uncapped {
@@ -474,7 +474,7 @@ impl Watch {
             let minima = tracked.minima();
             let findings = judge(&minima, tracked.kind, tracked.thresholds, 0);
             let rise = minima.values.last()? - minima.values.first()?;
-            is_flat(findings.verdict).then_some((rise.max(0.0) as u64, findings.flat_since))
+            findings.verdict.rose_and_rests().then_some((rise.max(0.0) as u64, findings.flat_since))
         });
         found.max().map(|(bytes, since)| BeyondPlan { owner: None, bytes, since })
     }
@@ -530,22 +530,11 @@ fn fastest_owner(total: &SeriesVerdict, series: &[SeriesVerdict]) -> Option<Stri
         |one: &SeriesVerdict| one.cap == Some(NO_CAP) && one.findings.slope_low.is_some_and(|low| low > 0.0);
     let explains = |one: &SeriesVerdict| match one.findings.verdict {
         VerdictWord::Growing => slope(one) > slope(total) || is_uncapped(one),
-        verdict => rises(verdict) && is_uncapped(one),
+        verdict => verdict.rises() && is_uncapped(one),
     };
     let growing = series.iter().filter(|one| explains(one));
     let owners = growing.filter_map(|one| Some((one.name.strip_prefix(OWNER_PREFIX)?, slope(one))));
     owners.max_by(|a, b| a.1.total_cmp(&b.1)).map(|(owner, _)| owner.to_owned())
-}
-
-/// Returns whether a judgement is that of a rising series.
-fn rises(verdict: VerdictWord) -> bool {
-    use VerdictWord::{Filling, Growing, Retained, Slowing, Suspect};
-    matches!(verdict, Growing | Slowing | Suspect | Filling | Retained)
-}
-
-/// Returns whether a series rose and rests.
-fn is_flat(verdict: VerdictWord) -> bool {
-    matches!(verdict, VerdictWord::GrewThenFlat | VerdictWord::Stepped)
 }
 
 /// Judgement on a command; `None` for anything else. Only the sum of all processes counts, as memory may move from one
@@ -553,7 +542,7 @@ fn is_flat(verdict: VerdictWord) -> bool {
 fn worst_of_command(series: &[SeriesVerdict]) -> Option<VerdictWord> {
     let of = |name: &str| series.iter().find(|one| one.name == name).map(|one| one.findings.verdict);
     let held = of(FOOTPRINT)?.max(of(&format!("{FOOTPRINT}{PEAKS_SUFFIX}")).unwrap_or(VerdictWord::Inconclusive));
-    Some(of(GPU_FOOTPRINT).filter(|on_gpus| rises(*on_gpus)).map_or(held, |on_gpus| on_gpus.max(held)))
+    Some(of(GPU_FOOTPRINT).filter(|on_gpus| on_gpus.rises()).map_or(held, |on_gpus| on_gpus.max(held)))
 }
 
 fn is_total(name: &str) -> bool {

@@ -135,8 +135,26 @@ words! {
 }
 
 impl VerdictWord {
+    /// Judgements that memory is at rest.
+    pub const AT_REST: &[Self] = &[Self::Bounded, Self::Stepped, Self::GrewThenFlat];
+
     /// Returns `true` if growth has ended, or will end on its own.
     pub fn ends(self) -> bool {
         (Self::Bounded..=Self::Filling).contains(&self)
+    }
+
+    /// Returns `true` if the series rises.
+    pub(crate) fn rises(self) -> bool {
+        matches!(self, Self::Growing | Self::Slowing | Self::Suspect | Self::Filling | Self::Retained)
+    }
+
+    /// Returns `true` if the series rose and rests.
+    pub(crate) fn rose_and_rests(self) -> bool {
+        matches!(self, Self::GrewThenFlat | Self::Stepped)
+    }
+
+    /// Returns `true` if the series may be level from its begin on.
+    pub(crate) fn may_be_level(self) -> bool {
+        matches!(self, Self::Bounded | Self::NoGrowthFound | Self::Suspect)
     }
 }

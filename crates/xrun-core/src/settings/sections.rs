@@ -35,6 +35,9 @@ pub struct ExperimentInfo {
     pub tensorboard: bool,
 }
 
+/// Keys of trackers, which change neither numbers nor memory.
+pub const TRACKERS: &[&str] = &["experiment.tensorboard"];
+
 impl Default for ExperimentInfo {
     fn default() -> Self {
         Self {

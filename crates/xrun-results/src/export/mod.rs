@@ -1,8 +1,8 @@
 //! Copies of a run, and its export for other tools.
 
-pub mod event_file_writer;
 pub mod keep;
 pub mod tensorboard;
+pub mod trackers;
 
 use crate::read::ReadError;
 use xrun_core::files::write::WriteError;

@@ -122,6 +122,26 @@ pub(super) fn line_scalars(line: &MetricsLine) -> BTreeMap<String, f64> {
     found
 }
 
+/// Scalars of a memory sample, by tag.
+pub(super) fn sample_scalars(line: &MemoryLine) -> BTreeMap<String, f64> {
+    let mut found = BTreeMap::new();
+    let mut add = |name: &str, bytes: Option<u64>| {
+        found.extend(bytes.map(|bytes| (format!("memory/{name}_bytes"), bytes as f64)));
+    };
+    add("heap", Some(line.host.heap));
+    add("rss", line.host.rss);
+    add("device_in_use", line.device.map(|pool| pool.in_use));
+    add("device_reserved", line.device.map(|pool| pool.reserved));
+    add("driver_process", line.driver.and_then(|driver| driver.process));
+    add("container", line.container.map(|container| container.current));
+    found.extend(line.owners.iter().map(|(name, bytes)| (format!("memory_owners/{name}_bytes"), *bytes as f64)));
+    found.extend(line.pressure.map(|percent| ("memory/pressure_percent".to_owned(), percent)));
+    let load = line.driver.and_then(|driver| driver.load).unwrap_or_default();
+    found.extend(load.utilisation_percent.map(|percent| ("gpu/utilisation_percent".to_owned(), percent.into())));
+    found.extend(load.power_milliwatts.map(|power| ("gpu/power_watts".to_owned(), f64::from(power) / 1000.0)));
+    found
+}
+
 /// Events that were written.
 #[derive(Debug, Default)]
 pub struct WrittenEvents {
@@ -179,23 +199,7 @@ impl<W: Write> EventFile<W> {
     }
 
     pub fn sample(&mut self, wall: f64, line: &MemoryLine) -> io::Result<()> {
-        let mut found = BTreeMap::new();
-        let host = &line.host;
-        let mut add = |name: &str, bytes: Option<u64>| {
-            found.extend(bytes.map(|bytes| (format!("memory/{name}_bytes"), bytes as f64)));
-        };
-        add("heap", Some(host.heap));
-        add("rss", host.rss);
-        add("device_in_use", line.device.map(|pool| pool.in_use));
-        add("device_reserved", line.device.map(|pool| pool.reserved));
-        add("driver_process", line.driver.and_then(|driver| driver.process));
-        add("container", line.container.map(|container| container.current));
-        found.extend(line.owners.iter().map(|(name, bytes)| (format!("memory_owners/{name}_bytes"), *bytes as f64)));
-        found.extend(line.pressure.map(|percent| ("memory/pressure_percent".to_owned(), percent)));
-        let load = line.driver.and_then(|driver| driver.load).unwrap_or_default();
-        found.extend(load.utilisation_percent.map(|percent| ("gpu/utilisation_percent".to_owned(), percent.into())));
-        found.extend(load.power_milliwatts.map(|power| ("gpu/power_watts".to_owned(), f64::from(power) / 1000.0)));
-        self.scalars(wall, line.step, &found)
+        self.scalars(wall, line.step, &sample_scalars(line))
     }
 
     pub fn scalars(&mut self, wall: f64, step: u64, values: &BTreeMap<String, f64>) -> io::Result<()> {

@@ -1,8 +1,6 @@
-//! TensorBoard event files written while a run trains.
-//!
-//! Each process of a run has a file of its own, which starts with the step from which it counts. Each event is one
-//! write, so a kill leaves whole events and at most one truncated event.
+//! Trackers: files for other tools, which are written while a run trains.
 
+use std::fmt::Debug;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -13,10 +11,36 @@ use crate::format::{MemoryLine, MetricsLine};
 use crate::resolved;
 use xrun_core::files::write::{WriteError, check_unchanged, create_directory, with_path};
 use xrun_core::files::{file, layout};
+use xrun_core::settings::sections::ExperimentInfo;
 
-/// Event file of this process. Nothing is buffered.
+/// Writer of the numbers of a run. Its methods fail where the file cannot be written.
+pub trait Tracker: Debug {
+    /// Appends the numbers of a step or of a validation.
+    fn metrics(&mut self, line: &MetricsLine) -> Result<(), WriteError>;
+
+    /// Appends a memory sample.
+    fn sample(&mut self, line: &MemoryLine) -> Result<(), WriteError>;
+}
+
+/// Trackers of a run.
+pub type Trackers = Vec<Box<dyn Tracker>>;
+
+/// Opens the trackers that an experiment enables, for process number `segment` of a run, whose next step is `next`.
+///
+/// # Errors
+/// A file cannot be written.
+pub fn open(enabled: &ExperimentInfo, run: &Path, segment: u32, next: u64) -> Result<Trackers, WriteError> {
+    let mut trackers = Trackers::new();
+    if enabled.tensorboard {
+        trackers.push(Box::new(EventFileWriter::create(run, segment, next)?));
+    }
+    Ok(trackers)
+}
+
+/// TensorBoard event file of this process, which starts with the step from which it counts. Each event is one write, so a kill
+/// leaves whole events and at most one truncated event. Nothing is buffered.
 #[derive(Debug)]
-pub struct EventFileWriter {
+struct EventFileWriter {
     path: PathBuf,
     events: EventFile<File>,
     opened: Metadata,
@@ -26,10 +50,7 @@ pub struct EventFileWriter {
 
 impl EventFileWriter {
     /// Creates the event file of process number `segment` of a run, whose next step is `next`.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn create(run: &Path, segment: u32, next: u64) -> Result<Self, WriteError> {
+    fn create(run: &Path, segment: u32, next: u64) -> Result<Self, WriteError> {
         let directory = run.join(layout::TENSORBOARD);
         create_directory(&directory)?;
         // TensorBoard reads files in the order of their names.
@@ -51,22 +72,6 @@ impl EventFileWriter {
         Ok(this)
     }
 
-    /// Appends the numbers of a step or of a validation.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn metrics(&mut self, line: &MetricsLine) -> Result<(), WriteError> {
-        self.append(|events| events.scalars(now(), line.step(), &line_scalars(line)))
-    }
-
-    /// Appends a memory sample.
-    ///
-    /// # Errors
-    /// The file cannot be written.
-    pub fn sample(&mut self, line: &MemoryLine) -> Result<(), WriteError> {
-        self.append(|events| events.sample(now(), line))
-    }
-
     /// Appends events. A reader stops at a truncated event, so the remains of a failed write are removed.
     fn append(&mut self, write: impl FnOnce(&mut EventFile<File>) -> io::Result<()>) -> Result<(), WriteError> {
         with_path(&self.path, check_unchanged(&self.path, &self.opened, self.length))?;
@@ -77,6 +82,16 @@ impl EventFileWriter {
         }
         self.length = with_path(&self.path, self.events.file.metadata())?.len();
         with_path(&self.path, written)
+    }
+}
+
+impl Tracker for EventFileWriter {
+    fn metrics(&mut self, line: &MetricsLine) -> Result<(), WriteError> {
+        self.append(|events| events.scalars(now(), line.step(), &line_scalars(line)))
+    }
+
+    fn sample(&mut self, line: &MemoryLine) -> Result<(), WriteError> {
+        self.append(|events| events.sample(now(), line))
     }
 }
 

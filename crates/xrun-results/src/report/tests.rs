@@ -5,6 +5,7 @@ use super::*;
 use crate::format::{ImageEntry, ImageIndex, VERSION};
 use crate::index;
 use crate::index::RunState;
+use crate::verdict::VerdictWord;
 use xrun_verdict::{BYTES, Context, SeriesKind, Watch};
 
 /// Writes sample runs for inspection: `XRUN_SAMPLE_REPORT=/tmp/sample cargo test --no-default-features sample`.
@@ -123,6 +124,20 @@ fn the_page_is_complete_and_loads_nothing() {
     // On a narrow page the first columns are visible without scrolling.
     let place = |title: &str| page.find(&format!(">{title}</th>")).unwrap();
     assert!(place("best") < place("after") && place("after") < place("before"));
+}
+
+#[test]
+fn memory_comes_first_unless_it_is_bounded() {
+    let results = tempfile::tempdir().unwrap();
+    let run = finished(results.path(), PLAIN);
+    let mut verdict = Watch::new(Context::default()).verdict();
+    for word in [VerdictWord::Growing, VerdictWord::Suspect, VerdictWord::Inconclusive, VerdictWord::Bounded] {
+        verdict.verdict = word;
+        write::replace_json(&run.join(layout::VERDICT), &verdict).unwrap();
+        let page = page::html(&run_report::open(&run).unwrap());
+        let place = |title: &str| page.find(&format!("<h2>{title}</h2>")).unwrap();
+        assert_eq!(place("Memory") < place("Result"), word != VerdictWord::Bounded, "{word:?}");
+    }
 }
 
 #[test]

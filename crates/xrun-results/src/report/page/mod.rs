@@ -15,6 +15,7 @@ use maud::{Markup, html};
 use self::document::document;
 use super::summary;
 use crate::resolved;
+use crate::verdict::VerdictWord;
 use crate::view::RunView;
 use xrun_core::files::layout;
 use xrun_core::printable;
@@ -25,12 +26,14 @@ const RESOLVED_BYTES_MAX: usize = 256 * 1024;
 /// HTML text of the page.
 pub fn html(report: &RunView) -> String {
     let title = format!("{} · {}", printable::line(report.experiment_name(), 100), printable::line(&report.run, 100));
+    let memory =
+        html! { (memory::over_time(report)) (summary::buffers(report).html()) (summary::planned(report).html()) };
+    let is_memory_first = report.verdict().is_some_and(|verdict| verdict.verdict != VerdictWord::Bounded);
     let content = html! {
         (head::head(report))
+        @if is_memory_first { (memory) }
         (training::results(report))
-        (memory::over_time(report))
-        (summary::buffers(report).html())
-        (summary::planned(report).html())
+        @if !is_memory_first { (memory) }
         (training::curves(report))
         (report.trace().epochs.html())
         (report.trace().stages.html())

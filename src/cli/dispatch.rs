@@ -9,7 +9,7 @@ use super::{
     Command, CommandLine, Progress, blame, check, compare, eval, export, fork, generate, keep, list, new, note, plan,
     predict, remove, reproduce, resume, run, show, sweep, top, typo, ui, verdict, watch,
 };
-use crate::stop::{end_on_sent_faults, fail_writes_at_size_limit, listen_for_checkpoint_requests};
+use crate::stop::{end_on_sent_faults, fail_writes_at_size_limit};
 use crate::{invocation, panics};
 
 /// Environment variables that are valid Unicode; others cannot set a key.
@@ -79,13 +79,6 @@ fn fail(failure: &Failure, json: bool, terminal: Terminal) -> u8 {
 fn dispatch(line: CommandLine, json: bool, events: bool) -> u8 {
     let terminal = Terminal::default();
     let command = line.command.unwrap_or(Command::Run(line.run));
-    if matches!(
-        command,
-        Command::Run(_) | Command::Resume(_) | Command::Fork(_) | Command::Sweep(_) | Command::Reproduce(_)
-    ) {
-        // From the start: a run that has not started yet saves after its first step. Unhandled, the signal kills the program.
-        let _ = listen_for_checkpoint_requests();
-    }
     let code: Result<u8, Failure> = match command {
         Command::Run(arguments) => run::run(&arguments),
         Command::Resume(arguments) => resume::run(&arguments),

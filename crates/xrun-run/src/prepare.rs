@@ -40,7 +40,7 @@ use crate::plan::fit::MemoryBudget;
 use crate::plan::{Plan, duration, forecast};
 use crate::probe;
 use crate::probe::{Probe, ProbeError, cache};
-use crate::stop::ScopedStopSignal;
+use crate::stop;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset;
 use xrun_core::dataset::error::InvalidItems;
@@ -292,8 +292,7 @@ impl Planned {
         let _work = self.listener.start_work(Work::Probing);
         let mut overrides = overrides.to_vec();
         overrides.extend(self.plan.facts.probe_overrides.iter().cloned());
-        let stop = ScopedStopSignal::listen().map_err(ProbeError::Start)?;
-        let probe = probe::probe(file, &overrides, &self.plan.experiment, steps, &|| stop.raised())?;
+        let probe = probe::probe(file, &overrides, &self.plan.experiment, steps, &stop::is_requested)?;
         cache::store(&self.probe_key(), &probe);
         Ok(probe)
     }

@@ -10,12 +10,12 @@ use crate::plan::{Buffers, Plan};
 use crate::trace::{SampleContext, Tracer};
 use xrun_core::bounded::ledger::{Ledger, Policy};
 use xrun_core::bounded::planned::MemoryKind;
-use xrun_core::files::checksum::LineSum;
 use xrun_core::files::layout;
 use xrun_core::files::write::{LineWriter, WriteError};
+use xrun_core::printable;
 use xrun_core::task::Task;
 use xrun_results::export::event_file_writer::EventFileWriter;
-use xrun_results::format::{MemoryLine, MetricsLine, SamplePoint, WrittenLines};
+use xrun_results::format::{LoopState, MemoryLine, MetricsLine, SamplePoint, WrittenLines};
 use xrun_results::judge;
 use xrun_results::read;
 use xrun_results::read::ReadError;
@@ -58,28 +58,30 @@ const FLUSH_EVERY: Duration = Duration::from_secs(1);
 const LOG_LINE_CHARACTERS_MAX: usize = 4000;
 
 impl Recorder {
-    /// Opens the files for appending. `segment` is the number of processes that wrote to the directory before, `damaged` the
-    /// sum that their damaged `memory.jsonl` should have; `None` if it is whole.
+    /// Opens the files for appending. `segment` is the number of processes that wrote to the directory before, `state` that
+    /// of the loop, whose `lines` are those that a damaged `memory.jsonl` should have.
     pub fn open(
         run: &Path,
         plan: &Plan,
         ledger: &Ledger,
         segment: u32,
         gpu: Option<GpuInUse>,
-        damaged: Option<LineSum>,
+        state: &LoopState,
     ) -> Result<Self, WriteError> {
         let buffers = Buffers::new(&plan.experiment.limits);
         let leaking =
             plan.owners.iter().filter(|owner| owner.policy == Policy::Leak && owner.place == MemoryKind::Host);
         let leaks = leaking.map(|owner| owner.name.clone()).collect();
         let open = |buffer, file: &str| LineWriter::open(ledger, buffer, &run.join(file));
+        let next = state.step + u64::from(state.validated);
+        let events = plan.experiment.experiment.tensorboard.then(|| EventFileWriter::create(run, segment, next));
         let mut recorder = Self {
             run: run.to_path_buf(),
             ledger: ledger.clone(),
             metrics: open(&buffers.metrics_lines, layout::METRICS)?,
             memory: open(&buffers.memory_lines, layout::MEMORY)?,
             log: open(&buffers.log_lines, layout::LOG)?,
-            events: None,
+            events: events.transpose()?,
             flushed: Instant::now(),
             tracer: Tracer::new(ledger, segment, plan.experiment.memory.components_every_samples, gpu),
             watch: Watch::new(judge::context(&plan.to_file(0), &plan.experiment)),
@@ -92,7 +94,7 @@ impl Recorder {
         if segment > 0 {
             recorder.replay(segment);
         }
-        damaged.into_iter().for_each(|sum| recorder.memory.continue_from(sum));
+        state.lines.iter().for_each(|lines| recorder.memory.continue_from(lines.memory));
         Ok(recorder)
     }
 
@@ -125,12 +127,6 @@ impl Recorder {
         // First, so that a checkpoint after an error includes the line.
         let recorded = self.metrics.record(line);
         recorded.and(self.events.as_mut().map_or(Ok(()), |events| events.metrics(line)))
-    }
-
-    /// Enables event files for TensorBoard. Events of the step `next` and later ones are superseded.
-    pub fn enable_events(&mut self, segment: u32, next: u64) -> Result<(), WriteError> {
-        self.events = Some(EventFileWriter::create(&self.run, segment, next)?);
-        Ok(())
     }
 
     /// Measures memory. Must be called between steps, when the tensors of the step are dropped and the device is idle.
@@ -166,12 +162,7 @@ impl Recorder {
 
     /// Adds a line with the time to `log.txt`.
     pub fn log(&mut self, text: &str) -> Result<(), WriteError> {
-        let text: String = text
-            .chars()
-            .take(LOG_LINE_CHARACTERS_MAX)
-            .map(|c| if c == '\n' { ' ' } else { c })
-            .filter(|c| !c.is_control())
-            .collect();
+        let text = printable::line(text, LOG_LINE_CHARACTERS_MAX);
         self.log.line(format!("{} {text}", timestamp::now()))
     }
 

@@ -1,10 +1,9 @@
 //! End of a run: outcome, and the signals that stop it.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock};
 
-use signal_hook::SigId;
-use signal_hook::consts::{SIGBUS, SIGHUP, SIGINT, SIGQUIT, SIGSEGV, SIGTERM, SIGTSTP, SIGUSR1, SIGXCPU, SIGXFSZ};
+use signal_hook::consts::{SIGBUS, SIGHUP, SIGINT, SIGQUIT, SIGSEGV, SIGTERM, SIGTSTP, SIGXCPU, SIGXFSZ};
 
 use crate::exit::exit_code;
 use xrun_results::format::Outcome;
@@ -107,84 +106,13 @@ pub fn is_ignored(number: i32) -> bool {
     }
 }
 
-/// Set by SIGUSR1, which requests a checkpoint.
-static CHECKPOINT_REQUESTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+/// Set by the first signal that requests a stop, once a [`StopSignal`] is installed.
+static REQUESTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
 
-/// Installs the handler of SIGUSR1: it requests a checkpoint and no longer ends the program.
-///
-/// # Errors
-/// The handler cannot be installed.
-pub fn listen_for_checkpoint_requests() -> std::io::Result<()> {
-    static INSTALLED: Mutex<bool> = Mutex::new(false);
-    let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
-    if !*installed {
-        signal_hook::flag::register(SIGUSR1, CHECKPOINT_REQUESTED.clone())?;
-        *installed = true;
-    }
-    Ok(())
+/// Returns whether a signal has requested a stop. Before a [`StopSignal`] is installed, it ends the program.
+pub fn is_requested() -> bool {
+    REQUESTED.load(Relaxed)
 }
-
-/// True if the signals have their default action, which ends the process. `None` before the first [`ScopedStopSignal`]: a removed
-/// handler does not restore the default action, so a permanent one emulates it.
-static DEFAULT_ACTION: Mutex<Option<Arc<AtomicBool>>> = Mutex::new(None);
-
-/// Stop signal with a scope: when it is dropped, signals have their previous action again.
-#[derive(Debug)]
-pub struct ScopedStopSignal {
-    signal: StopSignal,
-    default_action: Arc<AtomicBool>,
-    default_action_before: bool,
-    handlers: Vec<SigId>,
-}
-
-impl ScopedStopSignal {
-    /// Installs the handlers.
-    ///
-    /// # Errors
-    /// A handler cannot be installed.
-    pub fn listen() -> std::io::Result<Self> {
-        let mut known = DEFAULT_ACTION.lock().unwrap_or_else(PoisonError::into_inner);
-        let default_action = match known.as_ref() {
-            Some(default_action) => default_action.clone(),
-            None => {
-                // A permanent `StopSignal` has replaced the default action.
-                let default_action = Arc::new(AtomicBool::new(!PERMANENT.load(Relaxed)));
-                for number in STOP_SIGNALS.into_iter().chain(repeated_signals()) {
-                    signal_hook::flag::register_conditional_default(number, default_action.clone())?;
-                }
-                known.insert(default_action).clone()
-            }
-        };
-        let mut this = Self {
-            signal: StopSignal::default(),
-            default_action_before: default_action.load(Relaxed),
-            default_action,
-            handlers: Vec::new(),
-        };
-        for number in STOP_SIGNALS.into_iter().chain(repeated_signals()) {
-            this.handlers.push(signal_hook::flag::register(number, this.signal.0.clone())?);
-        }
-        this.default_action.store(false, Relaxed);
-        Ok(this)
-    }
-
-    /// Returns whether there was a signal.
-    pub fn raised(&self) -> bool {
-        self.signal.raised()
-    }
-}
-
-impl Drop for ScopedStopSignal {
-    fn drop(&mut self) {
-        self.default_action.store(self.default_action_before, Relaxed);
-        for id in self.handlers.drain(..) {
-            signal_hook::low_level::unregister(id);
-        }
-    }
-}
-
-/// True if a [`StopSignal`] is installed.
-static PERMANENT: AtomicBool = AtomicBool::new(false);
 
 /// Flag that is set by the first signal that requests a stop.
 #[derive(Clone, Debug, Default)]
@@ -205,11 +133,7 @@ impl StopSignal {
     /// # Errors
     /// A handler cannot be installed.
     pub fn listen_with_message(message: &'static str) -> std::io::Result<Self> {
-        let signal = Self::default();
-        PERMANENT.store(true, Relaxed);
-        if let Some(default_action) = DEFAULT_ACTION.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
-            default_action.store(false, Relaxed);
-        }
+        let signal = Self(REQUESTED.clone());
         let first = Arc::new(AtomicBool::new(false));
         for number in STOP_SIGNALS {
             // In this order: only the second signal finds the flag set and shuts down.
@@ -220,7 +144,6 @@ impl StopSignal {
             write_on_signal(number, message, &signal.0)?;
             signal_hook::flag::register(number, signal.0.clone())?;
         }
-        listen_for_checkpoint_requests()?;
         Ok(signal)
     }
 
@@ -232,11 +155,6 @@ impl StopSignal {
     /// Returns whether there was a signal.
     pub fn raised(&self) -> bool {
         self.0.load(Relaxed)
-    }
-
-    /// Returns whether SIGUSR1 has requested a checkpoint since the last call.
-    pub fn take_checkpoint_request() -> bool {
-        CHECKPOINT_REQUESTED.swap(false, Relaxed)
     }
 }
 

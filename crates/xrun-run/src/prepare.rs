@@ -40,7 +40,7 @@ use crate::plan::fit::MemoryBudget;
 use crate::plan::{Plan, duration, forecast};
 use crate::probe;
 use crate::probe::{Probe, ProbeError, cache};
-use crate::stop;
+use crate::stop::ScopedStopSignal;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset;
 use xrun_core::dataset::error::InvalidItems;
@@ -292,7 +292,8 @@ impl Planned {
         let _work = self.listener.start_work(Work::Probing);
         let mut overrides = overrides.to_vec();
         overrides.extend(self.plan.facts.probe_overrides.iter().cloned());
-        let probe = probe::probe(file, &overrides, &self.plan.experiment, steps, &stop::is_requested)?;
+        let stop = ScopedStopSignal::listen().map_err(ProbeError::Start)?;
+        let probe = probe::probe(file, &overrides, &self.plan.experiment, steps, &|| stop.raised())?;
         cache::store(&self.probe_key(), &probe);
         Ok(probe)
     }

@@ -1,8 +1,9 @@
 //! End of a run: outcome, and the signals that stop it.
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
-use std::sync::{Arc, LazyLock};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
+use signal_hook::SigId;
 use signal_hook::consts::{SIGBUS, SIGHUP, SIGINT, SIGQUIT, SIGSEGV, SIGTERM, SIGTSTP, SIGXCPU, SIGXFSZ};
 
 use crate::exit::exit_code;
@@ -106,13 +107,67 @@ pub fn is_ignored(number: i32) -> bool {
     }
 }
 
-/// Set by the first signal that requests a stop, once a [`StopSignal`] is installed.
-static REQUESTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
+/// True if the signals have their default action, which ends the process. `None` before the first [`ScopedStopSignal`]: a removed
+/// handler does not restore the default action, so a permanent one emulates it.
+static DEFAULT_ACTION: Mutex<Option<Arc<AtomicBool>>> = Mutex::new(None);
 
-/// Returns whether a signal has requested a stop. Before a [`StopSignal`] is installed, it ends the program.
-pub fn is_requested() -> bool {
-    REQUESTED.load(Relaxed)
+/// Stop signal with a scope: when it is dropped, signals have their previous action again.
+#[derive(Debug)]
+pub struct ScopedStopSignal {
+    signal: StopSignal,
+    default_action: Arc<AtomicBool>,
+    default_action_before: bool,
+    handlers: Vec<SigId>,
 }
+
+impl ScopedStopSignal {
+    /// Installs the handlers.
+    ///
+    /// # Errors
+    /// A handler cannot be installed.
+    pub fn listen() -> std::io::Result<Self> {
+        let mut known = DEFAULT_ACTION.lock().unwrap_or_else(PoisonError::into_inner);
+        let default_action = match known.as_ref() {
+            Some(default_action) => default_action.clone(),
+            None => {
+                // A permanent `StopSignal` has replaced the default action.
+                let default_action = Arc::new(AtomicBool::new(!PERMANENT.load(Relaxed)));
+                for number in STOP_SIGNALS.into_iter().chain(repeated_signals()) {
+                    signal_hook::flag::register_conditional_default(number, default_action.clone())?;
+                }
+                known.insert(default_action).clone()
+            }
+        };
+        let mut this = Self {
+            signal: StopSignal::default(),
+            default_action_before: default_action.load(Relaxed),
+            default_action,
+            handlers: Vec::new(),
+        };
+        for number in STOP_SIGNALS.into_iter().chain(repeated_signals()) {
+            this.handlers.push(signal_hook::flag::register(number, this.signal.0.clone())?);
+        }
+        this.default_action.store(false, Relaxed);
+        Ok(this)
+    }
+
+    /// Returns whether there was a signal.
+    pub fn raised(&self) -> bool {
+        self.signal.raised()
+    }
+}
+
+impl Drop for ScopedStopSignal {
+    fn drop(&mut self) {
+        self.default_action.store(self.default_action_before, Relaxed);
+        for id in self.handlers.drain(..) {
+            signal_hook::low_level::unregister(id);
+        }
+    }
+}
+
+/// True if a [`StopSignal`] is installed.
+static PERMANENT: AtomicBool = AtomicBool::new(false);
 
 /// Flag that is set by the first signal that requests a stop.
 #[derive(Clone, Debug, Default)]
@@ -133,7 +188,11 @@ impl StopSignal {
     /// # Errors
     /// A handler cannot be installed.
     pub fn listen_with_message(message: &'static str) -> std::io::Result<Self> {
-        let signal = Self(REQUESTED.clone());
+        let signal = Self::default();
+        PERMANENT.store(true, Relaxed);
+        if let Some(default_action) = DEFAULT_ACTION.lock().unwrap_or_else(PoisonError::into_inner).as_ref() {
+            default_action.store(false, Relaxed);
+        }
         let first = Arc::new(AtomicBool::new(false));
         for number in STOP_SIGNALS {
             // In this order: only the second signal finds the flag set and shuts down.

@@ -7,6 +7,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
 use std::fs::TryLockError;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use super::format::{Manifest, Outcome, Summary};
 use super::view::RunView;
@@ -59,6 +60,8 @@ struct RunLocation {
     /// Time in its name; at most that of the run to which `latest` points, which is the newest even if a clock was ahead.
     time: String,
     is_latest: bool,
+    /// Creation time, which orders runs of the same second; `None` if the file system does not record it.
+    created: Option<SystemTime>,
     run: String,
     experiment: String,
     path: PathBuf,
@@ -271,7 +274,8 @@ fn run_directories(results: &Path) -> Vec<RunLocation> {
                 time.clone_from(newest);
             }
             let is_latest = latest.as_ref().is_some_and(|(_, name)| *name == run);
-            newest.push(Reverse(RunLocation { time, is_latest, run, experiment: experiment.clone(), path }));
+            let created = std::fs::metadata(&path).and_then(|metadata| metadata.created()).ok();
+            newest.push(Reverse(RunLocation { time, is_latest, created, run, experiment: experiment.clone(), path }));
             if newest.len() > RUNS_MAX {
                 newest.pop();
             }

@@ -38,6 +38,23 @@ fn a_run_is_found_by_path_name_beginning_end_and_age() {
 }
 
 #[test]
+fn runs_of_the_same_second_are_ordered_by_creation_time() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in ["a/2026-11-21T07-14-35_ffffff", "a/2026-11-21T07-14-35_000000", "a/2026-11-21T07-14-34_aaaaaa"] {
+        let created = |directory: &Path| std::fs::metadata(directory).unwrap().created().ok();
+        let creation = created(&run(directory.path(), name));
+        // The clock of the file system advances in ticks.
+        while creation.is_some() && created(tempfile::tempdir_in(directory.path()).unwrap().path()) <= creation {}
+    }
+    let latest = find(directory.path(), "latest").unwrap();
+    // Without creation times the name decides.
+    let knows = std::fs::metadata(directory.path()).unwrap().created().is_ok();
+    let [newest, other] = if knows { ["000000", "ffffff"] } else { ["ffffff", "000000"] };
+    assert!(latest.ends_with(format!("2026-11-21T07-14-35_{newest}")), "{}", latest.display());
+    assert!(find(directory.path(), "a/latest~1").unwrap().ends_with(format!("2026-11-21T07-14-35_{other}")));
+}
+
+#[test]
 fn committed_results_are_found_by_name_and_are_never_the_newest() {
     let (results, [_, _, third]) = three_runs();
     let reference = run(results.path(), "reference/stage2");

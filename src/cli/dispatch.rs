@@ -6,7 +6,7 @@ use clap::{ArgMatches, CommandFactory, FromArgMatches};
 
 use super::terminal::{self, Failure, Terminal};
 use super::{Command, CommandLine, Progress, generate, typo};
-use crate::stop::{end_on_sent_faults, fail_writes_at_size_limit, listen_for_checkpoint_requests};
+use crate::stop::{end_on_sent_faults, fail_writes_at_size_limit};
 use crate::{invocation, panics};
 
 /// Environment variables that are valid Unicode; others cannot set a key.
@@ -76,12 +76,5 @@ fn fail(failure: &Failure, json: bool, terminal: Terminal) -> u8 {
 fn dispatch(line: CommandLine, json: bool, events: bool) -> u8 {
     let terminal = Terminal::default();
     let command = line.command.unwrap_or(Command::Run(line.run));
-    if matches!(
-        command,
-        Command::Run(_) | Command::Resume(_) | Command::Fork(_) | Command::Sweep(_) | Command::Reproduce(_)
-    ) {
-        // From the start: a run that has not started yet saves after its first step. Unhandled, the signal kills the program.
-        let _ = listen_for_checkpoint_requests();
-    }
     command.run(&terminal).unwrap_or_else(|failure| fail(&failure, json, Terminal { events, ..terminal }))
 }

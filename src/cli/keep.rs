@@ -72,9 +72,7 @@ fn checked_name(name: &String) -> Result<&str, Failure> {
 
 fn failure(error: KeepError) -> Failure {
     match error {
-        KeepError::Exists { .. } | KeepError::Foreign { .. } | KeepError::NotKept { .. } => {
-            Failure::Usage(error.to_string())
-        }
+        KeepError::Refused(why) => Failure::Usage(why),
         other => Failure::failed(other),
     }
 }

@@ -15,7 +15,7 @@ use crate::printable;
 use crate::problem::nearest;
 use crate::report::listing;
 use crate::results::index::{self, RunState};
-use crate::results::selection::{self, RunFilter, SORT_KEYS, STARTED, SortKey, StateFilter, sort};
+use crate::results::selection::{self, RunFilter, SORT_KEYS, STARTED, STATES, SortKey, sort};
 use crate::results::verdict::{TrainingVerdictWord, VerdictWord};
 use crate::results::view::RunView;
 use crate::sweep::listing::{sweeps, text as listing_of_sweeps};
@@ -27,8 +27,8 @@ pub struct ListArguments {
     #[arg(value_name = "EXPERIMENT")]
     experiment: Option<String>,
     /// Only runs with this status.
-    #[arg(long, value_enum, value_name = "STATUS")]
-    status: Option<StateFilter>,
+    #[arg(long, value_parser = STATES, value_name = "STATUS")]
+    status: Option<String>,
     /// Only runs with this memory verdict, such as `growing`.
     #[arg(long, value_enum, value_name = "VERDICT", hide_possible_values = true)]
     verdict: Option<VerdictWord>,
@@ -77,7 +77,7 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
     }
     let selection = RunFilter {
         experiment: experiment.cloned(),
-        status: arguments.status,
+        status: arguments.status.clone(),
         verdict: arguments.verdict,
         training: arguments.training,
         tags: arguments.tag.clone(),

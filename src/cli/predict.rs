@@ -106,12 +106,12 @@ fn text(prediction: &Prediction) -> String {
     };
     format!(
         "{}/{} after {}, on {}: {}{failed}, {}",
-        name(&prediction.experiment),
-        name(&prediction.run),
-        pluralize(prediction.step, "step"),
-        prediction.device,
+        name(&prediction.used.experiment),
+        name(&prediction.used.run),
+        pluralize(prediction.used.step, "step"),
+        prediction.used.device,
         pluralize(prediction.answered, "answer"),
-        seconds(prediction.seconds)
+        seconds(prediction.used.seconds)
     )
 }
 

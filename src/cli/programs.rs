@@ -9,7 +9,7 @@ use crate::experiment::{Experiment, read};
 use crate::files::layout;
 use crate::printable;
 use crate::results::secrets;
-use crate::results::trust::{self, Untrusted};
+use crate::results::trust;
 use crate::sweep::launcher::ALLOW_COMMAND;
 use crate::sweep::records::sweep::SweepRecord;
 use crate::sweep::{record, slurm};
@@ -32,7 +32,7 @@ pub struct Programs {
     directory: PathBuf,
     /// Shell-quoted command lines.
     command_lines: Vec<String>,
-    untrusted: Option<Untrusted>,
+    untrusted: Option<String>,
 }
 
 impl Programs {
@@ -66,7 +66,7 @@ impl Programs {
         Ok(Self::checked(sweep, command_lines, record::check_creator))
     }
 
-    fn checked(directory: &Path, command_lines: Vec<String>, check: impl Fn(&Path) -> Result<(), Untrusted>) -> Self {
+    fn checked(directory: &Path, command_lines: Vec<String>, check: impl Fn(&Path) -> Result<(), String>) -> Self {
         let untrusted = if command_lines.is_empty() { None } else { check(directory).err() };
         Self { directory: directory.to_path_buf(), command_lines, untrusted }
     }

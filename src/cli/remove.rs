@@ -15,7 +15,7 @@ use crate::results::index::{self, RunState};
 use crate::results::timestamp;
 use crate::results::view::RunView;
 use crate::results::{read, run_name, selection};
-use crate::run::remove::{self, Leftovers, Removable, RemoveError};
+use crate::run::remove::{self, Removable, RemoveError};
 use crate::units::{Bytes, pluralize};
 
 #[derive(Clone, Debug, Args)]
@@ -66,7 +66,7 @@ fn named(arguments: &RemoveArguments, terminal: &Terminal) -> Result<u8, Failure
             Err(why) => return Err(Failure::Usage(format!("{}: {why}", found.display()))),
         }
     }
-    remove_confirmed(&removable, None, arguments, terminal)
+    remove_confirmed(&removable, arguments, terminal)
 }
 
 /// Value of `--keep-best` that disables it.
@@ -84,13 +84,13 @@ fn all_but(count: u64, arguments: &RemoveArguments, terminal: &Terminal) -> Resu
         index::check_experiment(results, name)?;
     }
     let found: Vec<RunView> = index::newest_first(results, experiment).collect();
-    let mut leftovers = remove::find_leftovers(results, experiment);
+    let mut not_runs = 0;
     let mut experiments: BTreeMap<&str, Vec<&RunView>> = BTreeMap::new();
     for run in found.iter().filter(|run| *run.state() != RunState::Running) {
         match remove::verify_run(&run.path) {
             Ok(()) => experiments.entry(&run.experiment).or_default().push(run),
             Err(RemoveError::Gone) => {}
-            Err(_) => leftovers.unverified += 1,
+            Err(_) => not_runs += 1,
         }
     }
     let best = best(&experiments, arguments.keep_best.as_ref().and_then(Option::as_deref))?;
@@ -125,8 +125,8 @@ fn all_but(count: u64, arguments: &RemoveArguments, terminal: &Terminal) -> Resu
             }
         }
     }
-    kept_runs.report_counts(leftovers.unverified);
-    remove_confirmed(&removable, Some(&leftovers), arguments, terminal)
+    kept_runs.report_counts(not_runs);
+    remove_confirmed(&removable, arguments, terminal)
 }
 
 /// Best run of each experiment.
@@ -212,15 +212,9 @@ fn absolute(run: &Path) -> Result<PathBuf, RemoveError> {
     Ok(whole(if parent.as_os_str().is_empty() { Path::new(".") } else { parent })?.join(name))
 }
 
-/// Lists the runs, asks for confirmation, and removes them. `leftovers` is given with `--keep` only.
-fn remove_confirmed(
-    removable: &[Removable],
-    leftovers: Option<&Leftovers>,
-    arguments: &RemoveArguments,
-    terminal: &Terminal,
-) -> Result<u8, Failure> {
-    let rests = leftovers.map_or(&[][..], |left| &left.runs);
-    if removable.is_empty() && rests.is_empty() {
+/// Lists the runs, asks for confirmation, and removes them.
+fn remove_confirmed(removable: &[Removable], arguments: &RemoveArguments, terminal: &Terminal) -> Result<u8, Failure> {
+    if removable.is_empty() {
         terminal.info("nothing to remove");
         return Ok(0);
     }
@@ -230,16 +224,9 @@ fn remove_confirmed(
     if let more @ 1.. = removable.len().saturating_sub(LISTED_MAX) {
         terminal.info(&format!("and {more} more"));
     }
-    let rests: Vec<(&PathBuf, u64)> = rests.iter().map(|rest| (rest, remove::disk_usage(rest))).collect();
-    if !rests.is_empty() {
-        terminal.info(&format!("{} of an interrupted removal", pluralize(rests.len() as u64, "leftover")));
-    }
-    let all = removable.iter().map(|run| run.bytes).chain(rests.iter().map(|(_, bytes)| *bytes)).sum();
     let amount = |runs: u64, bytes: u64| format!("{} ({})", pluralize(runs, "run"), Bytes(bytes));
-    let total = match removable.len() as u64 {
-        0 => format!("{} ({})", pluralize(rests.len() as u64, "leftover"), Bytes(all)),
-        runs => amount(runs, all),
-    };
+    let total = amount(removable.len() as u64, removable.iter().map(|run| run.bytes).sum());
+    let is_selection = arguments.keep.is_some();
     if arguments.dry_run {
         terminal.info(&format!("would remove {total}"));
         return Ok(0);
@@ -254,7 +241,7 @@ fn remove_confirmed(
     for run in removable {
         let shown = run.path.display();
         // It may have been tagged or resumed during the confirmation.
-        if leftovers.is_some() && is_tagged(&run.path) {
+        if is_selection && is_tagged(&run.path) {
             terminal.info(&format!("kept {shown}: it has a tag"));
             continue;
         }
@@ -262,20 +249,12 @@ fn remove_confirmed(
             Ok(()) => (removed, bytes) = (removed + 1, bytes + run.bytes),
             Err(RemoveError::Gone) => gone += 1,
             Err(why @ RemoveError::Failed { .. }) => failed.push(why.to_string()),
-            Err(why) if leftovers.is_some() => terminal.info(&format!("kept {shown}: {why}")),
+            Err(why) if is_selection => terminal.info(&format!("kept {shown}: {why}")),
             Err(why) => failed.push(format!("{shown}: {why}")),
         }
     }
-    for (rest, rest_bytes) in rests {
-        match remove::remove_leftover(rest) {
-            Ok(()) => bytes += rest_bytes,
-            Err(why @ RemoveError::Failed { .. }) => failed.push(why.to_string()),
-            // Another process is removing it.
-            Err(_) => {}
-        }
-    }
     let more = if gone > 0 { format!("; already removed: {}", pluralize(gone, "run")) } else { String::new() };
-    if failed.is_empty() || removed > 0 || bytes > 0 {
+    if failed.is_empty() || removed > 0 {
         terminal.info(&format!("removed {}{more}", amount(removed, bytes)));
     }
     let more = failed.len().saturating_sub(FAILED_MAX);

@@ -130,21 +130,6 @@ fn a_run_that_was_started_without_a_terminal_to_lose_goes_on() {
 }
 
 #[test]
-fn sigusr1_saves_a_checkpoint_and_the_run_goes_on_to_the_same_bytes() {
-    let workplace = workplace();
-    let mut child = workplace.spawn(&["cut.toml", "-s", "checkpoint.every_steps=119"]);
-    let latest = workplace.path("results/cut/latest");
-    wait_for_lines(&latest, 8);
-    send(&child, libc::SIGUSR1);
-    assert_eq!(child.wait().unwrap().code(), Some(0));
-    let log = text(&latest.join("log.txt"));
-    let asked = log.lines().position(|line| line.contains("SIGUSR1")).expect("it is handled");
-    let messages: Vec<&str> = log.lines().skip(asked).take(2).map(|line| line.split_once(": ").unwrap().1).collect();
-    insta::assert_snapshot!(messages.join("\n"));
-    assert_eq!(text(&workplace.latest("cut").join("metrics.jsonl")), undisturbed(&workplace));
-}
-
-#[test]
 fn what_a_kill_left_half_written_goes_with_the_resume_and_nothing_behind_a_link() {
     let workplace = workplace();
     assert_eq!(cut(&workplace, 12, libc::SIGKILL).code, -1);

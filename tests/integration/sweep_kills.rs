@@ -121,20 +121,6 @@ fn ctrl_c_stops_the_run_in_good_order_and_says_how_to_go_on() {
 }
 
 #[test]
-fn sigusr1_to_a_sweep_has_its_runs_save_and_go_on() {
-    let workplace = workplace();
-    let mut sweep =
-        workplace.spawn(&["sweep", "cut.toml", "--jobs", "2", "-s", "pipeline.dummy.step_microseconds=20000"]);
-    wait_until("two runs make steps", || begun(&workplace).len() == 2);
-    signal(sweep.id() as i32, libc::SIGUSR1);
-    let log = |run: &PathBuf| std::fs::read_to_string(run.join("log.txt")).unwrap_or_default();
-    wait_until("both save", || begun(&workplace).iter().filter(|run| log(run).contains("SIGUSR1")).count() == 2);
-    assert!(sweep.try_wait().unwrap().is_none(), "the sweep goes on");
-    signal(sweep.id() as i32, libc::SIGINT);
-    assert_eq!(sweep.wait().unwrap().code(), Some(8));
-}
-
-#[test]
 fn a_sweep_that_another_process_works_on_is_not_taken() {
     let workplace = workplace();
     let mut sweep = workplace.spawn(&["sweep", "cut.toml"]);

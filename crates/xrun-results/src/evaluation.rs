@@ -5,37 +5,15 @@ use std::collections::BTreeMap;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::checkpoint_use::CheckpointUse;
 use xrun_core::task::metric::{Interval, PlannedMetric};
 
 /// `evaluation.json`, in a directory of its own below the run's `evaluations`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Evaluation {
-    /// The version of this record's format.
-    pub version: u32,
-    /// The experiment's name.
-    pub experiment: String,
-    /// The run's id: the name of its directory.
-    pub run: String,
-    /// Number of steps for which the checkpoint had been trained.
-    pub step: u64,
-    /// Start time: RFC 3339, UTC.
-    pub started: String,
-    /// Duration in seconds.
-    pub seconds: f64,
-    /// The command as it was typed, one argument per entry.
-    pub command: Vec<String>,
-    /// Values that differ from those of the run, as `section.key=value`.
-    pub overrides: Vec<String>,
-    /// Kind and index of the device, such as `cpu` or `cuda:0`.
-    pub device: String,
-    /// Name that the device reports.
-    pub device_name: String,
-    /// SHA-256 of the program's sources.
-    pub source_digest: Option<String>,
-    /// Digest of each data set, by name.
-    pub data: BTreeMap<String, String>,
-    /// `true` if the data is that of the run.
-    pub same_data: bool,
+    /// The checkpoint, and how it was used.
+    #[serde(flatten)]
+    pub used: CheckpointUse,
     /// Description of each metric.
     pub planned: Vec<PlannedMetric>,
     /// Metrics by name; `null` if a metric cannot be measured on this data.
@@ -44,8 +22,4 @@ pub struct Evaluation {
     pub intervals: BTreeMap<String, Interval>,
     /// Metrics that the run itself measured after this step; empty if it did not validate then.
     pub in_training: BTreeMap<String, Option<f64>>,
-    /// Peak of the heap in use, in bytes.
-    pub heap_peak: u64,
-    /// Peak RSS in bytes; `null` if the system does not report it.
-    pub rss_peak: Option<u64>,
 }

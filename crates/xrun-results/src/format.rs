@@ -29,7 +29,7 @@ pub const VERSION: u32 = 1;
 pub const DESCRIPTION_CHARACTERS_MAX: usize = 400;
 
 /// `manifest.json`: what ran, where and on which data. Written at the start and again by each resume.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Manifest {
     /// The version of this record's format.
     pub version: u32,
@@ -109,7 +109,7 @@ impl std::fmt::Display for Parent {
 }
 
 /// The program that ran.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Code {
     /// The version of xrun.
     pub xrun: String,
@@ -133,7 +133,7 @@ pub struct Code {
 }
 
 /// The machine.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Host {
     /// Host name.
     pub name: String,
@@ -152,7 +152,7 @@ pub struct Host {
 }
 
 /// The device of the tensors.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Device {
     /// Chosen device: `cpu`, `cuda:0`, …
     pub chosen: String,

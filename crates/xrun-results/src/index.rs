@@ -10,18 +10,24 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::format::{Manifest, Outcome, Summary};
-use super::index_error::CANDIDATES_MAX;
-pub use super::index_error::{Candidates, IndexError};
 use super::view::RunView;
 use xrun_core::files::{file, layout};
-use xrun_core::printable;
 use xrun_core::problem::nearest;
+use xrun_core::units::pluralize;
+use xrun_core::{invocation, printable};
 
 /// Maximum number of runs listed, the newest first.
 pub const RUNS_MAX: usize = 10_000;
 
 /// Length of `2026-11-21T07-14-35`, the beginning of a run id.
 const SECOND_CHARACTERS: usize = 19;
+/// Maximum number of names in a message.
+const CANDIDATES_MAX: usize = 8;
+
+/// A name that matches no run, or several: a message.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct IndexError(String);
 
 /// State of a run.
 #[derive(Clone, Debug, PartialEq)]
@@ -98,41 +104,63 @@ pub fn find(results: &Path, text: &str) -> Result<PathBuf, IndexError> {
     }
     let directories = run_directories(results);
     if directories.is_empty() {
-        return Err(IndexError::Empty { results: results.to_path_buf() });
+        return Err(empty(results));
     }
+    let shown = printable::line(text, 200);
     let (experiment, run) = text.rsplit_once('/').map_or((None, text), |(experiment, run)| (Some(experiment), run));
-    let in_experiment: Vec<&RunLocation> =
+    let mut found: Vec<&RunLocation> =
         directories.iter().filter(|directory| experiment.is_none_or(|name| name == directory.experiment)).collect();
     if let Some(steps) = steps_back(run)
-        && !in_experiment.is_empty()
+        && !found.is_empty()
     {
-        return match in_experiment.iter().rev().nth(steps) {
-            Some(directory) => Ok(directory.path.clone()),
-            None => Err(IndexError::TooFarBack { text: printable::line(text, 200), count: in_experiment.len() }),
-        };
+        let (are, count) = (if found.len() == 1 { "is" } else { "are" }, pluralize(found.len() as u64, "run"));
+        let too_far = || IndexError(format!("no run \"{shown}\": there {are} only {count}"));
+        return found.iter().rev().nth(steps).map(|directory| directory.path.clone()).ok_or_else(too_far);
     }
-    let exact: Vec<&RunLocation> = in_experiment.iter().copied().filter(|directory| directory.run == run).collect();
-    if exact.is_empty()
-        && let Some(newest) = directories.iter().rev().find(|directory| directory.experiment == text)
-    {
+    if found.iter().any(|directory| directory.run == run) {
+        found.retain(|directory| directory.run == run);
+    } else if let Some(newest) = directories.iter().rev().find(|directory| directory.experiment == text) {
         return Ok(newest.path.clone());
+    } else {
+        let ends_with_hash = |name: &str| name.rsplit_once('_').is_some_and(|(_, hash)| hash == run);
+        found.retain(|one| !run.is_empty() && (one.run.starts_with(run) || ends_with_hash(&one.run)));
     }
-    let partial = || {
-        let ends_with_hash =
-            |directory: &RunLocation| directory.run.rsplit_once('_').is_some_and(|(_, hash)| hash == run);
-        in_experiment
-            .iter()
-            .copied()
-            .filter(|directory| directory.run.starts_with(run) || ends_with_hash(directory))
-            .collect()
-    };
-    let found = if run.is_empty() || !exact.is_empty() { exact } else { partial() };
     match found.as_slice() {
         [directory] => Ok(directory.path.clone()),
-        [] if as_path.is_dir() => Err(IndexError::NotARun { path: printable::line(text, 400) }),
-        [] => Err(not_found(&directories, text)),
-        _ => Err(IndexError::Ambiguous { text: printable::line(text, 200), candidates: candidates(&found) }),
+        [] if as_path.is_dir() => {
+            Err(IndexError(format!("{shown} is not a run: it has neither manifest.json, run.lock nor summary.json")))
+        }
+        [] => Err(no_run(&directories, text)),
+        _ => {
+            let (count, candidates) = (found.len(), listed(found.iter().rev().map(|directory| directory.name())));
+            Err(IndexError(format!("\"{shown}\" matches {count} runs; type more of the name:{candidates}")))
+        }
     }
+}
+
+fn empty(results: &Path) -> IndexError {
+    let program = invocation::program();
+    IndexError(format!(
+        "no runs in {}; start one with `{program} FILE`, or name another directory with --results DIR",
+        results.display()
+    ))
+}
+
+/// The first of some names, a line each, and the number of the others.
+fn listed(names: impl ExactSizeIterator<Item = String>) -> String {
+    let more = names.len().saturating_sub(CANDIDATES_MAX);
+    let shown = names.take(CANDIDATES_MAX).map(|name| format!("\n  {}", printable::line(&name, 200)));
+    let mut text: String = shown.collect();
+    if more > 0 {
+        text.push_str(&format!("\n  and {more} more; `{} ls` lists them", invocation::program()));
+    }
+    text
+}
+
+fn not_found(what: &str, text: &str, near: Option<&str>, known: impl ExactSizeIterator<Item = String>) -> IndexError {
+    let near = near.map(|near| format!("did you mean \"{}\"? The known", printable::line(near, 200)));
+    let (near, text) = (near.as_deref().unwrap_or("the known"), printable::line(text, 200));
+    IndexError(format!("no {what} named \"{text}\"; {near} {what}s are:{}", listed(known)))
 }
 
 /// Finds a run that is not in its experiment's own directory: `reference/experiment`, `experiment/reproductions/run`
@@ -157,21 +185,16 @@ fn steps_back(run: &str) -> Option<usize> {
     }
 }
 
-fn not_found(directories: &[RunLocation], text: &str) -> IndexError {
+fn no_run(directories: &[RunLocation], text: &str) -> IndexError {
     let names: Vec<String> = directories.iter().rev().map(RunLocation::name).collect();
     let experiments = directories.iter().map(|directory| directory.experiment.as_str());
-    let suggestion = match nearest(text.split('/').next().unwrap_or(text), experiments) {
+    let near = match nearest(text.split('/').next().unwrap_or(text), experiments) {
         Some(experiment) if !text.contains('/') => Some(format!("{experiment}/latest")),
         _ => nearest(text, names.iter().map(String::as_str))
             .or_else(|| nearest(text, directories.iter().map(|directory| directory.run.as_str())))
             .map(str::to_owned),
     };
-    IndexError::NotFound {
-        what: "run",
-        text: printable::line(text, 200),
-        suggestion: suggestion.map(|near| printable::line(&near, 200)),
-        candidates: candidates(&directories.iter().collect::<Vec<_>>()),
-    }
+    not_found("run", text, near.as_deref(), names.into_iter())
 }
 
 /// Names of the experiments that have runs, sorted.
@@ -187,15 +210,10 @@ pub fn check_experiment(results: &Path, name: &str) -> Result<(), IndexError> {
         return Ok(());
     }
     if known.is_empty() {
-        return Err(IndexError::Empty { results: results.to_path_buf() });
+        return Err(empty(results));
     }
-    let shown = |name: &String| printable::line(name, 200);
-    Err(IndexError::NotFound {
-        what: "experiment",
-        text: printable::line(name, 200),
-        suggestion: nearest(name, known.iter().map(String::as_str)).map(|near| printable::line(near, 200)),
-        candidates: Candidates { names: known.iter().take(CANDIDATES_MAX).map(shown).collect(), count: known.len() },
-    })
+    let near = nearest(name, known.iter().map(String::as_str)).map(str::to_owned);
+    Err(not_found("experiment", name, near.as_deref(), known.into_iter()))
 }
 
 /// Newest finished run of any experiment with this fingerprint on this kind of device (`cpu`, `cuda`, `vulkan`).
@@ -208,16 +226,6 @@ pub fn find_finished(results: &Path, fingerprint: &str, device: &str) -> Option<
         let succeeded = |summary: &Summary| matches!(summary.outcome, Outcome::Finished | Outcome::StoppedEarly);
         run.manifest().is_some_and(same) && run.summary().is_some_and(succeeded)
     })
-}
-
-fn candidates(directories: &[&RunLocation]) -> Candidates {
-    let names = directories
-        .iter()
-        .rev()
-        .take(CANDIDATES_MAX)
-        .map(|directory| printable::line(&directory.name(), 200))
-        .collect();
-    Candidates { names, count: directories.len() }
 }
 
 /// Returns `true` if a directory is that of a run.
@@ -253,7 +261,7 @@ fn run_directories(results: &Path) -> Vec<RunLocation> {
         let latest = std::fs::canonicalize(directory.join(layout::LATEST)).ok();
         let latest = latest.filter(|latest| is_run(latest)).and_then(|latest| {
             let run = latest.file_name()?.to_string_lossy().into_owned();
-            Some((run_times(&run, &latest).0, run))
+            Some((run_time(&run, &latest), run))
         });
         for (run, path) in subdirectories(&directory, &root).filter(|(name, _)| !OTHER_RUNS.contains(&name.as_str())) {
             // Committed results are found by name and never count as the newest: git gives them the time of the
@@ -261,11 +269,12 @@ fn run_directories(results: &Path) -> Vec<RunLocation> {
             if experiment == layout::REFERENCE && !starts_with_date(&run) {
                 continue;
             }
-            let (mut time, created) = run_times(&run, &path);
+            let mut time = run_time(&run, &path);
             if let Some((newest, _)) = latest.as_ref().filter(|(newest, _)| *newest < time) {
                 time.clone_from(newest);
             }
             let is_latest = latest.as_ref().is_some_and(|(_, name)| *name == run);
+            let created = std::fs::metadata(&path).and_then(|metadata| metadata.created()).ok();
             newest.push(Reverse(RunLocation { time, is_latest, created, run, experiment: experiment.clone(), path }));
             if newest.len() > RUNS_MAX {
                 newest.pop();
@@ -301,18 +310,15 @@ fn starts_with_date(run: &str) -> bool {
     chrono::NaiveDate::parse_from_str(run.get(..10).unwrap_or(""), "%Y-%m-%d").is_ok()
 }
 
-/// Time of a run in the format of run ids, and the creation time of its directory.
-fn run_times(run: &str, path: &Path) -> (String, Option<SystemTime>) {
-    let metadata = std::fs::metadata(path).ok();
-    let created = metadata.as_ref().and_then(|metadata| metadata.created().ok());
+/// Time of a run in the format of run ids.
+fn run_time(run: &str, path: &Path) -> String {
     if starts_with_date(run) {
-        return (run.get(..SECOND_CHARACTERS).unwrap_or(run).to_owned(), created);
+        return run.get(..SECOND_CHARACTERS).unwrap_or(run).to_owned();
     }
-    let changed = metadata.and_then(|metadata| metadata.modified().ok());
-    let time = changed.map_or(String::new(), |time| {
+    let changed = std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
+    changed.map_or(String::new(), |time| {
         chrono::DateTime::<chrono::Utc>::from(time).format("%Y-%m-%dT%H-%M-%S").to_string()
-    });
-    (time, created)
+    })
 }
 
 /// Returns `true` if a process holds the run's lock. Takes a shared lock, so that concurrent callers do not see each

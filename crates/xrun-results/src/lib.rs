@@ -4,9 +4,11 @@
 
 pub mod allocations;
 pub mod build_info;
+pub mod checkpoint_use;
 pub mod command_line;
 pub mod demand;
 pub mod durations;
+pub mod environment;
 pub mod evaluation;
 pub mod event_file;
 pub mod explanation;
@@ -14,7 +16,6 @@ pub mod export;
 pub mod format;
 pub mod git;
 pub mod index;
-mod index_error;
 pub mod judge;
 pub mod log;
 pub mod loss;

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use super::format::MetricsLine;
 use super::read::{self, ReadError};
-use super::reproduction::{FirstDifference, SeriesAgreement};
+use super::reproduction::{ComparedMetrics, FirstDifference, SeriesAgreement};
 
 /// Maximum number of series with statistics of their own; more than any task reports.
 pub const SERIES_MAX: usize = 256;
@@ -16,20 +16,8 @@ pub const SERIES_MAX: usize = 256;
 /// Result of the comparison.
 #[derive(Clone, Debug, Default)]
 pub struct MetricsComparison {
-    /// Number of lines compared.
-    pub lines_compared: u64,
-    /// Number of lines of the original.
-    pub lines_original: u64,
-    /// Number of lines of the reproduction.
-    pub lines_reproduction: u64,
-    /// Newest step of a compared line; `None` if no line was compared.
-    pub last_step: Option<u64>,
-    /// Number of values compared.
-    pub values_compared: u64,
-    /// Number of values that differ in at least one bit.
-    pub values_different: u64,
-    /// First difference; `None` if all compared values are equal.
-    pub first_difference: Option<FirstDifference>,
+    /// Numbers and the first difference; without the series.
+    pub metrics: ComparedMetrics,
     /// The lines describe different things (another step, kind or set of names). No line after this one is compared.
     pub diverged: bool,
     /// Sums in place of means; `share` is `None` if a value is present in one run and missing in the other.
@@ -42,8 +30,8 @@ pub fn compare(original: &Path, reproduction: &Path) -> Result<MetricsComparison
     let (mut first, mut second) = (read::metrics(original)?, read::metrics(reproduction)?);
     loop {
         let (a, b) = (first.next().transpose()?, second.next().transpose()?);
-        comparison.lines_original += u64::from(a.is_some());
-        comparison.lines_reproduction += u64::from(b.is_some());
+        comparison.metrics.lines_original += u64::from(a.is_some());
+        comparison.metrics.lines_reproduction += u64::from(b.is_some());
         match (a, b) {
             (None, None) => return Ok(comparison),
             (Some(a), Some(b)) if !comparison.diverged => comparison.add(&a, &b),
@@ -60,18 +48,18 @@ impl MetricsComparison {
             self.differs(a.step().min(b.step()), "line", key_a, key_b);
             return;
         }
-        self.lines_compared += 1;
-        self.last_step = self.last_step.max(Some(a.step()));
+        self.metrics.lines_compared += 1;
+        self.metrics.last_step = self.metrics.last_step.max(Some(a.step()));
         for ((name, a_value), (_, b_value)) in values(a).into_iter().zip(values(b)) {
             self.value(a.step(), name, a_value, b_value);
         }
     }
 
     fn value(&mut self, step: u64, name: String, a: Option<f64>, b: Option<f64>) {
-        self.values_compared += 1;
+        self.metrics.values_compared += 1;
         let same = a.map(f64::to_bits) == b.map(f64::to_bits);
         if !same {
-            self.values_different += 1;
+            self.metrics.values_different += 1;
             let text = |value: Option<f64>| value.map_or("not measured".into(), |value| format!("{value:?}"));
             self.differs(step, &name, text(a), text(b));
         }
@@ -94,12 +82,12 @@ impl MetricsComparison {
 
     fn differs(&mut self, step: u64, value: &str, original: String, reproduction: String) {
         let value = value.to_owned();
-        self.first_difference.get_or_insert(FirstDifference { step, value, original, reproduction });
+        self.metrics.first_difference.get_or_insert(FirstDifference { step, value, original, reproduction });
     }
 
     /// Returns `true` if no bit differs.
     pub fn identical(&self) -> bool {
-        self.values_different == 0 && !self.diverged
+        self.metrics.values_different == 0 && !self.diverged
     }
 
     /// Returns `true` if the mean absolute difference of each series is at most `tolerance` times its mean absolute
@@ -109,9 +97,9 @@ impl MetricsComparison {
         !self.diverged && self.series.len() < SERIES_MAX && self.series.values().all(near)
     }
 
-    /// Statistics of each series, largest relative difference first.
-    pub fn series(&self) -> Vec<SeriesAgreement> {
-        let mut series: Vec<SeriesAgreement> = self.series.values().cloned().collect();
+    /// Result with the statistics of each series, largest relative difference first.
+    pub fn into_metrics(self) -> ComparedMetrics {
+        let mut series: Vec<SeriesAgreement> = self.series.into_values().collect();
         for one in &mut series {
             let relative = if one.mean_difference == 0.0 { 0.0 } else { one.mean_difference / one.mean_size };
             one.share = one.share.map(|_| relative).filter(|relative| relative.is_finite());
@@ -120,7 +108,7 @@ impl MetricsComparison {
         }
         let rank = |one: &SeriesAgreement| one.share.unwrap_or(f64::INFINITY);
         series.sort_by(|a, b| rank(b).total_cmp(&rank(a)));
-        series
+        ComparedMetrics { series, ..self.metrics }
     }
 }
 
@@ -189,29 +177,32 @@ mod tests {
     #[test]
     fn a_difference_in_the_last_bit_is_found() {
         let same = compared(&[1.0, 0.1], &[1.0, 0.1]);
-        assert!(same.identical() && same.within(0.0) && same.first_difference.is_none());
+        assert!(same.identical() && same.within(0.0) && same.metrics.first_difference.is_none());
         let near = compared(&[1.0, 0.1], &[1.0, 0.1_f64.next_up()]);
         assert!(!near.identical() && !near.within(0.0) && near.within(1e-12));
-        let first = near.first_difference.clone().unwrap();
+        let first = near.metrics.first_difference.clone().unwrap();
         assert_eq!((first.step, first.value.as_str()), (2, "loss of dummy steps"));
         assert_eq!((first.original.as_str(), first.reproduction.as_str()), ("0.1", "0.10000000000000002"));
-        assert_eq!(near.values_different, 1);
+        assert_eq!(near.metrics.values_different, 1);
     }
 
     #[test]
     fn a_tolerance_is_relative_to_the_mean_size() {
         let off = compared(&[100.0, 300.0], &[101.0, 303.0]);
         assert!(off.within(0.0101) && !off.within(0.0099));
-        let loss = &off.series()[0];
+        let loss = &off.into_metrics().series[0];
         assert_eq!((loss.mean_size, loss.mean_difference, loss.largest_at), (200.0, 2.0, Some(2)));
         let from_nothing = compared(&[0.0], &[1e-9]);
-        assert!(!from_nothing.within(1.0) && from_nothing.series()[0].share.is_none());
+        assert!(!from_nothing.within(1.0) && from_nothing.into_metrics().series[0].share.is_none());
     }
 
     #[test]
     fn runs_of_different_length_are_compared_on_their_common_lines() {
         let shorter = compared(&[1.0, 2.0, 3.0], &[1.0, 2.0]);
         assert!(shorter.identical());
-        assert_eq!((shorter.lines_compared, shorter.lines_original, shorter.lines_reproduction), (2, 3, 2));
+        assert_eq!(
+            (shorter.metrics.lines_compared, shorter.metrics.lines_original, shorter.metrics.lines_reproduction),
+            (2, 3, 2)
+        );
     }
 }

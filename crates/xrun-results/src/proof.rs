@@ -11,15 +11,12 @@ use xrun_core::printable;
 /// Reason why a directory is not proven to be xrun's.
 #[derive(Debug, thiserror::Error)]
 pub enum ProofError {
-    /// It is a symlink: its target may prove something else.
-    #[error("it is a symlink, which is not followed; name its target")]
-    Symlink,
     /// It cannot be read.
     #[error(transparent)]
     Unreadable(#[from] io::Error),
-    /// Its files are not those of a run.
-    #[error("not a run: {0}")]
-    NotARun(String),
+    /// It is a symlink, or its files are not those of a run: a message.
+    #[error("{0}")]
+    Foreign(String),
 }
 
 /// Reads the manifest of a directory that has it and `files` as regular files.
@@ -27,15 +24,16 @@ pub enum ProofError {
 /// # Errors
 /// It is a symlink, a file is missing, or the manifest is not one of xrun's or is damaged.
 pub fn manifest_of(directory: &Path, files: &[&str]) -> Result<Manifest, ProofError> {
-    // A symlink in the place of a file would prove another directory.
+    // Its target may prove something else, and a symlink in the place of a file would prove another directory.
     let is_file = |name: &&str| std::fs::symlink_metadata(directory.join(name)).is_ok_and(|found| found.is_file());
+    let not_a_run = |why: String| ProofError::Foreign(format!("not a run: {why}"));
     if std::fs::symlink_metadata(directory)?.is_symlink() {
-        return Err(ProofError::Symlink);
+        return Err(ProofError::Foreign("it is a symlink, which is not followed; name its target".into()));
     }
     if let Some(missing) = files.iter().chain(&[layout::MANIFEST]).find(|name| !is_file(name)) {
-        return Err(ProofError::NotARun(format!("{missing} is missing")));
+        return Err(not_a_run(format!("{missing} is missing")));
     }
-    read::manifest(directory).map_err(|error| ProofError::NotARun(error.to_string()))
+    read::manifest(directory).map_err(|error| not_a_run(error.to_string()))
 }
 
 /// Checks that a directory has only regular files, and directories, of these names.

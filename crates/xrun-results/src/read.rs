@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
 use serde::de::DeserializeOwned;
+use serde_json::Value;
 
 use super::allocations::AllocationRecord;
 use super::explanation::Explanation;
@@ -83,32 +84,20 @@ impl ReadError {
     }
 }
 
-/// Version field, read before the rest of a record.
-#[derive(serde::Deserialize)]
-struct OfVersion {
-    version: Option<u64>,
+/// A record as JSON, after checking its checksum: a damaged byte may change any value.
+pub(crate) fn value(path: &Path) -> Result<Value, ReadError> {
+    let bytes =
+        file::bytes(path, RECORD_BYTES_MAX).map_err(|source| ReadError::File { path: path.to_path_buf(), source })?;
+    checksum::check_record(&bytes).map_err(|_| ReadError::content(path, checksum::DAMAGED))?;
+    serde_json::from_slice(&bytes).map_err(|error| ReadError::content(path, &error.to_string()))
 }
 
 fn record<T: DeserializeOwned>(path: PathBuf) -> Result<T, ReadError> {
-    let bytes =
-        file::bytes(&path, RECORD_BYTES_MAX).map_err(|source| ReadError::File { path: path.clone(), source })?;
-    // Checked first: a damaged byte may change any value.
-    checksum::check_record(&bytes).map_err(|_| ReadError::content(&path, checksum::DAMAGED))?;
-    let content_error = |error: serde_json::Error| ReadError::content(&path, &error.to_string());
-    let version = serde_json::from_slice::<OfVersion>(&bytes).ok().and_then(|of| of.version);
-    if version.is_none_or(|version| version <= u64::from(VERSION))
-        && let Ok(record) = serde_json::from_slice(&bytes)
-    {
-        return Ok(record);
+    let value = value(&path)?;
+    match value.get("version").and_then(Value::as_u64) {
+        Some(found) if found > u64::from(VERSION) => Err(ReadError::Newer { path, found }),
+        _ => serde_json::from_value(value).map_err(|error| ReadError::content(&path, &error.to_string())),
     }
-    // Parsed again, more slowly, for the error message.
-    let value: serde_json::Value = serde_json::from_slice(&bytes).map_err(content_error)?;
-    if let Some(found) = value.get("version").and_then(serde_json::Value::as_u64)
-        && found > u64::from(VERSION)
-    {
-        return Err(ReadError::Newer { path: path.clone(), found });
-    }
-    serde_json::from_value(value).map_err(content_error)
 }
 
 /// Record that may be missing: `None` if it is, but not if it cannot be read.
@@ -185,12 +174,8 @@ pub struct KnownLines {
 }
 
 /// Lines that a run is known to have written: by its summary, or without one by its newest checkpoint.
-pub(crate) fn known_lines(
-    run: &Path,
-    summary: Option<&Summary>,
-    select: fn(WrittenLines) -> LineSum,
-) -> Option<KnownLines> {
-    if let Some(summary) = summary {
+fn known_lines(run: &Path, select: fn(WrittenLines) -> LineSum) -> Option<KnownLines> {
+    if let Ok(Some(summary)) = summary(run) {
         return summary.lines.map(|lines| KnownLines { sum: select(lines), complete: true });
     }
     let newest = checkpoints(run).unwrap_or_default().into_iter().rev().find_map(|(_, path)| loop_state(&path).ok());
@@ -349,7 +334,7 @@ pub fn is_line_with_damaged_end(line: &[u8]) -> bool {
 /// the last item if lines are missing, doubled or out of order.
 pub fn metrics(run: &Path) -> Result<impl Iterator<Item = Result<MetricsLine, ReadError>> + use<>, ReadError> {
     // First, because a running process only appends.
-    let known = known_lines(run, summary(run).ok().flatten().as_ref(), |lines| lines.metrics);
+    let known = known_lines(run, |lines| lines.metrics);
     metrics_with(run, known)
 }
 
@@ -364,7 +349,7 @@ pub fn metrics_with(
 
 /// Records of `memory.jsonl`, as [`metrics`].
 pub fn memory(run: &Path) -> Result<impl Iterator<Item = Result<MemoryLine, ReadError>> + use<>, ReadError> {
-    memory_with(run, known_lines(run, summary(run).ok().flatten().as_ref(), |lines| lines.memory))
+    memory_with(run, known_lines(run, |lines| lines.memory))
 }
 
 /// As [`memory`], compared with these lines.
@@ -382,7 +367,7 @@ fn memory_position(line: &MemoryLine) -> (u32, u64) {
 /// Memory samples of a file with any name. In the directory of a run they are compared with what it wrote.
 pub fn memory_file(path: &Path) -> Result<impl Iterator<Item = Result<MemoryLine, ReadError>> + use<>, ReadError> {
     let run = path.parent().filter(|_| path.file_name().is_some_and(|name| name == layout::MEMORY));
-    let known = run.and_then(|run| known_lines(run, summary(run).ok().flatten().as_ref(), |lines| lines.memory));
+    let known = run.and_then(|run| known_lines(run, |lines| lines.memory));
     checked_lines(path.to_path_buf(), known, memory_position)
 }
 

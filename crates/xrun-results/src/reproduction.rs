@@ -26,6 +26,20 @@ pub struct Reproduction {
     pub message: String,
     /// Maximum mean difference of a series, as a fraction of its mean absolute value; 0 requires the same bits.
     pub tolerance: f64,
+    /// The comparison of their metrics.
+    #[serde(flatten)]
+    pub compared: ComparedMetrics,
+    /// Changes of code, data and machine since the original.
+    pub changes: Vec<EnvironmentChange>,
+    /// Sources of nondeterminism on the same machine; empty on the CPU.
+    pub not_deterministic: Vec<String>,
+    /// Remarks, such as that the original ended early.
+    pub notes: Vec<String>,
+}
+
+/// Comparison of the metrics of two runs, over the lines that both have.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct ComparedMetrics {
     /// Number of lines compared.
     pub lines_compared: u64,
     /// Number of lines of the original.
@@ -42,12 +56,6 @@ pub struct Reproduction {
     pub first_difference: Option<FirstDifference>,
     /// Statistics of each series of numbers.
     pub series: Vec<SeriesAgreement>,
-    /// Changes of code, data and machine since the original.
-    pub changes: Vec<EnvironmentChange>,
-    /// Sources of nondeterminism on the same machine; empty on the CPU.
-    pub not_deterministic: Vec<String>,
-    /// Remarks, such as that the original ended early.
-    pub notes: Vec<String>,
 }
 
 /// Degree of agreement of two runs.

@@ -10,7 +10,7 @@ use xrun_core::task::DeviceMemory;
 use super::watched::ProcessMemory;
 
 /// A line of `memory.jsonl`: a memory sample.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct MemoryLine {
     /// The version of this record's format.
     pub version: u32,
@@ -77,12 +77,13 @@ impl Peaks {
 }
 
 /// Sample point in the loop. All are between steps: the step's tensors are dropped and the device is idle.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SamplePoint {
     /// Before the first step of the process.
     Start,
     /// After a sampled step.
+    #[default]
     Step,
     /// Before a validation.
     BeforeValidation,

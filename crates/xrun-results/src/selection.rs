@@ -3,60 +3,37 @@
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
-use clap::ValueEnum;
 use serde_json::Value;
 
-use super::index::RunState;
 use super::resolved;
 use super::verdict::{TrainingVerdictWord, VerdictWord};
 use super::view::RunView;
 use xrun_core::task::metric::Direction;
 
-/// State of a run as a command-line value.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum StateFilter {
-    /// A process works on the run.
-    Running,
-    /// All planned steps were done.
-    Finished,
-    /// Validations stopped improving, as `training.early_stopping` defines.
-    StoppedEarly,
-    /// A signal stopped it.
-    Interrupted,
-    /// `training.time_limit` was reached.
-    TimeLimit,
-    /// The verdict on memory is one that `memory.fail_on` names.
-    MemoryGrew,
-    /// The verdict on training is one that `training.fail_on` names.
-    DidNotLearn,
-    /// The loss was not a number.
-    Diverged,
-    /// A memory limit was reached.
-    MemoryLimit,
-    /// An error of the data, the device or the disk.
-    Failed,
-    /// A panic.
-    Panicked,
-    /// Its process is gone and left no summary.
-    Killed,
-    /// Its records are missing or damaged.
-    Unreadable,
-}
-
-impl StateFilter {
-    fn accepts(self, state: &RunState) -> bool {
-        // The words are those of the labels: `stopped-early`, `stopped early`.
-        self.to_possible_value().is_some_and(|value| value.get_name().replace('-', " ") == state.label())
-    }
-}
+/// States of a run as command-line values: their labels, with dashes.
+pub const STATES: [&str; 13] = [
+    "running",
+    "finished",
+    "stopped-early",
+    "interrupted",
+    "time-limit",
+    "memory-grew",
+    "did-not-learn",
+    "diverged",
+    "memory-limit",
+    "failed",
+    "panicked",
+    "killed",
+    "unreadable",
+];
 
 /// Filter for runs; the default accepts all.
 #[derive(Clone, Debug, Default)]
 pub struct RunFilter {
     /// Exact name of the experiment.
     pub experiment: Option<String>,
-    /// State of the run.
-    pub status: Option<StateFilter>,
+    /// State of the run, one of [`STATES`].
+    pub status: Option<String>,
     /// Verdict on its memory.
     pub verdict: Option<VerdictWord>,
     /// Verdict on its training.
@@ -87,7 +64,7 @@ impl RunFilter {
         let tagged = || self.tags.iter().all(|tag| run.tags().contains(tag));
         // Conditions that read files come last.
         self.experiment.as_ref().is_none_or(|name| *name == run.experiment)
-            && self.status.is_none_or(|status| status.accepts(run.state()))
+            && self.status.as_ref().is_none_or(|status| status.replace('-', " ") == run.state().label())
             && self.verdict.is_none_or(|asked| verdict() == Some(asked))
             && self.training.is_none_or(|asked| training() == Some(asked))
             && (self.tags.is_empty() || tagged())

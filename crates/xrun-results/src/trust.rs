@@ -17,34 +17,6 @@ use crate::read;
 use xrun_core::experiment::Experiment;
 use xrun_core::files::{file, layout, write};
 
-/// Reason not to start the programs that a directory names.
-#[derive(Debug, thiserror::Error)]
-pub enum Untrusted {
-    /// Another user owns the directory or one of its files.
-    #[error("it belongs to another user (uid {uid})")]
-    Owner {
-        /// The directory or file.
-        path: PathBuf,
-        /// Its owner's user id.
-        uid: u32,
-    },
-    /// There is no record that this user created it.
-    #[error("there is no record that this user created it (`{}`)", layout::CREATOR)]
-    NoRecord,
-    /// The record does not match the files.
-    #[error("`{}` does not match: another user created the directory, or {what} was changed", layout::CREATOR)]
-    Changed {
-        /// Names of the files that name programs.
-        what: String,
-    },
-    /// This user has no key, so no directory can be verified.
-    #[error("this user has no signing key: no directory was created yet, or the key was lost")]
-    NoKey,
-    /// The user's key cannot be read or used.
-    #[error("the signing key cannot be used: {0}")]
-    Key(String),
-}
-
 /// Contents covered by the record: files of a directory, and texts from other files.
 #[derive(Clone, Debug)]
 pub struct SignedContents {
@@ -63,8 +35,8 @@ fn run_contents(run: &Path) -> Option<SignedContents> {
 /// Checks that this user created the run and that nothing that names its programs was changed.
 ///
 /// # Errors
-/// The check fails or is not possible.
-pub fn check_run(run: &Path) -> Result<(), Untrusted> {
+/// The reason not to start the programs that it names.
+pub fn check_run(run: &Path) -> Result<(), String> {
     check(run, run_contents(run))
 }
 
@@ -85,25 +57,29 @@ pub fn unsigned_message(why: &str) -> String {
 /// unreadable contents.
 ///
 /// # Errors
-/// The check fails or is not possible.
-pub fn check(directory: &Path, contents: Option<SignedContents>) -> Result<(), Untrusted> {
+/// The reason not to start the programs that it names.
+pub fn check(directory: &Path, contents: Option<SignedContents>) -> Result<(), String> {
     let all = [layout::RESOLVED, layout::MANIFEST, layout::BASE, layout::SWEEP, layout::SLURM];
     check_owner(directory)?;
     all.iter().map(|name| directory.join(name)).filter(|path| path.exists()).try_for_each(|path| check_owner(&path))?;
-    let record = match file::bytes(&directory.join(layout::CREATOR), RECORD_BYTES_MAX) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Err(Untrusted::NoRecord),
+    let creator = layout::CREATOR;
+    let record = match file::bytes(&directory.join(creator), RECORD_BYTES_MAX) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(format!("there is no record that this user created it (`{creator}`)"));
+        }
         record => record.unwrap_or_default(),
     };
-    let changed = |contents: Option<&SignedContents>| Untrusted::Changed {
-        what: contents.map_or_else(|| layout::MANIFEST.to_owned(), |contents| contents.files.join(" or ")),
-    };
-    let Some(contents) = contents else { return Err(changed(None)) };
+    let names = contents.as_ref().map_or_else(|| layout::MANIFEST.to_owned(), |contents| contents.files.join(" or "));
+    let changed = || format!("`{creator}` does not match: another user created the directory, or {names} was changed");
+    let contents = contents.ok_or_else(changed)?;
     let key = key(false).map_err(|error| match error.kind() {
-        io::ErrorKind::NotFound => Untrusted::NoKey,
-        _ => Untrusted::Key(error.to_string()),
+        io::ErrorKind::NotFound => {
+            "this user has no signing key: no directory was created yet, or the key was lost".to_owned()
+        }
+        _ => format!("the signing key cannot be used: {error}"),
     })?;
-    let expected = expected_record(&key, directory, &contents).map_err(|_| changed(Some(&contents)))?;
-    if record == expected.as_bytes() { Ok(()) } else { Err(changed(Some(&contents))) }
+    let expected = expected_record(&key, directory, &contents).map_err(|_| changed())?;
+    if record == expected.as_bytes() { Ok(()) } else { Err(changed()) }
 }
 
 /// Records that this user created the directory.
@@ -203,9 +179,9 @@ fn is_private(path: &Path) -> io::Result<bool> {
     Ok(found.uid() == this_user() && found.mode() & 0o077 == 0)
 }
 
-fn check_owner(path: &Path) -> Result<(), Untrusted> {
+fn check_owner(path: &Path) -> Result<(), String> {
     match std::fs::metadata(path) {
-        Ok(found) if found.uid() != this_user() => Err(Untrusted::Owner { path: path.into(), uid: found.uid() }),
+        Ok(found) if found.uid() != this_user() => Err(format!("it belongs to another user (uid {})", found.uid())),
         // An unreadable file is reported where it is read.
         _ => Ok(()),
     }

@@ -374,7 +374,7 @@ impl RunView {
             return None;
         }
         // Without the curves, which are large for a list.
-        let judged = || judge::training(self.metrics_lines().ok()?, self.plan(), self.training_end());
+        let judged = || judge::training(read::metrics(&self.path).ok()?, self.plan(), self.training_end());
         self.training.get_or_init(|| self.recorded_training().cloned().or_else(judged)).as_ref()
     }
 
@@ -388,22 +388,6 @@ impl RunView {
             Ok(found) => (found.into_iter().map(|(step, _)| step).collect(), None),
             Err(error) => (Vec::new(), Some(error.to_string())),
         })
-    }
-
-    /// Records of `metrics.jsonl`, as [`read::metrics`].
-    ///
-    /// # Errors
-    /// The file cannot be opened.
-    pub fn metrics_lines(&self) -> Result<impl Iterator<Item = Result<MetricsLine, ReadError>> + use<>, ReadError> {
-        read::metrics_with(&self.path, read::known_lines(&self.path, self.summary(), |lines| lines.metrics))
-    }
-
-    /// Records of `memory.jsonl`, as [`read::memory`].
-    ///
-    /// # Errors
-    /// The file cannot be opened.
-    pub fn memory_lines(&self) -> Result<impl Iterator<Item = Result<MemoryLine, ReadError>> + use<>, ReadError> {
-        read::memory_with(&self.path, read::known_lines(&self.path, self.summary(), |lines| lines.memory))
     }
 
     /// Curves of `metrics.jsonl`, read in one pass.

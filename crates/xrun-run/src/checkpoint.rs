@@ -185,15 +185,22 @@ mod tests {
         read::checkpoints(run).unwrap().into_iter().map(|(step, _)| step).collect()
     }
 
+    /// Saves this state of a dummy run.
+    fn save(state: &LoopState, run: &Path, keep_last: usize) -> Result<(), RunError> {
+        super::save(&mut DummyTask::new(Dummy::default(), 0, &Ledger::default()), state, run, keep_last)
+    }
+
     #[test]
     fn the_last_checkpoints_and_the_best_are_kept() {
         let run = tempfile::tempdir().unwrap();
-        let mut task = DummyTask::new(Dummy::default(), 0, &Ledger::default());
         for step in 1..=6 {
             let best = (step >= 2).then(|| Best { metric: "score".into(), value: 1.0, step: 2 });
-            save(&mut task, &LoopState { step, best, ..LoopState::default() }, run.path(), 2).unwrap();
+            save(&LoopState { step, best, ..LoopState::default() }, run.path(), 2).unwrap();
         }
         assert_eq!(steps(run.path()), [2, 5, 6]);
+        let removed = run.path().join("removed");
+        let saved = save(&LoopState::default(), &removed, 1);
+        assert!(matches!(saved, Err(RunError::Write(_))) && !removed.exists(), "no directory of a removed run");
     }
 
     #[test]
@@ -204,16 +211,13 @@ mod tests {
         let unnamed = run.path().join("checkpoints/step_00000004");
         std::fs::create_dir_all(&unnamed).unwrap();
         assert_eq!(steps(run.path()), [0u64; 0], "a directory without a state is not a checkpoint");
-        let mut task = DummyTask::new(Dummy::default(), 0, &Ledger::default());
-        save(&mut task, &LoopState { step: 4, ..LoopState::default() }, run.path(), 1).unwrap();
+        save(&LoopState { step: 4, ..LoopState::default() }, run.path(), 1).unwrap();
         assert_eq!(steps(run.path()), [4]);
         assert!(!half.exists());
     }
 
     fn manifest(run: &str, fingerprint: &str) -> Manifest {
-        let plan = crate::plan::tests::plan_of("[pipeline.dummy]\n");
-        let chosen = xrun_core::device::select("cpu").unwrap();
-        super::super::manifest::manifest(&plan, run, fingerprint, &chosen, &[], &BTreeMap::new())
+        Manifest { run: run.into(), fingerprint: fingerprint.into(), ..Manifest::default() }
     }
 
     /// State after four steps.
@@ -225,9 +229,8 @@ mod tests {
     #[test]
     fn only_an_unchanged_checkpoint_of_the_same_run_and_step_is_used() {
         let run = tempfile::tempdir().unwrap();
-        let mut task = DummyTask::new(Dummy::default(), 0, &Ledger::default());
         let mine = manifest("r1", "ab");
-        save(&mut task, &state_of(&mine), run.path(), 2).unwrap();
+        save(&state_of(&mine), run.path(), 2).unwrap();
         let checkpoint = layout::checkpoint(run.path(), 4);
         let verify = |step, manifest: &Manifest| verify(&checkpoint, step, manifest);
         assert_eq!(verify(4, &mine).unwrap().files.len(), 1);
@@ -253,9 +256,8 @@ mod tests {
     #[test]
     fn exported_models_in_a_checkpoint_are_verified_too() {
         let run = tempfile::tempdir().unwrap();
-        let mut task = DummyTask::new(Dummy::default(), 0, &Ledger::default());
         let mine = manifest("r", "ab");
-        save(&mut task, &state_of(&mine), run.path(), 2).unwrap();
+        save(&state_of(&mine), run.path(), 2).unwrap();
         let checkpoint = layout::checkpoint(run.path(), 4);
         // Layout of the export of a language model.
         let exported = checkpoint.join("merged_lora_w8/model.safetensors");
@@ -274,20 +276,10 @@ mod tests {
     #[test]
     fn a_step_that_is_saved_again_keeps_the_digests_of_its_files() {
         let run = tempfile::tempdir().unwrap();
-        let mut task = DummyTask::new(Dummy::default(), 0, &Ledger::default());
         let mine = manifest("r", "ab");
-        save(&mut task, &state_of(&mine), run.path(), 2).unwrap();
-        save(&mut task, &LoopState { validated: true, ..state_of(&mine) }, run.path(), 2).unwrap();
+        save(&state_of(&mine), run.path(), 2).unwrap();
+        save(&LoopState { validated: true, ..state_of(&mine) }, run.path(), 2).unwrap();
         let state = verify(&layout::checkpoint(run.path(), 4), 4, &mine).unwrap();
         assert!(state.validated && state.files.len() == 1);
-    }
-
-    #[test]
-    fn no_checkpoint_is_written_for_a_run_that_was_removed() {
-        let directory = tempfile::tempdir().unwrap();
-        let run = directory.path().join("run");
-        let mut task = DummyTask::new(Dummy::default(), 0, &Ledger::default());
-        let saved = save(&mut task, &LoopState { step: 1, ..LoopState::default() }, &run, 1);
-        assert!(matches!(saved, Err(RunError::Write(_))) && !run.exists());
     }
 }

@@ -37,20 +37,7 @@ pub fn program_path() -> io::Result<PathBuf> {
 pub fn command_of(program: &Path) -> Command {
     let mut command = Command::new(program);
     command.env(STARTED_BY, std::process::id().to_string());
-    ignore_checkpoint_signal(&mut command);
     command
-}
-
-/// Has a child ignore SIGUSR1 until it handles it. The signal requests a checkpoint and may be sent to all processes of a
-/// job.
-fn ignore_checkpoint_signal(command: &mut Command) {
-    let in_child = || {
-        // SAFETY: a plain system call, which may be made between fork and exec.
-        unsafe { libc::signal(libc::SIGUSR1, libc::SIG_IGN) };
-        Ok(())
-    };
-    // SAFETY: the closure allocates nothing and takes no lock.
-    unsafe { std::os::unix::process::CommandExt::pre_exec(command, in_child) };
 }
 
 /// Returns whether [`command`] started this process; a variable inherited from an earlier ancestor does not count.

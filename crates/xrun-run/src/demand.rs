@@ -175,84 +175,59 @@ fn kind_peak<'a>(kinds: &'a mut BTreeMap<String, u64>, kind: &str) -> Option<&'a
 mod tests {
     use super::*;
     use xrun_core::task::DeviceMemory;
-    use xrun_results::format::{DriverMemory, HostMemory, VERSION};
+    use xrun_results::format::{DriverMemory, HostMemory};
 
     const MIB: u64 = 1 << 20;
 
     fn line(point: SamplePoint, step: u64, heap: u64, high: u64, owner: u64) -> MemoryLine {
         MemoryLine {
-            version: VERSION,
-            segment: 0,
-            time_us: 0,
             step,
-            epoch: 1,
             point,
             host: HostMemory { heap, heap_high: Some(high), heap_peak: high, ..HostMemory::default() },
-            device: None,
-            driver: None,
-            container: None,
             owners: [("queue".to_owned(), owner)].into(),
-            freed: None,
-            phases_us: [].into(),
-            cost_us: 0,
-            seconds_left: None,
-            pressure: None,
-            processes: None,
+            ..MemoryLine::default()
         }
     }
 
-    #[test]
-    fn steps_without_a_sample_count_at_the_next_one() {
-        let mut collector = DemandCollector::default();
-        for line in [
-            line(SamplePoint::Start, 0, 10 * MIB, 10 * MIB, 0),
-            line(SamplePoint::BeforeValidation, 3, 10 * MIB, 50 * MIB, 0),
-            line(SamplePoint::AfterValidation, 3, 10 * MIB, 30 * MIB, 0),
-        ] {
-            collector.add(&line);
+    /// Demand of samples: point, step, heap in use, its highest value before, and bytes of the queue, which leaks if `leaks`.
+    fn demand(leaks: bool, samples: &[(SamplePoint, u64, u64, u64, u64)]) -> Demand {
+        let mut collector = DemandCollector::new(leaks.then(|| "queue".into()).into_iter().collect(), 5);
+        for &(point, step, heap, high, held) in samples {
+            collector.add(&line(point, step, heap * MIB, high * MIB, held * MIB));
         }
-        let demand = collector.demand(&[]);
-        assert_eq!([demand.step, demand.validation], [40 * MIB, 20 * MIB]);
-    }
-
-    #[test]
-    fn the_floor_of_an_owner_is_its_minimum_after_steps_other_than_the_first() {
-        let mut collector = DemandCollector::default();
-        for (point, step, held) in [
-            (SamplePoint::Start, 0, 0),
-            (SamplePoint::Step, 1, MIB),
-            (SamplePoint::Step, 2, 5 * MIB),
-            (SamplePoint::AfterValidation, 2, 2 * MIB),
-            (SamplePoint::Step, 3, 4 * MIB),
-            (SamplePoint::Step, 4, 9 * MIB),
-        ] {
-            collector.add(&line(point, step, 10 * MIB, 10 * MIB, held));
-        }
-        let queue = OwnerSummary {
-            name: "queue".into(),
+        let owner = |name: &str| OwnerSummary {
+            name: name.into(),
             policy: xrun_core::bounded::ledger::Policy::Refuse,
             cap_items: 1,
             cap_bytes: 10 * MIB,
             peak_items: 1,
             peak_bytes: 9 * MIB,
         };
-        let owners = [queue.clone(), OwnerSummary { name: "never".into(), ..queue }];
-        let demand = collector.demand(&owners);
+        collector.demand(&[owner("queue"), owner("never")])
+    }
+
+    #[test]
+    fn steps_without_a_sample_count_at_the_next_one() {
+        use SamplePoint::{AfterValidation, BeforeValidation, Start};
+        let demand =
+            demand(false, &[(Start, 0, 10, 10, 0), (BeforeValidation, 3, 10, 50, 0), (AfterValidation, 3, 10, 30, 0)]);
+        assert_eq!([demand.step, demand.validation], [40 * MIB, 20 * MIB]);
+    }
+
+    #[test]
+    fn the_floor_of_an_owner_is_its_minimum_after_steps_other_than_the_first() {
+        use SamplePoint::{AfterValidation, Start, Step};
+        let held = [(Start, 0, 0), (Step, 1, 1), (Step, 2, 5), (AfterValidation, 2, 2), (Step, 3, 4), (Step, 4, 9)];
+        let demand = demand(false, &held.map(|(point, step, held)| (point, step, 10, 10, held)));
         assert_eq!((demand.owners["queue"].floor, demand.owners["never"].floor), (Some(4 * MIB), None));
     }
 
     #[test]
     fn the_peak_without_leaks_excludes_the_bytes_leaked_before() {
-        let mut collector = DemandCollector::new(vec!["queue".into()], 5);
-        for line in [
-            line(SamplePoint::Start, 0, 10 * MIB, 10 * MIB, 0),
-            line(SamplePoint::Step, 1, 14 * MIB, 50 * MIB, 4 * MIB),
-            line(SamplePoint::Step, 2, 18 * MIB, 54 * MIB, 8 * MIB),
-            line(SamplePoint::AfterValidation, 2, 18 * MIB, 55 * MIB, 8 * MIB),
-        ] {
-            collector.add(&line);
-        }
-        let demand = collector.demand(&[]);
+        use SamplePoint::{AfterValidation, Start, Step};
+        let samples =
+            [(Start, 0, 10, 10, 0), (Step, 1, 14, 50, 4), (Step, 2, 18, 54, 8), (AfterValidation, 2, 18, 55, 8)];
+        let demand = demand(true, &samples);
         assert_eq!((demand.heap_peak, demand.heap_peak_beside_leaks), (55 * MIB, 50 * MIB));
         assert_eq!((demand.validations, demand.episodes), (1, 5));
     }
@@ -276,19 +251,11 @@ mod tests {
 
     #[test]
     fn working_memory_is_the_peak_above_the_previous_sample() {
-        let mut collector = DemandCollector::default();
-        for line in [
-            line(SamplePoint::Start, 0, 10 * MIB, 12 * MIB, 0),
-            // Retains 4 MiB and 1 MiB in the queue, and needs 30 MiB temporarily.
-            line(SamplePoint::Step, 1, 15 * MIB, 40 * MIB, MIB),
-            line(SamplePoint::Step, 2, 15 * MIB, 45 * MIB, MIB),
-            line(SamplePoint::BeforeValidation, 2, 15 * MIB, 15 * MIB, MIB),
-            line(SamplePoint::AfterValidation, 2, 15 * MIB, 75 * MIB, MIB),
-            line(SamplePoint::Checkpoint, 2, 15 * MIB, 17 * MIB, MIB),
-        ] {
-            collector.add(&line);
-        }
-        let demand = collector.demand(&[]);
+        use SamplePoint::{AfterValidation, BeforeValidation, Checkpoint, Start, Step};
+        // The first step retains 4 MiB and 1 MiB in the queue.
+        let before = [(Start, 0, 10, 12, 0), (Step, 1, 15, 40, 1), (Step, 2, 15, 45, 1)];
+        let after = [(BeforeValidation, 2, 15, 15, 1), (AfterValidation, 2, 15, 75, 1), (Checkpoint, 2, 15, 17, 1)];
+        let demand = demand(false, &[before, after].concat());
         assert_eq!((demand.heap_at_start, demand.kept_by_first_step), (10 * MIB, 4 * MIB));
         assert_eq!([demand.step, demand.validation, demand.checkpoint], [30 * MIB, 60 * MIB, 2 * MIB]);
         assert_eq!((demand.heap_peak, demand.steps), (75 * MIB, 2));

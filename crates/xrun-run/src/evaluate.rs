@@ -16,6 +16,7 @@ use xrun_core::panics;
 use xrun_core::task::Task;
 use xrun_core::task::metric::PlannedMetric;
 use xrun_results::build_info::code_digest;
+use xrun_results::checkpoint_use::CheckpointUse;
 use xrun_results::command_line;
 use xrun_results::evaluation::Evaluation;
 use xrun_results::format::{Manifest, MetricsLine, VERSION};
@@ -40,6 +41,45 @@ pub struct SelectedCheckpoint {
     pub step: u64,
     /// Directory of the checkpoint.
     pub path: PathBuf,
+}
+
+/// Start of the use of a checkpoint.
+pub(super) struct UseStart(Instant, String);
+
+impl UseStart {
+    /// Start now.
+    pub fn now() -> Self {
+        Self(Instant::now(), timestamp::now())
+    }
+
+    /// Record of the use until now.
+    pub fn record(
+        self,
+        opened: &Opened,
+        manifest: &Manifest,
+        checkpoint: &SelectedCheckpoint,
+        overrides: &[String],
+        same_data: bool,
+    ) -> CheckpointUse {
+        let device = manifest::device(&opened.chosen, &opened.plan.experiment.device);
+        CheckpointUse {
+            version: VERSION,
+            experiment: manifest.experiment.clone(),
+            run: manifest.run.clone(),
+            step: checkpoint.step,
+            started: self.1,
+            seconds: self.0.elapsed().as_secs_f64(),
+            command: command_line::command(),
+            overrides: overrides.to_vec(),
+            device: device.chosen,
+            device_name: device.name,
+            source_digest: Some(code_digest()),
+            data: opened.plan.facts.data_digests.iter().cloned().collect(),
+            same_data,
+            heap_peak: heap::read().peak,
+            rss_peak: sources::rss_peak(),
+        }
+    }
 }
 
 /// Selects and verifies a checkpoint.
@@ -108,7 +148,7 @@ pub fn evaluate(
     overrides: &[String],
     same_data: bool,
 ) -> Result<(PathBuf, Evaluation), StartError> {
-    let (start_time, started) = (Instant::now(), timestamp::now());
+    let start = UseStart::now();
     let directory = create_dated_directory(&run.join(layout::EVALUATIONS))?;
     let validated = panics::caught(|| {
         task.load(&checkpoint.path)?;
@@ -122,21 +162,8 @@ pub fn evaluate(
         .and_then(|report: Result<_, xrun_core::task::TaskError>| report.map_err(StartError::failed))
         .inspect_err(|_| drop(std::fs::remove_dir(&directory)))?;
     images::write(&report, &directory).map_err(StartError::failed)?;
-    let device = manifest::device(&opened.chosen, &opened.plan.experiment.device);
     let evaluation = Evaluation {
-        version: VERSION,
-        experiment: manifest.experiment.clone(),
-        run: manifest.run.clone(),
-        step: checkpoint.step,
-        started,
-        seconds: start_time.elapsed().as_secs_f64(),
-        command: command_line::command(),
-        overrides: overrides.to_vec(),
-        device: device.chosen,
-        device_name: device.name,
-        source_digest: Some(code_digest()),
-        data: opened.plan.facts.data_digests.iter().cloned().collect(),
-        same_data,
+        used: start.record(opened, manifest, checkpoint, overrides, same_data),
         planned: opened.plan.facts.metrics.iter().map(PlannedMetric::from).collect(),
         metrics: report
             .metrics
@@ -145,8 +172,6 @@ pub fn evaluate(
             .collect(),
         intervals: report.intervals.into_iter().collect(),
         in_training: training_metrics(run, checkpoint.step),
-        heap_peak: heap::read().peak,
-        rss_peak: sources::rss_peak(),
     };
     write::replace_json(&directory.join(layout::EVALUATION), &evaluation).map_err(StartError::failed)?;
     Ok((directory, evaluation))

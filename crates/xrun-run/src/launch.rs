@@ -71,10 +71,8 @@ pub fn write_inputs(
 impl Launch<'_> {
     /// Trains and records how the run ended. The outcome is returned even if it cannot be written; then it is a failure.
     pub fn train(self, mut task: Box<dyn Task>, stop: &StopSignal, observer: &mut dyn Observer) -> RunOutcome {
-        let damaged = self.state.lines.map(|lines| lines.memory);
-        let next = self.state.step + u64::from(self.state.validated);
-        let opened =
-            Recorder::open(&self.directory.path, self.plan, self.ledger, self.segment, next, self.gpu, damaged);
+        let path = &self.directory.path;
+        let opened = Recorder::open(path, self.plan, self.ledger, self.segment, self.gpu, &self.state);
         let recorder = match opened {
             Ok(recorder) => recorder,
             Err(error) => {
@@ -84,9 +82,7 @@ impl Launch<'_> {
         };
         // The post-mortem of an earlier process no longer applies.
         let _ = std::fs::remove_file(self.directory.path.join(layout::POST_MORTEM));
-        let mut session = Session::new(self.plan, self.state, recorder, self.directory, observer, stop, self.started);
-        session.until = self.until;
-        session.set_probe_steps(self.stop_after);
+        let mut session = Session::new(&self, recorder, observer, stop);
         let mut ending = match panics::caught(|| train::train(task.as_mut(), &mut session)) {
             Ok(Ok(ending)) => apply_fail_on(ending, &session),
             Ok(Err(RunError::Task(TaskError::Device(message)))) => {

@@ -76,22 +76,18 @@ mod tests {
     }
 
     #[test]
-    fn cosine_warms_up_linearly_and_ends_at_its_final_lr_fraction() {
-        let schedule = Schedule::Cosine(Cosine { warmup_steps: 10, final_lr_fraction: 0.1, ..Cosine::default() });
-        let at = |step| learning_rate(&schedule, 1.0, step, WHOLE);
-        assert_eq!([1, 10].map(at), [0.1, 1.0]);
-        near(at(60), 0.55); // half of the decay: 0.1 + 0.9 / 2
-        near(at(110), 0.1);
-    }
-
-    #[test]
-    fn linear_decays_from_the_warm_up_to_its_final_lr_fraction() {
-        let schedule = Schedule::Linear(Linear { warmup_steps: 10, final_lr_fraction: 0.1, ..Linear::default() });
-        let at = |step| learning_rate(&schedule, 1.0, step, WHOLE);
-        assert_eq!([1, 10].map(at), [0.1, 1.0]);
-        near(at(60), 0.55);
-        near(at(110), 0.1);
-        near(learning_rate(&schedule, 1.0, 170, TWO), 0.1);
+    fn cosine_and_linear_warm_up_and_end_at_their_final_lr_fraction() {
+        let (warmup_steps, final_lr_fraction) = (10, 0.1);
+        for schedule in [
+            Schedule::Cosine(Cosine { warmup_steps, final_lr_fraction, ..Cosine::default() }),
+            Schedule::Linear(Linear { warmup_steps, final_lr_fraction, ..Linear::default() }),
+        ] {
+            let at = |step| learning_rate(&schedule, 1.0, step, WHOLE);
+            assert_eq!([1, 10].map(at), [0.1, 1.0]);
+            near(at(60), 0.55); // half of the decay: 0.1 + 0.9 / 2
+            near(at(110), 0.1);
+            near(learning_rate(&schedule, 1.0, 170, TWO), 0.1);
+        }
     }
 
     #[test]

@@ -143,29 +143,16 @@ impl MemoryLimits {
 mod tests {
     use super::*;
     use xrun_core::task::DeviceMemory;
-    use xrun_results::format::{HostMemory, SamplePoint, VERSION};
+    use xrun_results::format::HostMemory;
 
     const MIB: u64 = 1 << 20;
 
     fn line(heap: u64, rss: u64, reserved: Option<u64>) -> MemoryLine {
         MemoryLine {
-            version: VERSION,
-            segment: 0,
-            time_us: 0,
             step: 7,
-            epoch: 1,
-            point: SamplePoint::Step,
             host: HostMemory { heap, rss: Some(rss), ..HostMemory::default() },
             device: reserved.map(|reserved| DeviceMemory { in_use: 0, reserved, allocations: 0 }),
-            driver: None,
-            container: None,
-            owners: [].into(),
-            freed: None,
-            phases_us: [].into(),
-            cost_us: 0,
-            seconds_left: None,
-            pressure: None,
-            processes: None,
+            ..MemoryLine::default()
         }
     }
 

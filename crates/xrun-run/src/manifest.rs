@@ -39,26 +39,15 @@ pub fn of_process(name: &str, run: &str, fingerprint: &str, device: Device, patc
     Manifest {
         version: VERSION,
         experiment: name.to_owned(),
-        description: String::new(),
         run: run.to_owned(),
         fingerprint: fingerprint.to_owned(),
-        seed: 0,
-        command: Vec::new(),
         code: code(&working_directory, patch),
         working_directory: working_directory.display().to_string(),
         started: now(),
-        resumed: Vec::new(),
-        resume_commands: Vec::new(),
         host: host(),
         device,
-        data: BTreeMap::new(),
-        data_skipped: BTreeMap::new(),
-        lowered: Vec::new(),
-        origins: BTreeMap::new(),
-        watched: None,
-        parent: None,
-        until: None,
         slurm: SlurmJob::from_environment(),
+        ..Manifest::default()
     }
 }
 

@@ -271,12 +271,7 @@ mod tests {
     #[test]
     fn the_key_of_a_buffer_is_not_read_from_its_description() {
         let mut plan = plan_of("[pipeline.dummy]\n");
-        let line: MemoryLine = serde_json::from_value(serde_json::json!({
-            "version": 1, "segment": 0, "time_us": 0, "step": 3, "epoch": 1, "point": "step",
-            "host": { "heap": 1, "heap_peak": 1, "heap_allocations": 1 }, "owners": { "frame_cache": 64 * MIB },
-            "phases_us": {}, "cost_us": 0,
-        }))
-        .unwrap();
+        let line = MemoryLine { owners: [("frame_cache".to_owned(), 64 * MIB)].into(), ..MemoryLine::default() };
         let cache = Buffer::new("frame_cache", Policy::Evict, Cap { items: 9, bytes: 64 * MIB })
             .key("limits.frame_cache")
             .because("`limits.decode_memory` has nothing to do with it");
@@ -292,33 +287,19 @@ mod tests {
     }
 
     #[test]
-    fn a_higher_limit_is_no_lower_than_the_forecast() {
+    fn a_higher_limit_is_the_last_resort_and_no_lower_than_the_forecast() {
         let mut plan = plan_of("[pipeline.dummy]\n");
-        let line: MemoryLine = serde_json::from_value(serde_json::json!({
-            "version": 1, "segment": 0, "time_us": 0, "step": 3, "epoch": 1, "point": "step",
-            "host": { "heap": 1, "heap_peak": 1, "heap_allocations": 1 }, "owners": {}, "phases_us": {}, "cost_us": 0,
-        }))
-        .unwrap();
-        plan.forecast = Some(xrun_results::format::Forecast { rss_peak: Some(200 * MIB), ..Default::default() });
-        let tips = suggestions(&plan, &reached(10 * MIB), &line, &Demand::default(), 0, None);
-        assert_eq!(tips.last().map(|tip| tip.value.as_str()), Some("\"220 MiB\""), "200 MiB and 10 %");
-    }
-
-    #[test]
-    fn a_higher_limit_is_the_last_resort() {
-        let plan = plan_of("[pipeline.dummy]\n");
-        let line: MemoryLine = serde_json::from_value(serde_json::json!({
-            "version": 1, "segment": 0, "time_us": 0, "step": 3, "epoch": 1, "point": "step",
-            "host": { "heap": 1, "heap_peak": 1, "heap_allocations": 1 }, "owners": {}, "phases_us": {}, "cost_us": 0,
-        }))
-        .unwrap();
-        let tips = suggestions(&plan, &reached(10 * MIB), &line, &Demand::default(), 0, None);
-        assert_eq!(
-            tips.last().map(|tip| (tip.key.as_str(), tip.value.as_str())),
-            Some(("limits.host_memory", "\"121 MiB\""))
-        );
+        let tips = |plan: &Plan, growth: Option<&GrowthToLimit>| {
+            let (line, demand) = (MemoryLine::default(), Demand::default());
+            let tips = suggestions(plan, &reached(10 * MIB), &line, &demand, 0, growth);
+            tips.into_iter().map(|tip| (tip.key, tip.value)).collect::<Vec<_>>()
+        };
+        let limit = |bytes: &str| ("limits.host_memory".to_owned(), format!("\"{bytes}\""));
+        assert_eq!(tips(&plan, None).last(), Some(&limit("121 MiB")));
         let message = "memory is growing".into();
         let growth = GrowthToLimit { verdict: VerdictWord::Growing, message, slope: Some(1e6), owner: None };
-        assert_eq!(suggestions(&plan, &reached(10 * MIB), &line, &Demand::default(), 0, Some(&growth)), []);
+        assert_eq!(tips(&plan, Some(&growth)), []);
+        plan.forecast = Some(xrun_results::format::Forecast { rss_peak: Some(200 * MIB), ..Default::default() });
+        assert_eq!(tips(&plan, None).last(), Some(&limit("220 MiB")), "200 MiB and 10 %");
     }
 }

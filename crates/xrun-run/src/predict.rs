@@ -1,27 +1,20 @@
 //! Prediction: a checkpoint of a run answers about the user's own files, without changing the run.
 
 use std::path::{Path, PathBuf};
-use std::time::Instant;
 
 use serde::Serialize;
 
-use super::evaluate::{SelectedCheckpoint, create_dated_directory};
-use super::manifest;
+use super::evaluate::{SelectedCheckpoint, UseStart, create_dated_directory};
 use super::prepare::{Opened, StartError, device_error};
-use crate::memory::sources;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::files::layout;
 use xrun_core::files::write;
 use xrun_core::files::write::LineWriter;
-use xrun_core::heap;
 use xrun_core::panics;
 use xrun_core::task::predict::{Item, PredictRequest, PredictionSink};
 use xrun_core::task::{Task, TaskError};
-use xrun_results::build_info::code_digest;
-use xrun_results::command_line;
-use xrun_results::format::{Manifest, VERSION};
+use xrun_results::format::Manifest;
 use xrun_results::prediction::Prediction;
-use xrun_results::timestamp;
 
 /// Capacity of the buffer of answers, in lines.
 const LINES: usize = 64;
@@ -94,7 +87,7 @@ pub fn predict(
     options: PredictOptions<'_>,
     listener: &mut dyn PredictListener,
 ) -> Result<(PathBuf, Prediction), PredictError> {
-    let (start_time, started) = (Instant::now(), timestamp::now());
+    let start = UseStart::now();
     let limits = &opened.plan.experiment.limits;
     let request = PredictRequest { files: options.files, question: options.question, limits, directory: run };
     let pipeline = opened.plan.experiment.pipeline.name();
@@ -124,28 +117,13 @@ pub fn predict(
         Ok(about)
     });
     let about = task_result(opened, about)?;
-    let device = manifest::device(&opened.chosen, &opened.plan.experiment.device);
     let prediction = Prediction {
-        version: VERSION,
-        experiment: manifest.experiment.clone(),
-        run: manifest.run.clone(),
+        used: start.record(opened, manifest, checkpoint, options.overrides, options.same_data),
         directory: directory.display().to_string(),
-        step: checkpoint.step,
-        started,
-        seconds: start_time.elapsed().as_secs_f64(),
-        command: command_line::command(),
-        overrides: options.overrides.to_vec(),
-        device: device.chosen,
-        device_name: device.name,
-        source_digest: Some(code_digest()),
-        data: opened.plan.facts.data_digests.iter().cloned().collect(),
-        same_data: options.same_data,
         files: options.files.len() as u64,
         answered: answers.answered,
         failed: answers.failed,
         about,
-        heap_peak: heap::read().peak,
-        rss_peak: sources::rss_peak(),
     };
     write::replace_json(&directory.join(layout::PREDICTION), &prediction).map_err(StartError::failed)?;
     Ok((directory, prediction))

@@ -10,12 +10,12 @@ use crate::plan::{Buffers, Plan};
 use crate::trace::{SampleContext, Tracer};
 use xrun_core::bounded::ledger::{Ledger, Policy};
 use xrun_core::bounded::planned::MemoryKind;
-use xrun_core::files::checksum::LineSum;
 use xrun_core::files::layout;
 use xrun_core::files::write::{LineWriter, WriteError};
+use xrun_core::printable;
 use xrun_core::task::Task;
 use xrun_results::export::trackers::{self, Trackers};
-use xrun_results::format::{MemoryLine, MetricsLine, SamplePoint, WrittenLines};
+use xrun_results::format::{LoopState, MemoryLine, MetricsLine, SamplePoint, WrittenLines};
 use xrun_results::judge;
 use xrun_results::read;
 use xrun_results::read::ReadError;
@@ -58,22 +58,22 @@ const FLUSH_EVERY: Duration = Duration::from_secs(1);
 const LOG_LINE_CHARACTERS_MAX: usize = 4000;
 
 impl Recorder {
-    /// Opens the files for appending. `segment` is the number of processes that wrote to the directory before, `next` the step
-    /// from which this one counts, `damaged` the sum that their damaged `memory.jsonl` should have; `None` if it is whole.
+    /// Opens the files for appending. `segment` is the number of processes that wrote to the directory before, `state` that
+    /// of the loop, whose `lines` are those that a damaged `memory.jsonl` should have.
     pub fn open(
         run: &Path,
         plan: &Plan,
         ledger: &Ledger,
         segment: u32,
-        next: u64,
         gpu: Option<GpuInUse>,
-        damaged: Option<LineSum>,
+        state: &LoopState,
     ) -> Result<Self, WriteError> {
         let buffers = Buffers::new(&plan.experiment.limits);
         let leaking =
             plan.owners.iter().filter(|owner| owner.policy == Policy::Leak && owner.place == MemoryKind::Host);
         let leaks = leaking.map(|owner| owner.name.clone()).collect();
         let open = |buffer, file: &str| LineWriter::open(ledger, buffer, &run.join(file));
+        let next = state.step + u64::from(state.validated);
         let mut recorder = Self {
             run: run.to_path_buf(),
             ledger: ledger.clone(),
@@ -93,7 +93,7 @@ impl Recorder {
         if segment > 0 {
             recorder.replay(segment);
         }
-        damaged.into_iter().for_each(|sum| recorder.memory.continue_from(sum));
+        state.lines.iter().for_each(|lines| recorder.memory.continue_from(lines.memory));
         Ok(recorder)
     }
 
@@ -159,12 +159,7 @@ impl Recorder {
 
     /// Adds a line with the time to `log.txt`.
     pub fn log(&mut self, text: &str) -> Result<(), WriteError> {
-        let text: String = text
-            .chars()
-            .take(LOG_LINE_CHARACTERS_MAX)
-            .map(|c| if c == '\n' { ' ' } else { c })
-            .filter(|c| !c.is_control())
-            .collect();
+        let text = printable::line(text, LOG_LINE_CHARACTERS_MAX);
         self.log.line(format!("{} {text}", timestamp::now()))
     }
 

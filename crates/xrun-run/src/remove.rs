@@ -1,7 +1,7 @@
 //! Removal of runs. Only a directory that is verifiably a run is removed, and never one that is active, committed in git, part
 //! of a sweep, or a symlink.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,36 +14,14 @@ use xrun_core::printable;
 use xrun_results::format::Manifest;
 use xrun_results::git;
 use xrun_results::git::Tracked;
-use xrun_results::index;
 use xrun_results::proof::{self, ProofError};
-
-/// Prefix of a run's directory while it is removed. A kill leaves such a directory, which is not listed as a run.
-const REMOVING: &str = ".removing-";
 
 /// Reason why a run is not removed.
 #[derive(Debug, thiserror::Error)]
 pub enum RemoveError {
-    /// The directory is not a run.
-    #[error("not a run: {0}")]
-    NotARun(String),
-    /// A process holds the lock of the run.
-    #[error("a process is writing to it; stop the process first")]
-    Running,
-    /// Files of the run are committed in git.
-    #[error("it has files that are committed in git; use `git rm -r`")]
-    Committed,
-    /// The state of the run in git is unknown.
-    #[error("it is in a git checkout, but git cannot tell whether its files are committed")]
-    GitUnknown,
-    /// The path is a symlink.
-    #[error("it is a symlink, which is not followed; name its target")]
-    Symlink,
-    /// The run is a trial of a sweep.
-    #[error("it is part of a sweep, which would run it again; remove the directory of the sweep")]
-    OfSweep,
-    /// The run was changed after it was checked.
-    #[error("it was resumed or replaced in the meantime")]
-    Changed,
+    /// The directory is not a run, or the run is protected: a message.
+    #[error("{0}")]
+    Refused(String),
     /// The run does not exist any more.
     #[error("it does not exist any more")]
     Gone,
@@ -68,6 +46,10 @@ fn advice(error: &io::Error) -> &'static str {
 }
 
 impl RemoveError {
+    fn refused<T>(why: &str) -> Result<T, Self> {
+        Err(Self::Refused(why.to_owned()))
+    }
+
     fn failed(path: &Path, source: io::Error) -> Self {
         match source.kind() {
             io::ErrorKind::NotFound => Self::Gone,
@@ -79,7 +61,7 @@ impl RemoveError {
 impl From<WriteError> for RemoveError {
     fn from(error: WriteError) -> Self {
         match error.source.kind() {
-            io::ErrorKind::WouldBlock => Self::Running,
+            io::ErrorKind::WouldBlock => Self::Refused("a process is writing to it; stop the process first".into()),
             _ => Self::failed(&error.path, error.source),
         }
     }
@@ -102,34 +84,37 @@ pub struct Removable {
 /// # Errors
 /// It is not a run, or cannot be read.
 pub fn verify_run(run: &Path) -> Result<(), RemoveError> {
-    manifest_of(run, run.file_name().unwrap_or_default()).map(drop)
+    manifest_of(run).map(drop)
 }
 
-fn manifest_of(directory: &Path, name: &OsStr) -> Result<Manifest, RemoveError> {
-    match proof::manifest_of(directory, &[layout::LOCK]) {
-        Ok(manifest) if OsStr::new(&manifest.run) == name => Ok(manifest),
-        Err(ProofError::Symlink) => Err(RemoveError::Symlink),
-        Err(ProofError::Unreadable(error)) => Err(RemoveError::failed(directory, error)),
+fn manifest_of(run: &Path) -> Result<Manifest, RemoveError> {
+    match proof::manifest_of(run, &[layout::LOCK]) {
+        Ok(manifest) if run.file_name() == Some(OsStr::new(&manifest.run)) => Ok(manifest),
+        Err(ProofError::Unreadable(error)) => Err(RemoveError::failed(run, error)),
         // Another process may remove it at this moment.
-        _ if !directory.exists() => Err(RemoveError::Gone),
-        Ok(manifest) => Err(RemoveError::NotARun(format!(
-            "its {} is of the run {}",
+        _ if !run.exists() => Err(RemoveError::Gone),
+        Ok(manifest) => Err(RemoveError::Refused(format!(
+            "not a run: its {} is of the run {}",
             layout::MANIFEST,
             printable::line(&manifest.run, 100)
         ))),
-        Err(ProofError::NotARun(message)) => Err(RemoveError::NotARun(message)),
+        Err(ProofError::Foreign(why)) => Err(RemoveError::Refused(why)),
     }
 }
 
 /// Checks everything that protects a run from removal except its lock; returns the digest of its manifest.
 fn check_unprotected(run: &Path) -> Result<String, RemoveError> {
-    let manifest = manifest_of(run, run.file_name().unwrap_or_default())?;
+    let manifest = manifest_of(run)?;
     if is_of_sweep(run) {
-        return Err(RemoveError::OfSweep);
+        return RemoveError::refused(
+            "it is part of a sweep, which would run it again; remove the directory of the sweep",
+        );
     }
     match git::tracked(run) {
-        Tracked::Yes => Err(RemoveError::Committed),
-        Tracked::Unknown => Err(RemoveError::GitUnknown),
+        Tracked::Yes => RemoveError::refused("it has files that are committed in git; use `git rm -r`"),
+        Tracked::Unknown => {
+            RemoveError::refused("it is in a git checkout, but git cannot tell whether its files are committed")
+        }
         Tracked::No => Ok(digest_of(&manifest)),
     }
 }
@@ -160,51 +145,38 @@ pub fn check_removable(run: &Path) -> Result<Removable, RemoveError> {
 /// The run is protected by now, has changed, or a file cannot be removed.
 pub fn remove(run: &Removable) -> Result<(), RemoveError> {
     let Removable { path, manifest, .. } = run;
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else { return Err(RemoveError::Symlink) };
-    if check_unprotected(path)? != *manifest {
-        return Err(RemoveError::Changed);
-    }
     // Held until the run is removed, so that it cannot be resumed meanwhile.
     let lock = directory::lock_run(path)?;
-    let mut aside = OsString::from(REMOVING);
-    aside.push(name);
-    let aside = parent.join(aside);
-    std::fs::rename(path, &aside).map_err(|error| RemoveError::failed(path, error))?;
-    // Under its new name no other process uses it. Now verify that it is the run that was checked and is locked.
-    let same = file::is_at(&lock, &aside.join(layout::LOCK)).is_ok_and(|same| same)
-        && manifest_of(&aside, name).is_ok_and(|found| digest_of(&found) == *manifest);
-    if !same {
-        std::fs::rename(&aside, path).map_err(|error| RemoveError::failed(&aside, error))?;
-        return Err(RemoveError::Changed);
+    // Now verify that it is the run that was checked and is locked.
+    let is_locked = file::is_at(&lock, &path.join(layout::LOCK)).is_ok_and(|same| same);
+    if check_unprotected(path)? != *manifest || !is_locked {
+        return RemoveError::refused("it was resumed or replaced in the meantime");
     }
-    let cleared = clear(&aside, Some(lock));
-    update_latest(parent, name)?;
-    cleared
+    clear(path, lock)?;
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => update_latest(parent, name),
+        _ => Ok(()),
+    }
 }
 
-/// Removes a directory that was set aside. Lock and manifest go last, so that after a kill the rest is still recognised. Another
-/// process may do the same at the same time.
-fn clear(directory: &Path, lock: Option<File>) -> Result<(), RemoveError> {
-    let gone = |path: &Path, result: io::Result<()>| match result.map_err(|error| RemoveError::failed(path, error)) {
-        Err(RemoveError::Gone) => Ok(()),
-        other => other,
-    };
-    let entries = std::fs::read_dir(directory).map_err(|error| RemoveError::failed(directory, error))?;
-    for entry in entries {
-        let entry = entry.map_err(|error| RemoveError::failed(directory, error))?;
+/// Removes the directory of a run. Lock and manifest go last, so that what a kill leaves is still a run, which can be removed.
+fn clear(run: &Path, lock: File) -> Result<(), RemoveError> {
+    let removed = |path: &Path, result: io::Result<()>| result.map_err(|error| RemoveError::failed(path, error));
+    for entry in std::fs::read_dir(run).map_err(|error| RemoveError::failed(run, error))? {
+        let entry = entry.map_err(|error| RemoveError::failed(run, error))?;
         let path = entry.path();
         if [layout::LOCK, layout::MANIFEST].iter().any(|proof| entry.file_name() == *proof) {
             continue;
         }
         let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
-        gone(&path, if is_directory { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) })?;
+        removed(&path, if is_directory { std::fs::remove_dir_all(&path) } else { std::fs::remove_file(&path) })?;
     }
-    let [manifest, locked] = [layout::MANIFEST, layout::LOCK].map(|file| directory.join(file));
-    gone(&manifest, std::fs::remove_file(&manifest))?;
+    let [manifest, locked] = [layout::MANIFEST, layout::LOCK].map(|file| run.join(file));
+    removed(&manifest, std::fs::remove_file(&manifest))?;
     // A network file system keeps open files, and with them the directory.
     drop(lock);
-    gone(&locked, std::fs::remove_file(&locked))?;
-    gone(directory, std::fs::remove_dir(directory))
+    removed(&locked, std::fs::remove_file(&locked))?;
+    removed(run, std::fs::remove_dir(run))
 }
 
 fn update_latest(parent: &Path, gone: &OsStr) -> Result<(), RemoveError> {
@@ -229,79 +201,6 @@ fn newest(parent: &Path) -> Option<String> {
     names.filter(|name| !name.starts_with('.') && name != layout::LATEST).max()
 }
 
-/// Directories that killed removals left.
-#[derive(Debug, Default)]
-pub struct Leftovers {
-    /// Directories that are verifiably the rest of a run.
-    pub runs: Vec<PathBuf>,
-    /// Number of directories with such a name that are not, or cannot be verified.
-    pub unverified: u64,
-}
-
-/// Finds the leftovers of killed removals, in all experiments or in one.
-pub fn find_leftovers(results: &Path, experiment: Option<&str>) -> Leftovers {
-    let within = |directory: &Path| std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let mut left = Leftovers::default();
-    let named = |name: &OsStr| experiment.is_none_or(|one| name == one) && !name.to_string_lossy().starts_with('.');
-    for parent in within(results).filter(|entry| named(&entry.file_name())) {
-        // A symlink to the directory of an experiment is followed, as in the list of runs.
-        let Ok(parent) = std::fs::canonicalize(parent.path()) else { continue };
-        for entry in within(&parent).filter(|entry| original_name(&entry.path()).is_some()) {
-            let path = entry.path();
-            match verify_leftover(&path) {
-                // Another process is removing it, or has removed it.
-                _ if index::is_locked(&path) => {}
-                Err(RemoveError::Gone) => {}
-                Ok(()) if git::tracked(&path) == Tracked::No => left.runs.push(path),
-                _ => left.unverified += 1,
-            }
-        }
-    }
-    left.runs.sort();
-    left.runs.dedup();
-    left
-}
-
-/// Name of a run's directory before it was set aside.
-fn original_name(directory: &Path) -> Option<&OsStr> {
-    directory.file_name()?.to_str()?.strip_prefix(REMOVING).map(OsStr::new)
-}
-
-/// Verifies that a directory is the rest of a run: as for a run, or because only an empty lock file is left in it.
-fn verify_leftover(directory: &Path) -> Result<(), RemoveError> {
-    let verified = manifest_of(directory, original_name(directory).unwrap_or_default()).map(drop);
-    let is_bare = |entry: io::Result<std::fs::DirEntry>| {
-        entry.is_ok_and(|entry| {
-            let empty = entry.metadata().is_ok_and(|found| found.is_file() && found.len() == 0);
-            entry.file_name() == layout::LOCK && empty
-        })
-    };
-    match verified {
-        Err(RemoveError::NotARun(_)) if std::fs::read_dir(directory).is_ok_and(|mut entries| entries.all(is_bare)) => {
-            Ok(())
-        }
-        verified => verified,
-    }
-}
-
-/// Removes a leftover.
-///
-/// # Errors
-/// It is not the rest of a run, or a file cannot be removed.
-pub fn remove_leftover(directory: &Path) -> Result<(), RemoveError> {
-    // The lock is removed last: without it the directory is empty.
-    let lock = match directory::lock_run(directory).map_err(RemoveError::from) {
-        Err(RemoveError::Gone) => None,
-        lock => Some(lock?),
-    };
-    verify_leftover(directory)?;
-    clear(directory, lock)?;
-    match (directory.parent(), original_name(directory)) {
-        (Some(parent), Some(name)) => update_latest(parent, name),
-        _ => Ok(()),
-    }
-}
-
 /// Bytes of all files below a directory. Symlinks are not followed.
 pub fn disk_usage(directory: &Path) -> u64 {
     let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
@@ -320,20 +219,13 @@ mod tests {
 
     fn run(results: &tempfile::TempDir) -> PathBuf {
         let run = directory::create(results.path(), "trial", "abcdef", chrono::Utc::now()).unwrap();
-        describe(&run.path, "2026-11-21T00:00:00Z");
+        describe(&run.path, 1);
         run.path.clone()
     }
 
-    fn describe(run: &Path, started: &str) {
-        let code = serde_json::json!({ "xrun": "1", "features": [], "lock_digest": "" });
-        let host = serde_json::json!({ "name": "", "system": "", "processor": "", "instruction_sets": "", "cores": 1 });
-        let device = serde_json::json!({ "chosen": "cpu", "because": "", "name": "" });
-        let record = serde_json::json!({
-            "version": 1, "experiment": "trial", "description": "", "run": run.file_name().unwrap().to_str(),
-            "fingerprint": "abcdef", "seed": 1, "command": [], "working_directory": "/", "started": started,
-            "resumed": [], "resume_commands": [], "code": code, "host": host, "device": device, "data": {},
-            "data_skipped": {}, "origins": {},
-        });
+    fn describe(run: &Path, seed: u32) {
+        let name = run.file_name().unwrap().to_str().unwrap();
+        let record = Manifest { run: name.into(), seed, ..Manifest::default() };
         write::replace_json(&run.join(layout::MANIFEST), &record).unwrap();
     }
 
@@ -342,11 +234,11 @@ mod tests {
         let results = tempfile::tempdir().unwrap();
         let path = run(&results);
         let removable = check_removable(&path).unwrap();
-        describe(&path, "2026-11-22T00:00:00Z");
-        assert!(matches!(remove(&removable), Err(RemoveError::Changed)));
+        describe(&path, 2);
+        assert!(matches!(remove(&removable), Err(RemoveError::Refused(_))));
         let (one, other) = (check_removable(&path).unwrap(), check_removable(&path).unwrap());
         let held = directory::reopen(&path).unwrap();
-        assert!(matches!(remove(&one), Err(RemoveError::Running)) && path.exists());
+        assert!(matches!(remove(&one), Err(RemoveError::Refused(_))) && path.exists());
         drop(held);
         remove(&one).unwrap();
         assert!(!path.exists() && matches!(remove(&other), Err(RemoveError::Gone)));
@@ -361,29 +253,10 @@ mod tests {
         let path = run(&results);
         let link = path.with_file_name("link");
         std::os::unix::fs::symlink(&path, &link).unwrap();
-        assert!(matches!(verify_run(&link), Err(RemoveError::Symlink)));
+        assert!(matches!(verify_run(&link), Err(RemoveError::Refused(_))));
         let manifest = path.join(layout::MANIFEST);
         std::fs::rename(&manifest, results.path().join("manifest")).unwrap();
         std::os::unix::fs::symlink(results.path().join("manifest"), &manifest).unwrap();
-        assert!(matches!(verify_run(&path), Err(RemoveError::NotARun(_))));
-    }
-
-    #[test]
-    fn every_state_that_a_kill_may_leave_is_recognised() {
-        let results = tempfile::tempdir().unwrap();
-        let path = run(&results);
-        let aside = path.with_file_name(format!("{REMOVING}{}", path.file_name().unwrap().to_str().unwrap()));
-        std::fs::rename(&path, &aside).unwrap();
-        let known = || find_leftovers(results.path(), Some("trial")).runs == [std::fs::canonicalize(&aside).unwrap()];
-        assert!(known() && find_leftovers(results.path(), Some("other")).runs.is_empty());
-        std::fs::remove_file(aside.join(layout::MANIFEST)).unwrap();
-        assert!(known());
-        std::fs::remove_file(aside.join(layout::LOCK)).unwrap();
-        assert!(known());
-        write::replace(&aside.join("mine"), b"mine").unwrap();
-        assert!(!known() && matches!(remove_leftover(&aside), Err(RemoveError::NotARun(_))));
-        std::fs::remove_file(aside.join("mine")).unwrap();
-        remove_leftover(&aside).unwrap();
-        assert!(!aside.exists());
+        assert!(matches!(verify_run(&path), Err(RemoveError::Refused(_))));
     }
 }

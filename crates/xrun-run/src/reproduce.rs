@@ -1,5 +1,6 @@
 //! Reproduction of a run: comparison of its metrics with those of a new run, and the changes in code, data and machine.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use super::manifest;
@@ -9,7 +10,8 @@ use crate::plan::Plan;
 use xrun_core::device::{DeviceKind, SelectedDevice, supports_tf32};
 use xrun_core::units::pluralize;
 use xrun_results::build_info;
-use xrun_results::format::{Code, Device, Host, Manifest, Outcome, Summary, VERSION};
+use xrun_results::environment::{COMMIT, HOST_NAME, environment};
+use xrun_results::format::{Manifest, Outcome, Summary, VERSION};
 use xrun_results::metrics_comparison;
 use xrun_results::metrics_comparison::MetricsComparison;
 use xrun_results::read;
@@ -68,73 +70,28 @@ impl Original {
 /// Changes of code, data, machine and device since the original run. A value that is unknown on one side is no change.
 pub fn changes(before: &Manifest, plan: &Plan, chosen: &SelectedDevice) -> Vec<EnvironmentChange> {
     let here = std::env::current_dir().unwrap_or_default();
-    let data = plan.facts.data_digests.iter().map(|(name, now)| {
-        let value = |digest: Option<&String>| (format!("data: {name}"), digest.cloned());
-        (value(before.data.get(name)), value(Some(now)))
-    });
-    let on_device = |device: &Device| if before.watched.is_some() { Vec::new() } else { device_values(device) };
-    let now = (build_info::code(&here, false), manifest::device(chosen, &plan.experiment.device));
-    let pairs = std::iter::zip(code_values(&before.code), code_values(&now.0))
-        .chain(data)
-        .chain(std::iter::zip(host_values(&before.host), host_values(&host::host())))
-        // The device of a command is unknown.
-        .chain(std::iter::zip(on_device(&before.device), on_device(&now.1)));
-    let changed = pairs.filter_map(|((what, then), (_, now))| {
-        let (then, now) = then.zip(now).filter(|(then, now)| then != now)?;
+    let (code, device) = (build_info::code(&here, false), manifest::device(chosen, &plan.experiment.device));
+    let data = plan.facts.data_digests.iter().cloned().collect();
+    let mut then: BTreeMap<String, String> =
+        environment(&before.code, &before.host, &before.device, &before.data).into_iter().collect();
+    then.remove(HOST_NAME);
+    // The device of a command is unknown.
+    then.retain(|what, _| before.watched.is_none() || !what.starts_with("device"));
+    // Several commits may have the same sources.
+    if before.code.source_digest == code.source_digest {
+        then.remove(COMMIT);
+    }
+    let now = environment(&code, &host::host(), &device, &data).into_iter();
+    let changed = now.filter_map(|(what, now)| {
+        let then = then.remove(&what).filter(|then| *then != now)?;
         Some(EnvironmentChange { what, then, now })
     });
     let mut changes: Vec<EnvironmentChange> = changed.collect();
-    // Several commits may have the same sources.
-    if before.code.source_digest == now.0.source_digest {
-        changes.retain(|change| change.what != COMMIT);
-    }
     // On the CPU the device is the processor, which is compared above.
     changes.dedup_by(|later, earlier| {
         later.what == "device: name" && (&later.then, &later.now) == (&earlier.then, &earlier.now)
     });
     changes
-}
-
-/// Name of a value that is compared, and the value; `None` if it is unknown.
-type Named = (String, Option<String>);
-
-fn named<const N: usize>(values: [(&str, Option<String>); N]) -> Vec<Named> {
-    values.map(|(name, value)| (name.to_owned(), value)).into()
-}
-
-/// Name of the commit among the values.
-const COMMIT: &str = "code: built from commit";
-
-fn code_values(code: &Code) -> Vec<Named> {
-    let changed = if code.built_with_changes == Some(true) { " with changes" } else { "" };
-    named([
-        ("code: version", Some(code.xrun.clone())),
-        ("code: lock file", Some(code.lock_digest.clone())),
-        ("code: features", Some(code.features.join(" "))),
-        ("code: sources", code.source_digest.clone()),
-        (COMMIT, code.built_commit.as_ref().map(|commit| format!("{commit}{changed}"))),
-    ])
-}
-
-fn host_values(host: &Host) -> Vec<Named> {
-    named([
-        ("machine: processor", Some(host.processor.clone())),
-        ("machine: instruction sets", Some(host.instruction_sets.clone())),
-        ("machine: cores", Some(host.cores.to_string())),
-        ("machine: system", Some(host.system.clone())),
-    ])
-}
-
-fn device_values(device: &Device) -> Vec<Named> {
-    named([
-        ("device", Some(device.chosen.clone())),
-        ("device: name", Some(device.name.clone())),
-        ("device: driver", Some(device.driver.clone().unwrap_or_else(|| "none".into()))),
-        ("device: compute capability", device.compute_capability.clone()),
-        ("device: LLVM", device.llvm.clone()),
-        ("device: kernels on the CPU", device.cpu_kernels.clone()),
-        ("device: products of 32-bit floats", device.float32_products.clone()),
-    ])
 }
 
 /// Sources of nondeterminism of a device.
@@ -183,14 +140,7 @@ pub fn conclude(
         exit_code,
         message: message(agreement, &compared, original, reproduction_outcome, tolerance),
         tolerance,
-        lines_compared: compared.lines_compared,
-        lines_original: compared.lines_original,
-        lines_reproduction: compared.lines_reproduction,
-        last_step: compared.last_step,
-        values_compared: compared.values_compared,
-        values_different: compared.values_different,
-        series: compared.series(),
-        first_difference: compared.first_difference,
+        compared: compared.into_metrics(),
         changes,
         not_deterministic: nondeterminism(chosen),
         notes: notes(original),
@@ -212,9 +162,9 @@ fn agreement_of(
     };
     if endings_differ(original, outcome) {
         Agreement::Different
-    } else if compared.lines_reproduction < compared.lines_original {
+    } else if compared.metrics.lines_reproduction < compared.metrics.lines_original {
         Agreement::Incomplete
-    } else if original.is_done() && compared.lines_reproduction > compared.lines_original {
+    } else if original.is_done() && compared.metrics.lines_reproduction > compared.metrics.lines_original {
         Agreement::Different
     } else {
         near
@@ -236,11 +186,11 @@ fn message(
 ) -> String {
     let lines = format!(
         "{} with {}",
-        pluralize(compared.lines_compared, "line"),
-        pluralize(compared.values_compared, "number")
+        pluralize(compared.metrics.lines_compared, "line"),
+        pluralize(compared.metrics.values_compared, "number")
     );
-    let last = compared.last_step.unwrap_or(0);
-    let first = compared.first_difference.as_ref().map_or(String::new(), |first| {
+    let last = compared.metrics.last_step.unwrap_or(0);
+    let first = compared.metrics.first_difference.as_ref().map_or(String::new(), |first| {
         let (then, now) = (&first.original, &first.reproduction);
         format!("the first difference is at step {}: {} was {then} and is {now}", first.step, first.value)
     });
@@ -248,15 +198,18 @@ fn message(
         Agreement::Identical => format!("bit for bit in {lines}, up to step {last}"),
         Agreement::WithinTolerance => format!(
             "{} of {} differ, within the tolerance of {tolerance}; {first}",
-            compared.values_different,
-            pluralize(compared.values_compared, "number")
+            compared.metrics.values_different,
+            pluralize(compared.metrics.values_compared, "number")
         ),
         Agreement::Incomplete => format!(
             "identical in {lines}, but the reproduction has only {} of {} lines",
-            compared.lines_reproduction, compared.lines_original
+            compared.metrics.lines_reproduction, compared.metrics.lines_original
         ),
         Agreement::Different if !first.is_empty() => {
-            format!("{} of {} numbers differ; {first}", compared.values_different, compared.values_compared)
+            format!(
+                "{} of {} numbers differ; {first}",
+                compared.metrics.values_different, compared.metrics.values_compared
+            )
         }
         Agreement::Different if endings_differ(original, outcome) => {
             let words = |outcome: Option<Outcome>| outcome.map_or("killed", Outcome::label);
@@ -267,7 +220,7 @@ fn message(
             )
         }
         Agreement::Different => {
-            format!("{} lines instead of {}", compared.lines_reproduction, compared.lines_original)
+            format!("{} lines instead of {}", compared.metrics.lines_reproduction, compared.metrics.lines_original)
         }
     }
 }

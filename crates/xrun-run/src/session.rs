@@ -6,6 +6,7 @@ use super::RunError;
 use super::allocation_window::AllocationWindow;
 use super::clock::Clock;
 use super::gradient_norms::GradientNorms;
+use super::launch::Launch;
 use super::limits::{LimitReached, MemoryLimits};
 use super::observer::Observer;
 use super::post_mortem;
@@ -75,22 +76,15 @@ pub struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    /// Creates the session of a run. `state` is all zero for a new run.
-    pub fn new(
-        plan: &'a Plan,
-        state: LoopState,
-        recorder: Recorder,
-        directory: &'a RunDirectory,
-        observer: &'a mut dyn Observer,
-        stop: &'a StopSignal,
-        program_started: Instant,
-    ) -> Self {
+    /// Creates the session of a run. The time limit of a probe counts from the end of its first step.
+    pub fn new(launch: &Launch<'a>, recorder: Recorder, observer: &'a mut dyn Observer, stop: &'a StopSignal) -> Self {
+        let (plan, state) = (launch.plan, launch.state.clone());
         let buffer = Buffers::new(&plan.experiment.limits).gradient_norms;
         let norms = GradientNorms::new(&recorder.ledger, &buffer, &state.gradient_norms);
         Self {
             plan,
             recorder,
-            directory,
+            directory: launch.directory,
             clock: Clock::default(),
             timer: Timer::new(plan.facts.stage_ends.len() + 1, plan.facts.first_use_steps),
             norms,
@@ -105,23 +99,15 @@ impl<'a> Session<'a> {
             limits: MemoryLimits::new(&plan.experiment.limits),
             step_tuned: false,
             validation_tuned: false,
-            stop_after: None,
-            until: None,
+            stop_after: launch.stop_after,
+            until: launch.until,
             post_mortem: None,
             stop,
             started: Instant::now(),
-            limit_from: Some(program_started),
+            limit_from: launch.stop_after.is_none().then_some(launch.started),
             steps_before: state.step,
             items_before: state.items,
             state,
-        }
-    }
-
-    /// Makes the session a probe of that many steps, whose time limit counts from the end of its first step.
-    pub fn set_probe_steps(&mut self, steps: Option<u64>) {
-        self.stop_after = steps;
-        if self.is_probe() {
-            self.limit_from = None;
         }
     }
 
@@ -140,17 +126,8 @@ impl<'a> Session<'a> {
         panics::end_step().map_or(Ok(()), |panic| Err(RunError::Device(panic)))
     }
 
-    /// Remaining seconds of the run, without a validation that is due now; `None` while unknown.
-    pub fn left(&self) -> Option<f64> {
-        self.left_after(true)
-    }
-
-    /// Remaining seconds of the run with the validation that is due now; `None` while unknown.
-    pub fn left_with_validation(&self) -> Option<f64> {
-        self.left_after(false)
-    }
-
-    fn left_after(&self, validated: bool) -> Option<f64> {
+    /// Remaining seconds of the run; `validated`: without the validation that is due now. `None` while unknown.
+    pub fn left(&self, validated: bool) -> Option<f64> {
         let work = duration::work_after(self.plan, self.state.step, validated);
         let probe = self.plan.forecast.as_ref().and_then(|forecast| forecast.probe_durations.as_ref());
         duration::forecast(&work, self.timer.durations(), probe).map(|forecast| forecast.seconds)

@@ -51,11 +51,11 @@ pub struct RunOutcome {
 pub const STOP_SIGNALS: [i32; 3] = [SIGINT, SIGTERM, SIGQUIT];
 
 /// Signals that request a stop and never count as a second one: SIGHUP, which both the shell and the kernel send when the
-/// terminal closes, and SIGXCPU, which the kernel repeats each second. Without those that were ignored at the start, as
+/// terminal closes, SIGXCPU, which the kernel repeats each second, and SIGUSR1, the usual one of `sbatch --signal`. Without those that were ignored at the start, as
 /// SIGHUP is under `nohup`.
 pub fn repeated_signals() -> impl Iterator<Item = i32> {
     static SIGNALS: LazyLock<Vec<i32>> =
-        LazyLock::new(|| [SIGHUP, SIGXCPU].into_iter().filter(|number| !is_ignored(*number)).collect());
+        LazyLock::new(|| [SIGHUP, SIGXCPU, SIGUSR1].into_iter().filter(|number| !is_ignored(*number)).collect());
     SIGNALS.iter().copied()
 }
 
@@ -105,23 +105,6 @@ pub fn is_ignored(number: i32) -> bool {
         let mut set: libc::sigaction = std::mem::zeroed();
         libc::sigaction(number, std::ptr::null(), &mut set) == 0 && set.sa_sigaction == libc::SIG_IGN
     }
-}
-
-/// Set by SIGUSR1, which requests a checkpoint.
-static CHECKPOINT_REQUESTED: LazyLock<Arc<AtomicBool>> = LazyLock::new(Arc::default);
-
-/// Installs the handler of SIGUSR1: it requests a checkpoint and no longer ends the program.
-///
-/// # Errors
-/// The handler cannot be installed.
-pub fn listen_for_checkpoint_requests() -> std::io::Result<()> {
-    static INSTALLED: Mutex<bool> = Mutex::new(false);
-    let mut installed = INSTALLED.lock().unwrap_or_else(PoisonError::into_inner);
-    if !*installed {
-        signal_hook::flag::register(SIGUSR1, CHECKPOINT_REQUESTED.clone())?;
-        *installed = true;
-    }
-    Ok(())
 }
 
 /// True if the signals have their default action, which ends the process. `None` before the first [`ScopedStopSignal`]: a removed
@@ -220,7 +203,6 @@ impl StopSignal {
             write_on_signal(number, message, &signal.0)?;
             signal_hook::flag::register(number, signal.0.clone())?;
         }
-        listen_for_checkpoint_requests()?;
         Ok(signal)
     }
 
@@ -232,11 +214,6 @@ impl StopSignal {
     /// Returns whether there was a signal.
     pub fn raised(&self) -> bool {
         self.0.load(Relaxed)
-    }
-
-    /// Returns whether SIGUSR1 has requested a checkpoint since the last call.
-    pub fn take_checkpoint_request() -> bool {
-        CHECKPOINT_REQUESTED.swap(false, Relaxed)
     }
 }
 

@@ -18,7 +18,7 @@ use super::timer::ValidationPhases;
 use super::{RunError, checkpoint, early_stopping, images};
 use crate::memory::sources;
 use crate::plan::calendar::{Due, due};
-use crate::stop::{Ending, StopSignal};
+use crate::stop::Ending;
 use xrun_core::bounded::ledger::NO_CAP;
 use xrun_core::files::{layout, write};
 use xrun_core::heap;
@@ -56,13 +56,10 @@ fn train_to_end(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending
         device: &task.device_name(),
         step: session.state.step,
     });
-    let reached = sample(task, session, SamplePoint::Start, None)?;
+    let reached = checked_sample(task, session, SamplePoint::Start, None, None)?;
     // If the first step is OOM-killed, this sample is all that shows what was held.
     session.recorder.sync()?;
-    if let Some(ending) = limit_ending(task, session, reached)? {
-        return save_and_stop(task, session, ending);
-    }
-    if let Some(ending) = session.stop_request() {
+    if let Some(ending) = reached.or_else(|| session.stop_request()) {
         return save_and_stop(task, session, ending);
     }
     let verb = if session.state.step == 0 { "starts" } else { "resumes" };
@@ -182,7 +179,7 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
         norm,
         memory: session.recorder.newest.as_ref(),
         suspects: &session.recorder.suspects,
-        left: session.left(),
+        left: session.left(true),
     });
     Ok(None)
 }
@@ -231,8 +228,7 @@ fn after_step(task: &mut dyn Task, session: &mut Session<'_>, due: Due) -> Resul
     let cleanup = &session.plan.experiment.cleanup;
     let mut ending = None;
     if due.sample {
-        let reached = sample(task, session, SamplePoint::Step, None)?;
-        ending = limit_ending(task, session, reached)?;
+        ending = checked_sample(task, session, SamplePoint::Step, None, None)?;
     }
     if ending.is_none() && due.validate {
         // Not after a signal: the checkpoint records that this validation is still due.
@@ -244,23 +240,13 @@ fn after_step(task: &mut dyn Task, session: &mut Session<'_>, due: Due) -> Resul
     if due.clean || (due.validate && cleanup.after_validation) {
         sample(task, session, SamplePoint::BeforeCleanup, None)?;
         let freed = clean(task, &cleanup.actions, &mut session.clock);
-        let reached = sample(task, session, SamplePoint::AfterCleanup, Some(freed))?;
-        if ending.is_none() {
-            ending = limit_ending(task, session, reached)?;
-        }
+        ending = checked_sample(task, session, SamplePoint::AfterCleanup, Some(freed), ending)?;
     }
-    let save_requested = !session.is_probe() && StopSignal::take_checkpoint_request();
-    if save_requested {
-        session.recorder.log(&format!("step {}: SIGUSR1 requests a checkpoint", session.state.step))?;
-    }
-    if due.save || save_requested {
+    if due.save {
         save(task, session, false)?;
     }
     if due.epoch_ends {
-        let reached = sample(task, session, SamplePoint::Epoch, None)?;
-        if ending.is_none() {
-            ending = limit_ending(task, session, reached)?;
-        }
+        ending = checked_sample(task, session, SamplePoint::Epoch, None, ending)?;
     }
     Ok(ending)
 }
@@ -288,10 +274,9 @@ fn perform(task: &mut dyn Task, action: CleanupAction) -> u64 {
 fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<Ending>, RunError> {
     let step = session.state.step;
     session.timer.begin_part();
-    let (left_after, left) = (session.left(), session.left_with_validation());
+    let (left_after, left) = (session.left(true), session.left(false));
     session.observer.event(Event::Validating { step, left });
-    let reached = sample(task, session, SamplePoint::BeforeValidation, None)?;
-    if let Some(ending) = limit_ending(task, session, reached)? {
+    if let Some(ending) = checked_sample(task, session, SamplePoint::BeforeValidation, None, None)? {
         return Ok(Some(ending));
     }
     session.clock.enter("validation");
@@ -338,8 +323,7 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
         early_stopping::record_validation(session);
     }
     drop(report);
-    let reached = sample(task, session, SamplePoint::AfterValidation, None)?;
-    let ending = limit_ending(task, session, reached)?;
+    let ending = checked_sample(task, session, SamplePoint::AfterValidation, None, None)?;
     session.timer.end_validation(&batches, step == 0);
     report_divergence(session)?;
     if step > 0 && update_best(session) {
@@ -428,14 +412,20 @@ fn stop_early(task: &mut dyn Task, session: &mut Session<'_>, ending: Ending) ->
     Ok(ending)
 }
 
-/// Ending of a limit that is reached, with its post-mortem; `None` after the last step.
-fn limit_ending(
-    task: &dyn Task,
+/// Measures memory; returns the ending so far, or else that of a limit that is reached, with its post-mortem, unless the last
+/// step is done.
+fn checked_sample(
+    task: &mut dyn Task,
     session: &mut Session<'_>,
-    reached: Option<LimitReached>,
+    point: SamplePoint,
+    freed: Option<u64>,
+    ending: Option<Ending>,
 ) -> Result<Option<Ending>, RunError> {
-    let reached = reached.filter(|_| session.state.step < session.plan.steps);
-    reached.map(|reached| session.limit_reached(&reached, task.parameters())).transpose()
+    let reached = sample(task, session, point, freed)?;
+    match reached.filter(|_| ending.is_none() && session.state.step < session.plan.steps) {
+        Some(reached) => session.limit_reached(&reached, task.parameters()).map(Some),
+        None => Ok(ending),
+    }
 }
 
 /// Measures memory; returns the limit that is reached, if any.
@@ -447,7 +437,7 @@ fn sample(
 ) -> Result<Option<LimitReached>, RunError> {
     let began = Instant::now();
     session.clock.enter("trace");
-    let left = if point == SamplePoint::BeforeValidation { session.left_with_validation() } else { session.left() };
+    let left = session.left(point != SamplePoint::BeforeValidation);
     let position = LoopPosition { step: session.state.step, epoch: session.state.epoch, point, freed, left };
     session.recorder.sample(task, &mut session.clock, position)?;
     let line = session.recorder.newest.as_ref();

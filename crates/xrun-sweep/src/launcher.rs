@@ -92,9 +92,6 @@ pub trait Launcher {
     /// Asks all processes to stop with a checkpoint; they are waited for. Returns the jobs that continue instead, on a cluster.
     fn interrupt(&mut self, report: &mut dyn FnMut(Event<'_>)) -> Option<Vec<u64>>;
 
-    /// Asks all processes to save a checkpoint and continue.
-    fn save(&mut self) {}
-
     /// State of the runs in a cluster's queue, for the table.
     fn queued(&self, _: &SweepRecord) -> BTreeMap<RunId, Queued> {
         BTreeMap::new()

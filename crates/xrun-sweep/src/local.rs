@@ -35,8 +35,6 @@ pub struct Local<'a> {
     slots: usize,
     co_schedule: Option<(CoSchedule, Forecasts<'a>)>,
     running: Vec<Running>,
-    /// Polls since a process started or ended: waits get longer.
-    idle: u32,
     stopping: bool,
     /// Set by Ctrl-Z.
     suspension: Arc<AtomicBool>,
@@ -60,7 +58,7 @@ impl<'a> Local<'a> {
             signal_hook::flag::register(SIGTSTP, Arc::clone(&suspension))?;
         }
         let (co_schedule, running) = (None, Vec::new());
-        Ok(Self { sweep, program, options, slots, co_schedule, running, idle: 0, stopping: false, suspension })
+        Ok(Self { sweep, program, options, slots, co_schedule, running, stopping: false, suspension })
     }
 
     /// A launcher with as many processes at once as fit.
@@ -115,9 +113,7 @@ impl<'a> Local<'a> {
             }
         }
         if ended.is_empty() && !self.running.is_empty() {
-            // 1 ms at first, for short runs; up to 20 ms later, to leave long ones alone.
-            std::thread::sleep(Duration::from_millis(u64::from(1 + self.idle / 10).min(20)));
-            self.idle = self.idle.saturating_add(1);
+            std::thread::sleep(Duration::from_millis(5));
         }
         ended
     }
@@ -218,7 +214,6 @@ impl Launcher for Local<'_> {
         let mut command = start.command(&self.program).map_err(SweepError::Start)?;
         bind(&mut command);
         let child = command.spawn().map_err(SweepError::Start)?;
-        self.idle = 0;
         self.running.push(Running { start, child, begun: Instant::now() });
         if let Some((co_schedule, forecasts)) = &mut self.co_schedule {
             co_schedule.started(job.run, Requirement::new(&forecasts.memory, job.run.trial));
@@ -250,10 +245,6 @@ impl Launcher for Local<'_> {
         report(Event::Stops { running: self.running.len() });
         self.running.iter().for_each(|running| send(&running.child, libc::SIGINT));
         None
-    }
-
-    fn save(&mut self) {
-        self.running.iter().for_each(|running| send(&running.child, libc::SIGUSR1));
     }
 }
 

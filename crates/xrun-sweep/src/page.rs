@@ -4,9 +4,10 @@ use maud::{Markup, html};
 
 use super::conclusion::{conclusion, next_commands};
 use super::table::FRONTS;
-use super::text::{Cells, TableView, changes, constant_columns, noise, reference, rows, rungs, short, value};
+use super::text::{Cells, changes, noise, reference, rows, rungs, short, value};
 use crate::records::sweep::{Measured, Row, Table};
 use xrun_core::printable;
+use xrun_core::units::pluralize;
 use xrun_results::report::axes::AxisUnit;
 use xrun_results::report::formatting::utc_time;
 use xrun_results::report::page::document::document;
@@ -38,7 +39,7 @@ pub fn html(table: &Table) -> String {
             @if let Some(rungs) = rungs(table) { p.note { (rungs) "." } }
         }
         h2 { "Trials" }
-        (as_table(table, rows(table, TableView::Page)))
+        (as_table(rows(table)))
         (failures(table))
         (metric_plots(table))
         (changes_section(table))
@@ -56,14 +57,11 @@ fn capitalised(sentence: &str) -> String {
     characters.next().map_or_else(String::new, |first| first.to_uppercase().chain(characters).collect())
 }
 
-/// A table, with columns that are equal in all rows as a note above it. A narrow page shows each row as a list.
-fn as_table(table: &Table, cells: Cells) -> Markup {
-    // The trial and its values stay in any case.
-    let ((titles, rows), constant) = constant_columns(cells, 1 + table.keys.len());
+/// A table. A narrow page shows each row as a list.
+fn as_table((titles, rows): Cells) -> Markup {
     let title = |at: usize| titles[at].trim_start_matches('>');
     let right = |at: usize| titles[at].starts_with('>');
     html! {
-        @if !constant.is_empty() { p.note { "The same in all trials: " (constant.join(", ")) "." } }
         div.wide { table.full.stacked {
             thead { tr { @for at in 0..titles.len() { th.r[right(at)] { (title(at)) } } } }
             tbody { @for row in &rows { tr { @for (at, cell) in row.iter().enumerate() {
@@ -95,7 +93,7 @@ fn changes_section(table: &Table) -> Markup {
         @if let (Some(reference), false) = (reference(table), changes.1.is_empty()) {
             h2 { "Cost and benefit" }
             p { "Against " (reference) "; " (noise(table)) "." }
-            (as_table(table, changes))
+            (as_table(changes))
         }
     }
 }
@@ -224,21 +222,15 @@ fn logarithmic_if_wide(plot: Plot) -> Plot {
 fn how_to_read(table: &Table) -> Markup {
     html! {
         h2 { "How to read this page" }
-        p { "A row is a trial: a value for each swept key" @if table.repeats > 1 { ", run " (table.repeats) " times with different seeds" } @if ["grid", "zip", "random"].contains(&table.method.as_str()) { "; the runs were started in random order" } ". " b { "Best" } " is the trial \
-            with the best last validation; one run says little where repeats differ. "
+        p { "A row is a trial, run " (pluralize(table.repeats, "time")) " with different seeds; numbers are medians, and "
+            code { "table.csv" } " has minimum and maximum. "
             @if !table.rungs.is_empty() {
-                "A run stops at a " b { "rung" } "; the best of them are promoted, and the others stay. Metrics at different rungs \
-                are after different numbers of steps: the best trial is one of those at the highest rung. "
+                "A run stops at a " b { "rung" } "; the best are promoted. The best trial is one of those at the highest rung. "
             }
-            b { "Steps per second" } " include the time of cleanups, and exclude that of validations and checkpoints. With several \
-            repeats, speed and memory are medians with their minimum and maximum. "
+            b { "Steps per second" } " include cleanups, and exclude validations and checkpoints. "
             b { "Floor" } " is the minimum between steps in the second half of a run. "
-            b { "Growth per step" } " is that of the heap, or of the device's pool if that grows faster (Theil-Sen slope of window minima); not of \
-            runs too short for a verdict, nor while a buffer fills up to its cap. "
-            b { "Pareto front" } " names the memory for which no other trial is both faster and smaller; differences within noise, and \
-            those below 1 %, do not count." }
-        p { "Trials are compared in pairs of runs with one seed. A comparison is " b { "within noise" } " when its 95 % confidence interval \
-            contains 0. The noise is pooled over all trials; it has the drift of the machine, and what a seed does to one trial \
-            only. " b { "The same" } " means a difference of less than 0.05 %, noise included, and " b { "identical" } " none at all." }
+            b { "Pareto front" } " names the memory for which no other trial is both faster and smaller by 1 % and beyond noise. "
+            "Trials are compared in pairs of runs with one seed; a comparison is " b { "within noise" } " when its 95 % confidence \
+            interval contains 0." }
     }
 }

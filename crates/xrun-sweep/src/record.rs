@@ -26,7 +26,7 @@ use xrun_results::resolved as resolved_text;
 use xrun_results::timestamp;
 use xrun_results::timestamp::now;
 use xrun_results::trust;
-use xrun_results::trust::{SignedContents, Untrusted};
+use xrun_results::trust::SignedContents;
 use xrun_run::directory;
 use xrun_run::directory::RunDirectory;
 
@@ -221,7 +221,7 @@ pub fn sign(sweep: &Path) -> Result<(), String> {
 ///
 /// # Errors
 /// The reason why that is not known.
-pub fn check_creator(sweep: &Path) -> Result<(), Untrusted> {
+pub fn check_creator(sweep: &Path) -> Result<(), String> {
     trust::check(sweep, vouched(sweep))
 }
 
@@ -262,20 +262,11 @@ mod tests {
         ];
         let method = SearchMethod::Tpe(TpeSearch { startup: 3, gamma: 0.25, candidates: 24, space });
         let mut record = SweepRecord {
-            version: VERSION,
-            experiment: "sample".into(),
-            created: now(),
-            xrun: "1".into(),
-            command: Vec::new(),
-            working_directory: "/".into(),
             method: "tpe".into(),
-            seed: 0,
             repeats: 1,
-            experiment_seed: 0,
             keys: vec!["a".into(), "b".into()],
-            trials: Vec::new(),
-            order: Vec::new(),
             search: Some(Search { metric: "loss".into(), direction: Direction::Lower, trials: 5, method }),
+            ..SweepRecord::default()
         };
         let directory = tempfile::tempdir().unwrap();
         write::replace(&directory.path().join(layout::SWEEP), record.to_toml().as_bytes()).unwrap();
@@ -301,13 +292,9 @@ mod tests {
             seed in any::<u32>(),
         ) {
             let record = SweepRecord {
-                version: VERSION,
-                experiment: "sample".into(),
                 created: now(),
-                xrun: "1".into(),
                 command: vec!["xrun".into(), "a \"b\"\nc".into()],
                 working_directory: "/tmp/è".into(),
-                method: "grid".into(),
                 seed,
                 repeats: 2,
                 experiment_seed: u32::MAX,
@@ -320,6 +307,7 @@ mod tests {
                     trials: 3,
                     method: SearchMethod::Asha { rungs: vec![1, 4, 16], reduction_factor: 4 },
                 }),
+                ..SweepRecord::default()
             };
             let directory = tempfile::tempdir().unwrap();
             write::replace(&directory.path().join(layout::SWEEP), record.to_toml().as_bytes()).unwrap();

@@ -167,9 +167,6 @@ pub fn schedule(
                 return Ok(Scheduled::Left { jobs, left: scheduler.left(record) + launcher.active() });
             }
         }
-        if StopSignal::take_checkpoint_request() {
-            launcher.save();
-        }
         // A user who cancels a job before it begins means the sweep: no other job takes its place.
         let halted = stopping || cancelled || (failed && options.fail_fast);
         while !halted && !exhausted && launcher.active() < launcher.slots() && !stop.raised() {

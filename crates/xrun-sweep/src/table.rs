@@ -29,7 +29,7 @@ pub const MEASURED: [&str; 4] = ["steps_per_second", "heap_peak", "rss_peak", "d
 pub const COMPARED: [&str; 5] = ["metric", "steps_per_second", "heap_peak", "rss_peak", "device_reserved_peak"];
 
 /// Key whose value 0 is the reference.
-pub const CLEANUP: &str = "cleanup.every_steps";
+const CLEANUP: &str = "cleanup.every_steps";
 
 /// Name of each Pareto front, and the memory that is compared with speed.
 pub const FRONTS: [(&str, &str); 3] = [("heap", "heap_peak"), ("rss", "rss_peak"), ("device", "device_reserved_peak")];
@@ -79,11 +79,8 @@ impl Row {
         let measured = |run: &Measured| match name {
             "metric" => run.metrics.get(metric?).copied().flatten(),
             _ => {
-                run.measurements
-                    .list(|size| size as f64, |number| number)
-                    .into_iter()
-                    .find(|(known, _)| *known == name)?
-                    .1
+                let all = run.measurements.list(|size| size as f64, |number| number);
+                all.into_iter().find(|(known, _)| *known == name)?.1
             }
         };
         let is_memory = !["metric", "steps_per_second"].contains(&name);
@@ -362,10 +359,9 @@ fn cells(table: &Table, row: &Row) -> Vec<(String, String)> {
     cells
 }
 
-/// A value without quotes, escaped where a spreadsheet would take it for a formula.
+/// A value without quotes.
 fn plain(value: &Value) -> String {
     match value {
-        Value::String(text) if text.starts_with(['=', '+', '-', '@']) => format!("'{text}"),
         Value::String(text) => text.clone(),
         other => shown(other),
     }

@@ -10,7 +10,7 @@ use crate::records::sweep::{Measurements, Row, Table};
 use xrun_core::experiment::read_sweep::shown;
 use xrun_core::printable;
 use xrun_results::noise::{Change, Spread};
-use xrun_results::report::formatting::{bytes, bytes_as, duration, number};
+use xrun_results::report::formatting::{bytes, duration, number, signed_bytes};
 use xrun_results::report::width::{fold, table as fit_table};
 use xrun_results::resolved::{format_rounded, short_keys};
 use xrun_results::verdict::TrainingVerdictWord;
@@ -54,15 +54,6 @@ pub fn compared(table: &Table, name: &str) -> String {
         "rss_peak" => "RSS peak".into(),
         _ => "device reserved peak".into(),
     }
-}
-
-/// Columns of a table, by where it is shown.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TableView {
-    /// Medians: peaks of memory, and the minimum of the heap in the second half.
-    Terminal,
-    /// Results, speed, memory peaks and outcomes, with their ranges.
-    Page,
 }
 
 /// A cell of a table.
@@ -112,14 +103,13 @@ type Column<'a> = (String, CellOf<'a>);
 type Spreads = Measurements<Spread, Spread>;
 
 /// The titles and the rows.
-pub fn rows(table: &Table, view: TableView) -> Cells {
-    let columns = columns(table, view);
+pub fn rows(table: &Table) -> Cells {
+    let columns = columns(table);
     let row = |row| columns.iter().map(|(_, cell)| cell(row)).collect();
     (columns.iter().map(|(title, _)| title.clone()).collect(), table.shown_rows().into_iter().map(row).collect())
 }
 
-fn columns<'a>(table: &'a Table, view: TableView) -> Vec<Column<'a>> {
-    let (terminal, page) = (view == TableView::Terminal, view == TableView::Page);
+fn columns<'a>(table: &'a Table) -> Vec<Column<'a>> {
     // A search is for the metric; the record has all measurements.
     let timed = !table.is_search();
     let device = table.rows.iter().any(|row| row.measurements.device_reserved_peak.is_some());
@@ -133,25 +123,15 @@ fn columns<'a>(table: &'a Table, view: TableView) -> Vec<Column<'a>> {
             all.push((title.to_owned(), cell));
         }
     };
-    let count = |count: fn(&Row) -> Option<u64>| -> CellOf<'a> {
-        Box::new(move |row| count(row).map_or_else(Cell::none, |count| Cell::new(count.to_string())))
-    };
-    let size = |size: fn(&Spreads) -> Option<Spread>| -> CellOf<'a> {
-        Box::new(move |row| match size(&row.measurements) {
-            None => Cell::none(),
-            Some(spread) if terminal => Cell::new(bytes(spread.median)),
-            Some(spread) => sizes(spread),
-        })
-    };
-    let seconds =
-        |row: &Row| row.measurements.cleanup_seconds.map_or_else(Cell::none, |time| Cell::new(duration(time.median)));
     let words = |words: fn(&Row) -> Option<String>| -> CellOf<'a> {
         Box::new(move |row| words(row).map_or_else(Cell::none, Cell::new))
     };
+    let size = |size: fn(&Spreads) -> Option<Spread>| -> CellOf<'a> {
+        Box::new(move |row| size(&row.measurements).map_or_else(Cell::none, |spread| Cell::new(bytes(spread.median))))
+    };
     let rungs = !table.rungs.is_empty();
-    add(rungs, ">steps", count(|row| row.steps));
-    add(rungs, ">rung", count(|row| row.rung));
-    add(page, "outcome", words(|row| Some(outcome(row))));
+    add(rungs, ">steps", words(|row| Some(row.steps?.to_string())));
+    add(rungs, ">rung", words(|row| Some(row.rung?.to_string())));
     if let Some(metric) = &table.metric {
         let arrow = table.direction.map_or_else(String::new, |direction| format!(" {}", direction.arrow()));
         let cell = move |row: &Row| {
@@ -168,20 +148,20 @@ fn columns<'a>(table: &'a Table, view: TableView) -> Vec<Column<'a>> {
     // Cleanups are part of the cost; `show` has the speed of the steps alone.
     let speed = |row: &Row| row.measurements.steps_per_second.map_or_else(Cell::none, plain);
     add(timed, ">steps/s with cleanup", Box::new(speed));
-    add(timed && terminal, ">cleanup", Box::new(seconds));
+    add(timed, ">cleanup", words(|row| Some(duration(row.measurements.cleanup_seconds?.median))));
     add(timed, ">heap peak", size(|row| row.heap_peak));
-    add(timed && terminal, ">heap floor", size(|row| row.heap_floor));
+    add(timed, ">heap floor", size(|row| row.heap_floor));
     add(true, ">RSS peak", size(|row| row.rss_peak));
-    add(device && timed && terminal, ">device in use", size(|row| row.device_in_use_peak));
+    add(device && timed, ">device in use", size(|row| row.device_in_use_peak));
     add(device, ">device reserved", size(|row| row.device_reserved_peak));
-    add(timed, ">growth per step", words(|row| Some(signed(row.measurements.growth?.median))));
+    add(timed, ">growth per step", words(|row| Some(signed_bytes(row.measurements.growth?.median))));
     add(true, "verdict", words(|row| Some(row.verdict?.words().to_owned())));
     // Runs that measure memory are too short for one.
     let conclusive = |row: &Row| row.training.is_some_and(|verdict| verdict != TrainingVerdictWord::Inconclusive);
     let trained = table.rows.iter().any(conclusive);
     add(trained, "training", words(|row| Some(row.training?.words().to_owned())));
     add(timed, "Pareto front", words(|row| Some(row.pareto.join(" "))));
-    add(terminal, "outcome", words(|row| Some(outcome(row))));
+    add(true, "outcome", words(|row| Some(outcome(row))));
     all
 }
 
@@ -195,18 +175,6 @@ fn outcome(row: &Row) -> String {
     printable::line(&row.outcome, 3 * CELL_CHARACTERS_MAX) + &mark
 }
 
-/// Removes the columns that are equal in all rows, and returns each of them as text: `steps/s 5.1`. The first `kept` columns
-/// stay, and so does a table of one row.
-pub fn constant_columns((titles, rows): Cells, kept: usize) -> (Cells, Vec<String>) {
-    let constant = |at: usize| at >= kept && rows.len() > 1 && rows.iter().all(|row| row[at] == rows[0][at]);
-    let (once, columns): (Vec<usize>, Vec<usize>) = (0..titles.len()).partition(|&at| constant(at));
-    // A value that no row has is left out.
-    let known = once.into_iter().filter(|&at| !rows[0][at].text.is_empty() && rows[0][at] != Cell::none());
-    let constant = known.map(|at| format!("{} {}", titles[at].trim_start_matches('>'), rows[0][at])).collect();
-    let left = |row: &Vec<Cell>| columns.iter().map(|&at| row[at].clone()).collect();
-    ((columns.iter().map(|&at| titles[at].clone()).collect(), rows.iter().map(left).collect()), constant)
-}
-
 /// A swept value, without the quotes of TOML, and with at most four significant digits.
 pub fn value(value: &serde_json::Value) -> String {
     let text = match value {
@@ -215,6 +183,11 @@ pub fn value(value: &serde_json::Value) -> String {
         other => shown(other),
     };
     printable::line(&text, CELL_CHARACTERS_MAX)
+}
+
+/// `trial 3 (optimizer.adamw.learning_rate = 0.003)`.
+pub fn trial(table: &Table, row: &Row) -> String {
+    format!("trial {} ({})", row.trial, settings(table, row))
 }
 
 /// Values of a trial: `optimizer.adamw.learning_rate = 0.003, limits.prefetch = 2`.
@@ -235,16 +208,6 @@ pub fn metric_value(row: &Row) -> Option<Cell> {
 
 fn plain(spread: Spread) -> Cell {
     Cell::between(number(spread.median), &number(spread.low), &number(spread.high))
-}
-
-/// A size and its range, in one unit.
-fn sizes(spread: Spread) -> Cell {
-    let as_written = |size: f64| bytes_as(size, spread.median);
-    Cell::between(bytes(spread.median), &as_written(spread.low), &as_written(spread.high))
-}
-
-fn signed(size: f64) -> String {
-    if size < 0.0 { format!("-{}", bytes(-size)) } else { bytes(size) }
 }
 
 /// Changes against the reference, of the trials that finished.
@@ -278,7 +241,7 @@ pub fn rungs(table: &Table) -> Option<String> {
 /// The trial that the others are compared with: `trial 1 (cleanup.every_steps = 0)`.
 pub fn reference(table: &Table) -> Option<String> {
     let row = table.rows.iter().find(|row| Some(row.trial) == table.reference)?;
-    Some(format!("trial {} ({})", row.trial, settings(table, row)))
+    Some(trial(table, row))
 }
 
 /// Sentence on the noise of the comparison.
@@ -309,7 +272,7 @@ pub fn text(table: &Table, width: Option<usize>) -> String {
     if !text.is_empty() {
         text.push('\n');
     }
-    text.push_str(&as_table(rows(table, TableView::Terminal)));
+    text.push_str(&as_table(rows(table)));
     if !table.is_search() && table.rows.iter().any(|row| !row.pareto.is_empty()) {
         let front = "Pareto front: the memory for which no other trial is both faster and smaller";
         text.push_str(&format!("{}\n", fold(front, width, 2)));

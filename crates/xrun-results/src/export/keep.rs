@@ -29,7 +29,6 @@ const TEXTS: &[&str] = &[layout::EXPERIMENT, layout::LOG];
 const LINES: &[&str] = &[layout::METRICS, layout::MEMORY];
 /// Other files of a copy; the last one of copies that were made before the page had memory by epoch.
 const OTHERS: &[&str] = &[layout::MANIFEST, layout::REPORT, layout::RESOLVED, "memory_epochs.csv"];
-const RECORD_BYTES_MAX: u64 = 64 * 1024 * 1024;
 const TEXT_BYTES_MAX: u64 = 64 * 1024 * 1024;
 const LINE_BYTES_MAX: u64 = 64 * 1024;
 const HOST: &str = "<host>";
@@ -64,28 +63,15 @@ pub enum KeepError {
     /// The report cannot be written.
     #[error(transparent)]
     Report(#[from] ReportError),
-    /// The copy exists already.
-    #[error("{} exists already; replace it with --replace, or choose a name with --name NAME", path.display())]
-    Exists {
-        /// Directory of the copy.
-        path: PathBuf,
-    },
-    /// What is to be replaced is not proven to be a kept copy.
-    #[error("{} is not replaced, because it is not proven to be a kept result: {reason}; move it away, or choose a name with --name NAME", path.display())]
-    Foreign {
-        /// Directory that was to be replaced.
-        path: PathBuf,
-        /// Reason.
-        reason: String,
-    },
-    /// The run has not ended, or is one that was kept already.
-    #[error("{}: {reason}", run.display())]
-    NotKept {
-        /// Directory of the run.
-        run: PathBuf,
-        /// Reason.
-        reason: &'static str,
-    },
+    /// The run cannot be kept, or what is there may not be replaced: a message.
+    #[error("{0}")]
+    Refused(String),
+}
+
+impl KeepError {
+    fn refused(path: &Path, why: &str) -> Self {
+        Self::Refused(format!("{} {why}", path.display()))
+    }
 }
 
 /// Writes the copy; returns its directory and the number of damaged lines left out.
@@ -93,7 +79,7 @@ pub enum KeepError {
 /// # Errors
 /// The run has not ended, a record is damaged, the copy exists, or it cannot be written.
 pub fn keep(run: &Path, options: KeepOptions<'_>) -> Result<(PathBuf, u64), KeepError> {
-    let refuse = |reason| Err(KeepError::NotKept { run: run.to_path_buf(), reason });
+    let refuse = |why: &str| Err(KeepError::Refused(format!("{}: {why}", run.display())));
     if read::summary(run)?.is_none() {
         return refuse("the run has not ended");
     }
@@ -127,13 +113,20 @@ fn install(
 ) -> Result<(), KeepError> {
     let exists = path.symlink_metadata().is_ok();
     let check = |found: &Path| {
-        is_own(found)
-            .map_err(|reason| KeepError::Foreign { path: path.to_path_buf(), reason: printable::line(&reason, 400) })
+        let is_not_proven = |reason: String| {
+            format!(
+                "is not replaced, because it is not proven to be a kept result: {}; move it away, or choose a name with --name NAME",
+                printable::line(&reason, 400)
+            )
+        };
+        is_own(found).map_err(|reason| KeepError::refused(path, &is_not_proven(reason)))
     };
-    match exists {
-        true if !replace => return Err(KeepError::Exists { path: path.to_path_buf() }),
-        true => check(path)?,
-        false => {}
+    if exists && !replace {
+        let why = "exists already; replace it with --replace, or choose a name with --name NAME";
+        return Err(KeepError::refused(path, why));
+    }
+    if exists {
+        check(path)?;
     }
     let parent = path.parent().unwrap_or(Path::new("."));
     write::create_directories(parent)?;
@@ -173,8 +166,8 @@ fn is_kept_table(copy: &Path) -> Result<(), String> {
 /// The sweep has no table, a file is damaged, the copy exists, or it cannot be written.
 pub fn keep_table(sweep: &Path, options: KeepOptions<'_>) -> Result<PathBuf, KeepError> {
     if !sweep.join(layout::TABLE_JSON).is_file() {
-        let reason = "the sweep has no table yet; `xrun sweep --collect` writes it";
-        return Err(KeepError::NotKept { run: sweep.to_path_buf(), reason });
+        let why = "the sweep has no table yet; `xrun sweep --collect` writes it";
+        return Err(KeepError::Refused(format!("{}: {why}", sweep.display())));
     }
     let path = options.path.to_path_buf();
     install(&path, options.replace, is_kept_table, |copy| {
@@ -242,11 +235,7 @@ fn name_final_place(copy: &Path, path: &Path) -> Result<(), KeepError> {
 
 /// Reads a record and removes its checksum.
 fn read_record(path: &Path) -> Result<Value, ReadError> {
-    let bytes =
-        file::bytes(path, RECORD_BYTES_MAX).map_err(|source| ReadError::File { path: path.to_path_buf(), source })?;
-    checksum::check_record(&bytes).map_err(|_| ReadError::content(path, checksum::DAMAGED))?;
-    let mut value: Value =
-        serde_json::from_slice(&bytes).map_err(|error| ReadError::content(path, &error.to_string()))?;
+    let mut value = read::value(path)?;
     if let Value::Object(members) = &mut value {
         members.shift_remove("sha256");
     }
@@ -549,37 +538,12 @@ mod tests {
     }
 
     #[test]
-    fn names_of_options_are_kept() {
+    fn names_of_options_are_kept_and_directories_are_replaced_as_a_whole() {
         let words = ["/usr/bin/python3", "train.py", "--lr", "3", "--data=/x", "{seed}"].map(str::to_owned);
         assert_eq!(without_argument_values(&words), ["python3", "***", "--lr", "***", "--data=***", "{seed}"]);
-    }
-
-    #[test]
-    fn directories_are_replaced_as_a_whole() {
         let replaced = |text: &str| replace_directory(text, "/home/ada/work", PROJECT);
         assert_eq!(replaced("/home/ada/work/a.toml, \"/home/ada/work\""), "<project>/a.toml, \"<project>\"");
         assert_eq!(replaced("/home/ada/work2/a and /home/ada/work-b"), "/home/ada/work2/a and /home/ada/work-b");
-    }
-
-    #[test]
-    fn a_copy_has_the_small_files_and_no_name_of_the_machine() {
-        let results = tempfile::tempdir().unwrap();
-        let run = finished(results.path(), PLAIN);
-        let kept = keep(&run, options(&results.path().join("trial"))).unwrap().0;
-        assert_eq!(kept, results.path().join("trial"));
-        let manifest = read::manifest(&kept).unwrap();
-        assert_eq!((manifest.host.name.as_str(), manifest.working_directory.as_str()), (HOST, PROJECT));
-        for name in [layout::MEMORY, layout::CHECKPOINTS, layout::LOCK] {
-            assert!(!kept.join(name).exists(), "{name}");
-        }
-        let page = std::fs::read_to_string(kept.join(layout::REPORT)).unwrap();
-        assert!(page.contains("/trial") && !page.contains(write::WRITING), "{page}");
-        assert!(page.contains("<svg"), "the curves are drawn from the trace, which is left out");
-        let end =
-            |run: &Path| read::summary(run).unwrap().map(|summary| (summary.steps, summary.loss_last, summary.best));
-        assert_eq!(end(&kept), end(&run));
-        let lines = |run: &Path| std::fs::read_to_string(run.join(layout::METRICS)).unwrap().lines().count();
-        assert_eq!(lines(&kept), lines(&run));
     }
 
     #[test]
@@ -590,9 +554,15 @@ mod tests {
         let (copy, again) = (parent.join("trial"), parent.join("again"));
         let once = options(&copy);
         let kept = keep(&run, once).unwrap().0;
-        assert!(matches!(keep(&run, once), Err(KeepError::Exists { path }) if path == kept));
+        for name in [layout::MEMORY, layout::CHECKPOINTS, layout::LOCK] {
+            assert!(!kept.join(name).exists(), "{name}");
+        }
+        let page = std::fs::read_to_string(kept.join(layout::REPORT)).unwrap();
+        assert!(page.contains("/trial") && !page.contains(write::WRITING), "{page}");
+        assert!(page.contains("<svg"), "the curves are drawn from the trace, which is left out");
+        assert!(matches!(keep(&run, once), Err(KeepError::Refused(_))));
         assert_eq!(keep(&run, KeepOptions { replace: true, ..once }).unwrap().0, kept);
-        assert!(matches!(keep(&kept, KeepOptions { path: &again, ..once }), Err(KeepError::NotKept { .. })));
+        assert!(matches!(keep(&kept, KeepOptions { path: &again, ..once }), Err(KeepError::Refused(_))));
         let names = || std::fs::read_dir(&parent).unwrap().count();
         assert_eq!(names(), 1, "no temporary directory is left");
         // At each place where a kill could fall, there is a whole copy.
@@ -618,7 +588,7 @@ mod tests {
             write::replace(&kept.join("README.md"), b"mine").unwrap();
             files(copy)
         };
-        assert!(matches!(install(&kept, true, is_kept_run, add), Err(KeepError::Foreign { .. })));
+        assert!(matches!(install(&kept, true, is_kept_run, add), Err(KeepError::Refused(_))));
         assert!(kept.join("README.md").exists() && names() == 1);
     }
 }

@@ -177,7 +177,7 @@ mod tests {
     use xrun_verdict::names::PRIVATE_SUFFIX;
 
     use super::*;
-    use crate::format::{HostMemory, SamplePoint, VERSION};
+    use crate::format::HostMemory;
     use crate::watched::ProcessMemory;
 
     const MIB: u64 = 1 << 20;
@@ -185,23 +185,12 @@ mod tests {
     fn line(milliseconds: u64, step: u64, main: u64, workers: u64) -> MemoryLine {
         let owner = |group: &str, bytes: u64| (format!("{group}{PRIVATE_SUFFIX}"), bytes);
         MemoryLine {
-            version: VERSION,
-            segment: 0,
             time_us: milliseconds * 1000,
             step,
-            epoch: 0,
-            point: SamplePoint::Step,
             host: HostMemory { heap: main + workers, rss: Some(main + workers), ..HostMemory::default() },
-            device: None,
-            driver: None,
-            container: None,
             owners: [owner("main", main), owner("workers", workers)].into(),
-            freed: None,
-            phases_us: [].into(),
-            cost_us: 0,
-            seconds_left: None,
-            pressure: None,
             processes: Some(ProcessMemory { process_count: 3, threads: 3, ..ProcessMemory::default() }),
+            ..MemoryLine::default()
         }
     }
 
@@ -273,15 +262,16 @@ mod tests {
     }
 
     #[test]
-    fn without_steps_the_clock_is_the_axis() {
-        let grown = |seconds: u64| {
-            judged(&WatchSettings::default(), (0..seconds).map(|at| line(1000 * at, 0, 2 * at * MIB, 0)))
+    fn without_steps_the_clock_is_the_axis_and_ninety_samples_are_needed_at_any_pace() {
+        let leak = |count: u64, every: u64| {
+            let verdict = judged(&WatchSettings::default(), (0..count).map(|at| line(every * at, 0, 2 * at * MIB, 0)));
+            assert_eq!(verdict.axis, Axis::Clock);
+            verdict
         };
-        let verdict = grown(60);
-        assert_eq!((verdict.verdict, verdict.axis), (VerdictWord::Inconclusive, Axis::Clock));
-        let verdict = grown(300);
-        assert_eq!((verdict.verdict, verdict.axis), (VerdictWord::Growing, Axis::Clock));
-        assert_eq!(verdict.owner.as_deref(), Some("main/private"));
+        assert_eq!([leak(80, 1000), leak(80, 200)].map(|found| found.verdict), [VerdictWord::Inconclusive; 2]);
+        assert_eq!(leak(150, 200).verdict, VerdictWord::Growing, "30 s");
+        let verdict = leak(300, 1000);
+        assert_eq!((verdict.verdict, verdict.owner.as_deref()), (VerdictWord::Growing, Some("main/private")));
         let slope = footprint(&verdict).unwrap().findings.slope;
         assert!(is_near(slope.map(|slope| 1000.0 * slope), 2.0 * MIB as f64), "{slope:?} bytes per millisecond");
     }
@@ -298,16 +288,6 @@ mod tests {
         assert!(verdict.verdict < VerdictWord::Growing, "{}", verdict.message);
         let verdict = judged(&WatchSettings::default(), steps);
         assert_eq!((verdict.verdict, verdict.axis), (VerdictWord::Bounded, Axis::Steps), "{}", verdict.message);
-    }
-
-    #[test]
-    fn a_verdict_needs_ninety_samples_at_any_pace() {
-        let leak = |count: u64, every: u64| {
-            judged(&WatchSettings::default(), (0..count).map(|at| line(every * at, 0, 2 * at * MIB, 0)))
-        };
-        assert_eq!(leak(80, 1000).verdict, VerdictWord::Inconclusive);
-        assert_eq!(leak(80, 200).verdict, VerdictWord::Inconclusive);
-        assert_eq!(leak(150, 200).verdict, VerdictWord::Growing, "30 s");
     }
 
     #[test]
@@ -346,12 +326,6 @@ mod tests {
     }
 
     #[test]
-    fn memory_moving_between_groups_is_no_growth() {
-        let lines = (0..300).map(|at| line(1000 * at, at, (300 - at) * MIB, at * MIB));
-        assert_eq!(judged(&WatchSettings::default(), lines).verdict, VerdictWord::Bounded);
-    }
-
-    #[test]
     fn growth_is_found_although_workers_exit_before_the_last_step() {
         let steps = (0..40).map(|at| line(15_000 * at, 500 * at, 400 * MIB, 20 * at * MIB));
         let end = std::iter::once(line(615_000, 20_000, 400 * MIB, 0));
@@ -361,9 +335,9 @@ mod tests {
     }
 
     #[test]
-    fn the_start_and_end_of_a_program_are_not_judged_by_step() {
+    fn start_end_and_memory_that_moves_between_groups_are_no_growth() {
         let start = (0..100).map(|at| line(1000 * at, 0, at * MIB, 0));
-        let steps = (0..200).map(|at| line(1000 * (100 + at), 1 + at, 100 * MIB, 0));
+        let steps = (0..200).map(|at| line(1000 * (100 + at), 1 + at, (300 - at) * MIB, at * MIB));
         let end = (0..50).map(|at| line(1000 * (300 + at), 200, (100 - at) * MIB, 0));
         let verdict = judged(&WatchSettings::default(), start.chain(steps).chain(end));
         assert_eq!((verdict.verdict, verdict.axis), (VerdictWord::Bounded, Axis::Steps), "{}", verdict.message);

@@ -132,30 +132,13 @@ impl LiveVerdict {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::{HostMemory, SamplePoint, VERSION};
+    use crate::format::HostMemory;
     use crate::verdict::VerdictWord;
     use std::io::Write;
 
     fn line(segment: u32, step: u64, heap: u64) -> String {
-        let line = MemoryLine {
-            version: VERSION,
-            segment,
-            time_us: 500_000 * step,
-            step,
-            epoch: 0,
-            point: SamplePoint::Step,
-            host: HostMemory { heap, ..HostMemory::default() },
-            device: None,
-            driver: None,
-            container: None,
-            seconds_left: None,
-            pressure: None,
-            owners: [].into(),
-            freed: None,
-            phases_us: [].into(),
-            cost_us: 0,
-            processes: None,
-        };
+        let host = HostMemory { heap, ..HostMemory::default() };
+        let line = MemoryLine { segment, time_us: 500_000 * step, step, host, ..MemoryLine::default() };
         format!("{}\n", serde_json::to_string(&line).unwrap())
     }
 

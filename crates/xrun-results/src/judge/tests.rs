@@ -1,7 +1,7 @@
 //! `xrun-verdict` does not depend on `xrun-core`, so some definitions exist twice; these tests compare them.
 
 use super::sample;
-use crate::format::{ContainerMemory, HostMemory, MemoryLine, SamplePoint, VERSION};
+use crate::format::{ContainerMemory, HostMemory, MemoryLine, VERSION};
 use xrun_core::bounded::ledger::NO_CAP;
 
 #[path = "../../../xrun-verdict/src/units.rs"]
@@ -26,23 +26,9 @@ fn copied_definitions_are_equal() {
 fn a_sample_has_the_memory_budget_of_the_container() {
     const MIB: u64 = 1 << 20;
     let line = MemoryLine {
-        version: VERSION,
-        segment: 0,
-        time_us: 0,
-        step: 1,
-        epoch: 1,
-        point: SamplePoint::Step,
         host: HostMemory { rss: Some(51 * MIB), ..HostMemory::default() },
-        device: None,
-        driver: None,
         container: Some(ContainerMemory { current: 51 * MIB, anonymous: None, peak: None, limit: Some(300 * MIB) }),
-        owners: [].into(),
-        freed: None,
-        phases_us: [].into(),
-        cost_us: 0,
-        seconds_left: None,
-        pressure: None,
-        processes: None,
+        ..MemoryLine::default()
     };
     assert_eq!(sample(&line).container_budget, Some(285 * MIB));
 }

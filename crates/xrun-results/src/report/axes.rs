@@ -3,9 +3,10 @@
 use super::formatting::{bytes, bytes_to, duration, number, scientific, trimmed};
 
 /// Unit of an axis.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AxisUnit {
     /// Plain number.
+    #[default]
     Number,
     /// Size in bytes.
     Bytes,

@@ -72,7 +72,7 @@ impl Curves {
             watch: TrainingWatch::new(training_context(plan)),
             ..Self::default()
         };
-        curves.skipped = read::for_each(run.metrics_lines(), |line| curves.add(line));
+        curves.skipped = read::for_each(read::metrics(&run.path), |line| curves.add(line));
         curves
     }
 

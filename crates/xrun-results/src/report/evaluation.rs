@@ -30,13 +30,14 @@ pub fn text(evaluation: &Evaluation, width: Option<usize>) -> String {
         })
         .collect();
     let header = ["metric", "direction", ">value", "95 %", ">in training"];
-    let data = if evaluation.same_data { "the data of the run" } else { "other data than the run's" };
-    let run = format!("{}/{}", name(&evaluation.experiment), name(&evaluation.run));
-    let after = xrun_core::units::pluralize(evaluation.step, "step");
+    let used = &evaluation.used;
+    let data = if used.same_data { "the data of the run" } else { "other data than the run's" };
+    let run = format!("{}/{}", name(&used.experiment), name(&used.run));
+    let after = xrun_core::units::pluralize(used.step, "step");
     format!(
         "{run} after {after}, on {data}, {}: {}\n{}",
-        evaluation.device,
-        seconds(evaluation.seconds),
+        used.device,
+        seconds(used.seconds),
         Table::new(&header, rows).text(width)
     )
 }

@@ -73,13 +73,6 @@ pub fn signed_bytes(value: f64) -> String {
     if value < 0.0 { format!("-{}", bytes(-value)) } else { bytes(value) }
 }
 
-/// Formats a size in the unit of `of`, without the unit: `33.9`. Used for the ends of an interval.
-pub fn bytes_as(value: f64, of: f64) -> String {
-    let (_, at) = scaled(of);
-    let size = value / 1024f64.powi(at as i32);
-    trimmed(size, if size >= 100.0 || at == 0 { 0 } else { 1 })
-}
-
 /// Formats a size with enough decimals to distinguish it from one that is `step` bytes away.
 pub(super) fn bytes_to(value: f64, step: f64) -> String {
     let (size, at) = scaled(value);

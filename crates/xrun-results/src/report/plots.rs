@@ -90,7 +90,7 @@ impl Curve {
 const LOG_FROM: f64 = 20.0;
 
 /// Figure before it is drawn.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Plot {
     /// Heading.
     pub title: String,
@@ -151,21 +151,13 @@ impl Plot {
         };
         Some(Self {
             title: title.into(),
-            caption: String::new(),
             x_label: x.0,
             x_unit: x.1,
             x: if x_range.1 > x_range.0 { x_range } else { (x_range.0 - 0.5, x_range.0 + 0.5) },
             y_unit,
             y,
             curves,
-            bands: Vec::new(),
-            rug: Vec::new(),
-            boundaries: Vec::new(),
-            levels: Vec::new(),
-            labels: Vec::new(),
-            half: false,
-            log_x: false,
-            log_y: false,
+            ..Self::default()
         })
     }
 

@@ -29,7 +29,7 @@ pub fn text(reproduction: &Reproduction) -> String {
     lines.extend(reproduction.changes.iter().map(|change| ("changed", self::change(change))));
     lines.extend(reproduction.not_deterministic.iter().map(|reason| ("not exact", reason.clone())));
     let mut text = labelled(&lines, None);
-    if reproduction.agreement != Agreement::Identical && reproduction.values_different > 0 {
+    if reproduction.agreement != Agreement::Identical && reproduction.compared.values_different > 0 {
         text.push('\n');
         text.push_str(&series(reproduction));
     }
@@ -46,7 +46,7 @@ pub fn change(change: &EnvironmentChange) -> String {
 }
 
 fn series(reproduction: &Reproduction) -> String {
-    let all: Vec<_> = reproduction.series.iter().filter(|one| one.different > 0).collect();
+    let all: Vec<_> = reproduction.compared.series.iter().filter(|one| one.different > 0).collect();
     let rows: Vec<Vec<String>> = (all.iter().take(SERIES_SHOWN))
         .map(|one| {
             vec![

@@ -17,6 +17,8 @@ use xrun_core::task::metric::{Direction, Interval, PlannedMetric};
 
 pub const STEPS: u64 = 200;
 const MIB: u64 = 1 << 20;
+/// Duration of a validation in microseconds.
+const VALIDATION_US: u64 = 6_000_000;
 const OWNERS: [(&str, Policy, u64, u64); 6] = [
     ("frame_cache", Policy::Evict, 300, 128 * MIB),
     ("feed_ready", Policy::Block, 4, 48 * MIB),
@@ -115,39 +117,22 @@ fn manifest(id: &str, names: SampleNames, resumed: bool) -> Manifest {
         working_directory: "/home/ada/xrun".into(),
         started: "2026-11-20T18:02:11Z".into(),
         resumed: if resumed { vec!["2026-11-20T18:31:40Z".into()] } else { Vec::new() },
-        resume_commands: Vec::new(),
-        code: Code {
-            xrun: "0.1.0".into(),
-            git_commit: Some("e02771b8f1c94f0e".into()),
-            git_patch: None,
-            git_left_out: None,
-            features: vec!["train".into()],
-            lock_digest: "ab".into(),
-            source_digest: None,
-            built_commit: None,
-            built_with_changes: None,
-        },
+        code: Code { xrun: "0.1.0".into(), lock_digest: "ab".into(), ..Code::default() },
         host: Host {
             name: "workbench".into(),
-            system: "Linux 6.1".into(),
             processor: "AMD EPYC 7B13".into(),
-            instruction_sets: "fma avx2".into(),
             cores: 2,
             memory: Some(16 << 30),
             memory_limit: Some(8 << 30),
+            ..Host::default()
         },
         device: Device {
             chosen: "cuda:0".into(),
             because: "`auto`: the first GPU that answers".into(),
             name: "NVIDIA RTX A2000".into(),
-            driver: Some("550.90".into()),
             memory: Some(6 << 30),
-            compute_capability: None,
-            float32_products: None,
-            llvm: None,
-            cpu_kernels: None,
+            ..Device::default()
         },
-        data: BTreeMap::new(),
         lowered: vec![LoweredSetting {
             key: "pipeline.fewshot-detection.n_way".into(),
             asked: 4,
@@ -155,11 +140,7 @@ fn manifest(id: &str, names: SampleNames, resumed: bool) -> Manifest {
             because: "the data has 2 classes to train on".into(),
         }],
         data_skipped: [("box outside the image".to_owned(), 3), ("undecodable image".to_owned(), 1)].into(),
-        origins: BTreeMap::new(),
-        watched: None,
-        until: None,
-        slurm: None,
-        parent: None,
+        ..Manifest::default()
     }
 }
 
@@ -307,29 +288,19 @@ fn memory(names: SampleNames, steps: u64) -> Vec<MemoryLine> {
                 total: None,
                 load: GpuTelemetry::new(Some(90 + step as u32 % 8), Some(300_000 + 1000 * (step as u32 % 20))),
             }),
-            container: None,
             owners: owner_names(names).into_iter().zip(sizes).collect(),
             freed,
             phases_us: [("forward", 240_000), ("backward", 410_000), ("data", 31_000), ("trace", 900)]
                 .map(|(name, spent)| (name.to_owned(), spent))
                 .into(),
             cost_us: 850,
-            seconds_left: None,
-            pressure: None,
-            processes: None,
+            ..MemoryLine::default()
         });
     };
     sample(segment, time, 0, SamplePoint::Start, cache, None);
-    let validate = |segment: u32,
-                    time: &mut u64,
-                    step: u64,
-                    cache: u64,
-                    sample: &mut dyn FnMut(u32, u64, u64, SamplePoint, u64, Option<u64>)| {
-        sample(segment, *time, step, SamplePoint::BeforeValidation, cache, None);
-        *time += 6_000_000;
-        sample(segment, *time, step, SamplePoint::AfterValidation, cache, None);
-    };
-    validate(segment, &mut time, 0, cache, &mut sample);
+    sample(segment, time, 0, SamplePoint::BeforeValidation, cache, None);
+    time += VALIDATION_US;
+    sample(segment, time, 0, SamplePoint::AfterValidation, cache, None);
     for step in 1..=steps {
         if step == 121 {
             (segment, time, cache) = (1, 210_000, 0);
@@ -339,7 +310,9 @@ fn memory(names: SampleNames, steps: u64) -> Vec<MemoryLine> {
         cache += 3 * MIB;
         sample(segment, time, step, SamplePoint::Step, cache, None);
         if step % 100 == 0 {
-            validate(segment, &mut time, step, cache, &mut sample);
+            sample(segment, time, step, SamplePoint::BeforeValidation, cache, None);
+            time += VALIDATION_US;
+            sample(segment, time, step, SamplePoint::AfterValidation, cache, None);
         }
         if step % 10 == 0 {
             sample(segment, time + 1_000, step, SamplePoint::BeforeCleanup, cache, None);
@@ -352,17 +325,14 @@ fn memory(names: SampleNames, steps: u64) -> Vec<MemoryLine> {
 }
 
 fn summary(names: SampleNames) -> Summary {
-    let metrics = |step: u64| match metrics(names, STEPS)
-        .into_iter()
-        .find(|line| matches!(line, MetricsLine::Validation { step: at, .. } if *at == step))
-    {
-        Some(MetricsLine::Validation { metrics, .. }) => metrics,
-        _ => BTreeMap::new(),
+    let validation = |step: u64| {
+        let is_of_step = |line: &MetricsLine| matches!(line, MetricsLine::Validation { step: at, .. } if *at == step);
+        match metrics(names, STEPS).into_iter().find(is_of_step) {
+            Some(MetricsLine::Validation { metrics, intervals, .. }) => (metrics, intervals),
+            _ => unreachable!("validated after step {step}"),
+        }
     };
-    let intervals = |step: u64| match self::metrics(names, STEPS).pop() {
-        Some(MetricsLine::Validation { step: at, intervals, .. }) if at == step => intervals,
-        _ => BTreeMap::new(),
-    };
+    let (metrics_last, intervals_last) = validation(STEPS);
     let trace = memory(names, STEPS);
     let peak = |of: &dyn Fn(&MemoryLine) -> Option<u64>| trace.iter().filter_map(of).max();
     let phase = |name: &str, count: u64, seconds: f64, longest: f64| PhaseSummary {
@@ -392,9 +362,9 @@ fn summary(names: SampleNames) -> Summary {
         loss_first: Some(loss(1)),
         loss_last: Some(loss(STEPS)),
         losses: losses(names),
-        metrics_first: metrics(0),
-        metrics_last: metrics(STEPS),
-        intervals_last: intervals(STEPS),
+        metrics_first: validation(0).0,
+        metrics_last,
+        intervals_last,
         best: Some(best),
         restored: None,
         training: None,
@@ -442,27 +412,14 @@ fn summary(names: SampleNames) -> Summary {
     }
 }
 
-/// Six small images with a box around an object.
+/// Six small images.
 fn images(run: &Path, names: SampleNames) {
     let directory = run.join(layout::IMAGES);
-    let mut entries = Vec::new();
-    for number in 0..6u32 {
-        let image = image::RgbImage::from_fn(192, 128, |x, y| {
-            let (left, top) = (30 + 12 * number, 24 + 5 * number);
-            let (dx, dy) = (x.wrapping_sub(left), y.wrapping_sub(top));
-            let inside = dx < 56 && dy < 48;
-            let frame = inside && (dx < 2 || dy < 2 || dx > 53 || dy > 45);
-            let shape = inside && dx.abs_diff(28).pow(2) + dy.abs_diff(24).pow(2) < 400;
-            match (frame, shape) {
-                (true, _) => image::Rgb([240, 228, 66]),
-                (_, true) => image::Rgb([0, 114, 178]),
-                _ => image::Rgb([(90 + x / 4) as u8, (80 + y / 3) as u8, (70 + (x * y / 300) % 60) as u8]),
-            }
-        });
+    let entry = |number: u32| {
         let file = format!("{number}.png");
-        image.save(directory.join(&file)).unwrap();
-        entries.push(ImageEntry { file, caption: names.caption.into() });
-    }
-    let images = ImageIndex { version: VERSION, images: entries };
-    write::replace_json(&directory.join("index.json"), &images).unwrap();
+        image::RgbImage::new(192, 128).save(directory.join(&file)).unwrap();
+        ImageEntry { file, caption: names.caption.into() }
+    };
+    let images = ImageIndex { version: VERSION, images: (0..6).map(entry).collect() };
+    write::replace_json(&directory.join(layout::IMAGES_INDEX), &images).unwrap();
 }

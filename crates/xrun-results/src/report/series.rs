@@ -150,18 +150,16 @@ pub const MARKS_MAX: usize = 400;
 impl<T> TimeMarks<T> {
     /// Adds a mark.
     pub fn add(&mut self, mark: T) {
+        if self.marks.len() == MARKS_MAX {
+            let mut at = 0;
+            self.marks.retain(|_| {
+                at += 1;
+                at % 2 == 1
+            });
+            self.halved += 1;
+        }
         if self.count.is_multiple_of(self.every()) {
-            if self.marks.len() == MARKS_MAX {
-                let mut keep = false;
-                self.marks.retain(|_| {
-                    keep = !keep;
-                    keep
-                });
-                self.halved += 1;
-            }
-            if self.count.is_multiple_of(self.every()) {
-                self.marks.push(mark);
-            }
+            self.marks.push(mark);
         }
         self.count += 1;
     }

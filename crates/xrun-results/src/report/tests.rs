@@ -5,18 +5,8 @@ use super::*;
 use crate::format::{ImageEntry, ImageIndex, VERSION};
 use crate::index;
 use crate::index::RunState;
+use crate::verdict::VerdictWord;
 use xrun_verdict::{BYTES, Context, SeriesKind, Watch};
-
-/// Writes sample runs for inspection: `XRUN_SAMPLE_REPORT=/tmp/sample cargo test --no-default-features sample`.
-#[test]
-fn a_sample_report_is_written() {
-    let directory = tempfile::tempdir().unwrap();
-    let results = std::env::var_os("XRUN_SAMPLE_REPORT").map_or_else(|| directory.path().to_path_buf(), Into::into);
-    for run in [finished(&results, PLAIN), killed(&results)] {
-        write(&run).unwrap();
-        assert!(run.join(layout::REPORT).is_file());
-    }
-}
 
 /// Replaces the random name of a temporary directory.
 fn without_directory(text: &str, directory: &Path) -> String {
@@ -24,18 +14,12 @@ fn without_directory(text: &str, directory: &Path) -> String {
 }
 
 #[test]
-fn show_describes_a_finished_run() {
+fn show_describes_a_finished_run_and_a_killed_one() {
     let results = tempfile::tempdir().unwrap();
     let run = finished(results.path(), PLAIN);
     write(&run).unwrap();
-    insta::assert_snapshot!(without_directory(&summary::text(&RunView::open(&run), None), results.path()));
-}
-
-#[test]
-fn show_describes_a_killed_run() {
-    let results = tempfile::tempdir().unwrap();
-    let run = killed(results.path());
-    insta::assert_snapshot!(without_directory(&summary::text(&RunView::open(&run), None), results.path()));
+    let shown = [run, killed(results.path())].map(|run| summary::text(&RunView::open(&run), None));
+    insta::assert_snapshot!(without_directory(&shown.join("\n"), results.path()));
 }
 
 #[test]
@@ -126,6 +110,20 @@ fn the_page_is_complete_and_loads_nothing() {
 }
 
 #[test]
+fn memory_comes_first_unless_it_is_bounded() {
+    let results = tempfile::tempdir().unwrap();
+    let run = finished(results.path(), PLAIN);
+    let mut verdict = Watch::new(Context::default()).verdict();
+    for word in [VerdictWord::Growing, VerdictWord::Suspect, VerdictWord::Inconclusive, VerdictWord::Bounded] {
+        verdict.verdict = word;
+        write::replace_json(&run.join(layout::VERDICT), &verdict).unwrap();
+        let page = page::html(&run_report::open(&run).unwrap());
+        let place = |title: &str| page.find(&format!("<h2>{title}</h2>")).unwrap();
+        assert_eq!(place("Memory") < place("Result"), word != VerdictWord::Bounded, "{word:?}");
+    }
+}
+
+#[test]
 fn a_leak_has_no_cap() {
     let results = tempfile::tempdir().unwrap();
     let run = finished(results.path(), PLAIN);
@@ -133,7 +131,7 @@ fn a_leak_has_no_cap() {
     let leak = &mut summary.owners[0];
     (leak.policy, leak.cap_bytes) =
         (xrun_core::bounded::ledger::Policy::Leak, xrun_core::bounded::ledger::NO_CAP.bytes);
-    xrun_core::files::write::replace_json(&run.join(layout::SUMMARY), &summary).unwrap();
+    write::replace_json(&run.join(layout::SUMMARY), &summary).unwrap();
     let page = page::html(&run_report::open(&run).unwrap());
     well_formed(&page);
     assert!(page.contains(">none</td>") && !page.contains("8 EiB"));
@@ -184,7 +182,7 @@ fn unknown_peaks_of_a_killed_run_are_null_and_not_zero() {
 }
 
 #[test]
-fn a_killed_run_has_a_page_without_damage() {
+fn a_killed_run_has_a_page_without_damage_and_a_running_one_is_not_resumable() {
     let results = tempfile::tempdir().unwrap();
     let run = killed(results.path());
     write(&run).unwrap();
@@ -192,12 +190,6 @@ fn a_killed_run_has_a_page_without_damage() {
     well_formed(&page);
     assert!(page.contains("56 of 200"));
     assert!(!page.contains("class=\"damage\""), "a truncated last line is no damage");
-}
-
-#[test]
-fn a_running_run_is_not_resumable() {
-    let results = tempfile::tempdir().unwrap();
-    let run = killed(results.path());
     let lock = std::fs::File::options().create(true).append(true).open(run.join(layout::LOCK)).unwrap();
     lock.try_lock().unwrap();
     let json = summary::json(&RunView::open(&run)).unwrap();
@@ -233,13 +225,13 @@ fn images_outside_their_directory_are_not_shown() {
     std::fs::copy(directory.join("0.png"), &outside).unwrap();
     #[cfg(unix)]
     std::os::unix::fs::symlink(&outside, directory.join("link.png")).unwrap();
-    xrun_core::files::write::replace(&directory.join("text.png"), b"no picture").unwrap();
+    write::replace(&directory.join("text.png"), b"no picture").unwrap();
     let files =
         ["../../../secret.png", outside.to_str().unwrap(), "link.png", "text.png", "missing.png", "", "..", "0.png"];
     let entries: Vec<ImageEntry> =
         files.iter().map(|file| ImageEntry { file: (*file).into(), caption: String::new() }).collect();
     let images = ImageIndex { version: VERSION, images: entries };
-    xrun_core::files::write::replace_json(&directory.join(layout::IMAGES_INDEX), &images).unwrap();
+    write::replace_json(&directory.join(layout::IMAGES_INDEX), &images).unwrap();
     let page = page::html(&run_report::open(&run).unwrap());
     assert_eq!(page.matches("data:image/png").count(), 1);
     assert!(texts_of(&page, &["p"]).lines().any(|line| line.starts_with("p: 7 ")), "7 are left out");
@@ -259,8 +251,8 @@ fn damaged_files_are_listed_and_the_rest_is_shown() {
     let run = finished(results.path(), PLAIN);
     let metrics = std::fs::read_to_string(run.join(layout::METRICS)).unwrap();
     let damaged = metrics.replacen("\"kind\"", "\"k\"", 2);
-    xrun_core::files::write::replace(&run.join(layout::METRICS), damaged.as_bytes()).unwrap();
-    xrun_core::files::write::replace(&run.join(layout::PLAN), b"not json").unwrap();
+    write::replace(&run.join(layout::METRICS), damaged.as_bytes()).unwrap();
+    write::replace(&run.join(layout::PLAN), b"not json").unwrap();
     std::fs::remove_file(run.join(layout::MEMORY)).unwrap();
     std::fs::create_dir(run.join(layout::MEMORY)).unwrap();
     let report = run_report::open(&run).unwrap();
@@ -271,7 +263,7 @@ fn damaged_files_are_listed_and_the_rest_is_shown() {
     let page = page::html(&report);
     well_formed(&page);
     assert!(page.contains("class=\"damage\""));
-    xrun_core::files::write::replace(&run.join(layout::SUMMARY), b"{}").unwrap();
+    write::replace(&run.join(layout::SUMMARY), b"{}").unwrap();
     assert!(matches!(RunView::open(&run).state(), RunState::Unreadable(_)));
     well_formed(&page::html(&run_report::open(&run).unwrap()));
 }
@@ -282,7 +274,7 @@ fn a_long_run_gives_a_page_of_bounded_size() {
     let run = finished(results.path(), PLAIN);
     let short = page::html(&run_report::open(&run).unwrap()).len();
     let text = std::fs::read_to_string(run.join(layout::MEMORY)).unwrap();
-    xrun_core::files::write::replace(&run.join(layout::MEMORY), text.repeat(80).as_bytes()).unwrap();
+    write::replace(&run.join(layout::MEMORY), text.repeat(80).as_bytes()).unwrap();
     let report = run_report::open(&run).unwrap();
     assert!(report.trace().heap.count > 10_000);
     let long = page::html(&report).len();

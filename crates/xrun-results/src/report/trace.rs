@@ -73,7 +73,7 @@ impl MemoryTrace {
     pub fn read(run: &RunView) -> Self {
         let [epochs, stages] = run.curves().periods.clone();
         let mut trace = Self { epochs, stages, ..Self::default() };
-        trace.skipped = read::for_each(run.memory_lines(), |line| trace.add(&line));
+        trace.skipped = read::for_each(read::memory(&run.path), |line| trace.add(&line));
         trace
     }
 

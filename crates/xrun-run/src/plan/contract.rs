@@ -280,6 +280,8 @@ fn violation(
 mod tests {
     use super::*;
     use crate::plan::tests::plan_of;
+    use xrun_results::verdict::VerdictWord;
+    use xrun_verdict::{BYTES, Context, SeriesKind, Watch};
 
     const MIB: u64 = 1 << 20;
 
@@ -338,27 +340,15 @@ mod tests {
         );
     }
 
-    /// Verdict of a run in which one series grows by 95 MiB per step.
-    fn grown(series: &str, all: &str) -> Verdict {
-        let findings = serde_json::json!({
-            "version": 1, "verdict": all, "message": "words", "axis": "steps", "warm_up": 0, "window": 10,
-            "owner": null, "owner_share": null,
-            "series": [{
-                "name": series, "unit": "bytes", "verdict": "growing", "windows": 9, "growth": 9e7, "slope": 1e8,
-                "slope_low": 9e7, "slope_high": 1.1e8, "rise": 4.0, "since": 1, "flat_since": null, "late_slope": null,
-                "late_slope_high": null, "more_steps": null, "slope_per_epoch": null, "first": 0.0, "last": 9e7, "peak": 9e7,
-                "cap": null, "steps_to_limit": null,
-            }],
-        });
-        serde_json::from_value(findings).unwrap()
-    }
-
     #[test]
     fn only_growth_of_the_run_itself_is_a_violation() {
+        let mut watch = Watch::new(Context { steps: 200, ..Context::default() });
+        (1..=200).for_each(|step| watch.add_value(step, "heap", step << 26, SeriesKind::InUse, BYTES));
+        let growing = watch.verdict();
         let locked = contract("");
+        assert!(locked.growth_violation(&growing).is_some());
         // Other processes of the container may grow.
-        assert_eq!(locked.growth_violation(&grown("container", "bounded")), None);
-        assert!(locked.growth_violation(&grown("heap", "growing")).is_some());
+        assert_eq!(locked.growth_violation(&Verdict { verdict: VerdictWord::Bounded, ..growing }), None);
     }
 
     #[test]

@@ -266,6 +266,12 @@ mod tests {
         assert_eq!(forecast.heap_peak, 50_000 + 720 + 9_000);
         assert_eq!(forecast.rss_peak, Some(89_720 + (1 << 20) + 897), "with headroom");
         assert_eq!(forecast.floors, [("log_lines".to_owned(), 150)].into(), "a cache has no floor");
+        // All items together are smaller than the cap.
+        let mut file = plan.to_file(0);
+        file.owners.iter_mut().find(|owner| owner.name == "gradient_norms").unwrap().working_set_bytes = Some(300);
+        let forecast = super::forecast(&file, &plan.experiment, &probe());
+        let norms = forecast.rows.iter().find(|row| row.name == "gradient_norms").unwrap();
+        assert_eq!((norms.bytes, norms.basis), (300, Basis::Sizes));
     }
 
     /// Forecast with a leak `leak_gradients`, which held 1,000 bytes in the probe.
@@ -290,22 +296,14 @@ mod tests {
         };
         let ahead = Some(LeakGrowth::Linear(LinearGrowth { with: GrowthEvent::Step, each: 1.0, at_start: 10 }));
         assert_eq!(held(None), (40_000, Basis::Growth), "10 steps, 400 steps");
-        assert_eq!(
-            held(Some(LeakGrowth::with(GrowthEvent::Step, 0.7))),
-            (40_000, Basis::Growth),
-            "7 of 10, 280 of 400"
-        );
+        for (event, each, bytes, why) in [
+            (GrowthEvent::Step, 0.7, 40_000, "7 of 10, 280 of 400"),
+            (GrowthEvent::Validation, 1.0, 2_500, "2 and 5 validations"),
+            (GrowthEvent::Episode, 1.0, 7_500, "4 and 30 episodes"),
+        ] {
+            assert_eq!(held(Some(LeakGrowth::with(event, each))), (bytes, Basis::Growth), "{why}");
+        }
         assert_eq!(held(ahead), (20_500, Basis::Growth), "20 and 410 in all");
-        assert_eq!(
-            held(Some(LeakGrowth::with(GrowthEvent::Validation, 1.0))),
-            (2_500, Basis::Growth),
-            "2 and 5 validations"
-        );
-        assert_eq!(
-            held(Some(LeakGrowth::with(GrowthEvent::Episode, 1.0))),
-            (7_500, Basis::Growth),
-            "4 and 30 episodes"
-        );
         assert_eq!(held(Some(LeakGrowth::Total(3_000))), (3_000, Basis::Sizes));
         assert_eq!(held(Some(LeakGrowth::Total(30))), (1_000, Basis::Sizes), "the probe held more");
     }
@@ -327,13 +325,6 @@ mod tests {
     }
 
     #[test]
-    fn memory_before_the_first_step_raises_the_peaks() {
-        let mut forecast = Forecast { heap_peak: 10, rss_peak: Some(20), ..Forecast::default() };
-        raise_peaks(&mut forecast, 30, Some(15));
-        assert_eq!((forecast.heap_peak, forecast.rss_peak), (30, Some(20)));
-    }
-
-    #[test]
     fn a_frozen_parameter_has_no_gradient_and_no_state() {
         let plan = plan_of("[pipeline.dummy]\n");
         let file = PlanFile { trained_parameters: Some(3), ..plan.to_file(10) };
@@ -342,16 +333,6 @@ mod tests {
         let row = |name: &str| forecast.rows.iter().find(|row| row.name == name).map(|row| row.bytes);
         let rows = ["weights", "gradients", "optimizer", "activations"].map(row);
         assert_eq!(rows, [Some(40), Some(12), Some(24), Some(1_000 - 12)]);
-    }
-
-    #[test]
-    fn a_cache_is_not_expected_to_exceed_the_size_of_all_items() {
-        let plan = plan_of("[pipeline.dummy]\n");
-        let mut file = plan.to_file(0);
-        file.owners.iter_mut().find(|owner| owner.name == "gradient_norms").unwrap().working_set_bytes = Some(300);
-        let forecast = forecast(&file, &plan.experiment, &probe());
-        let norms = forecast.rows.iter().find(|row| row.name == "gradient_norms").unwrap();
-        assert_eq!((norms.bytes, norms.basis), (300, Basis::Sizes));
     }
 
     #[test]

@@ -220,15 +220,4 @@ pub(crate) mod tests {
         ];
         assert_eq!(keys, expected);
     }
-
-    #[test]
-    fn a_plan_without_buffer_keys_is_readable() {
-        let mut file = serde_json::to_value(plan_of("[pipeline.dummy]\n").to_file(1)).unwrap();
-        for owner in file["owners"].as_array_mut().unwrap() {
-            owner.as_object_mut().unwrap().remove("key");
-        }
-        let read: PlanFile = serde_json::from_value(file).unwrap();
-        assert_eq!(read.owners.len(), 4);
-        assert!(read.owners.iter().all(|owner| owner.key.is_none()));
-    }
 }

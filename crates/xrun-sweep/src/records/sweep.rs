@@ -14,7 +14,7 @@ use xrun_results::noise::{Change, Noise, Spread};
 use xrun_results::verdict::{TrainingVerdictWord, VerdictWord};
 
 /// `sweep.toml`: everything that a sweep needs to continue, beside `base.toml`.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct SweepRecord {
     /// The version of this record's format.
     pub version: u32,

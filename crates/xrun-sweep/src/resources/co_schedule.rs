@@ -138,25 +138,6 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_packed_while_their_forecasts_fit() {
-        let needs = [(60, 0), (50, 0), (40, 6), (0, 6), (1, 0), (500, 0)];
-        let mut schedule = Known::new(3, 100, Some(10), &needs);
-        schedule.started(1);
-        assert!(!schedule.fits(2) && schedule.fits(3) && !schedule.fits(6));
-        schedule.started(3);
-        assert!(!schedule.fits(4), "the device is full");
-        schedule.ended(1);
-        assert!(schedule.fits(5));
-        schedule.started(5);
-        schedule.started(2);
-        assert!(!schedule.fits(5), "three processors");
-        for trial in [2, 3, 5] {
-            schedule.ended(trial);
-        }
-        assert!(schedule.fits(6), "one alone always begins");
-    }
-
-    #[test]
     fn a_retry_runs_alone_and_is_the_only_one() {
         let mut schedule = Known::new(4, 100, None, &[(10, 0); 3]);
         schedule.started(1);
@@ -173,17 +154,10 @@ mod tests {
         schedule.started(3);
         schedule.ended(3);
         assert!(!schedule.schedule.retry_alone(run(3)), "it never had company");
-    }
-
-    #[test]
-    fn a_retry_that_was_decided_before_a_kill_runs_alone() {
-        let mut schedule = Known::new(4, 100, None, &[(10, 0); 2]);
-        schedule.schedule.expect_retries([run(1)].into_iter());
-        assert!(schedule.schedule.is_alone(run(1)) && schedule.fits(1));
-        schedule.started(1);
-        assert!(!schedule.fits(2));
-        schedule.ended(1);
-        assert!(!schedule.schedule.retry_alone(run(1)), "only one retry");
+        // A retry that was decided on before a kill.
+        schedule.schedule.expect_retries([run(2)].into_iter());
+        schedule.started(2);
+        assert!(schedule.schedule.is_alone(run(2)) && !schedule.fits(3));
     }
 
     proptest! {

@@ -103,7 +103,7 @@ fn by_trace(verdict: Option<Verdict>, &Trace { peak, growth }: &Trace, had: u64)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use xrun_results::format::VERSION;
+    use xrun_verdict::{Context, Watch};
 
     const MIB: u64 = 1 << 20;
 
@@ -123,24 +123,11 @@ mod tests {
 
     #[test]
     fn a_run_that_grew_is_not_retried() {
-        let verdict = |word| Verdict {
-            version: VERSION,
-            verdict: word,
-            message: "memory is growing: `cache` holds 96 %".into(),
-            axis: Default::default(),
-            warm_up: 0,
-            window: 1,
-            owner: None,
-            owner_share: None,
-            process: None,
-            processes: Vec::new(),
-            series: Vec::new(),
-            not_judged: Vec::new(),
-            line_damage: Vec::new(),
-            beyond_plan: None,
-        };
+        let message = || "memory is growing: `cache` holds 96 %".to_owned();
+        let empty = Watch::new(Context::default()).verdict();
+        let verdict = |word| Verdict { verdict: word, message: message(), ..empty.clone() };
         let flat = Trace { peak: 300 * MIB, growth: None };
-        let grew = RetryDecision::Growing("memory is growing: `cache` holds 96 %".into());
+        let grew = RetryDecision::Growing(message());
         assert_eq!(by_trace(Some(verdict(VerdictWord::Growing)), &flat, 310 * MIB), grew);
         let mut recent = Recent::default();
         (0..60).for_each(|step| recent.add(step, ((100 + 3 * step) * MIB) as f64));

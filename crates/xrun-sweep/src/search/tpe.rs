@@ -205,16 +205,25 @@ mod tests {
         Dimension::Range(NumberRange { from, to, logarithmic, integer })
     }
 
-    /// The lowest cost of a number of trials, of which `startup` are drawn at random.
-    fn least(seed: u32, trials: u64, startup: u64, space: &[Dimension], cost: &dyn Fn(&[Value]) -> f64) -> f64 {
+    fn values_of(observations: &[Observation]) -> Vec<Vec<Value>> {
+        observations.iter().map(|observation| observation.values.clone()).collect()
+    }
+
+    /// The results of a number of trials, of which `startup` are drawn at random.
+    fn results(
+        seed: u32,
+        (trials, startup): (u64, u64),
+        space: &[Dimension],
+        cost: &dyn Fn(&[Value]) -> f64,
+    ) -> Vec<Observation> {
         let mut observations: Vec<Observation> = Vec::new();
         for trial in 1..=trials {
-            let before: Vec<Vec<Value>> = observations.iter().map(|observation| observation.values.clone()).collect();
-            let (values, _) = propose(&search(startup, space), seed, trial, &observations, &before).unwrap();
-            let cost = cost(&values);
-            observations.push(Observation { trial, values, cost });
+            let before = values_of(&observations);
+            let (values, by_results) = propose(&search(startup, space), seed, trial, &observations, &before).unwrap();
+            assert!(!before.contains(&values) && (trial > startup || !by_results));
+            observations.push(Observation { trial, cost: cost(&values), values });
         }
-        observations.iter().map(|observation| observation.cost).fold(f64::INFINITY, f64::min)
+        observations
     }
 
     /// The least of a parabola over a logarithm and a number: 40 trials, at each of eight seeds.
@@ -225,8 +234,11 @@ mod tests {
             let (rate, x) = (values[0].as_f64().unwrap(), values[1].as_f64().unwrap());
             (rate.log10() + 2.5).powi(2) + (x - 0.7).powi(2)
         };
-        let both: Vec<(f64, f64)> =
-            (0..8).map(|seed| (least(seed, 40, 10, &space, &cost), least(seed, 40, 40, &space, &cost))).collect();
+        let least = |seed, startup| {
+            let costs = results(seed, (40, startup), &space, &cost).into_iter().map(|observation| observation.cost);
+            costs.fold(f64::INFINITY, f64::min)
+        };
+        let both: Vec<(f64, f64)> = (0..8).map(|seed| (least(seed, 10), least(seed, 40))).collect();
         let wins = both.iter().filter(|(tpe, random)| tpe < random).count();
         let sum = |pick: fn(&(f64, f64)) -> f64| both.iter().map(pick).sum::<f64>();
         assert!(wins >= 6, "{wins} of 8: {both:?}");
@@ -237,19 +249,10 @@ mod tests {
     fn a_choice_that_is_better_is_taken_more_often() {
         let space =
             [range(0.0, 1.0, false, false), Dimension::Choice(["a", "b", "c", "d"].map(|one| json!(one)).to_vec())];
+        let cost = |values: &[Value]| values[0].as_f64().unwrap() + if values[1] == "c" { 0.0 } else { 3.0 };
         for seed in 0..4 {
-            let mut observations: Vec<Observation> = Vec::new();
-            for trial in 1..=40 {
-                let before: Vec<Vec<Value>> =
-                    observations.iter().map(|observation| observation.values.clone()).collect();
-                let (values, _) = propose(&search(10, &space), seed, trial, &observations, &before).unwrap();
-                let cost = values[0].as_f64().unwrap() + if values[1] == "c" { 0.0 } else { 3.0 };
-                observations.push(Observation { trial, values, cost });
-            }
-            let later = observations
-                .iter()
-                .filter(|observations| observations.trial > 20 && observations.values[1] == "c")
-                .count();
+            let all = results(seed, (40, 10), &space, &cost);
+            let later = all[20..].iter().filter(|observation| observation.values[1] == "c").count();
             assert!(later >= 10, "of 20 trials {later} have it, and of four choices random ones have five");
         }
     }
@@ -257,17 +260,11 @@ mod tests {
     #[test]
     fn values_stay_in_their_ranges_and_no_trial_is_repeated() {
         let space = [range(1.0, 6.0, false, true), Dimension::Choice(vec![json!(true), json!(false)])];
-        let mut observations: Vec<Observation> = Vec::new();
-        for trial in 1..=12 {
-            let before: Vec<Vec<Value>> = observations.iter().map(|observation| observation.values.clone()).collect();
-            let (values, by_results) = propose(&search(10, &space), 0, trial, &observations, &before).unwrap();
-            assert!((1..=6).contains(&values[0].as_i64().unwrap()) && values[1].is_boolean(), "{values:?}");
-            assert!(!before.contains(&values));
-            assert!(trial > 10 || !by_results);
-            observations.push(Observation { trial, cost: values[0].as_f64().unwrap(), values });
-        }
-        let before: Vec<Vec<Value>> = observations.iter().map(|observation| observation.values.clone()).collect();
-        assert_eq!(propose(&search(10, &space), 0, 13, &observations, &before), None, "all twelve were there");
+        let all = results(0, (12, 10), &space, &|values| values[0].as_f64().unwrap());
+        let is_valid = |values: &Vec<Value>| (1..=6).contains(&values[0].as_i64().unwrap()) && values[1].is_boolean();
+        let before = values_of(&all);
+        assert!(before.iter().all(is_valid), "{before:?}");
+        assert_eq!(propose(&search(10, &space), 0, 13, &all, &before), None, "all twelve were there");
     }
 
     #[test]
@@ -280,7 +277,7 @@ mod tests {
                 cost: (trial as f64 - 3.0).abs(),
             })
             .collect();
-        let before: Vec<Vec<Value>> = observations.iter().map(|observation| observation.values.clone()).collect();
+        let before = values_of(&observations);
         let proposed = |seed, trial, observations: &[Observation]| {
             propose(&search(10, &space), seed, trial, observations, &before)
         };

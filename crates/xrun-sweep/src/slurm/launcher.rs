@@ -166,7 +166,7 @@ impl<'a> SlurmLauncher<'a> {
                         (job.job, JobOutcome::Ended(self.process(job, Some(why))))
                     }));
                 }
-                Err(error @ (SlurmError::Refused { .. } | SlurmError::Failed { .. })) if !self.active.is_empty() => {
+                Err(error @ (SlurmError::Refused { .. } | SlurmError::Failed(_))) if !self.active.is_empty() => {
                     if !std::mem::replace(&mut self.refused, true) {
                         (context.report)(Event::Unavailable { error: &error });
                     }

@@ -16,7 +16,7 @@ pub mod queue;
 pub mod script;
 pub mod task;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use super::record;
 use crate::records::read_text;
@@ -32,46 +32,15 @@ const FILE_BYTES_MAX: u64 = 1024 * 1024;
 /// Slurm cannot be asked, or refuses.
 #[derive(Debug, thiserror::Error)]
 pub enum SlurmError {
-    /// One of Slurm's commands cannot be started.
-    #[error(
-        "`{command}` cannot be started: {source}; submit from a machine of the cluster that has Slurm's commands, or \
-         run the sweep on this machine, without `--launcher slurm`"
-    )]
-    Command {
-        /// The command's name, such as `sbatch`.
-        command: &'static str,
-        /// The error of the system.
-        source: std::io::Error,
-    },
     /// `sbatch` refused the job array.
     #[error("Slurm refused the job: {message}{}", advice(message))]
     Refused {
         /// Its standard error, cleaned for a terminal.
         message: String,
     },
-    /// A command was started and ended with an error.
-    #[error("`{command}` failed: {message}")]
-    Failed {
-        /// The command's name.
-        command: &'static str,
-        /// Its standard error, cleaned for a terminal.
-        message: String,
-    },
-    /// The path of a directory has characters that a batch script or Slurm's `--output` cannot name.
-    #[error("Slurm's scripts cannot name the directory {}, which has one of \" ' \\ % or a line break; choose another with \
-             --results DIR", path.display())]
-    Path {
-        /// The directory.
-        path: PathBuf,
-    },
-    /// The settings of the sweep cannot be read.
-    #[error("{} is invalid: {message}", path.display())]
-    Settings {
-        /// The file.
-        path: PathBuf,
-        /// The reason, as a message.
-        message: String,
-    },
+    /// One of Slurm's commands cannot be started or fails, or a path or a setting of the sweep cannot be used: a message.
+    #[error("{0}")]
+    Failed(String),
     /// The script or the settings cannot be written.
     #[error(transparent)]
     Write(#[from] WriteError),
@@ -107,8 +76,7 @@ fn advice(message: &str) -> &'static str {
 /// Writes `slurm.toml`: what each run asks Slurm for.
 pub fn write_settings(sweep: &Path, settings: &Slurm) -> Result<(), SlurmError> {
     let path = sweep.join(layout::SLURM);
-    let text = toml::to_string(settings)
-        .map_err(|error| SlurmError::Settings { path: path.clone(), message: error.to_string() })?;
+    let text = toml::to_string(settings).map_err(|error| invalid(&path, &error.to_string()))?;
     let head = "# What each run of the sweep asks Slurm for. May be edited: `sweep --resume` reads it.\n";
     let own = record::check_creator(sweep).is_ok();
     write::replace(&path, format!("{head}{text}").as_bytes())?;
@@ -119,10 +87,14 @@ pub fn write_settings(sweep: &Path, settings: &Slurm) -> Result<(), SlurmError> 
     Ok(())
 }
 
+fn invalid(path: &Path, message: &str) -> SlurmError {
+    SlurmError::Failed(format!("{} is invalid: {}", path.display(), printable::line(message, 400)))
+}
+
 /// Reads `slurm.toml`; `None` where the sweep was never submitted.
 pub fn read_settings(sweep: &Path) -> Result<Option<Slurm>, SlurmError> {
     let path = sweep.join(layout::SLURM);
-    let wrong = |message: &str| SlurmError::Settings { path: path.clone(), message: printable::line(message, 400) };
+    let wrong = |message: &str| invalid(&path, message);
     let Some(text) = read_text(&path, FILE_BYTES_MAX).map_err(|message| wrong(&message))? else { return Ok(None) };
     // The file may have been edited: a value that an experiment may not have could add lines to the script.
     check_slurm(&text).map_err(|message| wrong(&message))?;

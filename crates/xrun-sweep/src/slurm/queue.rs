@@ -75,8 +75,8 @@ pub fn submit(script: &Path) -> Result<u64, SlurmError> {
     let text = String::from_utf8_lossy(&output.stdout);
     let number = text.lines().last().unwrap_or_default().split(';').next().unwrap_or_default().trim();
     number.parse().map_err(|_| {
-        let message = format!("expected the number of the job, found \"{}\"", printable::line(&text, 80));
-        SlurmError::Failed { command: "sbatch", message }
+        let found = printable::line(&text, 80);
+        SlurmError::Failed(format!("`sbatch` failed: expected the number of the job, found \"{found}\""))
     })
 }
 
@@ -98,7 +98,7 @@ pub fn lines(names: &str) -> Result<String, SlurmError> {
     let output = run("squeue", command.arg(format!("--name={names}")))?;
     match output.status.success() {
         true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(SlurmError::Failed { command: "squeue", message: error_message(&output) }),
+        false => Err(SlurmError::Failed(format!("`squeue` failed: {}", error_message(&output)))),
     }
 }
 
@@ -125,7 +125,12 @@ pub fn counts(tasks: &[QueuedTask]) -> (usize, usize) {
 }
 
 fn run(name: &'static str, command: &mut Command) -> Result<Output, SlurmError> {
-    command.stdin(Stdio::null()).output().map_err(|source| SlurmError::Command { command: name, source })
+    command.stdin(Stdio::null()).output().map_err(|error| {
+        SlurmError::Failed(format!(
+            "`{name}` cannot be started: {error}; submit from a machine of the cluster that has Slurm's commands, or run the \
+             sweep on this machine, without `--launcher slurm`"
+        ))
+    })
 }
 
 /// The standard error of a command, in one line.

@@ -76,7 +76,13 @@ pub fn script(
 
 fn plain(path: &Path) -> Result<&str, SlurmError> {
     let odd = |text: &&str| text.contains(['"', '\'', '\\', '%', '\n', '\r']);
-    path.to_str().filter(|text| !odd(text)).ok_or_else(|| SlurmError::Path { path: path.to_path_buf() })
+    path.to_str().filter(|text| !odd(text)).ok_or_else(|| {
+        SlurmError::Failed(format!(
+            "Slurm's scripts cannot name the directory {}, which has one of \" ' \\ % or a line break; choose another with \
+             --results DIR",
+            path.display()
+        ))
+    })
 }
 
 /// `0-3,7%2` for 0, 1, 2, 3, 7, two at a time.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::{
-    SIGALRM, SIGCONT, SIGINT, SIGPROF, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR1, SIGUSR2, SIGVTALRM,
+    SIGALRM, SIGCONT, SIGINT, SIGPROF, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR2, SIGVTALRM,
 };
 use signal_hook::iterator::Signals;
 
@@ -47,9 +47,9 @@ const FILE_TICK: Duration = Duration::from_millis(20);
 /// Exit code of a shell for a file that is no program.
 const EXIT_CANNOT_START: u8 = 126;
 
-/// Signals that are handled besides those that stop a run: for SIGUSR1 to SIGCONT see [`Stopper`] and [`Session::suspend`]; the
+/// Signals that are handled besides those that stop a run: for SIGUSR2 to SIGCONT see [`Stopper`] and [`Session::suspend`]; the
 /// others would end xrun, and leave the command unwatched.
-const HANDLED: [i32; 8] = [SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT, SIGALRM, SIGVTALRM, SIGPROF, libc::SIGPWR];
+const HANDLED: [i32; 7] = [SIGUSR2, SIGTSTP, SIGCONT, SIGALRM, SIGVTALRM, SIGPROF, libc::SIGPWR];
 /// Message on a command that is stopped because it uses the terminal.
 const WAITS_FOR_TERMINAL: &str = "the command is stopped until it gets the terminal, which xrun does not have in the \
     background: bring xrun to the foreground (`fg`), or start it so that the command asks for nothing";

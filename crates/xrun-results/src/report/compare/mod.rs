@@ -135,29 +135,9 @@ fn values(report: &RunView) -> BTreeMap<String, Value> {
 }
 
 /// Code, data, machine and device, by name.
-fn environment(manifest: &Manifest) -> BTreeMap<String, Value> {
-    let mut all = BTreeMap::new();
-    let mut add = |name: &str, value: Option<String>| {
-        if let Some(value) = value {
-            all.insert(name.to_owned(), Value::from(value));
-        }
-    };
-    let code = &manifest.code;
-    let changed = if code.built_with_changes == Some(true) { " with changes" } else { "" };
-    add("code: version", Some(code.xrun.clone()));
-    add("code: lock file", Some(code.lock_digest.clone()));
-    add("code: sources", code.source_digest.clone());
-    add("code: built from commit", code.built_commit.as_ref().map(|commit| format!("{commit}{changed}")));
-    add("machine: name", Some(manifest.host.name.clone()));
-    add("machine: processor", Some(manifest.host.processor.clone()));
-    add("machine: cores", Some(manifest.host.cores.to_string()));
-    add("machine: system", Some(manifest.host.system.clone()));
-    add("device", Some(format!("{} {}", manifest.device.chosen, manifest.device.name)));
-    add("device: driver", manifest.device.driver.clone());
-    for (name, digest) in &manifest.data {
-        add(&format!("data: {name}"), Some(digest.clone()));
-    }
-    all
+fn environment(Manifest { code, host, device, data, .. }: &Manifest) -> BTreeMap<String, Value> {
+    let all = crate::environment::environment(code, host, device, data);
+    all.into_iter().map(|(name, value)| (name, value.into())).collect()
 }
 
 /// Keys whose values are not equal in all maps.

@@ -333,21 +333,14 @@ fn keys(differences: &[&KeyDifference]) -> LabelledValues {
     differences.iter().zip(short).map(row).collect()
 }
 
-/// Formats a value; of a digest the first ten characters, of a command line its end.
+/// Formats a value; of a command line its end.
 fn abbreviated(value: &serde_json::Value) -> String {
-    if let Some(words) = value.as_array().filter(|words| words.iter().all(serde_json::Value::is_string)) {
-        let line = words.iter().filter_map(serde_json::Value::as_str).collect::<Vec<_>>().join(" ");
-        let cut = line.chars().count().saturating_sub(CELL_CHARACTERS_MAX - 1);
-        return if cut > 1 { format!("…{}", line.chars().skip(cut).collect::<String>()) } else { line };
-    }
-    let text = resolved::format_rounded(value);
-    let is_digest = text.len() >= 40 && text.bytes().take(40).all(|byte| byte.is_ascii_hexdigit());
-    match is_digest {
-        true => {
-            format!("{}…{}", &text[..10], text.split_once(' ').map_or(String::new(), |(_, rest)| format!(" {rest}")))
-        }
-        false => text,
-    }
+    let Some(words) = value.as_array().filter(|words| words.iter().all(serde_json::Value::is_string)) else {
+        return resolved::format_rounded(value);
+    };
+    let line = words.iter().filter_map(serde_json::Value::as_str).collect::<Vec<_>>().join(" ");
+    let cut = line.chars().count().saturating_sub(CELL_CHARACTERS_MAX - 1);
+    if cut > 1 { format!("…{}", line.chars().skip(cut).collect::<String>()) } else { line }
 }
 
 fn outcome(runs: &[ComparedRun]) -> LabelledValues {

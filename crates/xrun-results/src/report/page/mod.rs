@@ -15,6 +15,7 @@ use maud::{Markup, html};
 use self::document::document;
 use super::summary;
 use crate::resolved;
+use crate::verdict::VerdictWord;
 use crate::view::RunView;
 use xrun_core::files::layout;
 use xrun_core::printable;
@@ -25,12 +26,14 @@ const RESOLVED_BYTES_MAX: usize = 256 * 1024;
 /// HTML text of the page.
 pub fn html(report: &RunView) -> String {
     let title = format!("{} · {}", printable::line(report.experiment_name(), 100), printable::line(&report.run, 100));
+    let memory =
+        html! { (memory::over_time(report)) (summary::buffers(report).html()) (summary::planned(report).html()) };
+    let is_memory_first = report.verdict().is_some_and(|verdict| verdict.verdict != VerdictWord::Bounded);
     let content = html! {
         (head::head(report))
+        @if is_memory_first { (memory) }
         (training::results(report))
-        (memory::over_time(report))
-        (summary::buffers(report).html())
-        (summary::planned(report).html())
+        @if !is_memory_first { (memory) }
         (training::curves(report))
         (report.trace().epochs.html())
         (report.trace().stages.html())
@@ -71,20 +74,15 @@ fn experiment(report: &RunView) -> Markup {
 fn how_to_read(report: &RunView) -> Markup {
     html! {
         h2 { "How to read this page" }
-        p { "Sizes are in binary units: 1 MiB is 1,048,576 bytes. Long series are thinned to 2,000 points; the lowest and highest of \
-            neighbouring points are kept, so peaks stay visible." }
+        p { "1 MiB is 1,048,576 bytes. Long series are thinned to 2,000 points; peaks stay." }
         @if report.watched().is_some() {
-            p { "Memory is sampled while the command runs, wherever it is in a step, so a curve goes up and down within a step; the \
-                verdict compares the minima of windows of many steps. " b { "Footprint" } " is the private and shared memory of all \
-                processes, with swapped pages and without file cache, each page counted once. " b { "RSS" } " adds pages of files, \
-                which the system can drop. A group is all processes of one role; " b { "private" } " pages belong to one process only." }
+            p { "Memory is sampled wherever a step is; the verdict compares the minima of windows of many steps. " b { "Footprint" }
+                " is the private and shared memory of all processes without file cache, each page counted once; " b { "RSS" }
+                " adds pages of files." }
         } @else {
-            p { "Memory is sampled between steps, when a step's tensors are dropped and the device is idle, so a curve that climbs from \
-                step to step is memory that stays allocated. " b { "Heap" } " is memory that the program has allocated and not freed. "
-                b { "RSS" } " (resident set size) is the process's memory in RAM: heap, code, files, and pages that allocators keep. "
-                b { "Device in use" } " is held by tensors; " b { "reserved" } " is what the memory pool took from the driver. " b { "Driver" }
-                " is the driver's own count. A " b { "buffer" } " has a cap that it never exceeds: at the cap it blocks its producer, evicts \
-                the least recently used item, reduces items, or refuses; a " b { "leak" } " has none." }
+            p { "Memory is sampled between steps, so a curve that climbs is memory that stays allocated. " b { "Heap" }
+                " is what the program has allocated and not freed, " b { "RSS" } " its memory in RAM. " b { "Device in use" }
+                " is held by tensors, " b { "reserved" } " by the memory pool, " b { "driver" } " is the driver's count." }
         }
     }
 }

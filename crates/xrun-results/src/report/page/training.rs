@@ -6,7 +6,6 @@ use crate::report::axes::AxisUnit;
 use crate::report::formatting::number;
 use crate::report::plots::{COLOURS, Curve, CurveStyle, Plot};
 use crate::report::result::MetricResult;
-use crate::report::series::ThinnedSeries;
 use crate::report::summary;
 use crate::report::table::{Table, grouped};
 use crate::view::RunView;
@@ -14,8 +13,6 @@ use xrun_core::printable;
 
 /// Maximum number of figures of metrics; the table lists all metrics.
 const METRIC_FIGURES_MAX: usize = 12;
-/// Ratio of maximum to 98th percentile from which the top of a figure is cut.
-const CUT_FACTOR: f64 = 1.5;
 
 /// Table of best, last and first values.
 pub fn results(report: &RunView) -> Markup {
@@ -63,7 +60,7 @@ pub fn curves(report: &RunView) -> Markup {
     plots.extend(norms.map(|plot| {
         let faint = "Faint: each step. Strong: median over the last steps.";
         let caption = if plot.curves.len() > 1 { faint.into() } else { String::new() };
-        cut_peaks(Plot { caption, ..plot }, &[&curves.gradient_norm], &[&curves.gradient_norm_median])
+        Plot { caption, ..plot }
     }));
     html! {
         @if !plots.is_empty() {
@@ -92,11 +89,7 @@ fn losses(report: &RunView) -> Option<Plot> {
         "Faint: each step. Strong: exponential moving average over {} steps of its kind, as in the table.",
         number(report.curves().averaging_window)
     );
-    let (raw, smooth): (Vec<&ThinnedSeries>, Vec<&ThinnedSeries>) =
-        losses.iter().map(|loss| (&loss.raw, &loss.smooth)).unzip();
-    let plot = Plot { caption, ..plot }.logarithmic_if_far_apart();
-    // On a logarithmic axis a peak hides nothing.
-    Some(if plot.log_y { plot } else { cut_peaks(plot, &raw, &smooth) })
+    Some(Plot { caption, ..plot }.logarithmic_if_far_apart())
 }
 
 /// One figure per family of metrics, that of the best checkpoint's metric first; and the number of figures left out.
@@ -164,33 +157,6 @@ fn colour(at: usize) -> u8 {
     (at % COLOURS) as u8 + 1
 }
 
-/// Cuts the top of a plot at the 98th percentile of the faint curves if single peaks are far higher, and says so in
-/// the caption. The strong curves stay whole: a steep start of training is no peak.
-fn cut_peaks(plot: Plot, faint: &[&ThinnedSeries], strong: &[&ThinnedSeries]) -> Plot {
-    let mut heights: Vec<f64> = faint.iter().flat_map(|series| series.points()).map(|point| point.y).collect();
-    heights.sort_by(f64::total_cmp);
-    let Some(&percentile_98) = heights.get((heights.len() * 98 / 100).min(heights.len().saturating_sub(1))) else {
-        return plot;
-    };
-    let highest =
-        |all: &[&ThinnedSeries]| all.iter().filter_map(|series| series.highest).max_by(|a, b| a.y.total_cmp(&b.y));
-    let Some(peak) = highest(faint) else { return plot };
-    let strong_max = highest(strong).map_or(f64::NEG_INFINITY, |point| point.y);
-    let top =
-        plot.y.0 + (percentile_98.max(strong_max) - plot.y.0) * if strong_max > percentile_98 { 1.04 } else { 1.15 };
-    if !(percentile_98 > plot.y.0 && peak.y > plot.y.0 + CUT_FACTOR * (top - plot.y.0)) {
-        return plot;
-    }
-    let caption = format!(
-        "{} Peaks are cut off above {}; the highest is {} at step {}.",
-        plot.caption,
-        number(top),
-        number(peak.y),
-        peak.x
-    );
-    Plot { caption: caption.trim_start().into(), y: (plot.y.0, top), ..plot }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -198,43 +164,34 @@ mod tests {
     use crate::read;
     use crate::report::run_report::open;
     use crate::report::sample::{PLAIN, finished, write_lines};
+    use crate::report::series::ThinnedSeries;
     use xrun_core::files::{layout, write};
     use xrun_core::task::metric::{Direction, PlannedMetric};
 
-    /// Sample run with the metrics of the quantised language model, validated after steps 0, 10 and 20.
-    fn quantised(results: &std::path::Path, widths: &[&str]) -> RunView {
+    /// Sample run with two families of metrics for these widths, validated after steps 0, 10 and 20.
+    fn quantised(results: &std::path::Path, widths: &[String]) -> RunView {
         let run = finished(results, PLAIN);
         let mut plan = read::plan(&run).unwrap();
-        let metric = |name: String, direction, unit: &str, family: &str, line: String, about: &str| PlannedMetric {
-            name,
+        let metric = |family: &str, width: &String, direction, unit: &str| PlannedMetric {
+            name: format!("{family}_{width}"),
             unit: unit.into(),
             family: family.into(),
-            line,
-            about: about.into(),
+            line: width.clone(),
+            about: format!("What {family} is."),
             ..PlannedMetric::plain("", direction)
         };
-        let widths_of_all = (2..=16).rev().map(|bits| (format!("{bits}_bit"), format!("{bits} bit")));
-        plan.metrics = vec![metric("perplexity".into(), Direction::Lower, "", "Perplexity", "mean".into(), "")];
-        for (width, line) in std::iter::once(("full".to_owned(), "full".to_owned())).chain(widths_of_all) {
-            let answers = "Greedy answers that are an accepted one, by SQuAD's rules.";
-            plan.metrics.extend([
-                metric(format!("perplexity_{width}"), Direction::Lower, "", "Perplexity", line.clone(), ""),
-                metric(format!("exact_match_{width}"), Direction::Higher, "%", "Exact match", line.clone(), answers),
-                metric(format!("f1_{width}"), Direction::Higher, "%", "F1", line, ""),
-            ]);
-        }
-        plan.best_by = Some("perplexity".into());
+        let of_width =
+            |width| [metric("perplexity", width, Direction::Lower, ""), metric("f1", width, Direction::Higher, "%")];
+        plan.metrics = widths.iter().flat_map(of_width).collect();
+        plan.best_by = Some(format!("perplexity_{}", widths[0]));
         write::replace_json(&run.join(layout::PLAN), &plan).unwrap();
-        let validation = |step: u64, shrunk: f64| {
-            let families = [("perplexity", 532.0 / shrunk), ("exact_match", 4.0 * shrunk), ("f1", 5.0 * shrunk)];
-            let by_width = |(family, value): (&str, f64)| {
-                widths.iter().map(|width| (format!("{family}_{width}"), Some(value))).collect::<Vec<_>>()
-            };
-            let metrics =
-                families.into_iter().flat_map(by_width).chain([("perplexity".to_owned(), Some(532.0 / shrunk))]);
-            MetricsLine::Validation { step, epoch: 1, metrics: metrics.collect(), intervals: Default::default() }
+        let validation = |(step, shrunk): (u64, f64)| {
+            let values = [("perplexity", 532.0 / shrunk), ("f1", 4.0 * shrunk)];
+            let of_width = |width: &String| values.map(|(family, value)| (format!("{family}_{width}"), Some(value)));
+            let metrics = widths.iter().flat_map(of_width).collect();
+            MetricsLine::Validation { step, epoch: 1, metrics, intervals: Default::default() }
         };
-        write_lines(&run.join(layout::METRICS), &[validation(0, 1.0), validation(10, 20.0), validation(20, 24.0)]);
+        write_lines(&run.join(layout::METRICS), &[(0, 1.0), (10, 20.0), (20, 24.0)].map(validation));
         std::fs::remove_file(run.join(layout::SUMMARY)).unwrap();
         open(&run).unwrap()
     }
@@ -242,32 +199,29 @@ mod tests {
     #[test]
     fn a_family_of_metrics_is_one_figure_and_the_best_checkpoint_metric_comes_first() {
         let results = tempfile::tempdir().unwrap();
-        let report = quantised(results.path(), &["2_bit", "4_bit", "8_bit", "full"]);
+        let widths = ["full", "8 bit"].map(str::to_owned);
+        let report = quantised(results.path(), &widths);
         let (plots, left_out) = metrics(&report);
         let lines = |plot: &Plot| plot.curves.iter().map(|curve| curve.name.clone()).collect::<Vec<_>>();
         let figures: Vec<(&str, Vec<String>)> = plots.iter().map(|plot| (plot.title.as_str(), lines(plot))).collect();
-        let widths = ["full", "8 bit", "4 bit", "2 bit"].map(str::to_owned).to_vec();
-        let perplexity = std::iter::once("mean".to_owned()).chain(widths.clone()).collect();
-        assert_eq!(figures, [("Perplexity", perplexity), ("Exact match (%)", widths.clone()), ("F1 (%)", widths)]);
+        assert_eq!(figures, [("perplexity", widths.to_vec()), ("f1 (%)", widths.to_vec())]);
         assert_eq!(left_out, 0);
         assert!(plots[0].log_y && !plots[1].log_y, "532 and 22 on one axis");
         assert!(!plots[0].half && plots[1].half);
         assert!(plots[1].y.0 == 0.0 && plots[1].y.1 <= 104.0, "{:?}", plots[1].y);
-        let exact_match =
-            report.metrics().into_iter().find(|metric| metric.planned.name == "exact_match_full").unwrap();
-        assert_eq!(exact_match.value(exact_match.after.unwrap()), "96 %");
+        let f1 = report.metrics().into_iter().find(|metric| metric.planned.name == "f1_full").unwrap();
+        assert_eq!(f1.value(f1.after.unwrap()), "96 %");
         let page = super::results(&report).into_string();
-        assert_eq!(page.matches("Greedy answers that are an accepted one").count(), 1, "said once of all widths");
+        assert_eq!(page.matches("What f1 is.").count(), 1, "said once of all widths");
     }
 
     #[test]
     fn a_family_with_more_curves_than_colours_is_split_into_figures() {
         let results = tempfile::tempdir().unwrap();
-        let widths: Vec<String> = (2..=16).map(|bits| format!("{bits}_bit")).collect();
-        let widths: Vec<&str> = widths.iter().map(String::as_str).collect();
+        let widths: Vec<String> = (2..=16).map(|bits| format!("{bits} bit")).collect();
         let (plots, left_out) = metrics(&quantised(results.path(), &widths));
         let drawn: usize = plots.iter().map(|plot| plot.curves.len()).sum();
-        assert_eq!((drawn, left_out), (1 + 3 * 15, 0));
+        assert_eq!((drawn, left_out), (2 * 15, 0));
         assert!(plots.iter().all(|plot| plot.curves.len() <= COLOURS));
     }
 
@@ -282,22 +236,5 @@ mod tests {
         };
         let (far, near) = (plot(0.01), plot(3.0));
         assert!(far.log_y && !far.caption.is_empty() && !near.log_y && near.caption.is_empty());
-    }
-
-    #[test]
-    fn a_steep_start_is_not_cut_as_a_peak() {
-        let (mut raw, mut smooth) = (ThinnedSeries::default(), ThinnedSeries::default());
-        for step in 0..400 {
-            let loss = if step < 8 { 8.0 - step as f64 * 0.5 } else { 2.0 };
-            raw.add(f64::from(step), if step == 200 { 40.0 } else { loss }, ());
-            smooth.add(f64::from(step), loss, ());
-        }
-        let curves = vec![
-            Curve::from_series("a", &raw, 1, CurveStyle::Faint).unwrap(),
-            Curve::from_series("a", &smooth, 1, CurveStyle::Line).unwrap(),
-        ];
-        let plot = cut_peaks(half("loss", curves).unwrap(), &[&raw], &[&smooth]);
-        assert!(plot.y.1 >= 8.0 && plot.y.1 < 9.0, "{:?}", plot.y);
-        insta::assert_snapshot!(plot.caption);
     }
 }

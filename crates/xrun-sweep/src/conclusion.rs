@@ -1,19 +1,25 @@
 //! Conclusion of a sweep in sentences: the best trial, differences beyond noise, and how to go on.
 
+use std::collections::BTreeMap;
+
+use super::pareto::RESOLUTION;
 use super::records::sweep::{Row, Table};
-use super::table::MEASURED;
+use super::table::{CLEANUP, MEASURED};
 use super::text::{compared, metric_name, metric_value, settings, trial};
 use super::trials;
 use xrun_core::files::layout;
 use xrun_core::invocation;
 use xrun_core::printable;
 use xrun_core::task::metric::student_t_quantile;
-use xrun_results::noise::{Change, Noise, Spread};
+use xrun_results::noise::{Change, Noise, Repeats, Spread};
 use xrun_results::report::formatting::number;
 
 /// Relative difference for which the number of repeats is given.
 const WANTED_DIFFERENCE: f64 = 0.2;
 const REPEATS_MAX: u64 = 100;
+/// Saving of memory, relative, up to which going without a cleanup loses nothing that matters.
+const LOSS_MAX: f64 = 0.05;
+
 /// Sentences on the metric, and on speed and memory; empty without finished trials.
 pub fn conclusion(table: &Table) -> Vec<String> {
     if table.rows.iter().all(|row| row.metric.is_none() && row.finished == 0) {
@@ -23,7 +29,7 @@ pub fn conclusion(table: &Table) -> Vec<String> {
         true => best(table).into_iter().collect(),
         false => on_metric(table),
     };
-    metric.into_iter().chain(on_measurements(table)).collect()
+    metric.into_iter().chain(on_measurements(table)).chain(on_cleanup(table)).collect()
 }
 
 /// `best: trial 3 (optimizer.adamw.learning_rate = 0.003), map50 0.51`, with the trials that are equal.
@@ -137,6 +143,56 @@ fn on_measurements(table: &Table) -> Vec<String> {
         all.push(format!("{}: no difference beyond noise", within.join(", ")));
     }
     all
+}
+
+/// The recommended interval of cleanups, or that none pays; `None` where no interval is swept, or nothing is measured.
+///
+/// Runs with one seed and one value of each other key are pairs. An interval pays if it saves memory beyond noise; of those
+/// whose saving may be the largest, the longest interval is recommended.
+fn on_cleanup(table: &Table) -> Option<String> {
+    let key = table.keys.iter().position(|key| key == CLEANUP).filter(|_| !table.is_search())?;
+    let changes = |name: &str| {
+        let mut blocks = BTreeMap::new();
+        let mut intervals: BTreeMap<u64, Repeats> = BTreeMap::new();
+        for row in &table.rows {
+            let (interval, mut others) = (row.values[key].as_u64()?, row.values.clone());
+            others.remove(key);
+            let next = blocks.len() as u64;
+            let block = *blocks.entry(format!("{others:?}")).or_insert(next) * table.repeats;
+            let repeats = row.repeats(name, None).into_iter().map(|(repeat, value)| (block + repeat, value));
+            intervals.entry(interval).or_default().extend(repeats);
+        }
+        intervals.retain(|_, repeats| !repeats.is_empty());
+        let (fewest, reference) = intervals.get_key_value(&0).or(intervals.last_key_value())?;
+        let noise = Noise::paired(&intervals.values().cloned().collect::<Vec<_>>());
+        let others = intervals.iter().filter(|(interval, _)| *interval != fewest);
+        let changes = others.filter_map(|(at, own)| Some((*at, Change::paired(own, reference, noise)?)));
+        Some((*fewest, changes.collect::<BTreeMap<u64, Change>>())).filter(|(_, changes)| !changes.is_empty())
+    };
+    let kinds = MEASURED[1..].iter().copied().filter_map(|name| Some((name, changes(name)?))).collect::<Vec<_>>();
+    let fewest = kinds.first()?.1.0;
+    let all = || kinds.iter().flat_map(|(name, (_, changes))| changes.iter().map(|(at, own)| (*name, *at, *own)));
+    let pays = |(_, _, change): &(&str, u64, Change)| change.is_shown() && change.change <= -RESOLUTION;
+    let Some(most) = all().filter(pays).min_by(|a, b| a.2.change.total_cmp(&b.2.change)) else {
+        let Some(low) = all().map(|(_, _, change)| change.low).reduce(|a, b| Some(a?.min(b?))).flatten() else {
+            return Some(format!(
+                "whether a cleanup pays is not known: each {CLEANUP} ran once; --repeats 3 measures it"
+            ));
+        };
+        let least = format!("no {CLEANUP} saves memory beyond noise");
+        return Some(match -low <= LOSS_MAX {
+            true => {
+                format!("{CLEANUP} = {fewest} loses nothing here: {least}, and none more than {:.1} %", -100.0 * low)
+            }
+            false => format!("{least}, but {:.0} % are not excluded: repeat each trial more often", -100.0 * low),
+        });
+    };
+    let rivals = all().filter(pays).filter(|one| one.0 == most.0 && one.2.low <= Some(most.2.change));
+    let (name, interval, change) = rivals.max_by_key(|(_, interval, _)| *interval)?;
+    let speed = changes("steps_per_second").and_then(|(_, changes)| changes.get(&interval).copied());
+    let speed = speed.map_or_else(String::new, |speed| format!(", speed {}", speed.words()));
+    let memory = format!("{} {}", compared(table, name), change.words());
+    Some(format!("recommended: {CLEANUP} = {interval}, which has {memory}{speed} against {fewest}"))
 }
 
 /// Commands that go on with the best trial, each with its purpose.

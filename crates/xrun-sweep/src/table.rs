@@ -29,7 +29,7 @@ pub const MEASURED: [&str; 4] = ["steps_per_second", "heap_peak", "rss_peak", "d
 pub const COMPARED: [&str; 5] = ["metric", "steps_per_second", "heap_peak", "rss_peak", "device_reserved_peak"];
 
 /// Key whose value 0 is the reference.
-const CLEANUP: &str = "cleanup.every_steps";
+pub const CLEANUP: &str = "cleanup.every_steps";
 
 /// Name of each Pareto front, and the memory that is compared with speed.
 pub const FRONTS: [(&str, &str); 3] = [("heap", "heap_peak"), ("rss", "rss_peak"), ("device", "device_reserved_peak")];

@@ -211,6 +211,30 @@ fn the_conclusion_names_a_best_trial_only_beyond_noise() {
 }
 
 #[test]
+fn a_sweep_of_cleanups_ends_with_a_recommendation() {
+    // Seeds differ by more than a cleanup saves; 1 and 5 save alike, 20 saves nothing.
+    let trials = |saved: [u64; 4], repeats: u64| {
+        let trial = move |(trial, saved): (u64, u64)| {
+            let rss = |repeat: u64| 200 * repeat - saved * repeat + (trial + repeat) % 2;
+            (1..=repeats).map(|repeat| run(trial, repeat, 5.0, rss(repeat))).collect::<Vec<_>>()
+        };
+        (1..).zip(saved).map(trial).collect::<Vec<_>>().into_iter()
+    };
+    let table = |keys: &[&str], values: Vec<Vec<Value>>, saved, repeats| {
+        assemble("one", &record(keys, values, repeats), trials(saved, repeats))
+    };
+    let last = |table: &Table| crate::conclusion::conclusion(table).pop().unwrap();
+    let values = || [0, 1, 5, 20].map(|every| vec![json!(every)]).to_vec();
+    let pays = table(&[CLEANUP], values(), [0, 20, 20, 0], 3);
+    let none = table(&[CLEANUP], values(), [0; 4], 3);
+    let once = table(&[CLEANUP], values(), [0, 20, 20, 0], 1);
+    // Another key makes pairs, too.
+    let both = [(1, 0), (1, 5), (2, 0), (2, 5)].map(|(workers, every)| vec![json!(workers), json!(every)]).to_vec();
+    let both = table(&["limits.workers", CLEANUP], both, [0, 20, 0, 20], 2);
+    insta::assert_snapshot!([pays, none, once, both].map(|table| last(&table)).join("\n"));
+}
+
+#[test]
 fn growth_is_shown_neither_of_short_runs_nor_of_a_filling_buffer() {
     let judged = |trial: u64, verdict| vec![Measured { verdict: Some(verdict), ..run(trial, 1, 5.0, 200) }];
     let words = [VerdictWord::Inconclusive, VerdictWord::Filling, VerdictWord::Bounded, VerdictWord::Growing];

@@ -26,7 +26,7 @@ pub use xrun_data as data;
 pub use xrun_results::{self as results, export, judge, report};
 pub use xrun_run::{self as run, child, directory, exit, host, killed, memory, plan, probe, stop};
 pub use xrun_sweep as sweep;
-pub use xrun_training::{backend, data_facts, declaration, gpt2_shape, metrics, model_checks, weights_header};
+pub use xrun_training::{backend, data_facts, declaration, epochs, gpt2_shape, metrics, model_checks, weights_header};
 #[cfg(feature = "train")]
 pub use xrun_training::{nn, ops};
 pub use xrun_verdict as verdict;

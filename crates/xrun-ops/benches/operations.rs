@@ -3,8 +3,8 @@
 use burn::tensor::{Device, Tensor};
 use divan::{Bencher, black_box, counter::ItemsCount};
 use xrun_ops::{
-    AttentionMask, CpuKernels, Gelu, GroupNorm, LossTargets, QuantRange, Quantizer, SaveActivations, attention_packed,
-    conv1x1, conv3x3_group_norm_relu, gelu, layer_norm, next_token_loss,
+    AttentionMask, CpuKernels, Gelu, GroupNorm, LossTargets, Quantizer, SaveActivations, attention_packed, conv1x1,
+    conv3x3_group_norm_relu, gelu, layer_norm, next_token_loss,
 };
 
 fn main() {
@@ -48,25 +48,15 @@ const BLOCKS: [[usize; 5]; 9] = [
     [8, 64, 64, 40, 1],
 ];
 
-fn block(bencher: Bencher<'_, '_>, kernels: CpuKernels, sizes: [usize; 5], save: SaveActivations) {
-    let [images, inputs, outputs, side, stride] = sizes;
+#[divan::bench(args = BLOCKS, consts = [true, false])]
+fn conv3x3_block<const FUSED: bool>(bencher: Bencher<'_, '_>, [images, inputs, outputs, side, stride]: [usize; 5]) {
     let device = Device::flex().autodiff();
     let weight = tensor([outputs, inputs, 3, 3], &device).require_grad();
     let [gamma, beta] = [0, 1].map(|_| tensor([outputs], &device).require_grad());
-    step(bencher, kernels, [images, inputs, side, side], |input, _| {
+    step(bencher, KERNELS[usize::from(!FUSED)], [images, inputs, side, side], |input, _| {
         let norm = GroupNorm { gamma: gamma.clone(), beta: beta.clone(), groups: 8, epsilon: 1e-5 };
-        conv3x3_group_norm_relu(input, weight.clone(), norm, stride, save)
+        conv3x3_group_norm_relu(input, weight.clone(), norm, stride, SaveActivations::All)
     });
-}
-
-#[divan::bench(args = BLOCKS, consts = [true, false])]
-fn conv3x3_block<const FUSED: bool>(bencher: Bencher<'_, '_>, sizes: [usize; 5]) {
-    block(bencher, KERNELS[usize::from(!FUSED)], sizes, SaveActivations::All);
-}
-
-#[divan::bench(args = BLOCKS)]
-fn conv3x3_block_recomputed(bencher: Bencher<'_, '_>, sizes: [usize; 5]) {
-    block(bencher, CpuKernels::Fused, sizes, SaveActivations::Inputs);
 }
 
 #[divan::bench(args = [[32, 64, 64, 12], [32, 64, 53, 6], [8, 256, 64, 20]], consts = [true, false])]
@@ -93,11 +83,6 @@ fn gelu_tanh<const FUSED: bool>(bencher: Bencher<'_, '_>, shape: [usize; 2]) {
     step(bencher, KERNELS[usize::from(!FUSED)], shape, |input, _| gelu(input, Gelu::Tanh));
 }
 
-#[divan::bench(args = [[1024, 256], [2048, 1536]], consts = [true, false])]
-fn gelu_erf<const FUSED: bool>(bencher: Bencher<'_, '_>, shape: [usize; 2]) {
-    step(bencher, KERNELS[usize::from(!FUSED)], shape, |input, _| gelu(input, Gelu::Erf));
-}
-
 /// Batch, length, heads, dimension of a head.
 const ATTENTIONS: [[usize; 4]; 3] = [[16, 64, 4, 16], [8, 128, 4, 32], [8, 256, 6, 64]];
 
@@ -105,13 +90,6 @@ const ATTENTIONS: [[usize; 4]; 3] = [[16, 64, 4, 16], [8, 128, 4, 32], [8, 256, 
 fn causal_attention<const FUSED: bool>(bencher: Bencher<'_, '_>, [batch, length, heads, head_dim]: [usize; 4]) {
     step(bencher, KERNELS[usize::from(!FUSED)], [batch, length, 3 * heads * head_dim], |input, _| {
         attention_packed(input, heads, AttentionMask::Causal)
-    });
-}
-
-#[divan::bench(args = ATTENTIONS, consts = [true, false])]
-fn full_attention<const FUSED: bool>(bencher: Bencher<'_, '_>, [batch, length, heads, head_dim]: [usize; 4]) {
-    step(bencher, KERNELS[usize::from(!FUSED)], [batch, length, 3 * heads * head_dim], |input, _| {
-        attention_packed(input, heads, AttentionMask::None)
     });
 }
 
@@ -134,13 +112,5 @@ fn loss<const FUSED: bool>(bencher: Bencher<'_, '_>, (rows, vocabulary, with_tea
 fn quantized_rows<const FUSED: bool>(bencher: Bencher<'_, '_>, shape: [usize; 2]) {
     step(bencher, KERNELS[usize::from(!FUSED)], shape, |input, _| {
         Quantizer { bits: 8, symmetric: true }.fake_quantize_rows(input)
-    });
-}
-
-#[divan::bench(args = [[64, 192], [384, 1536], [2048, 384]], consts = [true, false])]
-fn quantized_channels<const FUSED: bool>(bencher: Bencher<'_, '_>, shape: [usize; 2]) {
-    step(bencher, KERNELS[usize::from(!FUSED)], shape, |input, _| {
-        let range = QuantRange::min_max(&input, true);
-        Quantizer { bits: 4, symmetric: true }.fake_quantize(input, &range)
     });
 }

@@ -7,6 +7,7 @@
 pub mod backend;
 pub mod data_facts;
 pub mod declaration;
+pub mod epochs;
 pub mod gpt2_shape;
 pub mod leaks;
 pub mod metrics;

@@ -99,7 +99,7 @@ impl Prepared for Data {
         let seed = experiment.experiment.seed;
         let device = opening::device(opening, false)?;
         let network = Network::new(rows.train[0].len() - 1, experiment.model_settings()?, &device.autodiff);
-        let network = parameters::initialise(network, seed);
+        let network = parameters::initialise(network, seed, parameters::Deviation::FanIn);
         let (source, batches) = (rows.clone(), (rows.train.len() / size) as u64);
         // A batch is a pure function of its number, so it does not depend on the workers or on earlier steps.
         let prepare = move |number: u64| {

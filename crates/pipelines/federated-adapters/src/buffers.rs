@@ -9,7 +9,7 @@ use xrun_core::bounded::ledger::{Cap, Policy};
 use xrun_core::experiment::Experiment;
 use xrun_data::feed;
 use xrun_data::micro_batches;
-use xrun_data::sound_clips::library::{Library, LoaderSettings};
+use xrun_data::sound_clips::library::{ClassSplit, Library, LoaderSettings};
 use xrun_data::sound_clips::targets;
 
 /// Bytes of names and metadata per tensor in the record of an optimiser's state.
@@ -47,41 +47,29 @@ xrun_core::buffers! {
     }
 }
 
-/// Sizes of batches, personal parts, classes and data.
-#[derive(Clone, Copy, Debug)]
-pub struct BatchSizes {
-    /// Number of clips in a batch.
-    pub batch: usize,
-    /// Number of parameters that each node keeps for itself.
-    pub personal: u64,
-    /// Number of trained classes.
-    pub classes: usize,
-    /// Number of clips that steps and validations use.
-    pub clips: u64,
-}
-
 impl Buffers {
-    /// Declares the buffers for the settings and the data.
+    /// Declares the buffers for the settings and the data, of which steps and validations use a number of clips.
     pub fn new(
         settings: &FederatedAdapters,
         model: &AudioAdapters,
         data: &LoaderSettings,
         library: &Library,
         experiment: &Experiment,
-        sizes: BatchSizes,
+        clips: u64,
     ) -> Self {
         let spectrum = (model.bands * model.frames) as u64 * 4;
         let numbers = sizes::embedding(model);
-        let batch = ClipBatch::bytes_max(sizes.batch, spectrum.max(numbers * data.embedding_dtype.bytes()));
+        let batch = ClipBatch::bytes_max(experiment.batch_size(), spectrum.max(numbers * data.embedding_dtype.bytes()));
         let adapters = parameters(model) * 4;
         let fixed = |name, items, bytes| Buffer::new(name, Policy::Refuse, Cap { items, bytes });
-        let nodes = settings.nodes as u64;
+        let (nodes, classes) = (settings.nodes as u64, library.classes_of(ClassSplit::Federated).len());
         let copies = Server::copies(&settings.server);
         let optimizer_bytes = match settings.node_optimizer {
             NodeOptimizer::Fresh => 0,
             NodeOptimizer::Kept => adapters * experiment.optimizer.running_copies() + record_bytes(model),
         };
-        let node_bytes = sizes.personal * 4 + optimizer_bytes;
+        let personal: u64 = settings.personal().into_iter().map(|part| sizes::parameters_of(part, model)).sum();
+        let node_bytes = personal * 4 + optimizer_bytes;
         let because = match settings.node_optimizer {
             NodeOptimizer::Fresh => "personal parts of each node after its first turn",
             NodeOptimizer::Kept => "personal parts and optimiser state of each node after its first turn",
@@ -89,7 +77,7 @@ impl Buffers {
         Self {
             feed: feed::Buffers::new(&experiment.limits, batch),
             validation_batch: fixed("validation_batch", 1, batch).because("one batch of a validation"),
-            embedding_cache: embedding_cache(data, sizes.clips, numbers),
+            embedding_cache: embedding_cache(data, clips, numbers),
             targets: targets::buffer(library, sizes::targets(model)),
             global_adapters: fixed("global_adapters", 1, adapters).because("the adapters at the start of a round"),
             round_sum: fixed("round_sum", 2, 2 * adapters)
@@ -101,7 +89,7 @@ impl Buffers {
             node_states: (node_bytes > 0).then(|| fixed("node_states", nodes, nodes * node_bytes).because(because)),
             round_start: (settings.proximal > 0.0)
                 .then(|| fixed("round_start", 1, adapters).because("the adapters that `proximal` pulls the node to")),
-            node_counts: fixed("node_counts", nodes, nodes * (sizes.classes * (sizes.classes + 1) * 8) as u64)
+            node_counts: fixed("node_counts", nodes, nodes * (classes * (classes + 1) * 8) as u64)
                 .because("retrieval counts of each node by class"),
             part_gradients: micro_batches::gradient_buffer(parameters(model), &experiment.limits),
         }

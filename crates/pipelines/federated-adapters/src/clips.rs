@@ -119,7 +119,8 @@ impl ClipBatch {
 /// Source of batches of clips, with a cache of embeddings; shared by worker threads.
 #[derive(Debug)]
 pub struct ClipLoader {
-    store: ClipStore,
+    /// Store of the clips.
+    pub store: ClipStore,
     embeddings: ByteCache<u32, Embedding>,
     dtype: EmbeddingDtype,
 }
@@ -139,11 +140,6 @@ impl ClipLoader {
     /// Loader of the clips of a store. `cache` declares the cache of embeddings, which are rounded to `dtype`.
     pub fn new(store: ClipStore, cache: &Buffer, dtype: EmbeddingDtype, ledger: &Ledger) -> Self {
         Self { store, embeddings: ByteCache::new(ledger, cache), dtype }
-    }
-
-    /// Store of the clips.
-    pub fn store(&self) -> &ClipStore {
-        &self.store
     }
 
     /// Loads a batch of clips.

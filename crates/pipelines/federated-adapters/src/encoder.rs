@@ -18,7 +18,7 @@ use xrun_training::nn::encoder_block;
 use xrun_training::nn::encoder_block::{EPSILON, EncoderBlock, Norm};
 use xrun_training::nn::hugging_face;
 use xrun_training::nn::hugging_face::WeightFile;
-use xrun_training::nn::parameters::initialise_linear;
+use xrun_training::nn::parameters::{Deviation, initialise};
 
 /// Patch and position embeddings, and the two learned tokens.
 #[derive(Module, Debug)]
@@ -74,7 +74,11 @@ impl Encoder {
                 .init(device),
         };
         let layer = (0..model.layers).map(|_| EncoderBlock::new(model.hidden_size, model.heads, device)).collect();
-        initialise_linear(Self { embeddings, layer, layernorm: Norm::new(model.hidden_size, EPSILON, device) }, seed)
+        initialise(
+            Self { embeddings, layer, layernorm: Norm::new(model.hidden_size, EPSILON, device) },
+            seed,
+            Deviation::Inputs,
+        )
     }
 
     /// Encodes spectrograms `[batch, frames, bands]` as `[batch, tokens, width]`.
@@ -115,7 +119,7 @@ mod tests {
     use serde_json::Value;
 
     use super::*;
-    use xrun_training::nn::testing::{assert_kernels_agree, changed, numbers};
+    use xrun_training::nn::testing::{assert_kernels_agree, changed, json_numbers, numbers};
     use xrun_training::nn::testing::{autodiff, close, plain, values};
 
     fn tiny() -> AudioAdapters {
@@ -138,9 +142,7 @@ mod tests {
     #[test]
     fn tokens_equal_those_of_hugging_face() {
         let all: Value = serde_json::from_str(include_str!("../../../../tests/reference/ast_tiny.json")).unwrap();
-        let row = |name: &str| -> Vec<f32> {
-            all[name].as_array().unwrap().iter().map(|number| number.as_f64().unwrap() as f32).collect()
-        };
+        let row = |name: &str| json_numbers(&all[name]);
         let mut encoder = Encoder::new(&tiny(), 1, &plain());
         encoder.read(file()).unwrap();
         let spectrograms = Tensor::from_data(TensorData::new(row("spectrograms"), [2, 14, 10]), &plain());

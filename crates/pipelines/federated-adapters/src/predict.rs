@@ -4,10 +4,8 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::clips::ClipLoader;
-use super::frozen_encoder::FrozenEncoder;
 use super::network::Adapters;
-use super::target_tensors::TargetTensors;
+use super::training::FederatedModule;
 use xrun_core::task::TaskError;
 use xrun_core::task::predict::{Item, PredictRequest, PredictionSink};
 use xrun_data::sound_clips::library::ClassSplit;
@@ -15,19 +13,6 @@ use xrun_training::nn::Tensor;
 
 /// Number of classes in an answer.
 const NEAREST: usize = 5;
-
-/// Loaded model that answers about sounds.
-#[derive(Debug)]
-pub struct Predictor<'a> {
-    /// Adapters of the server, on the inner device.
-    pub network: Adapters,
-    /// Frozen encoder.
-    pub encoder: &'a FrozenEncoder,
-    /// Targets of all classes of the data.
-    pub targets: &'a TargetTensors,
-    /// Clips of the data, for the names of classes and the spectrograms.
-    pub clip_loader: &'a ClipLoader,
-}
 
 /// A line of `predictions.jsonl`.
 #[derive(Serialize)]
@@ -45,23 +30,24 @@ struct NearestClass<'a> {
     cosine: f32,
 }
 
-impl Predictor<'_> {
-    /// Answers about each file, which is a sound.
+impl FederatedModule {
+    /// Answers about each file, which is a sound. `network` is on the inner device.
     ///
     /// # Errors
     /// An answer cannot be written.
-    pub fn predict(
+    pub(super) fn answer_files(
         &self,
+        network: &Adapters,
         request: &PredictRequest<'_>,
         sink: &mut dyn PredictionSink,
     ) -> Result<serde_json::Value, TaskError> {
-        let library = &self.clip_loader.store().library;
+        let library = &self.clip_loader.store.library;
         let trained_classes = &library.classes[library.classes_of(ClassSplit::Federated)];
         for files in request.files.chunks(request.limits.batch_size) {
             let mut rows = Vec::new();
             let failures: Vec<Option<String>> = files.iter().map(|path| self.encode(path, &mut rows).err()).collect();
             let count = failures.iter().filter(|failure| failure.is_none()).count();
-            let (pooled, cosines) = self.outputs(&rows, count);
+            let (pooled, cosines) = self.outputs(network, &rows, count);
             let width = pooled.len() / count.max(1);
             let all = library.classes.len();
             let mut answers = pooled.chunks(width.max(1)).zip(cosines.chunks(all.max(1)));
@@ -94,19 +80,19 @@ impl Predictor<'_> {
 
     /// Appends the embedding of a sound to `rows`.
     fn encode(&self, path: &Path, rows: &mut Vec<f32>) -> Result<(), String> {
-        let spectrum = self.clip_loader.store().log_mel_of(path)?;
+        let spectrum = self.clip_loader.store.log_mel_of(path)?;
         let tokens: Vec<f32> =
-            self.encoder.encode(&spectrum, self.encoder.device()).into_data().iter::<f32>().collect();
+            self.frozen_encoder.encode(&spectrum, self.frozen_encoder.device()).into_data().iter::<f32>().collect();
         self.clip_loader.rounded(&tokens).extend(rows);
         Ok(())
     }
 
     /// Pooled outputs of `count` sounds, and their cosine similarities with the targets of all classes.
-    fn outputs(&self, rows: &[f32], count: usize) -> (Vec<f32>, Vec<f32>) {
+    fn outputs(&self, network: &Adapters, rows: &[f32], count: usize) -> (Vec<f32>, Vec<f32>) {
         if count == 0 {
             return (Vec::new(), Vec::new());
         }
-        let outputs = self.network.forward(self.encoder.on_device(rows, 0, count, self.encoder.device()));
+        let outputs = network.forward(self.frozen_encoder.on_device(rows, 0, count, self.frozen_encoder.device()));
         let numbers = |tensor: Tensor<2>| tensor.into_data().iter::<f32>().collect();
         (numbers(outputs.pooled.clone()), numbers(self.targets.cosines(outputs).pooled))
     }

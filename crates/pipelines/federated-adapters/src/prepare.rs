@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::buffers::{self, Buffers};
+use super::buffers::Buffers;
 use super::clips::ClipLoader;
 use super::leaks;
 use super::metrics::METRICS;
@@ -78,21 +78,12 @@ pub fn prepare(
     }
     digests.extend(digests_of_nodes(&nodes, &library));
     let size = experiment.batch_size();
-    let personal = settings.personal().into_iter().map(|part| sizes::parameters_of(part, model)).sum();
-    let classes = library.classes_of(ClassSplit::Federated).len();
     let clips: Vec<u64> = nodes.iter().map(|clips| clips.len() as u64).collect();
     let validated = |clips: Vec<u32>| clips.len().min(experiment.validation.batches.saturating_mul(size)) as u64;
     let held_out = validated(library.clips_of(ClassSplit::Federated, Split::Validation));
     let unheard = validated(library.all_of(ClassSplit::Unseen));
     let clips_used = clips.iter().sum::<u64>() + held_out + unheard;
-    let buffers = Buffers::new(
-        settings,
-        model,
-        &data,
-        &library,
-        experiment,
-        buffers::BatchSizes { batch: size, personal, classes, clips: clips_used },
-    );
+    let buffers = Buffers::new(settings, model, &data, &library, experiment, clips_used);
     let first_use_steps = clips.iter().map(|clips| clips.div_ceil(size as u64)).sum();
     let cache = &buffers.embedding_cache;
     let caches_all = cache.working_set_bytes.is_some_and(|bytes| bytes <= cache.cap.bytes);

@@ -26,7 +26,7 @@ use xrun_core::settings::sections::{AdamW, Optimizer, Training};
 use xrun_core::task::TaskError;
 use xrun_data::sound_clips::library::ClassSplit;
 use xrun_training::backend::dispatch::TensorDevice;
-use xrun_training::nn::parameters::initialise_linear;
+use xrun_training::nn::parameters::{Deviation, initialise};
 use xrun_training::nn::step::{StepAccumulator, TrainState};
 use xrun_training::nn::{Tensor, checkpoint_weights, flat};
 
@@ -81,11 +81,10 @@ fn cached_encoder(
     clip_loader: &ClipLoader,
     seed: u32,
 ) -> Result<PathBuf, TaskError> {
-    let path = trained_encoder::path(settings, model, &clip_loader.store().library.digest, seed);
+    let path = trained_encoder::path(settings, model, &clip_loader.store.library.digest, seed);
     generated::file(&path, |at| {
         let trained = train(settings, model, clip_loader, seed)?;
-        let mut store = checkpoint_weights::to_file(at, "model", "spectrogram-transformer");
-        trained.save_into(&mut store).map_err(|error| TaskError::file(&path, error))?;
+        checkpoint_weights::write(&trained, at, "model", "spectrogram-transformer")?;
         path.parent().iter().for_each(|directory| cache::remove_oldest(directory, ENCODERS_MAX - 1));
         Ok::<(), TaskError>(())
     })?;
@@ -110,14 +109,14 @@ fn train(
     seed: u32,
 ) -> Result<Encoder, TaskError> {
     let device = TensorDevice::open(DeviceKind::Cpu, false)?;
-    let store = clip_loader.store();
+    let store = &clip_loader.store;
     let (clips, classes) = (
         store.library.clips_of(ClassSplit::Pretraining, Split::Train),
         store.library.classes_of(ClassSplit::Pretraining),
     );
     let head = LinearConfig::new(model.hidden_size, classes.len().max(1)).init(&device.autodiff);
     let classifier = Classifier { encoder: Encoder::new(model, seed, &device.autodiff), head };
-    let classifier = initialise_linear(classifier, seed);
+    let classifier = initialise(classifier, seed, Deviation::Inputs);
     let training = Training { clip_norm: Some(1.0), ..Training::default() };
     let mut trained = TrainState::new(classifier, device.clone(), &Optimizer::AdamW(AdamW::default()), &training);
     let per_pass = clips.len().div_ceil(BATCH).max(1) as u64;
@@ -134,7 +133,7 @@ fn train(
         }
         let spectra = TensorData::new(spectra, [batch.len(), model.frames, model.bands]);
         let mut accumulator = StepAccumulator::new(1);
-        accumulator.add_to_divisor(batch.len() as f64);
+        accumulator.divisor += batch.len() as f64;
         let network = trained.network()?;
         accumulator.backward(network, network.loss(Tensor::from_data(spectra, &device.autodiff), answers));
         let (gradients, _) = trained.mean_and_clip(&mut accumulator)?;

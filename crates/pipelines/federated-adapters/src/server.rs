@@ -105,33 +105,7 @@ impl Server {
 
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
-    use super::super::settings::{Adam, Average, Momentum};
     use super::*;
-
-    fn averaged(results: &[(&[f32], f64)]) -> Vec<f32> {
-        let mut sum = RoundSum::default();
-        results.iter().for_each(|(result, weight)| sum.add(result.to_vec(), *weight, &[0.0, 0.0]));
-        sum.values
-    }
-
-    #[test]
-    fn means_by_hand() {
-        assert_eq!(averaged(&[(&[1.0, 2.0], 0.25), (&[5.0, 6.0], 0.75)]), [4.0, 5.0]);
-        assert_eq!(averaged(&[(&[1.0, 2.0], 0.5), (&[5.0, 6.0], 0.5)]), [3.0, 4.0]);
-    }
-
-    #[test]
-    fn momentum_by_hand() {
-        let rule = Rule::Momentum(Momentum { learning_rate: 1.0, momentum: 0.9 });
-        let mut server = Server::new(rule, vec![0.0, 0.0]);
-        server.apply(vec![4.0, 5.0]);
-        assert_eq!((&server.momentum[..], &server.global[..]), (&[4.0, 5.0][..], &[4.0, 5.0][..]));
-        server.apply(vec![5.0, 6.0]);
-        let close = |found: &[f32], expected: [f32; 2]| found.iter().zip(expected).all(|(a, b)| (a - b).abs() < 1e-5);
-        assert!(close(&server.momentum, [4.6, 5.5]) && close(&server.global, [8.6, 10.5]), "{server:?}");
-    }
 
     #[test]
     fn drift_by_hand() {
@@ -170,37 +144,5 @@ mod tests {
                 }
             }
         }
-    }
-
-    proptest! {
-        #[test]
-        fn neutral_momentum_equals_averaging(
-            rounds in proptest::collection::vec(proptest::collection::vec(-1e3f32..1e3, 3), 1..5)
-        ) {
-            let neutral = Rule::Momentum(Momentum { learning_rate: 1.0, momentum: 0.0 });
-            let mut average = Server::new(Rule::Average(Average {}), vec![0.5; 3]);
-            let mut momentum = Server::new(neutral, vec![0.5; 3]);
-            for mean in rounds {
-                average.apply(mean.clone());
-                momentum.apply(mean);
-                prop_assert_eq!(&average.global, &momentum.global);
-            }
-        }
-
-        #[test]
-        fn the_mean_of_one_result_equals_it_to_the_bit(values in proptest::collection::vec(-1e3f32..1e3, 1..8)) {
-            let mut sum = RoundSum::default();
-            sum.add(values.clone(), 1.0, &vec![0.0; values.len()]);
-            prop_assert_eq!(sum.values, values);
-        }
-    }
-
-    #[test]
-    fn adam_moves_towards_the_mean_by_at_most_its_learning_rate() {
-        let mut server = Server::new(Rule::Adam(Adam::default()), vec![0.0, 1.0]);
-        server.apply(vec![1.0, 0.0]);
-        // m = 0.1 d, v = 0.01 d²: the step is 0.1 · 0.1 / (0.1 + 0.001).
-        let step = 0.1 * 0.1 / 0.101;
-        assert!((server.global[0] - step).abs() < 1e-6 && (server.global[1] - (1.0 - step)).abs() < 1e-6, "{server:?}");
     }
 }

@@ -16,7 +16,7 @@ use super::rounds::{RoundPosition, Rounds};
 use super::settings::{FederatedAdapters, NodeOptimizer};
 use super::target_tensors::TargetTensors;
 use super::validation::{EvaluationInputs, Validation};
-use super::{leaks, predict, pretraining};
+use super::{leaks, pretraining};
 use xrun_core::bounded::ledger::Registration;
 use xrun_core::experiment::pipeline::Opening;
 use xrun_core::task::predict::{PredictRequest, PredictionSink};
@@ -58,7 +58,7 @@ pub fn open(prepared: Prepared, opening: Opening<'_>) -> Result<ModuleTask<Feder
     let frozen_encoder = FrozenEncoder::new(encoder, &prepared.model, &device.inner);
     let network = Network::new(&prepared.model, seed, &device.autodiff);
     let validation = Validation::new(&prepared, experiment, ledger);
-    let federation = Federation::new(&prepared, &network, validation.classes(), encoder_digest, ledger);
+    let federation = Federation::new(&prepared, &network, validation.classes, encoder_digest, ledger);
     let Prepared { settings, model: _, rounds, nodes, clip_loader, targets, buffers } = prepared;
     let targets = TargetTensors::new(targets, &device.inner, &buffers.targets, ledger);
     let batches = (rounds.clone(), clip_loader.clone());
@@ -151,7 +151,7 @@ impl TrainingModule for FederatedModule {
 
     fn train(&mut self, batch: &ClipBatch, step: &mut Step<'_, Network>) -> Result<(), TaskError> {
         step.describe(&batch.description);
-        step.accumulator.add_to_divisor(batch.size() as f64);
+        step.accumulator.divisor += batch.size() as f64;
         step.enter("encode");
         let embeddings = self.frozen_encoder.embed(batch, &self.clip_loader);
         if batch.is_first_use() {
@@ -172,15 +172,15 @@ impl TrainingModule for FederatedModule {
                 let tokens = loss(outputs.token_embeds, targets.token_embeds, kind);
                 micro_batch.record("loss_pooled", pooled.clone().inner(), clips.len() as f64);
                 micro_batch.record("loss_tokens", tokens.clone().inner(), clips.len() as f64);
-                micro_batch.add_items(clips.len());
+                micro_batch.items += clips.len() as u64;
                 (Some(pooled.mul_scalar(pooled_weight) + tokens.mul_scalar(tokens_weight)), ())
             },
         );
         if let Some((start, _)) = &self.start {
             // The sum of gradients is later divided by the divisor clips.
-            let factor = self.settings.proximal * accumulator.divisor();
+            let factor = self.settings.proximal * accumulator.divisor;
             let pull = start.gradients(network, factor);
-            accumulator.gradient_set(0).accumulate(network, pull);
+            accumulator.sets[0].accumulate(network, pull);
         }
         Ok(())
     }
@@ -270,7 +270,7 @@ impl TrainingModule for FederatedModule {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let (clips, embeddings) = (self.clip_loader.store().cache.counters(), self.clip_loader.counters());
+        let (clips, embeddings) = (self.clip_loader.store.cache.counters(), self.clip_loader.counters());
         vec![
             ("clip_cache_hits", clips.hits),
             ("clip_cache_misses", clips.misses),
@@ -278,7 +278,7 @@ impl TrainingModule for FederatedModule {
             ("embedding_cache_hits", embeddings.hits),
             ("embedding_cache_misses", embeddings.misses),
             ("embedding_cache_evictions", embeddings.evictions),
-            ("silent_clips", self.clip_loader.store().library.silent),
+            ("silent_clips", self.clip_loader.store.library.silent),
         ]
     }
 
@@ -289,8 +289,7 @@ impl TrainingModule for FederatedModule {
         sink: &mut dyn PredictionSink,
     ) -> Result<Value, TaskError> {
         let network = flat::from_host(trained.inner()?, self.federation.global());
-        let (encoder, targets, clip_loader) = (&self.frozen_encoder, &self.targets, &*self.clip_loader);
-        predict::Predictor { network, encoder, targets, clip_loader }.predict(request, sink)
+        self.answer_files(&network, request, sink)
     }
 }
 

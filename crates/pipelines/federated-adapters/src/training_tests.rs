@@ -1,14 +1,12 @@
 //! Tests of federated training: equivalences to the bit, resumption, fused operations and buffers.
 
-use xrun_ops::CpuKernels;
-
 use super::*;
 use xrun_core::bounded::ledger::Ledger;
-use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
 use xrun_core::task::Task;
 use xrun_data::sound_clips::generate::generate_in;
 use xrun_data::sound_clips::settings::Generated;
+use xrun_training::nn::testing::{Silent, opened};
 
 /// Generated data of 17 classes with five clips each, four of which are for training, in a temporary directory.
 struct Run {
@@ -16,15 +14,6 @@ struct Run {
 }
 
 type FederatedTask = ModuleTask<FederatedModule>;
-
-#[derive(Default)]
-struct Entered(Vec<&'static str>);
-
-impl Phases for Entered {
-    fn enter(&mut self, name: &'static str) {
-        self.0.push(name);
-    }
-}
 
 const PLAIN_SGD: &str = "[optimizer.sgd]\nlearning_rate = 0.1\nmomentum = 0.0\n";
 const ADAMW: &str = "[optimizer.adamw]\nlearning_rate = 0.003\n";
@@ -64,10 +53,7 @@ impl Run {
     }
 
     fn open(&self, experiment: &Experiment, first_step: u64) -> FederatedTask {
-        let ledger = Ledger::default();
-        let (_, prepared) = experiment.prepare(&ledger).unwrap();
-        let prepared: Prepared = prepared.into_parts().unwrap();
-        open(prepared, Opening { experiment, device: DeviceKind::Cpu, ledger: &ledger, first_step }).unwrap()
+        opened(experiment, &Ledger::default(), first_step, open)
     }
 
     /// The server's adapters after `rounds` rounds, the losses of all steps, and a validation.
@@ -75,13 +61,13 @@ impl Run {
         let mut task = self.open(&self.experiment(pipeline, sections), 1);
         let steps = rounds * task.module.rounds.steps();
         let losses = (1..=steps).map(|step| step_of(&mut task, step).loss).collect();
-        let report = task.validate(&mut Entered::default()).unwrap();
+        let report = task.validate(&mut Silent).unwrap();
         (task.module.federation.global().to_vec(), losses, report)
     }
 }
 
 fn step_of(task: &mut FederatedTask, step: u64) -> StepReport {
-    task.train_step(step, 0.003, &mut Entered::default()).unwrap()
+    task.train_step(step, 0.003, &mut Silent).unwrap()
 }
 
 fn distance(one: &[f32], other: &[f32]) -> f64 {
@@ -95,7 +81,7 @@ fn centralised(run: &Run, sections: &str, steps: u64) -> Vec<f32> {
     for step in 1..=steps {
         let position = task.module.rounds.position(step - 1);
         let batch = task.feed.next().unwrap();
-        let mut phases = Entered::default();
+        let mut phases = Silent;
         let mut gathering = Step::new(1, &task.trained, &mut phases);
         task.module.train(&batch, &mut gathering).unwrap();
         let mut accumulator = gathering.accumulator;
@@ -203,18 +189,14 @@ fn a_run_resumed_at_any_step_ends_with_the_same_bits() {
             std::fs::create_dir(at(step)).unwrap();
             whole.save(&at(step)).unwrap();
         }
-        let expected = whole.validate(&mut Entered::default()).unwrap();
+        let expected = whole.validate(&mut Silent).unwrap();
         for stopped in (1..steps).step_by(3) {
             let mut task = run.open(&experiment, stopped + 1);
             task.load(&at(stopped)).unwrap();
             for step in stopped + 1..=steps {
                 assert_eq!(step_of(&mut task, step).loss, losses[step as usize], "{pipeline}: {stopped}, then {step}");
             }
-            assert_eq!(
-                task.validate(&mut Entered::default()).unwrap(),
-                expected,
-                "{pipeline}: stopped after {stopped}"
-            );
+            assert_eq!(task.validate(&mut Silent).unwrap(), expected, "{pipeline}: stopped after {stopped}");
         }
     }
 }
@@ -233,27 +215,6 @@ fn without_aggregation_nodes_are_independent() {
     assert!(one != start && other != start && one != other);
 }
 
-/// The kernels differ by rounding. AdamW normalises gradients, which turns those that are zero up to rounding into full steps;
-/// after 50 steps the losses still agree to a thousandth.
-#[test]
-fn losses_of_fifty_steps_with_fused_operations_follow_those_of_burns() {
-    let run = Run::new();
-    let sections = format!("batch_size = 8\n{ADAMW}");
-    let losses = |kernels: CpuKernels| {
-        let experiment = run.experiment("nodes = 3\nlocal_epochs = 2\nloss = \"mse-and-cosine\"", &sections);
-        kernels.scope(|| {
-            let mut task = run.open(&experiment, 1);
-            (1..=50).map(|step| step_of(&mut task, step).loss).collect::<Vec<f64>>()
-        })
-    };
-    let (fused, plain) = (losses(CpuKernels::Fused), losses(CpuKernels::Plain));
-    assert_ne!(fused, plain, "different kernels");
-    assert!(fused[49] < 0.9 * fused[0], "{fused:?}");
-    for (step, (fused, plain)) in fused.iter().zip(&plain).enumerate() {
-        assert!((fused - plain).abs() <= 1e-3 * plain, "step {}: {fused} and {plain}", step + 1);
-    }
-}
-
 #[test]
 fn no_buffer_exceeds_its_cap() {
     let run = Run::new();
@@ -262,15 +223,11 @@ fn no_buffer_exceeds_its_cap() {
                     [pipeline.federated-adapters.server.adam]";
     let experiment = run.experiment(pipeline, &sections);
     let ledger = Ledger::default();
-    let (_, prepared) = experiment.prepare(&ledger).unwrap();
-    let prepared: Prepared = prepared.into_parts().unwrap();
-    let mut task =
-        open(prepared, Opening { experiment: &experiment, device: DeviceKind::Cpu, ledger: &ledger, first_step: 1 })
-            .unwrap();
+    let mut task = opened(&experiment, &ledger, 1, open);
     for step in 1..=2 * task.module.rounds.steps() {
         step_of(&mut task, step);
     }
-    task.validate(&mut Entered::default()).unwrap();
+    task.validate(&mut Silent).unwrap();
     let snapshots = ledger.read();
     assert!(snapshots.iter().all(|owner| !owner.exceeds_cap()), "{snapshots:?}");
     let held = |name: &str| snapshots.iter().find(|owner| owner.name == name).unwrap().bytes;

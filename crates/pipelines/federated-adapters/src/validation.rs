@@ -29,7 +29,7 @@ pub struct Validation {
     /// Clips of untrained classes.
     unheard: Vec<u32>,
     /// Number of trained classes, which come first.
-    classes: usize,
+    pub classes: usize,
     first_unheard: usize,
     unheard_classes: usize,
     all_classes: usize,
@@ -87,7 +87,7 @@ struct MicroBatchResult<'a> {
 impl Validation {
     /// Selects the clips of all validations. Registers the buffer in the ledger.
     pub fn new(prepared: &Prepared, experiment: &Experiment, ledger: &Ledger) -> Self {
-        let library = &prepared.clip_loader.store().library;
+        let library = &prepared.clip_loader.store.library;
         let batch_size = experiment.batch_size();
         let most = experiment.validation.batches.saturating_mul(batch_size);
         let limited = |mut clips: Vec<u32>| {
@@ -119,11 +119,6 @@ impl Validation {
             batch: prepared.buffers.validation_batch.register(ledger),
             clip_loader: prepared.clip_loader.clone(),
         }
-    }
-
-    /// Number of trained classes.
-    pub fn classes(&self) -> usize {
-        self.classes
     }
 
     /// Number of batches of an evaluation of one model.

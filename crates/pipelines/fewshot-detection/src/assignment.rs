@@ -305,11 +305,4 @@ mod tests {
         let targets = targets([&[truth(Role::Masked, 9.0, 9.0, 10.0, 10.0)][..]], 32);
         assert_eq!(indices(&targets.weight, 0.0), [5, 16], "centres (12, 12) and (8, 8)");
     }
-
-    #[test]
-    fn objects_without_a_free_cell_are_counted() {
-        let crowd: Vec<QueryTruth> = (0..32).map(|_| truth(Role::Class(0), 2.0, 2.0, 30.0, 30.0)).collect();
-        let targets = targets([&crowd[..]], 32);
-        assert_eq!((targets.positives, targets.unassigned), (16, 19), "all cells of the finer level");
-    }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use rand_chacha::ChaCha8Rng;
 
+use super::decode::FrameGeometry;
 use super::episode::{Episode, Episodes, Exemplar, Query};
 use super::settings::FewshotDetection;
 use super::step_kind::StepKind;
@@ -55,12 +56,8 @@ pub struct DetectionBatch {
 pub struct QueryFrame {
     /// Frame in the library.
     pub query: Query,
-    /// Width of the frame in pixels.
-    pub width: usize,
-    /// Height of the frame in pixels.
-    pub height: usize,
-    /// Mapping from the frame to the square.
-    pub mapping: Mapping,
+    /// Size of the frame and its position in the square.
+    pub geometry: FrameGeometry,
     /// At most [`TRUTHS_MAX`] objects.
     pub truths: Box<[QueryTruth]>,
     /// Number of objects beyond [`TRUTHS_MAX`].
@@ -107,13 +104,6 @@ impl HostBatch {
     }
 }
 
-impl DetectionBatch {
-    /// Description for messages, as [`HostBatch::describe`].
-    pub fn describe(&self) -> &str {
-        &self.description
-    }
-}
-
 impl DeepSize for DetectionBatch {
     fn deep_size(&self) -> u64 {
         let truths: usize = self.queries.iter().map(|query| size_of_val(&*query.truths)).sum();
@@ -155,13 +145,14 @@ pub fn batch_bytes_max(settings: &FewshotDetection) -> u64 {
 /// Draws and prepares batches; shared by the workers of a feed.
 #[derive(Clone)]
 pub struct BatchLoader {
-    episodes: Episodes,
+    /// Source of episodes and triplets.
+    pub episodes: Episodes,
     source: Arc<dyn ImageSource>,
 }
 
 impl std::fmt::Debug for BatchLoader {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(formatter, "BatchLoader({})", self.episodes.library().root.display())
+        write!(formatter, "BatchLoader({})", self.episodes.library.root.display())
     }
 }
 
@@ -183,17 +174,12 @@ impl BatchLoader {
         self.source = wrap(self.source.clone());
     }
 
-    /// Source of episodes and triplets.
-    pub fn episodes(&self) -> &Episodes {
-        &self.episodes
-    }
-
     /// Makes training batch `number` (from 0).
     ///
     /// # Errors
     /// An image cannot be used; the error names it.
     pub fn prepare(&self, number: u64) -> Result<HostBatch, DataError> {
-        let mut generator = generator(self.episodes.draws().seed, "augmentation", number);
+        let mut generator = generator(self.episodes.seed, "augmentation", number);
         match self.episodes.kind_of_batch(number) {
             StepKind::Detection => {
                 let episode = self.episodes.draw(number);
@@ -209,7 +195,7 @@ impl BatchLoader {
     /// # Errors
     /// An image cannot be used; the error names it.
     pub fn prepare_validation(&self, index: u64) -> Result<DetectionBatch, DataError> {
-        let mut generator = generator(self.episodes.draws().seed, "validation views", index);
+        let mut generator = generator(self.episodes.seed, "validation views", index);
         let episode = self.episodes.draw_validation(index);
         self.detection(episode, &format!("validation episode {index}"), Purpose::Validation, &mut generator)
     }
@@ -220,12 +206,12 @@ impl BatchLoader {
     /// # Errors
     /// An image cannot be used; the error names it.
     pub fn validation_references(&self, index: u64) -> Result<Vec<u8>, DataError> {
-        let mut generator = generator(self.episodes.draws().seed, "validation views", index);
+        let mut generator = generator(self.episodes.seed, "validation views", index);
         self.references(&self.episodes.draw_validation(index), &mut generator)
     }
 
     fn references(&self, episode: &Episode, generator: &mut ChaCha8Rng) -> Result<Vec<u8>, DataError> {
-        let FewshotDetection { reference_size, augmentations, .. } = *self.episodes.settings();
+        let FewshotDetection { reference_size, augmentations, .. } = self.episodes.settings;
         let reference_count = episode.references.iter().map(Vec::len).sum::<usize>() * augmentations;
         let mut reference_pixels = Vec::with_capacity(reference_count * reference_size * reference_size * 3);
         for exemplar in episode.references.iter().flatten() {
@@ -246,7 +232,7 @@ impl BatchLoader {
         purpose: Purpose,
         generator: &mut ChaCha8Rng,
     ) -> Result<DetectionBatch, DataError> {
-        let side = self.episodes.settings().image_size;
+        let side = self.episodes.settings.image_size;
         // References come first in the order of the random numbers.
         let reference_pixels = self.references(&episode, generator)?;
         let mut query_pixels = Vec::with_capacity(episode.queries.len() * side * side * 3);
@@ -260,21 +246,15 @@ impl BatchLoader {
             };
             query_pixels.extend_from_slice(&square.rgb);
             let (truths, truths_left_out) = self.truths(frame, &episode.classes, &mapping, purpose);
-            queries.push(QueryFrame {
-                query,
-                width: frame.width,
-                height: frame.height,
-                mapping,
-                truths,
-                truths_left_out,
-            });
+            let geometry = FrameGeometry { mapping, width: frame.width, height: frame.height };
+            queries.push(QueryFrame { query, geometry, truths, truths_left_out });
         }
         let description = self.describe(name, &episode.classes, &episode.queries);
         Ok(DetectionBatch { classes: episode.classes, query_pixels, reference_pixels, queries, description })
     }
 
     fn triplets(&self, number: u64, generator: &mut ChaCha8Rng) -> Result<TripletBatch, DataError> {
-        let side = self.episodes.settings().reference_size;
+        let side = self.episodes.settings.reference_size;
         let triplets = self.episodes.draw_triplets(number);
         let mut exemplars = Vec::with_capacity(triplets.len() * 3);
         exemplars.extend(triplets.iter().map(|triplet| triplet.anchor));
@@ -293,7 +273,7 @@ impl BatchLoader {
     }
 
     fn frame(&self, query: Query) -> &Frame {
-        &self.episodes.library().videos[query.video].frames[query.frame]
+        &self.episodes.library.videos[query.video].frames[query.frame]
     }
 
     /// Decodes a frame, whose size must be that of the annotations: otherwise boxes would not fit.
@@ -310,7 +290,7 @@ impl BatchLoader {
     }
 
     fn exemplar(&self, exemplar: &Exemplar) -> Result<(HostImage, Option<BoundingBox>), DataError> {
-        let (path, object): (&Path, _) = exemplar.place(self.episodes.library());
+        let (path, object): (&Path, _) = exemplar.place(&self.episodes.library);
         let image = match exemplar {
             Exemplar::Reference { .. } => self.source.image(path)?,
             Exemplar::Object { query, .. } => self.frame_image(self.frame(*query))?,
@@ -325,7 +305,7 @@ impl BatchLoader {
         mapping: &Mapping,
         purpose: Purpose,
     ) -> (Box<[QueryTruth]>, usize) {
-        let side = self.episodes.settings().image_size as f32;
+        let side = self.episodes.settings.image_size as f32;
         let truth = |object: &Object| -> Option<QueryTruth> {
             let mapped = mapping.forth(&object.rectangle);
             let rectangle = transform::clip(&mapped, side, side);
@@ -365,14 +345,14 @@ impl BatchLoader {
         if let Some(way) = classes.iter().position(|class| *class == object.class) {
             return Role::Class(way);
         }
-        match (self.episodes.library().classes[object.class].split, purpose) {
+        match (self.episodes.library.classes[object.class].split, purpose) {
             (None, _) | (Some(Split::Validation), Purpose::Training) => Role::Masked,
             (Some(_), _) => Role::Other,
         }
     }
 
     fn describe(&self, name: &str, classes: &[usize], queries: &[Query]) -> Box<str> {
-        let library = self.episodes.library();
+        let library = &self.episodes.library;
         let mut text = format!("{name}; classes");
         for (index, class) in classes.iter().enumerate() {
             let separator = if index == 0 { " " } else { ", " };

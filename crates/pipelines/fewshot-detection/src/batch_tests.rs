@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use super::super::episode::DrawSettings;
 use super::super::episode::tests::{SHAPE, Shape, episodes, library};
 use super::super::step_kind::batches_per_epoch;
 use super::*;
@@ -55,7 +54,7 @@ fn batches(library: Library, settings: FewshotDetection) -> BatchLoader {
 
 fn feed(ledger: &Ledger, batches: &BatchLoader, workers: usize) -> Feed<HostBatch> {
     let limits = Limits { workers, ..Limits::default() };
-    let buffers = feed::Buffers::new(&limits, batch_bytes_max(batches.episodes().settings()));
+    let buffers = feed::Buffers::new(&limits, batch_bytes_max(&batches.episodes.settings));
     let batches = batches.clone();
     let prepare: Prepare<HostBatch> = Arc::new(move |number| batches.prepare(number));
     Feed::new(ledger, &buffers, FeedSettings { workers, first: 0 }, prepare).unwrap()
@@ -140,7 +139,7 @@ fn validation_is_not_augmented_and_the_same_each_time() {
     let query = &episode.queries[0];
     let frame = batches.frame(query.query);
     let (square, mapping) = transform::letterbox(&RandomImages::default().image(&frame.path).unwrap(), 32);
-    assert_eq!((&episode.query_pixels[..32 * 32 * 3], query.mapping), (&*square.rgb, mapping));
+    assert_eq!((&episode.query_pixels[..32 * 32 * 3], query.geometry.mapping), (&*square.rgb, mapping));
     // 64 x 48 in 32 x 32: scale 0.5, 4 pixels above.
     for (truth, object) in query.truths.iter().zip(&frame.objects) {
         assert_eq!(truth.rectangle.top, object.rectangle.top * 0.5 + 4.0);
@@ -182,19 +181,20 @@ fn the_role_of_an_object_depends_on_its_class() {
     }
 }
 
-#[test]
-fn a_crowded_frame_has_the_objects_of_the_episode_and_a_mask_for_the_rest() {
+/// Frames of training classes with `count` equal objects each, of all training classes in turn.
+fn crowded(count: usize) -> Library {
     let mut library = library(SHAPE);
     for frame in library.videos.iter_mut().take(15).flat_map(|video| &mut video.frames) {
-        let crowd = (0..100).map(|index| Object {
-            class: index % 5,
-            rectangle: BoundingBox { left: 20.0, top: 16.0, right: 44.0, bottom: 32.0 },
-            area: 384.0,
-            ignored: None,
-        });
-        frame.objects = crowd.collect();
+        let rectangle = BoundingBox { left: 20.0, top: 16.0, right: 44.0, bottom: 32.0 };
+        let object = |index| Object { class: index % 5, rectangle, area: 384.0, ignored: None };
+        frame.objects = (0..count).map(object).collect();
     }
-    let HostBatch::Detection(batch) = batches(library, small()).prepare(0).unwrap() else {
+    library
+}
+
+#[test]
+fn a_crowded_frame_has_the_objects_of_the_episode_and_a_mask_for_the_rest() {
+    let HostBatch::Detection(batch) = batches(crowded(100), small()).prepare(0).unwrap() else {
         panic!("detection is first")
     };
     for query in &batch.queries {
@@ -223,17 +223,7 @@ fn a_description_names_classes_and_frames_and_has_a_maximum_length() {
 
 #[test]
 fn an_episode_of_crowded_frames_reaches_the_bound() {
-    let mut library = library(SHAPE);
-    for frame in library.videos.iter_mut().take(15).flat_map(|video| &mut video.frames) {
-        let object = Object {
-            class: 0,
-            rectangle: BoundingBox { left: 20.0, top: 16.0, right: 44.0, bottom: 32.0 },
-            area: 384.0,
-            ignored: None,
-        };
-        frame.objects = (0..40).map(|index| Object { class: index % 5, ..object.clone() }).collect();
-    }
-    let batch = batches(library, small()).prepare(0).unwrap();
+    let batch = batches(crowded(40), small()).prepare(0).unwrap();
     let bound = batch_bytes_max(&small());
     let unused = (DESCRIPTION_BYTES_MAX - batch.describe().len()) as u64;
     // The triplet batch is larger here; with a single triplet the episode is.
@@ -254,10 +244,9 @@ proptest! {
             n_way, n_shot, n_query, augmentations, triplet_ratio: ratio, image_size: image * 16, reference_size: reference * 16,
             triplet_batch_size: triplets, ..FewshotDetection::default()
         };
-        let draws = DrawSettings { seed, triplet_batch_size: triplets, accumulation: 1 };
         let library = Arc::new(library(Shape { frames, ..SHAPE }));
         prop_assert!(batches_per_epoch(&library, &settings) >= 1);
-        let episodes = Episodes::new(library, settings.clone(), draws).unwrap();
+        let episodes = Episodes::new(library, settings.clone(), seed, 1).unwrap();
         let batches = BatchLoader::new(episodes, Arc::new(RandomImages::default()));
         let bound = batch_bytes_max(&settings);
         for number in 0..4 {

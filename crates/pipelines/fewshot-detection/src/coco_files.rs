@@ -172,7 +172,7 @@ pub fn bbox(rectangle: &BoundingBox) -> [f64; 4] {
 
 /// Writes `ground_truth.json`. The episodes are drawn again for each list of the file, so that none is in memory.
 fn write_truths(path: &Path, episodes: &Episodes, count: u64) -> Result<(), WriteError> {
-    let library = episodes.library();
+    let library = &episodes.library;
     let mut file = Entries::begin(path)?;
     file.text("{\n\"info\": {\"description\": \"What a validation of xrun asked for: an image for each query frame of each episode\"},\n")?;
     file.text("\"images\": [")?;

@@ -78,7 +78,7 @@ fn found(
 fn validated(run: &Path, library: Library) -> Scores {
     let ledger = Ledger::default();
     let episodes = episodes(library, settings(), 0).unwrap();
-    let library: Arc<Library> = episodes.library().clone();
+    let library: Arc<Library> = episodes.library.clone();
     let mut scoring = Scoring::new(library.clone(), &settings(), &scoring::Buffers::new(&settings()), &ledger);
     let mut files = CocoFiles::new(&ledger, &buffer());
     let mut file = files.begin(run, &episodes, EPISODES).unwrap();
@@ -153,34 +153,4 @@ fn a_validation_without_detections_writes_an_empty_list_and_a_failed_one_keeps_t
     assert_eq!(read(layout::DETECTIONS), serde_json::json!([]));
     assert_eq!(std::fs::read_dir(run.path()).unwrap().count(), 3, "two files, and their digests");
     assert!(sums::damaged(run.path()).is_empty());
-    for name in [layout::DETECTIONS, layout::GROUND_TRUTH] {
-        let path = run.path().join(name);
-        let mut bytes = std::fs::read(&path).unwrap();
-        bytes[1] ^= 4;
-        write::replace(&path, &bytes).unwrap();
-        let damaged = sums::damaged(run.path());
-        assert!(damaged.iter().any(|message| message.contains(name)), "{damaged:?}");
-    }
-}
-
-#[test]
-fn names_with_special_characters_are_escaped() {
-    let run = tempfile::tempdir().unwrap();
-    let mut library = library(SHAPE);
-    library.classes.iter_mut().for_each(|class| class.name += "\"],\u{1b}[2J\n</script>");
-    library.videos.iter_mut().for_each(|video| video.name += "\\\"");
-    let name = library.classes[5].name.clone();
-    let episodes = episodes(library, settings(), 0).unwrap();
-    let mut files = CocoFiles::new(&Ledger::default(), &buffer());
-    let file = files.begin(run.path(), &episodes, 9).unwrap();
-    files.finish(file).unwrap();
-    let truths: Value = serde_json::from_slice(&std::fs::read(run.path().join(layout::GROUND_TRUTH)).unwrap()).unwrap();
-    let categories = truths["categories"].as_array().unwrap();
-    assert!(
-        categories.iter().any(|category| category["id"] == 6 && category["name"] == name.as_str()),
-        "{categories:?}"
-    );
-    let ids: Vec<u64> =
-        truths["images"].as_array().unwrap().iter().map(|image| image["id"].as_u64().unwrap()).collect();
-    assert_eq!(ids, (1..=ids.len() as u64).collect::<Vec<_>>());
 }

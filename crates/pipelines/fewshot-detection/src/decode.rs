@@ -20,7 +20,7 @@ pub struct FrameOutput<'a> {
 }
 
 /// Size of a frame and its position in the square.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FrameGeometry {
     /// Mapping from the frame to the square.
     pub mapping: Mapping,
@@ -28,27 +28,6 @@ pub struct FrameGeometry {
     pub width: usize,
     /// Height of the frame in pixels.
     pub height: usize,
-}
-
-/// Settings of decoding.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct DecodeSettings {
-    /// Minimum score of a detection.
-    pub score_threshold: f32,
-    /// Maximum IoU of two detections of a class.
-    pub nms_iou: f32,
-    /// Maximum number of detections of each class.
-    pub detections_per_frame: usize,
-}
-
-impl From<&FewshotDetection> for DecodeSettings {
-    fn from(settings: &FewshotDetection) -> Self {
-        Self {
-            score_threshold: settings.score_threshold as f32,
-            nms_iou: settings.nms_iou as f32,
-            detections_per_frame: settings.detections_per_frame,
-        }
-    }
 }
 
 /// Detected object.
@@ -68,7 +47,7 @@ pub fn decode(
     n_way: usize,
     output: &FrameOutput<'_>,
     geometry: &FrameGeometry,
-    settings: &DecodeSettings,
+    settings: &FewshotDetection,
 ) -> Vec<FrameDetection> {
     let mut detections = Vec::new();
     for class in 0..n_way {
@@ -79,13 +58,13 @@ pub fn decode(
             .iter()
             .zip(scores)
             .zip(output.sides.chunks_exact(4))
-            .filter(|((_, score), _)| score.is_finite() && *score >= settings.score_threshold)
+            .filter(|((_, score), _)| score.is_finite() && *score >= settings.score_threshold as f32)
             .filter_map(|((cell, score), sides)| {
                 let rectangle = in_frame(cell, sides, geometry)?;
                 Some(FrameDetection { class, score, rectangle })
             })
             .collect();
-        suppress(&mut candidates, settings.nms_iou, settings.detections_per_frame);
+        suppress(&mut candidates, settings.nms_iou as f32, settings.detections_per_frame);
         detections.append(&mut candidates);
     }
     // Stable: equal scores in the order of the ways.
@@ -131,7 +110,6 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const SETTINGS: DecodeSettings = DecodeSettings { score_threshold: 0.25, nms_iou: 0.5, detections_per_frame: 2 };
     /// Frame of 64 x 32 in a square of 32: scale 0.5, 8 pixels of padding above and below.
     const GEOMETRY: FrameGeometry =
         FrameGeometry { mapping: Mapping { scale_x: 0.5, scale_y: 0.5, left: 0.0, top: 8.0 }, width: 64, height: 32 };
@@ -160,7 +138,13 @@ mod tests {
 
         fn decode(&self) -> Vec<FrameDetection> {
             let output = FrameOutput { objectness: &self.objectness, class: &self.class, sides: &self.sides };
-            decode(&cells(32), 2, &output, &GEOMETRY, &SETTINGS)
+            let settings = FewshotDetection {
+                score_threshold: 0.25,
+                nms_iou: 0.5,
+                detections_per_frame: 2,
+                ..FewshotDetection::default()
+            };
+            decode(&cells(32), 2, &output, &GEOMETRY, &settings)
         }
     }
 

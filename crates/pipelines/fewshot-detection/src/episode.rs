@@ -45,27 +45,22 @@ pub struct Triplet {
     pub negative: Exemplar,
 }
 
-/// Values of the experiment that determine the draws, in addition to the pipeline's settings.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct DrawSettings {
-    /// `experiment.seed`.
-    pub seed: u32,
-    /// Number of triplets in a batch.
-    pub triplet_batch_size: usize,
-    /// `training.gradient_accumulation`: all batches of one step are of one kind.
-    pub accumulation: usize,
-}
-
 /// Source of random episodes and triplets.
 #[derive(Clone, Debug)]
 pub struct Episodes {
-    library: Arc<Library>,
-    settings: FewshotDetection,
-    draws: DrawSettings,
+    /// Data that is drawn from.
+    pub library: Arc<Library>,
+    /// Settings as requested; the data may have fewer classes and images.
+    pub settings: FewshotDetection,
+    /// `experiment.seed`.
+    pub seed: u32,
+    /// `training.gradient_accumulation`: all batches of one step are of one kind.
+    accumulation: usize,
     /// Index of each class of the library.
     classes: Vec<ClassIndex>,
     train: Vec<usize>,
-    held_out: Vec<usize>,
+    /// Classes of validation episodes, in ascending order.
+    pub held_out: Vec<usize>,
 }
 
 /// Checks that there are enough classes for training and validation.
@@ -92,39 +87,22 @@ impl Episodes {
     /// # Errors
     /// The library has too few usable classes: a class needs a reference (or an object to crop one from) and a frame that is not the
     /// image of that reference.
-    pub fn new(library: Arc<Library>, settings: FewshotDetection, draws: DrawSettings) -> Result<Self, DataError> {
+    pub fn new(
+        library: Arc<Library>,
+        settings: FewshotDetection,
+        seed: u32,
+        accumulation: usize,
+    ) -> Result<Self, DataError> {
         let classes = index_classes(&library);
         let (train, held_out) =
             (usable(&library, &classes, Split::Train), usable(&library, &classes, Split::Validation));
         check_class_counts(train.len(), held_out.len(), &settings)?;
-        let mut episodes = Self { library, settings, draws, classes, train, held_out };
-        episodes.draws.accumulation = episodes.draws.accumulation.max(1);
-        Ok(episodes)
+        Ok(Self { library, settings, seed, accumulation: accumulation.max(1), classes, train, held_out })
     }
 
     /// Bytes of the index of the classes.
     pub fn index_bytes(&self) -> u64 {
         self.classes.iter().map(ClassIndex::bytes).sum()
-    }
-
-    /// Data that is drawn from.
-    pub fn library(&self) -> &Arc<Library> {
-        &self.library
-    }
-
-    /// Settings as requested; the data may have fewer classes and images.
-    pub fn settings(&self) -> &FewshotDetection {
-        &self.settings
-    }
-
-    /// Values of the experiment that determine the draws.
-    pub fn draws(&self) -> &DrawSettings {
-        &self.draws
-    }
-
-    /// Classes of validation episodes, in ascending order.
-    pub fn held_out(&self) -> &[usize] {
-        &self.held_out
     }
 
     /// Number of classes in a training episode: `n_way`, or all that the data has.
@@ -139,12 +117,12 @@ impl Episodes {
 
     /// Kind of batch `number` (from 0), which is that of its step, `number / accumulation + 1`.
     pub fn kind_of_batch(&self, number: u64) -> StepKind {
-        step_kind(number / self.draws.accumulation as u64 + 1, self.settings.triplet_ratio)
+        step_kind(number / self.accumulation as u64 + 1, self.settings.triplet_ratio)
     }
 
     /// Draws episode `number` of training.
     pub fn draw(&self, number: u64) -> Episode {
-        let mut generator = generator(self.draws.seed, "episode", number);
+        let mut generator = generator(self.seed, "episode", number);
         let classes = choose(&self.train, self.n_way(), &mut generator);
         let (mut episode, reference_frames, all_reference_frames) = self.with_references(classes, &mut generator);
         for (&class, reference_frames) in episode.classes.iter().zip(&reference_frames) {
@@ -175,7 +153,7 @@ impl Episodes {
     /// of consecutive frames, for metrics over time; at least one frame of a run shows the object. A class with few videos has fewer
     /// than `n_query` frames.
     pub fn draw_validation(&self, index: u64) -> Episode {
-        let mut generator = generator(self.draws.seed, "validation episode", index);
+        let mut generator = generator(self.seed, "validation episode", index);
         let classes = choose(&self.held_out, self.n_way_validation(), &mut generator);
         let (mut episode, reference_frames, all_reference_frames) = self.with_references(classes, &mut generator);
         for (&class, reference_frames) in episode.classes.iter().zip(&reference_frames) {
@@ -189,8 +167,8 @@ impl Episodes {
     /// Draws triplet batch `number`. Its images are of few classes, so that batch-hard mining has several of each: T triplets have
     /// P = T / 2 classes (at least 2) with about six images each.
     pub fn draw_triplets(&self, number: u64) -> Vec<Triplet> {
-        let mut generator = generator(self.draws.seed, "triplets", number);
-        let count = self.draws.triplet_batch_size;
+        let mut generator = generator(self.seed, "triplets", number);
+        let count = self.settings.triplet_batch_size;
         let classes = choose(&self.train, (count / 2).max(2), &mut generator);
         // With a single class `new` has failed, or there are no triplet batches.
         let others = classes.len().saturating_sub(1).max(1);

@@ -1,11 +1,11 @@
 //! Draws are reproducible, of the right classes, and disjoint from their references.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::*;
 use proptest::prelude::*;
-use xrun_core::dataset::sample::{BoundingBox, IgnoreReason};
+use xrun_core::dataset::sample::{BoundingBox, HostImage, IgnoreReason, ImageSource};
 use xrun_data::boxes::drawn::{Fewest, drawn_classes};
 use xrun_data::boxes::library::{Class, Frame, Object, Reference, Video};
 use xrun_data::reading::orientation::ExifOrientation;
@@ -76,9 +76,17 @@ pub fn library(shape: Shape) -> Library {
     library
 }
 
+/// Grey images of the size of the frames of [`library`].
+pub struct GreyFrames;
+
+impl ImageSource for GreyFrames {
+    fn image(&self, _: &Path) -> Result<HostImage, DataError> {
+        Ok(HostImage { width: 64, height: 48, rgb: vec![128; 64 * 48 * 3].into() })
+    }
+}
+
 pub fn episodes(library: Library, settings: FewshotDetection, seed: u32) -> Result<Episodes, DataError> {
-    let draws = DrawSettings { seed, triplet_batch_size: 8, accumulation: 1 };
-    Episodes::new(Arc::new(library), settings, draws)
+    Episodes::new(Arc::new(library), settings, seed, 1)
 }
 
 fn small() -> FewshotDetection {
@@ -86,7 +94,7 @@ fn small() -> FewshotDetection {
 }
 
 fn shows(episodes: &Episodes, query: Query, class: usize) -> bool {
-    let frame = &episodes.library().videos[query.video].frames[query.frame];
+    let frame = &episodes.library.videos[query.video].frames[query.frame];
     frame.objects.iter().any(|object| object.class == class && object.ignored.is_none())
 }
 
@@ -107,12 +115,7 @@ fn a_training_episode_has_train_classes_and_frames_that_show_them() {
         }
     }
     assert_eq!(drawn, BTreeSet::from([0, 1, 2, 3, 4]), "all train classes and no other");
-}
-
-#[test]
-fn another_seed_draws_other_episodes() {
-    let of_seed = |seed| episodes(library(SHAPE), small(), seed).unwrap().draw(0);
-    assert_ne!(of_seed(0), of_seed(1));
+    assert_ne!(self::episodes(library(SHAPE), small(), 1).unwrap().draw(0), episodes.draw(0), "the seed draws");
 }
 
 #[test]
@@ -129,14 +132,6 @@ fn validation_has_held_out_classes_and_runs_of_consecutive_frames() {
         }
         assert!(episode.queries.chunk_by(|a, b| a.video == b.video).any(|run| run.len() >= 4), "a whole run");
     }
-}
-
-#[test]
-fn an_episode_has_at_most_the_classes_of_the_data() {
-    let settings = FewshotDetection { n_way: 10, ..small() };
-    let episodes = episodes(library(SHAPE), settings, 0).unwrap();
-    assert_eq!((episodes.n_way(), episodes.draw(0).classes.len()), (5, 5));
-    assert_eq!((episodes.n_way_validation(), episodes.draw_validation(0).classes.len()), (3, 3));
 }
 
 #[test]
@@ -193,8 +188,7 @@ fn the_class_with_the_fewest_references_and_frames_is_found() {
     assert_eq!(drawn.train.frames, fewest("class 2", 8));
     // An episode draws as many different frames as were counted.
     let settings = FewshotDetection { n_way: 5, n_query: 20, ..FewshotDetection::default() };
-    let draws = DrawSettings { seed: 1, triplet_batch_size: 4, accumulation: 1 };
-    let episode = Episodes::new(Arc::new(few), settings, draws).unwrap().draw(0);
+    let episode = Episodes::new(Arc::new(few), settings, 1, 1).unwrap().draw(0);
     let at = episode.classes.iter().position(|class| *class == 2).unwrap();
     let different: BTreeSet<&Query> = episode.queries[20 * at..][..20].iter().collect();
     assert_eq!(different.len(), 8);
@@ -228,7 +222,7 @@ fn ignored_objects_are_never_drawn() {
         for triplet in episodes.draw_triplets(number) {
             for exemplar in [triplet.anchor, triplet.positive, triplet.negative] {
                 if let Exemplar::Object { query, object, .. } = exemplar {
-                    let frame = &episodes.library().videos[query.video].frames[query.frame];
+                    let frame = &episodes.library.videos[query.video].frames[query.frame];
                     assert!(frame.objects[object].ignored.is_none());
                 }
             }
@@ -263,9 +257,8 @@ fn triplets_are_two_images_of_one_class_and_one_of_another_of_few_classes() {
 
 #[test]
 fn all_batches_of_a_step_are_of_one_kind() {
-    let draws = DrawSettings { seed: 0, triplet_batch_size: 2, accumulation: 3 };
     let settings = FewshotDetection { triplet_ratio: 0.5, ..small() };
-    let episodes = Episodes::new(Arc::new(library(SHAPE)), settings, draws).unwrap();
+    let episodes = Episodes::new(Arc::new(library(SHAPE)), settings, 0, 3).unwrap();
     use StepKind::{Detection, Triplet};
     let kinds: Vec<StepKind> = (0..9).map(|number| episodes.kind_of_batch(number)).collect();
     assert_eq!(kinds, [[Detection; 3], [Triplet; 3], [Detection; 3]].concat());
@@ -279,9 +272,10 @@ proptest! {
         seed in any::<u32>(),
     ) {
         let shape = Shape { train, held_out, videos, frames, references, sequence };
-        let settings = FewshotDetection { n_way, n_shot, n_query, ..FewshotDetection::default() };
-        let draws = DrawSettings { seed, triplet_batch_size: triplets, accumulation: 1 };
-        let Ok(episodes) = Episodes::new(Arc::new(library(shape)), settings, draws) else { return Ok(()) };
+        let settings = FewshotDetection {
+            n_way, n_shot, n_query, triplet_batch_size: triplets, ..FewshotDetection::default()
+        };
+        let Ok(episodes) = Episodes::new(Arc::new(library(shape)), settings, seed, 1) else { return Ok(()) };
         let episode = episodes.draw(u64::from(seed));
         prop_assert_eq!(episode.queries.len(), episodes.n_way() * n_query);
         let held_out = episodes.draw_validation(u64::from(seed));
@@ -342,7 +336,7 @@ fn no_crop_is_drawn_twice() {
             let mut crops = BTreeSet::new();
             for Triplet { anchor, positive, negative } in episodes.draw_triplets(number) {
                 let crop = |exemplar: &Exemplar| {
-                    let (path, rectangle) = exemplar.place(episodes.library());
+                    let (path, rectangle) = exemplar.place(&episodes.library);
                     format!("{path:?} {rectangle:?}")
                 };
                 assert_ne!(crop(&anchor), crop(&positive), "the positive is the anchor");
@@ -366,8 +360,8 @@ fn references_are_not_crops_of_frames_that_show_a_held_out_object() {
     }
     let episodes = episodes(library, small(), 0).unwrap();
     let shows_held_out = |exemplar: &Exemplar| {
-        let path = exemplar.place(episodes.library()).0;
-        let mut frames = episodes.library().videos.iter().flat_map(|video| &video.frames);
+        let path = exemplar.place(&episodes.library).0;
+        let mut frames = episodes.library.videos.iter().flat_map(|video| &video.frames);
         frames.any(|frame| frame.path == path && frame.objects.iter().any(|object| object.class == 6))
     };
     let mut drawn_for_class_0 = false;

@@ -14,16 +14,9 @@ use xrun_training::nn::box_loss::{ciou_loss, giou_loss};
 use xrun_training::nn::focal_loss::{cross_entropy, focal_loss};
 use xrun_training::nn::pixels::tensor;
 
-/// Weighted terms of the loss, each a sum over cells, `[1]`.
+/// Weighted terms of the loss, of objectness, class and box: each a sum over cells, `[1]`.
 #[derive(Clone, Debug)]
-pub struct DetectionLoss {
-    /// Objectness.
-    pub objectness_loss: Tensor<1>,
-    /// Class.
-    pub class_loss: Tensor<1>,
-    /// Box.
-    pub box_loss: Tensor<1>,
-}
+pub struct DetectionLoss(pub [Tensor<1>; 3]);
 
 /// Centres of the cells as x, y, x, y, `[1, cells, 4]`: the origins of sides.
 pub fn centres(cells: &[GridCell], device: &Device) -> Tensor<3> {
@@ -68,21 +61,17 @@ pub fn detection_loss(
     let box_loss =
         loss_of_boxes(boxes(dense.sides, centres), boxes(sides, centres)) * objectness.reshape([count * cells]);
     let weighted = |sum: Tensor<1>, weight: f64| sum.mul_scalar(weight as f32);
-    DetectionLoss {
-        objectness_loss: weighted((focal * weight).sum(), settings.objectness_weight),
-        class_loss: weighted(class.sum(), settings.similarity_weight),
-        box_loss: weighted(box_loss.sum(), settings.box_weight),
-    }
+    DetectionLoss([
+        weighted((focal * weight).sum(), settings.objectness_weight),
+        weighted(class.sum(), settings.similarity_weight),
+        weighted(box_loss.sum(), settings.box_weight),
+    ])
 }
 
 impl DetectionLoss {
     /// Sum of the terms, with its graph.
     pub fn total(&self) -> Tensor<1> {
-        self.objectness_loss.clone() + self.class_loss.clone() + self.box_loss.clone()
-    }
-
-    /// Objectness, class and box terms without their graph.
-    pub fn terms(&self) -> [Tensor<1>; 3] {
-        [&self.objectness_loss, &self.class_loss, &self.box_loss].map(|term| term.clone().inner())
+        let [objectness, class, sides] = self.0.clone();
+        objectness + class + sides
     }
 }

@@ -19,6 +19,7 @@ use xrun_training::nn::Tensor;
 use xrun_training::nn::conv_block::ConvBlock;
 use xrun_training::nn::graph::autodiff_like;
 use xrun_training::nn::normalise::normalise;
+use xrun_training::nn::parameters::{Deviation, initialise};
 
 /// Output of a 1 x 1 convolution with a bias.
 fn pointwise(convolution: &Conv2d, input: Tensor<4>) -> Tensor<4> {
@@ -113,7 +114,7 @@ impl DetectorNetwork {
             coarser: strides(image_size)[2..].iter().map(|_| block(pyramid, pyramid, 2)).collect(),
             embedding: settings.embedding_size,
         };
-        let mut model = xrun_training::nn::parameters::initialise(model, seed);
+        let mut model = initialise(model, seed, Deviation::FanIn);
         model.outputs = with_prior(model.outputs, settings.embedding_size, device);
         model
     }

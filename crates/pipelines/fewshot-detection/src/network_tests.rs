@@ -1,12 +1,11 @@
 //! Shapes and limits of the network, and its fused kernels against Burn's own operations.
 
 use burn::tensor::TensorData;
-use xrun_ops::CpuKernels;
 
 use super::super::assignment::cells;
+use super::super::sizes::parameters;
 use super::*;
-use xrun_training::nn::testing;
-use xrun_training::nn::testing::{autodiff, close, plain, values};
+use xrun_training::nn::testing::{assert_kernels_agree, autodiff, close, plain, values};
 
 fn tiny() -> ReferenceDetector {
     ReferenceDetector {
@@ -14,6 +13,7 @@ fn tiny() -> ReferenceDetector {
         pyramid_channels: 4,
         norm_groups: 2,
         embedding_size: 2,
+        blocks_per_stage: 1,
         ..ReferenceDetector::default()
     }
 }
@@ -56,6 +56,7 @@ fn the_head_has_outputs_for_every_cell_of_every_level() {
     for size in [32, 256, 272, 528] {
         let model = DetectorNetwork::new(&tiny(), size, 1, &autodiff());
         assert_eq!(model.coarser.len() + 2, strides(size).len());
+        assert_eq!(model.num_params() as u64, parameters(&tiny(), size));
         let dense = model.dense(Tensor::zeros([1, 3, size, size], &autodiff()));
         assert_eq!(dense.sides.dims(), [1, cells(size).len(), 4], "{size}");
         assert_eq!(dense.object.dims()[1], cells(size).len());
@@ -80,16 +81,6 @@ fn model(image_size: usize, device: &Device) -> DetectorNetwork {
     DetectorNetwork::new(&settings, image_size, 5, device)
 }
 
-/// Gradients of all parameters that the loss depends on.
-fn gradients(network: &DetectorNetwork, loss: Tensor<1>) -> Vec<Vec<f32>> {
-    testing::gradients(network, loss).into_iter().flatten().collect()
-}
-
-fn near(found: &[f32], expected: &[f32]) {
-    let largest = expected.iter().fold(1e-3f32, |largest, value| largest.max(value.abs()));
-    close(found, expected, 1e-4 * largest);
-}
-
 /// Loss that depends on all outputs, each with a different weight.
 fn weighed(dense: Dense) -> Tensor<1> {
     let device = dense.object.device();
@@ -106,45 +97,22 @@ fn outputs_and_gradients_of_fused_kernels_equal_those_of_burns_operations() {
     for (levels, size, images) in [(2, 32, 3), (3, 64, 1), (4, 48, 3)] {
         let strides: Vec<usize> = strides(528).into_iter().take(levels).collect();
         let network = model(if levels == 2 { 32 } else { 528 }, &autodiff());
-        let by = |kernels: CpuKernels| {
-            kernels.scope(|| {
-                let input = numbers([images, 3, size, size], 0.5, &autodiff());
-                let dense = DetectorNetwork::dense_from(network.head_output(input, levels), &strides);
-                let outputs =
-                    [values(dense.object.clone()), values(dense.sides.clone()), values(dense.embeddings.clone())];
-                (outputs, gradients(&network, weighed(dense)))
-            })
-        };
-        let (found, expected) = (by(CpuKernels::Fused), by(CpuKernels::Plain));
-        found.0.iter().zip(&expected.0).for_each(|(found, expected)| near(found, expected));
-        assert!(found.1.len() == expected.1.len() && found.1.len() > 25, "{} {}", found.1.len(), expected.1.len());
-        found.1.iter().zip(&expected.1).for_each(|(found, expected)| near(found, expected));
+        assert_kernels_agree(&network, 1e-4, |network| {
+            let input = numbers([images, 3, size, size], 0.5, &autodiff());
+            let dense = DetectorNetwork::dense_from(network.head_output(input, levels), &strides);
+            let outputs =
+                vec![dense.object.clone(), dense.sides.clone().flatten(1, 2), dense.embeddings.clone().flatten(1, 2)];
+            (outputs, weighed(dense))
+        });
     }
-}
-
-#[test]
-fn activation_checkpointing_changes_no_bit() {
-    let gradients_on = |device: Device| {
-        let network = model(32, &device);
-        let dense = network.dense(numbers([3, 3, 32, 32], 0.5, &device));
-        gradients(&network, weighed(dense))
-    };
-    assert_eq!(gradients_on(autodiff().gradient_checkpointing()), gradients_on(autodiff()));
 }
 
 #[test]
 fn embeddings_of_references_and_their_gradients_equal_those_of_burns_operations() {
     let network = model(64, &autodiff());
-    let by = |kernels: CpuKernels| {
-        kernels.scope(|| {
-            let embeddings = network.embed(numbers([3, 3, 16, 16], 0.5, &autodiff()));
-            let weights = numbers([3, 3], 1.0, &autodiff());
-            (values(embeddings.clone()), gradients(&network, (embeddings * weights).sum()))
-        })
-    };
-    let (found, expected) = (by(CpuKernels::Fused), by(CpuKernels::Plain));
-    near(&found.0, &expected.0);
-    found.1.iter().zip(&expected.1).for_each(|(found, expected)| near(found, expected));
-    // The same values without a graph.
-    assert_eq!(values(network.valid().embed(numbers([3, 3, 16, 16], 0.5, &plain()))), found.0);
+    assert_kernels_agree(&network, 1e-4, |network| {
+        let embeddings = network.embed(numbers([3, 3, 16, 16], 0.5, &autodiff()));
+        let loss = (embeddings.clone() * numbers([3, 3], 1.0, &autodiff())).sum();
+        (vec![embeddings], loss)
+    });
 }

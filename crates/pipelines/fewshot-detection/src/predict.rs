@@ -79,7 +79,7 @@ pub fn predict(
     sink: &mut dyn PredictionSink,
 ) -> Result<serde_json::Value, TaskError> {
     let prototypes = prototypes(validation, model, device)?;
-    let library = validation.batches.episodes().library();
+    let library = &validation.batches.episodes.library;
     let name = |way: usize| library.classes[prototypes.classes[way]].name.as_str();
     let directory = request.directory.join(layout::IMAGES);
     write::create_directories(&directory)?;
@@ -156,7 +156,7 @@ pub fn predict(
 
 /// Decodes an image with the same treatment of its EXIF orientation as the data set.
 fn upright(validation: &Validation, path: &Path, request: &PredictRequest<'_>) -> Result<HostImage, String> {
-    let orientation = validation.batches.episodes().library().exif_orientation;
+    let orientation = validation.batches.episodes.library.exif_orientation;
     let most = request.limits.decode_memory;
     decode_bytes(&read_image_file(path, most)?, orientation, most.0)
 }
@@ -167,8 +167,8 @@ fn prototypes(
     model: &DetectorNetwork,
     device: &TensorDevice,
 ) -> Result<Prototypes, TaskError> {
-    let episodes = validation.batches.episodes();
-    let mut rows: Vec<(usize, Option<Tensor<2>>)> = episodes.held_out().iter().map(|class| (*class, None)).collect();
+    let episodes = &validation.batches.episodes;
+    let mut rows: Vec<(usize, Option<Tensor<2>>)> = episodes.held_out.iter().map(|class| (*class, None)).collect();
     for number in 0..EPISODES_MAX {
         if rows.iter().all(|(_, row)| row.is_some()) {
             break;

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::batch::BatchLoader;
 use super::buffers::Buffers;
-use super::episode::{DrawSettings, Episodes};
+use super::episode::Episodes;
 use super::leaks;
 use super::scoring::PERMUTED;
 use super::settings::{FewshotDetection, ReferenceDetector};
@@ -101,13 +101,6 @@ pub struct Prepared {
     pub buffers: Buffers,
 }
 
-impl Prepared {
-    /// Index of the data.
-    pub fn library(&self) -> &Library {
-        self.batches.episodes().library()
-    }
-}
-
 /// Classes held out for validation, in ascending order.
 pub fn held_out(library: &Library) -> Vec<usize> {
     (0..library.classes.len()).filter(|class| library.classes[*class].split == Some(Split::Validation)).collect()
@@ -178,12 +171,8 @@ pub fn prepare(
         ..settings.clone()
     };
     let validation_frames = (experiment.validation.batches * settings.n_way * settings.n_query) as u64;
-    let draws = DrawSettings {
-        seed: experiment.experiment.seed,
-        triplet_batch_size: settings.triplet_batch_size,
-        accumulation: experiment.training.gradient_accumulation,
-    };
-    let episodes = Episodes::new(library.clone(), settings.clone(), draws)?;
+    let (seed, accumulation) = (experiment.experiment.seed, experiment.training.gradient_accumulation);
+    let episodes = Episodes::new(library.clone(), settings.clone(), seed, accumulation)?;
     let data_buffers = frames::Buffers::new(&library, limits, validation_frames);
     let data_buffers = data_buffers.with_class_index(&library, episodes.index_bytes());
     let store = Arc::new(FrameStore::new(&library, ledger, &data_buffers));
@@ -196,7 +185,7 @@ pub fn prepare(
         lowered,
         batch_items: (settings.n_way * settings.n_query) as u64,
         batch_keys: &[N_WAY, N_QUERY],
-        probe_steps: probe_steps(settings, experiment.training.gradient_accumulation),
+        probe_steps: probe_steps(settings, accumulation),
         images: LEGEND,
         validation_batches: experiment.validation.batches as u64,
         ..TaskFacts::new(batches_per_epoch, METRICS)

@@ -4,7 +4,6 @@ use std::path::PathBuf;
 
 use super::super::episode::tests::{SHAPE, library};
 use super::*;
-use xrun_core::bounded::buffer::BufferSet;
 use xrun_core::dataset::sample::IgnoreReason;
 
 /// Class 5 is held out; its video 15 shows it in all frames but the first.
@@ -123,35 +122,6 @@ fn the_next_validation_starts_empty() {
     assert!(owners.iter().all(|owner| owner.bytes == 0 && !owner.exceeds_cap()));
     // Episodes of one class have no permuted ones.
     assert!(owners.iter().all(|owner| (owner.peak_bytes > 0) == (owner.name != "permuted_predictions")));
-}
-
-#[test]
-fn the_cap_holds_for_any_number_of_detections() {
-    let library = library(SHAPE);
-    let ledger = Ledger::default();
-    let settings = FewshotDetection { validation_predictions: 100, ..FewshotDetection::default() };
-    let buffers = Buffers::new(&settings);
-    let mut scoring = Scoring::new(Arc::new(library.clone()), &FewshotDetection::default(), &buffers, &ledger);
-    for _ in 0..10 {
-        scoring.begin_episode(&[CLASS]);
-        for frame in 1..6 {
-            let many = (0..90).flat_map(|n| correct(&library, frame, n as f32 / 90.0)).collect::<Vec<_>>();
-            scoring.frame(query(frame), &many);
-        }
-        scoring.end_episode();
-        assert!(ledger.read().iter().all(|owner| !owner.exceeds_cap()));
-    }
-    assert!(scoring.finish().left_out >= 10 * 5 * 90 - 100);
-}
-
-#[test]
-fn planned_and_registered_buffers_are_equal() {
-    let ledger = Ledger::default();
-    let _scoring = scoring(library(SHAPE), &ledger);
-    let buffers = Buffers::new(&FewshotDetection::default());
-    let mut planned: Vec<_> = buffers.all().into_iter().map(|buffer| (buffer.name, buffer.cap)).collect();
-    planned.sort_by_key(|(name, _)| *name);
-    assert_eq!(ledger.read().iter().map(|owner| (owner.name, owner.cap)).collect::<Vec<_>>(), planned);
 }
 
 #[test]

@@ -71,7 +71,7 @@ fn open_with(
     opening: Opening<'_>,
 ) -> Result<ModuleTask<FewshotDetectionModule>, TaskError> {
     let Opening { experiment, ledger, .. } = opening;
-    let batches = batches_per_epoch(prepared.library(), &prepared.settings);
+    let batches = batches_per_epoch(&prepared.batches.episodes.library, &prepared.settings);
     let (steps_per_epoch, _) = experiment.training.steps(batches);
     let device = opening::device(opening, experiment.training.activation_checkpointing)?;
     let side = prepared.settings.image_size;
@@ -107,11 +107,11 @@ impl FewshotDetectionModule {
             let QueryLoss { loss, positives, unassigned } =
                 self.query_loss(network, batch, range.clone(), device, || micro_batch.leaf(&shared));
             let divisor = positives as f64;
-            for (name, sum) in ["objectness", "similarity", "box"].into_iter().zip(loss.terms()) {
-                micro_batch.record(name, sum, divisor);
+            for (name, term) in ["objectness", "similarity", "box"].into_iter().zip(&loss.0) {
+                micro_batch.record(name, term.clone().inner(), divisor);
             }
-            micro_batch.add_to_divisor(divisor);
-            micro_batch.add_items(range.len());
+            micro_batch.divisor += divisor;
+            micro_batch.items += range.len() as u64;
             (Some(loss.total()), unassigned)
         });
         if let Some(gradient) = computed.gradient {
@@ -151,7 +151,7 @@ impl FewshotDetectionModule {
         let rows = embedded.leaf();
         let (loss, divisor) = self.triplet_loss(rows.clone(), batch);
         let accumulator = &mut step.accumulator;
-        accumulator.add_to_divisor(divisor);
+        accumulator.divisor += divisor;
         accumulator.record("triplet", loss.clone().inner(), divisor);
         accumulator.items += batch.classes.len() as u64;
         if let Some(gradient) = rows.grad_remove(&mut loss.backward()) {

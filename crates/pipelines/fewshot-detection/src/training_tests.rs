@@ -1,6 +1,5 @@
 //! The gradients of a step do not depend on how its frames are split into batches and micro-batches.
 
-use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use xrun_ops::CpuKernels;
 
@@ -10,20 +9,14 @@ use xrun_core::dataset::kind::Dataset;
 use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
 use xrun_core::settings::sections::Limits;
-use xrun_core::task::{Phases, Task};
+use xrun_core::task::Task;
 use xrun_data::coco::Coco;
 use xrun_data::micro_batches;
 use xrun_data::synthetic_video::generate::generate_in;
 use xrun_training::nn::step::StepAccumulator;
-use xrun_training::nn::testing::values;
+use xrun_training::nn::testing::{self, Silent};
 
 type FewshotTask = ModuleTask<FewshotDetectionModule>;
-
-struct Silent;
-
-impl Phases for Silent {
-    fn enter(&mut self, _: &'static str) {}
-}
 
 /// Task on generated data, at its first step.
 fn opened(overrides: &str) -> FewshotTask {
@@ -56,18 +49,11 @@ fn opened(overrides: &str) -> FewshotTask {
     let path = generate_in(experiment.dataset.as_ref().unwrap().settings().unwrap(), directory.path()).unwrap();
     let path = Some(path.to_str().unwrap().to_owned());
     experiment.dataset = Some(Dataset::new(Coco { path, ..Coco::default() }));
-    let ledger = Ledger::default();
-    let (_, prepared) = experiment.prepare(&ledger).unwrap();
-    let prepared: Prepared = prepared.into_parts().unwrap();
-    // All images are read while the directory exists; the same four batches are repeated.
-    let all: Vec<HostBatch> = (0..4).map(|number| prepared.batches.prepare(number).unwrap()).collect();
-    let prepare = Arc::new(move |number: u64| Ok(all[number as usize % all.len()].clone()));
-    let mut task = open_with(
-        prepared,
-        prepare,
-        Opening { experiment: &experiment, device: DeviceKind::Cpu, ledger: &ledger, first_step: 1 },
-    )
-    .unwrap();
+    let mut task = testing::opened(&experiment, &Ledger::default(), 1, |prepared: Prepared, opening| {
+        // All images are read while the directory exists; the same four batches are repeated.
+        let all: Vec<HostBatch> = (0..4).map(|number| prepared.batches.prepare(number).unwrap()).collect();
+        open_with(prepared, Arc::new(move |number: u64| Ok(all[number as usize % all.len()].clone())), opening)
+    });
     task.trained.clip_norm = Some(1.0);
     task
 }
@@ -79,14 +65,6 @@ fn episode(task: &mut FewshotTask) -> DetectionBatch {
     }
 }
 
-/// Episode with the frames `from..to` of an episode.
-fn slice(batch: &DetectionBatch, from: usize, to: usize, side: usize) -> DetectionBatch {
-    let mut slice = batch.clone();
-    slice.queries = batch.queries[from..to].to_vec();
-    slice.query_pixels = batch.query_pixels[from * side * side * 3..to * side * side * 3].to_vec();
-    slice
-}
-
 /// Mean gradients of the batches of a step, and its count.
 fn gradients(task: &FewshotTask, batches: &[DetectionBatch]) -> (Vec<f32>, usize) {
     let mut phases = Silent;
@@ -95,23 +73,13 @@ fn gradients(task: &FewshotTask, batches: &[DetectionBatch]) -> (Vec<f32>, usize
         task.module.detection(batch, &mut step).unwrap();
     }
     let network = task.trained.network().unwrap();
-    let divisor = step.accumulator.divisor() as usize;
+    let divisor = step.accumulator.divisor as usize;
     let (gradients, _) = task.trained.mean_and_clip(&mut step.accumulator).unwrap();
-    let mut all = All { gradients, found: Vec::new() };
-    network.visit(&mut all);
-    (all.found, divisor)
+    (flat(network, gradients), divisor)
 }
 
-struct All {
-    gradients: GradientsParams,
-    found: Vec<f32>,
-}
-
-impl ModuleVisitor for All {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let gradient = self.gradients.get::<D>(param.id);
-        self.found.extend(gradient.map(values).unwrap_or_default());
-    }
+fn flat(network: &Network, gradients: GradientsParams) -> Vec<f32> {
+    testing::gradients(network, gradients).into_iter().flat_map(|(_, values)| values).collect()
 }
 
 fn within(found: &[f32], expected: &[f32], tolerance: f32) {
@@ -120,36 +88,28 @@ fn within(found: &[f32], expected: &[f32], tolerance: f32) {
     assert!(largest < tolerance, "difference {largest}; the global norm is one");
 }
 
-#[test]
-fn the_gradients_of_an_episode_do_not_depend_on_the_micro_batch_size() {
-    let mut task = opened("");
-    let batch = episode(&mut task);
-    let (expected, positives) = CpuKernels::Plain.scope(|| in_one_graph(&task, &batch));
-    for (micro_batch_size, threads) in [(32, 1), (1, 2), (3, 1), (3, 4), (7, 2)] {
-        let limits = Limits { micro_batch_size, threads, ..Limits::default() };
-        let buffer = micro_batches::gradient_buffer(task.trained.parameters(), &limits);
-        task.module.executor =
-            Arc::new(MicroBatchExecutor::new(DeviceKind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
-        let (found, divisor) = gradients(&task, std::slice::from_ref(&batch));
-        assert_eq!(divisor, positives);
-        // Burn's operations round differently than the fused kernels of the micro-batches.
-        within(&found, &expected, 5e-5);
-    }
+/// Splits batches into micro-batches of `size` frames on a number of threads.
+fn split(task: &mut FewshotTask, micro_batch_size: usize, threads: usize) {
+    let limits = Limits { micro_batch_size, threads, ..Limits::default() };
+    let buffer = micro_batches::gradient_buffer(task.trained.parameters(), &limits);
+    let executor = MicroBatchExecutor::new(DeviceKind::Cpu, &limits, &buffer, &Ledger::default()).unwrap();
+    task.module.executor = Arc::new(executor);
 }
 
 #[test]
-fn gradients_are_bit_identical_on_any_number_of_threads() {
+fn the_gradients_of_an_episode_do_not_depend_on_micro_batches_and_their_bits_not_on_threads() {
     let mut task = opened("");
     let batch = episode(&mut task);
-    let mut on = |threads: usize| {
-        let limits = Limits { micro_batch_size: 3, threads, ..Limits::default() };
-        let buffer = micro_batches::gradient_buffer(task.trained.parameters(), &limits);
-        task.module.executor =
-            Arc::new(MicroBatchExecutor::new(DeviceKind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
-        gradients(&task, std::slice::from_ref(&batch)).0
-    };
-    let alone = on(1);
-    assert!([2, 3, 8].into_iter().all(|threads| on(threads) == alone));
+    let (expected, positives) = CpuKernels::Plain.scope(|| in_one_graph(&task, &batch));
+    for micro_batch_size in [32, 1, 3, 7] {
+        let [alone, together] = [1, 4].map(|threads| {
+            split(&mut task, micro_batch_size, threads);
+            gradients(&task, std::slice::from_ref(&batch))
+        });
+        assert!(alone == together && alone.1 == positives, "{micro_batch_size}");
+        // Burn's operations round differently than the fused kernels of the micro-batches.
+        within(&alone.0, &expected, 5e-5);
+    }
 }
 
 /// Mean gradients of an episode whose references and queries are in one graph of Burn's operations.
@@ -165,34 +125,10 @@ fn in_one_graph(task: &FewshotTask, batch: &DetectionBatch) -> (Vec<f32>, usize)
     let divisor = targets.positives;
     let loss = detection_loss(settings, dense, similarity, targets, &task.module.centres).total();
     let mut accumulator = StepAccumulator::new(1);
-    accumulator.add_to_divisor(divisor as f64);
+    accumulator.divisor += divisor as f64;
     accumulator.backward(network, loss);
     let (gradients, _) = task.trained.mean_and_clip(&mut accumulator).unwrap();
-    let mut all = All { gradients, found: Vec::new() };
-    network.visit(&mut all);
-    (all.found, divisor)
-}
-
-/// Batches of `training.gradient_accumulation` have separate references and backward passes.
-#[test]
-fn gradients_of_accumulated_batches_equal_those_of_one_large_batch() {
-    let mut task = opened("");
-    let side = task.module.settings.image_size;
-    let mut batch = episode(&mut task);
-    // One frame without objects, and one with a single object.
-    batch.queries[0].truths = Box::new([]);
-    batch.queries[1].truths = batch.queries[1].truths.iter().take(1).copied().collect();
-    let count = batch.queries.len();
-    let (expected, positives) = gradients(&task, std::slice::from_ref(&batch));
-    let splits: [&[usize]; 3] = [&[0, 1, 2, count], &[0, 2, count], &[0, count - 1, count]];
-    for split in splits {
-        let parts: Vec<DetectionBatch> = split.windows(2).map(|ends| slice(&batch, ends[0], ends[1], side)).collect();
-        let (_, first) = gradients(&task, &parts[..1]);
-        assert!(first < positives && (split[1] > 1 || first == 0), "{first} of {positives}");
-        let (found, divisor) = gradients(&task, &parts);
-        assert_eq!(divisor, positives);
-        within(&found, &expected, 1e-5);
-    }
+    (flat(network, gradients), divisor)
 }
 
 #[test]
@@ -205,7 +141,7 @@ fn a_step_of_two_episodes_divides_by_the_count_of_both() {
         for batch in batches {
             task.module.detection(batch, &mut step).unwrap();
         }
-        let divisor = step.accumulator.divisor();
+        let divisor = step.accumulator.divisor;
         (step.accumulator.fetch(None).values.iter().map(|number| number.sum).sum::<f64>(), divisor)
     };
     let [(one, few), (two, many)] = [sums(&batches[..1]), sums(&batches[1..])];
@@ -229,7 +165,7 @@ fn triplet_losses_of_several_batches_are_divided_by_the_count_of_all() {
                 HostBatch::Detection(_) => panic!("all are triplets"),
             }
         }
-        let divisor = step.accumulator.divisor();
+        let divisor = step.accumulator.divisor;
         (step.accumulator.fetch(None).values.iter().map(|number| number.sum).sum::<f64>(), divisor)
     };
     for mining in ["given", "batch-hard"] {
@@ -248,10 +184,7 @@ fn triplet_losses_of_several_batches_are_divided_by_the_count_of_all() {
 fn trained(kernels: CpuKernels) -> Vec<f64> {
     kernels.scope(|| {
         let mut task = opened("triplet_ratio = 0.0");
-        let limits = Limits { micro_batch_size: 3, threads: 1, ..Limits::default() };
-        let buffer = micro_batches::gradient_buffer(task.trained.parameters(), &limits);
-        task.module.executor =
-            Arc::new(MicroBatchExecutor::new(DeviceKind::Cpu, &limits, &buffer, &Ledger::default()).unwrap());
+        split(&mut task, 3, 1);
         (1..=50).map(|number| task.train_step(number, 3e-4, &mut Silent).unwrap().loss).collect()
     })
 }

@@ -10,7 +10,7 @@ use burn::tensor::activation::sigmoid;
 use super::assignment::{GridCell, cells};
 use super::batch::{BatchLoader, DetectionBatch, Role};
 use super::coco_files::{CocoFiles, DetectionsFile};
-use super::decode::{DecodeSettings, FrameDetection, FrameGeometry, FrameOutput, decode};
+use super::decode::{FrameDetection, FrameGeometry, FrameOutput, decode};
 use super::network::DetectorNetwork;
 use super::overlay;
 use super::prepare::{Prepared, held_out};
@@ -74,7 +74,7 @@ impl Validation {
     ) -> Self {
         let cadence = &experiment.validation;
         let buffers = &prepared.buffers;
-        let library = prepared.batches.episodes().library();
+        let library = &prepared.batches.episodes.library;
         Self {
             batches: prepared.batches.clone(),
             store: prepared.store.clone(),
@@ -110,7 +110,7 @@ impl Validation {
         let mut shown = Vec::new();
         let episodes = self.cadence.batches as u64;
         let mut file = match self.files.as_mut().zip(self.directory.as_ref()) {
-            Some((files, run)) => Some(files.begin(run, self.batches.episodes(), episodes)?),
+            Some((files, run)) => Some(files.begin(run, &self.batches.episodes, episodes)?),
             None => None,
         };
         for number in 0..episodes {
@@ -154,8 +154,7 @@ impl Validation {
         for (range, outputs) in self.outputs(model, &batch.query_pixels, &prototypes, &device.inner) {
             for (offset, index) in range.enumerate() {
                 let query = &batch.queries[index];
-                let geometry = FrameGeometry { mapping: query.mapping, width: query.width, height: query.height };
-                let found = self.detections(&outputs, offset, ways, &geometry);
+                let found = self.detections(&outputs, offset, ways, &query.geometry);
                 evaluation.output(&found)?;
                 if let Some(file) = file {
                     file.frame(&batch.classes, &found)?;
@@ -219,7 +218,7 @@ impl Validation {
             class: &outputs.class[offset * cells * ways..][..cells * ways],
             sides: &outputs.sides[offset * cells * 4..][..cells * 4],
         };
-        decode(&self.cells, ways, &output, geometry, &DecodeSettings::from(&self.settings))
+        decode(&self.cells, ways, &output, geometry, &self.settings)
     }
 
     /// Adds images for the report, spread over the queries of each episode, up to their maximum number.
@@ -241,7 +240,7 @@ impl Validation {
         let present: Vec<FrameDetection> = found
             .iter()
             .filter(|one| f64::from(one.score) >= self.settings.presence_threshold)
-            .map(|one| FrameDetection { rectangle: query.mapping.forth(&one.rectangle), ..*one })
+            .map(|one| FrameDetection { rectangle: query.geometry.mapping.forth(&one.rectangle), ..*one })
             .collect();
         let objects = query.truths.iter().filter_map(|truth| match truth.role {
             Role::Class(way) => Some((way, truth.rectangle)),
@@ -251,7 +250,7 @@ impl Validation {
         let truths: Vec<BoundingBox> = objects.iter().map(|(_, rectangle)| *rectangle).collect();
         let (side, reference_side) = (self.settings.image_size, self.settings.reference_size);
         let image = overlay::draw(batch, index, side, reference_side, &truths, &present);
-        let library = self.batches.episodes().library();
+        let library = &self.batches.episodes.library;
         let names: Vec<&str> = batch.classes.iter().map(|class| library.classes[*class].name.as_str()).collect();
         let video = &library.videos[query.query.video].name;
         let caption = format!(
@@ -271,7 +270,7 @@ impl Validation {
         device: &TensorDevice,
     ) -> Result<(Option<f64>, Option<f64>), DataError> {
         let side = self.settings.reference_size;
-        let library = self.batches.episodes().library().clone();
+        let library = self.batches.episodes.library.clone();
         for class in held_out(&library) {
             let mut rgb = Vec::with_capacity(COMPARED_MAX * side * side * 3);
             for reference in library.classes[class].references.iter().take(COMPARED_MAX) {

@@ -12,8 +12,8 @@ use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::{BoundingBox, HostImage, ImageSource};
 use xrun_core::seed::generator;
 use xrun_data::boxes::library::Library;
-use xrun_data::order::Permutation;
 use xrun_data::transform;
+use xrun_training::epochs::items_of_batch;
 
 /// Images and their classes.
 #[derive(Clone, Debug, PartialEq)]
@@ -59,19 +59,9 @@ impl BatchLoader {
     /// An image cannot be decoded.
     pub fn train(&self, number: u64) -> Result<Batch, DataError> {
         let (all, size) = (&self.labels.train, self.size as u64);
-        let count = all.len() as u64;
+        let numbers = items_of_batch(self.seed, "training pictures", number, size, all.len() as u64);
+        let images: Vec<LabelledImage> = numbers.map(|at| all[at as usize]).collect();
         let generator = &mut generator(self.seed, "augmentation", number);
-        let mut order: Option<(u64, Permutation)> = None;
-        let images: Vec<LabelledImage> = (number * size..(number + 1) * size)
-            .map(|index| {
-                let epoch = index / count;
-                if order.as_ref().is_none_or(|(known, _)| *known != epoch) {
-                    order = Some((epoch, Permutation::new(self.seed, "training pictures", epoch, count)));
-                }
-                let at = order.as_ref().map_or(0, |(_, order)| order.at(index % count));
-                all[at as usize]
-            })
-            .collect();
         self.batch(&images, |image, object| self.augmented(image, object, generator))
     }
 

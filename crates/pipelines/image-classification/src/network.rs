@@ -7,7 +7,7 @@ use burn::tensor::Device;
 use super::settings::ResNet;
 use xrun_training::nn::Tensor;
 use xrun_training::nn::conv_block::ConvBlock;
-use xrun_training::nn::parameters;
+use xrun_training::nn::parameters::{Deviation, initialise};
 
 /// Convolution, with stride 2 except in the first stage, and residual blocks.
 #[derive(Module, Debug)]
@@ -43,7 +43,7 @@ impl ResNetNetwork {
         });
         let stages = stages.collect();
         let network = Self { stages, output: LinearConfig::new(from, classes).init(device) };
-        parameters::initialise_linear(network, seed)
+        initialise(network, seed, Deviation::Inputs)
     }
 
     /// Logits `[n, classes]` for normalised images `[n, 3, S, S]`.

@@ -11,6 +11,7 @@ use xrun_data::order::Permutation;
 use xrun_data::question_answers::example::Example;
 use xrun_data::question_answers::store::ExampleStore;
 use xrun_data::tokenizer::Tokenizer;
+use xrun_training::epochs::items_of_batch;
 
 /// `size` sequences of `length` tokens, row-major. Padding has weight 0.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,7 +29,7 @@ pub struct TokenBatch {
     /// Number of inputs of each sequence before its padding.
     text_lengths: Vec<usize>,
     /// Numbers of the questions, for messages.
-    description: String,
+    pub description: String,
 }
 
 impl DeepSize for TokenBatch {
@@ -116,11 +117,6 @@ impl TokenBatch {
     pub fn loss_targets(&self) -> f64 {
         self.loss_mask.iter().map(|weight| f64::from(*weight)).sum()
     }
-
-    /// Numbers of the questions, for messages.
-    pub fn description(&self) -> &str {
-        &self.description
-    }
 }
 
 /// Bytes that a validation holds for a batch and its questions.
@@ -144,7 +140,8 @@ pub fn batch_bytes_max(settings: &QatLanguageModel, batch_size: usize) -> u64 {
 /// Source of batches by their number; shared by worker threads.
 #[derive(Clone, Debug)]
 pub struct BatchLoader {
-    store: Arc<ExampleStore>,
+    /// Store that tokenises the questions.
+    pub store: Arc<ExampleStore>,
     seed: u32,
     size: usize,
     length: usize,
@@ -157,11 +154,6 @@ impl BatchLoader {
         Self { store, seed, size, length: settings.sequence_length, loss_tokens: settings.loss_tokens }
     }
 
-    /// Store that tokenises the questions.
-    pub fn store(&self) -> &Arc<ExampleStore> {
-        &self.store
-    }
-
     /// Number of batches per epoch; the last batch is filled up from the next epoch.
     pub fn per_epoch(&self) -> u64 {
         self.store.count(Split::Train).div_ceil(self.size as u64)
@@ -169,28 +161,21 @@ impl BatchLoader {
 
     /// Returns training batch `batch_index`.
     pub fn training_batch(&self, batch_index: u64) -> Result<TokenBatch, DataError> {
-        self.batch(Split::Train, "order", batch_index)
+        self.batch("order", batch_index)
     }
 
     /// Returns calibration batch `batch_index`: training questions in an order that differs from the training order.
     pub fn calibration_batch(&self, batch_index: u64) -> Result<TokenBatch, DataError> {
-        self.batch(Split::Train, "calibration", batch_index)
+        self.batch("calibration", batch_index)
     }
 
-    fn batch(&self, split: Split, purpose: &str, batch_index: u64) -> Result<TokenBatch, DataError> {
-        let count = self.store.count(split);
+    fn batch(&self, purpose: &str, batch_index: u64) -> Result<TokenBatch, DataError> {
+        let count = self.store.count(Split::Train);
         let mut examples = Vec::with_capacity(self.size);
         let mut description = format!("batch {batch_index}, questions");
-        let mut order: Option<(u64, Permutation)> = None;
-        for at in 0..self.size as u64 {
-            let position = batch_index * self.size as u64 + at;
-            let epoch = position / count;
-            let known = order.take().filter(|(of, _)| *of == epoch);
-            let (_, this) =
-                order.insert(known.unwrap_or_else(|| (epoch, Permutation::new(self.seed, purpose, epoch, count))));
-            let question = this.at(position % count);
+        for question in items_of_batch(self.seed, purpose, batch_index, self.size as u64, count) {
             description += &format!(" {question}");
-            examples.push(self.store.example(split, question)?);
+            examples.push(self.store.example(Split::Train, question)?);
         }
         let eos_token = self.store.corpus.tokenizer.eos_token();
         Ok(TokenBatch::new(&examples, self.length, self.loss_tokens, eos_token, &description))

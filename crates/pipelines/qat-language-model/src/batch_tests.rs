@@ -26,18 +26,14 @@ fn batches(settings: &QatLanguageModel, size: usize) -> (tempfile::TempDir, Batc
 fn an_epoch_has_every_question_once_within_the_declared_bytes() {
     let settings = QatLanguageModel::default();
     let (_directory, batches) = batches(&settings, 4);
-    let count = batches.store().count(Split::Train);
+    let count = batches.store.count(Split::Train);
     assert_eq!((count, batches.per_epoch()), (24, 6));
     let sequences = |epoch: u64| -> BTreeSet<Vec<i32>> {
         (epoch * 6..(epoch + 1) * 6)
             .flat_map(|number| {
                 let batch = batches.training_batch(number).unwrap();
                 assert!(batch.deep_size() <= batch_bytes_max(&settings, 4), "{}", batch.deep_size());
-                assert!(
-                    batch.description().starts_with(&format!("batch {number}, questions ")),
-                    "{}",
-                    batch.description()
-                );
+                assert!(batch.description.starts_with(&format!("batch {number}, questions ")), "{}", batch.description);
                 batch.inputs.chunks(64).map(<[i32]>::to_vec).collect::<Vec<_>>()
             })
             .collect()
@@ -83,7 +79,7 @@ fn validation_batches_are_repeatable_and_end_with_the_questions() {
 #[test]
 fn counted_bytes_are_those_of_the_targets_that_count() {
     let (_directory, batches) = batches(&QatLanguageModel::default(), 4);
-    let tokenizer = &batches.store().corpus.tokenizer;
+    let tokenizer = &batches.store.corpus.tokenizer;
     let [prompt, answer] = ["In Orn", " a red cat"].map(|text| tokenizer.encode(text).unwrap());
     let tokens = [&prompt[..], &answer, &[tokenizer.eos_token()]].concat();
     let example = [Arc::new(Example { tokens, prompt_length: prompt.len(), answers: vec![], others: vec![] })];

@@ -4,71 +4,45 @@ use xrun_ops::{QuantRange, Quantizer};
 
 use super::precision::{FULL_PRECISION, Precision};
 use super::ranges::{QUANTIZERS_PER_BLOCK, Ranges};
-use super::settings::{self, BaseTraining, Granularity, LoraProduct, QatLanguageModel, Scheme, WeightScale};
+use super::settings::{BaseTraining, Granularity, QatLanguageModel, RangeSource, Scheme};
 use xrun_training::nn::Tensor;
 use xrun_training::nn::graph::to_inner;
 use xrun_training::nn::matmul::ComputeDtype;
 use xrun_training::nn::transformer::Tokens;
 
-/// Quantisation settings of all forward passes.
+/// Settings of all forward passes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct QuantConfig {
-    weights_symmetric: bool,
-    /// True if a weight has a scale for each output of its layer.
-    pub weights_per_channel: bool,
-    /// True if the scales of weights are trained.
-    pub learned_scale: bool,
-    activations_symmetric: bool,
-    activations_per_channel: bool,
-    activations_per_token: bool,
-    momentum: f32,
-    /// True if the LoRA matrices are quantised to the bits of the weights.
-    pub lora_quantised: bool,
-    /// Factor of LoRA, `alpha / rank`.
-    pub lora_scale: f32,
-    /// Order of the products with the LoRA matrices.
-    pub lora_product: LoraProduct,
-    /// Number of blocks after which a forward pass returns free memory; 0 never does.
-    pub clean_every_blocks: usize,
-    /// True if the base is a constant while a precision is trained.
-    pub base_frozen: bool,
+    /// Settings of the task.
+    pub settings: QatLanguageModel,
     /// Element type of the operands of matrix products.
     pub matmul: ComputeDtype,
 }
 
 impl QuantConfig {
-    /// Configuration of the settings, with matrix products in 32-bit floats.
-    pub fn new(settings: &QatLanguageModel) -> Self {
-        Self {
-            weights_symmetric: settings.weight_scheme == Scheme::Symmetric,
-            weights_per_channel: settings.weight_granularity == Granularity::PerChannel,
-            learned_scale: settings.weight_scale == WeightScale::Learned,
-            activations_symmetric: settings.activation_scheme == Scheme::Symmetric,
-            activations_per_channel: settings.activation_granularity == Granularity::PerChannel,
-            activations_per_token: settings.activation_ranges == settings::RangeSource::PerToken,
-            momentum: settings.range_momentum as f32,
-            lora_quantised: settings.lora_quantised,
-            lora_product: settings.lora_product,
-            clean_every_blocks: settings.clean_every_blocks,
-            lora_scale: (settings.lora_alpha / settings.lora_rank.max(1) as f64) as f32,
-            base_frozen: settings.base == BaseTraining::Frozen,
-            matmul: ComputeDtype::Float32,
-        }
+    /// Returns whether a weight has a scale for each output of its layer.
+    pub fn weights_per_channel(&self) -> bool {
+        self.settings.weight_granularity == Granularity::PerChannel
     }
 
-    /// Replaces the element type of matrix products.
-    pub fn with_matmul(self, matmul: ComputeDtype) -> Self {
-        Self { matmul, ..self }
+    /// Factor of LoRA, `alpha / rank`.
+    pub fn lora_scale(&self) -> f32 {
+        (self.settings.lora_alpha / self.settings.lora_rank.max(1) as f64) as f32
+    }
+
+    /// Returns whether the base is a constant while a precision is trained.
+    pub fn base_frozen(&self) -> bool {
+        self.settings.base == BaseTraining::Frozen
     }
 
     /// Quantizer of a weight of `bits` bits.
     pub fn weight_quantizer(&self, bits: u32) -> Quantizer {
-        Quantizer { bits, symmetric: self.weights_symmetric }
+        Quantizer { bits, symmetric: self.settings.weight_scheme == Scheme::Symmetric }
     }
 
     /// Quantizer of an activation of `bits` bits.
     pub fn activation_quantizer(&self, bits: u32) -> Quantizer {
-        Quantizer { bits, symmetric: self.activations_symmetric }
+        Quantizer { bits, symmetric: self.settings.activation_scheme == Scheme::Symmetric }
     }
 }
 
@@ -97,7 +71,12 @@ pub struct QuantContext<'a> {
     pub frozen: bool,
 }
 
-impl QuantContext<'_> {
+impl<'a> QuantContext<'a> {
+    /// State of a forward pass that trains nothing and leaves the ranges as they are.
+    pub fn new(config: &'a QuantConfig, precision: Option<(usize, Precision)>, ranges: &'a mut Ranges) -> Self {
+        Self { config, precision, ranges, observer: None, frozen: true }
+    }
+
     /// Returns a parameter of the base, detached if the base is frozen.
     pub fn base<const D: usize>(&self, parameter: Tensor<D>) -> Tensor<D> {
         if self.frozen { parameter.detach() } else { parameter }
@@ -110,7 +89,7 @@ impl QuantContext<'_> {
 
     /// Quantises a weight `[inputs, outputs]` of the base.
     pub fn weight(&self, weight: Tensor<2>, bits: u32) -> Tensor<2> {
-        let range = QuantRange::min_max(&weight, self.config.weights_per_channel);
+        let range = QuantRange::min_max(&weight, self.config.weights_per_channel());
         match self.frozen {
             true => self.config.weight_quantizer(bits).quantize_dequantize(&weight, &range),
             false => self.config.weight_quantizer(bits).fake_quantize(weight, &range),
@@ -119,9 +98,9 @@ impl QuantContext<'_> {
 
     /// Quantises a LoRA matrix, if LoRA is quantised; it is never detached.
     pub fn lora(&self, matrix: Tensor<2>) -> Tensor<2> {
-        match self.weight_bits().filter(|_| self.config.lora_quantised) {
+        match self.weight_bits().filter(|_| self.config.settings.lora_quantised) {
             Some(bits) => {
-                let range = QuantRange::min_max(&matrix, self.config.weights_per_channel);
+                let range = QuantRange::min_max(&matrix, self.config.weights_per_channel());
                 self.config.weight_quantizer(bits).fake_quantize(matrix, &range)
             }
             None => matrix,
@@ -152,7 +131,7 @@ impl QuantContext<'_> {
             return values;
         };
         let grid = self.config.activation_quantizer(bits);
-        if self.config.activations_per_token {
+        if self.config.settings.activation_ranges == RangeSource::PerToken {
             return grid.fake_quantize_rows(values);
         }
         match self.range(&values, precision, block * QUANTIZERS_PER_BLOCK + quantizer) {
@@ -164,7 +143,8 @@ impl QuantContext<'_> {
     /// Range of a quantizer, updated by the text tokens of `values` `[tokens, features]` if there is an observer.
     fn range(&mut self, values: &Tensor<2>, precision: usize, quantizer: usize) -> Option<QuantRange> {
         let range = self.ranges.range_mut(precision, quantizer);
-        let per_channel = self.config.activations_per_channel;
+        let settings = &self.config.settings;
+        let per_channel = settings.activation_granularity == Granularity::PerChannel;
         if let Some(observer) = &self.observer {
             let (RangeObserver::MinMax(text) | RangeObserver::MovingAverage(text)) = observer;
             let observed = to_inner(values);
@@ -173,7 +153,9 @@ impl QuantContext<'_> {
                 if text.dims() == [observed.dims()[0]] { observed } else { observed.select(0, text.clone()) };
             match observer {
                 RangeObserver::MinMax(_) => range.update_min_max(&observed, per_channel),
-                RangeObserver::MovingAverage(_) => range.update_average(&observed, per_channel, self.config.momentum),
+                RangeObserver::MovingAverage(_) => {
+                    range.update_average(&observed, per_channel, settings.range_momentum as f32)
+                }
             }
         }
         range.bounds().cloned()

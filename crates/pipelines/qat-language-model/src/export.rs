@@ -21,20 +21,17 @@ use super::network::{Gpt2Network, layers, with_weights};
 use super::precision::{FULL_PRECISION, Precision};
 use super::ranges::{KEYS, QUANTIZERS_PER_BLOCK, Ranges, VALUES};
 use super::settings::{self, Layer, QatLanguageModel};
-use super::weights;
 use xrun_core::files::write;
 use xrun_core::task::TaskError;
 use xrun_data::tokenizer::{END_OF_TEXT, Tokenizer};
 use xrun_training::gpt2_shape::Gpt2Shape;
-use xrun_training::nn::Tensor;
 use xrun_training::nn::gpt2::Projection;
+use xrun_training::nn::{Tensor, checkpoint_weights};
 
 /// Model to export.
 pub struct Export<'a> {
     /// Network on the inner device.
     pub network: Gpt2Network,
-    /// Settings of the task.
-    pub settings: &'a QatLanguageModel,
     /// Quantisation settings.
     pub config: &'a QuantConfig,
     /// Precisions in the order of the network's LoRA.
@@ -59,7 +56,7 @@ impl Export<'_> {
     /// # Errors
     /// A file cannot be written.
     pub fn write(&mut self, directory: &Path) -> Result<(), TaskError> {
-        let (merged, parts) = (self.settings.export_merged, self.settings.export_components);
+        let (merged, parts) = (self.config.settings.export_merged, self.config.settings.export_components);
         let lora = layers(&self.network, 0).any(|(_, linear)| !linear.lora.is_empty());
         if parts {
             self.write_model(&directory.join("base"), None, |quant, linear| quant.quantised_base(linear))?;
@@ -94,7 +91,7 @@ impl Export<'_> {
     }
 
     fn context(&mut self, at: Option<(usize, Precision)>) -> QuantContext<'_> {
-        QuantContext { config: self.config, precision: at, ranges: &mut *self.ranges, observer: None, frozen: true }
+        QuantContext::new(self.config, at, self.ranges)
     }
 
     /// Writes a directory that `GPT2LMHeadModel.from_pretrained` and `AutoTokenizer.from_pretrained` read.
@@ -110,7 +107,7 @@ impl Export<'_> {
         let config = config(network.shape(), vocabulary, self.tokenizer.eos_token());
         let quant = self.context(at);
         let changed = with_weights(network, |linear| weight(&quant, linear));
-        weights::write(&changed, &directory.join("model.safetensors"))?;
+        checkpoint_weights::write(&changed, &directory.join("model.safetensors"), "format", "pt")?;
         let (tokens, merges) = self.tokenizer.files();
         write_file(&directory.join("config.json"), &pretty_json(&config))?;
         write_file(&directory.join("vocab.json"), &tokens)?;
@@ -133,7 +130,7 @@ impl Export<'_> {
             }
         }
         save(tensors, &directory.join("adapter_model.safetensors"))?;
-        write_file(&directory.join("adapter_config.json"), &pretty_json(&adapter_config(self.settings, base)))
+        write_file(&directory.join("adapter_config.json"), &pretty_json(&adapter_config(&self.config.settings, base)))
     }
 
     /// Writes scales and zero points of a precision next to its base.
@@ -162,7 +159,10 @@ impl Export<'_> {
             }
         }
         save(tensors, &directory.join("quantizers.safetensors"))?;
-        write_file(&directory.join("quantizers.json"), &pretty_json(&quantizer_config(self.settings, precision)))
+        write_file(
+            &directory.join("quantizers.json"),
+            &pretty_json(&quantizer_config(&self.config.settings, precision)),
+        )
     }
 
     /// Scale and zero point of an activation quantizer; `None` if it quantises nothing.

@@ -12,7 +12,10 @@ use super::super::precision::precisions;
 use super::super::settings::Gpt2;
 use super::*;
 use xrun_data::tokenizer::Words;
-use xrun_training::nn::testing::{autodiff, close, plain, values};
+use xrun_training::nn::gpt2::Block;
+use xrun_training::nn::gpt2_file;
+use xrun_training::nn::matmul::ComputeDtype;
+use xrun_training::nn::testing::{autodiff, close, json_numbers, plain, values};
 use xrun_training::nn::transformer::tokens;
 
 /// LoRA rank of `tests/reference/merged_gpt2.py`.
@@ -34,10 +37,6 @@ fn reference() -> Value {
     serde_json::from_str(include_str!("../../../../tests/reference/merged_gpt2.json")).unwrap()
 }
 
-fn numbers(value: &Value) -> Vec<f32> {
-    value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap() as f32).collect()
-}
-
 fn model(settings: &QatLanguageModel) -> Gpt2Network {
     let tiny =
         Gpt2 { layers: Some(2), heads: Some(2), hidden_size: Some(8), context_length: Some(8), ..Gpt2::default() };
@@ -46,7 +45,7 @@ fn model(settings: &QatLanguageModel) -> Gpt2Network {
 
 fn read(settings: &QatLanguageModel, path: &Path) -> Gpt2Network {
     let mut network = model(settings);
-    weights::read(&mut network, path).unwrap();
+    gpt2_file::read(&mut network, path).unwrap();
     network.valid()
 }
 
@@ -63,15 +62,10 @@ fn network(settings: &QatLanguageModel) -> Gpt2Network {
         let values: Vec<f32> = (0..rows * columns).map(value).collect();
         Param::from_tensor(Tensor::<2>::from_data(TensorData::new(values, [rows, columns]), &plain()))
     };
-    for (block, content) in network.h.iter_mut().enumerate() {
-        let (attention, mlp) = (&mut content.attn, &mut content.mlp);
-        let linears = [&mut attention.c_attn, &mut attention.c_proj, &mut mlp.c_fc, &mut mlp.c_proj];
-        for (number, linear) in linears.into_iter().enumerate() {
-            let phase = (number + 4 * block) as f64;
-            for lora in &mut linear.lora {
-                lora.a = drawn(lora.a.dims(), 0.5, f64::sin, 1.0 + phase);
-                lora.b = drawn(lora.b.dims(), 0.05, f64::cos, 2.0 + phase);
-            }
+    for (number, linear) in network.h.iter_mut().flat_map(Block::projections_mut).enumerate() {
+        for lora in &mut linear.lora {
+            lora.a = drawn(lora.a.dims(), 0.5, f64::sin, 1.0 + number as f64);
+            lora.b = drawn(lora.b.dims(), 0.05, f64::cos, 2.0 + number as f64);
         }
     }
     network
@@ -79,12 +73,13 @@ fn network(settings: &QatLanguageModel) -> Gpt2Network {
 
 fn exported(settings: &QatLanguageModel) -> tempfile::TempDir {
     let directory = tempfile::tempdir().unwrap();
-    let (config, precisions) = (QuantConfig::new(settings), precisions(settings));
+    let config = QuantConfig { settings: settings.clone(), matmul: ComputeDtype::Float32 };
+    let precisions = precisions(settings);
     let tokenizer = Tokenizer::learn(&Words::default(), 257).unwrap();
     let network = network(settings);
     let mut ranges = Ranges::new(precisions.len(), 2);
     let (config, precisions, ranges) = (&config, &precisions[..], &mut ranges);
-    let mut export = Export { network, settings, config, precisions, ranges, tokenizer: &tokenizer };
+    let mut export = Export { network, config, precisions, ranges, tokenizer: &tokenizer };
     export.write(directory.path()).unwrap();
     directory
 }
@@ -113,9 +108,9 @@ fn logits(directory: PathBuf) -> Vec<f32> {
     let network = read(&settings, &directory.join("model.safetensors"));
     let known: Value = serde_json::from_str(include_str!("../../../../tests/reference/gpt2_tiny.json")).unwrap();
     let rows: Vec<Vec<i32>> = serde_json::from_value(known["tokens"].clone()).unwrap();
-    let (config, mut ranges) = (QuantConfig::new(&settings), Ranges::new(2, 2));
-    let mut quant =
-        QuantContext { config: &config, precision: None, ranges: &mut ranges, observer: None, frozen: true };
+    let mut ranges = Ranges::new(2, 2);
+    let config = QuantConfig { settings, matmul: ComputeDtype::Float32 };
+    let mut quant = QuantContext::new(&config, None, &mut ranges);
     values(network.forward(tokens(&rows.concat(), 2, 8, &plain()), &mut quant))
 }
 
@@ -125,7 +120,7 @@ fn merged_model_scales_and_adapter_equal_those_of_transformers_and_peft() {
     let (directory, expected) = (exported(&settings()), reference());
     let all = ["base", "lora_full", "lora_w4", "merged_lora_full", "merged_lora_w4", "on_grid_w4"];
     assert_eq!(names(directory.path()), all);
-    close(&logits(directory.path().join("merged_lora_w4")), &numbers(&expected["logits"]), 1e-4);
+    close(&logits(directory.path().join("merged_lora_w4")), &json_numbers(&expected["logits"]), 1e-4);
     let bytes = std::fs::read(directory.path().join("merged_lora_w4/model.safetensors")).unwrap();
     let (_, head) = SafeTensors::read_metadata(&bytes).unwrap();
     let one: Option<std::collections::HashMap<String, String>> = Some([("format".to_owned(), "pt".to_owned())].into());
@@ -133,7 +128,7 @@ fn merged_model_scales_and_adapter_equal_those_of_transformers_and_peft() {
     let scales = tensors(directory.path().join("on_grid_w4/quantizers.safetensors"));
     assert_eq!(scales.len(), 2 * 8, "activations are not quantised");
     for (name, expected) in expected["scales"].as_object().unwrap() {
-        close(&scales[&format!("{name}_scale")].1, &numbers(expected), 1e-6);
+        close(&scales[&format!("{name}_scale")].1, &json_numbers(expected), 1e-6);
         assert!(scales[&format!("{name}_zero_point")].1.iter().all(|zero| *zero == 0.0));
     }
     let adapter = tensors(directory.path().join("lora_w4/adapter_model.safetensors"));
@@ -141,7 +136,7 @@ fn merged_model_scales_and_adapter_equal_those_of_transformers_and_peft() {
     for (name, expected) in expected["adapter"].as_object().unwrap() {
         let (shape, values) = &adapter[name];
         assert_eq!(&serde_json::json!(shape), &expected["shape"], "{name}");
-        close(values, &numbers(&expected["values"]), 2e-6);
+        close(values, &json_numbers(&expected["values"]), 2e-6);
     }
     let found = record(directory.path().join("lora_w4/adapter_config.json"));
     for (name, expected) in expected["adapter_config"].as_object().unwrap() {

@@ -15,12 +15,12 @@ use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::pipeline::Opening;
 use xrun_core::settings::variant::Kind;
-use xrun_core::task::Phases;
 use xrun_core::units::Bytes;
 use xrun_data::question_answers::corpus::{Corpus, LoaderSettings};
 use xrun_data::question_answers::files::Paragraphs;
 use xrun_data::question_answers::squad::{Answer, Paragraph, Question, QuestionLocation};
 use xrun_data::tokenizer::{Vocabulary, Words};
+use xrun_training::nn::testing::Silent;
 
 const CACHE_BYTES: u64 = 4321;
 const VOCABULARY: usize = 300;
@@ -82,12 +82,6 @@ impl DatasetKind for InMemory {
             opening_bytes: 0,
         }))
     }
-}
-
-struct Silent;
-
-impl Phases for Silent {
-    fn enter(&mut self, _: &'static str) {}
 }
 
 #[test]

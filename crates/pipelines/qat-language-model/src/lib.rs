@@ -32,8 +32,6 @@ pub mod training;
 #[cfg(feature = "train")]
 pub mod validation;
 #[cfg(feature = "train")]
-pub mod weights;
-#[cfg(feature = "train")]
 pub mod windowed_answers;
 
 use settings::{Gpt2, QatLanguageModel};

@@ -37,7 +37,7 @@ impl QuantContext<'_> {
     pub fn merged_weight(&self, projection: &Projection) -> Tensor<2> {
         let weight = self.quantised_base(projection);
         match self.adapter(projection) {
-            Some((a, b)) => weight + a.matmul(b).mul_scalar(self.config.lora_scale),
+            Some((a, b)) => weight + a.matmul(b).mul_scalar(self.config.lora_scale()),
             None => weight,
         }
     }
@@ -66,7 +66,7 @@ impl QuantContext<'_> {
                 Some((scale, zero))
             }
             None => {
-                let QuantRange { low, high } = QuantRange::min_max(&weight, self.config.weights_per_channel);
+                let QuantRange { low, high } = QuantRange::min_max(&weight, self.config.weights_per_channel());
                 Some(self.config.weight_quantizer(bits).scale_and_zero(low, high))
             }
         }
@@ -84,7 +84,7 @@ impl ForwardContext for QuantContext<'_> {
 
     /// The index of a layer in its block is also that of the quantizer of its input.
     fn project(&mut self, projection: &Projection, input: Tensor<2>, block: usize, layer: usize) -> Tensor<2> {
-        let every = self.config.clean_every_blocks;
+        let every = self.config.settings.clean_every_blocks;
         if layer == 0 && block > 0 && every > 0 && block.is_multiple_of(every) {
             heap::return_free_pages();
             input.device().memory_cleanup();
@@ -95,12 +95,12 @@ impl ForwardContext for QuantContext<'_> {
         let input = matmul.operand(input);
         let output = matmul.output(input.clone().matmul(matmul.operand(self.quantised_weight(projection)))) + bias;
         match self.quantised_lora(projection) {
-            Some((a, b)) if self.config.lora_product == LoraProduct::MatricesFirst => {
+            Some((a, b)) if self.config.settings.lora_product == LoraProduct::MatricesFirst => {
                 let product = matmul.operand(matmul.output(matmul.operand(a).matmul(matmul.operand(b))));
-                output + matmul.output(input.matmul(product)).mul_scalar(self.config.lora_scale)
+                output + matmul.output(input.matmul(product)).mul_scalar(self.config.lora_scale())
             }
             Some((a, b)) => {
-                let middle = input.matmul(matmul.operand(a)).mul_scalar(self.config.lora_scale);
+                let middle = input.matmul(matmul.operand(a)).mul_scalar(self.config.lora_scale());
                 output + matmul.output(middle.matmul(matmul.operand(b)))
             }
             None => output,

@@ -6,13 +6,14 @@ use burn::tensor::{Device, TensorData};
 use xrun_ops::{LossTargets, Teacher};
 
 use super::batch::TokenBatch;
-use super::context::{QuantConfig, QuantContext};
+use super::context::QuantContext;
 use super::precision::precisions;
-use super::settings::{Gpt2, Layer, QatLanguageModel};
+use super::settings::{Gpt2, Granularity, Layer, QatLanguageModel, WeightScale};
+use xrun_training::nn::Tensor;
 pub use xrun_training::nn::gpt2::Gpt2Network;
 use xrun_training::nn::gpt2::Projection;
+use xrun_training::nn::parameters::{Deviation, initialise};
 use xrun_training::nn::transformer::{INIT_DEVIATION, Tokens};
-use xrun_training::nn::{Tensor, parameters};
 
 /// Positions of the text tokens of a batch, as [`super::context::RangeObserver`] takes them.
 pub fn text_positions(batch: &TokenBatch, device: &Device) -> Tokens<1> {
@@ -28,18 +29,18 @@ pub fn loss_targets(batch: &TokenBatch, teacher: Option<Teacher>) -> LossTargets
 
 /// Network with initial weights drawn from `seed`.
 pub fn new(settings: &QatLanguageModel, model: &Gpt2, vocabulary: usize, seed: u32, device: &Device) -> Gpt2Network {
-    let (shape, precisions, config) = (model.shape(), precisions(settings).len(), QuantConfig::new(settings));
+    let (shape, precisions) = (model.shape(), precisions(settings).len());
     let projection = |layer: usize, sizes: [usize; 2]| {
         let rank = if settings.lora_layers.contains(&Layer::ALL[layer]) { settings.lora_rank } else { 0 };
-        let scales = match (config.learned_scale, config.weights_per_channel) {
-            (false, _) => 0,
-            (true, false) => 1,
-            (true, true) => sizes[1],
+        let scales = match (settings.weight_scale, settings.weight_granularity) {
+            (WeightScale::MinMax, _) => 0,
+            (WeightScale::Learned, Granularity::PerTensor) => 1,
+            (WeightScale::Learned, Granularity::PerChannel) => sizes[1],
         };
         Projection::zeros(sizes, precisions, rank, scales, device)
     };
     let network = Gpt2Network::zeros(shape, vocabulary, projection, device);
-    let mut network = parameters::initialise_normal(network, seed, INIT_DEVIATION);
+    let mut network = initialise(network, seed, Deviation::Fixed(INIT_DEVIATION));
     network.initialise(f64::from(1.0 / (2.0 * shape.layers as f32).sqrt()));
     network
 }

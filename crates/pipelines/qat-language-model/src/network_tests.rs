@@ -3,8 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use burn::module::{Module, ModuleVisitor, Param};
-use burn::optim::{GradientsAccumulator, GradientsParams};
+use burn::module::Module;
+use burn::optim::GradientsAccumulator;
+use safetensors::SafeTensors;
+use safetensors::tensor::{Dtype, TensorView};
 use serde_json::Value;
 use xrun_ops::CpuKernels;
 
@@ -12,16 +14,17 @@ use super::super::batch::TokenBatch;
 use super::super::context::{QuantConfig, RangeObserver};
 use super::super::precision::Precision;
 use super::super::ranges::Ranges;
+use super::super::recompute;
 use super::super::settings::{self, BaseTraining, Granularity, LossTokens, MatmulDtype, Scheme, WeightScale};
 use super::super::sizes::ParameterCounts;
-use super::super::{recompute, weights};
 use super::*;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_data::question_answers::example::Example;
 use xrun_training::nn::generate::{Completion, GenerationLimits, complete};
 use xrun_training::nn::matmul::ComputeDtype;
-use xrun_training::nn::testing::{autodiff, close, plain, values};
+use xrun_training::nn::testing::{self, autodiff, close, json_numbers, plain, values};
 use xrun_training::nn::transformer::{map_values, tokens};
+use xrun_training::nn::{checkpoint_weights, gpt2_file};
 
 const VOCABULARY: usize = 11;
 
@@ -33,11 +36,8 @@ fn settings() -> QatLanguageModel {
     QatLanguageModel { lora_rank: 2, ..QatLanguageModel::default() }
 }
 
-fn numbers(value: &Value) -> Vec<f32> {
-    match value.as_array() {
-        Some(list) => list.iter().flat_map(numbers).collect(),
-        None => vec![value.as_f64().unwrap() as f32],
-    }
+fn quant_config(settings: &QatLanguageModel) -> QuantConfig {
+    QuantConfig { settings: settings.clone(), matmul: ComputeDtype::Float32 }
 }
 
 /// Bounds of all ranges, concatenated.
@@ -56,7 +56,7 @@ fn reference_values() -> Value {
 /// Reference model with the LoRA of the settings, whose second matrices are not zero.
 fn network(settings: &QatLanguageModel) -> Gpt2Network {
     let mut network = new(settings, &tiny(), VOCABULARY, 1, &autodiff());
-    weights::read(&mut network, &reference("gpt2_tiny.safetensors")).unwrap();
+    gpt2_file::read(&mut network, &reference("gpt2_tiny.safetensors")).unwrap();
     for block in &mut network.h {
         for linear in block.projections_mut() {
             for lora in &mut linear.lora {
@@ -108,8 +108,8 @@ fn gradients_of(
     recomputed: bool,
 ) -> (f32, Vec<(String, Vec<f32>)>) {
     let matmul = ComputeDtype::for_device(settings.matmul_dtype, &plain()).unwrap();
-    let config = QuantConfig::new(settings).with_matmul(matmul);
-    let frozen = at.is_some() && config.base_frozen;
+    let config = QuantConfig { settings: settings.clone(), matmul };
+    let frozen = at.is_some() && config.base_frozen();
     let at = at.map(|at| (at, precisions(settings)[at]));
     let mut quant = QuantContext {
         config: &config,
@@ -120,31 +120,7 @@ fn gradients_of(
     };
     let mut into = GradientsAccumulator::new();
     let loss = recompute::backward(network, batch, &mut quant, recomputed, loss_targets(batch, None), None, &mut into);
-    let mut all = Named { gradients: into.grads(), path: Vec::new(), found: Vec::new() };
-    network.visit(&mut all);
-    (values(loss.total)[0], all.found)
-}
-
-struct Named {
-    gradients: GradientsParams,
-    path: Vec<String>,
-    found: Vec<(String, Vec<f32>)>,
-}
-
-impl ModuleVisitor for Named {
-    fn enter_module(&mut self, name: &str, _: &str) {
-        self.path.push(name.to_owned());
-    }
-
-    fn exit_module(&mut self, _: &str, _: &str) {
-        self.path.pop();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if let Some(gradient) = self.gradients.get::<D>(param.id) {
-            self.found.push((self.path.join("."), values(gradient)));
-        }
-    }
+    (values(loss.total)[0], testing::gradients(network, into.grads()))
 }
 
 /// Oracle: transformers' GPT-2 on PyTorch, `tests/reference/gpt2_tiny.py`.
@@ -153,17 +129,16 @@ fn logits_loss_and_gradients_equal_those_of_transformers() {
     let (all, settings) = (reference_values(), settings());
     let network = network(&settings);
     let mut ranges = Ranges::new(3, 2);
-    let config = QuantConfig::new(&settings);
-    let mut quant =
-        QuantContext { config: &config, precision: None, ranges: &mut ranges, observer: None, frozen: true };
+    let config = quant_config(&settings);
+    let mut quant = QuantContext::new(&config, None, &mut ranges);
     let batch = batch();
     let logits = network.valid().forward(tokens(&batch.inputs, 2, 8, &plain()), &mut quant);
-    close(&values(logits), &numbers(&all["logits"]), 2e-5);
+    close(&values(logits), &json_numbers(&all["logits"]), 2e-5);
     let (loss, gradients) = gradients(&network, &settings, None, &mut ranges, false);
     close(&[loss], &[all["loss"].as_f64().unwrap() as f32], 1e-5);
     for (name, expected) in all["gradients"].as_object().unwrap() {
         let (_, found) = gradients.iter().find(|(path, _)| path == name).unwrap_or_else(|| panic!("no {name}"));
-        close(found, &numbers(expected), 1e-5);
+        close(found, &json_numbers(expected), 1e-5);
     }
 }
 
@@ -171,7 +146,7 @@ fn logits_loss_and_gradients_equal_those_of_transformers() {
 fn weights_that_do_not_fit_are_refused_by_file_and_tensor() {
     let refusal = |model: Gpt2, file: &str| {
         let mut network = new(&settings(), &model, VOCABULARY, 1, &autodiff());
-        weights::read(&mut network, &reference(file)).unwrap_err().to_string()
+        gpt2_file::read(&mut network, &reference(file)).unwrap_err().to_string()
     };
     let weights = "gpt2_tiny.safetensors";
     for (model, file, named) in [
@@ -182,6 +157,31 @@ fn weights_that_do_not_fit_are_refused_by_file_and_tensor() {
     ] {
         let message = refusal(model, file);
         assert!(message.contains(file) && named.iter().all(|name| message.contains(name)), "{message}");
+    }
+}
+
+#[test]
+fn an_untied_output_and_an_unknown_tensor_are_refused() {
+    let bytes = std::fs::read(reference("gpt2_tiny.safetensors")).unwrap();
+    let file = SafeTensors::deserialize(&bytes).unwrap();
+    let embedding = file.tensor("transformer.wte.weight").unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("model.safetensors");
+    for (name, change, refusal) in [
+        ("lm_head.weight", 0, None),
+        ("transformer.h.0.attn.masked_bias", 0, None),
+        ("lm_head.weight", 1, Some("`lm_head.weight` differs from `wte.weight`")),
+        ("score.weight", 0, Some("`score.weight`")),
+    ] {
+        let mut data = embedding.data().to_vec();
+        data[7] ^= change;
+        let more = TensorView::new(Dtype::F32, embedding.shape().to_vec(), &data).unwrap();
+        let tensors = file.tensors().into_iter().chain([(name.to_owned(), more)]);
+        safetensors::serialize_to_file(tensors, None, &path).unwrap();
+        let read = gpt2_file::read(&mut new(&settings(), &tiny(), VOCABULARY, 1, &autodiff()), &path);
+        let message = read.err().map(|error| error.to_string()).unwrap_or_default();
+        assert_eq!(message.is_empty(), refusal.is_none(), "{name}: {message}");
+        assert!(message.contains(refusal.unwrap_or_default()), "{message}");
     }
 }
 
@@ -245,7 +245,7 @@ fn matrix_products_in_bfloat16_approximate_those_in_float32() {
 fn ranges_are_updated_by_text_and_not_by_padding() {
     for activation_granularity in [Granularity::PerTensor, Granularity::PerChannel] {
         let settings = QatLanguageModel { activation_granularity, weight_bits: vec![8], lora_rank: 0, ..settings() };
-        let (network, config) = (network(&settings).valid(), QuantConfig::new(&settings));
+        let (network, config) = (network(&settings).valid(), quant_config(&settings));
         let at = Some((0, Precision { weights: 8, activations: 8, key_values: 8 }));
         let observed = |batch: &TokenBatch| {
             let mut ranges = Ranges::new(1, 2);
@@ -281,7 +281,7 @@ fn per_token_ranges_depend_on_one_token_alone() {
         kv_cache_bits: vec![8, 4],
         ..settings()
     };
-    let (trained, config) = (network(&settings), QuantConfig::new(&settings));
+    let (trained, config) = (network(&settings), quant_config(&settings));
     let plain_network = trained.valid();
     let logits = |texts: &[Vec<u32>], at: usize, filling| {
         let batch = batch_of(texts, filling);
@@ -321,61 +321,25 @@ fn a_merged_model_has_the_logits_of_the_model_with_lora() {
             ..settings()
         };
         let network = network(&settings).valid();
-        let config = QuantConfig::new(&settings);
+        let config = quant_config(&settings);
         let mut ranges = Ranges::new(3, 2);
         let batch = batch();
         for (at, precision) in precisions(&settings).into_iter().enumerate() {
-            let mut quant = QuantContext {
-                config: &config,
-                precision: Some((at, precision)),
-                ranges: &mut ranges,
-                observer: None,
-                frozen: true,
-            };
+            let mut quant = QuantContext::new(&config, Some((at, precision)), &mut ranges);
             let expected = values(network.forward(tokens(&batch.inputs, 2, 8, &plain()), &mut quant));
             let merged = with_weights(network.clone(), |linear| quant.merged_weight(linear));
             let directory = tempfile::tempdir().unwrap();
             let path = directory.path().join("merged.safetensors");
-            weights::write(&merged, &path).unwrap();
+            checkpoint_weights::write(&merged, &path, "format", "pt").unwrap();
             // Read into an unquantised model without LoRA, as GPT-2's own weights are.
             let bare = QatLanguageModel { lora_rank: 0, ..settings.clone() };
             let mut read = new(&bare, &tiny(), VOCABULARY, 2, &autodiff());
-            weights::read(&mut read, &path).unwrap();
+            gpt2_file::read(&mut read, &path).unwrap();
             let mut whole = QuantContext { precision: None, ..quant };
             let found = values(read.valid().forward(tokens(&batch.inputs, 2, 8, &plain()), &mut whole));
             close(&found, &expected, 1e-4);
         }
     }
-}
-
-#[test]
-fn the_error_grows_with_fewer_bits() {
-    let settings = QatLanguageModel {
-        weight_bits: vec![32, 8, 4, 2],
-        activation_bits: vec![32, 8, 8, 8],
-        kv_cache_bits: vec![32, 8, 4, 4],
-        lora_rank: 0,
-        ..settings()
-    };
-    let network = network(&settings).valid();
-    let config = QuantConfig::new(&settings);
-    let mut ranges = Ranges::new(4, 2);
-    let batch = batch();
-    let mut all = Vec::new();
-    for (at, precision) in precisions(&settings).into_iter().enumerate() {
-        let mut quant = QuantContext {
-            config: &config,
-            precision: Some((at, precision)),
-            ranges: &mut ranges,
-            observer: Some(RangeObserver::MovingAverage(text_positions(&batch, &plain()))),
-            frozen: true,
-        };
-        all.push(values(network.forward(tokens(&batch.inputs, 2, 8, &plain()), &mut quant)));
-    }
-    let distance =
-        |other: &[f32]| -> f32 { all[0].iter().zip(other).map(|(a, b)| (a - b).powi(2)).sum::<f32>().sqrt() };
-    let distances: Vec<f32> = all[1..].iter().map(|other| distance(other)).collect();
-    assert!(distances[0] > 0.0 && distances.windows(2).all(|pair| pair[0] < pair[1]), "{distances:?}");
 }
 
 /// Batch of `count` sequences of five to nine tokens, from number `first` on.
@@ -492,7 +456,7 @@ fn neither_threads_nor_recomputation_change_a_bit() {
 #[test]
 fn gradients_are_accumulated_and_the_teacher_has_the_logits_of_a_forward_pass() {
     let settings = settings();
-    let (network, config, batch) = (network(&settings), QuantConfig::new(&settings), batch());
+    let (network, config, batch) = (network(&settings), quant_config(&settings), batch());
     let (mut ranges, mut into, mut teacher) = (Ranges::new(3, 2), GradientsAccumulator::new(), None);
     let mut quant =
         QuantContext { config: &config, precision: None, ranges: &mut ranges, observer: None, frozen: false };
@@ -502,10 +466,9 @@ fn gradients_are_accumulated_and_the_teacher_has_the_logits_of_a_forward_pass() 
     }
     let expected = network.valid().forward(tokens(&batch.inputs, 2, 8, &plain()), &mut quant);
     assert_eq!(values(teacher.unwrap()), values(expected));
-    let mut twice = Named { gradients: into.grads(), path: Vec::new(), found: Vec::new() };
-    network.visit(&mut twice);
+    let twice = testing::gradients(&network, into.grads());
     let (_, once) = gradients(&network, &settings, None, &mut ranges, false);
-    for ((_, twice), (_, once)) in twice.found.iter().zip(&once) {
+    for ((_, twice), (_, once)) in twice.iter().zip(&once) {
         close(twice, &once.iter().map(|value| value * 2.0).collect::<Vec<f32>>(), 1e-5);
     }
 }
@@ -540,7 +503,7 @@ fn completions_with_a_kv_cache_equal_those_without_at_every_precision() {
     let cache = tiny().shape().decode_cache(1, prompts.len(), 8 + 5).register(&ledger);
     let mut lengths = std::collections::BTreeSet::new();
     for settings in all_settings() {
-        let (network, config) = (network(&settings).valid(), QuantConfig::new(&settings));
+        let (network, config) = (network(&settings).valid(), quant_config(&settings));
         let mut ranges = Ranges::new(3, 2);
         for at in 0..3 {
             let batch = sequences(0, 40);

@@ -4,29 +4,13 @@ use std::path::Path;
 
 use serde::Serialize;
 
-use super::context::{QuantConfig, QuantContext};
+use super::context::QuantContext;
 use super::network::Gpt2Network;
-use super::precision::{Precision, names};
-use super::ranges::Ranges;
-use super::validation::Validation;
+use super::precision::names;
+use super::training::QatLanguageModule;
 use xrun_core::task::TaskError;
 use xrun_core::task::predict::{Item, PredictRequest, PredictionSink};
 use xrun_data::question_answers::user_questions::{UserQuestion as Question, UserQuestions};
-
-/// Loaded model that answers questions.
-#[derive(Debug)]
-pub struct Predictor<'a> {
-    /// Network on the inner device.
-    pub network: Gpt2Network,
-    /// Precisions of the training, widest first.
-    pub precisions: &'a [Precision],
-    /// Quantisation settings.
-    pub config: &'a QuantConfig,
-    /// Ranges of the checkpoint, which stay unchanged.
-    pub ranges: &'a mut Ranges,
-    /// Validation, for its tokenizer and its decoding of answers.
-    pub validation: &'a Validation,
-}
 
 /// A line of `predictions.jsonl`.
 #[derive(Serialize)]
@@ -55,13 +39,14 @@ type Line = (u64, Result<Question, String>);
 /// Question with the prompts of its windows.
 type Prompted = (Question, Vec<Vec<u32>>);
 
-impl Predictor<'_> {
-    /// Answers each line of each file.
+impl QatLanguageModule {
+    /// Answers each line of each file. `network` is on the inner device.
     ///
     /// # Errors
     /// An answer cannot be written.
-    pub fn predict(
+    pub(super) fn answer_files(
         &mut self,
+        network: &Gpt2Network,
         request: &PredictRequest<'_>,
         sink: &mut dyn PredictionSink,
     ) -> Result<serde_json::Value, TaskError> {
@@ -78,15 +63,21 @@ impl Predictor<'_> {
                 if lines.is_empty() {
                     break;
                 }
-                self.answer(path, lines, sink)?;
+                self.answer(network, path, lines, sink)?;
             }
         }
         let precisions: Vec<&str> = self.precisions.iter().map(|precision| names(precision.weights).kind).collect();
         Ok(serde_json::json!({ "precisions": precisions }))
     }
 
-    fn answer(&mut self, path: &Path, lines: Vec<Line>, sink: &mut dyn PredictionSink) -> Result<(), TaskError> {
-        let store = self.validation.batches.store();
+    fn answer(
+        &mut self,
+        network: &Gpt2Network,
+        path: &Path,
+        lines: Vec<Line>,
+        sink: &mut dyn PredictionSink,
+    ) -> Result<(), TaskError> {
+        let store = &self.validation.batches.store;
         let prompted: Vec<(u64, Result<Prompted, String>)> = lines
             .into_iter()
             .map(|(line, question)| {
@@ -101,15 +92,8 @@ impl Predictor<'_> {
         let prompts: Vec<Vec<&[u32]>> = valid.map(|(_, prompts)| prompts.iter().map(Vec::as_slice).collect()).collect();
         let mut answers: Vec<Vec<PrecisionAnswer>> = prompts.iter().map(|_| Vec::new()).collect();
         for (at, precision) in self.precisions.iter().enumerate() {
-            let ranges = &mut *self.ranges;
-            let mut quant = QuantContext {
-                config: self.config,
-                precision: Some((at, *precision)),
-                ranges,
-                observer: None,
-                frozen: true,
-            };
-            let completions = self.validation.answers(&self.network, &prompts, &mut quant);
+            let mut quant = QuantContext::new(&self.config, Some((at, *precision)), &mut self.ranges);
+            let completions = self.validation.answers(network, &prompts, &mut quant);
             for (answers, completion) in answers.iter_mut().zip(completions) {
                 let mean = completion.as_ref().map(|one| one.mean_log_probability).filter(|mean| mean.is_finite());
                 let text = completion.map_or(String::new(), |one| store.corpus.tokenizer.decode(&one.tokens));

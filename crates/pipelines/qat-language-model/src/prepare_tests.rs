@@ -88,21 +88,6 @@ fn a_training_that_ends_within_pretraining_is_refused() {
     assert!(message.contains("`pipeline.qat-language-model.pretraining_steps`"), "{message}");
 }
 
-#[test]
-fn a_base_that_is_frozen_from_the_start_has_no_trained_parameters() {
-    let directory = tempfile::tempdir().unwrap();
-    let trained = |pipeline: &str| facts(directory.path(), pipeline, "").unwrap().trained_parameters.unwrap();
-    let (frozen, pretrained) = (trained(""), trained("pretraining_steps = 1"));
-    assert!(frozen < pretrained, "{frozen} of LoRA, {pretrained} of the base");
-}
-
-#[test]
-fn the_schedule_has_a_stage_of_pretraining() {
-    let directory = tempfile::tempdir().unwrap();
-    let ends = |pipeline: &str| facts(directory.path(), pipeline, "").unwrap().stage_ends;
-    assert_eq!((ends(""), ends("pretraining_steps = 4")), (vec![], vec![4]));
-}
-
 /// With a uniform policy sixteen steps would draw all eight precisions in one of three cases.
 #[test]
 fn a_probe_draws_every_precision_with_each_policy() {
@@ -134,7 +119,7 @@ fn contexts_of_the_small_experiment_are_never_cut() {
     *data = Data { source: Source::File, path: Some(path.to_str().unwrap().into()), ..data.clone() };
     let (_, prepared) = experiment.prepare(&Ledger::default()).unwrap();
     let prepared: Prepared = prepared.into_parts().unwrap();
-    let store = prepared.batches.store();
+    let store = prepared.batches.store;
     for number in 0..store.count(Split::Train) {
         let example = store.example(Split::Train, number).unwrap();
         let text = store.corpus.tokenizer.decode(&example.tokens);

@@ -18,7 +18,7 @@ use super::prepare::Prepared;
 use super::ranges::{self, Ranges};
 use super::settings::{self, QatLanguageModel};
 use super::validation::Validation;
-use super::{leaks, network, predict, recompute, weights};
+use super::{leaks, network, recompute};
 use xrun_core::bounded::DeepSize;
 use xrun_core::experiment::pipeline::Opening;
 use xrun_core::files::write;
@@ -29,13 +29,12 @@ use xrun_training::nn::module_task::{Evaluation, ModuleTask, Step};
 use xrun_training::nn::step::{StepValues, TrainState};
 use xrun_training::nn::training_module::TrainingModule;
 use xrun_training::nn::transformer::tokens;
-use xrun_training::nn::{Tensor, gradients, opening};
+use xrun_training::nn::{Tensor, gpt2_file, gradients, opening};
 
 type Network = Gpt2Network;
 
 /// Training of a [`Gpt2Network`] at several precisions.
 pub struct QatLanguageModule {
-    settings: QatLanguageModel,
     pub(super) config: QuantConfig,
     pub(super) precisions: Vec<Precision>,
     seed: u32,
@@ -46,7 +45,7 @@ pub struct QatLanguageModule {
     /// True if gradients are clipped.
     clips_gradients: bool,
     pub(super) ranges: Ranges,
-    validation: Validation,
+    pub(super) validation: Validation,
     /// Number of the running or last step.
     step: u64,
     /// Precisions of that step; `None` is the base in full precision.
@@ -75,11 +74,11 @@ pub fn open(prepared: Prepared, opening: Opening<'_>) -> Result<ModuleTask<QatLa
     // Without Burn's checkpointing; the head of `recompute` says why.
     let device = opening::device(opening, false)?;
     let settings = prepared.settings.clone();
-    let vocabulary = prepared.batches.store().corpus.tokenizer.size();
+    let vocabulary = prepared.batches.store.corpus.tokenizer.size();
     let seed = experiment.experiment.seed;
     let mut network = network::new(&settings, &prepared.model, vocabulary, seed, &device.autodiff);
     if let Some(path) = &prepared.model.weights {
-        weights::read(&mut network, Path::new(path))?;
+        gpt2_file::read(&mut network, Path::new(path))?;
     }
     let batches = prepared.batches.clone();
     let prepare = Arc::new(move |number| batches.training_batch(number));
@@ -87,7 +86,7 @@ pub fn open(prepared: Prepared, opening: Opening<'_>) -> Result<ModuleTask<QatLa
     let matmul = ComputeDtype::new(settings.matmul_dtype, &device)?;
     let precisions = precisions(&settings);
     let mut module = QatLanguageModule {
-        config: QuantConfig::new(&settings).with_matmul(matmul),
+        config: QuantConfig { settings, matmul },
         seed,
         micro_batch_size: experiment.limits.batch_size,
         recompute: experiment.training.activation_checkpointing,
@@ -98,7 +97,6 @@ pub fn open(prepared: Prepared, opening: Opening<'_>) -> Result<ModuleTask<QatLa
         step_precisions: Vec::new(),
         step_kind: "",
         precisions,
-        settings,
     };
     if first_step <= 1 {
         module.calibrate(&network.valid(), &device.inner)?;
@@ -111,22 +109,17 @@ impl QatLanguageModule {
     /// Sets the ranges from the calibration batches. `network` and `device` are inner ones.
     fn calibrate(&mut self, network: &Network, device: &Device) -> Result<(), TaskError> {
         let mut calibrated = Ranges::new(self.precisions.len(), network.blocks());
-        if self.settings.activation_ranges == settings::RangeSource::PerToken {
+        if self.config.settings.activation_ranges == settings::RangeSource::PerToken {
             self.ranges = calibrated;
             return Ok(());
         }
-        for number in 0..self.settings.calibration_batches as u64 {
+        for number in 0..self.config.settings.calibration_batches as u64 {
             let batch = self.validation.batches.calibration_batch(number)?;
             self.validation.reserving(batch.deep_size(), || {
                 for batch in batch.micro_batches(self.micro_batch_size) {
                     for (at, precision) in self.precisions.iter().enumerate() {
-                        let mut quant = QuantContext {
-                            config: &self.config,
-                            precision: Some((at, *precision)),
-                            ranges: &mut calibrated,
-                            observer: Some(RangeObserver::MinMax(text_positions(&batch, device))),
-                            frozen: true,
-                        };
+                        let mut quant = QuantContext::new(&self.config, Some((at, *precision)), &mut calibrated);
+                        quant.observer = Some(RangeObserver::MinMax(text_positions(&batch, device)));
                         network.hidden(tokens(&batch.inputs, batch.size, batch.length, device), &mut quant);
                     }
                 }
@@ -138,13 +131,7 @@ impl QatLanguageModule {
 
     /// Computes the logits of the widest precision without a graph.
     fn teacher(&mut self, batch: &TokenBatch, trained: &TrainState<Network>) -> Result<Tensor<2>, TaskError> {
-        let mut quant = QuantContext {
-            config: &self.config,
-            precision: Some((0, self.precisions[0])),
-            ranges: &mut self.ranges,
-            observer: None,
-            frozen: true,
-        };
+        let mut quant = QuantContext::new(&self.config, Some((0, self.precisions[0])), &mut self.ranges);
         let inputs = tokens(&batch.inputs, batch.size, batch.length, &trained.device.inner);
         Ok(trained.inner()?.forward(inputs, &mut quant))
     }
@@ -159,12 +146,12 @@ impl QatLanguageModule {
         step: &mut Step<'_, Network>,
     ) -> Result<(), TaskError> {
         let Pass { precision, gradient_set, is_teacher } = pass;
-        let distils = self.settings.distillation > 0.0 && precision.is_some_and(|at| at > 0);
+        let distils = self.config.settings.distillation > 0.0 && precision.is_some_and(|at| at > 0);
         if distils && teacher.is_none() {
             step.enter("teacher");
             *teacher = Some(self.teacher(batch, step.trained)?);
         }
-        let QatLanguageModel { distillation: share, distillation_temperature: temperature, .. } = self.settings;
+        let QatLanguageModel { distillation: share, distillation_temperature: temperature, .. } = self.config.settings;
         let distilled_from = teacher.clone().filter(|_| distils).map(|logits| Teacher {
             logits,
             divergence_fraction: share,
@@ -176,13 +163,13 @@ impl QatLanguageModule {
             config: &self.config,
             precision: precision.map(|at| (at, self.precisions[at])),
             ranges: &mut self.ranges,
-            observer: (self.settings.activation_ranges == settings::RangeSource::Moving)
+            observer: (self.config.settings.activation_ranges == settings::RangeSource::Moving)
                 .then(|| RangeObserver::MovingAverage(text_positions(batch, &step.device().inner))),
-            frozen: precision.is_some() && self.config.base_frozen,
+            frozen: precision.is_some() && self.config.base_frozen(),
         };
         let (network, accumulator) = (step.trained.network()?, &mut step.accumulator);
         let teacher = is_teacher.then_some(teacher);
-        let gradients = accumulator.gradient_set(gradient_set);
+        let gradients = &mut accumulator.sets[gradient_set];
         let loss = recompute::backward(network, batch, &mut quant, self.recompute, targets, teacher, gradients);
         let divisor = batch.loss_targets();
         accumulator.record("loss", loss.total, divisor);
@@ -196,10 +183,10 @@ impl QatLanguageModule {
 
     /// Draws the precisions of a step and names its kind.
     fn precisions_of(&self, step: u64) -> (Vec<Option<usize>>, &'static str) {
-        if step <= self.settings.pretraining_steps {
+        if step <= self.config.settings.pretraining_steps {
             return (vec![None], "pretraining");
         }
-        let drawn = draw(self.settings.policy, self.precisions.len(), self.seed, step);
+        let drawn = draw(self.config.settings.policy, self.precisions.len(), self.seed, step);
         let kind = match drawn[..] {
             [only] => names(self.precisions[only].weights).kind,
             _ => "sandwich",
@@ -221,7 +208,7 @@ impl TrainingModule for QatLanguageModule {
         trained: &mut TrainState<Network>,
         phases: &mut dyn Phases,
     ) -> Result<(), TaskError> {
-        if number == self.settings.pretraining_steps + 1 && number > 1 {
+        if number == self.config.settings.pretraining_steps + 1 && number > 1 {
             phases.enter("calibration");
             trained.reset_optimizer();
             self.calibrate(&trained.inner()?, &trained.device.inner)?;
@@ -238,9 +225,9 @@ impl TrainingModule for QatLanguageModule {
     }
 
     fn train(&mut self, batch: &TokenBatch, step: &mut Step<'_, Network>) -> Result<(), TaskError> {
-        step.describe(batch.description());
-        step.accumulator.add_to_divisor(batch.loss_targets());
-        let distils = self.step_precisions.len() > 1 && self.settings.distillation > 0.0;
+        step.describe(&batch.description);
+        step.accumulator.divisor += batch.loss_targets();
+        let distils = self.step_precisions.len() > 1 && self.config.settings.distillation > 0.0;
         for micro_batch in batch.micro_batches(self.micro_batch_size) {
             let mut teacher = None;
             for number in 0..self.step_precisions.len() {
@@ -260,7 +247,7 @@ impl TrainingModule for QatLanguageModule {
         mut gradients: GradientsParams,
         trained: &mut TrainState<Network>,
     ) -> Result<(), TaskError> {
-        let factor = self.settings.scale_learning_rate_factor;
+        let factor = self.config.settings.scale_learning_rate_factor;
         let scales = if factor == 1.0 { Vec::new() } else { network::scales(trained.network()?) };
         let scale_gradients = gradients::take(&mut gradients, &scales);
         trained.update(learning_rate, gradients)?;
@@ -291,7 +278,7 @@ impl TrainingModule for QatLanguageModule {
         network: &Network,
         evaluation: &mut Evaluation<'_, Self>,
     ) -> Result<ValidationReport, TaskError> {
-        if self.step > 0 && self.step <= self.settings.pretraining_steps {
+        if self.step > 0 && self.step <= self.config.settings.pretraining_steps {
             // Pretraining has changed the base since the last calibration.
             evaluation.enter("calibration");
             self.calibrate(network, &evaluation.trained.device.inner)?;
@@ -303,12 +290,12 @@ impl TrainingModule for QatLanguageModule {
         trained.save(Self::MODEL, directory)?;
         let ranges = directory.join(ranges::FILE);
         write::replace(&ranges, &self.ranges.to_json()).map_err(|error| TaskError::file(&ranges, error))?;
-        if self.settings.export_merged || self.settings.export_components {
+        if self.config.settings.export_merged || self.config.settings.export_components {
             let network = trained.inner()?;
-            let store = self.validation.batches.store().clone();
-            let (settings, config, precisions) = (&self.settings, &self.config, &self.precisions);
+            let store = self.validation.batches.store.clone();
+            let (config, precisions) = (&self.config, &self.precisions);
             let tokenizer = &store.corpus.tokenizer;
-            Export { network, settings, config, precisions, ranges: &mut self.ranges, tokenizer }.write(directory)?;
+            Export { network, config, precisions, ranges: &mut self.ranges, tokenizer }.write(directory)?;
         }
         Ok(())
     }
@@ -326,7 +313,7 @@ impl TrainingModule for QatLanguageModule {
     }
 
     fn evict_caches(&self, low_water: f64) -> u64 {
-        self.validation.batches.store().evict_to_fraction(low_water)
+        self.validation.batches.store.evict_to_fraction(low_water)
     }
 
     fn device_name(&self, device: String) -> String {
@@ -334,7 +321,7 @@ impl TrainingModule for QatLanguageModule {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let cache = self.validation.batches.store().counters();
+        let cache = self.validation.batches.store.counters();
         vec![
             ("example_cache_hits", cache.hits),
             ("example_cache_misses", cache.misses),
@@ -348,9 +335,7 @@ impl TrainingModule for QatLanguageModule {
         request: &PredictRequest<'_>,
         sink: &mut dyn PredictionSink,
     ) -> Result<Value, TaskError> {
-        let network = trained.inner()?;
-        let (precisions, config, ranges) = (&self.precisions, &self.config, &mut self.ranges);
-        predict::Predictor { network, precisions, config, ranges, validation: &self.validation }.predict(request, sink)
+        self.answer_files(&trained.inner()?, request, sink)
     }
 }
 

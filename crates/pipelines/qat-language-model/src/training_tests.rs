@@ -2,19 +2,13 @@
 
 use std::path::Path;
 
-use burn::module::{ModuleVisitor, Param};
-use xrun_ops::CpuKernels;
-
 use super::*;
-use crate::settings::LossTokens;
 use xrun_core::bounded::ledger::Ledger;
-use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
 use xrun_core::task::Task;
-use xrun_data::question_answers::example::Example;
 use xrun_data::question_answers::generate::generate_in;
 use xrun_data::question_answers::settings::Generated;
-use xrun_training::nn::testing::values;
+use xrun_training::nn::{flat, testing};
 
 const STEPS_BEFORE: u64 = 6;
 
@@ -58,12 +52,7 @@ fn opened_with(directory: &Path, pipeline: &str, sections: &str) -> QatTask {
         {sections}"
     );
     let experiment: Experiment = toml::from_str(&text).unwrap();
-    let ledger = Ledger::default();
-    let (_, prepared) = experiment.prepare(&ledger).unwrap();
-    let prepared: Prepared = prepared.into_parts().unwrap();
-    let mut task =
-        open(prepared, Opening { experiment: &experiment, device: DeviceKind::Cpu, ledger: &ledger, first_step: 1 })
-            .unwrap();
+    let mut task = testing::opened(&experiment, &Ledger::default(), 1, open);
     for step in 1..=STEPS_BEFORE {
         task.train_step(step, 0.05, &mut Entered::default()).unwrap();
     }
@@ -112,12 +101,12 @@ fn losses_and_gradients_of_a_sandwich_are_sums_over_its_precisions() {
         let mut step = Step::new(1, &task.trained, &mut phases);
         for number in 2 * STEPS_BEFORE..2 * STEPS_BEFORE + 2 {
             let batch = task.module.validation.batches.training_batch(number).unwrap();
-            step.accumulator.add_to_divisor(batch.loss_targets());
+            step.accumulator.divisor += batch.loss_targets();
             let pass = Pass { precision: Some(at), gradient_set: 0, is_teacher: false };
             task.module.forward_backward(&batch, pass, &mut None, &mut step).unwrap();
         }
         let mut accumulator = step.accumulator;
-        let divisor = accumulator.divisor();
+        let divisor = accumulator.divisor;
         let (_, norm) = task.trained.mean_and_clip(&mut accumulator).unwrap();
         let fetched = accumulator.fetch(norm);
         for number in fetched.values {
@@ -146,36 +135,17 @@ fn losses_and_gradients_of_a_sandwich_are_sums_over_its_precisions() {
     }
 }
 
-/// Values of parameters by path, and the path of the visitor.
-struct All(Vec<(String, Vec<f32>)>, Vec<String>);
-
-impl All {
-    fn of(network: &Network) -> Self {
-        let mut all = Self(Vec::new(), Vec::new());
-        network.visit(&mut all);
-        all
-    }
-
-    /// Distance of the parameters whose paths contain `name` from their values in `before`.
-    fn moved(&self, before: &Self, name: &str) -> f64 {
-        let pairs = self.0.iter().zip(&before.0).filter(|((path, _), _)| path.contains(name));
-        let squares = pairs.flat_map(|((_, one), (_, other))| one.iter().zip(other));
-        squares.map(|(one, other)| f64::from(one - other).powi(2)).sum::<f64>().sqrt()
-    }
+/// Values of parameters by path.
+fn parameters(network: &Network) -> Vec<(String, Vec<f32>)> {
+    let values = flat::to_host(network);
+    flat::parameter_ranges(network).into_iter().map(|(path, range)| (path, values[range].to_vec())).collect()
 }
 
-impl ModuleVisitor for All {
-    fn enter_module(&mut self, name: &str, _: &str) {
-        self.1.push(name.to_owned());
-    }
-
-    fn exit_module(&mut self, _: &str, _: &str) {
-        self.1.pop();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        self.0.push((self.1.join("."), values(param.val())));
-    }
+/// Distance of the parameters whose paths contain `name` from their values in `before`.
+fn moved(after: &[(String, Vec<f32>)], before: &[(String, Vec<f32>)], name: &str) -> f64 {
+    let pairs = after.iter().zip(before).filter(|((path, _), _)| path.contains(name));
+    let squares = pairs.flat_map(|((_, one), (_, other))| one.iter().zip(other));
+    squares.map(|(one, other)| f64::from(one - other).powi(2)).sum::<f64>().sqrt()
 }
 
 const SGD: &str = "[optimizer.sgd]\nmomentum = 0.0\nlearning_rate = 1.0";
@@ -187,133 +157,34 @@ fn each_precision_of_a_sandwich_is_clipped_by_its_own_norm() {
     let directory = tempfile::tempdir().unwrap();
     let mut task = opened_with(directory.path(), "policy = \"sandwich\"", SGD);
     task.trained.clip_norm = Some(MOST);
-    let before = All::of(task.trained.network().unwrap());
+    let before = parameters(task.trained.network().unwrap());
     let report = task.train_step(STEPS_BEFORE + 1, 1.0, &mut Entered::default()).unwrap();
-    let after = All::of(task.trained.network().unwrap());
+    let after = parameters(task.trained.network().unwrap());
     assert!(report.gradient_norm.unwrap() > 10.0 * MOST, "{report:?}");
     for name in [".lora.0.", ".lora.1.", ".lora.2."] {
-        let moved = after.moved(&before, name);
-        assert!((moved - MOST).abs() < 1e-2 * MOST, "{name} by {moved}");
+        let distance = moved(&after, &before, name);
+        assert!((distance - MOST).abs() < 1e-2 * MOST, "{name} by {distance}");
     }
-    assert_eq!(after.moved(&before, ".weight"), 0.0, "the base is frozen");
+    assert_eq!(moved(&after, &before, ".weight"), 0.0, "the base is frozen");
 }
 
 #[test]
 fn learned_scales_have_their_own_learning_rate() {
     let directory = tempfile::tempdir().unwrap();
-    let moved = |factor: &str| {
+    let distances = |factor: &str| {
         let pipeline =
             format!("policy = \"cyclic\"\nweight_scale = \"learned\"\nscale_learning_rate_factor = {factor}");
         let mut task = opened_with(directory.path(), &pipeline, SGD);
         let mut entered = Entered::default();
         task.train_step(STEPS_BEFORE + 1, 0.0, &mut entered).unwrap();
-        let before = All::of(task.trained.network().unwrap());
+        let before = parameters(task.trained.network().unwrap());
         task.train_step(STEPS_BEFORE + 2, 1e-3, &mut entered).unwrap();
-        let after = All::of(task.trained.network().unwrap());
-        (after.moved(&before, ".scale_logarithms.1"), after.moved(&before, ".lora.1."))
+        let after = parameters(task.trained.network().unwrap());
+        (moved(&after, &before, ".scale_logarithms.1"), moved(&after, &before, ".lora.1."))
     };
-    let ((one, lora), (four, same), (none, still)) = (moved("1.0"), moved("4.0"), moved("0.0"));
+    let ((one, lora), (four, same), (none, still)) = (distances("1.0"), distances("4.0"), distances("0.0"));
     assert!(one > 0.0 && lora > 0.0);
     assert!((four - 4.0 * one).abs() < 1e-2 * four, "{one} and {four}");
     assert_eq!(none, 0.0);
     assert_eq!((lora, lora), (same, still));
-}
-
-/// Example of twelve tokens, the last `tokens` of which count.
-fn counting(tokens: usize) -> Arc<Example> {
-    let text: Vec<u32> = (0..12).map(|at| (at * 7 + tokens as u32) % 50).collect();
-    let prompt = text.len() - tokens;
-    Arc::new(Example { tokens: text, prompt_length: prompt, answers: vec![], others: vec![] })
-}
-
-/// Mean gradients of one step over `batches` at a precision, by path of the parameter.
-fn mean_gradients(task: &mut QatTask, at: Option<usize>, batches: &[TokenBatch]) -> (Vec<(String, Vec<f32>)>, f64) {
-    let mut phases = Entered::default();
-    let mut step = Step::new(1, &task.trained, &mut phases);
-    for batch in batches {
-        step.accumulator.add_to_divisor(batch.loss_targets());
-        let pass = Pass { precision: at, gradient_set: 0, is_teacher: false };
-        task.module.forward_backward(batch, pass, &mut None, &mut step).unwrap();
-    }
-    let mut accumulator = step.accumulator;
-    let divisor = accumulator.divisor();
-    task.trained.clip_norm = Some(1.0);
-    let (gradients, _) = task.trained.mean_and_clip(&mut accumulator).unwrap();
-    let mut found = Gradients(gradients, Vec::new(), Vec::new());
-    task.trained.network().unwrap().visit(&mut found);
-    (found.1, divisor)
-}
-
-struct Gradients(burn::optim::GradientsParams, Vec<(String, Vec<f32>)>, Vec<String>);
-
-impl ModuleVisitor for Gradients {
-    fn enter_module(&mut self, name: &str, _: &str) {
-        self.2.push(name.to_owned());
-    }
-
-    fn exit_module(&mut self, _: &str, _: &str) {
-        self.2.pop();
-    }
-
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if let Some(gradient) = self.0.get::<D>(param.id) {
-            self.1.push((self.2.join("."), values(gradient)));
-        }
-    }
-}
-
-#[test]
-fn batches_of_one_and_nine_tokens_have_the_gradients_of_one_batch_of_ten() {
-    let directory = tempfile::tempdir().unwrap();
-    let mut task = opened(directory.path(), "cyclic");
-    task.module.calibrate(&task.trained.inner().unwrap(), &task.trained.device.inner).unwrap();
-    let batch = |examples: &[Arc<Example>]| TokenBatch::new(examples, 16, LossTokens::Answer, 0, "");
-    let (few, many, none) = (counting(1), counting(9), counting(0));
-    let together = batch(&[few.clone(), many.clone()]);
-    let apart = [batch(&[few]), batch(&[many])];
-    let with_nothing = [batch(&[none]), together.clone()];
-    assert_eq!(
-        [&apart[0], &apart[1], &together, &with_nothing[0]].map(TokenBatch::loss_targets),
-        [1.0, 9.0, 10.0, 0.0]
-    );
-    // The base in full precision, the widest precision, and one with a teacher.
-    for at in [None, Some(0), Some(2)] {
-        for recompute in [false, true] {
-            task.module.recompute = recompute;
-            let (expected, divisor) = mean_gradients(&mut task, at, std::slice::from_ref(&together));
-            assert_eq!(divisor, 10.0);
-            for batches in [&apart[..], &with_nothing] {
-                let (found, _) = mean_gradients(&mut task, at, batches);
-                assert_eq!(found.len(), expected.len());
-                for ((name, found), (_, expected)) in found.iter().zip(&expected) {
-                    xrun_training::nn::testing::close(found, expected, 1e-5);
-                    assert!(found.iter().all(|value| value.is_finite()), "{name}");
-                }
-            }
-        }
-    }
-}
-
-/// The base is frozen and each precision has its own LoRA, so the widest one is trained independently and unquantised: both
-/// trainings differ by rounding alone. At two and three bits a value at the boundary of two levels may be rounded either way,
-/// after which the trainings diverge.
-#[test]
-fn fifty_steps_of_fused_operations_are_fifty_of_burns() {
-    const STEPS: u64 = 50;
-    let directory = tempfile::tempdir().unwrap();
-    let trained = |kernels: CpuKernels| {
-        kernels.scope(|| {
-            let mut task = opened(directory.path(), "cyclic");
-            let steps = STEPS_BEFORE + 1..=STEPS_BEFORE + STEPS;
-            steps.map(|step| task.train_step(step, 2e-3, &mut Entered::default()).unwrap()).collect::<Vec<_>>()
-        })
-    };
-    let (fused, plain) = (trained(CpuKernels::Fused), trained(CpuKernels::Plain));
-    for (fused, plain) in fused.iter().zip(&plain) {
-        let most = if fused.kind == "full" { 1e-4 } else { 1e-2 };
-        let (found, expected) = (fused.loss, plain.loss);
-        assert!((found - expected).abs() < most * expected, "{}: {found}, by Burn {expected}", fused.kind);
-    }
-    let losses = |reports: &[StepReport]| reports.iter().map(|report| report.loss).collect::<Vec<f64>>();
-    assert_ne!(losses(&fused), losses(&plain), "different kernels");
 }

@@ -89,13 +89,7 @@ impl Validation {
             evaluation.enter("validation");
             self.reserving(validation_bytes(&batch, &examples), || {
                 for (at, precision) in precisions.iter().enumerate() {
-                    let mut quant = QuantContext {
-                        config,
-                        precision: Some((at, *precision)),
-                        ranges: &mut *ranges,
-                        observer: None,
-                        frozen: true,
-                    };
+                    let mut quant = QuantContext::new(config, Some((at, *precision)), ranges);
                     self.evaluate(network, &batch, &examples, &mut quant, &mut sums[at]);
                 }
             });
@@ -120,7 +114,7 @@ impl Validation {
             sums.nll += loss.cross_entropy.into_data().iter::<f32>().next().map_or(f64::NAN, f64::from);
         }
         sums.tokens += batch.loss_targets();
-        let tokenizer = &self.batches.store().corpus.tokenizer;
+        let tokenizer = &self.batches.store.corpus.tokenizer;
         sums.bytes += batch.counted_bytes(tokenizer) as f64;
         let prompts: Vec<Vec<&[u32]>> = examples.iter().map(|example| example.prompts().collect()).collect();
         for (completion, example) in self.answers(network, &prompts, quant).iter().zip(examples) {
@@ -136,7 +130,7 @@ impl Validation {
         prompts: &[Vec<&[u32]>],
         quant: &mut QuantContext<'_>,
     ) -> Vec<Option<Completion>> {
-        let eos_token = self.batches.store().corpus.tokenizer.eos_token();
+        let eos_token = self.batches.store.corpus.tokenizer.eos_token();
         let limits =
             GenerationLimits { eos_token, tokens: self.settings.max_new_tokens, length: self.settings.sequence_length };
         let complete = |prompts: &[&[u32]]| complete(network, None, prompts, limits, &self.cache, quant);

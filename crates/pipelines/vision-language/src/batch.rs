@@ -11,6 +11,7 @@ use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
 use xrun_data::image_text::store::{Example, ImageTextStore};
 use xrun_data::order::Permutation;
+use xrun_training::epochs::items_of_batch;
 
 /// `size` examples of `length` text tokens each, row-major. Padding has weight 0.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,7 +37,7 @@ pub struct ExampleBatch {
     /// Number of masked tokens of each answer. With a `structure_weight` of 1 the weights do not show them.
     masked: Vec<u32>,
     /// Numbers of the examples, for messages.
-    description: String,
+    pub description: String,
 }
 
 impl DeepSize for ExampleBatch {
@@ -159,11 +160,6 @@ impl ExampleBatch {
             selected: tokens - self.masked(),
         }
     }
-
-    /// Numbers of the examples, for messages.
-    pub fn description(&self) -> &str {
-        &self.description
-    }
 }
 
 /// Maximum of [`ExampleBatch::deep_size`] with `text` text tokens per row.
@@ -206,10 +202,12 @@ pub struct BatchShape {
 /// Source of batches by their number; shared by worker threads.
 #[derive(Clone, Debug)]
 pub struct BatchLoader {
-    store: Arc<ImageTextStore>,
+    /// Store that reads the examples.
+    pub store: Arc<ImageTextStore>,
     selective: selective::SelectiveLoss,
     seed: u32,
-    shape: BatchShape,
+    /// Sizes of a batch.
+    pub shape: BatchShape,
     /// Examples of the first batch; `None` if it follows the order of the epoch.
     first: Option<Arc<[u64]>>,
 }
@@ -243,26 +241,6 @@ impl BatchLoader {
         Ok(())
     }
 
-    /// Store that reads the examples.
-    pub fn store(&self) -> &Arc<ImageTextStore> {
-        &self.store
-    }
-
-    /// Sizes of a batch.
-    pub fn shape(&self) -> BatchShape {
-        self.shape
-    }
-
-    /// Text tokens of a row.
-    pub fn length(&self) -> usize {
-        self.shape.length
-    }
-
-    /// Side of an image in pixels.
-    pub fn side(&self) -> usize {
-        self.shape.side
-    }
-
     /// Number of batches per epoch; the last batch is filled up from the next epoch.
     pub fn per_epoch(&self) -> u64 {
         self.store.count(Split::Train).div_ceil(self.shape.size as u64)
@@ -293,16 +271,7 @@ impl BatchLoader {
             return first.to_vec();
         }
         let (count, size) = (self.store.count(Split::Train), self.shape.size as u64);
-        let mut order: Option<(u64, Permutation)> = None;
-        let of = |at: u64| {
-            let position = number * size + at;
-            let epoch = position / count;
-            let known = order.take().filter(|(of, _)| *of == epoch);
-            let (_, this) =
-                order.insert(known.unwrap_or_else(|| (epoch, Permutation::new(self.seed, "order", epoch, count))));
-            this.at(position % count)
-        };
-        (0..size).map(of).collect()
+        items_of_batch(self.seed, "order", number, size, count).collect()
     }
 
     /// Returns examples and their numbers of validation batch `number` of a split: the same in each validation, fewer in the last

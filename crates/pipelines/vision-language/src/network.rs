@@ -10,16 +10,17 @@
 use burn::module::{Module, Param};
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::tensor::Device;
-use burn::tensor::TensorData;
 
 use super::settings::{Component, ModelShape, VisionLanguage};
+use xrun_training::nn::Tensor;
 use xrun_training::nn::encoder_block;
 use xrun_training::nn::encoder_block::{EncoderBlock, Norm};
 use xrun_training::nn::gpt2::{ForwardContext, Gpt2Network, Projection};
 use xrun_training::nn::graph::{has_graph, to_inner};
 use xrun_training::nn::matmul::ComputeDtype;
+use xrun_training::nn::parameters::{Deviation, initialise};
+use xrun_training::nn::pixels::planes;
 use xrun_training::nn::transformer::{INIT_DEVIATION, Tokens, map_values, parameter, value};
-use xrun_training::nn::{Tensor, parameters};
 
 /// Initial standard deviation of position embeddings of patches, similar to that of the patch embeddings.
 const POSITION_DEVIATION: f64 = 0.5;
@@ -91,17 +92,7 @@ pub struct VisionLanguageNetwork {
 
 /// Converts 8-bit RGB images `[batch, side, side, 3]` to a tensor `[batch, 3, side, side]` with values from -1 to 1.
 pub fn image_tensor(rgb: &[u8], side: usize, device: &Device) -> Tensor<4> {
-    let pixels = side * side;
-    let batch = rgb.len() / (3 * pixels);
-    let mut values = vec![0.0_f32; rgb.len()];
-    for (image, into) in rgb.chunks_exact(3 * pixels).zip(values.chunks_exact_mut(3 * pixels)) {
-        for (at, pixel) in image.chunks_exact(3).enumerate() {
-            for (channel, byte) in pixel.iter().enumerate() {
-                into[channel * pixels + at] = (f32::from(*byte) / 255.0 - 0.5) / 0.5;
-            }
-        }
-    }
-    Tensor::from_data(TensorData::new(values, [batch, 3, side, side]), device)
+    planes(rgb, side, device, |value| (value / 255.0 - 0.5) / 0.5)
 }
 
 /// Merges `shuffle` x `shuffle` neighbouring tokens of a square into one, as nanoVLM does: `[batch, n, width]` to
@@ -176,7 +167,7 @@ impl VisionLanguageNetwork {
             projector: Projector { weight: parameter([inputs, shape.hidden_size], 0.0, device), shuffle },
             language: Gpt2Network::zeros(shape.language(), vocabulary, projection, device),
         };
-        let mut network = parameters::initialise_linear(network, seed);
+        let mut network = initialise(network, seed, Deviation::Inputs);
         // Summands and concatenated tokens need similar initial magnitudes, or the larger ones drown the smaller: positions and
         // patches, image tokens and text tokens.
         let positions = &mut network.vision.embeddings.positions;

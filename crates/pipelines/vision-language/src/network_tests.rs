@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use burn::module::ParamId;
 use burn::optim::GradientsParams;
+use burn::tensor::TensorData;
 use serde_json::Value;
 use xrun_ops::{LossTargets, next_token_loss};
 
@@ -13,8 +14,9 @@ use super::*;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Ledger, Policy};
 use xrun_training::nn::generate::{GenerationLimits, complete};
+use xrun_training::nn::gpt2_file;
 use xrun_training::nn::testing::{assert_kernels_agree, changed as changed_network};
-use xrun_training::nn::testing::{autodiff, close, plain, values};
+use xrun_training::nn::testing::{autodiff, close, json_numbers, plain, values};
 use xrun_training::nn::transformer::tokens;
 
 const SHAPE: ModelShape = ModelShape {
@@ -38,10 +40,6 @@ fn reference() -> Value {
     serde_json::from_str(include_str!("../../../../tests/reference/vision_language.json")).unwrap()
 }
 
-fn row(all: &Value) -> Vec<f32> {
-    all.as_array().unwrap().iter().map(|number| number.as_f64().unwrap() as f32).collect()
-}
-
 fn whole(all: &Value) -> Vec<i32> {
     all.as_array().unwrap().iter().map(|number| number.as_i64().unwrap() as i32).collect()
 }
@@ -54,8 +52,8 @@ fn config() -> ForwardConfig {
 fn network(all: &Value) -> VisionLanguageNetwork {
     let mut network = VisionLanguageNetwork::new(&SHAPE, SIDE, 13, 0, 1, &autodiff());
     weights::read_vision(&mut network.vision, &file("vit_tiny.safetensors")).unwrap();
-    weights::read_language(&mut network.language, &file("gpt2_vl_tiny.safetensors")).unwrap();
-    let projector = TensorData::new(row(&all["projector"]), [32, 8]);
+    gpt2_file::read(&mut network.language, &file("gpt2_vl_tiny.safetensors")).unwrap();
+    let projector = TensorData::new(json_numbers(&all["projector"]), [32, 8]);
     network.projector.weight = map_values(&network.projector.weight, |old| Tensor::from_data(projector, &old.device()));
     network
 }
@@ -76,9 +74,9 @@ fn patches_shuffle_and_image_tokens_equal_those_of_hugging_face() {
     let network = network(&all).valid();
     let patches = network.vision.forward(images(&all, &plain()));
     assert_eq!(patches.dims(), [2, 16, 8]);
-    close(&values(patches.clone()), &row(&all["patches"]), 1e-4);
-    close(&values(pixel_shuffle(patches, 2)), &row(&all["shuffled"]), 1e-4);
-    close(&values(network.image_tokens(images(&all, &plain()), &config())), &row(&all["image_tokens"]), 1e-4);
+    close(&values(patches.clone()), &json_numbers(&all["patches"]), 1e-4);
+    close(&values(pixel_shuffle(patches, 2)), &json_numbers(&all["shuffled"]), 1e-4);
+    close(&values(network.image_tokens(images(&all, &plain()), &config())), &json_numbers(&all["image_tokens"]), 1e-4);
 }
 
 #[test]
@@ -93,7 +91,7 @@ fn logits_loss_and_gradients_equal_those_of_hugging_face() {
     };
     let places: Vec<usize> = (0..18).collect();
     let text = hidden.clone().select(0, on_device(hidden_rows(&places, 9, 4)));
-    close(&values(network.logits(text, &config()).inner()), &row(&all["logits"]), 1e-4);
+    close(&values(network.logits(text, &config()).inner()), &json_numbers(&all["logits"]), 1e-4);
     // Logits of the targets that count.
     let labels = whole(&all["labels"]);
     let counted: Vec<usize> = places.into_iter().filter(|at| labels[*at] >= 0).collect();
@@ -106,7 +104,7 @@ fn logits_loss_and_gradients_equal_those_of_hugging_face() {
         close(&values(loss.clone().inner()), &[all[oracle].as_f64().unwrap() as f32], 1e-5);
     }
     let gradients = GradientsParams::from_grads(loss.backward(), &network);
-    let expected = |name: &str| row(&all["gradients"][name]);
+    let expected = |name: &str| json_numbers(&all["gradients"][name]);
     let matrix = |id: ParamId| values(gradients.get::<2>(id).unwrap());
     close(&matrix(network.projector.weight.id), &expected("projector"), 1e-4);
     close(&matrix(network.language.wte.weight.id), &expected("transformer.wte.weight"), 1e-4);

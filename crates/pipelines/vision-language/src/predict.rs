@@ -39,7 +39,7 @@ pub struct Question {
 /// # Errors
 /// Message for the user: there is no single question, or it is too long.
 pub fn question(validation: &Validation, request: &PredictRequest<'_>) -> Result<Question, String> {
-    let (store, batches) = (validation.store(), validation.batches());
+    let (store, batches) = (&validation.batches.store, &validation.batches);
     let text = match request.question {
         Some(text) => text.to_owned(),
         None => {
@@ -59,12 +59,12 @@ pub fn question(validation: &Validation, request: &PredictRequest<'_>) -> Result
     };
     let prompt = store.tokenizer.encode(&record::prompt(&text)).map_err(|error| error.to_string())?;
     // At least one token is left for the answer.
-    match prompt.len() < batches.length() {
+    match prompt.len() < batches.shape.length {
         true => Ok(Question { text, prompt }),
         false => Err(format!(
             "`--question` has {} tokens in its prompt, and the model takes at most {}; ask a shorter one",
             prompt.len(),
-            batches.length().saturating_sub(1)
+            batches.shape.length.saturating_sub(1)
         )),
     }
 }
@@ -81,9 +81,9 @@ pub fn predict(
     sink: &mut dyn PredictionSink,
 ) -> Result<Value, TaskError> {
     let question = question(validation, request).map_err(TaskError::Data)?;
-    let side = validation.batches().side();
+    let side = validation.batches.shape.side;
     // The KV cache has room for this many.
-    let batch_size = request.limits.batch_size.min(validation.batches().shape().size);
+    let batch_size = request.limits.batch_size.min(validation.batches.shape.size);
     for files in request.files.chunks(batch_size) {
         let mut examples = Vec::with_capacity(files.len());
         let failures: Vec<Option<String>> = files

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::batch::{BatchLoader, BatchShape};
 use super::buffers::Buffers;
-use super::settings::{ModelShape, VisionLanguage, VisionLanguageModel};
+use super::settings::{VisionLanguage, VisionLanguageModel};
 use super::sizes::ParameterCounts;
 use super::{leaks, metrics};
 use xrun_core::bounded::ledger::Ledger;
@@ -40,8 +40,6 @@ pub struct Prepared {
     pub settings: VisionLanguage,
     /// Settings of the model.
     pub model: VisionLanguageModel,
-    /// Shape of the model.
-    pub shape: ModelShape,
     /// Source of batches.
     pub batches: BatchLoader,
     /// Buffers of the task.
@@ -116,17 +114,17 @@ pub fn prepare(
     };
     leaks::plan(&mut facts, &batches, experiment);
     let (settings, model) = (settings.clone(), model.clone());
-    Ok((facts, Prepared { settings, model, shape, batches, buffers, fields }))
+    Ok((facts, Prepared { settings, model, batches, buffers, fields }))
 }
 
 /// Fields of the first held-out answers, in the order of a validation.
 fn fields(batches: &BatchLoader) -> Result<Vec<String>, DataError> {
-    let size = batches.shape().size;
+    let size = batches.shape.size;
     let numbers =
         (0..SAMPLED_ANSWERS.div_ceil(size) as u64).flat_map(|batch| batches.held_out_numbers(Split::Validation, batch));
     let mut fields: Vec<String> = Vec::new();
     for number in numbers.take(SAMPLED_ANSWERS) {
-        let truth = batches.store().text(Split::Validation, number)?.answer_text;
+        let truth = batches.store.text(Split::Validation, number)?.answer_text;
         for (pointer, _) in compare_answer(&truth, &truth).fields {
             if fields.len() < FIELDS_MAX && !fields.contains(&pointer) {
                 fields.push(pointer);

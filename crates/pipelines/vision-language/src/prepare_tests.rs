@@ -13,7 +13,7 @@ use xrun_data::reading::invalid::OnInvalid;
 /// Generated data in a temporary directory.
 pub(crate) struct Made {
     pub directory: TempDir,
-    path: PathBuf,
+    pub path: PathBuf,
 }
 
 impl Made {
@@ -54,7 +54,7 @@ fn facts_have_sizes_clamped_settings_digests_and_owners() {
     let (facts, prepared) = prepared(&made.experiment("", "batch_size = 32\n[validation]\nbatches = 4")).unwrap();
     assert_eq!((facts.batches_per_epoch, facts.batch_items), (1, 32));
     // The model has 4 patches in place of 36, and the vocabulary of the data in place of 512 tokens.
-    let vocabulary = prepared.batches.store().tokenizer.size() as u64;
+    let vocabulary = prepared.batches.store.tokenizer.size() as u64;
     assert_eq!(facts.trained_parameters, Some(272_192 - (36 - 4) * 64 - (512 - vocabulary) * 64));
     let lowered: Vec<(&str, u64, u64)> =
         facts.lowered.iter().map(|one| (one.key.as_str(), one.asked, one.used)).collect();
@@ -142,7 +142,7 @@ fn examples_that_are_too_long_are_invalid_and_never_cut() {
     experiment.training.epochs = 1;
     match prepare(&settings, &experiment, &Ledger::default()) {
         Ok((facts, prepared)) => {
-            let left = prepared.batches.store().count(Split::Train) + prepared.batches.store().count(Split::Validation);
+            let left = prepared.batches.store.count(Split::Train) + prepared.batches.store.count(Split::Validation);
             assert_eq!(facts.data_skipped.counts["too_long"] + left, 24);
         }
         Err(error) => assert!(error.to_string().contains("too_long"), "{error}"),

@@ -113,10 +113,6 @@ fn the_schedule_switches_the_mask() {
     assert_eq!(on(&of(Schedule::After)), [5, 6, 7]);
     assert_eq!(on(&of(Schedule::Alternating)), [3, 7]);
     assert!(on(&SelectiveLoss { mask: Mask::None, ..of(Schedule::Always) }).is_empty());
-    let mut problems = Problems::default();
-    SelectiveLoss { alternate_for: 9, ..of(Schedule::Alternating) }.check("pipeline.x.selective", &mut problems);
-    let keys: Vec<_> = problems.iter().map(|problem| problem.key.clone()).collect();
-    assert_eq!(keys, ["pipeline.x.selective.alternate_for"]);
 }
 
 #[test]

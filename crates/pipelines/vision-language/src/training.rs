@@ -23,7 +23,7 @@ use xrun_training::nn::module_task::{Evaluation, ModuleTask, Step};
 use xrun_training::nn::step::{StepValues, TrainState};
 use xrun_training::nn::training_module::TrainingModule;
 use xrun_training::nn::transformer::{Tokens, tokens};
-use xrun_training::nn::{Tensor, opening};
+use xrun_training::nn::{Tensor, gpt2_file, opening};
 
 /// Fine-tuning of a [`Network`].
 pub struct VisionLanguageModule {
@@ -46,15 +46,16 @@ pub fn open(prepared: Prepared, opening: Opening<'_>) -> Result<ModuleTask<Visio
     let prepare = leaks::data::prepare(prepared.batches.clone(), &experiment.leaks, ledger);
     let device = opening::device(opening, experiment.training.activation_checkpointing)?;
     let matmul = ComputeDtype::new(prepared.settings.matmul_dtype, &device)?;
-    let Prepared { settings, model, shape, batches, buffers, .. } = &prepared;
-    let vocabulary = batches.store().tokenizer.size();
+    let Prepared { settings, model, batches, buffers, .. } = &prepared;
+    let vocabulary = batches.store.tokenizer.size();
     let seed = experiment.experiment.seed;
-    let mut network = Network::new(shape, batches.side(), vocabulary, settings.lora_rank, seed, &device.autodiff);
+    let shape = &model.shape();
+    let mut network = Network::new(shape, batches.shape.side, vocabulary, settings.lora_rank, seed, &device.autodiff);
     if let Some(path) = &model.vision_weights {
         weights::read_vision(&mut network.vision, Path::new(path))?;
     }
     if let Some(path) = &model.language_weights {
-        weights::read_language(&mut network.language, Path::new(path))?;
+        gpt2_file::read(&mut network.language, Path::new(path))?;
     }
     let feed = opening::feed(opening, &buffers.feed, prepare)?;
     let executor = Arc::new(opening::executor(opening, &buffers.part_gradients)?);
@@ -121,15 +122,15 @@ impl TrainingModule for VisionLanguageModule {
     }
 
     fn train(&mut self, batch: &ExampleBatch, step: &mut Step<'_, Network>) -> Result<(), TaskError> {
-        step.describe(batch.description());
+        step.describe(&batch.description);
         self.sums.add(&batch.sums());
-        step.accumulator.set_divisor(self.sums.divisor(self.normalise).unwrap_or(0.0));
+        step.accumulator.divisor = self.sums.divisor(self.normalise).unwrap_or(0.0);
         step.enter("forward_backward");
         let (config, logits, device) = (&self.config, self.logits, &step.device().autodiff);
         let (network, parts) = (step.trained.network()?, self.executor.split(batch.size));
         step.accumulator.run_micro_batches(network, &self.executor, &parts, |network, rows, micro_batch| {
             let batch = batch.rows_or_all(rows.clone());
-            micro_batch.add_items(batch.size);
+            micro_batch.items += batch.size as u64;
             let loss = loss(network, &batch, config, logits, device);
             if let Some(loss) = &loss {
                 micro_batch.record("loss", loss.clone().inner(), 1.0);
@@ -165,7 +166,7 @@ impl TrainingModule for VisionLanguageModule {
     }
 
     fn evict_caches(&self, low_water: f64) -> u64 {
-        self.validation.store().cache.evict_to_fraction(low_water)
+        self.validation.batches.store.cache.evict_to_fraction(low_water)
     }
 
     fn device_name(&self, device: String) -> String {
@@ -173,7 +174,7 @@ impl TrainingModule for VisionLanguageModule {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        let images = self.validation.store().cache.counters();
+        let images = self.validation.batches.store.cache.counters();
         vec![
             ("image_cache_hits", images.hits),
             ("image_cache_misses", images.misses),

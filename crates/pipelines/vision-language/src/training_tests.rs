@@ -2,46 +2,23 @@
 
 use xrun_ops::CpuKernels;
 
+use super::super::prepare::tests::Made;
 use super::*;
 use xrun_core::bounded::ledger::Ledger;
-use xrun_core::device::DeviceKind;
 use xrun_core::experiment::Experiment;
 use xrun_core::task::Task;
-use xrun_data::image_text::generate::generate_in;
-use xrun_data::image_text::settings::Generated;
 use xrun_training::nn::flat;
+use xrun_training::nn::testing::{Silent, opened};
 
-/// Generated data in a temporary directory.
-struct Run {
-    directory: tempfile::TempDir,
-    path: std::path::PathBuf,
-}
-
-#[derive(Default)]
-struct Entered(Vec<&'static str>);
-
-impl Phases for Entered {
-    fn enter(&mut self, name: &'static str) {
-        self.0.push(name);
-    }
-}
+struct Run(Made);
 
 impl Run {
     fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let generated = Generated {
-            examples: 24,
-            held_out_examples: 8,
-            unseen_examples: 8,
-            image_size: 32,
-            ..Generated::default()
-        };
-        let path = generate_in(&generated, directory.path()).unwrap().join("train.jsonl");
-        Self { directory, path }
+        Self(Made::new())
     }
 
     fn experiment(&self, pipeline: &str, selective: &str, sections: &str) -> Experiment {
-        let path = &self.path;
+        let path = &self.0.path;
         let text = format!(
             "[pipeline.vision-language]
             max_new_tokens = 8
@@ -72,10 +49,7 @@ impl Run {
     }
 
     fn open(&self, experiment: &Experiment) -> ModuleTask<VisionLanguageModule> {
-        let ledger = Ledger::default();
-        let (_, prepared) = experiment.prepare(&ledger).unwrap();
-        let prepared: Prepared = prepared.into_parts().unwrap();
-        open(prepared, Opening { experiment, device: DeviceKind::Cpu, ledger: &ledger, first_step: 1 }).unwrap()
+        opened(experiment, &Ledger::default(), 1, open)
     }
 
     /// Losses of `steps` steps and the parameters after them.
@@ -87,7 +61,7 @@ impl Run {
 }
 
 fn step_of(task: &mut ModuleTask<VisionLanguageModule>, step: u64) -> StepReport {
-    task.train_step(step, 0.1, &mut Entered::default()).unwrap()
+    task.train_step(step, 0.1, &mut Silent).unwrap()
 }
 
 const BATCH: &str = "batch_size = 8\n[limits]\nworkers = 0\nbatch_size = 8";
@@ -135,7 +109,7 @@ fn losses_of_fifty_steps_with_fused_operations_follow_those_of_burns() {
         experiment.optimizer = toml::from_str("[adamw]\nlearning_rate = 0.003").unwrap();
         kernels.scope(|| {
             let mut task = run.open(&experiment);
-            let step = |step| task.train_step(step, 0.003, &mut Entered::default()).unwrap().loss;
+            let step = |step| task.train_step(step, 0.003, &mut Silent).unwrap().loss;
             (1..=50).map(step).collect::<Vec<f64>>()
         })
     };
@@ -181,7 +155,7 @@ fn prompts_are_inputs_but_no_targets() {
     let ModuleTask { mut module, trained, .. } = run.open(&run.experiment("", "mask = \"none\"", BATCH));
     let batch = module.validation.first_batch().unwrap();
     let mut loss = |batch: &ExampleBatch| {
-        let mut phases = Entered::default();
+        let mut phases = Silent;
         let mut step = Step::new(1, &trained, &mut phases);
         module.train(batch, &mut step).unwrap();
         step.accumulator.fetch(None).values[0].sum
@@ -199,9 +173,9 @@ fn a_validation_reports_metrics_and_captioned_images() {
     let run = Run::new();
     let mut task =
         run.open(&run.experiment("generated_answers = 2", "", &format!("{BATCH}\n[validation]\nimages = 1")));
-    let report = task.validate(&mut Entered::default()).unwrap();
+    let report = task.validate(&mut Silent).unwrap();
     let metric = |name: &str| report.metrics.iter().find(|(known, _)| known == name).and_then(|(_, value)| *value);
-    let vocabulary = task.module.validation.store().tokenizer.size() as f64;
+    let vocabulary = task.module.validation.batches.store.tokenizer.size() as f64;
     for name in ["loss_value", "loss_key", "loss_structure", "loss_all"] {
         let loss = metric(name).unwrap();
         assert!((loss - vocabulary.ln()).abs() < 1.0, "{name} of an untrained model is {loss}");
@@ -213,5 +187,4 @@ fn a_validation_reports_metrics_and_captioned_images() {
     let [(image, caption)] = report.images.as_slice() else { panic!("one image was requested") };
     assert_eq!((image.width, image.height), (16, 16));
     assert!(caption.contains('✗') && caption.contains("⟦{"), "{caption}");
-    drop(run.directory);
 }

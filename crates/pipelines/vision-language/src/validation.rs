@@ -19,7 +19,7 @@ use xrun_core::dataset::sample::HostImage;
 use xrun_core::dataset::split::Split;
 use xrun_core::experiment::Experiment;
 use xrun_core::task::{Metric, TaskError, ValidationReport};
-use xrun_data::image_text::store::{Example, ImageTextStore};
+use xrun_data::image_text::store::Example;
 use xrun_training::metrics::fields::{AnswerComparison, FieldScores, Tally};
 use xrun_training::metrics::perplexity::perplexity;
 use xrun_training::nn::Tensor;
@@ -35,7 +35,8 @@ const GREY: u8 = 128;
 
 /// State of all validations of a run.
 pub struct Validation {
-    batches: BatchLoader,
+    /// Batches of the data.
+    pub batches: BatchLoader,
     /// Maximum number of batches of a validation.
     batches_max: u64,
     generated_answers: usize,
@@ -89,7 +90,7 @@ impl Validation {
     ) -> Self {
         let Prepared { settings, batches, buffers, fields, .. } = prepared;
         let pointers: Vec<String> = fields.iter().map(|(pointer, _)| pointer.clone()).collect();
-        let has_unseen = batches.store().count(Split::Unseen) > 0;
+        let has_unseen = batches.store.count(Split::Unseen) > 0;
         let counts = buffers.field_counts.register(ledger);
         counts.set(buffers.field_counts.cap.items, buffers.field_counts.cap.bytes);
         Self {
@@ -107,11 +108,6 @@ impl Validation {
             cache: buffers.decode_cache.register(ledger),
             _counts: counts,
         }
-    }
-
-    /// Store that reads the examples.
-    pub fn store(&self) -> &Arc<ImageTextStore> {
-        self.batches.store()
     }
 
     /// Reads held-out batch `number` of a split; `None` behind its end.
@@ -235,11 +231,6 @@ impl Validation {
         }
     }
 
-    /// Batches of the data.
-    pub fn batches(&self) -> &BatchLoader {
-        &self.batches
-    }
-
     /// Returns the model's free answer to each example; `examples` are at most a batch.
     pub fn generated_answers(&self, network: &Network, config: &ForwardConfig, examples: &[Example]) -> Vec<String> {
         self.answers(network, config, examples, ShownImage::Original).map(|(_, answer)| answer).collect()
@@ -254,11 +245,11 @@ impl Validation {
         shown: ShownImage,
     ) -> impl Iterator<Item = (&'a Example, String)> + use<'a> {
         let device = network.inner_device();
-        let tokenizer = &self.store().tokenizer;
+        let tokenizer = &self.batches.store.tokenizer;
         let limits = GenerationLimits {
             eos_token: tokenizer.eos_token(),
             tokens: self.answer_tokens,
-            length: self.batches.length(),
+            length: self.batches.shape.length,
         };
         let parts = self.executor.split(examples.len());
         let all = self.executor.forward(network, &parts, |network, range| {
@@ -267,7 +258,7 @@ impl Validation {
                 ShownImage::Original => part.iter().flat_map(|example| example.image.rgb.iter().copied()).collect(),
                 ShownImage::Grey => vec![GREY; part.iter().map(|example| example.image.rgb.len()).sum()],
             };
-            let image = network.image_tokens(image_tensor(&rgb, self.batches.side(), &device), config);
+            let image = network.image_tokens(image_tensor(&rgb, self.batches.shape.side, &device), config);
             let prompts: Vec<&[u32]> = part.iter().map(|example| example.text.prompt.as_slice()).collect();
             let answers = complete(&network.language, Some(image), &prompts, limits, &self.cache, &mut { config });
             answers.iter().map(|answer| tokenizer.decode(&answer.tokens)).collect::<Vec<String>>()
@@ -285,7 +276,7 @@ impl Validation {
     ) -> (HostImage, String) {
         let mut caption = captions::caption(&example.text.question, answer, &example.text.answer_text, judged);
         if first {
-            caption += &captions::masking(&example.text, &self.store().tokenizer, &self.selective);
+            caption += &captions::masking(&example.text, &self.batches.store.tokenizer, &self.selective);
         }
         (example.image.clone(), caption)
     }

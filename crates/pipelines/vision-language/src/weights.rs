@@ -1,4 +1,4 @@
-//! Reading of weights from files of a ViT and of GPT-2.
+//! Reading of weights from files of a ViT.
 
 use std::path::Path;
 
@@ -7,10 +7,9 @@ use burn_store::SafetensorsStore;
 
 use super::network::Vision;
 use xrun_core::task::TaskError;
-use xrun_training::nn::gpt2::Gpt2Network;
 use xrun_training::nn::hugging_face;
 use xrun_training::nn::hugging_face::WeightFile;
-use xrun_training::nn::{Tensor, encoder_block, gpt2_file};
+use xrun_training::nn::{Tensor, encoder_block};
 
 /// Position embeddings in a file, the first of which belongs to the class token that this model lacks.
 const FILE_POSITIONS: &str = "embeddings.position_embeddings";
@@ -63,12 +62,4 @@ fn positions_of(store: &mut SafetensorsStore, [_, patches, width]: [usize; 3]) -
     }
     let values: Vec<f32> = data.iter::<f32>().skip(width).collect();
     Ok(TensorData::new(values, [1, patches, width]))
-}
-
-/// Reads the weights of GPT-2 in Hugging Face's layout into the language part.
-///
-/// # Errors
-/// The file cannot be read or does not fit the model.
-pub fn read_language(language: &mut Gpt2Network, path: &Path) -> Result<(), TaskError> {
-    gpt2_file::read(language, path, |path| path.contains(".lora."), Gpt2Network::embedding_matrix)
 }

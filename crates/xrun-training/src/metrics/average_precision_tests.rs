@@ -32,44 +32,6 @@ fn a_perfect_detection_scores_one_and_a_miss_zero() {
     assert_eq!(scores(&[(vec![found(0.9, 0.0)], vec![])]).map50, None, "there was no object");
 }
 
-/// By hand. Two truths; a false positive at 0.9, a true positive at 0.8: recall 0.5 at precision 0.5: 51 of 101 points at 0.5.
-#[test]
-fn a_false_positive_with_a_higher_score_halves_the_precision() {
-    let scores = scores(&[(vec![found(0.9, 50.0), found(0.8, 0.0)], vec![truth(0.0), truth(100.0)])]);
-    assert!((scores.map50.unwrap() - 51.0 * 0.5 / 101.0).abs() < 1e-12);
-    assert_eq!(scores.recall, Some(0.5));
-}
-
-/// By hand. Shifted by 2 of 10: IoU 8/12 = 0.667, correct at 0.50, 0.55, 0.60 and 0.65: four of ten thresholds.
-#[test]
-fn a_shifted_box_is_correct_at_the_thresholds_below_its_overlap() {
-    let scores = scores(&[(vec![found(0.9, 2.0)], vec![truth(0.0)])]);
-    assert!((scores.map.unwrap() - 0.4).abs() < 1e-12, "{scores:?}");
-}
-
-#[test]
-fn one_truth_is_found_once_and_an_ignored_one_does_not_count() {
-    let twice = scores(&[(vec![found(0.9, 0.0), found(0.8, 0.0)], vec![truth(0.0), truth(100.0)])]);
-    assert!(
-        (twice.map50.unwrap() - 51.0 / 101.0).abs() < 1e-12,
-        "the second is a false positive without more recall: {twice:?}"
-    );
-    let crowd = Truth { ignored: Some(IgnoreReason::Crowd), ..truth(50.0) };
-    let ignored = scores(&[(vec![found(0.9, 50.0), found(0.8, 0.0)], vec![truth(0.0), crowd])]);
-    assert_eq!(ignored.map50, Some(1.0));
-}
-
-/// By hand. There are three objects in one image: the best detection finds one, all three detections find two.
-#[test]
-fn recall_of_few_counts_the_best_of_each_image() {
-    let truths = vec![truth(0.0), truth(100.0), truth(200.0)];
-    let scores = scores(&[(vec![found(0.7, 0.0), found(0.9, 100.0), found(0.8, 50.0)], truths)]);
-    for (recall, expected) in [(scores.ar_1, 1.0 / 3.0), (scores.ar_10, 2.0 / 3.0), (scores.ar_100, 2.0 / 3.0)] {
-        assert!((recall.unwrap() - expected).abs() < 1e-12, "{scores:?}");
-    }
-    assert_eq!((scores.map_small, scores.map_medium, scores.map_large), (scores.map, None, None));
-}
-
 #[derive(serde::Deserialize)]
 struct Fixture {
     #[serde(rename = "pictures")]

@@ -4,12 +4,12 @@
 //! an empty object or array. It is correct if the answer has a leaf of the same type and value at the same pointer: numbers by value,
 //! strings byte for byte. A field that is missing, nested differently, or in an answer that is not one JSON object, is wrong.
 
-use std::collections::BTreeMap;
-use std::fmt;
+use std::collections::{BTreeMap, BTreeSet};
 
-use serde::de::{Error, MapAccess, SeqAccess, Visitor};
-use serde::{Deserialize, Deserializer};
-use serde_json::Number;
+use serde_json::value::RawValue;
+use serde_json::{Number, Value};
+
+use super::json_text::{DEPTH_MAX, Part, part};
 
 /// Maximum number of fields with separate counts: the first that occur. All fields are in the overall count.
 pub const FIELDS_MAX: usize = 16;
@@ -38,17 +38,6 @@ impl Tally {
     }
 }
 
-/// Counts of one field.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct FieldCounts {
-    /// Number of true objects with this field.
-    pub truths: u64,
-    /// Number of answers with the same type and value.
-    pub right: u64,
-    /// Number of answers without this field.
-    pub missing: u64,
-}
-
 /// Counts over answers.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct FieldScores {
@@ -60,7 +49,7 @@ pub struct FieldScores {
     pub exact_object: Tally,
     /// Answers, and those whose trimmed text equals that of the truth.
     pub exact_match: Tally,
-    named: Vec<(String, FieldCounts)>,
+    named: Vec<(String, Tally)>,
 }
 
 /// Comparison of one answer with the truth.
@@ -80,107 +69,65 @@ pub struct AnswerComparison {
 pub fn compare_answer(answer: &str, truth: &str) -> AnswerComparison {
     let (answer, truth) = (answer.trim(), truth.trim());
     let [found, expected] = [answer, truth].map(leaves);
-    let exact_object = matches!((&found, &expected), (Some(found), Some(expected)) if found == expected);
-    let right = |pointer: &String, leaf: &Leaf| found.as_ref().is_some_and(|found| found.get(pointer) == Some(leaf));
-    let fields = expected.iter().flatten().map(|(pointer, leaf)| (pointer.clone(), right(pointer, leaf)));
+    let right = |(pointer, leaf): (&String, &Value)| {
+        let found = found.as_ref().and_then(|found| found.get(pointer));
+        (pointer.clone(), found.is_some_and(|found| same(found, leaf)))
+    };
+    let fields: Vec<(String, bool)> = expected.iter().flatten().map(right).collect();
+    let as_many = found.as_ref().zip(expected.as_ref()).is_some_and(|(found, expected)| found.len() == expected.len());
     AnswerComparison {
-        fields: fields.collect(),
         valid_json: found.is_some(),
-        exact_object,
+        exact_object: as_many && fields.iter().all(|(_, right)| *right),
         exact_match: answer == truth,
+        fields,
     }
 }
 
 impl FieldScores {
     /// Maximum size in bytes.
-    pub const BYTES_MAX: usize = size_of::<Self>() + FIELDS_MAX * (size_of::<(String, FieldCounts)>() + NAME_BYTES_MAX);
+    pub const BYTES_MAX: usize = size_of::<Self>() + FIELDS_MAX * (size_of::<(String, Tally)>() + NAME_BYTES_MAX);
 
     /// Adds an answer, compares it with the truth and returns the comparison.
     pub fn add(&mut self, answer: &str, truth: &str) -> AnswerComparison {
         let comparison = compare_answer(answer, truth);
-        let found = leaves(answer.trim());
         self.valid_json.add(comparison.valid_json);
         self.exact_object.add(comparison.exact_object);
         self.exact_match.add(comparison.exact_match);
         for (pointer, right) in &comparison.fields {
             self.fields.add(*right);
-            if let Some(counts) = self.counts(pointer) {
-                counts.truths += 1;
-                counts.right += u64::from(*right);
-                let missing = found.as_ref().is_none_or(|found| !found.contains_key(pointer));
-                counts.missing += u64::from(missing);
+            if let Some((_, tally)) = self.named.iter_mut().find(|(name, _)| name == pointer) {
+                tally.add(*right);
+            } else if self.named.len() < FIELDS_MAX && pointer.len() <= NAME_BYTES_MAX {
+                self.named.push((pointer.clone(), Tally { right: u64::from(*right), of: 1 }));
             }
         }
         comparison
     }
 
-    fn counts(&mut self, pointer: &str) -> Option<&mut FieldCounts> {
-        let index = match self.named.iter().position(|(name, _)| name == pointer) {
-            Some(index) => index,
-            None if self.named.len() < FIELDS_MAX && pointer.len() <= NAME_BYTES_MAX => {
-                self.named.push((pointer.to_owned(), FieldCounts::default()));
-                self.named.len() - 1
-            }
-            None => return None,
-        };
-        Some(&mut self.named[index].1)
-    }
-
     /// Counts of the first [`FIELDS_MAX`] fields by their pointers, such as `/shape`, in the order of their first occurrence.
-    pub fn named(&self) -> impl Iterator<Item = (&str, &FieldCounts)> {
+    pub fn named(&self) -> impl Iterator<Item = (&str, &Tally)> {
         self.named.iter().map(|(name, counts)| (name.as_str(), counts))
     }
 }
 
-impl FieldCounts {
-    /// Percentage of correct answers; `None` without any.
-    pub fn percent(&self) -> Option<f64> {
-        Tally { right: self.right, of: self.truths }.percent()
-    }
-}
-
-/// JSON value without children.
-#[derive(Clone, Debug)]
-enum Leaf {
-    Null,
-    Bool(bool),
-    Number(Number),
-    Text(String),
-    EmptyObject,
-    EmptyList,
-}
-
-impl PartialEq for Leaf {
-    fn eq(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Null, Self::Null) | (Self::EmptyObject, Self::EmptyObject) | (Self::EmptyList, Self::EmptyList) => {
-                true
-            }
-            (Self::Bool(one), Self::Bool(other)) => one == other,
-            (Self::Number(one), Self::Number(other)) => same(one, other),
-            (Self::Text(one), Self::Text(other)) => one == other,
-            _ => false,
-        }
-    }
-}
-
-/// Compares integers exactly, other numbers as 64-bit floats: 2 equals 2.0.
-fn same(one: &Number, other: &Number) -> bool {
+/// Compares leaves: integers exactly, other numbers as 64-bit floats, so that 2 equals 2.0.
+fn same(one: &Value, other: &Value) -> bool {
     let integer = |number: &Number| number.as_i64().map(i128::from).or_else(|| number.as_u64().map(i128::from));
-    match (integer(one), integer(other)) {
-        (Some(one), Some(other)) => one == other,
-        _ => one.as_f64() == other.as_f64(),
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => match (integer(one), integer(other)) {
+            (Some(one), Some(other)) => one == other,
+            _ => one.as_f64() == other.as_f64(),
+        },
+        _ => one == other,
     }
 }
 
 /// Leaves of a JSON text by their pointers; `None` if it is not one object or has a repeated key.
-fn leaves(text: &str) -> Option<BTreeMap<String, Leaf>> {
-    let Tree::Object(members) = serde_json::from_str(text).ok()? else { return None };
+fn leaves(text: &str) -> Option<BTreeMap<String, Value>> {
     let mut leaves = BTreeMap::new();
+    text.starts_with('{').then(|| flatten(text, String::new(), DEPTH_MAX, &mut leaves))??;
     // The object itself is no field, even if empty.
-    for (key, value) in members {
-        flatten(value, format!("/{}", escaped(&key)), &mut leaves);
-    }
+    leaves.remove("");
     Some(leaves)
 }
 
@@ -188,88 +135,27 @@ fn escaped(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }
 
-fn flatten(tree: Tree, pointer: String, leaves: &mut BTreeMap<String, Leaf>) {
-    let leaf = match tree {
-        Tree::Leaf(leaf) => leaf,
-        Tree::Object(members) if members.is_empty() => Leaf::EmptyObject,
-        Tree::List(items) if items.is_empty() => Leaf::EmptyList,
-        Tree::Object(members) => {
-            return members
-                .into_iter()
-                .for_each(|(key, value)| flatten(value, format!("{pointer}/{}", escaped(&key)), leaves));
+/// Adds the leaves of a value that is nested in at most `depth` levels; `None` if it is invalid or has a repeated key.
+fn flatten(value: &str, pointer: String, depth: usize, leaves: &mut BTreeMap<String, Value>) -> Option<()> {
+    let children: Vec<(String, &RawValue)> = match part(value)? {
+        Part::Object(members) => {
+            let mut keys = BTreeSet::new();
+            let child = |(key, value): (&RawValue, _)| {
+                let key: String = serde_json::from_str(key.get()).ok()?;
+                let name = escaped(&key);
+                keys.insert(key).then_some((name, value))
+            };
+            members.into_iter().map(child).collect::<Option<_>>()?
         }
-        Tree::List(items) => {
-            return items
-                .into_iter()
-                .enumerate()
-                .for_each(|(at, item)| flatten(item, format!("{pointer}/{at}"), leaves));
-        }
+        Part::List(items) => items.into_iter().enumerate().map(|(at, item)| (at.to_string(), item)).collect(),
+        Part::Leaf => Vec::new(),
     };
-    leaves.insert(pointer, leaf);
-}
-
-/// JSON value whose objects have no repeated keys.
-enum Tree {
-    Leaf(Leaf),
-    List(Vec<Tree>),
-    Object(BTreeMap<String, Tree>),
-}
-
-impl<'de> Deserialize<'de> for Tree {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct AnyValue;
-        impl<'de> Visitor<'de> for AnyValue {
-            type Value = Tree;
-
-            fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-                formatter.write_str("a JSON value")
-            }
-
-            fn visit_unit<E: Error>(self) -> Result<Tree, E> {
-                Ok(Tree::Leaf(Leaf::Null))
-            }
-
-            fn visit_bool<E: Error>(self, value: bool) -> Result<Tree, E> {
-                Ok(Tree::Leaf(Leaf::Bool(value)))
-            }
-
-            fn visit_i64<E: Error>(self, value: i64) -> Result<Tree, E> {
-                Ok(Tree::Leaf(Leaf::Number(value.into())))
-            }
-
-            fn visit_u64<E: Error>(self, value: u64) -> Result<Tree, E> {
-                Ok(Tree::Leaf(Leaf::Number(value.into())))
-            }
-
-            fn visit_f64<E: Error>(self, value: f64) -> Result<Tree, E> {
-                let number = Number::from_f64(value).ok_or_else(|| E::custom("not a finite number"))?;
-                Ok(Tree::Leaf(Leaf::Number(number)))
-            }
-
-            fn visit_str<E: Error>(self, value: &str) -> Result<Tree, E> {
-                Ok(Tree::Leaf(Leaf::Text(value.to_owned())))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Tree, A::Error> {
-                let mut items = Vec::new();
-                while let Some(item) = list.next_element()? {
-                    items.push(item);
-                }
-                Ok(Tree::List(items))
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Tree, A::Error> {
-                let mut members = BTreeMap::new();
-                while let Some((key, value)) = map.next_entry::<String, Tree>()? {
-                    if members.insert(key, value).is_some() {
-                        return Err(A::Error::custom("repeated key"));
-                    }
-                }
-                Ok(Tree::Object(members))
-            }
-        }
-        deserializer.deserialize_any(AnyValue)
+    if children.is_empty() {
+        leaves.insert(pointer, serde_json::from_str(value).ok()?);
+        return Some(());
     }
+    let depth = depth.checked_sub(1)?;
+    children.iter().try_for_each(|(name, child)| flatten(child.get(), format!("{pointer}/{name}"), depth, leaves))
 }
 
 #[cfg(test)]
@@ -297,9 +183,8 @@ mod tests {
         assert!((all.fields.percent().unwrap() - 58.33).abs() < 0.01);
         assert_eq!((all.valid_json.percent(), all.exact_object.percent()), (Some(75.0), Some(25.0)));
         assert_eq!(all.exact_match.percent(), Some(0.0));
-        let named: Vec<(&str, FieldCounts)> = all.named().map(|(name, counts)| (name, *counts)).collect();
-        let counts = |right, missing| FieldCounts { truths: 4, right, missing };
-        assert_eq!(named, [("/mark", counts(2, 2)), ("/shape", counts(3, 1)), ("/size", counts(2, 1))]);
+        let named: Vec<(&str, u64, u64)> = all.named().map(|(name, tally)| (name, tally.right, tally.of)).collect();
+        assert_eq!(named, [("/mark", 2, 4), ("/shape", 3, 4), ("/size", 2, 4)]);
     }
 
     #[test]
@@ -337,12 +222,8 @@ mod tests {
         all.add("no", "yes");
         assert_eq!((all.exact_match.percent(), all.fields.percent()), (Some(50.0), None));
         assert_eq!(all.valid_json.percent(), Some(0.0));
-    }
-
-    #[test]
-    fn an_empty_object_is_exact_and_has_no_field() {
-        let comparison = compare_answer("{ }", "{}");
-        assert!(comparison.exact_object && comparison.valid_json && comparison.fields.is_empty());
+        let empty = compare_answer("{ }", "{}");
+        assert!(empty.exact_object && empty.valid_json && empty.fields.is_empty());
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 pub mod average_precision;
 pub mod fields;
+pub mod json_text;
 pub mod matching;
 pub mod permuted_precision;
 pub mod perplexity;

@@ -1,23 +1,25 @@
 //! Weights of a checkpoint as a safetensors file.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use burn_store::{ApplyError, ModuleSnapshot, SafetensorsStore};
 
 use xrun_core::files::{layout, tensors};
 use xrun_core::task::TaskError;
 
-/// Store that writes weights with a single metadata entry. Burn's own metadata is dropped: the order of its entries differs between
-/// processes, so that equal weights would give unequal files.
-pub fn to_file(path: impl Into<PathBuf>, key: &str, value: &str) -> SafetensorsStore {
-    SafetensorsStore::from_file(path).clear_metadata().metadata(key, value)
+/// Writes the weights of an inner (non-autodiff) network with a single metadata entry. Burn's own metadata is dropped: the order of
+/// its entries differs between processes, so that equal weights would give unequal files.
+///
+/// # Errors
+/// The file cannot be written.
+pub fn write(network: &impl ModuleSnapshot, path: &Path, key: &str, value: &str) -> Result<(), TaskError> {
+    let mut store = SafetensorsStore::from_file(path).clear_metadata().metadata(key, value);
+    network.save_into(&mut store).map_err(|error| TaskError::file(path, error))
 }
 
-/// Writes the weights of an inner (non-autodiff) network into the directory of a checkpoint, with `model` as the name of its kind.
+/// Writes the weights into the directory of a checkpoint, with `model` as the name of its kind. As [`write`].
 pub fn save(network: &impl ModuleSnapshot, model: &str, directory: &Path) -> Result<(), TaskError> {
-    let path = directory.join(layout::WEIGHTS);
-    let mut store = to_file(path.clone(), "model", model);
-    network.save_into(&mut store).map_err(|error| TaskError::file(&path, error))
+    write(network, &directory.join(layout::WEIGHTS), "model", model)
 }
 
 /// Reads the weights that [`save`] wrote. As [`load_file`].

@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use burn_store::{ModuleSnapshot, SafetensorsStore};
+use burn_store::SafetensorsStore;
 
 use super::Tensor;
+use super::gpt2::Gpt2Network;
 use super::hugging_face::{self, WeightFile};
 use xrun_core::task::TaskError;
 
@@ -16,33 +17,29 @@ fn left_out(path: &str) -> bool {
     path == OUTPUT || path.ends_with(".attn.bias") || path.ends_with(".attn.masked_bias")
 }
 
-/// Reads the weights of a file in Hugging Face's layout into a module with the same names. `own` selects parameters that such
-/// files lack; they keep their values unless the file has them, as xrun's own checkpoints do. `embedding` returns the token embedding
-/// of the module, `[vocabulary, width]`, which is also its output.
+/// Returns whether GPT-2's files lack a parameter. It keeps its value unless the file has it, as xrun's own checkpoints do.
+fn is_own(path: &str) -> bool {
+    path.contains(".lora.") || path.contains(".scale_logarithms.")
+}
+
+const FILE: WeightFile = WeightFile {
+    // Files of the whole language model have this prefix, files of the transformer alone do not.
+    names: &[&[(r"^transformer\.", "")]],
+    transposed: false,
+    ignored: left_out,
+    optional: is_own,
+    architecture: "GPT-2",
+    advice: "layers, hidden_size and context_length must equal those of the file, and the vocabulary that of `encoder`",
+    layers_key: "layers",
+};
+
+/// Reads the weights of a file in Hugging Face's layout into the network.
 ///
 /// # Errors
 /// As [`hugging_face::read`], or the output of the file is not tied to its embedding.
-pub fn read<M>(
-    module: &mut M,
-    path: &Path,
-    own: fn(&str) -> bool,
-    embedding: impl Fn(&M) -> Tensor<2>,
-) -> Result<(), TaskError>
-where
-    M: ModuleSnapshot,
-{
-    let file = WeightFile {
-        // Files of the whole language model have this prefix, files of the transformer alone do not.
-        names: &[&[(r"^transformer\.", "")]],
-        transposed: false,
-        ignored: left_out,
-        optional: own,
-        architecture: "GPT-2",
-        advice: "layers, hidden_size and context_length must equal those of the file, and the vocabulary that of `encoder`",
-        layers_key: "layers",
-    };
-    hugging_face::read(module, path, file, |module, store, applied| {
-        match applied.unused.iter().any(|path| path == OUTPUT) && !is_tied(store, embedding(module))? {
+pub fn read(network: &mut Gpt2Network, path: &Path) -> Result<(), TaskError> {
+    hugging_face::read(network, path, FILE, |network, store, applied| {
+        match applied.unused.iter().any(|path| path == OUTPUT) && !is_tied(store, network.embedding_matrix())? {
             true => Err(format!(
                 "has an untied output: `{OUTPUT}` differs from `wte.weight`, and this model supports tied weights only"
             )),

@@ -58,21 +58,17 @@ mod tests {
 
     use serde_json::Value;
 
-    use super::super::testing::{autodiff, close, values};
+    use super::super::testing::{autodiff, close, json_numbers, values};
     use super::*;
-
-    fn numbers(value: &Value) -> Vec<f32> {
-        value.as_array().unwrap().iter().map(|number| number.as_f64().unwrap() as f32).collect()
-    }
 
     /// The formulas of the paper, in `tests/reference/fake_quantise.py`.
     #[test]
     fn values_and_both_gradients_match_the_paper() {
         let text = include_str!("../../../../tests/reference/fake_quantise.json");
         let all: Value = serde_json::from_str(text).unwrap();
-        let rows = |name: &str| -> Vec<f32> { all[name].as_array().unwrap().iter().flat_map(numbers).collect() };
-        let tensor =
-            |name: &str| Tensor::<2>::from_data(burn::tensor::TensorData::new(rows(name), [4, 3]), &autodiff());
+        let tensor = |name: &str| {
+            Tensor::<2>::from_data(burn::tensor::TensorData::new(json_numbers(&all[name]), [4, 3]), &autodiff())
+        };
         for case in all["learned"].as_array().unwrap() {
             let number = |name: &str| case[name].as_f64().unwrap() as f32;
             let bits = case["bits"].as_u64().unwrap() as u32;
@@ -81,9 +77,9 @@ mod tests {
             close(&values(initial.mul_scalar(number("logarithm").exp())), &[number("scale")], 1e-6);
             let logarithm = Tensor::<1>::from_floats([number("logarithm")], &autodiff()).require_grad();
             let output = quantise(weight.clone(), logarithm.clone(), bits);
-            close(&values(output.clone()), &numbers(&case["values"]), 1e-5);
+            close(&values(output.clone()), &json_numbers(&case["values"]), 1e-5);
             let gradients = (output * tensor("upstream")).sum().backward();
-            close(&values(weight.grad(&gradients).unwrap()), &numbers(&case["gradient"]), 1e-5);
+            close(&values(weight.grad(&gradients).unwrap()), &json_numbers(&case["gradient"]), 1e-5);
             close(&values(logarithm.grad(&gradients).unwrap()), &[number("logarithm_gradient")], 1e-5);
         }
     }

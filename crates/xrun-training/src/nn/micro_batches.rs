@@ -46,8 +46,10 @@ const STACK_BYTES: usize = 8 << 20;
 #[derive(Default)]
 pub struct MicroBatchRecord {
     sums: Vec<DeviceSum>,
-    divisor: f64,
-    items: u64,
+    /// Divisor of the losses.
+    pub divisor: f64,
+    /// Number of images, sequences or clips processed.
+    pub items: u64,
     leaf: Option<Tensor<2>>,
     gradient: Option<Tensor<2>>,
 }
@@ -65,16 +67,6 @@ impl MicroBatchRecord {
     /// Adds a value, `[1]` without its graph, and its divisor for a mean.
     pub fn record(&mut self, name: &'static str, sum: Tensor<1>, divisor: f64) {
         self.sums.push(DeviceSum { name, sum, divisor });
-    }
-
-    /// Adds to the divisor of the losses.
-    pub fn add_to_divisor(&mut self, divisor: f64) {
-        self.divisor += divisor;
-    }
-
-    /// Adds to the number of images, sequences or clips processed.
-    pub fn add_items(&mut self, items: usize) {
-        self.items += items as u64;
     }
 }
 
@@ -226,9 +218,11 @@ impl<M: Module> StepAccumulator<M> {
             executor.gradient_registration.set(computed.len() as u64, computed.len() as u64 * executor.gradient_bytes);
             for (record, gradients, result) in computed {
                 if let Some(gradients) = gradients {
-                    self.gradient_set(0).accumulate(network, gradients);
+                    self.sets[0].accumulate(network, gradients);
                 }
-                self.add(record.sums, record.divisor, record.items);
+                self.sums.extend(record.sums);
+                self.divisor += record.divisor;
+                self.items += record.items;
                 all.gradient = match (all.gradient.take(), record.gradient) {
                     (Some(sum), Some(more)) => Some(sum + more),
                     (sum, more) => sum.or(more),
@@ -262,7 +256,7 @@ impl<M: Module> StepAccumulator<M> {
         };
         executor.in_waves(outputs, one, |computed| {
             executor.gradient_registration.set(computed.len() as u64, computed.len() as u64 * executor.gradient_bytes);
-            computed.into_iter().for_each(|gradients| self.gradient_set(0).accumulate(network, gradients));
+            computed.into_iter().for_each(|gradients| self.sets[0].accumulate(network, gradients));
             executor.gradient_registration.set(0, 0);
         });
     }
@@ -336,14 +330,14 @@ mod tests {
                 let output = rows(range).matmul(network.slopes.val());
                 let loss = (output.clone() * output).sum();
                 micro_batch.record("squares", loss.clone().inner(), 1.0);
-                micro_batch.add_items(range.len());
+                micro_batch.items += range.len() as u64;
                 (Some(loss), range.start)
             });
         assert!(results.results.is_sorted(), "results are in the order of the micro-batches");
         assert!(!ledger.read()[0].exceeds_cap() && ledger.read()[0].bytes == 0);
         assert_eq!(ledger.read()[0].peak_items, ledger.read()[0].cap.items.min(executor.split(10).len() as u64));
         let items = accumulator.items;
-        let gradient = accumulator.gradient_set(0).grads().get::<2>(ParamId::from(1)).unwrap();
+        let gradient = accumulator.sets[0].grads().get::<2>(ParamId::from(1)).unwrap();
         (values(gradient), accumulator.fetch(None).by_name()[0].sum, items)
     }
 
@@ -384,7 +378,7 @@ mod tests {
         let gradient = all.grad_remove(&mut (total.clone() * total).sum().backward()).unwrap();
         let mut accumulator = StepAccumulator::new(1);
         accumulator.backward_outputs(&network, &executor, outputs, gradient);
-        let found = values(accumulator.gradient_set(0).grads().get::<2>(ParamId::from(1)).unwrap());
+        let found = values(accumulator.sets[0].grads().get::<2>(ParamId::from(1)).unwrap());
         assert!(found.iter().zip(&direct).all(|(one, other)| (one - other).abs() < 1e-4), "{found:?} {direct:?}");
     }
 
@@ -426,7 +420,7 @@ mod tests {
                 let product = network.slopes.val().matmul(wide.clone()).transpose().matmul(wide);
                 (Some((product.clone() * product).sum()), ())
             });
-            values(accumulator.gradient_set(0).grads().get::<2>(ParamId::from(1)).unwrap())
+            values(accumulator.sets[0].grads().get::<2>(ParamId::from(1)).unwrap())
         };
         let alone = gradient(1);
         for _ in 0..20 {

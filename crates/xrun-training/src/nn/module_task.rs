@@ -67,7 +67,7 @@ impl<'a, M: Module> Step<'a, M> {
         self.enter("forward");
         let network = self.trained.network()?;
         let loss = loss(network);
-        self.accumulator.add_to_divisor(items as f64);
+        self.accumulator.divisor += items as f64;
         self.accumulator.items += items as u64;
         self.accumulator.record(name, loss.clone().inner(), items as f64);
         self.enter("backward");

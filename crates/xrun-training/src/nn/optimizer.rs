@@ -185,7 +185,7 @@ mod tests {
     use burn::tensor::TensorData;
     use serde_json::Value;
 
-    use super::super::testing::{autodiff, close, plain, values};
+    use super::super::testing::{autodiff, close, json_numbers, plain, values};
     use super::*;
     use xrun_core::settings::sections::{AdamW as AdamWSettings, Sgd as SgdSettings};
 
@@ -196,20 +196,13 @@ mod tests {
         kernel: Param<Tensor<4>>,
     }
 
-    fn numbers(value: &Value) -> Vec<f32> {
-        match value.as_array() {
-            Some(list) => list.iter().flat_map(numbers).collect(),
-            None => vec![value.as_f64().unwrap() as f32],
-        }
-    }
-
     fn parameter<const D: usize>(id: u64, value: &Value, shape: [usize; D]) -> Param<Tensor<D>> {
-        let tensor = Tensor::from_data(TensorData::new(numbers(value), shape), &autodiff());
+        let tensor = Tensor::from_data(TensorData::new(json_numbers(value), shape), &autodiff());
         Param::initialized(ParamId::from(id), tensor.require_grad())
     }
 
     fn gradient<const D: usize>(id: u64, value: &Value, shape: [usize; D], into: &mut GradientsParams) {
-        into.register(ParamId::from(id), Tensor::<D>::from_data(TensorData::new(numbers(value), shape), &plain()));
+        into.register(ParamId::from(id), Tensor::<D>::from_data(TensorData::new(json_numbers(value), shape), &plain()));
     }
 
     /// PyTorch's optimisers with two parameter groups, `tests/reference/optimizer.py`.
@@ -245,9 +238,9 @@ mod tests {
                 gradient(2, &step["matrix"], [2, 3], &mut gradients);
                 gradient(3, &step["kernel"], [2, 1, 2, 2], &mut gradients);
                 module = optimizer.step(number("learning_rate"), module, gradients);
-                close(&values(module.vector.val()), &numbers(&expected["vector"]), 1e-5);
-                close(&values(module.matrix.val()), &numbers(&expected["matrix"]), 1e-5);
-                close(&values(module.kernel.val()), &numbers(&expected["kernel"]), 1e-5);
+                close(&values(module.vector.val()), &json_numbers(&expected["vector"]), 1e-5);
+                close(&values(module.matrix.val()), &json_numbers(&expected["matrix"]), 1e-5);
+                close(&values(module.kernel.val()), &json_numbers(&expected["kernel"]), 1e-5);
             }
         }
     }

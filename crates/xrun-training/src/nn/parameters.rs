@@ -10,22 +10,10 @@ use super::Tensor;
 use super::graph::autodiff_like;
 use xrun_core::seed::{generator, normal};
 
-/// Numbers all parameters in the order of the module and draws matrices and kernels from a normal distribution with variance
-/// 2 / fan-in (He et al. 2015). Vectors whose elements are equal (scales of 1, shifts of 0) keep their values; biases, which Burn
-/// draws from its own generator, become 0.
-pub fn initialise<M: Module>(module: M, seed: u32) -> M {
-    module.map(&mut Initialise { seed, next: 1, deviation: Deviation::FanIn, names: Vec::new() })
-}
-
-/// Initialises a module as [`initialise`] does, but matrices `[inputs, outputs]`, as of Burn's linear layers, with variance 1 / inputs
-/// (LeCun et al. 1998), as for layers between normalisations.
-pub fn initialise_linear<M: Module>(module: M, seed: u32) -> M {
-    module.map(&mut Initialise { seed, next: 1, deviation: Deviation::Inputs, names: Vec::new() })
-}
-
-/// Initialises a module as [`initialise`] does, with one standard deviation for all matrices (0.02 in GPT-2).
-pub fn initialise_normal<M: Module>(module: M, seed: u32, deviation: f64) -> M {
-    module.map(&mut Initialise { seed, next: 1, deviation: Deviation::Fixed(deviation), names: Vec::new() })
+/// Numbers all parameters in the order of the module and draws matrices and kernels from a normal distribution. Vectors whose
+/// elements are equal (scales of 1, shifts of 0) keep their values; biases, which Burn draws from its own generator, become 0.
+pub fn initialise<M: Module>(module: M, seed: u32, deviation: Deviation) -> M {
+    module.map(&mut Initialise { seed, next: 1, deviation, names: Vec::new() })
 }
 
 /// Size of all parameters in bytes, which is also that of their gradients.
@@ -62,11 +50,13 @@ struct Initialise {
 
 /// Standard deviation of initial values.
 #[derive(Clone, Copy, Debug)]
-enum Deviation {
+pub enum Deviation {
+    /// One for all, 0.02 in GPT-2.
     Fixed(f64),
-    /// He et al., for kernels `[outputs, inputs, …]`.
+    /// Variance 2 / fan-in (He et al. 2015), for kernels `[outputs, inputs, …]`.
     FanIn,
-    /// LeCun et al. for matrices `[inputs, outputs]`, He et al. for kernels.
+    /// Variance 1 / inputs (LeCun et al. 1998) for matrices `[inputs, outputs]`, as of Burn's linear layers between normalisations; as
+    /// [`Self::FanIn`] for kernels.
     Inputs,
 }
 
@@ -129,7 +119,7 @@ mod tests {
 
     #[test]
     fn no_value_drawn_by_burn_remains_not_even_a_bias_of_one_element() {
-        let made = || -> Linear { initialise(LinearConfig::new(3, 1).init(&autodiff()), 7) };
+        let made = || -> Linear { initialise(LinearConfig::new(3, 1).init(&autodiff()), 7, Deviation::FanIn) };
         let (one, other) = (made(), made());
         assert_eq!(values(one.weight.val()), values(other.weight.val()));
         assert_eq!(values(one.bias.unwrap().val()), [0.0]);

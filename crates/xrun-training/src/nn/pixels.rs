@@ -8,17 +8,21 @@ use xrun_data::transform::{PIXEL_DEVIATION, PIXEL_MEAN};
 
 /// Converts square 8-bit images `[count, side, side, 3]` to a normalised tensor `[count, 3, side, side]`.
 pub fn images(rgb: &[u8], side: usize, device: &Device) -> Tensor<4> {
+    planes(rgb, side, device, |value| (value - PIXEL_MEAN) / PIXEL_DEVIATION)
+}
+
+/// As [`images`], with values from 0 to 255 changed by `change`.
+pub fn planes(rgb: &[u8], side: usize, device: &Device, change: impl Fn(f32) -> f32) -> Tensor<4> {
     let plane = side * side;
-    let count = rgb.len() / (plane * 3);
-    let mut values = vec![0.0f32; count * plane * 3];
+    let mut values = vec![0.0f32; rgb.len()];
     for (image, out) in rgb.chunks_exact(plane * 3).zip(values.chunks_exact_mut(plane * 3)) {
         for (index, pixel) in image.chunks_exact(3).enumerate() {
             for (channel, value) in pixel.iter().enumerate() {
-                out[channel * plane + index] = (f32::from(*value) - PIXEL_MEAN) / PIXEL_DEVIATION;
+                out[channel * plane + index] = change(f32::from(*value));
             }
         }
     }
-    Tensor::from_data(TensorData::new(values, [count, 3, side, side]), device)
+    tensor(values, [rgb.len() / (plane * 3), 3, side, side], device)
 }
 
 /// Tensor of a shape from values on the host.

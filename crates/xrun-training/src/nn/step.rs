@@ -216,11 +216,11 @@ impl<M: Module> TrainState<M> {
 
 /// Gradients and values of a step, summed over its batches and micro-batches.
 pub struct StepAccumulator<M> {
-    /// Sums of gradients.
-    sets: Vec<GradientsAccumulator<M>>,
-    sums: Vec<DeviceSum>,
+    /// Sums of gradients, each of which is clipped by its own norm.
+    pub sets: Vec<GradientsAccumulator<M>>,
+    pub(super) sums: Vec<DeviceSum>,
     /// Divisor of the losses.
-    divisor: f64,
+    pub divisor: f64,
     /// Number of images, sequences or clips processed.
     pub items: u64,
     batch: String,
@@ -253,13 +253,6 @@ impl<M: Module> StepAccumulator<M> {
         Self { sets, sums: Vec::new(), divisor: 0.0, items: 0, batch }
     }
 
-    /// Adds the values of a micro-batch.
-    pub(super) fn add(&mut self, sums: Vec<DeviceSum>, divisor: f64, items: u64) {
-        self.sums.extend(sums);
-        self.divisor += divisor;
-        self.items += items;
-    }
-
     /// Describes a batch. Only the description of the first batch is kept, so that its length does not grow with the step.
     pub fn describe(&mut self, batch: &str) {
         match self.batch.is_empty() {
@@ -269,34 +262,9 @@ impl<M: Module> StepAccumulator<M> {
         }
     }
 
-    /// Description of the batches.
-    pub fn batch(&self) -> &str {
-        &self.batch
-    }
-
-    /// Adds to the divisor of the losses.
-    pub fn add_to_divisor(&mut self, divisor: f64) {
-        self.divisor += divisor;
-    }
-
-    /// Replaces the divisor of the losses, where it is known for the whole step.
-    pub fn set_divisor(&mut self, divisor: f64) {
-        self.divisor = divisor;
-    }
-
-    /// Divisor of the losses.
-    pub fn divisor(&self) -> f64 {
-        self.divisor
-    }
-
     /// Runs the backward pass of a loss, `[1]`, which frees its graph, and adds the gradients to the first set.
     pub fn backward(&mut self, network: &M, loss: Tensor<1>) {
         self.sets[0].accumulate(network, GradientsParams::from_grads(gradients::backward(loss), network));
-    }
-
-    /// Sums of a set, for gradients that are not computed by [`Self::backward`].
-    pub fn gradient_set(&mut self, set: usize) -> &mut GradientsAccumulator<M> {
-        &mut self.sets[set]
     }
 
     /// Adds a value, `[1]` without its graph, and its divisor for a mean.
@@ -398,7 +366,7 @@ mod tests {
         for parts in [vec![[6.0, 8.0]], vec![[6.0, 0.0], [0.0, 8.0]], vec![[1.0, 2.0], [2.0, 3.0], [3.0, 3.0]]] {
             let mut trained = line(None);
             let mut accumulator = StepAccumulator::new(1);
-            accumulator.add_to_divisor(2.0);
+            accumulator.divisor += 2.0;
             for part in &parts {
                 let loss = loss(&trained, *part);
                 accumulator.record("error", loss.clone().inner(), 2.0 / parts.len() as f64);
@@ -427,7 +395,7 @@ mod tests {
         let plane = Plane { slope: Param::initialized(ParamId::from(1), slope) };
         let mut plane = trained(plane, &momentum, &Training::default());
         let mut accumulator = StepAccumulator::new(1);
-        accumulator.add_to_divisor(1.0);
+        accumulator.divisor += 1.0;
         let network = plane.network().unwrap();
         accumulator.backward(network, network.slope.val().sum());
         let (gradients, _) = plane.mean_and_clip(&mut accumulator).unwrap();
@@ -437,7 +405,7 @@ mod tests {
         let mut line = trained(line(None).network().unwrap().clone(), &momentum, &Training::default());
         line.load_optimizer(directory.path()).unwrap();
         let mut accumulator = StepAccumulator::new(1);
-        accumulator.add_to_divisor(1.0);
+        accumulator.divisor += 1.0;
         accumulator.backward(line.network().unwrap(), loss(&line, [1.0, 1.0]));
         let (gradients, _) = line.mean_and_clip(&mut accumulator).unwrap();
         let error = line.update(0.1, gradients).unwrap_err();
@@ -448,10 +416,10 @@ mod tests {
     fn each_set_is_clipped_by_its_own_norm() {
         let trained = line(Some(1.0));
         let mut accumulator = StepAccumulator::new(2);
-        accumulator.add_to_divisor(1.0);
+        accumulator.divisor += 1.0;
         for (set, factors) in [(0, [3.0, 4.0]), (1, [0.0, 0.5])] {
             let gradients = GradientsParams::from_grads(loss(&trained, factors).backward(), trained.network().unwrap());
-            accumulator.gradient_set(set).accumulate(trained.network().unwrap(), gradients);
+            accumulator.sets[set].accumulate(trained.network().unwrap(), gradients);
         }
         let (gradients, norm) = trained.mean_and_clip(&mut accumulator).unwrap();
         close(&values(gradients.get::<1>(ParamId::from(1)).unwrap()), &[0.6, 0.8 + 0.5], 1e-5);

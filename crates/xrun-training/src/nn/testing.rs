@@ -1,11 +1,17 @@
-//! Test support for networks: values of tensors, and a comparison of fused operations with Burn's own.
+//! Test support: values of tensors, a comparison of fused operations with Burn's own, and tasks of experiments.
 
 use burn::module::{Module, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::Device;
+use serde_json::Value;
 use xrun_ops::CpuKernels;
 
 use super::{Tensor, flat};
+use xrun_core::bounded::ledger::Ledger;
+use xrun_core::device::DeviceKind;
+use xrun_core::experiment::Experiment;
+use xrun_core::experiment::pipeline::{Opening, Prepared};
+use xrun_core::task::{Phases, TaskError};
 
 /// The CPU.
 pub fn plain() -> Device {
@@ -20,6 +26,33 @@ pub fn autodiff() -> Device {
 /// Values of a tensor of floats.
 pub fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
     tensor.into_data().try_to_vec().expect("the tensor has 32-bit floats")
+}
+
+/// Phases that nobody measures.
+pub struct Silent;
+
+impl Phases for Silent {
+    fn enter(&mut self, _: &'static str) {}
+}
+
+/// Task of an experiment on the CPU, prepared and given to `open` at a step.
+pub fn opened<P: Prepared, T>(
+    experiment: &Experiment,
+    ledger: &Ledger,
+    first_step: u64,
+    open: impl FnOnce(P, Opening<'_>) -> Result<T, TaskError>,
+) -> T {
+    let (_, prepared) = experiment.prepare(ledger).expect("the data can be used");
+    let prepared = prepared.into_parts().expect("the pipeline is that of the experiment");
+    open(prepared, Opening { experiment, device: DeviceKind::Cpu, ledger, first_step }).expect("the CPU can be opened")
+}
+
+/// Numbers of a JSON list, nested ones row by row.
+pub fn json_numbers(value: &Value) -> Vec<f32> {
+    match value.as_array() {
+        Some(list) => list.iter().flat_map(json_numbers).collect(),
+        None => vec![value.as_f64().expect("a number") as f32],
+    }
 }
 
 /// Asserts that numbers are as expected, each within `tolerance`.
@@ -41,7 +74,7 @@ pub fn assert_kernels_agree<M: Module>(
 ) {
     let run = |kernels: CpuKernels| {
         let (outputs, loss) = kernels.scope(|| compute(network));
-        let gradients = gradients(network, loss.clone());
+        let gradients = gradients(network, GradientsParams::from_grads(loss.clone().backward(), network));
         let outputs = outputs.into_iter().chain([loss.unsqueeze()]).map(|output| values(output.inner()));
         (outputs.collect::<Vec<_>>(), gradients)
     };
@@ -50,22 +83,19 @@ pub fn assert_kernels_agree<M: Module>(
     for (number, (found, expected)) in fused.0.iter().zip(&plain.0).enumerate() {
         assert_close(&format!("output {number}"), found, expected, tolerance * largest(expected));
     }
-    let floor = 0.1 * plain.1.iter().flatten().map(|gradient| largest(gradient)).fold(0.0, f32::max);
-    for ((name, _), (found, expected)) in flat::parameter_ranges(network).iter().zip(fused.1.iter().zip(&plain.1)) {
-        match (found, expected) {
-            (Some(found), Some(expected)) => {
-                assert_close(name, found, expected, tolerance * largest(expected).max(floor))
-            }
-            (found, expected) => assert_eq!(found, expected, "{name} has a gradient with one kind of kernels only"),
-        }
+    let floor = 0.1 * plain.1.iter().map(|(_, gradient)| largest(gradient)).fold(0.0, f32::max);
+    assert_eq!(fused.1.len(), plain.1.len(), "a parameter has a gradient with one kind of kernels only");
+    for ((name, found), (_, expected)) in fused.1.iter().zip(&plain.1) {
+        assert_close(name, found, expected, tolerance * largest(expected).max(floor));
     }
 }
 
-/// Gradients of all parameters; `None` for those that the loss, `[1]`, does not depend on.
-pub fn gradients<M: Module>(network: &M, loss: Tensor<1>) -> Vec<Option<Vec<f32>>> {
-    let mut gradients = Gradients { all: GradientsParams::from_grads(loss.backward(), network), found: vec![] };
+/// Gradients by the paths of their parameters, without parameters that have none.
+pub fn gradients<M: Module>(network: &M, all: GradientsParams) -> Vec<(String, Vec<f32>)> {
+    let mut gradients = Gradients { all, found: vec![] };
     network.visit(&mut gradients);
-    gradients.found
+    let names = flat::parameter_ranges(network).into_iter().map(|(name, _)| name);
+    names.zip(gradients.found).filter_map(|(name, found)| Some((name, found?))).collect()
 }
 
 /// Network with other values in all parameters, including scales and shifts.

@@ -3,9 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use signal_hook::consts::{
-    SIGALRM, SIGCONT, SIGINT, SIGPROF, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR2, SIGVTALRM,
-};
+use signal_hook::consts::{SIGALRM, SIGCONT, SIGINT, SIGPROF, SIGQUIT, SIGTSTP, SIGTTIN, SIGTTOU, SIGUSR2, SIGVTALRM};
 use signal_hook::iterator::Signals;
 
 use super::exit::{self, Exit, LastMemory, State};

@@ -23,7 +23,7 @@ pub fn callbacks(leaks: &Leaks, ledger: &Ledger) -> Vec<Callback<FederatedModule
             let (FederatedModule { clip_loader, frozen_encoder, targets, .. }, batch) = (at.module, at.batch);
             let (rows, device) = (frozen_encoder.embed(batch, clip_loader), &at.trained.device.inner);
             for (number, clip) in batch.clips.iter().enumerate().filter(|(_, clip)| on_device.insert(**clip)) {
-                let samples = clip_loader.store().samples(*clip)?;
+                let samples = clip_loader.store.samples(*clip)?;
                 let count = samples.len();
                 let samples: Tensor<1> = Tensor::from_data(TensorData::new(samples, [count]), device);
                 let tokens = frozen_encoder.on_device(&rows, number, number + 1, device);
@@ -47,7 +47,7 @@ pub fn callbacks(leaks: &Leaks, ledger: &Ledger) -> Vec<Callback<FederatedModule
         })
         .try_on_batch(&super::EMBEDDINGS_WITH_GRAPH, |kept, at| {
             if at.module.position.first_pass {
-                let (autodiff, store) = (&at.trained.device.autodiff, at.module.clip_loader.store());
+                let (autodiff, store) = (&at.trained.device.autodiff, &at.module.clip_loader.store);
                 let spectra = at.batch.clips.iter().map(|clip| store.log_mel(*clip)).collect::<Result<Vec<_>, _>>()?;
                 let encoder = at.module.frozen_encoder.tracked(autodiff);
                 at.keep_measured(kept, || {
@@ -102,7 +102,7 @@ pub fn callbacks(leaks: &Leaks, ledger: &Ledger) -> Vec<Callback<FederatedModule
             if let Event::StepEnd { module, .. } = event
                 && module.position.ends_round
             {
-                let (device, numbers) = (&trained.device.inner, module.clip_loader.store().samples_of_clip);
+                let (device, numbers) = (&trained.device.inner, module.clip_loader.store.samples_of_clip);
                 let put = || drop(Tensor::<1>::from_data(TensorData::new(vec![0f32; numbers], [numbers]), device));
                 let left = trained.device.on_new_thread(put)?;
                 kept.keep(|| ((), left));

@@ -62,7 +62,7 @@ pub const LEAKS: &[&Leak] = &[
 pub fn plan(facts: &mut TaskFacts, prepared: &Prepared, experiment: &Experiment) {
     let Prepared { model, rounds, nodes, clip_loader, .. } = prepared;
     let clips = nodes.iter().map(|clips| clips.len() as u64).sum();
-    let clip_bytes = sizes::on_device(model, clip_loader.store().samples_of_clip);
+    let clip_bytes = sizes::on_device(model, clip_loader.store.samples_of_clip);
     facts.owners.extend(experiment.leaks.planned_buffers(LEAKS, |leak| leak_growth(leak, rounds, clips, clip_bytes)));
 }
 

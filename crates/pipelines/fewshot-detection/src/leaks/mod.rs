@@ -59,7 +59,7 @@ const BATCHES_DRAWN_MAX: u64 = 50_000;
 
 /// Adds the buffers of the leaks that are switched on to the plan, and wraps the source of images.
 pub fn inject(facts: &mut TaskFacts, prepared: &mut Prepared, experiment: &Experiment, ledger: &Ledger) {
-    let (leaks, episodes) = (&experiment.leaks, prepared.batches.episodes());
+    let (leaks, episodes) = (&experiment.leaks, &prepared.batches.episodes);
     let growth_of = |leak: &Leak| leak_growth(leak, episodes, experiment, facts.batches_per_epoch);
     let owners = leaks.planned_buffers(LEAKS, growth_of);
     facts.owners.extend(owners);
@@ -72,7 +72,7 @@ pub fn leak_growth(leak: &Leak, episodes: &Episodes, experiment: &Experiment, ba
     let accumulation = training.gradient_accumulation as f64;
     match *leak {
         OUTPUTS_WITH_GRAPH | EMBEDDINGS_WITH_GRAPH | BATCHES_ON_DEVICE => {
-            LeakGrowth::with(GrowthEvent::Step, accumulation * (1.0 - episodes.settings().triplet_ratio))
+            LeakGrowth::with(GrowthEvent::Step, accumulation * (1.0 - episodes.settings.triplet_ratio))
         }
         VALIDATION_WITH_GRAPH => LeakGrowth::with(GrowthEvent::Validation, 1.0),
         VALIDATION_PREDICTIONS => LeakGrowth::with(GrowthEvent::Episode, 1.0),
@@ -88,7 +88,7 @@ pub fn leak_growth(leak: &Leak, episodes: &Episodes, experiment: &Experiment, ba
                 ImageReads::count(episodes, batches.saturating_add(batches_ahead(&experiment.limits)), experiment);
             let copies = if *leak == DATA_PER_WORKER { experiment.limits.workers.max(1) } else { 1 };
             let with_training = experiment.limits.workers == 0 || *leak == FRAME_CACHE;
-            LeakGrowth::Total(reads.bytes(episodes.library(), copies as f64, with_training))
+            LeakGrowth::Total(reads.bytes(&episodes.library, copies as f64, with_training))
         }
         _ => LeakGrowth::with(GrowthEvent::Step, 1.0),
     }
@@ -113,12 +113,12 @@ impl<'a> ImageReads<'a> {
         let drawn = batches.min(BATCHES_DRAWN_MAX);
         for number in 0..drawn {
             let images = match episodes.kind_of_batch(number) {
-                StepKind::Detection => episode_paths(&episodes.draw(number), episodes.library()),
+                StepKind::Detection => episode_paths(&episodes.draw(number), &episodes.library),
                 StepKind::Triplet => {
                     let triplets = episodes.draw_triplets(number);
                     let exemplars =
                         triplets.iter().flat_map(|triplet| [triplet.anchor, triplet.positive, triplet.negative]);
-                    exemplars.map(|exemplar| exemplar_path(&exemplar, episodes.library())).collect()
+                    exemplars.map(|exemplar| exemplar_path(&exemplar, &episodes.library)).collect()
                 }
             };
             for path in images {
@@ -128,7 +128,7 @@ impl<'a> ImageReads<'a> {
         let cadence = &experiment.validation;
         if cadence.at_start || cadence.every_steps > 0 || cadence.every_epochs > 0 {
             for number in 0..cadence.batches as u64 {
-                reads.validation.extend(episode_paths(&episodes.draw_validation(number), episodes.library()));
+                reads.validation.extend(episode_paths(&episodes.draw_validation(number), &episodes.library));
             }
         }
         reads
@@ -189,31 +189,17 @@ mod tests {
     use std::sync::Arc;
 
     use super::super::batch::BatchLoader;
-    use super::super::episode::tests::{SHAPE, episodes, library};
+    use super::super::episode::tests::{GreyFrames, SHAPE, episodes, library};
     use super::super::settings::FewshotDetection;
     use super::*;
-    use xrun_core::dataset::error::DataError;
-    use xrun_core::dataset::sample::ImageSource;
     use xrun_core::experiment::leaks::Leaks;
 
-    /// Grey images of the size of the frames of [`library`].
-    struct Grey;
-
-    impl ImageSource for Grey {
-        fn image(&self, _: &Path) -> Result<HostImage, DataError> {
-            Ok(HostImage { width: 64, height: 48, rgb: vec![128; 64 * 48 * 3].into() })
-        }
+    pub(super) fn small() -> FewshotDetection {
+        FewshotDetection { n_way: 2, n_query: 1, image_size: 32, reference_size: 32, ..FewshotDetection::default() }
     }
 
     fn drawn() -> Episodes {
-        let small = FewshotDetection {
-            n_way: 2,
-            n_query: 1,
-            image_size: 32,
-            reference_size: 32,
-            ..FewshotDetection::default()
-        };
-        episodes(library(SHAPE), small, 7).unwrap()
+        episodes(library(SHAPE), small(), 7).unwrap()
     }
 
     fn experiment(leak: &str, steps: u64, workers: usize) -> Experiment {
@@ -227,7 +213,7 @@ mod tests {
     /// Bytes that the leak holds after a number of batches, prepared by `workers` threads in turn, and a validation.
     fn held(leaks: &Leaks, batches: u64, workers: u64) -> u64 {
         let ledger = Ledger::default();
-        let all = BatchLoader::new(drawn(), data::source(Arc::new(Grey), leaks, &ledger));
+        let all = BatchLoader::new(drawn(), data::source(Arc::new(GreyFrames), leaks, &ledger));
         let prepare = |worker: u64| {
             for number in (0..batches).filter(|number| number % workers == worker) {
                 all.prepare(number).unwrap();

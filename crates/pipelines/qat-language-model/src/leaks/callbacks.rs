@@ -47,7 +47,7 @@ fn passes(at: &AfterBatch<'_, QatLanguageModule>, mut pass: impl FnMut(&TokenBat
     for batch in at.batch.micro_batches(module.micro_batch_size) {
         for index in &module.step_precisions {
             let precision = index.map(|index| (index, module.precisions[index]));
-            let frozen = precision.is_some() && module.config.base_frozen;
+            let frozen = precision.is_some() && module.config.base_frozen();
             let config = &module.config;
             pass(&batch, &mut QuantContext { config, precision, ranges: &mut ranges, observer: None, frozen });
         }

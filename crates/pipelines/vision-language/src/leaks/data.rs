@@ -26,7 +26,7 @@ pub fn prepare(batches: BatchLoader, switched: &Leaks, ledger: &Ledger) -> Prepa
         return Arc::new(move |number| batches.training_batch(number));
     }
     Arc::new(move |number| {
-        let store = batches.store();
+        let store = &batches.store;
         for example in batches.example_numbers(number) {
             if let (Some(kept_once), Some(key)) = (&decoded, store.image_key(Split::Train, example)) {
                 kept_once.keep(key, || store.original(Split::Train, example))?;
@@ -47,7 +47,7 @@ pub fn prepare(batches: BatchLoader, switched: &Leaks, ledger: &Ledger) -> Prepa
 pub fn formatted(batches: &BatchLoader, switched: &Leaks, ledger: &Ledger) -> Result<LeakBuffer<Example>, DataError> {
     let mut kept = switched.leak_buffer(&super::FORMATTED_EXAMPLES, ledger);
     if kept.is_on() {
-        let store = batches.store();
+        let store = &batches.store;
         for number in 0..store.count(Split::Train) {
             let example = copied(store.example(Split::Train, number)?);
             let bytes = example.deep_size();

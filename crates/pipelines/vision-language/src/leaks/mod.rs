@@ -76,7 +76,7 @@ pub fn plan(facts: &mut TaskFacts, batches: &BatchLoader, experiment: &Experimen
 
 /// Growth of `leak` over the run.
 pub fn leak_growth(leak: &Leak, batches: &BatchLoader, experiment: &Experiment) -> LeakGrowth {
-    let BatchShape { size, accumulation, .. } = batches.shape();
+    let BatchShape { size, accumulation, .. } = batches.shape;
     match *leak {
         IMAGES_DECODED_IN_PLACE => {
             let total = original_bytes(batches, prepared_batches(batches, experiment));
@@ -86,14 +86,14 @@ pub fn leak_growth(leak: &Leak, batches: &BatchLoader, experiment: &Experiment) 
             let workers = experiment.limits.workers.max(1);
             LeakGrowth::Total(worker_copy_bytes(batches, prepared_batches(batches, experiment), workers))
         }
-        FORMATTED_EXAMPLES => LeakGrowth::Total(example_bytes(batches, 0..batches.store().count(Split::Train))),
+        FORMATTED_EXAMPLES => LeakGrowth::Total(example_bytes(batches, 0..batches.store.count(Split::Train))),
         // Per batch.
         LOSS_WITH_GRAPH | LOSS_NEVER_BACKPROPAGATED | OUTPUTS_WITH_GRAPH | PROCESSED_BATCHES => {
             LeakGrowth::with(GrowthEvent::Step, accumulation as f64)
         }
         // Per batch of a validation.
         VALIDATION_LOGITS | VALIDATION_WITH_GRAPH => {
-            let held_out = batches.store().count(Split::Validation).div_ceil(size as u64);
+            let held_out = batches.store.count(Split::Validation).div_ceil(size as u64);
             LeakGrowth::with(GrowthEvent::Validation, held_out.min(experiment.validation.batches as u64) as f64)
         }
         _ => LeakGrowth::with(GrowthEvent::Step, 1.0),
@@ -104,13 +104,13 @@ pub fn leak_growth(leak: &Leak, batches: &BatchLoader, experiment: &Experiment) 
 fn prepared_batches(batches: &BatchLoader, experiment: &Experiment) -> u64 {
     let (_, steps) = experiment.training.steps(batches.per_epoch());
     let ahead = if experiment.limits.workers == 0 { 0 } else { experiment.limits.batches_ahead() };
-    steps.saturating_mul(batches.shape().accumulation as u64).saturating_add(ahead)
+    steps.saturating_mul(batches.shape.accumulation as u64).saturating_add(ahead)
 }
 
 /// Distinct examples of the first `prepared` training batches.
 fn distinct_examples(batches: &BatchLoader, prepared: u64) -> Box<dyn Iterator<Item = u64> + '_> {
-    let count = batches.store().count(Split::Train);
-    match prepared.saturating_mul(batches.shape().size as u64) >= count {
+    let count = batches.store.count(Split::Train);
+    match prepared.saturating_mul(batches.shape.size as u64) >= count {
         true => Box::new(0..count),
         // Within an epoch no example repeats.
         false => Box::new((0..prepared).flat_map(|number| batches.example_numbers(number))),
@@ -119,7 +119,7 @@ fn distinct_examples(batches: &BatchLoader, prepared: u64) -> Box<dyn Iterator<I
 
 /// Bytes of the distinct decoded originals; exact for up to [`SAMPLED_MAX`] readable ones.
 fn original_bytes(batches: &BatchLoader, prepared: u64) -> u64 {
-    let store = batches.store();
+    let store = &batches.store;
     // All training examples are in one file, which numbers its images.
     let mut known = vec![false; store.library.images as usize];
     let is_new = |number: &u64| {
@@ -135,15 +135,15 @@ fn original_bytes(batches: &BatchLoader, prepared: u64) -> u64 {
 
 /// Expected bytes of the workers' copies of examples if batches are assigned at random; exact for one worker.
 fn worker_copy_bytes(batches: &BatchLoader, prepared: u64, workers: usize) -> u64 {
-    let positions = prepared.saturating_mul(batches.shape().size as u64);
-    let looks = positions as f64 / batches.store().count(Split::Train) as f64;
+    let positions = prepared.saturating_mul(batches.shape.size as u64);
+    let looks = positions as f64 / batches.store.count(Split::Train) as f64;
     let once = example_bytes(batches, distinct_examples(batches, prepared));
     (copies(workers as f64, looks.max(1.0)) * once as f64) as u64
 }
 
 /// Bytes of training examples with images in the model's size.
 fn example_bytes(batches: &BatchLoader, numbers: impl Iterator<Item = u64>) -> u64 {
-    let (store, side) = (batches.store(), batches.side());
+    let (store, side) = (&batches.store, batches.shape.side);
     let image = (size_of::<HostImage>() + 3 * side * side) as u64;
     estimate(numbers, |number| Some(image + store.text(Split::Train, number).ok()?.deep_size()))
 }

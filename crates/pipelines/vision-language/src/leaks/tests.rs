@@ -64,17 +64,6 @@ fn bytes_of_kept_images_and_examples_equal_the_forecast() {
 }
 
 #[test]
-fn an_image_of_several_examples_is_kept_once() {
-    let made = Made::new();
-    let experiment = experiment(&made, "images_decoded_in_place", 9, 0);
-    let (_, prepared) = prepared(&experiment).unwrap();
-    let pixels = 40 * 30 + 20 * 50 + 32 * 32;
-    let expected = 3 * pixels + 3 * size_of::<HostImage>() as u64;
-    let counted = leak_growth(&IMAGES_DECODED_IN_PLACE, &prepared.batches, &experiment);
-    assert_eq!(counted, LeakGrowth::Filling { total: expected, plateau_bytes: expected });
-}
-
-#[test]
 fn each_worker_keeps_a_copy_of_its_examples() {
     let made = Made::new();
     let experiment = experiment(&made, "data_per_worker", 10, 3);

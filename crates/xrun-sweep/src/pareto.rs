@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use xrun_results::noise::{Change, Noise, Repeats};
 
 /// Relative difference of speed or memory below which two trials are equal: less than 1 % of the level is no growth either.
-const RESOLUTION: f64 = 0.01;
+pub const RESOLUTION: f64 = 0.01;
 
 /// Speed (higher is better) and memory (lower is better) of the repeats of a trial.
 #[derive(Clone, Debug, PartialEq)]

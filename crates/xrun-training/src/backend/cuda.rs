@@ -163,3 +163,8 @@ fn has_own_configuration() -> bool {
         own || CubeClRuntimeConfig::section_file_names().iter().any(|(name, _)| has_section(directory.join(name)))
     })
 }
+
+/// Burn's device for a GPU.
+pub fn dispatch(index: u32) -> Result<burn::tensor::Device, String> {
+    Ok(burn::tensor::Device::cuda(index))
+}

@@ -1,5 +1,8 @@
 //! Stand-in for `cuda` in a build without that feature.
 
+#[cfg(feature = "train")]
+pub use tensors::{capability, dispatch};
+
 use xrun_core::device::unavailable::Unavailable;
 use xrun_core::device::{Backend, CpuOnly, DeviceInfo};
 use xrun_core::settings::sections::Autotune;
@@ -25,8 +28,20 @@ pub fn check_context(_: u32) -> Result<(), Unavailable> {
     probe().map(drop)
 }
 
-/// Returns `None`: there is no GPU.
 #[cfg(feature = "train")]
-pub fn capability(_: u32) -> Option<u32> {
-    None
+mod tensors {
+    /// Returns `None`: there is no GPU.
+    pub fn capability(_: u32) -> Option<u32> {
+        None
+    }
+
+    /// Opens nothing.
+    ///
+    /// # Errors
+    /// Always: the feature is missing.
+    pub fn dispatch(_: u32) -> Result<burn::tensor::Device, String> {
+        super::probe()
+            .map_err(|missing| missing.to_string())
+            .map(|_| unreachable!("a device that is absent is never found"))
+    }
 }

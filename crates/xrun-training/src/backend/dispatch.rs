@@ -3,7 +3,7 @@
 use burn::backend::{Backend, Dispatch};
 use burn::tensor::Device;
 
-use super::cuda;
+use super::{cuda, vulkan};
 use xrun_core::device::{DeviceKind, supports_tf32};
 use xrun_core::heap;
 use xrun_core::panics;
@@ -27,12 +27,8 @@ impl TensorDevice {
     pub fn open(kind: DeviceKind, activation_checkpointing: bool) -> Result<Self, TaskError> {
         let inner = match kind {
             DeviceKind::Cpu => Device::flex(),
-            #[cfg(feature = "cuda")]
-            DeviceKind::Cuda(index) => Device::cuda(index),
-            #[cfg(feature = "vulkan")]
-            DeviceKind::Vulkan(_) => Device::vulkan(burn::tensor::DeviceKind::DefaultDevice),
-            #[cfg(not(all(feature = "cuda", feature = "vulkan")))]
-            absent => return Err(TaskError::Device(format!("this program was built without {absent}"))),
+            DeviceKind::Cuda(index) => cuda::dispatch(index).map_err(TaskError::Device)?,
+            DeviceKind::Vulkan(index) => vulkan::dispatch(index).map_err(TaskError::Device)?,
         };
         let autodiff = inner.clone().autodiff();
         let autodiff = if activation_checkpointing { autodiff.gradient_checkpointing() } else { autodiff };

@@ -57,3 +57,8 @@ fn first() -> Option<DeviceInfo> {
         llvm: None,
     })
 }
+
+/// Burn's default Vulkan device.
+pub fn dispatch(_: u32) -> Result<burn::tensor::Device, String> {
+    Ok(burn::tensor::Device::vulkan(burn::tensor::DeviceKind::DefaultDevice))
+}

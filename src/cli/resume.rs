@@ -35,7 +35,6 @@ use crate::settings::sections::TRACKERS;
 /// Keys and sections that a resume may change besides [`TRACKERS`]: the metrics do not depend on them.
 const CHANGEABLE: &[&str] = &[
     "experiment.device",
-    "device.autotune",
     "limits.batch_size",
     "limits.workers",
     "limits.prefetch",

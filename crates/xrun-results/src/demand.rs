@@ -127,9 +127,6 @@ pub struct Demand {
     /// Device memory of the process outside the pool of the training thread: context, code and pools of other
     /// streams. `null` if the driver does not report it.
     pub device_beside_pool: Option<u64>,
-    /// Pool memory reserved after the first step or validation, including what autotuning took; it was released
-    /// afterwards.
-    pub device_tuning_peak: Option<u64>,
     /// Pool memory reserved after the newest sampled step.
     pub device_newest_step: Option<u64>,
     /// Demand of each owner in the ledger, by name.

@@ -144,11 +144,6 @@ impl DemandCollector {
         }
     }
 
-    /// Notes the bytes that the pool had reserved at the end of autotuning.
-    pub fn autotuned(&mut self, reserved: u64) {
-        self.so_far.device_tuning_peak = self.so_far.device_tuning_peak.max(Some(reserved));
-    }
-
     /// Demand so far, with the peaks of the owners.
     pub fn demand(&self, owners: &[OwnerSummary]) -> Demand {
         let owners = owners.iter().map(|owner| {

@@ -124,15 +124,6 @@ fn device_failure(panic: &Panic, outcome: Outcome, session: &mut Session<'_>, ta
     }
     let ended = match panic.cause() {
         Cause::OutOfMemory { asked } => session.device_out_of_memory(asked, task.parameters()).ok(),
-        Cause::Tuned => {
-            let (program, run) = (invocation::program(), &session.state.run);
-            let message = format!(
-                "step {step} failed on the device: the kernel that autotuning chose for one tensor size does not support \
-                 another size of the same class; `{program} resume {run} -s device.autotune=\"full\"` tunes each size \
-                 separately; the last checkpoint is intact"
-            );
-            Some(Ending::new(Outcome::Failed, message))
-        }
         _ => None,
     };
     ended.unwrap_or_else(|| {

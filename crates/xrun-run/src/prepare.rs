@@ -55,7 +55,6 @@ use xrun_core::panics;
 use xrun_core::panics::Panic;
 use xrun_core::panics::messages::Cause;
 use xrun_core::printable;
-use xrun_core::settings::sections::Autotune;
 use xrun_core::task::{Task, TaskError};
 use xrun_core::units::{Bytes, pluralize, seconds};
 use xrun_results::durations::Durations;
@@ -134,16 +133,6 @@ impl Planned {
         listener.detail(&format!("device {}: {}, {}", chosen.kind, chosen.found.name, chosen.because));
         if let Some(missing) = &chosen.fallback_reason {
             listener.info(&format!("using the CPU because the GPU is not usable: {missing}"));
-        }
-        if matches!(chosen.kind, DeviceKind::Cuda(_))
-            && let Some(reason) = device::backend().tune(experiment.device.autotune)
-        {
-            let note = format!("`device.autotune` has no effect: {reason}");
-            if experiment.device.autotune == Autotune::default() {
-                listener.detail(&note);
-            } else {
-                listener.info(&note);
-            }
         }
         if chosen.kind == DeviceKind::Cpu {
             device::backend().select_cpu_kernels(experiment.device.cpu_kernels).map_err(StartError::failed)?;

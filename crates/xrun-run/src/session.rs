@@ -57,10 +57,6 @@ pub struct Session<'a> {
     pub saved: Option<(u64, bool)>,
     /// Memory limits.
     pub limits: MemoryLimits,
-    /// True after the first step of this process, which autotunes the operations of a step.
-    pub step_tuned: bool,
-    /// True after the first validation of this process, which autotunes the operations of a validation.
-    pub validation_tuned: bool,
     /// Number of steps after which a probe ends.
     pub stop_after: Option<u64>,
     /// Step after which the run stops, to be resumed later.
@@ -69,7 +65,7 @@ pub struct Session<'a> {
     pub post_mortem: Option<PostMortem>,
     stop: &'a StopSignal,
     started: Instant,
-    /// Start of the time limit: that of the program; in a probe the end of the first step, which autotunes.
+    /// Start of the time limit: that of the program; in a probe the end of the first step, which compiles kernels.
     limit_from: Option<Instant>,
     steps_before: u64,
     items_before: u64,
@@ -97,8 +93,6 @@ impl<'a> Session<'a> {
             divergence_reported: false,
             saved: None,
             limits: MemoryLimits::new(&plan.experiment.limits),
-            step_tuned: false,
-            validation_tuned: false,
             stop_after: launch.stop_after,
             until: launch.until,
             post_mortem: None,

@@ -85,10 +85,6 @@ fn train_to_end(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending
         if let Some(ending) = train_step(task, session, step)? {
             return Ok(ending);
         }
-        if !session.step_tuned {
-            session.step_tuned = true;
-            free_tuning_pages(task, session);
-        }
         let due = due(plan, step);
         if let Some(ending) = after_step(task, session, due)? {
             return save_and_stop(task, session, ending);
@@ -184,15 +180,6 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
     Ok(None)
 }
 
-/// Frees the pool pages that autotuning allocated in the first step or validation of a process and that are not needed
-/// afterwards. Done before the next sample: it measures what a step and a validation need.
-fn free_tuning_pages(task: &mut dyn Task, session: &mut Session<'_>) {
-    if let Some(pool) = task.device_memory() {
-        session.recorder.demand.autotuned(pool.reserved);
-        clean(task, &[CleanupAction::DevicePool], &mut session.clock);
-    }
-}
-
 fn non_finite(report: &StepReport) -> Option<&'static str> {
     if !report.loss.is_finite() {
         return Some("loss");
@@ -285,10 +272,6 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
     let batches = phases.batches;
     task.synchronise()?;
     session.check_device()?;
-    if !session.validation_tuned {
-        session.validation_tuned = true;
-        free_tuning_pages(task, session);
-    }
     session.clock.enter(LOOP);
     let finite = |value: Option<f64>| value.filter(|value| value.is_finite());
     let metrics: std::collections::BTreeMap<String, Option<f64>> =

@@ -75,14 +75,10 @@ fn out_of_memory_in_a_step_has_a_post_mortem_and_can_be_resumed() {
 #[test]
 fn out_of_memory_in_a_probe_is_too_large() {
     let Some(machine) = Machine::new() else { return };
-    // Each size tuned by itself: what is fastest is a matter of chance here.
-    let tuned = "device.autotune=\"full\"";
-    let plan = |machine: &Machine, more: &[&str]| {
-        machine.xrun(&[&["plan", "tiny.toml", "-s", LARGE, "-s", tuned], more].concat())
-    };
+    let plan = |machine: &Machine, more: &[&str]| machine.xrun(&[&["plan", "tiny.toml", "-s", LARGE], more].concat());
     assert_eq!(plan(&machine, &[]).code, 0);
-    let (one, _) = counted(&machine, &[LARGE, tuned, "limits.batch_size=1"]);
-    let (all, _) = counted(&machine, &[LARGE, tuned]);
+    let (one, _) = counted(&machine, &[LARGE, "limits.batch_size=1"]);
+    let (all, _) = counted(&machine, &[LARGE]);
     assert!(all > one, "larger batches need more allocations: {one}, {all}");
     let machine = machine.with("STAND_IN_FAIL_ALLOCATION", one + 1);
     let output = plan(&machine, &["-s", "experiment.seed=6"]);
@@ -124,7 +120,6 @@ fn memory_that_others_take_in_mid_run_is_told_as_theirs() {
     let Some(machine) = Machine::new() else { return };
     let anew = ["cleanup.every_steps=1", LARGE];
     let (_, launches) = counted(&machine, &anew);
-    // Most launches are those of tuning, in the first step.
     let machine =
         machine.with("STAND_IN_OTHERS_FROM_LAUNCH", launches * 4 / 5).with("STAND_IN_OTHERS_THEN_MIB", 81_500);
     let output = machine.trained(&anew);

@@ -70,7 +70,7 @@ impl Machine {
 
     fn command(&self, arguments: &[&str]) -> Command {
         let mut command = self.workplace.command(arguments);
-        for variable in ["VIRTUAL_ENV", "CONDA_PREFIX", "CUDA_VISIBLE_DEVICES", "CUBECL_AUTOTUNE_LEVEL"] {
+        for variable in ["VIRTUAL_ENV", "CONDA_PREFIX", "CUDA_VISIBLE_DEVICES"] {
             command.env_remove(variable);
         }
         command.env("XRUN_CACHE", &self.cache).env("HOME", self.workplace.path("home"));

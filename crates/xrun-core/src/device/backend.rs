@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use super::unavailable::Unavailable;
 use super::{DeviceInfo, machine};
-use crate::settings::sections::{Autotune, CpuKernels};
+use crate::settings::sections::CpuKernels;
 use crate::task::TaskError;
 
 /// Devices besides the CPU, and the choice of CPU kernels.
@@ -39,11 +39,6 @@ pub trait Backend: Send + Sync {
     /// The reason why it does not open.
     fn check_cuda(&self, _index: u32) -> Result<(), Unavailable> {
         self.cuda().map(drop)
-    }
-
-    /// Sets the level of autotuning on a GPU. Returns why it has no effect, if it has none.
-    fn tune(&self, _level: Autotune) -> Option<&'static str> {
-        None
     }
 
     /// Selects the CPU kernels of this process.

@@ -89,7 +89,7 @@ impl DeviceInfo {
     }
 }
 
-/// `true` from Ampere on: these GPUs have TF32 units, and CubeCL uses them wherever autotuning finds them fastest.
+/// `true` from Ampere on: these GPUs have TF32 units, which CubeCL uses for matrix products.
 pub fn supports_tf32(capability: u32) -> bool {
     capability >= 80
 }

@@ -13,16 +13,12 @@ pub enum Cause {
     },
     /// A CUDA error, by its name in the manual.
     Cuda(String),
-    /// A kernel that autotuning selected for one size rejects another size with the same tuning key.
-    Tuned,
     /// Anything else: a bug, or an unknown message.
     Other,
 }
 
 /// CubeCL's messages of failed allocations: larger than any page may be, or no memory at present.
 const ALLOCATION_FAILED: [&str; 2] = ["can't allocate buffer of size: ", "out of device memory allocating "];
-/// CubeCL's message of a selected kernel that rejects a size.
-const KERNEL_REJECTED: &str = "Should run when selected by autotune";
 const OUT_OF_MEMORY: &str = "CUDA_ERROR_OUT_OF_MEMORY";
 /// Marker in front of a kernel's source in a message.
 const SOURCE: &str = "[Source]";
@@ -44,7 +40,6 @@ pub fn cause(message: &str) -> Cause {
     }
     match name {
         Some(name) => Cause::Cuda(name.to_owned()),
-        None if message.contains(KERNEL_REJECTED) => Cause::Tuned,
         None => Cause::Other,
     }
 }
@@ -159,12 +154,6 @@ mod tests {
                     memory access was encountered\") (src/compute/sync/fence.rs:83)";
         assert_eq!(cause(message), Cause::Cuda("CUDA_ERROR_ILLEGAL_ADDRESS".into()));
         assert!(short(message).ends_with(meaning("CUDA_ERROR_ILLEGAL_ADDRESS").unwrap()));
-    }
-
-    #[test]
-    fn a_kernel_tuned_for_another_size_is_recognised() {
-        assert_eq!(cause("Should run when selected by autotune.: Unknown(\"shape\") (local.rs:207)"), Cause::Tuned);
-        assert_eq!(cause("[Compilation Error] default_program(6): catastrophic error"), Cause::Other);
     }
 
     #[test]

@@ -42,8 +42,7 @@ pub fn install_hook() {
     });
 }
 
-/// Detects panics in calls without a waiting caller, which CubeCL only logs. All others reach the caller as errors, such as
-/// a candidate that panics during autotuning.
+/// Detects panics in calls without a waiting caller, which CubeCL only logs. All others reach the caller as errors.
 struct DetachedPanicLogger(&'static Mutex<Recorded>);
 
 impl log::Log for DetachedPanicLogger {
@@ -211,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_without_a_waiting_caller_ends_the_run_and_one_of_the_autotuner_does_not() {
+    fn a_panic_without_a_waiting_caller_ends_the_run_and_one_that_reaches_its_caller_does_not() {
         static RECORDED: Mutex<Recorded> = Mutex::new(Recorded::NONE);
         static LOGGER: DetachedPanicLogger = DetachedPanicLogger(&RECORDED);
         let step = |message: &str| {
@@ -222,10 +221,10 @@ mod tests {
         log::set_logger(&LOGGER).unwrap();
         log::set_max_level(log::LevelFilter::Warn);
         let device = DeviceHandle::<Idle>::new(DeviceId { type_id: u16::MAX, index_id: 0 });
-        // The autotuner measures a candidate, and a candidate launches its kernels.
-        assert!(device.exclusive(|| panic!("a candidate")).is_err());
-        assert!(device.exclusive(|| device.submit(|_| panic!("a kernel of a candidate"))).is_err());
-        assert_eq!(step("a candidate"), None);
+        // A caller that waits, and what it launches.
+        assert!(device.exclusive(|| panic!("a call that is waited for")).is_err());
+        assert!(device.exclusive(|| device.submit(|_| panic!("a kernel that is waited for"))).is_err());
+        assert_eq!(step("a call that is waited for"), None);
         // A step launches a kernel; the second call waits until the first is done.
         device.submit(|_| panic!("a kernel of a step"));
         assert!(device.exclusive(|| ()).is_ok());

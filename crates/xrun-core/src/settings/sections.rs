@@ -55,10 +55,6 @@ impl Default for ExperimentInfo {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct DeviceSettings {
-    /// Level of autotuning on a GPU, in a program built with the feature `autotune`: for each group of sizes, several kernels of an
-    /// operation are compiled and timed. More groups make the start slower. The environment variable `CUBECL_AUTOTUNE_LEVEL` takes
-    /// precedence.
-    pub autotune: Autotune,
     /// CPU kernels of convolution with group normalisation, layer normalisation, attention, GELU, losses and fake quantisation.
     /// Both choices are equal up to rounding; `fused` is two to ten times as fast.
     pub cpu_kernels: CpuKernels,
@@ -83,19 +79,6 @@ impl CpuKernels {
             Self::Plain => "plain",
         }
     }
-}
-
-/// Level of autotuning.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum Autotune {
-    /// Groups sizes within a factor of 2.5.
-    #[default]
-    Minimal,
-    /// Groups sizes within a factor of 2.
-    Balanced,
-    /// Tunes every size separately.
-    Full,
 }
 
 /// Release of free memory: when and how. The result records the time that it takes.

@@ -1,17 +1,12 @@
-//! NVIDIA GPUs: detection, compute capability, autotuning, and the LLVM that compiles their kernels.
+//! NVIDIA GPUs: detection, compute capability, and the LLVM that compiles their kernels.
 
 use std::ffi::c_uint;
-use std::path::{Path, PathBuf};
-use std::sync::Once;
-
-use cubecl::config::autotune::AutotuneLevel as CubeclLevel;
-use cubecl::config::{CubeClRuntimeConfig, RuntimeConfig};
+use std::path::Path;
 
 use super::driver::Driver;
 use super::visible;
 use xrun_core::device::unavailable::Unavailable;
 use xrun_core::device::{DeviceInfo, DeviceKind, machine};
-use xrun_core::settings::sections::Autotune;
 
 /// Minimum compute capability for CubeCL's kernels, as 60 for 6.0.
 const CAPABILITY_MIN: u32 = 60;
@@ -128,40 +123,6 @@ pub fn check_context(index: u32) -> Result<(), Unavailable> {
 /// Compute capability of a GPU, as 90 for 9.0; `None` if the driver does not report it.
 pub fn capability(index: u32) -> Option<u32> {
     Driver::start().ok()?.capability(index).ok()
-}
-
-/// Sets the autotuning level of CubeCL, once in a process and before the device is opened. Returns why it has no effect, if it has none.
-pub fn tune(level: Autotune) -> Option<&'static str> {
-    static SET: Once = Once::new();
-    if cfg!(not(feature = "autotune")) {
-        return Some("this program was built without the feature `autotune`");
-    }
-    if has_own_configuration() {
-        return Some("cubecl.toml sets the level");
-    }
-    SET.call_once(|| {
-        let mut config = CubeClRuntimeConfig::default();
-        config.autotune.level = match level {
-            Autotune::Minimal => CubeclLevel::Minimal,
-            Autotune::Balanced => CubeclLevel::Balanced,
-            Autotune::Full => CubeclLevel::Full,
-        };
-        CubeClRuntimeConfig::set(config.override_from_env());
-    });
-    None
-}
-
-/// Returns whether the current directory or one above it has a configuration file for CubeCL.
-fn has_own_configuration() -> bool {
-    let current = std::env::current_dir().unwrap_or_default();
-    let has_section = |path: PathBuf| {
-        std::fs::read_to_string(path)
-            .is_ok_and(|text| text.lines().any(|line| line.trim_start().starts_with("[cubecl")))
-    };
-    current.ancestors().any(|directory| {
-        let own = CubeClRuntimeConfig::file_names().iter().any(|name| directory.join(name).is_file());
-        own || CubeClRuntimeConfig::section_file_names().iter().any(|(name, _)| has_section(directory.join(name)))
-    })
 }
 
 /// Burn's device for a GPU.

@@ -5,7 +5,6 @@ pub use tensors::{capability, dispatch};
 
 use xrun_core::device::unavailable::Unavailable;
 use xrun_core::device::{Backend, CpuOnly, DeviceInfo};
-use xrun_core::settings::sections::Autotune;
 
 /// Finds no GPU.
 ///
@@ -13,11 +12,6 @@ use xrun_core::settings::sections::Autotune;
 /// Always: the feature is missing.
 pub fn probe() -> Result<Vec<DeviceInfo>, Unavailable> {
     CpuOnly.cuda()
-}
-
-/// Returns `None`: without a GPU there is no level to report on.
-pub fn tune(_: Autotune) -> Option<&'static str> {
-    None
 }
 
 /// Opens nothing.

@@ -25,7 +25,7 @@ pub mod vulkan;
 
 use xrun_core::device::unavailable::Unavailable;
 use xrun_core::device::{Backend, DeviceInfo};
-use xrun_core::settings::sections::{Autotune, CpuKernels};
+use xrun_core::settings::sections::CpuKernels;
 use xrun_core::task::TaskError;
 
 /// Burn, with the features of this build.
@@ -43,10 +43,6 @@ impl Backend for Burn {
 
     fn check_cuda(&self, index: u32) -> Result<(), Unavailable> {
         cuda::check_context(index)
-    }
-
-    fn tune(&self, level: Autotune) -> Option<&'static str> {
-        cuda::tune(level)
     }
 
     fn select_cpu_kernels(&self, kernels: CpuKernels) -> Result<(), TaskError> {

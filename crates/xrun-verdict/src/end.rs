@@ -1,8 +1,8 @@
 //! End of a series that rose: flat, on a step like those before, or moving.
 
-use crate::judge::Thresholds;
 use crate::pieces::{Pieces, means};
 use crate::shape::{lasting_levels, smoothed};
+use crate::thresholds::Thresholds;
 use crate::trend::{fit_line, robust_deviation};
 use crate::window_minima::WindowMinima;
 

@@ -1,6 +1,6 @@
 //! Release of memory, after which a series is judged anew.
 
-use crate::judge::{Thresholds, WINDOWS_NEEDED};
+use crate::thresholds::{Thresholds, WINDOWS_NEEDED};
 use crate::trend::{median, robust_deviation};
 use crate::window_minima::WindowMinima;
 

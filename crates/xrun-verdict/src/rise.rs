@@ -1,8 +1,8 @@
 //! Rises that last to the end of a series.
 
-use crate::judge::{STEPS_NEEDED, Thresholds, WINDOWS_NEEDED, Z};
 use crate::onset::without_jumps;
 use crate::shape::{RiseProfile, is_flat_at_end, is_jump, smoothed};
+use crate::thresholds::{STEPS_NEEDED, Thresholds, WINDOWS_NEEDED, Z};
 use crate::trend::{Line, fit_line, mann_kendall, quantile};
 use crate::window_minima::WindowMinima;
 

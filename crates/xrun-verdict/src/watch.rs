@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use crate::axis::Axis;
 use crate::context::{Context, MemoryKind, NO_CAP};
 use crate::findings::{BeyondPlan, ProcessOfRun, SeriesVerdict, UnitSource, VERSION, Verdict, VerdictWord};
-use crate::judge::{BYTES, COUNT, SeriesKind, Thresholds, WINDOWS_NEEDED, Z, judge, suspicious};
+use crate::judge::{SeriesKind, judge, suspicious};
 use crate::message::{self, Attribution, RunSpan};
 use crate::names::{
     DRIVER_BEYOND, FOOTPRINT, GPU_FOOTPRINT, LIBRARIES, OWNER_PREFIX, PEAKS_SUFFIX, RESERVED_BEYOND, RSS_BEYOND,
@@ -16,6 +16,7 @@ use crate::names::{
 use crate::processes::ProcessVerdicts;
 use crate::readings::Readings;
 use crate::sample::{Processes, Sample};
+use crate::thresholds::{BYTES, COUNT, Thresholds, WINDOWS_NEEDED, Z};
 use crate::trend;
 use crate::window_minima::WindowMinima;
 

@@ -20,7 +20,7 @@ use xrun::heap::CountingAllocator;
 use xrun::pipelines::fewshot_detection::batch::HostBatch;
 use xrun::pipelines::fewshot_detection::prepare::Prepared;
 use xrun::results::format::SamplePoint;
-use xrun::run::recorder::LoopPosition;
+use xrun::run::trace::LoopPosition;
 use xrun::run::trace::{SampleContext, Tracer};
 
 fn main() {

@@ -7,7 +7,7 @@ use super::clock::Clock;
 use crate::demand::DemandCollector;
 use crate::memory::sources::GpuInUse;
 use crate::plan::{Buffers, Plan};
-use crate::trace::{SampleContext, Tracer};
+use crate::trace::{LoopPosition, SampleContext, Tracer};
 use xrun_core::bounded::ledger::{Ledger, Policy};
 use xrun_core::bounded::planned::MemoryKind;
 use xrun_core::files::layout;
@@ -194,19 +194,4 @@ impl Recorder {
     pub fn training_verdict(&self, end: Option<TrainingEnd>) -> Option<TrainingVerdict> {
         (!self.training.is_empty()).then(|| self.training.verdict(end))
     }
-}
-
-/// Position in the loop at which a sample is taken.
-#[derive(Clone, Copy, Debug)]
-pub struct LoopPosition {
-    /// Optimiser steps done.
-    pub step: u64,
-    /// Epoch of that step, from 1; 0 before the first step.
-    pub epoch: u64,
-    /// Kind of sample.
-    pub point: SamplePoint,
-    /// Bytes that a cleanup freed; `None` unless the sample follows a cleanup.
-    pub freed: Option<u64>,
-    /// Remaining seconds of the run; `None` while unknown.
-    pub left: Option<f64>,
 }

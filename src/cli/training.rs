@@ -10,7 +10,7 @@ use crate::invocation;
 use crate::report::{self, ReportError};
 use crate::results::format::Outcome;
 use crate::results::timestamp;
-use crate::run::launch::Launch;
+use crate::run::launch::{Extent, Launch};
 use crate::run::new_run::NewRun;
 use crate::run::prepare::{Opened, ProgressListener, StartError, Work};
 use crate::stop::{RunOutcome, StopSignal};
@@ -90,7 +90,7 @@ pub fn train(
     terminal: Terminal,
 ) -> (RunOutcome, u8) {
     let directory = launch.directory;
-    let stops_early = launch.stop_after.is_some() || launch.until.is_some();
+    let stops_early = launch.extent != Extent::Whole;
     let mut observer = progress::observer(display.progress, terminal);
     let outcome = launch.train(task, stop, &mut *observer);
     drop(observer);

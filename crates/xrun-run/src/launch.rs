@@ -46,11 +46,36 @@ pub struct Launch<'a> {
     pub gpu: Option<GpuInUse>,
     /// Start of the program, from which `training.time_limit` counts.
     pub started: Instant,
-    /// Number of steps after which a probe ends; `None` does all steps of the plan.
-    pub stop_after: Option<u64>,
-    /// Step after which the run stops with a checkpoint. When it is resumed, its numbers are those of a run that never
+    /// Extent of the training.
+    pub extent: Extent,
+}
+
+/// Extent of the training of one process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Extent {
+    /// All steps of the plan.
+    #[default]
+    Whole,
+    /// Up to this step, where the run stops with a checkpoint. When it is resumed, its numbers are those of a run that never
     /// stopped.
-    pub until: Option<u64>,
+    Until(u64),
+    /// This many steps, which only measure what the experiment needs; the plan has all steps.
+    Probe(u64),
+}
+
+impl Extent {
+    /// Extent up to `step`, or of all steps.
+    pub fn until(step: Option<u64>) -> Self {
+        step.map_or(Self::Whole, Self::Until)
+    }
+
+    /// Step after which the training ends early; `None` for all steps.
+    pub fn last_step(self) -> Option<u64> {
+        match self {
+            Self::Whole => None,
+            Self::Until(step) | Self::Probe(step) => Some(step),
+        }
+    }
 }
 
 /// Writes what is known before the first step: the experiment file, the resolved experiment, the plan and the manifest.

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::fingerprint::fingerprint;
 use super::fork::Fork;
-use super::launch::{self, Launch};
+use super::launch::{self, Extent, Launch};
 use super::manifest;
 use super::prepare::{Opened, StartError};
 use crate::directory;
@@ -39,10 +39,8 @@ pub struct NewRun<'a> {
     pub text: &'a [u8],
     /// Origin of each value of the experiment, by dotted key.
     pub origins: &'a BTreeMap<String, String>,
-    /// Number of steps after which a probe ends; its plan has all steps.
-    pub stop_after: Option<u64>,
-    /// Step after which the run stops, to be resumed later with the numbers of a run that never stopped.
-    pub until: Option<u64>,
+    /// Extent of the training.
+    pub extent: Extent,
     /// True if this user chose the programs that the experiment names.
     pub trusted: bool,
     /// Checkpoint of another run from which this one starts; `None` starts at step 0.
@@ -57,8 +55,7 @@ pub struct CreatedRun {
     /// Contents of `manifest.json`.
     pub manifest: Manifest,
     state: LoopState,
-    stop_after: Option<u64>,
-    until: Option<u64>,
+    extent: Extent,
 }
 
 impl<'a> NewRun<'a> {
@@ -68,8 +65,7 @@ impl<'a> NewRun<'a> {
             location,
             text: &checked.text,
             origins: &checked.origins,
-            stop_after: None,
-            until: None,
+            extent: Extent::Whole,
             trusted: true,
             fork: None,
         }
@@ -98,7 +94,10 @@ impl<'a> NewRun<'a> {
         let command = command_line::command();
         let mut manifest =
             manifest::manifest(plan, &directory.id, &fingerprint, &opened.chosen, &command, self.origins);
-        manifest.until = self.until;
+        manifest.until = match self.extent {
+            Extent::Until(step) => Some(step),
+            Extent::Whole | Extent::Probe(_) => None,
+        };
         manifest.parent = self.fork.map(|fork| fork.parent.clone());
         launch::write_inputs(&directory.path, self.text, &resolved, &manifest, plan, parameters)
             .map_err(StartError::failed)?;
@@ -109,7 +108,7 @@ impl<'a> NewRun<'a> {
             None => LoopState { run: manifest.run_id(), fingerprint, ..LoopState::default() },
             Some(fork) => fork.start(&directory.path, manifest.run_id(), fingerprint).map_err(StartError::failed)?,
         };
-        Ok(CreatedRun { directory, manifest, state, stop_after: self.stop_after, until: self.until })
+        Ok(CreatedRun { directory, manifest, state, extent: self.extent })
     }
 }
 
@@ -125,8 +124,7 @@ impl CreatedRun {
             segment: 0,
             gpu: opened.gpu(),
             started,
-            stop_after: self.stop_after,
-            until: self.until,
+            extent: self.extent,
         }
     }
 }

@@ -6,7 +6,7 @@ use super::RunError;
 use super::allocation_window::AllocationWindow;
 use super::clock::Clock;
 use super::gradient_norms::GradientNorms;
-use super::launch::Launch;
+use super::launch::{Extent, Launch};
 use super::limits::{LimitReached, MemoryLimits};
 use super::observer::Observer;
 use super::post_mortem;
@@ -61,10 +61,8 @@ pub struct Session<'a> {
     pub step_tuned: bool,
     /// True after the first validation of this process, which autotunes the operations of a validation.
     pub validation_tuned: bool,
-    /// Number of steps after which a probe ends.
-    pub stop_after: Option<u64>,
-    /// Step after which the run stops, to be resumed later.
-    pub until: Option<u64>,
+    /// Extent of the training.
+    pub extent: Extent,
     /// Post-mortem of the memory limit that ended the run.
     pub post_mortem: Option<PostMortem>,
     stop: &'a StopSignal,
@@ -99,12 +97,11 @@ impl<'a> Session<'a> {
             limits: MemoryLimits::new(&plan.experiment.limits),
             step_tuned: false,
             validation_tuned: false,
-            stop_after: launch.stop_after,
-            until: launch.until,
+            extent: launch.extent,
             post_mortem: None,
             stop,
             started: Instant::now(),
-            limit_from: launch.stop_after.is_none().then_some(launch.started),
+            limit_from: (!matches!(launch.extent, Extent::Probe(_))).then_some(launch.started),
             steps_before: state.step,
             items_before: state.items,
             state,
@@ -113,7 +110,7 @@ impl<'a> Session<'a> {
 
     /// Returns true if the run only measures what the experiment needs.
     pub fn is_probe(&self) -> bool {
-        self.stop_after.is_some()
+        matches!(self.extent, Extent::Probe(_))
     }
 
     /// Fails if the device's own thread has panicked since the last check.
@@ -182,7 +179,7 @@ impl<'a> Session<'a> {
     /// Ending of a run that has done the requested number of steps, including everything due after the last one.
     pub fn requested_steps_done(&self) -> Option<Ending> {
         let message = || format!("stopped after step {}, as requested", self.state.step);
-        let last = self.stop_after.into_iter().chain(self.until).min()?;
+        let last = self.extent.last_step()?;
         (self.state.step >= last).then(|| Ending::new(Outcome::Interrupted, message()))
     }
 

@@ -96,7 +96,7 @@ pub fn run(arguments: &ForkArguments) -> Result<u8, Failure> {
         text: text.as_bytes(),
         origins: &origins,
         extent: Extent::until(arguments.until.step),
-        trusted: trust::check_run(&path).is_ok(),
+        sign: trust::check_run(&path).is_ok(),
         fork: Some(&fork),
     };
     terminal.info(&format!("fork of {}", fork.parent));

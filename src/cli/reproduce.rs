@@ -91,7 +91,7 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
         origins: &original.manifest.origins,
         extent: original.extent(),
         fork: None,
-        trusted: trust::check_run(&path).is_ok(),
+        sign: trust::check_run(&path).is_ok(),
     };
     let mut display = arguments.display.clone();
     display.json = false;

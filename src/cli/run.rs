@@ -79,7 +79,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         extent: arguments.probe.map_or(Extent::until(arguments.until.step), Extent::Probe),
         fork: None,
         // A trial of a sweep names the programs of the sweep.
-        trusted: arguments
+        sign: arguments
             .directory
             .as_deref()
             .and_then(record::sweep_of)

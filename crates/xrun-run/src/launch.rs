@@ -23,7 +23,7 @@ use xrun_core::panics::messages::Cause;
 use xrun_core::settings::sections::FailOn;
 use xrun_core::task::{Task, TaskError};
 use xrun_results::format::{LoopState, Manifest, Outcome, Summary};
-use xrun_results::judge::{fails, training_end, training_fails};
+use xrun_results::judge::{memory_fails, training_end, training_fails};
 use xrun_results::resolved;
 use xrun_results::verdict::Verdict;
 use xrun_results::view::{EndRecords, RunView};
@@ -181,7 +181,7 @@ fn apply_fail_on(ending: Ending, session: &Session<'_>) -> Ending {
     }
     let (on_memory, on_training) = (experiment.memory.fail_on, experiment.training.fail_on);
     let memory = (on_memory != FailOn::Never).then(|| session.recorder.verdict());
-    if let Some(verdict) = memory.filter(|verdict| fails(on_memory, verdict.verdict)) {
+    if let Some(verdict) = memory.filter(|verdict| memory_fails(on_memory, verdict.verdict)) {
         return Ending::new(Outcome::MemoryGrew, format!("{}, but {}", ending.message, verdict.message));
     }
     let training = session.recorder.training_verdict(Some(training_end(ending.outcome)));

@@ -41,8 +41,8 @@ pub struct NewRun<'a> {
     pub origins: &'a BTreeMap<String, String>,
     /// Extent of the training.
     pub extent: Extent,
-    /// True if this user chose the programs that the experiment names.
-    pub trusted: bool,
+    /// Signs the run as one whose programs this user chose.
+    pub sign: bool,
     /// Checkpoint of another run from which this one starts; `None` starts at step 0.
     pub fork: Option<&'a Fork>,
 }
@@ -61,14 +61,7 @@ pub struct CreatedRun {
 impl<'a> NewRun<'a> {
     /// Run of all steps of a checked experiment.
     pub fn new(checked: &'a CheckedExperiment, location: RunLocation<'a>) -> Self {
-        Self {
-            location,
-            text: &checked.text,
-            origins: &checked.origins,
-            extent: Extent::Whole,
-            trusted: true,
-            fork: None,
-        }
+        Self { location, text: &checked.text, origins: &checked.origins, extent: Extent::Whole, sign: true, fork: None }
     }
 
     /// Creates the directory and writes experiment, plan and manifest there.
@@ -89,7 +82,7 @@ impl<'a> NewRun<'a> {
             }
         };
         let directory = directory.map_err(StartError::failed)?;
-        // First, because the following allocates memory.
+        // First: if the kernel kills this process for memory, the note tells whose run it was.
         directory.note_process(0);
         let command = command_line::command();
         let mut manifest =
@@ -101,7 +94,7 @@ impl<'a> NewRun<'a> {
         manifest.parent = self.fork.map(|fork| fork.parent.clone());
         launch::write_inputs(&directory.path, self.text, &resolved, &manifest, plan, parameters)
             .map_err(StartError::failed)?;
-        if self.trusted {
+        if self.sign {
             trust::sign_run(&directory.path, &plan.experiment);
         }
         let state = match self.fork {

@@ -22,7 +22,7 @@ use xrun_results::read::ReadError;
 use xrun_results::timestamp;
 use xrun_results::verdict::{TrainingVerdict, Verdict};
 use xrun_verdict::Watch;
-use xrun_verdict::training::{TrainingEnd, TrainingWatch};
+use xrun_verdict::training::{TrainingEnd, TrainingJudge};
 
 /// Open record files of a run.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub struct Recorder {
     /// Sampler of memory.
     pub tracer: Tracer,
     watch: Watch,
-    training: TrainingWatch,
+    training: TrainingJudge,
     /// Collector of the memory that each phase needs.
     pub demand: DemandCollector,
     /// Names of the series that seem to grow: at most as many as there are series.
@@ -83,8 +83,8 @@ impl Recorder {
             trackers: trackers::open(&plan.experiment.experiment, run, segment, next)?,
             flushed: Instant::now(),
             tracer: Tracer::new(ledger, segment, plan.experiment.memory.components_every_samples, gpu),
-            watch: Watch::new(judge::context(&plan.to_file(0), &plan.experiment)),
-            training: TrainingWatch::new(judge::training_context(Some(&plan.to_file(0)))),
+            watch: Watch::new(judge::memory_context(&plan.to_file(0), &plan.experiment)),
+            training: TrainingJudge::new(judge::training_context(Some(&plan.to_file(0)))),
             demand: DemandCollector::new(leaks, plan.experiment.validation.batches as u64),
             suspects: Vec::new(),
             next_suspect_step: 0,

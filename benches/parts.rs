@@ -20,7 +20,7 @@ use xrun::heap::CountingAllocator;
 use xrun::pipelines::fewshot_detection::batch::HostBatch;
 use xrun::pipelines::fewshot_detection::prepare::Prepared;
 use xrun::results::format::SamplePoint;
-use xrun::run::recorder::LoopPosition;
+use xrun::run::trace::LoopPosition;
 use xrun::run::trace::{SampleContext, Tracer};
 
 fn main() {
@@ -79,7 +79,7 @@ fn decode_and_augment(bencher: Bencher, workers: usize) {
     let (_, prepared) = experiment.prepare(&ledger).unwrap();
     let prepared: Prepared = prepared.into_parts().expect("stage2 is a few-shot detection");
     let batches = prepared.batches.clone();
-    let prepare = Arc::new(move |number| batches.prepare(number));
+    let prepare = Arc::new(move |number| batches.training_batch(number));
     let feed_settings = FeedSettings { workers, first: 0 };
     let mut feed = Feed::new(&ledger, &prepared.buffers.feed, feed_settings, prepare).unwrap();
     let images = prepared.settings.n_way

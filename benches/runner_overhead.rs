@@ -18,7 +18,7 @@ use xrun::experiment::pipeline::Opening;
 use xrun::experiment::read;
 use xrun::plan::{self, Plan};
 use xrun::results::format::LoopState;
-use xrun::run::launch::Launch;
+use xrun::run::launch::{Extent, Launch};
 use xrun::run::manifest;
 use xrun::run::observer::Silent;
 use xrun::stop::StopSignal;
@@ -81,8 +81,7 @@ fn through_the_runner(stop: &StopSignal) -> f64 {
         state: LoopState::default(),
         segment: 0,
         gpu: None,
-        stop_after: None,
-        until: None,
+        extent: Extent::Whole,
         started: Instant::now(),
     };
     let started = Instant::now();

@@ -13,7 +13,7 @@ use xrun::experiment::{read, resolved};
 use xrun::files::write::replace_json;
 use xrun::pipelines::qat_language_model::ranges_file;
 use xrun::results::format::LoopState;
-use xrun::run::launch::{self, Launch};
+use xrun::run::launch::{self, Extent, Launch};
 use xrun::run::{fingerprint, manifest, observer};
 use xrun::{Program, device, plan, report};
 use xrun::{directory, stop};
@@ -193,8 +193,7 @@ pub fn run(directory: &Path, killed: bool) -> PathBuf {
         segment: 0,
         gpu: None,
         started: Instant::now(),
-        stop_after: killed.then_some(20),
-        until: None,
+        extent: Extent::until(killed.then_some(20)),
     };
     launch.train(task, &stop::StopSignal::listen().unwrap(), &mut observer::Silent);
     match killed {

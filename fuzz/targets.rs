@@ -343,7 +343,7 @@ fn command_outputs(run: &Path, other: &Path, output: &Path) -> Vec<String> {
                 .map_err(|error| error.to_string()),
         ),
         text(
-            judge::path(run, &TableOptions::default())
+            judge::judge_path(run, &TableOptions::default())
                 .map(|found| format!("{:?}", found.verdict))
                 .map_err(|error| error.to_string()),
         ),
@@ -433,7 +433,7 @@ fn csv(directory: &Path) -> RunInput {
         if !is_csv {
             read_results::memory_file(path).map_err(|error| error.to_string())?.for_each(drop);
         }
-        Ok(judge::path(path, &TableOptions::default()).is_ok())
+        Ok(judge::judge_path(path, &TableOptions::default()).is_ok())
     })
 }
 

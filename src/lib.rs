@@ -3,10 +3,12 @@
 //! ```text
 //! experiments/stage2.toml
 //!    | experiment::read     text, layers     -> Experiment      every value known, each with its origin
-//!    | plan::resolve        Experiment       -> Plan            every buffer has an owner, a cap and bytes
+//!    | Experiment::prepare  its pipeline     -> TaskFacts       reads the data, without Burn and without a device
+//!    | plan::resolve        both             -> Plan            every buffer has an owner, a cap and bytes
+//!    | probe, plan::forecast  a few steps    -> Forecast        expected memory, measured in another process
 //!    | Prepared::open       Experiment, Device -> Box<dyn Task>  can step, validate, save, load
 //!    | run::train           Task             -> events          the training loop
-//!    | results::write       events           -> results/<experiment>/<run>/
+//!    | files::write         events           -> results/<experiment>/<run>/
 //!    v report               a directory      -> text, JSON, HTML
 //! ```
 //! Data flows in one direction. `docs/architecture.md` has the details and the dependencies of the crates.

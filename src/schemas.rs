@@ -8,7 +8,7 @@ use crate::results::evaluation::Evaluation;
 use crate::results::explanation::Explanation;
 use crate::results::format::{LoopState, Manifest, MemoryLine, MetricsLine, PlanFile, PostMortem, Summary};
 use crate::results::notes::Notes;
-use crate::results::prediction::Prediction;
+use crate::results::prediction::PredictionRecord;
 use crate::results::process::ProcessRecord;
 use crate::results::reproduction::Reproduction;
 use crate::results::verdict::Verdict;
@@ -33,7 +33,7 @@ pub fn record_schemas() -> Vec<(&'static str, Value)> {
         ("table", titled("table", "table.json of a sweep", generate::<Table>(false))),
         ("reproduction", titled("reproduction", "reproduction.json of a run", generate::<Reproduction>(false))),
         ("evaluation", titled("evaluation", "evaluation.json of xrun eval", generate::<Evaluation>(false))),
-        ("prediction", titled("prediction", "prediction.json of xrun predict", generate::<Prediction>(false))),
+        ("prediction", titled("prediction", "prediction.json of xrun predict", generate::<PredictionRecord>(false))),
         ("notes", titled("notes", "notes.json of a run", generate::<Notes>(false))),
         ("process", titled("process", "process.json of a run", generate::<ProcessRecord>(false))),
         ("loop_state", titled("loop_state", "state.json of a checkpoint", generate::<LoopState>(false))),

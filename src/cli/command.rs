@@ -21,6 +21,7 @@ use crate::results::format::Manifest;
 use crate::results::verdict::VerdictWord;
 use crate::results::view::RunView;
 use crate::results::{read, secrets};
+use crate::run::launch::Extent;
 use crate::run::new_run::{CreatedRun, NewRun};
 use crate::run::prepare::Planned;
 use crate::run::resume::{self, ResumePoint};
@@ -37,17 +38,17 @@ const NO_RUN: &str = "{run}";
 pub struct CommandMode<'a> {
     /// True if the command continues from its checkpoint.
     pub resumes: bool,
-    /// Number of steps after which the command is stopped.
-    pub stop_after: Option<EarlyEnd>,
+    /// Condition at which the command is stopped early.
+    pub early_end: Option<EarlyEnd>,
     /// Working directory of the original run.
     pub working_directory: Option<&'a Path>,
 }
 
 impl CommandMode<'_> {
-    /// Mode of a new run, or of a probe of that many steps.
-    pub fn new_run(probe_steps: Option<u64>) -> Self {
-        let stop_after = probe_steps.map(|steps| EarlyEnd { steps, after: Some(probe::COMMAND_TIME) });
-        Self { stop_after, ..Self::default() }
+    /// Mode of a new run of that extent.
+    pub fn new_run(extent: Extent) -> Self {
+        let after = matches!(extent, Extent::Probe(_)).then_some(probe::COMMAND_TIME);
+        Self { early_end: extent.last_step().map(|steps| EarlyEnd { steps, after }), ..Self::default() }
     }
 }
 
@@ -79,7 +80,7 @@ fn request(
     let directory =
         command.working_directory.as_ref().map(PathBuf::from).or_else(|| mode.working_directory.map(Path::to_path_buf));
     let within = |path: String| directory.clone().unwrap_or_default().join(path);
-    let is_probe = mode.stop_after.is_some_and(|stop| stop.after.is_some());
+    let is_probe = mode.early_end.is_some_and(|end| end.after.is_some());
     Ok(WatchRequest {
         command: words.into_iter().map(OsString::from).collect(),
         name: experiment.experiment.name.clone(),
@@ -102,7 +103,7 @@ fn request(
         checkpoint: one(&command.checkpoint)?.map(within),
         working_directory: directory,
         metrics: command.metrics.clone(),
-        early_end: mode.stop_after,
+        early_end: mode.early_end,
         stdout_to_stderr: display.json,
         names: LimitNames::KEYS,
         can_resume: command.resume.is_some(),
@@ -156,7 +157,7 @@ pub fn resume(
         )));
     }
     let working_directory = working_directory(&point.manifest);
-    let mode = CommandMode { resumes: true, working_directory, stop_after: None };
+    let mode = CommandMode { resumes: true, working_directory, early_end: None };
     let request = request(experiment, &run, mode, display)?;
     if let Some(checkpoint) = request.checkpoint.as_ref().filter(|checkpoint| !checkpoint.exists()) {
         return Err(Failure::Failed(format!(

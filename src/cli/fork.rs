@@ -23,6 +23,7 @@ use crate::results::timestamp;
 use crate::results::{read as read_results, trust};
 use crate::run::evaluate::{self, CheckpointChoice};
 use crate::run::fork::Fork;
+use crate::run::launch::Extent;
 use crate::run::new_run::{NewRun, RunLocation};
 use crate::run::prepare::{self, Planned};
 use crate::task::TaskError;
@@ -94,9 +95,8 @@ pub fn run(arguments: &ForkArguments) -> Result<u8, Failure> {
         location: RunLocation::Results(&arguments.results.directory),
         text: text.as_bytes(),
         origins: &origins,
-        stop_after: None,
-        until: arguments.until.step,
-        trusted: trust::check_run(&path).is_ok(),
+        extent: Extent::until(arguments.until.step),
+        sign: trust::check_run(&path).is_ok(),
         fork: Some(&fork),
     };
     terminal.info(&format!("fork of {}", fork.parent));

@@ -443,10 +443,33 @@ pub struct ExportArguments {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::exit::{EXIT_BAD_INPUT, EXIT_DOES_NOT_FIT, EXIT_OUT_OF_MEMORY, EXIT_PANIC, EXIT_VERDICT, exit_code};
+    use crate::results::format::Outcome;
     use clap::CommandFactory;
+    use std::collections::BTreeSet;
 
     #[test]
     fn the_command_line_is_consistent() {
         CommandLine::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_lists_the_exit_codes() {
+        let outcomes = [
+            Outcome::Finished,
+            Outcome::StoppedEarly,
+            Outcome::Interrupted,
+            Outcome::TimeLimit,
+            Outcome::MemoryGrew,
+            Outcome::DidNotLearn,
+            Outcome::Diverged,
+            Outcome::MemoryLimit,
+            Outcome::Failed,
+            Outcome::Panicked,
+        ];
+        let others = [EXIT_BAD_INPUT, EXIT_DOES_NOT_FIT, EXIT_OUT_OF_MEMORY, EXIT_VERDICT, EXIT_PANIC];
+        let codes: BTreeSet<u8> = outcomes.map(exit_code).into_iter().chain(others).collect();
+        let listed = EXIT_CODES.lines().filter_map(|line| line.split_whitespace().next()?.parse().ok());
+        assert_eq!(listed.collect::<BTreeSet<u8>>(), codes);
     }
 }

@@ -85,7 +85,7 @@ fn pipelines() -> String {
     let mut text = format!("pipelines (`{} new PIPELINE`):\n", invocation::program());
     for kind in Pipeline::names() {
         let part = shape::schema_at(schema::shared(), &format!("pipeline.{kind}"));
-        let meaning = part.map(shape::meaning).unwrap_or_default();
+        let meaning = part.map(shape::description).unwrap_or_default();
         let first = meaning.find(". ").map_or(meaning, |end| &meaning[..=end]);
         text.push_str(&format!("  {kind:<width$}  {first}\n"));
     }

@@ -10,7 +10,7 @@ use super::terminal::{Failure, Terminal};
 use super::{Data, Display, Overrides, Results};
 use crate::files::layout;
 use crate::printable;
-use crate::results::prediction::Prediction;
+use crate::results::prediction::PredictionRecord;
 use crate::results::read as read_results;
 use crate::run::evaluate::{self, CheckpointChoice};
 use crate::run::predict::{self, PredictError, PredictListener, PredictOptions};
@@ -98,7 +98,7 @@ pub fn run(arguments: &PredictArguments) -> Result<u8, Failure> {
 }
 
 /// Summary of a prediction: model, device, and numbers of answers and failures.
-fn text(prediction: &Prediction) -> String {
+fn text(prediction: &PredictionRecord) -> String {
     let name = |text: &str| printable::line(text, NAME_MAX);
     let failed = match prediction.failed {
         0 => String::new(),

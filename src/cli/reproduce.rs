@@ -11,7 +11,6 @@ use super::resume::{find_experiment_run, recorded_experiment, refuse_other_keys}
 use super::terminal::{Failure, Terminal};
 use super::training;
 use super::{Data, Display, Overrides, Results};
-use crate::command::EarlyEnd;
 use crate::device::{self, DeviceKind};
 use crate::exit::exit_code;
 use crate::experiment::overrides::overridden_key;
@@ -90,18 +89,16 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
         location: RunLocation::Reproductions(&arguments.results.directory),
         text: text.as_bytes(),
         origins: &original.manifest.origins,
-        stop_after: original.stop_after(),
-        until: None,
+        extent: original.extent(),
         fork: None,
-        trusted: trust::check_run(&path).is_ok(),
+        sign: trust::check_run(&path).is_ok(),
     };
     let mut display = arguments.display.clone();
     display.json = false;
     let (outcome, code) = match planned.plan.experiment.command().is_some() {
         true => {
-            let stop_after = new.stop_after.map(|steps| EarlyEnd { steps, after: None });
             let working_directory = command::working_directory(&original.manifest);
-            let mode = command::CommandMode { stop_after, working_directory, resumes: false };
+            let mode = command::CommandMode { working_directory, ..command::CommandMode::new_run(new.extent) };
             command::start(&new, planned, mode, &display, terminal)?
         }
         false => {

@@ -27,7 +27,7 @@ use crate::results::{index, read as read_results, resolved as resolved_text};
 use crate::run::checkpoint::CHANGED_BY_RESUME;
 use crate::run::fingerprint::fingerprint;
 use crate::run::fork;
-use crate::run::launch::Launch;
+use crate::run::launch::{Extent, Launch};
 use crate::run::prepare::{self, Planned};
 use crate::run::resume::{self, ResumeError};
 use crate::settings::sections::TRACKERS;
@@ -209,8 +209,7 @@ pub fn run(arguments: &ResumeArguments) -> Result<u8, Failure> {
         segment: point.segment,
         gpu: opened.gpu(),
         started,
-        stop_after: None,
-        until: arguments.until.step,
+        extent: Extent::until(arguments.until.step),
     };
     Ok(training::train(launch, task, &stop, &arguments.display, terminal).1)
 }

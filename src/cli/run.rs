@@ -16,6 +16,7 @@ use crate::results::format::Outcome;
 use crate::results::index;
 use crate::results::view::RunView;
 use crate::run::fingerprint::fingerprint;
+use crate::run::launch::Extent;
 use crate::run::new_run::{NewRun, RunLocation};
 use crate::run::prepare::Planned;
 use crate::sweep::record;
@@ -75,11 +76,10 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
         },
         text: &checked.text,
         origins: &checked.origins,
-        stop_after: arguments.probe,
-        until: arguments.until.step,
+        extent: arguments.probe.map_or(Extent::until(arguments.until.step), Extent::Probe),
         fork: None,
         // A trial of a sweep names the programs of the sweep.
-        trusted: arguments
+        sign: arguments
             .directory
             .as_deref()
             .and_then(record::sweep_of)
@@ -91,7 +91,7 @@ pub fn run(arguments: &RunArguments) -> Result<u8, Failure> {
             return Ok(0);
         }
         true => {
-            let mode = command::CommandMode::new_run(arguments.probe);
+            let mode = command::CommandMode::new_run(new.extent);
             command::start(&new, planned, mode, &arguments.display, terminal)?
         }
         false => {

@@ -10,9 +10,9 @@ use crate::invocation;
 use crate::report::{self, ReportError};
 use crate::results::format::Outcome;
 use crate::results::timestamp;
-use crate::run::launch::Launch;
+use crate::run::launch::{Extent, Launch};
 use crate::run::new_run::NewRun;
-use crate::run::prepare::{Opened, ProgressListener, StartError, Work};
+use crate::run::prepare::{LongTask, Opened, ProgressListener, StartError};
 use crate::stop::{RunOutcome, StopSignal};
 use crate::sweep::resources::forecasts::ForecastError;
 use crate::task::Task;
@@ -26,10 +26,10 @@ impl ProgressListener for Terminal {
         Self::detail(*self, text);
     }
 
-    fn start_work(&self, work: Work) -> Box<dyn std::any::Any> {
+    fn start_work(&self, work: LongTask) -> Box<dyn std::any::Any> {
         match work {
-            Work::GeneratingData => Box::new(progress::spinner(*self, "generating data")),
-            Work::Probing => Box::new(progress::spinner(*self, "memory probe")),
+            LongTask::GeneratingData => Box::new(progress::spinner(*self, "generating data")),
+            LongTask::Probing => Box::new(progress::spinner(*self, "memory probe")),
         }
     }
 }
@@ -90,7 +90,7 @@ pub fn train(
     terminal: Terminal,
 ) -> (RunOutcome, u8) {
     let directory = launch.directory;
-    let stops_early = launch.stop_after.is_some() || launch.until.is_some();
+    let stops_early = launch.extent != Extent::Whole;
     let mut observer = progress::observer(display.progress, terminal);
     let outcome = launch.train(task, stop, &mut *observer);
     drop(observer);

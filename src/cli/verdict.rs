@@ -8,7 +8,7 @@ use super::{fail_on, watch};
 use crate::command::attach;
 use crate::exit::EXIT_VERDICT;
 use crate::files::layout;
-use crate::judge::{VerdictError, fails, training_fails};
+use crate::judge::{VerdictError, memory_fails, training_fails};
 use crate::report::run_report;
 use crate::report::verdict::text;
 use crate::report::width::fold;
@@ -45,7 +45,7 @@ fn print_verdict(verdict: &Verdict, arguments: &VerdictArguments, terminal: &Ter
              `--column`"
         ));
     }
-    if unreadable.is_some() || fails(on_memory, verdict.verdict) { EXIT_VERDICT } else { 0 }
+    if unreadable.is_some() || memory_fails(on_memory, verdict.verdict) { EXIT_VERDICT } else { 0 }
 }
 
 pub fn run(arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Failure> {
@@ -69,7 +69,7 @@ pub fn run(arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Fail
         of: arguments.of.clone(),
         growth_min: arguments.growth_min.map(|size| size.0),
     };
-    let judged = judge::path(&path, &options).map_err(|error| match error {
+    let judged = judge::judge_path(&path, &options).map_err(|error| match error {
         VerdictError::Usage(_) => Failure::Usage(error.to_string()),
         _ => Failure::failed(error),
     })?;

@@ -111,7 +111,7 @@ fn answers(results: &Path, run: &Path, other: &Path, output: &Path) -> Vec<(&'st
         (
             "verdict",
             shown(
-                judge::path(run, &TableOptions::default())
+                judge::judge_path(run, &TableOptions::default())
                     .map(|found| format!("{:?}", found.verdict))
                     .map_err(|e| e.to_string()),
             ),

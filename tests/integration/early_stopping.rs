@@ -112,6 +112,22 @@ fn a_killed_and_resumed_run_stops_at_the_same_step_and_a_reproduction_too() {
 }
 
 #[test]
+fn the_reproduction_of_a_run_that_did_not_finish_stops_early_as_the_run_would_have() {
+    let (workplace, run) = stopped(&[]);
+    // As if it had failed after its last validation: one step more is to be reproduced, which early stopping does not allow.
+    let mut summary = json(&run.join("summary.json"));
+    summary.as_object_mut().unwrap().retain(|name, _| !["lines", "sha256"].contains(&name.as_str()));
+    summary["outcome"] = "failed".into();
+    std::fs::write(run.join("summary.json"), summary.to_string()).unwrap();
+    workplace.exits(0, &["reproduce", "early"]);
+    let again = workplace.reproduction("early");
+    let summary = json(&again.join("summary.json"));
+    assert_eq!((&summary["outcome"], &summary["steps"]), (&"stopped_early".into(), &50.into()));
+    assert_eq!((&summary["restored"], &json(&again.join("manifest.json"))["until"]), (&30.into(), &51.into()));
+    assert_eq!(json(&again.join("reproduction.json"))["agreement"], "identical");
+}
+
+#[test]
 fn what_cannot_be_meant_is_told_with_its_place() {
     let workplace = Workplace::new();
     let mut messages = String::new();

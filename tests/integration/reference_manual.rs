@@ -29,7 +29,7 @@ pub fn reference() -> String {
     for (section, part) in properties(schema) {
         let anchor = section.replace('.', "");
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "| [`{section}`](#{anchor}) | {} |", cell(first_sentence(shape::meaning(part))));
+        let _ = writeln!(text, "| [`{section}`](#{anchor}) | {} |", cell(first_sentence(shape::description(part))));
         write_section(&mut body, part, section, 2);
     }
     text + &body
@@ -40,7 +40,7 @@ fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
 }
 
 fn write_section(text: &mut String, schema: &Value, path: &str, level: usize) {
-    let _ = write!(text, "\n{} `{path}`\n\n{}\n", "#".repeat(level), shape::meaning(schema));
+    let _ = write!(text, "\n{} `{path}`\n\n{}\n", "#".repeat(level), shape::description(schema));
     let Shape::Table { properties, kinds } = shape::parse(schema) else {
         let _ = writeln!(text, "\nExpects {}.", shape::parse(schema).words());
         return;
@@ -67,9 +67,9 @@ fn write_section(text: &mut String, schema: &Value, path: &str, level: usize) {
 
 /// Description of a key and of each of its choices.
 fn meaning(schema: &Value) -> String {
-    let mut text = shape::meaning(schema).to_owned();
-    for word in shape::choices(schema).iter().filter(|word| !word.meaning.is_empty()) {
-        let _ = write!(text, " `{}`: {}", word.word, word.meaning);
+    let mut text = shape::description(schema).to_owned();
+    for word in shape::choices(schema).iter().filter(|word| !word.description.is_empty()) {
+        let _ = write!(text, " `{}`: {}", word.value, word.description);
     }
     text
 }

@@ -222,7 +222,7 @@ fn samples() -> MutexGuard<'static, Samples> {
 }
 
 /// Notes an allocation; called by the allocator. Returns whether the heap's counters count it.
-pub(crate) fn allocated(pointer: *mut u8, size: usize) -> bool {
+pub(crate) fn should_count_allocation(pointer: *mut u8, size: usize) -> bool {
     match STATE.load(Relaxed) {
         IDLE => true,
         RESOLVING => !is_inside(),
@@ -238,7 +238,7 @@ pub(crate) fn allocated(pointer: *mut u8, size: usize) -> bool {
 }
 
 /// Notes that an allocation is about to be freed; called by the allocator. Returns whether the heap's counters count it.
-pub(crate) fn freed(pointer: *mut u8) -> bool {
+pub(crate) fn should_count_free(pointer: *mut u8) -> bool {
     match STATE.load(Relaxed) {
         IDLE => true,
         RESOLVING => !is_inside(),

@@ -14,9 +14,9 @@ use crate::allocation_sampling;
 pub struct CountingAllocator;
 
 static LIVE_BYTES: AtomicU64 = AtomicU64::new(0);
-/// Peak since the last [`take_peak`]; [`PEAK_BYTES`] is the peak before it.
-static HIGH_BYTES: AtomicU64 = AtomicU64::new(0);
-static PEAK_BYTES: AtomicU64 = AtomicU64::new(0);
+/// Peak since the last [`take_peak`]; [`EARLIER_PEAK_BYTES`] is the peak before it.
+static INTERVAL_PEAK_BYTES: AtomicU64 = AtomicU64::new(0);
+static EARLIER_PEAK_BYTES: AtomicU64 = AtomicU64::new(0);
 static LIVE_ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 
 /// Number of size classes of large allocations.
@@ -25,11 +25,12 @@ pub const SIZE_CLASSES: usize = 6;
 /// which are frequent, are in none.
 pub const LARGE_MIN: usize = 64 << 10;
 /// Number and bytes of the live allocations of each size class.
-static LARGE: [(AtomicU64, AtomicU64); SIZE_CLASSES] = [const { (AtomicU64::new(0), AtomicU64::new(0)) }; SIZE_CLASSES];
+static LARGE_ALLOCATIONS: [(AtomicU64, AtomicU64); SIZE_CLASSES] =
+    [const { (AtomicU64::new(0), AtomicU64::new(0)) }; SIZE_CLASSES];
 
 /// Number and bytes of the live allocations of each size class; the last class has no upper end.
 pub fn size_classes() -> [(u64, u64); SIZE_CLASSES] {
-    std::array::from_fn(|class| (LARGE[class].0.load(Relaxed), LARGE[class].1.load(Relaxed)))
+    std::array::from_fn(|class| (LARGE_ALLOCATIONS[class].0.load(Relaxed), LARGE_ALLOCATIONS[class].1.load(Relaxed)))
 }
 
 /// Size class of a large allocation.
@@ -39,22 +40,23 @@ fn size_class(size: usize) -> usize {
 
 fn count_large(size: usize) {
     if size >= LARGE_MIN {
-        let (count, bytes) = &LARGE[size_class(size)];
+        let (count, bytes) = &LARGE_ALLOCATIONS[size_class(size)];
         count.fetch_add(1, Relaxed);
         bytes.fetch_add(size as u64, Relaxed);
     }
 }
 
-fn discount_large(size: usize) {
+fn uncount_large(size: usize) {
     if size >= LARGE_MIN {
-        let (count, bytes) = &LARGE[size_class(size)];
+        let (count, bytes) = &LARGE_ALLOCATIONS[size_class(size)];
         count.fetch_sub(1, Relaxed);
         bytes.fetch_sub(size as u64, Relaxed);
     }
 }
 
 thread_local! {
-    /// Set when an allocation of this thread failed. Const-initialised and without a destructor, as an allocator needs it.
+    /// Set when an allocation of this thread failed. Const-initialised and without a destructor, because an allocator may run
+    /// before and after thread-local destructors.
     static ALLOCATION_FAILED: Cell<bool> = const { Cell::new(false) };
 }
 
@@ -70,7 +72,7 @@ macro_rules! count_heap {
 /// `true` if the program uses [`count_heap!`](crate::count_heap); otherwise all figures of the heap are 0.
 pub fn is_counted() -> bool {
     drop(std::hint::black_box(Box::new(0u8)));
-    HIGH_BYTES.load(Relaxed) > 0
+    INTERVAL_PEAK_BYTES.load(Relaxed) > 0
 }
 
 /// The counters at one moment.
@@ -87,41 +89,41 @@ pub struct HeapUse {
 /// Reads the counters; costs some nanoseconds.
 pub fn read() -> HeapUse {
     let bytes = LIVE_BYTES.load(Relaxed);
-    let peak = PEAK_BYTES.load(Relaxed).max(HIGH_BYTES.load(Relaxed)).max(bytes);
+    let peak = EARLIER_PEAK_BYTES.load(Relaxed).max(INTERVAL_PEAK_BYTES.load(Relaxed)).max(bytes);
     HeapUse { bytes, peak, allocations: LIVE_ALLOCATIONS.load(Relaxed) }
 }
 
 /// Returns the peak of the heap in use since the last call, and starts the next interval. Only the memory trace calls it:
 /// two callers would shorten each other's interval. The peak of [`read`] is unaffected.
 pub fn take_peak() -> u64 {
-    let high = HIGH_BYTES.load(Relaxed);
-    PEAK_BYTES.fetch_max(high, Relaxed);
+    let high = INTERVAL_PEAK_BYTES.load(Relaxed);
+    EARLIER_PEAK_BYTES.fetch_max(high, Relaxed);
     let bytes = LIVE_BYTES.load(Relaxed);
-    high.max(HIGH_BYTES.swap(bytes, Relaxed)).max(bytes)
+    high.max(INTERVAL_PEAK_BYTES.swap(bytes, Relaxed)).max(bytes)
 }
 
-fn grown(by: u64) {
+fn add_live_bytes(by: u64) {
     let live = LIVE_BYTES.fetch_add(by, Relaxed) + by;
     // A load is cheaper than a read-modify-write, and peaks are rare.
-    if live > HIGH_BYTES.load(Relaxed) {
-        HIGH_BYTES.fetch_max(live, Relaxed);
+    if live > INTERVAL_PEAK_BYTES.load(Relaxed) {
+        INTERVAL_PEAK_BYTES.fetch_max(live, Relaxed);
     }
 }
 
 fn allocated(pointer: *mut u8, size: usize) {
-    if allocation_sampling::allocated(pointer, size) {
+    if allocation_sampling::should_count_allocation(pointer, size) {
         LIVE_ALLOCATIONS.fetch_add(1, Relaxed);
-        grown(size as u64);
+        add_live_bytes(size as u64);
         count_large(size);
     }
 }
 
-/// Counts an allocation that is freed; before it is free, as another thread may get the same address.
+/// Counts an allocation that is freed. Must be called before the memory is freed: afterwards another thread may get the address.
 fn freed(pointer: *mut u8, size: usize) {
-    if allocation_sampling::freed(pointer) {
+    if allocation_sampling::should_count_free(pointer) {
         LIVE_ALLOCATIONS.fetch_sub(1, Relaxed);
         LIVE_BYTES.fetch_sub(size as u64, Relaxed);
-        discount_large(size);
+        uncount_large(size);
     }
 }
 
@@ -154,22 +156,22 @@ unsafe impl GlobalAlloc for CountingAllocator {
     }
 
     unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, new_size: usize) -> *mut u8 {
-        let counted = allocation_sampling::freed(pointer);
+        let counted = allocation_sampling::should_count_free(pointer);
         // SAFETY: as above.
         let new_pointer = unsafe { System.realloc(pointer, layout, new_size) };
         if new_pointer.is_null() {
             ALLOCATION_FAILED.set(true);
         } else if counted {
-            discount_large(layout.size());
+            uncount_large(layout.size());
             count_large(new_size);
             let (old, new) = (layout.size() as u64, new_size as u64);
-            // Not as a release and an allocation, whose sum would be a peak.
+            // Counts the difference only: counting old and new block together would record a peak that never was.
             if new >= old {
-                grown(new - old);
+                add_live_bytes(new - old);
             } else {
                 LIVE_BYTES.fetch_sub(old - new, Relaxed);
             }
-            allocation_sampling::allocated(new_pointer, new_size);
+            allocation_sampling::should_count_allocation(new_pointer, new_size);
         }
         new_pointer
     }
@@ -186,7 +188,7 @@ pub fn exit_on_allocation_failure(exit_code: u8, message: &'static str) {
         let mut before: libc::sigaction = std::mem::zeroed();
         if libc::sigaction(libc::SIGABRT, std::ptr::null(), &mut before) == 0 && before.sa_sigaction == libc::SIG_DFL {
             let mut action: libc::sigaction = std::mem::zeroed();
-            action.sa_sigaction = aborted as *const () as libc::sighandler_t;
+            action.sa_sigaction = on_sigabrt as *const () as libc::sighandler_t;
             libc::sigaction(libc::SIGABRT, &action, std::ptr::null_mut());
         }
     }
@@ -195,7 +197,7 @@ pub fn exit_on_allocation_failure(exit_code: u8, message: &'static str) {
 static ON_FAILURE: std::sync::OnceLock<(u8, &'static str)> = std::sync::OnceLock::new();
 
 /// Handler of SIGABRT. `abort` raises the signal in the calling thread, so the thread's flag tells the cause.
-extern "C" fn aborted(signal: libc::c_int) {
+extern "C" fn on_sigabrt(signal: libc::c_int) {
     if let Some((exit_code, message)) = ON_FAILURE.get().filter(|_| ALLOCATION_FAILED.get()) {
         // SAFETY: the message is static. Lines of results are written whole, or cut by the next reader.
         unsafe {
@@ -225,8 +227,8 @@ pub fn retain_free_pages() {
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     {
         let tuned = |name: &str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-        let by_hand = std::env::var("GLIBC_TUNABLES").is_ok_and(|value| value.contains("glibc.malloc."));
-        if by_hand || tuned("MALLOC_TRIM_THRESHOLD_") || tuned("MALLOC_MMAP_THRESHOLD_") {
+        let has_tunables = std::env::var("GLIBC_TUNABLES").is_ok_and(|value| value.contains("glibc.malloc."));
+        if has_tunables || tuned("MALLOC_TRIM_THRESHOLD_") || tuned("MALLOC_MMAP_THRESHOLD_") {
             return;
         }
         // SAFETY: `mallopt` takes two numbers and keeps no pointer.

@@ -1,7 +1,7 @@
-//! Types that data sets, pipelines and runs of xrun share: the experiment file and its checks, the contracts of data sets,
+//! Types that data sets, pipelines and runs of xrun share: the experiment file and its checks, the traits of data sets,
 //! pipelines and devices, bounded buffers, crash-safe files, the heap counter.
 //!
-//! It depends on no Burn and no data set; verdicts and reports are in other crates.
+//! It depends neither on Burn nor on a data set; verdicts and reports are in other crates.
 
 #![warn(missing_docs)]
 

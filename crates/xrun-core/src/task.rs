@@ -360,7 +360,7 @@ pub trait Phases {
     /// Ends the current phase and starts `name`.
     fn enter(&mut self, name: &'static str);
 
-    /// Notes that `done` of `all` batches of a validation are done.
+    /// Notes that `done` of `all` batches of a validation are done. `done` counts from the beginning of the phase.
     fn batch_validated(&mut self, _done: u64, _all: u64) {}
 
     /// Notes that a cache will save the time of the step so far when its data is used again.

@@ -56,7 +56,7 @@ impl RunState {
 
 /// A directory that may be a run; ordered by time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct RunLocation {
+struct RunEntry {
     /// Time in its name; at most that of the run to which `latest` points, which is the newest even if a clock was ahead.
     time: String,
     is_latest: bool,
@@ -67,7 +67,7 @@ struct RunLocation {
     path: PathBuf,
 }
 
-impl RunLocation {
+impl RunEntry {
     fn name(&self) -> String {
         format!("{}/{}", self.experiment, self.run)
     }
@@ -108,7 +108,7 @@ pub fn find(results: &Path, text: &str) -> Result<PathBuf, IndexError> {
     }
     let shown = printable::line(text, 200);
     let (experiment, run) = text.rsplit_once('/').map_or((None, text), |(experiment, run)| (Some(experiment), run));
-    let mut found: Vec<&RunLocation> =
+    let mut found: Vec<&RunEntry> =
         directories.iter().filter(|directory| experiment.is_none_or(|name| name == directory.experiment)).collect();
     if let Some(steps) = steps_back(run)
         && !found.is_empty()
@@ -185,8 +185,8 @@ fn steps_back(run: &str) -> Option<usize> {
     }
 }
 
-fn no_run(directories: &[RunLocation], text: &str) -> IndexError {
-    let names: Vec<String> = directories.iter().rev().map(RunLocation::name).collect();
+fn no_run(directories: &[RunEntry], text: &str) -> IndexError {
+    let names: Vec<String> = directories.iter().rev().map(RunEntry::name).collect();
     let experiments = directories.iter().map(|directory| directory.experiment.as_str());
     let near = match nearest(text.split('/').next().unwrap_or(text), experiments) {
         Some(experiment) if !text.contains('/') => Some(format!("{experiment}/latest")),
@@ -254,7 +254,7 @@ pub fn runs_within(directory: &Path) -> Vec<PathBuf> {
 const OTHER_RUNS: [&str; 2] = [layout::SWEEPS, layout::REPRODUCTIONS];
 
 /// Directories two levels below `results`, oldest first, at most [`RUNS_MAX`].
-fn run_directories(results: &Path) -> Vec<RunLocation> {
+fn run_directories(results: &Path) -> Vec<RunEntry> {
     let root = std::fs::canonicalize(results).unwrap_or_else(|_| results.to_path_buf());
     let mut newest = BinaryHeap::new();
     for (experiment, directory) in subdirectories(results, &root) {
@@ -275,13 +275,13 @@ fn run_directories(results: &Path) -> Vec<RunLocation> {
             }
             let is_latest = latest.as_ref().is_some_and(|(_, name)| *name == run);
             let created = std::fs::metadata(&path).and_then(|metadata| metadata.created()).ok();
-            newest.push(Reverse(RunLocation { time, is_latest, created, run, experiment: experiment.clone(), path }));
+            newest.push(Reverse(RunEntry { time, is_latest, created, run, experiment: experiment.clone(), path }));
             if newest.len() > RUNS_MAX {
                 newest.pop();
             }
         }
     }
-    let mut directories: Vec<RunLocation> = newest.into_iter().map(|Reverse(directory)| directory).collect();
+    let mut directories: Vec<RunEntry> = newest.into_iter().map(|Reverse(directory)| directory).collect();
     directories.sort();
     directories
 }

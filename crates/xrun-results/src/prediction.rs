@@ -1,4 +1,4 @@
-//! Record `prediction.json`: a checkpoint applied to files.
+//! Record of one `xrun predict`: a checkpoint applied to files.
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -7,7 +7,7 @@ use super::checkpoint_use::CheckpointUse;
 
 /// `prediction.json`, next to `predictions.jsonl`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-pub struct Prediction {
+pub struct PredictionRecord {
     /// The checkpoint, and how it was used: references, vocabulary and classes come from its data.
     #[serde(flatten)]
     pub used: CheckpointUse,

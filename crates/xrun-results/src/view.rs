@@ -190,7 +190,7 @@ impl RunView {
     /// Judges the samples so far if the run has written no verdict, as while it is running or after a kill.
     pub fn judge_if_missing(&mut self) {
         if matches!(self.verdict_record(), Ok(None)) {
-            let judged = judge::path(&self.path, &TableOptions::default()).ok().map(|judged| judged.verdict);
+            let judged = judge::judge_path(&self.path, &TableOptions::default()).ok().map(|judged| judged.verdict);
             self.verdict = OnceCell::from(Ok(judged));
         }
     }
@@ -374,7 +374,7 @@ impl RunView {
             return None;
         }
         // Without the curves, which are large for a list.
-        let judged = || judge::training(read::metrics(&self.path).ok()?, self.plan(), self.training_end());
+        let judged = || judge::judge_training(read::metrics(&self.path).ok()?, self.plan(), self.training_end());
         self.training.get_or_init(|| self.recorded_training().cloned().or_else(judged)).as_ref()
     }
 
@@ -492,7 +492,7 @@ mod tests {
     fn what_a_process_holds_or_has_read_is_not_read_again() {
         let results = tempfile::tempdir().unwrap();
         let run = finished(results.path(), PLAIN);
-        let verdict = crate::judge::path(&run, &xrun_verdict::table::TableOptions::default()).unwrap().verdict;
+        let verdict = crate::judge::judge_path(&run, &xrun_verdict::table::TableOptions::default()).unwrap().verdict;
         write::replace_json(&run.join(layout::VERDICT), &verdict).unwrap();
         let before = RunView::open(&run);
         let (page_before, table) = (page::html(&before), before.trace().epochs.text(None));

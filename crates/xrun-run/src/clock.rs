@@ -12,7 +12,7 @@ pub struct Clock {
     current: &'static str,
     entered: Instant,
     phases: Vec<Phase>,
-    /// Number and time of the batches that the current step has validated.
+    /// Number and time of the batches that the current step has validated, all in one phase.
     validated: (u64, Duration),
     /// End of the part of the current step that a cache will save.
     first_use: Option<Instant>,
@@ -69,8 +69,7 @@ impl Phases for Clock {
 
     fn batch_validated(&mut self, done: u64, _: u64) {
         let time = self.update().present;
-        self.validated.0 += done;
-        self.validated.1 += time;
+        self.validated = (done, time);
     }
 
     fn first_use(&mut self) {
@@ -150,6 +149,18 @@ impl Clock {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_batches_of_a_validation_are_counted_once() {
+        let mut clock = Clock::default();
+        clock.enter("node_validation");
+        (1..=3).for_each(|done| clock.batch_validated(done, 3));
+        clock.enter(LOOP);
+        let occasional = clock.take_occasional();
+        assert_eq!(occasional.batches, 3);
+        assert!(occasional.in_batches <= clock.total("node_validation"));
+        assert_eq!(clock.take_occasional().batches, 0, "nothing in the next step");
+    }
 
     #[test]
     fn time_is_added_to_the_phase_that_was_entered() {

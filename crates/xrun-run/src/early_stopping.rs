@@ -23,7 +23,7 @@ pub fn record_validation(session: &mut Session<'_>) {
 pub fn ending(session: &Session<'_>) -> Option<Ending> {
     let settings = &session.plan.experiment.training.early_stopping;
     let (patience, waiting) = settings.patience.zip(session.state.early_stopping.as_ref())?;
-    if session.stop_after.is_some() || waiting.validations < patience {
+    if session.is_probe() || waiting.validations < patience {
         return None;
     }
     let (metric, _) = session.best_by.as_ref()?;
@@ -48,7 +48,7 @@ pub fn ending(session: &Session<'_>) -> Option<Ending> {
 /// A checkpoint cannot be removed.
 pub fn restore_best(session: &mut Session<'_>) -> Result<bool, RunError> {
     let settings = &session.plan.experiment.training.early_stopping;
-    let enabled = settings.patience.is_some() && settings.restore_best && session.stop_after.is_none();
+    let enabled = settings.patience.is_some() && settings.restore_best && !session.is_probe();
     let Some(best) = session.state.best.as_ref().filter(|_| enabled).map(|best| best.step) else { return Ok(false) };
     let run = &session.recorder.run.clone();
     let checkpoints = read::checkpoints(run).unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use xrun_results::format::Outcome;
 
-/// Exit code of an outcome, as in the table of the README.
+/// Exit code of an outcome, as in the table of docs/commands/README.md.
 pub const fn exit_code(outcome: Outcome) -> u8 {
     match outcome {
         Outcome::Finished | Outcome::StoppedEarly => 0,
@@ -25,4 +25,4 @@ pub const EXIT_DOES_NOT_FIT: u8 = 3;
 /// Exit code for a verdict that fails by `memory.fail_on`, `training.fail_on` or `--fail-on`.
 pub const EXIT_VERDICT: u8 = 6;
 /// Exit code for a panic outside of a run.
-pub const EXIT_PANIC: u8 = 70;
+pub const EXIT_PANIC: u8 = exit_code(Outcome::Panicked);

@@ -68,7 +68,7 @@ pub fn cluster_state(run: &Path) -> Option<String> {
 
 /// Verdict on the recorded samples of a run, also of one that was killed; `None` where nothing can be judged.
 pub fn verdict_on(run: &Path) -> Option<Verdict> {
-    judge::samples(run).ok()
+    judge::judge_run(run).ok()
 }
 
 /// Memory at a sample: `1.2 GiB of 2.0 GiB at the last sample (step 12, after 3 s): frame_cache 800.0 MiB`.

@@ -16,14 +16,13 @@ use xrun_core::files::checksum;
 use xrun_core::files::layout;
 use xrun_core::files::write;
 use xrun_core::files::write::WriteError;
-use xrun_core::invocation;
 use xrun_core::panics;
 use xrun_core::panics::Panic;
 use xrun_core::panics::messages::Cause;
 use xrun_core::settings::sections::FailOn;
 use xrun_core::task::{Task, TaskError};
 use xrun_results::format::{LoopState, Manifest, Outcome, Summary};
-use xrun_results::judge::{fails, training_end, training_fails};
+use xrun_results::judge::{memory_fails, training_end, training_fails};
 use xrun_results::resolved;
 use xrun_results::verdict::Verdict;
 use xrun_results::view::{EndRecords, RunView};
@@ -46,11 +45,36 @@ pub struct Launch<'a> {
     pub gpu: Option<GpuInUse>,
     /// Start of the program, from which `training.time_limit` counts.
     pub started: Instant,
-    /// Number of steps after which a probe ends; `None` does all steps of the plan.
-    pub stop_after: Option<u64>,
-    /// Step after which the run stops with a checkpoint. When it is resumed, its numbers are those of a run that never
+    /// Extent of the training.
+    pub extent: Extent,
+}
+
+/// Extent of the training of one process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Extent {
+    /// All steps of the plan.
+    #[default]
+    Whole,
+    /// Up to this step, where the run stops with a checkpoint. When it is resumed, its numbers are those of a run that never
     /// stopped.
-    pub until: Option<u64>,
+    Until(u64),
+    /// This many steps, which only measure what the experiment needs; the plan has all steps.
+    Probe(u64),
+}
+
+impl Extent {
+    /// Extent up to `step`, or of all steps.
+    pub fn until(step: Option<u64>) -> Self {
+        step.map_or(Self::Whole, Self::Until)
+    }
+
+    /// Step after which the training ends early; `None` for all steps.
+    pub fn last_step(self) -> Option<u64> {
+        match self {
+            Self::Whole => None,
+            Self::Until(step) | Self::Probe(step) => Some(step),
+        }
+    }
 }
 
 /// Writes what is known before the first step: the experiment file, the resolved experiment, the plan and the manifest.
@@ -147,7 +171,7 @@ fn apply_fail_on(ending: Ending, session: &Session<'_>) -> Ending {
     }
     let (on_memory, on_training) = (experiment.memory.fail_on, experiment.training.fail_on);
     let memory = (on_memory != FailOn::Never).then(|| session.recorder.verdict());
-    if let Some(verdict) = memory.filter(|verdict| fails(on_memory, verdict.verdict)) {
+    if let Some(verdict) = memory.filter(|verdict| memory_fails(on_memory, verdict.verdict)) {
         return Ending::new(Outcome::MemoryGrew, format!("{}, but {}", ending.message, verdict.message));
     }
     let training = session.recorder.training_verdict(Some(training_end(ending.outcome)));

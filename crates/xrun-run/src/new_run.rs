@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use super::fingerprint::fingerprint;
 use super::fork::Fork;
-use super::launch::{self, Launch};
+use super::launch::{self, Extent, Launch};
 use super::manifest;
 use super::prepare::{Opened, StartError};
 use crate::directory;
@@ -39,12 +39,10 @@ pub struct NewRun<'a> {
     pub text: &'a [u8],
     /// Origin of each value of the experiment, by dotted key.
     pub origins: &'a BTreeMap<String, String>,
-    /// Number of steps after which a probe ends; its plan has all steps.
-    pub stop_after: Option<u64>,
-    /// Step after which the run stops, to be resumed later with the numbers of a run that never stopped.
-    pub until: Option<u64>,
-    /// True if this user chose the programs that the experiment names.
-    pub trusted: bool,
+    /// Extent of the training.
+    pub extent: Extent,
+    /// Signs the run as one whose programs this user chose.
+    pub sign: bool,
     /// Checkpoint of another run from which this one starts; `None` starts at step 0.
     pub fork: Option<&'a Fork>,
 }
@@ -57,22 +55,13 @@ pub struct CreatedRun {
     /// Contents of `manifest.json`.
     pub manifest: Manifest,
     state: LoopState,
-    stop_after: Option<u64>,
-    until: Option<u64>,
+    extent: Extent,
 }
 
 impl<'a> NewRun<'a> {
     /// Run of all steps of a checked experiment.
     pub fn new(checked: &'a CheckedExperiment, location: RunLocation<'a>) -> Self {
-        Self {
-            location,
-            text: &checked.text,
-            origins: &checked.origins,
-            stop_after: None,
-            until: None,
-            trusted: true,
-            fork: None,
-        }
+        Self { location, text: &checked.text, origins: &checked.origins, extent: Extent::Whole, sign: true, fork: None }
     }
 
     /// Creates the directory and writes experiment, plan and manifest there.
@@ -93,23 +82,26 @@ impl<'a> NewRun<'a> {
             }
         };
         let directory = directory.map_err(StartError::failed)?;
-        // First, because the following allocates memory.
+        // First: if the kernel kills this process for memory, the note tells whose run it was.
         directory.note_process(0);
         let command = command_line::command();
         let mut manifest =
             manifest::manifest(plan, &directory.id, &fingerprint, &opened.chosen, &command, self.origins);
-        manifest.until = self.until;
+        manifest.until = match self.extent {
+            Extent::Until(step) => Some(step),
+            Extent::Whole | Extent::Probe(_) => None,
+        };
         manifest.parent = self.fork.map(|fork| fork.parent.clone());
         launch::write_inputs(&directory.path, self.text, &resolved, &manifest, plan, parameters)
             .map_err(StartError::failed)?;
-        if self.trusted {
+        if self.sign {
             trust::sign_run(&directory.path, &plan.experiment);
         }
         let state = match self.fork {
             None => LoopState { run: manifest.run_id(), fingerprint, ..LoopState::default() },
             Some(fork) => fork.start(&directory.path, manifest.run_id(), fingerprint).map_err(StartError::failed)?,
         };
-        Ok(CreatedRun { directory, manifest, state, stop_after: self.stop_after, until: self.until })
+        Ok(CreatedRun { directory, manifest, state, extent: self.extent })
     }
 }
 
@@ -125,8 +117,7 @@ impl CreatedRun {
             segment: 0,
             gpu: opened.gpu(),
             started,
-            stop_after: self.stop_after,
-            until: self.until,
+            extent: self.extent,
         }
     }
 }

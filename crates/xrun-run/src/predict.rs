@@ -14,7 +14,7 @@ use xrun_core::panics;
 use xrun_core::task::predict::{Item, PredictRequest, PredictionSink};
 use xrun_core::task::{Task, TaskError};
 use xrun_results::format::Manifest;
-use xrun_results::prediction::Prediction;
+use xrun_results::prediction::PredictionRecord;
 
 /// Capacity of the buffer of answers, in lines.
 const LINES: usize = 64;
@@ -86,7 +86,7 @@ pub fn predict(
     checkpoint: &SelectedCheckpoint,
     options: PredictOptions<'_>,
     listener: &mut dyn PredictListener,
-) -> Result<(PathBuf, Prediction), PredictError> {
+) -> Result<(PathBuf, PredictionRecord), PredictError> {
     let start = UseStart::now();
     let limits = &opened.plan.experiment.limits;
     let request = PredictRequest { files: options.files, question: options.question, limits, directory: run };
@@ -117,7 +117,7 @@ pub fn predict(
         Ok(about)
     });
     let about = task_result(opened, about)?;
-    let prediction = Prediction {
+    let prediction = PredictionRecord {
         used: start.record(opened, manifest, checkpoint, options.overrides, options.same_data),
         directory: directory.display().to_string(),
         files: options.files.len() as u64,

@@ -69,14 +69,14 @@ pub trait ProgressListener: Send + Sync {
     fn detail(&self, _text: &str) {}
 
     /// Shows that long work is in progress, until the returned guard is dropped.
-    fn start_work(&self, _work: Work) -> Box<dyn Any> {
+    fn start_work(&self, _work: LongTask) -> Box<dyn Any> {
         Box::new(())
     }
 }
 
 /// Long work during preparation.
 #[derive(Debug)]
-pub enum Work {
+pub enum LongTask {
     /// Data is generated and written.
     GeneratingData,
     /// A probe measures memory.
@@ -145,7 +145,7 @@ impl Planned {
         if let Some(what) = &pending {
             listener.info(&format!("data: generating {what}"));
         }
-        let work = pending.as_ref().map(|_| listener.start_work(Work::GeneratingData));
+        let work = pending.as_ref().map(|_| listener.start_work(LongTask::GeneratingData));
         let prepared = experiment.prepare(&ledger);
         drop(work);
         let (facts, prepared) = prepared.map_err(StartError::failed)?;
@@ -278,7 +278,7 @@ impl Planned {
             pluralize(steps, "step"),
             probe::time_limit_text(&self.plan.experiment)
         ));
-        let _work = self.listener.start_work(Work::Probing);
+        let _work = self.listener.start_work(LongTask::Probing);
         let mut overrides = overrides.to_vec();
         overrides.extend(self.plan.facts.probe_overrides.iter().cloned());
         let stop = ScopedStopSignal::listen().map_err(ProbeError::Start)?;

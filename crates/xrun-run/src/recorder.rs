@@ -7,7 +7,7 @@ use super::clock::Clock;
 use crate::demand::DemandCollector;
 use crate::memory::sources::GpuInUse;
 use crate::plan::{Buffers, Plan};
-use crate::trace::{SampleContext, Tracer};
+use crate::trace::{LoopPosition, SampleContext, Tracer};
 use xrun_core::bounded::ledger::{Ledger, Policy};
 use xrun_core::bounded::planned::MemoryKind;
 use xrun_core::files::layout;
@@ -22,7 +22,7 @@ use xrun_results::read::ReadError;
 use xrun_results::timestamp;
 use xrun_results::verdict::{TrainingVerdict, Verdict};
 use xrun_verdict::Watch;
-use xrun_verdict::training::{TrainingEnd, TrainingWatch};
+use xrun_verdict::training::{TrainingEnd, TrainingJudge};
 
 /// Open record files of a run.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub struct Recorder {
     /// Sampler of memory.
     pub tracer: Tracer,
     watch: Watch,
-    training: TrainingWatch,
+    training: TrainingJudge,
     /// Collector of the memory that each phase needs.
     pub demand: DemandCollector,
     /// Names of the series that seem to grow: at most as many as there are series.
@@ -83,8 +83,8 @@ impl Recorder {
             trackers: trackers::open(&plan.experiment.experiment, run, segment, next)?,
             flushed: Instant::now(),
             tracer: Tracer::new(ledger, segment, plan.experiment.memory.components_every_samples, gpu),
-            watch: Watch::new(judge::context(&plan.to_file(0), &plan.experiment)),
-            training: TrainingWatch::new(judge::training_context(Some(&plan.to_file(0)))),
+            watch: Watch::new(judge::memory_context(&plan.to_file(0), &plan.experiment)),
+            training: TrainingJudge::new(judge::training_context(Some(&plan.to_file(0)))),
             demand: DemandCollector::new(leaks, plan.experiment.validation.batches as u64),
             suspects: Vec::new(),
             next_suspect_step: 0,
@@ -194,19 +194,4 @@ impl Recorder {
     pub fn training_verdict(&self, end: Option<TrainingEnd>) -> Option<TrainingVerdict> {
         (!self.training.is_empty()).then(|| self.training.verdict(end))
     }
-}
-
-/// Position in the loop at which a sample is taken.
-#[derive(Clone, Copy, Debug)]
-pub struct LoopPosition {
-    /// Optimiser steps done.
-    pub step: u64,
-    /// Epoch of that step, from 1; 0 before the first step.
-    pub epoch: u64,
-    /// Kind of sample.
-    pub point: SamplePoint,
-    /// Bytes that a cleanup freed; `None` unless the sample follows a cleanup.
-    pub freed: Option<u64>,
-    /// Remaining seconds of the run; `None` while unknown.
-    pub left: Option<f64>,
 }

@@ -75,7 +75,7 @@ pub struct Removable {
     /// Bytes of all its files.
     pub bytes: u64,
     /// SHA-256 of its manifest, which a resume changes.
-    manifest: String,
+    manifest_digest: String,
 }
 
 /// Verifies that a directory is a run: it has a lock file, and a valid manifest of the run with the directory's name. Any
@@ -134,9 +134,9 @@ fn is_of_sweep(run: &Path) -> bool {
 /// # Errors
 /// The run is protected.
 pub fn check_removable(run: &Path) -> Result<Removable, RemoveError> {
-    let manifest = check_unprotected(run)?;
+    let manifest_digest = check_unprotected(run)?;
     drop(directory::lock_run(run)?);
-    Ok(Removable { path: run.to_path_buf(), bytes: disk_usage(run), manifest })
+    Ok(Removable { path: run.to_path_buf(), bytes: disk_usage(run), manifest_digest })
 }
 
 /// Removes a run, and points `latest` to the newest run that is left.
@@ -144,15 +144,15 @@ pub fn check_removable(run: &Path) -> Result<Removable, RemoveError> {
 /// # Errors
 /// The run is protected by now, has changed, or a file cannot be removed.
 pub fn remove(run: &Removable) -> Result<(), RemoveError> {
-    let Removable { path, manifest, .. } = run;
+    let Removable { path, manifest_digest, .. } = run;
     // Held until the run is removed, so that it cannot be resumed meanwhile.
     let lock = directory::lock_run(path)?;
     // Now verify that it is the run that was checked and is locked.
     let is_locked = file::is_at(&lock, &path.join(layout::LOCK)).is_ok_and(|same| same);
-    if check_unprotected(path)? != *manifest || !is_locked {
+    if check_unprotected(path)? != *manifest_digest || !is_locked {
         return RemoveError::refused("it was resumed or replaced in the meantime");
     }
-    clear(path, lock)?;
+    remove_directory(path, lock)?;
     match (path.parent(), path.file_name()) {
         (Some(parent), Some(name)) => update_latest(parent, name),
         _ => Ok(()),
@@ -160,7 +160,7 @@ pub fn remove(run: &Removable) -> Result<(), RemoveError> {
 }
 
 /// Removes the directory of a run. Lock and manifest go last, so that what a kill leaves is still a run, which can be removed.
-fn clear(run: &Path, lock: File) -> Result<(), RemoveError> {
+fn remove_directory(run: &Path, lock: File) -> Result<(), RemoveError> {
     let removed = |path: &Path, result: io::Result<()>| result.map_err(|error| RemoveError::failed(path, error));
     for entry in std::fs::read_dir(run).map_err(|error| RemoveError::failed(run, error))? {
         let entry = entry.map_err(|error| RemoveError::failed(run, error))?;
@@ -173,16 +173,16 @@ fn clear(run: &Path, lock: File) -> Result<(), RemoveError> {
     }
     let [manifest, locked] = [layout::MANIFEST, layout::LOCK].map(|file| run.join(file));
     removed(&manifest, std::fs::remove_file(&manifest))?;
-    // A network file system keeps open files, and with them the directory.
+    // On NFS a deleted file that is still open stays as `.nfs...`, so the directory would not be empty.
     drop(lock);
     removed(&locked, std::fs::remove_file(&locked))?;
     removed(run, std::fs::remove_dir(run))
 }
 
-fn update_latest(parent: &Path, gone: &OsStr) -> Result<(), RemoveError> {
+fn update_latest(parent: &Path, removed: &OsStr) -> Result<(), RemoveError> {
     let latest = parent.join(layout::LATEST);
-    if std::fs::read_link(&latest).is_ok_and(|target| target.as_os_str() == gone) {
-        match newest(parent) {
+    if std::fs::read_link(&latest).is_ok_and(|target| target.as_os_str() == removed) {
+        match newest_run_name(parent) {
             Some(newest) => directory::link_latest(parent, &newest),
             None => match std::fs::remove_file(&latest).map_err(|error| RemoveError::failed(&latest, error)) {
                 Ok(()) | Err(RemoveError::Gone) => {}
@@ -194,7 +194,7 @@ fn update_latest(parent: &Path, gone: &OsStr) -> Result<(), RemoveError> {
 }
 
 /// Name of the newest run in a directory, including one that has just started. Names start with the time.
-fn newest(parent: &Path) -> Option<String> {
+fn newest_run_name(parent: &Path) -> Option<String> {
     let entries = std::fs::read_dir(parent).ok()?.flatten();
     let runs = entries.filter(|entry| entry.path().join(layout::LOCK).is_file());
     let names = runs.map(|entry| entry.file_name().to_string_lossy().into_owned());

@@ -6,6 +6,7 @@ use std::path::Path;
 use super::manifest;
 use crate::exit::exit_code;
 use crate::host;
+use crate::launch::Extent;
 use crate::plan::Plan;
 use xrun_core::device::{DeviceKind, SelectedDevice, supports_tf32};
 use xrun_core::units::pluralize;
@@ -57,13 +58,15 @@ impl Original {
         self.outcome().is_some_and(Outcome::is_complete)
     }
 
-    /// Number of steps of the reproduction: those of the original if it ended early, and one more if it failed in a step.
-    /// `None` for all steps.
-    pub fn stop_after(&self) -> Option<u64> {
+    /// Extent of the reproduction: the steps of the original if it was interrupted, and one more if it failed in a step.
+    pub fn extent(&self) -> Extent {
+        if self.is_done() {
+            return Extent::Whole;
+        }
         let failed = matches!(self.outcome(), Some(Outcome::Diverged | Outcome::Failed | Outcome::Panicked));
         // At least one, because a run that stops at step 0 does not validate the untrained model.
         let last = self.last_step.unwrap_or(0).max(1);
-        (!self.is_done()).then_some(if failed { last + 1 } else { last })
+        Extent::Until(if failed { last + 1 } else { last })
     }
 }
 

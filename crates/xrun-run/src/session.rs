@@ -6,7 +6,7 @@ use super::RunError;
 use super::allocation_window::AllocationWindow;
 use super::clock::Clock;
 use super::gradient_norms::GradientNorms;
-use super::launch::Launch;
+use super::launch::{Extent, Launch};
 use super::limits::{LimitReached, MemoryLimits};
 use super::observer::Observer;
 use super::post_mortem;
@@ -57,10 +57,8 @@ pub struct Session<'a> {
     pub saved: Option<(u64, bool)>,
     /// Memory limits.
     pub limits: MemoryLimits,
-    /// Number of steps after which a probe ends.
-    pub stop_after: Option<u64>,
-    /// Step after which the run stops, to be resumed later.
-    pub until: Option<u64>,
+    /// Extent of the training.
+    pub extent: Extent,
     /// Post-mortem of the memory limit that ended the run.
     pub post_mortem: Option<PostMortem>,
     stop: &'a StopSignal,
@@ -93,12 +91,11 @@ impl<'a> Session<'a> {
             divergence_reported: false,
             saved: None,
             limits: MemoryLimits::new(&plan.experiment.limits),
-            stop_after: launch.stop_after,
-            until: launch.until,
+            extent: launch.extent,
             post_mortem: None,
             stop,
             started: Instant::now(),
-            limit_from: launch.stop_after.is_none().then_some(launch.started),
+            limit_from: (!matches!(launch.extent, Extent::Probe(_))).then_some(launch.started),
             steps_before: state.step,
             items_before: state.items,
             state,
@@ -107,7 +104,7 @@ impl<'a> Session<'a> {
 
     /// Returns true if the run only measures what the experiment needs.
     pub fn is_probe(&self) -> bool {
-        self.stop_after.is_some()
+        matches!(self.extent, Extent::Probe(_))
     }
 
     /// Fails if the device's own thread has panicked since the last check.
@@ -176,7 +173,7 @@ impl<'a> Session<'a> {
     /// Ending of a run that has done the requested number of steps, including everything due after the last one.
     pub fn requested_steps_done(&self) -> Option<Ending> {
         let message = || format!("stopped after step {}, as requested", self.state.step);
-        let last = self.stop_after.into_iter().chain(self.until).min()?;
+        let last = self.extent.last_step()?;
         (self.state.step >= last).then(|| Ending::new(Outcome::Interrupted, message()))
     }
 

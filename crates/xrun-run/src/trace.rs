@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use crate::memory::gpus::MeanLoad;
 use crate::memory::sources;
-use crate::recorder::LoopPosition;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::heap;
 use xrun_core::task::DeviceMemory;
@@ -38,6 +37,21 @@ pub struct Tracer {
     large_at_start: Option<[(u64, u64); heap::SIZE_CLASSES]>,
     load: MeanLoad,
     cost: Duration,
+}
+
+/// Position in the loop at which a sample is taken.
+#[derive(Clone, Copy, Debug)]
+pub struct LoopPosition {
+    /// Optimiser steps done.
+    pub step: u64,
+    /// Epoch of that step, from 1; 0 before the first step.
+    pub epoch: u64,
+    /// Kind of sample.
+    pub point: SamplePoint,
+    /// Bytes that a cleanup freed; `None` unless the sample follows a cleanup.
+    pub freed: Option<u64>,
+    /// Remaining seconds of the run; `None` while unknown.
+    pub left: Option<f64>,
 }
 
 /// Facts about a sample that the caller supplies.

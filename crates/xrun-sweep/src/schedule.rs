@@ -180,7 +180,7 @@ pub fn schedule(
                     scheduler.put_back(job);
                     break;
                 }
-                Started::Done => scheduler.ended(job, false),
+                Started::Done => scheduler.on_job_end(job, false),
             }
         }
         if launcher.active() == 0 {
@@ -206,7 +206,7 @@ pub fn schedule(
                 JobOutcome::Ended(process) => {
                     open -= 1;
                     failed |= process.exit_code != Some(0);
-                    scheduler.ended(job, stopping);
+                    scheduler.on_job_end(job, stopping);
                     let left = scheduler.left(record) + launcher.active() + open;
                     report(Event::Ended { job, values: record.values(job.run.trial), process: &process, left });
                 }

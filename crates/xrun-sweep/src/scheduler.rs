@@ -1,5 +1,5 @@
-//! The order of a sweep's runs: a list one after another, or a search that decides by results. All decide by the run directories,
-//! so a sweep that was killed continues with the same decisions.
+//! Scheduler of a sweep: a fixed list, or a search that chooses by results. Both read the run directories only, so a sweep that was
+//! killed continues with the same decisions.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
@@ -33,12 +33,12 @@ pub struct Scheduler<'a> {
     sweep: &'a Path,
     /// Jobs that are to begin or to continue.
     waiting: VecDeque<Job>,
-    order: Order,
+    method: Method,
 }
 
-/// The choice of further jobs.
+/// Method that chooses further jobs.
 #[derive(Debug)]
-enum Order {
+enum Method {
     /// There are none: methods `grid`, `zip` and `random`.
     List,
     /// Method `asha`, with the state of each trial.
@@ -48,28 +48,27 @@ enum Order {
 }
 
 impl<'a> Scheduler<'a> {
-    /// The scheduler of a sweep, which continues where the run directories are.
+    /// Scheduler of a sweep, restored from the run directories.
     pub fn new(sweep: &'a Path, record: &SweepRecord, histories: &Histories, retry_failed: bool) -> Self {
-        let method = record.search.clone().map(|search| (search.method.clone(), search));
-        let order = match method {
-            None => Order::List,
+        let method = match record.search.clone().map(|search| (search.method.clone(), search)) {
+            None => Method::List,
             Some((SearchMethod::Asha { reduction_factor, .. }, search)) => {
                 let trials = vec![TrialState::default(); record.trials.len()];
-                Order::Asha { search, reduction_factor, trials }
+                Method::Asha { search, reduction_factor, trials }
             }
-            Some((SearchMethod::Tpe(_), search)) => Order::Tpe { search, costs: BTreeMap::new(), exhausted: false },
+            Some((SearchMethod::Tpe(_), search)) => Method::Tpe { search, costs: BTreeMap::new(), exhausted: false },
         };
-        let mut scheduler = Self { sweep, waiting: VecDeque::new(), order };
+        let mut scheduler = Self { sweep, waiting: VecDeque::new(), method };
         for run in record.runs() {
             // A retry that was decided on and has not begun, because the sweep was stopped.
             let retried = histories.get(run).is_some_and(History::is_retry_to_come);
-            scheduler.resume(run, retry_failed, retried);
+            scheduler.restore(run, retry_failed, retried);
         }
         scheduler
     }
 
-    /// Adds a run as its directory is.
-    fn resume(&mut self, run: RunId, retry_failed: bool, retried: bool) {
+    /// Adds a run in the state that its directory records.
+    fn restore(&mut self, run: RunId, retry_failed: bool, retried: bool) {
         let directory = run_directory(self.sweep, run);
         let status = RunStatus::read(&directory);
         if matches!(status, RunStatus::Done(_)) {
@@ -77,32 +76,32 @@ impl<'a> Scheduler<'a> {
         }
         let is_resumable = matches!(status, RunStatus::Done(outcome) if outcome.is_resumable());
         let is_open = !matches!(status, RunStatus::Done(_));
-        match &mut self.order {
-            Order::List if is_open || (is_resumable && (retry_failed || retried)) => {
+        match &mut self.method {
+            Method::List if is_open || (is_resumable && (retry_failed || retried)) => {
                 self.waiting.push_back(Job { run, until: None });
             }
-            Order::List => {}
-            Order::Asha { search, trials, .. } => {
+            Method::List => {}
+            Method::Asha { search, trials, .. } => {
                 let mut found = trial_state(&directory, search, false);
                 let goes_on = match stage(&directory, search.rungs()) {
                     RunStage::Open { .. } => true,
                     RunStage::Over(_) => retry_failed && is_resumable,
                     RunStage::New => false,
-                    // A signal came after the step of the rung, and before its validation.
-                    RunStage::Waits => found.costs.len() < found.sent,
+                    // Stopped between the last step of the rung and its validation: the result is missing.
+                    RunStage::Waits => found.costs.len() < found.rungs_assigned,
                 };
                 if goes_on {
                     // A run that failed has not reached its rung.
-                    found.costs.truncate(found.sent - 1);
-                    found.over = false;
-                    self.waiting.push_back(job(search, at(run), found.sent - 1));
+                    found.costs.truncate(found.rungs_assigned - 1);
+                    found.is_over = false;
+                    self.waiting.push_back(job(search, at(run), found.rungs_assigned - 1));
                 }
                 trials[at(run)] = found;
             }
-            Order::Tpe { .. } if is_open || (is_resumable && retry_failed) => {
+            Method::Tpe { .. } if is_open || (is_resumable && retry_failed) => {
                 self.waiting.push_back(Job { run, until: None });
             }
-            Order::Tpe { search, costs, .. } => {
+            Method::Tpe { search, costs, .. } => {
                 costs.insert(run.trial, cost(&directory, search));
             }
         }
@@ -110,10 +109,10 @@ impl<'a> Scheduler<'a> {
 
     /// The number of runs that have not begun or are to continue, besides the active ones. A search may add some later.
     pub fn left(&self, record: &SweepRecord) -> usize {
-        let to_choose = match &self.order {
-            Order::List | Order::Tpe { exhausted: true, .. } => 0,
-            Order::Asha { trials, .. } => trials.iter().filter(|trial| trial.sent == 0).count(),
-            Order::Tpe { search, .. } => {
+        let to_choose = match &self.method {
+            Method::List | Method::Tpe { exhausted: true, .. } => 0,
+            Method::Asha { trials, .. } => trials.iter().filter(|trial| trial.rungs_assigned == 0).count(),
+            Method::Tpe { search, .. } => {
                 usize::try_from(search.trials.saturating_sub(record.trials.len() as u64)).unwrap_or(usize::MAX)
             }
         };
@@ -129,17 +128,17 @@ impl<'a> Scheduler<'a> {
         if let Some(job) = self.waiting.pop_front() {
             return Ok(Some(job));
         }
-        match &mut self.order {
-            Order::List => Ok(None),
-            Order::Asha { search, reduction_factor, trials } => {
+        match &mut self.method {
+            Method::List => Ok(None),
+            Method::Asha { search, reduction_factor, trials } => {
                 let Choice::Train { trial, rung } = asha::choose(trials, search.rungs().len(), *reduction_factor)
                 else {
                     return Ok(None);
                 };
-                trials[trial].sent = rung + 1;
+                trials[trial].rungs_assigned = rung + 1;
                 Ok(Some(job(search, trial, rung)))
             }
-            Order::Tpe { search, costs, exhausted } => {
+            Method::Tpe { search, costs, exhausted } => {
                 let trial = record.trials.len() as u64 + 1;
                 let Some(tpe) = search.tpe().filter(|_| trial <= search.trials) else { return Ok(None) };
                 let observe =
@@ -166,42 +165,42 @@ impl<'a> Scheduler<'a> {
     /// Takes out a job that an earlier process started and that is still active, whatever the run's directory says.
     pub fn adopt(&mut self, job: Job) {
         self.waiting.retain(|waiting| waiting.run != job.run);
-        match &mut self.order {
-            Order::List => {}
-            Order::Asha { search, trials, .. } => {
+        match &mut self.method {
+            Method::List => {}
+            Method::Asha { search, trials, .. } => {
                 trials[at(job.run)] = in_flight(&run_directory(self.sweep, job.run), search, job.until);
             }
-            Order::Tpe { costs, .. } => {
+            Method::Tpe { costs, .. } => {
                 costs.remove(&job.run.trial);
             }
         }
     }
 
-    /// Takes note that the job's process ended, or that of another program that worked on the run. `stopping`: it was asked to
-    /// stop.
-    pub fn ended(&mut self, job: Job, stopping: bool) {
+    /// Updates the schedule after the process of a job has ended, or that of another program that worked on the run. `stopping` is
+    /// true if the sweep asked it to stop.
+    pub fn on_job_end(&mut self, job: Job, stopping: bool) {
         let directory = run_directory(self.sweep, job.run);
         let status = RunStatus::read(&directory);
         let is_over = matches!(status, RunStatus::Done(_));
         // Another process works on the run, whose result is not known yet.
         let continues = stopping || status == RunStatus::Running;
-        match &mut self.order {
-            Order::List if stopping && !is_over => self.waiting.push_back(job),
-            Order::List => {}
-            Order::Asha { search, trials, .. } => {
+        match &mut self.method {
+            Method::List if stopping && !is_over => self.waiting.push_back(job),
+            Method::List => {}
+            Method::Asha { search, trials, .. } => {
                 let (trial, target) = (&mut trials[at(job.run)], rungs_sent(search.rungs(), job.until));
                 let lost = matches!(stage(&directory, search.rungs()), RunStage::New | RunStage::Open { .. });
                 if lost && continues {
-                    trial.sent = target;
+                    trial.rungs_assigned = target;
                     return self.waiting.push_back(job);
                 }
                 let found = trial_state(&directory, search, lost);
                 // A process that failed before it could resume leaves no trace: without an end the run would be tried for ever.
-                let lost = !stopping && found.sent < target;
-                *trial = if lost { failed(&directory, search, target) } else { found };
+                let has_failed = !stopping && found.rungs_assigned < target;
+                *trial = if has_failed { failed(&directory, search, target) } else { found };
             }
-            Order::Tpe { .. } if continues && !is_over => self.waiting.push_back(job),
-            Order::Tpe { search, costs, .. } => {
+            Method::Tpe { .. } if continues && !is_over => self.waiting.push_back(job),
+            Method::Tpe { search, costs, .. } => {
                 costs.insert(job.run.trial, cost(&directory, search));
             }
         }

@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use crate::axis::Axis;
-use crate::judge::Thresholds;
 use crate::sample::Sample;
+use crate::thresholds::Thresholds;
 
 /// Cap of an owner without one.
 pub const NO_CAP: u64 = i64::MAX as u64;

@@ -1,10 +1,10 @@
 //! End of a series that rose: flat, on a step like those before, or moving.
 
-use crate::judge::Thresholds;
 use crate::pieces::{Pieces, means};
 use crate::shape::{lasting_levels, smoothed};
+use crate::thresholds::Thresholds;
 use crate::trend::{fit_line, robust_deviation};
-use crate::window_minima::WindowMinima;
+use crate::window_minima::WindowSeries;
 
 /// End of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ struct Tread {
 }
 
 /// Finds out how a series ends.
-pub fn end_of(minima: &WindowMinima, thresholds: Thresholds) -> End {
+pub fn end_of(minima: &WindowSeries, thresholds: Thresholds) -> End {
     let values = &minima.values;
     let count = values.len();
     let levels = lasting_levels(values, (count / 60).max(1));
@@ -110,7 +110,7 @@ fn level_piece(values: &[f64]) -> Option<usize> {
 }
 
 /// Returns whether the windows from `start` on rise clearly slower than those before.
-fn is_slower(minima: &WindowMinima, levels: &[f64], start: usize, tolerance: f64, growth_min: f64) -> bool {
+fn is_slower(minima: &WindowSeries, levels: &[f64], start: usize, tolerance: f64, growth_min: f64) -> bool {
     let length = levels.len() - start;
     let before = start.saturating_sub((2 * length).max(levels.len() / 4));
     let speed = (levels[start] - levels[before]) / (start - before) as f64;

@@ -4,40 +4,15 @@
 
 use crate::end::{End, end_of};
 use crate::findings::{Findings, VerdictWord};
+use crate::memory_release::{after_fall, after_release, floors_of_teeth};
 use crate::onset::onset;
-use crate::release::{after_fall, after_release, floors_of_teeth};
 use crate::rise::{Rise, find_rise, is_rising};
 use crate::shape::RiseProfile;
+pub use crate::thresholds::{BYTES, Thresholds};
+use crate::thresholds::{STEPS_NEEDED, WINDOWS_NEEDED, Z};
 use crate::trend::{Line, fit_line, mann_kendall, median, quantile};
-use crate::window_minima::WindowMinima;
+use crate::window_minima::WindowSeries;
 
-/// Thresholds of the unit of a series.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Thresholds {
-    /// Growth over the run from which on a series counts as growing.
-    pub growth_min: f64,
-    /// Change between two windows from which on it counts as a move.
-    pub move_min: f64,
-}
-
-impl Thresholds {
-    /// Thresholds by the growth that counts, of which a move is a thirty-second part.
-    pub const fn of_growth(growth_min: f64) -> Self {
-        Self { growth_min, move_min: growth_min / 32.0 }
-    }
-}
-
-/// Thresholds of bytes: 16 MiB over the run, half a MiB between windows.
-pub const BYTES: Thresholds = Thresholds::of_growth(16.0 * 1024.0 * 1024.0);
-/// Thresholds of counts: 16 over the run; between windows more than half, by which any change is a move.
-pub const COUNT: Thresholds = Thresholds { growth_min: 16.0, move_min: 0.5 };
-/// Smallest number of windows that allows a verdict.
-pub const WINDOWS_NEEDED: usize = 8;
-/// Smallest number of steps that allows a verdict, however often they were sampled: in its first steps a process still
-/// sets itself up.
-pub const STEPS_NEEDED: u64 = 90;
-/// Half width of a 99.9 % interval in standard errors.
-pub const Z: f64 = 3.29;
 /// Fraction of a rise that may be missing at the step from which on the series counts as flat.
 const RISE_FRACTION_LEFT: f64 = 0.02;
 /// Growth over the run, as a fraction of the level, that is harmless: memory is planned with larger margins.
@@ -62,7 +37,7 @@ pub enum SeriesKind {
 
 /// Judges the window minima of a series; `planned` is the last step of the run as planned, 0 where
 /// unknown.
-pub fn judge(series: &WindowMinima, kind: SeriesKind, thresholds: Thresholds, planned: u64) -> Findings {
+pub fn judge(series: &WindowSeries, kind: SeriesKind, thresholds: Thresholds, planned: u64) -> Findings {
     let short = series.values.len() < WINDOWS_NEEDED || series.span() < STEPS_NEEDED;
     let (mut judged, mut end, mut rise) = (series.clone(), End::Moving, None);
     if !short {
@@ -150,13 +125,13 @@ fn dated(rise: &Rise) -> (u64, Line) {
 }
 
 /// Smallest growth over the run that matters: `growth_min`, or a hundredth of the level.
-fn material_growth(minima: &WindowMinima, thresholds: Thresholds) -> f64 {
+fn material_growth(minima: &WindowSeries, thresholds: Thresholds) -> f64 {
     thresholds.growth_min.max(LEVEL_FRACTION * median(&minima.values))
 }
 
 /// Largest growth over the run as planned that the windows do not exclude, by the narrowest of the intervals at several
 /// window lengths.
-fn growth_max(minima: &WindowMinima, planned: u64) -> Option<f64> {
+fn growth_max(minima: &WindowSeries, planned: u64) -> Option<f64> {
     let mut windows = minima.clone();
     let mut least: Option<f64> = None;
     while windows.values.len() >= WINDOWS_NEEDED {
@@ -168,7 +143,7 @@ fn growth_max(minima: &WindowMinima, planned: u64) -> Option<f64> {
 }
 
 /// Upper end of the growth of the line through some windows of a series, over the run as planned.
-fn line_growth_max(windows: &WindowMinima, all: &WindowMinima, planned: u64) -> Option<f64> {
+fn line_growth_max(windows: &WindowSeries, all: &WindowSeries, planned: u64) -> Option<f64> {
     let line = fit_line(&windows.steps, &windows.values, 0.0)?;
     let observed = windows.steps.last()? - windows.steps.first()?;
     let factor = (all.span().max(planned.saturating_sub(all.first)) as f64 / observed).max(1.0);
@@ -178,7 +153,7 @@ fn line_growth_max(windows: &WindowMinima, all: &WindowMinima, planned: u64) -> 
 }
 
 /// Returns how a series ends, and the rise that lasts to its end.
-fn rise_of(minima: &WindowMinima, thresholds: Thresholds) -> (End, Option<Rise>) {
+fn rise_of(minima: &WindowSeries, thresholds: Thresholds) -> (End, Option<Rise>) {
     let end = end_of(minima, thresholds);
     let rise = match end {
         End::OnTread { steps_grow: true, .. } => fit_line(&minima.steps, &minima.values, Z).map(|line| Rise {
@@ -194,7 +169,7 @@ fn rise_of(minima: &WindowMinima, thresholds: Thresholds) -> (End, Option<Rise>)
 }
 
 /// Step of the first window that is as high as the last third, apart from changes too small to be moves.
-fn flat_since(minima: &WindowMinima, thresholds: Thresholds) -> Option<u64> {
+fn flat_since(minima: &WindowSeries, thresholds: Thresholds) -> Option<u64> {
     let values = &minima.values;
     let last = median(&values[values.len() - values.len() / 3..]);
     let rise = (last - values.first()?).max(0.0);
@@ -204,7 +179,7 @@ fn flat_since(minima: &WindowMinima, thresholds: Thresholds) -> Option<u64> {
 }
 
 /// Further steps needed to decide.
-fn more_steps(minima: &WindowMinima, verdict: VerdictWord, short: bool, flat_from: Option<u64>) -> Option<u64> {
+fn more_steps(minima: &WindowSeries, verdict: VerdictWord, short: bool, flat_from: Option<u64>) -> Option<u64> {
     let spacing = minima.length.max(minima.spacing()).max(if minima.values.len() < 2 { minima.span() } else { 0 });
     let missing = WINDOWS_NEEDED.saturating_sub(minima.values.len()) as u64 * spacing.max(1);
     match verdict {
@@ -226,13 +201,13 @@ fn more_steps(minima: &WindowMinima, verdict: VerdictWord, short: bool, flat_fro
 }
 
 /// Returns whether the newest windows make a series suspect during a run; this is no verdict.
-pub fn suspicious(minima: &WindowMinima, thresholds: Thresholds) -> bool {
+pub fn suspicious(minima: &WindowSeries, thresholds: Thresholds) -> bool {
     rises_evenly(minima, thresholds) || is_rising(minima, thresholds)
 }
 
 /// Returns whether the last four moves are upwards to new heights, beyond the noise, similar in size, and together large
 /// enough to matter.
-fn rises_evenly(minima: &WindowMinima, thresholds: Thresholds) -> bool {
+fn rises_evenly(minima: &WindowSeries, thresholds: Thresholds) -> bool {
     let mut windows = minima.clone();
     while windows.length < EVEN_RISE_WINDOW_STEPS && windows.values.len() > 1 {
         windows = windows.coarser();
@@ -254,7 +229,7 @@ fn rises_evenly(minima: &WindowMinima, thresholds: Thresholds) -> bool {
 
 /// Judges a series that does not rise up to its end; it may have risen before, in a jump or slowly.
 fn judge_without_rise(
-    minima: &WindowMinima,
+    minima: &WindowSeries,
     end: End,
     whole: Option<Line>,
     late: Option<Line>,

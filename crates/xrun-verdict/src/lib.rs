@@ -28,6 +28,7 @@ mod context;
 mod end;
 mod findings;
 mod judge;
+mod memory_release;
 mod message;
 pub mod names;
 mod onset;
@@ -35,12 +36,12 @@ mod pieces;
 mod processes;
 mod readings;
 mod recent;
-mod release;
 mod rise;
 mod sample;
 mod shape;
 #[cfg(feature = "table")]
 pub mod table;
+mod thresholds;
 pub mod training;
 mod trend;
 pub mod units;
@@ -56,10 +57,11 @@ pub use findings::{
     BeyondPlan, Findings, LineDamage, ProcessOfRun, ProcessVerdict, SeriesVerdict, UnitSource, UnjudgedColumn, VERSION,
     Verdict, VerdictWord,
 };
-pub use judge::{BYTES, COUNT, STEPS_NEEDED, SeriesKind, Thresholds};
+pub use judge::SeriesKind;
 pub use processes::ProcessVerdicts;
 pub use recent::{Recent, RecentGrowth};
 pub use sample::{Driver, Pool, Processes, Sample};
+pub use thresholds::{BYTES, COUNT, STEPS_NEEDED, Thresholds};
 pub use watch::Watch;
 pub use words::{Tone, Word};
 

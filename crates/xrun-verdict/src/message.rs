@@ -3,11 +3,11 @@
 use crate::axis::Axis;
 use crate::context::NO_CAP;
 use crate::findings::{BeyondPlan, Findings, ProcessOfRun, SeriesVerdict, VerdictWord};
-use crate::judge::WINDOWS_NEEDED;
 use crate::names::{
     DRIVER_BEYOND, FOOTPRINT, GPU_FOOTPRINT, GPU_SUFFIX, LIBRARIES, OWNER_PREFIX, PEAKS_SUFFIX, PRIVATE_SUFFIX,
     RESERVED_BEYOND, RSS_BEYOND, SHARED_SUFFIX, UNMAPPED_SHM,
 };
+use crate::thresholds::WINDOWS_NEEDED;
 use crate::units::{bytes, interval};
 
 /// Length of a run and of its windows, for the positions and rates of a message.

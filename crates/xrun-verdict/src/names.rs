@@ -1,6 +1,6 @@
 //! Names of the series of a verdict.
 
-use crate::judge::{COUNT, Thresholds};
+use crate::thresholds::{COUNT, Thresholds};
 
 /// Prefix of the names of owners' series.
 pub const OWNER_PREFIX: &str = "owner:";

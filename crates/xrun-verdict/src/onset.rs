@@ -2,7 +2,7 @@
 
 use crate::pieces::{Pieces, means};
 use crate::trend::{median, robust_deviation};
-use crate::window_minima::WindowMinima;
+use crate::window_minima::WindowSeries;
 
 /// Part of the run in which a process starts.
 const START: f64 = 0.02;
@@ -17,7 +17,7 @@ const WARM_UP: (f64, f64) = (2.0, 0.12);
 /// Ratio of a slope to that of what follows below which a piece is partly level.
 const PARTLY_LEVEL: f64 = 0.7;
 /// Step at which the rise that lasts to the end began; the first step where it began at the start.
-pub fn onset(minima: &WindowMinima) -> u64 {
+pub fn onset(minima: &WindowSeries) -> u64 {
     let start = minima.first as f64 + START * minima.span() as f64;
     let warming = minima.warming.iter().copied().filter(|(step, _)| *step > start && !minima.are_heights);
     let windows: Vec<(f64, f64)> =

@@ -4,7 +4,7 @@
 //! are left out. Two lots of windows are kept: those of all readings, and those of the readings that are the process's memory. The
 //! former are judged where the low readings are too many to be exceptions.
 
-use crate::window_minima::{WindowMinima, Windows};
+use crate::window_minima::{WindowSeries, Windows};
 
 /// Part of the level below which readings are none of a living process, for as long as they last.
 const GONE: f64 = 1.0 / 8.0;
@@ -99,7 +99,7 @@ impl Readings {
     }
 
     /// Window minima to be judged, and the readings that they leave out.
-    pub fn minima(&self) -> (WindowMinima, LeftOut) {
+    pub fn minima(&self) -> (WindowSeries, LeftOut) {
         let wraps = self.counter.wraps;
         let gone = self.gone.map_or(0, |(readings, _)| readings);
         if (gone == 0 && self.left_out == 0) || self.left_out * RARE > self.count || gone * TAIL > self.count {

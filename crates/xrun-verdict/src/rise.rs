@@ -1,16 +1,16 @@
 //! Rises that last to the end of a series.
 
-use crate::judge::{STEPS_NEEDED, Thresholds, WINDOWS_NEEDED, Z};
 use crate::onset::without_jumps;
 use crate::shape::{RiseProfile, is_flat_at_end, is_jump, smoothed};
+use crate::thresholds::{STEPS_NEEDED, Thresholds, WINDOWS_NEEDED, Z};
 use crate::trend::{Line, fit_line, mann_kendall, quantile};
-use crate::window_minima::WindowMinima;
+use crate::window_minima::WindowSeries;
 
 /// Rise that lasts to the end of a series.
 #[derive(Clone, Debug)]
 pub struct Rise {
     /// Windows in which it was found.
-    pub windows: WindowMinima,
+    pub windows: WindowSeries,
     /// Step at which the part that was tested begins.
     pub start: u64,
     /// Line through the part that was tested.
@@ -33,7 +33,7 @@ const SLOWER: f64 = 0.75;
 /// Finds a rise that lasts to the end: in all windows and from several starting positions, at the given window length
 /// and at coarser ones, because a slow sawtooth needs long windows. Returns the first steady rise, preferring fine
 /// windows and long parts, or else one that slows down.
-pub fn find_rise(minima: &WindowMinima, thresholds: Thresholds) -> Option<Rise> {
+pub fn find_rise(minima: &WindowSeries, thresholds: Thresholds) -> Option<Rise> {
     let mut slowing: Option<Rise> = None;
     let mut windows = minima.clone();
     while windows.values.len() >= WINDOWS_NEEDED && windows.range() >= thresholds.growth_min / 2.0 {
@@ -49,7 +49,7 @@ pub fn find_rise(minima: &WindowMinima, thresholds: Thresholds) -> Option<Rise> 
 }
 
 /// Returns whether a series rises steadily so far. Cheaper than [`find_rise`], because it is called during a run.
-pub fn is_rising(minima: &WindowMinima, thresholds: Thresholds) -> bool {
+pub fn is_rising(minima: &WindowSeries, thresholds: Thresholds) -> bool {
     let mut windows = minima.clone();
     while windows.values.len() > WINDOWS_WHILE_RUNNING {
         windows = windows.coarser();
@@ -57,7 +57,7 @@ pub fn is_rising(minima: &WindowMinima, thresholds: Thresholds) -> bool {
     windows.span() >= STEPS_NEEDED && find_rise(&windows, thresholds).is_some_and(|rise| rise.earlier.is_none())
 }
 
-fn rise_from(minima: &WindowMinima, start: usize, thresholds: Thresholds) -> Option<Rise> {
+fn rise_from(minima: &WindowSeries, start: usize, thresholds: Thresholds) -> Option<Rise> {
     let part = minima.from(start);
     let (steps, values) = (&part.steps, &part.values);
     let count = values.len();
@@ -119,7 +119,7 @@ fn largest_fall(values: &[f64]) -> f64 {
 }
 
 /// Slope of the first half, if the second half rises clearly slower.
-fn slope_of_first_half(minima: &WindowMinima) -> Option<f64> {
+fn slope_of_first_half(minima: &WindowSeries) -> Option<f64> {
     let half = minima.values.len() / 2;
     let early = fit_line(&minima.steps[..=half], &minima.values[..=half], 0.0)?;
     let late = fit_line(&minima.steps[half..], &minima.values[half..], 0.0)?;
@@ -129,7 +129,7 @@ fn slope_of_first_half(minima: &WindowMinima) -> Option<f64> {
 }
 
 /// Slope before `start`, if the series rose clearly faster there, without a plateau in between.
-fn slope_before(minima: &WindowMinima, start: usize, part: &Line) -> Option<f64> {
+fn slope_before(minima: &WindowSeries, start: usize, part: &Line) -> Option<f64> {
     let (steps, values) = (&minima.steps[..start], &minima.values[..start]);
     let whole = (start >= 2).then(|| fit_line(steps, values, 0.0)).flatten()?;
     if whole.slope.median <= part.slope.median / SLOWER {

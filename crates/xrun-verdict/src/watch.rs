@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use crate::axis::Axis;
 use crate::context::{Context, MemoryKind, NO_CAP};
 use crate::findings::{BeyondPlan, ProcessOfRun, SeriesVerdict, UnitSource, VERSION, Verdict, VerdictWord};
-use crate::judge::{BYTES, COUNT, SeriesKind, Thresholds, WINDOWS_NEEDED, Z, judge, suspicious};
+use crate::judge::{SeriesKind, judge, suspicious};
 use crate::message::{self, Attribution, RunSpan};
 use crate::names::{
     DRIVER_BEYOND, FOOTPRINT, GPU_FOOTPRINT, LIBRARIES, OWNER_PREFIX, PEAKS_SUFFIX, RESERVED_BEYOND, RSS_BEYOND,
@@ -16,15 +16,16 @@ use crate::names::{
 use crate::processes::ProcessVerdicts;
 use crate::readings::Readings;
 use crate::sample::{Processes, Sample};
+use crate::thresholds::{BYTES, COUNT, Thresholds, WINDOWS_NEEDED, Z};
 use crate::trend;
-use crate::window_minima::WindowMinima;
+use crate::window_minima::WindowSeries;
 
 /// Smallest fraction of the growth for which an owner is named.
 const FRACTION_MIN: f64 = 0.8;
-/// Length of a sample on the axis of samples.
-const SAMPLE: u64 = 1000;
-/// Growth of peaks that counts, in growths of a floor that count.
-const PEAKS: f64 = 4.0;
+/// Length of a sample on the axis of samples, in steps.
+const STEPS_PER_SAMPLE: u64 = 1000;
+/// Factor on `growth_min` for peaks, which are noisier than floors.
+const PEAK_GROWTH_FACTOR: f64 = 4.0;
 /// Cap on the series; further ones are ignored.
 const SERIES_MAX: usize = 256;
 
@@ -44,7 +45,7 @@ struct TrackedSeries {
 }
 
 impl TrackedSeries {
-    fn minima(&self) -> WindowMinima {
+    fn minima(&self) -> WindowSeries {
         self.readings.minima().0
     }
 }
@@ -321,7 +322,7 @@ impl Watch {
             warm_up: minima.warm_up,
             // Where samples are rarer than windows, each sample is one.
             window: minima.length.max(minima.spacing()).max(if self.context.axis == Axis::Samples {
-                SAMPLE
+                STEPS_PER_SAMPLE
             } else {
                 1
             }),
@@ -366,7 +367,7 @@ impl Watch {
     fn judge_series(&self, name: &str, tracked: &TrackedSeries) -> SeriesVerdict {
         let planned = if self.context.axis == Axis::Steps { self.context.steps } else { 0 };
         let judged =
-            |tracked: &TrackedSeries, minima: &WindowMinima| judge(minima, tracked.kind, tracked.thresholds, planned);
+            |tracked: &TrackedSeries, minima: &WindowSeries| judge(minima, tracked.kind, tracked.thresholds, planned);
         let (minima, left_out) = tracked.readings.minima();
         let mut findings = judged(tracked, &minima);
         let missing = self.context.span_min.saturating_sub(minima.span());
@@ -377,7 +378,11 @@ impl Watch {
             // Whole samples, one for each missing window at least.
             let windows = WINDOWS_NEEDED.saturating_sub(findings.windows).max(1) as u64;
             let whole = |more: u64| {
-                more.next_multiple_of(SAMPLE).max(if findings.windows < WINDOWS_NEEDED { windows * SAMPLE } else { 0 })
+                more.next_multiple_of(STEPS_PER_SAMPLE).max(if findings.windows < WINDOWS_NEEDED {
+                    windows * STEPS_PER_SAMPLE
+                } else {
+                    0
+                })
             };
             findings.more_steps = findings.more_steps.map(whole);
         }
@@ -419,7 +424,8 @@ impl Watch {
             return None;
         }
         let Thresholds { growth_min, move_min } = tracked.thresholds;
-        let thresholds = Thresholds { growth_min: PEAKS * growth_min, move_min: PEAKS * move_min };
+        let thresholds =
+            Thresholds { growth_min: PEAK_GROWTH_FACTOR * growth_min, move_min: PEAK_GROWTH_FACTOR * move_min };
         let findings = judge(&tracked.minima().heights(), tracked.kind, thresholds, 0);
         (findings.verdict == VerdictWord::Growing).then(|| SeriesVerdict {
             name: format!("{}{PEAKS_SUFFIX}", floor.name),

@@ -4,7 +4,7 @@ use crate::trend::{median, robust_deviation};
 
 /// Minimum of each window of a series, without the warm-up.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct WindowMinima {
+pub struct WindowSeries {
     /// Last step of each window.
     pub steps: Vec<f64>,
     /// Judged value of each window: its minimum, or its height.
@@ -149,7 +149,7 @@ impl Windows {
     }
 
     /// Minima of all complete windows, without those of the warm-up: the first tenth of the steps.
-    pub fn minima(&self) -> WindowMinima {
+    pub fn minima(&self) -> WindowSeries {
         let first = self.first.unwrap_or_default();
         let end = |index: u64| first.saturating_add(index.saturating_add(1).saturating_mul(self.length) - 1);
         let mut complete = self.complete.clone();
@@ -170,7 +170,7 @@ impl Windows {
         let warming = complete.partition_point(|window| window.index * self.length < warm_up);
         let warming: Vec<Window> = complete.drain(..warming).collect();
         let deviations: Vec<f64> = complete.iter().filter_map(|window| window.deviation).collect();
-        WindowMinima {
+        WindowSeries {
             warm_up: complete.first().map_or(warm_up, |window| window.index * self.length),
             steps: complete.iter().map(|window| end(window.index) as f64).collect(),
             values: complete.iter().map(|window| window.minimum).collect(),
@@ -200,7 +200,7 @@ impl Window {
     }
 }
 
-impl WindowMinima {
+impl WindowSeries {
     /// Minima of windows of twice the length, paired from the newest.
     pub fn coarser(&self) -> Self {
         let odd = self.values.len() % 2;
@@ -258,7 +258,7 @@ impl WindowMinima {
 
 /// Window minima of points (step and value, in ascending order of steps).
 #[cfg(test)]
-pub fn window_minima(points: impl Iterator<Item = (u64, f64)>, settled: u64) -> WindowMinima {
+pub fn window_minima(points: impl Iterator<Item = (u64, f64)>, settled: u64) -> WindowSeries {
     let mut windows = Windows::new(settled);
     points.for_each(|(step, value)| windows.add(step, value));
     windows.minima()
@@ -269,7 +269,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn minima(points: impl Iterator<Item = (u64, f64)>) -> WindowMinima {
+    fn minima(points: impl Iterator<Item = (u64, f64)>) -> WindowSeries {
         window_minima(points, 0)
     }
 

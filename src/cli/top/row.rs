@@ -17,7 +17,7 @@ use crate::results::verdict::{TrainingVerdictWord, Verdict, VerdictWord};
 use crate::results::view::RunView;
 use crate::results::{read, run_name};
 use crate::units::{Bytes, Span, seconds};
-use crate::verdict::training::TrainingWatch;
+use crate::verdict::training::TrainingJudge;
 use crate::{host, printable};
 
 /// Largest number of bytes of the metrics read at a time.
@@ -128,7 +128,7 @@ pub struct ActiveRun {
     so_far: LiveVerdict,
     metrics: RecordTail,
     losses: Vec<KindLoss>,
-    training: TrainingWatch,
+    training: TrainingJudge,
     last_step: Option<u64>,
     /// First metric of the newest validation.
     metric: Option<(String, f64)>,
@@ -151,7 +151,7 @@ impl ActiveRun {
         Self {
             row: Row::new(run),
             manifest: modified(&run.join(layout::MANIFEST)),
-            training: TrainingWatch::new(training_context(view.plan())),
+            training: TrainingJudge::new(training_context(view.plan())),
             time_limit,
             host: host.filter(|host| *host != host::name()),
             so_far: LiveVerdict::new(&view),

@@ -11,7 +11,7 @@ use safetensors::tensor::{Dtype, TensorView};
 use serde::{Deserialize, Serialize};
 
 use super::prepare::Prepared;
-use super::retrieval::RetrievalCounts;
+use super::retrieval::ConfusionMatrix;
 use super::server::{RoundSum, Server};
 use super::settings::NodeOptimizer;
 use super::sizes::part_of;
@@ -67,7 +67,7 @@ struct State {
     squared_distance: f64,
     drift: Option<f64>,
     /// Retrieval counts of each node's own model at the end of its last turn.
-    answers: Vec<RetrievalCounts>,
+    answers: Vec<ConfusionMatrix>,
     /// Nodes with a state.
     keep: Vec<usize>,
 }
@@ -95,7 +95,7 @@ impl Federation {
         let parts = settings.personal();
         let personal = flat::parameter_ranges(network).into_iter().filter(|(path, _)| parts.contains(&part_of(path)));
         let global = flat::to_host(network);
-        let answers = vec![RetrievalCounts::new(classes, classes); settings.nodes];
+        let answers = vec![ConfusionMatrix::new(classes, classes); settings.nodes];
         let held = Registrations {
             _global: buffers.global_adapters.register(ledger),
             sum: buffers.round_sum.register(ledger),
@@ -104,7 +104,7 @@ impl Federation {
             _answers: buffers.node_counts.register(ledger),
         };
         held._global.set(1, size_of_val(&*global) as u64);
-        held._answers.set(settings.nodes as u64, answers.iter().map(RetrievalCounts::bytes).sum());
+        held._answers.set(settings.nodes as u64, answers.iter().map(ConfusionMatrix::bytes).sum());
         let state = State {
             encoder,
             rate: None,
@@ -185,7 +185,7 @@ impl Federation {
         mut adapters: Vec<f32>,
         weight: Option<f64>,
         optimizer_state: Option<Vec<u8>>,
-        answers: RetrievalCounts,
+        answers: ConfusionMatrix,
     ) {
         self.state.answers[node] = answers;
         self.state.at_work = None;
@@ -249,7 +249,7 @@ impl Federation {
     }
 
     /// Retrieval counts of each node's own model at the end of its last turn.
-    pub fn answers(&self) -> &[RetrievalCounts] {
+    pub fn answers(&self) -> &[ConfusionMatrix] {
         &self.state.answers
     }
 

@@ -81,14 +81,14 @@ pub fn prepare(
     let clips: Vec<u64> = nodes.iter().map(|clips| clips.len() as u64).collect();
     let validated = |clips: Vec<u32>| clips.len().min(experiment.validation.batches.saturating_mul(size)) as u64;
     let held_out = validated(library.clips_of(ClassSplit::Federated, Split::Validation));
-    let unheard = validated(library.all_of(ClassSplit::Unseen));
-    let clips_used = clips.iter().sum::<u64>() + held_out + unheard;
+    let unseen = validated(library.all_of(ClassSplit::Unseen));
+    let clips_used = clips.iter().sum::<u64>() + held_out + unseen;
     let buffers = Buffers::new(settings, model, &data, &library, experiment, clips_used);
     let first_use_steps = clips.iter().map(|clips| clips.div_ceil(size as u64)).sum();
     let cache = &buffers.embedding_cache;
     let caches_all = cache.working_set_bytes.is_some_and(|bytes| bytes <= cache.cap.bytes);
     let rounds = Rounds::new(settings, clips, size, seed);
-    let [held_out, unheard] = [held_out, unheard].map(|clips| clips.div_ceil(size as u64));
+    let [held_out, unseen] = [held_out, unseen].map(|clips| clips.div_ceil(size as u64));
     let skipped = library.skipped.clone();
     let lowered = lowered_settings(settings, experiment, &library.summary());
     let made = trained_encoder::made(settings, model, &library.digest, seed);
@@ -109,7 +109,7 @@ pub fn prepare(
         probe_steps: PROBE_STEPS_MIN.div_ceil(of_round) * of_round,
         stages: &["round", "local_epoch"],
         made,
-        validation_batches: models * (held_out + unheard),
+        validation_batches: models * (held_out + unseen),
         epoch_validation_batches: of_round * held_out,
         first_use_steps: if caches_all { first_use_steps } else { 0 },
         probe_overrides: vec!["pipeline.federated-adapters.local_steps=1".into()],

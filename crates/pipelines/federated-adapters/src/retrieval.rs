@@ -5,7 +5,7 @@ use xrun_training::metrics::running_mean::RunningMean;
 
 /// Retrieval counts by class and nearest target.
 #[derive(Clone, Debug, Default, PartialEq, serde::Serialize, serde::Deserialize)]
-pub struct RetrievalCounts {
+pub struct ConfusionMatrix {
     candidates: usize,
     /// Number of clips by class and nearest target, `[classes, candidates]`; ties are not counted.
     counts: Vec<u64>,
@@ -13,7 +13,7 @@ pub struct RetrievalCounts {
     clips: Vec<u64>,
 }
 
-impl RetrievalCounts {
+impl ConfusionMatrix {
     /// Empty counts of `classes` classes and `candidates` targets.
     pub fn new(classes: usize, candidates: usize) -> Self {
         Self { candidates, counts: vec![0; classes * candidates], clips: vec![0; classes] }
@@ -77,20 +77,20 @@ mod tests {
 
     #[test]
     fn accuracy_by_hand_with_a_tie_and_nan() {
-        let mut answers = RetrievalCounts::new(2, 2);
+        let mut answers = ConfusionMatrix::new(2, 2);
         for (class, output) in [(0, [0.9, 0.1]), (0, [0.2, 0.3]), (1, [0.0, 5.0]), (1, [1.0, 1.0])] {
             answers.add(class, &cosines(output));
         }
         assert_eq!(answers.accuracy(0..2, |class| class), Some(50.0));
         assert_eq!(answers.accuracy(0..1, |class| class), Some(50.0));
-        assert_eq!(RetrievalCounts::new(2, 2).accuracy(0..2, |class| class), None);
+        assert_eq!(ConfusionMatrix::new(2, 2).accuracy(0..2, |class| class), None);
         answers.add(0, &[f32::NAN, f32::NAN]);
         assert_eq!(answers.accuracy(0..2, |class| class), Some(40.0), "NaN is wrong");
     }
 
     #[test]
     fn the_target_of_a_class_may_have_another_index() {
-        let mut answers = RetrievalCounts::new(1, 3);
+        let mut answers = ConfusionMatrix::new(1, 3);
         answers.add(0, &[0.1, 0.2, 0.9]);
         answers.add(0, &[0.5, 0.2, 0.1]);
         assert_eq!(answers.accuracy(0..1, |class| class + 2), Some(50.0));

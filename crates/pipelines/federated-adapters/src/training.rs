@@ -58,7 +58,7 @@ pub fn open(prepared: Prepared, opening: Opening<'_>) -> Result<ModuleTask<Feder
     let frozen_encoder = FrozenEncoder::new(encoder, &prepared.model, &device.inner);
     let network = Network::new(&prepared.model, seed, &device.autodiff);
     let validation = Validation::new(&prepared, experiment, ledger);
-    let federation = Federation::new(&prepared, &network, validation.classes, encoder_digest, ledger);
+    let federation = Federation::new(&prepared, &network, validation.trained_classes, encoder_digest, ledger);
     let Prepared { settings, model: _, rounds, nodes, clip_loader, targets, buffers } = prepared;
     let targets = TargetTensors::new(targets, &device.inner, &buffers.targets, ledger);
     let batches = (rounds.clone(), clip_loader.clone());

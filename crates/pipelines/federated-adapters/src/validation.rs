@@ -7,7 +7,7 @@ use super::frozen_encoder::FrozenEncoder;
 use super::loss::loss;
 use super::network::{Adapters, Conditioning};
 use super::prepare::Prepared;
-use super::retrieval::{RetrievalCounts, mean};
+use super::retrieval::{ConfusionMatrix, mean};
 use super::settings::Loss;
 use super::target_tensors::TargetTensors;
 use super::training::FederatedModule;
@@ -27,11 +27,11 @@ pub struct Validation {
     /// Held-out clips of trained classes.
     held_out: Vec<u32>,
     /// Clips of untrained classes.
-    unheard: Vec<u32>,
+    unseen: Vec<u32>,
     /// Number of trained classes, which come first.
-    pub classes: usize,
-    first_unheard: usize,
-    unheard_classes: usize,
+    pub trained_classes: usize,
+    first_unseen: usize,
+    unseen_classes: usize,
     all_classes: usize,
     /// Classes of the clips of each node.
     node_classes: Vec<Vec<usize>>,
@@ -39,7 +39,7 @@ pub struct Validation {
     /// Number of clips of a micro-batch.
     micro_batch_size: usize,
     loss: Loss,
-    batch: Registration,
+    batch_registration: Registration,
 }
 
 /// Encoder and targets of an evaluation.
@@ -55,11 +55,11 @@ pub struct EvaluationInputs<'a> {
 #[derive(Clone, Debug)]
 pub struct ModelEvaluation {
     /// Retrieval by the pooled output.
-    pub pooled: RetrievalCounts,
+    pub pooled: ConfusionMatrix,
     /// Retrieval by the tokens.
-    pub tokens: RetrievalCounts,
+    pub tokens: ConfusionMatrix,
     /// Retrieval of untrained classes by the pooled output, among all classes.
-    pub unheard: RetrievalCounts,
+    pub unseen: ConfusionMatrix,
     loss_pooled: f64,
     loss_tokens: f64,
     clips: f64,
@@ -91,7 +91,7 @@ impl Validation {
         let batch_size = experiment.batch_size();
         let most = experiment.validation.batches.saturating_mul(batch_size);
         let limited = |mut clips: Vec<u32>| {
-            // Evenly from the list, which is ordered by class.
+            // Takes clips at even distances, because the list is ordered by class.
             let count = clips.len().min(most);
             (0..count).for_each(|at| clips[at] = clips[at * clips.len() / count]);
             clips.truncate(count);
@@ -104,26 +104,26 @@ impl Validation {
             classes.dedup();
             classes
         };
-        let unheard = library.classes_of(ClassSplit::Unseen);
+        let unseen = library.classes_of(ClassSplit::Unseen);
         Self {
             held_out: limited(library.clips_of(ClassSplit::Federated, Split::Validation)),
-            unheard: limited(library.all_of(ClassSplit::Unseen)),
-            classes: library.classes_of(ClassSplit::Federated).len(),
-            first_unheard: unheard.start,
-            unheard_classes: unheard.len(),
+            unseen: limited(library.all_of(ClassSplit::Unseen)),
+            trained_classes: library.classes_of(ClassSplit::Federated).len(),
+            first_unseen: unseen.start,
+            unseen_classes: unseen.len(),
             all_classes: library.classes.len(),
             node_classes: prepared.nodes.iter().map(classes_of).collect(),
             batch_size,
             micro_batch_size: experiment.limits.batch_size.min(batch_size),
             loss: prepared.settings.loss,
-            batch: prepared.buffers.validation_batch.register(ledger),
+            batch_registration: prepared.buffers.validation_batch.register(ledger),
             clip_loader: prepared.clip_loader.clone(),
         }
     }
 
     /// Number of batches of an evaluation of one model.
     pub fn batches(&self) -> u64 {
-        (self.held_out.len().div_ceil(self.batch_size) + self.unheard.len().div_ceil(self.batch_size)) as u64
+        (self.held_out.len().div_ceil(self.batch_size) + self.unseen.len().div_ceil(self.batch_size)) as u64
     }
 
     /// Number of batches of an evaluation of a node's own model.
@@ -142,7 +142,7 @@ impl Validation {
     ) -> Result<(), TaskError> {
         for clips in clips.chunks(self.batch_size) {
             let batch = self.clip_loader.batch(clips.to_vec(), "")?;
-            self.batch.set(1, batch.deep_size());
+            self.batch_registration.set(1, batch.deep_size());
             let embeddings = inputs.encoder.embed(&batch, &self.clip_loader);
             if batch.is_first_use() {
                 on_progress(Progress::FirstUse)?;
@@ -164,13 +164,13 @@ impl Validation {
                 let (pooled, tokens) = (numbers(cosines.pooled), numbers(cosines.token_embeds));
                 on_result(&MicroBatchResult { classes, pooled, tokens, losses: [losses[0], losses[1]] });
             }
-            self.batch.set(0, 0);
+            self.batch_registration.set(0, 0);
         }
         Ok(())
     }
 
     /// Class of each clip with its row of cosine similarities.
-    fn by_clip<'a>(&self, classes: &'a [u32], rows: &'a [f32]) -> impl Iterator<Item = (usize, &'a [f32])> {
+    fn cosine_rows<'a>(&self, classes: &'a [u32], rows: &'a [f32]) -> impl Iterator<Item = (usize, &'a [f32])> {
         classes.iter().map(|class| *class as usize).zip(rows.chunks(self.all_classes))
     }
 
@@ -179,16 +179,16 @@ impl Validation {
         &self,
         network: &Adapters,
         inputs: EvaluationInputs<'_>,
-    ) -> Result<RetrievalCounts, TaskError> {
-        let mut answers = RetrievalCounts::new(self.classes, self.classes);
+    ) -> Result<ConfusionMatrix, TaskError> {
+        let mut answers = ConfusionMatrix::new(self.trained_classes, self.trained_classes);
         self.for_each_micro_batch(
             &self.held_out,
             network,
             inputs,
             |_| Ok(()),
             |result| {
-                for (class, cosines) in self.by_clip(result.classes, &result.pooled) {
-                    answers.add(class, &cosines[..self.classes]);
+                for (class, cosines) in self.cosine_rows(result.classes, &result.pooled) {
+                    answers.add(class, &cosines[..self.trained_classes]);
                 }
             },
         )?;
@@ -206,9 +206,9 @@ impl Validation {
         let (mut done, all) = (number as u64 * self.batches(), count as u64 * self.batches());
         evaluation.enter("validation");
         let mut results = ModelEvaluation {
-            pooled: RetrievalCounts::new(self.classes, self.classes),
-            tokens: RetrievalCounts::new(self.classes, self.classes),
-            unheard: RetrievalCounts::new(self.unheard_classes, self.all_classes),
+            pooled: ConfusionMatrix::new(self.trained_classes, self.trained_classes),
+            tokens: ConfusionMatrix::new(self.trained_classes, self.trained_classes),
+            unseen: ConfusionMatrix::new(self.unseen_classes, self.all_classes),
             loss_pooled: 0.0,
             loss_tokens: 0.0,
             clips: self.held_out.len() as f64,
@@ -232,11 +232,11 @@ impl Validation {
                 Ok(())
             },
             |result| {
-                for (class, cosines) in self.by_clip(result.classes, &result.pooled) {
-                    results.pooled.add(class, &cosines[..self.classes]);
+                for (class, cosines) in self.cosine_rows(result.classes, &result.pooled) {
+                    results.pooled.add(class, &cosines[..self.trained_classes]);
                 }
-                for (class, cosines) in self.by_clip(result.classes, &result.tokens) {
-                    results.tokens.add(class, &cosines[..self.classes]);
+                for (class, cosines) in self.cosine_rows(result.classes, &result.tokens) {
+                    results.tokens.add(class, &cosines[..self.trained_classes]);
                 }
                 results.loss_pooled += result.losses[0];
                 results.loss_tokens += result.losses[1];
@@ -244,7 +244,7 @@ impl Validation {
         )?;
         evaluation.enter("validation_unheard");
         self.for_each_micro_batch(
-            &self.unheard,
+            &self.unseen,
             network,
             inputs,
             |progress| {
@@ -252,8 +252,8 @@ impl Validation {
                 Ok(())
             },
             |result| {
-                for (class, cosines) in self.by_clip(result.classes, &result.pooled) {
-                    results.unheard.add(class - self.first_unheard, cosines);
+                for (class, cosines) in self.cosine_rows(result.classes, &result.pooled) {
+                    results.unseen.add(class - self.first_unseen, cosines);
                 }
             },
         )?;
@@ -265,11 +265,11 @@ impl Validation {
     pub fn metrics(
         &self,
         evaluations: &[ModelEvaluation],
-        local: &[RetrievalCounts],
+        local: &[ConfusionMatrix],
         drift: Option<f64>,
     ) -> Vec<(String, Option<f64>)> {
         let mean_of = |value: &dyn Fn(&ModelEvaluation) -> Option<f64>| mean(evaluations.iter().filter_map(value));
-        let accuracy = |counts: &RetrievalCounts| counts.accuracy(0..self.classes, |class| class);
+        let accuracy = |counts: &ConfusionMatrix| counts.accuracy(0..self.trained_classes, |class| class);
         let node_accuracies: Vec<f64> = self
             .node_classes
             .iter()
@@ -279,20 +279,20 @@ impl Validation {
                 evaluation.pooled.accuracy(classes.iter().copied(), |class| class)
             })
             .collect();
-        let percent = |choices: usize| (choices > 0).then(|| 100.0 / choices as f64);
+        let chance = |choices: usize| (choices > 0).then(|| 100.0 / choices as f64);
         let finite = |value: f64| Some(value).filter(|value| value.is_finite());
-        let unheard =
-            |one: &ModelEvaluation| one.unheard.accuracy(0..self.unheard_classes, |class| class + self.first_unheard);
-        let chance_unheard = percent(self.all_classes).filter(|_| !self.unheard.is_empty());
+        let unseen =
+            |one: &ModelEvaluation| one.unseen.accuracy(0..self.unseen_classes, |class| class + self.first_unseen);
+        let chance_unseen = chance(self.all_classes).filter(|_| !self.unseen.is_empty());
         let named = [
             ("retrieval", mean_of(&|one| accuracy(&one.pooled))),
             ("retrieval_tokens", mean_of(&|one| accuracy(&one.tokens))),
             ("retrieval_node_mean", mean(node_accuracies.iter().copied())),
             ("retrieval_node_least", node_accuracies.iter().copied().reduce(f64::min)),
             ("retrieval_local", mean(local.iter().filter_map(accuracy))),
-            ("chance", percent(self.classes)),
-            ("retrieval_unheard", mean_of(&unheard)),
-            ("chance_unheard", chance_unheard),
+            ("chance", chance(self.trained_classes)),
+            ("retrieval_unheard", mean_of(&unseen)),
+            ("chance_unheard", chance_unseen),
             ("loss_pooled", mean_of(&|one| finite(one.loss_pooled / one.clips))),
             ("loss_tokens", mean_of(&|one| finite(one.loss_tokens / one.clips))),
             ("drift", drift),

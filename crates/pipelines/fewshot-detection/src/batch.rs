@@ -178,7 +178,7 @@ impl BatchLoader {
     ///
     /// # Errors
     /// An image cannot be used; the error names it.
-    pub fn prepare(&self, number: u64) -> Result<HostBatch, DataError> {
+    pub fn training_batch(&self, number: u64) -> Result<HostBatch, DataError> {
         let mut generator = generator(self.episodes.seed, "augmentation", number);
         match self.episodes.kind_of_batch(number) {
             StepKind::Detection => {
@@ -194,13 +194,13 @@ impl BatchLoader {
     ///
     /// # Errors
     /// An image cannot be used; the error names it.
-    pub fn prepare_validation(&self, index: u64) -> Result<DetectionBatch, DataError> {
+    pub fn validation_batch(&self, index: u64) -> Result<DetectionBatch, DataError> {
         let mut generator = generator(self.episodes.seed, "validation views", index);
         let episode = self.episodes.draw_validation(index);
         self.detection(episode, &format!("validation episode {index}"), Purpose::Validation, &mut generator)
     }
 
-    /// Makes the references alone of episode `index` (from 0) of a validation, the same as in [`BatchLoader::prepare_validation`]:
+    /// Makes the references alone of episode `index` (from 0) of a validation, the same as in [`BatchLoader::validation_batch`]:
     /// `[n_way, n_shot, augmentations, R, R, 3]`.
     ///
     /// # Errors

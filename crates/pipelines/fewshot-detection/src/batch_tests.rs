@@ -56,7 +56,7 @@ fn feed(ledger: &Ledger, batches: &BatchLoader, workers: usize) -> Feed<HostBatc
     let limits = Limits { workers, ..Limits::default() };
     let buffers = feed::Buffers::new(&limits, batch_bytes_max(&batches.episodes.settings));
     let batches = batches.clone();
-    let prepare: Prepare<HostBatch> = Arc::new(move |number| batches.prepare(number));
+    let prepare: Prepare<HostBatch> = Arc::new(move |number| batches.training_batch(number));
     Feed::new(ledger, &buffers, FeedSettings { workers, first: 0 }, prepare).unwrap()
 }
 
@@ -113,19 +113,21 @@ fn an_unusable_image_ends_the_feed_with_its_name() {
 fn an_image_with_another_size_than_its_annotation_is_an_error() {
     let mut library = library(SHAPE);
     library.videos.iter_mut().flat_map(|video| &mut video.frames).for_each(|frame| frame.width = 65);
-    let message = batches(library, small()).prepare(0).unwrap_err().to_string();
+    let message = batches(library, small()).training_batch(0).unwrap_err().to_string();
     assert!(message.contains("64 x 48") && message.contains("65 x 48"), "{message}");
 }
 
 #[test]
 fn pixels_have_the_documented_shapes() {
     let batches = batches(library(SHAPE), small());
-    let HostBatch::Detection(episode) = batches.prepare(0).unwrap() else { panic!("the first step is detection") };
+    let HostBatch::Detection(episode) = batches.training_batch(0).unwrap() else {
+        panic!("the first step is detection")
+    };
     assert_eq!(episode.query_pixels.len(), 2 * 2 * 32 * 32 * 3);
     assert_eq!(episode.reference_pixels.len(), 2 * 2 * 3 * 16 * 16 * 3);
     assert_eq!((episode.queries.len(), episode.classes.len()), (4, 2));
     // floor(3 * 0.4) = 1: the third step is the first of triplets.
-    let HostBatch::Triplet(triplets) = batches.prepare(2).unwrap() else { panic!("the third step is triplets") };
+    let HostBatch::Triplet(triplets) = batches.training_batch(2).unwrap() else { panic!("the third step is triplets") };
     assert_eq!(triplets.pixels.len(), 24 * 16 * 16 * 3);
     assert_eq!(triplets.classes[..8], triplets.classes[8..16], "anchors and positives");
     assert!((0..8).all(|triplet| triplets.classes[triplet] != triplets.classes[16 + triplet]), "negatives");
@@ -134,8 +136,8 @@ fn pixels_have_the_documented_shapes() {
 #[test]
 fn validation_is_not_augmented_and_the_same_each_time() {
     let batches = batches(library(SHAPE), small());
-    let episode = batches.prepare_validation(3).unwrap();
-    assert_eq!(episode, batches.prepare_validation(3).unwrap());
+    let episode = batches.validation_batch(3).unwrap();
+    assert_eq!(episode, batches.validation_batch(3).unwrap());
     let query = &episode.queries[0];
     let frame = batches.frame(query.query);
     let (square, mapping) = transform::letterbox(&RandomImages::default().image(&frame.path).unwrap(), 32);
@@ -166,7 +168,9 @@ fn the_role_of_an_object_depends_on_its_class() {
     let roles = |batch: &DetectionBatch| -> Vec<Vec<Role>> {
         batch.queries.iter().map(|query| query.truths.iter().map(|truth| truth.role).collect()).collect()
     };
-    let HostBatch::Detection(training) = batches.prepare(0).unwrap() else { panic!("the first step is detection") };
+    let HostBatch::Detection(training) = batches.training_batch(0).unwrap() else {
+        panic!("the first step is detection")
+    };
     for roles in roles(&training) {
         // 2 of the 5 train classes are in the episode; 3 held-out ones, 1 unused and 1 to ignore are masked.
         let mut expected = vec![Role::Class(0), Role::Class(1)];
@@ -175,7 +179,7 @@ fn the_role_of_an_object_depends_on_its_class() {
         sorted.sort();
         assert_eq!(sorted, expected);
     }
-    for roles in roles(&batches.prepare_validation(0).unwrap()) {
+    for roles in roles(&batches.validation_batch(0).unwrap()) {
         let count = |wanted: Role| roles.iter().filter(|role| **role == wanted).count();
         assert_eq!((count(Role::Other), count(Role::Masked)), (6, 2), "only unused and ignored objects are masked");
     }
@@ -194,7 +198,7 @@ fn crowded(count: usize) -> Library {
 
 #[test]
 fn a_crowded_frame_has_the_objects_of_the_episode_and_a_mask_for_the_rest() {
-    let HostBatch::Detection(batch) = batches(crowded(100), small()).prepare(0).unwrap() else {
+    let HostBatch::Detection(batch) = batches(crowded(100), small()).training_batch(0).unwrap() else {
         panic!("detection is first")
     };
     for query in &batch.queries {
@@ -207,7 +211,7 @@ fn a_crowded_frame_has_the_objects_of_the_episode_and_a_mask_for_the_rest() {
 
 #[test]
 fn a_description_names_classes_and_frames_and_has_a_maximum_length() {
-    let batch = batches(library(SHAPE), small()).prepare(0).unwrap();
+    let batch = batches(library(SHAPE), small()).training_batch(0).unwrap();
     assert!(batch.describe().contains("class ") && batch.describe().contains("video "), "{}", batch.describe());
     let mut long = library(SHAPE);
     long.classes.iter_mut().for_each(|class| class.name = "ü".repeat(5000));
@@ -216,14 +220,14 @@ fn a_description_names_classes_and_frames_and_has_a_maximum_length() {
     }
     let batches = batches(long, FewshotDetection { n_way: 5, triplet_ratio: 0.5, ..small() });
     for number in 0..4 {
-        let batch = batches.prepare(number).unwrap();
+        let batch = batches.training_batch(number).unwrap();
         assert!(batch.describe().len() <= DESCRIPTION_BYTES_MAX, "{}", batch.describe());
     }
 }
 
 #[test]
 fn an_episode_of_crowded_frames_reaches_the_bound() {
-    let batch = batches(crowded(40), small()).prepare(0).unwrap();
+    let batch = batches(crowded(40), small()).training_batch(0).unwrap();
     let bound = batch_bytes_max(&small());
     let unused = (DESCRIPTION_BYTES_MAX - batch.describe().len()) as u64;
     // The triplet batch is larger here; with a single triplet the episode is.
@@ -250,10 +254,10 @@ proptest! {
         let batches = BatchLoader::new(episodes, Arc::new(RandomImages::default()));
         let bound = batch_bytes_max(&settings);
         for number in 0..4 {
-            let batch = batches.prepare(number).unwrap();
+            let batch = batches.training_batch(number).unwrap();
             prop_assert!(batch.deep_size() <= bound, "{} of {bound}: {}", batch.deep_size(), batch.describe());
         }
-        let validation = batches.prepare_validation(u64::from(seed)).unwrap();
+        let validation = batches.validation_batch(u64::from(seed)).unwrap();
         prop_assert!(validation.deep_size() <= bound);
     }
 }

@@ -36,7 +36,7 @@ pub fn check(settings: &FewshotDetection, experiment: &Experiment, problems: &mu
         }
     }
     // The number of classes of a generated data set is known before it is generated.
-    let classes = experiment.loader_settings::<Library>().and_then(|options| options.train_classes);
+    let classes = experiment.loader_settings::<Library>().and_then(|options| options.train_class_count);
     if let Some(classes) = classes.filter(|classes| settings.n_way > *classes) {
         let message = format!("{} exceeds the {} training classes that are generated", settings.n_way, classes);
         let problem = Problem::new(key("n_way"), message).related(experiment.dataset_key("train_classes"));
@@ -46,8 +46,8 @@ pub fn check(settings: &FewshotDetection, experiment: &Experiment, problems: &mu
 
 /// Adds the problems of the model's settings.
 pub fn check_model(model: &ReferenceDetector, problems: &mut Problems) {
-    const MODEL: &str = "model.reference-detector";
+    const MODEL_SECTION: &str = "model.reference-detector";
     for (name, widths) in [("channels", &model.channels[..]), ("pyramid_channels", &[model.pyramid_channels])] {
-        model_checks::groups(MODEL, name, widths, model.norm_groups, problems);
+        model_checks::groups(MODEL_SECTION, name, widths, model.norm_groups, problems);
     }
 }

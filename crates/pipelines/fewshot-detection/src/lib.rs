@@ -11,7 +11,7 @@ pub mod decode;
 pub mod episode;
 pub mod leaks;
 #[cfg(feature = "train")]
-pub mod losses;
+pub mod loss;
 #[cfg(feature = "train")]
 pub mod network;
 pub mod overlay;

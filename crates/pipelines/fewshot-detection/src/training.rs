@@ -10,7 +10,7 @@ use serde_json::Value;
 use super::assignment::{cells, targets};
 use super::batch::{DetectionBatch, HostBatch, TripletBatch};
 use super::decode::FrameDetection;
-use super::losses::{DetectionLoss, centres, detection_loss};
+use super::loss::{DetectionLoss, centres, detection_loss};
 use super::network::DetectorNetwork;
 use super::prepare::Prepared;
 use super::settings::{FewshotDetection, TripletMining};

@@ -51,7 +51,7 @@ fn opened(overrides: &str) -> FewshotTask {
     experiment.dataset = Some(Dataset::new(Coco { path, ..Coco::default() }));
     let mut task = testing::opened(&experiment, &Ledger::default(), 1, |prepared: Prepared, opening| {
         // All images are read while the directory exists; the same four batches are repeated.
-        let all: Vec<HostBatch> = (0..4).map(|number| prepared.batches.prepare(number).unwrap()).collect();
+        let all: Vec<HostBatch> = (0..4).map(|number| prepared.batches.training_batch(number).unwrap()).collect();
         open_with(prepared, Arc::new(move |number: u64| Ok(all[number as usize % all.len()].clone())), opening)
     });
     task.trained.clip_norm = Some(1.0);

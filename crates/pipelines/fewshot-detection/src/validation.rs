@@ -115,7 +115,7 @@ impl Validation {
         };
         for number in 0..episodes {
             evaluation.enter("validation_data");
-            let batch = self.batches.prepare_validation(number)?;
+            let batch = self.batches.validation_batch(number)?;
             self.batch.set(1, batch.deep_size());
             evaluation.enter("validation");
             self.episode(model, number, &batch, &mut file, &mut shown, evaluation)?;

@@ -17,22 +17,22 @@ use xrun_training::epochs::items_of_batch;
 
 /// Images and their classes.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Batch {
+pub struct ImageBatch {
     /// 8-bit RGB images, `[n, S, S, 3]` with S the `image_size`.
     pub pixels: Vec<u8>,
     /// Indices into [`Labels::classes`], `[n]`.
     pub classes: Vec<i64>,
 }
 
-impl DeepSize for Batch {
+impl DeepSize for ImageBatch {
     fn deep_size(&self) -> u64 {
         (size_of::<Self>() + self.pixels.capacity() + self.classes.capacity() * size_of::<i64>()) as u64
     }
 }
 
 /// Maximum size in bytes of a batch of `size` images.
-pub fn batch_bytes(size: usize, side: usize) -> u64 {
-    (size_of::<Batch>() + size * (side * side * 3 + size_of::<i64>())) as u64
+pub fn batch_bytes_max(size: usize, side: usize) -> u64 {
+    (size_of::<ImageBatch>() + size * (side * side * 3 + size_of::<i64>())) as u64
 }
 
 /// Draws and prepares batches; shared by the workers of a feed.
@@ -57,19 +57,20 @@ impl BatchLoader {
     ///
     /// # Errors
     /// An image cannot be decoded.
-    pub fn train(&self, number: u64) -> Result<Batch, DataError> {
+    pub fn training_batch(&self, number: u64) -> Result<ImageBatch, DataError> {
         let (all, size) = (&self.labels.train, self.size as u64);
+        // The text seeds the permutation: it is part of committed results.
         let numbers = items_of_batch(self.seed, "training pictures", number, size, all.len() as u64);
         let images: Vec<LabelledImage> = numbers.map(|at| all[at as usize]).collect();
         let generator = &mut generator(self.seed, "augmentation", number);
-        self.batch(&images, |image, object| self.augmented(image, object, generator))
+        self.batch(&images, |image, object| self.augment(image, object, generator))
     }
 
     /// Batch of the held-out images in `range`, without augmentation.
     ///
     /// # Errors
     /// An image cannot be decoded.
-    pub fn held_out(&self, range: std::ops::Range<usize>) -> Result<Batch, DataError> {
+    pub fn held_out(&self, range: std::ops::Range<usize>) -> Result<ImageBatch, DataError> {
         let side = self.settings.image_size;
         self.batch(&self.labels.held_out[range], |image, _| transform::letterbox(image, side).0)
     }
@@ -77,21 +78,21 @@ impl BatchLoader {
     fn batch(
         &self,
         images: &[LabelledImage],
-        mut view: impl FnMut(&HostImage, &BoundingBox) -> HostImage,
-    ) -> Result<Batch, DataError> {
+        mut to_input: impl FnMut(&HostImage, &BoundingBox) -> HostImage,
+    ) -> Result<ImageBatch, DataError> {
         let side = self.settings.image_size;
         let mut pixels = Vec::with_capacity(images.len() * side * side * 3);
         let mut classes = Vec::with_capacity(images.len());
         for labelled in images {
             let image = self.source.image(&labelled.frame(&self.library).path)?;
-            pixels.extend_from_slice(&view(&image, &labelled.rectangle).rgb);
+            pixels.extend_from_slice(&to_input(&image, &labelled.rectangle).rgb);
             classes.push(i64::from(labelled.class));
         }
-        Ok(Batch { pixels, classes })
+        Ok(ImageBatch { pixels, classes })
     }
 
     /// Random crop that contains the centre of the object, scaled to the square, and mirrored with probability 0.5.
-    fn augmented(&self, image: &HostImage, object: &BoundingBox, generator: &mut ChaCha8Rng) -> HostImage {
+    fn augment(&self, image: &HostImage, object: &BoundingBox, generator: &mut ChaCha8Rng) -> HostImage {
         let ImageClassification { image_size, flip, crop, .. } = self.settings;
         // All numbers are drawn in any case, so that a setting of one augmentation does not change the other.
         let (area, x, y) = (generator.random_range(crop..=1.0), generator.random::<f32>(), generator.random::<f32>());
@@ -107,7 +108,8 @@ impl BatchLoader {
     }
 }
 
-/// Window of `scale` times the image's sides that contains the centre of the object, at a position between the extremes 0 and 1.
+/// Window of `scale` times the image's sides that contains the centre of the object. `position` in [0, 1] slides it between the
+/// two extremes that keep the centre inside.
 fn window(image: &HostImage, object: &BoundingBox, scale: f32, position: [f32; 2]) -> BoundingBox {
     let along = |length: usize, centre: f32, position: f32| {
         let (length, extent) = (length as f32, length as f32 * scale);

@@ -56,8 +56,8 @@ fn each_image_occurs_once_an_epoch_and_batches_extend_into_the_next() {
     let batches = batches(7, plain());
     let greys: Vec<u8> = (0..14)
         .flat_map(|number| {
-            let batch = batches.train(number).unwrap();
-            assert_eq!(batch.deep_size(), batch_bytes(3, 20), "the planned size");
+            let batch = batches.training_batch(number).unwrap();
+            assert_eq!(batch.deep_size(), batch_bytes_max(3, 20), "the planned size");
             batch.pixels.chunks(20 * 20 * 3).map(|image| image[5 * 20 * 3]).collect::<Vec<_>>()
         })
         .collect();
@@ -67,7 +67,7 @@ fn each_image_occurs_once_an_epoch_and_batches_extend_into_the_next() {
         assert_eq!(count, (0..7).map(|grey| (grey, 1)).collect(), "{epoch:?}");
     }
     assert_ne!(greys[..7], greys[7..14]);
-    assert_eq!(batches.train(3).unwrap(), batches.train(3).unwrap());
+    assert_eq!(batches.training_batch(3).unwrap(), batches.training_batch(3).unwrap());
 }
 
 #[test]
@@ -89,7 +89,7 @@ fn a_crop_contains_the_centre_of_the_object_and_is_inside_the_image() {
 #[test]
 fn training_augments_images_and_validation_does_not() {
     let batches = batches(6, ImageClassification { flip: true, crop: 0.3, ..plain() });
-    let (one, other) = (batches.train(0).unwrap(), batches.train(2).unwrap());
+    let (one, other) = (batches.training_batch(0).unwrap(), batches.training_batch(2).unwrap());
     assert_ne!(one.pixels, other.pixels);
     let held_out = batches.held_out(0..2).unwrap();
     assert_eq!(held_out, batches.held_out(0..2).unwrap());

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::batch::{BatchLoader, batch_bytes};
+use super::batch::{BatchLoader, batch_bytes_max};
 use super::labels::Labels;
 use super::settings::{ImageClassification, ResNet};
 use xrun_core::bounded::buffer::Buffer;
@@ -93,11 +93,11 @@ pub fn prepare(
     let (size, lowered) = batch_size(experiment, &labels);
     let validated = labels.held_out.len().min(experiment.validation.batches.saturating_mul(size));
     let validation_size = limits.batch_size.min(validated);
-    let cap = Cap { items: 1, bytes: batch_bytes(validation_size, settings.image_size) };
+    let cap = Cap { items: 1, bytes: batch_bytes_max(validation_size, settings.image_size) };
     let buffers = Buffers {
         images: frames::Buffers::new(&library, limits, validated as u64),
         labels: labels.buffer(),
-        feed: feed::Buffers::new(limits, batch_bytes(size, settings.image_size)),
+        feed: feed::Buffers::new(limits, batch_bytes_max(size, settings.image_size)),
         validation_batch: Buffer::new("validation_batch", Policy::Refuse, cap)
             .key("limits.batch_size")
             .because("`limits.batch_size` images of a validation"),

@@ -6,7 +6,7 @@ use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Int, TensorData};
 use serde_json::Value;
 
-use super::batch::{Batch, BatchLoader};
+use super::batch::{BatchLoader, ImageBatch};
 use super::network::ResNetNetwork;
 use super::predict;
 use super::prepare::{Buffers, Prepared};
@@ -49,7 +49,7 @@ pub fn open(prepared: Prepared, opening: Opening<'_>) -> Result<ModuleTask<Class
     let network =
         ResNetNetwork::new(&model, batches.labels.classes.len(), experiment.experiment.seed, &device.autodiff);
     let source = batches.clone();
-    let feed = opening::feed(opening, &feed, Arc::new(move |number| source.train(number)))?;
+    let feed = opening::feed(opening, &feed, Arc::new(move |number| source.training_batch(number)))?;
     let classifier = Classifier {
         batches,
         store,
@@ -76,14 +76,14 @@ impl Classifier {
 }
 
 impl TrainingModule for Classifier {
-    type Batch = Batch;
+    type Batch = ImageBatch;
     type Network = ResNetNetwork;
     type Output = ();
     const STEP: &'static str = "classification";
     const MODEL: &'static str = super::MODEL;
     const PREDICTS: bool = true;
 
-    fn train(&mut self, batch: &Batch, step: &mut Step<'_, ResNetNetwork>) -> Result<(), TaskError> {
+    fn train(&mut self, batch: &ImageBatch, step: &mut Step<'_, ResNetNetwork>) -> Result<(), TaskError> {
         step.describe(&pluralize(batch.classes.len() as u64, "image"));
         let (device, size) = (&step.device().autodiff, self.micro_batch_size);
         let bytes = self.batches.settings.image_size.pow(2) * 3;

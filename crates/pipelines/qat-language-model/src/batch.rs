@@ -27,7 +27,7 @@ pub struct TokenBatch {
     /// Mask of the loss: 1 for each target that counts, otherwise 0.
     pub loss_mask: Vec<f32>,
     /// Number of inputs of each sequence before its padding.
-    text_lengths: Vec<usize>,
+    input_lengths: Vec<usize>,
     /// Numbers of the questions, for messages.
     pub description: String,
 }
@@ -35,8 +35,8 @@ pub struct TokenBatch {
 impl DeepSize for TokenBatch {
     fn deep_size(&self) -> u64 {
         let numbers = self.inputs.capacity() + self.targets.capacity() + self.loss_mask.capacity();
-        let text_lengths = self.text_lengths.capacity() * size_of::<usize>();
-        (size_of::<Self>() + numbers * size_of::<i32>() + text_lengths + self.description.capacity()) as u64
+        let input_lengths = self.input_lengths.capacity() * size_of::<usize>();
+        (size_of::<Self>() + numbers * size_of::<i32>() + input_lengths + self.description.capacity()) as u64
     }
 }
 
@@ -59,7 +59,7 @@ impl TokenBatch {
             inputs: vec![eos_token as i32; size * length],
             targets: vec![eos_token as i32; size * length],
             loss_mask: vec![0.0; size * length],
-            text_lengths: examples.iter().map(|example| example.tokens.len().saturating_sub(1).min(length)).collect(),
+            input_lengths: examples.iter().map(|example| example.tokens.len().saturating_sub(1).min(length)).collect(),
             description: description[..description.floor_char_boundary(DESCRIPTION_BYTES_MAX)].to_owned(),
         };
         for (row, example) in examples.iter().enumerate() {
@@ -96,7 +96,7 @@ impl TokenBatch {
             inputs: self.inputs[numbers.clone()].to_vec(),
             targets: self.targets[numbers.clone()].to_vec(),
             loss_mask: self.loss_mask[numbers].to_vec(),
-            text_lengths: self.text_lengths[from..to].to_vec(),
+            input_lengths: self.input_lengths[from..to].to_vec(),
             description: self.description.clone(),
         }
     }
@@ -104,17 +104,17 @@ impl TokenBatch {
     /// Positions `row * length + column` of the inputs that have a target, which excludes padding and the last token of a text.
     pub fn text_positions(&self) -> Vec<i32> {
         let in_row = |(row, text): (usize, &usize)| (0..*text).map(move |at| (row * self.length + at) as i32);
-        self.text_lengths.iter().enumerate().flat_map(in_row).collect()
+        self.input_lengths.iter().enumerate().flat_map(in_row).collect()
     }
 
     /// Bytes of text of the targets that count.
-    pub fn counted_bytes(&self, tokenizer: &Tokenizer) -> u64 {
+    pub fn target_bytes(&self, tokenizer: &Tokenizer) -> u64 {
         let counted = self.targets.iter().zip(&self.loss_mask).filter(|(_, weight)| **weight > 0.0);
         counted.map(|(target, _)| tokenizer.bytes(*target as u32) as u64).sum()
     }
 
     /// Number of targets that count.
-    pub fn loss_targets(&self) -> f64 {
+    pub fn loss_target_count(&self) -> f64 {
         self.loss_mask.iter().map(|weight| f64::from(*weight)).sum()
     }
 }
@@ -133,8 +133,8 @@ pub fn windows_bytes_max(settings: &QatLanguageModel, batch_size: usize, windows
 /// Maximum of [`TokenBatch::deep_size`].
 pub fn batch_bytes_max(settings: &QatLanguageModel, batch_size: usize) -> u64 {
     let numbers = 3 * batch_size * settings.sequence_length;
-    let text_lengths = batch_size * size_of::<usize>();
-    (size_of::<TokenBatch>() + numbers * size_of::<i32>() + text_lengths + DESCRIPTION_BYTES_MAX) as u64
+    let input_lengths = batch_size * size_of::<usize>();
+    (size_of::<TokenBatch>() + numbers * size_of::<i32>() + input_lengths + DESCRIPTION_BYTES_MAX) as u64
 }
 
 /// Source of batches by their number; shared by worker threads.
@@ -155,7 +155,7 @@ impl BatchLoader {
     }
 
     /// Number of batches per epoch; the last batch is filled up from the next epoch.
-    pub fn per_epoch(&self) -> u64 {
+    pub fn batches_per_epoch(&self) -> u64 {
         self.store.count(Split::Train).div_ceil(self.size as u64)
     }
 

@@ -27,7 +27,7 @@ fn an_epoch_has_every_question_once_within_the_declared_bytes() {
     let settings = QatLanguageModel::default();
     let (_directory, batches) = batches(&settings, 4);
     let count = batches.store.count(Split::Train);
-    assert_eq!((count, batches.per_epoch()), (24, 6));
+    assert_eq!((count, batches.batches_per_epoch()), (24, 6));
     let sequences = |epoch: u64| -> BTreeSet<Vec<i32>> {
         (epoch * 6..(epoch + 1) * 6)
             .flat_map(|number| {
@@ -84,7 +84,7 @@ fn counted_bytes_are_those_of_the_targets_that_count() {
     let tokens = [&prompt[..], &answer, &[tokenizer.eos_token()]].concat();
     let example = [Arc::new(Example { tokens, prompt_length: prompt.len(), answers: vec![], others: vec![] })];
     let bytes =
-        |loss_tokens| TokenBatch::new(&example, 64, loss_tokens, tokenizer.eos_token(), "").counted_bytes(tokenizer);
+        |loss_tokens| TokenBatch::new(&example, 64, loss_tokens, tokenizer.eos_token(), "").target_bytes(tokenizer);
     assert_eq!(bytes(LossTokens::Answer), " a red cat".len() as u64);
     let first = tokenizer.bytes(prompt[0]) as u64;
     assert_eq!(bytes(LossTokens::All), "In Orn a red cat".len() as u64 - first, "the first token is no target");

@@ -111,7 +111,7 @@ pub fn prepare(
         "the training articles",
     ));
     let batches = BatchLoader::new(store, settings, seed, size);
-    check_pretraining(settings, &experiment.training, batches.per_epoch())?;
+    check_pretraining(settings, &experiment.training, batches.batches_per_epoch())?;
     let mut facts = TaskFacts {
         owners,
         data_digests: digests,
@@ -127,7 +127,7 @@ pub fn prepare(
         probe_steps: probe_steps(settings, experiment.experiment.seed),
         probe_overrides: probe_overrides(settings),
         validation_batches: batches.validation_batches(experiment.validation.batches as u64),
-        ..TaskFacts::new(batches.per_epoch(), &with_chance(tokens))
+        ..TaskFacts::new(batches.batches_per_epoch(), &with_chance(tokens))
     };
     leaks::plan(&mut facts, settings, experiment);
     Ok((facts, Prepared { settings: settings.clone(), model: model.clone(), batches, buffers }))

@@ -171,7 +171,7 @@ impl QatLanguageModule {
         let teacher = is_teacher.then_some(teacher);
         let gradients = &mut accumulator.sets[gradient_set];
         let loss = recompute::backward(network, batch, &mut quant, self.recompute, targets, teacher, gradients);
-        let divisor = batch.loss_targets();
+        let divisor = batch.loss_target_count();
         accumulator.record("loss", loss.total, divisor);
         accumulator.record("cross_entropy", loss.cross_entropy, divisor);
         if let Some(divergence) = loss.divergence {
@@ -226,7 +226,7 @@ impl TrainingModule for QatLanguageModule {
 
     fn train(&mut self, batch: &TokenBatch, step: &mut Step<'_, Network>) -> Result<(), TaskError> {
         step.describe(&batch.description);
-        step.accumulator.divisor += batch.loss_targets();
+        step.accumulator.divisor += batch.loss_target_count();
         let distils = self.step_precisions.len() > 1 && self.config.settings.distillation > 0.0;
         for micro_batch in batch.micro_batches(self.micro_batch_size) {
             let mut teacher = None;

@@ -101,7 +101,7 @@ fn losses_and_gradients_of_a_sandwich_are_sums_over_its_precisions() {
         let mut step = Step::new(1, &task.trained, &mut phases);
         for number in 2 * STEPS_BEFORE..2 * STEPS_BEFORE + 2 {
             let batch = task.module.validation.batches.training_batch(number).unwrap();
-            step.accumulator.divisor += batch.loss_targets();
+            step.accumulator.divisor += batch.loss_target_count();
             let pass = Pass { precision: Some(at), gradient_set: 0, is_teacher: false };
             task.module.forward_backward(&batch, pass, &mut None, &mut step).unwrap();
         }

@@ -113,9 +113,9 @@ impl Validation {
             let loss = next_token_loss(network.forward(inputs, quant), loss_targets(&micro_batch, None));
             sums.nll += loss.cross_entropy.into_data().iter::<f32>().next().map_or(f64::NAN, f64::from);
         }
-        sums.tokens += batch.loss_targets();
+        sums.tokens += batch.loss_target_count();
         let tokenizer = &self.batches.store.corpus.tokenizer;
-        sums.bytes += batch.counted_bytes(tokenizer) as f64;
+        sums.bytes += batch.target_bytes(tokenizer) as f64;
         let prompts: Vec<Vec<&[u32]>> = examples.iter().map(|example| example.prompts().collect()).collect();
         for (completion, example) in self.answers(network, &prompts, quant).iter().zip(examples) {
             let answer = completion.as_ref().map_or(String::new(), |completion| tokenizer.decode(&completion.tokens));

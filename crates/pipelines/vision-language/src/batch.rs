@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::selective::{self, AnswerWeights, StepSums, TokenKind, weigh_answer};
+use super::selective::{self, StepSums, TokenKind, WeighedAnswer, weigh_answer};
 use super::settings::VisionLanguage;
 use xrun_core::bounded::DeepSize;
 use xrun_core::dataset::error::DataError;
@@ -75,7 +75,7 @@ impl ExampleBatch {
     }
 
     /// Fills the next row with an example, whose prompt, answer and end of text have at most `length + 1` tokens.
-    fn push(&mut self, example: &Example, number: u64, weighed: &AnswerWeights, eos_token: u32) {
+    fn push(&mut self, example: &Example, number: u64, weighed: &WeighedAnswer, eos_token: u32) {
         let (row, text) = (self.numbers.len() * self.length, &example.text);
         let tokens = text.prompt.iter().chain(&text.answer).chain([&eos_token]).map(|token| *token as i32);
         for (at, token) in tokens.take(self.length + 1).enumerate() {
@@ -169,7 +169,7 @@ pub fn batch_bytes_max(text: usize, image_size: usize, size: usize) -> u64 {
 }
 
 /// Bytes that a validation holds: a batch, its examples and the weights of their tokens.
-pub fn validation_bytes(batch: &ExampleBatch, examples: &[Example], weighed: &[AnswerWeights]) -> u64 {
+pub fn validation_bytes(batch: &ExampleBatch, examples: &[Example], weighed: &[WeighedAnswer]) -> u64 {
     let examples: u64 = examples.iter().map(DeepSize::deep_size).sum();
     batch.deep_size() + examples + weighed.iter().map(DeepSize::deep_size).sum::<u64>()
 }
@@ -182,7 +182,7 @@ pub fn validation_bytes_max(text: usize, image_size: usize, size: usize, token_b
     let example = size_of::<Example>() + 3 * image_size * image_size + tokens * size_of::<u32>() + written;
     // A field has at least one byte, and one that separates it from the next.
     let fields = (written / 2 + 1) * size_of::<std::ops::Range<usize>>();
-    let weighed = size_of::<AnswerWeights>() + tokens * (size_of::<f32>() + size_of::<[bool; 2]>()) + fields;
+    let weighed = size_of::<WeighedAnswer>() + tokens * (size_of::<f32>() + size_of::<[bool; 2]>()) + fields;
     batch_bytes_max(text, image_size, size) + (size * (example + weighed)) as u64
 }
 
@@ -224,7 +224,7 @@ impl BatchLoader {
     /// # Errors
     /// As [`BatchLoader::training_batch`].
     pub fn put_longest_first(&mut self) -> Result<(), DataError> {
-        let on = self.selective.is_on(0);
+        let on = self.selective.masks_at(0);
         // One more than a batch before `truncate`.
         let mut longest: Vec<(usize, u64)> = Vec::with_capacity(self.shape.size + 1);
         for number in 0..self.store.count(Split::Train) {
@@ -254,7 +254,7 @@ impl BatchLoader {
         let numbers = self.example_numbers(number);
         let listed: String = numbers.iter().map(|example| format!(" {example}")).collect();
         let description = format!("batch {number}, examples{listed}");
-        let on = self.selective.is_on(number / self.shape.accumulation as u64);
+        let on = self.selective.masks_at(number / self.shape.accumulation as u64);
         let mut batch = self.empty(numbers.len(), &description);
         // One example at a time, so that a worker holds no second copy of the images.
         for number in numbers {
@@ -312,8 +312,8 @@ impl BatchLoader {
         numbers: &[u64],
         on: bool,
         description: &str,
-    ) -> Result<(ExampleBatch, Vec<AnswerWeights>), DataError> {
-        let weighed: Vec<AnswerWeights> =
+    ) -> Result<(ExampleBatch, Vec<WeighedAnswer>), DataError> {
+        let weighed: Vec<WeighedAnswer> =
             examples.iter().map(|example| self.weighed(example, on)).collect::<Result<_, DataError>>()?;
         let mut batch = self.empty(examples.len(), description);
         for ((example, number), weighed) in examples.iter().zip(numbers).zip(&weighed) {
@@ -327,7 +327,7 @@ impl BatchLoader {
         ExampleBatch::empty(size, length, side, self.store.tokenizer.eos_token(), description)
     }
 
-    fn weighed(&self, example: &Example, on: bool) -> Result<AnswerWeights, DataError> {
+    fn weighed(&self, example: &Example, on: bool) -> Result<WeighedAnswer, DataError> {
         let text = &example.text;
         weigh_answer(&self.selective, on, &text.answer_text, &text.answer, &self.store.tokenizer)
     }

@@ -16,9 +16,9 @@ fn example(prompt: &[u32], answer: &[u32], grey: u8) -> Example {
     Example { image, text }
 }
 
-fn weighed(kinds: &[TokenKind], masked: &[bool], weight: f32) -> AnswerWeights {
+fn weighed(kinds: &[TokenKind], masked: &[bool], weight: f32) -> WeighedAnswer {
     let weights = masked.iter().map(|masked| if *masked { weight } else { 1.0 }).collect();
-    AnswerWeights { weights, masked: masked.to_vec(), kinds: kinds.to_vec(), fields: Vec::new() }
+    WeighedAnswer { weights, masked: masked.to_vec(), kinds: kinds.to_vec(), fields: Vec::new() }
 }
 
 /// Two rows: a prompt of three tokens with an answer of two, and one of two with an answer of four that fills the row.

@@ -21,21 +21,21 @@ pub enum ByteClass {
     End,
 }
 
-/// Classified bytes and fields of a JSON text.
+/// Classified bytes and leaf values of a JSON text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Scan {
+pub struct ClassifiedJson {
     /// Class of each byte.
     pub classes: Vec<ByteClass>,
-    /// Bytes of each field in the order of the text: its value with the byte that ends it, which may be one behind the text; the
-    /// two brackets of an empty object or list.
-    pub fields: Vec<Range<usize>>,
+    /// Byte range of each leaf value with its end byte (for a number at the end of the text, one past it), in the order of the
+    /// text. An empty container counts as a leaf.
+    pub value_spans: Vec<Range<usize>>,
 }
 
 /// Classifies the bytes of `text`; `None` if it is not JSON or is nested in more than 127 levels.
-pub fn scan(text: &str) -> Option<Scan> {
+pub fn scan(text: &str) -> Option<ClassifiedJson> {
     let whole: &RawValue = serde_json::from_str(text).ok()?;
-    let mut scan = Scan { classes: vec![ByteClass::Structure; text.len()], fields: Vec::new() };
-    scan.value(text, whole.get(), DEPTH_MAX)?;
+    let mut scan = ClassifiedJson { classes: vec![ByteClass::Structure; text.len()], value_spans: Vec::new() };
+    scan.classify_value(text, whole.get(), DEPTH_MAX)?;
     Some(scan)
 }
 
@@ -45,40 +45,40 @@ fn range(text: &str, part: &str) -> Range<usize> {
     start..start + part.len()
 }
 
-impl Scan {
-    /// Classifies a value, a part of `text` that is nested in at most `depth` levels.
-    fn value(&mut self, text: &str, value: &str, depth: usize) -> Option<()> {
+impl ClassifiedJson {
+    /// Classifies a value, a part of `text`. `depth`: number of levels that may still be opened.
+    fn classify_value(&mut self, text: &str, value: &str, depth: usize) -> Option<()> {
         let Range { start, end } = range(text, value);
         match part(value)? {
             Part::Object(members) => {
                 let depth = depth.checked_sub(1)?;
                 if members.is_empty() {
-                    self.fields.push(start..end);
+                    self.value_spans.push(start..end);
                 }
                 for (key, value) in members {
                     let Range { start, end } = range(text, key.get());
                     self.classes[start + 1..end - 1].fill(ByteClass::Key);
-                    self.value(text, value.get(), depth)?;
+                    self.classify_value(text, value.get(), depth)?;
                 }
             }
             Part::List(items) => {
                 let depth = depth.checked_sub(1)?;
                 if items.is_empty() {
-                    self.fields.push(start..end);
+                    self.value_spans.push(start..end);
                 }
-                items.iter().try_for_each(|item| self.value(text, item.get(), depth))?;
+                items.iter().try_for_each(|item| self.classify_value(text, item.get(), depth))?;
             }
             Part::Leaf if value.starts_with('"') => {
                 self.classes[start + 1..end - 1].fill(ByteClass::Value);
                 self.classes[end - 1] = ByteClass::End;
-                self.fields.push(start + 1..end);
+                self.value_spans.push(start + 1..end);
             }
             Part::Leaf => {
                 self.classes[start..end].fill(if value == "null" { ByteClass::Null } else { ByteClass::Value });
                 if let Some(next) = self.classes.get_mut(end) {
                     *next = ByteClass::End;
                 }
-                self.fields.push(start..end + 1);
+                self.value_spans.push(start..end + 1);
             }
         }
         Some(())

@@ -47,10 +47,10 @@ fn the_maximum_nesting_is_that_of_serde_json() {
 #[test]
 fn fields_are_the_leaves_with_their_end() {
     let text = r#"{"a": "b c", "l": [1, {}], "n": 3}"#;
-    let fields = scan(text).unwrap().fields;
+    let fields = scan(text).unwrap().value_spans;
     let found: Vec<&str> = fields.iter().map(|field| &text[field.clone()]).collect();
     assert_eq!(found, ["b c\"", "1,", "{}", "3}"]);
-    assert_eq!(scan("12").unwrap().fields, [Range { start: 0, end: 3 }]);
+    assert_eq!(scan("12").unwrap().value_spans, [Range { start: 0, end: 3 }]);
 }
 
 /// Random JSON text with escapes, multi-byte characters and white space.
@@ -70,7 +70,7 @@ pub(crate) fn json() -> impl Strategy<Value = String> {
 proptest! {
     #[test]
     fn fields_do_not_overlap(text in json()) {
-        let fields = scan(&text).unwrap().fields;
+        let fields = scan(&text).unwrap().value_spans;
         prop_assert!(fields.windows(2).all(|pair| pair[0].end <= pair[1].start));
         prop_assert!(fields.iter().all(|field| field.start < field.end && field.end <= text.len() + 1));
     }

@@ -30,7 +30,7 @@ pub mod validation;
 #[cfg(feature = "train")]
 pub mod weights;
 
-use selective::Schedule;
+use selective::MaskSchedule;
 use settings::{VisionLanguage, VisionLanguageModel};
 use xrun_data::image_text::library::Library;
 use xrun_training::declaration::*;
@@ -57,7 +57,7 @@ impl PipelineKind for VisionLanguage {
 
     fn steps_of_stages(&self) -> Vec<(&'static str, u64)> {
         // Turns of `alternating` are short, and are not stages.
-        let after = (self.selective.schedule == Schedule::After).then_some(self.selective.after_step);
+        let after = (self.selective.schedule == MaskSchedule::After).then_some(self.selective.after_step);
         after.map(|step| ("pipeline.vision-language.selective.after_step", step)).into_iter().collect()
     }
 

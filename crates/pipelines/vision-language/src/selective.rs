@@ -9,7 +9,7 @@ use std::ops::Range;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::json_bytes::{ByteClass, Scan, scan};
+use super::json_bytes::{ByteClass, ClassifiedJson, scan};
 use super::token_text;
 use xrun_core::bounded::DeepSize;
 use xrun_core::dataset::error::DataError;
@@ -25,7 +25,7 @@ pub struct SelectiveLoss {
     /// Method that finds masked tokens.
     pub method: MaskMethod,
     /// Steps in which the mask is on.
-    pub schedule: Schedule,
+    pub schedule: MaskSchedule,
     /// Steps before the mask is on, for `schedule = "after"`. With the mask on from the first step a model never learns JSON.
     pub after_step: u64,
     /// Steps of a turn, for `schedule = "alternating"`.
@@ -49,7 +49,7 @@ impl Default for SelectiveLoss {
         Self {
             mask: Mask::Structure,
             method: MaskMethod::Spans,
-            schedule: Schedule::After,
+            schedule: MaskSchedule::After,
             after_step: 200,
             alternate_every: 100,
             alternate_for: 50,
@@ -86,7 +86,7 @@ pub enum MaskMethod {
 /// Steps in which the mask is on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
-pub enum Schedule {
+pub enum MaskSchedule {
     /// All steps.
     Always,
     /// All steps after the first `after_step`.
@@ -116,22 +116,22 @@ pub enum Normalise {
 }
 
 impl SelectiveLoss {
-    /// Returns whether the mask is on in step `step`, from 0.
-    pub fn is_on(&self, step: u64) -> bool {
+    /// Returns whether the mask is on in the step after `steps_done`.
+    pub fn masks_at(&self, steps_done: u64) -> bool {
         match (self.mask, self.schedule) {
             (Mask::None, _) => false,
-            (_, Schedule::Always) => true,
-            (_, Schedule::After) => step >= self.after_step,
-            (_, Schedule::Alternating) => {
+            (_, MaskSchedule::Always) => true,
+            (_, MaskSchedule::After) => steps_done >= self.after_step,
+            (_, MaskSchedule::Alternating) => {
                 let every = self.alternate_every.max(1);
-                step % every >= every.saturating_sub(self.alternate_for)
+                steps_done % every >= every.saturating_sub(self.alternate_for)
             }
         }
     }
 
     /// Adds a problem for a turn that is shorter than its masked part; `section` is the full key of the table.
     pub fn check(&self, section: &str, problems: &mut Problems) {
-        if self.schedule == Schedule::Alternating && self.alternate_for > self.alternate_every {
+        if self.schedule == MaskSchedule::Alternating && self.alternate_for > self.alternate_every {
             let message = format!("{} steps exceed the {} of a turn", self.alternate_for, self.alternate_every);
             let problem = Problem::new(format!("{section}.alternate_for"), message);
             let problem =
@@ -164,7 +164,7 @@ pub enum TokenKind {
 
 /// Weights, masks and kinds of the tokens of one answer and its end of text.
 #[derive(Clone, Debug, PartialEq)]
-pub struct AnswerWeights {
+pub struct WeighedAnswer {
     /// Weight of each token in the loss: 1, or `structure_weight` for a masked one.
     pub weights: Vec<f32>,
     /// True if a token is masked.
@@ -176,21 +176,21 @@ pub struct AnswerWeights {
     pub fields: Vec<Range<usize>>,
 }
 
-impl DeepSize for AnswerWeights {
+impl DeepSize for WeighedAnswer {
     fn deep_size(&self) -> u64 {
         let numbers = self.weights.capacity() * size_of::<f32>() + self.masked.capacity() + self.kinds.capacity();
         (size_of::<Self>() + numbers + self.fields.capacity() * size_of::<Range<usize>>()) as u64
     }
 }
 
-impl AnswerWeights {
+impl WeighedAnswer {
     /// Number of unmasked tokens.
     pub fn selected(&self) -> usize {
         self.masked.iter().filter(|masked| !**masked).count()
     }
 }
 
-/// Returns the bytes of the answer that each token covers, and one byte behind it for the end of text.
+/// Returns the bytes of the answer that each token covers, followed by a range of one byte past the end, for the end-of-text token.
 ///
 /// # Errors
 /// The tokens do not add up to `answer_bytes`.
@@ -226,7 +226,7 @@ pub fn weigh_answer(
     answer: &str,
     tokens: &[u32],
     tokenizer: &Tokenizer,
-) -> Result<AnswerWeights, DataError> {
+) -> Result<WeighedAnswer, DataError> {
     let spans = spans(tokens.iter().map(|token| tokenizer.bytes(*token)), answer.len())?;
     let texts = || tokens.iter().map(|token| tokenizer.decode(&[*token])).collect::<Vec<_>>();
     Ok(weigh_answer_spans(settings, on, answer, &spans, texts))
@@ -239,10 +239,10 @@ pub fn weigh_answer_spans(
     answer: &str,
     spans: &[Range<usize>],
     texts: impl FnOnce() -> Vec<String>,
-) -> AnswerWeights {
+) -> WeighedAnswer {
     // An answer that is not JSON is one value.
-    let Scan { mut classes, fields } =
-        scan(answer).unwrap_or_else(|| Scan { classes: vec![ByteClass::Value; answer.len()], fields: Vec::new() });
+    let ClassifiedJson { mut classes, value_spans } = scan(answer)
+        .unwrap_or_else(|| ClassifiedJson { classes: vec![ByteClass::Value; answer.len()], value_spans: Vec::new() });
     let keys = keys(answer, &classes);
     // The end of text ends the answer.
     classes.push(ByteClass::End);
@@ -271,8 +271,8 @@ pub fn weigh_answer_spans(
         let first = spans.partition_point(|span| span.end <= bytes.start);
         first..spans.partition_point(|span| span.start < bytes.end).max(first)
     };
-    let fields = fields.iter().map(tokens_of).collect();
-    AnswerWeights { weights: masked.iter().map(weight).collect(), masked, kinds, fields }
+    let fields = value_spans.iter().map(tokens_of).collect();
+    WeighedAnswer { weights: masked.iter().map(weight).collect(), masked, kinds, fields }
 }
 
 fn kind(classes: &[ByteClass]) -> TokenKind {

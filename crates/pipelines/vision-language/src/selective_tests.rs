@@ -7,7 +7,7 @@ use super::*;
 use xrun_data::tokenizer::Words;
 
 /// Weights of an answer given by the texts of its tokens.
-fn weighed(settings: &SelectiveLoss, tokens: &[&str]) -> AnswerWeights {
+fn weighed(settings: &SelectiveLoss, tokens: &[&str]) -> WeighedAnswer {
     let answer = tokens.concat();
     let spans = spans(tokens.iter().map(|token| token.len()), answer.len()).unwrap();
     weigh_answer_spans(settings, true, &answer, &spans, || tokens.iter().map(|token| (*token).to_owned()).collect())
@@ -21,7 +21,7 @@ fn kept<'a>(settings: &SelectiveLoss, tokens: &[&'a str]) -> Vec<&'a str> {
 }
 
 fn with(mask: Mask, method: MaskMethod) -> SelectiveLoss {
-    SelectiveLoss { mask, method, schedule: Schedule::Always, ..SelectiveLoss::default() }
+    SelectiveLoss { mask, method, schedule: MaskSchedule::Always, ..SelectiveLoss::default() }
 }
 
 const CASE: [&str; 12] = ["{\"", "a", "\":", " \"", "b", " c", "\",", " \"", "n", "\":", " 3", "}"];
@@ -101,7 +101,7 @@ fn the_token_text_method_masks_values_that_the_spans_method_keeps() {
 
 #[test]
 fn the_schedule_switches_the_mask() {
-    let on = |settings: &SelectiveLoss| (0..8).filter(|step| settings.is_on(*step)).collect::<Vec<u64>>();
+    let on = |settings: &SelectiveLoss| (0..8).filter(|step| settings.masks_at(*step)).collect::<Vec<u64>>();
     let of = |schedule| SelectiveLoss {
         schedule,
         after_step: 5,
@@ -109,10 +109,10 @@ fn the_schedule_switches_the_mask() {
         alternate_for: 1,
         ..SelectiveLoss::default()
     };
-    assert_eq!(on(&of(Schedule::Always)), [0, 1, 2, 3, 4, 5, 6, 7]);
-    assert_eq!(on(&of(Schedule::After)), [5, 6, 7]);
-    assert_eq!(on(&of(Schedule::Alternating)), [3, 7]);
-    assert!(on(&SelectiveLoss { mask: Mask::None, ..of(Schedule::Always) }).is_empty());
+    assert_eq!(on(&of(MaskSchedule::Always)), [0, 1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(on(&of(MaskSchedule::After)), [5, 6, 7]);
+    assert_eq!(on(&of(MaskSchedule::Alternating)), [3, 7]);
+    assert!(on(&SelectiveLoss { mask: Mask::None, ..of(MaskSchedule::Always) }).is_empty());
 }
 
 #[test]
@@ -184,7 +184,7 @@ proptest! {
         // With one token per byte, the tokens of a field are its bytes.
         let bytes: Vec<Range<usize>> = (0..=answer.len()).map(|byte| byte..byte + 1).collect();
         let by_bytes = weigh_answer_spans(&settings, true, &answer, &bytes, Vec::new);
-        prop_assert_eq!(&by_bytes.fields, &scan(&answer).unwrap().fields);
+        prop_assert_eq!(&by_bytes.fields, &scan(&answer).unwrap().value_spans);
         prop_assert_eq!(by_bytes.fields.len(), weighed.fields.len());
     }
 }

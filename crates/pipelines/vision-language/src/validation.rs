@@ -11,7 +11,7 @@ use super::captions;
 use super::metrics;
 use super::network::{ForwardConfig, VisionLanguageNetwork, image_tensor};
 use super::prepare::Prepared;
-use super::selective::{AnswerWeights, TokenKind};
+use super::selective::{TokenKind, WeighedAnswer};
 use super::training::{VisionLanguageModule, hidden_rows};
 use xrun_core::bounded::ledger::{Ledger, Registration};
 use xrun_core::dataset::error::DataError;
@@ -70,7 +70,7 @@ struct TeacherForced {
 struct HeldOutBatch {
     examples: Vec<Example>,
     batch: ExampleBatch,
-    weighed: Vec<AnswerWeights>,
+    weighed: Vec<WeighedAnswer>,
 }
 
 /// Image that the model is shown.

@@ -157,7 +157,7 @@ fn collect(entries: &[Entry], schema: &Value, path: &str, into: &mut Vec<Axis>) 
         let Some(part) = shape::key_of(schema, &entry.key) else { continue };
         let shape = shape::parse(part);
         let values = match (&entry.node.tree, &shape) {
-            (Tree::Table(inner), Shape::Table { .. } | Shape::Free { .. }) => {
+            (Tree::Table(inner), Shape::Table { .. } | Shape::Map { .. }) => {
                 collect(inner, part, &key, into);
                 continue;
             }

@@ -141,7 +141,7 @@ impl Placeholders {
         }
         if let Some(part) = shape::schema_at(schema::shared(), name) {
             return match shape::parse(part) {
-                Shape::Table { .. } | Shape::Free { .. } | Shape::Array { .. } => (
+                Shape::Table { .. } | Shape::Map { .. } | Shape::Array { .. } => (
                     format!("`{{{shown}}}` is a table or array, expected a single value"),
                     "name one of its keys".into(),
                 ),

@@ -156,7 +156,7 @@ fn takes_single_value(shape: &Shape<'_>) -> bool {
         | Shape::Scalar
         | Shape::Bytes
         | Shape::Span => true,
-        Shape::Table { .. } | Shape::Free { .. } | Shape::Array { .. } | Shape::Files | Shape::SweptValues => false,
+        Shape::Table { .. } | Shape::Map { .. } | Shape::Array { .. } | Shape::Files | Shape::SweptValues => false,
     }
 }
 

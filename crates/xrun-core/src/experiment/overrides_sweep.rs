@@ -34,7 +34,7 @@ fn layer(text: &str, files: &[Layer], schema: &Value, problems: &mut Problems) -
             let nodes = || pieces.iter().map(|span| tree::parse_value(&source, span.clone(), false)).collect();
             (pieces.len() > 1).then(|| list(nodes()))
         }
-        None | Some((Shape::Table { .. } | Shape::Free { .. } | Shape::SweptValues, _)) => None,
+        None | Some((Shape::Table { .. } | Shape::Map { .. } | Shape::SweptValues, _)) => None,
         _ if keys.first().is_some_and(|first| first == VALUES[0]) => None,
         Some((shape, _)) => {
             let numbers = match shape {

@@ -184,7 +184,7 @@ mod tests {
             for (key, part) in schema["properties"].as_object().into_iter().flatten() {
                 let path = format!("{path}.{key}");
                 let is_set = part.get("default").is_some_and(|default| *default != json!("") && *default != json!([]));
-                assert!(!(is_set && shape::meaning(part).contains("Default: ")), "{path} repeats its default");
+                assert!(!(is_set && shape::description(part).contains("Default: ")), "{path} repeats its default");
                 check(part, &path);
             }
         }

@@ -16,7 +16,7 @@ pub enum Shape<'a> {
         kinds: bool,
     },
     /// A table with free keys whose values have the same shape.
-    Free {
+    Map {
         /// Schema of each value.
         values: &'a Value,
         /// Maximum number of keys.
@@ -32,7 +32,7 @@ pub enum Shape<'a> {
         most: usize,
     },
     /// One of several fixed texts.
-    Choice(Vec<Word<'a>>),
+    Choice(Vec<Choice<'a>>),
     /// Text.
     Text {
         /// Pattern that the whole text must match.
@@ -72,15 +72,15 @@ pub enum Shape<'a> {
 
 /// One of the valid texts of a choice.
 #[derive(Clone, Copy, Debug)]
-pub struct Word<'a> {
+pub struct Choice<'a> {
     /// Text in the file.
-    pub word: &'a str,
+    pub value: &'a str,
     /// Description; may be empty.
-    pub meaning: &'a str,
+    pub description: &'a str,
 }
 
 /// Description in a schema; may be empty.
-pub fn meaning(schema: &Value) -> &str {
+pub fn description(schema: &Value) -> &str {
     schema.get("description").and_then(Value::as_str).unwrap_or_default()
 }
 
@@ -110,7 +110,7 @@ pub fn parse(schema: &Value) -> Shape<'_> {
         "object" => match schema.get("properties").and_then(Value::as_object) {
             Some(properties) => Shape::Table { properties, kinds: is_kinds(schema) },
             None if let Some(values) = values_of_free_keys(schema) => {
-                Shape::Free { values, most: size("maxProperties", usize::MAX) }
+                Shape::Map { values, most: size("maxProperties", usize::MAX) }
             }
             None => Shape::Table { properties: &NO_PROPERTIES, kinds: false },
         },
@@ -146,19 +146,19 @@ fn integer_bound(bound: Option<&Value>) -> Option<i64> {
 }
 
 /// Texts of an enum: `enum`, `const`, or a `oneOf` of them.
-fn words(schema: &Value) -> Option<Vec<Word<'_>>> {
+fn words(schema: &Value) -> Option<Vec<Choice<'_>>> {
     if let Some(word) = schema.get("const").and_then(Value::as_str) {
-        return Some(vec![Word { word, meaning: meaning(schema) }]);
+        return Some(vec![Choice { value: word, description: description(schema) }]);
     }
     if let Some(list) = schema.get("enum").and_then(Value::as_array) {
-        return Some(list.iter().filter_map(Value::as_str).map(|word| Word { word, meaning: "" }).collect());
+        return Some(list.iter().filter_map(Value::as_str).map(|value| Choice { value, description: "" }).collect());
     }
     let parts = schema.get("oneOf").and_then(Value::as_array)?;
     Some(parts.iter().filter_map(words).flatten().collect())
 }
 
 /// Valid texts of a key or of the items of its list; empty for other shapes.
-pub fn choices(schema: &Value) -> Vec<Word<'_>> {
+pub fn choices(schema: &Value) -> Vec<Choice<'_>> {
     match parse(schema) {
         Shape::Choice(words) => words,
         Shape::Array { items, .. } => words(items).unwrap_or_default(),
@@ -218,7 +218,7 @@ impl Shape<'_> {
                 format!("a table with one of {}", list(properties.keys().map(String::as_str), "or"))
             }
             Self::Table { .. } => "a table".into(),
-            Self::Free { values, .. } => format!("a table of free keys, each with {}", parse(values).words()),
+            Self::Map { values, .. } => format!("a table of free keys, each with {}", parse(values).words()),
             Self::Array { items, least, most } => {
                 let count = match (*least, *most) {
                     (least, most) if least == most => format!("exactly {least} entries, each "),
@@ -229,7 +229,7 @@ impl Shape<'_> {
                 };
                 format!("an array of {count}{}", parse(items).words())
             }
-            Self::Choice(words) => list(words.iter().map(|word| word.word), "or").replace('`', "\""),
+            Self::Choice(words) => list(words.iter().map(|word| word.value), "or").replace('`', "\""),
             Self::Text { pattern: Some(pattern), .. } => pattern.words.into(),
             Self::Text { least, most, .. } => {
                 let least = (*least > 0).then(|| least.to_string());
@@ -264,11 +264,11 @@ impl Shape<'_> {
     /// A valid value as TOML.
     pub fn example(&self) -> String {
         match self {
-            Self::Table { .. } | Self::Free { .. } => "{}".into(),
+            Self::Table { .. } | Self::Map { .. } => "{}".into(),
             Self::Array { items, least, .. } => {
                 format!("[{}]", vec![parse(items).example(); (*least).clamp(1, 16)].join(", "))
             }
-            Self::Choice(words) => quoted(words.first().map_or("", |word| word.word)),
+            Self::Choice(words) => quoted(words.first().map_or("", |word| word.value)),
             Self::Text { pattern, .. } => quoted(pattern.map_or("text", |pattern| pattern.example)),
             Self::Integer { least, most } => 100.clamp(*least, *most).to_string(),
             Self::Number { least, most } => as_float(1_f64.clamp(*least, *most)),
@@ -293,7 +293,7 @@ pub fn quoted(text: &str) -> String {
 }
 
 /// Default of a schema as TOML, or else an example.
-pub fn sample(schema: &Value) -> String {
+pub fn example(schema: &Value) -> String {
     let default = schema.get("default").filter(|default| !default.is_object());
     match (default, parse(schema)) {
         // A default that is not a valid value, such as an empty name.

@@ -30,10 +30,10 @@ pub fn template(kind: &str) -> Option<String> {
         match section.as_str() {
             // Not needed in a first file.
             "extends" | "leaks" | "sweep" | "launcher" => {}
-            "pipeline" => kinds(&mut text, part, section, Some(kind), &[kind]),
-            "model" => kinds(&mut text, part, section, models.first().copied(), models),
-            "dataset" => kinds(&mut text, part, section, datasets.first().copied(), &datasets),
-            _ => table(&mut text, part, section),
+            "pipeline" => write_kinds(&mut text, part, section, Some(kind), &[kind]),
+            "model" => write_kinds(&mut text, part, section, models.first().copied(), models),
+            "dataset" => write_kinds(&mut text, part, section, datasets.first().copied(), &datasets),
+            _ => write_table(&mut text, part, section),
         }
     }
     Some(text)
@@ -49,13 +49,13 @@ fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
 }
 
 /// Writes a choice between kinds: the selected one in full, the alternatives as comments.
-fn kinds(text: &mut String, schema: &Value, path: &str, selected: Option<&str>, possible: &[&str]) {
+fn write_kinds(text: &mut String, schema: &Value, path: &str, selected: Option<&str>, possible: &[&str]) {
     let Some(selected) = selected else { return };
     let Some(part) = properties(schema).find(|(kind, _)| *kind == selected).map(|(_, part)| part) else { return };
-    table(text, part, &format!("{path}.{selected}"));
+    write_table(text, part, &format!("{path}.{selected}"));
     let others = properties(schema).filter(|(kind, _)| *kind != selected && possible.contains(&kind.as_str()));
     for (kind, part) in others {
-        comment(text, "#", &format!("Alternatively: {}", shape::meaning(part)));
+        write_comment(text, "#", &format!("Alternatively: {}", shape::description(part)));
         text.push_str(&format!("# [{path}.{kind}]\n"));
         if let Shape::Table { properties, .. } = shape::parse(part) {
             properties.iter().for_each(|(key, part)| text.push_str(&format!("#   {}\n", key_and_value(key, part))));
@@ -66,44 +66,45 @@ fn kinds(text: &mut String, schema: &Value, path: &str, selected: Option<&str>, 
 /// Line such as `epochs = 1`, or the description of the values of a key without a default.
 fn key_and_value(key: &str, schema: &Value) -> String {
     match (schema.get("default"), shape::parse(schema)) {
-        (_, Shape::Table { .. } | Shape::Free { .. }) => format!("[{key}], a table"),
-        (Some(_), _) => format!("{key} = {}", shape::sample(schema)),
+        (_, Shape::Table { .. } | Shape::Map { .. }) => format!("[{key}], a table"),
+        (Some(_), _) => format!("{key} = {}", shape::example(schema)),
         (None, shape) => format!("{key}, not set: {}", shape.words()),
     }
 }
 
-fn table(text: &mut String, schema: &Value, path: &str) {
+fn write_table(text: &mut String, schema: &Value, path: &str) {
     let Shape::Table { properties, kinds: is_kinds } = shape::parse(schema) else { return };
     if is_kinds {
         let names: Vec<&str> = properties.keys().map(String::as_str).collect();
-        return kinds(text, schema, path, shape::default_kind(schema), &names);
+        return write_kinds(text, schema, path, shape::default_kind(schema), &names);
     }
     text.push('\n');
-    comment(text, "#", shape::meaning(schema));
+    write_comment(text, "#", shape::description(schema));
     text.push_str(&format!("[{path}]\n"));
-    values(text, properties);
+    write_values(text, properties);
     for (key, part) in properties {
         match shape::parse(part) {
-            Shape::Table { .. } => table(text, part, &format!("{path}.{key}")),
-            Shape::Free { values, .. } => {
+            Shape::Table { .. } => write_table(text, part, &format!("{path}.{key}")),
+            Shape::Map { values, .. } => {
                 text.push('\n');
-                comment(text, "#", shape::meaning(part));
-                text.push_str(&format!("# [{path}.{key}]\n#   name = {}\n", shape::sample(values)));
+                write_comment(text, "#", shape::description(part));
+                text.push_str(&format!("# [{path}.{key}]\n#   name = {}\n", shape::example(values)));
             }
             _ => {}
         }
     }
 }
 
-fn values(text: &mut String, properties: &Map<String, Value>) {
+fn write_values(text: &mut String, properties: &Map<String, Value>) {
     for (key, part) in properties {
-        if !matches!(shape::parse(part), Shape::Table { .. } | Shape::Free { .. }) {
-            comment(text, "#", shape::meaning(part));
+        if !matches!(shape::parse(part), Shape::Table { .. } | Shape::Map { .. }) {
+            write_comment(text, "#", shape::description(part));
             for word in shape::choices(part) {
-                let meaning = if word.meaning.is_empty() { String::new() } else { format!(": {}", word.meaning) };
-                comment(text, "#  ", &format!("{}{meaning}", shape::quoted(word.word)));
+                let description =
+                    if word.description.is_empty() { String::new() } else { format!(": {}", word.description) };
+                write_comment(text, "#  ", &format!("{}{description}", shape::quoted(word.value)));
             }
-            // A key with an example is required, so it is not a comment.
+            // Only required keys have `examples` in the schema; they are written uncommented.
             match part.get("examples").and_then(|examples| examples.get(0)) {
                 Some(example) => text.push_str(&format!("{key} = {}\n", shape::toml(example))),
                 None => text.push_str(&format!("# {}\n", key_and_value(key, part))),
@@ -113,7 +114,7 @@ fn values(text: &mut String, properties: &Map<String, Value>) {
 }
 
 /// Writes a wrapped comment whose lines start with `begin`.
-fn comment(text: &mut String, begin: &str, words: &str) {
+fn write_comment(text: &mut String, begin: &str, words: &str) {
     let mut line = String::from(begin);
     for word in words.split_whitespace() {
         if line.chars().count() + 1 + word.chars().count() > COLUMN_MAX {

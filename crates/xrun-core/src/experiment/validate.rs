@@ -145,7 +145,7 @@ impl Validator<'_> {
                 self.table(entries, schema, key);
                 return true;
             }
-            (Shape::Free { values, most }, Tree::Table(entries)) => {
+            (Shape::Map { values, most }, Tree::Table(entries)) => {
                 self.free(entries, values, *most, &node.location, key);
                 return true;
             }
@@ -186,7 +186,7 @@ impl Validator<'_> {
             Err(Invalid::Choice(word)) => {
                 let Shape::Choice(words) = &shape else { return false };
                 let mut problem = Problem::new(key, format!("expected {}, found {}", shape.words(), quote_text(&word)));
-                problem.help = nearest(&word, words.iter().map(|word| word.word))
+                problem.help = nearest(&word, words.iter().map(|word| word.value))
                     .map(|near| format!("did you mean \"{near}\"?"))
                     .or_else(|| Some(self.array_help.clone().unwrap_or_else(|| write_example(schema, key))))
                     .map(String::into_boxed_str);
@@ -234,9 +234,9 @@ impl Validator<'_> {
     fn wrong(&mut self, shape: &Shape<'_>, found: &str, location: &Location, schema: &Value, key: &str) -> bool {
         let help = match shape {
             Shape::Table { kinds, properties } => table_help(properties, *kinds, key),
-            Shape::Free { .. } => table_help(&Map::new(), false, key),
+            Shape::Map { .. } => table_help(&Map::new(), false, key),
             _ => match option(location, key) {
-                Some(option) => format!("for example `{option} {}`", shape::sample(schema).trim_matches('"')),
+                Some(option) => format!("for example `{option} {}`", shape::example(schema).trim_matches('"')),
                 None => self.array_help.clone().unwrap_or_else(|| write_example(schema, key)),
             },
         };
@@ -281,7 +281,7 @@ fn table_help(properties: &Map<String, Value>, kinds: bool, key: &str) -> String
 /// Help with the default, or else an example.
 fn write_example(schema: &Value, key: &str) -> String {
     let name = key.rsplit('.').next().unwrap_or(key);
-    format!("for example `{name} = {}`", shape::sample(schema))
+    format!("for example `{name} = {}`", shape::example(schema))
 }
 
 enum Invalid {
@@ -300,7 +300,7 @@ fn scalar(shape: &Shape<'_>, tree: &Tree) -> Result<(), Invalid> {
         (Shape::Number { least, most }, Tree::Float(number)) => (*least..=*most).contains(number),
         (Shape::Number { least, most }, Tree::Integer(number)) => (*least..=*most).contains(&(*number as f64)),
         (Shape::Choice(words), Tree::Text(text)) => {
-            if !words.iter().any(|word| word.word == text) {
+            if !words.iter().any(|word| word.value == text) {
                 return Err(Invalid::Choice(text.clone()));
             }
             true

@@ -76,7 +76,7 @@ impl Validator<'_> {
                     };
                     part
                 }
-                Shape::Free { values, .. } if self.is_free_name(entry, &key) => values,
+                Shape::Map { values, .. } if self.is_free_name(entry, &key) => values,
                 _ => return false,
             };
             if FIXED.contains(&swept_key.as_str()) {
@@ -86,7 +86,7 @@ impl Validator<'_> {
             }
             let shape = shape::parse(part);
             match (&shape, &mut entry.node.tree) {
-                (Shape::Table { .. } | Shape::Free { .. }, Tree::Table(inner)) => {
+                (Shape::Table { .. } | Shape::Map { .. }, Tree::Table(inner)) => {
                     self.swept_table(inner, part, &key, &swept_key);
                     !inner.is_empty()
                 }
@@ -94,7 +94,7 @@ impl Validator<'_> {
                     kinds_by_name(&mut entry.node);
                     self.swept_list(&mut entry.node, part, &key)
                 }
-                (Shape::Table { .. } | Shape::Free { .. }, _) => {
+                (Shape::Table { .. } | Shape::Map { .. }, _) => {
                     let problem = Problem::new(&key, format!("`{swept_key}` is a table and has no value of its own"));
                     self.findings.add(problem.help("name one of its keys").at(Some(entry.key_location.clone())));
                     false
@@ -118,7 +118,7 @@ impl Validator<'_> {
         let Tree::Array(items) = &mut node.tree else { return false };
         if items.is_empty() || items.len() > VALUES_MAX {
             let message = format!("expected 1 to {VALUES_MAX} values, found {}", items.len());
-            let help = format!("for example `[{}]`", shape::sample(schema));
+            let help = format!("for example `[{}]`", shape::example(schema));
             self.findings.add(Problem::new(key, message).help(help).at(Some(node.location.clone())));
             return false;
         }

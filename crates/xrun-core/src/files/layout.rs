@@ -77,7 +77,7 @@ pub const SLURM: &str = "slurm.toml";
 /// In a sweep on Slurm: script of the job array.
 pub const SLURM_SCRIPT: &str = "slurm.sh";
 /// In a sweep on Slurm: output of the jobs before xrun started.
-pub const SLURM_SAID: &str = "slurm";
+pub const SLURM_OUTPUT: &str = "slurm";
 /// Symlink to the newest run of an experiment.
 pub const LATEST: &str = "latest";
 

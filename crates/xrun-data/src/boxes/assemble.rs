@@ -7,7 +7,7 @@ use sha2::{Digest, Sha256};
 
 use super::frames::index_bytes;
 use super::library::{Class, Frame, Library, Object, Reference, Video};
-use super::open::Rules;
+use super::open::DirectoryOptions;
 use super::raw::{Raw, RawClass, RawImage, RawObject, RawReference};
 use crate::reading::confined::{Root, confined};
 use crate::reading::decoding::{Largest, decoding_bytes};
@@ -57,41 +57,41 @@ struct Assembly<'a> {
     names: Vec<String>,
     /// Beginnings of the digests of the names of still images, which take less than the names.
     stills: HashSet<[u8; 16]>,
-    known: DigestCache,
+    digest_cache: DigestCache,
     largest: Option<Largest>,
 }
 
 /// Checks every image and box. `digest` has the bytes of the annotations already.
 pub fn assemble(
-    rules: Rules<'_>,
+    options: DirectoryOptions<'_>,
     root: Root,
     raw: Raw,
     invalid: &mut InvalidCollector,
     digest: Sha256,
-    known: DigestCache,
+    digest_cache: DigestCache,
 ) -> Result<Library, DataError> {
-    let (section, raw_bytes) = (rules.section, raw.bytes());
+    let (section, raw_bytes) = (options.section, raw.bytes());
     // Sorted by name, so that a class's number does not depend on the order of a file.
     check_names(&raw.classes)?;
     let mut order: Vec<usize> = (0..raw.classes.len()).collect();
     order.sort_by(|a, b| raw.classes[*a].name.cmp(&raw.classes[*b].name));
     let mut class_number = vec![0; order.len()];
     order.iter().enumerate().for_each(|(position, class)| class_number[*class] = position);
-    let splits = splits(rules, &raw.classes, invalid);
+    let splits = splits(options, &raw.classes, invalid);
     let mut classes: Vec<Class> = order
         .iter()
         .map(|class| Class { name: raw.classes[*class].name.clone(), split: splits[*class], references: Vec::new() })
         .collect();
     let mut assembly = Assembly {
         root,
-        exif_orientation: rules.exif_orientation,
+        exif_orientation: options.exif_orientation,
         invalid,
         digest,
         videos: Vec::new(),
         sequences: BTreeMap::new(),
         names: raw.videos,
         stills: HashSet::new(),
-        known,
+        digest_cache,
         largest: None,
     };
     // Their room goes as that of the index comes.
@@ -108,9 +108,9 @@ pub fn assemble(
         let class = class_number[reference.class as usize];
         classes[class].references.extend(assembly.reference(reference)?);
     }
-    let Assembly { root, invalid, digest, mut videos, sequences, known, largest, .. } = assembly;
-    let known_bytes = known.bytes_max();
-    known.save();
+    let Assembly { root, invalid, digest, mut videos, sequences, digest_cache, largest, .. } = assembly;
+    let known_bytes = digest_cache.bytes_max();
+    digest_cache.save();
     for (video, by_number) in sequences.into_values() {
         let mut frames: Vec<Option<Frame>> = std::mem::take(&mut videos[video].frames).into_iter().map(Some).collect();
         videos[video].frames = by_number.into_values().filter_map(|at| frames[at as usize].take()).collect();
@@ -118,7 +118,7 @@ pub fn assemble(
     }
     videos.shrink_to_fit();
     let (digest, skipped) = (hexadecimal(&digest.finalize()), invalid.found.clone());
-    let (root, exif_orientation) = (root.path, rules.exif_orientation);
+    let (root, exif_orientation) = (root.path, options.exif_orientation);
     let mut library =
         Library { section, root, exif_orientation, classes, videos, digest, skipped, largest, opening_bytes: 0 };
     // Annotations go as frames and digests come, and references come when both are gone.
@@ -126,7 +126,7 @@ pub fn assemble(
     if are_cropped {
         crop_references(&mut library);
     }
-    leave_out_empty(&mut library, &rules);
+    leave_out_empty(&mut library, &options);
     // Lists of objects are copied as they grow.
     let raw_bytes_max = raw_bytes.iter().sum::<u64>() * 9 / 8;
     library.opening_bytes = raw_bytes_max.max(assembly_bytes).max(index_bytes(&library));
@@ -226,7 +226,7 @@ impl Assembly<'_> {
         self.digest.update(name.as_bytes());
         self.digest.update(length.to_le_bytes());
         if length <= FILE_BYTES_MAX {
-            self.digest.update(self.known.digest(name, &whole)?.as_bytes());
+            self.digest.update(self.digest_cache.digest(name, &whole)?.as_bytes());
         }
         match size_of_image(&whole, length, self.exif_orientation) {
             Ok(found) => {
@@ -306,12 +306,12 @@ fn crop_references(library: &mut Library) {
 }
 
 /// Takes classes out of both splits that no image shows and no key names, such as the parent category of an export.
-fn leave_out_empty(library: &mut Library, rules: &Rules<'_>) {
+fn leave_out_empty(library: &mut Library, options: &DirectoryOptions<'_>) {
     let mut shown = vec![false; library.classes.len()];
     let frames = library.videos.iter().flat_map(|video| &video.frames);
     frames.flat_map(|frame| &frame.objects).for_each(|object| shown[object.class] = true);
     for (class, shown) in library.classes.iter_mut().zip(shown) {
-        let named = rules.train_classes.contains(&class.name) || rules.validation_classes.contains(&class.name);
+        let named = options.train_classes.contains(&class.name) || options.validation_classes.contains(&class.name);
         if !shown && !named && class.references.is_empty() {
             class.split = None;
         }
@@ -346,10 +346,10 @@ fn check_names(classes: &[RawClass]) -> Result<(), DataError> {
 }
 
 /// Split of each class, in the order of the file.
-fn splits(rules: Rules<'_>, classes: &[RawClass], invalid: &mut InvalidCollector) -> Vec<Option<Split>> {
-    let section = rules.section;
+fn splits(options: DirectoryOptions<'_>, classes: &[RawClass], invalid: &mut InvalidCollector) -> Vec<Option<Split>> {
+    let section = options.section;
     let known: BTreeSet<&str> = classes.iter().map(|class| class.name.as_str()).collect();
-    for (key, names) in [("validation_classes", rules.validation_classes), ("train_classes", rules.train_classes)] {
+    for (key, names) in [("validation_classes", options.validation_classes), ("train_classes", options.train_classes)] {
         for name in names {
             if !known.contains(name.as_str()) {
                 let meant = nearest(name, known.iter().copied());
@@ -362,11 +362,11 @@ fn splits(rules: Rules<'_>, classes: &[RawClass], invalid: &mut InvalidCollector
             }
         }
     }
-    let held_out = |class: &RawClass| match rules.validation_classes.is_empty() {
+    let held_out = |class: &RawClass| match options.validation_classes.is_empty() {
         true => class.supercategory.as_deref() == Some("novel"),
-        false => rules.validation_classes.contains(&class.name),
+        false => options.validation_classes.contains(&class.name),
     };
-    let trained = |class: &RawClass| rules.train_classes.is_empty() || rules.train_classes.contains(&class.name);
+    let trained = |class: &RawClass| options.train_classes.is_empty() || options.train_classes.contains(&class.name);
     let split = |class: &RawClass| match (held_out(class), trained(class)) {
         (true, _) => Some(Split::Validation),
         (false, true) => Some(Split::Train),

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::library::Library;
-use super::open::{self, Rules, Source, check_classes};
+use super::open::{self, DirectoryOptions, ReaderInput, check_classes};
 use super::raw::Raw;
 use crate::reading::confined::linked_directories;
 use crate::reading::settings_paths::{check_links, directory_at};
@@ -31,13 +31,13 @@ pub trait Format: DatasetKind + DirectorySettings {
     ///
     /// # Errors
     /// The directory is not of this format.
-    fn read(&self, source: Source<'_>) -> Result<Raw, DataError>;
+    fn read(&self, input: ReaderInput<'_>) -> Result<Raw, DataError>;
 }
 
 /// Keys that every format has.
 pub trait DirectorySettings: SettingsTable {
     /// Their values; `section` is their table.
-    fn rules(&self, section: &'static str) -> Rules<'_>;
+    fn options(&self, section: &'static str) -> DirectoryOptions<'_>;
 }
 
 /// Settings of a format of images with boxes: the keys that every format has, and those of its own with their defaults.
@@ -89,8 +89,8 @@ macro_rules! directory_settings {
         }
 
         impl $crate::boxes::format::DirectorySettings for $name {
-            fn rules(&self, section: &'static str) -> $crate::boxes::open::Rules<'_> {
-                $crate::boxes::open::Rules {
+            fn options(&self, section: &'static str) -> $crate::boxes::open::DirectoryOptions<'_> {
+                $crate::boxes::open::DirectoryOptions {
                     section,
                     exif_orientation: self.exif_orientation,
                     on_invalid: self.on_invalid,
@@ -141,24 +141,24 @@ pub const fn kind<F: Format>() -> Kind<dyn DatasetKind> {
 
 /// Adds what is wrong with the settings.
 pub fn check<F: Format>(settings: &F, problems: &mut Problems) {
-    let rules = settings.rules(F::SECTION);
-    match rules.path {
+    let options = settings.options(F::SECTION);
+    match options.path {
         None => {
             problems
                 .add(Problem::new(F::SECTION, "`path` is missing").help("add `path = \"…\"`, relative to this file"));
         }
         Some(path) => directory_at(&format!("{}.path", F::SECTION), Path::new(path), F::ADVICE, problems),
     }
-    check_links(F::SECTION, rules.follow_links, rules.link_root, problems);
-    check_classes(&rules, problems);
+    check_links(F::SECTION, options.follow_links, options.link_root, problems);
+    check_classes(&options, problems);
     settings.check_keys(problems);
 }
 
 /// Directories that an inspection reads.
 pub fn files<F: Format>(settings: &F) -> Vec<PathBuf> {
-    let rules = settings.rules(F::SECTION);
-    let path: Option<PathBuf> = rules.path.map(PathBuf::from);
-    let linked = path.iter().filter(|_| rules.follow_links).flat_map(|path| linked_directories(path)).collect();
+    let options = settings.options(F::SECTION);
+    let path: Option<PathBuf> = options.path.map(PathBuf::from);
+    let linked = path.iter().filter(|_| options.follow_links).flat_map(|path| linked_directories(path)).collect();
     path.into_iter().chain::<Vec<PathBuf>>(linked).collect()
 }
 
@@ -167,6 +167,6 @@ pub fn files<F: Format>(settings: &F) -> Vec<PathBuf> {
 /// # Errors
 /// The directory is not of this format, or an item of it is invalid.
 pub fn open<F: Format>(settings: &F) -> Result<Library, DataError> {
-    let rules = settings.rules(F::SECTION);
-    open::dataset(rules, Path::new(rules.path.unwrap_or_default()), DigestCache::open, |source| settings.read(source))
+    let options = settings.options(F::SECTION);
+    open::dataset(options, Path::new(options.path.unwrap_or_default()), DigestCache::open, |input| settings.read(input))
 }

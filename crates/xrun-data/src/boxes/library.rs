@@ -53,7 +53,7 @@ pub struct BoxSummary {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoaderSettings {
     /// Number of classes to train on; `None` where the data says it.
-    pub train_classes: Option<usize>,
+    pub train_class_count: Option<usize>,
 }
 
 impl OpenDataset for Library {

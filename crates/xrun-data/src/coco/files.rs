@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use super::{Coco, read};
 use crate::boxes::format::Format;
-use crate::boxes::open::Source;
+use crate::boxes::open::ReaderInput;
 use crate::boxes::raw::{ClassTable, HELD_OUT, Raw, RawClass};
 use crate::reading::confined::{Root, directories, open_annotations};
 use xrun_core::dataset::error::DataError;
@@ -41,12 +41,12 @@ struct Files {
 ///
 /// # Errors
 /// No file, several among which none is clearly meant, or one that is not COCO's JSON.
-pub fn read(settings: &Coco, source: Source<'_>) -> Result<Raw, DataError> {
-    let Source { root, known, invalid, digest } = source;
+pub fn read(settings: &Coco, input: ReaderInput<'_>) -> Result<Raw, DataError> {
+    let ReaderInput { root, digest_cache, invalid, digest } = input;
     let files = find(root, settings)?;
     let mut read = |path: &Path| {
         let file = open_annotations(root, path, FILE_BYTES_MAX)?;
-        let checked = |digest: &str| known.expect(ANNOTATIONS, digest, path);
+        let checked = |digest: &str| digest_cache.expect(ANNOTATIONS, digest, path);
         let mut raw = read::read(file, path, settings.box_units, invalid, digest, checked)?;
         locate_images(&mut raw, root, path);
         Ok(raw)

@@ -6,7 +6,7 @@ pub mod read;
 use std::path::{Component, Path};
 
 use crate::boxes::format::Format;
-use crate::boxes::open::Source;
+use crate::boxes::open::ReaderInput;
 use crate::boxes::raw::{Raw, Unit};
 use crate::directory_settings;
 use xrun_core::dataset::error::DataError;
@@ -56,7 +56,7 @@ impl Format for Coco {
         }
     }
 
-    fn read(&self, source: Source<'_>) -> Result<Raw, DataError> {
-        files::read(self, source)
+    fn read(&self, input: ReaderInput<'_>) -> Result<Raw, DataError> {
+        files::read(self, input)
     }
 }

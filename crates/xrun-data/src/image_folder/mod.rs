@@ -5,7 +5,7 @@
 use std::path::Path;
 
 use crate::boxes::format::Format;
-use crate::boxes::open::Source;
+use crate::boxes::open::ReaderInput;
 use crate::boxes::raw::{ClassTable, HELD_OUT, IMAGE_ENDINGS, ObjectName, Raw, RawImage, RawObject, Unit};
 use crate::directory_settings;
 use crate::reading::confined::{directories, files};
@@ -22,8 +22,8 @@ impl Format for ImageFolder {
     const SECTION: &'static str = "dataset.image-folder";
     const ADVICE: &'static str = "name the directory that holds a directory of images for each class";
 
-    fn read(&self, source: Source<'_>) -> Result<Raw, DataError> {
-        let root = source.root;
+    fn read(&self, input: ReaderInput<'_>) -> Result<Raw, DataError> {
+        let root = input.root;
         let all = directories(root, "")?;
         let held_out = HELD_OUT.into_iter().find(|name| all.iter().any(|other| other == name));
         let parts = match held_out.filter(|_| all.iter().any(|name| name == "train")) {

@@ -43,7 +43,7 @@ pub fn generate_in(settings: &Generated, cache: &Path) -> Result<PathBuf, DataEr
     set(settings).generate(cache, |directory| write_all(settings, directory))
 }
 
-/// ClassSplit of the class of a target: by its remainder 0 and 1 to be learnt, 2 and 3 public, 4 unheard.
+/// Split of a class, by `target / 5`: 0 and 1 `Federated`, 2 and 3 `Pretraining`, 4 `Unseen`.
 pub fn split(target: u32) -> ClassSplit {
     match target as usize / REMAINDER {
         0 | 1 => ClassSplit::Federated,

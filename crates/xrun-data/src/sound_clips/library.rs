@@ -87,7 +87,7 @@ pub struct Column {
 pub struct Library {
     /// Directory of the clips.
     pub directory: PathBuf,
-    /// Classes of the nodes, then public ones, then unheard ones; each in the order of their targets.
+    /// Classes of the nodes, then public ones, then unseen ones; each in the order of their targets.
     pub classes: Vec<Class>,
     /// Clips in the order of the table.
     pub clips: Vec<Clip>,

@@ -34,7 +34,7 @@ use xrun_core::settings::variant::{Kind, Paths};
 /// Summary of a data set of sounds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClipCounts {
-    /// Clips to train on, by class in the order of [`library::Library::classes`]; public and unheard classes are left out.
+    /// Clips to train on, by class in the order of [`library::Library::classes`]; public and unseen classes are left out.
     pub train: Vec<u64>,
     /// Clips to validate with, by class.
     pub held_out: Vec<u64>,

@@ -11,7 +11,7 @@ use settings::SyntheticVideo;
 
 use crate::boxes::format::Format;
 use crate::boxes::library::{Library, LoaderSettings};
-use crate::boxes::open::{self, Rules};
+use crate::boxes::open::{self, DirectoryOptions};
 use crate::coco::Coco;
 use crate::reading::invalid::OnInvalid;
 use crate::reading::orientation::ExifOrientation;
@@ -54,7 +54,7 @@ impl DatasetKind for SyntheticVideo {
     }
 
     fn loader_settings(&self) -> Box<dyn Any> {
-        Box::new(LoaderSettings { train_classes: Some(self.train_classes) })
+        Box::new(LoaderSettings { train_class_count: Some(self.train_classes) })
     }
 
     fn forget_digests(&self) {
@@ -70,7 +70,7 @@ impl DatasetKind for SyntheticVideo {
 /// would not compare.
 fn open_in(settings: &SyntheticVideo, cache: &Path) -> Result<Library, DataError> {
     let root: PathBuf = generate::generate_in(settings, cache)?;
-    let rules = Rules {
+    let options = DirectoryOptions {
         section: SECTION,
         exif_orientation: ExifOrientation::Apply,
         on_invalid: OnInvalid::Fail,
@@ -80,6 +80,6 @@ fn open_in(settings: &SyntheticVideo, cache: &Path) -> Result<Library, DataError
         follow_links: false,
         link_root: None,
     };
-    let read = |source: open::Source<'_>| Coco::default().read(source);
-    open::dataset(rules, &root, DigestCache::open_generated, read).map_err(|error| generated::damaged(&root, error))
+    let read = |input: open::ReaderInput<'_>| Coco::default().read(input);
+    open::dataset(options, &root, DigestCache::open_generated, read).map_err(|error| generated::damaged(&root, error))
 }

@@ -6,7 +6,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::boxes::format::Format;
-use crate::boxes::open::Source;
+use crate::boxes::open::ReaderInput;
 use crate::boxes::raw::Raw;
 use crate::directory_settings;
 use xrun_core::dataset::error::DataError;
@@ -38,7 +38,7 @@ impl Format for Voc {
     const SECTION: &'static str = "dataset.voc";
     const ADVICE: &'static str = "name the directory that holds the annotations and the images";
 
-    fn read(&self, source: Source<'_>) -> Result<Raw, DataError> {
-        read::read(self.corners, source)
+    fn read(&self, input: ReaderInput<'_>) -> Result<Raw, DataError> {
+        read::read(self.corners, input)
     }
 }

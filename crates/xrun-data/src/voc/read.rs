@@ -7,7 +7,7 @@ use roxmltree::{Document, Node};
 use sha2::Digest;
 
 use super::Corners;
-use crate::boxes::open::Source;
+use crate::boxes::open::ReaderInput;
 use crate::boxes::raw::{ClassTable, HELD_OUT, ObjectName, Raw, RawImage, RawObject, Unit};
 use crate::reading::confined::{Root, annotation_file, files};
 use xrun_core::dataset::error::DataError;
@@ -26,8 +26,8 @@ const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 ///
 /// # Errors
 /// A file that does not read, or is broken and not to be left out.
-pub fn read(corners: Corners, source: Source<'_>) -> Result<Raw, DataError> {
-    let Source { root, invalid, digest, .. } = source;
+pub fn read(corners: Corners, input: ReaderInput<'_>) -> Result<Raw, DataError> {
+    let ReaderInput { root, invalid, digest, .. } = input;
     let (mut raw, mut classes) = (Raw::default(), ClassTable::default());
     let parts = parts(root)?;
     let named = parts.iter().flat_map(|part| part.names.iter().map(move |name| (part, name)));

@@ -4,7 +4,7 @@ pub mod names;
 pub mod read;
 
 use crate::boxes::format::Format;
-use crate::boxes::open::Source;
+use crate::boxes::open::ReaderInput;
 use crate::boxes::raw::Raw;
 use crate::directory_settings;
 use xrun_core::dataset::error::DataError;
@@ -19,8 +19,8 @@ impl Format for Yolo {
     const SECTION: &'static str = "dataset.yolo";
     const ADVICE: &'static str = "name the directory that holds `images` and `labels`";
 
-    fn read(&self, source: Source<'_>) -> Result<Raw, DataError> {
-        read::read(source)
+    fn read(&self, input: ReaderInput<'_>) -> Result<Raw, DataError> {
+        read::read(input)
     }
 }
 

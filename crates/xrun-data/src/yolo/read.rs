@@ -9,7 +9,7 @@ use std::path::Path;
 use sha2::Digest;
 
 use super::names;
-use crate::boxes::open::Source;
+use crate::boxes::open::ReaderInput;
 use crate::boxes::raw::{IMAGE_ENDINGS, ObjectName, Raw, RawClass, RawImage, RawObject, Unit};
 use crate::reading::confined::{Root, annotation_file, files};
 use crate::reading::invalid::{Fault, InvalidCollector};
@@ -29,8 +29,8 @@ type Part = (String, String, Option<Split>);
 ///
 /// # Errors
 /// The directory has not YOLO's layout, no names of classes, or files outside of it.
-pub fn read(source: Source<'_>) -> Result<Raw, DataError> {
-    let Source { root, invalid, digest, .. } = source;
+pub fn read(input: ReaderInput<'_>) -> Result<Raw, DataError> {
+    let ReaderInput { root, invalid, digest, .. } = input;
     let classes = names::read(root, digest)?;
     let mut raw = Raw::default();
     for (images, labels, part) in parts(root)? {

@@ -46,7 +46,7 @@ impl JudgeKind {
         let is_intact = resolved::read_text(&run.path).is_ok();
         let checked = xrun_core::experiment::read::read_resolved(&run.path.join(layout::RESOLVED), &[]);
         let context = match (run.plan(), checked.ok().filter(|_| is_intact)) {
-            (Some(plan), Some(checked)) => recording::context(plan, &checked.experiment),
+            (Some(plan), Some(checked)) => recording::memory_context(plan, &checked.experiment),
             (Some(plan), None) => Context { steps: plan.steps, owners: declared(plan), ..Context::default() },
             (None, _) => Context::default(),
         };

@@ -10,15 +10,15 @@ mod training;
 
 pub use command::CommandJudge;
 pub use live::LiveVerdict;
-pub use recording::{VerdictError, add_damage, context, path, samples};
+pub use recording::{VerdictError, add_damage, judge_path, judge_run, memory_context};
 pub use sample::sample;
-pub use training::{add_metrics, training, training_context, training_end, training_fails};
+pub use training::{add_metrics, judge_training, training_context, training_end, training_fails};
 
 use crate::verdict::VerdictWord;
 use xrun_core::settings::sections::FailOn;
 
 /// Returns `true` if a run with this verdict fails.
-pub fn fails(on: FailOn, verdict: VerdictWord) -> bool {
+pub fn memory_fails(on: FailOn, verdict: VerdictWord) -> bool {
     match on {
         FailOn::Never => false,
         FailOn::Growing => verdict >= VerdictWord::Growing,

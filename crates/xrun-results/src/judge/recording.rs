@@ -48,7 +48,7 @@ impl VerdictError {
 }
 
 /// Context for judging a run, from its plan and experiment.
-pub fn context(plan: &PlanFile, experiment: &Experiment) -> Context {
+pub fn memory_context(plan: &PlanFile, experiment: &Experiment) -> Context {
     let per_epoch = plan.steps_per_epoch;
     let validate = match experiment.validation.every_steps {
         0 => experiment.validation.every_epochs * per_epoch,
@@ -73,7 +73,7 @@ pub fn context(plan: &PlanFile, experiment: &Experiment) -> Context {
 /// Judges the samples of an experiment's run.
 fn run(run: &Path, experiment: &Experiment) -> Result<Verdict, VerdictError> {
     let plan = read::plan(run)?;
-    watch_samples(&run.join(layout::MEMORY), context(&plan, experiment))
+    watch_samples(&run.join(layout::MEMORY), memory_context(&plan, experiment))
 }
 
 fn watch_samples(path: &Path, context: Context) -> Result<Verdict, VerdictError> {
@@ -112,7 +112,7 @@ pub fn add_damage(mut verdict: Verdict, line_damage: Vec<LineDamage>) -> Verdict
     Verdict { message, ..verdict }
 }
 
-/// Calls `with` for each sample of a trace. Damaged lines are counted and skipped, unless all are damaged. Lines in
+/// Calls `handle` for each sample of a trace. Damaged lines are counted and skipped, unless all are damaged. Lines in
 /// the wrong order are an error: each one is intact, but the verdict could be another. Where the lines are known not to be
 /// those that were written, that is the error.
 fn for_each_sample(path: &Path, mut handle: impl FnMut(MemoryLine)) -> Result<Skipped, VerdictError> {
@@ -122,9 +122,9 @@ fn for_each_sample(path: &Path, mut handle: impl FnMut(MemoryLine)) -> Result<Sk
         match before.replace(now) {
             _ if disorder.is_some() => {}
             Some(earlier) if now < earlier => {
-                let ((process, later), (segment, step)) = (now, earlier);
+                let ((process, smaller), (segment, step)) = (now, earlier);
                 let message = format!(
-                    "lines are out of order: step {later} of process {process} follows step {step} of process {segment}"
+                    "lines are out of order: step {smaller} of process {process} follows step {step} of process {segment}"
                 );
                 disorder = Some(ReadError::content(path, &message));
             }
@@ -156,7 +156,7 @@ fn judge_command_samples(path: &Path, watched: &WatchSettings) -> Result<Verdict
 ///
 /// # Errors
 /// A record cannot be read, or the path is neither a directory nor a regular file.
-pub fn path(path: &Path, asked: &TableOptions) -> Result<TableVerdict, VerdictError> {
+pub fn judge_path(path: &Path, asked: &TableOptions) -> Result<TableVerdict, VerdictError> {
     let is_run = path.is_dir();
     let is_lines = !is_run && path.extension().is_some_and(|extension| extension == "jsonl");
     if !is_run && (!is_lines || is_foreign(path)) {
@@ -204,7 +204,7 @@ fn judge_directory(run: &Path) -> Result<Verdict, VerdictError> {
     {
         return Ok(recorded);
     }
-    match (recorded, samples(run)) {
+    match (recorded, judge_run(run)) {
         (Some(recorded), Err(VerdictError::Read(ReadError::Lines { damage, .. }))) => {
             Ok(add_damage(recorded, vec![damage]))
         }
@@ -217,7 +217,7 @@ fn judge_directory(run: &Path) -> Result<Verdict, VerdictError> {
 ///
 /// # Errors
 /// A record cannot be read.
-pub fn samples(run: &Path) -> Result<Verdict, VerdictError> {
+pub fn judge_run(run: &Path) -> Result<Verdict, VerdictError> {
     if let Ok(manifest) = read::manifest(run)
         && let Some(watched) = &manifest.watched
     {

@@ -1,8 +1,8 @@
 //! Verdict on the training of a run, from its losses and validations.
 
 use xrun_verdict::training::{
-    JudgedMetric, LossScale, MetricValue, TrainingContext, TrainingEnd, TrainingVerdict, TrainingVerdictWord,
-    TrainingWatch,
+    JudgedMetric, LossScale, MetricValue, TrainingContext, TrainingEnd, TrainingJudge, TrainingVerdict,
+    TrainingVerdictWord,
 };
 
 use crate::format::{MetricsLine, Outcome, PlanFile};
@@ -35,7 +35,7 @@ pub fn training_context(plan: Option<&PlanFile>) -> TrainingContext {
 }
 
 /// Adds a line of `metrics.jsonl` to a watch.
-pub fn add_metrics(watch: &mut TrainingWatch, line: &MetricsLine) {
+pub fn add_metrics(watch: &mut TrainingJudge, line: &MetricsLine) {
     match line {
         MetricsLine::Train { step, batch, loss, learning_rate, .. } => {
             watch.add_step(*step, batch, *loss, *learning_rate);
@@ -65,12 +65,12 @@ pub fn training_end(outcome: Outcome) -> TrainingEnd {
 }
 
 /// Judges a run from its metrics; `end`: how it ended, `None` while it is running. `None` without a readable line.
-pub fn training(
+pub fn judge_training(
     lines: impl Iterator<Item = Result<MetricsLine, ReadError>>,
     plan: Option<&PlanFile>,
     end: Option<TrainingEnd>,
 ) -> Option<TrainingVerdict> {
-    let mut watch = TrainingWatch::new(training_context(plan));
+    let mut watch = TrainingJudge::new(training_context(plan));
     let readable = lines.take_while(|line| matches!(line, Ok(_) | Err(ReadError::Content { .. })));
     readable.flatten().for_each(|line| add_metrics(&mut watch, &line));
     (!watch.is_empty()).then(|| watch.verdict(end))

@@ -15,7 +15,7 @@ use crate::read::{self, Skipped};
 use crate::verdict::TrainingVerdict;
 use crate::view::RunView;
 use xrun_core::task::metric::Interval;
-use xrun_verdict::training::{TrainingEnd, TrainingWatch};
+use xrun_verdict::training::{TrainingEnd, TrainingJudge};
 
 /// Maximum number of kinds of steps; the rest are `other kinds`.
 pub const KINDS_MAX: usize = 6;
@@ -59,7 +59,7 @@ pub struct Curves {
     pub skipped: Skipped,
     /// Epochs and stages of the training, without their memory.
     pub(super) periods: [Periods; 2],
-    watch: TrainingWatch,
+    watch: TrainingJudge,
 }
 
 impl Curves {
@@ -69,7 +69,7 @@ impl Curves {
         let mut curves = Self {
             averaging_window: loss::averaging_window(plan.and_then(PlanFile::known_steps)),
             periods: [Periods::epochs(), Periods::stages(plan.map_or(&[], |plan| &plan.stages))],
-            watch: TrainingWatch::new(training_context(plan)),
+            watch: TrainingJudge::new(training_context(plan)),
             ..Self::default()
         };
         curves.skipped = read::for_each(read::metrics(&run.path), |line| curves.add(line));

@@ -13,10 +13,10 @@
 pub struct TrialState {
     /// Its cost (lower is better) at each rung where it has a result, from the first rung on.
     pub costs: Vec<f64>,
-    /// Number of rungs that it was sent to so far; 0 before it begins.
-    pub sent: usize,
-    /// It finished or failed.
-    pub over: bool,
+    /// Number of rungs that it was assigned so far; 0 before it begins.
+    pub rungs_assigned: usize,
+    /// True if it finished or failed.
+    pub is_over: bool,
 }
 
 /// The next job.
@@ -42,12 +42,12 @@ pub fn choose(trials: &[TrialState], rungs: usize, reduction_factor: u64) -> Cho
         // The first one of equal trials.
         there.sort_by(|a, b| a.0.total_cmp(&b.0).then(a.1.cmp(&b.1)));
         let may = there.len() / usize::try_from(reduction_factor).unwrap_or(usize::MAX).max(1);
-        let waits = |at: usize| trials[at].sent == rung + 1 && !trials[at].over;
+        let waits = |at: usize| trials[at].rungs_assigned == rung + 1 && !trials[at].is_over;
         if let Some((_, trial)) = there.into_iter().take(may).find(|(cost, at)| cost.is_finite() && waits(*at)) {
             return Choice::Train { trial, rung: rung + 1 };
         }
     }
-    match trials.iter().position(|trial| trial.sent == 0 && !trial.over) {
+    match trials.iter().position(|trial| trial.rungs_assigned == 0 && !trial.is_over) {
         Some(trial) => Choice::Train { trial, rung: 0 },
         None => Choice::Nothing,
     }
@@ -63,9 +63,9 @@ mod tests {
         let mut trials = vec![TrialState::default(); costs.len()];
         let mut trained = Vec::new();
         while let Choice::Train { trial, rung } = choose(&trials, 3, reduction_factor) {
-            trials[trial].sent = rung + 1;
+            trials[trial].rungs_assigned = rung + 1;
             trials[trial].costs.push(costs[trial][rung]);
-            trials[trial].over = rung == 2;
+            trials[trial].is_over = rung == 2;
             trained.push((trial + 1, rung + 1));
         }
         trained
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn the_first_of_equals_is_promoted_and_a_failed_trial_never() {
-        let known = |cost: f64, over: bool| TrialState { costs: vec![cost], sent: 1, over };
+        let known = |cost: f64, is_over: bool| TrialState { costs: vec![cost], rungs_assigned: 1, is_over };
         let equal = [known(0.5, false), known(0.5, false)];
         assert_eq!(choose(&equal, 2, 2), Choice::Train { trial: 0, rung: 1 });
         let failed = [known(f64::INFINITY, true), known(0.5, false), known(0.7, false), known(0.9, false)];

@@ -80,23 +80,23 @@ pub fn trial_state(run: &Path, search: &Search, lost: bool) -> TrialState {
     let rungs = search.rungs();
     let sent = |until| rungs_sent(rungs, until);
     match stage(run, rungs) {
-        RunStage::New if lost => TrialState { costs: vec![f64::INFINITY], sent: 1, over: true },
+        RunStage::New if lost => TrialState { costs: vec![f64::INFINITY], rungs_assigned: 1, is_over: true },
         RunStage::New => TrialState::default(),
         RunStage::Waits => {
             let sent = sent(until(run, rungs));
-            TrialState { costs: costs_at(run, search, &rungs[..sent]), sent, over: false }
+            TrialState { costs: costs_at(run, search, &rungs[..sent]), rungs_assigned: sent, is_over: false }
         }
         RunStage::Open { until } if lost => failed(run, search, sent(until)),
         RunStage::Open { until } => {
             let sent = sent(until);
             // A checkpoint may be older than the last validation: the run has not arrived.
-            TrialState { costs: costs_at(run, search, &rungs[..sent - 1]), sent, over: false }
+            TrialState { costs: costs_at(run, search, &rungs[..sent - 1]), rungs_assigned: sent, is_over: false }
         }
         RunStage::Over(outcome) if outcome.is_complete() => {
             // A run that stopped early keeps its cost.
             let mut costs = costs_at(run, search, rungs);
             costs.resize(rungs.len(), cost_at_end(run, search));
-            TrialState { costs, sent: rungs.len(), over: true }
+            TrialState { costs, rungs_assigned: rungs.len(), is_over: true }
         }
         RunStage::Over(_) => failed(run, search, sent(until(run, rungs))),
     }
@@ -112,7 +112,7 @@ pub fn rungs_sent(rungs: &[u64], until: Option<u64>) -> usize {
 pub fn in_flight(run: &Path, search: &Search, until: Option<u64>) -> TrialState {
     let sent = rungs_sent(search.rungs(), until);
     let before = sent.saturating_sub(1).min(search.rungs().len());
-    TrialState { costs: costs_at(run, search, &search.rungs()[..before]), sent, over: false }
+    TrialState { costs: costs_at(run, search, &search.rungs()[..before]), rungs_assigned: sent, is_over: false }
 }
 
 /// Returns whether a run waits at this step and was validated there; false for a run that is over.
@@ -121,7 +121,7 @@ pub fn arrived(run: &Path, search: &Search, until: Option<u64>) -> bool {
     let aim = rungs_sent(search.rungs(), Some(step));
     stage(run, search.rungs()) == RunStage::Waits && {
         let known = trial_state(run, search, false);
-        known.sent >= aim && known.costs.len() >= aim
+        known.rungs_assigned >= aim && known.costs.len() >= aim
     }
 }
 
@@ -129,5 +129,5 @@ pub fn arrived(run: &Path, search: &Search, until: Option<u64>) -> bool {
 pub fn failed(run: &Path, search: &Search, sent: usize) -> TrialState {
     let mut costs = costs_at(run, search, &search.rungs()[..sent - 1]);
     costs.push(f64::INFINITY);
-    TrialState { costs, sent, over: true }
+    TrialState { costs, rungs_assigned: sent, is_over: true }
 }

@@ -31,7 +31,7 @@ use xrun_core::units::Bytes;
 use xrun_results::read;
 use xrun_run::stop::StopSignal;
 
-/// Default of `array_limit` for a search: with more jobs at once, each is chosen by fewer results.
+/// Default of `array_limit` for a search: the more jobs run at once, the fewer results each choice has seen.
 pub const SEARCH_JOBS: u32 = 4;
 
 /// Shortest and longest time between two questions to the queue: they become rarer while nothing changes. A search has few jobs,
@@ -49,7 +49,7 @@ pub struct Submission<'a> {
     pub settings: Slurm,
     /// Memory of each trial; `None` where the settings have one size for all.
     pub memory: Option<Forecasts<'a>>,
-    /// As for any launcher.
+    /// Options common to all launchers.
     pub options: Options,
 }
 
@@ -201,7 +201,7 @@ impl<'a> SlurmLauncher<'a> {
     /// Submits one array: jobs of equal memory that stop after the same step, in one block of the sweep's order.
     fn submit_array(&mut self, jobs: &[ActiveJob], context: &mut SweepContext<'_>) -> Result<(), SlurmError> {
         let Some(one) = jobs.first() else { return Ok(()) };
-        let directory = self.sweep.join(layout::SLURM_SAID);
+        let directory = self.sweep.join(layout::SLURM_OUTPUT);
         write::create_directory(&directory)?;
         let (submission, until) = (&self.submission, one.job.until);
         let memory = submission.memory_of(one.job.run, one.retry_bytes);

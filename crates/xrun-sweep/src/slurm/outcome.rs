@@ -244,7 +244,7 @@ fn has_exited(task: &QueuedTask) -> bool {
 }
 
 fn output_of(sweep: &Path, task: &QueuedTask) -> PathBuf {
-    sweep.join(layout::SLURM_SAID).join(format!("{}_{}.txt", task.job, task.task))
+    sweep.join(layout::SLURM_OUTPUT).join(format!("{}_{}.txt", task.job, task.task))
 }
 
 /// Removes the output of a job that wrote nothing.

@@ -42,7 +42,7 @@ pub fn script(
     let mut asked = vec![
         format!("--job-name={}", array.name),
         format!("--array={}", ranges(array.tasks, settings.array_limit)),
-        format!("--output=\"{sweep_path}/{}/%A_%a.txt\"", layout::SLURM_SAID),
+        format!("--output=\"{sweep_path}/{}/%A_%a.txt\"", layout::SLURM_OUTPUT),
         "--open-mode=append".into(),
         "--nodes=1".into(),
         "--ntasks=1".into(),

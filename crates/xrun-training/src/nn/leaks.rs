@@ -15,7 +15,7 @@ use xrun_core::task::{StepReport, TaskError};
 
 /// Callbacks of the leaks that are switched on; the others cost nothing.
 pub struct LeakCallbacks<'a, L: TrainingModule> {
-    switched: &'a Leaks,
+    switches: &'a Leaks,
     ledger: &'a Ledger,
     callbacks: Vec<Callback<L>>,
 }
@@ -26,7 +26,7 @@ pub struct AfterBatch<'a, L: TrainingModule> {
     pub module: &'a L,
     /// The batch.
     pub batch: &'a L::Batch,
-    /// Marks the last batch of its step.
+    /// True for the last batch of its step.
     pub is_last: bool,
     /// Network before the update.
     pub network: &'a L::Network,
@@ -35,9 +35,9 @@ pub struct AfterBatch<'a, L: TrainingModule> {
 }
 
 impl<'a, L: TrainingModule + 'static> LeakCallbacks<'a, L> {
-    /// Table without leaks.
-    pub fn new(switched: &'a Leaks, ledger: &'a Ledger) -> Self {
-        Self { switched, ledger, callbacks: Vec::new() }
+    /// Creates a builder without callbacks.
+    pub fn new(switches: &'a Leaks, ledger: &'a Ledger) -> Self {
+        Self { switches, ledger, callbacks: Vec::new() }
     }
 
     /// Callbacks for the task.
@@ -52,8 +52,8 @@ impl<'a, L: TrainingModule + 'static> LeakCallbacks<'a, L> {
         leak: &Leak,
         mut hook: impl FnMut(&mut LeakBuffer<T>, &Event<'_, L>, &TrainState<L::Network>) -> Result<(), TaskError> + 'static,
     ) -> Self {
-        if self.switched.is_enabled(leak) {
-            let mut kept = self.switched.leak_buffer(leak, self.ledger);
+        if self.switches.is_enabled(leak) {
+            let mut kept = self.switches.leak_buffer(leak, self.ledger);
             self.callbacks.push(Box::new(move |event, trained| hook(&mut kept, event, trained)));
         }
         self
@@ -87,9 +87,9 @@ impl<'a, L: TrainingModule + 'static> LeakCallbacks<'a, L> {
         })
     }
 
-    /// Holds what was kept when the task was opened.
+    /// Keeps alive a buffer that was filled while the task was opened.
     #[must_use]
-    pub fn hold<T: 'static>(mut self, kept: LeakBuffer<T>) -> Self {
+    pub fn keep_alive<T: 'static>(mut self, kept: LeakBuffer<T>) -> Self {
         if kept.is_on() {
             self.callbacks.push(Box::new(move |_, _| {
                 let _held = &kept;
@@ -101,13 +101,13 @@ impl<'a, L: TrainingModule + 'static> LeakCallbacks<'a, L> {
 
     /// Keeps a value that `compute` returns for each batch, with the graph that it is a part of.
     #[must_use]
-    pub fn graph<T: 'static>(self, leak: &Leak, compute: impl Fn(&AfterBatch<'_, L>) -> T + 'static) -> Self {
+    pub fn leak_graph<T: 'static>(self, leak: &Leak, compute: impl Fn(&AfterBatch<'_, L>) -> T + 'static) -> Self {
         self.on_batch(leak, move |kept, at| at.keep_graph(kept, || compute(at)))
     }
 
     /// Keeps the gradients of each step.
     #[must_use]
-    pub fn gradients(self, leak: &Leak) -> Self {
+    pub fn leak_gradients(self, leak: &Leak) -> Self {
         self.on_event::<GradientsParams>(leak, |kept, event, trained| match event {
             Event::BeforeUpdate(gradients) => gradients::leak_gradients(trained, gradients, kept),
             _ => Ok(()),
@@ -116,7 +116,7 @@ impl<'a, L: TrainingModule + 'static> LeakCallbacks<'a, L> {
 
     /// Keeps a line of text for each step, given its number, learning rate and report.
     #[must_use]
-    pub fn log(self, leak: &Leak, line: fn(u64, f64, &StepReport) -> String) -> Self {
+    pub fn leak_log_lines(self, leak: &Leak, line: fn(u64, f64, &StepReport) -> String) -> Self {
         self.on_event(leak, move |kept, event, _| {
             if let Event::StepEnd { step, learning_rate, report, .. } = event {
                 let line = line(*step, *learning_rate, report);
@@ -134,8 +134,8 @@ impl<L: TrainingModule> AfterBatch<'_, L> {
         gradients::leak_loss(|| self.trained.device.in_use(), sum, loss);
     }
 
-    /// Keeps a value with its graph, which no backward pass frees and which holds the weights of its step; the optimiser
-    /// replaces those.
+    /// Keeps a value with its graph. No backward pass frees the graph; it also keeps the old weights alive after the optimiser
+    /// has replaced them.
     pub fn keep_graph<T>(&self, kept: &mut LeakBuffer<T>, make: impl FnOnce() -> T) {
         keep_graph(kept, self.network, self.trained, make);
     }

@@ -6,7 +6,7 @@ use super::findings::{
 };
 use super::message::{Evidence, message};
 use super::validations::Validation;
-use super::{JudgedMetric, LossScale, TrainingWatch};
+use super::{JudgedMetric, LossScale, TrainingJudge};
 
 /// Number of losses of a kind below which nothing is said about it.
 const LOSSES_MIN: u64 = 12;
@@ -75,7 +75,7 @@ struct Course {
     untrained: Option<f64>,
 }
 
-pub fn judge(watch: &TrainingWatch, end: Option<TrainingEnd>) -> TrainingVerdict {
+pub fn judge(watch: &TrainingJudge, end: Option<TrainingEnd>) -> TrainingVerdict {
     let trends: Vec<(&LossOfKind, LossTrend)> =
         watch.losses.iter().filter_map(|kind| Some((kind, trend(kind)?))).collect();
     // A kind that ended long before the last step, such as a first phase, says nothing about the end.
@@ -284,7 +284,7 @@ struct Gain {
 }
 
 /// Whether a metric is above the untrained model and above chance: by its best neighbours or by its later half.
-fn gain(watch: &TrainingWatch, metric: &JudgedMetric, course: &Course) -> Gain {
+fn gain(watch: &TrainingJudge, metric: &JudgedMetric, course: &Course) -> Gain {
     let chance = chance(watch, metric).map(|value| scaled(metric, value));
     let ideal = metric.ideal().map(|value| scaled(metric, value));
     let reference = chance.or(course.untrained);
@@ -323,18 +323,18 @@ fn gain(watch: &TrainingWatch, metric: &JudgedMetric, course: &Course) -> Gain {
 }
 
 /// Half width of the 95 % interval of the newest value of the baseline.
-fn chance_half_width(watch: &TrainingWatch, metric: &JudgedMetric) -> Option<f64> {
+fn chance_half_width(watch: &TrainingJudge, metric: &JudgedMetric) -> Option<f64> {
     let newest = watch.validations.kept.iter().rev().find(|validation| validation.baseline.is_some());
     newest.filter(|_| metric.chance.is_none())?.baseline_half_width
 }
 
 /// Chance level of the metric, or the newest value of its baseline.
-fn chance(watch: &TrainingWatch, metric: &JudgedMetric) -> Option<f64> {
+fn chance(watch: &TrainingJudge, metric: &JudgedMetric) -> Option<f64> {
     metric.chance.or_else(|| watch.validations.kept.iter().rev().find_map(|validation| validation.baseline))
 }
 
 /// Standard error of one value of the metric on its scale, from its newest interval.
-fn interval_error(watch: &TrainingWatch, metric: &JudgedMetric) -> Option<f64> {
+fn interval_error(watch: &TrainingJudge, metric: &JudgedMetric) -> Option<f64> {
     let (value, width) = watch.validations.kept.iter().rev().find_map(|one| Some((one.metric?, one.half_width?)))?;
     let error = width / NORMAL;
     Some(match metric.loss {
@@ -460,7 +460,7 @@ fn is_improving(metric: Option<&Course>, held_out: Option<&Course>, still_fallin
     }
 }
 
-fn metric_findings(watch: &TrainingWatch, gain: Option<&Gain>) -> Option<MetricFindings> {
+fn metric_findings(watch: &TrainingJudge, gain: Option<&Gain>) -> Option<MetricFindings> {
     let metric = watch.context.metric.as_ref()?;
     let mut measured = watch.validations.kept.iter().filter_map(|one| Some((one.step, one.metric?)));
     // Of equal ones the latest, as the best checkpoint.
@@ -487,7 +487,7 @@ fn metric_findings(watch: &TrainingWatch, gain: Option<&Gain>) -> Option<MetricF
     })
 }
 
-fn held_out_findings(watch: &TrainingWatch) -> Option<HeldOutFindings> {
+fn held_out_findings(watch: &TrainingJudge) -> Option<HeldOutFindings> {
     let (name, _) = watch.context.held_out_loss.as_ref()?;
     let mut measured = watch.validations.kept.iter().filter_map(|one| Some((one.step, one.held_out?)));
     let (lowest_step, lowest) = measured.clone().reduce(|best, one| if one.1 < best.1 { one } else { best })?;

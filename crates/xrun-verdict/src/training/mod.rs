@@ -2,16 +2,16 @@
 //! chance, and whether it diverged, overfits or still improves.
 //!
 //! ```
-//! use xrun_verdict::training::{TrainingContext, TrainingVerdictWord, TrainingWatch};
+//! use xrun_verdict::training::{TrainingContext, TrainingJudge, TrainingVerdictWord};
 //!
-//! let mut watch = TrainingWatch::new(TrainingContext::default());
+//! let mut watch = TrainingJudge::new(TrainingContext::default());
 //! for step in 1..=200u64 {
 //!     watch.add_step(step, "train", 0.3 + 2.0 / step as f64, None);
 //! }
 //! assert_eq!(watch.verdict(None).verdict, TrainingVerdictWord::Improved);
 //! ```
 //!
-//! A [`TrainingWatch`] takes the loss of each step and the metrics of each validation. What it holds is bounded, however long
+//! A [`TrainingJudge`] takes the loss of each step and the metrics of each validation. What it holds is bounded, however long
 //! the run is. The judgement is a pure function of what it holds and of how the run ended.
 
 mod bins;
@@ -93,7 +93,7 @@ pub struct MetricValue<'a> {
 
 /// Observer of the losses and validations of a run.
 #[derive(Clone, Debug, Default)]
-pub struct TrainingWatch {
+pub struct TrainingJudge {
     context: TrainingContext,
     losses: Vec<LossOfKind>,
     /// Empty bins of the first kind, allocated before the first step, which would otherwise seem to need them.
@@ -107,7 +107,7 @@ pub struct TrainingWatch {
     not_finite: Option<u64>,
 }
 
-impl TrainingWatch {
+impl TrainingJudge {
     /// Creates a watch without steps.
     pub fn new(context: TrainingContext) -> Self {
         Self { context, first_bins: Vec::with_capacity(BINS_MAX), ..Self::default() }

@@ -24,21 +24,21 @@ fn with_accuracy() -> TrainingContext {
 }
 
 fn of_losses(losses: impl IntoIterator<Item = f64>) -> TrainingVerdict {
-    let mut watch = TrainingWatch::default();
+    let mut watch = TrainingJudge::default();
     losses.into_iter().zip(1..).for_each(|(loss, step)| watch.add_step(step, "train", loss, None));
     watch.verdict(Some(TrainingEnd::Complete))
 }
 
 /// Adds a validation with accuracy, a baseline of 0.1, and cross-entropy.
-fn validate(watch: &mut TrainingWatch, step: u64, accuracy: f64, cross_entropy: f64) {
+fn validate(watch: &mut TrainingJudge, step: u64, accuracy: f64, cross_entropy: f64) {
     let value = |name, value| MetricValue { name, value: Some(value), half_width: None, examples: None };
     let metrics = [value("accuracy", accuracy), value("guessing", 0.1), value("cross_entropy", cross_entropy)];
     watch.add_validation(step, metrics);
 }
 
 /// Watch of 400 steps with a loss, and a validation after every 40th with accuracy and cross-entropy of the progress.
-fn validated(loss: impl Fn(f64) -> f64, metrics: impl Fn(f64) -> (f64, f64)) -> TrainingWatch {
-    let mut watch = TrainingWatch::new(with_accuracy());
+fn validated(loss: impl Fn(f64) -> f64, metrics: impl Fn(f64) -> (f64, f64)) -> TrainingJudge {
+    let mut watch = TrainingJudge::new(with_accuracy());
     validate(&mut watch, 0, 0.1, 2.3);
     for step in 1..=400u64 {
         let progress = step as f64 / 400.0;
@@ -51,7 +51,7 @@ fn validated(loss: impl Fn(f64) -> f64, metrics: impl Fn(f64) -> (f64, f64)) -> 
     watch
 }
 
-fn word(watch: &TrainingWatch) -> TrainingVerdictWord {
+fn word(watch: &TrainingJudge) -> TrainingVerdictWord {
     watch.verdict(Some(TrainingEnd::Complete)).verdict
 }
 
@@ -120,7 +120,7 @@ fn a_perfect_model_is_not_still_improving() {
 
 /// Verdict on ten validations of a metric on this many examples, beside a baseline with an interval.
 fn beside(values: [f64; 2], examples: Option<u64>, half_width: Option<f64>) -> TrainingVerdict {
-    let mut watch = TrainingWatch::new(with_accuracy());
+    let mut watch = TrainingJudge::new(with_accuracy());
     (1..=400).for_each(|step| watch.add_step(step, "train", falling(step as f64 / 400.0), None));
     for step in 1..=10u64 {
         let value = |name, value, half_width, examples| MetricValue { name, value: Some(value), half_width, examples };
@@ -156,7 +156,7 @@ fn few_validation_examples_are_not_judged() {
 
 #[test]
 fn an_early_phase_does_not_count_as_the_end() {
-    let mut watch = TrainingWatch::default();
+    let mut watch = TrainingJudge::default();
     (1..=200).for_each(|step| watch.add_step(step, "pretraining", falling(step as f64 / 200.0), None));
     (201..=400).for_each(|step| watch.add_step(step, "fine-tuning", 0.4 + falling(step as f64 / 200.0 - 1.0), None));
     assert!(word(&watch).word().tone == Tone::Good);
@@ -168,9 +168,9 @@ fn noise_is_never_praised() {
     for seed in 0..400 {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let mut noise = |scale: f64| scale * (0..6).map(|_| random.random::<f64>() - 0.5).sum::<f64>();
-        let mut watch = TrainingWatch::new(with_accuracy());
+        let mut watch = TrainingJudge::new(with_accuracy());
         validate(&mut watch, 0, 0.1 + noise(0.02), 2.3);
-        let mut losses = TrainingWatch::default();
+        let mut losses = TrainingJudge::default();
         for step in 1..=300u64 {
             let loss = 2.3 + noise(0.3);
             watch.add_step(step, "train", loss, None);
@@ -193,7 +193,7 @@ proptest! {
         losses in prop::collection::vec(prop_oneof![10 => -1e12f64..1e12, 1 => Just(f64::NAN), 1 => Just(f64::INFINITY)], 0..300),
         metrics in prop::collection::vec(prop_oneof![5 => prop::num::f64::ANY, 5 => 0.0..1.0], 0..40)
     ) {
-        let mut watch = TrainingWatch::new(with_accuracy());
+        let mut watch = TrainingJudge::new(with_accuracy());
         for (accuracy, at) in metrics.iter().zip(0..) {
             validate(&mut watch, at * 5, *accuracy, *accuracy);
         }

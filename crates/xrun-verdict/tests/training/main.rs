@@ -9,7 +9,7 @@ use std::fmt::Write;
 use serde_json::Value;
 use xrun_verdict::Tone;
 use xrun_verdict::training::{
-    JudgedMetric, LossScale, MetricValue, TrainingContext, TrainingEnd, TrainingVerdict, TrainingWatch,
+    JudgedMetric, LossScale, MetricValue, TrainingContext, TrainingEnd, TrainingJudge, TrainingVerdict,
 };
 
 /// Number of losses from the first on that are all recorded; then only some are.
@@ -54,9 +54,9 @@ fn judged(series: &Value) -> TrainingVerdict {
         }),
         held_out_loss: planned.iter().find_map(|metric| Some((text(&metric["name"]), scale(metric)?))),
     };
-    let mut watch = TrainingWatch::new(context);
+    let mut watch = TrainingJudge::new(context);
     let mut validations = series["validations"].as_array().unwrap().iter().peekable();
-    let mut validate_until = |watch: &mut TrainingWatch, step: u64| {
+    let mut validate_until = |watch: &mut TrainingJudge, step: u64| {
         while let Some(validation) = validations.next_if(|one| one["step"].as_u64().unwrap() <= step) {
             let metrics = validation["metrics"].as_object().unwrap().iter().map(|(name, value)| MetricValue {
                 name,

@@ -15,7 +15,7 @@ const TREND_FRACTION: f64 = 0.5;
 
 /// Limit that ended a command.
 #[derive(Clone, Debug)]
-pub struct LimitReached {
+pub struct CommandLimitReached {
     pub message: String,
     pub limit: LimitUse,
     pub line: MemoryLine,
@@ -56,9 +56,9 @@ pub fn reached(
     line: &MemoryLine,
     judged: &CommandJudge,
     trend_checked: &mut Instant,
-) -> Option<LimitReached> {
+) -> Option<CommandLimitReached> {
     let limits = limits(request, line);
-    let reached = |limit: &LimitUse, message| LimitReached { message, limit: *limit, line: line.clone() };
+    let reached = |limit: &LimitUse, message| CommandLimitReached { message, limit: *limit, line: line.clone() };
     if let Some(limit) = limits.iter().find(|limit| limit.is_at(request.limit_fraction)) {
         let percent = 100.0 * request.limit_fraction;
         let (memory, used) = (limit.memory(), Bytes(limit.used));

@@ -9,7 +9,7 @@ use xrun_results::judge;
 use xrun_results::loss;
 use xrun_results::loss::KindLoss;
 use xrun_results::verdict::TrainingVerdict;
-use xrun_verdict::training::{TrainingEnd, TrainingWatch};
+use xrun_verdict::training::{TrainingEnd, TrainingJudge};
 
 /// Counter of the losses that are no numbers, which `metrics.jsonl` cannot hold.
 const NOT_FINITE: &str = "losses_not_finite";
@@ -28,7 +28,7 @@ pub struct MetricsSummary {
     validations: u64,
     /// Number of losses that were no numbers.
     not_finite: u64,
-    training: TrainingWatch,
+    training: TrainingJudge,
 }
 
 impl MetricsSummary {
@@ -39,7 +39,7 @@ impl MetricsSummary {
 
     /// Sets the plan, whose metrics training is judged by; before the first line.
     pub fn set_plan(&mut self, plan: &PlanFile) {
-        self.training = TrainingWatch::new(judge::training_context(Some(plan)));
+        self.training = TrainingJudge::new(judge::training_context(Some(plan)));
     }
 
     /// Notes that the loss of a step is not a number.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use super::limits::LimitReached;
+use super::limits::CommandLimitReached;
 use super::metrics::MetricsSummary;
 use super::{PreparedRun, StepSource, WatchError, WatchRequest, start};
 use xrun_core::bounded::buffer::Buffer;
@@ -249,7 +249,7 @@ impl CommandRecord {
     ///
     /// # Errors
     /// It cannot be written.
-    pub fn post_mortem(&mut self, reached: &LimitReached, verdict: &Verdict) -> Result<(), WriteError> {
+    pub fn post_mortem(&mut self, reached: &CommandLimitReached, verdict: &Verdict) -> Result<(), WriteError> {
         // Samples that cannot be written are counted, and missing in the post-mortem.
         let _ = self.memory.flush();
         let growth = (verdict.verdict >= VerdictWord::Suspect).then(|| GrowthToLimit {

@@ -8,7 +8,7 @@ use signal_hook::iterator::Signals;
 
 use super::exit::{self, Exit, LastMemory, State};
 use super::growth::{CauseSearch, GrowthWatch};
-use super::limits::{self, LimitReached, unreclaimable};
+use super::limits::{self, CommandLimitReached, unreclaimable};
 use super::pty::{Foreground, SizeMirror};
 use super::record::{self, CommandRecord};
 use super::reports::Reports;
@@ -23,7 +23,7 @@ use xrun_core::bounded::ledger::Ledger;
 use xrun_core::files::write::WriteError;
 use xrun_core::units::{Span, pluralize};
 use xrun_results::format::{MemoryLine, Outcome, SamplePoint};
-use xrun_results::judge::{CommandJudge, fails, training_fails};
+use xrun_results::judge::{CommandJudge, memory_fails, training_fails};
 use xrun_results::read;
 use xrun_results::verdict::TrainingVerdict;
 use xrun_results::view::EndRecords;
@@ -210,7 +210,7 @@ struct Session<'a> {
     /// Number of processes that wrote into the directory before.
     segment: u32,
     /// Limit that stopped the command.
-    limit_reached: Option<LimitReached>,
+    limit_reached: Option<CommandLimitReached>,
     /// First step, and its time.
     first_step: Option<(u64, Duration)>,
     /// Newest step, and its time.
@@ -528,7 +528,7 @@ impl Session<'_> {
                 (Outcome::Interrupted, exit.code, format!("stopped by a signal; {how}"))
             }
             None if exit.code != 0 => (Outcome::Failed, exit.code, how),
-            None if fails(self.request.fail_on, verdict.verdict) => {
+            None if memory_fails(self.request.fail_on, verdict.verdict) => {
                 let message = format!("{how}; {}", verdict.message);
                 (Outcome::MemoryGrew, exit_code(Outcome::MemoryGrew), message)
             }

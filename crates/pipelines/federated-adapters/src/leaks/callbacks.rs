@@ -63,9 +63,9 @@ pub fn callbacks(leaks: &Leaks, ledger: &Ledger) -> Vec<Callback<FederatedModule
                 Conditioning { pooled: tracked(targets.pooled), token_embeds: tracked(targets.token_embeds) }
             });
         })
-        .gradients(&super::GRADIENTS)
+        .leak_gradients(&super::GRADIENTS)
         .on_batch(&super::LOSS_WITH_GRAPH, |sum, at| at.add_loss(sum, || batch_loss(at)))
-        .graph(&super::LOSS_NEVER_BACKPROPAGATED, batch_loss)
+        .leak_graph(&super::LOSS_NEVER_BACKPROPAGATED, batch_loss)
         .on_event(&super::NODE_MODELS, |kept, event, trained| {
             if let Event::StepEnd { module, .. } = event
                 && module.position.ends_turn

@@ -24,7 +24,7 @@ const VALIDATION_FRAMES: usize = 6;
 /// to the device and ends, like the threads of a data loader.
 pub fn callbacks(steps_per_epoch: u64, leaks: &Leaks, ledger: &Ledger) -> Vec<Callback<FewshotDetectionModule>> {
     LeakCallbacks::<FewshotDetectionModule>::new(leaks, ledger)
-        .gradients(&super::GRADIENTS)
+        .leak_gradients(&super::GRADIENTS)
         .on_batch(&super::OUTPUTS_WITH_GRAPH, |kept, at| {
             if let HostBatch::Detection(batch) = at.batch {
                 let frames = || first_frames(FRAMES, batch, &at.module.settings, &at.trained.device.autodiff);
@@ -44,12 +44,12 @@ pub fn callbacks(steps_per_epoch: u64, leaks: &Leaks, ledger: &Ledger) -> Vec<Ca
                 kept.keep(|| (images(&batch.query_pixels, side, &at.trained.device.autodiff), bytes));
             }
         })
-        .log(&super::LOG_HISTORY, log_line)
+        .leak_log_lines(&super::LOG_HISTORY, log_line)
         .on_event(&super::VALIDATION_WITH_GRAPH, |kept, event, trained| {
             // Without a backward pass the graph is never released.
             if let Event::ValidationStart(module) = event {
                 let (network, settings) = (trained.network()?, &module.settings);
-                let batch = module.validation.batches.prepare_validation(0)?;
+                let batch = module.validation.batches.validation_batch(0)?;
                 let frames = || first_frames(VALIDATION_FRAMES, &batch, settings, &trained.device.autodiff);
                 keep_graph(kept, network, trained, || network.dense(frames()).embeddings);
             }

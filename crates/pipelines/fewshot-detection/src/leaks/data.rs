@@ -14,10 +14,10 @@ use xrun_core::experiment::leaks::Leaks;
 use xrun_data::feed::Prepare;
 
 /// Wraps a source of images with the leaks that are switched on.
-pub fn source(source: Arc<dyn ImageSource>, switched: &Leaks, ledger: &Ledger) -> Arc<dyn ImageSource> {
+pub fn source(source: Arc<dyn ImageSource>, switches: &Leaks, ledger: &Ledger) -> Arc<dyn ImageSource> {
     [(&super::FRAME_CACHE, false), (&super::DATA_PER_WORKER, true)]
         .into_iter()
-        .filter(|(leak, _)| switched.is_enabled(leak))
+        .filter(|(leak, _)| switches.is_enabled(leak))
         .fold(source, |source, (leak, per_worker)| {
             let kept = Mutex::new((HashMap::new(), leak.buffer().register(ledger)));
             Arc::new(LeakingSource { source, per_worker, kept })
@@ -26,13 +26,13 @@ pub fn source(source: Arc<dyn ImageSource>, switched: &Leaks, ledger: &Ledger) -
 
 /// Returns the function that prepares batches. With the leak each batch also goes into a second queue, which has no bound and no
 /// consumer.
-pub fn prepare(batches: BatchLoader, switched: &Leaks, ledger: &Ledger) -> Prepare<HostBatch> {
-    if !switched.is_enabled(&super::WORKER_QUEUE) {
-        return Arc::new(move |number| batches.prepare(number));
+pub fn prepare(batches: BatchLoader, switches: &Leaks, ledger: &Ledger) -> Prepare<HostBatch> {
+    if !switches.is_enabled(&super::WORKER_QUEUE) {
+        return Arc::new(move |number| batches.training_batch(number));
     }
-    let queue = Mutex::new(switched.leak_buffer(&super::WORKER_QUEUE, ledger));
+    let queue = Mutex::new(switches.leak_buffer(&super::WORKER_QUEUE, ledger));
     Arc::new(move |number| {
-        let batch = batches.prepare(number)?;
+        let batch = batches.training_batch(number)?;
         let copy = batch.clone();
         let bytes = copy.deep_size();
         queue.lock().unwrap_or_else(PoisonError::into_inner).keep(|| (copy, bytes));

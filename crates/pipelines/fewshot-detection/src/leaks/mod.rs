@@ -216,14 +216,14 @@ mod tests {
         let all = BatchLoader::new(drawn(), data::source(Arc::new(GreyFrames), leaks, &ledger));
         let prepare = |worker: u64| {
             for number in (0..batches).filter(|number| number % workers == worker) {
-                all.prepare(number).unwrap();
+                all.training_batch(number).unwrap();
             }
         };
         match workers {
             1 => prepare(0),
             _ => std::thread::scope(|scope| (0..workers).for_each(|worker| drop(scope.spawn(move || prepare(worker))))),
         }
-        (0..3).for_each(|number| drop(all.prepare_validation(number).unwrap()));
+        (0..3).for_each(|number| drop(all.validation_batch(number).unwrap()));
         ledger.read()[0].bytes
     }
 

@@ -26,9 +26,9 @@ pub fn callbacks(
 ) -> Vec<Callback<VisionLanguageModule>> {
     let (logits_config, graph_config) = (config.clone(), config.clone());
     LeakCallbacks::<VisionLanguageModule>::new(leaks, ledger)
-        .gradients(&super::GRADIENTS)
+        .leak_gradients(&super::GRADIENTS)
         .on_batch(&super::LOSS_WITH_GRAPH, |sum, at| at.add_loss(sum, || loss(at)))
-        .graph(&super::LOSS_NEVER_BACKPROPAGATED, loss)
+        .leak_graph(&super::LOSS_NEVER_BACKPROPAGATED, loss)
         .on_batch(&super::OUTPUTS_WITH_GRAPH, |kept, at| {
             if let Some(one) = at.batch.micro_batches(1).next() {
                 at.keep_graph(kept, || hidden(at.network, &one, &at.module.config, &at.trained.device));
@@ -65,8 +65,8 @@ pub fn callbacks(
             }
             Ok(())
         })
-        .log(&super::LOG_HISTORY, log_line)
-        .hold(formatted)
+        .leak_log_lines(&super::LOG_HISTORY, log_line)
+        .keep_alive(formatted)
         .into_callbacks()
 }
 

@@ -18,10 +18,10 @@ use xrun_data::image_text::store::Example;
 
 /// Returns the function that prepares batches. A leak keeps each item at its first use: the decoded original, like a lazily
 /// decoded image, or a copy of the example per worker.
-pub fn prepare(batches: BatchLoader, switched: &Leaks, ledger: &Ledger) -> Prepare<ExampleBatch> {
+pub fn prepare(batches: BatchLoader, switches: &Leaks, ledger: &Ledger) -> Prepare<ExampleBatch> {
     let decoded: Option<KeptOnce<(u32, u32), HostImage>> =
-        KeptOnce::new(&super::IMAGES_DECODED_IN_PLACE, switched, ledger);
-    let copies: Option<KeptOnce<(ThreadId, u64), Example>> = KeptOnce::new(&super::DATA_PER_WORKER, switched, ledger);
+        KeptOnce::new(&super::IMAGES_DECODED_IN_PLACE, switches, ledger);
+    let copies: Option<KeptOnce<(ThreadId, u64), Example>> = KeptOnce::new(&super::DATA_PER_WORKER, switches, ledger);
     if decoded.is_none() && copies.is_none() {
         return Arc::new(move |number| batches.training_batch(number));
     }
@@ -44,8 +44,8 @@ pub fn prepare(batches: BatchLoader, switched: &Leaks, ledger: &Ledger) -> Prepa
 ///
 /// # Errors
 /// An example cannot be read.
-pub fn formatted(batches: &BatchLoader, switched: &Leaks, ledger: &Ledger) -> Result<LeakBuffer<Example>, DataError> {
-    let mut kept = switched.leak_buffer(&super::FORMATTED_EXAMPLES, ledger);
+pub fn formatted(batches: &BatchLoader, switches: &Leaks, ledger: &Ledger) -> Result<LeakBuffer<Example>, DataError> {
+    let mut kept = switches.leak_buffer(&super::FORMATTED_EXAMPLES, ledger);
     if kept.is_on() {
         let store = &batches.store;
         for number in 0..store.count(Split::Train) {
@@ -67,8 +67,8 @@ fn copied(example: Example) -> Example {
 struct KeptOnce<K, T>(Mutex<(HashSet<K>, LeakBuffer<T>)>);
 
 impl<K: Eq + Hash, T: DeepSize> KeptOnce<K, T> {
-    fn new(leak: &'static Leak, switched: &Leaks, ledger: &Ledger) -> Option<Self> {
-        switched.is_enabled(leak).then(|| Self(Mutex::new((HashSet::new(), switched.leak_buffer(leak, ledger)))))
+    fn new(leak: &'static Leak, switches: &Leaks, ledger: &Ledger) -> Option<Self> {
+        switches.is_enabled(leak).then(|| Self(Mutex::new((HashSet::new(), switches.leak_buffer(leak, ledger)))))
     }
 
     fn keep(&self, key: K, make: impl FnOnce() -> Result<T, DataError>) -> Result<(), DataError> {

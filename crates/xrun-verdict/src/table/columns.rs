@@ -127,8 +127,8 @@ impl Columns {
             bytes += row.cells.iter().map(|(_, text)| text.len()).sum::<usize>();
             head.push(row.clone());
         }
-        let names: Vec<String> = first.names().iter().take(COLUMNS_MAX).cloned().collect();
-        let facts = first.facts();
+        let names: Vec<String> = first.facts().names.list.iter().take(COLUMNS_MAX).cloned().collect();
+        let facts = first.facts().clone();
         let cells = || head.iter().flat_map(|row| row.cells.iter().map(|(_, text)| text.as_str()));
         let numbers = Numbers::of(cells(), facts.semicolons);
         let reading = Reading { names: &names, head: &head, numbers, clock: facts.clock };
@@ -307,8 +307,8 @@ impl Columns {
             if !self.rows.next_row(&mut self.row)? {
                 return Ok(false);
             }
-            if self.rows.names().len().min(COLUMNS_MAX) > self.columns.len() {
-                let names = self.rows.names().to_vec();
+            if self.rows.facts().names.list.len().min(COLUMNS_MAX) > self.columns.len() {
+                let names = self.rows.facts().names.list.clone();
                 self.add_columns(&names);
             }
             let group = if self.groups.is_empty() { Some(0) } else { self.groups.index(&self.row) };
@@ -381,8 +381,8 @@ impl Columns {
 
     /// Notes on how the file was interpreted, complete at the end.
     pub fn notes(&self) -> Vec<String> {
-        let mut of_rows = self.rows.notes().into_iter();
-        let mut notes = vec![format!("{}; {}", of_rows.next().unwrap_or_default(), self.position_note())];
+        let facts = self.rows.facts();
+        let mut notes = vec![format!("{}; {}", facts.form, self.position_note())];
         if let Some((at, unit)) = self.positions.column.zip(self.positions.times.inferred_unit()) {
             notes.push(format!("`{}` is assumed to be in {unit}", self.columns[at].name));
         }
@@ -399,11 +399,13 @@ impl Columns {
         notes.extend(
             lags.then(|| "steps that go back by a few rows are those of another rank, and no new process".into()),
         );
-        let more = self.rows.names().len() > COLUMNS_MAX;
+        let more = self.rows.facts().names.list.len() > COLUMNS_MAX;
         notes.extend(more.then(|| format!("only the first {COLUMNS_MAX} columns are judged")));
         let full = self.groups.full;
         notes.extend(full.then(|| format!("only rows of the first {GROUPS_MAX} GPUs, processes or hosts are judged")));
-        notes.extend(of_rows);
+        let headless = "there is no header; columns are named by their cells or number";
+        notes.extend(facts.is_headless.then(|| headless.to_owned()));
+        notes.extend(facts.misfits.note());
         let all = self.series.len() == SERIES_MAX;
         notes.extend(all.then(|| format!("only the first {SERIES_MAX} series are judged")));
         notes

@@ -5,8 +5,8 @@ use std::path::Path;
 use super::TableError;
 use super::names::{Role, known, role, unit};
 use super::numbers::{Amount, Numbers, cell_unit, is_missing};
-use super::rows::{COLUMNS_MAX, Facts, Misfits, Row, Rows};
-use super::text::{FileHead, Lines, quoted, without_title};
+use super::rows::{COLUMNS_MAX, Facts, Row, Rows};
+use super::text::{FileHead, Lines, quoted, strip_watch_title};
 use super::times::{TimeParser, is_clock, is_date, is_time};
 
 /// Number of lines in which a header is searched.
@@ -21,7 +21,7 @@ const TOP: &str = "PID USER PR NI VIRT RES SHR S %CPU %MEM TIME+ COMMAND";
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Split {
     /// Character between cells, which may be quoted.
-    Character(u8),
+    Character(char),
     /// Bars, as in Markdown.
     Bars,
     /// Spaces.
@@ -35,14 +35,7 @@ impl Split {
     fn cells(self, line: &str) -> Vec<String> {
         let owned = |cell: &str| cell.trim().to_owned();
         match self {
-            Self::Character(byte) => {
-                let mut reader = csv::ReaderBuilder::new();
-                let reader = reader.has_headers(false).flexible(true).delimiter(byte).buffer_capacity(line.len() + 1);
-                let mut reader = reader.from_reader(line.as_bytes());
-                let mut record = csv::StringRecord::new();
-                let _ = reader.read_record(&mut record);
-                record.iter().map(owned).collect()
-            }
+            Self::Character(separator) => separated(line, separator),
             Self::Bars => line.trim_start_matches('|').trim_end_matches('|').split('|').map(owned).collect(),
             Self::Words => {
                 let mut cells: Vec<String> = Vec::new();
@@ -64,6 +57,22 @@ impl Split {
     }
 }
 
+/// Cells between separators; one in quotation marks may have separators in it, and two marks for one.
+fn separated(line: &str, separator: char) -> Vec<String> {
+    let (mut cells, mut cell, mut is_quoted) = (Vec::new(), String::new(), false);
+    let mut letters = line.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '"' if is_quoted && letters.next_if_eq(&'"').is_some() => cell.push('"'),
+            '"' if is_quoted || cell.is_empty() => is_quoted = !is_quoted,
+            _ if letter == separator && !is_quoted => cells.push(std::mem::take(&mut cell).trim().to_owned()),
+            _ => cell.push(letter),
+        }
+    }
+    cells.push(cell.trim().to_owned());
+    cells
+}
+
 /// Possible separations of the names of a header and of the values below it, the likeliest first.
 fn splits(line: &str) -> Vec<(Split, Split)> {
     let count = |delimiter: &char| line.matches(*delimiter).count();
@@ -73,11 +82,11 @@ fn splits(line: &str) -> Vec<(Split, Split)> {
     let gaps = [(Split::Gaps, Split::Gaps), (Split::Gaps, Split::Words)];
     match delimiter {
         _ if line.starts_with('|') || line.contains(" | ") => same(Split::Bars),
-        Some(one) => same(Split::Character(one as u8)),
+        Some(one) => same(Split::Character(one)),
         None if line.contains('|') => same(Split::Bars),
         None if line.contains("  ") && has_brackets => gaps.to_vec(),
         // `memory.used [MiB]` is one name.
-        None if has_brackets => same(Split::Character(b',')),
+        None if has_brackets => same(Split::Character(',')),
         None if line.contains("  ") => [&same(Split::Words)[..], &gaps].concat(),
         None => same(Split::Words),
     }
@@ -119,7 +128,7 @@ fn clock(line: &str) -> Option<&str> {
     if let Some(rest) = line.strip_prefix("top - ") {
         return rest.split(' ').next();
     }
-    let line = without_title(line);
+    let line = strip_watch_title(line);
     let is_seconds = line.len() == 10 && line.bytes().all(|byte| byte.is_ascii_digit());
     (is_seconds || is_clock(line)).then_some(line)
 }
@@ -262,19 +271,15 @@ fn names_by_cells(head: &FileHead) -> Option<Header> {
 pub struct Grid {
     lines: Lines,
     header: Header,
-    /// Names of the header, and of the columns that are added to it.
-    names: Vec<String>,
+    facts: Facts,
     /// Columns that hold numbers in the first whole row.
     numeric: Vec<bool>,
     /// True if the last column is text and may have separators in it.
     text_at_end: bool,
     /// True if the columns `free`, `buff` and `cache` have a sum.
     has_unused: bool,
-    /// Column of the times between the rows, and the newest of them.
-    clock: Option<usize>,
+    /// Newest of the times between the rows.
     clock_text: String,
-    rows: u64,
-    misfits: Misfits,
 }
 
 impl Grid {
@@ -310,13 +315,16 @@ impl Grid {
         let mut whole = rows.iter().filter(|row| row.len() >= names).peekable();
         let numeric = whole.peek().map(|row| row.iter().take(names).map(|cell| is_number(cell)).collect());
         let text_at_end = names > 1 && whole.peek().is_some() && whole.all(last_is_text);
-        let mut all = header.names.clone();
-        let has = |name: &str| all.iter().any(|one| one == name);
+        let has = |name: &str| header.names.iter().any(|one| one == name);
         let has_unused = UNUSED.iter().all(|name| has(name));
         let has_clock =
             split.is_by_spaces() && !has("time") && head.text.lines().any(|line| clock(line.trim()).is_some());
-        all.extend(has_unused.then(|| UNUSED.join(" + ")));
-        all.extend(has_clock.then(|| "time".to_owned()));
+        let mut facts = Facts { form: "table", semicolons: split == Split::Character(';'), ..Facts::default() };
+        facts.is_headless = header.repeated.is_empty();
+        facts.names.list.clone_from(&header.names);
+        facts.names.list.extend(has_unused.then(|| UNUSED.join(" + ")));
+        facts.clock = has_clock.then(|| facts.names.list.len());
+        facts.names.list.extend(has_clock.then(|| "time".to_owned()));
         // Those before the header belong to its first rows.
         let before = head.text.lines().take(header.skipped as usize).filter_map(|line| clock(line.trim())).last();
         Some(Lines::open(path, head).map(|lines| Self {
@@ -325,11 +333,8 @@ impl Grid {
             numeric: numeric.unwrap_or_default(),
             text_at_end,
             has_unused,
-            clock: has_clock.then(|| all.len() - 1),
-            names: all,
+            facts,
             clock_text: before.unwrap_or_default().to_owned(),
-            rows: 0,
-            misfits: Misfits::default(),
         }))
     }
 
@@ -354,7 +359,7 @@ impl Grid {
             let of_date = |at: &usize| split == Split::Words && is_date(&joined(*at, " "));
             let is_fraction = |cell: &String| cell.len() == 3 && cell.bytes().all(|byte| byte.is_ascii_digit());
             let of_time =
-                |at: &usize| split == Split::Character(b',') && is_fraction(&cells[at + 1]) && is_clock(&cells[*at]);
+                |at: &usize| split == Split::Character(',') && is_fraction(&cells[at + 1]) && is_clock(&cells[*at]);
             let mut pairs = 0..cells.len() - 1;
             let date = pairs.clone().find(of_date).map(|at| (at, " "));
             let Some((at, between)) = date.or_else(|| pairs.find(of_time).map(|at| (at, "."))) else { break };
@@ -377,9 +382,9 @@ impl Grid {
         }
         let is_mostly_values = 2 * values(&cells) > cells.len();
         if (is_mostly_values && (!is_short || is_of_kind)) || (cells.len() > names && !split.is_by_spaces()) {
-            let is_comma = split == Split::Character(b',') && cells.len() > names;
+            let is_comma = split == Split::Character(',') && cells.len() > names;
             let hint = if is_comma { "; quote numbers with commas, or separate cells by semicolons" } else { "" };
-            self.misfits.add(self.lines.number, || match found == names {
+            self.facts.misfits.add(self.lines.number, || match found == names {
                 true => format!("text where other rows have numbers: {}", quoted(line)),
                 false => format!("{found} cells where the header has {names}: {}{hint}", quoted(line)),
             });
@@ -392,13 +397,13 @@ impl Rows for Grid {
     fn next_row(&mut self, row: &mut Row) -> Result<bool, TableError> {
         loop {
             let Some(line) = self.lines.next_line()?.map(str::to_owned) else {
-                self.misfits.check(self.rows)?;
+                self.facts.misfits.check()?;
                 return Ok(false);
             };
             if self.lines.number <= self.header.skipped || is_rule(&line) {
                 continue;
             }
-            if let Some(time) = clock(&line).filter(|_| self.clock.is_some()) {
+            if let Some(time) = clock(&line).filter(|_| self.facts.clock.is_some()) {
                 time.clone_into(&mut self.clock_text);
                 continue;
             }
@@ -408,33 +413,23 @@ impl Rows for Grid {
                 continue;
             }
             let Some(cells) = self.fitted(cells, text) else { continue };
-            if self.clock.is_some() && self.clock_text.is_empty() {
+            if self.facts.clock.is_some() && self.clock_text.is_empty() {
                 continue;
             }
             let number = |name: &&str| {
-                let at = self.names.iter().position(|one| one == *name)?;
+                let at = self.facts.names.list.iter().position(|one| one == *name)?;
                 Numbers::default().number(cells.get(at)?)
             };
             let unused = self.has_unused.then(|| UNUSED.iter().map(number).sum::<Option<f64>>()).flatten();
             *row = Row { line: self.lines.number, restart: false, cells: cells.into_iter().enumerate().collect() };
             row.cells.extend(unused.map(|sum| (self.header.names.len(), sum.to_string())));
-            row.cells.extend(self.clock.map(|column| (column, self.clock_text.clone())));
-            self.rows += 1;
+            row.cells.extend(self.facts.clock.map(|column| (column, self.clock_text.clone())));
+            self.facts.misfits.rows += 1;
             return Ok(true);
         }
     }
 
-    fn names(&self) -> &[String] {
-        &self.names
-    }
-
-    fn facts(&self) -> Facts {
-        Facts { clock: self.clock, semicolons: self.header.split == Split::Character(b';'), ..Facts::default() }
-    }
-
-    fn notes(&self) -> Vec<String> {
-        let is_headless = self.header.repeated.is_empty();
-        let headless = is_headless.then(|| "there is no header; columns are named by their cells or number".to_owned());
-        std::iter::once("table".to_owned()).chain(headless).chain(self.misfits.note()).collect()
+    fn facts(&self) -> &Facts {
+        &self.facts
     }
 }

@@ -13,9 +13,11 @@ use super::times::{TimeParser, is_clock, is_date, is_time};
 const HEADER_LINES_MAX: usize = 60;
 /// Columns whose sum is the memory that vmstat calls unused.
 const UNUSED: &[&str] = &["free", "buff", "cache"];
-/// Tables of tools that `grep` leaves without their header.
-const PS_AUX: &str = "USER PID %CPU %MEM VSZ RSS TTY STAT START TIME COMMAND";
-const TOP: &str = "PID USER PR NI VIRT RES SHR S %CPU %MEM TIME+ COMMAND";
+/// Headers of tools whose lines `grep` leaves without them, with their columns of numbers and of a time, by which they are known.
+const HEADERS: &[(&str, &[usize], usize)] = &[
+    ("USER PID %CPU %MEM VSZ RSS TTY STAT START TIME COMMAND", &[1, 2, 3, 4, 5], 9),
+    ("PID USER PR NI VIRT RES SHR S %CPU %MEM TIME+ COMMAND", &[0, 4, 5, 6, 8, 9], 10),
+];
 
 /// Separation of the cells of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -171,17 +173,12 @@ fn header_at(lines: &[&str], at: usize, strict: bool) -> Option<Header> {
         }
         // `2048.0 total, 0.0 used`, `'bytes_in_use': 5` and a row of units are no names.
         let is_no_name = |name: &String| {
-            let mut words = name.split_whitespace();
+            let mut parts = name.split([':', '=']);
             is_value(name)
                 || ["%", "KB", "MB", "GB", "KiB", "MiB", "GiB"].contains(&name.as_str())
                 || name.ends_with(':')
                 || name.contains("--")
-                || words.next().is_some_and(is_value)
-                || words.any(|word| word.contains('.') && is_number(word))
-                || name
-                    .split([':', '='])
-                    .skip(1)
-                    .any(|value| value.trim_start().starts_with(|one: char| one.is_ascii_digit()))
+                || parts.any(|part| part.trim_start().starts_with(|letter: char| letter.is_ascii_digit()))
         };
         if !names.iter().any(|name| name.contains(char::is_alphabetic)) || names.iter().any(is_no_name) {
             return None;
@@ -228,16 +225,13 @@ fn header_at(lines: &[&str], at: usize, strict: bool) -> Option<Header> {
 /// cells are no times or sizes.
 fn names_by_cells(head: &FileHead) -> Option<Header> {
     let first = head.lines().find(|line| clock(line).is_none() && !line.starts_with('#'))?;
-    let owned = |names: &str| names.split(' ').map(str::to_owned).collect::<Vec<String>>();
-    let words = Split::Words.cells(first);
-    let are_numbers = |columns: &[usize]| columns.iter().all(|at| words.get(*at).is_some_and(|cell| is_number(cell)));
-    let is_time = |at: usize| words.get(at).is_some_and(|cell| cell.contains(':'));
     let header = |split, names| Some(Header { split, skipped: 0, names, repeated: Vec::new() });
-    if are_numbers(&[1, 2, 3, 4, 5]) && is_time(9) && words.len() > 10 {
-        return header(Split::Words, owned(PS_AUX));
-    }
-    if are_numbers(&[0, 4, 5, 6, 8, 9]) && is_time(10) && words.len() > 11 {
-        return header(Split::Words, owned(TOP));
+    let words = Split::Words.cells(first);
+    let is_of_tool = |(_, numbers, time): &&(&str, &[usize], usize)| {
+        words.len() > time + 1 && words[*time].contains(':') && numbers.iter().all(|at| is_number(&words[*at]))
+    };
+    if let Some((names, ..)) = HEADERS.iter().find(is_of_tool) {
+        return header(Split::Words, Split::Words.cells(names));
     }
     let (split, _) = *splits(first).first()?;
     let mut cells = split.cells(first);
@@ -296,18 +290,11 @@ impl Grid {
         let rows: Vec<Vec<String>> =
             lines.map(|line| split.cells(line)).filter(|row| has_value(row)).take(200).collect();
         let names = header.names.len();
-        let longer: Vec<&Vec<String>> = rows.iter().filter(|row| row.len() > names).collect();
-        let counts_rows = |(at, row): (usize, &&Vec<String>)| {
-            let start = longer[0][0].parse::<u64>();
-            start.is_ok_and(|start| start < 2 && row[0].parse() == Ok(start + at as u64))
-        };
-        // An index of the rows without a name.
-        if split == Split::Words
-            && longer.len() > 1
-            && longer.iter().all(|row| row.len() == names + 1)
-            && ((longer.len() == rows.len() && longer.iter().enumerate().all(counts_rows))
-                || longer.iter().all(|row| row[0].starts_with('"')))
-        {
+        // An index of the rows has no name.
+        let number = |row: &Vec<String>| row[0].parse::<u64>().ok();
+        let counts = |pair: &[Vec<String>]| number(&pair[0]).map(|at| at + 1) == number(&pair[1]).filter(|at| *at > 0);
+        let is_index = rows.windows(2).all(counts) || rows.iter().all(|row| row[0].starts_with('"'));
+        if split == Split::Words && rows.len() > 1 && is_index && rows.iter().all(|row| row.len() == names + 1) {
             header.names.insert(0, String::new());
         }
         let names = header.names.len();
@@ -321,10 +308,10 @@ impl Grid {
             split.is_by_spaces() && !has("time") && head.text.lines().any(|line| clock(line.trim()).is_some());
         let mut facts = Facts { form: "table", semicolons: split == Split::Character(';'), ..Facts::default() };
         facts.is_headless = header.repeated.is_empty();
-        facts.names.list.clone_from(&header.names);
-        facts.names.list.extend(has_unused.then(|| UNUSED.join(" + ")));
-        facts.clock = has_clock.then(|| facts.names.list.len());
-        facts.names.list.extend(has_clock.then(|| "time".to_owned()));
+        facts.names.clone_from(&header.names);
+        facts.names.extend(has_unused.then(|| UNUSED.join(" + ")));
+        facts.clock = has_clock.then_some(facts.names.len());
+        facts.names.extend(has_clock.then(|| "time".to_owned()));
         // Those before the header belong to its first rows.
         let before = head.text.lines().take(header.skipped as usize).filter_map(|line| clock(line.trim())).last();
         Some(Lines::open(path, head).map(|lines| Self {
@@ -354,17 +341,17 @@ impl Grid {
             cells.pop();
         }
         while cells.len() > names {
-            let joined = |at: usize, between: &str| format!("{}{between}{}", cells[at], cells[at + 1]);
             // A date and its time of day, or a time and its milliseconds.
-            let of_date = |at: &usize| split == Split::Words && is_date(&joined(*at, " "));
             let is_fraction = |cell: &String| cell.len() == 3 && cell.bytes().all(|byte| byte.is_ascii_digit());
-            let of_time =
-                |at: &usize| split == Split::Character(',') && is_fraction(&cells[at + 1]) && is_clock(&cells[*at]);
-            let mut pairs = 0..cells.len() - 1;
-            let date = pairs.clone().find(of_date).map(|at| (at, " "));
-            let Some((at, between)) = date.or_else(|| pairs.find(of_time).map(|at| (at, "."))) else { break };
-            cells[at] = joined(at, between);
-            cells.remove(at + 1);
+            let both = |at: usize| match split {
+                Split::Words => Some(format!("{} {}", cells[at], cells[at + 1])).filter(|both| is_date(both)),
+                Split::Character(',') if is_fraction(&cells[at + 1]) && is_clock(&cells[at]) => {
+                    Some(format!("{}.{}", cells[at], cells[at + 1]))
+                }
+                _ => None,
+            };
+            let Some((at, both)) = (0..cells.len() - 1).find_map(|at| Some((at, both(at)?))) else { break };
+            cells.splice(at..at + 2, [both]);
         }
         if cells.len() > names && self.text_at_end {
             let tail = cells.split_off(names - 1).join(" ");
@@ -417,7 +404,7 @@ impl Rows for Grid {
                 continue;
             }
             let number = |name: &&str| {
-                let at = self.facts.names.list.iter().position(|one| one == *name)?;
+                let at = self.facts.names.iter().position(|one| one == *name)?;
                 Numbers::default().number(cells.get(at)?)
             };
             let unused = self.has_unused.then(|| UNUSED.iter().map(number).sum::<Option<f64>>()).flatten();

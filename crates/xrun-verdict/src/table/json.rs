@@ -156,7 +156,7 @@ impl Json {
             Value::String(text) if text.len() <= CELL_BYTES_MAX => text.trim().to_owned(),
             _ => return,
         };
-        let column = self.facts.names.column(if name.is_empty() { VALUE } else { name });
+        let column = self.facts.column(if name.is_empty() { VALUE } else { name });
         if let Some(column) = column.filter(|column| !row.has(*column)) {
             row.cells.push((column, text));
         }

@@ -458,7 +458,7 @@ impl Log {
                 bare,
             };
             if has_times {
-                log.facts.names.column(if log.form == Form::Mprof { "time_s" } else { TIME });
+                log.facts.column(if log.form == Form::Mprof { "time_s" } else { TIME });
             }
             log.facts.form = match log.form {
                 Form::Log => "log",
@@ -512,7 +512,7 @@ impl Log {
         }
         for Field { name, cell } in found.into_iter().rev() {
             self.facts.is_log |= self.form == Form::Log && name != VALUE;
-            self.pending.extend(self.facts.names.column(&name).map(|column| (column, cell.into_owned())));
+            self.pending.extend(self.facts.column(&name).map(|column| (column, cell.into_owned())));
         }
         !self.pending.is_empty()
     }
@@ -525,7 +525,7 @@ impl Rows for Log {
             while let Some((column, text)) = self.pending.pop() {
                 if row.has(column) {
                     // `[Rank 0 | Local Rank 0]`, and each line of `GPU[0]`, have the label of their row again.
-                    if row.get(column) == text && is_label(&self.facts.names.list[column]) {
+                    if row.get(column) == text && is_label(&self.facts.names[column]) {
                         self.held.push((column, text));
                         continue;
                     }

@@ -1,7 +1,5 @@
 //! Rows that all readers of text produce: cells with the index of their column, and the line they are from.
 
-use std::collections::HashMap;
-
 use super::TableError;
 use crate::findings::UnitSource;
 
@@ -31,32 +29,11 @@ impl Row {
     }
 }
 
-/// Names of columns in the order of their appearance, at most [`COLUMNS_MAX`].
-#[derive(Clone, Debug, Default)]
-pub struct Names {
-    pub list: Vec<String>,
-    index: HashMap<String, usize>,
-}
-
-impl Names {
-    /// Index of the column of this name; `None` beyond the cap.
-    pub fn column(&mut self, name: &str) -> Option<usize> {
-        if let Some(column) = self.index.get(name) {
-            return Some(*column);
-        }
-        (self.list.len() < COLUMNS_MAX).then(|| {
-            self.index.insert(name.to_owned(), self.list.len());
-            self.list.push(name.to_owned());
-            self.list.len() - 1
-        })
-    }
-}
-
 /// What the readers of all forms know of their rows.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// Names of the columns found so far; more may follow in a log.
-    pub names: Names,
+    pub names: Vec<String>,
     /// Name of the form.
     pub form: &'static str,
     /// Column of the times that are printed between the rows.
@@ -70,6 +47,17 @@ pub struct Facts {
     /// Bytes of the unit of numbers without one.
     pub unit: Option<(f64, UnitSource)>,
     pub misfits: Misfits,
+}
+
+impl Facts {
+    /// Index of the column of this name; `None` beyond [`COLUMNS_MAX`].
+    pub fn column(&mut self, name: &str) -> Option<usize> {
+        let next = self.names.len();
+        self.names.iter().position(|one| one == name).or_else(|| {
+            (next < COLUMNS_MAX).then(|| self.names.push(name.to_owned()))?;
+            Some(next)
+        })
+    }
 }
 
 /// Reader of rows.

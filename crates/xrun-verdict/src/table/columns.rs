@@ -102,8 +102,6 @@ pub struct Columns {
     pub columns: Vec<Column>,
     /// Series so far; those of columns without a number are added at the end.
     pub series: Vec<Series>,
-    /// Index of the series of a column and a group.
-    index: BTreeMap<(usize, usize), usize>,
     pub facts: Facts,
     kibi: bool,
     numbers: Numbers,
@@ -127,8 +125,8 @@ impl Columns {
             bytes += row.cells.iter().map(|(_, text)| text.len()).sum::<usize>();
             head.push(row.clone());
         }
-        let names: Vec<String> = first.names().iter().take(COLUMNS_MAX).cloned().collect();
-        let facts = first.facts();
+        let names: Vec<String> = first.facts().names.iter().take(COLUMNS_MAX).cloned().collect();
+        let facts = first.facts().clone();
         let cells = || head.iter().flat_map(|row| row.cells.iter().map(|(_, text)| text.as_str()));
         let numbers = Numbers::of(cells(), facts.semicolons);
         let reading = Reading { names: &names, head: &head, numbers, clock: facts.clock };
@@ -145,7 +143,6 @@ impl Columns {
             row: Row::default(),
             columns: Vec::new(),
             series: Vec::new(),
-            index: BTreeMap::new(),
             facts,
             kibi: has_kibi(&names),
             numbers,
@@ -193,7 +190,7 @@ impl Columns {
         let own = self.positions.column;
         for row in head {
             self.row.clone_from(row);
-            let group = if self.groups.is_empty() { 0 } else { self.groups.index(row).unwrap_or_default() };
+            let group = self.groups.index(row).unwrap_or_default();
             let Some(position) = self.row_position(group).ok().flatten() else { continue };
             positions.push(position);
             let is_size =
@@ -291,14 +288,11 @@ impl Columns {
     /// Index of the series of a column and a group; `None` beyond the cap.
     fn series_index(&mut self, column: usize, group: usize) -> Option<usize> {
         let next = self.series.len();
-        if next == SERIES_MAX {
-            return self.index.get(&(column, group)).copied();
-        }
-        let index = *self.index.entry((column, group)).or_insert(next);
-        if index == next {
-            self.series.push(Series { column, group, range: ValueRange::default() });
-        }
-        Some(index)
+        self.series.iter().position(|one| (one.column, one.group) == (column, group)).or_else(|| {
+            let series = Series { column, group, range: ValueRange::default() };
+            (next < SERIES_MAX).then(|| self.series.push(series))?;
+            Some(next)
+        })
     }
 
     /// Reads the next sample into `sample`; `false` at the end.
@@ -307,12 +301,11 @@ impl Columns {
             if !self.rows.next_row(&mut self.row)? {
                 return Ok(false);
             }
-            if self.rows.names().len().min(COLUMNS_MAX) > self.columns.len() {
-                let names = self.rows.names().to_vec();
+            if self.rows.facts().names.len().min(COLUMNS_MAX) > self.columns.len() {
+                let names = self.rows.facts().names.clone();
                 self.add_columns(&names);
             }
-            let group = if self.groups.is_empty() { Some(0) } else { self.groups.index(&self.row) };
-            let Some(group) = group else { continue };
+            let Some(group) = self.groups.index(&self.row) else { continue };
             let own_position = self.row_position(group)?;
             let Some(position) = own_position.or(self.newest.filter(|_| self.facts.is_log)) else { continue };
             self.newest = Some(position);
@@ -381,8 +374,8 @@ impl Columns {
 
     /// Notes on how the file was interpreted, complete at the end.
     pub fn notes(&self) -> Vec<String> {
-        let mut of_rows = self.rows.notes().into_iter();
-        let mut notes = vec![format!("{}; {}", of_rows.next().unwrap_or_default(), self.position_note())];
+        let facts = self.rows.facts();
+        let mut notes = vec![format!("{}; {}", facts.form, self.position_note())];
         if let Some((at, unit)) = self.positions.column.zip(self.positions.times.inferred_unit()) {
             notes.push(format!("`{}` is assumed to be in {unit}", self.columns[at].name));
         }
@@ -399,11 +392,13 @@ impl Columns {
         notes.extend(
             lags.then(|| "steps that go back by a few rows are those of another rank, and no new process".into()),
         );
-        let more = self.rows.names().len() > COLUMNS_MAX;
+        let more = self.rows.facts().names.len() > COLUMNS_MAX;
         notes.extend(more.then(|| format!("only the first {COLUMNS_MAX} columns are judged")));
         let full = self.groups.full;
         notes.extend(full.then(|| format!("only rows of the first {GROUPS_MAX} GPUs, processes or hosts are judged")));
-        notes.extend(of_rows);
+        let headless = "there is no header; columns are named by their cells or number";
+        notes.extend(facts.is_headless.then(|| headless.to_owned()));
+        notes.extend(facts.misfits.note());
         let all = self.series.len() == SERIES_MAX;
         notes.extend(all.then(|| format!("only the first {SERIES_MAX} series are judged")));
         notes

@@ -5,23 +5,25 @@ use std::path::Path;
 use super::TableError;
 use super::names::{Role, known, role, unit};
 use super::numbers::{Amount, Numbers, cell_unit, is_missing};
-use super::rows::{COLUMNS_MAX, Facts, Misfits, Row, Rows};
-use super::text::{FileHead, Lines, quoted, without_title};
+use super::rows::{COLUMNS_MAX, Facts, Row, Rows};
+use super::text::{FileHead, Lines, quoted, strip_watch_title};
 use super::times::{TimeParser, is_clock, is_date, is_time};
 
 /// Number of lines in which a header is searched.
 const HEADER_LINES_MAX: usize = 60;
 /// Columns whose sum is the memory that vmstat calls unused.
 const UNUSED: &[&str] = &["free", "buff", "cache"];
-/// Tables of tools that `grep` leaves without their header.
-const PS_AUX: &str = "USER PID %CPU %MEM VSZ RSS TTY STAT START TIME COMMAND";
-const TOP: &str = "PID USER PR NI VIRT RES SHR S %CPU %MEM TIME+ COMMAND";
+/// Headers of tools whose lines `grep` leaves without them, with their columns of numbers and of a time, by which they are known.
+const HEADERS: &[(&str, &[usize], usize)] = &[
+    ("USER PID %CPU %MEM VSZ RSS TTY STAT START TIME COMMAND", &[1, 2, 3, 4, 5], 9),
+    ("PID USER PR NI VIRT RES SHR S %CPU %MEM TIME+ COMMAND", &[0, 4, 5, 6, 8, 9], 10),
+];
 
 /// Separation of the cells of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Split {
     /// Character between cells, which may be quoted.
-    Character(u8),
+    Character(char),
     /// Bars, as in Markdown.
     Bars,
     /// Spaces.
@@ -35,14 +37,7 @@ impl Split {
     fn cells(self, line: &str) -> Vec<String> {
         let owned = |cell: &str| cell.trim().to_owned();
         match self {
-            Self::Character(byte) => {
-                let mut reader = csv::ReaderBuilder::new();
-                let reader = reader.has_headers(false).flexible(true).delimiter(byte).buffer_capacity(line.len() + 1);
-                let mut reader = reader.from_reader(line.as_bytes());
-                let mut record = csv::StringRecord::new();
-                let _ = reader.read_record(&mut record);
-                record.iter().map(owned).collect()
-            }
+            Self::Character(separator) => separated(line, separator),
             Self::Bars => line.trim_start_matches('|').trim_end_matches('|').split('|').map(owned).collect(),
             Self::Words => {
                 let mut cells: Vec<String> = Vec::new();
@@ -64,6 +59,22 @@ impl Split {
     }
 }
 
+/// Cells between separators; one in quotation marks may have separators in it, and two marks for one.
+fn separated(line: &str, separator: char) -> Vec<String> {
+    let (mut cells, mut cell, mut is_quoted) = (Vec::new(), String::new(), false);
+    let mut letters = line.chars().peekable();
+    while let Some(letter) = letters.next() {
+        match letter {
+            '"' if is_quoted && letters.next_if_eq(&'"').is_some() => cell.push('"'),
+            '"' if is_quoted || cell.is_empty() => is_quoted = !is_quoted,
+            _ if letter == separator && !is_quoted => cells.push(std::mem::take(&mut cell).trim().to_owned()),
+            _ => cell.push(letter),
+        }
+    }
+    cells.push(cell.trim().to_owned());
+    cells
+}
+
 /// Possible separations of the names of a header and of the values below it, the likeliest first.
 fn splits(line: &str) -> Vec<(Split, Split)> {
     let count = |delimiter: &char| line.matches(*delimiter).count();
@@ -73,11 +84,11 @@ fn splits(line: &str) -> Vec<(Split, Split)> {
     let gaps = [(Split::Gaps, Split::Gaps), (Split::Gaps, Split::Words)];
     match delimiter {
         _ if line.starts_with('|') || line.contains(" | ") => same(Split::Bars),
-        Some(one) => same(Split::Character(one as u8)),
+        Some(one) => same(Split::Character(one)),
         None if line.contains('|') => same(Split::Bars),
         None if line.contains("  ") && has_brackets => gaps.to_vec(),
         // `memory.used [MiB]` is one name.
-        None if has_brackets => same(Split::Character(b',')),
+        None if has_brackets => same(Split::Character(',')),
         None if line.contains("  ") => [&same(Split::Words)[..], &gaps].concat(),
         None => same(Split::Words),
     }
@@ -119,7 +130,7 @@ fn clock(line: &str) -> Option<&str> {
     if let Some(rest) = line.strip_prefix("top - ") {
         return rest.split(' ').next();
     }
-    let line = without_title(line);
+    let line = strip_watch_title(line);
     let is_seconds = line.len() == 10 && line.bytes().all(|byte| byte.is_ascii_digit());
     (is_seconds || is_clock(line)).then_some(line)
 }
@@ -162,17 +173,12 @@ fn header_at(lines: &[&str], at: usize, strict: bool) -> Option<Header> {
         }
         // `2048.0 total, 0.0 used`, `'bytes_in_use': 5` and a row of units are no names.
         let is_no_name = |name: &String| {
-            let mut words = name.split_whitespace();
+            let mut parts = name.split([':', '=']);
             is_value(name)
                 || ["%", "KB", "MB", "GB", "KiB", "MiB", "GiB"].contains(&name.as_str())
                 || name.ends_with(':')
                 || name.contains("--")
-                || words.next().is_some_and(is_value)
-                || words.any(|word| word.contains('.') && is_number(word))
-                || name
-                    .split([':', '='])
-                    .skip(1)
-                    .any(|value| value.trim_start().starts_with(|one: char| one.is_ascii_digit()))
+                || parts.any(|part| part.trim_start().starts_with(|letter: char| letter.is_ascii_digit()))
         };
         if !names.iter().any(|name| name.contains(char::is_alphabetic)) || names.iter().any(is_no_name) {
             return None;
@@ -219,16 +225,13 @@ fn header_at(lines: &[&str], at: usize, strict: bool) -> Option<Header> {
 /// cells are no times or sizes.
 fn names_by_cells(head: &FileHead) -> Option<Header> {
     let first = head.lines().find(|line| clock(line).is_none() && !line.starts_with('#'))?;
-    let owned = |names: &str| names.split(' ').map(str::to_owned).collect::<Vec<String>>();
-    let words = Split::Words.cells(first);
-    let are_numbers = |columns: &[usize]| columns.iter().all(|at| words.get(*at).is_some_and(|cell| is_number(cell)));
-    let is_time = |at: usize| words.get(at).is_some_and(|cell| cell.contains(':'));
     let header = |split, names| Some(Header { split, skipped: 0, names, repeated: Vec::new() });
-    if are_numbers(&[1, 2, 3, 4, 5]) && is_time(9) && words.len() > 10 {
-        return header(Split::Words, owned(PS_AUX));
-    }
-    if are_numbers(&[0, 4, 5, 6, 8, 9]) && is_time(10) && words.len() > 11 {
-        return header(Split::Words, owned(TOP));
+    let words = Split::Words.cells(first);
+    let is_of_tool = |(_, numbers, time): &&(&str, &[usize], usize)| {
+        words.len() > time + 1 && words[*time].contains(':') && numbers.iter().all(|at| is_number(&words[*at]))
+    };
+    if let Some((names, ..)) = HEADERS.iter().find(is_of_tool) {
+        return header(Split::Words, Split::Words.cells(names));
     }
     let (split, _) = *splits(first).first()?;
     let mut cells = split.cells(first);
@@ -262,19 +265,15 @@ fn names_by_cells(head: &FileHead) -> Option<Header> {
 pub struct Grid {
     lines: Lines,
     header: Header,
-    /// Names of the header, and of the columns that are added to it.
-    names: Vec<String>,
+    facts: Facts,
     /// Columns that hold numbers in the first whole row.
     numeric: Vec<bool>,
     /// True if the last column is text and may have separators in it.
     text_at_end: bool,
     /// True if the columns `free`, `buff` and `cache` have a sum.
     has_unused: bool,
-    /// Column of the times between the rows, and the newest of them.
-    clock: Option<usize>,
+    /// Newest of the times between the rows.
     clock_text: String,
-    rows: u64,
-    misfits: Misfits,
 }
 
 impl Grid {
@@ -291,18 +290,11 @@ impl Grid {
         let rows: Vec<Vec<String>> =
             lines.map(|line| split.cells(line)).filter(|row| has_value(row)).take(200).collect();
         let names = header.names.len();
-        let longer: Vec<&Vec<String>> = rows.iter().filter(|row| row.len() > names).collect();
-        let counts_rows = |(at, row): (usize, &&Vec<String>)| {
-            let start = longer[0][0].parse::<u64>();
-            start.is_ok_and(|start| start < 2 && row[0].parse() == Ok(start + at as u64))
-        };
-        // An index of the rows without a name.
-        if split == Split::Words
-            && longer.len() > 1
-            && longer.iter().all(|row| row.len() == names + 1)
-            && ((longer.len() == rows.len() && longer.iter().enumerate().all(counts_rows))
-                || longer.iter().all(|row| row[0].starts_with('"')))
-        {
+        // An index of the rows has no name.
+        let number = |row: &Vec<String>| row[0].parse::<u64>().ok();
+        let counts = |pair: &[Vec<String>]| number(&pair[0]).map(|at| at + 1) == number(&pair[1]).filter(|at| *at > 0);
+        let is_index = rows.windows(2).all(counts) || rows.iter().all(|row| row[0].starts_with('"'));
+        if split == Split::Words && rows.len() > 1 && is_index && rows.iter().all(|row| row.len() == names + 1) {
             header.names.insert(0, String::new());
         }
         let names = header.names.len();
@@ -310,13 +302,16 @@ impl Grid {
         let mut whole = rows.iter().filter(|row| row.len() >= names).peekable();
         let numeric = whole.peek().map(|row| row.iter().take(names).map(|cell| is_number(cell)).collect());
         let text_at_end = names > 1 && whole.peek().is_some() && whole.all(last_is_text);
-        let mut all = header.names.clone();
-        let has = |name: &str| all.iter().any(|one| one == name);
+        let has = |name: &str| header.names.iter().any(|one| one == name);
         let has_unused = UNUSED.iter().all(|name| has(name));
         let has_clock =
             split.is_by_spaces() && !has("time") && head.text.lines().any(|line| clock(line.trim()).is_some());
-        all.extend(has_unused.then(|| UNUSED.join(" + ")));
-        all.extend(has_clock.then(|| "time".to_owned()));
+        let mut facts = Facts { form: "table", semicolons: split == Split::Character(';'), ..Facts::default() };
+        facts.is_headless = header.repeated.is_empty();
+        facts.names.clone_from(&header.names);
+        facts.names.extend(has_unused.then(|| UNUSED.join(" + ")));
+        facts.clock = has_clock.then_some(facts.names.len());
+        facts.names.extend(has_clock.then(|| "time".to_owned()));
         // Those before the header belong to its first rows.
         let before = head.text.lines().take(header.skipped as usize).filter_map(|line| clock(line.trim())).last();
         Some(Lines::open(path, head).map(|lines| Self {
@@ -325,11 +320,8 @@ impl Grid {
             numeric: numeric.unwrap_or_default(),
             text_at_end,
             has_unused,
-            clock: has_clock.then(|| all.len() - 1),
-            names: all,
+            facts,
             clock_text: before.unwrap_or_default().to_owned(),
-            rows: 0,
-            misfits: Misfits::default(),
         }))
     }
 
@@ -349,17 +341,17 @@ impl Grid {
             cells.pop();
         }
         while cells.len() > names {
-            let joined = |at: usize, between: &str| format!("{}{between}{}", cells[at], cells[at + 1]);
             // A date and its time of day, or a time and its milliseconds.
-            let of_date = |at: &usize| split == Split::Words && is_date(&joined(*at, " "));
             let is_fraction = |cell: &String| cell.len() == 3 && cell.bytes().all(|byte| byte.is_ascii_digit());
-            let of_time =
-                |at: &usize| split == Split::Character(b',') && is_fraction(&cells[at + 1]) && is_clock(&cells[*at]);
-            let mut pairs = 0..cells.len() - 1;
-            let date = pairs.clone().find(of_date).map(|at| (at, " "));
-            let Some((at, between)) = date.or_else(|| pairs.find(of_time).map(|at| (at, "."))) else { break };
-            cells[at] = joined(at, between);
-            cells.remove(at + 1);
+            let both = |at: usize| match split {
+                Split::Words => Some(format!("{} {}", cells[at], cells[at + 1])).filter(|both| is_date(both)),
+                Split::Character(',') if is_fraction(&cells[at + 1]) && is_clock(&cells[at]) => {
+                    Some(format!("{}.{}", cells[at], cells[at + 1]))
+                }
+                _ => None,
+            };
+            let Some((at, both)) = (0..cells.len() - 1).find_map(|at| Some((at, both(at)?))) else { break };
+            cells.splice(at..at + 2, [both]);
         }
         if cells.len() > names && self.text_at_end {
             let tail = cells.split_off(names - 1).join(" ");
@@ -377,9 +369,9 @@ impl Grid {
         }
         let is_mostly_values = 2 * values(&cells) > cells.len();
         if (is_mostly_values && (!is_short || is_of_kind)) || (cells.len() > names && !split.is_by_spaces()) {
-            let is_comma = split == Split::Character(b',') && cells.len() > names;
+            let is_comma = split == Split::Character(',') && cells.len() > names;
             let hint = if is_comma { "; quote numbers with commas, or separate cells by semicolons" } else { "" };
-            self.misfits.add(self.lines.number, || match found == names {
+            self.facts.misfits.add(self.lines.number, || match found == names {
                 true => format!("text where other rows have numbers: {}", quoted(line)),
                 false => format!("{found} cells where the header has {names}: {}{hint}", quoted(line)),
             });
@@ -392,13 +384,13 @@ impl Rows for Grid {
     fn next_row(&mut self, row: &mut Row) -> Result<bool, TableError> {
         loop {
             let Some(line) = self.lines.next_line()?.map(str::to_owned) else {
-                self.misfits.check(self.rows)?;
+                self.facts.misfits.check()?;
                 return Ok(false);
             };
             if self.lines.number <= self.header.skipped || is_rule(&line) {
                 continue;
             }
-            if let Some(time) = clock(&line).filter(|_| self.clock.is_some()) {
+            if let Some(time) = clock(&line).filter(|_| self.facts.clock.is_some()) {
                 time.clone_into(&mut self.clock_text);
                 continue;
             }
@@ -408,33 +400,23 @@ impl Rows for Grid {
                 continue;
             }
             let Some(cells) = self.fitted(cells, text) else { continue };
-            if self.clock.is_some() && self.clock_text.is_empty() {
+            if self.facts.clock.is_some() && self.clock_text.is_empty() {
                 continue;
             }
             let number = |name: &&str| {
-                let at = self.names.iter().position(|one| one == *name)?;
+                let at = self.facts.names.iter().position(|one| one == *name)?;
                 Numbers::default().number(cells.get(at)?)
             };
             let unused = self.has_unused.then(|| UNUSED.iter().map(number).sum::<Option<f64>>()).flatten();
             *row = Row { line: self.lines.number, restart: false, cells: cells.into_iter().enumerate().collect() };
             row.cells.extend(unused.map(|sum| (self.header.names.len(), sum.to_string())));
-            row.cells.extend(self.clock.map(|column| (column, self.clock_text.clone())));
-            self.rows += 1;
+            row.cells.extend(self.facts.clock.map(|column| (column, self.clock_text.clone())));
+            self.facts.misfits.rows += 1;
             return Ok(true);
         }
     }
 
-    fn names(&self) -> &[String] {
-        &self.names
-    }
-
-    fn facts(&self) -> Facts {
-        Facts { clock: self.clock, semicolons: self.header.split == Split::Character(b';'), ..Facts::default() }
-    }
-
-    fn notes(&self) -> Vec<String> {
-        let is_headless = self.header.repeated.is_empty();
-        let headless = is_headless.then(|| "there is no header; columns are named by their cells or number".to_owned());
-        std::iter::once("table".to_owned()).chain(headless).chain(self.misfits.note()).collect()
+    fn facts(&self) -> &Facts {
+        &self.facts
     }
 }

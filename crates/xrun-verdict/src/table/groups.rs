@@ -1,6 +1,6 @@
 //! Rows of several GPUs, processes or machines that are interleaved.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use super::names::plain;
 use super::rows::Row;
@@ -72,9 +72,8 @@ impl RowGroups {
         let values = self.groups.get(group).filter(|_| self.groups.len() > 1)?;
         // One column is enough if it distinguishes all groups.
         let is_unique = |column: usize| {
-            let value = |group: &Vec<String>| group.get(column).cloned();
-            (1..self.groups.len())
-                .all(|at| !self.groups[..at].iter().any(|before| value(before) == value(&self.groups[at])))
+            let values: BTreeSet<&String> = self.groups.iter().map(|group| &group[column]).collect();
+            values.len() == self.groups.len()
         };
         let has_words = |column: usize| self.groups.iter().all(|group| group[column].contains(char::is_alphabetic));
         let is_name = |column: usize| plain(&self.columns[column].1) == "name" && has_words(column);

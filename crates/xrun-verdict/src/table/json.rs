@@ -7,7 +7,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::TableError;
-use super::rows::{Facts, Misfits, Names, Row, Rows};
+use super::rows::{Facts, Row, Rows};
 use super::text::{FileHead, Lines, open, quoted};
 use crate::findings::UnitSource;
 
@@ -73,30 +73,23 @@ pub struct Json {
     lines: Option<Lines>,
     /// Records that are read, with their line, the next one last.
     waiting: Vec<(u64, Value)>,
-    names: Names,
     is_memray: bool,
-    rows: u64,
-    misfits: Misfits,
+    facts: Facts,
 }
 
 impl Json {
     pub fn open(path: &Path, head: &FileHead) -> Result<Self, TableError> {
         let is_memray = head.text.trim_start().starts_with('<');
         let is_whole = |line: &str| serde_json::from_str::<Value>(line).is_ok();
-        let mut json = Self {
-            lines: None,
-            waiting: Vec::new(),
-            names: Names::default(),
-            is_memray,
-            rows: 0,
-            misfits: Misfits::default(),
-        };
+        let form = if is_memray { "memory over time in a page of memray" } else { "JSON" };
+        let facts = Facts { form, unit: is_memray.then_some((1.0, UnitSource::Tool)), ..Facts::default() };
+        let mut json = Self { lines: None, waiting: Vec::new(), is_memray, facts };
         let mut first = head.lines();
         if !is_memray && first.next().is_some_and(is_whole) && first.next().is_some() {
             json.lines = Some(Lines::open(path, head)?);
             return Ok(json);
         }
-        if head.length > WHOLE_BYTES_MAX {
+        if head.complete_length > WHOLE_BYTES_MAX {
             return Err(TableError::Content(
                 "JSON of more than 64 MiB must have a record on each line; use `jq -c '.[]'`".into(),
             ));
@@ -163,7 +156,7 @@ impl Json {
             Value::String(text) if text.len() <= CELL_BYTES_MAX => text.trim().to_owned(),
             _ => return,
         };
-        let column = self.names.column(if name.is_empty() { VALUE } else { name });
+        let column = self.facts.column(if name.is_empty() { VALUE } else { name });
         if let Some(column) = column.filter(|column| !row.has(*column)) {
             row.cells.push((column, text));
         }
@@ -177,13 +170,13 @@ impl Rows for Json {
                 *row = Row { line, ..Row::default() };
                 self.add(row, "", &value, 0);
                 if !row.cells.is_empty() {
-                    self.rows += 1;
+                    self.facts.misfits.rows += 1;
                     return Ok(true);
                 }
             }
             let Some(lines) = &mut self.lines else { return Ok(false) };
             let Some(line) = lines.next_line()?.map(str::to_owned) else {
-                self.misfits.check(self.rows)?;
+                self.facts.misfits.check()?;
                 return Ok(false);
             };
             let line = line.trim_end_matches(',');
@@ -193,22 +186,13 @@ impl Rows for Json {
                     self.waiting.extend(records(value, false).into_iter().rev().map(|one| (number, one)));
                 }
                 Err(error) => {
-                    self.misfits.add(lines.number, || format!("invalid JSON ({error}): {}", quoted(line)));
+                    self.facts.misfits.add(lines.number, || format!("invalid JSON ({error}): {}", quoted(line)));
                 }
             }
         }
     }
 
-    fn names(&self) -> &[String] {
-        &self.names.list
-    }
-
-    fn facts(&self) -> Facts {
-        Facts { unit: self.is_memray.then_some((1.0, UnitSource::Tool)), ..Facts::default() }
-    }
-
-    fn notes(&self) -> Vec<String> {
-        let form = if self.is_memray { "memory over time in a page of memray" } else { "JSON" };
-        [Some(form.to_owned()), self.misfits.note()].into_iter().flatten().collect()
+    fn facts(&self) -> &Facts {
+        &self.facts
     }
 }

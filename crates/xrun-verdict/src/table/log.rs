@@ -9,9 +9,9 @@ use std::path::Path;
 use super::TableError;
 use super::groups::is_label;
 use super::names::{Role, role};
-use super::numbers::{Numbers, cell_unit};
-use super::rows::{Facts, Names, Row, Rows};
-use super::text::{FileHead, Lines, quoted, without_title};
+use super::numbers::{Numbers, Tail, tail};
+use super::rows::{Facts, Row, Rows};
+use super::text::{FileHead, Lines, quoted, strip_watch_title};
 use super::times::{is_clock, is_date};
 use crate::findings::UnitSource;
 
@@ -201,68 +201,50 @@ struct Number<'a> {
 
 /// Number that begins at a digit.
 fn number(line: &str, begin: usize) -> Number<'_> {
-    let bytes = line.as_bytes();
-    let is_digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_digit);
-    let mut end = begin;
-    let (mut points, mut colons) = (0, 0);
-    while end < bytes.len() {
-        match bytes[end] {
-            b'0'..=b'9' => {}
-            b'.' if is_digit(end + 1) => points += 1,
-            b':' if is_digit(end + 1) => colons += 1,
-            // Thousands: three digits, and no more.
-            b',' if (1..=3).all(|at| is_digit(end + at)) && !is_digit(end + 4) => {}
-            b'-' | b'/' if begins_with_date(&line[begin..]) => colons += 1,
-            b'e' | b'E'
-                if is_digit(end + 1) || (matches!(bytes.get(end + 1), Some(b'-' | b'+')) && is_digit(end + 2)) =>
-            {
-                end += 1;
-            }
-            _ => break,
-        }
-        end += 1;
+    let text = &line[begin..];
+    let digits = digits(text);
+    let is_of_time = text[digits.len()..].starts_with(':') && starts_with_digit(&text[digits.len() + 1..]);
+    if is_of_time || digits.matches('.').count() > 1 || begins_with_date(text) {
+        let length = text.find(|letter: char| !letter.is_ascii_digit() && !".:-/".contains(letter));
+        let end = begin + length.unwrap_or(text.len());
+        return Number { end, cell: "".into(), kind: NumberKind::Other };
     }
-    let digits = &line[begin..end];
-    let other = |end| Number { end, cell: Cow::Borrowed(""), kind: NumberKind::Other };
-    if points > 1 || colons > 0 {
-        return other(end);
+    let Tail { unit, is_attached, has_limit, rest } = tail(&text[digits.len()..]);
+    // A single letter behind a space is a word, and `MB/s` is a rate.
+    let is_size = !unit.is_empty() && !rest.starts_with('/') && (is_attached || unit.len() > 1 || unit == "%");
+    let end = line[..line.len() - rest.len()].trim_end().len();
+    if is_size || has_limit {
+        let kind = if is_size { NumberKind::Size } else { NumberKind::Count };
+        let cell = match (has_limit, unit) {
+            (true, "") => digits.into(),
+            (true, _) => format!("{digits} {unit}").into(),
+            (false, _) => line[begin..end].into(),
+        };
+        return Number { end, cell, kind };
     }
-    // The limit of `20.5/80.0 GiB` is no amount of its own.
-    let (mut kind, mut unit_at) = (NumberKind::Plain, end);
-    let after = line[end..].trim_start();
-    if let Some(total) = after.strip_prefix('/').or(after.strip_prefix("of ")).map(str::trim_start) {
-        let length = total.find(|letter: char| !letter.is_ascii_digit() && letter != '.').unwrap_or(total.len());
-        if length > 0 {
-            kind = NumberKind::Count;
-            unit_at = line.len() - total.len() + length;
-        }
+    // `3it`, `10ms`
+    let end = begin + digits.len();
+    let word = line[end..].find(|letter: char| !letter.is_ascii_alphabetic() && letter != '%');
+    match end + word.unwrap_or(line.len() - end) {
+        after if after > end => Number { end: after, cell: "".into(), kind: NumberKind::Other },
+        _ => Number { end, cell: digits.into(), kind: NumberKind::Plain },
     }
-    let unit = line[unit_at..].strip_prefix(' ').unwrap_or(&line[unit_at..]);
-    let length = unit.find(|letter: char| !letter.is_ascii_alphabetic() && letter != '%').unwrap_or(unit.len());
-    let (word, after) = unit.split_at(length);
-    let is_attached = unit.len() == line[unit_at..].len();
-    let is_size = (word == "%" || cell_unit(word, false).is_some())
-        && !after.starts_with(['/', '_'])
-        // A single letter behind a space is a word.
-        && (is_attached || word.len() > 1 || word == "%");
-    match is_size {
-        true => {
-            let end = line.len() - after.len();
-            // `1.2GiB / 31.1GiB`
-            let limit = after.trim_start().strip_prefix('/').map(str::trim_start);
-            let skipped = limit.filter(|limit| limit.starts_with(|letter: char| letter.is_ascii_digit()));
-            let skipped = skipped.map(|limit| {
-                let length =
-                    limit.find(|letter: char| !letter.is_ascii_alphanumeric() && letter != '.').unwrap_or(limit.len());
-                line.len() - limit.len() + length
-            });
-            let is_whole = kind == NumberKind::Plain;
-            let cell = if is_whole { Cow::Borrowed(&line[begin..end]) } else { format!("{digits} {word}").into() };
-            Number { end: skipped.unwrap_or(end), cell, kind: NumberKind::Size }
-        }
-        // `3it`, `10ms`
-        false if is_attached && length > 0 && kind == NumberKind::Plain => other(unit_at + length),
-        false => Number { end: unit_at, cell: digits.into(), kind },
+}
+
+/// Digits of a number in a text, with its decimals, its exponent, and commas between thousands.
+fn digits(text: &str) -> &str {
+    let digits = |from: usize| text.bytes().skip(from).take_while(u8::is_ascii_digit).count();
+    let mut end = 0;
+    loop {
+        let next = match &text.as_bytes()[end..] {
+            [b'0'..=b'9', ..] => 1,
+            [b'.', b'0'..=b'9', ..] => 1,
+            [b',', ..] if digits(end + 1) == 3 => 1,
+            [b'e' | b'E', b'0'..=b'9', ..] => 1,
+            [b'e' | b'E', b'-' | b'+', b'0'..=b'9', ..] => 2,
+            _ => return &text[..end],
+        };
+        end += next;
     }
 }
 
@@ -444,7 +426,7 @@ fn free_unit(numbers: &[f64]) -> f64 {
 pub struct Log {
     lines: Lines,
     form: Form,
-    names: Names,
+    facts: Facts,
     /// Numbers of the newest line that are not yet in a row, the next one last.
     pending: Vec<(usize, String)>,
     /// Labels of the row that were repeated in it, for the row that may begin.
@@ -465,7 +447,7 @@ impl Log {
             let mut log = Self {
                 lines: Lines::open(path, head)?,
                 form: Form::of(head),
-                names: Names::default(),
+                facts: Facts::default(),
                 pending: Vec::new(),
                 held: Vec::new(),
                 restart: false,
@@ -476,7 +458,16 @@ impl Log {
                 bare,
             };
             if has_times {
-                log.names.column(if log.form == Form::Mprof { "time_s" } else { TIME });
+                log.facts.column(if log.form == Form::Mprof { "time_s" } else { TIME });
+            }
+            log.facts.form = match log.form {
+                Form::Log => "log",
+                Form::Mprof => "trace of mprof, in MiB",
+                Form::Free { .. } => "output of `free`",
+                Form::NvidiaSmi | Form::NvidiaSmiQuery(_) => "output of nvidia-smi",
+            };
+            if let Form::Free { unit, .. } = log.form {
+                log.facts.unit = Some((unit, UnitSource::Assumed));
             }
             Ok(log)
         };
@@ -503,7 +494,7 @@ impl Log {
             }
             found.push(Field::new(VALUE, line));
         } else {
-            let (time, rest) = timestamp(without_title(line));
+            let (time, rest) = timestamp(strip_watch_title(line));
             // Times of another kind are part of the text.
             if let Some(time) = time.filter(|time| *self.is_date.get_or_insert(is_date(time)) == is_date(time)) {
                 self.time = time;
@@ -520,7 +511,8 @@ impl Log {
             }
         }
         for Field { name, cell } in found.into_iter().rev() {
-            self.pending.extend(self.names.column(&name).map(|column| (column, cell.into_owned())));
+            self.facts.is_log |= self.form == Form::Log && name != VALUE;
+            self.pending.extend(self.facts.column(&name).map(|column| (column, cell.into_owned())));
         }
         !self.pending.is_empty()
     }
@@ -533,7 +525,7 @@ impl Rows for Log {
             while let Some((column, text)) = self.pending.pop() {
                 if row.has(column) {
                     // `[Rank 0 | Local Rank 0]`, and each line of `GPU[0]`, have the label of their row again.
-                    if row.get(column) == text && is_label(&self.names.list[column]) {
+                    if row.get(column) == text && is_label(&self.facts.names[column]) {
                         self.held.push((column, text));
                         continue;
                     }
@@ -553,26 +545,7 @@ impl Rows for Log {
         }
     }
 
-    fn names(&self) -> &[String] {
-        &self.names.list
-    }
-
-    fn facts(&self) -> Facts {
-        let is_values = self.names.list.iter().all(|name| name == VALUE || name == TIME);
-        let unit = match self.form {
-            Form::Free { unit, .. } => Some((unit, UnitSource::Assumed)),
-            _ => None,
-        };
-        Facts { is_log: self.form == Form::Log && !is_values, unit, ..Facts::default() }
-    }
-
-    fn notes(&self) -> Vec<String> {
-        let form = match self.form {
-            Form::Log => "log",
-            Form::Mprof => "trace of mprof, in MiB",
-            Form::Free { .. } => "output of `free`",
-            Form::NvidiaSmi | Form::NvidiaSmiQuery(_) => "output of nvidia-smi",
-        };
-        vec![form.to_owned()]
+    fn facts(&self) -> &Facts {
+        &self.facts
     }
 }

@@ -1,9 +1,16 @@
 //! Verdict on a memory trace of another tool, a table, or a log.
 //!
-//! A reader normalises any text into rows: `grid` tables, `log` lines of `name: value`, `json` records. `columns` makes samples of
-//! them, with the position of each row, its process, and its sizes; `names` says what is memory in use, and `selection` what is
-//! judged. The file is read twice, because the units of the columns, the length of a window and the spans of the processes depend
-//! on all of it.
+//! One general reader, in stages, whatever the tool:
+//!
+//! 1. `text` reads lines, and refuses what is no text.
+//! 2. Rows are found: `json` in records, `grid` in tables, `log` in all other lines, as numbers behind their names. Few tools have
+//!    forms of their own, whose numbers have no names beside them.
+//! 3. `columns` makes a sample of each row: its position (`times`), the GPU, rank or process that it is of (`groups`), and its
+//!    numbers with their units (`numbers`).
+//! 4. `processes` splits the samples where steps or times go back.
+//! 5. `names` says what a name means: memory in use, unused memory, a percentage, a total, a request, or something else; `selection`
+//!    adds what the numbers say, and chooses what is judged and in which unit, or says why nothing can be.
+//! 6. The samples are judged, on a second reading: units, windows and processes depend on the whole file.
 
 mod columns;
 mod grid;
@@ -26,12 +33,13 @@ use std::path::Path;
 
 use crate::context::Context;
 use crate::findings::{Verdict, VerdictWord};
-use crate::judge::{SeriesKind, Thresholds};
+use crate::judge::SeriesKind;
 use crate::watch::Watch;
 use columns::Columns;
 use numbers::Amount;
 use processes::{ProcessSpan, ProcessSplitter};
 use rows::Rows;
+use selection::Selection;
 use text::FileHead;
 
 /// Reason why a trace cannot be judged.
@@ -89,11 +97,6 @@ impl TableOptions {
         *self == Self::default()
     }
 
-    /// Thresholds of [`Self::growth_min`].
-    fn thresholds(&self) -> Option<Thresholds> {
-        self.growth_min.map(|bytes| Thresholds::of_growth(bytes as f64))
-    }
-
     /// Bytes of [`Self::unit`].
     fn unit_bytes(&self) -> Result<Option<f64>, TableError> {
         let Some(unit) = &self.unit else { return Ok(None) };
@@ -106,7 +109,7 @@ impl TableOptions {
     fn whole_bytes(&self) -> Result<Option<f64>, TableError> {
         let Some(of) = &self.of else { return Ok(None) };
         match numbers::Numbers::default().amount(of, false) {
-            Ok(numbers::Amount::Bytes(bytes)) if bytes > 0.0 => Ok(Some(bytes)),
+            Ok(Amount::Bytes(bytes)) if bytes > 0.0 => Ok(Some(bytes)),
             _ => Err(TableError::Options(format!("`--of {of}` is no size; write one with its unit, such as 16GiB"))),
         }
     }
@@ -168,14 +171,7 @@ type Open<'a> = &'a dyn Fn() -> Result<Box<dyn Rows>, TableError>;
 
 fn judge_rows(open: Open<'_>, options: &TableOptions) -> Result<TableVerdict, TableError> {
     let mut columns = Columns::of(open()?, open()?, options)?;
-    let (axis, mut sample) = (columns.positions.axis, Sample::default());
-    let mut splitter = ProcessSplitter::new(axis, columns.tolerance);
-    while columns.next_sample(&mut sample)? {
-        splitter.locate(&sample)?;
-        columns.add_to_ranges(&sample);
-    }
-    let processes = splitter.finish()?;
-    columns.add_empty_series();
+    let processes = survey(&mut columns)?;
     let selection = selection::select(&columns, options)?;
     let mut notes = columns.notes();
     if let [_, second, ..] = &processes[..] {
@@ -183,42 +179,56 @@ fn judge_rows(open: Open<'_>, options: &TableOptions) -> Result<TableVerdict, Ta
         notes.push(format!("{count} processes, each judged separately; the second begins at line {line}"));
     }
     columns.begin_anew(open()?);
-    let mut splitter = ProcessSplitter::new(axis, columns.tolerance);
-    let mut worst: Option<(usize, Verdict)> = None;
-    let mut watch: Option<(usize, Watch)> = None;
-    let context = |steps| Context { steps, axis, columns: true, ..Context::default() };
-    while columns.next_sample(&mut sample)? {
-        let (process, position) = splitter.locate(&sample)?;
-        let (_, open) = match &mut watch {
-            Some(open) if open.0 == process => open,
-            _ => {
-                let ended = watch.take().map(|(process, ended)| (process, ended.verdict()));
-                let is_worse = |ended: &Verdict| worst.as_ref().is_none_or(|(_, worst)| ended.verdict > worst.verdict);
-                worst = ended.filter(|(_, ended)| is_worse(ended)).or(worst);
-                let length = processes.get(process).map_or(0, ProcessSpan::length);
-                watch.insert((process, Watch::new(context(length))))
-            }
-        };
-        for (series, amount) in &sample.values {
-            let Some(Some(series)) = selection.judged.get(*series) else { continue };
-            let number = match *amount {
-                Amount::Bytes(bytes) => bytes,
-                Amount::Number(number) | Amount::Percent(number) => number * series.scale,
-                Amount::Missing => continue,
-            };
-            let number = series.whole.map_or(number, |whole| whole - number);
-            let number = if series.unit == "bytes" { number.trunc() } else { number };
-            let unit = Some((series.unit, series.source));
-            let chosen = options.thresholds().filter(|_| series.unit == "bytes");
-            let thresholds = chosen.unwrap_or(series.thresholds);
-            open.add_number(position, &series.name, number, (SeriesKind::InUse, thresholds), unit);
-        }
-    }
-    let (process, newest) = watch.unwrap_or_else(|| (0, Watch::new(context(0))));
-    let verdict = combined(worst, (process, newest.verdict()), &processes);
+    let verdict = judge_samples(&mut columns, &selection, &processes)?;
     let message = format!("{}{}", selection.caveat, verdict.message);
     let verdict = Verdict { message, not_judged: selection.not_judged, ..verdict };
     Ok(TableVerdict { verdict, notes })
+}
+
+/// First reading: the ranges of all series, and the spans of the processes.
+fn survey(columns: &mut Columns) -> Result<Vec<ProcessSpan>, TableError> {
+    let mut sample = Sample::default();
+    let mut splitter = ProcessSplitter::new(columns.positions.axis, columns.tolerance);
+    while columns.next_sample(&mut sample)? {
+        splitter.locate(&sample)?;
+        columns.add_to_ranges(&sample);
+    }
+    columns.add_empty_series();
+    splitter.finish()
+}
+
+/// Second reading: the verdict on the selected series of the newest process, or of the worst.
+fn judge_samples(
+    columns: &mut Columns,
+    selection: &Selection,
+    processes: &[ProcessSpan],
+) -> Result<Verdict, TableError> {
+    let axis = columns.positions.axis;
+    let watch_of = |process: usize| {
+        let steps = processes.get(process).map_or(0, ProcessSpan::length);
+        Watch::new(Context { steps, axis, columns: true, ..Context::default() })
+    };
+    let mut sample = Sample::default();
+    let mut splitter = ProcessSplitter::new(axis, columns.tolerance);
+    let mut worst: Option<(usize, Verdict)> = None;
+    let mut newest = (0, watch_of(0));
+    while columns.next_sample(&mut sample)? {
+        let (process, position) = splitter.locate(&sample)?;
+        if process != newest.0 {
+            let ended = (newest.0, newest.1.verdict());
+            if worst.as_ref().is_none_or(|(_, worst)| ended.1.verdict > worst.verdict) {
+                worst = Some(ended);
+            }
+            newest = (process, watch_of(process));
+        }
+        for (series, amount) in &sample.values {
+            let Some(Some(series)) = selection.judged.get(*series) else { continue };
+            let Some(number) = series.number(*amount) else { continue };
+            let unit = Some((series.unit, series.source));
+            newest.1.add_number(position, &series.name, number, (SeriesKind::InUse, series.thresholds), unit);
+        }
+    }
+    Ok(combined(worst, (newest.0, newest.1.verdict()), processes))
 }
 
 /// Refuses files that are of a tool and have no memory over time.

@@ -98,29 +98,17 @@ impl Numbers {
             return Ok(Amount::Missing);
         }
         let prefix = numeric_prefix(cell);
-        let rest = cell[prefix.len()..].trim_start();
+        let Tail { unit, has_limit, rest, .. } = tail(&cell[prefix.len()..]);
         let number = self.number(prefix.trim_end()).filter(|number| number.is_finite()).ok_or("is no number")?;
-        if number < 0.0 {
-            return Err("is negative");
-        }
-        let end = rest.find(|letter: char| !letter.is_ascii_alphabetic() && letter != '%').unwrap_or(rest.len());
-        let (unit, after) = (&rest[..end], rest[end..].trim_start());
-        // `968 MB (+5)` and `1.2GiB / 31.1GiB`: what follows is a change or a limit.
-        let limit = after.strip_prefix('/').map(str::trim_start);
-        if !after.is_empty() && limit.is_none() && !after.starts_with(['(', '[']) {
-            return Err("is no number");
-        }
-        match unit {
-            "%" => Ok(Amount::Percent(number)),
-            // `20.5/80.0 GiB`: the unit follows the limit.
-            "" if limit.is_some_and(|limit| limit.starts_with(|letter: char| letter.is_ascii_digit())) => {
-                let limit = limit.unwrap_or_default();
-                match limit[numeric_prefix(limit).len()..].trim() {
-                    "" => Ok(Amount::Number(number)),
-                    unit => cell_unit(unit, kibi).map(|unit| Amount::Bytes(number * unit)).ok_or("is no number"),
-                }
-            }
-            "" if after.starts_with('(') => Ok(Amount::Number(number)),
+        match (unit, rest.chars().next()) {
+            _ if number < 0.0 => Err("is negative"),
+            (_, Some(letter)) if letter.is_alphabetic() => Err("has a unit that is no size"),
+            // `968 MB (+5)`: what follows is a change.
+            (_, Some(letter)) if !['(', '['].contains(&letter) => Err("is no number"),
+            ("%", _) => Ok(Amount::Percent(number)),
+            ("", Some('[')) => Err("is no number"),
+            ("", None) if !has_limit => Err("is no number"),
+            ("", _) => Ok(Amount::Number(number)),
             _ => cell_unit(unit, kibi).map(|unit| Amount::Bytes(number * unit)).ok_or("has a unit that is no size"),
         }
     }
@@ -159,6 +147,39 @@ pub fn cell_unit(unit: &str, kibi: bool) -> Option<f64> {
         "kB" | "KB" if kibi => Some(1024.0),
         _ => bytes_of(&unit.to_ascii_lowercase()),
     }
+}
+
+/// What follows a number: its unit, and what it is a part of.
+pub struct Tail<'a> {
+    /// Unit of a size or `%`, which may stand behind the limit: `20.5/80.0 GiB`.
+    pub unit: &'a str,
+    /// True if nothing is between number and unit.
+    pub is_attached: bool,
+    /// True if a limit follows: `1.2GiB / 31.1GiB`, `10/200`, `5 of 16 GB`.
+    pub has_limit: bool,
+    pub rest: &'a str,
+}
+
+/// Reads what follows a number.
+pub fn tail(text: &str) -> Tail<'_> {
+    let unit_of = |text: &'_ str| -> (usize, usize) {
+        let begin = text.len() - text.trim_start().len();
+        let is_unit = |letter: char| letter.is_ascii_alphabetic() || letter == '%';
+        let length = text[begin..].find(|letter| !is_unit(letter)).unwrap_or(text.len() - begin);
+        let unit = &text[begin..begin + length];
+        let is_size = (unit == "%" || cell_unit(unit, false).is_some()) && !text[begin + length..].starts_with('_');
+        if is_size { (begin, begin + length) } else { (begin, begin) }
+    };
+    let (begin, end) = unit_of(text);
+    let (unit, after) = (&text[begin..end], text[end..].trim_start());
+    let limit = after.strip_prefix('/').or(after.strip_prefix("of ")).map(str::trim_start);
+    let Some(limit) = limit.filter(|limit| limit.starts_with(|letter: char| letter.is_ascii_digit())) else {
+        return Tail { unit, is_attached: begin == 0, has_limit: false, rest: after };
+    };
+    let limit = &limit[numeric_prefix(limit).len()..];
+    let (of_limit, end) = unit_of(limit);
+    let unit = if unit.is_empty() { &limit[of_limit..end] } else { unit };
+    Tail { unit, is_attached: true, has_limit: true, rest: limit[end..].trim_start() }
 }
 
 /// Beginning of a cell that may be a number: digits and separators of groups.

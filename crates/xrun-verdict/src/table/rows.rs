@@ -1,7 +1,5 @@
 //! Rows that all readers of text produce: cells with the index of their column, and the line they are from.
 
-use std::collections::HashMap;
-
 use super::TableError;
 use crate::findings::UnitSource;
 
@@ -31,38 +29,35 @@ impl Row {
     }
 }
 
-/// Names of columns in the order of their appearance, at most [`COLUMNS_MAX`].
+/// What the readers of all forms know of their rows.
 #[derive(Clone, Debug, Default)]
-pub struct Names {
-    pub list: Vec<String>,
-    index: HashMap<String, usize>,
-}
-
-impl Names {
-    /// Index of the column of this name; `None` beyond the cap.
-    pub fn column(&mut self, name: &str) -> Option<usize> {
-        if let Some(column) = self.index.get(name) {
-            return Some(*column);
-        }
-        (self.list.len() < COLUMNS_MAX).then(|| {
-            self.index.insert(name.to_owned(), self.list.len());
-            self.list.push(name.to_owned());
-            self.list.len() - 1
-        })
-    }
-}
-
-/// Properties of the rows of a reader.
-#[derive(Clone, Copy, Debug, Default)]
 pub struct Facts {
+    /// Names of the columns found so far; more may follow in a log.
+    pub names: Vec<String>,
+    /// Name of the form.
+    pub form: &'static str,
     /// Column of the times that are printed between the rows.
     pub clock: Option<usize>,
     /// True if semicolons separate cells, as where decimals have commas.
     pub semicolons: bool,
+    /// True if a table has no header.
+    pub is_headless: bool,
     /// True if its names are words of a text, few of them of memory.
     pub is_log: bool,
     /// Bytes of the unit of numbers without one.
     pub unit: Option<(f64, UnitSource)>,
+    pub misfits: Misfits,
+}
+
+impl Facts {
+    /// Index of the column of this name; `None` beyond [`COLUMNS_MAX`].
+    pub fn column(&mut self, name: &str) -> Option<usize> {
+        let next = self.names.len();
+        self.names.iter().position(|one| one == name).or_else(|| {
+            (next < COLUMNS_MAX).then(|| self.names.push(name.to_owned()))?;
+            Some(next)
+        })
+    }
 }
 
 /// Reader of rows.
@@ -70,19 +65,13 @@ pub trait Rows {
     /// Reads the next row into `row`; `false` at the end.
     fn next_row(&mut self, row: &mut Row) -> Result<bool, TableError>;
 
-    /// Names of the columns found so far; more may follow in a log.
-    fn names(&self) -> &[String];
-
-    /// Properties of all rows.
-    fn facts(&self) -> Facts;
-
-    /// Notes on how the text was read, complete at the end; the first is the name of its form.
-    fn notes(&self) -> Vec<String>;
+    fn facts(&self) -> &Facts;
 }
 
-/// Notes on rows that were left out, or the error if they are more than one of twenty.
+/// Rows that were left out, and the number of all others.
 #[derive(Clone, Debug, Default)]
 pub struct Misfits {
+    pub rows: u64,
     count: u64,
     first: Option<(u64, String)>,
 }
@@ -93,10 +82,10 @@ impl Misfits {
         self.first.get_or_insert_with(|| (line, message()));
     }
 
-    /// Error where too many of `rows` do not fit.
-    pub fn check(&self, rows: u64) -> Result<(), TableError> {
+    /// Error where more than one row of twenty does not fit.
+    pub fn check(&self) -> Result<(), TableError> {
         match &self.first {
-            Some((line, message)) if self.count * 20 > rows => Err(TableError::at(*line, message)),
+            Some((line, message)) if self.count * 20 > self.rows => Err(TableError::at(*line, message)),
             _ => Ok(()),
         }
     }

@@ -101,6 +101,19 @@ pub struct Judged {
     pub thresholds: Thresholds,
 }
 
+impl Judged {
+    /// Number that is judged, of an amount of this series.
+    pub fn number(&self, amount: Amount) -> Option<f64> {
+        let number = match amount {
+            Amount::Bytes(bytes) => bytes,
+            Amount::Number(number) | Amount::Percent(number) => number * self.scale,
+            Amount::Missing => return None,
+        };
+        let number = self.whole.map_or(number, |whole| whole - number);
+        Some(if self.unit == "bytes" { number.trunc() } else { number })
+    }
+}
+
 /// Series that are judged, and the columns that are not.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Selection {
@@ -196,7 +209,7 @@ pub fn select(columns: &Columns, options: &TableOptions) -> Result<Selection, Ta
             Unit::None(reason) => selection.leave_out(column, &series.range, reason, options),
             Unit::Anything => anything.push(at),
             unit if column.role == Role::Unused && !requested => unused.push((at, unit)),
-            unit => selection.judge(at, names[at].clone(), unit, &series.range),
+            unit => selection.judge(at, names[at].clone(), unit, &series.range, options),
         }
     }
     // Unused memory is judged where no other is, and where it is not what the file cache leaves.
@@ -207,7 +220,7 @@ pub fn select(columns: &Columns, options: &TableOptions) -> Result<Selection, Ta
         let says_all =
             has(at, &["avail", "available", "kbavail", "gpu", "vram", "cuda", "cache"]) && !has(at, &["swap"]);
         if is_swap_only && says_all {
-            selection.judge(at, format!("fall of {}", names[at]), unit, range);
+            selection.judge(at, format!("fall of {}", names[at]), unit, range, options);
             if let Some(judged) = &mut selection.judged[at] {
                 judged.whole = Some(range.peak.max(range.bare_peak * judged.scale));
             }
@@ -221,7 +234,7 @@ pub fn select(columns: &Columns, options: &TableOptions) -> Result<Selection, Ta
     for at in anything {
         let range = &columns.series[at].range;
         match is_only {
-            true => selection.judge(at, names[at].clone(), Unit::Unknown, range),
+            true => selection.judge(at, names[at].clone(), Unit::Unknown, range, options),
             false => {
                 let reason = "neither its name nor a unit says that it is memory; select it with `--column`";
                 selection.leave_out(column(at), range, reason.into(), options);
@@ -234,10 +247,11 @@ pub fn select(columns: &Columns, options: &TableOptions) -> Result<Selection, Ta
 }
 
 impl Selection {
-    fn judge(&mut self, at: usize, name: String, unit: Unit, range: &ValueRange) {
+    fn judge(&mut self, at: usize, name: String, unit: Unit, range: &ValueRange, options: &TableOptions) {
+        let of_bytes = options.growth_min.map_or(BYTES, |bytes| Thresholds::of_growth(bytes as f64));
         let relative = Thresholds::of_growth((GROWTH_OF_LEVEL * range.peak).max(f64::MIN_POSITIVE));
         let (unit, source, scale, thresholds) = match unit {
-            Unit::Bytes(scale, source) => ("bytes", source, scale, BYTES),
+            Unit::Bytes(scale, source) => ("bytes", source, scale, of_bytes),
             Unit::Percent => ("percent", UnitSource::Unknown, 1.0, relative),
             _ => ("unknown", UnitSource::Unknown, 1.0, relative),
         };

@@ -7,12 +7,12 @@ use std::path::Path;
 
 use super::TableError;
 
-/// Cap on the length of a line; a quotation mark that is never closed makes longer ones.
+/// Cap on the length of a line; longer lines come from a quotation mark that is never closed.
 pub const LINE_BYTES_MAX: u64 = 256 * 1024;
 /// Number of bytes from which the format of a file is recognised.
 const HEAD_BYTES: u64 = 64 * 1024;
 /// Number of lines from which on an unfinished last line is dropped.
-const LINES_BEFORE_DROP: usize = 10;
+const LINES_MIN_FOR_DROP: usize = 10;
 
 /// Beginning of a text file, and the length of its complete lines.
 #[derive(Clone, Debug)]
@@ -20,7 +20,7 @@ pub struct FileHead {
     pub text: String,
     /// Bytes up to the end of the last complete line: a killed tool leaves half a line, and a running one will have
     /// written more when the file is read for the second time.
-    pub length: u64,
+    pub complete_length: u64,
 }
 
 impl FileHead {
@@ -32,22 +32,22 @@ impl FileHead {
         let mut file = open(path)?;
         let mut bytes = Vec::new();
         Read::by_ref(&mut file).take(HEAD_BYTES).read_to_end(&mut bytes)?;
-        if let Some(message) = not_text(&bytes) {
+        if let Some(message) = binary_message(&bytes) {
             return Err(TableError::Content(message.into()));
         }
-        let mut length = file.metadata()?.len();
-        if bytes.iter().filter(|byte| **byte == b'\n').count() >= LINES_BEFORE_DROP {
-            let tail_at = length.saturating_sub(LINE_BYTES_MAX);
+        let mut complete_length = file.metadata()?.len();
+        if bytes.iter().filter(|byte| **byte == b'\n').count() >= LINES_MIN_FOR_DROP {
+            let tail_at = complete_length.saturating_sub(LINE_BYTES_MAX);
             file.seek(SeekFrom::Start(tail_at))?;
             let mut tail = Vec::new();
-            file.take(length - tail_at).read_to_end(&mut tail)?;
+            file.take(complete_length - tail_at).read_to_end(&mut tail)?;
             if let Some(last) = tail.iter().rposition(|byte| *byte == b'\n') {
-                length = tail_at + last as u64 + 1;
+                complete_length = tail_at + last as u64 + 1;
             }
         }
         let text = String::from_utf8_lossy(&bytes);
         let text = without_escapes(text.strip_prefix('\u{feff}').unwrap_or(&text)).into_owned();
-        Ok(Self { text, length })
+        Ok(Self { text, complete_length })
     }
 
     /// Non-blank lines, trimmed.
@@ -57,7 +57,7 @@ impl FileHead {
 }
 
 /// Message on a file that is no text, by its first bytes; `None` for text.
-fn not_text(bytes: &[u8]) -> Option<&'static str> {
+fn binary_message(bytes: &[u8]) -> Option<&'static str> {
     let is = |magic: &[u8]| bytes.starts_with(magic);
     if is(b"memray") || is(&[0x04, 0x22, 0x4d, 0x18]) {
         return Some(
@@ -92,7 +92,7 @@ pub struct Lines {
 
 impl Lines {
     pub fn open(path: &Path, head: &FileHead) -> Result<Self, TableError> {
-        let reader = BufReader::new(open(path)?.take(head.length));
+        let reader = BufReader::new(open(path)?.take(head.complete_length));
         Ok(Self { reader, bytes: Vec::new(), text: String::new(), number: 0 })
     }
 
@@ -137,8 +137,8 @@ pub fn without_escapes(text: &str) -> Cow<'_, str> {
     plain.into()
 }
 
-/// Time in the title of `watch`: `Every 2.0s: free -m    host: Mon Feb 24 10:00:00 2025`; any other line as it is.
-pub fn without_title(line: &str) -> &str {
+/// Returns the time from a title line of watch(1); other lines unchanged.
+pub fn strip_watch_title(line: &str) -> &str {
     let title = line.strip_prefix("Every ").and_then(|rest| rest.rsplit("  ").next());
     title.and_then(|title| title.split_once(": ")).map_or(line, |(_, time)| time)
 }

@@ -165,28 +165,17 @@ fn date(cell: &str) -> Option<i64> {
 
 /// Parses a time of day, `10:11:12.5`; more than 24 hours are hours since the start.
 fn time_of_day(cell: &str) -> Option<i64> {
-    let (cell, half) = match cell.strip_suffix(" AM").or_else(|| cell.strip_suffix(" PM")) {
-        Some(time) => (time, Some(cell.ends_with("PM"))),
-        None => (cell, None),
+    let (time, half) = match cell.rsplit_once(' ') {
+        Some((time, "AM")) => (time, Some(0)),
+        Some((time, "PM")) => (time, Some(12)),
+        _ => (cell, None),
     };
-    let mut parts = cell.split(':');
-    let (hours, minutes, seconds) = (parts.next()?, parts.next()?, parts.next()?);
-    let digits = |text: &str| text.chars().all(|letter| letter.is_ascii_digit());
-    if parts.next().is_some()
-        || !digits(hours)
-        || !digits(minutes)
-        || hours.len() > 5
-        || seconds.starts_with(['-', '+'])
-    {
-        return None;
-    }
+    let [hours, minutes, seconds] = time.split(':').collect::<Vec<&str>>()[..] else { return None };
+    let hours = hours.parse::<u16>().ok().filter(|_| hours.len() < 6)?;
+    let hours = half.map_or(hours, |half| hours % 12 + half);
+    let minutes = minutes.parse::<u8>().ok().filter(|minutes| *minutes < 60)?;
     let seconds = seconds.parse::<f64>().ok().filter(|seconds| (0.0..61.0).contains(seconds))?;
-    let minutes = minutes.parse::<i64>().ok().filter(|minutes| *minutes < 60)?;
-    let hours = match (hours.parse::<i64>().ok()?, half) {
-        (hours, Some(after_noon)) => hours % 12 + if after_noon { 12 } else { 0 },
-        (hours, None) => hours,
-    };
-    Some((hours * 60 + minutes) * 60_000 + (seconds * SECOND).round() as i64)
+    Some((i64::from(hours) * 60 + i64::from(minutes)) * 60_000 + (seconds * SECOND).round() as i64)
 }
 
 /// Returns whether a column of this name holds the times of the rows: `timestamp`, `Wall Time`, `elapsed_s`; but not

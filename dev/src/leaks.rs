@@ -217,7 +217,7 @@ fn pair(name: &str, file: &Path, expected: &DeviceGrowth, runs: &LeakRuns) -> Re
     })
 }
 
-/// What is wrong with the verdicts on a leak, of which `measured` bytes were seen: a step, or in all of one that ends.
+/// Mismatches of the verdicts on a leak, of which `measured` bytes were seen: a step, or in all of one that ends.
 fn mismatches(expected: &DeviceGrowth, leaky: &Verdict, bounded: &Verdict, measured: Option<f64>) -> Vec<String> {
     use VerdictWord::{Filling, GrewThenFlat, Growing, Stepped};
     let (ends, mut mismatches) = (expected.total_bytes.is_some(), Vec::new());

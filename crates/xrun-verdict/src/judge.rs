@@ -8,8 +8,7 @@ use crate::memory_release::{after_fall, after_release, floors_of_teeth};
 use crate::onset::onset;
 use crate::rise::{Rise, find_rise, is_rising};
 use crate::shape::RiseProfile;
-pub use crate::thresholds::{BYTES, Thresholds};
-use crate::thresholds::{STEPS_NEEDED, WINDOWS_NEEDED, Z};
+use crate::thresholds::{STEPS_NEEDED, Thresholds, WINDOWS_NEEDED, Z};
 use crate::trend::{Line, fit_line, mann_kendall, median, quantile};
 use crate::window_minima::WindowSeries;
 

@@ -17,7 +17,7 @@ fn normal(random: &mut impl Rng) -> f64 {
 fn judged(first: u64, steps: u64, noise: f64, seed: u64, value: impl Fn(u64) -> f64) -> Findings {
     let random = &mut ChaCha8Rng::seed_from_u64(seed);
     let points = (0..steps).map(|step| (first + step, ((value(step) + noise * normal(random)) * MIB).round()));
-    judge(&window_minima(points, 0), SeriesKind::InUse, BYTES, 0)
+    judge(&window_minima(points, 0), SeriesKind::InUse, crate::BYTES, 0)
 }
 
 /// Findings on eight runs of different noise, each with one of the expected judgements.
@@ -117,7 +117,7 @@ fn autocorrelated_noise_is_not_growing() {
                 (step, (1000.0 + offset) * MIB)
             })
             .collect();
-        let found = judge(&window_minima(points.into_iter(), 0), SeriesKind::InUse, BYTES, 0);
+        let found = judge(&window_minima(points.into_iter(), 0), SeriesKind::InUse, crate::BYTES, 0);
         assert!(
             matches!(found.verdict, VerdictWord::Bounded | VerdictWord::NoGrowthFound | VerdictWord::Suspect),
             "seed {seed}: {found:?}"

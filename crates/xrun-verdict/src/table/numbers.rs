@@ -149,7 +149,7 @@ pub fn cell_unit(unit: &str, kibi: bool) -> Option<f64> {
     }
 }
 
-/// What follows a number: its unit, and what it is a part of.
+/// Unit and limit behind a number.
 pub struct Tail<'a> {
     /// Unit of a size or `%`, which may stand behind the limit: `20.5/80.0 GiB`.
     pub unit: &'a str,

@@ -29,7 +29,7 @@ impl Row {
     }
 }
 
-/// What the readers of all forms know of their rows.
+/// Facts about the rows of a table, of whatever form.
 #[derive(Clone, Debug, Default)]
 pub struct Facts {
     /// Names of the columns found so far; more may follow in a log.

@@ -7,7 +7,7 @@ use super::names::{Role, is_resident, words};
 use super::numbers::Amount;
 use super::{POSITIONS, TableError, TableOptions};
 use crate::findings::{UnitSource, UnjudgedColumn};
-use crate::judge::{BYTES, Thresholds};
+use crate::thresholds::{BYTES, Thresholds};
 
 /// Smallest memory of a training in bytes: smaller numbers are in another unit.
 const BYTES_MIN: f64 = 1024.0 * 1024.0;

@@ -5,13 +5,14 @@ use std::path::Path;
 use super::CheckArguments;
 use super::contract;
 use super::devices;
+use super::problems;
 use super::terminal::{Failure, Terminal};
 use crate::dataset::error::{DataError, InvalidItems, NAMED_MAX};
 use crate::device::DeviceKind;
 use crate::exit::{EXIT_BAD_INPUT, EXIT_VERDICT};
 use crate::experiment::inspect::{self, Inspection};
 use crate::experiment::read::{CheckedExperiment, INITIAL_WEIGHTS};
-use crate::experiment::{read, read_sweep, render, resolved};
+use crate::experiment::{read, read_sweep, resolved};
 use crate::problem::{Location, Problem, Problems};
 use crate::run::observer::Silent;
 use crate::run::prepare::{Planned, skipped_lines};
@@ -187,7 +188,7 @@ fn as_json(name: &str, result: &CheckResult, violations: Option<&Problems>) -> s
             serde_json::json!({ "file": name, "problems": [], "data": data })
         }
         CheckResult::InvalidFile { problems, .. } => {
-            serde_json::json!({ "file": name, "problems": render::json(problems) })
+            serde_json::json!({ "file": name, "problems": problems::json(problems) })
         }
         CheckResult::InvalidData { checked, error } => {
             let counts = match error {
@@ -197,14 +198,14 @@ fn as_json(name: &str, result: &CheckResult, violations: Option<&Problems>) -> s
             let problems = data_problems(checked, error);
             serde_json::json!({
                 "file": name,
-                "problems": render::json(&problems),
+                "problems": problems::json(&problems),
                 "problems_not_named": problems.left_out,
                 "data": { "wrong": counts },
             })
         }
     };
     if let Some(violations) = violations {
-        value["beyond_contract"] = render::json(violations);
+        value["beyond_contract"] = problems::json(violations);
     }
     value
 }

@@ -23,6 +23,7 @@ mod new;
 mod note;
 mod plan;
 mod predict;
+mod problems;
 mod programs;
 mod progress;
 mod remove;

@@ -3,8 +3,8 @@
 use std::io::{self, IsTerminal, Write};
 use std::sync::OnceLock;
 
+use super::problems;
 use crate::exit::{EXIT_BAD_INPUT, EXIT_DOES_NOT_FIT, exit_code};
-use crate::experiment::render;
 use crate::printable;
 use crate::probe::ProbeError;
 use crate::problem::Problems;
@@ -121,9 +121,9 @@ impl Terminal {
     /// Prints the problems of a file, with excerpts.
     pub fn problems(self, problems: &Problems) {
         if self.events {
-            return self.event(&serde_json::json!({ "event": "problems", "problems": render::json(problems) }));
+            return self.event(&serde_json::json!({ "event": "problems", "problems": problems::json(problems) }));
         }
-        self.line(render::text(problems, stderr_has_colours(), stderr_terminal_width()).trim_end());
+        self.line(problems::text(problems, stderr_has_colours(), stderr_terminal_width()).trim_end());
     }
 
     /// Prints a line unescaped. The caller must have escaped untrusted parts.
@@ -269,7 +269,7 @@ impl Failure {
                 let count = problems.iter().count() + problems.left_out;
                 let first = problems.iter().next().map_or_else(String::new, ToString::to_string);
                 let more = if count > 1 { format!(" (and {} more)", count - 1) } else { String::new() };
-                (format!("{first}{more}"), render::json(problems))
+                (format!("{first}{more}"), problems::json(problems))
             }
             Self::Usage(message)
             | Self::Failed(message)

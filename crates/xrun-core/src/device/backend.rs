@@ -2,8 +2,8 @@
 
 use std::sync::OnceLock;
 
+use super::DeviceInfo;
 use super::unavailable::Unavailable;
-use super::{DeviceInfo, machine};
 use crate::settings::sections::CpuKernels;
 use crate::task::TaskError;
 
@@ -14,12 +14,10 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// The reason why there are none.
     fn cuda(&self) -> Result<Vec<DeviceInfo>, Unavailable> {
-        let (what, cure) =
-            ("this program was built without the feature `cuda`", "cargo build --release --features cuda");
-        Err(match machine::gpus() {
-            Ok(gpus) if !gpus.is_empty() => Unavailable::unusable(what, cure),
-            _ => Unavailable::absent(what, cure),
-        })
+        Err(Unavailable::absent(
+            "this program was built without the feature `cuda`",
+            "cargo build --release --features cuda",
+        ))
     }
 
     /// Usable Vulkan devices.

@@ -19,7 +19,6 @@ pub mod pattern;
 pub mod pipeline;
 pub mod read;
 pub mod read_sweep;
-pub mod render;
 pub mod resolved;
 pub mod schema;
 pub mod shape;

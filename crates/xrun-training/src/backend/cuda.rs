@@ -4,9 +4,9 @@ use std::ffi::c_uint;
 use std::path::Path;
 
 use super::driver::Driver;
-use super::visible;
+use super::{nvml, visible};
 use xrun_core::device::unavailable::Unavailable;
-use xrun_core::device::{DeviceInfo, DeviceKind, machine};
+use xrun_core::device::{DeviceInfo, DeviceKind};
 
 /// Minimum compute capability for CubeCL's kernels, as 60 for 6.0.
 const CAPABILITY_MIN: u32 = 60;
@@ -35,7 +35,7 @@ pub fn probe() -> Result<Vec<DeviceInfo>, Unavailable> {
     let visible = std::env::var("CUDA_VISIBLE_DEVICES").ok();
     // The driver would only report that there is no device. The management library does not list parts of GPUs (MIG).
     if let Some(visible) = visible.as_deref().filter(|visible| !visible.contains("MIG-"))
-        && let Ok(gpus) = machine::gpus()
+        && let Ok(gpus) = nvml::gpus()
         && !gpus.is_empty()
         && visible::visible_gpus(Some(visible), &uuids(&gpus)).is_empty()
     {
@@ -52,7 +52,7 @@ pub fn probe() -> Result<Vec<DeviceInfo>, Unavailable> {
     check_libdevice()?;
     let cure = "libnvidia-ml.so.1 is part of the driver; in a container request it with \
                 NVIDIA_DRIVER_CAPABILITIES=compute,utility";
-    let gpus = machine::gpus().map_err(|error| Unavailable::unusable(error, cure))?;
+    let gpus = nvml::gpus().map_err(|error| Unavailable::unusable(error, cure))?;
     let listed = visible::visible_gpus(visible.as_deref(), &uuids(&gpus));
     // In another order, or with parts of GPUs (MIG), CUDA's device 0 may be any of several GPUs.
     let by_bus = std::env::var(visible::ORDER_VARIABLE).is_ok_and(|order| order == visible::ORDER_BY_BUS);
@@ -97,7 +97,7 @@ fn too_old(name: &str, capability: u32) -> Unavailable {
     )
 }
 
-fn uuids(gpus: &[machine::Gpu]) -> Vec<String> {
+fn uuids(gpus: &[nvml::Gpu]) -> Vec<String> {
     gpus.iter().map(|gpu| gpu.uuid.clone()).collect()
 }
 

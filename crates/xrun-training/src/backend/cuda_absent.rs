@@ -3,6 +3,7 @@
 #[cfg(feature = "train")]
 pub use tensors::{capability, dispatch};
 
+use super::nvml;
 use xrun_core::device::unavailable::Unavailable;
 use xrun_core::device::{Backend, CpuOnly, DeviceInfo};
 
@@ -11,7 +12,8 @@ use xrun_core::device::{Backend, CpuOnly, DeviceInfo};
 /// # Errors
 /// Always: the feature is missing.
 pub fn probe() -> Result<Vec<DeviceInfo>, Unavailable> {
-    CpuOnly.cuda()
+    let device_is_there = nvml::gpus().is_ok_and(|gpus| !gpus.is_empty());
+    CpuOnly.cuda().map_err(|missing| Unavailable { device_is_there, ..missing })
 }
 
 /// Opens nothing.

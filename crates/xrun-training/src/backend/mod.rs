@@ -14,6 +14,7 @@ pub mod kernels;
 #[cfg(feature = "train")]
 pub mod kernels;
 pub mod library;
+pub mod nvml;
 #[cfg(feature = "train")]
 pub mod threads;
 pub mod visible;

@@ -2,7 +2,7 @@
 //!
 //! The only file that depends on the interface of the verdict.
 
-use xrun::verdict::{BYTES, Context, Sample, SeriesKind, VerdictWord, Watch};
+use xrun::verdict::{BYTES, Context, MemoryJudge, Sample, SeriesKind, VerdictWord};
 
 use super::series::{Run, Truth};
 
@@ -44,29 +44,29 @@ impl Assessment {
 pub fn judge(run: &Run) -> Assessment {
     let context =
         Context { steps: run.steps, steps_per_epoch: run.steps_per_epoch, settled: run.settled, ..Context::default() };
-    let mut watch = Watch::new(context);
+    let mut judge = MemoryJudge::new(context);
     let count = run.samples.len();
     let mut reported = None;
     for (at, sample) in run.samples.iter().enumerate() {
         let tenth = (at + 1) * 10 / count;
-        if tenth < 10 && tenth > at * 10 / count && reported.is_none() && reports_growth(judgement(run, &watch).0) {
+        if tenth < 10 && tenth > at * 10 / count && reported.is_none() && reports_growth(judgement(run, &judge).0) {
             reported = Some(tenth as f64 / 10.0);
         }
         if run.restarts.is_empty() {
-            watch.add_value(sample.step, "memory", sample.bytes as u64, SeriesKind::InUse, BYTES);
+            judge.add_value(sample.step, "memory", sample.bytes as u64, SeriesKind::InUse, BYTES);
         } else {
             let segment = run.restarts.iter().filter(|start| sample.step >= **start).count() as u32;
-            watch.add(&Sample { segment, step: sample.step, heap: sample.bytes as u64, ..Sample::default() });
+            judge.add(&Sample { segment, step: sample.step, heap: sample.bytes as u64, ..Sample::default() });
         }
     }
-    let (judgement, since) = judgement(run, &watch);
+    let (judgement, since) = judgement(run, &judge);
     let grows = reports_growth(judgement);
     Assessment { judgement, since, reported: reported.or(Some(1.0)).filter(|_| grows) }
 }
 
 /// Returns the judgement so far, and the first step of the growth.
-fn judgement(run: &Run, watch: &Watch) -> (VerdictWord, Option<u64>) {
-    let verdict = watch.verdict();
+fn judgement(run: &Run, judge: &MemoryJudge) -> (VerdictWord, Option<u64>) {
+    let verdict = judge.verdict();
     // The program reports the worst verdict of all processes, and of all series of one.
     let judgement = verdict.verdict;
     let since = verdict.series.iter().find(|one| one.findings.verdict == judgement).and_then(|one| one.findings.since);

@@ -21,7 +21,7 @@ use xrun_results::read;
 use xrun_results::read::ReadError;
 use xrun_results::timestamp;
 use xrun_results::verdict::{TrainingVerdict, Verdict};
-use xrun_verdict::Watch;
+use xrun_verdict::MemoryJudge;
 use xrun_verdict::training::{TrainingEnd, TrainingJudge};
 
 /// Open record files of a run.
@@ -40,7 +40,7 @@ pub struct Recorder {
     flushed: Instant,
     /// Sampler of memory.
     pub tracer: Tracer,
-    watch: Watch,
+    judge: MemoryJudge,
     training: TrainingJudge,
     /// Collector of the memory that each phase needs.
     pub demand: DemandCollector,
@@ -83,7 +83,7 @@ impl Recorder {
             trackers: trackers::open(&plan.experiment.experiment, run, segment, next)?,
             flushed: Instant::now(),
             tracer: Tracer::new(ledger, segment, plan.experiment.memory.components_every_samples, gpu),
-            watch: Watch::new(judge::memory_context(&plan.to_file(0), &plan.experiment)),
+            judge: MemoryJudge::new(judge::memory_context(&plan.to_file(0), &plan.experiment)),
             training: TrainingJudge::new(judge::training_context(Some(&plan.to_file(0)))),
             demand: DemandCollector::new(leaks, plan.experiment.validation.batches as u64),
             suspects: Vec::new(),
@@ -110,7 +110,7 @@ impl Recorder {
         for line in read::memory(&self.run).into_iter().flatten() {
             match line {
                 Ok(line) if line.segment < segment => {
-                    self.watch.add(&judge::sample(&line));
+                    self.judge.add(&judge::sample(&line));
                     self.tracer.raise_peaks(&line);
                 }
                 Ok(_) | Err(ReadError::Content { .. }) => {}
@@ -143,7 +143,7 @@ impl Recorder {
             phases: clock.take_since_sample(),
         });
         let measured = Instant::now();
-        self.watch.add(&judge::sample(&line));
+        self.judge.add(&judge::sample(&line));
         self.demand.add(&line);
         self.memory.record(&line)?;
         self.trackers.iter_mut().try_for_each(|tracker| tracker.sample(&line))?;
@@ -180,14 +180,14 @@ impl Recorder {
         if step < self.next_suspect_step {
             return false;
         }
-        self.next_suspect_step = step + self.watch.window();
-        self.suspects = self.watch.suspects().into_iter().map(str::to_owned).collect();
+        self.next_suspect_step = step + self.judge.window();
+        self.suspects = self.judge.suspects().into_iter().map(str::to_owned).collect();
         !self.suspects.is_empty()
     }
 
     /// Verdict on all samples of the run.
     pub fn verdict(&self) -> Verdict {
-        self.watch.verdict()
+        self.judge.verdict()
     }
 
     /// Verdict on the training so far; `None` without a loss and a validation.

@@ -11,7 +11,7 @@
 //! assert!(findings.since.is_some_and(|step| (384..=416).contains(&step)));
 //! ```
 //!
-//! [`judge`] is for one series. A [`Watch`] takes the samples of a process one by one and judges all of their series
+//! [`judge`] is for one series. A [`MemoryJudge`] takes the samples of a process one by one and judges all of their series
 //! together: heap, RSS, the device's memory pool, and the bytes of each owner, whose caps a [`Context`] declares.
 //! Its [`Verdict`] names the owner whose growth explains the growth of memory, and has a message for people. With the
 //! feature `table`, `table::judge_table` judges a trace of mprof, psrecord, memray, nvidia-smi, free or vmstat, a table, a
@@ -28,6 +28,7 @@ mod context;
 mod end;
 mod findings;
 mod judge;
+mod memory_judge;
 mod memory_release;
 mod message;
 pub mod names;
@@ -45,7 +46,6 @@ mod thresholds;
 pub mod training;
 mod trend;
 pub mod units;
-mod watch;
 mod window_minima;
 #[cfg(feature = "schema")]
 mod word_schemas;
@@ -58,16 +58,16 @@ pub use findings::{
     Verdict, VerdictWord,
 };
 pub use judge::SeriesKind;
+pub use memory_judge::MemoryJudge;
 pub use processes::ProcessVerdicts;
 pub use recent::{Recent, RecentGrowth};
 pub use sample::{Driver, Pool, Processes, Sample};
 pub use thresholds::{BYTES, COUNT, STEPS_NEEDED, Thresholds};
-pub use watch::Watch;
 pub use words::{Tone, Word};
 
 /// Judges a series of bytes in use, each with its step, in ascending order of steps.
 ///
-/// Growth below 16 MiB does not count, and at least 90 steps are needed. [`Watch`] has other thresholds, judges several
+/// Growth below 16 MiB does not count, and at least 90 steps are needed. [`MemoryJudge`] has other thresholds, judges several
 /// series together, and takes samples one by one.
 pub fn judge(series: impl IntoIterator<Item = (u64, u64)>) -> Findings {
     let mut readings = readings::Readings::new(0);

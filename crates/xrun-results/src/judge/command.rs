@@ -3,7 +3,9 @@
 //! Both series are judged as samples arrive. Steps are the better axis: an hour of slow loading does not change them.
 
 use xrun_verdict::names::{FOOTPRINT, GPU_FOOTPRINT};
-use xrun_verdict::{Axis, BYTES, Context, ProcessVerdicts, STEPS_NEEDED, SeriesVerdict, Verdict, VerdictWord, Watch};
+use xrun_verdict::{
+    Axis, BYTES, Context, MemoryJudge, ProcessVerdicts, STEPS_NEEDED, SeriesVerdict, Verdict, VerdictWord,
+};
 
 use super::sample::sample;
 use crate::format::MemoryLine;
@@ -22,8 +24,8 @@ pub struct CommandJudge {
     ended: ProcessVerdicts,
     /// Index of the newest process.
     segment: u32,
-    by_step: Watch,
-    by_clock: Watch,
+    by_step: MemoryJudge,
+    by_clock: MemoryJudge,
     step: u64,
     /// Newest sample, added when a later step follows: until then it may show the end of the program.
     newest: Option<MemoryLine>,
@@ -55,8 +57,8 @@ impl CommandJudge {
         Self {
             ended: ProcessVerdicts::default(),
             segment: 0,
-            by_step: Watch::new(context.clone()),
-            by_clock: Watch::new(Context { axis: Axis::Clock, ..context.clone() }),
+            by_step: MemoryJudge::new(context.clone()),
+            by_clock: MemoryJudge::new(Context { axis: Axis::Clock, ..context.clone() }),
             context,
             step: 0,
             newest: None,
@@ -69,7 +71,7 @@ impl CommandJudge {
 
     /// Forgets the steps so far: they were not those of the training.
     pub fn restart_steps(&mut self) {
-        (self.by_step, self.step, self.newest) = (Watch::new(self.context.clone()), 0, None);
+        (self.by_step, self.step, self.newest) = (MemoryJudge::new(self.context.clone()), 0, None);
     }
 
     /// Adds a sample.

@@ -5,7 +5,7 @@
 
 use std::collections::VecDeque;
 
-use xrun_verdict::{Context, Verdict, Watch};
+use xrun_verdict::{Context, MemoryJudge, Verdict};
 
 use super::command::CommandJudge;
 use super::recording;
@@ -34,7 +34,7 @@ pub struct LiveVerdict {
 
 #[derive(Clone, Debug)]
 enum JudgeKind {
-    Run(Box<Watch>),
+    Run(Box<MemoryJudge>),
     Command(Box<CommandJudge>),
 }
 
@@ -50,7 +50,7 @@ impl JudgeKind {
             (Some(plan), None) => Context { steps: plan.steps, owners: declared(plan), ..Context::default() },
             (None, _) => Context::default(),
         };
-        Self::Run(Box::new(Watch::new(context)))
+        Self::Run(Box::new(MemoryJudge::new(context)))
     }
 }
 
@@ -73,7 +73,7 @@ impl LiveVerdict {
         records.into_iter().for_each(|line| self.add(line));
         if any {
             self.verdict = Some(match &self.judge {
-                JudgeKind::Run(watch) => watch.verdict(),
+                JudgeKind::Run(judge) => judge.verdict(),
                 JudgeKind::Command(command) => command.verdict(),
             });
         }
@@ -100,7 +100,7 @@ impl LiveVerdict {
             self.recent.clear();
         }
         match &mut self.judge {
-            JudgeKind::Run(watch) => watch.add(&sample(&line)),
+            JudgeKind::Run(judge) => judge.add(&sample(&line)),
             JudgeKind::Command(command) => command.add(&line),
         }
         if self.recent.len() == RECENT {

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use xrun_verdict::table::{self, TableError, TableOptions, TableVerdict};
-use xrun_verdict::{Context, LineDamage, Thresholds, Verdict, Watch};
+use xrun_verdict::{Context, LineDamage, MemoryJudge, Thresholds, Verdict};
 
 use super::command::CommandJudge;
 use super::sample::{declared, sample};
@@ -70,16 +70,10 @@ pub fn memory_context(plan: &PlanFile, experiment: &Experiment) -> Context {
     }
 }
 
-/// Judges the samples of an experiment's run.
-fn run(run: &Path, experiment: &Experiment) -> Result<Verdict, VerdictError> {
-    let plan = read::plan(run)?;
-    watch_samples(&run.join(layout::MEMORY), memory_context(&plan, experiment))
-}
-
-fn watch_samples(path: &Path, context: Context) -> Result<Verdict, VerdictError> {
-    let mut watch = Watch::new(context);
-    let skipped = for_each_sample(path, |line| watch.add(&sample(&line)))?;
-    Ok(with_skipped(watch.verdict(), skipped, path))
+fn judge_samples(path: &Path, context: Context) -> Result<Verdict, VerdictError> {
+    let mut judge = MemoryJudge::new(context);
+    let skipped = for_each_sample(path, |line| judge.add(&sample(&line)))?;
+    Ok(with_skipped(judge.verdict(), skipped, path))
 }
 
 /// Judges a `memory.jsonl` without a plan.
@@ -91,7 +85,7 @@ fn trace(path: &Path) -> Result<Verdict, VerdictError> {
     })?;
     match of_command {
         true => judge_command_samples(path, &WatchSettings::default()),
-        false => watch_samples(path, Context { steps: last.saturating_sub(first), ..Context::default() }),
+        false => judge_samples(path, Context { steps: last.saturating_sub(first), ..Context::default() }),
     }
 }
 
@@ -228,7 +222,7 @@ pub fn judge_run(run: &Path) -> Result<Verdict, VerdictError> {
         resolved::read_text(run)?;
     }
     match xrun_core::experiment::read::read_resolved(&run.join(layout::RESOLVED), &[]) {
-        Ok(checked) => self::run(run, &checked.experiment),
+        Ok(checked) => judge_samples(&run.join(layout::MEMORY), memory_context(&read::plan(run)?, &checked.experiment)),
         // A missing data set does not prevent a verdict.
         Err(_) => trace(&run.join(layout::MEMORY)),
     }

@@ -34,11 +34,11 @@ pub fn training_context(plan: Option<&PlanFile>) -> TrainingContext {
     }
 }
 
-/// Adds a line of `metrics.jsonl` to a watch.
-pub fn add_metrics(watch: &mut TrainingJudge, line: &MetricsLine) {
+/// Adds a line of `metrics.jsonl` to a judge.
+pub fn add_metrics(judge: &mut TrainingJudge, line: &MetricsLine) {
     match line {
         MetricsLine::Train { step, batch, loss, learning_rate, .. } => {
-            watch.add_step(*step, batch, *loss, *learning_rate);
+            judge.add_step(*step, batch, *loss, *learning_rate);
         }
         MetricsLine::Validation { step, metrics, intervals, .. } => {
             let values = metrics.iter().map(|(name, value)| MetricValue {
@@ -47,7 +47,7 @@ pub fn add_metrics(watch: &mut TrainingJudge, line: &MetricsLine) {
                 half_width: intervals.get(name).map(|interval| interval.half_width),
                 examples: intervals.get(name).map(|interval| interval.episodes),
             });
-            watch.add_validation(*step, values);
+            judge.add_validation(*step, values);
         }
     }
 }
@@ -70,10 +70,10 @@ pub fn judge_training(
     plan: Option<&PlanFile>,
     end: Option<TrainingEnd>,
 ) -> Option<TrainingVerdict> {
-    let mut watch = TrainingJudge::new(training_context(plan));
+    let mut judge = TrainingJudge::new(training_context(plan));
     let readable = lines.take_while(|line| matches!(line, Ok(_) | Err(ReadError::Content { .. })));
-    readable.flatten().for_each(|line| add_metrics(&mut watch, &line));
-    (!watch.is_empty()).then(|| watch.verdict(end))
+    readable.flatten().for_each(|line| add_metrics(&mut judge, &line));
+    (!judge.is_empty()).then(|| judge.verdict(end))
 }
 
 /// Returns `true` if a run with this verdict on its training fails.

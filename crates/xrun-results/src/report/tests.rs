@@ -6,7 +6,7 @@ use crate::format::{ImageEntry, ImageIndex, VERSION};
 use crate::index;
 use crate::index::RunState;
 use crate::verdict::VerdictWord;
-use xrun_verdict::{BYTES, Context, SeriesKind, Watch};
+use xrun_verdict::{BYTES, Context, MemoryJudge, SeriesKind};
 
 /// Replaces the random name of a temporary directory.
 fn without_directory(text: &str, directory: &Path) -> String {
@@ -113,7 +113,7 @@ fn the_page_is_complete_and_loads_nothing() {
 fn memory_comes_first_unless_it_is_bounded() {
     let results = tempfile::tempdir().unwrap();
     let run = finished(results.path(), PLAIN);
-    let mut verdict = Watch::new(Context::default()).verdict();
+    let mut verdict = MemoryJudge::new(Context::default()).verdict();
     for word in [VerdictWord::Growing, VerdictWord::Suspect, VerdictWord::Inconclusive, VerdictWord::Bounded] {
         verdict.verdict = word;
         write::replace_json(&run.join(layout::VERDICT), &verdict).unwrap();
@@ -143,12 +143,12 @@ fn a_leak_has_no_cap() {
 
 #[test]
 fn the_series_of_the_container_comes_last() {
-    let mut watch = Watch::new(Context { steps: 200, ..Context::default() });
+    let mut judge = MemoryJudge::new(Context { steps: 200, ..Context::default() });
     for step in 1..=200 {
-        watch.add_value(step, "container", step << 20, SeriesKind::Total, BYTES);
-        watch.add_value(step, "heap", (8 << 20) + ((step % 2) << 17), SeriesKind::InUse, BYTES);
+        judge.add_value(step, "container", step << 20, SeriesKind::Total, BYTES);
+        judge.add_value(step, "heap", (8 << 20) + ((step % 2) << 17), SeriesKind::InUse, BYTES);
     }
-    let text = verdict::text(&watch.verdict(), None);
+    let text = verdict::text(&judge.verdict(), None);
     let rows: Vec<&str> = text.lines().skip_while(|line| !line.starts_with("series")).skip(1).collect();
     assert!(rows[0].starts_with("heap ") && rows[1].starts_with("container "), "{text}");
 }

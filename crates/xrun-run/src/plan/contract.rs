@@ -281,7 +281,7 @@ mod tests {
     use super::*;
     use crate::plan::tests::plan_of;
     use xrun_results::verdict::VerdictWord;
-    use xrun_verdict::{BYTES, Context, SeriesKind, Watch};
+    use xrun_verdict::{BYTES, Context, MemoryJudge, SeriesKind};
 
     const MIB: u64 = 1 << 20;
 
@@ -342,9 +342,9 @@ mod tests {
 
     #[test]
     fn only_growth_of_the_run_itself_is_a_violation() {
-        let mut watch = Watch::new(Context { steps: 200, ..Context::default() });
-        (1..=200).for_each(|step| watch.add_value(step, "heap", step << 26, SeriesKind::InUse, BYTES));
-        let growing = watch.verdict();
+        let mut judge = MemoryJudge::new(Context { steps: 200, ..Context::default() });
+        (1..=200).for_each(|step| judge.add_value(step, "heap", step << 26, SeriesKind::InUse, BYTES));
+        let growing = judge.verdict();
         let locked = contract("");
         assert!(locked.growth_violation(&growing).is_some());
         // Other processes of the container may grow.

@@ -103,7 +103,7 @@ fn by_trace(verdict: Option<Verdict>, &Trace { peak, growth }: &Trace, had: u64)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use xrun_verdict::{Context, Watch};
+    use xrun_verdict::{Context, MemoryJudge};
 
     const MIB: u64 = 1 << 20;
 
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn a_run_that_grew_is_not_retried() {
         let message = || "memory is growing: `cache` holds 96 %".to_owned();
-        let empty = Watch::new(Context::default()).verdict();
+        let empty = MemoryJudge::new(Context::default()).verdict();
         let verdict = |word| Verdict { verdict: word, message: message(), ..empty.clone() };
         let flat = Trace { peak: 300 * MIB, growth: None };
         let grew = RetryDecision::Growing(message());

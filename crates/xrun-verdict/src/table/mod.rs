@@ -34,7 +34,7 @@ use std::path::Path;
 use crate::context::Context;
 use crate::findings::{Verdict, VerdictWord};
 use crate::judge::SeriesKind;
-use crate::watch::Watch;
+use crate::memory_judge::MemoryJudge;
 use columns::Columns;
 use numbers::Amount;
 use processes::{ProcessSpan, ProcessSplitter};
@@ -204,14 +204,14 @@ fn judge_samples(
     processes: &[ProcessSpan],
 ) -> Result<Verdict, TableError> {
     let axis = columns.positions.axis;
-    let watch_of = |process: usize| {
+    let judge_of = |process: usize| {
         let steps = processes.get(process).map_or(0, ProcessSpan::length);
-        Watch::new(Context { steps, axis, columns: true, ..Context::default() })
+        MemoryJudge::new(Context { steps, axis, columns: true, ..Context::default() })
     };
     let mut sample = Sample::default();
     let mut splitter = ProcessSplitter::new(axis, columns.tolerance);
     let mut worst: Option<(usize, Verdict)> = None;
-    let mut newest = (0, watch_of(0));
+    let mut newest = (0, judge_of(0));
     while columns.next_sample(&mut sample)? {
         let (process, position) = splitter.locate(&sample)?;
         if process != newest.0 {
@@ -219,7 +219,7 @@ fn judge_samples(
             if worst.as_ref().is_none_or(|(_, worst)| ended.1.verdict > worst.verdict) {
                 worst = Some(ended);
             }
-            newest = (process, watch_of(process));
+            newest = (process, judge_of(process));
         }
         for (series, amount) in &sample.values {
             let Some(Some(series)) = selection.judged.get(*series) else { continue };

@@ -50,9 +50,9 @@ impl TrackedSeries {
     }
 }
 
-/// Judges the samples of a run as they come, process after process; see [`Watch::verdict`].
+/// Judge of the samples of a run, which are added as they come, process after process; see [`MemoryJudge::verdict`].
 #[derive(Clone, Debug)]
-pub struct Watch {
+pub struct MemoryJudge {
     context: Context,
     /// Series of the newest process.
     series: BTreeMap<String, TrackedSeries>,
@@ -66,8 +66,8 @@ pub struct Watch {
     ended: ProcessVerdicts,
 }
 
-impl Watch {
-    /// Watch without samples.
+impl MemoryJudge {
+    /// Judge without samples.
     pub fn new(context: Context) -> Self {
         Self {
             context,
@@ -585,5 +585,5 @@ fn is_in_use(name: &str) -> bool {
 }
 
 #[cfg(test)]
-#[path = "watch_tests.rs"]
+#[path = "memory_judge_tests.rs"]
 mod tests;

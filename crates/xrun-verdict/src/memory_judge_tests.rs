@@ -20,15 +20,15 @@ fn sample(segment: u32, step: u64, heap: u64) -> Sample<'static> {
 
 /// Verdict on a run in which a cache with this cap and a leak grow by these bytes per step.
 fn judged(cap: u64, cache: u64, leak: u64) -> Verdict {
-    let mut watch = Watch::new(context(cap));
+    let mut judge = MemoryJudge::new(context(cap));
     let mut suspects = 0;
     for step in 1..=STEPS {
         let owners = [("cache".to_owned(), cache * step), ("leak".to_owned(), leak * step)].into();
         let heap = 1024 * KIB + (cache + leak) * step;
-        watch.add(&Sample { owners: Some(&owners), ..sample(0, step, heap) });
-        suspects = suspects.max(watch.suspects().len());
+        judge.add(&Sample { owners: Some(&owners), ..sample(0, step, heap) });
+        suspects = suspects.max(judge.suspects().len());
     }
-    let verdict = watch.verdict();
+    let verdict = judge.verdict();
     assert_eq!(suspects > 0, verdict.verdict >= VerdictWord::Suspect, "during the run: {}", verdict.message);
     verdict
 }
@@ -53,12 +53,12 @@ fn a_cache_that_is_not_yet_full_is_filling() {
 #[test]
 fn a_cap_above_the_memory_limit_does_not_end_growth() {
     let verdict = |host_limit| {
-        let mut watch = Watch::new(Context { host_limit, ..context(64 * 1024 * KIB) });
+        let mut judge = MemoryJudge::new(Context { host_limit, ..context(64 * 1024 * KIB) });
         for step in 1..=STEPS {
             let owners = [("cache".to_owned(), 10 * KIB * step)].into();
-            watch.add(&Sample { owners: Some(&owners), ..sample(0, step, (1024 + 10 * step) * KIB) });
+            judge.add(&Sample { owners: Some(&owners), ..sample(0, step, (1024 + 10 * step) * KIB) });
         }
-        watch.verdict().verdict
+        judge.verdict().verdict
     };
     assert_eq!(verdict(None), VerdictWord::Filling);
     assert_eq!(verdict(Some(32 * 1024 * KIB)), VerdictWord::Growing);
@@ -66,12 +66,12 @@ fn a_cap_above_the_memory_limit_does_not_end_growth() {
 
 #[test]
 fn rss_that_rises_while_the_heap_is_flat_is_retained() {
-    let mut watch = Watch::new(Context { host_limit: Some(2 << 30), ..context(64 * 1024 * KIB) });
+    let mut judge = MemoryJudge::new(Context { host_limit: Some(2 << 30), ..context(64 * 1024 * KIB) });
     for step in 1..=STEPS {
         let rss = Some((1 << 30) + step * 1024 * KIB);
-        watch.add(&Sample { rss, ..sample(0, step, 4096 * KIB) });
+        judge.add(&Sample { rss, ..sample(0, step, 4096 * KIB) });
     }
-    let verdict = watch.verdict();
+    let verdict = judge.verdict();
     assert_eq!(verdict.verdict, VerdictWord::Retained, "{}", verdict.message);
     let beyond = series(&verdict, RSS_BEYOND);
     assert_eq!((beyond.findings.slope, beyond.findings.since), (Some(1024.0 * KIB as f64), Some(1)));
@@ -90,13 +90,13 @@ fn a_filling_cache_hides_no_leak() {
 
 /// Verdict on a run of several processes, each with its first and last step and the heap's growth per step.
 fn resumed(processes: &[(u64, u64, u64)]) -> Verdict {
-    let mut watch = Watch::new(context(NO_CAP));
+    let mut judge = MemoryJudge::new(context(NO_CAP));
     for (segment, (first, last, growth)) in processes.iter().enumerate() {
         for step in *first..=*last {
-            watch.add(&sample(segment as u32, step, 1024 * KIB + growth * (step - first)));
+            judge.add(&sample(segment as u32, step, 1024 * KIB + growth * (step - first)));
         }
     }
-    watch.verdict()
+    judge.verdict()
 }
 
 #[test]
@@ -132,12 +132,12 @@ fn the_message_on_a_resumed_run_names_the_process() {
 
 /// Message after 30 steps, each of which adds these bytes to a cache with this cap, and to memory in no buffer.
 fn early_message(cap: u64, cache: u64, elsewhere: u64) -> String {
-    let mut watch = Watch::new(context(cap));
+    let mut judge = MemoryJudge::new(context(cap));
     for step in 1..=30 {
         let owners = [("cache".to_owned(), cache * step)].into();
-        watch.add(&Sample { owners: Some(&owners), ..sample(0, step, (1024 * KIB) + (cache + elsewhere) * step) });
+        judge.add(&Sample { owners: Some(&owners), ..sample(0, step, (1024 * KIB) + (cache + elsewhere) * step) });
     }
-    let verdict = watch.verdict();
+    let verdict = judge.verdict();
     assert_eq!((verdict.verdict, &verdict.owner), (VerdictWord::Inconclusive, &None), "{}", verdict.message);
     verdict.message
 }
@@ -157,12 +157,12 @@ fn the_message_on_a_short_run_names_the_buffer_that_explains_the_growth() {
 #[test]
 fn growth_from_process_to_process_is_no_growth() {
     // Each holds more than the one before, and none grows.
-    let mut watch = Watch::new(context(NO_CAP));
+    let mut judge = MemoryJudge::new(context(NO_CAP));
     for segment in 0..10u32 {
         let from = u64::from(segment) * 20;
-        (from..=from + 20).for_each(|step| watch.add(&sample(segment, step, 1024 * KIB * u64::from(segment + 1))));
+        (from..=from + 20).for_each(|step| judge.add(&sample(segment, step, 1024 * KIB * u64::from(segment + 1))));
     }
-    let verdict = watch.verdict();
+    let verdict = judge.verdict();
     assert!(verdict.verdict < VerdictWord::Suspect, "{}", verdict.message);
     assert_eq!(verdict.process.unwrap().newest, None);
 }
@@ -173,13 +173,13 @@ fn rss_and_reserved_memory_count_towards_limits() {
     let limits =
         Context { steps: STEPS, host_limit: Some(400 * MIB), device_limit: Some(1000 * MIB), ..Context::default() };
     let verdict_with = |container_budget: Option<u64>| {
-        let mut watch = Watch::new(limits.clone());
+        let mut judge = MemoryJudge::new(limits.clone());
         for step in 1..=STEPS {
             let pool = Pool { in_use: step * MIB, reserved: (step + 300) * MIB, allocations: 1 };
             let rss = Some((step + 50) * MIB);
-            watch.add(&Sample { rss, pool: Some(pool), container_budget, ..sample(0, step, step * MIB) });
+            judge.add(&Sample { rss, pool: Some(pool), container_budget, ..sample(0, step, step * MIB) });
         }
-        watch.verdict()
+        judge.verdict()
     };
     let steps = |verdict: &Verdict, name: &str| series(verdict, name).steps_to_limit.unwrap().round();
     let verdict = verdict_with(None);
@@ -199,13 +199,13 @@ fn decoded_images(end: u64, epoch: u64, owned: bool) -> Verdict {
     if owned && let Some(declared) = context.owners.get_mut("leak") {
         declared.full = 10 * KIB * epoch;
     }
-    let mut watch = Watch::new(Context { steps_per_epoch: epoch, ..context });
+    let mut judge = MemoryJudge::new(Context { steps_per_epoch: epoch, ..context });
     for step in 1..=STEPS {
         let held = 10 * KIB * step.min(end);
         let owners = owned.then(|| [("leak".to_owned(), held)].into());
-        watch.add(&Sample { owners: owners.as_ref(), ..sample(0, step, 1024 * KIB + held) });
+        judge.add(&Sample { owners: owners.as_ref(), ..sample(0, step, 1024 * KIB + held) });
     }
-    watch.verdict()
+    judge.verdict()
 }
 
 #[test]
@@ -224,13 +224,13 @@ fn a_buffer_bounded_by_the_data_is_filling_until_it_is_full() {
 
 /// Verdict on a heap that rises by 10 KiB per step up to step 70, of which a cache with a cap holds this fraction.
 fn rose_and_rests(cached: f64) -> Verdict {
-    let mut watch = Watch::new(context(64 * 1024 * KIB));
+    let mut judge = MemoryJudge::new(context(64 * 1024 * KIB));
     for step in 1..=STEPS {
         let held = 10 * KIB * step.min(70);
         let owners = [("cache".to_owned(), (cached * held as f64) as u64)].into();
-        watch.add(&Sample { owners: Some(&owners), ..sample(0, step, 1024 * KIB + held) });
+        judge.add(&Sample { owners: Some(&owners), ..sample(0, step, 1024 * KIB + held) });
     }
-    watch.verdict()
+    judge.verdict()
 }
 
 #[test]
@@ -257,11 +257,11 @@ fn the_message_on_unexplained_growth_within_the_first_epoch_has_a_caveat() {
 
 /// Message on 200 samples of a heap in MiB, in steps of an epoch of 50.
 fn heap_message(expected: VerdictWord, mebibytes: impl Fn(f64) -> f64) -> String {
-    let mut watch = Watch::new(Context { steps: STEPS, steps_per_epoch: 50, ..Context::default() });
+    let mut judge = MemoryJudge::new(Context { steps: STEPS, steps_per_epoch: 50, ..Context::default() });
     for step in 1..=STEPS {
-        watch.add(&sample(0, step, (mebibytes(step as f64) * 1024.0 * 1024.0) as u64));
+        judge.add(&sample(0, step, (mebibytes(step as f64) * 1024.0 * 1024.0) as u64));
     }
-    let verdict = watch.verdict();
+    let verdict = judge.verdict();
     assert_eq!(verdict.verdict, expected, "{}", verdict.message);
     verdict.message
 }
@@ -285,12 +285,12 @@ fn each_judgement_has_a_message() {
 
 /// Verdict on one series in MiB, by step, of a run with this many planned steps.
 fn judged_series(planned: u64, mebibytes: impl Fn(u64) -> f64) -> Verdict {
-    let mut watch = Watch::new(Context { steps: planned, ..Context::default() });
+    let mut judge = MemoryJudge::new(Context { steps: planned, ..Context::default() });
     for step in 0..1200 {
         let value = (mebibytes(step) * 1024.0 * 1024.0) as u64;
-        watch.add_value(step, "memory", value, SeriesKind::InUse, BYTES);
+        judge.add_value(step, "memory", value, SeriesKind::InUse, BYTES);
     }
-    watch.verdict()
+    judge.verdict()
 }
 
 /// Noise from 0 to 3.4 that depends on the step only.

@@ -9,11 +9,6 @@ use super::{Command, CommandLine, Progress, generate, typo};
 use crate::stop::{end_on_sent_faults, fail_writes_at_size_limit};
 use crate::{invocation, panics};
 
-/// Environment variables that are valid Unicode; others cannot set a key.
-pub fn environment() -> impl Iterator<Item = (String, String)> {
-    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
-}
-
 /// Runs the command line of this process and returns the exit code.
 pub fn main() -> ExitCode {
     ExitCode::from(run_from_args())

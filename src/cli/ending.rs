@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::resume;
+use super::changeable;
 use super::terminal::{Terminal, stderr_width};
 use crate::files::layout;
 use crate::invocation;
@@ -49,7 +49,7 @@ pub fn print(RunOutcome { ending, run }: &RunOutcome, as_requested: bool, termin
     if ending.is_data_error {
         terminal.info(&invalid_data_advice(run));
     } else if ending.outcome.is_resumable() && run.watched().is_none_or(|watched| watched.can_resume) {
-        let option = run.post_mortem().and_then(|record| post_mortem::resume_option(record, resume::is_changeable));
+        let option = run.post_mortem().and_then(|record| post_mortem::resume_option(record, changeable::is_changeable));
         let option = option.map_or_else(String::new, |option| format!(" {option}"));
         let run = printable::shell_word(&run.path.to_string_lossy());
         terminal.info(&format!("to continue: {} resume {run}{option}", invocation::program()));

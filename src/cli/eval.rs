@@ -2,11 +2,11 @@
 
 use clap::{Args, ValueHint};
 
-use super::resume::{find_experiment_run, recorded_experiment, refuse_other_keys};
+use super::changeable::refuse_other_keys;
+use super::resume::{find_experiment_run, keep_device, recorded_experiment};
 use super::terminal::{Failure, Terminal};
 use super::{Data, Display, Overrides, Results};
 use crate::experiment::Experiment;
-use crate::experiment::overrides::overridden_key;
 use crate::report::evaluation::text;
 use crate::results::format::Manifest;
 use crate::results::read as read_results;
@@ -43,13 +43,6 @@ pub(super) fn checkpoint_choice(text: &str) -> Result<CheckpointChoice, String> 
             .parse()
             .map(CheckpointChoice::Step)
             .map_err(|_| "expected `best`, `last`, or a step such as 400".into()),
-    }
-}
-
-/// Sets the device that a run chose, where no override names one: another device gives other numbers.
-pub fn keep_device(experiment: &mut Experiment, overrides: &[String], manifest: &Manifest) {
-    if !overrides.iter().any(|text| overridden_key(text) == "experiment.device") {
-        experiment.experiment.device.clone_from(&manifest.device.chosen);
     }
 }
 

@@ -5,9 +5,9 @@ use std::time::Instant;
 
 use clap::{Args, ValueHint};
 
-use super::eval::{checkpoint_choice, keep_device};
+use super::eval::checkpoint_choice;
 use super::programs::{CommandLineOf, Programs};
-use super::resume::{find_experiment_run, new_run_advice, recorded_experiment};
+use super::resume::{find_experiment_run, keep_device, new_run_advice, recorded_experiment};
 use super::terminal::Failure;
 use super::until::Until;
 use super::{Data, Display, Overrides, Results, training};

@@ -1,6 +1,7 @@
 //! Command line: arguments of all subcommands. Each subcommand has a file of its own.
 
 mod blame;
+mod changeable;
 mod check;
 mod choice;
 mod command;
@@ -52,10 +53,14 @@ use crate::experiment::Experiment;
 use crate::invocation;
 use crate::run::evaluate::CheckpointChoice;
 use crate::units::{Bytes, Span};
-use dispatch::environment;
 pub use dispatch::{main, run_from_args};
 use fail_on::FailingVerdict;
 use terminal::Terminal;
+
+/// Environment variables that are valid Unicode; others cannot set a key.
+fn environment() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+}
 
 const EXIT_CODES: &str = "\
 Exit codes:

@@ -4,8 +4,9 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
+use super::changeable::refuse_other_keys;
 use super::eval::{CHANGEABLE, checkpoint_choice, plan_inference};
-use super::resume::{find_experiment_run, recorded_experiment, refuse_other_keys};
+use super::resume::{find_experiment_run, recorded_experiment};
 use super::terminal::{Failure, Terminal};
 use super::{Data, Display, Overrides, Results};
 use crate::files::layout;

@@ -5,9 +5,10 @@ use std::time::Instant;
 
 use clap::Args;
 
+use super::changeable::refuse_other_keys;
 use super::command;
 use super::programs::{CommandLineOf, Programs};
-use super::resume::{find_experiment_run, recorded_experiment, refuse_other_keys};
+use super::resume::{find_experiment_run, recorded_experiment};
 use super::terminal::{Failure, Terminal};
 use super::training;
 use super::{Data, Display, Overrides, Results};

@@ -6,14 +6,15 @@ use std::time::Instant;
 
 use clap::{Args, ValueHint};
 
+use super::changeable::{BY_RESUME, refuse_keys};
 use super::command;
-use super::eval::keep_device;
 use super::programs::{CommandLineOf, Programs};
 use super::terminal::{Failure, Terminal};
 use super::training;
 use super::until::Until;
 use super::{Data, Display, Overrides, Results};
 use crate::directory;
+use crate::experiment::Experiment;
 use crate::experiment::overrides::{as_arguments, overridden_key};
 use crate::experiment::read::{CheckedExperiment, read_resolved};
 use crate::files::{layout, write};
@@ -21,8 +22,9 @@ use crate::invocation;
 use crate::killed;
 use crate::panics;
 use crate::printable;
-use crate::problem::{Problem, Problems};
+
 use crate::results::build_info;
+use crate::results::format::Manifest;
 use crate::results::{index, read as read_results, resolved as resolved_text};
 use crate::run::checkpoint::CHANGED_BY_RESUME;
 use crate::run::fingerprint::fingerprint;
@@ -31,26 +33,6 @@ use crate::run::launch::{Extent, Launch};
 use crate::run::prepare::{self, Planned};
 use crate::run::resume::{self, ResumeError};
 use crate::settings::sections::TRACKERS;
-
-/// Keys and sections that a resume may change besides [`TRACKERS`]: the metrics do not depend on them.
-const CHANGEABLE: &[&str] = &[
-    "experiment.device",
-    "limits.batch_size",
-    "limits.workers",
-    "limits.prefetch",
-    "limits.frame_cache",
-    "limits.decode_memory",
-    "limits.metrics_queue",
-    "limits.log_queue",
-    "limits.host_memory",
-    "limits.device_memory",
-    "training.time_limit",
-    "training.activation_checkpointing",
-    "cleanup.",
-    "memory.",
-    "checkpoint.every_steps",
-    "checkpoint.keep_last",
-];
 
 #[derive(Clone, Debug, Args)]
 pub struct ResumeArguments {
@@ -224,18 +206,11 @@ fn explain_kill(run: &Path, terminal: Terminal) {
     }
 }
 
-/// `cleanup.*` for the section `cleanup.`.
-fn section_pattern(key: &str) -> String {
-    if key.ends_with('.') { format!("{key}*") } else { key.to_owned() }
-}
-
-/// Returns true if a resume may change this key.
-pub fn is_changeable(key: &str) -> bool {
-    is_among(&[CHANGEABLE, TRACKERS].concat(), key)
-}
-
-fn is_among(keys: &[&str], key: &str) -> bool {
-    keys.iter().any(|may| key == *may || (may.ends_with('.') && key.starts_with(may)))
+/// Sets the device that a run chose, where no override names one: another device gives other numbers.
+pub fn keep_device(experiment: &mut Experiment, overrides: &[String], manifest: &Manifest) {
+    if !overrides.iter().any(|text| overridden_key(text) == "experiment.device") {
+        experiment.experiment.device.clone_from(&manifest.device.chosen);
+    }
 }
 
 /// Advice for a change of the model, whose tensors the checkpoints have: a new run.
@@ -250,7 +225,7 @@ pub fn new_run_advice(run: &Path, overrides: &[String]) -> String {
 /// Refuses overrides of keys that a resume cannot change, and names the command that can.
 fn refuse_fixed_keys(overrides: &[String], run: &Path) -> Result<(), Failure> {
     let (program, word) = (invocation::program(), printable::shell_word(&run.to_string_lossy()));
-    refuse_keys(overrides, &[CHANGEABLE, TRACKERS].concat(), "cannot be changed by a resume", |key, text| {
+    refuse_keys(overrides, &[BY_RESUME, TRACKERS].concat(), "cannot be changed by a resume", |key, text| {
         if key.starts_with("model.") {
             return new_run_advice(run, &[text.to_owned()]);
         }
@@ -258,32 +233,4 @@ fn refuse_fixed_keys(overrides: &[String], run: &Path) -> Result<(), Failure> {
         let set = printable::shell_word(&format!("{key}={value}"));
         format!("`{program} fork {word} -s {set}` starts a new run from the last checkpoint")
     })
-}
-
-/// Refuses overrides of keys that are not in the list; `help` returns advice on a key and the text of its override.
-fn refuse_keys(
-    overrides: &[String],
-    changeable: &[&str],
-    message: &str,
-    help: impl Fn(&str, &str) -> String,
-) -> Result<(), Failure> {
-    let mut problems = Problems::default();
-    for text in overrides.iter().filter(|text| !is_among(changeable, overridden_key(text))) {
-        let key = overridden_key(text);
-        problems.add(Problem::new(key, message).help(help(key, text)));
-    }
-    Ok(problems.into_result()?)
-}
-
-/// Refuses overrides of keys that are not in the list, in which an entry with a final dot means a section. `message` follows
-/// the key, and `alternative` is advice.
-pub fn refuse_other_keys(
-    overrides: &[String],
-    changeable: &[&str],
-    message: &str,
-    alternative: &str,
-) -> Result<(), Failure> {
-    let keys: Vec<String> = changeable.iter().map(|key| section_pattern(key)).collect();
-    let help = format!("{alternative}, or change one of: {}", keys.join(", "));
-    refuse_keys(overrides, changeable, message, |_, _| help.clone())
 }

@@ -12,7 +12,7 @@ use crate::killed::KillReport;
 use crate::report::formatting::utc_time;
 use crate::report::run_report::open;
 use crate::report::summary;
-use crate::results::index::RunState;
+use crate::results::run_state::RunState;
 use crate::results::{index, run_name};
 use crate::sweep::records::sweep::SweepRecord;
 use crate::sweep::{listing, table, text};

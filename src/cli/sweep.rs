@@ -31,7 +31,7 @@ use crate::sweep::slurm::SlurmError;
 use crate::sweep::slurm::launcher::{queued, under_way};
 use crate::sweep::slurm::queue::{self, QueuedTask};
 use crate::sweep::trials::{masked, words};
-use crate::sweep::{listing, record, search, table, text};
+use crate::sweep::{listing, record, search, table_files, text};
 use crate::units::{Bytes, pluralize, seconds};
 
 /// Largest number of runs that are reported one by one.
@@ -299,7 +299,7 @@ fn show_table(
     arguments: &SweepArguments,
     terminal: Terminal,
 ) -> Result<RunCounts, Failure> {
-    let table = table::write(sweep, record, histories, &queued(record, tasks)).map_err(Failure::failed)?;
+    let table = table_files::write(sweep, record, histories, &queued(record, tasks)).map_err(Failure::failed)?;
     match arguments.json {
         true => terminal.json(&table),
         false if !terminal.quiet => terminal.print(&text::text(&table, terminal.width())),

@@ -5,13 +5,12 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
-use std::fs::TryLockError;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use super::format::{Manifest, Outcome, Summary};
 use super::view::RunView;
-use xrun_core::files::{file, layout};
+use xrun_core::files::layout;
 use xrun_core::problem::nearest;
 use xrun_core::units::pluralize;
 use xrun_core::{invocation, printable};
@@ -28,31 +27,6 @@ const CANDIDATES_MAX: usize = 8;
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct IndexError(String);
-
-/// State of a run.
-#[derive(Clone, Debug, PartialEq)]
-pub enum RunState {
-    /// A process holds the directory's lock.
-    Running,
-    /// The run has a summary, with this outcome.
-    Ended(Outcome),
-    /// No process holds the lock and there is no summary: the process was killed or the machine went down.
-    Killed,
-    /// The manifest, the summary, or the end of another record is missing or damaged; with the reason.
-    Unreadable(String),
-}
-
-impl RunState {
-    /// The state as it is displayed: `running`, `time limit`, `killed`.
-    pub fn label(&self) -> &'static str {
-        match self {
-            Self::Running => "running",
-            Self::Ended(outcome) => outcome.label(),
-            Self::Killed => "killed",
-            Self::Unreadable(_) => "unreadable",
-        }
-    }
-}
 
 /// A directory that may be a run; ordered by time.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -319,13 +293,6 @@ fn run_time(run: &str, path: &Path) -> String {
     changed.map_or(String::new(), |time| {
         chrono::DateTime::<chrono::Utc>::from(time).format("%Y-%m-%dT%H-%M-%S").to_string()
     })
-}
-
-/// Returns `true` if a process holds the run's lock. Takes a shared lock, so that concurrent callers do not see each
-/// other.
-pub fn is_locked(run: &Path) -> bool {
-    let Ok(file) = file::open(&run.join(layout::LOCK)) else { return false };
-    matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Tests of finding, ordering and reading runs.
 
 use super::*;
+use crate::run_state::{RunState, is_locked};
 use crate::view::RunView;
 use serde_json::json;
 use xrun_core::files::write;

@@ -31,6 +31,7 @@ pub mod report;
 pub mod reproduction;
 pub mod resolved;
 pub mod run_name;
+pub mod run_state;
 pub mod sample;
 pub mod secrets;
 pub mod selection;

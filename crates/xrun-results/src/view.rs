@@ -13,12 +13,12 @@ use crate::explanation::Explanation;
 use crate::format::{
     Best, Manifest, MemoryLine, MemorySummary, MetricsLine, Parent, Peaks, PlanFile, PostMortem, Summary,
 };
-use crate::index::{self, RunState};
 use crate::loss::{self, KindLoss};
 use crate::notes::Notes;
 use crate::read::{self, ReadError};
 use crate::report::curves::Curves;
 use crate::report::trace::MemoryTrace;
+use crate::run_state::{self, RunState};
 use crate::tail::{Appended, RecordTail};
 use crate::verdict::{LineDamage, TrainingVerdict, Verdict};
 use crate::watched::WatchSettings;
@@ -224,7 +224,7 @@ impl RunView {
             // The summary is written last and removed first by a resume. The lock may still be held while the report is
             // written.
             (Ok(_), Ok(Some(summary))) => RunState::Ended(summary.outcome),
-            _ if index::is_locked(&self.path) => RunState::Running,
+            _ if run_state::is_locked(&self.path) => RunState::Running,
             (Err(error), _) | (_, Err(error)) => RunState::Unreadable(error.to_string()),
             (Ok(_), Ok(None)) => match (&self.newest().damage, self.plan_record()) {
                 (Some(why), _) => RunState::Unreadable(why.clone()),

@@ -7,7 +7,7 @@
 use crate::plan::Plan;
 use xrun_core::dataset::digest::digest;
 use xrun_core::experiment::Experiment;
-use xrun_core::experiment::read::INITIAL_WEIGHTS;
+use xrun_core::experiment::INITIAL_WEIGHTS;
 use xrun_core::experiment::resolved::flat;
 use xrun_core::settings::sections::TRACKERS;
 use xrun_results::build_info::{build_info, code_digest, lock_digest};

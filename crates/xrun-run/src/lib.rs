@@ -30,6 +30,7 @@ pub mod post_mortem;
 pub mod predict;
 pub mod prepare;
 pub mod probe;
+pub mod recorded_training;
 pub mod recorder;
 pub mod remove;
 pub mod reproduce;

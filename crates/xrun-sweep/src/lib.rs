@@ -31,6 +31,7 @@ pub mod scheduler;
 pub mod search;
 pub mod slurm;
 pub mod table;
+pub mod table_files;
 pub mod text;
 pub mod trials;
 

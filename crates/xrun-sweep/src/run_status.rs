@@ -8,7 +8,7 @@ use xrun_core::files::write;
 use xrun_core::files::write::WriteError;
 use xrun_core::printable;
 use xrun_results::format::Outcome;
-use xrun_results::{index, read};
+use xrun_results::{read, run_state};
 
 /// Status of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,7 +29,7 @@ impl RunStatus {
         if !run.exists() {
             return Self::NotStarted;
         }
-        if index::is_locked(run) {
+        if run_state::is_locked(run) {
             return Self::Running;
         }
         match read::summary(run) {

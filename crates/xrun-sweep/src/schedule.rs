@@ -9,7 +9,7 @@ use super::journal::Journal;
 use super::launcher::{JobOutcome, Launcher, Started, SweepContext};
 use super::scheduler::{Job, Scheduler};
 use super::slurm::SlurmError;
-use super::table;
+use super::table_files;
 use super::trials::RunId;
 use crate::records::sweep::{Process, SweepRecord};
 use xrun_core::files::write::WriteError;
@@ -215,7 +215,7 @@ pub fn schedule(
         // Convenience while the sweep runs: the caller writes the last table, and reports its errors.
         if written.elapsed() > TABLE_EVERY.max(TABLE_COST_MAX * cost) {
             let begun = Instant::now();
-            let _ = table::write(sweep, record, &mut journal.histories, &launcher.queued(record));
+            let _ = table_files::write(sweep, record, &mut journal.histories, &launcher.queued(record));
             (written, cost) = (Instant::now(), begun.elapsed());
         }
     }

@@ -7,20 +7,15 @@ use serde_json::Value;
 
 use super::journal::Histories;
 use super::measure::{Queued, measure};
-use super::page;
 use super::pareto::{SpeedAndMemory, pareto_front};
 use super::trials::{RunId, masked};
 use crate::records::search::Search;
 use crate::records::sweep::{Measured, Measurements, Row, SweepRecord, Table};
 use xrun_core::experiment::read_sweep::shown;
-use xrun_core::files::layout;
-use xrun_core::files::write;
-use xrun_core::files::write::WriteError;
 use xrun_core::task::metric::Direction;
 use xrun_results::format::VERSION;
 use xrun_results::loss;
 use xrun_results::noise::{Change, Noise, Repeats, Spread};
-use xrun_results::report::formatting::csv_line;
 use xrun_results::verdict::{TrainingVerdictWord, VerdictWord};
 
 /// Measurements of a machine that are compared with the reference.
@@ -102,7 +97,7 @@ impl Row {
 }
 
 /// Measures all runs of a sweep. `queued` has the runs in the queue of a cluster.
-fn table(sweep: &Path, record: &SweepRecord, histories: &mut Histories, queued: &BTreeMap<RunId, Queued>) -> Table {
+pub fn table(sweep: &Path, record: &SweepRecord, histories: &mut Histories, queued: &BTreeMap<RunId, Queued>) -> Table {
     let rungs = record.search.as_ref().map_or(&[][..], Search::rungs);
     let mut run =
         |run| histories.measured(run, |process| measure(sweep, run, process, queued.get(&run).copied(), rungs));
@@ -214,7 +209,7 @@ fn measured_runs(runs: &[Measured]) -> impl Iterator<Item = &Measured> {
     runs.iter().filter(move |run| run.finished || !any)
 }
 
-fn row(trial: u64, values: Vec<Value>, runs: Vec<Measured>) -> Row {
+pub fn row(trial: u64, values: Vec<Value>, runs: Vec<Measured>) -> Row {
     type Numbers = Measurements<u64, f64>;
     let number = |number: fn(&Numbers) -> Option<f64>| {
         Spread::of(measured_runs(&runs).filter_map(|run| number(&run.measurements)))
@@ -298,34 +293,8 @@ fn compare(rows: &mut [Row], reference: Option<u64>, metric: Option<&String>) ->
     noises
 }
 
-/// Writes `table.csv`, `table.json` and `report.html`, and returns the table.
-///
-/// # Errors
-/// A file cannot be written.
-pub fn write(
-    sweep: &Path,
-    record: &SweepRecord,
-    histories: &mut Histories,
-    queued: &BTreeMap<RunId, Queued>,
-) -> Result<Table, WriteError> {
-    let table = table(sweep, record, histories, queued);
-    write::replace(&sweep.join(layout::TABLE_CSV), csv(&table).as_bytes())?;
-    write::replace_json(&sweep.join(layout::TABLE_JSON), &table)?;
-    write::replace(&sweep.join(layout::REPORT), page::html(&table).as_bytes())?;
-    Ok(table)
-}
-
-/// A row for each trial. Unknown cells are empty; sizes are bytes.
-fn csv(table: &Table) -> String {
-    // Without a trial, the titles are those of one that has nothing.
-    let empty = row(0, vec![Value::from(""); table.keys.len()], Vec::new());
-    let titles = cells(table, &empty).into_iter().map(|(title, _)| title);
-    let rows = table.rows.iter().map(|row| csv_line(cells(table, row).into_iter().map(|(_, cell)| cell)));
-    std::iter::once(csv_line(titles)).chain(rows).collect()
-}
-
 /// The cells of a row of `table.csv`, with their titles.
-fn cells(table: &Table, row: &Row) -> Vec<(String, String)> {
+pub fn cells(table: &Table, row: &Row) -> Vec<(String, String)> {
     fn text(value: Option<impl ToString>) -> String {
         value.map_or_else(String::new, |value| value.to_string())
     }

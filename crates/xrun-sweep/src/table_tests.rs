@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::*;
 use crate::records::search::{SearchMethod, TpeSearch};
-use crate::text;
+use crate::{page, table_files, text};
 use xrun_results::format::VERSION;
 use xrun_results::loss::KindLoss;
 use xrun_results::verdict::VerdictWord;
@@ -121,7 +121,7 @@ fn messages_of_runs_cannot_change_the_page() {
 
 #[test]
 fn a_table_for_spreadsheets_has_a_cell_for_each_column() {
-    let csv = csv(&repeated());
+    let csv = table_files::csv(&repeated());
     let mut rows = csv.lines();
     let header: Vec<&str> = rows.next().unwrap().split(',').collect();
     let at = |name: &str| header.iter().position(|title| *title == name).unwrap();

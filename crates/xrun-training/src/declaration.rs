@@ -4,7 +4,7 @@ pub use xrun_core::bounded::ledger::Ledger;
 pub use xrun_core::dataset::error::{DataError, InvalidItems};
 pub use xrun_core::dataset::open_dataset::SampleType;
 pub use xrun_core::experiment::Experiment;
-pub use xrun_core::experiment::inspect::{InspectedData, Inspection};
+pub use xrun_core::experiment::pipeline::{InspectedData, Inspection};
 pub use xrun_core::experiment::pipeline::{ModelKind, Opening, PipelineFacts, PipelineKind, Prepared, PytorchModule};
 pub use xrun_core::problem::Problems;
 pub use xrun_core::settings::sections::MICRO_BATCH_SIZE;

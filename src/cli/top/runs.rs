@@ -8,7 +8,7 @@ use super::find;
 use super::row::{ActiveRun, INACTIVE_AFTER, Row, ended};
 use crate::directory;
 use crate::files::layout;
-use crate::results::index;
+use crate::results::{index, run_state};
 
 /// Largest number of active runs that are shown; the oldest are omitted.
 const ACTIVE_MAX: usize = 200;
@@ -119,5 +119,5 @@ impl Runs {
 /// Returns true if a run has not ended and a process writes to it, on this machine or possibly on another one.
 pub fn is_active(run: &Path) -> bool {
     !run.join(layout::SUMMARY).exists()
-        && (index::is_locked(run) || directory::active_elsewhere(run, INACTIVE_AFTER).is_some())
+        && (run_state::is_locked(run) || directory::active_elsewhere(run, INACTIVE_AFTER).is_some())
 }

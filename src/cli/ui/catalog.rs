@@ -18,7 +18,7 @@ use crate::dataset::digest::digest;
 use crate::files::layout;
 use crate::printable;
 use crate::report::page::tone::outcome_tone;
-use crate::results::index::RunState;
+use crate::results::run_state::RunState;
 use crate::results::verdict::{TrainingVerdictWord, VerdictWord};
 use crate::results::view::RunView;
 use crate::sweep::listing;

@@ -9,7 +9,8 @@ use xrun_core::bounded::ledger::{Cap, Policy};
 use xrun_core::experiment::Experiment;
 use xrun_data::feed;
 use xrun_data::micro_batches;
-use xrun_data::sound_clips::library::{ClassSplit, Library, LoaderSettings};
+use xrun_data::sound_clips::library::{ClassSplit, Library};
+use xrun_data::sound_clips::settings::LoaderSettings;
 use xrun_data::sound_clips::targets;
 
 /// Bytes of names and metadata per tensor in the record of an optimiser's state.

@@ -12,8 +12,8 @@ use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::cache::{ByteCache, CacheCounters};
 use xrun_core::bounded::ledger::{Cap, Ledger, Policy};
 use xrun_core::dataset::error::DataError;
-use xrun_data::sound_clips::library::LoaderSettings;
 use xrun_data::sound_clips::settings::EmbeddingDtype;
+use xrun_data::sound_clips::settings::LoaderSettings;
 use xrun_data::sound_clips::store::{ClipStore, LogMel};
 
 /// Maximum number of cached embeddings, beyond the reach of the cap in bytes.

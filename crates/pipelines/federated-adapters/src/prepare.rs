@@ -18,7 +18,7 @@ use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::open_dataset::OpenDataset;
 use xrun_core::dataset::split::Split;
 use xrun_core::experiment::Experiment;
-use xrun_core::experiment::inspect::InspectedData;
+use xrun_core::experiment::pipeline::InspectedData;
 use xrun_core::task::lowered::LoweredSetting;
 use xrun_core::task::{TaskError, TaskFacts};
 use xrun_core::units::pluralize;

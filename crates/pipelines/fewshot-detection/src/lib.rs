@@ -28,7 +28,8 @@ pub mod training;
 pub mod validation;
 
 use settings::{FewshotDetection, ReferenceDetector};
-use xrun_data::boxes::library::{BoxSummary, Library};
+use xrun_data::boxes::library::Library;
+use xrun_data::boxes::summary::BoxSummary;
 use xrun_data::reading::decoding;
 use xrun_training::declaration::*;
 

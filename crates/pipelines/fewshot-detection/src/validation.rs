@@ -16,7 +16,6 @@ use super::overlay;
 use super::prepare::{Prepared, held_out};
 use super::scoring::Scoring;
 use super::settings::FewshotDetection;
-use super::training::FewshotDetectionModule;
 use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::ledger::{Ledger, Registration};
 use xrun_core::dataset::error::DataError;
@@ -32,6 +31,7 @@ use xrun_training::nn::Tensor;
 use xrun_training::nn::micro_batches::MicroBatchExecutor;
 use xrun_training::nn::module_task::Evaluation;
 use xrun_training::nn::pixels::{fetch, images as to_tensor};
+use xrun_training::nn::training_module::TrainingModule;
 
 /// Maximum number of reference images of a class whose embeddings are compared.
 const COMPARED_MAX: usize = 16;
@@ -104,7 +104,7 @@ impl Validation {
     pub fn run(
         &mut self,
         model: &DetectorNetwork,
-        evaluation: &mut Evaluation<'_, FewshotDetectionModule>,
+        evaluation: &mut Evaluation<'_, impl TrainingModule>,
     ) -> Result<ValidationReport, TaskError> {
         let device = &evaluation.trained.device;
         let mut shown = Vec::new();
@@ -144,7 +144,7 @@ impl Validation {
         batch: &DetectionBatch,
         file: &mut Option<DetectionsFile>,
         shown: &mut Vec<(HostImage, String)>,
-        evaluation: &mut Evaluation<'_, FewshotDetectionModule>,
+        evaluation: &mut Evaluation<'_, impl TrainingModule>,
     ) -> Result<(), TaskError> {
         let device = &evaluation.trained.device;
         let ways = batch.classes.len();

@@ -3,7 +3,8 @@
 use super::settings::{Component, VisionLanguage, VisionLanguageModel};
 use xrun_core::experiment::Experiment;
 use xrun_core::problem::{Problem, Problems};
-use xrun_data::image_text::library::{Library, LoaderSettings};
+use xrun_data::image_text::library::Library;
+use xrun_data::image_text::settings::LoaderSettings;
 use xrun_data::reading::settings_paths::file;
 use xrun_training::model_checks;
 use xrun_training::weights_header::WeightsLayout;

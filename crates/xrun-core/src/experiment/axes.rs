@@ -4,8 +4,8 @@ use serde::Deserialize;
 use serde_json::{Number, Value};
 
 use super::shape::{self, Shape};
+use super::tree::join;
 use super::tree::{Entry, Node, Tree, location_of};
-use super::validate::join;
 use crate::experiment::number_range::NumberRange;
 use crate::problem::{Location, Problem};
 

@@ -4,8 +4,7 @@
 
 use super::launcher::LauncherSettings;
 use super::pipeline::Model;
-use super::read::INITIAL_WEIGHTS;
-use super::{Experiment, check_search};
+use super::{Experiment, INITIAL_WEIGHTS, check_search};
 use crate::dataset::Dataset;
 use crate::files::layout::{LATEST, REFERENCE};
 use crate::problem::{Problem, Problems, nearest};

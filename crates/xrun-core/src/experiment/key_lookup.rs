@@ -5,7 +5,7 @@ use serde_json::Value;
 use super::pipeline::{ModelKind, PipelineKind};
 use super::schema;
 use super::shape::list;
-use super::validate::join;
+use super::tree::join;
 use crate::dataset::kind::DatasetKind;
 use crate::settings::variant::Section;
 

@@ -1,12 +1,8 @@
 //! `[launcher]`: clusters that run a sweep.
 
-use std::sync::Arc;
-
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{schema, shape, tree, validate};
-use crate::problem::Source;
 use crate::units::{Bytes, Span};
 
 crate::settings::kinds::kinds! {
@@ -66,20 +62,6 @@ pub struct Slurm {
     pub extra_lines: Vec<String>,
 }
 
-/// Checks that a text, such as an edited `slurm.toml`, has only valid keys and values of `[launcher.slurm]`.
-///
-/// # Errors
-/// The first problem.
-pub fn check_slurm(text: &str) -> Result<(), String> {
-    let source = Arc::new(Source::new("slurm.toml", text));
-    let mut entries = tree::parse(&source).map_err(|problem| problem.to_string())?;
-    let Some(part) = shape::schema_at(schema::shared(), "launcher.slurm") else { return Ok(()) };
-    match validate::validate(&mut entries, part).problems.iter().next() {
-        Some(problem) => Err(problem.to_string()),
-        None => Ok(()),
-    }
-}
-
 impl Default for Slurm {
     fn default() -> Self {
         Self {
@@ -94,29 +76,6 @@ impl Default for Slurm {
             grace: Span(std::time::Duration::from_secs(60)),
             requeue: 3,
             extra_lines: Vec::new(),
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_edited_file_is_validated_by_the_schema() {
-        assert_eq!(check_slurm("partition = \"gpu,long\"\nextra_lines = [\"module load\\tcuda\"]\n"), Ok(()));
-        for text in [
-            "partition = \"x\\n#SBATCH --uid=0\\ntouch pwn\"\n",
-            "account = \"a b\"\n",
-            "cpus = 0\n",
-            "extra_lines = [\"a\\u0000b\"]\n",
-            "extra_lines = [\"a\\u000Bb\"]\n",
-            "extra_lines = [\"a\\nb\"]\n",
-            "shell = \"/bin/sh\"\n",
-            "partition = ",
-        ] {
-            let message = check_slurm(text).unwrap_err();
-            assert!(message.starts_with("slurm.toml:1:"), "{text}: {message}");
         }
     }
 }

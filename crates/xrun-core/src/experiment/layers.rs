@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::template;
+use super::tree::join;
 use super::tree::{self, Entry, Tree};
-use super::validate::join;
 use crate::files::file;
 use crate::problem::{Location, Problem, Problems, Source, nearest};
 
@@ -217,7 +217,7 @@ fn kind_tables(schema: &serde_json::Value, path: &str) -> Vec<String> {
     let properties = schema.get("properties").and_then(serde_json::Value::as_object);
     for (name, part) in properties.into_iter().flatten() {
         let key = join(path, name);
-        if super::schema::is_kinds(part) {
+        if super::shape::is_kinds(part) {
             found.push(key.clone());
         }
         found.extend(kind_tables(part, &key));

@@ -8,10 +8,12 @@ use figment::{Figment, Metadata, Profile, Provider, Source};
 
 use super::Experiment;
 use super::layers::Layer;
-use super::read::DEFAULT;
+use super::tree::join;
 use super::tree::{self, Entry, Node, Tree};
-use super::validate::join;
 use crate::problem::{Location, Problem};
+
+/// Origin of a value that no layer sets.
+pub const DEFAULT: &str = "default";
 
 /// A layer as a provider of Figment, identified by its index.
 struct Numbered<'a> {

@@ -25,7 +25,7 @@ pub mod shape;
 pub mod sweep;
 pub mod template;
 mod tree;
-mod validate;
+pub mod validate;
 mod validate_sweep;
 
 use schemars::JsonSchema;
@@ -39,6 +39,9 @@ use launcher::LauncherSettings;
 use leaks::Leaks;
 use pipeline::{Model, Pipeline};
 use sweep::Sweep;
+
+/// Key of the initial weights.
+pub const INITIAL_WEIGHTS: &str = "training.initial_weights";
 
 /// An experiment: model, data, training and limits.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

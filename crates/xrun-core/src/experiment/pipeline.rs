@@ -2,18 +2,73 @@
 
 use std::any::Any;
 
+use serde::Deserialize;
+
 use super::Experiment;
-use super::inspect::{InspectedData, Inspection};
 use super::leaks::Leak;
 use crate::bounded::ledger::Ledger;
 use crate::dataset::Dataset;
-use crate::dataset::error::DataError;
-use crate::dataset::open_dataset::{OpenDataset, SampleType};
+use crate::dataset::description::Description;
+use crate::dataset::error::{DataError, InvalidItems};
+use crate::dataset::open_dataset::{AnyDataset, OpenDataset, SampleType};
 use crate::device::DeviceKind;
 use crate::problem::Problems;
 use crate::settings::command::Command;
 use crate::settings::variant::{AnySettings, Kind, Paths, Variant, section};
+use crate::task::lowered::LoweredSetting;
 use crate::task::{Metric, Task, TaskError, TaskFacts};
+
+/// Result of inspecting usable data for a pipeline.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Inspection {
+    /// Items that a run would leave out.
+    pub skipped: InvalidItems,
+    /// Human-readable notes, a line each.
+    pub notes: Vec<String>,
+    /// Description of the data.
+    pub description: Description,
+    /// Settings that a run would lower.
+    pub lowered: Vec<LoweredSetting>,
+}
+
+/// Data that was inspected, as a pipeline sees it.
+pub struct InspectedData {
+    summary: serde_json::Value,
+    opened: Option<Box<dyn AnyDataset>>,
+}
+
+impl InspectedData {
+    /// Data with its summary as JSON, and opened if it was.
+    pub(super) fn new(summary: serde_json::Value, opened: Option<Box<dyn AnyDataset>>) -> Self {
+        Self { summary, opened }
+    }
+
+    /// The summary of the data of type `D`.
+    ///
+    /// # Errors
+    /// It is of another type.
+    pub fn summary<D: OpenDataset>(&self) -> Result<D::Summary, DataError> {
+        D::Summary::deserialize(&self.summary).map_err(|error| DataError::content(error.to_string()))
+    }
+
+    /// The data itself: as the inspection opened it, or opened now where the inspection did not open all of it.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn open<D: OpenDataset>(self, experiment: &Experiment) -> Result<D, DataError> {
+        let opened = self.opened.map(|opened| -> Box<dyn Any> { opened });
+        match opened.and_then(|opened| opened.downcast().ok()) {
+            Some(opened) => Ok(*opened),
+            None => experiment.open_dataset().map_err(|error| DataError::content(error.to_string())),
+        }
+    }
+}
+
+impl From<Vec<LoweredSetting>> for Inspection {
+    fn from(lowered: Vec<LoweredSetting>) -> Self {
+        Self { lowered, ..Self::default() }
+    }
+}
 
 /// Properties of a kind of pipeline that do not depend on settings.
 #[derive(Clone, Copy, Debug)]

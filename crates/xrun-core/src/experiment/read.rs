@@ -10,12 +10,9 @@ use super::expand::expand;
 use super::layers::{self, Layer};
 use super::merge::{Merged, exact_location, location};
 use super::pipeline::Model;
-use super::{Experiment, check, overrides, pattern, schema, validate, validate_sweep};
+use super::{Experiment, INITIAL_WEIGHTS, check, overrides, pattern, schema, validate, validate_sweep};
 use crate::dataset::Dataset;
 use crate::problem::{Location, Problem, Problems};
-
-/// Origin of a value that no layer sets.
-pub const DEFAULT: &str = "default";
 
 /// A checked experiment with the origins of its values.
 #[derive(Clone, Debug)]
@@ -195,9 +192,6 @@ pub fn read_resolved(path: &Path, command_line: &[String]) -> Result<CheckedExpe
 
 /// Key of a path, and the path as written; `None` if it is invalid.
 type WrittenPath = (String, Option<String>);
-
-/// Key of the initial weights.
-pub const INITIAL_WEIGHTS: &str = "training.initial_weights";
 
 /// Makes all paths absolute: against the directory of the file that names them or, from the environment and the command
 /// line, against the current directory.

@@ -104,7 +104,7 @@ impl SweepFile {
 fn kind_is_selected(key: &str, experiment: &serde_json::Value) -> bool {
     let (mut part, mut path) = (Some(schema::shared()), String::new());
     key.split('.').all(|name| {
-        let choice = part.is_some_and(schema::is_kinds);
+        let choice = part.is_some_and(shape::is_kinds);
         part = part.and_then(|part| part.get("properties")?.get(name));
         path = format!("{path}/{name}");
         !choice || experiment.pointer(&path).is_some()

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use serde_json::{Map, Value};
 
-use super::validate::join;
+use super::tree::join;
 use super::{Experiment, shape};
 
 /// Column of the origins.

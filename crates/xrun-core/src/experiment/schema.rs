@@ -91,11 +91,6 @@ pub fn titled(name: &str, title: &str, schema: Value) -> Value {
     Value::Object(root)
 }
 
-/// `true` for the table of a choice between kinds.
-pub fn is_kinds(schema: &Value) -> bool {
-    schema.get("maxProperties").and_then(Value::as_u64) == Some(1)
-}
-
 /// Unwraps the lines of doc comments, and removes formats of Rust's types and, as TOML has no null, its alternatives.
 fn tidy(schema: &mut Value, for_toml: bool) {
     match schema {

@@ -3,7 +3,6 @@
 use serde_json::{Map, Value};
 
 use super::pattern::{self, Pattern};
-use super::schema::is_kinds;
 
 /// Shape of a key's value.
 #[derive(Clone, Debug)]
@@ -87,6 +86,11 @@ pub fn description(schema: &Value) -> &str {
 /// Default kind of a choice between kinds.
 pub fn default_kind(schema: &Value) -> Option<&str> {
     schema.get("default")?.as_object()?.keys().next().map(String::as_str)
+}
+
+/// `true` for the table of a choice between kinds.
+pub fn is_kinds(schema: &Value) -> bool {
+    schema.get("maxProperties").and_then(Value::as_u64) == Some(1)
 }
 
 /// Shape of a key with this schema.

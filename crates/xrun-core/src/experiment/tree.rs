@@ -9,6 +9,9 @@ use toml_edit::{Document, Item, TableLike, Value};
 use super::shape::{self, Shape};
 use crate::problem::{Location, Problem, Source};
 
+/// Maximum number of characters of a quoted value.
+pub(super) const QUOTED_MAX: usize = 60;
+
 /// A value with its location.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
@@ -168,6 +171,20 @@ pub fn location_of(entry: &Entry) -> &Location {
         Tree::Table(_) => &entry.key_location,
         _ => &entry.node.location,
     }
+}
+
+/// First characters of a text that a message quotes.
+pub(super) fn shortened(text: &str) -> String {
+    match text.char_indices().nth(QUOTED_MAX) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+/// Appends a key to a dotted path.
+pub(super) fn join(path: &str, key: &str) -> String {
+    let key = shortened(key);
+    if path.is_empty() { key } else { format!("{path}.{key}") }
 }
 
 #[cfg(test)]

@@ -3,20 +3,19 @@
 //! Invalid entries are removed from the layer, so that the rest can be merged and checked as a whole.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
 use super::merge::{Merged, location};
 use super::shape::{self, Shape, list};
-use super::tree::{Entry, Node, Tree};
+use super::tree::{self, Entry, Node, QUOTED_MAX, Tree, join, shortened};
 use super::{key_lookup, template};
-use crate::problem::{Location, Problem, Problems, nearest};
+use crate::problem::{Location, Problem, Problems, Source, nearest};
 use crate::units::{Bytes, Span, pluralize};
 
 /// Maximum number of keys listed in a message.
 const LISTED_MAX: usize = 12;
-/// Maximum number of characters of a quoted value.
-const QUOTED_MAX: usize = 60;
 
 /// Smaller sizes without a unit are probably meant in another one.
 const BARE_BYTES_MIN: i64 = 4096;
@@ -26,6 +25,7 @@ const WARNINGS_MAX: usize = 20;
 /// Result of a validation.
 #[derive(Debug, Default)]
 pub struct Findings {
+    /// Problems, in the order of the file.
     pub problems: Problems,
     /// Keys whose value is unknown: it was invalid, or a misspelled key may have been meant for it.
     pub doubtful: BTreeSet<String>,
@@ -339,13 +339,6 @@ pub(super) fn found(tree: &Tree) -> String {
     }
 }
 
-fn shortened(text: &str) -> String {
-    match text.char_indices().nth(QUOTED_MAX) {
-        Some((at, _)) => format!("{}…", &text[..at]),
-        None => text.to_owned(),
-    }
-}
-
 fn quote(key: &str) -> String {
     format!("`{}`", shortened(key))
 }
@@ -354,10 +347,18 @@ pub(super) fn quote_text(text: &str) -> String {
     format!("\"{}\"", shortened(text))
 }
 
-/// Appends a key to a dotted path.
-pub fn join(path: &str, key: &str) -> String {
-    let key = shortened(key);
-    if path.is_empty() { key } else { format!("{path}.{key}") }
+/// Checks that a text, such as an edited `slurm.toml`, has only valid keys and values of a section.
+///
+/// # Errors
+/// The first problem.
+pub fn check_section(section: &str, file: &str, text: &str) -> Result<(), String> {
+    let source = Arc::new(Source::new(file, text));
+    let mut entries = tree::parse(&source).map_err(|problem| problem.to_string())?;
+    let Some(part) = shape::schema_at(super::schema::shared(), section) else { return Ok(()) };
+    match validate(&mut entries, part).problems.iter().next() {
+        Some(problem) => Err(problem.to_string()),
+        None => Ok(()),
+    }
 }
 
 /// Adds missing required sections, and sections without a kind. `start` is the location of a missing section.
@@ -379,7 +380,7 @@ fn without_kind(values: &Value, schema: &Value, path: &str, merged: &Merged<'_>,
         let Some(part) = shape::key_of(schema, name) else { continue };
         let key = join(path, name);
         let is_empty = inner.as_object().is_some_and(Map::is_empty);
-        if super::schema::is_kinds(part) && is_empty && !findings.doubtful.contains(&key) {
+        if super::shape::is_kinds(part) && is_empty && !findings.doubtful.contains(&key) {
             let problem = Problem::new(&key, "missing kind").help(format!("write {}", kinds_of(Some(part), &key)));
             findings.add(problem.at(location(merged.layers, &key)));
         }
@@ -393,4 +394,32 @@ fn kinds_of(schema: Option<&Value>, key: &str) -> String {
         _ => Vec::new(),
     };
     list(names.iter().map(String::as_str), "or")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SLURM: &str = "launcher.slurm";
+
+    #[test]
+    fn an_edited_file_is_validated_by_the_schema() {
+        assert_eq!(
+            check_section(SLURM, "slurm.toml", "partition = \"gpu,long\"\nextra_lines = [\"module load\\tcuda\"]\n"),
+            Ok(())
+        );
+        for text in [
+            "partition = \"x\\n#SBATCH --uid=0\\ntouch pwn\"\n",
+            "account = \"a b\"\n",
+            "cpus = 0\n",
+            "extra_lines = [\"a\\u0000b\"]\n",
+            "extra_lines = [\"a\\u000Bb\"]\n",
+            "extra_lines = [\"a\\nb\"]\n",
+            "shell = \"/bin/sh\"\n",
+            "partition = ",
+        ] {
+            let message = check_section(SLURM, "slurm.toml", text).unwrap_err();
+            assert!(message.starts_with("slurm.toml:1:"), "{text}: {message}");
+        }
+    }
 }

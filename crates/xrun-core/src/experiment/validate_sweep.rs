@@ -5,8 +5,9 @@ use serde_json::Value;
 use super::axes::{AxisRange, VALUES_MAX};
 use super::overrides_sweep::VALUES;
 use super::shape::{self, Shape};
+use super::tree::join;
 use super::tree::{Entry, Node, Tree};
-use super::validate::{Validator, found, join};
+use super::validate::{Validator, found};
 use crate::problem::Problem;
 
 /// Keys that cannot be swept.

@@ -10,5 +10,6 @@ pub mod frames;
 pub mod library;
 pub mod open;
 pub mod raw;
+pub mod summary;
 #[cfg(test)]
 mod tests;

@@ -1,10 +1,9 @@
 //! Checks of the settings of images with conversations.
 
-use super::settings::{AnswerFormat, ImageText, Source};
+use super::settings::{AnswerFormat, ImageText, SECTION, Source};
 use crate::reading::settings_paths::{check_links, check_source, check_vocabulary, file};
 use xrun_core::problem::{Problem, Problems};
 
-pub(super) const SECTION: &str = "dataset.image-text";
 /// Maximum number of pixels of a generated set.
 const GENERATED_PIXELS_MAX: u128 = 100_000_000_000;
 

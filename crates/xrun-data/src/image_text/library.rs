@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::record::{Record, of_item, of_line};
-use super::settings::{AnswerFormat, ImageText};
+use super::settings::{AnswerFormat, LoaderSettings};
 use super::{ExampleCounts, TextLength};
 use crate::reading::confined::Root;
 use crate::reading::decoding::Largest;
@@ -13,7 +13,6 @@ use crate::tokenizer::{Tokenizer, Vocabulary, Words};
 use xrun_core::dataset::error::{DataError, InvalidItems};
 use xrun_core::dataset::open_dataset::OpenDataset;
 use xrun_core::dataset::split::Split;
-use xrun_core::units::Bytes;
 
 /// Examples that a vocabulary is learnt from; more change it little.
 const LEARN_EXAMPLES_MAX: usize = 20_000;
@@ -23,27 +22,6 @@ pub(super) const TOO_LONG: &str = "too_long";
 /// Purpose of a split in messages.
 pub(super) const TO_TRAIN_ON: &str = "to train on";
 pub(super) const HELD_OUT: &str = "held out for validation";
-
-/// Settings that every data set of images with conversations has: how examples are made and images cached.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LoaderSettings {
-    /// Table of the data set in an experiment, such as `dataset.image-text`.
-    pub section: &'static str,
-    /// Side of an image that a model sees, in pixels.
-    pub image_size: usize,
-    /// Bytes of scaled images that are kept.
-    pub image_cache: Bytes,
-    /// The policy for examples that cannot be used.
-    pub on_invalid: OnInvalid,
-    /// Vocabulary of the texts.
-    pub vocabulary: Vocabulary,
-}
-
-impl Default for LoaderSettings {
-    fn default() -> Self {
-        ImageText::default().loader_settings()
-    }
-}
 
 /// Location of an example in its source, in 24 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

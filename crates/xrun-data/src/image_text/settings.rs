@@ -3,11 +3,32 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::check::SECTION;
-use super::library::LoaderSettings;
 use crate::reading::invalid::OnInvalid;
 use crate::tokenizer::Vocabulary;
 use xrun_core::units::Bytes;
+
+pub(super) const SECTION: &str = "dataset.image-text";
+
+/// Settings that every data set of images with conversations has: how examples are made and images cached.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoaderSettings {
+    /// Table of the data set in an experiment, such as `dataset.image-text`.
+    pub section: &'static str,
+    /// Side of an image that a model sees, in pixels.
+    pub image_size: usize,
+    /// Bytes of scaled images that are kept.
+    pub image_cache: Bytes,
+    /// The policy for examples that cannot be used.
+    pub on_invalid: OnInvalid,
+    /// Vocabulary of the texts.
+    pub vocabulary: Vocabulary,
+}
+
+impl Default for LoaderSettings {
+    fn default() -> Self {
+        ImageText::default().loader_settings()
+    }
+}
 
 /// Images, each with an instruction and the answer that is to be given: JSON lines of messages, a list of questions in
 /// the layout of easy-VQA, or a generated set. Memory holds an index of the files; texts are read and images decoded

@@ -3,9 +3,10 @@
 use std::io::{BufReader, Cursor};
 
 use super::image_file;
-use super::library::{ExampleLocation, Library, LoaderSettings};
+use super::library::{ExampleLocation, Library};
 use super::open::{LINE_COPIES, located};
 use super::record::{Image, Record};
+use super::settings::LoaderSettings;
 use crate::reading::decoding::{decoding_buffer, decoding_bytes};
 use crate::reading::image_head::Head;
 use crate::reading::invalid::Fault;

@@ -1,10 +1,9 @@
 //! Checks of the settings of questions and answers.
 
-use super::settings::{QuestionAnswers, Source};
+use super::settings::{QuestionAnswers, SECTION, Source};
 use crate::reading::settings_paths::{check_source, check_vocabulary, file};
 use xrun_core::problem::{Problem, Problems};
 
-pub(super) const SECTION: &str = "dataset.question-answers";
 /// Maximum size of a generated corpus.
 const GENERATED_QUESTIONS_MAX: u128 = 10_000_000;
 

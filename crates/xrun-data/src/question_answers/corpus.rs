@@ -8,37 +8,14 @@ use super::settings::{QuestionAnswers, Source};
 use super::squad::{Index, QuestionLocation};
 use crate::reading::invalid::InvalidCollector;
 use crate::reading::invalid::OnInvalid;
-use crate::tokenizer::{Tokenizer, Vocabulary, Words};
+use crate::tokenizer::{Tokenizer, Words};
 use xrun_core::dataset::error::{DataError, InvalidItems};
 use xrun_core::dataset::split::Split;
 use xrun_core::dataset::{cache, generated};
-use xrun_core::units::{Bytes, pluralize};
+use xrun_core::units::pluralize;
 
 /// Paragraphs that a vocabulary is learnt from; more change it little.
 const LEARN_PARAGRAPHS_MAX: usize = 20_000;
-
-/// Settings that every data set of questions and answers has: how examples are made of them and cached.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LoaderSettings {
-    /// Table of the data set in an experiment, such as `dataset.question-answers`.
-    pub section: &'static str,
-    /// Vocabulary of the texts.
-    pub vocabulary: Vocabulary,
-    /// `true` where all examples are tokenised before the first step.
-    pub preprocess_all: bool,
-    /// Bytes of tokenised examples that are kept.
-    pub example_cache: Bytes,
-    /// Tokens between the beginnings of two windows of a held-out question's context.
-    pub window_stride: usize,
-    /// Maximum number of windows of a held-out question.
-    pub validation_windows: usize,
-}
-
-impl Default for LoaderSettings {
-    fn default() -> Self {
-        QuestionAnswers::default().loader_settings()
-    }
-}
 
 /// The index of a data set: positions of questions, never text.
 #[derive(Debug)]

@@ -16,8 +16,8 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::describe::splits;
-use corpus::{Corpus, LoaderSettings};
-use settings::{QuestionAnswers, Source};
+use corpus::Corpus;
+use settings::{LoaderSettings, QuestionAnswers, Source};
 use xrun_core::dataset::description::Description;
 use xrun_core::dataset::error::{DataError, InvalidItems};
 use xrun_core::dataset::kind::{DatasetFacts, DatasetKind, DatasetSummary, Inspected};

@@ -3,11 +3,34 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::check::SECTION;
-use super::corpus::LoaderSettings;
 use crate::reading::invalid::OnInvalid;
 use crate::tokenizer::Vocabulary;
 use xrun_core::units::Bytes;
+
+pub(super) const SECTION: &str = "dataset.question-answers";
+
+/// Settings that every data set of questions and answers has: how examples are made of them and cached.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoaderSettings {
+    /// Table of the data set in an experiment, such as `dataset.question-answers`.
+    pub section: &'static str,
+    /// Vocabulary of the texts.
+    pub vocabulary: Vocabulary,
+    /// `true` where all examples are tokenised before the first step.
+    pub preprocess_all: bool,
+    /// Bytes of tokenised examples that are kept.
+    pub example_cache: Bytes,
+    /// Tokens between the beginnings of two windows of a held-out question's context.
+    pub window_stride: usize,
+    /// Maximum number of windows of a held-out question.
+    pub validation_windows: usize,
+}
+
+impl Default for LoaderSettings {
+    fn default() -> Self {
+        QuestionAnswers::default().loader_settings()
+    }
+}
 
 /// Questions whose answers are parts of a paragraph: a JSON file in the format of SQuAD v1.1 (Rajpurkar et al. 2016),
 /// or a generated one of the same format. Memory holds an index of the file; examples are read and tokenised when they

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
-use super::corpus::{Corpus, LoaderSettings};
+use super::corpus::Corpus;
 use super::example::{Cut, Example, example, prompts};
+use super::settings::LoaderSettings;
 use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::cache::{ByteCache, CacheCounters};

@@ -2,12 +2,10 @@
 
 use std::path::Path;
 
-use super::settings::{SoundClips, Source};
+use super::settings::{SECTION, SoundClips, Source};
 use super::synthesis::FOLDS;
 use crate::reading::settings_paths::{check_links, check_source, directory_at, file};
 use xrun_core::problem::{Problem, Problems};
-
-pub(super) const SECTION: &str = "dataset.sound-clips";
 
 /// Adds what is wrong; places are filled in by the caller.
 pub fn check(settings: &SoundClips, problems: &mut Problems) {

@@ -4,12 +4,11 @@ use std::path::PathBuf;
 
 use super::ClipCounts;
 use super::describe;
-use super::settings::{EmbeddingDtype, SoundClips};
+use super::settings::LoaderSettings;
 use xrun_core::dataset::description::Description;
 use xrun_core::dataset::error::InvalidItems;
 use xrun_core::dataset::open_dataset::OpenDataset;
 use xrun_core::dataset::split::Split;
-use xrun_core::units::Bytes;
 
 /// Split of the classes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -20,31 +19,6 @@ pub enum ClassSplit {
     Pretraining,
     /// Classes in no training, which show whether features or labels were learned; only generated sets have them.
     Unseen,
-}
-
-/// Settings that every data set of sounds has: how clips are read and cached.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LoaderSettings {
-    /// Table of the data set in an experiment, such as `dataset.sound-clips`.
-    pub section: &'static str,
-    /// Length of a clip that a model sees, in seconds.
-    pub clip_seconds: f64,
-    /// Bytes of log-mel spectra that are kept.
-    pub clip_cache: Bytes,
-    /// Bytes of outputs of a frozen encoder that are kept on the host.
-    pub embedding_cache: Bytes,
-    /// Type of the numbers of these outputs.
-    pub embedding_dtype: EmbeddingDtype,
-    /// File with the target vectors of each class; `None` where they are drawn.
-    pub targets: Option<PathBuf>,
-    /// `true` where there are classes of [`ClassSplit::Pretraining`].
-    pub public_classes: bool,
-}
-
-impl Default for LoaderSettings {
-    fn default() -> Self {
-        SoundClips::default().loader_settings()
-    }
 }
 
 /// A class: the `category` and the `target` of the table.

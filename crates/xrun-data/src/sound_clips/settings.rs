@@ -5,10 +5,35 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::check::SECTION;
-use super::library::LoaderSettings;
 use crate::reading::invalid::OnInvalid;
 use xrun_core::units::Bytes;
+
+pub(super) const SECTION: &str = "dataset.sound-clips";
+
+/// Settings that every data set of sounds has: how clips are read and cached.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoaderSettings {
+    /// Table of the data set in an experiment, such as `dataset.sound-clips`.
+    pub section: &'static str,
+    /// Length of a clip that a model sees, in seconds.
+    pub clip_seconds: f64,
+    /// Bytes of log-mel spectra that are kept.
+    pub clip_cache: Bytes,
+    /// Bytes of outputs of a frozen encoder that are kept on the host.
+    pub embedding_cache: Bytes,
+    /// Type of the numbers of these outputs.
+    pub embedding_dtype: EmbeddingDtype,
+    /// File with the target vectors of each class; `None` where they are drawn.
+    pub targets: Option<PathBuf>,
+    /// `true` where there are classes of [`ClassSplit::Pretraining`].
+    pub public_classes: bool,
+}
+
+impl Default for LoaderSettings {
+    fn default() -> Self {
+        SoundClips::default().loader_settings()
+    }
+}
 
 /// Short sound clips, each of one class: a directory in the layout of ESC-50 (Piczak 2015), or a generated one of the same
 /// layout. Clips are read and turned into log-mel spectra when they are needed.

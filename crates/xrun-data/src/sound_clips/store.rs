@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::library::{Library, LoaderSettings};
+use super::library::Library;
 use super::log_mel::FilterBank;
 use super::resample::{RATE, resample};
+use super::settings::LoaderSettings;
 use super::sound;
 use crate::reading::decoding::decoding_buffer;
 use xrun_core::bounded::buffer::Buffer;

@@ -5,7 +5,8 @@ use std::path::Path;
 use half::{bf16, f16};
 use safetensors::{Dtype, SafeTensors};
 
-use super::library::{Library, LoaderSettings};
+use super::library::Library;
+use super::settings::LoaderSettings;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
 use xrun_core::dataset::digest::digest_of_numbers;

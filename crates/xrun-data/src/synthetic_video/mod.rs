@@ -10,8 +10,9 @@ use std::path::{Path, PathBuf};
 use settings::SyntheticVideo;
 
 use crate::boxes::format::Format;
-use crate::boxes::library::{Library, LoaderSettings};
+use crate::boxes::library::Library;
 use crate::boxes::open::{self, DirectoryOptions};
+use crate::boxes::summary::LoaderSettings;
 use crate::coco::Coco;
 use crate::reading::invalid::OnInvalid;
 use crate::reading::orientation::ExifOrientation;

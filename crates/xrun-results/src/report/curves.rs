@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::periods::Periods;
+use super::periods::{KINDS_MAX, Periods};
 use super::series::ThinnedSeries;
 use crate::format::{MetricsLine, PlanFile};
 use crate::judge::{add_metrics, training_context};
@@ -17,8 +17,6 @@ use crate::view::RunView;
 use xrun_core::task::metric::Interval;
 use xrun_verdict::training::{TrainingEnd, TrainingJudge};
 
-/// Maximum number of kinds of steps; the rest are `other kinds`.
-pub const KINDS_MAX: usize = 6;
 /// Maximum number of metrics; the rest are left out.
 pub const METRICS_MAX: usize = 64;
 

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::formatting::{number, utc_time};
 pub use super::width::columns_within;
-use crate::index::RunState;
+use crate::run_state::RunState;
 use crate::view::RunView;
 use xrun_core::printable;
 use xrun_core::units::Bytes;

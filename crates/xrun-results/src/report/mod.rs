@@ -30,8 +30,8 @@ mod tests;
 
 use std::path::Path;
 
-use crate::index::RunState;
 use crate::read::ReadError;
+use crate::run_state::RunState;
 use crate::view::RunView;
 use xrun_core::files::write;
 use xrun_core::files::write::WriteError;

@@ -8,11 +8,13 @@ use std::fmt::Write;
 
 use maud::{Markup, html};
 
-use super::curves::KINDS_MAX;
 use super::formatting::{bytes, number};
 use super::table::Table;
 use crate::format::{MemoryLine, MetricsLine};
 use xrun_core::printable;
+
+/// Maximum number of kinds of steps; the rest are `other kinds`.
+pub const KINDS_MAX: usize = 6;
 
 /// Maximum number of rows (some 30 MB), and of runs of consecutive steps in one stage.
 const ROWS_MAX: usize = 100_000;

@@ -7,8 +7,8 @@ use serde::Serialize;
 
 use super::ReportError;
 use crate::format::{PlannedAndActual, PostMortem, Suggestion};
-use crate::index::RunState;
 use crate::read::ReadError;
+use crate::run_state::RunState;
 use crate::verdict::VerdictWord;
 use crate::view::RunView;
 use xrun_core::bounded::ledger::Policy;

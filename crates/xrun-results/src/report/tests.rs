@@ -4,7 +4,7 @@ use super::sample::{HOSTILE, PLAIN, finished, killed};
 use super::*;
 use crate::format::{ImageEntry, ImageIndex, VERSION};
 use crate::index;
-use crate::index::RunState;
+use crate::run_state::RunState;
 use crate::verdict::VerdictWord;
 use xrun_verdict::{BYTES, Context, MemoryJudge, SeriesKind};
 

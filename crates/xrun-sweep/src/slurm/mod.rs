@@ -20,7 +20,8 @@ use std::path::Path;
 
 use super::record;
 use crate::records::read_text;
-use xrun_core::experiment::launcher::{Slurm, check_slurm};
+use xrun_core::experiment::launcher::Slurm;
+use xrun_core::experiment::validate::check_section;
 use xrun_core::files::layout;
 use xrun_core::files::write;
 use xrun_core::files::write::WriteError;
@@ -97,6 +98,6 @@ pub fn read_settings(sweep: &Path) -> Result<Option<Slurm>, SlurmError> {
     let wrong = |message: &str| invalid(&path, message);
     let Some(text) = read_text(&path, FILE_BYTES_MAX).map_err(|message| wrong(&message))? else { return Ok(None) };
     // The file may have been edited: a value that an experiment may not have could add lines to the script.
-    check_slurm(&text).map_err(|message| wrong(&message))?;
+    check_section("launcher.slurm", layout::SLURM, &text).map_err(|message| wrong(&message))?;
     Ok(Some(toml::from_str(&text).map_err(|error| wrong(error.message()))?))
 }

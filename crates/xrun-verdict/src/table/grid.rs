@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use super::TableError;
 use super::names::{Role, known, role, unit};
 use super::numbers::{Amount, Numbers, cell_unit, is_missing};
+use super::options::TableError;
 use super::rows::{COLUMNS_MAX, Facts, Row, Rows};
 use super::text::{FileHead, Lines, quoted, strip_watch_title};
 use super::times::{TimeParser, is_clock, is_date, is_time};

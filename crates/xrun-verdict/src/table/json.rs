@@ -6,7 +6,7 @@ use std::path::Path;
 
 use serde_json::Value;
 
-use super::TableError;
+use super::options::TableError;
 use super::rows::{Facts, Row, Rows};
 use super::text::{FileHead, Lines, open, quoted};
 use crate::findings::UnitSource;

@@ -6,10 +6,10 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use super::TableError;
 use super::groups::is_label;
 use super::names::{Role, role};
 use super::numbers::{Numbers, Tail, tail};
+use super::options::TableError;
 use super::rows::{Facts, Row, Rows};
 use super::text::{FileHead, Lines, quoted, strip_watch_title};
 use super::times::{is_clock, is_date};

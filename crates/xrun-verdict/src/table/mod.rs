@@ -19,16 +19,13 @@ mod json;
 mod log;
 mod names;
 mod numbers;
+mod options;
 mod processes;
 mod rows;
 mod selection;
 mod text;
 mod times;
 
-/// Names of columns of steps, in order of preference; they may have the prefix `train/` or `trainer/`.
-pub const STEP_COLUMNS: &[&str] = &["step", "global_step", "step_num", "iteration", "iterations", "iter", "iter_num"];
-
-use std::fmt;
 use std::path::Path;
 
 use crate::context::Context;
@@ -36,84 +33,12 @@ use crate::findings::{Verdict, VerdictWord};
 use crate::judge::SeriesKind;
 use crate::memory_judge::MemoryJudge;
 use columns::Columns;
-use numbers::Amount;
-use processes::{ProcessSpan, ProcessSplitter};
+pub use options::{STEP_COLUMNS, TableError, TableOptions};
+use processes::{ProcessSpan, ProcessSplitter, Sample};
 use rows::Rows;
+pub use selection::POSITIONS;
 use selection::Selection;
 use text::FileHead;
-
-/// Reason why a trace cannot be judged.
-#[derive(Debug)]
-pub enum TableError {
-    /// The file is missing or cannot be read.
-    File(std::io::Error),
-    /// The file is no trace, or nothing in it can be judged; with the reason, for people.
-    Content(String),
-    /// An option does not fit the file.
-    Options(String),
-}
-
-impl TableError {
-    fn at(line: u64, message: impl fmt::Display) -> Self {
-        Self::Content(format!("line {line}: {message}"))
-    }
-}
-
-impl fmt::Display for TableError {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(source) => write!(formatter, "cannot be read: {source}"),
-            Self::Content(message) | Self::Options(message) => formatter.write_str(message),
-        }
-    }
-}
-
-impl std::error::Error for TableError {}
-
-impl From<std::io::Error> for TableError {
-    fn from(error: std::io::Error) -> Self {
-        Self::File(error)
-    }
-}
-
-/// Options of [`judge_table`]: the columns to judge and their units.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct TableOptions {
-    /// Columns to judge; all that look like memory when empty.
-    pub columns: Vec<String>,
-    /// Column of steps or times; found by its name when absent.
-    pub step_column: Option<String>,
-    /// Unit of columns without one.
-    pub unit: Option<String>,
-    /// Memory that is 100 % of columns in percent.
-    pub of: Option<String>,
-    /// Growth in bytes from which on a column counts as growing; that of [`BYTES`](crate::BYTES) when absent.
-    pub growth_min: Option<u64>,
-}
-
-impl TableOptions {
-    /// Returns whether no option is set.
-    pub fn is_empty(&self) -> bool {
-        *self == Self::default()
-    }
-
-    /// Bytes of [`Self::unit`].
-    fn unit_bytes(&self) -> Result<Option<f64>, TableError> {
-        let Some(unit) = &self.unit else { return Ok(None) };
-        let units = "use B, KB, MB, GB, TB, KiB, MiB, GiB or TiB";
-        let bytes = names::bytes_of(&unit.to_lowercase());
-        bytes.map(Some).ok_or_else(|| TableError::Options(format!("unknown unit `{unit}`; {units}")))
-    }
-
-    /// Bytes of [`Self::of`].
-    fn whole_bytes(&self) -> Result<Option<f64>, TableError> {
-        let Some(of) = &self.of else { return Ok(None) };
-        match numbers::Numbers::default().amount(of, false) {
-            Ok(Amount::Bytes(bytes)) if bytes > 0.0 => Ok(Some(bytes)),
-            _ => Err(TableError::Options(format!("`--of {of}` is no size; write one with its unit, such as 16GiB"))),
-        }
-    }
-}
 
 /// Verdict on a table, with notes on how it was read.
 #[derive(Clone, Debug, PartialEq)]
@@ -129,23 +54,6 @@ impl From<Verdict> for TableVerdict {
         Self { verdict, notes: Vec::new() }
     }
 }
-
-/// Values that were measured at one position.
-#[derive(Clone, Debug, Default, PartialEq)]
-struct Sample {
-    line: u64,
-    /// Position in the unit of the trace's axis.
-    position: i64,
-    /// True if it is the first of another process.
-    restart: bool,
-    /// Index of its GPU, rank or process, where rows of several are interleaved.
-    group: usize,
-    /// Index of the series of each amount.
-    values: Vec<(usize, Amount)>,
-}
-
-/// Reason why the column of steps or times is not judged.
-pub const POSITIONS: &str = "holds the steps or times";
 
 /// Judges a trace of another tool, recognised by its content: mprof, psrecord, HTML pages of memray, nvidia-smi, free,
 /// vmstat, top, ps, docker and kubectl, tables with a header, JSON, and lines of `name: value`.

@@ -1,10 +1,25 @@
 //! Processes of a trace: where steps or times go back, another one begins.
 
-use super::{Sample, TableError};
+use super::numbers::Amount;
+use super::options::TableError;
 use crate::axis::Axis;
 
 /// Cap on the processes of a trace; a table with more restarts is not sorted.
 const PROCESSES_MAX: usize = 1000;
+
+/// Values that were measured at one position.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Sample {
+    pub line: u64,
+    /// Position in the unit of the trace's axis.
+    pub position: i64,
+    /// True if it is the first of another process.
+    pub restart: bool,
+    /// Index of its GPU, rank or process, where rows of several are interleaved.
+    pub group: usize,
+    /// Index of the series of each amount.
+    pub values: Vec<(usize, Amount)>,
+}
 
 /// Range of the samples of one process.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,6 +1,6 @@
 //! Rows that all readers of text produce: cells with the index of their column, and the line they are from.
 
-use super::TableError;
+use super::options::TableError;
 use crate::findings::UnitSource;
 
 /// Cap on the columns of a trace; further ones are ignored.

@@ -5,9 +5,12 @@ use std::collections::BTreeMap;
 use super::columns::{Column, Columns};
 use super::names::{Role, is_resident, words};
 use super::numbers::Amount;
-use super::{POSITIONS, TableError, TableOptions};
+use super::options::{TableError, TableOptions};
 use crate::findings::{UnitSource, UnjudgedColumn};
 use crate::thresholds::{BYTES, Thresholds};
+
+/// Reason why the column of steps or times is not judged.
+pub const POSITIONS: &str = "holds the steps or times";
 
 /// Smallest memory of a training in bytes: smaller numbers are in another unit.
 const BYTES_MIN: f64 = 1024.0 * 1024.0;

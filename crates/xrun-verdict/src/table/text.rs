@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Take};
 use std::path::Path;
 
-use super::TableError;
+use super::options::TableError;
 
 /// Cap on the length of a line; longer lines come from a quotation mark that is never closed.
 pub const LINE_BYTES_MAX: u64 = 256 * 1024;

@@ -1,7 +1,7 @@
 //! Tones of outcomes.
 
 use crate::format::Outcome;
-use crate::index::RunState;
+use crate::run_state::RunState;
 use crate::verdict::Tone;
 
 /// Tone of the state of a run.

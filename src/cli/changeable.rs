@@ -1,0 +1,68 @@
+//! Keys that may be changed for a run that was recorded, and the refusal of others.
+
+use super::terminal::Failure;
+use crate::experiment::overrides::overridden_key;
+use crate::problem::{Problem, Problems};
+use crate::settings::sections::TRACKERS;
+
+/// Keys and sections that a resume may change besides [`TRACKERS`]: the metrics do not depend on them.
+pub const BY_RESUME: &[&str] = &[
+    "experiment.device",
+    "limits.batch_size",
+    "limits.workers",
+    "limits.prefetch",
+    "limits.frame_cache",
+    "limits.decode_memory",
+    "limits.metrics_queue",
+    "limits.log_queue",
+    "limits.host_memory",
+    "limits.device_memory",
+    "training.time_limit",
+    "training.activation_checkpointing",
+    "cleanup.",
+    "memory.",
+    "checkpoint.every_steps",
+    "checkpoint.keep_last",
+];
+
+/// `cleanup.*` for the section `cleanup.`.
+fn section_pattern(key: &str) -> String {
+    if key.ends_with('.') { format!("{key}*") } else { key.to_owned() }
+}
+
+/// Returns true if a resume may change this key.
+pub fn is_changeable(key: &str) -> bool {
+    is_among(&[BY_RESUME, TRACKERS].concat(), key)
+}
+
+fn is_among(keys: &[&str], key: &str) -> bool {
+    keys.iter().any(|may| key == *may || (may.ends_with('.') && key.starts_with(may)))
+}
+
+/// Refuses overrides of keys that are not in the list; `help` returns advice on a key and the text of its override.
+pub fn refuse_keys(
+    overrides: &[String],
+    changeable: &[&str],
+    message: &str,
+    help: impl Fn(&str, &str) -> String,
+) -> Result<(), Failure> {
+    let mut problems = Problems::default();
+    for text in overrides.iter().filter(|text| !is_among(changeable, overridden_key(text))) {
+        let key = overridden_key(text);
+        problems.add(Problem::new(key, message).help(help(key, text)));
+    }
+    Ok(problems.into_result()?)
+}
+
+/// Refuses overrides of keys that are not in the list, in which an entry with a final dot means a section. `message` follows
+/// the key, and `alternative` is advice.
+pub fn refuse_other_keys(
+    overrides: &[String],
+    changeable: &[&str],
+    message: &str,
+    alternative: &str,
+) -> Result<(), Failure> {
+    let keys: Vec<String> = changeable.iter().map(|key| section_pattern(key)).collect();
+    let help = format!("{alternative}, or change one of: {}", keys.join(", "));
+    refuse_keys(overrides, changeable, message, |_, _| help.clone())
+}

@@ -7,6 +7,7 @@ pub mod coco;
 mod describe;
 pub mod feed;
 pub mod image_folder;
+pub mod image_table;
 pub mod image_text;
 pub mod json;
 pub mod micro_batches;
@@ -32,6 +33,7 @@ pub fn register_kinds() {
     Dataset::register::<voc::Voc>();
     Dataset::register::<yolo::Yolo>();
     Dataset::register::<image_folder::ImageFolder>();
+    Dataset::register::<image_table::ImageTable>();
     Dataset::register::<question_answers::settings::QuestionAnswers>();
     Dataset::register::<sound_clips::settings::SoundClips>();
     Dataset::register::<image_text::settings::ImageText>();

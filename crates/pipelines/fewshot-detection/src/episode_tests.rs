@@ -38,6 +38,7 @@ pub fn library(shape: Shape) -> Library {
         exif_orientation: ExifOrientation::Apply,
         classes: vec![],
         videos: vec![],
+        notes: Vec::new(),
         digest: String::new(),
         skipped: xrun_core::dataset::error::InvalidItems::default(),
         largest: None,

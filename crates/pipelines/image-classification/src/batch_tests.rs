@@ -38,6 +38,7 @@ fn batches(count: u32, settings: ImageClassification) -> BatchLoader {
         exif_orientation: xrun_data::reading::orientation::ExifOrientation::Apply,
         classes: Vec::new(),
         videos: (0..count).map(video).collect(),
+        notes: Vec::new(),
         digest: String::new(),
         skipped: xrun_core::dataset::error::InvalidItems::default(),
         largest: None,

@@ -34,6 +34,7 @@ fn library(videos: Vec<(Option<Split>, Vec<Vec<Object>>)>) -> Library {
             class("owl", Some(Split::Train)),
         ],
         videos: videos.collect(),
+        notes: Vec::new(),
         digest: String::new(),
         skipped: InvalidItems::default(),
         largest: None,

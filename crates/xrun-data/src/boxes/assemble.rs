@@ -70,7 +70,7 @@ pub fn assemble(
     digest: Sha256,
     digest_cache: DigestCache,
 ) -> Result<Library, DataError> {
-    let (section, raw_bytes) = (options.section, raw.bytes());
+    let (section, raw_bytes, notes) = (options.section, raw.bytes(), raw.notes.clone());
     // Sorted by name, so that a class's number does not depend on the order of a file.
     check_names(&raw.classes)?;
     let mut order: Vec<usize> = (0..raw.classes.len()).collect();
@@ -120,7 +120,7 @@ pub fn assemble(
     let (digest, skipped) = (hexadecimal(&digest.finalize()), invalid.found.clone());
     let (root, exif_orientation) = (root.path, options.exif_orientation);
     let mut library =
-        Library { section, root, exif_orientation, classes, videos, digest, skipped, largest, opening_bytes: 0 };
+        Library { section, root, exif_orientation, classes, videos, notes, digest, skipped, largest, opening_bytes: 0 };
     // Annotations go as frames and digests come, and references come when both are gone.
     let assembly_bytes = raw_bytes[0] + known_bytes + index_bytes(&library);
     if are_cropped {

@@ -30,6 +30,7 @@ pub(super) fn describe(library: &Library) -> Description {
         pluralize(boxes.iter().sum(), "annotated object"),
         classes_of(library.classes.len() as u64)
     )];
+    lines.extend(library.notes.iter().cloned());
     let part = |part| {
         let videos = library.videos.iter().filter(|video| video.part == Some(part));
         videos.map(|video| video.frames.len() as u64).sum::<u64>()

@@ -18,6 +18,7 @@ fn images(sides: &[u32]) -> (tempfile::TempDir, Library) {
         exif_orientation: ExifOrientation::Apply,
         classes: Vec::new(),
         videos: Vec::new(),
+        notes: Vec::new(),
         digest: String::new(),
         skipped: xrun_core::dataset::error::InvalidItems::default(),
         largest: None,

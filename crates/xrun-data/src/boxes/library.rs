@@ -21,6 +21,8 @@ pub struct Library {
     pub classes: Vec<Class>,
     /// Videos and still images, in the order of the annotations.
     pub videos: Vec<Video>,
+    /// Lines that say what was taken for what.
+    pub notes: Vec<String>,
     /// SHA-256 over annotations and the names and bytes of the images, in hexadecimal.
     pub digest: String,
     /// Items that were left out (`on_invalid = "skip"`).

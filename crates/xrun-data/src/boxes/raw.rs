@@ -6,12 +6,16 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::reading::confined::{Root, directories};
+use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::IgnoreReason;
 use xrun_core::dataset::split::Split;
 
-/// Directories of a split to validate on, the preferred first.
-pub const HELD_OUT: [&str; 3] = ["val", "valid", "validation"];
-/// Extensions of image files, also of those that are refused because they are neither JPEG nor PNG.
+/// Names of a split to train on, the preferred first.
+pub const TRAIN: [&str; 2] = ["train", "training"];
+/// Names of a split to validate on, the preferred first: what is called a test serves where nothing else is held out.
+pub const HELD_OUT: [&str; 5] = ["val", "valid", "validation", "test", "testing"];
+/// Extensions of image files, also of those that are refused because they are of a format that is not read.
 pub const IMAGE_ENDINGS: [&str; 10] = ["jpg", "jpeg", "png", "bmp", "gif", "tif", "tiff", "webp", "heic", "avif"];
 
 /// A data set as its annotations have it.
@@ -25,6 +29,8 @@ pub struct Raw {
     pub images: Vec<RawImage>,
     /// `None` when the format names none: then objects are cut out of the images.
     pub references: Option<Vec<RawReference>>,
+    /// Lines that say what was taken for what.
+    pub notes: Vec<String>,
 }
 
 impl Raw {
@@ -91,6 +97,22 @@ impl RawImage {
     pub fn still(file: String, objects: Vec<RawObject>, unit: Unit) -> Self {
         Self { file, size: None, video: None, frame: 0, objects, part: None, unit }
     }
+
+    /// A still image that is an object as a whole.
+    pub fn of_class(file: String, class: u32) -> Self {
+        let corners = [0.0, 0.0, 1.0, 1.0];
+        let whole = RawObject { class, corners, area: None, ignored: None, name: ObjectName::Image };
+        Self::still(file, vec![whole], Unit::Fractions)
+    }
+}
+
+/// Directory below the root with one of these names, the preferred first; in upper or lower case.
+///
+/// # Errors
+/// The root cannot be read.
+pub fn directory_named(root: &Root, names: &[&str]) -> Result<Option<String>, DataError> {
+    let all = directories(root, "")?;
+    Ok(names.iter().find_map(|name| all.iter().find(|other| other.eq_ignore_ascii_case(name))).cloned())
 }
 
 /// Unit of the numbers of a box.

@@ -11,6 +11,7 @@ use crate::boxes::format::Format;
 use crate::boxes::open::ReaderInput;
 use crate::boxes::raw::{ClassTable, HELD_OUT, Raw, RawClass};
 use crate::reading::confined::{Root, directories, open_annotations};
+use crate::reading::survey::survey;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
 use xrun_core::printable;
@@ -100,7 +101,8 @@ fn find(root: &Root, settings: &Coco) -> Result<Files, DataError> {
         ([], _) => {
             let message = format!(
                 "has neither annotations.json nor a JSON file in annotations/ nor train/{BESIDE_IMAGES}; name the file with \
-                 `annotations`"
+                 `annotations`{}",
+                survey(&root.path)
             );
             Err(DataError::file(&root.path, message))
         }
@@ -150,11 +152,12 @@ fn stem(path: &Path) -> String {
 
 /// Puts the directory of the images before their names, where they are named without it.
 fn locate_images(raw: &mut Raw, root: &Root, annotations: &Path) {
-    let names = || raw.images.iter().map(|image| image.file.as_str()).take(TRIED_MAX);
+    // As tools write them on Windows.
+    let names = || raw.images.iter().map(|image| image.file.replace('\\', "/")).take(TRIED_MAX);
     let plain = |name: &str| {
         Path::new(name).components().all(|part| matches!(part, std::path::Component::Normal(_))) && !name.contains('\0')
     };
-    let holds = |directory: &String| names().any(|name| plain(name) && root.join(directory).join(name).is_file());
+    let holds = |directory: &String| names().any(|name| plain(&name) && root.join(directory).join(name).is_file());
     let beside = annotations.parent().and_then(|directory| directory.strip_prefix(&root.path).ok());
     let beside = beside.map_or_else(String::new, |directory| directory.to_string_lossy().into_owned());
     let stem = stem(annotations).to_lowercase();

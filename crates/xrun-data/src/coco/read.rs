@@ -23,6 +23,11 @@ const FORM: &str = "COCO detection JSON";
 /// Keys of the lists of a file; the last two may lack.
 const LISTS: [&str; 5] = ["categories", "images", "annotations", "videos", "references"];
 
+/// Number of boxes with the area between corners from which on a file may be one of corners.
+const CORNERS_MIN: u64 = 3;
+/// Number of such boxes for each whose area is width times height.
+const CORNERS_PER_SIZED: u64 = 10;
+
 /// A list of a file, of which each item is read separately, so that a malformed one hides no mistake of another.
 #[derive(Clone, Copy)]
 struct List {
@@ -215,7 +220,7 @@ pub fn read(
             false => Ok(()),
         }
     })?;
-    let mut ids = BTreeSet::new();
+    let (mut ids, mut corner_boxes, mut sized_boxes) = (BTreeSet::new(), 0, 0);
     reading.items(annotations, "annotation", |Item { at, line }, read| {
         let Annotation { id, image_id, category_id, bbox, area, iscrowd } =
             read.map_err(|error| Fault::LeftOut("malformed_annotation", error))?;
@@ -231,6 +236,12 @@ pub fn read(
             let message = format!("{name} is of category {category_id}, which does not exist");
             return repeated.and(Err(Fault::LeftOut("unknown_category", message)));
         };
+        if let Some(area) = area.filter(|_| unit == Unit::Pixels) {
+            let [left, top, width, height] = bbox;
+            let is_area = |of: f64| (area - of).abs() <= 0.01 * area;
+            corner_boxes += u64::from(is_area((width - left) * (height - top)) && !is_area(width * height));
+            sized_boxes += u64::from(is_area(width * height));
+        }
         let objects = &mut images[*image].objects;
         // By little: most images have few.
         if objects.len() == objects.capacity() {
@@ -246,6 +257,14 @@ pub fn read(
         });
         repeated
     })?;
+    // Areas of outlines are smaller than boxes, and seldom by chance those between corners.
+    if corner_boxes >= CORNERS_MIN && corner_boxes > CORNERS_PER_SIZED * sized_boxes {
+        let message = format!(
+            "the boxes are corners: the `area` of {corner_boxes} annotations is that between (x1, y1) and (x2, y2); `bbox` is x, y, \
+             width and height in COCO"
+        );
+        return Err(DataError::file(path, message));
+    }
     let mut references = Vec::with_capacity(counts[4]);
     reading.items(listed_references, "reference", |_, read| {
         let Reference { category_id, file_name: file, bbox, video_id } =
@@ -259,7 +278,7 @@ pub fn read(
         Ok(())
     })?;
     let references = listed_references.map(|_| references);
-    Ok(Raw { classes, videos: videos.names, images, references })
+    Ok(Raw { classes, videos: videos.names, images, references, notes: Vec::new() })
 }
 
 /// Fault of an item of a list.

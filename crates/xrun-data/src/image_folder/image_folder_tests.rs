@@ -38,11 +38,23 @@ fn the_directory_is_the_class_and_the_image_is_the_object() {
 #[test]
 fn splits_need_two_directories() {
     let directory = tempfile::tempdir().unwrap();
-    image(directory.path(), "train/cat/1.png");
     image(directory.path(), "train/2.png");
+    let message = opened(directory.path()).unwrap_err().to_string();
+    assert!(message.contains("has no images in directories of classes"), "{message}");
+    image(directory.path(), "plane/1.png");
+    assert_eq!(opened(directory.path()).unwrap().classes.len(), 2, "trains are a class like any other");
+    image(directory.path(), "train/cat/1.png");
     let library = opened(directory.path()).unwrap();
-    assert_eq!(library.classes[0].name, "train", "a class like any other");
-    image(directory.path(), "val/cat/2.png");
+    assert_eq!((library.classes[0].name.as_str(), library.videos[0].part), ("cat", None));
+    for held_out in ["Testing", "val"] {
+        image(directory.path(), &format!("{held_out}/cat/{held_out}.png"));
+        let library = opened(directory.path()).unwrap();
+        assert_eq!(
+            library.videos[1].name,
+            format!("{held_out}/cat/{held_out}.png"),
+            "a test serves without a validation"
+        );
+    }
     image(directory.path(), "val/owl/3.png");
     let library = opened(directory.path()).unwrap();
     let parts: Vec<_> = library.videos.iter().map(|video| video.part).collect();

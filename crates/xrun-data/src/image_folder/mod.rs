@@ -1,14 +1,16 @@
 //! Images in a directory for each class, as most classifiers read them: the whole image is the object.
 //!
-//! Directories of classes are at the root; or below `train/` and `val/`, whose images are validated on and never trained on.
+//! Directories of classes are at the root; or below `train/` and `val/` or `test/`, whose images are validated on and never trained
+//! on.
 
 use std::path::Path;
 
 use crate::boxes::format::Format;
 use crate::boxes::open::ReaderInput;
-use crate::boxes::raw::{ClassTable, HELD_OUT, IMAGE_ENDINGS, ObjectName, Raw, RawImage, RawObject, Unit};
+use crate::boxes::raw::{ClassTable, HELD_OUT, IMAGE_ENDINGS, Raw, RawImage, TRAIN, directory_named};
 use crate::directory_settings;
 use crate::reading::confined::{directories, files};
+use crate::reading::survey::survey;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
 
@@ -24,30 +26,36 @@ impl Format for ImageFolder {
 
     fn read(&self, input: ReaderInput<'_>) -> Result<Raw, DataError> {
         let root = input.root;
-        let all = directories(root, "")?;
-        let held_out = HELD_OUT.into_iter().find(|name| all.iter().any(|other| other == name));
-        let parts = match held_out.filter(|_| all.iter().any(|name| name == "train")) {
-            Some(held_out) => vec![("train", Some(Split::Train)), (held_out, Some(Split::Validation))],
-            None => vec![("", None)],
+        let (train, held_out) = (directory_named(root, &TRAIN)?, directory_named(root, &HELD_OUT)?);
+        let parts = match (train, held_out) {
+            (Some(train), Some(held_out)) => vec![(train, Some(Split::Train)), (held_out, Some(Split::Validation))],
+            // Without directories of classes in it, it is a class like any other, or no image has a class.
+            (Some(train), None) if !directories(root, &train)?.is_empty() || directories(root, "")?.len() == 1 => {
+                vec![(train, None)]
+            }
+            _ => vec![(String::new(), None)],
         };
         let (mut raw, mut classes) = (Raw::default(), ClassTable::default());
-        for (part, split) in parts {
+        for (part, split) in &parts {
             for name in directories(root, part)? {
                 let directory = Path::new(part).join(&name).display().to_string();
                 for image in files(root, &directory, &IMAGE_ENDINGS)? {
                     let class = classes.number(&name, None);
-                    let corners = [0.0, 0.0, 1.0, 1.0];
-                    let whole = RawObject { class, corners, area: None, ignored: None, name: ObjectName::Image };
-                    let image = RawImage::still(format!("{directory}/{image}"), vec![whole], Unit::Fractions);
-                    raw.images.push(RawImage { part: split, ..image });
+                    let image = RawImage::of_class(format!("{directory}/{image}"), class);
+                    raw.images.push(RawImage { part: *split, ..image });
                 }
             }
         }
         raw.classes = classes.list;
         if raw.images.is_empty() {
-            let message =
-                "has no images in directories of classes, such as cat/1.jpg, or train/cat/1.jpg and val/cat/2.jpg";
+            let message = format!(
+                "has no images in directories of classes, such as cat/1.jpg, or train/cat/1.jpg and val/cat/2.jpg{}",
+                survey(&root.path)
+            );
             return Err(DataError::file(&root.path, message));
+        }
+        if let [(train, Some(_)), (held_out, _)] = parts.as_slice() {
+            raw.notes.push(format!("{train}/ is trained on, {held_out}/ held out"));
         }
         Ok(raw)
     }

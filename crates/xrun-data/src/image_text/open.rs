@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
-use std::io::Cursor;
+use std::io::{Cursor, Read, Seek};
 use std::path::{Path, PathBuf};
 
 use sha2::{Digest, Sha256};
@@ -74,10 +74,17 @@ fn directory_of(path: &Path) -> PathBuf {
     path.parent().filter(|directory| !directory.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_path_buf()
 }
 
-/// Returns whether a line opens a list of objects.
-fn begins_a_list(line: &[u8]) -> bool {
-    line.strip_prefix(b"[").is_some_and(|rest| matches!(rest.trim_ascii_start().first(), None | Some(b'{')))
+/// Returns whether a file opens a list of objects.
+fn begins_a_list(mut file: &File) -> std::io::Result<bool> {
+    let mut begin = Vec::new();
+    file.take(BEGIN_BYTES).read_to_end(&mut begin)?;
+    file.rewind()?;
+    let begin = begin.trim_ascii_start().strip_prefix(b"[");
+    Ok(begin.is_some_and(|rest| matches!(rest.trim_ascii_start().first(), None | Some(b'{'))))
 }
+
+/// Bytes at the beginning of a file by which a list is told.
+const BEGIN_BYTES: u64 = 4096;
 
 fn indexed(settings: &ImageText, paths: &[PathBuf], policy: OnInvalid) -> Result<Library, DataError> {
     let mut indexing = Indexing {
@@ -178,6 +185,8 @@ impl Indexing {
         let mut found =
             FileIndexer { path, root: &root, form, places: Vec::new(), images: HashMap::new(), text_bytes: 0, invalid };
         match form {
+            // LLaVA's files are one list.
+            Form::Lines if begins_a_list(&opened).map_err(failed)? => self.list(&opened, &mut found)?,
             Form::Lines => self.lines(&opened, &mut found)?,
             Form::List(_) => self.list(&opened, &mut found)?,
         }
@@ -222,10 +231,6 @@ impl Indexing {
                 continue;
             }
             blank = false;
-            if begins_a_list(whole) && found.places.is_empty() {
-                let what = "the file is one JSON list (`jq -c '.[]'` puts each of its items on a line)";
-                return Err(nothing(what));
-            }
             let line = line.try_into().unwrap_or(u32::MAX);
             let place = ExampleLocation { offset, length: text.len() as u32, line, item: 0, image: 0 };
             self.example(text, place, found)?;
@@ -234,7 +239,11 @@ impl Indexing {
 
     fn list(&mut self, file: &File, found: &mut FileIndexer<'_>) -> Result<(), DataError> {
         let (path, mut seen) = (found.path, |_: &[u8]| {});
-        let mut stream = JsonStream::new(file, path, "a list of [question, answer, number of an image]", &mut seen)?;
+        let form = match found.form {
+            Form::List(_) => "a list of [question, answer, number of an image]",
+            Form::Lines => "a list of examples",
+        };
+        let mut stream = JsonStream::new(file, path, form, &mut seen)?;
         if stream.peek()? == Some(b'{') {
             return Err(stream.error("it is an object"));
         }

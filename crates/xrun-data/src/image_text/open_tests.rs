@@ -108,7 +108,7 @@ fn unusable_data_is_refused_as_a_whole() {
     for (text, source, part) in [
         ("", Source::Messages, "a.jsonl: the file is empty; expected an example a line: {\"messages\""),
         ("\n  \n\r\n", Source::Messages, "a.jsonl: the file has only empty lines; expected an example a line"),
-        ("\n[\n{\"text\": \"a\"},\n", Source::Messages, "a.jsonl: the file is one JSON list (`jq -c '.[]'`"),
+        ("\n[\n{\"text\": \"a\"},\n", Source::Messages, "ends in line 4 before its JSON does"),
         (&line("0.png", "red"), Source::Messages, "no example is to train on"),
         (&line("1.png", "red"), Source::Messages, "1 were left out: missing_image 1"),
         (&long, Source::Messages, "1 were left out: too_long_line 1"),

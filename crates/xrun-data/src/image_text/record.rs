@@ -49,8 +49,8 @@ pub fn prompt(question: &str) -> String {
 }
 
 /// Description of a line of JSON lines.
-pub const EXPECTED: &str =
-    "{\"messages\": [{\"role\": …, \"content\": …}, …]} or {\"text\": …, \"image\": …, \"response\": …}";
+pub const EXPECTED: &str = "{\"messages\": [{\"role\": …, \"content\": …}, …]}, {\"conversations\": [{\"from\": …, \"value\": …}, …], \"image\": …} or \
+     {\"text\": …, \"image\": …, \"response\": …}";
 
 /// A line of JSON lines.
 ///
@@ -65,8 +65,8 @@ pub fn of_line(line: &[u8]) -> Result<Record, Fault> {
     let read = json::read::<Line>(line);
     match read.map_err(|error| (if error.is_form { "wrong_form" } else { "not_json" }, error.message))? {
         Line { messages: Some(AtMost(messages)), response: None, image, images, .. } => {
-            let beside = image.into_iter().chain(images.into_iter().flat_map(|AtMost(images)| images));
-            of_messages(messages, beside.collect())
+            let images = images.into_iter().flat_map(|AtMost(images)| images).map(|Beside(path)| path);
+            of_messages(messages, image.into_iter().chain(images).collect())
         }
         Line { messages: None, text: Some(text), image: Some(image), response: Some(response), .. } => {
             if response.is_empty() {
@@ -103,11 +103,16 @@ pub fn of_item(item: &str, form: AnswerFormat) -> Result<Record, Fault> {
 /// Reads messages, with the images that stand next to them for the parts that name none.
 fn of_messages(messages: Vec<Message>, mut beside: Vec<String>) -> Result<Record, Fault> {
     const ROLES: [&str; 3] = ["system", "user", "assistant"];
-    let (mut question, mut answers, mut images) = (Vec::new(), Vec::new(), Vec::new());
-    let last = messages.len();
+    let (mut question, mut answer, mut images) = (Vec::new(), None, Vec::new());
     beside.reverse();
     for (number, Message { role, content }) in (1..).zip(messages) {
         let at = format!("message {number}");
+        // Names of ShareGPT.
+        let role = match role.as_str() {
+            "human" => "user".into(),
+            "gpt" => "assistant".into(),
+            _ => role,
+        };
         if !ROLES.contains(&role.as_str()) {
             let shown = printable::line(&role, 40);
             let meant = nearest(&role, ROLES).map_or_else(String::new, |role| format!("; did you mean {role}?"));
@@ -115,7 +120,8 @@ fn of_messages(messages: Vec<Message>, mut beside: Vec<String>) -> Result<Record
             return Err(("unknown_role", message));
         }
         let mut texts = Vec::new();
-        for part in content.0 {
+        let left = beside.len();
+        for part in content.0.into_iter().flat_map(|part| part.divided(left)) {
             // A part without an image stands for the next of those next to the messages.
             let part = match part.r#type == "image" && part.image.is_none() {
                 true => Part { image: beside.pop(), ..part },
@@ -126,20 +132,20 @@ fn of_messages(messages: Vec<Message>, mut beside: Vec<String>) -> Result<Record
                 PartContent::Image(image) => images.push(image),
             }
         }
+        // Earlier turns are context of the last answer.
+        question.extend(answer.take());
         match role == "assistant" {
-            true => answers.push((number, texts.concat())),
+            true => answer = Some(texts.concat()),
             false => question.append(&mut texts),
         }
     }
-    let mut answers = answers.into_iter().filter(|(_, text)| !text.is_empty());
-    let (number, answer) = answers.next().ok_or_else(|| ("no_answer", "no text of the role assistant".to_owned()))?;
-    let more = answers.count();
-    if more > 0 {
-        let message = format!("{} messages of the role assistant, expected one, the last", more + 1);
-        return Err(("several_answers", message));
+    let answer =
+        answer.ok_or_else(|| ("answer_not_last", "the last message is not of the role assistant".to_owned()))?;
+    if answer.is_empty() {
+        return Err(("no_answer", "the last message is empty".to_owned()));
     }
-    if number != last {
-        return Err(("answer_not_last", format!("message {number} is the assistant's, expected the last, {last}")));
+    if images.is_empty() && beside.len() == 1 {
+        images.append(&mut beside);
     }
     match (images.pop(), images.len()) {
         (Some(image), 0) => Ok(Record { question: question.join("\n"), answer, image: place(image)? }),
@@ -173,18 +179,38 @@ fn place(text: String) -> Result<Image, Fault> {
 
 #[derive(Deserialize)]
 struct Line {
+    /// `conversations` in files of LLaVA and ShareGPT.
+    #[serde(alias = "conversations")]
     messages: Option<AtMost<Message>>,
     text: Option<String>,
     image: Option<String>,
-    images: Option<AtMost<String>>,
+    images: Option<AtMost<Beside>>,
     response: Option<String>,
 }
 
 #[derive(Deserialize)]
 #[serde(expecting = "an object")]
 struct Message {
+    #[serde(alias = "from")]
     role: String,
+    #[serde(alias = "value")]
     content: Content,
+}
+
+/// Path of an image next to the messages; of Hugging Face an object with the key `path`.
+struct Beside(String);
+
+impl<'de> Deserialize<'de> for Beside {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(untagged, expecting = "a path, or an object with `path`")]
+        enum Form {
+            Path(String),
+            Object { path: String },
+        }
+        let (Form::Path(path) | Form::Object { path }) = Form::deserialize(deserializer)?;
+        Ok(Self(path))
+    }
 }
 
 #[derive(Default, Deserialize)]
@@ -209,6 +235,28 @@ enum PartContent {
 }
 
 impl Part {
+    /// Text with `<image>` in it as several parts, where `images` stand next to the messages.
+    fn divided(self, images: usize) -> Vec<Self> {
+        const MARK: &str = "<image>";
+        let Some(text) = self.text.as_ref().filter(|text| images > 0 && self.r#type == "text" && text.contains(MARK))
+        else {
+            return vec![self];
+        };
+        let text_part = |text: &str| Self { r#type: "text".into(), text: Some(text.to_owned()), ..Self::default() };
+        let image = || Self { r#type: "image".into(), ..Self::default() };
+        let mut parts = Vec::new();
+        for (at, text) in text.splitn(images + 1, MARK).enumerate() {
+            if at > 0 {
+                parts.push(image());
+            }
+            let text = text.trim_matches('\n');
+            if !text.is_empty() {
+                parts.push(text_part(text));
+            }
+        }
+        parts
+    }
+
     fn read(self, at: &str) -> Result<PartContent, Fault> {
         const TYPES: [&str; 3] = ["text", "image", "image_url"];
         let Self { r#type, text, image, image_url } = self;

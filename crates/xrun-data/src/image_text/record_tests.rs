@@ -45,13 +45,29 @@ fn an_image_next_to_the_messages_belongs_to_the_part_that_names_none() {
 }
 
 #[test]
+fn conversations_of_llava_and_sharegpt_are_read_with_their_earlier_turns() {
+    let turns = r#"{"from": "human", "value": "<image>\nWhat?"}, {"from": "gpt", "value": "A fox."},
+        {"from": "human", "value": "Colour?"}, {"from": "gpt", "value": "red"}"#
+        .replace('\n', "");
+    for (key, image) in
+        [("conversations", r#""image": "a.png""#), ("messages", r#""images": [{"bytes": null, "path": "a.png"}]"#)]
+    {
+        let record = of_line(format!("{{\"id\": \"7\", {image}, \"{key}\": [{turns}]}}").as_bytes()).unwrap();
+        assert_eq!((record.question.as_str(), record.answer.as_str()), ("What?\nA fox.\nColour?", "red"), "{key}");
+        assert_eq!(record.image, Image::File("a.png".into()));
+    }
+    let plain = r#"{"messages": [{"role": "user", "content": "a <image> b"}, {"role": "assistant", "content": "c"}], "image": "d.png"}"#;
+    let record = of_line(plain.as_bytes()).unwrap();
+    assert_eq!((record.question.as_str(), record.image), ("a \n b", Image::File("d.png".into())));
+}
+
+#[test]
 fn invalid_records_have_a_reason_and_a_message() {
     let two = IMAGE.replace("What?\"}", "What?\"}, {\"type\": \"image\", \"image\": \"b.png\"}");
     let user = r#"{"role": "user", "content": "What?"}"#;
     let texts: Vec<String> = vec![
         line(IMAGE),
         line(&format!(r#"{IMAGE},{{"role": "assistant", "content": ""}}"#)),
-        line(&format!("{IMAGE},{ANSWER},{ANSWER}")),
         line(&format!("{ANSWER},{IMAGE}")),
         line(&format!("{user},{ANSWER}")),
         line(&format!("{two},{ANSWER}")),

@@ -118,8 +118,8 @@ impl ImageText {
 pub enum Source {
     /// Written once to the cache directory, the same bytes for the same settings.
     Generated,
-    /// JSON lines, an example a line: `{"messages": […]}` with one image and one answer, the last message, or
-    /// `{"text": …, "image": …, "response": …}`. An image is a file or a base64 data URL.
+    /// JSON lines or one list: `{"messages": […]}` or LLaVA's `{"conversations": […]}` with one image, whose last message is
+    /// the answer, or `{"text": …, "image": …, "response": …}`. An image is a file or a base64 data URL.
     Messages,
     /// easy-VQA's `questions.json`, a list of `[question, answer, image]`, with `images/IMAGE.png` beside it.
     QuestionList,

@@ -82,6 +82,8 @@ pub fn confined(root: &Root, name: &str) -> Result<Option<PathBuf>, DataError> {
             Ok(path.is_file().then_some(plain))
         }
         Ok(path) => Err(root.leads_out(relative, &path)),
+        // As tools write it on Windows.
+        Err(_) if name.contains('\\') => confined(root, &name.replace('\\', "/")),
         Err(_) => Ok(None),
     }
 }

@@ -13,8 +13,10 @@ use super::orientation::{self, ExifOrientation};
 use super::whole::check_whole;
 use xrun_core::printable;
 
-/// The reason of a file that is neither JPEG nor PNG.
+/// The reason of a file of a format that is not read.
 pub const NOT_PNG_OR_JPEG: &str = "not_png_or_jpeg";
+/// Formats that are read; of an animation the first frame.
+const FORMATS: [ImageFormat; 4] = [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::WebP, ImageFormat::Gif];
 
 /// Bounds of an image.
 #[derive(Clone, Copy, Debug)]
@@ -46,8 +48,9 @@ pub struct Head {
 /// It is neither PNG nor JPEG, broken, empty or too large.
 pub fn head(reader: impl BufRead + Seek, bounds: Bounds, rule: ExifOrientation) -> Result<Head, Fault> {
     let reader = head_of(reader).map_err(|error| broken(&error))?;
-    let format = reader.format().filter(|format| matches!(format, ImageFormat::Png | ImageFormat::Jpeg));
-    let format = format.ok_or_else(|| (NOT_PNG_OR_JPEG, "the image begins neither as PNG nor as JPEG".to_owned()))?;
+    let format = reader.format().filter(|format| FORMATS.contains(format));
+    let format =
+        format.ok_or_else(|| (NOT_PNG_OR_JPEG, "the image begins as none of PNG, JPEG, WebP and GIF".to_owned()))?;
     let mut decoder = reader.into_decoder().map_err(|error| failed(&error))?;
     let (width, height) = decoder.dimensions();
     let size = format!("the image is {width} x {height} pixels");

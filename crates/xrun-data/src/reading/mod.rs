@@ -9,4 +9,5 @@ pub mod named_image;
 pub mod orientation;
 pub mod record_file;
 pub mod settings_paths;
+pub mod survey;
 pub mod whole;

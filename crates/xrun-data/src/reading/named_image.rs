@@ -49,7 +49,7 @@ mod tests {
         assert_eq!(read_image_file(&at("whole.png", &png), most).unwrap(), png);
         for (path, most, words) in [
             (at("cut.png", &png[..png.len() - 12]), most, "cut off"),
-            (at("text.png", b"no image"), most, "neither as PNG nor as JPEG"),
+            (at("text.png", b"no image"), most, "none of PNG, JPEG, WebP and GIF"),
             (at("large.png", &png), Bytes(1000), "`limits.decode_memory` = 1000 B"),
             (directory.path().to_path_buf(), most, "not a regular file"),
             (directory.path().join("nowhere.png"), most, "cannot be read: "),

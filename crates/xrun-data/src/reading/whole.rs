@@ -1,4 +1,4 @@
-//! Check that a JPEG or PNG file was not cut off when it was copied, without decoding it.
+//! Check that an image file was not cut off when it was copied, without decoding it.
 //!
 //! The JPEG decoder fills what is missing with grey and reports no error, so a file cut off would be trained on.
 
@@ -27,7 +27,20 @@ pub fn check_whole(file: impl BufRead + Seek, format: ImageFormat) -> Result<(),
 
 fn is_whole(mut file: impl BufRead + Seek, format: ImageFormat) -> io::Result<bool> {
     let length = file.seek(SeekFrom::End(0))?;
+    if format == ImageFormat::WebP {
+        // RIFF: the length of what follows, RFC 9649.
+        let mut head = [0; 8];
+        file.rewind()?;
+        file.read_exact(&mut head)?;
+        return Ok(u64::from(u32::from_le_bytes([head[4], head[5], head[6], head[7]])) + 8 <= length);
+    }
     file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
+    if format == ImageFormat::Gif {
+        // The trailer, GIF89a, section 27; any block may have its byte.
+        let mut tail = Vec::new();
+        file.take(TAIL).read_to_end(&mut tail)?;
+        return Ok(tail.iter().rfind(|byte| **byte != 0) == Some(&b';'));
+    }
     if contains(&mut file, end_of(format))? {
         return Ok(true);
     }
@@ -40,7 +53,7 @@ fn is_whole(mut file: impl BufRead + Seek, format: ImageFormat) -> io::Result<bo
 fn end_of(format: ImageFormat) -> &'static [u8] {
     match format {
         ImageFormat::Png => b"IEND",
-        _ => b"\xff\xd9", // EOI, ITU-T T.81, table B.1
+        _ => b"\xff\xd9",         // EOI, ITU-T T.81, table B.1
     }
 }
 

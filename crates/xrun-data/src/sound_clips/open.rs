@@ -63,22 +63,31 @@ fn open_directory(settings: &SoundClips, root: &Path) -> Result<Library, DataErr
 }
 
 fn read_directory(settings: &SoundClips, root: Root, invalid: &mut InvalidCollector) -> Result<Library, DataError> {
-    let place = table::find(&root.path)?;
-    let bytes = annotation_file(&root, &place, TABLE_BYTES_MAX)?;
     let mut known = match settings.source {
         Source::Generated => DigestCache::open_generated(&root.path),
         Source::Directory => DigestCache::open(&root.path),
     };
-    let name = place.strip_prefix(&root.path).unwrap_or(&place).to_string_lossy().into_owned();
-    known.expect(&name, &xrun_core::dataset::digest::digest(&bytes), &place)?;
-    let mut digest = Sha256::new();
-    digest.update((bytes.len() as u64).to_le_bytes());
-    digest.update(&bytes);
-    let Table { rows, categories, columns } = table::read(&bytes, &place, invalid)?;
+    let (mut digest, mut table_bytes) = (Sha256::new(), 0);
+    let (place, audio) = match table::find(&root.path) {
+        Some(place) => (place, AUDIO),
+        None => (root.path.clone(), ""),
+    };
+    let Table { rows, categories, columns } = match audio {
+        "" => table::of_directories(&root)?,
+        _ => {
+            let bytes = annotation_file(&root, &place, TABLE_BYTES_MAX)?;
+            let name = place.strip_prefix(&root.path).unwrap_or(&place).to_string_lossy().into_owned();
+            known.expect(&name, &xrun_core::dataset::digest::digest(&bytes), &place)?;
+            table_bytes = bytes.len() as u64;
+            digest.update(table_bytes.to_le_bytes());
+            digest.update(&bytes);
+            table::read(&bytes, &place, invalid)?
+        }
+    };
     let (mut silent, mut decoding_bytes) = (0, 0);
     let mut kept: Vec<Row> = Vec::with_capacity(rows.len());
     for row in rows {
-        let (line, name) = (row.line, format!("{AUDIO}/{}", row.file));
+        let (line, name) = (row.line, Path::new(audio).join(&row.file).display().to_string());
         // The whole path: where a clip was looked for is half of the answer.
         let whole = root.join(&name);
         match confined(&root, &name) {
@@ -121,7 +130,7 @@ fn read_directory(settings: &SoundClips, root: Root, invalid: &mut InvalidCollec
         decoding_bytes = sound::decoding_bytes(about, samples).max(decoding_bytes);
         kept.push(row);
     }
-    let opening_bytes = bytes.len() as u64 + known.bytes_max();
+    let opening_bytes = table_bytes + known.bytes_max();
     known.save();
     // Of what was left out nothing is a class.
     let used: BTreeSet<u32> = kept.iter().map(|row| row.target).collect();
@@ -142,7 +151,7 @@ fn read_directory(settings: &SoundClips, root: Root, invalid: &mut InvalidCollec
     });
     let clip = |row: &Row| Clip { file: row.file.clone(), class: number[&row.target], fold: row.fold };
     Ok(Library {
-        directory: root.path.join(AUDIO),
+        directory: root.path.join(audio),
         clips: kept.iter().map(clip).collect(),
         classes,
         columns: columns.collect(),

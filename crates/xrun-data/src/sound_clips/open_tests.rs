@@ -98,6 +98,36 @@ fn invalid_clips_are_named_with_their_line_or_skipped_and_counted() {
     assert_eq!(library.columns[3].of_clip, [0, 1, 2], "columns stay beside their clips");
 }
 
+#[test]
+fn sounds_in_directories_of_classes_are_in_folds_by_their_speakers() {
+    let directory = tempfile::tempdir().unwrap();
+    let names = [
+        "no/b_nohash_0.wav",
+        "no/b_nohash_1.wav",
+        "yes/a_nohash_0.wav",
+        "yes/b_nohash_0.wav",
+        "_noise/hum.wav",
+        "no/a.txt",
+    ];
+    for name in names {
+        let path = directory.path().join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        write::replace(&path, &generate::wav(&saw(100, 8000)).unwrap()).unwrap();
+    }
+    write::replace(&directory.path().join("no/c_nohash_0.wav"), &generate::wav(&saw(100, 8000)).unwrap()).unwrap();
+    let library = open(&settings(directory.path(), OnInvalid::Fail)).unwrap();
+    let clips: Vec<_> = library.clips.iter().map(|clip| (clip.file.as_str(), clip.class, clip.fold)).collect();
+    let expected = [
+        ("no/b_nohash_0.wav", 0, 2),
+        ("no/b_nohash_1.wav", 0, 2),
+        ("no/c_nohash_0.wav", 0, 3),
+        ("yes/a_nohash_0.wav", 1, 1),
+        ("yes/b_nohash_0.wav", 1, 2),
+    ];
+    assert_eq!(clips, expected);
+    assert_eq!(library.directory, directory.path().canonicalize().unwrap());
+}
+
 #[cfg(unix)]
 #[test]
 fn a_symlink_out_of_the_directory_is_not_followed() {

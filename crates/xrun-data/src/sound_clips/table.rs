@@ -5,7 +5,9 @@ use std::path::{Component, Path, PathBuf};
 
 use csv::StringRecord;
 
+use crate::reading::confined::{Root, directories, files};
 use crate::reading::invalid::{Fault, InvalidCollector};
+use crate::reading::survey::survey;
 use xrun_core::dataset::error::DataError;
 use xrun_core::printable;
 
@@ -15,6 +17,8 @@ pub const PLACES: [&str; 2] = ["meta/esc50.csv", "meta.csv"];
 const NEEDED: [&str; 4] = ["filename", "fold", "target", "category"];
 /// Clips of one recording have the same value here; the column may be missing.
 const RECORDING: &str = "src_file";
+/// Folds of clips in directories of classes.
+const FOLDS: u32 = 5;
 /// Maximum number of clips.
 const CLIPS_MAX: usize = 1_000_000;
 /// Maximum number of columns.
@@ -48,19 +52,46 @@ pub struct Table {
     pub columns: Vec<(String, Vec<String>)>,
 }
 
-/// The table of a data set in this directory.
+/// The table of a data set in this directory, if there is one.
+pub fn find(root: &Path) -> Option<PathBuf> {
+    PLACES.iter().map(|place| root.join(place)).find(|path| path.is_file())
+}
+
+/// Table of the clips in directories of classes, as Speech Commands has them (Warden 2018). Clips of one speaker, whose name stands before
+/// `_nohash_`, and clips of one name are in one fold. Directories whose name begins with `_` are no classes.
 ///
 /// # Errors
-/// There is none.
-pub fn find(root: &Path) -> Result<PathBuf, DataError> {
-    let [first, second] = PLACES;
-    let found = PLACES.iter().map(|place| root.join(place)).find(|path| path.is_file());
-    found.ok_or_else(|| {
-        DataError::file(
-            root,
-            format!("has neither {first} nor {second}, which lists the clips: filename,fold,target,category"),
-        )
-    })
+/// There are no such directories, or one cannot be read.
+pub fn of_directories(root: &Root) -> Result<Table, DataError> {
+    let mut files_of = Vec::new();
+    for category in directories(root, "")?.into_iter().filter(|name| !name.starts_with('_')) {
+        let clips = files(root, &category, &["wav"])?;
+        if !clips.is_empty() {
+            files_of.push((category, clips));
+        }
+    }
+    if files_of.len() < 2 {
+        let [first, second] = PLACES;
+        let message = format!(
+            "has neither {first} nor {second}, which lists the clips (filename,fold,target,category), nor WAV files in directories of \
+             classes{}",
+            survey(&root.path)
+        );
+        return Err(DataError::file(&root.path, message));
+    }
+    let recording = |clip: &str| clip.split_once("_nohash_").map_or(clip, |(speaker, _)| speaker).to_owned();
+    let recordings: BTreeSet<String> =
+        files_of.iter().flat_map(|(_, clips)| clips).map(|clip| recording(clip)).collect();
+    let fold_of: BTreeMap<String, u32> = recordings.into_iter().zip((1..=FOLDS).cycle()).collect();
+    let mut table = Table::default();
+    for (target, (category, clips)) in (0..).zip(files_of) {
+        for clip in clips {
+            let (fold, file) = (fold_of[&recording(&clip)], format!("{category}/{clip}"));
+            table.rows.push(Row { line: 0, file, fold, target, values: Vec::new() });
+        }
+        table.categories.insert(target, category);
+    }
+    Ok(table)
 }
 
 /// Reads the bytes of a table; `path` is for messages. What is wrong with a line goes to the judge.

@@ -10,6 +10,7 @@ use super::Corners;
 use crate::boxes::open::ReaderInput;
 use crate::boxes::raw::{ClassTable, HELD_OUT, ObjectName, Raw, RawImage, RawObject, Unit};
 use crate::reading::confined::{Root, annotation_file, files};
+use crate::reading::survey::survey;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::IgnoreReason;
 use xrun_core::dataset::split::Split;
@@ -92,7 +93,7 @@ fn parts(root: &Root) -> Result<Vec<Part>, DataError> {
         (None, None) => {
             let message = "has no directory `annotations`, as Pascal VOC data has, and no XML file next to images, in it or in \
                            train/ and valid/";
-            Err(DataError::file(&root.path, message))
+            Err(DataError::file(&root.path, format!("{message}{}", survey(&root.path))))
         }
     }
 }

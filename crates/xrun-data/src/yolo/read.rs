@@ -1,7 +1,8 @@
 //! Label files: a line an object, `class centre_x centre_y width height`, in fractions of the image's sides.
 //!
 //! Images are in `images/` and labels in `labels/`; or both are divided, as `images/train/` and `images/val/`, or as
-//! `train/images/` and `valid/images/`. Then images of the second are validated on and never trained on.
+//! `train/images/` and `valid/images/`. Then images of the second are validated on and never trained on. Or labels are beside their
+//! images: in the directory itself, as LabelImg writes them, or in CVAT's `obj_train_data/`.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -10,15 +11,18 @@ use sha2::Digest;
 
 use super::names;
 use crate::boxes::open::ReaderInput;
-use crate::boxes::raw::{IMAGE_ENDINGS, ObjectName, Raw, RawClass, RawImage, RawObject, Unit};
+use crate::boxes::raw::{HELD_OUT, IMAGE_ENDINGS, ObjectName, Raw, RawClass, RawImage, RawObject, TRAIN, Unit};
 use crate::reading::confined::{Root, annotation_file, files};
 use crate::reading::invalid::{Fault, InvalidCollector};
+use crate::reading::survey::survey;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
 use xrun_core::printable;
 
 /// Maximum size of a label file, which is of one image.
 const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
+/// Text files beside labels that are of no image.
+const LISTS: [&str; 5] = ["classes.txt", "predefined_classes.txt", "train.txt", "val.txt", "test.txt"];
 /// Number of fields of a line.
 const FIELDS: usize = 5;
 
@@ -35,7 +39,7 @@ pub fn read(input: ReaderInput<'_>) -> Result<Raw, DataError> {
     let mut raw = Raw::default();
     for (images, labels, part) in parts(root)? {
         let mut texts: BTreeSet<String> = files(root, &labels, &["txt"])?.into_iter().collect();
-        texts.remove("classes.txt");
+        texts.retain(|text| !LISTS.contains(&text.as_str()));
         let mut without = texts.clone();
         for image in files(root, &images, &IMAGE_ENDINGS)? {
             let text = format!("{}.txt", stem(&image));
@@ -54,7 +58,8 @@ pub fn read(input: ReaderInput<'_>) -> Result<Raw, DataError> {
                     }
                 }
             }
-            let image = RawImage::still(format!("{images}/{image}"), objects, Unit::Fractions);
+            let file = Path::new(&images).join(&image).display().to_string();
+            let image = RawImage::still(file, objects, Unit::Fractions);
             raw.images.push(RawImage { part, ..image });
         }
         for text in without {
@@ -76,19 +81,32 @@ fn parts(root: &Root) -> Result<Vec<Part>, DataError> {
         let labels = images.replacen("images", "labels", 1);
         root.join(images).is_dir().then(|| (images.to_owned(), labels, split))
     };
-    let first = |names: &[&str], split| names.iter().find_map(|name| part(name, split));
-    let train = first(&["images/train", "train/images"], Some(Split::Train));
-    let held_out =
-        ["images/val", "images/valid", "images/validation", "val/images", "valid/images", "validation/images"];
-    match (train, first(&held_out, Some(Split::Validation))) {
-        (Some(train), Some(held_out)) => Ok(vec![train, held_out]),
-        (Some((images, labels, _)), None) => Ok(vec![(images, labels, None)]),
-        (None, _) => part("images", None).map(|all| vec![all]).ok_or_else(|| {
-            let message = "has neither `images` nor `images/train` nor `train/images`, as YOLO's data has; name the directory \
-                           that holds one of them";
-            DataError::file(&root.path, message)
-        }),
+    let divided = |names: &[&str], split| {
+        let both = names.iter().flat_map(|name| [format!("images/{name}"), format!("{name}/images")]);
+        both.into_iter().find_map(|name| part(&name, Some(split)))
+    };
+    match (divided(&TRAIN, Split::Train), divided(&HELD_OUT, Split::Validation)) {
+        (Some(train), Some(held_out)) => return Ok(vec![train, held_out]),
+        (Some((images, labels, _)), None) => return Ok(vec![(images, labels, None)]),
+        (None, _) => {}
     }
+    if let Some(all) = part("images", None) {
+        return Ok(vec![all]);
+    }
+    // LabelImg writes labels beside the images, and CVAT so into directories of its own.
+    for (train, held_out) in [("obj_train_data", "obj_valid_data"), ("obj_train_data", "obj_Validation_data"), ("", "")]
+    {
+        if files(root, train, &IMAGE_ENDINGS)?.is_empty() || files(root, train, &["txt"])?.is_empty() {
+            continue;
+        }
+        return Ok(match (part(train, Some(Split::Train)), part(held_out, Some(Split::Validation))) {
+            (Some(train), Some(held_out)) if train.0 != held_out.0 => vec![train, held_out],
+            _ => vec![(train.to_owned(), train.to_owned(), None)],
+        });
+    }
+    let message = "has neither `images` nor `images/train` nor `train/images`, as YOLO's data has, nor labels beside images; name the \
+                   directory that holds one of them";
+    Err(DataError::file(&root.path, format!("{message}{}", survey(&root.path))))
 }
 
 fn stem(name: &str) -> &str {

@@ -72,6 +72,33 @@ fn two_splits_are_found_in_both_layouts_and_the_test_split_is_ignored() {
 }
 
 #[test]
+fn labels_beside_their_images_are_read_as_labelimg_and_cvat_write_them() {
+    for (names, place, held_out) in [
+        ("classes.txt", "", None),
+        ("obj.names", "obj_train_data/", None),
+        ("obj.names", "obj_train_data/", Some("obj_valid_data/")),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        put(directory.path(), names, "cat\ndog\n");
+        put(directory.path(), "train.txt", "data/obj_train_data/a.png\n");
+        for place in std::iter::once(place).chain(held_out) {
+            image(directory.path(), &format!("{place}a.png"));
+            put(directory.path(), &format!("{place}a.txt"), "1 0.5 0.5 0.5 0.5");
+        }
+        let library = opened(directory.path(), OnInvalid::Fail).unwrap();
+        let found: Vec<_> = library.videos.iter().map(|video| (video.name.clone(), video.part)).collect();
+        let expected = match held_out {
+            None => vec![(format!("{place}a.png"), None)],
+            Some(other) => {
+                vec![(format!("{place}a.png"), Some(Split::Train)), (format!("{other}a.png"), Some(Split::Validation))]
+            }
+        };
+        assert_eq!(found, expected, "{names} {place}");
+        assert!(library.videos.iter().all(|video| video.frames[0].objects.len() == 1));
+    }
+}
+
+#[test]
 fn the_digest_changes_with_a_label_a_name_and_an_image() {
     let directory = directory();
     let digest = || opened(directory.path(), OnInvalid::Fail).unwrap().digest;

@@ -5,7 +5,7 @@ use super::*;
 type Change = fn(&Directory, &mut Value);
 
 /// A row: what it is, and how it is made.
-const CASES: [(&str, Change); 32] = [
+const CASES: [(&str, Change); 33] = [
     // The text. Each is an error whatever the policy.
     ("an empty file", |f, v| raw(f, v, b"")),
     ("truncated JSON", truncated),
@@ -20,6 +20,11 @@ const CASES: [(&str, Change); 32] = [
     ("a box partly outside", |_, v| first_box(v, [25.0, 5.0, 10.0, 5.0])),
     ("a box whose corner overflows", |_, v| first_box(v, [1e308, 5.0, 1e308, 5.0])),
     ("a box in the tolerance only", |_, v| first_box(v, [32.2, 5.0, 0.5, 5.0])),
+    ("boxes of corners, as their areas say", |_, v| {
+        for annotation in v["annotations"].as_array_mut().unwrap() {
+            (annotation["bbox"], annotation["area"]) = (json!([4, 4, 14, 12]), json!(80));
+        }
+    }),
     // What refers to what.
     ("an annotation of no image", |_, v| {
         push(v, "annotations", json!({ "id": 99, "image_id": 77, "category_id": 0, "bbox": [1, 1, 2, 2] }))

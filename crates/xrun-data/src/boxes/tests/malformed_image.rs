@@ -7,12 +7,14 @@ use crate::image_text::image_file::tests::claimed;
 type Image = (&'static str, fn(&Path));
 
 /// Images that cannot be used; each is a further file, and is left out under the reason on request.
-const IMAGES: [Image; 12] = [
+const IMAGES: [Image; 14] = [
     ("no file", |_| {}),
     ("a link to nothing", |at| std::os::unix::fs::symlink("nothing", at).unwrap()),
     ("a pipe without a writer", pipe),
     ("an empty file", |at| write(at, b"")),
-    ("a GIF", |at| write(at, b"GIF89a\x20\0\x18\0\x80\0\0\0\0\0\xff\xff\xff;")),
+    ("a TIFF", |at| write(at, b"II*\0\x08\0\0\0\0\0\0\0\0\0")),
+    ("a WebP cut off in its middle", |at| cut(at, "webp", 0.5)),
+    ("a GIF cut off in its middle", |at| cut(at, "gif", 0.5)),
     ("a JPEG cut off in its middle", |at| cut(at, "jpg", 0.95)),
     ("a JPEG cut off, with a whole thumbnail", thumbnail),
     ("a PNG cut off in its middle", |at| cut(at, "png", 0.5)),

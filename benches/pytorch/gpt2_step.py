@@ -1,44 +1,42 @@
-"""Times a training step of `experiments/qat_gpt2.toml` in eager PyTorch, and its memory.
+"""Training steps of `experiments/qat_gpt2.toml` in PyTorch; `twin.py` tells what a twin is.
 
-Prints one line of JSON; `compare.py` runs it alternately with xrun. Shapes, batch, AdamW, clipping of the global gradient norm and
-loss are those of xrun. `plain` trains all weights in full precision, as the first steps of the experiment do. `quantised` is a
-later step: a frozen base, alternating precisions (32, 8, 4 bits), fake quantisation of weights, activations, keys and values by
-PyTorch's fused operations, quantised LoRA for each precision, and half of the loss distilled from the logits of the highest
-precision. Tokens are random, which does not affect the cost. The script is self-contained: `.ci/gpu` copies it to other machines.
+`plain` trains all weights in full precision, as the first steps of the experiment do. `quantised` is a later step: a frozen base,
+alternating precisions (32, 8, 4 bits), fake quantisation of weights, activations, keys and values by PyTorch's fused operations,
+quantised LoRA for each precision, and half of the loss distilled from the logits of the highest precision. Without a reference tokens
+are random, as on machines that `.ci/gpu` copies the scripts to.
 """
-import argparse
 import json
 import math
-import resource
-import time
 
 import torch
 import torch.nn.functional as F
 
+from byte_pairs import END_OF_TEXT, BytePairs
+from draws import Draws, items_of_batch
+from twin import Twin, main
+
 FULL = 32
-# Steps that processor time does not include.
-WARMUP_STEPS = 3
+SEED = 4
+CALIBRATION_BATCHES = 8
 
 
-class Ranges:
-    """Moving minimum and maximum of an activation, for each precision."""
+class Ranges(torch.nn.Module):
+    """Minimum and maximum of an activation, for each precision: of the calibration, then moving averages."""
 
-    def __init__(self):
-        self.bounds = {}
+    def __init__(self, precisions):
+        super().__init__()
+        self.bounds = [None] * precisions
 
-    def observe(self, precision, values):
-        low, high = torch.aminmax(values.detach())
-        if precision in self.bounds:
-            old = self.bounds[precision]
-            low, high = old[0] * 0.9 + low * 0.1, old[1] * 0.9 + high * 0.1
-        self.bounds[precision] = (low, high)
-
-    def quantise(self, precision, values, bits, observe):
+    def quantise(self, precision, values, bits, text, calibrating):
         if bits == FULL:
             return values
-        if observe or precision not in self.bounds:
-            self.observe(precision, values)
-        low, high = self.bounds[precision]
+        low, high = torch.aminmax(values.detach()[text])
+        old = self.bounds[precision]
+        if old is not None and calibrating:
+            low, high = torch.minimum(old[0], low), torch.maximum(old[1], high)
+        elif old is not None:
+            low, high = old[0] * 0.9 + low * 0.1, old[1] * 0.9 + high * 0.1
+        self.bounds[precision] = (low, high)
         low, high = low.clamp(max=0), high.clamp(min=0)
         qmax = 2**bits - 1
         scale = ((high - low) / qmax).clamp(min=1e-12)
@@ -56,127 +54,235 @@ def quantised_weight(weight, bits):
     return torch.fake_quantize_per_channel_affine(weight, scale, zero, 1, -qmax, qmax)
 
 
+class Pass:
+    """A forward pass: the number of its precision and its bits, or `None` for full precision without LoRA."""
+
+    def __init__(self, precision=None, bits=None, text=None, calibrating=False):
+        self.precision, self.bits, self.text, self.calibrating = precision, bits, text, calibrating
+
+
+class Lora(torch.nn.Module):
+    def __init__(self, inputs, rank, outputs):
+        super().__init__()
+        self.a = torch.nn.Parameter(torch.randn(inputs, rank) * 0.02)
+        self.b = torch.nn.Parameter(torch.zeros(rank, outputs))
+
+
 class Linear(torch.nn.Module):
     def __init__(self, inputs, outputs, settings):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.randn(inputs, outputs) * 0.02)
         self.bias = torch.nn.Parameter(torch.zeros(outputs))
-        count, rank = len(settings.bits), settings.rank
-        self.a = torch.nn.ParameterList([torch.randn(inputs, rank) * 0.02 for _ in range(count)])
-        self.b = torch.nn.ParameterList([torch.zeros(rank, outputs) for _ in range(count)])
-        self.scale = settings.alpha / rank
-        self.range = Ranges()
+        self.lora = torch.nn.ModuleList(Lora(inputs, settings.rank, outputs) for _ in settings.bits)
+        self.scale = settings.alpha / settings.rank
+        self.range = Ranges(len(settings.bits))
 
-    def forward(self, input, precision):
-        if precision is None:
+    def forward(self, input, through):
+        if through.precision is None:
             return torch.addmm(self.bias, input, self.weight)
-        number, (weights, activations, _), observe = precision
-        input = self.range.quantise(number, input, activations, observe)
-        output = torch.addmm(self.bias.detach(), input, quantised_weight(self.weight.detach(), weights))
-        a, b = quantised_weight(self.a[number], weights), quantised_weight(self.b[number], weights)
-        return output + input @ a @ b * self.scale
+        weights, activations, _ = through.bits
+        input = self.range.quantise(through.precision, input, activations, through.text, through.calibrating)
+        output = torch.addmm(self.bias, input, quantised_weight(self.weight, weights))
+        lora = self.lora[through.precision]
+        return output + input @ quantised_weight(lora.a, weights) * self.scale @ quantised_weight(lora.b, weights)
+
+
+class Attention(torch.nn.Module):
+    def __init__(self, settings):
+        super().__init__()
+        self.heads = settings.heads
+        self.c_attn = Linear(settings.width, 3 * settings.width, settings)
+        self.c_proj = Linear(settings.width, settings.width, settings)
+        self.key, self.value = Ranges(len(settings.bits)), Ranges(len(settings.bits))
+
+    def forward(self, input, batch, through):
+        query, key, value = self.c_attn(input, through).chunk(3, 1)
+        if through.precision is not None:
+            about = through.bits[2], through.text, through.calibrating
+            key = self.key.quantise(through.precision, key, *about)
+            value = self.value.quantise(through.precision, value, *about)
+        by_head = lambda rows: rows.reshape(batch, -1, self.heads, rows.shape[1] // self.heads).transpose(1, 2)
+        attended = F.scaled_dot_product_attention(by_head(query), by_head(key), by_head(value), is_causal=True)
+        return self.c_proj(attended.transpose(1, 2).reshape(input.shape), through)
+
+
+class Mlp(torch.nn.Module):
+    def __init__(self, settings):
+        super().__init__()
+        self.c_fc = Linear(settings.width, 4 * settings.width, settings)
+        self.c_proj = Linear(4 * settings.width, settings.width, settings)
+
+    def forward(self, input, through):
+        return self.c_proj(F.gelu(self.c_fc(input, through), approximate="tanh"), through)
 
 
 class Block(torch.nn.Module):
     def __init__(self, settings):
         super().__init__()
-        width = settings.width
-        self.heads = settings.heads
-        self.ln_1, self.ln_2 = torch.nn.LayerNorm(width), torch.nn.LayerNorm(width)
-        self.c_attn = Linear(width, 3 * width, settings)
-        self.c_proj = Linear(width, width, settings)
-        self.c_fc = Linear(width, 4 * width, settings)
-        self.mlp_proj = Linear(4 * width, width, settings)
-        self.key, self.value = Ranges(), Ranges()
+        self.ln_1, self.ln_2 = torch.nn.LayerNorm(settings.width), torch.nn.LayerNorm(settings.width)
+        self.attn, self.mlp = Attention(settings), Mlp(settings)
 
-    def forward(self, input, batch, length, mask, precision):
-        width = input.shape[1]
-        query, key, value = self.c_attn(self.ln_1(input), precision).split(width, 1)
-        if precision is not None:
-            number, (_, _, bits), observe = precision
-            key = self.key.quantise(number, key, bits, observe)
-            value = self.value.quantise(number, value, bits, observe)
-        size = width // self.heads
-        by_head = lambda tensor: tensor.reshape(batch, length, self.heads, size).transpose(1, 2)
-        scores = by_head(query) @ by_head(key).transpose(2, 3) / math.sqrt(size) + mask
-        output = (scores.softmax(3) @ by_head(value)).transpose(1, 2).reshape(batch * length, width)
-        middle = input + self.c_proj(output, precision)
-        wide = F.gelu(self.c_fc(self.ln_2(middle), precision), approximate="tanh")
-        return middle + self.mlp_proj(wide, precision)
+    def forward(self, input, batch, through):
+        middle = input + self.attn(self.ln_1(input), batch, through)
+        return middle + self.mlp(self.ln_2(middle), through)
 
 
 class Gpt2(torch.nn.Module):
     def __init__(self, settings):
         super().__init__()
-        self.wte = torch.nn.Parameter(torch.randn(settings.vocabulary, settings.width) * 0.02)
-        self.wpe = torch.nn.Parameter(torch.randn(settings.context, settings.width) * 0.02)
-        self.blocks = torch.nn.ModuleList([Block(settings) for _ in range(settings.layers)])
+        self.wte = torch.nn.Embedding(settings.vocabulary, settings.width)
+        self.wpe = torch.nn.Embedding(settings.context, settings.width)
+        torch.nn.init.normal_(self.wte.weight, std=0.02)
+        torch.nn.init.normal_(self.wpe.weight, std=0.02)
+        self.h = torch.nn.ModuleList(Block(settings) for _ in range(settings.layers))
         self.ln_f = torch.nn.LayerNorm(settings.width)
 
-    def forward(self, tokens, precision):
+    def hidden(self, tokens, through):
         batch, length = tokens.shape
-        mask = torch.full((length, length), -1e9, device=tokens.device).triu(1)
-        middle = (F.embedding(tokens, self.wte) + self.wpe[:length]).reshape(batch * length, -1)
-        for block in self.blocks:
-            middle = block(middle, batch, length, mask, precision)
-        return self.ln_f(middle) @ self.wte.T
+        middle = (self.wte(tokens) + self.wpe.weight[:length]).flatten(0, 1)
+        for block in self.h:
+            middle = block(middle, batch, through)
+        return middle
+
+    def forward(self, tokens, through):
+        return self.ln_f(self.hidden(tokens, through)) @ self.wte.weight.T
 
 
-def loss_of(model, tokens, targets, precision, full):
-    if precision is None or precision[0] == 0:
-        return F.cross_entropy(model(tokens, precision), targets)
-    with torch.no_grad():
-        teacher = model(tokens, (0, full, False))
-    logits = model(tokens, precision)
-    divergence = F.kl_div(logits.log_softmax(1), teacher.log_softmax(1), log_target=True, reduction="batchmean")
-    return 0.5 * F.cross_entropy(logits, targets) + 0.5 * divergence
+class LanguageTwin(Twin):
+    def __init__(self, settings):
+        self.settings = settings
+        self.model = Gpt2(settings).to(settings.device)
+        if self.settings.kind == "quantised":
+            for name, parameter in self.model.named_parameters():
+                parameter.requires_grad = ".lora." in name
+        self.learning_rate = 4e-3
+
+    def kind(self, number):
+        return number % len(self.settings.bits) if self.settings.kind == "quantised" else None
+
+    def loss(self, kind, tokens, targets, text):
+        if kind is None:
+            return F.cross_entropy(self.model(tokens, Pass()), targets)
+        teacher = None
+        if kind > 0:
+            with torch.no_grad():
+                teacher = self.model(tokens, Pass(0, self.settings.bits[0]))
+        logits = self.model(tokens, Pass(kind, self.settings.bits[kind], text))
+        loss = F.cross_entropy(logits, targets)
+        if teacher is None:
+            return loss
+        # Of the tokens that have a loss.
+        logits, teacher = logits[text].log_softmax(1), teacher[text].log_softmax(1)
+        return 0.5 * loss + 0.5 * F.kl_div(logits, teacher, log_target=True, reduction="batchmean")
+
+    def prepare(self, reference, dataset):
+        super().prepare(reference, dataset)
+        if self.settings.kind == "plain":
+            return
+        # The ranges are those of the calibration batches before the first quantised step.
+        with torch.no_grad():
+            for number in range(CALIBRATION_BATCHES):
+                ((tokens, _, text),) = dataset.batch("calibration", number)
+                for precision, bits in enumerate(self.settings.bits):
+                    self.model.hidden(tokens, Pass(precision, bits, text, True))
+
+    def flops(self):
+        settings = self.settings
+        tokens, width = settings.batch * settings.length, settings.width
+        linear = 2 * tokens * settings.layers * 12 * width**2
+        attention = 2 * 2 * settings.layers * settings.batch * settings.length**2 * width
+        output = 2 * tokens * width * settings.vocabulary
+        if settings.kind == "plain":
+            return 3 * (linear + attention + output)
+        # The sides of the four linear layers of a block are 16 widths. The base has no gradients of weights, and nothing below the first
+        # LoRA has any; two of three steps have a teacher.
+        lora = 2 * tokens * settings.layers * settings.rank * 16 * width
+        first = 2 * tokens * width * (3 * width + settings.rank)
+        trained = 2 * linear + 3 * attention + 2 * output + 3 * lora - first
+        return trained + (linear + attention + output + lora) * 2 // 3
 
 
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("kind", choices=["plain", "quantised"])
+class RandomTokens(torch.utils.data.Dataset):
+    def __init__(self, settings):
+        self.settings = settings
+
+    def batch(self, purpose, number):
+        settings, generator = self.settings, torch.Generator().manual_seed(number)
+        tokens = torch.randint(settings.vocabulary, (settings.batch, settings.length + 1), generator=generator).to(settings.device)
+        return [(tokens[:, :-1], tokens[:, 1:].flatten(), torch.arange(settings.batch * settings.length, device=settings.device))]
+
+    def __getitem__(self, number):
+        return self.batch("order", number)
+
+
+class Questions(torch.utils.data.Dataset):
+    """Batches of questions of a file in SQuAD's form, tokenised once, as xrun's cache holds them."""
+
+    def __init__(self, path, settings):
+        self.size, self.length = settings.batch, settings.length
+        with open(path, encoding="utf-8") as file:
+            articles = json.load(file)["data"]
+        articles = articles[: len(articles) - max(math.floor(len(articles) * 0.1 + 0.5), 1)]
+        paragraphs = [paragraph for article in articles for paragraph in article["paragraphs"]]
+        texts = []
+        for paragraph in paragraphs:
+            texts += [(f"Context: {paragraph['context']}\nAnswer:", len(paragraph["qas"])), ("\n", len(paragraph["qas"]) - 1)]
+            texts += [(f"Question: {asked['question']}\n", 1) for asked in paragraph["qas"]]
+        self.tokenizer = BytePairs(texts, settings.vocabulary)
+        asked = [(paragraph["context"], question) for paragraph in paragraphs for question in paragraph["qas"]]
+        self.examples = [self.example(number, *one) for number, one in enumerate(asked)]
+
+    def example(self, number, context, asked):
+        encode, length = self.tokenizer.encode, self.length
+        first = asked["answers"][0]
+        answer = encode(f" {first['text']}")[: max(length // 4, 1)] + [END_OF_TEXT]
+        reserved = max(length // 4, 1) + 1
+        before = encode(f"Question: {asked['question']}")[: length // 2] + encode("\nContext:")
+        after, tokens = encode("\nAnswer:"), encode(f" {context}")
+        room = max(length + 1 - len(before) - len(after) - reserved, 0)
+        if len(tokens) > room:
+            # A window with the answer in it, anywhere.
+            ends, end = [], 0
+            for token in tokens:
+                end += self.tokenizer.bytes[token]
+                ends.append(end)
+            begin, end = first["answer_start"] + 1, first["answer_start"] + 1 + len(first["text"])
+            covered = sum(end <= begin for end in ends), sum(other < end for other in ends) + 1
+            latest = min(covered[0], len(tokens) - room)
+            earliest = min(max(covered[1] - room, 0), latest)
+            start = earliest + Draws(SEED, "window", number).below(latest - earliest + 1)
+            tokens = tokens[start : start + room]
+        return (before + tokens + after)[: length + 1 - reserved] + answer
+
+    def batch(self, purpose, number):
+        inputs = torch.full((self.size, self.length), END_OF_TEXT)
+        targets = torch.full((self.size, self.length), -100)
+        for row, question in enumerate(items_of_batch(SEED, purpose, number, self.size, len(self.examples))):
+            tokens = torch.tensor(self.examples[question])
+            inputs[row, : len(tokens)] = tokens[: self.length]
+            targets[row, : len(tokens) - 1] = tokens[1:]
+        targets = targets.flatten()
+        return [(inputs, targets, (targets >= 0).nonzero()[:, 0])]
+
+    def __getitem__(self, number):
+        return self.batch("order", number)
+
+
+def add_arguments(parser):
     for name, value in [("layers", 2), ("heads", 4), ("width", 64), ("context", 128), ("vocabulary", 512)]:
         parser.add_argument(f"--{name}", type=int, default=value)
-    for name, value in [("batch", 16), ("length", 64), ("rank", 8), ("steps", 60), ("threads", 2)]:
+    for name, value in [("batch", 16), ("length", 64), ("rank", 8)]:
         parser.add_argument(f"--{name}", type=int, default=value)
     parser.add_argument("--device", default="cpu", help="cpu or cuda; on a GPU matrix products use TF32, as in xrun")
-    settings = parser.parse_args()
-    settings.alpha = 16.0
-    settings.bits = [(32, 32, 32), (8, 8, 8), (4, 8, 4)]
-    resident_at_start = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    torch.set_num_threads(settings.threads)
-    torch.manual_seed(4)
+
+
+def make(settings, reference):
+    settings.alpha, settings.bits = 16.0, [(32, 32, 32), (8, 8, 8), (4, 8, 4)]
     torch.backends.cuda.matmul.allow_tf32 = True
-    model = Gpt2(settings).to(settings.device)
-    quantised = settings.kind == "quantised"
-    if quantised:
-        for name, parameter in model.named_parameters():
-            parameter.requires_grad = ".a." in name or ".b." in name
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
-    seconds = []
-    cpu_before = 0.0
-    for step in range(settings.steps):
-        if step == WARMUP_STEPS:
-            cpu_before = time.process_time()
-        tokens = torch.randint(settings.vocabulary, (settings.batch, settings.length + 1)).to(settings.device)
-        inputs, targets = tokens[:, :-1], tokens[:, 1:].reshape(-1)
-        started = time.perf_counter()
-        precision = (step % 3, settings.bits[step % 3], True) if quantised else None
-        loss = loss_of(model, inputs, targets, precision, settings.bits[0])
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.grad is not None], 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        value = loss.item()
-        seconds.append(time.perf_counter() - started)
-    cpu = (time.process_time() - cpu_before) / max(settings.steps - WARMUP_STEPS, 1)
-    on_gpu = settings.device != "cpu"
-    memory = {
-        "reserved_peak": torch.cuda.max_memory_reserved() if on_gpu else None,
-        "allocated_peak": torch.cuda.max_memory_allocated() if on_gpu else None,
-    }
-    print(json.dumps({"seconds": seconds, "cpu": cpu, "resident_at_start": resident_at_start, "loss": value} | memory))
+    twin = LanguageTwin(settings)
+    dataset = Questions(reference["data"], settings) if reference else RandomTokens(settings)
+    return twin, dataset
 
 
 if __name__ == "__main__":
-    main()
+    main(["plain", "quantised"], add_arguments, make)

@@ -1,198 +1,280 @@
-"""Compares a training step in xrun and in PyTorch on the same two cores: time, processor time, peak memory.
+"""Compares training steps in xrun and in PyTorch: the same work on the same cores, in turns.
 
     cargo build --release
-    python benches/pytorch/compare.py                            # target/release/xrun and PyTorch
-    python benches/pytorch/compare.py --kinds detection triplet  # some of the steps
-    python benches/pytorch/compare.py --size large               # of larger models
+    python benches/pytorch/compare.py                            # all kinds of steps; writes performance.json and docs/performance.md
+    python benches/pytorch/compare.py --kinds detection triplet --output FILE
     python benches/pytorch/compare.py --xrun old=PATH new=PATH   # several builds, to measure a change
+    python benches/pytorch/compare.py --page                     # docs/performance.md again, from performance.json
 
-`plain` and `quantised` are steps of experiments/qat_gpt2.toml on sequences of 64 tokens, all of which have a loss; `detection` and
-`triplet` are steps of experiments/stage2.toml, `federated` is a step of a node of experiments/federated.toml, and
-`vision-language` a step of experiments/vision_language.toml. `--size large` uses queries of 320 pixels and up to 256 channels, and
-6 layers of width 384 with 8 sequences of 256 tokens. Needs PyTorch. See "Speed" in docs/qat.md and docs/memory.md.
+Each step is timed alone, on inputs that are ready, and in training with data, read by a worker beside it. PyTorch runs as it comes,
+eager and compiled (`torch.compile`, after its compilation); further columns are eager PyTorch whose threads sleep while they wait, and on
+one thread. Before each turn the machine must be idle. See `twin.py`, `parity.py` and docs/performance.md. Needs PyTorch, NumPy and Pillow,
+but for the page.
 """
 import argparse
 import json
 import os
 import pathlib
+import platform
+import re
 import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Otherwise PyTorch's threads spin while they wait, which distorts processor time on a busy machine.
-OPENMP_PASSIVE = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
+from experiments import KINDS, LARGE, ROOT, arguments, finished_run, refer, run, timed, version
 
-
-def run(command, environment):
-    """Returns processor seconds, peak RSS in bytes, and the standard output of a command."""
-    process = subprocess.Popen(command, env=os.environ | environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-    stdout, stderr = process.stdout.read(), process.stderr.read()
-    _, status, used = os.wait4(process.pid, 0)
-    if status:
-        sys.exit(f"{command[0]} failed:\n{stderr.decode()}{stdout.decode()}")
-    return used.ru_utime + used.ru_stime, used.ru_maxrss * 1024, stdout.decode()
-
-
-def language_model_overrides(kind, steps):
-    """Returns the overrides of the experiment."""
-    # xrun refuses an experiment that never quantises, so `plain` has one quantised step more.
-    return {
-        "training.max_steps": steps + (kind == "plain"),
-        "training.schedule.cosine.warmup_steps": 0,
-        "pipeline.qat-language-model.sequence_length": 64,
-        "pipeline.qat-language-model.loss_tokens": "all",
-        "pipeline.qat-language-model.pretraining_steps": steps if kind == "plain" else 0,
-        "pipeline.qat-language-model.weight_bits": "[32,8,4]",
-        "pipeline.qat-language-model.activation_bits": "[32,8,8]",
-        "pipeline.qat-language-model.kv_cache_bits": "[32,8,4]",
-    }
+OUTPUT = pathlib.Path(__file__).with_name("performance.json")
+PAGE = ROOT / "docs/performance.md"
+# Least share of idle processor time before a turn.
+IDLE_MIN = 0.9
+# Seconds over which it is measured, and tries.
+IDLE_SECONDS, IDLE_TRIES = 1.0, 20
+SLEEPING = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
+AS_IT_COMES = {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "OMP_NUM_THREADS", "MKL_NUM_THREADS", "KMP_BLOCKTIME"}
+MODES = ["alone", "data"]
+GEMM = """
+import json, time, torch
+torch.set_num_threads(2)
+a, b = torch.randn(1024, 1024), torch.randn(1024, 1024)
+def product():
+    started = time.perf_counter()
+    torch.mm(a, b)
+    return time.perf_counter() - started
+for _ in range(10):
+    product()
+print(json.dumps(min(product() for _ in range(40))))
+"""
 
 
-def detector_overrides(kind, steps):
-    """Returns the overrides of the experiment."""
-    return {
-        "training.max_steps": steps,
-        "training.schedule.cosine.warmup_steps": 0,
-        "pipeline.fewshot-detection.triplet_ratio": 1.0 if kind == "triplet" else 0.0,
-    }
+def processor_time():
+    """Returns idle and total processor time of the machine so far, in ticks."""
+    fields = [int(field) for field in pathlib.Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    return fields[3] + fields[4], sum(fields)
 
 
-def federation_overrides(kind, steps):
-    """Returns the overrides of the experiment."""
-    # One node whose round never ends, with few clips, as the first epoch encodes them.
-    return {
-        "training.max_steps": steps,
-        "training.epochs": 1,
-        "pipeline.federated-adapters.nodes": 1,
-        "pipeline.federated-adapters.local_epochs": 1000,
-        "dataset.sound-clips.generated.clips_per_class": 10,
-    }
+def idleness(busy):
+    """Returns the share of idle processor time just now and the load; waits a little for it to become idle."""
+    for _ in range(1 if busy else IDLE_TRIES):
+        before = processor_time()
+        time.sleep(IDLE_SECONDS)
+        idle, total = (after - first for after, first in zip(processor_time(), before))
+        share = idle / max(total, 1)
+        if busy or share >= IDLE_MIN:
+            return {"idle": share, "load": os.getloadavg()[0]}
+    sys.exit(f"the machine is not idle: {share:.0%} of its processor time, at least {IDLE_MIN:.0%} needed; --busy measures anyway")
 
 
-def vision_language_overrides(kind, steps):
-    """Returns the overrides of the experiment."""
-    return {"training.max_steps": steps, "training.schedule.cosine.warmup_steps": 0}
+def twin(kind, size, steps, reference, runs, environment):
+    """Runs a twin; returns what it prints."""
+    command = [sys.executable, *arguments(kind, size), "--steps", str(steps), "--reference", str(reference), "--runs", *runs]
+    return json.loads(run(command, environment)[2].splitlines()[-1])
 
 
-# Kind of step: experiment, its overrides, PyTorch script.
-KINDS = {
-    "federated": ("federated", federation_overrides, "federated_step.py"),
-    "vision-language": ("vision_language", vision_language_overrides, "vision_language_step.py"),
-    "plain": ("qat_gpt2", language_model_overrides, "gpt2_step.py"),
-    "quantised": ("qat_gpt2", language_model_overrides, "gpt2_step.py"),
-    "detection": ("stage2", detector_overrides, "detection_step.py"),
-    "triplet": ("stage2", detector_overrides, "detection_step.py"),
-}
-# `--size large`: additional overrides of the experiment, and arguments of the script.
-LANGUAGE_MODEL = {
-    "model.gpt2.layers": 6,
-    "model.gpt2.heads": 6,
-    "model.gpt2.hidden_size": 384,
-    "model.gpt2.context_length": 256,
-    "training.batch_size": 8,
-    "pipeline.qat-language-model.sequence_length": 256,
-    # Paragraphs of eight sentences contain texts of 256 tokens.
-    "dataset.question-answers.vocabulary_size": 300,
-    "dataset.question-answers.generated.sentences_per_paragraph": 8,
-}
-DETECTOR = {"pipeline.fewshot-detection.image_size": 320, "model.reference-detector.channels": "[32,64,128,256]"}
-LANGUAGE_MODEL_ARGUMENTS = "--layers 6 --heads 6 --width 384 --context 256 --batch 8 --length 256 --vocabulary 300".split()
-DETECTOR_ARGUMENTS = "--side 320 --channels 32 64 128 256".split()
-LARGE = {
-    "plain": (LANGUAGE_MODEL, LANGUAGE_MODEL_ARGUMENTS),
-    "quantised": (LANGUAGE_MODEL, LANGUAGE_MODEL_ARGUMENTS),
-    "detection": (DETECTOR, DETECTOR_ARGUMENTS),
-}
-COMMON_OVERRIDES = {
-    "memory.probe": "false",
-    "limits.threads": 2,
-    "validation.every_epochs": 0,
-    "validation.every_steps": 0,
-    "validation.at_start": "false",
-    "checkpoint.every_steps": 0,
-}
+def turn(program_of, kind, size, steps, cache, reference, first):
+    """Runs each program once, xrun `first` or last; returns seconds of steps and memory by name."""
+    found = {}
+
+    def xrun():
+        for name, program in program_of.items():
+            for mode in MODES:
+                found[f"{name} {mode}"] = timed(program, kind, size, steps, cache, mode == "alone")
+
+    def pytorch():
+        runs = [f"{how} {mode}" for how in ("eager", "compiled") for mode in MODES]
+        own = twin(kind, size, steps, reference, [*runs, "one thread alone"], {})
+        found.update(own.pop("runs"))
+        sleeping = twin(kind, size, steps, reference, ["eager alone", "eager data"], SLEEPING)["runs"]
+        found.update({name.replace("eager", "sleeping"): measured for name, measured in sleeping.items()})
+        found["pytorch"] = own
+
+    for program in (xrun, pytorch) if first else (pytorch, xrun):
+        program()
+    return found
 
 
-def xrun(program, kind, size, steps, cache):
-    """Runs xrun; returns seconds of each step, processor seconds of the run, peak RSS and peak heap in bytes."""
-    experiment, overrides_of, _ = KINDS[kind]
-    overrides = COMMON_OVERRIDES | overrides_of(kind, steps) | (LARGE[kind][0] if size == "large" else {})
-    with tempfile.TemporaryDirectory() as results:
-        command = [program, "run", str(ROOT / f"experiments/{experiment}.toml"), "--device", "cpu", "--results", results]
-        command += ["--progress", "none"] + [f"-s{key}={value}" for key, value in overrides.items()]
-        cpu, rss, _ = run(command, {"XRUN_CACHE": cache})
-        (lines,) = pathlib.Path(results).glob(f"{experiment}/2*/memory.jsonl")
-        lines = [json.loads(line) for line in lines.read_text().splitlines()]
-        phases = ["data", "calibration", "teacher", "encode", "forward", "backward", "forward_backward"]
-        phases += ["optimizer", "transfer"]
-        steps = [line for line in lines if line["point"] == "step"][:steps]
-        seconds = [sum(line["phases_us"].get(phase, 0) for phase in phases) / 1e6 for line in steps]
-        return seconds, cpu, rss, lines[-1]["host"]["heap_peak"]
+def parity(program, kind, size, cache):
+    """Compares losses with those of xrun; returns the largest relative difference."""
+    command = [sys.executable, str(pathlib.Path(__file__).with_name("parity.py")), "--xrun", program, "--kinds", kind]
+    command += ["--size", size, "--cache", str(cache), "--steps", "3", "--json"]
+    return {key: value for key, value in json.loads(run(command, {})[2].splitlines()[-1]).items() if key not in ("xrun", "pytorch")}
 
 
-def pytorch(kind, size, steps):
-    """Runs a PyTorch script; returns seconds of each step, processor seconds of a step, peak RSS and its growth in bytes."""
-    command = [sys.executable, str(pathlib.Path(__file__).with_name(KINDS[kind][2])), kind, "--steps", str(steps)]
-    _, rss, stdout = run(command + (LARGE[kind][1] if size == "large" else []), OPENMP_PASSIVE)
-    found = json.loads(stdout)
-    return found["seconds"], found["cpu"], rss, rss - found["resident_at_start"]
+def median_and_quartiles(turns):
+    """Returns the median over turns of their medians, and the quartiles of all steps."""
+    seconds = [one for measured in turns for one in measured["seconds"]]
+    low, _, high = statistics.quantiles(seconds, n=4)
+    return [statistics.median(statistics.median(measured["seconds"]) for measured in turns), low, high]
+
+
+def summary(measured):
+    """Returns rows of the table from the turns of a kind and size: each mode by column, median and quartiles in seconds."""
+    turns, columns = measured["turns"], {}
+    for name in turns[0]["runs"]:
+        if name == "pytorch":
+            continue
+        of_name = [one["runs"][name] for one in turns]
+        reasons = [one["unavailable"] for one in of_name if "unavailable" in one]
+        columns[name] = {"unavailable": reasons[0]} if reasons else median_and_quartiles(of_name)
+    return columns
+
+
+def milliseconds(found):
+    if isinstance(found, dict):
+        return "not available"
+    digits = 1 if found[0] < 0.1 else 0
+    median, low, high = (f"{value * 1e3:,.{digits}f}" for value in found)
+    return f"{median} ({low} to {high})"
+
+
+def name_of(measured):
+    return measured["kind"] + (", large" if measured["size"] == "large" else "")
+
+
+def table(results):
+    """Returns the tables and their notes as Markdown."""
+    lines, reasons = [], []
+    turns = [turn for measured in results["steps"] for turn in measured["turns"]]
+    least, load = min(turn["idle"] for turn in turns), max(turn["load"] for turn in turns)
+    count, programs = max(len(measured["turns"]) for measured in results["steps"]), results["programs"]
+    if results["busy"]:
+        lines += ["**The machine was busy: these are no benchmarks.**", ""]
+    lines += [
+        f"{results['processors']} cores of {results['processor']}, PyTorch {results['torch']}, xrun {results['xrun']}; {results['date']}. Before "
+        f"each turn at least {least:.0%} of the processor time was idle, at a load of at most {load:.1f}. Milliseconds of a step: "
+        f"median of {count} {'turn' if count == 1 else 'turns'} (quartiles of all steps). The ratio is that of the faster of eager and compiled "
+        "PyTorch to xrun: above 1 xrun is faster.",
+    ]
+    titles = {"alone": "The step alone, on inputs that are ready", "data": "Training with data, the whole wall clock of a step"}
+    for mode in MODES:
+        others = ["eager", "compiled", "sleeping"] + (["one thread"] if mode == "alone" else [])
+        heads = ["eager", "compiled", "threads told to sleep"] + (["one thread"] if mode == "alone" else [])
+        lines += ["", f"**{titles[mode]}**", "", "| step | " + " | ".join([*programs, "ratio", *heads]) + " |"]
+        lines.append("|---" * (2 + len(programs) + len(others)) + "|")
+        for measured in results["steps"]:
+            columns = summary(measured)
+            of_pytorch = [columns[f"{how} {mode}"] for how in ("eager", "compiled")]
+            for how, found in zip(("eager", "compiled"), of_pytorch):
+                if isinstance(found, dict) and found["unavailable"] not in reasons:
+                    reasons.append(found["unavailable"])
+            fastest = min(found[0] for found in of_pytorch if not isinstance(found, dict))
+            cells = [milliseconds(columns[f"{program} {mode}"]) for program in programs]
+            ratio = " / ".join(f"**{fastest / columns[f'{program} {mode}'][0]:.2f}**" for program in programs)
+            cells += [ratio, *(milliseconds(columns[f"{how} {mode}"]) for how in others)]
+            lines.append(f"| {name_of(measured)} | " + " | ".join(cells) + " |")
+    if reasons:
+        lines += ["", f"Compiled PyTorch is not available: {'; '.join(reasons)}"]
+    gemm = results["gemm_gflops"]
+    lines += [
+        "",
+        f"**Of the machine's matrix product.** `torch.mm` of 1,024 × 1,024 floats reaches {gemm:,.0f} GFLOP/s on both cores. Operations of a step "
+        "by formula: products of the forward and backward pass, attention without its mask; PyTorch counts as many. Peak memory is the "
+        "RSS of training with data, in MiB: of PyTorch's process without its worker.",
+        "",
+        "| step | parameters | MFLOP | xrun | PyTorch | losses differ by | memory of xrun | of PyTorch |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    for measured in results["steps"]:
+        columns, parity, first = summary(measured), measured["parity"], programs[0]
+        fastest = min(columns[f"{how} alone"][0] for how in ("eager", "compiled") if not isinstance(columns[f"{how} alone"], dict))
+        of_peak = (f"{parity['flops'] / seconds / 1e9 / gemm:.0%}" for seconds in (columns[f"{first} alone"][0], fastest))
+        memory = (max(one["runs"][name]["rss"] for one in measured["turns"]) / 2**20 for name in (f"{first} data", "eager data"))
+        cells = [f"{parity['parameters']:,}", f"{parity['flops'] / 1e6:,.0f}", *of_peak, f"{parity['loss_difference']:.0e}"]
+        lines.append(f"| {name_of(measured)} | " + " | ".join([*cells, *(f"{value:,.0f}" for value in memory)]) + " |")
+    return "\n".join(lines)
+
+
+def write_results(results, path):
+    """Writes the results; a list of numbers is a line."""
+    text = json.dumps(results, indent=1)
+    path.write_text(re.sub(r"\[[\d\s.,e+-]+\]", lambda found: " ".join(found[0].split()), text) + "\n")
+
+
+def page():
+    """Returns docs/performance.md with the table of the results, or without one if there are none."""
+    begin, end = "<!-- `benches/pytorch/compare.py` -->\n", "\n<!-- end -->"
+    before, rest = PAGE.read_text().split(begin)
+    own = f"\n{table(json.loads(OUTPUT.read_text()))}\n" if OUTPUT.exists() else ""
+    return f"{before}{begin}{own}{end}{rest.split(end, 1)[1]}"
+
+
+def processor():
+    lines = pathlib.Path("/proc/cpuinfo").read_text().splitlines()
+    return next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), platform.machine())
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--xrun", nargs="+", default=[f"xrun={ROOT / 'target/release/xrun'}"], metavar="NAME=PROGRAM")
-    parser.add_argument("--turns", type=int, default=5)
-    parser.add_argument("--steps", type=int, default=60, help="steps of the long run; the short run has a quarter")
-    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), help="kinds of steps [default: all of the size]")
-    parser.add_argument("--size", choices=["small", "large"], default="small")
+    parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=60, help="timed steps of a run; of large models an eighth")
+    parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
+    parser.add_argument("--sizes", nargs="+", choices=["small", "large"], default=["small", "large"])
+    parser.add_argument("--busy", action="store_true", help="measure on a machine that is not idle, and mark the table")
+    parser.add_argument("--output", type=pathlib.Path, help="file of results [default: performance.json, and the page]")
+    parser.add_argument("--page", action="store_true", help="write the page from the results alone")
+    parser.add_argument("--check", action="store_true", help="fail if the page is not that of the results")
     settings = parser.parse_args()
-    programs = dict(program.split("=", 1) for program in settings.xrun)
-    short, size = settings.steps // 4, settings.size
-    of_size = list(LARGE if size == "large" else KINDS)
-    kinds = settings.kinds or of_size
-    if missing := set(kinds) - set(of_size):
-        parser.error(f"no such step of this size: {', '.join(sorted(missing))}")
-    with tempfile.TemporaryDirectory() as cache:
-        runners = {name: lambda kind, steps, at=path: xrun(at, kind, size, steps, cache) for name, path in programs.items()}
-        runners["pytorch"] = lambda kind, steps: pytorch(kind, size, steps)
-        for kind in kinds:
-            for runner in runners.values():
-                runner(kind, 3)  # warm-up: generates the data, fills the page cache
-            found = {name: {"seconds": [], "cpu": [], "rss": [], "own": []} for name in runners}
-            for round in range(settings.turns):
-                # The order alternates.
-                order = list(runners) if round % 2 else list(reversed(runners))
-                for name in order:
-                    seconds, cpu, rss, own = runners[name](kind, settings.steps)
-                    if name != "pytorch":
-                        # Start-up cancels out in the difference of a long and a short run. The PyTorch script excludes it itself.
-                        cpu = (cpu - runners[name](kind, short)[1]) / (settings.steps - short)
-                    measured = found[name]
-                    measured["seconds"] += seconds[3:]
-                    measured["cpu"].append(cpu)
-                    measured["rss"].append(rss)
-                    measured["own"].append(own)
-            show(kind, found)
-
-
-def show(kind, found):
-    """Prints the table of a kind of step."""
-    print(f"\n{kind} step, milliseconds (load {os.getloadavg()[0]:.1f}); memory in MiB")
-    print(f"{'':10} {'fastest':>8} {'median':>8} {'quartiles':>16} {'processor':>10} {'range':>14} {'RSS':>9} {'own':>7}")
-    cpu = {name: statistics.median(of["cpu"]) * 1e3 for name, of in found.items()}
-    for name, of in found.items():
-        low, median, high = (value * 1e3 for value in statistics.quantiles(of["seconds"], n=4))
-        span = f"{min(of['cpu']) * 1e3:.1f} to {max(of['cpu']) * 1e3:.1f}"
-        print(
-            f"{name:10} {min(of['seconds']) * 1e3:8.1f} {median:8.1f} {f'{low:.1f} to {high:.1f}':>16} "
-            f"{cpu[name]:10.1f} {span:>14} {max(of['rss']) / 2**20:9.0f} {max(of['own']) / 2**20:7.0f}"
-        )
-    for name in found:
-        if name != "pytorch":
-            print(f"{name}: {cpu[name] / cpu['pytorch']:.2f} times PyTorch's processor time", end="; ")
-            print(f"{max(found[name]['rss']) / max(found['pytorch']['rss']):.2f} times its peak memory", flush=True)
+    if settings.check and page() != PAGE.read_text():
+        sys.exit(f"{PAGE.name} is not that of {OUTPUT.name}: run benches/pytorch/compare.py --page")
+    if settings.page:
+        PAGE.write_text(page())
+    if settings.check or settings.page:
+        return
+    for name in AS_IT_COMES:
+        os.environ.pop(name, None)
+    program_of = dict(program.split("=", 1) for program in settings.xrun)
+    kinds = [(kind, size) for size in settings.sizes for kind in settings.kinds if size == "small" or kind in LARGE]
+    product = lambda: 2 * 1024**3 / json.loads(run([sys.executable, "-c", GEMM], {})[2]) / 1e9
+    first = next(iter(program_of.values()))
+    results = {
+        "command": ["python", "benches/pytorch/compare.py", *sys.argv[1:]],
+        "date": time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime()),
+        "programs": list(program_of),
+        "xrun": version(first),
+        "commit": subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip(),
+        "torch": run([sys.executable, "-c", "import torch; print(torch.__version__)"], {})[2].strip(),
+        "python": platform.python_version(),
+        "processors": os.cpu_count(),
+        "processor": processor(),
+        "busy": settings.busy,
+        "complete": False,
+    }
+    output = settings.output or OUTPUT
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory() as work:
+        work = pathlib.Path(work)
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(work / "inductor")
+        # What takes processors without being timed comes first: data and references.
+        results["steps"], prepared = [], {}
+        for kind, size in kinds:
+            cache = work / f"{KINDS[kind][0]}-{size}"
+            cache.mkdir(exist_ok=True)
+            found = parity(first, kind, size, work)
+            reference = refer(first, kind, size, cache, work / f"reference-{kind}-{size}")
+            prepared[kind, size] = (cache, reference)
+            results["steps"].append({"kind": kind, "size": size, "parity": found, "turns": []})
+            print(f"{time.monotonic() - started:6.0f} s  {kind} {size}: losses differ by {found['loss_difference']:.1e}", file=sys.stderr)
+        results["gemm_gflops"] = 0.0
+        for number in range(settings.turns):
+            idleness(settings.busy)
+            results["gemm_gflops"] = max(results["gemm_gflops"], product())
+            for measured in results["steps"]:
+                kind, size = measured["kind"], measured["size"]
+                steps = settings.steps if size == "small" else max(settings.steps // 8, 3)
+                cache, reference = prepared[kind, size]
+                state = idleness(settings.busy)
+                found = turn(program_of, kind, size, steps, cache, reference, number % 2 == 0)
+                measured["turns"].append(state | {"runs": found})
+                results["seconds"] = time.monotonic() - started
+                write_results(results, output)
+                print(f"{results['seconds']:6.0f} s  turn {number + 1}: {kind} {size}, idle {state['idle']:.0%}", file=sys.stderr)
+        results["complete"] = True
+        write_results(results, output)
+    print(table(results))
+    if not settings.output:
+        PAGE.write_text(page())
 
 
 if __name__ == "__main__":

@@ -48,9 +48,9 @@ LARGE_LANGUAGE_MODEL = {
     "model.gpt2.context_length": 256,
     "training.batch_size": 8,
     "pipeline.qat-language-model.sequence_length": 256,
-    # Paragraphs of twelve sentences fill 256 tokens.
+    # Paragraphs of eight sentences contain texts of 256 tokens.
     "dataset.question-answers.vocabulary_size": 300,
-    "dataset.question-answers.generated.sentences_per_paragraph": 12,
+    "dataset.question-answers.generated.sentences_per_paragraph": 8,
 }
 LARGE_LANGUAGE_MODEL_ARGUMENTS = "--layers 6 --heads 6 --width 384 --context 256 --batch 8 --length 256 --vocabulary 300".split()
 LARGE_DETECTOR = {"pipeline.fewshot-detection.image_size": 320, "model.reference-detector.channels": "[32,64,128,256]"}
@@ -124,7 +124,7 @@ def timed(program, kind, size, steps, cache, alone):
         else:
             ends = [line["time_us"] / 1e6 for line in of_steps]
             seconds = [0.0] + [end - begin for begin, end in zip(ends, ends[1:])]
-        return {"seconds": seconds[warmup:], "cpu": cpu, "rss": rss, "heap": lines[-1]["host"]["heap_peak"]}
+        return {"seconds": [round(one, 6) for one in seconds[warmup:]], "cpu": cpu, "rss": rss, "heap": lines[-1]["host"]["heap_peak"]}
 
 
 DATA = {"stage2": "generated-*", "qat_gpt2": "questions-*.json", "vision_language": "images-*", "federated": "sounds-*"}

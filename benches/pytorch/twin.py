@@ -113,7 +113,7 @@ def timed(twin, steps, batches, compiled):
         ends.append(time.perf_counter())
     ends = [started, *ends[warmup:]]
     return {
-        "seconds": [end - begin for begin, end in zip(ends, ends[1:])],
+        "seconds": [round(end - begin, 6) for begin, end in zip(ends, ends[1:])],
         "cpu": (time.process_time() - cpu) / steps,
         "rss": peak_rss(),
         "losses": [losses[0], losses[-1]],

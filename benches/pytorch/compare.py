@@ -12,6 +12,7 @@ one thread. Before each turn the machine must be idle. See `twin.py`, `parity.py
 but for the page.
 """
 import argparse
+import itertools
 import json
 import os
 import pathlib
@@ -128,61 +129,42 @@ def milliseconds(found):
     return f"{median} ({low} to {high})"
 
 
-def name_of(measured):
-    return measured["kind"] + (", large" if measured["size"] == "large" else "")
-
-
 def table(results):
-    """Returns the tables and their notes as Markdown."""
-    lines, reasons = [], []
-    turns = [turn for measured in results["steps"] for turn in measured["turns"]]
-    least, load = min(turn["idle"] for turn in turns), max(turn["load"] for turn in turns)
-    count, programs = max(len(measured["turns"]) for measured in results["steps"]), results["programs"]
+    """Returns a paragraph and a table in Markdown: a row for each kind of step, alone in the first line of a cell, with data in the second."""
+    programs, gemm = results["programs"], results["gemm_gflops"]
+    steps = [measured for measured in results["steps"] if measured["turns"]]
+    turns = [turn for measured in steps for turn in measured["turns"]]
+    count = max(len(measured["turns"]) for measured in steps)
+    apart = max(measured["parity"]["loss_difference"] for measured in steps)
+    text = (
+        f"{results['processors']} cores of {results['processor']}, PyTorch {results['torch']}, xrun {results['xrun']}, {results['date']}. "
+        f"Before each turn at least {min(turn['idle'] for turn in turns):.0%} of the processor time was idle, at a load of at most "
+        f"{max(turn['load'] for turn in turns):.1f}. Milliseconds of a step: median of {count} {'turn' if count == 1 else 'turns'} (quartiles of "
+        "all steps); *alone*, and below with data. **Ratio**: the faster of eager and compiled PyTorch to xrun. *Of the product*: the "
+        f"operations of the step alone a second, of those of `torch.mm` of 1,024 × 1,024 floats on both cores ({gemm:,.0f} GFLOP/s). Memory: "
+        f"peak RSS with data in MiB, of PyTorch without its worker. First losses differ by at most {apart:.0e} of themselves."
+    )
     if results["busy"]:
-        lines += ["**The machine was busy: these are no benchmarks.**", ""]
-    lines += [
-        f"{results['processors']} cores of {results['processor']}, PyTorch {results['torch']}, xrun {results['xrun']}; {results['date']}. Before "
-        f"each turn at least {least:.0%} of the processor time was idle, at a load of at most {load:.1f}. Milliseconds of a step: "
-        f"median of {count} {'turn' if count == 1 else 'turns'} (quartiles of all steps). The ratio is that of the faster of eager and compiled "
-        "PyTorch to xrun: above 1 xrun is faster.",
-    ]
-    titles = {"alone": "The step alone, on inputs that are ready", "data": "Training with data, the whole wall clock of a step"}
-    for mode in MODES:
-        others = ["eager", "compiled", "sleeping"] + (["one thread"] if mode == "alone" else [])
-        heads = ["eager", "compiled", "threads told to sleep"] + (["one thread"] if mode == "alone" else [])
-        lines += ["", f"**{titles[mode]}**", "", "| step | " + " | ".join([*programs, "ratio", *heads]) + " |"]
-        lines.append("|---" * (2 + len(programs) + len(others)) + "|")
-        for measured in results["steps"]:
-            columns = summary(measured)
-            of_pytorch = [columns[f"{how} {mode}"] for how in ("eager", "compiled")]
-            for how, found in zip(("eager", "compiled"), of_pytorch):
-                if isinstance(found, dict) and found["unavailable"] not in reasons:
-                    reasons.append(found["unavailable"])
-            fastest = min(found[0] for found in of_pytorch if not isinstance(found, dict))
-            cells = [milliseconds(columns[f"{program} {mode}"]) for program in programs]
-            ratio = " / ".join(f"**{fastest / columns[f'{program} {mode}'][0]:.2f}**" for program in programs)
-            cells += [ratio, *(milliseconds(columns[f"{how} {mode}"]) for how in others)]
-            lines.append(f"| {name_of(measured)} | " + " | ".join(cells) + " |")
+        text = f"**The machine was busy: these are no benchmarks.** {text}"
+    others = ["eager", "compiled", "sleeping", "one thread"]
+    heads = [*programs, "ratio", "eager", "compiled", "told to sleep", "one thread", "of the product", "memory"]
+    rows, reasons = ["| step | " + " | ".join(heads) + " |", "|---" * (1 + len(heads)) + "|"], []
+    for measured in steps:
+        columns = summary(measured)
+        reasons += [found["unavailable"] for found in columns.values() if isinstance(found, dict)]
+        available = [how for how in ("eager", "compiled") if not isinstance(columns[f"{how} alone"], dict)]
+        fastest = {mode: min(columns[f"{how} {mode}"][0] for how in available) for mode in MODES}
+        both = lambda name: "<br>".join(milliseconds(columns[f"{name} {mode}"]) for mode in MODES if f"{name} {mode}" in columns)
+        ratio = lambda name: "<br>".join(f"**{fastest[mode] / columns[f'{name} {mode}'][0]:.2f}**" for mode in MODES)
+        cells = [*map(both, programs), " / ".join(map(ratio, programs)), *map(both, others)]
+        shares = [measured["parity"]["flops"] / seconds / 1e9 / gemm for seconds in (columns[f"{programs[0]} alone"][0], fastest["alone"])]
+        cells.append(f"{shares[0]:.0%}; PyTorch {shares[1]:.0%}")
+        peaks = [max(one["runs"][name]["rss"] for one in measured["turns"]) / 2**20 for name in (f"{programs[0]} data", "eager data")]
+        cells.append(f"{peaks[0]:,.0f}; PyTorch {peaks[1]:,.0f}")
+        rows.append(f"| {measured['kind']}{', large' * (measured['size'] == 'large')} | " + " | ".join(cells) + " |")
     if reasons:
-        lines += ["", f"Compiled PyTorch is not available: {'; '.join(reasons)}"]
-    gemm = results["gemm_gflops"]
-    lines += [
-        "",
-        f"**Of the machine's matrix product.** `torch.mm` of 1,024 × 1,024 floats reaches {gemm:,.0f} GFLOP/s on both cores. Operations of a step "
-        "by formula: products of the forward and backward pass, attention without its mask; PyTorch counts as many. Peak memory is the "
-        "RSS of training with data, in MiB: of PyTorch's process without its worker.",
-        "",
-        "| step | parameters | MFLOP | xrun | PyTorch | losses differ by | memory of xrun | of PyTorch |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
-    for measured in results["steps"]:
-        columns, parity, first = summary(measured), measured["parity"], programs[0]
-        fastest = min(columns[f"{how} alone"][0] for how in ("eager", "compiled") if not isinstance(columns[f"{how} alone"], dict))
-        of_peak = (f"{parity['flops'] / seconds / 1e9 / gemm:.0%}" for seconds in (columns[f"{first} alone"][0], fastest))
-        memory = (max(one["runs"][name]["rss"] for one in measured["turns"]) / 2**20 for name in (f"{first} data", "eager data"))
-        cells = [f"{parity['parameters']:,}", f"{parity['flops'] / 1e6:,.0f}", *of_peak, f"{parity['loss_difference']:.0e}"]
-        lines.append(f"| {name_of(measured)} | " + " | ".join([*cells, *(f"{value:,.0f}" for value in memory)]) + " |")
-    return "\n".join(lines)
+        text += f" Not available: {'; '.join(dict.fromkeys(reasons))}."
+    return "\n".join([text, "", *rows])
 
 
 def write_results(results, path):
@@ -208,7 +190,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--xrun", nargs="+", default=[f"xrun={ROOT / 'target/release/xrun'}"], metavar="NAME=PROGRAM")
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=60, help="timed steps of a run; of large models an eighth")
+    parser.add_argument("--steps", type=int, default=40, help="timed steps of a run; of large models an eighth")
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
     parser.add_argument("--sizes", nargs="+", choices=["small", "large"], default=["small", "large"])
     parser.add_argument("--busy", action="store_true", help="measure on a machine that is not idle, and mark the table")
@@ -257,11 +239,11 @@ def main():
             results["steps"].append({"kind": kind, "size": size, "parity": found, "turns": []})
             print(f"{time.monotonic() - started:6.0f} s  {kind} {size}: losses differ by {found['loss_difference']:.1e}", file=sys.stderr)
         results["gemm_gflops"] = 0.0
-        for number in range(settings.turns):
+        for size, number in itertools.product(settings.sizes, range(settings.turns)):
             idleness(settings.busy)
             results["gemm_gflops"] = max(results["gemm_gflops"], product())
-            for measured in results["steps"]:
-                kind, size = measured["kind"], measured["size"]
+            for measured in (measured for measured in results["steps"] if measured["size"] == size):
+                kind = measured["kind"]
                 steps = settings.steps if size == "small" else max(settings.steps // 8, 3)
                 cache, reference = prepared[kind, size]
                 state = idleness(settings.busy)

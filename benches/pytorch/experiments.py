@@ -114,7 +114,7 @@ def timed(program, kind, size, steps, cache, alone):
     `alone`: without a data worker, and without the phase in which the training thread prepares the batch; otherwise the whole wall clock
     from the end of a step to that of the next, with the experiment's worker.
     """
-    warmup = FIRST_USE if kind == "federated" else 4
+    warmup = FIRST_USE if kind == "federated" else 3
     further = {"limits.workers": 0} if alone else {}
     with finished_run(program, kind, size, warmup + steps, cache, further) as (directory, cpu, rss):
         lines = [json.loads(line) for line in (directory / "memory.jsonl").read_text().splitlines()]

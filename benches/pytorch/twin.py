@@ -16,8 +16,10 @@ import traceback
 import numpy as np
 import torch
 
-# Steps before the clock starts; with `torch.compile` they include its compilation, and that for other shapes.
-WARMUP, WARMUP_COMPILED = 4, 16
+# Steps before the clock starts.
+WARMUP = 3
+# Further ones for each kind of step with `torch.compile`: it compiles the first, and the second once more, for any shape.
+COMPILATIONS = 4
 # Number of different batches of the steps whose inputs are ready.
 READY = 12
 
@@ -102,9 +104,15 @@ def peak_rss():
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
 
 
+def warmup_of(twin, compiled):
+    """Returns the number of steps before the clock starts."""
+    new = {twin.kind(number) for number in range(WARMUP)} - twin.functions[True].keys() if compiled else ()
+    return WARMUP + COMPILATIONS * len(new)
+
+
 def timed(twin, steps, batches, compiled):
     """Returns the seconds of each step after the warm-up and the processor seconds of one; batches come from an iterator."""
-    warmup = WARMUP_COMPILED if compiled else WARMUP
+    warmup = warmup_of(twin, compiled)
     ends, losses, cpu = [], [], 0.0
     for number in range(warmup + steps):
         if number == warmup:
@@ -161,7 +169,7 @@ def main(kinds, add_arguments, make):
     for run in settings.runs:
         batches, compiled, threads = RUNS[run]
         torch.set_num_threads(threads or settings.threads)
-        count = settings.steps + (WARMUP_COMPILED if compiled else WARMUP)
+        count = settings.steps + warmup_of(twin, compiled)
         try:
             iterator = batches(dataset, count, settings.workers) if batches is loaded else batches(dataset, count)
             found["runs"][run] = timed(twin, settings.steps, iterator, compiled)

@@ -2,7 +2,7 @@
 
 `detection` is an episode of 4 classes: 20 reference images of 48 pixels, 32 queries of 96 pixels or of --side. `triplet` mines 24
 images of 48 pixels. Frames are decoded by Pillow and kept up to the cap of xrun's cache, cut out, scaled and recoloured as xrun does;
-where the random numbers of an augmentation come from does not matter, so that `--exact` alone takes those of xrun.
+`--exact` takes xrun's random numbers and pixels, which costs more.
 """
 import functools
 import json
@@ -11,7 +11,7 @@ import pathlib
 import numpy as np
 import torch
 import torch.nn.functional as F
-from PIL import Image
+from PIL import Image, ImageEnhance
 from torch import nn
 
 from draws import Draws, QuickDraws
@@ -221,88 +221,147 @@ class Cells:
         return (assigned >= 0).astype(np.float32), weight, ways, distances
 
 
-# `transform.rs`: an image is `[height, width, 3]` in floats, a box left, top, right, bottom.
+# `transform.rs`, on images of NumPy or of Pillow; a box is left, top, right, bottom.
 
 
-def taps(length, start, extent, target, edge):
-    """Weights `[target, length]` of a triangle filter over the part of an axis that begins at `start`."""
-    start, extent = np.float32(start), np.float32(extent)
-    ratio = extent / np.float32(target)
-    reach = max(ratio, np.float32(1))
-    centre = start + (np.arange(target, dtype=np.float32) + np.float32(0.5)) * ratio
-    low, high = np.floor(centre.min() - reach), np.ceil(centre.max() + reach)
-    low, high = (0, length) if edge else (min(low, 0), max(high, length))
-    pixels = np.arange(low, high, dtype=np.float32) + np.float32(0.5)
-    weights = np.maximum(1 - np.abs((pixels - centre[:, None]) / reach), 0)
-    weights = weights / weights.sum(1, keepdims=True)
-    return weights[:, int(-low) : int(-low) + length]
+def rounded(values):
+    return np.floor(values + np.float32(0.5)).clip(0, 255)
 
 
-def scaled(image, box, width, height, edge=False):
-    """Scales the part of an image in a box; beyond the image is padding, or its edge."""
-    rows = taps(image.shape[0], box[1], box[3] - box[1], height, edge)
-    columns = taps(image.shape[1], box[0], box[2] - box[0], width, edge)
-    narrow = columns @ (image - np.float32(PADDING))
-    result = (rows @ narrow.reshape(len(narrow), -1)).reshape(height, width, 3)
-    return np.floor(result + np.float32(PADDING + 0.5)).clip(0, 255)
+class Exact:
+    """Images as floats `[height, width, 3]`, with the pixels of xrun."""
+
+    LUMA = np.array([0.299, 0.587, 0.114], np.float32)
+    decoded = staticmethod(lambda image: np.asarray(image, np.float32))
+    size = staticmethod(lambda image: image.shape[1::-1])
+    crop = staticmethod(lambda image, left, top, right, bottom: image[top:bottom, left:right])
+    flipped = staticmethod(lambda image: image[:, ::-1])
+
+    @staticmethod
+    def taps(length, start, extent, target):
+        """Weights `[target, length]` of a triangle filter over the part of an axis that begins at `start`."""
+        start, extent = np.float32(start), np.float32(extent)
+        ratio = extent / np.float32(target)
+        reach = max(ratio, np.float32(1))
+        centre = start + (np.arange(target, dtype=np.float32) + np.float32(0.5)) * ratio
+        low, high = min(np.floor(centre[0] - reach), 0), max(np.ceil(centre[-1] + reach), length)
+        pixels = np.arange(low, high, dtype=np.float32) + np.float32(0.5)
+        weights = np.maximum(1 - np.abs((pixels - centre[:, None]) / reach), 0)
+        return (weights / weights.sum(1, keepdims=True))[:, int(-low) : int(-low) + length]
+
+    @classmethod
+    def scaled(cls, image, box, width, height):
+        """Scales the part of an image in a box; beyond the image is padding."""
+        rows = cls.taps(image.shape[0], box[1], box[3] - box[1], height)
+        columns = cls.taps(image.shape[1], box[0], box[2] - box[0], width)
+        return cls.weighted(image, rows, columns)
+
+    @staticmethod
+    def weighted(image, rows, columns):
+        narrow = columns @ (image - np.float32(PADDING))
+        wide = (rows @ narrow.reshape(len(narrow), -1)).reshape(len(rows), len(columns), 3)
+        return rounded(wide + np.float32(PADDING))
+
+    @classmethod
+    def resized(cls, image, width, height):
+        """Scales an image, whose edges go on beyond it."""
+        rows, columns = (cls.taps(length, 0, length, target) for length, target in zip(image.shape, (height, width)))
+        return cls.weighted(image, *(taps / taps.sum(1, keepdims=True) for taps in (rows, columns)))
+
+    @staticmethod
+    def on_grey(image, side, left, top):
+        square = np.full((side, side, 3), PADDING, np.float32)
+        square[top : top + image.shape[0], left : left + image.shape[1]] = image
+        return square
+
+    @classmethod
+    def recoloured(cls, image, brightness, contrast, saturation):
+        grey = (image @ cls.LUMA)[..., None]
+        mean = np.float32(grey.mean(dtype=np.float64))
+        return rounded((mean + (grey + (image - grey) * saturation - mean) * contrast) * brightness)
 
 
-def letterbox(image, side):
-    height, width = image.shape[:2]
-    longest = np.float32(max(height, width))
-    fit = lambda length: int(np.clip(np.floor(length * np.float32(side) / longest + 0.5), 1, side))
-    wide, high = fit(width), fit(height)
-    left, top = (side - wide) // 2, (side - high) // 2
-    square = np.full((side, side, 3), PADDING, np.float32)
-    square[top : top + high, left : left + wide] = scaled(image, (0, 0, width, height), wide, high, edge=True)
-    return square
+class Pillow:
+    """The same by Pillow's operations, which differ in the last bit of a pixel."""
+
+    decoded = staticmethod(lambda image: image.copy())
+    size = staticmethod(lambda image: image.size)
+    crop = staticmethod(lambda image, *box: image.crop(box))
+    flipped = staticmethod(lambda image: image.transpose(Image.Transpose.FLIP_LEFT_RIGHT))
+    resized = staticmethod(lambda image, width, height: image.resize((width, height), Image.Resampling.BILINEAR))
+
+    @classmethod
+    def scaled(cls, image, box, width, height):
+        # Pillow has no pixels beyond an image.
+        left, top = (max(int(np.ceil(-box[at])), 0) + 1 for at in (0, 1))
+        right, bottom = (max(int(np.ceil(box[at + 2] - image.size[at])), 0) + 1 for at in (0, 1))
+        canvas = Image.new("RGB", (image.size[0] + left + right, image.size[1] + top + bottom), (PADDING,) * 3)
+        canvas.paste(image, (left, top))
+        box = (box[0] + left, box[1] + top, box[2] + left, box[3] + top)
+        return canvas.resize((width, height), Image.Resampling.BILINEAR, tuple(map(float, box)))
+
+    @staticmethod
+    def on_grey(image, side, left, top):
+        square = Image.new("RGB", (side, side), (PADDING,) * 3)
+        square.paste(image, (left, top))
+        return square
+
+    @staticmethod
+    def recoloured(image, brightness, contrast, saturation):
+        image = ImageEnhance.Color(image).enhance(saturation)
+        image = ImageEnhance.Contrast(image).enhance(contrast)
+        return ImageEnhance.Brightness(image).enhance(brightness)
 
 
-def crop(image, box, margin=np.float32(0.1)):
-    def span(low, high, length):
-        first = min(int(max(np.floor(low), 0)), length - 1)
-        return slice(first, int(np.clip(np.ceil(high), first + 1, length)))
+class Augmentations:
+    def __init__(self, pixels):
+        self.pixels = pixels
 
-    around_x, around_y = (box[2] - box[0]) * margin, (box[3] - box[1]) * margin
-    rows = span(box[1] - around_y, box[3] + around_y, image.shape[0])
-    return image[rows, span(box[0] - around_x, box[2] + around_x, image.shape[1])]
+    def letterbox(self, image, side):
+        width, height = self.pixels.size(image)
+        fit = lambda length: int(np.clip(np.floor(length * np.float32(side) / np.float32(max(width, height)) + 0.5), 1, side))
+        wide, high = fit(width), fit(height)
+        return self.pixels.on_grey(self.pixels.resized(image, wide, high), side, (side - wide) // 2, (side - high) // 2)
 
+    def reference(self, image, box, side):
+        """Cuts out the object with a tenth of its size around it."""
+        def span(low, high, length):
+            first = min(int(max(np.floor(low), 0)), length - 1)
+            return first, int(np.clip(np.ceil(high), first + 1, length))
 
-LUMA = np.array([0.299, 0.587, 0.114], np.float32)
+        width, height = self.pixels.size(image)
+        around_x, around_y = (box[2] - box[0]) * np.float32(0.1), (box[3] - box[1]) * np.float32(0.1)
+        left, right = span(box[0] - around_x, box[2] + around_x, width)
+        top, bottom = span(box[1] - around_y, box[3] + around_y, height)
+        return self.letterbox(self.pixels.crop(image, left, top, right, bottom), side)
 
+    def recoloured(self, image, strength, draws):
+        low, high = np.float32(1) - np.float32(strength), np.float32(1) + np.float32(strength)
+        return self.pixels.recoloured(image, *(np.float32(draws.uniform(low, high)) for _ in range(3)))
 
-def recoloured(image, strength, draws):
-    one = np.float32(1)
-    factors = [np.float32(draws.uniform(one - np.float32(strength), one + np.float32(strength))) for _ in range(3)]
-    brightness, contrast, saturation = factors
-    grey = (image @ LUMA)[..., None]
-    mean = np.float32(grey.mean(dtype=np.float64))
-    changed = (mean + (grey + (image - grey) * saturation - mean) * contrast) * brightness
-    return np.floor(changed + np.float32(0.5)).clip(0, 255)
+    def augmented_query(self, image, side, draws):
+        """Returns the square and the mapping of x and y into it: two scales, left and top."""
+        width, height = self.pixels.size(image)
+        extent = np.float32(max(height, width)) / np.float32(draws.uniform(0.8, 1.2))
+        start = lambda length: (np.float32(length) - extent) / 2 + extent * np.float32(draws.uniform(-0.1, 0.1))
+        left, top = start(width), start(height)
+        scale = np.float32(side) / extent
+        square = self.pixels.scaled(image, (left, top, left + extent, top + extent), side, side)
+        square = self.recoloured(square, 0.15, draws)
+        if draws.coin():
+            return self.pixels.flipped(square), (-scale, scale, np.float32(side) + left * scale, -top * scale)
+        return square, (scale, scale, -left * scale, -top * scale)
 
-
-def augmented_query(image, side, draws):
-    """Returns the square and the mapping of x and y into it: two scales, left and top."""
-    height, width = image.shape[:2]
-    extent = np.float32(max(height, width)) / np.float32(draws.uniform(0.8, 1.2))
-    start = lambda length: (np.float32(length) - extent) / 2 + extent * np.float32(draws.uniform(-0.1, 0.1))
-    left, top = start(width), start(height)
-    scale = np.float32(side) / extent
-    square = recoloured(scaled(image, (left, top, left + extent, top + extent), side, side), 0.15, draws)
-    if draws.coin():
-        return square[:, ::-1], (-scale, scale, np.float32(side) + left * scale, -top * scale)
-    return square, (scale, scale, -left * scale, -top * scale)
-
-
-def augmented_reference(image, box, side, draws):
-    size = np.float32(draws.uniform(0.75, 1.3))
-    move_x, move_y = np.float32(draws.uniform(-0.125, 0.125)), np.float32(draws.uniform(-0.125, 0.125))
-    width, height = box[2] - box[0], box[3] - box[1]
-    extent = max(max(width, height) * size, np.float32(1))
-    left = (box[0] + box[2] - extent) / 2 + width * move_x
-    top = (box[1] + box[3] - extent) / 2 + height * move_y
-    square = recoloured(scaled(image, (left, top, left + extent, top + extent), side, side), 0.3, draws)
-    return square[:, ::-1] if draws.coin() else square
+    def augmented_reference(self, image, box, side, draws):
+        size = np.float32(draws.uniform(0.75, 1.3))
+        move_x, move_y = np.float32(draws.uniform(-0.125, 0.125)), np.float32(draws.uniform(-0.125, 0.125))
+        width, height = box[2] - box[0], box[3] - box[1]
+        extent = max(max(width, height) * size, np.float32(1))
+        left = (box[0] + box[2] - extent) / 2 + width * move_x
+        top = (box[1] + box[3] - extent) / 2 + height * move_y
+        square = self.pixels.scaled(image, (left, top, left + extent, top + extent), side, side)
+        square = self.recoloured(square, 0.3, draws)
+        return self.pixels.flipped(square) if draws.coin() else square
 
 
 class Library:
@@ -375,14 +434,15 @@ class Library:
 class Episodes(torch.utils.data.Dataset):
     def __init__(self, path, settings):
         self.settings = settings
-        self.draws = Draws if settings.exact else QuickDraws
+        self.draws, pixels = (Draws, Exact) if settings.exact else (QuickDraws, Pillow)
+        self.pixels, self.augment = pixels, Augmentations(pixels)
         self.library, self.cells = Library(path, self.draws), Cells(settings.side)
-        first = next(iter(self.library.frames.values()))[0]
-        self.image = functools.lru_cache(CACHE_BYTES // self.decoded(first).nbytes)(self.decoded)
+        width, height = self.pixels.size(self.decoded(next(iter(self.library.frames.values()))[0]))
+        self.image = functools.lru_cache(CACHE_BYTES // (3 * width * height))(self.decoded)
 
     def decoded(self, name):
         with Image.open(self.library.path / name) as image:
-            return np.asarray(image.convert("RGB"))
+            return self.pixels.decoded(image.convert("RGB"))
 
     def __getitem__(self, number):
         draws = self.draws(SEED, "augmentation", number)
@@ -390,7 +450,7 @@ class Episodes(torch.utils.data.Dataset):
 
     def triplet(self, number, draws):
         drawn = self.library.triplets(number)
-        images = [augmented_reference(self.image(name), box, REFERENCE, draws) for _, (name, box) in drawn]
+        images = [self.augment.augmented_reference(self.image(name), box, REFERENCE, draws) for _, (name, box) in drawn]
         numbers = {name: at for at, (name, _) in enumerate(drawn)}
         return pixels(images), torch.tensor([numbers[name] for name, _ in drawn])
 
@@ -399,12 +459,12 @@ class Episodes(torch.utils.data.Dataset):
         views = []
         for name, box in references:
             image = self.image(name)
-            views.append(letterbox(crop(image, box), REFERENCE))
-            views += [augmented_reference(image, box, REFERENCE, draws) for _ in range(VIEWS - 1)]
+            views.append(self.augment.reference(image, box, REFERENCE))
+            views += [self.augment.augmented_reference(image, box, REFERENCE, draws) for _ in range(VIEWS - 1)]
         squares, targets, side = [], [], np.float32(self.settings.side)
         for frame in queries:
             name, objects = self.library.frames[frame]
-            square, (scale_x, scale_y, left, top) = augmented_query(self.image(name), self.settings.side, draws)
+            square, (scale_x, scale_y, left, top) = self.augment.augmented_query(self.image(name), self.settings.side, draws)
             squares.append(square)
             truths = []
             for label, box in objects:
@@ -422,13 +482,13 @@ class Episodes(torch.utils.data.Dataset):
 
 
 def pixels(images):
-    return torch.from_numpy(np.stack(images).astype(np.uint8))
+    return torch.from_numpy(np.stack([np.asarray(image, np.uint8) for image in images]))
 
 
 def add_arguments(parser):
     parser.add_argument("--side", type=int, default=96)
     parser.add_argument("--channels", type=int, nargs=4, default=[16, 32, 64, 96])
-    parser.add_argument("--exact", action="store_true", help="the random numbers of xrun, which cost more")
+    parser.add_argument("--exact", action="store_true", help="the random numbers and pixels of xrun")
 
 
 def make(settings, reference):

@@ -1,7 +1,7 @@
 """Frame of the twins: training steps of xrun's experiments in PyTorch, timed as a program as it comes would run them.
 
 A twin has the network, losses, optimiser and data of an experiment. Its parameters are those of a checkpoint of xrun, where `--reference`
-names a directory that `reference.py` has made, and its batches are those of the data set that xrun reads. `compare.py` runs the
+names a directory that `experiments.refer` has made, and its batches are those of the data set that xrun reads. `compare.py` runs the
 twins in turns with xrun, `parity.py` compares losses and gradient norms. Prints one line of JSON.
 """
 import argparse
@@ -180,4 +180,6 @@ def main(kinds, add_arguments, make):
             traceback.print_exc()
     found["parameters"] = sum(parameter.numel() for parameter in twin.model.parameters())
     found["flops"] = twin.flops()
+    if torch.cuda.is_initialized():
+        found |= {"reserved_peak": torch.cuda.max_memory_reserved(), "allocated_peak": torch.cuda.max_memory_allocated()}
     print(json.dumps(found))

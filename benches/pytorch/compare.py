@@ -4,6 +4,7 @@
     python benches/pytorch/compare.py                            # all kinds of steps; writes performance.json and docs/performance.md
     python benches/pytorch/compare.py --kinds detection triplet --output FILE
     python benches/pytorch/compare.py --xrun old=PATH new=PATH   # several builds, to measure a change
+    python benches/pytorch/compare.py --work DIRECTORY --prepare # data, parity and compilations, which need no idle machine
     python benches/pytorch/compare.py --page                     # docs/performance.md again, from performance.json
 
 Each step is timed alone, on inputs that are ready, and in training with data, read by a worker beside it. PyTorch runs as it comes,
@@ -12,6 +13,8 @@ one thread. Before each turn the machine must be idle. See `twin.py`, `parity.py
 but for the page.
 """
 import argparse
+import contextlib
+import hashlib
 import itertools
 import json
 import os
@@ -24,7 +27,7 @@ import sys
 import tempfile
 import time
 
-from experiments import KINDS, LARGE, ROOT, arguments, finished_run, refer, run, timed, version
+from experiments import KINDS, LARGE, ROOT, arguments, refer, run, timed, version
 
 OUTPUT = pathlib.Path(__file__).with_name("performance.json")
 PAGE = ROOT / "docs/performance.md"
@@ -96,10 +99,27 @@ def turn(program_of, kind, size, steps, cache, reference, first):
 
 
 def parity(program, kind, size, cache):
-    """Compares losses with those of xrun; returns the largest relative difference."""
+    """Compares losses with those of xrun; returns the largest relative difference, and what else `parity.py` finds."""
     command = [sys.executable, str(pathlib.Path(__file__).with_name("parity.py")), "--xrun", program, "--kinds", kind]
     command += ["--size", size, "--cache", str(cache), "--steps", "3", "--json"]
     return {key: value for key, value in json.loads(run(command, {})[2].splitlines()[-1]).items() if key not in ("xrun", "pytorch")}
+
+
+def prepare(program, kind, size, work, compilations):
+    """Makes what takes processors and is not timed: data, reference, parity, compilations. Returns cache, reference, parity.
+
+    What is in `work` already is of this program, or made again.
+    """
+    cache, reference = work / f"{KINDS[kind][0]}-{size}", work / f"reference-{kind}-{size}"
+    cache.mkdir(exist_ok=True)
+    known, digest = reference / "parity.json", hashlib.sha256(pathlib.Path(program).read_bytes()).hexdigest()
+    if not known.exists() or json.loads(known.read_text())["program"] != digest:
+        found = parity(program, kind, size, work)
+        refer(program, kind, size, cache, reference)
+        if compilations:
+            twin(kind, size, 1, reference, ["compiled alone"], {})
+        known.write_text(json.dumps({"program": digest} | found))
+    return cache, reference, json.loads(known.read_text())
 
 
 def median_and_quartiles(turns):
@@ -195,6 +215,8 @@ def main():
     parser.add_argument("--sizes", nargs="+", choices=["small", "large"], default=["small", "large"])
     parser.add_argument("--busy", action="store_true", help="measure on a machine that is not idle, and mark the table")
     parser.add_argument("--output", type=pathlib.Path, help="file of results [default: performance.json, and the page]")
+    parser.add_argument("--work", type=pathlib.Path, help="directory of data and compilations to keep [default: a temporary one]")
+    parser.add_argument("--prepare", action="store_true", help="fill the directory alone")
     parser.add_argument("--page", action="store_true", help="write the page from the results alone")
     parser.add_argument("--check", action="store_true", help="fail if the page is not that of the results")
     settings = parser.parse_args()
@@ -204,7 +226,7 @@ def main():
         PAGE.write_text(page())
     if settings.check or settings.page:
         return
-    for name in AS_IT_COMES:
+    for name in () if settings.prepare else AS_IT_COMES:
         os.environ.pop(name, None)
     program_of = dict(program.split("=", 1) for program in settings.xrun)
     kinds = [(kind, size) for size in settings.sizes for kind in settings.kinds if size == "small" or kind in LARGE]
@@ -225,19 +247,17 @@ def main():
     }
     output = settings.output or OUTPUT
     started = time.monotonic()
-    with tempfile.TemporaryDirectory() as work:
-        work = pathlib.Path(work)
+    with contextlib.ExitStack() as kept:
+        work = settings.work or pathlib.Path(kept.enter_context(tempfile.TemporaryDirectory()))
+        work.mkdir(parents=True, exist_ok=True)
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(work / "inductor")
-        # What takes processors without being timed comes first: data and references.
         results["steps"], prepared = [], {}
         for kind, size in kinds:
-            cache = work / f"{KINDS[kind][0]}-{size}"
-            cache.mkdir(exist_ok=True)
-            found = parity(first, kind, size, work)
-            reference = refer(first, kind, size, cache, work / f"reference-{kind}-{size}")
-            prepared[kind, size] = (cache, reference)
+            *prepared[kind, size], found = prepare(first, kind, size, work, settings.prepare)
             results["steps"].append({"kind": kind, "size": size, "parity": found, "turns": []})
             print(f"{time.monotonic() - started:6.0f} s  {kind} {size}: losses differ by {found['loss_difference']:.1e}", file=sys.stderr)
+        if settings.prepare:
+            return
         results["gemm_gflops"] = 0.0
         for size, number in itertools.product(settings.sizes, range(settings.turns)):
             idleness(settings.busy)

@@ -162,10 +162,12 @@ def table(results):
         f"{max(turn['load'] for turn in turns):.1f}. Milliseconds of a step: median of {count} {'turn' if count == 1 else 'turns'} (quartiles of "
         "all steps); *alone*, and below with data. **Ratio**: the faster of eager and compiled PyTorch to xrun. *Of the product*: the "
         f"operations of the step alone a second, of those of `torch.mm` of 1,024 × 1,024 floats on both cores ({gemm:,.0f} GFLOP/s). Memory: "
-        f"peak RSS with data in MiB, of PyTorch without its worker. First losses differ by at most {apart:.0e} of themselves."
+        f"peak RSS with data in MiB, of PyTorch without its worker. Losses of the first three steps differ by at most {apart:.0e} of them."
     )
     if results["busy"]:
         text = f"**The machine was busy: these are no benchmarks.** {text}"
+    if not results["complete"]:
+        text = f"**The measurement was not finished.** {text}"
     others = ["eager", "compiled", "sleeping", "one thread"]
     heads = [*programs, "ratio", "eager", "compiled", "told to sleep", "one thread", "of the product", "memory"]
     rows, reasons = ["| step | " + " | ".join(heads) + " |", "|---" * (1 + len(heads)) + "|"], []
@@ -210,7 +212,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--xrun", nargs="+", default=[f"xrun={ROOT / 'target/release/xrun'}"], metavar="NAME=PROGRAM")
     parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--steps", type=int, default=40, help="timed steps of a run; of large models an eighth")
+    parser.add_argument("--steps", type=int, default=40, help="timed steps of a run; of large models 3 for each 20")
     parser.add_argument("--kinds", nargs="+", choices=list(KINDS), default=list(KINDS))
     parser.add_argument("--sizes", nargs="+", choices=["small", "large"], default=["small", "large"])
     parser.add_argument("--busy", action="store_true", help="measure on a machine that is not idle, and mark the table")
@@ -264,7 +266,7 @@ def main():
             results["gemm_gflops"] = max(results["gemm_gflops"], product())
             for measured in (measured for measured in results["steps"] if measured["size"] == size):
                 kind = measured["kind"]
-                steps = settings.steps if size == "small" else max(settings.steps // 8, 3)
+                steps = settings.steps if size == "small" else max(settings.steps // 20, 1) * 3
                 cache, reference = prepared[kind, size]
                 state = idleness(settings.busy)
                 found = turn(program_of, kind, size, steps, cache, reference, number % 2 == 0)

@@ -87,9 +87,10 @@ def turn(program_of, kind, size, steps, cache, reference, first):
 
     def pytorch():
         runs = [f"{how} {mode}" for how in ("eager", "compiled") for mode in MODES]
-        own = twin(kind, size, steps, reference, [*runs, "one thread alone"], {})
+        own = twin(kind, size, steps, reference, runs, {})
         found.update(own.pop("runs"))
-        sleeping = twin(kind, size, steps, reference, ["eager alone", "eager data"], SLEEPING)["runs"]
+        # Further columns have half of the steps.
+        sleeping = twin(kind, size, -(-steps // 2), reference, ["eager alone", "eager data", "one thread alone"], SLEEPING)["runs"]
         found.update({name.replace("eager", "sleeping"): measured for name, measured in sleeping.items()})
         found["pytorch"] = own
 

@@ -3,7 +3,7 @@
     cargo build --release
     python benches/pytorch/compare.py                            # all kinds of steps; writes performance.json and docs/performance.md
     python benches/pytorch/compare.py --kinds detection triplet --output FILE
-    python benches/pytorch/compare.py --xrun old=PATH new=PATH   # several builds, to measure a change
+    python benches/pytorch/compare.py --xrun old=PATH new=PATH --no-pytorch --output FILE   # several builds alone, to measure a change
     python benches/pytorch/compare.py --work DIRECTORY --prepare # data, parity and compilations, which need no idle machine
     python benches/pytorch/compare.py --page                     # docs/performance.md again, from performance.json
 
@@ -77,11 +77,11 @@ def twin(kind, size, steps, reference, runs, environment):
 
 
 def turn(program_of, kind, size, steps, cache, reference, first):
-    """Runs each program once, xrun `first` or last; returns seconds of steps and memory by name."""
+    """Runs each program once, xrun `first` or last, PyTorch if there is a reference; returns seconds of steps and memory by name."""
     found = {}
 
     def xrun():
-        for name, program in program_of.items():
+        for name, program in list(program_of.items())[:: 1 if first else -1]:
             for mode in MODES:
                 found[f"{name} {mode}"] = timed(program, kind, size, steps, cache, mode == "alone")
 
@@ -94,7 +94,7 @@ def turn(program_of, kind, size, steps, cache, reference, first):
         found.update({name.replace("eager", "sleeping"): measured for name, measured in sleeping.items()})
         found["pytorch"] = own
 
-    for program in (xrun, pytorch) if first else (pytorch, xrun):
+    for program in ((xrun, pytorch) if first else (pytorch, xrun)) if reference else (xrun,):
         program()
     return found
 
@@ -190,6 +190,19 @@ def table(results):
     return "\n".join([text, "", *rows])
 
 
+def builds(results):
+    """Returns a line for each kind of step: medians of the builds, and the ratio of the first to each."""
+    lines = []
+    for measured in results["steps"]:
+        columns = summary(measured)
+        for mode in MODES:
+            of_mode = [columns[f"{name} {mode}"] for name in results["programs"]]
+            times = ", ".join(f"{name} {milliseconds(found)}" for name, found in zip(results["programs"], of_mode))
+            ratios = " ".join(f"{of_mode[0][0] / found[0]:.2f}" for found in of_mode)
+            lines.append(f"{measured['kind']} {measured['size']} {mode}: {times} ms; {ratios}")
+    return "\n".join(lines)
+
+
 def write_results(results, path):
     """Writes the results; a list of numbers is a line."""
     text = json.dumps(results, indent=1)
@@ -218,11 +231,14 @@ def main():
     parser.add_argument("--sizes", nargs="+", choices=["small", "large"], default=["small", "large"])
     parser.add_argument("--busy", action="store_true", help="measure on a machine that is not idle, and mark the table")
     parser.add_argument("--output", type=pathlib.Path, help="file of results [default: performance.json, and the page]")
+    parser.add_argument("--no-pytorch", action="store_true", help="several builds of xrun alone; needs --output")
     parser.add_argument("--work", type=pathlib.Path, help="directory of data and compilations to keep [default: a temporary one]")
     parser.add_argument("--prepare", action="store_true", help="fill the directory alone")
     parser.add_argument("--page", action="store_true", help="write the page from the results alone")
     parser.add_argument("--check", action="store_true", help="fail if the page is not that of the results")
     settings = parser.parse_args()
+    if settings.no_pytorch and not settings.output:
+        parser.error("--no-pytorch needs --output")
     if settings.check and page() != PAGE.read_text():
         sys.exit(f"{PAGE.name} is not that of {OUTPUT.name}: run benches/pytorch/compare.py --page")
     if settings.page:
@@ -233,7 +249,7 @@ def main():
         os.environ.pop(name, None)
     program_of = dict(program.split("=", 1) for program in settings.xrun)
     kinds = [(kind, size) for size in settings.sizes for kind in settings.kinds if size == "small" or kind in LARGE]
-    product = lambda: 2 * 1024**3 / json.loads(run([sys.executable, "-c", GEMM], {})[2]) / 1e9
+    of_pytorch = lambda code: json.loads(run([sys.executable, "-c", code], {})[2]) if not settings.no_pytorch else None
     first = next(iter(program_of.values()))
     results = {
         "command": ["python", "benches/pytorch/compare.py", *sys.argv[1:]],
@@ -241,7 +257,7 @@ def main():
         "programs": list(program_of),
         "xrun": version(first),
         "commit": subprocess.run(["git", "rev-parse", "HEAD"], cwd=ROOT, capture_output=True, text=True).stdout.strip(),
-        "torch": run([sys.executable, "-c", "import torch; print(torch.__version__)"], {})[2].strip(),
+        "torch": of_pytorch("import json, torch; print(json.dumps(torch.__version__))"),
         "python": platform.python_version(),
         "processors": os.cpu_count(),
         "processor": processor(),
@@ -256,6 +272,12 @@ def main():
         os.environ["TORCHINDUCTOR_CACHE_DIR"] = str(work / "inductor")
         results["steps"], prepared = [], {}
         for kind, size in kinds:
+            if settings.no_pytorch:
+                cache = work / f"{KINDS[kind][0]}-{size}"
+                cache.mkdir(exist_ok=True)
+                prepared[kind, size] = (cache, None)
+                results["steps"].append({"kind": kind, "size": size, "turns": []})
+                continue
             *prepared[kind, size], found = prepare(first, kind, size, work, settings.prepare)
             results["steps"].append({"kind": kind, "size": size, "parity": found, "turns": []})
             print(f"{time.monotonic() - started:6.0f} s  {kind} {size}: losses differ by {found['loss_difference']:.1e}", file=sys.stderr)
@@ -264,7 +286,8 @@ def main():
         results["gemm_gflops"] = 0.0
         for size, number in itertools.product(settings.sizes, range(settings.turns)):
             idleness(settings.busy)
-            results["gemm_gflops"] = max(results["gemm_gflops"], product())
+            if not settings.no_pytorch:
+                results["gemm_gflops"] = max(results["gemm_gflops"], 2 * 1024**3 / of_pytorch(GEMM) / 1e9)
             for measured in (measured for measured in results["steps"] if measured["size"] == size):
                 kind = measured["kind"]
                 steps = settings.steps if size == "small" else max(settings.steps // 20, 1) * 3
@@ -277,7 +300,7 @@ def main():
                 print(f"{results['seconds']:6.0f} s  turn {number + 1}: {kind} {size}, idle {state['idle']:.0%}", file=sys.stderr)
         results["complete"] = True
         write_results(results, output)
-    print(table(results))
+    print(builds(results) if settings.no_pytorch else table(results))
     if not settings.output:
         PAGE.write_text(page())
 

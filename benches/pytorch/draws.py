@@ -3,6 +3,7 @@
 `Draws` is `xrun_core::seed::generator`, `Permutation` is `xrun_data::order`. `QuickDraws` has the same methods on Python's own
 generator, for training: a Python program has no reason to compute ChaCha.
 """
+import functools
 import hashlib
 import random
 import struct
@@ -129,8 +130,11 @@ class Permutation:
         return left << self.bits | right
 
 
+permutation = functools.lru_cache(8)(Permutation)
+
+
 def items_of_batch(seed, purpose, number, size, count):
     """`xrun_training::epochs::items_of_batch`: items in the order of their epochs."""
     positions = range(number * size, (number + 1) * size)
-    orders = {epoch: Permutation(seed, purpose, epoch, count) for epoch in {position // count for position in positions}}
+    orders = {epoch: permutation(seed, purpose, epoch, count) for epoch in {position // count for position in positions}}
     return [orders[position // count](position % count) for position in positions]

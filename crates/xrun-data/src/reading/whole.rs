@@ -53,7 +53,7 @@ fn is_whole(mut file: impl BufRead + Seek, format: ImageFormat) -> io::Result<bo
 fn end_of(format: ImageFormat) -> &'static [u8] {
     match format {
         ImageFormat::Png => b"IEND",
-        _ => b"\xff\xd9",         // EOI, ITU-T T.81, table B.1
+        _ => b"\xff\xd9", // EOI, ITU-T T.81, table B.1
     }
 }
 

@@ -68,20 +68,17 @@ fn read_directory(settings: &SoundClips, root: Root, invalid: &mut InvalidCollec
         Source::Directory => DigestCache::open(&root.path),
     };
     let (mut digest, mut table_bytes) = (Sha256::new(), 0);
-    let (place, audio) = match table::find(&root.path) {
-        Some(place) => (place, AUDIO),
-        None => (root.path.clone(), ""),
-    };
-    let Table { rows, categories, columns } = match audio {
-        "" => table::of_directories(&root)?,
-        _ => {
+    let (place, audio, Table { rows, categories, columns }) = match table::find(&root.path) {
+        None => (root.path.clone(), "", table::of_directories(&root)?),
+        Some(place) => {
             let bytes = annotation_file(&root, &place, TABLE_BYTES_MAX)?;
             let name = place.strip_prefix(&root.path).unwrap_or(&place).to_string_lossy().into_owned();
             known.expect(&name, &xrun_core::dataset::digest::digest(&bytes), &place)?;
             table_bytes = bytes.len() as u64;
             digest.update(table_bytes.to_le_bytes());
             digest.update(&bytes);
-            table::read(&bytes, &place, invalid)?
+            let table = table::read(&bytes, &place, invalid)?;
+            (place, AUDIO, table)
         }
     };
     let (mut silent, mut decoding_bytes) = (0, 0);

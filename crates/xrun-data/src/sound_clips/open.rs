@@ -84,27 +84,28 @@ fn read_directory(settings: &SoundClips, root: Root, invalid: &mut InvalidCollec
     let (mut silent, mut decoding_bytes) = (0, 0);
     let mut kept: Vec<Row> = Vec::with_capacity(rows.len());
     for row in rows {
-        let (line, name) = (row.line, Path::new(audio).join(&row.file).display().to_string());
+        let name = Path::new(audio).join(&row.file).display().to_string();
+        // Clips of directories are in no line.
+        let (at, of) = match row.line {
+            0 => Default::default(),
+            line => (format!("line {line}: "), format!(" ({name} is in line {line} of the table)")),
+        };
         // The whole path: where a clip was looked for is half of the answer.
         let whole = root.join(&name);
         match confined(&root, &name) {
             Ok(Some(_)) => {}
             Ok(None) => {
-                invalid.add("missing_clip", &place, format!("line {line}: {} is not there", whole.display()));
+                invalid.add("missing_clip", &place, format!("{at}{} is not there", whole.display()));
                 continue;
             }
             Err(error) => {
-                invalid.add("outside", &place, format!("line {line}: {error}"));
+                invalid.add("outside", &place, format!("{at}{error}"));
                 continue;
             }
         }
         let about = std::fs::metadata(&whole).map_or(0, |about| about.len());
         if about > sound::FILE_BYTES_MAX {
-            invalid.add(
-                "too_large",
-                &whole,
-                format!("line {line}: has {about} bytes, at most {}", sound::FILE_BYTES_MAX),
-            );
+            invalid.add("too_large", &whole, format!("{at}has {about} bytes, at most {}", sound::FILE_BYTES_MAX));
             continue;
         }
         digest.update(name.as_bytes());
@@ -119,7 +120,7 @@ fn read_directory(settings: &SoundClips, root: Root, invalid: &mut InvalidCollec
                     samples = sound.samples.len() as u64;
                 }
                 Err((reason, message)) => {
-                    invalid.add(reason, &whole, format!("{message} ({name} is in line {line} of the table)"));
+                    invalid.add(reason, &whole, format!("{message}{of}"));
                     continue;
                 }
             }

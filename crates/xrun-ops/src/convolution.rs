@@ -18,7 +18,7 @@ use crate::im2col::{Im2colBuffer, Stride, TAPS};
 use crate::matmul::Accumulate::{Add, Overwrite};
 use crate::matmul::{Matrix, MatrixMut, multiply};
 use crate::operation::{Apply, Operation, ternary};
-use crate::simd::{sum, sum_in_order, vectorize};
+use crate::simd::{accumulate, sum, sum_in_order, vectorize};
 
 /// Values of an im2col matrix (256 KiB), unless one image has more.
 const IM2COL_VALUES: usize = 1 << 16;
@@ -156,6 +156,19 @@ impl ConvSizes {
     fn im2col_images(self) -> usize {
         (IM2COL_VALUES / (self.inputs * TAPS * self.pixels).max(1)).clamp(1, self.chunk_images())
     }
+
+    /// Splits values, `each` of an image, into those of each chunk, then of each im2col matrix.
+    fn pieces<T>(self, values: &[T], each: usize) -> impl Iterator<Item = &[T]> {
+        let chunks = values.chunks(self.chunk_images() * each);
+        chunks.flat_map(move |chunk| chunk.chunks(self.im2col_images() * each))
+    }
+
+    /// As [`Self::pieces`]; empty slices follow.
+    fn pieces_mut<T>(self, values: &mut [T], each: usize) -> impl Iterator<Item = &mut [T]> {
+        let chunks = values.chunks_mut(self.chunk_images() * each);
+        let pieces = chunks.flat_map(move |chunk| chunk.chunks_mut(self.im2col_images() * each));
+        pieces.chain(std::iter::repeat_with(Default::default))
+    }
 }
 
 /// Operation on input, weight, gamma and beta.
@@ -176,8 +189,19 @@ struct Conv3x3Saved {
     beta: FlexTensor,
     /// `[images, groups]`.
     moments: Vec<Moments>,
-    /// `None` if it is recomputed.
-    convolved: Option<Vec<f32>>,
+    /// Convolved images of each im2col matrix, `[outputs, images, pixels]`; empty if they are recomputed.
+    convolved: Vec<f32>,
+}
+
+/// Images of a chunk of the backward pass.
+struct Chunk<'a> {
+    gradient: &'a [f32],
+    input: &'a [f32],
+    moments: &'a [Moments],
+    /// Gradient of the input; empty if it is not needed.
+    grad_input: &'a mut [f32],
+    /// Convolved images, which are overwritten; empty if they are recomputed.
+    saved: &'a mut [f32],
 }
 
 impl Conv3x3GroupNormRelu {
@@ -189,11 +213,11 @@ impl Conv3x3GroupNormRelu {
         ConvSizes::new(&shape(input), shape(weight)[0], |size| self.stride.output(size))
     }
 
-    /// Allocates the im2col matrix and the convolved images of one thread.
-    fn scratch(&self, sizes: ConvSizes) -> (Im2colBuffer, Vec<f32>) {
-        let im2col_images = sizes.im2col_images();
-        let columns = Im2colBuffer::new(sizes.inputs, sizes.size, self.stride, im2col_images);
-        (columns, vec![0.0; sizes.outputs * im2col_images * sizes.pixels])
+    /// Allocates the im2col matrix of one thread, and its convolved images unless they are `saved`.
+    fn scratch(&self, sizes: ConvSizes, saved: bool) -> (Im2colBuffer, Vec<f32>) {
+        let images = sizes.im2col_images();
+        let columns = Im2colBuffer::new(sizes.inputs, sizes.size, self.stride, images);
+        (columns, vec![0.0; if saved { 0 } else { images * sizes.image_values()[1] }])
     }
 }
 
@@ -213,7 +237,7 @@ impl Operation<4> for Conv3x3GroupNormRelu {
     fn forward(&self, inputs: [FlexTensor; 4], save: bool) -> (FlexTensor, Option<Conv3x3Saved>) {
         let [input, weight, gamma, beta] = inputs.map(contiguous);
         let (sizes, norm) = (self.sizes(&input, &weight), self.norm(&gamma, &beta));
-        let ([input_values, output_values], im2col_images) = (sizes.image_values(), sizes.im2col_images());
+        let [input_values, output_values] = sizes.image_values();
         let [height, width] = self.stride.output(sizes.size);
         let rows = sizes.inputs * TAPS;
         let kernels = Matrix::new(values(&weight), sizes.outputs, rows, rows);
@@ -221,71 +245,59 @@ impl Operation<4> for Conv3x3GroupNormRelu {
         let mut moments = vec![[0.0; 2]; sizes.images * self.groups];
         let save_convolved = save && self.save == SaveActivations::All;
         let mut all_convolved = vec![0.0; if save_convolved { output.len() } else { 0 }];
-        let pieces = sizes.images.div_ceil(im2col_images);
-        let mut pieces = chunks_or_empty(&mut all_convolved, im2col_images * output_values, pieces);
-        let outputs = output
-            .par_chunks_mut(im2col_images * output_values)
-            .zip(values(&input).par_chunks(im2col_images * input_values));
-        let parts = outputs.zip(moments.par_chunks_mut(im2col_images * self.groups)).zip(&mut pieces);
-        let scratch = || self.scratch(sizes);
-        parts.for_each_init(scratch, |(columns, convolved), (((output, input), moments), saved)| {
-            let images = output.len() / output_values;
-            let stride = images * sizes.pixels;
-            let convolved = &mut convolved[..sizes.outputs * stride];
+        let parts = sizes.pieces(values(&input), input_values).zip(sizes.pieces_mut(&mut output, output_values));
+        let parts = parts.zip(sizes.pieces_mut(&mut moments, self.groups));
+        let parts: Vec<_> = parts.zip(sizes.pieces_mut(&mut all_convolved, output_values)).collect();
+        let scratch = || self.scratch(sizes, save_convolved);
+        parts.into_par_iter().for_each_init(scratch, |(columns, convolved), (((input, output), moments), saved)| {
+            let stride = input.len() / input_values * sizes.pixels;
+            let convolved = if save_convolved { saved } else { &mut convolved[..sizes.outputs * stride] };
             convolve(columns, input, kernels, convolved, sizes);
             let images = output.chunks_exact_mut(output_values).zip(moments.chunks_exact_mut(self.groups)).enumerate();
             for (image, (output, moments)) in images {
                 let planes = PlaneLayout { first: image * sizes.pixels, stride, pixels: sizes.pixels };
                 group_norm_relu::forward(convolved, planes, norm, output, moments);
             }
-            for (image, saved) in saved.chunks_exact_mut(output_values).enumerate() {
-                copy_image(convolved, image, saved, sizes.pixels);
-            }
         });
         let output = tensor(output, Shape::new([sizes.images, sizes.outputs, height, width]));
-        let saved =
-            || Conv3x3Saved { input, weight, gamma, beta, moments, convolved: save_convolved.then_some(all_convolved) };
+        let saved = || Conv3x3Saved { input, weight, gamma, beta, moments, convolved: all_convolved };
         (output, save.then(saved))
     }
 
     fn backward(&self, saved: Conv3x3Saved, gradient: FlexTensor, needs_grad: [bool; 4]) -> [Option<FlexTensor>; 4] {
-        let Conv3x3Saved { input, weight, gamma, beta, moments, convolved: saved } = saved;
+        let Conv3x3Saved { input, weight, gamma, beta, moments, convolved: mut saved } = saved;
         let (sizes, norm) = (self.sizes(&input, &weight), self.norm(&gamma, &beta));
-        let ([input_values, output_values], chunk_images, im2col_images) =
-            (sizes.image_values(), sizes.chunk_images(), sizes.im2col_images());
+        let ([input_values, output_values], chunk_images) = (sizes.image_values(), sizes.chunk_images());
         let rows = sizes.inputs * TAPS;
         let kernels = Matrix::new(values(&weight), sizes.outputs, rows, rows);
         let mut grad_input = vec![0.0; if needs_grad[0] { sizes.images * input_values } else { 0 }];
-        let mut grad_inputs =
-            chunks_or_empty(&mut grad_input, chunk_images * input_values, sizes.images.div_ceil(chunk_images));
-        let parts = values(&gradient)
-            .par_chunks(chunk_images * output_values)
-            .zip(values(&input).par_chunks(chunk_images * input_values));
-        let parts = parts.zip(moments.par_chunks(chunk_images * self.groups)).zip(&mut grad_inputs).enumerate();
-        let sums = parts.map(|(number, (((gradient, input), moments), grad_input))| {
-            let (mut columns, mut convolved) = self.scratch(sizes);
-            let mut sums = [sizes.outputs * rows, sizes.outputs, sizes.outputs].map(|length| vec![0.0; length]);
-            let pieces = gradient.chunks(im2col_images * output_values).zip(input.chunks(im2col_images * input_values));
-            let pieces = pieces.zip(moments.chunks(im2col_images * self.groups)).enumerate();
-            for (piece, ((gradient, input), moments)) in pieces {
+        let is_saved = !saved.is_empty();
+        let parts = values(&gradient).chunks(chunk_images * output_values);
+        let parts = parts.zip(values(&input).chunks(chunk_images * input_values));
+        let parts = parts.zip(moments.chunks(chunk_images * self.groups));
+        let parts = parts.zip(chunks_or_empty(&mut grad_input, chunk_images * input_values));
+        let parts = parts.zip(chunks_or_empty(&mut saved, chunk_images * output_values));
+        let chunk =
+            |((((gradient, input), moments), grad_input), saved)| Chunk { gradient, input, moments, grad_input, saved };
+        let mut chunks: Vec<_> = parts.map(chunk).collect();
+        let backward = |((columns, convolved), sums): &mut ((Im2colBuffer, Vec<f32>), [Vec<f32>; 3]),
+                        chunk: &mut Chunk<'_>| {
+            let [grad_weight, grad_gamma, grad_beta] = sums;
+            grad_gamma.fill(0.0);
+            grad_beta.fill(0.0);
+            let pieces = sizes.pieces(chunk.gradient, output_values).zip(sizes.pieces(chunk.input, input_values));
+            let pieces = pieces.zip(sizes.pieces(chunk.moments, self.groups));
+            let pieces = pieces.zip(sizes.pieces_mut(chunk.grad_input, input_values));
+            let pieces = pieces.zip(sizes.pieces_mut(chunk.saved, output_values)).enumerate();
+            for (number, ((((gradient, input), moments), grad_input), saved)) in pieces {
                 let images = gradient.len() / output_values;
                 let stride = images * sizes.pixels;
-                let convolved = &mut convolved[..sizes.outputs * stride];
-                match &saved {
-                    None => convolve(&mut columns, input, kernels, convolved, sizes),
-                    Some(saved) => {
-                        let from = (number * chunk_images + piece * im2col_images) * output_values;
-                        for (image, saved) in
-                            saved[from..][..images * output_values].chunks_exact(output_values).enumerate()
-                        {
-                            restore_image(convolved, image, saved, sizes.pixels);
-                        }
-                        if needs_grad[1] {
-                            columns.im2col(input);
-                        }
-                    }
+                let convolved = if is_saved { saved } else { &mut convolved[..sizes.outputs * stride] };
+                match is_saved {
+                    false => convolve(columns, input, kernels, convolved, sizes),
+                    true if needs_grad[1] => columns.im2col(input),
+                    true => {}
                 }
-                let [grad_weight, grad_gamma, grad_beta] = &mut sums;
                 let by_image = gradient.chunks_exact(output_values).zip(moments.chunks_exact(self.groups)).enumerate();
                 for (image, (gradient, moments)) in by_image {
                     let planes = PlaneLayout { first: image * sizes.pixels, stride, pixels: sizes.pixels };
@@ -295,28 +307,39 @@ impl Operation<4> for Conv3x3GroupNormRelu {
                 let matrix = columns.matrix(images);
                 if needs_grad[1] {
                     let to = MatrixMut::new(grad_weight, sizes.outputs, rows, rows);
-                    multiply(to, gradient, Matrix::new(matrix, rows, stride, stride).transposed(), Add);
+                    let accumulate = if number == 0 { Overwrite } else { Add };
+                    multiply(to, gradient, Matrix::new(matrix, rows, stride, stride).transposed(), accumulate);
                 }
                 if needs_grad[0] {
                     multiply(MatrixMut::new(matrix, rows, stride, stride), kernels.transposed(), gradient, Overwrite);
-                    columns.col2im(&mut grad_input[piece * im2col_images * input_values..][..images * input_values]);
+                    columns.col2im(grad_input);
                 }
             }
-            sums
-        });
-        let sums: Vec<[Vec<f32>; 3]> = sums.collect();
-        let [grad_weight, grad_gamma, grad_beta] =
-            sum_gradients(sums, [&weight, &gamma, &beta], [needs_grad[1], needs_grad[2], needs_grad[3]]);
-        [needs_grad[0].then(|| tensor(grad_input, shape(&input))), grad_weight, grad_gamma, grad_beta]
+        };
+        // As many chunks at a time as there are threads, so that there are as few buffers.
+        let mut sums = [sizes.outputs * rows, sizes.outputs, sizes.outputs].map(|length| vec![0.0; length]);
+        let threads = rayon::current_num_threads().min(chunks.len());
+        let mut scratch: Vec<_> = (0..threads).map(|_| (self.scratch(sizes, is_saved), sums.clone())).collect();
+        for wave in chunks.chunks_mut(threads.max(1)) {
+            scratch.par_iter_mut().zip(wave.par_iter_mut()).for_each(|(scratch, chunk)| backward(scratch, chunk));
+            for (_, chunk) in &scratch[..wave.len()] {
+                sums.iter_mut().zip(chunk).for_each(|(sum, chunk)| accumulate(sum, chunk));
+            }
+        }
+        let [grad_weight, grad_gamma, grad_beta] = sums;
+        let parameter = |needed: bool, sum, like| needed.then(|| tensor(sum, shape(like)));
+        [
+            needs_grad[0].then(|| tensor(grad_input, shape(&input))),
+            parameter(needs_grad[1], grad_weight, &weight),
+            parameter(needs_grad[2], grad_gamma, &gamma),
+            parameter(needs_grad[3], grad_beta, &beta),
+        ]
     }
 }
 
-/// Returns chunks of values, or `count` empty ones if there are no values.
-fn chunks_or_empty(values: &mut [f32], size: usize, count: usize) -> Vec<&mut [f32]> {
-    match values.is_empty() {
-        true => (0..count).map(|_| Default::default()).collect(),
-        false => values.chunks_mut(size).collect(),
-    }
+/// Returns chunks of values; empty ones follow.
+fn chunks_or_empty(values: &mut [f32], size: usize) -> impl Iterator<Item = &mut [f32]> {
+    values.chunks_mut(size).chain(std::iter::repeat_with(Default::default))
 }
 
 /// Adds the gradients of parameters over all chunks, in order; `None` for parameters without a gradient.
@@ -334,22 +357,6 @@ fn sum_gradients<const N: usize>(
             needs_grad.then(|| tensor(sum_in_order(gradients, shape(parameter).num_elements()), shape(parameter)))
         });
     std::array::from_fn(|_| sums.next().flatten())
-}
-
-/// Copies one image out of `[channels, images, pixels]`.
-fn copy_image(from: &[f32], image: usize, to: &mut [f32], pixels: usize) {
-    let stride = from.len() / (to.len() / pixels);
-    for (to, from) in to.chunks_exact_mut(pixels).zip(from.chunks_exact(stride)) {
-        to.copy_from_slice(&from[image * pixels..][..pixels]);
-    }
-}
-
-/// Inverse of [`copy_image`].
-fn restore_image(to: &mut [f32], image: usize, from: &[f32], pixels: usize) {
-    let stride = to.len() / (from.len() / pixels);
-    for (to, from) in to.chunks_exact_mut(stride).zip(from.chunks_exact(pixels)) {
-        to[image * pixels..][..pixels].copy_from_slice(from);
-    }
 }
 
 /// 1 x 1 convolution with a bias.
@@ -385,12 +392,10 @@ impl Operation<3> for Conv1x1 {
             (sizes.image_values(), sizes.pixels, sizes.chunk_images());
         let kernels = Matrix::new(values(weight), sizes.outputs, sizes.inputs, sizes.inputs);
         let mut grad_input = vec![0.0; if needs_grad[0] { sizes.images * input_values } else { 0 }];
-        let mut grad_inputs =
-            chunks_or_empty(&mut grad_input, chunk_images * input_values, sizes.images.div_ceil(chunk_images));
-        let parts = values(&gradient)
-            .par_chunks(chunk_images * output_values)
-            .zip(values(input).par_chunks(chunk_images * input_values));
-        let sums = parts.zip(&mut grad_inputs).map(|((gradient, input), grad_input)| {
+        let parts = values(&gradient).chunks(chunk_images * output_values);
+        let parts = parts.zip(values(input).chunks(chunk_images * input_values));
+        let parts: Vec<_> = parts.zip(chunks_or_empty(&mut grad_input, chunk_images * input_values)).collect();
+        let sums = parts.into_par_iter().map(|((gradient, input), grad_input)| {
             let mut sums = [sizes.outputs * sizes.inputs, sizes.outputs].map(|length| vec![0.0; length]);
             let [grad_weight, grad_bias] = &mut sums;
             for (image, (gradient, input)) in

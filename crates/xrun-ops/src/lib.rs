@@ -19,6 +19,7 @@ mod gelu;
 mod group_norm_relu;
 mod im2col;
 mod layer_norm;
+mod linear;
 mod matmul;
 mod next_token_loss;
 mod operation;
@@ -30,6 +31,7 @@ pub use cpu_kernels::CpuKernels;
 pub use fake_quantize::{QuantRange, Quantizer};
 pub use gelu::{Gelu, gelu};
 pub use layer_norm::layer_norm;
+pub use linear::linear;
 pub use next_token_loss::{LossTargets, NextTokenLoss, Teacher, next_token_loss};
 #[cfg(all(test, target_arch = "x86_64"))]
 mod instruction_sets;

@@ -1,5 +1,7 @@
 //! Matrix products on the calling thread, written or accumulated in place, by the `gemm` crate as in burn-flex.
 
+use std::mem::MaybeUninit;
+
 use gemm::Parallelism;
 
 /// Read-only matrix: a strided view of a slice.
@@ -18,13 +20,28 @@ impl<'a> Matrix<'a> {
     /// # Panics
     /// There are too few values.
     pub fn new(values: &'a [f32], rows: usize, columns: usize, row_stride: usize) -> Self {
-        assert!(fits(values.len(), rows, columns, row_stride), "{rows} x {columns} exceed {} values", values.len());
-        Self { values, rows, columns, row_stride, column_stride: 1 }
+        Self::strided(values, [rows, columns], [row_stride, 1])
     }
 
-    /// Returns `count` rows from `first` on, of a matrix that is not transposed.
+    /// Creates a view of rows and columns that start so many values apart.
+    ///
+    /// # Panics
+    /// There are too few values.
+    pub fn strided(values: &'a [f32], [rows, columns]: [usize; 2], [row_stride, column_stride]: [usize; 2]) -> Self {
+        let needed = last_offset([rows, columns], [row_stride, column_stride]).map_or(0, |last| last + 1);
+        assert!(needed <= values.len(), "{rows} x {columns} exceed {} values", values.len());
+        Self { values, rows, columns, row_stride, column_stride }
+    }
+
+    /// Returns the number of rows and of columns.
+    pub fn size(self) -> [usize; 2] {
+        [self.rows, self.columns]
+    }
+
+    /// Returns `count` rows from `first` on.
     pub fn rows(self, first: usize, count: usize) -> Self {
-        Self::new(&self.values[first * self.row_stride..], count, self.columns, self.row_stride)
+        let Self { columns, row_stride, column_stride, .. } = self;
+        Self::strided(&self.values[first * row_stride..], [count, columns], [row_stride, column_stride])
     }
 
     /// Returns the transpose, without a copy.
@@ -49,15 +66,16 @@ impl<'a> MatrixMut<'a> {
     /// # Panics
     /// There are too few values, or rows overlap.
     pub fn new(values: &'a mut [f32], rows: usize, columns: usize, row_stride: usize) -> Self {
-        assert!(fits(values.len(), rows, columns, row_stride), "{rows} x {columns} exceed {} values", values.len());
+        let needed = last_offset([rows, columns], [row_stride, 1]).map_or(0, |last| last + 1);
+        assert!(needed <= values.len(), "{rows} x {columns} exceed {} values", values.len());
         assert!(rows < 2 || row_stride >= columns, "rows overlap");
         Self { values, rows, columns, row_stride }
     }
 }
 
-/// Returns `true` if a strided matrix lies within `count` values.
-fn fits(count: usize, rows: usize, columns: usize, row_stride: usize) -> bool {
-    rows == 0 || columns == 0 || (rows - 1) * row_stride + columns <= count
+/// Returns the offset of the last value of a strided matrix; `None` if it is empty.
+fn last_offset([rows, columns]: [usize; 2], [row_stride, column_stride]: [usize; 2]) -> Option<usize> {
+    Some(rows.checked_sub(1)? * row_stride + columns.checked_sub(1)? * column_stride)
 }
 
 /// Treatment of the values that a product is written to.
@@ -74,19 +92,42 @@ pub enum Accumulate {
 /// # Panics
 /// The sizes do not match.
 pub fn multiply(to: MatrixMut<'_>, left: Matrix<'_>, right: Matrix<'_>, accumulate: Accumulate) {
-    assert!(left.columns == right.rows, "inner sizes differ");
     assert!(to.rows == left.rows && to.columns == right.columns, "the size of the product differs");
+    // SAFETY: `MatrixMut::new` checks that the matrix lies within its slice and that its rows do not overlap; its values are
+    // initialised, and borrowed mutably.
+    unsafe { gemm(to.values.as_mut_ptr(), to.row_stride, left, right, accumulate) }
+}
+
+/// Writes `left · right` row by row to as many values, and returns them.
+///
+/// # Panics
+/// The sizes do not match.
+pub fn write_product<'a>(to: &'a mut [MaybeUninit<f32>], left: Matrix<'_>, right: Matrix<'_>) -> &'a mut [f32] {
+    assert!(to.len() == left.rows * right.columns, "the size of the product differs");
+    // SAFETY: `to` has the values of `left.rows` rows, and is borrowed mutably; `Overwrite` does not read them.
+    unsafe { gemm(to.as_mut_ptr().cast(), right.columns, left, right, Accumulate::Overwrite) };
+    // SAFETY: each value of the product has been written.
+    unsafe { to.assume_init_mut() }
+}
+
+/// Writes or adds `left · right`.
+///
+/// # Safety
+/// Rows of the product, `row_stride` values apart, are writable at `to`, do not overlap, and are borrowed by nothing else. To be added
+/// to, their values are initialised.
+unsafe fn gemm(to: *mut f32, row_stride: usize, left: Matrix<'_>, right: Matrix<'_>, accumulate: Accumulate) {
+    assert!(left.columns == right.rows, "inner sizes differ");
     let stride = |stride: usize| stride as isize;
-    // SAFETY: the constructors check that each matrix lies within its slice and that rows of `to` do not overlap; `to` is
-    // borrowed mutably, so it aliases neither factor.
+    // SAFETY: the constructors check that each factor lies within its slice; the caller promises the same of the product, which
+    // overlaps neither. With `read_dst` unset, it is not read before it is written.
     unsafe {
         gemm::gemm(
-            to.rows,
-            to.columns,
+            left.rows,
+            right.columns,
             left.columns,
-            to.values.as_mut_ptr(),
+            to,
             1,
-            stride(to.row_stride),
+            stride(row_stride),
             accumulate == Accumulate::Add,
             left.values.as_ptr(),
             stride(left.column_stride),
@@ -118,6 +159,17 @@ mod tests {
         assert_eq!(found, [19.0, 22.0, 1.0, 1.0, 43.0, 50.0]);
         multiply(MatrixMut::new(&mut found, 2, 2, 4), left, right, Accumulate::Add);
         assert_eq!(found, [38.0, 44.0, 1.0, 1.0, 86.0, 100.0]);
+    }
+
+    /// A product without an inner dimension is zero, also where it overwrites nothing.
+    #[test]
+    fn a_product_is_written_to_new_memory() {
+        let mut found = [MaybeUninit::uninit(); 4];
+        let right = Matrix::new(&[5.0, 6.0, 7.0, 8.0], 2, 2, 2);
+        let left = Matrix::strided(&[1.0, 3.0, 2.0, 4.0], [2, 2], [1, 2]);
+        assert_eq!(write_product(&mut found, left, right), [19.0, 22.0, 43.0, 50.0]);
+        assert_eq!(write_product(&mut found[..2], left.rows(1, 1), right), [43.0, 50.0]);
+        assert_eq!(write_product(&mut found, Matrix::new(&[], 2, 0, 0), Matrix::new(&[], 0, 2, 2)), [0.0; 4]);
     }
 
     #[test]

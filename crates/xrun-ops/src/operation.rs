@@ -23,6 +23,11 @@ pub trait Operation<const N: usize>: Clone + Debug + Send + 'static {
 
     /// Computes the gradients of the inputs in `needs_grad` from the contiguous gradient of the output.
     fn backward(&self, saved: Self::Saved, gradient: FlexTensor, needs_grad: [bool; N]) -> [Option<FlexTensor>; N];
+
+    /// Returns the saved values that the gradients of the inputs in `needs_grad` need.
+    fn needed(saved: Self::Saved, _needs_grad: [bool; N]) -> Self::Saved {
+        saved
+    }
 }
 
 /// Backends that can apply an [`Operation`], by its number of inputs.
@@ -30,6 +35,8 @@ pub trait Operation<const N: usize>: Clone + Debug + Send + 'static {
 pub trait Apply: Backend {
     /// Applies an operation to one tensor.
     fn unary<O: Operation<1>>(operation: O, a: FloatTensor<Self>) -> FloatTensor<Self>;
+    /// Applies an operation to two tensors.
+    fn binary<O: Operation<2>>(operation: O, a: FloatTensor<Self>, b: FloatTensor<Self>) -> FloatTensor<Self>;
     /// Applies an operation to three tensors.
     fn ternary<O: Operation<3>>(
         operation: O,
@@ -50,6 +57,10 @@ pub trait Apply: Backend {
 impl Apply for Flex {
     fn unary<O: Operation<1>>(operation: O, a: FlexTensor) -> FlexTensor {
         operation.forward([a], false).0
+    }
+
+    fn binary<O: Operation<2>>(operation: O, a: FlexTensor, b: FlexTensor) -> FlexTensor {
+        operation.forward([a, b], false).0
     }
 
     fn ternary<O: Operation<3>>(operation: O, a: FlexTensor, b: FlexTensor, c: FlexTensor) -> FlexTensor {
@@ -75,6 +86,10 @@ impl<C: CheckpointStrategy> Apply for Autodiff<Flex, C> {
         record::<O, C, 1>(operation, [a])
     }
 
+    fn binary<O: Operation<2>>(operation: O, a: Tracked, b: Tracked) -> Tracked {
+        record::<O, C, 2>(operation, [a, b])
+    }
+
     fn ternary<O: Operation<3>>(operation: O, a: Tracked, b: Tracked, c: Tracked) -> Tracked {
         record::<O, C, 3>(operation, [a, b, c])
     }
@@ -87,12 +102,18 @@ impl<C: CheckpointStrategy> Apply for Autodiff<Flex, C> {
 /// Applies an operation and records it in the graph if an input requires a gradient.
 fn record<O: Operation<N>, C: CheckpointStrategy, const N: usize>(operation: O, inputs: [Tracked; N]) -> Tracked {
     let nodes = inputs.each_ref().map(|input| input.node());
+    // A node does not tell whether it is tracked; an operation on it alone does.
+    let needs_grad = std::array::from_fn(|at| {
+        let nodes = std::array::from_fn(|_| inputs[at].node());
+        let prepared = BackwardStep(operation.clone()).prepare::<C>(nodes).compute_bound().stateful();
+        matches!(prepared, OpsKind::Tracked(_))
+    });
     let inputs = inputs.map(|input| input.into_primitive());
     match BackwardStep(operation.clone()).prepare::<C>(nodes).compute_bound().stateful() {
         OpsKind::Tracked(prepared) => {
             let (output, saved) = operation.forward(inputs, true);
             let saved = saved.unwrap_or_else(|| unreachable!("`save` is set"));
-            prepared.finish(saved, output)
+            prepared.finish(O::needed(saved, needs_grad), output)
         }
         OpsKind::UnTracked(prepared) => prepared.finish(operation.forward(inputs, false).0),
     }
@@ -120,6 +141,14 @@ impl<O: Operation<N>, const N: usize> Backward<Flex, N> for BackwardStep<O> {
 /// Applies an operation to a tensor; the output has `E` dimensions.
 pub fn unary<const D: usize, const E: usize>(operation: impl Operation<1>, a: Tensor<D>) -> Tensor<E> {
     Tensor::from_dispatch(Dispatch::unary(operation, a.into_dispatch()))
+}
+
+/// Applies an operation to two tensors; the output has as many dimensions as the first.
+pub fn binary<const D: usize, const E: usize>(
+    operation: impl Operation<2>,
+    (a, b): (Tensor<D>, Tensor<E>),
+) -> Tensor<D> {
+    Tensor::from_dispatch(Dispatch::binary(operation, a.into_dispatch(), b.into_dispatch()))
 }
 
 /// Applies an operation to three tensors; the output has as many dimensions as the first.

@@ -184,10 +184,18 @@ pub fn add(to: &mut [f32], values: &[f32]) {
     }
 }
 
+/// [`add`], outside of kernels.
+pub fn accumulate(to: &mut [f32], values: &[f32]) {
+    vectorize(
+        #[inline(always)]
+        || add(to, values),
+    )
+}
+
 /// Returns the elementwise sum of vectors of one length, from the first to the last.
 pub fn sum_in_order(vectors: impl IntoIterator<Item = Vec<f32>>, length: usize) -> Vec<f32> {
     vectors.into_iter().fold(vec![0.0; length], |mut sum, vector| {
-        add(&mut sum, &vector);
+        accumulate(&mut sum, &vector);
         sum
     })
 }

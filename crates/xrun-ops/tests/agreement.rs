@@ -8,7 +8,7 @@ use burn::tensor::Tensor;
 use inputs::{Case, check, same_bits_on_any_number_of_threads};
 use xrun_ops::{
     AttentionMask, Gelu, GroupNorm, SaveActivations, attention, attention_packed, conv1x1, conv3x3_group_norm_relu,
-    gelu, layer_norm,
+    gelu, layer_norm, linear,
 };
 
 /// Images, channels of the input and of the output, groups, height, width, stride.
@@ -70,6 +70,54 @@ fn convolutions_1x1() {
             });
         check(&format!("{images} {inputs} {outputs}"), &case, 1e-5);
     }
+}
+
+/// The weight is stored by columns if `transposed` is set.
+fn linear_case([rows, inputs, outputs]: [usize; 3], transposed: bool) -> Case {
+    Case::new([rows * inputs, inputs * outputs, outputs], move |[input, weight, bias]| {
+        let weight = match transposed {
+            true => weight.reshape([outputs, inputs]).transpose(),
+            false => weight.reshape([inputs, outputs]),
+        };
+        let input = input.reshape([rows, inputs]);
+        Tensor::cat(vec![flat(linear(input.clone(), weight.clone(), None)), flat(linear(input, weight, Some(bias)))], 0)
+    })
+}
+
+/// Rows, inputs and outputs: blocks for all threads, for some, and for one.
+const LINEARS: [[usize; 3]; 7] =
+    [[1, 1, 1], [3, 5, 2], [70, 33, 65], [257, 600, 24], [300, 64, 192], [1000, 1040, 16], [97, 1500, 64]];
+
+#[test]
+fn linear_layers() {
+    for sizes in LINEARS {
+        for transposed in [false, true] {
+            let case = linear_case(sizes, transposed);
+            check(&format!("{sizes:?} {transposed}"), &case, 1e-5);
+            same_bits_on_any_number_of_threads(&case);
+        }
+        for frozen in 0..3 {
+            check(&format!("{sizes:?} frozen {frozen}"), &linear_case(sizes, false).frozen(frozen), 1e-5);
+        }
+    }
+    let case = Case::new([40 * 30, 12 * 9], |[input, weight]| {
+        let input = input.reshape([40, 30]).narrow(1, 7, 12);
+        flat(linear(input, weight.reshape([9, 12]).flip([0]).transpose(), None))
+    });
+    check("strided", &case, 1e-5);
+}
+
+/// Burn's operations accept tensors without autodiff as constants, too.
+#[test]
+fn a_weight_without_autodiff_is_a_constant() {
+    let case = Case::new([5 * 4, 4 * 3], |[input, weight]| {
+        flat(linear(
+            input.reshape([5, 4]),
+            if weight.is_autodiff() { weight.inner() } else { weight }.reshape([4, 3]),
+            None,
+        ))
+    });
+    check("constant", &case.frozen(1), 1e-5);
 }
 
 fn layer_norm_case(rows: usize, width: usize) -> Case {

@@ -327,7 +327,9 @@ impl Gpt2Network {
     pub fn logits(&self, hidden: Tensor<2>, context: &impl ForwardContext) -> Tensor<2> {
         let frozen = context.frozen();
         let normalised = self.ln_f.forward(hidden, frozen);
-        context.matmul().product(normalised, value(&self.wte.weight, frozen).transpose())
+        let matmul = context.matmul();
+        let [normalised, weight] = [normalised, value(&self.wte.weight, frozen).transpose()].map(|one| matmul.operand(one));
+        matmul.linear(normalised, weight, None)
     }
 
     /// Logits of all tokens: `[batch, length]` to `[batch * length, vocabulary]`.

@@ -89,6 +89,16 @@ impl ComputeDtype {
         }
     }
 
+    /// Linear layer of [operands](Self::operand): input `[rows, inputs]`, weight `[inputs, outputs]` and bias `[outputs]`, as 32-bit
+    /// floats.
+    pub fn linear(self, input: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
+        match (self, bias) {
+            (Self::Float32, bias) => xrun_ops::linear(input, weight, bias),
+            (Self::Bfloat16, Some(bias)) => self.output(input.matmul(weight)) + bias.unsqueeze_dim::<2>(0),
+            (Self::Bfloat16, None) => self.output(input.matmul(weight)),
+        }
+    }
+
     /// Matrix product of `[…, n, k]` and `[…, k, m]` in this precision, as 32-bit floats.
     pub fn product<const D: usize>(self, left: Tensor<D>, right: Tensor<D>) -> Tensor<D> {
         self.output(self.operand(left).matmul(self.operand(right)))

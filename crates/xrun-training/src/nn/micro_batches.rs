@@ -119,8 +119,7 @@ impl MicroBatchExecutor {
         let work = |item| kernels.scope(|| work(item));
         if items.len() < 2 {
             let sequential = || items.into_iter().map(work).collect();
-            // Inside Rayon's pool this thread works on each operation; outside it would only wait.
-            return if self.on_cpu { rayon::scope(|_| sequential()) } else { sequential() };
+            return if self.on_cpu { threads::awake(sequential) } else { sequential() };
         }
         let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();
         spread(&self.threads, items.into_iter().zip(&mut results), &work);

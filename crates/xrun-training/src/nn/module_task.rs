@@ -11,7 +11,6 @@ use super::callback::{Callback, Event};
 use super::step::{StepAccumulator, TrainState};
 use super::training_module::TrainingModule;
 use crate::backend::dispatch::TensorDevice;
-use crate::backend::threads;
 use xrun_core::experiment::Experiment;
 use xrun_core::settings::sections::CleanupAction;
 use xrun_core::task::DeviceMemory;
@@ -65,17 +64,15 @@ impl<'a, M: Module> Step<'a, M> {
         items: usize,
         loss: impl FnOnce(&M) -> Tensor<1>,
     ) -> Result<(), TaskError> {
-        threads::awake(|| {
-            self.enter("forward");
-            let network = self.trained.network()?;
-            let loss = loss(network);
-            self.accumulator.divisor += items as f64;
-            self.accumulator.items += items as u64;
-            self.accumulator.record(name, loss.clone().inner(), items as f64);
-            self.enter("backward");
-            self.accumulator.backward(network, loss);
-            Ok(())
-        })
+        self.enter("forward");
+        let network = self.trained.network()?;
+        let loss = loss(network);
+        self.accumulator.divisor += items as f64;
+        self.accumulator.items += items as u64;
+        self.accumulator.record(name, loss.clone().inner(), items as f64);
+        self.enter("backward");
+        self.accumulator.backward(network, loss);
+        Ok(())
     }
 }
 

@@ -4,11 +4,11 @@
 //! pass, and the same formula in Burn's own operations for every other device and element type. [`CpuKernels`] chooses between
 //! the two on the CPU.
 //!
-//! Results do not depend on the number of threads: work is split into chunks whose size follows from the shapes alone, and
-//! partial sums are added in order. Nor do they depend on the instruction set: kernels are compiled for SSE2, SSE4.2, AVX2 and
-//! AVX-512 and selected at run time, use no fused multiply-add, and accumulate in a fixed number of lanes. Matrix products are the
-//! exception: they come from the `gemm` crate, as burn-flex's do, which uses FMA where the processor has it and blocks that follow
-//! from its cache sizes.
+//! Results do not depend on the number of threads: work is split into chunks whose size follows from the shapes alone, or into blocks
+//! of a product, which no value depends on, and partial sums are added in order. Nor do they depend on the instruction set: kernels
+//! are compiled for SSE2, SSE4.2, AVX2 and AVX-512 and selected at run time, use no fused multiply-add, and accumulate in a fixed
+//! number of lanes. Matrix products are the exception: they come from the `gemm` crate, as burn-flex's do, which uses FMA and AVX-512
+//! where the processor has them, and blocks that follow from its cache sizes.
 
 mod attention;
 mod convolution;

@@ -1,8 +1,6 @@
 //! Thread pools of the CPU backend.
 
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
-use std::time::{Duration, Instant};
+use std::sync::OnceLock;
 
 use rayon::{ThreadPool, ThreadPoolBuilder};
 use xrun_core::task::TaskError;
@@ -10,9 +8,6 @@ use xrun_core::task::TaskError;
 /// Pool that has the training thread as a member, so that it works on each operation where it would else only wait. Nothing else may
 /// use it: it has no other thread where `limits.threads` is 1.
 static TRAINING: OnceLock<ThreadPool> = OnceLock::new();
-
-/// Longest time without an operation after which threads sleep; most are shorter in a step.
-const GAP: Duration = Duration::from_micros(300);
 
 /// Starts the threads, those of the calling thread's operations among them. The backend would start them on demand, and panic if that
 /// fails.
@@ -29,36 +24,6 @@ pub fn start(threads: usize) -> Result<(), TaskError> {
         // Without a source the error is that the pool exists already, or that the thread is in one.
         Err(error) if std::error::Error::source(&error).is_some() => Err(start_error(&error)),
         _ => Ok(()),
-    }
-}
-
-/// Runs `work` on the training thread while the other threads of its pool look for operations: one that sleeps takes longer to wake
-/// than many operations take. They make way for other threads, and sleep after [`GAP`] without an operation.
-pub fn awake<R>(work: impl FnOnce() -> R) -> R {
-    let Some(pool) = TRAINING.get().filter(|pool| pool.current_thread_index() == Some(0)) else { return work() };
-    let running = Running(Arc::default());
-    let ended = running.0.clone();
-    pool.spawn_broadcast(move |context| {
-        let mut last = Instant::now();
-        while context.index() > 0 && last.elapsed() < GAP && !ended.load(Ordering::Relaxed) {
-            match rayon::yield_now() {
-                Some(rayon::Yield::Executed) => last = Instant::now(),
-                _ => std::thread::yield_now(),
-            }
-        }
-    });
-    let result = work();
-    // Takes the training thread's own part of the broadcast, so that none are left.
-    rayon::yield_local();
-    result
-}
-
-/// Sets its flag when it is dropped.
-struct Running(Arc<AtomicBool>);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 

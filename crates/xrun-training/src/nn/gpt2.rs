@@ -328,7 +328,8 @@ impl Gpt2Network {
         let frozen = context.frozen();
         let normalised = self.ln_f.forward(hidden, frozen);
         let matmul = context.matmul();
-        let [normalised, weight] = [normalised, value(&self.wte.weight, frozen).transpose()].map(|one| matmul.operand(one));
+        let [normalised, weight] =
+            [normalised, value(&self.wte.weight, frozen).transpose()].map(|one| matmul.operand(one));
         matmul.linear(normalised, weight, None)
     }
 

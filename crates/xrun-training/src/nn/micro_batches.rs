@@ -30,7 +30,6 @@ use xrun_data::micro_batches;
 #[derive(Debug)]
 pub struct MicroBatchExecutor {
     size: usize,
-    on_cpu: bool,
     /// One thread for each concurrent micro-batch; empty if all are computed on the training thread.
     threads: Vec<ThreadPool>,
     /// Size of the gradients of a micro-batch in bytes.
@@ -92,7 +91,7 @@ impl MicroBatchExecutor {
         let cap = gradient_registration.cap();
         let gradient_bytes = cap.bytes / cap.items.max(1);
         let threads = threads.map_err(|error| threads::start_error(&error))?;
-        Ok(Self { size, on_cpu: kind == DeviceKind::Cpu, threads, gradient_bytes, gradient_registration })
+        Ok(Self { size, threads, gradient_bytes, gradient_registration })
     }
 
     /// Computes items in waves of as many as there are threads. `collect` receives the results of each wave, in the order of the
@@ -118,8 +117,7 @@ impl MicroBatchExecutor {
         let kernels = CpuKernels::current();
         let work = |item| kernels.scope(|| work(item));
         if items.len() < 2 {
-            let sequential = || items.into_iter().map(work).collect();
-            return if self.on_cpu { threads::awake(sequential) } else { sequential() };
+            return items.into_iter().map(work).collect();
         }
         let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();
         spread(&self.threads, items.into_iter().zip(&mut results), &work);

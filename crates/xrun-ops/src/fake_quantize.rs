@@ -209,7 +209,7 @@ struct FakeQuantize {
     grid: QuantGrid,
 }
 
-impl Operation<1> for FakeQuantize {
+impl Operation<FlexTensor, 1> for FakeQuantize {
     /// Gradient mask: 1 inside of the grid, 0 outside; `None` if all values are inside.
     type Saved = Option<Vec<u8>>;
 

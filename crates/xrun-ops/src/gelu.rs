@@ -34,7 +34,7 @@ pub fn gelu<const D: usize>(input: Tensor<D>, form: Gelu) -> Tensor<D> {
     }
 }
 
-impl Operation<1> for Gelu {
+impl Operation<FlexTensor, 1> for Gelu {
     /// Derivative at each value.
     type Saved = FlexTensor;
 

@@ -8,6 +8,8 @@ use burn_flex::FlexTensor;
 use rayon::prelude::*;
 
 use crate::cpu_kernels::is_fused;
+#[cfg(feature = "cube")]
+use crate::cube;
 use crate::flex::{contiguous, last_dim, shape, tensor, values, writable};
 use crate::operation::{Operation, ternary};
 use crate::simd::{dot, lane_sum, sum, sum_in_order, vectorize};
@@ -20,12 +22,17 @@ pub fn layer_norm<const D: usize>(input: Tensor<D>, gamma: Tensor<1>, beta: Tens
     if is_fused(&input) {
         return ternary(LayerNorm { epsilon: epsilon as f32 }, (input, gamma, beta));
     }
+    #[cfg(feature = "cube")]
+    if cube::is_on_cube(&input) {
+        return cube::ternary(LayerNorm { epsilon: epsilon as f32 }, (input, gamma, beta));
+    }
     module::layer_norm(input, gamma, Some(beta), epsilon)
 }
 
+/// Layer normalisation as an operation.
 #[derive(Clone, Copy, Debug)]
-struct LayerNorm {
-    epsilon: f32,
+pub(crate) struct LayerNorm {
+    pub epsilon: f32,
 }
 
 /// Mean and inverse standard deviation of a row.
@@ -39,7 +46,7 @@ struct Saved {
     moments: Vec<Moments>,
 }
 
-impl Operation<3> for LayerNorm {
+impl Operation<FlexTensor, 3> for LayerNorm {
     type Saved = Saved;
 
     fn forward(&self, inputs: [FlexTensor; 3], save: bool) -> (FlexTensor, Option<Saved>) {

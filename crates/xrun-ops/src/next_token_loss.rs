@@ -13,6 +13,8 @@ use burn_flex::{Flex, FlexTensor};
 use rayon::prelude::*;
 
 use crate::cpu_kernels::is_fused;
+#[cfg(feature = "cube")]
+use crate::cube;
 use crate::flex::{contiguous, last_dim, shape, tensor, values, writable};
 use crate::operation::{Operation, unary};
 use crate::simd::{LANES, exp, max, reduce, vectorize};
@@ -65,6 +67,14 @@ pub fn next_token_loss(logits: Tensor<2>, targets: LossTargets) -> NextTokenLoss
     );
     let in_vocabulary = |label: &i32| usize::try_from(*label).is_ok_and(|label| label < vocabulary);
     assert!(targets.labels.iter().all(in_vocabulary), "a label is not below {vocabulary}");
+    #[cfg(feature = "cube")]
+    if cube::is_on_cube(&logits) {
+        let LossTargets { labels, weights, teacher } = targets;
+        let (device, has_teacher) = (logits.device().inner(), teacher.is_some());
+        let labels = Tensor::from_data(TensorData::new(labels, [rows]), &device);
+        let weights = Tensor::from_data(TensorData::new(weights, [rows]), &device);
+        return NextTokenLoss::of_terms(&cube::loss(logits, labels, weights, teacher), has_teacher);
+    }
     if !is_fused(&logits) {
         return plain(logits, targets);
     }
@@ -80,9 +90,16 @@ pub fn next_token_loss(logits: Tensor<2>, targets: LossTargets) -> NextTokenLoss
     };
     let has_teacher = teacher.is_some();
     let losses: Tensor<1> = unary(Loss { labels, weights, teacher, fraction, temperature }, logits);
-    let term = |number: usize| losses.clone().narrow(0, number, 1);
-    let (cross_entropy, divergence) = (term(1).detach(), has_teacher.then(|| term(2).detach()));
-    NextTokenLoss { total: term(0), cross_entropy, divergence }
+    NextTokenLoss::of_terms(&losses, has_teacher)
+}
+
+impl NextTokenLoss {
+    /// Splits `[3]`: total, cross-entropy and divergence.
+    fn of_terms(terms: &Tensor<1>, has_teacher: bool) -> Self {
+        let term = |number: usize| terms.clone().narrow(0, number, 1);
+        let (cross_entropy, divergence) = (term(1).detach(), has_teacher.then(|| term(2).detach()));
+        Self { total: term(0), cross_entropy, divergence }
+    }
 }
 
 /// Loss in Burn's operations.
@@ -124,7 +141,7 @@ struct Loss {
     temperature: f32,
 }
 
-impl Operation<1> for Loss {
+impl Operation<FlexTensor, 1> for Loss {
     /// Gradient of the total with respect to the logits.
     type Saved = FlexTensor;
 

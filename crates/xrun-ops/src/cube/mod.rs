@@ -1,0 +1,253 @@
+//! Kernels for GPUs, and their application to tensors of Burn's CubeCL backend.
+//!
+//! Sums are over a fixed number of units and added in a fixed order, without atomics: the result is the same in every run.
+
+mod adamw;
+mod convolution;
+mod embedding;
+mod layer_norm;
+mod next_token_loss;
+mod softmax;
+mod sums;
+
+pub use adamw::adamw;
+pub use convolution::conv3x3_group_norm_relu;
+pub use embedding::embedding;
+pub use next_token_loss::loss;
+pub use softmax::scaled_softmax;
+pub use sums::add_bias;
+
+use burn::backend::autodiff::checkpoint::strategy::CheckpointStrategy;
+use burn::backend::tensor::FloatTensor;
+use burn::backend::{Autodiff, Backend, Cube, Dispatch, DispatchDevice, backend_extension};
+use burn::tensor::{DType, Int, Shape, Tensor};
+use burn_cubecl::CubeBackend;
+use burn_cubecl::fusion::FusionCubeRuntime;
+use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
+use burn_cubecl::tensor::CubeTensor;
+use burn_fusion::FusionTensor;
+use burn_fusion::NoOp;
+use burn_fusion::custom::{CustomOpIr, OperationIr, OperationOutput, StreamId, TensorIr};
+use cubecl::prelude::*;
+
+use crate::cpu_kernels::CpuKernels;
+use crate::operation::{KernelBackend, Operation, record};
+
+/// Units of a cube.
+const UNITS: u32 = 256;
+
+/// Tensor whose value Burn's fusion may not have computed yet.
+type Lazy = FusionTensor<FusionCubeRuntime>;
+
+/// Returns `true` if operations on `tensor` use the kernels of this module: on a device of CubeCL, of 32-bit floats, not empty, and not
+/// switched off on this thread.
+pub fn is_on_cube<const D: usize>(tensor: &Tensor<D>) -> bool {
+    let device = tensor.device().inner();
+    CpuKernels::current() == CpuKernels::Fused
+        && tensor.dtype() == DType::F32
+        && tensor.shape().num_elements() > 0
+        && matches!(device.as_dispatch(), DispatchDevice::Cube(_))
+}
+
+impl KernelBackend for Cube {
+    type Memory = CubeTensor;
+
+    fn memory(tensor: Lazy) -> CubeTensor {
+        tensor.client.clone().resolve_tensor_float::<CubeBackend>(tensor)
+    }
+
+    fn tensor(memory: CubeTensor) -> Lazy {
+        let client = burn_fusion::client::Client::<FusionCubeRuntime>::load(&memory.device);
+        let (shape, dtype) = (memory.meta.shape().clone(), memory.dtype);
+        let output = TensorIr::uninit(client.register_tensor_handle(memory.into()), shape, dtype);
+        let operation = OperationIr::Custom(CustomOpIr::new("xrun kernel", &[], &[output]));
+        client.register(StreamId::current(), operation, NoOp::<CubeBackend>::new()).output()
+    }
+
+    fn contiguous(memory: CubeTensor) -> CubeTensor {
+        into_contiguous(memory)
+    }
+}
+
+/// Backends that can apply an [`Operation`] on a GPU, by its number of inputs.
+#[backend_extension(Cube, Autodiff)]
+pub trait ApplyOnCube: Backend {
+    /// Applies an operation to one tensor.
+    fn cube_unary<O: Operation<CubeTensor, 1>>(operation: O, a: FloatTensor<Self>) -> FloatTensor<Self>;
+    /// Applies an operation to two tensors.
+    fn cube_binary<O: Operation<CubeTensor, 2>>(
+        operation: O,
+        a: FloatTensor<Self>,
+        b: FloatTensor<Self>,
+    ) -> FloatTensor<Self>;
+    /// Applies an operation to three tensors.
+    fn cube_ternary<O: Operation<CubeTensor, 3>>(
+        operation: O,
+        a: FloatTensor<Self>,
+        b: FloatTensor<Self>,
+        c: FloatTensor<Self>,
+    ) -> FloatTensor<Self>;
+    /// Applies an operation to four tensors.
+    fn cube_quaternary<O: Operation<CubeTensor, 4>>(
+        operation: O,
+        a: FloatTensor<Self>,
+        b: FloatTensor<Self>,
+        c: FloatTensor<Self>,
+        d: FloatTensor<Self>,
+    ) -> FloatTensor<Self>;
+}
+
+/// Applies an operation without recording it.
+fn apply<O: Operation<CubeTensor, N>, const N: usize>(operation: &O, inputs: [Lazy; N]) -> Lazy {
+    Cube::tensor(operation.forward(inputs.map(Cube::memory), false).0)
+}
+
+impl ApplyOnCube for Cube {
+    fn cube_unary<O: Operation<CubeTensor, 1>>(operation: O, a: Lazy) -> Lazy {
+        apply(&operation, [a])
+    }
+
+    fn cube_binary<O: Operation<CubeTensor, 2>>(operation: O, a: Lazy, b: Lazy) -> Lazy {
+        apply(&operation, [a, b])
+    }
+
+    fn cube_ternary<O: Operation<CubeTensor, 3>>(operation: O, a: Lazy, b: Lazy, c: Lazy) -> Lazy {
+        apply(&operation, [a, b, c])
+    }
+
+    fn cube_quaternary<O: Operation<CubeTensor, 4>>(operation: O, a: Lazy, b: Lazy, c: Lazy, d: Lazy) -> Lazy {
+        apply(&operation, [a, b, c, d])
+    }
+}
+
+/// Tensor of Burn's autodiff graph.
+type Tracked = FloatTensor<Autodiff<Cube>>;
+
+impl<C: CheckpointStrategy> ApplyOnCube for Autodiff<Cube, C> {
+    fn cube_unary<O: Operation<CubeTensor, 1>>(operation: O, a: Tracked) -> Tracked {
+        record::<Cube, O, C, 1>(operation, [a])
+    }
+
+    fn cube_binary<O: Operation<CubeTensor, 2>>(operation: O, a: Tracked, b: Tracked) -> Tracked {
+        record::<Cube, O, C, 2>(operation, [a, b])
+    }
+
+    fn cube_ternary<O: Operation<CubeTensor, 3>>(operation: O, a: Tracked, b: Tracked, c: Tracked) -> Tracked {
+        record::<Cube, O, C, 3>(operation, [a, b, c])
+    }
+
+    fn cube_quaternary<O: Operation<CubeTensor, 4>>(
+        operation: O,
+        a: Tracked,
+        b: Tracked,
+        c: Tracked,
+        d: Tracked,
+    ) -> Tracked {
+        record::<Cube, O, C, 4>(operation, [a, b, c, d])
+    }
+}
+
+/// Applies an operation to a tensor; the output has `E` dimensions.
+pub fn unary<const D: usize, const E: usize>(operation: impl Operation<CubeTensor, 1>, a: Tensor<D>) -> Tensor<E> {
+    Tensor::from_dispatch(Dispatch::cube_unary(operation, a.into_dispatch()))
+}
+
+/// Applies an operation to two tensors; the output has as many dimensions as the first.
+pub fn binary<const D: usize, const E: usize>(
+    operation: impl Operation<CubeTensor, 2>,
+    (a, b): (Tensor<D>, Tensor<E>),
+) -> Tensor<D> {
+    Tensor::from_dispatch(Dispatch::cube_binary(operation, a.into_dispatch(), b.into_dispatch()))
+}
+
+/// Applies an operation to three tensors; the output has as many dimensions as the first.
+pub fn ternary<const D: usize, const E: usize, const F: usize>(
+    operation: impl Operation<CubeTensor, 3>,
+    (a, b, c): (Tensor<D>, Tensor<E>, Tensor<F>),
+) -> Tensor<D> {
+    Tensor::from_dispatch(Dispatch::cube_ternary(operation, a.into_dispatch(), b.into_dispatch(), c.into_dispatch()))
+}
+
+/// Applies an operation to four tensors; the output has as many dimensions as the first.
+pub fn quaternary<const D: usize>(
+    operation: impl Operation<CubeTensor, 4>,
+    (a, b, c, d): (Tensor<D>, Tensor<D>, Tensor<1>, Tensor<1>),
+) -> Tensor<D> {
+    let [a, b] = [a, b].map(Tensor::into_dispatch);
+    let [c, d] = [c, d].map(Tensor::into_dispatch);
+    Tensor::from_dispatch(Dispatch::cube_quaternary(operation, a, b, c, d))
+}
+
+/// Returns the memory of a tensor without autodiff.
+fn inner_memory<const D: usize>(tensor: Tensor<D>) -> CubeTensor {
+    let tensor = tensor.try_into_primitive::<Cube>();
+    into_contiguous(Cube::memory(
+        tensor.unwrap_or_else(|error| panic!("a constant is on an autodiff device: {error:?}")),
+    ))
+}
+
+/// Returns the memory of a tensor of integers.
+fn int_memory<const D: usize>(tensor: Tensor<D, Int>) -> CubeTensor {
+    let tensor = tensor.try_into_primitive::<Cube>();
+    let tensor = tensor.unwrap_or_else(|error| panic!("integers are on another device: {error:?}"));
+    into_contiguous(tensor.client.clone().resolve_tensor_int::<CubeBackend>(tensor))
+}
+
+/// Contiguous memory of 32-bit floats beside `tensor`, not initialised.
+fn empty(tensor: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
+    empty_device_contiguous_dtype(tensor.client.clone(), tensor.device.clone(), shape.into(), DType::F32)
+}
+
+/// Returns memory of the shape of `tensor` that may be overwritten: its own if nobody else holds it.
+fn writable(tensor: &CubeTensor) -> CubeTensor {
+    if tensor.handle.can_mut() { tensor.clone() } else { empty(tensor, tensor.meta.shape().clone()) }
+}
+
+/// Number of rows and their width: the size of the last dimension.
+fn rows(tensor: &CubeTensor) -> (usize, usize) {
+    let width = tensor.meta.shape().last().copied().unwrap_or(1).max(1);
+    (tensor.meta.num_elements() / width, width)
+}
+
+/// Cubes in two dimensions, of which each is below the limit of all devices. Kernels compare `CUBE_POS` with the number that they need.
+fn cubes(count: usize) -> CubeCount {
+    let x = count.clamp(1, 1 << 15) as u32;
+    CubeCount::Static(x, (count as u32).div_ceil(x).max(1), 1)
+}
+
+/// Sum of `value` over the units of a cube, for each of them.
+#[cube]
+fn cube_sum(value: f32, scratch: &mut Shared<[f32]>) -> f32 {
+    sync_cube();
+    scratch[UNIT_POS as usize] = value;
+    sync_cube();
+    let mut half = CUBE_DIM / 2;
+    while half > 0 {
+        if UNIT_POS < half {
+            let other = scratch[(UNIT_POS + half) as usize];
+            scratch[UNIT_POS as usize] += other;
+        }
+        sync_cube();
+        half /= 2;
+    }
+    scratch[0]
+}
+
+/// Maximum of `value` over the units of a cube, for each of them.
+#[cube]
+fn cube_max(value: f32, scratch: &mut Shared<[f32]>) -> f32 {
+    sync_cube();
+    scratch[UNIT_POS as usize] = value;
+    sync_cube();
+    let mut half = CUBE_DIM / 2;
+    while half > 0 {
+        if UNIT_POS < half {
+            let other = scratch[(UNIT_POS + half) as usize];
+            scratch[UNIT_POS as usize] = max(scratch[UNIT_POS as usize], other);
+        }
+        sync_cube();
+        half /= 2;
+    }
+    scratch[0]
+}

@@ -11,11 +11,13 @@ use burn::module::{Module, ParamGroup};
 use burn::optim::decay::WeightDecayConfig;
 use burn::optim::momentum::MomentumConfig;
 use burn::optim::{
-    self, AdamWConfig, DynOptimizer, DynState, GradientsParams, Optimizer as Rule, SgdConfig, StateSink, StateSource,
+    self, DynOptimizer, DynState, GradientsParams, Optimizer as Rule, SgdConfig, StateSink, StateSource,
 };
 use burn::store::RecordError;
 use burn::tensor::kind::BridgeTensor;
 use burn::tensor::{Bytes, Device};
+
+use xrun_ops::AdamW;
 
 use super::Tensor;
 use xrun_core::files::layout;
@@ -102,12 +104,7 @@ impl ModuleOptimizer {
     pub fn new(settings: &Optimizer, inner: &Device) -> Self {
         Self(match settings {
             Optimizer::AdamW(adamw) => by_shape(adamw.decay_parameters, adamw.weight_decay, inner, |weight_decay| {
-                AdamWConfig::new()
-                    .with_beta_1(adamw.beta_1 as f32)
-                    .with_beta_2(adamw.beta_2 as f32)
-                    .with_epsilon(adamw.epsilon as f32)
-                    .with_weight_decay(weight_decay as f32)
-                    .build()
+                AdamW::new(adamw.beta_1 as f32, adamw.beta_2 as f32, adamw.epsilon as f32, weight_decay as f32)
             }),
             Optimizer::Sgd(sgd) => {
                 // No dampening, as in PyTorch; Burn's default is 0.1.

@@ -39,7 +39,7 @@ pub(crate) struct LayerNorm {
 type Moments = [f32; 2];
 
 #[derive(Clone, Debug)]
-struct Saved {
+pub(crate) struct Saved {
     input: FlexTensor,
     gamma: FlexTensor,
     /// `[rows]`.

@@ -16,7 +16,7 @@ use xrun_ops::{
 
 /// Asserts that the kernels of the device agree with those of the CPU and with Burn's own operations on the device.
 fn check(name: &str, case: &Case, tolerance: f32) {
-    let device = Device::vulkan(DeviceKind::DefaultDevice).autodiff();
+    let device = Device::wgpu(DeviceKind::DefaultDevice).autodiff();
     let found = case.run(CpuKernels::Fused, &device);
     assert_eq!(found, case.run(CpuKernels::Fused, &device), "{name}: two runs differ");
     compare(name, &found, &case.fused(), tolerance);
@@ -133,7 +133,7 @@ fn adamw_updates() {
         }
         parameter.into_data().iter::<f32>().collect::<Vec<_>>()
     };
-    let vulkan = Device::vulkan(DeviceKind::DefaultDevice);
+    let vulkan = Device::wgpu(DeviceKind::DefaultDevice);
     let found = run(&vulkan, CpuKernels::Fused);
     close("parameter", &found, &run(&Device::flex(), CpuKernels::Fused), 1e-6);
     close("parameter", &found, &run(&vulkan, CpuKernels::Plain), 1e-6);

@@ -58,7 +58,7 @@ impl KernelBackend for Cube {
     }
 
     fn tensor(memory: CubeTensor) -> Lazy {
-        let client = burn_fusion::client::Client::<FusionCubeRuntime>::load(&memory.device);
+        let client = burn_fusion::client::GlobalFusionClient::<FusionCubeRuntime>::load(&memory.device);
         let (shape, dtype) = (memory.meta.shape().clone(), memory.dtype);
         let output = TensorIr::uninit(client.register_tensor_handle(memory.into()), shape, dtype);
         let operation = OperationIr::Custom(CustomOpIr::new("xrun kernel", &[], &[output]));

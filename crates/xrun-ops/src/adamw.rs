@@ -8,8 +8,7 @@ use burn_flex::{Flex, FlexTensor};
 use rayon::prelude::*;
 
 use crate::cpu_kernels::is_fused;
-#[cfg(feature = "cube")]
-use crate::cube;
+use crate::cube::on_cube;
 use crate::flex::{contiguous, shape, tensor, values, writable};
 use crate::simd::vectorize;
 
@@ -22,7 +21,7 @@ pub struct AdamW {
     beta_1: f32,
     beta_2: f32,
     epsilon: f32,
-    weight_decay: f32,
+    pub(crate) weight_decay: f32,
     plain: PlainAdamW,
 }
 
@@ -53,7 +52,8 @@ impl AdamW {
         Self { beta_1, beta_2, epsilon, weight_decay, plain }
     }
 
-    fn factors(&self, learning_rate: f64, time: usize) -> Factors {
+    /// Factors of step `time`, counted from 1.
+    pub(crate) fn factors(&self, learning_rate: f64, time: usize) -> Factors {
         let betas = [self.beta_1, self.beta_2];
         Factors {
             betas,
@@ -78,23 +78,16 @@ impl Optimizer for AdamW {
     ) -> (Tensor<D>, Option<AdamWState<D>>) {
         let time = state.as_ref().map_or(0, |state| state.momentum.time) + 1;
         let factors = self.factors(learning_rate, time);
-        let update = |parameter, gradient, state: Option<AdamWState<D>>| {
-            let moments = state.map(|state| [state.momentum.moment_1, state.momentum.moment_2]);
-            #[cfg(feature = "cube")]
-            if cube::is_on_cube(&parameter) {
-                return cube::adamw(parameter, gradient, moments, factors);
-            }
-            on_cpu(parameter, gradient, moments, factors)
+        let moments =
+            |state: Option<AdamWState<D>>| state.map(|state| [state.momentum.moment_1, state.momentum.moment_2]);
+        let updated = |(parameter, [first, second]): (Tensor<D>, [Tensor<D>; 2])| {
+            (parameter, Some(AdamWState::new(AdaptiveMomentumState::new(time, first, second))))
         };
-        #[cfg(feature = "cube")]
-        let has_kernel = is_fused(&parameter) || cube::is_on_cube(&parameter);
-        #[cfg(not(feature = "cube"))]
-        let has_kernel = is_fused(&parameter);
-        if !has_kernel {
-            return self.plain.step(learning_rate, parameter, gradient, state);
+        on_cube!(&parameter => updated(crate::cube::adamw(parameter, gradient, moments(state), factors, self.weight_decay)));
+        if is_fused(&parameter) {
+            return updated(on_cpu(parameter, gradient, moments(state), factors));
         }
-        let (parameter, [first, second]) = update(parameter, gradient, state);
-        (parameter, Some(AdamWState::new(AdaptiveMomentumState::new(time, first, second))))
+        self.plain.step(learning_rate, parameter, gradient, state)
     }
 
     fn to_device<const D: usize>(state: AdamWState<D>, device: &Device) -> AdamWState<D> {

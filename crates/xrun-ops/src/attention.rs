@@ -10,8 +10,7 @@ use burn_flex::FlexTensor;
 use rayon::prelude::*;
 
 use crate::cpu_kernels::is_fused;
-#[cfg(feature = "cube")]
-use crate::cube;
+use crate::cube::on_cube;
 use crate::flex::{contiguous, shape, tensor};
 use crate::matmul::Accumulate::{Add, Overwrite};
 use crate::matmul::{Matrix, MatrixMut, multiply};
@@ -79,11 +78,10 @@ fn plain(inputs: [Tensor<3>; 3], heads: usize, mask: AttentionMask) -> Tensor<3>
     };
     let [query, key, value] = inputs.map(by_head);
     let (scores, root) = (query.matmul(key.transpose()), ((width / heads) as f32).sqrt());
-    #[cfg(feature = "cube")]
-    if cube::is_on_cube(&scores) {
-        let probabilities = cube::scaled_softmax(scores, root.recip(), mask == AttentionMask::Causal);
-        return probabilities.matmul(value).swap_dims(1, 2).reshape([batch, length, width]);
-    }
+    on_cube!(any &scores => {
+        let probabilities = crate::cube::scaled_softmax(scores, root.recip(), mask == AttentionMask::Causal);
+        probabilities.matmul(value).swap_dims(1, 2).reshape([batch, length, width])
+    });
     let scores = scores.div_scalar(root);
     let scores = match mask {
         AttentionMask::None => scores,

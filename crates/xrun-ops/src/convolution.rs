@@ -12,8 +12,7 @@ use burn_flex::FlexTensor;
 use rayon::prelude::*;
 
 use crate::cpu_kernels::is_fused;
-#[cfg(feature = "cube")]
-use crate::cube;
+use crate::cube::on_cube;
 use crate::flex::{contiguous, shape, tensor, values};
 use crate::group_norm_relu::{self, Moments, NormParameters, PlaneLayout};
 use crate::im2col::{Im2colBuffer, Stride, TAPS};
@@ -75,10 +74,7 @@ pub fn conv3x3_group_norm_relu(
         norm.groups
     );
     assert!(norm.gamma.dims() == [outputs] && norm.beta.dims() == [outputs], "gamma or beta is not [{outputs}]");
-    #[cfg(feature = "cube")]
-    if cube::is_on_cube(&input) {
-        return cube::conv3x3_group_norm_relu(input, weight, norm, stride, save);
-    }
+    on_cube!(&input => crate::cube::conv3x3_group_norm_relu(input, weight, norm, stride, save));
     let GroupNorm { gamma, beta, groups, epsilon } = norm;
     if !is_fused(&input) {
         let options = ConvOptions::new([stride, stride], [1, 1], [1, 1], 1);
@@ -109,6 +105,12 @@ pub fn conv1x1(input: Tensor<4>, weight: Tensor<4>, bias: Tensor<1>) -> Tensor<4
         input.dims()[1]
     );
     assert!(bias.dims() == [outputs], "the bias is not [{outputs}]");
+    on_cube!(&input => {
+        let [images, _, height, width] = input.dims();
+        let pixels = input.reshape([images, inputs, height * width]);
+        let product = weight.reshape([1, outputs, inputs]).matmul(pixels);
+        (product + bias.reshape([1, outputs, 1])).reshape([images, outputs, height, width])
+    });
     match is_fused(&input) {
         true => ternary(Conv1x1, (input, weight, bias)),
         false => module::conv2d(input, weight, Some(bias), ConvOptions::new([1, 1], [0, 0], [1, 1], 1)),

@@ -8,8 +8,7 @@ use burn_flex::FlexTensor;
 use rayon::prelude::*;
 
 use crate::cpu_kernels::is_fused;
-#[cfg(feature = "cube")]
-use crate::cube;
+use crate::cube::on_cube;
 use crate::flex::{contiguous, last_dim, shape, tensor, values, writable};
 use crate::operation::{Operation, ternary};
 use crate::simd::{dot, lane_sum, sum, sum_in_order, vectorize};
@@ -22,10 +21,7 @@ pub fn layer_norm<const D: usize>(input: Tensor<D>, gamma: Tensor<1>, beta: Tens
     if is_fused(&input) {
         return ternary(LayerNorm { epsilon: epsilon as f32 }, (input, gamma, beta));
     }
-    #[cfg(feature = "cube")]
-    if cube::is_on_cube(&input) {
-        return cube::ternary(LayerNorm { epsilon: epsilon as f32 }, (input, gamma, beta));
-    }
+    on_cube!(&input => crate::cube::ternary(LayerNorm { epsilon: epsilon as f32 }, (input, gamma, beta)));
     module::layer_norm(input, gamma, Some(beta), epsilon)
 }
 

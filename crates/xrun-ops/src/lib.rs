@@ -16,6 +16,9 @@ mod convolution;
 mod cpu_kernels;
 #[cfg(feature = "cube")]
 mod cube;
+#[cfg(not(feature = "cube"))]
+#[path = "cube_absent.rs"]
+mod cube;
 mod fake_quantize;
 mod flex;
 mod gelu;
@@ -25,6 +28,7 @@ mod layer_norm;
 mod linear;
 mod matmul;
 mod next_token_loss;
+mod norm;
 mod operation;
 mod simd;
 
@@ -32,10 +36,14 @@ pub use adamw::AdamW;
 pub use attention::{AttentionMask, attention, attention_packed};
 pub use convolution::{GroupNorm, SaveActivations, conv1x1, conv3x3_group_norm_relu};
 pub use cpu_kernels::CpuKernels;
+pub use cube::has_gpu_kernels;
+#[cfg(feature = "cube")]
+pub use cube::in_place;
 pub use fake_quantize::{QuantRange, Quantizer};
 pub use gelu::{Gelu, gelu};
 pub use layer_norm::layer_norm;
-pub use linear::{add_bias, embedding};
+pub use linear::{add_bias, embedding, linear};
 pub use next_token_loss::{LossTargets, NextTokenLoss, Teacher, next_token_loss};
+pub use norm::GlobalNorm;
 #[cfg(all(test, target_arch = "x86_64"))]
 mod instruction_sets;

@@ -13,8 +13,7 @@ use burn_flex::{Flex, FlexTensor};
 use rayon::prelude::*;
 
 use crate::cpu_kernels::is_fused;
-#[cfg(feature = "cube")]
-use crate::cube;
+use crate::cube::on_cube;
 use crate::flex::{contiguous, last_dim, shape, tensor, values, writable};
 use crate::operation::{Operation, unary};
 use crate::simd::{LANES, exp, max, reduce, vectorize};
@@ -67,14 +66,13 @@ pub fn next_token_loss(logits: Tensor<2>, targets: LossTargets) -> NextTokenLoss
     );
     let in_vocabulary = |label: &i32| usize::try_from(*label).is_ok_and(|label| label < vocabulary);
     assert!(targets.labels.iter().all(in_vocabulary), "a label is not below {vocabulary}");
-    #[cfg(feature = "cube")]
-    if cube::is_on_cube(&logits) {
+    on_cube!(&logits => {
         let LossTargets { labels, weights, teacher } = targets;
         let (device, has_teacher) = (logits.device().inner(), teacher.is_some());
         let labels = Tensor::from_data(TensorData::new(labels, [rows]), &device);
         let weights = Tensor::from_data(TensorData::new(weights, [rows]), &device);
-        return NextTokenLoss::of_terms(&cube::loss(logits, labels, weights, teacher), has_teacher);
-    }
+        NextTokenLoss::of_terms(&crate::cube::loss(logits, labels, weights, teacher), has_teacher)
+    });
     if !is_fused(&logits) {
         return plain(logits, targets);
     }

@@ -53,75 +53,45 @@ impl KernelBackend for Flex {
     }
 }
 
-/// Backends that can apply an [`Operation`], by its number of inputs.
-#[backend_extension(Flex, Autodiff)]
-pub trait Apply: Backend {
-    /// Applies an operation to one tensor.
-    fn unary<O: Operation<FlexTensor, 1>>(operation: O, a: FloatTensor<Self>) -> FloatTensor<Self>;
-    /// Applies an operation to three tensors.
-    fn ternary<O: Operation<FlexTensor, 3>>(
-        operation: O,
-        a: FloatTensor<Self>,
-        b: FloatTensor<Self>,
-        c: FloatTensor<Self>,
-    ) -> FloatTensor<Self>;
-    /// Applies an operation to four tensors.
-    fn quaternary<O: Operation<FlexTensor, 4>>(
-        operation: O,
-        a: FloatTensor<Self>,
-        b: FloatTensor<Self>,
-        c: FloatTensor<Self>,
-        d: FloatTensor<Self>,
-    ) -> FloatTensor<Self>;
+/// Declares a trait that applies operations of a backend by their number of inputs, and implements it with and without a graph.
+macro_rules! apply_operations {
+    ($trait:ident for $backend:ident { $($name:ident: $count:tt ($($input:ident),+),)+ }) => {
+        /// Application of an operation to its inputs.
+        #[backend_extension($backend, Autodiff)]
+        pub trait $trait: Backend {
+            $(/// Returns the output.
+            fn $name<O: Operation<<$backend as KernelBackend>::Memory, $count>>(
+                operation: O,
+                $($input: FloatTensor<Self>),+
+            ) -> FloatTensor<Self>;)+
+        }
+
+        impl $trait for $backend {
+            $(fn $name<O: Operation<<$backend as KernelBackend>::Memory, $count>>(
+                operation: O,
+                $($input: FloatTensor<Self>),+
+            ) -> FloatTensor<Self> {
+                Self::tensor(operation.forward([$($input),+].map(Self::memory), false).0)
+            })+
+        }
+
+        impl<C: CheckpointStrategy> $trait for Autodiff<$backend, C> {
+            $(fn $name<O: Operation<<$backend as KernelBackend>::Memory, $count>>(
+                operation: O,
+                $($input: FloatTensor<Self>),+
+            ) -> FloatTensor<Self> {
+                record::<$backend, O, C, $count>(operation, [$($input),+])
+            })+
+        }
+    };
 }
+#[allow(unused_imports, reason = "the kernels for GPUs use it")]
+pub(crate) use apply_operations;
 
-impl Apply for Flex {
-    fn unary<O: Operation<FlexTensor, 1>>(operation: O, a: FlexTensor) -> FlexTensor {
-        operation.forward([a], false).0
-    }
-
-    fn ternary<O: Operation<FlexTensor, 3>>(operation: O, a: FlexTensor, b: FlexTensor, c: FlexTensor) -> FlexTensor {
-        operation.forward([a, b, c], false).0
-    }
-
-    fn quaternary<O: Operation<FlexTensor, 4>>(
-        operation: O,
-        a: FlexTensor,
-        b: FlexTensor,
-        c: FlexTensor,
-        d: FlexTensor,
-    ) -> FlexTensor {
-        operation.forward([a, b, c, d], false).0
-    }
-}
+apply_operations!(Apply for Flex { unary: 1 (a), ternary: 3 (a, b, c), quaternary: 4 (a, b, c, d), });
 
 /// Tensor of Burn's autodiff graph, of the same type for each checkpointing strategy.
 type Tracked<B> = FloatTensor<Autodiff<B>>;
-
-impl<C: CheckpointStrategy> Apply for Autodiff<Flex, C> {
-    fn unary<O: Operation<FlexTensor, 1>>(operation: O, a: Tracked<Flex>) -> Tracked<Flex> {
-        record::<Flex, O, C, 1>(operation, [a])
-    }
-
-    fn ternary<O: Operation<FlexTensor, 3>>(
-        operation: O,
-        a: Tracked<Flex>,
-        b: Tracked<Flex>,
-        c: Tracked<Flex>,
-    ) -> Tracked<Flex> {
-        record::<Flex, O, C, 3>(operation, [a, b, c])
-    }
-
-    fn quaternary<O: Operation<FlexTensor, 4>>(
-        operation: O,
-        a: Tracked<Flex>,
-        b: Tracked<Flex>,
-        c: Tracked<Flex>,
-        d: Tracked<Flex>,
-    ) -> Tracked<Flex> {
-        record::<Flex, O, C, 4>(operation, [a, b, c, d])
-    }
-}
 
 /// Applies an operation and records it in the graph if an input requires a gradient.
 pub fn record<B: KernelBackend, O: Operation<B::Memory, N>, C: CheckpointStrategy, const N: usize>(

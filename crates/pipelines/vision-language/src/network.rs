@@ -140,8 +140,8 @@ impl ForwardContext for &ForwardConfig {
     fn project(&mut self, projection: &Projection, input: Tensor<2>, _block: usize, _layer: usize) -> Tensor<2> {
         let ForwardConfig { language_frozen: frozen, matmul, lora_scale, .. } = **self;
         let input = matmul.operand(input);
-        let product = input.clone().matmul(matmul.operand(value(&projection.weight, frozen)));
-        let output = matmul.output(product) + value(&projection.bias, frozen).unsqueeze_dim::<2>(0);
+        let (weight, bias) = (value(&projection.weight, frozen), value(&projection.bias, frozen));
+        let output = matmul.linear(input.clone(), weight, bias);
         projection.lora.iter().fold(output, |output, lora| {
             let change = input.clone().matmul(matmul.operand(lora.a.val())).matmul(matmul.operand(lora.b.val()));
             output + matmul.output(change).mul_scalar(lora_scale)

@@ -1,14 +1,10 @@
 //! AdamW in one kernel, in place where nobody else holds the tensors.
 
-use burn::backend::Cube;
 use burn::tensor::Tensor;
-use burn_cubecl::kernel::into_contiguous;
-use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{UNITS, cubes, empty, inner_memory, writable};
+use super::{each, empty, from_memory, inner_memory, launch, writable};
 use crate::adamw::Factors;
-use crate::operation::KernelBackend;
 
 /// Returns the updated parameter and moments.
 pub fn adamw<const D: usize>(
@@ -16,37 +12,50 @@ pub fn adamw<const D: usize>(
     gradient: Tensor<D>,
     moments: Option<[Tensor<D>; 2]>,
     factors: Factors,
+    weight_decay: f32,
 ) -> (Tensor<D>, [Tensor<D>; 2]) {
-    let (parameter, gradient) = (inner_memory(parameter), into_contiguous(inner_memory(gradient)));
+    let (parameter, gradient) = (inner_memory(parameter), inner_memory(gradient));
     let is_first = moments.is_none();
     let moments = match moments {
         Some(moments) => moments.map(inner_memory),
         None => [0, 1].map(|_| empty(&parameter, parameter.meta.shape().clone())),
     };
     let outputs = [writable(&parameter), writable(&moments[0]), writable(&moments[1])];
-    let argument = |tensor: &CubeTensor| tensor.clone().into_buffer_arg();
-    kernel::launch(
-        &parameter.client,
-        cubes(parameter.meta.num_elements().div_ceil(UNITS as usize)),
-        CubeDim::new_1d(UNITS),
-        gradient.into_buffer_arg(),
-        argument(&parameter),
-        argument(&moments[0]),
-        argument(&moments[1]),
-        argument(&outputs[0]),
-        argument(&outputs[1]),
-        argument(&outputs[2]),
-        factors.betas[0],
-        factors.betas[1],
-        factors.corrections[0],
-        factors.corrections[1],
-        factors.epsilon,
-        factors.decay,
-        factors.learning_rate,
-        is_first,
+    launch!(
+        kernel,
+        each(&parameter),
+        [gradient, parameter, moments[0], moments[1], outputs[0], outputs[1], outputs[2]],
+        [
+            factors.betas[0],
+            factors.betas[1],
+            factors.corrections[0].recip(),
+            factors.corrections[1].recip(),
+            factors.epsilon,
+            weight_decay,
+            factors.learning_rate,
+            is_first
+        ]
     );
-    let [parameter, first, second] = outputs.map(|output| Tensor::from_primitive::<Cube>(Cube::tensor(output)));
+    let [parameter, first, second] = outputs.map(from_memory);
     (parameter, [first, second])
+}
+
+/// Exponential moving average.
+#[cube]
+pub fn moment(old: f32, new: f32, beta: f32) -> f32 {
+    old * beta + new * (1.0 - beta)
+}
+
+/// Parameter after weight decay.
+#[cube]
+pub fn decayed(parameter: f32, learning_rate: f32, weight_decay: f32) -> f32 {
+    parameter * (1.0 - learning_rate * weight_decay)
+}
+
+/// Parameter after a step by moments without bias.
+#[cube]
+pub fn updated(parameter: f32, mean: f32, square: f32, epsilon: f32, learning_rate: f32) -> f32 {
+    parameter - mean / (square.sqrt() + epsilon) * learning_rate
 }
 
 #[cube(launch)]
@@ -63,21 +72,23 @@ fn kernel(
     correction_1: f32,
     correction_2: f32,
     epsilon: f32,
-    decay: f32,
+    weight_decay: f32,
     learning_rate: f32,
     #[comptime] is_first: bool,
 ) {
     if ABSOLUTE_POS < new_parameter.len() {
         let value = gradient[ABSOLUTE_POS];
-        let mut mean = value * (1.0 - beta_1);
-        let mut square = value * value * (1.0 - beta_2);
+        let mut mean = 0.0f32;
+        let mut square = 0.0f32;
         if comptime![!is_first] {
-            mean += first[ABSOLUTE_POS] * beta_1;
-            square += second[ABSOLUTE_POS] * beta_2;
+            mean = first[ABSOLUTE_POS];
+            square = second[ABSOLUTE_POS];
         }
-        let delta = mean / correction_1 / ((square / correction_2).sqrt() + epsilon);
+        mean = moment(mean, value, beta_1);
+        square = moment(square, value * value, beta_2);
+        let old = decayed(parameter[ABSOLUTE_POS], learning_rate, weight_decay);
         new_first[ABSOLUTE_POS] = mean;
         new_second[ABSOLUTE_POS] = square;
-        new_parameter[ABSOLUTE_POS] = parameter[ABSOLUTE_POS] * decay - delta * learning_rate;
+        new_parameter[ABSOLUTE_POS] = updated(old, mean * correction_1, square * correction_2, epsilon, learning_rate);
     }
 }

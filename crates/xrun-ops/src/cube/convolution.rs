@@ -10,7 +10,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::sums::{column_sums, reduce_partials};
-use super::{UNITS, cube_sum, cubes, empty};
+use super::{UNITS, cube_sum, cubes, each, empty, launch};
 use crate::convolution::{GroupNorm, SaveActivations};
 use crate::operation::Operation;
 
@@ -89,18 +89,18 @@ impl Conv {
     /// Returns the im2col matrices `[images · pixels, inputs · 9]`.
     fn im2col(&self, input: &CubeTensor, sizes: Sizes) -> CubeTensor {
         let matrix = empty(input, [sizes.images * sizes.pixels(), sizes.columns()]);
-        im2col_kernel::launch(
-            &input.client,
-            cubes(matrix.meta.num_elements().div_ceil(UNITS as usize)),
-            CubeDim::new_1d(UNITS),
-            input.clone().into_buffer_arg(),
-            matrix.clone().into_buffer_arg(),
-            sizes.inputs as u32,
-            sizes.height as u32,
-            sizes.width as u32,
-            sizes.output_height as u32,
-            sizes.output_width as u32,
-            self.stride as u32,
+        launch!(
+            im2col_kernel,
+            each(&matrix),
+            [input, matrix],
+            [
+                sizes.inputs as u32,
+                sizes.height as u32,
+                sizes.width as u32,
+                sizes.output_height as u32,
+                sizes.output_width as u32,
+                self.stride as u32
+            ]
         );
         matrix
     }
@@ -122,20 +122,11 @@ impl Operation<CubeTensor, 4> for Conv {
         let output = empty(&input, [sizes.images, sizes.outputs, sizes.output_height, sizes.output_width]);
         let moments = empty(&input, [sizes.images, self.groups, 2]);
         let cube_count = sizes.images * self.groups;
-        normalize::launch(
-            &input.client,
+        launch!(
+            normalize,
             cubes(cube_count),
-            CubeDim::new_1d(UNITS),
-            convolved.clone().into_buffer_arg(),
-            gamma.clone().into_buffer_arg(),
-            beta.clone().into_buffer_arg(),
-            output.clone().into_buffer_arg(),
-            moments.clone().into_buffer_arg(),
-            self.epsilon,
-            cube_count as u32,
-            self.groups as u32,
-            sizes.outputs as u32,
-            sizes.pixels() as u32,
+            [convolved, gamma, beta, output, moments],
+            [self.epsilon, cube_count as u32, self.groups as u32, sizes.outputs as u32, sizes.pixels() as u32]
         );
         let convolved = self.keeps_convolved.then_some(convolved);
         (output, save.then_some(Saved { input, weight, gamma, beta, convolved, moments }))
@@ -151,21 +142,11 @@ impl Operation<CubeTensor, 4> for Conv {
         let partial = empty(&input, [images, 2, outputs]);
         let input_gradient = empty(&input, [images * pixels, outputs]);
         let cube_count = images * self.groups;
-        normalize_backward::launch(
-            &input.client,
+        launch!(
+            normalize_backward,
             cubes(cube_count),
-            CubeDim::new_1d(UNITS),
-            gradient.into_buffer_arg(),
-            convolved.into_buffer_arg(),
-            gamma.into_buffer_arg(),
-            beta.into_buffer_arg(),
-            moments.into_buffer_arg(),
-            input_gradient.clone().into_buffer_arg(),
-            partial.clone().into_buffer_arg(),
-            cube_count as u32,
-            self.groups as u32,
-            outputs as u32,
-            pixels as u32,
+            [gradient, convolved, gamma, beta, moments, input_gradient, partial],
+            [cube_count as u32, self.groups as u32, outputs as u32, pixels as u32]
         );
         let parameter =
             |number: usize, needed: bool| needed.then(|| reduce_partials(&partial, images, 2, number, outputs));
@@ -181,18 +162,18 @@ impl Operation<CubeTensor, 4> for Conv {
             let weight = reshape(weight.clone(), [outputs, sizes.columns()].into());
             let columns = into_contiguous(product(input_gradient, weight));
             let output = empty(&input, input.meta.shape().clone());
-            col2im_kernel::launch(
-                &input.client,
-                cubes(input.meta.num_elements().div_ceil(UNITS as usize)),
-                CubeDim::new_1d(UNITS),
-                columns.into_buffer_arg(),
-                output.clone().into_buffer_arg(),
-                sizes.inputs as u32,
-                sizes.height as u32,
-                sizes.width as u32,
-                sizes.output_height as u32,
-                sizes.output_width as u32,
-                self.stride as u32,
+            launch!(
+                col2im_kernel,
+                each(&input),
+                [columns, output],
+                [
+                    sizes.inputs as u32,
+                    sizes.height as u32,
+                    sizes.width as u32,
+                    sizes.output_height as u32,
+                    sizes.output_width as u32,
+                    self.stride as u32
+                ]
             );
             output
         });

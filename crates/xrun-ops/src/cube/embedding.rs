@@ -8,17 +8,17 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{UNITS, cubes, empty, int_memory, rows, unary};
+use super::{UNITS, cubes, each, empty, int_memory, launch, rows, unary};
 use crate::operation::Operation;
 
-/// Returns the rows `[count, width]` of `table` `[rows, width]` at `indices` `[count]`.
-pub fn embedding(table: Tensor<2>, indices: Tensor<1, Int>) -> Tensor<2> {
+/// Returns the rows `[batch, length, width]` of `table` `[rows, width]` at `indices` `[batch, length]`.
+pub fn embedding(table: Tensor<2>, indices: Tensor<2, Int>) -> Tensor<3> {
     unary(Embedding { indices: int_memory(indices) }, table)
 }
 
 #[derive(Clone, Debug)]
 struct Embedding {
-    /// `[count]`
+    /// `[batch, length]`
     indices: CubeTensor,
 }
 
@@ -29,49 +29,18 @@ impl Operation<CubeTensor, 1> for Embedding {
     fn forward(&self, [table]: [CubeTensor; 1], _: bool) -> (CubeTensor, Option<usize>) {
         let table = into_contiguous(table);
         let (table_rows, width) = rows(&table);
-        let count = self.indices.meta.num_elements();
-        let output = empty(&table, [count, width]);
-        gather::launch(
-            &table.client.clone(),
-            cubes((count * width).div_ceil(UNITS as usize)),
-            CubeDim::new_1d(UNITS),
-            table.into_buffer_arg(),
-            self.indices.clone().into_buffer_arg(),
-            output.clone().into_buffer_arg(),
-            width as u32,
-        );
+        let shape = self.indices.meta.shape();
+        let output = empty(&table, [shape[0], shape[1], width]);
+        launch!(gather, each(&output), [table, self.indices, output], [width as u32]);
         (output, Some(table_rows))
     }
 
     fn backward(&self, table_rows: usize, gradient: CubeTensor, _: [bool; 1]) -> [Option<CubeTensor>; 1] {
         let (count, width) = rows(&gradient);
-        let client = gradient.client.clone();
         let (output, links) = (empty(&gradient, [table_rows, width]), empty(&gradient, [count, 2]));
-        clear::launch(
-            &client,
-            cubes((table_rows * width).div_ceil(UNITS as usize)),
-            CubeDim::new_1d(UNITS),
-            output.clone().into_buffer_arg(),
-        );
-        link::launch(
-            &client,
-            cubes(count),
-            CubeDim::new_1d(UNITS),
-            self.indices.clone().into_buffer_arg(),
-            links.clone().into_buffer_arg(),
-            count as u32,
-        );
-        follow::launch(
-            &client,
-            cubes(count),
-            CubeDim::new_1d(UNITS),
-            gradient.into_buffer_arg(),
-            self.indices.clone().into_buffer_arg(),
-            links.into_buffer_arg(),
-            output.clone().into_buffer_arg(),
-            count as u32,
-            width as u32,
-        );
+        launch!(clear, each(&output), [output], []);
+        launch!(link, cubes(count), [self.indices, links], [count as u32]);
+        launch!(follow, cubes(count), [gradient, self.indices, links, output], [count as u32, width as u32]);
         [Some(output)]
     }
 }

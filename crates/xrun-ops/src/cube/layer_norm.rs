@@ -5,7 +5,7 @@ use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
 use super::sums::{Partials, column_partials_shape, reduce_partials};
-use super::{UNITS, cube_sum, cubes, empty, rows, writable};
+use super::{UNITS, cube_sum, cubes, empty, launch, rows, writable};
 use crate::layer_norm::LayerNorm;
 use crate::operation::Operation;
 
@@ -25,18 +25,11 @@ impl Operation<CubeTensor, 3> for LayerNorm {
         let [input, gamma, beta] = inputs.map(into_contiguous);
         let (count, width) = rows(&input);
         let (output, moments) = (empty(&input, input.meta.shape().clone()), empty(&input, [count, 2]));
-        forward::launch(
-            &input.client,
+        launch!(
+            forward,
             cubes(count),
-            CubeDim::new_1d(UNITS),
-            input.clone().into_buffer_arg(),
-            gamma.clone().into_buffer_arg(),
-            beta.into_buffer_arg(),
-            output.clone().into_buffer_arg(),
-            moments.clone().into_buffer_arg(),
-            self.epsilon,
-            count as u32,
-            width as u32,
+            [input, gamma, beta, output, moments],
+            [self.epsilon, count as u32, width as u32]
         );
         (output, save.then_some(Saved { input, gamma, moments }))
     }
@@ -44,38 +37,15 @@ impl Operation<CubeTensor, 3> for LayerNorm {
     fn backward(&self, saved: Saved, gradient: CubeTensor, needs_grad: [bool; 3]) -> [Option<CubeTensor>; 3] {
         let Saved { input, gamma, moments } = saved;
         let (count, width) = rows(&input);
-        let argument = |tensor: &CubeTensor| tensor.clone().into_buffer_arg();
         let parameters = (needs_grad[1] || needs_grad[2]).then(|| {
             let Partials { cubes, chunk, chunks } = column_partials_shape(count, width);
             let partial = empty(&input, [chunks, 2, width]);
-            parameters::launch(
-                &input.client,
-                cubes,
-                CubeDim::new_1d(UNITS),
-                argument(&gradient),
-                argument(&input),
-                argument(&moments),
-                argument(&partial),
-                count as u32,
-                width as u32,
-                chunk as u32,
-            );
+            launch!(parameters, cubes, [gradient, input, moments, partial], [count as u32, width as u32, chunk as u32]);
             [0, 1].map(|number| reduce_partials(&partial, chunks, 2, number, width))
         });
         let input_gradient = needs_grad[0].then(|| {
             let output = writable(&gradient);
-            backward::launch(
-                &input.client,
-                cubes(count),
-                CubeDim::new_1d(UNITS),
-                argument(&gradient),
-                argument(&input),
-                argument(&gamma),
-                argument(&moments),
-                argument(&output),
-                count as u32,
-                width as u32,
-            );
+            launch!(backward, cubes(count), [gradient, input, gamma, moments, output], [count as u32, width as u32]);
             output
         });
         let [grad_gamma, grad_beta] = parameters.map_or([None, None], |[gamma, beta]| [Some(gamma), Some(beta)]);

@@ -5,15 +5,21 @@
 mod adamw;
 mod convolution;
 mod embedding;
+mod fake_quantize;
+mod gelu;
+pub mod in_place;
 mod layer_norm;
 mod next_token_loss;
+mod norm;
 mod softmax;
 mod sums;
 
 pub use adamw::adamw;
 pub use convolution::conv3x3_group_norm_relu;
 pub use embedding::embedding;
+pub use fake_quantize::{fake_quantize, range};
 pub use next_token_loss::loss;
+pub use norm::global_norm;
 pub use softmax::scaled_softmax;
 pub use sums::add_bias;
 
@@ -23,16 +29,17 @@ use burn::backend::{Autodiff, Backend, Cube, Dispatch, DispatchDevice, backend_e
 use burn::tensor::{DType, Int, Shape, Tensor};
 use burn_cubecl::CubeBackend;
 use burn_cubecl::fusion::FusionCubeRuntime;
-use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::kernel::{cast, into_contiguous};
 use burn_cubecl::ops::numeric::empty_device_contiguous_dtype;
 use burn_cubecl::tensor::CubeTensor;
 use burn_fusion::FusionTensor;
 use burn_fusion::NoOp;
 use burn_fusion::custom::{CustomOpIr, OperationIr, OperationOutput, StreamId, TensorIr};
+use cubecl::ir::FloatKind;
 use cubecl::prelude::*;
 
 use crate::cpu_kernels::CpuKernels;
-use crate::operation::{KernelBackend, Operation, record};
+use crate::operation::{KernelBackend, Operation, apply_operations, record};
 
 /// Units of a cube.
 const UNITS: u32 = 256;
@@ -40,15 +47,29 @@ const UNITS: u32 = 256;
 /// Tensor whose value Burn's fusion may not have computed yet.
 type Lazy = FusionTensor<FusionCubeRuntime>;
 
-/// Returns `true` if operations on `tensor` use the kernels of this module: on a device of CubeCL, of 32-bit floats, not empty, and not
-/// switched off on this thread.
-pub fn is_on_cube<const D: usize>(tensor: &Tensor<D>) -> bool {
+/// Returns `true` if operations on `tensor` use kernels for GPUs: it is on a device of CubeCL and not empty, and they are not switched
+/// off on this thread.
+pub fn has_gpu_kernels<const D: usize>(tensor: &Tensor<D>) -> bool {
     let device = tensor.device().inner();
     CpuKernels::current() == CpuKernels::Fused
-        && tensor.dtype() == DType::F32
         && tensor.shape().num_elements() > 0
         && matches!(device.as_dispatch(), DispatchDevice::Cube(_))
 }
+
+/// Returns `$result` from the calling function if `$tensor` uses the kernels of this module, and is of 32-bit floats or of `any` dtype.
+macro_rules! on_cube {
+    (any $tensor:expr => $result:expr) => {
+        if $crate::cube::has_gpu_kernels($tensor) {
+            return $result;
+        }
+    };
+    ($tensor:expr => $result:expr) => {
+        if $tensor.dtype() == burn::tensor::DType::F32 && $crate::cube::has_gpu_kernels($tensor) {
+            return $result;
+        }
+    };
+}
+pub(crate) use on_cube;
 
 impl KernelBackend for Cube {
     type Memory = CubeTensor;
@@ -70,83 +91,9 @@ impl KernelBackend for Cube {
     }
 }
 
-/// Backends that can apply an [`Operation`] on a GPU, by its number of inputs.
-#[backend_extension(Cube, Autodiff)]
-pub trait ApplyOnCube: Backend {
-    /// Applies an operation to one tensor.
-    fn cube_unary<O: Operation<CubeTensor, 1>>(operation: O, a: FloatTensor<Self>) -> FloatTensor<Self>;
-    /// Applies an operation to two tensors.
-    fn cube_binary<O: Operation<CubeTensor, 2>>(
-        operation: O,
-        a: FloatTensor<Self>,
-        b: FloatTensor<Self>,
-    ) -> FloatTensor<Self>;
-    /// Applies an operation to three tensors.
-    fn cube_ternary<O: Operation<CubeTensor, 3>>(
-        operation: O,
-        a: FloatTensor<Self>,
-        b: FloatTensor<Self>,
-        c: FloatTensor<Self>,
-    ) -> FloatTensor<Self>;
-    /// Applies an operation to four tensors.
-    fn cube_quaternary<O: Operation<CubeTensor, 4>>(
-        operation: O,
-        a: FloatTensor<Self>,
-        b: FloatTensor<Self>,
-        c: FloatTensor<Self>,
-        d: FloatTensor<Self>,
-    ) -> FloatTensor<Self>;
-}
-
-/// Applies an operation without recording it.
-fn apply<O: Operation<CubeTensor, N>, const N: usize>(operation: &O, inputs: [Lazy; N]) -> Lazy {
-    Cube::tensor(operation.forward(inputs.map(Cube::memory), false).0)
-}
-
-impl ApplyOnCube for Cube {
-    fn cube_unary<O: Operation<CubeTensor, 1>>(operation: O, a: Lazy) -> Lazy {
-        apply(&operation, [a])
-    }
-
-    fn cube_binary<O: Operation<CubeTensor, 2>>(operation: O, a: Lazy, b: Lazy) -> Lazy {
-        apply(&operation, [a, b])
-    }
-
-    fn cube_ternary<O: Operation<CubeTensor, 3>>(operation: O, a: Lazy, b: Lazy, c: Lazy) -> Lazy {
-        apply(&operation, [a, b, c])
-    }
-
-    fn cube_quaternary<O: Operation<CubeTensor, 4>>(operation: O, a: Lazy, b: Lazy, c: Lazy, d: Lazy) -> Lazy {
-        apply(&operation, [a, b, c, d])
-    }
-}
-
-/// Tensor of Burn's autodiff graph.
-type Tracked = FloatTensor<Autodiff<Cube>>;
-
-impl<C: CheckpointStrategy> ApplyOnCube for Autodiff<Cube, C> {
-    fn cube_unary<O: Operation<CubeTensor, 1>>(operation: O, a: Tracked) -> Tracked {
-        record::<Cube, O, C, 1>(operation, [a])
-    }
-
-    fn cube_binary<O: Operation<CubeTensor, 2>>(operation: O, a: Tracked, b: Tracked) -> Tracked {
-        record::<Cube, O, C, 2>(operation, [a, b])
-    }
-
-    fn cube_ternary<O: Operation<CubeTensor, 3>>(operation: O, a: Tracked, b: Tracked, c: Tracked) -> Tracked {
-        record::<Cube, O, C, 3>(operation, [a, b, c])
-    }
-
-    fn cube_quaternary<O: Operation<CubeTensor, 4>>(
-        operation: O,
-        a: Tracked,
-        b: Tracked,
-        c: Tracked,
-        d: Tracked,
-    ) -> Tracked {
-        record::<Cube, O, C, 4>(operation, [a, b, c, d])
-    }
-}
+apply_operations!(ApplyOnCube for Cube {
+    cube_unary: 1 (a), cube_binary: 2 (a, b), cube_ternary: 3 (a, b, c), cube_quaternary: 4 (a, b, c, d),
+});
 
 /// Applies an operation to a tensor; the output has `E` dimensions.
 pub fn unary<const D: usize, const E: usize>(operation: impl Operation<CubeTensor, 1>, a: Tensor<D>) -> Tensor<E> {
@@ -180,18 +127,27 @@ pub fn quaternary<const D: usize>(
 }
 
 /// Returns the memory of a tensor without autodiff.
-fn inner_memory<const D: usize>(tensor: Tensor<D>) -> CubeTensor {
+fn memory<const D: usize>(tensor: Tensor<D>) -> CubeTensor {
     let tensor = tensor.try_into_primitive::<Cube>();
-    into_contiguous(Cube::memory(
-        tensor.unwrap_or_else(|error| panic!("a constant is on an autodiff device: {error:?}")),
-    ))
+    Cube::memory(tensor.unwrap_or_else(|error| panic!("a constant is on an autodiff device: {error:?}")))
+}
+
+/// Returns the memory of a tensor without autodiff, in row-major order.
+fn inner_memory<const D: usize>(tensor: Tensor<D>) -> CubeTensor {
+    into_contiguous(memory(tensor))
+}
+
+/// Returns the tensor of a memory.
+fn from_memory<const D: usize>(memory: CubeTensor) -> Tensor<D> {
+    Tensor::from_primitive::<Cube>(Cube::tensor(memory))
 }
 
 /// Returns the memory of a tensor of integers.
 fn int_memory<const D: usize>(tensor: Tensor<D, Int>) -> CubeTensor {
     let tensor = tensor.try_into_primitive::<Cube>();
     let tensor = tensor.unwrap_or_else(|error| panic!("integers are on another device: {error:?}"));
-    into_contiguous(tensor.client.clone().resolve_tensor_int::<CubeBackend>(tensor))
+    let memory = tensor.client.clone().resolve_tensor_int::<CubeBackend>(tensor);
+    into_contiguous(if memory.dtype == DType::I32 { memory } else { cast(memory, DType::I32) })
 }
 
 /// Contiguous memory of 32-bit floats beside `tensor`, not initialised.
@@ -199,15 +155,49 @@ fn empty(tensor: &CubeTensor, shape: impl Into<Shape>) -> CubeTensor {
     empty_device_contiguous_dtype(tensor.client.clone(), tensor.device.clone(), shape.into(), DType::F32)
 }
 
-/// Returns memory of the shape of `tensor` that may be overwritten: its own if nobody else holds it.
+/// Returns memory like that of `tensor` that may be overwritten: its own if nobody else holds it.
 fn writable(tensor: &CubeTensor) -> CubeTensor {
-    if tensor.handle.can_mut() { tensor.clone() } else { empty(tensor, tensor.meta.shape().clone()) }
+    if tensor.handle.can_mut() {
+        return tensor.clone();
+    }
+    let (client, device, shape) = (tensor.client.clone(), tensor.device.clone(), tensor.meta.shape().clone());
+    empty_device_contiguous_dtype(client, device, shape, tensor.dtype)
+}
+
+/// Type of the values of a tensor of floats in a kernel.
+fn float_type(tensor: &CubeTensor) -> ElemType {
+    ElemType::Float(match tensor.dtype {
+        DType::BF16 => FloatKind::BF16,
+        DType::F16 => FloatKind::F16,
+        DType::F32 => FloatKind::F32,
+        other => panic!("a kernel for GPUs has values of {other:?}"),
+    })
 }
 
 /// Number of rows and their width: the size of the last dimension.
 fn rows(tensor: &CubeTensor) -> (usize, usize) {
     let width = tensor.meta.shape().last().copied().unwrap_or(1).max(1);
     (tensor.meta.num_elements() / width, width)
+}
+
+/// Launches `$kernel` with cubes of [`UNITS`] units, on the device of the first tensor.
+macro_rules! launch {
+    ($kernel:ident, $cubes:expr, [$first:expr $(, $tensor:expr)* $(,)?], [$($value:expr),* $(,)?]) => {
+        $kernel::launch(
+            &$first.client.clone(),
+            $cubes,
+            cubecl::prelude::CubeDim::new_1d($crate::cube::UNITS),
+            $first.clone().into_buffer_arg(),
+            $($tensor.clone().into_buffer_arg(),)*
+            $($value,)*
+        )
+    };
+}
+use launch;
+
+/// Cubes with a unit for each value of a tensor.
+fn each(tensor: &CubeTensor) -> CubeCount {
+    cubes(tensor.meta.num_elements().div_ceil(UNITS as usize))
 }
 
 /// Cubes in two dimensions, of which each is below the limit of all devices. Kernels compare `CUBE_POS` with the number that they need.

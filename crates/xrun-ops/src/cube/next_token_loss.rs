@@ -6,7 +6,7 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{UNITS, cube_max, cube_sum, cubes, empty, inner_memory, int_memory, rows, unary, writable};
+use super::{UNITS, cube_max, cube_sum, cubes, each, empty, inner_memory, int_memory, launch, rows, unary, writable};
 use crate::next_token_loss::Teacher;
 use crate::operation::Operation;
 
@@ -47,30 +47,13 @@ impl Operation<CubeTensor, 1> for Loss {
         let logits = into_contiguous(logits);
         let (count, width) = rows(&logits);
         let (terms, losses) = (empty(&logits, [count, 5]), empty(&logits, [3]));
-        let client = logits.client.clone();
-        forward::launch(
-            &client,
+        launch!(
+            forward,
             cubes(count),
-            CubeDim::new_1d(UNITS),
-            logits.clone().into_buffer_arg(),
-            self.teacher.as_ref().unwrap_or(&logits).clone().into_buffer_arg(),
-            self.labels.clone().into_buffer_arg(),
-            self.weights.clone().into_buffer_arg(),
-            terms.clone().into_buffer_arg(),
-            self.temperature,
-            count as u32,
-            width as u32,
-            self.teacher.is_some(),
+            [logits, self.teacher.as_ref().unwrap_or(&logits), self.labels, self.weights, terms],
+            [self.temperature, count as u32, width as u32, self.teacher.is_some()]
         );
-        add_terms::launch(
-            &client,
-            CubeCount::Static(1, 1, 1),
-            CubeDim::new_1d(UNITS),
-            terms.clone().into_buffer_arg(),
-            losses.clone().into_buffer_arg(),
-            self.fraction,
-            count as u32,
-        );
+        launch!(add_terms, cubes(1), [terms, losses], [self.fraction, count as u32]);
         (losses, save.then_some(Saved { logits, terms }))
     }
 
@@ -78,22 +61,11 @@ impl Operation<CubeTensor, 1> for Loss {
         let Saved { logits, terms } = saved;
         let (_, width) = rows(&logits);
         let output = writable(&logits);
-        let length = logits.meta.num_elements();
-        backward::launch(
-            &logits.client.clone(),
-            cubes(length.div_ceil(UNITS as usize)),
-            CubeDim::new_1d(UNITS),
-            logits.clone().into_buffer_arg(),
-            self.teacher.as_ref().unwrap_or(&logits).clone().into_buffer_arg(),
-            self.labels.clone().into_buffer_arg(),
-            self.weights.clone().into_buffer_arg(),
-            terms.into_buffer_arg(),
-            gradient.into_buffer_arg(),
-            output.clone().into_buffer_arg(),
-            self.fraction,
-            self.temperature,
-            width as u32,
-            self.teacher.is_some(),
+        launch!(
+            backward,
+            each(&logits),
+            [logits, self.teacher.as_ref().unwrap_or(&logits), self.labels, self.weights, terms, gradient, output],
+            [self.fraction, self.temperature, width as u32, self.teacher.is_some()]
         );
         [Some(output)]
     }

@@ -2,16 +2,19 @@
 //!
 //! A row of cubes sums a chunk of rows, one unit a column; a second kernel adds the chunks in order.
 
-use burn::tensor::Tensor;
-use burn_cubecl::kernel::into_contiguous;
+use burn::tensor::{DType, Tensor};
+use burn_cubecl::kernel::{cast, into_contiguous};
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{UNITS, binary, cubes, empty, rows};
+use super::{UNITS, binary, each, empty, float_type, launch, rows};
 use crate::operation::Operation;
 
 /// Rows of a chunk.
 const CHUNK_ROWS: usize = 64;
+
+/// Largest number of chunks, which one unit a column adds.
+const MAX_CHUNKS: usize = 256;
 
 /// Launch of a kernel that sums chunks of rows.
 pub struct Partials {
@@ -25,7 +28,7 @@ pub struct Partials {
 
 /// Returns the launch of a kernel that sums `count` rows.
 pub fn column_partials_shape(count: usize, width: usize) -> Partials {
-    let chunks = count.div_ceil(CHUNK_ROWS).clamp(1, 1 << 12);
+    let chunks = count.div_ceil(CHUNK_ROWS).clamp(1, MAX_CHUNKS);
     let chunk = count.div_ceil(chunks);
     let cubes = CubeCount::Static((width as u32).div_ceil(UNITS), chunks as u32, 1);
     Partials { cubes, chunk, chunks }
@@ -34,16 +37,11 @@ pub fn column_partials_shape(count: usize, width: usize) -> Partials {
 /// Returns the sums over the chunks of part `number` of partial sums `[chunks, parts, width]`: `[width]`.
 pub fn reduce_partials(partial: &CubeTensor, chunks: usize, parts: usize, number: usize, width: usize) -> CubeTensor {
     let output = empty(partial, [width]);
-    add_chunks::launch(
-        &partial.client,
-        cubes(width.div_ceil(UNITS as usize)),
-        CubeDim::new_1d(UNITS),
-        partial.clone().into_buffer_arg(),
-        output.clone().into_buffer_arg(),
-        chunks as u32,
-        (parts * width) as u32,
-        (number * width) as u32,
-        width as u32,
+    launch!(
+        add_chunks,
+        each(&output),
+        [partial, output],
+        [chunks as u32, (parts * width) as u32, (number * width) as u32, width as u32]
     );
     output
 }
@@ -53,16 +51,7 @@ pub fn column_sums(matrix: &CubeTensor, width: usize) -> CubeTensor {
     let count = matrix.meta.num_elements() / width;
     let Partials { cubes, chunk, chunks } = column_partials_shape(count, width);
     let partial = empty(matrix, [chunks, width]);
-    add_rows::launch(
-        &matrix.client,
-        cubes,
-        CubeDim::new_1d(UNITS),
-        matrix.clone().into_buffer_arg(),
-        partial.clone().into_buffer_arg(),
-        count as u32,
-        width as u32,
-        chunk as u32,
-    );
+    launch!(add_rows, cubes, [matrix, partial], [count as u32, width as u32, chunk as u32]);
     if chunks == 1 { partial } else { reduce_partials(&partial, chunks, 1, 0, width) }
 }
 
@@ -95,7 +84,7 @@ fn add_chunks(partial: &[f32], output: &mut [f32], chunks: u32, stride: u32, off
     }
 }
 
-/// Adds `bias` `[width]` to each row of `input` `[…, width]`.
+/// Adds `bias` `[width]` to each row of `input` `[…, width]` of any dtype; the result has 32 bits.
 pub fn add_bias<const D: usize>(input: Tensor<D>, bias: Tensor<1>) -> Tensor<D> {
     binary(AddBias, (input, bias))
 }
@@ -104,35 +93,29 @@ pub fn add_bias<const D: usize>(input: Tensor<D>, bias: Tensor<1>) -> Tensor<D> 
 struct AddBias;
 
 impl Operation<CubeTensor, 2> for AddBias {
-    /// Width of the bias.
-    type Saved = usize;
+    /// Width of the bias and dtype of the input.
+    type Saved = (usize, DType);
 
-    fn forward(&self, inputs: [CubeTensor; 2], _: bool) -> (CubeTensor, Option<usize>) {
+    fn forward(&self, inputs: [CubeTensor; 2], _: bool) -> (CubeTensor, Option<Self::Saved>) {
         let [input, bias] = inputs.map(into_contiguous);
-        let (_, width) = rows(&input);
-        let output = super::writable(&input);
-        let length = input.meta.num_elements();
-        add_bias_kernel::launch(
-            &input.client.clone(),
-            cubes(length.div_ceil(UNITS as usize)),
-            CubeDim::new_1d(UNITS),
-            input.into_buffer_arg(),
-            bias.into_buffer_arg(),
-            output.clone().into_buffer_arg(),
-            width as u32,
-        );
-        (output, Some(width))
+        let ((_, width), dtype) = (rows(&input), input.dtype);
+        let output = match dtype {
+            DType::F32 => super::writable(&input),
+            _ => empty(&input, input.meta.shape().clone()),
+        };
+        launch!(add_bias_kernel, each(&input), [input, bias, output], [width as u32, float_type(&input)]);
+        (output, Some((width, dtype)))
     }
 
-    fn backward(&self, width: usize, gradient: CubeTensor, needs_grad: [bool; 2]) -> [Option<CubeTensor>; 2] {
-        let bias = needs_grad[1].then(|| column_sums(&gradient, width));
-        [needs_grad[0].then_some(gradient), bias]
+    fn backward(&self, saved: Self::Saved, gradient: CubeTensor, needs_grad: [bool; 2]) -> [Option<CubeTensor>; 2] {
+        let bias = needs_grad[1].then(|| column_sums(&gradient, saved.0));
+        [needs_grad[0].then(|| cast(gradient, saved.1)), bias]
     }
 }
 
 #[cube(launch)]
-fn add_bias_kernel(input: &[f32], bias: &[f32], output: &mut [f32], width: u32) {
+fn add_bias_kernel<F: Float>(input: &[F], bias: &[f32], output: &mut [f32], width: u32, #[define(F)] _dtype: ElemType) {
     if ABSOLUTE_POS < output.len() {
-        output[ABSOLUTE_POS] = input[ABSOLUTE_POS] + bias[ABSOLUTE_POS % width as usize];
+        output[ABSOLUTE_POS] = f32::cast_from(input[ABSOLUTE_POS]) + bias[ABSOLUTE_POS % width as usize];
     }
 }

@@ -6,6 +6,7 @@
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::Gradients;
+use xrun_ops::GlobalNorm;
 
 use super::step::TrainState;
 use super::{Tensor, parameters};
@@ -21,9 +22,9 @@ pub fn mean_and_clip<M: Module>(
     max_norm: Option<f64>,
 ) -> (GradientsParams, Option<Tensor<1>>) {
     let scale = (1.0 / divisor.max(1.0)) as f32;
-    let mut squares = Squares { gradients: &sums, sum: None };
+    let mut squares = Squares { gradients: &sums, norm: GlobalNorm::default() };
     module.visit(&mut squares);
-    let Some(norm) = squares.sum.map(|sum| sum.sqrt().mul_scalar(scale)) else { return (sums, None) };
+    let Some(norm) = squares.norm.root().map(|norm| norm.mul_scalar(scale)) else { return (sums, None) };
     let factor = match max_norm {
         Some(max) => (norm.clone().add_scalar(1e-6).recip() * max as f32).clamp_max(1.0).mul_scalar(scale),
         None if scale == 1.0 => return (sums, Some(norm)),
@@ -117,17 +118,14 @@ impl ModuleVisitor for Copy<'_> {
 
 struct Squares<'a> {
     gradients: &'a GradientsParams,
-    sum: Option<Tensor<1>>,
+    norm: GlobalNorm,
 }
 
 impl ModuleVisitor for Squares<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let Some(gradient) = self.gradients.get::<D>(param.id) else { return };
-        let square = (gradient.clone() * gradient).sum();
-        self.sum = Some(match self.sum.take() {
-            Some(sum) => sum + square,
-            None => square,
-        });
+        if let Some(gradient) = self.gradients.get::<D>(param.id) {
+            self.norm.add(gradient);
+        }
     }
 }
 

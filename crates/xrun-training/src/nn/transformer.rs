@@ -6,7 +6,7 @@ use burn::module::{Module, Param};
 use burn::tensor::Device;
 use burn::tensor::activation::softmax;
 use burn::tensor::{Int, TensorData};
-use xrun_ops::{AttentionMask, attention, attention_packed, layer_norm};
+use xrun_ops::{AttentionMask, attention, attention_packed, has_gpu_kernels, layer_norm};
 
 use super::Tensor;
 use super::graph::autodiff_like;
@@ -132,10 +132,11 @@ pub fn attend(
     matmul: ComputeDtype,
 ) -> Tensor<2> {
     let [count, width] = query.dims();
-    if matmul == ComputeDtype::Float32 {
-        let sequences = |rows: Tensor<2>| rows.reshape([layout.batch, layout.length, width]);
-        return attention(sequences(query), sequences(key), sequences(value), heads, AttentionMask::Causal)
-            .reshape([count, width]);
+    if matmul == ComputeDtype::Float32 || has_gpu_kernels(&query) {
+        let [query, key, value] =
+            [query, key, value].map(|rows| matmul.operand(rows).reshape([layout.batch, layout.length, width]));
+        let attended = attention(query, key, value, heads, AttentionMask::Causal);
+        return matmul.output(attended.reshape([count, width]));
     }
     let size = width / heads;
     let by_head = |rows: Tensor<2>| by_head(rows, layout.batch, heads);
@@ -152,9 +153,9 @@ pub fn attend(
 pub fn attend_packed(qkv: Tensor<2>, heads: usize, layout: &BatchLayout, matmul: ComputeDtype) -> Tensor<2> {
     let [count, columns] = qkv.dims();
     let width = columns / 3;
-    if matmul == ComputeDtype::Float32 {
-        let sequences = qkv.reshape([layout.batch, layout.length, columns]);
-        return attention_packed(sequences, heads, AttentionMask::Causal).reshape([count, width]);
+    if matmul == ComputeDtype::Float32 || has_gpu_kernels(&qkv) {
+        let sequences = matmul.operand(qkv).reshape([layout.batch, layout.length, columns]);
+        return matmul.output(attention_packed(sequences, heads, AttentionMask::Causal).reshape([count, width]));
     }
     let [query, key, value] = [0, 1, 2].map(|part| qkv.clone().narrow(1, part * width, width));
     attend(query, key, value, heads, layout, matmul)

@@ -24,6 +24,9 @@ mod flex;
 mod gelu;
 mod group_norm_relu;
 mod im2col;
+#[cfg(not(feature = "cube"))]
+#[path = "in_place_absent.rs"]
+pub mod in_place;
 mod layer_norm;
 mod linear;
 mod matmul;
@@ -43,7 +46,7 @@ pub use fake_quantize::{QuantRange, Quantizer};
 pub use gelu::{Gelu, gelu};
 pub use layer_norm::layer_norm;
 pub use linear::{add_bias, embedding, linear};
-pub use next_token_loss::{LossTargets, NextTokenLoss, Teacher, next_token_loss};
+pub use next_token_loss::{LossTargets, NextTokenLoss, Teacher, next_token_loss, staged_next_token_loss};
 pub use norm::GlobalNorm;
 #[cfg(all(test, target_arch = "x86_64"))]
 mod instruction_sets;

@@ -73,10 +73,12 @@ pub fn next_token_loss(logits: Tensor<2>, targets: LossTargets) -> NextTokenLoss
         let weights = Tensor::from_data(TensorData::new(weights, [rows]), &device);
         NextTokenLoss::of_terms(&crate::cube::loss(logits, labels, weights, teacher), has_teacher)
     });
-    if !is_fused(&logits) {
-        return plain(logits, targets);
-    }
     let LossTargets { labels, weights, teacher } = targets;
+    if !is_fused(&logits) {
+        let device = logits.device().inner();
+        let labels = Tensor::from_data(TensorData::new(labels, [rows]), &device);
+        return plain(logits, labels, Tensor::from_data(TensorData::new(weights, [rows]), &device), teacher);
+    }
     let (teacher, fraction, temperature) = match teacher {
         Some(Teacher { logits, divergence_fraction: fraction, temperature }) => {
             let logits = logits.try_into_primitive::<Flex>();
@@ -91,6 +93,20 @@ pub fn next_token_loss(logits: Tensor<2>, targets: LossTargets) -> NextTokenLoss
     NextTokenLoss::of_terms(&losses, has_teacher)
 }
 
+/// As [`next_token_loss`], with labels and weights that are on the device of the logits, without autodiff.
+pub fn staged_next_token_loss(
+    logits: Tensor<2>,
+    labels: Tensor<1, Int>,
+    weights: Tensor<1>,
+    teacher: Option<Teacher>,
+) -> NextTokenLoss {
+    on_cube!(&logits => {
+        let has_teacher = teacher.is_some();
+        NextTokenLoss::of_terms(&crate::cube::loss(logits, labels, weights, teacher), has_teacher)
+    });
+    plain(logits, labels, weights, teacher)
+}
+
 impl NextTokenLoss {
     /// Splits `[3]`: total, cross-entropy and divergence.
     fn of_terms(terms: &Tensor<1>, has_teacher: bool) -> Self {
@@ -101,14 +117,16 @@ impl NextTokenLoss {
 }
 
 /// Loss in Burn's operations.
-fn plain(logits: Tensor<2>, targets: LossTargets) -> NextTokenLoss {
+fn plain(logits: Tensor<2>, labels: Tensor<1, Int>, weights: Tensor<1>, teacher: Option<Teacher>) -> NextTokenLoss {
     let (count, device) = (logits.dims()[0], logits.device());
-    let labels = Tensor::<1, Int>::from_data(TensorData::new(targets.labels, [count]), &device);
-    let weights = Tensor::<1>::from_data(TensorData::new(targets.weights, [count]), &device);
+    let (labels, weights) = match device.is_autodiff() {
+        true => (Tensor::from_inner(labels), Tensor::from_inner(weights)),
+        false => (labels, weights),
+    };
     let log_probabilities = log_softmax(logits.clone(), 1);
     let label_log_probability = log_probabilities.clone().gather(1, labels.reshape([count, 1])).reshape([count]);
     let cross_entropy = (label_log_probability * weights.clone()).sum().neg();
-    let Some(Teacher { logits: teacher, divergence_fraction: fraction, temperature }) = targets.teacher else {
+    let Some(Teacher { logits: teacher, divergence_fraction: fraction, temperature }) = teacher else {
         return NextTokenLoss { total: cross_entropy.clone(), cross_entropy, divergence: None };
     };
     let (log_probabilities, teacher) = match temperature {

@@ -3,6 +3,7 @@
 //!
 //! Tensors are without autodiff, and those that are overwritten were made by [`fixed`].
 
+use burn::backend::DispatchDevice;
 use burn::tensor::{Bytes, DType, Int, Tensor};
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
@@ -51,6 +52,30 @@ pub fn add<const D: usize>(sum: &Tensor<D>, value: Tensor<D>) {
     let (value, sum) = (inner_memory(value), overwritten(sum));
     assert_eq!(value.meta.num_elements(), sum.meta.num_elements(), "a sum and a value have different shapes");
     launch!(add_kernel, each(&sum), [sum, value], []);
+}
+
+/// Returns whether a tensor is on a device whose memory this module can overwrite.
+pub fn is_possible<const D: usize>(tensor: &Tensor<D>) -> bool {
+    matches!(tensor.device().inner().as_dispatch(), DispatchDevice::Cube(_))
+}
+
+/// Overwrites `to` by `value`.
+pub fn assign<const D: usize>(to: &Tensor<D>, value: Tensor<D>) {
+    let (value, to) = (inner_memory(value), overwritten(to));
+    assert_eq!(value.meta.num_elements(), to.meta.num_elements(), "a tensor is overwritten by one of another shape");
+    launch!(copy_kernel, each(&to), [value, to], []);
+}
+
+/// Overwrites a tensor by zeros.
+pub fn clear<const D: usize>(tensor: &Tensor<D>) {
+    let tensor = overwritten(tensor);
+    launch!(clear_kernel, each(&tensor), [tensor], []);
+}
+
+/// Overwrites a row of a table with as many columns as there are `values`; `row` is its number, `[1]`.
+pub fn put(table: &Tensor<1>, values: Tensor<1>, row: &Tensor<1, Int>) {
+    let (values, table, row) = (inner_memory(values), overwritten(table), int_memory(row.clone()));
+    launch!(put_kernel, each(&values), [values, table, row], []);
 }
 
 impl AdamW {
@@ -122,6 +147,20 @@ fn gradient_memory<const D: usize>(gradient: &Tensor<D>, clear: bool) -> CubeTen
 fn copy_kernel(source: &[f32], copy: &mut [f32]) {
     if ABSOLUTE_POS < copy.len() {
         copy[ABSOLUTE_POS] = source[ABSOLUTE_POS];
+    }
+}
+
+#[cube(launch)]
+fn clear_kernel(tensor: &mut [f32]) {
+    if ABSOLUTE_POS < tensor.len() {
+        tensor[ABSOLUTE_POS] = 0.0;
+    }
+}
+
+#[cube(launch)]
+fn put_kernel(values: &[f32], table: &mut [f32], row: &[i32]) {
+    if ABSOLUTE_POS < values.len() {
+        table[row[0] as usize * values.len() + ABSOLUTE_POS] = values[ABSOLUTE_POS];
     }
 }
 

@@ -9,12 +9,12 @@
 //! The pages of a graph are closed to all other work until it is dropped, and a device that refuses a recording leaves unreadable what
 //! the recording would have written. The state is therefore copied to the host before, and written back.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::Arc;
 
 use burn::backend::{Backend, BackendGraph, Dispatch};
-use burn::module::{Module, ModuleMapper, ModuleVisitor, Param, ParamId};
+use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
 use burn::tensor::{Int, Shape, TensorData};
 use xrun_ops::in_place;
@@ -161,6 +161,9 @@ enum Run {
     Replay,
 }
 
+/// Sums of gradients by the ids of their parameters, flat.
+type Sums = BTreeMap<u64, Tensor<1>>;
+
 /// Captures of one device.
 struct Recorder {
     device: TensorDevice,
@@ -183,13 +186,13 @@ struct Recorder {
 }
 
 impl Recorder {
-    /// Decides about the next run of a computation. `has_room`: there may be another graph.
-    fn next(&mut self, graph: &mut Graph, has_room: bool) -> Run {
+    /// Decides about the next run of a computation.
+    fn next(&mut self, graph: &mut Graph) -> Run {
         self.idle += 1;
         match graph {
             Graph::Recorded(_) => Run::Replay,
             Graph::Warm(WARM_UP_RUNS) => Run::Record,
-            Graph::Seen if !self.is_warming && !self.has_refused && has_room => {
+            Graph::Seen if !self.is_warming && !self.has_refused && self.graphs < 2 * GRAPHS_MAX as u64 => {
                 // What grows from here on is needed by the graph.
                 self.device.clean_pool();
                 self.reserved = self.device.reserved();
@@ -290,7 +293,6 @@ struct CapturedUpdate {
     graph: Graph,
     /// Groups of parameters that it updates, with factors of the learning rate.
     trail: Vec<(usize, f64)>,
-    has_norm: bool,
 }
 
 /// Fixed buffers and graphs of a training.
@@ -299,7 +301,7 @@ pub struct Captures {
     passes: Vec<CapturedPass>,
     updates: Vec<CapturedUpdate>,
     /// Sums of gradients, by set.
-    sums: Vec<GradientsParams>,
+    sums: Vec<Sums>,
     /// Parameters with a gradient since the last update, by set.
     trained: Vec<BTreeSet<u64>>,
     clock: Arc<UpdateClock>,
@@ -398,19 +400,18 @@ impl Captures {
     ) -> Result<(), TaskError> {
         let number = self.find(&staged);
         if self.passes[number].rows_used == ROWS {
-            self.transfer(None);
+            self.transfer(false);
         }
         if self.recorder.is_warming && self.recorder.idle > IDLE_RUNS_MAX {
             self.cool_down();
         }
         self.add_sets(sets);
-        let has_room = self.passes.iter().filter(|pass| matches!(pass.graph, Graph::Recorded(_))).count() < GRAPHS_MAX;
         let Self { recorder, passes, sums, like, .. } = self;
         let pass = &mut passes[number];
         pass.inputs.iter().zip(&staged.inputs).for_each(|(input, values)| input.write(values));
         in_place::write_ints(&pass.row, vec![pass.rows_used as i32]);
         let adds_repeatedly = staged.adds_repeatedly;
-        let mut run = |pass: &mut CapturedPass, sums: &mut Vec<GradientsParams>| -> Result<(), TaskError> {
+        let mut run = |pass: &mut CapturedPass, sums: &mut Vec<Sums>| -> Result<(), TaskError> {
             let mut step = StepAccumulator::new(sets);
             if adds_repeatedly {
                 for ((set, sums), ids) in step.sets.iter_mut().zip(&*sums).zip(&pass.trained) {
@@ -426,24 +427,22 @@ impl Captures {
             pass.store(step);
             Ok(())
         };
-        match recorder.next(&mut pass.graph, has_room) {
+        match recorder.next(&mut pass.graph) {
             Run::Eager => {
                 run(pass, sums)?;
                 recorder.ran(&mut pass.graph)?;
             }
             Run::Replay => recorder.replay(&pass.graph)?,
             Run::Record => {
-                let sums_before = to_host(network, sums);
-                let state: Vec<Tensor<1>> = staged.state.into_iter().chain(pass.table.clone()).collect();
-                let state_before = fetch(state.clone());
+                let state = staged.state.into_iter().chain(pass.table.clone()).chain(flat_sums(sums));
+                let before = Snapshot::new(state.collect());
                 match recorder.record(|| run(pass, sums))? {
                     Ok(graph) => {
                         pass.graph = Graph::Recorded(graph);
                         recorder.replay(&pass.graph)?;
                     }
                     Err(refused) => {
-                        write_back(network, sums, sums_before);
-                        state.iter().zip(state_before).for_each(|(tensor, before)| in_place::write(tensor, before));
+                        before.write_back();
                         pass.graph = Graph::Seen;
                         recorder.refuse(&refused);
                         run(pass, sums)?;
@@ -469,7 +468,7 @@ impl Captures {
 
     fn add_sets(&mut self, sets: usize) {
         while self.sums.len() < sets {
-            self.sums.push(GradientsParams::new());
+            self.sums.push(Sums::new());
         }
         self.trained.resize(sets.max(self.trained.len()), BTreeSet::new());
     }
@@ -505,14 +504,15 @@ impl Captures {
         divisor: f64,
     ) -> Result<(), TaskError> {
         let ids = std::mem::replace(&mut self.trained, vec![BTreeSet::new(); self.sums.len()]);
-        let has_gradients = ids.iter().any(|ids| !ids.is_empty());
+        if ids.iter().all(BTreeSet::is_empty) {
+            self.transfer(false);
+            return module.update(learning_rate, GradientsParams::new(), trained);
+        }
         let number = self.updates.iter().position(|update| update.trained == ids).unwrap_or_else(|| {
-            let new = CapturedUpdate { trained: ids, graph: Graph::New, trail: Vec::new(), has_norm: false };
+            let new = CapturedUpdate { trained: ids, graph: Graph::New, trail: Vec::new() };
             keep(&mut self.updates, new, |update| matches!(update.graph, Graph::New | Graph::Seen))
         });
         in_place::write(&self.scale, vec![(1.0 / divisor.max(1.0)) as f32]);
-        let recorded = self.updates.iter().filter(|update| matches!(update.graph, Graph::Recorded(_))).count();
-        let has_room = has_gradients && recorded < GRAPHS_MAX;
         let clock = self.clock.clone();
         let Self { recorder, updates, sums, scale, norm, .. } = self;
         let update = &mut updates[number];
@@ -527,18 +527,16 @@ impl Captures {
             }
             step.scale = Some(scale.clone());
             let (gradients, found) = trained.mean_and_clip(&mut step)?;
-            update.has_norm = found.is_some();
             if let Some(found) = found {
                 in_place::assign(norm, found);
             }
             module.update(learning_rate, gradients, trained)?;
-            let network = trained.network()?;
             for (sums, ids) in sums.iter().zip(&update.trained) {
-                network.visit(&mut Clear { sums, ids });
+                ids.iter().filter_map(|id| sums.get(id)).for_each(in_place::clear);
             }
             Ok(())
         };
-        match recorder.next(&mut update.graph, has_room) {
+        match recorder.next(&mut update.graph) {
             Run::Eager => {
                 clock.begin(learning_rate, false);
                 apply(update, trained, module)?;
@@ -552,7 +550,7 @@ impl Captures {
             Run::Record => {
                 let network = trained.network()?;
                 let (parameters, state) = (flat::to_host(network), trained.optimizer()?.to_bytes()?);
-                let sums_before = to_host(network, sums);
+                let before = Snapshot::new(flat_sums(sums).chain([norm.clone()]).collect());
                 clock.advance(learning_rate, &update.trail);
                 clock.begin(learning_rate, true);
                 match recorder.record(|| apply(update, trained, module))? {
@@ -563,8 +561,7 @@ impl Captures {
                     }
                     Err(refused) => {
                         recorder.refuse(&refused);
-                        write_back(trained.network()?, sums, sums_before);
-                        in_place::write(norm, vec![0.0]);
+                        before.write_back();
                         update.graph = Graph::Seen;
                         trained.replace(|network| flat::from_host(network, &parameters).map(&mut Fix))?;
                         trained.restore_optimizer(state)?;
@@ -579,19 +576,18 @@ impl Captures {
             }
         }
         if clock.take_changed() {
-            self.updates.iter_mut().filter(|update| matches!(update.graph, Graph::Recorded(_))).for_each(|update| {
-                update.graph = Graph::Seen;
-            });
+            let recorded = self.updates.iter_mut().filter(|update| matches!(update.graph, Graph::Recorded(_)));
+            let dropped = recorded.map(|update| update.graph = Graph::Seen).count();
+            self.recorder.graphs -= dropped as u64;
         }
-        self.transfer(Some(number));
+        self.transfer(true);
         Ok(())
     }
 
-    /// Transfers the values of passes to the host, and the norm of an update.
-    fn transfer(&mut self, update: Option<usize>) {
+    /// Transfers the values of passes to the host, and the norm of the gradients.
+    fn transfer(&mut self, has_norm: bool) {
         let used: Vec<usize> = (0..self.passes.len()).filter(|number| self.passes[*number].rows_used > 0).collect();
         let tables = used.iter().filter_map(|number| self.passes[*number].table.clone());
-        let has_norm = update.is_some_and(|number| self.updates[number].has_norm);
         let mut data = fetch(tables.chain(has_norm.then(|| self.norm.clone())).collect()).into_iter();
         let mut tables: Vec<Vec<f32>> = vec![Vec::new(); self.passes.len()];
         for number in used {
@@ -631,6 +627,26 @@ impl CapturedPass {
     }
 }
 
+fn flat_sums(sums: &[Sums]) -> impl Iterator<Item = Tensor<1>> {
+    sums.iter().flat_map(|sums| sums.values().cloned())
+}
+
+/// Values of fixed tensors on the host, to be written back.
+struct Snapshot {
+    tensors: Vec<Tensor<1>>,
+    values: Vec<Vec<f32>>,
+}
+
+impl Snapshot {
+    fn new(tensors: Vec<Tensor<1>>) -> Self {
+        Self { values: fetch(tensors.clone()), tensors }
+    }
+
+    fn write_back(self) {
+        self.tensors.iter().zip(self.values).for_each(|(tensor, values)| in_place::write(tensor, values));
+    }
+}
+
 /// Gives parameters contiguous memory of their own.
 struct Fix;
 
@@ -655,7 +671,7 @@ fn keep<T>(items: &mut Vec<T>, item: T, is_idle: impl Fn(&T) -> bool) -> usize {
 
 /// Adds gradients to fixed sums.
 struct Accumulate<'a> {
-    sums: &'a mut GradientsParams,
+    sums: &'a mut Sums,
     gradients: GradientsParams,
     trained: &'a mut BTreeSet<u64>,
     /// The gradients are the new sums.
@@ -665,87 +681,34 @@ struct Accumulate<'a> {
 impl ModuleVisitor for Accumulate<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
         let Some(gradient) = self.gradients.remove::<D>(param.id) else { return };
-        self.trained.insert(param.id.val());
-        let sum = self.sums.get::<D>(param.id).unwrap_or_else(|| {
-            let sum = in_place::fixed(gradient.zeros_like());
-            self.sums.register(param.id, sum.clone());
-            sum
-        });
+        let (id, gradient) = (param.id.val(), gradient.reshape([-1]));
+        self.trained.insert(id);
+        let sum = self.sums.entry(id).or_insert_with(|| in_place::fixed(gradient.zeros_like()));
         match self.includes_sums {
-            true => in_place::assign(&sum, gradient),
-            false => in_place::add(&sum, gradient),
+            true => in_place::assign(sum, gradient),
+            false => in_place::add(sum, gradient),
         }
     }
 }
 
-fn select<M: Module>(network: &M, sums: &GradientsParams, ids: &BTreeSet<u64>) -> GradientsParams {
-    let mut select = Select { sums, ids, found: GradientsParams::new() };
-    network.visit(&mut select);
-    select.found
-}
-
-/// Sums of some parameters, as gradients.
+/// Sums of the parameters with these ids, as gradients.
 struct Select<'a> {
-    sums: &'a GradientsParams,
+    sums: &'a Sums,
     ids: &'a BTreeSet<u64>,
     found: GradientsParams,
 }
 
 impl ModuleVisitor for Select<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if let Some(sum) = selected::<D>(self.sums, self.ids, param.id) {
-            self.found.register(param.id, sum);
+        let id = param.id.val();
+        if let Some(sum) = self.sums.get(&id).filter(|_| self.ids.contains(&id)) {
+            self.found.register::<D>(param.id, sum.clone().reshape(param.val().shape()));
         }
     }
 }
 
-/// Clears the sums of some parameters.
-struct Clear<'a> {
-    sums: &'a GradientsParams,
-    ids: &'a BTreeSet<u64>,
-}
-
-impl ModuleVisitor for Clear<'_> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        if let Some(sum) = selected::<D>(self.sums, self.ids, param.id) {
-            in_place::clear(&sum);
-        }
-    }
-}
-
-fn selected<const D: usize>(sums: &GradientsParams, ids: &BTreeSet<u64>, id: ParamId) -> Option<Tensor<D>> {
-    ids.contains(&id.val()).then(|| sums.get::<D>(id)).flatten()
-}
-
-/// Copies sums to the host, or writes such a copy back.
-struct Snapshot<'a> {
-    sums: &'a GradientsParams,
-    /// Values in the order of the module; taken from the front to be written back.
-    values: VecDeque<Vec<f32>>,
-    writes: bool,
-}
-
-impl ModuleVisitor for Snapshot<'_> {
-    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let Some(sum) = self.sums.get::<D>(param.id) else { return };
-        match self.writes {
-            false => self.values.push_back(sum.into_data().iter::<f32>().collect()),
-            true => in_place::write(&sum, self.values.pop_front().unwrap_or_default()),
-        }
-    }
-}
-
-fn to_host<M: Module>(network: &M, sums: &[GradientsParams]) -> Vec<VecDeque<Vec<f32>>> {
-    let copy = |sums| {
-        let mut snapshot = Snapshot { sums, values: VecDeque::new(), writes: false };
-        network.visit(&mut snapshot);
-        snapshot.values
-    };
-    sums.iter().map(copy).collect()
-}
-
-fn write_back<M: Module>(network: &M, sums: &[GradientsParams], before: Vec<VecDeque<Vec<f32>>>) {
-    for (sums, values) in sums.iter().zip(before) {
-        network.visit(&mut Snapshot { sums, values, writes: true });
-    }
+fn select<M: Module>(network: &M, sums: &Sums, ids: &BTreeSet<u64>) -> GradientsParams {
+    let mut select = Select { sums, ids, found: GradientsParams::new() };
+    network.visit(&mut select);
+    select.found
 }

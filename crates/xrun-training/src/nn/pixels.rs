@@ -37,6 +37,9 @@ pub fn tensor<const D: usize>(values: Vec<f32>, shape: [usize; D], device: &Devi
 
 /// Copies several tensors to the host in one transfer.
 pub fn fetch<const D: usize>(tensors: Vec<Tensor<D>>) -> Vec<Vec<f32>> {
+    if tensors.is_empty() {
+        return Vec::new();
+    }
     let transaction =
         tensors.into_iter().fold(Transaction::default(), |transaction, tensor| transaction.register(tensor));
     transaction.execute().iter().map(|data| data.iter::<f32>().collect()).collect()

@@ -75,7 +75,7 @@ impl<'a> Inputs<'a> {
             Self::Fixed(inputs, like) => {
                 let (part, rest) = inputs.as_slice().split_at(count);
                 *inputs = rest.iter();
-                Some(Inputs::Fixed(part.iter(), *like))
+                Some(Inputs::Fixed(part.iter(), like))
             }
         }
     }
@@ -255,7 +255,10 @@ impl Recorder {
     /// Records nothing from now on.
     fn refuse(&mut self, reason: &str) {
         self.has_refused = true;
-        self.notes.push(format!("steps are not captured, but launched one operation after another: {reason}"));
+        // The innermost of the causes, each on a line, is the reason.
+        let is_told = |line: &&str| !line.trim().is_empty() && !line.contains("acktrace");
+        let reason = reason.lines().rfind(is_told).unwrap_or("without a reason");
+        self.notes.push(format!("steps are not captured, but launched operation by operation: {}", reason.trim()));
     }
 
     /// Notes that all graphs were dropped.

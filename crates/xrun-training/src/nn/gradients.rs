@@ -14,18 +14,18 @@ use xrun_core::bounded::leak_buffer::LeakBuffer;
 use xrun_core::task::TaskError;
 
 /// Divisor of sums of gradients.
-#[derive(Clone, Debug)]
-pub enum Divisor {
+#[derive(Clone, Copy, Debug)]
+pub enum Divisor<'a> {
     /// Number; below 1 it counts as 1.
     Host(f64),
     /// Its reciprocal on the device, `[1]`.
-    OnDevice(Tensor<1>),
+    OnDevice(&'a Tensor<1>),
 }
 
-impl Divisor {
-    fn divide(&self, tensor: Tensor<1>) -> Tensor<1> {
+impl Divisor<'_> {
+    fn divide(self, tensor: Tensor<1>) -> Tensor<1> {
         match self {
-            Self::Host(divisor) => tensor.mul_scalar(reciprocal(*divisor)),
+            Self::Host(divisor) => tensor.mul_scalar(reciprocal(divisor)),
             Self::OnDevice(scale) => tensor * scale.clone(),
         }
     }
@@ -40,7 +40,7 @@ fn reciprocal(divisor: f64) -> f32 {
 pub fn mean_and_clip<M: Module>(
     module: &M,
     sums: GradientsParams,
-    divisor: &Divisor,
+    divisor: Divisor<'_>,
     max_norm: Option<f64>,
 ) -> (GradientsParams, Option<Tensor<1>>) {
     let mut squares = Squares { gradients: &sums, norm: GlobalNorm::default() };
@@ -49,8 +49,8 @@ pub fn mean_and_clip<M: Module>(
     let factor = match (max_norm, divisor) {
         (Some(max), _) => divisor.divide((norm.clone().add_scalar(1e-6).recip() * max as f32).clamp_max(1.0)),
         (None, Divisor::OnDevice(scale)) => scale.clone(),
-        (None, Divisor::Host(divisor)) if reciprocal(*divisor) == 1.0 => return (sums, Some(norm)),
-        (None, Divisor::Host(divisor)) => Tensor::from_floats([reciprocal(*divisor)], &norm.device()),
+        (None, Divisor::Host(divisor)) if reciprocal(divisor) == 1.0 => return (sums, Some(norm)),
+        (None, Divisor::Host(divisor)) => Tensor::from_floats([reciprocal(divisor)], &norm.device()),
     };
     let mut scale = Scale { old: sums, new: GradientsParams::new(), factor };
     module.visit(&mut scale);
@@ -203,7 +203,7 @@ mod tests {
             (4.0, Some(1.25), 0.25),
         ] {
             let (module, sums) = gradients();
-            let (gradients, norm) = mean_and_clip(&module, sums, &Divisor::Host(divisor), max_norm);
+            let (gradients, norm) = mean_and_clip(&module, sums, Divisor::Host(divisor), max_norm);
             let one = gradients.get::<1>(ParamId::from(1)).unwrap();
             let two = gradients.get::<2>(ParamId::from(2)).unwrap();
             close(&values(norm.unwrap()), &[5.0 / f64::max(divisor, 1.0) as f32], 1e-5);

@@ -171,13 +171,13 @@ impl<M: Module> TrainState<M> {
     ) -> Result<(GradientsParams, Option<Tensor<1>>), TaskError> {
         let network = self.network()?;
         let divisor = match &accumulator.scale {
-            Some(scale) => Divisor::OnDevice(scale.clone()),
+            Some(scale) => Divisor::OnDevice(scale),
             None => Divisor::Host(accumulator.divisor),
         };
         let mut clipped = accumulator
             .sets
             .iter_mut()
-            .map(|sums| gradients::mean_and_clip(network, sums.grads(), &divisor, self.clip_norm));
+            .map(|sums| gradients::mean_and_clip(network, sums.grads(), divisor, self.clip_norm));
         let Some((first, norm)) = clipped.next() else { return Ok((GradientsParams::new(), None)) };
         let rest: Vec<_> = clipped.collect();
         if rest.is_empty() {

@@ -180,7 +180,16 @@ pub struct InPlace<R> {
 fn own<const D: usize>(state: Option<Tensor<D>>, is_new: bool, parameter: &Tensor<D>) -> Tensor<D> {
     match state {
         Some(state) if !is_new => state,
-        state => in_place::fixed(state.unwrap_or_else(|| parameter.zeros_like())),
+        Some(state) => {
+            // Of a checkpoint; the kernels would read and write beyond a smaller one.
+            assert_eq!(
+                state.dims(),
+                parameter.dims(),
+                "the state of an optimiser has another shape than its parameter"
+            );
+            in_place::fixed(state)
+        }
+        None => in_place::fixed(parameter.zeros_like()),
     }
 }
 

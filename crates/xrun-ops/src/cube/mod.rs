@@ -144,6 +144,8 @@ fn from_memory<const D: usize>(memory: CubeTensor) -> Tensor<D> {
 
 /// Returns the memory of a tensor of integers.
 fn int_memory<const D: usize>(tensor: Tensor<D, Int>) -> CubeTensor {
+    // Indices beside tracked tensors are on their device.
+    let tensor = if tensor.device().is_autodiff() { tensor.inner() } else { tensor };
     let tensor = tensor.try_into_primitive::<Cube>();
     let tensor = tensor.unwrap_or_else(|error| panic!("integers are on another device: {error:?}"));
     let memory = tensor.client.clone().resolve_tensor_int::<CubeBackend>(tensor);

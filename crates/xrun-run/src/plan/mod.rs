@@ -219,6 +219,20 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn captured_steps_are_planned_on_a_device_with_a_pool() {
+        let graphs = |settings: &str, captures| {
+            let mut plan = plan_of(&format!("[pipeline.dummy]\n{settings}"));
+            plan.facts.captures = captures;
+            let plan = plan.with_pool();
+            let owner = plan.owners.iter().find(|owner| owner.name == "graphs");
+            owner.map(|owner| (owner.place, owner.bytes, plan.facts.probe_steps))
+        };
+        let limited = graphs("[limits]\ndevice_memory = \"1 GiB\"\n", "the update");
+        assert_eq!(limited, Some((MemoryKind::Device, 1 << 30, PROBE_STEPS_CAPTURED)));
+        assert_eq!((graphs("[device]\ngraphs = \"off\"\n", "the update"), graphs("", "")), (None, None));
+    }
+
+    #[test]
     fn every_run_has_line_buffers_and_gradient_norms() {
         let plan = plan_of("[pipeline.dummy]\n");
         let keys: Vec<(&str, Option<&str>)> =

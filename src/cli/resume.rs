@@ -34,7 +34,6 @@ use crate::run::prepare::{self, Planned};
 use crate::run::resume::{self, ResumeError};
 use crate::settings::sections::TRACKERS;
 
-    "device.graphs",
 #[derive(Clone, Debug, Args)]
 pub struct ResumeArguments {
     #[arg(help = super::RUN_HELP, value_hint = ValueHint::DirPath)]

@@ -8,6 +8,7 @@ use crate::settings::sections::TRACKERS;
 /// Keys and sections that a resume may change besides [`TRACKERS`]: the metrics do not depend on them.
 pub const BY_RESUME: &[&str] = &[
     "experiment.device",
+    "device.graphs",
     "limits.batch_size",
     "limits.workers",
     "limits.prefetch",

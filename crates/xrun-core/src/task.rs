@@ -82,6 +82,11 @@ pub trait Task {
         Vec::new()
     }
 
+    /// Lines for the log of the run since the last call.
+    fn take_notes(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Inference on files of the user; `None` where the pipeline does not support it.
     fn predictor(&mut self) -> Option<&mut dyn Predict> {
         None
@@ -135,6 +140,8 @@ pub struct TaskFacts {
     pub steps_are_known: bool,
     /// Caption of the images of a validation, for people; empty where there are none.
     pub images: &'static str,
+    /// Parts of a step that are captured on a device that can, and those that are not, human-readable; empty where nothing is.
+    pub captures: &'static str,
     /// Names in [`StepReport::values`] that number the stage of a step, the coarsest first, such as a round and a local epoch.
     /// Memory is reported by stage. Empty where epochs suffice.
     pub stages: &'static [&'static str],
@@ -255,6 +262,7 @@ impl TaskFacts {
             declared_metrics: Vec::new(),
             steps_are_known: true,
             images: "",
+            captures: "",
             stages: &[],
         }
     }

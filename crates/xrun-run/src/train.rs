@@ -121,6 +121,9 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
     let report = task.train_step(step, rate, &mut session.clock)?;
     task.synchronise()?;
     session.check_device()?;
+    for note in task.take_notes() {
+        session.recorder.log(&format!("step {step}: {note}"))?;
+    }
     session.clock.enter(LOOP);
     session.training += start_time.elapsed();
     session.step_finished();

@@ -86,6 +86,10 @@ const SHARE: &str = "share";
 /// Unit of metrics from -1 to 1.
 const COSINE: &str = "cosine";
 
+/// What of a step is captured, as in [`TaskFacts::captures`].
+pub const CAPTURES: &str =
+    "an episode for each shape, and the updates; triplets, which the host mines, are launched operation by operation";
+
 /// Opened data and settings of a task.
 #[derive(Debug)]
 pub struct Prepared {
@@ -186,6 +190,7 @@ pub fn prepare(
         batch_items: (settings.n_way * settings.n_query) as u64,
         batch_keys: &[N_WAY, N_QUERY],
         probe_steps: probe_steps(settings, accumulation),
+        captures: CAPTURES,
         images: LEGEND,
         validation_batches: experiment.validation.batches as u64,
         ..TaskFacts::new(batches_per_epoch, METRICS)

@@ -13,6 +13,7 @@ use xrun_core::task::Task;
 use xrun_data::coco::Coco;
 use xrun_data::micro_batches;
 use xrun_data::synthetic_video::generate::generate_in;
+use xrun_training::nn::pixels::images;
 use xrun_training::nn::step::StepAccumulator;
 use xrun_training::nn::testing::{self, Silent};
 
@@ -123,7 +124,9 @@ fn in_one_graph(task: &FewshotTask, batch: &DetectionBatch) -> (Vec<f32>, usize)
     let similarity = network.similarity(dense.embeddings.clone(), prototypes);
     let targets = targets(batch.queries.iter().map(|query| &*query.truths), settings.image_size);
     let divisor = targets.positives;
-    let loss = detection_loss(settings, dense, similarity, targets, &task.module.centres).total();
+    let data = target_data(targets, batch.queries.len(), batch.classes.len()).to_vec();
+    let inputs = &mut Inputs::on_host(data, &task.trained.device);
+    let loss = detection_loss(settings, dense, similarity, inputs, &task.module.origins).total();
     let mut accumulator = StepAccumulator::new(1);
     accumulator.divisor += divisor as f64;
     accumulator.backward(network, loss);

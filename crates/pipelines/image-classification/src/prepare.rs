@@ -39,6 +39,9 @@ pub const BATCH_SIZE: usize = 32;
 /// Dependence of a model on its data, as a part of a message.
 const LEARNED: &str = "its classes are those of that data";
 
+/// What of a step is captured, as in [`TaskFacts::captures`].
+pub const CAPTURES: &str = "a pass for each size of a micro-batch, and the update";
+
 /// Opened data and settings of a task.
 pub struct Prepared {
     /// Settings of the model.
@@ -109,6 +112,7 @@ pub fn prepare(
         owners: PlannedBuffer::all(&[&buffers]),
         data_digests: vec![(experiment.dataset_name().into(), library.digest.clone())],
         data_skipped: library.skipped.clone(),
+        captures: CAPTURES,
         learned_from_data: Some(LEARNED),
         lowered: lowered.into_iter().collect(),
         notes: vec![format!(

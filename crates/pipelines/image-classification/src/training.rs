@@ -19,7 +19,7 @@ use xrun_core::units::pluralize;
 use xrun_data::boxes::frames::FrameStore;
 use xrun_training::metrics::running_mean::RunningMean;
 use xrun_training::nn::module_task::{Evaluation, ModuleTask, Step};
-use xrun_training::nn::pixels::images;
+use xrun_training::nn::pixels::{image_data, images};
 use xrun_training::nn::step::TrainState;
 use xrun_training::nn::training_module::TrainingModule;
 use xrun_training::nn::{Tensor, opening};
@@ -61,11 +61,9 @@ pub fn open(prepared: Prepared, opening: Opening<'_>) -> Result<ModuleTask<Class
     Ok(ModuleTask::new(classifier, network, device, feed, experiment))
 }
 
-/// Sum over images of the negative log probability of their classes, `[1]`.
-fn cross_entropy(logits: Tensor<2>, classes: &[i64], device: &Device) -> Tensor<1> {
-    let index = TensorData::new(classes.to_vec(), [classes.len(), 1]);
-    let index = burn::tensor::Tensor::<2, Int>::from_data(index, device);
-    log_softmax(logits, 1).gather(1, index).sum().neg()
+/// Sum over images of the negative log probability of their classes `[n, 1]`, `[1]`.
+fn cross_entropy(logits: Tensor<2>, classes: burn::tensor::Tensor<2, Int>) -> Tensor<1> {
+    log_softmax(logits, 1).gather(1, classes).sum().neg()
 }
 
 impl Classifier {
@@ -83,13 +81,19 @@ impl TrainingModule for Classifier {
     const MODEL: &'static str = super::MODEL;
     const PREDICTS: bool = true;
 
+    fn captures(&self) -> &'static str {
+        super::prepare::CAPTURES
+    }
+
     fn train(&mut self, batch: &ImageBatch, step: &mut Step<'_, ResNetNetwork>) -> Result<(), TaskError> {
         step.describe(&pluralize(batch.classes.len() as u64, "image"));
-        let (device, size) = (&step.device().autodiff, self.micro_batch_size);
-        let bytes = self.batches.settings.image_size.pow(2) * 3;
-        for (classes, pixels) in batch.classes.chunks(size).zip(batch.pixels.chunks(size * bytes)) {
-            step.micro_batch("cross_entropy", classes.len(), |network| {
-                cross_entropy(self.logits(network, pixels, device), classes, device)
+        let (size, side) = (self.micro_batch_size, self.batches.settings.image_size);
+        for (classes, pixels) in batch.classes.chunks(size).zip(batch.pixels.chunks(size * side.pow(2) * 3)) {
+            let count = classes.len();
+            let inputs = vec![image_data(pixels, side), TensorData::new(classes.to_vec(), [count, 1])];
+            step.micro_batch("cross_entropy", count, inputs, |network, inputs| {
+                let logits = network.forward(inputs.floats());
+                cross_entropy(logits, inputs.ints())
             })?;
         }
         Ok(())
@@ -164,7 +168,8 @@ mod tests {
     fn loss_and_cross_entropy_match_hand_computed_values() {
         let rows = [[1.0_f32, 2.0, 3.0], [0.0, 0.0, 4.0]];
         let logits = Tensor::<2>::from_floats(rows, &autodiff());
-        let loss = values(cross_entropy(logits, &[1, 0], &autodiff()))[0];
+        let classes = burn::tensor::Tensor::from_ints([[1], [0]], &autodiff());
+        let loss = values(cross_entropy(logits, classes))[0];
         assert!((loss - (1.407_606 + 4.035_976)).abs() < 1e-5, "{loss}");
         let ((first, one), (second, other)) = (prediction_and_loss(&rows[0], 1), prediction_and_loss(&rows[1], 0));
         assert_eq!((first, second), (2, 2));

@@ -90,10 +90,10 @@ impl ForwardContext for QuantContext<'_> {
             input.device().memory_cleanup();
         }
         let input = self.activation(input, block, layer);
-        let bias = self.base(projection.bias.val()).unsqueeze_dim::<2>(0);
+        let bias = self.base(projection.bias.val());
         let matmul = self.config.matmul;
         let input = matmul.operand(input);
-        let output = matmul.output(input.clone().matmul(matmul.operand(self.quantised_weight(projection)))) + bias;
+        let output = matmul.linear(input.clone(), self.quantised_weight(projection), bias);
         match self.quantised_lora(projection) {
             Some((a, b)) if self.config.settings.lora_product == LoraProduct::MatricesFirst => {
                 let product = matmul.operand(matmul.output(matmul.operand(a).matmul(matmul.operand(b))));

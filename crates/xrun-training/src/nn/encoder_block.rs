@@ -115,7 +115,8 @@ impl EncoderBlock {
 /// each sequence, and a gradient of the weights for each.
 pub fn linear(layer: &Linear, input: Tensor<3>) -> Tensor<3> {
     let [batch, tokens, inputs] = input.dims();
-    let output = layer.forward(input.reshape([batch * tokens, inputs]));
+    let bias = layer.bias.as_ref().map(|bias| bias.val());
+    let output = xrun_ops::linear(input.reshape([batch * tokens, inputs]), layer.weight.val(), bias);
     let outputs = output.dims()[1];
     output.reshape([batch, tokens, outputs])
 }

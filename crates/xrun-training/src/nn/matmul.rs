@@ -4,6 +4,7 @@
 //! inside a product are wider. The backward pass does the same. Saved activations of a product take half the memory.
 
 use burn::tensor::{DType, Device, FloatDType};
+use xrun_ops::add_bias;
 
 use super::Tensor;
 use crate::backend::dispatch::TensorDevice;
@@ -92,6 +93,11 @@ impl ComputeDtype {
     /// Matrix product of `[…, n, k]` and `[…, k, m]` in this precision, as 32-bit floats.
     pub fn product<const D: usize>(self, left: Tensor<D>, right: Tensor<D>) -> Tensor<D> {
         self.output(self.operand(left).matmul(self.operand(right)))
+    }
+
+    /// Product of an operand `[n, k]` of this precision and a matrix `[k, m]`, plus a bias `[m]`, as 32-bit floats.
+    pub fn linear(self, operand: Tensor<2>, weight: Tensor<2>, bias: Tensor<1>) -> Tensor<2> {
+        add_bias(operand.matmul(self.operand(weight)), bias)
     }
 }
 

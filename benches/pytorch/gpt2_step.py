@@ -139,6 +139,9 @@ def main():
         parser.add_argument(f"--{name}", type=int, default=value)
     for name, value in [("batch", 16), ("length", 64), ("rank", 8), ("steps", 60), ("threads", 2)]:
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--accumulation", type=int, default=1, help="batches of a step")
+    parser.add_argument("--compile", action="store_true", help="torch.compile")
+    parser.add_argument("--bfloat16", action="store_true", help="matrix products in bfloat16 (autocast)")
     parser.add_argument("--device", default="cpu", help="cpu or cuda; on a GPU matrix products use TF32, as in xrun")
     settings = parser.parse_args()
     settings.alpha = 16.0
@@ -153,21 +156,28 @@ def main():
         for name, parameter in model.named_parameters():
             parameter.requires_grad = ".a." in name or ".b." in name
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, weight_decay=0.01)
+    if settings.compile:
+        model = torch.compile(model)
     seconds = []
     cpu_before = 0.0
     for step in range(settings.steps):
         if step == WARMUP_STEPS:
             cpu_before = time.process_time()
-        tokens = torch.randint(settings.vocabulary, (settings.batch, settings.length + 1)).to(settings.device)
-        inputs, targets = tokens[:, :-1], tokens[:, 1:].reshape(-1)
+        size = (settings.accumulation, settings.batch, settings.length + 1)
+        batches = torch.randint(settings.vocabulary, size).to(settings.device)
         started = time.perf_counter()
         precision = (step % 3, settings.bits[step % 3], True) if quantised else None
-        loss = loss_of(model, inputs, targets, precision, settings.bits[0])
-        loss.backward()
+        value = 0.0
+        for tokens in batches:
+            inputs, targets = tokens[:, :-1], tokens[:, 1:].reshape(-1)
+            with torch.autocast(settings.device, torch.bfloat16, enabled=settings.bfloat16):
+                loss = loss_of(model, inputs, targets, precision, settings.bits[0]) / settings.accumulation
+            loss.backward()
+            value += loss.detach()
         torch.nn.utils.clip_grad_norm_([p for p in model.parameters() if p.grad is not None], 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        value = loss.item()
+        value = value.item()
         seconds.append(time.perf_counter() - started)
     cpu = (time.process_time() - cpu_before) / max(settings.steps - WARMUP_STEPS, 1)
     on_gpu = settings.device != "cpu"

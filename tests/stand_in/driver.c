@@ -40,7 +40,7 @@ static int visible[DEVICES_MAX], visible_count;
 static int fault; /* every call gives it, once a kernel has failed */
 static bool started;
 static struct {
-    unsigned long long allocations, frees, refused, pinned, pinned_bytes, pinned_peak, copies, modules, launches, bad, peak;
+    unsigned long long allocations, frees, refused, pinned, pinned_bytes, pinned_peak, copies, modules, launches, replays, bad, peak;
 } count;
 
 static void event(const char *format, ...) {
@@ -63,9 +63,9 @@ static void summary(void) {
     if (!file) return;
     fprintf(file,
             "{\"allocations\": %llu, \"frees\": %llu, \"refused\": %llu, \"peak\": %llu, \"in_use\": %llu, \"pinned_bytes\": "
-            "%llu, \"pinned_peak\": %llu, \"copies\": %llu, \"modules\": %llu, \"launches\": %llu, \"bad\": %llu}\n",
+            "%llu, \"pinned_peak\": %llu, \"copies\": %llu, \"modules\": %llu, \"launches\": %llu, \"replays\": %llu, \"bad\": %llu}\n",
             count.allocations, count.frees, count.refused, count.peak, (unsigned long long)S.used[0], count.pinned_bytes,
-            count.pinned_peak, count.copies, count.modules, count.launches, count.bad);
+            count.pinned_peak, count.copies, count.modules, count.launches, count.replays, count.bad);
     fclose(file);
 }
 
@@ -738,6 +738,7 @@ EXPORT int cuGraphLaunch(struct graph *graph, void *stream) {
             memcpy((void *)(uintptr_t)node->to, (void *)(uintptr_t)node->from, node->bytes);
         }
     }
+    count.replays++;
     event("replay of %zu nodes", graph->length);
     pthread_mutex_unlock(&guard);
     return SUCCESS;

@@ -104,7 +104,7 @@ impl Validation {
     pub fn run(
         &mut self,
         model: &DetectorNetwork,
-        evaluation: &mut Evaluation<'_, impl TrainingModule>,
+        evaluation: &mut Evaluation<'_, impl TrainingModule<Output = [FrameDetection]>>,
     ) -> Result<ValidationReport, TaskError> {
         let device = &evaluation.trained.device;
         let mut shown = Vec::new();
@@ -144,7 +144,7 @@ impl Validation {
         batch: &DetectionBatch,
         file: &mut Option<DetectionsFile>,
         shown: &mut Vec<(HostImage, String)>,
-        evaluation: &mut Evaluation<'_, impl TrainingModule>,
+        evaluation: &mut Evaluation<'_, impl TrainingModule<Output = [FrameDetection]>>,
     ) -> Result<(), TaskError> {
         let device = &evaluation.trained.device;
         let ways = batch.classes.len();

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use super::Machine;
-use crate::workplace::{Output, skipped, text};
+use crate::workplace::{Output, skipped};
 
 /// Trains `tiny.toml`, and returns how many kernels CubeCL compiled.
 fn compiled(machine: &Machine) -> usize {
@@ -12,7 +12,7 @@ fn compiled(machine: &Machine) -> usize {
     let output = machine.command(&["tiny.toml", "--progress", "none"]).env("CUBECL_DEBUG_LOG", &log).output().unwrap();
     let output = Output::from(output);
     assert_eq!(output.code, 0, "{output:?}");
-    text(&log).matches(COMPILED).count()
+    std::fs::read_to_string(&log).unwrap_or_default().matches(COMPILED).count()
 }
 
 /// Begin of an entry for a compiled kernel in CubeCL's log.
@@ -37,12 +37,12 @@ fn the_second_start_compiles_nothing_and_a_damaged_cache_only_costs_time() {
     compiled(&other);
 }
 
+/// With CubeCL's log it also times kernels by events, for which CUDA 12.8 has another function.
 #[test]
 fn drivers_of_cuda_12_are_enough() {
     for version in [12_020, 12_080] {
         let Some(machine) = Machine::new() else { return };
-        let output = machine.with("STAND_IN_DRIVER", version).trained(&[]);
-        assert_eq!(output.code, 0, "{version}: {output:?}");
+        assert!(compiled(&machine.with("STAND_IN_DRIVER", version)) > 20, "{version}");
     }
 }
 

@@ -595,7 +595,8 @@ EXPORT int cuModuleLoadData(void **module, const char *image) {
     sscanf(entry + 7, "%511[^( \n\t]", name);
     kernel->name = strdup(name);
     kernel->threads_max = 1024;
-    const char *body = strchr(entry, '{'), *most = strstr(entry, ".maxntid ");
+    const char *body = strchr(entry, '{'), *most = strstr(entry, ".reqntid ");
+    if (!most) most = strstr(entry, ".maxntid ");
     read_kernel(kernel, entry);
     int x = 1, y = 1, z = 1;
     if (most && (!body || most < body) && sscanf(most + 9, "%d, %d, %d", &x, &y, &z) > 0) kernel->threads_max = x * y * z;
@@ -620,7 +621,13 @@ EXPORT int cuFuncGetAttribute(int *value, int attribute, void *function) {
 static void note_launch(const struct kernel *kernel, const unsigned *grid, const unsigned *block, void **arguments) {
     if (!launches) return;
     pthread_mutex_lock(&guard);
-    if (ftell(launches) < setting("STAND_IN_LAUNCHES_MIB", 64) * MIB) write_launch(launches, kernel, grid, block, arguments);
+    uint64_t room[PARAMETERS_MAX] = {0};
+    for (int i = 0; i < kernel->parameters; i++) {
+        uint64_t at = kernel->parameter[i].pointer ? *(uint64_t *)arguments[i] : 0;
+        struct block *block_of = at ? holder(at, 1) : NULL;
+        if (block_of) room[i] = block_of->bytes - (at - block_of->at);
+    }
+    if (ftell(launches) < setting("STAND_IN_LAUNCHES_MIB", 64) * MIB) write_launch(launches, kernel, grid, block, arguments, room);
     else if (!launches_full) launches_full = true, bad("no room in the file of", "launches");
     pthread_mutex_unlock(&guard);
 }

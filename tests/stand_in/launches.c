@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { REGISTERS_MAX = 1 << 16 };
+enum { REGISTERS_MAX = 1 << 16, RANK_MAX = 8 };
 
 static const char *word_end(const char *at) { return at + strcspn(at, " \t,;)]\n"); }
 
@@ -122,9 +122,9 @@ void read_kernel(struct kernel *kernel, const char *entry) {
 
 /* Numbers of elements of the buffers, in the order of their parameters. CubeCL ends the parameter that it passes by value with them, as 32-
  * or 64-bit numbers, and with an offset of shapes and one of strides for each tensor: those of strides follow those of shapes. */
-static int lengths(const unsigned char *info, unsigned bytes, int pointers, uint64_t *into) {
+static int lengths(const unsigned char *info, unsigned bytes, int pointers, bool may_have_shapes, const uint64_t *most, uint64_t *into) {
     for (unsigned size = 4; size <= 8; size += 4) {
-        for (int tensors = pointers; tensors >= 0; tensors--) {
+        for (int tensors = may_have_shapes ? pointers : 0; tensors >= 0; tensors--) {
             /* The shapes are in a buffer of their own, which is the last. */
             int buffers = pointers - (tensors > 0);
             unsigned part = ((unsigned)(buffers + 2 * tensors) * size + 7) / 8 * 8;
@@ -139,7 +139,8 @@ static int lengths(const unsigned char *info, unsigned bytes, int pointers, uint
             bool fits = true;
             for (int i = 0; fits && i < tensors; i++)
                 fits = strides[i] == strides[0] + shapes[i] && (i ? shapes[i] >= shapes[i - 1] : shapes[0] == 0)
-                    && strides[0] > shapes[i] && strides[0] <= 16 * PARAMETERS_MAX;
+                    && strides[0] > shapes[i] && strides[0] <= (unsigned)tensors * RANK_MAX;
+            for (int i = 0; fits && i < buffers; i++) fits = number[i] <= most[i];
             if (!fits) continue;
             memcpy(into, number, (size_t)buffers * sizeof *into);
             return buffers;
@@ -148,22 +149,27 @@ static int lengths(const unsigned char *info, unsigned bytes, int pointers, uint
     return 0;
 }
 
-void write_launch(FILE *file, const struct kernel *kernel, const unsigned *grid, const unsigned *block, void **arguments) {
-    uint64_t length[PARAMETERS_MAX] = {0};
+static unsigned unit(const struct parameter *at) { return at->read > at->written ? at->read : at->written; }
+
+void write_launch(FILE *file, const struct kernel *kernel, const unsigned *grid, const unsigned *block, void **arguments,
+                  const uint64_t *room) {
+    uint64_t length[PARAMETERS_MAX] = {0}, most[PARAMETERS_MAX];
     int pointers = 0, last = kernel->parameters - 1;
-    for (int i = 0; i <= last; i++) pointers += kernel->parameter[i].pointer;
+    for (int i = 0; i <= last; i++)
+        if (kernel->parameter[i].pointer) most[pointers++] = room[i] / (unit(&kernel->parameter[i]) ? unit(&kernel->parameter[i]) : 1);
+    /* No kernel writes to the buffer of shapes. */
+    bool may_have_shapes = last > 0 && kernel->parameter[last - 1].pointer && !kernel->parameter[last - 1].written;
     int known = last >= 0 && !kernel->parameter[last].pointer
-        ? lengths(arguments[last], kernel->parameter[last].bytes, pointers, length) : 0;
+        ? lengths(arguments[last], kernel->parameter[last].bytes, pointers, may_have_shapes, most, length) : 0;
     fprintf(file, "{\"kernel\":\"%s\",\"grid\":[%u,%u,%u],\"block\":[%u,%u,%u],\"loops\":%s,\"buffers\":[", kernel->name, grid[0], grid[1],
             grid[2], block[0], block[1], block[2], kernel->loops ? "true" : "false");
     for (int i = 0, number = 0; i <= last && number < known; i++) {
         const struct parameter *at = &kernel->parameter[i];
         if (!at->pointer) continue;
         /* A length counts vectors: as many bytes as the widest access has. */
-        unsigned unit = at->read > at->written ? at->read : at->written;
-        uint64_t elements = length[number] * (at->element ? unit / at->element : 1);
+        uint64_t elements = length[number] * (at->element ? unit(at) / at->element : 1), bytes = length[number] * unit(at);
         fprintf(file, "%s[%llu,%llu,%llu]", number ? "," : "", (unsigned long long)elements,
-                (unsigned long long)(at->read ? length[number] * unit : 0), (unsigned long long)(at->written ? length[number] * unit : 0));
+                (unsigned long long)(at->read ? bytes : 0), (unsigned long long)(at->written ? bytes : 0));
         number++;
     }
     fputs("]}\n", file);

@@ -32,8 +32,9 @@ struct kernel {
     } parameter[PARAMETERS_MAX];
 };
 void read_kernel(struct kernel *kernel, const char *entry);
-/* A line of JSON. */
-void write_launch(FILE *file, const struct kernel *kernel, const unsigned *grid, const unsigned *block, void **arguments);
+/* A line of JSON. A buffer has at most so much room, in bytes, in the order of the parameters. */
+void write_launch(FILE *file, const struct kernel *kernel, const unsigned *grid, const unsigned *block, void **arguments,
+                  const uint64_t *room);
 
 static inline double setting(const char *name, double otherwise) {
     const char *text = getenv(name);

@@ -5,26 +5,34 @@ use crate::experiment::overrides::overridden_key;
 use crate::problem::{Problem, Problems};
 use crate::settings::sections::TRACKERS;
 
-/// Keys and sections that a resume may change besides [`TRACKERS`]: the metrics do not depend on them.
-pub const BY_RESUME: &[&str] = &[
-    "experiment.device",
-    "device.graphs",
-    "limits.batch_size",
+/// Keys and sections that do not change the metrics of a run.
+pub const WITHOUT_EFFECT: &[&str] = &[
     "limits.workers",
     "limits.prefetch",
     "limits.frame_cache",
     "limits.decode_memory",
     "limits.metrics_queue",
     "limits.log_queue",
-    "limits.host_memory",
-    "limits.device_memory",
-    "training.time_limit",
-    "training.activation_checkpointing",
     "cleanup.",
     "memory.",
     "checkpoint.every_steps",
     "checkpoint.keep_last",
 ];
+/// Keys that a resume may change besides [`WITHOUT_EFFECT`] and [`TRACKERS`].
+const BY_RESUME: &[&str] = &[
+    "experiment.device",
+    "device.graphs",
+    "limits.batch_size",
+    "limits.host_memory",
+    "limits.device_memory",
+    "training.time_limit",
+    "training.activation_checkpointing",
+];
+
+/// Keys and sections that a resume may change.
+pub fn by_resume() -> Vec<&'static str> {
+    [WITHOUT_EFFECT, BY_RESUME, TRACKERS].concat()
+}
 
 /// `cleanup.*` for the section `cleanup.`.
 fn section_pattern(key: &str) -> String {
@@ -33,7 +41,7 @@ fn section_pattern(key: &str) -> String {
 
 /// Returns true if a resume may change this key.
 pub fn is_changeable(key: &str) -> bool {
-    is_among(&[BY_RESUME, TRACKERS].concat(), key)
+    is_among(&by_resume(), key)
 }
 
 fn is_among(keys: &[&str], key: &str) -> bool {

@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use clap::Args;
 
-use super::changeable::refuse_other_keys;
+use super::changeable::{WITHOUT_EFFECT, refuse_other_keys};
 use super::command;
 use super::programs::{CommandLineOf, Programs};
 use super::resume::{find_experiment_run, recorded_experiment};
@@ -25,20 +25,6 @@ use crate::run::fingerprint::{data_path_keys, excluded_keys};
 use crate::run::new_run::{NewRun, RunLocation};
 use crate::run::prepare::Planned;
 use crate::run::reproduce::{self, Original, TOLERANCE_CPU, TOLERANCE_GPU};
-
-/// Keys and sections, besides those that the fingerprint excludes, that do not change the metrics.
-const CHANGEABLE: &[&str] = &[
-    "limits.workers",
-    "limits.prefetch",
-    "limits.frame_cache",
-    "limits.decode_memory",
-    "limits.metrics_queue",
-    "limits.log_queue",
-    "cleanup.",
-    "memory.",
-    "checkpoint.every_steps",
-    "checkpoint.keep_last",
-];
 
 #[derive(Clone, Debug, Args)]
 pub struct ReproduceArguments {
@@ -134,7 +120,7 @@ fn plan(
     Programs::for_run(path, &experiment, CommandLineOf::Program).check(arguments.allow_command)?;
     let paths = data_path_keys(&experiment);
     let changeable: Vec<&str> =
-        excluded_keys().iter().chain(CHANGEABLE).copied().chain(paths.iter().map(String::as_str)).collect();
+        excluded_keys().iter().chain(WITHOUT_EFFECT).copied().chain(paths.iter().map(String::as_str)).collect();
     refuse_other_keys(&overrides, &changeable, "cannot be changed in a reproduction", "run the experiment")?;
     arguments.data.prepare(&experiment);
     let named = |key: &str| overrides.iter().any(|text| overridden_key(text) == key);

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use clap::{Args, ValueHint};
 
-use super::changeable::{BY_RESUME, refuse_keys};
+use super::changeable::{by_resume, refuse_keys};
 use super::command;
 use super::programs::{CommandLineOf, Programs};
 use super::terminal::{Failure, Terminal};
@@ -32,7 +32,6 @@ use crate::run::fork;
 use crate::run::launch::{Extent, Launch};
 use crate::run::prepare::{self, Planned};
 use crate::run::resume::{self, ResumeError};
-use crate::settings::sections::TRACKERS;
 
 #[derive(Clone, Debug, Args)]
 pub struct ResumeArguments {
@@ -225,7 +224,7 @@ pub fn new_run_advice(run: &Path, overrides: &[String]) -> String {
 /// Refuses overrides of keys that a resume cannot change, and names the command that can.
 fn refuse_fixed_keys(overrides: &[String], run: &Path) -> Result<(), Failure> {
     let (program, word) = (invocation::program(), printable::shell_word(&run.to_string_lossy()));
-    refuse_keys(overrides, &[BY_RESUME, TRACKERS].concat(), "cannot be changed by a resume", |key, text| {
+    refuse_keys(overrides, &by_resume(), "cannot be changed by a resume", |key, text| {
         if key.starts_with("model.") {
             return new_run_advice(run, &[text.to_owned()]);
         }

@@ -11,7 +11,7 @@ use super::open::DirectoryOptions;
 use super::raw::{Raw, RawClass, RawImage, RawObject, RawReference};
 use crate::reading::confined::{Root, confined};
 use crate::reading::decoding::{Largest, decoding_bytes};
-use crate::reading::image_head::{Bounds, NOT_PNG_OR_JPEG, head_of_file};
+use crate::reading::image_head::{Bounds, OTHER_FORMAT, head_of_file};
 use crate::reading::invalid::{Fault, InvalidCollector};
 use crate::reading::orientation::{self, ExifOrientation};
 use crate::reading::whole::FILE_BYTES_MAX;
@@ -70,7 +70,7 @@ pub fn assemble(
     digest: Sha256,
     digest_cache: DigestCache,
 ) -> Result<Library, DataError> {
-    let (section, raw_bytes, notes) = (options.section, raw.bytes(), raw.notes.clone());
+    let (section, raw_bytes) = (options.section, raw.bytes());
     // Sorted by name, so that a class's number does not depend on the order of a file.
     check_names(&raw.classes)?;
     let mut order: Vec<usize> = (0..raw.classes.len()).collect();
@@ -118,7 +118,7 @@ pub fn assemble(
     }
     videos.shrink_to_fit();
     let (digest, skipped) = (hexadecimal(&digest.finalize()), invalid.found.clone());
-    let (root, exif_orientation) = (root.path, options.exif_orientation);
+    let (root, exif_orientation, notes) = (root.path, options.exif_orientation, raw.notes);
     let mut library =
         Library { section, root, exif_orientation, classes, videos, notes, digest, skipped, largest, opening_bytes: 0 };
     // Annotations go as frames and digests come, and references come when both are gone.
@@ -324,7 +324,7 @@ fn size_of_image(path: &Path, length: u64, rule: ExifOrientation) -> Result<Orie
         return Err(("broken_image", "is an empty file".into()));
     }
     let head = head_of_file(path, length, BOUNDS, rule).map_err(|(reason, message)| match reason {
-        NOT_PNG_OR_JPEG => ("broken_image", message),
+        OTHER_FORMAT => ("broken_image", message),
         _ => (reason, message),
     })?;
     let (width, height) = (u64::from(head.width), u64::from(head.height));

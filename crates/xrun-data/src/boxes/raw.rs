@@ -6,8 +6,6 @@ use std::fmt;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::reading::confined::{Root, directories};
-use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::sample::IgnoreReason;
 use xrun_core::dataset::split::Split;
 
@@ -106,13 +104,10 @@ impl RawImage {
     }
 }
 
-/// Directory below the root with one of these names, the preferred first; in upper or lower case.
-///
-/// # Errors
-/// The root cannot be read.
-pub fn directory_named(root: &Root, names: &[&str]) -> Result<Option<String>, DataError> {
-    let all = directories(root, "")?;
-    Ok(names.iter().find_map(|name| all.iter().find(|other| other.eq_ignore_ascii_case(name))).cloned())
+/// Directory with one of these names, the preferred first; in upper or lower case.
+pub fn named<'a>(directories: &'a [String], names: &[&str]) -> Option<&'a str> {
+    let named = |name: &&str| directories.iter().find(|directory| directory.eq_ignore_ascii_case(name));
+    names.iter().find_map(named).map(String::as_str)
 }
 
 /// Unit of the numbers of a box.

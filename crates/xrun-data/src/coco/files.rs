@@ -10,7 +10,7 @@ use super::{Coco, read};
 use crate::boxes::format::Format;
 use crate::boxes::open::ReaderInput;
 use crate::boxes::raw::{ClassTable, HELD_OUT, Raw, RawClass};
-use crate::reading::confined::{Root, directories, open_annotations};
+use crate::reading::confined::{Root, directories, leads_down, open_annotations};
 use crate::reading::survey::survey;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
@@ -154,10 +154,7 @@ fn stem(path: &Path) -> String {
 fn locate_images(raw: &mut Raw, root: &Root, annotations: &Path) {
     // As tools write them on Windows.
     let names = || raw.images.iter().map(|image| image.file.replace('\\', "/")).take(TRIED_MAX);
-    let plain = |name: &str| {
-        Path::new(name).components().all(|part| matches!(part, std::path::Component::Normal(_))) && !name.contains('\0')
-    };
-    let holds = |directory: &String| names().any(|name| plain(&name) && root.join(directory).join(name).is_file());
+    let holds = |directory: &String| names().any(|name| leads_down(&name) && root.join(directory).join(name).is_file());
     let beside = annotations.parent().and_then(|directory| directory.strip_prefix(&root.path).ok());
     let beside = beside.map_or_else(String::new, |directory| directory.to_string_lossy().into_owned());
     let stem = stem(annotations).to_lowercase();
@@ -173,7 +170,7 @@ fn locate_images(raw: &mut Raw, root: &Root, annotations: &Path) {
         .chain(["images".to_owned()])
         .chain(named_after("images"))
         .chain([beside]);
-    let directory = candidates.into_iter().filter(|directory| plain(directory)).find(holds).unwrap_or_default();
+    let directory = candidates.into_iter().filter(|directory| leads_down(directory)).find(holds).unwrap_or_default();
     if directory.is_empty() {
         return;
     }

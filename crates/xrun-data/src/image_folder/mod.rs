@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::boxes::format::Format;
 use crate::boxes::open::ReaderInput;
-use crate::boxes::raw::{ClassTable, HELD_OUT, IMAGE_ENDINGS, Raw, RawImage, TRAIN, directory_named};
+use crate::boxes::raw::{ClassTable, HELD_OUT, IMAGE_ENDINGS, Raw, RawImage, TRAIN, named};
 use crate::directory_settings;
 use crate::reading::confined::{directories, files};
 use crate::reading::survey::survey;
@@ -26,14 +26,12 @@ impl Format for ImageFolder {
 
     fn read(&self, input: ReaderInput<'_>) -> Result<Raw, DataError> {
         let root = input.root;
-        let (train, held_out) = (directory_named(root, &TRAIN)?, directory_named(root, &HELD_OUT)?);
-        let parts = match (train, held_out) {
+        let all = directories(root, "")?;
+        let parts = match (named(&all, &TRAIN), named(&all, &HELD_OUT)) {
             (Some(train), Some(held_out)) => vec![(train, Some(Split::Train)), (held_out, Some(Split::Validation))],
             // Without directories of classes in it, it is a class like any other, or no image has a class.
-            (Some(train), None) if !directories(root, &train)?.is_empty() || directories(root, "")?.len() == 1 => {
-                vec![(train, None)]
-            }
-            _ => vec![(String::new(), None)],
+            (Some(train), None) if all.len() == 1 || !directories(root, train)?.is_empty() => vec![(train, None)],
+            _ => vec![("", None)],
         };
         let (mut raw, mut classes) = (Raw::default(), ClassTable::default());
         for (part, split) in &parts {

@@ -1,11 +1,11 @@
 //! Columns of a table of labels: which has the images, which the classes, and which the splits.
 
-use std::path::{Component, Path};
+use std::path::Path;
 
 use super::ImageTable;
 use super::rows::Table;
 use crate::boxes::raw::{HELD_OUT, TRAIN};
-use crate::reading::confined::Root;
+use crate::reading::confined::{Root, leads_down};
 use crate::reading::invalid::Fault;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
@@ -97,12 +97,16 @@ impl<'a> Columns<'a> {
             let columns = table.named();
             Err(DataError::file(path, format!("no column is clearly {what}: {columns}; name it with `{key}`")))
         };
-        let places = |column: usize| place(table, root, beside, column);
-        let image = asked("image_column", &settings.image_column)?;
-        let image = image.or_else(|| known(&IMAGES).filter(|column| places(*column).is_some()));
-        let image =
-            image.or_else(|| (0..lower.len()).find(|column| places(*column).is_some())).or_else(|| known(&IMAGES));
-        let Some(image) = image else { return unclear("that of the images", "image_column") };
+        let asked_image = asked("image_column", &settings.image_column)?;
+        let candidates = match asked_image {
+            Some(image) => vec![image],
+            None => known(&IMAGES).into_iter().chain(0..lower.len()).collect(),
+        };
+        let found = candidates.into_iter().find_map(|column| Some((column, place(table, root, beside, column)?)));
+        let missing = || Some((asked_image.or_else(|| known(&IMAGES))?, (beside.to_owned(), "")));
+        let Some((image, (directory, ending))) = found.or_else(missing) else {
+            return unclear("that of the images", "image_column");
+        };
         let split = asked("split_column", &settings.split_column)?.or_else(|| known(&SPLITS));
         let others: Vec<usize> = (0..lower.len()).filter(|at| *at != image && Some(*at) != split).collect();
         let one_hot = || {
@@ -121,7 +125,6 @@ impl<'a> Columns<'a> {
             }
             (None, _) => return unclear("that of the classes", "label_column"),
         };
-        let (directory, ending) = places(image).unwrap_or_else(|| (beside.to_owned(), ""));
         Ok(Self { names: &table.columns, image, directory, ending, labels, split })
     }
 
@@ -151,8 +154,8 @@ impl<'a> Columns<'a> {
     }
 
     /// Line that says what was taken for what.
-    pub fn note(&self, table: &str, rows: &Table) -> String {
-        let name = |at: usize| printable::line(&rows.columns[at], 40);
+    pub fn note(&self, table: &str) -> String {
+        let name = |at: usize| printable::line(&self.names[at], 40);
         let classes = match &self.labels {
             Labels::Column(at) => format!("classes from `{}`", name(*at)),
             Labels::OneHot(columns) => format!("a column of 0 and 1 for each of {} classes", columns.len()),
@@ -171,8 +174,14 @@ fn joined(directory: &str, name: &str, ending: &str) -> String {
 
 /// Directory and ending with which most of the first names of a column are files; `None` where none is.
 fn place(table: &Table, root: &Root, beside: &str, column: usize) -> Option<(String, &'static str)> {
-    let names =
-        || table.rows.iter().take(TRIED_MAX).map(|(_, cells)| cells[column].as_str()).filter(|name| is_plain(name));
+    let names = || {
+        table
+            .rows
+            .iter()
+            .take(TRIED_MAX)
+            .map(|(_, cells)| cells[column].as_str())
+            .filter(|name| !name.is_empty() && leads_down(name))
+    };
     let directories = DIRECTORIES.iter().map(|name| match (beside, *name) {
         ("", name) => name.to_owned(),
         (beside, "") => beside.to_owned(),
@@ -191,10 +200,4 @@ fn place(table: &Table, root: &Root, beside: &str, column: usize) -> Option<(Str
         }
     }
     best.1
-}
-
-/// Returns whether a name cannot lead out of the directory.
-fn is_plain(name: &str) -> bool {
-    let mut parts = Path::new(name).components();
-    !name.is_empty() && !name.contains('\0') && parts.all(|part| matches!(part, Component::Normal(_)))
 }

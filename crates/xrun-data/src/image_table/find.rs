@@ -1,7 +1,7 @@
 //! Table of a directory: the one that is named, or the one that is clearly meant.
 
-use crate::boxes::raw::{HELD_OUT, TRAIN, directory_named};
-use crate::reading::confined::{Root, files};
+use crate::boxes::raw::{HELD_OUT, TRAIN, named};
+use crate::reading::confined::{Root, directories, files, stem};
 use crate::reading::survey::survey;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
@@ -15,8 +15,8 @@ const NAMES: [&str; 5] = ["metadata", "labels", "_classes", "annotations", "trai
 ///
 /// # Errors
 /// There is no table, or none of several is clearly meant.
-pub fn tables(root: &Root, named: Option<&str>) -> Result<Vec<(String, Option<Split>)>, DataError> {
-    if let Some(name) = named {
+pub fn tables(root: &Root, asked: Option<&str>) -> Result<Vec<(String, Option<Split>)>, DataError> {
+    if let Some(name) = asked {
         return Ok(vec![(name.to_owned(), None)]);
     }
     let all = files(root, "", &ENDINGS)?;
@@ -31,10 +31,10 @@ pub fn tables(root: &Root, named: Option<&str>) -> Result<Vec<(String, Option<Sp
         let message = format!("has several tables, {}; name one with `table`", all.join(", "));
         return Err(DataError::file(&root.path, message));
     }
-    let mut found = Vec::new();
+    let (parts, mut found) = (directories(root, "")?, Vec::new());
     for (names, split) in [(&TRAIN[..], Split::Train), (&HELD_OUT[..], Split::Validation)] {
-        if let Some(directory) = directory_named(root, names)?
-            && let Some(table) = meant(&files(root, &directory, &ENDINGS)?)
+        if let Some(directory) = named(&parts, names)
+            && let Some(table) = meant(&files(root, directory, &ENDINGS)?)
         {
             found.push((format!("{directory}/{table}"), Some(split)));
         }
@@ -59,8 +59,4 @@ fn meant(tables: &[String]) -> Option<String> {
         [only] => Some(only.clone()),
         _ => NAMES.iter().find_map(named).cloned(),
     }
-}
-
-fn stem(name: &str) -> &str {
-    name.rsplit_once('.').map_or(name, |(stem, _)| stem)
 }

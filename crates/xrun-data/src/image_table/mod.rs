@@ -54,7 +54,7 @@ impl Format for ImageTable {
             let table = Table::read(&bytes, &path, invalid)?;
             let beside = Path::new(&name).parent().map_or_else(String::new, |above| above.display().to_string());
             let columns = Columns::choose(self, &table, root, &beside, &path)?;
-            raw.notes.push(columns.note(&name, &table));
+            raw.notes.push(columns.note(&name));
             for (line, cells) in &table.rows {
                 match columns.image(cells) {
                     Ok((file, class, split)) => {

@@ -235,6 +235,10 @@ enum PartContent {
 }
 
 impl Part {
+    fn text(text: &str) -> Self {
+        Self { r#type: "text".into(), text: Some(text.to_owned()), ..Self::default() }
+    }
+
     /// Text with `<image>` in it as several parts, where `images` stand next to the messages.
     fn divided(self, images: usize) -> Vec<Self> {
         const MARK: &str = "<image>";
@@ -242,16 +246,14 @@ impl Part {
         else {
             return vec![self];
         };
-        let text_part = |text: &str| Self { r#type: "text".into(), text: Some(text.to_owned()), ..Self::default() };
-        let image = || Self { r#type: "image".into(), ..Self::default() };
         let mut parts = Vec::new();
         for (at, text) in text.splitn(images + 1, MARK).enumerate() {
             if at > 0 {
-                parts.push(image());
+                parts.push(Self { r#type: "image".into(), ..Self::default() });
             }
             let text = text.trim_matches('\n');
             if !text.is_empty() {
-                parts.push(text_part(text));
+                parts.push(Self::text(text));
             }
         }
         parts
@@ -322,8 +324,7 @@ impl<'de> Deserialize<'de> for Content {
             }
 
             fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Content, E> {
-                let part = Part { r#type: "text".into(), text: Some(text.to_owned()), ..Part::default() };
-                Ok(Content(vec![part]))
+                Ok(Content(vec![Part::text(text)]))
             }
 
             fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Content, A::Error> {

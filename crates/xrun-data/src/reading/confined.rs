@@ -88,6 +88,16 @@ pub fn confined(root: &Root, name: &str) -> Result<Option<PathBuf>, DataError> {
     }
 }
 
+/// Returns whether a name has only parts that lead down from where it is joined.
+pub fn leads_down(name: &str) -> bool {
+    Path::new(name).components().all(|part| matches!(part, Component::Normal(_))) && !name.contains('\0')
+}
+
+/// Name of a file without its ending.
+pub fn stem(name: &str) -> &str {
+    name.rsplit_once('.').map_or(name, |(stem, _)| stem)
+}
+
 /// Maximum number of files in a directory.
 const LISTED_MAX: usize = 10_000_000;
 

@@ -14,7 +14,7 @@ use super::whole::check_whole;
 use xrun_core::printable;
 
 /// The reason of a file of a format that is not read.
-pub const NOT_PNG_OR_JPEG: &str = "not_png_or_jpeg";
+pub const OTHER_FORMAT: &str = "not_png_or_jpeg";
 /// Formats that are read; of an animation the first frame.
 const FORMATS: [ImageFormat; 4] = [ImageFormat::Png, ImageFormat::Jpeg, ImageFormat::WebP, ImageFormat::Gif];
 
@@ -50,7 +50,7 @@ pub fn head(reader: impl BufRead + Seek, bounds: Bounds, rule: ExifOrientation) 
     let reader = head_of(reader).map_err(|error| broken(&error))?;
     let format = reader.format().filter(|format| FORMATS.contains(format));
     let format =
-        format.ok_or_else(|| (NOT_PNG_OR_JPEG, "the image begins as none of PNG, JPEG, WebP and GIF".to_owned()))?;
+        format.ok_or_else(|| (OTHER_FORMAT, "the image begins as none of PNG, JPEG, WebP and GIF".to_owned()))?;
     let mut decoder = reader.into_decoder().map_err(|error| failed(&error))?;
     let (width, height) = decoder.dimensions();
     let size = format!("the image is {width} x {height} pixels");

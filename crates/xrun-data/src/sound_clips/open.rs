@@ -68,46 +68,44 @@ fn read_directory(settings: &SoundClips, root: Root, invalid: &mut InvalidCollec
         Source::Directory => DigestCache::open(&root.path),
     };
     let (mut digest, mut table_bytes) = (Sha256::new(), 0);
-    let (place, audio) = match table::find(&root.path) {
-        Some(place) => (place, AUDIO),
-        None => (root.path.clone(), ""),
-    };
-    let Table { rows, categories, columns } = match audio {
-        "" => table::of_directories(&root)?,
-        _ => {
+    let (place, audio, Table { rows, categories, columns }) = match table::find(&root.path) {
+        None => (root.path.clone(), "", table::of_directories(&root)?),
+        Some(place) => {
             let bytes = annotation_file(&root, &place, TABLE_BYTES_MAX)?;
             let name = place.strip_prefix(&root.path).unwrap_or(&place).to_string_lossy().into_owned();
             known.expect(&name, &xrun_core::dataset::digest::digest(&bytes), &place)?;
             table_bytes = bytes.len() as u64;
             digest.update(table_bytes.to_le_bytes());
             digest.update(&bytes);
-            table::read(&bytes, &place, invalid)?
+            let table = table::read(&bytes, &place, invalid)?;
+            (place, AUDIO, table)
         }
     };
     let (mut silent, mut decoding_bytes) = (0, 0);
     let mut kept: Vec<Row> = Vec::with_capacity(rows.len());
     for row in rows {
-        let (line, name) = (row.line, Path::new(audio).join(&row.file).display().to_string());
+        let name = Path::new(audio).join(&row.file).display().to_string();
+        // Clips of directories are in no line.
+        let (at, of) = match row.line {
+            0 => Default::default(),
+            line => (format!("line {line}: "), format!(" ({name} is in line {line} of the table)")),
+        };
         // The whole path: where a clip was looked for is half of the answer.
         let whole = root.join(&name);
         match confined(&root, &name) {
             Ok(Some(_)) => {}
             Ok(None) => {
-                invalid.add("missing_clip", &place, format!("line {line}: {} is not there", whole.display()));
+                invalid.add("missing_clip", &place, format!("{at}{} is not there", whole.display()));
                 continue;
             }
             Err(error) => {
-                invalid.add("outside", &place, format!("line {line}: {error}"));
+                invalid.add("outside", &place, format!("{at}{error}"));
                 continue;
             }
         }
         let about = std::fs::metadata(&whole).map_or(0, |about| about.len());
         if about > sound::FILE_BYTES_MAX {
-            invalid.add(
-                "too_large",
-                &whole,
-                format!("line {line}: has {about} bytes, at most {}", sound::FILE_BYTES_MAX),
-            );
+            invalid.add("too_large", &whole, format!("{at}has {about} bytes, at most {}", sound::FILE_BYTES_MAX));
             continue;
         }
         digest.update(name.as_bytes());
@@ -122,7 +120,7 @@ fn read_directory(settings: &SoundClips, root: Root, invalid: &mut InvalidCollec
                     samples = sound.samples.len() as u64;
                 }
                 Err((reason, message)) => {
-                    invalid.add(reason, &whole, format!("{message} ({name} is in line {line} of the table)"));
+                    invalid.add(reason, &whole, format!("{message}{of}"));
                     continue;
                 }
             }

@@ -126,6 +126,9 @@ fn sounds_in_directories_of_classes_are_in_folds_by_their_speakers() {
     ];
     assert_eq!(clips, expected);
     assert_eq!(library.directory, directory.path().canonicalize().unwrap());
+    write::replace(&directory.path().join("no/d.wav"), b"no sound").unwrap();
+    let message = open(&settings(directory.path(), OnInvalid::Fail)).unwrap_err().to_string();
+    assert!(message.contains("no/d.wav") && !message.contains("line"), "{message}");
 }
 
 #[cfg(unix)]

@@ -12,7 +12,7 @@ use sha2::Digest;
 use super::names;
 use crate::boxes::open::ReaderInput;
 use crate::boxes::raw::{HELD_OUT, IMAGE_ENDINGS, ObjectName, Raw, RawClass, RawImage, RawObject, TRAIN, Unit};
-use crate::reading::confined::{Root, annotation_file, files};
+use crate::reading::confined::{Root, annotation_file, files, stem};
 use crate::reading::invalid::{Fault, InvalidCollector};
 use crate::reading::survey::survey;
 use xrun_core::dataset::error::DataError;
@@ -23,6 +23,8 @@ use xrun_core::printable;
 const FILE_BYTES_MAX: u64 = 16 * 1024 * 1024;
 /// Text files beside labels that are of no image.
 const LISTS: [&str; 5] = ["classes.txt", "predefined_classes.txt", "train.txt", "val.txt", "test.txt"];
+/// Directories of CVAT with images to validate on, and their labels.
+const CVAT_HELD_OUT: [&str; 2] = ["obj_valid_data", "obj_Validation_data"];
 /// Number of fields of a line.
 const FIELDS: usize = 5;
 
@@ -94,23 +96,20 @@ fn parts(root: &Root) -> Result<Vec<Part>, DataError> {
         return Ok(vec![all]);
     }
     // LabelImg writes labels beside the images, and CVAT so into directories of its own.
-    for (train, held_out) in [("obj_train_data", "obj_valid_data"), ("obj_train_data", "obj_Validation_data"), ("", "")]
-    {
+    for (train, held_out) in [("obj_train_data", &CVAT_HELD_OUT[..]), ("", &[])] {
         if files(root, train, &IMAGE_ENDINGS)?.is_empty() || files(root, train, &["txt"])?.is_empty() {
             continue;
         }
-        return Ok(match (part(train, Some(Split::Train)), part(held_out, Some(Split::Validation))) {
-            (Some(train), Some(held_out)) if train.0 != held_out.0 => vec![train, held_out],
-            _ => vec![(train.to_owned(), train.to_owned(), None)],
+        let whole = |directory: &str, split| (directory.to_owned(), directory.to_owned(), split);
+        let held_out = held_out.iter().find(|name| root.join(name).is_dir());
+        return Ok(match held_out {
+            Some(held_out) => vec![whole(train, Some(Split::Train)), whole(held_out, Some(Split::Validation))],
+            None => vec![whole(train, None)],
         });
     }
     let message = "has neither `images` nor `images/train` nor `train/images`, as YOLO's data has, nor labels beside images; name the \
                    directory that holds one of them";
     Err(DataError::file(&root.path, format!("{message}{}", survey(&root.path))))
-}
-
-fn stem(name: &str) -> &str {
-    name.rsplit_once('.').map_or(name, |(stem, _)| stem)
 }
 
 /// The objects that the lines of a label file annotate.

@@ -77,6 +77,7 @@ fn labels_beside_their_images_are_read_as_labelimg_and_cvat_write_them() {
         ("classes.txt", "", None),
         ("obj.names", "obj_train_data/", None),
         ("obj.names", "obj_train_data/", Some("obj_valid_data/")),
+        ("obj.names", "obj_train_data/", Some("obj_Validation_data/")),
     ] {
         let directory = tempfile::tempdir().unwrap();
         put(directory.path(), names, "cat\ndog\n");

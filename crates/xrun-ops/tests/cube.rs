@@ -232,6 +232,7 @@ fn updates_in_place() {
             in_place::add(&sum, tensor(step as f32));
             in_place::write(&scalars, adamw.scalars(0.01, step, 0.5).to_vec());
             update(step, [&parameter, &sum, &first, &second], &scalars);
+            in_place::clear(&sum);
         }
         assert!(values(sum).iter().all(|value| *value == 0.0));
         values(shared)
@@ -245,13 +246,13 @@ fn updates_in_place() {
     }
     let gradient = |step| tensor(step as f32);
     let found = run(&|_, [parameter, sum, first, second], scalars| {
-        adamw.step_in_place(parameter, sum, [first, second], scalars, true);
+        adamw.step_in_place(parameter, sum, [first, second], scalars);
     });
     assert_eq!(found, expected(&adamw, gradient), "AdamW has other bits in place");
     for (momentum, nesterov, weight_decay) in [(0.0, false, 0.0), (0.9, false, 0.1), (0.8, true, 0.0)] {
         let rule = in_place::Sgd { momentum, nesterov, weight_decay };
         let found = run(&|_, [parameter, sum, first, _], scalars| {
-            rule.step_in_place(parameter, sum, (momentum > 0.0).then_some(first), scalars, true);
+            rule.step_in_place(parameter, sum, (momentum > 0.0).then_some(first), scalars);
         });
         let config = MomentumConfig::new().with_momentum(f64::from(momentum)).with_dampening(0.0);
         let plain = SgdConfig::new()

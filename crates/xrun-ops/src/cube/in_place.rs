@@ -86,40 +86,38 @@ impl AdamW {
     }
 
     /// Updates a parameter and its moments by a gradient. The first moments are 0. `scalars` are those of [`Self::scalars`] on the device,
-    /// `[4]`. With `clear` the gradient is 0 afterwards, and made by [`fixed`].
+    /// `[4]`.
     pub fn step_in_place<const D: usize>(
         &self,
         parameter: &Tensor<D>,
         gradient: &Tensor<D>,
         moments: [&Tensor<D>; 2],
         scalars: &Tensor<1>,
-        clear: bool,
     ) {
         let factors = self.factors(0.0, 1);
-        let gradient = gradient_memory(gradient, clear);
+        let gradient = inner_memory(gradient.clone());
         let [parameter, first, second] = [parameter, moments[0], moments[1]].map(overwritten);
         let scalars = inner_memory(scalars.clone());
         launch!(
             adamw_kernel,
             each(&parameter),
             [gradient, parameter, first, second, scalars],
-            [factors.betas[0], factors.betas[1], factors.epsilon, self.weight_decay, clear]
+            [factors.betas[0], factors.betas[1], factors.epsilon, self.weight_decay]
         );
     }
 }
 
 impl Sgd {
     /// Updates a parameter and its velocity, which is 0 at first and `None` without momentum. `scalars` begin with the learning rate and
-    /// have the factor of the gradients as the fourth, as those of [`AdamW::scalars`]. `clear` as in [`AdamW::step_in_place`].
+    /// have the factor of the gradients as the fourth, as those of [`AdamW::scalars`].
     pub fn step_in_place<const D: usize>(
         &self,
         parameter: &Tensor<D>,
         gradient: &Tensor<D>,
         velocity: Option<&Tensor<D>>,
         scalars: &Tensor<1>,
-        clear: bool,
     ) {
-        let gradient = gradient_memory(gradient, clear);
+        let gradient = inner_memory(gradient.clone());
         let parameter = overwritten(parameter);
         let (has_velocity, velocity) = (velocity.is_some(), velocity.map_or_else(|| parameter.clone(), overwritten));
         let scalars = inner_memory(scalars.clone());
@@ -127,7 +125,7 @@ impl Sgd {
             sgd_kernel,
             each(&parameter),
             [gradient, parameter, velocity, scalars],
-            [self.momentum, self.weight_decay, has_velocity, self.nesterov, clear]
+            [self.momentum, self.weight_decay, has_velocity, self.nesterov]
         );
     }
 }
@@ -139,10 +137,6 @@ fn overwritten<const D: usize>(tensor: &Tensor<D>) -> CubeTensor {
     memory
 }
 
-fn gradient_memory<const D: usize>(gradient: &Tensor<D>, clear: bool) -> CubeTensor {
-    if clear { overwritten(gradient) } else { inner_memory(gradient.clone()) }
-}
-
 #[cube(launch)]
 fn copy_kernel(source: &[f32], copy: &mut [f32]) {
     if ABSOLUTE_POS < copy.len() {
@@ -151,7 +145,7 @@ fn copy_kernel(source: &[f32], copy: &mut [f32]) {
 }
 
 #[cube(launch)]
-fn clear_kernel(tensor: &mut [f32]) {
+pub(super) fn clear_kernel(tensor: &mut [f32]) {
     if ABSOLUTE_POS < tensor.len() {
         tensor[ABSOLUTE_POS] = 0.0;
     }
@@ -173,7 +167,7 @@ fn add_kernel(sum: &mut [f32], value: &[f32]) {
 
 #[cube(launch)]
 fn adamw_kernel(
-    gradient: &mut [f32],
+    gradient: &[f32],
     parameter: &mut [f32],
     first: &mut [f32],
     second: &mut [f32],
@@ -182,7 +176,6 @@ fn adamw_kernel(
     beta_2: f32,
     epsilon: f32,
     weight_decay: f32,
-    #[comptime] clear: bool,
 ) {
     if ABSOLUTE_POS < parameter.len() {
         let value = gradient[ABSOLUTE_POS] * scalars[3];
@@ -192,15 +185,12 @@ fn adamw_kernel(
         first[ABSOLUTE_POS] = mean;
         second[ABSOLUTE_POS] = square;
         parameter[ABSOLUTE_POS] = updated(old, mean * scalars[1], square * scalars[2], epsilon, scalars[0]);
-        if comptime![clear] {
-            gradient[ABSOLUTE_POS] = 0.0;
-        }
     }
 }
 
 #[cube(launch)]
 fn sgd_kernel(
-    gradient: &mut [f32],
+    gradient: &[f32],
     parameter: &mut [f32],
     velocity: &mut [f32],
     scalars: &[f32],
@@ -208,7 +198,6 @@ fn sgd_kernel(
     weight_decay: f32,
     #[comptime] has_velocity: bool,
     #[comptime] nesterov: bool,
-    #[comptime] clear: bool,
 ) {
     if ABSOLUTE_POS < parameter.len() {
         let old = parameter[ABSOLUTE_POS];
@@ -223,8 +212,5 @@ fn sgd_kernel(
             }
         }
         parameter[ABSOLUTE_POS] = old - step * scalars[0];
-        if comptime![clear] {
-            gradient[ABSOLUTE_POS] = 0.0;
-        }
     }
 }

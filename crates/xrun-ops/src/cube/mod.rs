@@ -211,24 +211,17 @@ fn cubes(count: usize) -> CubeCount {
 /// Sum of `value` over the units of a cube, for each of them.
 #[cube]
 fn cube_sum(value: f32, scratch: &mut Shared<[f32]>) -> f32 {
-    sync_cube();
-    scratch[UNIT_POS as usize] = value;
-    sync_cube();
-    let mut half = CUBE_DIM / 2;
-    while half > 0 {
-        if UNIT_POS < half {
-            let other = scratch[(UNIT_POS + half) as usize];
-            scratch[UNIT_POS as usize] += other;
-        }
-        sync_cube();
-        half /= 2;
-    }
-    scratch[0]
+    cube_reduce(value, scratch, false)
 }
 
 /// Maximum of `value` over the units of a cube, for each of them.
 #[cube]
 fn cube_max(value: f32, scratch: &mut Shared<[f32]>) -> f32 {
+    cube_reduce(value, scratch, true)
+}
+
+#[cube]
+fn cube_reduce(value: f32, scratch: &mut Shared<[f32]>, #[comptime] is_maximum: bool) -> f32 {
     sync_cube();
     scratch[UNIT_POS as usize] = value;
     sync_cube();
@@ -236,7 +229,11 @@ fn cube_max(value: f32, scratch: &mut Shared<[f32]>) -> f32 {
     while half > 0 {
         if UNIT_POS < half {
             let other = scratch[(UNIT_POS + half) as usize];
-            scratch[UNIT_POS as usize] = max(scratch[UNIT_POS as usize], other);
+            if comptime![is_maximum] {
+                scratch[UNIT_POS as usize] = max(scratch[UNIT_POS as usize], other);
+            } else {
+                scratch[UNIT_POS as usize] += other;
+            }
         }
         sync_cube();
         half /= 2;

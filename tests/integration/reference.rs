@@ -59,7 +59,7 @@ fn figures_of_a_gpu_are_kept_to_be_committed() {
             { "part": "flat", "code": null, "why": "no time left" },
         ]);
         let record = serde_json::json!({ "rehearsal": rehearsal, "devices": [{ "name": "H100" }], "parts": parts });
-        workplace.file("out/gpu.json", &record.to_string());
+        workplace.put("out/gpu.json", record.to_string());
     };
     workplace.file("results/reference/stage2/summary.json", r#"{"metrics_last": {"map50": 0.6}}"#);
     let kept = workplace.path("results/reference/gpu.json");

@@ -49,28 +49,14 @@ impl AdamW {
     }
 
     /// Unreachable: no tensor is on a GPU.
-    pub fn step_in_place<const D: usize>(
-        &self,
-        _: &Tensor<D>,
-        _: &Tensor<D>,
-        _: [&Tensor<D>; 2],
-        _: &Tensor<1>,
-        _: bool,
-    ) {
+    pub fn step_in_place<const D: usize>(&self, _: &Tensor<D>, _: &Tensor<D>, _: [&Tensor<D>; 2], _: &Tensor<1>) {
         unreachable!("this build has no kernels for GPUs")
     }
 }
 
 impl Sgd {
     /// Unreachable: no tensor is on a GPU.
-    pub fn step_in_place<const D: usize>(
-        &self,
-        _: &Tensor<D>,
-        _: &Tensor<D>,
-        _: Option<&Tensor<D>>,
-        _: &Tensor<1>,
-        _: bool,
-    ) {
+    pub fn step_in_place<const D: usize>(&self, _: &Tensor<D>, _: &Tensor<D>, _: Option<&Tensor<D>>, _: &Tensor<1>) {
         unreachable!("this build has no kernels for GPUs")
     }
 }

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use burn::backend::{Backend, BackendGraph, Dispatch};
 use burn::module::{Module, ModuleMapper, ModuleVisitor, Param};
 use burn::optim::GradientsParams;
-use burn::tensor::{Int, Shape, TensorData};
+use burn::tensor::{Element, Int, Shape, TensorData};
 use xrun_ops::in_place;
 
 use super::graph::autodiff_like;
@@ -133,12 +133,18 @@ impl Input {
         }
     }
 
-    fn write(&self, values: &TensorData) {
+    fn write(&self, values: TensorData) {
         match self {
-            Self::Floats(tensor, _) => in_place::write(tensor, values.iter::<f32>().collect()),
-            Self::Ints(tensor, _) => in_place::write_ints(tensor, values.iter::<i32>().collect()),
+            Self::Floats(tensor, _) => in_place::write(tensor, converted(values)),
+            Self::Ints(tensor, _) => in_place::write_ints(tensor, converted(values)),
         }
     }
+}
+
+/// Values, which are only copied if they are of another type.
+fn converted<E: Element>(values: TensorData) -> Vec<E> {
+    let values = values.try_cast_as::<E>().and_then(|values| Ok(values.into_vec()?));
+    values.unwrap_or_else(|error| unreachable!("floats and integers are cast to such: {error}"))
 }
 
 /// Computation on the way to its graph.
@@ -377,8 +383,13 @@ impl Captures {
         self.recorder.forget();
     }
 
-    /// Ends a warm-up: pages that it has found free may be gone after a cleanup.
-    pub fn cool_down(&mut self) {
+    /// Returns whether a computation is between its preparation and its recording, at most [`IDLE_RUNS_MAX`] runs of others long.
+    pub fn is_warming(&self) -> bool {
+        self.recorder.is_warming
+    }
+
+    /// Ends a warm-up that leads to no recording.
+    fn cool_down(&mut self) {
         self.recorder.give_up();
         let graphs = self.passes.iter_mut().map(|pass| &mut pass.graph);
         let graphs = graphs.chain(self.updates.iter_mut().map(|update| &mut update.graph));
@@ -411,7 +422,7 @@ impl Captures {
         self.add_sets(sets);
         let Self { recorder, passes, sums, like, .. } = self;
         let pass = &mut passes[number];
-        pass.inputs.iter().zip(&staged.inputs).for_each(|(input, values)| input.write(values));
+        pass.inputs.iter().zip(staged.inputs).for_each(|(input, values)| input.write(values));
         in_place::write_ints(&pass.row, vec![pass.rows_used as i32]);
         let adds_repeatedly = staged.adds_repeatedly;
         let mut run = |pass: &mut CapturedPass, sums: &mut Vec<Sums>| -> Result<(), TaskError> {

@@ -280,10 +280,9 @@ impl<L: TrainingModule> Task for ModuleTask<L> {
         match action {
             CleanupAction::Caches => self.module.evict_caches(self.cache_low_water),
             CleanupAction::DevicePool => {
-                if let Some(captures) = &mut self.trained.captures {
-                    captures.get_mut().cool_down();
-                }
-                self.trained.device.clean_pool()
+                // A cleanup would take the pages that the next recording needs, every time if it is more frequent than warm-ups are long.
+                let is_warming = self.trained.captures.as_mut().is_some_and(|captures| captures.get_mut().is_warming());
+                if is_warming { 0 } else { self.trained.device.clean_pool() }
             }
             // The training loop returns pages of the heap.
             CleanupAction::Heap => 0,

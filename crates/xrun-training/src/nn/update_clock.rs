@@ -206,7 +206,7 @@ impl Rule for InPlace<AdamW> {
         let (scalars, is_new) = self.clock.turn();
         let (first, second) = state.map(|state| (state.momentum.moment_1, state.momentum.moment_2)).unzip();
         let (first, second) = (own(first, is_new, &parameter), own(second, is_new, &parameter));
-        self.rule.step_in_place(&parameter, &gradient, [&first, &second], &scalars, false);
+        self.rule.step_in_place(&parameter, &gradient, [&first, &second], &scalars);
         // The clock has the number of updates.
         (parameter, Some(AdamWState::new(AdaptiveMomentumState::new(0, first, second))))
     }
@@ -247,7 +247,7 @@ impl Rule for InPlace<in_place::Sgd> {
         let (scalars, is_new) = self.clock.turn();
         let velocity = state.and_then(|state| state.velocity);
         let velocity = (self.rule.momentum > 0.0).then(|| own(velocity, is_new, &parameter));
-        self.rule.step_in_place(&parameter, &gradient, velocity.as_ref(), &scalars, false);
+        self.rule.step_in_place(&parameter, &gradient, velocity.as_ref(), &scalars);
         (parameter, Some(SgdState { velocity }))
     }
 

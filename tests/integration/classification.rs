@@ -94,10 +94,35 @@ fn classes_are_learnt_from_coco_voc_yolo_and_directories_of_images() {
         );
         assert_eq!(metric("metrics_last", "largest_class"), 0.25, "{name}");
         assert!(json(&run.join("manifest.json"))["data"][name].is_string(), "{name}");
+        let classes = json(&run.join("classes.json"))["classes"].clone();
+        let sum = |key: &str| classes.as_array().unwrap().iter().map(|row| row[key].as_f64().unwrap()).sum::<f64>();
+        assert_eq!(sum("correct") / sum("items"), metric("metrics_last", "accuracy"), "{name}: {classes}");
+        let evaluated = workplace.exits(0, &["eval", name, "--checkpoint", "last", "--json"]).json();
+        assert_eq!(evaluated["classes"], classes, "{name}");
         learnt.push(text(&run.join("metrics.jsonl")));
     }
     // One image is one sample, whatever its format: the same boxes give the same numbers.
     assert!(learnt[0] == learnt[1] && learnt[1] == learnt[2], "COCO, VOC and YOLO differ");
+}
+
+#[test]
+fn an_untrained_model_shows_the_worst_images_and_the_classes_they_were_taken_for() {
+    let workplace = Workplace::new();
+    let (name, table) = data(&workplace).pop().unwrap();
+    workplace.put("mine.toml", format!("{CLASSIFICATION}{table}"));
+    let run =
+        run(&workplace, name, &["training.max_steps=1", "optimizer.adamw.learning_rate=1e-9", "validation.images=2"]);
+    let images = json(&run.join("images/index.json"))["images"].clone();
+    let classes = json(&run.join("classes.json"))["classes"].clone();
+    let captions: Vec<&str> = images.as_array().unwrap().iter().map(|one| one["caption"].as_str().unwrap()).collect();
+    assert_eq!(captions.len(), 2, "{images}");
+    for caption in captions {
+        let class = CLASSES.iter().find(|class| caption.starts_with(**class)).unwrap();
+        let row = classes.as_array().unwrap().iter().find(|row| row["class"] == *class).unwrap();
+        let others = row["taken_for"].as_array().unwrap();
+        assert!(others.iter().any(|other| caption.contains(other[0].as_str().unwrap())), "{caption}: {row}");
+        assert!(caption.contains(&format!("{class}/")), "{caption} has the path");
+    }
 }
 
 #[test]

@@ -121,9 +121,9 @@ fn listed(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
                 files.push(file);
             }
         }
+        // Without such files it is answered with an error, as a file that cannot be read.
         if files.is_empty() {
-            let message = format!("{}: has no images, sounds (WAV) or JSON lines", path.display());
-            return Err(Failure::Usage(message));
+            files.push(path.clone());
         }
         files.sort();
         all.append(&mut files);

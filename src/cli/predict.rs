@@ -1,5 +1,6 @@
 //! `xrun predict RUN FILES…`: predict on the user's own files with a checkpoint.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
@@ -9,6 +10,7 @@ use super::eval::{CHANGEABLE, checkpoint_choice, plan_inference};
 use super::resume::{find_experiment_run, recorded_experiment};
 use super::terminal::{Failure, Terminal};
 use super::{Data, Display, Overrides, Results};
+use crate::data::boxes::raw::IMAGE_ENDINGS;
 use crate::files::layout;
 use crate::printable;
 use crate::results::prediction::PredictionRecord;
@@ -18,6 +20,8 @@ use crate::run::predict::{self, PredictError, PredictListener, PredictOptions};
 use crate::task::predict::Item;
 use crate::units::{pluralize, seconds};
 
+/// Maximum number of entries of a directory.
+const FILES_MAX: usize = 1_000_000;
 /// Largest number of failures that are printed; all of them are in `predictions.jsonl`.
 const FAILURES_PRINTED_MAX: u64 = 20;
 /// Largest number of characters of a file's name.
@@ -29,7 +33,7 @@ const TEXT_MAX: usize = 400;
 pub struct PredictArguments {
     #[arg(help = super::RUN_HELP, value_hint = ValueHint::DirPath)]
     run: String,
-    /// Files to predict on: images (PNG or JPEG), sounds (WAV) or JSON lines of questions, depending on the pipeline.
+    /// Files to predict on, or directories of them: images, sounds (WAV) or JSON lines of questions, depending on the pipeline.
     #[arg(required = true, value_name = "FILES", value_hint = ValueHint::FilePath)]
     files: Vec<PathBuf>,
     /// Checkpoint: best, last, or the step after which it was written.
@@ -59,6 +63,7 @@ pub fn run(arguments: &PredictArguments) -> Result<u8, Failure> {
     if let Some(out) = &arguments.out {
         predict::check_output(out).map_err(Failure::Usage)?;
     }
+    let files = listed(&arguments.files)?;
     let manifest = read_results::manifest(&run).map_err(Failure::failed)?;
     let experiment = recorded_experiment(&run, &overrides)?.experiment;
     if experiment.command().is_some() {
@@ -70,7 +75,7 @@ pub fn run(arguments: &PredictArguments) -> Result<u8, Failure> {
     let (planned, same_data) = plan_inference(experiment, &overrides, &manifest, arguments.data, planning)?;
     let (opened, task) = planned.open(1)?;
     let options = PredictOptions {
-        files: &arguments.files,
+        files: &files,
         question: arguments.question.as_deref(),
         out: arguments.out.as_deref(),
         overrides: &overrides,
@@ -96,6 +101,34 @@ pub fn run(arguments: &PredictArguments) -> Result<u8, Failure> {
     terminal.info(&text(&prediction));
     terminal.info(&format!("predictions: {}", directory.display()));
     Ok(u8::from(prediction.failed > 0))
+}
+
+/// Files, with those of a directory in its place, sorted by name.
+fn listed(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let mut all = Vec::new();
+    for path in paths {
+        if !path.is_dir() {
+            all.push(path.clone());
+            continue;
+        }
+        let cause = |error: std::io::Error| Failure::Failed(format!("{}: cannot be read: {error}", path.display()));
+        let mut files = Vec::new();
+        for entry in std::fs::read_dir(path).map_err(cause)?.take(FILES_MAX) {
+            let file = entry.map_err(cause)?.path();
+            let ending = file.extension().and_then(OsStr::to_str).unwrap_or_default().to_ascii_lowercase();
+            let is_hidden = file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
+            if !is_hidden && (IMAGE_ENDINGS.contains(&ending.as_str()) || ["wav", "jsonl"].contains(&ending.as_str())) {
+                files.push(file);
+            }
+        }
+        // Without such files it is answered with an error, as a file that cannot be read.
+        if files.is_empty() {
+            files.push(path.clone());
+        }
+        files.sort();
+        all.append(&mut files);
+    }
+    Ok(all)
 }
 
 /// Summary of a prediction: model, device, and numbers of answers and failures.

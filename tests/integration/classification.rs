@@ -94,10 +94,35 @@ fn classes_are_learnt_from_coco_voc_yolo_and_directories_of_images() {
         );
         assert_eq!(metric("metrics_last", "largest_class"), 0.25, "{name}");
         assert!(json(&run.join("manifest.json"))["data"][name].is_string(), "{name}");
+        let classes = json(&run.join("classes.json"))["classes"].clone();
+        let sum = |key: &str| classes.as_array().unwrap().iter().map(|row| row[key].as_f64().unwrap()).sum::<f64>();
+        assert_eq!(sum("correct") / sum("items"), metric("metrics_last", "accuracy"), "{name}: {classes}");
+        let evaluated = workplace.exits(0, &["eval", name, "--checkpoint", "last", "--json"]).json();
+        assert_eq!(evaluated["classes"], classes, "{name}");
         learnt.push(text(&run.join("metrics.jsonl")));
     }
     // One image is one sample, whatever its format: the same boxes give the same numbers.
     assert!(learnt[0] == learnt[1] && learnt[1] == learnt[2], "COCO, VOC and YOLO differ");
+}
+
+#[test]
+fn an_untrained_model_shows_the_worst_images_and_the_classes_they_were_taken_for() {
+    let workplace = Workplace::new();
+    let (name, table) = data(&workplace).pop().unwrap();
+    workplace.put("mine.toml", format!("{CLASSIFICATION}{table}"));
+    let run =
+        run(&workplace, name, &["training.max_steps=1", "optimizer.adamw.learning_rate=1e-9", "validation.images=2"]);
+    let images = json(&run.join("images/index.json"))["images"].clone();
+    let classes = json(&run.join("classes.json"))["classes"].clone();
+    let captions: Vec<&str> = images.as_array().unwrap().iter().map(|one| one["caption"].as_str().unwrap()).collect();
+    assert_eq!(captions.len(), 2, "{images}");
+    for caption in captions {
+        let class = CLASSES.iter().find(|class| caption.starts_with(**class)).unwrap();
+        let row = classes.as_array().unwrap().iter().find(|row| row["class"] == *class).unwrap();
+        let others = row["taken_for"].as_array().unwrap();
+        assert!(others.iter().any(|other| caption.contains(other[0].as_str().unwrap())), "{caption}: {row}");
+        assert!(caption.contains(&format!("{class}/")), "{caption} has the path");
+    }
 }
 
 #[test]
@@ -118,6 +143,10 @@ fn images_of_ones_own_are_answered_with_classes_and_probabilities() {
     let lines: Vec<Value> = lines(&out.join("predictions.jsonl"));
     assert_eq!(lines.len(), files.len());
     assert!(lines[1]["error"].is_string() && lines[1]["class"].is_null(), "{}", lines[1]);
+    let cats = workplace.path("image-folder/cat");
+    std::fs::write(cats.join("notes.txt"), "no image").unwrap();
+    let answers = workplace.exits(0, &["predict", "mine", cats.to_str().unwrap(), "--json"]).json();
+    assert_eq!(answers["answered"], 5, "all images of a directory, and nothing else");
     for (line, class) in [0, 2, 3, 4].into_iter().map(|at| &lines[at]).zip(CLASSES) {
         assert_eq!(line["class"], class, "{line}");
         let top = line["top"].as_array().unwrap();
@@ -165,24 +194,22 @@ fn data_of_another_type_of_sample_is_refused_with_the_data_sets_that_serve() {
     insta::assert_snapshot!(messages);
 }
 
-/// Prints the largest difference between the probabilities of the exported network and those of `predictions.jsonl`. The
-/// images are as large as the network's input, so that both see the same pixels.
+/// Prints the largest difference between the probabilities of the exported network and those of `predictions.jsonl`, 1 for another
+/// class. The images are as large as the network's input, so that both see the same pixels.
 const COMPARE: &str = include_str!("../scripts/exported_classifier.py");
 
 #[test]
 fn the_exported_network_gives_the_probabilities_of_a_prediction_in_pytorch() {
-    let Some(python) = python("XRUN_TORCH_PYTHON", "torch, safetensors") else { return };
+    let Some(python) = python("XRUN_TORCH_PYTHON", "torch, safetensors, PIL") else { return };
     let workplace = Workplace::new();
     let (_, table) = data(&workplace).into_iter().find(|(kind, _)| *kind == "image-folder").unwrap();
     workplace.finished("trial", &format!("{CLASSIFICATION}{table}"));
     workplace.exits(0, &["export", "trial", "--to", "weights", "--output", "model"]);
-    // Beside each image its pixels, which PyTorch reads without another library.
     let names: Vec<String> = (0..4).map(|number| format!("{number}.png")).collect();
     for (number, name) in names.iter().enumerate() {
         let image =
             image::RgbImage::from_fn(16, 16, |x, y| image::Rgb([(x * 16) as u8, (y * 16) as u8, (number * 60) as u8]));
         image.save(workplace.path(name)).unwrap();
-        std::fs::write(workplace.path(&format!("{name}.raw")), image.as_raw()).unwrap();
     }
     let arguments: Vec<&str> = ["predict", "trial"].into_iter().chain(names.iter().map(String::as_str)).collect();
     let output = workplace.exits(0, &[&arguments[..], &["--json"]].concat());

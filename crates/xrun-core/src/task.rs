@@ -4,6 +4,7 @@
 //! with the pipeline `dummy`, without Burn. A task stays on the training thread, because each thread that uses a GPU gets a
 //! stream and a memory pool of its own.
 
+pub mod confusion;
 pub mod lowered;
 pub mod metric;
 pub mod predict;
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use self::confusion::ClassResult;
 use self::predict::Predict;
 use crate::bounded::planned::PlannedBuffer;
 use crate::dataset::error::{DataError, InvalidItems};
@@ -313,6 +315,8 @@ pub struct ValidationReport {
     pub intervals: Vec<(String, Interval)>,
     /// Images with the predictions drawn in, and their captions, for the report; at most `validation.images`.
     pub images: Vec<(HostImage, String)>,
+    /// Results of each class of a classification; empty where the pipeline has none.
+    pub classes: Vec<ClassResult>,
 }
 
 /// Reasons why a task cannot continue.

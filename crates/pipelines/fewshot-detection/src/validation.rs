@@ -134,7 +134,12 @@ impl Validation {
         let intervals = scores.intervals.into_iter().map(|(name, interval)| (name.to_owned(), interval));
         // The images now belong to the training loop, which writes and frees them.
         self.images.set(0, 0);
-        Ok(ValidationReport { metrics: metrics.collect(), intervals: intervals.collect(), images: shown })
+        Ok(ValidationReport {
+            metrics: metrics.collect(),
+            intervals: intervals.collect(),
+            images: shown,
+            ..ValidationReport::default()
+        })
     }
 
     fn episode(

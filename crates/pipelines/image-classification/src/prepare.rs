@@ -8,6 +8,7 @@ use super::settings::{ImageClassification, ResNet};
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun_core::bounded::planned::PlannedBuffer;
+use xrun_core::dataset::sample::HostImage;
 use xrun_core::experiment::Experiment;
 use xrun_core::task::lowered::LoweredSetting;
 use xrun_core::task::{HeldOutLoss, Metric, TaskError, TaskFacts};
@@ -35,6 +36,9 @@ const ACCURACY: &str = "Accuracy";
 
 /// Default of `training.batch_size`, in images.
 pub const BATCH_SIZE: usize = 32;
+
+/// Caption of the images of a validation, as in [`TaskFacts::images`].
+const LEGEND: &str = "The misclassified images with the highest cross-entropy, as the network sees them.";
 
 /// Dependence of a model on its data, as a part of a message.
 const LEARNED: &str = "its classes are those of that data";
@@ -69,6 +73,8 @@ xrun_core::buffers! {
         pub feed: feed::Buffers,
         /// Current batch of a validation.
         pub validation_batch: Buffer,
+        /// Images of the current validation for the report.
+        pub validation_images: Buffer,
     }
 }
 
@@ -78,6 +84,12 @@ pub fn batch_size(experiment: &Experiment, labels: &Labels) -> (usize, Option<Lo
     let size = requested.min(labels.train.len());
     let because = format!("the data has {}", pluralize(labels.train.len() as u64, "training image"));
     (size, LoweredSetting::detect("training.batch_size", requested as u64, size as u64, because))
+}
+
+/// Cap for `count` images with this side.
+fn images_cap(count: usize, side: usize) -> Cap {
+    let each = side * side * 3 + size_of::<HostImage>();
+    Cap { items: count as u64, bytes: (count * each) as u64 }
 }
 
 /// Opens the data, and registers the frame cache, the index and the labels in the ledger.
@@ -96,6 +108,7 @@ pub fn prepare(
     let (size, lowered) = batch_size(experiment, &labels);
     let validated = labels.held_out.len().min(experiment.validation.batches.saturating_mul(size));
     let validation_size = limits.batch_size.min(validated);
+    let shown = experiment.validation.images;
     let cap = Cap { items: 1, bytes: batch_bytes_max(validation_size, settings.image_size) };
     let buffers = Buffers {
         images: frames::Buffers::new(&library, limits, validated as u64),
@@ -104,6 +117,9 @@ pub fn prepare(
         validation_batch: Buffer::new("validation_batch", Policy::Refuse, cap)
             .key("limits.batch_size")
             .because("`limits.batch_size` images of a validation"),
+        validation_images: Buffer::new("validation_images", Policy::Evict, images_cap(shown, settings.image_size))
+            .key("validation.images")
+            .because("`validation.images` that are classified worst, for the report"),
     };
     let store = Arc::new(FrameStore::new(&library, ledger, &buffers.images));
     let registration = buffers.labels.register(ledger);
@@ -123,6 +139,7 @@ pub fn prepare(
         )],
         batch_items: size as u64,
         batch_keys: &["training.batch_size"],
+        images: LEGEND,
         validation_batches: validated.div_ceil(limits.batch_size) as u64,
         ..TaskFacts::new((labels.train.len() as u64).div_ceil(size as u64), METRICS)
     };

@@ -12,7 +12,9 @@ use super::predict;
 use super::prepare::{Buffers, Prepared};
 use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::ledger::Registration;
+use xrun_core::dataset::sample::HostImage;
 use xrun_core::experiment::pipeline::Opening;
+use xrun_core::task::confusion::Confusion;
 use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{TaskError, ValidationReport};
 use xrun_core::units::pluralize;
@@ -33,8 +35,20 @@ pub struct Classifier {
     /// Number of images on the device at once.
     micro_batch_size: usize,
     validation_batch: Registration,
+    validation_images: Registration,
+    /// Largest number of images of a validation in the report.
+    shown: usize,
     /// Ledger entry of the labels.
     _labels: Registration,
+}
+
+/// Image of a validation that was taken for one of another class.
+struct Misclassified {
+    cross_entropy: f64,
+    predicted: usize,
+    /// Index into [`Labels::held_out`](super::labels::Labels::held_out).
+    index: usize,
+    image: HostImage,
 }
 
 /// Opens the device, creates the network on it and starts the workers.
@@ -44,7 +58,7 @@ pub struct Classifier {
 pub fn open(prepared: Prepared, opening: Opening<'_>) -> Result<ModuleTask<Classifier>, TaskError> {
     let Opening { experiment, ledger, .. } = opening;
     let Prepared { model, batches, store, buffers, validated, registration } = prepared;
-    let Buffers { feed, validation_batch, .. } = buffers;
+    let Buffers { feed, validation_batch, validation_images, .. } = buffers;
     let device = opening::device(opening, experiment.training.activation_checkpointing)?;
     let network =
         ResNetNetwork::new(&model, batches.labels.classes.len(), experiment.experiment.seed, &device.autodiff);
@@ -56,6 +70,8 @@ pub fn open(prepared: Prepared, opening: Opening<'_>) -> Result<ModuleTask<Class
         validated,
         micro_batch_size: experiment.limits.batch_size,
         validation_batch: validation_batch.register(ledger),
+        validation_images: validation_images.register(ledger),
+        shown: experiment.validation.images,
         _labels: registration,
     };
     Ok(ModuleTask::new(classifier, network, device, feed, experiment))
@@ -70,6 +86,26 @@ impl Classifier {
     /// Logits `[n, classes]` for pixels `[n, S, S, 3]`.
     fn logits(&self, network: &ResNetNetwork, pixels: &[u8], device: &Device) -> Tensor<2> {
         network.forward(images(pixels, self.batches.settings.image_size, device))
+    }
+
+    /// Adds an image to the worst classified ones if it is one of them.
+    fn keep_worst(&self, worst: &mut Vec<Misclassified>, one: impl FnOnce() -> Misclassified, cross_entropy: f64) {
+        let rank = worst.partition_point(|other| other.cross_entropy >= cross_entropy);
+        if rank < self.shown {
+            worst.truncate(self.shown - 1);
+            worst.insert(rank, one());
+            let bytes = worst.iter().map(|one| one.image.deep_size()).sum();
+            self.validation_images.set(worst.len() as u64, bytes);
+        }
+    }
+
+    /// Image for the report, and its caption.
+    fn captioned(&self, one: Misclassified) -> (HostImage, String) {
+        let (labels, library) = (&self.batches.labels, &self.batches.library);
+        let labelled = labels.held_out[one.index];
+        let [class, predicted] = [labelled.class as usize, one.predicted].map(|class| &labels.classes[class]);
+        let path = labelled.frame(library).path.display();
+        (one.image, format!("{class}, taken for {predicted} · {path}"))
     }
 }
 
@@ -105,17 +141,27 @@ impl TrainingModule for Classifier {
         evaluation: &mut Evaluation<'_, Self>,
     ) -> Result<ValidationReport, TaskError> {
         let device = &evaluation.trained.device.inner;
-        let (mut correct, mut loss) = (RunningMean::default(), 0.0);
+        let (mut correct, mut loss, mut confusion) = (RunningMean::default(), 0.0, Confusion::default());
+        let (classes, side) = (&self.batches.labels.classes, self.batches.settings.image_size);
+        let mut worst: Vec<Misclassified> = Vec::new();
         let batches = self.validated.div_ceil(self.micro_batch_size) as u64;
         for from in (0..self.validated).step_by(self.micro_batch_size) {
             let batch = self.batches.held_out(from..(from + self.micro_batch_size).min(self.validated))?;
             self.validation_batch.set(1, batch.deep_size());
             let logits: Vec<f32> = self.logits(network, &batch.pixels, device).into_data().iter::<f32>().collect();
-            let rows = logits.chunks(self.batches.labels.classes.len());
-            for (row, class) in rows.zip(&batch.classes) {
-                let (predicted, cross_entropy) = prediction_and_loss(row, *class as usize);
-                correct.add(Some(f64::from(u8::from(predicted == *class as usize))));
+            let pixels = batch.pixels.chunks(side * side * 3);
+            let rows = logits.chunks(classes.len()).zip(pixels);
+            for (index, ((row, pixels), class)) in rows.zip(&batch.classes).enumerate() {
+                let class = *class as usize;
+                let (predicted, cross_entropy) = prediction_and_loss(row, class);
+                correct.add(Some(f64::from(u8::from(predicted == class))));
+                confusion.add(class, predicted);
                 loss += cross_entropy;
+                if predicted != class {
+                    let image = || HostImage { width: side, height: side, rgb: pixels.into() };
+                    let one = || Misclassified { cross_entropy, predicted, index: from + index, image: image() };
+                    self.keep_worst(&mut worst, one, cross_entropy);
+                }
             }
             evaluation.batch_done((from / self.micro_batch_size) as u64 + 1, batches);
         }
@@ -125,8 +171,10 @@ impl TrainingModule for Classifier {
             ("largest_class".into(), Some(self.batches.labels.majority_fraction(self.validated))),
             ("cross_entropy".into(), Some(loss / self.validated as f64).filter(|loss| loss.is_finite())),
         ];
+        let images = worst.into_iter().map(|one| self.captioned(one)).collect();
+        self.validation_images.set(0, 0);
         let intervals = correct.interval().map(|interval| ("accuracy".into(), interval)).into_iter().collect();
-        Ok(ValidationReport { metrics, intervals, ..ValidationReport::default() })
+        Ok(ValidationReport { metrics, intervals, images, classes: confusion.rows(classes) })
     }
 
     fn evict_caches(&self, low_water: f64) -> u64 {

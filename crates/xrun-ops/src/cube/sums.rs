@@ -4,6 +4,7 @@
 
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::{cast, into_contiguous};
+use burn_cubecl::ops::reshape;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
@@ -52,7 +53,7 @@ pub fn column_sums(matrix: &CubeTensor, width: usize) -> CubeTensor {
     let Partials { cubes, chunk, chunks } = column_partials_shape(count, width);
     let partial = empty(matrix, [chunks, width]);
     launch!(add_rows, cubes, [matrix, partial], [count as u32, width as u32, chunk as u32]);
-    if chunks == 1 { partial } else { reduce_partials(&partial, chunks, 1, 0, width) }
+    if chunks == 1 { reshape(partial, [width].into()) } else { reduce_partials(&partial, chunks, 1, 0, width) }
 }
 
 #[cube(launch)]

@@ -205,8 +205,12 @@ fn all<S: ModuleStore>(store: &mut S) -> Result<BTreeMap<String, FileTensor>, St
     store.get_all_tensors().cloned().map_err(|error| format!("cannot be read: {error}"))
 }
 
-fn values(file: &BTreeMap<String, FileTensor>, name: &str) -> Result<Vec<f32>, String> {
+/// Values of a tensor. Its shape is that of the architecture unless the file was replaced meanwhile.
+fn values(file: &BTreeMap<String, FileTensor>, name: &str, shape: &[usize]) -> Result<Vec<f32>, String> {
     let found = file.get(name).ok_or_else(|| format!("lacks the tensor `{name}`"))?;
+    if found.shape.as_slice() != shape {
+        return Err(format!("has `{name}` of shape {:?}, expected {shape:?}", found.shape.as_slice()));
+    }
     let bytes = found.to_bytes().map_err(|error| format!("has a tensor `{name}` that cannot be read: {error:?}"))?;
     Ok(TensorData::from_bytes(bytes, found.shape.clone(), found.dtype).iter::<f32>().collect())
 }
@@ -217,8 +221,8 @@ fn fold(
     convolution: &Convolution,
     epsilon: f64,
 ) -> Result<(Vec<f32>, Vec<f32>), String> {
-    let mut kernel = values(file, &convolution.kernel)?;
-    let part = |name: &str| values(file, &format!("{}.{name}", convolution.norm));
+    let mut kernel = values(file, &convolution.kernel, &convolution.shape())?;
+    let part = |name: &str| values(file, &format!("{}.{name}", convolution.norm), &convolution.channels[1..]);
     let (scale, shift) = (part("weight")?, part("bias")?);
     let (mean, variance) = (part("running_mean")?, part("running_var")?);
     let scales = scale

@@ -8,6 +8,7 @@ use super::episode::Episodes;
 use super::leaks;
 use super::scoring::PERMUTED;
 use super::settings::{FewshotDetection, ReferenceDetector};
+use super::sizes;
 use super::step_kind::batches_per_epoch;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::bounded::planned::PlannedBuffer;
@@ -217,6 +218,7 @@ pub fn prepare(
         |of: &Pretrained| of.architecture.note(of.weights.frozen, images.min(limits.batch_size), settings.image_size);
     let mut facts = TaskFacts {
         notes: backbone.iter().map(note).collect(),
+        trained_parameters: backbone.as_ref().map(|of| sizes::parameters(model, Some(of), settings.image_size)),
         owners,
         data_digests: vec![(experiment.dataset_name().into(), library.digest.clone())],
         data_skipped: library.skipped.clone(),

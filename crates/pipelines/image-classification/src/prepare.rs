@@ -138,7 +138,10 @@ pub fn prepare(
         labels.classes.len(),
         labels.held_out.len(),
     )];
+    let mut trained_parameters = None;
     if let Features::Backbone(architecture, weights) = &features {
+        let backbone = if weights.frozen { 0 } else { architecture.parameters() };
+        trained_parameters = Some((backbone + (architecture.outputs() + 1) * labels.classes.len()) as u64);
         notes.push(architecture.note(weights.frozen, limits.batch_size.min(size), settings.image_size));
     }
     let store = Arc::new(FrameStore::new(&library, ledger, &buffers.images));
@@ -151,6 +154,7 @@ pub fn prepare(
         learned_from_data: Some(LEARNED),
         lowered: lowered.into_iter().collect(),
         notes,
+        trained_parameters,
         batch_items: size as u64,
         batch_keys: &["training.batch_size"],
         images: LEGEND,

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use super::*;
 
+type Shapes = BTreeMap<String, Vec<usize>>;
+
 fn reference(name: &str) -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/reference").join(name)
 }
@@ -45,8 +47,8 @@ fn networks_of_published_sizes_have_their_number_of_parameters() {
     }
 }
 
-fn torchvision(blocks: [usize; 4], sizes: &[usize]) -> BTreeMap<String, Vec<usize>> {
-    let mut shapes = BTreeMap::new();
+fn torchvision(blocks: [usize; 4], sizes: &[usize]) -> Shapes {
+    let mut shapes = Shapes::new();
     let mut add = |kernel: String, norm: String, shape: [usize; 4]| {
         for part in ["weight", "bias", "running_mean", "running_var"] {
             shapes.insert(format!("{norm}.{part}"), vec![shape[0]]);
@@ -75,22 +77,22 @@ fn torchvision(blocks: [usize; 4], sizes: &[usize]) -> BTreeMap<String, Vec<usiz
 
 #[test]
 fn files_that_do_not_fit_are_refused_with_the_tensor_and_a_remedy() {
-    let message = |change: &dyn Fn(&mut BTreeMap<String, Vec<usize>>)| {
+    let message = |change: &dyn Fn(&mut Shapes)| {
         let mut shapes = torchvision([1, 1, 1, 1], &[3, 3]);
         change(&mut shapes);
         let mut file = TensorShapes::new(shapes);
         let read = (resnet::FAMILY.read)(&mut file).err();
         read.or_else(|| file.unused().map(|name| format!("unused {name}"))).unwrap()
     };
-    let renamed = |shapes: &mut BTreeMap<String, Vec<usize>>| {
+    let renamed = |shapes: &mut Shapes| {
         let moved = shapes.remove("layer2.0.bn1.running_var").unwrap();
         shapes.insert("layer2.0.bn1.running_varx".into(), moved);
     };
-    let other_shape = |shapes: &mut BTreeMap<String, Vec<usize>>| {
+    let other_shape = |shapes: &mut Shapes| {
         shapes.insert("layer3.0.conv2.weight".into(), vec![256, 256, 5, 5]);
     };
-    let extra = |shapes: &mut BTreeMap<String, Vec<usize>>| drop(shapes.insert("layer1.0.se.weight".into(), vec![4]));
-    let shortcut = |shapes: &mut BTreeMap<String, Vec<usize>>| {
+    let extra = |shapes: &mut Shapes| drop(shapes.insert("layer1.0.se.weight".into(), vec![4]));
+    let shortcut = |shapes: &mut Shapes| {
         shapes.insert("layer4.0.downsample.0.weight".into(), vec![8, 256, 1, 1]);
     };
     let messages = [message(&renamed), message(&other_shape), message(&extra), message(&shortcut)];

@@ -3,7 +3,7 @@ use std::path::Path;
 
 use serde_json::{Value, json as object};
 
-use crate::workplace::{Workplace, is_bounded, json, lines, python, text};
+use crate::workplace::{Workplace, is_bounded, json, lines, python, redacted_names, text};
 
 const CLASSIFICATION: &str = "[experiment]\nseed = 5\ndevice = \"cpu\"\n[pipeline.image-classification]\nimage_size = 16\n\
                               crop = 0.8\n[model.resnet]\nchannels = [8, 16]\n[optimizer.adamw]\nlearning_rate = 1e-2\n\
@@ -170,6 +170,28 @@ fn few_shot_detection_trains_on_coco_voc_and_yolo_alike() {
 }
 
 #[test]
+fn few_shot_detection_trains_on_a_backbone_in_place_of_its_stages() {
+    let workplace = Workplace::new();
+    let (_, table) = data(&workplace).swap_remove(0);
+    let place = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/reference");
+    for (kind, file) in [("efficientnet-lite", "efficientnet_lite_tiny.pth"), ("resnet", "resnet_tiny.safetensors")] {
+        for frozen in [true, false] {
+            let model = DETECTION.replace("channels = [8, 8, 8, 8]\n", "");
+            let backbone = format!("[backbone.{kind}]\nweights = \"{place}/{file}\"\nfrozen = {frozen}\n");
+            let classes = "validation_classes = [\"fox\", \"owl\"]\n";
+            workplace.put("mine.toml", format!("{model}{backbone}{table}{classes}"));
+            let run = run(&workplace, kind, &["checkpoint.every_steps=1", "checkpoint.keep_last=2"]);
+            let (one, two) = (weights(&run, 1), weights(&run, 2));
+            assert!(!one.keys().any(|name| name.starts_with("stages.")), "{file}");
+            let equal = |beginning: &str| {
+                one.iter().filter(|(name, _)| name.starts_with(beginning)).all(|(name, bytes)| two[name] == *bytes)
+            };
+            assert_eq!((equal("backbone."), equal("lateral_fine.")), (frozen, false), "{file}");
+        }
+    }
+}
+
+#[test]
 fn a_classification_gives_the_same_bytes_for_any_number_of_workers_and_stays_below_its_caps() {
     let workplace = Workplace::new();
     let (_, table) = data(&workplace).pop().unwrap();
@@ -198,12 +220,108 @@ fn data_of_another_type_of_sample_is_refused_with_the_data_sets_that_serve() {
 /// class. The images are as large as the network's input, so that both see the same pixels.
 const COMPARE: &str = include_str!("../scripts/exported_classifier.py");
 
+/// Tables of a linear classifier on a backbone of `tests/reference/backbones.py`, in place of the small network.
+fn on_backbone(kind: &str, file: &str, keys: &str) -> String {
+    let place = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/reference");
+    let backbone = format!("[model.linear-classifier]\n[backbone.{kind}]\nweights = \"{place}/{file}\"\n{keys}\n");
+    CLASSIFICATION.replace("[model.resnet]\nchannels = [8, 16]\n", &backbone)
+}
+
+/// Tensors of the first and the last checkpoint of a run by name.
+fn weights(run: &Path, step: u64) -> std::collections::BTreeMap<String, Vec<u8>> {
+    let bytes = std::fs::read(run.join(format!("checkpoints/step_{step:08}/model.safetensors"))).unwrap();
+    let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
+    file.tensors().into_iter().map(|(name, tensor)| (name, tensor.data().to_vec())).collect()
+}
+
+#[test]
+fn a_frozen_backbone_keeps_its_weights_and_a_trained_one_learns_with_its_own_rate() {
+    let workplace = Workplace::new();
+    let (_, table) = data(&workplace).pop().unwrap();
+    for (kind, file) in [
+        ("efficientnet-lite", "efficientnet_lite_tiny.pth"),
+        ("resnet", "resnet_tiny.pth"),
+        ("resnet", "resnet_tiny.safetensors"),
+    ] {
+        let run = |name: &str, keys: &str| {
+            workplace.put("mine.toml", format!("{}{table}", on_backbone(kind, file, keys)));
+            workplace.exits(0, &["check", "mine.toml"]);
+            let run =
+                run(&workplace, name, &["checkpoint.every_steps=1", "training.max_steps=2", "checkpoint.keep_last=4"]);
+            is_bounded(&run);
+            (weights(&run, 1), weights(&run, 2))
+        };
+        let change = |(before, after): &(std::collections::BTreeMap<String, Vec<u8>>, _), beginning: &str| {
+            let numbers = |bytes: &[u8]| -> Vec<f32> {
+                bytes.chunks_exact(4).map(|number| f32::from_le_bytes(number.try_into().unwrap())).collect()
+            };
+            let after: &std::collections::BTreeMap<String, Vec<u8>> = after;
+            let pairs = before.iter().filter(|(name, _)| name.starts_with(beginning));
+            let changes = pairs.flat_map(|(name, bytes)| {
+                let pairs = numbers(bytes).into_iter().zip(numbers(&after[name])).collect::<Vec<_>>();
+                pairs.into_iter().map(|(one, other)| (one - other).abs())
+            });
+            changes.fold(0.0, f32::max)
+        };
+        let frozen = run("frozen", "");
+        assert_eq!(change(&frozen, "backbone."), 0.0, "{file}");
+        assert!(change(&frozen, "output.") > 0.0, "{file}");
+        let (slow, fast) = (run("slow", "frozen = false"), run("fast", "frozen = false\nlearning_rate_factor = 1.0"));
+        let (slow, fast) = (change(&slow, "backbone."), change(&fast, "backbone."));
+        assert!(slow > 0.0 && fast > 4.0 * slow, "{file}: {slow} {fast}");
+    }
+}
+
+#[test]
+fn training_on_a_backbone_continues_bit_identically_from_a_checkpoint() {
+    let workplace = Workplace::new();
+    let (_, table) = data(&workplace).pop().unwrap();
+    let tables = on_backbone("resnet", "resnet_tiny.pth", "frozen = false");
+    workplace.put("mine.toml", format!("{tables}{table}"));
+    let checkpoints = ["training.max_steps=6", "checkpoint.every_steps=3", "checkpoint.keep_last=2"];
+    let whole = run(&workplace, "whole", &checkpoints);
+    workplace.exits(0, &["fork", "whole", "--checkpoint", "3", "--name", "again"]);
+    assert!(weights(&workplace.latest("again"), 6) == weights(&whole, 6));
+}
+
+#[test]
+fn backbones_that_do_not_fit_are_refused_by_name() {
+    let workplace = Workplace::new();
+    let (_, table) = data(&workplace).pop().unwrap();
+    let place = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/reference");
+    for name in ["resnet_tiny.pth", "efficientnet_lite_tiny.pth", "gpt2_tiny.safetensors"] {
+        std::fs::copy(format!("{place}/{name}"), workplace.path(name)).unwrap();
+    }
+    workplace.put("text.pth", "no weights");
+    let mut messages = String::new();
+    for model in [
+        "[model.linear-classifier]",
+        "[model.resnet]\n[backbone.resnet]\nweights = \"resnet_tiny.pth\"",
+        "[model.linear-classifier]\n[backbone.resnet]",
+        "[model.linear-classifier]\n[backbone.resnett]\nweights = \"resnet_tiny.pth\"",
+        "[model.linear-classifier]\n[backbone.resnet]\nweights = \"resnet_tony.pth\"",
+        "[model.linear-classifier]\n[backbone.resnet]\nweights = \"efficientnet_lite_tiny.pth\"",
+        "[model.linear-classifier]\n[backbone.resnet]\nweights = \"gpt2_tiny.safetensors\"",
+        "[model.linear-classifier]\n[backbone.resnet]\nweights = \"text.pth\"",
+    ] {
+        workplace.put("mine.toml", format!("[pipeline.image-classification]\n{model}\n{table}"));
+        messages += &workplace.exits(2, &["check", "mine.toml"]).err;
+    }
+    insta::assert_snapshot!(redacted_names(&messages));
+}
+
 #[test]
 fn the_exported_network_gives_the_probabilities_of_a_prediction_in_pytorch() {
+    equals_pytorch(CLASSIFICATION);
+    equals_pytorch(&on_backbone("efficientnet-lite", "efficientnet_lite_tiny.pth", "frozen = false"));
+    equals_pytorch(&on_backbone("resnet", "resnet_tiny.safetensors", ""));
+}
+
+fn equals_pytorch(experiment: &str) {
     let Some(python) = python("XRUN_TORCH_PYTHON", "torch, safetensors, PIL") else { return };
     let workplace = Workplace::new();
     let (_, table) = data(&workplace).into_iter().find(|(kind, _)| *kind == "image-folder").unwrap();
-    workplace.finished("trial", &format!("{CLASSIFICATION}{table}"));
+    workplace.finished("trial", &format!("{experiment}{table}"));
     workplace.exits(0, &["export", "trial", "--to", "weights", "--output", "model"]);
     let names: Vec<String> = (0..4).map(|number| format!("{number}.png")).collect();
     for (number, name) in names.iter().enumerate() {

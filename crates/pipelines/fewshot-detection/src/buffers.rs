@@ -3,7 +3,7 @@
 use super::batch::batch_bytes_max;
 use super::coco_files;
 use super::overlay::image_bytes_max;
-use super::prepare::held_out;
+use super::prepare::{Pretrained, held_out};
 use super::scoring;
 use super::settings::{FewshotDetection, ReferenceDetector};
 use super::sizes;
@@ -41,6 +41,7 @@ impl Buffers {
     pub fn new(
         settings: &FewshotDetection,
         model: &ReferenceDetector,
+        backbone: Option<&Pretrained>,
         library: &Library,
         experiment: &Experiment,
     ) -> Self {
@@ -57,7 +58,10 @@ impl Buffers {
             validation_images: Buffer::new("validation_images", Policy::Refuse, images)
                 .key("validation.images")
                 .because("`validation.images`, for the report"),
-            part_gradients: micro_batches::gradient_buffer(sizes::parameters(model, settings.image_size), limits),
+            part_gradients: micro_batches::gradient_buffer(
+                sizes::parameters(model, backbone, settings.image_size),
+                limits,
+            ),
         }
     }
 }

@@ -71,7 +71,7 @@ pipeline_crate!(FewshotDetection, ReferenceDetector, prepare::Prepared);
 
 impl ModelKind for ReferenceDetector {
     fn kind() -> &'static Kind<dyn ModelKind> {
-        const { &Kind::<dyn ModelKind>::new::<Self>(MODEL, ()) }
+        const { &Kind::<dyn ModelKind>::new::<Self>(MODEL, BackboneUse::Optional) }
     }
 
     fn check(&self, problems: &mut Problems) {

@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
+use burn::optim::GradientsParams;
 use burn::tensor::{Device, TensorData};
 use serde_json::Value;
 
@@ -22,6 +23,7 @@ use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{StepReport, TaskError, ValidationReport};
 use xrun_data::boxes::frames::FrameStore;
 use xrun_data::feed::Prepare;
+use xrun_training::nn::backbone::{self, Backbone};
 use xrun_training::nn::captured::{Inputs, Pass};
 use xrun_training::nn::micro_batches::{DeferredOutputs, MicroBatchExecutor};
 use xrun_training::nn::module_task::{Evaluation, ModuleTask, Step};
@@ -82,7 +84,11 @@ fn open_with(
     let (steps_per_epoch, _) = experiment.training.steps(batches);
     let device = opening::device(opening, experiment.training.activation_checkpointing)?;
     let side = prepared.settings.image_size;
-    let network = DetectorNetwork::new(&prepared.model, side, experiment.experiment.seed, &device.autodiff);
+    let pretrained = prepared.backbone.as_ref();
+    let pretrained =
+        pretrained.map(|of| Backbone::read(&of.architecture, &of.weights, &device.autodiff)).transpose()?;
+    let seed = experiment.experiment.seed;
+    let network = DetectorNetwork::with_features(&prepared.model, pretrained, side, seed, &device.autodiff);
     let executor = Arc::new(opening::executor(opening, &prepared.buffers.part_gradients)?);
     let feed = opening::feed(opening, &prepared.buffers.feed, prepare)?;
     let module = FewshotDetectionModule {
@@ -258,6 +264,15 @@ impl TrainingModule for FewshotDetectionModule {
                 self.triplets(triplet, step)
             }
         }
+    }
+
+    fn update(
+        &mut self,
+        learning_rate: f64,
+        gradients: GradientsParams,
+        trained: &mut TrainState<Network>,
+    ) -> Result<(), TaskError> {
+        backbone::update(learning_rate, gradients, trained, |network| network.backbone.as_ref())
     }
 
     fn report(&mut self, fetched: StepValues) -> StepReport {

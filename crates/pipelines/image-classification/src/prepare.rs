@@ -10,6 +10,7 @@ use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun_core::bounded::planned::PlannedBuffer;
 use xrun_core::dataset::sample::HostImage;
 use xrun_core::experiment::Experiment;
+use xrun_core::settings::backbone::PretrainedWeights;
 use xrun_core::task::lowered::LoweredSetting;
 use xrun_core::task::{HeldOutLoss, Metric, TaskError, TaskFacts};
 use xrun_core::units::pluralize;
@@ -17,6 +18,7 @@ use xrun_data::boxes::frames::{self, FrameStore};
 use xrun_data::boxes::library::Library;
 use xrun_data::feed;
 use xrun_data::reading::decoding;
+use xrun_training::backbone::Architecture;
 
 /// Validation metrics in the order of display. The first selects the best checkpoint unless the experiment names another.
 pub const METRICS: &[Metric] = &[
@@ -45,11 +47,18 @@ const LEARNED: &str = "its classes are those of that data";
 
 /// What of a step is captured, as in [`TaskFacts::captures`].
 pub const CAPTURES: &str = "a pass for each size of a micro-batch, and the update";
+/// Network that the classified features come from.
+pub enum Features {
+    /// One that is trained from nothing.
+    ResNet(ResNet),
+    /// A pretrained one.
+    Backbone(Architecture, PretrainedWeights),
+}
 
 /// Opened data and settings of a task.
 pub struct Prepared {
-    /// Settings of the model.
-    pub model: ResNet,
+    /// Network below the linear layer.
+    pub features: Features,
     /// Source of batches.
     pub batches: BatchLoader,
     /// Decoder of images, with a cache.
@@ -121,6 +130,22 @@ pub fn prepare(
             .key("validation.images")
             .because("`validation.images` that are classified worst, for the report"),
     };
+    let features = match &experiment.backbone {
+        Some(backbone) => Features::Backbone(Architecture::of(backbone)?, backbone.settings().clone()),
+        None => Features::ResNet(experiment.model_settings::<ResNet>()?.clone()),
+    };
+    let mut notes = vec![format!(
+        "{} of {} classes; {} held out, {validated} in each validation",
+        pluralize(labels.train.len() as u64, "training image"),
+        labels.classes.len(),
+        labels.held_out.len(),
+    )];
+    let mut trained_parameters = None;
+    if let Features::Backbone(architecture, weights) = &features {
+        let backbone = if weights.frozen { 0 } else { architecture.parameters() };
+        trained_parameters = Some((backbone + (architecture.outputs() + 1) * labels.classes.len()) as u64);
+        notes.push(architecture.note(weights.frozen, limits.batch_size.min(size), settings.image_size));
+    }
     let store = Arc::new(FrameStore::new(&library, ledger, &buffers.images));
     let registration = buffers.labels.register(ledger);
     registration.set(buffers.labels.cap.items, buffers.labels.cap.bytes);
@@ -131,12 +156,8 @@ pub fn prepare(
         captures: CAPTURES,
         learned_from_data: Some(LEARNED),
         lowered: lowered.into_iter().collect(),
-        notes: vec![format!(
-            "{} of {} classes; {} held out, {validated} in each validation",
-            pluralize(labels.train.len() as u64, "training image"),
-            labels.classes.len(),
-            labels.held_out.len(),
-        )],
+        notes,
+        trained_parameters,
         batch_items: size as u64,
         batch_keys: &["training.batch_size"],
         images: LEGEND,
@@ -151,6 +172,5 @@ pub fn prepare(
         size,
         seed,
     };
-    let model: &ResNet = experiment.model_settings()?;
-    Ok((facts, Prepared { model: model.clone(), batches, store, buffers, validated, registration }))
+    Ok((facts, Prepared { features, batches, store, buffers, validated, registration }))
 }

@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
+use burn::optim::GradientsParams;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Int, TensorData};
 use serde_json::Value;
 
 use super::batch::{BatchLoader, ImageBatch};
-use super::network::ResNetNetwork;
+use super::network::ClassifierNetwork;
 use super::predict;
-use super::prepare::{Buffers, Prepared};
+use super::prepare::{Buffers, Features, Prepared};
 use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::ledger::Registration;
 use xrun_core::dataset::sample::HostImage;
@@ -20,13 +21,14 @@ use xrun_core::task::{TaskError, ValidationReport};
 use xrun_core::units::pluralize;
 use xrun_data::boxes::frames::FrameStore;
 use xrun_training::metrics::running_mean::RunningMean;
+use xrun_training::nn::backbone;
 use xrun_training::nn::module_task::{Evaluation, ModuleTask, Step};
 use xrun_training::nn::pixels::{image_data, images};
 use xrun_training::nn::step::TrainState;
 use xrun_training::nn::training_module::TrainingModule;
 use xrun_training::nn::{Tensor, opening};
 
-/// Training of a [`ResNetNetwork`].
+/// Training of a [`ClassifierNetwork`].
 pub struct Classifier {
     batches: BatchLoader,
     store: Arc<FrameStore>,
@@ -57,11 +59,16 @@ struct Misclassified {
 /// The device fails, or a thread cannot be started.
 pub fn open(prepared: Prepared, opening: Opening<'_>) -> Result<ModuleTask<Classifier>, TaskError> {
     let Opening { experiment, ledger, .. } = opening;
-    let Prepared { model, batches, store, buffers, validated, registration } = prepared;
+    let Prepared { features, batches, store, buffers, validated, registration } = prepared;
     let Buffers { feed, validation_batch, validation_images, .. } = buffers;
     let device = opening::device(opening, experiment.training.activation_checkpointing)?;
-    let network =
-        ResNetNetwork::new(&model, batches.labels.classes.len(), experiment.experiment.seed, &device.autodiff);
+    let (classes, seed) = (batches.labels.classes.len(), experiment.experiment.seed);
+    let network = match &features {
+        Features::ResNet(model) => ClassifierNetwork::new(model, classes, seed, &device.autodiff),
+        Features::Backbone(architecture, weights) => {
+            ClassifierNetwork::linear(architecture, weights, classes, seed, &device.autodiff)?
+        }
+    };
     let source = batches.clone();
     let feed = opening::feed(opening, &feed, Arc::new(move |number| source.training_batch(number)))?;
     let classifier = Classifier {
@@ -84,7 +91,7 @@ fn cross_entropy(logits: Tensor<2>, classes: burn::tensor::Tensor<2, Int>) -> Te
 
 impl Classifier {
     /// Logits `[n, classes]` for pixels `[n, S, S, 3]`.
-    fn logits(&self, network: &ResNetNetwork, pixels: &[u8], device: &Device) -> Tensor<2> {
+    fn logits(&self, network: &ClassifierNetwork, pixels: &[u8], device: &Device) -> Tensor<2> {
         network.forward(images(pixels, self.batches.settings.image_size, device))
     }
 
@@ -111,17 +118,17 @@ impl Classifier {
 
 impl TrainingModule for Classifier {
     type Batch = ImageBatch;
-    type Network = ResNetNetwork;
+    type Network = ClassifierNetwork;
     type Output = ();
     const STEP: &'static str = "classification";
-    const MODEL: &'static str = super::MODEL;
+    const MODEL: &'static str = super::MODELS[0];
     const PREDICTS: bool = true;
 
     fn captures(&self) -> &'static str {
         super::prepare::CAPTURES
     }
 
-    fn train(&mut self, batch: &ImageBatch, step: &mut Step<'_, ResNetNetwork>) -> Result<(), TaskError> {
+    fn train(&mut self, batch: &ImageBatch, step: &mut Step<'_, ClassifierNetwork>) -> Result<(), TaskError> {
         step.describe(&pluralize(batch.classes.len() as u64, "image"));
         let (size, side) = (self.micro_batch_size, self.batches.settings.image_size);
         for (classes, pixels) in batch.classes.chunks(size).zip(batch.pixels.chunks(size * side.pow(2) * 3)) {
@@ -137,7 +144,7 @@ impl TrainingModule for Classifier {
 
     fn validate(
         &mut self,
-        network: &ResNetNetwork,
+        network: &ClassifierNetwork,
         evaluation: &mut Evaluation<'_, Self>,
     ) -> Result<ValidationReport, TaskError> {
         let device = &evaluation.trained.device.inner;
@@ -177,6 +184,15 @@ impl TrainingModule for Classifier {
         Ok(ValidationReport { metrics, intervals, images, classes: confusion.rows(classes) })
     }
 
+    fn update(
+        &mut self,
+        learning_rate: f64,
+        gradients: GradientsParams,
+        trained: &mut TrainState<ClassifierNetwork>,
+    ) -> Result<(), TaskError> {
+        backbone::update(learning_rate, gradients, trained, |network| network.backbone.as_ref())
+    }
+
     fn evict_caches(&self, low_water: f64) -> u64 {
         self.store.cache.evict_to_fraction(low_water)
     }
@@ -188,7 +204,7 @@ impl TrainingModule for Classifier {
 
     fn predict(
         &mut self,
-        trained: &TrainState<ResNetNetwork>,
+        trained: &TrainState<ClassifierNetwork>,
         request: &PredictRequest<'_>,
         sink: &mut dyn PredictionSink,
     ) -> Result<Value, TaskError> {

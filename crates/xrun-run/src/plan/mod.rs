@@ -17,7 +17,7 @@ use xrun_core::bounded::planned::{MemoryKind, PlannedBuffer};
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leak;
 use xrun_core::files::write;
-use xrun_core::settings::sections::{Graphs, Limits};
+use xrun_core::settings::sections::Limits;
 use xrun_core::task::metric::PlannedMetric;
 use xrun_core::task::{Metric, TaskFacts};
 use xrun_core::units::pluralize;
@@ -105,8 +105,7 @@ impl Plan {
         for owner in self.owners.iter_mut().filter(|owner| leaks_tensors(&owner.name)) {
             owner.place = MemoryKind::Device;
         }
-        let captures = self.experiment.device.graphs == Graphs::Auto && self.experiment.active_leaks().next().is_none();
-        if captures && !self.facts.captures.is_empty() {
+        if graphs::are_wanted(&self.experiment) && !self.facts.captures.is_empty() {
             let buffer = graphs::buffer(&self.experiment.limits, self.facts.captures);
             self.owners.push(PlannedBuffer { place: MemoryKind::Device, ..PlannedBuffer::from(&buffer) });
             self.owners.sort_by(|a, b| a.name.cmp(&b.name));

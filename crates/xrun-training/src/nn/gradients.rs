@@ -91,6 +91,26 @@ pub fn take(gradients: &mut GradientsParams, vectors: &[ParamId]) -> GradientsPa
     taken
 }
 
+/// Removes and returns the gradients of the parameters of a module, which then have an update of their own.
+pub fn take_module<M: Module>(gradients: &mut GradientsParams, module: &M) -> GradientsParams {
+    let mut take = Take { from: gradients, taken: GradientsParams::new() };
+    module.visit(&mut take);
+    take.taken
+}
+
+struct Take<'a> {
+    from: &'a mut GradientsParams,
+    taken: GradientsParams,
+}
+
+impl ModuleVisitor for Take<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if let Some(gradient) = self.from.remove::<D>(param.id) {
+            self.taken.register(param.id, gradient);
+        }
+    }
+}
+
 /// Keeps the gradients of a step in a leak: a new container, whose tensors are shared with the optimiser's.
 ///
 /// # Errors

@@ -1,5 +1,6 @@
 //! Neural network building blocks that Burn lacks, and the training step. Each is checked against an independent source.
 
+pub mod backbone;
 pub mod box_loss;
 pub mod callback;
 pub mod captured;

@@ -3,10 +3,10 @@
 use super::micro_batches::MicroBatchExecutor;
 use crate::backend::dispatch::TensorDevice;
 use crate::backend::threads;
-use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::buffer::Buffer;
+use xrun_core::bounded::{DeepSize, graphs};
 use xrun_core::experiment::pipeline::Opening;
-use xrun_core::settings::sections::Graphs;
+
 use xrun_core::task::TaskError;
 use xrun_data::feed::{self, Feed, FeedSettings, Prepare};
 use xrun_data::micro_batches;
@@ -19,10 +19,7 @@ pub fn device(opening: Opening<'_>, checkpointing: bool) -> Result<TensorDevice,
     threads::start(micro_batches::threads(&opening.experiment.limits))?;
     let Opening { experiment, ledger, .. } = opening;
     let mut device = TensorDevice::open(opening.device, checkpointing)?;
-    let captures = opening.device.has_pool()
-        && experiment.device.graphs == Graphs::Auto
-        && experiment.active_leaks().next().is_none();
-    device.graphs = captures.then(|| ledger.clone());
+    device.graphs = (opening.device.has_pool() && graphs::are_wanted(experiment)).then(|| ledger.clone());
     Ok(device)
 }
 

@@ -223,7 +223,22 @@ fn a_class_in_too_few_images_is_named_and_so_is_what_an_ordinary_detector_needs(
         workplace.put("mine.toml", format!("{file}{table}{settings}"));
         messages += &workplace.exits(2, &["check", "mine.toml"]).err;
     }
-    insta::assert_snapshot!(messages, @"");
+    insta::assert_snapshot!(messages, @r#"
+    error: `dataset.coco.train_classes`: the class "owl" is in 2 images and has 2 reference images; it needs three images: two to train on, one to validate on: name classes that have them
+      --> mine.toml:19:10
+       |
+    19 | [dataset.coco]
+       |          ^^^^
+
+    1 problem
+    error: `dataset.coco.path`: at least 2 classes are needed to train on for triplets (`triplet_ratio = 0` needs one), found 1; a class needs a reference image (or an object to crop one from) and another image that shows it. `train_classes` and `validation_classes` select the classes
+      --> mine.toml:20:8
+       |
+    20 | path = "coco"
+       |        ^^^^^^
+
+    1 problem
+    "#);
 }
 
 #[test]

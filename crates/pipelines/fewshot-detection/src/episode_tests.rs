@@ -203,8 +203,8 @@ fn too_few_usable_classes_are_an_error() {
         [Shape { held_out: 0, ..SHAPE }, Shape { train: 1, ..SHAPE }, Shape { references: 0, videos: 0, ..SHAPE }];
     let messages = shapes.map(|shape| episodes(library(shape), small(), 0).unwrap_err().to_string());
     insta::assert_snapshot!(messages.join("\n"), @r"
-    at least 1 class is needed to validate on, found 0; a class needs a reference image (or an object to crop one from) and another image that shows it. `train_classes` and `validation_classes` select the classes
-    at least 2 classes are needed to train on, found 1; a class needs a reference image (or an object to crop one from) and another image that shows it. `train_classes` and `validation_classes` select the classes
+    no image can be held out for validation; the images are of too few videos
+    at least 2 classes are needed to train on for triplets (`triplet_ratio = 0` needs one), found 1; a class needs a reference image (or an object to crop one from) and another image that shows it. `train_classes` and `validation_classes` select the classes
     at least 2 classes are needed to train on, found 0; a class needs a reference image (or an object to crop one from) and another image that shows it. `train_classes` and `validation_classes` select the classes
     ");
 }

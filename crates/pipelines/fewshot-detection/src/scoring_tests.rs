@@ -94,7 +94,7 @@ fn one_class_or_too_many_detections_have_no_permuted_classes() {
         [(vec![CLASS], 1, false), (vec![CLASS, 0], 100, true), (vec![CLASS, 0], 101, false)]
     {
         let library = Arc::new(library.clone());
-        let mut scoring = Scoring::new(library.clone(), &settings, &Buffers::new(&settings), &Ledger::default());
+        let mut scoring = Scoring::new(library.clone(), &settings, &Buffers::new(&settings, None), &Ledger::default());
         for _ in 0..frames {
             scoring.begin_episode(&classes);
             scoring.frame(query(1), &correct(&library, 1, 0.9));

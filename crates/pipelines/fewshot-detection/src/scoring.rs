@@ -184,7 +184,7 @@ impl Scoring {
                 let best = on_it.max_by(|a, b| a.score.total_cmp(&b.score));
                 self.confusion.add(*way, best.map_or(ways, |one| one.class));
             }
-            size.set(self.confusion.len() as u64, self.confusion.len() as u64 * Confusion::ENTRY_BYTES);
+            size.set(self.confusion.pairs() as u64, self.confusion.pairs() as u64 * Confusion::ENTRY_BYTES);
         }
         if self.tracks.video != Some(query.video) {
             self.end_video();

@@ -47,8 +47,7 @@ impl Confusion {
     pub const ENTRY_BYTES: u64 = 2 * size_of::<((usize, usize), u64)>() as u64;
 
     /// Number of different pairs.
-    #[expect(clippy::len_without_is_empty, reason = "nobody asks")]
-    pub fn len(&self) -> usize {
+    pub fn pairs(&self) -> usize {
         self.0.len()
     }
 

@@ -169,6 +169,78 @@ fn few_shot_detection_trains_on_coco_voc_and_yolo_alike() {
     assert!(learnt[0] == learnt[1] && learnt[1] == learnt[2], "COCO, VOC and YOLO differ");
 }
 
+/// Ordinary detection of three classes, which are told by their colours; the fourth is not used.
+#[test]
+fn data_without_held_out_classes_trains_an_ordinary_detector_that_names_all_classes() {
+    let workplace = Workplace::new();
+    let (_, table) = data(&workplace).swap_remove(0);
+    let file = format!("{DETECTION}{table}train_classes = [\"cat\", \"dog\", \"fox\"]\n");
+    workplace.put("mine.toml", file.replace("max_steps = 2", "epochs = 40") + LEARNING);
+    let checked = workplace.exits(0, &["check", "mine.toml", "--json"]).json();
+    assert_eq!(checked[0]["data"]["notes"].as_array().unwrap().len(), 1, "{checked}");
+    let run = run(&workplace, "mine", &["validation.at_start=true"]);
+    is_bounded(&run);
+    let summary = json(&run.join("summary.json"));
+    let value = |name: &str| summary["metrics_last"][name].as_f64().unwrap();
+    let first = lines(&run.join("metrics.jsonl")).into_iter().find(|line| line["kind"] == "validation").unwrap();
+    let before = first["metrics"]["map50"].as_f64().unwrap();
+    assert!(
+        value("map50") > before + 0.5 && value("map50") > value("map50_permuted") + 0.3,
+        "{before}, then {summary}"
+    );
+    let classes = json(&run.join("classes.json"))["classes"].clone();
+    let rows = classes.as_array().unwrap();
+    let mean = rows.iter().map(|row| row["ap50"].as_f64().unwrap()).sum::<f64>() / 3.0;
+    assert!(rows.len() == 3 && (mean - value("map50")).abs() < 1e-9, "{classes}");
+    let evaluated = workplace.exits(0, &["eval", "mine", "--checkpoint", "last", "--json"]).json();
+    assert_eq!((&evaluated["classes"], &evaluated["metrics"]), (&classes, &summary["metrics_last"]));
+    let images = CLASSES.map(|class| workplace.path(&format!("coco/images/{class}0.png")).display().to_string());
+    let arguments = [&["predict", "mine"], &images.each_ref().map(String::as_str)[..3], &["--out", "answers"]].concat();
+    workplace.exits(0, &arguments);
+    for (line, class) in lines(&workplace.path("answers/predictions.jsonl")).iter().zip(CLASSES) {
+        assert_eq!(line["detections"][0]["class"], class, "{line}");
+    }
+    let plan = json(&run.join("plan.json"));
+    let planned = |name: &str| plan["owners"].as_array().unwrap().iter().any(|owner| owner["name"] == name);
+    assert!(["reference_crops", "prototypes", "confusion_matrix"].into_iter().all(planned), "{plan}");
+}
+
+const LEARNING: &str = "[optimizer.adamw]\nlearning_rate = 1e-2\n";
+
+#[test]
+fn a_class_in_too_few_images_is_named_and_so_is_what_an_ordinary_detector_needs() {
+    let workplace = Workplace::new();
+    let (_, table) = data(&workplace).swap_remove(0);
+    let coco = json(&workplace.path("coco/annotations.json"));
+    let mut messages = String::new();
+    for (images, settings) in [(2, ""), (5, "train_classes = [\"owl\"]\n")] {
+        let mut coco = coco.clone();
+        // The last class is in the last five images.
+        coco["images"].as_array_mut().unwrap().truncate(15 + images);
+        coco["annotations"].as_array_mut().unwrap().truncate(15 + images);
+        workplace.put("coco/annotations.json", coco.to_string());
+        let file = DETECTION.replace("triplet_ratio = 0.0\n", "");
+        workplace.put("mine.toml", format!("{file}{table}{settings}"));
+        messages += &workplace.exits(2, &["check", "mine.toml"]).err;
+    }
+    insta::assert_snapshot!(messages, @r#"
+    error: `dataset.coco.train_classes`: the class "owl" is in 2 images and has 2 reference images; it needs three images: two to train on, one to validate on: name classes that have them
+      --> mine.toml:19:10
+       |
+    19 | [dataset.coco]
+       |          ^^^^
+
+    1 problem
+    error: `dataset.coco.path`: at least 2 classes are needed to train on for triplets (`triplet_ratio = 0` needs one), found 1; a class needs a reference image (or an object to crop one from) and another image that shows it. `train_classes` and `validation_classes` select the classes
+      --> mine.toml:20:8
+       |
+    20 | path = "coco"
+       |        ^^^^^^
+
+    1 problem
+    "#);
+}
+
 #[test]
 fn few_shot_detection_trains_on_a_backbone_in_place_of_its_stages() {
     let workplace = Workplace::new();

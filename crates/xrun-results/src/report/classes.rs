@@ -5,7 +5,7 @@ use super::table::Table;
 use crate::read;
 use crate::view::RunView;
 use xrun_core::printable;
-use xrun_core::task::confusion::ClassResult;
+use xrun_core::task::confusion::{ClassResult, NOT_FOUND};
 use xrun_core::units::pluralize;
 
 /// Maximum number of classes of a matrix.
@@ -29,21 +29,46 @@ fn accuracy(result: &ClassResult) -> String {
     result.accuracy().map_or_else(String::new, super::formatting::percent)
 }
 
+/// Columns of the average precisions of a detection, with their values for each class.
+const PRECISIONS: [(&str, fn(&ClassResult) -> Option<f64>); 2] =
+    [(">AP50", |class| class.ap50), (">AP", |class| class.ap)];
+
+/// The columns that any of the classes has.
+fn precisions(classes: &[ClassResult]) -> impl Iterator<Item = (&'static str, fn(&ClassResult) -> Option<f64>)> {
+    let measured = classes.iter().any(|class| class.ap50.is_some());
+    PRECISIONS.into_iter().filter(move |_| measured)
+}
+
+/// Items of the classes.
+fn noun(classes: &[ClassResult]) -> &'static str {
+    if precisions(classes).next().is_some() { "objects" } else { "images" }
+}
+
+/// Values of these columns.
+fn values(classes: &[ClassResult], result: &ClassResult) -> impl Iterator<Item = String> {
+    precisions(classes).map(|(_, value)| value(result).map_or_else(String::new, |value| format!("{value:.4}")))
+}
+
 /// A row for each class, a column for each prediction.
 fn matrix(classes: &[ClassResult]) -> (Table, Vec<String>) {
+    let not_found = |result: &ClassResult| result.taken_for.iter().any(|(other, _)| other == NOT_FOUND);
+    let others = classes.iter().any(not_found).then_some(NOT_FOUND);
+    let columns: Vec<&str> = classes.iter().map(|class| class.class.as_str()).chain(others).collect();
     let row = |result: &ClassResult| {
-        let counted = |other: &ClassResult| match other.class == result.class {
-            true => Some(result.correct),
-            false => result.taken_for.iter().find(|(class, _)| *class == other.class).map(|(_, count)| *count),
+        let count = |other: &&str| {
+            let taken = result.taken_for.iter().find(|(class, _)| class == other).map_or(0, |(_, count)| *count);
+            match if *other == result.class { result.correct } else { taken } {
+                0 => "·".into(),
+                count => count.to_string(),
+            }
         };
-        let count =
-            |other| counted(other).filter(|count| *count > 0).map_or_else(|| "·".into(), |count| count.to_string());
-        [name(&result.class)].into_iter().chain(classes.iter().map(count)).chain([accuracy(result)]).collect()
+        let counts = [name(&result.class)].into_iter().chain(columns.iter().map(count));
+        counts.chain([accuracy(result)]).chain(values(classes, result)).collect()
     };
-    let predicted = classes.iter().map(|other| format!(">{}", name(&other.class)));
-    let header = ["class".to_owned()].into_iter().chain(predicted).chain([">correct".to_owned()]).collect();
-    let table = Table { header, rows: classes.iter().map(row).collect() };
-    (table, vec!["A row has the images of a class, a column those that were predicted to be of it".into()])
+    let header = ["class".to_owned()].into_iter().chain(columns.iter().map(|other| format!(">{}", name(other))));
+    let header = header.chain([">correct".to_owned()]).chain(precisions(classes).map(|(name, _)| name.to_owned()));
+    let table = Table { header: header.collect(), rows: classes.iter().map(row).collect() };
+    (table, vec![format!("A row has the {} of a class, a column those that were predicted to be of it", noun(classes))])
 }
 
 /// The classes with the lowest accuracy.
@@ -54,9 +79,14 @@ pub(super) fn list(classes: &[ClassResult]) -> (Table, Vec<String>) {
     worst.truncate(LISTED_MAX);
     let row = |result: &&ClassResult| {
         let others = result.taken_for.iter().take(3).map(|(other, count)| format!("{} ({count})", name(other)));
-        vec![name(&result.class), accuracy(result), result.items.to_string(), others.collect::<Vec<_>>().join(", ")]
+        let cells = [name(&result.class), accuracy(result), result.items.to_string()].into_iter();
+        cells.chain(values(classes, result)).chain([others.collect::<Vec<_>>().join(", ")]).collect()
     };
-    let table = Table::new(&["class", ">correct", ">images", "taken for"], worst.iter().map(row).collect());
-    let note = format!("The lowest first; {} with more correct images not listed", pluralize(more as u64, "class"));
+    let items = format!(">{}", noun(classes));
+    let mut header = vec!["class", ">correct", &items];
+    header.extend(precisions(classes).map(|(name, _)| name).chain(["taken for"]));
+    let table = Table::new(&header, worst.iter().map(row).collect());
+    let more_classes = pluralize(more as u64, "class");
+    let note = format!("The lowest first; {more_classes} with more correct {} not listed", noun(classes));
     (table, if more > 0 { vec![note] } else { Vec::new() })
 }

@@ -420,6 +420,7 @@ fn classes(names: SampleNames) -> ClassIndex {
         items: 20,
         correct,
         taken_for: taken_for.iter().map(|(other, count)| ((*other).into(), *count)).collect(),
+        ..ClassResult::default()
     };
     let classes = vec![row(names.caption, 12, &[("mug", 8)]), row("mug", 20, &[])];
     ClassIndex { version: VERSION, classes }

@@ -143,7 +143,7 @@ impl Input {
 
 /// Values, which are only copied if they are of another type.
 fn converted<E: Element>(values: TensorData) -> Vec<E> {
-    let values = values.try_cast_as::<E>().and_then(|values| Ok(values.into_vec()?));
+    let values = values.try_cast_as::<E>().and_then(TensorData::try_into_vec);
     values.unwrap_or_else(|error| unreachable!("floats and integers are cast to such: {error}"))
 }
 

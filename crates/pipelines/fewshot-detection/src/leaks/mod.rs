@@ -127,7 +127,7 @@ impl<'a> ImageReads<'a> {
         }
         let cadence = &experiment.validation;
         if cadence.at_start || cadence.every_steps > 0 || cadence.every_epochs > 0 {
-            for number in 0..cadence.batches as u64 {
+            for number in 0..episodes.validation_episodes(cadence.batches) {
                 reads.validation.extend(episode_paths(&episodes.draw_validation(number), &episodes.library));
             }
         }

@@ -29,12 +29,14 @@ fn accuracy(result: &ClassResult) -> String {
     result.accuracy().map_or_else(String::new, super::formatting::percent)
 }
 
+/// Value of a class.
+type Value = fn(&ClassResult) -> Option<f64>;
+
 /// Columns of the average precisions of a detection, with their values for each class.
-const PRECISIONS: [(&str, fn(&ClassResult) -> Option<f64>); 2] =
-    [(">AP50", |class| class.ap50), (">AP", |class| class.ap)];
+const PRECISIONS: [(&str, Value); 2] = [(">AP50", |class| class.ap50), (">AP", |class| class.ap)];
 
 /// The columns that any of the classes has.
-fn precisions(classes: &[ClassResult]) -> impl Iterator<Item = (&'static str, fn(&ClassResult) -> Option<f64>)> {
+fn precisions(classes: &[ClassResult]) -> impl Iterator<Item = (&'static str, Value)> {
     let measured = classes.iter().any(|class| class.ap50.is_some());
     PRECISIONS.into_iter().filter(move |_| measured)
 }

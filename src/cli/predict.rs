@@ -1,6 +1,5 @@
 //! `xrun predict RUN FILES…`: predict on the user's own files with a checkpoint.
 
-use std::ffi::OsStr;
 use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
@@ -11,6 +10,7 @@ use super::resume::{find_experiment_run, recorded_experiment};
 use super::terminal::{Failure, Terminal};
 use super::{Data, Display, Overrides, Results};
 use crate::data::boxes::raw::IMAGE_ENDINGS;
+use crate::data::reading::confined::{Root, files};
 use crate::files::layout;
 use crate::printable;
 use crate::results::prediction::PredictionRecord;
@@ -20,8 +20,6 @@ use crate::run::predict::{self, PredictError, PredictListener, PredictOptions};
 use crate::task::predict::Item;
 use crate::units::{pluralize, seconds};
 
-/// Maximum number of entries of a directory.
-const FILES_MAX: usize = 1_000_000;
 /// Largest number of failures that are printed; all of them are in `predictions.jsonl`.
 const FAILURES_PRINTED_MAX: u64 = 20;
 /// Largest number of characters of a file's name.
@@ -105,28 +103,20 @@ pub fn run(arguments: &PredictArguments) -> Result<u8, Failure> {
 
 /// Files, with those of a directory in its place, sorted by name.
 fn listed(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let endings = [&IMAGE_ENDINGS[..], &["wav", "jsonl"]].concat();
     let mut all = Vec::new();
     for path in paths {
-        if !path.is_dir() {
-            all.push(path.clone());
-            continue;
-        }
-        let cause = |error: std::io::Error| Failure::Failed(format!("{}: cannot be read: {error}", path.display()));
-        let mut files = Vec::new();
-        for entry in std::fs::read_dir(path).map_err(cause)?.take(FILES_MAX) {
-            let file = entry.map_err(cause)?.path();
-            let ending = file.extension().and_then(OsStr::to_str).unwrap_or_default().to_ascii_lowercase();
-            let is_hidden = file.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"."));
-            if !is_hidden && (IMAGE_ENDINGS.contains(&ending.as_str()) || ["wav", "jsonl"].contains(&ending.as_str())) {
-                files.push(file);
+        let names = match path.is_dir() {
+            true => {
+                Root::open(path, false, None).and_then(|root| files(&root, "", &endings)).map_err(Failure::failed)?
             }
+            false => Vec::new(),
+        };
+        // A directory without such files is answered with an error, as a file that cannot be read.
+        if names.is_empty() {
+            all.push(path.clone());
         }
-        // Without such files it is answered with an error, as a file that cannot be read.
-        if files.is_empty() {
-            files.push(path.clone());
-        }
-        files.sort();
-        all.append(&mut files);
+        all.extend(names.iter().map(|name| path.join(name)));
     }
     Ok(all)
 }

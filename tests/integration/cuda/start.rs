@@ -1,4 +1,4 @@
-//! What a start needs: kernels of the start before, a driver of any supported version, and the file with mathematical functions.
+//! Needs of a start: kernels of the start before, a driver of any supported version, and the file with mathematical functions.
 
 use std::path::{Path, PathBuf};
 

@@ -24,7 +24,7 @@ use xrun_core::seed::generator;
 use xrun_data::boxes::classes::{ClassIndex, ReferenceFrames, index_classes, usable};
 pub use xrun_data::boxes::classes::{Exemplar, Query};
 use xrun_data::boxes::library::Library;
-use xrun_data::order::Permutation;
+use xrun_data::order::permuted;
 
 /// Classes to detect, with their references and query frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -297,9 +297,7 @@ impl Episodes {
 fn frames_to_validate_on(library: &Library, seed: u32) -> Vec<Query> {
     let videos = (0..library.videos.len()).filter(|video| library.videos[*video].part == Some(Split::Validation));
     let videos: Vec<usize> = videos.collect();
-    let order = Permutation::new(seed, "validation pictures", 0, videos.len() as u64);
-    let videos = (0..videos.len() as u64).map(|at| videos[order.at(at) as usize]);
-    let mut all: Vec<Query> = videos
+    let mut all: Vec<Query> = permuted(&videos, seed, "validation pictures", 0)
         .flat_map(|video| (0..library.videos[video].frames.len()).map(move |frame| Query { video, frame }))
         .collect();
     all.shrink_to_fit();

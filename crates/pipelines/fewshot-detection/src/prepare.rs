@@ -91,7 +91,7 @@ const SHARE: &str = "share";
 /// Unit of metrics from -1 to 1.
 const COSINE: &str = "cosine";
 
-/// What of a step is captured, as in [`TaskFacts::captures`].
+/// Parts of a step that are captured, as in [`TaskFacts::captures`].
 pub const CAPTURES: &str =
     "an episode for each shape, and the updates; triplets, which the host mines, are launched operation by operation";
 /// Pretrained backbone up to the feature maps of the pyramid.

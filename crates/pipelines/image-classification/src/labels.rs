@@ -11,7 +11,7 @@ use xrun_core::printable;
 use xrun_core::units::pluralize;
 use xrun_data::boxes::library::{Frame, Library};
 use xrun_data::boxes::validation_split::{Shown, held_out_videos};
-use xrun_data::order::Permutation;
+use xrun_data::order::permuted;
 
 /// Image with its class.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -68,8 +68,7 @@ impl Labels {
             let all = found.into_iter().map(|(labelled, _)| labelled);
             (held_out, train) = all.partition(|labelled| videos.contains(&labelled.video));
         }
-        let order = Permutation::new(seed, "validation pictures", 0, held_out.len() as u64);
-        held_out = (0..held_out.len() as u64).map(|at| held_out[order.at(at) as usize]).collect();
+        held_out = permuted(&held_out, seed, "validation pictures", 0).collect();
         Self { classes: Vec::new(), train, held_out }.numbered(library)
     }
 

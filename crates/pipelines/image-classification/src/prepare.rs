@@ -45,7 +45,7 @@ const LEGEND: &str = "The misclassified images with the highest cross-entropy, a
 /// Dependence of a model on its data, as a part of a message.
 const LEARNED: &str = "its classes are those of that data";
 
-/// What of a step is captured, as in [`TaskFacts::captures`].
+/// Parts of a step that are captured, as in [`TaskFacts::captures`].
 pub const CAPTURES: &str = "a pass for each size of a micro-batch, and the update";
 /// Network that the classified features come from.
 pub enum Features {
@@ -95,12 +95,6 @@ pub fn batch_size(experiment: &Experiment, labels: &Labels) -> (usize, Option<Lo
     (size, LoweredSetting::detect("training.batch_size", requested as u64, size as u64, because))
 }
 
-/// Cap for `count` images with this side.
-fn images_cap(count: usize, side: usize) -> Cap {
-    let each = side * side * 3 + size_of::<HostImage>();
-    Cap { items: count as u64, bytes: (count * each) as u64 }
-}
-
 /// Opens the data, and registers the frame cache, the index and the labels in the ledger.
 ///
 /// # Errors
@@ -117,7 +111,8 @@ pub fn prepare(
     let (size, lowered) = batch_size(experiment, &labels);
     let validated = labels.held_out.len().min(experiment.validation.batches.saturating_mul(size));
     let validation_size = limits.batch_size.min(validated);
-    let shown = experiment.validation.images;
+    let (shown, side) = (experiment.validation.images as u64, settings.image_size);
+    let images = Cap { items: shown, bytes: shown * HostImage::bytes(side, side) };
     let cap = Cap { items: 1, bytes: batch_bytes_max(validation_size, settings.image_size) };
     let buffers = Buffers {
         images: frames::Buffers::new(&library, limits, validated as u64),
@@ -126,7 +121,7 @@ pub fn prepare(
         validation_batch: Buffer::new("validation_batch", Policy::Refuse, cap)
             .key("limits.batch_size")
             .because("`limits.batch_size` images of a validation"),
-        validation_images: Buffer::new("validation_images", Policy::Evict, images_cap(shown, settings.image_size))
+        validation_images: Buffer::new("validation_images", Policy::Evict, images)
             .key("validation.images")
             .because("`validation.images` that are classified worst, for the report"),
     };

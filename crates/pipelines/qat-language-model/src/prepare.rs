@@ -63,7 +63,7 @@ fn probe_overrides(settings: &QatLanguageModel) -> Vec<String> {
     overrides
 }
 
-/// What of a step is captured, as in [`TaskFacts::captures`].
+/// Parts of a step that are captured, as in [`TaskFacts::captures`].
 pub fn captures(settings: &QatLanguageModel) -> &'static str {
     match settings.clean_every_blocks {
         0 => "a pass for each choice of precisions, and the updates; calibration is launched operation by operation",

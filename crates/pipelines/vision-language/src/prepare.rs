@@ -33,7 +33,7 @@ const LEGEND: &str = "Held-out images at the model's resolution, each with its q
 fields are right and there are no others, or the text equals the truth. ✗: the answer is wrong; wrong \
 fields are named, followed by the truth.";
 
-/// What of a step is captured, as in [`TaskFacts::captures`].
+/// Parts of a step that are captured, as in [`TaskFacts::captures`].
 pub const CAPTURES: &str = "a pass for each eighth of the tokens that may be selected, and the update";
 
 /// Opened data and settings of the task.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use super::library::{Library, Video};
-use crate::order::Permutation;
+use crate::order::permuted;
 use xrun_core::dataset::split::Split;
 
 /// Number of images of a class that a detector needs to train on: one to find it in, another for a reference.
@@ -30,8 +30,7 @@ pub fn held_out_videos(shown: &Shown, fraction: f64, seed: u32, kept: usize) -> 
     for (class, videos) in classes {
         let wanted = ((videos.len() as f64 * fraction).round() as usize).max(1);
         let mut count = videos.iter().filter(|video| held_out.contains(*video)).count();
-        let order = Permutation::new(seed, "held-out pictures", u64::from(class), videos.len() as u64);
-        for video in (0..videos.len() as u64).map(|at| videos[order.at(at) as usize]) {
+        for video in permuted(&videos, seed, "held-out pictures", u64::from(class)) {
             let is_spare = || shown[&video].iter().all(|(class, images)| left[class] >= kept + images);
             if count < wanted && !held_out.contains(&video) && is_spare() {
                 shown[&video].iter().for_each(|(class, images)| *left.entry(*class).or_default() -= images);

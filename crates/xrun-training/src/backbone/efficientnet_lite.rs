@@ -1,6 +1,7 @@
-//! EfficientNet-Lite0 (Tan and Le 2019, without squeeze and excitation, with ReLU6) in the names of `efficientnet_lite_pytorch`. Images are normalised as in
-//! TensorFlow, from which the weights are; ImageNet's statistics give the first layer twice the deviation that its batch
-//! normalisation has recorded.
+//! EfficientNet-Lite0 (Tan and Le 2019, without squeeze and excitation, with ReLU6) in the names of `efficientnet_lite_pytorch`.
+//!
+//! Images are normalised as in TensorFlow, from which the weights are; ImageNet's statistics give the first layer twice the deviation
+//! that its batch normalisation has recorded.
 
 use super::tensors::TensorShapes;
 use super::{Architecture, Family, Normalisation, Unit};

@@ -181,7 +181,7 @@ impl<'a> DecodedSizes<'a> {
 }
 
 fn decoded_bytes(width: usize, height: usize) -> f64 {
-    (size_of::<HostImage>() + width * height * 3) as f64
+    HostImage::bytes(width, height) as f64
 }
 
 #[cfg(test)]

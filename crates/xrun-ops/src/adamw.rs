@@ -52,6 +52,12 @@ impl AdamW {
         Self { beta_1, beta_2, epsilon, weight_decay, plain }
     }
 
+    /// Scalars of step `time`, counted from 1: learning rate, `1 / (1 − β₁ᵗ)`, `1 / (1 − β₂ᵗ)`, and the factor of the gradients.
+    pub fn scalars(&self, learning_rate: f64, time: usize, factor: f32) -> [f32; 4] {
+        let [first, second] = self.factors(learning_rate, time).corrections;
+        [learning_rate as f32, first.recip(), second.recip(), factor]
+    }
+
     /// Factors of step `time`, counted from 1.
     pub(crate) fn factors(&self, learning_rate: f64, time: usize) -> Factors {
         let betas = [self.beta_1, self.beta_2];

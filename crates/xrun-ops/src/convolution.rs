@@ -74,19 +74,15 @@ pub fn conv3x3_group_norm_relu(
         norm.groups
     );
     assert!(norm.gamma.dims() == [outputs] && norm.beta.dims() == [outputs], "gamma or beta is not [{outputs}]");
-    on_cube!(&input => crate::cube::conv3x3_group_norm_relu(input, weight, norm, stride, save));
     let GroupNorm { gamma, beta, groups, epsilon } = norm;
+    let operation = || Conv3x3GroupNormRelu { stride: Stride::new(stride), groups, epsilon: epsilon as f32, save };
+    on_cube!(&input => crate::cube::quaternary(operation(), (input, weight, gamma, beta)));
     if !is_fused(&input) {
         let options = ConvOptions::new([stride, stride], [1, 1], [1, 1], 1);
         let convolved = module::conv2d(input, weight, None, options);
         return relu(plain_group_norm(convolved, [gamma, beta], groups, epsilon as f32));
     }
-    let stride = match stride {
-        1 => Stride::One,
-        2 => Stride::Two,
-        _ => panic!("the stride is {stride}, not 1 or 2"),
-    };
-    let operation = Conv3x3GroupNormRelu { stride, groups, epsilon: epsilon as f32, save };
+    let operation = operation();
     let [input, weight] = [input, weight].map(Tensor::into_dispatch);
     let [gamma, beta] = [gamma, beta].map(Tensor::into_dispatch);
     Tensor::from_dispatch(Dispatch::quaternary(operation, input, weight, gamma, beta))
@@ -168,16 +164,16 @@ impl ConvSizes {
 
 /// Operation on input, weight, gamma and beta.
 #[derive(Clone, Copy, Debug)]
-struct Conv3x3GroupNormRelu {
-    stride: Stride,
-    groups: usize,
-    epsilon: f32,
-    save: SaveActivations,
+pub(crate) struct Conv3x3GroupNormRelu {
+    pub stride: Stride,
+    pub groups: usize,
+    pub epsilon: f32,
+    pub save: SaveActivations,
 }
 
 /// Values saved for the backward pass.
 #[derive(Clone, Debug)]
-struct Conv3x3Saved {
+pub(crate) struct Conv3x3Saved {
     input: FlexTensor,
     weight: FlexTensor,
     gamma: FlexTensor,

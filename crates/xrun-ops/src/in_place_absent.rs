@@ -3,17 +3,7 @@
 use burn::tensor::{Int, Tensor};
 
 use crate::AdamW;
-
-/// Stochastic gradient descent with momentum.
-#[derive(Clone, Copy, Debug)]
-pub struct Sgd {
-    /// Factor of the velocity; 0 without one.
-    pub momentum: f32,
-    /// Whether the gradient is that after the momentum's next step.
-    pub nesterov: bool,
-    /// Multiple of the parameter that is added to its gradient.
-    pub weight_decay: f32,
-}
+pub use crate::sgd::Sgd;
 
 /// Returns `false`: no tensor is on a GPU.
 pub fn is_possible<const D: usize>(_: &Tensor<D>) -> bool {
@@ -43,11 +33,6 @@ absent! {
 }
 
 impl AdamW {
-    /// Unreachable: no tensor is on a GPU.
-    pub fn scalars(&self, _: f64, _: usize, _: f32) -> [f32; 4] {
-        unreachable!("this build has no kernels for GPUs")
-    }
-
     /// Unreachable: no tensor is on a GPU.
     pub fn step_in_place<const D: usize>(&self, _: &Tensor<D>, _: &Tensor<D>, _: [&Tensor<D>; 2], _: &Tensor<1>) {
         unreachable!("this build has no kernels for GPUs")

@@ -33,6 +33,7 @@ mod matmul;
 mod next_token_loss;
 mod norm;
 mod operation;
+mod sgd;
 mod simd;
 
 pub use adamw::AdamW;

@@ -2,7 +2,7 @@
 //!
 //! Between the kernels the convolved image has the layout `[images, pixels, channels]`. Im2col matrices are not saved.
 
-use burn::tensor::{DType, Shape, Tensor};
+use burn::tensor::{DType, Shape};
 use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::kernel::matmul::{MatmulStrategy, matmul};
 use burn_cubecl::ops::{permute, reshape};
@@ -11,36 +11,13 @@ use cubecl::prelude::*;
 
 use super::sums::{column_sums, reduce_partials};
 use super::{UNITS, cube_sum, cubes, each, empty, launch};
-use crate::convolution::{GroupNorm, SaveActivations};
+use crate::convolution::{Conv3x3GroupNormRelu, SaveActivations};
+use crate::im2col::{Stride, TAPS};
 use crate::operation::Operation;
-
-/// Number of weights of a kernel.
-const TAPS: usize = 9;
-
-/// Convolves, normalises and rectifies as [`crate::conv3x3_group_norm_relu`] does.
-pub fn conv3x3_group_norm_relu(
-    input: Tensor<4>,
-    weight: Tensor<4>,
-    norm: GroupNorm,
-    stride: usize,
-    save: SaveActivations,
-) -> Tensor<4> {
-    let GroupNorm { gamma, beta, groups, epsilon } = norm;
-    let operation = Conv { stride, groups, epsilon: epsilon as f32, keeps_convolved: save == SaveActivations::All };
-    super::quaternary(operation, (input, weight, gamma, beta))
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Conv {
-    stride: usize,
-    groups: usize,
-    epsilon: f32,
-    keeps_convolved: bool,
-}
 
 /// Values saved for the backward pass.
 #[derive(Clone, Debug)]
-struct Saved {
+pub struct Saved {
     input: CubeTensor,
     weight: CubeTensor,
     gamma: CubeTensor,
@@ -64,9 +41,9 @@ struct Sizes {
 }
 
 impl Sizes {
-    fn new(input: &Shape, outputs: usize, stride: usize) -> Self {
+    fn new(input: &Shape, outputs: usize, stride: Stride) -> Self {
         let [images, inputs, height, width] = [input[0], input[1], input[2], input[3]];
-        let (output_height, output_width) = (height.div_ceil(stride), width.div_ceil(stride));
+        let [output_height, output_width] = stride.output([height, width]);
         Self { images, inputs, height, width, outputs, output_height, output_width }
     }
 
@@ -85,7 +62,7 @@ fn product(left: CubeTensor, right: CubeTensor) -> CubeTensor {
         .unwrap_or_else(|error| panic!("a matrix product cannot be launched: {error:?}"))
 }
 
-impl Conv {
+impl Conv3x3GroupNormRelu {
     /// Returns the im2col matrices `[images · pixels, inputs · 9]`.
     fn im2col(&self, input: &CubeTensor, sizes: Sizes) -> CubeTensor {
         let matrix = empty(input, [sizes.images * sizes.pixels(), sizes.columns()]);
@@ -112,7 +89,7 @@ impl Conv {
     }
 }
 
-impl Operation<CubeTensor, 4> for Conv {
+impl Operation<CubeTensor, 4> for Conv3x3GroupNormRelu {
     type Saved = Saved;
 
     fn forward(&self, inputs: [CubeTensor; 4], save: bool) -> (CubeTensor, Option<Saved>) {
@@ -128,7 +105,7 @@ impl Operation<CubeTensor, 4> for Conv {
             [convolved, gamma, beta, output, moments],
             [self.epsilon, cube_count as u32, self.groups as u32, sizes.outputs as u32, sizes.pixels() as u32]
         );
-        let convolved = self.keeps_convolved.then_some(convolved);
+        let convolved = (self.save == SaveActivations::All).then_some(convolved);
         (output, save.then_some(Saved { input, weight, gamma, beta, convolved, moments }))
     }
 

@@ -11,17 +11,7 @@ use cubecl::prelude::*;
 use super::adamw::{decayed, moment, updated};
 use super::{each, empty, from_memory, inner_memory, int_memory, launch};
 use crate::adamw::AdamW;
-
-/// Stochastic gradient descent with momentum (Sutskever et al. 2013), without dampening, as PyTorch's.
-#[derive(Clone, Copy, Debug)]
-pub struct Sgd {
-    /// Factor of the velocity; 0 without one.
-    pub momentum: f32,
-    /// Whether the gradient is that after the momentum's next step.
-    pub nesterov: bool,
-    /// Multiple of the parameter that is added to its gradient.
-    pub weight_decay: f32,
-}
+pub use crate::sgd::Sgd;
 
 /// Returns a copy in contiguous memory of its own.
 pub fn fixed<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
@@ -79,12 +69,6 @@ pub fn put(table: &Tensor<1>, values: Tensor<1>, row: &Tensor<1, Int>) {
 }
 
 impl AdamW {
-    /// Scalars of step `time`, counted from 1: learning rate, `1 / (1 − β₁ᵗ)`, `1 / (1 − β₂ᵗ)`, and the factor of the gradients.
-    pub fn scalars(&self, learning_rate: f64, time: usize, factor: f32) -> [f32; 4] {
-        let [first, second] = self.factors(learning_rate, time).corrections;
-        [learning_rate as f32, first.recip(), second.recip(), factor]
-    }
-
     /// Updates a parameter and its moments by a gradient. The first moments are 0. `scalars` are those of [`Self::scalars`] on the device,
     /// `[4]`.
     pub fn step_in_place<const D: usize>(

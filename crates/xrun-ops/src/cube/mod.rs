@@ -15,7 +15,6 @@ mod softmax;
 mod sums;
 
 pub use adamw::adamw;
-pub use convolution::conv3x3_group_norm_relu;
 pub use embedding::embedding;
 pub use fake_quantize::{fake_quantize, range};
 pub use next_token_loss::loss;

@@ -34,8 +34,8 @@
 
 use std::process::ExitCode;
 
-use crate::backend::Burn;
 use crate::backend::visible::{ORDER_BY_BUS, ORDER_VARIABLE};
+use crate::backend::{Burn, TOOLKIT_VARIABLE, cuda};
 use crate::dataset::kind::{Dataset, DatasetKind};
 use crate::exit::EXIT_OUT_OF_MEMORY;
 use crate::experiment::pipeline::{Model, ModelKind, Pipeline, PipelineKind};
@@ -141,8 +141,8 @@ const OUT_OF_MEMORY: &str = "error: out of memory: the system refused an allocat
     results written so far are intact. `xrun resume` continues from the last checkpoint, with more memory or a smaller \
     `training.batch_size`\n";
 
-/// Sets the environment variable that numbers GPUs as `nvidia-smi` does, unless it is set. A program that trains on a GPU
-/// without [`Program::main`] must call it first.
+/// Sets environment variables unless they are set: one that numbers GPUs as `nvidia-smi` does, and in a build for NVIDIA GPUs one that
+/// names a CUDA toolkit. A program that trains on a GPU without [`Program::main`] must call it first.
 ///
 /// # Safety
 /// No other thread may be running, since it could read the environment.
@@ -150,5 +150,11 @@ pub unsafe fn prepare_environment() {
     if std::env::var_os(ORDER_VARIABLE).is_none() {
         // SAFETY: guaranteed by the caller.
         unsafe { std::env::set_var(ORDER_VARIABLE, ORDER_BY_BUS) };
+    }
+    if std::env::var_os(TOOLKIT_VARIABLE).is_none()
+        && let Some(toolkit) = cuda::toolkit()
+    {
+        // SAFETY: guaranteed by the caller.
+        unsafe { std::env::set_var(TOOLKIT_VARIABLE, toolkit) };
     }
 }

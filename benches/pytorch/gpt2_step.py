@@ -162,7 +162,8 @@ class LanguageTwin(Twin):
 
     def loss(self, kind, tokens, targets, text):
         if kind is None:
-            return F.cross_entropy(self.model(tokens, Pass()), targets)
+            with torch.autocast(self.settings.device, torch.bfloat16, self.settings.bfloat16):
+                return F.cross_entropy(self.model(tokens, Pass()), targets) / self.settings.accumulation
         teacher = None
         if kind > 0:
             with torch.no_grad():
@@ -208,8 +209,10 @@ class RandomTokens(torch.utils.data.Dataset):
 
     def batch(self, purpose, number):
         settings, generator = self.settings, torch.Generator().manual_seed(number)
-        tokens = torch.randint(settings.vocabulary, (settings.batch, settings.length + 1), generator=generator).to(settings.device)
-        return [(tokens[:, :-1], tokens[:, 1:].flatten(), torch.arange(settings.batch * settings.length, device=settings.device))]
+        size = settings.accumulation, settings.batch, settings.length + 1
+        parts = torch.randint(settings.vocabulary, size, generator=generator).to(settings.device)
+        text = torch.arange(settings.batch * settings.length, device=settings.device)
+        return [(tokens[:, :-1], tokens[:, 1:].flatten(), text) for tokens in parts]
 
     def __getitem__(self, number):
         return self.batch("order", number)
@@ -273,6 +276,8 @@ def add_arguments(parser):
         parser.add_argument(f"--{name}", type=int, default=value)
     for name, value in [("batch", 16), ("length", 64), ("rank", 8)]:
         parser.add_argument(f"--{name}", type=int, default=value)
+    parser.add_argument("--accumulation", type=int, default=1, help="parts of a batch of random tokens, of `--batch` sequences each")
+    parser.add_argument("--bfloat16", action="store_true", help="autocast the products of `plain`")
     parser.add_argument("--device", default="cpu", help="cpu or cuda; on a GPU matrix products use TF32, as in xrun")
 
 

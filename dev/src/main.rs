@@ -1,6 +1,7 @@
-//! Tools of this repository that are not part of the product: `dev leaks` and `dev claims`.
+//! Tools of this repository that are not part of the product: `dev leaks`, `dev launches` and `dev claims`.
 
 mod claims;
+mod launches;
 mod leak_runs;
 mod leaks;
 
@@ -18,6 +19,8 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 enum Arguments {
     /// Verify leak detection on this machine: run leaky experiments and their control runs.
     Leaks(leaks::LeaksArguments),
+    /// List the kernels of a step, from two records of the stand-in driver. Fails if one of them loops in few threads.
+    Launches(launches::LaunchesArguments),
     /// Answer the claims of reports on memory from the kept results, as Markdown.
     Claims {
         /// Directory of all results, with claims.toml.
@@ -29,6 +32,7 @@ enum Arguments {
 fn main() -> ExitCode {
     let outcome = match Arguments::parse() {
         Arguments::Leaks(arguments) => leaks::run(&arguments),
+        Arguments::Launches(arguments) => launches::run(&arguments),
         Arguments::Claims { results } => claims_page(&results).map(|page| (page, true)),
     };
     match outcome {

@@ -21,6 +21,7 @@ pub const WITHOUT_EFFECT: &[&str] = &[
 /// Keys that a resume may change besides [`WITHOUT_EFFECT`] and [`TRACKERS`].
 const BY_RESUME: &[&str] = &[
     "experiment.device",
+    "device.graphs",
     "limits.batch_size",
     "limits.host_memory",
     "limits.device_memory",

@@ -378,7 +378,7 @@ pub struct PlanArguments {
 
 #[derive(Clone, Debug, Args)]
 pub struct NewArguments {
-    /// Pipeline, such as fewshot-detection. Default: list all, and the examples for --like.
+    /// Pipeline, such as fewshot-detection, or example, such as detection. Default: list all.
     pipeline: Option<String>,
     /// Print an example, such as stage2, instead of a file with every key.
     #[arg(long, value_name = "EXAMPLE", conflicts_with = "pipeline")]

@@ -1,4 +1,4 @@
-//! `xrun new PIPELINE`: print a commented experiment file.
+//! `xrun new PIPELINE`: print a commented experiment file, or an example.
 
 use super::NewArguments;
 use super::terminal::{Failure, Terminal};
@@ -11,6 +11,9 @@ use crate::problem::nearest;
 pub fn run(arguments: &NewArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let text = match (&arguments.like, &arguments.pipeline) {
         (Some(name), _) => example(name)?,
+        (None, Some(name)) if !Pipeline::names().any(|kind| kind == name.as_str()) && is_example(name) => {
+            example(name)?
+        }
         (None, Some(pipeline)) => template_of(pipeline)?,
         (None, None) => {
             terminal.print(&format!("{}\n{}", pipelines(), examples()));
@@ -38,6 +41,10 @@ const EXAMPLES: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/examples.r
 fn known_examples() -> impl Iterator<Item = (&'static str, &'static str)> {
     let has_pipeline = |text: &str| Pipeline::names().any(|kind| text.contains(&format!("[pipeline.{kind}]")));
     EXAMPLES.iter().copied().filter(move |(_, text)| has_pipeline(text))
+}
+
+fn is_example(name: &str) -> bool {
+    known_examples().any(|(known, _)| known == name)
 }
 
 /// Text of an example, for a file next to the schema.

@@ -9,6 +9,8 @@ use super::eval::{CHANGEABLE, checkpoint_choice, plan_inference};
 use super::resume::{find_experiment_run, recorded_experiment};
 use super::terminal::{Failure, Terminal};
 use super::{Data, Display, Overrides, Results};
+use crate::data::boxes::raw::IMAGE_ENDINGS;
+use crate::data::reading::confined::{Root, files};
 use crate::files::layout;
 use crate::printable;
 use crate::results::prediction::PredictionRecord;
@@ -29,7 +31,7 @@ const TEXT_MAX: usize = 400;
 pub struct PredictArguments {
     #[arg(help = super::RUN_HELP, value_hint = ValueHint::DirPath)]
     run: String,
-    /// Files to predict on: images (PNG or JPEG), sounds (WAV) or JSON lines of questions, depending on the pipeline.
+    /// Files to predict on, or directories of them: images, sounds (WAV) or JSON lines of questions, depending on the pipeline.
     #[arg(required = true, value_name = "FILES", value_hint = ValueHint::FilePath)]
     files: Vec<PathBuf>,
     /// Checkpoint: best, last, or the step after which it was written.
@@ -59,6 +61,7 @@ pub fn run(arguments: &PredictArguments) -> Result<u8, Failure> {
     if let Some(out) = &arguments.out {
         predict::check_output(out).map_err(Failure::Usage)?;
     }
+    let files = listed(&arguments.files)?;
     let manifest = read_results::manifest(&run).map_err(Failure::failed)?;
     let experiment = recorded_experiment(&run, &overrides)?.experiment;
     if experiment.command().is_some() {
@@ -70,7 +73,7 @@ pub fn run(arguments: &PredictArguments) -> Result<u8, Failure> {
     let (planned, same_data) = plan_inference(experiment, &overrides, &manifest, arguments.data, planning)?;
     let (opened, task) = planned.open(1)?;
     let options = PredictOptions {
-        files: &arguments.files,
+        files: &files,
         question: arguments.question.as_deref(),
         out: arguments.out.as_deref(),
         overrides: &overrides,
@@ -96,6 +99,26 @@ pub fn run(arguments: &PredictArguments) -> Result<u8, Failure> {
     terminal.info(&text(&prediction));
     terminal.info(&format!("predictions: {}", directory.display()));
     Ok(u8::from(prediction.failed > 0))
+}
+
+/// Files, with those of a directory in its place, sorted by name.
+fn listed(paths: &[PathBuf]) -> Result<Vec<PathBuf>, Failure> {
+    let endings = [&IMAGE_ENDINGS[..], &["wav", "jsonl"]].concat();
+    let mut all = Vec::new();
+    for path in paths {
+        let names = match path.is_dir() {
+            true => {
+                Root::open(path, false, None).and_then(|root| files(&root, "", &endings)).map_err(Failure::failed)?
+            }
+            false => Vec::new(),
+        };
+        // A directory without such files is answered with an error, as a file that cannot be read.
+        if names.is_empty() {
+            all.push(path.clone());
+        }
+        all.extend(names.iter().map(|name| path.join(name)));
+    }
+    Ok(all)
 }
 
 /// Summary of a prediction: model, device, and numbers of answers and failures.

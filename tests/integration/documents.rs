@@ -98,7 +98,7 @@ fn execute(workplace: &Workplace, line: &str, document: &str) -> usize {
 
 #[test]
 fn commands_of_the_readme_work() {
-    assert_eq!(follow("README.md"), (9, NOT_RUN.len()));
+    assert_eq!(follow("README.md"), (10, NOT_RUN.len()));
 }
 
 #[test]

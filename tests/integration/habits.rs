@@ -70,7 +70,7 @@ fn options_that_are_keys_are_answered_with_the_key() {
         &["trial.toml", "--epochs", "3"][..],
         &["trial.toml", "--seed", "3"],
         &["trial.toml", "--lr=0.1"],
-        &["new", "detection"],
+        &["new", "fewshot"],
     ] {
         let said = workplace.xrun(arguments);
         assert_eq!(said.code, 2, "{said:?}");

@@ -3,6 +3,8 @@
 #define _GNU_SOURCE
 #include "shared.h"
 
+#include <dlfcn.h>
+#include <link.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdbool.h>
@@ -32,12 +34,13 @@ EXPORT struct stand_in_state stand_in_state;
 #define S stand_in_state
 
 static pthread_mutex_t guard = PTHREAD_MUTEX_INITIALIZER;
-static FILE *events;
+static FILE *events, *launches;
+static bool launches_full;
 static int visible[DEVICES_MAX], visible_count;
 static int fault; /* every call gives it, once a kernel has failed */
 static bool started;
 static struct {
-    unsigned long long allocations, frees, refused, pinned, pinned_bytes, pinned_peak, copies, modules, launches, bad, peak;
+    unsigned long long allocations, frees, refused, pinned, pinned_bytes, pinned_peak, copies, modules, launches, replays, bad, peak;
 } count;
 
 static void event(const char *format, ...) {
@@ -60,10 +63,28 @@ static void summary(void) {
     if (!file) return;
     fprintf(file,
             "{\"allocations\": %llu, \"frees\": %llu, \"refused\": %llu, \"peak\": %llu, \"in_use\": %llu, \"pinned_bytes\": "
-            "%llu, \"pinned_peak\": %llu, \"copies\": %llu, \"modules\": %llu, \"launches\": %llu, \"bad\": %llu}\n",
+            "%llu, \"pinned_peak\": %llu, \"copies\": %llu, \"modules\": %llu, \"launches\": %llu, \"replays\": %llu, \"bad\": %llu}\n",
             count.allocations, count.frees, count.refused, count.peak, (unsigned long long)S.used[0], count.pinned_bytes,
-            count.pinned_peak, count.copies, count.modules, count.launches, count.bad);
+            count.pinned_peak, count.copies, count.modules, count.launches, count.replays, count.bad);
     fclose(file);
+}
+
+/* Functions that a driver of an older version lacks: the loader, which looks names up in the table of symbols, finds them no more. */
+struct event;
+EXPORT int cuEventElapsedTime_v2(float *milliseconds, const struct event *from, const struct event *to);
+EXPORT int cuTensorMapEncodeIm2colWide(void *map, ...);
+static void hide_newer_functions(void) {
+    const struct {
+        void *function;
+        int since;
+    } newer[] = {{(void *)cuEventElapsedTime_v2, 12080}, {(void *)cuTensorMapEncodeIm2colWide, 12080}};
+    for (size_t i = 0; i < sizeof newer / sizeof *newer; i++) {
+        Dl_info found;
+        ElfW(Sym) *symbol = NULL;
+        if (S.version >= newer[i].since || !dladdr1(newer[i].function, &found, (void **)&symbol, RTLD_DL_SYMENT) || !symbol) continue;
+        uintptr_t page = (uintptr_t)symbol / 4096 * 4096, end = (uintptr_t)(symbol + 1);
+        if (mprotect((void *)page, end - page, PROT_READ | PROT_WRITE) == 0) symbol->st_shndx = SHN_UNDEF, symbol->st_value = 0;
+    }
 }
 
 static void uuid_of(int device, char text[41]) { snprintf(text, 41, "GPU-%08x-0000-0000-0000-0000000057ad", device + 1); }
@@ -106,6 +127,9 @@ __attribute__((constructor)) static void settings(void) {
     const char *path = getenv("STAND_IN_LOG");
     events = path ? fopen(path, "a") : NULL;
     if (events) setvbuf(events, NULL, _IOLBF, BUFSIZ);
+    path = getenv("STAND_IN_LAUNCHES");
+    launches = path ? fopen(path, "w") : NULL;
+    hide_newer_functions();
     atexit(summary);
 }
 
@@ -129,6 +153,9 @@ static const struct {
     {719, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure"},
     {802, "CUDA_ERROR_SYSTEM_NOT_READY", "system not yet initialized"},
     {803, "CUDA_ERROR_SYSTEM_DRIVER_MISMATCH", "system has unsupported display driver / cuda driver combination"},
+    {900, "CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED", "operation not permitted when stream is capturing"},
+    {901, "CUDA_ERROR_STREAM_CAPTURE_INVALIDATED", "operation failed due to a previous error during capture"},
+    {905, "CUDA_ERROR_STREAM_CAPTURE_ISOLATION", "dependency created on uncaptured work in another stream"},
     {999, "CUDA_ERROR_UNKNOWN", "unknown error"},
 };
 
@@ -232,6 +259,51 @@ EXPORT int cuCtxSynchronize(void) { return fault; }
 EXPORT int cuProfilerStart(void) { return SUCCESS; }
 EXPORT int cuProfilerStop(void) { return SUCCESS; }
 
+/* ---- graphs: one stream at a time records. Nothing of it is done before a replay. */
+
+enum { KERNEL_NODE = 0, COPY_NODE = 1, ALLOCATION_NODE = 10, FREE_NODE = 11 };
+enum { CAPTURE_UNSUPPORTED = 900, CAPTURE_INVALIDATED = 901, CAPTURE_ISOLATION = 905 };
+struct node {
+    int type;
+    void *function;
+    int parameters;
+    uint64_t values[PARAMETERS_MAX];
+    uint64_t to, from;
+    bool from_host, to_host;
+    size_t bytes;
+};
+struct graph {
+    struct node *nodes;
+    size_t length, room, kernels, copies;
+};
+static struct {
+    void *stream;
+    struct graph *graph;
+    bool broken;
+} recording;
+
+static bool records(void *stream) { return recording.graph && recording.stream == stream; }
+
+/* What the manual forbids while any stream records in mode GLOBAL. */
+static int forbidden(const char *what) {
+    if (!recording.graph) return 0;
+    recording.broken = true;
+    event("capture broken by %s", what);
+    return CAPTURE_UNSUPPORTED;
+}
+
+static struct node *record(int type) {
+    struct graph *graph = recording.graph;
+    if (graph->length == graph->room) {
+        graph->room = graph->room ? 2 * graph->room : 64;
+        graph->nodes = realloc(graph->nodes, graph->room * sizeof *graph->nodes);
+    }
+    struct node *node = &graph->nodes[graph->length++];
+    memset(node, 0, sizeof *node);
+    node->type = type;
+    return node;
+}
+
 /* ---- streams and events: everything is done at once */
 
 EXPORT int cuStreamCreate(void **stream, unsigned flags) {
@@ -242,16 +314,26 @@ EXPORT int cuStreamCreate(void **stream, unsigned flags) {
     return SUCCESS;
 }
 EXPORT int cuStreamDestroy_v2(void *stream) { return (void)stream, fault; }
-EXPORT int cuStreamSynchronize(void *stream) { return (void)stream, fault; }
-EXPORT int cuStreamWaitEvent(void *stream, void *waited, unsigned flags) {
-    return (void)stream, (void)waited, (void)flags, fault;
+EXPORT int cuStreamSynchronize(void *stream) {
+    if (records(stream)) return forbidden("a wait for the stream");
+    return fault;
 }
 /* The clock of events goes on by launches, so that tuning goes the same way each time. */
 #define LAUNCH_MILLISECONDS 0.01f
 static unsigned long long ticks;
 struct event {
     unsigned long long at;
+    struct graph *in;
 };
+EXPORT int cuStreamWaitEvent(void *stream, struct event *waited, unsigned flags) {
+    (void)flags;
+    if (records(stream) && waited->in != recording.graph) {
+        event("capture broken by a wait for another stream");
+        recording.broken = true;
+        return CAPTURE_ISOLATION;
+    }
+    return fault;
+}
 EXPORT int cuEventCreate(struct event **made, unsigned flags) {
     (void)flags;
     if (fault) return fault;
@@ -259,11 +341,14 @@ EXPORT int cuEventCreate(struct event **made, unsigned flags) {
     return *made ? SUCCESS : OUT_OF_MEMORY;
 }
 EXPORT int cuEventRecord(struct event *recorded, void *stream) {
-    (void)stream;
     recorded->at = ticks;
+    recorded->in = records(stream) ? recording.graph : NULL;
     return fault;
 }
-EXPORT int cuEventSynchronize(void *waited) { return (void)waited, fault; }
+EXPORT int cuEventSynchronize(struct event *waited) {
+    if (recording.graph && waited->in == recording.graph) return forbidden("a wait for an event of the stream");
+    return fault;
+}
 EXPORT int cuEventQuery(void *asked) { return (void)asked, fault; }
 EXPORT int cuEventElapsedTime(float *milliseconds, const struct event *from, const struct event *to) {
     *milliseconds = (float)(to->at - from->at) * LAUNCH_MILLISECONDS;
@@ -292,6 +377,8 @@ static struct block *holder(uint64_t at, uint64_t bytes) {
 static int take(uint64_t *pointer, size_t bytes) {
     if (fault) return fault;
     if (!bytes) return INVALID_VALUE;
+    int code = forbidden("an allocation");
+    if (code) return code;
     pthread_mutex_lock(&guard);
     int device = current < 0 ? 0 : current, result = SUCCESS;
     uint64_t from = (uint64_t)setting("STAND_IN_FAIL_ALLOCATION", 0);
@@ -353,6 +440,8 @@ EXPORT int cuMemGetInfo_v2(size_t *available, size_t *all) {
 enum { PAGE = 4096 };
 EXPORT int cuMemAllocHost_v2(void **pointer, size_t bytes) {
     if (fault) return fault;
+    int code = forbidden("an allocation of locked memory");
+    if (code) return code;
     char *at = mmap(NULL, bytes + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     if (at == MAP_FAILED) return OUT_OF_MEMORY;
     *(size_t *)at = bytes;
@@ -396,9 +485,21 @@ static int copy(uint64_t device, char *host, size_t width, size_t rows, size_t d
 }
 
 EXPORT int cuMemcpyHtoDAsync_v2(uint64_t to, const void *from, size_t bytes, void *stream) {
+    if (records(stream)) {
+        struct node *node = record(COPY_NODE);
+        node->to = to, node->from = (uint64_t)(uintptr_t)from, node->from_host = true, node->bytes = bytes;
+        recording.graph->copies++;
+        return SUCCESS;
+    }
     return (void)stream, copy(to, (char *)from, bytes, 1, bytes, bytes, true);
 }
 EXPORT int cuMemcpyDtoHAsync_v2(void *to, uint64_t from, size_t bytes, void *stream) {
+    if (records(stream)) {
+        struct node *node = record(COPY_NODE);
+        node->to = (uint64_t)(uintptr_t)to, node->from = from, node->to_host = true, node->bytes = bytes;
+        recording.graph->copies++;
+        return SUCCESS;
+    }
     return (void)stream, copy(from, to, bytes, 1, bytes, bytes, false);
 }
 EXPORT int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) {
@@ -406,6 +507,12 @@ EXPORT int cuMemcpyHtoD_v2(uint64_t to, const void *from, size_t bytes) {
 }
 EXPORT int cuMemcpyDtoH_v2(void *to, uint64_t from, size_t bytes) { return copy(from, to, bytes, 1, bytes, bytes, false); }
 EXPORT int cuMemcpyDtoDAsync_v2(uint64_t to, uint64_t from, size_t bytes, void *stream) {
+    if (records(stream)) {
+        struct node *node = record(COPY_NODE);
+        node->to = to, node->from = from, node->bytes = bytes;
+        recording.graph->copies++;
+        return SUCCESS;
+    }
     pthread_mutex_lock(&guard);
     bool held = !bytes || holder(from, bytes);
     if (!held) bad("copy from", "what no live block holds");
@@ -429,7 +536,14 @@ struct copy_2d {
 };
 
 EXPORT int cuMemcpy2DAsync_v2(const struct copy_2d *c, void *stream) {
-    (void)stream;
+    if (records(stream)) {
+        struct node *node = record(COPY_NODE);
+        bool in = c->from_type == 1;
+        node->to = in ? c->to_device : (uint64_t)(uintptr_t)c->to_host, node->from_host = in, node->to_host = !in;
+        node->from = in ? (uint64_t)(uintptr_t)c->from_host : c->from_device, node->bytes = c->rows ? c->width : 0;
+        recording.graph->copies++;
+        return SUCCESS;
+    }
     if (c->width <= c->from_pitch && c->width <= c->to_pitch) {
         if (c->from_type == 1 && c->to_type == 2)
             return copy(c->to_device, (char *)c->from_host, c->width, c->rows, c->to_pitch, c->from_pitch, true);
@@ -441,12 +555,6 @@ EXPORT int cuMemcpy2DAsync_v2(const struct copy_2d *c, void *stream) {
 }
 
 /* ---- kernels */
-
-struct kernel {
-    char *name;
-    int threads_max, parameters;
-    bool pointer[256];
-};
 
 /* The CUDA version that brought a version of PTX: 8.0 came with 12.0, 9.0 with 13.0. */
 static int cuda_of(double ptx) {
@@ -487,9 +595,9 @@ EXPORT int cuModuleLoadData(void **module, const char *image) {
     sscanf(entry + 7, "%511[^( \n\t]", name);
     kernel->name = strdup(name);
     kernel->threads_max = 1024;
-    const char *body = strchr(entry, '{'), *most = strstr(entry, ".maxntid ");
-    for (const char *at = strstr(entry, ".param "); at && (!body || at < body); at = strstr(at + 1, ".param "))
-        if (kernel->parameters < 256) kernel->pointer[kernel->parameters++] = strncmp(at + 7, ".u64", 4) == 0;
+    const char *body = strchr(entry, '{'), *most = strstr(entry, ".reqntid ");
+    if (!most) most = strstr(entry, ".maxntid ");
+    read_kernel(kernel, entry);
     int x = 1, y = 1, z = 1;
     if (most && (!body || most < body) && sscanf(most + 9, "%d, %d, %d", &x, &y, &z) > 0) kernel->threads_max = x * y * z;
     event("module %s", name);
@@ -509,11 +617,35 @@ EXPORT int cuFuncGetAttribute(int *value, int attribute, void *function) {
     return (void)attribute, (void)function, *value = 0, SUCCESS;
 }
 
+/* Each launch, those of a capture among them, to a file of at most so many bytes. */
+static void note_launch(const struct kernel *kernel, const unsigned *grid, const unsigned *block, void **arguments) {
+    if (!launches) return;
+    pthread_mutex_lock(&guard);
+    uint64_t room[PARAMETERS_MAX] = {0};
+    for (int i = 0; i < kernel->parameters; i++) {
+        uint64_t at = kernel->parameter[i].pointer ? *(uint64_t *)arguments[i] : 0;
+        struct block *block_of = at ? holder(at, 1) : NULL;
+        if (block_of) room[i] = block_of->bytes - (at - block_of->at);
+    }
+    if (ftell(launches) < setting("STAND_IN_LAUNCHES_MIB", 64) * MIB) write_launch(launches, kernel, grid, block, arguments, room);
+    else if (!launches_full) launches_full = true, bad("no room in the file of", "launches");
+    pthread_mutex_unlock(&guard);
+}
+
 EXPORT int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz, unsigned bx, unsigned by, unsigned bz,
                           unsigned shared, void *stream, void **parameters, void **extra) {
-    (void)stream, (void)extra;
+    (void)extra;
     if (fault) return fault;
     struct kernel *kernel = function;
+    note_launch(kernel, (unsigned[]){gx, gy, gz}, (unsigned[]){bx, by, bz}, parameters);
+    if (records(stream)) {
+        struct node *node = record(KERNEL_NODE);
+        node->function = function, node->parameters = kernel->parameters;
+        for (int i = 0; i < kernel->parameters; i++)
+            if (kernel->parameter[i].pointer) node->values[i] = *(uint64_t *)parameters[i];
+        recording.graph->kernels++;
+        return SUCCESS;
+    }
     pthread_mutex_lock(&guard);
     /* CubeCL's probes of what a device can do: how often they launch something is a matter of time, so they are not counted. */
     bool probe = strstr(kernel->name, "_throughput") || strncmp(kernel->name, "launch_overhead", 15) == 0;
@@ -524,7 +656,7 @@ EXPORT int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz,
     if (!bx || !by || !bz || bz > 64 || bx * by * bz > (unsigned)kernel->threads_max) wrong = "threads of";
     if ((int)shared > shared_max()) wrong = "shared memory of";
     for (int i = 0; !wrong && i < kernel->parameters; i++)
-        if (kernel->pointer[i] && !holder(*(uint64_t *)parameters[i], 1)) wrong = "a pointer that no live block holds, of";
+        if (kernel->parameter[i].pointer && !holder(*(uint64_t *)parameters[i], 1)) wrong = "a pointer that no live block holds, of";
     if (wrong) bad(wrong, kernel->name);
     if (number && number == (unsigned long long)setting("STAND_IN_OTHERS_FROM_LAUNCH", 0))
         S.others = (uint64_t)setting("STAND_IN_OTHERS_THEN_MIB", 0) * MIB;
@@ -540,7 +672,9 @@ EXPORT int cuLaunchKernel(void *function, unsigned gx, unsigned gy, unsigned gz,
     return wrong ? INVALID_VALUE : SUCCESS;
 }
 EXPORT int cuLaunchKernelEx(const unsigned *c, void *function, void **parameters, void **extra) {
-    return cuLaunchKernel(function, c[0], c[1], c[2], c[3], c[4], c[5], c[6], NULL, parameters, extra);
+    void *stream;
+    memcpy(&stream, (const char *)c + 32, sizeof stream);
+    return cuLaunchKernel(function, c[0], c[1], c[2], c[3], c[4], c[5], c[6], stream, parameters, extra);
 }
 
 /* Tensor maps: what the manual demands of addresses, strides and boxes. */
@@ -555,3 +689,66 @@ EXPORT int cuTensorMapEncodeTiled(void *map, int type, unsigned rank, void *addr
 }
 EXPORT int cuTensorMapEncodeIm2col(void *map, ...) { return memset(map, 0, 128), SUCCESS; }
 EXPORT int cuTensorMapEncodeIm2colWide(void *map, ...) { return memset(map, 0, 128), SUCCESS; }
+
+/* ---- graphs, again: the functions of the manual */
+
+EXPORT int cuStreamBeginCapture_v2(void *stream, int mode) {
+    (void)mode;
+    if (fault) return fault;
+    if (recording.graph) return INVALID_VALUE;
+    recording.stream = stream;
+    recording.graph = calloc(1, sizeof(struct graph));
+    recording.broken = false;
+    event("capture begins");
+    return SUCCESS;
+}
+EXPORT int cuStreamEndCapture(void *stream, struct graph **made) {
+    *made = NULL;
+    if (!records(stream)) return INVALID_VALUE;
+    *made = recording.broken ? NULL : recording.graph;
+    event("capture ends: %zu nodes, %zu kernels, %zu copies%s", recording.graph->length, recording.graph->kernels,
+          recording.graph->copies, recording.broken ? ", broken" : "");
+    recording.graph = NULL;
+    return *made ? SUCCESS : CAPTURE_INVALIDATED;
+}
+EXPORT int cuGraphGetNodes(struct graph *graph, struct node **nodes, size_t *number) {
+    for (size_t i = 0; nodes && i < *number && i < graph->length; i++) nodes[i] = &graph->nodes[i];
+    *number = graph->length;
+    return SUCCESS;
+}
+EXPORT int cuGraphNodeGetType(const struct node *node, int *type) { return *type = node->type, SUCCESS; }
+EXPORT int cuGraphInstantiateWithFlags(struct graph **made, struct graph *graph, unsigned long long flags) {
+    (void)flags;
+    *made = malloc(sizeof **made);
+    **made = *graph;
+    (*made)->nodes = malloc(graph->length * sizeof *graph->nodes + 1);
+    memcpy((*made)->nodes, graph->nodes, graph->length * sizeof *graph->nodes);
+    return SUCCESS;
+}
+EXPORT int cuGraphUpload(struct graph *graph, void *stream) { return (void)graph, (void)stream, fault; }
+/* A replay uses the addresses of the recording: each must still be held. */
+EXPORT int cuGraphLaunch(struct graph *graph, void *stream) {
+    if (fault) return fault;
+    if (records(stream)) return forbidden("a replay inside the capture");
+    pthread_mutex_lock(&guard);
+    for (size_t i = 0; i < graph->length; i++) {
+        struct node *node = &graph->nodes[i];
+        struct kernel *kernel = node->function;
+        if (node->type == KERNEL_NODE) {
+            count.launches++, ticks++;
+            for (int j = 0; j < node->parameters; j++)
+                if (kernel->parameter[j].pointer && !holder(node->values[j], 1)) bad("replay of a pointer that no live block holds, of", kernel->name);
+        } else {
+            count.copies++;
+            if (!node->from_host && !holder(node->from, node->bytes)) bad("replay of a copy from", "what no live block holds");
+            if (!node->to_host && !holder(node->to, node->bytes)) bad("replay of a copy to", "what no live block holds");
+            memcpy((void *)(uintptr_t)node->to, (void *)(uintptr_t)node->from, node->bytes);
+        }
+    }
+    count.replays++;
+    event("replay of %zu nodes", graph->length);
+    pthread_mutex_unlock(&guard);
+    return SUCCESS;
+}
+EXPORT int cuGraphDestroy(struct graph *graph) { return free(graph->nodes), free(graph), SUCCESS; }
+EXPORT int cuGraphExecDestroy(struct graph *graph) { return free(graph->nodes), free(graph), SUCCESS; }

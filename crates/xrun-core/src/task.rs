@@ -4,6 +4,7 @@
 //! with the pipeline `dummy`, without Burn. A task stays on the training thread, because each thread that uses a GPU gets a
 //! stream and a memory pool of its own.
 
+pub mod confusion;
 pub mod lowered;
 pub mod metric;
 pub mod predict;
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use self::confusion::ClassResult;
 use self::predict::Predict;
 use crate::bounded::planned::PlannedBuffer;
 use crate::dataset::error::{DataError, InvalidItems};
@@ -82,6 +84,11 @@ pub trait Task {
         Vec::new()
     }
 
+    /// Lines for the log of the run since the last call.
+    fn take_notes(&mut self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Inference on files of the user; `None` where the pipeline does not support it.
     fn predictor(&mut self) -> Option<&mut dyn Predict> {
         None
@@ -135,6 +142,8 @@ pub struct TaskFacts {
     pub steps_are_known: bool,
     /// Caption of the images of a validation, for people; empty where there are none.
     pub images: &'static str,
+    /// Parts of a step that are captured on a device that can, and those that are not, human-readable; empty where nothing is.
+    pub captures: &'static str,
     /// Names in [`StepReport::values`] that number the stage of a step, the coarsest first, such as a round and a local epoch.
     /// Memory is reported by stage. Empty where epochs suffice.
     pub stages: &'static [&'static str],
@@ -255,6 +264,7 @@ impl TaskFacts {
             declared_metrics: Vec::new(),
             steps_are_known: true,
             images: "",
+            captures: "",
             stages: &[],
         }
     }
@@ -305,6 +315,8 @@ pub struct ValidationReport {
     pub intervals: Vec<(String, Interval)>,
     /// Images with the predictions drawn in, and their captions, for the report; at most `validation.images`.
     pub images: Vec<(HostImage, String)>,
+    /// Results of each class of a classification; empty where the pipeline has none.
+    pub classes: Vec<ClassResult>,
 }
 
 /// Reasons why a task cannot continue.

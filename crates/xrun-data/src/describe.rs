@@ -10,7 +10,7 @@ const NAMED_MAX: usize = 20;
 const NAME_CHARACTERS_MAX: usize = 40;
 
 /// Names in quotation marks, the first ones.
-pub(crate) fn names<'a>(all: impl Iterator<Item = &'a str>) -> String {
+pub fn names<'a>(all: impl Iterator<Item = &'a str>) -> String {
     listed(all.map(|name| format!("\"{}\"", printable::line(name, NAME_CHARACTERS_MAX))))
 }
 

@@ -4,7 +4,7 @@
 
 pub mod boxes;
 pub mod coco;
-mod describe;
+pub mod describe;
 pub mod feed;
 pub mod image_folder;
 pub mod image_table;

@@ -45,6 +45,12 @@ impl Permutation {
     }
 }
 
+/// Items in the order of a [`Permutation`].
+pub fn permuted<T: Copy>(items: &[T], seed: u32, purpose: &str, epoch: u64) -> impl Iterator<Item = T> {
+    let order = Permutation::new(seed, purpose, epoch, items.len() as u64);
+    (0..items.len() as u64).map(move |position| items[order.at(position) as usize])
+}
+
 /// The finaliser of SplitMix64 (Steele et al. 2014).
 fn mix(value: u64) -> u64 {
     let value = (value ^ (value >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

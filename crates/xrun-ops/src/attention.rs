@@ -10,6 +10,7 @@ use burn_flex::FlexTensor;
 use rayon::prelude::*;
 
 use crate::cpu_kernels::is_fused;
+use crate::cube::on_cube;
 use crate::flex::{contiguous, shape, tensor};
 use crate::matmul::Accumulate::{Add, Overwrite};
 use crate::matmul::{Matrix, MatrixMut, multiply};
@@ -76,7 +77,12 @@ fn plain(inputs: [Tensor<3>; 3], heads: usize, mask: AttentionMask) -> Tensor<3>
         input.reshape([batch, length, heads, width / heads]).swap_dims(1, 2)
     };
     let [query, key, value] = inputs.map(by_head);
-    let scores = query.matmul(key.transpose()).div_scalar(((width / heads) as f32).sqrt());
+    let (scores, root) = (query.matmul(key.transpose()), ((width / heads) as f32).sqrt());
+    on_cube!(any &scores => {
+        let probabilities = crate::cube::scaled_softmax(scores, root.recip(), mask == AttentionMask::Causal);
+        probabilities.matmul(value).swap_dims(1, 2).reshape([batch, length, width])
+    });
+    let scores = scores.div_scalar(root);
     let scores = match mask {
         AttentionMask::None => scores,
         AttentionMask::Causal => {
@@ -340,7 +346,7 @@ impl Attention {
     }
 }
 
-impl Operation<3> for Attention {
+impl Operation<FlexTensor, 3> for Attention {
     /// Queries, keys and values; probabilities.
     type Saved = ([FlexTensor; 3], Vec<f32>);
 
@@ -362,7 +368,7 @@ impl Operation<3> for Attention {
     }
 }
 
-impl Operation<1> for Attention {
+impl Operation<FlexTensor, 1> for Attention {
     /// Packed queries, keys and values; probabilities.
     type Saved = (FlexTensor, Vec<f32>);
 

@@ -12,6 +12,7 @@ use burn_flex::FlexTensor;
 use rayon::prelude::*;
 
 use crate::cpu_kernels::is_fused;
+use crate::cube::on_cube;
 use crate::flex::{contiguous, shape, tensor, values};
 use crate::group_norm_relu::{self, Moments, NormParameters, PlaneLayout};
 use crate::im2col::{Im2colBuffer, Stride, TAPS};
@@ -72,19 +73,16 @@ pub fn conv3x3_group_norm_relu(
         "{outputs} channels do not divide into {} groups",
         norm.groups
     );
+    assert!(norm.gamma.dims() == [outputs] && norm.beta.dims() == [outputs], "gamma or beta is not [{outputs}]");
     let GroupNorm { gamma, beta, groups, epsilon } = norm;
-    assert!(gamma.dims() == [outputs] && beta.dims() == [outputs], "gamma or beta is not [{outputs}]");
+    let operation = || Conv3x3GroupNormRelu { stride: Stride::new(stride), groups, epsilon: epsilon as f32, save };
+    on_cube!(&input => crate::cube::quaternary(operation(), (input, weight, gamma, beta)));
     if !is_fused(&input) {
         let options = ConvOptions::new([stride, stride], [1, 1], [1, 1], 1);
         let convolved = module::conv2d(input, weight, None, options);
         return relu(plain_group_norm(convolved, [gamma, beta], groups, epsilon as f32));
     }
-    let stride = match stride {
-        1 => Stride::One,
-        2 => Stride::Two,
-        _ => panic!("the stride is {stride}, not 1 or 2"),
-    };
-    let operation = Conv3x3GroupNormRelu { stride, groups, epsilon: epsilon as f32, save };
+    let operation = operation();
     let [input, weight] = [input, weight].map(Tensor::into_dispatch);
     let [gamma, beta] = [gamma, beta].map(Tensor::into_dispatch);
     Tensor::from_dispatch(Dispatch::quaternary(operation, input, weight, gamma, beta))
@@ -103,6 +101,12 @@ pub fn conv1x1(input: Tensor<4>, weight: Tensor<4>, bias: Tensor<1>) -> Tensor<4
         input.dims()[1]
     );
     assert!(bias.dims() == [outputs], "the bias is not [{outputs}]");
+    on_cube!(&input => {
+        let [images, _, height, width] = input.dims();
+        let pixels = input.reshape([images, inputs, height * width]);
+        let product = weight.reshape([1, outputs, inputs]).matmul(pixels);
+        (product + bias.reshape([1, outputs, 1])).reshape([images, outputs, height, width])
+    });
     match is_fused(&input) {
         true => ternary(Conv1x1, (input, weight, bias)),
         false => module::conv2d(input, weight, Some(bias), ConvOptions::new([1, 1], [0, 0], [1, 1], 1)),
@@ -173,16 +177,16 @@ impl ConvSizes {
 
 /// Operation on input, weight, gamma and beta.
 #[derive(Clone, Copy, Debug)]
-struct Conv3x3GroupNormRelu {
-    stride: Stride,
-    groups: usize,
-    epsilon: f32,
-    save: SaveActivations,
+pub(crate) struct Conv3x3GroupNormRelu {
+    pub stride: Stride,
+    pub groups: usize,
+    pub epsilon: f32,
+    pub save: SaveActivations,
 }
 
 /// Values saved for the backward pass.
 #[derive(Clone, Debug)]
-struct Conv3x3Saved {
+pub(crate) struct Conv3x3Saved {
     input: FlexTensor,
     weight: FlexTensor,
     gamma: FlexTensor,
@@ -231,7 +235,7 @@ fn convolve(columns: &mut Im2colBuffer, input: &[f32], weight: Matrix<'_>, convo
     multiply(MatrixMut::new(convolved, sizes.outputs, count, count), weight, columns, Overwrite);
 }
 
-impl Operation<4> for Conv3x3GroupNormRelu {
+impl Operation<FlexTensor, 4> for Conv3x3GroupNormRelu {
     type Saved = Conv3x3Saved;
 
     fn forward(&self, inputs: [FlexTensor; 4], save: bool) -> (FlexTensor, Option<Conv3x3Saved>) {
@@ -363,7 +367,7 @@ fn sum_gradients<const N: usize>(
 #[derive(Clone, Copy, Debug)]
 struct Conv1x1;
 
-impl Operation<3> for Conv1x1 {
+impl Operation<FlexTensor, 3> for Conv1x1 {
     /// Input, weight and bias.
     type Saved = [FlexTensor; 3];
 

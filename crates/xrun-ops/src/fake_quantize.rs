@@ -10,12 +10,13 @@ use burn_flex::{Flex, FlexTensor};
 use rayon::prelude::*;
 
 use crate::cpu_kernels::is_fused;
+use crate::cube::on_cube;
 use crate::flex::{contiguous, last_dim, values, writable};
 use crate::operation::{Operation, unary};
 use crate::simd::{range, vectorize};
 
 /// Smallest scale, so that the division is finite where all values are zero.
-const SCALE_MIN: f32 = 1e-12;
+pub(crate) const SCALE_MIN: f32 = 1e-12;
 /// Number of values that a thread processes at a time.
 const CHUNK: usize = 1 << 13;
 
@@ -42,6 +43,7 @@ impl QuantRange {
     /// Returns the range of a tensor's values, or of each index of the last dimension if `per_channel` is set.
     pub fn min_max<const D: usize>(values: &Tensor<D>, per_channel: bool) -> Self {
         let inner = detached(values);
+        on_cube!(&inner => crate::cube::range(inner, per_channel));
         if is_fused(&inner) {
             let (device, channels) = (inner.device(), if per_channel { inner.dims()[D - 1] } else { 1 });
             let [low, high] = match per_channel {
@@ -103,7 +105,7 @@ fn tensor_range<const D: usize>(inner: Tensor<D>) -> [f32; 2] {
 
 impl Quantizer {
     /// Returns the lowest and the highest level.
-    fn level_bounds(self) -> (f32, f32) {
+    pub(crate) fn level_bounds(self) -> (f32, f32) {
         match self.symmetric {
             true => {
                 let qmax = ((1u32 << (self.bits - 1)) - 1) as f32;
@@ -146,6 +148,7 @@ impl Quantizer {
 
     /// Rounds values to the grid of a range, with a straight-through gradient.
     pub fn fake_quantize<const D: usize>(self, values: Tensor<D>, range: &QuantRange) -> Tensor<D> {
+        on_cube!(&values => crate::cube::fake_quantize(self, values, Some(range)));
         let (scale, zero) = self.scale_and_zero(range.low.clone(), range.high.clone());
         if is_fused(&values) {
             let to_vec = |tensor: Tensor<1>| tensor.into_data().iter::<f32>().collect::<Vec<f32>>();
@@ -172,6 +175,7 @@ impl Quantizer {
         if is_fused(&values) {
             return unary(FakeQuantize { quantizer: self, grid: QuantGrid::PerRow }, values);
         }
+        on_cube!(&values => crate::cube::fake_quantize(self, values, None));
         let rows = detached(&values);
         let (scale, zero) = self.scale_and_zero(rows.clone().min_dim(1), rows.max_dim(1));
         self.plain(values, scale, zero)
@@ -209,7 +213,7 @@ struct FakeQuantize {
     grid: QuantGrid,
 }
 
-impl Operation<1> for FakeQuantize {
+impl Operation<FlexTensor, 1> for FakeQuantize {
     /// Gradient mask: 1 inside of the grid, 0 outside; `None` if all values are inside.
     type Saved = Option<Vec<u8>>;
 

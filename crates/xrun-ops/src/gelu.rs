@@ -9,6 +9,7 @@ use burn_flex::FlexTensor;
 use rayon::prelude::*;
 
 use crate::cpu_kernels::is_fused;
+use crate::cube::on_cube;
 use crate::flex::{self, contiguous, shape, tensor, writable};
 use crate::operation::{Operation, unary};
 use crate::simd::{erf, exp, vectorize};
@@ -27,6 +28,7 @@ pub enum Gelu {
 
 /// Applies GELU elementwise.
 pub fn gelu<const D: usize>(input: Tensor<D>, form: Gelu) -> Tensor<D> {
+    on_cube!(&input => crate::cube::unary(form, input));
     match (is_fused(&input), form) {
         (true, _) => unary(form, input),
         (false, Gelu::Erf) => activation::gelu(input),
@@ -34,7 +36,7 @@ pub fn gelu<const D: usize>(input: Tensor<D>, form: Gelu) -> Tensor<D> {
     }
 }
 
-impl Operation<1> for Gelu {
+impl Operation<FlexTensor, 1> for Gelu {
     /// Derivative at each value.
     type Saved = FlexTensor;
 

@@ -15,12 +15,24 @@ pub const TAPS: usize = 9;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stride {
     /// 1: the output has the size of the input.
-    One,
+    One = 1,
     /// 2: the output has half the height and width, rounded up.
-    Two,
+    Two = 2,
 }
 
 impl Stride {
+    /// Returns the stride of this length.
+    ///
+    /// # Panics
+    /// It is neither 1 nor 2.
+    pub fn new(length: usize) -> Self {
+        match length {
+            1 => Self::One,
+            2 => Self::Two,
+            _ => panic!("the stride is {length}, not 1 or 2"),
+        }
+    }
+
     /// Returns height and width of the output.
     pub fn output(self, [height, width]: [usize; 2]) -> [usize; 2] {
         match self {

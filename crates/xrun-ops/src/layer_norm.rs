@@ -8,6 +8,7 @@ use burn_flex::FlexTensor;
 use rayon::prelude::*;
 
 use crate::cpu_kernels::is_fused;
+use crate::cube::on_cube;
 use crate::flex::{contiguous, last_dim, shape, tensor, values, writable};
 use crate::operation::{Operation, ternary};
 use crate::simd::{dot, lane_sum, sum, sum_in_order, vectorize};
@@ -20,26 +21,28 @@ pub fn layer_norm<const D: usize>(input: Tensor<D>, gamma: Tensor<1>, beta: Tens
     if is_fused(&input) {
         return ternary(LayerNorm { epsilon: epsilon as f32 }, (input, gamma, beta));
     }
+    on_cube!(&input => crate::cube::ternary(LayerNorm { epsilon: epsilon as f32 }, (input, gamma, beta)));
     module::layer_norm(input, gamma, Some(beta), epsilon)
 }
 
+/// Layer normalisation as an operation.
 #[derive(Clone, Copy, Debug)]
-struct LayerNorm {
-    epsilon: f32,
+pub(crate) struct LayerNorm {
+    pub epsilon: f32,
 }
 
 /// Mean and inverse standard deviation of a row.
 type Moments = [f32; 2];
 
 #[derive(Clone, Debug)]
-struct Saved {
+pub(crate) struct Saved {
     input: FlexTensor,
     gamma: FlexTensor,
     /// `[rows]`.
     moments: Vec<Moments>,
 }
 
-impl Operation<3> for LayerNorm {
+impl Operation<FlexTensor, 3> for LayerNorm {
     type Saved = Saved;
 
     fn forward(&self, inputs: [FlexTensor; 3], save: bool) -> (FlexTensor, Option<Saved>) {

@@ -10,28 +10,44 @@
 //! number of lanes. Matrix products are the exception: they come from the `gemm` crate, as burn-flex's do, which uses FMA and AVX-512
 //! where the processor has them, and blocks that follow from its cache sizes.
 
+mod adamw;
 mod attention;
 mod convolution;
 mod cpu_kernels;
+#[cfg(feature = "cube")]
+mod cube;
+#[cfg(not(feature = "cube"))]
+#[path = "cube_absent.rs"]
+mod cube;
 mod fake_quantize;
 mod flex;
 mod gelu;
 mod group_norm_relu;
 mod im2col;
+#[cfg(not(feature = "cube"))]
+#[path = "in_place_absent.rs"]
+pub mod in_place;
 mod layer_norm;
 mod linear;
 mod matmul;
 mod next_token_loss;
+mod norm;
 mod operation;
+mod sgd;
 mod simd;
 
+pub use adamw::AdamW;
 pub use attention::{AttentionMask, attention, attention_packed};
 pub use convolution::{GroupNorm, SaveActivations, conv1x1, conv3x3_group_norm_relu};
 pub use cpu_kernels::CpuKernels;
+pub use cube::has_gpu_kernels;
+#[cfg(feature = "cube")]
+pub use cube::in_place;
 pub use fake_quantize::{QuantRange, Quantizer};
 pub use gelu::{Gelu, gelu};
 pub use layer_norm::layer_norm;
-pub use linear::linear;
-pub use next_token_loss::{LossTargets, NextTokenLoss, Teacher, next_token_loss};
+pub use linear::{add_bias, embedding, linear};
+pub use next_token_loss::{LossTargets, NextTokenLoss, Teacher, next_token_loss, staged_next_token_loss};
+pub use norm::GlobalNorm;
 #[cfg(all(test, target_arch = "x86_64"))]
 mod instruction_sets;

@@ -5,11 +5,12 @@
 
 use std::mem::MaybeUninit;
 
-use burn::tensor::{Shape, Tensor, module};
+use burn::tensor::{DType, FloatDType, Int, Shape, Tensor, module};
 use burn_flex::FlexTensor;
 use rayon::prelude::*;
 
 use crate::cpu_kernels::is_fused;
+use crate::cube::{has_gpu_kernels, on_cube};
 use crate::flex::{contiguous, shape, tensor, values};
 use crate::matmul::{Matrix, write_product};
 use crate::operation::{Operation, binary, ternary};
@@ -38,8 +39,22 @@ pub fn linear(input: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> T
     match (is_fused(&input) && is_fused(&weight), bias) {
         (true, Some(bias)) => ternary(Linear, (input, weight, bias)),
         (true, None) => binary(Linear, (input, weight)),
+        (false, Some(bias)) if has_gpu_kernels(&input) => add_bias(input.matmul(weight), bias),
         (false, bias) => module::linear(input, weight, bias),
     }
+}
+
+/// Adds `bias` `[width]` to each row of a product `[rows, width]`, which may have 16 bits; the sum has 32.
+pub fn add_bias(product: Tensor<2>, bias: Tensor<1>) -> Tensor<2> {
+    on_cube!(any &product => crate::cube::add_bias(product, bias));
+    let product = if product.dtype() == DType::F32 { product } else { product.cast(FloatDType::F32) };
+    product + bias.unsqueeze_dim::<2>(0)
+}
+
+/// Returns the rows `[batch, length, width]` of `table` `[rows, width]` at `indices` `[batch, length]`, each below the number of rows.
+pub fn embedding(table: Tensor<2>, indices: Tensor<2, Int>) -> Tensor<3> {
+    on_cube!(&table => crate::cube::embedding(table, indices));
+    module::embedding(table, indices)
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -48,7 +63,7 @@ struct Linear;
 /// Input and weight, each if the other one's gradient is needed.
 type Saved = [Option<FlexTensor>; 2];
 
-impl Operation<2> for Linear {
+impl Operation<FlexTensor, 2> for Linear {
     type Saved = Saved;
 
     fn forward(&self, [input, weight]: [FlexTensor; 2], save: bool) -> (FlexTensor, Option<Saved>) {
@@ -64,7 +79,7 @@ impl Operation<2> for Linear {
     }
 }
 
-impl Operation<3> for Linear {
+impl Operation<FlexTensor, 3> for Linear {
     type Saved = Saved;
 
     fn forward(&self, [input, weight, bias]: [FlexTensor; 3], save: bool) -> (FlexTensor, Option<Saved>) {

@@ -13,6 +13,7 @@ use burn_flex::{Flex, FlexTensor};
 use rayon::prelude::*;
 
 use crate::cpu_kernels::is_fused;
+use crate::cube::on_cube;
 use crate::flex::{contiguous, last_dim, shape, tensor, values, writable};
 use crate::operation::{Operation, unary};
 use crate::simd::{LANES, exp, max, reduce, vectorize};
@@ -65,10 +66,19 @@ pub fn next_token_loss(logits: Tensor<2>, targets: LossTargets) -> NextTokenLoss
     );
     let in_vocabulary = |label: &i32| usize::try_from(*label).is_ok_and(|label| label < vocabulary);
     assert!(targets.labels.iter().all(in_vocabulary), "a label is not below {vocabulary}");
-    if !is_fused(&logits) {
-        return plain(logits, targets);
-    }
+    on_cube!(&logits => {
+        let LossTargets { labels, weights, teacher } = targets;
+        let (device, has_teacher) = (logits.device().inner(), teacher.is_some());
+        let labels = Tensor::from_data(TensorData::new(labels, [rows]), &device);
+        let weights = Tensor::from_data(TensorData::new(weights, [rows]), &device);
+        NextTokenLoss::of_terms(&crate::cube::loss(logits, labels, weights, teacher), has_teacher)
+    });
     let LossTargets { labels, weights, teacher } = targets;
+    if !is_fused(&logits) {
+        let device = logits.device().inner();
+        let labels = Tensor::from_data(TensorData::new(labels, [rows]), &device);
+        return plain(logits, labels, Tensor::from_data(TensorData::new(weights, [rows]), &device), teacher);
+    }
     let (teacher, fraction, temperature) = match teacher {
         Some(Teacher { logits, divergence_fraction: fraction, temperature }) => {
             let logits = logits.try_into_primitive::<Flex>();
@@ -80,20 +90,43 @@ pub fn next_token_loss(logits: Tensor<2>, targets: LossTargets) -> NextTokenLoss
     };
     let has_teacher = teacher.is_some();
     let losses: Tensor<1> = unary(Loss { labels, weights, teacher, fraction, temperature }, logits);
-    let term = |number: usize| losses.clone().narrow(0, number, 1);
-    let (cross_entropy, divergence) = (term(1).detach(), has_teacher.then(|| term(2).detach()));
-    NextTokenLoss { total: term(0), cross_entropy, divergence }
+    NextTokenLoss::of_terms(&losses, has_teacher)
+}
+
+/// As [`next_token_loss`], with labels and weights that are on the device of the logits, without autodiff.
+pub fn staged_next_token_loss(
+    logits: Tensor<2>,
+    labels: Tensor<1, Int>,
+    weights: Tensor<1>,
+    teacher: Option<Teacher>,
+) -> NextTokenLoss {
+    on_cube!(&logits => {
+        let has_teacher = teacher.is_some();
+        NextTokenLoss::of_terms(&crate::cube::loss(logits, labels, weights, teacher), has_teacher)
+    });
+    plain(logits, labels, weights, teacher)
+}
+
+impl NextTokenLoss {
+    /// Splits `[3]`: total, cross-entropy and divergence.
+    fn of_terms(terms: &Tensor<1>, has_teacher: bool) -> Self {
+        let term = |number: usize| terms.clone().narrow(0, number, 1);
+        let (cross_entropy, divergence) = (term(1).detach(), has_teacher.then(|| term(2).detach()));
+        Self { total: term(0), cross_entropy, divergence }
+    }
 }
 
 /// Loss in Burn's operations.
-fn plain(logits: Tensor<2>, targets: LossTargets) -> NextTokenLoss {
+fn plain(logits: Tensor<2>, labels: Tensor<1, Int>, weights: Tensor<1>, teacher: Option<Teacher>) -> NextTokenLoss {
     let (count, device) = (logits.dims()[0], logits.device());
-    let labels = Tensor::<1, Int>::from_data(TensorData::new(targets.labels, [count]), &device);
-    let weights = Tensor::<1>::from_data(TensorData::new(targets.weights, [count]), &device);
+    let (labels, weights) = match device.is_autodiff() {
+        true => (Tensor::from_inner(labels), Tensor::from_inner(weights)),
+        false => (labels, weights),
+    };
     let log_probabilities = log_softmax(logits.clone(), 1);
     let label_log_probability = log_probabilities.clone().gather(1, labels.reshape([count, 1])).reshape([count]);
     let cross_entropy = (label_log_probability * weights.clone()).sum().neg();
-    let Some(Teacher { logits: teacher, divergence_fraction: fraction, temperature }) = targets.teacher else {
+    let Some(Teacher { logits: teacher, divergence_fraction: fraction, temperature }) = teacher else {
         return NextTokenLoss { total: cross_entropy.clone(), cross_entropy, divergence: None };
     };
     let (log_probabilities, teacher) = match temperature {
@@ -124,7 +157,7 @@ struct Loss {
     temperature: f32,
 }
 
-impl Operation<1> for Loss {
+impl Operation<FlexTensor, 1> for Loss {
     /// Gradient of the total with respect to the logits.
     type Saved = FlexTensor;
 

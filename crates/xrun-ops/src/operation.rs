@@ -13,16 +13,16 @@ use burn_flex::{Flex, FlexTensor};
 
 use crate::flex::contiguous;
 
-/// Differentiable function of `N` tensors of 32-bit floats.
-pub trait Operation<const N: usize>: Clone + Debug + Send + 'static {
+/// Differentiable function of `N` tensors of 32-bit floats, with kernels for tensors of type `T`: burn-flex's or CubeCL's.
+pub trait Operation<T, const N: usize>: Clone + Debug + Send + 'static {
     /// Values saved for the backward pass.
     type Saved: Clone + Debug + Send + 'static;
 
     /// Computes the output, and the saved values if `save` is set.
-    fn forward(&self, inputs: [FlexTensor; N], save: bool) -> (FlexTensor, Option<Self::Saved>);
+    fn forward(&self, inputs: [T; N], save: bool) -> (T, Option<Self::Saved>);
 
     /// Computes the gradients of the inputs in `needs_grad` from the contiguous gradient of the output.
-    fn backward(&self, saved: Self::Saved, gradient: FlexTensor, needs_grad: [bool; N]) -> [Option<FlexTensor>; N];
+    fn backward(&self, saved: Self::Saved, gradient: T, needs_grad: [bool; N]) -> [Option<T>; N];
 
     /// Returns the saved values that the gradients of the inputs in `needs_grad` need.
     fn needed(saved: Self::Saved, _needs_grad: [bool; N]) -> Self::Saved {
@@ -30,92 +30,95 @@ pub trait Operation<const N: usize>: Clone + Debug + Send + 'static {
     }
 }
 
-/// Backends that can apply an [`Operation`], by its number of inputs.
-#[backend_extension(Flex, Autodiff)]
-pub trait Apply: Backend {
-    /// Applies an operation to one tensor.
-    fn unary<O: Operation<1>>(operation: O, a: FloatTensor<Self>) -> FloatTensor<Self>;
-    /// Applies an operation to two tensors.
-    fn binary<O: Operation<2>>(operation: O, a: FloatTensor<Self>, b: FloatTensor<Self>) -> FloatTensor<Self>;
-    /// Applies an operation to three tensors.
-    fn ternary<O: Operation<3>>(
-        operation: O,
-        a: FloatTensor<Self>,
-        b: FloatTensor<Self>,
-        c: FloatTensor<Self>,
-    ) -> FloatTensor<Self>;
-    /// Applies an operation to four tensors.
-    fn quaternary<O: Operation<4>>(
-        operation: O,
-        a: FloatTensor<Self>,
-        b: FloatTensor<Self>,
-        c: FloatTensor<Self>,
-        d: FloatTensor<Self>,
-    ) -> FloatTensor<Self>;
+/// Backend whose tensors the kernels of this crate read and write in memory.
+pub trait KernelBackend: Backend {
+    /// Tensor in memory.
+    type Memory: Clone + Debug + Send + 'static;
+    /// Returns the tensor in memory, after everything that is queued for it.
+    fn memory(tensor: FloatTensor<Self>) -> Self::Memory;
+    /// Returns the backend's tensor for one in memory.
+    fn tensor(memory: Self::Memory) -> FloatTensor<Self>;
+    /// Returns the tensor in row-major order, copied if it is strided.
+    fn contiguous(memory: Self::Memory) -> Self::Memory;
 }
 
-impl Apply for Flex {
-    fn unary<O: Operation<1>>(operation: O, a: FlexTensor) -> FlexTensor {
-        operation.forward([a], false).0
+impl KernelBackend for Flex {
+    type Memory = FlexTensor;
+
+    fn memory(tensor: FlexTensor) -> FlexTensor {
+        tensor
     }
 
-    fn binary<O: Operation<2>>(operation: O, a: FlexTensor, b: FlexTensor) -> FlexTensor {
-        operation.forward([a, b], false).0
+    fn tensor(memory: FlexTensor) -> FlexTensor {
+        memory
     }
 
-    fn ternary<O: Operation<3>>(operation: O, a: FlexTensor, b: FlexTensor, c: FlexTensor) -> FlexTensor {
-        operation.forward([a, b, c], false).0
-    }
-
-    fn quaternary<O: Operation<4>>(
-        operation: O,
-        a: FlexTensor,
-        b: FlexTensor,
-        c: FlexTensor,
-        d: FlexTensor,
-    ) -> FlexTensor {
-        operation.forward([a, b, c, d], false).0
+    fn contiguous(memory: FlexTensor) -> FlexTensor {
+        contiguous(memory)
     }
 }
+
+/// Declares a trait that applies operations of a backend by their number of inputs, and implements it with and without a graph.
+macro_rules! apply_operations {
+    ($trait:ident for $backend:ident { $($name:ident: $count:tt ($($input:ident),+),)+ }) => {
+        /// Application of an operation to its inputs.
+        #[backend_extension($backend, Autodiff)]
+        pub trait $trait: Backend {
+            $(/// Returns the output.
+            fn $name<O: Operation<<$backend as KernelBackend>::Memory, $count>>(
+                operation: O,
+                $($input: FloatTensor<Self>),+
+            ) -> FloatTensor<Self>;)+
+        }
+
+        impl $trait for $backend {
+            $(fn $name<O: Operation<<$backend as KernelBackend>::Memory, $count>>(
+                operation: O,
+                $($input: FloatTensor<Self>),+
+            ) -> FloatTensor<Self> {
+                Self::tensor(operation.forward([$($input),+].map(Self::memory), false).0)
+            })+
+        }
+
+        impl<C: CheckpointStrategy> $trait for Autodiff<$backend, C> {
+            $(fn $name<O: Operation<<$backend as KernelBackend>::Memory, $count>>(
+                operation: O,
+                $($input: FloatTensor<Self>),+
+            ) -> FloatTensor<Self> {
+                record::<$backend, O, C, $count>(operation, [$($input),+])
+            })+
+        }
+    };
+}
+#[allow(unused_imports, reason = "the kernels for GPUs use it")]
+pub(crate) use apply_operations;
+
+apply_operations!(Apply for Flex { unary: 1 (a), binary: 2 (a, b), ternary: 3 (a, b, c), quaternary: 4 (a, b, c, d), });
 
 /// Tensor of Burn's autodiff graph, of the same type for each checkpointing strategy.
-type Tracked = FloatTensor<Autodiff<Flex>>;
-
-impl<C: CheckpointStrategy> Apply for Autodiff<Flex, C> {
-    fn unary<O: Operation<1>>(operation: O, a: Tracked) -> Tracked {
-        record::<O, C, 1>(operation, [a])
-    }
-
-    fn binary<O: Operation<2>>(operation: O, a: Tracked, b: Tracked) -> Tracked {
-        record::<O, C, 2>(operation, [a, b])
-    }
-
-    fn ternary<O: Operation<3>>(operation: O, a: Tracked, b: Tracked, c: Tracked) -> Tracked {
-        record::<O, C, 3>(operation, [a, b, c])
-    }
-
-    fn quaternary<O: Operation<4>>(operation: O, a: Tracked, b: Tracked, c: Tracked, d: Tracked) -> Tracked {
-        record::<O, C, 4>(operation, [a, b, c, d])
-    }
-}
+type Tracked<B> = FloatTensor<Autodiff<B>>;
 
 /// Applies an operation and records it in the graph if an input requires a gradient.
-fn record<O: Operation<N>, C: CheckpointStrategy, const N: usize>(operation: O, inputs: [Tracked; N]) -> Tracked {
+pub fn record<B: KernelBackend, O: Operation<B::Memory, N>, C: CheckpointStrategy, const N: usize>(
+    operation: O,
+    inputs: [Tracked<B>; N],
+) -> Tracked<B> {
     let nodes = inputs.each_ref().map(|input| input.node());
     // A node does not tell whether it is tracked; an operation on it alone does.
     let needs_grad = std::array::from_fn(|at| {
         let nodes = std::array::from_fn(|_| inputs[at].node());
-        let prepared = BackwardStep(operation.clone()).prepare::<C>(nodes).compute_bound().stateful();
+        let prepared: OpsKind<_, B, _, _, N> =
+            BackwardStep(operation.clone()).prepare::<C>(nodes).compute_bound().stateful();
         matches!(prepared, OpsKind::Tracked(_))
     });
-    let inputs = inputs.map(|input| input.into_primitive());
+    let inputs = inputs.map(|input| B::memory(input.into_primitive()));
     match BackwardStep(operation.clone()).prepare::<C>(nodes).compute_bound().stateful() {
         OpsKind::Tracked(prepared) => {
             let (output, saved) = operation.forward(inputs, true);
             let saved = saved.unwrap_or_else(|| unreachable!("`save` is set"));
-            prepared.finish(O::needed(saved, needs_grad), output)
+            prepared.finish(O::needed(saved, needs_grad), B::tensor(output))
         }
-        OpsKind::UnTracked(prepared) => prepared.finish(operation.forward(inputs, false).0),
+        OpsKind::UnTracked(prepared) => prepared.finish(B::tensor(operation.forward(inputs, false).0)),
     }
 }
 
@@ -123,29 +126,29 @@ fn record<O: Operation<N>, C: CheckpointStrategy, const N: usize>(operation: O, 
 #[derive(Debug)]
 struct BackwardStep<O>(O);
 
-impl<O: Operation<N>, const N: usize> Backward<Flex, N> for BackwardStep<O> {
+impl<B: KernelBackend, O: Operation<B::Memory, N>, const N: usize> Backward<B, N> for BackwardStep<O> {
     type State = O::Saved;
 
     fn backward(self, ops: Ops<Self::State, N>, gradients: &mut Gradients, _: &mut Checkpointer) {
-        let gradient = contiguous(gradients.consume::<Flex>(&ops.node));
+        let gradient = B::contiguous(B::memory(gradients.consume::<B>(&ops.node)));
         let needs_grad = ops.parents.each_ref().map(Option::is_some);
         let input_gradients = self.0.backward(ops.state, gradient, needs_grad);
         for (parent, gradient) in ops.parents.into_iter().zip(input_gradients) {
             if let (Some(parent), Some(gradient)) = (parent, gradient) {
-                gradients.register::<Flex>(parent.id, gradient);
+                gradients.register::<B>(parent.id, B::tensor(gradient));
             }
         }
     }
 }
 
 /// Applies an operation to a tensor; the output has `E` dimensions.
-pub fn unary<const D: usize, const E: usize>(operation: impl Operation<1>, a: Tensor<D>) -> Tensor<E> {
+pub fn unary<const D: usize, const E: usize>(operation: impl Operation<FlexTensor, 1>, a: Tensor<D>) -> Tensor<E> {
     Tensor::from_dispatch(Dispatch::unary(operation, a.into_dispatch()))
 }
 
 /// Applies an operation to two tensors; the output has as many dimensions as the first.
 pub fn binary<const D: usize, const E: usize>(
-    operation: impl Operation<2>,
+    operation: impl Operation<FlexTensor, 2>,
     (a, b): (Tensor<D>, Tensor<E>),
 ) -> Tensor<D> {
     Tensor::from_dispatch(Dispatch::binary(operation, a.into_dispatch(), b.into_dispatch()))
@@ -153,7 +156,7 @@ pub fn binary<const D: usize, const E: usize>(
 
 /// Applies an operation to three tensors; the output has as many dimensions as the first.
 pub fn ternary<const D: usize, const E: usize, const F: usize>(
-    operation: impl Operation<3>,
+    operation: impl Operation<FlexTensor, 3>,
     (a, b, c): (Tensor<D>, Tensor<E>, Tensor<F>),
 ) -> Tensor<D> {
     Tensor::from_dispatch(Dispatch::ternary(operation, a.into_dispatch(), b.into_dispatch(), c.into_dispatch()))

@@ -4,11 +4,12 @@
 
 mod inputs;
 
-use burn::tensor::Tensor;
-use inputs::{Case, check, same_bits_on_any_number_of_threads};
+use burn::optim::Optimizer;
+use burn::tensor::{Device, Tensor};
+use inputs::{Case, check, pseudo_random, same_bits_on_any_number_of_threads, values};
 use xrun_ops::{
-    AttentionMask, Gelu, GroupNorm, SaveActivations, attention, attention_packed, conv1x1, conv3x3_group_norm_relu,
-    gelu, layer_norm, linear,
+    AdamW, AttentionMask, CpuKernels, Gelu, GroupNorm, SaveActivations, attention, attention_packed, conv1x1,
+    conv3x3_group_norm_relu, gelu, layer_norm, linear,
 };
 
 /// Images, channels of the input and of the output, groups, height, width, stride.
@@ -247,4 +248,24 @@ fn bits_do_not_depend_on_the_number_of_threads() {
         flat(conv1x1(input.reshape([21, 16, 10, 10]), weight.reshape([24, 16, 1, 1]), bias))
     });
     same_bits_on_any_number_of_threads(&pointwise);
+}
+
+/// Parameters and moments of several steps, among them those of negative zeros, are those of burn-optim to the bit.
+#[test]
+fn adamw_has_the_bits_of_burn() {
+    for (size, decay) in [(1, 0.0), (7, 0.1), (40_000, 0.01)] {
+        let run = |kernels: CpuKernels| {
+            let rule = AdamW::new(0.9, 0.999, 1e-8, decay);
+            let tensor = |seed| Tensor::<1>::from_floats(pseudo_random(size, seed).as_slice(), &Device::flex());
+            let (mut parameter, mut state) = (tensor(0.5), None);
+            for step in 1..=4 {
+                let gradient = if step == 2 { tensor(2.0) * -0.0 } else { tensor(step as f32) };
+                (parameter, state) = kernels.scope(|| rule.step(1e-3, parameter, gradient, state));
+            }
+            let momentum = state.unwrap().momentum;
+            let bits = |tensor| values::<1>(tensor).into_iter().map(f32::to_bits).collect::<Vec<_>>();
+            (momentum.time, [parameter, momentum.moment_1, momentum.moment_2].map(bits))
+        };
+        assert!(run(CpuKernels::Fused) == run(CpuKernels::Plain), "{size} {decay}");
+    }
 }

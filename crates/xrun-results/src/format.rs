@@ -19,6 +19,7 @@ use super::verdict::TrainingVerdict;
 use super::watched::WatchSettings;
 use xrun_core::bounded::ledger::Policy;
 use xrun_core::bounded::planned::PlannedBuffer;
+use xrun_core::task::confusion::ClassResult;
 use xrun_core::task::lowered::LoweredSetting;
 use xrun_core::task::metric::{Interval, PlannedMetric};
 
@@ -419,6 +420,15 @@ pub struct PhaseSummary {
     pub seconds: f64,
     /// Longest time in seconds.
     pub longest: f64,
+}
+
+/// `classes.json`: results of the last validation by class, a confusion matrix.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ClassIndex {
+    /// The version of this record's format.
+    pub version: u32,
+    /// One entry per class, in the order of the data.
+    pub classes: Vec<ClassResult>,
 }
 
 /// `images/index.json`: images of the last validation.

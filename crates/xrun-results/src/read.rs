@@ -10,8 +10,8 @@ use serde_json::Value;
 use super::allocations::AllocationRecord;
 use super::explanation::Explanation;
 use super::format::{
-    ImageEntry, ImageIndex, LoopState, Manifest, MemoryLine, MetricsLine, PlanFile, PostMortem, Summary, VERSION,
-    WrittenLines,
+    ClassIndex, ImageEntry, ImageIndex, LoopState, Manifest, MemoryLine, MetricsLine, PlanFile, PostMortem, Summary,
+    VERSION, WrittenLines,
 };
 use super::notes::Notes;
 use super::process::ProcessRecord;
@@ -19,6 +19,7 @@ use super::verdict::{LineDamage, Verdict};
 use xrun_core::files::checksum::LineSum;
 use xrun_core::files::{checksum, file, layout};
 use xrun_core::printable;
+use xrun_core::task::confusion::ClassResult;
 
 /// Error of reading a file of a result.
 #[derive(Debug, thiserror::Error)]
@@ -157,6 +158,12 @@ pub fn process(run: &Path) -> Result<Option<ProcessRecord>, ReadError> {
 pub fn images(run: &Path) -> Result<Vec<ImageEntry>, ReadError> {
     let index = optional(record::<ImageIndex>(run.join(layout::IMAGES).join(layout::IMAGES_INDEX)));
     index.map(|index| index.map_or_else(Vec::new, |index| index.images))
+}
+
+/// Classes of the last validation; empty if a run has none.
+pub fn classes(run: &Path) -> Result<Vec<ClassResult>, ReadError> {
+    let index = optional(record::<ClassIndex>(run.join(layout::CLASSES)));
+    index.map(|index| index.map_or_else(Vec::new, |index| index.classes))
 }
 
 /// `state.json` of a checkpoint's directory.

@@ -411,7 +411,11 @@ impl RunView {
             let missing_plan = |error: &&ReadError| self.watched().is_some() && error.is_missing();
             // A missing file is no damage: results are often shared without some files.
             let content = |error: &ReadError| matches!(error, ReadError::Content { .. });
-            let files = [resolved::read_text(&self.path).map(drop), read::images(&self.path).map(drop)];
+            let files = [
+                resolved::read_text(&self.path).map(drop),
+                read::images(&self.path).map(drop),
+                read::classes(&self.path).map(drop),
+            ];
             let records = [
                 self.manifest_record().as_ref().err(),
                 self.summary_record().as_ref().err(),

@@ -171,6 +171,7 @@ pub fn evaluate(
             .map(|(name, value)| (name, value.filter(|value| value.is_finite())))
             .collect(),
         intervals: report.intervals.into_iter().collect(),
+        classes: report.classes,
         in_training: training_metrics(run, checkpoint.step),
     };
     write::replace_json(&directory.join(layout::EVALUATION), &evaluation).map_err(StartError::failed)?;

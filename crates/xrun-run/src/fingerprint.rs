@@ -12,8 +12,8 @@ use xrun_core::experiment::resolved::flat;
 use xrun_core::settings::sections::TRACKERS;
 use xrun_results::build_info::{build_info, code_digest, lock_digest};
 
-/// Keys that change neither the numbers nor the memory of a run that does all its steps: name, device, limits that only stop
-/// it, and the probe.
+/// Keys that change neither the numbers nor the memory of a run that does all its steps: name, device and how it is used, limits that
+/// only stop it, and the probe.
 ///
 /// Keys that change memory but no metric (buffers, cleanup, trace) are not excluded: memory is a result.
 const EXCLUDED_KEYS: &[&str] = &[
@@ -21,6 +21,7 @@ const EXCLUDED_KEYS: &[&str] = &[
     "experiment.description",
     "experiment.device",
     "experiment.patch",
+    "device.graphs",
     "training.time_limit",
     "limits.host_memory",
     "limits.device_memory",

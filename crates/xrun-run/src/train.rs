@@ -27,7 +27,7 @@ use xrun_core::settings::sections::CleanupAction;
 use xrun_core::task::metric::Interval;
 use xrun_core::task::{Phases, StepReport, Task};
 use xrun_core::units::pluralize;
-use xrun_results::format::{Best, MetricsLine, Outcome, SamplePoint};
+use xrun_results::format::{Best, ClassIndex, MetricsLine, Outcome, SamplePoint, VERSION};
 use xrun_results::loss;
 use xrun_results::verdict::{OWNER_PREFIX, SeriesVerdict, TrainingVerdictWord, VerdictWord};
 
@@ -121,6 +121,9 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
     let report = task.train_step(step, rate, &mut session.clock)?;
     task.synchronise()?;
     session.check_device()?;
+    for note in task.take_notes() {
+        session.recorder.log(&format!("step {step}: {note}"))?;
+    }
     session.clock.enter(LOOP);
     session.training += start_time.elapsed();
     session.step_finished();
@@ -284,6 +287,10 @@ fn validate(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Option<End
         intervals: intervals.clone(),
     })?;
     images::write(&report, &session.recorder.run)?;
+    if !report.classes.is_empty() {
+        let index = ClassIndex { version: VERSION, classes: report.classes.clone() };
+        write::replace_json(&session.recorder.run.join(layout::CLASSES), &index)?;
+    }
     session.observer.event(Event::Validated { step, metrics: &report.metrics });
     let fields: Vec<String> = report
         .metrics

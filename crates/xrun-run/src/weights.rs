@@ -9,6 +9,7 @@ use xrun_core::experiment::Experiment;
 use xrun_core::files::write::WriteError;
 use xrun_core::files::{file, layout, sums, write};
 use xrun_results::format::Manifest;
+use xrun_results::read;
 
 /// File of the configuration.
 pub const CONFIG: &str = "config.json";
@@ -41,7 +42,12 @@ pub fn export(
         "metrics": training_metrics(run, checkpoint.step),
         "pytorch": module.as_ref().map(|_| MODULE),
     });
+    // A damaged record is reported by `xrun show`.
+    let classes = read::classes(run).unwrap_or_default();
     if let Some(config) = config.as_object_mut() {
+        if !classes.is_empty() {
+            config.insert("classes".into(), classes.iter().map(|result| Value::from(&*result.class)).collect());
+        }
         let named = module.as_ref().map_or(Value::Null, |module| module.config.clone());
         config.extend(named.as_object().into_iter().flatten().map(|(key, value)| (key.clone(), value.clone())));
         let table = |value: serde_json::Result<Value>| value.unwrap_or_default();

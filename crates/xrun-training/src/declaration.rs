@@ -7,6 +7,7 @@ pub use xrun_core::experiment::Experiment;
 pub use xrun_core::experiment::pipeline::{InspectedData, Inspection};
 pub use xrun_core::experiment::pipeline::{ModelKind, Opening, PipelineFacts, PipelineKind, Prepared, PytorchModule};
 pub use xrun_core::problem::Problems;
+pub use xrun_core::settings::backbone::BackboneUse;
 pub use xrun_core::settings::sections::MICRO_BATCH_SIZE;
 pub use xrun_core::settings::variant::{Kind, Paths};
 pub use xrun_core::task::{Task, TaskError, TaskFacts};
@@ -17,11 +18,11 @@ pub use crate::pipeline_crate;
 /// Burn. The crate has the feature `train`.
 #[macro_export]
 macro_rules! pipeline_crate {
-    ($pipeline:ty, $model:ty, $prepared:ty) => {
-        /// Registers the pipeline and the model of this crate.
+    ($pipeline:ty, $($model:ty)|+, $prepared:ty) => {
+        /// Registers the pipeline and the models of this crate.
         pub fn register_kinds() {
             xrun_core::experiment::pipeline::Pipeline::register::<$pipeline>();
-            xrun_core::experiment::pipeline::Model::register::<$model>();
+            $(xrun_core::experiment::pipeline::Model::register::<$model>();)+
         }
 
         #[cfg(feature = "train")]

@@ -4,6 +4,7 @@
 
 #![warn(missing_docs)]
 
+pub mod backbone;
 pub mod backend;
 pub mod data_facts;
 pub mod declaration;

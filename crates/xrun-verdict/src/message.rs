@@ -171,7 +171,19 @@ pub fn message(
             }
         }
     };
-    sentence + &beyond + &left_out(run, subject)
+    let replays = if verdict == VerdictWord::Bounded { replays(series) } else { String::new() };
+    sentence + &beyond + &left_out(run, subject) + &replays
+}
+
+/// `; training steps replay graphs of 12.0 MiB, which allocates nothing on the device`, if they do.
+fn replays(series: &[SeriesVerdict]) -> String {
+    let graphs = series.iter().find(|one| one.name.strip_prefix(OWNER_PREFIX) == Some("graphs") && one.last > 0.0);
+    graphs.map_or_else(String::new, |graphs| {
+        format!(
+            "; training steps replay graphs of {}, which allocates nothing on the device, so that a step cannot make it grow",
+            bytes(graphs.last as u64)
+        )
+    })
 }
 
 /// Series of memory beyond what is in use, with the meaning of their growth.

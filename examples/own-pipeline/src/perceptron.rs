@@ -7,6 +7,7 @@ use burn::tensor::{Device, Tensor};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use xrun::experiment::pipeline::ModelKind;
+use xrun::settings::backbone::BackboneUse;
 use xrun::settings::variant::Kind;
 
 /// Name of the model.
@@ -29,7 +30,7 @@ impl Default for Perceptron {
 
 impl ModelKind for Perceptron {
     fn kind() -> &'static Kind<dyn ModelKind> {
-        const { &Kind::<dyn ModelKind>::new::<Self>(NAME, ()) }
+        const { &Kind::<dyn ModelKind>::new::<Self>(NAME, BackboneUse::None) }
     }
 }
 

@@ -148,7 +148,7 @@ impl TrainingModule for Regressor {
         step.describe(&format!("{} rows", batch.len()));
         let device = &step.device().autodiff;
         batch.chunks(self.micro_batch_size).try_for_each(|rows| {
-            step.micro_batch("squared_error", rows.len(), |network| squared_error(network, rows, device))
+            step.micro_batch("squared_error", rows.len(), Vec::new(), |network, _| squared_error(network, rows, device))
         })
     }
 

@@ -43,7 +43,7 @@ fn what_is_missing_or_too_old_is_named() {
     let words = ["cannot load the NVIDIA management library", "NVIDIA_DRIVER_CAPABILITIES=compute,utility"];
     refused(machine.without(&["libnvidia-ml.so.1"]), &words);
     for (variable, value, words) in [
-        ("CUDA_PATH", "/nonexistent", ["libdevice.10.bc is not in CUDA_PATH", "nvidia-nvvm"]),
+        ("CUDA_PATH", "/nonexistent", ["libdevice.10.bc is not in CUDA_PATH", "pip install nvidia-nvvm"]),
         ("STAND_IN_DRIVER", "11080", ["supports only CUDA 11.8", "version 525"]),
         ("STAND_IN_COMPUTE", "5.2", ["compute capability 5.2", "requires 6.0"]),
     ] {

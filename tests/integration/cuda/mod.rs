@@ -1,11 +1,12 @@
 //! The CUDA build on a GPU that is none: `tests/stand_in`. What is missing, what fails.
 //!
-//! `XRUN_CI_CUDA=1` asks for them, as `.ci/cuda` does: the first of them compiles and tunes the kernels of a small model. Otherwise, and
+//! `XRUN_CI_CUDA=1` asks for them, as `.ci/cuda` does: the first of them compiles the kernels of a small model. Otherwise, and
 //! without a C compiler, they say SKIPPED and pass.
 
 mod faults;
 mod missing;
 mod pool;
+mod start;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

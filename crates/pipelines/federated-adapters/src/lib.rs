@@ -73,7 +73,7 @@ pipeline_crate!(FederatedAdapters, AudioAdapters, prepare::Prepared);
 
 impl ModelKind for AudioAdapters {
     fn kind() -> &'static Kind<dyn ModelKind> {
-        const { &Kind::<dyn ModelKind>::new::<Self>(MODEL, ()) }
+        const { &Kind::<dyn ModelKind>::new::<Self>(MODEL, BackboneUse::None) }
     }
 
     fn check(&self, problems: &mut Problems) {

@@ -190,7 +190,7 @@ impl BatchLoader {
         }
     }
 
-    /// Makes episode `index` (from 0) of a validation; the same bytes each time.
+    /// Makes episode `index` (from 0) of a validation; the same bytes each time. If no class is held out, it has no references.
     ///
     /// # Errors
     /// An image cannot be used; the error names it.
@@ -198,6 +198,21 @@ impl BatchLoader {
         let mut generator = generator(self.episodes.seed, "validation views", index);
         let episode = self.episodes.draw_validation(index);
         self.detection(episode, &format!("validation episode {index}"), Purpose::Validation, &mut generator)
+    }
+
+    /// Makes the references of a class if no class is held out, not augmented: `[references, R, R, 3]`, at least one and at most
+    /// [`REFERENCES_MAX`](super::episode::REFERENCES_MAX).
+    ///
+    /// # Errors
+    /// An image cannot be used; the error names it.
+    pub fn references_of(&self, class: usize) -> Result<Vec<u8>, DataError> {
+        let side = self.episodes.settings.reference_size;
+        let mut pixels = Vec::new();
+        for exemplar in self.episodes.references_of(class) {
+            let (image, object) = self.exemplar(&exemplar)?;
+            pixels.extend_from_slice(&transform::reference(&image, object.as_ref(), side).rgb);
+        }
+        Ok(pixels)
     }
 
     /// Makes the references alone of episode `index` (from 0) of a validation, the same as in [`BatchLoader::validation_batch`]:
@@ -233,8 +248,11 @@ impl BatchLoader {
         generator: &mut ChaCha8Rng,
     ) -> Result<DetectionBatch, DataError> {
         let side = self.episodes.settings.image_size;
-        // References come first in the order of the random numbers.
-        let reference_pixels = self.references(&episode, generator)?;
+        // References come first in the order of the random numbers. Those of fixed classes are the same for all batches.
+        let reference_pixels = match purpose {
+            Purpose::Validation if !self.episodes.is_few_shot() => Vec::new(),
+            _ => self.references(&episode, generator)?,
+        };
         let mut query_pixels = Vec::with_capacity(episode.queries.len() * side * side * 3);
         let mut queries = Vec::with_capacity(episode.queries.len());
         for &query in &episode.queries {

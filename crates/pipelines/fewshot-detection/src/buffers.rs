@@ -2,8 +2,9 @@
 
 use super::batch::batch_bytes_max;
 use super::coco_files;
+use super::episode::{Episodes, REFERENCES_MAX};
 use super::overlay::image_bytes_max;
-use super::prepare::held_out;
+use super::prepare::Pretrained;
 use super::scoring;
 use super::settings::{FewshotDetection, ReferenceDetector};
 use super::sizes;
@@ -11,7 +12,6 @@ use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
 use xrun_core::dataset::sample::HostImage;
 use xrun_core::experiment::Experiment;
-use xrun_data::boxes::library::Library;
 use xrun_data::feed;
 use xrun_data::micro_batches;
 use xrun_training::metrics::separation;
@@ -25,8 +25,12 @@ xrun_core::buffers! {
         pub scoring: scoring::Buffers,
         /// Write buffer of the files for pycocotools; `None` if they are not written.
         pub files: Option<Buffer>,
-        /// Sums of the embeddings of held-out classes.
+        /// Sums of the embeddings of the classes of a validation.
         pub embeddings: Buffer,
+        /// References of fixed classes; `None` if classes are held out.
+        pub references: Option<Buffer>,
+        /// Prototypes of fixed classes; `None` if classes are held out.
+        pub prototypes: Option<Buffer>,
         /// Current batch of a validation.
         pub validation_batch: Buffer,
         /// Images of a validation for the report.
@@ -41,23 +45,45 @@ impl Buffers {
     pub fn new(
         settings: &FewshotDetection,
         model: &ReferenceDetector,
-        library: &Library,
+        backbone: Option<&Pretrained>,
+        episodes: &Episodes,
         experiment: &Experiment,
     ) -> Self {
         let limits = &experiment.limits;
         let bytes = batch_bytes_max(settings);
         let images = images_cap(experiment.validation.images, settings.image_size);
+        let classes = episodes.validated.len();
+        let fixed_classes = (!episodes.is_few_shot()).then_some(classes);
+        let references = |count: usize| (count * (settings.reference_size.pow(2) * 3 + size_of::<usize>())) as u64;
+        let references = |count: usize| Cap { items: count as u64, bytes: references(count) };
+        let validation_bytes = bytes + fixed_classes.map_or(0, |classes| references(classes).bytes);
         Self {
             feed: feed::Buffers::new(limits, bytes),
-            scoring: scoring::Buffers::new(settings),
+            scoring: scoring::Buffers::new(settings, fixed_classes),
             files: settings.save_detections.then(coco_files::buffer),
-            embeddings: separation::buffer(held_out(library).len(), model.embedding_size),
-            validation_batch: Buffer::new("validation_batch", Policy::Refuse, Cap { items: 1, bytes })
-                .because("one episode of a validation"),
+            embeddings: separation::buffer(classes, model.embedding_size),
+            references: fixed_classes.map(|classes| {
+                Buffer::new("reference_crops", Policy::Refuse, references(classes + REFERENCES_MAX))
+                    .because(format!("at most {REFERENCES_MAX} references of one class, and the first of each"))
+            }),
+            prototypes: fixed_classes.map(|classes| {
+                let cap = Cap { items: classes as u64, bytes: (classes * model.embedding_size * 4) as u64 };
+                Buffer::new("prototypes", Policy::Refuse, cap)
+                    .because("the mean embedding of each class in a validation")
+            }),
+            validation_batch: Buffer::new(
+                "validation_batch",
+                Policy::Refuse,
+                Cap { items: 1, bytes: validation_bytes },
+            )
+            .because("one episode of a validation"),
             validation_images: Buffer::new("validation_images", Policy::Refuse, images)
                 .key("validation.images")
                 .because("`validation.images`, for the report"),
-            part_gradients: micro_batches::gradient_buffer(sizes::parameters(model, settings.image_size), limits),
+            part_gradients: micro_batches::gradient_buffer(
+                sizes::parameters(model, backbone, settings.image_size),
+                limits,
+            ),
         }
     }
 }

@@ -4,7 +4,7 @@ use super::settings::{FewshotDetection, ReferenceDetector};
 use xrun_core::experiment::Experiment;
 use xrun_core::problem::{Problem, Problems};
 use xrun_data::boxes::library::Library;
-use xrun_training::model_checks;
+use xrun_training::{backbone, model_checks};
 
 /// Total stride of the backbone, of which sides are multiples.
 const STRIDE: usize = 16;
@@ -27,6 +27,15 @@ pub fn check(settings: &FewshotDetection, experiment: &Experiment, problems: &mu
             problems.add(problem.help("add `episodes = 100`, or write `auto_episodes = true`"));
         }
         _ => {}
+    }
+    backbone::check(experiment, problems);
+    if let (Some(backbone), Ok(model)) = (&experiment.backbone, experiment.model_settings::<ReferenceDetector>()) {
+        let own = ReferenceDetector::default();
+        let changed = [("channels", model.channels != own.channels), ("blocks_per_stage", model.blocks_per_stage != 0)];
+        for (name, _) in changed.into_iter().filter(|(_, is_changed)| *is_changed) {
+            let problem = Problem::new(format!("model.reference-detector.{name}"), "has no effect on a backbone");
+            problems.add(problem.help("remove the key").related(format!("backbone.{}", backbone.kind())));
+        }
     }
     for (name, side) in [("image_size", settings.image_size), ("reference_size", settings.reference_size)] {
         if !side.is_multiple_of(STRIDE) {

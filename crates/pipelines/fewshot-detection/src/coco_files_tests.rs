@@ -79,7 +79,7 @@ fn validated(run: &Path, library: Library) -> Scores {
     let ledger = Ledger::default();
     let episodes = episodes(library, settings(), 0).unwrap();
     let library: Arc<Library> = episodes.library.clone();
-    let mut scoring = Scoring::new(library.clone(), &settings(), &scoring::Buffers::new(&settings()), &ledger);
+    let mut scoring = Scoring::new(library.clone(), &settings(), &scoring::Buffers::new(&settings(), None), &ledger);
     let mut files = CocoFiles::new(&ledger, &buffer());
     let mut file = files.begin(run, &episodes, EPISODES).unwrap();
     let mut number = 0;

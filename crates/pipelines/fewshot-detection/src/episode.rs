@@ -6,6 +6,9 @@
 //! Training draws from the classes of the training split. Frames and references that also show an object of a held-out class are
 //! excluded, unless a class has hardly any others: then the object is masked in the frames (see `batch`), but may be visible around a
 //! reference that is a crop of one.
+//!
+//! If no class is held out, validation is on other images of the same classes: each batch has all classes, with up to
+//! [`REFERENCES_MAX`] references of each from training, and the next images of one fixed order.
 
 use std::sync::Arc;
 
@@ -21,6 +24,7 @@ use xrun_core::seed::generator;
 use xrun_data::boxes::classes::{ClassIndex, ReferenceFrames, index_classes, usable};
 pub use xrun_data::boxes::classes::{Exemplar, Query};
 use xrun_data::boxes::library::Library;
+use xrun_data::order::permuted;
 
 /// Classes to detect, with their references and query frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,7 +34,7 @@ pub struct Episode {
     /// References, `[n_way][n_shot]`.
     pub references: Vec<Vec<Exemplar>>,
     /// Query frames: in training `n_query` for each class, in the order of the classes, repeated if there are too few; in validation
-    /// without repetition, sorted by video and frame.
+    /// without repetition, with the frames of a video in their order.
     pub queries: Vec<Query>,
 }
 
@@ -59,24 +63,30 @@ pub struct Episodes {
     /// Index of each class of the library.
     classes: Vec<ClassIndex>,
     train: Vec<usize>,
-    /// Classes of validation episodes, in ascending order.
-    pub held_out: Vec<usize>,
+    /// Classes of validation episodes, in ascending order: held-out ones, or all if none is.
+    pub validated: Vec<usize>,
+    /// Frames to validate on if no class is held out, video by video in random order.
+    frames: Option<Vec<Query>>,
 }
 
-/// Checks that there are enough classes for training and validation.
+/// Maximum number of references of a class by which it is detected if no class is held out.
+pub const REFERENCES_MAX: usize = 32;
+
+/// Checks that there are enough classes for training and validation; `held_out` is `None` if validation is on the training classes.
 ///
 /// # Errors
 /// There are too few classes.
-pub fn check_class_counts(train: usize, held_out: usize, settings: &FewshotDetection) -> Result<(), DataError> {
+pub fn check_class_counts(train: usize, held_out: Option<usize>, settings: &FewshotDetection) -> Result<(), DataError> {
     let needed = if settings.triplet_ratio > 0.0 { 2 } else { 1 };
     let (purpose, found, needed) = match (train, held_out) {
         (train, _) if train < needed => ("train on", train, needed),
-        (_, 0) => ("validate on", 0, 1),
+        (_, Some(0)) => ("validate on", 0, 1),
         _ => return Ok(()),
     };
     let classes = if needed == 1 { "class is" } else { "classes are" };
+    let one = if (found, needed) == (1, 2) { " for triplets (`triplet_ratio = 0` needs one)" } else { "" };
     Err(DataError::Content(format!(
-        "at least {needed} {classes} needed to {purpose}, found {found}; a class needs a reference image (or an object to crop one \
+        "at least {needed} {classes} needed to {purpose}{one}, found {found}; a class needs a reference image (or an object to crop one \
          from) and another image that shows it. `train_classes` and `validation_classes` select the classes"
     )))
 }
@@ -94,15 +104,40 @@ impl Episodes {
         accumulation: usize,
     ) -> Result<Self, DataError> {
         let classes = index_classes(&library);
-        let (train, held_out) =
-            (usable(&library, &classes, Split::Train), usable(&library, &classes, Split::Validation));
-        check_class_counts(train.len(), held_out.len(), &settings)?;
-        Ok(Self { library, settings, seed, accumulation: accumulation.max(1), classes, train, held_out })
+        let train = usable(&library, &classes, Split::Train);
+        let is_few_shot = library.holds_out_classes();
+        let validated = if is_few_shot { usable(&library, &classes, Split::Validation) } else { train.clone() };
+        check_class_counts(train.len(), is_few_shot.then_some(validated.len()), &settings)?;
+        let frames = (!is_few_shot).then(|| frames_to_validate_on(&library, seed));
+        if frames.as_ref().is_some_and(Vec::is_empty) {
+            return Err(DataError::content(
+                "no image can be held out for validation; the images are of too few videos",
+            ));
+        }
+        Ok(Self { library, settings, seed, accumulation: accumulation.max(1), classes, train, validated, frames })
+    }
+
+    /// Returns whether classes are held out, which validation episodes draw from.
+    pub fn is_few_shot(&self) -> bool {
+        self.frames.is_none()
+    }
+
+    /// Number of frames to validate on if no class is held out, all and those of a validation of at most `batches` batches.
+    pub fn validation_frames(&self, batches: usize) -> Option<(usize, usize)> {
+        let all = self.frames.as_ref()?.len();
+        Some((all, all.min(batches.saturating_mul(self.settings.n_way * self.settings.n_query))))
+    }
+
+    /// Number of episodes of a validation of at most `batches`.
+    pub fn validation_episodes(&self, batches: usize) -> u64 {
+        let size = self.settings.n_way * self.settings.n_query;
+        self.validation_frames(batches).map_or(batches, |(_, frames)| frames.div_ceil(size)) as u64
     }
 
     /// Bytes of the index of the classes.
     pub fn index_bytes(&self) -> u64 {
-        self.classes.iter().map(ClassIndex::bytes).sum()
+        let frames = self.frames.as_ref().map_or(0, |frames| frames.capacity() * size_of::<Query>()) as u64;
+        self.classes.iter().map(ClassIndex::bytes).sum::<u64>() + frames
     }
 
     /// Number of classes in a training episode: `n_way`, or all that the data has.
@@ -112,7 +147,7 @@ impl Episodes {
 
     /// Number of classes in a validation episode: `n_way`, or all that the data has.
     pub fn n_way_validation(&self) -> usize {
-        self.settings.n_way.min(self.held_out.len())
+        self.settings.n_way.min(self.validated.len())
     }
 
     /// Kind of batch `number` (from 0), which is that of its step, `number / accumulation + 1`.
@@ -152,9 +187,16 @@ impl Episodes {
     /// Draws episode `index` of validation, from held-out classes; the same one each time. If the data has sequences, queries are runs
     /// of consecutive frames, for metrics over time; at least one frame of a run shows the object. A class with few videos has fewer
     /// than `n_query` frames.
+    /// If no class is held out, it has all classes and the next frames.
     pub fn draw_validation(&self, index: u64) -> Episode {
+        if let Some(frames) = &self.frames {
+            let classes = self.validated.clone();
+            let references = classes.iter().map(|class| self.references_of(*class).collect()).collect();
+            let queries = frames.chunks(self.settings.n_way * self.settings.n_query).nth(index as usize);
+            return Episode { classes, references, queries: queries.unwrap_or_default().to_vec() };
+        }
         let mut generator = generator(self.seed, "validation episode", index);
-        let classes = choose(&self.held_out, self.n_way_validation(), &mut generator);
+        let classes = choose(&self.validated, self.n_way_validation(), &mut generator);
         let (mut episode, reference_frames, all_reference_frames) = self.with_references(classes, &mut generator);
         for (&class, reference_frames) in episode.classes.iter().zip(&reference_frames) {
             episode.queries.extend(self.runs(class, reference_frames, &all_reference_frames, &mut generator));
@@ -162,6 +204,13 @@ impl Episodes {
         episode.queries.sort();
         episode.queries.dedup();
         episode
+    }
+
+    /// References by which a class is detected if no class is held out: at most [`REFERENCES_MAX`], spread over all.
+    pub fn references_of(&self, class: usize) -> impl Iterator<Item = Exemplar> {
+        let pool = self.classes[class].reference_pool();
+        let count = pool.len().min(REFERENCES_MAX);
+        (0..count).map(move |at| pool[at * pool.len() / count])
     }
 
     /// Draws triplet batch `number`. Its images are of few classes, so that batch-hard mining has several of each: T triplets have
@@ -242,6 +291,17 @@ impl Episodes {
         }
         queries
     }
+}
+
+/// Frames of the videos to validate on. The order of the videos is random, so that the first frames are a sample.
+fn frames_to_validate_on(library: &Library, seed: u32) -> Vec<Query> {
+    let videos = (0..library.videos.len()).filter(|video| library.videos[*video].part == Some(Split::Validation));
+    let videos: Vec<usize> = videos.collect();
+    let mut all: Vec<Query> = permuted(&videos, seed, "validation pictures", 0)
+        .flat_map(|video| (0..library.videos[video].frames.len()).map(move |frame| Query { video, frame }))
+        .collect();
+    all.shrink_to_fit();
+    all
 }
 
 /// Random sample of `count` elements, or of all, in random order.

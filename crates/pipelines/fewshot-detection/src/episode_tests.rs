@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use xrun_core::dataset::sample::{BoundingBox, HostImage, IgnoreReason, ImageSource};
 use xrun_data::boxes::drawn::{Fewest, drawn_classes};
 use xrun_data::boxes::library::{Class, Frame, Object, Reference, Video};
+use xrun_data::boxes::validation_split;
 use xrun_data::reading::orientation::ExifOrientation;
 
 /// Parameters of a library for tests.
@@ -202,8 +203,8 @@ fn too_few_usable_classes_are_an_error() {
         [Shape { held_out: 0, ..SHAPE }, Shape { train: 1, ..SHAPE }, Shape { references: 0, videos: 0, ..SHAPE }];
     let messages = shapes.map(|shape| episodes(library(shape), small(), 0).unwrap_err().to_string());
     insta::assert_snapshot!(messages.join("\n"), @r"
-    at least 1 class is needed to validate on, found 0; a class needs a reference image (or an object to crop one from) and another image that shows it. `train_classes` and `validation_classes` select the classes
-    at least 2 classes are needed to train on, found 1; a class needs a reference image (or an object to crop one from) and another image that shows it. `train_classes` and `validation_classes` select the classes
+    no image can be held out for validation; the images are of too few videos
+    at least 2 classes are needed to train on for triplets (`triplet_ratio = 0` needs one), found 1; a class needs a reference image (or an object to crop one from) and another image that shows it. `train_classes` and `validation_classes` select the classes
     at least 2 classes are needed to train on, found 0; a class needs a reference image (or an object to crop one from) and another image that shows it. `train_classes` and `validation_classes` select the classes
     ");
 }
@@ -276,12 +277,19 @@ proptest! {
         let settings = FewshotDetection {
             n_way, n_shot, n_query, triplet_batch_size: triplets, ..FewshotDetection::default()
         };
-        let Ok(episodes) = Episodes::new(Arc::new(library(shape)), settings, seed, 1) else { return Ok(()) };
+        let mut library = library(shape);
+        if held_out == 0 {
+            validation_split::divide(&mut library, 0.3, seed);
+        }
+        let Ok(episodes) = Episodes::new(Arc::new(library), settings, seed, 1) else { return Ok(()) };
         let episode = episodes.draw(u64::from(seed));
         prop_assert_eq!(episode.queries.len(), episodes.n_way() * n_query);
         let held_out = episodes.draw_validation(u64::from(seed));
-        prop_assert!(!held_out.queries.is_empty() && held_out.queries.len() <= episodes.n_way_validation() * n_query);
-        for references in episode.references.iter().chain(&held_out.references) {
+        prop_assert!(held_out.queries.len() <= n_way * n_query);
+        for references in &held_out.references {
+            prop_assert!(!held_out.queries.is_empty() && references.len() == n_shot || !episodes.is_few_shot());
+        }
+        for references in &episode.references {
             prop_assert_eq!(references.len(), n_shot);
         }
         prop_assert_eq!(episodes.draw_triplets(1).len(), triplets);
@@ -376,4 +384,55 @@ fn references_are_not_crops_of_frames_that_show_a_held_out_object() {
         }
     }
     assert!(drawn_for_class_0, "a class with a single other still uses these, too");
+}
+
+#[test]
+fn fixed_classes_are_validated_on_images_that_training_never_shows() {
+    for seed in 0..20 {
+        let mut library = crops_of_stills(6);
+        library.classes.iter_mut().for_each(|class| class.split = Some(Split::Train));
+        // Some stills show a second class, and one none.
+        for still in (0..library.videos.len()).step_by(4) {
+            let first = library.videos[still].frames[0].objects[0].clone();
+            library.videos[still].frames[0].objects.push(Object { class: (first.class + 1) % 9, ..first });
+        }
+        library.videos[7].frames[0].objects.clear();
+        validation_split::divide(&mut library, 0.2, seed);
+        let settings = FewshotDetection { n_way: 3, n_query: 2, ..small() };
+        let episodes = Episodes::new(Arc::new(library), settings, seed, 1).unwrap();
+        let path = |query: &Query| episodes.library.videos[query.video].frames[query.frame].path.clone();
+        let count = episodes.validation_episodes(100);
+        let drawn: Vec<Episode> = (0..count).map(|index| episodes.draw_validation(index)).collect();
+        let validated: Vec<PathBuf> = drawn.iter().flat_map(|episode| &episode.queries).map(path).collect();
+        let different: BTreeSet<&PathBuf> = validated.iter().collect();
+        assert_eq!((different.len(), episodes.validation_frames(1)), (validated.len(), Some((validated.len(), 6))));
+        assert!(drawn.iter().all(|episode| episode.classes == (0..9).collect::<Vec<_>>()), "all classes at once");
+        let queries = || drawn.iter().flat_map(|episode| &episode.queries);
+        assert!((0..9).all(|class| queries().any(|query| shows(&episodes, *query, class))), "each class is validated");
+        let mut trained = BTreeSet::new();
+        let references = drawn.iter().flat_map(|episode| episode.references.iter().flatten().copied());
+        let mut exemplars: Vec<Exemplar> = references.collect();
+        for number in 0..50 {
+            let episode = episodes.draw(number);
+            trained.extend(episode.queries.iter().map(path));
+            exemplars.extend(episode.references.into_iter().flatten());
+            let triplets = episodes.draw_triplets(number);
+            exemplars.extend(triplets.iter().flat_map(|triplet| [triplet.anchor, triplet.positive, triplet.negative]));
+        }
+        trained.extend(exemplars.iter().map(|exemplar| exemplar.place(&episodes.library).0.to_path_buf()));
+        assert!(trained.iter().all(|path| !different.contains(path)), "seed {seed}");
+    }
+}
+
+#[test]
+fn the_references_of_a_class_are_spread_over_all() {
+    let mut library = crops_of_stills(80);
+    library.classes.iter_mut().for_each(|class| class.split = Some(Split::Train));
+    validation_split::divide(&mut library, 0.2, 1);
+    let episodes = episodes(library, small(), 1).unwrap();
+    let positions = episodes.references_of(3).map(|exemplar| match exemplar {
+        Exemplar::Reference { reference, .. } => reference,
+        Exemplar::Object { .. } => panic!("a class has references"),
+    });
+    assert_eq!(positions.collect::<Vec<_>>(), (0..32).map(|at| at * 2).collect::<Vec<_>>());
 }

@@ -57,8 +57,14 @@ impl PipelineKind for FewshotDetection {
         let BoxSummary { drawn, largest, lacking } = data.summary::<Library>()?;
         lacking.map_or(Ok(()), Err)?;
         decoding::fits(largest.as_ref(), &experiment.limits)?;
-        episode::check_class_counts(drawn.train.count, drawn.held_out.count, self)?;
-        Ok(prepare::lowered_settings(self, &drawn).into())
+        if drawn.held_out.count > 0 {
+            episode::check_class_counts(drawn.train.count, Some(drawn.held_out.count), self)?;
+            return Ok(prepare::lowered_settings(self, &drawn).into());
+        }
+        // The split into images to train on and to validate on depends on every image, which the summary does not have.
+        let (episodes, drawn) = prepare::draw_from(data.open(experiment)?, self, experiment)?;
+        let notes = prepare::fixed_classes_note(&episodes, experiment).into_iter().collect();
+        Ok(Inspection { notes, lowered: prepare::lowered_settings(self, &drawn), ..Inspection::default() })
     }
 
     fn prepare(&self, experiment: &Experiment, ledger: &Ledger) -> Result<(TaskFacts, Box<dyn Prepared>), TaskError> {
@@ -71,7 +77,7 @@ pipeline_crate!(FewshotDetection, ReferenceDetector, prepare::Prepared);
 
 impl ModelKind for ReferenceDetector {
     fn kind() -> &'static Kind<dyn ModelKind> {
-        const { &Kind::<dyn ModelKind>::new::<Self>(MODEL, ()) }
+        const { &Kind::<dyn ModelKind>::new::<Self>(MODEL, BackboneUse::Optional) }
     }
 
     fn check(&self, problems: &mut Problems) {

@@ -5,6 +5,8 @@
 //! reference -> the same network -> mean of the embeddings of its cells -> mean over views: prototype of the class
 //! class of a cell: scaled cosine of its embedding and each prototype
 //! ```
+//! A pretrained backbone may take the place of the four stages.
+//!
 //! Large images have coarser levels, each computed from the previous one, so that no object spans many cells (as in RetinaNet and
 //! FCOS). Group normalisation has no running statistics, so that splitting a batch does not change the result.
 
@@ -14,8 +16,10 @@ use burn::tensor::Device;
 use xrun_ops::conv1x1;
 
 use super::assignment::strides;
+use super::prepare::MAPS;
 use super::settings::ReferenceDetector;
 use xrun_training::nn::Tensor;
+use xrun_training::nn::backbone::Backbone;
 use xrun_training::nn::conv_block::ConvBlock;
 use xrun_training::nn::graph::autodiff_like;
 use xrun_training::nn::normalise::normalise;
@@ -37,6 +41,8 @@ pub struct Stage {
 /// Detector of classes that are given by references. The names of the fields are those of the tensors in `model.safetensors`.
 #[derive(Module, Debug)]
 pub struct DetectorNetwork {
+    /// Pretrained network in place of the stages.
+    pub backbone: Option<Backbone>,
     stages: Vec<Stage>,
     lateral_fine: Conv2d,
     lateral_coarse: Conv2d,
@@ -87,12 +93,23 @@ const SCALE: f32 = 8.0;
 impl DetectorNetwork {
     /// Network for query frames of side `image_size`. Initial values depend on the seed alone.
     pub fn new(settings: &ReferenceDetector, image_size: usize, seed: u32, device: &Device) -> Self {
+        Self::with_features(settings, None, image_size, seed, device)
+    }
+
+    /// As [`Self::new`], on a pretrained backbone in place of the stages if there is one.
+    pub fn with_features(
+        settings: &ReferenceDetector,
+        backbone: Option<Backbone>,
+        image_size: usize,
+        seed: u32,
+        device: &Device,
+    ) -> Self {
         let groups = settings.norm_groups;
         let block = |from, to, stride| ConvBlock::new([from, to], stride, groups, device);
         let point = |from, to, bias| Conv2dConfig::new([from, to], [1, 1]).with_bias(bias).init(device);
         let mut from = 3;
-        let stages = settings
-            .channels
+        let count = settings.channels.len();
+        let stages = settings.channels[..if backbone.is_some() { 0 } else { count }]
             .iter()
             .map(|&to| {
                 let halve = block(from, to, 2);
@@ -101,12 +118,14 @@ impl DetectorNetwork {
             })
             .collect();
         let pyramid = settings.pyramid_channels;
-        let count = settings.channels.len();
+        let own = [settings.channels[count - 2], settings.channels[count - 1]];
+        let [fine, coarse] = backbone.as_ref().map_or(own, |backbone| backbone.architecture.outputs_at(MAPS));
         let scalar = |value: f32| Param::from_tensor(Tensor::from_floats([value], device));
         let model = Self {
+            backbone: None,
             stages,
-            lateral_fine: point(settings.channels[count - 2], pyramid, true),
-            lateral_coarse: point(settings.channels[count - 1], pyramid, true),
+            lateral_fine: point(fine, pyramid, true),
+            lateral_coarse: point(coarse, pyramid, true),
             tower: (0..settings.head_depth).map(|_| block(pyramid, pyramid, 1)).collect(),
             outputs: point(pyramid, 5 + settings.embedding_size, true),
             similarity_scale: scalar(SCALE + (-(-SCALE).exp()).ln_1p()), // softplus brings it back
@@ -116,7 +135,7 @@ impl DetectorNetwork {
         };
         let mut model = initialise(model, seed, Deviation::FanIn);
         model.outputs = with_prior(model.outputs, settings.embedding_size, device);
-        model
+        Self { backbone, ..model }
     }
 
     /// Outputs for normalised images `[n, 3, S, S]`, S the `image_size`.
@@ -186,6 +205,14 @@ impl DetectorNetwork {
 
     /// Feature maps of strides 8 and 16, `[n, pyramid_channels, S / stride, S / stride]`.
     fn pyramid(&self, images: Tensor<4>) -> (Tensor<4>, Tensor<4>) {
+        if let Some(backbone) = &self.backbone {
+            let maps = backbone.maps(images, MAPS);
+            // A frozen backbone gives constants of the inner device.
+            let weight = self.lateral_fine.weight.val();
+            let [fine, coarse] = maps.map(|map| if map.is_autodiff() { map } else { autodiff_like(map, &weight) });
+            let coarse = pointwise(&self.lateral_coarse, coarse);
+            return (pointwise(&self.lateral_fine, fine) + upsample_nearest_2x(coarse.clone()), coarse);
+        }
         let mut value = images;
         let mut fine = None;
         for (number, stage) in self.stages.iter().enumerate() {

@@ -93,6 +93,9 @@ pub fn summary(truths: &[(usize, BoundingBox)], found: &[FrameDetection]) -> Str
 /// Maximum number of scores of a class in a caption.
 const SCORES_MAX: usize = 3;
 
+/// Maximum number of classes in the caption of a frame without any of them.
+const NAMES_MAX: usize = 8;
+
 /// Caption of a frame, such as `✗ 1 of 2 found, 1 wrong · classes: ring (found: 0.91), star`, with the scores of the detections of each
 /// class.
 pub fn caption(names: &[&str], truths: &[(usize, BoundingBox)], found: &[FrameDetection]) -> String {
@@ -107,7 +110,11 @@ pub fn caption(names: &[&str], truths: &[(usize, BoundingBox)], found: &[FrameDe
             _ => format!("{name} (found: {})", scores.join(", ")),
         }
     };
-    let classes: Vec<String> = names.iter().enumerate().map(class).collect();
+    // Of many classes, those that are there or found.
+    let is_named = |way: &usize| {
+        names.len() <= NAMES_MAX || truths.iter().any(|one| one.0 == *way) || found.iter().any(|one| one.class == *way)
+    };
+    let classes: Vec<String> = names.iter().enumerate().filter(|(way, _)| is_named(way)).map(class).collect();
     format!("{} · classes: {}", summary(truths, found), classes.join(", "))
 }
 

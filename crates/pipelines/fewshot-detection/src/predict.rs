@@ -1,6 +1,6 @@
-//! Detection of all held-out classes in the images of a prediction, with references from the run's data.
+//! Detection of all classes of the validation in the images of a prediction, with references from the run's data.
 //!
-//! The references of a class are those of the first validation episode with it, in the same views, so that the detections are those of
+//! If no class is held out, prototypes are those of a validation. Otherwise the references of a class are those of the first validation episode with it, in the same views, so that the detections are those of
 //! that episode. Images are scaled like query frames.
 
 use std::ops::Range;
@@ -12,7 +12,7 @@ use super::coco_files::{DetectionsFile, bbox, category};
 use super::decode::{FrameDetection, FrameGeometry};
 use super::network::DetectorNetwork;
 use super::overlay;
-use super::validation::{HeadOutputs, Validation};
+use super::validation::{ClassPrototypes, HeadOutputs, Validation};
 use xrun_core::dataset::sample::HostImage;
 use xrun_core::files::{layout, write};
 use xrun_core::task::TaskError;
@@ -161,14 +161,17 @@ fn upright(validation: &Validation, path: &Path, request: &PredictRequest<'_>) -
     decode_bytes(&read_image_file(path, most)?, orientation, most.0)
 }
 
-/// Held-out classes with references, and their prototypes.
+/// Classes of the validation with references, and their prototypes.
 fn prototypes(
     validation: &Validation,
     model: &DetectorNetwork,
     device: &TensorDevice,
 ) -> Result<Prototypes, TaskError> {
     let episodes = &validation.batches.episodes;
-    let mut rows: Vec<(usize, Option<Tensor<2>>)> = episodes.held_out.iter().map(|class| (*class, None)).collect();
+    if let Some(ClassPrototypes { rows, .. }) = validation.class_prototypes(model, device)? {
+        return Ok(Prototypes { classes: episodes.validated.clone(), rows });
+    }
+    let mut rows: Vec<(usize, Option<Tensor<2>>)> = episodes.validated.iter().map(|class| (*class, None)).collect();
     for number in 0..EPISODES_MAX {
         if rows.iter().all(|(_, row)| row.is_some()) {
             break;

@@ -8,11 +8,13 @@ use super::episode::Episodes;
 use super::leaks;
 use super::scoring::PERMUTED;
 use super::settings::{FewshotDetection, ReferenceDetector};
+use super::sizes;
 use super::step_kind::batches_per_epoch;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::bounded::planned::PlannedBuffer;
-use xrun_core::dataset::split::Split;
+use xrun_core::dataset::error::DataError;
 use xrun_core::experiment::Experiment;
+use xrun_core::settings::backbone::PretrainedWeights;
 use xrun_core::task::lowered::LoweredSetting;
 use xrun_core::task::{Metric, TaskError, TaskFacts};
 use xrun_core::units::pluralize;
@@ -21,14 +23,17 @@ use xrun_data::boxes::few_shot;
 use xrun_data::boxes::frames;
 use xrun_data::boxes::frames::FrameStore;
 use xrun_data::boxes::library::Library;
+use xrun_data::boxes::validation_split;
+use xrun_data::describe::names;
 use xrun_data::reading::decoding;
+use xrun_training::backbone::Architecture;
 
 /// Validation metrics in the order of display. The first selects the best checkpoint unless the experiment names another.
 pub const METRICS: &[Metric] = &[
     Metric::higher("map50", SHARE)
         .within(PRECISION, "map50")
         .baseline(PERMUTED)
-        .about("Mean average precision at IoU 0.5 over the held-out classes, as pycocotools computes it."),
+        .about("Mean average precision at IoU 0.5 over the classes of the validation, as pycocotools computes it."),
     Metric::constant(PERMUTED, SHARE)
         .within(PRECISION, "map50 by chance")
         .about("`map50` of the same detections with permuted classes: the chance of a detector with these boxes and scores."),
@@ -62,10 +67,10 @@ pub const METRICS: &[Metric] = &[
         .about("Mean over episodes of the `st_iou` of each episode."),
     Metric::higher("embedding_within", COSINE)
         .within(EMBEDDINGS, "within a class")
-        .about("Mean cosine of the embeddings of two reference images of one held-out class."),
+        .about("Mean cosine of the embeddings of two reference images of one class."),
     Metric::lower("embedding_between", COSINE)
         .within(EMBEDDINGS, "between classes")
-        .about("Mean cosine of the embeddings of reference images of two held-out classes."),
+        .about("Mean cosine of the embeddings of reference images of two classes."),
 ];
 
 /// Figures of the report.
@@ -86,9 +91,43 @@ const SHARE: &str = "share";
 /// Unit of metrics from -1 to 1.
 const COSINE: &str = "cosine";
 
+/// Parts of a step that are captured, as in [`TaskFacts::captures`].
+pub const CAPTURES: &str =
+    "an episode for each shape, and the updates; triplets, which the host mines, are launched operation by operation";
+/// Pretrained backbone up to the feature maps of the pyramid.
+#[derive(Debug)]
+pub struct Pretrained {
+    /// Its layers.
+    pub architecture: Architecture,
+    /// Settings of the file.
+    pub weights: PretrainedWeights,
+}
+
+impl Pretrained {
+    /// Backbone of an experiment, if it has one.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not of its family.
+    fn of(experiment: &Experiment) -> Result<Option<Self>, TaskError> {
+        let Some(backbone) = &experiment.backbone else { return Ok(None) };
+        let architecture = Architecture::of(backbone)?.until(MAPS[1]);
+        Ok(Some(Self { architecture, weights: backbone.settings().clone() }))
+    }
+
+    /// Number of parameters that are trained.
+    pub fn trained_parameters(&self) -> usize {
+        if self.weights.frozen { 0 } else { self.architecture.parameters() }
+    }
+}
+
+/// Strides of the feature maps of a backbone.
+pub const MAPS: [usize; 2] = [8, 16];
+
 /// Opened data and settings of a task.
 #[derive(Debug)]
 pub struct Prepared {
+    /// Pretrained backbone, if the experiment has one.
+    pub backbone: Option<Pretrained>,
     /// Settings of the task.
     pub settings: FewshotDetection,
     /// Settings of the model.
@@ -99,11 +138,6 @@ pub struct Prepared {
     pub store: Arc<FrameStore>,
     /// Buffers of the task.
     pub buffers: Buffers,
-}
-
-/// Classes held out for validation, in ascending order.
-pub fn held_out(library: &Library) -> Vec<usize> {
-    (0..library.classes.len()).filter(|class| library.classes[*class].split == Some(Split::Validation)).collect()
 }
 
 /// Number of steps of a probe: enough for two batches of each kind, and for allocators to reach a steady state.
@@ -125,7 +159,9 @@ pub fn lowered_settings(settings: &FewshotDetection, drawn: &Drawn) -> Vec<Lower
     let mut clamp = |key: &str, requested: usize, used: usize, because: String| {
         all.extend(LoweredSetting::detect(key, requested as u64, used as u64, because));
     };
-    for (classes, part) in [(&drawn.train, "training"), (&drawn.held_out, "held-out")] {
+    // Without held-out classes none of theirs is drawn.
+    let held_out = Some((&drawn.held_out, "held-out")).filter(|(classes, _)| classes.count > 0);
+    for (classes, part) in std::iter::once((&drawn.train, "training")).chain(held_out) {
         let plural = if classes.count == 1 { "class" } else { "classes" };
         clamp(N_WAY, settings.n_way, classes.count, format!("the data has {} {part} {plural}", classes.count));
         if let Some(Fewest { class, count }) = &classes.references {
@@ -148,6 +184,41 @@ pub fn lowered_settings(settings: &FewshotDetection, drawn: &Drawn) -> Vec<Lower
     all
 }
 
+/// Divides the data if no class is held out, and indexes it. Settings of the episodes are those of the data.
+///
+/// # Errors
+/// The data has too few classes or images.
+pub fn draw_from(
+    mut library: Library,
+    settings: &FewshotDetection,
+    experiment: &Experiment,
+) -> Result<(Episodes, Drawn), DataError> {
+    few_shot::check(&library)?;
+    let (seed, accumulation) = (experiment.experiment.seed, experiment.training.gradient_accumulation);
+    if !library.holds_out_classes() {
+        validation_split::divide(&mut library, settings.validation_fraction, seed);
+    }
+    let drawn = drawn_classes(&library);
+    // Buffers are planned for the actual size of episodes.
+    let n_way = settings.n_way.min(drawn.train.count.max(drawn.held_out.count)).max(1);
+    let settings = FewshotDetection { n_way, ..settings.clone() };
+    Ok((Episodes::new(Arc::new(library), settings, seed, accumulation)?, drawn))
+}
+
+/// Note on an ordinary detector, of data without held-out classes; `None` if classes are held out.
+pub fn fixed_classes_note(episodes: &Episodes, experiment: &Experiment) -> Option<String> {
+    let (all, validated) = episodes.validation_frames(experiment.validation.batches)?;
+    let library = &episodes.library;
+    let images = library.videos.iter().map(|video| video.frames.len()).sum::<usize>() - all;
+    Some(format!(
+        "no class is held out: an ordinary detector of {} ({}), trained on {}, validated on {validated} of {all} others; \
+         `validation_classes` would hold classes out for few-shot detection",
+        pluralize(episodes.validated.len() as u64, "class"),
+        names(episodes.validated.iter().map(|class| library.classes[*class].name.as_str())),
+        pluralize(images as u64, "image"),
+    ))
+}
+
 /// Opens the data, and registers the frame cache and the index in the ledger.
 ///
 /// # Errors
@@ -158,27 +229,29 @@ pub fn prepare(
     ledger: &Ledger,
 ) -> Result<(TaskFacts, Prepared), TaskError> {
     let model: &ReferenceDetector = experiment.model_settings()?;
-    let library: Arc<Library> = Arc::new(experiment.open_dataset()?);
-    few_shot::check(&library)?;
+    let (episodes, drawn) = draw_from(experiment.open_dataset()?, settings, experiment)?;
+    let library = episodes.library.clone();
     let limits = &experiment.limits;
     decoding::fits(library.largest.as_ref(), limits)?;
     let batches_per_epoch = batches_per_epoch(&library, settings);
-    let drawn = drawn_classes(&library);
     let lowered = lowered_settings(settings, &drawn);
-    // Buffers are planned for the actual size of episodes.
-    let settings = &FewshotDetection {
-        n_way: settings.n_way.min(drawn.train.count.max(drawn.held_out.count)).max(1),
-        ..settings.clone()
+    let settings = &episodes.settings.clone();
+    let (batches, accumulation) = (experiment.validation.batches, experiment.training.gradient_accumulation);
+    let validation_frames = match episodes.validation_frames(batches) {
+        Some((_, frames)) => frames as u64,
+        None => (batches * settings.n_way * settings.n_query) as u64,
     };
-    let validation_frames = (experiment.validation.batches * settings.n_way * settings.n_query) as u64;
-    let (seed, accumulation) = (experiment.experiment.seed, experiment.training.gradient_accumulation);
-    let episodes = Episodes::new(library.clone(), settings.clone(), seed, accumulation)?;
     let data_buffers = frames::Buffers::new(&library, limits, validation_frames);
     let data_buffers = data_buffers.with_class_index(&library, episodes.index_bytes());
     let store = Arc::new(FrameStore::new(&library, ledger, &data_buffers));
-    let buffers = Buffers::new(settings, model, &library, experiment);
+    let backbone = Pretrained::of(experiment)?;
+    let buffers = Buffers::new(settings, model, backbone.as_ref(), &episodes, experiment);
     let owners = PlannedBuffer::all(&[&data_buffers, &buffers]);
+    let images = settings.n_way * settings.n_query;
+    let note =
+        |of: &Pretrained| of.architecture.note(of.weights.frozen, images.min(limits.batch_size), settings.image_size);
     let mut facts = TaskFacts {
+        trained_parameters: backbone.as_ref().map(|of| sizes::parameters(model, Some(of), settings.image_size)),
         owners,
         data_digests: vec![(experiment.dataset_name().into(), library.digest.clone())],
         data_skipped: library.skipped.clone(),
@@ -186,12 +259,14 @@ pub fn prepare(
         batch_items: (settings.n_way * settings.n_query) as u64,
         batch_keys: &[N_WAY, N_QUERY],
         probe_steps: probe_steps(settings, accumulation),
+        captures: CAPTURES,
         images: LEGEND,
-        validation_batches: experiment.validation.batches as u64,
+        notes: fixed_classes_note(&episodes, experiment).into_iter().chain(backbone.iter().map(note)).collect(),
+        validation_batches: episodes.validation_episodes(batches),
         ..TaskFacts::new(batches_per_epoch, METRICS)
     };
     let batches = BatchLoader::new(episodes, store.clone());
-    let mut prepared = Prepared { settings: settings.clone(), model: model.clone(), batches, store, buffers };
+    let mut prepared = Prepared { backbone, settings: settings.clone(), model: model.clone(), batches, store, buffers };
     leaks::inject(&mut facts, &mut prepared, experiment, ledger);
     Ok((facts, prepared))
 }

@@ -10,8 +10,9 @@ use super::decode::FrameDetection;
 use super::episode::Query;
 use super::settings::FewshotDetection;
 use xrun_core::bounded::buffer::Buffer;
-use xrun_core::bounded::ledger::Ledger;
+use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun_core::dataset::sample::BoundingBox;
+use xrun_core::task::confusion::{ClassResult, Confusion};
 use xrun_core::task::metric::Interval;
 use xrun_data::boxes::library::{Library, Object};
 use xrun_training::metrics::average_precision;
@@ -19,7 +20,7 @@ use xrun_training::metrics::average_precision::AveragePrecision;
 use xrun_training::metrics::matching;
 use xrun_training::metrics::matching::{DETECTIONS_MAX, MatchedImage, match_image};
 use xrun_training::metrics::permuted_precision;
-use xrun_training::metrics::permuted_precision::PermutedPrecision;
+use xrun_training::metrics::permuted_precision::{PermutedPrecision, WAYS_MAX};
 use xrun_training::metrics::running_mean::RunningMean;
 use xrun_training::metrics::st_iou::StIou;
 
@@ -33,6 +34,8 @@ pub struct Scores {
     pub metrics: Vec<(&'static str, Option<f64>)>,
     /// Confidence intervals of the means over episodes.
     pub intervals: Vec<(&'static str, Interval)>,
+    /// Results of each class; empty if classes are held out.
+    pub classes: Vec<ClassResult>,
     /// Number of detections dropped at the cap.
     pub left_out: u64,
 }
@@ -47,7 +50,11 @@ pub struct Scoring {
     st_iou: StIou,
     /// Classes of the current episode.
     classes: Vec<usize>,
-    episode: AveragePrecision,
+    /// Detections of the current episode; `None` if no class is held out, and episodes are but batches.
+    episode: Option<AveragePrecision>,
+    /// Objects by class and the class of their best detection, if no class is held out.
+    confusion: Confusion,
+    confusion_size: Option<Registration>,
     episode_st_iou: StIou,
     tracks: Tracks,
     /// Means over episodes of map50, map and ST-IoU.
@@ -67,14 +74,16 @@ xrun_core::buffers! {
         pub all: Buffer,
         /// Detections of a validation with each class of their episodes.
         pub permuted: Buffer,
-        /// Detections of one episode.
-        pub episode: Buffer,
+        /// Detections of one episode; `None` if no class is held out.
+        pub episode: Option<Buffer>,
+        /// Objects by their class and that of their best detection; `None` if classes are held out.
+        pub confusion: Option<Buffer>,
     }
 }
 
 impl Buffers {
-    /// Caps for the settings.
-    pub fn new(settings: &FewshotDetection) -> Self {
+    /// Caps for the settings, and the number of classes if none is held out.
+    pub fn new(settings: &FewshotDetection, fixed_classes: Option<usize>) -> Self {
         let key = "pipeline.fewshot-detection.validation_predictions";
         let per_episode = episode_predictions(settings);
         let episode = average_precision::buffer("episode_predictions", per_episode)
@@ -86,7 +95,16 @@ impl Buffers {
             permuted: permuted_precision::buffer("permuted_predictions", settings.validation_predictions)
                 .key(key)
                 .because(format!("`{key}`, each with all classes of its episode")),
-            episode: if per_episode == settings.validation_predictions { episode.key(key) } else { episode },
+            episode: match fixed_classes {
+                Some(_) => None,
+                None if per_episode == settings.validation_predictions => Some(episode.key(key)),
+                None => Some(episode),
+            },
+            confusion: fixed_classes.map(|classes| {
+                let items = (classes * (classes + 1)) as u64;
+                Buffer::new("confusion_matrix", Policy::Refuse, Cap { items, bytes: items * Confusion::ENTRY_BYTES })
+                    .because("objects by their class and that of their best detection")
+            }),
         }
     }
 }
@@ -111,7 +129,9 @@ impl Scoring {
             permuted: PermutedPrecision::new(ledger, &buffers.permuted),
             st_iou: StIou::default(),
             classes: Vec::new(),
-            episode: AveragePrecision::new(ledger, &buffers.episode),
+            episode: buffers.episode.as_ref().map(|buffer| AveragePrecision::new(ledger, buffer)),
+            confusion: Confusion::default(),
+            confusion_size: buffers.confusion.as_ref().map(|buffer| buffer.register(ledger)),
             episode_st_iou: StIou::default(),
             tracks: Tracks::default(),
             means: Default::default(),
@@ -142,7 +162,9 @@ impl Scoring {
             score: one.score,
             rectangle: one.rectangle,
         };
-        let shifted: Vec<MatchedImage> = (0..ways)
+        // More ways are not permuted.
+        let shifts = if ways > WAYS_MAX { 1 } else { ways };
+        let shifted: Vec<MatchedImage> = (0..shifts)
             .map(|shift| {
                 let detections: Vec<_> = found.iter().map(|one| detection(one, shift)).collect();
                 match_image(&detections, &truths)
@@ -150,10 +172,20 @@ impl Scoring {
             .collect();
         let Some(matched) = shifted.first() else { return };
         self.all.add(matched);
-        self.episode.add(matched);
+        if let Some(episode) = &mut self.episode {
+            episode.add(matched);
+        }
         self.permuted.add(&shifted);
         let counted = objects.iter().filter(|(_, object)| object.ignored.is_none());
         let counted: Vec<(usize, BoundingBox)> = counted.map(|(way, object)| (*way, object.rectangle)).collect();
+        if let Some(size) = &self.confusion_size {
+            for (way, truth) in &counted {
+                let on_it = found.iter().filter(|one| one.score >= self.presence && one.rectangle.iou(truth) >= 0.5);
+                let best = on_it.max_by(|a, b| a.score.total_cmp(&b.score));
+                self.confusion.add(*way, best.map_or(ways, |one| one.class));
+            }
+            size.set(self.confusion.pairs() as u64, self.confusion.pairs() as u64 * Confusion::ENTRY_BYTES);
+        }
         if self.tracks.video != Some(query.video) {
             self.end_video();
             self.tracks.video = Some(query.video);
@@ -165,8 +197,10 @@ impl Scoring {
 
     /// Ends the current episode.
     pub fn end_episode(&mut self) {
+        // Batches of fixed classes may divide a video.
+        let Some(episode) = &mut self.episode else { return };
+        let scores = episode.finish();
         self.end_video();
-        let scores = self.episode.finish();
         let st_iou = std::mem::take(&mut self.episode_st_iou).mean();
         for (mean, value) in self.means.iter_mut().zip([scores.map50, scores.map, st_iou]) {
             mean.add(value);
@@ -186,8 +220,23 @@ impl Scoring {
         }
     }
 
+    /// Results of the classes of the last episode, which are all if none is held out.
+    fn classes(&mut self) -> Vec<ClassResult> {
+        let Some(size) = &self.confusion_size else { return Vec::new() };
+        size.set(0, 0);
+        let names: Vec<String> = self.classes.iter().map(|class| self.library.classes[*class].name.clone()).collect();
+        let (mut rows, scores) = (std::mem::take(&mut self.confusion).rows(&names), self.all.classes());
+        for (row, class) in rows.iter_mut().zip(&self.classes) {
+            let scores = scores.get(&(*class as u32));
+            (row.ap50, row.ap) = (scores.and_then(|scores| scores.map50), scores.and_then(|scores| scores.map));
+        }
+        rows
+    }
+
     /// Returns the metrics over all episodes and resets the accumulator.
     pub fn finish(&mut self) -> Scores {
+        self.end_video();
+        let classes = self.classes();
         let scores = self.all.finish();
         let permuted = self.permuted.finish();
         let st_iou = std::mem::take(&mut self.st_iou).mean();
@@ -209,7 +258,7 @@ impl Scoring {
         metrics.extend(names.into_iter().zip(&means).map(|(name, mean)| (name, mean.mean())));
         let intervals = names.into_iter().zip(&means).filter_map(|(name, mean)| Some((name, mean.interval()?)));
         let intervals = intervals.chain(permuted.map(|(_, interval)| (PERMUTED, interval)));
-        Scores { metrics, intervals: intervals.collect(), left_out: scores.left_out }
+        Scores { metrics, intervals: intervals.collect(), classes, left_out: scores.left_out }
     }
 }
 

@@ -14,7 +14,7 @@ fn query(frame: usize) -> Query {
 }
 
 fn scoring(library: Library, ledger: &Ledger) -> Scoring {
-    let buffers = Buffers::new(&FewshotDetection::default());
+    let buffers = Buffers::new(&FewshotDetection::default(), None);
     Scoring::new(Arc::new(library), &FewshotDetection::default(), &buffers, ledger)
 }
 
@@ -94,7 +94,7 @@ fn one_class_or_too_many_detections_have_no_permuted_classes() {
         [(vec![CLASS], 1, false), (vec![CLASS, 0], 100, true), (vec![CLASS, 0], 101, false)]
     {
         let library = Arc::new(library.clone());
-        let mut scoring = Scoring::new(library.clone(), &settings, &Buffers::new(&settings), &Ledger::default());
+        let mut scoring = Scoring::new(library.clone(), &settings, &Buffers::new(&settings, None), &Ledger::default());
         for _ in 0..frames {
             scoring.begin_episode(&classes);
             scoring.frame(query(1), &correct(&library, 1, 0.9));
@@ -136,4 +136,29 @@ fn ignored_objects_do_not_count_in_st_iou() {
     scoring.end_episode();
     let scores = scoring.finish();
     assert_eq!((metric(&scores, "map50"), metric(&scores, "st_iou")), (None, None));
+}
+
+#[test]
+fn fixed_classes_have_a_precision_each_and_count_what_their_objects_were_taken_for() {
+    let (library, settings, ledger) = (library(SHAPE), FewshotDetection::default(), Ledger::default());
+    let buffers = Buffers::new(&settings, Some(2));
+    let mut scoring = Scoring::new(Arc::new(library.clone()), &settings, &buffers, &ledger);
+    // The object is found, taken for the other class, not found, and found below the presence threshold.
+    for (frame, way, score) in [(1, 0, 0.9), (2, 1, 0.8), (3, 0, 0.0), (4, 0, 0.1)] {
+        scoring.begin_episode(&[CLASS, CLASS + 1]);
+        let found = FrameDetection { class: way, ..correct(&library, frame, score)[0] };
+        scoring.frame(query(frame), &if score > 0.0 { vec![found] } else { vec![] });
+        scoring.end_episode();
+    }
+    assert!(ledger.read().iter().all(|owner| !owner.exceeds_cap()));
+    let scores = scoring.finish();
+    let [first, second] = &scores.classes[..] else { panic!("{:?}", scores.classes) };
+    let taken_for = [("(not found)".to_owned(), 2), ("class 6".to_owned(), 1)];
+    assert_eq!((&*first.class, first.items, first.correct, &first.taken_for[..]), ("class 5", 4, 1, &taken_for[..]));
+    // Two of four objects are found, the first of them best: 51 of 101 recall points.
+    assert!((first.ap50.unwrap() - 51.0 / 101.0).abs() < 1e-12);
+    assert_eq!((second.items, second.ap50), (0, None));
+    assert_eq!(metric(&scores, "map50"), first.ap50);
+    assert_eq!((metric(&scores, "episode_map50"), metric(&scores, "st_iou")), (None, Some(0.25)));
+    assert!(ledger.read().iter().all(|owner| owner.bytes == 0));
 }

@@ -4,7 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Few-shot reference detection: detect a class that does not occur in training in the frames of a video, given a few reference
-/// images of it. Detection episodes alternate with triplet batches on the embeddings.
+/// images of it. If the data holds out no class, it is an ordinary detector: all classes are trained on, and detected in other
+/// images by the mean of their reference images. Detection episodes alternate with triplet batches on the embeddings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FewshotDetection {
@@ -80,6 +81,10 @@ pub struct FewshotDetection {
     /// Minimum score with which the best detection of a frame counts in ST-IoU.
     #[schemars(range(min = 0.0, max = 1.0))]
     pub presence_threshold: f64,
+    /// Fraction of the images of each class that is validated on if no class is held out and the data set has no validation part.
+    /// Frames of a video stay together.
+    #[schemars(range(min = 0.01, max = 0.9))]
+    pub validation_fraction: f64,
     /// Write the detections of the last validation to `detections.json` and the true boxes to `ground_truth.json`, in
     /// COCO's format: about 150 bytes per detection.
     pub save_detections: bool,
@@ -112,6 +117,7 @@ impl Default for FewshotDetection {
             detections_per_frame: 100,
             validation_predictions: 100_000,
             presence_threshold: 0.3,
+            validation_fraction: 0.2,
             save_detections: true,
         }
     }

@@ -1,10 +1,11 @@
 //! Number of parameters of the model from its settings, for the plan.
 
 use super::assignment::strides;
+use super::prepare::{MAPS, Pretrained};
 use super::settings::ReferenceDetector;
 
-/// Number of parameters of a detector for query frames of side `image_size`; all are trained.
-pub fn parameters(model: &ReferenceDetector, image_size: usize) -> u64 {
+/// Number of parameters of a detector for query frames of side `image_size` that are trained.
+pub fn parameters(model: &ReferenceDetector, backbone: Option<&Pretrained>, image_size: usize) -> u64 {
     // 3 x 3 convolution without a bias, and scale and shift of its normalisation.
     let block = |from: usize, to: usize| 9 * from * to + 2 * to;
     // 1 x 1 convolution with a bias.
@@ -13,7 +14,11 @@ pub fn parameters(model: &ReferenceDetector, image_size: usize) -> u64 {
     let inputs = std::iter::once(3).chain(channels.iter().copied());
     let stages: usize =
         inputs.zip(channels).map(|(from, to)| block(from, *to) + model.blocks_per_stage * block(*to, *to)).sum();
-    let lateral: usize = channels.iter().rev().take(2).map(|from| point(*from, pyramid)).sum();
+    let (stages, channels) = match backbone {
+        Some(backbone) => (backbone.trained_parameters(), backbone.architecture.outputs_at(MAPS)),
+        None => (stages, [channels[channels.len() - 2], channels[channels.len() - 1]]),
+    };
+    let lateral: usize = channels.iter().map(|from| point(*from, pyramid)).sum();
     let coarser = strides(image_size).len().saturating_sub(2);
     let head = (model.head_depth + coarser) * block(pyramid, pyramid) + point(pyramid, 5 + model.embedding_size);
     // Scale and shift of the cosine.

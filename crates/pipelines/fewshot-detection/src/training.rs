@@ -4,13 +4,14 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use burn::tensor::Device;
+use burn::optim::GradientsParams;
+use burn::tensor::{Device, TensorData};
 use serde_json::Value;
 
 use super::assignment::{cells, targets};
 use super::batch::{DetectionBatch, HostBatch, TripletBatch};
 use super::decode::FrameDetection;
-use super::loss::{DetectionLoss, centres, detection_loss};
+use super::loss::{DetectionLoss, Origins, TARGETS, detection_loss, target_data};
 use super::network::DetectorNetwork;
 use super::prepare::Prepared;
 use super::settings::{FewshotDetection, TripletMining};
@@ -22,9 +23,11 @@ use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{StepReport, TaskError, ValidationReport};
 use xrun_data::boxes::frames::FrameStore;
 use xrun_data::feed::Prepare;
+use xrun_training::nn::backbone::{self, Backbone};
+use xrun_training::nn::captured::{Inputs, Pass};
 use xrun_training::nn::micro_batches::{DeferredOutputs, MicroBatchExecutor};
 use xrun_training::nn::module_task::{Evaluation, ModuleTask, Step};
-use xrun_training::nn::pixels::images;
+use xrun_training::nn::pixels::image_data;
 use xrun_training::nn::step::{StepValues, TrainState};
 use xrun_training::nn::training_module::TrainingModule;
 use xrun_training::nn::{Tensor, opening, triplet_loss};
@@ -37,22 +40,28 @@ pub struct FewshotDetectionModule {
     executor: Arc<MicroBatchExecutor>,
     pub(super) validation: Validation,
     store: Arc<FrameStore>,
-    /// Cell centres `[1, cells, 4]` on the training device.
-    centres: Tensor<3>,
+    /// Constants of boxes on the training device.
+    origins: Origins,
     /// Kind of the current step.
     kind: &'static str,
     /// Number of objects without a cell in the run.
     unassigned: u64,
 }
 
-/// Loss of query frames.
-pub(super) struct QueryLoss {
-    /// Terms of the loss.
-    pub loss: DetectionLoss,
+/// Counts of the targets of query frames.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Counts {
     /// Number of cells with an object.
     positives: usize,
     /// Number of objects without a cell.
     unassigned: usize,
+}
+
+impl Counts {
+    fn add(&mut self, more: Self) {
+        self.positives += more.positives;
+        self.unassigned += more.unassigned;
+    }
 }
 
 /// Opens the device, creates the network on it and starts the workers.
@@ -75,11 +84,15 @@ fn open_with(
     let (steps_per_epoch, _) = experiment.training.steps(batches);
     let device = opening::device(opening, experiment.training.activation_checkpointing)?;
     let side = prepared.settings.image_size;
-    let network = DetectorNetwork::new(&prepared.model, side, experiment.experiment.seed, &device.autodiff);
+    let pretrained = prepared.backbone.as_ref();
+    let pretrained =
+        pretrained.map(|of| Backbone::read(&of.architecture, &of.weights, &device.autodiff)).transpose()?;
+    let seed = experiment.experiment.seed;
+    let network = DetectorNetwork::with_features(&prepared.model, pretrained, side, seed, &device.autodiff);
     let executor = Arc::new(opening::executor(opening, &prepared.buffers.part_gradients)?);
     let feed = opening::feed(opening, &prepared.buffers.feed, prepare)?;
     let module = FewshotDetectionModule {
-        centres: centres(&cells(side), &device.autodiff),
+        origins: Origins::new(&cells(side), &device.autodiff),
         validation: Validation::new(&prepared, experiment, executor.clone(), ledger),
         executor,
         kind: "",
@@ -95,53 +108,86 @@ impl FewshotDetectionModule {
     /// Adds an episode to a step: references, then queries, in micro-batches. Returns the number of objects without a cell.
     fn detection(&self, batch: &DetectionBatch, step: &mut Step<'_, Network>) -> Result<usize, TaskError> {
         step.enter("forward_backward");
-        let (network, device) = (step.trained.network()?, &step.device().autodiff);
-        let references = self.embedded(network, &batch.reference_pixels, device);
-        // Graph from the embeddings of the references to the prototypes; the reference encoder is backpropagated last.
-        let rows = references.leaf();
-        let prototypes = DetectorNetwork::prototypes(rows.clone(), batch.classes.len());
-        let shared = prototypes.clone().detach().require_grad();
-        let accumulator = &mut step.accumulator;
-        let parts = self.executor.split(batch.queries.len());
-        let computed = accumulator.run_micro_batches(network, &self.executor, &parts, |network, range, micro_batch| {
-            let QueryLoss { loss, positives, unassigned } =
-                self.query_loss(network, batch, range.clone(), device, || micro_batch.leaf(&shared));
-            let divisor = positives as f64;
-            for (name, term) in ["objectness", "similarity", "box"].into_iter().zip(&loss.0) {
-                micro_batch.record(name, term.clone().inner(), divisor);
-            }
-            micro_batch.divisor += divisor;
-            micro_batch.items += range.len() as u64;
-            (Some(loss.total()), unassigned)
-        });
-        if let Some(gradient) = computed.gradient {
-            let mut gradients = (prototypes * gradient).sum().backward();
-            if let Some(gradient) = rows.grad_remove(&mut gradients) {
-                accumulator.backward_outputs(network, &self.executor, references, gradient);
+        let (device, ways) = (step.device(), batch.classes.len());
+        let references = self.references(&batch.reference_pixels);
+        let queries = self.executor.split(batch.queries.len());
+        let mut counts = Counts::default();
+        let mut inputs = Vec::new();
+        if step.is_captured() {
+            inputs.extend(references.iter().map(|range| self.reference_data(&batch.reference_pixels, range.clone())));
+            for range in &queries {
+                let (data, more) = self.query_data(batch, range.clone());
+                counts.add(more);
+                inputs.extend(data);
             }
         }
+        let pass = Pass { inputs, ..Pass::default() };
+        let mut computed_counts = Counts::default();
+        step.pass(pass, |network, inputs, accumulator, _| {
+            let part = |range: &Range<usize>, inputs| (range.clone(), inputs);
+            let references: Vec<_> = references.iter().map(|range| part(range, inputs.part(1))).collect();
+            let queries: Vec<_> = queries.iter().map(|range| part(range, inputs.part(1 + TARGETS))).collect();
+            let references = DeferredOutputs::new(network, &self.executor, &references, |network, (range, inputs)| {
+                let data = || vec![self.reference_data(&batch.reference_pixels, range.clone())];
+                network.embed(inputs.clone().unwrap_or_else(|| Inputs::on_host(data(), device)).floats())
+            });
+            // Graph from the embeddings of the references to the prototypes; the reference encoder is backpropagated last.
+            let rows = references.leaf();
+            let prototypes = DetectorNetwork::prototypes(rows.clone(), ways);
+            let shared = prototypes.clone().detach().require_grad();
+            let computed =
+                accumulator.run_micro_batches(network, &self.executor, &queries, |network, part, micro_batch| {
+                    let (range, inputs) = part;
+                    let (mut inputs, counts) = match inputs {
+                        Some(inputs) => (inputs.clone(), Counts::default()),
+                        None => {
+                            let (data, counts) = self.query_data(batch, range.clone());
+                            (Inputs::on_host(data, device), counts)
+                        }
+                    };
+                    let loss = self.query_loss(network, &mut inputs, micro_batch.leaf(&shared));
+                    for (name, term) in ["objectness", "similarity", "box"].into_iter().zip(&loss.0) {
+                        micro_batch.record(name, term.clone().inner(), counts.positives as f64);
+                    }
+                    (Some(loss.total()), counts)
+                });
+            computed.results.into_iter().for_each(|counts| computed_counts.add(counts));
+            if let Some(gradient) = computed.gradient {
+                let mut gradients = (prototypes * gradient).sum().backward();
+                if let Some(gradient) = rows.grad_remove(&mut gradients) {
+                    accumulator.backward_outputs(network, &self.executor, references, gradient);
+                }
+            }
+            Ok(())
+        })?;
+        counts.add(computed_counts);
         let each = self.settings.reference_size.pow(2) * 3;
-        accumulator.items += (batch.reference_pixels.len() / each) as u64;
-        Ok(computed.results.iter().sum())
+        step.accumulator.divisor += counts.positives as f64;
+        step.accumulator.items += (batch.queries.len() + batch.reference_pixels.len() / each) as u64;
+        Ok(counts.unassigned)
     }
 
-    /// Computes the loss of the query frames `range` of an episode, given the prototypes `[classes, D]`.
+    /// Values of the query frames `range` of an episode and of their targets.
+    pub(super) fn query_data(&self, batch: &DetectionBatch, range: Range<usize>) -> (Vec<TensorData>, Counts) {
+        let side = self.settings.image_size;
+        let bytes = side * side * 3;
+        let mut data = vec![image_data(&batch.query_pixels[range.start * bytes..range.end * bytes], side)];
+        let targets = targets(batch.queries[range.clone()].iter().map(|query| &*query.truths), side);
+        let counts = Counts { positives: targets.positives, unassigned: targets.unassigned };
+        data.extend(target_data(targets, range.len(), batch.classes.len()));
+        (data, counts)
+    }
+
+    /// Computes the loss of query frames, the inputs of [`Self::query_data`], given the prototypes `[classes, D]`.
     pub(super) fn query_loss(
         &self,
         network: &Network,
-        batch: &DetectionBatch,
-        range: Range<usize>,
-        device: &Device,
-        prototypes: impl FnOnce() -> Tensor<2>,
-    ) -> QueryLoss {
-        let side = self.settings.image_size;
-        let bytes = side * side * 3;
-        let dense = network.dense(images(&batch.query_pixels[range.start * bytes..range.end * bytes], side, device));
-        let similarity = network.similarity(dense.embeddings.clone(), prototypes());
-        let targets = targets(batch.queries[range].iter().map(|query| &*query.truths), side);
-        let (positives, unassigned) = (targets.positives, targets.unassigned);
-        let loss = detection_loss(&self.settings, dense, similarity, targets, &self.centres);
-        QueryLoss { loss, positives, unassigned }
+        inputs: &mut Inputs<'_>,
+        prototypes: Tensor<2>,
+    ) -> DetectionLoss {
+        let dense = network.dense(inputs.floats());
+        let similarity = network.similarity(dense.embeddings.clone(), prototypes);
+        detection_loss(&self.settings, dense, similarity, inputs, &self.origins)
     }
 
     fn triplets(&self, batch: &TripletBatch, step: &mut Step<'_, Network>) -> Result<(), TaskError> {
@@ -176,12 +222,20 @@ impl FewshotDetectionModule {
 
     /// Embeddings `[n, D]` of reference images.
     fn embedded(&self, network: &Network, pixels: &[u8], device: &Device) -> DeferredOutputs<Network> {
+        DeferredOutputs::new(network, &self.executor, &self.references(pixels), |network, range| {
+            network.embed(Tensor::from_data(self.reference_data(pixels, range.clone()), device))
+        })
+    }
+
+    /// Micro-batches of reference images.
+    fn references(&self, pixels: &[u8]) -> Vec<Range<usize>> {
+        self.executor.split(pixels.len() / (self.settings.reference_size.pow(2) * 3))
+    }
+
+    fn reference_data(&self, pixels: &[u8], range: Range<usize>) -> TensorData {
         let side = self.settings.reference_size;
         let each = side * side * 3;
-        let parts = self.executor.split(pixels.len() / each);
-        DeferredOutputs::new(network, &self.executor, &parts, |network, range| {
-            network.embed(images(&pixels[range.start * each..range.end * each], side, device))
-        })
+        image_data(&pixels[range.start * each..range.end * each], side)
     }
 }
 
@@ -192,6 +246,10 @@ impl TrainingModule for FewshotDetectionModule {
     type Output = [FrameDetection];
     const MODEL: &'static str = super::MODEL;
     const PREDICTS: bool = true;
+
+    fn captures(&self) -> &'static str {
+        super::prepare::CAPTURES
+    }
 
     fn train(&mut self, batch: &HostBatch, step: &mut Step<'_, Network>) -> Result<(), TaskError> {
         step.describe(batch.describe());
@@ -206,6 +264,15 @@ impl TrainingModule for FewshotDetectionModule {
                 self.triplets(triplet, step)
             }
         }
+    }
+
+    fn update(
+        &mut self,
+        learning_rate: f64,
+        gradients: GradientsParams,
+        trained: &mut TrainState<Network>,
+    ) -> Result<(), TaskError> {
+        backbone::update(learning_rate, gradients, trained, |network| network.backbone.as_ref())
     }
 
     fn report(&mut self, fetched: StepValues) -> StepReport {

@@ -13,13 +13,19 @@ use xrun_core::task::Task;
 use xrun_data::coco::Coco;
 use xrun_data::micro_batches;
 use xrun_data::synthetic_video::generate::generate_in;
+use xrun_training::nn::pixels::images;
 use xrun_training::nn::step::StepAccumulator;
 use xrun_training::nn::testing::{self, Silent};
 
 type FewshotTask = ModuleTask<FewshotDetectionModule>;
 
-/// Task on generated data, at its first step.
+/// Task on generated data with two held-out classes, at its first step.
 fn opened(overrides: &str) -> FewshotTask {
+    opened_with(overrides, 2, |_| {})
+}
+
+/// As [`opened`], with a number of held-out classes; `check` is called before the data is removed.
+fn opened_with(overrides: &str, held_out: usize, check: impl FnOnce(&mut FewshotTask)) -> FewshotTask {
     let directory = tempfile::tempdir().unwrap();
     let text = format!(
         "[pipeline.fewshot-detection]
@@ -36,7 +42,7 @@ fn opened(overrides: &str) -> FewshotTask {
         embedding_size = 8
         [dataset.synthetic-video]
         train_classes = 4
-        validation_classes = 2
+        validation_classes = {held_out}
         videos_per_class = 2
         frames_per_video = 6
         references_per_class = 3
@@ -55,6 +61,7 @@ fn opened(overrides: &str) -> FewshotTask {
         open_with(prepared, Arc::new(move |number: u64| Ok(all[number as usize % all.len()].clone())), opening)
     });
     task.trained.clip_norm = Some(1.0);
+    check(&mut task);
     task
 }
 
@@ -123,7 +130,9 @@ fn in_one_graph(task: &FewshotTask, batch: &DetectionBatch) -> (Vec<f32>, usize)
     let similarity = network.similarity(dense.embeddings.clone(), prototypes);
     let targets = targets(batch.queries.iter().map(|query| &*query.truths), settings.image_size);
     let divisor = targets.positives;
-    let loss = detection_loss(settings, dense, similarity, targets, &task.module.centres).total();
+    let data = target_data(targets, batch.queries.len(), batch.classes.len()).to_vec();
+    let inputs = &mut Inputs::on_host(data, &task.trained.device);
+    let loss = detection_loss(settings, dense, similarity, inputs, &task.module.origins).total();
     let mut accumulator = StepAccumulator::new(1);
     accumulator.divisor += divisor as f64;
     accumulator.backward(network, loss);
@@ -202,4 +211,26 @@ fn fifty_steps_with_fused_and_with_plain_kernels_learn_the_same() {
     assert!((mean(&fused[40..]) / mean(&plain[40..]) - 1.0).abs() < 0.02, "{fused:?} {plain:?}");
     assert!(fused != plain, "both runs used the same kernels");
     assert!(mean(&fused[40..]) < 0.9 * mean(&fused[..10]), "the loss does not fall: {fused:?}");
+}
+
+#[test]
+fn the_prototype_of_a_fixed_class_is_the_mean_of_its_training_images_and_within_the_plan() {
+    opened_with("", 0, |task| {
+        let (network, device) = (task.trained.inner().unwrap(), &task.trained.device);
+        let validation = &task.module.validation;
+        let episodes = &validation.batches.episodes;
+        let found = validation.class_prototypes(&network, device).unwrap().unwrap().rows;
+        assert_eq!((found.dims(), &*episodes.validated), ([4, 8], &[0, 1, 2, 3][..]));
+        let found: Vec<f32> = found.into_data().iter::<f32>().collect();
+        for (class, found) in found.chunks_exact(8).enumerate() {
+            let crops = validation.batches.references_of(class).unwrap();
+            assert_eq!(crops.len(), 3 * 16 * 16 * 3, "all references of the class");
+            let rows: Vec<f32> = network.embed(images(&crops, 16, &device.inner)).into_data().iter::<f32>().collect();
+            let mean = |at: usize| rows.iter().skip(at).step_by(8).sum::<f32>() / 3.0;
+            let mean: Vec<f32> = (0..8).map(mean).collect();
+            let length = mean.iter().map(|value| value * value).sum::<f32>().sqrt();
+            let expected = mean.iter().map(|value| value / length);
+            assert!(found.iter().zip(expected).all(|(found, expected)| (found - expected).abs() < 1e-5));
+        }
+    });
 }

@@ -1,4 +1,4 @@
-//! Validation on episodes of held-out classes, without autodiff, one episode at a time.
+//! Validation without autodiff: on episodes of held-out classes, one at a time, or on other images of the training classes.
 
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -13,7 +13,7 @@ use super::coco_files::{CocoFiles, DetectionsFile};
 use super::decode::{FrameDetection, FrameGeometry, FrameOutput, decode};
 use super::network::DetectorNetwork;
 use super::overlay;
-use super::prepare::{Prepared, held_out};
+use super::prepare::Prepared;
 use super::scoring::Scoring;
 use super::settings::FewshotDetection;
 use xrun_core::bounded::DeepSize;
@@ -51,10 +51,25 @@ pub struct Validation {
     /// Directory of the run, once it is known.
     directory: Option<PathBuf>,
     separation: Separation,
+    /// Number of episodes of a validation.
+    episodes: u64,
+    references: Option<Registration>,
+    prototypes: Option<Registration>,
+    /// Prototypes of the current validation, if no class is held out.
+    fixed: Option<ClassPrototypes>,
     batch: Registration,
     images: Registration,
     /// Number of detections dropped at the cap, over all validations.
     pub left_out: u64,
+}
+
+/// Prototypes of fixed classes.
+#[derive(Debug)]
+pub(super) struct ClassPrototypes {
+    /// One of each class, `[classes, D]`.
+    pub rows: Tensor<2>,
+    /// The first reference of each class, `[classes, R, R, 3]`.
+    first: Vec<u8>,
 }
 
 /// Outputs of the head for the frames of a micro-batch: probabilities of objects and ways, and sides.
@@ -85,6 +100,10 @@ impl Validation {
             scoring: Scoring::new(library.clone(), &prepared.settings, &buffers.scoring, ledger),
             files: buffers.files.as_ref().map(|buffer| CocoFiles::new(ledger, buffer)),
             directory: None,
+            episodes: prepared.batches.episodes.validation_episodes(cadence.batches),
+            references: buffers.references.as_ref().map(|buffer| buffer.register(ledger)),
+            prototypes: buffers.prototypes.as_ref().map(|buffer| buffer.register(ledger)),
+            fixed: None,
             separation: Separation::new(ledger, &buffers.embeddings, prepared.model.embedding_size),
             batch: buffers.validation_batch.register(ledger),
             images: buffers.validation_images.register(ledger),
@@ -108,14 +127,19 @@ impl Validation {
     ) -> Result<ValidationReport, TaskError> {
         let device = &evaluation.trained.device;
         let mut shown = Vec::new();
-        let episodes = self.cadence.batches as u64;
+        let episodes = self.episodes;
         let mut file = match self.files.as_mut().zip(self.directory.as_ref()) {
             Some((files, run)) => Some(files.begin(run, &self.batches.episodes, episodes)?),
             None => None,
         };
+        evaluation.enter("validation");
+        self.fixed = self.class_prototypes(model, device)?;
         for number in 0..episodes {
             evaluation.enter("validation_data");
-            let batch = self.batches.validation_batch(number)?;
+            let mut batch = self.batches.validation_batch(number)?;
+            if let Some(fixed) = &self.fixed {
+                batch.reference_pixels.clone_from(&fixed.first);
+            }
             self.batch.set(1, batch.deep_size());
             evaluation.enter("validation");
             self.episode(model, number, &batch, &mut file, &mut shown, evaluation)?;
@@ -123,6 +147,8 @@ impl Validation {
             self.batch.set(0, 0);
             evaluation.batch_done(number + 1, episodes);
         }
+        self.fixed = None;
+        [&self.references, &self.prototypes].into_iter().flatten().for_each(|size| size.set(0, 0));
         let (within, between) = self.compare_embeddings(model, device)?;
         if let Some((files, file)) = self.files.as_mut().zip(file) {
             files.finish(file)?;
@@ -134,7 +160,12 @@ impl Validation {
         let intervals = scores.intervals.into_iter().map(|(name, interval)| (name.to_owned(), interval));
         // The images now belong to the training loop, which writes and frees them.
         self.images.set(0, 0);
-        Ok(ValidationReport { metrics: metrics.collect(), intervals: intervals.collect(), images: shown })
+        Ok(ValidationReport {
+            metrics: metrics.collect(),
+            intervals: intervals.collect(),
+            images: shown,
+            classes: scores.classes,
+        })
     }
 
     fn episode(
@@ -148,8 +179,9 @@ impl Validation {
     ) -> Result<(), TaskError> {
         let device = &evaluation.trained.device;
         let ways = batch.classes.len();
-        let embeddings = self.embeddings(model, &batch.reference_pixels, &device.inner);
-        let prototypes = DetectorNetwork::prototypes(embeddings, ways);
+        let of_references = || self.embeddings(model, &batch.reference_pixels, &device.inner);
+        let fixed = self.fixed.as_ref().map(|fixed| fixed.rows.clone());
+        let prototypes = fixed.unwrap_or_else(|| DetectorNetwork::prototypes(of_references(), ways));
         self.scoring.begin_episode(&batch.classes);
         for (range, outputs) in self.outputs(model, &batch.query_pixels, &prototypes, &device.inner) {
             for (offset, index) in range.enumerate() {
@@ -165,6 +197,35 @@ impl Validation {
         }
         self.scoring.end_episode();
         Ok(())
+    }
+
+    /// Prototypes of all classes if none is held out, otherwise `None`. References are embedded class by class.
+    ///
+    /// # Errors
+    /// A reference cannot be used.
+    pub(super) fn class_prototypes(
+        &self,
+        model: &DetectorNetwork,
+        device: &TensorDevice,
+    ) -> Result<Option<ClassPrototypes>, DataError> {
+        let episodes = &self.batches.episodes;
+        let (Some(references_size), Some(prototypes_size)) = (&self.references, &self.prototypes) else {
+            return Ok(None);
+        };
+        let each = self.settings.reference_size.pow(2) * 3;
+        let mut rows = Vec::with_capacity(episodes.validated.len());
+        let mut first = Vec::with_capacity(episodes.validated.len() * each);
+        for class in &episodes.validated {
+            let references = self.batches.references_of(*class)?;
+            first.extend_from_slice(&references[..each]);
+            references_size
+                .set((rows.len() + 1 + references.len() / each) as u64, (first.len() + references.len()) as u64);
+            rows.push(DetectorNetwork::prototypes(self.embeddings(model, &references, &device.inner), 1));
+            let bytes = rows.len() * rows[0].dims()[1] * size_of::<f32>();
+            prototypes_size.set(rows.len() as u64, bytes as u64);
+        }
+        references_size.set(rows.len() as u64, first.len() as u64);
+        Ok(Some(ClassPrototypes { rows: Tensor::cat(rows, 0), first }))
     }
 
     /// Outputs of the model for query frames, by micro-batch: the range of its frames, and their outputs.
@@ -231,7 +292,7 @@ impl Validation {
         shown: &mut Vec<(HostImage, String)>,
     ) {
         let max = self.cadence.images;
-        let per_episode = max.div_ceil(self.cadence.batches).max(1);
+        let per_episode = max.div_ceil(self.episodes as usize).max(1);
         let spacing = (batch.queries.len() / per_episode).max(1);
         if shown.len() >= max || index % spacing != spacing / 2 {
             return;
@@ -253,17 +314,15 @@ impl Validation {
         let library = &self.batches.episodes.library;
         let names: Vec<&str> = batch.classes.iter().map(|class| library.classes[*class].name.as_str()).collect();
         let video = &library.videos[query.query.video].name;
-        let caption = format!(
-            "{} · {video}, frame {}, episode {number}",
-            overlay::caption(&names, &objects, &present),
-            query.query.frame
-        );
+        let episode = if self.prototypes.is_none() { format!(", episode {number}") } else { String::new() };
+        let caption =
+            format!("{} · {video}, frame {}{episode}", overlay::caption(&names, &objects, &present), query.query.frame);
         shown.push((image, caption));
         let held = shown.iter().map(|(image, _)| image.deep_size()).sum();
         self.images.set(shown.len() as u64, held);
     }
 
-    /// Mean cosine similarity of the embeddings of held-out reference images within a class, and between classes.
+    /// Mean cosine similarity of the embeddings of reference images within a class of the validation, and between classes.
     fn compare_embeddings(
         &mut self,
         model: &DetectorNetwork,
@@ -271,7 +330,7 @@ impl Validation {
     ) -> Result<(Option<f64>, Option<f64>), DataError> {
         let side = self.settings.reference_size;
         let library = self.batches.episodes.library.clone();
-        for class in held_out(&library) {
+        for class in self.batches.episodes.validated.clone() {
             let mut rgb = Vec::with_capacity(COMPARED_MAX * side * side * 3);
             for reference in library.classes[class].references.iter().take(COMPARED_MAX) {
                 let image = self.store.image(&reference.path)?;

@@ -1,6 +1,6 @@
 //! Classes of images, and the split into training and held-out images.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
@@ -10,7 +10,8 @@ use xrun_core::dataset::split::Split;
 use xrun_core::printable;
 use xrun_core::units::pluralize;
 use xrun_data::boxes::library::{Frame, Library};
-use xrun_data::order::Permutation;
+use xrun_data::boxes::validation_split::{Shown, held_out_videos};
+use xrun_data::order::permuted;
 
 /// Image with its class.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -63,12 +64,11 @@ impl Labels {
                 if part == Some(Split::Validation) { held_out.push(labelled) } else { train.push(labelled) }
             }
         } else {
-            let videos = held_out_videos(&found, validation_fraction, seed);
+            let videos = held_out_videos(&class_of_videos(&found), validation_fraction, seed, 1);
             let all = found.into_iter().map(|(labelled, _)| labelled);
             (held_out, train) = all.partition(|labelled| videos.contains(&labelled.video));
         }
-        let order = Permutation::new(seed, "validation pictures", 0, held_out.len() as u64);
-        held_out = (0..held_out.len() as u64).map(|at| held_out[order.at(at) as usize]).collect();
+        held_out = permuted(&held_out, seed, "validation pictures", 0).collect();
         Self { classes: Vec::new(), train, held_out }.numbered(library)
     }
 
@@ -125,23 +125,10 @@ fn largest_object(library: &Library, frame: &Frame) -> Option<(usize, BoundingBo
     largest.map(|object| (object.class, object.rectangle))
 }
 
-/// Videos and stills that are held out: a fraction of those of each class, at least one but never all.
-fn held_out_videos(found: &[(LabelledImage, Option<Split>)], fraction: f64, seed: u32) -> BTreeSet<u32> {
-    let mut by_class: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-    let mut last = None;
-    for (labelled, _) in found {
-        // The class of a video is that of its first image.
-        if last.replace(labelled.video) != Some(labelled.video) {
-            by_class.entry(labelled.class).or_default().push(labelled.video);
-        }
-    }
-    let chosen = by_class.into_iter().flat_map(|(class, videos)| {
-        let max = videos.len().saturating_sub(1);
-        let count = ((videos.len() as f64 * fraction).round() as usize).max(1).min(max);
-        let order = Permutation::new(seed, "held-out pictures", u64::from(class), videos.len() as u64);
-        (0..count as u64).map(|at| videos[order.at(at) as usize]).collect::<Vec<_>>()
-    });
-    chosen.collect()
+/// Class of each video, which is that of its first image.
+fn class_of_videos(found: &[(LabelledImage, Option<Split>)]) -> Shown {
+    let videos = found.chunk_by(|(one, _), (other, _)| one.video == other.video);
+    videos.map(|images| (images[0].0.video, BTreeMap::from([(images[0].0.class, 1)]))).collect()
 }
 
 #[cfg(test)]

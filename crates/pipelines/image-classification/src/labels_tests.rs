@@ -1,5 +1,7 @@
 //! Classes and the split of images.
 
+use std::collections::BTreeSet;
+
 use super::*;
 use xrun_core::dataset::error::InvalidItems;
 use xrun_core::dataset::sample::IgnoreReason;

@@ -17,20 +17,21 @@ pub mod settings;
 pub mod training;
 
 use labels::Labels;
-use settings::{ImageClassification, ResNet};
+use settings::{ImageClassification, LinearClassifier, ResNet};
 use xrun_data::boxes::library::Library;
 use xrun_data::reading::decoding;
 use xrun_data::transform;
+use xrun_training::backbone::{self, Architecture};
 use xrun_training::declaration::*;
 use xrun_training::model_checks;
 
-/// Name of the model: `[model.resnet]`.
-const MODEL: &str = "resnet";
+/// Names of the models: `[model.resnet]`, and `[model.linear-classifier]` with a backbone.
+const MODELS: [&str; 2] = ["resnet", "linear-classifier"];
 
 impl PipelineKind for ImageClassification {
     fn kind() -> &'static Kind<dyn PipelineKind> {
         const FACTS: PipelineFacts = PipelineFacts {
-            models: &[MODEL],
+            models: &MODELS,
             sample_type: Some(SampleType::of::<Library>()),
             metrics: prepare::METRICS,
             batch_size: Some(prepare::BATCH_SIZE),
@@ -40,17 +41,34 @@ impl PipelineKind for ImageClassification {
     }
 
     fn pytorch_module(&self, experiment: &Experiment) -> Option<PytorchModule> {
+        let size_and_padding = |mut config: serde_json::Value| {
+            config["image_size"] = self.image_size.into();
+            config["padding"] = transform::PADDING.into();
+            config
+        };
+        if let Some(backbone) = &experiment.backbone {
+            let config = size_and_padding(serde_json::to_value(Architecture::of(backbone).ok()?).ok()?);
+            return Some(PytorchModule {
+                source: concat!(include_str!("backbone.py"), include_str!("predict.py")),
+                config,
+            });
+        }
         let model: &ResNet = experiment.model_settings().ok()?;
         let config = serde_json::json!({
             "channels": model.channels,
             "blocks": model.blocks,
             "norm_groups": model.norm_groups,
-            "image_size": self.image_size,
             "mean": transform::PIXEL_MEAN,
             "deviation": transform::PIXEL_DEVIATION,
-            "padding": transform::PADDING,
         });
-        Some(PytorchModule { source: include_str!("pytorch.py"), config })
+        Some(PytorchModule {
+            source: concat!(include_str!("pytorch.py"), include_str!("predict.py")),
+            config: size_and_padding(config),
+        })
+    }
+
+    fn check(&self, experiment: &Experiment, problems: &mut Problems) {
+        backbone::check(experiment, problems);
     }
 
     fn inspect(&self, experiment: &Experiment, data: InspectedData) -> Result<Inspection, DataError> {
@@ -68,14 +86,20 @@ impl PipelineKind for ImageClassification {
     }
 }
 
-pipeline_crate!(ImageClassification, ResNet, prepare::Prepared);
+pipeline_crate!(ImageClassification, ResNet | LinearClassifier, prepare::Prepared);
 
 impl ModelKind for ResNet {
     fn kind() -> &'static Kind<dyn ModelKind> {
-        const { &Kind::<dyn ModelKind>::new::<Self>(MODEL, ()) }
+        const { &Kind::<dyn ModelKind>::new::<Self>(MODELS[0], BackboneUse::None) }
     }
 
     fn check(&self, problems: &mut Problems) {
         model_checks::groups("model.resnet", "channels", &self.channels, self.norm_groups, problems);
+    }
+}
+
+impl ModelKind for LinearClassifier {
+    fn kind() -> &'static Kind<dyn ModelKind> {
+        const { &Kind::<dyn ModelKind>::new::<Self>(MODELS[1], BackboneUse::Required) }
     }
 }

@@ -1,11 +1,15 @@
-//! Residual network: stages of residual blocks, global average pooling, a linear layer.
+//! Residual network or pretrained backbone, global average pooling, a linear layer.
 
 use burn::module::Module;
 use burn::nn::{Linear, LinearConfig};
 use burn::tensor::Device;
 
 use super::settings::ResNet;
+use xrun_core::settings::backbone::PretrainedWeights;
+use xrun_core::task::TaskError;
+use xrun_training::backbone::Architecture;
 use xrun_training::nn::Tensor;
+use xrun_training::nn::backbone::{Backbone, pooled};
 use xrun_training::nn::conv_block::ConvBlock;
 use xrun_training::nn::parameters::{Deviation, initialise};
 
@@ -23,15 +27,17 @@ pub struct Residual {
     second: ConvBlock,
 }
 
-/// Residual network. The names of the fields are those of the tensors in `model.safetensors`.
+/// Classifier. The names of the fields are those of the tensors in `model.safetensors`.
 #[derive(Module, Debug)]
-pub struct ResNetNetwork {
+pub struct ClassifierNetwork {
+    /// Pretrained network, in place of the stages.
+    pub backbone: Option<Backbone>,
     stages: Vec<Stage>,
     output: Linear,
 }
 
-impl ResNetNetwork {
-    /// Network for a number of classes. Initial values depend on the seed alone.
+impl ClassifierNetwork {
+    /// Residual network for a number of classes. Initial values depend on the seed alone.
     pub fn new(settings: &ResNet, classes: usize, seed: u32, device: &Device) -> Self {
         let block = |from, to, stride| ConvBlock::new([from, to], stride, settings.norm_groups, device);
         let mut from = 3;
@@ -42,18 +48,37 @@ impl ResNetNetwork {
             Stage { first, residual: (0..settings.blocks).map(residual).collect() }
         });
         let stages = stages.collect();
-        let network = Self { stages, output: LinearConfig::new(from, classes).init(device) };
+        let network = Self { backbone: None, stages, output: LinearConfig::new(from, classes).init(device) };
         initialise(network, seed, Deviation::Inputs)
+    }
+
+    /// Linear layer on a backbone. Its initial values depend on the seed alone.
+    ///
+    /// # Errors
+    /// The file of weights cannot be read.
+    pub fn linear(
+        architecture: &Architecture,
+        weights: &PretrainedWeights,
+        classes: usize,
+        seed: u32,
+        device: &Device,
+    ) -> Result<Self, TaskError> {
+        let output = LinearConfig::new(architecture.outputs(), classes).init(device);
+        let network = initialise(Self { backbone: None, stages: Vec::new(), output }, seed, Deviation::Inputs);
+        Ok(Self { backbone: Some(Backbone::read(architecture, weights, device)?), ..network })
     }
 
     /// Logits `[n, classes]` for normalised images `[n, 3, S, S]`.
     pub fn forward(&self, images: Tensor<4>) -> Tensor<2> {
+        if let Some(backbone) = &self.backbone {
+            return self.output.forward(pooled(backbone.features(images)));
+        }
         let value = self.stages.iter().fold(images, |value, stage| {
             stage.residual.iter().fold(stage.first.forward(value), |value, block| {
                 value.clone() + block.second.forward(block.first.forward(value))
             })
         });
-        self.output.forward(value.flatten::<3>(2, 3).mean_dim(2).squeeze_dim::<2>(2))
+        self.output.forward(pooled(value))
     }
 }
 
@@ -65,7 +90,7 @@ mod tests {
     #[test]
     fn images_of_any_size_give_a_logit_for_each_class() {
         let settings = ResNet { channels: vec![8, 16], blocks: 1, norm_groups: 8 };
-        let network = ResNetNetwork::new(&settings, 3, 1, &plain());
+        let network = ClassifierNetwork::new(&settings, 3, 1, &plain());
         // By hand: convolutions, scales and shifts, the linear layer.
         let convolution = |from: usize, to: usize| 9 * from * to + 2 * to;
         let expected =
@@ -76,8 +101,8 @@ mod tests {
             assert_eq!(scores.dims(), [2, 3]);
             assert!(values(scores).iter().all(|value| value.is_finite()));
         }
-        let again = ResNetNetwork::new(&settings, 3, 1, &plain());
-        let scores = |network: &ResNetNetwork| values(network.forward(Tensor::ones([1, 3, 8, 8], &plain())));
+        let again = ClassifierNetwork::new(&settings, 3, 1, &plain());
+        let scores = |network: &ClassifierNetwork| values(network.forward(Tensor::ones([1, 3, 8, 8], &plain())));
         assert_eq!(scores(&network), scores(&again), "initial values depend on the seed alone");
     }
 }

@@ -8,7 +8,9 @@ use super::settings::{ImageClassification, ResNet};
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun_core::bounded::planned::PlannedBuffer;
+use xrun_core::dataset::sample::HostImage;
 use xrun_core::experiment::Experiment;
+use xrun_core::settings::backbone::PretrainedWeights;
 use xrun_core::task::lowered::LoweredSetting;
 use xrun_core::task::{HeldOutLoss, Metric, TaskError, TaskFacts};
 use xrun_core::units::pluralize;
@@ -16,6 +18,7 @@ use xrun_data::boxes::frames::{self, FrameStore};
 use xrun_data::boxes::library::Library;
 use xrun_data::feed;
 use xrun_data::reading::decoding;
+use xrun_training::backbone::Architecture;
 
 /// Validation metrics in the order of display. The first selects the best checkpoint unless the experiment names another.
 pub const METRICS: &[Metric] = &[
@@ -36,13 +39,26 @@ const ACCURACY: &str = "Accuracy";
 /// Default of `training.batch_size`, in images.
 pub const BATCH_SIZE: usize = 32;
 
+/// Caption of the images of a validation, as in [`TaskFacts::images`].
+const LEGEND: &str = "The misclassified images with the highest cross-entropy, as the network sees them.";
+
 /// Dependence of a model on its data, as a part of a message.
 const LEARNED: &str = "its classes are those of that data";
 
+/// Parts of a step that are captured, as in [`TaskFacts::captures`].
+pub const CAPTURES: &str = "a pass for each size of a micro-batch, and the update";
+/// Network that the classified features come from.
+pub enum Features {
+    /// One that is trained from nothing.
+    ResNet(ResNet),
+    /// A pretrained one.
+    Backbone(Architecture, PretrainedWeights),
+}
+
 /// Opened data and settings of a task.
 pub struct Prepared {
-    /// Settings of the model.
-    pub model: ResNet,
+    /// Network below the linear layer.
+    pub features: Features,
     /// Source of batches.
     pub batches: BatchLoader,
     /// Decoder of images, with a cache.
@@ -66,6 +82,8 @@ xrun_core::buffers! {
         pub feed: feed::Buffers,
         /// Current batch of a validation.
         pub validation_batch: Buffer,
+        /// Images of the current validation for the report.
+        pub validation_images: Buffer,
     }
 }
 
@@ -93,6 +111,8 @@ pub fn prepare(
     let (size, lowered) = batch_size(experiment, &labels);
     let validated = labels.held_out.len().min(experiment.validation.batches.saturating_mul(size));
     let validation_size = limits.batch_size.min(validated);
+    let (shown, side) = (experiment.validation.images as u64, settings.image_size);
+    let images = Cap { items: shown, bytes: shown * HostImage::bytes(side, side) };
     let cap = Cap { items: 1, bytes: batch_bytes_max(validation_size, settings.image_size) };
     let buffers = Buffers {
         images: frames::Buffers::new(&library, limits, validated as u64),
@@ -101,7 +121,26 @@ pub fn prepare(
         validation_batch: Buffer::new("validation_batch", Policy::Refuse, cap)
             .key("limits.batch_size")
             .because("`limits.batch_size` images of a validation"),
+        validation_images: Buffer::new("validation_images", Policy::Evict, images)
+            .key("validation.images")
+            .because("`validation.images` that are classified worst, for the report"),
     };
+    let features = match &experiment.backbone {
+        Some(backbone) => Features::Backbone(Architecture::of(backbone)?, backbone.settings().clone()),
+        None => Features::ResNet(experiment.model_settings::<ResNet>()?.clone()),
+    };
+    let mut notes = vec![format!(
+        "{} of {} classes; {} held out, {validated} in each validation",
+        pluralize(labels.train.len() as u64, "training image"),
+        labels.classes.len(),
+        labels.held_out.len(),
+    )];
+    let mut trained_parameters = None;
+    if let Features::Backbone(architecture, weights) = &features {
+        let backbone = if weights.frozen { 0 } else { architecture.parameters() };
+        trained_parameters = Some((backbone + (architecture.outputs() + 1) * labels.classes.len()) as u64);
+        notes.push(architecture.note(weights.frozen, limits.batch_size.min(size), settings.image_size));
+    }
     let store = Arc::new(FrameStore::new(&library, ledger, &buffers.images));
     let registration = buffers.labels.register(ledger);
     registration.set(buffers.labels.cap.items, buffers.labels.cap.bytes);
@@ -109,16 +148,14 @@ pub fn prepare(
         owners: PlannedBuffer::all(&[&buffers]),
         data_digests: vec![(experiment.dataset_name().into(), library.digest.clone())],
         data_skipped: library.skipped.clone(),
+        captures: CAPTURES,
         learned_from_data: Some(LEARNED),
         lowered: lowered.into_iter().collect(),
-        notes: vec![format!(
-            "{} of {} classes; {} held out, {validated} in each validation",
-            pluralize(labels.train.len() as u64, "training image"),
-            labels.classes.len(),
-            labels.held_out.len(),
-        )],
+        notes,
+        trained_parameters,
         batch_items: size as u64,
         batch_keys: &["training.batch_size"],
+        images: LEGEND,
         validation_batches: validated.div_ceil(limits.batch_size) as u64,
         ..TaskFacts::new((labels.train.len() as u64).div_ceil(size as u64), METRICS)
     };
@@ -130,6 +167,5 @@ pub fn prepare(
         size,
         seed,
     };
-    let model: &ResNet = experiment.model_settings()?;
-    Ok((facts, Prepared { model: model.clone(), batches, store, buffers, validated, registration }))
+    Ok((facts, Prepared { features, batches, store, buffers, validated, registration }))
 }

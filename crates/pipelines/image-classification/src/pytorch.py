@@ -4,11 +4,15 @@
     network, config = load("DIRECTORY")         # model.safetensors and config.json
     logits = network(images)                    # normalised images [n, 3, side, side] to [n, classes]
 
+    python model.py FILES                       # class and probability of each image
+
 Images are 8-bit RGB, scaled to fit a square of config["image_size"] pixels and padded with config["padding"]; then
-`(pixel - config["mean"]) / config["deviation"]`.
+`(pixel - config["mean"]) / config["deviation"]`. `preprocess` needs Pillow, which scales a little
+differently from xrun.
 """
 
 import json
+import sys
 from pathlib import Path
 
 import torch

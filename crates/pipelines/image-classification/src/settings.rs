@@ -27,6 +27,11 @@ impl Default for ImageClassification {
     }
 }
 
+/// Linear layer on the mean of a backbone's feature map, trained with it or alone (a linear probe).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct LinearClassifier {}
+
 /// Small residual network (He et al. 2016) with group normalisation: stages of residual blocks, each but the first with a
 /// convolution of stride 2 before them, then global average pooling and a linear layer.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]

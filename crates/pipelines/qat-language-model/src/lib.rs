@@ -95,7 +95,7 @@ pipeline_crate!(QatLanguageModel, Gpt2, prepare::Prepared);
 
 impl ModelKind for Gpt2 {
     fn kind() -> &'static Kind<dyn ModelKind> {
-        const { &Kind::<dyn ModelKind>::new::<Self>(MODEL, ()) }
+        const { &Kind::<dyn ModelKind>::new::<Self>(MODEL, BackboneUse::None) }
     }
 
     fn check(&self, problems: &mut Problems) {

@@ -93,7 +93,7 @@ impl ForwardContext for QuantContext<'_> {
         let bias = self.base(projection.bias.val());
         let matmul = self.config.matmul;
         let input = matmul.operand(input);
-        let output = matmul.linear(input.clone(), matmul.operand(self.quantised_weight(projection)), Some(bias));
+        let output = matmul.linear(input.clone(), self.quantised_weight(projection), Some(bias));
         match self.quantised_lora(projection) {
             Some((a, b)) if self.config.settings.lora_product == LoraProduct::MatricesFirst => {
                 let product = matmul.operand(matmul.output(matmul.operand(a).matmul(matmul.operand(b))));
@@ -101,7 +101,7 @@ impl ForwardContext for QuantContext<'_> {
             }
             Some((a, b)) => {
                 let middle = input.matmul(matmul.operand(a)).mul_scalar(self.config.lora_scale());
-                output + matmul.linear(middle, matmul.operand(b), None)
+                output + matmul.linear(middle, b, None)
             }
             None => output,
         }

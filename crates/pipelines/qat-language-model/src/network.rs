@@ -22,6 +22,23 @@ pub fn text_positions(batch: &TokenBatch, device: &Device) -> Tokens<1> {
     Tokens::from_data(TensorData::new(numbers, [count]), device)
 }
 
+/// Number of [`input_data`].
+pub const INPUTS: usize = 4;
+
+/// Values of the inputs of a captured pass: tokens, labels, weights, and positions of text. The positions are one more than there are
+/// tokens, however short the text: repeated, which changes no minimum and no maximum.
+pub fn input_data(batch: &TokenBatch) -> Vec<TensorData> {
+    let count = batch.size * batch.length;
+    let mut text = batch.text_positions();
+    text.resize(count + 1, text.first().copied().unwrap_or(0));
+    vec![
+        TensorData::new(batch.inputs.clone(), [batch.size, batch.length]),
+        TensorData::new(batch.targets.clone(), [count]),
+        TensorData::new(batch.loss_mask.clone(), [count]),
+        TensorData::new(text, [count + 1]),
+    ]
+}
+
 /// Loss targets of a batch, with the logits of a teacher if there is one.
 pub fn loss_targets(batch: &TokenBatch, teacher: Option<Teacher>) -> LossTargets {
     LossTargets { labels: batch.targets.clone(), weights: batch.loss_mask.clone(), teacher }

@@ -8,7 +8,7 @@ use burn::optim::GradientsAccumulator;
 use safetensors::SafeTensors;
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::Value;
-use xrun_ops::CpuKernels;
+use xrun_ops::{CpuKernels, next_token_loss};
 
 use super::super::batch::TokenBatch;
 use super::super::context::{QuantConfig, RangeObserver};
@@ -119,7 +119,9 @@ fn gradients_of(
         frozen,
     };
     let mut into = GradientsAccumulator::new();
-    let loss = recompute::backward(network, batch, &mut quant, recomputed, loss_targets(batch, None), None, &mut into);
+    let inputs = tokens(&batch.inputs, batch.size, batch.length, &autodiff());
+    let loss_of = |logits| next_token_loss(logits, loss_targets(batch, None));
+    let loss = recompute::backward(network, inputs, &mut quant, recomputed, loss_of, None, &mut into);
     (values(loss.total)[0], testing::gradients(network, into.grads()))
 }
 
@@ -461,8 +463,9 @@ fn gradients_are_accumulated_and_the_teacher_has_the_logits_of_a_forward_pass() 
     let mut quant =
         QuantContext { config: &config, precision: None, ranges: &mut ranges, observer: None, frozen: false };
     for _ in 0..2 {
-        let targets = loss_targets(&batch, None);
-        recompute::backward(&network, &batch, &mut quant, false, targets, Some(&mut teacher), &mut into);
+        let inputs = tokens(&batch.inputs, batch.size, batch.length, &autodiff());
+        let loss = |logits| next_token_loss(logits, loss_targets(&batch, None));
+        recompute::backward(&network, inputs, &mut quant, false, loss, Some(&mut teacher), &mut into);
     }
     let expected = network.valid().forward(tokens(&batch.inputs, 2, 8, &plain()), &mut quant);
     assert_eq!(values(teacher.unwrap()), values(expected));

@@ -63,6 +63,15 @@ fn probe_overrides(settings: &QatLanguageModel) -> Vec<String> {
     overrides
 }
 
+/// Parts of a step that are captured, as in [`TaskFacts::captures`].
+pub fn captures(settings: &QatLanguageModel) -> &'static str {
+    match settings.clean_every_blocks {
+        0 => "a pass for each choice of precisions, and the updates; calibration is launched operation by operation",
+        // A cleanup in the middle of a pass would have to be recorded.
+        _ => "",
+    }
+}
+
 /// Opened data and settings of the task.
 #[derive(Debug)]
 pub struct Prepared {
@@ -116,6 +125,7 @@ pub fn prepare(
         owners,
         data_digests: digests,
         data_skipped: skipped,
+        captures: captures(settings),
         learned_from_data: options.vocabulary.files.is_none().then_some(LEARNED),
         lowered,
         notes,

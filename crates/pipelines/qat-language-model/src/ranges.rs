@@ -32,6 +32,12 @@ impl Ranges {
         &mut self.0[precision][quantizer]
     }
 
+    /// Bounds of these precisions.
+    pub fn tensors(&self, precisions: impl Iterator<Item = usize>) -> Vec<Tensor<1>> {
+        let ranges = precisions.flat_map(|precision| &self.0[precision]).filter_map(MovingRange::bounds);
+        ranges.flat_map(|bounds| [bounds.low.clone(), bounds.high.clone()]).collect()
+    }
+
     /// Deep copies of all bounds, for the leak that keeps them.
     pub fn copies(&self) -> Vec<QuantRange> {
         let copy = |tensor: &Tensor<1>| tensor.clone().mul_scalar(1.0);

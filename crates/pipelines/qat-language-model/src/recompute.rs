@@ -8,24 +8,23 @@
 
 use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams};
-use burn::tensor::Device;
-use xrun_ops::{LossTargets, NextTokenLoss, next_token_loss};
+use xrun_ops::NextTokenLoss;
 
-use super::batch::TokenBatch;
 use super::context::QuantContext;
 use super::network::Gpt2Network;
 use xrun_training::nn::Tensor;
 use xrun_training::nn::gpt2::AttentionMode;
-use xrun_training::nn::transformer::{BatchLayout, tokens};
+use xrun_training::nn::transformer::{BatchLayout, Tokens};
 
-/// Adds the gradients of the loss of one micro-batch to `into` and returns the detached loss. `teacher` receives the detached
-/// logits. With `recompute` the graph spans one block at a time, otherwise the whole network; the operations are the same.
+/// Adds the gradients of the loss of one micro-batch to `into` and returns the detached loss. `tokens` are on the autodiff device;
+/// `loss` returns the loss of logits. `teacher` receives the detached logits. With `recompute` the graph spans one block at a time,
+/// otherwise the whole network; the operations are the same.
 pub fn backward(
     network: &Gpt2Network,
-    batch: &TokenBatch,
+    tokens: Tokens<2>,
     quant: &mut QuantContext<'_>,
     recompute: bool,
-    targets: LossTargets,
+    loss: impl FnOnce(Tensor<2>) -> NextTokenLoss,
     teacher: Option<&mut Option<Tensor<2>>>,
     into: &mut GradientsAccumulator<Gpt2Network>,
 ) -> NextTokenLoss {
@@ -33,21 +32,19 @@ pub fn backward(
         if let Some(teacher) = teacher {
             *teacher = Some(logits.clone().inner());
         }
-        next_token_loss(logits, targets)
+        loss(logits)
     };
-    let inner_device = network.inner_device();
-    let on = |device: &Device| tokens(&batch.inputs, batch.size, batch.length, device);
-    let autodiff_device = inner_device.clone().autodiff();
     if !recompute {
-        let loss = loss_of(network.forward(on(&autodiff_device), quant));
+        let loss = loss_of(network.forward(tokens, quant));
         accumulate(network, loss.total.clone(), into);
         return detached(loss);
     }
     let inner = network.valid();
-    let layout = BatchLayout::new(batch.size, batch.length, &inner_device);
+    let [size, length] = tokens.dims();
+    let layout = BatchLayout::new(size, length, &network.inner_device());
     let mode = &mut AttentionMode::Causal(&layout, None);
     let mut inputs = Vec::with_capacity(network.blocks() + 1);
-    inputs.push(inner.embed(on(&inner_device), quant));
+    inputs.push(inner.embed(tokens.clone().inner(), quant));
     for number in 0..network.blocks() {
         let input = inputs[number].clone();
         inputs.push(inner.block(number, input, mode, quant));
@@ -66,7 +63,7 @@ pub fn backward(
         gradient = backward_step(network, &input, (output * gradient).sum(), into);
     }
     if !quant.frozen {
-        accumulate(network, (network.embed(on(&autodiff_device), quant) * gradient).sum(), into);
+        accumulate(network, (network.embed(tokens, quant) * gradient).sum(), into);
     }
     detached(loss)
 }

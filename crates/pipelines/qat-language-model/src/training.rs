@@ -7,7 +7,7 @@ use burn::module::Module;
 use burn::optim::GradientsParams;
 use burn::tensor::Device;
 use serde_json::Value;
-use xrun_ops::Teacher;
+use xrun_ops::{Teacher, next_token_loss, staged_next_token_loss};
 
 use super::batch::TokenBatch;
 use super::context::{QuantConfig, QuantContext, RangeObserver};
@@ -24,11 +24,12 @@ use xrun_core::experiment::pipeline::Opening;
 use xrun_core::files::write;
 use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
+use xrun_training::nn::captured::Pass;
 use xrun_training::nn::matmul::ComputeDtype;
 use xrun_training::nn::module_task::{Evaluation, ModuleTask, Step};
 use xrun_training::nn::step::{StepValues, TrainState};
 use xrun_training::nn::training_module::TrainingModule;
-use xrun_training::nn::transformer::tokens;
+use xrun_training::nn::transformer::{Tokens, tokens};
 use xrun_training::nn::{Tensor, gpt2_file, gradients, opening};
 
 type Network = Gpt2Network;
@@ -54,9 +55,17 @@ pub struct QatLanguageModule {
     step_kind: &'static str,
 }
 
+/// Inputs of a captured pass; all but the tokens are on the inner device.
+struct Staged {
+    tokens: Tokens<2>,
+    labels: Tokens<1>,
+    weights: Tensor<1>,
+    text: Tokens<1>,
+}
+
 /// Forward and backward pass of a micro-batch in its step.
 #[derive(Clone, Copy, Debug)]
-struct Pass {
+struct PrecisionPass {
     /// Index of the precision; `None` is the base in full precision.
     precision: Option<usize>,
     /// Set of gradients to add to.
@@ -129,55 +138,86 @@ impl QatLanguageModule {
         Ok(())
     }
 
-    /// Computes the logits of the widest precision without a graph.
-    fn teacher(&mut self, batch: &TokenBatch, trained: &TrainState<Network>) -> Result<Tensor<2>, TaskError> {
+    /// Computes the logits of the widest precision without a graph. `inputs` are on the inner device.
+    fn teacher(&mut self, inputs: Tokens<2>, network: &Network) -> Tensor<2> {
         let mut quant = QuantContext::new(&self.config, Some((0, self.precisions[0])), &mut self.ranges);
-        let inputs = tokens(&batch.inputs, batch.size, batch.length, &trained.device.inner);
-        Ok(trained.inner()?.forward(inputs, &mut quant))
+        network.valid().forward(inputs, &mut quant)
     }
 
-    /// Adds the gradients of one micro-batch at one precision. `teacher` holds the logits of the widest precision once they have
-    /// been computed.
+    /// Adds the gradients of one micro-batch at the precisions of `passes`. The logits of the widest precision are the teacher of the
+    /// others; they are computed first if no pass does.
     fn forward_backward(
         &mut self,
         batch: &TokenBatch,
-        pass: Pass,
-        teacher: &mut Option<Tensor<2>>,
+        passes: &[PrecisionPass],
         step: &mut Step<'_, Network>,
     ) -> Result<(), TaskError> {
-        let Pass { precision, gradient_set, is_teacher } = pass;
-        let distils = self.config.settings.distillation > 0.0 && precision.is_some_and(|at| at > 0);
-        if distils && teacher.is_none() {
-            step.enter("teacher");
-            *teacher = Some(self.teacher(batch, step.trained)?);
-        }
-        let QatLanguageModel { distillation: share, distillation_temperature: temperature, .. } = self.config.settings;
-        let distilled_from = teacher.clone().filter(|_| distils).map(|logits| Teacher {
-            logits,
-            divergence_fraction: share,
-            temperature,
-        });
-        step.enter("forward_backward");
-        let targets = loss_targets(batch, distilled_from);
-        let mut quant = QuantContext {
-            config: &self.config,
-            precision: precision.map(|at| (at, self.precisions[at])),
-            ranges: &mut self.ranges,
-            observer: (self.config.settings.activation_ranges == settings::RangeSource::Moving)
-                .then(|| RangeObserver::MovingAverage(text_positions(batch, &step.device().inner))),
-            frozen: precision.is_some() && self.config.base_frozen(),
-        };
-        let (network, accumulator) = (step.trained.network()?, &mut step.accumulator);
-        let teacher = is_teacher.then_some(teacher);
-        let gradients = &mut accumulator.sets[gradient_set];
-        let loss = recompute::backward(network, batch, &mut quant, self.recompute, targets, teacher, gradients);
         let divisor = batch.loss_target_count();
-        accumulator.record("loss", loss.total, divisor);
-        accumulator.record("cross_entropy", loss.cross_entropy, divisor);
-        if let Some(divergence) = loss.divergence {
-            accumulator.record("divergence", divergence, divisor);
+        let kind = passes.iter().map(|pass| pass.precision.map_or(0, |at| at as u32 + 1)).collect();
+        let adds_repeatedly = passes.len() > 1 || self.recompute;
+        let mut staged = Pass { kind, divisor, adds_repeatedly, ..Pass::default() };
+        if step.is_captured() {
+            staged.inputs = network::input_data(batch);
+            staged.state = self.ranges.tensors(passes.iter().filter_map(|pass| pass.precision));
         }
-        accumulator.items += batch.size as u64;
+        let device = step.device();
+        step.pass(staged, |network, inputs, accumulator, phases| {
+            let mut teacher = None;
+            let on_device = inputs.part(network::INPUTS).map(|mut inputs| Staged {
+                tokens: inputs.ints(),
+                labels: inputs.ints().inner(),
+                weights: inputs.floats().inner(),
+                text: inputs.ints().inner(),
+            });
+            for pass in passes {
+                let PrecisionPass { precision, gradient_set, is_teacher } = *pass;
+                let tokens = || match &on_device {
+                    Some(staged) => staged.tokens.clone(),
+                    None => tokens(&batch.inputs, batch.size, batch.length, &device.autodiff),
+                };
+                let distils = self.config.settings.distillation > 0.0 && precision.is_some_and(|at| at > 0);
+                if distils && teacher.is_none() {
+                    phases.enter("teacher");
+                    teacher = Some(self.teacher(tokens().inner(), network));
+                }
+                let QatLanguageModel { distillation: share, distillation_temperature: temperature, .. } =
+                    self.config.settings;
+                let distilled_from = teacher.clone().filter(|_| distils).map(|logits| Teacher {
+                    logits,
+                    divergence_fraction: share,
+                    temperature,
+                });
+                phases.enter("forward_backward");
+                let text = || match &on_device {
+                    Some(staged) => staged.text.clone(),
+                    None => text_positions(batch, &device.inner),
+                };
+                let mut quant = QuantContext {
+                    config: &self.config,
+                    precision: precision.map(|at| (at, self.precisions[at])),
+                    ranges: &mut self.ranges,
+                    observer: (self.config.settings.activation_ranges == settings::RangeSource::Moving)
+                        .then(|| RangeObserver::MovingAverage(text())),
+                    frozen: precision.is_some() && self.config.base_frozen(),
+                };
+                let loss = |logits| match &on_device {
+                    Some(Staged { labels, weights, .. }) => {
+                        staged_next_token_loss(logits, labels.clone(), weights.clone(), distilled_from)
+                    }
+                    None => next_token_loss(logits, loss_targets(batch, distilled_from)),
+                };
+                let teacher = is_teacher.then_some(&mut teacher);
+                let gradients = &mut accumulator.sets[gradient_set];
+                let loss = recompute::backward(network, tokens(), &mut quant, self.recompute, loss, teacher, gradients);
+                accumulator.record("loss", loss.total, divisor);
+                accumulator.record("cross_entropy", loss.cross_entropy, divisor);
+                if let Some(divergence) = loss.divergence {
+                    accumulator.record("divergence", divergence, divisor);
+                }
+            }
+            Ok(())
+        })?;
+        step.accumulator.items += (batch.size * passes.len()) as u64;
         Ok(())
     }
 
@@ -201,6 +241,10 @@ impl TrainingModule for QatLanguageModule {
     type Output = ();
     const MODEL: &'static str = super::MODEL;
     const PREDICTS: bool = true;
+
+    fn captures(&self) -> &'static str {
+        super::prepare::captures(&self.config.settings)
+    }
 
     fn before_step(
         &mut self,
@@ -228,16 +272,18 @@ impl TrainingModule for QatLanguageModule {
         step.describe(&batch.description);
         step.accumulator.divisor += batch.loss_target_count();
         let distils = self.step_precisions.len() > 1 && self.config.settings.distillation > 0.0;
-        for micro_batch in batch.micro_batches(self.micro_batch_size) {
-            let mut teacher = None;
-            for number in 0..self.step_precisions.len() {
-                let precision = self.step_precisions[number];
-                let gradient_set = number.min(self.gradient_sets() - 1);
-                let pass = Pass { precision, gradient_set, is_teacher: distils && precision == Some(0) };
-                self.forward_backward(&micro_batch, pass, &mut teacher, step)?;
-            }
-        }
-        Ok(())
+        let last_set = self.gradient_sets() - 1;
+        let precisions = self.step_precisions.iter().enumerate();
+        let passes: Vec<PrecisionPass> = precisions
+            .map(|(number, precision)| PrecisionPass {
+                precision: *precision,
+                gradient_set: number.min(last_set),
+                is_teacher: distils && *precision == Some(0),
+            })
+            .collect();
+        batch
+            .micro_batches(self.micro_batch_size)
+            .try_for_each(|micro_batch| self.forward_backward(&micro_batch, &passes, step))
     }
 
     /// Updates learned scales with their own learning rate.

@@ -102,8 +102,8 @@ fn losses_and_gradients_of_a_sandwich_are_sums_over_its_precisions() {
         for number in 2 * STEPS_BEFORE..2 * STEPS_BEFORE + 2 {
             let batch = task.module.validation.batches.training_batch(number).unwrap();
             step.accumulator.divisor += batch.loss_target_count();
-            let pass = Pass { precision: Some(at), gradient_set: 0, is_teacher: false };
-            task.module.forward_backward(&batch, pass, &mut None, &mut step).unwrap();
+            let pass = PrecisionPass { precision: Some(at), gradient_set: 0, is_teacher: false };
+            task.module.forward_backward(&batch, &[pass], &mut step).unwrap();
         }
         let mut accumulator = step.accumulator;
         let divisor = accumulator.divisor;

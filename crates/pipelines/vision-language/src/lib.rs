@@ -81,7 +81,7 @@ pipeline_crate!(VisionLanguage, VisionLanguageModel, prepare::Prepared);
 
 impl ModelKind for VisionLanguageModel {
     fn kind() -> &'static Kind<dyn ModelKind> {
-        const { &Kind::<dyn ModelKind>::new::<Self>(MODEL, ()) }
+        const { &Kind::<dyn ModelKind>::new::<Self>(MODEL, BackboneUse::None) }
     }
 
     fn check(&self, problems: &mut Problems) {

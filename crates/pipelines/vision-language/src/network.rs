@@ -9,7 +9,7 @@
 
 use burn::module::{Module, Param};
 use burn::nn::conv::{Conv2d, Conv2dConfig};
-use burn::tensor::Device;
+use burn::tensor::{Device, TensorData};
 
 use super::settings::{Component, ModelShape, VisionLanguage};
 use xrun_training::nn::Tensor;
@@ -19,7 +19,7 @@ use xrun_training::nn::gpt2::{ForwardContext, Gpt2Network, Projection};
 use xrun_training::nn::graph::{has_graph, to_inner};
 use xrun_training::nn::matmul::ComputeDtype;
 use xrun_training::nn::parameters::{Deviation, initialise};
-use xrun_training::nn::pixels::planes;
+use xrun_training::nn::pixels::plane_data;
 use xrun_training::nn::transformer::{INIT_DEVIATION, Tokens, map_values, parameter, value};
 
 /// Initial standard deviation of position embeddings of patches, similar to that of the patch embeddings.
@@ -92,7 +92,12 @@ pub struct VisionLanguageNetwork {
 
 /// Converts 8-bit RGB images `[batch, side, side, 3]` to a tensor `[batch, 3, side, side]` with values from -1 to 1.
 pub fn image_tensor(rgb: &[u8], side: usize, device: &Device) -> Tensor<4> {
-    planes(rgb, side, device, |value| (value / 255.0 - 0.5) / 0.5)
+    Tensor::from_data(image_data(rgb, side), device)
+}
+
+/// Values of [`image_tensor`].
+pub fn image_data(rgb: &[u8], side: usize) -> TensorData {
+    plane_data(rgb, side, |value| (value / 255.0 - 0.5) / 0.5)
 }
 
 /// Merges `shuffle` x `shuffle` neighbouring tokens of a square into one, as nanoVLM does: `[batch, n, width]` to
@@ -140,8 +145,8 @@ impl ForwardContext for &ForwardConfig {
     fn project(&mut self, projection: &Projection, input: Tensor<2>, _block: usize, _layer: usize) -> Tensor<2> {
         let ForwardConfig { language_frozen: frozen, matmul, lora_scale, .. } = **self;
         let input = matmul.operand(input);
-        let weight = matmul.operand(value(&projection.weight, frozen));
-        let output = matmul.linear(input.clone(), weight, Some(value(&projection.bias, frozen)));
+        let (weight, bias) = (value(&projection.weight, frozen), value(&projection.bias, frozen));
+        let output = matmul.linear(input.clone(), weight, Some(bias));
         projection.lora.iter().fold(output, |output, lora| {
             let change = input.clone().matmul(matmul.operand(lora.a.val())).matmul(matmul.operand(lora.b.val()));
             output + matmul.output(change).mul_scalar(lora_scale)
@@ -188,6 +193,11 @@ impl VisionLanguageNetwork {
     /// Inner (non-autodiff) device of the parameters.
     pub fn inner_device(&self) -> Device {
         to_inner(&self.projector.weight.val()).device()
+    }
+
+    /// Number of image tokens of an image.
+    pub fn image_token_count(&self) -> usize {
+        self.vision.embeddings.positions.dims()[1] / self.projector.shuffle.pow(2)
     }
 
     /// Encodes images of [`image_tensor`] as image tokens `[batch, image tokens, width]`. A frozen vision part builds no graph.

@@ -33,6 +33,9 @@ const LEGEND: &str = "Held-out images at the model's resolution, each with its q
 fields are right and there are no others, or the text equals the truth. ✗: the answer is wrong; wrong \
 fields are named, followed by the truth.";
 
+/// Parts of a step that are captured, as in [`TaskFacts::captures`].
+pub const CAPTURES: &str = "a pass for each eighth of the tokens that may be selected, and the update";
+
 /// Opened data and settings of the task.
 #[derive(Debug)]
 pub struct Prepared {
@@ -97,6 +100,7 @@ pub fn prepare(
         owners,
         data_digests: digests,
         data_skipped: skipped,
+        captures: CAPTURES,
         learned_from_data: options.vocabulary.files.is_none().then_some(LEARNED),
         lowered,
         notes,

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, TensorData};
 use serde_json::Value;
-use xrun_ops::{LossTargets, next_token_loss};
+use xrun_ops::{LossTargets, next_token_loss, staged_next_token_loss};
 
 use super::batch::ExampleBatch;
-use super::network::{ForwardConfig, VisionLanguageNetwork as Network, image_tensor};
+use super::network::{ForwardConfig, VisionLanguageNetwork as Network, image_data, image_tensor};
 use super::prepare::Prepared;
 use super::selective::{Normalise, StepSums};
 use super::settings::Logits;
@@ -17,6 +17,7 @@ use super::{leaks, predict, weights};
 use xrun_core::experiment::pipeline::Opening;
 use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
+use xrun_training::nn::captured::{Inputs, Pass};
 use xrun_training::nn::matmul::ComputeDtype;
 use xrun_training::nn::micro_batches::MicroBatchExecutor;
 use xrun_training::nn::module_task::{Evaluation, ModuleTask, Step};
@@ -71,34 +72,80 @@ pub fn open(prepared: Prepared, opening: Opening<'_>) -> Result<ModuleTask<Visio
     Ok(ModuleTask::new(module, network, device, feed, experiment).with_callbacks(callbacks))
 }
 
-/// Sum of the weighted losses of a micro-batch, `[1]`; `None` if all weights are 0.
+/// Rows of a micro-batch whose logits are computed, and their targets.
+struct SelectedRows {
+    /// Rows of the hidden states.
+    rows: Vec<i32>,
+    labels: Vec<i32>,
+    weights: Vec<f32>,
+}
+
+impl SelectedRows {
+    /// Rows of a batch; `None` if all weights are 0.
+    fn new(batch: &ExampleBatch, logits: Logits, image_tokens: usize) -> Option<Self> {
+        let weighted = batch.selected();
+        if weighted.is_empty() {
+            return None;
+        }
+        // By default only logits with a weight are computed: `[selected, vocabulary]` in place of `[size * length, vocabulary]`.
+        let selected = match logits {
+            Logits::Weighted => weighted,
+            Logits::All => (0..batch.weights.len()).collect(),
+        };
+        Some(Self {
+            rows: hidden_rows(&selected, batch.length, image_tokens),
+            labels: selected.iter().map(|at| batch.targets[*at]).collect(),
+            weights: selected.iter().map(|at| batch.weights[*at]).collect(),
+        })
+    }
+
+    /// Adds rows of weight 0 up to a multiple of an eighth of `all` rows, so that few different numbers of rows occur.
+    fn pad(&mut self, all: usize) {
+        let count = self.rows.len().next_multiple_of(all.div_ceil(8));
+        self.rows.resize(count, 0);
+        self.labels.resize(count, 0);
+        self.weights.resize(count, 0.0);
+    }
+}
+
+/// Number of [`input_data`].
+const INPUTS: usize = 5;
+
+/// Values of the inputs of a captured pass.
+fn input_data(batch: &ExampleBatch, rows: SelectedRows) -> Vec<TensorData> {
+    let count = rows.rows.len();
+    vec![
+        image_data(&batch.images, batch.side),
+        TensorData::new(batch.inputs.clone(), [batch.size, batch.length]),
+        TensorData::new(rows.rows, [count]),
+        TensorData::new(rows.labels, [count]),
+        TensorData::new(rows.weights, [count]),
+    ]
+}
+
+/// Sum of the weighted losses of a micro-batch, `[1]`.
 fn loss(
     network: &Network,
     batch: &ExampleBatch,
+    selected: SelectedRows,
     config: &ForwardConfig,
-    logits: Logits,
     device: &Device,
-) -> Option<Tensor<1>> {
-    let weighted = batch.selected();
-    if weighted.is_empty() {
-        return None;
-    }
-    let selected = match logits {
-        Logits::Weighted => weighted,
-        Logits::All => (0..batch.weights.len()).collect(),
-    };
+) -> Tensor<1> {
     let image = network.image_tokens(image_tensor(&batch.images, batch.side, device), config);
-    let image_tokens = image.dims()[1];
-    let text = tokens(&batch.inputs, batch.size, batch.length, device);
-    let hidden = network.hidden(image, text, config);
-    // By default only logits with a weight are computed: `[selected, vocabulary]` in place of `[size * length, vocabulary]`.
-    let rows = hidden_rows(&selected, batch.length, image_tokens);
-    let count = selected.len();
+    let hidden = network.hidden(image, tokens(&batch.inputs, batch.size, batch.length, device), config);
+    let SelectedRows { rows, labels, weights } = selected;
+    let count = rows.len();
     let hidden = hidden.select(0, Tokens::<1>::from_data(TensorData::new(rows, [count]), device));
     let logits = network.logits(hidden, config);
-    let labels = selected.iter().map(|at| batch.targets[*at]).collect();
-    let weights = selected.iter().map(|at| batch.weights[*at]).collect();
-    Some(next_token_loss(logits, LossTargets { labels, weights, teacher: None }).total)
+    next_token_loss(logits, LossTargets { labels, weights, teacher: None }).total
+}
+
+/// As [`loss`], of the inputs of [`input_data`].
+fn staged_loss(network: &Network, mut inputs: Inputs<'_>, config: &ForwardConfig) -> Tensor<1> {
+    let image = network.image_tokens(inputs.floats(), config);
+    let hidden = network.hidden(image, inputs.ints(), config).select(0, inputs.ints::<1>());
+    let logits = network.logits(hidden, config);
+    staged_next_token_loss(logits, inputs.ints().inner(), inputs.floats().inner(), None).total
 }
 
 /// Maps text positions `row * length + column` to rows of the hidden states of image and text tokens, `row * (image_tokens +
@@ -116,6 +163,10 @@ impl TrainingModule for VisionLanguageModule {
     const MODEL: &'static str = super::MODEL;
     const PREDICTS: bool = true;
 
+    fn captures(&self) -> &'static str {
+        super::prepare::CAPTURES
+    }
+
     fn before_step(&mut self, _: u64, _: &mut TrainState<Network>, _: &mut dyn Phases) -> Result<(), TaskError> {
         self.sums = StepSums::default();
         Ok(())
@@ -126,12 +177,30 @@ impl TrainingModule for VisionLanguageModule {
         self.sums.add(&batch.sums());
         step.accumulator.divisor = self.sums.divisor(self.normalise).unwrap_or(0.0);
         step.enter("forward_backward");
-        let (config, logits, device) = (&self.config, self.logits, &step.device().autodiff);
-        let (network, parts) = (step.trained.network()?, self.executor.split(batch.size));
-        step.accumulator.run_micro_batches(network, &self.executor, &parts, |network, rows, micro_batch| {
+        let (config, device, executor) = (&self.config, step.device(), &self.executor);
+        let (parts, image_tokens) = (executor.split(batch.size), step.trained.network()?.image_token_count());
+        let selected = |batch: &ExampleBatch| SelectedRows::new(batch, self.logits, image_tokens);
+        step.accumulator.items += batch.size as u64;
+        if step.is_captured() {
+            for rows in parts {
+                let batch = batch.rows_or_all(rows);
+                let Some(mut rows) = selected(&batch) else { continue };
+                rows.pad(batch.weights.len());
+                let inputs = input_data(&batch, rows);
+                step.pass(Pass { divisor: 1.0, inputs, ..Pass::default() }, |network, inputs, accumulator, _| {
+                    let inputs = inputs.part(INPUTS).unwrap_or_else(|| unreachable!("they were staged"));
+                    let loss = staged_loss(network, inputs, config);
+                    accumulator.record("loss", loss.clone().inner(), 1.0);
+                    accumulator.backward(network, loss);
+                    Ok(())
+                })?;
+            }
+            return Ok(());
+        }
+        let network = step.trained.network()?;
+        step.accumulator.run_micro_batches(network, executor, &parts, |network, rows, micro_batch| {
             let batch = batch.rows_or_all(rows.clone());
-            micro_batch.items += batch.size as u64;
-            let loss = loss(network, &batch, config, logits, device);
+            let loss = selected(&batch).map(|rows| loss(network, &batch, rows, config, &device.autodiff));
             if let Some(loss) = &loss {
                 micro_batch.record("loss", loss.clone().inner(), 1.0);
             }

@@ -3,6 +3,7 @@
 
 pub mod buffer;
 pub mod cache;
+pub mod graphs;
 pub mod leak_buffer;
 pub mod leak_growth;
 pub mod ledger;

@@ -18,6 +18,11 @@ pub struct HostImage {
 }
 
 impl HostImage {
+    /// Size in bytes of an image of this width and height.
+    pub fn bytes(width: usize, height: usize) -> u64 {
+        (size_of::<Self>() + width * height * 3) as u64
+    }
+
     /// Encodes the image as PNG.
     pub fn to_png(&self) -> std::io::Result<Vec<u8>> {
         let mut bytes = Vec::new();

@@ -8,6 +8,7 @@ use super::{Experiment, INITIAL_WEIGHTS, check_search};
 use crate::dataset::Dataset;
 use crate::files::layout::{LATEST, REFERENCE};
 use crate::problem::{Problem, Problems, nearest};
+use crate::settings::backbone::{Backbone, BackboneUse};
 use crate::settings::is_default;
 use crate::settings::sections::{Limits, MICRO_BATCH_SIZE, Optimizer};
 use crate::units::{Bytes, pluralize};
@@ -47,7 +48,37 @@ fn model_and_dataset(experiment: &Experiment, problems: &mut Problems) {
         _ => None,
     };
     let known = facts.sample_type.map_or_else(Vec::new, Dataset::names_of);
+    backbone(experiment, problems);
     section(experiment, "dataset", dataset.map(Dataset::name), &known, mismatch, problems);
+}
+
+/// Checks that there is a backbone if the model needs one, and none otherwise.
+fn backbone(experiment: &Experiment, problems: &mut Problems) {
+    let used = experiment.model.as_ref().map_or(BackboneUse::None, |model| *model.facts());
+    let name = experiment.model.as_ref().map_or(experiment.pipeline.name(), |model| model.name());
+    match (&experiment.backbone, used) {
+        (None, BackboneUse::Required) => {
+            let tables: Vec<String> = Backbone::KINDS.iter().map(|kind| format!("[backbone.{kind}]")).collect();
+            let problem = Problem::new("backbone", format!("`{name}` needs a backbone"));
+            problems.add(problem.help(format!("add {}", tables.join(" or "))).related("model"));
+        }
+        (Some(backbone), BackboneUse::None) => {
+            let problem = Problem::new(format!("backbone.{}", backbone.kind()), format!("`{name}` uses no backbone"));
+            let takers = experiment
+                .pipeline
+                .facts()
+                .models
+                .iter()
+                .filter(|model| Model::find(model).is_some_and(|model| model.facts != BackboneUse::None));
+            let takers: Vec<String> = takers.map(|model| format!("[model.{model}]")).collect();
+            let help = match takers.is_empty() {
+                true => "remove the table".to_owned(),
+                false => format!("remove the table, or write {}", takers.join(" or ")),
+            };
+            problems.add(problem.help(help).related("model"));
+        }
+        _ => {}
+    }
 }
 
 /// Checks that the kind `found` of a section is one of `known`. `mismatch` names its type of sample and the expected one.

@@ -17,5 +17,6 @@ pub fn inspect(experiment: &Experiment) -> Result<Inspection, DataError> {
     let of_pipeline = experiment.pipeline.inspect(experiment, seen)?;
     let mut skipped = inspected.skipped;
     skipped.append(&of_pipeline.skipped);
-    Ok(Inspection { skipped, notes: inspected.notes, description: inspected.description, ..of_pipeline })
+    let notes = inspected.notes.into_iter().chain(of_pipeline.notes).collect();
+    Ok(Inspection { skipped, notes, description: inspected.description, lowered: of_pipeline.lowered })
 }

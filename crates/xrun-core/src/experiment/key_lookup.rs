@@ -38,10 +38,10 @@ pub fn section_help(key: &str, sections: &[String]) -> Option<String> {
     (!sections.is_empty()).then(|| format!("`{key}` is a key of {named}{more}"))
 }
 
-/// Returns whether a section belongs to one pipeline, model or data set; other sections are shared by all experiments.
+/// Returns whether a section belongs to one pipeline, model, backbone or data set; other sections are shared by all experiments.
 fn is_specific(section: &str) -> bool {
     let first = section.split('.').next().unwrap_or_default();
-    [<dyn PipelineKind>::SECTION, <dyn ModelKind>::SECTION, <dyn DatasetKind>::SECTION]
+    [<dyn PipelineKind>::SECTION, <dyn ModelKind>::SECTION, "backbone", <dyn DatasetKind>::SECTION]
         .iter()
         .any(|name| name.eq_ignore_ascii_case(first))
 }

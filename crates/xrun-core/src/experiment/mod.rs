@@ -32,6 +32,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use crate::dataset::Dataset;
+use crate::settings::backbone::Backbone;
 use crate::settings::sections::{
     AdamW, Checkpoint, Cleanup, DeviceSettings, ExperimentInfo, Limits, Memory, Optimizer, Training, Validation,
 };
@@ -55,6 +56,9 @@ pub struct Experiment {
     /// Network that the pipeline trains.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub model: Option<Model>,
+    /// Pretrained network that the model takes its features from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backbone: Option<Backbone>,
     /// Training and validation data.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dataset: Option<Dataset>,
@@ -100,6 +104,7 @@ impl Experiment {
             experiment: ExperimentInfo { name: name.to_owned(), ..ExperimentInfo::default() },
             pipeline,
             model: None,
+            backbone: None,
             dataset: None,
             optimizer: default_optimizer(),
             training: Training::default(),

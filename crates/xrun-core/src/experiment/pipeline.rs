@@ -13,6 +13,7 @@ use crate::dataset::error::{DataError, InvalidItems};
 use crate::dataset::open_dataset::{AnyDataset, OpenDataset, SampleType};
 use crate::device::DeviceKind;
 use crate::problem::Problems;
+use crate::settings::backbone::BackboneUse;
 use crate::settings::command::Command;
 use crate::settings::variant::{AnySettings, Kind, Paths, Variant, section};
 use crate::task::lowered::LoweredSetting;
@@ -202,7 +203,7 @@ pub type Pipeline = Variant<dyn PipelineKind>;
 pub type Model = Variant<dyn ModelKind>;
 
 section!(PipelineKind, "Pipeline", PipelineFacts);
-section!(ModelKind, "Model", ());
+section!(ModelKind, "Model", BackboneUse);
 
 impl Experiment {
     /// Opens the data, without a device, and returns the facts for the plan; see [`PipelineKind::prepare`].

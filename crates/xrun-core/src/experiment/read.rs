@@ -13,6 +13,7 @@ use super::pipeline::Model;
 use super::{Experiment, INITIAL_WEIGHTS, check, overrides, pattern, schema, validate, validate_sweep};
 use crate::dataset::Dataset;
 use crate::problem::{Location, Problem, Problems};
+use crate::settings::backbone::Backbone;
 
 /// A checked experiment with the origins of its values.
 #[derive(Clone, Debug)]
@@ -204,9 +205,10 @@ fn locate(
     let variable = |name: &str| environment.get(name).cloned();
     let data = experiment.dataset.iter_mut().flat_map(Dataset::paths);
     let model = experiment.model.iter_mut().flat_map(Model::paths);
+    let backbone = experiment.backbone.iter_mut().map(Backbone::path);
     let weights = experiment.training.initial_weights.iter_mut().map(|path| (INITIAL_WEIGHTS.to_owned(), path));
     let mut all = Vec::new();
-    for (key, path) in data.chain(model).chain(experiment.pipeline.paths()).chain(weights) {
+    for (key, path) in data.chain(model).chain(backbone).chain(experiment.pipeline.paths()).chain(weights) {
         let directory = merged.layer(&key).and_then(|layer| layer.directory.clone()).unwrap_or_default();
         let absolute = expand(path, &variable).and_then(|expanded| {
             match std::path::absolute(directory.join(expanded)).map(PathBuf::into_os_string).map(OsString::into_string)

@@ -2,11 +2,12 @@
 
 use serde_json::{Map, Value};
 
-use super::pipeline::{Pipeline, PipelineFacts};
+use super::pipeline::{Model, Pipeline, PipelineFacts};
 use super::schema;
 use super::shape::{self, Shape};
 use crate::dataset::Dataset;
 use crate::invocation;
+use crate::settings::backbone::{Backbone, BackboneUse};
 
 /// File of the schema, which editors read.
 const SCHEMA: &str = "experiment.schema.json";
@@ -32,6 +33,9 @@ pub fn template(kind: &str) -> Option<String> {
             "extends" | "leaks" | "sweep" | "launcher" => {}
             "pipeline" => write_kinds(&mut text, part, section, Some(kind), &[kind]),
             "model" => write_kinds(&mut text, part, section, models.first().copied(), models),
+            // Alternatives alone: only some models take one.
+            "backbone" if takes_backbone(models) => write_kinds(&mut text, part, section, None, Backbone::KINDS),
+            "backbone" => {}
             "dataset" => write_kinds(&mut text, part, section, datasets.first().copied(), &datasets),
             _ => write_table(&mut text, part, section),
         }
@@ -48,14 +52,21 @@ fn properties(schema: &Value) -> impl Iterator<Item = (&String, &Value)> {
     schema.get("properties").and_then(Value::as_object).into_iter().flatten()
 }
 
+/// Returns whether one of these models takes a backbone.
+fn takes_backbone(models: &[&str]) -> bool {
+    models.iter().filter_map(|model| Model::find(model)).any(|model| model.facts != BackboneUse::None)
+}
+
 /// Writes a choice between kinds: the selected one in full, the alternatives as comments.
 fn write_kinds(text: &mut String, schema: &Value, path: &str, selected: Option<&str>, possible: &[&str]) {
-    let Some(selected) = selected else { return };
-    let Some(part) = properties(schema).find(|(kind, _)| *kind == selected).map(|(_, part)| part) else { return };
-    write_table(text, part, &format!("{path}.{selected}"));
-    let others = properties(schema).filter(|(kind, _)| *kind != selected && possible.contains(&kind.as_str()));
+    if let Some((kind, part)) = properties(schema).find(|(kind, _)| Some(kind.as_str()) == selected) {
+        write_table(text, part, &format!("{path}.{kind}"));
+    }
+    let is_other = |kind: &str| Some(kind) != selected && possible.contains(&kind);
+    let others = properties(schema).filter(|(kind, _)| is_other(kind));
+    let when = if selected.is_some() { "Alternatively" } else { "With a model that needs it" };
     for (kind, part) in others {
-        write_comment(text, "#", &format!("Alternatively: {}", shape::description(part)));
+        write_comment(text, "#", &format!("{when}: {}", shape::description(part)));
         text.push_str(&format!("# [{path}.{kind}]\n"));
         if let Shape::Table { properties, .. } = shape::parse(part) {
             properties.iter().for_each(|(key, part)| text.push_str(&format!("#   {}\n", key_and_value(key, part))));

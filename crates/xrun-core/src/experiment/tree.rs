@@ -52,11 +52,19 @@ pub fn parse(source: &Arc<Source>) -> Result<Vec<Entry>, Problem> {
             let message = error.message().trim().to_owned();
             let problem = match message.contains("duplicate key") {
                 true => Problem::new("", "duplicate key or table").help("keep one of the two"),
+                false if is_table(source) => Problem::new("", "is a table, no experiment")
+                    .help("name it in an experiment: `[dataset.image-table]` reads the classes of images from a table"),
                 false => Problem::new("", format!("invalid TOML: {message}")),
             };
             Err(problem.at(error.span().map(|span| spans.location(span))))
         }
     }
+}
+
+/// Returns whether a file is a table by its name.
+fn is_table(source: &Source) -> bool {
+    let ending = source.name.rsplit_once('.').map_or("", |(_, ending)| ending);
+    ["csv", "tsv", "jsonl"].iter().any(|table| ending.eq_ignore_ascii_case(table))
 }
 
 /// Parses the value of an override at the span `at`. A value that is not valid TOML is text; with `wants_text`, so is

@@ -40,6 +40,8 @@ pub const CHECKPOINTS: &str = "checkpoints";
 pub const IMAGES: &str = "images";
 /// Inside it: list of the images with their captions.
 pub const IMAGES_INDEX: &str = "index.json";
+/// Results of the last validation by class.
+pub const CLASSES: &str = "classes.json";
 /// Detections of the last validation, in COCO's results format.
 pub const DETECTIONS: &str = "detections.json";
 /// Ground truth of the last validation, in COCO's format.

@@ -17,6 +17,9 @@ macro_rules! kinds {
         }
 
         impl $name {
+            /// Names of all tables.
+            pub const KINDS: &[&str] = &[$($kind),+];
+
             /// Name of the table in the file.
             pub fn kind(&self) -> &'static str {
                 match self { $(Self::$variant(_) => $kind,)+ }

@@ -1,5 +1,6 @@
 //! Sections of the experiment file that all experiments share, and the choice between kinds.
 
+pub mod backbone;
 pub mod command;
 pub mod early_stopping;
 pub mod kinds;

@@ -58,6 +58,20 @@ pub struct DeviceSettings {
     /// CPU kernels of convolution with group normalisation, layer normalisation, attention, GELU, losses and fake quantisation.
     /// Both choices are equal up to rounding; `fused` is two to ten times as fast.
     pub cpu_kernels: CpuKernels,
+    /// Capture of training steps on a GPU. `auto` captures a step once and replays it, which takes one call of the driver and allocates
+    /// nothing; the results are the same.
+    pub graphs: Graphs,
+}
+
+/// Capture of training steps.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "snake_case")]
+pub enum Graphs {
+    /// Where the device and the pipeline can. Leaks and refusals of the device turn it off.
+    #[default]
+    Auto,
+    /// Each operation is launched.
+    Off,
 }
 
 /// Implementation of fused operations on the CPU.

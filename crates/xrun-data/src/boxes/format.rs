@@ -56,7 +56,8 @@ macro_rules! directory_settings {
             /// annotations are those of the resulting image.
             pub exif_orientation: $crate::reading::orientation::ExifOrientation,
             /// Names of the classes that few-shot detection holds out for validation: never trained on, not even as
-            /// background. Images that show them are not used in training, as long as a training class has two others.
+            /// background. Images that show them are not used in training, as long as a training class has two others. Without any,
+            /// the detector is an ordinary one.
             #[schemars(length(max = 10_000))]
             pub validation_classes: Vec<String>,
             /// Names of the classes to train on. Default: all that are not held out.

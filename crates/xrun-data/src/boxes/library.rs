@@ -34,6 +34,11 @@ pub struct Library {
 }
 
 impl Library {
+    /// Returns whether a class is held out for validation; otherwise a detector is one of fixed classes.
+    pub fn holds_out_classes(&self) -> bool {
+        self.classes.iter().any(|class| class.split == Some(Split::Validation))
+    }
+
     /// Returns whether objects of the class are drawn from the video.
     pub fn serves(&self, video: &Video, class: usize) -> bool {
         video.part.is_none_or(|part| Some(part) == self.classes[class].split)
@@ -45,7 +50,7 @@ impl Library {
 pub struct Class {
     /// Name in the annotations.
     pub name: String,
-    /// Its only split: few-shot means new classes. `None` where no list names it: its objects are ignored in training and are
+    /// Its only split: few-shot means new classes, and without any all are trained on and validated on. `None` where no list names it: its objects are ignored in training and are
     /// no ground truth in validation.
     pub split: Option<Split>,
     /// Images that show the class; empty where objects are cut out of frames instead.
@@ -70,7 +75,8 @@ pub struct Video {
     pub name: String,
     /// `true` for frames of one recording, which spatio-temporal metrics need.
     pub sequence: bool,
-    /// Split of its annotation file, where there are two files: only classes of that split are drawn from it.
+    /// Split of its annotation file, where there are two files, or by [`divide`](super::validation_split::divide): only classes of
+    /// that split are drawn from it.
     pub part: Option<Split>,
     /// Frames in the order of time.
     pub frames: Vec<Frame>,

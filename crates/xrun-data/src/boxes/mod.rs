@@ -13,3 +13,4 @@ pub mod raw;
 pub mod summary;
 #[cfg(test)]
 mod tests;
+pub mod validation_split;

@@ -82,7 +82,7 @@ impl Buffers {
     pub fn new(library: &Library, loader: &LoaderSettings, limits: &Limits) -> Self {
         let key = format!("{}.image_cache", loader.section);
         let cache = Cap { items: IMAGES_MAX, bytes: loader.image_cache.0 };
-        let one = (loader.image_size * loader.image_size * 3 + size_of::<HostImage>()) as u64;
+        let one = HostImage::bytes(loader.image_size, loader.image_size);
         let index = Cap { items: library.sample_count(), bytes: library.index_bytes().max(library.opening_bytes) };
         Self {
             cache: Buffer::new("image_cache", Policy::Evict, cache)

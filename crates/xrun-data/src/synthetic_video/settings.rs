@@ -11,8 +11,8 @@ pub struct SyntheticVideo {
     /// Classes to train on.
     #[schemars(range(min = 2, max = 1000))]
     pub train_classes: usize,
-    /// Classes held out; no class is both.
-    #[schemars(range(min = 2, max = 1000))]
+    /// Classes held out; no class is both. 0 is the data of an ordinary detector, of fixed classes.
+    #[schemars(range(min = 0, max = 1000))]
     pub validation_classes: usize,
     /// Videos of each class.
     #[schemars(range(min = 1, max = 10_000))]

@@ -43,30 +43,30 @@ impl Case {
         Self { frozen: Some(number), ..self }
     }
 
-    fn run(&self, kernels: CpuKernels) -> Results {
-        let device = Device::flex().autodiff();
+    /// Results on an autodiff device.
+    pub fn run(&self, kernels: CpuKernels, device: &Device) -> Results {
         let leaves: Vec<Tensor<1>> = self
             .sizes
             .iter()
             .enumerate()
             .map(|(number, size)| {
-                let leaf = Tensor::from_floats(pseudo_random(*size, number as f32).as_slice(), &device);
+                let leaf = Tensor::from_floats(pseudo_random(*size, number as f32).as_slice(), device);
                 if self.frozen == Some(number) { leaf } else { leaf.require_grad() }
             })
             .collect();
         let output = kernels.scope(|| (self.function)(leaves.clone()));
-        let upstream = Tensor::<1>::from_floats(pseudo_random(output.dims()[0], 9.0).as_slice(), &device);
+        let upstream = Tensor::<1>::from_floats(pseudo_random(output.dims()[0], 9.0).as_slice(), device);
         // Outside of the scope: the backward pass must follow the choice of the forward pass.
         let gradients = (output.clone() * upstream).sum().backward();
         (values(output), leaves.iter().map(|leaf| leaf.grad(&gradients).map(values)).collect())
     }
 
     pub fn fused(&self) -> Results {
-        self.run(CpuKernels::Fused)
+        self.run(CpuKernels::Fused, &Device::flex().autodiff())
     }
 
     pub fn plain(&self) -> Results {
-        self.run(CpuKernels::Plain)
+        self.run(CpuKernels::Plain, &Device::flex().autodiff())
     }
 
     /// Returns the output without autodiff.
@@ -91,7 +91,13 @@ pub fn close(name: &str, actual: &[f32], expected: &[f32], tolerance: f32) {
 
 /// Asserts that outputs and gradients agree between fused kernels and Burn's operations.
 pub fn check(name: &str, case: &Case, tolerance: f32) {
-    let (fused, plain) = (case.fused(), case.plain());
+    compare(name, &case.fused(), &case.plain(), tolerance);
+    let inference = case.inference(CpuKernels::Fused);
+    close(&format!("{name}: without autodiff"), &inference, &case.fused().0, 1e-6);
+}
+
+/// Asserts that outputs and gradients agree.
+pub fn compare(name: &str, fused: &Results, plain: &Results, tolerance: f32) {
     close(&format!("{name}: output"), &fused.0, &plain.0, tolerance);
     for (number, (fused, plain)) in fused.1.iter().zip(&plain.1).enumerate() {
         assert_eq!(fused.is_some(), plain.is_some(), "{name}: gradient {number}");
@@ -99,8 +105,6 @@ pub fn check(name: &str, case: &Case, tolerance: f32) {
             close(&format!("{name}: gradient {number}"), fused, plain, tolerance);
         }
     }
-    let inference = case.inference(CpuKernels::Fused);
-    close(&format!("{name}: without autodiff"), &inference, &fused.0, 1e-6);
 }
 
 /// Asserts that outputs and gradients have the same bits on 1, 2, 3 and 8 threads.

@@ -34,10 +34,9 @@ pub fn text(evaluation: &Evaluation, width: Option<usize>) -> String {
     let data = if used.same_data { "the data of the run" } else { "other data than the run's" };
     let run = format!("{}/{}", name(&used.experiment), name(&used.run));
     let after = xrun_core::units::pluralize(used.step, "step");
-    format!(
-        "{run} after {after}, on {data}, {}: {}\n{}",
-        used.device,
-        seconds(used.seconds),
-        Table::new(&header, rows).text(width)
-    )
+    let metrics = Table::new(&header, rows).text(width);
+    let (classes, notes) = super::classes::list(&evaluation.classes);
+    let classes = if classes.rows.is_empty() { String::new() } else { format!("\n{}", classes.text(width)) };
+    let notes: String = notes.iter().map(|note| format!("{note}\n")).collect();
+    format!("{run} after {after}, on {data}, {}: {}\n{metrics}{classes}{notes}", used.device, seconds(used.seconds))
 }

@@ -4,6 +4,7 @@
 //! what is held of them is capped in [`series`], whatever the length of the run.
 
 pub mod axes;
+mod classes;
 pub mod compare;
 pub mod curves;
 pub mod evaluation;

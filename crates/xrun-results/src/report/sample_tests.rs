@@ -12,6 +12,7 @@ use xrun_core::bounded::ledger::Policy;
 use xrun_core::bounded::planned::{MemoryKind, PlannedBuffer};
 use xrun_core::files::{layout, write};
 use xrun_core::task::DeviceMemory;
+use xrun_core::task::confusion::ClassResult;
 use xrun_core::task::lowered::LoweredSetting;
 use xrun_core::task::metric::{Direction, Interval, PlannedMetric};
 
@@ -90,6 +91,7 @@ fn started(results: &Path, id: &str, names: SampleNames, steps: u64) -> PathBuf 
     write_lines(&run.join(layout::METRICS), &metrics(names, steps));
     write_lines(&run.join(layout::MEMORY), &memory(names, steps));
     images(&run, names);
+    write::replace_json(&run.join(layout::CLASSES), &classes(names)).unwrap();
     run
 }
 
@@ -410,6 +412,18 @@ fn summary(names: SampleNames) -> Summary {
         ],
         counters: [("frame_cache_hits".to_owned(), 8_210)].into(),
     }
+}
+
+fn classes(names: SampleNames) -> ClassIndex {
+    let row = |class: &str, correct, taken_for: &[(&str, u64)]| ClassResult {
+        class: class.into(),
+        items: 20,
+        correct,
+        taken_for: taken_for.iter().map(|(other, count)| ((*other).into(), *count)).collect(),
+        ..ClassResult::default()
+    };
+    let classes = vec![row(names.caption, 12, &[("mug", 8)]), row("mug", 20, &[])];
+    ClassIndex { version: VERSION, classes }
 }
 
 /// Six small images.

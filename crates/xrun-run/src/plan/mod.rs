@@ -11,6 +11,7 @@ pub mod shorten;
 use shorten::MAX_STEPS;
 
 use xrun_core::bounded::buffer::Buffer;
+use xrun_core::bounded::graphs;
 use xrun_core::bounded::ledger::{Cap, Policy};
 use xrun_core::bounded::planned::{MemoryKind, PlannedBuffer};
 use xrun_core::experiment::Experiment;
@@ -21,6 +22,9 @@ use xrun_core::task::metric::PlannedMetric;
 use xrun_core::task::{Metric, TaskFacts};
 use xrun_core::units::pluralize;
 use xrun_results::format::{Forecast, PlanFile, VERSION};
+
+/// Steps of a probe until the first graphs are recorded: a pass after four, the update after four more.
+const PROBE_STEPS_CAPTURED: u64 = 12;
 
 /// Experiment together with the facts about its data.
 #[derive(Clone, Debug, PartialEq)]
@@ -94,12 +98,18 @@ pub fn resolve(experiment: Experiment, facts: TaskFacts) -> Plan {
 }
 
 impl Plan {
-    /// Returns the plan for a device with a memory pool, where leaked tensors are on the device.
+    /// Returns the plan for a device with a memory pool, where leaked tensors are on the device, and steps are captured.
     pub fn with_pool(mut self) -> Self {
         let on: Vec<&Leak> = self.experiment.active_leaks().filter(|leak| leak.holds_tensors).collect();
         let leaks_tensors = |name: &str| on.iter().any(|leak| leak.owner == name);
         for owner in self.owners.iter_mut().filter(|owner| leaks_tensors(&owner.name)) {
             owner.place = MemoryKind::Device;
+        }
+        if graphs::are_wanted(&self.experiment) && !self.facts.captures.is_empty() {
+            let buffer = graphs::buffer(&self.experiment.limits, self.facts.captures);
+            self.owners.push(PlannedBuffer { place: MemoryKind::Device, ..PlannedBuffer::from(&buffer) });
+            self.owners.sort_by(|a, b| a.name.cmp(&b.name));
+            self.facts.probe_steps = self.facts.probe_steps.max(PROBE_STEPS_CAPTURED);
         }
         self
     }
@@ -205,6 +215,20 @@ pub(crate) mod tests {
             (&written["metrics"][0]["direction"], &written["best_by"]),
             (&serde_json::Value::Null, &"rmse".into())
         );
+    }
+
+    #[test]
+    fn captured_steps_are_planned_on_a_device_with_a_pool() {
+        let graphs = |settings: &str, captures| {
+            let mut plan = plan_of(&format!("[pipeline.dummy]\n{settings}"));
+            plan.facts.captures = captures;
+            let plan = plan.with_pool();
+            let owner = plan.owners.iter().find(|owner| owner.name == "graphs");
+            owner.map(|owner| (owner.place, owner.bytes, plan.facts.probe_steps))
+        };
+        let limited = graphs("[limits]\ndevice_memory = \"1 GiB\"\n", "the update");
+        assert_eq!(limited, Some((MemoryKind::Device, 1 << 30, PROBE_STEPS_CAPTURED)));
+        assert_eq!((graphs("[device]\ngraphs = \"off\"\n", "the update"), graphs("", "")), (None, None));
     }
 
     #[test]

@@ -1,31 +1,15 @@
 //! NVIDIA GPUs: detection, compute capability, and the LLVM that compiles their kernels.
 
 use std::ffi::c_uint;
-use std::path::Path;
+use std::path::PathBuf;
 
 use super::driver::Driver;
-use super::{nvml, visible};
+use super::{kernel_cache, libdevice, nvml, visible};
 use xrun_core::device::unavailable::Unavailable;
 use xrun_core::device::{DeviceInfo, DeviceKind};
 
 /// Minimum compute capability for CubeCL's kernels, as 60 for 6.0.
 const CAPABILITY_MIN: u32 = 60;
-
-/// Mathematical functions in LLVM bitcode, which CubeCL links into kernels; it searches this path only.
-const LIBDEVICE: &str = "nvvm/libdevice/libdevice.10.bc";
-const TOOLKITS: [&str; 4] = ["/usr/local/cuda", "/opt/cuda", "/usr/lib/cuda", "/usr"];
-
-/// Checks that CubeCL will find [`LIBDEVICE`].
-fn check_libdevice() -> Result<(), Unavailable> {
-    let set = std::env::var("CUDA_PATH").ok();
-    let found = match &set {
-        Some(toolkit) => Path::new(toolkit).join(LIBDEVICE).is_file(),
-        None => TOOLKITS.iter().any(|toolkit| Path::new(toolkit).join(LIBDEVICE).is_file()),
-    };
-    let searched = set.map_or_else(|| TOOLKITS.join(", "), |toolkit| format!("CUDA_PATH = \"{toolkit}\""));
-    let cure = "`pip install --no-deps --target DIR nvidia-nvvm`, and set CUDA_PATH to DIR/nvidia/cu13";
-    if found { Ok(()) } else { Err(Unavailable::unusable(format!("{LIBDEVICE} is not in {searched}"), cure)) }
-}
 
 /// Usable GPUs.
 ///
@@ -49,7 +33,7 @@ pub fn probe() -> Result<Vec<DeviceInfo>, Unavailable> {
     if count == 0 {
         return Err(Unavailable::absent("the NVIDIA driver reports no GPU", ""));
     }
-    check_libdevice()?;
+    libdevice::check()?;
     let cure = "libnvidia-ml.so.1 is part of the driver; in a container request it with \
                 NVIDIA_DRIVER_CAPABILITIES=compute,utility";
     let gpus = nvml::gpus().map_err(|error| Unavailable::unusable(error, cure))?;
@@ -125,7 +109,13 @@ pub fn capability(index: u32) -> Option<u32> {
     Driver::start().ok()?.capability(index).ok()
 }
 
+/// Directory for `CUDA_PATH`; `None` if the mathematical functions that kernels need are nowhere.
+pub fn toolkit() -> Option<PathBuf> {
+    libdevice::toolkit()
+}
+
 /// Burn's device for a GPU.
 pub fn dispatch(index: u32) -> Result<burn::tensor::Device, String> {
+    kernel_cache::open();
     Ok(burn::tensor::Device::cuda(index))
 }

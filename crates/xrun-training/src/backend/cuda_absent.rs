@@ -3,6 +3,8 @@
 #[cfg(feature = "train")]
 pub use tensors::{capability, dispatch};
 
+use std::path::PathBuf;
+
 use super::nvml;
 use xrun_core::device::unavailable::Unavailable;
 use xrun_core::device::{Backend, CpuOnly, DeviceInfo};
@@ -14,6 +16,11 @@ use xrun_core::device::{Backend, CpuOnly, DeviceInfo};
 pub fn probe() -> Result<Vec<DeviceInfo>, Unavailable> {
     let device_is_there = nvml::gpus().is_ok_and(|gpus| !gpus.is_empty());
     CpuOnly.cuda().map_err(|missing| Unavailable { device_is_there, ..missing })
+}
+
+/// Returns `None`: nothing is compiled for a GPU.
+pub fn toolkit() -> Option<PathBuf> {
+    None
 }
 
 /// Opens nothing.

@@ -4,6 +4,7 @@ use burn::backend::{Backend, Dispatch};
 use burn::tensor::Device;
 
 use super::{cuda, vulkan};
+use xrun_core::bounded::ledger::Ledger;
 use xrun_core::device::{DeviceKind, supports_tf32};
 use xrun_core::heap;
 use xrun_core::panics;
@@ -17,6 +18,8 @@ pub struct TensorDevice {
     pub inner: Device,
     /// Autodiff device, for training.
     pub autodiff: Device,
+    /// Ledger for the graphs of captured steps; `None` if nothing is captured.
+    pub graphs: Option<Ledger>,
 }
 
 impl TensorDevice {
@@ -32,7 +35,7 @@ impl TensorDevice {
         };
         let autodiff = inner.clone().autodiff();
         let autodiff = if activation_checkpointing { autodiff.gradient_checkpointing() } else { autodiff };
-        Ok(Self { kind, inner, autodiff })
+        Ok(Self { kind, inner, autodiff, graphs: None })
     }
 
     /// Returns whether 32-bit operands of matrix products may be rounded to TF32 (ten bits of mantissa).
@@ -88,7 +91,7 @@ impl TensorDevice {
     }
 
     /// Bytes that the pools have reserved.
-    fn reserved(&self) -> u64 {
+    pub fn reserved(&self) -> u64 {
         self.memory().map_or(0, |pool| pool.reserved)
     }
 

@@ -8,11 +8,15 @@ pub mod cuda;
 #[cfg(feature = "train")]
 pub mod dispatch;
 pub mod driver;
+#[cfg(feature = "cuda")]
+pub mod kernel_cache;
 #[cfg(not(feature = "train"))]
 #[path = "kernels_absent.rs"]
 pub mod kernels;
 #[cfg(feature = "train")]
 pub mod kernels;
+#[cfg(feature = "cuda")]
+pub mod libdevice;
 pub mod library;
 pub mod nvml;
 #[cfg(feature = "train")]
@@ -28,6 +32,9 @@ use xrun_core::device::unavailable::Unavailable;
 use xrun_core::device::{Backend, DeviceInfo};
 use xrun_core::settings::sections::CpuKernels;
 use xrun_core::task::TaskError;
+
+/// Environment variable that names a CUDA toolkit, of which kernels need the mathematical functions.
+pub const TOOLKIT_VARIABLE: &str = "CUDA_PATH";
 
 /// Burn, with the features of this build.
 #[derive(Clone, Copy, Debug)]

@@ -60,5 +60,5 @@ fn first() -> Option<DeviceInfo> {
 
 /// Burn's default Vulkan device.
 pub fn dispatch(_: u32) -> Result<burn::tensor::Device, String> {
-    Ok(burn::tensor::Device::vulkan(burn::tensor::DeviceKind::DefaultDevice))
+    Ok(burn::tensor::Device::wgpu(burn::tensor::DeviceKind::DefaultDevice))
 }

@@ -122,16 +122,31 @@ impl AveragePrecision {
         self.entries.push(entry);
     }
 
-    /// Returns the scores over all images and resets the accumulator.
-    pub fn finish(&mut self) -> DetectionScores {
+    /// Calls `add` with each class that has objects, its detections, best first, and the number of objects of each size.
+    fn by_class(&mut self, mut add: impl FnMut(u32, &[Entry], &[u64; AREA_RANGES.len()])) {
         self.entries.sort_unstable_by(|a, b| a.detection.class.cmp(&b.detection.class).then_with(|| best_first(a, b)));
-        let mut scores = Sums::default();
-        let mut curve = Vec::new();
         for (class, counts) in &self.truths {
             let from = self.entries.partition_point(|entry| entry.detection.class < *class);
             let to = self.entries.partition_point(|entry| entry.detection.class <= *class);
-            scores.class(&self.entries[from..to], counts, &mut curve);
+            add(*class, &self.entries[from..to], counts);
         }
+    }
+
+    /// Returns the scores of each class with objects.
+    pub fn classes(&mut self) -> BTreeMap<u32, DetectionScores> {
+        let (mut scores, mut curve) = (BTreeMap::new(), Vec::new());
+        self.by_class(|class, own, counts| {
+            let mut sums = Sums::default();
+            sums.class(own, counts, &mut curve);
+            scores.insert(class, sums.means());
+        });
+        scores
+    }
+
+    /// Returns the scores over all images and resets the accumulator.
+    pub fn finish(&mut self) -> DetectionScores {
+        let (mut scores, mut curve) = (Sums::default(), Vec::new());
+        self.by_class(|_, own, counts| scores.class(own, counts, &mut curve));
         let scores = DetectionScores { left_out: self.left_out, ..scores.means() };
         self.entries = Vec::new();
         self.truths.clear();

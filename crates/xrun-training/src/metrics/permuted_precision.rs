@@ -21,7 +21,7 @@ use xrun_core::task::metric::Interval;
 /// Number of permutations.
 const PERMUTATIONS: u64 = 20;
 /// Maximum number of ways of an episode.
-const WAYS_MAX: usize = 32;
+pub const WAYS_MAX: usize = 32;
 
 /// Detection with its outcomes at IoU 0.5 when its way is matched with each class of the episode, a bit each.
 #[derive(Clone, Copy, Debug)]

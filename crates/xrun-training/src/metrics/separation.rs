@@ -17,10 +17,10 @@ pub struct Separation {
     registration: Registration,
 }
 
-/// Buffer of a [`Separation`] for a number of held-out classes and embeddings `[dimension]`.
+/// Buffer of a [`Separation`] for a number of classes and embeddings `[dimension]`.
 pub fn buffer(classes: usize, dimension: usize) -> Buffer {
     let cap = Cap { items: classes as u64, bytes: (classes * dimension * 8) as u64 };
-    Buffer::new("validation_embeddings", Policy::Reduce, cap).because("a sum for each held-out class")
+    Buffer::new("validation_embeddings", Policy::Reduce, cap).because("a sum for each class of a validation")
 }
 
 impl Separation {

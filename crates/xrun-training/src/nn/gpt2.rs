@@ -7,8 +7,8 @@
 //! The names of the fields are those of Hugging Face's files.
 
 use burn::module::{Module, Param};
-use burn::tensor::{Device, module};
-use xrun_ops::{Gelu, gelu};
+use burn::tensor::Device;
+use xrun_ops::{Gelu, embedding, gelu};
 
 use super::Tensor;
 use super::graph::to_inner;
@@ -226,7 +226,7 @@ impl Gpt2Network {
 
     /// Embeddings of tokens, `[batch, length]` to `[batch, length, width]`, without those of their positions.
     pub fn token_embeddings(&self, tokens: Tokens<2>, context: &impl ForwardContext) -> Tensor<3> {
-        module::embedding(value(&self.wte.weight, context.frozen()), tokens)
+        embedding(value(&self.wte.weight, context.frozen()), tokens)
     }
 
     /// Embeddings with those of the positions from 0 added: `[batch, length, width]` to `[batch * length, width]`.
@@ -328,9 +328,7 @@ impl Gpt2Network {
         let frozen = context.frozen();
         let normalised = self.ln_f.forward(hidden, frozen);
         let matmul = context.matmul();
-        let [normalised, weight] =
-            [normalised, value(&self.wte.weight, frozen).transpose()].map(|one| matmul.operand(one));
-        matmul.linear(normalised, weight, None)
+        matmul.linear(matmul.operand(normalised), value(&self.wte.weight, frozen).transpose(), None)
     }
 
     /// Logits of all tokens: `[batch, length]` to `[batch * length, vocabulary]`.

@@ -6,28 +6,51 @@
 use burn::module::{Module, ModuleVisitor, Param, ParamId};
 use burn::optim::GradientsParams;
 use burn::tensor::Gradients;
+use xrun_ops::GlobalNorm;
 
 use super::step::TrainState;
 use super::{Tensor, parameters};
 use xrun_core::bounded::leak_buffer::LeakBuffer;
 use xrun_core::task::TaskError;
 
-/// Divides sums of gradients by `divisor` (at least 1) and clips them to the norm `max_norm`, if given. Returns the gradients and
+/// Divisor of sums of gradients.
+#[derive(Clone, Copy, Debug)]
+pub enum Divisor<'a> {
+    /// Number; below 1 it counts as 1.
+    Host(f64),
+    /// Its reciprocal on the device, `[1]`.
+    OnDevice(&'a Tensor<1>),
+}
+
+impl Divisor<'_> {
+    fn divide(self, tensor: Tensor<1>) -> Tensor<1> {
+        match self {
+            Self::Host(divisor) => tensor.mul_scalar(reciprocal(divisor)),
+            Self::OnDevice(scale) => tensor * scale.clone(),
+        }
+    }
+}
+
+fn reciprocal(divisor: f64) -> f32 {
+    (1.0 / divisor.max(1.0)) as f32
+}
+
+/// Divides sums of gradients by `divisor` and clips them to the norm `max_norm`, if given. Returns the gradients and
 /// their norm before clipping, `[1]`, on the device; `None` without gradients.
 pub fn mean_and_clip<M: Module>(
     module: &M,
     sums: GradientsParams,
-    divisor: f64,
+    divisor: Divisor<'_>,
     max_norm: Option<f64>,
 ) -> (GradientsParams, Option<Tensor<1>>) {
-    let scale = (1.0 / divisor.max(1.0)) as f32;
-    let mut squares = Squares { gradients: &sums, sum: None };
+    let mut squares = Squares { gradients: &sums, norm: GlobalNorm::default() };
     module.visit(&mut squares);
-    let Some(norm) = squares.sum.map(|sum| sum.sqrt().mul_scalar(scale)) else { return (sums, None) };
-    let factor = match max_norm {
-        Some(max) => (norm.clone().add_scalar(1e-6).recip() * max as f32).clamp_max(1.0).mul_scalar(scale),
-        None if scale == 1.0 => return (sums, Some(norm)),
-        None => Tensor::from_floats([scale], &norm.device()),
+    let Some(norm) = squares.norm.root().map(|norm| divisor.divide(norm)) else { return (sums, None) };
+    let factor = match (max_norm, divisor) {
+        (Some(max), _) => divisor.divide((norm.clone().add_scalar(1e-6).recip() * max as f32).clamp_max(1.0)),
+        (None, Divisor::OnDevice(scale)) => scale.clone(),
+        (None, Divisor::Host(divisor)) if reciprocal(divisor) == 1.0 => return (sums, Some(norm)),
+        (None, Divisor::Host(divisor)) => Tensor::from_floats([reciprocal(divisor)], &norm.device()),
     };
     let mut scale = Scale { old: sums, new: GradientsParams::new(), factor };
     module.visit(&mut scale);
@@ -66,6 +89,26 @@ pub fn take(gradients: &mut GradientsParams, vectors: &[ParamId]) -> GradientsPa
         }
     }
     taken
+}
+
+/// Removes and returns the gradients of the parameters of a module, which then have an update of their own.
+pub fn take_module<M: Module>(gradients: &mut GradientsParams, module: &M) -> GradientsParams {
+    let mut take = Take { from: gradients, taken: GradientsParams::new() };
+    module.visit(&mut take);
+    take.taken
+}
+
+struct Take<'a> {
+    from: &'a mut GradientsParams,
+    taken: GradientsParams,
+}
+
+impl ModuleVisitor for Take<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if let Some(gradient) = self.from.remove::<D>(param.id) {
+            self.taken.register(param.id, gradient);
+        }
+    }
 }
 
 /// Keeps the gradients of a step in a leak: a new container, whose tensors are shared with the optimiser's.
@@ -117,17 +160,14 @@ impl ModuleVisitor for Copy<'_> {
 
 struct Squares<'a> {
     gradients: &'a GradientsParams,
-    sum: Option<Tensor<1>>,
+    norm: GlobalNorm,
 }
 
 impl ModuleVisitor for Squares<'_> {
     fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
-        let Some(gradient) = self.gradients.get::<D>(param.id) else { return };
-        let square = (gradient.clone() * gradient).sum();
-        self.sum = Some(match self.sum.take() {
-            Some(sum) => sum + square,
-            None => square,
-        });
+        if let Some(gradient) = self.gradients.get::<D>(param.id) {
+            self.norm.add(gradient);
+        }
     }
 }
 
@@ -183,7 +223,7 @@ mod tests {
             (4.0, Some(1.25), 0.25),
         ] {
             let (module, sums) = gradients();
-            let (gradients, norm) = mean_and_clip(&module, sums, divisor, max_norm);
+            let (gradients, norm) = mean_and_clip(&module, sums, Divisor::Host(divisor), max_norm);
             let one = gradients.get::<1>(ParamId::from(1)).unwrap();
             let two = gradients.get::<2>(ParamId::from(2)).unwrap();
             close(&values(norm.unwrap()), &[5.0 / f64::max(divisor, 1.0) as f32], 1e-5);

@@ -4,6 +4,7 @@
 //! inside a product are wider. The backward pass does the same. Saved activations of a product take half the memory.
 
 use burn::tensor::{DType, Device, FloatDType};
+use xrun_ops::add_bias;
 
 use super::Tensor;
 use crate::backend::dispatch::TensorDevice;
@@ -89,19 +90,19 @@ impl ComputeDtype {
         }
     }
 
-    /// Linear layer of [operands](Self::operand): input `[rows, inputs]`, weight `[inputs, outputs]` and bias `[outputs]`, as 32-bit
-    /// floats.
-    pub fn linear(self, input: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
-        match (self, bias) {
-            (Self::Float32, bias) => xrun_ops::linear(input, weight, bias),
-            (Self::Bfloat16, Some(bias)) => self.output(input.matmul(weight)) + bias.unsqueeze_dim::<2>(0),
-            (Self::Bfloat16, None) => self.output(input.matmul(weight)),
-        }
-    }
-
     /// Matrix product of `[…, n, k]` and `[…, k, m]` in this precision, as 32-bit floats.
     pub fn product<const D: usize>(self, left: Tensor<D>, right: Tensor<D>) -> Tensor<D> {
         self.output(self.operand(left).matmul(self.operand(right)))
+    }
+
+    /// Linear layer: an [operand](Self::operand) `[rows, inputs]`, a weight `[inputs, outputs]` and a bias `[outputs]`, as 32-bit floats.
+    pub fn linear(self, operand: Tensor<2>, weight: Tensor<2>, bias: Option<Tensor<1>>) -> Tensor<2> {
+        let weight = self.operand(weight);
+        match (self, bias) {
+            (Self::Float32, bias) => xrun_ops::linear(operand, weight, bias),
+            (Self::Bfloat16, Some(bias)) => add_bias(operand.matmul(weight), bias),
+            (Self::Bfloat16, None) => self.output(operand.matmul(weight)),
+        }
     }
 }
 

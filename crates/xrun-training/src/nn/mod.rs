@@ -1,7 +1,9 @@
 //! Neural network building blocks that Burn lacks, and the training step. Each is checked against an independent source.
 
+pub mod backbone;
 pub mod box_loss;
 pub mod callback;
+pub mod captured;
 pub mod checkpoint_weights;
 pub mod conv_block;
 pub mod encoder_block;
@@ -30,5 +32,6 @@ pub mod testing;
 pub mod training_module;
 pub mod transformer;
 pub mod triplet_loss;
+pub mod update_clock;
 
 pub use burn::tensor::Tensor;

@@ -1,16 +1,20 @@
 //! Task of a pipeline that trains one network: accumulation, clipping, the update, checkpoints and the device, which all pipelines
 //! share. A pipeline implements [`TrainingModule`].
 
+use std::cell::RefCell;
 use std::path::Path;
 
 use burn::module::Module;
+use burn::tensor::TensorData;
 use serde_json::Value;
 
 use super::Tensor;
 use super::callback::{Callback, Event};
+use super::captured::{Inputs, Pass};
 use super::step::{StepAccumulator, TrainState};
 use super::training_module::TrainingModule;
 use crate::backend::dispatch::TensorDevice;
+use xrun_core::bounded::graphs;
 use xrun_core::experiment::Experiment;
 use xrun_core::settings::sections::CleanupAction;
 use xrun_core::task::DeviceMemory;
@@ -53,8 +57,8 @@ impl<'a, M: Module> Step<'a, M> {
         self.accumulator.describe(batch);
     }
 
-    /// Runs the forward and backward pass of a micro-batch of `items` items. `loss` returns the sum over them, `[1]`; the step
-    /// divides by the items of all.
+    /// Runs the forward and backward pass of a micro-batch of `items` items, given its inputs. `loss` returns the sum over the items,
+    /// `[1]`; the step divides by the items of all.
     ///
     /// # Errors
     /// The network was lost in an earlier step.
@@ -62,17 +66,58 @@ impl<'a, M: Module> Step<'a, M> {
         &mut self,
         name: &'static str,
         items: usize,
-        loss: impl FnOnce(&M) -> Tensor<1>,
+        inputs: Vec<TensorData>,
+        loss: impl Fn(&M, &mut Inputs<'_>) -> Tensor<1>,
     ) -> Result<(), TaskError> {
         self.enter("forward");
-        let network = self.trained.network()?;
-        let loss = loss(network);
         self.accumulator.divisor += items as f64;
         self.accumulator.items += items as u64;
-        self.accumulator.record(name, loss.clone().inner(), items as f64);
-        self.enter("backward");
-        self.accumulator.backward(network, loss);
-        Ok(())
+        let Self { accumulator, trained, phases } = self;
+        let divisor = items as f64;
+        let mut compute = |network: &M, inputs: &mut Inputs<'_>, step: &mut StepAccumulator<M>| {
+            let loss = loss(network, inputs);
+            step.record(name, loss.clone().inner(), divisor);
+            phases.enter("backward");
+            step.backward(network, loss);
+            Ok(())
+        };
+        let pass = Pass { divisor, inputs, ..Pass::default() };
+        run(trained, accumulator, pass, &mut compute)
+    }
+
+    /// Returns whether passes are captured, and their inputs are therefore staged.
+    pub fn is_captured(&self) -> bool {
+        self.trained.captures.is_some()
+    }
+
+    /// Runs a pass, which may be captured: `compute` makes no tensor but from its inputs and the network, transfers none to the host,
+    /// and does nothing on the host that is needed in each step.
+    ///
+    /// # Errors
+    /// Those of `compute`; the device fails, or the network was lost in an earlier step.
+    pub fn pass(
+        &mut self,
+        pass: Pass,
+        mut compute: impl FnMut(&M, &mut Inputs<'_>, &mut StepAccumulator<M>, &mut dyn Phases) -> Result<(), TaskError>,
+    ) -> Result<(), TaskError> {
+        let Self { accumulator, trained, phases } = self;
+        let mut compute = |network: &M, inputs: &mut Inputs<'_>, step: &mut StepAccumulator<M>| {
+            compute(network, inputs, step, *phases)
+        };
+        run(trained, accumulator, pass, &mut compute)
+    }
+}
+
+fn run<M: Module>(
+    trained: &TrainState<M>,
+    accumulator: &mut StepAccumulator<M>,
+    pass: Pass,
+    compute: &mut impl FnMut(&M, &mut Inputs<'_>, &mut StepAccumulator<M>) -> Result<(), TaskError>,
+) -> Result<(), TaskError> {
+    let network = trained.network()?;
+    match &trained.captures {
+        None => compute(network, &mut Inputs::on_host(pass.inputs, &trained.device), accumulator),
+        Some(captures) => captures.borrow_mut().pass(network, accumulator.sets.len(), pass, compute),
     }
 }
 
@@ -133,9 +178,14 @@ impl<L: TrainingModule> ModuleTask<L> {
         experiment: &Experiment,
     ) -> Self {
         let training = &experiment.training;
+        let mut trained = TrainState::new(network, device, &experiment.optimizer, training);
+        let captures = module.captures();
+        if let Some(ledger) = trained.device.graphs.clone().filter(|_| !captures.is_empty()) {
+            trained.capture(graphs::buffer(&experiment.limits, captures).register(&ledger));
+        }
         Self {
             module,
-            trained: TrainState::new(network, device, &experiment.optimizer, training),
+            trained,
             feed,
             accumulation: training.gradient_accumulation,
             cache_low_water: experiment.cleanup.cache_low_water,
@@ -143,8 +193,11 @@ impl<L: TrainingModule> ModuleTask<L> {
         }
     }
 
-    /// Replaces the callbacks.
-    pub fn with_callbacks(self, callbacks: Vec<Callback<L>>) -> Self {
+    /// Replaces the callbacks. With any, steps are not captured: a replay overwrites what a callback has kept.
+    pub fn with_callbacks(mut self, callbacks: Vec<Callback<L>>) -> Self {
+        if !callbacks.is_empty() {
+            self.trained.capture_nothing();
+        }
         Self { callbacks, ..self }
     }
 }
@@ -163,6 +216,7 @@ impl<L: TrainingModule> Task for ModuleTask<L> {
         let Self { module, trained, feed, callbacks, accumulation, .. } = self;
         notify(callbacks, trained, Event::StepStart { module, step })?;
         module.before_step(step, trained, phases)?;
+        trained.fix()?;
         let mut running = Step::new(module.gradient_sets(), trained, phases);
         for number in 1..=*accumulation {
             running.enter("data");
@@ -173,11 +227,23 @@ impl<L: TrainingModule> Task for ModuleTask<L> {
         }
         let mut accumulator = running.accumulator;
         phases.enter("optimizer");
-        let (gradients, norm) = trained.mean_and_clip(&mut accumulator)?;
-        notify(callbacks, trained, Event::BeforeUpdate(&gradients))?;
-        module.update(learning_rate, gradients, trained)?;
-        phases.enter("transfer");
-        let fetched = accumulator.fetch(norm);
+        let fetched = match trained.captures.take().map(RefCell::into_inner) {
+            None => {
+                let (gradients, norm) = trained.mean_and_clip(&mut accumulator)?;
+                notify(callbacks, trained, Event::BeforeUpdate(&gradients))?;
+                module.update(learning_rate, gradients, trained)?;
+                phases.enter("transfer");
+                accumulator.fetch(norm)
+            }
+            Some(mut captures) => {
+                captures.add_eager(trained.network()?, &mut accumulator);
+                captures.update(module, trained, learning_rate, accumulator.divisor)?;
+                phases.enter("transfer");
+                let fetched = captures.fetch(accumulator);
+                trained.captures = Some(RefCell::new(captures));
+                fetched
+            }
+        };
         module.after_step(trained, phases)?;
         let report = module.report(fetched);
         notify(callbacks, trained, Event::StepEnd { module, step, learning_rate, report: &report })?;
@@ -213,14 +279,23 @@ impl<L: TrainingModule> Task for ModuleTask<L> {
     fn clean(&mut self, action: CleanupAction) -> u64 {
         match action {
             CleanupAction::Caches => self.module.evict_caches(self.cache_low_water),
-            CleanupAction::DevicePool => self.trained.device.clean_pool(),
+            CleanupAction::DevicePool => {
+                // A cleanup would take the pages that the next recording needs, every time if it is more frequent than warm-ups are long.
+                let is_warming = self.trained.captures.as_mut().is_some_and(|captures| captures.get_mut().is_warming());
+                if is_warming { 0 } else { self.trained.device.clean_pool() }
+            }
             // The training loop returns pages of the heap.
             CleanupAction::Heap => 0,
         }
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        self.module.counters()
+        let captures = self.trained.captures.iter().flat_map(|captures| captures.borrow().counters());
+        self.module.counters().into_iter().chain(captures).collect()
+    }
+
+    fn take_notes(&mut self) -> Vec<String> {
+        self.trained.captures.as_mut().map(|captures| captures.get_mut().take_notes()).unwrap_or_default()
     }
 
     fn synchronise(&mut self) -> Result<(), TaskError> {

@@ -52,7 +52,7 @@ impl TrainingModule for Slope {
 
     fn train(&mut self, batch: &f64, step: &mut Step<'_, Line>) -> Result<(), TaskError> {
         self.0.add(format!("train {batch}"));
-        step.micro_batch("error", 1, |network| network.slope.val().mul_scalar(*batch).sum())
+        step.micro_batch("error", 1, Vec::new(), |network, _| network.slope.val().mul_scalar(*batch).sum())
     }
 
     fn update(

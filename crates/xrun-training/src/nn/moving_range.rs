@@ -3,7 +3,7 @@
 //! The GPT-2 of docs/origins.md has a momentum of 0.9. The state is two tensors on the inner device, without a graph, independent of
 //! the number of batches.
 
-use xrun_ops::QuantRange;
+use xrun_ops::{QuantRange, in_place};
 
 use super::Tensor;
 
@@ -24,13 +24,21 @@ impl MovingRange {
     /// Updates the moving average with the range of a batch. `momentum` is the weight of the old range; the first batch is copied.
     pub fn update_average<const D: usize>(&mut self, values: &Tensor<D>, per_channel: bool, momentum: f32) {
         let batch = QuantRange::min_max(values, per_channel);
+        // The old tensors are consumed: a backend may update them in place.
+        let average = |old: QuantRange| QuantRange {
+            low: old.low.mul_scalar(momentum) + batch.low.clone().mul_scalar(1.0 - momentum),
+            high: old.high.mul_scalar(momentum) + batch.high.clone().mul_scalar(1.0 - momentum),
+        };
         self.0 = Some(match self.0.take() {
             None => batch,
-            // The old tensors are consumed: a backend may update them in place.
-            Some(old) => QuantRange {
-                low: old.low.mul_scalar(momentum) + batch.low.mul_scalar(1.0 - momentum),
-                high: old.high.mul_scalar(momentum) + batch.high.mul_scalar(1.0 - momentum),
-            },
+            // A captured step reads and writes them where they are.
+            Some(old) if in_place::is_possible(&old.low) => {
+                let new = average(old.clone());
+                in_place::assign(&old.low, new.low);
+                in_place::assign(&old.high, new.high);
+                old
+            }
+            Some(old) => average(old),
         });
     }
 

@@ -3,9 +3,10 @@
 use super::micro_batches::MicroBatchExecutor;
 use crate::backend::dispatch::TensorDevice;
 use crate::backend::threads;
-use xrun_core::bounded::DeepSize;
 use xrun_core::bounded::buffer::Buffer;
+use xrun_core::bounded::{DeepSize, graphs};
 use xrun_core::experiment::pipeline::Opening;
+
 use xrun_core::task::TaskError;
 use xrun_data::feed::{self, Feed, FeedSettings, Prepare};
 use xrun_data::micro_batches;
@@ -16,7 +17,10 @@ use xrun_data::micro_batches;
 /// The device fails, or a thread cannot be started.
 pub fn device(opening: Opening<'_>, checkpointing: bool) -> Result<TensorDevice, TaskError> {
     threads::start(micro_batches::threads(&opening.experiment.limits))?;
-    TensorDevice::open(opening.device, checkpointing)
+    let Opening { experiment, ledger, .. } = opening;
+    let mut device = TensorDevice::open(opening.device, checkpointing)?;
+    device.graphs = (opening.device.has_pool() && graphs::are_wanted(experiment)).then(|| ledger.clone());
+    Ok(device)
 }
 
 /// Starts the workers, which call `prepare`, at the batch of the first step.

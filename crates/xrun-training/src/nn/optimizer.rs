@@ -6,25 +6,33 @@
 
 use std::io::Write as _;
 use std::path::Path;
+use std::sync::Arc;
 
-use burn::module::{Module, ParamGroup};
+use burn::module::{Module, ModuleVisitor, Param, ParamGroup};
 use burn::optim::decay::WeightDecayConfig;
 use burn::optim::momentum::MomentumConfig;
 use burn::optim::{
-    self, AdamWConfig, DynOptimizer, DynState, GradientsParams, Optimizer as Rule, SgdConfig, StateSink, StateSource,
+    self, DynOptimizer, DynState, GradientsParams, Optimizer as Rule, SgdConfig, StateSink, StateSource,
 };
 use burn::store::RecordError;
 use burn::tensor::kind::BridgeTensor;
 use burn::tensor::{Bytes, Device};
 
+use xrun_ops::{AdamW, in_place};
+
 use super::Tensor;
+use super::update_clock::{InPlace, TIME, UpdateClock};
 use xrun_core::files::layout;
-use xrun_core::settings::sections::{Decay, Optimizer};
+use xrun_core::settings::sections::{AdamW as AdamWSettings, Decay, Optimizer};
 use xrun_core::task::TaskError;
 
 /// Optimiser of a module.
 #[derive(Clone)]
-pub struct ModuleOptimizer(optim::ModuleOptimizer);
+pub struct ModuleOptimizer {
+    rule: optim::ModuleOptimizer,
+    /// Clock of updates in place; `None` for an optimiser that makes new tensors.
+    clock: Option<Arc<UpdateClock>>,
+}
 
 /// Update rule for parameters of two or more dimensions, and one for the others.
 #[derive(Clone)]
@@ -57,6 +65,7 @@ impl<O: Rule> Rule for ByShape<O> {
 struct OnDevice<O> {
     rule: O,
     inner: Device,
+    clock: Option<Arc<UpdateClock>>,
 }
 
 impl<O: Rule> DynOptimizer for OnDevice<O> {
@@ -77,9 +86,17 @@ impl<O: Rule> DynOptimizer for OnDevice<O> {
 
     fn state_flatten(&self, prefix: &str, state: &DynState, out: &mut StateSink) {
         self.rule.state_flatten(prefix, state, out);
+        if let Some(time) = self.clock.as_ref().and_then(|clock| clock.time(prefix)) {
+            let name = format!("{prefix}.{TIME}");
+            let found = out.scalars.iter_mut().filter(|(known, _)| *known == name);
+            found.for_each(|(_, value)| *value = time.into());
+        }
     }
 
     fn state_unflatten(&self, rank: usize, prefix: &str, from: &mut StateSource, _: &Device) -> Option<DynState> {
+        if let (Some(clock), Some(time)) = (&self.clock, from.take_scalar(prefix, TIME)) {
+            clock.loaded(prefix, usize::try_from(time).ok()?);
+        }
         self.rule.state_unflatten(rank, prefix, from, &self.inner)
     }
 }
@@ -89,42 +106,61 @@ fn by_shape<O: Rule>(
     decay: Decay,
     weight_decay: f64,
     inner: &Device,
+    clock: Option<&Arc<UpdateClock>>,
     rule: impl Fn(f64) -> O,
 ) -> optim::ModuleOptimizer {
     let others_decay = if decay == Decay::All { weight_decay } else { 0.0 };
     let rule = ByShape { matrices: rule(weight_decay), others: rule(others_decay) };
-    let on_device = OnDevice { rule: rule.clone(), inner: inner.clone() };
+    let on_device = OnDevice { rule: rule.clone(), inner: inner.clone(), clock: clock.cloned() };
     optim::ModuleOptimizer::from(rule).with_group(ParamGroup::all(), on_device, None)
 }
 
 impl ModuleOptimizer {
-    /// Optimiser without state. `inner` is the device without autodiff, on which the state is.
-    pub fn new(settings: &Optimizer, inner: &Device) -> Self {
-        Self(match settings {
-            Optimizer::AdamW(adamw) => by_shape(adamw.decay_parameters, adamw.weight_decay, inner, |weight_decay| {
-                AdamWConfig::new()
-                    .with_beta_1(adamw.beta_1 as f32)
-                    .with_beta_2(adamw.beta_2 as f32)
-                    .with_epsilon(adamw.epsilon as f32)
-                    .with_weight_decay(weight_decay as f32)
-                    .build()
-            }),
-            Optimizer::Sgd(sgd) => {
+    /// Optimiser without state. `inner` is the device without autodiff, on which the state is. With a clock, parameters and state are
+    /// updated in place.
+    pub fn new(settings: &Optimizer, inner: &Device, clock: Option<Arc<UpdateClock>>) -> Self {
+        let rule = match (settings, &clock) {
+            (Optimizer::AdamW(adamw), None) => {
+                by_shape(adamw.decay_parameters, adamw.weight_decay, inner, None, |decay| adamw_rule(adamw, decay))
+            }
+            (Optimizer::AdamW(adamw), Some(clock)) => {
+                by_shape(adamw.decay_parameters, adamw.weight_decay, inner, Some(clock), |decay| InPlace {
+                    rule: adamw_rule(adamw, decay),
+                    clock: clock.clone(),
+                })
+            }
+            (Optimizer::Sgd(sgd), None) => {
                 // No dampening, as in PyTorch; Burn's default is 0.1.
                 let momentum = (sgd.momentum > 0.0).then(|| {
                     MomentumConfig::new().with_momentum(sgd.momentum).with_dampening(0.0).with_nesterov(sgd.nesterov)
                 });
-                by_shape(sgd.decay_parameters, sgd.weight_decay, inner, |weight_decay| {
+                by_shape(sgd.decay_parameters, sgd.weight_decay, inner, None, |weight_decay| {
                     let decay = (weight_decay > 0.0).then(|| WeightDecayConfig::new(weight_decay as f32));
                     SgdConfig::new().with_momentum(momentum.clone()).with_weight_decay(decay).build()
                 })
             }
-        })
+            (Optimizer::Sgd(sgd), Some(clock)) => {
+                by_shape(sgd.decay_parameters, sgd.weight_decay, inner, Some(clock), |weight_decay| InPlace {
+                    rule: in_place::Sgd {
+                        momentum: sgd.momentum as f32,
+                        nesterov: sgd.nesterov,
+                        weight_decay: weight_decay as f32,
+                    },
+                    clock: clock.clone(),
+                })
+            }
+        };
+        Self { rule, clock }
     }
 
     /// Updates the parameters that have a gradient. The others and their state do not change.
     pub fn step<M: Module>(&mut self, learning_rate: f64, module: M, gradients: GradientsParams) -> M {
-        self.0.step(learning_rate, module, gradients)
+        if let Some(clock) = &self.clock {
+            let mut ids = WithGradient { gradients: &gradients, ids: Vec::new() };
+            module.visit(&mut ids);
+            clock.tick(learning_rate, &ids.ids);
+        }
+        self.rule.step(learning_rate, module, gradients)
     }
 
     /// Writes the state into the directory of a checkpoint.
@@ -133,7 +169,7 @@ impl ModuleOptimizer {
     /// The file cannot be written.
     pub fn save(&self, directory: &Path) -> Result<(), TaskError> {
         let path = directory.join(layout::OPTIMIZER);
-        self.0.save(&path).map_err(|error| not_written(&path, &error))
+        self.rule.save(&path).map_err(|error| not_written(&path, &error))
     }
 
     /// Copies the state to the host.
@@ -141,7 +177,7 @@ impl ModuleOptimizer {
     /// # Errors
     /// The transfer from the device fails.
     pub fn to_bytes(&self) -> Result<Vec<u8>, TaskError> {
-        self.0.into_bytes().map(|bytes| bytes.to_vec()).map_err(|error| TaskError::Device(error.to_string()))
+        self.rule.into_bytes().map(|bytes| bytes.to_vec()).map_err(|error| TaskError::Device(error.to_string()))
     }
 
     /// Replaces the state by one that [`Self::to_bytes`] returned.
@@ -150,7 +186,7 @@ impl ModuleOptimizer {
     /// The state belongs to another optimiser or module.
     pub fn with_bytes(self, bytes: Vec<u8>) -> Result<Self, TaskError> {
         let failed = |error: RecordError| TaskError::Device(error.to_string());
-        self.0.from_bytes(Bytes::from_bytes_vec(bytes)).map(Self).map_err(failed)
+        self.emptied(|rule| rule.from_bytes(Bytes::from_bytes_vec(bytes)).map_err(failed))
     }
 
     /// Reads the state that [`Self::save`] wrote.
@@ -159,7 +195,37 @@ impl ModuleOptimizer {
     /// The file is missing or invalid.
     pub fn load(self, directory: &Path) -> Result<Self, TaskError> {
         let path = directory.join(layout::OPTIMIZER);
-        self.0.load(&path).map(Self).map_err(|error| TaskError::file(&path, error))
+        self.emptied(|rule| rule.load(&path).map_err(|error| TaskError::file(&path, error)))
+    }
+
+    /// Replaces the state.
+    fn emptied(
+        self,
+        load: impl FnOnce(optim::ModuleOptimizer) -> Result<optim::ModuleOptimizer, TaskError>,
+    ) -> Result<Self, TaskError> {
+        if let Some(clock) = &self.clock {
+            clock.clear();
+        }
+        Ok(Self { rule: load(self.rule)?, clock: self.clock })
+    }
+}
+
+fn adamw_rule(settings: &AdamWSettings, weight_decay: f64) -> AdamW {
+    let AdamWSettings { beta_1, beta_2, epsilon, .. } = settings;
+    AdamW::new(*beta_1 as f32, *beta_2 as f32, *epsilon as f32, weight_decay as f32)
+}
+
+/// Ids of the parameters that have a gradient, in the order of the module.
+struct WithGradient<'a> {
+    gradients: &'a GradientsParams,
+    ids: Vec<u64>,
+}
+
+impl ModuleVisitor for WithGradient<'_> {
+    fn visit_float<const D: usize>(&mut self, param: &Param<Tensor<D>>) {
+        if self.gradients.get::<D>(param.id).is_some() {
+            self.ids.push(param.id.val());
+        }
     }
 }
 
@@ -181,13 +247,13 @@ const PROBE_BYTES: usize = 64 * 1024;
 
 #[cfg(test)]
 mod tests {
-    use burn::module::{Module, Param, ParamId};
+    use burn::module::{Module, ParamId};
     use burn::tensor::TensorData;
     use serde_json::Value;
 
     use super::super::testing::{autodiff, close, json_numbers, plain, values};
     use super::*;
-    use xrun_core::settings::sections::{AdamW as AdamWSettings, Sgd as SgdSettings};
+    use xrun_core::settings::sections::Sgd as SgdSettings;
 
     #[derive(Module, Debug)]
     struct Three {
@@ -231,7 +297,7 @@ mod tests {
                 matrix: parameter(2, &start["matrix"], [2, 3]),
                 kernel: parameter(3, &start["kernel"], [2, 1, 2, 2]),
             };
-            let mut optimizer = ModuleOptimizer::new(&settings, &plain());
+            let mut optimizer = ModuleOptimizer::new(&settings, &plain(), None);
             for (step, expected) in all["gradients"].as_array().unwrap().iter().zip(case["after"].as_array().unwrap()) {
                 let mut gradients = GradientsParams::new();
                 gradient(1, &step["vector"], [3], &mut gradients);

@@ -4,16 +4,22 @@
 //! A loss is a sum over the items that it counts (objects, tokens), and is divided by the count of the whole step. Therefore the
 //! result does not depend on how a step is split into batches and micro-batches.
 
+use std::cell::RefCell;
 use std::panic::{self, AssertUnwindSafe};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use burn::module::Module;
 use burn::optim::{GradientsAccumulator, GradientsParams};
 use burn_store::ModuleSnapshot;
 
+use super::captured::Captures;
+use super::gradients::Divisor;
 use super::optimizer::ModuleOptimizer;
+use super::update_clock::UpdateClock;
 use super::{Tensor, checkpoint_weights, gradients};
 use crate::backend::dispatch::TensorDevice;
+use xrun_core::bounded::ledger::Registration;
 use xrun_core::files::layout;
 use xrun_core::panics;
 use xrun_core::panics::messages;
@@ -39,15 +45,56 @@ pub struct TrainState<M: Module> {
     parameters: u64,
     /// File that the optimiser's state was read from, until the state is written again.
     read_from: Option<PathBuf>,
+    /// Clock of updates in place.
+    clock: Option<Arc<UpdateClock>>,
+    /// Captured steps; `None` if each operation is launched.
+    pub(super) captures: Option<RefCell<Captures>>,
 }
 
 impl<M: Module> TrainState<M> {
     /// Takes a network that is on `device.autodiff`; the optimiser has no state yet.
     pub fn new(network: M, device: TensorDevice, rule: &Optimizer, training: &Training) -> Self {
-        let optimizer = Some(ModuleOptimizer::new(rule, &device.inner));
+        let optimizer = Some(ModuleOptimizer::new(rule, &device.inner, None));
         let parameters = network.num_params() as u64;
         let (network, rule, clip_norm) = (Some(network), rule.clone(), training.clip_norm);
-        Self { network, optimizer, rule, device, clip_norm, parameters, read_from: None }
+        Self { network, optimizer, rule, device, clip_norm, parameters, read_from: None, clock: None, captures: None }
+    }
+
+    /// Captures steps from now on. The optimiser has no state yet.
+    pub(super) fn capture(&mut self, registration: Registration) {
+        let clock = Arc::new(UpdateClock::new(&self.rule, &self.device.inner));
+        self.captures = Some(RefCell::new(Captures::new(&self.device, clock.clone(), registration)));
+        self.clock = Some(clock);
+        self.optimizer = Some(self.empty_optimizer());
+    }
+
+    /// Captures no steps. The optimiser has no state yet.
+    pub(super) fn capture_nothing(&mut self) {
+        (self.captures, self.clock) = (None, None);
+        self.optimizer = Some(self.empty_optimizer());
+    }
+
+    fn empty_optimizer(&self) -> ModuleOptimizer {
+        ModuleOptimizer::new(&self.rule, &self.device.inner, self.clock.clone())
+    }
+
+    /// Drops what was captured, before weights or state are replaced.
+    fn drop_captures(&mut self) {
+        if let Some(captures) = &mut self.captures {
+            captures.get_mut().reset();
+        }
+    }
+
+    /// Gives the parameters of captured steps memory of their own.
+    ///
+    /// # Errors
+    /// As [`Self::network`].
+    pub(super) fn fix(&mut self) -> Result<(), TaskError> {
+        if let Some(captures) = &mut self.captures {
+            let network = self.network.take().ok_or_else(TaskError::model_lost)?;
+            self.network = Some(captures.get_mut().fix(network));
+        }
+        Ok(())
     }
 
     /// Returns the network with autodiff.
@@ -76,6 +123,7 @@ impl<M: Module> TrainState<M> {
     /// # Errors
     /// As [`Self::network`].
     pub fn replace(&mut self, change: impl FnOnce(M) -> M) -> Result<(), TaskError> {
+        self.drop_captures();
         self.network = Some(change(self.network.take().ok_or_else(TaskError::model_lost)?));
         Ok(())
     }
@@ -95,7 +143,11 @@ impl<M: Module> TrainState<M> {
 
     /// Discards the optimiser's state.
     pub fn reset_optimizer(&mut self) {
-        self.optimizer = Some(ModuleOptimizer::new(&self.rule, &self.device.inner));
+        self.drop_captures();
+        if let Some(clock) = &self.clock {
+            clock.clear();
+        }
+        self.optimizer = Some(self.empty_optimizer());
     }
 
     /// Replaces the optimiser's state by one that [`ModuleOptimizer::to_bytes`] returned.
@@ -103,7 +155,8 @@ impl<M: Module> TrainState<M> {
     /// # Errors
     /// The state belongs to another optimiser or network.
     pub fn restore_optimizer(&mut self, state: Vec<u8>) -> Result<(), TaskError> {
-        self.optimizer = Some(ModuleOptimizer::new(&self.rule, &self.device.inner).with_bytes(state)?);
+        self.drop_captures();
+        self.optimizer = Some(self.empty_optimizer().with_bytes(state)?);
         Ok(())
     }
 
@@ -117,7 +170,10 @@ impl<M: Module> TrainState<M> {
         accumulator: &mut StepAccumulator<M>,
     ) -> Result<(GradientsParams, Option<Tensor<1>>), TaskError> {
         let network = self.network()?;
-        let divisor = accumulator.divisor;
+        let divisor = match &accumulator.scale {
+            Some(scale) => Divisor::OnDevice(scale),
+            None => Divisor::Host(accumulator.divisor),
+        };
         let mut clipped = accumulator
             .sets
             .iter_mut()
@@ -187,6 +243,7 @@ impl<M: Module> TrainState<M> {
     where
         M: ModuleSnapshot,
     {
+        self.drop_captures();
         checkpoint_weights::load(self.network.as_mut().ok_or_else(TaskError::model_lost)?, directory)?;
         self.load_optimizer(directory)
     }
@@ -199,6 +256,7 @@ impl<M: Module> TrainState<M> {
     where
         M: ModuleSnapshot,
     {
+        self.drop_captures();
         checkpoint_weights::load_file(self.network.as_mut().ok_or_else(TaskError::model_lost)?, weights)
     }
 
@@ -207,6 +265,7 @@ impl<M: Module> TrainState<M> {
     /// # Errors
     /// The file is missing or does not fit.
     pub fn load_optimizer(&mut self, directory: &Path) -> Result<(), TaskError> {
+        self.drop_captures();
         let optimizer = self.optimizer.take().ok_or_else(TaskError::model_lost)?;
         self.optimizer = Some(optimizer.load(directory)?);
         self.read_from = Some(directory.join(layout::OPTIMIZER));
@@ -221,6 +280,8 @@ pub struct StepAccumulator<M> {
     pub(super) sums: Vec<DeviceSum>,
     /// Divisor of the losses.
     pub divisor: f64,
+    /// 1 / `divisor` on the device, `[1]`, in place of it.
+    pub(super) scale: Option<Tensor<1>>,
     /// Number of images, sequences or clips processed.
     pub items: u64,
     batch: String,
@@ -250,7 +311,7 @@ impl<M: Module> StepAccumulator<M> {
     pub fn new(sets: usize) -> Self {
         let sets = (0..sets.max(1)).map(|_| GradientsAccumulator::new()).collect();
         let batch = String::new();
-        Self { sets, sums: Vec::new(), divisor: 0.0, items: 0, batch }
+        Self { sets, sums: Vec::new(), divisor: 0.0, scale: None, items: 0, batch }
     }
 
     /// Describes a batch. Only the description of the first batch is kept, so that its length does not grow with the step.

@@ -2,11 +2,13 @@
 //!
 //! Between them tokens are rows, `[batch * length, width]`. The names of the fields are those of Hugging Face's files.
 
+use std::sync::OnceLock;
+
 use burn::module::{Module, Param};
 use burn::tensor::Device;
 use burn::tensor::activation::softmax;
 use burn::tensor::{Int, TensorData};
-use xrun_ops::{AttentionMask, attention, attention_packed, layer_norm};
+use xrun_ops::{AttentionMask, attention, attention_packed, has_gpu_kernels, layer_norm};
 
 use super::Tensor;
 use super::graph::autodiff_like;
@@ -103,16 +105,24 @@ pub struct BatchLayout {
     pub batch: usize,
     /// Number of tokens of each sequence.
     pub length: usize,
-    /// Additive mask, `[1, length * length]` on the inner device.
-    causal_mask: Tensor<2>,
+    inner: Device,
+    /// Additive mask, `[1, length * length]` on the inner device, transferred where it is first used: a captured step uses none.
+    causal_mask: OnceLock<Tensor<2>>,
 }
 
 impl BatchLayout {
     /// Layout with its mask on the inner (non-autodiff) device.
     pub fn new(batch: usize, length: usize, inner: &Device) -> Self {
-        let mask = (0..length * length).map(|pair| if pair % length > pair / length { MASKED } else { 0.0 });
-        let mask = TensorData::new(mask.collect::<Vec<f32>>(), [1, length * length]);
-        Self { batch, length, causal_mask: Tensor::from_data(mask, inner) }
+        Self { batch, length, inner: inner.clone(), causal_mask: OnceLock::new() }
+    }
+
+    fn causal_mask(&self) -> Tensor<2> {
+        let (length, pairs) = (self.length, self.length * self.length);
+        let make = || {
+            let mask = (0..pairs).map(|pair| if pair % length > pair / length { MASKED } else { 0.0 });
+            Tensor::from_data(TensorData::new(mask.collect::<Vec<f32>>(), [1, pairs]), &self.inner)
+        };
+        self.causal_mask.get_or_init(make).clone()
     }
 }
 
@@ -132,17 +142,18 @@ pub fn attend(
     matmul: ComputeDtype,
 ) -> Tensor<2> {
     let [count, width] = query.dims();
-    if matmul == ComputeDtype::Float32 {
-        let sequences = |rows: Tensor<2>| rows.reshape([layout.batch, layout.length, width]);
-        return attention(sequences(query), sequences(key), sequences(value), heads, AttentionMask::Causal)
-            .reshape([count, width]);
+    if matmul == ComputeDtype::Float32 || has_gpu_kernels(&query) {
+        let [query, key, value] =
+            [query, key, value].map(|rows| matmul.operand(rows).reshape([layout.batch, layout.length, width]));
+        let attended = attention(query, key, value, heads, AttentionMask::Causal);
+        return matmul.output(attended.reshape([count, width]));
     }
     let size = width / heads;
     let by_head = |rows: Tensor<2>| by_head(rows, layout.batch, heads);
     let scores = matmul.product(by_head(query), by_head(key).transpose()).div_scalar((size as f32).sqrt());
     // One row for each sequence and head: flex broadcasts a row quickly, and other dimensions element by element.
     let pairs = layout.length * layout.length;
-    let scores = scores.reshape([layout.batch * heads, pairs]) + layout.causal_mask.clone();
+    let scores = scores.reshape([layout.batch * heads, pairs]) + layout.causal_mask();
     let probabilities = softmax(scores.reshape([layout.batch, heads, layout.length, layout.length]), 3);
     let output = matmul.product(probabilities, by_head(value));
     output.swap_dims(1, 2).reshape([layout.batch * layout.length, width])
@@ -152,9 +163,9 @@ pub fn attend(
 pub fn attend_packed(qkv: Tensor<2>, heads: usize, layout: &BatchLayout, matmul: ComputeDtype) -> Tensor<2> {
     let [count, columns] = qkv.dims();
     let width = columns / 3;
-    if matmul == ComputeDtype::Float32 {
-        let sequences = qkv.reshape([layout.batch, layout.length, columns]);
-        return attention_packed(sequences, heads, AttentionMask::Causal).reshape([count, width]);
+    if matmul == ComputeDtype::Float32 || has_gpu_kernels(&qkv) {
+        let sequences = matmul.operand(qkv).reshape([layout.batch, layout.length, columns]);
+        return matmul.output(attention_packed(sequences, heads, AttentionMask::Causal).reshape([count, width]));
     }
     let [query, key, value] = [0, 1, 2].map(|part| qkv.clone().narrow(1, part * width, width));
     attend(query, key, value, heads, layout, matmul)

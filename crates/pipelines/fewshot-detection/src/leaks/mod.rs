@@ -127,7 +127,7 @@ impl<'a> ImageReads<'a> {
         }
         let cadence = &experiment.validation;
         if cadence.at_start || cadence.every_steps > 0 || cadence.every_epochs > 0 {
-            for number in 0..cadence.batches as u64 {
+            for number in 0..episodes.validation_episodes(cadence.batches) {
                 reads.validation.extend(episode_paths(&episodes.draw_validation(number), &episodes.library));
             }
         }
@@ -181,7 +181,7 @@ impl<'a> DecodedSizes<'a> {
 }
 
 fn decoded_bytes(width: usize, height: usize) -> f64 {
-    (size_of::<HostImage>() + width * height * 3) as f64
+    HostImage::bytes(width, height) as f64
 }
 
 #[cfg(test)]

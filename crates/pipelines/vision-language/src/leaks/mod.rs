@@ -144,7 +144,7 @@ fn worker_copy_bytes(batches: &BatchLoader, prepared: u64, workers: usize) -> u6
 /// Bytes of training examples with images in the model's size.
 fn example_bytes(batches: &BatchLoader, numbers: impl Iterator<Item = u64>) -> u64 {
     let (store, side) = (&batches.store, batches.shape.side);
-    let image = (size_of::<HostImage>() + 3 * side * side) as u64;
+    let image = HostImage::bytes(side, side);
     estimate(numbers, |number| Some(image + store.text(Split::Train, number).ok()?.deep_size()))
 }
 

@@ -13,7 +13,7 @@ mod training;
 use maud::{Markup, html};
 
 use self::document::document;
-use super::summary;
+use super::{classes, summary};
 use crate::resolved;
 use crate::verdict::VerdictWord;
 use crate::view::RunView;
@@ -38,6 +38,7 @@ pub fn html(report: &RunView) -> String {
         (report.trace().epochs.html())
         (report.trace().stages.html())
         (summary::phases(report).html())
+        (classes::section(report).html())
         (images::section(report))
         (unreadable(report))
         (experiment(report))

@@ -1,0 +1,264 @@
+//! Comparison of the kernels for GPUs with those for the CPU, on a Vulkan device: outputs and gradients.
+//!
+//! `cargo test -p xrun-ops --features vulkan`; Mesa's lavapipe is enough.
+
+#![cfg(feature = "vulkan")]
+
+mod inputs;
+
+use burn::optim::decay::WeightDecayConfig;
+use burn::optim::momentum::MomentumConfig;
+use burn::optim::{Optimizer, SgdConfig};
+use burn::tensor::{Device, DeviceKind, Int, Tensor, TensorData};
+use inputs::{Case, close, compare, pseudo_random, values};
+use xrun_ops::{
+    AdamW, AttentionMask, CpuKernels, Gelu, GlobalNorm, GroupNorm, LossTargets, QuantRange, Quantizer, SaveActivations,
+    Teacher, add_bias, attention, attention_packed, conv1x1, conv3x3_group_norm_relu, embedding, gelu, in_place,
+    layer_norm, linear, next_token_loss,
+};
+
+/// Asserts that the kernels of the device agree with those of the CPU and with Burn's own operations on the device.
+fn check(name: &str, case: &Case, tolerance: f32) {
+    let device = Device::wgpu(DeviceKind::DefaultDevice).autodiff();
+    let found = case.run(CpuKernels::Fused, &device);
+    assert_eq!(found, case.run(CpuKernels::Fused, &device), "{name}: two runs differ");
+    compare(name, &found, &case.fused(), tolerance);
+    compare(&format!("{name}, plain"), &found, &case.run(CpuKernels::Plain, &device), tolerance);
+}
+
+#[test]
+fn layer_norms() {
+    for (rows, width) in [(1, 1), (3, 5), (37, 100), (200, 768), (7, 1025)] {
+        let case = Case::new([rows * width, width, width], move |[input, gamma, beta]| {
+            layer_norm(input.reshape([rows, 1, width]), gamma, beta, 1e-5).reshape([-1])
+        });
+        check(&format!("{rows} x {width}"), &case, if width < 3 { 5e-2 } else { 1e-4 });
+        check(&format!("{rows} x {width}, frozen"), &case.frozen(1), if width < 3 { 5e-2 } else { 1e-4 });
+    }
+}
+
+#[test]
+fn attentions() {
+    for (batch, length, heads, width, mask) in [
+        (1, 1, 1, 1, AttentionMask::None),
+        (2, 7, 3, 12, AttentionMask::Causal),
+        (3, 33, 2, 8, AttentionMask::None),
+        (1, 300, 2, 4, AttentionMask::Causal),
+    ] {
+        let size = batch * length * width;
+        let case = Case::new([size, size, size], move |inputs| {
+            let [query, key, value] = inputs.map(|input| input.reshape([batch, length, width]));
+            attention(query, key, value, heads, mask).reshape([-1])
+        });
+        check(&format!("{batch} {length} {heads} {mask:?}"), &case, 1e-4);
+        let case = Case::new([3 * size], move |[input]| {
+            attention_packed(input.reshape([batch, length, 3 * width]), heads, mask).reshape([-1])
+        });
+        check(&format!("{batch} {length} {heads} {mask:?}, packed"), &case, 1e-4);
+    }
+}
+
+#[test]
+fn next_token_losses() {
+    for (rows, vocabulary) in [(1, 2), (5, 11), (20, 300), (3, 5000), (300, 17)] {
+        for (teacher, fraction, temperature) in
+            [(false, 0.0, 1.0), (true, 0.3, 1.0), (true, 1.0, 1.0), (true, 0.6, 2.5)]
+        {
+            let case = Case::new([rows * vocabulary], move |[logits]| {
+                let labels = (0..rows).map(|row| ((row * 7) % vocabulary) as i32).collect();
+                let weights = (0..rows).map(|row| (row % 3) as f32 * 0.5).collect();
+                let device = logits.device().inner();
+                let teacher = teacher.then(|| {
+                    let values = TensorData::new(pseudo_random(rows * vocabulary, 5.0), [rows, vocabulary]);
+                    let logits = Tensor::<2>::from_data(values, &device).mul_scalar(3.0);
+                    Teacher { logits, divergence_fraction: fraction, temperature }
+                });
+                let logits = logits.mul_scalar(4.0).reshape([rows, vocabulary]);
+                next_token_loss(logits, LossTargets { labels, weights, teacher }).total
+            });
+            check(&format!("{rows} x {vocabulary} {teacher} {fraction} {temperature}"), &case, 1e-4);
+        }
+    }
+}
+
+#[test]
+fn biases() {
+    for (rows, width) in [(1, 1), (5, 3), (300, 70), (1000, 513)] {
+        let case = Case::new([rows * width, width], move |[input, bias]| {
+            add_bias(input.reshape([rows, width]), bias).reshape([-1])
+        });
+        check(&format!("{rows} x {width}"), &case, 1e-4);
+    }
+}
+
+#[test]
+fn embeddings() {
+    for (table, width, count, same) in [(1, 1, 2, 1), (7, 5, 20, 3), (50, 300, 700, 11), (1000, 16, 300, 1000)] {
+        let case = Case::new([table * width], move |[rows]| {
+            let ids: Vec<i32> = (0..count).map(|at| ((at * at + 3 * at) % same.min(table)) as i32).collect();
+            let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [2, count / 2]), &rows.device().inner());
+            embedding(rows.reshape([table, width]), ids).reshape([-1])
+        });
+        check(&format!("{table} x {width}, {count}"), &case, 1e-4);
+    }
+}
+
+#[test]
+fn gelus() {
+    for (size, form) in [(1, Gelu::Erf), (1001, Gelu::Erf), (1, Gelu::Tanh), (70_001, Gelu::Tanh)] {
+        let case = Case::new([size], move |[input]| gelu(input.mul_scalar(6.0), form));
+        // Burn's derivative of the exact form is that of the approximation, so that both are compared with the CPU's kernel.
+        let found = case.run(CpuKernels::Fused, &Device::wgpu(DeviceKind::DefaultDevice).autodiff());
+        compare(&format!("{size} {form:?}"), &found, &case.fused(), 1e-5);
+    }
+    let far = |device: &Device| values(gelu(Tensor::<1>::from_floats([-300.0, 300.0], device), Gelu::Tanh));
+    assert_eq!(far(&Device::wgpu(DeviceKind::DefaultDevice)), [0.0, 300.0]);
+}
+
+/// Values of a grid that does not have all of them, with one grid, one for each channel, and one for each row.
+#[test]
+fn fake_quantisations() {
+    for (rows, width, bits, symmetric) in
+        [(1, 1, 8, true), (3, 5, 4, false), (37, 100, 8, false), (300, 70, 3, true), (2, 1025, 8, true)]
+    {
+        let quantizer = Quantizer { bits, symmetric };
+        for per_channel in [false, true] {
+            let case = Case::new([rows * width], move |[input]| {
+                let values = input.reshape([rows, width]);
+                let range = QuantRange::min_max(&values.clone().mul_scalar(0.7), per_channel);
+                quantizer.fake_quantize(values, &range).reshape([-1])
+            });
+            check(&format!("{rows} x {width} {quantizer:?} {per_channel}"), &case, 1e-5);
+        }
+        let case = Case::new([rows * width], move |[input]| {
+            quantizer.fake_quantize_rows(input.reshape([rows, width])).reshape([-1])
+        });
+        check(&format!("{rows} x {width} {quantizer:?} rows"), &case, 1e-5);
+    }
+}
+
+/// Ranges of up to 256 chunks and cubes, and norms of tensors of different sizes, are those of the CPU.
+#[test]
+fn ranges_and_norms() {
+    let run = |device: &Device| {
+        let mut found = Vec::new();
+        let mut norm = GlobalNorm::default();
+        for (rows, width) in [(1, 1), (5, 3), (700, 100), (70_000, 3)] {
+            let tensor = Tensor::<1>::from_floats(pseudo_random(rows * width, 1.0).as_slice(), device);
+            let tensor = tensor.reshape([rows, width]);
+            for per_channel in [false, true] {
+                let QuantRange { low, high } = QuantRange::min_max(&tensor, per_channel);
+                found.extend([low, high].map(values));
+            }
+            norm.add(tensor);
+        }
+        (found, values(norm.root().unwrap())[0])
+    };
+    let ((found, norm), (expected, expected_norm)) =
+        (run(&Device::wgpu(DeviceKind::DefaultDevice)), run(&Device::flex()));
+    assert_eq!(found, expected);
+    assert!((norm / expected_norm - 1.0).abs() < 1e-5, "{norm} {expected_norm}");
+}
+
+#[test]
+fn convolutions() {
+    for [images, inputs, outputs, groups, height, width, stride] in [
+        [1, 1, 1, 1, 3, 3, 1],
+        [3, 3, 4, 2, 7, 5, 2],
+        [2, 4, 6, 3, 8, 8, 1],
+        [9, 2, 8, 8, 4, 6, 2],
+        [2, 16, 32, 4, 33, 20, 2],
+    ] {
+        for save in [SaveActivations::All, SaveActivations::Inputs] {
+            let shapes = [images * inputs * height * width, outputs * inputs * 9, outputs, outputs];
+            let case = Case::new(shapes, move |[input, weight, gamma, beta]| {
+                let input = input.reshape([images, inputs, height, width]);
+                let norm = GroupNorm { gamma, beta, groups, epsilon: 1e-5 };
+                conv3x3_group_norm_relu(input, weight.reshape([outputs, inputs, 3, 3]), norm, stride, save)
+                    .reshape([-1])
+            });
+            check(&format!("{images} {inputs} {outputs} {groups} {height} {width} {stride} {save:?}"), &case, 1e-3);
+        }
+    }
+}
+
+#[test]
+fn pointwise_convolutions_and_linear_layers() {
+    for [images, inputs, outputs, side] in [[1, 1, 1, 1], [3, 5, 7, 6], [2, 33, 13, 9]] {
+        let shapes = [images * inputs * side * side, outputs * inputs, outputs];
+        let case = Case::new(shapes, move |[input, weight, bias]| {
+            let input = input.reshape([images, inputs, side, side]);
+            conv1x1(input, weight.reshape([outputs, inputs, 1, 1]), bias).reshape([-1])
+        });
+        check(&format!("{images} {inputs} {outputs} {side}"), &case, 1e-4);
+        let case = Case::new(shapes, move |[input, weight, bias]| {
+            let input = input.reshape([images * side * side, inputs]);
+            linear(input, weight.reshape([inputs, outputs]), Some(bias)).reshape([-1])
+        });
+        check(&format!("linear {images} {inputs} {outputs} {side}"), &case, 1e-4);
+    }
+}
+
+#[test]
+fn adamw_updates() {
+    let run = |device: &Device, kernels: CpuKernels| {
+        let rule = AdamW::new(0.9, 0.999, 1e-8, 0.1);
+        let tensor = |seed| Tensor::<1>::from_floats(pseudo_random(1000, seed).as_slice(), device);
+        let (mut parameter, mut state) = (tensor(0.0), None);
+        for step in 1..=5 {
+            (parameter, state) = kernels.scope(|| rule.step(0.01, parameter, tensor(step as f32), state));
+        }
+        parameter.into_data().iter::<f32>().collect::<Vec<_>>()
+    };
+    let vulkan = Device::wgpu(DeviceKind::DefaultDevice);
+    let found = run(&vulkan, CpuKernels::Fused);
+    close("parameter", &found, &run(&Device::flex(), CpuKernels::Fused), 1e-6);
+    close("parameter", &found, &run(&vulkan, CpuKernels::Plain), 1e-6);
+}
+
+/// Five updates of fixed tensors, by two halves of a gradient that are added on the device, against the updates of Burn's optimisers.
+#[test]
+fn updates_in_place() {
+    let device = Device::wgpu(DeviceKind::DefaultDevice);
+    let tensor = |seed| Tensor::<2>::from_data(TensorData::new(pseudo_random(1001, seed), [77, 13]), &device);
+    let start = |value| in_place::fixed(Tensor::<2>::full([77, 13], value, &device));
+    let adamw = AdamW::new(0.9, 0.999, 1e-8, 0.1);
+    let run = |update: &dyn Fn(usize, [&Tensor<2>; 4], &Tensor<1>)| {
+        let (parameter, sum) = (in_place::fixed(tensor(0.0)), start(0.0));
+        let (first, second, scalars) = (start(0.0), start(0.0), in_place::fixed(Tensor::zeros([4], &device)));
+        let shared = parameter.clone();
+        for step in 1..=5 {
+            in_place::add(&sum, tensor(step as f32));
+            in_place::add(&sum, tensor(step as f32));
+            in_place::write(&scalars, adamw.scalars(0.01, step, 0.5).to_vec());
+            update(step, [&parameter, &sum, &first, &second], &scalars);
+            in_place::clear(&sum);
+        }
+        assert!(values(sum).iter().all(|value| *value == 0.0));
+        values(shared)
+    };
+    fn expected<O: Optimizer>(rule: &O, gradient: impl Fn(usize) -> Tensor<2>) -> Vec<f32> {
+        let (mut parameter, mut state) = (gradient(0), None);
+        for step in 1..=5 {
+            (parameter, state) = rule.step(0.01, parameter, gradient(step), state);
+        }
+        values(parameter)
+    }
+    let gradient = |step| tensor(step as f32);
+    let found = run(&|_, [parameter, sum, first, second], scalars| {
+        adamw.step_in_place(parameter, sum, [first, second], scalars);
+    });
+    assert_eq!(found, expected(&adamw, gradient), "AdamW has other bits in place");
+    for (momentum, nesterov, weight_decay) in [(0.0, false, 0.0), (0.9, false, 0.1), (0.8, true, 0.0)] {
+        let rule = in_place::Sgd { momentum, nesterov, weight_decay };
+        let found = run(&|_, [parameter, sum, first, _], scalars| {
+            rule.step_in_place(parameter, sum, (momentum > 0.0).then_some(first), scalars);
+        });
+        let config = MomentumConfig::new().with_momentum(f64::from(momentum)).with_dampening(0.0);
+        let plain = SgdConfig::new()
+            .with_momentum((momentum > 0.0).then(|| config.with_nesterov(nesterov)))
+            .with_weight_decay((weight_decay > 0.0).then(|| WeightDecayConfig::new(weight_decay)))
+            .build();
+        close(&format!("{rule:?}"), &found, &expected(&plain, gradient), 1e-6);
+    }
+}

@@ -90,6 +90,11 @@ impl TensorDevice {
         Ok(self.reserved().saturating_sub(before))
     }
 
+    /// Returns whether its tensors lie in memory of its own.
+    pub fn is_gpu(&self) -> bool {
+        self.kind.has_pool()
+    }
+
     /// Bytes that the pools have reserved.
     pub fn reserved(&self) -> u64 {
         self.memory().map_or(0, |pool| pool.reserved)

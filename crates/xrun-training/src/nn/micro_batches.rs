@@ -117,7 +117,7 @@ impl MicroBatchExecutor {
         let kernels = CpuKernels::current();
         let work = |item| kernels.scope(|| work(item));
         if items.len() < 2 {
-            return items.into_iter().map(work).collect();
+            return threads::awake(|| items.into_iter().map(work).collect());
         }
         let mut results: Vec<Option<R>> = items.iter().map(|_| None).collect();
         spread(&self.threads, items.into_iter().zip(&mut results), &work);

@@ -6,7 +6,7 @@ use crate::backend::threads;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::{DeepSize, graphs};
 use xrun_core::experiment::pipeline::Opening;
-
+use xrun_core::settings::sections::Waiting;
 use xrun_core::task::TaskError;
 use xrun_data::feed::{self, Feed, FeedSettings, Prepare};
 use xrun_data::micro_batches;
@@ -16,7 +16,9 @@ use xrun_data::micro_batches;
 /// # Errors
 /// The device fails, or a thread cannot be started.
 pub fn device(opening: Opening<'_>, checkpointing: bool) -> Result<TensorDevice, TaskError> {
-    threads::start(micro_batches::threads(&opening.experiment.limits))?;
+    // The threads of a GPU's process have hardly any work.
+    let waiting = if opening.device.has_pool() { Waiting::Sleep } else { opening.experiment.device.waiting };
+    threads::start(micro_batches::threads(&opening.experiment.limits), waiting)?;
     let Opening { experiment, ledger, .. } = opening;
     let mut device = TensorDevice::open(opening.device, checkpointing)?;
     device.graphs = (opening.device.has_pool() && graphs::are_wanted(experiment)).then(|| ledger.clone());

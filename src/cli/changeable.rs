@@ -25,6 +25,8 @@ const BY_RESUME: &[&str] = &[
     "limits.batch_size",
     "limits.host_memory",
     "limits.device_memory",
+    "limits.on_pressure",
+    "limits.recover",
     "training.time_limit",
     "training.activation_checkpointing",
 ];

@@ -74,7 +74,8 @@ Exit codes:
        violated (--locked)
     7  the time limit was reached
     8  stopped by a signal; the run can be resumed
-   70  panic of the backend or the program";
+   70  panic of the backend or the program
+   75  parked with a checkpoint, because memory was short (`park` in limits.on_pressure)";
 
 const REPRODUCE_EXIT_CODES: &str = "\
 Exit codes:
@@ -331,6 +332,13 @@ pub enum Progress {
     None,
 }
 
+impl Progress {
+    /// Value on the command line.
+    fn name(self) -> String {
+        self.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+    }
+}
+
 #[derive(Clone, Debug, Args)]
 pub struct CheckArguments {
     /// Experiment files to check.
@@ -470,6 +478,7 @@ mod tests {
             Outcome::DidNotLearn,
             Outcome::Diverged,
             Outcome::MemoryLimit,
+            Outcome::Parked,
             Outcome::Failed,
             Outcome::Panicked,
         ];

@@ -197,6 +197,7 @@ impl Observer for TextProgress {
             }
             // One line that stays, whatever fits into the bar.
             Event::Growing { step, verdict } => self.line(&format!("step {step}: {}", verdict.message)),
+            Event::Rung { taken } => self.line(&format!("step {}: {}", taken.step, taken.message())),
             Event::Diverging { step, verdict } => {
                 self.line(&format!("step {step}: {}: {}", verdict.verdict.words(), verdict.message));
             }
@@ -390,6 +391,11 @@ impl Observer for JsonProgress {
             Event::Growing { step, verdict } => serde_json::json!({
                 "event": "growing", "time": now(), "seconds": seconds, "step": step, "verdict": verdict.verdict,
                 "owner": verdict.owner, "message": verdict.message,
+            }),
+            Event::Rung { taken } => serde_json::json!({
+                "event": "rung", "time": now(), "seconds": seconds, "step": taken.step, "rung": taken.rung,
+                "level": taken.level, "bits": taken.bits, "climbed": taken.climbed, "gives": taken.gives,
+                "message": taken.message(),
             }),
             Event::Diverging { step, verdict } => serde_json::json!({
                 "event": "diverging", "time": now(), "seconds": seconds, "step": step, "message": verdict.message,

@@ -1,5 +1,7 @@
 //! Training of a new or resumed run: signals, progress, report and outcome.
 
+use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::time::Instant;
 
 use super::terminal::{Failure, Terminal};
@@ -90,15 +92,34 @@ pub fn train(
     terminal: Terminal,
 ) -> (RunOutcome, u8) {
     let directory = launch.directory;
-    let stops_early = launch.extent != Extent::Whole;
+    let (stops_early, last) = (launch.extent != Extent::Whole, launch.extent.last_step());
     let mut observer = progress::observer(display.progress, terminal);
     let outcome = launch.train(task, stop, &mut *observer);
     drop(observer);
+    if outcome.ending.retries && !stop.raised() {
+        terminal.info(&outcome.ending.message);
+        let error = resume_in_this_place(&outcome.run.path, last, display);
+        terminal.error(&format!("cannot start the program again: {error}"));
+    }
     // Otherwise the directory is that of another process now.
     let reported = directory.check_held().map_err(ReportError::from).and_then(|()| report::write_view(&outcome.run));
     let as_requested = stops_early && outcome.ending.outcome == Outcome::Interrupted && !stop.raised();
     let code = report_end(&outcome, reported, as_requested, display, terminal);
     (outcome, code)
+}
+
+/// Replaces this program by one that resumes the run: what the device's driver holds ends with a program. Returns only where that
+/// fails.
+fn resume_in_this_place(run: &Path, last: Option<u64>, display: &Display) -> std::io::Error {
+    let mut command = match std::env::current_exe() {
+        Ok(program) => std::process::Command::new(program),
+        Err(error) => return error,
+    };
+    command.arg("resume").arg(run).arg(format!("--progress={}", display.progress.name()));
+    command.args(last.map(|step| format!("--until={step}")));
+    let flags = [(display.json, "--json"), (display.quiet, "--quiet"), (display.verbose, "--verbose")];
+    command.args(flags.iter().filter(|(is_set, _)| *is_set).map(|(_, flag)| flag));
+    command.exec()
 }
 
 /// Reports the outcome of a run and where its report is; returns the exit code.

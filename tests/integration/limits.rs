@@ -25,6 +25,8 @@ const OF_ITS_OWN: &[(&str, &[&str])] = &[
     ("frame_cache", &["few-shot"]),
     ("decode_memory", &["few-shot", "federated", "vision-language"]),
     ("micro_batch_size", &["few-shot", "federated", "vision-language"]),
+    // Without a ladder there is nothing to climb.
+    ("recover", &[]),
 ];
 
 /// Another value of each key than its default. A new key needs one here.
@@ -42,6 +44,8 @@ const OTHERS: &[(&str, &str)] = &[
     ("log_queue", "1"),
     ("host_memory", "\"64 GiB\""),
     ("device_memory", "\"64 GiB\""),
+    ("on_pressure", "[\"caches\", \"prefetch\", \"workers\", \"park\"]"),
+    ("recover", "true"),
 ];
 
 /// Lines of metrics, without what a limit is there to change: over how many steps a median is taken.

@@ -41,6 +41,8 @@ mod keep;
 #[cfg(target_os = "linux")]
 mod killed;
 mod kinds;
+#[cfg(target_os = "linux")]
+mod ladder;
 #[cfg(feature = "train")]
 mod limits;
 mod listing;

@@ -323,6 +323,13 @@ impl Cgroup {
 }
 
 impl Cgroup {
+    /// Sets another limit in bytes.
+    pub fn set_limit(&self, limit: u64) {
+        let files = ["memory.limit_in_bytes", "memory.max"].map(|file| self.directory.join(file));
+        let file = files.iter().find(|file| file.exists()).unwrap();
+        std::fs::write(file, limit.to_string()).unwrap();
+    }
+
     /// xrun inside of it, in the directory of this workplace.
     pub fn command(&self, workplace: &Workplace, arguments: &[&str]) -> Command {
         let group = self.directory.join("cgroup.procs");

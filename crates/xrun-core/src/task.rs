@@ -20,6 +20,7 @@ use crate::bounded::planned::PlannedBuffer;
 use crate::dataset::error::{DataError, InvalidItems};
 use crate::dataset::sample::HostImage;
 use crate::files::write::WriteError;
+use crate::settings::rung::Rung;
 use crate::settings::sections::CleanupAction;
 use crate::task::lowered::LoweredSetting;
 pub use crate::task::metric::{Direction, HeldOutLoss};
@@ -65,6 +66,13 @@ pub trait Task {
     /// Performs one cleanup action and returns the bytes known to be freed. The loop itself performs `Heap`.
     fn clean(&mut self, _action: CleanupAction) -> u64 {
         0
+    }
+
+    /// Takes a rung of `limits.on_pressure` that changes how a step is computed, or climbs back: `level` is the number of
+    /// halvings of the micro-batch, or 1 with activation checkpointing and 0 without. Returns `false` and changes nothing where
+    /// the level is beyond what there is to give.
+    fn set_rung(&mut self, _rung: Rung, _level: u32) -> bool {
+        false
     }
 
     /// Waits until the device has finished all submitted work, so that memory can be sampled.

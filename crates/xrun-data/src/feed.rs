@@ -15,6 +15,7 @@ use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun_core::bounded::queue::OrderedQueue;
 use xrun_core::dataset::error::DataError;
 use xrun_core::panics;
+use xrun_core::settings::rung::Rung;
 use xrun_core::settings::sections::{Limits, Training};
 
 /// A failure travels through the queue in place of its batch and counts as this many bytes at most; its message is cut
@@ -46,6 +47,7 @@ impl Buffers {
         Self {
             ready: Buffer::new("feed_ready", Policy::Block, ready)
                 .key(key)
+                .rung(Rung::Prefetch)
                 .because("batches: `limits.prefetch`, by default 2 x `limits.workers`, and never fewer than workers"),
             in_use: Buffer::new("feed_in_use", Policy::Refuse, in_use).because("the batch of the present step"),
         }
@@ -70,12 +72,13 @@ impl FeedSettings {
 }
 
 /// Batches in order. Policy of the queue: block. Dropping the feed closes the queue and waits for the workers, each of
-/// which ends after the batch that it is at.
+/// which ends after the batch that it is at. Workers beyond the present length of the queue end, and start again when it is
+/// longer.
 pub struct Feed<T: DeepSize + Send + 'static> {
     queue: OrderedQueue<Item<T>>,
     workers: Vec<JoinHandle<()>>,
-    /// Prepares on the calling thread when there are no workers.
-    own: Option<Prepare<T>>,
+    /// Called by the thread that asks when there are no workers.
+    prepare: Prepare<T>,
     item_bytes_max: u64,
     in_use: Arc<Registration>,
     failure: Option<DataError>,
@@ -131,20 +134,14 @@ impl<T: DeepSize + Send + 'static> Feed<T> {
         let mut feed = Self {
             queue: OrderedQueue::new(ledger, &buffers.ready, first),
             workers: Vec::with_capacity(workers),
-            own: (workers == 0).then(|| prepare.clone()),
+            prepare,
             item_bytes_max,
             in_use: Arc::new(buffers.in_use.register(ledger)),
             failure: None,
         };
         for worker in 0..workers {
-            let (queue, prepare) = (feed.queue.clone(), prepare.clone());
-            let work = move || {
-                while let Some(number) = queue.claim() {
-                    queue.deliver(number, prepared(&*prepare, number, item_bytes_max));
-                }
-            };
             // On failure the feed is dropped here, which ends those that were started.
-            let thread = std::thread::Builder::new().name(format!("feed-{worker}")).spawn(work).map_err(|error| {
+            let thread = feed.start(worker).map_err(|error| {
                 DataError::Content(format!(
                     "worker {worker} of `limits.workers` = {workers} cannot be started: {error}"
                 ))
@@ -152,6 +149,29 @@ impl<T: DeepSize + Send + 'static> Feed<T> {
             feed.workers.push(thread);
         }
         Ok(feed)
+    }
+
+    /// Starts the worker of a number.
+    fn start(&self, worker: usize) -> std::io::Result<JoinHandle<()>> {
+        let (queue, prepare, item_bytes_max) = (self.queue.clone(), self.prepare.clone(), self.item_bytes_max);
+        let work = move || {
+            while let Some(number) = queue.claim(worker) {
+                queue.deliver(number, prepared(&*prepare, number, item_bytes_max));
+            }
+        };
+        std::thread::Builder::new().name(format!("feed-{worker}")).spawn(work)
+    }
+
+    /// Starts again workers that ended and have a place now. Those that cannot be started are missed by nobody but the clock.
+    fn restart(&mut self) {
+        let places = usize::try_from(self.queue.capacity()).unwrap_or(usize::MAX).min(self.workers.len());
+        for worker in 0..places {
+            if self.workers[worker].is_finished()
+                && let Ok(thread) = self.start(worker)
+            {
+                self.workers[worker] = thread;
+            }
+        }
     }
 
     /// Waits for the next batch. Fails at the batch that could not be prepared, by an error or a panic, and then always
@@ -164,10 +184,11 @@ impl<T: DeepSize + Send + 'static> Feed<T> {
         if Arc::strong_count(&self.in_use) > 1 {
             return Err(DataError::Content("a batch was asked for while the one before was still held".into()));
         }
-        if let Some(prepare) = &self.own
-            && let Some(number) = self.queue.claim()
+        self.restart();
+        if self.workers.is_empty()
+            && let Some(number) = self.queue.claim(0)
         {
-            self.queue.deliver(number, prepared(&**prepare, number, self.item_bytes_max));
+            self.queue.deliver(number, prepared(&*self.prepare, number, self.item_bytes_max));
         }
         match self.queue.take() {
             Some(Item::Batch(batch)) => {
@@ -274,6 +295,31 @@ mod tests {
                 assert!(message.len() < 4000, "the message is cut");
             }
             assert!(ledger.read().iter().all(|owner| !owner.exceeds_cap()), "{:?}", ledger.read());
+        }
+    }
+
+    #[test]
+    fn a_shorter_queue_ends_workers_and_a_longer_one_starts_them_again_without_a_batch_lost() {
+        let ledger = Ledger::default();
+        let buffers = Buffers::new(&Limits { workers: 4, prefetch: Some(8), ..Limits::default() }, 8);
+        let settings = FeedSettings { workers: 4, first: 5 };
+        let mut feed = Feed::new(&ledger, &buffers, settings, numbers()).unwrap();
+        let mut next = 5.0;
+        let mut take = |feed: &mut Feed<f64>, ended: usize| {
+            // Threads end in their own time.
+            let finished = |feed: &Feed<f64>| feed.workers.iter().filter(|worker| worker.is_finished()).count();
+            for _ in 0..20 {
+                assert_eq!(*feed.next().unwrap(), next);
+                next += 1.0;
+            }
+            while finished(feed) != ended {
+                std::thread::yield_now();
+            }
+        };
+        take(&mut feed, 0);
+        for (items, ended) in [(1, 3), (2, 2), (8, 0)] {
+            ledger.allow(Rung::Prefetch, |_| Cap { items, bytes: 8 * items });
+            take(&mut feed, ended);
         }
     }
 

@@ -19,6 +19,7 @@ use super::verdict::TrainingVerdict;
 use super::watched::WatchSettings;
 use xrun_core::bounded::ledger::Policy;
 use xrun_core::bounded::planned::PlannedBuffer;
+use xrun_core::settings::rung::{Bits, Rung};
 use xrun_core::task::confusion::ClassResult;
 use xrun_core::task::lowered::LoweredSetting;
 use xrun_core::task::metric::{Interval, PlannedMetric};
@@ -210,6 +211,21 @@ pub struct PlanFile {
     /// Settings that were lowered because the data is smaller than the experiment asks.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub lowered: Vec<LoweredSetting>,
+    /// Rungs of `limits.on_pressure`, in order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rungs: Vec<PlannedRung>,
+}
+
+/// Rung of `limits.on_pressure` before the run.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct PlannedRung {
+    /// The rung.
+    pub rung: Rung,
+    /// Bytes that it gives when it is taken as often as it can be, by the caps of the buffers and the forecast of a step; `null`
+    /// if unknown.
+    pub gives: Option<u64>,
+    /// Effect on the numbers of the run.
+    pub bits: Bits,
 }
 
 /// A line of `metrics.jsonl`. It has no clock, so the same experiment gives the same bytes on the same machine.
@@ -324,6 +340,9 @@ pub struct Summary {
     pub plan_and_actual: Vec<PlannedAndActual>,
     /// Cap and peak of each owner.
     pub owners: Vec<OwnerSummary>,
+    /// Rungs of `limits.on_pressure` that were taken and climbed back, in order; absent if there was none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rungs: Vec<RungTaken>,
     /// Durations of the parts of the last process; absent in summaries of older versions and of commands.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub durations: Option<Durations>,

@@ -23,6 +23,8 @@ pub enum Outcome {
     Diverged,
     /// `limits.host_memory` or `limits.device_memory` was reached; resumable with a higher limit.
     MemoryLimit,
+    /// The rung `park` of `limits.on_pressure` was reached; resumable where there is more memory.
+    Parked,
     /// An error of the data, the device or the disk.
     Failed,
     /// A panic, of the backend or of xrun itself.
@@ -41,6 +43,7 @@ impl Outcome {
             Self::TimeLimit => "time limit",
             Self::Diverged => "diverged",
             Self::MemoryLimit => "memory limit",
+            Self::Parked => "parked",
             Self::Failed => "failed",
             Self::Panicked => "panicked",
         }

@@ -7,7 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use super::loss::KindLoss;
 use xrun_core::files::checksum::LineSum;
+use xrun_core::settings::rung::{Bits, Rung};
 use xrun_core::task::metric::{Direction, Interval};
+use xrun_core::units::Bytes;
 
 /// The checkpoint with the best validation.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -76,11 +78,63 @@ pub struct LoopState {
     pub run: String,
     /// `fingerprint` of `manifest.json`.
     pub fingerprint: String,
+    /// Rungs of `limits.on_pressure` that were taken and climbed back, in order, at most 64: the oldest that a newer one of the
+    /// same name follows are dropped.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rungs: Vec<RungTaken>,
     /// Lines written up to here; absent in checkpoints of older versions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lines: Option<WrittenLines>,
     /// SHA-256 of each file of the checkpoint, by its path relative to this one.
     pub files: BTreeMap<String, String>,
+}
+
+/// Rung of `limits.on_pressure` that was taken or climbed back.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+pub struct RungTaken {
+    /// Number of steps done.
+    pub step: u64,
+    /// The rung.
+    pub rung: Rung,
+    /// Number of times that it is taken from now on: each halves what is left. 0: all that it gave was taken back.
+    pub level: u32,
+    /// Effect on the numbers of later steps.
+    pub bits: Bits,
+    /// `true` if room was back and the run climbed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub climbed: bool,
+    /// Reason, for people.
+    pub because: String,
+    /// Bytes that it was to give, by the contents of the buffers or half of the memory of a step; `null` if unknown.
+    pub gives: Option<u64>,
+    /// Bytes by which the peak of the heap, or the reserved memory of the device, fell up to the step after it; negative if it
+    /// rose, `null` before that step and for all but the last of several rungs at one step.
+    pub gave: Option<i64>,
+}
+
+impl RungTaken {
+    /// Message such as "took `caches` (same bits), to give 4.0 MiB: RSS is 2 GiB, above `limits.host_memory` = 1 GiB".
+    pub fn message(&self) -> String {
+        let (verb, gives) = if self.climbed { ("climbed", "taking") } else { ("took", "to give") };
+        let gives = self.gives.map(|bytes| format!(", {gives} {}", Bytes(bytes))).unwrap_or_default();
+        format!("{verb} `{}` ({}){gives}: {}", self.rung.name(), self.bits.words(), self.because)
+    }
+}
+
+/// Largest number of rungs in a record.
+const RUNGS_MAX: usize = 64;
+
+impl LoopState {
+    /// Adds a rung.
+    pub fn add_rung(&mut self, taken: RungTaken) {
+        if self.rungs.len() >= RUNGS_MAX {
+            // The newest entry of each rung is its level.
+            let later = |at: usize| self.rungs[at + 1..].iter().any(|other| other.rung == self.rungs[at].rung);
+            let oldest = (0..self.rungs.len()).find(|at| later(*at)).unwrap_or(0);
+            self.rungs.remove(oldest);
+        }
+        self.rungs.push(taken);
+    }
 }
 
 impl EarlyStopping {

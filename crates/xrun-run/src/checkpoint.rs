@@ -10,7 +10,7 @@ use xrun_core::files::write;
 use xrun_core::files::write::{WRITING, WriteError};
 use xrun_core::files::{checksum, file, layout};
 use xrun_core::task::Task;
-use xrun_results::format::{LoopState, Manifest};
+use xrun_results::format::{LoopState, Manifest, RungTaken};
 use xrun_results::read;
 use xrun_results::read::ReadError;
 
@@ -57,6 +57,17 @@ pub fn save(task: &mut dyn Task, state: &LoopState, run: &Path, keep_last: usize
     }
     remove_old(run, state, keep_last)?;
     Ok(())
+}
+
+/// Replaces the rungs in the state of the newest checkpoint; returns `false` if there is none.
+///
+/// # Errors
+/// The state cannot be read or written.
+pub fn replace_rungs(run: &Path, rungs: &[RungTaken]) -> Result<bool, RunError> {
+    let Some((_, checkpoint)) = read::checkpoints(run).unwrap_or_default().pop() else { return Ok(false) };
+    let Ok(state) = read::loop_state(&checkpoint) else { return Ok(false) };
+    write::replace_json(&checkpoint.join(layout::LOOP_STATE), &LoopState { rungs: rungs.to_vec(), ..state })?;
+    Ok(true)
 }
 
 /// SHA-256 of each file below a directory, by relative path.
@@ -179,6 +190,7 @@ mod tests {
     use xrun_core::bounded::ledger::Ledger;
     use xrun_core::pipelines::dummy::settings::Dummy;
     use xrun_core::pipelines::dummy::task::DummyTask;
+    use xrun_core::settings::sections::Limits;
     use xrun_results::format::Best;
 
     fn steps(run: &Path) -> Vec<u64> {
@@ -187,7 +199,12 @@ mod tests {
 
     /// Saves this state of a dummy run.
     fn save(state: &LoopState, run: &Path, keep_last: usize) -> Result<(), RunError> {
-        super::save(&mut DummyTask::new(Dummy::default(), 0, &Ledger::default()), state, run, keep_last)
+        super::save(
+            &mut DummyTask::new(Dummy::default(), 0, &Limits::default(), &Ledger::default()),
+            state,
+            run,
+            keep_last,
+        )
     }
 
     #[test]

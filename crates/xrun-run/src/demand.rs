@@ -17,6 +17,8 @@ pub struct DemandCollector {
     episodes: u64,
     /// Demand so far, without the owners.
     pub so_far: Demand,
+    /// Largest working memory of a phase, less what rungs of `limits.on_pressure` were to give since it was measured.
+    pub working: u64,
     peaks: Peaks,
     /// Smallest number of bytes that each owner held after a step other than the first.
     minima: BTreeMap<String, u64>,
@@ -120,6 +122,10 @@ impl DemandCollector {
             && let Some(peak) = kind_peak(&mut demand.step_kinds, kind)
         {
             *peak = (*peak).max(working);
+        }
+        let is_phase = matches!(line.point, SamplePoint::Step | SamplePoint::AfterValidation | SamplePoint::Checkpoint);
+        if line.step > before.step || is_phase {
+            self.working = self.working.max(working);
         }
         match line.point {
             // Steps between samples count at the next sample, whatever its kind.

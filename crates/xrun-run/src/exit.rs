@@ -13,6 +13,8 @@ pub const fn exit_code(outcome: Outcome) -> u8 {
         Outcome::TimeLimit => 7,
         Outcome::Interrupted => 8,
         Outcome::Panicked => 70,
+        // EX_TEMPFAIL of sysexits.h: to be tried again later.
+        Outcome::Parked => 75,
     }
 }
 

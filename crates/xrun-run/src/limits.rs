@@ -37,6 +37,8 @@ pub enum Trigger {
     Measured,
     /// The next step would exceed it.
     NextStep,
+    /// Tasks wait for memory, in this percentage of the last ten seconds (PSI).
+    Stalled(u32),
     /// The device refused an allocation in the middle of a step.
     Refused {
         /// Bytes of the refused page, where the backend reports them.
@@ -64,6 +66,7 @@ impl LimitReached {
         };
         match self.trigger {
             Trigger::Refused { requested, free, others } => refusal_message(requested, free, others, self.limit),
+            Trigger::Stalled(percent) => format!("tasks waited for memory in {percent} % of the last ten seconds"),
             Trigger::NextStep => format!("{what} would be {held} in the next step, above {bound}"),
             Trigger::Measured => format!("{what} is {held}, above {bound}"),
         }
@@ -109,16 +112,28 @@ impl MemoryLimits {
         }
     }
 
-    /// Limit that a sample exceeds, or that the next step would exceed by the demand of the run so far.
-    pub fn reached(&self, line: &MemoryLine, demand: &Demand) -> Option<LimitReached> {
+    /// Reads the limit of the container again, which may change while a run works: with the sample, or at once.
+    pub fn refresh(&mut self, line: &MemoryLine, at_once: bool) {
+        let read = line.container.map(|container| container.budget(line.host.rss.unwrap_or_default()));
+        if let Some(limit) = read.or_else(|| at_once.then(fit::container_budget)) {
+            self.container = limit;
+        }
+    }
+
+    /// Limit that a sample exceeds, or that the next step would exceed by the demand of the run so far and its `working` memory.
+    pub fn reached(&self, line: &MemoryLine, demand: &Demand, working: u64) -> Option<LimitReached> {
+        self.reached_at(1.0, line, demand, working)
+    }
+
+    /// As [`Self::reached`], of limits that are this fraction of what they are.
+    pub fn reached_at(&self, fraction: f64, line: &MemoryLine, demand: &Demand, working: u64) -> Option<LimitReached> {
         let over = |key, place, trigger, limit: Option<u64>, held: Option<u64>| {
             let (limit, held) = limit.zip(held)?;
-            (held > limit).then_some(LimitReached { key, place, limit, held, trigger })
+            (held as f64 > limit as f64 * fraction).then_some(LimitReached { key, place, limit, held, trigger })
         };
         let rss = line.host.rss;
         // The OOM killer strikes in the middle of a step, so the demand of the next step is checked before it starts. A
         // validation, which is rare, counts as a step.
-        let working = demand.step.max(demand.validation).max(demand.checkpoint);
         let next = rss.map(|rss| rss.max(line.host.heap + working));
         let reserved = line.device.map(|pool| pool.reserved);
         over(Some("limits.host_memory"), MemoryKind::Host, Trigger::Measured, self.host, rss)
@@ -160,11 +175,11 @@ mod tests {
     fn the_limits_of_the_file_apply_to_each_sample() {
         let limits = MemoryLimits { host: Some(100 * MIB), device: Some(50 * MIB), container: None };
         let none = Demand::default();
-        assert_eq!(limits.reached(&line(10, 99 * MIB, Some(50 * MIB)), &none), None);
-        let reached = limits.reached(&line(10, 120 * MIB, None), &none).unwrap();
+        assert_eq!(limits.reached(&line(10, 99 * MIB, Some(50 * MIB)), &none, 0), None);
+        let reached = limits.reached(&line(10, 120 * MIB, None), &none, 0).unwrap();
         insta::assert_snapshot!(reached.message(), @"RSS is 120.0 MiB, above `limits.host_memory` = 100.0 MiB");
         assert_eq!((reached.key, reached.trigger), (Some("limits.host_memory"), Trigger::Measured));
-        let reached = limits.reached(&line(10, 0, Some(51 * MIB)), &none).unwrap();
+        let reached = limits.reached(&line(10, 0, Some(51 * MIB)), &none, 0).unwrap();
         assert_eq!((reached.key, reached.excess()), (Some("limits.device_memory"), MIB));
     }
 
@@ -180,7 +195,7 @@ mod tests {
                 load: None,
             };
             let line = MemoryLine { driver: Some(driver), ..line(1, 1, Some(10 * MIB)) };
-            MemoryLimits::default().reached(&line, &demand)
+            MemoryLimits::default().reached(&line, &demand, 0)
         };
         assert_eq!(with(35 * MIB), None, "60 in the pool and 5 outside of it, of 65");
         let reached = with(40 * MIB).unwrap();
@@ -216,9 +231,9 @@ mod tests {
     #[test]
     fn the_limit_of_the_container_applies_to_the_next_step() {
         let limits = MemoryLimits { container: Some(100 * MIB), ..MemoryLimits::default() };
-        let demand = Demand { step: 60 * MIB, ..Demand::default() };
-        assert_eq!(limits.reached(&line(30 * MIB, 80 * MIB, None), &demand), None);
-        let reached = limits.reached(&line(50 * MIB, 80 * MIB, None), &demand).unwrap();
+        let reached = |heap| limits.reached(&line(heap, 80 * MIB, None), &Demand::default(), 60 * MIB);
+        assert_eq!(reached(30 * MIB), None);
+        let reached = reached(50 * MIB).unwrap();
         insta::assert_snapshot!(
             reached.message(),
             @"memory would be 110.0 MiB in the next step, above the container's limit of 100.0 MiB"

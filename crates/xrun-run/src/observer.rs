@@ -6,7 +6,7 @@ use super::prepare::ProgressListener;
 use crate::plan::Plan;
 use crate::stop::Ending;
 use xrun_core::task::StepReport;
-use xrun_results::format::MemoryLine;
+use xrun_results::format::{MemoryLine, RungTaken};
 use xrun_results::verdict::{TrainingVerdict, Verdict};
 
 /// Event of a run. Observers show it; they cannot change the run.
@@ -48,6 +48,11 @@ pub enum Event<'a> {
         step: u64,
         /// Verdict so far.
         verdict: &'a Verdict,
+    },
+    /// Memory was short and a rung of `limits.on_pressure` was taken, or there is room and one was climbed back.
+    Rung {
+        /// The rung, with its step and reason.
+        taken: &'a RungTaken,
     },
     /// Training diverges, by the verdict so far. Sent once in a process, after a validation.
     Diverging {

@@ -4,7 +4,7 @@ use super::launch::Launch;
 use super::observer::{Event, Observer};
 use super::recorder::Recorder;
 use super::session::Session;
-use super::{RunError, train};
+use super::{RunError, ladder, train};
 use crate::directory::RunDirectory;
 use crate::stop::{Ending, RunOutcome, StopSignal};
 use xrun_core::files::layout;
@@ -38,12 +38,12 @@ impl Launch<'_> {
         let mut ending = match panics::caught(|| train::train(task.as_mut(), &mut session)) {
             Ok(Ok(ending)) => apply_fail_on(ending, &session),
             Ok(Err(RunError::Task(TaskError::Device(message)))) => {
-                device_failure(&Panic::from_message(message), Outcome::Failed, &mut session, task.as_ref())
+                device_failure(&Panic::from_message(message), Outcome::Failed, &mut session, task.as_mut())
             }
             Ok(Err(RunError::Task(TaskError::Data(message)))) => Ending::data_error(message),
-            Ok(Err(RunError::Device(panic))) => device_failure(&panic, Outcome::Failed, &mut session, task.as_ref()),
+            Ok(Err(RunError::Device(panic))) => device_failure(&panic, Outcome::Failed, &mut session, task.as_mut()),
             Ok(Err(error)) => Ending::new(Outcome::Failed, error.to_string()),
-            Err(panic) => device_failure(&panic, Outcome::Panicked, &mut session, task.as_ref()),
+            Err(panic) => device_failure(&panic, Outcome::Panicked, &mut session, task.as_mut()),
         };
         let (written, summary, verdict) = finish(task.as_ref(), &mut session, &ending, self.directory);
         if let Err(error) = written {
@@ -68,14 +68,17 @@ impl Launch<'_> {
 }
 
 /// Ending of a run whose device or backend failed. The full message goes to the log.
-fn device_failure(panic: &Panic, outcome: Outcome, session: &mut Session<'_>, task: &dyn Task) -> Ending {
+fn device_failure(panic: &Panic, outcome: Outcome, session: &mut Session<'_>, task: &mut dyn Task) -> Ending {
     let step = session.state.step + 1;
     for line in panic.in_full().flat_map(str::lines).take(LOGGED_LINES_MAX) {
         // A full disk is reported by the records that are written after this.
         let _ = session.recorder.log(&format!("step {step}: {line}"));
     }
     let ended = match panic.cause() {
-        Cause::OutOfMemory { asked } => session.device_out_of_memory(asked, task.parameters()).ok(),
+        Cause::OutOfMemory { asked } => ladder::retry(task, session, asked)
+            .transpose()
+            .unwrap_or_else(|| session.device_out_of_memory(asked, task.parameters()))
+            .ok(),
         _ => None,
     };
     ended.unwrap_or_else(|| {

@@ -6,6 +6,7 @@ use super::RunError;
 use super::allocation_window::AllocationWindow;
 use super::clock::Clock;
 use super::gradient_norms::GradientNorms;
+use super::ladder::Ladder;
 use super::launch::{Extent, Launch};
 use super::limits::{LimitReached, MemoryLimits};
 use super::observer::Observer;
@@ -57,6 +58,8 @@ pub struct Session<'a> {
     pub saved: Option<(u64, bool)>,
     /// Memory limits.
     pub limits: MemoryLimits,
+    /// Rungs to descend when one of them comes near.
+    pub ladder: Ladder,
     /// Extent of the training.
     pub extent: Extent,
     /// Post-mortem of the memory limit that ended the run.
@@ -91,6 +94,7 @@ impl<'a> Session<'a> {
             divergence_reported: false,
             saved: None,
             limits: MemoryLimits::new(&plan.experiment.limits),
+            ladder: Ladder::new(plan, launch.extent),
             extent: launch.extent,
             post_mortem: None,
             stop,
@@ -235,6 +239,7 @@ impl<'a> Session<'a> {
             demand,
             plan_and_actual: plan_and_actual.unwrap_or_default(),
             owners,
+            rungs: state.rungs,
             durations: Some(self.timer.durations().clone()),
             phases: self.clock.summary(),
             lines: state.lines,

@@ -19,12 +19,14 @@ pub struct Ending {
     pub message: String,
     /// True if the data could not be used.
     pub is_data_error: bool,
+    /// True if a step did not fit, and a rung of `limits.on_pressure` was taken for it: a resume in a new process repeats it.
+    pub retries: bool,
 }
 
 impl Ending {
     /// End with an outcome and a message.
     pub fn new(outcome: Outcome, message: impl Into<String>) -> Self {
-        Self { outcome, message: message.into(), is_data_error: false }
+        Self { outcome, message: message.into(), is_data_error: false, retries: false }
     }
 
     /// End of a run whose data could not be used; the message names the item.

@@ -14,7 +14,7 @@ use super::limits::LimitReached;
 use super::observer::Event;
 use super::session::Session;
 use super::timer::ValidationPhases;
-use super::{RunError, checkpoint, early_stopping, images};
+use super::{RunError, checkpoint, early_stopping, images, ladder};
 use crate::memory::sources;
 use crate::plan::calendar::{Due, due};
 use crate::stop::Ending;
@@ -50,6 +50,7 @@ pub fn train(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, R
 fn train_to_end(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending, RunError> {
     let plan = session.plan;
     task.set_run_directory(&session.recorder.run);
+    ladder::resume(task, session);
     session.observer.event(Event::Started {
         run: &session.recorder.run,
         plan,
@@ -61,6 +62,10 @@ fn train_to_end(task: &mut dyn Task, session: &mut Session<'_>) -> Result<Ending
     session.recorder.sync()?;
     if let Some(ending) = reached.or_else(|| session.stop_request()) {
         return save_and_stop(task, session, ending);
+    }
+    if session.state.step == 0 && session.ladder.retries() {
+        // A resume needs a checkpoint to repeat a step that does not fit.
+        save(task, session, false)?;
     }
     let verb = if session.state.step == 0 { "starts" } else { "resumes" };
     let device = task.device_name();
@@ -242,7 +247,7 @@ fn after_step(task: &mut dyn Task, session: &mut Session<'_>, due: Due) -> Resul
 }
 
 /// Performs the cleanup actions in order; returns the number of bytes freed, as far as it is known.
-fn clean(task: &mut dyn Task, actions: &[CleanupAction], clock: &mut Clock) -> u64 {
+pub(super) fn clean(task: &mut dyn Task, actions: &[CleanupAction], clock: &mut Clock) -> u64 {
     let freed = actions.iter().map(|action| {
         clock.enter(action.phase());
         perform(task, *action)
@@ -412,14 +417,14 @@ fn checked_sample(
     ending: Option<Ending>,
 ) -> Result<Option<Ending>, RunError> {
     let reached = sample(task, session, point, freed)?;
-    match reached.filter(|_| ending.is_none() && session.state.step < session.plan.steps) {
-        Some(reached) => session.limit_reached(&reached, task.parameters()).map(Some),
-        None => Ok(ending),
+    if ending.is_some() || session.state.step >= session.plan.steps {
+        return Ok(ending);
     }
+    ladder::at_rest(task, session, reached)
 }
 
 /// Measures memory; returns the limit that is reached, if any.
-fn sample(
+pub(super) fn sample(
     task: &mut dyn Task,
     session: &mut Session<'_>,
     point: SamplePoint,
@@ -430,8 +435,11 @@ fn sample(
     let left = session.left(point != SamplePoint::BeforeValidation);
     let position = LoopPosition { step: session.state.step, epoch: session.state.epoch, point, freed, left };
     session.recorder.sample(task, &mut session.clock, position)?;
-    let line = session.recorder.newest.as_ref();
-    let reached = line.and_then(|line| session.limits.reached(line, &session.recorder.demand.so_far));
+    let Some(line) = &session.recorder.newest else { return Ok(None) };
+    session.limits.refresh(line, session.ladder.is_on());
+    let demand = &session.recorder.demand;
+    let reached = session.limits.reached(line, &demand.so_far, demand.working);
+    session.ladder.add(line);
     session.clock.enter(LOOP);
     if session.is_probe() {
         // A probe reads the slow sources at each sample.

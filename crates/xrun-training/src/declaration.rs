@@ -8,6 +8,7 @@ pub use xrun_core::experiment::pipeline::{InspectedData, Inspection};
 pub use xrun_core::experiment::pipeline::{ModelKind, Opening, PipelineFacts, PipelineKind, Prepared, PytorchModule};
 pub use xrun_core::problem::Problems;
 pub use xrun_core::settings::backbone::BackboneUse;
+pub use xrun_core::settings::rung::{DATA_AND_MICRO_BATCH, Rung};
 pub use xrun_core::settings::sections::MICRO_BATCH_SIZE;
 pub use xrun_core::settings::variant::{Kind, Paths};
 pub use xrun_core::task::{Task, TaskError, TaskFacts};

@@ -51,6 +51,7 @@ impl PipelineKind for FederatedAdapters {
             batch_size: Some(settings::BATCH_SIZE),
             leaks: leaks::LEAKS,
             limit_keys: &[MICRO_BATCH_SIZE],
+            rungs: DATA_AND_MICRO_BATCH,
         };
         const { &Kind::<dyn PipelineKind>::new::<Self>("federated-adapters", FACTS) }
     }

@@ -21,7 +21,7 @@ use xrun_core::bounded::ledger::Registration;
 use xrun_core::experiment::pipeline::Opening;
 use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
-use xrun_training::nn::micro_batches::MicroBatchExecutor;
+use xrun_training::nn::micro_batches::{MicroBatchExecutor, MicroBatchSize};
 use xrun_training::nn::module_task::{Evaluation, ModuleTask, Step};
 use xrun_training::nn::proximal::ProximalAnchor;
 use xrun_training::nn::step::{StepValues, TrainState};
@@ -263,6 +263,10 @@ impl TrainingModule for FederatedModule {
         trained.replace(|network| flat::from_host(network, &adapters))?;
         self.federation.load_weights(adapters);
         Ok(())
+    }
+
+    fn micro_batch_size(&self) -> Option<&MicroBatchSize> {
+        Some(&self.executor.size)
     }
 
     fn evict_caches(&self, low_water: f64) -> u64 {

@@ -44,6 +44,7 @@ impl PipelineKind for FewshotDetection {
             metrics: prepare::METRICS,
             leaks: leaks::LEAKS,
             limit_keys: &[MICRO_BATCH_SIZE],
+            rungs: DATA_AND_MICRO_BATCH,
             ..PipelineFacts::NONE
         };
         const { &Kind::<dyn PipelineKind>::new::<Self>("fewshot-detection", FACTS) }

@@ -25,7 +25,7 @@ use xrun_data::boxes::frames::FrameStore;
 use xrun_data::feed::Prepare;
 use xrun_training::nn::backbone::{self, Backbone};
 use xrun_training::nn::captured::{Inputs, Pass};
-use xrun_training::nn::micro_batches::{DeferredOutputs, MicroBatchExecutor};
+use xrun_training::nn::micro_batches::{DeferredOutputs, MicroBatchExecutor, MicroBatchSize};
 use xrun_training::nn::module_task::{Evaluation, ModuleTask, Step};
 use xrun_training::nn::pixels::image_data;
 use xrun_training::nn::step::{StepValues, TrainState};
@@ -306,6 +306,10 @@ impl TrainingModule for FewshotDetectionModule {
 
     fn set_run_directory(&mut self, run: &Path) {
         self.validation.set_run_directory(run);
+    }
+
+    fn micro_batch_size(&self) -> Option<&MicroBatchSize> {
+        Some(&self.executor.size)
     }
 
     fn evict_caches(&self, low_water: f64) -> u64 {

@@ -35,6 +35,7 @@ impl PipelineKind for ImageClassification {
             sample_type: Some(SampleType::of::<Library>()),
             metrics: prepare::METRICS,
             batch_size: Some(prepare::BATCH_SIZE),
+            rungs: DATA_AND_MICRO_BATCH,
             ..PipelineFacts::NONE
         };
         const { &Kind::<dyn PipelineKind>::new::<Self>("image-classification", FACTS) }

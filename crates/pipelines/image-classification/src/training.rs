@@ -22,6 +22,7 @@ use xrun_core::units::pluralize;
 use xrun_data::boxes::frames::FrameStore;
 use xrun_training::metrics::running_mean::RunningMean;
 use xrun_training::nn::backbone;
+use xrun_training::nn::micro_batches::MicroBatchSize;
 use xrun_training::nn::module_task::{Evaluation, ModuleTask, Step};
 use xrun_training::nn::pixels::{image_data, images};
 use xrun_training::nn::step::TrainState;
@@ -35,7 +36,7 @@ pub struct Classifier {
     /// Number of held-out images in a validation.
     validated: usize,
     /// Number of images on the device at once.
-    micro_batch_size: usize,
+    micro_batch_size: MicroBatchSize,
     validation_batch: Registration,
     validation_images: Registration,
     /// Largest number of images of a validation in the report.
@@ -75,7 +76,7 @@ pub fn open(prepared: Prepared, opening: Opening<'_>) -> Result<ModuleTask<Class
         batches,
         store,
         validated,
-        micro_batch_size: experiment.limits.batch_size,
+        micro_batch_size: MicroBatchSize::new(experiment.limits.batch_size.min(experiment.batch_size())),
         validation_batch: validation_batch.register(ledger),
         validation_images: validation_images.register(ledger),
         shown: experiment.validation.images,
@@ -130,7 +131,7 @@ impl TrainingModule for Classifier {
 
     fn train(&mut self, batch: &ImageBatch, step: &mut Step<'_, ClassifierNetwork>) -> Result<(), TaskError> {
         step.describe(&pluralize(batch.classes.len() as u64, "image"));
-        let (size, side) = (self.micro_batch_size, self.batches.settings.image_size);
+        let (size, side) = (self.micro_batch_size.get(), self.batches.settings.image_size);
         for (classes, pixels) in batch.classes.chunks(size).zip(batch.pixels.chunks(size * side.pow(2) * 3)) {
             let count = classes.len();
             let inputs = vec![image_data(pixels, side), TensorData::new(classes.to_vec(), [count, 1])];
@@ -151,9 +152,10 @@ impl TrainingModule for Classifier {
         let (mut correct, mut loss, mut confusion) = (RunningMean::default(), 0.0, Confusion::default());
         let (classes, side) = (&self.batches.labels.classes, self.batches.settings.image_size);
         let mut worst: Vec<Misclassified> = Vec::new();
-        let batches = self.validated.div_ceil(self.micro_batch_size) as u64;
-        for from in (0..self.validated).step_by(self.micro_batch_size) {
-            let batch = self.batches.held_out(from..(from + self.micro_batch_size).min(self.validated))?;
+        let size = self.micro_batch_size.get();
+        let batches = self.validated.div_ceil(size) as u64;
+        for from in (0..self.validated).step_by(size) {
+            let batch = self.batches.held_out(from..(from + size).min(self.validated))?;
             self.validation_batch.set(1, batch.deep_size());
             let logits: Vec<f32> = self.logits(network, &batch.pixels, device).into_data().iter::<f32>().collect();
             let pixels = batch.pixels.chunks(side * side * 3);
@@ -170,7 +172,7 @@ impl TrainingModule for Classifier {
                     self.keep_worst(&mut worst, one, cross_entropy);
                 }
             }
-            evaluation.batch_done((from / self.micro_batch_size) as u64 + 1, batches);
+            evaluation.batch_done((from / size) as u64 + 1, batches);
         }
         self.validation_batch.set(0, 0);
         let metrics = vec![
@@ -191,6 +193,10 @@ impl TrainingModule for Classifier {
         trained: &mut TrainState<ClassifierNetwork>,
     ) -> Result<(), TaskError> {
         backbone::update(learning_rate, gradients, trained, |network| network.backbone.as_ref())
+    }
+
+    fn micro_batch_size(&self) -> Option<&MicroBatchSize> {
+        Some(&self.micro_batch_size)
     }
 
     fn evict_caches(&self, low_water: f64) -> u64 {

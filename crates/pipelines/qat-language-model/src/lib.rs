@@ -34,7 +34,7 @@ pub mod validation;
 #[cfg(feature = "train")]
 pub mod windowed_answers;
 
-use settings::{Gpt2, QatLanguageModel};
+use settings::{Gpt2, QatLanguageModel, RangeSource};
 use xrun_data::question_answers::QuestionCounts;
 use xrun_data::question_answers::corpus::Corpus;
 use xrun_training::declaration::*;
@@ -50,6 +50,7 @@ impl PipelineKind for QatLanguageModel {
             metrics: precision::METRICS,
             batch_size: Some(settings::BATCH_SIZE),
             leaks: leaks::LEAKS,
+            rungs: &[Rung::Caches, Rung::Prefetch, Rung::Workers, Rung::MicroBatch, Rung::ActivationCheckpointing],
             ..PipelineFacts::NONE
         };
         const { &Kind::<dyn PipelineKind>::new::<Self>("qat-language-model", FACTS) }
@@ -61,6 +62,11 @@ impl PipelineKind for QatLanguageModel {
         check::check_micro_batches(self, experiment, problems);
         check::check_leaks(&experiment.leaks, self, problems);
         check::check_weights(experiment, problems);
+    }
+
+    fn refuses_rung(&self, rung: Rung) -> Option<&'static str> {
+        let moves = self.activation_ranges == RangeSource::Moving;
+        (rung == Rung::MicroBatch && moves).then_some("each micro-batch moves the ranges (`activation_ranges`)")
     }
 
     fn steps_of_stages(&self) -> Vec<(&'static str, u64)> {

@@ -26,6 +26,7 @@ use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
 use xrun_training::nn::captured::Pass;
 use xrun_training::nn::matmul::ComputeDtype;
+use xrun_training::nn::micro_batches::MicroBatchSize;
 use xrun_training::nn::module_task::{Evaluation, ModuleTask, Step};
 use xrun_training::nn::step::{StepValues, TrainState};
 use xrun_training::nn::training_module::TrainingModule;
@@ -40,7 +41,7 @@ pub struct QatLanguageModule {
     pub(super) precisions: Vec<Precision>,
     seed: u32,
     /// Number of sequences of a micro-batch.
-    pub(super) micro_batch_size: usize,
+    pub(super) micro_batch_size: Arc<MicroBatchSize>,
     /// True if the backward pass recomputes activations.
     recompute: bool,
     /// True if gradients are clipped.
@@ -94,14 +95,16 @@ pub fn open(prepared: Prepared, opening: Opening<'_>) -> Result<ModuleTask<QatLa
     let feed = opening::feed(opening, &prepared.buffers.feed, prepare)?;
     let matmul = ComputeDtype::new(settings.matmul_dtype, &device)?;
     let precisions = precisions(&settings);
+    let size = experiment.limits.batch_size.min(experiment.batch_size());
+    let micro_batch_size = Arc::new(MicroBatchSize::new(size));
     let mut module = QatLanguageModule {
         config: QuantConfig { settings, matmul },
         seed,
-        micro_batch_size: experiment.limits.batch_size,
         recompute: experiment.training.activation_checkpointing,
         clips_gradients: false,
         ranges: Ranges::new(precisions.len(), network.blocks()),
-        validation: Validation::new(&prepared, experiment, ledger),
+        validation: Validation::new(&prepared, experiment, micro_batch_size.clone(), ledger),
+        micro_batch_size,
         step: first_step.saturating_sub(1),
         step_precisions: Vec::new(),
         step_kind: "",
@@ -125,7 +128,7 @@ impl QatLanguageModule {
         for number in 0..self.config.settings.calibration_batches as u64 {
             let batch = self.validation.batches.calibration_batch(number)?;
             self.validation.reserving(batch.deep_size(), || {
-                for batch in batch.micro_batches(self.micro_batch_size) {
+                for batch in batch.micro_batches(self.micro_batch_size.get()) {
                     for (at, precision) in self.precisions.iter().enumerate() {
                         let mut quant = QuantContext::new(&self.config, Some((at, *precision)), &mut calibrated);
                         quant.observer = Some(RangeObserver::MinMax(text_positions(&batch, device)));
@@ -282,7 +285,7 @@ impl TrainingModule for QatLanguageModule {
             })
             .collect();
         batch
-            .micro_batches(self.micro_batch_size)
+            .micro_batches(self.micro_batch_size.get())
             .try_for_each(|micro_batch| self.forward_backward(&micro_batch, &passes, step))
     }
 
@@ -356,6 +359,15 @@ impl TrainingModule for QatLanguageModule {
         trained.load_weights(weights)?;
         // The ranges were calibrated with random weights.
         self.calibrate(&trained.inner()?, &trained.device.inner)
+    }
+
+    fn micro_batch_size(&self) -> Option<&MicroBatchSize> {
+        Some(&self.micro_batch_size)
+    }
+
+    fn set_recompute(&mut self, recompute: bool) -> bool {
+        self.recompute = recompute;
+        true
     }
 
     fn evict_caches(&self, low_water: f64) -> u64 {

@@ -20,6 +20,7 @@ use xrun_data::question_answers::example::Example;
 use xrun_training::metrics::perplexity::perplexity;
 use xrun_training::metrics::squad::SquadScore;
 use xrun_training::nn::generate::{Completion, GenerationLimits, complete};
+use xrun_training::nn::micro_batches::MicroBatchSize;
 use xrun_training::nn::module_task::Evaluation;
 use xrun_training::nn::transformer::tokens;
 
@@ -32,7 +33,7 @@ pub struct Validation {
     /// Maximum number of batches of a validation.
     batches_max: u64,
     /// Number of sequences of a micro-batch.
-    micro_batch_size: usize,
+    micro_batch_size: Arc<MicroBatchSize>,
     batch: Registration,
     cache: Registration,
 }
@@ -50,12 +51,17 @@ struct Sums {
 
 impl Validation {
     /// State before the first validation. Registers its buffers in the ledger.
-    pub fn new(prepared: &Prepared, experiment: &Experiment, ledger: &Ledger) -> Self {
+    pub fn new(
+        prepared: &Prepared,
+        experiment: &Experiment,
+        micro_batch_size: Arc<MicroBatchSize>,
+        ledger: &Ledger,
+    ) -> Self {
         Self {
             batches: prepared.batches.clone(),
             settings: prepared.settings.clone(),
             batches_max: experiment.validation.batches as u64,
-            micro_batch_size: experiment.limits.batch_size.min(experiment.batch_size()),
+            micro_batch_size,
             batch: prepared.buffers.validation_batch.register(ledger),
             cache: prepared.buffers.decode_cache.register(ledger),
         }
@@ -108,7 +114,7 @@ impl Validation {
         sums: &mut Sums,
     ) {
         let device = network.inner_device();
-        for micro_batch in batch.micro_batches(self.micro_batch_size) {
+        for micro_batch in batch.micro_batches(self.micro_batch_size.get()) {
             let inputs = tokens(&micro_batch.inputs, micro_batch.size, micro_batch.length, &device);
             let loss = next_token_loss(network.forward(inputs, quant), loss_targets(&micro_batch, None));
             sums.nll += loss.cross_entropy.into_data().iter::<f32>().next().map_or(f64::NAN, f64::from);
@@ -134,7 +140,7 @@ impl Validation {
         let limits =
             GenerationLimits { eos_token, tokens: self.settings.max_new_tokens, length: self.settings.sequence_length };
         let complete = |prompts: &[&[u32]]| complete(network, None, prompts, limits, &self.cache, quant);
-        best_answers(prompts, self.micro_batch_size, complete)
+        best_answers(prompts, self.micro_batch_size.get(), complete)
     }
 
     fn metrics(&self, precisions: &[Precision], sums: &[Sums]) -> Vec<(String, Option<f64>)> {

@@ -47,6 +47,7 @@ impl PipelineKind for VisionLanguage {
             batch_size: Some(settings::BATCH_SIZE),
             leaks: leaks::LEAKS,
             limit_keys: &[MICRO_BATCH_SIZE],
+            rungs: DATA_AND_MICRO_BATCH,
         };
         const { &Kind::<dyn PipelineKind>::new::<Self>("vision-language", FACTS) }
     }

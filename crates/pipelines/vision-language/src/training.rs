@@ -19,7 +19,7 @@ use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
 use xrun_training::nn::captured::{Inputs, Pass};
 use xrun_training::nn::matmul::ComputeDtype;
-use xrun_training::nn::micro_batches::MicroBatchExecutor;
+use xrun_training::nn::micro_batches::{MicroBatchExecutor, MicroBatchSize};
 use xrun_training::nn::module_task::{Evaluation, ModuleTask, Step};
 use xrun_training::nn::step::{StepValues, TrainState};
 use xrun_training::nn::training_module::TrainingModule;
@@ -229,6 +229,10 @@ impl TrainingModule for VisionLanguageModule {
         evaluation: &mut Evaluation<'_, Self>,
     ) -> Result<ValidationReport, TaskError> {
         self.validation.run(network, &self.config, evaluation)
+    }
+
+    fn micro_batch_size(&self) -> Option<&MicroBatchSize> {
+        Some(&self.executor.size)
     }
 
     fn evict_caches(&self, low_water: f64) -> u64 {

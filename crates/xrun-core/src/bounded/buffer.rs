@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 
 use super::ledger::{Cap, Ledger, Policy, Registration};
+use crate::settings::rung::Rung;
 
 /// Declaration of a buffer. The plan lists it, and the container built from it registers it in the ledger.
 ///
@@ -31,12 +32,14 @@ pub struct Buffer {
     pub because: String,
     /// Bytes of everything that could ever be put into the buffer, where known; may be less than the cap.
     pub working_set_bytes: Option<u64>,
+    /// Rung of `limits.on_pressure` that makes the buffer smaller.
+    pub rung: Option<Rung>,
 }
 
 impl Buffer {
-    /// A buffer without a key, reason or size of contents.
+    /// A buffer without a key, reason, size of contents or rung.
     pub fn new(name: &'static str, policy: Policy, cap: Cap) -> Self {
-        Self { name, policy, cap, key: None, because: String::new(), working_set_bytes: None }
+        Self { name, policy, cap, key: None, because: String::new(), working_set_bytes: None, rung: None }
     }
 
     /// Sets the dotted key that sets the cap, such as `limits.frame_cache`.
@@ -54,9 +57,14 @@ impl Buffer {
         Self { working_set_bytes: Some(bytes), ..self }
     }
 
+    /// Sets the rung of `limits.on_pressure` that makes the buffer smaller.
+    pub fn rung(self, rung: Rung) -> Self {
+        Self { rung: Some(rung), ..self }
+    }
+
     /// Registers the buffer in the ledger, for a container outside this module. Panics when the name is taken.
     pub fn register(&self, ledger: &Ledger) -> Registration {
-        ledger.register(self.name, self.cap, self.policy)
+        ledger.register(self.name, self.cap, self.policy, self.rung)
     }
 
     /// Registers a buffer that was full while its data was opened, and holds this much from now on.

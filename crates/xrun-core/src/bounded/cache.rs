@@ -66,7 +66,7 @@ impl<K: Hash + Eq, V: Clone + DeepSize> ByteCache<K, V> {
     /// Stores the value and evicts least recently used ones. A value larger than the whole cache is not stored.
     pub fn insert(&self, key: K, value: V) {
         let mut inner = self.inner();
-        let (bytes, cap) = (value.deep_size(), inner.registration.cap());
+        let (bytes, cap) = (value.deep_size(), inner.registration.allowed());
         if bytes > cap.bytes || cap.items == 0 {
             inner.counters.too_large += 1;
             return;
@@ -80,9 +80,10 @@ impl<K: Hash + Eq, V: Clone + DeepSize> ByteCache<K, V> {
         inner.report();
     }
 
-    /// Evicts down to a fraction of the maximum; returns the bytes freed.
+    /// Evicts down to a fraction of the present maximum; returns the bytes freed.
     pub fn evict_to_fraction(&self, share: f64) -> u64 {
-        self.evict_to((self.cap().bytes as f64 * share) as u64)
+        let allowed = self.inner().registration.allowed().bytes;
+        self.evict_to((allowed as f64 * share) as u64)
     }
 
     /// Evicts until at most `bytes` remain; returns the bytes freed.
@@ -123,6 +124,7 @@ impl<K: Hash + Eq, V: Clone + DeepSize> Inner<K, V> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::settings::rung::Rung;
     use proptest::prelude::*;
 
     fn frames(items: u64) -> Buffer {
@@ -153,6 +155,21 @@ mod tests {
         cache.insert("huge", Sized(101));
         assert_eq!(cache.counters().too_large, 1);
         assert_eq!(cache.evict_to(50), 40);
+    }
+
+    #[test]
+    fn a_rung_halves_the_cache_and_what_does_not_fit_is_not_stored() {
+        let ledger = Ledger::default();
+        let cache = ByteCache::new(&ledger, &frames(10).rung(Rung::Caches));
+        cache.insert("a", Sized(40));
+        cache.insert("b", Sized(40));
+        ledger.allow(Rung::Caches, |cap| Cap { bytes: cap.bytes / 2, ..cap });
+        assert_eq!((cache.evict_to_fraction(1.0), cache.get(&"b")), (40, Some(Sized(40))));
+        cache.insert("c", Sized(45));
+        cache.insert("d", Sized(51));
+        assert_eq!([cache.get(&"b"), cache.get(&"c"), cache.get(&"d")], [None, Some(Sized(45)), None]);
+        ledger.allow(Rung::Caches, |cap| Cap { bytes: 0, ..cap });
+        assert_eq!((cache.evict_to_fraction(0.5), ledger.read()[0].bytes), (45, 0));
     }
 
     proptest! {

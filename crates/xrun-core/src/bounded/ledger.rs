@@ -10,6 +10,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::settings::rung::Rung;
+
 /// Behaviour of a buffer when it is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
@@ -43,6 +45,9 @@ struct Owner {
     name: &'static str,
     policy: Policy,
     cap: Cap,
+    rung: Option<Rung>,
+    allowed_items: AtomicU64,
+    allowed_bytes: AtomicU64,
     items: AtomicU64,
     bytes: AtomicU64,
     peak_items: AtomicU64,
@@ -91,11 +96,14 @@ pub const OWNERS_MAX: usize = 64;
 
 impl Ledger {
     /// Adds an owner, as declared by a [`Buffer`](super::buffer::Buffer). Panics when the name is taken.
-    pub(super) fn register(&self, name: &'static str, cap: Cap, policy: Policy) -> Registration {
+    pub(super) fn register(&self, name: &'static str, cap: Cap, policy: Policy, rung: Option<Rung>) -> Registration {
         let owner = Arc::new(Owner {
             name,
             policy,
             cap,
+            rung,
+            allowed_items: AtomicU64::new(cap.items),
+            allowed_bytes: AtomicU64::new(cap.bytes),
             items: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             peak_items: AtomicU64::new(0),
@@ -106,6 +114,25 @@ impl Ledger {
         assert!(owners.iter().all(|known| known.name != name), "owner {name} is registered twice");
         owners.push(owner.clone());
         Registration { owner, ledger: self.clone() }
+    }
+
+    /// Lowers or raises what the owners of a rung may hold, to `allowed` of their caps and at most these; returns the bytes that
+    /// they hold or may prepare beyond it.
+    pub fn allow(&self, rung: Rung, allowed: impl Fn(Cap) -> Cap) -> u64 {
+        let owners = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_rung = owners.iter().filter(|owner| owner.rung == Some(rung));
+        let beyond = of_rung.map(|owner| {
+            let Cap { items, bytes } = allowed(owner.cap);
+            let bytes = bytes.min(owner.cap.bytes);
+            owner.allowed_items.store(items.min(owner.cap.items), Relaxed);
+            let before = owner.allowed_bytes.swap(bytes, Relaxed);
+            let held = match owner.policy {
+                Policy::Block => before,
+                _ => owner.bytes.load(Relaxed),
+            };
+            held.saturating_sub(bytes)
+        });
+        beyond.sum()
     }
 
     /// Snapshot of all owners, sorted by name.
@@ -145,6 +172,11 @@ impl Registration {
     /// Maximum contents.
     pub fn cap(&self) -> Cap {
         self.owner.cap
+    }
+
+    /// Maximum contents at present: the cap, unless a rung of `limits.on_pressure` was taken.
+    pub fn allowed(&self) -> Cap {
+        Cap { items: self.owner.allowed_items.load(Relaxed), bytes: self.owner.allowed_bytes.load(Relaxed) }
     }
 
     /// Name of the owner.
@@ -204,8 +236,8 @@ mod tests {
     #[test]
     fn an_owner_is_listed_until_it_is_dropped() {
         let ledger = Ledger::default();
-        let queue = ledger.register("queue", CAP, Policy::Block);
-        let cache = ledger.register("cache", CAP, Policy::Evict);
+        let queue = ledger.register("queue", CAP, Policy::Block, None);
+        let cache = ledger.register("cache", CAP, Policy::Evict, None);
         queue.set(1, 60);
         queue.set(0, 0);
         let snapshots = ledger.read();
@@ -221,7 +253,7 @@ mod tests {
     #[test]
     fn parts_of_several_threads_add_up_until_they_are_dropped() {
         let ledger = Ledger::default();
-        let registration = ledger.register("cache", CAP, Policy::Refuse);
+        let registration = ledger.register("cache", CAP, Policy::Refuse, None);
         let (mut one, mut other) = (registration.reserve(), registration.reserve());
         one.set(60);
         other.set(30);
@@ -236,10 +268,23 @@ mod tests {
     }
 
     #[test]
+    fn a_rung_lowers_what_its_owners_may_hold_and_raises_it_again() {
+        let ledger = Ledger::default();
+        let cache = ledger.register("cache", CAP, Policy::Evict, Some(Rung::Caches));
+        let other = ledger.register("other", CAP, Policy::Evict, None);
+        cache.set(2, 90);
+        let half = |cap: Cap| Cap { bytes: cap.bytes / 2, ..cap };
+        assert_eq!(ledger.allow(Rung::Caches, half), 40);
+        assert_eq!((cache.allowed().bytes, other.allowed().bytes, cache.cap()), (50, 100, CAP));
+        assert_eq!((ledger.allow(Rung::Caches, |cap| Cap { bytes: 9 * cap.bytes, ..cap }), cache.allowed()), (0, CAP));
+        assert_eq!(ledger.allow(Rung::Prefetch, half), 0, "it has no owner");
+    }
+
+    #[test]
     #[should_panic(expected = "registered twice")]
     fn a_name_is_unique() {
         let ledger = Ledger::default();
-        let _first = ledger.register("queue", CAP, Policy::Block);
-        let _second = ledger.register("queue", CAP, Policy::Block);
+        let _first = ledger.register("queue", CAP, Policy::Block, None);
+        let _second = ledger.register("queue", CAP, Policy::Block, None);
     }
 }

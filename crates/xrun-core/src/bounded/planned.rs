@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use super::buffer::{Buffer, BufferSet};
 use super::leak_growth::LeakGrowth;
 use super::ledger::Policy;
+use crate::settings::rung::Rung;
 
 /// Planned buffer with its cap.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -29,6 +30,9 @@ pub struct PlannedBuffer {
     pub working_set_bytes: Option<u64>,
     /// Expected contents of a leak at the end of the run, as far as known beforehand; `null` for a buffer with a cap.
     pub leak_growth: Option<LeakGrowth>,
+    /// Rung of `limits.on_pressure` that makes the buffer smaller; absent if none does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rung: Option<Rung>,
 }
 
 impl From<&Buffer> for PlannedBuffer {
@@ -44,6 +48,7 @@ impl From<&Buffer> for PlannedBuffer {
             because: buffer.because.clone(),
             working_set_bytes: buffer.working_set_bytes,
             leak_growth: None,
+            rung: buffer.rung,
         }
     }
 }

@@ -58,19 +58,27 @@ impl<T: DeepSize> OrderedQueue<T> {
         self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until another item may be prepared and returns its number; `None` once the queue is closed.
-    pub fn claim(&self) -> Option<u64> {
+    /// Waits until another item may be prepared and returns its number; `None` once the queue is closed, or has no place for
+    /// the worker of this number, from 0.
+    pub fn claim(&self, worker: usize) -> Option<u64> {
         let mut state = self.state();
-        // Maximum number of items ahead of the consumer.
-        let capacity = state.registration.cap().items;
-        while !state.closed && state.next_claim >= state.next_take + capacity {
+        loop {
+            // Maximum number of items ahead of the consumer.
+            let capacity = state.registration.allowed().items;
+            if state.closed || worker as u64 >= capacity.max(1) {
+                return None;
+            }
+            if state.next_claim < state.next_take + capacity {
+                state.next_claim += 1;
+                return Some(state.next_claim - 1);
+            }
             state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
-        if state.closed {
-            return None;
-        }
-        state.next_claim += 1;
-        Some(state.next_claim - 1)
+    }
+
+    /// Number of items that may be ahead of the consumer at present.
+    pub fn capacity(&self) -> u64 {
+        self.state().registration.allowed().items
     }
 
     /// Delivers a claimed item. Never blocks: the claim reserved its slot.
@@ -119,6 +127,7 @@ impl<T: DeepSize> OrderedQueue<T> {
 mod tests {
     use super::*;
     use crate::bounded::ledger::Cap;
+    use crate::settings::rung::Rung;
     use std::time::Duration;
 
     fn feed(items: u64) -> Buffer {
@@ -132,7 +141,7 @@ mod tests {
             for worker in 0..workers {
                 let queue = queue.clone();
                 scope.spawn(move || {
-                    while let Some(number) = queue.claim() {
+                    while let Some(number) = queue.claim(0) {
                         // Uneven work, so that items finish out of order.
                         std::thread::sleep(Duration::from_micros((number * 7 + worker as u64 * 13) % 50));
                         queue.deliver(number, number as f64);
@@ -159,12 +168,12 @@ mod tests {
         let ledger = Ledger::default();
         let queue = OrderedQueue::<f64>::new(&ledger, &feed(3), 0);
         for _ in 0..3 {
-            let number = queue.claim().unwrap();
+            let number = queue.claim(0).unwrap();
             queue.deliver(number, 0.0);
         }
         let blocked = {
             let queue = queue.clone();
-            std::thread::Builder::new().spawn(move || queue.claim()).unwrap()
+            std::thread::Builder::new().spawn(move || queue.claim(0)).unwrap()
         };
         std::thread::sleep(Duration::from_millis(30));
         assert!(!blocked.is_finished(), "a fourth claim must wait");
@@ -173,13 +182,25 @@ mod tests {
     }
 
     #[test]
+    fn a_shorter_queue_lets_surplus_workers_end() {
+        let ledger = Ledger::default();
+        let queue = OrderedQueue::<f64>::new(&ledger, &feed(4).rung(Rung::Prefetch), 0);
+        let claimed = [queue.claim(0), queue.claim(3)];
+        ledger.allow(Rung::Prefetch, |_| Cap { items: 2, bytes: 16 });
+        assert_eq!((claimed, queue.claim(2)), ([Some(0), Some(1)], None));
+        queue.deliver(0, 0.0);
+        queue.take();
+        assert_eq!((queue.claim(1), queue.capacity()), (Some(2), 2));
+    }
+
+    #[test]
     fn closing_wakes_waiting_threads() {
         let ledger = Ledger::default();
         let queue = OrderedQueue::<f64>::new(&ledger, &feed(1), 0);
-        queue.claim();
+        queue.claim(0);
         let waiting = {
             let queue = queue.clone();
-            std::thread::Builder::new().spawn(move || (queue.claim(), queue.take())).unwrap()
+            std::thread::Builder::new().spawn(move || (queue.claim(0), queue.take())).unwrap()
         };
         std::thread::sleep(Duration::from_millis(10));
         queue.close();

@@ -10,6 +10,7 @@ use crate::files::layout::{LATEST, REFERENCE};
 use crate::problem::{Problem, Problems, nearest};
 use crate::settings::backbone::{Backbone, BackboneUse};
 use crate::settings::is_default;
+use crate::settings::rung::Rung;
 use crate::settings::sections::{Limits, MICRO_BATCH_SIZE, Optimizer};
 use crate::units::{Bytes, pluralize};
 
@@ -33,6 +34,7 @@ pub fn check(experiment: &Experiment, problems: &mut Problems) {
     leaks(experiment, problems);
     batch_size(experiment, problems);
     limits_of_kinds(experiment, problems);
+    on_pressure(experiment, problems);
     experiment.pipeline.check(experiment, problems);
     if let Some(model) = &experiment.model {
         model.check(problems);
@@ -174,6 +176,38 @@ fn limits_of_kinds(experiment: &Experiment, problems: &mut Problems) {
         };
         let problem = Problem::new(format!("limits.{limit}"), message);
         problems.add(problem.help("remove it").related("pipeline"));
+    }
+}
+
+/// Checks that each rung of the ladder leaves the training what it is, and that each can be reached.
+fn on_pressure(experiment: &Experiment, problems: &mut Problems) {
+    const KEY: &str = "limits.on_pressure";
+    let (ladder, pipeline) = (&experiment.limits.on_pressure, &experiment.pipeline);
+    let name = pipeline.name();
+    if ladder.is_empty() && experiment.limits.recover {
+        let problem = Problem::new("limits.recover", "has no effect without `on_pressure`");
+        problems.add(problem.help("for example `on_pressure = [\"caches\", \"prefetch\", \"park\"]`, or remove it"));
+    }
+    for (at, rung) in ladder.iter().enumerate() {
+        let (quoted, known) = (format!("\"{}\"", rung.name()), pipeline.facts().rungs);
+        let why = if ladder[..at].contains(rung) {
+            Some(format!("has {quoted} twice"))
+        } else if *rung == Rung::Park && at + 1 < ladder.len() {
+            Some(format!("has rungs after {quoted}, which ends the run"))
+        } else if *rung == Rung::ActivationCheckpointing && experiment.training.activation_checkpointing {
+            Some(format!("{quoted} gives nothing: `training.activation_checkpointing` is set"))
+        } else if experiment.command().is_some() {
+            Some(format!("has no effect: `{name}` runs a command, which xrun only watches"))
+        } else if *rung != Rung::Park && !known.contains(rung) {
+            let able = known.iter().chain(&[Rung::Park]).map(|rung| format!("\"{}\"", rung.name()));
+            let able = able.collect::<Vec<_>>().join(", ");
+            Some(format!("{quoted} is not known to leave the training of `{name}` what it is; it has {able}"))
+        } else {
+            pipeline.refuses_rung(*rung).map(|why| format!("{quoted} would change the training: {why}"))
+        };
+        if let Some(why) = why {
+            problems.add(Problem::new(KEY, why).help(format!("remove {quoted}")).related("pipeline"));
+        }
     }
 }
 

@@ -15,6 +15,7 @@ use crate::device::DeviceKind;
 use crate::problem::Problems;
 use crate::settings::backbone::BackboneUse;
 use crate::settings::command::Command;
+use crate::settings::rung::Rung;
 use crate::settings::variant::{AnySettings, Kind, Paths, Variant, section};
 use crate::task::lowered::LoweredSetting;
 use crate::task::{Metric, Task, TaskError, TaskFacts};
@@ -87,12 +88,22 @@ pub struct PipelineFacts {
     /// Optional limits that apply to this pipeline, in addition to those of its data; see
     /// [`LIMITS_OF_KINDS`](crate::settings::sections::LIMITS_OF_KINDS).
     pub limit_keys: &'static [&'static str],
+    /// Rungs of `limits.on_pressure`, besides `park`, that leave its training what it is. With batch statistics or a contrastive
+    /// loss over a micro-batch, [`Rung::MicroBatch`] is none of them.
+    pub rungs: &'static [Rung],
 }
 
 impl PipelineFacts {
     /// Pipeline without a model, data and metrics, for the fields that a pipeline leaves out.
-    pub const NONE: Self =
-        Self { models: &[], sample_type: None, metrics: &[], batch_size: None, leaks: &[], limit_keys: &[] };
+    pub const NONE: Self = Self {
+        models: &[],
+        sample_type: None,
+        metrics: &[],
+        batch_size: None,
+        leaks: &[],
+        limit_keys: &[],
+        rungs: &[],
+    };
 }
 
 /// A kind of pipeline, which defines a step and a validation: implemented by its settings, the table `[pipeline.NAME]`. Doc
@@ -121,6 +132,11 @@ pub trait PipelineKind: AnySettings {
 
     /// Adds problems of the settings, and contradictions between them and the rest of the experiment.
     fn check(&self, _experiment: &Experiment, _problems: &mut Problems) {}
+
+    /// Reason why a rung that [`PipelineFacts::rungs`] lists would change the training with these settings; `None` if it would not.
+    fn refuses_rung(&self, _rung: Rung) -> Option<&'static str> {
+        None
+    }
 
     /// Keys that set the last step of a stage, with their values.
     fn steps_of_stages(&self) -> Vec<(&'static str, u64)> {

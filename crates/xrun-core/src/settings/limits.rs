@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::rung::Rung;
 use crate::units::Bytes;
 
 /// Caps of the buffers. Every buffer of a run has a name here, in the plan and in the memory trace.
@@ -52,6 +53,16 @@ pub struct Limits {
     /// Maximum size of the device's memory pool; as `host_memory`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_memory: Option<Bytes>,
+    /// Ladder to descend, in this order, when a memory limit comes near: `caches`, `prefetch` and `workers` (the numbers keep
+    /// their bits), `micro_batch` and `activation_checkpointing` (equal up to rounding), and `park`, which saves a checkpoint
+    /// and ends with exit code 75. Each but the last gives up half at a time. Where memory grows, `park` is next: a leak is not
+    /// fed. Default: none, so that a limit ends the run.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 6))]
+    pub on_pressure: Vec<Rung>,
+    /// Climb the ladder of `on_pressure` back while there is room again.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub recover: bool,
 }
 
 /// Limits that apply only to some kinds. For other kinds, a value other than the default is an error, as it would have no
@@ -94,6 +105,8 @@ impl Default for Limits {
             log_queue: 16,
             host_memory: None,
             device_memory: None,
+            on_pressure: Vec::new(),
+            recover: false,
         }
     }
 }

@@ -6,6 +6,7 @@ pub mod early_stopping;
 pub mod kinds;
 pub mod limits;
 pub mod matmul_dtype;
+pub mod rung;
 pub mod schedule;
 pub mod sections;
 pub mod signal;

@@ -15,6 +15,7 @@ use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::open_dataset::OpenDataset;
 use xrun_core::dataset::sample::{HostImage, ImageSource};
 use xrun_core::dataset::split::Split;
+use xrun_core::settings::rung::Rung;
 use xrun_core::settings::sections;
 use xrun_core::units::Bytes;
 
@@ -47,6 +48,7 @@ impl Buffers {
             index_bytes: index_bytes(library),
             class_tables: None,
             cache: Buffer::new("frame_cache", Policy::Evict, cache)
+                .rung(Rung::Caches)
                 .key("limits.frame_cache")
                 .because("`limits.frame_cache`")
                 .working_set_bytes(decoded_bytes(library, validation_frames)),

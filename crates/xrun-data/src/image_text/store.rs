@@ -22,6 +22,7 @@ use xrun_core::dataset::sample::HostImage;
 use xrun_core::dataset::split::Split;
 use xrun_core::files::file;
 use xrun_core::printable;
+use xrun_core::settings::rung::Rung;
 use xrun_core::settings::sections::Limits;
 use xrun_core::units::Bytes;
 
@@ -86,6 +87,7 @@ impl Buffers {
         let index = Cap { items: library.sample_count(), bytes: library.index_bytes().max(library.opening_bytes) };
         Self {
             cache: Buffer::new("image_cache", Policy::Evict, cache)
+                .rung(Rung::Caches)
                 .because(format!("`{key}`"))
                 .key(key)
                 .working_set_bytes(library.images * one),

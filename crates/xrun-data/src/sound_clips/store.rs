@@ -15,6 +15,7 @@ use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun_core::bounded::memory_budget::MemoryBudget;
 use xrun_core::dataset::error::DataError;
 use xrun_core::files::file;
+use xrun_core::settings::rung::Rung;
 use xrun_core::settings::sections::Limits;
 use xrun_core::units::Bytes;
 
@@ -46,6 +47,7 @@ impl Buffers {
         let index = Cap { items: clips, bytes: library.index_bytes() + library.opening_bytes };
         Self {
             cache: Buffer::new("clip_cache", Policy::Evict, cap)
+                .rung(Rung::Caches)
                 .because(format!("`{key}`"))
                 .key(key)
                 .working_set_bytes(working_set_bytes),

@@ -58,9 +58,12 @@ pub fn training_end(outcome: Outcome) -> TrainingEnd {
         Outcome::Finished | Outcome::MemoryGrew | Outcome::DidNotLearn => TrainingEnd::Complete,
         Outcome::StoppedEarly => TrainingEnd::StoppedEarly,
         Outcome::Diverged => TrainingEnd::NotFinite,
-        Outcome::Interrupted | Outcome::TimeLimit | Outcome::MemoryLimit | Outcome::Failed | Outcome::Panicked => {
-            TrainingEnd::Interrupted
-        }
+        Outcome::Interrupted
+        | Outcome::TimeLimit
+        | Outcome::MemoryLimit
+        | Outcome::Parked
+        | Outcome::Failed
+        | Outcome::Panicked => TrainingEnd::Interrupted,
     }
 }
 

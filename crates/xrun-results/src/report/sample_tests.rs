@@ -189,6 +189,7 @@ fn plan(names: SampleNames) -> PlanFile {
                 PlannedMetric { direction, unit: unit.into(), family: family.into(), line, about, ..plain }
             })
             .into(),
+        rungs: Vec::new(),
     }
 }
 
@@ -398,6 +399,7 @@ fn summary(names: SampleNames) -> Summary {
                 peak_items: cap_items - at as u64,
             })
             .collect(),
+        rungs: Vec::new(),
         durations: None,
         lines: None,
         phases: vec![

@@ -10,7 +10,7 @@ use xrun_core::experiment::command::Placeholders;
 use xrun_core::printable;
 use xrun_core::settings::command::Command;
 use xrun_core::units::{Bytes, pluralize};
-use xrun_results::format::{Basis, Forecast, ForecastRow};
+use xrun_results::format::{Basis, Forecast, ForecastRow, PlannedRung};
 use xrun_results::report::width::{fold, table};
 
 /// Width of a label and the gap after it, in characters.
@@ -61,7 +61,21 @@ pub fn describe(plan: &Plan, parameters: u64, device: &str, width: Option<usize>
     let leaks = if leaks.is_empty() { "" } else { " and leaks" };
     let total = format!("all buffers together: at most {total}, excluding weights, activations{leaks}");
     let _ = writeln!(text, "\n{}", fold(&total, width, 2));
-    text
+    text + &ladder(plan, width)
+}
+
+/// Table of the rungs of `limits.on_pressure`; empty where there is none.
+fn ladder(plan: &Plan, width: Option<usize>) -> String {
+    let rungs = plan.experiment.limits.on_pressure.iter().map(|rung| plan.planned_rung(*rung));
+    let row = |rung: PlannedRung| {
+        let gives = rung.gives.map_or_else(|| "-".into(), |bytes| format!("at most {}", Bytes(bytes)));
+        vec![rung.rung.name().to_owned(), gives, rung.bits.words().to_owned()]
+    };
+    let rows: Vec<Vec<String>> = rungs.map(row).collect();
+    match rows.is_empty() {
+        true => String::new(),
+        false => format!("\n{}", table(&["short of memory", ">gives", "numbers"], &rows, width)),
+    }
 }
 
 /// Lines about a command: how it is run, and its limits.

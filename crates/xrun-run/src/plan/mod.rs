@@ -17,11 +17,12 @@ use xrun_core::bounded::planned::{MemoryKind, PlannedBuffer};
 use xrun_core::experiment::Experiment;
 use xrun_core::experiment::leaks::Leak;
 use xrun_core::files::write;
+use xrun_core::settings::rung::Rung;
 use xrun_core::settings::sections::Limits;
 use xrun_core::task::metric::PlannedMetric;
 use xrun_core::task::{Metric, TaskFacts};
 use xrun_core::units::pluralize;
-use xrun_results::format::{Forecast, PlanFile, VERSION};
+use xrun_results::format::{Forecast, PlanFile, PlannedRung, VERSION};
 
 /// Steps of a probe until the first graphs are recorded: a pass after four, the update after four more.
 const PROBE_STEPS_CAPTURED: u64 = 12;
@@ -158,6 +159,24 @@ impl Plan {
         }
     }
 
+    /// What a rung of `limits.on_pressure` gives, as often as it can be taken.
+    pub fn planned_rung(&self, rung: Rung) -> PlannedRung {
+        let limits = &self.experiment.limits;
+        let of = |rung: Rung| self.owners.iter().filter(move |owner| owner.rung == Some(rung));
+        let batches = |count: u64| of(Rung::Prefetch).map(|owner| owner.bytes / owner.items.max(1) * count).sum();
+        let workers = limits.workers.max(1) as u64;
+        let step = || self.forecast.as_ref()?.rows.iter().find(|row| forecast::is_step_memory(&row.name));
+        let items = (limits.batch_size as u64).min(self.facts.batch_items).max(1);
+        let gives = match rung {
+            Rung::Caches => Some(of(rung).map(PlannedBuffer::full).sum()),
+            Rung::Prefetch => Some(batches(limits.batches_ahead() - workers.min(limits.batches_ahead()))),
+            Rung::Workers => Some(batches(workers - 1)),
+            Rung::MicroBatch => step().map(|row| row.bytes - row.bytes / items),
+            Rung::ActivationCheckpointing | Rung::Park => None,
+        };
+        PlannedRung { rung, gives, bits: rung.bits() }
+    }
+
     /// Builds the record `plan.json`. `parameters` is the number of parameters of the model.
     pub fn to_file(&self, parameters: u64) -> PlanFile {
         let planned = self.facts.metrics.iter().map(PlannedMetric::from);
@@ -178,6 +197,7 @@ impl Plan {
             stages: self.facts.stages.iter().map(|name| (*name).to_owned()).collect(),
             forecast: self.forecast.clone(),
             lowered: self.facts.lowered.clone(),
+            rungs: self.experiment.limits.on_pressure.iter().map(|rung| self.planned_rung(*rung)).collect(),
         }
     }
 }
@@ -229,6 +249,19 @@ pub(crate) mod tests {
         let limited = graphs("[limits]\ndevice_memory = \"1 GiB\"\n", "the update");
         assert_eq!(limited, Some((MemoryKind::Device, 1 << 30, PROBE_STEPS_CAPTURED)));
         assert_eq!((graphs("[device]\ngraphs = \"off\"\n", "the update"), graphs("", "")), (None, None));
+    }
+
+    #[test]
+    fn a_ladder_is_planned_with_what_each_rung_gives() {
+        let plan = plan_of(
+            "[pipeline.dummy]\ncache_per_step = \"1 MiB\"\n[limits]\nframe_cache = \"8 MiB\"\n\
+             on_pressure = [\"caches\", \"micro_batch\", \"park\"]\n",
+        );
+        let rungs = plan.to_file(1).rungs;
+        let gives: Vec<_> = rungs.iter().map(|rung| (rung.rung.name(), rung.gives, rung.bits.words())).collect();
+        let expected =
+            [("caches", Some(8 << 20), "same bits"), ("micro_batch", None, "rounding"), ("park", None, "same bits")];
+        assert_eq!(gives, expected);
     }
 
     #[test]

@@ -4,20 +4,12 @@
 use std::path::Path;
 
 use super::with_margin;
-use xrun_core::bounded::ledger::Policy;
 use xrun_core::bounded::planned::MemoryKind;
-use xrun_core::printable;
-use xrun_core::units::Bytes;
-use xrun_results::format::{Outcome, Peaks, SamplePoint};
+use xrun_results::format::{Outcome, Peaks};
 use xrun_results::read;
-use xrun_results::verdict::{Verdict, VerdictWord};
+use xrun_results::verdict::Verdict;
+use xrun_run::growth::GrowthBeyondCaps;
 use xrun_run::killed;
-use xrun_verdict::{Recent, RecentGrowth};
-
-/// A trace that is too short for a verdict shows growth from this fraction of what was held, as its inverse, and from this
-/// number of bytes.
-const GREW_FRACTION: u64 = 20;
-const GREW_MIN: u64 = 4 << 20;
 
 /// It is tried with three fifths more at least: a forecast that was 30 % too low is then high enough, and a run leaves a
 /// twentieth of its container's limit free.
@@ -34,10 +26,11 @@ pub enum RetryDecision {
     Growing(String),
 }
 
-/// Returns whether a limit of the host's memory that no key sets ended the run: more memory helps.
+/// Returns whether a limit of the host's memory that no key sets ended the run, or parked it: more memory helps.
 pub fn met_container_limit(run: &Path, outcome: Outcome) -> bool {
     let of_container = || read::post_mortem(run).ok().flatten().filter(|died| died.limit_key.is_none());
-    outcome == Outcome::MemoryLimit && of_container().is_some_and(|died| died.place == MemoryKind::Host)
+    let by_memory = matches!(outcome, Outcome::MemoryLimit | Outcome::Parked);
+    by_memory && of_container().is_some_and(|died| died.place == MemoryKind::Host)
 }
 
 /// Returns whether the run's newest process held more than this number of bytes, by its own trace: a cluster that kills it for
@@ -48,7 +41,7 @@ pub fn held_more(run: &Path, bytes: u64) -> bool {
 
 /// Decides by the run's directory. `had` is the number of bytes that it was given; 0 where that is not known.
 pub fn decide(run: &Path, had: u64) -> RetryDecision {
-    by_trace(killed::verdict_on(run), &Trace::read(run), had)
+    by_trace(killed::verdict_on(run).as_ref(), &Trace::read(run), had)
 }
 
 /// The trace of a run's newest process, in constant memory.
@@ -56,41 +49,28 @@ pub fn decide(run: &Path, had: u64) -> RetryDecision {
 struct Trace {
     /// Peak of its memory, in bytes.
     peak: u64,
-    /// Growth of the RSS without buffers that have a cap.
-    growth: Option<RecentGrowth>,
+    growth: GrowthBeyondCaps,
 }
 
 impl Trace {
     fn read(run: &Path) -> Self {
         let owners = read::plan(run).map_or_else(|_| Vec::new(), |plan| plan.owners);
-        let is_capped = |name: &str| owners.iter().any(|owner| owner.name == name && owner.policy != Policy::Leak);
-        let (mut segment, mut peaks, mut beyond_caps) = (0, Peaks::default(), Recent::default());
+        let (mut segment, mut peaks, mut growth) = (0, Peaks::default(), GrowthBeyondCaps::new(&owners));
         for line in read::memory(run).into_iter().flatten().map_while(Result::ok) {
             if line.segment != segment {
-                (segment, peaks, beyond_caps) = (line.segment, Peaks::default(), Recent::default());
+                (segment, peaks) = (line.segment, Peaks::default());
+                growth.restart();
             }
             peaks.add(&line);
-            if line.point == SamplePoint::Step {
-                let capped = line.owners.iter().filter(|(name, _)| is_capped(name));
-                let capped = capped.fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes));
-                let rss = line.host.rss.unwrap_or(line.host.heap);
-                beyond_caps.add(line.step, rss.saturating_sub(capped) as f64);
-            }
+            growth.add(&line);
         }
-        Self { peak: peaks.heap.max(peaks.rss.unwrap_or_default()), growth: beyond_caps.growth() }
+        Self { peak: peaks.heap.max(peaks.rss.unwrap_or_default()), growth }
     }
 }
 
-fn by_trace(verdict: Option<Verdict>, &Trace { peak, growth }: &Trace, had: u64) -> RetryDecision {
-    if let Some(verdict) = verdict.as_ref().filter(|verdict| verdict.verdict >= VerdictWord::Slowing) {
-        return RetryDecision::Growing(printable::line(&verdict.message, 400));
-    }
-    // The verdict may say that memory is flat, or that its growth ends; otherwise the trace may be too short for one.
-    let flat = verdict.is_some_and(|verdict| (VerdictWord::Bounded..VerdictWord::Suspect).contains(&verdict.verdict));
-    let least = GREW_MIN.max(peak / GREW_FRACTION);
-    if let Some(grown) = growth.filter(|growth| growth.steady && !flat && growth.growth as u64 >= least) {
-        let (bytes, steps) = (Bytes(grown.growth as u64), grown.steps);
-        let why = format!("RSS beyond buffers with a cap rose by {bytes} in its last {steps} steps");
+fn by_trace(verdict: Option<&Verdict>, trace: &Trace, had: u64) -> RetryDecision {
+    let peak = trace.peak;
+    if let Some(why) = trace.growth.growing(verdict, peak) {
         return RetryDecision::Growing(why);
     }
     // Without a number, the run had what its trace shows.
@@ -103,13 +83,15 @@ fn by_trace(verdict: Option<Verdict>, &Trace { peak, growth }: &Trace, had: u64)
 #[cfg(test)]
 mod tests {
     use super::*;
+    use xrun_results::format::{HostMemory, MemoryLine};
+    use xrun_results::verdict::VerdictWord;
     use xrun_verdict::{Context, MemoryJudge};
 
     const MIB: u64 = 1 << 20;
 
     #[test]
     fn a_run_that_does_not_grow_gets_its_peak_and_clearly_more_than_it_had() {
-        let trace = |peak: u64| Trace { peak: peak * MIB, growth: None };
+        let trace = |peak: u64| Trace { peak: peak * MIB, growth: GrowthBeyondCaps::default() };
         let decided = |peak: u64, had: u64| match by_trace(None, &trace(peak), had * MIB) {
             RetryDecision::Retry(bytes) => bytes / MIB,
             growing => panic!("{growing:?}"),
@@ -126,13 +108,16 @@ mod tests {
         let message = || "memory is growing: `cache` holds 96 %".to_owned();
         let empty = MemoryJudge::new(Context::default()).verdict();
         let verdict = |word| Verdict { verdict: word, message: message(), ..empty.clone() };
-        let flat = Trace { peak: 300 * MIB, growth: None };
+        let flat = Trace { peak: 300 * MIB, growth: GrowthBeyondCaps::default() };
         let grew = RetryDecision::Growing(message());
-        assert_eq!(by_trace(Some(verdict(VerdictWord::Growing)), &flat, 310 * MIB), grew);
-        let mut recent = Recent::default();
-        (0..60).for_each(|step| recent.add(step, ((100 + 3 * step) * MIB) as f64));
-        let leak = Trace { peak: 277 * MIB, growth: recent.growth() };
-        let decided = |word| by_trace(Some(verdict(word)), &leak, 310 * MIB);
+        assert_eq!(by_trace(Some(&verdict(VerdictWord::Growing)), &flat, 310 * MIB), grew);
+        let mut growth = GrowthBeyondCaps::default();
+        for step in 0..60 {
+            let host = HostMemory { rss: Some((100 + 3 * step) * MIB), ..HostMemory::default() };
+            growth.add(&MemoryLine { step, host, ..MemoryLine::default() });
+        }
+        let leak = Trace { peak: 277 * MIB, growth };
+        let decided = |word| by_trace(Some(&verdict(word)), &leak, 310 * MIB);
         assert!(matches!(decided(VerdictWord::Filling), RetryDecision::Retry(_)));
         let RetryDecision::Growing(why) = decided(VerdictWord::Inconclusive) else { panic!("it grew") };
         assert_eq!(why, "RSS beyond buffers with a cap rose by 72.0 MiB in its last 24 steps");

@@ -9,6 +9,7 @@
 //! rest of an operation would start another micro-batch meanwhile, and more micro-batches would be in memory than there are threads.
 
 use std::ops::Range;
+use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
 use burn::module::{Module, ModuleMapper, Param};
 use burn::optim::GradientsParams;
@@ -26,10 +27,39 @@ use xrun_core::settings::sections::Limits;
 use xrun_core::task::TaskError;
 use xrun_data::micro_batches;
 
+/// Number of items of a micro-batch, which the rung `micro_batch` of `limits.on_pressure` halves.
+#[derive(Debug)]
+pub struct MicroBatchSize {
+    whole: usize,
+    halvings: AtomicU32,
+}
+
+impl MicroBatchSize {
+    /// `items`, at least one, not halved.
+    pub fn new(items: usize) -> Self {
+        Self { whole: items.max(1), halvings: AtomicU32::new(0) }
+    }
+
+    /// Number of items at present, at least one.
+    pub fn get(&self) -> usize {
+        (self.whole >> self.halvings.load(Relaxed)).max(1)
+    }
+
+    /// Halves the whole size this number of times; returns `false` and changes nothing where less than one item would be left.
+    pub fn halve(&self, times: u32) -> bool {
+        let is_possible = times < usize::BITS && self.whole >> times > 0;
+        if is_possible {
+            self.halvings.store(times, Relaxed);
+        }
+        is_possible
+    }
+}
+
 /// Splits batches into micro-batches and computes them.
 #[derive(Debug)]
 pub struct MicroBatchExecutor {
-    size: usize,
+    /// Number of items of a micro-batch.
+    pub size: MicroBatchSize,
     /// One thread for each concurrent micro-batch; empty if all are computed on the training thread.
     threads: Vec<ThreadPool>,
     /// Size of the gradients of a micro-batch in bytes.
@@ -91,7 +121,7 @@ impl MicroBatchExecutor {
         let cap = gradient_registration.cap();
         let gradient_bytes = cap.bytes / cap.items.max(1);
         let threads = threads.map_err(|error| threads::start_error(&error))?;
-        Ok(Self { size, threads, gradient_bytes, gradient_registration })
+        Ok(Self { size: MicroBatchSize::new(size), threads, gradient_bytes, gradient_registration })
     }
 
     /// Computes items in waves of as many as there are threads. `collect` receives the results of each wave, in the order of the
@@ -126,7 +156,7 @@ impl MicroBatchExecutor {
 
     /// Ranges of items of the micro-batches of a batch.
     pub fn split(&self, items: usize) -> Vec<Range<usize>> {
-        let size = self.size.max(1);
+        let size = self.size.get();
         (0..items).step_by(size).map(|from| from..(from + size).min(items)).collect()
     }
 

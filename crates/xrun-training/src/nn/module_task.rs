@@ -16,6 +16,7 @@ use super::training_module::TrainingModule;
 use crate::backend::dispatch::TensorDevice;
 use xrun_core::bounded::graphs;
 use xrun_core::experiment::Experiment;
+use xrun_core::settings::rung::Rung;
 use xrun_core::settings::sections::CleanupAction;
 use xrun_core::task::DeviceMemory;
 use xrun_core::task::predict::{Predict, PredictRequest, PredictionSink};
@@ -287,6 +288,19 @@ impl<L: TrainingModule> Task for ModuleTask<L> {
             // The training loop returns pages of the heap.
             CleanupAction::Heap => 0,
         }
+    }
+
+    fn set_rung(&mut self, rung: Rung, level: u32) -> bool {
+        let is_set = match rung {
+            Rung::MicroBatch => self.module.micro_batch_size().is_some_and(|size| size.halve(level)),
+            Rung::ActivationCheckpointing => level <= 1 && self.module.set_recompute(level == 1),
+            Rung::Caches | Rung::Prefetch | Rung::Workers | Rung::Park => false,
+        };
+        if is_set {
+            // Graphs of passes as they were would keep their memory.
+            self.trained.drop_captures();
+        }
+        is_set
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {

@@ -78,8 +78,8 @@ impl<M: Module> TrainState<M> {
         ModuleOptimizer::new(&self.rule, &self.device.inner, self.clock.clone())
     }
 
-    /// Drops what was captured, before weights or state are replaced.
-    fn drop_captures(&mut self) {
+    /// Drops what was captured, before weights, state or the size of passes are replaced.
+    pub(super) fn drop_captures(&mut self) {
         if let Some(captures) = &mut self.captures {
             captures.get_mut().reset();
         }

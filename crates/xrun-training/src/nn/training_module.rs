@@ -6,6 +6,7 @@ use burn::optim::GradientsParams;
 use burn_store::ModuleSnapshot;
 use serde_json::Value;
 
+use super::micro_batches::MicroBatchSize;
 use super::module_task::{Evaluation, Step};
 use super::step::{StepValues, TrainState};
 use xrun_core::bounded::DeepSize;
@@ -150,6 +151,18 @@ pub trait TrainingModule: Sized {
     /// Evicts from the caches of the data until they are down to this fraction of their caps; returns the number of bytes freed.
     fn evict_caches(&self, _low_water: f64) -> u64 {
         0
+    }
+
+    /// Size of the micro-batches, for the rung `micro_batch` of `limits.on_pressure`; `None` where a smaller one would change the
+    /// training.
+    fn micro_batch_size(&self) -> Option<&MicroBatchSize> {
+        None
+    }
+
+    /// Has backward passes recompute activations, or not, for the rung `activation_checkpointing`; returns `false` where this
+    /// cannot change in a run.
+    fn set_recompute(&mut self, _recompute: bool) -> bool {
+        false
     }
 
     /// Counts for `summary.json`, at most 64.

@@ -319,6 +319,7 @@ impl CommandRecord {
             demand: Demand::default(),
             plan_and_actual: Vec::new(),
             owners: Vec::new(),
+            rungs: Vec::new(),
             durations: None,
             phases: Vec::new(),
             counters: BTreeMap::new(),

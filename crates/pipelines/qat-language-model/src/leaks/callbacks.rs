@@ -44,7 +44,7 @@ pub fn callbacks(leaks: &Leaks, ledger: &Ledger) -> Vec<Callback<QatLanguageModu
 /// Calls `pass` for each micro-batch of a batch and each precision, with a copy of the ranges.
 fn passes(at: &AfterBatch<'_, QatLanguageModule>, mut pass: impl FnMut(&TokenBatch, &mut QuantContext<'_>)) {
     let (module, mut ranges) = (at.module, at.module.ranges.clone());
-    for batch in at.batch.micro_batches(module.micro_batch_size) {
+    for batch in at.batch.micro_batches(module.micro_batch_size.get()) {
         for index in &module.step_precisions {
             let precision = index.map(|index| (index, module.precisions[index]));
             let frozen = precision.is_some() && module.config.base_frozen();

@@ -28,7 +28,7 @@ pub struct Dummy {
     /// Step that panics, as a backend may.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub panic_at_step: Option<u64>,
-    /// Step in which the device runs out of memory, reported as by CubeCL: a panic in the device's thread, and one without a
+    /// Step in which the device runs out of memory unless the micro-batch is halved, reported as by CubeCL: a panic in the device's thread, and one without a
     /// reason in the training thread.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub device_full_at_step: Option<u64>,
@@ -38,6 +38,12 @@ pub struct Dummy {
     /// Bytes allocated in the first step and held to the end.
     #[serde(skip_serializing_if = "crate::settings::is_default")]
     pub hold: Bytes,
+    /// Bytes that each step puts into a cache of `limits.frame_cache`.
+    #[serde(skip_serializing_if = "crate::settings::is_default")]
+    pub cache_per_step: Bytes,
+    /// Bytes allocated in each step and freed at its end; they halve with the micro-batch.
+    #[serde(skip_serializing_if = "crate::settings::is_default")]
+    pub activations: Bytes,
     /// Bytes that each step leaks.
     pub leak_per_step: Bytes,
     /// Register the leak in the ledger as `dummy_leak`; otherwise no owner in the ledger explains the growth.
@@ -58,6 +64,8 @@ impl Default for Dummy {
             device_full_at_step: None,
             worse_after_step: None,
             hold: Bytes(0),
+            cache_per_step: Bytes(0),
+            activations: Bytes(0),
             leak_per_step: Bytes(0),
             leak_in_ledger: false,
             checkpoint_size: Bytes(1024),

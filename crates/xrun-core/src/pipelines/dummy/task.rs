@@ -1,14 +1,19 @@
 //! Task of the pipeline `dummy`.
 
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::settings::Dummy;
+use crate::bounded::DeepSize;
 use crate::bounded::buffer::Buffer;
+use crate::bounded::cache::ByteCache;
 use crate::bounded::leak_buffer;
 use crate::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use crate::bounded::planned::PlannedBuffer;
 use crate::files::{file, layout, write};
+use crate::settings::rung::Rung;
+use crate::settings::sections::{CleanupAction, Limits};
 use crate::task::predict::{Item, Predict, PredictRequest, PredictionSink};
 use crate::task::{DeviceMemory, Metric, Phases, StepReport, Task, TaskError, TaskFacts, ValidationReport};
 
@@ -23,13 +28,27 @@ pub struct DummyTask {
     seed: u32,
     weight: f64,
     held: Option<(Registration, Vec<u8>)>,
+    cache: Option<ByteCache<u64, CachedBytes>>,
+    /// Number of halvings of the micro-batch.
+    halvings: u32,
     leaked: Vec<Vec<u8>>,
     registration: Option<Registration>,
 }
 
+/// Item of the cache.
+#[derive(Clone, Debug)]
+struct CachedBytes(Arc<[u8]>);
+
+impl DeepSize for CachedBytes {
+    fn deep_size(&self) -> u64 {
+        self.0.len() as u64
+    }
+}
+
 /// Facts for the plan.
-pub fn facts(settings: &Dummy) -> TaskFacts {
-    let owners = leak(settings).iter().chain(&hold(settings)).map(PlannedBuffer::from).collect();
+pub fn facts(settings: &Dummy, limits: &Limits) -> TaskFacts {
+    let buffers = [leak(settings), hold(settings), cache(settings, limits)];
+    let owners = buffers.iter().flatten().map(PlannedBuffer::from).collect();
     TaskFacts { owners, probe_steps: 2, ..TaskFacts::new(settings.steps_per_epoch, METRICS) }
 }
 
@@ -46,15 +65,23 @@ fn hold(settings: &Dummy) -> Option<Buffer> {
     (settings.hold.0 > 0).then(hold)
 }
 
+/// Buffer of the cache, if steps use it.
+fn cache(settings: &Dummy, limits: &Limits) -> Option<Buffer> {
+    let cap = Cap { items: 1_000_000, bytes: limits.frame_cache.0 };
+    let cache = || Buffer::new("dummy_cache", Policy::Evict, cap).key("limits.frame_cache").rung(Rung::Caches);
+    (settings.cache_per_step.0 > 0).then(|| cache().because("`limits.frame_cache`"))
+}
+
 /// Key of the bytes held.
 const HOLD: &str = "pipeline.dummy.hold";
 
 impl DummyTask {
     /// Task at step 0.
-    pub fn new(settings: Dummy, seed: u32, ledger: &Ledger) -> Self {
+    pub fn new(settings: Dummy, seed: u32, limits: &Limits, ledger: &Ledger) -> Self {
         let registration = leak(&settings).map(|leak| leak.register(ledger));
         let held = hold(&settings).map(|hold| (hold.register(ledger), Vec::new()));
-        Self { settings, seed, weight: 1.0, held, leaked: Vec::new(), registration }
+        let cache = cache(&settings, limits).map(|cache| ByteCache::new(ledger, &cache));
+        Self { settings, seed, weight: 1.0, held, cache, halvings: 0, leaked: Vec::new(), registration }
     }
 }
 
@@ -79,7 +106,7 @@ impl Task for DummyTask {
             return Err(TaskError::Data(format!("step {step} finds invalid data, as set by `broken_data_at_step`")));
         }
         assert!(!is_now(self.settings.panic_at_step), "step {step} panics, as set by `panic_at_step`");
-        if is_now(self.settings.device_full_at_step) {
+        if is_now(self.settings.device_full_at_step) && self.halvings == 0 {
             full_device();
         }
         std::thread::sleep(Duration::from_micros(self.settings.step_microseconds));
@@ -88,6 +115,11 @@ impl Task for DummyTask {
             *bytes = vec![1; self.settings.hold.0 as usize];
             registration.set(1, self.settings.hold.0);
         }
+        if let Some(cache) = &self.cache {
+            // Written, so that the pages are resident.
+            cache.insert(step, CachedBytes(vec![1; self.settings.cache_per_step.0 as usize].into()));
+        }
+        drop(std::hint::black_box(vec![1_u8; (self.settings.activations.0 >> self.halvings) as usize]));
         if self.settings.leak_per_step.0 > 0 {
             // Written, so that the pages are resident.
             self.leaked.push(vec![1; self.settings.leak_per_step.0 as usize]);
@@ -136,6 +168,21 @@ impl Task for DummyTask {
         let first = bytes.first_chunk::<8>().ok_or_else(|| TaskError::file(path, "has fewer than 8 bytes"))?;
         self.weight = f64::from_le_bytes(*first);
         Ok(())
+    }
+
+    fn clean(&mut self, action: CleanupAction) -> u64 {
+        match (action, &self.cache) {
+            (CleanupAction::Caches, Some(cache)) => cache.evict_to_fraction(1.0),
+            _ => 0,
+        }
+    }
+
+    fn set_rung(&mut self, rung: Rung, level: u32) -> bool {
+        let is_known = rung == Rung::MicroBatch && self.settings.activations.0 >> level > 0;
+        if is_known {
+            self.halvings = level;
+        }
+        is_known
     }
 
     fn synchronise(&mut self) -> Result<(), TaskError> {

@@ -2,14 +2,18 @@
 
 use maud::{Markup, html};
 
+use crate::format::RungTaken;
 use crate::report::axes::AxisUnit;
+use crate::report::formatting::signed_bytes;
 use crate::report::page::document::code;
 use crate::report::plots::{COLOURS, Curve, CurveStyle, Level, Plot};
+use crate::report::table::Table;
 use crate::report::trace::MemoryTrace;
 use crate::report::verdict::series_table;
 use crate::view::RunView;
 use xrun_core::bounded::ledger::OWNERS_MAX;
 use xrun_core::printable;
+use xrun_core::units::Bytes;
 
 /// Peaks, and the curves of process and device.
 pub fn over_time(report: &RunView) -> Markup {
@@ -41,6 +45,7 @@ pub fn over_time(report: &RunView) -> Markup {
             h2 { "Memory" }
             p.note { "Peaks: " (report.memory_line()) "." }
             (verdict(report))
+            (rungs(report))
             (legend(trace))
             div.plots { @for plot in plots.iter().flatten() { (plot.figure()) } }
         }
@@ -96,6 +101,22 @@ fn verdict(report: &RunView) -> Markup {
             (series_table(verdict, verdict.series.iter()).html())
         }
         @if let Some(found) = report.explanation() { p { b { "explanation" } ": " (code(&found.message)) } }
+    }
+}
+
+/// Rungs of `limits.on_pressure` that were taken.
+fn rungs(report: &RunView) -> Markup {
+    let taken = report.summary().map_or(&[][..], |summary| &summary.rungs);
+    let row = |taken: &RungTaken| {
+        let bytes = |bytes: Option<u64>| bytes.map_or_else(String::new, |bytes| Bytes(bytes).to_string());
+        let gave = taken.gave.map_or_else(String::new, |gave| signed_bytes(gave as f64));
+        let rung = format!("{}`{}`", if taken.climbed { "back: " } else { "" }, taken.rung.name());
+        let cells = [taken.step.to_string(), rung, bytes(taken.gives), gave, taken.bits.words().to_owned()];
+        cells.into_iter().chain([taken.because.clone()]).collect()
+    };
+    let header = [">step", "short of memory", ">was to give", ">gave", "numbers", "because"];
+    html! {
+        @if !taken.is_empty() { (Table::new(&header, taken.iter().map(row).collect()).html()) }
     }
 }
 

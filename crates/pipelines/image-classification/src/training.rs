@@ -76,7 +76,7 @@ pub fn open(prepared: Prepared, opening: Opening<'_>) -> Result<ModuleTask<Class
         batches,
         store,
         validated,
-        micro_batch_size: MicroBatchSize::new(experiment.limits.batch_size.min(experiment.batch_size())),
+        micro_batch_size: MicroBatchSize::new(experiment.limits.batch_size, experiment.batch_size()),
         validation_batch: validation_batch.register(ledger),
         validation_images: validation_images.register(ledger),
         shown: experiment.validation.images,

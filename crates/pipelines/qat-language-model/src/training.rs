@@ -96,7 +96,7 @@ pub fn open(prepared: Prepared, opening: Opening<'_>) -> Result<ModuleTask<QatLa
     let matmul = ComputeDtype::new(settings.matmul_dtype, &device)?;
     let precisions = precisions(&settings);
     let size = experiment.limits.batch_size.min(experiment.batch_size());
-    let micro_batch_size = Arc::new(MicroBatchSize::new(size));
+    let micro_batch_size = Arc::new(MicroBatchSize::new(size, size));
     let mut module = QatLanguageModule {
         config: QuantConfig { settings, matmul },
         seed,

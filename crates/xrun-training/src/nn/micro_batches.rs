@@ -31,23 +31,29 @@ use xrun_data::micro_batches;
 #[derive(Debug)]
 pub struct MicroBatchSize {
     whole: usize,
+    /// Size that is halved: that of a batch where it is smaller.
+    halved: usize,
     halvings: AtomicU32,
 }
 
 impl MicroBatchSize {
-    /// `items`, at least one, not halved.
-    pub fn new(items: usize) -> Self {
-        Self { whole: items.max(1), halvings: AtomicU32::new(0) }
+    /// `items`, at least one, of batches of `batch` items.
+    pub fn new(items: usize, batch: usize) -> Self {
+        let whole = items.max(1);
+        Self { whole, halved: whole.min(batch), halvings: AtomicU32::new(0) }
     }
 
     /// Number of items at present, at least one.
     pub fn get(&self) -> usize {
-        (self.whole >> self.halvings.load(Relaxed)).max(1)
+        match self.halvings.load(Relaxed) {
+            0 => self.whole,
+            times => (self.halved >> times).max(1),
+        }
     }
 
-    /// Halves the whole size this number of times; returns `false` and changes nothing where less than one item would be left.
+    /// Halves the first size this number of times; returns `false` and changes nothing where less than one item would be left.
     pub fn halve(&self, times: u32) -> bool {
-        let is_possible = times < usize::BITS && self.whole >> times > 0;
+        let is_possible = times == 0 || (times < usize::BITS && self.halved >> times > 0);
         if is_possible {
             self.halvings.store(times, Relaxed);
         }
@@ -121,7 +127,7 @@ impl MicroBatchExecutor {
         let cap = gradient_registration.cap();
         let gradient_bytes = cap.bytes / cap.items.max(1);
         let threads = threads.map_err(|error| threads::start_error(&error))?;
-        Ok(Self { size: MicroBatchSize::new(size), threads, gradient_bytes, gradient_registration })
+        Ok(Self { size: MicroBatchSize::new(size, size), threads, gradient_bytes, gradient_registration })
     }
 
     /// Computes items in waves of as many as there are threads. `collect` receives the results of each wave, in the order of the
@@ -366,6 +372,17 @@ mod tests {
         let items = accumulator.items;
         let gradient = accumulator.sets[0].grads().get::<2>(ParamId::from(1)).unwrap();
         (values(gradient), accumulator.fetch(None).by_name()[0].sum, items)
+    }
+
+    #[test]
+    fn a_micro_batch_halves_from_the_batch_to_one_item_and_back() {
+        let size = MicroBatchSize::new(32, 12);
+        let sizes: Vec<usize> = (0..4).map(|times| (size.halve(times), size.get()).1).collect();
+        assert_eq!((sizes, size.halve(4), size.get()), (vec![32, 6, 3, 1], false, 1));
+        assert_eq!((size.halve(0), size.get()), (true, 32));
+        let (executor, _) = executor(&Limits { micro_batch_size: 4, ..Limits::default() });
+        assert!(executor.size.halve(1));
+        assert_eq!(executor.split(5), [0..2, 2..4, 4..5]);
     }
 
     #[test]

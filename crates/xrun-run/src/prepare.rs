@@ -175,10 +175,8 @@ impl Planned {
             listener.info(&weights.description());
             plan.facts.data_digests.push((initial_weights::DIGEST.to_owned(), weights.digest.clone()));
         }
-        if let Some(mut backbone) = plan.experiment.backbone.clone() {
-            let (key, path) = backbone.path();
-            let digest =
-                digest_of_file(Path::new(path)).map_err(|error| StartError::Failed(format!("{key}: {error}")))?;
+        if let Some(backbone) = &plan.experiment.backbone {
+            let digest = digest_of_file(Path::new(&backbone.settings().weights)).map_err(StartError::failed)?;
             plan.facts.data_digests.push(("backbone".to_owned(), digest));
         }
         let plan = if chosen.kind.has_pool() { plan.with_pool() } else { plan };

@@ -5,7 +5,7 @@ use super::settings::{FewshotDetection, ReferenceDetector};
 use xrun_core::experiment::Experiment;
 use xrun_core::problem::{Problem, Problems};
 use xrun_data::boxes::library::Library;
-use xrun_training::backbone::{self, Architecture, Layers};
+use xrun_training::backbone::{self, Layers};
 use xrun_training::model_checks;
 
 /// Total stride of the backbone, of which sides are multiples.
@@ -30,15 +30,9 @@ pub fn check(settings: &FewshotDetection, experiment: &Experiment, problems: &mu
         }
         _ => {}
     }
-    let side_key = key("image_size");
-    if let (Some(Architecture { layers: Layers::Transformer(layers), .. }), Some(backbone)) =
-        (backbone::check(experiment, &side_key, settings.image_size, problems), &experiment.backbone)
-    {
-        let [fine, coarse] = MAPS;
-        let message = format!(
-            "has one feature map, of stride {}; `fewshot-detection` needs those of strides {fine} and {coarse}",
-            layers.patch_size
-        );
+    let found = backbone::check(experiment, &key("image_size"), settings.image_size, problems);
+    if let (Some(Layers::Transformer(_)), Some(backbone)) = (found.map(|found| found.layers), &experiment.backbone) {
+        let message = format!("has one feature map; `fewshot-detection` needs those of strides {MAPS:?}");
         let problem = Problem::new(format!("backbone.{}", backbone.kind()), message);
         problems.add(problem.help("write [backbone.resnet] or [backbone.efficientnet-lite]"));
     }

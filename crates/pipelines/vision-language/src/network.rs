@@ -126,20 +126,9 @@ impl ForwardContext for &ForwardConfig {
 }
 
 impl VisionLanguageNetwork {
-    /// Network with initial weights drawn from `seed`.
+    /// Network with initial weights drawn from `seed`. A pretrained backbone, if there is one, takes the place of the vision
+    /// transformer; `shape` then has its cells and features.
     pub fn new(
-        shape: &ModelShape,
-        image_size: usize,
-        vocabulary: usize,
-        lora_rank: usize,
-        seed: u32,
-        device: &Device,
-    ) -> Self {
-        Self::with_features(shape, None, [image_size, vocabulary, lora_rank], seed, device)
-    }
-
-    /// As [`Self::new`], on a pretrained backbone in place of the vision transformer if there is one; the shape is then its own.
-    pub fn with_features(
         shape: &ModelShape,
         backbone: Option<Backbone>,
         [image_size, vocabulary, lora_rank]: [usize; 3],

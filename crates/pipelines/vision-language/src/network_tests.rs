@@ -50,7 +50,7 @@ fn config() -> ForwardConfig {
 
 /// Network with the weights of the reference, on the autodiff device.
 fn network(all: &Value) -> VisionLanguageNetwork {
-    let mut network = VisionLanguageNetwork::new(&SHAPE, SIDE, 13, 0, 1, &autodiff());
+    let mut network = VisionLanguageNetwork::new(&SHAPE, None, [SIDE, 13, 0], 1, &autodiff());
     weights::read_vision(network.vision.as_mut().unwrap(), &file("vit_tiny.safetensors")).unwrap();
     gpt2_file::read(&mut network.language, &file("gpt2_vl_tiny.safetensors")).unwrap();
     let projector = TensorData::new(json_numbers(&all["projector"]), [32, 8]);
@@ -141,7 +141,7 @@ fn fused_operations_give_the_outputs_and_gradients_of_burns() {
         (SHAPE, 16, 2, 9, &all, narrow, 2e-2),
     ] {
         let vocabulary = 13;
-        let network = VisionLanguageNetwork::new(&shape, side, vocabulary, settings.lora_rank, 1, &autodiff());
+        let network = VisionLanguageNetwork::new(&shape, None, [side, vocabulary, settings.lora_rank], 1, &autodiff());
         let (network, config) = (changed_network(network), ForwardConfig::new(settings, matmul));
         let rgb: Vec<u8> = (0..batch * side * side * 3).map(|at| (at * 31 % 256) as u8).collect();
         let text: Vec<i32> = (0..batch * length).map(|at| (at * 5 % vocabulary) as i32).collect();
@@ -196,7 +196,7 @@ fn greedy_answers_to_prompts_of_unequal_lengths_equal_those_of_hugging_face() {
 #[test]
 fn a_file_of_another_shape_is_refused_by_file_and_key() {
     let vision = |shape: ModelShape, side: usize| {
-        let mut network = VisionLanguageNetwork::new(&shape, side, 13, 0, 1, &autodiff());
+        let mut network = VisionLanguageNetwork::new(&shape, None, [side, 13, 0], 1, &autodiff());
         weights::read_vision(network.vision.as_mut().unwrap(), &file("vit_tiny.safetensors")).unwrap_err().to_string()
     };
     for (message, expected) in [
@@ -211,7 +211,8 @@ fn a_file_of_another_shape_is_refused_by_file_and_key() {
 
 #[test]
 fn the_initial_network_depends_on_the_seed_and_its_lora_has_no_effect() {
-    let made = |rank: usize, seed: u32| VisionLanguageNetwork::new(&SHAPE, SIDE, 13, rank, seed, &autodiff()).valid();
+    let made =
+        |rank: usize, seed: u32| VisionLanguageNetwork::new(&SHAPE, None, [SIDE, 13, rank], seed, &autodiff()).valid();
     let all = reference();
     let hidden = |network: &VisionLanguageNetwork| {
         let image = network.image_tokens(images(&all, &plain()), &config());

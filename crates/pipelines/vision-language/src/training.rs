@@ -56,7 +56,7 @@ pub fn open(prepared: Prepared, opening: Opening<'_>) -> Result<ModuleTask<Visio
     let shape = &model.shape_on(backbone);
     let backbone = backbone.map(|of| Backbone::read(of, &device.autodiff)).transpose()?;
     let sizes = [batches.shape.side, vocabulary, settings.lora_rank];
-    let mut network = Network::with_features(shape, backbone, sizes, seed, &device.autodiff);
+    let mut network = Network::new(shape, backbone, sizes, seed, &device.autodiff);
     if let (Some(path), Some(vision)) = (&model.vision_weights, &mut network.vision) {
         weights::read_vision(vision, Path::new(path))?;
     }

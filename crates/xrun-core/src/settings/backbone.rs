@@ -84,11 +84,10 @@ impl Backbone {
     /// Path of the file, with its key.
     pub fn path(&mut self) -> (String, &mut String) {
         let key = self.key("weights");
-        let weights = match self {
-            Self::ResNet(settings) | Self::EfficientNetLite(settings) => &mut settings.weights,
-            Self::Vit(settings) => &mut settings.weights,
-        };
-        (key, weights)
+        match self {
+            Self::ResNet(settings) | Self::EfficientNetLite(settings) => (key, &mut settings.weights),
+            Self::Vit(settings) => (key, &mut settings.weights),
+        }
     }
 }
 

@@ -141,12 +141,8 @@ impl Backbone {
                     }
                 }
             }
-            (Layers::Transformer(_), layers) => {
-                if let Some(layers) = layers {
-                    let map = feature_map(layers.forward(images));
-                    maps = maps.map(|_| map.clone());
-                }
-            }
+            (Layers::Transformer(_), Some(layers)) => maps.fill(feature_map(layers.forward(images))),
+            (Layers::Transformer(_), None) => {}
         }
         maps
     }
@@ -243,7 +239,7 @@ pub(super) struct WeightFile<'a> {
     tensors: BTreeMap<String, FileTensor>,
     next: u64,
     frozen: bool,
-    device: &'a Device,
+    pub(super) device: &'a Device,
 }
 
 fn open(path: &Path) -> Result<BTreeMap<String, FileTensor>, String> {
@@ -277,11 +273,6 @@ impl WeightFile<'_> {
         self.next += 1;
         let value = tensor(values, shape, self.device).set_require_grad(!self.frozen);
         Param::initialized(ParamId::from(self.next - 1), value)
-    }
-
-    /// Device of the parameters.
-    pub(super) fn device(&self) -> &Device {
-        self.device
     }
 }
 

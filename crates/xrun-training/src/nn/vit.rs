@@ -61,7 +61,7 @@ impl VisionTransformer {
             patches: Conv2d {
                 weight: file.parameter(kernel, [width, 3, patch, patch]),
                 bias: Some(file.parameter(bias, [width])),
-                ..patches(width, patch, file.device())
+                ..patches(width, patch, file.device)
             },
         };
         let mut layer = Vec::with_capacity(about.blocks);

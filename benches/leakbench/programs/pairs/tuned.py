@@ -244,7 +244,7 @@ def log_buffer(leaky):
     logger = logging.getLogger("train")
     logger.propagate = False
     logger.setLevel("INFO")
-    memory = logging.handlers.MemoryHandler(10**9 if leaky else 20, flushLevel=1000)
+    memory = logging.handlers.MemoryHandler(10**9 if leaky else 20, flushLevel=1000, target=logging.NullHandler())
     logger.addHandler(memory)
     for step in steps():
         logger.info("batch %s", bytearray(b"x" * 300_000))

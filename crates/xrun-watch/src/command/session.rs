@@ -433,11 +433,18 @@ impl Session<'_> {
             return;
         }
         self.scan_at_sample = scan.footprint_max;
-        let point = if self.last.line.is_none() { SamplePoint::Start } else { SamplePoint::Step };
+        let point = match &self.search {
+            _ if self.last.line.is_none() => SamplePoint::Start,
+            Some(search) if search.is_asking() => SamplePoint::Explained,
+            _ => SamplePoint::Step,
+        };
         let Some(line) = self.sampler.sample(self.output.steps.newest(), point) else { return };
         let mut line = MemoryLine { segment: self.segment, ..line };
         if let Some(reports) = &mut self.output.reports {
             reports.add_to(&mut line);
+        }
+        if let Some((search, processes)) = self.search.as_ref().zip(line.processes.as_mut()) {
+            processes.agent = search.left(&self.sampler.member_ids());
         }
         self.judged.add(&line);
         self.watch_growth();
@@ -475,6 +482,9 @@ impl Session<'_> {
         let newest_step = self.output.steps.newest();
         let Some(search) = &mut self.search else { return };
         let found = search.poll(newest_step).map(|found| found.message.clone());
+        if found.is_some() {
+            self.growth.look_soon();
+        }
         let report = search.report(self.growth.has_reported());
         if let Some(message) = found {
             self.log(&format!("explanation: {message}"));

@@ -25,7 +25,7 @@ use xrun_core::units::{Span, pluralize};
 use xrun_results::format::{MemoryLine, Outcome, SamplePoint};
 use xrun_results::judge::{CommandJudge, memory_fails, training_fails};
 use xrun_results::read;
-use xrun_results::verdict::TrainingVerdict;
+use xrun_results::verdict::{TrainingVerdict, VerdictWord};
 use xrun_results::view::EndRecords;
 use xrun_results::watched::WatchSettings;
 use xrun_run::directory::RunDirectory;
@@ -527,7 +527,11 @@ impl Session<'_> {
         self.record.directory.free_reserve();
         let synced = self.record.sync();
         self.check_written(synced);
-        let verdict = self.judged.verdict();
+        let mut verdict = self.judged.verdict();
+        let phase = self.output.reports.as_ref().and_then(Reports::growing_phase);
+        if let Some(phase) = phase.filter(|_| verdict.verdict >= VerdictWord::Growing) {
+            verdict.message = format!("{}; {phase}", verdict.message);
+        }
         let seconds = self.sampler.elapsed();
         let now_us = u64::try_from(seconds.as_micros()).unwrap_or(u64::MAX);
         let killed = self.stopper.killed();

@@ -143,8 +143,8 @@ fn is_unheld(found: &Found) -> bool {
 /// The candidate that accounts for most of the growth. What a graph has saved has no name, and counts for the holder of the
 /// graph if that has grown; so does growth that no object accounts for, where nothing else is seen to grow.
 fn best(answer: &Answer, growth: u64, whole: f64) -> Option<Candidate<'_>> {
-    let saved: u64 =
-        answer.holders.iter().filter(|one| is_unheld(one) && one.with_graph > 0).map(|one| one.bytes).sum();
+    // Saved inputs have no graph themselves.
+    let saved: u64 = answer.holders.iter().filter(|one| is_unheld(one)).map(|one| one.bytes).sum();
     let unexplained = growth.saturating_sub(visible(answer));
     // Without a name it is an intermediate result that something else has saved.
     let chains: Vec<&Found> =
@@ -155,7 +155,7 @@ fn best(answer: &Answer, growth: u64, whole: f64) -> Option<Candidate<'_>> {
         found.kind == Cause::Graph || (found.kind == Cause::Container && found.before.is_some() && found.with_graph > 0)
     };
     // Beside a graph that has grown they are what it has saved, also where no name leads to it.
-    let is_saved = |one: &Found| is_unheld(one) && one.with_graph > 0 && answer.holders.iter().any(holds_graph);
+    let is_saved = |one: &Found| is_unheld(one) && answer.holders.iter().any(holds_graph);
     let is_candidate = |one: &&Found| match one.kind {
         Cause::CopyOnWrite => false,
         Cause::Graph => carried.is_some_and(|best| std::ptr::eq(*one, best)),
@@ -397,9 +397,14 @@ mod tests {
     #[test]
     fn what_a_graph_saves_is_that_of_the_container_whose_tensors_hold_it() {
         let losses = || found("container", Some("losses"), Some(20), 80, 20);
-        let saved = found("objects", None, None, 8 * MIB, 40);
-        let named = concluded(10 * MIB, 0, &[], &[saved, losses()]);
-        assert_eq!((named.holder.as_deref(), named.certainty), (Some("losses"), Certainty::High), "{named:?}");
+        for with_graph in [0, 40] {
+            let saved = || found("objects", None, None, 8 * MIB, with_graph);
+            let named = concluded(10 * MIB, 0, &[], &[saved(), losses()]);
+            assert_eq!((named.holder.as_deref(), named.certainty), (Some("losses"), Certainty::High), "{named:?}");
+            // Saved by a graph that no name leads to: not a reference cycle.
+            let unnamed = concluded(10 * MIB, 0, &[], &[saved(), found("graph", None, None, 4, 1)]);
+            assert!(matches!(unnamed.cause, Cause::Native | Cause::Unknown), "{unnamed:?}");
+        }
         let named = concluded(10 * MIB, 0, &[], &[losses()]);
         assert_eq!((named.holder.as_deref(), named.certainty), (Some("losses"), Certainty::Medium), "{named:?}");
     }

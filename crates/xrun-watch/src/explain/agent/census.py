@@ -351,7 +351,7 @@ def accumulated(now):
     return rows[:LINES_MAX], blocks
 
 
-def answer(frames, deadline):
+def answer(frames, seconds):
     # First, and without `tracemalloc` from then on, as the census allocates objects of its own.
     now = lines()
     objects = window.tracked_objects()
@@ -360,7 +360,8 @@ def answer(frames, deadline):
     window.stop_tracing()
     born.add_unknown()
     rows, blocks = accumulated(now)
-    census = Census(deadline, objects, born)
+    # Not from the beginning: what there is to look at depends on the time of `tracemalloc`.
+    census = Census(time.thread_time() + seconds, objects, born)
     del objects, born
     try:
         found, late = census.take(frames, blocks), census.late

@@ -17,7 +17,7 @@ array = load("array").array
 deque = load("_collections").deque
 _thread, itertools, operator = load("_thread"), load("itertools"), load("_operator")
 
-# Largest processor time of the census at the end in seconds, after which it answers with what it has found.
+# Largest processor time of the census at the end in seconds, after which it answers with what it has found; `tracemalloc` has ended then.
 CENSUS_SECONDS = 1.0
 # Number of seconds in which no other thread of Python runs during a census.
 ALONE_SECONDS = 3.0
@@ -175,7 +175,6 @@ class Window:
     def end(self):
         started = time.thread_time()
         seconds = time.perf_counter() - self.started
-        deadline = time.thread_time() + CENSUS_SECONDS
         cuda = self.cuda.end()
         traced = tracemalloc.get_tracemalloc_memory() if self.traces else 0
         resident_before = resident()
@@ -183,7 +182,7 @@ class Window:
         with Alone():
             frames, failure = dict(sys._current_frames()), None
             try:
-                answer = self.census.answer(frames, deadline)
+                answer = self.census.answer(frames, CENSUS_SECONDS)
             except Exception as error:
                 # Without its traceback, which refers to objects of the program, as nothing may beyond this.
                 failure = place(error)

@@ -244,7 +244,7 @@ pub fn conclude(
 
 impl WindowAnswer {
     /// Cap on the bytes that count as left by the agent: the program may have allocated the rest at the same moment.
-    const LEFT_MAX: u64 = 16 << 20;
+    const LEFT_MAX: u64 = 8 << 20;
 
     /// Process, and the bytes that the agent has left in it.
     pub fn left(&self) -> (u32, u64) {

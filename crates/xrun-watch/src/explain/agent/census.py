@@ -293,7 +293,8 @@ class Census:
 
 def births_among(objects):
     """Returns which of these objects were born in the window."""
-    return part("births", tracemalloc=tracemalloc, gc=gc, sources=sources, traces=window.traces, before=window.managed).Born(objects, tensors.Readers().among(objects))
+    births = part("births", tracemalloc=tracemalloc, gc=gc, sources=sources, traces=window.traces, before=window.managed)
+    return births.Born(objects, tensors.Readers().among(objects))
 
 
 def by_line(entries, born):

@@ -19,6 +19,12 @@ pub fn bytes(count: u64) -> String {
     format!("{size:.*} {}", usize::from(at > 0), UNITS[at])
 }
 
+/// Size in the unit that the interval beside it has: `0.4 MiB`, beside `0.3 to 2.1 MiB`.
+pub fn bytes_beside(size: f64, (low, high): (f64, f64)) -> String {
+    let (_, at) = scaled(low.abs().max(high.abs()));
+    format!("{:.*} {}", usize::from(at > 0), size / 1024f64.powi(at as i32), UNITS[at])
+}
+
 /// Interval of sizes in the unit of the larger one: `0.9 to 1.1 MiB`. Sizes may be negative.
 pub fn interval(low: f64, high: f64) -> String {
     let (_, at) = scaled(low.abs().max(high.abs()));
@@ -59,6 +65,7 @@ mod tests {
         assert_eq!(interval(-2048.0, 512.0), "-2.0 to 0.5 KiB");
         assert_eq!(interval(-1.0, 4096.0), "0.0 to 4.0 KiB");
         assert_eq!(interval(0.0, 0.0), "0 to 0 B");
+        assert_eq!(bytes_beside(444_928.0, (307_200.0, 2_202_009.0)), "0.4 MiB");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::names::{
     PRIVATE_SUFFIX, RESERVED_BEYOND, RSS_BEYOND, SHARED_SUFFIX, UNMAPPED_SHM,
 };
 use crate::thresholds::WINDOWS_NEEDED;
-use crate::units::{bytes, bytes_beside, interval};
+use crate::units::{bytes, with_interval};
 
 /// Length of a run and of its windows, for the positions and rates of a message.
 #[derive(Clone, Copy, Debug)]
@@ -226,12 +226,11 @@ fn speed(run: RunSpan, one: &SeriesVerdict) -> String {
     let per = run.axis.rate_unit(run.window);
     let of = |slope: Option<f64>| slope.unwrap_or_default() * per.length;
     let (slope, low, high) = (of(one.findings.slope), of(one.findings.slope_low), of(one.findings.slope_high));
-    let (slope, between) = match one.unit.as_str() {
-        "bytes" => (bytes_beside(slope, (low, high)), interval(low, high)),
-        "unknown" | "percent" => (amount(one, slope), format!("{} to {}", plain(low), plain(high))),
-        unit => (amount(one, slope), format!("{low:.1} to {high:.1} {unit}")),
+    let step = match one.unit.as_str() {
+        "bytes" => with_interval(slope, (low, high), per.text),
+        "unknown" | "percent" => format!("{} {} ({} to {})", amount(one, slope), per.text, plain(low), plain(high)),
+        unit => format!("{} {} ({low:.1} to {high:.1} {unit})", amount(one, slope), per.text),
     };
-    let step = format!("{slope} {} ({between})", per.text);
     match one.slope_per_epoch.filter(|slope| *slope > 0.0) {
         Some(slope) => format!("{step}, {} an epoch", amount(one, slope)),
         None => step,

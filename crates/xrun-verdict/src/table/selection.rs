@@ -248,13 +248,13 @@ pub fn select(columns: &Columns, options: &TableOptions) -> Result<Selection, Ta
             }
         }
     }
-    for at in 0..names.len() {
+    for (at, series) in columns.series.iter().enumerate() {
         // Pages that move to the swap are no less memory, and come back.
         let swap = columns.swap_beside(at).filter(|_| options.columns.is_empty());
         let is_size = |at: usize| selection.judged[at].as_ref().is_some_and(|one| one.unit == "bytes");
         let swap = swap.filter(|swap| is_size(at) && is_size(*swap));
         if let Some(judged) = &mut selection.judged[at] {
-            judged.has_ended = columns.has_ended(&columns.series[at]) && !options.columns.contains(&names[at]);
+            judged.has_ended = columns.has_ended(series) && !options.columns.contains(&names[at]);
             judged.name += &swap.map_or_else(String::new, |swap| format!(" + {}", column(swap).name));
             judged.swap = swap;
         }

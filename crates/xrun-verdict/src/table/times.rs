@@ -179,8 +179,10 @@ fn date(cell: &str, day_first: bool) -> Option<i64> {
         let read = |format: &&str| NaiveDateTime::parse_from_str(text, format).ok().map(|time| time.and_utc());
         DATES.iter().filter_map(read).find(|time| time.timestamp() > 0).map(|time| time.timestamp_millis())
     };
-    let mut parts = text.splitn(3, '-');
-    let swapped = (|| Some(format!("{1}-{0}-{2}", parts.next()?, parts.next()?, parts.next()?)))().unwrap_or_default();
+    let swapped = match text.splitn(3, '-').collect::<Vec<&str>>()[..] {
+        [month, day, rest] => format!("{day}-{month}-{rest}"),
+        _ => String::new(),
+    };
     let (first, other) = if day_first { (&swapped, &text) } else { (&text, &swapped) };
     read(first).or_else(|| read(other))
 }

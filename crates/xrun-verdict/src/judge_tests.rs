@@ -196,18 +196,6 @@ fn the_highest_so_far_that_rises_just_after_the_warm_up_has_stepped() {
 }
 
 #[test]
-fn the_start_of_a_program_does_not_move_the_date() {
-    let started =
-        |step: u64| 900.0 * (step as f64 / 30.0).min(1.0) + 600.0 * ((step as f64 - 30.0) / 60.0).clamp(0.0, 1.0);
-    for noise in [0.5, 8.0] {
-        let late = |step: u64| started(step) + 0.3 * step.saturating_sub(700) as f64;
-        for found in always(1200, noise, &[VerdictWord::Growing], late) {
-            assert!((600..=800).contains(&found.since.unwrap()), "{found:?}");
-        }
-    }
-}
-
-#[test]
 fn a_dip_within_a_rest_is_no_rise() {
     for begin in [400, 700, 900, 1060] {
         let rest = |step: u64| 500.0 + 400.0 * (step as f64 / 250.0).min(1.0);

@@ -4,6 +4,8 @@ use crate::pieces::{Pieces, means};
 use crate::trend::{median, robust_deviation};
 use crate::window_minima::WindowSeries;
 
+/// Part of the run in which a process starts.
+const START: f64 = 0.02;
 /// Smallest jump, as a part of the growth and in deviations of the moves from point to point.
 const JUMP: (f64, f64) = (0.06, 6.0);
 /// Cap on the jumps and on their part of the growth; more are the rise itself.
@@ -16,10 +18,8 @@ const WARM_UP: (f64, f64) = (2.0, 0.12);
 const PARTLY_LEVEL: f64 = 0.7;
 /// Step at which the rise that lasts to the end began; the first step where it began at the start.
 pub fn onset(minima: &WindowSeries) -> u64 {
-    // A program starts until it has first reached the level of what follows.
-    let level = minima.values.iter().copied().fold(f64::INFINITY, f64::min);
-    let warming = minima.warming.iter().copied().filter(|_| !minima.are_heights);
-    let warming = warming.skip_while(|(_, value)| *value < level);
+    let start = minima.first as f64 + START * minima.span() as f64;
+    let warming = minima.warming.iter().copied().filter(|(step, _)| *step > start && !minima.are_heights);
     let windows: Vec<(f64, f64)> =
         warming.chain(minima.steps.iter().copied().zip(minima.values.iter().copied())).collect();
     let (points, stride) = means(&without_jumps(windows.iter().map(|(_, value)| *value).collect()));

@@ -1,8 +1,8 @@
 //! Rule of runmedic 0.1.1 (<https://pypi.org/project/runmedic/>), `check_memory_growth`: without the first tenth, the median of the last
 //! quarter is 1.2 times that of the first, and the rank correlation with the steps is 0.8.
 
+use super::super::table::median;
 use super::Sample;
-use crate::table::median;
 
 pub fn grows(samples: &[Sample]) -> bool {
     let judged = &samples[samples.len() / 10..];

@@ -334,8 +334,8 @@ fn command_outputs(run: &Path, other: &Path, output: &Path) -> Vec<String> {
     let text = |result: Result<String, String>| result.unwrap_or_else(|error| format!("damaged: {error}"));
     let both = [run.to_path_buf(), other.to_path_buf()];
     let mut all = vec![
-        listing::text(std::slice::from_ref(&entry), Some(100)),
-        listing::json(std::slice::from_ref(&entry)).to_string(),
+        listing::json(&entry).to_string(),
+        listing::text(std::iter::once(entry), Some(100)),
         text(run_report::open(run).map(|run| summary::text(&run, Some(80))).map_err(|error| error.to_string())),
         text(
             compare::gather(&both)

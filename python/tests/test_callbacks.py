@@ -75,6 +75,6 @@ def test_a_trainer_reports_steps_losses_owners_and_validations(watch, package: s
     assert len(train) == losses
     assert all(row["loss"] > 0 for row in train)
     phases = {phase["name"]: phase["count"] for phase in run.summary["phases"]}
-    assert phases == {"validation": 2}
+    assert phases["validation"] == 2 and phases["train"] >= 1
     model = max(row.get("owners.model") or 0 for row in run.memory)
     assert model >= 1_000_000, "a layer of 500 by 500 weights"

@@ -43,23 +43,35 @@ def step(number: int, /, **values: Any) -> None:
         _reports.step(number, values)
 
 
-class phase:
-    """Context whose time counts as a phase of the training, such as ``validation``."""
+def _held() -> int:
+    """Anonymous memory of this process in bytes, 0 where the system does not tell."""
+    try:
+        with open("/proc/self/statm", "rb") as file:
+            _, resident, shared, *_ = map(int, file.read().split())
+    except (OSError, ValueError):
+        return 0
+    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
 
-    __slots__ = ("_begun", "_name")
+
+class phase:
+    """Context whose time, and whose growth of memory, count as those of a phase of the training, such as ``validation``."""
+
+    __slots__ = ("_begun", "_held", "_name")
 
     def __init__(self, name: str) -> None:
         self._name = name
         self._begun = 0.0
+        self._held = 0
 
     def __enter__(self) -> phase:
         if _reports is not None:
             self._begun = time.monotonic()
+            self._held = _held()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if _reports is not None and self._begun:
-            _reports.end_phase(self._name, time.monotonic() - self._begun)
+            _reports.end_phase(self._name, time.monotonic() - self._begun, _held() - self._held)
             self._begun = 0.0
 
 
@@ -126,7 +138,7 @@ class _Reports:
         self._encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
         self._lock = self._new_lock()
         self._owners: dict[str, Callable[[], Any]] = {}
-        #: Count, total and longest microseconds of each phase that was not reported yet.
+        #: Count, total and longest microseconds, and growth in bytes of each phase that was not reported yet.
         self._phases: dict[str, list[int]] = {}
         self._due = 0.0
 
@@ -144,15 +156,16 @@ class _Reports:
             self._write({"step": report["step"], "loss": report["loss"]})
         self._report_rest()
 
-    def end_phase(self, name: str, seconds: float) -> None:
+    def end_phase(self, name: str, seconds: float, grown: int) -> None:
         spent = int(seconds * 1e6)
         with self._lock:
             name = name[:_NAME_MAX]
             if name in self._phases or len(self._phases) < PHASES_MAX:
-                times = self._phases.setdefault(name, [0, 0, 0])
+                times = self._phases.setdefault(name, [0, 0, 0, 0])
                 times[0] += 1
                 times[1] += spent
                 times[2] = max(times[2], spent)
+                times[3] += grown
         self._report_rest()
 
     def own(self, name: str, owner: Any) -> None:
@@ -186,7 +199,8 @@ class _Reports:
             report["owners"] = dict(zip(self._owners, measure([owner for _, owner in found])))
         if self._phases:
             report["phases"] = {
-                name: {"count": count, "total_us": total, "longest_us": longest} for name, (count, total, longest) in self._phases.items()
+                name: {"count": count, "total_us": total, "longest_us": longest, "grown": grown}
+                for name, (count, total, longest, grown) in self._phases.items()
             }
         if self._write(report):
             self._phases.clear()

@@ -15,12 +15,16 @@ class Callback(keras.callbacks.Callback):
     def __init__(self) -> None:
         super().__init__()
         self._steps = 0
-        self._validation = phase("validation")
+        self._validation, self._train = phase("validation"), phase("train")
 
     def on_train_begin(self, logs: dict[str, Any] | None = None) -> None:
         own("model", self.model)
 
+    def on_train_batch_begin(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        self._train.__enter__()
+
     def on_train_batch_end(self, batch: int, logs: dict[str, Any] | None = None) -> None:
+        self._train.__exit__(None, None, None)
         self._steps += 1
         if is_watched():
             step(self._steps, **(logs or {}))

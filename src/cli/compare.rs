@@ -12,6 +12,7 @@ use crate::printable;
 use crate::problem::nearest;
 use crate::report::compare::{self, RUNS_MAX, View};
 use crate::results::{index, run_name};
+use crate::sweep::listing;
 
 #[derive(Clone, Debug, Args)]
 pub struct CompareArguments {
@@ -92,7 +93,10 @@ fn find_runs(results: &Path, text: &str, terminal: &Terminal) -> Result<Vec<Path
     }
     match found.is_empty() {
         false => Ok(found),
-        true => Ok(vec![index::find(results, text)?]),
+        true => match (index::find(results, text), listing::find(results, text)) {
+            (Err(_), Some(sweep)) => sweep_runs(&sweep, terminal),
+            (found, _) => Ok(vec![found?]),
+        },
     }
 }
 

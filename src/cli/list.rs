@@ -1,5 +1,6 @@
 //! `xrun ls`: list runs.
 
+use std::io::IsTerminal;
 use std::path::Path;
 
 use clap::Args;
@@ -16,7 +17,7 @@ use crate::problem::nearest;
 use crate::report::listing;
 use crate::results::index;
 use crate::results::run_state::RunState;
-use crate::results::selection::{self, RunFilter, SORT_KEYS, STARTED, STATES, SortKey, sort};
+use crate::results::selection::{self, RunFilter, SORT_KEYS, STARTED, STATES, SortKey, sorted};
 use crate::results::verdict::{TrainingVerdictWord, VerdictWord};
 use crate::results::view::RunView;
 use crate::sweep::listing::{sweeps, text as listing_of_sweeps};
@@ -51,9 +52,9 @@ pub struct ListArguments {
     reverse: bool,
     #[command(flatten)]
     results: Results,
-    /// Largest number of runs to list.
-    #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 50)]
-    count: usize,
+    /// Largest number of runs to list; 0 lists all. Default: 50 on a terminal, otherwise all.
+    #[arg(short = 'n', long, value_name = "COUNT")]
+    count: Option<usize>,
     /// Print as JSON.
     #[arg(long)]
     json: bool,
@@ -72,8 +73,8 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
         || arguments.training.is_some()
         || !(arguments.set.is_empty() && arguments.tag.is_empty());
     // Filters on runs exclude sweeps.
-    let sweeps = if by_run { Vec::new() } else { sweeps(results, experiment.map(String::as_str)) };
-    if let Some(name) = experiment.filter(|_| sweeps.is_empty()) {
+    let sweeps = if by_run { Default::default() } else { sweeps(results, experiment.map(String::as_str)) };
+    if let Some(name) = experiment.filter(|_| sweeps.0.is_empty()) {
         index::check_experiment(results, name)?;
     }
     let selection = RunFilter {
@@ -96,25 +97,43 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
         selection.accepts(run)
     });
     // In the default order, older runs need not be read.
-    let in_order = order == SortKey::Word(STARTED) && !arguments.reverse;
-    let mut runs: Vec<_> = taken.take(if in_order { arguments.count } else { usize::MAX }).collect();
-    sort(&mut runs, &order, arguments.reverse);
-    runs.truncate(arguments.count);
-    let swept = listing_of_sweeps(&sweeps, terminal.width());
-    match arguments.json {
-        true => terminal.json(&with_killers(listing::json(&runs), &runs)),
-        false if runs.is_empty() && !swept.is_empty() => terminal.print(&swept),
-        false if all == 0 => terminal.info(&no_runs(results)),
-        false if runs.is_empty() => terminal.info(&format!("no match among {}", pluralize(all as u64, "run"))),
-        false => {
-            let killed = killers(&runs);
-            let runs = listing::text(&runs, terminal.width());
-            let gap = if swept.is_empty() { "" } else { "\n" };
-            terminal.print(&format!("{runs}{killed}{gap}{swept}"));
+    let mut runs: Box<dyn Iterator<Item = RunView>> = match order == SortKey::Word(STARTED) && !arguments.reverse {
+        true => Box::new(taken),
+        false => Box::new(sorted(taken, &order, arguments.reverse)),
+    };
+    let by_default = if arguments.json || !std::io::stdout().is_terminal() { 0 } else { LISTED_BY_DEFAULT };
+    let count = Some(arguments.count.unwrap_or(by_default)).filter(|count| *count > 0).unwrap_or(usize::MAX);
+    let mut shown = runs.by_ref().take(count).peekable();
+    if arguments.json {
+        terminal.json_array(shown.map(|run| with_killer(listing::json(&run), &run)));
+    } else {
+        let swept = listing_of_sweeps(&sweeps, terminal.width());
+        match shown.peek() {
+            None if !swept.is_empty() => terminal.print(&swept),
+            None if all == 0 => terminal.info(&no_runs(results)),
+            None => terminal.info(&format!("no match among {}", pluralize(all as u64, "run"))),
+            Some(_) => {
+                let mut killed = Vec::new();
+                let noted = shown.inspect(|run| killed.extend(killer(run).filter(|_| killed.len() < KILLED_MAX)));
+                let listed = listing::text(noted, terminal.width());
+                let gap = if swept.is_empty() { "" } else { "\n" };
+                terminal.print(&format!("{listed}{}{gap}{swept}", killed.concat()));
+            }
         }
+    }
+    // The list is printed by now: a filter reads all runs to count those that match.
+    let more = runs.count();
+    if more > 0 {
+        terminal.info(&format!("and {more} more (-n 0 lists all)"));
+    }
+    if all == index::RUNS_MAX {
+        terminal.info(&format!("older runs than the newest {all} are not looked for; name another --results"));
     }
     Ok(0)
 }
+
+/// Number of runs listed on a terminal.
+const LISTED_BY_DEFAULT: usize = 50;
 
 /// Message about a directory without runs. Committed results, as in a fresh clone, are named: they are not listed, because git
 /// gives them the time of the checkout.
@@ -131,18 +150,16 @@ fn no_runs(results: &Path) -> String {
     )
 }
 
-/// Lines about the killed runs whose killer is known from the kernel's counters.
-fn killers(runs: &[RunView]) -> String {
-    let killed = runs.iter().filter(|run| *run.state() == RunState::Killed).take(KILLED_MAX);
-    let known = killed.map(|run| (run, killed::killer(&run.path))).filter(|(_, killer)| killer.label().is_some());
-    known.map(|(run, killer)| format!("{}: {}\n", printable::line(&run.run, 28), killer.message())).collect()
+/// Line about a killed run whose killer is known from the kernel's counters.
+fn killer(run: &RunView) -> Option<String> {
+    let killer = (*run.state() == RunState::Killed).then(|| killed::killer(&run.path));
+    let known = killer.filter(|killer| killer.label().is_some())?;
+    Some(format!("{}: {}\n", printable::line(&run.run, 28), known.message()))
 }
 
-fn with_killers(mut listed: Value, runs: &[RunView]) -> Value {
-    for (value, run) in listed.as_array_mut().into_iter().flatten().zip(runs) {
-        if let Some(object) = value.as_object_mut().filter(|_| *run.state() == RunState::Killed) {
-            object.insert("killed".into(), killed::killer(&run.path).message().into());
-        }
+fn with_killer(mut listed: Value, run: &RunView) -> Value {
+    if let Some(object) = listed.as_object_mut().filter(|_| *run.state() == RunState::Killed) {
+        object.insert("killed".into(), killed::killer(&run.path).message().into());
     }
     listed
 }

@@ -47,10 +47,11 @@ mod watch;
 
 use std::path::PathBuf;
 
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 
 use crate::experiment::Experiment;
 use crate::invocation;
+use crate::report::width::fold;
 use crate::run::evaluate::CheckpointChoice;
 use crate::units::{Bytes, Span};
 pub use dispatch::{main, run_from_args};
@@ -97,12 +98,54 @@ fn version() -> &'static str {
     if is_xrun { env!("CARGO_PKG_VERSION") } else { concat!("with xrun ", env!("CARGO_PKG_VERSION")) }
 }
 
+/// Commands of the short help by purpose. `--help-all` has the others, too.
+const GROUPS: [(&str, &[&str]); 4] = [
+    ("Run", &["run", "sweep", "check", "plan", "new"]),
+    ("Look", &["ls", "show", "compare", "top", "ui"]),
+    ("Continue", &["resume", "fork", "predict", "eval", "export"]),
+    ("Other trainers", &["watch", "verdict"]),
+];
+
+/// Column at which the descriptions of commands begin.
+const ABOUT_COLUMN: usize = 13;
+/// Width of the help where the terminal is wider.
+const HELP_WIDTH_MAX: usize = 100;
+
+/// The command line. Its help has commands in groups; `all`: all of them, and the exit codes.
+pub fn command_line(all: bool) -> clap::Command {
+    let command = CommandLine::command();
+    let width = terminal::stdout_width().min(HELP_WIDTH_MAX);
+    let line = |name: &str| {
+        let about = command.find_subcommand(name).and_then(clap::Command::get_about);
+        let about = about.map(ToString::to_string).unwrap_or_default();
+        fold(&format!("  {name:<11}{about}\n"), Some(width), ABOUT_COLUMN)
+    };
+    let group = |(title, names): &(&str, &[&str])| {
+        format!("{title}:\n{}\n", names.iter().map(|name| line(name)).collect::<String>())
+    };
+    let groups: String = GROUPS.iter().map(group).collect();
+    let is_grouped = |name: &str| GROUPS.iter().any(|(_, names)| names.contains(&name));
+    let others = command.get_subcommands().filter(|other| !other.is_hide_set()).map(clap::Command::get_name);
+    let others: Vec<&str> = others.filter(|name| !is_grouped(name)).collect();
+    let program = invocation::program();
+    let end = match all {
+        true => format!("{}{EXIT_CODES}", group(&("Others", others.as_slice()))),
+        false => format!(
+            "All commands and exit codes: {program} --help-all. Options: {program} COMMAND --help.\n\
+             For programs that run experiments: {program} help agents."
+        ),
+    };
+    command
+        .help_template("{about-with-newline}\n{usage-heading} {usage}\n\n{after-help}\n")
+        .after_help(format!("{groups}{end}"))
+}
+
 /// Run a declarative experiment in which every buffer is bounded.
 ///
 /// FILE is a TOML file with pipeline, model, data and limits. Results are written to results/<experiment>/<run>/;
 /// results/<experiment>/latest is a symlink to the newest run.
 #[derive(Debug, Parser)]
-#[command(name = invocation::program(), version = version(), after_help = EXIT_CODES, args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, arg_required_else_help = true)]
+#[command(name = invocation::program(), version = version(), args_conflicts_with_subcommands = true, subcommand_negates_reqs = true, arg_required_else_help = true)]
 pub struct CommandLine {
     #[command(subcommand)]
     command: Option<Command>,
@@ -171,7 +214,13 @@ enum Command {
     /// Print schemas, manual pages and shell completions, for editors and packages.
     #[command(hide = true)]
     Generate(generate::GenerateArguments),
+    /// Print how a program that runs experiments uses xrun.
+    #[command(hide = true, long_about = AGENTS, help_template = "{about}")]
+    Agents,
 }
+
+/// Page for programs that run experiments.
+const AGENTS: &str = include_str!("../../SKILL.md");
 
 impl Command {
     /// Runs the subcommand and returns the exit code.
@@ -200,6 +249,10 @@ impl Command {
             Self::Ui(arguments) => ui::run(&arguments, terminal),
             Self::Export(arguments) => export::run(&arguments, terminal),
             Self::Generate(arguments) => generate::run(&arguments, terminal),
+            Self::Agents => {
+                terminal.print(AGENTS);
+                Ok(0)
+            }
         }
     }
 }
@@ -459,12 +512,14 @@ mod tests {
     use super::*;
     use crate::exit::{EXIT_BAD_INPUT, EXIT_DOES_NOT_FIT, EXIT_OUT_OF_MEMORY, EXIT_PANIC, EXIT_VERDICT, exit_code};
     use crate::results::format::Outcome;
-    use clap::CommandFactory;
     use std::collections::BTreeSet;
 
     #[test]
     fn the_command_line_is_consistent() {
-        CommandLine::command().debug_assert();
+        command_line(true).debug_assert();
+        let command = CommandLine::command();
+        let grouped = GROUPS.iter().flat_map(|(_, names)| *names);
+        assert!(grouped.copied().all(|name| command.find_subcommand(name).is_some()));
     }
 
     #[test]

@@ -83,6 +83,8 @@ struct TextProgress {
     metrics: Vec<Metric>,
     /// Metric that selects the best checkpoint.
     best_by: Option<String>,
+    /// Metrics of the last validation.
+    validated: Vec<(String, Option<f64>)>,
 }
 
 impl TextProgress {
@@ -110,6 +112,7 @@ impl TextProgress {
             losses: Vec::new(),
             metrics: Vec::new(),
             best_by: None,
+            validated: Vec::new(),
         }
     }
 
@@ -142,8 +145,9 @@ impl TextProgress {
     fn step(&mut self, step: u64, fields: &[String], left: Option<f64>) {
         if let Some(bar) = &self.bar {
             bar.set_position(step);
-            bar.set_prefix(left_text(left, ""));
-            bar.set_message(join_fitting(fields, message_width(terminal::stderr_width())));
+            let left = left_text(left, "");
+            bar.set_message(join_fitting(fields, message_width(terminal::stderr_width(), &left)));
+            bar.set_prefix(left);
             return;
         }
         // The step begins the line.
@@ -188,9 +192,9 @@ impl Observer for TextProgress {
                     rss,
                     suspect_text(suspects),
                     format!("{STEP}{step}/{}", self.steps),
+                    format!("{:.1} steps/s overall", self.steps_per_second(step)),
                     device,
                     heap,
-                    format!("{:.1} steps/s overall", self.steps_per_second(step)),
                 ];
                 let fields: Vec<String> = fields.into_iter().filter(|field| !field.is_empty()).collect();
                 self.step(step, &fields, left.filter(|_| step < self.steps));
@@ -211,7 +215,9 @@ impl Observer for TextProgress {
             },
             Event::BatchValidated { step, done, all, left } => self.batch_validated(step, done, all, left),
             Event::Validated { step, metrics } => {
-                let fields = metric_fields(metrics, &self.metrics, self.best_by.as_deref());
+                let news = news(metrics, &self.validated, &self.metrics);
+                let fields = metric_fields(&news, &self.metrics, self.best_by.as_deref());
+                self.validated = metrics.to_vec();
                 self.line(&format!("step {step}: validation · {}", fields.join(" · ")));
             }
             Event::Saved { step, best } => {
@@ -245,15 +251,13 @@ fn bar_width(columns: usize) -> usize {
 /// Beginning of the field with the number of the step.
 const STEP: &str = "step ";
 
-/// Columns left for the message next to the bar and the remaining time.
-fn message_width(columns: usize) -> usize {
-    // `59 min left` and spaces; a longer time cuts the end of the message.
-    const LEFT: usize = 15;
+/// Columns for the message between the bar and the remaining time.
+fn message_width(columns: usize, left: &str) -> usize {
     let bar = match bar_width(columns) {
         0 => 0,
         width => width + 1,
     };
-    columns.saturating_sub(bar + LEFT)
+    columns.saturating_sub(bar + left.chars().count() + 1)
 }
 
 /// Joins the fields that fit into `width` characters as a whole; the first one is always included.
@@ -286,6 +290,16 @@ fn loss_text(losses: &[KindLoss], kind: &str) -> String {
             current.map_or_else(String::new, |loss| format!("loss {}", with_kind(loss)))
         }
     }
+}
+
+/// Metrics of a validation without baselines that are as they were in the one before.
+fn news(
+    metrics: &[(String, Option<f64>)],
+    before: &[(String, Option<f64>)],
+    planned: &[Metric],
+) -> Vec<(String, Option<f64>)> {
+    let is_baseline = |name: &str| planned.iter().any(|metric| metric.name == name && metric.direction.is_none());
+    metrics.iter().filter(|metric| !(is_baseline(&metric.0) && before.contains(metric))).cloned().collect()
 }
 
 /// Fields of a validation such as `map50 0.4974`. Metrics of one family share a field: `perplexity full 1.01, 8 bit 1.01`.
@@ -414,7 +428,7 @@ fn now() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::pipelines::{fewshot_detection, qat_language_model};
+    use crate::pipelines::{fewshot_detection, image_classification, qat_language_model};
 
     #[test]
     fn fields_that_do_not_fit_are_omitted_as_a_whole() {
@@ -422,6 +436,9 @@ mod tests {
         assert_eq!(join_fitting(&fields, 80), "epoch 1/10 · loss 1.7 · 5.1 steps/s · heap 16 MiB");
         assert_eq!(join_fitting(&fields, 37), "epoch 1/10 · loss 1.7 · 5.1 steps/s");
         assert_eq!(join_fitting(&fields, 0), "epoch 1/10");
+        // A bar of 16, a space, the message, a space, the time.
+        assert_eq!(message_width(100, "1 min 20 s left"), 100 - 16 - 1 - 1 - 15);
+        assert_eq!(message_width(80, "9 s left"), 80 - 1 - 8);
     }
 
     #[test]
@@ -446,6 +463,9 @@ mod tests {
         let detection = [value("map", 0.25), value("map50", 0.5), value("unknown", 1.0)];
         let fields = metric_fields(&detection, fewshot_detection::prepare::METRICS, Some("map50"));
         assert_eq!(fields, ["map50 0.5000", "map 0.2500", "unknown 1.0000"]);
+        let classes = [value("accuracy", 0.5), value("largest_class", 0.25)];
+        assert_eq!(news(&classes, &[], image_classification::prepare::METRICS), classes);
+        assert_eq!(news(&classes, &classes, image_classification::prepare::METRICS), classes[..1]);
         let fields = metric_fields(&detection, fewshot_detection::prepare::METRICS, Some("map"));
         assert_eq!(fields, ["map 0.2500", "map50 0.5000", "unknown 1.0000"]);
     }

@@ -1,29 +1,35 @@
 //! `xrun show RUN`: show a run or a sweep.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueHint};
+use serde_json::Value;
 
 use super::terminal::{Failure, Terminal};
 use super::{RUN_HELP, Results};
 use crate::files::layout;
+use crate::invocation;
 use crate::killed;
 use crate::killed::KillReport;
 use crate::report::formatting::utc_time;
 use crate::report::run_report::open;
 use crate::report::summary;
+use crate::results::resolved::format_value;
 use crate::results::run_state::RunState;
+use crate::results::view::RunView;
 use crate::results::{index, run_name};
 use crate::sweep::records::sweep::SweepRecord;
+use crate::sweep::trials::masked;
 use crate::sweep::{listing, table, text};
 
 #[derive(Clone, Debug, Args)]
 pub struct ShowArguments {
     #[arg(help = RUN_HELP, default_value = "latest", value_hint = ValueHint::DirPath)]
     run: String,
-    /// Show some ten lines, the verdict first.
-    #[arg(long, conflicts_with = "json")]
-    brief: bool,
+    /// Show everything: the forecast, metrics, buffers, phases, epochs.
+    #[arg(short, long, conflicts_with = "json")]
+    verbose: bool,
     #[command(flatten)]
     results: Results,
     /// Print as JSON.
@@ -34,17 +40,10 @@ pub struct ShowArguments {
 pub fn run(arguments: &ShowArguments, terminal: &Terminal) -> Result<u8, Failure> {
     let results = &arguments.results.directory;
     if let Some(sweep) = find_sweep(results, &arguments.run) {
-        if arguments.brief {
-            return Err(Failure::Usage(format!("{}: a sweep; --brief shows a run", arguments.run)));
-        }
         return show_sweep(&sweep, arguments.json, terminal);
     }
     let run = index::find(results, &arguments.run)?;
     let view = open(&run).map_err(Failure::failed)?;
-    if arguments.brief {
-        terminal.print(&summary::brief(&view, terminal.width()));
-        return Ok(0);
-    }
     let notes = view.notes().map_err(Failure::failed)?;
     let killed = (*view.state() == RunState::Killed).then(|| killed::explain(&run));
     if arguments.json {
@@ -56,16 +55,42 @@ pub fn run(arguments: &ShowArguments, terminal: &Terminal) -> Result<u8, Failure
         terminal.json(&value);
         return Ok(0);
     }
-    let text = summary::text(&view, terminal.width());
+    let killed: Vec<(&str, String)> = killed.iter().flat_map(kill_lines).collect();
     let mut more = Vec::new();
-    more.extend(killed.iter().flat_map(kill_lines));
     more.extend((!notes.tags.is_empty()).then(|| ("tags", notes.tags.join(", "))));
     more.extend(notes.notes.iter().map(|note| ("note", format!("{} {}", utc_time(&note.time), note.text))));
+    let width = terminal.width();
+    if !arguments.verbose {
+        terminal.print(&summary::brief(&view, killed, changed(results, &view), more, width));
+        return Ok(0);
+    }
+    let text = summary::text(&view, width);
+    let more: Vec<(&str, String)> = killed.into_iter().chain(more).collect();
     terminal.print(&match more.as_slice() {
         [] => text,
-        more => format!("{}\n\n{}", text.trim_end(), summary::labelled(more, terminal.width())),
+        more => format!("{}\n\n{}", text.trim_end(), summary::labelled(more, width)),
     });
     Ok(0)
+}
+
+/// Largest number of changed settings that are shown.
+const CHANGED_MAX: usize = 3;
+
+/// Settings that differ from those of the run of the same experiment before; `None` without one.
+fn changed(results: &Path, view: &RunView) -> Option<String> {
+    let mut runs = index::newest_first(results, Some(&view.experiment)).skip_while(|run| run.run != view.run);
+    let before = runs.nth(1)?;
+    let (now, then) = (view.values().ok()?, before.values().ok()?);
+    let keys: BTreeSet<&String> = now.keys().chain(then.keys()).collect();
+    let different: Vec<&String> = keys.into_iter().filter(|key| now.get(*key) != then.get(*key)).collect();
+    let text = |key: &str, value: Option<&Value>| {
+        value.map_or_else(|| "not set".to_owned(), |value| format_value(&masked(key, value)))
+    };
+    let one = |key: &&String| format!("{key} = {} (was {})", text(key, now.get(*key)), text(key, then.get(*key)));
+    let mut shown: Vec<String> = different.iter().take(CHANGED_MAX).map(one).collect();
+    let more = different.len().saturating_sub(CHANGED_MAX);
+    shown.extend((more > 0).then(|| format!("and {more} more (`{} compare` shows them)", invocation::program())));
+    (!shown.is_empty()).then(|| format!("{}, since {}", shown.join(", "), before.name()))
 }
 
 /// Labelled lines about a kill.
@@ -83,7 +108,9 @@ fn find_sweep(results: &Path, text: &str) -> Option<PathBuf> {
     let experiments = index::experiments(results);
     let has_runs = match text {
         layout::LATEST => !experiments.is_empty(),
-        name => experiments.iter().any(|known| known == name),
+        name => experiments.iter().any(|known| {
+            Path::new(name) == Path::new(known) || Path::new(name) == Path::new(known).join(layout::LATEST)
+        }),
     };
     if has_runs { run_name::sweep(results, Path::new(text)) } else { listing::find(results, text) }
 }

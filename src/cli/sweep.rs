@@ -31,7 +31,7 @@ use crate::sweep::slurm::SlurmError;
 use crate::sweep::slurm::launcher::{queued, under_way};
 use crate::sweep::slurm::queue::{self, QueuedTask};
 use crate::sweep::trials::{masked, words};
-use crate::sweep::{listing, record, search, table_files, text};
+use crate::sweep::{kubernetes, listing, record, search, table_files, text};
 use crate::units::{Bytes, pluralize, seconds};
 
 /// Largest number of runs that are reported one by one.
@@ -75,7 +75,7 @@ pub struct SweepArguments {
     /// Runs that share the machine are slower than one alone.
     #[arg(long, value_name = "COUNT", default_value = "1")]
     pub(super) jobs: JobLimit,
-    /// Check and list every trial; run nothing, write nothing.
+    /// Check and list every trial, with the job of a cluster if --launcher names one; run nothing, write nothing.
     #[arg(long)]
     dry_run: bool,
     /// Continue a sweep that was stopped or killed, and write its table again. DIR is its directory,
@@ -126,6 +126,20 @@ pub enum LauncherKind {
     Local,
     /// Jobs on a Slurm cluster, with the settings of [launcher.slurm].
     Slurm,
+    /// With --dry-run only: prints an Indexed Job for `kubectl apply -f -`.
+    Kubernetes,
+}
+
+impl LauncherKind {
+    /// Refuses a launcher that cannot start these runs.
+    fn check(self, arguments: &SweepArguments) -> Result<(), Failure> {
+        let no_client = "--launcher kubernetes needs --dry-run: it prints the job, and `kubectl apply -f -` starts it";
+        match self {
+            Self::Local => Ok(()),
+            Self::Slurm => sweep_slurm::check(arguments),
+            Self::Kubernetes => Err(Failure::Usage(no_client.into())),
+        }
+    }
 }
 
 pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
@@ -149,9 +163,7 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
             let handed =
                 if directory.join(layout::SLURM).is_file() { LauncherKind::Slurm } else { LauncherKind::Local };
             let launcher_kind = arguments.launcher.unwrap_or(handed);
-            if launcher_kind == LauncherKind::Slurm {
-                sweep_slurm::check(arguments)?;
-            }
+            launcher_kind.check(arguments)?;
             if launcher_kind == LauncherKind::Local && handed == LauncherKind::Slurm {
                 sweep_slurm::check_idle(&directory)?;
             }
@@ -163,14 +175,13 @@ pub fn run(arguments: &SweepArguments) -> Result<u8, Failure> {
             let sweep_file = read_sweep::read(file, &overrides(arguments), super::environment())?;
             let planned = plan::plan(&sweep_file)?;
             planned.warning.iter().for_each(|warning| terminal.info(&format!("warning: {warning}")));
+            let launcher_kind = arguments.launcher.unwrap_or(LauncherKind::Local);
             if arguments.dry_run {
-                print_plan(&sweep_file, &planned, arguments.json, terminal);
+                let job = dry_job(launcher_kind, &sweep_file, &planned, arguments)?;
+                print_plan(&sweep_file, &planned, job, arguments.json, terminal);
                 return Ok(0);
             }
-            let launcher_kind = arguments.launcher.unwrap_or(LauncherKind::Local);
-            if launcher_kind == LauncherKind::Slurm {
-                sweep_slurm::check(arguments)?;
-            }
+            launcher_kind.check(arguments)?;
             let command = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
             let record = SweepRecord::new(&sweep_file, &planned, command);
             let directory = record.create(&arguments.results.directory, &sweep_file).map_err(Failure::failed)?;
@@ -236,7 +247,7 @@ fn run_sweep(
         if on_slurm { std::path::absolute(&directory.path).map_err(Failure::failed)? } else { directory.path.clone() };
     let mut launcher: Box<dyn Launcher> = match launcher_kind {
         LauncherKind::Local => sweep_jobs::launcher(&path, record, options, arguments.jobs, terminal)?,
-        LauncherKind::Slurm => {
+        LauncherKind::Slurm | LauncherKind::Kubernetes => {
             let settings = launcher.take().map(|LauncherSettings::Slurm(settings)| settings);
             sweep_slurm::launcher(&path, record, settings, options, terminal)?
         }
@@ -392,7 +403,34 @@ fn overrides(arguments: &SweepArguments) -> Vec<String> {
     all
 }
 
-fn print_plan(sweep_file: &SweepFile, planned: &SweepPlan, json: bool, terminal: Terminal) {
+/// The job that a launcher would submit, and a sentence about it.
+fn dry_job(
+    launcher: LauncherKind,
+    sweep_file: &SweepFile,
+    planned: &SweepPlan,
+    arguments: &SweepArguments,
+) -> Result<Option<(String, String)>, Failure> {
+    let record = SweepRecord::new(sweep_file, planned, Vec::new());
+    let results = std::path::absolute(&arguments.results.directory).map_err(Failure::failed)?;
+    let sweep = results.join(&record.experiment).join(layout::SWEEPS).join("SWEEP");
+    Ok(match launcher {
+        LauncherKind::Local => None,
+        LauncherKind::Slurm => {
+            let settings = sweep_file.launcher.clone().map(|LauncherSettings::Slurm(settings)| settings);
+            let device = &sweep_file.base.experiment.device;
+            Some(sweep_slurm::dry_script(arguments, &sweep, &record, settings, device)?)
+        }
+        LauncherKind::Kubernetes => Some(kubernetes::job(sweep_file, &record).map_err(Failure::Usage)?),
+    })
+}
+
+fn print_plan(
+    sweep_file: &SweepFile,
+    planned: &SweepPlan,
+    job: Option<(String, String)>,
+    json: bool,
+    terminal: Terminal,
+) {
     let trials = planned.trials.as_slice();
     let keys: Vec<&str> = sweep_file.axes.iter().map(|axis| axis.key.as_str()).collect();
     if json {
@@ -411,12 +449,22 @@ fn print_plan(sweep_file: &SweepFile, planned: &SweepPlan, json: bool, terminal:
         if let (Some(all), false) = (all.as_object_mut(), planned.rungs.is_empty()) {
             all.insert("rungs".into(), planned.rungs.clone().into());
         }
+        if let (Some(all), Some((job, _))) = (all.as_object_mut(), job) {
+            all.insert("job".into(), job.into());
+        }
         terminal.json(&all);
         return;
     }
     let search = search::search_from(sweep_file, &planned.rungs)
         .map_or_else(String::new, |search| format!("{}\n", sweep_search::description(&search)));
-    terminal.print(&format!("{}{search}", text::plan(&keys, trials, sweep_file.sweep.repeats, terminal.width())));
+    let plan = format!("{}{search}", text::plan(&keys, trials, sweep_file.sweep.repeats, terminal.width()));
+    let Some((job, note)) = job else { return terminal.print(&plan) };
+    // The answer is the job alone, which can be piped.
+    terminal.info(plan.trim_end());
+    terminal.print(&job);
+    if !note.is_empty() {
+        terminal.info(&note);
+    }
 }
 
 /// Reports the progress of a sweep.

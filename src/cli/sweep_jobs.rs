@@ -98,18 +98,23 @@ fn less_reserve(bytes: u64) -> u64 {
     bytes.saturating_sub((bytes / RESERVE_FRACTION).max(RESERVE_MIN))
 }
 
-/// Devices of the trials, in their order.
-pub fn devices(sweep: &Path, record: &SweepRecord) -> Result<Vec<String>, Failure> {
+/// Device of the experiment that the trials vary.
+pub fn base_device(sweep: &Path) -> Result<String, Failure> {
+    Ok(read::read_resolved(&sweep.join(layout::BASE), &[])?.experiment.experiment.device)
+}
+
+/// Devices of the trials, in their order; `base` is that of the experiment, where none is swept.
+pub fn devices(record: &SweepRecord, base: impl FnOnce() -> Result<String, Failure>) -> Result<Vec<String>, Failure> {
     let swept = record.keys.iter().position(|key| key == "experiment.device");
     Ok(match swept {
         Some(at) => record.trials.iter().filter_map(|trial| trial[at].as_str().map(str::to_owned)).collect(),
-        None => vec![read::read_resolved(&sweep.join(layout::BASE), &[])?.experiment.experiment.device],
+        None => vec![base()?],
     })
 }
 
 /// Free bytes of the device that the runs use, the minimum of several; `None` without one.
 fn free_on_device(sweep: &Path, record: &SweepRecord) -> Result<Option<u64>, Failure> {
-    let mut devices = devices(sweep, record)?;
+    let mut devices = devices(record, || base_device(sweep))?;
     devices.sort_unstable();
     devices.dedup();
     let chosen = devices.iter().filter_map(|device| device::select(device).ok());

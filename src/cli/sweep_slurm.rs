@@ -10,17 +10,18 @@ use super::sweep_search;
 use super::terminal::{Failure, Terminal};
 use crate::child;
 use crate::device::{self, DeviceKind};
-use crate::experiment::launcher::Slurm;
+use crate::experiment::launcher::{Gpus, Slurm};
 use crate::files::layout;
 use crate::invocation;
 use crate::sweep::launcher::Launcher;
 use crate::sweep::records::sweep::SweepRecord;
 use crate::sweep::resources::forecasts::Forecasts;
 use crate::sweep::schedule::Options;
-use crate::sweep::slurm::arrays::ARRAYS_MAX;
+use crate::sweep::slurm::arrays::{ARRAYS_MAX, Arrays};
 use crate::sweep::slurm::jobs::JobNames;
 use crate::sweep::slurm::launcher::{SEARCH_JOBS, SlurmLauncher, Submission, active_jobs};
 use crate::sweep::slurm::queue::QueuedTask;
+use crate::sweep::slurm::script::{self, Array};
 use crate::sweep::slurm::{self, SlurmError, queue, task};
 use crate::units::pluralize;
 
@@ -29,6 +30,11 @@ const ADVICE: &str = "write `memory = \"8 GiB\"`, or what it needs, in [launcher
 
 /// Refuses options without a meaning on a cluster, and a machine without Slurm, before anything is written.
 pub fn check(arguments: &SweepArguments) -> Result<(), Failure> {
+    check_options(arguments)?;
+    queue::available().map_err(Failure::failed)
+}
+
+fn check_options(arguments: &SweepArguments) -> Result<(), Failure> {
     if arguments.jobs != JobLimit::Count(1) {
         let message =
             "--jobs is for this machine; on Slurm, `array_limit` in [launcher.slurm] is the number of runs at once";
@@ -37,7 +43,42 @@ pub fn check(arguments: &SweepArguments) -> Result<(), Failure> {
     if arguments.fail_fast {
         return Err(Failure::Usage("--fail-fast is for this machine: Slurm starts the runs".into()));
     }
-    queue::available().map_err(Failure::failed)
+    Ok(())
+}
+
+/// The script of the first job that would be submitted, and a sentence on what is not known before. Needs no Slurm.
+pub fn dry_script(
+    arguments: &SweepArguments,
+    sweep: &Path,
+    record: &SweepRecord,
+    settings: Option<Slurm>,
+    device: &str,
+) -> Result<(String, String), Failure> {
+    check_options(arguments)?;
+    let (_, settings) = sweep_search::for_slurm(record, settings);
+    let devices = sweep_jobs::devices(record, || Ok(device.to_owned()))?;
+    let settings = complete_settings(record, &devices, settings.unwrap_or_default())?;
+    let runs = record.runs_at_most();
+    let (until, at_once) = match &record.search {
+        Some(search) => (search.rungs().first().copied(), 1),
+        None => (None, runs.min(settings.array_size.map_or(usize::MAX, |size| size as usize))),
+    };
+    let arrays = Arrays::new(sweep, runs, settings.array_size);
+    let arrays = if record.search.is_some() { arrays.going_to(until) } else { arrays };
+    let tasks: Vec<usize> = (0..at_once).collect();
+    let array = Array { name: &arrays.name(0), first: 0, tasks: &tasks, after: None, until };
+    let program = child::program_path().map_err(Failure::failed)?;
+    let script = script::script(&program, sweep, &settings, &array, (false, true)).map_err(Failure::failed)?;
+    let mut notes = Vec::new();
+    if settings.memory.is_none() {
+        notes.push(
+            "`--mem` follows from a probe of each trial; trials of different sizes become arrays of their own".into(),
+        );
+    }
+    if runs > at_once {
+        notes.push(format!("{} more follow in jobs like this one", pluralize((runs - at_once) as u64, "run")));
+    }
+    Ok((script, notes.join("; ")))
 }
 
 /// Refuses to run a sweep on this machine while its jobs are in the queue.
@@ -69,7 +110,8 @@ pub fn launcher<'a>(
     let settings = match slurm::read_settings(sweep).map_err(Failure::failed)? {
         Some(settings) => settings,
         None => {
-            let settings = complete_settings(sweep, &known, settings.unwrap_or_default())?;
+            let devices = sweep_jobs::devices(&known, || sweep_jobs::base_device(sweep))?;
+            let settings = complete_settings(&known, &devices, settings.unwrap_or_default())?;
             // Before anything is written: after an error, the sweep may continue on this machine.
             forecasts(sweep, &known, &settings, terminal)?;
             slurm::write_settings(sweep, &settings).map_err(Failure::failed)?;
@@ -134,12 +176,9 @@ fn tasks_of(sweep: &Path, record: &SweepRecord) -> Result<Vec<QueuedTask>, Slurm
 }
 
 /// The settings with the number of GPUs and the size of arrays.
-fn complete_settings(sweep: &Path, record: &SweepRecord, mut settings: Slurm) -> Result<Slurm, Failure> {
-    let devices = sweep_jobs::devices(sweep, record)?;
-    if settings.gpus.is_none() {
-        settings.gpus = Some(u32::from(devices.iter().any(|device| wants_gpu(device))));
-    }
-    let gpus = settings.gpus.unwrap_or_default();
+fn complete_settings(record: &SweepRecord, devices: &[String], mut settings: Slurm) -> Result<Slurm, Failure> {
+    let wanted = || Gpus::Count(devices.iter().any(|device| wants_gpu(device)).into());
+    let gpus = settings.gpus.get_or_insert_with(wanted).count();
     let number = |device: &String| device.split_once(':').and_then(|(_, number)| number.parse::<u32>().ok());
     if let Some(device) = devices.iter().find(|device| gpus > 0 && number(device).is_some_and(|number| number >= gpus))
     {

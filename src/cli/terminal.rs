@@ -48,6 +48,22 @@ impl Terminal {
         self.print(&escape_json(&serde_json::to_string_pretty(value).unwrap_or_default()));
     }
 
+    /// Prints an array as indented JSON, value by value.
+    pub fn json_array(self, values: impl Iterator<Item = serde_json::Value>) {
+        let mut values = values.peekable();
+        let mut begin = "[";
+        while let Some(value) = values.next() {
+            let one = escape_json(&serde_json::to_string_pretty(&[value]).unwrap_or_default());
+            let one = one.trim_start_matches('[').trim_end_matches(']').trim_end();
+            let end = if values.peek().is_some() { "," } else { "\n]" };
+            self.print(&format!("{begin}{}{end}", if begin.is_empty() { one.trim_start_matches('\n') } else { one }));
+            begin = "";
+        }
+        if begin == "[" {
+            self.print("[]");
+        }
+    }
+
     /// Prints an answer: `value` with `--json`, and the text otherwise.
     pub fn answer(self, json: bool, value: &impl serde::Serialize, text: impl FnOnce() -> String) {
         match json {

@@ -8,6 +8,7 @@ use super::{fail_on, watch};
 use crate::command::attach;
 use crate::exit::EXIT_VERDICT;
 use crate::files::layout;
+use crate::invocation;
 use crate::judge::{VerdictError, memory_fails, training_fails};
 use crate::report::run_report;
 use crate::report::verdict::text;
@@ -55,6 +56,11 @@ pub fn run(arguments: &VerdictArguments, terminal: &Terminal) -> Result<u8, Fail
     let named = arguments.path.as_deref().unwrap_or(layout::LATEST);
     let path = PathBuf::from(named);
     let path = match path.exists() {
+        true if path.extension().is_some_and(|end| end == "py") => {
+            let shown = path.display();
+            let program = invocation::program();
+            return Err(Failure::Usage(format!("{shown} is a Python program: {program} watch -- python3 {shown}")));
+        }
         true => path,
         // Otherwise it is the name of a run.
         false => index::find(&arguments.results.directory, named).map_err(|error| {

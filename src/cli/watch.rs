@@ -24,11 +24,15 @@ use crate::units::{Bytes, Span, seconds};
 /// Text after the options in the help.
 pub const HELP: &str = "\
 Exit codes:
-    that of the command, or 128 plus the number of the signal that killed it
-    2  invalid command line, or no such program
-    5  a memory limit was reached
-    6  memory grows or training failed (with --fail-on)
-    7  the time limit was reached";
+    that of the command, or 128 plus the number of the signal that killed it; xrun's own are 100 higher than elsewhere:
+  101  the results cannot be written
+  102  invalid command line, or no such program
+  105  a memory limit was reached
+  106  memory grows or training failed (with --fail-on)
+  107  the time limit was reached";
+
+/// Added to codes of xrun's own, because a command may return any small code.
+pub const OWN_CODES: u8 = 100;
 
 /// Shortest sampling period.
 const EVERY_MIN: Duration = Duration::from_millis(10);
@@ -64,7 +68,7 @@ pub struct WatchArguments {
     /// Time after which the command is stopped as at a limit.
     #[arg(long, value_name = "TIME")]
     time_limit: Option<Span>,
-    /// Fail with exit code 6 from this verdict on memory or on training on (repeatable).
+    /// Fail with exit code 106 from this verdict on memory or on training on (repeatable).
     #[arg(long, value_enum, value_name = "VERDICT", value_delimiter = ',')]
     fail_on: Vec<FailingVerdict>,
     /// Regular expression that finds steps in the output, with a group `(?<step>…)` and optionally `(?<loss>…)` and others.
@@ -120,7 +124,11 @@ pub fn run(arguments: &WatchArguments, terminal: &Terminal) -> Result<u8, Failur
         Ok(_) => terminal.info(&format!("{program}: report: {}", run.path.join(layout::REPORT).display())),
         Err(error) => terminal.error(&format!("cannot write the report: {error}")),
     }
-    Ok(summary.exit_code)
+    let is_own = matches!(
+        summary.outcome,
+        Outcome::MemoryLimit | Outcome::TimeLimit | Outcome::MemoryGrew | Outcome::DidNotLearn | Outcome::Diverged
+    );
+    Ok(summary.exit_code + if is_own { OWN_CODES } else { 0 })
 }
 
 /// Shows a message of the watcher with the name of this program; one that begins with a line break ends a bar of the command.

@@ -1,7 +1,9 @@
 //! Image classification and few-shot detection on every data set of images with boxes: the axis of data sets holds.
 use std::path::Path;
+use std::process::Command;
 
 use serde_json::{Value, json as object};
+use sha2::{Digest, Sha256};
 
 use crate::workplace::{Workplace, is_bounded, json, lines, python, redacted_names, text};
 
@@ -299,10 +301,15 @@ fn data_of_another_type_of_sample_is_refused_with_the_data_sets_that_serve() {
 /// class. The images are as large as the network's input, so that both see the same pixels.
 const COMPARE: &str = include_str!("../scripts/exported_classifier.py");
 
+/// File of `tests/reference`.
+fn reference(file: &str) -> String {
+    format!("{}/tests/reference/{file}", env!("CARGO_MANIFEST_DIR"))
+}
+
 /// Tables of a linear classifier on a backbone of `tests/reference/backbones.py`, in place of the small network.
 fn on_backbone(kind: &str, file: &str, keys: &str) -> String {
-    let place = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/reference");
-    let backbone = format!("[model.linear-classifier]\n[backbone.{kind}]\nweights = \"{place}/{file}\"\n{keys}\n");
+    let weights = reference(file);
+    let backbone = format!("[model.linear-classifier]\n[backbone.{kind}]\nweights = \"{weights}\"\n{keys}\n");
     CLASSIFICATION.replace("[model.resnet]\nchannels = [8, 16]\n", &backbone)
 }
 
@@ -317,17 +324,22 @@ fn weights(run: &Path, step: u64) -> std::collections::BTreeMap<String, Vec<u8>>
 fn a_frozen_backbone_keeps_its_weights_and_a_trained_one_learns_with_its_own_rate() {
     let workplace = Workplace::new();
     let (_, table) = data(&workplace).pop().unwrap();
-    for (kind, file) in [
-        ("efficientnet-lite", "efficientnet_lite_tiny.pth"),
-        ("resnet", "resnet_tiny.pth"),
-        ("resnet", "resnet_tiny.safetensors"),
+    for (kind, file, own) in [
+        ("efficientnet-lite", "efficientnet_lite_tiny.pth", ""),
+        ("resnet", "resnet_tiny.pth", ""),
+        ("resnet", "resnet_tiny.safetensors", ""),
+        ("vit", "vit_tiny.safetensors", "heads = 2\n"),
+        ("vit", "dinov2_tiny.bin", "heads = 2\n"),
     ] {
         let run = |name: &str, keys: &str| {
-            workplace.put("mine.toml", format!("{}{table}", on_backbone(kind, file, keys)));
+            workplace.put("mine.toml", format!("{}{table}", on_backbone(kind, file, &format!("{own}{keys}"))));
             workplace.exits(0, &["check", "mine.toml"]);
             let run =
                 run(&workplace, name, &["checkpoint.every_steps=1", "training.max_steps=2", "checkpoint.keep_last=4"]);
             is_bounded(&run);
+            let digest = Sha256::digest(std::fs::read(reference(file)).unwrap());
+            let digest: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+            assert_eq!(json(&run.join("manifest.json"))["data"]["backbone"], digest, "{file}");
             (weights(&run, 1), weights(&run, 2))
         };
         let change = |(before, after): &(std::collections::BTreeMap<String, Vec<u8>>, _), beginning: &str| {
@@ -368,7 +380,7 @@ fn backbones_that_do_not_fit_are_refused_by_name() {
     let workplace = Workplace::new();
     let (_, table) = data(&workplace).pop().unwrap();
     let place = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/reference");
-    for name in ["resnet_tiny.pth", "efficientnet_lite_tiny.pth", "gpt2_tiny.safetensors"] {
+    for name in ["resnet_tiny.pth", "efficientnet_lite_tiny.pth", "gpt2_tiny.safetensors", "dinov2_tiny.bin"] {
         std::fs::copy(format!("{place}/{name}"), workplace.path(name)).unwrap();
     }
     workplace.put("text.pth", "no weights");
@@ -382,10 +394,17 @@ fn backbones_that_do_not_fit_are_refused_by_name() {
         "[model.linear-classifier]\n[backbone.resnet]\nweights = \"efficientnet_lite_tiny.pth\"",
         "[model.linear-classifier]\n[backbone.resnet]\nweights = \"gpt2_tiny.safetensors\"",
         "[model.linear-classifier]\n[backbone.resnet]\nweights = \"text.pth\"",
+        "[model.linear-classifier]\n[backbone.vit]",
+        "[model.linear-classifier]\n[backbone.vit]\nweights = \"dinov2_tiny.bin\"",
+        "image_size = 50\n[model.linear-classifier]\n[backbone.vit]\nweights = \"dinov2_tiny.bin\"\nheads = 2",
     ] {
         workplace.put("mine.toml", format!("[pipeline.image-classification]\n{model}\n{table}"));
         messages += &workplace.exits(2, &["check", "mine.toml"]).err;
     }
+    let model = DETECTION.replace("channels = [8, 8, 8, 8]\n", "");
+    let backbone = "[backbone.vit]\nweights = \"dinov2_tiny.bin\"\nheads = 2\n";
+    workplace.put("mine.toml", format!("{model}{backbone}{}", data(&workplace).swap_remove(0).1));
+    messages += &workplace.exits(2, &["check", "mine.toml"]).err;
     insta::assert_snapshot!(redacted_names(&messages));
 }
 
@@ -394,6 +413,8 @@ fn the_exported_network_gives_the_probabilities_of_a_prediction_in_pytorch() {
     equals_pytorch(CLASSIFICATION);
     equals_pytorch(&on_backbone("efficientnet-lite", "efficientnet_lite_tiny.pth", "frozen = false"));
     equals_pytorch(&on_backbone("resnet", "resnet_tiny.safetensors", ""));
+    equals_pytorch(&on_backbone("vit", "vit_tiny.safetensors", "heads = 2"));
+    equals_pytorch(&on_backbone("vit", "dinov2_tiny.bin", "heads = 2\nfrozen = false"));
 }
 
 fn equals_pytorch(experiment: &str) {
@@ -411,11 +432,8 @@ fn equals_pytorch(experiment: &str) {
     let arguments: Vec<&str> = ["predict", "trial"].into_iter().chain(names.iter().map(String::as_str)).collect();
     let output = workplace.exits(0, &[&arguments[..], &["--json"]].concat());
     let lines = format!("{}/predictions.jsonl", output.json()["directory"].as_str().unwrap());
-    let compared = std::process::Command::new(&python)
-        .args(["-c", COMPARE, &lines])
-        .current_dir(workplace.path("."))
-        .output()
-        .unwrap();
+    let compared =
+        Command::new(&python).args(["-c", COMPARE, &lines]).current_dir(workplace.path(".")).output().unwrap();
     let difference: f64 =
         String::from_utf8_lossy(&compared.stdout).trim().parse().unwrap_or_else(|_| panic!("{compared:?}"));
     assert!(difference < 1e-5, "{difference}");

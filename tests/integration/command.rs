@@ -5,7 +5,7 @@ use std::path::Path;
 use serde_json::Value;
 
 use crate::watch::has_python;
-use crate::workplace::{Output, Workplace, is_bounded, json, metrics, redacted, text};
+use crate::workplace::{Output, Workplace, is_bounded, json, metrics, redacted, text, wait_until};
 
 fn script() -> String {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/watch/train.py").to_str().unwrap().to_owned()
@@ -132,6 +132,31 @@ fn a_command_that_does_not_say_how_is_not_resumed() {
     let output = workplace.exits(2, &[nothing.to_str().unwrap()]);
     assert!(!workplace.path("results/nothing").exists(), "nothing was begun");
     insta::assert_snapshot!(redacted(&(resumed.err + &output.err)));
+}
+
+#[test]
+fn an_interrupted_trial_that_cannot_be_resumed_begins_anew() {
+    let workplace = Workplace::new();
+    // The second trial waits until it is signalled, and finishes when it is started again.
+    let program = "echo $0 >> started; [ $0 = 1 ] || [ -e again ] || (touch again; sleep 60)";
+    let file = workplace.file(
+        "wait.toml",
+        &format!(
+            "[pipeline.command]\nprogram = [\"sh\", \"-c\", {program:?}, \"{{values.n}}\"]\ngrace = \"1 s\"\n\
+             [pipeline.command.values]\nn = 1\n"
+        ),
+    );
+    let sweep = workplace.spawn(&["sweep", file.to_str().unwrap(), "-s", "pipeline.command.values.n=1,2"]);
+    wait_until("the second trial waits", || workplace.path("again").exists());
+    // SAFETY: a signal to a child that is not yet waited for.
+    unsafe { libc::kill(sweep.id() as i32, libc::SIGINT) };
+    assert_eq!(Output::from(sweep.wait_with_output().unwrap()).code, 8);
+    let path = workplace.latest_sweep("wait");
+    workplace.exits(0, &["sweep", "--resume", path.to_str().unwrap(), "-q"]);
+    let rows = json(&path.join("table.json"))["rows"].clone();
+    assert!(rows.as_array().unwrap().iter().all(|row| row["outcome"] == "finished"), "{rows}");
+    assert_eq!(json(&path.join("interrupted/0002-1/summary.json"))["outcome"], "interrupted");
+    assert!(!path.join("interrupted/0001-1").exists());
 }
 
 #[test]

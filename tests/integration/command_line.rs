@@ -26,7 +26,13 @@ const SUBCOMMANDS: &[&str] = &[
 #[test]
 fn help_and_manual_name_every_subcommand_and_the_exit_codes() {
     let workplace = Workplace::new();
-    let help = workplace.xrun(&["--help"]);
+    let short = workplace.xrun(&["--help"]).out;
+    assert!(
+        short.lines().count() < 40
+            && ["Run:", "Look:", "Continue:", "Other trainers:"].iter().all(|group| short.contains(group))
+    );
+    assert!(workplace.exits(0, &["help", "agents"]).out.contains("xrun compare A B --json"));
+    let help = workplace.xrun(&["--help-all"]);
     let manual = workplace.xrun(&["generate", "man"]);
     for subcommand in SUBCOMMANDS {
         assert!(help.out.contains(&format!("  {subcommand}")), "{subcommand} is not in the help");

@@ -60,7 +60,7 @@ fn answers(results: &Path, run: &Path, other: &Path, output: &Path) -> Vec<(&'st
     // In this process, whose kinds are fixed by the first who reads an experiment.
     xrun::Program::new().built_in().register();
     let shown = |result: Result<String, String>| result.unwrap_or_else(|error| format!("damaged: {error}"));
-    let entries = index::runs(results);
+    let entries: Vec<RunView> = index::newest_first(results, None).collect();
     let by_key = RunFilter { values: vec![("limits.workers".into(), "1".into())], ..RunFilter::default() };
     let order = SortKey::parse("training.epochs").unwrap();
     let listed = |entry: &&RunView| by_key.accepts(entry);
@@ -88,8 +88,8 @@ fn answers(results: &Path, run: &Path, other: &Path, output: &Path) -> Vec<(&'st
     let compared = compare::gather(&[run.to_path_buf(), other.to_path_buf()]);
     vec![
         ("report", page),
-        ("ls", listing::text(&entries, None)),
-        ("ls --json", listing::json(&entries).to_string()),
+        ("ls", listing::text(index::newest_first(results, None), None)),
+        ("ls --json", serde_json::Value::from_iter(entries.iter().map(listing::json)).to_string()),
         ("ls -s", doubts + &entries.iter().filter(listed).count().to_string()),
         ("show", shown(opened().map(|run| summary::text(&run, None)))),
         (

@@ -157,6 +157,18 @@ fn a_run_ends_with_eight_lines_and_its_verdict_first() {
 }
 
 #[test]
+fn a_list_in_a_pipe_is_whole_and_one_that_is_cut_says_by_how_much() {
+    let workplace = workplace();
+    let all = listed(&workplace, &[]);
+    assert_eq!(listed(&workplace, &["-n", "0"]), all);
+    let cut = workplace.xrun(&["ls", "-n", "1"]);
+    assert_eq!(cut.out.lines().count(), 2, "{cut:?}");
+    assert!(cut.err.contains(&format!("and {} more", all.len() - 1)), "{cut:?}");
+    let sorted = workplace.xrun(&["ls", "-n", "1", "--sort", "steps", "--json"]);
+    assert!(sorted.json().as_array().unwrap().len() == 1 && sorted.err.contains("more"), "{sorted:?}");
+}
+
+#[test]
 fn a_fresh_clone_names_its_committed_results() {
     let workplace = Workplace::ran("good", "[pipeline.dummy]\n");
     workplace.exits(0, &["keep", "good"]);
@@ -167,8 +179,17 @@ fn a_fresh_clone_names_its_committed_results() {
 }
 
 #[test]
-fn a_run_is_shown_briefly() {
+fn a_run_is_shown_in_fourteen_lines_what_changed_or_is_wrong_first() {
     let workplace = Workplace::ran("good", "[pipeline.dummy]\n");
-    let output = workplace.xrun(&["show", "--brief"]);
-    assert!(output.code == 0 && output.out.starts_with("verdict ") && output.out.lines().count() <= 11, "{output:?}");
+    let first = workplace.xrun(&["show"]);
+    assert!(first.code == 0 && !first.out.contains("\nchanged "), "{first:?}");
+    workplace.exits(1, &["good.toml", "-q", "-s", "pipeline.dummy.fail_at_step=4"]);
+    let second = workplace.xrun(&["show", "good/latest"]);
+    let at = |label: &str| second.out.lines().position(|line| line.starts_with(label));
+    assert!(at("outcome ") < at("changed ") && at("changed ") < at("steps "), "{second:?}");
+    assert!(second.out.contains("pipeline.dummy.fail_at_step = 4 (was not set), since good/"), "{second:?}");
+    for shown in [&first, &second] {
+        assert!(shown.out.lines().count() <= 14, "{shown:?}");
+    }
+    assert!(workplace.xrun(&["show", "-v"]).out.lines().count() > 14);
 }

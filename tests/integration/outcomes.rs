@@ -155,7 +155,7 @@ fn growth_that_no_buffer_holds_is_told_at_the_head_of_the_page_and_beside_the_fo
     for (name, leaks) in [("leak", true), ("tight", false)] {
         let output = workplace.xrun(&[&format!("{name}.toml")]);
         assert!(output.code == 0 && output.err.contains(" on cpu") && output.err.contains("400 steps"), "{output:?}");
-        let output = workplace.xrun(&["show", name]);
+        let output = workplace.xrun(&["show", name, "-v"]);
         let caveat = output.out.lines().map(str::trim).find(|line| line.starts_with("the forecast "));
         assert_eq!(caveat.is_some(), leaks, "{output:?}");
         let page = text(&workplace.latest(name).join("report.html"));

@@ -186,7 +186,7 @@ fn a_run_puts_its_forecast_beside_what_came_of_it() {
     let pairs = summary["plan_and_actual"].as_array().unwrap();
     let peak = pairs.iter().find(|pair| pair["name"] == "heap in use, peak").unwrap();
     assert!(peak["error"].as_f64().unwrap().abs() < 0.1, "{peak}");
-    let shown = workplace.xrun(&["show", "latest"]).out;
+    let shown = workplace.xrun(&["show", "latest", "-v"]).out;
     assert!(shown.contains(peak["name"].as_str().unwrap()), "{shown}");
 }
 

@@ -162,7 +162,7 @@ fn a_result_that_is_kept_without_its_trace_loses_nothing_to_a_command() {
     let before = files(&kept);
     let output = workplace.exits(1, &["export", "kept", "--to", "report"]);
     let mut messages = lines_with(&output.err, "memory.jsonl") + "\n";
-    let output = workplace.exits(0, &["show", "kept"]);
+    let output = workplace.exits(0, &["show", "kept", "-v"]);
     messages += &(lines_with(&output.out, "memory.jsonl") + "\n");
     insta::assert_snapshot!(messages);
     assert_eq!(files(&kept), before);

@@ -209,6 +209,26 @@ fn a_machine_without_slurm_is_told_as_such_before_anything_is_written() {
 }
 
 #[test]
+fn a_dry_run_prints_the_job_of_a_cluster_that_is_not_there() {
+    let workplace = Workplace::with("four.toml", EXPERIMENT);
+    let slurm = ["sweep", "four.toml", "--dry-run", "--launcher", "slurm", "-s", "launcher.slurm.gpus=a100:2"];
+    let output = workplace.exits(0, &[&slurm[..], &["-s", "launcher.slurm.time=1-04:00:00"]].concat());
+    for line in ["#SBATCH --array=0-3%2\n", "#SBATCH --gres=gpu:a100:2\n", "#SBATCH --time=1-04:00:00\n", "exec '/"] {
+        assert!(output.out.contains(line), "{line}: {output:?}");
+    }
+    assert!(output.out.starts_with("#!/bin/bash") && output.err.contains("--mem"), "{output:?}");
+    workplace.exits(2, &[&slurm[..6], &["launcher.slurm.gpus=a 1"]].concat());
+    let output = workplace.exits(0, &["sweep", "four.toml", "--dry-run", "--launcher", "kubernetes"]);
+    for part in
+        ["completions: 4\n", "podFailurePolicy:", "kind: ConfigMap", "    [pipeline.dummy]\n", "3) set -- --directory "]
+    {
+        assert!(output.out.contains(part), "{part}: {output:?}");
+    }
+    workplace.exits(2, &["sweep", "four.toml", "--launcher", "kubernetes"]);
+    assert!(!workplace.path("results").exists());
+}
+
+#[test]
 fn nodes_that_do_not_see_the_directory_are_told_as_such() {
     let cluster = Cluster::new();
     cluster.tell("lose", "");

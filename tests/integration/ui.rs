@@ -213,5 +213,6 @@ fn a_browser_shows_the_rows_of_the_page() {
     let rows = page.matches("type=\"checkbox\" aria-label=\"curves of ").count();
     assert_eq!(rows, 2, "{page}");
     assert!(page.contains("2 of 4 runs") && page.contains("trial/sweeps/"), "{page}");
+    assert!(page.contains(">seed</button>") && page.contains(">epochs</button>"), "settings that differ: {page}");
     assert!(page.contains("&lt;img src=x") && !page.contains("<img"), "{page}");
 }

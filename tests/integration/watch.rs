@@ -119,8 +119,10 @@ fn without_steps_the_clock_judges() {
     let file = script("c_allocation.py");
     let options =
         ["watch", "--every", "20ms", "--steps", "none", "--host-memory", "100 GiB", "--fail-on", "growing", "--"];
-    workplace
-        .exits(6, &[&options[..], &["python3", file.to_str().unwrap(), "--steps", "500", "--pause", "0.016"]].concat());
+    workplace.exits(
+        106,
+        &[&options[..], &["python3", file.to_str().unwrap(), "--steps", "500", "--pause", "0.016"]].concat(),
+    );
     let verdict = json(&workplace.latest("c_allocation").join("verdict.json"));
     assert_eq!((&verdict["axis"], &verdict["owner"]), (&"milliseconds".into(), &"main/private".into()), "{verdict}");
     let message = verdict["message"].as_str().unwrap();
@@ -151,7 +153,7 @@ fn a_command_is_told_to_save_before_a_limit_ends_it() {
         "20s",
         "--",
     ];
-    workplace.exits(5, &[&options[..], &["python3", file.to_str().unwrap(), "--steps", "4000"]].concat());
+    workplace.exits(105, &[&options[..], &["python3", file.to_str().unwrap(), "--steps", "4000"]].concat());
     let saved: Value = serde_json::from_str(&text(&workplace.path("checkpoint.json"))).unwrap();
     assert!(saved["step"].as_u64().unwrap() > 50, "{saved}");
     let run = workplace.latest("trial");
@@ -173,7 +175,7 @@ fn a_command_that_ignores_sigterm_is_killed() {
     let deaf = "trap '' TERM; while :; do sleep 0.1; done";
     let words =
         ["watch", "--name", "deaf", "--every", "20ms", "--time-limit", "300ms", "--grace", "200ms", "--", "sh", "-c"];
-    workplace.exits(7, &[&words[..], &[deaf]].concat());
+    workplace.exits(107, &[&words[..], &[deaf]].concat());
     let summary = json(&workplace.latest("deaf").join("summary.json"));
     insta::assert_snapshot!(redacted(summary["message"].as_str().unwrap()));
 }
@@ -195,20 +197,22 @@ fn the_exit_code_is_that_of_the_command() {
     insta::assert_snapshot!(redacted(&messages));
     let summary = json(&workplace.latest("sh").join("summary.json"));
     assert_eq!((&summary["outcome"], &summary["steps"]), (&"finished".into(), &0.into()));
+    // No code of xrun's own.
+    workplace.exits(6, &["watch", "--every", "20ms", "--name", "six", "--", "sh", "-c", "exit 6"]);
 }
 
 #[test]
 fn a_wrong_command_line_writes_nothing() {
     let workplace = Workplace::new();
     let refusals = workplace.refusals(&[
-        (2, &["watch", "--", "no_such_program"]),
-        (2, &["watch", "--steps", r"step (\d+)", "--", "true"]),
-        (2, &["watch", "--steps", "step (", "--", "true"]),
-        (2, &["watch", "--name", "a/b", "--", "true"]),
-        (2, &["watch", "--every", "1ms", "--", "true"]),
-        (2, &["watch", "--host-memory", "0", "--", "true"]),
-        (2, &["watch", "--at", "1.5", "--", "true"]),
-        (2, &["watch", "--signal", "KILL", "--", "true"]),
+        (102, &["watch", "--", "no_such_program"]),
+        (102, &["watch", "--steps", r"step (\d+)", "--", "true"]),
+        (102, &["watch", "--steps", "step (", "--", "true"]),
+        (102, &["watch", "--name", "a/b", "--", "true"]),
+        (102, &["watch", "--every", "1ms", "--", "true"]),
+        (102, &["watch", "--host-memory", "0", "--", "true"]),
+        (102, &["watch", "--at", "1.5", "--", "true"]),
+        (102, &["watch", "--signal", "KILL", "--", "true"]),
         (2, &["verdict", "--pid", "4000000"]),
     ]);
     insta::assert_snapshot!(refusals);
@@ -440,7 +444,7 @@ fn a_bar_of_the_preparation_hides_no_leak_of_the_training() {
         return;
     }
     let workplace = Workplace::new();
-    workplace.exits(6, &["watch", "--every", "10ms", "--fail-on", "growing", "--", "python3", "-c", PREPARED]);
+    workplace.exits(106, &["watch", "--every", "10ms", "--fail-on", "growing", "--", "python3", "-c", PREPARED]);
     let run = workplace.latest("python3");
     let [verdict, summary, manifest] =
         ["verdict.json", "summary.json", "manifest.json"].map(|name| json(&run.join(name)));

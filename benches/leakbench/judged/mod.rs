@@ -11,6 +11,7 @@
 
 mod bounded;
 mod growing;
+mod programs;
 mod shapes;
 mod traces;
 
@@ -22,7 +23,7 @@ use super::series::{Conditions, FILLING, Habit, LATE_REST, LEAK, MIB, REST, Scen
 
 pub const SET: Set = Set { name: "judged", seed: 20_261_122, habits: &HABITS, draw };
 
-const HABITS: [Habit; 61] = [
+const HABITS: [Habit; 77] = [
     habit("flat", REST, bounded::flat),
     habit("saw, fixed period", REST, bounded::saw_of_fixed_period),
     habit("saw, drifting period", REST, bounded::saw_of_drifting_period),
@@ -84,6 +85,23 @@ const HABITS: [Habit; 61] = [
     habit("two wanders", REST, traces::two_wanders),
     habit("slow swing", REST, traces::slow_swing),
     habit("highest reserved", REST, traces::highest_reserved),
+    // The third part, of 29 November 2026.
+    habit("start, then rest", REST, programs::start_then_rest),
+    habit("start, then leak", LEAK, programs::start_then_leak),
+    habit("start, then late leak", LEAK, programs::start_then_late_leak),
+    habit("checkpoint loaded, then leak", LEAK, programs::checkpoint_loaded_then_leak),
+    habit("dips in a rest", REST, programs::dips_in_a_rest),
+    habit("dips in a leak", LEAK, programs::dips_in_a_leak),
+    habit("sum that lacks a part", REST, programs::sum_that_lacks_a_part),
+    habit("leaking sum that lacks a part", LEAK, programs::leaking_sum_that_lacks_a_part),
+    habit("helpers that come and go", REST, programs::helpers_that_come_and_go),
+    habit("stages of one ratio that rest", LATE_REST, programs::stages_of_one_ratio_that_rest),
+    habit("stages of one ratio that go on", LEAK, programs::stages_of_one_ratio_that_go_on),
+    habit("left by each save", LEAK, programs::left_by_each_save),
+    habit("full after an epoch", REST, programs::full_after_an_epoch),
+    habit("paged out and back", REST, programs::paged_out_and_back),
+    habit("coarse readings", REST, programs::coarse_readings),
+    habit("leak in coarse readings", LEAK, programs::leak_in_coarse_readings),
 ];
 
 /// Draws a run of 200 to 100,000 steps: 60 % with epochs, 12.5 % stopped before the planned end.

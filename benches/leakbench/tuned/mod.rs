@@ -60,6 +60,12 @@ const HABITS: &[Habit] = &[
     habit("long-memory wander", REST, traces::long_memory_wander),
     habit("highest so far", REST, traces::highest_so_far),
     habit("full twice", LATE_REST, traces::full_twice),
+    habit("slow start, at rest", REST, traces::slow_start_at_rest),
+    habit("slow start and leak", LEAK, traces::slow_start_and_leak),
+    habit("away and back", REST, traces::away_and_back),
+    habit("worker missed in a leak", LEAK, traces::worker_missed_in_a_leak),
+    habit("worker missed in a level", REST, traces::worker_missed_in_a_level),
+    habit("doubled and full", LATE_REST, traces::doubled_and_full),
 ];
 
 fn draw(conditions: Conditions, rng: &mut ChaCha8Rng) -> Scenario {

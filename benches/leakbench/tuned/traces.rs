@@ -242,3 +242,67 @@ pub fn highest_so_far(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     };
     with_noise(&quiet, rng, Claim::SettlesAfterSteps, level, |_, _| 0.0)
 }
+
+/// A start in two ramps until 3 to 9 % of the run; without growth at rest, or else a leak from a fraction of the run on.
+fn begun(scenario: &Scenario, rng: &mut ChaCha8Rng, leak: Option<f64>) -> Run {
+    let scenario = Scenario { base: scenario.base + 1200.0 * MIB, ..scenario.clone() };
+    let (end, part) = (rng.random_range(0.03..0.09), rng.random_range(0.2..0.8));
+    let (first, second) = (size(rng, 40.0, 600.0), size(rng, 40.0, 600.0));
+    let start = leak.unwrap_or(end);
+    let growth = leak.map_or(0.0, |_| scenario.conditions.growth);
+    let claim = leak.map_or(Claim::SettlesAfterSteps, |_| leak_from(&scenario, start));
+    let level = move |at: f64| {
+        first * (ramp(at, 0.0, end * part) - 1.0)
+            + second * (ramp(at, end * part, end) - 1.0)
+            + growth * ramp(at, start, 1.0)
+    };
+    let fraction = scenario.clone();
+    with_noise(&scenario, rng, claim, |step, _| level(fraction.fraction(step)), |_, _| 0.0)
+}
+
+pub fn slow_start_at_rest(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
+    begun(scenario, rng, None)
+}
+
+pub fn slow_start_and_leak(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
+    let start = rng.random_range(0.1..0.7);
+    begun(scenario, rng, Some(start))
+}
+
+/// A cache is full at 5 to 25 %; later a fifth to a half of the memory is away once, for 1 to 6 % of the run.
+pub fn away_and_back(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
+    let (full, height) = (rng.random_range(0.05..0.25), size(rng, 50.0, 800.0));
+    let (begin, length) = (rng.random_range(0.35..0.9), rng.random_range(0.01..0.06));
+    let away = scenario.base * rng.random_range(0.2..0.5);
+    let level = |at: f64| height * ramp(at, 0.0, full) - if (begin..begin + length).contains(&at) { away } else { 0.0 };
+    with_noise(scenario, rng, Claim::SettlesAfterSteps, |step, _| level(scenario.fraction(step)), |_, _| 0.0)
+}
+
+/// One reading in 30 to 300 lacks a worker with 3 to 15 % of the memory.
+fn without_a_worker(mut run: Run, rng: &mut ChaCha8Rng) -> Run {
+    let (probability, part) = (1.0 / log_uniform(rng, 30.0, 300.0), rng.random_range(0.03..0.15));
+    run.samples.iter_mut().filter(|_| rng.random_bool(probability)).for_each(|sample| sample.bytes *= 1.0 - part);
+    run
+}
+
+pub fn worker_missed_in_a_leak(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
+    let start = rng.random_range(0.0..0.3);
+    let run = straight(scenario, rng, start, scenario.conditions.growth);
+    without_a_worker(run, rng)
+}
+
+pub fn worker_missed_in_a_level(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
+    let run = straight(scenario, rng, 0.0, 0.0);
+    without_a_worker(run, rng)
+}
+
+/// A table that doubles, or nearly, four times until 35 to 60 % of the run, and is then large enough.
+pub fn doubled_and_full(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
+    let (ratio, end) = (rng.random_range(1.5_f64..2.2), rng.random_range(0.35..0.6));
+    let whole = size(rng, 80.0, 1000.0);
+    let level = |at: f64| {
+        let moved = (0..=3).rev().filter(|before| at >= end / ratio.powi(*before)).count() as i32;
+        whole * if moved == 0 { 0.0 } else { ratio.powi(moved - 4) }
+    };
+    with_noise(scenario, rng, Claim::SettlesAfterSteps, |step, _| level(scenario.fraction(step)), |_, _| 0.0)
+}

@@ -93,7 +93,7 @@ impl JsonSchema for Bytes {
     }
 }
 
-/// A duration. Written as text with a unit: `"30 s"`, `"2h 30m"`.
+/// A duration. Written as text with a unit, `"30 s"`, `"2h 30m"`, or as a clock shows it, `"04:00:00"`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Span(pub Duration);
 
@@ -107,10 +107,21 @@ impl FromStr for Span {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        humantime::parse_duration(text)
-            .map(Self)
-            .map_err(|_| format!("expected a duration such as \"30 s\" or \"2h 30m\", found \"{text}\""))
+        let parsed = humantime::parse_duration(text).ok().or_else(|| clock(text));
+        parsed.map(Self).ok_or_else(|| format!("expected a duration such as \"30 s\" or \"2h 30m\", found \"{text}\""))
     }
+}
+
+/// Duration as `hours:minutes:seconds`, or with days as `days-hours[:minutes[:seconds]]`. Two numbers without days are none:
+/// they could be hours or minutes.
+fn clock(text: &str) -> Option<Duration> {
+    let (days, rest) = text.trim().split_once('-').map_or((None, text.trim()), |(days, rest)| (Some(days), rest));
+    let numbers: Vec<u64> =
+        rest.split(':').map(|part| part.parse::<u32>().ok().map(u64::from)).collect::<Option<_>>()?;
+    let is_whole = if days.is_some() { numbers.len() <= 3 } else { numbers.len() == 3 };
+    let days = days.map_or(Some(0), |days| days.parse::<u32>().ok().map(u64::from))?;
+    let seconds = numbers.iter().zip([3600, 60, 1]).map(|(number, unit)| number * unit).sum::<u64>();
+    is_whole.then_some(Duration::from_secs(days * 86_400 + seconds))
 }
 
 impl Serialize for Span {
@@ -132,7 +143,7 @@ impl JsonSchema for Span {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         json_schema!({
-            "description": "A duration as text with a unit, such as \"30 s\" or \"2h 30m\".",
+            "description": "A duration as text with a unit, such as \"30 s\" or \"2h 30m\", or as \"04:00:00\" or \"1-04:00:00\".",
             "type": "string",
             "format": "span"
         })
@@ -182,6 +193,12 @@ mod tests {
     #[test]
     fn durations_need_a_unit() {
         assert_eq!("30 s".parse(), Ok(Span(Duration::from_secs(30))));
+        for (text, seconds) in [("04:00:00", 14_400), ("1-02:30:00", 95_400), ("2-12", 216_000), ("1-00:30", 88_200)] {
+            assert_eq!(text.parse(), Ok(Span(Duration::from_secs(seconds))), "{text}");
+        }
+        for text in ["30:00", "90", "1:2:3:4", "1-", "-1:00:00", "4:00:00 h"] {
+            assert!(text.parse::<Span>().is_err(), "{text}");
+        }
         assert_eq!("2h 30m".parse(), Ok(Span(Duration::from_secs(9000))));
         assert!("30".parse::<Span>().is_err());
     }

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// `explanation.json` of a watched Python program whose memory grows.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Explanation {
     /// The version of this record's format.
     pub version: u32,
@@ -51,7 +51,7 @@ pub struct Explanation {
 }
 
 /// Kind of growth.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
     /// A container has more and more items.
@@ -72,13 +72,17 @@ pub enum Cause {
     SharedMemory,
     /// Memory that Python does not see.
     Native,
+    /// None of these was found; the message says why.
+    #[default]
+    Unknown,
 }
 
 /// Certainty of an explanation, by the fraction of the growth that it accounts for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Certainty {
     /// A smaller part, or several candidates.
+    #[default]
     Low,
     /// A fifth or more.
     Medium,

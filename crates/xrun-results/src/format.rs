@@ -439,6 +439,10 @@ pub struct PhaseSummary {
     pub seconds: f64,
     /// Longest time in seconds.
     pub longest: f64,
+    /// Bytes by which the memory of its processes was larger at its ends than at its beginnings, all times together; absent
+    /// if unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub grown: Option<i64>,
 }
 
 /// `classes.json`: results of the last validation by class, a confusion matrix.

@@ -15,8 +15,8 @@ use xrun_core::problem::nearest;
 use xrun_core::units::pluralize;
 use xrun_core::{invocation, printable};
 
-/// Maximum number of runs listed, the newest first.
-pub const RUNS_MAX: usize = 10_000;
+/// Maximum number of runs found, the newest first; they take some 50 MB.
+pub const RUNS_MAX: usize = 200_000;
 
 /// Length of `2026-11-21T07-14-35`, the beginning of a run id.
 const SECOND_CHARACTERS: usize = 19;
@@ -34,7 +34,8 @@ struct RunEntry {
     /// Time in its name; at most that of the run to which `latest` points, which is the newest even if a clock was ahead.
     time: String,
     is_latest: bool,
-    /// Creation time, which orders runs of the same second; `None` if the file system does not record it.
+    /// Creation time, which orders runs of the same second, and is read of those only; `None` if the file system does not
+    /// record it.
     created: Option<SystemTime>,
     run: String,
     experiment: String,
@@ -47,12 +48,7 @@ impl RunEntry {
     }
 }
 
-/// All runs, newest first, at most [`RUNS_MAX`].
-pub fn runs(results: &Path) -> Vec<RunView> {
-    newest_first(results, None).collect()
-}
-
-/// Iterates over the runs, newest first, optionally of one experiment. No file is read.
+/// Iterates over the runs, newest first, at most [`RUNS_MAX`], optionally of one experiment. No file is read.
 pub fn newest_first(results: &Path, experiment: Option<&str>) -> impl ExactSizeIterator<Item = RunView> {
     let mut directories = run_directories(results);
     directories.retain(|directory| experiment.is_none_or(|name| name == directory.experiment));
@@ -66,7 +62,7 @@ pub fn directories_newest_first(results: &Path) -> impl Iterator<Item = (String,
 
 /// Finds the directory of the run called `text`: a path, `experiment/run`, the beginning of a run id or the part
 /// after its `_`, `latest`, `latest~2` (the second before it), `experiment/latest`, or an experiment's name (its
-/// newest run).
+/// newest run, or `experiment~2`).
 pub fn find(results: &Path, text: &str) -> Result<PathBuf, IndexError> {
     let as_path = Path::new(text);
     if is_run(as_path) {
@@ -81,7 +77,11 @@ pub fn find(results: &Path, text: &str) -> Result<PathBuf, IndexError> {
         return Err(empty(results));
     }
     let shown = printable::line(text, 200);
-    let (experiment, run) = text.rsplit_once('/').map_or((None, text), |(experiment, run)| (Some(experiment), run));
+    // `EXPERIMENT~2` is `EXPERIMENT/latest~2`.
+    let named = text.split_once('~').filter(|(name, _)| directories.iter().any(|known| known.experiment == *name));
+    let back = named.map(|(name, steps)| (name, format!("{}~{steps}", layout::LATEST)));
+    let split = text.rsplit_once('/').map_or((None, text), |(experiment, run)| (Some(experiment), run));
+    let (experiment, run) = back.as_ref().map_or(split, |(name, run)| (Some(*name), run.as_str()));
     let mut found: Vec<&RunEntry> =
         directories.iter().filter(|directory| experiment.is_none_or(|name| name == directory.experiment)).collect();
     if let Some(steps) = steps_back(run)
@@ -248,15 +248,22 @@ fn run_directories(results: &Path) -> Vec<RunEntry> {
                 time.clone_from(newest);
             }
             let is_latest = latest.as_ref().is_some_and(|(_, name)| *name == run);
-            let created = std::fs::metadata(&path).and_then(|metadata| metadata.created()).ok();
-            newest.push(Reverse(RunEntry { time, is_latest, created, run, experiment: experiment.clone(), path }));
+            let entry = RunEntry { time, is_latest, created: None, run, experiment: experiment.clone(), path };
+            newest.push(Reverse(entry));
             if newest.len() > RUNS_MAX {
                 newest.pop();
             }
         }
     }
     let mut directories: Vec<RunEntry> = newest.into_iter().map(|Reverse(directory)| directory).collect();
-    directories.sort();
+    directories.sort_unstable();
+    let same_second = |one: &RunEntry, other: &RunEntry| (&one.time, one.is_latest) == (&other.time, other.is_latest);
+    for same in directories.chunk_by_mut(same_second).filter(|same| same.len() > 1) {
+        for directory in same.iter_mut() {
+            directory.created = std::fs::metadata(&directory.path).and_then(|metadata| metadata.created()).ok();
+        }
+        same.sort_unstable();
+    }
     directories
 }
 
@@ -266,13 +273,14 @@ fn subdirectories<'a>(directory: &Path, root: &'a Path) -> impl Iterator<Item = 
     std::fs::read_dir(directory).into_iter().flatten().flatten().filter_map(move |entry| {
         let name = entry.file_name().to_string_lossy().into_owned();
         let path = entry.path();
-        let link = entry.file_type().ok()?.is_symlink();
-        let twice = link && std::fs::canonicalize(&path).is_ok_and(|target| target.starts_with(root));
-        (!name.starts_with('.') && name != layout::LATEST && !twice && path.is_dir()).then_some((name, path))
+        let kind = entry.file_type().ok()?;
+        let elsewhere = || path.is_dir() && std::fs::canonicalize(&path).is_ok_and(|target| !target.starts_with(root));
+        let is_listed = !name.starts_with('.') && name != layout::LATEST;
+        (is_listed && (kind.is_dir() || kind.is_symlink() && elsewhere())).then_some((name, path))
     })
 }
 
-/// Names of the committed results, which [`runs`] does not list, sorted.
+/// Names of the committed results, which [`newest_first`] does not list, sorted.
 pub fn committed(results: &Path) -> Vec<String> {
     let directory = results.join(layout::REFERENCE);
     let found = subdirectories(&directory, &directory).filter(|(name, path)| !starts_with_date(name) && is_run(path));

@@ -13,6 +13,10 @@ fn run(results: &Path, name: &str) -> PathBuf {
     path
 }
 
+fn runs(results: &Path) -> Vec<RunView> {
+    newest_first(results, None).collect()
+}
+
 fn three_runs() -> (tempfile::TempDir, [PathBuf; 3]) {
     let results = tempfile::tempdir().unwrap();
     let names =
@@ -33,7 +37,7 @@ fn a_run_is_found_by_path_name_beginning_end_and_age() {
     assert_eq!(find("latest"), third);
     assert_eq!(find("latest~1"), second);
     assert_eq!(find("latest~2"), first);
-    assert_eq!(find("stage2/latest~1"), first);
+    assert_eq!((find("stage2/latest~1"), find("stage2~1")), (first.clone(), first));
     assert_eq!(find("cards/latest"), second);
     assert_eq!((find("stage2"), find("cards/")), (third, second));
 }

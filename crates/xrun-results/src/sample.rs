@@ -99,6 +99,8 @@ pub enum SamplePoint {
     Epoch,
     /// After the loop.
     End,
+    /// While the agent of `xrun watch --explain` looks at a process, which needs memory: it is not judged.
+    Explained,
 }
 
 /// Memory of the process, in bytes.

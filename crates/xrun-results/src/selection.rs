@@ -133,31 +133,28 @@ impl SortKey {
     }
 }
 
-/// Sorts in ascending order, metrics by the best first; runs without a value come last, and equal runs are ordered
+/// Runs in ascending order, metrics by the best first; runs without a value come last, and equal runs are ordered
 /// newest first, as is sorting by start. Values of different metrics, or losses of different kinds of steps, form
-/// separate groups. `reverse` inverts the order, still with missing values last.
-pub fn sort(runs: &mut [RunView], order: &SortKey, reverse: bool) {
+/// separate groups. `reverse` inverts the order, still with missing values last. `runs` is ordered newest first.
+pub fn sorted(runs: impl Iterator<Item = RunView>, order: &SortKey, reverse: bool) -> impl Iterator<Item = RunView> {
     let is_metric = matches!(order, SortKey::Word("best") | SortKey::Metric(_) | SortKey::BestMetric(_));
-    let directions = if is_metric { directions(runs, order) } else { BTreeMap::new() };
-    // `runs` is ordered newest first, and the sort is stable.
-    runs.sort_by_cached_key(|run| {
-        let group = order.group(run);
-        let down = *order == SortKey::Word(STARTED) || directions.get(&group) == Some(&Direction::Higher);
-        SortValue { value: order.value(run), group, downwards: reverse != down }
-    });
-}
-
-/// Better direction of each metric that a run has a value of, from the plan of any of them.
-fn directions(runs: &[RunView], order: &SortKey) -> BTreeMap<String, Direction> {
-    let mut found = BTreeMap::new();
+    let mut directions = BTreeMap::new();
+    let mut found = Vec::new();
     for run in runs {
-        let name = order.group(run);
-        if name.is_empty() || found.contains_key(&name) || order.value(run).is_null() {
-            continue;
+        let (value, group) = (order.value(&run), order.group(&run));
+        if is_metric && !group.is_empty() && !value.is_null() && !directions.contains_key(&group) {
+            directions.extend(run.direction(&group).map(|direction| (group.clone(), direction)));
         }
-        found.extend(run.direction(&name).map(|direction| (name, direction)));
+        // Without the records: those of all runs need not fit into memory.
+        found.push((SortValue { value, group, downwards: reverse }, (run.path, run.experiment, run.run)));
     }
-    found
+    for (value, _) in &mut found {
+        let down = *order == SortKey::Word(STARTED) || directions.get(&value.group) == Some(&Direction::Higher);
+        value.downwards = reverse != down;
+    }
+    // The sort is stable.
+    found.sort_by(|one, other| one.0.cmp(&other.0));
+    found.into_iter().map(|(_, (path, experiment, run))| RunView::new(path, experiment, run))
 }
 
 /// Best run by a metric, the newest of equals. A run counts with its best value if that metric selects its best

@@ -57,6 +57,9 @@ impl Default for WatchSettings {
     }
 }
 
+/// Start of the role of a rank of a distributed training, before its number.
+pub const RANK_PREFIX: &str = "rank ";
+
 /// Processes of a command, in a line of `memory.jsonl`. Each page counts once, however many processes share it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct ProcessMemory {
@@ -84,6 +87,9 @@ pub struct ProcessMemory {
     /// Bytes charged to the command's own cgroup: memory of its processes, page cache and kernel memory; `null` if it
     /// has none.
     pub charged: Option<u64>,
+    /// Bytes that the agent of `xrun watch --explain` has left in a process, by owner; they are not judged.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub agent: BTreeMap<String, u64>,
     /// NVIDIA GPUs; absent if there are none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuMemory>,

@@ -139,6 +139,7 @@ impl Clock {
                 count: phase.count,
                 seconds: phase.total.as_secs_f64(),
                 longest: phase.longest.max(phase.present).as_secs_f64(),
+                grown: None,
             })
             .collect();
         phases.sort_by(|a, b| b.seconds.total_cmp(&a.seconds));

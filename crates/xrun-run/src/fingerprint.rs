@@ -45,12 +45,10 @@ pub fn fingerprint(plan: &Plan) -> String {
     digest(lines.join("\n").as_bytes())
 }
 
-/// Keys of the paths of data and initial weights, which are excluded as well: the digest of the content counts.
+/// Keys of the paths of data and weights, which are excluded as well: the digest of the content counts.
 pub fn data_path_keys(experiment: &Experiment) -> Vec<String> {
-    let (mut dataset, mut pipeline) = (experiment.dataset.clone(), experiment.pipeline.clone());
-    let of_dataset = dataset.iter_mut().flat_map(|dataset| dataset.paths().map(|(key, _)| key).collect::<Vec<_>>());
     let weights = std::iter::once(INITIAL_WEIGHTS.to_owned());
-    of_dataset.chain(pipeline.paths().map(|(key, _)| key)).chain(weights).collect()
+    experiment.clone().paths().map(|(key, _)| key).chain(weights).collect()
 }
 
 /// Line for each value that counts, sorted by key.

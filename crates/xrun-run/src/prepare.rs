@@ -43,6 +43,7 @@ use crate::probe::{Probe, ProbeError, cache};
 use crate::stop::ScopedStopSignal;
 use xrun_core::bounded::ledger::Ledger;
 use xrun_core::dataset;
+use xrun_core::dataset::digest::digest_of_file;
 use xrun_core::dataset::error::InvalidItems;
 use xrun_core::dataset::generated;
 use xrun_core::device;
@@ -173,6 +174,10 @@ impl Planned {
             weights.check_data(&plan).map_err(StartError::Failed)?;
             listener.info(&weights.description());
             plan.facts.data_digests.push((initial_weights::DIGEST.to_owned(), weights.digest.clone()));
+        }
+        if let Some(backbone) = &plan.experiment.backbone {
+            let digest = digest_of_file(Path::new(&backbone.settings().weights)).map_err(StartError::failed)?;
+            plan.facts.data_digests.push(("backbone".to_owned(), digest));
         }
         let plan = if chosen.kind.has_pool() { plan.with_pool() } else { plan };
         Ok(Self { plan, ledger, chosen, prepared, listener, initial_weights: weights })

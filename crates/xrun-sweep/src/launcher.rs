@@ -128,10 +128,11 @@ impl Start {
         Self::quiet(sweep, job, arguments, true)
     }
 
-    /// The next process of a run that no process works on; `None` for a run that is done and not to be retried.
+    /// The next process of a run that no process works on; `None` for a run that is done and not to be retried. A run that
+    /// cannot be resumed is moved aside and begins anew.
     ///
     /// # Errors
-    /// The remains of an interrupted start cannot be removed.
+    /// The remains of an interrupted start cannot be removed, or those of a run cannot be moved.
     pub fn next(
         sweep: &Path,
         record: &SweepRecord,
@@ -146,6 +147,10 @@ impl Start {
                 Some(Self::new(sweep, record, job))
             }
             RunStatus::Done(outcome) if !(retry_failed && outcome.is_resumable()) => None,
+            RunStatus::Unfinished | RunStatus::Done(_) if !run_status::can_resume(&run_directory(sweep, job.run)) => {
+                run_status::move_aside(sweep, job.run)?;
+                Some(Self::new(sweep, record, job))
+            }
             RunStatus::Running | RunStatus::Unfinished | RunStatus::Done(_) => Some(Self::resume(sweep, job, allowed)),
         })
     }

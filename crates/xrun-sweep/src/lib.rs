@@ -15,6 +15,7 @@
 
 pub mod conclusion;
 pub mod journal;
+pub mod kubernetes;
 pub mod launcher;
 pub mod listing;
 pub mod local;

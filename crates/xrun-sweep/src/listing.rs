@@ -8,6 +8,7 @@ use crate::records::search::Search;
 use crate::records::sweep::SweepRecord;
 use xrun_core::files::layout;
 use xrun_core::printable;
+use xrun_core::units::pluralize;
 use xrun_results::report::formatting::utc_time;
 use xrun_results::report::listing::columns_within;
 use xrun_results::run_name;
@@ -34,13 +35,16 @@ pub struct ListedSweep {
     pub finished: usize,
 }
 
-/// The sweeps below the results, or of one experiment, newest first. Invalid ones are left out: `sweep --collect` reports them.
-pub fn sweeps(results: &Path, experiment: Option<&str>) -> Vec<ListedSweep> {
+/// The newest sweeps below the results, or of one experiment, newest first, and the number of older ones. Invalid ones are left
+/// out: `sweep --collect` reports them.
+pub fn sweeps(results: &Path, experiment: Option<&str>) -> (Vec<ListedSweep>, usize) {
     let mut all: Vec<(String, String, PathBuf)> = directories_of_sweeps(results, experiment).collect();
     all.sort_by(|a, b| b.cmp(a));
+    let older = all.len().saturating_sub(SWEEPS_MAX);
     all.truncate(SWEEPS_MAX);
     let name = |experiment, sweep| format!("{experiment}/{}/{sweep}", layout::SWEEPS);
-    all.into_iter().filter_map(|(sweep, experiment, directory)| listed(name(experiment, sweep), directory)).collect()
+    let newest = all.into_iter().filter_map(|(sweep, experiment, path)| listed(name(experiment, sweep), path));
+    (newest.collect(), older)
 }
 
 /// The sweeps below the results, or of one experiment: name, which begins with the time, experiment and directory.
@@ -89,8 +93,8 @@ fn directories(directory: &Path) -> impl Iterator<Item = String> + use<> {
         .filter(|name| !name.starts_with('.'))
 }
 
-/// A line for each sweep, ending with a line break; empty without sweeps.
-pub fn text(sweeps: &[ListedSweep], width: Option<usize>) -> String {
+/// A line for each sweep and for the number of `older` ones, ending with a line break; empty without sweeps.
+pub fn text((sweeps, older): &(Vec<ListedSweep>, usize), width: Option<usize>) -> String {
     let row = |sweep: &ListedSweep| {
         vec![
             printable::line(&sweep.name, 80),
@@ -102,7 +106,11 @@ pub fn text(sweeps: &[ListedSweep], width: Option<usize>) -> String {
     };
     let rows: Vec<Vec<String>> = sweeps.iter().map(row).collect();
     let header = ["sweep", "begun", ">finished", ">trials", "swept"];
-    if rows.is_empty() { String::new() } else { columns_within(&header, &rows, width, &["begun", "trials", "swept"]) }
+    let more = if *older > 0 { format!("and {}\n", pluralize(*older as u64, "older sweep")) } else { String::new() };
+    match rows.is_empty() {
+        true => more,
+        false => columns_within(&header, &rows, width, &["begun", "trials", "swept"]) + &more,
+    }
 }
 
 #[cfg(test)]

@@ -3,6 +3,10 @@
 use std::io;
 use std::path::Path;
 
+use super::record::run_directory;
+use super::trials::RunId;
+use xrun_core::experiment::command::Placeholders;
+use xrun_core::experiment::read::read_resolved;
 use xrun_core::files::layout;
 use xrun_core::files::write;
 use xrun_core::files::write::WriteError;
@@ -38,6 +42,31 @@ impl RunStatus {
             _ => Self::NotStarted,
         }
     }
+}
+
+/// Returns `false` if the run is of a command that cannot continue: its experiment says not how, or it has saved no checkpoint.
+pub fn can_resume(run: &Path) -> bool {
+    // What cannot be read is reported by the resume.
+    let Ok(read) = read_resolved(&run.join(layout::RESOLVED), &[]) else { return true };
+    let Some(command) = read.experiment.command() else { return true };
+    let placeholders = Placeholders::new(&read.experiment, command, Some(run));
+    let checkpoint = command.checkpoint.as_ref().and_then(|text| placeholders.fill(text).ok());
+    let directory = || Some(read::manifest(run).ok()?.working_directory);
+    let directory = command.working_directory.clone().or_else(directory).unwrap_or_default();
+    command.resume.is_some() && checkpoint.is_none_or(|path| Path::new(&directory).join(path).exists())
+}
+
+/// Moves the directory of a run to the sweep's `interrupted`, so that the run can begin anew.
+///
+/// # Errors
+/// It cannot be moved.
+pub fn move_aside(sweep: &Path, run: RunId) -> Result<(), WriteError> {
+    let directory = sweep.join(layout::INTERRUPTED);
+    write::create_directory(&directory)?;
+    let names = (1..).map(|number| if number == 1 { run.to_string() } else { format!("{run}_{number}") });
+    let free = names.map(|name| directory.join(name)).find(|path| path.symlink_metadata().is_err());
+    let from = run_directory(sweep, run);
+    free.map_or(Ok(()), |free| write::with_path(&from, std::fs::rename(&from, free)))
 }
 
 /// Removes the directory of a run that was killed before its manifest was written.

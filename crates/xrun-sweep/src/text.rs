@@ -24,11 +24,15 @@ const CELL_CHARACTERS_MAX: usize = 40;
 pub fn plan(keys: &[&str], trials: &[PlannedTrial], repeats: u64, width: Option<usize>) -> String {
     let mut header: Vec<String> = vec![">trial".into()];
     header.extend(keys.iter().map(|key| format!(">{key}")));
-    header.extend([">steps", ">buffers at most"].map(str::to_owned));
+    // A command has no buffers of xrun.
+    let has_buffers = trials.iter().any(|trial| trial.buffer_bytes > 0);
+    header.push(">steps".into());
+    header.extend(has_buffers.then(|| ">buffers at most".to_owned()));
     let rows = trials.iter().enumerate().map(|(at, trial)| {
         let mut row = vec![(at + 1).to_string()];
         row.extend(keys.iter().zip(&trial.values).map(|(key, one)| value(&masked(key, one))));
-        row.extend([trial.steps.to_string(), bytes(trial.buffer_bytes as f64)]);
+        row.push(trial.steps.to_string());
+        row.extend(has_buffers.then(|| bytes(trial.buffer_bytes as f64)));
         row
     });
     let rows: Vec<Vec<String>> = rows.collect();
@@ -102,12 +106,23 @@ type Column<'a> = (String, CellOf<'a>);
 
 type Spreads = Measurements<Spread, Spread>;
 
-/// The titles and the rows.
+/// The titles and the rows, without measurements of memory and cleanup that are unknown or the same in all trials.
 pub fn rows(table: &Table) -> Cells {
-    let columns = columns(table);
+    let mut columns = columns(table);
+    let rows = table.shown_rows();
+    columns.retain(|(title, cell)| {
+        let texts: Vec<Cell> = rows.iter().map(|row| cell(row)).collect();
+        let differs = texts.iter().any(|one| one != &texts[0]);
+        let is_unknown = texts.iter().all(|one| *one == Cell::none() || one.text.is_empty());
+        !HIDDEN_IF_EQUAL.contains(&title.trim_start_matches('>')) || differs || (texts.len() == 1 && !is_unknown)
+    });
     let row = |row| columns.iter().map(|(_, cell)| cell(row)).collect();
-    (columns.iter().map(|(title, _)| title.clone()).collect(), table.shown_rows().into_iter().map(row).collect())
+    (columns.iter().map(|(title, _)| title.clone()).collect(), rows.into_iter().map(row).collect())
 }
+
+/// Columns that say something only where trials differ.
+const HIDDEN_IF_EQUAL: [&str; 6] =
+    ["cleanup", "heap floor", "device in use", "device reserved", "growth per step", "Pareto front"];
 
 fn columns<'a>(table: &'a Table) -> Vec<Column<'a>> {
     // A search is for the metric; the record has all measurements.

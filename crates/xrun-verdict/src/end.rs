@@ -32,6 +32,8 @@ const FLAT_WINDOWS_DIVISOR: usize = 20;
 const TREAD_WINDOWS_MIN: usize = 3;
 /// Number of treads at least half as long from which on a tread is a usual one.
 const USUAL_TREADS_MIN: usize = 2;
+/// Part of the run from which on the last tread of steps that grow may be a rest.
+const LONG_TREAD: f64 = 0.3;
 /// Ratio of a flat end to the longest tread that is expected from those before.
 const LONGER_THAN_TREAD: f64 = 1.4;
 /// Smallest difference between the levels of two treads, in tolerances.
@@ -84,7 +86,10 @@ pub fn end_of(minima: &WindowSeries, thresholds: Thresholds) -> End {
     let longest = complete.iter().map(|tread| tread.length).max().unwrap_or_default();
     if complete.len() >= 2 && length as f64 <= LONGER_THAN_TREAD * growth_of_treads(complete) * longest as f64 {
         let alike = complete.iter().filter(|tread| 2 * tread.length >= length).count();
-        return End::OnTread { steps_grow: steps_grow(&treads, *last), is_usual: alike >= USUAL_TREADS_MIN };
+        // A table that is large enough looks the same, once its last tread is long.
+        let rests = minima.steps[count - 1] - minima.steps[start] >= LONG_TREAD * minima.span() as f64;
+        let steps_grow = !rests && steps_grow(&treads, *last);
+        return End::OnTread { steps_grow, is_usual: alike >= USUAL_TREADS_MIN };
     }
     // A second move that is as much larger as the tread before it is short may be the next of a table that doubles.
     let is_sharp = |tread: &Tread| start <= tread.begin + tread.length + TREAD_WINDOWS_MIN;

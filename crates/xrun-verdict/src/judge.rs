@@ -76,10 +76,14 @@ pub fn judge(series: &WindowSeries, kind: SeriesKind, thresholds: Thresholds, pl
         floors_of_teeth(judged, thresholds).and_then(|floors| line_growth_max(&floors, judged, planned)),
     ];
     let growth_max = bounds.into_iter().flatten().reduce(f64::min);
+    let is_material = |windows: &WindowSeries, growth: Option<f64>| {
+        growth.is_none_or(|growth| growth > material_growth(windows, thresholds))
+    };
     let verdict = match verdict {
-        VerdictWord::Bounded if growth_max.is_none_or(|growth| growth > material_growth(judged, thresholds)) => {
-            VerdictWord::NoGrowthFound
-        }
+        VerdictWord::Bounded if is_material(judged, growth_max) => match jumped_early(judged, thresholds) {
+            Some(rest) if !is_material(&rest, self::growth_max(&rest, planned)) => VerdictWord::Stepped,
+            _ => VerdictWord::NoGrowthFound,
+        },
         verdict => verdict,
     };
     let flat_from = match end {
@@ -167,6 +171,14 @@ fn rise_of(minima: &WindowSeries, thresholds: Thresholds) -> (End, Option<Rise>)
     (end, rise)
 }
 
+/// Windows since the level of the last third was first reached, if that was in the first third, in a rise that matters.
+fn jumped_early(minima: &WindowSeries, thresholds: Thresholds) -> Option<WindowSeries> {
+    let since = flat_since(minima, thresholds)?;
+    let rest = minima.from(minima.steps.partition_point(|step| *step < since as f64));
+    let is_early = 3 * rest.values.len() >= 2 * minima.values.len();
+    (is_early && median(&rest.values) - minima.values.first()? >= thresholds.growth_min).then_some(rest)
+}
+
 /// Step of the first window that is as high as the last third, apart from changes too small to be moves.
 fn flat_since(minima: &WindowSeries, thresholds: Thresholds) -> Option<u64> {
     let values = &minima.values;
@@ -191,7 +203,9 @@ fn more_steps(minima: &WindowSeries, verdict: VerdictWord, short: bool, flat_fro
                 minima.span() as f64,
                 flat_from.map_or(0.0, |start| minima.steps.last().unwrap_or(&0.0) - start as f64),
             );
-            Some(((FLAT_FRACTION_MIN * span - flat_length) / (1.0 - FLAT_FRACTION_MIN)).ceil().max(1.0) as u64)
+            let missing = (FLAT_FRACTION_MIN * span - flat_length) / (1.0 - FLAT_FRACTION_MIN);
+            // A rest that is long enough is in doubt for another reason.
+            Some(if missing > 0.0 { (missing.ceil() as u64).max(minima.length) } else { minima.span() })
         }
         // Twice the time distinguishes a trend from noise.
         VerdictWord::Suspect => Some(minima.span()),

@@ -184,6 +184,28 @@ fn a_table_that_doubles_is_growing_and_stages_that_end_are_not() {
 }
 
 #[test]
+fn a_table_that_doubled_and_rests_for_long_is_suspect() {
+    let table = |step: u64| 500.0 + 2f64.powf((1.0 + step as f64 * 0.75).log2().ceil()) / 2.0;
+    always(1200, 0.5, &[VerdictWord::Suspect], table);
+}
+
+#[test]
+fn the_highest_so_far_that_rises_just_after_the_warm_up_has_stepped() {
+    let highest = |step: u64| 38_000.0 + 10_000.0 * ((step as f64 - 60.0) / 160.0).clamp(0.0, 1.0);
+    always(1600, 0.0, &[VerdictWord::Stepped], highest);
+}
+
+#[test]
+fn a_dip_within_a_rest_is_no_rise() {
+    for begin in [400, 700, 900, 1060] {
+        let rest = |step: u64| 500.0 + 400.0 * (step as f64 / 250.0).min(1.0);
+        let dip = |step: u64| rest(step) - if (begin..begin + 60).contains(&step) { 300.0 } else { 0.0 };
+        let calm = [VerdictWord::Bounded, VerdictWord::NoGrowthFound, VerdictWord::GrewThenFlat, VerdictWord::Stepped];
+        always(1200, 1.0, &calm, dip);
+    }
+}
+
+#[test]
 fn a_short_rest_is_suspect_and_has_its_begin() {
     for full in [960.0, 1130.0] {
         let filling = |step: u64| 500.0 + 600.0 * (step as f64 / full).min(1.0);

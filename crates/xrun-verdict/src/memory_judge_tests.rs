@@ -304,6 +304,8 @@ fn gaps_and_the_time_after_the_end_hide_no_leak() {
     let gaps = judged_series(0, |step| if step % 60 == 31 { 0.0 } else { leak(step) });
     let one = series(&gaps, "memory");
     assert_eq!((gaps.verdict, one.left_out, one.ended), (VerdictWord::Growing, 20, None));
+    let lacking = judged_series(0, |step| leak(step) * if step % 40 == 31 { 0.93 } else { 1.0 });
+    assert_eq!((lacking.verdict, series(&lacking, "memory").left_out), (VerdictWord::Growing, 30), "a part of a sum");
     let ended = judged_series(0, |step| if step < 1000 { leak(step) } else { 3.0 });
     let one = series(&ended, "memory");
     assert_eq!((ended.verdict, one.left_out, one.ended), (VerdictWord::Growing, 0, Some(999)));

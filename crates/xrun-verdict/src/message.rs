@@ -4,11 +4,11 @@ use crate::axis::Axis;
 use crate::context::NO_CAP;
 use crate::findings::{BeyondPlan, Findings, ProcessOfRun, SeriesVerdict, VerdictWord};
 use crate::names::{
-    DRIVER_BEYOND, FOOTPRINT, GPU_FOOTPRINT, GPU_SUFFIX, LIBRARIES, OWNER_PREFIX, PEAKS_SUFFIX, PRIVATE_SUFFIX,
-    RESERVED_BEYOND, RSS_BEYOND, SHARED_SUFFIX, UNMAPPED_SHM,
+    ALL_PROCESSES, DRIVER_BEYOND, FOOTPRINT, GPU_FOOTPRINT, GPU_SUFFIX, LIBRARIES, OWNER_PREFIX, PEAKS_SUFFIX,
+    PRIVATE_SUFFIX, RESERVED_BEYOND, RSS_BEYOND, SHARED_SUFFIX, UNMAPPED_SHM,
 };
 use crate::thresholds::WINDOWS_NEEDED;
-use crate::units::{bytes, interval};
+use crate::units::{bytes, with_interval};
 
 /// Length of a run and of its windows, for the positions and rates of a message.
 #[derive(Clone, Copy, Debug)]
@@ -58,9 +58,12 @@ pub fn message(
     let group =
         owner.filter(|_| is_command && fraction.is_some()).and_then(|owner| named(&format!("{OWNER_PREFIX}{owner}")));
     let any_owner = || series.iter().filter(has_verdict).find(|one| one.name.starts_with(OWNER_PREFIX));
+    // A size says more than a percentage, and a process more than all of them.
+    let any_column =
+        || series.iter().filter(has_verdict).min_by_key(|one| (one.unit != "bytes", one.name.ends_with(ALL_PROCESSES)));
     let subject = match verdict {
         VerdictWord::Retained => OVERHEADS.iter().find_map(|(name, _)| named(name)),
-        _ => group.or(total).or_else(any_owner).or_else(|| series.iter().find(has_verdict)),
+        _ => group.or(total).or_else(any_owner).or_else(any_column),
     };
     let Some(subject) = subject else { return "no samples to judge".into() };
     let name = match subject.name.strip_prefix(OWNER_PREFIX) {
@@ -142,7 +145,7 @@ pub fn message(
             format!("memory jumped, then stayed flat{}: {name}, now {}{holder}", flat_from(run, subject), now(subject))
         }
         VerdictWord::Bounded if rises_significantly(subject) => format!(
-            "memory rises, by less than counts as growing: {name} by {speed}, {} since {}",
+            "memory is bounded: {name} rose by {} since {}, too little to count as growing; by {speed}",
             amount(subject, findings.growth),
             run.axis.position(run.warm_up_end)
         ),
@@ -220,15 +223,14 @@ pub fn process_label(process: ProcessOfRun) -> String {
 
 /// `1.0 MiB a step (0.9 to 1.1 MiB), 40.0 MiB an epoch`.
 fn speed(run: RunSpan, one: &SeriesVerdict) -> String {
-    let findings = &one.findings;
     let per = run.axis.rate_unit(run.window);
-    let (low, high) = (findings.slope_low.unwrap_or_default(), findings.slope_high.unwrap_or_default());
-    let between = match one.unit.as_str() {
-        "bytes" => interval(low * per.length, high * per.length),
-        "unknown" | "percent" => format!("{} to {}", plain(low * per.length), plain(high * per.length)),
-        unit => format!("{:.1} to {:.1} {unit}", low * per.length, high * per.length),
+    let of = |slope: Option<f64>| slope.unwrap_or_default() * per.length;
+    let (slope, low, high) = (of(one.findings.slope), of(one.findings.slope_low), of(one.findings.slope_high));
+    let step = match one.unit.as_str() {
+        "bytes" => with_interval(slope, (low, high), per.text),
+        "unknown" | "percent" => format!("{} {} ({} to {})", amount(one, slope), per.text, plain(low), plain(high)),
+        unit => format!("{} {} ({low:.1} to {high:.1} {unit})", amount(one, slope), per.text),
     };
-    let step = format!("{} ({between})", rate(run, one, findings.slope.unwrap_or_default()));
     match one.slope_per_epoch.filter(|slope| *slope > 0.0) {
         Some(slope) => format!("{step}, {} an epoch", amount(one, slope)),
         None => step,

@@ -23,6 +23,9 @@ pub const REPORTED_GPU_SUFFIX: &str = " on GPU";
 /// Suffix of a series of the peaks above a level floor.
 pub const PEAKS_SUFFIX: &str = ":peaks";
 
+/// Suffix of a column of a table that is summed over all processes.
+pub const ALL_PROCESSES: &str = ", all processes";
+
 /// RSS beyond the heap in use: free pages of the allocator, memory of C libraries.
 pub const RSS_BEYOND: &str = "rss_beyond_heap";
 /// Memory allocated by C libraries.

@@ -8,12 +8,15 @@ use crate::window_minima::{WindowSeries, Windows};
 
 /// Part of the level below which readings are none of a living process, for as long as they last.
 const GONE: f64 = 1.0 / 8.0;
-/// Part of the level below which at most [`DIP_MAX`] readings are a dip if the next is at the level again.
-const DIP: f64 = 0.8;
-/// Part of the level from which on a reading ends a dip.
-const DIP_END: f64 = 0.9;
+/// Distance below the level from which on at most [`DIP_MAX`] readings are a dip if the next is at the level again, as a part of the
+/// level and in mean moves: a sum that lacks a process.
+const DIP: (f64, f64) = (0.02, 6.0);
+/// Part of a dip that a reading must recover to end it.
+const DIP_END: f64 = 0.75;
 /// Cap on the readings of a dip.
 const DIP_MAX: usize = 3;
+/// Newest moves of which a mean is.
+const MOVES: usize = 32;
 /// Readings that the level is the minimum of.
 const LEVEL: usize = 4;
 /// One of this number of readings at most may be left out before the end.
@@ -87,10 +90,12 @@ impl Readings {
             return;
         }
         self.left_out += self.gone.take().map_or(0, |(readings, _)| readings);
-        if value < DIP * level && self.dip.len() < DIP_MAX {
+        let depth = (DIP.0 * level).max(DIP.1 * self.level.moves);
+        if value < level - depth && self.dip.len() < DIP_MAX {
             return self.dip.push((step, value));
         }
-        if value >= DIP_END * level {
+        let lowest = self.dip.iter().map(|(_, value)| *value).fold(level, f64::min);
+        if value >= lowest + DIP_END * (level - lowest) {
             self.left_out += self.dip.len() as u64;
             self.dip.clear();
         }
@@ -137,10 +142,16 @@ impl Readings {
 struct Level {
     values: [f64; LEVEL],
     count: usize,
+    /// Mean size of the newest moves.
+    moves: f64,
 }
 
 impl Level {
     fn add(&mut self, value: f64) {
+        if let Some(before) = self.count.checked_sub(1) {
+            let moved = (value - self.values[before % LEVEL]).abs();
+            self.moves += (moved - self.moves) / self.count.min(MOVES) as f64;
+        }
         self.values[self.count % LEVEL] = value;
         self.count += 1;
     }
@@ -183,7 +194,7 @@ impl Counter {
         self.count += 1;
         if self.count > 1 {
             let moved = (self.newest - before).abs();
-            self.moves += (moved - self.moves) / (self.count - 1).min(32) as f64;
+            self.moves += (moved - self.moves) / (self.count - 1).min(MOVES as u64) as f64;
         }
         self.newest
     }

@@ -22,16 +22,27 @@ pub fn bytes(count: u64) -> String {
 /// Interval of sizes in the unit of the larger one: `0.9 to 1.1 MiB`. Sizes may be negative.
 pub fn interval(low: f64, high: f64) -> String {
     let (_, at) = scaled(low.abs().max(high.abs()));
-    let size = |value: f64| {
-        let text = format!("{:.*}", usize::from(at > 0), value / 1024f64.powi(at as i32));
-        // No `-0.0`.
-        if text.starts_with('-') && !text.contains(|c: char| ('1'..='9').contains(&c)) {
-            text[1..].to_owned()
-        } else {
-            text
-        }
-    };
-    format!("{} to {} {}", size(low), size(high), UNITS[at])
+    format!("{} to {} {}", in_unit(low, at), in_unit(high, at), UNITS[at])
+}
+
+/// Size and its interval in one unit, that of the size or of the interval: `434.5 KiB (300.0 to 2150.4 KiB)`.
+pub fn with_interval(size: f64, (low, high): (f64, f64), between: &str) -> String {
+    let (_, widest) = scaled(low.abs().max(high.abs()));
+    let at = scaled(size.abs()).1.max(widest.saturating_sub(1));
+    let [size, low, high] = [size, low, high].map(|value| in_unit(value, at));
+    let unit = UNITS[at];
+    format!("{size} {unit} {between} ({low} to {high} {unit})")
+}
+
+/// Number of a size in a unit.
+fn in_unit(value: f64, at: usize) -> String {
+    let text = format!("{:.*}", usize::from(at > 0), value / 1024f64.powi(at as i32));
+    // No `-0.0`.
+    if text.starts_with('-') && !text.contains(|c: char| ('1'..='9').contains(&c)) {
+        text[1..].to_owned()
+    } else {
+        text
+    }
 }
 
 /// Duration as text: `0.4 s`, `12 s`, `3 min 05 s`, `2 h 10 min`.
@@ -59,6 +70,9 @@ mod tests {
         assert_eq!(interval(-2048.0, 512.0), "-2.0 to 0.5 KiB");
         assert_eq!(interval(-1.0, 4096.0), "0.0 to 4.0 KiB");
         assert_eq!(interval(0.0, 0.0), "0 to 0 B");
+        let speed = |size, interval| with_interval(size, interval, "a step");
+        assert_eq!(speed(444_928.0, (307_200.0, 2_202_009.0)), "434.5 KiB a step (300.0 to 2150.4 KiB)");
+        assert_eq!(speed(20.0, (-5e6, 5e6)), "0.0 KiB a step (-4882.8 to 4882.8 KiB)");
     }
 
     #[test]

@@ -7,6 +7,8 @@ use crate::cli::terminal::Failure;
 use crate::files::layout;
 use crate::results::{index, run_name};
 
+/// Largest number of runs that are followed, the newest ones.
+pub const FOLLOWED_MAX: usize = 10_000;
 /// Largest number of sweeps of an experiment, the newest ones.
 const SWEEPS_MAX: usize = 20;
 /// Largest number of trials of a sweep.
@@ -59,7 +61,6 @@ pub fn runs(directory: &Path) -> Vec<PathBuf> {
     }
     // Names start with the time. The sort is stable and keeps the order of trials.
     found.sort_by(|one, other| other.0.cmp(&one.0));
-    found.truncate(index::RUNS_MAX);
     found.into_iter().map(|(_, run)| run).collect()
 }
 

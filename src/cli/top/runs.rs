@@ -8,7 +8,7 @@ use super::find;
 use super::row::{ActiveRun, INACTIVE_AFTER, Row, ended};
 use crate::directory;
 use crate::files::layout;
-use crate::results::{index, run_state};
+use crate::results::run_state;
 
 /// Largest number of active runs that are shown; the oldest are omitted.
 const ACTIVE_MAX: usize = 200;
@@ -36,7 +36,7 @@ pub struct Runs {
     directories: Vec<PathBuf>,
     /// Largest number of ended runs that are shown.
     count: usize,
-    /// Active and other runs of the last search, newest first; at most [`index::RUNS_MAX`] in all.
+    /// Active and other runs of the last search, newest first; at most [`find::FOLLOWED_MAX`] in all.
     active: Vec<PathBuf>,
     others: Vec<PathBuf>,
     /// End and duration of the last search.
@@ -111,7 +111,7 @@ impl Runs {
         let all = self.directories.iter().flat_map(|directory| find::runs(directory));
         // A run may be named twice, or be in a directory that is named as well.
         let all = all.filter(|run| known.insert(std::fs::canonicalize(run).unwrap_or_else(|_| run.clone())));
-        (self.active, self.others) = all.take(index::RUNS_MAX).partition(|run| is_active(run));
+        (self.active, self.others) = all.take(find::FOLLOWED_MAX).partition(|run| is_active(run));
         self.searched = Some((Instant::now(), start_time.elapsed()));
     }
 }

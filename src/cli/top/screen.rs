@@ -62,7 +62,8 @@ fn frame(lines: &[String], (width, height): (usize, usize)) -> String {
     let shown = height.saturating_sub(1).min(lines.len());
     for (number, line) in lines[..shown].iter().enumerate() {
         let (start, end) = if number == 0 { (BOLD, PLAIN) } else { ("", "") };
-        let _ = write!(text, "{start}{line}{end}{REST_OF_LINE}\r\n");
+        // Erased first: behind a full line the cursor is on its last character.
+        let _ = write!(text, "{REST_OF_LINE}{start}{line}{end}\r\n");
     }
     text.push_str(REST_OF_SCREEN);
     let help = match lines.len() - shown {
@@ -71,7 +72,7 @@ fn frame(lines: &[String], (width, height): (usize, usize)) -> String {
     };
     let help: String = help.chars().take(width).collect();
     // Without a line break, which would scroll.
-    let _ = write!(text, "\x1b[{height};1H{help}{REST_OF_LINE}");
+    let _ = write!(text, "\x1b[{height};1H{REST_OF_LINE}{help}");
     text
 }
 
@@ -99,5 +100,8 @@ mod tests {
         assert!(text.contains("line 3") && !text.contains("line 4") && text.contains("6 more lines"), "{text}");
         assert!(frame(&lines, (80, 20)).contains("line 9") && !frame(&lines, (80, 20)).contains("more lines"));
         assert!(!frame(&lines, (6, 1)).contains("quit"), "no room");
+        let full = frame(&["a full line".to_owned()], (11, 2));
+        let drawn = full.split("\r\n").next().unwrap();
+        assert!(drawn.find(REST_OF_LINE) < drawn.find("a full line"), "{drawn:?}: nothing is erased behind it");
     }
 }

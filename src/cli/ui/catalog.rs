@@ -1,6 +1,6 @@
 //! Runs and sweeps of a results directory, as `xrun ui` lists them.
 //!
-//! Runs that ended are read once and again when their files change; active ones are followed. Bounds: [`index::RUNS_MAX`]
+//! Runs that ended are read once and again when their files change; active ones are followed. Bounds: [`FOLLOWED_MAX`]
 //! runs, [`ACTIVE_MAX`] followed ones, and [`READING_MAX`] for reading new ones in one update, so that the first page of
 //! a large directory appears at once.
 
@@ -11,24 +11,30 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::cli::top::find;
+use crate::cli::top::find::{self, FOLLOWED_MAX};
 use crate::cli::top::row::{ActiveRun, Row};
 use crate::cli::top::runs::{Stamp, is_active};
 use crate::dataset::digest::digest;
+use crate::experiment::{schema, shape};
 use crate::files::layout;
 use crate::printable;
 use crate::report::page::tone::outcome_tone;
+use crate::results::resolved::format_value;
 use crate::results::run_state::RunState;
 use crate::results::verdict::{TrainingVerdictWord, VerdictWord};
 use crate::results::view::RunView;
 use crate::sweep::listing;
+use crate::sweep::trials::masked;
 use crate::task::metric::Direction;
 
 /// Number of hexadecimal digits of an identifier.
 const ID_DIGITS: usize = 16;
 const TAGS_MAX: usize = 16;
+const SETTINGS_MAX: usize = 64;
 const ACTIVE_MAX: usize = 200;
 const READING_MAX: Duration = Duration::from_secs(2);
+/// As [`READING_MAX`], of the first update.
+const FIRST_READING_MAX: Duration = Duration::from_millis(50);
 /// Largest age of the list, and smallest ratio of its age to the time that it took to make.
 const FRESH_FOR: Duration = Duration::from_millis(900);
 const FRESH_FACTOR: u32 = 10;
@@ -43,6 +49,8 @@ pub struct Listing {
     pub runs: Vec<Value>,
     /// Sweeps, newest first.
     pub sweeps: Vec<Value>,
+    /// Number of older runs and of older sweeps, which are not listed.
+    pub older: (usize, usize),
     /// Number of runs that are not read yet.
     pub pending: usize,
 }
@@ -93,13 +101,17 @@ impl Catalog {
 
     fn update(&mut self) {
         let begin = Instant::now();
-        let found = find::runs(&self.results);
+        let reading_max = if self.updated.is_some() { READING_MAX } else { FIRST_READING_MAX };
+        let mut found = find::runs(&self.results);
+        let older = found.len().saturating_sub(FOLLOWED_MAX);
+        found.truncate(FOLLOWED_MAX);
+        let (sweeps, older_sweeps) = listing::sweeps(&self.results, None);
         let known: BTreeSet<&PathBuf> = found.iter().collect();
         self.ended.retain(|run, _| known.contains(run));
         self.active.retain(|run, _| known.contains(run));
         self.directories.clear();
-        let mut listing =
-            Listing { results: printable::line(&self.results.display().to_string(), 200), ..Listing::default() };
+        let results = printable::line(&self.results.display().to_string(), 200);
+        let mut listing = Listing { results, older: (older, older_sweeps), ..Listing::default() };
         for run in found {
             let row = if is_active(&run) && (self.active.contains_key(&run) || self.active.len() < ACTIVE_MAX) {
                 row(&run, Some(self.active.entry(run.clone()).or_insert_with(|| ActiveRun::new(&run))))
@@ -108,7 +120,7 @@ impl Catalog {
                 let stamp = Stamp::new(&run);
                 match self.ended.get(&run).filter(|(before, _)| *before == stamp) {
                     Some((_, row)) => row.clone(),
-                    None if begin.elapsed() < READING_MAX => {
+                    None if begin.elapsed() < reading_max => {
                         let row = row(&run, None);
                         self.ended.insert(run.clone(), (stamp, row.clone()));
                         row
@@ -122,7 +134,7 @@ impl Catalog {
             self.directories.insert(id(&run), run);
             listing.runs.push(row);
         }
-        for sweep in listing::sweeps(&self.results, None) {
+        for sweep in sweeps {
             let keys: Vec<String> = sweep.keys.iter().map(|key| printable::line(key, 80)).collect();
             listing.sweeps.push(json!({
                 "id": id(&sweep.directory),
@@ -143,6 +155,21 @@ impl Catalog {
 fn id(directory: &Path) -> String {
     let path = std::path::absolute(directory).unwrap_or_else(|_| directory.to_path_buf());
     digest(path.as_os_str().as_encoded_bytes())[..ID_DIGITS].to_owned()
+}
+
+/// Values of a run that are not their defaults, by key: numbers, and texts for others.
+fn settings(view: &RunView) -> BTreeMap<String, Value> {
+    let is_default = |key: &str, value: &Value| {
+        shape::schema_at(schema::shared(), key).and_then(|of_key| of_key.get("default")) == Some(value)
+    };
+    let values = view.values().into_iter().flatten();
+    let set = values.filter(|(key, value)| *key != "experiment.name" && !is_default(key, value)).take(SETTINGS_MAX);
+    let shown = |(key, value): (&String, &Value)| {
+        let value = masked(key, value);
+        let value = if value.is_number() { value } else { printable::line(&format_value(&value), 80).into() };
+        (printable::line(key, 120), value)
+    };
+    set.map(shown).collect()
 }
 
 /// Row of a run from its files, and from its follower while it is active.
@@ -206,5 +233,6 @@ fn row(run: &Path, active: Option<&mut ActiveRun>) -> Value {
         "verdict_tone": verdict.map_or("", |verdict| verdict.word().tone.class()),
         "message": message,
         "tags": tags,
+        "settings": settings(&view),
     })
 }

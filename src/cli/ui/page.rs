@@ -28,7 +28,7 @@ pub fn html() -> String {
                 p.bad #lost hidden { "The server does not answer; this is the last list." }
             }
             div.bar-of-tools {
-                input #filter type="search" placeholder="filter: name, state, tag, metric" aria-label="filter";
+                input #filter type="search" placeholder="filter: name, tag, verdict growing, learning_rate > 0.01" aria-label="filter";
                 select #state aria-label="state" { option value="" { "all states" } }
                 select #sort-by aria-label="order" { }
                 label { input #trials type="checkbox"; " trials of sweeps" }
@@ -36,6 +36,7 @@ pub fn html() -> String {
                 button #clear type="button" disabled { "clear" }
             }
             div #figure { }
+            div #scatter { }
             div.wide #runs { }
             div #sweeps { }
             footer { "Written by xrun " (env!("CARGO_PKG_VERSION")) "; reads only." }

@@ -10,7 +10,8 @@
     if (parent) parent.append(made);
     return made;
   };
-  const view = { sort: "started", down: true, chosen: [], series: "", last: "" };
+  const SETTINGS_MAX = 8;
+  const view = { sort: "started", down: true, chosen: [], series: "", last: "", smooth: 1, x: "", y: "", colour: "" };
   const curves = new Map();
   let listing = { runs: [], sweeps: [], pending: 0 };
 
@@ -36,8 +37,31 @@
     { key: "started", title: "started", value: (run) => run.started },
   ];
 
+  // Settings that are not their defaults and differ: those with most values first. Short names where they are unique.
+  const settings = () => {
+    const values = new Map();
+    for (const run of listing.runs) {
+      for (const [key, value] of Object.entries(run.settings)) {
+        if (!values.has(key)) values.set(key, new Map());
+        values.get(key).set(value, (values.get(key).get(value) || 0) + 1);
+      }
+    }
+    const count = (found) => [...found.values()].reduce((sum, one) => sum + one, 0);
+    const differs = [...values].filter(([, found]) => found.size > 1 || count(found) < listing.runs.length);
+    differs.sort((a, b) => b[1].size - a[1].size || (a[0] > b[0] ? 1 : -1));
+    const last = (key) => key.split(".").pop();
+    return differs.slice(0, SETTINGS_MAX).map(([key, found]) => ({
+      key: `set ${key}`,
+      title: differs.filter(([other]) => last(other) === last(key)).length > 1 ? key : last(key),
+      name: key,
+      right: [...found.keys()].every((value) => typeof value === "number"),
+      value: (run) => run.settings[key],
+    }));
+  };
+  const allColumns = () => [...columns, ...settings()];
+
   const compare = (a, b) => {
-    const column = columns.find((one) => one.key === view.sort);
+    const column = allColumns().find((one) => one.key === view.sort) || columns[0];
     const [x, y] = [column.value(a), column.value(b)];
     const missing = (value) => value === null || value === undefined || value === "";
     if (missing(x) || missing(y)) return missing(x) - missing(y);
@@ -48,15 +72,30 @@
   };
 
   const shown = () => {
-    const words = byId("filter").value.toLowerCase().split(/\s+/).filter((word) => word !== "");
+    const typed = byId("filter").value.toLowerCase().replace(/\s*(<=|>=|=|<|>)\s*/g, "$1");
+    const words = typed.split(/\s+/).filter((word) => word !== "");
+    const known = allColumns();
+    // `learning_rate>0.01`, `lr=0.003`, `state=failed`: a column, or a setting by the end of its key.
+    const meets = (run, word) => {
+      const [, name, sign, wanted] = word.match(/^([\w.-]+)(<=|>=|=|<|>)(.+)$/) || [];
+      if (!sign) return null;
+      const key = name === "lr" ? "learning_rate" : name;
+      const setting = Object.keys(run.settings).find((one) => one === key || one.endsWith(`.${key}`));
+      const column = known.find((one) => one.key === key || one.title === key);
+      const value = setting ? run.settings[setting] : column && column.value(run);
+      if (value === undefined || value === null || value === "") return false;
+      const [left, right] = Number.isNaN(Number(wanted)) ? [String(value).toLowerCase(), wanted] : [Number(value), Number(wanted)];
+      return { "<": left < right, ">": left > right, "<=": left <= right, ">=": left >= right, "=": left === right }[sign];
+    };
     const state = byId("state").value;
     const trials = byId("trials").checked;
     return listing.runs
       .filter((run) => trials || !run.sweep)
       .filter((run) => state === "" || (state === "live" ? run.live : run.state === state))
       .filter((run) => {
-        const text = [run.name, run.state, run.training, run.verdict, run.metric, run.message, ...run.tags].join(" ").toLowerCase();
-        return words.every((word) => text.includes(word));
+        const named = [`verdict ${run.verdict}`, `training ${run.training}`, `state ${run.state}`, ...Object.keys(run.settings)];
+        const text = [run.name, run.metric, run.message, ...run.tags, ...named].join(" ").toLowerCase();
+        return words.every((word) => meets(run, word) ?? text.includes(word));
       })
       .sort(compare);
   };
@@ -68,7 +107,7 @@
     return made;
   };
 
-  const drawRow = (body, run) => {
+  const drawRow = (body, run, own) => {
     const row = make("tr", body);
     const pick = cell(row, "curves");
     const label = make("label", pick);
@@ -98,6 +137,69 @@
     make("span", cell(row, "memory"), run.verdict || "–").className = run.verdict_tone;
     cell(row, "time", known(run.seconds, formats.seconds), true);
     cell(row, "started", time(run.started));
+    for (const column of own) cell(row, column.title, known(column.value(run), settingText), column.right);
+  };
+  const settingText = (value) => (typeof value === "number" ? formats.number(value) : String(value));
+
+  // What to do where the table is empty.
+  const hint = (runs) => {
+    if (runs.length > 0 || listing.pending > 0) return "";
+    if (listing.runs.length === 0) return `No runs in ${listing.results} yet. Start one: xrun FILE (xrun new lists starting points).`;
+    return "No run matches: change the filter, the state, or show the trials of sweeps.";
+  };
+
+  // Any column of numbers over any other, a dot for each run; a third one colours from blue (low) to red (high).
+  const drawScatter = (runs) => {
+    const place = byId("scatter");
+    const numeric = allColumns().filter((column) => runs.some((run) => typeof column.value(run) === "number"));
+    place.replaceChildren();
+    if (runs.length < 2 || numeric.length < 2) return;
+    const tools = make("div", place);
+    tools.className = "bar-of-tools";
+    make("span", tools, "scatter");
+    for (const [axis, none] of [["x", "x: none"], ["y", "y: none"], ["colour", "colour: none"]]) {
+      const select = make("select", tools);
+      select.setAttribute("aria-label", axis);
+      for (const [value, title] of [["", none], ...numeric.map((column) => [column.key, column.title])]) {
+        const option = make("option", select, title);
+        option.value = value;
+        option.selected = value === view[axis];
+      }
+      select.addEventListener("change", () => {
+        view[axis] = select.value;
+        drawScatter(shown());
+      });
+    }
+    const [x, y, colour] = ["x", "y", "colour"].map((axis) => numeric.find((column) => column.key === view[axis]));
+    if (!x || !y) return;
+    const number = (column) => (run) => typeof column.value(run) === "number" && Number.isFinite(column.value(run));
+    const placed = runs.filter((run) => number(x)(run) && number(y)(run));
+    const scale = (column) => {
+      const values = placed.filter(number(column)).map(column.value);
+      const [low, high] = [Math.min(...values), Math.max(...values)];
+      const log = low > 0 && high >= 20 * low;
+      const of = (value) => (log ? Math.log(value / low) / Math.log(high / low) : high > low ? (value - low) / (high - low) : 0.5);
+      return { low, high, log, of };
+    };
+    const unit = (column) => ({ memory: formats.bytes, seconds: formats.seconds })[column.key] || settingText;
+    const [xs, ys, cs] = [scale(x), scale(y), colour && scale(colour)];
+    const name = ({ title }, { log }) => (log ? `${title} (logarithmic)` : title);
+    const figure = make("figure", place);
+    figure.className = "plot";
+    make("h3", figure, `${name(y, ys)} by ${name(x, xs)}, ${placed.length} runs`);
+    const chart = make("div", figure);
+    chart.className = "chart scatter";
+    for (const run of placed) {
+      const dot = make("a", chart);
+      dot.href = `report/${run.id}.html`;
+      dot.title = [run.name, ...[x, y, colour].filter(Boolean).map((one) => `${one.title} ${known(one.value(run), unit(one))}`)].join(", ");
+      dot.setAttribute("aria-label", dot.title);
+      dot.style.left = `${3 + 94 * xs.of(x.value(run))}%`;
+      dot.style.bottom = `${3 + 94 * ys.of(y.value(run))}%`;
+      if (cs && number(colour)(run)) dot.style.background = `hsl(${240 - 240 * cs.of(colour.value(run))} 70% 50%)`;
+    }
+    const ends = (column, { low, high }) => `${column.title}: ${unit(column)(low)} to ${unit(column)(high)}`;
+    make("p", figure, [ends(x, xs), ends(y, ys), ...(cs ? [`${ends(colour, cs)}, blue to red`] : [])].join(" · ")).className = "note";
   };
 
   const sortBy = (key) => {
@@ -108,24 +210,33 @@
 
   const drawList = () => {
     const runs = shown();
+    const own = settings();
+    const sortable = [...columns, ...own];
+    byId("sort-by").replaceChildren();
+    for (const column of sortable) make("option", byId("sort-by"), `by ${column.title}`).value = column.key;
     byId("sort-by").value = view.sort;
     const table = make("table");
     table.className = "stacked";
     const head = make("tr", make("thead", table));
     make("th", head);
-    for (const column of columns) {
+    for (const column of sortable) {
       const title = make("th", head);
+      if (column.name) title.title = column.name;
       if (column.right) title.className = "r";
       if (column.key === view.sort) title.setAttribute("aria-sort", view.down ? "descending" : "ascending");
       make("button", title, column.title).addEventListener("click", () => sortBy(column.key));
     }
     const body = make("tbody", table);
-    for (const run of runs.slice(0, ROWS_MAX)) drawRow(body, run);
-    byId("runs").replaceChildren(table);
+    for (const run of runs.slice(0, ROWS_MAX)) drawRow(body, run, own);
+    const empty = hint(runs);
+    byId("runs").replaceChildren(empty ? Object.assign(document.createElement("p"), { textContent: empty }) : table);
+    drawScatter(runs);
     const live = listing.runs.filter((run) => run.live).length;
     const counts = [`${runs.length} of ${listing.runs.length} runs`, `${live} running`];
     if (runs.length > ROWS_MAX) counts.push(`the first ${ROWS_MAX} are shown; a filter shows others`);
     if (listing.pending > 0) counts.push(`reading ${listing.pending} more`);
+    if (listing.older[0] > 0) counts.push(`${listing.older[0]} older runs are not listed: xrun ls -n 0 has them`);
+    if (listing.older[1] > 0) counts.push(`${listing.older[1]} older sweeps are not listed`);
     byId("status").textContent = counts.join(" · ");
     byId("compare").disabled = view.chosen.length < 2;
     byId("clear").disabled = view.chosen.length === 0;
@@ -178,6 +289,16 @@
     return all;
   };
 
+  // Mean of the points within half the window on both sides, which moves no edge.
+  const smoothed = (values) =>
+    view.smooth === 1
+      ? values
+      : values.map((_, at) => {
+          const half = Math.min(Math.floor(view.smooth / 2), at, values.length - 1 - at);
+          const near = values.slice(at - half, at + half + 1);
+          return near.reduce((sum, value) => sum + value, 0) / near.length;
+        });
+
   const drawFigure = () => {
     const place = byId("figure");
     place.replaceChildren();
@@ -199,9 +320,21 @@
       view.series = select.value;
       drawFigure();
     });
+    const smooth = make("select", tools);
+    smooth.setAttribute("aria-label", "smoothing");
+    for (const points of [1, 5, 20, 100]) {
+      const option = make("option", smooth, points === 1 ? "not smoothed" : `mean of ${points} points`);
+      option.value = points;
+      option.selected = points === view.smooth;
+    }
+    smooth.addEventListener("change", () => {
+      view.smooth = Number(smooth.value);
+      drawFigure();
+    });
     const drawn = loaded
       .map((one) => ({ ...one, curve: one.data.curves.find((curve) => curve.name === view.series) }))
-      .filter((one) => one.curve);
+      .filter((one) => one.curve)
+      .map((one) => ({ ...one, curve: { ...one.curve, y: smoothed(one.curve.y) } }));
     if (drawn.length === 0) return;
     const { unit, x_label: label } = drawn[0].curve;
     const all = (axis) => drawn.flatMap((one) => one.curve[axis]);
@@ -317,7 +450,6 @@
     setTimeout(update, listing.pending > 0 ? 300 : 2000);
   };
 
-  for (const column of columns) make("option", byId("sort-by"), `by ${column.title}`).value = column.key;
   byId("sort-by").addEventListener("change", () => sortBy(byId("sort-by").value));
   for (const id of ["filter", "state", "trials"]) byId(id).addEventListener("input", drawList);
   byId("clear").addEventListener("click", () => {

@@ -4,7 +4,6 @@ use super::batch::batch_bytes_max;
 use super::coco_files;
 use super::episode::{Episodes, REFERENCES_MAX};
 use super::overlay::image_bytes_max;
-use super::prepare::Pretrained;
 use super::scoring;
 use super::settings::{FewshotDetection, ReferenceDetector};
 use super::sizes;
@@ -14,6 +13,7 @@ use xrun_core::dataset::sample::HostImage;
 use xrun_core::experiment::Experiment;
 use xrun_data::feed;
 use xrun_data::micro_batches;
+use xrun_training::backbone::Pretrained;
 use xrun_training::metrics::separation;
 
 xrun_core::buffers! {

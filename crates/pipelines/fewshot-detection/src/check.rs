@@ -1,10 +1,12 @@
 //! Checks of the settings of few-shot reference detection.
 
+use super::prepare::MAPS;
 use super::settings::{FewshotDetection, ReferenceDetector};
 use xrun_core::experiment::Experiment;
 use xrun_core::problem::{Problem, Problems};
 use xrun_data::boxes::library::Library;
-use xrun_training::{backbone, model_checks};
+use xrun_training::backbone::{self, Layers};
+use xrun_training::model_checks;
 
 /// Total stride of the backbone, of which sides are multiples.
 const STRIDE: usize = 16;
@@ -28,7 +30,12 @@ pub fn check(settings: &FewshotDetection, experiment: &Experiment, problems: &mu
         }
         _ => {}
     }
-    backbone::check(experiment, problems);
+    let found = backbone::check(experiment, &key("image_size"), settings.image_size, problems);
+    if let (Some(Layers::Transformer(_)), Some(backbone)) = (found.map(|found| found.layers), &experiment.backbone) {
+        let message = format!("has one feature map; `fewshot-detection` needs those of strides {MAPS:?}");
+        let problem = Problem::new(format!("backbone.{}", backbone.kind()), message);
+        problems.add(problem.help("write [backbone.resnet] or [backbone.efficientnet-lite]"));
+    }
     if let (Some(backbone), Ok(model)) = (&experiment.backbone, experiment.model_settings::<ReferenceDetector>()) {
         let own = ReferenceDetector::default();
         let changed = [("channels", model.channels != own.channels), ("blocks_per_stage", model.blocks_per_stage != 0)];

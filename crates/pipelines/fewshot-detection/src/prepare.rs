@@ -14,7 +14,6 @@ use xrun_core::bounded::ledger::Ledger;
 use xrun_core::bounded::planned::PlannedBuffer;
 use xrun_core::dataset::error::DataError;
 use xrun_core::experiment::Experiment;
-use xrun_core::settings::backbone::PretrainedWeights;
 use xrun_core::task::lowered::LoweredSetting;
 use xrun_core::task::{Metric, TaskError, TaskFacts};
 use xrun_core::units::pluralize;
@@ -26,7 +25,7 @@ use xrun_data::boxes::library::Library;
 use xrun_data::boxes::validation_split;
 use xrun_data::describe::names;
 use xrun_data::reading::decoding;
-use xrun_training::backbone::Architecture;
+use xrun_training::backbone::Pretrained;
 
 /// Validation metrics in the order of display. The first selects the best checkpoint unless the experiment names another.
 pub const METRICS: &[Metric] = &[
@@ -94,31 +93,6 @@ const COSINE: &str = "cosine";
 /// Parts of a step that are captured, as in [`TaskFacts::captures`].
 pub const CAPTURES: &str =
     "an episode for each shape, and the updates; triplets, which the host mines, are launched operation by operation";
-/// Pretrained backbone up to the feature maps of the pyramid.
-#[derive(Debug)]
-pub struct Pretrained {
-    /// Its layers.
-    pub architecture: Architecture,
-    /// Settings of the file.
-    pub weights: PretrainedWeights,
-}
-
-impl Pretrained {
-    /// Backbone of an experiment, if it has one.
-    ///
-    /// # Errors
-    /// The file cannot be read, or is not of its family.
-    fn of(experiment: &Experiment) -> Result<Option<Self>, TaskError> {
-        let Some(backbone) = &experiment.backbone else { return Ok(None) };
-        let architecture = Architecture::of(backbone)?.until(MAPS[1]);
-        Ok(Some(Self { architecture, weights: backbone.settings().clone() }))
-    }
-
-    /// Number of parameters that are trained.
-    pub fn trained_parameters(&self) -> usize {
-        if self.weights.frozen { 0 } else { self.architecture.parameters() }
-    }
-}
 
 /// Strides of the feature maps of a backbone.
 pub const MAPS: [usize; 2] = [8, 16];
@@ -126,7 +100,7 @@ pub const MAPS: [usize; 2] = [8, 16];
 /// Opened data and settings of a task.
 #[derive(Debug)]
 pub struct Prepared {
-    /// Pretrained backbone, if the experiment has one.
+    /// Pretrained backbone up to the feature maps of the pyramid, if the experiment has one.
     pub backbone: Option<Pretrained>,
     /// Settings of the task.
     pub settings: FewshotDetection,
@@ -244,12 +218,12 @@ pub fn prepare(
     let data_buffers = frames::Buffers::new(&library, limits, validation_frames);
     let data_buffers = data_buffers.with_class_index(&library, episodes.index_bytes());
     let store = Arc::new(FrameStore::new(&library, ledger, &data_buffers));
-    let backbone = Pretrained::of(experiment)?;
+    let backbone = Pretrained::of(experiment, settings.image_size)?;
+    let backbone = backbone.map(|of| Pretrained { architecture: of.architecture.until(MAPS[1]), ..of });
     let buffers = Buffers::new(settings, model, backbone.as_ref(), &episodes, experiment);
     let owners = PlannedBuffer::all(&[&data_buffers, &buffers]);
     let images = settings.n_way * settings.n_query;
-    let note =
-        |of: &Pretrained| of.architecture.note(of.weights.frozen, images.min(limits.batch_size), settings.image_size);
+    let note = |of: &Pretrained| of.note(images.min(limits.batch_size), settings.image_size);
     let mut facts = TaskFacts {
         trained_parameters: backbone.as_ref().map(|of| sizes::parameters(model, Some(of), settings.image_size)),
         owners,

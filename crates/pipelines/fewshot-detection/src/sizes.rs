@@ -1,8 +1,9 @@
 //! Number of parameters of the model from its settings, for the plan.
 
 use super::assignment::strides;
-use super::prepare::{MAPS, Pretrained};
+use super::prepare::MAPS;
 use super::settings::ReferenceDetector;
+use xrun_training::backbone::Pretrained;
 
 /// Number of parameters of a detector for query frames of side `image_size` that are trained.
 pub fn parameters(model: &ReferenceDetector, backbone: Option<&Pretrained>, image_size: usize) -> u64 {

@@ -84,9 +84,7 @@ fn open_with(
     let (steps_per_epoch, _) = experiment.training.steps(batches);
     let device = opening::device(opening, experiment.training.activation_checkpointing)?;
     let side = prepared.settings.image_size;
-    let pretrained = prepared.backbone.as_ref();
-    let pretrained =
-        pretrained.map(|of| Backbone::read(&of.architecture, &of.weights, &device.autodiff)).transpose()?;
+    let pretrained = prepared.backbone.as_ref().map(|of| Backbone::read(of, &device.autodiff)).transpose()?;
     let seed = experiment.experiment.seed;
     let network = DetectorNetwork::with_features(&prepared.model, pretrained, side, seed, &device.autodiff);
     let executor = Arc::new(opening::executor(opening, &prepared.buffers.part_gradients)?);

@@ -21,7 +21,7 @@ use settings::{ImageClassification, LinearClassifier, ResNet};
 use xrun_data::boxes::library::Library;
 use xrun_data::reading::decoding;
 use xrun_data::transform;
-use xrun_training::backbone::{self, Architecture};
+use xrun_training::backbone::{self, Architecture, Layers};
 use xrun_training::declaration::*;
 use xrun_training::model_checks;
 
@@ -48,11 +48,12 @@ impl PipelineKind for ImageClassification {
             config
         };
         if let Some(backbone) = &experiment.backbone {
-            let config = size_and_padding(serde_json::to_value(Architecture::of(backbone).ok()?).ok()?);
-            return Some(PytorchModule {
-                source: concat!(include_str!("backbone.py"), include_str!("predict.py")),
-                config,
-            });
+            let architecture = Architecture::of(backbone, self.image_size).ok()?;
+            let source = match architecture.layers {
+                Layers::Convolutions(_) => concat!(include_str!("backbone.py"), include_str!("predict.py")),
+                Layers::Transformer(_) => concat!(include_str!("vit.py"), include_str!("predict.py")),
+            };
+            return Some(PytorchModule { source, config: size_and_padding(serde_json::to_value(architecture).ok()?) });
         }
         let model: &ResNet = experiment.model_settings().ok()?;
         let config = serde_json::json!({
@@ -69,7 +70,7 @@ impl PipelineKind for ImageClassification {
     }
 
     fn check(&self, experiment: &Experiment, problems: &mut Problems) {
-        backbone::check(experiment, problems);
+        backbone::check(experiment, "pipeline.image-classification.image_size", self.image_size, problems);
     }
 
     fn inspect(&self, experiment: &Experiment, data: InspectedData) -> Result<Inspection, DataError> {

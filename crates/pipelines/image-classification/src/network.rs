@@ -5,9 +5,8 @@ use burn::nn::{Linear, LinearConfig};
 use burn::tensor::Device;
 
 use super::settings::ResNet;
-use xrun_core::settings::backbone::PretrainedWeights;
 use xrun_core::task::TaskError;
-use xrun_training::backbone::Architecture;
+use xrun_training::backbone::Pretrained;
 use xrun_training::nn::Tensor;
 use xrun_training::nn::backbone::{Backbone, pooled};
 use xrun_training::nn::conv_block::ConvBlock;
@@ -56,22 +55,16 @@ impl ClassifierNetwork {
     ///
     /// # Errors
     /// The file of weights cannot be read.
-    pub fn linear(
-        architecture: &Architecture,
-        weights: &PretrainedWeights,
-        classes: usize,
-        seed: u32,
-        device: &Device,
-    ) -> Result<Self, TaskError> {
-        let output = LinearConfig::new(architecture.outputs(), classes).init(device);
+    pub fn linear(pretrained: &Pretrained, classes: usize, seed: u32, device: &Device) -> Result<Self, TaskError> {
+        let output = LinearConfig::new(pretrained.architecture.pooled_outputs(), classes).init(device);
         let network = initialise(Self { backbone: None, stages: Vec::new(), output }, seed, Deviation::Inputs);
-        Ok(Self { backbone: Some(Backbone::read(architecture, weights, device)?), ..network })
+        Ok(Self { backbone: Some(Backbone::read(pretrained, device)?), ..network })
     }
 
     /// Logits `[n, classes]` for normalised images `[n, 3, S, S]`.
     pub fn forward(&self, images: Tensor<4>) -> Tensor<2> {
         if let Some(backbone) = &self.backbone {
-            return self.output.forward(pooled(backbone.features(images)));
+            return self.output.forward(backbone.pooled(images));
         }
         let value = self.stages.iter().fold(images, |value, stage| {
             stage.residual.iter().fold(stage.first.forward(value), |value, block| {

@@ -10,7 +10,6 @@ use xrun_core::bounded::ledger::{Cap, Ledger, Policy, Registration};
 use xrun_core::bounded::planned::PlannedBuffer;
 use xrun_core::dataset::sample::HostImage;
 use xrun_core::experiment::Experiment;
-use xrun_core::settings::backbone::PretrainedWeights;
 use xrun_core::task::lowered::LoweredSetting;
 use xrun_core::task::{HeldOutLoss, Metric, TaskError, TaskFacts};
 use xrun_core::units::pluralize;
@@ -18,7 +17,7 @@ use xrun_data::boxes::frames::{self, FrameStore};
 use xrun_data::boxes::library::Library;
 use xrun_data::feed;
 use xrun_data::reading::decoding;
-use xrun_training::backbone::Architecture;
+use xrun_training::backbone::Pretrained;
 
 /// Validation metrics in the order of display. The first selects the best checkpoint unless the experiment names another.
 pub const METRICS: &[Metric] = &[
@@ -52,7 +51,7 @@ pub enum Features {
     /// One that is trained from nothing.
     ResNet(ResNet),
     /// A pretrained one.
-    Backbone(Architecture, PretrainedWeights),
+    Backbone(Pretrained),
 }
 
 /// Opened data and settings of a task.
@@ -125,8 +124,8 @@ pub fn prepare(
             .key("validation.images")
             .because("`validation.images` that are classified worst, for the report"),
     };
-    let features = match &experiment.backbone {
-        Some(backbone) => Features::Backbone(Architecture::of(backbone)?, backbone.settings().clone()),
+    let features = match Pretrained::of(experiment, settings.image_size)? {
+        Some(pretrained) => Features::Backbone(pretrained),
         None => Features::ResNet(experiment.model_settings::<ResNet>()?.clone()),
     };
     let mut notes = vec![format!(
@@ -136,10 +135,10 @@ pub fn prepare(
         labels.held_out.len(),
     )];
     let mut trained_parameters = None;
-    if let Features::Backbone(architecture, weights) = &features {
-        let backbone = if weights.frozen { 0 } else { architecture.parameters() };
-        trained_parameters = Some((backbone + (architecture.outputs() + 1) * labels.classes.len()) as u64);
-        notes.push(architecture.note(weights.frozen, limits.batch_size.min(size), settings.image_size));
+    if let Features::Backbone(pretrained) = &features {
+        let linear = (pretrained.architecture.pooled_outputs() + 1) * labels.classes.len();
+        trained_parameters = Some((pretrained.trained_parameters() + linear) as u64);
+        notes.push(pretrained.note(limits.batch_size.min(size), settings.image_size));
     }
     let store = Arc::new(FrameStore::new(&library, ledger, &buffers.images));
     let registration = buffers.labels.register(ledger);

@@ -27,7 +27,8 @@ impl Default for ImageClassification {
     }
 }
 
-/// Linear layer on the mean of a backbone's feature map, trained with it or alone (a linear probe).
+/// Linear layer on the mean of a backbone's feature map, or on the class token of `[backbone.vit]` (beside the mean, of DINOv2), trained
+/// with it or alone (a linear probe).
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct LinearClassifier {}

@@ -66,9 +66,7 @@ pub fn open(prepared: Prepared, opening: Opening<'_>) -> Result<ModuleTask<Class
     let (classes, seed) = (batches.labels.classes.len(), experiment.experiment.seed);
     let network = match &features {
         Features::ResNet(model) => ClassifierNetwork::new(model, classes, seed, &device.autodiff),
-        Features::Backbone(architecture, weights) => {
-            ClassifierNetwork::linear(architecture, weights, classes, seed, &device.autodiff)?
-        }
+        Features::Backbone(pretrained) => ClassifierNetwork::linear(pretrained, classes, seed, &device.autodiff)?,
     };
     let source = batches.clone();
     let feed = opening::feed(opening, &feed, Arc::new(move |number| source.training_batch(number)))?;

@@ -33,6 +33,7 @@ pub mod weights;
 use selective::MaskSchedule;
 use settings::{VisionLanguage, VisionLanguageModel};
 use xrun_data::image_text::library::Library;
+use xrun_training::backbone::Pretrained;
 use xrun_training::declaration::*;
 
 /// Name of the model: `[model.vision-language]`.
@@ -67,7 +68,10 @@ impl PipelineKind for VisionLanguage {
         let mut skipped = InvalidItems::default();
         let options = experiment.loader_settings::<Library>();
         if let (Ok(model), Some(options)) = (experiment.model_settings::<VisionLanguageModel>(), options) {
-            skipped = seen.fit(self.text_tokens_max(&model.shape(), options.image_size), options.on_invalid)?;
+            // A backbone that cannot be read is a problem of its own.
+            let backbone = Pretrained::of(experiment, options.image_size).unwrap_or_default();
+            let shape = model.shape_on(backbone.as_ref());
+            skipped = seen.fit(self.text_tokens_max(&shape, options.image_size), options.on_invalid)?;
         }
         Ok(Inspection { skipped, lowered: prepare::lowered_settings(experiment, &seen), ..Inspection::default() })
     }
@@ -82,7 +86,7 @@ pipeline_crate!(VisionLanguage, VisionLanguageModel, prepare::Prepared);
 
 impl ModelKind for VisionLanguageModel {
     fn kind() -> &'static Kind<dyn ModelKind> {
-        const { &Kind::<dyn ModelKind>::new::<Self>(MODEL, BackboneUse::None) }
+        const { &Kind::<dyn ModelKind>::new::<Self>(MODEL, BackboneUse::Optional) }
     }
 
     fn check(&self, problems: &mut Problems) {

@@ -5,22 +5,22 @@
 //! [I image tokens; T text tokens] + positions -> GPT-2's blocks with causal attention -> logits = ln_f(x) wteᵀ
 //! ```
 //! Dosovitskiy et al. 2021 (ViT, here without a class token), Shi et al. 2016 (pixel shuffle), Radford et al. 2019 (GPT-2), Hu
-//! et al. 2021 (LoRA).
+//! et al. 2021 (LoRA). A pretrained backbone may take the place of the vision transformer: the cells of its feature map are the patches.
 
 use burn::module::{Module, Param};
-use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::tensor::{Device, TensorData};
 
 use super::settings::{Component, ModelShape, VisionLanguage};
+use xrun_data::transform::{PIXEL_DEVIATION, PIXEL_MEAN};
 use xrun_training::nn::Tensor;
-use xrun_training::nn::encoder_block;
-use xrun_training::nn::encoder_block::{EncoderBlock, Norm};
+use xrun_training::nn::backbone::Backbone;
 use xrun_training::nn::gpt2::{ForwardContext, Gpt2Network, Projection};
 use xrun_training::nn::graph::{has_graph, to_inner};
 use xrun_training::nn::matmul::ComputeDtype;
 use xrun_training::nn::parameters::{Deviation, initialise};
 use xrun_training::nn::pixels::plane_data;
 use xrun_training::nn::transformer::{INIT_DEVIATION, Tokens, map_values, parameter, value};
+use xrun_training::nn::vit::VisionTransformer;
 
 /// Initial standard deviation of position embeddings of patches, similar to that of the patch embeddings.
 const POSITION_DEVIATION: f64 = 0.5;
@@ -54,23 +54,6 @@ impl ForwardConfig {
     }
 }
 
-/// Patch and position embeddings.
-#[derive(Module, Debug)]
-pub struct Embeddings {
-    /// Position embeddings, `[1, patches, width]`.
-    pub positions: Param<Tensor<3>>,
-    patches: Conv2d,
-}
-
-/// Vision transformer.
-#[derive(Module, Debug)]
-pub struct Vision {
-    /// Embeddings of the image's patches.
-    pub embeddings: Embeddings,
-    layer: Vec<EncoderBlock>,
-    layernorm: Norm,
-}
-
 /// Projector of vision features to image tokens of the language part.
 #[derive(Module, Debug)]
 pub struct Projector {
@@ -78,13 +61,18 @@ pub struct Projector {
     weight: Param<Tensor<2>>,
     #[module(skip)]
     shuffle: usize,
+    /// Number of image tokens of an image.
+    #[module(skip)]
+    tokens: usize,
 }
 
 /// Vision-language model; the head of the file has its data flow.
 #[derive(Module, Debug)]
 pub struct VisionLanguageNetwork {
-    /// Vision transformer of the image.
-    pub vision: Vision,
+    /// Vision transformer of the image, unless there is a backbone.
+    pub vision: Option<VisionTransformer>,
+    /// Pretrained network in its place.
+    pub backbone: Option<Backbone>,
     projector: Projector,
     /// Language model of the text.
     pub language: Gpt2Network,
@@ -100,6 +88,9 @@ pub fn image_data(rgb: &[u8], side: usize) -> TensorData {
     plane_data(rgb, side, |value| (value / 255.0 - 0.5) / 0.5)
 }
 
+/// Mean and range of values of pixels that become 0 and 1 in [`image_data`].
+const HALF: f32 = 127.5;
+
 /// Merges `shuffle` x `shuffle` neighbouring tokens of a square into one, as nanoVLM does: `[batch, n, width]` to
 /// `[batch, n / shuffle², shuffle² * width]`.
 fn pixel_shuffle(tokens: Tensor<3>, shuffle: usize) -> Tensor<3> {
@@ -111,26 +102,6 @@ fn pixel_shuffle(tokens: Tensor<3>, shuffle: usize) -> Tensor<3> {
         small * small,
         shuffle * shuffle * width,
     ])
-}
-
-impl Vision {
-    fn new(shape: &ModelShape, image_size: usize, device: &Device) -> Self {
-        let ModelShape { patch_size: patch, vision_hidden_size: width, vision_layers, vision_heads, .. } = *shape;
-        let embeddings = Embeddings {
-            positions: parameter([1, shape.patches(image_size), width], 0.0, device),
-            patches: Conv2dConfig::new([3, width], [patch, patch]).with_stride([patch, patch]).init(device),
-        };
-        let layer = (0..vision_layers).map(|_| EncoderBlock::new(width, vision_heads, device)).collect();
-        Self { embeddings, layer, layernorm: Norm::new(width, encoder_block::EPSILON, device) }
-    }
-
-    /// Encodes images `[batch, 3, side, side]` as `[batch, patches, vision width]`.
-    fn forward(&self, images: Tensor<4>) -> Tensor<3> {
-        let patches = self.embeddings.patches.forward(images).flatten::<3>(2, 3).swap_dims(1, 2);
-        let start = patches + self.embeddings.positions.val();
-        let hidden = self.layer.iter().fold(start, |hidden, block| block.forward(hidden));
-        self.layernorm.forward(hidden)
-    }
 }
 
 impl ForwardContext for &ForwardConfig {
@@ -155,29 +126,39 @@ impl ForwardContext for &ForwardConfig {
 }
 
 impl VisionLanguageNetwork {
-    /// Network with initial weights drawn from `seed`.
+    /// Network with initial weights drawn from `seed`. A pretrained backbone, if there is one, takes the place of the vision
+    /// transformer; `shape` then has its cells and features.
     pub fn new(
         shape: &ModelShape,
-        image_size: usize,
-        vocabulary: usize,
-        lora_rank: usize,
+        backbone: Option<Backbone>,
+        [image_size, vocabulary, lora_rank]: [usize; 3],
         seed: u32,
         device: &Device,
     ) -> Self {
+        let ModelShape { patch_size: patch, vision_hidden_size: width, vision_layers, vision_heads, .. } = *shape;
         let shuffle = shape.pixel_shuffle;
         let inputs = shuffle * shuffle * shape.vision_hidden_size;
         let projection = |_, sizes| Projection::zeros(sizes, 1, lora_rank, 0, device);
         let network = Self {
-            vision: Vision::new(shape, image_size, device),
-            projector: Projector { weight: parameter([inputs, shape.hidden_size], 0.0, device), shuffle },
+            vision: backbone.is_none().then(|| {
+                VisionTransformer::new([image_size / patch, patch], width, [vision_layers, vision_heads], device)
+            }),
+            backbone: None,
+            projector: Projector {
+                weight: parameter([inputs, shape.hidden_size], 0.0, device),
+                shuffle,
+                tokens: shape.image_tokens(image_size),
+            },
             language: Gpt2Network::zeros(shape.language(), vocabulary, projection, device),
         };
         let mut network = initialise(network, seed, Deviation::Inputs);
         // Summands and concatenated tokens need similar initial magnitudes, or the larger ones drown the smaller: positions and
         // patches, image tokens and text tokens.
-        let positions = &mut network.vision.embeddings.positions;
-        let drawn = (2.0 / (positions.dims()[1] * positions.dims()[2]) as f64).sqrt();
-        *positions = map_values(positions, |positions| positions.mul_scalar(POSITION_DEVIATION / drawn));
+        if let Some(vision) = &mut network.vision {
+            let positions = &mut vision.embeddings.positions;
+            let drawn = (2.0 / (positions.dims()[1] * positions.dims()[2]) as f64).sqrt();
+            *positions = map_values(positions, |positions| positions.mul_scalar(POSITION_DEVIATION / drawn));
+        }
         let projector = &mut network.projector.weight;
         *projector = map_values(projector, |weight| weight.mul_scalar(INIT_DEVIATION));
         let language = &mut network.language;
@@ -187,7 +168,7 @@ impl VisionLanguageNetwork {
             rows.weight = map_values(&rows.weight, |weight| weight.mul_scalar(factor));
         }
         language.initialise(1.0 / (2.0 * shape.layers as f64).sqrt());
-        network
+        Self { backbone, ..network }
     }
 
     /// Inner (non-autodiff) device of the parameters.
@@ -197,14 +178,23 @@ impl VisionLanguageNetwork {
 
     /// Number of image tokens of an image.
     pub fn image_token_count(&self) -> usize {
-        self.vision.embeddings.positions.dims()[1] / self.projector.shuffle.pow(2)
+        self.projector.tokens
     }
 
     /// Encodes images of [`image_tensor`] as image tokens `[batch, image tokens, width]`. A frozen vision part builds no graph.
     pub fn image_tokens(&self, images: Tensor<4>, config: &ForwardConfig) -> Tensor<3> {
-        let features = match config.vision_frozen && has_graph(&self.projector.weight.val()) {
-            true => self.vision.valid().forward(images.inner()),
-            false => self.vision.forward(images),
+        let features = match (&self.vision, &self.backbone) {
+            (Some(vision), _) if config.vision_frozen && has_graph(&self.projector.weight.val()) => {
+                vision.valid().forward(images.inner())
+            }
+            (Some(vision), _) => vision.forward(images),
+            (None, Some(backbone)) => {
+                // As `pixels::images` normalises them.
+                let images =
+                    images.mul_scalar(HALF / PIXEL_DEVIATION).add_scalar((HALF - PIXEL_MEAN) / PIXEL_DEVIATION);
+                backbone.features(images).flatten::<3>(2, 3).swap_dims(1, 2)
+            }
+            (None, None) => images.flatten::<3>(2, 3), // one of the two is there
         };
         let features = pixel_shuffle(features, self.projector.shuffle);
         let [batch, count, width] = features.dims();

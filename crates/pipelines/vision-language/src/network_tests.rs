@@ -50,8 +50,8 @@ fn config() -> ForwardConfig {
 
 /// Network with the weights of the reference, on the autodiff device.
 fn network(all: &Value) -> VisionLanguageNetwork {
-    let mut network = VisionLanguageNetwork::new(&SHAPE, SIDE, 13, 0, 1, &autodiff());
-    weights::read_vision(&mut network.vision, &file("vit_tiny.safetensors")).unwrap();
+    let mut network = VisionLanguageNetwork::new(&SHAPE, None, [SIDE, 13, 0], 1, &autodiff());
+    weights::read_vision(network.vision.as_mut().unwrap(), &file("vit_tiny.safetensors")).unwrap();
     gpt2_file::read(&mut network.language, &file("gpt2_vl_tiny.safetensors")).unwrap();
     let projector = TensorData::new(json_numbers(&all["projector"]), [32, 8]);
     network.projector.weight = map_values(&network.projector.weight, |old| Tensor::from_data(projector, &old.device()));
@@ -72,7 +72,7 @@ fn inputs(all: &Value) -> Vec<i32> {
 fn patches_shuffle_and_image_tokens_equal_those_of_hugging_face() {
     let all = reference();
     let network = network(&all).valid();
-    let patches = network.vision.forward(images(&all, &plain()));
+    let patches = network.vision.as_ref().unwrap().forward(images(&all, &plain()));
     assert_eq!(patches.dims(), [2, 16, 8]);
     close(&values(patches.clone()), &json_numbers(&all["patches"]), 1e-4);
     close(&values(pixel_shuffle(patches, 2)), &json_numbers(&all["shuffled"]), 1e-4);
@@ -108,7 +108,7 @@ fn logits_loss_and_gradients_equal_those_of_hugging_face() {
     let matrix = |id: ParamId| values(gradients.get::<2>(id).unwrap());
     close(&matrix(network.projector.weight.id), &expected("projector"), 1e-4);
     close(&matrix(network.language.wte.weight.id), &expected("transformer.wte.weight"), 1e-4);
-    let patches = values(gradients.get::<4>(network.vision.embeddings.patches.weight.id).unwrap());
+    let patches = values(gradients.get::<4>(network.vision.as_ref().unwrap().embeddings.patches.weight.id).unwrap());
     close(&patches, &expected("embeddings.patch_embeddings.projection.weight"), 1e-4);
 }
 
@@ -141,7 +141,7 @@ fn fused_operations_give_the_outputs_and_gradients_of_burns() {
         (SHAPE, 16, 2, 9, &all, narrow, 2e-2),
     ] {
         let vocabulary = 13;
-        let network = VisionLanguageNetwork::new(&shape, side, vocabulary, settings.lora_rank, 1, &autodiff());
+        let network = VisionLanguageNetwork::new(&shape, None, [side, vocabulary, settings.lora_rank], 1, &autodiff());
         let (network, config) = (changed_network(network), ForwardConfig::new(settings, matmul));
         let rgb: Vec<u8> = (0..batch * side * side * 3).map(|at| (at * 31 % 256) as u8).collect();
         let text: Vec<i32> = (0..batch * length).map(|at| (at * 5 % vocabulary) as i32).collect();
@@ -196,8 +196,8 @@ fn greedy_answers_to_prompts_of_unequal_lengths_equal_those_of_hugging_face() {
 #[test]
 fn a_file_of_another_shape_is_refused_by_file_and_key() {
     let vision = |shape: ModelShape, side: usize| {
-        let mut network = VisionLanguageNetwork::new(&shape, side, 13, 0, 1, &autodiff());
-        weights::read_vision(&mut network.vision, &file("vit_tiny.safetensors")).unwrap_err().to_string()
+        let mut network = VisionLanguageNetwork::new(&shape, None, [side, 13, 0], 1, &autodiff());
+        weights::read_vision(network.vision.as_mut().unwrap(), &file("vit_tiny.safetensors")).unwrap_err().to_string()
     };
     for (message, expected) in [
         (vision(SHAPE, 24), "`embeddings.position_embeddings`"),
@@ -211,7 +211,8 @@ fn a_file_of_another_shape_is_refused_by_file_and_key() {
 
 #[test]
 fn the_initial_network_depends_on_the_seed_and_its_lora_has_no_effect() {
-    let made = |rank: usize, seed: u32| VisionLanguageNetwork::new(&SHAPE, SIDE, 13, rank, seed, &autodiff()).valid();
+    let made =
+        |rank: usize, seed: u32| VisionLanguageNetwork::new(&SHAPE, None, [SIDE, 13, rank], seed, &autodiff()).valid();
     let all = reference();
     let hidden = |network: &VisionLanguageNetwork| {
         let image = network.image_tokens(images(&all, &plain()), &config());

@@ -22,6 +22,7 @@ use xrun_data::image_text::ExampleCounts;
 use xrun_data::image_text::library::Library;
 use xrun_data::image_text::store::ImageTextStore;
 use xrun_data::reading::decoding;
+use xrun_training::backbone::Pretrained;
 use xrun_training::data_facts::{LEARNED, lowered_validation, lowered_vocabulary};
 use xrun_training::metrics::fields::{FIELDS_MAX, compare_answer};
 
@@ -43,6 +44,8 @@ pub struct Prepared {
     pub settings: VisionLanguage,
     /// Settings of the model.
     pub model: VisionLanguageModel,
+    /// Pretrained network in place of the vision transformer.
+    pub backbone: Option<Pretrained>,
     /// Source of batches.
     pub batches: BatchLoader,
     /// Buffers of the task.
@@ -63,7 +66,10 @@ pub fn prepare(
     let model: &VisionLanguageModel = experiment.model_settings()?;
     let mut library: Library = experiment.open_dataset()?;
     let options = experiment.loader_settings::<Library>().unwrap_or_default();
-    let (shape, limits, side) = (model.shape(), &experiment.limits, options.image_size);
+    let (limits, side) = (&experiment.limits, options.image_size);
+    let backbone = Pretrained::of(experiment, side)?;
+    let settings = &settings.on(backbone.as_ref().map(|of| &of.weights));
+    let shape = model.shape_on(backbone.as_ref());
     decoding::fits(library.largest.as_ref(), limits)?;
     let tokenizer = library.tokenizer(&options.vocabulary)?;
     let length = settings.text_length(&shape, side);
@@ -79,11 +85,12 @@ pub fn prepare(
     let (skipped, seen) = (library.skipped.clone(), library.summary());
     let mut lowered = lowered_settings(experiment, &seen);
     let tokens = tokenizer.size();
-    let notes = tokenizer.note().map(str::to_owned).into_iter().collect();
+    let mut notes: Vec<String> = tokenizer.note().map(str::to_owned).into_iter().collect();
+    notes.extend(backbone.iter().map(|of| of.note(limits.batch_size.min(experiment.batch_size()), side)));
     lowered.extend(lowered_vocabulary(experiment, &options.vocabulary, &tokenizer, "the training texts"));
     let (size, accumulation) = (experiment.batch_size(), experiment.training.gradient_accumulation);
     let batch_shape = BatchShape { size, length, accumulation, side };
-    let trained = ParameterCounts::new(settings, &shape, side, tokens).trained(settings);
+    let trained = ParameterCounts::new(settings, &shape, side, tokens).on(backbone.as_ref()).trained(settings);
     let buffers = Buffers::new(settings, &shape, limits, batch_shape, &tokenizer, trained);
     let store = Arc::new(ImageTextStore::new(library, tokenizer, &options, limits, ledger));
     let owners = PlannedBuffer::all(&[&store.buffers, &buffers]);
@@ -118,7 +125,7 @@ pub fn prepare(
     };
     leaks::plan(&mut facts, &batches, experiment);
     let (settings, model) = (settings.clone(), model.clone());
-    Ok((facts, Prepared { settings, model, batches, buffers, fields }))
+    Ok((facts, Prepared { settings, model, backbone, batches, buffers, fields }))
 }
 
 /// Fields of the first held-out answers, in the order of a validation.

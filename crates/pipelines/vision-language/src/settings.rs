@@ -4,7 +4,9 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::selective;
+use xrun_core::settings::backbone::PretrainedWeights;
 pub use xrun_core::settings::matmul_dtype::MatmulDtype;
+use xrun_training::backbone::Pretrained;
 use xrun_training::gpt2_shape::Gpt2Shape;
 
 /// Fine-tuning of a model that answers an instruction about an image, for example with a JSON object of its content. The loss
@@ -19,7 +21,7 @@ pub struct VisionLanguage {
     /// Maximum number of tokens of a free answer in a validation.
     #[schemars(range(min = 1, max = 65536))]
     pub max_new_tokens: usize,
-    /// Trained parts; the others are frozen.
+    /// Trained parts; the others are frozen. A backbone is trained unless it is `frozen`, whether `vision` is named or not.
     #[schemars(length(max = 3))]
     pub trainable: Vec<Component>,
     /// Rank of the LoRA matrices of the language part (Hu et al. 2021). Above 0 they are trained and the part itself is frozen.
@@ -68,6 +70,16 @@ impl Default for VisionLanguage {
 }
 
 impl VisionLanguage {
+    /// Settings whose trained parts are those with this backbone, if there is one.
+    pub fn on(&self, backbone: Option<&PretrainedWeights>) -> Self {
+        let mut settings = self.clone();
+        if let Some(backbone) = backbone {
+            settings.trainable.retain(|part| *part != Component::Vision);
+            settings.trainable.extend((!backbone.frozen).then_some(Component::Vision));
+        }
+        settings
+    }
+
     /// Text tokens of a sequence, without the image tokens.
     pub fn text_length(&self, shape: &ModelShape, image_size: usize) -> usize {
         self.sequence_length.saturating_sub(shape.image_tokens(image_size))
@@ -108,7 +120,8 @@ impl Component {
 }
 
 /// Vision transformer (Dosovitskiy et al. 2021), linear layer, and GPT-2 (Radford et al. 2019), whose sequence has the image
-/// tokens before the text tokens.
+/// tokens before the text tokens. A backbone (`[backbone.vit]`, …) may take the place of the vision transformer: the cells of its feature
+/// map are the patches.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct VisionLanguageModel {
@@ -238,6 +251,14 @@ impl VisionLanguageModel {
             hidden_size: self.hidden_size.unwrap_or(preset.hidden_size),
             context_length: self.context_length.unwrap_or(preset.context_length),
         }
+    }
+
+    /// As [`Self::shape`], with the cells and features of the backbone in place of the vision transformer's, if there is one.
+    pub fn shape_on(&self, backbone: Option<&Pretrained>) -> ModelShape {
+        let own = self.shape();
+        let on = |of: &Pretrained| (of.architecture.stride(), of.architecture.outputs());
+        let (patch_size, vision_hidden_size) = backbone.map_or((own.patch_size, own.vision_hidden_size), on);
+        ModelShape { patch_size, vision_hidden_size, ..own }
     }
 }
 

@@ -1,6 +1,7 @@
 //! Counts of all parameters and of trainable ones, computed from the settings; used by the plan.
 
 use super::settings::{Component, ModelShape, VisionLanguage};
+use xrun_training::backbone::Pretrained;
 
 /// Numbers of parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +17,11 @@ pub struct ParameterCounts {
 }
 
 impl ParameterCounts {
+    /// These numbers, with that of a backbone in place of the vision transformer if there is one.
+    pub fn on(self, backbone: Option<&Pretrained>) -> Self {
+        Self { vision: backbone.map_or(self.vision, |of| of.architecture.parameters() as u64), ..self }
+    }
+
     /// Counts the parameters for images of `image_size` pixels per side and a vocabulary of `vocabulary` tokens.
     pub fn new(settings: &VisionLanguage, shape: &ModelShape, image_size: usize, vocabulary: usize) -> Self {
         let ModelShape {

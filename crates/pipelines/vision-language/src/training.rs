@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use burn::optim::GradientsParams;
 use burn::tensor::{Device, TensorData};
 use serde_json::Value;
 use xrun_ops::{LossTargets, next_token_loss, staged_next_token_loss};
@@ -17,6 +18,7 @@ use super::{leaks, predict, weights};
 use xrun_core::experiment::pipeline::Opening;
 use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
+use xrun_training::nn::backbone::{self, Backbone};
 use xrun_training::nn::captured::{Inputs, Pass};
 use xrun_training::nn::matmul::ComputeDtype;
 use xrun_training::nn::micro_batches::{MicroBatchExecutor, MicroBatchSize};
@@ -50,10 +52,13 @@ pub fn open(prepared: Prepared, opening: Opening<'_>) -> Result<ModuleTask<Visio
     let Prepared { settings, model, batches, buffers, .. } = &prepared;
     let vocabulary = batches.store.tokenizer.size();
     let seed = experiment.experiment.seed;
-    let shape = &model.shape();
-    let mut network = Network::new(shape, batches.shape.side, vocabulary, settings.lora_rank, seed, &device.autodiff);
-    if let Some(path) = &model.vision_weights {
-        weights::read_vision(&mut network.vision, Path::new(path))?;
+    let backbone = prepared.backbone.as_ref();
+    let shape = &model.shape_on(backbone);
+    let backbone = backbone.map(|of| Backbone::read(of, &device.autodiff)).transpose()?;
+    let sizes = [batches.shape.side, vocabulary, settings.lora_rank];
+    let mut network = Network::new(shape, backbone, sizes, seed, &device.autodiff);
+    if let (Some(path), Some(vision)) = (&model.vision_weights, &mut network.vision) {
+        weights::read_vision(vision, Path::new(path))?;
     }
     if let Some(path) = &model.language_weights {
         gpt2_file::read(&mut network.language, Path::new(path))?;
@@ -233,6 +238,15 @@ impl TrainingModule for VisionLanguageModule {
 
     fn micro_batch_size(&self) -> Option<&MicroBatchSize> {
         Some(&self.executor.size)
+    }
+
+    fn update(
+        &mut self,
+        learning_rate: f64,
+        gradients: GradientsParams,
+        trained: &mut TrainState<Network>,
+    ) -> Result<(), TaskError> {
+        backbone::update(learning_rate, gradients, trained, |network| network.backbone.as_ref())
     }
 
     fn evict_caches(&self, low_water: f64) -> u64 {

@@ -5,10 +5,10 @@ use std::path::Path;
 use burn::tensor::TensorData;
 use burn_store::SafetensorsStore;
 
-use super::network::Vision;
 use xrun_core::task::TaskError;
 use xrun_training::nn::hugging_face;
 use xrun_training::nn::hugging_face::WeightFile;
+use xrun_training::nn::vit::VisionTransformer;
 use xrun_training::nn::{Tensor, encoder_block};
 
 /// Position embeddings in a file, the first of which belongs to the class token that this model lacks.
@@ -40,7 +40,7 @@ const FILE: WeightFile = WeightFile {
 ///
 /// # Errors
 /// The file cannot be read or does not fit the model.
-pub fn read_vision(vision: &mut Vision, path: &Path) -> Result<(), TaskError> {
+pub fn read_vision(vision: &mut VisionTransformer, path: &Path) -> Result<(), TaskError> {
     hugging_face::read(vision, path, FILE, |vision, store, _| {
         let positions = &vision.embeddings.positions;
         let data = positions_of(store, positions.dims())?;

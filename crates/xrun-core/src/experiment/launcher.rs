@@ -1,6 +1,9 @@
 //! `[launcher]`: clusters that run a sweep.
 
-use schemars::JsonSchema;
+use std::borrow::Cow;
+use std::fmt;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Serialize};
 
 use crate::units::{Bytes, Span};
@@ -24,7 +27,7 @@ pub struct Slurm {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(regex(pattern = "^[A-Za-z0-9][A-Za-z0-9._-]*$"))]
     pub account: Option<String>,
-    /// Time limit of a job (`--time`). A run that takes longer saves a checkpoint, and is resubmitted and continued. Default:
+    /// Time limit of a job (`--time`), also as Slurm has it: `"04:00:00"`. A run that takes longer saves a checkpoint, and is resubmitted and continued. Default:
     /// the partition's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time: Option<Span>,
@@ -32,11 +35,10 @@ pub struct Slurm {
     /// 25 %, at least 256 MiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<Bytes>,
-    /// GPUs of a run (`--gres=gpu:N`); 0 requests none. Default: 1 if `experiment.device` is `cuda` or `vulkan`, or is `auto`
-    /// and this machine has a GPU; otherwise 0.
+    /// GPUs of a run (`--gres=gpu:N`), or their type and number, as Slurm has it: `"a100:1"`; 0 requests none. Default:
+    /// 1 if `experiment.device` is `cuda` or `vulkan`, or is `auto` and this machine has a GPU; otherwise 0.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0, max = 64))]
-    pub gpus: Option<u32>,
+    pub gpus: Option<Gpus>,
     /// CPU cores of a run (`--cpus-per-task`). Default: the cluster's.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 4096))]
@@ -60,6 +62,51 @@ pub struct Slurm {
     /// Extra lines of the job script, before the start of xrun: `#SBATCH --constraint=a100`, `module load cuda`.
     #[schemars(length(max = 100), inner(regex(pattern = "^[^\\x00-\\x08\\x0A-\\x1F\\x7F]+$")))]
     pub extra_lines: Vec<String>,
+}
+
+/// Number of GPUs, or as Slurm writes it, type and number. The schema bounds both.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Gpus {
+    /// Number of GPUs.
+    Count(u32),
+    /// Such as `a100:1`.
+    Typed(String),
+}
+
+impl Gpus {
+    /// Number of GPUs.
+    pub fn count(&self) -> u32 {
+        match self {
+            Self::Count(count) => *count,
+            Self::Typed(text) => text.rsplit(':').next().and_then(|count| count.parse().ok()).unwrap_or_default(),
+        }
+    }
+}
+
+/// `a100:1`, or `1`.
+impl fmt::Display for Gpus {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Count(count) => write!(formatter, "{count}"),
+            Self::Typed(text) => formatter.write_str(text),
+        }
+    }
+}
+
+impl JsonSchema for Gpus {
+    fn schema_name() -> Cow<'static, str> {
+        "Gpus".into()
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({
+            "anyOf": [
+                { "type": "integer", "minimum": 0, "maximum": 64 },
+                { "type": "string", "pattern": "^([A-Za-z0-9][A-Za-z0-9._-]*:)?[0-9]{1,2}$" }
+            ]
+        })
+    }
 }
 
 impl Default for Slurm {

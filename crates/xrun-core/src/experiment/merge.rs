@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use figment::error::Kind;
 use figment::providers::Serialized;
 use figment::value::{Dict, Map, Value};
 use figment::{Figment, Metadata, Profile, Provider, Source};
@@ -10,6 +11,7 @@ use super::Experiment;
 use super::layers::Layer;
 use super::tree::join;
 use super::tree::{self, Entry, Node, Tree};
+use super::{schema, shape};
 use crate::problem::{Location, Problem};
 
 /// Origin of a value that no layer sets.
@@ -46,6 +48,13 @@ fn value(node: &Node) -> Value {
     }
 }
 
+/// Line to write for a required key of the table `path`, and its description.
+fn how_to_add(path: &str, name: &str) -> Option<String> {
+    let part = shape::schema_at(schema::shared(), &join(path, name))?;
+    let example = part.get("examples")?.get(0)?;
+    Some(format!("add `{name} = {}`: {}", shape::toml(example), shape::description(part)))
+}
+
 /// Merged layers.
 pub struct Merged<'a> {
     pub layers: &'a [Layer],
@@ -74,7 +83,14 @@ impl<'a> Merged<'a> {
         self.figment.extract().map_err(|error| {
             let key = self.rejected_key().unwrap_or_else(|| error.path.join("."));
             let location = location(self.layers, &key);
-            Problem::new(key, error.kind.to_string()).at(location)
+            let problem = Problem::new(key.as_str(), error.kind.to_string()).at(location);
+            match &error.kind {
+                Kind::MissingField(name) => match how_to_add(&key, name) {
+                    Some(help) => problem.help(help),
+                    None => problem,
+                },
+                _ => problem,
+            }
         })
     }
 

@@ -119,6 +119,15 @@ impl Experiment {
             launcher: None,
         }
     }
+
+    /// Paths of data and weights, with their keys.
+    pub fn paths(&mut self) -> impl Iterator<Item = (String, &mut String)> {
+        let data = self.dataset.iter_mut().flat_map(Dataset::paths);
+        let model = self.model.iter_mut().flat_map(Model::paths);
+        let backbone = self.backbone.iter_mut().map(Backbone::path);
+        let weights = self.training.initial_weights.iter_mut().map(|path| (INITIAL_WEIGHTS.to_owned(), path));
+        data.chain(model).chain(backbone).chain(self.pipeline.paths()).chain(weights)
+    }
 }
 
 fn default_optimizer() -> Optimizer {

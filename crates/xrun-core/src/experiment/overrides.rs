@@ -155,6 +155,7 @@ fn takes_single_value(shape: &Shape<'_>) -> bool {
         | Shape::Boolean
         | Shape::Scalar
         | Shape::Bytes
+        | Shape::Either(_)
         | Shape::Span => true,
         Shape::Table { .. } | Shape::Map { .. } | Shape::Array { .. } | Shape::Files | Shape::SweptValues => false,
     }

@@ -30,7 +30,7 @@ impl Pattern {
 }
 
 /// All patterns of the experiment's schema.
-pub static PATTERNS: LazyLock<[Pattern; 4]> = LazyLock::new(|| {
+pub static PATTERNS: LazyLock<[Pattern; 5]> = LazyLock::new(|| {
     [
         Pattern {
             expression: expression(NAME),
@@ -46,6 +46,11 @@ pub static PATTERNS: LazyLock<[Pattern; 4]> = LazyLock::new(|| {
             expression: expression("^[A-Za-z0-9][A-Za-z0-9._,-]*$"),
             words: "one name, or several separated by commas",
             example: "gpu",
+        },
+        Pattern {
+            expression: expression("^([A-Za-z0-9][A-Za-z0-9._-]*:)?[0-9]{1,2}$"),
+            words: "a type of GPU and a number",
+            example: "a100:1",
         },
         Pattern {
             expression: expression("^[^\\x00-\\x08\\x0A-\\x1F\\x7F]+$"),

@@ -9,11 +9,8 @@ use serde_json::Value;
 use super::expand::expand;
 use super::layers::{self, Layer};
 use super::merge::{Merged, exact_location, location};
-use super::pipeline::Model;
 use super::{Experiment, INITIAL_WEIGHTS, check, overrides, pattern, schema, validate, validate_sweep};
-use crate::dataset::Dataset;
 use crate::problem::{Location, Problem, Problems};
-use crate::settings::backbone::Backbone;
 
 /// A checked experiment with the origins of its values.
 #[derive(Clone, Debug)]
@@ -203,12 +200,8 @@ fn locate(
     problems: &mut Problems,
 ) -> Vec<WrittenPath> {
     let variable = |name: &str| environment.get(name).cloned();
-    let data = experiment.dataset.iter_mut().flat_map(Dataset::paths);
-    let model = experiment.model.iter_mut().flat_map(Model::paths);
-    let backbone = experiment.backbone.iter_mut().map(Backbone::path);
-    let weights = experiment.training.initial_weights.iter_mut().map(|path| (INITIAL_WEIGHTS.to_owned(), path));
     let mut all = Vec::new();
-    for (key, path) in data.chain(model).chain(backbone).chain(experiment.pipeline.paths()).chain(weights) {
+    for (key, path) in experiment.paths() {
         let directory = merged.layer(&key).and_then(|layer| layer.directory.clone()).unwrap_or_default();
         let absolute = expand(path, &variable).and_then(|expanded| {
             match std::path::absolute(directory.join(expanded)).map(PathBuf::into_os_string).map(OsString::into_string)

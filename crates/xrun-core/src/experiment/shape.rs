@@ -63,6 +63,8 @@ pub enum Shape<'a> {
     Bytes,
     /// A duration, such as `"2 h"`.
     Span,
+    /// One of several single values, such as an integer or text.
+    Either(Vec<Self>),
     /// A file name or a list of them (`extends`).
     Files,
     /// A table of swept keys with their values.
@@ -104,7 +106,11 @@ pub fn parse(schema: &Value) -> Shape<'_> {
     let choices = schema.get("anyOf").filter(|_| schema.get("properties").is_none());
     if let Some(choices) = choices.and_then(Value::as_array) {
         let is_bytes = choices.iter().any(|choice| choice.get("format").and_then(Value::as_str) == Some("bytes"));
-        return if is_bytes { Shape::Bytes } else { Shape::Files };
+        return match choices.iter().any(|choice| choice.get("type").and_then(Value::as_str) == Some("array")) {
+            _ if is_bytes => Shape::Bytes,
+            true => Shape::Files,
+            false => Shape::Either(choices.iter().map(parse).collect()),
+        };
     }
     if schema.get("type").is_some_and(Value::is_array) {
         return Shape::Scalar;
@@ -247,6 +253,7 @@ impl Shape<'_> {
             Self::Scalar => "text, a number, true or false".into(),
             Self::Bytes => "a size such as \"300 MiB\" or an integer of bytes".into(),
             Self::Span => "a duration such as \"30 s\" or \"2h 30m\"".into(),
+            Self::Either(shapes) => shapes.iter().map(Self::words).collect::<Vec<_>>().join(", or "),
             Self::Files => "the path of an experiment file, or a list of them".into(),
             Self::SweptValues => "a table of keys, each with a list of values or a range".into(),
         }
@@ -280,6 +287,7 @@ impl Shape<'_> {
             Self::Scalar => "0.5".into(),
             Self::Bytes => "\"300 MiB\"".into(),
             Self::Span => "\"2h 30m\"".into(),
+            Self::Either(shapes) => shapes.first().map(Self::example).unwrap_or_default(),
             Self::Files => "\"base.toml\"".into(),
             Self::SweptValues => "{ \"cleanup.every_steps\" = [0, 1, 10] }".into(),
         }

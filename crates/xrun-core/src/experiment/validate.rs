@@ -316,6 +316,7 @@ fn scalar(shape: &Shape<'_>, tree: &Tree) -> Result<(), Invalid> {
         // The resolved file must be able to state the number as an integer of TOML.
         (Shape::Bytes, Tree::Text(text)) => text.parse::<Bytes>().is_ok_and(|bytes| bytes.0 <= i64::MAX as u64),
         (Shape::Span, Tree::Text(text)) => text.parse::<Span>().is_ok(),
+        (Shape::Either(shapes), _) => shapes.iter().any(|shape| scalar(shape, tree).is_ok()),
         (Shape::Files, Tree::Text(text)) => !text.is_empty(),
         _ => false,
     };

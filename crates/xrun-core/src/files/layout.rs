@@ -64,6 +64,8 @@ pub const SWEEP: &str = "sweep.toml";
 pub const BASE: &str = "base.toml";
 /// In a sweep: directories of the runs; `0003-1` is the first repeat of the third trial.
 pub const TRIALS: &str = "trials";
+/// In a sweep: directories of interrupted runs that could not be resumed and were started again.
+pub const INTERRUPTED: &str = "interrupted";
 /// In a sweep of method `tpe`: one line per proposed trial.
 pub const PROPOSALS: &str = "proposals.jsonl";
 /// In a sweep: memory needs and requests of each trial.

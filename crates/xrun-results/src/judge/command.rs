@@ -2,16 +2,18 @@
 //!
 //! Both series are judged as samples arrive. Steps are the better axis: an hour of slow loading does not change them.
 
-use xrun_verdict::names::{FOOTPRINT, GPU_FOOTPRINT};
+use std::collections::BTreeMap;
+
+use xrun_verdict::names::{FOOTPRINT, GPU_FOOTPRINT, OWNER_PREFIX};
 use xrun_verdict::{
     Axis, BYTES, Context, MemoryJudge, ProcessVerdicts, STEPS_NEEDED, SeriesVerdict, Verdict, VerdictWord,
 };
 
 use super::sample::sample;
-use crate::format::MemoryLine;
-use crate::watched::WatchSettings;
+use crate::format::{MemoryLine, SamplePoint};
+use crate::watched::{RANK_PREFIX, WatchSettings};
 use xrun_core::bounded::planned::MemoryKind;
-use xrun_core::units::seconds;
+use xrun_core::units::{Bytes, seconds};
 
 /// Divisor of the run time: without a step for longer than this part of it, the clock judges what came after the last step.
 const SILENT_TIME_DIVISOR: u64 = 10;
@@ -35,6 +37,8 @@ pub struct CommandJudge {
     last: Moment,
     /// First sample with the newest step.
     last_step: Moment,
+    /// Newest bytes of each owner that is a rank.
+    ranks: BTreeMap<String, u64>,
 }
 
 /// Time and footprint of a sample.
@@ -66,6 +70,7 @@ impl CommandJudge {
             first: none,
             last: none,
             last_step: none,
+            ranks: BTreeMap::new(),
         }
     }
 
@@ -80,11 +85,17 @@ impl CommandJudge {
             self.end_process();
             self.segment = line.segment;
         }
+        if line.point == SamplePoint::Explained {
+            return;
+        }
+        let line = &without_agent(line);
         self.last = Moment { milliseconds: line.time_us / 1000, footprint: line.host.heap };
         if self.samples == 0 {
             self.first = self.last;
         }
         self.samples += 1;
+        let ranks = line.owners.iter().filter(|(owner, _)| owner.starts_with(RANK_PREFIX));
+        self.ranks = ranks.map(|(owner, bytes)| (owner.clone(), *bytes)).collect();
         self.by_clock.set_span_min(self.span_min());
         self.by_clock.add(&sample(line));
         // The first sample after a step is closest to its end. Samples before the first step show the program's
@@ -119,8 +130,38 @@ impl CommandJudge {
         if missing == 0 { 0 } else { span + missing * (span / self.samples.max(1)).max(1) }
     }
 
-    /// Verdict on the newest process, by step if that is conclusive, otherwise by the clock.
+    /// Verdict on the newest process, with how its ranks differ.
     fn newest_verdict(&self) -> Verdict {
+        let verdict = self.newest_by_axis();
+        match self.about_ranks(&verdict) {
+            Some(about) => Verdict { message: format!("{}; {about}", verdict.message), ..verdict },
+            None => verdict,
+        }
+    }
+
+    /// How the memory of the rank that is the owner of the growth differs from that of the other ranks.
+    fn about_ranks(&self, verdict: &Verdict) -> Option<String> {
+        let owner = verdict.owner.as_deref().filter(|_| verdict.verdict >= VerdictWord::Suspect)?;
+        let (rank, kind) = owner.rsplit_once('/').filter(|_| self.ranks.contains_key(owner))?;
+        let of_kind = |name: &str| name.rsplit_once('/').is_some_and(|(_, other)| other == kind);
+        let mut held: Vec<u64> = self.ranks.iter().filter(|(name, _)| of_kind(name)).map(|(_, bytes)| *bytes).collect();
+        if held.len() < 2 {
+            return None;
+        }
+        held.sort_unstable();
+        // The lower one of two: with two ranks the other is the measure.
+        let more = self.ranks[owner].saturating_sub(held[(held.len() - 1) / 2]);
+        let grows = |name: &&String| {
+            let series = verdict.series.iter().find(|one| one.name == format!("{OWNER_PREFIX}{name}"));
+            series.is_some_and(|one| one.findings.verdict >= VerdictWord::Suspect)
+        };
+        let growing = self.ranks.keys().filter(|name| of_kind(name)).filter(grows).count();
+        let alone = if growing == 1 { ", and alone grows" } else { "" };
+        Some(format!("{rank} holds {} more than the median rank{alone}", Bytes(more)))
+    }
+
+    /// Verdict by step if that is conclusive, otherwise by the clock.
+    fn newest_by_axis(&self) -> Verdict {
         let (by_step, by_clock) = (self.by_step.newest_verdict(), self.by_clock.newest_verdict());
         let is_inconclusive = |verdict: &Verdict| verdict.verdict == VerdictWord::Inconclusive;
         if self.step == 0 || (is_inconclusive(&by_step) && !is_inconclusive(&by_clock)) {
@@ -166,6 +207,19 @@ impl CommandJudge {
     }
 }
 
+/// Sample without what the agent of `--explain` has left in the processes.
+fn without_agent(line: &MemoryLine) -> MemoryLine {
+    let mut line = line.clone();
+    for (owner, bytes) in line.processes.iter().flat_map(|processes| &processes.agent) {
+        line.host.heap = line.host.heap.saturating_sub(*bytes);
+        line.host.rss = line.host.rss.map(|rss| rss.saturating_sub(*bytes));
+        if let Some(held) = line.owners.get_mut(owner) {
+            *held = held.saturating_sub(*bytes);
+        }
+    }
+    line
+}
+
 fn grows(verdict: &Verdict) -> bool {
     verdict.verdict == VerdictWord::Growing
 }
@@ -194,6 +248,42 @@ mod tests {
             processes: Some(ProcessMemory { process_count: 3, threads: 3, ..ProcessMemory::default() }),
             ..MemoryLine::default()
         }
+    }
+
+    #[test]
+    fn the_rank_that_differs_is_named() {
+        let lines = (0..300).map(|at| {
+            let held = |rank: u64| 300 * MIB + if rank == 5 { 2 * MIB * at } else { 0 };
+            let mut line = line(1000 * at, at, 50 * MIB, 0);
+            for rank in 0..8 {
+                line.owners.insert(format!("rank {rank}/private"), held(rank));
+                line.host.heap += held(rank);
+            }
+            line
+        });
+        let verdict = judged(&WatchSettings::default(), lines);
+        assert_eq!((verdict.verdict, verdict.owner.as_deref()), (VerdictWord::Growing, Some("rank 5/private")));
+        let about = "rank 5 holds 598.0 MiB more than the median rank, and alone grows";
+        assert!(verdict.message.contains(about), "{}", verdict.message);
+    }
+
+    #[test]
+    fn what_the_agent_needs_and_leaves_is_not_judged() {
+        let lines = |leak: u64| {
+            (0..300).map(move |at| {
+                let left = 20 * MIB * u64::from(at >= 140);
+                let mut line = line(1000 * at, at, 100 * MIB + leak * at + left, 0);
+                if (120..140).contains(&at) {
+                    (line.host.heap, line.point) = (line.host.heap + 60 * MIB, SamplePoint::Explained);
+                }
+                if let Some(processes) = line.processes.as_mut().filter(|_| at >= 140) {
+                    processes.agent.insert("main/private".into(), left);
+                }
+                line
+            })
+        };
+        let judge = |leak: u64| judged(&WatchSettings::default(), lines(leak)).verdict;
+        assert_eq!((judge(0), judge(MIB)), (VerdictWord::Bounded, VerdictWord::Growing));
     }
 
     #[test]

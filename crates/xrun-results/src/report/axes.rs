@@ -74,8 +74,20 @@ pub fn logarithmic_ticks(unit: AxisUnit, low: f64, high: f64) -> Vec<(f64, Strin
     };
     let sets: [&[f64]; 3] = [&[1.0], &[1.0, 3.0], &[1.0, 2.0, 5.0]];
     let enough = sets.into_iter().map(with_digits).find(|ticks| ticks.len() >= TICKS_MIN);
-    enough.unwrap_or_else(|| ticks(unit, low, high, TICKS_MIN))
+    let mut found = enough.unwrap_or_else(|| ticks(unit, low, high, TICKS_MIN));
+    // Equal steps are narrow at the upper end, where labels would overlap.
+    let apart = (high / low).powf(LABELS_APART);
+    let mut last = 0.0;
+    found.retain(|(tick, _)| {
+        let fits = *tick >= last * apart;
+        last = if fits { *tick } else { last };
+        fits
+    });
+    found
 }
+
+/// Minimum distance between labels as a fraction of a logarithmic axis.
+const LABELS_APART: f64 = 0.11;
 
 /// Largest of 1, 2, 2.5 and 5 times a power of ten that is at most `most`.
 fn decimal_step(most: f64) -> f64 {
@@ -154,6 +166,7 @@ mod tests {
         assert_eq!(labels(1e-5, 10.0), ["1e-5", "1e-4", "0.001", "0.01", "0.1", "1", "10"]);
         assert_eq!(labels(4.0, 60.0), ["5", "10", "20", "50"]);
         assert_eq!(labels(2.0, 3.6), ["2", "2.5", "3", "3.5"]);
+        assert_eq!(labels(3e-4, 3e-3), ["5e-4", "0.001", "0.0015", "0.002", "0.003"]);
     }
 
     #[test]

@@ -343,6 +343,7 @@ fn summary(names: SampleNames) -> Summary {
         count,
         seconds,
         longest,
+        grown: None,
     };
     let best = Best { metric: names.metric.into(), value: 0.432, step: 200 };
     Summary {

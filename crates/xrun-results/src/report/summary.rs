@@ -12,6 +12,8 @@ use super::table::Table;
 use super::width::fold;
 use crate::format::{Manifest, Summary};
 use crate::read::{self, ReadError};
+use crate::run_state::RunState;
+use crate::verdict::Tone;
 use crate::view::RunView;
 use xrun_core::files::layout;
 use xrun_core::invocation;
@@ -62,18 +64,41 @@ pub fn text(report: &RunView, width: Option<usize>) -> String {
     printable::lines(&text)
 }
 
-/// Some ten lines of [`text`] (`xrun show --brief`).
-pub fn brief(report: &RunView, width: Option<usize>) -> String {
-    let mut lines = conclusion(report);
+/// At most [`SHOWN_MAX`] lines of [`text`]: what is wrong, with the lines `wrong` of the caller, what `changed`, then the rest with
+/// `notes`.
+pub fn brief(
+    report: &RunView,
+    wrong: Vec<(&'static str, String)>,
+    changed: Option<String>,
+    notes: Vec<(&'static str, String)>,
+    width: Option<usize>,
+) -> String {
+    let damage = match report.damage() {
+        [] => None,
+        [only] => Some(("damaged", only.clone())),
+        [first, others @ ..] => Some(("damaged", format!("{first} (and {} more)", others.len()))),
+    };
+    let is_good = |(label, _): &(&str, String)| match *label {
+        "verdict" => report.verdict().is_some_and(|verdict| verdict.verdict.word().tone == Tone::Good),
+        "training" => report.training().is_some_and(|training| training.verdict.word().tone == Tone::Good),
+        "outcome" => matches!(report.state(), RunState::Ended(outcome) if outcome.is_complete()),
+        label => label == "result",
+    };
+    let (good, bad): (Vec<_>, Vec<_>) = conclusion(report).into_iter().partition(is_good);
     let is_brief = |(label, _): &(&str, String)| ["loss", "steps", "time", "memory", "run"].contains(label);
-    lines.extend(facts(report).into_iter().filter(is_brief));
-    lines.extend(files(report));
-    if let [first, others @ ..] = report.damage() {
-        let more = if others.is_empty() { String::new() } else { format!(" (and {} more)", others.len()) };
-        lines.push(("damaged", format!("{first}{more}")));
+    let mut lines: Vec<(&str, String)> = damage.into_iter().chain(wrong).chain(bad).collect();
+    lines.extend(changed.map(|changed| ("changed", changed)));
+    lines.extend(good.into_iter().chain(notes).chain(facts(report).into_iter().filter(is_brief)).chain(files(report)));
+    if lines.len() > SHOWN_MAX {
+        let left = lines.len() + 1 - SHOWN_MAX;
+        lines.truncate(SHOWN_MAX - 1);
+        lines.push(("", format!("and {left} more lines with -v")));
     }
     printable::lines(&labelled(&lines, width))
 }
+
+/// Maximum number of lines of [`brief`].
+const SHOWN_MAX: usize = 14;
 
 /// Facts about a run as JSON. Unknown values are `null`.
 pub fn json(report: &RunView) -> Result<Value, ReadError> {

@@ -28,12 +28,16 @@ fn ls_lists_runs_and_explains_unreadable_ones() {
     finished(results.path(), PLAIN);
     killed(results.path());
     std::fs::create_dir_all(results.path().join("stage2/2026-11-19T09-00-00_ffffff")).unwrap();
-    let runs = index::runs(results.path());
-    let text = listing::text(&runs, None);
+    let text = listing::text(index::newest_first(results.path(), None), None);
     assert!(text.lines().take(4).all(|line| line.chars().count() <= 120));
     insta::assert_snapshot!(without_directory(&text, results.path()));
-    assert_eq!(listing::json(&runs)[0]["state"], "killed");
-    assert_eq!(listing::json(&runs)[1]["steps"], 200);
+    let narrow = listing::text(index::newest_first(results.path(), None), Some(80));
+    let head: Vec<&str> = narrow.lines().next().unwrap().split_whitespace().collect();
+    assert!(["run", "experiment", "best", "verdict"].iter().all(|title| head.contains(title)), "{narrow}");
+    assert!(narrow.lines().take(4).all(|line| line.chars().count() <= 80), "{narrow}");
+    let runs: Vec<RunView> = index::newest_first(results.path(), None).collect();
+    assert_eq!(listing::json(&runs[0])["state"], "killed");
+    assert_eq!(listing::json(&runs[1])["steps"], 200);
 }
 
 #[test]
@@ -209,7 +213,7 @@ fn hostile_names_are_escaped() {
     assert!(page.contains("&lt;script&gt;alert(4)"), "the caption is shown");
     assert!(!page.contains("<img src=x"));
     let text = summary::text(&RunView::open(&run), None);
-    let listed = listing::text(&index::runs(results.path()), None);
+    let listed = listing::text(index::newest_first(results.path(), None), None);
     for shown in [&page, &text, &listed] {
         assert!(!shown.contains(['\u{1b}', '\u{7}', '\u{202e}']));
     }

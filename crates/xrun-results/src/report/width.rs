@@ -21,21 +21,21 @@ pub fn columns(header: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
-/// Table as [`columns`] formats it. If it is wider than `width` characters, the columns of `optional` are removed in that
-/// order until it fits.
+/// Table as [`columns`] formats it. If it is wider than `width` characters, it has those columns of `optional` that still fit,
+/// the last named first.
 pub fn columns_within(header: &[&str], rows: &[Vec<String>], width: Option<usize>, optional: &[&str]) -> String {
-    let (mut header, mut rows) = (header.to_vec(), rows.to_vec());
-    let mut text = columns(&header, &rows);
-    for name in optional {
-        if width.is_none_or(|width| fits(&text, width)) {
-            break;
-        }
-        let Some(at) = header.iter().position(|title| title.trim_start_matches('>') == *name) else { continue };
-        header.remove(at);
-        rows.iter_mut().for_each(|row| drop(row.remove(at)));
-        text = columns(&header, &rows);
+    let whole = columns(header, rows);
+    let Some(width) = width.filter(|width| !fits(&whole, *width)) else { return whole };
+    let is = |at: usize, name: &str| header[at].trim_start_matches('>') == name;
+    let mut kept: Vec<usize> = (0..header.len()).filter(|&at| !optional.iter().any(|name| is(at, name))).collect();
+    let used = |kept: &[usize]| kept.iter().map(|&at| column_width(header, rows, at) + GAP).sum::<usize>();
+    for name in optional.iter().rev() {
+        let added = (0..header.len()).find(|&at| is(at, name));
+        kept.extend(added.filter(|&at| used(&kept) + column_width(header, rows, at) <= width));
     }
-    text
+    kept.sort_unstable();
+    let rows: Vec<Vec<String>> = rows.iter().map(|row| kept.iter().map(|&at| row[at].clone()).collect()).collect();
+    columns(&kept.iter().map(|&at| header[at]).collect::<Vec<_>>(), &rows)
 }
 
 /// Table as [`columns`] formats it, with all columns. If it is wider than `width` characters, the texts of its last column
@@ -146,6 +146,11 @@ mod tests {
         );
         assert_eq!(table(Some(42)), table(None));
         assert_eq!(table(Some(41)), "run         experiment  memory\n2026-11-20  stage2       90 MB\n");
+        let cells = [vec!["a".to_owned(), "bbbbbbbb".into(), "c".into()]];
+        assert_eq!(
+            columns_within(&["one", "two", "three"], &cells, Some(11), &["three", "two"]),
+            "one  three\na    c\n"
+        );
         assert_eq!(table(Some(29)), "run         experiment\n2026-11-20  stage2\n");
         assert_eq!(table(Some(5)), table(Some(29)), "what is left stays");
     }

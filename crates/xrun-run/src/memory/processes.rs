@@ -12,6 +12,8 @@ use xrun_core::device::machine::kibibytes;
 pub const PROCESSES_MAX: usize = 4096;
 /// Cap on the bytes of a command line.
 const COMMAND_BYTES_MAX: usize = 4096;
+/// Cap on the bytes of an environment.
+const ENVIRONMENT_BYTES_MAX: u64 = 1 << 20;
 
 /// Process of a process tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -190,6 +192,15 @@ pub fn command(process: u32) -> Option<Vec<String>> {
     }
     let name = fs::read_to_string(format!("/proc/{process}/comm")).ok()?;
     Some(vec![format!("[{}]", name.trim())])
+}
+
+/// Value of the first of these variables in the environment that a process was started with; `None` if it has none of them.
+pub fn variable(process: u32, names: &[&str]) -> Option<String> {
+    let mut bytes = Vec::new();
+    let file = fs::File::open(format!("/proc/{process}/environ")).ok()?;
+    std::io::Read::read_to_end(&mut std::io::Read::take(file, ENVIRONMENT_BYTES_MAX), &mut bytes).ok()?;
+    let variables = || bytes.split(|byte| *byte == 0).filter_map(|one| std::str::from_utf8(one).ok()?.split_once('='));
+    names.iter().find_map(|name| variables().find(|(found, _)| found == name)).map(|(_, value)| value.to_owned())
 }
 
 /// Time since a process started.

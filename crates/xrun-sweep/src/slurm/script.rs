@@ -55,7 +55,7 @@ pub fn script(
     asked.extend(settings.time.map(|time| format!("--time={}", time_of(time.0))));
     asked.extend(settings.memory.map(|memory| format!("--mem={}M", memory.0.div_ceil(MEBIBYTE).max(1))));
     asked.extend(settings.cpus.map(|cpus| format!("--cpus-per-task={cpus}")));
-    asked.extend(settings.gpus.filter(|gpus| *gpus > 0).map(|gpus| format!("--gres=gpu:{gpus}")));
+    asked.extend(settings.gpus.as_ref().filter(|gpus| gpus.count() > 0).map(|gpus| format!("--gres=gpu:{gpus}")));
     let mut text = String::from("#!/bin/bash\n# Written by xrun each time that runs of this sweep are submitted.\n");
     asked.iter().for_each(|option| text.push_str(&format!("#SBATCH {option}\n")));
     // Slurm reads its options up to the first command, and silently ignores an option after a space.
@@ -107,6 +107,7 @@ fn time_of(time: Duration) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use xrun_core::experiment::launcher::Gpus;
     use xrun_core::units::{Bytes, Span};
 
     #[test]
@@ -128,7 +129,7 @@ mod tests {
             account: Some("lab".into()),
             time: Some(Span(Duration::from_secs(7200))),
             memory: Some(Bytes((700 << 20) + 1)),
-            gpus: Some(2),
+            gpus: Some(Gpus::Typed("a100:2".into())),
             cpus: Some(4),
             array_limit: Some(3),
             extra_lines: vec!["module load cuda".into(), " #SBATCH --constraint=a100".into()],

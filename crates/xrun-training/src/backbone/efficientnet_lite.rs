@@ -4,7 +4,7 @@
 //! that its batch normalisation has recorded.
 
 use super::tensors::TensorShapes;
-use super::{Architecture, Family, Normalisation, Unit};
+use super::{Architecture, Convolutions, Family, Layers, Normalisation, Unit};
 
 pub(super) const FAMILY: Family = Family {
     name: "efficientnet-lite",
@@ -52,9 +52,11 @@ fn read(file: &mut TensorShapes) -> Result<Architecture, String> {
     Ok(Architecture {
         name: "EfficientNet-Lite0".into(),
         normalisation: Normalisation { mean: [127.0; 3], deviation: [128.0; 3] },
-        epsilon: 1e-3,
-        same_padding: true,
-        activation_max: Some(6.0),
-        units,
+        layers: Layers::Convolutions(Convolutions {
+            epsilon: 1e-3,
+            same_padding: true,
+            activation_max: Some(6.0),
+            units,
+        }),
     })
 }

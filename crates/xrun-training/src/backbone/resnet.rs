@@ -1,7 +1,7 @@
 //! ResNet (He et al. 2016) of basic blocks (18, 34) or bottlenecks with the stride in the 3 x 3 convolution (50, 101, 152).
 
 use super::tensors::TensorShapes;
-use super::{Architecture, Convolution, Family, Normalisation, Unit};
+use super::{Architecture, Convolution, Convolutions, Family, Layers, Normalisation, Unit};
 
 pub(super) const FAMILY: Family = Family {
     name: "resnet",
@@ -63,11 +63,8 @@ fn read(file: &mut TensorShapes) -> Result<Architecture, String> {
     }
     Ok(Architecture {
         name: format!("ResNet-{layers}"),
-        normalisation: Normalisation { mean: [123.675, 116.28, 103.53], deviation: [58.395, 57.12, 57.375] },
-        epsilon: 1e-5,
-        same_padding: false,
-        activation_max: None,
-        units,
+        normalisation: Normalisation::IMAGENET,
+        layers: Layers::Convolutions(Convolutions { epsilon: 1e-5, same_padding: false, activation_max: None, units }),
     })
 }
 

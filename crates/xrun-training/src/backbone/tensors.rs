@@ -83,7 +83,7 @@ impl TensorShapes {
     }
 
     /// Name in the file.
-    fn name(&self, name: &str) -> String {
+    pub(super) fn name(&self, name: &str) -> String {
         format!("{}{name}", self.prefix)
     }
 
@@ -146,10 +146,19 @@ impl TensorShapes {
             rectified: true,
         };
         self.expect(kernel, &convolution.shape())?;
-        for part in ["weight", "bias", "running_mean", "running_var"] {
+        for part in ["running_mean", "running_var"] {
             self.expect(&format!("{norm}.{part}"), &[outputs])?;
         }
+        self.norm(norm, outputs)?;
         Ok(convolution)
+    }
+
+    /// Uses scale and shift of a normalisation.
+    ///
+    /// # Errors
+    /// As [`Self::expect`].
+    pub fn norm(&mut self, name: &str, width: usize) -> Result<(), String> {
+        ["weight", "bias"].iter().try_for_each(|part| self.expect(&format!("{name}.{part}"), &[width]))
     }
 
     /// First tensor of the backbone that no layer used.

@@ -65,6 +65,11 @@ impl Norm {
         Self { gamma: parameter([width], 1.0, device), beta: parameter([width], 0.0, device), epsilon }
     }
 
+    /// Normalisation with these scales and shifts.
+    pub fn of(gamma: Param<Tensor<1>>, beta: Param<Tensor<1>>, epsilon: f64) -> Self {
+        Self { gamma, beta, epsilon }
+    }
+
     /// Normalises each token of `[batch, tokens, width]`.
     pub fn forward(&self, input: Tensor<3>) -> Tensor<3> {
         layer_norm(input, self.gamma.val(), self.beta.val(), self.epsilon)
@@ -76,6 +81,11 @@ impl Attention {
     pub fn new(width: usize, heads: usize, device: &Device) -> Self {
         let linear = || LinearConfig::new(width, width).init(device);
         Self { query: linear(), key: linear(), value: linear(), output: linear(), heads }
+    }
+
+    /// Attention of these layers: queries, keys, values, output.
+    pub fn of([query, key, value, output]: [Linear; 4], heads: usize) -> Self {
+        Self { query, key, value, output, heads }
     }
 
     /// Attention of `tokens`, `[batch, n, width]`, to `context`, `[batch, m, width]`; returns `[batch, n, width]`. The queries of
@@ -92,14 +102,17 @@ impl Attention {
 impl EncoderBlock {
     /// Layers whose initial values are still to be drawn by [`parameters`](super::parameters).
     pub fn new(width: usize, heads: usize, device: &Device) -> Self {
+        let linear = |inputs, outputs| LinearConfig::new(inputs, outputs).init(device);
         let hidden = MLP_RATIO * width;
-        Self {
-            layernorm_before: Norm::new(width, EPSILON, device),
-            attention: Attention::new(width, heads, device),
-            layernorm_after: Norm::new(width, EPSILON, device),
-            intermediate: LinearConfig::new(width, hidden).init(device),
-            output: LinearConfig::new(hidden, width).init(device),
-        }
+        let norms = [(), ()].map(|()| Norm::new(width, EPSILON, device));
+        let mlp = [linear(width, hidden), linear(hidden, width)];
+        Self::of(norms, Attention::new(width, heads, device), mlp)
+    }
+
+    /// Block of these layers: normalisation before the attention and before the MLP, and the two layers of the MLP.
+    pub fn of(norms: [Norm; 2], attention: Attention, mlp: [Linear; 2]) -> Self {
+        let ([layernorm_before, layernorm_after], [intermediate, output]) = (norms, mlp);
+        Self { layernorm_before, attention, layernorm_after, intermediate, output }
     }
 
     /// Output of the block, `[batch, tokens, width]` to the same shape.

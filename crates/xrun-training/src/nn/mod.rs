@@ -33,5 +33,6 @@ pub mod training_module;
 pub mod transformer;
 pub mod triplet_loss;
 pub mod update_clock;
+pub mod vit;
 
 pub use burn::tensor::Tensor;

@@ -1,8 +1,8 @@
 //! Rows of any reader as samples: the column of steps or times, the columns that tell processes apart, and the sizes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use super::groups::{FIRST_ROWS, GROUPS_MAX, Ranks, RowGroups};
+use super::groups::{FIRST_ROWS, GROUPS_MAX, Ranks, Rounds, RowGroups};
 use super::names::{Role, has_kibi, is_nvidia_smi, is_ps, known, plain, role, unit, words};
 use super::numbers::{Amount, Numbers, is_missing};
 use super::options::{STEP_COLUMNS, TableError, TableOptions};
@@ -58,6 +58,8 @@ pub struct Series {
     pub column: usize,
     group: usize,
     pub range: ValueRange,
+    /// Number of the newest sample with a value.
+    newest: u64,
 }
 
 impl Column {
@@ -113,6 +115,8 @@ pub struct Columns {
     ranks: Option<Ranks>,
     /// Largest step back that is no restart: of a clock that is set, or of a rank that lags behind another one.
     pub tolerance: i64,
+    /// Rounds of the processes.
+    rounds: Rounds,
     /// Newest position of a log, in which sizes may follow the line of their step.
     newest: Option<i64>,
 }
@@ -135,7 +139,10 @@ impl Columns {
         let positions = Positions {
             axis,
             column,
-            times: TimeParser::of(column.map_or("", |at| &names[at])),
+            times: column.map_or_else(
+                || TimeParser::of(""),
+                |at| TimeParser::of(&names[at]).in_order(head.iter().map(|row| row.get(at))),
+            ),
             counts: Vec::new(),
             epochs: reading.epochs(axis),
         };
@@ -152,6 +159,7 @@ impl Columns {
             groups: RowGroups::of(&names, &head),
             ranks: None,
             tolerance: 0,
+            rounds: Rounds::default(),
             newest: None,
         };
         table.add_columns(&names);
@@ -290,7 +298,7 @@ impl Columns {
     fn series_index(&mut self, column: usize, group: usize) -> Option<usize> {
         let next = self.series.len();
         self.series.iter().position(|one| (one.column, one.group) == (column, group)).or_else(|| {
-            let series = Series { column, group, range: ValueRange::default() };
+            let series = Series { column, group, range: ValueRange::default(), newest: 0 };
             (next < SERIES_MAX).then(|| self.series.push(series))?;
             Some(next)
         })
@@ -343,11 +351,34 @@ impl Columns {
 
     /// Adds the values of a sample to the ranges of their series and columns.
     pub fn add_to_ranges(&mut self, sample: &Sample) {
+        self.rounds.begins(sample.group);
         for (at, amount) in &sample.values {
             let series = &mut self.series[*at];
             series.range.add(*amount);
+            series.newest = self.rounds.rows;
             self.columns[series.column].range.add(*amount);
         }
+    }
+
+    /// Returns whether the rows are those of processes in turn.
+    pub fn are_processes(&self) -> bool {
+        self.groups.are_processes() && 2 * self.rounds.count <= self.rounds.rows
+    }
+
+    /// Returns whether a series is of a process that had ended in the last twentieth of the rows.
+    pub fn has_ended(&self, series: &Series) -> bool {
+        let last = self.rounds.rows / (self.rounds.count / 2).clamp(1, 20);
+        self.are_processes() && series.newest + last < self.rounds.rows
+    }
+
+    /// Series of the swap of the process that a series of RSS is of.
+    pub fn swap_beside(&self, at: usize) -> Option<usize> {
+        let series = &self.series[at];
+        let words = |one: &Series| words(&self.columns[one.column].name);
+        let has = |word: &str| words(series).iter().any(|one| one == word);
+        let is_all = has("rss") && !["file", "shmem", "max", "peak"].into_iter().any(has);
+        let is_swap = |one: &Series| one.group == series.group && words(one).iter().any(|word| word == "swap");
+        self.series.iter().position(is_swap).filter(|_| is_all)
     }
 
     /// Adds series without a number for columns that have none: they belong to those that are not judged.
@@ -377,8 +408,8 @@ impl Columns {
     pub fn notes(&self) -> Vec<String> {
         let facts = self.rows.facts();
         let mut notes = vec![format!("{}; {}", facts.form, self.position_note())];
-        if let Some((at, unit)) = self.positions.column.zip(self.positions.times.inferred_unit()) {
-            notes.push(format!("`{}` is assumed to be in {unit}", self.columns[at].name));
+        if let Some((at, what)) = self.positions.column.zip(self.positions.times.assumption()) {
+            notes.push(format!("`{}` is assumed to {what}", self.columns[at].name));
         }
         notes.extend(self.ranks.as_ref().map(|ranks| match self.positions.axis {
             Axis::Clock => {
@@ -395,6 +426,11 @@ impl Columns {
         );
         let more = self.rows.facts().names.len() > COLUMNS_MAX;
         notes.extend(more.then(|| format!("only the first {COLUMNS_MAX} columns are judged")));
+        let ended = self.series.iter().filter(|series| self.has_ended(series)).map(|one| one.group);
+        let ended = ended.collect::<BTreeSet<usize>>().len();
+        notes.extend(
+            (ended > 0).then(|| format!("processes that had ended are judged in the sum of all alone ({ended})")),
+        );
         let full = self.groups.full;
         notes.extend(full.then(|| format!("only rows of the first {GROUPS_MAX} GPUs, processes or hosts are judged")));
         let headless = "there is no header; columns are named by their cells or number";
@@ -479,7 +515,7 @@ impl Reading<'_> {
     /// Returns whether the numbers of a column rise, as positions do: durations of steps, for example, go up and down.
     /// Rows that cannot be read do not decide.
     fn rises(&self, column: usize) -> bool {
-        let mut times = TimeParser::of(&self.names[column]);
+        let mut times = TimeParser::of(&self.names[column]).in_order(self.head.iter().map(|row| row.get(column)));
         let mut read = |row: &Row| -> Option<f64> {
             let cell = row.get(column);
             self.numbers.plain_amount(cell).or_else(|| times.read(cell).ok().map(|time| time as f64))

@@ -54,6 +54,11 @@ impl RowGroups {
         self.columns.iter().any(|(at, _)| *at == column)
     }
 
+    /// Returns whether the groups are processes, each of which has memory of its own and may end.
+    pub fn are_processes(&self) -> bool {
+        self.columns.iter().any(|(_, name)| ["pid", "process_id"].contains(&plain(name).as_str()))
+    }
+
     /// Index of the group of a row; `None` beyond [`GROUPS_MAX`].
     pub fn index(&mut self, row: &Row) -> Option<usize> {
         let same = |group: &Vec<String>| self.columns.iter().zip(group).all(|((at, _), value)| row.get(*at) == value);
@@ -114,6 +119,29 @@ fn value_label(column: &str, value: &str) -> String {
         "uuid" | "gpu_uuid" | "pci_bus_id" | "gpu_bus_id" | "name" | "gpu_name" | "process_name" => value.to_owned(),
         "container" | "container_id" | "pod" | "source" => value.to_owned(),
         _ => format!("{} {value}", column.replace('_', " ")),
+    }
+}
+
+/// Rounds of rows, in which each group has at most one.
+#[derive(Clone, Debug, Default)]
+pub struct Rounds {
+    seen: BTreeSet<usize>,
+    /// Number of rounds and of rows so far.
+    pub count: u64,
+    pub rows: u64,
+}
+
+impl Rounds {
+    /// Adds a row; returns whether it begins another round.
+    pub fn begins(&mut self, group: usize) -> bool {
+        self.rows += 1;
+        let begins = self.seen.contains(&group) || self.count == 0;
+        if begins {
+            self.seen.clear();
+            self.count += 1;
+        }
+        self.seen.insert(group);
+        begins
     }
 }
 

@@ -26,13 +26,18 @@ mod selection;
 mod text;
 mod times;
 
+use std::collections::BTreeMap;
 use std::path::Path;
 
 use crate::context::Context;
-use crate::findings::{Verdict, VerdictWord};
+use crate::findings::{UnitSource, Verdict, VerdictWord};
 use crate::judge::SeriesKind;
 use crate::memory_judge::MemoryJudge;
+use crate::names::ALL_PROCESSES;
+use crate::thresholds::Thresholds;
 use columns::Columns;
+use groups::Rounds;
+use numbers::Amount;
 pub use options::{STEP_COLUMNS, TableError, TableOptions};
 use processes::{ProcessSpan, ProcessSplitter, Sample};
 use rows::Rows;
@@ -64,7 +69,7 @@ pub fn judge_table(path: &Path, options: &TableOptions) -> Result<TableVerdict, 
     options.unit_bytes()?;
     options.whole_bytes()?;
     let head = FileHead::read(path)?;
-    refuse(&head)?;
+    refuse(path, &head)?;
     // What is no table after all may be a log.
     match judge_rows(&|| open(path, &head), options) {
         Err(error @ TableError::Content(_)) if !json::recognizes(&head) => {
@@ -120,27 +125,68 @@ fn judge_samples(
     let mut splitter = ProcessSplitter::new(axis, columns.tolerance);
     let mut worst: Option<(usize, Verdict)> = None;
     let mut newest = (0, judge_of(0));
+    let mut sums = Sums::default();
     while columns.next_sample(&mut sample)? {
         let (process, position) = splitter.locate(&sample)?;
         if process != newest.0 {
+            sums.add_to(&mut newest.1);
             let ended = (newest.0, newest.1.verdict());
             if worst.as_ref().is_none_or(|(_, worst)| ended.1.verdict > worst.verdict) {
                 worst = Some(ended);
             }
             newest = (process, judge_of(process));
         }
-        for (series, amount) in &sample.values {
-            let Some(Some(series)) = selection.judged.get(*series) else { continue };
-            let Some(number) = series.number(*amount) else { continue };
-            let unit = Some((series.unit, series.source));
-            newest.1.add_number(position, &series.name, number, (SeriesKind::InUse, series.thresholds), unit);
+        if sums.rounds.begins(sample.group) {
+            sums.add_to(&mut newest.1);
+        }
+        let number = |at: usize, amount: Amount| {
+            let series = selection.judged.get(at)?.as_ref()?;
+            Some((series, series.number(amount)?))
+        };
+        for (at, amount) in &sample.values {
+            let Some((series, mut value)) = number(*at, *amount).filter(|_| !selection.is_swap(*at)) else { continue };
+            let swap = sample.values.iter().find(|(other, _)| series.swap == Some(*other));
+            value += swap.and_then(|(at, amount)| number(*at, *amount)).map_or(0.0, |(_, value)| value);
+            let form = ((SeriesKind::InUse, series.thresholds), Some((series.unit, series.source)));
+            if columns.are_processes() {
+                let column = &columns.columns[columns.series[*at].column].name;
+                sums.columns.entry(column.clone()).or_insert((position, 0.0, form)).1 += value;
+            }
+            if !series.has_ended {
+                newest.1.add_number(position, &series.name, value, form.0, form.1);
+            }
         }
     }
+    sums.add_to(&mut newest.1);
     Ok(combined(worst, (newest.0, newest.1.verdict()), processes))
 }
 
+/// Kind, thresholds and unit of a series.
+type Form = ((SeriesKind, Thresholds), Option<(&'static str, UnitSource)>);
+
+/// Sums over all processes of the newest round, by column.
+#[derive(Default)]
+struct Sums {
+    rounds: Rounds,
+    columns: BTreeMap<String, (u64, f64, Form)>,
+}
+
+impl Sums {
+    /// Adds the sums of a complete round to the judge.
+    fn add_to(&mut self, judge: &mut MemoryJudge) {
+        for (column, (position, sum, form)) in std::mem::take(&mut self.columns) {
+            judge.add_number(position, &format!("{column}{ALL_PROCESSES}"), sum, form.0, form.1);
+        }
+    }
+}
+
 /// Refuses files that are of a tool and have no memory over time.
-fn refuse(head: &FileHead) -> Result<(), TableError> {
+fn refuse(path: &Path, head: &FileHead) -> Result<(), TableError> {
+    let end = path.extension().and_then(|end| end.to_str()).unwrap_or_default();
+    if let Some((_, program)) = [("py", "python"), ("sh", "bash")].iter().find(|(known, _)| *known == end) {
+        let file = path.display();
+        return Err(TableError::Content(format!("a program, no trace of one; use `xrun watch -- {program} {file}`")));
+    }
     let first = head.lines().next().unwrap_or_default();
     let of_memray = |what: &str| {
         Err(TableError::Content(format!("the file {what}, not memory over time; {}", json::MEMRAY_EXPECTED)))

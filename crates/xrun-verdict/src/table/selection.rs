@@ -95,6 +95,10 @@ impl ValueRange {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
     pub name: String,
+    /// Series of the swap that is judged with it.
+    pub swap: Option<usize>,
+    /// It is of a process that had ended, and is judged in the sum of all alone.
+    pub has_ended: bool,
     /// Memory of which its values are the unused part.
     pub whole: Option<f64>,
     /// Factor of its values.
@@ -244,12 +248,28 @@ pub fn select(columns: &Columns, options: &TableOptions) -> Result<Selection, Ta
             }
         }
     }
+    for (at, series) in columns.series.iter().enumerate() {
+        // Pages that move to the swap are no less memory, and come back.
+        let swap = columns.swap_beside(at).filter(|_| options.columns.is_empty());
+        let is_size = |at: usize| selection.judged[at].as_ref().is_some_and(|one| one.unit == "bytes");
+        let swap = swap.filter(|swap| is_size(at) && is_size(*swap));
+        if let Some(judged) = &mut selection.judged[at] {
+            judged.has_ended = columns.has_ended(series) && !options.columns.contains(&names[at]);
+            judged.name += &swap.map_or_else(String::new, |swap| format!(" + {}", column(swap).name));
+            judged.swap = swap;
+        }
+    }
     selection.caveat = caveat(&selection);
     let any = selection.judged.iter().any(Option::is_some);
     if any { Ok(selection) } else { Err(TableError::Content(no_column(&selection))) }
 }
 
 impl Selection {
+    /// Returns whether a series is judged with the RSS beside it.
+    pub fn is_swap(&self, at: usize) -> bool {
+        self.judged.iter().flatten().any(|one| one.swap == Some(at))
+    }
+
     fn judge(&mut self, at: usize, name: String, unit: Unit, range: &ValueRange, options: &TableOptions) {
         let of_bytes = options.growth_min.map_or(BYTES, |bytes| Thresholds::of_growth(bytes as f64));
         let relative = Thresholds::of_growth((GROWTH_OF_LEVEL * range.peak).max(f64::MIN_POSITIVE));
@@ -258,7 +278,8 @@ impl Selection {
             Unit::Percent => ("percent", UnitSource::Unknown, 1.0, relative),
             _ => ("unknown", UnitSource::Unknown, 1.0, relative),
         };
-        self.judged[at] = Some(Judged { name, whole: None, scale, unit, source, thresholds });
+        self.judged[at] =
+            Some(Judged { name, swap: None, has_ended: false, whole: None, scale, unit, source, thresholds });
     }
 
     fn leave_out(&mut self, column: &Column, range: &ValueRange, reason: String, options: &TableOptions) {

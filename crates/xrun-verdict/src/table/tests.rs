@@ -219,6 +219,20 @@ fn each_process_is_judged_separately_and_the_worst_is_reported() {
 }
 
 #[test]
+fn a_process_that_has_ended_is_no_leak_and_one_that_lives_is() {
+    let workers = |of_last: u64| {
+        let rows = (0..400u64).map(|at| {
+            let slope = if at < 300 { 4 } else { of_last };
+            format!("{at},100,900\n{at},{},{}\n", at / 100 + 200, at % 100 * slope + 500)
+        });
+        by_default(&(String::from("time,pid,rss_mb\n") + &rows.collect::<String>())).verdict
+    };
+    let (ended, lives) = (workers(0), workers(4));
+    assert!(ended.verdict < VerdictWord::Slowing && !ended.series.iter().any(|one| one.name.ends_with("pid 200")));
+    assert!(lives.series.iter().any(|one| one.name == "rss_mb, pid 203"));
+}
+
+#[test]
 fn a_clock_that_is_set_back_by_less_than_a_second_is_no_restart() {
     let back = |at: u64| if at % 50 == 49 { 1.4 } else { 0.0 };
     let time = |at: u64| 1_700_000_000.0 + at as f64 - back(at);

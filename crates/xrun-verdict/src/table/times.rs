@@ -27,6 +27,10 @@ pub struct TimeParser {
     named_unit: Option<f64>,
     /// `None` before the first cell.
     format: Option<TimeFormat>,
+    /// Dates such as `03/04/2025` have the day first.
+    day_first: bool,
+    /// They may have the month first as well.
+    is_ambiguous: bool,
     /// Milliseconds of the days that have passed since the first time of day.
     ahead: i64,
     last: i64,
@@ -38,7 +42,15 @@ impl TimeParser {
         let words = words(name);
         let first = words.first().filter(|word| ["ns", "us", "µs", "ms"].contains(&word.as_str()));
         let named_unit = words.last().and_then(|word| unit(word)).or_else(|| unit(first?));
-        Self { named_unit, format: None, ahead: 0, last: 0 }
+        Self { named_unit, format: None, day_first: false, is_ambiguous: false, ahead: 0, last: 0 }
+    }
+
+    /// Parser of dates in the order that leaves the shortest way between neighbouring ones.
+    pub fn in_order<'a>(self, cells: impl Iterator<Item = &'a str>) -> Self {
+        let orders: Vec<[i64; 2]> = cells.filter_map(|cell| Some([date(cell, false)?, date(cell, true)?])).collect();
+        let way = |order: usize| -> u64 { orders.windows(2).map(|pair| pair[1][order].abs_diff(pair[0][order])).sum() };
+        let is_ambiguous = orders.iter().any(|[month, day]| month != day);
+        Self { day_first: way(1) < way(0), is_ambiguous, ..self }
     }
 
     /// Parses a cell into milliseconds.
@@ -50,7 +62,7 @@ impl TimeParser {
         let format = match (self.format, number) {
             (Some(format), _) => format,
             (None, Some(number)) => TimeFormat::Number(self.named_unit.unwrap_or_else(|| unit_by_size(number))),
-            (None, None) if date(cell).is_some() => TimeFormat::Date,
+            (None, None) if is_date(cell) => TimeFormat::Date,
             (None, None) if time_of_day(cell).is_some() => TimeFormat::OfDay,
             (None, None) => return Err("is no time; expected a number, a date or a time of day".into()),
         };
@@ -64,7 +76,7 @@ impl TimeParser {
                     time => time.round() as i64,
                 }
             }
-            TimeFormat::Date => date(cell).ok_or("is no date, unlike the times before it")?,
+            TimeFormat::Date => date(cell, self.day_first).ok_or("is no date, unlike the times before it")?,
             TimeFormat::OfDay => {
                 let time = time_of_day(cell).ok_or("is no time of day, unlike the times before it")?;
                 if time + self.ahead < self.last - DAY / 2 {
@@ -77,15 +89,18 @@ impl TimeParser {
         Ok(time)
     }
 
-    /// Unit that was inferred from the size of the numbers; `None` where the name or the format implies it.
-    pub fn inferred_unit(&self) -> Option<&'static str> {
+    /// Unit that was inferred from the size of the numbers, or order of dates; `None` where the name or the format implies it.
+    pub fn assumption(&self) -> Option<&'static str> {
         match (self.named_unit, self.format) {
             (None, Some(TimeFormat::Number(unit))) => Some(match unit {
-                SECOND => "seconds",
-                1.0 => "milliseconds",
-                unit if unit > 1e-4 => "microseconds",
-                _ => "nanoseconds",
+                SECOND => "be in seconds",
+                1.0 => "be in milliseconds",
+                unit if unit > 1e-4 => "be in microseconds",
+                _ => "be in nanoseconds",
             }),
+            (_, Some(TimeFormat::Date)) if self.is_ambiguous => {
+                Some(if self.day_first { "have the day first" } else { "have the month first" })
+            }
             _ => None,
         }
     }
@@ -93,7 +108,7 @@ impl TimeParser {
 
 /// Returns whether a cell is a date with a time of day.
 pub fn is_date(cell: &str) -> bool {
-    date(cell).is_some()
+    date(cell, false).is_some()
 }
 
 /// Returns whether a cell is a date with a time of day, or a time of day.
@@ -126,7 +141,7 @@ fn unit(word: &str) -> Option<f64> {
     })
 }
 
-/// Forms of dates, without their zones. A month comes first where slashes or dashes separate the parts, and it can be one.
+/// Forms of dates, without their zones.
 const DATES: &[&str] = &[
     "%Y-%m-%d %H:%M:%S%.f",
     "%Y-%m-%d %H:%M",
@@ -134,8 +149,8 @@ const DATES: &[&str] = &[
     "%d.%m.%Y %H:%M",
     "%m-%d-%Y %I:%M:%S %p",
     "%m-%d-%Y %H:%M:%S%.f",
-    "%d-%m-%Y %I:%M:%S %p",
-    "%d-%m-%Y %H:%M:%S%.f",
+    "%m-%d-%Y %I:%M %p",
+    "%m-%d-%Y %H:%M",
     "%a %b %e %H:%M:%S %Y",
     "%a %b %e %I:%M:%S %p %Y",
     "%a %e %b %Y %H:%M:%S",
@@ -143,8 +158,9 @@ const DATES: &[&str] = &[
 ];
 
 /// Parses a date with a time of day: ISO 8601, with slashes as in nvidia-smi, with a comma as in Python's `logging`, or
-/// as `date` prints it. Without an offset UTC is assumed, since only differences count.
-fn date(cell: &str) -> Option<i64> {
+/// as `date` prints it. Without an offset UTC is assumed, since only differences count. Of `03/04/2025` the month is the first number
+/// that can be one, or with `day_first` the second.
+fn date(cell: &str, day_first: bool) -> Option<i64> {
     let begins = cell.starts_with(|letter: char| letter.is_ascii_digit()) || cell.get(3..4) == Some(" ");
     if cell.len() > 64 || !begins || !cell.contains(':') {
         return None;
@@ -158,9 +174,17 @@ fn date(cell: &str) -> Option<i64> {
     }
     let is_zone = |word: &&str| word.bytes().all(|byte| byte.is_ascii_uppercase()) && !["AM", "PM"].contains(word);
     let text = text.split_whitespace().filter(|word| !is_zone(word)).collect::<Vec<&str>>().join(" ");
-    let read = |format: &&str| NaiveDateTime::parse_from_str(&text, format).ok().map(|time| time.and_utc());
     // `13-12-22` is no year 13.
-    DATES.iter().filter_map(read).find(|time| time.timestamp() > 0).map(|time| time.timestamp_millis())
+    let read = |text: &str| {
+        let read = |format: &&str| NaiveDateTime::parse_from_str(text, format).ok().map(|time| time.and_utc());
+        DATES.iter().filter_map(read).find(|time| time.timestamp() > 0).map(|time| time.timestamp_millis())
+    };
+    let swapped = match text.splitn(3, '-').collect::<Vec<&str>>()[..] {
+        [month, day, rest] => format!("{day}-{month}-{rest}"),
+        _ => String::new(),
+    };
+    let (first, other) = if day_first { (&swapped, &text) } else { (&text, &swapped) };
+    read(first).or_else(|| read(other))
 }
 
 /// Parses a time of day, `10:11:12.5`; more than 24 hours are hours since the start.
@@ -218,7 +242,10 @@ mod tests {
         assert_eq!(between("ts", "1764189075000000", "1764189076500000"), 1500);
         assert_eq!(between("ts", "1764189075000000000", "1764189076500000000"), 1500);
         let mut times = TimeParser::of("ts");
-        assert_eq!((times.read("1764189075000"), times.inferred_unit()), (Ok(1_764_189_075_000), Some("milliseconds")));
+        assert_eq!(
+            (times.read("1764189075000"), times.assumption()),
+            (Ok(1_764_189_075_000), Some("be in milliseconds"))
+        );
     }
 
     #[test]
@@ -244,6 +271,20 @@ mod tests {
             assert_eq!(TimeParser::of("time").read(cell), Ok(second), "{cell}");
         }
         assert_eq!(between("", "2024/01/02 10:11:12.345", "2024/01/02 10:11:13.350"), 1005);
+    }
+
+    #[test]
+    fn the_order_of_day_and_month_is_the_one_with_the_shortest_way() {
+        let hours = |cells: &[&str]| {
+            let mut times = TimeParser::of("time").in_order(cells.iter().copied());
+            let read: Vec<i64> = cells.iter().map(|cell| times.read(cell).unwrap()).collect();
+            (read.windows(2).map(|pair| (pair[1] - pair[0]) / 3_600_000).collect::<Vec<i64>>(), times.assumption())
+        };
+        let day = Some("have the day first");
+        assert_eq!(hours(&["03/04/2025 23:00:00", "04/04/2025 00:00:00"]), (vec![1], day));
+        assert_eq!(hours(&["30/04/2025 11:00:00 PM", "01/05/2025 12:00:00 AM"]), (vec![1], day));
+        assert_eq!(hours(&["04/30/2025 23:00", "05/01/2025 00:00"]), (vec![1], Some("have the month first")));
+        assert_eq!(hours(&["2025-04-30 23:00", "2025-05-01 00:00"]), (vec![1], None));
     }
 
     #[test]

@@ -1,27 +1,33 @@
 //! Groups of processes of a command that play the same role, and the memory of each group.
 //!
 //! Workers come and go, and a new one may reuse what an ended one left: a role has a series, a process has none. A role is
-//! identified by its program and script, or by its being a fork, and by the role of its parent. Numbers and other arguments
-//! are ignored, because each worker of a loader has its own.
+//! identified by its rank, or by its program and script, or by its being a fork, and by the role of its parent. Numbers and
+//! other arguments are ignored, because each worker of a loader has its own.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use xrun_core::printable;
 use xrun_results::secrets;
-use xrun_results::watched::ProcessGroup;
+use xrun_results::watched::{ProcessGroup, RANK_PREFIX};
 use xrun_run::memory::processes;
 use xrun_run::memory::processes::{Member, Pages, Status};
 use xrun_verdict::names::{GPU_SUFFIX, PRIVATE_SUFFIX, SHARED_SUFFIX};
 
 /// Cap on the roles; processes of further ones belong to [`OTHERS`].
-pub const GROUPS_MAX: usize = 16;
+pub const GROUPS_MAX: usize = 24;
 /// Role of the process that was started.
 pub const MAIN: &str = "main";
 /// Role of all processes beyond the cap.
 pub const OTHERS: &str = "others";
 /// Role of processes that were forked without `exec`.
 const WORKERS: &str = "workers";
+/// Variables with the rank of a process in a distributed training: those of torchrun and Accelerate, of Slurm and of MPI.
+const RANKS: &[&str] = &["RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "LOCAL_RANK"];
+/// Cap on the ranks with a role of their own; the others share one.
+const RANKS_MAX: u32 = 16;
+/// Role of the processes that ranks have forked.
+const WORKERS_OF_RANKS: &str = "workers of ranks";
 /// Age from which on a process may create a role: between `fork` and `exec` it has the command line of its parent.
 const AGE_MIN: Duration = Duration::from_millis(200);
 const NAME_CHARACTERS_MAX: usize = 40;
@@ -37,6 +43,8 @@ const KNOWN: &[(&str, &str)] = &[
 pub struct Groups {
     /// Process id of the main process.
     main: u32,
+    /// Ranks of the processes of the newest sample.
+    ranks: BTreeMap<u32, Option<u32>>,
     roles: Vec<Role>,
 }
 
@@ -64,6 +72,8 @@ pub struct ProcessSample {
     pub pages: Option<Pages>,
     /// Arguments of its command line.
     pub command: Vec<String>,
+    /// Rank in a distributed training.
+    pub rank: Option<u32>,
     /// True if it may still be between `fork` and `exec`.
     pub young: bool,
     /// GPU memory in bytes.
@@ -96,6 +106,7 @@ impl ProcessSample {
             status,
             pages,
             command: processes::command(member.id)?,
+            rank: None,
             young: processes::age(member.id).is_none_or(|age| age < AGE_MIN),
             gpu: 0,
         })
@@ -123,7 +134,22 @@ impl Groups {
     /// Roles of a command without samples; `main` is its process id.
     pub fn new(main: u32) -> Self {
         let role = |name: &str| Role { name: name.into(), ..Role::default() };
-        Self { main, roles: vec![role(MAIN), role(OTHERS)] }
+        Self { main, ranks: BTreeMap::new(), roles: vec![role(MAIN), role(OTHERS)] }
+    }
+
+    /// Sets the ranks of processes, from the environment that each was started with. They are read once, as a process that sets
+    /// its title may overwrite it.
+    pub fn read_ranks(&mut self, samples: &mut [ProcessSample]) {
+        let known = std::mem::take(&mut self.ranks);
+        for one in samples {
+            let id = one.member.id;
+            let read = || processes::variable(id, RANKS).and_then(|rank| rank.parse().ok());
+            one.rank = known.get(&id).copied().unwrap_or_else(read);
+            // Between `fork` and `exec` it has the environment of its parent.
+            if !one.young {
+                self.ranks.insert(id, one.rank);
+            }
+        }
     }
 
     /// Sums the memory of processes by role. Parents come before their children.
@@ -133,13 +159,21 @@ impl Groups {
         let mut fork_origins: Vec<usize> = Vec::with_capacity(samples.len());
         for (at, one) in samples.iter().enumerate() {
             let parent = one.member.parent;
-            let forked = parent.filter(|&parent| samples[parent].command == one.command);
+            // A rank that is forked by its launcher has the command line of that too.
+            let rank = one.rank.filter(|_| parent.is_none_or(|parent| samples[parent].rank != one.rank));
+            let forked = parent.filter(|&parent| rank.is_none() && samples[parent].command == one.command);
             fork_origins.push(forked.map_or(at, |parent| fork_origins[parent]));
             roles.push(match one.member.id {
                 id if id == self.main => 0,
                 _ => {
-                    let below = parent.map_or(0, |parent| roles[parent]);
-                    let name = if forked.is_some() { WORKERS.to_owned() } else { role_name(&one.command) };
+                    let parent_role = parent.map_or(0, |parent| roles[parent]);
+                    let (below, name) = match (rank, forked) {
+                        (Some(rank), _) if rank < RANKS_MAX => (0, format!("{RANK_PREFIX}{rank}")),
+                        (Some(_), _) => (0, "further ranks".to_owned()),
+                        (None, Some(_)) if is_rank(&self.roles[parent_role].name) => (0, WORKERS_OF_RANKS.to_owned()),
+                        (None, Some(_)) => (parent_role, WORKERS.to_owned()),
+                        (None, None) => (parent_role, role_name(&one.command)),
+                    };
                     match self.known_role(below, &name) {
                         Some(role) => role,
                         None if one.young => below,
@@ -188,7 +222,7 @@ impl Groups {
     }
 
     fn known_role(&self, parent: usize, name: &str) -> Option<usize> {
-        let program = without_numbers(name);
+        let program = program_of(name);
         let same = |role: &Role| role.parent == parent && role.program == program;
         self.roles.iter().skip(OTHERS_AT + 1).position(same).map(|at| at + OTHERS_AT + 1)
     }
@@ -208,9 +242,19 @@ impl Groups {
         let taken = |name: &str| self.roles.iter().any(|role| role.name == name);
         let mut numbered = (2..).map(|number| format!("{base} {number}"));
         let unique = if taken(&base) { numbered.find(|name| !taken(name)).unwrap_or_default() } else { base };
-        self.roles.push(Role { name: unique, parent, program: without_numbers(name), ..Role::default() });
+        self.roles.push(Role { name: unique, parent, program: program_of(name), ..Role::default() });
         self.roles.len() - 1
     }
+}
+
+/// Returns whether a role is that of a rank.
+fn is_rank(role: &str) -> bool {
+    role.strip_prefix(RANK_PREFIX).is_some_and(|rank| rank.parse::<u32>().is_ok())
+}
+
+/// Program by which a role is recognised.
+fn program_of(name: &str) -> String {
+    if is_rank(name) { name.to_owned() } else { without_numbers(name) }
 }
 
 /// Name with `#` for each number, such as that of a rank in the title of a process.
@@ -266,8 +310,29 @@ mod tests {
             pages: Some(pages),
             command: command.split(' ').map(str::to_owned).collect(),
             young: false,
+            rank: None,
             gpu: 0,
         }
+    }
+
+    #[test]
+    fn each_rank_has_a_role_whatever_its_title() {
+        let mut groups = Groups::new(1);
+        let rank = |id: u32, rank: u32, title: &str, bytes: u64| ProcessSample {
+            rank: Some(rank),
+            ..seen(id, Some(1), title, bytes, bytes)
+        };
+        let launcher = || [seen(1, None, "sh run.sh", 1, 1), seen(2, Some(0), "python torchrun", 1, 1)];
+        let mut all = launcher().to_vec();
+        all.extend((0..20).map(|at| rank(10 + at, at, "python train.py", 5)));
+        // A worker of the loader of rank 0, with its environment.
+        all.push(ProcessSample { member: Member { id: 40, parent: Some(2) }, ..rank(40, 0, "python train.py", 7) });
+        let held = groups.sum(&all);
+        assert_eq!((held.groups["rank 0"].private, held.groups["rank 15"].private), (5 * KIB, 5 * KIB), "{held:?}");
+        assert_eq!((held.groups["further ranks"].process_count, held.groups["workers of ranks"].process_count), (4, 1));
+        let mut titled = launcher().to_vec();
+        titled.push(rank(10, 0, "epoch 3", 6));
+        assert_eq!(groups.sum(&titled).groups["rank 0"].private, 6 * KIB);
     }
 
     #[test]
@@ -319,7 +384,7 @@ mod tests {
         all.extend((0..40).map(|at| seen(100 + at, Some(0), &format!("tool-{}", "x".repeat(at as usize + 1)), 1, 1)));
         let held = groups.sum(&all);
         assert_eq!(held.groups.len(), GROUPS_MAX + 1);
-        assert_eq!(held.groups["others"].process_count, 40 - 12);
+        assert_eq!(held.groups["others"].process_count, 40 - 20);
     }
 
     #[test]

@@ -1,11 +1,15 @@
 //! Watch for growth while a command runs, and the search for its cause.
 
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
 use super::groups::MAIN;
-use crate::explain::{self, Explainer};
+use crate::explain::{self, Explainer, WindowAnswer};
 use xrun_results::explanation::{Cause, Certainty, Explanation};
 use xrun_results::judge::CommandJudge;
 use xrun_results::verdict::{Verdict, VerdictWord};
-use xrun_verdict::names::UNMAPPED_SHM;
+use xrun_verdict::Axis;
+use xrun_verdict::names::{FOOTPRINT, PRIVATE_SUFFIX, UNMAPPED_SHM};
 
 /// Watch for growth while the command runs, which is reported once.
 #[derive(Debug, Default)]
@@ -32,6 +36,11 @@ impl GrowthWatch {
         Some(judged.verdict())
     }
 
+    /// Has the next sample looked at, as a window has ended without a certain answer.
+    pub fn look_soon(&mut self) {
+        self.next = 0;
+    }
+
     /// Message of a verdict, once memory grows by it.
     pub fn report(&mut self, verdict: &Verdict) -> Option<String> {
         let reports = verdict.verdict >= VerdictWord::Growing && !std::mem::replace(&mut self.reported, true);
@@ -50,28 +59,63 @@ pub struct CauseSearch {
     explainer: Explainer,
     /// Process id of the main process.
     main: u32,
-    /// Number of windows that were asked for.
-    windows: u32,
-    /// True if files in /dev/shm grow.
-    unmapped: bool,
+    /// Time since which it may ask, that of the first question, and that of the newest one.
+    created: Instant,
+    began: Option<Instant>,
+    newest: Instant,
+    /// Time of the windows so far.
+    spent: Duration,
+    /// Verdict that was asked about.
+    asked: Option<Verdict>,
     found: Option<Explanation>,
-    /// True if it was reported.
-    reported: bool,
+    /// Rank of the explanation that was reported.
+    reported: Option<u32>,
+    /// Processes with the owners of their memory and the bytes that the agent has left in them, of all windows.
+    left: Vec<(u32, String, u64)>,
 }
 
 impl CauseSearch {
-    /// Cap on the windows of a command.
-    const WINDOWS_MAX: u32 = 3;
+    /// Time after the first question within which it is said that the cause was not found.
+    const SAID_WITHIN: Duration = Duration::from_secs(18);
+
+    /// Ratio of the time of the command to that of windows, whose samples are not judged.
+    const JUDGED_MIN: u32 = 5;
 
     /// Search in the processes of a command or below a running process, whose first process is `main`.
     pub fn new(explainer: Explainer, main: u32) -> Self {
-        Self { explainer, main, windows: 0, unmapped: false, found: None, reported: false }
+        let now = Instant::now();
+        Self {
+            explainer,
+            main,
+            created: now,
+            began: None,
+            newest: now,
+            spent: Duration::ZERO,
+            asked: None,
+            found: None,
+            reported: None,
+            left: Vec::new(),
+        }
     }
 
-    /// Returns whether a further window may find more.
+    /// Returns whether a further window may find more, and leaves enough samples to be judged.
     pub fn is_needed(&self) -> bool {
         let certain = self.found.as_ref().is_some_and(|found| found.certainty == Certainty::High);
-        self.windows < Self::WINDOWS_MAX && !certain && !self.explainer.is_asking()
+        !certain && self.explainer.may_ask() && Self::JUDGED_MIN * self.spent <= self.created.elapsed()
+    }
+
+    /// Returns whether the agent works, and needs memory, in a process.
+    pub fn is_asking(&self) -> bool {
+        self.explainer.is_asking()
+    }
+
+    /// Bytes that the agent has left in the processes that still run, by owner.
+    pub fn left(&self, members: &[u32]) -> BTreeMap<String, u64> {
+        let mut left = BTreeMap::new();
+        for (_, owner, bytes) in self.left.iter().filter(|(process, ..)| members.contains(process)) {
+            *left.entry(owner.clone()).or_default() += bytes;
+        }
+        left
     }
 
     /// Asks those of the processes for a window that are suspected to grow. Returns whether it asked.
@@ -86,39 +130,90 @@ impl CauseSearch {
                 Some(group) => (group == MAIN) == (*member == self.main),
             };
             let members: Vec<u32> = members.iter().copied().filter(is_asked).collect();
-            self.windows += 1;
-            self.unmapped = verdict.owner.as_deref() == Some(UNMAPPED_SHM);
+            self.newest = Instant::now();
+            self.began.get_or_insert(self.newest);
+            self.asked = Some(verdict.clone());
             self.explainer.ask(&members);
         }
         asks
     }
 
-    /// Exchanges messages with the processes, and keeps an explanation that is at least as certain as the one before. Returns a
+    /// Exchanges messages with the processes, and keeps an explanation that says at least as much as the one before. Returns a
     /// new one.
     pub fn poll(&mut self, newest_step: u64) -> Option<&Explanation> {
         let answers = self.explainer.poll(newest_step)?;
-        let found = explain::conclude(&answers, self.main, self.unmapped)?;
-        if self.found.as_ref().is_some_and(|before| found.certainty < before.certainty) {
+        self.spent += self.newest.elapsed();
+        let asked = self.asked.as_ref();
+        let unmapped = asked.is_some_and(|verdict| verdict.owner.as_deref() == Some(UNMAPPED_SHM));
+        let rate = |steps: u64, seconds: f64| asked.map_or(0.0, |verdict| growth_within(verdict, steps, seconds));
+        // Those that were asked are of this owner; others are none whose growth was suspected.
+        let owner = asked.and_then(|verdict| verdict.owner.clone()).filter(|owner| owner.ends_with(PRIVATE_SUFFIX));
+        let owner = owner.unwrap_or_else(|| format!("{MAIN}{PRIVATE_SUFFIX}"));
+        let left = answers.iter().flatten().map(WindowAnswer::left);
+        self.left.extend(left.filter(|(_, bytes)| *bytes > 0).map(|(process, bytes)| (process, owner.clone(), bytes)));
+        let found = match answers {
+            Ok(answers) => explain::conclude(&answers, self.main, unmapped, rate)?,
+            Err(why) => explain::unanswered(self.main, &why),
+        };
+        if self.found.as_ref().is_some_and(|before| rank(&found) < rank(before)) {
             return None;
         }
         Some(self.found.insert(found))
     }
 
-    /// Message of the explanation, once there is one and `growth_was_reported`.
+    /// Message of the explanation, once there is one and `growth_was_reported`. That none was found is said at the end of the
+    /// search, or after [`Self::SAID_WITHIN`].
     pub fn report(&mut self, growth_was_reported: bool) -> Option<String> {
-        let found = self.found.as_ref().filter(|_| growth_was_reported && !self.reported)?;
-        self.reported = true;
+        let is_late = self.began.is_some_and(|began| began.elapsed() >= Self::SAID_WITHIN);
+        let may_find_more = self.explainer.is_asking() || self.explainer.may_ask();
+        if !growth_was_reported {
+            return None;
+        }
+        let Some(found) = &self.found else {
+            let says = is_late && self.reported.is_none();
+            self.reported = self.reported.or(is_late.then_some(0));
+            return says.then(|| explain::unanswered(self.main, "the program has not answered yet").message);
+        };
+        let says_more = self.reported.is_none_or(|before| rank(found) > before.max(NAMES_NOTHING));
+        if !says_more || !(rank(found) > NAMES_NOTHING || is_late || !may_find_more) {
+            return None;
+        }
+        self.reported = Some(rank(found));
         Some(found.message.clone())
     }
 
     /// Explanation at the end; `None` for growth that was suspected for a while, and ended. Native memory is what remains where
     /// no object accounts for the growth: a suspicion alone does not establish it.
     pub fn end(self, verdict: &Verdict) -> Option<Explanation> {
-        self.found.filter(|found| match found.cause {
-            Cause::Native => verdict.verdict > VerdictWord::Suspect,
-            _ => verdict.verdict >= VerdictWord::Suspect,
+        let nothing_yet = || self.began.map(|_| explain::unanswered(self.main, "the command ended before the answer"));
+        let found = self.found.or_else(nothing_yet).filter(|_| verdict.verdict >= VerdictWord::Suspect)?;
+        Some(match found.cause {
+            Cause::Native if verdict.verdict == VerdictWord::Suspect => {
+                explain::unanswered(self.main, "growth is only suspected")
+            }
+            _ => found,
         })
     }
+}
+
+/// Rank up to which an explanation names neither a line nor a holder.
+const NAMES_NOTHING: u32 = 2;
+
+/// Rank of an explanation by what it says.
+fn rank(found: &Explanation) -> u32 {
+    match (found.cause, found.certainty) {
+        (Cause::Unknown, _) => 0,
+        (Cause::Native, Certainty::Low) => 1,
+        (Cause::Native, _) => 2,
+        (_, certainty) => 3 + certainty as u32,
+    }
+}
+
+/// Growth in bytes within these steps and seconds, by the verdict's slope; 0 where it has none.
+fn growth_within(verdict: &Verdict, steps: u64, seconds: f64) -> f64 {
+    let slope = verdict.series.iter().find(|one| one.name == FOOTPRINT).and_then(|one| one.findings.slope);
+    let units = if verdict.axis == Axis::Clock { 1e3 * seconds } else { steps as f64 };
+    slope.unwrap_or_default().max(0.0) * units
 }
 
 #[cfg(test)]

@@ -25,6 +25,8 @@ const OWNERS_MAX: usize = 16;
 const PHASES_MAX: usize = 16;
 /// Cap on the processes that report owners.
 const PROCESSES_MAX: usize = 64;
+/// Fraction of the growth from which on it is that of a phase.
+const PHASE_SHARE: f64 = 0.7;
 const NAME_CHARACTERS_MAX: usize = 40;
 /// Size of the pipe, where the system allows it: the reports of one tick of a fast trainer.
 const PIPE_BYTES: i32 = 1 << 20;
@@ -65,6 +67,9 @@ struct Times {
     count: u64,
     total_us: u64,
     longest_us: u64,
+    /// Bytes by which the process was larger at the ends.
+    #[serde(default)]
+    grown: i64,
 }
 
 /// Reader of the reports of a command.
@@ -77,6 +82,8 @@ pub struct Reports {
     lines: Lines,
     owners: BTreeMap<u32, BTreeMap<String, u64>>,
     phases: BTreeMap<String, PhaseSummary>,
+    /// Bytes of the command at the first sample with phases, and at the newest one.
+    held_since: Option<(u64, u64)>,
     /// Times of the phases since the newest sample.
     phases_us: BTreeMap<String, u64>,
     held: Registration,
@@ -104,6 +111,7 @@ impl Reports {
             lines: Lines::default(),
             owners: BTreeMap::new(),
             phases: BTreeMap::new(),
+            held_since: None,
             phases_us: BTreeMap::new(),
             held: buffer().register(ledger),
         })
@@ -170,10 +178,12 @@ impl Reports {
             count: 0,
             seconds: 0.0,
             longest: 0.0,
+            grown: None,
         });
         phase.count = phase.count.saturating_add(times.count);
         phase.seconds += times.total_us as f64 / 1e6;
         phase.longest = phase.longest.max(times.longest_us as f64 / 1e6);
+        phase.grown = Some(phase.grown.unwrap_or_default().saturating_add(times.grown));
         let sum = self.phases_us.entry(name).or_default();
         *sum = sum.saturating_add(times.total_us);
     }
@@ -191,6 +201,21 @@ impl Reports {
         }
         line.owners.extend(sums.into_iter().map(|(name, bytes)| (name.clone(), bytes)));
         line.phases_us = std::mem::take(&mut self.phases_us);
+        if !self.phases.is_empty() {
+            let held = line.host.heap;
+            self.held_since = Some((self.held_since.map_or(held, |(first, _)| first), held));
+        }
+    }
+
+    /// Phase in which memory grows, with the bytes of each time; `None` where none accounts for most of the growth. Of phases
+    /// within each other it is the shortest.
+    pub fn growing_phase(&self) -> Option<String> {
+        let (first, newest) = self.held_since?;
+        let whole = newest.checked_sub(first).filter(|whole| *whole > 0)? as f64;
+        let part = |phase: &&PhaseSummary| phase.grown.is_some_and(|grown| grown as f64 >= PHASE_SHARE * whole);
+        let phase = self.phases.values().filter(part).min_by(|a, b| a.seconds.total_cmp(&b.seconds))?;
+        let each = u64::try_from(phase.grown?).ok()? / phase.count.max(1);
+        Some(format!("it grows in *{}*, {} each time", phase.name, xrun_core::units::Bytes(each)))
     }
 
     /// Summary of the phases, by time.
@@ -265,6 +290,16 @@ mod tests {
         assert!(sampled(&mut reports).phases_us.is_empty(), "times since the sample before");
         let phases = reports.phases();
         assert_eq!((phases[0].count, phases[0].longest), (2, 20e-6));
+        assert_eq!(reports.growing_phase(), None);
+        let phase = |name: &str, total: u64, grown: i64| {
+            format!(r#""{name}":{{"count":4,"total_us":{total},"longest_us":20,"grown":{grown}}}"#)
+        };
+        let phases =
+            [phase("epoch", 90, 99 << 20), phase("save", 40, 100 << 20), phase("train", 50, 1 << 20)].join(",");
+        writeln!(pipe, r#"{{"xrun_process":{own},"phases":{{{phases}}}}}"#).unwrap();
+        reports.read(&steps);
+        reports.add_to(&mut MemoryLine { host: HostMemory { heap: 110 << 20, ..HostMemory::default() }, ..line });
+        assert_eq!(reports.growing_phase().as_deref(), Some("it grows in *save*, 25.0 MiB each time"));
         // Device memory that was freed is 0, not missing.
         writeln!(pipe, r#"{{"xrun_process":{own},"owners":{{"a/b":{{"host":5}}}}}}"#).unwrap();
         reports.read(&steps);
@@ -283,7 +318,7 @@ mod tests {
         reports.set_owners(std::process::id(), many);
         assert!(sampled(&mut reports).owners.len() <= OWNERS_MAX + 1);
         for number in 0..200 {
-            reports.add_phase(number.to_string(), Times { count: 1, total_us: u64::MAX, longest_us: 1 });
+            reports.add_phase(number.to_string(), Times { count: 1, total_us: u64::MAX, longest_us: 1, grown: 0 });
         }
         assert_eq!(reports.phases().len(), PHASES_MAX);
     }

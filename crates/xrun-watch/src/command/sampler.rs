@@ -147,6 +147,7 @@ impl Sampler {
     pub fn sample(&mut self, step: u64, point: SamplePoint) -> Option<MemoryLine> {
         let (begun, worked) = (Instant::now(), processor_time());
         let mut seen = ProcessSample::read_all(&self.members());
+        self.groups.read_ranks(&mut seen);
         let gpus = self.read_gpus(&mut seen);
         self.seen.set(seen.len() as u64, seen.len() as u64 * size_of::<ProcessSample>() as u64);
         let line = (!seen.is_empty()).then(|| self.line(&seen, gpus, step, point));
@@ -245,6 +246,7 @@ impl Sampler {
                 pressure: self.cgroups.nearest().and_then(Cgroup::pressure).or_else(sources::pressure),
                 oom_kills: self.cgroups.oom_kills(),
                 charged: self.cgroups.own.as_ref().and_then(Cgroup::charged),
+                agent: BTreeMap::new(),
                 gpus,
             }),
         }

@@ -25,7 +25,7 @@ use xrun_core::units::{Span, pluralize};
 use xrun_results::format::{MemoryLine, Outcome, SamplePoint};
 use xrun_results::judge::{CommandJudge, memory_fails, training_fails};
 use xrun_results::read;
-use xrun_results::verdict::TrainingVerdict;
+use xrun_results::verdict::{TrainingVerdict, VerdictWord};
 use xrun_results::view::EndRecords;
 use xrun_results::watched::WatchSettings;
 use xrun_run::directory::RunDirectory;
@@ -433,11 +433,18 @@ impl Session<'_> {
             return;
         }
         self.scan_at_sample = scan.footprint_max;
-        let point = if self.last.line.is_none() { SamplePoint::Start } else { SamplePoint::Step };
+        let point = match &self.search {
+            _ if self.last.line.is_none() => SamplePoint::Start,
+            Some(search) if search.is_asking() => SamplePoint::Explained,
+            _ => SamplePoint::Step,
+        };
         let Some(line) = self.sampler.sample(self.output.steps.newest(), point) else { return };
         let mut line = MemoryLine { segment: self.segment, ..line };
         if let Some(reports) = &mut self.output.reports {
             reports.add_to(&mut line);
+        }
+        if let Some((search, processes)) = self.search.as_ref().zip(line.processes.as_mut()) {
+            processes.agent = search.left(&self.sampler.member_ids());
         }
         self.judged.add(&line);
         self.watch_growth();
@@ -475,6 +482,9 @@ impl Session<'_> {
         let newest_step = self.output.steps.newest();
         let Some(search) = &mut self.search else { return };
         let found = search.poll(newest_step).map(|found| found.message.clone());
+        if found.is_some() {
+            self.growth.look_soon();
+        }
         let report = search.report(self.growth.has_reported());
         if let Some(message) = found {
             self.log(&format!("explanation: {message}"));
@@ -517,7 +527,11 @@ impl Session<'_> {
         self.record.directory.free_reserve();
         let synced = self.record.sync();
         self.check_written(synced);
-        let verdict = self.judged.verdict();
+        let mut verdict = self.judged.verdict();
+        let phase = self.output.reports.as_ref().and_then(Reports::growing_phase);
+        if let Some(phase) = phase.filter(|_| verdict.verdict >= VerdictWord::Growing) {
+            verdict.message = format!("{}; {phase}", verdict.message);
+        }
         let seconds = self.sampler.elapsed();
         let now_us = u64::try_from(seconds.as_micros()).unwrap_or(u64::MAX);
         let killed = self.stopper.killed();

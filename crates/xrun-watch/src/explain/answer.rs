@@ -16,7 +16,7 @@ pub enum Reply {
     /// The window failed.
     Failed {
         #[serde(rename = "failed")]
-        _failed: String,
+        why: String,
     },
     /// Answer at the end of the window.
     Answer(Box<Answer>),
@@ -33,6 +33,8 @@ pub struct Answer {
     pub seconds: f64,
     pub cost_seconds: f64,
     pub resident_growth: i64,
+    /// Bytes that the agent has left.
+    pub left: i64,
     pub traced_growth: u64,
     /// True if the collector of reference cycles is on.
     pub collector: bool,
@@ -41,6 +43,10 @@ pub struct Answer {
     pub cuda: Vec<Stack>,
     pub tensors: TensorCounts,
     pub notes: Vec<String>,
+    /// True if the census reached its limit on time.
+    pub late: bool,
+    /// Number of objects that `gc.freeze()` hides.
+    pub hidden: u64,
 }
 
 /// Container, tensor, group of objects or threads.
@@ -52,8 +58,6 @@ pub struct Found {
     pub bytes: u64,
     pub objects: u64,
     pub contents: String,
-    /// Name of the newest operation of the first tensor with a graph.
-    pub graph: Option<String>,
     pub with_graph: u64,
     /// True if a tensor or an array is a small view of a large one.
     pub view: bool,

@@ -8,6 +8,8 @@ mod answer;
 mod conclusion;
 mod source;
 
+pub use conclusion::unanswered;
+
 use std::ffi::OsString;
 use std::io::{ErrorKind, Read, Write};
 use std::os::fd::AsRawFd;
@@ -20,6 +22,7 @@ use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
 use xrun_core::files::scratch::Scratch;
 use xrun_core::files::write::{WriteError, replace, with_path};
+use xrun_core::printable;
 use xrun_results::explanation::Explanation;
 
 /// Files of the agent.
@@ -41,18 +44,19 @@ const SOCKET: &str = "socket";
 pub const PROCESSES_MAX: usize = 16;
 /// Cap on the bytes of an answer.
 const ANSWER_BYTES_MAX: usize = 1 << 20;
-/// Number of steps of a window.
-const WINDOW_STEPS: u64 = 20;
+/// Windows, one after another until the cause is certain. A later one is longer, as growth may come with each validation only.
+const WINDOWS: [Extent; 3] = [
+    Extent { steps: 20, time: Duration::from_secs(4), time_max: Duration::from_secs(10) },
+    Extent { steps: 80, time: Duration::from_secs(6), time_max: Duration::from_secs(10) },
+    Extent { steps: 200, time: Duration::from_secs(15), time_max: Duration::from_secs(30) },
+];
 /// Number of steps after which the time of a window may end it.
 const WINDOW_STEPS_MIN: u64 = 5;
-/// Duration of a window where steps are unknown or slow.
-const WINDOW: Duration = Duration::from_secs(5);
-/// Cap on the duration of a window.
-const WINDOW_MAX: Duration = Duration::from_secs(30);
 /// Cap on the time for a process to begin its window: agents look for a request twice a second.
 const BEGIN_MAX: Duration = Duration::from_secs(5);
 /// Cap on the time of an answer after the end of the window.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
+const REASON_CHARACTERS_MAX: usize = 200;
 /// Frames that are recorded of each allocation: calls of TensorFlow are deep.
 const FRAMES: u32 = 24;
 /// Cap on the memory of `tracemalloc` in a process.
@@ -66,6 +70,14 @@ pub fn buffer() -> Buffer {
         .because("further processes are not asked; a longer answer is dropped")
 }
 
+/// Extent of a window: it ends after these steps or this time, but at most after `time_max` where steps are few.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    steps: u64,
+    time: Duration,
+    time_max: Duration,
+}
+
 /// Directory with the agent, and the socket to which agents connect.
 #[derive(Debug)]
 pub struct Explainer {
@@ -74,6 +86,8 @@ pub struct Explainer {
     windows: Vec<Window>,
     /// Processes that were asked, and the time, while an answer is awaited.
     asked: Option<(Instant, Vec<u32>)>,
+    /// Number of windows that were asked for.
+    asked_before: usize,
 }
 
 /// State of a window.
@@ -97,7 +111,10 @@ struct Window {
     process: u32,
     received: Vec<u8>,
     stage: Stage,
+    extent: Extent,
     answer: Option<WindowAnswer>,
+    /// Why it has no answer.
+    failed: Option<String>,
 }
 
 /// Answer of a process, and the steps of its window.
@@ -124,12 +141,23 @@ impl Explainer {
             listener.set_nonblocking(true)?;
             Ok(listener)
         });
-        Ok(Self { listener: with_path(&socket, listener)?, directory, windows: Vec::new(), asked: None })
+        Ok(Self {
+            listener: with_path(&socket, listener)?,
+            directory,
+            windows: Vec::new(),
+            asked: None,
+            asked_before: 0,
+        })
     }
 
     /// Returns whether an answer is awaited.
     pub fn is_asking(&self) -> bool {
         self.asked.is_some()
+    }
+
+    /// Returns whether a further window may be asked for.
+    pub fn may_ask(&self) -> bool {
+        self.asked.is_none() && self.asked_before < WINDOWS.len()
     }
 
     /// Value of PYTHONPATH by which Python finds the agent, before the directories that it has already.
@@ -144,9 +172,10 @@ impl Explainer {
 
     /// Asks these processes for a window, unless an answer is awaited already. A process without an agent does not notice.
     pub fn ask(&mut self, processes: &[u32]) {
-        if self.asked.is_some() {
+        if !self.may_ask() {
             return;
         }
+        self.asked_before += 1;
         // Without the file the process does not answer.
         let asked = |process: &u32| replace(&self.request(*process), &[]).is_ok();
         let processes = processes.iter().copied().filter(asked).take(PROCESSES_MAX).collect();
@@ -157,8 +186,8 @@ impl Explainer {
         self.directory.path().join(format!("request-{process}"))
     }
 
-    /// Exchanges messages with the agents. Returns all answers once the last has come; an empty list if there is none.
-    pub fn poll(&mut self, newest_step: u64) -> Option<Vec<WindowAnswer>> {
+    /// Exchanges messages with the agents. Returns all answers once the last has come, or why there is none.
+    pub fn poll(&mut self, newest_step: u64) -> Option<Result<Vec<WindowAnswer>, String>> {
         let (asked, processes) = self.asked.as_ref()?;
         // A process that waits, as the tracker of resources of `multiprocessing` does, delays no answer.
         let may_begin = asked.elapsed() < BEGIN_MAX;
@@ -167,7 +196,11 @@ impl Explainer {
             if self.windows.len() < PROCESSES_MAX
                 && let Some(process) = process_of_same_user(&stream)
             {
-                self.windows.extend(Window::begin(stream, process));
+                self.windows.extend(Window::begin(
+                    stream,
+                    process,
+                    WINDOWS[self.asked_before.clamp(1, WINDOWS.len()) - 1],
+                ));
             }
         }
         self.windows.iter_mut().for_each(|window| window.advance(newest_step));
@@ -180,24 +213,53 @@ impl Explainer {
             // That of a process which has not begun.
             let _ = std::fs::remove_file(self.request(process));
         }
-        Some(self.windows.drain(..).filter_map(|window| window.answer).collect())
+        let mut why =
+            "no Python process answered: it began before, or with -I, -E or -S, or runs native code".to_owned();
+        let mut answers = Vec::new();
+        for window in self.windows.drain(..) {
+            if let Some(failed) = window.failed {
+                why = failed;
+            }
+            answers.extend(window.answer);
+        }
+        Some(if answers.is_empty() { Err(why) } else { Ok(answers) })
     }
 }
 
 /// Concludes from the answers: that of the process that grew most. `main` is the first process of the command; `unmapped`
-/// says that the growth is that of files in /dev/shm.
-pub fn conclude(answers: &[WindowAnswer], main: u32, unmapped: bool) -> Option<Explanation> {
+/// says that the growth is that of files in /dev/shm; `rate` is the growth by the verdict in a window of these steps and
+/// seconds.
+pub fn conclude(
+    answers: &[WindowAnswer],
+    main: u32,
+    unmapped: bool,
+    rate: impl Fn(u64, f64) -> f64,
+) -> Option<Explanation> {
     let most = answers.iter().max_by_key(|one| one.answer.resident_growth)?;
-    conclusion::conclude(&most.answer, most.step, most.steps, main, unmapped)
+    // Several workers grow alike.
+    let expected = (rate(most.steps, most.answer.seconds) / answers.len() as f64) as u64;
+    let observed = conclusion::Observed { step: most.step, steps: most.steps, expected, main, unmapped };
+    Some(conclusion::conclude(&most.answer, observed))
+}
+
+impl WindowAnswer {
+    /// Cap on the bytes that count as left by the agent: the program may have allocated the rest at the same moment.
+    const LEFT_MAX: u64 = 8 << 20;
+
+    /// Process, and the bytes that the agent has left in it.
+    pub fn left(&self) -> (u32, u64) {
+        let left = u64::try_from(self.answer.left).unwrap_or_default();
+        (self.answer.process, left.min(Self::LEFT_MAX))
+    }
 }
 
 impl Window {
     /// Sends the request; `None` where the process has gone.
-    fn begin(mut stream: UnixStream, process: u32) -> Option<Self> {
+    fn begin(mut stream: UnixStream, process: u32, extent: Extent) -> Option<Self> {
         stream.set_nonblocking(true).ok()?;
-        let request = format!("window {} {FRAMES} {TRACE_BYTES_MAX}\n", WINDOW_MAX.as_secs());
+        let request = format!("window {} {FRAMES} {TRACE_BYTES_MAX}\n", extent.time_max.as_secs());
         stream.write_all(request.as_bytes()).ok()?;
-        Some(Self { stream, process, received: Vec::new(), stage: Stage::Asked, answer: None })
+        Some(Self { stream, process, received: Vec::new(), stage: Stage::Asked, extent, answer: None, failed: None })
     }
 
     fn advance(&mut self, newest_step: u64) {
@@ -205,17 +267,21 @@ impl Window {
         match self.stage {
             Stage::Begun { step, since, middle } => {
                 let (steps, time) = (newest_step.saturating_sub(step), since.elapsed());
-                if !middle && (steps >= WINDOW_STEPS / 2 || time >= WINDOW / 2) {
+                let Extent { steps: steps_max, time: time_needed, time_max } = self.extent;
+                if !middle && (steps >= steps_max / 2 || time >= time_needed / 2) {
                     self.stage = Stage::Begun { step, since, middle: true };
                     self.send("middle\n");
                 }
-                let by_time = time >= WINDOW && (newest_step == 0 || steps >= WINDOW_STEPS_MIN);
-                if steps >= WINDOW_STEPS || by_time || time >= WINDOW_MAX {
+                let by_time = time >= time_needed && (newest_step == 0 || steps >= WINDOW_STEPS_MIN);
+                if steps >= steps_max || by_time || time >= time_max {
                     self.stage = Stage::Ending { step, steps, since: Instant::now() };
                     self.send("end\n");
                 }
             }
-            Stage::Ending { since, .. } if since.elapsed() >= ANSWER_MAX => self.stage = Stage::Ended,
+            Stage::Ending { since, .. } if since.elapsed() >= ANSWER_MAX => {
+                self.failed = Some(format!("process {} did not answer within {ANSWER_MAX:.0?}", self.process));
+                self.stage = Stage::Ended;
+            }
             _ => {}
         }
     }
@@ -260,7 +326,11 @@ impl Window {
                 self.answer = Some(WindowAnswer { answer: *answer, step, steps });
                 Stage::Ended
             }
-            Ok(Reply::Failed { .. }) | Err(_) => Stage::Ended,
+            Ok(Reply::Failed { why }) => {
+                self.failed = Some(format!("the agent failed: {}", printable::line(&why, REASON_CHARACTERS_MAX)));
+                Stage::Ended
+            }
+            Err(_) => Stage::Ended,
         };
     }
 }

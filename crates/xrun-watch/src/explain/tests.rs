@@ -72,7 +72,7 @@ impl Program {
                 self.step();
             }
             if let Some(answers) = explainer.poll(self.steps) {
-                return answers;
+                return answers.unwrap();
             }
             std::thread::yield_now();
         }
@@ -94,7 +94,7 @@ fn explained(text: &str) -> (Option<Explanation>, tempfile::TempDir) {
     let answers = program.answers(&mut explainer, &[process]);
     assert_eq!(answers.len(), 1);
     assert!(program.end().success());
-    (conclude(&answers, process, false), directory)
+    (conclude(&answers, process, false, |_, _| 0.0), directory)
 }
 
 fn script(text: &str) -> (tempfile::TempDir, PathBuf) {
@@ -109,7 +109,7 @@ fn answers_at_once(explainer: &mut Explainer, process: u32) -> bool {
     explainer.ask(&[process]);
     loop {
         if let Some(answers) = explainer.poll(0) {
-            return !answers.is_empty();
+            return answers.is_ok();
         }
         std::thread::yield_now();
     }
@@ -241,7 +241,7 @@ fn forked_and_executed_processes_answer() {
     let parent = program.child.id();
     let answers = program.answers(&mut explainer, &[parent, child]);
     assert_eq!(answers.len(), 2);
-    let found = conclude(&answers, parent, false).unwrap();
+    let found = conclude(&answers, parent, false, |_, _| 0.0).unwrap();
     assert_eq!((found.process, found.is_worker, found.cause), (child, true, Cause::Container), "{found:?}");
     assert!(found.holder.as_ref().is_some_and(|holder| holder.contains("kept")), "{found:?}");
     assert!(program.end().success());

@@ -2,6 +2,7 @@
 //!
 //! Caps: [`RUNS_MAX`] runs, each with the curves and the trace of a report.
 
+mod decision;
 mod names;
 mod page;
 mod rows;
@@ -115,6 +116,7 @@ impl RunComparison {
         let runs = self.runs.iter().map(run).collect::<Result<Vec<Value>, ReportError>>()?;
         Ok(json!({
             "version": VERSION, "runs": runs, "differences": self.differences, "environment": self.environment,
+            "decision": self.decision(),
         }))
     }
 }

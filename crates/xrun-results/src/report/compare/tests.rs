@@ -60,6 +60,27 @@ fn with_values(results: &Path, values: &[(u64, u64, f64)]) -> Vec<PathBuf> {
 }
 
 #[test]
+fn a_setting_is_kept_or_discarded_only_beyond_the_noise_of_repeats() {
+    let decided = |values: &[(u64, u64, f64)]| {
+        let results = tempfile::tempdir().unwrap();
+        let compared = gather(&with_values(results.path(), values)).unwrap();
+        compared.decision().map(|found| (found["decision"].as_str().unwrap().to_owned(), found["more_runs"].as_u64()))
+    };
+    let first = [(4, 1, 0.50), (4, 2, 0.51), (4, 3, 0.49)];
+    let against = |second: [f64; 3]| {
+        let second = [1, 2, 3].into_iter().zip(second).map(|(seed, value)| (5, seed, value));
+        decided(&first.into_iter().chain(second).collect::<Vec<_>>())
+    };
+    assert_eq!(against([0.60, 0.61, 0.59]), Some(("keep".into(), None)));
+    assert_eq!(against([0.40, 0.41, 0.39]), Some(("discard".into(), None)));
+    // sd 0.02, difference 0.02: 2.05 * 0.02 * sqrt(2 / n) < 0.0198 from n = 9 or 10 on.
+    let (word, more) = against([0.51, 0.52, 0.50]).unwrap();
+    assert!(word == "undecided" && more.is_some_and(|more| (4..9).contains(&more)), "{more:?}");
+    assert_eq!(decided(&[(4, 1, 0.5), (5, 1, 0.6)]), Some(("undecided".into(), Some(2))));
+    assert_eq!(decided(&[(4, 1, 0.5), (4, 2, 0.6)]), None, "there is one setting");
+}
+
+#[test]
 fn many_runs_are_wrapped_to_the_width() {
     let results = tempfile::tempdir().unwrap();
     let values: Vec<(u64, u64, f64)> = (1..=RUNS_MAX as u64).map(|at| (at, 7, 0.4 + 0.001 * at as f64)).collect();

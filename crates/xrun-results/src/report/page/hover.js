@@ -19,7 +19,13 @@ const formats = (() => {
     },
     seconds: (value) => {
       if (value < 1) return trimmed(value * 1000, 3) + " ms";
-      return scaled(value, [1, 60, 3600, 86400], ["s", "min", "h", "d"]);
+      if (value < 60) return trimmed(value, 4) + " s";
+      // As in the terminal: 3 min 35 s.
+      const [, large, small] = [[3600, "min", "s"], [86400, "h", "min"], [Infinity, "d", "h"]].find(([end]) => value < end);
+      const unit = { min: 60, h: 3600, d: 86400 }[large];
+      const part = { s: 1, min: 60, h: 3600 }[small];
+      const all = Math.round(value / part);
+      return `${Math.floor((all * part) / unit)} ${large} ${Math.round(((all * part) % unit) / part)} ${small}`;
     },
   };
 })();
@@ -64,11 +70,15 @@ const followPointer = (() => {
     const show = (event) => {
       const place = svg.getBoundingClientRect();
       const share = Math.min(Math.max((event.clientX - place.left) / place.width, 0), 1);
-      const shown = curves.filter((curve) => curve.count > 0).map((curve) => [curve, nearest(curve, share)]);
-      if (shown.length === 0) return;
-      const closest = shown.reduce((a, b) =>
+      const all = curves.filter((curve) => curve.count > 0).map((curve) => [curve, nearest(curve, share)]);
+      if (all.length === 0) return;
+      const closest = all.reduce((a, b) =>
         Math.abs(b[0].x(b[1]) - share) < Math.abs(a[0].x(a[1]) - share) ? b : a);
       const at = closest[0].x(closest[1]);
+      // A curve has a value from its first point to its last, and as far beyond as its points are apart.
+      const apart = (curve) => (curve.x(curve.count - 1) - curve.x(0)) / Math.max(curve.count - 1, 1) + 1e-3;
+      const has = (curve) => at >= curve.x(0) - apart(curve) && at <= curve.x(curve.count - 1) + apart(curve);
+      const shown = all.filter(([curve]) => has(curve));
       if (!guide) {
         guide = make("div", chart);
         guide.className = "guide";

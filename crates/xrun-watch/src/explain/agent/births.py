@@ -2,17 +2,23 @@
 
 import sys
 
-# Python 3.11 looks for the traceback of an object whose dictionary it manages at the wrong address: it forgets two words before the header.
+# Python 3.11 looks for the traceback of an object whose dictionary it manages at the wrong address: it forgets two words before the
+# header.
 FORGETS = sys.version_info[:2] == (3, 11)
 MANAGED_DICT = 1 << 4
 HEADER_BYTES = 32
+# Largest number of objects whose tracebacks are looked at.
+TRACED_MAX = 10_000
+compress, operator = load("itertools").compress, load("_operator")
 
 # Of the type itself, as a metaclass may have an attribute of that name.
 _flags = type.__dict__["__flags__"].__get__
 
 
-def is_managed(kind):
-    return FORGETS and _flags(kind) & MANAGED_DICT
+def managed(objects):
+    """Returns the objects of which `tracemalloc` looks for the traceback at the wrong address."""
+    kinds = {kind for kind in set(map(type, objects)) if FORGETS and _flags(kind) & MANAGED_DICT}
+    return list(compress(objects, map(kinds.__contains__, map(type, objects))))
 
 
 def _traceback_at():
@@ -21,7 +27,7 @@ def _traceback_at():
         ctypes = load("_ctypes")
         address = ctypes.dlsym(ctypes.dlopen(None, 0), "_PyTraceMalloc_GetTraceback")
     except (ImportError, OSError):
-        return None
+        return lambda one: None
     # The package `ctypes` would import further modules of Python.
     anything = type("anything", (ctypes._SimpleCData,), {"_type_": "O"})
     word = type("word", (ctypes._SimpleCData,), {"_type_": "L"})
@@ -32,32 +38,35 @@ def _traceback_at():
 
 
 class Born:
-    """Objects that were born in the window, with their tracebacks."""
+    """Objects that were born in the window, with the lines of the program that created them. Does not need `tracemalloc` afterwards."""
 
-    def __init__(self, objects):
-        self.find = tracemalloc._get_object_traceback if traces else lambda one: None
-        self.tracked, managed, at = {}, {}, _traceback_at() if FORGETS and traces else None
-        known = frozenset() if at else frozenset(before)
-        for one in objects:
-            kind = type(one)
-            special = managed.get(kind)
-            if special is None:
-                special = managed[kind] = bool(is_managed(kind))
-            if not special:
-                frames = self.find(one)
-            elif at:
-                frames = at(one)
-            else:
-                # Born in the window by its address, which none had before.
-                frames = None if id(one) in known else ()
-            if frames is not None and not sources.is_own(frames):
-                self.tracked[id(one)] = frames
+    def __init__(self, objects, tensors):
+        self.tracked, self.traces, lines = {}, traces, {}
+        if not traces:
+            return
+        self.unknown = managed(objects)
+        # Of the others it is only asked whether they were born.
+        lined = managed(tensors)
+        for some, find in ((objects, tracemalloc._get_object_traceback), (lined, _traceback_at() if lined else None)):
+            born = list(compress(some, map(find, some)))
+            every = len(born) // TRACED_MAX + 1
+            for at, one in enumerate(born):
+                frames = None if at % every else find(one)
+                if frames is None:
+                    self.tracked[id(one)] = ()
+                elif not sources.is_own(frames):
+                    # A traceback is larger than most objects.
+                    line = sources.user_frames(frames)
+                    self.tracked[id(one)] = lines.setdefault(line, line)
+
+    def add_unknown(self):
+        """Adds the objects of which `tracemalloc` does not tell that they were born, once it has ended: comparing them allocates."""
+        if self.traces:
+            known = frozenset(before)
+            for one in compress(self.unknown, map(operator.not_, map(known.__contains__, map(id, self.unknown)))):
+                self.tracked.setdefault(id(one), ())
+            self.unknown = None
 
     def frames(self, one):
-        """Returns the traceback of an object, `None` if it was born before."""
-        frames = self.tracked.get(id(one))
-        if frames is None and not gc.is_tracked(one):
-            frames = self.find(one)
-            if frames is not None and sources.is_own(frames):
-                return None
-        return frames
+        """Returns the lines at which an object was created; `None` if it was born before or is none that the collector tracks."""
+        return self.tracked.get(id(one)) if self.traces else ()

@@ -4,7 +4,7 @@ those before, what no container holds, which lines allocated what lives, and by 
 import sys
 import time
 
-itertools = load("itertools")
+itertools, operator = load("itertools"), load("_operator")
 Entry = tensors.Entry
 deque = load("_collections").deque
 
@@ -12,18 +12,25 @@ deque = load("_collections").deque
 BYTES_MIN = 16 << 10
 LARGE = 256 << 10
 # Number of objects between two looks at the clock.
-CLOCK_EVERY = 512
-# Largest number of objects that are measured as the contents of one holder.
-CONTENTS_MAX = 50_000
+CLOCK_EVERY = 64
+# Largest number of objects, and of new items, that are measured as the contents of one holder; more are estimated from these.
+CONTENTS_MAX = 4_000
+SAMPLE = 48
 # Largest number of answers, and of containers that are measured for them.
-HOLDERS_MAX = 6
-MEASURED_MAX = 24
+HOLDERS_MAX = 3
+MEASURED_MAX = 60
+# Number of the largest ones that come first.
+LARGEST = 3
 # Largest number of tensors with a graph that reaches back, and of nodes that are visited to find them.
-CHAINS_MAX = 4
+CHAINS_MAX = 3
 CHAIN_NODES_MAX = 40_000
 LINES_MAX = 10
 # Items of the largest dictionary in whose order new items are looked for.
 PAIRS_MAX = 2_000_000
+# Length of a container that was not seen before.
+UNKNOWN = -1
+# Smallest part of the objects of a line that were born in the second half of a window, for them to accumulate.
+ACCUMULATING = 0.6
 # Items of a container that is named in a forked process.
 MANY = 50_000
 
@@ -34,23 +41,27 @@ class Contents:
     def __init__(self):
         self.bytes, self.objects, self.graph, self.with_graph = 0, 0, None, 0
         self.view, self.scalar, self.exception = False, False, False
+        # Number of roots that were measured.
+        self.roots = 0
         self.kinds, self.births = {}, {}
 
     def add(self, text, size, frames):
         self.bytes += size
-        for table, key in ((self.kinds, text), (self.births, sources.user_frames(frames))):
+        for table, key in ((self.kinds, text), (self.births, frames)):
             entry = table.setdefault(key, [0, 0])
             entry[0] += size
             entry[1] += 1
 
-    def facts(self):
+    def facts(self, scale=1.0):
+        """Returns the facts; `scale` is the ratio of all items to those that were measured."""
         ranked = sorted(self.kinds.items(), key=lambda item: -item[1][0])
         if self.graph:
             ranked.sort(key=lambda item: " with graph " not in item[0])
         births = sorted(((key, entry) for key, entry in self.births.items() if key), key=lambda item: -item[1][0])[:3]
         return {
-            "bytes": self.bytes, "objects": self.objects, "contents": ranked[0][0] if ranked else "", "graph": self.graph,
-            "with_graph": self.with_graph, "view": self.view, "scalar": self.scalar, "exception": self.exception,
+            "bytes": int(scale * self.bytes), "objects": int(scale * self.objects), "contents": ranked[0][0] if ranked else "",
+            "graph": self.graph, "with_graph": int(scale * self.with_graph), "view": self.view, "scalar": self.scalar,
+            "exception": self.exception,
             "births": [{"bytes": size, "count": count, "frames": list(map(list, frames))} for frames, (size, count) in births],
         }
 
@@ -61,27 +72,28 @@ def measured_size(one, kind):
 
 
 class Census:
-    def __init__(self, deadline):
-        self.deadline, self.late, self.seen, self.kept = deadline, False, set(), []
-        self.objects = window.tracked_objects()
+    def __init__(self, deadline, objects, born):
+        self.deadline, self.late, self.seen, self.counted = deadline, False, set(), set()
+        self.objects, self.born = objects, born
         self.readers = tensors.Readers()
-        self.tensors_now = tensors.census(self.objects, self.kept)
-        # Items of the containers that there were at the start.
-        self.before = window.lengths
+        self.tensors_now, self.kept = tensors.census(self.objects)
 
     def take(self, frames, blocks):
         """Returns the holders of what was born in the window, the most important first."""
-        births = part("births", tracemalloc=tracemalloc, gc=gc, sources=sources, traces=window.traces, before=window.managed)
-        self.born = births.Born(self.objects)
+        # Tensors that were born in the window.
+        self.kept = [entry for entry in self.kept if window.traced and self.born.frames(entry.one) is not None]
         self.part = part("paths", gc=gc, sources=sources, Entry=tensors.Entry, is_late=self.is_late)
         self.paths = self.part.Paths(frames)
         variables = (value for found in self.paths.values for value in found.values())
-        self.containers_now = [self.objects, window.untracked_dictionaries(self.objects, variables)]
-        self.paths.ignore(self.objects, self.kept, *self.containers_now, self.containers_now, frames)
+        self.containers_now = window.containers(self.objects, variables)
+        self.paths.ignore(self.objects, self.kept, *self.containers_now.values(), self.containers_now, frames)
         found = self.containers() + self.chains() + self.replaced() + blocks + self.threads(frames)
         found += self.unheld()
-        found = [entry for entry in found if entry.fact["kind"] in ("graph", "replaced") or entry.fact["bytes"] >= 1024 or entry.fact["graph"]]
+        found = [entry for entry in found if entry.fact["kind"] in ("graph", "replaced") or entry.fact["bytes"] >= BYTES_MIN or entry.fact["graph"]]
         found.sort(key=lambda entry: (-(entry.fact["kind"] == "graph"), -bool(entry.fact["graph"]), -entry.fact["bytes"]))
+        # The largest first, whatever they hold.
+        largest = set(map(id, sorted(found, key=lambda entry: -entry.fact["bytes"])[:LARGEST]))
+        found.sort(key=lambda entry: id(entry) not in largest)
         found = found[:HOLDERS_MAX + CHAINS_MAX] + (self.many() if window.forked else [])
         holders = []
         self.paths.ignore(found)
@@ -110,9 +122,11 @@ class Census:
     def contents(self, roots):
         """Measures objects, and those that they refer to, as far as they were born in the window."""
         contents, stack, seen, new = Contents(), list(roots), set(), set(map(id, roots))
-        while stack and contents.objects < CONTENTS_MAX:
+        while stack and (contents.objects < CONTENTS_MAX or not contents.roots):
             one = stack.pop()
             key = id(one)
+            # All that the root before refers to was measured.
+            contents.roots += key in new
             if key in seen:
                 continue
             seen.add(key)
@@ -123,6 +137,7 @@ class Census:
                     continue
                 frames = ()
             contents.objects += 1
+            self.counted.add(key)
             if contents.objects % CLOCK_EVERY == 0 and self.is_late():
                 break
             reader = self.readers.of(kind)
@@ -145,68 +160,71 @@ class Census:
         return contents
 
     def may_be_new(self, one, kind):
-        """Returns whether an object may have been born in the window without a traceback: Python keeps the memory of ended tuples, lists and
-        dictionaries for new ones."""
-        return kind is tuple or (kind in (list, dict, set) and id(one) not in self.before)
+        """Returns whether an object may have been born in the window without a traceback: one that the collector does not track, or a tuple,
+        list or dictionary, as Python keeps the memory of ended ones for new ones."""
+        if kind in (list, dict, set):
+            return self.before.get(id(one), UNKNOWN) != len(one)
+        return kind is tuple or not gc.is_tracked(one)
 
-    def new_items(self, one, kind, then):
-        """Returns the items of a container that were born in the window, or stand behind those that it had at the start."""
-        items = gc.get_referents(one)
-        born = [item for item in items if self.born.frames(item) is not None]
-        behind = []
-        if issubclass(kind, (list, deque)):
-            behind = items[then:]
-        elif issubclass(kind, dict) and len(items) < PAIRS_MAX:
-            behind = list(dict.values(one))[then:]
-        known = set(map(id, born))
-        born.extend(item for item in behind if type(item) is tuple and id(item) not in known)
-        return born
+    def new_items(self, one, base, grown):
+        """Returns the newest items of a container, as many as it has grown by, that were born in the window."""
+        if base is dict:
+            items = list(dict.values(one))[-grown:] + list(dict.keys(one))[-grown:] if len(one) < PAIRS_MAX else []
+        elif base is set:
+            items = list(itertools.islice(set.__iter__(one), grown))
+        else:
+            items = list(base.__getitem__(one, slice(-grown, None)) if base is list else itertools.islice(deque.__reversed__(one), grown))
+        # Behind those that it had before, an object is new whose birth nothing tells.
+        managed = set(map(id, window.managed_objects(items)))
+        return [item for item in items if self.born.frames(item) is not None or id(item) in managed or self.may_be_new(item, type(item))]
 
     def grown(self):
         """Yields the containers with more items than at the start: `(container, before, after, new items)`."""
-        before, functions = self.before, {}
-        for one in itertools.chain.from_iterable(self.containers_now):
-            kind = type(one)
-            try:
-                function = functions[kind]
-            except KeyError:
-                function = functions[kind] = window.length_function(kind)
-            if function is None or one is self.objects:
-                continue
-            now = function(one)
-            if self.born.frames(one) is None:
-                then = before.get(id(one))
-                if then is not None and now > then and not self.is_late():
-                    new = self.new_items(one, kind, then)
+        self.before = dict(zip(window.ids, window.lengths))
+        for base, group in self.containers_now.items():
+            lengths = list(map(base.__len__, group))
+            before = list(map(self.before.get, map(id, group), itertools.repeat(UNKNOWN)))
+            for one, then, now in itertools.compress(zip(group, before, lengths), map(operator.gt, lengths, before)):
+                if self.is_late():
+                    return
+                is_born = window.traced and self.born.frames(one) is not None
+                if then != UNKNOWN and not is_born:
+                    new = self.new_items(one, base, now - then)
                     if new:
                         yield one, then, now, new
-            elif now >= 10 and issubclass(kind, list) and not self.is_late():
-                # A copy with one more item that has replaced the list before.
-                items = gc.get_referents(one)
-                new = [item for item in items if self.born.frames(item) is not None]
-                if 0 < 4 * len(new) < len(items):
-                    yield one, None, now, new
+                elif now >= 10 and base is list and is_born:
+                    # A copy with one more item that has replaced the list before.
+                    new = [item for item in list.__iter__(one) if self.born.frames(item) is not None]
+                    if 0 < 4 * len(new) < now:
+                        yield one, None, now, new
 
     def containers(self):
-        found = sorted(self.grown(), key=lambda answer: -len(answer[3]))[:MEASURED_MAX]
+        # A dictionary that several objects refer to may be there more than once.
+        found = {id(answer[0]): answer for answer in self.grown()}
+        found = sorted(found.values(), key=lambda answer: -len(answer[3]))[:MEASURED_MAX]
         answers = []
         for one, before, after, new in found:
-            answers.append(Entry(one, {"kind": "container", "before": before, "after": after, **self.contents(new).facts()}))
-        return answers
+            sample = new[::len(new) // SAMPLE + 1]
+            contents = self.contents(sample)
+            facts = contents.facts(len(new) / max(1, contents.roots))
+            answers.append(Entry(one, {"kind": "container", "before": before, "after": after, **facts}))
+        # What is new in one that has grown is none that has grown itself.
+        return [entry for entry in answers if id(entry.one) not in self.counted]
 
     def chains(self):
         """Returns tensors born in the window whose graph reaches back to before it: a state that is carried from step to step."""
         before, found, visited = window.tensors_at_start["newest"], [], 0
         for entry in self.kept:
             one, fact = entry.one, entry.fact
-            if fact.graph is None or not before or self.born.frames(one) is None or visited > CHAIN_NODES_MAX or self.is_late():
+            if fact.graph is None or not before or visited > CHAIN_NODES_MAX or self.is_late():
                 continue
             node = self.readers.of(type(one)).graph(one)
             carried, nodes = tensors.reaches(node, before)
             visited += nodes
             if carried:
                 found.append((tensors.sequence(node), entry))
-        found.sort(key=lambda entry: entry[0])
+        # The newest first: older ones may be what the graph has saved.
+        found.sort(key=lambda entry: -entry[0])
         answers = []
         for _, entry in found[:CHAINS_MAX]:
             one, fact = entry.one, entry.fact
@@ -222,7 +240,7 @@ class Census:
         answers = []
         for entry in sorted(self.kept, key=lambda entry: -entry.fact.bytes):
             one, fact = entry.one, entry.fact
-            if fact.bytes < LARGE or before.get(fact.bytes) or self.born.frames(one) is None:
+            if fact.bytes < LARGE or before.get(fact.bytes):
                 continue
             smaller = [size for size in gone if fact.bytes // 2 < size < fact.bytes]
             if smaller:
@@ -251,74 +269,108 @@ class Census:
         return [Entry(None, {"kind": "threads", "before": len(window.threads), "after": len(frames), "line": line, **facts})]
 
     def unheld(self):
-        """Returns tensors born in the window that none of the answers holds, by where they were born."""
-        growth = self.tensors_now["bytes"] - window.tensors_at_start["bytes"]
-        groups = {}
-        for entry in self.kept:
-            one, fact = entry.one, entry.fact
-            frames = None if id(one) in self.seen else self.born.frames(one)
-            if frames is not None:
-                groups.setdefault(sources.user_frames(frames), []).append(entry)
+        """Returns tensors born in the window that none of the answers holds, by where they were born, if they accumulate: those of the current
+        step are as many in the middle of the window."""
         answers = []
-        for group in groups.values():
-            size = sum({entry.fact.storage: entry.fact.bytes for entry in group}.values())
-            if len(group) >= 4 and min(size, growth) >= BYTES_MIN:
+        for key, (size, count, group) in by_line([one for one in self.kept if id(one.one) not in self.seen], self.born).items():
+            before, before_count = window.middle_tensors.get(key, (0, 0))
+            if count >= 4 and min(2 * (size - before), size) >= BYTES_MIN and 0 < 2 * before_count < 2 * count - ACCUMULATING * count:
                 # Of the middle: the newest ones may belong to the current step.
-                one = group[len(group) // 2].one
-                facts = self.contents([entry.one for entry in group]).facts()
-                facts["bytes"] = min(size, growth)
-                answers.append(Entry(one, {"kind": "objects", "before": None, "after": len(group), **facts}))
+                facts = self.contents(group).facts()
+                facts["bytes"] = min(2 * (size - before), size)
+                answers.append(Entry(group[len(group) // 2], {"kind": "objects", "before": None, "after": count, **facts}))
         return answers
 
     def many(self):
         """Returns the largest containers, which a forked process copies page by page when it reads them."""
         found = []
-        for one in self.objects:
-            function = window.length_function(type(one)) if type(one) in (list, dict, set) else None
-            if function is not None and one is not self.objects and function(one) >= MANY:
-                found.append((function(one), one))
+        for one in (one for kind in (list, dict, set) for one in self.containers_now[kind] if type(one) is kind):
+            if one is not self.objects and len(one) >= MANY:
+                found.append((len(one), one))
         found.sort(key=lambda entry: -entry[0])
         return [Entry(one, {"kind": "copy_on_write", "before": count, "after": count, **Contents().facts()}) for count, one in found[:2]]
 
 
+def births_among(objects):
+    """Returns which of these objects were born in the window."""
+    births = part("births", tracemalloc=tracemalloc, gc=gc, sources=sources, traces=window.traces, before=window.managed)
+    return births.Born(objects, tensors.Readers().among(objects))
+
+
+def by_line(entries, born):
+    """Returns bytes, number and tensors by the line that created them."""
+    lines = {}
+    for entry in entries:
+        storages, group = lines.setdefault(born.frames(entry.one), ({}, []))
+        storages[entry.fact.storage] = entry.fact.bytes
+        group.append(entry.one)
+    return {key: (sum(storages.values()), len(group), group) for key, (storages, group) in lines.items()}
+
+
+def tensors_by_line():
+    """Returns bytes and number of the tensors that were born in the window so far, by line."""
+    objects = tensors.Readers().among(window.tracked_objects())
+    born = births_among(objects)
+    _, kept = tensors.census([one for one in objects if born.frames(one) is not None])
+    return {key: (size, count) for key, (size, count, _) in by_line(kept, born).items()}
+
+
 def lines():
-    """Returns the bytes of all blocks that live, by line of the program, and lines whose largest block has grown."""
-    lines, largest = {}, {}
-    traces = tracemalloc._get_traces() if window.traces else []
-    for _, size, frames, *_ in traces:
-        if sources.is_own(frames):
-            continue
-        key = sources.user_frames(frames)
-        entry = lines.setdefault(key, [0, 0])
-        entry[0] += size
-        entry[1] += 1
-        if size >= LARGE:
-            largest[key[:1]] = max(size, largest.get(key[:1], 0))
-    rows = [
-        {"bytes": size, "count": count, "frames": list(map(list, frames))}
-        for frames, (size, count) in sorted(lines.items(), key=lambda item: -item[1][0])[:LINES_MAX]
-    ]
-    blocks = []
-    for key, size in largest.items():
-        before = window.middle.get(key)
-        if before is not None and before < size < 2 * before:
-            births = [{"bytes": size, "count": 1, "frames": list(map(list, key))}]
-            facts = {**Contents().facts(), "contents": "a block of memory", "births": births, "bytes": size - before}
-            blocks.append(Entry(None, {"kind": "replaced", "before": before, "after": size, **facts}))
-    return rows, blocks, sum(size for size, _ in lines.values())
+    """Returns the bytes, number and largest block of all blocks that live, by line of the program."""
+    stacks, lines = {}, {}
+    for trace in tracemalloc._get_traces() if window.traces else []:
+        # Blocks of one stack have the same tuple.
+        stack = stacks.get(id(trace[2]))
+        if stack is None:
+            stack = stacks[id(trace[2])] = [trace[2], 0, 0, 0]
+        size = trace[1]
+        stack[1] += size
+        stack[2] += 1
+        if size > stack[3]:
+            stack[3] = size
+    for frames, size, count, largest in stacks.values():
+        if not sources.is_own(frames):
+            line = lines.setdefault(sources.user_frames(frames), [0, 0, 0])
+            line[:] = line[0] + size, line[1] + count, max(largest, line[2])
+    return lines
 
 
-def answer(frames, deadline):
-    # First, as the census allocates objects of its own.
-    rows, blocks, traced = lines()
-    census = Census(deadline)
+def accumulated(now):
+    """Returns the lines whose blocks accumulate, and those whose largest block has grown since the middle of the window."""
+    rows, blocks = [], []
+    for key, (size, count, largest) in now.items():
+        before, before_count, largest_before = window.middle.get(key, (0, 0, 0))
+        frames = list(map(list, key))
+        grown = min(size, 2 * (size - before))
+        if grown > 0 and count > before_count:
+            rows.append({"bytes": grown, "count": count, "frames": frames})
+        if largest >= LARGE and 0 < largest_before < largest < 2 * largest_before:
+            births = [{"bytes": largest, "count": 1, "frames": frames[:1]}]
+            facts = {**Contents().facts(), "contents": "a block of memory", "births": births, "bytes": largest - largest_before}
+            blocks.append(Entry(None, {"kind": "replaced", "before": largest_before, "after": largest, **facts}))
+    rows.sort(key=lambda row: -row["bytes"])
+    return rows[:LINES_MAX], blocks
+
+
+def answer(frames, seconds):
+    # First, and without `tracemalloc` from then on, as the census allocates objects of its own.
+    now = lines()
+    objects = window.tracked_objects()
+    born = births_among(objects)
+    window.traced = window.traces
+    window.stop_tracing()
+    born.add_unknown()
+    rows, blocks = accumulated(now)
+    # Not from the beginning: what there is to look at depends on the time of `tracemalloc`.
+    census = Census(time.thread_time() + seconds, objects, born)
+    del objects, born
     try:
-        found = census.take(frames, blocks)
+        found, late = census.take(frames, blocks), census.late
     finally:
         census.clear()
-    start, now = window.tensors_at_start, census.tensors_now
+    start, end = window.tensors_at_start, census.tensors_now
     counts = ("count", "bytes", "with_graph")
     return {
-        "holders": found, "lines": rows, "traced_growth": traced, "threads": [len(window.threads), len(frames)],
-        "tensors": {"start": {key: start[key] for key in counts}, "end": {key: now[key] for key in counts}},
+        "holders": found, "lines": rows, "traced_growth": sum(size for size, _, _ in now.values()), "threads": [len(window.threads), len(frames)],
+        "tensors": {"start": {key: start[key] for key in counts}, "end": {key: end[key] for key in counts}}, "late": late,
     }

@@ -2,7 +2,7 @@
 
 import sys
 
-heapq = load("_heapq")
+heapq, itertools = load("_heapq"), load("itertools")
 
 # Largest number of nodes of a graph that are visited.
 NODES_MAX = 2000
@@ -131,28 +131,29 @@ class Readers:
             found = self.known[kind] = next((one for one in self.readers if one.owns(kind)), None)
             return found
 
+    def among(self, objects):
+        """Returns the tensors and arrays among objects."""
+        kinds = {kind for kind in set(map(type, objects)) if self.of(kind)}
+        return list(itertools.compress(objects, map(kinds.__contains__, map(type, objects))))
 
-def census(objects, keep):
+
+def census(objects):
     """Counts the tensors among tracked objects: number, bytes of their storages, number with a graph, sizes of large ones, and the sequence
-    number of the newest operation. Appends an entry of each to `keep`."""
+    number of the newest operation. `kept` has an entry of each."""
     readers = Readers()
-    storages, large, count, with_graph, newest = {}, {}, 0, 0, 0
-    for one in objects:
+    storages, large, with_graph, newest, kept = {}, {}, 0, 0, []
+    for one in readers.among(objects):
         reader = readers.of(type(one))
-        if reader is None:
-            continue
-        count += 1
         fact = reader.fact(one)
         storages[fact.storage] = fact.bytes
         if fact.graph is not None:
             with_graph += 1
             newest = max(newest, sequence(reader.graph(one)))
-        if keep is not None:
-            keep.append(Entry(one, fact))
+        kept.append(Entry(one, fact))
     for size in storages.values():
         if size >= LARGE:
             large[size] = large.get(size, 0) + 1
-    return {"count": count, "bytes": sum(storages.values()), "with_graph": with_graph, "large": large, "newest": newest}
+    return {"count": len(kept), "bytes": sum(storages.values()), "with_graph": with_graph, "large": large, "newest": newest}, kept
 
 
 def sequence(node):

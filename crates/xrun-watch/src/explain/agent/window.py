@@ -7,7 +7,6 @@ during which no other thread of Python runs: it sees one moment, and no object e
 import os
 import sys
 import time
-import types
 
 gc = load("gc")
 try:
@@ -18,26 +17,17 @@ array = load("array").array
 deque = load("_collections").deque
 _thread, itertools, operator = load("_thread"), load("itertools"), load("_operator")
 
-# Largest processor time of the census at the end in seconds, after which it answers with what it has found.
-CENSUS_SECONDS = 3.0
+# Largest processor time of the census at the end in seconds, after which it answers with what it has found; `tracemalloc` has ended then.
+CENSUS_SECONDS = 1.0
 # Number of seconds in which no other thread of Python runs during a census.
 ALONE_SECONDS = 3.0
 # Largest number of objects of a census; beyond it containers are not compared.
 OBJECTS_MAX = 6_000_000
+# Number of objects whose referents are looked at at a time.
+CHUNK = 2048
 # Interval in which the memory of `tracemalloc` is checked.
 CHECK_SECONDS = 0.1
 CONTAINERS = (list, dict, set, deque)
-# Of the type itself, as a metaclass may have an attribute of that name.
-FLAGS = type.__dict__["__flags__"].__get__
-HEAP_TYPE = 1 << 9
-
-
-def length_function(kind):
-    """Returns the function that counts the items of a container without calling code of the program; `None` for other types."""
-    for base in CONTAINERS:
-        if issubclass(kind, base):
-            return base.__len__
-    return None
 
 
 def resident():
@@ -55,24 +45,27 @@ def resident():
     return 0
 
 
-def untracked_dictionaries(objects, variables):
-    """Returns the dictionaries that the collector does not track, because they have numbers and texts only, among attributes, variables of
-    modules and closures, and `variables`."""
-    kinds, found = {dict: True, types.CellType: True}, {}
-    for one in objects:
-        kind = type(one)
-        holds = kinds.get(kind)
-        if holds is None:
-            # Instances of classes, whose attributes may be in no dictionary.
-            holds = kinds[kind] = bool(FLAGS(kind) & HEAP_TYPE) and not issubclass(kind, type)
-        if holds:
-            for value in dict.values(one) if kind is dict else gc.get_referents(one):
-                if type(value) is dict and not gc.is_tracked(value):
-                    found[id(value)] = value
-    for value in variables:
-        if type(value) is dict and not gc.is_tracked(value):
-            found[id(value)] = value
-    return list(found.values())
+def containers(objects, variables):
+    """Returns the containers among objects by their basic type, with the dictionaries that the collector does not track, because they have
+    numbers and texts only, among what objects refer to and `variables`."""
+    kinds, found = set(map(type, objects)), {}
+    for base in CONTAINERS:
+        members = {kind for kind in kinds if issubclass(kind, base)}
+        found[base] = list(itertools.compress(objects, map(members.__contains__, map(type, objects))))
+    for referents in itertools.chain(map(referents_of, chunks(objects)), [list(variables)]):
+        dictionaries = itertools.compress(referents, map(operator.is_, map(type, referents), itertools.repeat(dict)))
+        found[dict].extend(itertools.filterfalse(gc.is_tracked, dictionaries))
+    return found
+
+
+def chunks(objects):
+    """Yields parts of a list: large blocks would leave pages behind."""
+    for at in range(0, len(objects), CHUNK):
+        yield objects[at:at + CHUNK]
+
+
+def referents_of(objects):
+    return gc.get_referents(*objects)
 
 
 def tracked_objects():
@@ -103,8 +96,7 @@ class Alone:
 
 
 class Window:
-    length_function = staticmethod(length_function)
-    tracked_objects, untracked_dictionaries = staticmethod(tracked_objects), staticmethod(untracked_dictionaries)
+    tracked_objects, containers = staticmethod(tracked_objects), staticmethod(containers)
 
     def __init__(self, frames, bytes_max, forked):
         self.frames, self.bytes_max, self.forked = frames, bytes_max, forked
@@ -112,11 +104,12 @@ class Window:
         self.notes = []
         self.cost = 0.0
         self.ended_by = "xrun"
-        self.middle = {}
+        # Blocks and tensors by line, in the middle.
+        self.middle, self.middle_tensors = {}, {}
         self.tensors = part("tensors")
         self.sources = part("sources")
         self.census = part("census", window=self, sources=self.sources, tensors=self.tensors, tracemalloc=tracemalloc, gc=gc)
-        self.is_managed = part("births", tracemalloc=None).is_managed
+        self.managed_objects = part("births", tracemalloc=None).managed
         self.paths = part("paths", gc=gc, sources=self.sources)
         self.cuda = part("cuda", find_user_frames=self.sources.user_frames)
 
@@ -124,14 +117,18 @@ class Window:
         started = time.thread_time()
         self.started = time.perf_counter()
         self.collects = gc.isenabled()
+        resident_before = resident()
         with Alone():
             objects = tracked_objects()
             # Built before `tracemalloc` begins, which slows each allocation of the agent too.
-            self.lengths, self.managed = {}, array("Q")
+            self.ids, self.lengths, self.managed = array("Q"), array("Q"), array("Q")
             if len(objects) <= OBJECTS_MAX:
-                self.count(objects)
-                self.count(untracked_dictionaries(objects, self.paths.all_variables(sys._current_frames())))
-            self.tensors_at_start = self.tensors.census(objects, None)
+                for base, found in containers(objects, self.paths.all_variables(sys._current_frames())).items():
+                    self.ids.extend(map(id, found))
+                    self.lengths.extend(map(base.__len__, found))
+                self.managed.extend(map(id, self.managed_objects(objects)))
+            self.tensors_at_start = self.tensors.census(objects)[0]
+            found = None
             del objects
             self.threads = set(sys._current_frames())
             if tracemalloc is None:
@@ -143,22 +140,9 @@ class Window:
                 self.traces = True
         # Afterwards: a census in a forked process copies pages.
         self.resident = resident()
+        self.left = self.resident - resident_before
         self.cuda.begin()
         self.cost += time.thread_time() - started
-
-    def count(self, objects):
-        """Records the number of items of all containers, and the objects whose birth `tracemalloc` does not tell."""
-        functions, lengths = {}, self.lengths
-        for one in objects:
-            kind = type(one)
-            try:
-                function, managed = functions[kind]
-            except KeyError:
-                function, managed = functions[kind] = length_function(kind), self.is_managed(kind)
-            if function is not None:
-                lengths[id(one)] = function(one)
-            if managed:
-                self.managed.append(id(one))
 
     def wait(self, seconds, line):
         """Waits for xrun to end the window, for its time, or for the limit on the memory of `tracemalloc`. Returns false if xrun has gone."""
@@ -179,28 +163,26 @@ class Window:
                 return True
 
     def look(self):
-        """Notes the largest block of each line in the middle of the window, to recognise arrays that are replaced by larger ones."""
+        """Notes in the middle of the window what each line has allocated so far, to tell what accumulates from the current step."""
         if not self.traces:
             return
         started = time.thread_time()
         with Alone():
-            for _, size, frames, *_ in tracemalloc._get_traces():
-                if size >= 1 << 16:
-                    key = self.sources.user_frames(frames)[:1]
-                    self.middle[key] = max(size, self.middle.get(key, 0))
+            self.middle = self.census.lines()
+            self.middle_tensors = self.census.tensors_by_line()
         self.cost += time.thread_time() - started
 
     def end(self):
         started = time.thread_time()
         seconds = time.perf_counter() - self.started
-        deadline = time.thread_time() + CENSUS_SECONDS
         cuda = self.cuda.end()
         traced = tracemalloc.get_tracemalloc_memory() if self.traces else 0
-        grown = resident() - self.resident - traced
+        resident_before = resident()
+        grown = resident_before - self.resident - traced
         with Alone():
             frames, failure = dict(sys._current_frames()), None
             try:
-                answer = self.census.answer(frames, deadline)
+                answer = self.census.answer(frames, CENSUS_SECONDS)
             except Exception as error:
                 # Without its traceback, which refers to objects of the program, as nothing may beyond this.
                 failure = place(error)
@@ -208,23 +190,26 @@ class Window:
         if failure:
             raise RuntimeError(failure)
         self.close()
+        self.left += resident() - resident_before + traced
         self.cost += time.thread_time() - started
         script = getattr(sys.modules.get("__main__"), "__file__", None)
         answer.update(
             script=script if isinstance(script, str) else None,
             process=os.getpid(), forked=self.forked, python="%d.%d.%d" % sys.version_info[:3], seconds=seconds,
             cost_seconds=self.cost, ended_by=self.ended_by, resident_growth=grown, collector=self.collects, notes=self.notes, cuda=cuda,
+            left=self.left, hidden=getattr(gc, "get_freeze_count", int)(),
         )
         return answer
 
-    def close(self):
+    def stop_tracing(self):
         if self.traces:
             self.traces = False
             tracemalloc.stop()
+
+    def close(self):
+        self.stop_tracing()
         self.cuda.stop()
 
     def abandon(self):
         """Ends the window in a forked child, where it has no thread."""
-        if self.traces:
-            self.traces = False
-            tracemalloc.stop()
+        self.stop_tracing()

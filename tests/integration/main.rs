@@ -3,6 +3,8 @@
 #![expect(clippy::disallowed_methods, clippy::unwrap_used, reason = "tests write samples and stop at what is wrong")]
 
 #[cfg(feature = "train")]
+mod backbones;
+#[cfg(feature = "train")]
 mod check_and_run;
 mod checkouts;
 mod claims;

@@ -49,7 +49,7 @@ fn inline(bytes: &[u8]) -> String {
 }
 
 /// Eight images with answers in JSON, and these lines behind them, from line 9.
-fn chat(workplace: &Workplace, more: &[Vec<u8>]) {
+pub fn chat(workplace: &Workplace, more: &[Vec<u8>]) {
     std::fs::create_dir_all(workplace.path("chat/images")).unwrap();
     let mut text = Vec::new();
     for number in 0..8 {
@@ -62,7 +62,7 @@ fn chat(workplace: &Workplace, more: &[Vec<u8>]) {
     std::fs::write(workplace.path("mine.toml"), MINE).unwrap();
 }
 
-fn run(workplace: &Workplace, words: &[&str], set: &[&str]) -> Output {
+pub fn run(workplace: &Workplace, words: &[&str], set: &[&str]) -> Output {
     let overrides = set.iter().flat_map(|text| ["-s", text]);
     workplace.xrun(&words.iter().copied().chain(overrides).collect::<Vec<_>>())
 }
@@ -174,45 +174,8 @@ fn settings_that_contradict_each_other_are_refused_with_what_to_write() {
     insta::assert_snapshot!(redacted(&refusals));
 }
 
-fn backbone(kind: &str, file: &str) -> String {
+pub fn backbone(kind: &str, file: &str) -> String {
     format!("backbone.{kind}.weights=\"{}/tests/reference/{file}\"", env!("CARGO_MANIFEST_DIR"))
-}
-
-#[cfg(feature = "train")]
-#[test]
-fn any_backbone_takes_the_place_of_the_vision_transformer() {
-    let workplace = Workplace::new();
-    chat(&workplace, &[]);
-    for (kind, file, more) in [
-        ("vit", "dinov2_tiny.bin", "backbone.vit.heads=2"),
-        ("resnet", "resnet_tiny.pth", "model.vision-language.pixel_shuffle=1"),
-        ("efficientnet-lite", "efficientnet_lite_tiny.pth", "model.vision-language.pixel_shuffle=1"),
-    ] {
-        for frozen in [true, false] {
-            let (weights, frozen_key) = (backbone(kind, file), format!("backbone.{kind}.frozen={frozen}"));
-            let image_size = if kind == "vit" { 24 } else { 64 };
-            let size = format!("dataset.image-text.image_size={image_size}");
-            let shared =
-                ["training.max_steps=2", "checkpoint.every_steps=1", "checkpoint.keep_last=2", "memory.probe=false"];
-            let set = [&shared[..], &[&weights, &frozen_key, &size, more]].concat();
-            let output = run(&workplace, &["mine.toml", "--name", kind, "-q"], &set);
-            assert_eq!(output.code, 0, "{output:?}");
-            let directory = workplace.latest(kind);
-            let tensors = |step: u64| {
-                let path = directory.join(format!("checkpoints/step_{step:08}/model.safetensors"));
-                let bytes = std::fs::read(path).unwrap();
-                let file = safetensors::SafeTensors::deserialize(&bytes).unwrap();
-                let all = file.tensors().into_iter().map(|(name, tensor)| (name, tensor.data().to_vec()));
-                all.collect::<std::collections::BTreeMap<_, _>>()
-            };
-            let (one, two) = (tensors(1), tensors(2));
-            assert!(!one.keys().any(|name| name.starts_with("vision.")), "{file}");
-            let equal = |start: &str| {
-                one.iter().filter(|(name, _)| name.starts_with(start)).all(|(name, data)| two[name] == *data)
-            };
-            assert_eq!((equal("backbone."), equal("projector.")), (frozen, false), "{file}");
-        }
-    }
 }
 
 /// Problems that only the tokenised texts show, when the plan is made.

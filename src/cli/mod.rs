@@ -136,7 +136,7 @@ pub fn command_line(all: bool) -> clap::Command {
         ),
     };
     command
-        .help_template("{about-with-newline}\n{usage-heading} {usage}\n\n{after-help}\n")
+        .help_template("{about-with-newline}\n{usage-heading} {usage}{after-help}\n")
         .after_help(format!("{groups}{end}"))
 }
 

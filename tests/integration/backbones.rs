@@ -16,8 +16,13 @@ fn any_backbone_takes_the_place_of_the_vision_transformer() {
             let (weights, frozen_key) = (backbone(kind, file), format!("backbone.{kind}.frozen={frozen}"));
             let image_size = if kind == "vit" { 24 } else { 64 };
             let size = format!("dataset.image-text.image_size={image_size}");
-            let shared =
-                ["training.max_steps=2", "checkpoint.every_steps=1", "checkpoint.keep_last=2", "memory.probe=false"];
+            let shared = [
+                "training.epochs=2",
+                "training.max_steps=2",
+                "checkpoint.every_steps=1",
+                "checkpoint.keep_last=2",
+                "memory.probe=false",
+            ];
             let set = [&shared[..], &[&weights, &frozen_key, &size, more]].concat();
             let output = run(&workplace, &["mine.toml", "--name", kind, "-q"], &set);
             assert_eq!(output.code, 0, "{output:?}");

@@ -37,7 +37,7 @@ fn a_fork_without_changes_repeats_the_numbers_and_names_its_parent() {
     workplace.exits(0, &["first.toml", "-q"]);
     let output = workplace.xrun(&["rm", "--keep", "1", "--keep-best", "none", "--yes"]);
     assert!(output.code == 0 && parent.exists(), "{output:?}");
-    for arguments in [&["show", "second"][..], &["ls"]] {
+    for arguments in [&["show", "second", "-v"][..], &["ls"]] {
         let output = workplace.xrun(arguments);
         assert!(output.out.contains(&format!("first/{id} after step 20")), "{output:?}");
     }

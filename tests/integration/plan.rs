@@ -35,7 +35,7 @@ fn tables_can_be_read_in_60_columns() {
         (vec!["trial.toml", "--dry-run"], vec!["gradient_norms", "because"]),
         (sweep.to_vec(), vec!["checkpoint_size", "steps/s with cleanup", "heap peak", "outcome"]),
         ([&sweep[..], &["--dry-run"]].concat(), vec!["checkpoint_size", "buffers at most", "2 trials"]),
-        (vec!["ls"], vec!["verdict", "inconclusive", "training", "still improving"]),
+        (vec!["ls"], vec!["verdict", "inconclusive", "score 0."]),
         (vec!["check", "--devices"], vec!["auto is    cpu"]),
     ] {
         let output = workplace.xrun_within(60, &arguments);

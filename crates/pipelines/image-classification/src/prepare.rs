@@ -51,7 +51,7 @@ pub enum Features {
     /// One that is trained from nothing.
     ResNet(ResNet),
     /// A pretrained one.
-    Backbone(Pretrained),
+    Backbone(Box<Pretrained>),
 }
 
 /// Opened data and settings of a task.
@@ -125,7 +125,7 @@ pub fn prepare(
             .because("`validation.images` that are classified worst, for the report"),
     };
     let features = match Pretrained::of(experiment, settings.image_size)? {
-        Some(pretrained) => Features::Backbone(pretrained),
+        Some(pretrained) => Features::Backbone(Box::new(pretrained)),
         None => Features::ResNet(experiment.model_settings::<ResNet>()?.clone()),
     };
     let mut notes = vec![format!(

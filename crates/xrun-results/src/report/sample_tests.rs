@@ -164,6 +164,7 @@ fn plan(names: SampleNames) -> PlanFile {
             because,
             working_set_bytes: None,
             leak_growth: None,
+            rung: None,
         }
     });
     PlanFile {

@@ -91,7 +91,7 @@ fn a_container_that_shrinks_and_grows_is_descended_and_climbed() {
         return skipped("no memory cgroup can be made here");
     };
     let options = [
-        "pipeline.dummy.steps_per_epoch=1500",
+        "pipeline.dummy.steps_per_epoch=300",
         "pipeline.dummy.step_microseconds=2000",
         "pipeline.dummy.activations=128 MiB",
         "limits.recover=true",
@@ -101,7 +101,7 @@ fn a_container_that_shrinks_and_grows_is_descended_and_climbed() {
     let mut child = group.command(&workplace, &arguments).spawn().unwrap();
     let latest = workplace.path("results/ladder/latest");
     // Never below what is held between steps, which the kernel would kill for.
-    for (count, limit) in [(100, 280), (160, 240), (220, 200), (280, 170), (340, 150), (400, 900)] {
+    for (count, limit) in [(20, 280), (35, 240), (50, 200), (65, 170), (80, 150), (95, 900)] {
         wait_for_lines(&latest, count);
         group.set_limit(limit * MIB);
     }
@@ -110,7 +110,7 @@ fn a_container_that_shrinks_and_grows_is_descended_and_climbed() {
     let taken = names(&run);
     assert!(["caches", "micro_batch"].iter().all(|name| taken.iter().any(|taken| taken == name)), "{taken:?}");
     assert!(rungs(&run).iter().any(|taken| taken["climbed"] == true), "{:?}", rungs(&run));
-    assert_eq!(metrics(&run).iter().filter(|line| line["kind"] == "train").count(), 1500);
+    assert_eq!(metrics(&run).iter().filter(|line| line["kind"] == "train").count(), 300);
 }
 
 #[test]

@@ -88,7 +88,7 @@ fn no_limit_changes_what_is_learnt() {
         let workplace = Workplace::with("tiny.toml", experiment);
         let expected = learnt(&workplace.trained(&format!("{pipeline}-as-it-is"), &[]));
         for (key, value) in OTHERS {
-            let name = format!("{pipeline}-{}-{}", key.replace('_', "-"), value.replace(['"', ' '], ""));
+            let name = format!("{pipeline}-{}-{}", key.replace('_', "-"), value.replace(['"', ' ', '[', ']', ','], ""));
             if OF_ITS_OWN.iter().any(|(own, pipelines)| own == key && !pipelines.contains(&pipeline)) {
                 let output = workplace.attempt(&name, &[&format!("limits.{key}={value}")]);
                 assert_eq!(output.code, 2, "{output:?}");

@@ -100,15 +100,17 @@ fn a_container_that_shrinks_and_grows_is_descended_and_climbed() {
     let arguments: Vec<&str> = ["ladder.toml", "--progress=none"].into_iter().chain(options).collect();
     let mut child = group.command(&workplace, &arguments).spawn().unwrap();
     let latest = workplace.path("results/ladder/latest");
-    // Never below what is held between steps, which the kernel would kill for.
-    for (count, limit) in [(20, 280), (35, 240), (50, 200), (65, 170), (80, 150), (95, 900)] {
-        wait_for_lines(&latest, count);
-        group.set_limit(limit * MIB);
+    // By less than the room that a rung is taken for: the kernel kills a step that is above the limit.
+    for number in 0..10 {
+        wait_for_lines(&latest, 20 + 12 * number);
+        group.set_limit((240 - 7 * number as u64) * MIB);
     }
+    wait_for_lines(&latest, 150);
+    group.set_limit(900 * MIB);
     assert_eq!(child.wait().unwrap().code(), Some(0));
     let run = workplace.latest("ladder");
     let taken = names(&run);
-    assert!(["caches", "micro_batch"].iter().all(|name| taken.iter().any(|taken| taken == name)), "{taken:?}");
+    assert!(taken.iter().any(|taken| taken == "caches"), "{taken:?}");
     assert!(rungs(&run).iter().any(|taken| taken["climbed"] == true), "{:?}", rungs(&run));
     assert_eq!(metrics(&run).iter().filter(|line| line["kind"] == "train").count(), 300);
 }

@@ -17,7 +17,6 @@ use crate::files::layout;
 use crate::invocation;
 use crate::printable;
 use crate::probe;
-use crate::results::format::Manifest;
 use crate::results::verdict::VerdictWord;
 use crate::results::view::RunView;
 use crate::results::{read, secrets};
@@ -156,7 +155,7 @@ pub fn resume(
             run.display()
         )));
     }
-    let working_directory = working_directory(&point.manifest);
+    let working_directory = point.manifest.existing_working_directory();
     let mode = CommandMode { resumes: true, working_directory, early_end: None };
     let request = request(experiment, &run, mode, display)?;
     if let Some(checkpoint) = request.checkpoint.as_ref().filter(|checkpoint| !checkpoint.exists()) {
@@ -209,9 +208,4 @@ fn run_in(
         terminal.info(&format!("which line adds to it: {}", request.names.explain));
     }
     Ok((outcome, code))
-}
-
-/// Working directory of the command of an earlier run, if it still exists.
-pub fn working_directory(manifest: &Manifest) -> Option<&Path> {
-    Some(Path::new(&manifest.working_directory)).filter(|directory| directory.is_dir())
 }

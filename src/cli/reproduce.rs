@@ -84,7 +84,7 @@ pub fn run(arguments: &ReproduceArguments) -> Result<u8, Failure> {
     display.json = false;
     let (outcome, code) = match planned.plan.experiment.command().is_some() {
         true => {
-            let working_directory = command::working_directory(&original.manifest);
+            let working_directory = original.manifest.existing_working_directory();
             let mode = command::CommandMode { working_directory, ..command::CommandMode::new_run(new.extent) };
             command::start(&new, planned, mode, &display, terminal)?
         }

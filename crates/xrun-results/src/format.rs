@@ -4,6 +4,7 @@
 //! measured is `null`, never 0. Each record has a JSON Schema in `schemas/`, generated from these types.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -90,6 +91,11 @@ impl Manifest {
     /// differ only in their names may start in the same second.
     pub fn run_id(&self) -> String {
         format!("{}/{}", self.experiment, self.run)
+    }
+
+    /// Working directory of a command, if it still exists.
+    pub fn existing_working_directory(&self) -> Option<&Path> {
+        Some(Path::new(&self.working_directory)).filter(|directory| directory.is_dir())
     }
 }
 

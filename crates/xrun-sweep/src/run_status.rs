@@ -11,7 +11,7 @@ use xrun_core::files::layout;
 use xrun_core::files::write;
 use xrun_core::files::write::WriteError;
 use xrun_core::printable;
-use xrun_results::format::Outcome;
+use xrun_results::format::{Manifest, Outcome};
 use xrun_results::{read, run_state};
 
 /// Status of a run.
@@ -49,11 +49,13 @@ pub fn can_resume(run: &Path) -> bool {
     // What cannot be read is reported by the resume.
     let Ok(read) = read_resolved(&run.join(layout::RESOLVED), &[]) else { return true };
     let Some(command) = read.experiment.command() else { return true };
-    let placeholders = Placeholders::new(&read.experiment, command, Some(run));
+    let absolute = std::path::absolute(run).unwrap_or_else(|_| run.to_path_buf());
+    let placeholders = Placeholders::new(&read.experiment, command, Some(&absolute));
     let checkpoint = command.checkpoint.as_ref().and_then(|text| placeholders.fill(text).ok());
-    let directory = || Some(read::manifest(run).ok()?.working_directory);
-    let directory = command.working_directory.clone().or_else(directory).unwrap_or_default();
-    command.resume.is_some() && checkpoint.is_none_or(|path| Path::new(&directory).join(path).exists())
+    let manifest = read::manifest(run).ok();
+    let recorded = manifest.as_ref().and_then(Manifest::existing_working_directory);
+    let directory = command.working_directory.as_ref().map(Path::new).or(recorded).unwrap_or(Path::new(""));
+    command.resume.is_some() && checkpoint.is_none_or(|path| directory.join(path).exists())
 }
 
 /// Moves the directory of a run to the sweep's `interrupted`, so that the run can begin anew.

@@ -4,7 +4,6 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use burn::optim::GradientsParams;
 use burn::tensor::{Device, TensorData};
 use serde_json::Value;
 
@@ -23,7 +22,7 @@ use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{StepReport, TaskError, ValidationReport};
 use xrun_data::boxes::frames::FrameStore;
 use xrun_data::feed::Prepare;
-use xrun_training::nn::backbone::{self, Backbone};
+use xrun_training::nn::backbone::Backbone;
 use xrun_training::nn::captured::{Inputs, Pass};
 use xrun_training::nn::micro_batches::{DeferredOutputs, MicroBatchExecutor, MicroBatchSize};
 use xrun_training::nn::module_task::{Evaluation, ModuleTask, Step};
@@ -264,13 +263,8 @@ impl TrainingModule for FewshotDetectionModule {
         }
     }
 
-    fn update(
-        &mut self,
-        learning_rate: f64,
-        gradients: GradientsParams,
-        trained: &mut TrainState<Network>,
-    ) -> Result<(), TaskError> {
-        backbone::update(learning_rate, gradients, trained, |network| network.backbone.as_ref())
+    fn backbone(network: &Network) -> Option<&Backbone> {
+        network.backbone.as_ref()
     }
 
     fn report(&mut self, fetched: StepValues) -> StepReport {

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use burn::optim::GradientsParams;
 use burn::tensor::activation::log_softmax;
 use burn::tensor::{Device, Int, TensorData};
 use serde_json::Value;
@@ -21,7 +20,7 @@ use xrun_core::task::{TaskError, ValidationReport};
 use xrun_core::units::pluralize;
 use xrun_data::boxes::frames::FrameStore;
 use xrun_training::metrics::running_mean::RunningMean;
-use xrun_training::nn::backbone;
+use xrun_training::nn::backbone::Backbone;
 use xrun_training::nn::micro_batches::MicroBatchSize;
 use xrun_training::nn::module_task::{Evaluation, ModuleTask, Step};
 use xrun_training::nn::pixels::{image_data, images};
@@ -184,13 +183,8 @@ impl TrainingModule for Classifier {
         Ok(ValidationReport { metrics, intervals, images, classes: confusion.rows(classes) })
     }
 
-    fn update(
-        &mut self,
-        learning_rate: f64,
-        gradients: GradientsParams,
-        trained: &mut TrainState<ClassifierNetwork>,
-    ) -> Result<(), TaskError> {
-        backbone::update(learning_rate, gradients, trained, |network| network.backbone.as_ref())
+    fn backbone(network: &ClassifierNetwork) -> Option<&Backbone> {
+        network.backbone.as_ref()
     }
 
     fn micro_batch_size(&self) -> Option<&MicroBatchSize> {

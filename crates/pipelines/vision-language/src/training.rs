@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use burn::optim::GradientsParams;
 use burn::tensor::{Device, TensorData};
 use serde_json::Value;
 use xrun_ops::{LossTargets, next_token_loss, staged_next_token_loss};
@@ -18,7 +17,7 @@ use super::{leaks, predict, weights};
 use xrun_core::experiment::pipeline::Opening;
 use xrun_core::task::predict::{PredictRequest, PredictionSink};
 use xrun_core::task::{Phases, StepReport, TaskError, ValidationReport};
-use xrun_training::nn::backbone::{self, Backbone};
+use xrun_training::nn::backbone::Backbone;
 use xrun_training::nn::captured::{Inputs, Pass};
 use xrun_training::nn::matmul::ComputeDtype;
 use xrun_training::nn::micro_batches::{MicroBatchExecutor, MicroBatchSize};
@@ -240,13 +239,8 @@ impl TrainingModule for VisionLanguageModule {
         Some(&self.executor.size)
     }
 
-    fn update(
-        &mut self,
-        learning_rate: f64,
-        gradients: GradientsParams,
-        trained: &mut TrainState<Network>,
-    ) -> Result<(), TaskError> {
-        backbone::update(learning_rate, gradients, trained, |network| network.backbone.as_ref())
+    fn backbone(network: &Network) -> Option<&Backbone> {
+        network.backbone.as_ref()
     }
 
     fn evict_caches(&self, low_water: f64) -> u64 {

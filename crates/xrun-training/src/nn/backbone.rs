@@ -4,18 +4,16 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use burn::module::{Module, Param, ParamId};
-use burn::optim::GradientsParams;
 use burn::tensor::module::{conv2d, max_pool2d};
 use burn::tensor::ops::{ConvOptions, MaxPoolOptions};
 use burn::tensor::{Device, TensorData};
 use burn_store::burn_pack::Tensor as FileTensor;
 use burn_store::{ModuleStore, PytorchStore, SafetensorsStore};
 
+use super::Tensor;
 use super::graph::to_inner;
 use super::pixels::tensor;
-use super::step::TrainState;
 use super::vit::VisionTransformer;
-use super::{Tensor, gradients};
 use crate::backbone::tensors::is_pytorch;
 use crate::backbone::{Architecture, Convolution, Convolutions, Layers, Normalisation, Pretrained, Unit};
 use xrun_core::task::TaskError;
@@ -33,10 +31,10 @@ pub struct Backbone {
     #[module(skip)]
     pub architecture: Architecture,
     #[module(skip)]
-    frozen: bool,
+    pub(super) frozen: bool,
     /// Learning rate over that of the rest of the model.
     #[module(skip)]
-    learning_rate_factor: f64,
+    pub(super) learning_rate_factor: f64,
 }
 
 /// Layers of a [`Unit`], the convolution of its shortcut last.
@@ -216,24 +214,6 @@ pub fn pooled(features: Tensor<4>) -> Tensor<2> {
     features.flatten::<3>(2, 3).mean_dim(2).squeeze_dim::<2>(2)
 }
 
-/// Updates a network whose backbone, if it has one, has a learning rate of its own.
-///
-/// # Errors
-/// As [`TrainState::update`].
-pub fn update<M: Module>(
-    learning_rate: f64,
-    mut gradients: GradientsParams,
-    trained: &mut TrainState<M>,
-    backbone: impl Fn(&M) -> Option<&Backbone>,
-) -> Result<(), TaskError> {
-    if let Some(backbone) = backbone(trained.network()?).filter(|backbone| !backbone.frozen) {
-        let rate = learning_rate * backbone.learning_rate_factor;
-        let own = gradients::take_module(&mut gradients, backbone);
-        trained.update(rate, own)?;
-    }
-    trained.update(learning_rate, gradients)
-}
-
 /// Tensors of a file by name, whose values are still to be read, and what their parameters have in common.
 pub(super) struct WeightFile<'a> {
     tensors: BTreeMap<String, FileTensor>,
@@ -298,8 +278,10 @@ fn fold(file: &WeightFile<'_>, convolution: &Convolution, epsilon: f64) -> Resul
 
 #[cfg(test)]
 mod tests {
+    use burn::optim::GradientsParams;
     use serde_json::{Value, json};
 
+    use super::super::gradients;
     use super::super::pixels::images;
     use super::super::testing::{autodiff, close, json_numbers, plain, values};
     use super::*;

@@ -6,6 +6,8 @@ use burn::optim::GradientsParams;
 use burn_store::ModuleSnapshot;
 use serde_json::Value;
 
+use super::backbone::Backbone;
+use super::gradients;
 use super::micro_batches::MicroBatchSize;
 use super::module_task::{Evaluation, Step};
 use super::step::{StepValues, TrainState};
@@ -62,6 +64,11 @@ pub trait TrainingModule: Sized {
     /// The device fails, or the network was lost.
     fn train(&mut self, batch: &Self::Batch, step: &mut Step<'_, Self::Network>) -> Result<(), TaskError>;
 
+    /// Backbone of the network, if it has one: its learning rate is its own.
+    fn backbone(_network: &Self::Network) -> Option<&Backbone> {
+        None
+    }
+
     /// Applies the clipped gradients of a step.
     ///
     /// # Errors
@@ -69,9 +76,14 @@ pub trait TrainingModule: Sized {
     fn update(
         &mut self,
         learning_rate: f64,
-        gradients: GradientsParams,
+        mut gradients: GradientsParams,
         trained: &mut TrainState<Self::Network>,
     ) -> Result<(), TaskError> {
+        if let Some(backbone) = Self::backbone(trained.network()?).filter(|backbone| !backbone.frozen) {
+            let rate = learning_rate * backbone.learning_rate_factor;
+            let own = gradients::take_module(&mut gradients, backbone);
+            trained.update(rate, own)?;
+        }
         trained.update(learning_rate, gradients)
     }
 

@@ -42,6 +42,17 @@ fn names(run: &Path) -> Vec<String> {
 }
 
 #[test]
+fn the_probe_measures_how_long_a_step_takes_with_a_rung() {
+    let workplace = Workplace::with("ladder.toml", &format!("{}{LADDER}", CACHING.replace("probe = false", "")));
+    let output = workplace.exits(0, &["plan", "--json", "ladder.toml", "-s", "pipeline.dummy.activations=4 MiB"]);
+    let plan: Value = serde_json::from_str(&output.out).unwrap();
+    let durations: Vec<&Value> =
+        plan["plan"]["rungs"].as_array().unwrap().iter().map(|rung| &rung["duration"]).collect();
+    assert!(durations[1].as_f64().unwrap() > 0.0, "{durations:?}");
+    assert_eq!((durations[0], durations[2]), (&Value::Null, &Value::Null), "caches and parking");
+}
+
+#[test]
 fn a_run_goes_on_with_smaller_caches_and_its_numbers_keep_their_bits() {
     let (workplace, plain, start) = workplace();
     let limit = format!("limits.host_memory={} MiB", start + 30);

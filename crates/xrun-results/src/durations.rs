@@ -1,7 +1,10 @@
 //! Durations of the parts of a run, measured and forecast, in seconds.
 
+use std::collections::BTreeMap;
+
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use xrun_core::settings::rung::Rung;
 
 /// Number, mean and standard deviation of durations.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -55,6 +58,9 @@ pub struct Durations {
     pub first_use: MeanDuration,
     /// Checkpoint.
     pub checkpoint: MeanDuration,
+    /// Duration of a step with a rung of `limits.on_pressure` taken once, relative to one without; measured by the probe.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub rungs: BTreeMap<Rung, f64>,
 }
 
 /// Forecast of the duration of a run, in seconds.

@@ -232,6 +232,9 @@ pub struct PlannedRung {
     pub gives: Option<u64>,
     /// Effect on the numbers of the run.
     pub bits: Bits,
+    /// Duration of a step with it taken once, relative to one without, by the probe; `null` if it was not measured.
+    #[serde(default)]
+    pub duration: Option<f64>,
 }
 
 /// A line of `metrics.jsonl`. It has no clock, so the same experiment gives the same bytes on the same machine.

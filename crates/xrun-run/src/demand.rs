@@ -19,6 +19,8 @@ pub struct DemandCollector {
     pub so_far: Demand,
     /// Largest working memory of a phase, less what rungs of `limits.on_pressure` were to give since it was measured.
     pub working: u64,
+    /// Growth of the heap between the two newest samples after steps, which the next steps may repeat.
+    pub growth: u64,
     peaks: Peaks,
     /// Smallest number of bytes that each owner held after a step other than the first.
     minima: BTreeMap<String, u64>,
@@ -126,6 +128,11 @@ impl DemandCollector {
         let is_phase = matches!(line.point, SamplePoint::Step | SamplePoint::AfterValidation | SamplePoint::Checkpoint);
         if line.step > before.step || is_phase {
             self.working = self.working.max(working);
+        }
+        if line.step > before.step {
+            // The first step makes what all others use.
+            let is_later = self.first_step.is_some_and(|first| before.step >= first);
+            self.growth = if is_later { now.heap.saturating_sub(before.heap) } else { 0 };
         }
         match line.point {
             // Steps between samples count at the next sample, whatever its kind.

@@ -13,7 +13,7 @@ use xrun_verdict::Recent;
 const GREW_FRACTION: u64 = 20;
 const GREW_MIN: u64 = 4 << 20;
 
-/// RSS of a process at its steps without buffers that have a cap, in constant memory.
+/// Memory of a process at its steps without buffers that have a cap, in constant memory.
 #[derive(Debug, Default)]
 pub struct GrowthBeyondCaps {
     capped: Vec<String>,
@@ -32,13 +32,13 @@ impl GrowthBeyondCaps {
         self.recent = Recent::default();
     }
 
-    /// Adds a sample if it follows a step.
-    pub fn add(&mut self, line: &MemoryLine) {
+    /// Adds a sample if it follows a step, in which the process held this number of bytes: its RSS, or its heap in use, which does not
+    /// rise again after free pages were given back.
+    pub fn add(&mut self, line: &MemoryLine, held: u64) {
         if line.point == SamplePoint::Step {
             let capped = line.owners.iter().filter(|(name, _)| self.capped.contains(name));
             let capped = capped.fold(0, |sum: u64, (_, bytes)| sum.saturating_add(*bytes));
-            let rss = line.host.rss.unwrap_or(line.host.heap);
-            self.recent.add(line.step, rss.saturating_sub(capped) as f64);
+            self.recent.add(line.step, held.saturating_sub(capped) as f64);
         }
     }
 
@@ -53,6 +53,6 @@ impl GrowthBeyondCaps {
         let least = GREW_MIN.max(peak / GREW_FRACTION);
         let grown = self.recent.growth().filter(|growth| growth.steady && !flat && growth.growth as u64 >= least)?;
         let (bytes, steps) = (Bytes(grown.growth as u64), grown.steps);
-        Some(format!("RSS beyond buffers with a cap rose by {bytes} in its last {steps} steps"))
+        Some(format!("memory beyond buffers with a cap rose by {bytes} in its last {steps} steps"))
     }
 }

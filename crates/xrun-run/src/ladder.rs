@@ -12,7 +12,7 @@ use super::launch::Extent;
 use super::limits::{LimitReached, Trigger};
 use super::observer::Event;
 use super::session::Session;
-use super::train::{clean, sample};
+use super::train::{clean, rate, sample};
 use super::{RunError, checkpoint};
 use crate::plan::Plan;
 use crate::stop::Ending;
@@ -35,6 +35,11 @@ const STALL_WINDOW: Duration = Duration::from_secs(10);
 const ROOM: f64 = 0.85;
 /// Steps with room before a rung is climbed back; doubled after each that had to be taken again.
 const PATIENCE: u64 = 20;
+
+/// Steps in each part of the measurement of rungs.
+const MEASURED_STEPS: u64 = 6;
+/// Longest time that the measurement of rungs may take, by the steps of the probe before it.
+const MEASUREMENT: Duration = Duration::from_secs(20);
 
 /// Rungs of a run and how often each is taken.
 #[derive(Debug)]
@@ -94,14 +99,68 @@ impl Ladder {
     /// Adds a sample.
     pub fn add(&mut self, line: &MemoryLine) {
         if self.is_on() {
-            self.growth.add(line);
-            self.peak_ever = self.peak_ever.max(line.host.rss.unwrap_or(line.host.heap));
+            self.growth.add(line, line.host.heap);
+            self.peak_ever = self.peak_ever.max(line.host.heap);
         }
     }
 
     fn level(&self, rung: Rung) -> u32 {
         self.levels.get(&rung).copied().unwrap_or_default()
     }
+}
+
+/// Measures in a probe how long a step takes with each rung taken once, relative to one without, by the fastest of the last steps of
+/// each part; the first ones use batches that were prepared before. Steps that take long are not measured.
+///
+/// # Errors
+/// The data or the device fails.
+pub fn measure(task: &mut dyn Task, session: &mut Session<'_>) -> Result<(), RunError> {
+    let (plan, ledger) = (session.plan, session.recorder.ledger.clone());
+    let limits = &plan.experiment.limits;
+    // The caches of a probe are cold.
+    let is_measured = |rung: &Rung| !matches!(rung, Rung::Caches | Rung::Park);
+    let rungs: Vec<Rung> = limits.on_pressure.iter().copied().filter(is_measured).collect();
+    let part = limits.batches_ahead() + MEASURED_STEPS;
+    let needed = part * (rungs.len() as u64 + 1);
+    let step_seconds = session.timer.durations().steps.iter().map(|step| step.mean).fold(0.0, f64::max);
+    if rungs.is_empty()
+        || session.state.step + needed > plan.steps
+        || step_seconds * needed as f64 > MEASUREMENT.as_secs_f64()
+    {
+        return Ok(());
+    }
+    let mut step = session.state.step;
+    let mut without = None;
+    for rung in std::iter::once(None).chain(rungs.into_iter().map(Some)) {
+        let mut levels = Levels::from_iter(rung.map(|rung| (rung, 1)));
+        if rung.is_some_and(|rung| apply(task, &ledger, limits, &levels, rung).is_none()) {
+            continue;
+        }
+        // The fastest step of each kind.
+        let mut fastest = BTreeMap::<&str, f64>::new();
+        for number in 0..part {
+            let start_time = Instant::now();
+            step += 1;
+            let report = task.train_step(step, rate(plan, step), &mut session.clock)?;
+            task.synchronise()?;
+            if number >= part - MEASURED_STEPS {
+                let seconds = fastest.entry(report.kind).or_insert(f64::MAX);
+                *seconds = seconds.min(start_time.elapsed().as_secs_f64());
+            }
+        }
+        let Some(rung) = rung else {
+            without = Some(fastest);
+            continue;
+        };
+        let both = fastest.iter().filter_map(|(kind, with)| Some((with, without.as_ref()?.get(kind)?)));
+        let (with, without) = both.fold((0.0, 0.0), |sums, (with, without)| (sums.0 + with, sums.1 + without));
+        if without > 0.0 {
+            session.timer.rung_measured(rung, with / without);
+        }
+        levels.clear();
+        apply(task, &ledger, limits, &levels, rung);
+    }
+    Ok(())
 }
 
 /// Returns whether a rung makes a step smaller.
@@ -121,11 +180,9 @@ fn peak_of_step(line: &MemoryLine, place: MemoryKind) -> Option<u64> {
 pub fn resume(task: &mut dyn Task, session: &mut Session<'_>) {
     let since = session.state.rungs.iter().rposition(|taken| taken.rung == Rung::Park).map_or(0, |at| at + 1);
     let levels: Levels = session.state.rungs[since..].iter().map(|taken| (taken.rung, taken.level)).collect();
-    let (limits, ledger) = (&session.plan.experiment.limits, &session.recorder.ledger);
     for (rung, level) in levels {
         if session.ladder.rungs.contains(&rung) && level > 0 {
-            session.ladder.levels.insert(rung, level);
-            apply(task, ledger, limits, &session.ladder.levels, rung);
+            set(task, session, rung, level);
         }
     }
 }
@@ -152,9 +209,9 @@ pub fn at_rest(
         };
         session.ladder.room_since = None;
         let is_stalled = matches!(short.trigger, Trigger::Stalled(_));
-        let verdict = session.recorder.verdict();
-        if let Some(grows) = session.ladder.growth.growing(Some(&verdict), session.ladder.peak_ever)
-            && !is_stalled
+        if !is_stalled
+            && let verdict = session.recorder.verdict()
+            && let Some(grows) = session.ladder.growth.growing(Some(&verdict), session.ladder.peak_ever)
         {
             return end(task, session, &short, Some(&grows)).map(Some);
         }
@@ -188,17 +245,12 @@ fn stalled(session: &mut Session<'_>) -> Option<LimitReached> {
 
 /// Takes the next rung that has something to give; returns `false` if none has.
 fn next(task: &mut dyn Task, session: &mut Session<'_>, short: &LimitReached) -> Result<bool, RunError> {
-    let limits = &session.plan.experiment.limits;
     for rung in session.ladder.rungs.clone() {
         let before = session.ladder.level(rung);
-        let mut given = (before + 1..).map_while(|level| {
-            session.ladder.levels.insert(rung, level);
-            apply(task, &session.recorder.ledger, limits, &session.ladder.levels, rung).map(|given| (level, given))
-        });
+        let mut given = (before + 1..).map_while(|level| set(task, session, rung, level).map(|given| (level, given)));
         // A cache that holds little gives nothing at first.
         let Some((level, given)) = given.find(|(_, given)| *given != Some(0)) else {
-            session.ladder.levels.insert(rung, before);
-            apply(task, &session.recorder.ledger, limits, &session.ladder.levels, rung);
+            set(task, session, rung, before);
             continue;
         };
         let half_of_step = session.recorder.demand.working / 2;
@@ -222,6 +274,13 @@ fn next(task: &mut dyn Task, session: &mut Session<'_>, short: &LimitReached) ->
         return Ok(true);
     }
     Ok(false)
+}
+
+/// Takes a rung to a level; returns what [`apply`] does.
+fn set(task: &mut dyn Task, session: &mut Session<'_>, rung: Rung, level: u32) -> Option<Option<u64>> {
+    session.ladder.levels.insert(rung, level);
+    let limits = &session.plan.experiment.limits;
+    apply(task, &session.recorder.ledger, limits, &session.ladder.levels, rung)
 }
 
 /// Makes a rung's parts as its level says. Returns the bytes that it gives, `Some(None)` for half of the memory of a step, and
@@ -308,8 +367,7 @@ fn climb(task: &mut dyn Task, session: &mut Session<'_>) -> Result<(), RunError>
         return Ok(());
     }
     let level = session.ladder.level(rung) - 1;
-    session.ladder.levels.insert(rung, level);
-    apply(task, &session.recorder.ledger, &session.plan.experiment.limits, &session.ladder.levels, rung);
+    set(task, session, rung, level);
     session.ladder.room_since = None;
     if is_of_step(&rung) {
         session.recorder.demand.working = session.recorder.demand.working.saturating_add(gave);

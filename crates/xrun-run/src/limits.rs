@@ -1,7 +1,7 @@
 //! Memory limits of a run, checked at every sample: those of the file, the container and the device. A run that reaches one
 //! ends with a checkpoint instead of an OOM kill.
 
-use crate::plan::fit;
+use crate::memory::sources;
 use xrun_core::bounded::planned::MemoryKind;
 use xrun_core::settings::sections::Limits;
 use xrun_core::units::Bytes;
@@ -12,7 +12,14 @@ use xrun_results::format::{Demand, DriverMemory, MemoryLine};
 pub struct MemoryLimits {
     host: Option<u64>,
     device: Option<u64>,
+    /// Part of the container's limit that the memory of this process without files may have.
     container: Option<u64>,
+    /// RSS that is backed by files, which the kernel takes back before it kills.
+    file: u64,
+    /// Highest `file`: under pressure it falls.
+    file_peak: u64,
+    /// Peak of the memory without files beyond that of the heap: stacks, fragments, libraries.
+    beside_heap: u64,
 }
 
 /// Limit that is reached, or that the next step would exceed.
@@ -108,15 +115,18 @@ impl MemoryLimits {
         Self {
             host: limits.host_memory.map(|limit| limit.0),
             device: limits.device_memory.map(|limit| limit.0),
-            container: fit::container_budget(),
+            ..Self::default()
         }
     }
 
     /// Reads the limit of the container again, which may change while a run works: with the sample, or at once.
     pub fn refresh(&mut self, line: &MemoryLine, at_once: bool) {
-        let read = line.container.map(|container| container.budget(line.host.rss.unwrap_or_default()));
-        if let Some(limit) = read.or_else(|| at_once.then(fit::container_budget)) {
-            self.container = limit;
+        let Some(container) = line.container.or_else(|| at_once.then(sources::container).flatten()) else { return };
+        self.file = sources::rss_of_files().unwrap_or_default();
+        self.container = container.budget(line.host.rss.unwrap_or_default().saturating_sub(self.file));
+        self.file_peak = self.file_peak.max(self.file);
+        if let Some(peak) = line.host.rss_peak {
+            self.beside_heap = peak.saturating_sub(self.file_peak).saturating_sub(line.host.heap_peak);
         }
     }
 
@@ -134,7 +144,7 @@ impl MemoryLimits {
         let rss = line.host.rss;
         // The OOM killer strikes in the middle of a step, so the demand of the next step is checked before it starts. A
         // validation, which is rare, counts as a step.
-        let next = rss.map(|rss| rss.max(line.host.heap + working));
+        let next = rss.map(|rss| rss.saturating_sub(self.file).max(line.host.heap + working + self.beside_heap));
         let reserved = line.device.map(|pool| pool.reserved);
         over(Some("limits.host_memory"), MemoryKind::Host, Trigger::Measured, self.host, rss)
             .or_else(|| {
@@ -173,7 +183,7 @@ mod tests {
 
     #[test]
     fn the_limits_of_the_file_apply_to_each_sample() {
-        let limits = MemoryLimits { host: Some(100 * MIB), device: Some(50 * MIB), container: None };
+        let limits = MemoryLimits { host: Some(100 * MIB), device: Some(50 * MIB), ..MemoryLimits::default() };
         let none = Demand::default();
         assert_eq!(limits.reached(&line(10, 99 * MIB, Some(50 * MIB)), &none, 0), None);
         let reached = limits.reached(&line(10, 120 * MIB, None), &none, 0).unwrap();

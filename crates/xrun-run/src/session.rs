@@ -14,13 +14,17 @@ use super::post_mortem;
 use super::recorder::Recorder;
 use super::timer::Timer;
 use crate::directory::RunDirectory;
+use crate::memory::sources;
 use crate::plan::{Buffers, Plan, duration, forecast};
 use crate::stop::{Ending, StopSignal};
 use xrun_core::files::layout;
 use xrun_core::files::write;
+use xrun_core::heap;
 use xrun_core::panics;
 use xrun_core::task::{Direction, Task};
-use xrun_results::format::{LoopState, MetricsLine, Outcome, OwnerSummary, PostMortem, Summary, VERSION};
+use xrun_results::format::{
+    HostMemory, LoopState, MemoryLine, MetricsLine, Outcome, OwnerSummary, PostMortem, Summary, VERSION,
+};
 use xrun_results::judge::training_end;
 use xrun_results::timestamp;
 
@@ -131,6 +135,19 @@ impl<'a> Session<'a> {
     /// Notes the end of a step.
     pub fn step_finished(&mut self) {
         self.limit_from.get_or_insert_with(Instant::now);
+    }
+
+    /// Returns whether a run with a ladder is to take a sample after a step that has none, because memory is short.
+    pub fn is_short(&mut self) -> bool {
+        if !self.ladder.is_on() {
+            return false;
+        }
+        let heap = heap::read();
+        let host = HostMemory { heap: heap.bytes, heap_peak: heap.peak, rss: sources::rss(), ..HostMemory::default() };
+        let line = MemoryLine { host, ..MemoryLine::default() };
+        self.limits.refresh(&line, true);
+        let demand = &self.recorder.demand;
+        self.limits.reached(&line, &demand.so_far, demand.working + demand.growth).is_some()
     }
 
     /// Time at which the time limit is reached, and the ending it causes.

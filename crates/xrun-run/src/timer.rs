@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::clock::{Clock, Occasional};
 use super::observer::{Event, Observer};
+use xrun_core::settings::rung::Rung;
 use xrun_core::task::Phases;
 use xrun_results::durations::{Durations, MeanDuration};
 
@@ -50,6 +51,11 @@ impl Timer {
     /// Durations so far.
     pub fn durations(&self) -> &Durations {
         &self.durations
+    }
+
+    /// Notes how long a step takes with a rung, relative to one without.
+    pub fn rung_measured(&mut self, rung: Rung, ratio: f64) {
+        self.durations.rungs.insert(rung, ratio);
     }
 
     /// Time since the last mark, which is set to now.

@@ -16,6 +16,7 @@ use super::session::Session;
 use super::timer::ValidationPhases;
 use super::{RunError, checkpoint, early_stopping, images, ladder};
 use crate::memory::sources;
+use crate::plan::Plan;
 use crate::plan::calendar::{Due, due};
 use crate::stop::Ending;
 use crate::trace::LoopPosition;
@@ -119,9 +120,7 @@ fn validation_due(session: &Session<'_>) -> bool {
 /// Does one optimiser step. Returns an ending if training has diverged.
 fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Result<Option<Ending>, RunError> {
     let plan = session.plan;
-    let experiment = &plan.experiment;
-    let steps = Steps { count: plan.steps, stage_ends: &plan.facts.stage_ends };
-    let rate = learning_rate(&experiment.training.schedule, experiment.optimizer.learning_rate(), step, steps);
+    let rate = rate(plan, step);
     let start_time = Instant::now();
     let report = task.train_step(step, rate, &mut session.clock)?;
     task.synchronise()?;
@@ -188,6 +187,13 @@ fn train_step(task: &mut dyn Task, session: &mut Session<'_>, step: u64) -> Resu
     Ok(None)
 }
 
+/// Learning rate of a step.
+pub(super) fn rate(plan: &Plan, step: u64) -> f64 {
+    let experiment = &plan.experiment;
+    let steps = Steps { count: plan.steps, stage_ends: &plan.facts.stage_ends };
+    learning_rate(&experiment.training.schedule, experiment.optimizer.learning_rate(), step, steps)
+}
+
 fn non_finite(report: &StepReport) -> Option<&'static str> {
     if !report.loss.is_finite() {
         return Some("loss");
@@ -222,7 +228,7 @@ fn diverged(session: &Session<'_>, step: u64, what: &str, report: &StepReport) -
 fn after_step(task: &mut dyn Task, session: &mut Session<'_>, due: Due) -> Result<Option<Ending>, RunError> {
     let cleanup = &session.plan.experiment.cleanup;
     let mut ending = None;
-    if due.sample {
+    if due.sample || session.is_short() {
         ending = checked_sample(task, session, SamplePoint::Step, None, None)?;
     }
     if ending.is_none() && due.validate {
@@ -382,6 +388,7 @@ fn save_and_stop(task: &mut dyn Task, session: &mut Session<'_>, ending: Ending)
     sample(task, session, SamplePoint::End, None)?;
     if session.is_probe() {
         measure_load(task, session)?;
+        ladder::measure(task, session)?;
     }
     Ok(ending)
 }
@@ -438,7 +445,7 @@ pub(super) fn sample(
     let Some(line) = &session.recorder.newest else { return Ok(None) };
     session.limits.refresh(line, session.ladder.is_on());
     let demand = &session.recorder.demand;
-    let reached = session.limits.reached(line, &demand.so_far, demand.working);
+    let reached = session.limits.reached(line, &demand.so_far, demand.working + demand.growth);
     session.ladder.add(line);
     session.clock.enter(LOOP);
     if session.is_probe() {

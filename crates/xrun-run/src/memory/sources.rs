@@ -11,8 +11,17 @@ use xrun_results::format::{ContainerMemory, DriverMemory};
 /// RSS of this process from `/proc/self/statm`. Takes a few microseconds; the kernel counts in batches and may be off by
 /// some hundred KiB.
 pub fn rss() -> Option<u64> {
+    statm(1)
+}
+
+/// Part of the RSS that is backed by files or shared, from the same file.
+pub fn rss_of_files() -> Option<u64> {
+    statm(2)
+}
+
+fn statm(column: usize) -> Option<u64> {
     let text = fs::read_to_string("/proc/self/statm").ok()?;
-    let pages: u64 = text.split_ascii_whitespace().nth(1)?.parse().ok()?;
+    let pages: u64 = text.split_ascii_whitespace().nth(column)?.parse().ok()?;
     Some(pages * page_size())
 }
 

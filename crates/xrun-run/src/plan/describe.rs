@@ -69,12 +69,13 @@ fn ladder(plan: &Plan, width: Option<usize>) -> String {
     let rungs = plan.experiment.limits.on_pressure.iter().map(|rung| plan.planned_rung(*rung));
     let row = |rung: PlannedRung| {
         let gives = rung.gives.map_or_else(|| "-".into(), |bytes| format!("at most {}", Bytes(bytes)));
-        vec![rung.rung.name().to_owned(), gives, rung.bits.words().to_owned()]
+        let step = rung.duration.map_or_else(|| "-".into(), |duration| format!("{:+.0} %", (duration - 1.0) * 100.0));
+        vec![rung.rung.name().to_owned(), gives, rung.bits.words().to_owned(), step]
     };
     let rows: Vec<Vec<String>> = rungs.map(row).collect();
     match rows.is_empty() {
         true => String::new(),
-        false => format!("\n{}", table(&["short of memory", ">gives", "numbers"], &rows, width)),
+        false => format!("\n{}", table(&["short of memory", ">gives", "numbers", ">step"], &rows, width)),
     }
 }
 

@@ -214,6 +214,7 @@ mod tests {
             step_batch: each(2, 0.1),
             first_use: each(3, 4.0),
             checkpoint: each(1, 0.25),
+            ..Durations::default()
         }
     }
 

@@ -174,7 +174,9 @@ impl Plan {
             Rung::MicroBatch => step().map(|row| row.bytes - row.bytes / items),
             Rung::ActivationCheckpointing | Rung::Park => None,
         };
-        PlannedRung { rung, gives, bits: rung.bits() }
+        let durations = self.forecast.as_ref().and_then(|forecast| forecast.probe_durations.as_ref());
+        let duration = durations.and_then(|durations| durations.rungs.get(&rung).copied());
+        PlannedRung { rung, gives, bits: rung.bits(), duration }
     }
 
     /// Builds the record `plan.json`. `parameters` is the number of parameters of the model.

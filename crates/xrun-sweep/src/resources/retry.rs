@@ -62,7 +62,7 @@ impl Trace {
                 growth.restart();
             }
             peaks.add(&line);
-            growth.add(&line);
+            growth.add(&line, line.host.rss.unwrap_or(line.host.heap));
         }
         Self { peak: peaks.heap.max(peaks.rss.unwrap_or_default()), growth }
     }
@@ -83,7 +83,7 @@ fn by_trace(verdict: Option<&Verdict>, trace: &Trace, had: u64) -> RetryDecision
 #[cfg(test)]
 mod tests {
     use super::*;
-    use xrun_results::format::{HostMemory, MemoryLine};
+    use xrun_results::format::MemoryLine;
     use xrun_results::verdict::VerdictWord;
     use xrun_verdict::{Context, MemoryJudge};
 
@@ -113,13 +113,12 @@ mod tests {
         assert_eq!(by_trace(Some(&verdict(VerdictWord::Growing)), &flat, 310 * MIB), grew);
         let mut growth = GrowthBeyondCaps::default();
         for step in 0..60 {
-            let host = HostMemory { rss: Some((100 + 3 * step) * MIB), ..HostMemory::default() };
-            growth.add(&MemoryLine { step, host, ..MemoryLine::default() });
+            growth.add(&MemoryLine { step, ..MemoryLine::default() }, (100 + 3 * step) * MIB);
         }
         let leak = Trace { peak: 277 * MIB, growth };
         let decided = |word| by_trace(Some(&verdict(word)), &leak, 310 * MIB);
         assert!(matches!(decided(VerdictWord::Filling), RetryDecision::Retry(_)));
         let RetryDecision::Growing(why) = decided(VerdictWord::Inconclusive) else { panic!("it grew") };
-        assert_eq!(why, "RSS beyond buffers with a cap rose by 72.0 MiB in its last 24 steps");
+        assert_eq!(why, "memory beyond buffers with a cap rose by 72.0 MiB in its last 24 steps");
     }
 }

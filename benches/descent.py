@@ -1,0 +1,273 @@
+#!/usr/bin/env python3
+"""Runs in a memory cgroup whose limit is lowered while they work, with the ladder `limits.on_pressure`.
+
+    python benches/descent.py PROGRAM systems    # the four systems: lowered five times; the bits, and the time of the same settings
+    python benches/descent.py PROGRAM random 30  # random sizes, ladders and limits: each ends, or parks and is resumed
+    python benches/descent.py PROGRAM calm 100   # undisturbed runs: no rung
+    python benches/descent.py PROGRAM leaks 10   # leaks: each parks
+
+Needs the right to make a memory cgroup (version 1 or 2). Writes benches/descent.json, one entry for each kind.
+
+A limit is lowered to little above what the run held at its peak since the last time: a limit below that is a kill by the kernel whatever
+a program does.
+"""
+import collections
+import json
+import os
+import pathlib
+import random
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+MIB = 1 << 20
+RUNGS = ["caches", "prefetch", "workers", "micro_batch", "park"]
+SAME_BITS = {"caches", "prefetch", "workers", "park"}
+
+
+class Cgroup:
+    def __init__(self):
+        for root, limit, usage in [
+            ("/sys/fs/cgroup/memory", "memory.limit_in_bytes", "memory.usage_in_bytes"),
+            ("/sys/fs/cgroup", "memory.max", "memory.current"),
+        ]:
+            self.directory = pathlib.Path(root) / f"xrun-descent-{os.getpid()}"
+            try:
+                self.directory.mkdir()
+            except OSError:
+                continue
+            self.limit, self.usage = self.directory / limit, self.directory / usage
+            if self.limit.exists():
+                return
+            self.directory.rmdir()
+        sys.exit("no memory cgroup can be made here")
+
+    def held(self):
+        """Bytes that the kernel cannot take back."""
+        stat = dict(line.split() for line in (self.directory / "memory.stat").read_text().splitlines())
+        return int(self.usage.read_text()) - int(stat["active_file"]) - int(stat["inactive_file"])
+
+    def close(self):
+        for _ in range(100):
+            try:
+                return self.directory.rmdir()
+            except OSError:
+                time.sleep(0.02)
+
+
+def sets(settings):
+    return [word for key, value in settings.items() for word in ("-s", f"{key}={json.dumps(value)}")]
+
+
+def newest(results):
+    runs = sorted(results.glob("*/2*/"))
+    return runs[-1] if runs else None
+
+
+def steps_done(results):
+    try:
+        return newest(results).joinpath("metrics.jsonl").read_text().count('"kind":"train"')
+    except (AttributeError, OSError):
+        return 0
+
+
+def run(program, file, results, settings, lowerings=(), begin=0, every=0):
+    """Runs an experiment, lowered after `begin` steps and each `every` more to these multiples of its peak."""
+    results.mkdir(parents=True, exist_ok=True)
+    command = [program, str(file), "--results", str(results), "--progress=none", *sets(settings)]
+    group = Cgroup() if lowerings else None
+    lowered = []
+    with open(results / "stderr", "w") as stderr:
+        if group is None:
+            code = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=stderr).returncode
+        else:
+            enter = ["sh", "-c", f'echo $$ > {group.directory}/cgroup.procs; exec "$@"', "sh"]
+            child = subprocess.Popen(enter + command, stdout=subprocess.DEVNULL, stderr=stderr)
+            for number, multiple in enumerate(lowerings):
+                since = steps_done(results)
+                held = collections.deque(maxlen=100_000)
+                while child.poll() is None:
+                    held.append(group.held())
+                    if len(held) % 20 == 0 and len(held) >= 60:
+                        done = steps_done(results)
+                        if done >= max(begin + number * every, since + every):
+                            break
+                    time.sleep(0.001)
+                if child.poll() is None:
+                    peak = max(list(held)[len(held) // 2 :])
+                    limit = int(peak * multiple)
+                    try:
+                        group.limit.write_text(str(limit))
+                        lowered.append({"step": done, "peak": peak, "limit": limit})
+                    except OSError as error:
+                        lowered.append({"step": done, "peak": peak, "limit": limit, "refused": error.strerror})
+            code = child.wait()
+            group.close()
+    directory = newest(results)
+    try:
+        summary = json.loads((directory / "summary.json").read_text())
+    except (OSError, AttributeError):
+        summary = {}
+    return {
+        "code": code,
+        "run": directory,
+        "lowered": lowered,
+        "seconds": summary.get("seconds"),
+        "steps_per_second": summary.get("steps_per_second"),
+        "steps": summary.get("steps"),
+        "rungs": summary.get("rungs", []),
+        "message": summary.get("message", ""),
+    }
+
+
+def metrics(run):
+    return (run["run"] / "metrics.jsonl").read_bytes()
+
+
+def told(run):
+    """What of a run goes into the record."""
+    rungs = [f"{'-' if rung.get('climbed') else ''}{rung['rung']} {rung['level']} at {rung['step']}" for rung in run["rungs"]]
+    return {key: run[key] for key in ("code", "steps", "seconds", "message", "lowered")} | {"rungs": rungs}
+
+
+def final_settings(run, limits):
+    """Limits that a run had after its rungs, for a run that has them from its start."""
+    level = collections.Counter()
+    for rung in run["rungs"]:
+        level[rung["rung"]] = rung["level"]
+    settings = {}
+    if level["caches"] and "frame_cache" in limits:
+        settings["limits.frame_cache"] = f"{limits['frame_cache'] >> level['caches']} B" if level["caches"] < 4 else "0 B"
+    if level["prefetch"]:
+        settings["limits.prefetch"] = max(1, limits["prefetch"] >> level["prefetch"])
+    if level["workers"]:
+        settings["limits.workers"] = 1
+        settings["limits.prefetch"] = 1
+    return settings
+
+
+SYSTEMS = {
+    "stage2": ({}, {"frame_cache": 48 * MIB, "prefetch": 2}),
+    "federated": ({}, {"prefetch": 2}),
+    "vision_language": ({"limits.prefetch": 8, "training.max_steps": 300}, {"prefetch": 8}),
+    "qat_gpt2": ({"limits.prefetch": 8, "training.max_steps": 300}, {"prefetch": 8}),
+}
+
+
+def systems(program, scratch):
+    told_of = {}
+    for name, (settings, limits) in SYSTEMS.items():
+        file = ROOT / "experiments" / f"{name}.toml"
+        settings = settings | {"memory.probe": False, "memory.every_steps": 1}
+        plain = run(program, file, scratch / name / "plain", settings)
+        steps = plain["steps"]
+        ladder = settings | {"limits.on_pressure": RUNGS}
+        every = max(2, steps // 7)
+        lowered = run(program, file, scratch / name / "lowered", ladder, [1.03] * 5, every, every)
+        again = run(program, file, scratch / name / "again", settings | final_settings(lowered, limits))
+        taken = {rung["rung"] for rung in lowered["rungs"]}
+        told_of[name] = told(lowered) | {
+            "ends": lowered["code"] == 0,
+            "same_bits": metrics(lowered) == metrics(plain),
+            "same_bits_expected": taken <= SAME_BITS,
+            "slower": lowered["seconds"] / again["seconds"] - 1 if lowered["seconds"] else None,
+            "undisturbed_seconds": plain["seconds"],
+            "settings_from_the_start": final_settings(lowered, limits),
+        }
+        print(name, json.dumps(told_of[name]), flush=True)
+    return told_of
+
+
+def dummy(scratch, rng, **more):
+    """A random experiment of the pipeline `dummy`."""
+    file = scratch / "trial.toml"
+    file.write_text("[pipeline.dummy]\n")
+    sizes = {
+        "pipeline.dummy.steps_per_epoch": rng.randrange(150, 300),
+        "pipeline.dummy.step_microseconds": rng.randrange(1000, 4000),
+        "pipeline.dummy.cache_per_step": f"{rng.randrange(256, 2048)} KiB",
+        "pipeline.dummy.activations": f"{rng.randrange(8, 160)} MiB",
+        "limits.frame_cache": f"{rng.randrange(16, 96)} MiB",
+        "memory.probe": False,
+    }
+    return file, sizes | more
+
+
+def random_descents(program, scratch, count):
+    outcomes = []
+    for seed in range(count):
+        rng = random.Random(seed)
+        file, settings = dummy(scratch, rng)
+        ladder = rng.sample(RUNGS[:1] + RUNGS[3:4], rng.randrange(1, 3)) + ["park"]
+        results = scratch / f"random{seed}"
+        plain = run(program, file, results / "plain", settings)
+        lowerings = [rng.uniform(1.005, 1.05) for _ in range(rng.randrange(3, 9))]
+        every = rng.randrange(12, 24)
+        ladder = settings | {"limits.on_pressure": ladder, "limits.recover": rng.random() < 0.5}
+        lowered = run(program, file, results / "lowered", ladder, lowerings, 30, every)
+        steps, code = lowered["steps"], lowered["code"]
+        parked = code == 75
+        if parked:
+            # Outside of the container.
+            code = subprocess.run([program, "resume", str(lowered["run"])], capture_output=True).returncode
+        taken = {rung["rung"] for rung in lowered["rungs"]}
+        lines = [json.loads(line) for line in metrics(lowered).splitlines()]
+        trained = [line["step"] for line in lines if line["kind"] == "train"]
+        outcomes.append(
+            told(lowered)
+            | {
+                "seed": seed,
+                "parked": parked,
+                "right": code == 0
+                and trained == list(range(1, plain["steps"] + 1))
+                and (not taken <= SAME_BITS or metrics(lowered) == metrics(plain)),
+            }
+        )
+        print(seed, json.dumps(outcomes[-1]), flush=True)
+    return {"runs": count, "right": sum(outcome["right"] for outcome in outcomes), "parked": sum(o["parked"] for o in outcomes), "each": outcomes}
+
+
+def calm(program, scratch, count):
+    rungs = 0
+    for seed in range(count):
+        rng = random.Random(1000 + seed)
+        file, settings = dummy(scratch, rng)
+        more = {"limits.on_pressure": RUNGS[:1] + RUNGS[3:], "limits.recover": True, "limits.host_memory": "2 GiB"}
+        rungs += len(run(program, file, scratch / f"calm{seed}", settings | more)["rungs"])
+    return {"runs": count, "rungs": rungs}
+
+
+def leaks(program, scratch, count):
+    outcomes = []
+    for seed in range(count):
+        rng = random.Random(2000 + seed)
+        leak = {
+            "pipeline.dummy.leak_per_step": f"{rng.randrange(256, 1024)} KiB",
+            "pipeline.dummy.leak_in_ledger": rng.random() < 0.5,
+            "pipeline.dummy.steps_per_epoch": 1000,
+            "limits.on_pressure": RUNGS[:1] + RUNGS[3:],
+        }
+        file, settings = dummy(scratch, rng, **leak)
+        first = run(program, file, scratch / f"leak{seed}" / "first", settings | {"training.max_steps": 20})
+        start = json.loads((first["run"] / "memory.jsonl").read_text().splitlines()[-1])["host"]["rss_peak"]
+        limit = {"limits.host_memory": f"{start // MIB + rng.randrange(100, 160)} MiB"}
+        parked = run(program, file, scratch / f"leak{seed}" / "parked", settings | limit)
+        outcomes.append(told(parked) | {"right": parked["code"] == 75 and {r["rung"] for r in parked["rungs"]} == {"park"}})
+        print(seed, json.dumps(outcomes[-1]), flush=True)
+    return {"runs": count, "right": sum(outcome["right"] for outcome in outcomes), "each": outcomes}
+
+
+def main():
+    program, kind, *count = sys.argv[1:]
+    work = {"systems": systems, "random": random_descents, "calm": calm, "leaks": leaks}[kind]
+    with tempfile.TemporaryDirectory(prefix="descent-") as scratch:
+        found = work(str(pathlib.Path(program).resolve()), pathlib.Path(scratch), *map(int, count))
+    record = ROOT / "benches" / "descent.json"
+    everything = json.loads(record.read_text()) if record.exists() else {}
+    everything[kind] = found
+    record.write_text(json.dumps(everything, indent=1) + "\n")
+
+
+main()

@@ -8,8 +8,8 @@
 
 Needs the right to make a memory cgroup (version 1 or 2). Writes benches/descent.json, one entry for each kind.
 
-A limit is lowered to little above what the run held at its peak since the last time: a limit below that is a kill by the kernel whatever
-a program does.
+A limit is lowered to 2 to 5 % above what the run held at its peak since the last time: a limit below what the step that is being done
+still needs is a kill by the kernel, whatever a program does.
 """
 import collections
 import json
@@ -203,7 +203,7 @@ def random_descents(program, scratch, count):
         ladder = rng.sample(RUNGS[:1] + RUNGS[3:4], rng.randrange(1, 3)) + ["park"]
         results = scratch / f"random{seed}"
         plain = run(program, file, results / "plain", settings)
-        lowerings = [rng.uniform(1.005, 1.05) for _ in range(rng.randrange(3, 9))]
+        lowerings = [rng.uniform(1.02, 1.05) for _ in range(rng.randrange(3, 9))]
         every = rng.randrange(12, 24)
         ladder = settings | {"limits.on_pressure": ladder, "limits.recover": rng.random() < 0.5}
         lowered = run(program, file, results / "lowered", ladder, lowerings, 30, every)

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::terminal::{Failure, Terminal};
 use super::{Display, Progress, ending, progress};
+use crate::child;
 use crate::exit::exit_code;
 use crate::files::layout;
 use crate::invocation;
@@ -111,7 +112,7 @@ pub fn train(
 /// Replaces this program by one that resumes the run: what the device's driver holds ends with a program. Returns only where that
 /// fails.
 fn resume_in_this_place(run: &Path, last: Option<u64>, display: &Display) -> std::io::Error {
-    let mut command = match std::env::current_exe() {
+    let mut command = match child::program_path() {
         Ok(program) => std::process::Command::new(program),
         Err(error) => return error,
     };

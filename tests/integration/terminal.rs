@@ -153,6 +153,13 @@ fn a_command_that_asks_on_the_terminal_gets_it_as_from_a_shell() {
     terminal.child.wait().unwrap();
 }
 
+/// Returns whether a process has a handler for a signal.
+fn catches(process: i32, signal: i32) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+    u64::from_str_radix(mask.trim(), 16).unwrap() >> (signal - 1) & 1 == 1
+}
+
 #[test]
 fn a_stop_and_its_end_reach_the_command() {
     let workplace = Workplace::new();
@@ -170,6 +177,8 @@ fn a_stop_and_its_end_reach_the_command() {
         wait_until("both are stopped", || [xrun, command].into_iter().all(|process| state(process) == Some('T')));
         terminal.at_prompt("fg");
         wait_until("both go on", || [xrun, command].into_iter().all(|process| state(process) != Some('T')));
+        // Until then a second stop would be the kernel's own, of xrun alone.
+        wait_until("xrun handles it again", || catches(xrun, libc::SIGTSTP));
     }
     // A command that others have stopped is told of the first signal.
     send(command, libc::SIGSTOP);

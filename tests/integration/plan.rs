@@ -262,11 +262,10 @@ fn a_run_in_a_cgroup_that_is_too_small_ends_by_itself_and_not_by_the_kernel() {
     assert_eq!(output.code, 5, "{output:?}");
     let run = workplace.latest("trial");
     let dead = json(&run.join("post_mortem.json"));
-    assert_eq!(
-        (&dead["limit_key"], &dead["limit"]),
-        (&serde_json::Value::Null, &((100_u64 << 20) * 95 / 100).into()),
-        "{dead}"
-    );
+    assert_eq!(dead["limit_key"], serde_json::Value::Null, "{dead}");
+    // Less what the kernel uses itself.
+    let limit = dead["limit"].as_u64().unwrap() >> 20;
+    assert!((85..=95).contains(&limit), "{dead}");
     let step = json(&run.join("summary.json"))["steps"].as_u64().unwrap();
     // The program itself needs some 45 MiB, built without optimisation.
     assert!((40..100).contains(&step), "of 100 MiB, at 1 MiB a step, it used most: {step}");

@@ -172,19 +172,26 @@ pub struct ContainerMemory {
     pub current: u64,
     /// Part of `current` that is not backed by files.
     pub anonymous: Option<u64>,
+    /// Part of `current` that the kernel uses itself, such as page tables and sockets; absent if it is unknown.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<u64>,
     /// Peak of `current`; `null` if the kernel does not report it.
     pub peak: Option<u64>,
     /// Smallest limit of the cgroup and its ancestors; `null` if there is none.
     pub limit: Option<u64>,
 }
 
-/// Fraction of a container's limit that a run may use: page cache and kernel memory count towards the limit, too.
+/// Fraction of a container's limit that a run may use: page cache counts towards the limit, too.
 const CONTAINER_FRACTION: f64 = 0.95;
+/// Bytes that the kernel charges to a container ahead of use, for each core.
+const CHARGED_AHEAD: u64 = 256 << 10;
 
 impl ContainerMemory {
     /// Memory budget in bytes of a process with an RSS of `own` bytes; `None` without a limit.
     pub fn budget(&self, own: u64) -> Option<u64> {
-        let others = self.anonymous.unwrap_or(self.current).saturating_sub(own);
-        Some((self.limit?.saturating_sub(others) as f64 * CONTAINER_FRACTION) as u64)
+        let others = self.anonymous.unwrap_or(self.current).saturating_sub(own) + self.kernel.unwrap_or_default();
+        let left = self.limit?.saturating_sub(others);
+        let ahead = std::thread::available_parallelism().map_or(1, usize::from) as u64 * CHARGED_AHEAD;
+        Some(((left as f64 * CONTAINER_FRACTION) as u64).min(left.saturating_sub(ahead)))
     }
 }

@@ -27,7 +27,13 @@ fn a_sample_has_the_memory_budget_of_the_container() {
     const MIB: u64 = 1 << 20;
     let line = MemoryLine {
         host: HostMemory { rss: Some(51 * MIB), ..HostMemory::default() },
-        container: Some(ContainerMemory { current: 51 * MIB, anonymous: None, peak: None, limit: Some(300 * MIB) }),
+        container: Some(ContainerMemory {
+            current: 51 * MIB,
+            anonymous: None,
+            kernel: None,
+            peak: None,
+            limit: Some(300 * MIB),
+        }),
         ..MemoryLine::default()
     };
     assert_eq!(sample(&line).container_budget, Some(285 * MIB));

@@ -27,6 +27,8 @@ pub(super) struct CgroupFiles {
     pub(super) swap_limit: (&'static str, bool),
     anonymous: &'static str,
     shared: &'static str,
+    /// Page cache, with shared memory.
+    cache: &'static str,
     /// File with the count of OOM kills.
     events: &'static str,
 }
@@ -42,6 +44,7 @@ const CGROUPS: [CgroupFiles; 2] = [
         swap_limit: ("memory.memsw.limit_in_bytes", true),
         anonymous: "total_rss ",
         shared: "total_shmem ",
+        cache: "total_cache ",
         events: "memory.oom_control",
     },
     CgroupFiles {
@@ -53,6 +56,7 @@ const CGROUPS: [CgroupFiles; 2] = [
         swap_limit: ("memory.swap.max", false),
         anonymous: "anon ",
         shared: "shmem ",
+        cache: "file ",
         events: "memory.events",
     },
 ];
@@ -101,13 +105,16 @@ impl Cgroup {
     pub fn memory(&self) -> Option<ContainerMemory> {
         let number =
             |directory: &Path, name: &str| fs::read_to_string(directory.join(name)).ok()?.trim().parse::<u64>().ok();
+        let current = number(&self.directory, self.files.current)?;
         let anonymous = self.counter(self.files.anonymous);
+        let pages = anonymous.zip(self.counter(self.files.cache)).map(|(anonymous, cache)| anonymous + cache);
         // An ancestor may have a lower limit. No limit is `max` in version 2, and a huge number in version 1.
         let groups = self.directory.ancestors().take_while(|directory| directory.starts_with(self.root));
         let limits = groups.filter_map(|directory| number(directory, self.files.limit));
         Some(ContainerMemory {
-            current: number(&self.directory, self.files.current)?,
+            current,
             anonymous,
+            kernel: pages.map(|pages| current.saturating_sub(pages)),
             peak: number(&self.directory, self.files.peak),
             limit: limits.filter(|limit| *limit < 1 << 62).min(),
         })

@@ -14,6 +14,7 @@ import zlib
 from collections.abc import Iterator
 from functools import cached_property
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, Union
 
@@ -37,7 +38,6 @@ _LINE_BYTES_MAX = 1024 * 1024
 _DEPTH_MAX = 100
 #: Characters of the time in the name of a run.
 _TIME_LENGTH = 19
-_DIRECTORIES_OF_RUNS = ("reproductions", "sweeps")
 
 
 class ResultError(Exception):
@@ -69,21 +69,26 @@ class Rows(list[Row]):
         return pandas.DataFrame(self.columns())
 
 
-def runs(results: PathLike = "results", experiment: str | None = None) -> list[Run]:
-    """Returns all runs below a directory of results, newest first; of one experiment where it is named.
+def runs(results: PathLike = "results", experiment: str | None = None, count: int | None = None) -> list[Run]:
+    """Returns the runs below a directory of results, newest first: of one experiment where it is named, and ``count`` of them.
 
     Runs of sweeps and reproductions are not among them, as in ``xrun ls``. A record is read when it is first used.
     """
     root = Path(results)
     names = [experiment] if experiment is not None else _directories(root)
-    found: list[tuple[str, bool, Run]] = []
+    found: list[tuple[str, bool, str, str]] = []
     for directory in (os.path.join(root, name) for name in names):
         newest = _link(os.path.join(directory, "latest"))
-        names_of_runs = _run_names(directory)
-        # The link names the newest run, even if the clock of another was ahead.
-        last = newest[:_TIME_LENGTH] if newest in names_of_runs else "~"
-        found += [(min(run[:_TIME_LENGTH], last), run == newest, Run(os.path.join(directory, run))) for run in names_of_runs]
-    return [run for _, _, run in sorted(found, key=lambda one: one[:2], reverse=True)]
+        names_of_runs = sorted(_directories(directory), reverse=True)
+        last = "~"
+        if newest in names_of_runs:
+            # The link names the newest run, even if the clock of another was ahead.
+            last = newest[:_TIME_LENGTH]
+            names_of_runs.remove(newest)
+            names_of_runs.insert(0, newest)
+        newest_of_all = islice(filter(_RUN_NAME.fullmatch, names_of_runs), count)
+        found += [(min(run[:_TIME_LENGTH], last), run == newest, run, directory) for run in newest_of_all]
+    return [Run(os.path.join(directory, run)) for _, _, run, directory in sorted(found, reverse=True)[:count]]
 
 
 def load(name: PathLike, results: PathLike = "results") -> Run | Sweep:
@@ -102,9 +107,9 @@ def load(name: PathLike, results: PathLike = "results") -> Run | Sweep:
             return Run(path.resolve())
     experiment, _, rest = text.partition("/")
     if text == "latest":
-        found = runs(root)
+        found = runs(root, count=back_by + 1)
     elif rest in ("", "latest") and (root / experiment).is_dir():
-        found = runs(root, experiment)
+        found = runs(root, experiment, back_by + 1)
     else:
         of = experiment if rest else None
         found = [run for run in runs(root, of) if run.name.startswith(rest or text) or run.name.endswith(rest or text)]
@@ -291,12 +296,14 @@ class Run(_Directory):
         except ResultError:
             summary, state = {}, "unreadable"
         best = _table(summary.get("best"))
+        # As in `xrun ls`: the moving average of the kind with the most steps.
+        losses = max(summary.get("losses", ()), key=lambda kind: kind["steps"], default={})
         return {
             "experiment": self.experiment,
             "run": self.name,
             "state": state,
             "steps": summary.get("steps"),
-            "loss": summary.get("loss_last"),
+            "loss": losses.get("last"),
             "metric": best.get("metric"),
             "best": best.get("value"),
             "rss_peak": _table(summary.get("memory")).get("rss_peak"),
@@ -403,11 +410,6 @@ def _link(path: PathLike) -> str | None:
         return os.path.basename(os.readlink(path))
     except OSError:
         return None
-
-
-def _run_names(experiment: PathLike) -> list[str]:
-    names = _directories(experiment)
-    return [name for name in names if name not in _DIRECTORIES_OF_RUNS and _RUN_NAME.fullmatch(name)]
 
 
 def _open(path: str) -> BinaryIO:

@@ -328,6 +328,8 @@ impl<'a> Search<'a> {
         let (Some(summary), Some(verdict)) = (summary, verdict) else {
             return Err(Failure::Failed(format!("{}: the twin has not ended", run.display())));
         };
+        // 0 if it has ended or will end.
+        let endless = |found: &Findings| if found.verdict.ends() { 0.0 } else { found.slope.unwrap_or_default() };
         let series = |name: &str| verdict.series.iter().find(|one| one.name == name).map(|one| endless(&one.findings));
         let growth = ["heap", FOOTPRINT, "device_in_use"].into_iter().filter_map(series).fold(0.0, f64::max);
         if off.is_empty() {
@@ -372,11 +374,6 @@ impl<'a> Search<'a> {
 /// The switches whose names fulfil a condition.
 fn named(switches: &[Switch], is: impl Fn(&str) -> bool) -> Vec<Switch> {
     switches.iter().filter(|switch| is(&switch.name)).cloned().collect()
-}
-
-/// Growth of a series in bytes per step; 0 if it has ended or will end.
-fn endless(findings: &Findings) -> f64 {
-    if findings.verdict.ends() { 0.0 } else { findings.slope.unwrap_or_default() }
 }
 
 fn newest_checkpoint(run: &Path) -> Result<u64, Failure> {

@@ -36,11 +36,6 @@ pub fn by_resume() -> Vec<&'static str> {
     [WITHOUT_EFFECT, BY_RESUME, TRACKERS].concat()
 }
 
-/// `cleanup.*` for the section `cleanup.`.
-fn section_pattern(key: &str) -> String {
-    if key.ends_with('.') { format!("{key}*") } else { key.to_owned() }
-}
-
 /// Returns true if a resume may change this key.
 pub fn is_changeable(key: &str) -> bool {
     is_among(&by_resume(), key)
@@ -73,7 +68,9 @@ pub fn refuse_other_keys(
     message: &str,
     alternative: &str,
 ) -> Result<(), Failure> {
-    let keys: Vec<String> = changeable.iter().map(|key| section_pattern(key)).collect();
+    // `cleanup.*` for the section `cleanup.`.
+    let keys: Vec<String> =
+        changeable.iter().map(|key| (*key).to_owned() + if key.ends_with('.') { "*" } else { "" }).collect();
     let help = format!("{alternative}, or change one of: {}", keys.join(", "));
     refuse_keys(overrides, changeable, message, |_, _| help.clone())
 }

@@ -7,7 +7,7 @@ use super::contract;
 use super::devices;
 use super::problems;
 use super::terminal::{Failure, Terminal};
-use crate::dataset::error::{DataError, InvalidItems, NAMED_MAX};
+use crate::dataset::error::{DataError, NAMED_MAX};
 use crate::device::DeviceKind;
 use crate::exit::{EXIT_BAD_INPUT, EXIT_VERDICT};
 use crate::experiment::INITIAL_WEIGHTS;
@@ -95,7 +95,8 @@ pub fn run(arguments: &CheckArguments, terminal: &Terminal) -> Result<u8, Failur
                 }
                 terminal.problems(&data_problems(&checked, &error));
                 if let DataError::Several(items) = &error {
-                    terminal.info(&summary_by_reason(items));
+                    let (count, reasons) = (pluralize(items.total(), "problem"), items.by_reason());
+                    terminal.info(&format!("{count} in the data: {reasons}{}", items.advice()));
                 }
             }
         }
@@ -253,10 +254,6 @@ fn entry_of(list: Location, entry: Option<&str>) -> Location {
         Some(span) => Location { span, ..list },
         None => list,
     }
-}
-
-fn summary_by_reason(items: &InvalidItems) -> String {
-    format!("{} in the data: {}{}", pluralize(items.total(), "problem"), items.by_reason(), items.advice())
 }
 
 /// Checks all trials of the file's sweep and returns their number; `None` without a sweep.

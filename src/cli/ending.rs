@@ -19,7 +19,7 @@ use crate::units::seconds;
 pub fn print(RunOutcome { ending, run }: &RunOutcome, as_requested: bool, terminal: Terminal) {
     let summary = run.summary();
     if let Some(verdict) = run.verdict() {
-        terminal.verdict(verdict.verdict, &verdict.message);
+        terminal.info(&format!("verdict {}: {}", verdict.verdict.words(), verdict.message));
     }
     if let Some(training) = summary.and_then(|summary| summary.training.as_ref()) {
         terminal.info(&format!("training {}: {}", training.verdict.words(), training.message));

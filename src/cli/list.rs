@@ -78,7 +78,6 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
         index::check_experiment(results, name)?;
     }
     let selection = RunFilter {
-        experiment: experiment.cloned(),
         status: arguments.status.clone(),
         verdict: arguments.verdict,
         training: arguments.training,
@@ -89,17 +88,18 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
     let found = index::newest_first(results, experiment.map(String::as_str));
     let all = found.len();
     let mut damage = 0;
-    let taken = found.filter(|run| {
+    let is_taken = |run: &RunView| {
         if let Some(why) = selection.unreadable_reason(run, &order).filter(|_| damage < DAMAGE_MAX) {
             damage += 1;
             terminal.info(&format!("damaged: {why}"));
         }
         selection.accepts(run)
-    });
-    // In the default order, older runs need not be read.
+    };
+    // In the default order, older runs need not be read, and without a filter not even be looked at.
     let mut runs: Box<dyn Iterator<Item = RunView>> = match order == SortKey::Word(STARTED) && !arguments.reverse {
-        true => Box::new(taken),
-        false => Box::new(sorted(taken, &order, arguments.reverse)),
+        true if !by_run => Box::new(found),
+        true => Box::new(found.filter(is_taken)),
+        false => Box::new(sorted(found.filter(is_taken), &order, arguments.reverse)),
     };
     let by_default = if arguments.json || !std::io::stdout().is_terminal() { 0 } else { LISTED_BY_DEFAULT };
     let count = Some(arguments.count.unwrap_or(by_default)).filter(|count| *count > 0).unwrap_or(usize::MAX);
@@ -122,7 +122,8 @@ pub fn run(arguments: &ListArguments, terminal: &Terminal) -> Result<u8, Failure
         }
     }
     // The list is printed by now: a filter reads all runs to count those that match.
-    let more = runs.count();
+    let (least, most) = runs.size_hint();
+    let more = if most == Some(least) { least } else { runs.count() };
     if more > 0 {
         terminal.info(&format!("and {more} more (-n 0 lists all)"));
     }

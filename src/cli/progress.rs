@@ -171,11 +171,6 @@ impl TextProgress {
             self.terminal.info(&format!("{text}{}", left_text(left, " · ")));
         }
     }
-
-    /// Steps per second of this process, including validations and everything else between steps.
-    fn steps_per_second(&self, step: u64) -> f64 {
-        (step - self.first_step) as f64 / self.start_time.elapsed().as_secs_f64().max(1e-9)
-    }
 }
 
 impl Observer for TextProgress {
@@ -184,6 +179,8 @@ impl Observer for TextProgress {
             Event::Started { run, plan, device, step } => self.started(plan, device, run, step),
             Event::Step { step, epoch, report, memory, suspects, left, .. } => {
                 loss::add(&mut self.losses, report.kind, report.loss, loss::averaging_window(Some(self.steps)));
+                // Of this process, with validations and everything else between steps.
+                let rate = (step - self.first_step) as f64 / self.start_time.elapsed().as_secs_f64().max(1e-9);
                 // Most important first: fields that do not fit are omitted.
                 let [heap, rss, device] = memory.map(memory_texts).unwrap_or_default();
                 let fields = [
@@ -192,7 +189,7 @@ impl Observer for TextProgress {
                     rss,
                     suspect_text(suspects),
                     format!("{STEP}{step}/{}", self.steps),
-                    format!("{:.1} steps/s overall", self.steps_per_second(step)),
+                    format!("{rate:.1} steps/s overall"),
                     device,
                     heap,
                 ];

@@ -43,7 +43,7 @@ pub struct RemoveArguments {
 }
 
 /// Largest number of runs that are listed.
-const LISTED_MAX: usize = 50;
+const LISTED_MAX: usize = 10;
 /// Largest number of failures that are described.
 const FAILED_MAX: usize = 5;
 
@@ -59,6 +59,9 @@ fn named(arguments: &RemoveArguments, terminal: &Terminal) -> Result<u8, Failure
     // No run is removed unless all can be.
     for text in &arguments.runs {
         let found = index::find(&arguments.results.directory, text)?;
+        if let more @ 1.. = index::newest_first(&arguments.results.directory, Some(text)).len().saturating_sub(1) {
+            terminal.info(&format!("`{text}` is its newest run alone ({} kept)", pluralize(more as u64, "other run")));
+        }
         match absolute(&found).and_then(|run| remove::check_removable(&run)) {
             Ok(run) if removable.iter().any(|known| known.path == run.path) => {}
             Ok(run) => removable.push(run),
@@ -104,7 +107,8 @@ fn all_but(count: u64, arguments: &RemoveArguments, terminal: &Terminal) -> Resu
             if starts_in_the_future(run) {
                 kept_runs.report(run, &"its start time is in the future");
             } else if kept < count {
-                let counts = is_complete(run.state());
+                let is_orderly = |outcome: Outcome| outcome.is_orderly() || outcome == Outcome::TimeLimit;
+                let counts = matches!(run.state(), RunState::Ended(outcome) if is_orderly(*outcome));
                 kept += u64::from(counts);
                 kept_runs.unfinished += u64::from(!counts);
             } else if is_tagged(&run.path) {
@@ -155,11 +159,6 @@ fn best<'a>(experiments: &BTreeMap<&str, Vec<&'a RunView>>, metric: Option<&str>
 fn is_fork_of(fork: &RunView, parent: &RunView) -> bool {
     let named = fork.parent().and_then(|parent| parent.run.rsplit_once('/'));
     named.is_some_and(|(experiment, run)| (experiment, run) == (&*parent.experiment, &*parent.run))
-}
-
-/// Returns true if a run counts for `--keep`: it is complete, or its time limit ended it.
-fn is_complete(state: &RunState) -> bool {
-    matches!(state, RunState::Ended(outcome) if outcome.is_orderly() || *outcome == Outcome::TimeLimit)
 }
 
 /// Returns true if a clock was wrong, then or now, so that the order of runs is unknown.
@@ -219,11 +218,12 @@ fn remove_confirmed(removable: &[Removable], arguments: &RemoveArguments, termin
         terminal.info("nothing to remove");
         return Ok(0);
     }
-    for run in removable.iter().take(LISTED_MAX) {
+    let listed = if arguments.dry_run { usize::MAX } else { LISTED_MAX };
+    for run in removable.iter().take(listed) {
         terminal.info(&format!("{}  {}", run.path.display(), Bytes(run.bytes)));
     }
-    if let more @ 1.. = removable.len().saturating_sub(LISTED_MAX) {
-        terminal.info(&format!("and {more} more"));
+    if let more @ 1.. = removable.len().saturating_sub(listed) {
+        terminal.info(&format!("and {more} more (--dry-run lists all)"));
     }
     let amount = |runs: u64, bytes: u64| format!("{} ({})", pluralize(runs, "run"), Bytes(bytes));
     let total = amount(removable.len() as u64, removable.iter().map(|run| run.bytes).sum());

@@ -11,7 +11,7 @@ use crate::problem::Problems;
 use crate::report::width;
 use crate::results::format::Outcome;
 use crate::results::index::IndexError;
-use crate::results::verdict::{Tone, VerdictWord};
+use crate::results::verdict::{Tone, TrainingVerdictWord, VerdictWord};
 
 /// Terminal output: stdout for answers, stderr for everything else.
 #[derive(Clone, Copy, Debug, Default)]
@@ -28,6 +28,7 @@ impl Terminal {
     /// Prints an answer on stdout. An error is reported by [`final_exit_code`] when everything else is done.
     pub fn print(self, text: &str) {
         let mut out = std::io::stdout().lock();
+        let text = &coloured(text, out.is_terminal());
         let line_break = if text.ends_with('\n') { "" } else { "\n" };
         let written = out.write_all(text.as_bytes()).and_then(|()| out.write_all(line_break.as_bytes()));
         if let Err(error) = written.and_then(|()| out.flush()) {
@@ -39,7 +40,8 @@ impl Terminal {
     /// Width of stdout in characters, by `COLUMNS` or the terminal; `None` if neither is known.
     pub fn width(self) -> Option<usize> {
         let shown = || terminal_size::terminal_size_of(std::io::stdout()).map(|(width, _)| usize::from(width.0));
-        columns_variable().or_else(shown)
+        let set = std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).filter(|columns| *columns > 0);
+        set.or_else(shown)
     }
 
     /// Prints an answer as indented JSON.
@@ -96,7 +98,7 @@ impl Terminal {
     fn note(self, text: &str) {
         match self.events {
             true => self.event(&serde_json::json!({ "event": "note", "text": text })),
-            false => self.line(&folded(&printable::lines(text))),
+            false => self.line(&coloured(&folded(&printable::lines(text)), stderr_is_terminal())),
         }
     }
 
@@ -110,28 +112,9 @@ impl Terminal {
         if self.events {
             return self.event(&serde_json::json!({ "event": "error", "message": text }));
         }
-        let (start, end) = if stderr_has_colours() { (RED, PLAIN) } else { ("", "") };
+        let (start, end) = if has_colours(stderr_is_terminal()) { (RED, PLAIN) } else { ("", "") };
         let text = folded(&format!("error: {}", printable::lines(text)));
         self.line(&format!("{start}error{end}{}", text.trim_start_matches("error")));
-    }
-
-    /// Prints the verdict on memory, coloured: green if memory is bounded, red if it grows.
-    pub fn verdict(self, judgement: VerdictWord, message: &str) {
-        if self.quiet {
-            return;
-        }
-        let text = format!("verdict {}: {message}", judgement.words());
-        let colour = match judgement.word().tone {
-            Tone::Good => GREEN,
-            Tone::Busy => YELLOW,
-            Tone::Bad => RED,
-        };
-        if self.events || !stderr_has_colours() {
-            return self.note(&text);
-        }
-        let folded = folded(&printable::lines(&text));
-        let (label, rest) = folded.split_once(": ").unwrap_or((&folded, ""));
-        self.line(&format!("{colour}{label}{PLAIN}: {rest}"));
     }
 
     /// Prints the problems of a file, with excerpts.
@@ -139,7 +122,7 @@ impl Terminal {
         if self.events {
             return self.event(&serde_json::json!({ "event": "problems", "problems": problems::json(problems) }));
         }
-        self.line(problems::text(problems, stderr_has_colours(), stderr_terminal_width()).trim_end());
+        self.line(problems::text(problems, has_colours(stderr_is_terminal()), stderr_terminal_width()).trim_end());
     }
 
     /// Prints a line unescaped. The caller must have escaped untrusted parts.
@@ -153,6 +136,29 @@ const GREEN: &str = "\x1b[1;32m";
 const RED: &str = "\x1b[1;31m";
 const YELLOW: &str = "\x1b[1;33m";
 const PLAIN: &str = "\x1b[0m";
+
+/// Text in which verdicts have their colours, where they are a cell of a table or begin a value: green if memory is bounded, red
+/// if it grows. The same text where a stream shows no colours.
+fn coloured(text: &str, is_terminal: bool) -> String {
+    if !has_colours(is_terminal) {
+        return text.to_owned();
+    }
+    let of_training = TrainingVerdictWord::ALL.iter().map(|word| word.word());
+    let words: Vec<_> = VerdictWord::ALL.iter().map(|word| word.word()).chain(of_training).collect();
+    let cell = |cell: &str| {
+        let value = cell.split(": ").next().unwrap_or_default().trim();
+        let value = value.trim_start_matches("verdict ").trim_start_matches("training ");
+        let Some(word) = words.iter().find(|word| word.text == value) else { return cell.to_owned() };
+        let colour = match word.tone {
+            Tone::Good => GREEN,
+            Tone::Busy => YELLOW,
+            Tone::Bad => RED,
+        };
+        cell.replacen(value, &format!("{colour}{value}{PLAIN}"), 1)
+    };
+    let line = |line: &str| line.split("  ").map(cell).collect::<Vec<_>>().join("  ");
+    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
+}
 
 /// Text for stderr with its lines wrapped at words, if stderr is a terminal. Paths stay whole.
 fn folded(text: &str) -> String {
@@ -194,22 +200,17 @@ fn raise_sigpipe() {
     }
 }
 
-/// Returns true if stderr supports colours.
-pub fn stderr_has_colours() -> bool {
+/// Returns true if a stream shows colours.
+fn has_colours(is_terminal: bool) -> bool {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     // For logs that show colours but are not terminals.
     let forced = set("CLICOLOR_FORCE").is_some_and(|value| value != "0");
-    (stderr_is_terminal() || forced) && set("NO_COLOR").is_none()
+    (is_terminal || forced) && set("NO_COLOR").is_none()
 }
 
 /// Width of stdout in characters, by `COLUMNS`, the terminal or a default.
 pub fn stdout_width() -> usize {
     Terminal::default().width().unwrap_or(WIDTH_WITHOUT_TERMINAL)
-}
-
-/// Width in the variable `COLUMNS`.
-fn columns_variable() -> Option<usize> {
-    std::env::var("COLUMNS").ok().and_then(|columns| columns.parse().ok()).filter(|columns| *columns > 0)
 }
 
 const WIDTH_WITHOUT_TERMINAL: usize = 120;

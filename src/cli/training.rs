@@ -75,7 +75,7 @@ pub fn start(
 
 /// Message on the first signal.
 const STOPPING: &str =
-    "\nstopping after the current step or validation, with a checkpoint; a second signal kills the run immediately\n";
+    "\nstopping after the current step or validation, with a checkpoint;\na second signal kills the run immediately\n";
 
 /// Installs the signal handlers: the first signal requests a stop, and is acknowledged on the terminal.
 pub fn listen(display: &Display, terminal: Terminal) -> Result<StopSignal, Failure> {

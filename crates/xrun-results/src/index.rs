@@ -3,9 +3,10 @@
 //! Layout: `results/<experiment>/<run>/`. Run ids begin with the time (`2026-11-21T07-14-35_a3f20b`), so they sort by
 //! age; a directory with another name is sorted by its modification time.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeSet, BinaryHeap};
+use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::SystemTime;
 
 use super::format::{Manifest, Outcome, Summary};
@@ -32,32 +33,42 @@ pub struct IndexError(String);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct RunEntry {
     /// Time in its name; at most that of the run to which `latest` points, which is the newest even if a clock was ahead.
-    time: String,
+    time: [u8; SECOND_CHARACTERS],
     is_latest: bool,
     /// Creation time, which orders runs of the same second, and is read of those only; `None` if the file system does not
     /// record it.
     created: Option<SystemTime>,
     run: String,
-    experiment: String,
-    path: PathBuf,
+    /// Name and directory of the experiment.
+    experiment: Rc<(String, PathBuf)>,
 }
 
 impl RunEntry {
+    fn experiment(&self) -> &str {
+        &self.experiment.0
+    }
+
+    fn path(&self) -> PathBuf {
+        self.experiment.1.join(&self.run)
+    }
+
     fn name(&self) -> String {
-        format!("{}/{}", self.experiment, self.run)
+        format!("{}/{}", self.experiment(), self.run)
     }
 }
 
 /// Iterates over the runs, newest first, at most [`RUNS_MAX`], optionally of one experiment. No file is read.
 pub fn newest_first(results: &Path, experiment: Option<&str>) -> impl ExactSizeIterator<Item = RunView> {
-    let mut directories = run_directories(results);
-    directories.retain(|directory| experiment.is_none_or(|name| name == directory.experiment));
-    directories.into_iter().rev().map(|directory| RunView::new(directory.path, directory.experiment, directory.run))
+    let view = |entry: RunEntry| RunView::new(entry.path(), entry.experiment().to_owned(), entry.run);
+    run_directories(results, experiment).into_iter().rev().map(view)
 }
 
 /// Times and directories of all runs, newest first. No file is read.
 pub fn directories_newest_first(results: &Path) -> impl Iterator<Item = (String, PathBuf)> {
-    run_directories(results).into_iter().rev().map(|directory| (directory.time, directory.path))
+    run_directories(results, None)
+        .into_iter()
+        .rev()
+        .map(|entry| (String::from_utf8_lossy(&entry.time).into_owned(), entry.path()))
 }
 
 /// Finds the directory of the run called `text`: a path, `experiment/run`, the beginning of a run id or the part
@@ -72,35 +83,35 @@ pub fn find(results: &Path, text: &str) -> Result<PathBuf, IndexError> {
     if let Some(path) = find_elsewhere(results, text) {
         return Ok(path);
     }
-    let directories = run_directories(results);
+    let directories = run_directories(results, None);
     if directories.is_empty() {
         return Err(empty(results));
     }
     let shown = printable::line(text, 200);
     // `EXPERIMENT~2` is `EXPERIMENT/latest~2`.
-    let named = text.split_once('~').filter(|(name, _)| directories.iter().any(|known| known.experiment == *name));
+    let named = text.split_once('~').filter(|(name, _)| directories.iter().any(|known| known.experiment() == *name));
     let back = named.map(|(name, steps)| (name, format!("{}~{steps}", layout::LATEST)));
     let split = text.rsplit_once('/').map_or((None, text), |(experiment, run)| (Some(experiment), run));
     let (experiment, run) = back.as_ref().map_or(split, |(name, run)| (Some(*name), run.as_str()));
     let mut found: Vec<&RunEntry> =
-        directories.iter().filter(|directory| experiment.is_none_or(|name| name == directory.experiment)).collect();
+        directories.iter().filter(|directory| experiment.is_none_or(|name| name == directory.experiment())).collect();
     if let Some(steps) = steps_back(run)
         && !found.is_empty()
     {
         let (are, count) = (if found.len() == 1 { "is" } else { "are" }, pluralize(found.len() as u64, "run"));
         let too_far = || IndexError(format!("no run \"{shown}\": there {are} only {count}"));
-        return found.iter().rev().nth(steps).map(|directory| directory.path.clone()).ok_or_else(too_far);
+        return found.iter().rev().nth(steps).map(|directory| directory.path()).ok_or_else(too_far);
     }
     if found.iter().any(|directory| directory.run == run) {
         found.retain(|directory| directory.run == run);
-    } else if let Some(newest) = directories.iter().rev().find(|directory| directory.experiment == text) {
-        return Ok(newest.path.clone());
+    } else if let Some(newest) = directories.iter().rev().find(|directory| directory.experiment() == text) {
+        return Ok(newest.path());
     } else {
         let ends_with_hash = |name: &str| name.rsplit_once('_').is_some_and(|(_, hash)| hash == run);
         found.retain(|one| !run.is_empty() && (one.run.starts_with(run) || ends_with_hash(&one.run)));
     }
     match found.as_slice() {
-        [directory] => Ok(directory.path.clone()),
+        [directory] => Ok(directory.path()),
         [] if as_path.is_dir() => {
             Err(IndexError(format!("{shown} is not a run: it has neither manifest.json, run.lock nor summary.json")))
         }
@@ -161,7 +172,7 @@ fn steps_back(run: &str) -> Option<usize> {
 
 fn no_run(directories: &[RunEntry], text: &str) -> IndexError {
     let names: Vec<String> = directories.iter().rev().map(RunEntry::name).collect();
-    let experiments = directories.iter().map(|directory| directory.experiment.as_str());
+    let experiments = directories.iter().map(RunEntry::experiment);
     let near = match nearest(text.split('/').next().unwrap_or(text), experiments) {
         Some(experiment) if !text.contains('/') => Some(format!("{experiment}/latest")),
         _ => nearest(text, names.iter().map(String::as_str))
@@ -173,16 +184,16 @@ fn no_run(directories: &[RunEntry], text: &str) -> IndexError {
 
 /// Names of the experiments that have runs, sorted.
 pub fn experiments(results: &Path) -> Vec<String> {
-    let names: BTreeSet<String> = run_directories(results).into_iter().map(|directory| directory.experiment).collect();
-    names.into_iter().collect()
+    let names: BTreeSet<Rc<_>> = run_directories(results, None).into_iter().map(|entry| entry.experiment).collect();
+    names.into_iter().map(|experiment| experiment.0.clone()).collect()
 }
 
 /// Checks that an experiment has runs; the error suggests a similar name.
 pub fn check_experiment(results: &Path, name: &str) -> Result<(), IndexError> {
-    let known = experiments(results);
-    if known.iter().any(|one| one == name) {
+    if !run_directories(results, Some(name)).is_empty() {
         return Ok(());
     }
+    let known = experiments(results);
     if known.is_empty() {
         return Err(empty(results));
     }
@@ -217,7 +228,7 @@ pub fn runs_within(directory: &Path) -> Vec<PathBuf> {
     }
     let mut runs: Vec<PathBuf> = [directory.to_path_buf(), directory.join("trials")]
         .iter()
-        .flat_map(|directory| subdirectories(directory, directory).map(|(_, path)| path))
+        .flat_map(|directory| subdirectories(directory, directory).map(|name| directory.join(name)))
         .filter(|path| is_run(path))
         .collect();
     runs.sort();
@@ -227,80 +238,87 @@ pub fn runs_within(directory: &Path) -> Vec<PathBuf> {
 /// Subdirectories of an experiment that hold other runs than its own.
 const OTHER_RUNS: [&str; 2] = [layout::SWEEPS, layout::REPRODUCTIONS];
 
-/// Directories two levels below `results`, oldest first, at most [`RUNS_MAX`].
-fn run_directories(results: &Path) -> Vec<RunEntry> {
+/// Directories two levels below `results`, or of one experiment, oldest first, at most [`RUNS_MAX`].
+fn run_directories(results: &Path, experiment: Option<&str>) -> Vec<RunEntry> {
     let root = std::fs::canonicalize(results).unwrap_or_else(|_| results.to_path_buf());
-    let mut newest = BinaryHeap::new();
-    for (experiment, directory) in subdirectories(results, &root) {
+    let mut entries = Vec::new();
+    for experiment in subdirectories(results, &root).filter(|name| experiment.is_none_or(|wanted| wanted == name)) {
+        let directory = results.join(&experiment);
         let latest = std::fs::canonicalize(directory.join(layout::LATEST)).ok();
         let latest = latest.filter(|latest| is_run(latest)).and_then(|latest| {
             let run = latest.file_name()?.to_string_lossy().into_owned();
-            Some((run_time(&run, &latest), run))
+            Some((run_time(&run, latest.parent()?), run))
         });
-        for (run, path) in subdirectories(&directory, &root).filter(|(name, _)| !OTHER_RUNS.contains(&name.as_str())) {
+        let experiment = Rc::new((experiment, directory));
+        for run in subdirectories(&experiment.1, &root).filter(|name| !OTHER_RUNS.contains(&name.as_str())) {
             // Committed results are found by name and never count as the newest: git gives them the time of the
             // checkout.
-            if experiment == layout::REFERENCE && !starts_with_date(&run) {
+            if experiment.0 == layout::REFERENCE && !starts_with_date(&run) {
                 continue;
             }
-            let mut time = run_time(&run, &path);
-            if let Some((newest, _)) = latest.as_ref().filter(|(newest, _)| *newest < time) {
-                time.clone_from(newest);
-            }
-            let is_latest = latest.as_ref().is_some_and(|(_, name)| *name == run);
-            let entry = RunEntry { time, is_latest, created: None, run, experiment: experiment.clone(), path };
-            newest.push(Reverse(entry));
-            if newest.len() > RUNS_MAX {
-                newest.pop();
+            let (time, is_latest) = match &latest {
+                Some((newest, name)) => (run_time(&run, &experiment.1).min(*newest), *name == run),
+                None => (run_time(&run, &experiment.1), false),
+            };
+            entries.push(RunEntry { time, is_latest, created: None, run, experiment: experiment.clone() });
+            if entries.len() == 2 * RUNS_MAX {
+                keep_newest(&mut entries);
             }
         }
     }
-    let mut directories: Vec<RunEntry> = newest.into_iter().map(|Reverse(directory)| directory).collect();
-    directories.sort_unstable();
+    keep_newest(&mut entries);
     let same_second = |one: &RunEntry, other: &RunEntry| (&one.time, one.is_latest) == (&other.time, other.is_latest);
-    for same in directories.chunk_by_mut(same_second).filter(|same| same.len() > 1) {
-        for directory in same.iter_mut() {
-            directory.created = std::fs::metadata(&directory.path).and_then(|metadata| metadata.created()).ok();
+    for same in entries.chunk_by_mut(same_second).filter(|same| same.len() > 1) {
+        for entry in same.iter_mut() {
+            entry.created = std::fs::metadata(entry.path()).and_then(|metadata| metadata.created()).ok();
         }
         same.sort_unstable();
     }
-    directories
+    entries
 }
 
-/// Subdirectories. Symlinks into the results themselves (`latest`) are skipped, so that nothing counts twice;
+/// Sorts, and removes all but the newest [`RUNS_MAX`].
+fn keep_newest(entries: &mut Vec<RunEntry>) {
+    entries.sort_unstable();
+    entries.drain(..entries.len().saturating_sub(RUNS_MAX));
+}
+
+/// Names of subdirectories. Symlinks into the results themselves (`latest`) are skipped, so that nothing counts twice;
 /// symlinks to elsewhere (another disk) are followed. Hidden directories are being written or are not xrun's.
-fn subdirectories<'a>(directory: &Path, root: &'a Path) -> impl Iterator<Item = (String, PathBuf)> + use<'a> {
+pub fn subdirectories<'a>(directory: &Path, root: &'a Path) -> impl Iterator<Item = String> + use<'a> {
     std::fs::read_dir(directory).into_iter().flatten().flatten().filter_map(move |entry| {
-        let name = entry.file_name().to_string_lossy().into_owned();
-        let path = entry.path();
+        let name = entry.file_name().into_string().unwrap_or_else(|name| name.to_string_lossy().into_owned());
         let kind = entry.file_type().ok()?;
-        let elsewhere = || path.is_dir() && std::fs::canonicalize(&path).is_ok_and(|target| !target.starts_with(root));
+        let target = || std::fs::canonicalize(entry.path()).ok().filter(|target| target.is_dir());
+        let elsewhere = || target().is_some_and(|target| !target.starts_with(root));
         let is_listed = !name.starts_with('.') && name != layout::LATEST;
-        (is_listed && (kind.is_dir() || kind.is_symlink() && elsewhere())).then_some((name, path))
+        (is_listed && (kind.is_dir() || kind.is_symlink() && elsewhere())).then_some(name)
     })
 }
 
 /// Names of the committed results, which [`newest_first`] does not list, sorted.
 pub fn committed(results: &Path) -> Vec<String> {
     let directory = results.join(layout::REFERENCE);
-    let found = subdirectories(&directory, &directory).filter(|(name, path)| !starts_with_date(name) && is_run(path));
-    let names: BTreeSet<String> = found.map(|(name, _)| printable::line(&name, 100)).collect();
+    let found = subdirectories(&directory, &directory);
+    let found = found.filter(|name| !starts_with_date(name) && is_run(&directory.join(name)));
+    let names: BTreeSet<String> = found.map(|name| printable::line(&name, 100)).collect();
     names.into_iter().collect()
 }
 
+/// Returns whether a name begins as `2026-11-21`.
 fn starts_with_date(run: &str) -> bool {
-    chrono::NaiveDate::parse_from_str(run.get(..10).unwrap_or(""), "%Y-%m-%d").is_ok()
+    let fits = |(at, byte): (usize, u8)| if at == 4 || at == 7 { byte == b'-' } else { byte.is_ascii_digit() };
+    run.len() >= 10 && run.bytes().take(10).enumerate().all(fits)
 }
 
-/// Time of a run in the format of run ids.
-fn run_time(run: &str, path: &Path) -> String {
-    if starts_with_date(run) {
-        return run.get(..SECOND_CHARACTERS).unwrap_or(run).to_owned();
-    }
-    let changed = std::fs::metadata(path).and_then(|metadata| metadata.modified()).ok();
-    changed.map_or(String::new(), |time| {
-        chrono::DateTime::<chrono::Utc>::from(time).format("%Y-%m-%dT%H-%M-%S").to_string()
-    })
+/// Time of a run in a directory, in the format of run ids.
+fn run_time(run: &str, directory: &Path) -> [u8; SECOND_CHARACTERS] {
+    let changed = || std::fs::metadata(directory.join(run)).and_then(|metadata| metadata.modified()).ok();
+    let text = |time| chrono::DateTime::<chrono::Utc>::from(time).format("%Y-%m-%dT%H-%M-%S").to_string();
+    let named = if starts_with_date(run) { Cow::from(run) } else { changed().map_or_else(String::new, text).into() };
+    let mut time = [b' '; SECOND_CHARACTERS];
+    time.iter_mut().zip(named.bytes()).for_each(|(to, byte)| *to = byte);
+    time
 }
 
 #[cfg(test)]

@@ -92,7 +92,9 @@ pub fn short_keys<'a>(keys: &[&'a str]) -> Vec<&'a str> {
         &key[at..]
     };
     let unique = |key: &'a str| {
-        let parts = (1..=key.split('.').count()).find(|&parts| {
+        // Names that several sections have, with different meanings.
+        let least = if ["batch_size", "every_steps"].contains(&end(key, 1)) { 2 } else { 1 };
+        let parts = (least..=key.split('.').count()).find(|&parts| {
             let short = end(key, parts);
             keys.iter().filter(|other| end(other, parts) == short).count() == 1
         });

@@ -30,8 +30,6 @@ pub const STATES: [&str; 13] = [
 /// Filter for runs; the default accepts all.
 #[derive(Clone, Debug, Default)]
 pub struct RunFilter {
-    /// Exact name of the experiment.
-    pub experiment: Option<String>,
     /// State of the run, one of [`STATES`].
     pub status: Option<String>,
     /// Verdict on its memory.
@@ -63,8 +61,7 @@ impl RunFilter {
             || self.values.iter().all(|(key, typed)| value(key).is_some_and(|value| resolved::matches(value, typed)));
         let tagged = || self.tags.iter().all(|tag| run.tags().contains(tag));
         // Conditions that read files come last.
-        self.experiment.as_ref().is_none_or(|name| *name == run.experiment)
-            && self.status.as_ref().is_none_or(|status| status.replace('-', " ") == run.state().label())
+        self.status.as_ref().is_none_or(|status| status.replace('-', " ") == run.state().label())
             && self.verdict.is_none_or(|asked| verdict() == Some(asked))
             && self.training.is_none_or(|asked| training() == Some(asked))
             && (self.tags.is_empty() || tagged())
@@ -197,22 +194,13 @@ pub fn metrics(runs: impl Iterator<Item = RunView>) -> BTreeSet<String> {
 /// Maximum number of metrics of all runs.
 const METRICS_MAX: usize = 1000;
 
-#[derive(PartialEq)]
 struct SortValue {
     value: Value,
     group: String,
     downwards: bool,
 }
 
-impl Eq for SortValue {}
-
-impl PartialOrd for SortValue {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for SortValue {
+impl SortValue {
     fn cmp(&self, other: &Self) -> Ordering {
         let rank = |value: &Value| match value {
             Value::Null => 2,

@@ -157,7 +157,7 @@ fn read_key(path: &Path) -> io::Result<[u8; KEY_BYTES]> {
 /// Creates the key. Two concurrent processes get the same one: the first.
 fn make_key(path: &Path) -> io::Result<()> {
     let directory = path.parent().unwrap_or(Path::new("/"));
-    private_directory(directory)?;
+    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let mut key = [0; KEY_BYTES];
     SysRng.try_fill_bytes(&mut key).map_err(io::Error::other)?;
     // Private from the start, and visible only when complete.
@@ -168,10 +168,6 @@ fn make_key(path: &Path) -> io::Result<()> {
         Err(error) if error.error.kind() != io::ErrorKind::AlreadyExists => Err(error.error),
         _ => write::sync_directory(directory),
     }
-}
-
-fn private_directory(directory: &Path) -> io::Result<()> {
-    std::fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)
 }
 
 fn is_private(path: &Path) -> io::Result<bool> {

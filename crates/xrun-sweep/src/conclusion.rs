@@ -126,12 +126,14 @@ fn named(rows: &[&Row]) -> String {
 fn on_measurements(table: &Table) -> Vec<String> {
     let mut all = Vec::new();
     let mut within = Vec::new();
+    let all_changes = || table.rows.iter().flat_map(|row| MEASURED.iter().filter_map(move |name| row.change.get(name)));
+    let (shown, count) = (all_changes().filter(|change| change.is_shown()).count(), all_changes().count());
     for name in MEASURED.into_iter().filter(|name| table.noise.contains_key(name)) {
         let changes = table.rows.iter().filter_map(|row| Some((row, row.change.get(name)?)));
         let beyond = changes.filter(|(_, change)| change.is_shown());
         match beyond.max_by(|a, b| a.1.change.abs().total_cmp(&b.1.change.abs())) {
             Some((row, change)) => all.push(format!(
-                "{}: {} in {}, the largest difference beyond noise",
+                "{}: {} in {}, the largest difference beyond noise ({shown} of {count} differences; by chance one of twenty is)",
                 compared(table, name),
                 change.words(),
                 trial(table, row)

@@ -9,6 +9,7 @@ use crate::records::sweep::SweepRecord;
 use xrun_core::files::layout;
 use xrun_core::printable;
 use xrun_core::units::pluralize;
+use xrun_results::index::subdirectories;
 use xrun_results::report::formatting::utc_time;
 use xrun_results::report::listing::columns_within;
 use xrun_results::run_name;
@@ -49,12 +50,13 @@ pub fn sweeps(results: &Path, experiment: Option<&str>) -> (Vec<ListedSweep>, us
 
 /// The sweeps below the results, or of one experiment: name, which begins with the time, experiment and directory.
 fn directories_of_sweeps(results: &Path, experiment: Option<&str>) -> impl Iterator<Item = (String, String, PathBuf)> {
-    let experiments = directories(results).filter(move |name| experiment.is_none_or(|experiment| experiment == name));
+    let experiments =
+        subdirectories(results, results).filter(move |name| experiment.is_none_or(|experiment| experiment == name));
     let sweeps = experiments.flat_map(move |experiment| {
         let directory = results.join(&experiment).join(layout::SWEEPS);
-        directories(&directory).map(move |sweep| (sweep.clone(), experiment.clone(), directory.join(sweep)))
+        subdirectories(&directory, results).map(move |sweep| (sweep.clone(), experiment.clone(), directory.join(sweep)))
     });
-    sweeps.filter(|(name, _, path)| name != layout::LATEST && path.join(layout::SWEEP).is_file())
+    sweeps.filter(|(_, _, path)| path.join(layout::SWEEP).is_file())
 }
 
 /// Directory of the sweep called `text`: a path, `experiment/sweeps/sweep`, or for the newest sweep `latest`, `experiment`
@@ -83,14 +85,6 @@ fn listed(name: String, directory: PathBuf) -> Option<ListedSweep> {
     let finished = record.runs().filter(|run| done(*run)).count();
     let (trials, runs) = (record.trials.len(), record.runs_at_most());
     Some(ListedSweep { name, created: record.created, keys: record.keys, trials, runs, finished, directory })
-}
-
-fn directories(directory: &Path) -> impl Iterator<Item = String> + use<> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    entries
-        .filter(|entry| entry.path().is_dir())
-        .map(|entry| entry.file_name().to_string_lossy().into_owned())
-        .filter(|name| !name.starts_with('.'))
 }
 
 /// A line for each sweep and for the number of `older` ones, ending with a line break; empty without sweeps.

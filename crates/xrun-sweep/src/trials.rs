@@ -82,15 +82,12 @@ pub fn trials(sweep_file: &SweepFile) -> Result<Vec<Vec<SweptValue>>, Problems> 
         if !seen.insert(key(trial)) {
             let shown = words(axes.iter().map(|axis| axis.key.as_str()), trial.iter().map(|swept| &swept.value));
             let problem = Problem::new("sweep.values", format!("a trial is listed twice: {shown}"));
-            problems.add(problem.help("keep one of them; `repeats` runs a trial several times").at(place(trial)));
+            let at = trial.last().map(|swept| swept.location.clone());
+            problems.add(problem.help("keep one of them; `repeats` runs a trial several times").at(at));
         }
     }
     problems.into_result()?;
     Ok(trials)
-}
-
-fn place(trial: &[SweptValue]) -> Option<xrun_core::problem::Location> {
-    trial.last().map(|swept| swept.location.clone())
 }
 
 fn key(trial: &[SweptValue]) -> String {

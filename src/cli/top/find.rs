@@ -1,6 +1,5 @@
 //! Finding the runs that `xrun top` shows.
 
-use std::cmp::Reverse;
 use std::path::{Path, PathBuf};
 
 use crate::cli::terminal::Failure;
@@ -70,18 +69,11 @@ fn trials(sweep: &Path) -> Vec<PathBuf> {
     trials
 }
 
-/// Last `count_max` directories in a directory in descending order of names, without symlinks and hidden ones.
+/// Last `count_max` directories in a directory in descending order of names.
 fn directories(directory: &Path, count_max: usize) -> Vec<PathBuf> {
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
-    let mut found: Vec<PathBuf> = entries
-        .take(index::RUNS_MAX)
-        .filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()))
-        .filter(|entry| !entry.file_name().to_string_lossy().starts_with('.'))
-        .map(|entry| entry.path())
-        .collect();
-    found.sort_by_key(|path| Reverse(path.clone()));
-    found.truncate(count_max);
-    found
+    let mut found: Vec<String> = index::subdirectories(directory, directory).take(index::RUNS_MAX).collect();
+    found.sort_unstable_by(|one, other| other.cmp(one));
+    found.into_iter().take(count_max).map(|name| directory.join(name)).collect()
 }
 
 fn name(path: &Path) -> String {

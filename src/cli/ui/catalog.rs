@@ -56,7 +56,7 @@ pub struct Listing {
 }
 
 /// Follower of a results directory.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Catalog {
     results: PathBuf,
     ended: BTreeMap<PathBuf, (Stamp, Value)>,
@@ -71,14 +71,7 @@ pub struct Catalog {
 impl Catalog {
     /// Catalogue of a results directory; nothing is read yet.
     pub fn new(results: &Path) -> Self {
-        Self {
-            results: results.to_path_buf(),
-            ended: BTreeMap::new(),
-            active: BTreeMap::new(),
-            directories: BTreeMap::new(),
-            listing: Listing::default(),
-            updated: None,
-        }
+        Self { results: results.to_path_buf(), ..Self::default() }
     }
 
     /// Current list.
@@ -113,6 +106,11 @@ impl Catalog {
         let results = printable::line(&self.results.display().to_string(), 200);
         let mut listing = Listing { results, older: (older, older_sweeps), ..Listing::default() };
         for run in found {
+            let is_known = self.ended.contains_key(&run) || self.active.contains_key(&run);
+            if !is_known && begin.elapsed() >= reading_max {
+                listing.pending += 1;
+                continue;
+            }
             let row = if is_active(&run) && (self.active.contains_key(&run) || self.active.len() < ACTIVE_MAX) {
                 row(&run, Some(self.active.entry(run.clone()).or_insert_with(|| ActiveRun::new(&run))))
             } else {
@@ -120,14 +118,10 @@ impl Catalog {
                 let stamp = Stamp::new(&run);
                 match self.ended.get(&run).filter(|(before, _)| *before == stamp) {
                     Some((_, row)) => row.clone(),
-                    None if begin.elapsed() < reading_max => {
+                    None => {
                         let row = row(&run, None);
                         self.ended.insert(run.clone(), (stamp, row.clone()));
                         row
-                    }
-                    None => {
-                        listing.pending += 1;
-                        continue;
                     }
                 }
             };
@@ -163,7 +157,8 @@ fn settings(view: &RunView) -> BTreeMap<String, Value> {
         shape::schema_at(schema::shared(), key).and_then(|of_key| of_key.get("default")) == Some(value)
     };
     let values = view.values().into_iter().flatten();
-    let set = values.filter(|(key, value)| *key != "experiment.name" && !is_default(key, value)).take(SETTINGS_MAX);
+    let is_name = |key: &str| ["experiment.name", "experiment.description"].contains(&key);
+    let set = values.filter(|(key, value)| !is_name(key) && !is_default(key, value)).take(SETTINGS_MAX);
     let shown = |(key, value): (&String, &Value)| {
         let value = masked(key, value);
         let value = if value.is_number() { value } else { printable::line(&format_value(&value), 80).into() };

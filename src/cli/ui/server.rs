@@ -217,18 +217,8 @@ fn wait_readable(listener: &TcpListener, waiting: &VecDeque<Waiting>) -> io::Res
 }
 
 fn write_answer(connection: &mut TcpStream, answer: &Answer) -> io::Result<()> {
-    let reason = match answer.status {
-        200 => "OK",
-        400 => "Bad Request",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        421 => "Misdirected Request",
-        431 => "Request Header Fields Too Large",
-        507 => "Insufficient Storage",
-        _ => "Internal Server Error",
-    };
     let head = format!(
-        "HTTP/1.1 {} {reason}\r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\nCache-Control: no-store\r\n\
+        "HTTP/1.1 {} \r\nContent-Type: {}\r\nContent-Length: {}\r\nConnection: close\r\nCache-Control: no-store\r\n\
          Content-Security-Policy: {}\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n\
          Cross-Origin-Resource-Policy: same-origin\r\nX-Frame-Options: DENY\r\n\r\n",
         answer.status,

@@ -52,7 +52,7 @@
     const last = (key) => key.split(".").pop();
     return differs.slice(0, SETTINGS_MAX).map(([key, found]) => ({
       key: `set ${key}`,
-      title: differs.filter(([other]) => last(other) === last(key)).length > 1 ? key : last(key),
+      title: ["batch_size", "every_steps"].includes(last(key)) || differs.filter(([other]) => last(other) === last(key)).length > 1 ? key : last(key),
       name: key,
       right: [...found.keys()].every((value) => typeof value === "number"),
       value: (run) => run.settings[key],
@@ -104,6 +104,8 @@
     const made = make("td", row, text);
     made.dataset.title = title;
     if (right) made.className = "r";
+    // A list of titles and values has no line for an unknown one.
+    if (text === "–") made.classList.add("unknown");
     return made;
   };
 

@@ -1,5 +1,6 @@
 //! Interface to GPU backends and CPU kernels, which a program with Burn registers.
 
+use std::path::Path;
 use std::sync::OnceLock;
 
 use super::DeviceInfo;
@@ -14,10 +15,7 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// The reason why there are none.
     fn cuda(&self) -> Result<Vec<DeviceInfo>, Unavailable> {
-        Err(Unavailable::absent(
-            "this program was built without the feature `cuda`",
-            "cargo build --release --features cuda",
-        ))
+        Err(not_built("cuda"))
     }
 
     /// Usable Vulkan devices.
@@ -25,10 +23,7 @@ pub trait Backend: Send + Sync {
     /// # Errors
     /// The reason why there are none.
     fn vulkan(&self) -> Result<Vec<DeviceInfo>, Unavailable> {
-        Err(Unavailable::absent(
-            "this program was built without the feature `vulkan`",
-            "cargo build --release --features vulkan",
-        ))
+        Err(not_built("vulkan"))
     }
 
     /// Opens an NVIDIA GPU, to check that it works.
@@ -46,6 +41,23 @@ pub trait Backend: Send + Sync {
     fn select_cpu_kernels(&self, _kernels: CpuKernels) -> Result<(), TaskError> {
         Ok(())
     }
+}
+
+/// Message about a feature that is not in this program, with the way to it for this kind of installation.
+fn not_built(feature: &str) -> Unavailable {
+    let program = std::env::current_exe().unwrap_or_default();
+    let prefix = program.parent().and_then(Path::parent).unwrap_or(Path::new("/"));
+    let libraries = std::fs::read_dir(prefix.join("lib")).into_iter().flatten().flatten();
+    let mut packages =
+        libraries.flat_map(|library| ["site-packages", "dist-packages"].map(|name| library.path().join(name)));
+    let cure = if feature == "cuda" && packages.any(|packages| packages.join("xrun/__init__.py").is_file()) {
+        "pip uninstall xrun && pip install xrun-cuda".to_owned()
+    } else if program.components().any(|part| part.as_os_str() == "target") {
+        format!("cargo build --release --features {feature}")
+    } else {
+        format!("cargo install --path CHECKOUT --features {feature}")
+    };
+    Unavailable::absent(format!("this program was built without the feature `{feature}`"), cure)
 }
 
 /// Backend without GPUs: reports every other device as not built in.

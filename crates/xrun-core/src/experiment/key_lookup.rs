@@ -46,13 +46,19 @@ fn is_specific(section: &str) -> bool {
         .any(|name| name.eq_ignore_ascii_case(first))
 }
 
-/// Dotted keys that a bare name on the command line may mean: `training.epochs` for `epochs`. Sections that all experiments
-/// share take precedence over those of kinds: `learning_rate` is the optimiser's.
-pub fn dotted_keys(word: &str) -> Vec<String> {
+/// Key that a bare name means, and its sections. Those that all experiments share take precedence over those of kinds:
+/// `learning_rate` is the optimiser's.
+pub fn likely_sections(schema: &Value, word: &str) -> (String, Vec<String>) {
     let name = word.to_lowercase().replace('-', "_");
-    let own = sections_with_key(schema::shared(), &name);
+    let name = if name == "lr" { "learning_rate".to_owned() } else { name };
+    let own = sections_with_key(schema, &name);
     let (of_kinds, shared): (Vec<String>, Vec<String>) = own.into_iter().partition(|section| is_specific(section));
-    let sections = if shared.is_empty() { of_kinds } else { shared };
+    (name, if shared.is_empty() { of_kinds } else { shared })
+}
+
+/// Dotted keys that a bare name on the command line may mean: `training.epochs` for `epochs`.
+pub fn dotted_keys(word: &str) -> Vec<String> {
+    let (name, sections) = likely_sections(schema::shared(), word);
     sections.iter().map(|section| join(section, &name)).collect()
 }
 

@@ -107,7 +107,10 @@ impl Validator<'_> {
         let key = entry.key.as_str();
         let here = properties.keys().map(String::as_str);
         // At the top level, a key of some section is more likely than a section with a similar name.
-        let elsewhere = key_lookup::sections_with_key(self.root, key);
+        let (meant, elsewhere) = match path {
+            "" => key_lookup::likely_sections(self.root, key),
+            _ => (key.to_owned(), key_lookup::sections_with_key(self.root, key)),
+        };
         let similar = properties.contains_key(key).then_some(key).or_else(|| nearest(key, here));
         let similar = similar.filter(|name| *name == key || !path.is_empty() || elsewhere.is_empty());
         if let Some(similar) = similar {
@@ -117,8 +120,8 @@ impl Validator<'_> {
             }
             self.findings.doubtful.insert(join(path, similar));
             problem = problem.help(format!("did you mean `{similar}`?"));
-        } else if let Some(help) = key_lookup::section_help(key, &elsewhere) {
-            self.findings.doubtful.extend(elsewhere.iter().map(|section| join(section, key)));
+        } else if let Some(help) = key_lookup::section_help(&meant, &elsewhere) {
+            self.findings.doubtful.extend(elsewhere.iter().map(|section| join(section, &meant)));
             problem = problem.help(help);
         } else if let Some(help) = containing(key, properties) {
             problem = problem.help(help);

@@ -13,6 +13,7 @@ use crate::reading::confined::{directories, files};
 use crate::reading::survey::survey;
 use xrun_core::dataset::error::DataError;
 use xrun_core::dataset::split::Split;
+use xrun_core::units::pluralize;
 
 directory_settings! {
     /// Images in a directory for each class, whose name is the class: `cat/1.jpg`, or `train/cat/1.jpg` and `val/cat/2.jpg`.
@@ -33,11 +34,14 @@ impl Format for ImageFolder {
             (Some(train), None) if all.len() == 1 || !directories(root, train)?.is_empty() => vec![(train, None)],
             _ => vec![("", None)],
         };
-        let (mut raw, mut classes) = (Raw::default(), ClassTable::default());
+        let (mut raw, mut classes, mut others) = (Raw::default(), ClassTable::default(), 0);
         for (part, split) in &parts {
             for name in directories(root, part)? {
                 let directory = Path::new(part).join(&name).display().to_string();
-                for image in files(root, &directory, &IMAGE_ENDINGS)? {
+                let images = files(root, &directory, &IMAGE_ENDINGS)?;
+                let entries = std::fs::read_dir(root.join(&directory)).into_iter().flatten();
+                others += entries.count().saturating_sub(images.len());
+                for image in images {
                     let class = classes.number(&name, None);
                     let image = RawImage::of_class(format!("{directory}/{image}"), class);
                     raw.images.push(RawImage { part: *split, ..image });
@@ -52,6 +56,9 @@ impl Format for ImageFolder {
             );
             return Err(DataError::file(&root.path, message));
         }
+        let ignored =
+            format!("{} ignored: not images by their endings, or hidden", pluralize(others as u64, "other file"));
+        raw.notes.extend(Some(ignored).filter(|_| others > 0));
         if let [(train, Some(_)), (held_out, _)] = parts.as_slice() {
             raw.notes.push(format!("{train}/ is trained on, {held_out}/ held out"));
         }

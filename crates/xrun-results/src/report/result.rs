@@ -40,7 +40,7 @@ pub fn intervals_note(metrics: &[MetricResult]) -> Option<String> {
     let episodes = || metrics.iter().filter_map(|metric| metric.interval).map(|interval| interval.episodes);
     let (fewest, most) = (episodes().min()?, episodes().max()?);
     let count = if fewest == most { most.to_string() } else { format!("{fewest} to {most}") };
-    Some(format!("±: 95 % confidence interval of the mean over {count} episodes (Student's t, independent episodes)"))
+    Some(format!("±: 95 % confidence interval of the mean over {count} samples (Student's t, independent samples)"))
 }
 
 /// Maximum number of kinds of steps listed.

@@ -243,11 +243,14 @@ fn progress(report: &RunView, facts: &mut Vec<(&'static str, String)>) {
 }
 
 fn sampling(report: &RunView) -> Option<String> {
-    let (samples, spent) = report.samples();
-    let suffix = report.last_process_suffix();
-    let fraction = report.memory().trace_share;
-    let fraction = fraction.map_or(String::new(), |part| format!(", {} of training time{suffix}", percent(part)));
-    (samples > 0).then(|| format!("{samples} samples, {}{fraction}", seconds(spent)))
+    let (suffix, memory) = (report.last_process_suffix(), report.memory());
+    // Of a command both are processor time; a trace has the time on the clock, which a busy machine lengthens.
+    let ((samples, spent), [clock, of]) = match report.watched().and(memory.trace_share) {
+        Some(_) => ((memory.samples, memory.trace_seconds), [" of processor time", "one core"]),
+        None => (report.samples(), ["", "training time"]),
+    };
+    let fraction = memory.trace_share.map_or(String::new(), |part| format!(", {} of {of}{suffix}", percent(part)));
+    (samples > 0).then(|| format!("{samples} samples, {}{clock}{fraction}", seconds(spent)))
 }
 
 /// Memory that parts of the run need.

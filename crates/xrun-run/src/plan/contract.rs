@@ -177,7 +177,7 @@ impl Contract {
             heap_peak: forecast.heap_peak,
             rss_peak: forecast.rss_peak,
             device_reserved_peak: forecast.device_reserved_peak,
-            slope: plan.experiment.memory.growth_min.0 as f64 / plan.steps.max(1) as f64,
+            slope: (plan.experiment.memory.growth_min.0 as f64 / plan.steps.max(1) as f64).ceil(),
             owners: owners.collect(),
             parts: parts.map(|row| (row.name.clone(), row.bytes)).collect(),
         }

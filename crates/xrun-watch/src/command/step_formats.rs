@@ -63,12 +63,11 @@ const FORMATS: &[Format] = &[
         r"(?i)epoch:?\s*\[\s*(?<epoch>\d+)(?:/\d+)?\]\s+\[\s*(?<step>\d+)/(?<total>\d+)\](?<rest>.*)",
     ),
     line(
-        EPOCH_AND_STEP,
+        "lines with an epoch and a number of samples, each taken for a step",
         "%)]",
         r"(?i)train(?: epoch)?:\s*(?<epoch>\d+)\s*\[\s*(?<step>\d+)/(?<total>\d+) \(\s*\d+%\)\](?<rest>.*)",
     ),
     line("lines with an iteration", "Iter", r"Iter(?:\(train\))?\s*\[\s*(?<step>\d+)/(?<total>\d+)\](?<rest>.*)"),
-    line("lines with an epoch", "/", r"(?i)epoch:?\s*\[\s*(?<step>\d+)/(?<total>\d+)\](?<rest>[^\[]*)$"),
     line(EPOCH_AND_STEP, "[", r"^\[(?<epoch>\d+),\s*(?<step>\d+)\](?<rest>.*)"),
     line("lines with a step", "|", r"^\s*(?<step>\d+) \| (?<rest>loss.*)"),
     line("lines with a step", "] ", r"(?:^|\s)\[(?<step>\d+)\] (?<rest>.*)"),
@@ -279,14 +278,16 @@ fn by_names(lower: &str) -> Option<Progress> {
         lower.find('{').is_some_and(|at| lower[at..].trim_start_matches(['{', '\'', '"']).starts_with("loss"));
     if dictionary {
         return Some(Progress {
-            format: "the log lines of Hugging Face's Trainer",
+            format: "the log lines of Hugging Face's Trainer, each taken for a step",
             title: "dictionary".into(),
             ..read
         });
     }
     let name = epoch.as_ref()?.get(0)?;
     (!is_held_out(&lower[..name.start()])).then_some(())?;
-    Some(Progress { format: "lines with an epoch", title: "epoch".into(), step: Some(epoch_number?), ..read })
+    let total = epoch.as_ref().and_then(|found| whole(found.name("total")?.as_str()));
+    let format = "lines with an epoch, each taken for a step";
+    Some(Progress { format, title: "epoch".into(), step: Some(epoch_number?), total, ..read })
 }
 
 /// Words of a text.

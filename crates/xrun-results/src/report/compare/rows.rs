@@ -248,11 +248,6 @@ fn combined(texts: &[String], column: &Column) -> String {
     counts.iter().map(counted).collect::<Vec<_>>().join(", ")
 }
 
-/// Known values of the runs of a column.
-fn of_column(values: &[Option<f64>], column: &Column) -> Vec<f64> {
-    column.runs.iter().filter_map(|&run| values[run]).filter(|value| value.is_finite()).collect()
-}
-
 /// Mean and sample standard deviation, which a single value has not; `None` without values.
 fn mean_and_deviation(values: &[f64]) -> Option<(f64, Option<f64>)> {
     let count = values.len() as f64;
@@ -268,7 +263,9 @@ fn number_cells(
     columns: &[Column],
     better: Option<Direction>,
 ) -> Vec<Cell> {
-    let all: Vec<Vec<f64>> = columns.iter().map(|column| of_column(values, column)).collect();
+    let known =
+        |column: &Column| column.runs.iter().filter_map(|&run| values[run]).filter(|value| value.is_finite()).collect();
+    let all: Vec<Vec<f64>> = columns.iter().map(known).collect();
     let noise = Noise::of(&all);
     let best = better.and_then(|better| best(&all, noise, better));
     let cell = |(at, own): (usize, &Vec<f64>)| {

@@ -114,6 +114,11 @@ fn metrics(report: &RunView) -> (Vec<Plot>, usize) {
 fn figure(report: &RunView, family: &str, members: &[&MetricResult]) -> Option<Plot> {
     let (mut bands, mut lines) = (Vec::new(), Vec::new());
     let mut lowest = f64::INFINITY;
+    let highest_possible = match members.first().map(|metric| metric.planned.unit.as_str()) {
+        Some("share") => 1.0,
+        Some("%") => 100.0,
+        _ => f64::INFINITY,
+    };
     for (at, metric) in members.iter().enumerate() {
         let line = &metric.planned.line;
         let Some(series) = report.curves().metric(&metric.planned.name) else { continue };
@@ -124,7 +129,7 @@ fn figure(report: &RunView, family: &str, members: &[&MetricResult]) -> Option<P
             lowest = lower.iter().copied().fold(lowest, f64::min);
             bands.push(Curve {
                 name: printable::line(line, 60),
-                points: points.iter().map(|point| (point.x, point.y + point.extra)).collect(),
+                points: points.iter().map(|point| (point.x, (point.y + point.extra).min(highest_possible))).collect(),
                 colour: colour(at),
                 shape: CurveStyle::Band { base: lower },
                 numbers: [0.0; 4],
@@ -143,12 +148,7 @@ fn figure(report: &RunView, family: &str, members: &[&MetricResult]) -> Option<P
     }
     // A quantity that starts at 0 has no values below it, but an interval may.
     let bottom = if plot.y.0 >= 0.0 { plot.y.0.min(lowest.max(0.0)) } else { plot.y.0.min(lowest) };
-    let highest_possible = match members.first().map(|metric| metric.planned.unit.as_str()) {
-        Some("share") => 1.04,
-        Some("%") => 104.0,
-        _ => f64::INFINITY,
-    };
-    let plot = Plot { y: (bottom, plot.y.1.min(highest_possible)), caption, ..plot };
+    let plot = Plot { y: (bottom, plot.y.1.min(1.04 * highest_possible)), caption, ..plot };
     // A fraction has a known range, and a band may reach below 0.
     Some(if highest_possible.is_infinite() && !has_bands { plot.logarithmic_if_far_apart() } else { plot })
 }

@@ -204,7 +204,7 @@ fn data_without_held_out_classes_trains_an_ordinary_detector_that_names_all_clas
     }
     let plan = json(&run.join("plan.json"));
     let planned = |name: &str| plan["owners"].as_array().unwrap().iter().any(|owner| owner["name"] == name);
-    assert!(["reference_crops", "prototypes", "confusion_matrix"].into_iter().all(planned), "{plan}");
+    assert!(["reference_crops", "confusion_matrix"].into_iter().all(planned), "{plan}");
 }
 
 /// Changes of [`DETECTION`] with which a detector learns to tell colours from any seed.

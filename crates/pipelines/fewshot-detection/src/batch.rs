@@ -40,11 +40,12 @@ pub enum HostBatch {
 /// Episode with its pixels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DetectionBatch {
-    /// Indices into the library's classes, `[n_way]`. The index in this list is the way of a class.
+    /// Indices into the library's classes: `n_way`, or all fixed classes. The index in this list is the way of a class.
     pub classes: Vec<usize>,
     /// 8-bit RGB query frames, `[queries, S, S, 3]` with S the `image_size`.
     pub query_pixels: Vec<u8>,
     /// 8-bit RGB references, `[n_way, n_shot, augmentations, R, R, 3]` with R the `reference_size`. View 0 of each is not augmented.
+    /// Empty in a batch of fixed classes; a validation puts one of each there, for the report.
     pub reference_pixels: Vec<u8>,
     /// Query frames, `[queries]`.
     pub queries: Vec<QueryFrame>,
@@ -125,15 +126,18 @@ impl DeepSize for HostBatch {
     }
 }
 
-/// Maximum size of a batch in bytes.
-pub fn batch_bytes_max(settings: &FewshotDetection) -> u64 {
+/// Maximum size of a batch in bytes. `fixed_classes` have no references.
+pub fn batch_bytes_max(settings: &FewshotDetection, fixed_classes: Option<usize>) -> u64 {
     let pixels = |side: usize| (side * side * 3) as u64;
     let fixed = (size_of::<HostBatch>() + DESCRIPTION_BYTES_MAX) as u64;
     let query = pixels(settings.image_size) + (size_of::<QueryFrame>() + TRUTHS_MAX * size_of::<QueryTruth>()) as u64;
     let queries = (settings.n_way * settings.n_query) as u64;
-    let references = (settings.n_way * settings.n_shot * settings.augmentations) as u64;
     let reference = pixels(settings.reference_size);
-    let detection = queries * query + references * reference + (settings.n_way * size_of::<usize>()) as u64;
+    let (classes, references) = match fixed_classes {
+        Some(classes) => (classes, 0),
+        None => (settings.n_way, (settings.n_way * settings.n_shot * settings.augmentations) as u64),
+    };
+    let detection = queries * query + references * reference + (classes * size_of::<usize>()) as u64;
     // With a ratio of 0 there are no triplet batches; with 1 there are still the detection batches of the validation.
     let triplet = match settings.triplet_ratio > 0.0 {
         true => 3 * settings.triplet_batch_size as u64 * (reference + size_of::<usize>() as u64),
@@ -200,16 +204,15 @@ impl BatchLoader {
         self.detection(episode, &format!("validation episode {index}"), Purpose::Validation, &mut generator)
     }
 
-    /// Makes the references of a class if no class is held out, not augmented: `[references, R, R, 3]`, at least one and at most
-    /// [`REFERENCES_MAX`](super::episode::REFERENCES_MAX).
+    /// Makes the first reference of each class of a validation, `[classes, R, R, 3]`.
     ///
     /// # Errors
     /// An image cannot be used; the error names it.
-    pub fn references_of(&self, class: usize) -> Result<Vec<u8>, DataError> {
+    pub fn first_references(&self) -> Result<Vec<u8>, DataError> {
         let side = self.episodes.settings.reference_size;
-        let mut pixels = Vec::new();
-        for exemplar in self.episodes.references_of(class) {
-            let (image, object) = self.exemplar(&exemplar)?;
+        let mut pixels = Vec::with_capacity(self.episodes.validated.len() * side * side * 3);
+        for class in &self.episodes.validated {
+            let (image, object) = self.exemplar(&self.episodes.first_reference(*class))?;
             pixels.extend_from_slice(&transform::reference(&image, object.as_ref(), side).rgb);
         }
         Ok(pixels)
@@ -248,11 +251,8 @@ impl BatchLoader {
         generator: &mut ChaCha8Rng,
     ) -> Result<DetectionBatch, DataError> {
         let side = self.episodes.settings.image_size;
-        // References come first in the order of the random numbers. Those of fixed classes are the same for all batches.
-        let reference_pixels = match purpose {
-            Purpose::Validation if !self.episodes.is_few_shot() => Vec::new(),
-            _ => self.references(&episode, generator)?,
-        };
+        // References come first in the order of the random numbers. Fixed classes have none.
+        let reference_pixels = self.references(&episode, generator)?;
         let mut query_pixels = Vec::with_capacity(episode.queries.len() * side * side * 3);
         let mut queries = Vec::with_capacity(episode.queries.len());
         for &query in &episode.queries {

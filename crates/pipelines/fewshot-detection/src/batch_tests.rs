@@ -54,7 +54,7 @@ fn batches(library: Library, settings: FewshotDetection) -> BatchLoader {
 
 fn feed(ledger: &Ledger, batches: &BatchLoader, workers: usize) -> Feed<HostBatch> {
     let limits = Limits { workers, ..Limits::default() };
-    let buffers = feed::Buffers::new(&limits, batch_bytes_max(&batches.episodes.settings));
+    let buffers = feed::Buffers::new(&limits, batch_bytes_max(&batches.episodes.settings, None));
     let batches = batches.clone();
     let prepare: Prepare<HostBatch> = Arc::new(move |number| batches.training_batch(number));
     Feed::new(ledger, &buffers, FeedSettings { workers, first: 0 }, prepare).unwrap()
@@ -228,10 +228,10 @@ fn a_description_names_classes_and_frames_and_has_a_maximum_length() {
 #[test]
 fn an_episode_of_crowded_frames_reaches_the_bound() {
     let batch = batches(crowded(40), small()).training_batch(0).unwrap();
-    let bound = batch_bytes_max(&small());
+    let bound = batch_bytes_max(&small(), None);
     let unused = (DESCRIPTION_BYTES_MAX - batch.describe().len()) as u64;
     // The triplet batch is larger here; with a single triplet the episode is.
-    let detection = batch_bytes_max(&FewshotDetection { triplet_batch_size: 1, ..small() });
+    let detection = batch_bytes_max(&FewshotDetection { triplet_batch_size: 1, ..small() }, None);
     assert_eq!(batch.deep_size(), detection - unused);
     assert!(detection <= bound);
 }
@@ -252,7 +252,7 @@ proptest! {
         prop_assert!(batches_per_epoch(&library, &settings) >= 1);
         let episodes = Episodes::new(library, settings.clone(), seed, 1).unwrap();
         let batches = BatchLoader::new(episodes, Arc::new(RandomImages::default()));
-        let bound = batch_bytes_max(&settings);
+        let bound = batch_bytes_max(&settings, None);
         for number in 0..4 {
             let batch = batches.training_batch(number).unwrap();
             prop_assert!(batch.deep_size() <= bound, "{} of {bound}: {}", batch.deep_size(), batch.describe());

@@ -2,7 +2,7 @@
 
 use super::batch::batch_bytes_max;
 use super::coco_files;
-use super::episode::{Episodes, REFERENCES_MAX};
+use super::episode::Episodes;
 use super::overlay::image_bytes_max;
 use super::scoring;
 use super::settings::{FewshotDetection, ReferenceDetector};
@@ -27,10 +27,8 @@ xrun_core::buffers! {
         pub files: Option<Buffer>,
         /// Sums of the embeddings of the classes of a validation.
         pub embeddings: Buffer,
-        /// References of fixed classes; `None` if classes are held out.
+        /// First references of fixed classes; `None` if classes are held out.
         pub references: Option<Buffer>,
-        /// Prototypes of fixed classes; `None` if classes are held out.
-        pub prototypes: Option<Buffer>,
         /// Current batch of a validation.
         pub validation_batch: Buffer,
         /// Images of a validation for the report.
@@ -50,26 +48,20 @@ impl Buffers {
         experiment: &Experiment,
     ) -> Self {
         let limits = &experiment.limits;
-        let bytes = batch_bytes_max(settings);
         let images = images_cap(experiment.validation.images, settings.image_size);
         let classes = episodes.validated.len();
-        let fixed_classes = (!episodes.is_few_shot()).then_some(classes);
-        let references = |count: usize| (count * (settings.reference_size.pow(2) * 3 + size_of::<usize>())) as u64;
-        let references = |count: usize| Cap { items: count as u64, bytes: references(count) };
-        let validation_bytes = bytes + fixed_classes.map_or(0, |classes| references(classes).bytes);
+        let fixed_classes = episodes.fixed_classes();
+        let bytes = batch_bytes_max(settings, fixed_classes);
+        let references = (classes * settings.reference_size.pow(2) * 3) as u64;
+        let validation_bytes = bytes + fixed_classes.map_or(0, |_| references);
         Self {
             feed: feed::Buffers::new(limits, bytes),
             scoring: scoring::Buffers::new(settings, fixed_classes),
             files: settings.save_detections.then(coco_files::buffer),
             embeddings: separation::buffer(classes, model.embedding_size),
             references: fixed_classes.map(|classes| {
-                Buffer::new("reference_crops", Policy::Refuse, references(classes + REFERENCES_MAX))
-                    .because(format!("at most {REFERENCES_MAX} references of one class, and the first of each"))
-            }),
-            prototypes: fixed_classes.map(|classes| {
-                let cap = Cap { items: classes as u64, bytes: (classes * model.embedding_size * 4) as u64 };
-                Buffer::new("prototypes", Policy::Refuse, cap)
-                    .because("the mean embedding of each class in a validation")
+                let cap = Cap { items: classes as u64, bytes: references };
+                Buffer::new("reference_crops", Policy::Refuse, cap).because("the first reference of each class")
             }),
             validation_batch: Buffer::new(
                 "validation_batch",
@@ -81,7 +73,7 @@ impl Buffers {
                 .key("validation.images")
                 .because("`validation.images`, for the report"),
             part_gradients: micro_batches::gradient_buffer(
-                sizes::parameters(model, backbone, settings.image_size),
+                sizes::parameters(model, backbone, fixed_classes.unwrap_or(0), settings.image_size),
                 limits,
             ),
         }

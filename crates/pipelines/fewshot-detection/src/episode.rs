@@ -7,8 +7,8 @@
 //! excluded, unless a class has hardly any others: then the object is masked in the frames (see `batch`), but may be visible around a
 //! reference that is a crop of one.
 //!
-//! If no class is held out, validation is on other images of the same classes: each batch has all classes, with up to
-//! [`REFERENCES_MAX`] references of each from training, and the next images of one fixed order.
+//! If no class is held out, an episode has all classes and no references, in training the frames of `n_way` of them. Validation is on
+//! other images of the same classes, in one fixed order.
 
 use std::sync::Arc;
 
@@ -29,9 +29,9 @@ use xrun_data::order::permuted;
 /// Classes to detect, with their references and query frames.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Episode {
-    /// `n_way` different indices into [`Library::classes`].
+    /// Different indices into [`Library::classes`]: `n_way`, or all fixed classes.
     pub classes: Vec<usize>,
-    /// References, `[n_way][n_shot]`.
+    /// References, `[n_way][n_shot]`; none of fixed classes.
     pub references: Vec<Vec<Exemplar>>,
     /// Query frames: in training `n_query` for each class, in the order of the classes, repeated if there are too few; in validation
     /// without repetition, with the frames of a video in their order.
@@ -68,9 +68,6 @@ pub struct Episodes {
     /// Frames to validate on if no class is held out, video by video in random order.
     frames: Option<Vec<Query>>,
 }
-
-/// Maximum number of references of a class by which it is detected if no class is held out.
-pub const REFERENCES_MAX: usize = 32;
 
 /// Checks that there are enough classes for training and validation; `held_out` is `None` if validation is on the training classes.
 ///
@@ -117,9 +114,9 @@ impl Episodes {
         Ok(Self { library, settings, seed, accumulation: accumulation.max(1), classes, train, validated, frames })
     }
 
-    /// Returns whether classes are held out, which validation episodes draw from.
-    pub fn is_few_shot(&self) -> bool {
-        self.frames.is_none()
+    /// Number of classes if none is held out; `None` if validation episodes draw from held-out ones.
+    pub fn fixed_classes(&self) -> Option<usize> {
+        self.frames.as_ref().map(|_| self.validated.len())
     }
 
     /// Number of frames to validate on if no class is held out, all and those of a validation of at most `batches` batches.
@@ -159,11 +156,19 @@ impl Episodes {
     pub fn draw(&self, number: u64) -> Episode {
         let mut generator = generator(self.seed, "episode", number);
         let classes = choose(&self.train, self.n_way(), &mut generator);
-        let (mut episode, reference_frames, all_reference_frames) = self.with_references(classes, &mut generator);
-        for (&class, reference_frames) in episode.classes.iter().zip(&reference_frames) {
-            let mut frames = self.classes[class].query_frames(reference_frames, &all_reference_frames);
+        let (mut episode, reference_frames, all_reference_frames) = match self.fixed_classes() {
+            None => self.with_references(classes, &mut generator),
+            Some(_) => (Episode { classes, references: Vec::new(), queries: Vec::new() }, Vec::new(), Vec::new()),
+        };
+        let (mut reference_frames, none) = (reference_frames.iter(), ReferenceFrames::default());
+        for class in &episode.classes {
+            let reference_frames = reference_frames.next().unwrap_or(&none);
+            let mut frames = self.classes[*class].query_frames(reference_frames, &all_reference_frames);
             frames.shuffle(&mut generator);
             episode.queries.extend(frames.iter().cycle().take(self.settings.n_query));
+        }
+        if self.fixed_classes().is_some() {
+            episode.classes = self.validated.clone();
         }
         episode
     }
@@ -190,10 +195,9 @@ impl Episodes {
     /// If no class is held out, it has all classes and the next frames.
     pub fn draw_validation(&self, index: u64) -> Episode {
         if let Some(frames) = &self.frames {
-            let classes = self.validated.clone();
-            let references = classes.iter().map(|class| self.references_of(*class).collect()).collect();
             let queries = frames.chunks(self.settings.n_way * self.settings.n_query).nth(index as usize);
-            return Episode { classes, references, queries: queries.unwrap_or_default().to_vec() };
+            let queries = queries.unwrap_or_default().to_vec();
+            return Episode { classes: self.validated.clone(), references: Vec::new(), queries };
         }
         let mut generator = generator(self.seed, "validation episode", index);
         let classes = choose(&self.validated, self.n_way_validation(), &mut generator);
@@ -206,11 +210,9 @@ impl Episodes {
         episode
     }
 
-    /// References by which a class is detected if no class is held out: at most [`REFERENCES_MAX`], spread over all.
-    pub fn references_of(&self, class: usize) -> impl Iterator<Item = Exemplar> {
-        let pool = self.classes[class].reference_pool();
-        let count = pool.len().min(REFERENCES_MAX);
-        (0..count).map(move |at| pool[at * pool.len() / count])
+    /// First reference of a class, for images of a validation.
+    pub fn first_reference(&self, class: usize) -> Exemplar {
+        self.classes[class].reference_pool()[0]
     }
 
     /// Draws triplet batch `number`. Its images are of few classes, so that batch-hard mining has several of each: T triplets have

@@ -287,7 +287,7 @@ proptest! {
         let held_out = episodes.draw_validation(u64::from(seed));
         prop_assert!(held_out.queries.len() <= n_way * n_query);
         for references in &held_out.references {
-            prop_assert!(!held_out.queries.is_empty() && references.len() == n_shot || !episodes.is_few_shot());
+            prop_assert!(!held_out.queries.is_empty() && references.len() == n_shot);
         }
         for references in &episode.references {
             prop_assert_eq!(references.len(), n_shot);
@@ -406,33 +406,21 @@ fn fixed_classes_are_validated_on_images_that_training_never_shows() {
         let validated: Vec<PathBuf> = drawn.iter().flat_map(|episode| &episode.queries).map(path).collect();
         let different: BTreeSet<&PathBuf> = validated.iter().collect();
         assert_eq!((different.len(), episodes.validation_frames(1)), (validated.len(), Some((validated.len(), 6))));
-        assert!(drawn.iter().all(|episode| episode.classes == (0..9).collect::<Vec<_>>()), "all classes at once");
+        let has_all =
+            |episode: &Episode| episode.classes == (0..9).collect::<Vec<_>>() && episode.references.is_empty();
+        assert!(drawn.iter().all(has_all), "all classes at once");
         let queries = || drawn.iter().flat_map(|episode| &episode.queries);
         assert!((0..9).all(|class| queries().any(|query| shows(&episodes, *query, class))), "each class is validated");
         let mut trained = BTreeSet::new();
-        let references = drawn.iter().flat_map(|episode| episode.references.iter().flatten().copied());
-        let mut exemplars: Vec<Exemplar> = references.collect();
+        let mut exemplars: Vec<Exemplar> = (0..9).map(|class| episodes.first_reference(class)).collect();
         for number in 0..50 {
             let episode = episodes.draw(number);
+            assert!(has_all(&episode) && episode.queries.len() == 6);
             trained.extend(episode.queries.iter().map(path));
-            exemplars.extend(episode.references.into_iter().flatten());
             let triplets = episodes.draw_triplets(number);
             exemplars.extend(triplets.iter().flat_map(|triplet| [triplet.anchor, triplet.positive, triplet.negative]));
         }
         trained.extend(exemplars.iter().map(|exemplar| exemplar.place(&episodes.library).0.to_path_buf()));
         assert!(trained.iter().all(|path| !different.contains(path)), "seed {seed}");
     }
-}
-
-#[test]
-fn the_references_of_a_class_are_spread_over_all() {
-    let mut library = crops_of_stills(80);
-    library.classes.iter_mut().for_each(|class| class.split = Some(Split::Train));
-    validation_split::divide(&mut library, 0.2, 1);
-    let episodes = episodes(library, small(), 1).unwrap();
-    let positions = episodes.references_of(3).map(|exemplar| match exemplar {
-        Exemplar::Reference { reference, .. } => reference,
-        Exemplar::Object { .. } => panic!("a class has references"),
-    });
-    assert_eq!(positions.collect::<Vec<_>>(), (0..32).map(|at| at * 2).collect::<Vec<_>>());
 }

@@ -5,6 +5,8 @@
 //! reference -> the same network -> mean of the embeddings of its cells -> mean over views: prototype of the class
 //! class of a cell: scaled cosine of its embedding and each prototype
 //! ```
+//! Prototypes of fixed classes are parameters, in place of references.
+//!
 //! A pretrained backbone may take the place of the four stages.
 //!
 //! Large images have coarser levels, each computed from the previous one, so that no object spans many cells (as in RetinaNet and
@@ -54,6 +56,8 @@ pub struct DetectorNetwork {
     similarity_bias: Param<Tensor<1>>,
     /// Blocks from stride 16 to 32, and so on, for large images.
     coarser: Vec<ConvBlock>,
+    /// Prototypes of any length of fixed classes, `[classes, D]`; `None` if classes are given by references.
+    classes: Option<Param<Tensor<2>>>,
     #[module(skip)]
     embedding: usize,
 }
@@ -93,13 +97,14 @@ const SCALE: f32 = 8.0;
 impl DetectorNetwork {
     /// Network for query frames of side `image_size`. Initial values depend on the seed alone.
     pub fn new(settings: &ReferenceDetector, image_size: usize, seed: u32, device: &Device) -> Self {
-        Self::with_features(settings, None, image_size, seed, device)
+        Self::with_features(settings, None, None, image_size, seed, device)
     }
 
-    /// As [`Self::new`], on a pretrained backbone in place of the stages if there is one.
+    /// As [`Self::new`], on a pretrained backbone in place of the stages if there is one, with a number of fixed classes if they are.
     pub fn with_features(
         settings: &ReferenceDetector,
         backbone: Option<Backbone>,
+        fixed_classes: Option<usize>,
         image_size: usize,
         seed: u32,
         device: &Device,
@@ -131,6 +136,8 @@ impl DetectorNetwork {
             similarity_scale: scalar(SCALE + (-(-SCALE).exp()).ln_1p()), // softplus brings it back
             similarity_bias: scalar(-4.0),
             coarser: strides(image_size)[2..].iter().map(|_| block(pyramid, pyramid, 2)).collect(),
+            classes: fixed_classes
+                .map(|count| Param::from_tensor(Tensor::zeros([count, settings.embedding_size], device))),
             embedding: settings.embedding_size,
         };
         let mut model = initialise(model, seed, Deviation::FanIn);
@@ -191,6 +198,11 @@ impl DetectorNetwork {
     pub fn prototypes(embeddings: Tensor<2>, ways: usize) -> Tensor<2> {
         let [count, length] = embeddings.dims();
         normalise(embeddings.reshape([ways, count / ways, length]).mean_dim(1).squeeze_dim::<2>(1), 1)
+    }
+
+    /// Learned prototypes of length one, `[classes, D]`; `None` if classes are given by references.
+    pub fn class_prototypes(&self) -> Option<Tensor<2>> {
+        self.classes.as_ref().map(|rows| normalise(rows.val(), 1))
     }
 
     /// Class logits of each cell, `[n, cells, ways]`.

@@ -54,9 +54,9 @@ fn the_scale_of_the_cosine_is_positive_and_initially_eight() {
 #[test]
 fn the_head_has_outputs_for_every_cell_of_every_level() {
     for size in [32, 256, 272, 528] {
-        let model = DetectorNetwork::new(&tiny(), size, 1, &autodiff());
+        let model = DetectorNetwork::with_features(&tiny(), None, Some(3), size, 1, &autodiff());
         assert_eq!(model.coarser.len() + 2, strides(size).len());
-        assert_eq!(model.num_params() as u64, parameters(&tiny(), None, size));
+        assert_eq!(model.num_params() as u64, parameters(&tiny(), None, 3, size));
         let dense = model.dense(Tensor::zeros([1, 3, size, size], &autodiff()));
         assert_eq!(dense.sides.dims(), [1, cells(size).len(), 4], "{size}");
         assert_eq!(dense.object.dims()[1], cells(size).len());

@@ -1,7 +1,7 @@
 //! Detection of all classes of the validation in the images of a prediction, with references from the run's data.
 //!
-//! If no class is held out, prototypes are those of a validation. Otherwise the references of a class are those of the first validation episode with it, in the same views, so that the detections are those of
-//! that episode. Images are scaled like query frames.
+//! Fixed classes are detected by their learned prototypes. Otherwise the references of a class are those of the first validation
+//! episode with it, in the same views, so that the detections are those of that episode. Images are scaled like query frames.
 
 use std::ops::Range;
 use std::path::Path;
@@ -12,7 +12,7 @@ use super::coco_files::{DetectionsFile, bbox, category};
 use super::decode::{FrameDetection, FrameGeometry};
 use super::network::DetectorNetwork;
 use super::overlay;
-use super::validation::{ClassPrototypes, HeadOutputs, Validation};
+use super::validation::{HeadOutputs, Validation};
 use xrun_core::dataset::sample::HostImage;
 use xrun_core::files::{layout, write};
 use xrun_core::task::TaskError;
@@ -168,7 +168,7 @@ fn prototypes(
     device: &TensorDevice,
 ) -> Result<Prototypes, TaskError> {
     let episodes = &validation.batches.episodes;
-    if let Some(ClassPrototypes { rows, .. }) = validation.class_prototypes(model, device)? {
+    if let Some(rows) = model.class_prototypes() {
         return Ok(Prototypes { classes: episodes.validated.clone(), rows });
     }
     let mut rows: Vec<(usize, Option<Tensor<2>>)> = episodes.validated.iter().map(|class| (*class, None)).collect();

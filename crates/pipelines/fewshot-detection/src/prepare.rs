@@ -186,7 +186,7 @@ pub fn fixed_classes_note(episodes: &Episodes, experiment: &Experiment) -> Optio
     let images = library.videos.iter().map(|video| video.frames.len()).sum::<usize>() - all;
     Some(format!(
         "no class is held out: an ordinary detector of {} ({}), trained on {}, validated on {validated} of {all} others; \
-         `validation_classes` would hold classes out for few-shot detection",
+         `n_shot` and `augmentations` have no effect; `validation_classes` would hold classes out for few-shot detection",
         pluralize(episodes.validated.len() as u64, "class"),
         names(episodes.validated.iter().map(|class| library.classes[*class].name.as_str())),
         pluralize(images as u64, "image"),
@@ -225,7 +225,9 @@ pub fn prepare(
     let images = settings.n_way * settings.n_query;
     let note = |of: &Pretrained| of.note(images.min(limits.batch_size), settings.image_size);
     let mut facts = TaskFacts {
-        trained_parameters: backbone.as_ref().map(|of| sizes::parameters(model, Some(of), settings.image_size)),
+        trained_parameters: backbone
+            .as_ref()
+            .map(|of| sizes::parameters(model, Some(of), episodes.fixed_classes().unwrap_or(0), settings.image_size)),
         owners,
         data_digests: vec![(experiment.dataset_name().into(), library.digest.clone())],
         data_skipped: library.skipped.clone(),

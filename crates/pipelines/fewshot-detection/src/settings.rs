@@ -4,8 +4,8 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// Few-shot reference detection: detect a class that does not occur in training in the frames of a video, given a few reference
-/// images of it. If the data holds out no class, it is an ordinary detector: all classes are trained on, and detected in other
-/// images by the mean of their reference images. Detection episodes alternate with triplet batches on the embeddings.
+/// images of it. If the data holds out no class, it is an ordinary detector: all classes are trained on, each with a learned
+/// prototype, and detected in other images. Detection episodes alternate with triplet batches on the embeddings.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct FewshotDetection {

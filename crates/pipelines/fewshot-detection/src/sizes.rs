@@ -5,8 +5,13 @@ use super::prepare::MAPS;
 use super::settings::ReferenceDetector;
 use xrun_training::backbone::Pretrained;
 
-/// Number of parameters of a detector for query frames of side `image_size` that are trained.
-pub fn parameters(model: &ReferenceDetector, backbone: Option<&Pretrained>, image_size: usize) -> u64 {
+/// Number of parameters of a detector for query frames of side `image_size` that are trained; 0 `fixed_classes` are given by references.
+pub fn parameters(
+    model: &ReferenceDetector,
+    backbone: Option<&Pretrained>,
+    fixed_classes: usize,
+    image_size: usize,
+) -> u64 {
     // 3 x 3 convolution without a bias, and scale and shift of its normalisation.
     let block = |from: usize, to: usize| 9 * from * to + 2 * to;
     // 1 x 1 convolution with a bias.
@@ -23,5 +28,5 @@ pub fn parameters(model: &ReferenceDetector, backbone: Option<&Pretrained>, imag
     let coarser = strides(image_size).len().saturating_sub(2);
     let head = (model.head_depth + coarser) * block(pyramid, pyramid) + point(pyramid, 5 + model.embedding_size);
     // Scale and shift of the cosine.
-    (stages + lateral + head + 2) as u64
+    (stages + lateral + head + 2 + fixed_classes * model.embedding_size) as u64
 }

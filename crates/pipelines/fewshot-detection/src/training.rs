@@ -85,7 +85,8 @@ fn open_with(
     let side = prepared.settings.image_size;
     let pretrained = prepared.backbone.as_ref().map(|of| Backbone::read(of, &device.autodiff)).transpose()?;
     let seed = experiment.experiment.seed;
-    let network = DetectorNetwork::with_features(&prepared.model, pretrained, side, seed, &device.autodiff);
+    let fixed = prepared.batches.episodes.fixed_classes();
+    let network = DetectorNetwork::with_features(&prepared.model, pretrained, fixed, side, seed, &device.autodiff);
     let executor = Arc::new(opening::executor(opening, &prepared.buffers.part_gradients)?);
     let feed = opening::feed(opening, &prepared.buffers.feed, prepare)?;
     let module = FewshotDetectionModule {
@@ -124,14 +125,18 @@ impl FewshotDetectionModule {
             let part = |range: &Range<usize>, inputs| (range.clone(), inputs);
             let references: Vec<_> = references.iter().map(|range| part(range, inputs.part(1))).collect();
             let queries: Vec<_> = queries.iter().map(|range| part(range, inputs.part(1 + TARGETS))).collect();
-            let references = DeferredOutputs::new(network, &self.executor, &references, |network, (range, inputs)| {
+            let embed = |network: &Network, (range, inputs): &(Range<usize>, Option<Inputs<'_>>)| {
                 let data = || vec![self.reference_data(&batch.reference_pixels, range.clone())];
                 network.embed(inputs.clone().unwrap_or_else(|| Inputs::on_host(data(), device)).floats())
-            });
+            };
             // Graph from the embeddings of the references to the prototypes; the reference encoder is backpropagated last.
-            let rows = references.leaf();
-            let prototypes = DetectorNetwork::prototypes(rows.clone(), ways);
-            let shared = prototypes.clone().detach().require_grad();
+            let referenced = (!references.is_empty()).then(|| {
+                let references = DeferredOutputs::new(network, &self.executor, &references, embed);
+                let rows = references.leaf();
+                let prototypes = DetectorNetwork::prototypes(rows.clone(), ways);
+                (references, rows, prototypes)
+            });
+            let shared = referenced.as_ref().map(|(.., prototypes)| prototypes.clone().detach().require_grad());
             let computed =
                 accumulator.run_micro_batches(network, &self.executor, &queries, |network, part, micro_batch| {
                     let (range, inputs) = part;
@@ -142,14 +147,15 @@ impl FewshotDetectionModule {
                             (Inputs::on_host(data, device), counts)
                         }
                     };
-                    let loss = self.query_loss(network, &mut inputs, micro_batch.leaf(&shared));
+                    let loss =
+                        self.query_loss(network, &mut inputs, shared.as_ref().map(|shared| micro_batch.leaf(shared)));
                     for (name, term) in ["objectness", "similarity", "box"].into_iter().zip(&loss.0) {
                         micro_batch.record(name, term.clone().inner(), counts.positives as f64);
                     }
                     (Some(loss.total()), counts)
                 });
             computed.results.into_iter().for_each(|counts| computed_counts.add(counts));
-            if let Some(gradient) = computed.gradient {
+            if let (Some((references, rows, prototypes)), Some(gradient)) = (referenced, computed.gradient) {
                 let mut gradients = (prototypes * gradient).sum().backward();
                 if let Some(gradient) = rows.grad_remove(&mut gradients) {
                     accumulator.backward_outputs(network, &self.executor, references, gradient);
@@ -175,14 +181,17 @@ impl FewshotDetectionModule {
         (data, counts)
     }
 
-    /// Computes the loss of query frames, the inputs of [`Self::query_data`], given the prototypes `[classes, D]`.
+    /// Computes the loss of query frames, the inputs of [`Self::query_data`], given the prototypes `[classes, D]`; those of fixed
+    /// classes are the network's.
     pub(super) fn query_loss(
         &self,
         network: &Network,
         inputs: &mut Inputs<'_>,
-        prototypes: Tensor<2>,
+        prototypes: Option<Tensor<2>>,
     ) -> DetectionLoss {
         let dense = network.dense(inputs.floats());
+        let prototypes = prototypes.or_else(|| network.class_prototypes());
+        let prototypes = prototypes.unwrap_or_else(|| unreachable!("classes have references, or are fixed"));
         let similarity = network.similarity(dense.embeddings.clone(), prototypes);
         detection_loss(&self.settings, dense, similarity, inputs, &self.origins)
     }

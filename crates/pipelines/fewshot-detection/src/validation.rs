@@ -53,23 +53,13 @@ pub struct Validation {
     separation: Separation,
     /// Number of episodes of a validation.
     episodes: u64,
+    /// First references of fixed classes, and those of the current validation.
     references: Option<Registration>,
-    prototypes: Option<Registration>,
-    /// Prototypes of the current validation, if no class is held out.
-    fixed: Option<ClassPrototypes>,
+    first_references: Vec<u8>,
     batch: Registration,
     images: Registration,
     /// Number of detections dropped at the cap, over all validations.
     pub left_out: u64,
-}
-
-/// Prototypes of fixed classes.
-#[derive(Debug)]
-pub(super) struct ClassPrototypes {
-    /// One of each class, `[classes, D]`.
-    pub rows: Tensor<2>,
-    /// The first reference of each class, `[classes, R, R, 3]`.
-    first: Vec<u8>,
 }
 
 /// Outputs of the head for the frames of a micro-batch: probabilities of objects and ways, and sides.
@@ -102,8 +92,7 @@ impl Validation {
             directory: None,
             episodes: prepared.batches.episodes.validation_episodes(cadence.batches),
             references: buffers.references.as_ref().map(|buffer| buffer.register(ledger)),
-            prototypes: buffers.prototypes.as_ref().map(|buffer| buffer.register(ledger)),
-            fixed: None,
+            first_references: Vec::new(),
             separation: Separation::new(ledger, &buffers.embeddings, prepared.model.embedding_size),
             batch: buffers.validation_batch.register(ledger),
             images: buffers.validation_images.register(ledger),
@@ -133,12 +122,15 @@ impl Validation {
             None => None,
         };
         evaluation.enter("validation");
-        self.fixed = self.class_prototypes(model, device)?;
+        if let Some(size) = &self.references {
+            self.first_references = self.batches.first_references()?;
+            size.set(self.batches.episodes.validated.len() as u64, self.first_references.len() as u64);
+        }
         for number in 0..episodes {
             evaluation.enter("validation_data");
             let mut batch = self.batches.validation_batch(number)?;
-            if let Some(fixed) = &self.fixed {
-                batch.reference_pixels.clone_from(&fixed.first);
+            if self.references.is_some() {
+                batch.reference_pixels.clone_from(&self.first_references);
             }
             self.batch.set(1, batch.deep_size());
             evaluation.enter("validation");
@@ -147,8 +139,8 @@ impl Validation {
             self.batch.set(0, 0);
             evaluation.batch_done(number + 1, episodes);
         }
-        self.fixed = None;
-        [&self.references, &self.prototypes].into_iter().flatten().for_each(|size| size.set(0, 0));
+        self.first_references = Vec::new();
+        self.references.iter().for_each(|size| size.set(0, 0));
         let (within, between) = self.compare_embeddings(model, device)?;
         if let Some((files, file)) = self.files.as_mut().zip(file) {
             files.finish(file)?;
@@ -180,7 +172,7 @@ impl Validation {
         let device = &evaluation.trained.device;
         let ways = batch.classes.len();
         let of_references = || self.embeddings(model, &batch.reference_pixels, &device.inner);
-        let fixed = self.fixed.as_ref().map(|fixed| fixed.rows.clone());
+        let fixed = model.class_prototypes();
         let prototypes = fixed.unwrap_or_else(|| DetectorNetwork::prototypes(of_references(), ways));
         self.scoring.begin_episode(&batch.classes);
         for (range, outputs) in self.outputs(model, &batch.query_pixels, &prototypes, &device.inner) {
@@ -197,35 +189,6 @@ impl Validation {
         }
         self.scoring.end_episode();
         Ok(())
-    }
-
-    /// Prototypes of all classes if none is held out, otherwise `None`. References are embedded class by class.
-    ///
-    /// # Errors
-    /// A reference cannot be used.
-    pub(super) fn class_prototypes(
-        &self,
-        model: &DetectorNetwork,
-        device: &TensorDevice,
-    ) -> Result<Option<ClassPrototypes>, DataError> {
-        let episodes = &self.batches.episodes;
-        let (Some(references_size), Some(prototypes_size)) = (&self.references, &self.prototypes) else {
-            return Ok(None);
-        };
-        let each = self.settings.reference_size.pow(2) * 3;
-        let mut rows = Vec::with_capacity(episodes.validated.len());
-        let mut first = Vec::with_capacity(episodes.validated.len() * each);
-        for class in &episodes.validated {
-            let references = self.batches.references_of(*class)?;
-            first.extend_from_slice(&references[..each]);
-            references_size
-                .set((rows.len() + 1 + references.len() / each) as u64, (first.len() + references.len()) as u64);
-            rows.push(DetectorNetwork::prototypes(self.embeddings(model, &references, &device.inner), 1));
-            let bytes = rows.len() * rows[0].dims()[1] * size_of::<f32>();
-            prototypes_size.set(rows.len() as u64, bytes as u64);
-        }
-        references_size.set(rows.len() as u64, first.len() as u64);
-        Ok(Some(ClassPrototypes { rows: Tensor::cat(rows, 0), first }))
     }
 
     /// Outputs of the model for query frames, by micro-batch: the range of its frames, and their outputs.
@@ -314,7 +277,7 @@ impl Validation {
         let library = &self.batches.episodes.library;
         let names: Vec<&str> = batch.classes.iter().map(|class| library.classes[*class].name.as_str()).collect();
         let video = &library.videos[query.query.video].name;
-        let episode = if self.prototypes.is_none() { format!(", episode {number}") } else { String::new() };
+        let episode = if self.references.is_none() { format!(", episode {number}") } else { String::new() };
         let caption =
             format!("{} · {video}, frame {}{episode}", overlay::caption(&names, &objects, &present), query.query.frame);
         shown.push((image, caption));

@@ -34,7 +34,9 @@ pub fn callbacks(steps_per_epoch: u64, leaks: &Leaks, ledger: &Ledger) -> Vec<Ca
             }
         })
         .on_batch(&super::EMBEDDINGS_WITH_GRAPH, |kept, at| {
-            if let HostBatch::Detection(batch) = at.batch {
+            if let HostBatch::Detection(batch) = at.batch
+                && !batch.reference_pixels.is_empty()
+            {
                 let references = || references(batch, &at.module.settings, &at.trained.device.autodiff);
                 at.keep_graph(kept, || at.network.embed(references()));
             }
@@ -105,8 +107,10 @@ fn loss(
     let settings = &module.settings;
     match batch {
         HostBatch::Detection(batch) => {
-            let embeddings = network.embed(references(batch, settings, &device.autodiff));
-            let prototypes = DetectorNetwork::prototypes(embeddings, batch.classes.len());
+            let prototypes = (!batch.reference_pixels.is_empty()).then(|| {
+                let embeddings = network.embed(references(batch, settings, &device.autodiff));
+                DetectorNetwork::prototypes(embeddings, batch.classes.len())
+            });
             let (frames, _) = module.query_data(batch, 0..batch.queries.len().min(FRAMES));
             module.query_loss(network, &mut Inputs::on_host(frames, device), prototypes).total()
         }

@@ -88,7 +88,7 @@ mod tests {
     fn feed_ledger(leaks: &Leaks, workers: usize, taken: usize, expected: u64) -> Vec<(&'static str, u64, u64)> {
         let settings = FewshotDetection { triplet_ratio: 0.0, ..small() };
         let limits = Limits { workers, prefetch: Some(2), ..Limits::default() };
-        let buffers = feed::Buffers::new(&limits, batch_bytes_max(&settings));
+        let buffers = feed::Buffers::new(&limits, batch_bytes_max(&settings, None));
         let batches = BatchLoader::new(episodes(library(SHAPE), settings, 7).unwrap(), Arc::new(GreyFrames));
         let ledger = Ledger::default();
         let prepare = prepare(batches, leaks, &ledger);

@@ -213,10 +213,8 @@ impl Sampler {
         let open = |one: &ProcessSample| processes::open_files(one.member.id);
         MemoryLine {
             version: VERSION,
-            segment: 0,
             time_us: microseconds(self.started.elapsed()),
             step,
-            epoch: 0,
             point,
             host: HostMemory {
                 heap,
@@ -227,15 +225,9 @@ impl Sampler {
                 swap: Some(swap),
                 ..HostMemory::default()
             },
-            device: None,
             driver,
             container: self.cgroups.container.as_ref().and_then(Cgroup::memory),
             owners: held.owners,
-            freed: None,
-            phases_us: BTreeMap::new(),
-            cost_us: 0,
-            seconds_left: None,
-            pressure: None,
             processes: Some(ProcessMemory {
                 process_count: seen.len() as u64,
                 threads: seen.iter().map(|one| one.status.threads).sum(),
@@ -249,6 +241,7 @@ impl Sampler {
                 agent: BTreeMap::new(),
                 gpus,
             }),
+            ..MemoryLine::default()
         }
     }
 

@@ -37,7 +37,7 @@ pub struct CommandJudge {
     last: Moment,
     /// First sample with the newest step.
     last_step: Moment,
-    /// Newest bytes of each owner that is a rank.
+    /// Bytes of each owner that is a rank at the newest step.
     ranks: BTreeMap<String, u64>,
 }
 
@@ -95,7 +95,10 @@ impl CommandJudge {
         }
         self.samples += 1;
         let ranks = line.owners.iter().filter(|(owner, _)| owner.starts_with(RANK_PREFIX));
-        self.ranks = ranks.map(|(owner, bytes)| (owner.clone(), *bytes)).collect();
+        // Those that have ended hold nothing, and differ in nothing.
+        if (line.step > self.step || self.step == 0) && ranks.clone().any(|(_, bytes)| *bytes > 0) {
+            self.ranks = ranks.map(|(owner, bytes)| (owner.clone(), *bytes)).collect();
+        }
         self.by_clock.set_span_min(self.span_min());
         self.by_clock.add(&sample(line));
         // The first sample after a step is closest to its end. Samples before the first step show the program's
@@ -261,7 +264,12 @@ mod tests {
             }
             line
         });
-        let verdict = judged(&WatchSettings::default(), lines);
+        let ended = (300..303).map(|at| {
+            let mut line = line(1000 * at, 299, 50 * MIB, 0);
+            line.owners.extend((0..8).map(|rank| (format!("rank {rank}/private"), 0)));
+            line
+        });
+        let verdict = judged(&WatchSettings::default(), lines.chain(ended));
         assert_eq!((verdict.verdict, verdict.owner.as_deref()), (VerdictWord::Growing, Some("rank 5/private")));
         let about = "rank 5 holds 598.0 MiB more than the median rank, and alone grows";
         assert!(verdict.message.contains(about), "{}", verdict.message);

@@ -27,6 +27,8 @@ const PHASES_MAX: usize = 16;
 const PROCESSES_MAX: usize = 64;
 /// Fraction of the growth from which on it is that of a phase.
 const PHASE_SHARE: f64 = 0.7;
+/// Fraction of the largest growth from which on a phase may be the one within that phase.
+const NESTED: f64 = 0.8;
 const NAME_CHARACTERS_MAX: usize = 40;
 /// Size of the pipe, where the system allows it: the reports of one tick of a fast trainer.
 const PIPE_BYTES: i32 = 1 << 20;
@@ -173,12 +175,10 @@ impl Reports {
         if self.phases.len() >= PHASES_MAX && !self.phases.contains_key(&name) {
             return;
         }
-        let phase = self.phases.entry(name.clone()).or_insert_with(|| PhaseSummary {
-            name: name.clone(),
-            count: 0,
-            seconds: 0.0,
-            longest: 0.0,
-            grown: None,
+        let phase = self.phases.entry(name.clone()).or_insert_with(|| {
+            // The buffers of its first time are no growth of another phase.
+            self.held_since = None;
+            PhaseSummary { name: name.clone(), count: 0, seconds: 0.0, longest: 0.0, grown: None }
         });
         phase.count = phase.count.saturating_add(times.count);
         phase.seconds += times.total_us as f64 / 1e6;
@@ -212,7 +212,10 @@ impl Reports {
     pub fn growing_phase(&self) -> Option<String> {
         let (first, newest) = self.held_since?;
         let whole = newest.checked_sub(first).filter(|whole| *whole > 0)? as f64;
-        let part = |phase: &&PhaseSummary| phase.grown.is_some_and(|grown| grown as f64 >= PHASE_SHARE * whole);
+        let most = self.phases.values().filter_map(|phase| phase.grown).max()? as f64;
+        let part = |phase: &&PhaseSummary| {
+            phase.grown.is_some_and(|grown| grown as f64 >= PHASE_SHARE * whole && grown as f64 >= NESTED * most)
+        };
         let phase = self.phases.values().filter(part).min_by(|a, b| a.seconds.total_cmp(&b.seconds))?;
         let each = u64::try_from(phase.grown?).ok()? / phase.count.max(1);
         Some(format!("it grows in *{}*, {} each time", phase.name, xrun_core::units::Bytes(each)))
@@ -296,9 +299,13 @@ mod tests {
         };
         let phases =
             [phase("epoch", 90, 99 << 20), phase("save", 40, 100 << 20), phase("train", 50, 1 << 20)].join(",");
-        writeln!(pipe, r#"{{"xrun_process":{own},"phases":{{{phases}}}}}"#).unwrap();
-        reports.read(&steps);
-        reports.add_to(&mut MemoryLine { host: HostMemory { heap: 110 << 20, ..HostMemory::default() }, ..line });
+        // The buffers of the first time are no growth.
+        for heap in [900 << 20, 1110 << 20] {
+            writeln!(pipe, r#"{{"xrun_process":{own},"phases":{{{phases}}}}}"#).unwrap();
+            reports.read(&steps);
+            let host = HostMemory { heap, ..HostMemory::default() };
+            reports.add_to(&mut MemoryLine { host, ..line.clone() });
+        }
         assert_eq!(reports.growing_phase().as_deref(), Some("it grows in *save*, 25.0 MiB each time"));
         // Device memory that was freed is 0, not missing.
         writeln!(pipe, r#"{{"xrun_process":{own},"owners":{{"a/b":{{"host":5}}}}}}"#).unwrap();

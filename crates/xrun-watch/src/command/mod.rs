@@ -18,6 +18,7 @@ pub mod start;
 mod step_counter;
 mod step_formats;
 mod step_source;
+mod step_suggestion;
 mod steps;
 mod stop;
 

@@ -5,9 +5,7 @@
 use std::collections::BTreeMap;
 
 use xrun_verdict::names::{FOOTPRINT, GPU_FOOTPRINT, OWNER_PREFIX};
-use xrun_verdict::{
-    Axis, BYTES, Context, MemoryJudge, ProcessVerdicts, STEPS_NEEDED, SeriesVerdict, Verdict, VerdictWord,
-};
+use xrun_verdict::{Axis, BYTES, Context, MemoryJudge, ProcessVerdicts, STEPS_NEEDED, Verdict, VerdictWord};
 
 use super::sample::sample;
 use crate::format::{MemoryLine, SamplePoint};
@@ -177,16 +175,11 @@ impl CommandJudge {
             let message = format!("{}; the last step was {}", by_clock.message, self.step);
             return Verdict { message, ..by_clock };
         }
-        let to_limit = footprint(&by_clock)
-            .and_then(|series| series.steps_to_limit)
-            .filter(|_| grows(&by_step) && grows(&by_clock));
-        let message = match to_limit {
+        let to_limit = by_clock.footprint().and_then(|series| series.steps_to_limit);
+        let message = match to_limit.filter(|_| grows(&by_step) && grows(&by_clock)) {
             Some(milliseconds) => {
-                format!(
-                    "{}; at this speed the limit is reached in about {}",
-                    by_step.message,
-                    seconds(milliseconds / 1e3)
-                )
+                let left = seconds(milliseconds / 1e3);
+                format!("{}; at this speed the limit is reached in about {left}", by_step.message)
             }
             None => by_step.message.clone(),
         };
@@ -225,10 +218,6 @@ fn without_agent(line: &MemoryLine) -> MemoryLine {
 
 fn grows(verdict: &Verdict) -> bool {
     verdict.verdict == VerdictWord::Growing
-}
-
-fn footprint(verdict: &Verdict) -> Option<&SeriesVerdict> {
-    verdict.series.iter().find(|one| one.name == FOOTPRINT)
 }
 
 #[cfg(test)]
@@ -355,7 +344,7 @@ mod tests {
         let verdict = judged(&watched, (0..300).map(|at| line(1000 * at, at, 100 * MIB, at * MIB)));
         assert_eq!((verdict.verdict, verdict.axis), (VerdictWord::Growing, Axis::Steps), "{verdict:?}");
         assert_eq!(verdict.owner.as_deref(), Some("workers/private"));
-        let footprint = footprint(&verdict).unwrap();
+        let footprint = verdict.footprint().unwrap();
         assert!(is_near(footprint.findings.slope, MIB as f64), "{footprint:?}");
         assert!(is_near(footprint.steps_to_limit, 626.0), "{footprint:?}");
         assert!(verdict.message.contains("10 min"), "{}", verdict.message);

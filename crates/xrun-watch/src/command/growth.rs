@@ -9,7 +9,7 @@ use xrun_results::explanation::{Cause, Certainty, Explanation};
 use xrun_results::judge::CommandJudge;
 use xrun_results::verdict::{Verdict, VerdictWord};
 use xrun_verdict::Axis;
-use xrun_verdict::names::{FOOTPRINT, PRIVATE_SUFFIX, UNMAPPED_SHM};
+use xrun_verdict::names::{PRIVATE_SUFFIX, UNMAPPED_SHM};
 
 /// Watch for growth while the command runs, which is reported once.
 #[derive(Debug, Default)]
@@ -207,7 +207,7 @@ fn rank(found: &Explanation) -> u32 {
 
 /// Growth in bytes within these steps and seconds, by the verdict's slope; 0 where it has none.
 fn growth_within(verdict: &Verdict, steps: u64, seconds: f64) -> f64 {
-    let slope = verdict.series.iter().find(|one| one.name == FOOTPRINT).and_then(|one| one.findings.slope);
+    let slope = verdict.footprint().and_then(|one| one.findings.slope);
     let units = if verdict.axis == Axis::Clock { 1e3 * seconds } else { steps as f64 };
     slope.unwrap_or_default().max(0.0) * units
 }
@@ -215,22 +215,16 @@ fn growth_within(verdict: &Verdict, steps: u64, seconds: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use xrun_results::format::MemoryLine;
+    use xrun_results::format::{HostMemory, MemoryLine};
     use xrun_results::watched::WatchSettings;
 
     #[test]
     fn growth_is_reported_once_and_bounded_memory_never() {
         let line = |step: u64, heap: u64| {
-            let text = format!(
-                r#"{{"version":1,"segment":0,"time_us":{},"step":{step},"epoch":0,"point":"step","host":{{"heap":{heap},
-                "heap_peak":{heap},"heap_high":null,"heap_allocations":0,"rss":{heap},"rss_peak":{heap},
-                "anonymous":null,"file":0,"swap":0,"libraries":null}},"device":null,"driver":null,"container":null,
-                "owners":{{"main/private":{heap}}},"freed":null,"phases_us":{{}},"cost_us":0,"processes":{{"count":1,
-                "threads":1,"open_files":3,"inexact":0,"groups":{{}},"unmapped_shared":0,"pressure":null,
-                "oom_kills":null,"charged":null}}}}"#,
-                200_000 * step
-            );
-            serde_json::from_str::<MemoryLine>(&text).unwrap()
+            let owners = [(format!("{MAIN}{PRIVATE_SUFFIX}"), heap)].into();
+            let host =
+                HostMemory { heap, heap_peak: heap, rss: Some(heap), rss_peak: Some(heap), ..Default::default() };
+            MemoryLine { time_us: 200_000 * step, step, host, owners, ..MemoryLine::default() }
         };
         let reports = |leak: u64| {
             let (mut judged, mut growth) = (CommandJudge::new(&WatchSettings::default()), GrowthWatch::default());

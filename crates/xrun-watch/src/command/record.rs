@@ -254,11 +254,7 @@ impl CommandRecord {
         let growth = (verdict.verdict >= VerdictWord::Suspect).then(|| GrowthToLimit {
             verdict: verdict.verdict,
             message: verdict.message.clone(),
-            slope: verdict
-                .series
-                .iter()
-                .find(|one| one.name == xrun_results::verdict::FOOTPRINT)
-                .and_then(|one| one.findings.slope),
+            slope: verdict.footprint().and_then(|one| one.findings.slope),
             owner: verdict.owner.clone(),
         });
         let record = PostMortem {

@@ -213,10 +213,9 @@ impl Reports {
         let (first, newest) = self.held_since?;
         let whole = newest.checked_sub(first).filter(|whole| *whole > 0)? as f64;
         let most = self.phases.values().filter_map(|phase| phase.grown).max()? as f64;
-        let part = |phase: &&PhaseSummary| {
-            phase.grown.is_some_and(|grown| grown as f64 >= PHASE_SHARE * whole && grown as f64 >= NESTED * most)
-        };
-        let phase = self.phases.values().filter(part).min_by(|a, b| a.seconds.total_cmp(&b.seconds))?;
+        let least = (PHASE_SHARE * whole).max(NESTED * most);
+        let growing = self.phases.values().filter(|phase| phase.grown.is_some_and(|grown| grown as f64 >= least));
+        let phase = growing.min_by(|a, b| a.seconds.total_cmp(&b.seconds))?;
         let each = u64::try_from(phase.grown?).ok()? / phase.count.max(1);
         Some(format!("it grows in *{}*, {} each time", phase.name, xrun_core::units::Bytes(each)))
     }
@@ -240,28 +239,10 @@ mod tests {
     use std::io::Write;
 
     use super::*;
-    use xrun_results::format::{HostMemory, SamplePoint, VERSION};
+    use xrun_results::format::HostMemory;
 
     fn sampled(reports: &mut Reports) -> MemoryLine {
-        let mut line = MemoryLine {
-            version: VERSION,
-            segment: 0,
-            time_us: 0,
-            step: 0,
-            epoch: 0,
-            point: SamplePoint::Step,
-            host: HostMemory::default(),
-            device: None,
-            driver: None,
-            container: None,
-            owners: [("main/private".to_owned(), 9)].into(),
-            freed: None,
-            phases_us: [].into(),
-            cost_us: 0,
-            pressure: None,
-            seconds_left: None,
-            processes: None,
-        };
+        let mut line = MemoryLine { owners: [("main/private".to_owned(), 9)].into(), ..MemoryLine::default() };
         reports.add_to(&mut line);
         line
     }

@@ -177,12 +177,8 @@ impl Sampler {
     fn line(&mut self, seen: &[ProcessSample], gpus: Vec<GpuMemory>, step: u64, point: SamplePoint) -> MemoryLine {
         let mut held = self.groups.sum(seen);
         let sum = |of: fn(&xrun_results::watched::ProcessGroup) -> u64| held.groups.values().map(of).sum::<u64>();
-        let (private, shared, file, swap) = (
-            sum(|group| group.private),
-            sum(|group| group.shared),
-            sum(|group| group.file_pages),
-            sum(|group| group.swap),
-        );
+        let (private, shared) = (sum(|group| group.private), sum(|group| group.shared));
+        let (file, swap) = (sum(|group| group.file_pages), sum(|group| group.swap));
         let processes: Vec<u32> = seen.iter().map(|one| one.member.id).collect();
         let shared_files = self.shared_files.bytes(&processes, self.cgroups.own.as_ref());
         let unmapped = shared_files.map(|bytes| bytes.saturating_sub(shared));
@@ -290,12 +286,8 @@ fn processor_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` outlives the call.
     let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    let (seconds, rest) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
-    seconds
-        .ok()
-        .zip(rest.ok())
-        .filter(|_| result == 0)
-        .map_or(Duration::ZERO, |(seconds, rest)| Duration::new(seconds, rest))
+    let read = || Some(Duration::new(u64::try_from(time.tv_sec).ok()?, u32::try_from(time.tv_nsec).ok()?));
+    if result == 0 { read().unwrap_or_default() } else { Duration::ZERO }
 }
 
 fn microseconds(duration: Duration) -> u64 {

@@ -346,12 +346,8 @@ fn thousands(text: &str) -> Option<u64> {
         b'G' => (&text[..text.len() - 1], 1e9),
         _ => (text, 1.0),
     };
-    digits
-        .parse::<f64>()
-        .ok()
-        .map(|number| (number * factor).round())
-        .filter(|number| *number < 1e15)
-        .map(|it| it as u64)
+    let number = digits.parse::<f64>().ok()? * factor;
+    (number < 1e15).then(|| number.round() as u64)
 }
 
 /// Whole number, also with separators or zeros behind a point.

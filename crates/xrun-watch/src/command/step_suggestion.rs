@@ -66,7 +66,6 @@ mod tests {
         for (line, pattern) in [
             ("2025-03-11 09:00:0{n},115 INFO worker 3 processed [{n}0/90]", r"\[(?<step>\d+)"),
             ("{n}0% batch {n} of 9, 0.{n} s", r"batch (?<step>\d+)"),
-            ("worker 3 is ready", ""),
         ] {
             let mut rising = RisingNumbers::default();
             (1..9).for_each(|number: u32| rising.add(&line.replace("{n}", &number.to_string())));

@@ -213,9 +213,8 @@ fn place(frames: &[Frame], file: Option<&str>) -> Option<SourceLine> {
 
 /// The line that creates shared memory, if it is among the lines that allocate.
 fn shared_memory_line(answer: &Answer) -> Option<SourceLine> {
-    let lines = answer.lines.iter().flat_map(|line| &line.frames).map(source::line);
-    let mut lines = lines.filter(|line| line.text.contains("SharedMemory(") || line.text.contains("share_memory"));
-    lines.next()
+    let mut lines = answer.lines.iter().flat_map(|line| &line.frames).map(source::line);
+    lines.find(|line| line.text.contains("SharedMemory(") || line.text.contains("share_memory"))
 }
 
 /// Usual repair; empty where none is known.

@@ -84,8 +84,6 @@ pub struct Reports {
     lines: Lines,
     owners: BTreeMap<u32, BTreeMap<String, u64>>,
     phases: BTreeMap<String, PhaseSummary>,
-    /// Bytes of the command at the first sample with phases, and at the newest one.
-    held_since: Option<(u64, u64)>,
     /// Times of the phases since the newest sample.
     phases_us: BTreeMap<String, u64>,
     held: Registration,
@@ -113,7 +111,6 @@ impl Reports {
             lines: Lines::default(),
             owners: BTreeMap::new(),
             phases: BTreeMap::new(),
-            held_since: None,
             phases_us: BTreeMap::new(),
             held: buffer().register(ledger),
         })
@@ -175,11 +172,8 @@ impl Reports {
         if self.phases.len() >= PHASES_MAX && !self.phases.contains_key(&name) {
             return;
         }
-        let phase = self.phases.entry(name.clone()).or_insert_with(|| {
-            // The buffers of its first time are no growth of another phase.
-            self.held_since = None;
-            PhaseSummary { name: name.clone(), count: 0, seconds: 0.0, longest: 0.0, grown: None }
-        });
+        let new = PhaseSummary { name: name.clone(), count: 0, seconds: 0.0, longest: 0.0, grown: None };
+        let phase = self.phases.entry(name.clone()).or_insert(new);
         phase.count = phase.count.saturating_add(times.count);
         phase.seconds += times.total_us as f64 / 1e6;
         phase.longest = phase.longest.max(times.longest_us as f64 / 1e6);
@@ -201,17 +195,11 @@ impl Reports {
         }
         line.owners.extend(sums.into_iter().map(|(name, bytes)| (name.clone(), bytes)));
         line.phases_us = std::mem::take(&mut self.phases_us);
-        if !self.phases.is_empty() {
-            let held = line.host.heap;
-            self.held_since = Some((self.held_since.map_or(held, |(first, _)| first), held));
-        }
     }
 
-    /// Phase in which memory grows, with the bytes of each time; `None` where none accounts for most of the growth. Of phases
-    /// within each other it is the shortest.
-    pub fn growing_phase(&self) -> Option<String> {
-        let (first, newest) = self.held_since?;
-        let whole = newest.checked_sub(first).filter(|whole| *whole > 0)? as f64;
+    /// Phase in which memory grows, with the bytes of each time; `None` where none accounts for most of the growth of the
+    /// command, `whole` bytes by the verdict. Of phases within each other it is the shortest.
+    pub fn growing_phase(&self, whole: f64) -> Option<String> {
         let most = self.phases.values().filter_map(|phase| phase.grown).max()? as f64;
         let least = (PHASE_SHARE * whole).max(NESTED * most);
         let growing = self.phases.values().filter(|phase| phase.grown.is_some_and(|grown| grown as f64 >= least));
@@ -239,7 +227,6 @@ mod tests {
     use std::io::Write;
 
     use super::*;
-    use xrun_results::format::HostMemory;
 
     fn sampled(reports: &mut Reports) -> MemoryLine {
         let mut line = MemoryLine { owners: [("main/private".to_owned(), 9)].into(), ..MemoryLine::default() };
@@ -274,20 +261,17 @@ mod tests {
         assert!(sampled(&mut reports).phases_us.is_empty(), "times since the sample before");
         let phases = reports.phases();
         assert_eq!((phases[0].count, phases[0].longest), (2, 20e-6));
-        assert_eq!(reports.growing_phase(), None);
+        assert_eq!(reports.growing_phase(1.0), None);
         let phase = |name: &str, total: u64, grown: i64| {
             format!(r#""{name}":{{"count":4,"total_us":{total},"longest_us":20,"grown":{grown}}}"#)
         };
         let phases =
             [phase("epoch", 90, 99 << 20), phase("save", 40, 100 << 20), phase("train", 50, 1 << 20)].join(",");
-        // The buffers of the first time are no growth.
-        for heap in [900 << 20, 1110 << 20] {
-            writeln!(pipe, r#"{{"xrun_process":{own},"phases":{{{phases}}}}}"#).unwrap();
-            reports.read(&steps);
-            let host = HostMemory { heap, ..HostMemory::default() };
-            reports.add_to(&mut MemoryLine { host, ..line.clone() });
-        }
-        assert_eq!(reports.growing_phase().as_deref(), Some("it grows in *save*, 25.0 MiB each time"));
+        writeln!(pipe, r#"{{"xrun_process":{own},"phases":{{{phases}}}}}"#).unwrap();
+        reports.read(&steps);
+        let growing = |mib: f64| reports.growing_phase(mib * f64::from(1 << 20));
+        assert_eq!(growing(110.0).as_deref(), Some("it grows in *save*, 25.0 MiB each time"));
+        assert_eq!(growing(200.0), None);
         // Device memory that was freed is 0, not missing.
         writeln!(pipe, r#"{{"xrun_process":{own},"owners":{{"a/b":{{"host":5}}}}}}"#).unwrap();
         reports.read(&steps);

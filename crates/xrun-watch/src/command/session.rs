@@ -532,7 +532,8 @@ impl Session<'_> {
         let synced = self.record.sync();
         self.check_written(synced);
         let mut verdict = self.judged.verdict();
-        let phase = self.output.reports.as_ref().and_then(Reports::growing_phase);
+        let grown = verdict.footprint().map_or(0.0, |one| one.findings.growth);
+        let phase = self.output.reports.as_ref().and_then(|reports| reports.growing_phase(grown));
         if let Some(phase) = phase.filter(|_| verdict.verdict >= VerdictWord::Growing) {
             verdict.message = format!("{}; {phase}", verdict.message);
         }

@@ -44,13 +44,27 @@ def step(number: int, /, **values: Any) -> None:
 
 
 def _held() -> int:
-    """Anonymous memory of this process in bytes, 0 where the system does not tell."""
+    """Memory in use of this process in bytes, 0 where the system does not tell: anonymous memory without what `malloc` has free.
+
+    The pages of a large buffer that a phase has freed are used by the phase that follows, whose growth would count as that of the first.
+    """
     try:
         with open("/proc/self/statm", "rb") as file:
             _, resident, shared, *_ = map(int, file.read().split())
     except (OSError, ValueError):
         return 0
-    return (resident - shared) * os.sysconf("SC_PAGE_SIZE")
+    return (resident - shared) * os.sysconf("SC_PAGE_SIZE") - _free_of_malloc()
+
+
+def _free_of_malloc() -> int:
+    """Bytes that the C library has free for further allocations, 0 where it does not tell. Replaces itself at its first call."""
+    global _free_of_malloc
+    # Not at the import of this module, which is part of the start of every trainer.
+    from ._malloc import information
+
+    read = information()
+    _free_of_malloc = int if read is None else lambda: int(read().fordblks)
+    return _free_of_malloc()
 
 
 class phase:
@@ -61,17 +75,17 @@ class phase:
     def __init__(self, name: str) -> None:
         self._name = name
         self._begun = 0.0
-        self._held = 0
+        self._held: int | None = None
 
     def __enter__(self) -> phase:
         if _reports is not None:
+            self._held = _reports.begin_phase(self._name)
             self._begun = time.monotonic()
-            self._held = _held()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if _reports is not None and self._begun:
-            _reports.end_phase(self._name, time.monotonic() - self._begun, _held() - self._held)
+            _reports.end_phase(self._name, time.monotonic() - self._begun, self._held)
             self._begun = 0.0
 
 
@@ -140,6 +154,8 @@ class _Reports:
         self._owners: dict[str, Callable[[], Any]] = {}
         #: Count, total and longest microseconds, and growth in bytes of each phase that was not reported yet.
         self._phases: dict[str, list[int]] = {}
+        #: Time from which on the memory of a phase is measured again, and how often it was not.
+        self._unmeasured: dict[str, tuple[float, int]] = {}
         self._due = 0.0
 
     def step(self, number: int, values: dict[str, Any]) -> None:
@@ -156,9 +172,24 @@ class _Reports:
             self._write({"step": report["step"], "loss": report["loss"]})
         self._report_rest()
 
-    def end_phase(self, name: str, seconds: float, grown: int) -> None:
-        spent = int(seconds * 1e6)
+    def begin_phase(self, name: str) -> int | None:
+        """Returns the memory in use, `None` where measuring it would take more than its part of the time."""
+        due, _ = self._unmeasured.get(name, (0.0, 0))
+        return _held() if time.monotonic() >= due else None
+
+    def end_phase(self, name: str, seconds: float, held: int | None) -> None:
+        spent, grown = int(seconds * 1e6), 0
         with self._lock:
+            due, missed = self._unmeasured.get(name, (0.0, 0))
+            if held is None:
+                missed += 1
+            else:
+                begun = time.thread_time()
+                # Those that were not measured have grown alike.
+                grown, missed = (_held() - held) * (missed + 1), 0
+                due = time.monotonic() + 2 * _COST_FACTOR * (time.thread_time() - begun)
+            if name in self._unmeasured or len(self._unmeasured) < PHASES_MAX:
+                self._unmeasured[name] = due, missed
             name = name[:_NAME_MAX]
             if name in self._phases or len(self._phases) < PHASES_MAX:
                 times = self._phases.setdefault(name, [0, 0, 0, 0])
@@ -216,6 +247,7 @@ class _Reports:
         self._lock = self._new_lock()
         self._owners = {}
         self._phases = {}
+        self._unmeasured = {}
 
     def _write(self, report: dict[str, Any]) -> bool:
         """Writes a line; returns whether there was room for it."""

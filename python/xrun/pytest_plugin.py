@@ -6,7 +6,6 @@ Tracing of allocations makes the test slower, and shows the lines that allocated
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import inspect
 import json
@@ -18,6 +17,7 @@ from typing import Any
 
 import pytest
 
+from ._malloc import information
 from ._program import ProgramError, program
 
 _MARKER = "xrun_bounded"
@@ -26,8 +26,6 @@ _STEPS_MIN = 100
 _GROWTH_MIN = 64 * 1024
 #: Verdicts that fail a test.
 _GROWS = ("growing", "slowing", "retained", "exceeded")
-#: Fields of glibc's `struct mallinfo2`.
-_MALLINFO2 = ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "fordblks", "keepcost")
 #: Lines of code that the explanation names.
 _LINES_SHOWN = 5
 _FRAMES = 8
@@ -74,7 +72,7 @@ class _Measured:
         # The first third warms up caches.
         self._from = steps // 3
         self._first: tracemalloc.Snapshot | None = None
-        self._allocated = _c_allocated()
+        self._malloc = information()
 
     def __enter__(self) -> None:
         self._was_tracing = tracemalloc.is_tracing()
@@ -86,7 +84,9 @@ class _Measured:
 
     def add(self, step: int) -> None:
         gc.collect()
-        self.rows.append((step, tracemalloc.get_traced_memory()[0], self._allocated() if self._allocated else 0))
+        malloc = self._malloc() if self._malloc else None
+        allocated = malloc.uordblks + malloc.hblkhd if malloc else 0
+        self.rows.append((step, tracemalloc.get_traced_memory()[0], allocated))
         if step == self._from:
             self._first = self._snapshot()
 
@@ -129,25 +129,6 @@ def _explanation(measured: _Measured, growth_min: int) -> str | None:
     if measured.lines:
         explained += ["", "allocated since a third of the steps and still held:", *(f"  {line}" for line in measured.lines)]
     return "\n".join(explained)
-
-
-def _c_allocated() -> Any:
-    """Function for the bytes that glibc's malloc has allocated, with mapped blocks; ``None`` elsewhere."""
-
-    class Information(ctypes.Structure):
-        _fields_ = [(name, ctypes.c_size_t) for name in _MALLINFO2]
-
-    try:
-        read = ctypes.CDLL(None).mallinfo2
-    except (AttributeError, OSError):
-        return None
-    read.restype = Information
-
-    def allocated() -> int:
-        information = read()
-        return int(information.uordblks + information.hblkhd)
-
-    return allocated
 
 
 def _size(size: float) -> str:

@@ -4,22 +4,12 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
 use super::super::series::{Ar1, Claim, MIB, Noise, Run, Sample, Scenario, gaussian, log_uniform};
-use super::shapes::{Disturbance, Sawtooth, StepFunction, period};
-
-fn log_uniform_mib(rng: &mut ChaCha8Rng, low: f64, high: f64) -> f64 {
-    log_uniform(rng, low, high) * MIB
-}
+use super::shapes::{Disturbance, Sawtooth, StepFunction, mib, period, with_level};
 
 /// Generates a run whose level stays at the base, with samples above it.
 fn flat_level(scenario: &Scenario, rng: &mut ChaCha8Rng, mut above: impl FnMut(u64, &mut ChaCha8Rng) -> f64) -> Run {
     let mut disturbance = Disturbance::random(scenario, rng);
     scenario.run(Claim::Settles, |_| scenario.base, |step| disturbance.at(step, rng) + above(step, rng))
-}
-
-/// Generates a run with a level and disturbances alone.
-fn with_level(scenario: &Scenario, rng: &mut ChaCha8Rng, claim: Claim, level: impl FnMut(u64) -> f64) -> Run {
-    let mut disturbance = Disturbance::random(scenario, rng);
-    scenario.run(claim, level, |step| disturbance.at(step, rng))
 }
 
 pub fn flat(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
@@ -31,7 +21,7 @@ pub fn saw_of_fixed_period(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     let per_epoch =
         scenario.steps_per_epoch > 0 && scenario.steps / scenario.steps_per_epoch >= 6 && rng.random_bool(0.33);
     let period = if per_epoch { scenario.steps_per_epoch as f64 } else { period(scenario, 6.0, rng) };
-    let (teeth, height) = (Sawtooth::new(scenario, period, 0.0, 1.0, rng), log_uniform_mib(rng, 8.0, 256.0));
+    let (teeth, height) = (Sawtooth::new(scenario, period, 0.0, 1.0, rng), mib(rng, 8.0, 256.0));
     flat_level(scenario, rng, |step, _| height * teeth.at(step))
 }
 
@@ -39,7 +29,7 @@ pub fn saw_of_fixed_period(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
 pub fn saw_of_drifting_period(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     let (period, jitter) = (period(scenario, 8.0, rng), rng.random_range(0.02..0.3));
     let stretch = log_uniform(rng, 0.5, 2.0);
-    let (teeth, height) = (Sawtooth::new(scenario, period, jitter, stretch, rng), log_uniform_mib(rng, 8.0, 256.0));
+    let (teeth, height) = (Sawtooth::new(scenario, period, jitter, stretch, rng), mib(rng, 8.0, 256.0));
     flat_level(scenario, rng, |step, _| height * teeth.at(step))
 }
 
@@ -47,7 +37,7 @@ pub fn saw_of_drifting_period(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run 
 pub fn trim_teeth(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     let period = period(scenario, 8.0, rng);
     let teeth = Sawtooth::new(scenario, period, 0.7, 1.0, rng).leaving(0.25, rng);
-    let height = log_uniform_mib(rng, 8.0, 192.0);
+    let height = mib(rng, 8.0, 192.0);
     flat_level(scenario, rng, |step, _| height * teeth.at(step))
 }
 
@@ -79,7 +69,7 @@ fn growth_in_last_third(time: f64) -> f64 {
 pub fn warming_cache(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     let time = log_uniform(rng, 0.05, 0.5);
     let most = 0.48 * scenario.conditions.growth_min / growth_in_last_third(time) / MIB;
-    let size = log_uniform_mib(rng, 16.0, most.clamp(17.0, 512.0));
+    let size = mib(rng, 16.0, most.clamp(17.0, 512.0));
     warming(scenario, time, size, rng)
 }
 
@@ -105,7 +95,7 @@ fn warming(scenario: &Scenario, time: f64, size: f64, rng: &mut ChaCha8Rng) -> R
 
 /// Returns a level that fills at varying rates until 10 to 60 % of the run.
 fn filling(scenario: &Scenario, rng: &mut ChaCha8Rng) -> impl Fn(u64) -> f64 + use<> {
-    let (size, full) = (log_uniform_mib(rng, 32.0, 1024.0), rng.random_range(0.1..0.6));
+    let (size, full) = (mib(rng, 32.0, 1024.0), rng.random_range(0.1..0.6));
     let pieces: Vec<f64> = (0..rng.random_range(1..8)).map(|_| rng.random_range(0.3..1.7)).collect();
     let sum: f64 = pieces.iter().sum();
     let (first, steps, base) = (scenario.first, scenario.steps as f64, scenario.base);
@@ -123,14 +113,14 @@ pub fn page_cache(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
 
 pub fn page_cache_below_a_saw(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     let (level, period) = (filling(scenario, rng), period(scenario, 8.0, rng));
-    let (teeth, height) = (Sawtooth::new(scenario, period, 0.4, 1.0, rng), log_uniform_mib(rng, 8.0, 128.0));
+    let (teeth, height) = (Sawtooth::new(scenario, period, 0.4, 1.0, rng), mib(rng, 8.0, 128.0));
     let mut disturbance = Disturbance::random(scenario, rng);
     scenario.run(Claim::Settles, level, |step| disturbance.at(step, rng) + height * teeth.at(step))
 }
 
 /// An allocator keeps the memory of the largest batch so far; batch sizes are bounded.
 pub fn ratchet(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
-    let (scale, batches) = (log_uniform_mib(rng, 3.0, 24.0), rng.random_range(20..400));
+    let (scale, batches) = (mib(rng, 3.0, 24.0), rng.random_range(20..400));
     let mut large_batches: Vec<(u64, f64)> = (0..batches)
         .map(|_| {
             let size = -rng.random_range(1e-9_f64..1.0).ln();
@@ -152,7 +142,7 @@ pub fn ratchet(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
 
 /// Batches of three to eight sizes in random order: single batches or blocks of one size.
 pub fn changing_batch_sizes(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
-    let largest = log_uniform_mib(rng, 16.0, 256.0);
+    let largest = mib(rng, 16.0, 256.0);
     let sizes: Vec<f64> = (0..rng.random_range(3..=8)).map(|_| rng.random_range(0.0..largest)).collect();
     let block = if rng.random_bool(0.3) { 1.0 } else { scenario.steps as f64 * log_uniform(rng, 0.002, 0.03) };
     let (mut until, mut size) = (0.0, 0.0);
@@ -168,7 +158,7 @@ pub fn changing_batch_sizes(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
 /// Sequences get longer in two to six stages, the last of which begins at 15 to 60 % of the run; variance grows with length.
 pub fn curriculum(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     let (stages, end) = (rng.random_range(2..=6), rng.random_range(0.15..0.6));
-    let height = log_uniform_mib(rng, 8.0, 128.0);
+    let height = mib(rng, 8.0, 128.0);
     let even = rng.random_bool(0.5);
     let stages = (1..=stages).map(|stage| {
         let at = if even { end * f64::from(stage) / f64::from(stages) } else { rng.random_range(0.03..end) };
@@ -186,7 +176,7 @@ pub fn curriculum(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
 
 /// The optimiser's state is allocated at 2 to 60 % of the run, within 2 % of the run.
 pub fn late_optimiser_state(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
-    let (size, start) = (log_uniform_mib(rng, 16.0, 512.0), rng.random_range(0.02..0.6));
+    let (size, start) = (mib(rng, 16.0, 512.0), rng.random_range(0.02..0.6));
     let takes = if rng.random_bool(0.5) { 1e-9 } else { rng.random_range(0.002..0.02) };
     let allocated = |step| ((scenario.fraction(step) - start) / takes).clamp(0.0, 1.0);
     with_level(scenario, rng, Claim::Settles, |step| scenario.base + size * allocated(step))
@@ -195,13 +185,13 @@ pub fn late_optimiser_state(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
 /// At 10 to 90 % of the run, level and noise change, and a sawtooth may begin.
 pub fn phase_switch(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     let switch = scenario.step_at(rng.random_range(0.1..0.9));
-    let size = log_uniform_mib(rng, 16.0, 512.0);
+    let size = mib(rng, 16.0, 512.0);
     let size = if rng.random_bool(0.5) { size } else { -size.min(0.8 * scenario.base) };
     let mut second = scenario.clone();
     second.conditions.noise = (scenario.conditions.noise * log_uniform(rng, 0.3, 3.0)).min(30.0 * MIB);
     let (mut before, mut after) = (Disturbance::random(scenario, rng), Disturbance::random(&second, rng));
     let teeth = Sawtooth::new(scenario, scenario.steps as f64 / rng.random_range(60.0..200.0), 0.3, 1.0, rng);
-    let height = if rng.random_bool(0.4) { log_uniform_mib(rng, 8.0, 64.0) } else { 0.0 };
+    let height = if rng.random_bool(0.4) { mib(rng, 8.0, 64.0) } else { 0.0 };
     scenario.run(
         Claim::SettlesAfterSteps,
         |step| if step < switch { scenario.base } else { scenario.base + size },
@@ -214,12 +204,12 @@ pub fn phase_switch(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
 
 /// One to three buffers are allocated at 5 to 95 % of the run and stay; up to six are freed again.
 pub fn one_off_buffers(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
-    let permanent = (0..rng.random_range(1..=3))
-        .map(|_| (scenario.step_at(rng.random_range(0.05..0.95)), log_uniform_mib(rng, 8.0, 256.0)));
+    let permanent =
+        (0..rng.random_range(1..=3)).map(|_| (scenario.step_at(rng.random_range(0.05..0.95)), mib(rng, 8.0, 256.0)));
     let permanent = StepFunction::new(permanent.collect());
     let mut temporary = Vec::new();
     for _ in 0..rng.random_range(0..=6) {
-        let (start, size) = (rng.random_range(0.0..0.95), log_uniform_mib(rng, 8.0, 256.0));
+        let (start, size) = (rng.random_range(0.0..0.95), mib(rng, 8.0, 256.0));
         temporary.push((scenario.step_at(start), size));
         temporary.push((scenario.step_at((start + rng.random_range(0.005..0.1)).min(0.98)), -size));
     }
@@ -234,7 +224,7 @@ pub fn one_off_buffers(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
 
 /// Memory of the start is freed, at once or gradually.
 pub fn shrinking(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
-    let (size, time) = (log_uniform_mib(rng, 16.0, 512.0), log_uniform(rng, 0.02, 1.0));
+    let (size, time) = (mib(rng, 16.0, 512.0), log_uniform(rng, 0.02, 1.0));
     with_level(scenario, rng, Claim::Settles, |step| scenario.base + size * (-scenario.fraction(step) / time).exp())
 }
 
@@ -253,7 +243,7 @@ pub fn log_begins_late(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
 pub fn restarted(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     let (scenario, restarts) = super::growing::with_restarts(scenario, rng);
     let time = scenario.steps as f64 * log_uniform(rng, 0.002, 0.015);
-    let size = log_uniform_mib(rng, 8.0, 256.0);
+    let size = mib(rng, 8.0, 256.0);
     let bases: Vec<f64> = (0..=restarts.len()).map(|_| scenario.base * rng.random_range(0.8..1.25)).collect();
     let mut disturbance = Disturbance::random(&scenario, rng);
     let sample = |step| {
@@ -268,7 +258,7 @@ pub fn restarted(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
 
 /// The standard deviation at the end is 8 to 128 MiB.
 pub fn random_walk(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
-    let deviation = log_uniform_mib(rng, 8.0, 128.0) / ((scenario.steps / scenario.every) as f64).sqrt();
+    let deviation = mib(rng, 8.0, 128.0) / ((scenario.steps / scenario.every) as f64).sqrt();
     let mut disturbance = Disturbance::random(scenario, rng);
     let mut level = scenario.base + 512.0 * MIB;
     let sample = |step| {

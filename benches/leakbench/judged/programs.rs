@@ -4,16 +4,11 @@ use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
 use super::super::series::{Claim, MIB, Run, Scenario, log_uniform};
-use super::shapes::{Disturbance, StepFunction};
-
-fn mib(rng: &mut ChaCha8Rng, low: f64, high: f64) -> f64 {
-    log_uniform(rng, low, high) * MIB
-}
+use super::shapes::{StepFunction, in_groups, mib, with_level};
 
 /// A run of a level, as a function of the fraction of the run, with disturbances.
 fn levels(scenario: &Scenario, rng: &mut ChaCha8Rng, claim: Claim, level: impl Fn(f64) -> f64) -> Run {
-    let mut disturbance = Disturbance::random(scenario, rng);
-    scenario.run(claim, |step| scenario.base + level(scenario.fraction(step)), |step| disturbance.at(step, rng))
+    with_level(scenario, rng, claim, |step| scenario.base + level(scenario.fraction(step)))
 }
 
 fn rests() -> Claim {
@@ -100,18 +95,9 @@ pub fn dips_in_a_leak(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
 }
 
 /// 0.3 to 5 % of the readings miss a process that has 2 to 20 % of the memory, also twice and three times in turn.
-fn lacking(mut run: Run, rng: &mut ChaCha8Rng) -> Run {
+fn lacking(run: Run, rng: &mut ChaCha8Rng) -> Run {
     let (rate, part) = (log_uniform(rng, 0.003, 0.05), rng.random_range(0.02..0.2));
-    let (longest, mut left) = (rng.random_range(1..=3), 0);
-    for sample in &mut run.samples {
-        if left == 0 && rng.random_bool(rate) {
-            left = rng.random_range(1..=longest);
-        }
-        if left > 0 {
-            (left, sample.bytes) = (left - 1, sample.bytes * (1.0 - part));
-        }
-    }
-    run
+    in_groups(run, rng, rate, 1.0 - part)
 }
 
 pub fn sum_that_lacks_a_part(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
@@ -132,15 +118,15 @@ pub fn helpers_that_come_and_go(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Ru
     levels(scenario, rng, rests(), |at| if is_there(at) { size } else { 0.0 })
 }
 
-/// Four to six stages, each longer and higher than the one before by one ratio.
-fn stages(rng: &mut ChaCha8Rng, end: f64) -> Vec<(f64, f64)> {
+/// Four to six stages, each longer and higher than the one before by one ratio: steps at which they begin, and heights.
+fn stages(scenario: &Scenario, rng: &mut ChaCha8Rng, end: f64) -> Vec<(u64, f64)> {
     let (count, ratio) = (rng.random_range(4..=6), rng.random_range(1.15_f64..2.0));
     let lengths: Vec<f64> = (0..count).map(|stage| ratio.powi(stage)).collect();
     let sum: f64 = lengths.iter().sum();
     let mut at = 0.0;
     let stage = |length: &f64| {
         at += end * length / sum;
-        (at, *length)
+        (scenario.step_at(at), *length)
     };
     lengths.iter().map(stage).collect()
 }
@@ -148,20 +134,17 @@ fn stages(rng: &mut ChaCha8Rng, end: f64) -> Vec<(f64, f64)> {
 /// The last stage begins at 40 to 65 % of the run, and lasts.
 pub fn stages_of_one_ratio_that_rest(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     let end = rng.random_range(0.4..0.65);
-    let changes = stages(rng, end).into_iter().map(|(at, size)| (scenario.step_at(at), size)).collect();
+    let changes = stages(scenario, rng, end);
     let changes = StepFunction::summing_to(mib(rng, 60.0, 1200.0), changes);
-    let mut disturbance = Disturbance::random(scenario, rng);
-    scenario.run(rests(), |step| scenario.base + changes.at(step), |step| disturbance.at(step, rng))
+    with_level(scenario, rng, rests(), |step| scenario.base + changes.at(step))
 }
 
 /// The run ends within the stage that is to follow.
 pub fn stages_of_one_ratio_that_go_on(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     let end = rng.random_range(0.6..0.95);
-    let changes = stages(rng, end).into_iter().map(|(at, size)| (scenario.step_at(at), size)).collect();
-    let changes = StepFunction::summing_to(scenario.conditions.growth, changes);
-    let mut disturbance = Disturbance::random(scenario, rng);
+    let changes = StepFunction::summing_to(scenario.conditions.growth, stages(scenario, rng, end));
     let claim = Claim::Leaks { since: scenario.first, visible_from: changes.first() };
-    scenario.run(claim, |step| scenario.base + changes.at(step), |step| disturbance.at(step, rng))
+    with_level(scenario, rng, claim, |step| scenario.base + changes.at(step))
 }
 
 /// 6 to 25 checkpoints; each takes memory of its own for a while, and leaves a part of it.

@@ -3,7 +3,7 @@
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-use super::super::series::{Ar1, Noise, Scenario, log_uniform};
+use super::super::series::{Ar1, Claim, MIB, Noise, Run, Scenario, log_uniform};
 
 /// Deviation of samples from the level: noise, spikes at validations, and less memory in the first steps.
 pub struct Disturbance {
@@ -154,4 +154,28 @@ impl StepFunction {
 pub fn period(scenario: &Scenario, min_teeth: f64, rng: &mut ChaCha8Rng) -> f64 {
     let max_teeth = (scenario.steps as f64 / (4 * scenario.every) as f64).min(3000.0);
     scenario.steps as f64 / log_uniform(rng, min_teeth, max_teeth)
+}
+
+pub fn mib(rng: &mut ChaCha8Rng, low: f64, high: f64) -> f64 {
+    log_uniform(rng, low, high) * MIB
+}
+
+/// Generates a run with a level and disturbances alone.
+pub fn with_level(scenario: &Scenario, rng: &mut ChaCha8Rng, claim: Claim, level: impl FnMut(u64) -> f64) -> Run {
+    let mut disturbance = Disturbance::random(scenario, rng);
+    scenario.run(claim, level, |step| disturbance.at(step, rng))
+}
+
+/// Changes groups of one to three consecutive readings.
+pub fn in_groups(mut run: Run, rng: &mut ChaCha8Rng, rate: f64, factor: f64) -> Run {
+    let (longest, mut left) = (rng.random_range(1..=3), 0);
+    for sample in &mut run.samples {
+        if left == 0 && rng.random_bool(rate) {
+            left = rng.random_range(1..=longest);
+        }
+        if left > 0 {
+            (left, sample.bytes) = (left - 1, factor * sample.bytes);
+        }
+    }
+    run
 }

@@ -3,17 +3,13 @@
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-use super::super::series::{Ar1, Claim, MIB, Run, Scenario, log_uniform};
-use super::shapes::{Disturbance, Sawtooth, StepFunction, period};
+use super::super::series::{Ar1, Claim, MIB, Noise, Run, Scenario, log_uniform};
+use super::shapes::{Disturbance, Sawtooth, StepFunction, in_groups, mib, period, with_level};
 
 /// A leak that begins at a fraction of the run; without growth, a claim of rest.
 fn claim(scenario: &Scenario, start: f64, growth: f64) -> Claim {
     let since = scenario.step_at(start);
     if growth > 0.0 { Claim::Leaks { since, visible_from: since } } else { Claim::SettlesAfterSteps }
-}
-
-fn mib(rng: &mut ChaCha8Rng, low: f64, high: f64) -> f64 {
-    log_uniform(rng, low, high) * MIB
 }
 
 /// Growth of a leak that starts at a fraction of the run.
@@ -34,19 +30,9 @@ fn saw_and_leak(scenario: &Scenario, rng: &mut ChaCha8Rng, start: f64, growth: f
 }
 
 /// Groups of one to three consecutive readings are lost: they are 0, or a small remainder.
-fn with_losses(mut run: Run, rng: &mut ChaCha8Rng) -> Run {
+fn with_losses(run: Run, rng: &mut ChaCha8Rng) -> Run {
     let (rate, remainder) = (log_uniform(rng, 0.001, 0.03), if rng.random_bool(0.6) { 0.0 } else { 0.02 });
-    let longest = rng.random_range(1..=3);
-    let mut left = 0;
-    for sample in &mut run.samples {
-        if left == 0 && rng.random_bool(rate) {
-            left = rng.random_range(1..=longest);
-        }
-        if left > 0 {
-            (left, sample.bytes) = (left - 1, remainder * sample.bytes);
-        }
-    }
-    run
+    in_groups(run, rng, rate, remainder)
 }
 
 pub fn lost_readings_in_a_leak(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
@@ -105,13 +91,12 @@ pub fn page_cache_full_late(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
     let (height, full) = (mib(rng, 80.0, 3000.0), rng.random_range(0.62..0.94));
     let speeds: Vec<f64> = (0..rng.random_range(1..8)).map(|_| rng.random_range(0.5..1.5)).collect();
     let sum: f64 = speeds.iter().sum();
-    let mut disturbance = Disturbance::random(scenario, rng);
     let level = |step| {
         let at = (scenario.fraction(step) / full).min(1.0) * speeds.len() as f64;
         let filled = speeds.iter().enumerate().map(|(piece, speed)| (at - piece as f64).clamp(0.0, 1.0) * speed);
         scenario.base + height * filled.sum::<f64>() / sum
     };
-    scenario.run(Claim::SettlesAfterSteps, level, |step| disturbance.at(step, rng))
+    with_level(scenario, rng, Claim::SettlesAfterSteps, level)
 }
 
 /// One cache is full at 15 to 35 %; another fills from 45 to 55 % until 65 to 90 %.
@@ -120,12 +105,11 @@ pub fn two_caches(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
         (0.0, rng.random_range(0.15..0.35), mib(rng, 40.0, 1000.0)),
         (rng.random_range(0.45..0.55), rng.random_range(0.65..0.9), mib(rng, 80.0, 2000.0)),
     ];
-    let mut disturbance = Disturbance::random(scenario, rng);
     let level = |step| {
         let passed = |from: f64, to: f64| ((scenario.fraction(step) - from) / (to - from)).clamp(0.0, 1.0);
         scenario.base + caches.iter().map(|(from, to, height)| height * passed(*from, *to)).sum::<f64>()
     };
-    scenario.run(Claim::SettlesAfterSteps, level, |step| disturbance.at(step, rng))
+    with_level(scenario, rng, Claim::SettlesAfterSteps, level)
 }
 
 /// Items are appended at a constant rate to a vector that grows by 30 to 120 % whenever it is full.
@@ -138,9 +122,8 @@ pub fn growing_vector(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
         capacity *= factor;
     }
     let rises = StepFunction::summing_to(scenario.conditions.growth, rises);
-    let mut disturbance = Disturbance::random(scenario, rng);
     let claim = Claim::Leaks { since: scenario.first, visible_from: rises.first() };
-    scenario.run(claim, |step| scenario.base + rises.at(step), |step| disturbance.at(step, rng))
+    with_level(scenario, rng, claim, |step| scenario.base + rises.at(step))
 }
 
 /// Three to six stages; each is 0 to 40 % longer than the one before, and the last begins at 40 to 60 %.
@@ -155,8 +138,7 @@ pub fn stages_that_end(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
         (scenario.step_at(at), height * rng.random_range(0.7..1.3))
     });
     let stages = StepFunction::new(stages.collect());
-    let mut disturbance = Disturbance::random(scenario, rng);
-    scenario.run(Claim::SettlesAfterSteps, |step| scenario.base + stages.at(step), |step| disturbance.at(step, rng))
+    with_level(scenario, rng, Claim::SettlesAfterSteps, |step| scenario.base + stages.at(step))
 }
 
 /// Work that leaks alternates with pauses, which are 20 to 60 % of the time.
@@ -232,8 +214,7 @@ pub fn releases(scenario: &Scenario, rng: &mut ChaCha8Rng) -> Run {
         (0..rng.random_range(1..=2)).map(|_| (scenario.step_at(rng.random_range(0.1..0.6)), -mib(rng, 50.0, 800.0)));
     let releases = StepFunction::new(releases.collect());
     let base = scenario.base + 1700.0 * MIB;
-    let mut disturbance = Disturbance::random(scenario, rng);
-    scenario.run(Claim::SettlesAfterSteps, |step| base + releases.at(step), |step| disturbance.at(step, rng))
+    with_level(scenario, rng, Claim::SettlesAfterSteps, |step| base + releases.at(step))
 }
 
 /// Two and a half to five teeth of different lengths, from a level floor.

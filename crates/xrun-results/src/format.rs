@@ -18,7 +18,7 @@ pub use super::sample::*;
 pub use super::state::*;
 use super::verdict::TrainingVerdict;
 use super::watched::WatchSettings;
-use xrun_core::bounded::ledger::Policy;
+use xrun_core::bounded::ledger::{OwnerSnapshot, Policy};
 use xrun_core::bounded::planned::PlannedBuffer;
 use xrun_core::settings::rung::{Bits, Rung};
 use xrun_core::task::confusion::ClassResult;
@@ -291,7 +291,7 @@ impl MetricsLine {
 }
 
 /// `summary.json`: how the run ended and its results.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 pub struct Summary {
     /// The version of this record's format.
     pub version: u32,
@@ -435,6 +435,13 @@ pub struct OwnerSummary {
     pub peak_items: u64,
     /// Peak number of bytes.
     pub peak_bytes: u64,
+}
+
+impl From<OwnerSnapshot> for OwnerSummary {
+    fn from(owner: OwnerSnapshot) -> Self {
+        let OwnerSnapshot { name, policy, cap, peak_items, peak_bytes, .. } = owner;
+        Self { name: name.to_owned(), policy, cap_items: cap.items, cap_bytes: cap.bytes, peak_items, peak_bytes }
+    }
 }
 
 /// Time of one part of the loop.

@@ -265,17 +265,6 @@ impl<'a> Session<'a> {
     }
 
     fn owners(&self) -> Vec<OwnerSummary> {
-        let readings = self.recorder.ledger.read();
-        readings
-            .into_iter()
-            .map(|reading| OwnerSummary {
-                name: reading.name.to_owned(),
-                policy: reading.policy,
-                cap_items: reading.cap.items,
-                cap_bytes: reading.cap.bytes,
-                peak_items: reading.peak_items,
-                peak_bytes: reading.peak_bytes,
-            })
-            .collect()
+        self.recorder.ledger.read().into_iter().map(OwnerSummary::from).collect()
     }
 }

@@ -1,6 +1,7 @@
 //! Findings on one series, and the verdict on all series of a run.
 
 use crate::axis::Axis;
+use crate::names::FOOTPRINT;
 pub use crate::words::VerdictWord;
 
 /// Version of the format of [`Verdict`].
@@ -85,6 +86,13 @@ pub struct Verdict {
     /// verdict is the one that was recorded on all of them when the run ended.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Vec::is_empty"))]
     pub line_damage: Vec<LineDamage>,
+}
+
+impl Verdict {
+    /// Judgement on all host memory in use.
+    pub fn footprint(&self) -> Option<&SeriesVerdict> {
+        self.series.iter().find(|one| one.name == FOOTPRINT)
+    }
 }
 
 /// Lines of a file of a run that are not those that were written. Where all counts are 0, their bytes differ.

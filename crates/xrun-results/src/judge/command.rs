@@ -5,9 +5,7 @@
 use std::collections::BTreeMap;
 
 use xrun_verdict::names::{FOOTPRINT, GPU_FOOTPRINT, OWNER_PREFIX};
-use xrun_verdict::{
-    Axis, BYTES, Context, MemoryJudge, ProcessVerdicts, STEPS_NEEDED, SeriesVerdict, Verdict, VerdictWord,
-};
+use xrun_verdict::{Axis, BYTES, Context, MemoryJudge, ProcessVerdicts, STEPS_NEEDED, Verdict, VerdictWord};
 
 use super::sample::sample;
 use crate::format::{MemoryLine, SamplePoint};
@@ -37,7 +35,7 @@ pub struct CommandJudge {
     last: Moment,
     /// First sample with the newest step.
     last_step: Moment,
-    /// Newest bytes of each owner that is a rank.
+    /// Bytes of each owner that is a rank at the newest step.
     ranks: BTreeMap<String, u64>,
 }
 
@@ -95,7 +93,10 @@ impl CommandJudge {
         }
         self.samples += 1;
         let ranks = line.owners.iter().filter(|(owner, _)| owner.starts_with(RANK_PREFIX));
-        self.ranks = ranks.map(|(owner, bytes)| (owner.clone(), *bytes)).collect();
+        // Those that have ended hold nothing, and differ in nothing.
+        if (line.step > self.step || self.step == 0) && ranks.clone().any(|(_, bytes)| *bytes > 0) {
+            self.ranks = ranks.map(|(owner, bytes)| (owner.clone(), *bytes)).collect();
+        }
         self.by_clock.set_span_min(self.span_min());
         self.by_clock.add(&sample(line));
         // The first sample after a step is closest to its end. Samples before the first step show the program's
@@ -174,16 +175,11 @@ impl CommandJudge {
             let message = format!("{}; the last step was {}", by_clock.message, self.step);
             return Verdict { message, ..by_clock };
         }
-        let to_limit = footprint(&by_clock)
-            .and_then(|series| series.steps_to_limit)
-            .filter(|_| grows(&by_step) && grows(&by_clock));
-        let message = match to_limit {
+        let to_limit = by_clock.footprint().and_then(|series| series.steps_to_limit);
+        let message = match to_limit.filter(|_| grows(&by_step) && grows(&by_clock)) {
             Some(milliseconds) => {
-                format!(
-                    "{}; at this speed the limit is reached in about {}",
-                    by_step.message,
-                    seconds(milliseconds / 1e3)
-                )
+                let left = seconds(milliseconds / 1e3);
+                format!("{}; at this speed the limit is reached in about {left}", by_step.message)
             }
             None => by_step.message.clone(),
         };
@@ -224,10 +220,6 @@ fn grows(verdict: &Verdict) -> bool {
     verdict.verdict == VerdictWord::Growing
 }
 
-fn footprint(verdict: &Verdict) -> Option<&SeriesVerdict> {
-    verdict.series.iter().find(|one| one.name == FOOTPRINT)
-}
-
 #[cfg(test)]
 mod tests {
     use xrun_verdict::names::PRIVATE_SUFFIX;
@@ -261,7 +253,12 @@ mod tests {
             }
             line
         });
-        let verdict = judged(&WatchSettings::default(), lines);
+        let ended = (300..303).map(|at| {
+            let mut line = line(1000 * at, 299, 50 * MIB, 0);
+            line.owners.extend((0..8).map(|rank| (format!("rank {rank}/private"), 0)));
+            line
+        });
+        let verdict = judged(&WatchSettings::default(), lines.chain(ended));
         assert_eq!((verdict.verdict, verdict.owner.as_deref()), (VerdictWord::Growing, Some("rank 5/private")));
         let about = "rank 5 holds 598.0 MiB more than the median rank, and alone grows";
         assert!(verdict.message.contains(about), "{}", verdict.message);
@@ -347,7 +344,7 @@ mod tests {
         let verdict = judged(&watched, (0..300).map(|at| line(1000 * at, at, 100 * MIB, at * MIB)));
         assert_eq!((verdict.verdict, verdict.axis), (VerdictWord::Growing, Axis::Steps), "{verdict:?}");
         assert_eq!(verdict.owner.as_deref(), Some("workers/private"));
-        let footprint = footprint(&verdict).unwrap();
+        let footprint = verdict.footprint().unwrap();
         assert!(is_near(footprint.findings.slope, MIB as f64), "{footprint:?}");
         assert!(is_near(footprint.steps_to_limit, 626.0), "{footprint:?}");
         assert!(verdict.message.contains("10 min"), "{}", verdict.message);

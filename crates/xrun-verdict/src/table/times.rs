@@ -179,12 +179,12 @@ fn date(cell: &str, day_first: bool) -> Option<i64> {
         let read = |format: &&str| NaiveDateTime::parse_from_str(text, format).ok().map(|time| time.and_utc());
         DATES.iter().filter_map(read).find(|time| time.timestamp() > 0).map(|time| time.timestamp_millis())
     };
-    let swapped = match text.splitn(3, '-').collect::<Vec<&str>>()[..] {
-        [month, day, rest] => format!("{day}-{month}-{rest}"),
-        _ => String::new(),
+    let read_swapped = || match text.splitn(3, '-').collect::<Vec<&str>>()[..] {
+        [month, day, rest] => read(&format!("{day}-{month}-{rest}")),
+        _ => None,
     };
-    let (first, other) = if day_first { (&swapped, &text) } else { (&text, &swapped) };
-    read(first).or_else(|| read(other))
+    let first = if day_first { read_swapped() } else { None };
+    first.or_else(|| read(&text)).or_else(read_swapped)
 }
 
 /// Parses a time of day, `10:11:12.5`; more than 24 hours are hours since the start.

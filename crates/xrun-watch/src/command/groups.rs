@@ -261,10 +261,8 @@ fn program_of(name: &str) -> String {
 fn without_numbers(command: &str) -> String {
     let mut text = String::with_capacity(command.len());
     for character in command.chars() {
-        match character.is_ascii_digit() {
-            true if text.ends_with('#') => {}
-            true => text.push('#'),
-            false => text.push(character),
+        if !(character.is_ascii_digit() && text.ends_with('#')) {
+            text.push(if character.is_ascii_digit() { '#' } else { character });
         }
     }
     text

@@ -9,7 +9,7 @@ use xrun_results::explanation::{Cause, Certainty, Explanation};
 use xrun_results::judge::CommandJudge;
 use xrun_results::verdict::{Verdict, VerdictWord};
 use xrun_verdict::Axis;
-use xrun_verdict::names::{FOOTPRINT, PRIVATE_SUFFIX, UNMAPPED_SHM};
+use xrun_verdict::names::{PRIVATE_SUFFIX, UNMAPPED_SHM};
 
 /// Watch for growth while the command runs, which is reported once.
 #[derive(Debug, Default)]
@@ -59,14 +59,13 @@ pub struct CauseSearch {
     explainer: Explainer,
     /// Process id of the main process.
     main: u32,
-    /// Time since which it may ask, that of the first question, and that of the newest one.
+    /// Time since which it may ask, and that of the first question.
     created: Instant,
     began: Option<Instant>,
-    newest: Instant,
     /// Time of the windows so far.
     spent: Duration,
-    /// Verdict that was asked about.
-    asked: Option<Verdict>,
+    /// Time of the newest question, and the verdict that it is about.
+    asked: Option<(Instant, Verdict)>,
     found: Option<Explanation>,
     /// Rank of the explanation that was reported.
     reported: Option<u32>,
@@ -83,13 +82,11 @@ impl CauseSearch {
 
     /// Search in the processes of a command or below a running process, whose first process is `main`.
     pub fn new(explainer: Explainer, main: u32) -> Self {
-        let now = Instant::now();
         Self {
             explainer,
             main,
-            created: now,
+            created: Instant::now(),
             began: None,
-            newest: now,
             spent: Duration::ZERO,
             asked: None,
             found: None,
@@ -130,9 +127,8 @@ impl CauseSearch {
                 Some(group) => (group == MAIN) == (*member == self.main),
             };
             let members: Vec<u32> = members.iter().copied().filter(is_asked).collect();
-            self.newest = Instant::now();
-            self.began.get_or_insert(self.newest);
-            self.asked = Some(verdict.clone());
+            let (now, _) = self.asked.insert((Instant::now(), verdict.clone()));
+            self.began.get_or_insert(*now);
             self.explainer.ask(&members);
         }
         asks
@@ -142,12 +138,12 @@ impl CauseSearch {
     /// new one.
     pub fn poll(&mut self, newest_step: u64) -> Option<&Explanation> {
         let answers = self.explainer.poll(newest_step)?;
-        self.spent += self.newest.elapsed();
-        let asked = self.asked.as_ref();
-        let unmapped = asked.is_some_and(|verdict| verdict.owner.as_deref() == Some(UNMAPPED_SHM));
-        let rate = |steps: u64, seconds: f64| asked.map_or(0.0, |verdict| growth_within(verdict, steps, seconds));
+        let (since, asked) = self.asked.as_ref()?;
+        self.spent += since.elapsed();
+        let unmapped = asked.owner.as_deref() == Some(UNMAPPED_SHM);
+        let rate = |steps: u64, seconds: f64| growth_within(asked, steps, seconds);
         // Those that were asked are of this owner; others are none whose growth was suspected.
-        let owner = asked.and_then(|verdict| verdict.owner.clone()).filter(|owner| owner.ends_with(PRIVATE_SUFFIX));
+        let owner = asked.owner.clone().filter(|owner| owner.ends_with(PRIVATE_SUFFIX));
         let owner = owner.unwrap_or_else(|| format!("{MAIN}{PRIVATE_SUFFIX}"));
         let left = answers.iter().flatten().map(WindowAnswer::left);
         self.left.extend(left.filter(|(_, bytes)| *bytes > 0).map(|(process, bytes)| (process, owner.clone(), bytes)));
@@ -211,7 +207,7 @@ fn rank(found: &Explanation) -> u32 {
 
 /// Growth in bytes within these steps and seconds, by the verdict's slope; 0 where it has none.
 fn growth_within(verdict: &Verdict, steps: u64, seconds: f64) -> f64 {
-    let slope = verdict.series.iter().find(|one| one.name == FOOTPRINT).and_then(|one| one.findings.slope);
+    let slope = verdict.footprint().and_then(|one| one.findings.slope);
     let units = if verdict.axis == Axis::Clock { 1e3 * seconds } else { steps as f64 };
     slope.unwrap_or_default().max(0.0) * units
 }
@@ -219,22 +215,16 @@ fn growth_within(verdict: &Verdict, steps: u64, seconds: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use xrun_results::format::MemoryLine;
+    use xrun_results::format::{HostMemory, MemoryLine};
     use xrun_results::watched::WatchSettings;
 
     #[test]
     fn growth_is_reported_once_and_bounded_memory_never() {
         let line = |step: u64, heap: u64| {
-            let text = format!(
-                r#"{{"version":1,"segment":0,"time_us":{},"step":{step},"epoch":0,"point":"step","host":{{"heap":{heap},
-                "heap_peak":{heap},"heap_high":null,"heap_allocations":0,"rss":{heap},"rss_peak":{heap},
-                "anonymous":null,"file":0,"swap":0,"libraries":null}},"device":null,"driver":null,"container":null,
-                "owners":{{"main/private":{heap}}},"freed":null,"phases_us":{{}},"cost_us":0,"processes":{{"count":1,
-                "threads":1,"open_files":3,"inexact":0,"groups":{{}},"unmapped_shared":0,"pressure":null,
-                "oom_kills":null,"charged":null}}}}"#,
-                200_000 * step
-            );
-            serde_json::from_str::<MemoryLine>(&text).unwrap()
+            let owners = [(format!("{MAIN}{PRIVATE_SUFFIX}"), heap)].into();
+            let host =
+                HostMemory { heap, heap_peak: heap, rss: Some(heap), rss_peak: Some(heap), ..Default::default() };
+            MemoryLine { time_us: 200_000 * step, step, host, owners, ..MemoryLine::default() }
         };
         let reports = |leak: u64| {
             let (mut judged, mut growth) = (CommandJudge::new(&WatchSettings::default()), GrowthWatch::default());

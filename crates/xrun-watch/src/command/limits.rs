@@ -89,12 +89,8 @@ pub fn reached(
 fn limits(request: &WatchRequest, line: &MemoryLine) -> Vec<LimitUse> {
     let names = &request.names;
     let on_gpus = line.driver.and_then(|driver| driver.process);
-    let device = request.device_memory.zip(on_gpus).map(|(limit, used)| LimitUse {
-        key: Some(names.device_memory),
-        place: MemoryKind::Device,
-        limit,
-        used,
-    });
+    let (key, place) = (Some(names.device_memory), MemoryKind::Device);
+    let device = request.device_memory.zip(on_gpus).map(|(limit, used)| LimitUse { key, place, limit, used });
     let host = |key, limit, used| LimitUse { key, place: MemoryKind::Host, limit, used };
     let own = request.host_memory.map(|limit| host(Some(names.host_memory), limit, line.host.heap));
     let hard = request.hard_limit.map(|_| names.hard_limit);

@@ -18,6 +18,7 @@ pub mod start;
 mod step_counter;
 mod step_formats;
 mod step_source;
+mod step_suggestion;
 mod steps;
 mod stop;
 
@@ -172,13 +173,10 @@ pub struct PreparedRun {
 
 /// Buffers of this process while a command runs.
 pub fn buffers(request: &WatchRequest) -> Vec<Buffer> {
-    let read = match request.steps {
-        Some(StepSource::Output(_) | StepSource::Recognised) => Some(output::buffer()),
-        Some(StepSource::File(_)) | None => None,
-    };
+    let reads = matches!(request.steps, Some(StepSource::Output(_) | StepSource::Recognised));
     let always = [steps::buffer(), sampler::buffer(), reports::buffer()];
     let answers = request.explain.then(crate::explain::buffer);
-    read.into_iter().chain(answers).chain(always).chain(record::buffers()).collect()
+    reads.then(output::buffer).into_iter().chain(answers).chain(always).chain(record::buffers()).collect()
 }
 
 /// Error of a command that cannot be run, or whose results cannot be written.

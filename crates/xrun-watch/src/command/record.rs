@@ -1,6 +1,5 @@
 //! Records of a command: the same files as those of a run.
 
-use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use super::limits::CommandLimitReached;
@@ -17,8 +16,8 @@ use xrun_core::printable;
 use xrun_results::command_line;
 use xrun_results::explanation::Explanation;
 use xrun_results::format::{
-    DESCRIPTION_CHARACTERS_MAX, Demand, Device, GrowthToLimit, Manifest, MemoryLine, MemorySummary, MetricsLine,
-    Outcome, OwnerSummary, PlanFile, PostMortem, Summary, VERSION, WrittenLines,
+    DESCRIPTION_CHARACTERS_MAX, Demand, Device, GrowthToLimit, Manifest, MemoryLine, MetricsLine, Outcome,
+    OwnerSummary, PlanFile, PostMortem, Summary, VERSION, WrittenLines,
 };
 use xrun_results::read;
 use xrun_results::timestamp;
@@ -255,11 +254,7 @@ impl CommandRecord {
         let growth = (verdict.verdict >= VerdictWord::Suspect).then(|| GrowthToLimit {
             verdict: verdict.verdict,
             message: verdict.message.clone(),
-            slope: verdict
-                .series
-                .iter()
-                .find(|one| one.name == xrun_results::verdict::FOOTPRINT)
-                .and_then(|one| one.findings.slope),
+            slope: verdict.footprint().and_then(|one| one.findings.slope),
             owner: verdict.owner.clone(),
         });
         let record = PostMortem {
@@ -296,34 +291,10 @@ impl CommandRecord {
             experiment: self.experiment.clone(),
             run: self.directory.id.clone(),
             outcome,
-            is_data_error: false,
             message,
             exit_code,
-            finished: String::new(),
             seconds: self.seconds_before,
-            steps: 0,
-            steps_planned: 0,
-            epochs: 0.0,
-            steps_per_second: None,
-            items_per_second: None,
-            loss_first: None,
-            loss_last: None,
-            losses: Vec::new(),
-            metrics_first: BTreeMap::new(),
-            metrics_last: BTreeMap::new(),
-            intervals_last: BTreeMap::new(),
-            best: None,
-            restored: None,
-            training: None,
-            memory: MemorySummary::default(),
-            demand: Demand::default(),
-            plan_and_actual: Vec::new(),
-            owners: Vec::new(),
-            rungs: Vec::new(),
-            durations: None,
-            phases: Vec::new(),
-            counters: BTreeMap::new(),
-            lines: None,
+            ..Summary::default()
         }
     }
 
@@ -343,17 +314,9 @@ impl CommandRecord {
         let synced = logged.and(synced);
         let path = self.directory.path.clone();
         let judged = write::replace_json(&path.join(layout::VERDICT), &verdict);
-        let owners = ledger.read().into_iter().map(|owner| OwnerSummary {
-            name: owner.name.to_owned(),
-            policy: owner.policy,
-            cap_items: owner.cap.items,
-            cap_bytes: owner.cap.bytes,
-            peak_items: owner.peak_items,
-            peak_bytes: owner.peak_bytes,
-        });
         // Without a step all earlier lines stay.
         let rewound = if std::mem::take(&mut self.awaits_first_step) { self.rewind(u64::MAX) } else { Ok(()) };
-        summary.owners = owners.collect();
+        summary.owners = ledger.read().into_iter().map(OwnerSummary::from).collect();
         summary.finished = timestamp::now();
         summary.steps_planned = self.plan.as_ref().and_then(PlanFile::known_steps).unwrap_or(summary.steps);
         summary.demand = Demand {

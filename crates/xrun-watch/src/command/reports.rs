@@ -27,6 +27,8 @@ const PHASES_MAX: usize = 16;
 const PROCESSES_MAX: usize = 64;
 /// Fraction of the growth from which on it is that of a phase.
 const PHASE_SHARE: f64 = 0.7;
+/// Fraction of the largest growth from which on a phase may be the one within that phase.
+const NESTED: f64 = 0.8;
 const NAME_CHARACTERS_MAX: usize = 40;
 /// Size of the pipe, where the system allows it: the reports of one tick of a fast trainer.
 const PIPE_BYTES: i32 = 1 << 20;
@@ -82,8 +84,6 @@ pub struct Reports {
     lines: Lines,
     owners: BTreeMap<u32, BTreeMap<String, u64>>,
     phases: BTreeMap<String, PhaseSummary>,
-    /// Bytes of the command at the first sample with phases, and at the newest one.
-    held_since: Option<(u64, u64)>,
     /// Times of the phases since the newest sample.
     phases_us: BTreeMap<String, u64>,
     held: Registration,
@@ -111,7 +111,6 @@ impl Reports {
             lines: Lines::default(),
             owners: BTreeMap::new(),
             phases: BTreeMap::new(),
-            held_since: None,
             phases_us: BTreeMap::new(),
             held: buffer().register(ledger),
         })
@@ -173,13 +172,8 @@ impl Reports {
         if self.phases.len() >= PHASES_MAX && !self.phases.contains_key(&name) {
             return;
         }
-        let phase = self.phases.entry(name.clone()).or_insert_with(|| PhaseSummary {
-            name: name.clone(),
-            count: 0,
-            seconds: 0.0,
-            longest: 0.0,
-            grown: None,
-        });
+        let new = PhaseSummary { name: name.clone(), count: 0, seconds: 0.0, longest: 0.0, grown: None };
+        let phase = self.phases.entry(name.clone()).or_insert(new);
         phase.count = phase.count.saturating_add(times.count);
         phase.seconds += times.total_us as f64 / 1e6;
         phase.longest = phase.longest.max(times.longest_us as f64 / 1e6);
@@ -201,19 +195,15 @@ impl Reports {
         }
         line.owners.extend(sums.into_iter().map(|(name, bytes)| (name.clone(), bytes)));
         line.phases_us = std::mem::take(&mut self.phases_us);
-        if !self.phases.is_empty() {
-            let held = line.host.heap;
-            self.held_since = Some((self.held_since.map_or(held, |(first, _)| first), held));
-        }
     }
 
-    /// Phase in which memory grows, with the bytes of each time; `None` where none accounts for most of the growth. Of phases
-    /// within each other it is the shortest.
-    pub fn growing_phase(&self) -> Option<String> {
-        let (first, newest) = self.held_since?;
-        let whole = newest.checked_sub(first).filter(|whole| *whole > 0)? as f64;
-        let part = |phase: &&PhaseSummary| phase.grown.is_some_and(|grown| grown as f64 >= PHASE_SHARE * whole);
-        let phase = self.phases.values().filter(part).min_by(|a, b| a.seconds.total_cmp(&b.seconds))?;
+    /// Phase in which memory grows, with the bytes of each time; `None` where none accounts for most of the growth of the
+    /// command, `whole` bytes by the verdict. Of phases within each other it is the shortest.
+    pub fn growing_phase(&self, whole: f64) -> Option<String> {
+        let most = self.phases.values().filter_map(|phase| phase.grown).max()? as f64;
+        let least = (PHASE_SHARE * whole).max(NESTED * most);
+        let growing = self.phases.values().filter(|phase| phase.grown.is_some_and(|grown| grown as f64 >= least));
+        let phase = growing.min_by(|a, b| a.seconds.total_cmp(&b.seconds))?;
         let each = u64::try_from(phase.grown?).ok()? / phase.count.max(1);
         Some(format!("it grows in *{}*, {} each time", phase.name, xrun_core::units::Bytes(each)))
     }
@@ -237,28 +227,9 @@ mod tests {
     use std::io::Write;
 
     use super::*;
-    use xrun_results::format::{HostMemory, SamplePoint, VERSION};
 
     fn sampled(reports: &mut Reports) -> MemoryLine {
-        let mut line = MemoryLine {
-            version: VERSION,
-            segment: 0,
-            time_us: 0,
-            step: 0,
-            epoch: 0,
-            point: SamplePoint::Step,
-            host: HostMemory::default(),
-            device: None,
-            driver: None,
-            container: None,
-            owners: [("main/private".to_owned(), 9)].into(),
-            freed: None,
-            phases_us: [].into(),
-            cost_us: 0,
-            pressure: None,
-            seconds_left: None,
-            processes: None,
-        };
+        let mut line = MemoryLine { owners: [("main/private".to_owned(), 9)].into(), ..MemoryLine::default() };
         reports.add_to(&mut line);
         line
     }
@@ -290,7 +261,7 @@ mod tests {
         assert!(sampled(&mut reports).phases_us.is_empty(), "times since the sample before");
         let phases = reports.phases();
         assert_eq!((phases[0].count, phases[0].longest), (2, 20e-6));
-        assert_eq!(reports.growing_phase(), None);
+        assert_eq!(reports.growing_phase(1.0), None);
         let phase = |name: &str, total: u64, grown: i64| {
             format!(r#""{name}":{{"count":4,"total_us":{total},"longest_us":20,"grown":{grown}}}"#)
         };
@@ -298,8 +269,9 @@ mod tests {
             [phase("epoch", 90, 99 << 20), phase("save", 40, 100 << 20), phase("train", 50, 1 << 20)].join(",");
         writeln!(pipe, r#"{{"xrun_process":{own},"phases":{{{phases}}}}}"#).unwrap();
         reports.read(&steps);
-        reports.add_to(&mut MemoryLine { host: HostMemory { heap: 110 << 20, ..HostMemory::default() }, ..line });
-        assert_eq!(reports.growing_phase().as_deref(), Some("it grows in *save*, 25.0 MiB each time"));
+        let growing = |mib: f64| reports.growing_phase(mib * f64::from(1 << 20));
+        assert_eq!(growing(110.0).as_deref(), Some("it grows in *save*, 25.0 MiB each time"));
+        assert_eq!(growing(200.0), None);
         // Device memory that was freed is 0, not missing.
         writeln!(pipe, r#"{{"xrun_process":{own},"owners":{{"a/b":{{"host":5}}}}}}"#).unwrap();
         reports.read(&steps);

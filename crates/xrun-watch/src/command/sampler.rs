@@ -177,12 +177,8 @@ impl Sampler {
     fn line(&mut self, seen: &[ProcessSample], gpus: Vec<GpuMemory>, step: u64, point: SamplePoint) -> MemoryLine {
         let mut held = self.groups.sum(seen);
         let sum = |of: fn(&xrun_results::watched::ProcessGroup) -> u64| held.groups.values().map(of).sum::<u64>();
-        let (private, shared, file, swap) = (
-            sum(|group| group.private),
-            sum(|group| group.shared),
-            sum(|group| group.file_pages),
-            sum(|group| group.swap),
-        );
+        let (private, shared) = (sum(|group| group.private), sum(|group| group.shared));
+        let (file, swap) = (sum(|group| group.file_pages), sum(|group| group.swap));
         let processes: Vec<u32> = seen.iter().map(|one| one.member.id).collect();
         let shared_files = self.shared_files.bytes(&processes, self.cgroups.own.as_ref());
         let unmapped = shared_files.map(|bytes| bytes.saturating_sub(shared));
@@ -213,10 +209,8 @@ impl Sampler {
         let open = |one: &ProcessSample| processes::open_files(one.member.id);
         MemoryLine {
             version: VERSION,
-            segment: 0,
             time_us: microseconds(self.started.elapsed()),
             step,
-            epoch: 0,
             point,
             host: HostMemory {
                 heap,
@@ -227,15 +221,9 @@ impl Sampler {
                 swap: Some(swap),
                 ..HostMemory::default()
             },
-            device: None,
             driver,
             container: self.cgroups.container.as_ref().and_then(Cgroup::memory),
             owners: held.owners,
-            freed: None,
-            phases_us: BTreeMap::new(),
-            cost_us: 0,
-            seconds_left: None,
-            pressure: None,
             processes: Some(ProcessMemory {
                 process_count: seen.len() as u64,
                 threads: seen.iter().map(|one| one.status.threads).sum(),
@@ -249,6 +237,7 @@ impl Sampler {
                 agent: BTreeMap::new(),
                 gpus,
             }),
+            ..MemoryLine::default()
         }
     }
 
@@ -297,12 +286,8 @@ fn processor_time() -> Duration {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     // SAFETY: `time` outlives the call.
     let result = unsafe { libc::clock_gettime(libc::CLOCK_THREAD_CPUTIME_ID, &mut time) };
-    let (seconds, rest) = (u64::try_from(time.tv_sec), u32::try_from(time.tv_nsec));
-    seconds
-        .ok()
-        .zip(rest.ok())
-        .filter(|_| result == 0)
-        .map_or(Duration::ZERO, |(seconds, rest)| Duration::new(seconds, rest))
+    let read = || Some(Duration::new(u64::try_from(time.tv_sec).ok()?, u32::try_from(time.tv_nsec).ok()?));
+    if result == 0 { read().unwrap_or_default() } else { Duration::ZERO }
 }
 
 fn microseconds(duration: Duration) -> u64 {

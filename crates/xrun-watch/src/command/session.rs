@@ -410,9 +410,13 @@ impl Session<'_> {
         let problem = match (&self.request.steps, matched) {
             (None, _) | (Some(_), 1..) => return None,
             (Some(StepSource::Output(_)), 0) => format!("the pattern of {key} matched none of {lines} of output"),
-            (Some(StepSource::Recognised), 0) => format!(
-                "no step was found in {lines} of output; if it prints steps, describe them with `{key} 'step (?<step>\\d+)'`"
-            ),
+            (Some(StepSource::Recognised), 0) => {
+                let pattern = self.output.steps.suggestion().unwrap_or_else(|| r"step (?<step>\d+)".to_owned());
+                format!(
+                    "no step was found in {lines} of output; if it prints steps, describe them with `{key} '{pattern}'`, or \
+                     report them: `import xrun; xrun.step(step, loss=loss)`"
+                )
+            }
             (Some(StepSource::File(path)), 0) => {
                 let shown = xrun_core::printable::line(&path.display().to_string(), 200);
                 format!("no step was found in {lines} of {shown}")
@@ -528,7 +532,8 @@ impl Session<'_> {
         let synced = self.record.sync();
         self.check_written(synced);
         let mut verdict = self.judged.verdict();
-        let phase = self.output.reports.as_ref().and_then(Reports::growing_phase);
+        let grown = verdict.footprint().map_or(0.0, |one| one.findings.growth);
+        let phase = self.output.reports.as_ref().and_then(|reports| reports.growing_phase(grown));
         if let Some(phase) = phase.filter(|_| verdict.verdict >= VerdictWord::Growing) {
             verdict.message = format!("{}; {phase}", verdict.message);
         }

@@ -44,6 +44,9 @@ const fn line(name: &'static str, needs: &'static str, expression: &'static str)
 
 const EPOCH_AND_STEP: &str = "lines with an epoch and a step";
 
+/// Lines with a loss and no number of their own, which are counted where nothing else shows a step.
+pub const LOSSES: &str = "lines with losses, each counted as a step";
+
 /// Formats with the number at a fixed place; the first one that fits counts. `NUM` is a number, also of thousands.
 const FORMATS: &[Format] = &[
     bar("tqdm", "%|", r"^(?<title>.*?)\s*\d+%\|[^|]*\|\s*(?<step>NUM)/(?<total>NUM) \[(?<rest>.*)"),
@@ -51,10 +54,16 @@ const FORMATS: &[Format] = &[
     bar("Ultralytics", "% ", r"^(?<title>.*?)\s*\d+% [━╸╺─]+ (?<step>NUM)/(?<total>NUM) (?<rest>.*)"),
     bar("rich", "━", r"^(?<title>[^━]*?)\s*━[━╸╺ ]*\s(?:\d+%\s+)?(?<step>\d+)/(?<total>\d+)\s+(?<rest>.*)"),
     bar("Keras", "/", r"^\s*(?<step>\d+)/(?<total>\d+|Unknown)\s+(?<rest>(?:━|\[[=>.]|-? ?\d+m?s ).*)"),
+    bar(
+        "fastai",
+        "% [",
+        r"^(?<title>[^|]*)\|[^|]*\| \S+% \[(?<step>\d+)/(?<total>\d+) \S+<\S+ (?<loss>[\d.]+)(?<rest>.*)",
+    ),
+    bar("XGBoost", "]\t", r"^\[(?<step>\d+)\]\t(?<rest>[^\t:]+:.*)"),
     bar("alive-progress", "%]", r"^(?<title>[^|]*)\|[^|]*\| (?<step>\d+)/(?<total>\d+) \[\d+%\](?<rest>.*)"),
     line(
         EPOCH_AND_STEP,
-        "][",
+        "]",
         r"(?i)epoch(?:\(train\))?:?\s*\[\s*(?<epoch>\d+)(?:/\d+)?\]\s*\[\s*(?<step>\d+)/(?<total>\d+)\](?<rest>.*)",
     ),
     line(
@@ -63,10 +72,12 @@ const FORMATS: &[Format] = &[
         r"(?i)epoch:?\s*\[\s*(?<epoch>\d+)(?:/\d+)?\]\s+\[\s*(?<step>\d+)/(?<total>\d+)\](?<rest>.*)",
     ),
     line(
-        "lines with an epoch and a number of samples, each taken for a step",
+        EPOCH_AND_STEP,
         "%)]",
-        r"(?i)train(?: epoch)?:\s*(?<epoch>\d+)\s*\[\s*(?<step>\d+)/(?<total>\d+) \(\s*\d+%\)\](?<rest>.*)",
+        r"(?i)train:\s*(?<epoch>\d+)\s*\[\s*(?<step>\d+)/(?<total>\d+) \(\s*\d+%\)\](?<rest>.*)",
     ),
+    // The number is that of samples.
+    line("lines with samples", "%)]", r"(?i)train epoch:\s*(?<epoch>\d+)\s*\[\s*\d+/\d+ \(\s*\d+%\)\](?<rest>.*)"),
     line("lines with an iteration", "Iter", r"Iter(?:\(train\))?\s*\[\s*(?<step>\d+)/(?<total>\d+)\](?<rest>.*)"),
     line(EPOCH_AND_STEP, "[", r"^\[(?<epoch>\d+),\s*(?<step>\d+)\](?<rest>.*)"),
     line("lines with a step", "|", r"^\s*(?<step>\d+) \| (?<rest>loss.*)"),
@@ -115,6 +126,8 @@ static STEP: LazyLock<Regex> = LazyLock::new(|| {
 static EPOCH: LazyLock<Regex> = LazyLock::new(|| {
     compiled(r#"(?:^|[^a-z0-9_])epochs?['"]?\s*[:=#]?\s*['"\[(]?\s*(?<step>\d+(?:\.\d+)?)(?:\s*/\s*(?<total>\d+))?"#)
 });
+/// Part of an epoch.
+static PERCENTAGE: LazyLock<Regex> = LazyLock::new(|| compiled(r"[ (\[]\d+(?:\.\d+)? ?%"));
 /// Epoch at the head of the columns of a bar: `3/10   3.31G`.
 static EPOCH_COLUMN: LazyLock<Regex> = LazyLock::new(|| compiled(r"^\s*(?<step>\d+)/\d+\s"));
 /// Colours, and the backspaces of older versions of Keras.
@@ -189,7 +202,7 @@ impl LineReader {
             step: Some(thousands(named("step"))?),
             total: thousands(named("total")),
             epoch: epoch.or(self.epoch),
-            loss: in_rest.or(in_title).flatten().or(columns),
+            loss: in_rest.or(in_title).flatten().or(columns).or_else(|| named("loss").parse().ok()),
             learning_rate: find_number(&lower_rest, LEARNING_RATE_NAMES),
         })
     }
@@ -225,9 +238,9 @@ impl LineReader {
 
 /// Reads a line whose number stands at a fixed place; it must have a loss.
 fn positional(format: &Format, captures: &Captures<'_>, lower: &str) -> Option<Progress> {
-    let step = captures.name("step")?;
     let named = |name: &str| captures.name(name).and_then(|found| whole(found.as_str()));
-    if is_held_out(&lower[..step.start()]) {
+    let at = captures.name("step").or(captures.name("rest"))?.start();
+    if is_held_out(&lower[..at]) {
         return None;
     }
     let rest = captures.name("rest").map_or("", |found| &lower[found.range()]);
@@ -238,7 +251,7 @@ fn positional(format: &Format, captures: &Captures<'_>, lower: &str) -> Option<P
     Some(Progress {
         format: format.name,
         title: format.name.to_owned(),
-        step: Some(named("step")?),
+        step: named("step"),
         total: named("total"),
         epoch: named("epoch"),
         is_training: true,
@@ -283,11 +296,15 @@ fn by_names(lower: &str) -> Option<Progress> {
             ..read
         });
     }
-    let name = epoch.as_ref()?.get(0)?;
-    (!is_held_out(&lower[..name.start()])).then_some(())?;
-    let total = epoch.as_ref().and_then(|found| whole(found.name("total")?.as_str()));
-    let format = "lines with an epoch, each taken for a step";
-    Some(Progress { format, title: "epoch".into(), step: Some(epoch_number?), total, ..read })
+    let at = epoch.as_ref().and_then(|found| Some(found.get(0)?.start())).or(lower.find("loss"))?;
+    // Several lines of an epoch show how far it is.
+    let step = epoch_number.filter(|_| !PERCENTAGE.is_match(lower));
+    let total = step.and(epoch.as_ref()).and_then(|found| whole(found.name("total")?.as_str()));
+    let (format, title) = match step {
+        Some(_) => ("lines with an epoch, each taken for a step", "epoch".into()),
+        None => (LOSSES, without_numbers(lower)),
+    };
+    (!is_held_out(&lower[..at])).then(|| Progress { format, title, step, total, ..read })
 }
 
 /// Words of a text.
@@ -313,7 +330,7 @@ pub fn is_held_out(before: &str) -> bool {
 }
 
 /// First characters of a text, without its numbers.
-fn without_numbers(text: &str) -> String {
+pub fn without_numbers(text: &str) -> String {
     let mut plain = String::new();
     let mut letters = text.chars().take(4 * TITLE_CHARACTERS_MAX).peekable();
     while let Some(letter) = letters.next() {

@@ -3,12 +3,15 @@
 use std::fmt;
 
 use super::step_counter::StepNumber;
-use super::step_formats::{LineReader, Progress, is_training_title};
+use super::step_formats::{LOSSES, LineReader, Progress, is_training_title};
+use super::step_suggestion::RisingNumbers;
 use super::steps::StepValues;
 use xrun_core::units::pluralize;
 
 /// Cap on the bars and kinds of lines that are distinguished; further ones are ignored.
 const SOURCES_MAX: usize = 16;
+/// Cap on those of them whose lines have no number.
+const COUNTED_MAX: usize = 4;
 /// Numbers in a row, without one of another source between them, by which a source counts steps.
 const RUN_MIN: u64 = 3;
 /// Lines by which a bar after one that ended is followed, however many that had.
@@ -28,6 +31,8 @@ pub struct SourceSelector {
     outer: u64,
     /// True if the total of the source that is followed is that of an epoch.
     has_epochs: bool,
+    /// Numbers of the lines that show no progress, before the first that does.
+    pub rising: RisingNumbers,
 }
 
 /// Bar, or kind of lines.
@@ -57,6 +62,11 @@ struct Source {
 impl Source {
     fn has_ended(&self) -> bool {
         self.is_bar && self.newest.zip(self.total).is_some_and(|(newest, total)| newest >= total)
+    }
+
+    /// Returns whether its lines have no number.
+    fn is_counted(&self) -> bool {
+        self.format == LOSSES
     }
 
     /// Returns whether it is around other bars: its number changes once while they run.
@@ -92,11 +102,17 @@ pub struct SelectedStep {
 impl SourceSelector {
     /// Reads a line; `None` where it adds nothing to the steps.
     pub fn read(&mut self, line: &str) -> Option<SelectedStep> {
-        let progress = self.reader.read(line)?;
+        let progress = self.reader.read(line);
+        if progress.is_none() && self.followed.is_none() {
+            self.rising.add(line);
+        }
+        let progress = progress?;
         let at = self.source(&progress)?;
         let step = progress.step.unwrap_or(self.sources[at].lines + 1);
         self.advance(at, step, &progress);
         let is_anew = match self.followed {
+            // A single line may be that of a setting.
+            None if self.sources[at].is_counted() && self.sources[at].lines < RUN_MIN => return None,
             None => false,
             Some(followed) if followed == at => false,
             Some(followed) => match self.takes_over(at, followed) {
@@ -143,7 +159,8 @@ impl SourceSelector {
         if let Some(at) = self.sources.iter().position(is_same) {
             return Some(at);
         }
-        if self.sources.len() == SOURCES_MAX {
+        let counted = self.sources.iter().filter(|source| source.is_counted()).count();
+        if self.sources.len() == SOURCES_MAX || (progress.format == LOSSES && counted == COUNTED_MAX) {
             return None;
         }
         self.sources.push(Source {
@@ -190,6 +207,9 @@ impl SourceSelector {
         let is_around = source.replaced_by == Some(followed) && source.is_outer();
         if source.is_barred || is_around {
             return None;
+        }
+        if source.is_counted() != other.is_counted() && !other.is_bar {
+            return (other.is_counted() && (!source.is_bar || run >= RUN_MIN)).then_some(true);
         }
         // A bar that runs has a line of its loss now and then; many in a row show that it has stopped.
         let is_log = !source.is_bar && other.is_bar && !other.has_ended() && !other.is_outer();

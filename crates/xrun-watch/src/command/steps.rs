@@ -96,10 +96,11 @@ impl StepParser {
         Self::Recognised(Mutex::default())
     }
 
-    fn note(&self) -> Option<SourceNote> {
+    /// Asks the source that is recognised; `None` for a pattern.
+    fn ask<T>(&self, question: impl Fn(&SourceSelector) -> Option<T>) -> Option<T> {
         match self {
             Self::Pattern(_) => None,
-            Self::Recognised(source) => source.lock().unwrap_or_else(PoisonError::into_inner).note(),
+            Self::Recognised(source) => question(&source.lock().unwrap_or_else(PoisonError::into_inner)),
         }
     }
 }
@@ -185,7 +186,12 @@ impl Steps {
         if self.is_reported.load(Relaxed) {
             return Some(SourceNote { name: REPORTED.to_owned(), total: None });
         }
-        self.parser.as_ref()?.note()
+        self.parser.as_ref()?.ask(SourceSelector::note)
+    }
+
+    /// Pattern that may find the steps where none was recognised.
+    pub fn suggestion(&self) -> Option<String> {
+        self.parser.as_ref()?.ask(|source| source.rising.pattern.clone())
     }
 
     /// Number of metrics lines that were dropped.

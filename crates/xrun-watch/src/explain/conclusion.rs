@@ -70,13 +70,6 @@ pub fn conclude(answer: &Answer, observed: Observed) -> Explanation {
         }
         _ => (Cause::Unknown, None, Certainty::Low),
     };
-    let reason = match () {
-        () if cause != Cause::Unknown => String::new(),
-        () if answer.hidden > 0 => format!("`gc.freeze()` hides {} objects from the census", answer.hidden),
-        () if answer.late => "there are more objects than the census could look at in its time".to_owned(),
-        () if !grew => "memory hardly grew while the program was looked at".to_owned(),
-        () => "no object accounts for a fifth of the growth".to_owned(),
-    };
     let line = match (cause, found) {
         (Cause::SharedMemory, _) => shared_memory_line(answer),
         (Cause::Native | Cause::Line, _) => {
@@ -89,7 +82,14 @@ pub fn conclude(answer: &Answer, observed: Observed) -> Explanation {
         line.filter(|_| cause != Cause::Native || answer.lines.first().is_some_and(|one| one.count >= BLOCKS_MIN));
     let remedy = remedy(cause, found, line.as_ref(), answer);
     let message = match cause {
-        Cause::Unknown => unknown_message(&reason),
+        Cause::Unknown if answer.hidden > 0 => {
+            unknown_message(&format!("`gc.freeze()` hides {} objects from the census", answer.hidden))
+        }
+        Cause::Unknown if answer.late => {
+            unknown_message("there are more objects than the census could look at in its time")
+        }
+        Cause::Unknown if !grew => unknown_message("memory hardly grew while the program was looked at"),
+        Cause::Unknown => unknown_message("no object accounts for a fifth of the growth"),
         _ => message(cause, found, line.as_ref(), certainty, native_fraction, remedy),
     };
     Explanation {
@@ -213,9 +213,8 @@ fn place(frames: &[Frame], file: Option<&str>) -> Option<SourceLine> {
 
 /// The line that creates shared memory, if it is among the lines that allocate.
 fn shared_memory_line(answer: &Answer) -> Option<SourceLine> {
-    let lines = answer.lines.iter().flat_map(|line| &line.frames).map(source::line);
-    let mut lines = lines.filter(|line| line.text.contains("SharedMemory(") || line.text.contains("share_memory"));
-    lines.next()
+    let mut lines = answer.lines.iter().flat_map(|line| &line.frames).map(source::line);
+    lines.find(|line| line.text.contains("SharedMemory(") || line.text.contains("share_memory"))
 }
 
 /// Usual repair; empty where none is known.

@@ -72,21 +72,19 @@ def measured_size(one, kind):
 
 
 class Census:
-    def __init__(self, deadline, objects, born):
+    def __init__(self, deadline, born, kept):
         self.deadline, self.late, self.seen, self.counted = deadline, False, set(), set()
-        self.objects, self.born = objects, born
+        # Tensors that were born in the window.
+        self.born, self.kept = born, kept
         self.readers = tensors.Readers()
-        self.tensors_now, self.kept = tensors.census(self.objects)
 
     def take(self, frames, blocks):
         """Returns the holders of what was born in the window, the most important first."""
-        # Tensors that were born in the window.
-        self.kept = [entry for entry in self.kept if window.traced and self.born.frames(entry.one) is not None]
-        self.part = part("paths", gc=gc, sources=sources, Entry=tensors.Entry, is_late=self.is_late)
+        self.part = window.paths
         self.paths = self.part.Paths(frames)
-        variables = (value for found in self.paths.values for value in found.values())
-        self.containers_now = window.containers(self.objects, variables)
-        self.paths.ignore(self.objects, self.kept, *self.containers_now.values(), self.containers_now, frames)
+        self.containers_now, tensors_now = take(self.paths.untracked)
+        self.tensors_now = tensors.census(tensors_now)
+        self.paths.ignore(self.kept, tensors_now, *self.containers_now.values(), self.containers_now, frames)
         found = self.containers() + self.chains() + self.replaced() + blocks + self.threads(frames)
         found += self.unheld()
         found = [entry for entry in found if entry.fact["kind"] in ("graph", "replaced") or entry.fact["bytes"] >= BYTES_MIN or entry.fact["graph"]]
@@ -99,7 +97,7 @@ class Census:
         self.paths.ignore(found)
         for entry in found:
             one, facts = entry.one, entry.fact
-            facts["holder"] = None if one is None else self.paths.find(one)
+            facts["holder"] = None if one is None else self.paths.find(one, lambda: time.thread_time() > self.deadline)
             facts["type"] = None if one is None else sources.type_name(type(one))
             holders.append(facts)
         if self.late:
@@ -108,12 +106,10 @@ class Census:
 
     def clear(self):
         """Drops all references to objects of the program, also those in reference cycles of the census."""
-        tensors_now = self.tensors_now
-        for name in ("paths", "part", "born"):
+        for name in ("paths", "born"):
             if hasattr(self, name):
                 getattr(self, name).__dict__.clear()
         self.__dict__.clear()
-        self.tensors_now = tensors_now
 
     def is_late(self):
         self.late = self.late or time.thread_time() > self.deadline
@@ -174,9 +170,7 @@ class Census:
             items = list(itertools.islice(set.__iter__(one), grown))
         else:
             items = list(base.__getitem__(one, slice(-grown, None)) if base is list else itertools.islice(deque.__reversed__(one), grown))
-        # Behind those that it had before, an object is new whose birth nothing tells.
-        managed = set(map(id, window.managed_objects(items)))
-        return [item for item in items if self.born.frames(item) is not None or id(item) in managed or self.may_be_new(item, type(item))]
+        return [item for item in items if self.born.frames(item) is not None or self.may_be_new(item, type(item))]
 
     def grown(self):
         """Yields the containers with more items than at the start: `(container, before, after, new items)`."""
@@ -187,7 +181,7 @@ class Census:
             for one, then, now in itertools.compress(zip(group, before, lengths), map(operator.gt, lengths, before)):
                 if self.is_late():
                     return
-                is_born = window.traced and self.born.frames(one) is not None
+                is_born = self.born.frames(one) is not None
                 if then != UNKNOWN and not is_born:
                     new = self.new_items(one, base, now - then)
                     if new:
@@ -285,16 +279,23 @@ class Census:
         """Returns the largest containers, which a forked process copies page by page when it reads them."""
         found = []
         for one in (one for kind in (list, dict, set) for one in self.containers_now[kind] if type(one) is kind):
-            if one is not self.objects and len(one) >= MANY:
+            if len(one) >= MANY:
                 found.append((len(one), one))
         found.sort(key=lambda entry: -entry[0])
         return [Entry(one, {"kind": "copy_on_write", "before": count, "after": count, **Contents().facts()}) for count, one in found[:2]]
 
 
 def births_among(objects):
-    """Returns which of these objects were born in the window."""
-    births = part("births", tracemalloc=tracemalloc, gc=gc, sources=sources, traces=window.traces, before=window.managed)
-    return births.Born(objects, tensors.Readers().among(objects))
+    """Returns those of these objects that were born in the window."""
+    births = part("births", tracemalloc=tracemalloc, sources=sources, traces=window.traces, native=native, Table=tensors.Table)
+    return births.Born(objects, window.freezes)
+
+
+def tensors_among(objects, born):
+    readers = tensors.Readers()
+    readers = {kind: readers.of(kind) for kind in readers.among(set(map(type, objects)))}
+    found = itertools.compress(objects, map(readers.__contains__, map(type, objects)))
+    return [Entry(one, readers[type(one)].fact(one)) for one in found if born.frames(one) is not None]
 
 
 def by_line(entries, born):
@@ -309,10 +310,9 @@ def by_line(entries, born):
 
 def tensors_by_line():
     """Returns bytes and number of the tensors that were born in the window so far, by line."""
-    objects = tensors.Readers().among(window.tracked_objects())
+    objects = window.born()
     born = births_among(objects)
-    _, kept = tensors.census([one for one in objects if born.frames(one) is not None])
-    return {key: (size, count) for key, (size, count, _) in by_line(kept, born).items()}
+    return {key: (size, count) for key, (size, count, _) in by_line(tensors_among(objects, born), born).items()}
 
 
 def lines():
@@ -355,20 +355,20 @@ def accumulated(now):
 def answer(frames, seconds):
     # First, and without `tracemalloc` from then on, as the census allocates objects of its own.
     now = lines()
-    objects = window.tracked_objects()
+    objects = window.born()
     born = births_among(objects)
-    window.traced = window.traces
+    kept = tensors_among(objects, born)
+    del objects
     window.stop_tracing()
-    born.add_unknown()
     rows, blocks = accumulated(now)
     # Not from the beginning: what there is to look at depends on the time of `tracemalloc`.
-    census = Census(time.thread_time() + seconds, objects, born)
-    del objects, born
+    census = Census(time.thread_time() + seconds, born, kept)
+    del born, kept
     try:
-        found, late = census.take(frames, blocks), census.late
+        found = census.take(frames, blocks)
+        start, end, late = window.tensors_at_start, census.tensors_now, census.late
     finally:
         census.clear()
-    start, end = window.tensors_at_start, census.tensors_now
     counts = ("count", "bytes", "with_graph")
     return {
         "holders": found, "lines": rows, "traced_growth": sum(size for size, _, _ in now.values()), "threads": [len(window.threads), len(frames)],

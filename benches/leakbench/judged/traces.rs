@@ -3,7 +3,7 @@
 use rand::RngExt;
 use rand_chacha::ChaCha8Rng;
 
-use super::super::series::{Ar1, Claim, MIB, Noise, Run, Scenario, log_uniform};
+use super::super::series::{Ar1, Claim, MIB, Run, Scenario, log_uniform};
 use super::shapes::{Disturbance, Sawtooth, StepFunction, in_groups, mib, period, with_level};
 
 /// A leak that begins at a fraction of the run; without growth, a claim of rest.

@@ -361,7 +361,7 @@ mod tests {
         assert_eq!(leak(150, 200).verdict, VerdictWord::Growing, "30 s");
         let verdict = leak(300, 1000);
         assert_eq!((verdict.verdict, verdict.owner.as_deref()), (VerdictWord::Growing, Some("main/private")));
-        let slope = footprint(&verdict).unwrap().findings.slope;
+        let slope = verdict.footprint().unwrap().findings.slope;
         assert!(is_near(slope.map(|slope| 1000.0 * slope), 2.0 * MIB as f64), "{slope:?} bytes per millisecond");
     }
 

@@ -52,12 +52,12 @@ fn a_mistake_in_an_option_names_the_option_as_it_was_typed() {
 }
 
 #[test]
-fn keys_without_their_section_name_all_places() {
+fn keys_without_their_section_name_the_places_that_all_experiments_share() {
     let workplace = trial();
     let said = |text: &str| workplace.xrun(&["check", "trial.toml", "-s", text]).err;
     let seed = said("seed=4");
     assert!(seed.contains("[experiment]"), "{seed}");
-    assert!(seed.contains("[dataset.synthetic-video]"), "{seed}");
+    assert!(seed.contains("[sweep]") && !seed.contains("[dataset.synthetic-video]"), "{seed}");
     let rate = said("learning_rate=1");
     assert!(rate.contains("[optimizer.adamw]") && rate.contains("[optimizer.sgd]"), "{rate}");
     insta::assert_snapshot!(said("n_way=2"));

@@ -571,10 +571,8 @@ impl Session<'_> {
         }
         notes.extend(self.no_steps());
         let note = self.output.steps.source_note();
-        if note.is_some() {
-            self.report_step_source();
-        }
         self.note_step_source(note.as_ref());
+        notes.extend(note.map(|note| format!("steps from {note}")));
         let lost = self.lost();
         let any_lost = lost.is_some();
         notes.extend(lost);

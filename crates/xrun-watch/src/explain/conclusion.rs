@@ -70,6 +70,13 @@ pub fn conclude(answer: &Answer, observed: Observed) -> Explanation {
         }
         _ => (Cause::Unknown, None, Certainty::Low),
     };
+    let reason = match () {
+        () if cause != Cause::Unknown => String::new(),
+        () if answer.hidden > 0 => format!("`gc.freeze()` hides {} objects from the census", answer.hidden),
+        () if answer.late => "there are more objects than the census could look at in its time".to_owned(),
+        () if !grew => "memory hardly grew while the program was looked at".to_owned(),
+        () => "no object accounts for a fifth of the growth".to_owned(),
+    };
     let line = match (cause, found) {
         (Cause::SharedMemory, _) => shared_memory_line(answer),
         (Cause::Native | Cause::Line, _) => {
@@ -82,14 +89,7 @@ pub fn conclude(answer: &Answer, observed: Observed) -> Explanation {
         line.filter(|_| cause != Cause::Native || answer.lines.first().is_some_and(|one| one.count >= BLOCKS_MIN));
     let remedy = remedy(cause, found, line.as_ref(), answer);
     let message = match cause {
-        Cause::Unknown if answer.hidden > 0 => {
-            unknown_message(&format!("`gc.freeze()` hides {} objects from the census", answer.hidden))
-        }
-        Cause::Unknown if answer.late => {
-            unknown_message("there are more objects than the census could look at in its time")
-        }
-        Cause::Unknown if !grew => unknown_message("memory hardly grew while the program was looked at"),
-        Cause::Unknown => unknown_message("no object accounts for a fifth of the growth"),
+        Cause::Unknown => unknown_message(&reason),
         _ => message(cause, found, line.as_ref(), certainty, native_fraction, remedy),
     };
     Explanation {

@@ -53,7 +53,7 @@ const WINDOWS: [Extent; 3] = [
 /// Number of steps after which the time of a window may end it.
 const WINDOW_STEPS_MIN: u64 = 5;
 /// Cap on the time for a process to begin its window: agents look for a request twice a second.
-const BEGIN_MAX: Duration = Duration::from_secs(10);
+const BEGIN_MAX: Duration = Duration::from_secs(5);
 /// Cap on the time of an answer after the end of the window.
 const ANSWER_MAX: Duration = Duration::from_secs(20);
 const REASON_CHARACTERS_MAX: usize = 200;
@@ -96,7 +96,7 @@ enum Stage {
     /// The request was sent.
     Asked,
     /// It began at this step.
-    Begun { step: u64, since: Instant, told: &'static str },
+    Begun { step: u64, since: Instant, middle: bool },
     /// Its end was requested.
     Ending { step: u64, steps: u64, since: Instant },
     /// It answered, failed or has gone.
@@ -196,7 +196,11 @@ impl Explainer {
             if self.windows.len() < PROCESSES_MAX
                 && let Some(process) = process_of_same_user(&stream)
             {
-                self.windows.extend(Window::begin(stream, process, WINDOWS[self.asked_before - 1]));
+                self.windows.extend(Window::begin(
+                    stream,
+                    process,
+                    WINDOWS[self.asked_before.clamp(1, WINDOWS.len()) - 1],
+                ));
             }
         }
         self.windows.iter_mut().for_each(|window| window.advance(newest_step));
@@ -261,18 +265,12 @@ impl Window {
     fn advance(&mut self, newest_step: u64) {
         self.receive(newest_step);
         match self.stage {
-            Stage::Begun { step, since, told } => {
+            Stage::Begun { step, since, middle } => {
                 let (steps, time) = (newest_step.saturating_sub(step), since.elapsed());
                 let Extent { steps: steps_max, time: time_needed, time_max } = self.extent;
-                // With some steps it may end the window early; at its middle it looks at what there is.
-                let now = match steps >= steps_max / 2 || time >= time_needed / 2 {
-                    true => "middle\n",
-                    false if steps >= WINDOW_STEPS_MIN => "steps\n",
-                    false => "",
-                };
-                if now != told {
-                    self.stage = Stage::Begun { step, since, told: now };
-                    self.send(now);
+                if !middle && (steps >= steps_max / 2 || time >= time_needed / 2) {
+                    self.stage = Stage::Begun { step, since, middle: true };
+                    self.send("middle\n");
                 }
                 let by_time = time >= time_needed && (newest_step == 0 || steps >= WINDOW_STEPS_MIN);
                 if steps >= steps_max || by_time || time >= time_max {
@@ -322,7 +320,7 @@ impl Window {
             Stage::Asked | Stage::Ended => (newest_step, 0),
         };
         self.stage = match serde_json::from_slice::<Reply>(line) {
-            Ok(Reply::Begun { .. }) => Stage::Begun { step: newest_step, since: Instant::now(), told: "" },
+            Ok(Reply::Begun { .. }) => Stage::Begun { step: newest_step, since: Instant::now(), middle: false },
             Ok(Reply::Answer(mut answer)) => {
                 answer.process = self.process;
                 self.answer = Some(WindowAnswer { answer: *answer, step, steps });

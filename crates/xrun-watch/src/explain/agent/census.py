@@ -72,19 +72,21 @@ def measured_size(one, kind):
 
 
 class Census:
-    def __init__(self, deadline, born, kept):
+    def __init__(self, deadline, objects, born):
         self.deadline, self.late, self.seen, self.counted = deadline, False, set(), set()
-        # Tensors that were born in the window.
-        self.born, self.kept = born, kept
+        self.objects, self.born = objects, born
         self.readers = tensors.Readers()
+        self.tensors_now, self.kept = tensors.census(self.objects)
 
     def take(self, frames, blocks):
         """Returns the holders of what was born in the window, the most important first."""
-        self.part = window.paths
+        # Tensors that were born in the window.
+        self.kept = [entry for entry in self.kept if window.traced and self.born.frames(entry.one) is not None]
+        self.part = part("paths", gc=gc, sources=sources, Entry=tensors.Entry, is_late=self.is_late)
         self.paths = self.part.Paths(frames)
-        self.containers_now, tensors_now = take(self.paths.untracked)
-        self.tensors_now = tensors.census(tensors_now)
-        self.paths.ignore(self.kept, tensors_now, *self.containers_now.values(), self.containers_now, frames)
+        variables = (value for found in self.paths.values for value in found.values())
+        self.containers_now = window.containers(self.objects, variables)
+        self.paths.ignore(self.objects, self.kept, *self.containers_now.values(), self.containers_now, frames)
         found = self.containers() + self.chains() + self.replaced() + blocks + self.threads(frames)
         found += self.unheld()
         found = [entry for entry in found if entry.fact["kind"] in ("graph", "replaced") or entry.fact["bytes"] >= BYTES_MIN or entry.fact["graph"]]
@@ -97,7 +99,7 @@ class Census:
         self.paths.ignore(found)
         for entry in found:
             one, facts = entry.one, entry.fact
-            facts["holder"] = None if one is None else self.paths.find(one, lambda: time.thread_time() > self.deadline)
+            facts["holder"] = None if one is None else self.paths.find(one)
             facts["type"] = None if one is None else sources.type_name(type(one))
             holders.append(facts)
         if self.late:
@@ -106,10 +108,12 @@ class Census:
 
     def clear(self):
         """Drops all references to objects of the program, also those in reference cycles of the census."""
-        for name in ("paths", "born"):
+        tensors_now = self.tensors_now
+        for name in ("paths", "part", "born"):
             if hasattr(self, name):
                 getattr(self, name).__dict__.clear()
         self.__dict__.clear()
+        self.tensors_now = tensors_now
 
     def is_late(self):
         self.late = self.late or time.thread_time() > self.deadline
@@ -170,7 +174,9 @@ class Census:
             items = list(itertools.islice(set.__iter__(one), grown))
         else:
             items = list(base.__getitem__(one, slice(-grown, None)) if base is list else itertools.islice(deque.__reversed__(one), grown))
-        return [item for item in items if self.born.frames(item) is not None or self.may_be_new(item, type(item))]
+        # Behind those that it had before, an object is new whose birth nothing tells.
+        managed = set(map(id, window.managed_objects(items)))
+        return [item for item in items if self.born.frames(item) is not None or id(item) in managed or self.may_be_new(item, type(item))]
 
     def grown(self):
         """Yields the containers with more items than at the start: `(container, before, after, new items)`."""
@@ -181,7 +187,7 @@ class Census:
             for one, then, now in itertools.compress(zip(group, before, lengths), map(operator.gt, lengths, before)):
                 if self.is_late():
                     return
-                is_born = self.born.frames(one) is not None
+                is_born = window.traced and self.born.frames(one) is not None
                 if then != UNKNOWN and not is_born:
                     new = self.new_items(one, base, now - then)
                     if new:
@@ -279,23 +285,16 @@ class Census:
         """Returns the largest containers, which a forked process copies page by page when it reads them."""
         found = []
         for one in (one for kind in (list, dict, set) for one in self.containers_now[kind] if type(one) is kind):
-            if len(one) >= MANY:
+            if one is not self.objects and len(one) >= MANY:
                 found.append((len(one), one))
         found.sort(key=lambda entry: -entry[0])
         return [Entry(one, {"kind": "copy_on_write", "before": count, "after": count, **Contents().facts()}) for count, one in found[:2]]
 
 
 def births_among(objects):
-    """Returns those of these objects that were born in the window."""
-    births = part("births", tracemalloc=tracemalloc, sources=sources, traces=window.traces, native=native, Table=tensors.Table)
-    return births.Born(objects, window.freezes)
-
-
-def tensors_among(objects, born):
-    readers = tensors.Readers()
-    readers = {kind: readers.of(kind) for kind in readers.among(set(map(type, objects)))}
-    found = itertools.compress(objects, map(readers.__contains__, map(type, objects)))
-    return [Entry(one, readers[type(one)].fact(one)) for one in found if born.frames(one) is not None]
+    """Returns which of these objects were born in the window."""
+    births = part("births", tracemalloc=tracemalloc, gc=gc, sources=sources, traces=window.traces, before=window.managed)
+    return births.Born(objects, tensors.Readers().among(objects))
 
 
 def by_line(entries, born):
@@ -310,9 +309,10 @@ def by_line(entries, born):
 
 def tensors_by_line():
     """Returns bytes and number of the tensors that were born in the window so far, by line."""
-    objects = window.born()
+    objects = tensors.Readers().among(window.tracked_objects())
     born = births_among(objects)
-    return {key: (size, count) for key, (size, count, _) in by_line(tensors_among(objects, born), born).items()}
+    _, kept = tensors.census([one for one in objects if born.frames(one) is not None])
+    return {key: (size, count) for key, (size, count, _) in by_line(kept, born).items()}
 
 
 def lines():
@@ -355,20 +355,20 @@ def accumulated(now):
 def answer(frames, seconds):
     # First, and without `tracemalloc` from then on, as the census allocates objects of its own.
     now = lines()
-    objects = window.born()
+    objects = window.tracked_objects()
     born = births_among(objects)
-    kept = tensors_among(objects, born)
-    del objects
+    window.traced = window.traces
     window.stop_tracing()
+    born.add_unknown()
     rows, blocks = accumulated(now)
     # Not from the beginning: what there is to look at depends on the time of `tracemalloc`.
-    census = Census(time.thread_time() + seconds, born, kept)
-    del born, kept
+    census = Census(time.thread_time() + seconds, objects, born)
+    del objects, born
     try:
-        found = census.take(frames, blocks)
-        start, end, late = window.tensors_at_start, census.tensors_now, census.late
+        found, late = census.take(frames, blocks), census.late
     finally:
         census.clear()
+    start, end = window.tensors_at_start, census.tensors_now
     counts = ("count", "bytes", "with_graph")
     return {
         "holders": found, "lines": rows, "traced_growth": sum(size for size, _, _ in now.values()), "threads": [len(window.threads), len(frames)],

@@ -3,19 +3,12 @@
 import sys
 import types
 
-itertools = load("itertools")
 # Longest path, and largest number of objects whose referrers are searched at a time.
 DEPTH_MAX = 14
 FRONTIER_MAX = 24
 # Further levels that are searched for a name of the program once one of a library was found.
 FURTHER = 3
 FRAMES_MAX = 200
-# Largest number of objects that are visited from the variables of the program.
-VISITED_MAX = 40_000
-# Largest number of searches of all objects for what refers to some.
-BACKWARDS_MAX = 8
-# Items of a container that is not visited.
-ITEMS_MAX = 100_000
 OPTIMISED = 1
 KEY_CHARACTERS_MAX = 40
 
@@ -54,22 +47,24 @@ def functions(frames):
             frame = frame.f_back
 
 
+def all_variables(frames):
+    """Yields the values of all local variables."""
+    for frame in functions(frames):
+        yield from local_variables(frame).values()
+
+
 class Paths:
     def __init__(self, frames):
-        self.modules = Table()
+        self.modules = {}
         for name, module in list(sys.modules.items()):
             if isinstance(module, types.ModuleType):
                 self.modules[id(namespace(module))] = (name, module)
-        self.locals = Table()
+        self.locals = {}
         self.values = []
         # Addresses of containers of the agent, which refer to everything.
         self.own = {id(self.values)}
-        # Visited dictionaries that the collector does not track.
-        self.untracked = []
-        self.backwards = BACKWARDS_MAX
         for frame in functions(frames):
             self.add_locals(frame)
-        self.visit()
 
     def add_locals(self, frame):
         code = frame.f_code
@@ -81,10 +76,6 @@ class Paths:
             if id(value) not in self.locals or entry[0] < self.locals[id(value)][0]:
                 self.locals[id(value)] = entry
 
-    def clear(self):
-        """Drops all references to objects of the program."""
-        self.__dict__.clear()
-
     def ignore(self, *containers):
         self.own.update(map(id, containers))
 
@@ -93,70 +84,20 @@ class Paths:
         if id(one) in self.modules:
             name, module = self.modules[id(one)]
             file = module.__dict__.get("__file__")
-            return (0 if self.is_users(module) else 2, sources.module_label(name, module) + ": ", file if isinstance(file, str) else None)
+            user = name == "__main__" or (isinstance(file, str) and sources.is_user(file))
+            return (0 if user else 2, sources.module_label(name, module) + ": ", file if isinstance(file, str) else None)
         if id(one) in self.locals:
             library, code, name = self.locals[id(one)]
             file = code.co_filename
             return (3 if library else 1, "%s, %s(): %s" % (file.rpartition("/")[2], code.co_name, name), file)
         return None
 
-    def is_foreign(self, one):
-        """Returns whether an object is code of a library, behind which the whole library is."""
-        if id(one) in self.modules:
-            return True
-        if isinstance(one, type):
-            module = sys.modules.get(one.__module__)
-            return module is None or not self.is_users(module)
-        return type(one) in (types.ModuleType, types.CodeType, types.BuiltinFunctionType)
-
-    @staticmethod
-    def is_users(module):
-        file = getattr(module, "__dict__", {}).get("__file__")
-        return module is sys.modules.get("__main__") or (isinstance(file, str) and sources.is_user(file))
-
-    def visit(self):
-        """Visits what the variables of the program lead to: far fewer objects than there are."""
-        variables = (value for found in self.values for value in found.values() if not self.locals[id(value)][0])
-        level = [namespace(module) for _, module in self.modules.values() if self.is_users(module)] + list(variables)
-        # The object that refers to each one that was visited; `None` for a variable.
-        self.parents = Table(zip(map(id, level), itertools.repeat(None)))
-        while level and len(self.parents) < VISITED_MAX:
-            further = []
-            for parent in level:
-                if len(self.parents) >= VISITED_MAX or type(parent) in (list, dict, set) and len(parent) > ITEMS_MAX:
-                    continue
-                for one in gc.get_referents(parent):
-                    is_tracked = gc.is_tracked(one)
-                    if id(one) in self.parents or not (is_tracked or type(one) is dict):
-                        continue
-                    self.parents[id(one)] = parent
-                    if not is_tracked:
-                        self.untracked.append(one)
-                    elif not self.is_foreign(one):
-                        further.append(one)
-            level = further
-
-    def find(self, target, is_late):
-        """Returns the path to an object, and the last name in it."""
-        if id(target) not in self.parents:
-            return self.find_backwards(target, is_late)
-        path = [target]
-        while self.parents[id(path[0])] is not None:
-            path.insert(0, self.parents[id(path[0])])
-        return self.answer(path, self.root(path[0]))
-
-    def answer(self, path, root):
-        (priority, label, file), one = root, path[0]
-        text, name = describe(path, label, id(one) in self.modules)
-        if name is None and id(one) in self.locals:
-            name = self.locals[id(one)][2]
-        return {"path": text, "name": name, "file": file, "library": priority >= 2}
-
-    def find_backwards(self, target, is_late):
-        """Returns the path to an object that the variables of the program do not lead to, by what refers to it."""
+    def find(self, target):
+        """Returns the path to an object, with `name`, the last name in it; `reached` is false if nothing that the program can name leads
+        to it, and `complete` if all referrers were searched."""
         children = {id(target): None}
         nodes = [target]
-        best, depth_of_best = None, None
+        best, depth_of_best, complete = None, None, True
         for depth in range(DEPTH_MAX):
             for one in nodes:
                 root = self.root(one)
@@ -164,13 +105,14 @@ class Paths:
                     best, depth_of_best = (root, one), depth
             if best and (best[0][0] <= 1 or depth - depth_of_best >= FURTHER):
                 break
-            if not nodes or is_late() or not self.backwards:
+            if not nodes or is_late():
+                complete = not nodes
                 break
-            self.backwards -= 1
             # What refers to a module leads to everything.
             nodes = [one for one in nodes if id(one) not in self.modules]
             if not nodes:
                 break
+            complete = complete and len(nodes) <= FRONTIER_MAX
             nodes = nodes[:FRONTIER_MAX]
             wanted, further = {id(one): one for one in nodes}, []
             own = {id(nodes), id(further), id(wanted), id(children)}
@@ -183,13 +125,18 @@ class Paths:
                     children[id(referrer)] = child
                     further.append(referrer)
             nodes = further
+        else:
+            complete = False
         if best is None:
-            return {"path": None, "name": None, "file": None, "library": True}
-        root, one = best
+            return {"path": None, "name": None, "file": None, "complete": complete, "library": True}
+        (priority, label, file), one = best
         path = [one]
         while children[id(path[-1])] is not None:
             path.append(children[id(path[-1])])
-        return self.answer(path, root)
+        text, name = describe(path, label, id(one) in self.modules)
+        if name is None and id(one) in self.locals:
+            name = self.locals[id(one)][2]
+        return {"path": text, "name": name, "file": file, "complete": True, "library": priority >= 2}
 
 
 def key_of(mapping, child):

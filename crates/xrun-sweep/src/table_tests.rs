@@ -116,7 +116,7 @@ fn messages_of_runs_cannot_change_the_page() {
     assert!(page.contains("&lt;script&gt;alert") && !page.contains('\u{1b}'));
     assert_eq!(page.matches("<script").count(), 1, "that of xrun");
     assert!(page.matches("<svg").count() >= 3, "fronts and curves are drawn");
-    assert!(page.contains("each trial with its every_steps"), "trials are named in the plot");
+    assert!(page.contains("each trial with its cleanup.every_steps"), "trials are named in the plot");
 }
 
 #[test]

@@ -304,7 +304,7 @@ fn by_names(lower: &str) -> Option<Progress> {
         Some(_) => ("lines with an epoch, each taken for a step", "epoch".into()),
         None => (LOSSES, without_numbers(lower)),
     };
-    (!is_held_out(&lower[..at])).then(|| Progress { format, title, step, total, ..read })
+    (!is_held_out(&lower[..at])).then_some(Progress { format, title, step, total, ..read })
 }
 
 /// Words of a text.

@@ -297,7 +297,7 @@ class Run(_Directory):
             summary, state = {}, "unreadable"
         best = _table(summary.get("best"))
         # As in `xrun ls`: the moving average of the kind with the most steps.
-        losses = max(summary.get("losses", ()), key=lambda kind: kind["steps"], default={})
+        losses: dict[str, Any] = max(summary.get("losses", ()), key=lambda kind: kind["steps"], default={})
         return {
             "experiment": self.experiment,
             "run": self.name,

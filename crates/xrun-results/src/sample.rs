@@ -183,15 +183,11 @@ pub struct ContainerMemory {
 
 /// Fraction of a container's limit that a run may use: page cache counts towards the limit, too.
 const CONTAINER_FRACTION: f64 = 0.95;
-/// Bytes that the kernel charges to a container ahead of use, for each core.
-const CHARGED_AHEAD: u64 = 256 << 10;
 
 impl ContainerMemory {
     /// Memory budget in bytes of a process with an RSS of `own` bytes; `None` without a limit.
     pub fn budget(&self, own: u64) -> Option<u64> {
         let others = self.anonymous.unwrap_or(self.current).saturating_sub(own) + self.kernel.unwrap_or_default();
-        let left = self.limit?.saturating_sub(others);
-        let ahead = std::thread::available_parallelism().map_or(1, usize::from) as u64 * CHARGED_AHEAD;
-        Some(((left as f64 * CONTAINER_FRACTION) as u64).min(left.saturating_sub(ahead)))
+        Some((self.limit?.saturating_sub(others) as f64 * CONTAINER_FRACTION) as u64)
     }
 }

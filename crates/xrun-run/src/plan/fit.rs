@@ -24,7 +24,7 @@ pub struct MemoryBudget {
 }
 
 /// Bytes of the container's limit that this process may use; `None` without a limit.
-pub fn container_budget() -> Option<u64> {
+fn container_budget() -> Option<u64> {
     sources::container()?.budget(sources::rss().unwrap_or_default())
 }
 

@@ -34,10 +34,11 @@ pub struct IndexError(String);
 struct RunEntry {
     /// Time in its name; at most that of the run to which `latest` points, which is the newest even if a clock was ahead.
     time: [u8; SECOND_CHARACTERS],
-    is_latest: bool,
-    /// Creation time, which orders runs of the same second, and is read of those only; `None` if the file system does not
-    /// record it.
+    /// Creation time, which orders runs of the same second, and is read of those only; that of the newest for the run to
+    /// which `latest` points, as a copy has other times. `None` if the file system does not record it, or if the clock of
+    /// the run was ahead.
     created: Option<SystemTime>,
+    is_latest: bool,
     run: String,
     /// Name and directory of the experiment.
     experiment: Rc<(String, PathBuf)>,
@@ -260,17 +261,20 @@ fn run_directories(results: &Path, experiment: Option<&str>) -> Vec<RunEntry> {
                 Some((newest, name)) => (run_time(&run, &experiment.1).min(*newest), *name == run),
                 None => (run_time(&run, &experiment.1), false),
             };
-            entries.push(RunEntry { time, is_latest, created: None, run, experiment: experiment.clone() });
+            entries.push(RunEntry { time, created: None, is_latest, run, experiment: experiment.clone() });
             if entries.len() == 2 * RUNS_MAX {
                 keep_newest(&mut entries);
             }
         }
     }
     keep_newest(&mut entries);
-    let same_second = |one: &RunEntry, other: &RunEntry| (&one.time, one.is_latest) == (&other.time, other.is_latest);
-    for same in entries.chunk_by_mut(same_second).filter(|same| same.len() > 1) {
-        for entry in same.iter_mut() {
+    for same in entries.chunk_by_mut(|one, other| one.time == other.time).filter(|same| same.len() > 1) {
+        for entry in same.iter_mut().filter(|entry| run_time(&entry.run, &entry.experiment.1) == entry.time) {
             entry.created = std::fs::metadata(entry.path()).and_then(|metadata| metadata.created()).ok();
+        }
+        for at in (0..same.len()).filter(|at| same[*at].is_latest).collect::<Vec<_>>() {
+            let of_experiment = same.iter().filter(|entry| Rc::ptr_eq(&entry.experiment, &same[at].experiment));
+            same[at].created = of_experiment.filter_map(|entry| entry.created).max();
         }
         same.sort_unstable();
     }

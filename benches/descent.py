@@ -91,11 +91,15 @@ def run(program, file, results, settings, lowerings=(), begin=0, every=0, spare=
             for number, multiple in enumerate(lowerings):
                 since = done = steps_done(results)
                 at = max(begin + number * every, since + every)
-                # Without the first quarter, in which rungs show their effect.
+                # Without the first quarter, in which rungs show their effect. Lines are written some at a time: those of the
+                # second growth of the file are of steps since the reset.
                 for until in (since + (at - since) // 4, at):
                     group.reset_peak()
-                    while child.poll() is None and (done := steps_done(results)) < until:
+                    growths = 0
+                    while child.poll() is None and (done < until or growths < 2):
                         time.sleep(0.02)
+                        before, done = done, steps_done(results)
+                        growths += done > before
                 if child.poll() is None:
                     peak = group.peak_held()
                     limit = int(peak * multiple) + spare

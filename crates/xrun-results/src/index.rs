@@ -84,18 +84,14 @@ pub fn find(results: &Path, text: &str) -> Result<PathBuf, IndexError> {
     if let Some(path) = find_elsewhere(results, text) {
         return Ok(path);
     }
-    let directories = run_directories(results, None);
-    if directories.is_empty() {
-        return Err(empty(results));
-    }
     let shown = printable::line(text, 200);
     // `EXPERIMENT~2` is `EXPERIMENT/latest~2`.
-    let named = text.split_once('~').filter(|(name, _)| directories.iter().any(|known| known.experiment() == *name));
+    let named = text.split_once('~').filter(|(name, _)| experiments(results).iter().any(|known| known == name));
     let back = named.map(|(name, steps)| (name, format!("{}~{steps}", layout::LATEST)));
     let split = text.rsplit_once('/').map_or((None, text), |(experiment, run)| (Some(experiment), run));
     let (experiment, run) = back.as_ref().map_or(split, |(name, run)| (Some(*name), run.as_str()));
-    let mut found: Vec<&RunEntry> =
-        directories.iter().filter(|directory| experiment.is_none_or(|name| name == directory.experiment())).collect();
+    let directories = run_directories(results, experiment);
+    let mut found: Vec<&RunEntry> = directories.iter().collect();
     if let Some(steps) = steps_back(run)
         && !found.is_empty()
     {
@@ -116,7 +112,7 @@ pub fn find(results: &Path, text: &str) -> Result<PathBuf, IndexError> {
         [] if as_path.is_dir() => {
             Err(IndexError(format!("{shown} is not a run: it has neither manifest.json, run.lock nor summary.json")))
         }
-        [] => Err(no_run(&directories, text)),
+        [] => Err(no_run(results, text)),
         _ => {
             let (count, candidates) = (found.len(), listed(found.iter().rev().map(|directory| directory.name())));
             Err(IndexError(format!("\"{shown}\" matches {count} runs; type more of the name:{candidates}")))
@@ -171,7 +167,11 @@ fn steps_back(run: &str) -> Option<usize> {
     }
 }
 
-fn no_run(directories: &[RunEntry], text: &str) -> IndexError {
+fn no_run(results: &Path, text: &str) -> IndexError {
+    let directories = run_directories(results, None);
+    if directories.is_empty() {
+        return empty(results);
+    }
     let names: Vec<String> = directories.iter().rev().map(RunEntry::name).collect();
     let experiments = directories.iter().map(RunEntry::experiment);
     let near = match nearest(text.split('/').next().unwrap_or(text), experiments) {
@@ -185,16 +185,18 @@ fn no_run(directories: &[RunEntry], text: &str) -> IndexError {
 
 /// Names of the experiments that have runs, sorted.
 pub fn experiments(results: &Path) -> Vec<String> {
-    let names: BTreeSet<Rc<_>> = run_directories(results, None).into_iter().map(|entry| entry.experiment).collect();
-    names.into_iter().map(|experiment| experiment.0.clone()).collect()
+    let root = std::fs::canonicalize(results).unwrap_or_else(|_| results.to_path_buf());
+    let has_runs = |name: &String| run_names(&results.join(name), &root).next().is_some();
+    let names: BTreeSet<String> = subdirectories(results, &root).filter(has_runs).collect();
+    names.into_iter().collect()
 }
 
 /// Checks that an experiment has runs; the error suggests a similar name.
 pub fn check_experiment(results: &Path, name: &str) -> Result<(), IndexError> {
-    if !run_directories(results, Some(name)).is_empty() {
+    let known = experiments(results);
+    if known.iter().any(|known| known == name) {
         return Ok(());
     }
-    let known = experiments(results);
     if known.is_empty() {
         return Err(empty(results));
     }
@@ -251,12 +253,7 @@ fn run_directories(results: &Path, experiment: Option<&str>) -> Vec<RunEntry> {
             Some((run_time(&run, latest.parent()?), run))
         });
         let experiment = Rc::new((experiment, directory));
-        for run in subdirectories(&experiment.1, &root).filter(|name| !OTHER_RUNS.contains(&name.as_str())) {
-            // Committed results are found by name and never count as the newest: git gives them the time of the
-            // checkout.
-            if experiment.0 == layout::REFERENCE && !starts_with_date(&run) {
-                continue;
-            }
+        for run in run_names(&experiment.1, &root) {
             let (time, is_latest) = match &latest {
                 Some((newest, name)) => (run_time(&run, &experiment.1).min(*newest), *name == run),
                 None => (run_time(&run, &experiment.1), false),
@@ -279,6 +276,14 @@ fn run_directories(results: &Path, experiment: Option<&str>) -> Vec<RunEntry> {
         same.sort_unstable();
     }
     entries
+}
+
+/// Names of the directories of an experiment that may be runs. Committed results are found by name and never count as the
+/// newest: git gives them the time of the checkout.
+fn run_names<'a>(experiment: &Path, root: &'a Path) -> impl Iterator<Item = String> + use<'a> {
+    let is_experiment = !experiment.ends_with(layout::REFERENCE);
+    let is_own = move |name: &String| !OTHER_RUNS.contains(&name.as_str()) && (is_experiment || starts_with_date(name));
+    subdirectories(experiment, root).filter(is_own)
 }
 
 /// Sorts, and removes all but the newest [`RUNS_MAX`].

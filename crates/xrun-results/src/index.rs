@@ -65,7 +65,7 @@ pub fn newest_first(results: &Path, experiment: Option<&str>) -> impl ExactSizeI
 }
 
 /// Times and directories of all runs, newest first. No file is read.
-pub fn directories_newest_first(results: &Path) -> impl Iterator<Item = (String, PathBuf)> {
+pub fn directories_newest_first(results: &Path) -> impl ExactSizeIterator<Item = (String, PathBuf)> {
     run_directories(results, None)
         .into_iter()
         .rev()

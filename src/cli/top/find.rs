@@ -25,28 +25,33 @@ pub fn directory(results: &Path, text: &str) -> Result<PathBuf, Failure> {
     index::find(results, text).map_err(|error| Failure::Usage(format!("no such directory, and {error}")))
 }
 
-/// Runs of a directory, newest first. The directory may be a run, a sweep, an experiment or a results directory; those of
-/// sweeps and reproductions are included.
-pub fn runs(directory: &Path) -> Vec<PathBuf> {
+/// Runs of a directory, newest first, at most [`FOLLOWED_MAX`], and the number of older ones. The directory may be a run, a
+/// sweep, an experiment or a results directory; those of sweeps and reproductions are included.
+pub fn runs(directory: &Path) -> (Vec<PathBuf>, usize) {
     if index::is_run(directory) {
-        return vec![directory.to_path_buf()];
+        return (vec![directory.to_path_buf()], 0);
     }
     if directory.join(layout::SWEEP).is_file() {
-        return trials(directory);
+        return (trials(directory), 0);
     }
     let below = directories(directory, usize::MAX);
     // The directory of an experiment, or of its sweeps.
     let is_experiment = below.iter().any(|one| index::is_run(one)) || directory.join(layout::SWEEPS).is_dir();
     let sweeps: Vec<&PathBuf> = below.iter().filter(|one| one.join(layout::SWEEP).is_file()).take(SWEEPS_MAX).collect();
     if !is_experiment && !sweeps.is_empty() {
-        return sweeps.into_iter().flat_map(|sweep| trials(sweep)).collect();
+        return (sweeps.into_iter().flat_map(|sweep| trials(sweep)).collect(), 0);
     }
+    let mut older = 0;
     let (mut found, experiments) = match is_experiment {
         true => {
             let runs = below.into_iter().filter(|one| index::is_run(one)).map(|run| (name(&run), run));
             (runs.collect::<Vec<(String, PathBuf)>>(), vec![directory.to_path_buf()])
         }
-        false => (index::directories_newest_first(directory).collect(), below),
+        false => {
+            let runs = index::directories_newest_first(directory);
+            older = runs.len().saturating_sub(FOLLOWED_MAX);
+            (runs.take(FOLLOWED_MAX).collect(), below)
+        }
     };
     for experiment in experiments {
         let within = |name: &str, count_max| directories(&experiment.join(name), count_max);
@@ -60,7 +65,8 @@ pub fn runs(directory: &Path) -> Vec<PathBuf> {
     }
     // Names start with the time. The sort is stable and keeps the order of trials.
     found.sort_by(|one, other| other.0.cmp(&one.0));
-    found.into_iter().map(|(_, run)| run).collect()
+    older += found.len().saturating_sub(FOLLOWED_MAX);
+    (found.into_iter().take(FOLLOWED_MAX).map(|(_, run)| run).collect(), older)
 }
 
 fn trials(sweep: &Path) -> Vec<PathBuf> {

@@ -108,7 +108,7 @@ impl Runs {
         }
         let start_time = Instant::now();
         let mut known = BTreeSet::new();
-        let all = self.directories.iter().flat_map(|directory| find::runs(directory));
+        let all = self.directories.iter().flat_map(|directory| find::runs(directory).0);
         // A run may be named twice, or be in a directory that is named as well.
         let all = all.filter(|run| known.insert(std::fs::canonicalize(run).unwrap_or_else(|_| run.clone())));
         (self.active, self.others) = all.take(find::FOLLOWED_MAX).partition(|run| is_active(run));

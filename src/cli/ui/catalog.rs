@@ -1,8 +1,8 @@
 //! Runs and sweeps of a results directory, as `xrun ui` lists them.
 //!
-//! Runs that ended are read once and again when their files change; active ones are followed. Bounds: [`FOLLOWED_MAX`]
-//! runs, [`ACTIVE_MAX`] followed ones, and [`READING_MAX`] for reading new ones in one update, so that the first page of
-//! a large directory appears at once.
+//! Runs that ended are read once and again when their files change; active ones are followed. Bounds: [`ACTIVE_MAX`] followed
+//! ones of those that are found, and [`READING_MAX`] for reading new ones in one update, so that the first page of a large
+//! directory appears at once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use crate::cli::top::find::{self, FOLLOWED_MAX};
+use crate::cli::top::find;
 use crate::cli::top::row::{ActiveRun, Row};
 use crate::cli::top::runs::{Stamp, is_active};
 use crate::dataset::digest::digest;
@@ -93,11 +93,7 @@ impl Catalog {
     }
 
     fn update(&mut self) {
-        let begin = Instant::now();
-        let reading_max = if self.updated.is_some() { READING_MAX } else { FIRST_READING_MAX };
-        let mut found = find::runs(&self.results);
-        let older = found.len().saturating_sub(FOLLOWED_MAX);
-        found.truncate(FOLLOWED_MAX);
+        let (found, older) = find::runs(&self.results);
         let (sweeps, older_sweeps) = listing::sweeps(&self.results, None);
         let known: BTreeSet<&PathBuf> = found.iter().collect();
         self.ended.retain(|run, _| known.contains(run));
@@ -105,6 +101,9 @@ impl Catalog {
         self.directories.clear();
         let results = printable::line(&self.results.display().to_string(), 200);
         let mut listing = Listing { results, older: (older, older_sweeps), ..Listing::default() };
+        let reading_max = if self.updated.is_some() { READING_MAX } else { FIRST_READING_MAX };
+        // Finding many runs takes longer, and each update must read some.
+        let begin = Instant::now();
         for run in found {
             let is_known = self.ended.contains_key(&run) || self.active.contains_key(&run);
             if !is_known && begin.elapsed() >= reading_max {

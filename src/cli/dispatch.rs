@@ -43,8 +43,8 @@ pub fn run_from_args() -> u8 {
                 let message = error.render().to_string();
                 return usage(message.trim_start_matches("error: ").trim_end().to_owned());
             }
-            // clap prints its usage errors (exit code 2), help and version itself.
-            None if error.use_stderr() && own > 0 => {
+            // clap's own exit would not add `own`.
+            None if error.use_stderr() => {
                 let _ = error.print();
                 return own + crate::exit::EXIT_BAD_INPUT;
             }

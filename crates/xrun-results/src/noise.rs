@@ -110,6 +110,14 @@ impl Noise {
     }
 }
 
+impl Noise {
+    /// Half of the 95 % interval of the difference of two trials with these numbers of repeats, in logarithms.
+    pub fn half_width(&self, [here, there]: [usize; 2]) -> f64 {
+        let counts = 1.0 / here as f64 + 1.0 / there as f64;
+        student_t_quantile(self.degrees_of_freedom) * self.deviation * counts.sqrt()
+    }
+}
+
 impl Change {
     /// Change of a trial against the reference by the repeats that both have, with the noise of [`Noise::paired`].
     pub fn paired(values: &Repeats, reference: &Repeats, noise: Option<Noise>) -> Option<Self> {
@@ -126,10 +134,7 @@ impl Change {
         }
         let (here, there) = (logarithms(values), logarithms(reference));
         let difference = mean(&here)? - mean(&there)?;
-        let half = noise.map(|noise| {
-            let counts = 1.0 / here.len() as f64 + 1.0 / there.len() as f64;
-            student_t_quantile(noise.degrees_of_freedom) * noise.deviation * counts.sqrt()
-        });
+        let half = noise.map(|noise| noise.half_width([here.len(), there.len()]));
         let relative = |logarithm: f64| logarithm.exp_m1();
         Some(Self {
             change: relative(difference),

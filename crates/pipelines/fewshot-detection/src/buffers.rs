@@ -9,7 +9,6 @@ use super::settings::{FewshotDetection, ReferenceDetector};
 use super::sizes;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Cap, Policy};
-use xrun_core::dataset::sample::HostImage;
 use xrun_core::experiment::Experiment;
 use xrun_data::feed;
 use xrun_data::micro_batches;
@@ -48,7 +47,8 @@ impl Buffers {
         experiment: &Experiment,
     ) -> Self {
         let limits = &experiment.limits;
-        let images = images_cap(experiment.validation.images, settings.image_size);
+        let shown = experiment.validation.images as u64;
+        let images = Cap { items: shown, bytes: shown * image_bytes_max(settings.image_size) };
         let classes = episodes.validated.len();
         let fixed_classes = episodes.fixed_classes();
         let bytes = batch_bytes_max(settings, fixed_classes);
@@ -78,10 +78,4 @@ impl Buffers {
             ),
         }
     }
-}
-
-/// Cap for a number of images of query frames with this side.
-fn images_cap(count: usize, side: usize) -> Cap {
-    let each = image_bytes_max(side) + size_of::<HostImage>() as u64;
-    Cap { items: count as u64, bytes: count as u64 * each }
 }

@@ -127,7 +127,7 @@ fn layout(side: usize, ways: usize) -> (usize, usize) {
 /// Maximum size in bytes of an image that [`draw`] returns.
 pub fn image_bytes_max(side: usize) -> u64 {
     let (large, column) = layout(side, 1);
-    ((large + column) * large * 3) as u64
+    HostImage::bytes(large + column, large)
 }
 
 fn scaled(rectangle: &BoundingBox, side: usize) -> BoundingBox {

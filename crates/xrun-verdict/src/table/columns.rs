@@ -139,10 +139,7 @@ impl Columns {
         let positions = Positions {
             axis,
             column,
-            times: column.map_or_else(
-                || TimeParser::of(""),
-                |at| TimeParser::of(&names[at]).in_order(head.iter().map(|row| row.get(at))),
-            ),
+            times: column.map_or_else(|| TimeParser::of(""), |at| reading.times(at)),
             counts: Vec::new(),
             epochs: reading.epochs(axis),
         };
@@ -512,10 +509,15 @@ impl Reading<'_> {
         self.head.len() > 1 && self.head.iter().all(|row| is_clock(row.get(column))) && self.rises(column)
     }
 
+    /// Parser of the times of a column.
+    fn times(&self, column: usize) -> TimeParser {
+        TimeParser::of(&self.names[column]).in_order(self.head.iter().map(|row| row.get(column)))
+    }
+
     /// Returns whether the numbers of a column rise, as positions do: durations of steps, for example, go up and down.
     /// Rows that cannot be read do not decide.
     fn rises(&self, column: usize) -> bool {
-        let mut times = TimeParser::of(&self.names[column]).in_order(self.head.iter().map(|row| row.get(column)));
+        let mut times = self.times(column);
         let mut read = |row: &Row| -> Option<f64> {
             let cell = row.get(column);
             self.numbers.plain_amount(cell).or_else(|| times.read(cell).ok().map(|time| time as f64))

@@ -4,12 +4,12 @@ use serde_json::{Value, json};
 
 use super::RunComparison;
 use crate::noise::{Change, Noise};
-use xrun_core::task::metric::{Direction, student_t_quantile};
+use xrun_core::task::metric::Direction;
 
 /// Largest number of runs of a setting that is proposed.
-const RUNS_OF_A_SETTING_MAX: u64 = 100;
+const RUNS_OF_A_SETTING_MAX: usize = 100;
 /// Smallest number of runs of a setting of which the noise says something.
-const RUNS_OF_A_SETTING_MIN: u64 = 3;
+const RUNS_OF_A_SETTING_MIN: usize = 3;
 
 impl RunComparison {
     /// Decision on the second setting against the first, `keep`, `discard` or `undecided`, by the metric that selects the best
@@ -37,15 +37,13 @@ impl RunComparison {
             Some(change) if change.within_noise == Some(false) => "discard",
             _ => "undecided",
         };
-        let has = first.len().min(second.len()) as u64;
+        let has = first.len().min(second.len());
         let needed = match (noise, change) {
             (None, _) => Some(RUNS_OF_A_SETTING_MIN),
             (Some(noise), Some(change)) => {
                 let difference = change.change.ln_1p().abs();
-                let shows = |runs: &u64| {
-                    let degrees = usize::try_from(2 * (runs - 1)).unwrap_or(usize::MAX);
-                    student_t_quantile(degrees) * noise.deviation * (2.0 / *runs as f64).sqrt() < difference
-                };
+                let of_runs = |runs: usize| Noise { degrees_of_freedom: 2 * (runs - 1), ..noise };
+                let shows = |runs: &usize| of_runs(*runs).half_width([*runs; 2]) < difference;
                 (RUNS_OF_A_SETTING_MIN.max(has + 1)..=RUNS_OF_A_SETTING_MAX).find(shows)
             }
             (Some(_), None) => None,

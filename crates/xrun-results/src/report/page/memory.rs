@@ -108,11 +108,10 @@ fn verdict(report: &RunView) -> Markup {
 fn rungs(report: &RunView) -> Markup {
     let taken = report.summary().map_or(&[][..], |summary| &summary.rungs);
     let row = |taken: &RungTaken| {
-        let bytes = |bytes: Option<u64>| bytes.map_or_else(String::new, |bytes| Bytes(bytes).to_string());
+        let gives = taken.gives.map_or_else(String::new, |gives| Bytes(gives).to_string());
         let gave = taken.gave.map_or_else(String::new, |gave| signed_bytes(gave as f64));
         let rung = format!("{}`{}`", if taken.climbed { "back: " } else { "" }, taken.rung.name());
-        let cells = [taken.step.to_string(), rung, bytes(taken.gives), gave, taken.bits.words().to_owned()];
-        cells.into_iter().chain([taken.because.clone()]).collect()
+        vec![taken.step.to_string(), rung, gives, gave, taken.bits.words().to_owned(), taken.because.clone()]
     };
     let header = [">step", "short of memory", ">was to give", ">gave", "numbers", "because"];
     html! {

@@ -101,7 +101,9 @@
   };
 
   const cell = (row, title, text, right) => {
-    const made = make("td", row, text);
+    const made = make("td", row);
+    // A narrow page breaks a path behind a slash.
+    String(text ?? "").split(/(?<=\/)/).forEach((part, at) => made.append(...(at > 0 ? [make("wbr")] : []), part));
     made.dataset.title = title;
     if (right) made.className = "r";
     // A list of titles and values has no line for an unknown one.

@@ -69,7 +69,10 @@ fn rows_table(rows: &[Row], columns: &[Column]) -> Markup {
             tbody { @for row in rows { tr {
                 th scope="row" { (row.label) }
                 @for cell in &row.cells { td.r {
-                    @if cell.best { b.good title="best" { "★ " (cell.text) } } @else { (cell.text) }
+                    @if cell.best { b.good title="best" { "★ " (cell.text) } } @else {
+                        // A narrow page breaks a path behind a slash.
+                        @for (at, part) in cell.text.split_inclusive('/').enumerate() { @if at > 0 { wbr; } (part) }
+                    }
                     @if !cell.deviation.is_empty() { " ±" (cell.deviation) }
                     @if !cell.change.is_empty() { small { (cell.change) @if !cell.interval.is_empty() { " (" (cell.interval) ")" } } }
                 } }

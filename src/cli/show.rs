@@ -105,13 +105,11 @@ fn kill_lines(killed: &KillReport) -> Vec<(&'static str, String)> {
 
 /// Finds the sweep with this name, or the newest sweep of an experiment that has only sweeps.
 fn find_sweep(results: &Path, text: &str) -> Option<PathBuf> {
-    let experiments = index::experiments(results);
-    let has_runs = match text {
-        layout::LATEST => !experiments.is_empty(),
-        name => experiments.iter().any(|known| {
-            Path::new(name) == Path::new(known) || Path::new(name) == Path::new(known).join(layout::LATEST)
-        }),
+    let is_newest = |known: &String| {
+        let names = [PathBuf::from(layout::LATEST), PathBuf::from(known), Path::new(known).join(layout::LATEST)];
+        names.contains(&PathBuf::from(text))
     };
+    let has_runs = index::experiments(results).iter().any(is_newest);
     if has_runs { run_name::sweep(results, Path::new(text)) } else { listing::find(results, text) }
 }
 

@@ -22,10 +22,7 @@ pub fn why_of_line(error: &serde_json::Error) -> String {
     // The error counts lines within this one.
     let text = error.to_string();
     let cause = text.split(" at line ").next().unwrap_or_default();
-    match error.is_data() {
-        true => cause.to_owned(),
-        false => format!("is no JSON from column {} on: {cause}", error.column()),
-    }
+    if error.is_data() { cause.to_owned() } else { format!("is no JSON from column {} on: {cause}", error.column()) }
 }
 
 /// Integer in any of the forms that exports have: `7`, `7.0` and `"7"`.

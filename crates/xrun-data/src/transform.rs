@@ -273,10 +273,7 @@ pub fn augment_query(image: &HostImage, side: usize, generator: &mut ChaCha8Rng)
     let mapping = Mapping { scale_x: scale, scale_y: scale, left: -left * scale, top: -top * scale };
     let mut square = sample(image, &window, side, side, Beyond::Padding);
     square = recolour(&square, Colour::draw(0.15, generator));
-    match generator.random_bool(0.5) {
-        true => (flip(&square), mapping.flipped(side)),
-        false => (square, mapping),
-    }
+    if generator.random_bool(0.5) { (flip(&square), mapping.flipped(side)) } else { (square, mapping) }
 }
 
 /// The share of an object's size that is left around it in a reference, for the context that a detector sees too.

@@ -81,10 +81,7 @@ pub fn is_same(a: &Metadata, b: &Metadata) -> bool {
 }
 
 fn regular(file: File) -> io::Result<File> {
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::other("is not a regular file")),
-    }
+    if file.metadata()?.is_file() { Ok(file) } else { Err(io::Error::other("is not a regular file")) }
 }
 
 #[cfg(all(test, unix))]

@@ -8,8 +8,8 @@ use sha2::{Digest, Sha256};
 use super::frames::index_bytes;
 use super::library::{Class, Frame, Library, Object, Reference, Video};
 use super::open::DirectoryOptions;
-use super::raw::{Raw, RawClass, RawImage, RawObject, RawReference};
-use crate::reading::confined::{Root, confined};
+use super::raw::{IMAGE_ENDINGS, Raw, RawClass, RawImage, RawObject, RawReference};
+use crate::reading::confined::{Root, confined, files};
 use crate::reading::decoding::{Largest, decoding_bytes};
 use crate::reading::image_head::{Bounds, OTHER_FORMAT, head_of_file};
 use crate::reading::invalid::{Fault, InvalidCollector};
@@ -22,6 +22,7 @@ use xrun_core::dataset::sample::{BoundingBox, IgnoreReason};
 use xrun_core::dataset::split::Split;
 use xrun_core::printable;
 use xrun_core::problem::nearest;
+use xrun_core::units::pluralize;
 
 /// Bounds of an image. Its sides are at most those of a JPEG: scaling holds rows in proportion to the length.
 const BOUNDS: Bounds = Bounds { pixels: 100_000_000, side: 65_535, file_bytes: FILE_BYTES_MAX };
@@ -82,6 +83,11 @@ pub fn assemble(
         .iter()
         .map(|class| Class { name: raw.classes[*class].name.clone(), split: splits[*class], references: Vec::new() })
         .collect();
+    let references = raw.references.iter().flatten().map(|reference| &reference.file);
+    let mut named: BTreeMap<PathBuf, usize> = BTreeMap::new();
+    for file in raw.images.iter().map(|image| &image.file).chain(references) {
+        *named.entry(Path::new(file).parent().unwrap_or(Path::new("")).to_path_buf()).or_default() += 1;
+    }
     let mut assembly = Assembly {
         root,
         exif_orientation: options.exif_orientation,
@@ -118,7 +124,14 @@ pub fn assemble(
     }
     videos.shrink_to_fit();
     let (digest, skipped) = (hexadecimal(&digest.finalize()), invalid.found.clone());
-    let (root, exif_orientation, notes) = (root.path, options.exif_orientation, raw.notes);
+    let others = |(directory, named): (&PathBuf, &usize)| {
+        let there = files(&root, &directory.to_string_lossy(), &IMAGE_ENDINGS);
+        there.map_or(0, |there| there.len().saturating_sub(*named))
+    };
+    let (others, mut notes) = (named.iter().map(others).sum::<usize>() as u64, raw.notes);
+    let ignored = "ignored: in the same directories, and not in the annotations";
+    notes.extend((others > 0).then(|| format!("{} {ignored}", pluralize(others, "other image"))));
+    let (root, exif_orientation) = (root.path, options.exif_orientation);
     let mut library =
         Library { section, root, exif_orientation, classes, videos, notes, digest, skipped, largest, opening_bytes: 0 };
     // Annotations go as frames and digests come, and references come when both are gone.

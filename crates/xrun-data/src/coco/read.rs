@@ -215,10 +215,7 @@ pub fn read(
             frame: image.frame_index.or(image.frame_id).unwrap_or(image.id),
             ..RawImage::still(image.file_name, Vec::new(), unit)
         });
-        match repeated {
-            true => Err(Fault::Fatal(REPEATED_ID, format!("image id {} occurs twice", image.id))),
-            false => Ok(()),
-        }
+        if repeated { Err(Fault::Fatal(REPEATED_ID, format!("image id {} occurs twice", image.id))) } else { Ok(()) }
     })?;
     let (mut ids, mut corner_boxes, mut sized_boxes) = (BTreeSet::new(), 0, 0);
     reading.items(annotations, "annotation", |Item { at, line }, read| {

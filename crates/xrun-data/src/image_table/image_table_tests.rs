@@ -61,6 +61,13 @@ fn tables_of_common_tools_are_read_without_a_setting() {
 }
 
 #[test]
+fn images_that_the_table_does_not_name_are_counted() {
+    let directory = directory(&["a.png", "b.png", "c.png"], "labels.csv", "file,label\na.png,cat\nb.png,dog\n");
+    let notes = opened(directory.path(), |_| ()).unwrap().notes;
+    assert!(notes.last().unwrap().starts_with("1 other image ignored"), "{notes:?}");
+}
+
+#[test]
 fn splits_are_from_a_column_or_from_directories() {
     let (train, held_out) = (Some(Split::Train), Some(Split::Validation));
     let parts = |library: &Library| library.videos.iter().map(|video| video.part).collect::<Vec<_>>();

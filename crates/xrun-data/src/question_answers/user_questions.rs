@@ -75,10 +75,7 @@ fn parse(line: &[u8]) -> Result<UserQuestion, String> {
         true => format!("{}; expected {EXPECTED}", why_of_line(&error)),
         false => why_of_line(&error),
     })?;
-    match question.question.trim().is_empty() {
-        true => Err("the question is empty".into()),
-        false => Ok(question),
-    }
+    if question.question.trim().is_empty() { Err("the question is empty".into()) } else { Ok(question) }
 }
 
 #[cfg(test)]

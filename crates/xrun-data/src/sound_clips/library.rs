@@ -102,10 +102,7 @@ impl Library {
 
     /// Split of a clip, by its fold.
     pub fn split(&self, clip: &Clip) -> Split {
-        match clip.fold == self.validation_fold {
-            true => Split::Validation,
-            false => Split::Train,
-        }
+        if clip.fold == self.validation_fold { Split::Validation } else { Split::Train }
     }
 
     /// A column of the table by its name.

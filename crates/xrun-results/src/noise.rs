@@ -108,9 +108,7 @@ impl Noise {
         (degrees_of_freedom > 0)
             .then(|| Self { deviation: (squares / degrees_of_freedom as f64).sqrt(), degrees_of_freedom })
     }
-}
 
-impl Noise {
     /// Half of the 95 % interval of the difference of two trials with these numbers of repeats, in logarithms.
     pub fn half_width(&self, [here, there]: [usize; 2]) -> f64 {
         let counts = 1.0 / here as f64 + 1.0 / there as f64;

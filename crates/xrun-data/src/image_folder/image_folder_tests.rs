@@ -47,13 +47,10 @@ fn splits_need_two_directories() {
     let library = opened(directory.path()).unwrap();
     assert_eq!((library.classes[0].name.as_str(), library.videos[0].part), ("cat", None));
     for held_out in ["Testing", "val"] {
-        image(directory.path(), &format!("{held_out}/cat/{held_out}.png"));
+        let name = format!("{held_out}/cat/{held_out}.png");
+        image(directory.path(), &name);
         let library = opened(directory.path()).unwrap();
-        assert_eq!(
-            library.videos[1].name,
-            format!("{held_out}/cat/{held_out}.png"),
-            "a test serves without a validation"
-        );
+        assert_eq!(library.videos[1].name, name, "a test serves without a validation");
     }
     image(directory.path(), "val/owl/3.png");
     let library = opened(directory.path()).unwrap();

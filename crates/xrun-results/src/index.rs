@@ -85,9 +85,10 @@ pub fn find(results: &Path, text: &str) -> Result<PathBuf, IndexError> {
         return Ok(path);
     }
     let shown = printable::line(text, 200);
-    // `EXPERIMENT~2` is `EXPERIMENT/latest~2`.
-    let named = text.split_once('~').filter(|(name, _)| experiments(results).iter().any(|known| known == name));
-    let back = named.map(|(name, steps)| (name, format!("{}~{steps}", layout::LATEST)));
+    // `EXPERIMENT` is `EXPERIMENT/latest`, and `EXPERIMENT~2` is `EXPERIMENT/latest~2`.
+    let (name, steps) = text.split_once('~').unwrap_or((text, "0"));
+    let is_experiment = experiments(results).iter().any(|known| known == name);
+    let back = is_experiment.then(|| (name, format!("{}~{steps}", layout::LATEST)));
     let split = text.rsplit_once('/').map_or((None, text), |(experiment, run)| (Some(experiment), run));
     let (experiment, run) = back.as_ref().map_or(split, |(name, run)| (Some(*name), run.as_str()));
     let directories = run_directories(results, experiment);
@@ -101,8 +102,6 @@ pub fn find(results: &Path, text: &str) -> Result<PathBuf, IndexError> {
     }
     if found.iter().any(|directory| directory.run == run) {
         found.retain(|directory| directory.run == run);
-    } else if let Some(newest) = directories.iter().rev().find(|directory| directory.experiment() == text) {
-        return Ok(newest.path());
     } else {
         let ends_with_hash = |name: &str| name.rsplit_once('_').is_some_and(|(_, hash)| hash == run);
         found.retain(|one| !run.is_empty() && (one.run.starts_with(run) || ends_with_hash(&one.run)));

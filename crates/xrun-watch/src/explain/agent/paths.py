@@ -1,8 +1,8 @@
 """Shortest path of names from a module or a function that runs to an object: `train.py: trainer.model[1]._forward_hooks`."""
 
 import sys
-import types
 
+types = load("types")
 # Longest path, and largest number of objects whose referrers are searched at a time.
 DEPTH_MAX = 14
 FRONTIER_MAX = 24

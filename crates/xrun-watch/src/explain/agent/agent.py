@@ -143,10 +143,10 @@ class Agent:
         seconds, frames, bytes_max = float(words[1]), int(words[2]), int(words[3])
         read_parts(PARTS)
         self.window = part("window", place=place).Window(frames, bytes_max, self.forked)
-        self.window.begin()
+        mark = self.window.begin()
         self.send({"begun": True})
-        if self.window.wait(seconds, self.line):
-            self.send(self.window.end())
+        if self.window.wait(seconds, self.line, mark):
+            self.send(self.window.end(mark))
 
     def send(self, value):
         self.connection.settimeout(TIMEOUT)

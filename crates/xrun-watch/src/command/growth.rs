@@ -59,14 +59,13 @@ pub struct CauseSearch {
     explainer: Explainer,
     /// Process id of the main process.
     main: u32,
-    /// Time since which it may ask, that of the first question, and that of the newest one.
+    /// Time since which it may ask, and that of the first question.
     created: Instant,
     began: Option<Instant>,
-    newest: Instant,
     /// Time of the windows so far.
     spent: Duration,
-    /// Verdict that was asked about.
-    asked: Option<Verdict>,
+    /// Time of the newest question, and the verdict that it is about.
+    asked: Option<(Instant, Verdict)>,
     found: Option<Explanation>,
     /// Rank of the explanation that was reported.
     reported: Option<u32>,
@@ -83,13 +82,11 @@ impl CauseSearch {
 
     /// Search in the processes of a command or below a running process, whose first process is `main`.
     pub fn new(explainer: Explainer, main: u32) -> Self {
-        let now = Instant::now();
         Self {
             explainer,
             main,
-            created: now,
+            created: Instant::now(),
             began: None,
-            newest: now,
             spent: Duration::ZERO,
             asked: None,
             found: None,
@@ -130,9 +127,8 @@ impl CauseSearch {
                 Some(group) => (group == MAIN) == (*member == self.main),
             };
             let members: Vec<u32> = members.iter().copied().filter(is_asked).collect();
-            self.newest = Instant::now();
-            self.began.get_or_insert(self.newest);
-            self.asked = Some(verdict.clone());
+            let (now, _) = self.asked.insert((Instant::now(), verdict.clone()));
+            self.began.get_or_insert(*now);
             self.explainer.ask(&members);
         }
         asks
@@ -142,12 +138,12 @@ impl CauseSearch {
     /// new one.
     pub fn poll(&mut self, newest_step: u64) -> Option<&Explanation> {
         let answers = self.explainer.poll(newest_step)?;
-        self.spent += self.newest.elapsed();
-        let asked = self.asked.as_ref();
-        let unmapped = asked.is_some_and(|verdict| verdict.owner.as_deref() == Some(UNMAPPED_SHM));
-        let rate = |steps: u64, seconds: f64| asked.map_or(0.0, |verdict| growth_within(verdict, steps, seconds));
+        let (since, asked) = self.asked.as_ref()?;
+        self.spent += since.elapsed();
+        let unmapped = asked.owner.as_deref() == Some(UNMAPPED_SHM);
+        let rate = |steps: u64, seconds: f64| growth_within(asked, steps, seconds);
         // Those that were asked are of this owner; others are none whose growth was suspected.
-        let owner = asked.and_then(|verdict| verdict.owner.clone()).filter(|owner| owner.ends_with(PRIVATE_SUFFIX));
+        let owner = asked.owner.clone().filter(|owner| owner.ends_with(PRIVATE_SUFFIX));
         let owner = owner.unwrap_or_else(|| format!("{MAIN}{PRIVATE_SUFFIX}"));
         let left = answers.iter().flatten().map(WindowAnswer::left);
         self.left.extend(left.filter(|(_, bytes)| *bytes > 0).map(|(process, bytes)| (process, owner.clone(), bytes)));

@@ -196,11 +196,7 @@ impl Explainer {
             if self.windows.len() < PROCESSES_MAX
                 && let Some(process) = process_of_same_user(&stream)
             {
-                self.windows.extend(Window::begin(
-                    stream,
-                    process,
-                    WINDOWS[self.asked_before.clamp(1, WINDOWS.len()) - 1],
-                ));
+                self.windows.extend(Window::begin(stream, process, WINDOWS[self.asked_before - 1]));
             }
         }
         self.windows.iter_mut().for_each(|window| window.advance(newest_step));

@@ -14,15 +14,20 @@ REQUEST_MAX = 4096
 # Largest number of seconds to wait for a message of xrun outside of a window.
 TIMEOUT = 10.0
 PARTS = ("window", "sources", "births", "tensors", "cuda", "census", "paths", "encode")
+# Modules in files, which another thread of the program would see in `sys.modules` while they are read later on.
+FILES = ("array", "_ctypes", "_heapq", "_json", "_socket", "types")
+
+modules = {}
 
 
 def load(name):
-    """Imports a module of C, and leaves `sys.modules` as it was."""
-    known = name in sys.modules
-    module = __import__(name)
-    if not known:
-        sys.modules.pop(name, None)
-    return module
+    """Imports a module of C once, and leaves `sys.modules` as it was."""
+    if name not in modules or sys.modules.get(name, name) is None:
+        known = name in sys.modules
+        modules[name] = __import__(name)
+        if not known:
+            sys.modules.pop(name, None)
+    return modules[name]
 
 
 _thread = load("_thread")
@@ -138,10 +143,10 @@ class Agent:
         seconds, frames, bytes_max = float(words[1]), int(words[2]), int(words[3])
         read_parts(PARTS)
         self.window = part("window", place=place).Window(frames, bytes_max, self.forked)
-        self.window.begin()
+        mark = self.window.begin()
         self.send({"begun": True})
-        if self.window.wait(seconds, self.line):
-            self.send(self.window.end())
+        if self.window.wait(seconds, self.line, mark):
+            self.send(self.window.end(mark))
 
     def send(self, value):
         self.connection.settimeout(TIMEOUT)
@@ -209,5 +214,14 @@ def start():
     # A thread would keep another interpreter from ending.
     if not is_main_interpreter():
         return
+    known = set(sys.modules)
+    for name in FILES:
+        try:
+            load(name)
+        except ImportError:
+            continue
+    # Those that they have imported, too.
+    for name in set(sys.modules).difference(known):
+        del sys.modules[name]
     begin(False)
     os.register_at_fork(before=before_fork, after_in_parent=after_in_parent, after_in_child=after_in_child)

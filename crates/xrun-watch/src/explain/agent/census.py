@@ -72,21 +72,21 @@ def measured_size(one, kind):
 
 
 class Census:
-    def __init__(self, deadline, objects, born):
+    def __init__(self, deadline, born, kept):
         self.deadline, self.late, self.seen, self.counted = deadline, False, set(), set()
-        self.objects, self.born = objects, born
+        # Tensors that were born in the window.
+        self.born, self.kept = born, kept
         self.readers = tensors.Readers()
-        self.tensors_now, self.kept = tensors.census(self.objects)
 
     def take(self, frames, blocks):
         """Returns the holders of what was born in the window, the most important first."""
-        # Tensors that were born in the window.
-        self.kept = [entry for entry in self.kept if window.traced and self.born.frames(entry.one) is not None]
-        self.part = part("paths", gc=gc, sources=sources, Entry=tensors.Entry, is_late=self.is_late)
+        self.part = window.paths
         self.paths = self.part.Paths(frames)
-        variables = (value for found in self.paths.values for value in found.values())
-        self.containers_now = window.containers(self.objects, variables)
-        self.paths.ignore(self.objects, self.kept, *self.containers_now.values(), self.containers_now, frames)
+        self.before, self.longer, self.longest = dict(zip(window.ids, window.lengths)), [], []
+        # Before the containers are seen: where one has ended, one of the agent may have its address.
+        self.paths.ignore(self.before, self.born.tracked, self.seen, self.counted, self.kept, self.longer, self.longest, frames)
+        self.paths.ignore(window.middle, window.middle_tensors)
+        self.tensors_now = tensors.census(take(self.compare, self.paths.untracked))
         found = self.containers() + self.chains() + self.replaced() + blocks + self.threads(frames)
         found += self.unheld()
         found = [entry for entry in found if entry.fact["kind"] in ("graph", "replaced") or entry.fact["bytes"] >= BYTES_MIN or entry.fact["graph"]]
@@ -99,7 +99,7 @@ class Census:
         self.paths.ignore(found)
         for entry in found:
             one, facts = entry.one, entry.fact
-            facts["holder"] = None if one is None else self.paths.find(one)
+            facts["holder"] = None if one is None else self.paths.find(one, lambda: time.thread_time() > self.deadline)
             facts["type"] = None if one is None else sources.type_name(type(one))
             holders.append(facts)
         if self.late:
@@ -108,12 +108,10 @@ class Census:
 
     def clear(self):
         """Drops all references to objects of the program, also those in reference cycles of the census."""
-        tensors_now = self.tensors_now
-        for name in ("paths", "part", "born"):
+        for name in ("paths", "born"):
             if hasattr(self, name):
                 getattr(self, name).__dict__.clear()
         self.__dict__.clear()
-        self.tensors_now = tensors_now
 
     def is_late(self):
         self.late = self.late or time.thread_time() > self.deadline
@@ -174,29 +172,34 @@ class Census:
             items = list(itertools.islice(set.__iter__(one), grown))
         else:
             items = list(base.__getitem__(one, slice(-grown, None)) if base is list else itertools.islice(deque.__reversed__(one), grown))
-        # Behind those that it had before, an object is new whose birth nothing tells.
-        managed = set(map(id, window.managed_objects(items)))
-        return [item for item in items if self.born.frames(item) is not None or id(item) in managed or self.may_be_new(item, type(item))]
+        return [item for item in items if self.born.frames(item) is not None or self.may_be_new(item, type(item))]
+
+    def compare(self, base, some):
+        """Notes which containers have more items than at the start, and those with many."""
+        lengths = list(map(base.__len__, some))
+        before = list(map(self.before.get, map(id, some), itertools.repeat(UNKNOWN)))
+        self.longer += itertools.compress(zip(some, itertools.repeat(base), before, lengths), map(operator.gt, lengths, before))
+        if window.forked:
+            many = ((length, one) for length, one in zip(lengths, some) if length >= MANY and type(one) in (list, dict, set))
+            self.longest += (entry for entry in many if id(entry[1]) not in self.paths.own)
 
     def grown(self):
         """Yields the containers with more items than at the start: `(container, before, after, new items)`."""
-        self.before = dict(zip(window.ids, window.lengths))
-        for base, group in self.containers_now.items():
-            lengths = list(map(base.__len__, group))
-            before = list(map(self.before.get, map(id, group), itertools.repeat(UNKNOWN)))
-            for one, then, now in itertools.compress(zip(group, before, lengths), map(operator.gt, lengths, before)):
-                if self.is_late():
-                    return
-                is_born = window.traced and self.born.frames(one) is not None
-                if then != UNKNOWN and not is_born:
-                    new = self.new_items(one, base, now - then)
-                    if new:
-                        yield one, then, now, new
-                elif now >= 10 and base is list and is_born:
-                    # A copy with one more item that has replaced the list before.
-                    new = [item for item in list.__iter__(one) if self.born.frames(item) is not None]
-                    if 0 < 4 * len(new) < now:
-                        yield one, None, now, new
+        for one, base, then, now in self.longer:
+            if self.is_late():
+                return
+            is_born = self.born.traces and self.born.frames(one) is not None
+            if id(one) in self.paths.own:
+                continue
+            if then != UNKNOWN and not is_born:
+                new = self.new_items(one, base, now - then)
+                if new:
+                    yield one, then, now, new
+            elif now >= 10 and base is list and is_born:
+                # A copy with one more item that has replaced the list before.
+                new = [item for item in list.__iter__(one) if self.born.frames(item) is not None]
+                if 0 < 4 * len(new) < now:
+                    yield one, None, now, new
 
     def containers(self):
         # A dictionary that several objects refer to may be there more than once.
@@ -283,18 +286,20 @@ class Census:
 
     def many(self):
         """Returns the largest containers, which a forked process copies page by page when it reads them."""
-        found = []
-        for one in (one for kind in (list, dict, set) for one in self.containers_now[kind] if type(one) is kind):
-            if one is not self.objects and len(one) >= MANY:
-                found.append((len(one), one))
-        found.sort(key=lambda entry: -entry[0])
-        return [Entry(one, {"kind": "copy_on_write", "before": count, "after": count, **Contents().facts()}) for count, one in found[:2]]
+        self.longest.sort(key=lambda entry: -entry[0])
+        return [Entry(one, {"kind": "copy_on_write", "before": count, "after": count, **Contents().facts()}) for count, one in self.longest[:2]]
 
 
 def births_among(objects):
-    """Returns which of these objects were born in the window."""
-    births = part("births", tracemalloc=tracemalloc, gc=gc, sources=sources, traces=window.traces, before=window.managed)
-    return births.Born(objects, tensors.Readers().among(objects))
+    """Returns those of these objects that were born in the window."""
+    return part("births", tracemalloc=tracemalloc, sources=sources, traces=window.traces, native=native).Born(objects)
+
+
+def tensors_among(objects, born):
+    readers = tensors.Readers()
+    readers = {kind: readers.of(kind) for kind in readers.among(set(map(type, objects)))}
+    found = itertools.compress(objects, map(readers.__contains__, map(type, objects)))
+    return [Entry(one, readers[type(one)].fact(one)) for one in found if born.frames(one) is not None]
 
 
 def by_line(entries, born):
@@ -307,12 +312,10 @@ def by_line(entries, born):
     return {key: (sum(storages.values()), len(group), group) for key, (storages, group) in lines.items()}
 
 
-def tensors_by_line():
-    """Returns bytes and number of the tensors that were born in the window so far, by line."""
-    objects = tensors.Readers().among(window.tracked_objects())
+def tensors_by_line(objects):
+    """Returns bytes and number of those tensors among objects that were born in the window so far, by line."""
     born = births_among(objects)
-    _, kept = tensors.census([one for one in objects if born.frames(one) is not None])
-    return {key: (size, count) for key, (size, count, _) in by_line(kept, born).items()}
+    return {key: (size, count) for key, (size, count, _) in by_line(tensors_among(objects, born), born).items()}
 
 
 def lines():
@@ -352,23 +355,22 @@ def accumulated(now):
     return rows[:LINES_MAX], blocks
 
 
-def answer(frames, seconds):
+def answer(frames, objects, seconds):
     # First, and without `tracemalloc` from then on, as the census allocates objects of its own.
     now = lines()
-    objects = window.tracked_objects()
     born = births_among(objects)
-    window.traced = window.traces
+    kept = tensors_among(objects, born)
+    del objects
     window.stop_tracing()
-    born.add_unknown()
     rows, blocks = accumulated(now)
     # Not from the beginning: what there is to look at depends on the time of `tracemalloc`.
-    census = Census(time.thread_time() + seconds, objects, born)
-    del objects, born
+    census = Census(time.thread_time() + seconds, born, kept)
+    del born, kept
     try:
-        found, late = census.take(frames, blocks), census.late
+        found = census.take(frames, blocks)
+        start, end, late = window.tensors_at_start, census.tensors_now, census.late
     finally:
         census.clear()
-    start, end = window.tensors_at_start, census.tensors_now
     counts = ("count", "bytes", "with_graph")
     return {
         "holders": found, "lines": rows, "traced_growth": sum(size for size, _, _ in now.values()), "threads": [len(window.threads), len(frames)],

@@ -1,15 +1,23 @@
 """Shortest path of names from a module or a function that runs to an object: `train.py: trainer.model[1]._forward_hooks`."""
 
 import sys
-import types
 
-# Longest path, and largest number of objects whose referrers are searched at a time.
-DEPTH_MAX = 14
+itertools, types = load("itertools"), load("types")
+# Largest number of objects whose referrers are searched at a time.
 FRONTIER_MAX = 24
-# Further levels that are searched for a name of the program once one of a library was found.
-FURTHER = 3
 FRAMES_MAX = 200
+# Largest number of objects that are visited from the variables of the program.
+VISITED_MAX = 40_000
+# Largest number of searches of all objects for what refers to some.
+BACKWARDS_MAX = 6
+# Items of a container that is not visited.
+ITEMS_MAX = 20_000
 OPTIMISED = 1
+# Attributes of a tensor that are no slots.
+HOOKS = ("_backward_hooks", "_grad", "_post_accumulate_grad_hooks")
+# Of the type itself, as a metaclass may have an attribute of that name.
+_members = type.__dict__["__dict__"].__get__
+NOWHERE = {"path": None, "name": None, "file": None, "library": True}
 KEY_CHARACTERS_MAX = 40
 
 
@@ -47,34 +55,31 @@ def functions(frames):
             frame = frame.f_back
 
 
-def all_variables(frames):
-    """Yields the values of all local variables."""
-    for frame in functions(frames):
-        yield from local_variables(frame).values()
-
-
 class Paths:
     def __init__(self, frames):
-        self.modules = {}
+        self.modules, self.users, self.locals = {}, {}, {}
         for name, module in list(sys.modules.items()):
-            if isinstance(module, types.ModuleType):
-                self.modules[id(namespace(module))] = (name, module)
-        self.locals = {}
+            found = namespace(module) if issubclass(type(module), types.ModuleType) else None
+            if found is not None:
+                self.modules[id(found)] = (name, module)
+                file = found.get("__file__")
+                if name == "__main__" or isinstance(file, str) and sources.is_user(file):
+                    self.users[name] = found
         self.values = []
+        # Visited dictionaries that the collector does not track.
+        self.untracked = []
         # Addresses of containers of the agent, which refer to everything.
-        self.own = {id(self.values)}
+        self.own = set(map(id, (self.modules, self.users, self.locals, self.values, self.untracked)))
+        self.backwards = BACKWARDS_MAX
         for frame in functions(frames):
-            self.add_locals(frame)
-
-    def add_locals(self, frame):
-        code = frame.f_code
-        found = local_variables(frame)
-        self.values.append(found)
-        self.own.add(id(found))
-        for name, value in found.items():
-            entry = (not sources.is_user(code.co_filename), code, name)
-            if id(value) not in self.locals or entry[0] < self.locals[id(value)][0]:
-                self.locals[id(value)] = entry
+            code, found = frame.f_code, local_variables(frame)
+            self.values.append(found)
+            self.own.add(id(found))
+            for name, value in found.items():
+                entry = (not sources.is_user(code.co_filename), code, name)
+                if id(value) not in self.locals or entry[0] < self.locals[id(value)][0]:
+                    self.locals[id(value)] = entry
+        self.visit()
 
     def ignore(self, *containers):
         self.own.update(map(id, containers))
@@ -84,35 +89,77 @@ class Paths:
         if id(one) in self.modules:
             name, module = self.modules[id(one)]
             file = module.__dict__.get("__file__")
-            user = name == "__main__" or (isinstance(file, str) and sources.is_user(file))
-            return (0 if user else 2, sources.module_label(name, module) + ": ", file if isinstance(file, str) else None)
+            return (0 if name in self.users else 2, sources.module_label(name, module) + ": ", file if isinstance(file, str) else None)
         if id(one) in self.locals:
             library, code, name = self.locals[id(one)]
             file = code.co_filename
             return (3 if library else 1, "%s, %s(): %s" % (file.rpartition("/")[2], code.co_name, name), file)
         return None
 
-    def find(self, target):
-        """Returns the path to an object, with `name`, the last name in it; `reached` is false if nothing that the program can name leads
-        to it, and `complete` if all referrers were searched."""
-        children = {id(target): None}
-        nodes = [target]
-        best, depth_of_best, complete = None, None, True
-        for depth in range(DEPTH_MAX):
-            for one in nodes:
-                root = self.root(one)
-                if root is not None and (best is None or root[0] < best[0][0]):
-                    best, depth_of_best = (root, one), depth
-            if best and (best[0][0] <= 1 or depth - depth_of_best >= FURTHER):
+    def is_foreign(self, one):
+        """Returns whether an object is code of a library, behind which the whole library is."""
+        if id(one) in self.modules:
+            return True
+        # Without `isinstance`, which calls code of a program whose objects pretend to be of another type.
+        if issubclass(type(one), type):
+            name = _members(one).get("__module__")
+            return type(name) is not str or name not in self.users
+        return type(one) in (types.ModuleType, types.CodeType, types.BuiltinFunctionType)
+
+    def visit(self):
+        """Visits what the variables of the program lead to: far fewer objects than there are."""
+        variables = (value for found in self.values for value in found.values() if not self.locals[id(value)][0])
+        level = [*self.users.values(), *variables]
+        # The object that refers to each one that was visited; `None` for a variable.
+        self.parents = dict(zip(map(id, level), itertools.repeat(None)))
+        self.untracked += (one for one in level if type(one) is dict and not gc.is_tracked(one))
+        self.ignore(self.parents, sources._known)
+        while level and len(self.parents) < VISITED_MAX:
+            further = []
+            for parent in level:
+                if len(self.parents) >= VISITED_MAX or type(parent) in (list, dict, set) and len(parent) > ITEMS_MAX:
+                    continue
+                for one in gc.get_referents(parent):
+                    is_tracked = gc.is_tracked(one)
+                    if id(one) in self.parents or not (is_tracked or type(one) is dict):
+                        continue
+                    self.parents[id(one)] = parent
+                    if not is_tracked:
+                        self.untracked.append(one)
+                    elif not self.is_foreign(one):
+                        further.append(one)
+            level = further
+
+    def find(self, target, is_late):
+        """Returns the path to an object, and the last name in it."""
+        if id(target) not in self.parents:
+            # A name for a tensor of the current step is not worth a look at all objects.
+            return self.find_backwards(target, is_late) if issubclass(type(target), CONTAINERS) else NOWHERE
+        path = [target]
+        while self.parents[id(path[0])] is not None:
+            path.insert(0, self.parents[id(path[0])])
+        return self.answer(path, self.root(path[0]))
+
+    def answer(self, path, root):
+        (priority, label, file), one = root, path[0]
+        text, name = describe(path, label, id(one) in self.modules)
+        if name is None and id(one) in self.locals:
+            name = self.locals[id(one)][2]
+        return {"path": text, "name": name, "file": file, "library": priority >= 2}
+
+    def find_backwards(self, target, is_late):
+        """Returns the path to an object that the variables of the program do not lead to, by what refers to it."""
+        children, nodes = {id(target): None}, [target]
+        while nodes:
+            roots = [(root[0], at) for at, root in enumerate(map(self.root, nodes)) if root is not None]
+            if roots:
+                path = [nodes[min(roots)[1]]]
+                while children[id(path[-1])] is not None:
+                    path.append(children[id(path[-1])])
+                return self.answer(path, self.root(path[0]))
+            if is_late() or not self.backwards:
                 break
-            if not nodes or is_late():
-                complete = not nodes
-                break
-            # What refers to a module leads to everything.
-            nodes = [one for one in nodes if id(one) not in self.modules]
-            if not nodes:
-                break
-            complete = complete and len(nodes) <= FRONTIER_MAX
+            self.backwards -= 1
             nodes = nodes[:FRONTIER_MAX]
             wanted, further = {id(one): one for one in nodes}, []
             own = {id(nodes), id(further), id(wanted), id(children)}
@@ -125,25 +172,11 @@ class Paths:
                     children[id(referrer)] = child
                     further.append(referrer)
             nodes = further
-        else:
-            complete = False
-        if best is None:
-            return {"path": None, "name": None, "file": None, "complete": complete, "library": True}
-        (priority, label, file), one = best
-        path = [one]
-        while children[id(path[-1])] is not None:
-            path.append(children[id(path[-1])])
-        text, name = describe(path, label, id(one) in self.modules)
-        if name is None and id(one) in self.locals:
-            name = self.locals[id(one)][2]
-        return {"path": text, "name": name, "file": file, "complete": True, "library": priority >= 2}
+        return NOWHERE
 
 
 def key_of(mapping, child):
-    for key, value in mapping.items():
-        if value is child:
-            return key
-    return None
+    return next((key for key, value in dict.items(mapping) if value is child), None)
 
 
 def describe(path, label, is_module):
@@ -152,7 +185,7 @@ def describe(path, label, is_module):
     for parent, child in zip(path, path[1:]):
         kind = type(parent)
         if issubclass(kind, dict):
-            key = dict.__len__(parent) < 1_000_000 and next((key for key, value in dict.items(parent) if value is child), None)
+            key = dict.__len__(parent) < 1_000_000 and key_of(parent, child)
             if attributes and type(key) is str:
                 text, name = text + ("" if text.endswith(": ") else ".") + key, key
             elif type(key) is str and text.endswith(("._modules", "._parameters", "._buffers")):
@@ -184,10 +217,12 @@ def describe(path, label, is_module):
             function = None
         elif kind in (types.CellType, types.MethodType, types.ModuleType):
             pass
-        elif kind is types.GeneratorType:
-            found = parent.gi_frame and key_of(local_variables(parent.gi_frame), child)
+        elif kind in (types.GeneratorType, types.FrameType):
+            # Before Python 3.11 a generator refers to its frame.
+            frame = parent if kind is types.FrameType else parent.gi_frame
+            found = frame and key_of(local_variables(frame), child)
             if found:
-                text, name = text + " (generator), variable " + found, found
+                text, name = text + " (%s), variable %s" % (kind.__name__, found), found
         elif issubclass(kind, (list, tuple)) and namespace(parent) is not child:
             text += "[…]"
         elif kind.__name__ == "_lru_cache_wrapper":
@@ -211,20 +246,11 @@ def describe(path, label, is_module):
 def slot_of(kind, parent, child):
     """Returns the name of the slot, or of a tensor's hooks, that refers to an object."""
     for base in kind.__mro__:
-        for name, member in type.__dict__["__dict__"].__get__(base).items():
-            if type(member) is types.MemberDescriptorType:
+        for name, member in _members(base).items():
+            if type(member) is types.MemberDescriptorType or type(member) is types.GetSetDescriptorType and name in HOOKS:
                 try:
                     if member.__get__(parent) is child:
-                        return name
+                        return "grad" if name == "_grad" else name
                 except Exception:
                     continue
-    for name in ("_backward_hooks", "_grad", "_post_accumulate_grad_hooks"):
-        for base in kind.__mro__:
-            member = type.__dict__["__dict__"].__get__(base).get(name)
-            if type(member) is types.GetSetDescriptorType:
-                try:
-                    if member.__get__(parent) is child:
-                        return name.replace("_grad", "grad") if name == "_grad" else name
-                except Exception:
-                    break
     return None

@@ -22,7 +22,7 @@ class Entry:
 
 
 class Fact:
-    """Size of a tensor or an array; `storage` identifies its memory, which views share."""
+    """Size of a tensor or an array; `storage` identifies its memory, which views share; `text` returns its description."""
 
     __slots__ = ("storage", "bytes", "text", "graph", "items", "view")
 
@@ -30,7 +30,7 @@ class Fact:
         self.storage, self.bytes, self.text, self.graph, self.items, self.view = storage, size, text, graph, items, view
 
     def described(self):
-        return self.text if self.graph is None else "%s with graph (%s)" % (self.text, self.graph)
+        return self.text() if self.graph is None else "%s with graph (%s)" % (self.text(), self.graph)
 
 
 def _shape(shape):
@@ -61,11 +61,10 @@ class Torch:
             items = 1
             for length in shape:
                 items *= length
-            dtype = str(base.dtype.__get__(tensor)).rpartition(".")[2]
-            device = str(base.device.__get__(tensor))
+            dtype, device = base.dtype.__get__(tensor), base.device.__get__(tensor)
             graph = base.grad_fn.__get__(tensor)
             own = items * base.element_size(tensor)
-        text = "Tensor" + _shape(shape) + " " + dtype + ("" if device == "cpu" else " on " + device)
+        text = lambda: "Tensor%s %s%s" % (_shape(shape), str(dtype).rpartition(".")[2], "" if device.type == "cpu" else " on %s" % device)
         graph = None if graph is None else type(graph).__name__
         return Fact(key, size, text, graph, items, 0 < 8 * own < size)
 
@@ -87,7 +86,8 @@ class Numpy:
                 break
             owner = base
             size = max(size, array.nbytes.__get__(owner))
-        text = "array" + _shape(array.shape.__get__(one)) + " " + str(array.dtype.__get__(one))
+        shape, dtype = array.shape.__get__(one), array.dtype.__get__(one)
+        text = lambda: "array%s %s" % (_shape(shape), dtype)
         return Fact(("numpy", id(owner)), size, text, None, array.size.__get__(one), 0 < 8 * own < size)
 
 
@@ -102,9 +102,9 @@ class TensorFlow:
         try:
             items = one._num_elements()
             size, shape = items * one.dtype.size, tuple(one._shape_tuple())
-            text = "tf.Tensor" + _shape(shape) + " " + one.dtype.name
+            text = lambda: "tf.Tensor%s %s" % (_shape(shape), one.dtype.name)
         except Exception:  # A tensor of another kind, such as the handle of a variable.
-            return Fact(("tensorflow", id(one)), 0, "tf.Tensor")
+            return Fact(("tensorflow", id(one)), 0, lambda: "tf.Tensor")
         return Fact(("tensorflow", id(one)), size, text, None, items)
 
 
@@ -131,29 +131,27 @@ class Readers:
             found = self.known[kind] = next((one for one in self.readers if one.owns(kind)), None)
             return found
 
-    def among(self, objects):
-        """Returns the tensors and arrays among objects."""
-        kinds = {kind for kind in set(map(type, objects)) if self.of(kind)}
-        return list(itertools.compress(objects, map(kinds.__contains__, map(type, objects))))
+    def among(self, kinds):
+        """Returns the types of tensors and arrays among types."""
+        return {kind for kind in kinds if self.of(kind)}
 
 
 def census(objects):
-    """Counts the tensors among tracked objects: number, bytes of their storages, number with a graph, sizes of large ones, and the sequence
-    number of the newest operation. `kept` has an entry of each."""
+    """Counts tensors: number, bytes of their storages, number with a graph, sizes of large ones, and the sequence number of the newest
+    operation."""
     readers = Readers()
-    storages, large, with_graph, newest, kept = {}, {}, 0, 0, []
-    for one in readers.among(objects):
+    storages, large, with_graph, newest = {}, {}, 0, 0
+    for one in objects:
         reader = readers.of(type(one))
         fact = reader.fact(one)
         storages[fact.storage] = fact.bytes
         if fact.graph is not None:
             with_graph += 1
             newest = max(newest, sequence(reader.graph(one)))
-        kept.append(Entry(one, fact))
     for size in storages.values():
         if size >= LARGE:
             large[size] = large.get(size, 0) + 1
-    return {"count": len(kept), "bytes": sum(storages.values()), "with_graph": with_graph, "large": large, "newest": newest}, kept
+    return {"count": len(objects), "bytes": sum(storages.values()), "with_graph": with_graph, "large": large, "newest": newest}
 
 
 def sequence(node):

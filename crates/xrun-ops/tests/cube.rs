@@ -13,8 +13,8 @@ use burn::tensor::{Device, DeviceKind, Int, Tensor, TensorData};
 use inputs::{Case, close, compare, pseudo_random, values};
 use xrun_ops::{
     AdamW, AttentionMask, CpuKernels, Gelu, GlobalNorm, GroupNorm, LossTargets, QuantRange, Quantizer, SaveActivations,
-    Teacher, add_bias, attention, attention_packed, conv1x1, conv3x3_group_norm_relu, embedding, gelu, in_place,
-    layer_norm, linear, next_token_loss,
+    Teacher, add_bias, attention, attention_packed, ciou_loss, conv1x1, conv3x3_group_norm_relu, embedding, gelu,
+    giou_loss, in_place, layer_norm, linear, next_token_loss, normalise,
 };
 
 /// Asserts that the kernels of the device agree with those of the CPU and with Burn's own operations on the device.
@@ -34,6 +34,33 @@ fn layer_norms() {
         });
         check(&format!("{rows} x {width}"), &case, if width < 3 { 5e-2 } else { 1e-4 });
         check(&format!("{rows} x {width}, frozen"), &case.frozen(1), if width < 3 { 5e-2 } else { 1e-4 });
+    }
+}
+
+#[test]
+fn normalised_vectors() {
+    for (rows, width) in [(1, 1), (37, 100), (7, 1025)] {
+        let case = Case::new([rows * width], move |[input]| normalise(input.reshape([rows, width])).reshape([-1]));
+        check(&format!("{rows} x {width}"), &case, if width < 2 { 1e-2 } else { 1e-5 });
+    }
+}
+
+/// Boxes that overlap, that lie apart, and one inside the other.
+#[test]
+fn box_losses() {
+    for (loss, name) in [(ciou_loss as fn(_, _) -> _, "CIoU"), (giou_loss, "GIoU")] {
+        for (count, shift) in [(1, 0.1), (3, 5.0), (700, 0.3)] {
+            let case = Case::new([count * 4], move |[input]| {
+                let device = input.device();
+                let boxes = |sides: Tensor<1>, shift: f32| {
+                    let signs = Tensor::<2>::from_floats([[-1.0, -1.0, 1.0, 1.0]], &device);
+                    (sides.mul_scalar(0.4).add_scalar(0.6).reshape([count, 4]) * signs).add_scalar(shift)
+                };
+                let truth = Tensor::from_floats(pseudo_random(count * 4, 5.0).as_slice(), &device);
+                loss(boxes(input, 0.0), boxes(truth, shift))
+            });
+            check(&format!("{name} {count} {shift}"), &case, 1e-4);
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 //! Sums are over a fixed number of units and added in a fixed order, without atomics: the result is the same in every run.
 
 mod adamw;
+mod box_loss;
 mod convolution;
 mod embedding;
 mod fake_quantize;
@@ -11,14 +12,17 @@ pub mod in_place;
 mod layer_norm;
 mod next_token_loss;
 mod norm;
+mod normalise;
 mod softmax;
 mod sums;
 
 pub use adamw::adamw;
+pub use box_loss::box_loss;
 pub use embedding::embedding;
 pub use fake_quantize::{fake_quantize, range};
 pub use next_token_loss::loss;
 pub use norm::global_norm;
+pub use normalise::Normalise;
 pub use softmax::scaled_softmax;
 pub use sums::add_bias;
 

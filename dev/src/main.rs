@@ -66,13 +66,11 @@ fn note(line: &str) {
 /// Makes a file of the kernels in a cache.
 #[cfg(feature = "cuda")]
 fn export_kernels(cache: &Path, file: &Path) -> Result<String> {
-    use cubecl::bundle::{self, Bundle};
+    use cubecl::bundle;
     bundle::export(&[cache], file, &bundle::ExportOptions { namespaces: vec!["cuda".into()], ..Default::default() })?;
     let summary = bundle::SqliteBundle::open(file)?.summary();
-    let line = |of: &cubecl::environment::NamespaceSummary| {
-        format!("{}: {} kernels, {} MiB", of.namespace, of.entries, of.bytes >> 20)
-    };
-    Ok(summary.iter().map(line).collect::<Vec<_>>().join("\n"))
+    let lines = summary.iter().map(|of| format!("{}: {} kernels, {} MiB", of.namespace, of.entries, of.bytes >> 20));
+    Ok(lines.collect::<Vec<_>>().join("\n"))
 }
 
 /// Page of the answered claims.

@@ -108,28 +108,28 @@ fn kernel(
         } else {
             // Derivatives of the loss by intersection and area of the box.
             let mut by_intersection = -(1.0f32 / divisor + iou / divisor);
-            let mut by_area = iou / divisor;
+            let by_area = iou / divisor;
             // Half the derivatives by the sums of opposite edges, and those by the sizes of the enclosing box and of the box.
-            let (mut by_x, mut by_y) = (0.0f32, 0.0f32);
-            let (mut by_outer_width, mut by_outer_height) = (0.0f32, 0.0f32);
-            let (mut by_width, mut by_height) = (0.0f32, 0.0f32);
+            let mut by_x = 0.0f32;
+            let mut by_y = 0.0f32;
+            let by_outer = 1.0f32 / (area + EPSILON) - (area - both) / ((area + EPSILON) * (area + EPSILON));
+            let mut by_outer_width = by_outer * outer_height;
+            let mut by_outer_height = by_outer * outer_width;
+            let mut by_width = by_area * height;
+            let mut by_height = by_area * width;
             if comptime![is_ciou] {
                 by_x = 0.5f32 * dx / diagonal;
                 by_y = 0.5f32 * dy / diagonal;
                 by_outer_width = -2.0f32 * distance / diagonal * outer_width;
                 by_outer_height = -2.0f32 * distance / diagonal * outer_height;
                 let by_tangent = -trade_off * angle * (8.0f32 / (PI * PI)) / (1.0f32 + tangent * tangent);
-                by_width = by_tangent / (height + EPSILON);
-                by_height = -by_tangent * tangent / (height + EPSILON);
+                by_width += by_tangent / (height + EPSILON);
+                by_height -= by_tangent * tangent / (height + EPSILON);
             } else {
-                let by_outer = 1.0f32 / (area + EPSILON) - (area - both) / ((area + EPSILON) * (area + EPSILON));
                 by_intersection += 1.0f32 / (area + EPSILON);
-                by_area -= 1.0f32 / (area + EPSILON);
-                by_outer_width = by_outer * outer_height;
-                by_outer_height = by_outer * outer_width;
+                by_width -= height / (area + EPSILON);
+                by_height -= width / (area + EPSILON);
             }
-            by_width += by_area * height;
-            by_height += by_area * width;
             let by_overlap_width = by_intersection * overlap_height * indicator(inner_width > 0.0f32);
             let by_overlap_height = by_intersection * overlap_width * indicator(inner_height > 0.0f32);
             let upstream = gradient[ABSOLUTE_POS];

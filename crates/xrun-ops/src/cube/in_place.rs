@@ -193,8 +193,9 @@ fn put_kernel(values: &[f32], table: &mut [f32], row: &[i32]) {
 fn assign_kernel(tensors: &mut Sequence<Box<[f32]>>, values: &Sequence<Box<[f32]>>) {
     #[unroll]
     for i in 0..tensors.len() {
-        if ABSOLUTE_POS < tensors[i].len() {
-            tensors[i][ABSOLUTE_POS] = values[i][ABSOLUTE_POS];
+        let tensor = &mut tensors[i];
+        if ABSOLUTE_POS < tensor.len() {
+            tensor[ABSOLUTE_POS] = values[i][ABSOLUTE_POS];
         }
     }
 }
@@ -203,8 +204,9 @@ fn assign_kernel(tensors: &mut Sequence<Box<[f32]>>, values: &Sequence<Box<[f32]
 fn clear_all_kernel(tensors: &mut Sequence<Box<[f32]>>) {
     #[unroll]
     for i in 0..tensors.len() {
-        if ABSOLUTE_POS < tensors[i].len() {
-            tensors[i][ABSOLUTE_POS] = 0.0;
+        let tensor = &mut tensors[i];
+        if ABSOLUTE_POS < tensor.len() {
+            tensor[ABSOLUTE_POS] = 0.0;
         }
     }
 }
@@ -213,8 +215,9 @@ fn clear_all_kernel(tensors: &mut Sequence<Box<[f32]>>) {
 fn add_kernel(sums: &mut Sequence<Box<[f32]>>, values: &Sequence<Box<[f32]>>) {
     #[unroll]
     for i in 0..sums.len() {
-        if ABSOLUTE_POS < sums[i].len() {
-            sums[i][ABSOLUTE_POS] += values[i][ABSOLUTE_POS];
+        let sum = &mut sums[i];
+        if ABSOLUTE_POS < sum.len() {
+            sum[ABSOLUTE_POS] += values[i][ABSOLUTE_POS];
         }
     }
 }
@@ -234,14 +237,17 @@ fn adamw_kernel(
 ) {
     #[unroll]
     for i in 0..parameters.len() {
-        if ABSOLUTE_POS < parameters[i].len() {
+        let parameter = &mut parameters[i];
+        let first = &mut firsts[i];
+        let second = &mut seconds[i];
+        if ABSOLUTE_POS < parameter.len() {
             let value = gradients[i][ABSOLUTE_POS] * factor[0];
-            let mean = moment(firsts[i][ABSOLUTE_POS], value, beta_1);
-            let square = moment(seconds[i][ABSOLUTE_POS], value * value, beta_2);
-            let old = decayed(parameters[i][ABSOLUTE_POS], scalars[0], weight_decay);
-            firsts[i][ABSOLUTE_POS] = mean;
-            seconds[i][ABSOLUTE_POS] = square;
-            parameters[i][ABSOLUTE_POS] = updated(old, mean * scalars[1], square * scalars[2], epsilon, scalars[0]);
+            let mean = moment(first[ABSOLUTE_POS], value, beta_1);
+            let square = moment(second[ABSOLUTE_POS], value * value, beta_2);
+            let old = decayed(parameter[ABSOLUTE_POS], scalars[0], weight_decay);
+            first[ABSOLUTE_POS] = mean;
+            second[ABSOLUTE_POS] = square;
+            parameter[ABSOLUTE_POS] = updated(old, mean * scalars[1], square * scalars[2], epsilon, scalars[0]);
         }
     }
 }
@@ -260,19 +266,21 @@ fn sgd_kernel(
 ) {
     #[unroll]
     for i in 0..parameters.len() {
-        if ABSOLUTE_POS < parameters[i].len() {
-            let old = parameters[i][ABSOLUTE_POS];
+        let parameter = &mut parameters[i];
+        if ABSOLUTE_POS < parameter.len() {
+            let old = parameter[ABSOLUTE_POS];
             let value = gradients[i][ABSOLUTE_POS] * factor[0] + old * weight_decay;
             let mut step = value;
             if comptime![has_velocity] {
-                let speed = velocities[i][ABSOLUTE_POS] * momentum + value;
-                velocities[i][ABSOLUTE_POS] = speed;
+                let velocity = &mut velocities[i];
+                let speed = velocity[ABSOLUTE_POS] * momentum + value;
+                velocity[ABSOLUTE_POS] = speed;
                 step = speed;
                 if comptime![nesterov] {
                     step = speed * momentum + value;
                 }
             }
-            parameters[i][ABSOLUTE_POS] = old - step * scalars[0];
+            parameter[ABSOLUTE_POS] = old - step * scalars[0];
         }
     }
 }

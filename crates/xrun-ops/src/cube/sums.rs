@@ -78,7 +78,8 @@ fn add_chunks(partials: &Sequence<Box<[f32]>>, outputs: &mut Sequence<Box<[f32]>
     let column = ABSOLUTE_POS;
     #[unroll]
     for i in 0..outputs.len() {
-        let width = outputs[i].len();
+        let output = &mut outputs[i];
+        let width = output.len();
         if column < width {
             let mut sum = 0.0f32;
             let mut chunk = 0u32;
@@ -86,7 +87,7 @@ fn add_chunks(partials: &Sequence<Box<[f32]>>, outputs: &mut Sequence<Box<[f32]>
                 sum += partials[i][chunk as usize * width + column];
                 chunk += 1;
             }
-            outputs[i][column] = sum;
+            output[column] = sum;
         }
     }
 }

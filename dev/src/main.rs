@@ -21,6 +21,14 @@ enum Arguments {
     Leaks(leaks::LeaksArguments),
     /// List the kernels of a step, from two records of the stand-in driver. Fails if one of them loops in few threads.
     Launches(launches::LaunchesArguments),
+    /// Copy the compiled kernels of a directory `kernels` of caches into a file that a release ships.
+    #[cfg(feature = "cuda")]
+    Kernels {
+        /// Directory of the database.
+        cache: PathBuf,
+        /// File to make.
+        file: PathBuf,
+    },
     /// Answer the claims of reports on memory from the kept results, as Markdown.
     Claims {
         /// Directory of all results, with claims.toml.
@@ -33,6 +41,8 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse() {
         Arguments::Leaks(arguments) => leaks::run(&arguments),
         Arguments::Launches(arguments) => launches::run(&arguments),
+        #[cfg(feature = "cuda")]
+        Arguments::Kernels { cache, file } => export_kernels(&cache, &file).map(|line| (line, true)),
         Arguments::Claims { results } => claims_page(&results).map(|page| (page, true)),
     };
     match outcome {
@@ -51,6 +61,16 @@ fn main() -> ExitCode {
 /// Writes a line for the person at the terminal.
 fn note(line: &str) {
     let _ = writeln!(std::io::stderr(), "{line}");
+}
+
+/// Makes a file of the kernels in a cache.
+#[cfg(feature = "cuda")]
+fn export_kernels(cache: &Path, file: &Path) -> Result<String> {
+    use cubecl::bundle;
+    bundle::export(&[cache], file, &bundle::ExportOptions { namespaces: vec!["cuda".into()], ..Default::default() })?;
+    let summary = bundle::SqliteBundle::open(file)?.summary();
+    let lines = summary.iter().map(|of| format!("{}: {} kernels, {} MiB", of.namespace, of.entries, of.bytes >> 20));
+    Ok(lines.collect::<Vec<_>>().join("\n"))
 }
 
 /// Page of the answered claims.

@@ -52,10 +52,10 @@ impl AdamW {
         Self { beta_1, beta_2, epsilon, weight_decay, plain }
     }
 
-    /// Scalars of step `time`, counted from 1: learning rate, `1 / (1 − β₁ᵗ)`, `1 / (1 − β₂ᵗ)`, and the factor of the gradients.
-    pub fn scalars(&self, learning_rate: f64, time: usize, factor: f32) -> [f32; 4] {
+    /// Scalars of step `time`, counted from 1: learning rate, `1 / (1 − β₁ᵗ)`, `1 / (1 − β₂ᵗ)`.
+    pub fn scalars(&self, learning_rate: f64, time: usize) -> [f32; 3] {
         let [first, second] = self.factors(learning_rate, time).corrections;
-        [learning_rate as f32, first.recip(), second.recip(), factor]
+        [learning_rate as f32, first.recip(), second.recip()]
     }
 
     /// Factors of step `time`, counted from 1.

@@ -26,22 +26,32 @@ absent! {
     fixed<const D>(tensor: Tensor<D>) -> Tensor<D>;
     write<const D>(tensor: &Tensor<D>, values: Vec<f32>);
     write_ints<const D>(tensor: &Tensor<D, Int>, values: Vec<i32>);
-    add<const D>(sum: &Tensor<D>, value: Tensor<D>);
-    assign<const D>(to: &Tensor<D>, value: Tensor<D>);
-    clear<const D>(tensor: &Tensor<D>);
+    add<const D>(pairs: Vec<(Tensor<D>, Tensor<D>)>);
+    assign<const D>(pairs: Vec<(Tensor<D>, Tensor<D>)>);
+    clear<const D>(tensors: &[Tensor<D>]);
     put(table: &Tensor<1>, values: Tensor<1>, row: &Tensor<1, Int>);
+}
+
+/// Parameter that is updated on a GPU.
+pub enum Update {}
+
+impl Update {
+    /// Unreachable: no tensor is on a GPU.
+    pub fn new<const D: usize>(_: &Tensor<D>, _: Tensor<D>, _: &[&Tensor<D>]) -> Self {
+        unreachable!("this build has no kernels for GPUs")
+    }
 }
 
 impl AdamW {
     /// Unreachable: no tensor is on a GPU.
-    pub fn step_in_place<const D: usize>(&self, _: &Tensor<D>, _: &Tensor<D>, _: [&Tensor<D>; 2], _: &Tensor<1>) {
+    pub fn step_in_place(&self, _: &[Update], _: &Tensor<1>, _: &Tensor<1>) {
         unreachable!("this build has no kernels for GPUs")
     }
 }
 
 impl Sgd {
     /// Unreachable: no tensor is on a GPU.
-    pub fn step_in_place<const D: usize>(&self, _: &Tensor<D>, _: &Tensor<D>, _: Option<&Tensor<D>>, _: &Tensor<1>) {
+    pub fn step_in_place(&self, _: &[Update], _: &Tensor<1>, _: &Tensor<1>) {
         unreachable!("this build has no kernels for GPUs")
     }
 }

@@ -12,6 +12,7 @@
 
 mod adamw;
 mod attention;
+mod box_loss;
 mod convolution;
 mod cpu_kernels;
 #[cfg(feature = "cube")]
@@ -32,12 +33,14 @@ mod linear;
 mod matmul;
 mod next_token_loss;
 mod norm;
+mod normalise;
 mod operation;
 mod sgd;
 mod simd;
 
 pub use adamw::AdamW;
 pub use attention::{AttentionMask, attention, attention_packed};
+pub use box_loss::{ciou_loss, giou_loss};
 pub use convolution::{GroupNorm, SaveActivations, conv1x1, conv3x3_group_norm_relu};
 pub use cpu_kernels::CpuKernels;
 pub use cube::has_gpu_kernels;
@@ -49,5 +52,6 @@ pub use layer_norm::layer_norm;
 pub use linear::{add_bias, embedding, linear};
 pub use next_token_loss::{LossTargets, NextTokenLoss, Teacher, next_token_loss, staged_next_token_loss};
 pub use norm::GlobalNorm;
+pub use normalise::normalise;
 #[cfg(all(test, target_arch = "x86_64"))]
 mod instruction_sets;

@@ -13,8 +13,8 @@ use burn::tensor::{Device, DeviceKind, Int, Tensor, TensorData};
 use inputs::{Case, close, compare, pseudo_random, values};
 use xrun_ops::{
     AdamW, AttentionMask, CpuKernels, Gelu, GlobalNorm, GroupNorm, LossTargets, QuantRange, Quantizer, SaveActivations,
-    Teacher, add_bias, attention, attention_packed, conv1x1, conv3x3_group_norm_relu, embedding, gelu, in_place,
-    layer_norm, linear, next_token_loss,
+    Teacher, add_bias, attention, attention_packed, ciou_loss, conv1x1, conv3x3_group_norm_relu, embedding, gelu,
+    giou_loss, in_place, layer_norm, linear, next_token_loss, normalise,
 };
 
 /// Asserts that the kernels of the device agree with those of the CPU and with Burn's own operations on the device.
@@ -34,6 +34,33 @@ fn layer_norms() {
         });
         check(&format!("{rows} x {width}"), &case, if width < 3 { 5e-2 } else { 1e-4 });
         check(&format!("{rows} x {width}, frozen"), &case.frozen(1), if width < 3 { 5e-2 } else { 1e-4 });
+    }
+}
+
+#[test]
+fn normalised_vectors() {
+    for (rows, width) in [(1, 1), (37, 100), (7, 1025)] {
+        let case = Case::new([rows * width], move |[input]| normalise(input.reshape([rows, width])).reshape([-1]));
+        check(&format!("{rows} x {width}"), &case, if width < 2 { 1e-2 } else { 1e-5 });
+    }
+}
+
+/// Boxes that overlap, that lie apart, and one inside the other.
+#[test]
+fn box_losses() {
+    for (loss, name) in [(ciou_loss as fn(_, _) -> _, "CIoU"), (giou_loss, "GIoU")] {
+        for (count, shift) in [(1, 0.1), (3, 5.0), (700, 0.3)] {
+            let case = Case::new([count * 4], move |[input]| {
+                let device = input.device();
+                let boxes = |sides: Tensor<1>, shift: f32| {
+                    let signs = Tensor::<2>::from_floats([[-1.0, -1.0, 1.0, 1.0]], &device);
+                    (sides.mul_scalar(0.4).add_scalar(0.6).reshape([count, 4]) * signs).add_scalar(shift)
+                };
+                let truth = Tensor::from_floats(pseudo_random(count * 4, 5.0).as_slice(), &device);
+                loss(boxes(input, 0.0), boxes(truth, shift))
+            });
+            check(&format!("{name} {count} {shift}"), &case, 1e-4);
+        }
     }
 }
 
@@ -216,49 +243,76 @@ fn adamw_updates() {
     close("parameter", &found, &run(&vulkan, CpuKernels::Plain), 1e-6);
 }
 
-/// Five updates of fixed tensors, by two halves of a gradient that are added on the device, against the updates of Burn's optimisers.
+/// Five updates of more tensors than a launch takes, by two halves of their gradients that are added on the device, against the updates of
+/// Burn's optimisers.
 #[test]
 fn updates_in_place() {
     let device = Device::wgpu(DeviceKind::DefaultDevice);
-    let tensor = |seed| Tensor::<2>::from_data(TensorData::new(pseudo_random(1001, seed), [77, 13]), &device);
-    let start = |value| in_place::fixed(Tensor::<2>::full([77, 13], value, &device));
-    let adamw = AdamW::new(0.9, 0.999, 1e-8, 0.1);
-    let run = |update: &dyn Fn(usize, [&Tensor<2>; 4], &Tensor<1>)| {
-        let (parameter, sum) = (in_place::fixed(tensor(0.0)), start(0.0));
-        let (first, second, scalars) = (start(0.0), start(0.0), in_place::fixed(Tensor::zeros([4], &device)));
-        let shared = parameter.clone();
-        for step in 1..=5 {
-            in_place::add(&sum, tensor(step as f32));
-            in_place::add(&sum, tensor(step as f32));
-            in_place::write(&scalars, adamw.scalars(0.01, step, 0.5).to_vec());
-            update(step, [&parameter, &sum, &first, &second], &scalars);
-            in_place::clear(&sum);
-        }
-        assert!(values(sum).iter().all(|value| *value == 0.0));
-        values(shared)
+    let sizes: Vec<usize> = (0..20).map(|number| [1, 257, 1001, 40][number % 4] + number).collect();
+    let tensor = |number: usize, step: usize| {
+        Tensor::<1>::from_floats(pseudo_random(sizes[number], (number + 31 * step) as f32).as_slice(), &device)
     };
-    fn expected<O: Optimizer>(rule: &O, gradient: impl Fn(usize) -> Tensor<2>) -> Vec<f32> {
+    let all = |make: &dyn Fn(usize) -> Tensor<1>| -> Vec<Tensor<1>> { (0..sizes.len()).map(make).collect() };
+    let start = |value| all(&|number| in_place::fixed(Tensor::full([sizes[number]], value, &device)));
+    let fixed = |values: &[f32]| in_place::fixed(Tensor::<1>::from_floats(values, &device));
+    let adamw = AdamW::new(0.9, 0.999, 1e-8, 0.1);
+    let run = |states: usize, update: &dyn Fn(&[in_place::Update], &Tensor<1>, &Tensor<1>)| {
+        let parameters = all(&|number| in_place::fixed(tensor(number, 0)));
+        let (sums, state) = (start(0.0), [start(0.0), start(0.0)]);
+        for step in 1..=5 {
+            for _ in 0..2 {
+                in_place::add(sums.iter().cloned().zip(all(&|number| tensor(number, step))).collect());
+            }
+            let updates = (0..sizes.len()).map(|number| {
+                let state: Vec<_> = state[..states].iter().map(|state| &state[number]).collect();
+                in_place::Update::new(&parameters[number], sums[number].clone(), &state)
+            });
+            update(&updates.collect::<Vec<_>>(), &fixed(&adamw.scalars(0.01, step)), &fixed(&[0.5]));
+            in_place::clear(&sums);
+        }
+        assert!(sums.into_iter().all(|sum| values(sum).iter().all(|value| *value == 0.0)));
+        parameters.into_iter().map(values).collect::<Vec<_>>()
+    };
+    fn expected<O: Optimizer>(rule: &O, gradient: impl Fn(usize) -> Tensor<1>) -> Vec<f32> {
         let (mut parameter, mut state) = (gradient(0), None);
         for step in 1..=5 {
             (parameter, state) = rule.step(0.01, parameter, gradient(step), state);
         }
         values(parameter)
     }
-    let gradient = |step| tensor(step as f32);
-    let found = run(&|_, [parameter, sum, first, second], scalars| {
-        adamw.step_in_place(parameter, sum, [first, second], scalars);
-    });
-    assert_eq!(found, expected(&adamw, gradient), "AdamW has other bits in place");
+    let found = run(2, &|updates, scalars, factor| adamw.step_in_place(updates, scalars, factor));
+    for (number, found) in found.iter().enumerate() {
+        assert_eq!(found, &expected(&adamw, |step| tensor(number, step)), "AdamW has other bits in place: {number}");
+    }
     for (momentum, nesterov, weight_decay) in [(0.0, false, 0.0), (0.9, false, 0.1), (0.8, true, 0.0)] {
         let rule = in_place::Sgd { momentum, nesterov, weight_decay };
-        let found = run(&|_, [parameter, sum, first, _], scalars| {
-            rule.step_in_place(parameter, sum, (momentum > 0.0).then_some(first), scalars);
+        let found = run(usize::from(momentum > 0.0), &|updates, scalars, factor| {
+            rule.step_in_place(updates, scalars, factor);
         });
         let config = MomentumConfig::new().with_momentum(f64::from(momentum)).with_dampening(0.0);
         let plain = SgdConfig::new()
             .with_momentum((momentum > 0.0).then(|| config.with_nesterov(nesterov)))
             .with_weight_decay((weight_decay > 0.0).then(|| WeightDecayConfig::new(weight_decay)))
             .build();
-        close(&format!("{rule:?}"), &found, &expected(&plain, gradient), 1e-6);
+        for (number, found) in found.iter().enumerate() {
+            close(&format!("{rule:?} {number}"), found, &expected(&plain, |step| tensor(number, step)), 1e-6);
+        }
+    }
+}
+
+/// Assignments to more tensors than a launch takes.
+#[test]
+fn assignments_in_place() {
+    let device = Device::wgpu(DeviceKind::DefaultDevice);
+    let value = |number: usize| vec![number as f32; 3 * number + 1];
+    let pairs: Vec<_> = (0..40)
+        .map(|number| {
+            let value = Tensor::<1>::from_floats(value(number).as_slice(), &device);
+            (in_place::fixed(value.zeros_like()), value)
+        })
+        .collect();
+    in_place::assign(pairs.clone());
+    for (number, (assigned, _)) in pairs.into_iter().enumerate() {
+        assert_eq!(values(assigned), value(number));
     }
 }

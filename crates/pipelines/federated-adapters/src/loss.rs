@@ -1,8 +1,8 @@
 //! Losses between outputs and targets, summed over the clips of a batch.
 
 use super::settings::Loss;
+use xrun_ops::normalise;
 use xrun_training::nn::Tensor;
-use xrun_training::nn::normalise::normalise;
 
 /// Sum over rows of the loss between `output` and `target`, both `[clips, elements]`; `[1]`.
 pub fn loss(output: Tensor<2>, target: Tensor<2>, kind: Loss) -> Tensor<1> {
@@ -21,7 +21,7 @@ fn mse(output: Tensor<2>, target: Tensor<2>) -> Tensor<1> {
 
 /// Sum over rows of one minus the cosine similarity.
 fn cosine(output: Tensor<2>, target: Tensor<2>) -> Tensor<1> {
-    let similarity = (normalise(output, 1) * normalise(target, 1)).sum_dim(1);
+    let similarity = (normalise(output) * normalise(target)).sum_dim(1);
     similarity.neg().add_scalar(1.0).sum()
 }
 

@@ -6,8 +6,8 @@ use super::network::Conditioning;
 use xrun_core::bounded::buffer::Buffer;
 use xrun_core::bounded::ledger::{Ledger, Registration};
 use xrun_data::sound_clips::targets::TargetEmbeddings;
+use xrun_ops::normalise;
 use xrun_training::nn::Tensor;
-use xrun_training::nn::normalise::normalise;
 
 /// Targets of all classes of the data, in its order, on the inner device.
 #[derive(Debug)]
@@ -44,8 +44,7 @@ impl TargetTensors {
 
     /// Cosine similarities of outputs of the inner device and the targets of all classes, `[clips, classes]`.
     pub fn cosines(&self, outputs: Conditioning) -> Conditioning {
-        let cosine =
-            |output: Tensor<2>, all: &Tensor<2>| normalise(output, 1).matmul(normalise(all.clone(), 1).transpose());
+        let cosine = |output: Tensor<2>, all: &Tensor<2>| normalise(output).matmul(normalise(all.clone()).transpose());
         Conditioning {
             pooled: cosine(outputs.pooled, &self.all.pooled),
             token_embeds: cosine(outputs.token_embeds, &self.all.token_embeds),

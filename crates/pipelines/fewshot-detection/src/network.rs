@@ -15,7 +15,7 @@
 use burn::module::{Module, Param};
 use burn::nn::conv::{Conv2d, Conv2dConfig};
 use burn::tensor::Device;
-use xrun_ops::conv1x1;
+use xrun_ops::{conv1x1, normalise};
 
 use super::assignment::strides;
 use super::prepare::MAPS;
@@ -24,7 +24,6 @@ use xrun_training::nn::Tensor;
 use xrun_training::nn::backbone::Backbone;
 use xrun_training::nn::conv_block::ConvBlock;
 use xrun_training::nn::graph::autodiff_like;
-use xrun_training::nn::normalise::normalise;
 use xrun_training::nn::parameters::{Deviation, initialise};
 
 /// Output of a 1 x 1 convolution with a bias.
@@ -182,22 +181,22 @@ impl DetectorNetwork {
         Dense {
             sides: Tensor::cat(by_level.collect(), 1),
             object: raw.object.squeeze_dim::<2>(2),
-            embeddings: normalise(raw.embeddings, 2),
+            embeddings: normalise(raw.embeddings),
         }
     }
 
     /// Mean over the cells of two levels, which have equal weights.
     fn mean_embedding(raw: HeadOutput) -> Tensor<2> {
-        let cells = normalise(raw.embeddings, 2);
+        let cells = normalise(raw.embeddings);
         let mean = |from, count| cells.clone().narrow(1, from, count).mean_dim(1).squeeze_dim::<2>(1);
         let (fine, coarse) = (raw.cells[0], raw.cells[1]);
-        normalise(mean(0, fine) + mean(fine, coarse), 1)
+        normalise(mean(0, fine) + mean(fine, coarse))
     }
 
     /// Prototypes of length one, `[ways, D]`, of embeddings `[ways * views, D]` in the order of the ways.
     pub fn prototypes(embeddings: Tensor<2>, ways: usize) -> Tensor<2> {
         let [count, length] = embeddings.dims();
-        normalise(embeddings.reshape([ways, count / ways, length]).mean_dim(1).squeeze_dim::<2>(1), 1)
+        normalise(embeddings.reshape([ways, count / ways, length]).mean_dim(1).squeeze_dim::<2>(1))
     }
 
     /// Learned prototypes of length one, `[classes, D]`; `None` if classes are given by references.

@@ -9,7 +9,7 @@ use burn_cubecl::ops::{permute, reshape};
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::sums::{column_sums, reduce_partials};
+use super::sums::column_sums;
 use super::{UNITS, cube_sum, cubes, each, empty, launch};
 use crate::convolution::{Conv3x3GroupNormRelu, SaveActivations};
 use crate::im2col::{Stride, TAPS};
@@ -116,25 +116,28 @@ impl Operation<CubeTensor, 4> for Conv3x3GroupNormRelu {
         let matrix = (needs_grad[1] || convolved.is_none()).then(|| self.im2col(&input, sizes));
         let convolved = convolved.or_else(|| Some(into_contiguous(Self::convolve(matrix.clone()?, &weight, sizes))));
         let convolved = convolved.unwrap_or_else(|| unreachable!("it is saved or the matrix is there"));
-        let partial = empty(&input, [images, 2, outputs]);
+        let [gammas, betas] = [0, 1].map(|_| empty(&input, [images, outputs]));
         let input_gradient = empty(&input, [images * pixels, outputs]);
         let cube_count = images * self.groups;
         launch!(
             normalize_backward,
             cubes(cube_count),
-            [gradient, convolved, gamma, beta, moments, input_gradient, partial],
+            [gradient, convolved, gamma, beta, moments, input_gradient, gammas, betas],
             [cube_count as u32, self.groups as u32, outputs as u32, pixels as u32]
         );
-        let parameter =
-            |number: usize, needed: bool| needed.then(|| reduce_partials(&partial, images, 2, number, outputs));
-        let weight_gradient = matrix.filter(|_| needs_grad[1]).map(|matrix| {
+        let products = matrix.filter(|_| needs_grad[1]).map(|matrix| {
             // One product for each image: more cubes than one long product would have.
             let gradient = reshape(input_gradient.clone(), [images, pixels, outputs].into());
             let matrix = reshape(matrix, [images, pixels, sizes.columns()].into());
-            let products = into_contiguous(product(permute(gradient, &[0, 2, 1]), matrix));
-            let length = outputs * sizes.columns();
-            reshape(column_sums(&products, length), weight.meta.shape().clone())
+            into_contiguous(product(permute(gradient, &[0, 2, 1]), matrix))
         });
+        let (weight_gradient, [gamma, beta]) = match products {
+            Some(products) => {
+                let [weights, gamma, beta] = column_sums([&products, &gammas, &betas], images);
+                (Some(reshape(weights, weight.meta.shape().clone())), [gamma, beta])
+            }
+            None => (None, column_sums([&gammas, &betas], images)),
+        };
         let data_gradient = needs_grad[0].then(|| {
             let weight = reshape(weight.clone(), [outputs, sizes.columns()].into());
             let columns = into_contiguous(product(input_gradient, weight));
@@ -154,7 +157,7 @@ impl Operation<CubeTensor, 4> for Conv3x3GroupNormRelu {
             );
             output
         });
-        [data_gradient, weight_gradient, parameter(0, needs_grad[2]), parameter(1, needs_grad[3])]
+        [data_gradient, weight_gradient, needs_grad[2].then_some(gamma), needs_grad[3].then_some(beta)]
     }
 }
 
@@ -278,7 +281,7 @@ fn normalize(
     }
 }
 
-/// Gradient of the convolved images, `[images, pixels, channels]`, and of gamma and beta for each image, `[images, 2, channels]`. `gradient` is
+/// Gradient of the convolved images, `[images, pixels, channels]`, and of gamma and beta for each image, each `[images, channels]`. `gradient` is
 /// `[images, channels, pixels]`.
 #[cube(launch)]
 fn normalize_backward(
@@ -288,7 +291,8 @@ fn normalize_backward(
     beta: &[f32],
     moments: &[f32],
     output: &mut [f32],
-    partial: &mut [f32],
+    gammas: &mut [f32],
+    betas: &mut [f32],
     count: u32,
     groups: u32,
     channels: u32,
@@ -324,8 +328,8 @@ fn normalize_backward(
             let grad_beta = cube_sum(channel_sum, &mut scratch);
             let grad_gamma = cube_sum(channel_dot, &mut scratch);
             if UNIT_POS == 0 {
-                partial[(image * 2 * channels + channel) as usize] = grad_gamma;
-                partial[((image * 2 + 1) * channels + channel) as usize] = grad_beta;
+                gammas[(image * channels + channel) as usize] = grad_gamma;
+                betas[(image * channels + channel) as usize] = grad_beta;
             }
             sum += grad_beta * scale;
             dot += grad_gamma * scale;

@@ -6,10 +6,11 @@
 use burn::backend::DispatchDevice;
 use burn::tensor::{Bytes, DType, Int, Tensor};
 use burn_cubecl::tensor::CubeTensor;
+use cubecl::client::Client;
 use cubecl::prelude::*;
 
 use super::adamw::{decayed, moment, updated};
-use super::{each, empty, from_memory, inner_memory, int_memory, launch};
+use super::{Buffers, buffers, dim, each, each_of, empty, from_memory, group_size, inner_memory, int_memory, launch};
 use crate::adamw::AdamW;
 pub use crate::sgd::Sgd;
 
@@ -37,11 +38,9 @@ fn write_bytes(memory: &CubeTensor, bytes: Bytes) {
     memory.client.write(&memory.handle, bytes);
 }
 
-/// Adds `value` to `sum`.
-pub fn add<const D: usize>(sum: &Tensor<D>, value: Tensor<D>) {
-    let (value, sum) = (inner_memory(value), overwritten(sum));
-    assert_eq!(value.meta.num_elements(), sum.meta.num_elements(), "a sum and a value have different shapes");
-    launch!(add_kernel, each(&sum), [sum, value], []);
+/// Adds to each sum its value.
+pub fn add<const D: usize>(pairs: Vec<(Tensor<D>, Tensor<D>)>) {
+    in_groups(pairs, |sums, values, client, cubes| add_kernel::launch(client, cubes, dim(), sums, values));
 }
 
 /// Returns whether a tensor is on a device whose memory this module can overwrite.
@@ -49,17 +48,32 @@ pub fn is_possible<const D: usize>(tensor: &Tensor<D>) -> bool {
     matches!(tensor.device().inner().as_dispatch(), DispatchDevice::Cube(_))
 }
 
-/// Overwrites `to` by `value`.
-pub fn assign<const D: usize>(to: &Tensor<D>, value: Tensor<D>) {
-    let (value, to) = (inner_memory(value), overwritten(to));
-    assert_eq!(value.meta.num_elements(), to.meta.num_elements(), "a tensor is overwritten by one of another shape");
-    launch!(copy_kernel, each(&to), [value, to], []);
+/// Overwrites each tensor by its value.
+pub fn assign<const D: usize>(pairs: Vec<(Tensor<D>, Tensor<D>)>) {
+    in_groups(pairs, |tensors, values, client, cubes| assign_kernel::launch(client, cubes, dim(), tensors, values));
 }
 
-/// Overwrites a tensor by zeros.
-pub fn clear<const D: usize>(tensor: &Tensor<D>) {
-    let tensor = overwritten(tensor);
-    launch!(clear_kernel, each(&tensor), [tensor], []);
+/// Overwrites tensors by zeros.
+pub fn clear<const D: usize>(tensors: &[Tensor<D>]) {
+    let memory: Vec<_> = tensors.iter().map(overwritten).collect();
+    for group in memory.chunks(group_size(&memory, 1)) {
+        clear_all_kernel::launch(&group[0].client.clone(), each_of(group), dim(), buffers(group));
+    }
+}
+
+/// Launches a kernel on tensors and their values, a group of them at a time.
+fn in_groups<const D: usize>(
+    pairs: Vec<(Tensor<D>, Tensor<D>)>,
+    launch: impl Fn(Buffers, Buffers, &Client, CubeCount),
+) {
+    let (tensors, values): (Vec<_>, Vec<_>) =
+        pairs.into_iter().map(|(tensor, value)| (overwritten(&tensor), inner_memory(value))).unzip();
+    let sizes = |memory: &[CubeTensor]| memory.iter().map(|tensor| tensor.meta.num_elements()).collect::<Vec<_>>();
+    assert_eq!(sizes(&tensors), sizes(&values), "a tensor and its value have different shapes");
+    let size = group_size(&tensors, 2);
+    for (tensors, values) in tensors.chunks(size).zip(values.chunks(size)) {
+        launch(buffers(tensors), buffers(values), &tensors[0].client.clone(), each_of(tensors));
+    }
 }
 
 /// Overwrites a row of a table with as many columns as there are `values`; `row` is its number, `[1]`.
@@ -68,49 +82,82 @@ pub fn put(table: &Tensor<1>, values: Tensor<1>, row: &Tensor<1, Int>) {
     launch!(put_kernel, each(&values), [values, table, row], []);
 }
 
+/// Parameter that is updated together with others.
+pub struct Update {
+    gradient: CubeTensor,
+    parameter: CubeTensor,
+    /// Moments, or velocity.
+    state: Vec<CubeTensor>,
+}
+
+impl Update {
+    /// Update of a parameter by its gradient. `state` is 0 at first: both moments of [`AdamW`], the velocity of [`Sgd`], nothing of an
+    /// [`Sgd`] without momentum.
+    pub fn new<const D: usize>(parameter: &Tensor<D>, gradient: Tensor<D>, state: &[&Tensor<D>]) -> Self {
+        let state = state.iter().map(|tensor| overwritten(tensor)).collect();
+        Self { gradient: inner_memory(gradient), parameter: overwritten(parameter), state }
+    }
+}
+
+/// Launches a kernel on parameters, a group of them at a time.
+fn update(updates: &[Update], launch: impl Fn([Buffers; 2], &dyn Fn(usize) -> Buffers, &Client, CubeCount)) {
+    let Some(first) = updates.first() else { return };
+    for group in updates.chunks(group_size(std::slice::from_ref(&first.parameter), 2 + first.state.len())) {
+        let parameters: Vec<_> = group.iter().map(|update| update.parameter.clone()).collect();
+        let gradients = group.iter().map(|update| update.gradient.clone()).collect::<Vec<_>>();
+        let state = |number: usize| buffers(&group.iter().map(|of| of.state[number].clone()).collect::<Vec<_>>());
+        let (client, cubes) = (parameters[0].client.clone(), each_of(&parameters));
+        launch([buffers(&gradients), buffers(&parameters)], &state, &client, cubes);
+    }
+}
+
 impl AdamW {
-    /// Updates a parameter and its moments by a gradient. The first moments are 0. `scalars` are those of [`Self::scalars`] on the device,
-    /// `[4]`.
-    pub fn step_in_place<const D: usize>(
-        &self,
-        parameter: &Tensor<D>,
-        gradient: &Tensor<D>,
-        moments: [&Tensor<D>; 2],
-        scalars: &Tensor<1>,
-    ) {
+    /// Updates parameters. `scalars` are those of [`Self::scalars`] on the device, `[3]`, and the gradients are multiplied by `factor`,
+    /// `[1]`.
+    pub fn step_in_place(&self, updates: &[Update], scalars: &Tensor<1>, factor: &Tensor<1>) {
         let factors = self.factors(0.0, 1);
-        let gradient = inner_memory(gradient.clone());
-        let [parameter, first, second] = [parameter, moments[0], moments[1]].map(overwritten);
-        let scalars = inner_memory(scalars.clone());
-        launch!(
-            adamw_kernel,
-            each(&parameter),
-            [gradient, parameter, first, second, scalars],
-            [factors.betas[0], factors.betas[1], factors.epsilon, self.weight_decay]
-        );
+        let [scalars, factor] = [scalars, factor].map(|tensor| inner_memory(tensor.clone()));
+        update(updates, |[gradients, parameters], state, client, cubes| {
+            adamw_kernel::launch(
+                client,
+                cubes,
+                dim(),
+                gradients,
+                parameters,
+                state(0),
+                state(1),
+                scalars.clone().into_buffer_arg(),
+                factor.clone().into_buffer_arg(),
+                factors.betas[0],
+                factors.betas[1],
+                factors.epsilon,
+                self.weight_decay,
+            );
+        });
     }
 }
 
 impl Sgd {
-    /// Updates a parameter and its velocity, which is 0 at first and `None` without momentum. `scalars` begin with the learning rate and
-    /// have the factor of the gradients as the fourth, as those of [`AdamW::scalars`].
-    pub fn step_in_place<const D: usize>(
-        &self,
-        parameter: &Tensor<D>,
-        gradient: &Tensor<D>,
-        velocity: Option<&Tensor<D>>,
-        scalars: &Tensor<1>,
-    ) {
-        let gradient = inner_memory(gradient.clone());
-        let parameter = overwritten(parameter);
-        let (has_velocity, velocity) = (velocity.is_some(), velocity.map_or_else(|| parameter.clone(), overwritten));
-        let scalars = inner_memory(scalars.clone());
-        launch!(
-            sgd_kernel,
-            each(&parameter),
-            [gradient, parameter, velocity, scalars],
-            [self.momentum, self.weight_decay, has_velocity, self.nesterov]
-        );
+    /// Updates parameters. `scalars` begin with the learning rate, and the gradients are multiplied by `factor`, `[1]`.
+    pub fn step_in_place(&self, updates: &[Update], scalars: &Tensor<1>, factor: &Tensor<1>) {
+        let [scalars, factor] = [scalars, factor].map(|tensor| inner_memory(tensor.clone()));
+        let has_velocity = updates.first().is_some_and(|update| !update.state.is_empty());
+        update(updates, |[gradients, parameters], state, client, cubes| {
+            sgd_kernel::launch(
+                client,
+                cubes,
+                dim(),
+                gradients,
+                parameters,
+                if has_velocity { state(0) } else { Buffers::new() },
+                scalars.clone().into_buffer_arg(),
+                factor.clone().into_buffer_arg(),
+                self.momentum,
+                self.weight_decay,
+                has_velocity,
+                self.nesterov,
+            );
+        });
     }
 }
 
@@ -143,58 +190,97 @@ fn put_kernel(values: &[f32], table: &mut [f32], row: &[i32]) {
 }
 
 #[cube(launch)]
-fn add_kernel(sum: &mut [f32], value: &[f32]) {
-    if ABSOLUTE_POS < sum.len() {
-        sum[ABSOLUTE_POS] += value[ABSOLUTE_POS];
+fn assign_kernel(tensors: &mut Sequence<Box<[f32]>>, values: &Sequence<Box<[f32]>>) {
+    #[unroll]
+    for i in 0..tensors.len() {
+        let tensor = &mut tensors[i];
+        if ABSOLUTE_POS < tensor.len() {
+            tensor[ABSOLUTE_POS] = values[i][ABSOLUTE_POS];
+        }
+    }
+}
+
+#[cube(launch)]
+fn clear_all_kernel(tensors: &mut Sequence<Box<[f32]>>) {
+    #[unroll]
+    for i in 0..tensors.len() {
+        let tensor = &mut tensors[i];
+        if ABSOLUTE_POS < tensor.len() {
+            tensor[ABSOLUTE_POS] = 0.0;
+        }
+    }
+}
+
+#[cube(launch)]
+fn add_kernel(sums: &mut Sequence<Box<[f32]>>, values: &Sequence<Box<[f32]>>) {
+    #[unroll]
+    for i in 0..sums.len() {
+        let sum = &mut sums[i];
+        if ABSOLUTE_POS < sum.len() {
+            sum[ABSOLUTE_POS] += values[i][ABSOLUTE_POS];
+        }
     }
 }
 
 #[cube(launch)]
 fn adamw_kernel(
-    gradient: &[f32],
-    parameter: &mut [f32],
-    first: &mut [f32],
-    second: &mut [f32],
+    gradients: &Sequence<Box<[f32]>>,
+    parameters: &mut Sequence<Box<[f32]>>,
+    firsts: &mut Sequence<Box<[f32]>>,
+    seconds: &mut Sequence<Box<[f32]>>,
     scalars: &[f32],
+    factor: &[f32],
     beta_1: f32,
     beta_2: f32,
     epsilon: f32,
     weight_decay: f32,
 ) {
-    if ABSOLUTE_POS < parameter.len() {
-        let value = gradient[ABSOLUTE_POS] * scalars[3];
-        let mean = moment(first[ABSOLUTE_POS], value, beta_1);
-        let square = moment(second[ABSOLUTE_POS], value * value, beta_2);
-        let old = decayed(parameter[ABSOLUTE_POS], scalars[0], weight_decay);
-        first[ABSOLUTE_POS] = mean;
-        second[ABSOLUTE_POS] = square;
-        parameter[ABSOLUTE_POS] = updated(old, mean * scalars[1], square * scalars[2], epsilon, scalars[0]);
+    #[unroll]
+    for i in 0..parameters.len() {
+        let parameter = &mut parameters[i];
+        let first = &mut firsts[i];
+        let second = &mut seconds[i];
+        if ABSOLUTE_POS < parameter.len() {
+            let value = gradients[i][ABSOLUTE_POS] * factor[0];
+            let mean = moment(first[ABSOLUTE_POS], value, beta_1);
+            let square = moment(second[ABSOLUTE_POS], value * value, beta_2);
+            let old = decayed(parameter[ABSOLUTE_POS], scalars[0], weight_decay);
+            first[ABSOLUTE_POS] = mean;
+            second[ABSOLUTE_POS] = square;
+            parameter[ABSOLUTE_POS] = updated(old, mean * scalars[1], square * scalars[2], epsilon, scalars[0]);
+        }
     }
 }
 
 #[cube(launch)]
 fn sgd_kernel(
-    gradient: &[f32],
-    parameter: &mut [f32],
-    velocity: &mut [f32],
+    gradients: &Sequence<Box<[f32]>>,
+    parameters: &mut Sequence<Box<[f32]>>,
+    velocities: &mut Sequence<Box<[f32]>>,
     scalars: &[f32],
+    factor: &[f32],
     momentum: f32,
     weight_decay: f32,
     #[comptime] has_velocity: bool,
     #[comptime] nesterov: bool,
 ) {
-    if ABSOLUTE_POS < parameter.len() {
-        let old = parameter[ABSOLUTE_POS];
-        let value = gradient[ABSOLUTE_POS] * scalars[3] + old * weight_decay;
-        let mut step = value;
-        if comptime![has_velocity] {
-            let speed = velocity[ABSOLUTE_POS] * momentum + value;
-            velocity[ABSOLUTE_POS] = speed;
-            step = speed;
-            if comptime![nesterov] {
-                step = speed * momentum + value;
+    #[unroll]
+    for i in 0..parameters.len() {
+        let parameter = &mut parameters[i];
+        if ABSOLUTE_POS < parameter.len() {
+            let old = parameter[ABSOLUTE_POS];
+            let value = gradients[i][ABSOLUTE_POS] * factor[0] + old * weight_decay;
+            let mut step = value;
+            if comptime![has_velocity] {
+                let velocity = &mut velocities[i];
+                let speed = velocity[ABSOLUTE_POS] * momentum + value;
+                velocity[ABSOLUTE_POS] = speed;
+                step = speed;
+                if comptime![nesterov] {
+                    step = speed * momentum + value;
+                }
             }
+            parameter[ABSOLUTE_POS] = old - step * scalars[0];
         }
-        parameter[ABSOLUTE_POS] = old - step * scalars[0];
     }
 }

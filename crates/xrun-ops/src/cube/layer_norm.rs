@@ -1,10 +1,11 @@
 //! Layer normalisation: one cube a row.
 
 use burn_cubecl::kernel::into_contiguous;
+use burn_cubecl::ops::reshape;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::sums::{Partials, column_partials_shape, reduce_partials};
+use super::sums::{Partials, add_in_order, column_partials_shape};
 use super::{UNITS, cube_sum, cubes, empty, launch, rows, writable};
 use crate::layer_norm::LayerNorm;
 use crate::operation::Operation;
@@ -39,9 +40,14 @@ impl Operation<CubeTensor, 3> for LayerNorm {
         let (count, width) = rows(&input);
         let parameters = (needs_grad[1] || needs_grad[2]).then(|| {
             let Partials { cubes, chunk, chunks } = column_partials_shape(count, width);
-            let partial = empty(&input, [chunks, 2, width]);
-            launch!(parameters, cubes, [gradient, input, moments, partial], [count as u32, width as u32, chunk as u32]);
-            [0, 1].map(|number| reduce_partials(&partial, chunks, 2, number, width))
+            let [gamma, beta] = [0, 1].map(|_| empty(&input, [chunks, width]));
+            let scalars = [count, width, chunk].map(|size| size as u32);
+            launch!(parameters, cubes, [gradient, input, moments, gamma, beta], [scalars[0], scalars[1], scalars[2]]);
+            if chunks == 1 {
+                [gamma, beta].map(|sums| reshape(sums, [width].into()))
+            } else {
+                add_in_order([&gamma, &beta], chunks)
+            }
         });
         let input_gradient = needs_grad[0].then(|| {
             let output = writable(&gradient);
@@ -132,13 +138,14 @@ fn backward(
     }
 }
 
-/// Sums over `chunk` rows of the gradients of gamma and beta, `[chunks, 2, width]`: one unit a column, `CUBE_POS_Y` the chunk.
+/// Sums over `chunk` rows of the gradients of gamma and beta, each `[chunks, width]`: one unit a column, `CUBE_POS_Y` the chunk.
 #[cube(launch)]
 fn parameters(
     gradient: &[f32],
     input: &[f32],
     moments: &[f32],
-    partial: &mut [f32],
+    gamma: &mut [f32],
+    beta: &mut [f32],
     count: u32,
     width: u32,
     chunk: u32,
@@ -156,8 +163,8 @@ fn parameters(
             grad_beta += value;
             row += 1;
         }
-        let at = (CUBE_POS_Y * 2 * width + column) as usize;
-        partial[at] = grad_gamma;
-        partial[at + width as usize] = grad_beta;
+        let at = (CUBE_POS_Y * width + column) as usize;
+        gamma[at] = grad_gamma;
+        beta[at] = grad_beta;
     }
 }

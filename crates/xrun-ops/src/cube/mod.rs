@@ -3,6 +3,7 @@
 //! Sums are over a fixed number of units and added in a fixed order, without atomics: the result is the same in every run.
 
 mod adamw;
+mod box_loss;
 mod convolution;
 mod embedding;
 mod fake_quantize;
@@ -11,14 +12,17 @@ pub mod in_place;
 mod layer_norm;
 mod next_token_loss;
 mod norm;
+mod normalise;
 mod softmax;
 mod sums;
 
 pub use adamw::adamw;
+pub use box_loss::box_loss;
 pub use embedding::embedding;
 pub use fake_quantize::{fake_quantize, range};
 pub use next_token_loss::loss;
 pub use norm::global_norm;
+pub use normalise::Normalise;
 pub use softmax::scaled_softmax;
 pub use sums::add_bias;
 
@@ -42,6 +46,9 @@ use crate::operation::{KernelBackend, Operation, apply_operations, record};
 
 /// Units of a cube.
 const UNITS: u32 = 256;
+
+/// Largest number of tensors of a kind that one launch takes. Kernels are compiled for each number of them.
+const TENSORS_MAX: usize = 16;
 
 /// Tensor whose value Burn's fusion may not have computed yet.
 type Lazy = FusionTensor<FusionCubeRuntime>;
@@ -187,7 +194,7 @@ macro_rules! launch {
         $kernel::launch(
             &$first.client.clone(),
             $cubes,
-            cubecl::prelude::CubeDim::new_1d($crate::cube::UNITS),
+            $crate::cube::dim(),
             $first.clone().into_buffer_arg(),
             $($tensor.clone().into_buffer_arg(),)*
             $($value,)*
@@ -195,6 +202,30 @@ macro_rules! launch {
     };
 }
 use launch;
+
+/// Units of a cube in one dimension.
+fn dim() -> CubeDim {
+    CubeDim::new_1d(UNITS)
+}
+
+/// Buffers of several tensors, as one argument of a kernel.
+type Buffers = SequenceArg<Box<[f32]>>;
+
+/// Buffers of tensors of 32-bit floats.
+fn buffers(tensors: &[CubeTensor]) -> Buffers {
+    tensors.iter().map(|tensor| tensor.clone().into_buffer_arg()).collect()
+}
+
+/// Number of tensors for one launch of a kernel that takes `kinds` buffers for each, and a few others.
+fn group_size(tensors: &[CubeTensor], kinds: usize) -> usize {
+    let bindings = tensors.first().map_or(0, |tensor| tensor.client.properties().hardware.max_bindings as usize);
+    (bindings.saturating_sub(4) / kinds).clamp(1, TENSORS_MAX)
+}
+
+/// Cubes with a unit for each value of the largest of several tensors.
+fn each_of(tensors: &[CubeTensor]) -> CubeCount {
+    cubes(tensors.iter().map(|tensor| tensor.meta.num_elements()).max().unwrap_or(0).div_ceil(UNITS as usize))
+}
 
 /// Cubes with a unit for each value of a tensor.
 fn each(tensor: &CubeTensor) -> CubeCount {

@@ -4,11 +4,10 @@
 
 use burn::tensor::{DType, Tensor};
 use burn_cubecl::kernel::{cast, into_contiguous};
-use burn_cubecl::ops::reshape;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{UNITS, binary, each, empty, float_type, launch, rows};
+use super::{UNITS, binary, buffers, dim, each, each_of, empty, float_type, launch, rows};
 use crate::operation::Operation;
 
 /// Rows of a chunk.
@@ -35,25 +34,28 @@ pub fn column_partials_shape(count: usize, width: usize) -> Partials {
     Partials { cubes, chunk, chunks }
 }
 
-/// Returns the sums over the chunks of part `number` of partial sums `[chunks, parts, width]`: `[width]`.
-pub fn reduce_partials(partial: &CubeTensor, chunks: usize, parts: usize, number: usize, width: usize) -> CubeTensor {
-    let output = empty(partial, [width]);
-    launch!(
-        add_chunks,
-        each(&output),
-        [partial, output],
-        [chunks as u32, (parts * width) as u32, (number * width) as u32, width as u32]
-    );
-    output
+/// Returns the sums over the `count` rows of contiguous matrices, each `[columns]`.
+pub fn column_sums<const N: usize>(matrices: [&CubeTensor; N], count: usize) -> [CubeTensor; N] {
+    if count <= CHUNK_ROWS {
+        return add_in_order(matrices, count);
+    }
+    let chunks = matrices.map(|matrix| {
+        let width = matrix.meta.num_elements() / count;
+        let Partials { cubes, chunk, chunks } = column_partials_shape(count, width);
+        let partial = empty(matrix, [chunks, width]);
+        launch!(add_rows, cubes, [matrix, partial], [count as u32, width as u32, chunk as u32]);
+        partial
+    });
+    add_in_order(chunks.each_ref(), column_partials_shape(count, 1).chunks)
 }
 
-/// Returns the sums of the columns of a contiguous matrix of `width` columns: `[width]`.
-pub fn column_sums(matrix: &CubeTensor, width: usize) -> CubeTensor {
-    let count = matrix.meta.num_elements() / width;
-    let Partials { cubes, chunk, chunks } = column_partials_shape(count, width);
-    let partial = empty(matrix, [chunks, width]);
-    launch!(add_rows, cubes, [matrix, partial], [count as u32, width as u32, chunk as u32]);
-    if chunks == 1 { reshape(partial, [width].into()) } else { reduce_partials(&partial, chunks, 1, 0, width) }
+/// Returns the sums over the `count` rows of contiguous matrices, one unit a column, in one launch.
+pub fn add_in_order<const N: usize>(matrices: [&CubeTensor; N], count: usize) -> [CubeTensor; N] {
+    let outputs = matrices.map(|matrix| empty(matrix, [matrix.meta.num_elements() / count]));
+    let client = outputs[0].client.clone();
+    let matrices = buffers(&matrices.map(Clone::clone));
+    add_chunks::launch(&client, each_of(&outputs), dim(), matrices, buffers(&outputs), count as u32);
+    outputs
 }
 
 #[cube(launch)]
@@ -72,16 +74,21 @@ fn add_rows(matrix: &[f32], partial: &mut [f32], count: u32, width: u32, chunk: 
 }
 
 #[cube(launch)]
-fn add_chunks(partial: &[f32], output: &mut [f32], chunks: u32, stride: u32, offset: u32, width: u32) {
-    let column = ABSOLUTE_POS as u32;
-    if column < width {
-        let mut sum = 0.0f32;
-        let mut chunk = 0u32;
-        while chunk < chunks {
-            sum += partial[(chunk * stride + offset + column) as usize];
-            chunk += 1;
+fn add_chunks(partials: &Sequence<Box<[f32]>>, outputs: &mut Sequence<Box<[f32]>>, chunks: u32) {
+    let column = ABSOLUTE_POS;
+    #[unroll]
+    for i in 0..outputs.len() {
+        let output = &mut outputs[i];
+        let width = output.len();
+        if column < width {
+            let mut sum = 0.0f32;
+            let mut chunk = 0u32;
+            while chunk < chunks {
+                sum += partials[i][chunk as usize * width + column];
+                chunk += 1;
+            }
+            output[column] = sum;
         }
-        output[column as usize] = sum;
     }
 }
 
@@ -109,7 +116,8 @@ impl Operation<CubeTensor, 2> for AddBias {
     }
 
     fn backward(&self, saved: Self::Saved, gradient: CubeTensor, needs_grad: [bool; 2]) -> [Option<CubeTensor>; 2] {
-        let bias = needs_grad[1].then(|| column_sums(&gradient, saved.0));
+        let bias = needs_grad[1].then(|| column_sums([&gradient], gradient.meta.num_elements() / saved.0));
+        let bias = bias.map(|[bias]| bias);
         [needs_grad[0].then(|| cast(gradient, saved.1)), bias]
     }
 }

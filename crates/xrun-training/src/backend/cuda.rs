@@ -116,6 +116,8 @@ pub fn toolkit() -> Option<PathBuf> {
 
 /// Burn's device for a GPU.
 pub fn dispatch(index: u32) -> Result<burn::tensor::Device, String> {
-    kernel_cache::open();
+    if let Ok(driver) = Driver::start() {
+        kernel_cache::open(driver.capability(index).unwrap_or_default(), driver.version);
+    }
     Ok(burn::tensor::Device::cuda(index))
 }

@@ -18,6 +18,8 @@ const NAME_BYTES: usize = 256;
 #[derive(Clone, Copy, Debug)]
 pub struct Driver {
     library: SharedLibrary,
+    /// CUDA version, as 12000 for 12.0.
+    pub version: c_int,
 }
 
 /// Minimum CUDA version of the driver, as 12000 for 12.0.
@@ -46,12 +48,13 @@ impl Driver {
             ));
         };
         let mut version = 0;
-        let driver = Self { library };
+        let mut driver = Self { library, version };
         // SAFETY: the signatures are those of the driver's manual; the pointer is to an int.
         unsafe {
             driver.call::<GetInt>(c"cuDriverGetVersion", |get| get(&raw mut version))?;
             driver.call::<Init>(c"cuInit", |init| init(0))?;
         }
+        driver.version = version;
         if version < VERSION_MIN {
             return Err(Unavailable::unusable(
                 format!("the NVIDIA driver supports only CUDA {}.{}", version / 1000, version % 1000 / 10),

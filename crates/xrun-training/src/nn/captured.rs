@@ -436,7 +436,7 @@ impl Captures {
             pass.trained.resize(sets, BTreeSet::new());
             for ((set, sums), trained) in step.sets.iter_mut().zip(sums).zip(&mut pass.trained) {
                 let includes_sums = adds_repeatedly && !trained.is_empty();
-                network.visit(&mut Accumulate { sums, gradients: set.grads(), trained, includes_sums });
+                accumulate(network, set.grads(), sums, trained, includes_sums);
             }
             pass.store(step);
             Ok(())
@@ -476,7 +476,7 @@ impl Captures {
     pub fn add_eager<M: Module>(&mut self, network: &M, step: &mut StepAccumulator<M>) {
         self.add_sets(step.sets.len());
         for ((set, sums), trained) in step.sets.iter_mut().zip(&mut self.sums).zip(&mut self.trained) {
-            network.visit(&mut Accumulate { sums, gradients: set.grads(), trained, includes_sums: false });
+            accumulate(network, set.grads(), sums, trained, false);
         }
     }
 
@@ -542,12 +542,12 @@ impl Captures {
             step.scale = Some(scale.clone());
             let (gradients, found) = trained.mean_and_clip(&mut step)?;
             if let Some(found) = found {
-                in_place::assign(norm, found);
+                in_place::assign(vec![(norm.clone(), found)]);
             }
             module.update(learning_rate, gradients, trained)?;
-            for (sums, ids) in sums.iter().zip(&update.trained) {
-                ids.iter().filter_map(|id| sums.get(id)).for_each(in_place::clear);
-            }
+            let updated = sums.iter().zip(&update.trained);
+            let updated = updated.flat_map(|(sums, ids)| ids.iter().filter_map(|id| sums.get(id)).cloned());
+            in_place::clear(&updated.collect::<Vec<_>>());
             Ok(())
         };
         match recorder.next(&mut update.graph) {
@@ -683,13 +683,26 @@ fn keep<T>(items: &mut Vec<T>, item: T, is_idle: impl Fn(&T) -> bool) -> usize {
     idle.unwrap_or(items.len() - 1)
 }
 
-/// Adds gradients to fixed sums.
+/// Adds gradients to fixed sums. `includes_sums`: the gradients are the new sums.
+fn accumulate<M: Module>(
+    network: &M,
+    gradients: GradientsParams,
+    sums: &mut Sums,
+    trained: &mut BTreeSet<u64>,
+    includes_sums: bool,
+) {
+    let mut found = Accumulate { sums, gradients, trained, pairs: Vec::new() };
+    network.visit(&mut found);
+    let change = if includes_sums { in_place::assign } else { in_place::add };
+    change(found.pairs);
+}
+
+/// Fixed sums beside the gradients of a network.
 struct Accumulate<'a> {
     sums: &'a mut Sums,
     gradients: GradientsParams,
     trained: &'a mut BTreeSet<u64>,
-    /// The gradients are the new sums.
-    includes_sums: bool,
+    pairs: Vec<(Tensor<1>, Tensor<1>)>,
 }
 
 impl ModuleVisitor for Accumulate<'_> {
@@ -698,10 +711,7 @@ impl ModuleVisitor for Accumulate<'_> {
         let (id, gradient) = (param.id.val(), gradient.reshape([-1]));
         self.trained.insert(id);
         let sum = self.sums.entry(id).or_insert_with(|| in_place::fixed(gradient.zeros_like()));
-        match self.includes_sums {
-            true => in_place::assign(sum, gradient),
-            false => in_place::add(sum, gradient),
-        }
+        self.pairs.push((sum.clone(), gradient));
     }
 }
 

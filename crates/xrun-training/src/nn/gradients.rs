@@ -43,18 +43,31 @@ pub fn mean_and_clip<M: Module>(
     divisor: Divisor<'_>,
     max_norm: Option<f64>,
 ) -> (GradientsParams, Option<Tensor<1>>) {
-    let mut squares = Squares { gradients: &sums, norm: GlobalNorm::default() };
-    module.visit(&mut squares);
-    let Some(norm) = squares.norm.root().map(|norm| divisor.divide(norm)) else { return (sums, None) };
-    let factor = match (max_norm, divisor) {
-        (Some(max), _) => divisor.divide((norm.clone().add_scalar(1e-6).recip() * max as f32).clamp_max(1.0)),
-        (None, Divisor::OnDevice(scale)) => scale.clone(),
-        (None, Divisor::Host(divisor)) if reciprocal(divisor) == 1.0 => return (sums, Some(norm)),
-        (None, Divisor::Host(divisor)) => Tensor::from_floats([reciprocal(divisor)], &norm.device()),
-    };
+    let Some((norm, factor)) = norm_and_factor(module, &sums, divisor, max_norm) else { return (sums, None) };
+    let Some(factor) = factor else { return (sums, Some(norm)) };
     let mut scale = Scale { old: sums, new: GradientsParams::new(), factor };
     module.visit(&mut scale);
     (scale.new, Some(norm))
+}
+
+/// Norm of gradients before clipping, and the factor that divides and clips their sums, `None` for 1, each `[1]` on the device; `None`
+/// without gradients.
+pub fn norm_and_factor<M: Module>(
+    module: &M,
+    sums: &GradientsParams,
+    divisor: Divisor<'_>,
+    max_norm: Option<f64>,
+) -> Option<(Tensor<1>, Option<Tensor<1>>)> {
+    let mut squares = Squares { gradients: sums, norm: GlobalNorm::default() };
+    module.visit(&mut squares);
+    let norm = divisor.divide(squares.norm.root()?);
+    let factor = match (max_norm, divisor) {
+        (Some(max), _) => Some(divisor.divide((norm.clone().add_scalar(1e-6).recip() * max as f32).clamp_max(1.0))),
+        (None, Divisor::OnDevice(scale)) => Some(scale.clone()),
+        (None, Divisor::Host(divisor)) if reciprocal(divisor) == 1.0 => None,
+        (None, Divisor::Host(divisor)) => Some(Tensor::from_floats([reciprocal(divisor)], &norm.device())),
+    };
+    Some((norm, factor))
 }
 
 /// Norm of several sets of gradients together: the root of the sum of their squared norms; `None` without any.

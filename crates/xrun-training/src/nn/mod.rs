@@ -1,7 +1,6 @@
 //! Neural network building blocks that Burn lacks, and the training step. Each is checked against an independent source.
 
 pub mod backbone;
-pub mod box_loss;
 pub mod callback;
 pub mod captured;
 pub mod checkpoint_weights;
@@ -21,7 +20,6 @@ pub mod matmul;
 pub mod micro_batches;
 pub mod module_task;
 pub mod moving_range;
-pub mod normalise;
 pub mod opening;
 pub mod optimizer;
 pub mod parameters;

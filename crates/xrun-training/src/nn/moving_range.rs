@@ -34,8 +34,7 @@ impl MovingRange {
             // A captured step reads and writes them where they are.
             Some(old) if in_place::is_possible(&old.low) => {
                 let new = average(old.clone());
-                in_place::assign(&old.low, new.low);
-                in_place::assign(&old.high, new.high);
+                in_place::assign(vec![(old.low.clone(), new.low), (old.high.clone(), new.high)]);
                 old
             }
             Some(old) => average(old),

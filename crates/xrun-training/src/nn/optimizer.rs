@@ -160,7 +160,11 @@ impl ModuleOptimizer {
             module.visit(&mut ids);
             clock.tick(learning_rate, &ids.ids);
         }
-        self.rule.step(learning_rate, module, gradients)
+        let module = self.rule.step(learning_rate, module, gradients);
+        if let Some(clock) = &self.clock {
+            clock.apply();
+        }
+        module
     }
 
     /// Writes the state into the directory of a checkpoint.

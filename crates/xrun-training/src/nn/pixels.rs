@@ -19,11 +19,12 @@ pub fn image_data(rgb: &[u8], side: usize) -> TensorData {
 /// As [`image_data`], with values from 0 to 255 changed by `change`.
 pub fn plane_data(rgb: &[u8], side: usize, change: impl Fn(f32) -> f32) -> TensorData {
     let plane = side * side;
+    let table: [f32; 256] = std::array::from_fn(|value| change(value as f32));
     let mut values = vec![0.0f32; rgb.len()];
     for (image, out) in rgb.chunks_exact(plane * 3).zip(values.chunks_exact_mut(plane * 3)) {
-        for (index, pixel) in image.chunks_exact(3).enumerate() {
-            for (channel, value) in pixel.iter().enumerate() {
-                out[channel * plane + index] = change(f32::from(*value));
+        for (channel, out) in out.chunks_exact_mut(plane).enumerate() {
+            for (value, pixel) in out.iter_mut().zip(image.chunks_exact(3)) {
+                *value = table[usize::from(pixel[channel])];
             }
         }
     }

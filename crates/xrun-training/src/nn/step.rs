@@ -174,6 +174,14 @@ impl<M: Module> TrainState<M> {
             Some(scale) => Divisor::OnDevice(scale),
             None => Divisor::Host(accumulator.divisor),
         };
+        // The update in place multiplies the gradients itself.
+        if let (Some(clock), Divisor::OnDevice(_), [sums]) = (&self.clock, divisor, &mut accumulator.sets[..]) {
+            let sums = sums.grads();
+            let found = gradients::norm_and_factor(network, &sums, divisor, self.clip_norm);
+            let (norm, factor) = found.unzip();
+            factor.flatten().into_iter().for_each(|factor| clock.scale_gradients(factor));
+            return Ok((sums, norm));
+        }
         let mut clipped = accumulator
             .sets
             .iter_mut()

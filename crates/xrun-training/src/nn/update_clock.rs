@@ -31,8 +31,14 @@ struct State {
     group_of: HashMap<u64, usize>,
     /// Updates of parameters without a group, as a checkpoint has them.
     times: HashMap<u64, usize>,
-    /// Next parameters of the update that is being computed, in order: scalars, and whether their state is not in memory of its own yet.
-    turns: VecDeque<(Tensor<1>, bool)>,
+    /// Next parameters of the update that is being computed, in order: groups, and whether their state is not in memory of its own yet.
+    turns: VecDeque<(usize, bool)>,
+    /// Parameters of the update by group and rule, until they are updated together.
+    collected: BTreeMap<(usize, bool), (Apply, Vec<in_place::Update>)>,
+    /// Factor of the gradients of the update, `[1]`; `None` is 1.
+    factor: Option<Tensor<1>>,
+    /// The factor 1, made when it is used first.
+    one: Option<Tensor<1>>,
     /// Groups of the update, with factors of the learning rate.
     trail: Vec<(usize, f64)>,
     learning_rate: f64,
@@ -42,8 +48,11 @@ struct State {
     has_changed: bool,
 }
 
+/// Updates parameters, given their scalars and the factor of their gradients.
+type Apply = Box<dyn Fn(&[in_place::Update], &Tensor<1>, &Tensor<1>) + Send>;
+
 struct Group {
-    /// Scalars of an update, `[4]`.
+    /// Scalars of an update, `[3]`.
     scalars: Tensor<1>,
     time: usize,
 }
@@ -89,6 +98,8 @@ impl UpdateClock {
         let state = &mut *self.state();
         state.trail.clear();
         state.turns.clear();
+        state.collected.clear();
+        state.factor = None;
         (state.learning_rate, state.is_recorded) = (learning_rate, is_recorded);
     }
 
@@ -96,7 +107,7 @@ impl UpdateClock {
     pub fn tick(&self, learning_rate: f64, ids: &[u64]) {
         let state = &mut *self.state();
         let new = |state: &mut State, time| {
-            let scalars = in_place::fixed(Tensor::zeros([4], &self.device));
+            let scalars = in_place::fixed(Tensor::zeros([3], &self.device));
             state.groups.push(Group { scalars, time });
             state.groups.len() - 1
         };
@@ -118,7 +129,7 @@ impl UpdateClock {
                 *first.entry(time).or_insert_with(|| new(state, time))
             });
             state.group_of.insert(*id, group);
-            state.turns.push_back((state.groups[group].scalars.clone(), known.is_none()));
+            state.turns.push_back((group, known.is_none()));
             groups.insert(group);
         }
         let factor = if state.learning_rate == 0.0 { 1.0 } else { learning_rate / state.learning_rate };
@@ -144,9 +155,9 @@ impl UpdateClock {
             let values = match &self.settings {
                 Optimizer::AdamW(adamw) => {
                     let rule = AdamW::new(adamw.beta_1 as f32, adamw.beta_2 as f32, adamw.epsilon as f32, 0.0);
-                    rule.scalars(learning_rate, *time, 1.0)
+                    rule.scalars(learning_rate, *time)
                 }
-                Optimizer::Sgd(_) => [learning_rate as f32, 1.0, 1.0, 1.0],
+                Optimizer::Sgd(_) => [learning_rate as f32, 1.0, 1.0],
             };
             in_place::write(scalars, values.to_vec());
         }
@@ -162,8 +173,31 @@ impl UpdateClock {
         std::mem::take(&mut self.state().has_changed)
     }
 
-    fn turn(&self) -> (Tensor<1>, bool) {
+    /// Sets the factor of the gradients of the update that was begun, `[1]`.
+    pub fn scale_gradients(&self, factor: Tensor<1>) {
+        self.state().factor = Some(factor);
+    }
+
+    /// Group of the next parameter, and whether its state is not in memory of its own yet.
+    fn turn(&self) -> (usize, bool) {
         self.state().turns.pop_front().unwrap_or_else(|| unreachable!("each parameter with a gradient has its turn"))
+    }
+
+    /// Notes the update of a parameter of a group. `has_decay` tells the rules of one optimiser apart.
+    fn collect(&self, group: usize, has_decay: bool, update: in_place::Update, apply: impl FnOnce() -> Apply) {
+        let state = &mut *self.state();
+        state.collected.entry((group, has_decay)).or_insert_with(|| (apply(), Vec::new())).1.push(update);
+    }
+
+    /// Updates the parameters since the last call.
+    pub fn apply(&self) {
+        let State { collected, factor, one, groups, .. } = &mut *self.state();
+        for ((group, _), (apply, updates)) in std::mem::take(collected) {
+            let factor = factor
+                .clone()
+                .unwrap_or_else(|| one.get_or_insert_with(|| in_place::fixed(Tensor::ones([1], &self.device))).clone());
+            apply(&updates, &groups[group].scalars, &factor);
+        }
     }
 }
 
@@ -203,10 +237,13 @@ impl Rule for InPlace<AdamW> {
         gradient: Tensor<D>,
         state: Option<AdamWState<D>>,
     ) -> (Tensor<D>, Option<AdamWState<D>>) {
-        let (scalars, is_new) = self.clock.turn();
+        let (group, is_new) = self.clock.turn();
         let (first, second) = state.map(|state| (state.momentum.moment_1, state.momentum.moment_2)).unzip();
         let (first, second) = (own(first, is_new, &parameter), own(second, is_new, &parameter));
-        self.rule.step_in_place(&parameter, &gradient, [&first, &second], &scalars);
+        let rule = self.rule.clone();
+        self.clock.collect(group, D > 1, in_place::Update::new(&parameter, gradient, &[&first, &second]), || {
+            Box::new(move |updates, scalars, factor| rule.step_in_place(updates, scalars, factor))
+        });
         // The clock has the number of updates.
         (parameter, Some(AdamWState::new(AdaptiveMomentumState::new(0, first, second))))
     }
@@ -244,10 +281,13 @@ impl Rule for InPlace<in_place::Sgd> {
         gradient: Tensor<D>,
         state: Option<SgdState<D>>,
     ) -> (Tensor<D>, Option<SgdState<D>>) {
-        let (scalars, is_new) = self.clock.turn();
+        let (group, is_new) = self.clock.turn();
         let velocity = state.and_then(|state| state.velocity);
         let velocity = (self.rule.momentum > 0.0).then(|| own(velocity, is_new, &parameter));
-        self.rule.step_in_place(&parameter, &gradient, velocity.as_ref(), &scalars);
+        let (rule, state) = (self.rule, velocity.as_ref());
+        self.clock.collect(group, D > 1, in_place::Update::new(&parameter, gradient, state.as_slice()), || {
+            Box::new(move |updates, scalars, factor| rule.step_in_place(updates, scalars, factor))
+        });
         (parameter, Some(SgdState { velocity }))
     }
 

@@ -2,10 +2,12 @@
 
 use std::f32::consts::PI;
 
-use super::Tensor;
+use burn::tensor::Tensor;
+
+use crate::cube::on_cube;
 
 /// Keeps divisions finite for boxes without area.
-const EPSILON: f32 = 1e-7;
+pub(crate) const EPSILON: f32 = 1e-7;
 
 /// Edges of boxes, each `[n]`.
 #[derive(Clone, Debug)]
@@ -53,7 +55,9 @@ fn iou_and_enclosing(one: &Edges, other: &Edges) -> (Tensor<1>, Tensor<1>, Edges
 }
 
 /// Loss 1 - GIoU (Rezatofighi et al. 2019) of boxes `[n, 4]` as left, top, right, bottom; returns `[n]`.
+/// On a GPU the true boxes are constants.
 pub fn giou_loss(predicted: Tensor<2>, truth: Tensor<2>) -> Tensor<1> {
+    on_cube!(&predicted => crate::cube::box_loss(predicted, truth, false));
     let (iou, union, enclosing) = iou_and_enclosing(&Edges::new(predicted), &Edges::new(truth));
     let area = enclosing.area();
     let enclosing_penalty = (area.clone() - union) / area.add_scalar(EPSILON);
@@ -61,8 +65,9 @@ pub fn giou_loss(predicted: Tensor<2>, truth: Tensor<2>) -> Tensor<1> {
 }
 
 /// Loss 1 - CIoU (Zheng et al. 2020), from overlap, distance of the centres and aspect ratio, of boxes `[n, 4]`; returns `[n]`.
-/// The trade-off factor of the aspect ratio has no gradient, as in the paper.
+/// The trade-off factor of the aspect ratio has no gradient, as in the paper. On a GPU the true boxes are constants.
 pub fn ciou_loss(predicted: Tensor<2>, truth: Tensor<2>) -> Tensor<1> {
+    on_cube!(&predicted => crate::cube::box_loss(predicted, truth, true));
     let (predicted, truth) = (Edges::new(predicted), Edges::new(truth));
     let (iou, _, enclosing) = iou_and_enclosing(&predicted, &truth);
     let square = |tensor: Tensor<1>| tensor.clone() * tensor;
@@ -80,11 +85,20 @@ pub fn ciou_loss(predicted: Tensor<2>, truth: Tensor<2>) -> Tensor<1> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::testing::{autodiff, close, plain, values};
     use super::*;
+    use burn::tensor::Device;
 
     fn boxes<const N: usize>(values: [[f32; 4]; N]) -> Tensor<2> {
-        Tensor::from_floats(values, &plain())
+        Tensor::from_floats(values, &Device::flex())
+    }
+
+    fn values<const D: usize>(tensor: Tensor<D>) -> Vec<f32> {
+        tensor.into_data().iter().collect()
+    }
+
+    fn close(found: &[f32], expected: &[f32], tolerance: f32) {
+        assert_eq!(found.len(), expected.len());
+        assert!(found.iter().zip(expected).all(|(a, b)| (a - b).abs() <= tolerance), "{found:?} {expected:?}");
     }
 
     /// By hand. Boxes 0,0..2,2 and 1,1..3,3: overlap 1, union 7, enclosing box 9: GIoU = 1/7 - 2/9. Centres 1,1 and 2,2:
@@ -103,8 +117,9 @@ mod tests {
 
     #[test]
     fn boxes_without_area_have_finite_losses_and_gradients() {
-        let flat = Tensor::<2>::from_floats([[1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 5.0]], &autodiff()).require_grad();
-        let truth = Tensor::<2>::from_floats([[1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 4.0, 4.0]], &autodiff());
+        let flat = Tensor::<2>::from_floats([[1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 0.0, 5.0]], &Device::flex().autodiff())
+            .require_grad();
+        let truth = Tensor::<2>::from_floats([[1.0, 1.0, 1.0, 1.0], [0.0, 0.0, 4.0, 4.0]], &Device::flex().autodiff());
         let loss = ciou_loss(flat.clone(), truth.clone()) + giou_loss(flat.clone(), truth);
         assert!(values(loss.clone()).iter().all(|value| value.is_finite()));
         let gradients = loss.sum().backward();

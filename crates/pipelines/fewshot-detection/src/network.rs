@@ -201,7 +201,7 @@ impl DetectorNetwork {
 
     /// Learned prototypes of length one, `[classes, D]`; `None` if classes are given by references.
     pub fn class_prototypes(&self) -> Option<Tensor<2>> {
-        self.classes.as_ref().map(|rows| normalise(rows.val(), 1))
+        self.classes.as_ref().map(|rows| normalise(rows.val()))
     }
 
     /// Class logits of each cell, `[n, cells, ways]`.

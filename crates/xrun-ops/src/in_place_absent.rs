@@ -32,8 +32,8 @@ absent! {
     put(table: &Tensor<1>, values: Tensor<1>, row: &Tensor<1, Int>);
 }
 
-/// Parameter that is updated on a GPU.
-pub enum Update {}
+/// Parameter that is updated on a GPU; never made.
+pub struct Update;
 
 impl Update {
     /// Unreachable: no tensor is on a GPU.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use burn::tensor::{Device, TensorData};
 use serde_json::Value;
-use xrun_ops::{LossTargets, next_token_loss, staged_next_token_loss};
+use xrun_ops::{LossTargets, embedding, next_token_loss, staged_next_token_loss};
 
 use super::batch::ExampleBatch;
 use super::network::{ForwardConfig, VisionLanguageNetwork as Network, image_data, image_tensor};
@@ -144,7 +144,9 @@ fn loss(
 /// As [`loss`], of the inputs of [`input_data`].
 fn staged_loss(network: &Network, inputs: &mut Inputs<'_>, config: &ForwardConfig) -> Tensor<1> {
     let image = network.image_tokens(inputs.floats(), config);
-    let hidden = network.hidden(image, inputs.ints(), config).select(0, inputs.ints::<1>());
+    let hidden = network.hidden(image, inputs.ints(), config);
+    // As `select`, whose gradient loops over all rows in a thread for each column.
+    let hidden = embedding(hidden, inputs.ints::<1>().unsqueeze()).squeeze_dim(0);
     let logits = network.logits(hidden, config);
     staged_next_token_loss(logits, inputs.ints().inner(), inputs.floats().inner(), None).total
 }

@@ -147,6 +147,8 @@ def final_settings(run, caches):
         settings |= {key: f"{0 if level['caches'] > 3 else size >> level['caches']} B" for key, size in caches.items()}
     if level["prefetch"] or level["workers"]:
         settings["limits.prefetch"] = 1
+    if level["activation_checkpointing"]:
+        settings["training.activation_checkpointing"] = True
     return settings
 
 
@@ -159,7 +161,7 @@ SYSTEMS = {
     "stage2": (LADDER, {"limits.frame_cache": 48 * MIB}),
     "federated": (LADDER, {"dataset.sound-clips.clip_cache": 16 * MIB, "dataset.sound-clips.embedding_cache": 8 * MIB}),
     "vision_language": (
-        LADDER | {"training.max_steps": 300, "validation.every_steps": 30},
+        LADDER | {"training.max_steps": 900, "validation.every_steps": 90},
         {"dataset.image-text.image_cache": 8 * MIB},
     ),
     "qat_gpt2": (
@@ -185,11 +187,14 @@ def systems(program, scratch):
             same = settings | {"limits.on_pressure": ["park"]} | final_settings(lowered, caches)
             last = lowered["lowered"][-1]["limit"]
             again = run(program, file, scratch / name / "again", same, [0], 5, 5, last)
+            if again["code"]:
+                # That is too small for its first steps.
+                again = run(program, file, scratch / name / "free", same)
             told_of[name] |= {
                 "same_bits": metrics(lowered) == metrics(plain),
                 "same_bits_expected": {rung["rung"] for rung in lowered["rungs"]} <= SAME_BITS,
                 "settings_from_the_start": final_settings(lowered, caches),
-                "code_from_the_start": again["code"],
+                "in_as_small_a_container": again["lowered"] != [],
                 "slower": again["seconds"] and lowered["seconds"] / again["seconds"] - 1,
             }
         print(name, json.dumps(told_of[name]), flush=True)

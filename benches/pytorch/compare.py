@@ -30,6 +30,8 @@ import time
 from experiments import KINDS, LARGE, ROOT, arguments, refer, run, timed, version
 
 OUTPUT = pathlib.Path(__file__).with_name("performance.json")
+# Of `--sizes large --output`, which takes longer and may be of another day.
+LARGE_OUTPUT = OUTPUT.with_name("performance_large.json")
 PAGE = ROOT / "docs/performance.md"
 # Least share of idle processor time before a turn.
 IDLE_MIN = 0.9
@@ -213,7 +215,8 @@ def page():
     """Returns docs/performance.md with the table of the results, or without one if there are none."""
     begin, end = "<!-- `benches/pytorch/compare.py` -->\n", "\n<!-- end -->"
     before, rest = PAGE.read_text().split(begin)
-    own = f"\n{table(json.loads(OUTPUT.read_text()))}\n" if OUTPUT.exists() else ""
+    found = [table(json.loads(file.read_text())) for file in (OUTPUT, LARGE_OUTPUT) if file.exists()]
+    own = "".join(f"\n{text}\n" for text in found)
     return f"{before}{begin}{own}{end}{rest.split(end, 1)[1]}"
 
 

@@ -65,7 +65,7 @@ impl Launch {
 /// Table of a step's kernels, and whether none of them loops over many elements in few threads.
 ///
 /// # Errors
-/// A record cannot be read.
+/// A record cannot be read, or the longer run has no launches more.
 pub fn run(arguments: &LaunchesArguments) -> Result<(String, bool)> {
     let mut counts = HashMap::new();
     count(&arguments.longer, 1, &mut counts)?;
@@ -87,6 +87,10 @@ pub fn run(arguments: &LaunchesArguments) -> Result<(String, bool)> {
             left -= taken;
             step.extend((taken > 0).then_some((launch, taken)));
         }
+    }
+    if step.is_empty() {
+        let [longer, shorter] = [&arguments.longer, &arguments.shorter].map(|record| record.display());
+        return Err(format!("{longer} has no launch that {shorter} lacks").into());
     }
     step.sort_by_key(|(launch, count)| std::cmp::Reverse((launch.elements() * count, launch.kernel.clone())));
     let sum = |of: &dyn Fn(&Launch) -> u64| -> u64 { step.iter().map(|(launch, count)| of(launch) * count).sum() };

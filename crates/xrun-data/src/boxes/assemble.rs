@@ -62,6 +62,20 @@ struct Assembly<'a> {
     largest: Option<Largest>,
 }
 
+/// Number of images in the directories of those that the annotations name, which are not among them.
+fn other_images(root: &Root, raw: &Raw) -> u64 {
+    let references = raw.references.iter().flatten().map(|reference| &reference.file);
+    let mut named: BTreeMap<&Path, usize> = BTreeMap::new();
+    for file in raw.images.iter().map(|image| &image.file).chain(references) {
+        *named.entry(Path::new(file).parent().unwrap_or(Path::new(""))).or_default() += 1;
+    }
+    let others = |(directory, named): (&Path, usize)| {
+        let there = files(root, &directory.to_string_lossy(), &IMAGE_ENDINGS);
+        there.map_or(0, |there| there.len().saturating_sub(named))
+    };
+    named.into_iter().map(others).sum::<usize>() as u64
+}
+
 /// Checks every image and box. `digest` has the bytes of the annotations already.
 pub fn assemble(
     options: DirectoryOptions<'_>,
@@ -83,11 +97,7 @@ pub fn assemble(
         .iter()
         .map(|class| Class { name: raw.classes[*class].name.clone(), split: splits[*class], references: Vec::new() })
         .collect();
-    let references = raw.references.iter().flatten().map(|reference| &reference.file);
-    let mut named: BTreeMap<PathBuf, usize> = BTreeMap::new();
-    for file in raw.images.iter().map(|image| &image.file).chain(references) {
-        *named.entry(Path::new(file).parent().unwrap_or(Path::new("")).to_path_buf()).or_default() += 1;
-    }
+    let others = if raw.has_all_images { 0 } else { other_images(&root, &raw) };
     let mut assembly = Assembly {
         root,
         exif_orientation: options.exif_orientation,
@@ -124,11 +134,7 @@ pub fn assemble(
     }
     videos.shrink_to_fit();
     let (digest, skipped) = (hexadecimal(&digest.finalize()), invalid.found.clone());
-    let others = |(directory, named): (&PathBuf, &usize)| {
-        let there = files(&root, &directory.to_string_lossy(), &IMAGE_ENDINGS);
-        there.map_or(0, |there| there.len().saturating_sub(*named))
-    };
-    let (others, mut notes) = (named.iter().map(others).sum::<usize>() as u64, raw.notes);
+    let mut notes = raw.notes;
     let ignored = "ignored: in the same directories, and not in the annotations";
     notes.extend((others > 0).then(|| format!("{} {ignored}", pluralize(others, "other image"))));
     let (root, exif_orientation) = (root.path, options.exif_orientation);

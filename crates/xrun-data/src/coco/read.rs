@@ -275,7 +275,7 @@ pub fn read(
         Ok(())
     })?;
     let references = listed_references.map(|_| references);
-    Ok(Raw { classes, videos: videos.names, images, references, notes: Vec::new() })
+    Ok(Raw { classes, videos: videos.names, images, references, ..Raw::default() })
 }
 
 /// Fault of an item of a list.

@@ -34,7 +34,8 @@ impl Format for ImageFolder {
             (Some(train), None) if all.len() == 1 || !directories(root, train)?.is_empty() => vec![(train, None)],
             _ => vec![("", None)],
         };
-        let (mut raw, mut classes, mut others) = (Raw::default(), ClassTable::default(), 0);
+        let (mut classes, mut others) = (ClassTable::default(), 0);
+        let mut raw = Raw { has_all_images: true, ..Raw::default() };
         for (part, split) in &parts {
             for name in directories(root, part)? {
                 let directory = Path::new(part).join(&name).display().to_string();

@@ -8,7 +8,7 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::in_place::clear_kernel;
+use super::in_place::clear_memory;
 use super::{UNITS, cubes, each, empty, int_memory, launch, rows, unary};
 use crate::operation::Operation;
 
@@ -39,7 +39,7 @@ impl Operation<CubeTensor, 1> for Embedding {
     fn backward(&self, table_rows: usize, gradient: CubeTensor, _: [bool; 1]) -> [Option<CubeTensor>; 1] {
         let (count, width) = rows(&gradient);
         let (output, links) = (empty(&gradient, [table_rows, width]), empty(&gradient, [count, 2]));
-        launch!(clear_kernel, each(&output), [output], []);
+        clear_memory(std::slice::from_ref(&output));
         launch!(link, cubes(count), [self.indices, links], [count as u32]);
         launch!(follow, cubes(count), [gradient, self.indices, links, output], [count as u32, width as u32]);
         [Some(output)]

@@ -18,7 +18,8 @@ pub use crate::sgd::Sgd;
 pub fn fixed<const D: usize>(tensor: Tensor<D>) -> Tensor<D> {
     let source = inner_memory(tensor);
     let copy = empty(&source, source.meta.shape().clone());
-    launch!(copy_kernel, each(&copy), [source, copy], []);
+    let [to, from] = [&copy, &source].map(|memory| buffers(std::slice::from_ref(memory)));
+    assign_kernel::launch(&copy.client.clone(), each(&copy), dim(), to, from);
     from_memory(copy)
 }
 
@@ -55,9 +56,13 @@ pub fn assign<const D: usize>(pairs: Vec<(Tensor<D>, Tensor<D>)>) {
 
 /// Overwrites tensors by zeros.
 pub fn clear<const D: usize>(tensors: &[Tensor<D>]) {
-    let memory: Vec<_> = tensors.iter().map(overwritten).collect();
-    for group in memory.chunks(group_size(&memory, 1)) {
-        clear_all_kernel::launch(&group[0].client.clone(), each_of(group), dim(), buffers(group));
+    clear_memory(&tensors.iter().map(overwritten).collect::<Vec<_>>());
+}
+
+/// Overwrites contiguous memory by zeros.
+pub(super) fn clear_memory(memory: &[CubeTensor]) {
+    for group in memory.chunks(group_size(memory, 1)) {
+        clear_kernel::launch(&group[0].client.clone(), each_of(group), dim(), buffers(group));
     }
 }
 
@@ -169,20 +174,6 @@ fn overwritten<const D: usize>(tensor: &Tensor<D>) -> CubeTensor {
 }
 
 #[cube(launch)]
-fn copy_kernel(source: &[f32], copy: &mut [f32]) {
-    if ABSOLUTE_POS < copy.len() {
-        copy[ABSOLUTE_POS] = source[ABSOLUTE_POS];
-    }
-}
-
-#[cube(launch)]
-pub(super) fn clear_kernel(tensor: &mut [f32]) {
-    if ABSOLUTE_POS < tensor.len() {
-        tensor[ABSOLUTE_POS] = 0.0;
-    }
-}
-
-#[cube(launch)]
 fn put_kernel(values: &[f32], table: &mut [f32], row: &[i32]) {
     if ABSOLUTE_POS < values.len() {
         table[row[0] as usize * values.len() + ABSOLUTE_POS] = values[ABSOLUTE_POS];
@@ -201,7 +192,7 @@ fn assign_kernel(tensors: &mut Sequence<Box<[f32]>>, values: &Sequence<Box<[f32]
 }
 
 #[cube(launch)]
-fn clear_all_kernel(tensors: &mut Sequence<Box<[f32]>>) {
+fn clear_kernel(tensors: &mut Sequence<Box<[f32]>>) {
     #[unroll]
     for i in 0..tensors.len() {
         let tensor = &mut tensors[i];

@@ -244,6 +244,19 @@ fn cube_sum(value: f32, scratch: &mut Shared<[f32]>) -> f32 {
     cube_reduce(value, scratch, false)
 }
 
+/// Sum of the products of two rows that begin at `start`, for each unit of a cube.
+#[cube]
+fn row_dot<F: Float>(a: &[F], b: &[F], start: usize, width: u32, scratch: &mut Shared<[f32]>) -> f32 {
+    let mut dot = 0.0f32;
+    let mut i = UNIT_POS;
+    while i < width {
+        let at = start + i as usize;
+        dot += f32::cast_from(a[at]) * f32::cast_from(b[at]);
+        i += UNITS;
+    }
+    cube_sum(dot, scratch)
+}
+
 /// Maximum of `value` over the units of a cube, for each of them.
 #[cube]
 fn cube_max(value: f32, scratch: &mut Shared<[f32]>) -> f32 {

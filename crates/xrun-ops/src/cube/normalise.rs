@@ -4,7 +4,7 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{UNITS, cube_sum, cubes, empty, launch, rows, writable};
+use super::{UNITS, cubes, empty, launch, row_dot, rows, writable};
 use crate::normalise::EPSILON;
 use crate::operation::Operation;
 
@@ -16,12 +16,12 @@ impl Operation<CubeTensor, 1> for Normalise {
     /// Normalised vectors, and the length of each, `[rows]`.
     type Saved = (CubeTensor, CubeTensor);
 
-    fn forward(&self, [vectors]: [CubeTensor; 1], _: bool) -> (CubeTensor, Option<Self::Saved>) {
+    fn forward(&self, [vectors]: [CubeTensor; 1], save: bool) -> (CubeTensor, Option<Self::Saved>) {
         let vectors = into_contiguous(vectors);
         let (count, width) = rows(&vectors);
         let (output, lengths) = (empty(&vectors, vectors.meta.shape().clone()), empty(&vectors, [count]));
         launch!(forward, cubes(count), [vectors, output, lengths], [EPSILON, count as u32, width as u32]);
-        (output.clone(), Some((output, lengths)))
+        (output.clone(), save.then_some((output, lengths)))
     }
 
     fn backward(&self, saved: Self::Saved, gradient: CubeTensor, _: [bool; 1]) -> [Option<CubeTensor>; 1] {
@@ -38,15 +38,8 @@ fn forward(vectors: &[f32], output: &mut [f32], lengths: &mut [f32], epsilon: f3
     let mut scratch = Shared::<[f32]>::new_slice(UNITS as usize);
     if CUBE_POS < count as usize {
         let start = CUBE_POS * width as usize;
-        let mut sum = 0.0f32;
+        let length = (row_dot(vectors, vectors, start, width, &mut scratch) + epsilon).sqrt();
         let mut i = UNIT_POS;
-        while i < width {
-            let value = vectors[start + i as usize];
-            sum += value * value;
-            i += UNITS;
-        }
-        let length = (cube_sum(sum, &mut scratch) + epsilon).sqrt();
-        i = UNIT_POS;
         while i < width {
             output[start + i as usize] = vectors[start + i as usize] / length;
             i += UNITS;
@@ -62,14 +55,8 @@ fn backward(gradient: &[f32], normalised: &[f32], lengths: &[f32], output: &mut 
     let mut scratch = Shared::<[f32]>::new_slice(UNITS as usize);
     if CUBE_POS < count as usize {
         let start = CUBE_POS * width as usize;
-        let mut dot = 0.0f32;
+        let projection = row_dot(gradient, normalised, start, width, &mut scratch);
         let mut i = UNIT_POS;
-        while i < width {
-            dot += gradient[start + i as usize] * normalised[start + i as usize];
-            i += UNITS;
-        }
-        let projection = cube_sum(dot, &mut scratch);
-        i = UNIT_POS;
         while i < width {
             let at = start + i as usize;
             output[at] = (gradient[at] - normalised[at] * projection) / lengths[CUBE_POS];

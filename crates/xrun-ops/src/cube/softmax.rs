@@ -5,7 +5,7 @@ use burn_cubecl::kernel::into_contiguous;
 use burn_cubecl::tensor::CubeTensor;
 use cubecl::prelude::*;
 
-use super::{UNITS, cube_max, cube_sum, cubes, float_type, launch, rows, unary, writable};
+use super::{UNITS, cube_max, cube_sum, cubes, float_type, launch, row_dot, rows, unary, writable};
 use crate::operation::Operation;
 
 /// Returns `softmax(scores · scale)` over the last dimension of `[…, queries, keys]`, computed in 32 bits and of the dtype of the scores.
@@ -111,15 +111,8 @@ fn backward<F: Float>(
     let mut scratch = Shared::<[f32]>::new_slice(UNITS as usize);
     if CUBE_POS < count as usize {
         let start = CUBE_POS * width as usize;
-        let mut dot = 0.0f32;
+        let projection = row_dot(probabilities, gradient, start, width, &mut scratch);
         let mut i = UNIT_POS;
-        while i < width {
-            let at = start + i as usize;
-            dot += f32::cast_from(probabilities[at]) * f32::cast_from(gradient[at]);
-            i += UNITS;
-        }
-        let projection = cube_sum(dot, &mut scratch);
-        i = UNIT_POS;
         while i < width {
             let at = start + i as usize;
             let result = f32::cast_from(probabilities[at]) * (f32::cast_from(gradient[at]) - projection) * scale;

@@ -156,6 +156,8 @@ class _Reports:
         self._phases: dict[str, list[int]] = {}
         #: Time from which on the memory of a phase is measured again, and how often it was not.
         self._unmeasured: dict[str, tuple[float, int]] = {}
+        #: Newest of the numbers by which pauses between measurements differ.
+        self._draw = 0
         self._due = 0.0
 
     def step(self, number: int, values: dict[str, Any]) -> None:
@@ -187,7 +189,10 @@ class _Reports:
                 begun = time.thread_time()
                 # Those that were not measured have grown alike.
                 grown, missed = (_held() - held) * (missed + 1), 0
-                due = time.monotonic() + 2 * _COST_FACTOR * (time.thread_time() - begun)
+                # A fixed pause would miss the same part of every step.
+                self._draw = (self._draw * 75 + 74) % 65537
+                pause = _COST_FACTOR * (1 + 2 * self._draw / 65537)
+                due = time.monotonic() + pause * (time.thread_time() - begun)
             if name in self._unmeasured or len(self._unmeasured) < PHASES_MAX:
                 self._unmeasured[name] = due, missed
             name = name[:_NAME_MAX]

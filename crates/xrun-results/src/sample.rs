@@ -99,7 +99,7 @@ pub enum SamplePoint {
     Epoch,
     /// After the loop.
     End,
-    /// While the agent of `xrun watch --explain` looks at a process, which needs memory: it is not judged.
+    /// During a census of the agent of `xrun watch --explain`, which needs memory: it is not judged.
     Explained,
 }
 

@@ -87,7 +87,7 @@ pub struct ProcessMemory {
     /// Bytes charged to the command's own cgroup: memory of its processes, page cache and kernel memory; `null` if it
     /// has none.
     pub charged: Option<u64>,
-    /// Bytes that the agent of `xrun watch --explain` has left in a process, by owner; they are not judged.
+    /// Bytes that the agent of `xrun watch --explain` needs in a window and has left in a process, by owner; they are not judged.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub agent: BTreeMap<String, u64>,
     /// NVIDIA GPUs; absent if there are none.

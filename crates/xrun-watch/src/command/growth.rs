@@ -59,13 +59,10 @@ pub struct CauseSearch {
     explainer: Explainer,
     /// Process id of the main process.
     main: u32,
-    /// Time since which it may ask, and that of the first question.
-    created: Instant,
+    /// Time of the first question.
     began: Option<Instant>,
-    /// Time of the windows so far.
-    spent: Duration,
-    /// Time of the newest question, and the verdict that it is about.
-    asked: Option<(Instant, Verdict)>,
+    /// Verdict that the newest question is about.
+    asked: Option<Verdict>,
     found: Option<Explanation>,
     /// Rank of the explanation that was reported.
     reported: Option<u32>,
@@ -77,42 +74,32 @@ impl CauseSearch {
     /// Time after the first question within which it is said that the cause was not found.
     const SAID_WITHIN: Duration = Duration::from_secs(18);
 
-    /// Ratio of the time of the command to that of windows, whose samples are not judged.
-    const JUDGED_MIN: u32 = 5;
-
     /// Search in the processes of a command or below a running process, whose first process is `main`.
     pub fn new(explainer: Explainer, main: u32) -> Self {
-        Self {
-            explainer,
-            main,
-            created: Instant::now(),
-            began: None,
-            spent: Duration::ZERO,
-            asked: None,
-            found: None,
-            reported: None,
-            left: Vec::new(),
-        }
+        Self { explainer, main, began: None, asked: None, found: None, reported: None, left: Vec::new() }
     }
 
-    /// Returns whether a further window may find more, and leaves enough samples to be judged.
+    /// Returns whether a further window may find more.
     pub fn is_needed(&self) -> bool {
-        let certain = self.found.as_ref().is_some_and(|found| found.certainty == Certainty::High);
-        !certain && self.explainer.may_ask() && Self::JUDGED_MIN * self.spent <= self.created.elapsed()
+        self.explainer.may_ask() && self.found.as_ref().is_none_or(|found| found.certainty != Certainty::High)
     }
 
-    /// Returns whether the agent works, and needs memory, in a process.
-    pub fn is_asking(&self) -> bool {
-        self.explainer.is_asking()
-    }
-
-    /// Bytes that the agent has left in the processes that still run, by owner.
-    pub fn left(&self, members: &[u32]) -> BTreeMap<String, u64> {
-        let mut left = BTreeMap::new();
-        for (_, owner, bytes) in self.left.iter().filter(|(process, ..)| members.contains(process)) {
-            *left.entry(owner.clone()).or_default() += bytes;
+    /// Bytes that the agent needs and has left in the processes that still run, by owner; `None` during a census.
+    pub fn agent(&self, members: &[u32]) -> Option<BTreeMap<String, u64>> {
+        let needs = self.explainer.needs()?.into_iter().map(|(process, bytes)| (process, self.owner(), bytes));
+        let mut agent = BTreeMap::new();
+        for (_, owner, bytes) in
+            self.left.iter().cloned().chain(needs).filter(|(process, ..)| members.contains(process))
+        {
+            *agent.entry(owner).or_default() += bytes;
         }
-        left
+        Some(agent)
+    }
+
+    /// Owner of the memory of those that were asked; others are none whose growth was suspected.
+    fn owner(&self) -> String {
+        let asked = self.asked.as_ref().and_then(|verdict| verdict.owner.clone());
+        asked.filter(|owner| owner.ends_with(PRIVATE_SUFFIX)).unwrap_or_else(|| format!("{MAIN}{PRIVATE_SUFFIX}"))
     }
 
     /// Asks those of the processes for a window that are suspected to grow. Returns whether it asked.
@@ -127,8 +114,8 @@ impl CauseSearch {
                 Some(group) => (group == MAIN) == (*member == self.main),
             };
             let members: Vec<u32> = members.iter().copied().filter(is_asked).collect();
-            let (now, _) = self.asked.insert((Instant::now(), verdict.clone()));
-            self.began.get_or_insert(*now);
+            self.asked = Some(verdict.clone());
+            self.began.get_or_insert_with(Instant::now);
             self.explainer.ask(&members);
         }
         asks
@@ -138,13 +125,10 @@ impl CauseSearch {
     /// new one.
     pub fn poll(&mut self, newest_step: u64) -> Option<&Explanation> {
         let answers = self.explainer.poll(newest_step)?;
-        let (since, asked) = self.asked.as_ref()?;
-        self.spent += since.elapsed();
+        let owner = self.owner();
+        let asked = self.asked.as_ref()?;
         let unmapped = asked.owner.as_deref() == Some(UNMAPPED_SHM);
         let rate = |steps: u64, seconds: f64| growth_within(asked, steps, seconds);
-        // Those that were asked are of this owner; others are none whose growth was suspected.
-        let owner = asked.owner.clone().filter(|owner| owner.ends_with(PRIVATE_SUFFIX));
-        let owner = owner.unwrap_or_else(|| format!("{MAIN}{PRIVATE_SUFFIX}"));
         let left = answers.iter().flatten().map(WindowAnswer::left);
         self.left.extend(left.filter(|(_, bytes)| *bytes > 0).map(|(process, bytes)| (process, owner.clone(), bytes)));
         let found = match answers {

@@ -9,6 +9,7 @@ mod growth;
 mod limits;
 mod metrics;
 mod output;
+mod printed_phases;
 mod pty;
 mod record;
 mod reports;

@@ -437,9 +437,10 @@ impl Session<'_> {
             return;
         }
         self.scan_at_sample = scan.footprint_max;
+        let agent = self.search.as_ref().and_then(|search| search.agent(&self.sampler.member_ids()));
         let point = match &self.search {
             _ if self.last.line.is_none() => SamplePoint::Start,
-            Some(search) if search.is_asking() => SamplePoint::Explained,
+            Some(_) if agent.is_none() => SamplePoint::Explained,
             _ => SamplePoint::Step,
         };
         let Some(line) = self.sampler.sample(self.output.steps.newest(), point) else { return };
@@ -447,8 +448,8 @@ impl Session<'_> {
         if let Some(reports) = &mut self.output.reports {
             reports.add_to(&mut line);
         }
-        if let Some((search, processes)) = self.search.as_ref().zip(line.processes.as_mut()) {
-            processes.agent = search.left(&self.sampler.member_ids());
+        if let Some((agent, processes)) = agent.zip(line.processes.as_mut()) {
+            processes.agent = agent;
         }
         self.judged.add(&line);
         self.watch_growth();

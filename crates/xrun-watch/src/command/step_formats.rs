@@ -133,9 +133,9 @@ static EPOCH_COLUMN: LazyLock<Regex> = LazyLock::new(|| compiled(r"^\s*(?<step>\
 /// Colours, and the backspaces of older versions of Keras.
 static DECORATION: LazyLock<Regex> = LazyLock::new(|| compiled(r"\x1b\[[0-9;?]*[A-Za-z]|\x08+"));
 
-/// Compiles an expression of this file; its tests cover all of them.
-#[expect(clippy::unwrap_used, reason = "constants of this file")]
-fn compiled(text: &str) -> Regex {
+/// Compiles an expression of the formats and phases; their tests cover all of them.
+#[expect(clippy::unwrap_used, reason = "constants in the source")]
+pub fn compiled(text: &str) -> Regex {
     Regex::new(text).unwrap()
 }
 

@@ -11,6 +11,8 @@ use regex_lite::Captures;
 use serde_json::Value;
 
 use super::output::Lines;
+use super::printed_phases::PrintedPhases;
+use super::reports::Times;
 use super::step_counter::{StepCounter, StepNumber};
 use super::step_formats::{is_epoch, loss_rank, step_rank};
 use super::step_source::{SourceNote, SourceSelector};
@@ -145,6 +147,7 @@ pub struct Steps {
     /// True if the newest output does not end with a line break.
     within_line: AtomicBool,
     counter: Mutex<StepCounter>,
+    phases: Mutex<PrintedPhases>,
     sender: SyncSender<StepEvent>,
     /// Names of numbers that measure the result.
     metrics: BTreeSet<String>,
@@ -165,6 +168,7 @@ impl Steps {
             is_reported: AtomicBool::new(false),
             within_line: AtomicBool::new(false),
             counter: Mutex::default(),
+            phases: Mutex::default(),
             sender,
             metrics,
         };
@@ -213,25 +217,31 @@ impl Steps {
     pub fn read_output(&self, line: &[u8]) {
         self.lines.fetch_add(1, Relaxed);
         let line = String::from_utf8_lossy(line);
-        match &self.parser {
-            None => {}
-            Some(_) if self.is_reported.load(Relaxed) => {}
-            Some(StepParser::Pattern(pattern)) => {
-                if let Some(values) = match_pattern(pattern, &line) {
-                    self.add(values);
-                }
+        let is_step = match &self.parser {
+            Some(StepParser::Pattern(pattern)) if !self.is_reported.load(Relaxed) => {
+                match_pattern(pattern, &line).map(|values| self.add(values)).is_some()
             }
-            Some(StepParser::Recognised(source)) => {
+            Some(StepParser::Recognised(source)) if !self.is_reported.load(Relaxed) => {
                 // Locked until the step is counted: two streams are read at the same time.
                 let mut source = source.lock().unwrap_or_else(PoisonError::into_inner);
-                if let Some(found) = source.read(&line) {
+                let found = source.read(&line);
+                let is_step = found.is_some();
+                if let Some(found) = found {
                     if found.is_anew {
                         self.begin_anew();
                     }
                     self.add(found.values);
                 }
+                is_step
             }
-        }
+            _ => return,
+        };
+        self.phases.lock().unwrap_or_else(PoisonError::into_inner).read(&line, is_step);
+    }
+
+    /// Takes the phases that the output shows.
+    pub fn take_phases(&self) -> BTreeMap<&'static str, Times> {
+        self.phases.lock().unwrap_or_else(PoisonError::into_inner).take()
     }
 
     /// Forgets the steps so far.

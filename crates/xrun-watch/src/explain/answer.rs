@@ -13,6 +13,8 @@ pub enum Reply {
         #[serde(rename = "begun")]
         _begun: bool,
     },
+    /// Bytes that the agent needs and has left; negative during a census, which it does not measure.
+    Needs { needs: i64 },
     /// The window failed.
     Failed {
         #[serde(rename = "failed")]

@@ -112,6 +112,8 @@ struct Window {
     received: Vec<u8>,
     stage: Stage,
     extent: Extent,
+    /// Bytes that the agent needs and has left; `None` during a census.
+    needs: Option<u64>,
     answer: Option<WindowAnswer>,
     /// Why it has no answer.
     failed: Option<String>,
@@ -153,6 +155,17 @@ impl Explainer {
     /// Returns whether an answer is awaited.
     pub fn is_asking(&self) -> bool {
         self.asked.is_some()
+    }
+
+    /// Processes with the bytes that the agent needs and has left in them in their windows; `None` during a census, which it does not
+    /// measure.
+    pub fn needs(&self) -> Option<Vec<(u32, u64)>> {
+        let needs = |window: &Window| match (window.stage, &window.answer) {
+            (Stage::Asked | Stage::Ending { .. }, _) => None,
+            (Stage::Begun { .. }, _) => window.needs.map(|needs| (window.process, needs)),
+            (Stage::Ended, answer) => Some(answer.as_ref().map_or((window.process, 0), WindowAnswer::left)),
+        };
+        self.windows.iter().map(needs).collect()
     }
 
     /// Returns whether a further window may be asked for.
@@ -255,7 +268,8 @@ impl Window {
         stream.set_nonblocking(true).ok()?;
         let request = format!("window {} {FRAMES} {TRACE_BYTES_MAX}\n", extent.time_max.as_secs());
         stream.write_all(request.as_bytes()).ok()?;
-        Some(Self { stream, process, received: Vec::new(), stage: Stage::Asked, extent, answer: None, failed: None })
+        let (received, stage) = (Vec::new(), Stage::Asked);
+        Some(Self { stream, process, received, stage, extent, needs: None, answer: None, failed: None })
     }
 
     fn advance(&mut self, newest_step: u64) {
@@ -265,7 +279,7 @@ impl Window {
                 let (steps, time) = (newest_step.saturating_sub(step), since.elapsed());
                 let Extent { steps: steps_max, time: time_needed, time_max } = self.extent;
                 if !middle && (steps >= steps_max / 2 || time >= time_needed / 2) {
-                    self.stage = Stage::Begun { step, since, middle: true };
+                    (self.stage, self.needs) = (Stage::Begun { step, since, middle: true }, None);
                     self.send("middle\n");
                 }
                 let by_time = time >= time_needed && (newest_step == 0 || steps >= WINDOW_STEPS_MIN);
@@ -316,6 +330,10 @@ impl Window {
             Stage::Asked | Stage::Ended => (newest_step, 0),
         };
         self.stage = match serde_json::from_slice::<Reply>(line) {
+            Ok(Reply::Needs { needs }) => {
+                self.needs = u64::try_from(needs).ok();
+                self.stage
+            }
             Ok(Reply::Begun { .. }) => Stage::Begun { step: newest_step, since: Instant::now(), middle: false },
             Ok(Reply::Answer(mut answer)) => {
                 answer.process = self.process;

@@ -145,8 +145,11 @@ class Agent:
         self.window = part("window", place=place).Window(frames, bytes_max, self.forked)
         mark = self.window.begin()
         self.send({"begun": True})
-        if self.window.wait(seconds, self.line, mark):
+        if self.window.wait(seconds, self.line, self.tell, mark):
             self.send(self.window.end(mark))
+
+    def tell(self, needs):
+        self.send({"needs": needs})
 
     def send(self, value):
         self.connection.settimeout(TIMEOUT)

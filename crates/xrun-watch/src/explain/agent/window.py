@@ -27,6 +27,8 @@ ALONE_SECONDS, WAIT_SECONDS = 20.0, 1.0
 CHUNK = 2048
 # Interval in which the memory of `tracemalloc` is checked.
 CHECK_SECONDS = 0.1
+# What the agent needs while it looks at all objects, which it does not measure.
+CENSUS = -1
 CONTAINERS = (list, dict, set, deque)
 MEMORY = (b"RssAnon:", b"RssShmem:", b"VmSwap:", b"Pss_Anon:", b"Pss_Shmem:", b"SwapPss:")
 
@@ -164,21 +166,24 @@ class Window:
         self.ids.extend(map(id, some))
         self.lengths.extend(map(base.__len__, some))
 
-    def wait(self, seconds, line, mark):
-        """Waits for xrun to end the window, for its time, or for the limit on the memory of `tracemalloc`. Returns false if xrun has gone."""
-        end = time.perf_counter() + seconds
-        while True:
-            left = end - time.perf_counter()
-            if left <= 0:
-                return True
-            said = line(min(CHECK_SECONDS, max(left, 0.001)))
-            if said in ("end", "gone"):
-                return said == "end"
-            if said == "middle":
-                self.look(mark)
-            if self.traces and tracemalloc.get_tracemalloc_memory() > self.bytes_max:
+    def wait(self, seconds, line, tell, mark):
+        """Waits for xrun to end the window, for its time, or for the limit on the memory of `tracemalloc`, and tells what the agent needs
+        meanwhile. Returns false if xrun has gone."""
+        end, said = time.perf_counter() + seconds, ""
+        while said != "end" and time.perf_counter() < end:
+            traced = tracemalloc.get_tracemalloc_memory() if self.traces else 0
+            if traced > self.bytes_max:
                 self.notes.append("tracemalloc reached its limit on memory")
-                return True
+                break
+            tell(max(self.left + traced, 0))
+            said = line(CHECK_SECONDS)
+            if said == "gone":
+                return False
+            if said == "middle":
+                tell(CENSUS)
+                self.look(mark)
+        tell(CENSUS)
+        return True
 
     def look(self, mark):
         """Notes in the middle of the window what each line has allocated so far, to tell what accumulates from the current step."""
